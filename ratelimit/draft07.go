@@ -1,0 +1,36 @@
+package ratelimit
+
+// appendPolicies07 appends RateLimit-Policy of draft-07, section 3.5, a List:
+// 100;w=60. It is empty if no policy can be told.
+func appendPolicies07(b []byte, policies []Limit) []byte {
+	members := 0
+	for i := range policies {
+		p := &policies[i]
+		w, ok := wholeSeconds(p.Window)
+		if !ok || told(policies[:i], p.Quota) {
+			continue
+		}
+		b = appendInteger(separate(b, members), p.Quota)
+		b = appendInteger(append(b, ";w="...), w)
+		members++
+	}
+	return b
+}
+
+// told reports whether one of policies was told with that quota.
+func told(policies []Limit, quota int64) bool {
+	for i := range policies {
+		if _, ok := wholeSeconds(policies[i].Window); ok && clamp(policies[i].Quota) == clamp(quota) {
+			return true
+		}
+	}
+	return false
+}
+
+// appendLimit07 appends RateLimit of draft-07, section 3.1, a Dictionary:
+// limit=100, remaining=42, reset=35.
+func appendLimit07(b []byte, l *Limit) []byte {
+	b = appendInteger(append(b, "limit="...), l.Quota)
+	b = appendInteger(append(b, ", remaining="...), l.Remaining)
+	return appendInteger(append(b, ", reset="...), deltaReset(l))
+}

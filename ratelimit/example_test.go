@@ -1,0 +1,69 @@
+package ratelimit_test
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/heedhttp/heed/ratelimit"
+)
+
+func ExampleWait() {
+	h := http.Header{}
+	h.Set("Date", "Fri, 20 Nov 2026 20:30:00 GMT") // the server's clock is an hour fast
+	h.Set("Retry-After", "Fri, 20 Nov 2026 20:30:17 GMT")
+
+	received := time.Date(2026, 11, 20, 19, 30, 0, 0, time.UTC)
+	fmt.Println(ratelimit.Wait(http.StatusTooManyRequests, h, received))
+	// Output: 17s true
+}
+
+// A value that is no value is not a wait of zero: the server did not say, and
+// the client decides.
+func ExampleWait_malformed() {
+	h := http.Header{}
+	h.Set("Retry-After", "NaN")
+
+	fmt.Println(ratelimit.Wait(http.StatusTooManyRequests, h, time.Now()))
+	// Output: 0s false
+}
+
+func ExampleSet() {
+	limit := ratelimit.Limit{
+		Quota:     100,
+		Window:    time.Minute,
+		Remaining: 42,
+		Next:      200 * time.Millisecond,
+		Reset:     34800 * time.Millisecond,
+		At:        time.Unix(1795203000, 0),
+	}
+	h := http.Header{}
+	ratelimit.Set(h, ratelimit.Draft11|ratelimit.XRateLimit, limit)
+
+	fmt.Println("RateLimit-Policy:", h.Get("RateLimit-Policy"))
+	fmt.Println("RateLimit:", h.Get("RateLimit"))
+	fmt.Println("X-RateLimit-Limit:", h.Get("X-RateLimit-Limit"))
+	fmt.Println("X-RateLimit-Remaining:", h.Get("X-RateLimit-Remaining"))
+	fmt.Println("X-RateLimit-Reset:", h.Get("X-RateLimit-Reset"))
+	// Output:
+	// RateLimit-Policy: "default";q=100;w=60
+	// RateLimit: "default";r=42;t=1
+	// X-RateLimit-Limit: 100
+	// X-RateLimit-Remaining: 42
+	// X-RateLimit-Reset: 1795203035
+}
+
+func ExamplePrepare() {
+	// Once, since the policies do not change:
+	template := ratelimit.Prepare(ratelimit.Draft11, ratelimit.Limit{Name: "api", Quota: 100, Window: time.Minute})
+
+	// For each response:
+	h := http.Header{}
+	template.Set(h, ratelimit.Limit{Name: "api", Remaining: 0, Next: 17 * time.Second})
+
+	fmt.Println(h.Get("RateLimit-Policy"))
+	fmt.Println(h.Get("RateLimit"))
+	// Output:
+	// "api";q=100;w=60
+	// "api";r=0;t=17
+}

@@ -1,0 +1,96 @@
+package ratelimit_test
+
+import (
+	"math/big"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/heedhttp/heed/ratelimit"
+)
+
+// decimalNumber is what wire servers may send as a number.
+var decimalNumber = regexp.MustCompile(`^[0-9]+(\.[0-9]+)?$`)
+
+// FuzzWait compares Wait with what is known of its answer without it: numbers
+// are what math/big makes of them, dates what net/http does, and garbage never
+// shortens a wait.
+func FuzzWait(f *testing.F) {
+	for _, value := range []string{
+		"", "0", "1", "1.5", "0.0001", "2147483648", "99999999999999999999", "1,000", "30, 120", "-5", "1e3", ",,", "1;x",
+		"Fri, 20 Nov 2026 19:30:30 GMT", "Friday, 20-Nov-26 19:30:30 GMT", "Fri Nov 20 19:30:30 2026", "2026-11-20T19:30:30.25+01:00",
+		"Fri, 20 Nov 2026 19:30:30 GMT, Fri,7", "1m30s", "1500\u00b5s", "1795203030250",
+	} {
+		f.Add(value, "", "", "", "", "", int64(1795203000_000_000_000), 429)
+		f.Add("", value, value, value, "Fri, 20 Nov 2026 19:30:00 GMT", "7", int64(1795203000_400_000_000), 503)
+	}
+	f.Fuzz(func(t *testing.T, after, ms, in, x, date, age string, nanos int64, status int) {
+		now := time.Unix(0, nanos)
+		h := http.Header{
+			"Retry-After": {after}, "Retry-After-Ms": {ms}, "X-Retry-In": {in}, "X-Retry-After": {x}, "Date": {date}, "Age": {age},
+		}
+		check(t, status, h, now)
+
+		alone := http.Header{"Retry-After": {after}}
+		wait, ok := check(t, 429, alone, now)
+		checkNumber(t, after, wait, ok)
+		checkDate(t, after, now, wait, ok)
+		for _, garbage := range []string{"", "x", "-5", "1e9", "NaN", "+7", "\u00a07"} {
+			for _, h := range []http.Header{
+				{"Retry-After": {after + "," + garbage}},
+				{"Retry-After": {garbage + "," + after}},
+				{"Retry-After": {garbage, after}},
+			} {
+				if more, still := check(t, 429, h, now); still != ok || more < wait {
+					t.Fatalf("%q: %v, %t, but without garbage %v, %t", h, more, still, wait, ok)
+				}
+			}
+		}
+	})
+}
+
+// check returns Wait's answer, which must be within its bounds.
+func check(t *testing.T, status int, h http.Header, now time.Time) (time.Duration, bool) {
+	t.Helper()
+	wait, ok := ratelimit.Wait(status, h, now)
+	switch {
+	case wait < 0, wait > 1<<31*time.Second, wait%time.Millisecond != 0, !ok && wait != 0, ok && 100 <= status && status < 300:
+		t.Fatalf("%d %q: %v, %t", status, h, wait, ok)
+	}
+	return wait, ok
+}
+
+// checkNumber compares with math/big.
+func checkNumber(t *testing.T, s string, wait time.Duration, ok bool) {
+	s = strings.Trim(s, " \t")
+	if !decimalNumber.MatchString(s) || len(s) > 1000 {
+		return
+	}
+	seconds, _ := new(big.Rat).SetString(s)
+	millis := seconds.Mul(seconds, big.NewRat(1000, 1))
+	want := new(big.Int).Div(millis.Num(), millis.Denom())
+	if !millis.IsInt() {
+		want.Add(want, big.NewInt(1))
+	}
+	if saturated := big.NewInt(1 << 31 * 1000); want.Cmp(saturated) > 0 {
+		want = saturated
+	}
+	if !ok || wait.Milliseconds() != want.Int64() {
+		t.Fatalf("%q: got %v, %t, want %v ms", s, wait, ok, want)
+	}
+}
+
+// checkDate compares with net/http, as far as that may be trusted: it gets the
+// century of two-digit years wrong.
+func checkDate(t *testing.T, s string, now time.Time, wait time.Duration, ok bool) {
+	date, err := http.ParseTime(s)
+	if err != nil || date.Format(http.TimeFormat) != s && date.Format(time.ANSIC) != s {
+		return
+	}
+	want := min(max(date.Sub(now), 0), 1<<31*time.Second)
+	if !ok || wait < want || wait-want >= time.Millisecond {
+		t.Fatalf("%q at %v: got %v, %t, want %v", s, now, wait, ok, want)
+	}
+}

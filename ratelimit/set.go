@@ -1,0 +1,99 @@
+package ratelimit
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Set writes limits, the tightest first, into h in the fields of style. Without
+// limits it writes nothing.
+//
+// The lists of Draft11 and Draft07 tell of all limits and are appended to what h
+// has, so that the policies of a limiter further out stay visible. All other
+// fields tell of limits[0] alone and replace what h has.
+//
+// Every style gives the same numbers:
+//
+//   - the limit is Quota, what is left Remaining;
+//   - t of Draft11 is Next in seconds, rounded up: with nothing left, it is what
+//     Retry-After says to a request that costs one unit. It is left out when
+//     Next is 0;
+//   - every Reset is the moment when the quota is whole again, At+Reset, rounded
+//     up to a second;
+//   - w is Window in seconds. It is left out if Window is not a whole number of
+//     them, since any other number would state another rate; Draft07, which
+//     requires w, then leaves out the policy. It also leaves out one whose Quota
+//     an earlier one has, which it forbids.
+//
+// A name is written as a String of RFC 9651, quotes and backslashes escaped. The
+// bytes of what such a String cannot hold, anything but printable ASCII, are
+// written as in a URL: é becomes %C3%A9.
+func Set(h http.Header, style Style, limits ...Limit) {
+	Prepare(style, limits...).Set(h, limits...)
+}
+
+// A Template is Set for limits of which Name, Quota and Window never change: the
+// part of the fields that they make is rendered once. It is immutable. The zero
+// Template writes nothing.
+type Template struct {
+	style    Style
+	policies string // RateLimit-Policy
+}
+
+// Prepare returns a Template for limits of these policies, of which it reads
+// Name, Quota and Window.
+func Prepare(style Style, policies ...Limit) Template {
+	t := Template{style: style.effective()}
+	var space [128]byte
+	switch {
+	case t.style&Draft11 != 0:
+		t.policies = string(appendPolicies11(space[:0], policies))
+	case t.style&Draft07 != 0:
+		t.policies = string(appendPolicies07(space[:0], policies))
+	}
+	return t
+}
+
+// Set writes what Set writes for limits, which are those of the policies that t
+// was prepared for, in any order, the tightest first.
+func (t Template) Set(h http.Header, limits ...Limit) {
+	if len(limits) == 0 || t.style == 0 {
+		return
+	}
+	var space [128]byte // enough for one or two limits; more go to the heap
+	b, f := space[:0], fields{}
+	tightest := &limits[0]
+	f.fixed("Ratelimit-Policy", t.policies)
+	if t.style&Draft11 != 0 {
+		b = appendLimits11(b, limits)
+		f.rendered("Ratelimit", b, true)
+	}
+	if t.style&Draft07 != 0 {
+		b = appendLimit07(b, tightest)
+		f.rendered("Ratelimit", b, false)
+	}
+	if t.style&Draft06 != 0 {
+		b = f.triple(b, &draft06, tightest, deltaReset(tightest))
+	}
+	if t.style&XRateLimit != 0 {
+		b = f.triple(b, &xRateLimit, tightest, unixReset(tightest))
+	}
+	if t.style&XRateLimitDelta != 0 {
+		b = f.triple(b, &xRateLimit, tightest, deltaReset(tightest))
+	}
+	f.write(h, string(b))
+}
+
+// wholeSeconds returns d in seconds. ok is false unless it is a whole number of
+// them, at least 1.
+func wholeSeconds(d time.Duration) (seconds int64, ok bool) {
+	return int64(d / time.Second), d >= time.Second && d%time.Second == 0
+}
+
+// appendInteger appends n, clamped.
+func appendInteger(b []byte, n int64) []byte { return strconv.AppendInt(b, clamp(n), 10) }
+
+// clamp returns what is nearest to n of the Integers of RFC 9651 that are not
+// negative.
+func clamp(n int64) int64 { return min(max(n, 0), 999_999_999_999_999) }

@@ -1,0 +1,114 @@
+package ratelimit
+
+import (
+	"net/http"
+	"strings"
+	"time"
+)
+
+// maxWait is what longer waits are read as. RFC 9111, section 1.2.2 has the
+// same for its delta-seconds: an overflow is 2147483648, never negative.
+const maxWait = 1 << 31 * time.Second
+
+// unknown is the wait of a field that is absent or malformed. It is less than
+// every wait, so that max prefers what is known.
+const unknown time.Duration = -1
+
+// Wait reports how long, from now, the server asks the client to wait before
+// it sends another request, and whether it asks at all. A zero wait that was
+// asked for is ok; when not ok, wait is 0.
+//
+// status and h are those of the response, now is the moment it was received.
+// The delay is read, in this order, from
+//
+//   - Retry-After (RFC 9110, section 10.2.3), in seconds or as a date;
+//   - Retry-After-Ms, X-Ms-Retry-After-Ms and X-Amz-Retry-After, in
+//     milliseconds, and X-Retry-In, a duration such as 1m30s; the longest of
+//     them refines a Retry-After that is less than a second longer, and
+//     otherwise the longer of the two counts;
+//   - only if there is none of these, X-Retry-After and
+//     X-RateLimit-Retry-After, which may be seconds, Unix time (in s, ms, µs or
+//     ns, told by its magnitude), a duration or a date.
+//
+// Where a field has several values, on several lines or on one, the longest
+// counts. Values that are malformed are ignored. A date is measured against the
+// response's own Date and Age, or against now if it has no valid Date, or if
+// its clock is plainly not set: the wait would be more than a day by the
+// server's clock, and is not by ours. A date in the past is a wait of 0.
+//
+// Waits are rounded up to a millisecond; those beyond 2³¹ s are 2³¹ s. 1xx and
+// 2xx responses refuse nothing, so nothing is read from them. Wait may be called
+// concurrently as long as nobody writes to h.
+func Wait(status int, h http.Header, now time.Time) (wait time.Duration, ok bool) {
+	if 100 <= status && status < 300 {
+		return 0, false
+	}
+	r := reader{header: h, clock: clock{local: now}}
+	if wait := r.explicit(); wait != unknown {
+		return wait, true
+	}
+	return 0, false
+}
+
+// A reader reads the fields of one response.
+type reader struct {
+	header http.Header
+	clock  clock
+}
+
+// explicit returns the delay that the server asked for in so many words.
+func (r *reader) explicit() time.Duration {
+	after := r.longest(r.header["Retry-After"], delay)
+	fine := max(
+		r.longest(r.header["Retry-After-Ms"], milliseconds),
+		r.longest(r.header["X-Ms-Retry-After-Ms"], milliseconds),
+		r.longest(r.header["X-Amz-Retry-After"], milliseconds),
+		r.longest(r.header["X-Retry-In"], duration),
+	)
+	if wait := refine(after, fine); wait != unknown {
+		return wait
+	}
+	return max(
+		r.longest(r.header["X-Retry-After"], reset),
+		r.longest(r.header["X-Ratelimit-Retry-After"], reset),
+	)
+}
+
+// refine returns the longer of the two, but fine if coarse is less than a second
+// longer: it may be fine rounded up.
+func refine(coarse, fine time.Duration) time.Duration {
+	if fine != unknown && coarse-fine < time.Second {
+		return fine
+	}
+	return coarse
+}
+
+// longest returns the longest wait among all lines of a field.
+func (r *reader) longest(lines []string, as syntax) time.Duration {
+	wait := unknown
+	for _, line := range lines {
+		wait = max(wait, r.line(line, as))
+	}
+	return wait
+}
+
+// line reads one line: the whole of it as one value, or else as a list, in
+// which a comma after the name of a day may be that of a date.
+func (r *reader) line(s string, as syntax) time.Duration {
+	wait := r.value(s, as)
+	if wait != unknown {
+		return wait
+	}
+	for list := strings.IndexByte(s, ',') >= 0; list; {
+		piece, rest, more := strings.Cut(s, ",")
+		if more && isWeekday(trim(piece)) {
+			next, after, found := strings.Cut(rest, ",")
+			if date := r.value(s[:len(piece)+len(",")+len(next)], as); date != unknown {
+				wait, s, list = max(wait, date), after, found
+				continue
+			}
+		}
+		wait, s, list = max(wait, r.value(piece, as)), rest, more
+	}
+	return wait
+}
