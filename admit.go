@@ -1,0 +1,225 @@
+package heed
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+)
+
+// admit waits until the next attempt may be sent: for the cool-down of its key,
+// for its turn at the Pacer, and for a cool-down that was posted meanwhile.
+func (c *call) admit() error {
+	for {
+		c.looking = false
+		if err := c.coolDown(); err != nil || c.t.Pacer == nil {
+			return err
+		}
+		if err := c.pace(); err != nil {
+			return err
+		}
+		if c.looking || !c.cooledMeanwhile() {
+			return nil
+		}
+		c.unused()
+	}
+}
+
+// coolDown returns at once if the key's lane is open, which is all that a
+// request costs that meets no cool-down.
+func (c *call) coolDown() error {
+	lanes := c.t.lanes()
+	if lanes == nil {
+		return nil
+	}
+	if shared := c.t.shared(); shared != nil {
+		c.readBoard(shared, lanes)
+	}
+	if l := c.closedLane(lanes); l != nil {
+		return c.wait(l)
+	}
+	return nil
+}
+
+func (c *call) closedLane(lanes *LocalBoard) *lane {
+	if !lanes.used.Load() {
+		return nil
+	}
+	key := c.key()
+	if key == "" {
+		return nil
+	}
+	return lanes.closed(key)
+}
+
+// key is what a cool-down of this request applies to.
+func (c *call) key() string {
+	if c.t.Key == nil {
+		return c.host
+	}
+	if !c.asked {
+		c.cool, c.asked = c.t.Key(c.req), true
+	}
+	return c.cool
+}
+
+// readBoard closes the lane of a key for which others have posted.
+func (c *call) readBoard(shared Board, lanes *LocalBoard) {
+	key := c.key()
+	if key == "" {
+		return
+	}
+	wait, every, err := shared.Read(c.req.Context(), key)
+	if err != nil {
+		c.degraded(err)
+	}
+	if wait > 0 {
+		lanes.hear(key, now(), wait, every)
+	}
+}
+
+// post lets everybody know that the key is to be left alone for hint.
+func (c *call) post(hint time.Duration) {
+	lanes := c.t.lanes()
+	if lanes == nil {
+		return
+	}
+	key := c.key()
+	if key == "" {
+		return
+	}
+	lanes.post(key, c.ended, hint, 0)
+	if shared := c.t.shared(); shared != nil {
+		if err := shared.Post(c.req.Context(), key, min(hint, longestCoolDown), 0); err != nil {
+			c.degraded(err)
+		}
+	}
+}
+
+// cooling is what is left of the key's cool-down.
+func (c *call) cooling() time.Duration {
+	if lanes := c.t.lanes(); lanes != nil {
+		if l := c.closedLane(lanes); l != nil {
+			wait, _ := l.left(now())
+			return wait
+		}
+	}
+	return 0
+}
+
+// cooledMeanwhile reports that a cool-down was posted while the Pacer held the
+// request back.
+func (c *call) cooledMeanwhile() bool {
+	lanes := c.t.lanes()
+	if lanes == nil {
+		return false
+	}
+	if shared := c.t.shared(); shared != nil {
+		c.readBoard(shared, lanes)
+	}
+	if c.pass.lane != nil {
+		return c.pass.stale()
+	}
+	return c.cooling() > 0
+}
+
+// wait stands in line for l.
+func (c *call) wait(l *lane) error {
+	w := &waiter{attempts: c.number, called: c.start, wake: make(chan struct{}, 1)}
+	l.join(w)
+	defer l.leave(w)
+	var told time.Duration // the end of the cool-down that was traced
+	for {
+		now := now()
+		pass, wait, cooling := l.ask(w, now)
+		if pass.lane != nil {
+			c.pass = pass
+			return nil
+		}
+		if cooling {
+			if err := c.mayWait(wait, now); err != nil {
+				return c.look(l, wait, now, err)
+			}
+			if now+wait != told {
+				told = now + wait
+				c.cooled(wait)
+			}
+		}
+		left, byDeadline := c.left(now)
+		if left == 0 {
+			return &OverdueError{Key: c.key(), Wait: min(wait, patience), Deadline: byDeadline}
+		}
+		if err := c.sleep(min(wait, left), w.wake); err != nil {
+			return err
+		}
+	}
+}
+
+// mayWait refuses a wait that is longer than the request may take. Its place in
+// the drip comes on top, and is not known yet.
+func (c *call) mayWait(wait, now time.Duration) error {
+	if most := c.policy.maxWait(); wait > most {
+		return &OverdueError{Key: c.key(), Wait: wait, Left: most}
+	}
+	if left, byDeadline := c.left(now); wait > left {
+		return &OverdueError{Key: c.key(), Wait: wait, Left: left, Deadline: byDeadline}
+	}
+	return nil
+}
+
+// look lets one request go now and then although its key cools down for longer
+// than requests wait: a server that was wrong once must not be lost for a day.
+func (c *call) look(l *lane, wait, now time.Duration, refusal error) error {
+	if wait > c.policy.maxWait() && l.look(now, c.policy.lookInterval()) {
+		c.looking = true
+		return nil
+	}
+	return refusal
+}
+
+func (c *call) cooled(wait time.Duration) {
+	if c.t.Trace == nil && c.traces == nil {
+		return
+	}
+	req, key := c.req, c.key()
+	c.allTraces(func(trace *Trace) {
+		if trace.Cooled != nil {
+			trace.Cooled(req, key, wait)
+		}
+	})
+}
+
+// pace waits for the request's turn at the Pacer.
+func (c *call) pace() error {
+	began := now()
+	err := paceAtMost(c.t.Pacer, c.req, min(c.policy.maxWait(), c.elapsedLeft(began)))
+	if err != nil {
+		return err
+	}
+	c.paced = true
+	if c.t.Trace == nil && c.traces == nil {
+		return nil
+	}
+	req, wait := c.req, now()-began
+	c.allTraces(func(trace *Trace) {
+		if trace.Paced != nil {
+			trace.Paced(req, wait)
+		}
+	})
+	return nil
+}
+
+// paceAtMost bounds a Pacer that does not know of bounds by a deadline, which
+// leaves it a moment even where no wait is allowed.
+func paceAtMost(p Pacer, req *http.Request, most time.Duration) error {
+	if bounded, ok := p.(BoundedPacer); ok {
+		return bounded.WaitAtMost(req, most)
+	}
+	ctx, cancel := context.WithTimeout(req.Context(), max(most, time.Millisecond))
+	defer cancel()
+	err := p.Wait(req.WithContext(ctx))
+	if err != nil && req.Context().Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return &OverdueError{Key: hosts.Key(req.URL.Scheme, req.URL.Host), Wait: most, Left: most}
+	}
+	return err
+}

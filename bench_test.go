@@ -1,0 +1,86 @@
+package heed_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/heedhttp/heed"
+)
+
+// answer is a base without a network: it makes a response each time.
+type answer struct{ status int }
+
+func (a *answer) RoundTrip(req *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: a.status, Body: http.NoBody, Request: req}, nil
+}
+
+// What a RoundTrip costs that needs no retry, compared with the bare base.
+func BenchmarkRoundTrip(b *testing.B) {
+	bare := &answer{200}
+	for _, bench := range []struct {
+		name string
+		rt   http.RoundTripper
+	}{
+		{"bare", bare},
+		{"heed", &heed.Transport{Base: bare}},
+	} {
+		b.Run(bench.name+"/serial", func(b *testing.B) {
+			req := get(b.Context())
+			b.ReportAllocs()
+			for b.Loop() {
+				bench.rt.RoundTrip(req)
+			}
+		})
+		b.Run(bench.name+"/parallel", func(b *testing.B) {
+			b.ReportAllocs()
+			b.RunParallel(func(pb *testing.PB) {
+				req := get(b.Context())
+				for pb.Next() {
+					bench.rt.RoundTrip(req)
+				}
+			})
+		})
+	}
+}
+
+// What a retry costs: each request is sent twice.
+func BenchmarkRetry(b *testing.B) {
+	for _, bench := range []struct {
+		name     string
+		attempts int
+	}{{"one", 1}, {"two", 2}, {"eleven", 11}} {
+		b.Run(bench.name, func(b *testing.B) {
+			tr := &heed.Transport{Base: &answer{503}, Budget: heed.Unlimited}
+			tr.Retry = heed.RetryPolicy{MaxAttempts: bench.attempts, Backoff: func(heed.Attempt) time.Duration { return 0 }}
+			req := get(b.Context())
+			b.ReportAllocs()
+			for b.Loop() {
+				tr.RoundTrip(req)
+			}
+		})
+	}
+}
+
+func BenchmarkLocalBudget(b *testing.B) {
+	b.Run("Deposit", func(b *testing.B) {
+		var budget heed.LocalBudget
+		for b.Loop() {
+			budget.Deposit(b.Context(), key)
+		}
+	})
+	b.Run("Deposit/parallel", func(b *testing.B) {
+		var budget heed.LocalBudget
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				budget.Deposit(b.Context(), key)
+			}
+		})
+	})
+	b.Run("Withdraw", func(b *testing.B) {
+		var budget heed.LocalBudget
+		for b.Loop() {
+			budget.Withdraw(b.Context(), key)
+		}
+	})
+}

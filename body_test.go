@@ -1,0 +1,227 @@
+package heed_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed"
+)
+
+func TestMaxBodyBufferReplaysWhatWasReadOfAStream(t *testing.T) {
+	for name, c := range map[string]struct {
+		content string
+		buffer  int64
+		want    []string
+	}{
+		"all of it":          {"0123456789", 10, []string{"0123456789", "0123456789"}},
+		"one byte too much":  {"0123456789", 9, []string{"0123456789"}},
+		"nothing to be kept": {"", 0, []string{"", ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScript(unavailable, ok)
+				b := newBody(c.content)
+				status(t, &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxBodyBuffer: c.buffer}}, stream(t.Context(), "PUT", b))
+				assert.Equal(t, c.want, s.bodies())
+				_, closes := b.counts()
+				assert.Equal(t, 1, closes)
+			})
+		})
+	}
+}
+
+// An attempt that read half of the body and failed is followed by one that gets
+// the kept half first, and then the rest as it comes.
+func TestAReplayGoesOnWhereTheBodyWasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var held []io.ReadCloser
+		base := base(func(req *http.Request) (*http.Response, error) {
+			held = append(held, req.Body)
+			if len(held) < 3 {
+				io.ReadFull(req.Body, make([]byte, 2*len(held)))
+				return nil, errBroken
+			}
+			assert.Equal(t, "0123456789", content(t, &http.Response{Body: req.Body}))
+			return response(req, ok), nil
+		})
+		b := newBody("0123456789")
+		tr := &heed.Transport{Base: base, Retry: heed.RetryPolicy{MaxBodyBuffer: 100}}
+		assert.Equal(t, 200, status(t, tr, stream(t.Context(), "PUT", b)))
+		for _, old := range held[:2] {
+			n, err := old.Read(make([]byte, 1))
+			assert.Zero(t, n)
+			assert.ErrorContains(t, err, "taken back")
+			assert.NoError(t, old.Close())
+		}
+		_, closes := b.counts()
+		assert.Equal(t, 1, closes)
+	})
+}
+
+func TestABodyThatFailsIsNotSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		failing := io.NopCloser(io.MultiReader(strings.NewReader("half"), errReader{}))
+		s := newScript(ok)
+		_, err := (&heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxBodyBuffer: 100}}).RoundTrip(stream(t.Context(), "PUT", failing))
+		assert.ErrorIs(t, err, errBroken)
+		assert.Equal(t, 1, s.count())
+	})
+}
+
+type errReader struct{}
+
+func (errReader) Read([]byte) (int, error) { return 0, errBroken }
+
+// A server that answers before the body is there: the transport is still in
+// Read, so that the body is neither taken back nor kept from being closed.
+func TestABodyUnderReadIsNotTakenBackAndMayBeClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		var wg sync.WaitGroup
+		s := base(func(req *http.Request) (*http.Response, error) {
+			wg.Go(func() {
+				_, err := io.ReadAll(req.Body)
+				assert.ErrorIs(t, err, io.ErrClosedPipe)
+			})
+			synctest.Wait()
+			assert.NoError(t, req.Body.Close(), "which unblocks the Read")
+			return response(req, throttle("1")), nil
+		})
+		var got heed.Verdict
+		tr := &heed.Transport{Base: s, Trace: &heed.Trace{Decided: func(_ heed.Attempt, v heed.Verdict, _ time.Duration) { got = v }}}
+		assert.Equal(t, 429, status(t, tr, stream(t.Context(), "PUT", r)))
+		assert.Equal(t, heed.NotReplayable, got)
+		_, err := w.Write([]byte("x"))
+		assert.ErrorIs(t, err, io.ErrClosedPipe)
+		wg.Wait()
+	})
+}
+
+// A server that refuses an upload before it is sent: nothing was read, so that
+// a stream can be sent again, once it says 100 Continue.
+func TestAnUploadRefusedBefore100ContinueIsSentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		served := 0
+		base, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if served++; served == 1 {
+				w.Header().Set("Retry-After", "5")
+				w.WriteHeader(429)
+				return
+			}
+			b, _ := io.ReadAll(r.Body)
+			w.Write(b)
+		})
+		b := newBody("a large upload")
+		req := stream(t.Context(), "POST", b)
+		req.Header.Set("Expect", "100-continue")
+		resp := roundTrip(t, &heed.Transport{Base: base}, req)
+		assert.Equal(t, "a large upload", content(t, resp))
+		assert.Equal(t, 2, served)
+		synctest.Wait()
+		_, closes := b.counts()
+		assert.Equal(t, 1, closes)
+	})
+}
+
+// The response to a HEAD has a Content-Length and no body; it is drained all the
+// same, and its connection is used again.
+func TestAConnectionIsUsedForAllAttempts(t *testing.T) {
+	for _, method := range []string{"GET", "HEAD", "PUT"} {
+		synctest.Test(t, func(t *testing.T) {
+			served := 0
+			base, network := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				if served++; served < 4 {
+					w.WriteHeader(503)
+				}
+				io.WriteString(w, strings.Repeat("x", 10<<10))
+			})
+			req := put(t.Context(), "content")
+			req.Method = method
+			assert.Equal(t, 200, status(t, &heed.Transport{Base: base}, req))
+			assert.Equal(t, 4, served)
+			assert.Equal(t, 1, network.dialed())
+		})
+	}
+}
+
+func TestAnAttemptThatTimesOutLetsGoOfItsConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		served := 0
+		gone := make(chan struct{})
+		base, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if served++; served == 1 {
+				<-r.Context().Done()
+				close(gone)
+			}
+		})
+		tr := &heed.Transport{Base: base, Retry: heed.RetryPolicy{AttemptTimeout: time.Second}}
+		assert.Equal(t, 200, status(t, tr, get(t.Context())))
+		<-gone
+	})
+}
+
+func TestTheContextOfAnAttemptEndsWithItsBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, end := range map[string]func(*http.Response){
+			"read":   func(resp *http.Response) { io.ReadAll(resp.Body) },
+			"closed": func(resp *http.Response) { resp.Body.Close() },
+		} {
+			var ctx context.Context
+			tr := &heed.Transport{Retry: heed.RetryPolicy{AttemptTimeout: time.Second}}
+			tr.Base = base(func(req *http.Request) (*http.Response, error) {
+				ctx = req.Context()
+				return response(req, reply{status: 200, body: readCloser("content")}), nil
+			})
+			resp := roundTrip(t, tr, get(t.Context()))
+			time.Sleep(time.Minute)
+			require.NoError(t, ctx.Err(), name)
+			end(resp)
+			assert.ErrorIs(t, ctx.Err(), context.Canceled, name)
+		}
+	})
+}
+
+func TestATimeoutThatComesWithTheResponseIsStillATimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBody("too late")
+		tr := &heed.Transport{Retry: heed.RetryPolicy{AttemptTimeout: time.Second, MaxAttempts: 1}}
+		tr.Base = base(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(2 * time.Second) // a base that does not look at its context
+			return response(req, reply{status: 200, body: b}), nil
+		})
+		resp, err := tr.RoundTrip(get(t.Context()))
+		assert.Nil(t, resp)
+		assert.ErrorContains(t, err, "no response within 1s")
+		_, closes := b.counts()
+		assert.Equal(t, 1, closes)
+	})
+}
+
+func TestAClientsTimeoutEndsTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := &http.Client{Transport: &heed.Transport{Base: newScript(reply{status: 503, took: time.Second})}, Timeout: 2500 * time.Millisecond}
+		client.Transport.(*heed.Transport).Retry.Backoff = constant(time.Second)
+		start := time.Now()
+		resp, err := client.Get("http://api.example.com")
+		require.NoError(t, err, "a second attempt does not fit: the first one's response is returned")
+		resp.Body.Close()
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.Equal(t, time.Second, time.Since(start))
+
+		client.Transport = &heed.Transport{Base: newScript(reply{took: time.Hour})}
+		_, err = client.Get("http://api.example.com")
+		var timeout interface{ Timeout() bool }
+		require.True(t, errors.As(err, &timeout) && timeout.Timeout())
+	})
+}

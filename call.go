@@ -1,0 +1,353 @@
+package heed
+
+import (
+	"errors"
+	"net/http"
+	"time"
+)
+
+// A call is one RoundTrip. It lives on the stack, which is why nothing keeps a
+// pointer to it.
+type call struct {
+	t      *Transport
+	req    *http.Request
+	policy *RetryPolicy
+	traces []*Trace // of the context
+
+	start time.Duration // when RoundTrip was called
+	host  string        // the budget's key
+	cool  string        // the cool-down's, once it was asked for
+	asked bool
+
+	number int            // of the present attempt, or the last one
+	resp   *http.Response // its outcome, as far as there is one
+	err    error
+	sent   time.Duration // when it was sent
+	ended  time.Duration // and when it was over
+	waited time.Duration // since the one before
+	last   Attempt       // the same for others to see, once it was observed
+
+	src     *source // the body, if it has no GetBody
+	given   bool    // whether Base has had the body, whose duty it is to close it
+	open    bool    // whether resp's body is still this call's to close
+	kept    kept    // what the caller gets if the retry cannot be sent
+	errs    []error // what the attempts failed with
+	pass    pass    // of the present attempt
+	paced   bool    // the Pacer waits for the outcome
+	looking bool    // the present attempt goes although its key cools down
+	paid    bool    // the present retry was withdrawn
+	timer   *time.Timer
+}
+
+func (c *call) override(o *overrides) {
+	if o.retry != nil {
+		c.policy = o.retry
+	}
+	c.traces = o.traces
+}
+
+// run is the loop: admit, send, decide, wait.
+func (c *call) run() (*http.Response, error) {
+	for {
+		if err := c.admit(); err != nil {
+			return c.refused(err)
+		}
+		out, err := c.outgoing()
+		if err != nil {
+			return c.refused(err)
+		}
+		if c.send(out); c.simple() {
+			return c.finish()
+		}
+		c.observe()
+		verdict, wait := c.decide()
+		if verdict != Again {
+			return c.finish()
+		}
+		if err := c.pause(wait); err != nil {
+			return c.refused(err)
+		}
+	}
+}
+
+// outgoing is the request of the next attempt: the caller's own for the first,
+// unless its body has to be watched.
+func (c *call) outgoing() (*http.Request, error) {
+	body, rewinds := hasBody(c.req), c.policy.rewinds(c.req)
+	if !c.given && (!body || rewinds || c.policy.maxAttempts() == 1) {
+		return c.req, nil
+	}
+	out := c.copied()
+	switch {
+	case !body:
+		return out, nil
+	case rewinds:
+		var err error
+		out.Body, err = c.req.GetBody()
+		return out, err
+	}
+	if c.src == nil {
+		c.src = &source{body: c.req.Body, keep: c.policy.MaxBodyBuffer}
+	}
+	out.Body = c.src.lend()
+	return out, nil
+}
+
+// send makes the attempt. Its clock starts with the call if nothing came
+// between, so that a request which needs nothing reads the clock once.
+func (c *call) send(out *http.Request) {
+	c.sent = c.start
+	if c.given || c.paced || c.pass.lane != nil || c.looking {
+		c.sent = now()
+	}
+	if c.given {
+		c.waited = c.sent - c.ended
+		c.kept.discard()
+		c.paid = false
+	}
+	c.given = true
+	c.number++
+	if c.resp, c.err = c.roundTrip(out); c.resp != nil {
+		c.resp.Request = c.req
+		c.open = true
+	}
+}
+
+// roundTrip makes sure that there is either a response or an error.
+func (c *call) roundTrip(out *http.Request) (resp *http.Response, err error) {
+	if d := c.policy.AttemptTimeout; d > 0 {
+		resp, err = roundTripWithin(c.t.base(), out, d)
+	} else {
+		resp, err = c.t.base().RoundTrip(out)
+	}
+	switch {
+	case err != nil && resp != nil:
+		if resp.Body != nil {
+			resp.Body.Close()
+		}
+		resp = nil
+	case err == nil && resp == nil:
+		err = errNoResult
+	case err == nil && resp.Body == nil:
+		resp.Body = http.NoBody
+	}
+	return resp, err
+}
+
+// simple reports that there is nothing to decide, and nobody to tell.
+func (c *call) simple() bool {
+	return c.err == nil && c.resp.StatusCode < 400 &&
+		c.policy.If == nil && c.policy.Hint == nil &&
+		!c.paced && c.pass.lane == nil && c.t.Trace == nil && c.traces == nil
+}
+
+// observe tells the Pacer, the lane and the Board what came of the attempt.
+func (c *call) observe() {
+	c.ended = now()
+	c.last = Attempt{
+		Number: c.number, Request: c.req, Response: c.resp, Err: c.err,
+		Took: c.ended - c.sent, Elapsed: c.ended - c.start, Waited: c.waited,
+		most: c.policy.maxAttempts(),
+	}
+	a := &c.last
+	if c.err != nil {
+		a.unread = c.src != nil && c.src.unread()
+		c.errs = append(c.errs[max(0, len(c.errs)-maxCauses+1):], c.err)
+	}
+	c.policy.hear(a)
+	if c.paced {
+		c.paced = false
+		c.t.Pacer.Observe(*a)
+	}
+	c.pass.answered(a.good())
+	c.pass = pass{}
+	if a.invited() {
+		c.post(a.hint)
+	}
+}
+
+func (c *call) decide() (Verdict, time.Duration) {
+	left, _ := c.left(c.ended)
+	verdict, wait := c.policy.decide(c.last, circumstances{
+		replayable: c.replayable(), cooling: c.cooling(), left: left, withdraw: c.withdraw,
+	})
+	if verdict == Again && c.src != nil && !c.src.takeBack() {
+		c.refund()
+		verdict = NotReplayable
+	}
+	c.decided(verdict, wait)
+	return verdict, wait
+}
+
+func (c *call) replayable() bool {
+	switch {
+	case !hasBody(c.req), c.policy.rewinds(c.req):
+		return true
+	case c.src != nil:
+		return c.src.replayable()
+	}
+	return false
+}
+
+// left is the time before the context's deadline, or within MaxElapsed if that
+// is less; byDeadline says which.
+func (c *call) left(now time.Duration) (left time.Duration, byDeadline bool) {
+	left = c.elapsedLeft(now)
+	if deadline, ok := c.req.Context().Deadline(); ok {
+		if d := time.Until(deadline); d <= left {
+			return max(0, d), true
+		}
+	}
+	return left, false
+}
+
+func (c *call) elapsedLeft(now time.Duration) time.Duration {
+	return max(0, c.policy.maxElapsed()-(now-c.start))
+}
+
+func (c *call) withdraw() bool {
+	c.paid = c.t.retries().Withdraw(c.req.Context(), c.host)
+	return c.paid
+}
+
+func (c *call) refund() {
+	if c.paid {
+		c.paid = false
+		c.t.retries().Refund(c.req.Context(), c.host)
+	}
+}
+
+// pause waits before the next attempt. The wait for a cool-down is left to its
+// lane, where the request keeps its place in line meanwhile.
+func (c *call) pause(wait time.Duration) error {
+	if c.open {
+		c.open = false
+		c.kept = keep(c.resp)
+	}
+	if c.cooling() >= wait-(now()-c.ended) {
+		wait = 0
+	}
+	if wait > 0 {
+		wait += c.jitter(wait)
+	}
+	return c.sleep(c.ended+wait-now(), nil)
+}
+
+// jitter is what comes on top of a hint, cut to the time that is left.
+func (c *call) jitter(wait time.Duration) time.Duration {
+	if c.last.hint == 0 {
+		return 0
+	}
+	left, _ := c.left(c.ended)
+	return min(uniform(jitterWindow(c.last.hint)), max(0, left-c.last.Took-wait))
+}
+
+// sleep waits for d or until woken. It returns why the caller gave up.
+func (c *call) sleep(d time.Duration, wake <-chan struct{}) error {
+	if d <= 0 {
+		return cancelled(c.req)
+	}
+	if c.timer == nil {
+		c.timer = time.NewTimer(d)
+	} else {
+		c.timer.Reset(d)
+	}
+	select {
+	case <-c.timer.C:
+	case <-wake:
+	case <-c.req.Context().Done():
+	case <-c.req.Cancel:
+	}
+	return cancelled(c.req)
+}
+
+// finish returns what the last attempt ended with.
+func (c *call) finish() (*http.Response, error) {
+	if c.src != nil {
+		c.src.finish()
+	}
+	c.open = false
+	if c.err != nil && c.number > 1 && !errors.Is(c.err, http.ErrSkipAltProtocol) {
+		return nil, gaveUp(c.number, c.errs)
+	}
+	return c.resp, c.err
+}
+
+// refused returns what there is when an attempt cannot be sent: err before the
+// first one and if the caller gave up, else what the last one ended with.
+func (c *call) refused(err error) (*http.Response, error) {
+	c.unused()
+	c.refund()
+	if c.src != nil {
+		c.src.finish()
+	}
+	switch {
+	case !c.given:
+		return nil, err
+	case cancelled(c.req) != nil:
+		return nil, stopped(c.last, err, c.errs)
+	case c.kept.resp != nil:
+		return c.kept.response(), nil
+	}
+	return nil, stopped(c.last, err, c.errs)
+}
+
+// unused gives back the turn of an attempt that was admitted and not sent.
+func (c *call) unused() {
+	if c.paced {
+		c.paced = false
+		c.t.Pacer.Observe(Attempt{Number: c.number + 1, Request: c.req, Err: ErrNotSent})
+	}
+	c.pass.answered(false)
+	c.pass = pass{}
+}
+
+// cleanUp closes what is still open: after a panic in a hook, too. When all went
+// well there is nothing but a timer.
+func (c *call) cleanUp() {
+	if !c.given && c.req.Body != nil {
+		c.req.Body.Close()
+	}
+	if c.open {
+		c.resp.Body.Close()
+	}
+	if c.kept.resp != nil {
+		c.kept.discard()
+	}
+	if c.timer != nil {
+		c.timer.Stop()
+	}
+	if c.src != nil {
+		c.src.finish()
+	}
+}
+
+// allTraces calls f for each Trace that there is.
+func (c *call) allTraces(f func(*Trace)) {
+	if c.t.Trace != nil {
+		f(c.t.Trace)
+	}
+	for _, trace := range c.traces {
+		f(trace)
+	}
+}
+
+func (c *call) decided(v Verdict, wait time.Duration) {
+	if c.t.Trace == nil && c.traces == nil {
+		return
+	}
+	a := c.last
+	c.allTraces(func(trace *Trace) {
+		if trace.Decided != nil {
+			trace.Decided(a, v, wait)
+		}
+	})
+}
+
+func (c *call) degraded(err error) {
+	c.allTraces(func(trace *Trace) {
+		if trace.Degraded != nil {
+			trace.Degraded(err)
+		}
+	})
+}

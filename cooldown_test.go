@@ -1,0 +1,528 @@
+package heed_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed"
+)
+
+// A limited server admits burst requests at once and rate a second, answers
+// after latency, and tells those it refuses to come back in a second.
+type limited struct {
+	rate, burst float64
+	latency     time.Duration
+
+	mu       sync.Mutex
+	tokens   float64
+	at       time.Time
+	arrivals []arrival
+}
+
+type arrival struct {
+	at       time.Time
+	admitted bool
+}
+
+func (l *limited) RoundTrip(req *http.Request) (*http.Response, error) {
+	admitted := l.admit()
+	time.Sleep(l.latency)
+	if !admitted {
+		return response(req, throttle("1")), nil
+	}
+	return response(req, ok), nil
+}
+
+func (l *limited) admit() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if l.at.IsZero() {
+		l.tokens, l.at = l.burst, now
+	}
+	l.tokens, l.at = min(l.burst, l.tokens+l.rate*now.Sub(l.at).Seconds()), now
+	admitted := l.tokens >= 1
+	if admitted {
+		l.tokens--
+	}
+	l.arrivals = append(l.arrivals, arrival{now, admitted})
+	return admitted
+}
+
+// early counts the arrivals between a refusal's answer and a second after it.
+func (l *limited) early() (n int) {
+	var until time.Time
+	var told time.Time
+	for _, a := range l.arrivals {
+		if a.at.After(told) && a.at.Before(until) {
+			n++
+		}
+		if !a.admitted && a.at.Add(l.latency+time.Second).After(until) {
+			told, until = a.at.Add(l.latency), a.at.Add(l.latency+time.Second)
+		}
+	}
+	return n
+}
+
+func TestFiftyWorkersMeetALimitOfTen(t *testing.T) { // F149
+	for _, latency := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond} {
+		t.Run(latency.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := &limited{rate: 10, burst: 10, latency: latency}
+				tr := &heed.Transport{Base: srv}
+				var wg sync.WaitGroup
+				for range 50 {
+					wg.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))) })
+				}
+				start := time.Now()
+				wg.Wait()
+				assert.LessOrEqual(t, len(srv.arrivals), 130)
+				assert.Zero(t, srv.early(), "nobody comes before the second is over")
+				between(t, 4*time.Second, time.Since(start), 9*time.Second)
+				t.Logf("%d requests in %v", len(srv.arrivals), time.Since(start))
+			})
+		})
+	}
+}
+
+func TestDuringACoolDownNobodyReachesTheServer(t *testing.T) { // F149
+	for name, pacer := range map[string]heed.Pacer{"alone": nil, "with a pacer": &tick{every: 10 * time.Millisecond}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScript(ok, ok, ok, throttle("2"), ok)
+				s.replies[3].took = 50 * time.Millisecond
+				tr := &heed.Transport{Base: s, Pacer: pacer}
+				var wg sync.WaitGroup
+				for i := range 50 {
+					wg.Go(func() {
+						time.Sleep(time.Duration(i) * 20 * time.Millisecond)
+						assert.Equal(t, 200, status(t, tr, get(t.Context())))
+					})
+				}
+				wg.Wait()
+				times := s.times()
+				slices.Sort(times)
+				told := times[3] + 50*time.Millisecond
+				for _, at := range times {
+					assert.False(t, told < at && at < told+2*time.Second, "%v is within 2 s after %v", at, told)
+				}
+			})
+		})
+	}
+}
+
+// tick is a Pacer that lets one request go each interval, however long that
+// takes, and counts what it gets back.
+type tick struct {
+	every time.Duration
+
+	mu       sync.Mutex
+	next     time.Time
+	returned int
+	observed int
+}
+
+func (p *tick) Wait(req *http.Request) error {
+	p.mu.Lock()
+	if p.next.Before(time.Now()) {
+		p.next = time.Now()
+	}
+	turn := p.next
+	p.next = turn.Add(p.every)
+	p.mu.Unlock()
+	select {
+	case <-time.After(time.Until(turn)):
+		return nil
+	case <-req.Context().Done():
+		return req.Context().Err()
+	}
+}
+
+func (p *tick) Observe(a heed.Attempt) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.observed++
+	if a.Err == heed.ErrNotSent {
+		p.returned++
+	}
+}
+
+func TestACoolDownPostedWhileThePacerHoldsARequestIsObeyed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(ok)
+		pacer := &tick{every: time.Second}
+		board := &heed.LocalBoard{}
+		tr := &heed.Transport{Base: s, Pacer: pacer, Board: board}
+		assert.Equal(t, 200, status(t, tr, get(t.Context())))
+		time.AfterFunc(500*time.Millisecond, func() { board.Post(context.Background(), "http://api.example.com", 5*time.Second, 0) })
+		assert.Equal(t, 200, status(t, tr, get(t.Context())))
+		between(t, 5500*time.Millisecond, s.times()[1], 7*time.Second)
+		assert.Equal(t, 1, pacer.returned, "the turn it could not use")
+		assert.Equal(t, 3, pacer.observed, "each Wait that returned nil is observed once")
+	})
+}
+
+func TestTheDripNeverLetsMoreGoThanAnswersHaveComeBackGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(throttle("10"), reply{status: 200, took: 100 * time.Millisecond})
+		tr := &heed.Transport{Base: s}
+		start := time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() { status(t, tr, get(t.Context())) })
+		synctest.Wait()
+		for range 40 {
+			wg.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))) })
+		}
+		wg.Wait()
+		times := s.times()[1:]
+		slices.Sort(times)
+		require.Len(t, times, 41)
+		for i := range times { // between two rounds of answers the number of those under way doubles at most
+			under := 0
+			for _, at := range times[:i+1] {
+				if at > times[i]-100*time.Millisecond {
+					under++
+				}
+			}
+			answered := i + 1 - under
+			assert.LessOrEqual(t, under, answered+1)
+		}
+		between(t, 10*time.Second, times[0], 10*time.Second+3*time.Second/41)
+		between(t, 0, time.Since(start), 13500*time.Millisecond)
+	})
+}
+
+func TestADripFollowsTheIntervalThatTheBoardKnows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := &heed.LocalBoard{}
+		require.NoError(t, board.Post(t.Context(), "http://api.example.com", time.Second, 50*time.Millisecond))
+		wait, every, err := board.Read(t.Context(), "http://api.example.com")
+		assert.Equal(t, []any{time.Second, 50 * time.Millisecond, nil}, []any{wait, every, err})
+		s := newScript(reply{status: 200, took: 10 * time.Second})
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() { assert.Equal(t, 200, status(t, &heed.Transport{Base: s, Board: board}, get(t.Context()))) })
+		}
+		wg.Wait()
+		times := s.times()
+		slices.Sort(times)
+		for i, at := range times {
+			assert.Equal(t, time.Second+time.Duration(i)*50*time.Millisecond, at)
+		}
+	})
+}
+
+func TestAnAnswerThatNeverComesDoesNotHoldUpTheLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := &heed.LocalBoard{}
+		board.Post(t.Context(), "http://api.example.com", time.Second, 0)
+		s := newScript(reply{status: 200, took: time.Hour}, ok)
+		tr := &heed.Transport{Base: s, Board: board}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { tr.RoundTrip(get(ctx)) })
+		synctest.Wait()
+		time.Sleep(time.Millisecond)
+		wg.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))); cancel() })
+		wg.Wait()
+		between(t, 2*time.Second, s.times()[1], 2500*time.Millisecond)
+	})
+}
+
+func TestThoseWhoWereCalledFirstGoFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := &heed.LocalBoard{}
+		board.Post(t.Context(), "http://api.example.com", time.Minute, time.Second)
+		s := newScript(ok)
+		tr := &heed.Transport{Base: s, Board: board}
+		var wg sync.WaitGroup
+		for i := range 10 {
+			wg.Go(func() {
+				req := get(t.Context())
+				req.Header.Set("N", strconv.Itoa(i))
+				assert.Equal(t, 200, status(t, tr, req))
+			})
+			time.Sleep(time.Millisecond)
+		}
+		wg.Wait()
+		for i, seen := range s.seen {
+			assert.Equal(t, strconv.Itoa(i), seen.req.Header.Get("N"))
+		}
+	})
+}
+
+func TestAWaiterThatLeavesGivesItsPlaceToTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := &heed.LocalBoard{}
+		board.Post(t.Context(), "http://api.example.com", time.Second, time.Second)
+		s := newScript(ok)
+		tr := &heed.Transport{Base: s, Board: board}
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for i := range 3 {
+			wg.Go(func() {
+				if i == 1 {
+					_, err := tr.RoundTrip(get(ctx))
+					assert.ErrorIs(t, err, context.Canceled)
+					return
+				}
+				assert.Equal(t, 200, status(t, tr, get(t.Context())))
+			})
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(1500 * time.Millisecond)
+		cancel()
+		wg.Wait()
+		assert.Equal(t, []time.Duration{time.Second, 2 * time.Second}, s.times())
+	})
+}
+
+func TestACoolDownLongerThanARequestMayWaitRefusesItAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(throttle("3600"), ok)
+		tr := &heed.Transport{Base: s}
+		assert.Equal(t, 429, status(t, tr, get(t.Context())), "the one that was told gets the answer")
+		start := time.Now()
+		_, err := tr.RoundTrip(get(t.Context()))
+		var overdue *heed.OverdueError
+		require.ErrorAs(t, err, &overdue)
+		assert.Equal(t, heed.OverdueError{Key: "http://api.example.com", Wait: time.Hour, Left: time.Minute}, *overdue)
+		assert.NotErrorIs(t, err, context.DeadlineExceeded, "there was no deadline")
+		assert.True(t, overdue.Timeout())
+		assert.Zero(t, time.Since(start))
+		assert.Equal(t, 1, s.count())
+	})
+}
+
+func TestADeadlineBeforeTheCoolDownsEndRefusesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &heed.Transport{Base: newScript(throttle("30"), ok), Retry: heed.RetryPolicy{MaxAttempts: 1}}
+		assert.Equal(t, 429, status(t, tr, get(t.Context())))
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err := tr.RoundTrip(get(ctx))
+		var overdue *heed.OverdueError
+		require.ErrorAs(t, err, &overdue)
+		assert.Equal(t, heed.OverdueError{Key: "http://api.example.com", Wait: 30 * time.Second, Left: 10 * time.Second, Deadline: true}, *overdue)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+func TestOneRequestAMinuteLooksWhetherALongCoolDownIsStillMeant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(throttle("86400"))
+		tr := &heed.Transport{Base: s}
+		assert.Equal(t, 429, status(t, tr, get(t.Context())))
+		refused := 0
+		for range 600 { // ten minutes, once a second, five at once
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			for range 5 {
+				wg.Go(func() {
+					resp, err := tr.RoundTrip(get(t.Context()))
+					if err != nil {
+						mu.Lock()
+						refused++
+						mu.Unlock()
+						return
+					}
+					resp.Body.Close()
+				})
+			}
+			wg.Wait()
+			time.Sleep(time.Second)
+		}
+		assert.Equal(t, 1+9, s.count(), "at the end of each full minute, one")
+		assert.Equal(t, 3000-9, refused)
+	})
+}
+
+func TestA503BindsNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(reply{status: 503, header: []string{"Retry-After", "5"}}, ok)
+		tr := &heed.Transport{Base: s}
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))) })
+		synctest.Wait()
+		assert.Equal(t, 200, status(t, tr, get(t.Context())))
+		assert.Zero(t, s.times()[1])
+		wg.Wait()
+		between(t, 5*time.Second, s.times()[2], 6500*time.Millisecond)
+	})
+}
+
+func TestWhatACoolDownAppliesTo(t *testing.T) {
+	credential := func(name string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+name) }
+	}
+	to := func(url string) func(*http.Request) {
+		return func(r *http.Request) { *r = *r.WithContext(r.Context()); r.URL, _ = r.URL.Parse(url); r.Host = "" }
+	}
+	for name, c := range map[string]struct {
+		tr            *heed.Transport
+		first, second func(*http.Request)
+		waits         bool
+	}{
+		"the same host":           {&heed.Transport{}, to("http://a.example/x"), to("http://a.example/y"), true},
+		"in another spelling":     {&heed.Transport{}, to("http://a.example"), to("http://A.Example:80/"), true},
+		"another host":            {&heed.Transport{}, to("http://a.example"), to("http://b.example"), false},
+		"another scheme":          {&heed.Transport{}, to("http://a.example"), to("https://a.example"), false},
+		"another port":            {&heed.Transport{}, to("http://a.example"), to("http://a.example:81"), false},
+		"the same credential":     {&heed.Transport{Key: heed.ByCredential}, credential("a"), credential("a"), true},
+		"another credential":      {&heed.Transport{Key: heed.ByCredential}, credential("a"), credential("b"), false},
+		"nothing":                 {&heed.Transport{Key: func(*http.Request) string { return "" }}, to("/"), to("/"), false},
+		"nothing, without boards": {&heed.Transport{Board: heed.NoBoard}, to("/"), to("/"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := &heed.Transport{Base: newScript(throttle("30"), ok), Board: c.tr.Board, Key: c.tr.Key}
+				tr.Retry.MaxAttempts = 1
+				first, second := get(t.Context()), get(t.Context())
+				c.first(first)
+				c.second(second)
+				assert.Equal(t, 429, status(t, tr, first))
+				start := time.Now()
+				assert.Equal(t, 200, status(t, tr, second))
+				assert.Equal(t, c.waits, time.Since(start) >= 30*time.Second)
+			})
+		})
+	}
+}
+
+func TestByCredentialDoesNotShowTheCredential(t *testing.T) {
+	req := get(t.Context())
+	assert.Equal(t, "http://api.example.com", heed.ByCredential(req))
+	req.Header.Set("Authorization", "Bearer s3cret")
+	key := heed.ByCredential(req)
+	assert.NotContains(t, key, "s3cret")
+	assert.Contains(t, key, "http://api.example.com ")
+	req.Header.Set("Authorization", "Bearer other")
+	assert.NotEqual(t, key, heed.ByCredential(req))
+}
+
+func TestTransportsThatShareABoardWaitInOneLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := &limited{rate: 10, burst: 10, latency: 20 * time.Millisecond}
+		board := &heed.LocalBoard{}
+		var wg sync.WaitGroup
+		for range 50 {
+			tr := &heed.Transport{Base: srv, Board: board}
+			wg.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))) })
+		}
+		wg.Wait()
+		assert.LessOrEqual(t, len(srv.arrivals), 130)
+	})
+}
+
+// farBoard is a Board that others post to as well.
+type farBoard struct {
+	heed.LocalBoard
+	err   error
+	reads int
+	mu    sync.Mutex
+}
+
+func (b *farBoard) Post(ctx context.Context, key string, wait, every time.Duration) error {
+	return errors.Join(b.err, b.LocalBoard.Post(ctx, key, wait, every))
+}
+
+func (b *farBoard) Read(ctx context.Context, key string) (time.Duration, time.Duration, error) {
+	b.mu.Lock()
+	b.reads++
+	b.mu.Unlock()
+	if b.err != nil {
+		return 0, 0, b.err
+	}
+	return b.LocalBoard.Read(ctx, key)
+}
+
+func TestABoardOfOthersIsReadBeforeEachAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := &farBoard{}
+		tr := &heed.Transport{Base: newScript(ok), Board: board}
+		assert.Equal(t, 200, status(t, tr, get(t.Context())))
+		board.Post(t.Context(), "http://api.example.com", 10*time.Second, 0)
+		start := time.Now()
+		assert.Equal(t, 200, status(t, tr, get(t.Context())))
+		between(t, 10*time.Second, time.Since(start), 13*time.Second)
+		assert.Equal(t, 2, board.reads)
+
+		tr.Base = newScript(throttle("20"))
+		tr.Retry.MaxAttempts = 1
+		assert.Equal(t, 429, status(t, tr, get(t.Context())))
+		wait, _, _ := board.LocalBoard.Read(t.Context(), "http://api.example.com")
+		assert.Equal(t, 20*time.Second, wait, "what this process is told, others are told too")
+	})
+}
+
+func TestABoardThatFailsIsReportedAndTheProcessObeysItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var degraded []error
+		board := &farBoard{err: errors.New("no route to host")}
+		tr := &heed.Transport{Base: newScript(throttle("10"), ok), Board: board}
+		tr.Trace = &heed.Trace{Degraded: func(err error) { degraded = append(degraded, err) }}
+		start := time.Now()
+		assert.Equal(t, 200, status(t, tr, get(t.Context())))
+		between(t, 10*time.Second, time.Since(start), 13*time.Second)
+		assert.Len(t, degraded, 3, "a read, the post, and the read before the retry")
+		for _, err := range degraded {
+			assert.ErrorIs(t, err, board.err)
+		}
+	})
+}
+
+func TestAPostNeverShortensWhatWasPostedBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b heed.LocalBoard
+		read := func(key string) time.Duration {
+			wait, _, err := b.Read(t.Context(), key)
+			require.NoError(t, err)
+			return wait
+		}
+		assert.Zero(t, read("a"))
+		b.Post(t.Context(), "a", 10*time.Second, 0)
+		assert.Equal(t, 10*time.Second, read("a"))
+		b.Post(t.Context(), "a", 5*time.Second, 0)
+		assert.Equal(t, 10*time.Second, read("a"))
+		time.Sleep(4 * time.Second)
+		b.Post(t.Context(), "a", 7*time.Second, 0)
+		assert.Equal(t, 7*time.Second, read("a"))
+		assert.Zero(t, read("b"))
+		time.Sleep(7 * time.Second)
+		assert.Zero(t, read("a"))
+		b.Post(t.Context(), "b", 1<<62, 0)
+		assert.Equal(t, 24*time.Hour, read("b"), "a wait saturates at a day")
+		b.Post(t.Context(), "c", -time.Second, 0)
+		assert.Zero(t, read("c"))
+	})
+}
+
+func TestABoardForgetsKeysThatHaveCooled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b heed.LocalBoard
+		for i := range 80_000 {
+			b.Post(t.Context(), fmt.Sprint(i), time.Hour, 0)
+		}
+		kept := 0
+		for i := range 80_000 {
+			if wait, _, _ := b.Read(t.Context(), fmt.Sprint(i)); wait > 0 {
+				kept++
+			}
+		}
+		assert.LessOrEqual(t, kept, 1<<16)
+		assert.Greater(t, kept, 1<<12)
+	})
+}

@@ -1,0 +1,237 @@
+package heed_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/heedhttp/heed"
+)
+
+// busy is a server that is busy for its first n requests.
+func busy(n int, header ...string) *httptest.Server {
+	served := 0
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if served++; served > n {
+			fmt.Fprintf(w, "answer to request %d", served)
+			return
+		}
+		for i := 0; i < len(header); i += 2 {
+			w.Header().Set(header[i], header[i+1])
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		io.WriteString(w, "busy")
+	}))
+}
+
+func show(resp *http.Response, err error) {
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	b, _ := io.ReadAll(resp.Body)
+	fmt.Println(resp.StatusCode, string(b))
+}
+
+func Example() {
+	srv := busy(1, "Retry-After", "1")
+	defer srv.Close()
+
+	client := &http.Client{Transport: &heed.Transport{}}
+	show(client.Get(srv.URL))
+	// Output: 200 answer to request 2
+}
+
+// A deadline belongs into the context: a wait that does not fit before it is not
+// begun, and the server's answer is returned instead.
+func ExampleTransport_deadline() {
+	srv := busy(1, "Retry-After", "30")
+	defer srv.Close()
+
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	req, _ := http.NewRequestWithContext(ctx, "GET", srv.URL, nil)
+
+	client := &http.Client{Transport: &heed.Transport{}}
+	show(client.Do(req))
+	// Output: 503 busy
+}
+
+// The pitfall: a POST is not repeated after a 503, because the server may have
+// acted upon it. An Idempotency-Key, if the server knows it, makes it safe.
+func ExampleTransport_post() {
+	srv := busy(1)
+	defer srv.Close()
+	client := &http.Client{Transport: &heed.Transport{Retry: heed.RetryPolicy{
+		Backoff: heed.Exponential(time.Millisecond, time.Second),
+	}}}
+
+	show(client.Post(srv.URL, "text/plain", strings.NewReader("order")))
+
+	srv2 := busy(1)
+	defer srv2.Close()
+	req, _ := http.NewRequest("POST", srv2.URL, strings.NewReader("order"))
+	req.Header.Set("Idempotency-Key", "8e03978e")
+	show(client.Do(req))
+	// Output:
+	// 503 busy
+	// 200 answer to request 2
+}
+
+// A request that must not wait can have a policy of its own.
+func ExampleWithRetry() {
+	srv := busy(1)
+	defer srv.Close()
+
+	client := &http.Client{Transport: &heed.Transport{}}
+	ctx := heed.WithRetry(context.Background(), heed.RetryPolicy{MaxAttempts: 1})
+	req, _ := http.NewRequestWithContext(ctx, "GET", srv.URL, nil)
+	show(client.Do(req))
+	// Output: 503 busy
+}
+
+// Delays of 200 ms, doubled each time, and at most 30 % more; a 429 without a
+// hint waits a second.
+func ExampleBackoff() { // F151, F152
+	upward := func(b heed.Backoff) heed.Backoff {
+		part := heed.FullJitter(func(a heed.Attempt) time.Duration { return b(a) * 3 / 10 })
+		return func(a heed.Attempt) time.Duration { return b(a) + part(a) }
+	}
+	policy := heed.RetryPolicy{
+		MaxAttempts: 3,
+		Backoff:     upward(heed.Exponential(200*time.Millisecond, 30*time.Second)),
+		Hint: func(resp *http.Response, now time.Time) (time.Duration, bool) {
+			if wait, ok := heed.RetryAfter(resp, now); ok || resp.StatusCode != http.StatusTooManyRequests {
+				return wait, ok
+			}
+			return time.Second, true
+		},
+	}
+	wait := policy.Backoff(heed.Attempt{Number: 3})
+	fmt.Println(800*time.Millisecond <= wait && wait <= 1040*time.Millisecond)
+	// Output: true
+}
+
+func ExampleExponential() { // F153, F154, F166
+	backoff := heed.Exponential(time.Second, 30*time.Second)
+	for n := range 7 {
+		fmt.Print(backoff(heed.Attempt{Number: n + 1}), " ")
+	}
+	// Output: 1s 2s 4s 8s 16s 30s 30s
+}
+
+// Equal jitter waits at least half of the time.
+func ExampleEqualJitter() {
+	backoff := heed.EqualJitter(heed.Exponential(time.Second, 30*time.Second))
+	wait := backoff(heed.Attempt{Number: 3})
+	fmt.Println(2*time.Second <= wait && wait <= 4*time.Second)
+	// Output: true
+}
+
+func ExampleDecorrelated() {
+	backoff := heed.Decorrelated(time.Second, 30*time.Second)
+	wait := backoff(heed.Attempt{Number: 2, Waited: 4 * time.Second})
+	fmt.Println(time.Second <= wait && wait <= 12*time.Second)
+	// Output: true
+}
+
+// One budget for all the clients of a worker pool: together they send at most a
+// tenth more than there are requests, and one a second.
+func ExampleLocalBudget() {
+	budget := &heed.LocalBudget{}
+	orders := &http.Client{Transport: &heed.Transport{Budget: budget}}
+	refunds := &http.Client{Transport: &heed.Transport{Budget: budget}}
+	_, _ = orders, refunds
+	fmt.Println(budget.Balance("https://api.example.com"))
+	// Output: 10
+}
+
+// One customer's limit stops only him.
+func ExampleByCredential() {
+	_ = &http.Client{Transport: &heed.Transport{Key: heed.ByCredential}}
+	req, _ := http.NewRequest("GET", "https://API.example.com:443/v1/orders", nil)
+	fmt.Println(heed.ByCredential(req))
+	req.Header.Set("Authorization", "Bearer secret")
+	fmt.Println(strings.Contains(heed.ByCredential(req), "secret"))
+	// Output:
+	// https://api.example.com
+	// false
+}
+
+// RetryAfter is of use outside the Transport too: here it makes an error of a
+// refusal, for callers that want one.
+func ExampleRetryAfter() { // F156
+	exhausted := func(resp *http.Response, err error) error {
+		if err != nil || resp.StatusCode != http.StatusTooManyRequests {
+			return err
+		}
+		defer resp.Body.Close()
+		wait, _ := heed.RetryAfter(resp, time.Now())
+		return fmt.Errorf("rate limit exceeded after retries, come back in %v", wait)
+	}
+	resp := &http.Response{StatusCode: 429, Header: http.Header{"Retry-After": {"120"}}, Body: http.NoBody}
+	fmt.Println(exhausted(resp, nil))
+	// Output: rate limit exceeded after retries, come back in 2m0s
+}
+
+func ExampleLogTrace() {
+	srv := busy(1)
+	defer srv.Close()
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey || a.Key == "host" {
+				return slog.Attr{} // which change from run to run
+			}
+			return a
+		},
+	}))
+	client := &http.Client{Transport: &heed.Transport{
+		Retry: heed.RetryPolicy{Backoff: heed.Exponential(time.Millisecond, time.Second)},
+		Trace: heed.LogTrace(logger),
+	}}
+	show(client.Get(srv.URL + "?token=secret"))
+	// Output:
+	// level=WARN msg="request will be retried" method=GET status=503 verdict=again attempt=1 max=4 wait=1ms
+	// 200 answer to request 2
+}
+
+// What the Transport decided, counted.
+func ExampleWithTrace() {
+	srv := busy(2)
+	defer srv.Close()
+	verdicts := map[heed.Verdict]int{}
+	ctx := heed.WithTrace(context.Background(), &heed.Trace{
+		Decided: func(_ heed.Attempt, v heed.Verdict, _ time.Duration) { verdicts[v]++ },
+	})
+	req, _ := http.NewRequestWithContext(ctx, "GET", srv.URL, nil)
+	client := &http.Client{Transport: &heed.Transport{Retry: heed.RetryPolicy{
+		Backoff: heed.Exponential(time.Millisecond, time.Second),
+	}}}
+	show(client.Do(req))
+	fmt.Println(verdicts)
+	// Output:
+	// 200 answer to request 3
+	// map[final:1 again:2]
+}
+
+// A request that may not wait for its turn fails at once.
+func ExampleOverdueError() {
+	board := &heed.LocalBoard{}
+	board.Post(context.Background(), "http://api.example.com", time.Hour, 0)
+	client := &http.Client{Transport: &heed.Transport{Board: board}}
+
+	_, err := client.Get("http://api.example.com/")
+	var overdue *heed.OverdueError
+	if errors.As(err, &overdue) {
+		fmt.Println(overdue.Key, "for longer than", overdue.Left)
+	}
+	// Output: http://api.example.com for longer than 1m0s
+}

@@ -1,0 +1,64 @@
+package heed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// A Pacer holds requests back so that a limit is not exceeded. It must be safe
+// for concurrent use.
+type Pacer interface {
+	// Wait blocks until req may be sent. It returns an *OverdueError at once if
+	// that is later than req may wait, and the context's error if the context
+	// ends first. What it gave and was not used is given back.
+	Wait(req *http.Request) error
+
+	// Observe is called once for each Wait that returned nil, by the same
+	// goroutine, after the header or error and before the verdict. Response is
+	// the live one: its header only. If a.Err is ErrNotSent, nothing was sent,
+	// and the turn is given back.
+	Observe(a Attempt)
+}
+
+// A BoundedPacer is a Pacer that can be told how long req may wait at most,
+// besides its context's deadline. A Transport prefers WaitAtMost, which costs
+// nothing, to Wait with a deadline of its own in a copy of the request.
+type BoundedPacer interface {
+	Pacer
+	WaitAtMost(req *http.Request, most time.Duration) error
+}
+
+// ErrNotSent is the error of an Attempt that a Pacer let go and that was not
+// sent after all, because a cool-down was posted meanwhile.
+var ErrNotSent = errors.New("heed: not sent")
+
+// An OverdueError says that a request was not sent because its turn would have
+// come later than it may wait: a cool-down or a Pacer's line is too long.
+//
+// errors.Is(err, context.DeadlineExceeded) holds only if it was the context's
+// deadline that the wait did not fit into.
+type OverdueError struct {
+	Key  string        // what the wait applies to: a cool-down's key or a Pacer's
+	Wait time.Duration // how long the request would have to wait
+	Left time.Duration // how long it may
+
+	Deadline bool // Left is the time to the context's deadline
+}
+
+func (e *OverdueError) Error() string {
+	return fmt.Sprintf("heed: %s must wait %v, longer than the %v it may", e.Key, e.Wait, e.Left)
+}
+
+// Timeout reports true: to the caller, a turn that comes too late is a timeout.
+func (e *OverdueError) Timeout() bool { return true }
+
+// Temporary reports true: the same request may succeed later.
+func (e *OverdueError) Temporary() bool { return true }
+
+// Is reports whether target is context.DeadlineExceeded and there was a deadline.
+func (e *OverdueError) Is(target error) bool {
+	return e.Deadline && target == context.DeadlineExceeded
+}

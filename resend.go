@@ -1,0 +1,40 @@
+package heed
+
+import (
+	"context"
+	"net/http"
+)
+
+// ResendCount reports which repetition of a request ctx belongs to: 0 for the
+// first attempt, 1 for the one after it. It is OpenTelemetry's
+// http.request.resend_count, for instrumentation in Base. ctx is that of the
+// request which Base was given.
+func ResendCount(ctx context.Context) int {
+	n, _ := ctx.Value(resendKey{}).(int)
+	return n
+}
+
+type resendKey struct{}
+
+// A resend is a copy of the caller's request and its context, in one piece of
+// memory.
+type resend struct {
+	context.Context
+	count   int
+	request http.Request
+}
+
+func (r *resend) Value(key any) any {
+	if key == (resendKey{}) {
+		return r.count
+	}
+	return r.Context.Value(key)
+}
+
+// copied is a shallow copy of the caller's request: not a Clone, in which the
+// trailers that he sets while the body is read would be missing.
+func (c *call) copied() *http.Request {
+	r := &resend{Context: c.req.Context(), count: c.number}
+	r.request = *c.req.WithContext(r)
+	return &r.request
+}

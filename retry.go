@@ -1,0 +1,207 @@
+package heed
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// A RetryPolicy says which attempts are worth repeating, when, and for how
+// long. The zero RetryPolicy is a careful one. A policy must not change while
+// it is in use.
+type RetryPolicy struct {
+	// MaxAttempts bounds the attempts of one request, the first included.
+	// If zero, 4; if one or negative, nothing is retried.
+	MaxAttempts int
+
+	// If reports whether another attempt may do better than a. If nil,
+	// Worthwhile.
+	If func(a Attempt) bool
+
+	// Hint reports how long the server asks the client to wait, counted from
+	// now. If nil, RetryAfter, which is asked of statuses from 400 on only. It
+	// must leave the response's Body alone.
+	Hint func(resp *http.Response, now time.Time) (time.Duration, bool)
+
+	// Backoff is the wait after an attempt whose response says nothing, and
+	// the least wait after one that does. If nil,
+	// FullJitter(Exponential(time.Second, 30*time.Second)).
+	Backoff Backoff
+
+	// MaxWait is the longest single wait, whatever causes it: a hint, the
+	// backoff, a cool-down or the pacer. A longer one is never shortened: the
+	// response is returned at once, or an *OverdueError if there is none.
+	// If zero, 1 minute; if negative, there is no waiting at all.
+	MaxWait time.Duration
+
+	// MaxElapsed bounds all attempts and waits of one RoundTrip. It is checked
+	// like a deadline, before each wait. If zero, 5 minutes; if negative, there
+	// is no such bound.
+	MaxElapsed time.Duration
+
+	// AttemptTimeout bounds each attempt, up to the end of its response's
+	// header: a body may stream for longer. If zero or negative, there is no
+	// such bound.
+	AttemptTimeout time.Duration
+
+	// MaxBodyBuffer is how many bytes of a request body without GetBody are
+	// kept for replay, as they are sent. If zero or negative, none: such a
+	// request is repeated only if nothing of its body was read.
+	MaxBodyBuffer int64
+
+	// IgnoreGetBody treats every body as one without GetBody. It is for
+	// requests whose Body was replaced by something between the caller and the
+	// Transport that left GetBody as it was: what that returns is not what was
+	// sent.
+	IgnoreGetBody bool
+}
+
+// WithRetry returns a context in which p is the whole policy of a request,
+// instead of the Transport's. A redirect keeps it: http.Client gives the
+// context of the first request to those that follow.
+func WithRetry(ctx context.Context, p RetryPolicy) context.Context {
+	o := overridesOf(ctx)
+	o.retry = &p
+	return context.WithValue(ctx, overridesKey{}, &o)
+}
+
+// An Attempt is one sending of a request, and what came of it.
+type Attempt struct {
+	Number   int            // 1 for the first
+	Request  *http.Request  // as the caller gave it
+	Response *http.Response // nil if Err is not nil; leave its Body alone
+	Err      error
+	Took     time.Duration // of this attempt, without its waits
+	Elapsed  time.Duration // since RoundTrip was called
+	Waited   time.Duration // the wait between the attempt before and this one; 0 for the first
+
+	heard  bool          // whether the policy's Hint was asked
+	hinted bool          // whether it knew
+	hint   time.Duration // what it said, not negative
+	unread bool          // a body was there, and not one byte of it was read
+	most   int           // MaxAttempts
+}
+
+// A Verdict is what follows from an attempt.
+type Verdict int
+
+const (
+	Final         Verdict = iota // there is nothing to retry
+	Again                        // another attempt follows
+	OutOfAttempts                // MaxAttempts were made
+	OutOfBudget                  // the Budget has no retry left
+	OutOfTime                    // the wait and another attempt do not fit before the deadline or within MaxElapsed
+	WaitTooLong                  // the wait is longer than MaxWait
+	NotReplayable                // the request's body cannot be sent again
+)
+
+var verdicts = [...]string{
+	Final: "final", Again: "again", OutOfAttempts: "out of attempts", OutOfBudget: "out of budget",
+	OutOfTime: "out of time", WaitTooLong: "wait too long", NotReplayable: "not replayable",
+}
+
+// String returns v in lower case, with spaces.
+func (v Verdict) String() string {
+	if v < 0 || int(v) >= len(verdicts) {
+		return "unknown verdict"
+	}
+	return verdicts[v]
+}
+
+// circumstances are what a verdict depends on beside the attempt.
+type circumstances struct {
+	replayable bool
+	cooling    time.Duration // what is left of the posted cool-down
+	left       time.Duration // before the deadline and within MaxElapsed
+	withdraw   func() bool
+}
+
+// decide is the one place where it is decided whether another attempt follows.
+// Its order matters: nothing is spent, and nothing is waited for, that another
+// answer makes useless. wait is what the next attempt waits, or would have to.
+func (p *RetryPolicy) decide(a Attempt, c circumstances) (v Verdict, wait time.Duration) {
+	if !p.worthwhile(a) {
+		return Final, 0
+	}
+	wait = max(a.hint, p.backoff(a), c.cooling)
+	switch {
+	case a.Number >= p.maxAttempts():
+		return OutOfAttempts, wait
+	case !c.replayable:
+		return NotReplayable, wait
+	case wait > p.maxWait():
+		return WaitTooLong, wait
+	case wait > c.left-a.Took:
+		return OutOfTime, wait
+	case !a.invited() && !c.withdraw():
+		return OutOfBudget, wait
+	}
+	return Again, wait
+}
+
+func (p *RetryPolicy) worthwhile(a Attempt) bool {
+	if p.If != nil {
+		return p.If(a)
+	}
+	return Worthwhile(a)
+}
+
+func (p *RetryPolicy) maxAttempts() int {
+	if p.MaxAttempts == 0 {
+		return 4
+	}
+	return max(1, p.MaxAttempts)
+}
+
+func (p *RetryPolicy) backoff(a Attempt) time.Duration {
+	if p.Backoff == nil {
+		return defaultBackoff(a)
+	}
+	return max(0, p.Backoff(a))
+}
+
+func (p *RetryPolicy) maxWait() time.Duration {
+	if p.MaxWait == 0 {
+		return time.Minute
+	}
+	return max(0, p.MaxWait)
+}
+
+// lookInterval is how often one request of a key may look during a cool-down
+// that is longer than requests may wait.
+func (p *RetryPolicy) lookInterval() time.Duration {
+	if p.MaxWait <= 0 {
+		return time.Minute
+	}
+	return p.MaxWait
+}
+
+func (p *RetryPolicy) maxElapsed() time.Duration {
+	switch {
+	case p.MaxElapsed == 0:
+		return 5 * time.Minute
+	case p.MaxElapsed < 0:
+		return maxDuration
+	}
+	return p.MaxElapsed
+}
+
+// rewinds reports whether req can give its body anew.
+func (p *RetryPolicy) rewinds(req *http.Request) bool {
+	return req.GetBody != nil && !p.IgnoreGetBody
+}
+
+// hear asks for the server's hint, unless there is nobody to ask.
+func (p *RetryPolicy) hear(a *Attempt) {
+	a.heard = true
+	switch resp := a.Response; {
+	case resp == nil:
+	case p.Hint != nil:
+		a.hint, a.hinted = p.Hint(resp, time.Now())
+	case resp.StatusCode >= 400:
+		a.hint, a.hinted = RetryAfter(resp, time.Now())
+	}
+	if a.hint = max(0, a.hint); !a.hinted {
+		a.hint = 0
+	}
+}

@@ -1,0 +1,332 @@
+package heed_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed"
+)
+
+// verdicts runs one request and returns what was decided after each attempt.
+func verdicts(t *testing.T, tr *heed.Transport, req *http.Request) (all []heed.Verdict) {
+	t.Helper()
+	tr.Trace = &heed.Trace{Decided: func(_ heed.Attempt, v heed.Verdict, _ time.Duration) { all = append(all, v) }}
+	if resp, err := tr.RoundTrip(req); err == nil {
+		resp.Body.Close()
+	}
+	return all
+}
+
+func constant(d time.Duration) heed.Backoff { return func(heed.Attempt) time.Duration { return d } }
+
+// Each case has one answer more that would be "no" than the one before: the
+// first of them decides.
+func TestTheVerdictsOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broke := &heed.LocalBudget{Ratio: -1, MinPerSecond: -1}
+		deadline, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		long := heed.RetryPolicy{Backoff: constant(2 * time.Minute)}
+		some := heed.RetryPolicy{Backoff: constant(2 * time.Second)}
+		one := heed.RetryPolicy{Backoff: long.Backoff, MaxAttempts: 1}
+		read := func(ctx context.Context) *http.Request { return stream(ctx, "PUT", newBody("content")) }
+		for _, c := range []struct {
+			want   heed.Verdict
+			status int
+			budget heed.Budget
+			policy heed.RetryPolicy
+			req    *http.Request
+		}{
+			{heed.Again, 503, nil, heed.RetryPolicy{}, get(t.Context())},
+			{heed.OutOfBudget, 503, broke, heed.RetryPolicy{}, get(t.Context())},
+			{heed.OutOfTime, 503, broke, some, get(deadline)},
+			{heed.WaitTooLong, 503, broke, long, get(deadline)},
+			{heed.NotReplayable, 503, broke, long, read(deadline)},
+			{heed.OutOfAttempts, 503, broke, one, read(deadline)},
+			{heed.Final, 404, broke, one, read(deadline)},
+		} {
+			tr := &heed.Transport{Base: newScript(reply{status: c.status}, ok), Budget: c.budget, Retry: c.policy}
+			assert.Equal(t, c.want, verdicts(t, tr, c.req)[0], "%v", c.want)
+		}
+	})
+}
+
+func TestTheWaitAfterAHintIsAFloorWithJitterAbove(t *testing.T) { // F150, C12, C13, C14
+	for _, c := range []struct {
+		hint      string
+		backoff   time.Duration
+		low, high time.Duration
+	}{
+		{"0", 0, 0, 0},
+		{"0", 3 * time.Second, 3 * time.Second, 3 * time.Second},
+		{"10", 0, 10 * time.Second, 13 * time.Second},
+		{"10", 20 * time.Second, 20 * time.Second, 23 * time.Second},
+		{"60", 0, 60 * time.Second, 70 * time.Second}, // at most 10 s
+		{"", 5 * time.Second, 5 * time.Second, 5 * time.Second},
+	} {
+		for _, status := range []int{429, 503} {
+			synctest.Test(t, func(t *testing.T) {
+				var least, most time.Duration = time.Hour, 0
+				for range 200 {
+					s := newScript(reply{status: status, header: []string{"Retry-After", c.hint}}, ok)
+					tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{Backoff: constant(c.backoff)}}
+					roundTrip(t, tr, get(t.Context()))
+					wait := s.times()[1]
+					least, most = min(least, wait), max(most, wait)
+				}
+				between(t, c.low, least, c.low+(c.high-c.low)/10)
+				between(t, c.high-(c.high-c.low)/10, most, c.high)
+			})
+		}
+	}
+}
+
+func TestJitterIsCutToTheTimeThatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 100 {
+			ctx, cancel := context.WithTimeout(t.Context(), 11*time.Second)
+			s := newScript(reply{status: 503, header: []string{"Retry-After", "10"}, took: 500 * time.Millisecond}, ok)
+			assert.Equal(t, 200, status(t, &heed.Transport{Base: s, Budget: heed.Unlimited}, get(ctx)))
+			between(t, 10500*time.Millisecond, s.times()[1], 10500*time.Millisecond)
+			cancel()
+		}
+	})
+}
+
+func TestTheNextAttemptMustFitAsWell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct {
+			left time.Duration
+			want int
+		}{{6 * time.Second, 2}, {6*time.Second - 1, 1}} {
+			s := newScript(reply{status: 503, took: 2 * time.Second}, ok)
+			tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{Backoff: constant(2 * time.Second), MaxElapsed: c.left}}
+			status(t, tr, get(t.Context()))
+			assert.Equal(t, c.want, s.count(), "2 s of attempt, 2 s of wait and 2 s of attempt in %v", c.left)
+
+			s = newScript(reply{status: 503, took: 2 * time.Second}, ok)
+			ctx, cancel := context.WithTimeout(t.Context(), c.left)
+			status(t, &heed.Transport{Base: s, Retry: heed.RetryPolicy{Backoff: constant(2 * time.Second)}}, get(ctx))
+			cancel()
+			assert.Equal(t, c.want, s.count())
+		}
+	})
+}
+
+func TestThePolicysDefaultsAndBounds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			policy  heed.RetryPolicy
+			replies []reply
+			want    int
+		}{
+			"four attempts":         {heed.RetryPolicy{}, []reply{unavailable}, 4},
+			"two":                   {heed.RetryPolicy{MaxAttempts: 2}, []reply{unavailable}, 2},
+			"one":                   {heed.RetryPolicy{MaxAttempts: 1}, []reply{unavailable}, 1},
+			"a negative number":     {heed.RetryPolicy{MaxAttempts: -5}, []reply{unavailable}, 1}, // B14
+			"a minute's wait":       {heed.RetryPolicy{}, []reply{throttle("60"), ok}, 2},
+			"more than a minute's":  {heed.RetryPolicy{}, []reply{throttle("61"), ok}, 1},
+			"no wait at all":        {heed.RetryPolicy{MaxWait: -1}, []reply{throttle("1"), ok}, 1},
+			"no wait, none needed":  {heed.RetryPolicy{MaxWait: -1, Backoff: constant(0)}, []reply{unavailable, ok}, 2},
+			"a negative backoff":    {heed.RetryPolicy{Backoff: constant(-time.Hour)}, []reply{unavailable, ok}, 2},
+			"a negative hint":       {heed.RetryPolicy{Backoff: constant(0), Hint: hint(-time.Hour)}, []reply{unavailable, ok}, 2},
+			"five minutes in all":   {heed.RetryPolicy{MaxAttempts: 100}, []reply{throttle("50")}, 6},
+			"unbounded":             {heed.RetryPolicy{MaxAttempts: 12, MaxElapsed: -1}, []reply{throttle("50")}, 12},
+			"its own hint":          {heed.RetryPolicy{Hint: hint(2 * time.Minute)}, []reply{throttle("1"), ok}, 1},
+			"its own judgement":     {heed.RetryPolicy{If: func(a heed.Attempt) bool { return a.Response.StatusCode == 404 }}, []reply{{status: 404}, unavailable}, 2},
+			"a success to do again": {heed.RetryPolicy{If: func(a heed.Attempt) bool { return a.Response.StatusCode == 202 }}, []reply{{status: 202}, ok}, 2},
+		} {
+			s := newScript(c.replies...)
+			status(t, &heed.Transport{Base: s, Retry: c.policy, Budget: heed.Unlimited}, get(t.Context()))
+			assert.Equal(t, c.want, s.count(), name)
+		}
+	})
+}
+
+func hint(d time.Duration) func(*http.Response, time.Time) (time.Duration, bool) {
+	return func(*http.Response, time.Time) (time.Duration, bool) { return d, true }
+}
+
+func TestWhatAnAttemptTells(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen []heed.Attempt
+		s := newScript(reply{status: 503, took: time.Second}, reply{err: errBroken, took: 2 * time.Second}, ok)
+		tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{Backoff: constant(10 * time.Second), If: func(a heed.Attempt) bool {
+			seen = append(seen, a)
+			return heed.Worthwhile(a)
+		}}}
+		req := get(t.Context())
+		assert.Equal(t, 200, status(t, tr, req))
+		require.Len(t, seen, 3)
+		for i, want := range []heed.Attempt{
+			{Number: 1, Took: time.Second, Elapsed: time.Second},
+			{Number: 2, Took: 2 * time.Second, Elapsed: 13 * time.Second, Waited: 10 * time.Second, Err: errBroken},
+			{Number: 3, Took: 0, Elapsed: 23 * time.Second, Waited: 10 * time.Second},
+		} {
+			got := seen[i]
+			assert.Same(t, req, got.Request)
+			assert.Equal(t, want.Err == nil, got.Response != nil)
+			assert.Equal(t, want, heed.Attempt{Number: got.Number, Took: got.Took, Elapsed: got.Elapsed, Waited: got.Waited, Err: got.Err})
+		}
+	})
+}
+
+func TestWithRetryReplacesThePolicyForOneRequestAndItsRedirects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path != "/end" {
+				http.Redirect(w, r, "/end", 307)
+				return
+			}
+			w.WriteHeader(503)
+		})
+		tried := 0
+		counting := roundTripper(func(req *http.Request) (*http.Response, error) { tried++; return base.RoundTrip(req) })
+		client := &http.Client{Transport: &heed.Transport{Base: counting}}
+		ctx := heed.WithRetry(t.Context(), heed.RetryPolicy{MaxAttempts: 2})
+		resp, err := client.Do(get(ctx))
+		require.NoError(t, err)
+		resp.Body.Close()
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.Equal(t, 1+2, tried)
+	})
+}
+
+func TestWhatIsReturnedWhenADecidedRetryCannotBeSent(t *testing.T) {
+	long := strings.Repeat("x", 20<<10)
+	lateBoard := func() heed.Board { // cools down for an hour while the retry waits
+		b := &heed.LocalBoard{}
+		time.AfterFunc(time.Second, func() { b.Post(context.Background(), key, time.Hour, 0) })
+		return b
+	}
+	for name, c := range map[string]struct {
+		first   reply
+		want    string
+		wantErr error
+		change  func(tr *heed.Transport, req *http.Request)
+	}{
+		"a cool-down": {reply{status: 503, body: readCloser("busy")}, "busy", nil,
+			func(tr *heed.Transport, _ *http.Request) { tr.Board = lateBoard() }},
+		"a cool-down, on HTTP/2": {reply{status: 503, proto: 2, body: readCloser(long)}, long, nil,
+			func(tr *heed.Transport, _ *http.Request) { tr.Board = lateBoard() }},
+		"a long body": {reply{status: 503, body: readCloser(long)}, long[:16<<10], io.ErrUnexpectedEOF,
+			func(tr *heed.Transport, _ *http.Request) { tr.Board = lateBoard() }},
+		"exactly what is kept": {reply{status: 503, body: readCloser(long[:16<<10])}, long[:16<<10], nil,
+			func(tr *heed.Transport, _ *http.Request) { tr.Board = lateBoard() }},
+		"the pacer": {reply{status: 503, body: readCloser("busy")}, "busy", nil,
+			func(tr *heed.Transport, _ *http.Request) { tr.Pacer = &onlyFirst{} }},
+		"GetBody": {reply{status: 503, body: readCloser("busy")}, "busy", nil,
+			func(_ *heed.Transport, req *http.Request) {
+				req.Body, req.GetBody = readCloser("content"), func() (io.ReadCloser, error) { return nil, errBroken }
+			}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, l := newScript(c.first, ok), &ledger{}
+				tr := &heed.Transport{Base: s, Budget: l, Retry: heed.RetryPolicy{Backoff: constant(5 * time.Second)}}
+				req := put(t.Context(), "")
+				req.Body, req.GetBody = nil, nil
+				c.change(tr, req)
+				resp := roundTrip(t, tr, req)
+				assert.Equal(t, 503, resp.StatusCode)
+				got, err := io.ReadAll(resp.Body)
+				assert.Equal(t, c.want, string(got))
+				assert.Equal(t, c.wantErr, err)
+				assert.NoError(t, resp.Body.Close())
+				_, err = resp.Body.Read(make([]byte, 1))
+				assert.Error(t, err, "after Close")
+				assert.Equal(t, 1, s.count())
+				assert.Equal(t, []int{1, 1}, []int{l.withdrawals, l.refunds})
+			})
+		})
+	}
+}
+
+// onlyFirst is a Pacer that refuses retries, and insists on being observed.
+type onlyFirst struct{ asked, observed int }
+
+func (p *onlyFirst) Wait(*http.Request) error {
+	if p.asked++; p.asked > 1 {
+		return &heed.OverdueError{Key: key, Wait: time.Hour}
+	}
+	return nil
+}
+func (p *onlyFirst) Observe(heed.Attempt) { p.observed++ }
+
+func TestACallerWhoGivesUpBetweenAttemptsGetsAnErrorWithAllCauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, first := &ledger{}, newBody("busy")
+		cause := errors.New("the user went away")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(15*time.Second, func() { cancel(cause) })
+		tr := &heed.Transport{Base: newScript(reply{err: errBroken}, reply{status: 503, body: first}, ok), Budget: l}
+		tr.Retry.Backoff = constant(10 * time.Second)
+		resp, err := tr.RoundTrip(get(ctx))
+		assert.Nil(t, resp)
+		for _, target := range []error{context.Canceled, cause, errBroken} {
+			assert.ErrorIs(t, err, target)
+		}
+		assert.ErrorContains(t, err, "after 2 attempts, the last of which ended with status 503 Service Unavailable")
+		assert.NotContains(t, err.Error(), "s3cret")
+		assert.Equal(t, []int{2, 1}, []int{l.withdrawals, l.refunds})
+		_, closes := first.counts()
+		assert.Equal(t, 1, closes)
+	})
+}
+
+func TestAnErrorThatCannotBeRetriedAfterAllNamesBothCauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, err := (&heed.Transport{Base: newScript(reply{err: errBroken}), Pacer: &onlyFirst{}}).RoundTrip(get(t.Context()))
+		var overdue *heed.OverdueError
+		assert.ErrorAs(t, err, &overdue)
+		assert.ErrorIs(t, err, errBroken)
+	})
+}
+
+func TestEachWaitOfAPacerIsObservedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &tick{}
+		assert.Equal(t, 200, status(t, &heed.Transport{Base: newScript(throttle("1"), unavailable, ok), Pacer: p}, get(t.Context())))
+		assert.Equal(t, []int{3, 0}, []int{p.observed, p.returned})
+	})
+}
+
+func TestAPacerThatKnowsNoBoundsIsBoundedByMaxWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		tr := &heed.Transport{Base: newScript(ok), Pacer: &tick{every: time.Hour}}
+		assert.Equal(t, 200, status(t, tr, get(t.Context())))
+		_, err := tr.RoundTrip(get(t.Context()))
+		var overdue *heed.OverdueError
+		require.ErrorAs(t, err, &overdue)
+		assert.Equal(t, time.Minute, overdue.Left)
+		assert.Equal(t, time.Minute, time.Since(start))
+	})
+}
+
+func TestANilURLIsBasesBusiness(t *testing.T) {
+	b := newBody("content")
+	_, err := (&heed.Transport{}).RoundTrip(&http.Request{Method: "PUT", Body: b})
+	assert.ErrorContains(t, err, "nil Request.URL")
+	_, closes := b.counts()
+	assert.Equal(t, 1, closes)
+}
+
+func TestVerdictsHaveNames(t *testing.T) {
+	for v, want := range map[heed.Verdict]string{
+		heed.Final: "final", heed.Again: "again", heed.OutOfAttempts: "out of attempts", heed.OutOfBudget: "out of budget",
+		heed.OutOfTime: "out of time", heed.WaitTooLong: "wait too long", heed.NotReplayable: "not replayable",
+		-1: "unknown verdict", 7: "unknown verdict",
+	} {
+		assert.Equal(t, want, v.String())
+	}
+}

@@ -1,0 +1,113 @@
+package heed
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+)
+
+// A Trace is a set of hooks that are told what a Transport does. Any hook may
+// be nil. Hooks are called by the goroutine of the request, must be safe for
+// concurrent use and should not block.
+type Trace struct {
+	// Paced is called when a Pacer let req go, after wait.
+	Paced func(req *http.Request, wait time.Duration)
+	// Cooled is called when req is about to wait for the cool-down of key.
+	Cooled func(req *http.Request, key string, wait time.Duration)
+	// Decided is called once for each attempt, with what follows from it.
+	// wait is what the next attempt waits, or would have had to.
+	Decided func(a Attempt, v Verdict, wait time.Duration)
+	// Degraded is called when a Board, Budget or Pacer works without its store.
+	Degraded func(err error)
+}
+
+// WithTrace returns a context in which trace is told of a request, beside the
+// Transport's own and those of the contexts it is made from.
+func WithTrace(ctx context.Context, trace *Trace) context.Context {
+	o := overridesOf(ctx)
+	if trace != nil {
+		o.traces = append(o.traces[:len(o.traces):len(o.traces)], trace)
+	}
+	return context.WithValue(ctx, overridesKey{}, &o)
+}
+
+// overrides are what a context brings for its requests.
+type overrides struct {
+	retry  *RetryPolicy
+	traces []*Trace
+}
+
+type overridesKey struct{}
+
+func overridesOf(ctx context.Context) overrides {
+	if o, ok := ctx.Value(overridesKey{}).(*overrides); ok {
+		return *o
+	}
+	return overrides{}
+}
+
+// LogTrace logs to l: a retry and a giving up at level Warn, a cool-down at Info,
+// a turn that was waited for at Debug, the loss of a store at Error. A request
+// that needed no retry is not logged. If l is nil, slog.Default() as it is at
+// the time.
+//
+// It never logs a path, a query string, user info or a header value: any of
+// them may hold a secret.
+func LogTrace(l *slog.Logger) *Trace {
+	t := logTrace{l}
+	return &Trace{Paced: t.paced, Cooled: t.cooled, Decided: t.decided, Degraded: t.degraded}
+}
+
+type logTrace struct{ logger *slog.Logger }
+
+func (t logTrace) log(ctx context.Context, level slog.Level, msg string, attrs ...slog.Attr) {
+	l := t.logger
+	if l == nil {
+		l = slog.Default()
+	}
+	l.LogAttrs(ctx, level, msg, attrs...)
+}
+
+func (t logTrace) paced(req *http.Request, wait time.Duration) {
+	if wait > 0 {
+		t.log(req.Context(), slog.LevelDebug, "request paced", method(req), host(req), slog.Duration("wait", wait))
+	}
+}
+
+func (t logTrace) cooled(req *http.Request, _ string, wait time.Duration) {
+	t.log(req.Context(), slog.LevelInfo, "request waits for a cool-down", method(req), host(req), slog.Duration("wait", wait))
+}
+
+func (t logTrace) decided(a Attempt, v Verdict, wait time.Duration) {
+	msg := "request not retried"
+	switch v {
+	case Final:
+		return
+	case Again:
+		msg = "request will be retried"
+	}
+	t.log(a.Request.Context(), slog.LevelWarn, msg, method(a.Request), host(a.Request), outcome(a),
+		slog.String("verdict", v.String()), slog.Int("attempt", a.Number), slog.Int("max", a.most),
+		slog.Duration("wait", wait))
+}
+
+func (t logTrace) degraded(err error) {
+	t.log(context.Background(), slog.LevelError, "working without the shared store", slog.String("error", text(err)))
+}
+
+func method(req *http.Request) slog.Attr {
+	if req.Method == "" {
+		return slog.String("method", http.MethodGet)
+	}
+	return slog.String("method", req.Method)
+}
+
+func host(req *http.Request) slog.Attr { return slog.String("host", req.URL.Host) }
+
+func outcome(a Attempt) slog.Attr {
+	if a.Err != nil {
+		return slog.String("error", text(a.Err))
+	}
+	return slog.Int("status", a.Response.StatusCode)
+}
