@@ -256,7 +256,7 @@ func (c *call) sleep(d time.Duration, wake <-chan struct{}) error {
 	case <-c.timer.C:
 	case <-wake:
 	case <-c.req.Context().Done():
-	case <-c.req.Cancel:
+	case <-cancelOf(c.req):
 	}
 	return cancelled(c.req)
 }

@@ -63,8 +63,8 @@ const patience = time.Second
 // never is far enough away for a waiter that is going to be woken.
 const never = maxDuration / 2
 
-// jitterWindow is the range of the jitter after a hint: a tenth of a minute's
-// wait is not enough to tell fifty workers apart, a third of an hour's too much.
+// jitterWindow is the range of the jitter after a hint: wide enough to tell many
+// waiters apart, narrow enough not to be noticed beside the hint.
 func jitterWindow(hint time.Duration) time.Duration { return min(hint/10*3, 10*time.Second) }
 
 // idle reports that a new lane would do as well.

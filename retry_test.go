@@ -184,7 +184,7 @@ func TestWithRetryReplacesThePolicyForOneRequestAndItsRedirects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/end" {
-				http.Redirect(w, r, "/end", 307)
+				http.Redirect(w, r, "/end", http.StatusTemporaryRedirect)
 				return
 			}
 			w.WriteHeader(503)

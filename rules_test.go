@@ -378,6 +378,7 @@ func TestRule16_AWaitEndsWithTheContextAndWithCancel(t *testing.T) {
 		start = time.Now()
 		req := get(t.Context())
 		stop := make(chan struct{})
+		//lint:ignore SA1019 who sets it wants it obeyed
 		req.Cancel = stop
 		time.AfterFunc(time.Second, func() { close(stop) })
 		_, err = (&heed.Transport{Base: newScript(throttle("30"))}).RoundTrip(req)

@@ -110,11 +110,18 @@ func cancelled(req *http.Request) error {
 		return errorOf(ctx)
 	}
 	select {
-	case <-req.Cancel:
+	case <-cancelOf(req):
 		return context.Canceled
 	default:
 		return nil
 	}
+}
+
+// cancelOf is the channel with which requests were cancelled before contexts:
+// http.Client still uses it, for its Timeout.
+func cancelOf(req *http.Request) <-chan struct{} {
+	//lint:ignore SA1019 who sets it wants it obeyed
+	return req.Cancel
 }
 
 // permanent reports that err comes back however often the request is sent.

@@ -44,7 +44,7 @@ var faults = []fault{
 	{15, "an attempt's timeout is not the caller's deadline", "attempttimeout.go",
 		"if !inTime && req.Context().Err() == nil {", "if false {"},
 	{16, "a wait ends with the context and with Cancel", "call.go",
-		"case <-c.req.Cancel:", "case <-make(chan struct{}):"},
+		"case <-cancelOf(c.req):", "case <-make(chan struct{}):"},
 	{17, "a wait that does not fit is not begun", "retry.go",
 		"case wait > c.left-a.Took:", "case false:"},
 	{18, "drained after the decision, before the wait", "call.go",

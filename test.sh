@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Every proof of heed, on a machine with Go and a Debian-like system.
+#
+#   ./test.sh           all tests, in short form
+#   ./test.sh -long     the same in full: longer runs, and fuzzing
+#   ./test.sh -faults   the rules of the client, and what breaks when one does
+#
+# redis-server is installed through the package manager if it is missing; the
+# tests start their own on free ports, and stop it.
+set -euo pipefail
+cd "$(dirname "$0")"
+
+staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+say() { printf '\n== %s\n' "$*"; }
+
+die() {
+	printf 'test.sh: %s\n' "$*" >&2
+	exit 1
+}
+
+as_root() {
+	if [ "$(id -u)" = 0 ]; then
+		"$@"
+	else
+		sudo -n "$@"
+	fi
+}
+
+need_go() {
+	command -v go >/dev/null || die "go is missing: install Go 1.26 or later, https://go.dev/dl"
+}
+
+need_redis() {
+	command -v redis-server >/dev/null && return
+	say "installing redis-server"
+	command -v apt-get >/dev/null || die "redis-server is missing, and so is apt-get: install redis-server 6.2 or later"
+	{ as_root apt-get update -qq && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq redis-server; } ||
+		die "redis-server is missing, and cannot be installed without root: apt-get install redis-server"
+}
+
+modules() { find . -name go.mod -not -path '*/testdata/*' -exec dirname {} \; | sort; }
+
+check_style() {
+	say "gofmt, vet, staticcheck"
+	unformatted=$(gofmt -l .)
+	[ -z "$unformatted" ] || die "gofmt would change: $unformatted"
+	for module in $(modules); do
+		(cd "$module" && go vet ./... && go run "$staticcheck" ./...)
+	done
+}
+
+run_tests() {
+	for module in $(modules); do
+		say "go test, module $module"
+		(cd "$module" && go test -race -shuffle=on -timeout 20m "$@" ./...)
+	done
+}
+
+fuzz() {
+	for package in $(go list ./...); do
+		for target in $(go test -list '^Fuzz' "$package" | grep '^Fuzz' || true); do
+			say "fuzzing $package $target for $1"
+			go test -run '^$' -fuzz "^$target\$" -fuzztime "$1" -fuzzminimizetime 10x "$package"
+		done
+	done
+}
+
+need_go
+export CI=true # without redis-server the tests fail, instead of skipping
+case "${1-}" in
+"")
+	need_redis
+	check_style
+	run_tests
+	;;
+-long)
+	need_redis
+	check_style
+	HEED_LONG=1 run_tests
+	fuzz 60s
+	go run ./internal/faults
+	go run ./examples/workers
+	;;
+-faults)
+	go run ./internal/faults
+	;;
+*)
+	die "usage: ./test.sh [-long | -faults]"
+	;;
+esac
