@@ -1,0 +1,190 @@
+package contract_test
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/contract"
+)
+
+// A verdict is what a clause says about a log.
+type verdict int
+
+const (
+	silent verdict = iota // it is not applicable
+	keeps
+	breaks
+)
+
+// A judgement is a log and what one clause says about it.
+type judgement struct {
+	clause string
+	says   verdict
+	name   string
+	log    []contract.Exchange
+
+	// of a breach
+	where     []int
+	want, got string
+}
+
+// start is when the logs begin: between two seconds, as most things happen.
+var start = time.Date(2026, time.November, 20, 12, 0, 0, 400e6, time.UTC)
+
+const ms = time.Millisecond
+
+// An entry is an Exchange in short: when it arrived, after start; what was
+// asked for, by whom; and the answer, given at once unless took says otherwise.
+type entry struct {
+	at     time.Duration
+	took   time.Duration
+	method string // if empty, GET
+	path   string
+	id     string // X-Request-Id
+	idem   string // Idempotency-Key
+	auth   string
+	key    string
+	body   string // stands for its hash
+	unread bool
+	status int // 0 is a drop
+	fields []string
+	reply  string
+}
+
+// log makes Exchanges of entries.
+func log(entries ...entry) []contract.Exchange {
+	list := make([]contract.Exchange, len(entries))
+	for i, e := range entries {
+		arrived := start.Add(e.at)
+		list[i] = contract.Exchange{
+			Key: e.key, Method: cmp.Or(e.method, "GET"), URL: "http://api.example" + e.path, Header: http.Header{},
+			BodySHA256: e.body, BodyUnread: e.unread,
+			Arrived: arrived, Answered: arrived.Add(e.took), Finished: arrived.Add(e.took),
+			Status: e.status, Dropped: e.status == 0,
+			ResponseHeader: fields(e.fields...), ResponseBody: []byte(e.reply), ResponseLength: int64(len(e.reply)),
+		}
+		for name, value := range map[string]string{"X-Request-Id": e.id, "Idempotency-Key": e.idem, "Authorization": e.auth} {
+			if value != "" {
+				list[i].Header.Set(name, value)
+			}
+		}
+	}
+	return list
+}
+
+// fields makes a header of names and values.
+func fields(pairs ...string) http.Header {
+	h := http.Header{}
+	for pair := range slices.Chunk(pairs, 2) {
+		h.Add(pair[0], pair[1])
+	}
+	return h
+}
+
+// times repeats an entry, one every step.
+func times(n int, step time.Duration, e entry) (list []entry) {
+	for range n {
+		list = append(list, e)
+		e.at += step
+	}
+	return list
+}
+
+func TestEachClauseBreaksKeepsAndIsSilent(t *testing.T) {
+	seen := make(map[string][3]int)
+	for _, j := range slices.Concat(clientJudgements(), serverJudgements()) {
+		t.Run(j.clause+"/"+j.name, func(t *testing.T) { j.test(t) })
+		n := seen[j.clause]
+		n[j.says]++
+		seen[j.clause] = n
+	}
+	for _, c := range slices.Concat(contract.Client(), contract.Server()) {
+		for v, n := range seen[c.ID] {
+			assert.NotZero(t, n, "%s has no log of verdict %d", c.ID, v)
+		}
+		delete(seen, c.ID)
+	}
+	assert.Empty(t, seen, "no such clause")
+}
+
+func (j judgement) test(t *testing.T) {
+	c := clause(t, j.clause)
+	breaches, applicable := c.Check(j.log)
+	require.Equal(t, j.says != silent, applicable, "%v", breaches)
+	err := contract.Check(j.log, c)
+	if j.says != breaks {
+		require.Empty(t, breaches)
+		require.NoError(t, err)
+		return
+	}
+	require.Equal(t, []contract.Breach{{Exchanges: j.where, Want: j.want, Got: j.got}}, breaches)
+	for _, part := range []string{c.ID, c.Level.String(), c.Text, c.Ref, j.want, j.got} {
+		require.ErrorContains(t, err, part)
+	}
+}
+
+func clause(t testing.TB, id string) contract.Clause {
+	t.Helper()
+	all := slices.Concat(contract.Client(), contract.Server())
+	i := slices.IndexFunc(all, func(c contract.Clause) bool { return c.ID == id })
+	require.GreaterOrEqual(t, i, 0, id)
+	return all[i]
+}
+
+func TestClausesAreWellFormed(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, c := range slices.Concat(contract.Client(), contract.Server()) {
+		assert.Regexp(t, `^(client|server)/[a-z-]+$`, c.ID)
+		assert.Regexp(t, `^[A-Z].*\.$`, c.Text)
+		assert.NotEmpty(t, c.Ref)
+		assert.False(t, seen[c.ID], c.ID)
+		seen[c.ID] = true
+	}
+	assert.Equal(t, "MUST", contract.Must.String())
+	assert.Equal(t, "SHOULD", contract.Should.String())
+}
+
+func TestCheckReportsEveryBreachOfEveryClause(t *testing.T) {
+	l := log(
+		entry{path: "/a?token=secret", status: 429, fields: []string{"Retry-After", "10"}},
+		entry{at: time.Second, path: "/a?token=secret", status: 429, fields: []string{"Retry-After", "0"}},
+	)
+	l[0].URL = "http://user:secret@api.example/a?token=secret"
+	err := contract.Check(l, clause(t, "client/cool-down"), clause(t, "server/retry-after"), clause(t, "client/attempts"))
+	require.EqualError(t, err, `contract: client/cool-down: MUST: After a 429 with Retry-After no request of any worker reaches the server before it is over, except that when it is longer than a minute, one request a minute may look again. (heed: cool-down; RFC 6585 section 4)
+	want no arrival before 10s, 10s after the answer
+	got  one at 1s, 9s too early
+	#0 at 0s: GET http://api.example/a?…: 429
+	#1 at 1s: GET http://api.example/a?…: 429
+contract: server/retry-after: MUST: A 429 has exactly one Retry-After, of at least a second or a date to come, unless it says that the request will never be admitted. (RFC 9110 section 10.2.3; RFC 6585 section 4)
+	want one Retry-After of at least 1, or a date to come
+	got  1: "0"
+	#1 at 1s: GET http://api.example/a?…: 429`)
+
+	var breach *contract.BreachError
+	require.True(t, errors.As(err, &breach))
+	assert.Equal(t, "client/cool-down", breach.Clause.ID)
+	assert.Equal(t, []int{0, 1}, breach.Breach.Exchanges)
+}
+
+func TestCheckWithoutClausesChecksAll(t *testing.T) {
+	require.NoError(t, contract.Check(nil))
+	err := contract.Check(log(times(12, 0, entry{status: 429})...))
+	require.ErrorContains(t, err, "client/attempts")
+	require.ErrorContains(t, err, "server/retry-after")
+}
+
+func TestAClauseOfOnesOwn(t *testing.T) {
+	own := contract.Clause{ID: "own/never", Text: "No request.", Ref: "us", Check: func(log []contract.Exchange) ([]contract.Breach, bool) {
+		return []contract.Breach{{Exchanges: []int{-1, 0, 99}, Want: "silence", Got: "noise"}}, true
+	}}
+	require.EqualError(t, contract.Check(log(entry{path: "/", status: 204}), own),
+		"contract: own/never: MUST: No request. (us)\n\twant silence\n\tgot  noise\n\t#0 at 0s: GET http://api.example/: 204")
+}

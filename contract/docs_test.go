@@ -1,0 +1,50 @@
+package contract_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/contract"
+)
+
+var update = flag.Bool("update", false, "write docs/contract.md")
+
+const page = "../docs/contract.md"
+
+// TestDocsAreTheClauses keeps the page that people read.
+func TestDocsAreTheClauses(t *testing.T) {
+	want := markdown()
+	if *update {
+		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
+	}
+	got, err := os.ReadFile(page)
+	require.NoError(t, err)
+	require.Equal(t, want, string(got), "run: go test ./contract -run TestDocs -update")
+}
+
+func markdown() string {
+	var b strings.Builder
+	b.WriteString(`# The contract
+
+What a client and a server may expect of each other where there are limits. Each sentence is a clause of package
+` + "`contract`" + `, which tells from a log of exchanges whether it was kept, broken, or not touched at all; package
+` + "`testserver`" + ` makes such logs. MUST and SHOULD are those of RFC 2119.
+
+This page is generated from the clauses: ` + "`go test ./contract -run TestDocs -update`" + `.
+`)
+	table(&b, "Clients", contract.Client())
+	table(&b, "Servers", contract.Server())
+	return b.String()
+}
+
+func table(b *strings.Builder, title string, clauses []contract.Clause) {
+	fmt.Fprintf(b, "\n## %s\n\n| Clause | Level | Sentence | Reference |\n|---|---|---|---|\n", title)
+	for _, c := range clauses {
+		fmt.Fprintf(b, "| `%s` | %v | %s | %s |\n", c.ID, c.Level, c.Text, c.Ref)
+	}
+}

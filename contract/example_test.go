@@ -1,0 +1,55 @@
+package contract_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/heedhttp/heed/contract"
+)
+
+// A log made by hand: the client was told to wait for 10 s, and came after one.
+func ExampleCheck() {
+	t0 := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	log := []contract.Exchange{
+		{Method: "GET", URL: "http://api.example/a", Arrived: t0, Status: 503, ResponseHeader: http.Header{"Retry-After": {"10"}}},
+		{Method: "GET", URL: "http://api.example/a", Arrived: t0.Add(time.Second), Status: 200},
+	}
+	fmt.Println(contract.Check(log, contract.Client()...))
+	// Output:
+	// contract: client/wait-seconds: MUST: A request that was answered with Retry-After in seconds is not repeated before they are over. (RFC 9110 section 10.2.3)
+	// 	want no arrival before 10s, 10s after the answer
+	// 	got  one at 1s, 9s too early
+	// 	#0 at 0s: GET http://api.example/a: 503
+	// 	#1 at 1s: GET http://api.example/a: 200
+}
+
+// Which clauses are broken, for a program.
+func ExampleBreachError() {
+	log := []contract.Exchange{{Method: "GET", URL: "http://api.example/", Status: 429}}
+	err := contract.Check(log, contract.Server()...)
+	for _, err := range err.(interface{ Unwrap() []error }).Unwrap() {
+		var b *contract.BreachError
+		if errors.As(err, &b) {
+			fmt.Println(b.Clause.Level, b.Clause.ID)
+		}
+	}
+	// Output:
+	// MUST server/retry-after
+	// SHOULD server/fields
+	// SHOULD server/explained
+	// SHOULD server/no-store
+}
+
+// A clause that a log says nothing about is neither kept nor broken.
+func ExampleClause() {
+	log := []contract.Exchange{{Method: "GET", URL: "http://api.example/", Status: 200}}
+	for _, c := range contract.Client()[:2] {
+		breaches, applicable := c.Check(log)
+		fmt.Println(c.ID, len(breaches), applicable)
+	}
+	// Output:
+	// client/wait-seconds 0 false
+	// client/wait-date 0 false
+}

@@ -1,0 +1,101 @@
+package contract
+
+import (
+	"net/http"
+	"strings"
+	"time"
+)
+
+// A told is a server's word on when to come back.
+type told struct {
+	i     int           // the exchange in which it was given
+	at    time.Time     // when it was given
+	wait  time.Duration // how long to wait from there
+	until time.Time     // until when
+	date  bool          // it was an HTTP-date
+}
+
+// maxWait is the longest wait that is told apart: 2^31 s, as for delta-seconds
+// in RFC 9111 section 1.2.2.
+const maxWait = 1 << 31 * time.Second
+
+// retryAfter is what e's Retry-After says; ok is false if there is not exactly
+// one, or if it is neither delay-seconds nor an HTTP-date.
+//
+// A date is measured against the response's own Date (RFC 9110 section 6.6.1),
+// whose resolution is a second: both are put on the second in which the
+// response was sent.
+func retryAfter(i int, e *Exchange) (h told, ok bool) {
+	values := e.ResponseHeader.Values("Retry-After")
+	at, answered := e.ended()
+	if len(values) != 1 || !answered {
+		return told{}, false
+	}
+	if seconds, ok := digits(values[0]); ok {
+		wait := min(time.Duration(min(seconds, 1<<31))*time.Second, maxWait)
+		return told{i: i, at: at, wait: wait, until: at.Add(wait)}, true
+	}
+	date, ok := parseDate(values[0], at)
+	if !ok {
+		return told{}, false
+	}
+	until := date
+	if server, ok := parseDate(e.ResponseHeader.Get("Date"), at); ok {
+		until = at.Truncate(time.Second).Add(min(date.Sub(server), maxWait))
+	}
+	return told{i: i, at: at, wait: until.Sub(at), until: until, date: true}, true
+}
+
+// digits reads 1*DIGIT. What exceeds 15 digits, the most that a structured
+// Integer has, is 999999999999999.
+func digits(s string) (n int64, ok bool) {
+	if s == "" || strings.Trim(s, "0123456789") != "" {
+		return 0, false
+	}
+	if s = strings.TrimLeft(s, "0"); len(s) > 15 {
+		return 999_999_999_999_999, true
+	}
+	for _, c := range []byte(s) {
+		n = 10*n + int64(c-'0')
+	}
+	return n, true
+}
+
+// rfc850 is the obsolete form of RFC 9110 section 5.6.7, in GMT only.
+const rfc850 = "Monday, 02-Jan-06 15:04:05 GMT"
+
+// parseDate reads the three forms of an HTTP-date, exactly: what is read must
+// give the same bytes when it is written again. now decides the century of a
+// year of two digits.
+func parseDate(s string, now time.Time) (time.Time, bool) {
+	if strings.Count(s, ":60 ") == 1 { // a leap second
+		t, ok := parseDate(strings.Replace(s, ":60 ", ":59 ", 1), now)
+		return t.Add(time.Second), ok
+	}
+	for _, layout := range []string{http.TimeFormat, rfc850, time.ANSIC} {
+		t, err := time.Parse(layout, s)
+		if err != nil {
+			continue
+		}
+		if layout == rfc850 {
+			t = century(t, now)
+		}
+		if t.Format(layout) == s {
+			return t, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// century puts t into the latest century in which it is not more than 50 years
+// in the future, as RFC 9110 section 5.6.7 wants it.
+func century(t, now time.Time) time.Time {
+	limit := now.AddDate(50, 0, 0)
+	in := func(century int) time.Time {
+		return time.Date(100*century+t.Year()%100, t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), 0, time.UTC)
+	}
+	if latest := in(limit.Year() / 100); !latest.After(limit) {
+		return latest
+	}
+	return in(limit.Year()/100 - 1)
+}
