@@ -1,0 +1,139 @@
+package testserver_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/contract"
+	"github.com/heedhttp/heed/testserver"
+)
+
+// Keep it as it stands in the package documentation.
+func TestMyClientWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: time.Minute})
+		client := &http.Client{Transport: &heed.Transport{Base: srv.Transport()}}
+		resp, err := client.Get(srv.URL)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+		require.Equal(t, 200, resp.StatusCode)
+		srv.Check(t) // every clause of the contract
+	})
+}
+
+// inTest stands for the function of a test, which examples do not have.
+func inTest(f func(t testing.TB)) {
+	t := &fakeTB{}
+	defer func() {
+		t.end()
+		for _, failure := range t.failures {
+			fmt.Println(failure)
+		}
+	}()
+	f(t)
+}
+
+// A script in memory, and what was recorded.
+func ExampleNew() {
+	inTest(func(t testing.TB) { // func TestX(t *testing.T)
+		srv := testserver.New(t,
+			testserver.Step{Status: 503, Times: 2},
+			testserver.Step{Status: 429, RetryAfter: 1500 * time.Millisecond},
+			testserver.Step{Body: "hello"},
+		)
+		client := &http.Client{Transport: srv.Transport()}
+		for range 5 {
+			resp, err := client.Post(srv.URL+"/greet", "text/plain", strings.NewReader("hi"))
+			if err != nil {
+				fmt.Println(err)
+				return
+			}
+			resp.Body.Close()
+		}
+		for _, e := range srv.Log() {
+			fmt.Printf("%s %s %d %q %q\n", e.Method, e.URL, e.Status, e.ResponseHeader.Get("Retry-After"), e.ResponseBody)
+		}
+	})
+	// Output:
+	// POST http://server.test/greet 503 "" ""
+	// POST http://server.test/greet 503 "" ""
+	// POST http://server.test/greet 429 "2" ""
+	// POST http://server.test/greet 200 "" "hello"
+	// POST http://server.test/greet 200 "" "ok\n"
+}
+
+// Any client, over a real connection; this one does not wait.
+func ExampleNewTCP() {
+	inTest(func(t testing.TB) {
+		srv := testserver.NewTCP(t, testserver.Step{Status: 429, RetryAfter: time.Hour})
+		for range 2 {
+			if resp, err := http.Get(srv.URL); err == nil {
+				resp.Body.Close()
+			}
+		}
+		http.DefaultClient.CloseIdleConnections()
+		err := contract.Check(srv.Log(), contract.Client()...)
+		fmt.Println(strings.Count(err.Error(), "contract: client/cool-down: MUST"))
+	})
+	// Output: 1
+}
+
+// Somebody's middleware, which forgets to say when to come back.
+func ExampleNewLimited() {
+	inTest(func(t testing.TB) {
+		srv := testserver.NewLimited(t, func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("X-RateLimit-Remaining", "-1")
+				http.Error(w, "slow down", http.StatusTooManyRequests)
+			})
+		})
+		resp, err := (&http.Client{Transport: srv.Transport()}).Get(srv.URL)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp.Body.Close()
+		for _, c := range contract.Server() {
+			if breaches, _ := c.Check(srv.Log()); len(breaches) > 0 {
+				fmt.Println(c.ID)
+			}
+		}
+	})
+	// Output:
+	// server/retry-after
+	// server/remaining
+	// server/explained
+	// server/no-store
+}
+
+// A script for each part of an API.
+func ExampleServer_Route() {
+	inTest(func(t testing.TB) {
+		srv := testserver.New(t)
+		srv.Route("GET /orders/{id}", testserver.Step{Body: "an order"})
+		srv.Route("/orders/", testserver.Step{Status: 503, Times: -1})
+		client := &http.Client{Transport: srv.Transport()}
+		for _, path := range []string{"/orders/7", "/orders/", "/elsewhere"} {
+			resp, err := client.Get(srv.URL + path)
+			if err != nil {
+				fmt.Println(err)
+				return
+			}
+			body, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			fmt.Printf("%d %q\n", resp.StatusCode, body)
+		}
+	})
+	// Output:
+	// 200 "an order"
+	// 503 ""
+	// 200 "ok\n"
+}

@@ -1,0 +1,112 @@
+package testserver_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/contract"
+	"github.com/heedhttp/heed/testserver"
+)
+
+// naive does what the contract is against: it repeats whatever failed, at once
+// and for ever.
+func naive(t testing.TB, c *http.Client, method, url, body string) {
+	t.Helper()
+	for {
+		req, err := http.NewRequest(method, url, strings.NewReader(body))
+		require.NoError(t, err)
+		resp, err := c.Do(req)
+		if err != nil {
+			continue
+		}
+		resp.Body.Close()
+		if resp.StatusCode == 200 {
+			return
+		}
+	}
+}
+
+// brokenClauses returns the IDs in an error of contract.Check.
+func brokenClauses(err error) map[string]int {
+	ids := make(map[string]int)
+	var joined interface{ Unwrap() []error }
+	if errors.As(err, &joined) {
+		for _, err := range joined.Unwrap() {
+			var breach *contract.BreachError
+			if errors.As(err, &breach) {
+				ids[breach.Clause.ID]++
+			}
+		}
+	}
+	return ids
+}
+
+func TestANaiveClientIsCaughtByFourClauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: time.Minute, Times: 20})
+		naive(t, &http.Client{Transport: srv.Transport()}, "GET", srv.URL+"/a?token=secret", "")
+		err := contract.Check(srv.Log(), contract.Client()...)
+		assert.Equal(t, map[string]int{"client/wait-seconds": 20, "client/cool-down": 20, "client/attempts": 1, "client/budget": 1}, brokenClauses(err))
+		assert.NotContains(t, err.Error(), "secret")
+
+		f := &fakeTB{}
+		srv.Check(f)
+		require.Len(t, f.failures, 1)
+		require.Contains(t, f.failures[0], "client/budget: MUST: Retries that do not wait out")
+	})
+}
+
+func TestANaivePostIsCaughtToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := testserver.New(t,
+			testserver.Step{Status: 503, RetryAfter: 10 * time.Second, Times: 12}, testserver.Step{Drop: true, Times: 3})
+		naive(t, &http.Client{Transport: srv.Transport()}, "POST", srv.URL, "pay")
+		assert.Equal(t, map[string]int{"client/wait-seconds": 15, "client/idempotent": 15, "client/attempts": 1, "client/budget": 1},
+			brokenClauses(contract.Check(srv.Log(), contract.Client()...)))
+	})
+}
+
+// Workers that obey to the millisecond, and all wake at once.
+func TestAHerdIsCaught(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: 10 * time.Second, Times: 5})
+		c := &http.Client{Transport: srv.Transport()}
+		var wg sync.WaitGroup
+		for i := range 5 {
+			wg.Go(func() {
+				get(t, c, fmt.Sprint(srv.URL, "/", i))
+				time.Sleep(10 * time.Second)
+				get(t, c, fmt.Sprint(srv.URL, "/", i))
+			})
+		}
+		wg.Wait()
+		assert.Equal(t, map[string]int{"client/herd": 1}, brokenClauses(contract.Check(srv.Log(), contract.Client()...)))
+	})
+}
+
+// The boundary, through a real client: a millisecond early breaks the clause.
+func TestObedienceIsJudgedToTheMillisecond(t *testing.T) {
+	for wait, want := range map[time.Duration]map[string]int{
+		10 * time.Second:                      {},
+		10*time.Second - time.Millisecond:     {"client/wait-seconds": 1, "client/cool-down": 1},
+		10*time.Second + 300*time.Millisecond: {},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: 10 * time.Second})
+			c := &http.Client{Transport: srv.Transport()}
+			get(t, c, srv.URL)
+			time.Sleep(wait)
+			get(t, c, srv.URL)
+			assert.Equal(t, want, brokenClauses(contract.Check(srv.Log(), contract.Client()...)), "%v", wait)
+		})
+	}
+}
