@@ -1,0 +1,73 @@
+package quota
+
+import "fmt"
+
+// A ChargeError says which field of which Charge of a call cannot be right.
+// Nothing was taken.
+type ChargeError struct {
+	Index  int    // of the charge in the call
+	Field  string // the field at fault
+	Reason string // what is wrong with it
+}
+
+func (e *ChargeError) Error() string {
+	return fmt.Sprintf("quota: charge %d: %s %s", e.Index, e.Field, e.Reason)
+}
+
+// CheckTake returns a *ChargeError if charges cannot be those of a Take, Peek or
+// Reserve. Every Store calls it first.
+func CheckTake(charges []Charge) error {
+	for i := range charges {
+		if charges[i].N < 0 {
+			return &ChargeError{i, "N", fmt.Sprintf("is %d: only Settle takes a negative one", charges[i].N)}
+		}
+	}
+	return CheckSettle(charges)
+}
+
+// CheckSettle returns a *ChargeError if charges cannot be those of a Settle.
+func CheckSettle(charges []Charge) error {
+	for i := range charges {
+		if l := charges[i].Limit; l == nil {
+			return &ChargeError{i, "Limit", "is nil"}
+		} else if l.unit == 0 {
+			return &ChargeError{i, "Limit", "was not made by Policy.Compile"}
+		}
+	}
+	return nil
+}
+
+// Needs returns how many units charges[:i+1] ask of the bucket that charges[i]
+// is counted in. If it exceeds Burst, charges[i] never fits in this call.
+func Needs(charges []Charge, i int) int64 {
+	c := &charges[i]
+	sum := c.Units()
+	for j := range charges[:i] {
+		if charges[j].SameBucket(c) {
+			sum = min(maxExact, sum+min(maxExact, charges[j].Units()))
+		}
+	}
+	return sum
+}
+
+// SameBucket reports whether c and d are counted together.
+func (c *Charge) SameBucket(d *Charge) bool {
+	return c.Key == d.Key && c.Limit.name == d.Limit.name && c.DryRun == d.DryRun
+}
+
+// Judge returns the Decision on charges[i] but for its At. met is the bucket as
+// the charge met it, with what earlier charges of the call took; left is the
+// bucket as the call left it; both are drained to now.
+func Judge(charges []Charge, i int, met, left Bucket, now int64) Decision {
+	c := &charges[i]
+	d := c.Limit.Describe(left, now)
+	switch wait := c.Limit.Wait(met, c.Units(), now); {
+	case wait == 0:
+		d.Allowed = true
+	case wait == Forever || Needs(charges, i) > c.Limit.policy.Burst:
+		d.Never = true
+	default:
+		d.RetryAfter = wait
+	}
+	return d
+}

@@ -1,0 +1,97 @@
+package quota_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/heedhttp/heed/quota"
+)
+
+func ExampleMemory_Take() {
+	limit, err := quota.PerMinute(2).Compile()
+	if err != nil {
+		panic(err)
+	}
+	var store quota.Memory
+	for range 3 {
+		ds, err := store.Take(context.Background(), nil, quota.Charge{Key: "alice", Limit: limit})
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(ds[0].Allowed, ds[0].Remaining, ds[0].RetryAfter.Round(time.Second))
+	}
+	// Output:
+	// true 1 0s
+	// true 0 0s
+	// false 0 30s
+}
+
+// Several limits are charged together: all of them, or none.
+func ExampleMemory_Take_several() {
+	var store quota.Memory
+	hour, _ := quota.PerHour(1000).Compile()
+	second, _ := quota.PerSecond(1).Compile()
+	for range 2 {
+		ds, _ := store.Take(context.Background(), nil,
+			quota.Charge{Key: "tenant", Limit: hour},
+			quota.Charge{Key: "alice", Limit: second})
+		fmt.Println(ds[0].Allowed && ds[1].Allowed, ds[0].Remaining, ds[1].Remaining)
+	}
+	// Output:
+	// true 999 0
+	// false 999 0
+}
+
+// Who can wait queues up instead of asking again.
+func ExampleMemory_Reserve() {
+	var store quota.Memory
+	limit, _ := quota.Policy{Quota: 10, Window: time.Second, Burst: 1}.Compile()
+	for range 3 {
+		wait, _, ok, _ := store.Reserve(context.Background(), 150*time.Millisecond, quota.Charge{Key: "api", Limit: limit})
+		fmt.Println(ok, wait.Round(100*time.Millisecond))
+	}
+	// Output:
+	// true 0s
+	// true 100ms
+	// false 200ms
+}
+
+// The true cost is often known only afterwards.
+func ExampleMemory_Settle() {
+	var store quota.Memory
+	limit, _ := quota.PerHour(1000).Compile()
+	estimate := quota.Charge{Key: "alice", Limit: limit, N: 100}
+	ds, _ := store.Take(context.Background(), nil, estimate)
+	fmt.Println(ds[0].Remaining)
+
+	store.Settle(context.Background(), quota.Charge{Key: "alice", Limit: limit, N: 130 - 100, At: ds[0].At})
+	ds, _ = store.Peek(context.Background(), nil, estimate)
+	fmt.Println(ds[0].Remaining)
+	// Output:
+	// 900
+	// 870
+}
+
+func ExamplePolicy_Compile() {
+	_, err := quota.Policy{Name: "api", Quota: 0, Window: -time.Second}.Compile()
+	fmt.Println(err)
+	fault, _ := errors.AsType[*quota.PolicyError](err)
+	fmt.Println(fault.Field)
+	// Output:
+	// quota: policy "api": Quota is 0: must be at least 1
+	// quota: policy "api": Window is -1s: must be more than 0
+	// Quota
+}
+
+// A pitfall: what costs more than the burst is never admitted, however long the
+// caller waits. A Decision says so; there is no time to wait for.
+func ExampleDecision_never() {
+	var store quota.Memory
+	limit, _ := quota.PerSecond(5).Compile()
+	ds, _ := store.Take(context.Background(), nil, quota.Charge{Key: "batch", Limit: limit, N: 6})
+	fmt.Println(ds[0].Allowed, ds[0].Never, ds[0].RetryAfter)
+	// Output:
+	// false true 0s
+}

@@ -1,0 +1,9 @@
+package quota
+
+import "time"
+
+// SetClock has m read the time from now.
+func SetClock(m *Memory, now func() time.Time) { m.now = now }
+
+// Kept reports how many buckets m keeps.
+func Kept(m *Memory) int64 { return m.kept.Load() }

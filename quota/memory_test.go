@@ -1,0 +1,230 @@
+package quota_test
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/quota/quotatest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	_ quota.Store    = (*quota.Memory)(nil)
+	_ quota.Peeker   = (*quota.Memory)(nil)
+	_ quota.Reserver = (*quota.Memory)(nil)
+)
+
+var ctx = context.Background()
+
+func compile(t testing.TB, p quota.Policy) *quota.Limit {
+	t.Helper()
+	l, err := p.Compile()
+	require.NoError(t, err)
+	return l
+}
+
+func ratio(a, b int64) *big.Rat { return big.NewRat(a, b) }
+
+func TestMemoryIsAStore(t *testing.T) {
+	quotatest.Run(t, func(t *testing.T, now func() time.Time) quota.Store {
+		m := new(quota.Memory)
+		quota.SetClock(m, now)
+		return m
+	})
+}
+
+func TestMemoryIsAStoreInABubble(t *testing.T) {
+	quotatest.Run(t, func(t *testing.T, _ func() time.Time) quota.Store { return new(quota.Memory) })
+}
+
+func TestAMemoryOfOneLockIsAStore(t *testing.T) {
+	quotatest.Run(t, func(t *testing.T, now func() time.Time) quota.Store {
+		m := &quota.Memory{MaxKeys: 500}
+		quota.SetClock(m, now)
+		return m
+	})
+}
+
+func take(t testing.TB, m *quota.Memory, key string, n int64, l *quota.Limit) quota.Decision {
+	t.Helper()
+	ds, err := m.Take(ctx, nil, quota.Charge{Key: key, N: n, Limit: l})
+	require.NoError(t, err)
+	return ds[0]
+}
+
+func TestAFloodForgetsTheLeastIndebtedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &quota.Memory{MaxKeys: 1000}
+		login, page := compile(t, quota.PerHour(5)), compile(t, quota.PerMinute(60))
+		for i := range 100 {
+			take(t, m, fmt.Sprint("victim ", i), 5, login)
+		}
+		for i := range 10_000 {
+			take(t, m, fmt.Sprint("flood ", i), 1, page)
+		}
+		assert.EqualValues(t, 1000, quota.Kept(m))
+		assert.EqualValues(t, 9100, m.Forgotten())
+		for i := range 100 {
+			assert.False(t, take(t, m, fmt.Sprint("victim ", i), 1, login).Allowed)
+		}
+	})
+}
+
+func TestTheLineFollowsChargesAndRefunds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &quota.Memory{MaxKeys: 3}
+		l := compile(t, quota.PerHour(100))
+		take(t, m, "a", 1, l)
+		take(t, m, "b", 2, l)
+		take(t, m, "c", 3, l)
+		take(t, m, "a", 9, l) // now the most indebted
+		require.NoError(t, m.Settle(ctx, quota.Charge{Key: "c", N: -2, Limit: l}))
+		remain := func(want map[string]int64) {
+			t.Helper()
+			for key, remaining := range want {
+				ds, err := m.Peek(ctx, nil, quota.Charge{Key: key, Limit: l})
+				require.NoError(t, err)
+				assert.Equal(t, remaining, ds[0].Remaining, key)
+			}
+		}
+		take(t, m, "d", 5, l)
+		remain(map[string]int64{"a": 90, "b": 98, "c": 100, "d": 95})
+		take(t, m, "e", 5, l)
+		remain(map[string]int64{"a": 90, "b": 100, "c": 100, "d": 95, "e": 95})
+		assert.EqualValues(t, 2, m.Forgotten())
+	})
+}
+
+func TestF077WhatIsWholeIsReclaimedInPassing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &quota.Memory{MaxKeys: 1000}
+		l := compile(t, quota.PerMinute(60))
+		for i := range 1000 {
+			take(t, m, fmt.Sprint(i), 1, l)
+		}
+		time.Sleep(time.Minute)
+		for i := range 1000 {
+			take(t, m, fmt.Sprint("new ", i%500), 1, l)
+		}
+		assert.EqualValues(t, 500, quota.Kept(m))
+		assert.Zero(t, m.Forgotten())
+	})
+}
+
+func TestReadingKeepsNothing(t *testing.T) {
+	m := new(quota.Memory)
+	l := compile(t, quota.PerMinute(1))
+	_, err := m.Peek(ctx, nil, quota.Charge{Key: "peek", Limit: l})
+	require.NoError(t, err)
+	_, err = m.Take(ctx, nil, quota.Charge{Key: "denied", Limit: l}, quota.Charge{Key: "denied", Limit: l, N: 2})
+	require.NoError(t, err)
+	_, _, _, err = m.Reserve(ctx, time.Hour, quota.Charge{Key: "never", Limit: l, N: 2})
+	require.NoError(t, err)
+	require.NoError(t, m.Settle(ctx, quota.Charge{Key: "refund", Limit: l, N: -1}))
+	assert.Zero(t, quota.Kept(m))
+}
+
+func TestMaxKeysIsKeptExactly(t *testing.T) {
+	l := compile(t, quota.PerDay(1))
+	for _, most := range []int{1, 2, 1000, 5000, 0} {
+		m := &quota.Memory{MaxKeys: most}
+		if most == 0 {
+			most = 65_536
+		}
+		for i := range most {
+			take(t, m, fmt.Sprint(i), 1, l)
+		}
+		require.Zero(t, m.Forgotten(), "%d keys", most)
+		for i := range most {
+			require.False(t, take(t, m, fmt.Sprint(i), 1, l).Allowed)
+		}
+		take(t, m, "one more", 1, l)
+		assert.EqualValues(t, most, quota.Kept(m))
+		assert.EqualValues(t, 1, m.Forgotten())
+	}
+}
+
+// A call whose own charges do not fit into the Memory is made all the same.
+func TestACallMayForgetItsOwnBuckets(t *testing.T) {
+	m := &quota.Memory{MaxKeys: 1}
+	hour, day := compile(t, quota.PerHour(10)), compile(t, quota.PerDay(10))
+	a, b := quota.Charge{Key: "key", Limit: hour}, quota.Charge{Key: "key", Limit: day, N: 2}
+	for range 3 {
+		_, err := m.Take(ctx, nil, a, b, a, b)
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, quota.Kept(m))
+	}
+}
+
+func TestAKeyDoesNotKeepTheRequestItIsAPieceOf(t *testing.T) {
+	m := new(quota.Memory)
+	l := compile(t, quota.PerDay(1))
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range 100 {
+		request := strings.Repeat(fmt.Sprint(i%10), 1<<20)
+		take(t, m, request[:16]+fmt.Sprint(i), 1, l)
+		take(t, m, request[i:i+16], 1, l)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	assert.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(5<<20))
+	runtime.KeepAlive(m)
+}
+
+func TestCallsThatCrossDoNotWaitForEachOther(t *testing.T) {
+	m := new(quota.Memory)
+	l := compile(t, quota.PerDay(1_000_000))
+	var all sync.WaitGroup
+	for seed := range uint64(8) {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(seed, 0))
+			for range 500 {
+				charges := make([]quota.Charge, 6)
+				for i := range charges {
+					charges[i] = quota.Charge{Key: fmt.Sprint(random.IntN(100)), Limit: l}
+				}
+				ds, err := m.Take(ctx, nil, charges...)
+				assert.NoError(t, err)
+				assert.Len(t, ds, 6)
+			}
+		})
+	}
+	all.Wait()
+	var taken int64
+	for i := range 100 {
+		ds, err := m.Peek(ctx, nil, quota.Charge{Key: fmt.Sprint(i), Limit: l})
+		require.NoError(t, err)
+		taken += 1_000_000 - ds[0].Remaining
+	}
+	// What drained meanwhile is 12 units a second for each key, if the test is slow.
+	assert.InDelta(t, 8*500*6, taken, 1200)
+}
+
+func TestTakeAllocatesNothing(t *testing.T) {
+	m := new(quota.Memory)
+	minute, day := compile(t, quota.PerMinute(1e9)), compile(t, quota.PerDay(1e9))
+	dst := make([]quota.Decision, 0, 3)
+	a, b, c := quota.Charge{Key: "a", Limit: minute}, quota.Charge{Key: "a", Limit: day}, quota.Charge{Key: "b", Limit: day}
+	for name, call := range map[string]func(){
+		"one charge":    func() { m.Take(ctx, dst, a) },
+		"three charges": func() { m.Take(ctx, dst, a, b, c) },
+		"a peek":        func() { m.Peek(ctx, dst, a, b) },
+		"a reservation": func() { m.Reserve(ctx, time.Second, a, b) },
+		"a settlement":  func() { m.Settle(ctx, a, b) },
+	} {
+		call()
+		assert.Zero(t, testing.AllocsPerRun(100, call), name)
+	}
+}

@@ -1,0 +1,158 @@
+package quota_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestPoliciesAreNamedAfterTheirNumbers(t *testing.T) {
+	for want, p := range map[string]quota.Policy{
+		"60/1m":         quota.PerMinute(60),
+		"10/1s":         quota.PerSecond(10),
+		"5000/1h":       quota.PerHour(5000),
+		"7/1d":          quota.PerDay(7),
+		"100/2h":        {Quota: 100, Window: 2 * time.Hour},
+		"1/90s":         {Quota: 1, Window: 90 * time.Second},
+		"1/1500ms":      {Quota: 1, Window: 1500 * time.Millisecond},
+		"1/7us":         {Quota: 1, Window: 7 * time.Microsecond},
+		"1/1001ns":      {Quota: 1, Window: 1001},
+		"10/1s burst 3": {Quota: 10, Window: time.Second, Burst: 3},
+		"api":           {Name: "api", Quota: 10, Window: time.Second, Burst: 3},
+	} {
+		assert.Equal(t, want, compile(t, p).Name())
+	}
+}
+
+func TestCompileFillsInTheDefaults(t *testing.T) {
+	want := quota.Policy{Name: "60/1m", Quota: 60, Window: time.Minute, Burst: 60, Algorithm: quota.TokenBucket}
+	assert.Equal(t, want, compile(t, quota.PerMinute(60)).Policy())
+}
+
+func TestCompileNamesEveryFault(t *testing.T) {
+	_, err := quota.Policy{Name: "café", Quota: -1, Window: -time.Second, Burst: -2, Algorithm: 7}.Compile()
+	require.Error(t, err)
+	joined, ok := err.(interface{ Unwrap() []error })
+	require.True(t, ok)
+	var fields []string
+	for _, fault := range joined.Unwrap() {
+		var p *quota.PolicyError
+		require.ErrorAs(t, fault, &p)
+		assert.Equal(t, "café", p.Policy)
+		fields = append(fields, p.Field)
+	}
+	assert.Equal(t, []string{"Name", "Quota", "Window", "Burst", "Algorithm"}, fields)
+	assert.Equal(t, strings.Join([]string{
+		`quota: policy "café": Name must be printable ASCII`,
+		`quota: policy "café": Quota is -1: must be at least 1`,
+		`quota: policy "café": Window is -1s: must be more than 0`,
+		`quota: policy "café": Burst is -2: must not be negative`,
+		`quota: policy "café": Algorithm is 7: there is only TokenBucket`,
+	}, "\n"), err.Error())
+}
+
+func TestCompileRefusesOneFault(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, test := range []struct {
+		field  string
+		policy quota.Policy
+	}{
+		{"Quota", quota.Policy{}},
+		{"Quota", quota.Policy{Window: time.Second}},
+		{"Quota", quota.Policy{Quota: math.MinInt64, Window: time.Second}},
+		{"Quota", quota.Policy{Quota: math.MaxInt64, Window: time.Second}},
+		{"Quota", quota.Policy{Quota: 1 << 53, Window: time.Nanosecond}},
+		{"Quota", quota.Policy{Quota: 1<<61 - 1, Window: day}},
+		{"Quota", quota.Policy{Quota: 1, Window: day, Burst: math.MaxInt64}},
+		{"Window", quota.Policy{Quota: 1}},
+		{"Window", quota.Policy{Quota: 1, Window: math.MinInt64}},
+		{"Burst", quota.Policy{Quota: 1, Window: time.Second, Burst: math.MinInt64}},
+		{"Burst", quota.Policy{Quota: 1, Window: 200 * 365 * day}},
+		{"Quota", quota.Policy{Quota: 1, Window: math.MaxInt64}}, // which is odd
+		{"Burst", quota.Policy{Quota: 1, Window: 365 * day, Burst: 143}},
+		{"Algorithm", quota.Policy{Quota: 1, Window: time.Second, Algorithm: -1}},
+		{"Name", quota.Policy{Name: "a\tb", Quota: 1, Window: time.Second}},
+		{"Name", quota.Policy{Name: "a\x7f", Quota: 1, Window: time.Second}},
+	} {
+		_, err := test.policy.Compile()
+		var fault *quota.PolicyError
+		if assert.True(t, errors.As(err, &fault), "%+v", test.policy) {
+			assert.Equal(t, test.field, fault.Field, "%+v: %v", test.policy, err)
+		}
+	}
+}
+
+func TestTheTickIsTheFinestThatIsExact(t *testing.T) {
+	for _, test := range []struct {
+		policy     quota.Policy
+		tick       time.Duration
+		rate, unit int64
+	}{
+		{quota.PerMinute(60), time.Microsecond, 1, 1_000_000},
+		{quota.PerSecond(3), time.Microsecond, 3, 1_000_000},
+		{quota.PerSecond(5_000_000), time.Microsecond, 5, 1},
+		{quota.PerDay(99_991), time.Microsecond, 99_991, 86_400_000_000},
+		{quota.PerDay(100_003), time.Microsecond, 100_003, 86_400_000_000},
+		{quota.PerDay(1_000_003), 10 * time.Microsecond, 1_000_003, 8_640_000_000},
+		{quota.PerDay(100_000_007), time.Millisecond, 100_000_007, 86_400_000},
+		{quota.PerDay(99_999_999_999_991), 1000 * time.Millisecond, 99_999_999_999_991, 86_400},
+		{quota.Policy{Quota: 1, Window: 1}, time.Microsecond, 1000, 1},
+		{quota.Policy{Quota: 2, Window: 3}, time.Microsecond, 2000, 3},
+	} {
+		if test.policy.Quota > 1e13 {
+			test.policy.Burst = 1e11
+		}
+		l := compile(t, test.policy)
+		assert.Equal(t, test.tick, l.Tick(), l.Name())
+		assert.Equal(t, test.rate, l.Rate(), l.Name())
+		assert.Equal(t, test.unit, l.Unit(), l.Name())
+		assert.Equal(t, l.Policy().Burst*l.Unit(), l.Capacity(), l.Name())
+		assert.LessOrEqual(t, l.Capacity(), l.Most(), l.Name())
+		assert.Less(t, l.Most(), int64(1)<<53, l.Name())
+	}
+}
+
+// Whatever compiles is exact: the rate is Quota/Window, no number reaches 2^53,
+// and every Decision is within its bounds.
+func FuzzCompile(f *testing.F) {
+	f.Add(int64(60), int64(time.Minute), int64(0), int64(1), int64(30), int64(0))
+	f.Add(int64(99_991), int64(24*time.Hour), int64(5), int64(7), int64(1<<52), int64(1<<50))
+	f.Add(int64(1000), int64(time.Second), int64(0), int64(1), int64(1)<<53-1, int64(1000))
+	f.Add(int64(1)<<52, int64(1), int64(1)<<52, int64(1)<<60, int64(-1), int64(-1))
+	f.Fuzz(func(t *testing.T, n, window, burst, cost, level, unit int64) {
+		l, err := quota.Policy{Quota: n, Window: time.Duration(window), Burst: burst}.Compile()
+		if err != nil {
+			require.ErrorAs(t, err, new(*quota.PolicyError))
+			return
+		}
+		assert.Zero(t, ratio(l.Rate(), l.Unit()).Cmp(ratio(n, window).Mul(ratio(n, window), ratio(int64(l.Tick()), 1))))
+		for _, number := range []int64{l.Rate(), l.Unit(), l.Capacity(), l.Most()} {
+			assert.True(t, 0 < number && number < 1<<53)
+		}
+
+		const now = 1_800_000_000_000_000
+		b := l.Drain(quota.Bucket{Time: now - 5, Level: level, Unit: unit}, now)
+		after := l.Charge(b, cost)
+		for _, b := range []quota.Bucket{b, after} {
+			assert.True(t, 0 <= b.Level && b.Level <= l.Most(), "%+v", b)
+			d := l.Describe(b, now)
+			assert.True(t, 0 <= d.Remaining && d.Remaining <= l.Policy().Burst, "%+v", d)
+			assert.True(t, 0 <= d.NextAfter && d.NextAfter <= d.ResetAfter, "%+v", d)
+			assert.Equal(t, b.Level == 0, d.ResetAfter == 0)
+		}
+		if cost > 0 {
+			wait := l.Wait(b, cost, now)
+			assert.Equal(t, cost > l.Policy().Burst, wait == quota.Forever)
+			if wait > 0 && wait < quota.Forever {
+				assert.Zero(t, l.Wait(l.Drain(b, now+wait.Microseconds()), cost, now+wait.Microseconds()))
+				assert.NotZero(t, l.Wait(l.Drain(b, now+wait.Microseconds()-1), cost, now+wait.Microseconds()-1))
+			}
+		}
+	})
+}
