@@ -1,0 +1,155 @@
+package serverside
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/ratelimit"
+)
+
+// A Config is what a Limiter does. Only Rules is required. It is read once, by
+// New or Reconfigure; to change it later changes nothing.
+type Config struct {
+	// Rules are the limits. All rules that match a request apply to it, in one
+	// decision: it is admitted and charged to all of them, or denied and charged
+	// to none. A request that no rule matches is not limited.
+	Rules []Rule
+
+	// Store counts. If nil, the Limiter counts in a quota.Memory of its own,
+	// which is right for one process and too generous for several.
+	Store quota.Store
+
+	// StoreTimeout bounds how long a request waits for the Store, whether or
+	// not the Store heeds its context; then OnStoreError decides. If zero,
+	// 75 ms, which leaves a redisstore.Store time for its own deadline. A
+	// quota.Memory is not waited for.
+	StoreTimeout time.Duration
+
+	// OnStoreError is what happens to a request while the Store fails, where a
+	// Rule does not say otherwise. If zero, FailOpen.
+	OnStoreError FailureMode
+
+	// Key says whose quota a request is charged to, where a Rule does not. If
+	// nil, the peer's: behind a proxy, set it to ClientIP.
+	Key KeyFunc
+
+	// Style says which rate-limit fields responses carry. If zero,
+	// ratelimit.Draft11|ratelimit.XRateLimit.
+	Style ratelimit.Style
+
+	// FieldsOnDenialOnly keeps the rate-limit fields off responses to requests
+	// that were admitted.
+	FieldsOnDenialOnly bool
+
+	// Deny, if not nil, writes the body of denials in place of the problem
+	// document. The header has its fields but Content-Type, the status is
+	// Denial.Status whatever Deny writes, and a HEAD gets no body.
+	Deny func(w http.ResponseWriter, r *http.Request, d Denial)
+
+	// Audit, if not nil, is called with what happened, by the request's
+	// goroutine: it must be quick, and safe for concurrent use.
+	Audit func(Event)
+}
+
+// A Rule is a set of policies for the requests that it matches.
+type Rule struct {
+	// Name tells the rule from others, in the Store, in Events and where its
+	// policies have no name of their own. It is printable ASCII. A rule that
+	// keeps its Name keeps what its keys have spent when its numbers change. If
+	// empty, the Pattern; if that is empty too, "default".
+	Name string
+
+	// Pattern is a pattern of http.ServeMux, such as "POST /v1/{path...}". If
+	// empty, the rule matches every request.
+	//
+	// It matches whatever a router may take for its path, so that there is no
+	// way around it: case, escapes, dots, doubled slashes and a slash at the end
+	// make no difference. It is about requests, not handlers: it need not be a
+	// pattern of the handler's.
+	Pattern string
+
+	// Policies are the limits, at least one. A policy without a Name is called
+	// by its Window.
+	Policies []quota.Policy
+
+	// Key says whose quota a request is charged to. If nil, or where it returns
+	// "", Config.Key does.
+	Key KeyFunc
+
+	// Cost is what a request costs, in units. If nil, 1, which is also what
+	// less than 1 counts as.
+	Cost func(*http.Request) int64
+
+	// DryRun decides and counts, but neither denies nor writes fields: Audit
+	// tells what would have been.
+	DryRun bool
+
+	// OnStoreError is what happens to a request while the Store fails. If zero,
+	// Config.OnStoreError; to admit where that says otherwise, ForceOpen.
+	OnStoreError FailureMode
+}
+
+// A FailureMode is what happens to a request when the Store fails: when it
+// returns an error, answers nonsense, panics, or is not done in time. Of a
+// request's rules that do not admit it, the strictest decides.
+type FailureMode int
+
+const (
+	// FailOpen admits the request. Nobody counted it, so its response has no
+	// rate-limit fields. In a Rule, it is Config's mode.
+	FailOpen FailureMode = iota
+
+	// FailClosed answers 503 with Retry-After.
+	FailClosed
+
+	// FailLocal counts by the same policies in this process, and tells the
+	// numbers it counted.
+	FailLocal
+
+	// ForceOpen is FailOpen, for a Rule of a Config that has another mode.
+	ForceOpen
+)
+
+var modeNames = [...]string{"open", "closed", "local", "open"}
+
+// String is "open", "closed" or "local".
+func (m FailureMode) String() string {
+	if !m.valid() {
+		return fmt.Sprintf("FailureMode(%d)", int(m))
+	}
+	return modeNames[m]
+}
+
+func (m FailureMode) valid() bool { return m >= 0 && int(m) < len(modeNames) }
+
+// severity orders modes by how much they refuse.
+func (m FailureMode) severity() int {
+	switch m {
+	case FailClosed:
+		return 2
+	case FailLocal:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// modeOr is r's mode, or what it inherits. A dry run refuses nobody.
+func (r Rule) modeOr(inherited FailureMode) FailureMode {
+	mode := cmp.Or(r.OnStoreError, inherited)
+	if mode == ForceOpen || mode == FailClosed && r.DryRun {
+		return FailOpen
+	}
+	return mode
+}
+
+// A ConfigError is one fault of a Config. New and Reconfigure join all there are.
+type ConfigError struct {
+	Field  string // such as "Rules[2].Pattern"
+	Reason string // what is wrong with it
+}
+
+func (e *ConfigError) Error() string { return "serverside: " + e.Field + ": " + e.Reason }

@@ -1,0 +1,191 @@
+package serverside_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/serverside"
+)
+
+// limited reports whether a rule with pattern applies to r.
+func limited(t testing.TB, pattern string, r *http.Request) bool {
+	t.Helper()
+	l := must(t, serverside.Config{Rules: []serverside.Rule{{Name: "api", Pattern: pattern, Policies: []quota.Policy{quota.PerHour(5)}}}})
+	return len(limitFields(serve(l.Wrap(new(ok)), r).Header())) > 0
+}
+
+func TestPatterns(t *testing.T) {
+	for _, c := range []struct {
+		pattern, method, target string
+		want                    bool
+	}{
+		{"", "GET", "/anything", true},
+		{"/", "GET", "/anything", true},
+		{"/", "CONNECT", "example.com:443", true},
+		{"/v1/", "GET", "/v1/users", true},
+		{"/v1/", "GET", "/v1/", true},
+		{"/v1/", "GET", "/v1", true},
+		{"/v1/", "GET", "/v10/users", false},
+		{"/api/auth", "GET", "/api/authors", false}, // B38
+		{"/health", "GET", "/healthz", false},
+		{"GET /v1/", "HEAD", "/v1/users", true},
+		{"GET /v1/", "POST", "/v1/users", false},
+		{"POST /v1/{path...}", "POST", "/v1/a/b", true},
+		{"/v1/{userID}/posts", "GET", "/v1/7/posts", true},
+		{"/v1/{userID}/posts", "GET", "/v1/7/likes", false},
+		{"/v1/{$}", "GET", "/v1/", true},
+		{"/v1/{$}", "GET", "/v1/a", false},
+		{"example.com/v1/", "GET", "http://example.com/v1/", true},
+		{"example.com/v1/", "GET", "http://example.com:8080/v1/", true},
+		{"Example.COM/v1/", "GET", "http://eXAMPLE.com./v1/", true},
+		{"example.com/v1/", "GET", "http://example.com.:8080/v1/", true},
+		{"[::1]/v1/", "GET", "http://[::1]/v1/", true},
+		{"[::1]/v1/", "GET", "http://[::1]:80/v1/", true},
+		{"::1/v1/", "GET", "http://[::1]:80/v1/", true},
+		{"example.com/v1/", "GET", "http://example.org/v1/", false},
+		{"/caf%C3%A9", "GET", "/caf%c3%89", true},
+		{"/a%2Fb", "GET", "/A%2fB", true},
+	} {
+		r := httptest.NewRequest(c.method, c.target, nil)
+		assert.Equal(t, c.want, limited(t, c.pattern, r), "%s %s %s", c.pattern, c.method, c.target)
+	}
+}
+
+func TestThereIsNoWayAroundAPattern(t *testing.T) {
+	for _, target := range []string{ // B38: what some router or other takes for /api/auth/login
+		"/api/auth/login", "/api/auth/login/", "/api//auth/login", "//api/auth/login", "/api/auth//login",
+		"/API/auth/Login", "/api/./auth/login", "/api/x/../auth/login", "/api/auth/login/.", "/api/auth/login/x/..",
+		"/api/auth/login?x=/other", "/%61pi/auth/login", "/api%2Fauth%2flogin", "/api/%61uth/login//",
+		"/api/%2e/auth/login", "/other/%2e%2e/api/auth/login", "/api/auth/login%2F", "/API%2F%2FAUTH/login",
+		"http://other.example/api/auth/login",
+	} {
+		r := httptest.NewRequest("POST", target, nil)
+		assert.True(t, limited(t, "POST /api/auth/login", r), target)
+	}
+}
+
+func TestWaysOfWritingAPathShareOneQuota(t *testing.T) {
+	rules := []serverside.Rule{{Pattern: "/login", Policies: []quota.Policy{quota.PerHour(3)}}} // B38, B39, C41
+	h := must(t, serverside.Config{Rules: rules}).Wrap(new(ok))
+	assert.Equal(t, 200, ask(h, "GET", "/login").Code)
+	assert.Equal(t, 200, ask(h, "GET", "/login/").Code)
+	assert.Equal(t, 200, ask(h, "GET", "//LOGIN").Code)
+	assert.Equal(t, 429, ask(h, "GET", "/%6Cogin").Code)
+	assert.Equal(t, 429, ask(h, "GET", "/login?x=1").Code)
+}
+
+func TestEscapedDotsMatchAsTheRouterReadsThem(t *testing.T) {
+	// http.ServeMux takes this for a path below /v1/, a file server for /admin.
+	for _, pattern := range []string{"/v1/", "/admin"} {
+		assert.True(t, limited(t, pattern, httptest.NewRequest("GET", "/v1/%2e%2e/admin", nil)), pattern)
+	}
+}
+
+func TestAPathThatHTTPNeverSendsIsMatchedToo(t *testing.T) {
+	for _, path := range []string{"", "*", "v1", "%zz"} {
+		r := &http.Request{Method: "GET", URL: &url.URL{Path: path}, Header: http.Header{}}
+		assert.True(t, limited(t, "/", r), path)
+	}
+}
+
+func TestServeMuxAndRulesAgreeOnWhatIsServed(t *testing.T) {
+	for _, pattern := range []string{"/v1/", "/v1/{id}", "/v1/{id}/x", "GET /v1/a", "/v1/{rest...}", "/{$}", "example.com/v1/"} {
+		mux := http.NewServeMux()
+		served := false
+		mux.HandleFunc(pattern, func(http.ResponseWriter, *http.Request) { served = true })
+		for _, target := range []string{"/", "/v1", "/v1/", "/v1/a", "/v1/a/x", "/v1/%2f", "/v1/a%2fx", "/v1/%2e%2e/x", "/v1/a/x/y"} {
+			served = false
+			serve(mux, httptest.NewRequest("GET", target, nil))
+			if served {
+				assert.True(t, limited(t, pattern, httptest.NewRequest("GET", target, nil)), "%s %s", pattern, target)
+			}
+		}
+	}
+}
+
+func TestARequestThatNoRuleMatchesIsNotTouched(t *testing.T) {
+	rules := []serverside.Rule{{Pattern: "/v1/", Policies: []quota.Policy{quota.PerHour(1)}}}
+	never := store(down)
+	h := must(t, serverside.Config{Rules: rules, Store: never, OnStoreError: serverside.FailClosed}).Wrap(new(ok))
+	w := ask(h, "GET", "/health") // F170
+	assert.Equal(t, 200, w.Code)
+	assert.Empty(t, limitFields(w.Header()))
+}
+
+func TestOnlyTheRulesThatMatchAreTold(t *testing.T) {
+	rules := []serverside.Rule{
+		{Name: "all", Policies: []quota.Policy{quota.PerHour(100)}},
+		{Name: "a", Pattern: "/a", Policies: []quota.Policy{quota.PerHour(10)}},
+		{Name: "b", Pattern: "/b", Policies: []quota.Policy{quota.PerHour(20)}},
+		{Name: "get", Pattern: "GET /", Policies: []quota.Policy{quota.PerHour(30)}},
+	}
+	h := must(t, serverside.Config{Rules: rules}).Wrap(new(ok))
+	policies := func(method, target string) string {
+		return ask(h, method, target).Header().Get("RateLimit-Policy")
+	}
+	assert.Equal(t, `"all";q=100;w=3600`, policies("POST", "/"))
+	assert.Equal(t, `"all";q=100;w=3600, "a";q=10;w=3600`, sorted(policies("POST", "/a")))
+	assert.Equal(t, `"all";q=100;w=3600, "b";q=20;w=3600, "get";q=30;w=3600`, sorted(policies("GET", "/b")))
+}
+
+// sorted puts the members of a list in order of their rules above.
+func sorted(list string) string {
+	members := strings.Split(list, ", ")
+	var out []string
+	for _, name := range []string{"all", "a", "b", "get"} {
+		for _, m := range members {
+			if strings.HasPrefix(m, `"`+name+`"`) {
+				out = append(out, m)
+			}
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+func FuzzPatterns(f *testing.F) {
+	for _, s := range []string{"/v1/", "GET /", "GET\t /{x}/{$}", "h/{x...}", "{", "/{X}/{x}", " /", "a b c", "/%zz", "/a//b", "GET ../"} {
+		f.Add(s, "/V1/%2e%2e//x", "GET")
+	}
+	f.Fuzz(func(t *testing.T, pattern, path, method string) {
+		limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{
+			{Name: "r", Pattern: pattern, Policies: []quota.Policy{quota.PerHour(1)}}}})
+		mux := http.NewServeMux()
+		valid := registers(mux, pattern)
+		if err != nil {
+			fault, ok := err.(interface{ Unwrap() []error })
+			if !ok || fault.Unwrap()[0].(*serverside.ConfigError).Field != "Rules[0].Pattern" {
+				t.Fatalf("%q: %v", pattern, err)
+			}
+			return
+		}
+		if !valid && pattern != "" {
+			t.Fatalf("%q is accepted", pattern)
+		}
+		u, err := url.ParseRequestURI(path)
+		if err != nil {
+			return
+		}
+		r := &http.Request{Method: method, URL: u, Host: "h", Header: http.Header{}, RemoteAddr: "192.0.2.1:1"}
+		require.NotPanics(t, func() { serve(limiter.Wrap(new(ok)), r) })
+		if pattern == "" {
+			return
+		}
+		// Whatever http.ServeMux serves by the pattern, the rule limits.
+		if _, matched := mux.Handler(r); matched != "" && serve(limiter.Wrap(new(ok)), r).Code != 429 {
+			t.Fatalf("%q does not match %q", pattern, path)
+		}
+	})
+}
+
+func registers(mux *http.ServeMux, pattern string) (valid bool) {
+	defer func() { valid = recover() == nil }()
+	mux.HandleFunc(pattern, func(http.ResponseWriter, *http.Request) {})
+	return true
+}

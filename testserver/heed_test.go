@@ -1,0 +1,164 @@
+package testserver_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/contract"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/ratelimit"
+	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/testserver"
+)
+
+// send sends a request that has a name, so that it can be judged in full.
+func send(t testing.TB, c *http.Client, method, url, id string) int {
+	req, err := http.NewRequest(method, url, strings.NewReader("body of "+id))
+	if !assert.NoError(t, err) {
+		return 0
+	}
+	req.Header.Set("X-Request-Id", id)
+	resp, err := c.Do(req)
+	if !assert.NoError(t, err) {
+		return 0
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	assert.NoError(t, err)
+	return resp.StatusCode
+}
+
+// applied are the clauses that log says something about.
+func applied(t testing.TB, log []contract.Exchange, clauses []contract.Clause) (ids []string) {
+	for _, c := range clauses {
+		breaches, applicable := c.Check(log)
+		assert.Empty(t, breaches, c.ID)
+		if applicable {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids
+}
+
+// F149, and both halves of the contract at once: fifty workers against ten
+// requests a second.
+func TestHeedsWorkersKeepTheContract(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{Policies: []quota.Policy{quota.PerSecond(10)}}}})
+		require.NoError(t, err)
+		srv := testserver.NewLimited(t, limiter.Wrap)
+		c := &http.Client{Transport: &heed.Transport{Base: srv.Transport()}}
+		var wg sync.WaitGroup
+		for i := range 50 {
+			wg.Go(func() { assert.Equal(t, 200, send(t, c, "PUT", srv.URL, fmt.Sprint(i))) })
+		}
+		wg.Wait()
+		srv.Check(t)
+		assert.LessOrEqual(t, len(srv.Log()), 130)
+		assert.Contains(t, applied(t, srv.Log(), contract.Client()), "client/cool-down")
+	})
+}
+
+// F135, F122: seconds and dates, a 503 and a 429.
+func TestHeedKeepsTheContractWhateverIsScripted(t *testing.T) {
+	date := func(d time.Duration) http.Header {
+		return http.Header{"Retry-After": {time.Now().Add(d).UTC().Format(http.TimeFormat)}}
+	}
+	scripts := map[string]func() []testserver.Step{
+		"429 for 60 s": func() []testserver.Step { return []testserver.Step{{Status: 429, RetryAfter: time.Minute}} },
+		"429 for 47 s, Remaining 0": func() []testserver.Step {
+			return []testserver.Step{{Status: 429, RetryAfter: 47 * time.Second, Header: http.Header{"X-RateLimit-Remaining": {"0"}, "X-RateLimit-Reset": {"1744380060"}}}}
+		},
+		"429 until a date": func() []testserver.Step { return []testserver.Step{{Status: 429, Header: date(12 * time.Second)}} },
+		"503 until a date": func() []testserver.Step { return []testserver.Step{{Status: 503, Header: date(12 * time.Second)}} },
+		"503 for ever":     func() []testserver.Step { return []testserver.Step{{Status: 503, Times: -1}} },
+		"429 for ever": func() []testserver.Step {
+			return []testserver.Step{{Status: 429, RetryAfter: 20 * time.Second, Times: -1}}
+		},
+		"429 for a day":      func() []testserver.Step { return []testserver.Step{{Status: 429, RetryAfter: 24 * time.Hour}} },
+		"429 without a hint": func() []testserver.Step { return []testserver.Step{{Status: 429, Times: 2}} },
+		"a lost answer":      func() []testserver.Step { return []testserver.Step{{Drop: true}} },
+		"slow, then broken": func() []testserver.Step {
+			return []testserver.Step{{Delay: 5 * time.Second}, {Status: 502}, {Status: 504, Delay: time.Second}}
+		},
+	}
+	for name, script := range scripts {
+		for _, method := range []string{"PUT", "POST"} {
+			t.Run(name+" "+method, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					time.Sleep(321 * time.Millisecond)
+					srv := testserver.New(t, script()...)
+					c := &http.Client{Transport: &heed.Transport{Base: srv.Transport()}}
+					for i := range 3 {
+						req, err := http.NewRequest(method, srv.URL, strings.NewReader("x"))
+						require.NoError(t, err)
+						req.Header.Set("X-Request-Id", fmt.Sprint(i))
+						if resp, err := c.Do(req); err == nil {
+							resp.Body.Close()
+						}
+					}
+					srv.Check(t)
+				})
+			})
+		}
+	}
+}
+
+// F167: a client that obeys is admitted, and between them every clause about
+// limits has something to say.
+func TestHeedAndItsServerTouchTheClausesTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(321 * time.Millisecond)
+		limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{Policies: []quota.Policy{quota.PerMinute(6)}}}})
+		require.NoError(t, err)
+		srv := testserver.NewLimited(t, limiter.Wrap)
+		c := &http.Client{Transport: &heed.Transport{Base: srv.Transport()}}
+		for i := range 12 {
+			require.Equal(t, 200, send(t, c, "PUT", srv.URL, fmt.Sprint(i)))
+		}
+		srv.Check(t)
+		ids := applied(t, srv.Log(), contract.Server())
+		assert.Len(t, ids, len(contract.Server()), "%q", ids)
+		assert.Subset(t, applied(t, srv.Log(), contract.Client()),
+			[]string{"client/wait-seconds", "client/cool-down", "client/attempts", "client/same-request"})
+	})
+}
+
+// F167: whatever fields a server is told to send, they keep the contract.
+func TestEveryStyleOfFieldsKeepsTheContract(t *testing.T) {
+	for name, style := range map[string]ratelimit.Style{
+		"default": 0, "Draft11": ratelimit.Draft11, "XRateLimit": ratelimit.XRateLimit, "XRateLimitDelta": ratelimit.XRateLimitDelta,
+		"Draft07": ratelimit.Draft07, "Draft06": ratelimit.Draft06, "Draft07 and XRateLimit": ratelimit.Draft07 | ratelimit.XRateLimit,
+		"Draft11, Draft06 and XRateLimit": ratelimit.Draft11 | ratelimit.Draft06 | ratelimit.XRateLimit,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(321 * time.Millisecond)
+				limiter, err := serverside.New(serverside.Config{Style: style, Rules: []serverside.Rule{
+					{Name: "all", Policies: []quota.Policy{quota.PerMinute(7), quota.PerSecond(2)}},
+					{Name: "part", Pattern: "/part", Policies: []quota.Policy{quota.PerHour(5)}},
+				}})
+				require.NoError(t, err)
+				srv := testserver.NewLimited(t, limiter.Wrap)
+				c := &http.Client{Transport: &heed.Transport{Base: srv.Transport(), Retry: heed.RetryPolicy{MaxWait: time.Hour, MaxElapsed: 10 * time.Hour}}}
+				for i := range 10 {
+					require.Equal(t, 200, send(t, c, "PUT", srv.URL+"/part", fmt.Sprint(i)))
+					require.Equal(t, 200, send(t, c, "PUT", srv.URL+"/other", fmt.Sprint(i)))
+				}
+				srv.Check(t)
+				assert.Subset(t, applied(t, srv.Log(), contract.Server()),
+					[]string{"server/retry-after", "server/obeyed", "server/fields", "server/remaining", "server/denial-agrees"})
+			})
+		})
+	}
+}
