@@ -1,0 +1,64 @@
+package pace_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+
+	"golang.org/x/time/rate"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/pace"
+)
+
+// plenty is a limit that is counted, but never reached.
+const plenty = rate.Limit(1e12)
+
+// What PerHost costs is compared with x/time/rate's own Wait, to which it adds
+// the host's name, the table of hosts, and the line.
+
+func BenchmarkRateWait(b *testing.B) {
+	limiter := rate.NewLimiter(plenty, 1000)
+	ctx := context.Background()
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := limiter.Wait(ctx); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkPerHost(b *testing.B) { benchmarkWait(b, pace.PerHost(plenty, 1000)) }
+
+func BenchmarkWith(b *testing.B) { benchmarkWait(b, pace.With(rate.NewLimiter(plenty, 1000))) }
+
+func benchmarkWait(b *testing.B, pacer heed.Pacer) {
+	req, _ := http.NewRequest("GET", "https://api.example.com/v1/orders?page=2", nil)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := pacer.Wait(req); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkRateWaitParallel(b *testing.B) {
+	limiter := rate.NewLimiter(plenty, 1000)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			_ = limiter.Wait(context.Background())
+		}
+	})
+}
+
+func BenchmarkPerHostParallel(b *testing.B) {
+	pacer := pace.PerHost(plenty, 1000)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		req, _ := http.NewRequest("GET", "https://api.example.com/v1/orders?page=2", nil)
+		for pb.Next() {
+			_ = pacer.Wait(req)
+		}
+	})
+}

@@ -1,0 +1,31 @@
+// Package pace has Pacers for a heed.Transport: they hold requests back so that
+// a known limit is kept before a server has to say so.
+//
+//   - PerHost, or a Keyed, keeps a limit for each host, or key, in this process.
+//   - With uses a rate.Limiter of yours.
+//   - Shared keeps one limit together with other processes, through a store.
+//   - Each puts several of them together.
+//
+// # The line
+//
+// Requests of one key wait in a line, first in, first out. A request that
+// leaves, because its context ended, gives its turn to the next one, and those
+// behind it move up. A turn that was given and not used after all, since a
+// cool-down was posted meanwhile, goes back, too. So no turn is lost, and none is
+// made: in any time t at most burst + limit·t requests of a key are let go.
+//
+// A request that would wait for longer than it may is refused at once, unsent,
+// with a *heed.OverdueError that says how long the wait would be. Those ahead
+// of it in line count. How long it may wait is the time to its context's
+// deadline, and what the Transport's RetryPolicy allows.
+//
+// # When not to use it
+//
+// A Pacer bounds how often requests begin, not how many are under way: it does
+// not know when a response's body ends. For that use http.Transport's
+// MaxConnsPerHost, or a semaphore around your own code.
+//
+// A Transport keeps to the cool-downs that servers ask for without any Pacer.
+// Where a limit is not known, do not guess one: a Pacer slower than the server
+// wastes what the server would give, and one that is faster does nothing.
+package pace

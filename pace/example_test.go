@@ -1,0 +1,97 @@
+package pace_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/pace"
+	"github.com/heedhttp/heed/quota"
+)
+
+// threeGets fetches url three times and says how long that took.
+func threeGets(pacer heed.Pacer, url string) {
+	client := &http.Client{Transport: &heed.Transport{Pacer: pacer}}
+	start := time.Now()
+	for range 3 {
+		resp, err := client.Get(url)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp.Body.Close()
+	}
+	fmt.Println("at least 100ms:", time.Since(start) >= 100*time.Millisecond)
+}
+
+func server() *httptest.Server {
+	return httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+}
+
+// Each host has 20 requests a second, one at a time.
+func ExamplePerHost() {
+	srv := server()
+	defer srv.Close()
+	threeGets(pace.PerHost(20, 1), srv.URL)
+	// Output: at least 100ms: true
+}
+
+// A key of one's own: here, each account has a limit.
+func ExampleKeyed() {
+	pacer := &pace.Keyed{
+		Limit: rate.Every(50 * time.Millisecond),
+		Burst: 1,
+		Key:   func(req *http.Request) string { return req.Header.Get("X-Account") },
+	}
+	srv := server()
+	defer srv.Close()
+	threeGets(pacer, srv.URL)
+	// Output: at least 100ms: true
+}
+
+// One limiter for all hosts, which other code may use, too.
+func ExampleWith() {
+	limiter := rate.NewLimiter(20, 1)
+	srv := server()
+	defer srv.Close()
+	threeGets(pace.With(limiter), srv.URL)
+	// Output: at least 100ms: true
+}
+
+// Ten a second to each host, and a hundred a minute to all of them together.
+func ExampleEach() {
+	pacer := pace.Each(
+		pace.With(rate.NewLimiter(rate.Every(time.Minute/100), 100)),
+		pace.PerHost(20, 1),
+	)
+	srv := server()
+	defer srv.Close()
+	threeGets(pacer, srv.URL)
+	// Output: at least 100ms: true
+}
+
+// One limit for everybody who uses the store. With a redisstore.Store in place
+// of the quota.Memory, that is every process.
+func ExampleShared() {
+	pacer := &pace.Shared{
+		Store:    &quota.Memory{},
+		Policies: []quota.Policy{{Quota: 20, Window: time.Second, Burst: 1}},
+	}
+	srv := server()
+	defer srv.Close()
+	threeGets(pacer, srv.URL)
+	// Output: at least 100ms: true
+}
+
+// A Pacer bounds how often requests begin, not how many are under way. For
+// that, set the base's limit of connections.
+func ExamplePerHost_notForConcurrency() {
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	base.MaxConnsPerHost = 4
+	client := &http.Client{Transport: &heed.Transport{Base: base, Pacer: pace.PerHost(20, 1)}}
+	_ = client
+}

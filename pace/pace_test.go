@@ -1,0 +1,108 @@
+package pace_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed"
+)
+
+const ms = time.Millisecond
+
+var errGone = errors.New("the user went away")
+
+func request(ctx context.Context, url string) *http.Request {
+	req, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+	if err != nil {
+		panic(err)
+	}
+	return req
+}
+
+func get() *http.Request { return request(context.Background(), "http://example.com/") }
+
+// A timeline runs waiters in a bubble and remembers when each was let go.
+type timeline struct {
+	t     *testing.T
+	pacer heed.BoundedPacer
+	start time.Time
+	wg    sync.WaitGroup
+}
+
+func newTimeline(t *testing.T, pacer heed.Pacer) *timeline {
+	require.Implements(t, (*heed.BoundedPacer)(nil), pacer)
+	return &timeline{t: t, pacer: pacer.(heed.BoundedPacer), start: time.Now()}
+}
+
+// A turn is what became of a waiter.
+type turn struct {
+	at     time.Duration // since the timeline's start
+	err    error
+	cancel context.CancelCauseFunc
+}
+
+// at sleeps until so long after the start.
+func (tl *timeline) at(d time.Duration) {
+	time.Sleep(time.Until(tl.start.Add(d)))
+	synctest.Wait()
+}
+
+// joins lets a request wait, from now on.
+func (tl *timeline) joins() *turn {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	w := &turn{cancel: cancel}
+	tl.wg.Go(func() {
+		w.err = tl.pacer.Wait(request(ctx, "http://example.com/"))
+		w.at = time.Since(tl.start)
+	})
+	synctest.Wait()
+	return w
+}
+
+// goes asserts that a request is let go now, without a wait.
+func (tl *timeline) goes() {
+	tl.t.Helper()
+	before := time.Now()
+	require.NoError(tl.t, tl.pacer.WaitAtMost(get(), 0), "at %v", time.Since(tl.start))
+	require.Zero(tl.t, time.Since(before))
+}
+
+// waits asserts that a request would have to wait so long now, and is told so
+// at once.
+func (tl *timeline) waits(d time.Duration) {
+	tl.t.Helper()
+	before := time.Now()
+	err := tl.pacer.WaitAtMost(get(), 0)
+	overdue := overdueError(tl.t, err)
+	require.Equal(tl.t, d.String(), overdue.Wait.String(), "at %v", time.Since(tl.start))
+	require.Zero(tl.t, overdue.Left)
+	require.False(tl.t, overdue.Deadline)
+	require.Zero(tl.t, time.Since(before))
+}
+
+// gives back a turn that was not used.
+func (tl *timeline) givesBack() {
+	tl.pacer.Observe(heed.Attempt{Request: get(), Err: heed.ErrNotSent})
+	synctest.Wait()
+}
+
+func overdueError(t *testing.T, err error) *heed.OverdueError {
+	t.Helper()
+	var overdue *heed.OverdueError
+	require.ErrorAs(t, err, &overdue)
+	return overdue
+}
+
+func (tl *timeline) letGoAt(want time.Duration, w *turn) {
+	tl.t.Helper()
+	assert.NoError(tl.t, w.err)
+	assert.Equal(tl.t, want.String(), w.at.String())
+}

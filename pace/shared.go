@@ -1,0 +1,292 @@
+package pace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/quota"
+)
+
+// A Shared paces requests together with everybody else who uses the same
+// Store: with a redisstore.Store, other processes. Units are reserved, so a
+// request waits where it is for a turn that is its own; turns are given in
+// the order in which the Store is asked.
+//
+// While the Store fails, or has not answered for 50 ms, each process paces
+// itself by its share of Policies. The Store is then tried again once a second.
+//
+// A Shared is a heed.BoundedPacer. Its fields must not be changed, nor the
+// Shared be copied, after first use. It may be used by any number of
+// goroutines. Each Wait that returns nil must be followed by Observe, as a
+// Transport does it; what was reserved is remembered until then.
+//
+// The zero Shared lets nothing go: Store and Policies are missing, and Wait
+// says so.
+type Shared struct {
+	// Store is where units are counted. It must not be nil.
+	Store quota.Reserver
+
+	// Policies are the limits, all of which hold. There must be one at least,
+	// and their names must differ.
+	Policies []quota.Policy
+
+	// Key is whom units are counted for, in the Store. If nil, or if it returns
+	// "", it is "shared": one count for all. A key is part of error messages,
+	// so it must not be a secret.
+	Key func(*http.Request) string
+
+	// Cost is how many units of each policy a request takes. If nil, 1. A
+	// request that costs nothing is not paced; a negative cost is an error.
+	Cost func(*http.Request) int64
+
+	// Settle is what a request did cost, asked when its outcome is known. The
+	// difference to Cost is given back, or taken, into debt if need be. If nil,
+	// what was taken is right. It is not asked if nothing was sent: then all is
+	// given back.
+	Settle func(heed.Attempt) int64
+
+	// Processes is how many share the Store. While it does not answer, this one
+	// keeps to one Processes-th of Policies. If zero, 1: each process then
+	// allows itself the whole, so that together they may exceed it.
+	Processes int
+
+	// Degraded is called with every error of the Store, by the goroutine of the
+	// request. While the Store fails, that is about once a second. A Trace's
+	// Degraded fits. If nil, errors are not reported.
+	Degraded func(err error)
+
+	once   sync.Once // guards the making of the next three
+	err    error     // what is wrong with the fields
+	remote counter   // in the Store
+	local  counter   // this process' share
+	guard  guard     // of the Store
+
+	mu    sync.Mutex // guards taken
+	taken map[*http.Request]*taking
+}
+
+var _ heed.BoundedPacer = (*Shared)(nil)
+
+// A taking is what a request has taken.
+type taking struct {
+	from *counter
+	key  string
+	n    int64
+	at   time.Time
+	next *taking // of the same request, which is sent more than once at a time
+}
+
+// Wait blocks until req may be sent, for as long as its context allows.
+func (s *Shared) Wait(req *http.Request) error { return s.WaitAtMost(req, forever) }
+
+// WaitAtMost blocks until req may be sent. If that is later than most from now,
+// or not before the deadline of req's context, it returns a *heed.OverdueError
+// as soon as the Store has answered. If most is zero or negative, only for the
+// answer there is a wait.
+func (s *Shared) WaitAtMost(req *http.Request, most time.Duration) error {
+	ctx := req.Context()
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	if s.once.Do(s.prepare); s.err != nil {
+		return s.err
+	}
+	n := s.cost(req)
+	if n < 0 {
+		return fmt.Errorf("pace: Shared.Cost is %d: it must not be negative", n)
+	}
+	if n == 0 {
+		return nil
+	}
+	b := boundOf(ctx, most, time.Now())
+	t, wait, err := s.take(ctx, s.key(req), n, b)
+	if err == nil {
+		err = s.await(ctx, t, wait, b)
+	}
+	if err == nil {
+		s.remember(req, t)
+	}
+	return err
+}
+
+// Observe gives back what was taken if nothing was sent, or else settles the
+// difference to what the request did cost.
+func (s *Shared) Observe(a heed.Attempt) {
+	t := s.recall(a.Request)
+	switch {
+	case t == nil:
+	case a.Err == heed.ErrNotSent:
+		s.settle(a.Request.Context(), t, -t.n)
+	case s.Settle != nil:
+		s.settle(a.Request.Context(), t, max(s.Settle(a), 0)-t.n)
+	}
+}
+
+// prepare compiles Policies, and checks the other fields.
+func (s *Shared) prepare() {
+	var faults []error
+	if s.Store == nil {
+		faults = append(faults, errors.New("pace: Shared.Store is nil"))
+	}
+	if len(s.Policies) == 0 {
+		faults = append(faults, errors.New("pace: Shared.Policies is empty: it must name one limit at least"))
+	}
+	if s.Processes < 0 {
+		faults = append(faults, fmt.Errorf("pace: Shared.Processes is %d: it must not be negative", s.Processes))
+	}
+	var err error
+	if s.remote, err = newCounter(s.Store, s.Policies); err != nil {
+		faults = append(faults, err)
+	}
+	_, s.guard.trusted = s.Store.(*quota.Memory)
+	if s.err = errors.Join(faults...); s.err == nil {
+		s.local, s.err = s.share()
+	}
+}
+
+// share is the counter of this process alone.
+func (s *Shared) share() (counter, error) {
+	shares := make([]quota.Policy, len(s.remote.limits))
+	for i, l := range s.remote.limits {
+		shares[i] = share(l.Policy(), max(s.Processes, 1))
+	}
+	c, err := newCounter(&quota.Memory{}, shares)
+	if err != nil {
+		err = fmt.Errorf("pace: Shared.Processes is %d: %w", s.Processes, err)
+	}
+	return c, err
+}
+
+// take reserves n units, in the Store if it answers.
+func (s *Shared) take(ctx context.Context, key string, n int64, b bound) (*taking, time.Duration, error) {
+	if s.remote.burst() < n {
+		return nil, 0, b.overdue(key, forever, time.Now())
+	}
+	from := &s.remote
+	r, err := s.reserve(ctx, key, n, b.most(time.Now()))
+	if failed(err) {
+		if ctx.Err() != nil {
+			return nil, 0, ended(ctx)
+		}
+		from = &s.local
+		r, err = s.local.reserveDebt(ctx, key, n, b.most(time.Now()))
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	if !r.ok {
+		return nil, 0, b.overdue(key, r.wait, time.Now())
+	}
+	return &taking{from: from, key: key, n: n, at: r.at}, r.wait, nil
+}
+
+// reserve asks the Store.
+func (s *Shared) reserve(ctx context.Context, key string, n int64, most time.Duration) (reservation, error) {
+	var r reservation
+	err := s.guard.call(ctx, func(ctx context.Context) (err error) {
+		r, err = s.remote.reserve(ctx, key, n, most)
+		return err
+	}, func(err error) {
+		if err == nil && r.ok { // nobody is there any more to use it
+			_ = s.remote.settle(context.WithoutCancel(ctx), key, -n, r.at)
+		}
+	})
+	if err != nil {
+		s.report(ctx, err)
+		return reservation{}, err // r may still be written to
+	}
+	return r, nil
+}
+
+// await sleeps until what was taken may be used. It gives it back if that is
+// not to be: if the answer took so long that the wait is too long now, or if
+// ctx ends.
+func (s *Shared) await(ctx context.Context, t *taking, wait time.Duration, b bound) error {
+	if wait <= 0 {
+		return nil
+	}
+	if now := time.Now(); !b.eased().holds(wait, now) {
+		s.settle(ctx, t, -t.n)
+		return b.overdue(t.key, wait, now)
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		s.settle(ctx, t, -t.n)
+		return ended(ctx)
+	}
+}
+
+// settle takes n units more than t did, or gives them back if n is negative:
+// also if ctx has ended. If the Store does not answer, they stay as they are.
+func (s *Shared) settle(ctx context.Context, t *taking, n int64) {
+	if n == 0 {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	if t.from == &s.local {
+		_ = s.local.settle(ctx, t.key, n, t.at) // Memory knows no error but of a charge that is none
+		return
+	}
+	err := s.guard.call(ctx, func(ctx context.Context) error {
+		return s.remote.settle(ctx, t.key, n, t.at)
+	}, func(error) {})
+	s.report(ctx, err)
+}
+
+// report tells Degraded of a Store that was asked and failed.
+func (s *Shared) report(ctx context.Context, err error) {
+	if s.Degraded != nil && failed(err) && err != errDown && ctx.Err() == nil {
+		s.Degraded(err)
+	}
+}
+
+func (s *Shared) remember(req *http.Request, t *taking) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.taken == nil {
+		s.taken = make(map[*http.Request]*taking)
+	}
+	t.next = s.taken[req]
+	s.taken[req] = t
+}
+
+// recall returns what req has taken, once; nil if that was nothing.
+func (s *Shared) recall(req *http.Request) *taking {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.taken[req]
+	if t != nil && t.next != nil {
+		s.taken[req] = t.next
+	} else {
+		delete(s.taken, req)
+	}
+	return t
+}
+
+// sharedKey is the key of requests that have none.
+const sharedKey = "shared"
+
+func (s *Shared) key(req *http.Request) string {
+	if s.Key != nil {
+		if key := s.Key(req); key != "" {
+			return key
+		}
+	}
+	return sharedKey
+}
+
+func (s *Shared) cost(req *http.Request) int64 {
+	if s.Cost == nil {
+		return 1
+	}
+	return s.Cost(req)
+}

@@ -1,0 +1,305 @@
+package pace_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/pace"
+	"github.com/heedhttp/heed/quota"
+)
+
+var errStore = errors.New("connection refused")
+
+// A store is a quota.Memory that can be made to fail, to be slow, or to hang
+// whatever the context says.
+type store struct {
+	quota.Memory
+	fails   atomic.Bool
+	slow    atomic.Int64 // nanoseconds
+	hangs   atomic.Pointer[chan struct{}]
+	asked   atomic.Int64
+	settled atomic.Int64
+}
+
+func (s *store) fault() error {
+	s.asked.Add(1)
+	time.Sleep(time.Duration(s.slow.Load()))
+	if c := s.hangs.Load(); c != nil {
+		<-*c
+	}
+	if s.fails.Load() {
+		return errStore
+	}
+	return nil
+}
+
+func (s *store) Reserve(ctx context.Context, most time.Duration, charges ...quota.Charge) (time.Duration, time.Time, bool, error) {
+	if err := s.fault(); err != nil {
+		return 0, time.Time{}, false, err
+	}
+	return s.Memory.Reserve(ctx, most, charges...)
+}
+
+func (s *store) Settle(ctx context.Context, charges ...quota.Charge) error {
+	s.settled.Add(1)
+	if err := s.fault(); err != nil {
+		return err
+	}
+	return s.Memory.Settle(ctx, charges...)
+}
+
+// hang makes s hang until the function it returns is called.
+func (s *store) hang() (release func()) {
+	c := make(chan struct{})
+	s.hangs.Store(&c)
+	return func() {
+		s.hangs.Store(nil)
+		close(c)
+	}
+}
+
+// tenPerSecond is 10/s with a burst of n.
+func tenPerSecond(n int64) []quota.Policy {
+	return []quota.Policy{{Quota: 10, Window: time.Second, Burst: n}}
+}
+
+func TestSharedPacesAllWhoUseOneStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(store)
+		one := newTimeline(t, &pace.Shared{Store: store, Policies: tenPerSecond(2)})
+		other := newTimeline(t, &pace.Shared{Store: store, Policies: tenPerSecond(2)})
+		one.goes()
+		other.goes()
+		one.waits(100 * ms)
+		b, c, d := one.joins(), other.joins(), one.joins()
+		one.wg.Wait()
+		other.wg.Wait()
+		one.letGoAt(100*ms, b)
+		other.letGoAt(200*ms, c)
+		one.letGoAt(300*ms, d)
+		other.waits(100 * ms)
+	})
+}
+
+func TestSharedAdmitsAnHour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(quota.Memory)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		var (
+			sent atomic.Int64
+			wg   sync.WaitGroup
+		)
+		for range 3 {
+			pacer := &pace.Shared{Store: store, Policies: tenPerSecond(5)}
+			for range 8 {
+				wg.Go(func() {
+					for {
+						req := request(ctx, "http://example.com/")
+						if pacer.Wait(req) != nil {
+							return
+						}
+						sent.Add(1)
+						pacer.Observe(heed.Attempt{Request: req})
+					}
+				})
+			}
+		}
+		wg.Wait()
+		assert.InDelta(t, 36_000+5, sent.Load(), 1)
+	})
+}
+
+func TestEveryPolicyOfSharedHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tl := newTimeline(t, &pace.Shared{Store: new(quota.Memory), Policies: []quota.Policy{
+			{Quota: 10, Window: time.Second, Burst: 1},
+			{Quota: 3, Window: time.Minute},
+		}})
+		tl.goes()
+		tl.waits(100 * ms)
+		tl.at(100 * ms)
+		tl.goes()
+		tl.at(200 * ms)
+		tl.goes()
+		tl.waits(20*time.Second - 200*ms)
+	})
+}
+
+func TestKeysOfSharedAreApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pacer := &pace.Shared{Store: new(quota.Memory), Policies: tenPerSecond(1), Key: func(req *http.Request) string {
+			return req.URL.Query().Get("account")
+		}}
+		let := func(query string) error {
+			return pacer.WaitAtMost(request(t.Context(), "http://example.com/"+query), 0)
+		}
+		assert.NoError(t, let("?account=a"))
+		assert.NoError(t, let("?account=b"))
+		assert.Equal(t, "a", overdueError(t, let("?account=a")).Key)
+		assert.NoError(t, let(""))
+		assert.Equal(t, "shared", overdueError(t, let("")).Key)
+	})
+}
+
+func TestACancelledReservationIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tl := newTimeline(t, &pace.Shared{Store: new(quota.Memory), Policies: tenPerSecond(1)})
+		tl.goes()
+		b := tl.joins()
+		tl.waits(200 * ms)
+		tl.at(50 * ms)
+		b.cancel(errGone)
+		tl.wg.Wait()
+		assert.Equal(t, 50*ms, b.at)
+		assert.ErrorIs(t, b.err, context.Canceled)
+		assert.ErrorIs(t, b.err, errGone)
+		tl.waits(50 * ms)
+	})
+}
+
+func TestSharedRefusesAtOnceWhatIsTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tl := newTimeline(t, &pace.Shared{Store: new(quota.Memory), Policies: tenPerSecond(1)})
+		tl.goes()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*ms)
+		defer cancel()
+		err := tl.pacer.Wait(request(ctx, "http://example.com/"))
+		assert.Equal(t, &heed.OverdueError{Key: "shared", Wait: 100 * ms, Left: 100 * ms, Deadline: true}, err)
+		assert.Zero(t, time.Since(tl.start))
+		require.NoError(t, tl.pacer.WaitAtMost(get(), 100*ms), "nothing was taken")
+	})
+}
+
+func TestWhatWasNotSentIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pacer := &pace.Shared{Store: new(quota.Memory), Policies: tenPerSecond(5), Cost: func(*http.Request) int64 { return 5 }}
+		req := get()
+		require.NoError(t, pacer.Wait(req))
+		overdueError(t, pacer.WaitAtMost(get(), 0))
+		notSent := heed.Attempt{Request: req, Err: heed.ErrNotSent}
+		pacer.Observe(notSent)
+		require.NoError(t, pacer.WaitAtMost(get(), 0))
+		pacer.Observe(notSent) // twice for one Wait: the second is of no effect
+		overdueError(t, pacer.WaitAtMost(get(), 0))
+	})
+}
+
+func TestARequestSentTwiceAtOnceIsCountedTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pacer := &pace.Shared{Store: new(quota.Memory), Policies: tenPerSecond(2)}
+		req := get()
+		require.NoError(t, pacer.Wait(req))
+		require.NoError(t, pacer.Wait(req))
+		overdueError(t, pacer.WaitAtMost(req, 0))
+		for range 2 {
+			pacer.Observe(heed.Attempt{Request: req, Err: heed.ErrNotSent})
+		}
+		require.NoError(t, pacer.WaitAtMost(req, 0))
+		require.NoError(t, pacer.WaitAtMost(req, 0))
+	})
+}
+
+func TestTheTrueCostIsSettled(t *testing.T) {
+	for _, c := range []struct {
+		settled int64
+		wait    time.Duration // for 20 more, after 10 and these
+	}{
+		{0, 1000 * ms}, {-5, 1000 * ms}, {4, 1400 * ms}, {10, 2000 * ms}, {30, 4000 * ms},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			pacer := &pace.Shared{
+				Store:    new(quota.Memory),
+				Policies: tenPerSecond(20),
+				Cost:     func(*http.Request) int64 { return 10 },
+				Settle:   func(heed.Attempt) int64 { return c.settled },
+			}
+			req := get()
+			require.NoError(t, pacer.Wait(get()))
+			require.NoError(t, pacer.Wait(req))
+			pacer.Observe(heed.Attempt{Request: req, Response: &http.Response{StatusCode: 200}})
+			start := time.Now()
+			require.NoError(t, pacer.Wait(get()))
+			require.NoError(t, pacer.Wait(get()))
+			assert.Equal(t, c.wait, time.Since(start), "settled %d", c.settled)
+		})
+	}
+}
+
+func TestCostsThatAreNoneOrTooMuch(t *testing.T) {
+	var cost int64
+	store := new(store)
+	pacer := &pace.Shared{Store: store, Policies: tenPerSecond(5), Cost: func(*http.Request) int64 { return cost }}
+	for range 100 {
+		require.NoError(t, pacer.WaitAtMost(get(), 0), "what costs nothing is not paced")
+	}
+	cost = -1
+	assert.EqualError(t, pacer.Wait(get()), "pace: Shared.Cost is -1: it must not be negative")
+	cost = 6
+	err := pacer.Wait(get())
+	assert.Equal(t, rate.InfDuration, overdueError(t, err).Wait)
+	assert.ErrorContains(t, err, "pace: the limit of shared never lets this request go")
+	assert.Zero(t, store.asked.Load())
+}
+
+func TestEveryFaultOfSharedIsNamed(t *testing.T) {
+	err := (&pace.Shared{Processes: -1}).Wait(get())
+	assert.EqualError(t, err, strings.Join([]string{
+		"pace: Shared.Store is nil",
+		"pace: Shared.Policies is empty: it must name one limit at least",
+		"pace: Shared.Processes is -1: it must not be negative",
+	}, "\n"))
+
+	pacer := &pace.Shared{Store: new(quota.Memory), Policies: []quota.Policy{quota.PerSecond(1), {}, quota.PerSecond(1)}}
+	for range 2 {
+		err = pacer.Wait(get())
+		assert.ErrorContains(t, err, "pace: Shared.Policies[1]: ")
+		assert.ErrorContains(t, err, `pace: Shared.Policies[2]: its name "1/1s" is that of another`)
+	}
+	pacer.Observe(heed.Attempt{Request: get(), Err: heed.ErrNotSent})
+}
+
+func TestGoroutinesOf64PacersShareOneBurstExactly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // where nobody is slow
+		var (
+			store quota.Memory
+			sent  atomic.Int64
+			wg    sync.WaitGroup
+		)
+		for range 64 {
+			pacer := &pace.Shared{
+				Store:    &store,
+				Policies: []quota.Policy{{Quota: 1000, Window: 1000 * time.Hour}},
+				Degraded: func(err error) { t.Error(err) },
+			}
+			wg.Go(func() {
+				for n := range 100 {
+					req := get()
+					if pacer.WaitAtMost(req, 0) != nil {
+						continue
+					}
+					if n%4 == 0 {
+						pacer.Observe(heed.Attempt{Request: req, Err: heed.ErrNotSent})
+					} else {
+						sent.Add(1)
+						pacer.Observe(heed.Attempt{Request: req})
+					}
+				}
+			})
+		}
+		wg.Wait()
+		assert.EqualValues(t, 1000, sent.Load())
+	})
+}
