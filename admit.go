@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"time"
+
+	"github.com/heedhttp/heed/internal/hostkey"
 )
 
 // admit waits until the next attempt may be sent: for the cool-down of its key,
@@ -15,6 +17,7 @@ func (c *call) admit() error {
 		if err := c.coolDown(); err != nil || c.t.Pacer == nil {
 			return err
 		}
+		c.still = false
 		if err := c.pace(); err != nil {
 			return err
 		}
@@ -46,19 +49,19 @@ func (c *call) closedLane(lanes *LocalBoard) *lane {
 		return nil
 	}
 	key := c.key()
-	if key == "" {
+	if key.Key == "" {
 		return nil
 	}
 	return lanes.closed(key)
 }
 
 // key is what a cool-down of this request applies to.
-func (c *call) key() string {
+func (c *call) key() hostkey.Name {
 	if c.t.Key == nil {
 		return c.host
 	}
 	if !c.asked {
-		c.cool, c.asked = c.t.Key(c.req), true
+		c.cool, c.asked = hostkey.NameOf(c.t.Key(c.req)), true
 	}
 	return c.cool
 }
@@ -66,10 +69,10 @@ func (c *call) key() string {
 // readBoard closes the lane of a key for which others have posted.
 func (c *call) readBoard(shared Board, lanes *LocalBoard) {
 	key := c.key()
-	if key == "" {
+	if key.Key == "" {
 		return
 	}
-	wait, every, err := shared.Read(c.req.Context(), key)
+	wait, every, err := shared.Read(c.req.Context(), key.Key)
 	if err != nil {
 		c.degraded(err)
 	}
@@ -85,12 +88,12 @@ func (c *call) post(hint time.Duration) {
 		return
 	}
 	key := c.key()
-	if key == "" {
+	if key.Key == "" {
 		return
 	}
 	lanes.post(key, c.ended, hint, 0)
 	if shared := c.t.shared(); shared != nil {
-		if err := shared.Post(c.req.Context(), key, min(hint, longestCoolDown), 0); err != nil {
+		if err := shared.Post(c.req.Context(), key.Key, min(hint, longestCoolDown), 0); err != nil {
 			c.degraded(err)
 		}
 	}
@@ -147,7 +150,7 @@ func (c *call) wait(l *lane) error {
 		}
 		left, byDeadline := c.left(now)
 		if left == 0 {
-			return &OverdueError{Key: c.key(), Wait: min(wait, patience), Deadline: byDeadline}
+			return &OverdueError{Key: c.key().Key, Wait: min(wait, patience), Deadline: byDeadline}
 		}
 		if err := c.sleep(min(wait, left), w.wake); err != nil {
 			return err
@@ -159,10 +162,10 @@ func (c *call) wait(l *lane) error {
 // the drip comes on top, and is not known yet.
 func (c *call) mayWait(wait, now time.Duration) error {
 	if most := c.policy.maxWait(); wait > most {
-		return &OverdueError{Key: c.key(), Wait: wait, Left: most}
+		return &OverdueError{Key: c.key().Key, Wait: wait, Left: most}
 	}
 	if left, byDeadline := c.left(now); wait > left {
-		return &OverdueError{Key: c.key(), Wait: wait, Left: left, Deadline: byDeadline}
+		return &OverdueError{Key: c.key().Key, Wait: wait, Left: left, Deadline: byDeadline}
 	}
 	return nil
 }
@@ -181,7 +184,7 @@ func (c *call) cooled(wait time.Duration) {
 	if c.t.Trace == nil && c.traces == nil {
 		return
 	}
-	req, key := c.req, c.key()
+	req, key := c.req, c.key().Key
 	c.allTraces(func(trace *Trace) {
 		if trace.Cooled != nil {
 			trace.Cooled(req, key, wait)

@@ -1,6 +1,7 @@
 package heed_test
 
 import (
+	"context"
 	"net/http"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		{"heed", &heed.Transport{Base: bare}},
 	} {
 		b.Run(bench.name+"/serial", func(b *testing.B) {
-			req := get(b.Context())
+			req := get(context.Background())
 			b.ReportAllocs()
 			for b.Loop() {
 				bench.rt.RoundTrip(req)
@@ -35,7 +36,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 		b.Run(bench.name+"/parallel", func(b *testing.B) {
 			b.ReportAllocs()
 			b.RunParallel(func(pb *testing.PB) {
-				req := get(b.Context())
+				req := get(context.Background())
 				for pb.Next() {
 					bench.rt.RoundTrip(req)
 				}
@@ -53,7 +54,7 @@ func BenchmarkRetry(b *testing.B) {
 		b.Run(bench.name, func(b *testing.B) {
 			tr := &heed.Transport{Base: &answer{503}, Budget: heed.Unlimited}
 			tr.Retry = heed.RetryPolicy{MaxAttempts: bench.attempts, Backoff: func(heed.Attempt) time.Duration { return 0 }}
-			req := get(b.Context())
+			req := get(context.Background())
 			b.ReportAllocs()
 			for b.Loop() {
 				tr.RoundTrip(req)

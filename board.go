@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/heedhttp/heed/internal/hostkey"
 )
 
 // A Board is where cool-downs are posted: what one worker is told, all obey.
@@ -42,19 +44,19 @@ const longestCoolDown = 24 * time.Hour
 
 // Post makes key wait at least wait from now, at most 24 hours. It returns nil.
 func (b *LocalBoard) Post(_ context.Context, key string, wait, every time.Duration) error {
-	b.post(key, now(), wait, every)
+	b.post(hostkey.NameOf(key), now(), wait, every)
 	return nil
 }
 
 // Read reports what is left of key's cool-down. It returns a nil error.
 func (b *LocalBoard) Read(_ context.Context, key string) (wait, every time.Duration, err error) {
-	if l := b.closed(key); l != nil {
+	if l := b.closed(hostkey.NameOf(key)); l != nil {
 		wait, every = l.left(now())
 	}
 	return wait, every, nil
 }
 
-func (b *LocalBoard) post(key string, now, wait, every time.Duration) {
+func (b *LocalBoard) post(key hostkey.Name, now, wait, every time.Duration) {
 	if wait > 0 {
 		b.used.Store(true)
 		b.lane(key).post(now, min(wait, longestCoolDown), every)
@@ -63,7 +65,7 @@ func (b *LocalBoard) post(key string, now, wait, every time.Duration) {
 
 // closed returns key's lane, or nil if it is open: then nothing is to be waited
 // for. It costs a request to a key that was never cooled a few nanoseconds.
-func (b *LocalBoard) closed(key string) *lane {
+func (b *LocalBoard) closed(key hostkey.Name) *lane {
 	if !b.used.Load() {
 		return nil
 	}
@@ -74,7 +76,7 @@ func (b *LocalBoard) closed(key string) *lane {
 	return l
 }
 
-func (b *LocalBoard) lane(key string) *lane {
+func (b *LocalBoard) lane(key hostkey.Name) *lane {
 	if l := b.lanes.recall(key); l != nil {
 		return l
 	}
@@ -83,7 +85,7 @@ func (b *LocalBoard) lane(key string) *lane {
 
 // hear is post for what another process may have posted: read again and again,
 // the same cool-down ends a little later or earlier each time.
-func (b *LocalBoard) hear(key string, now, wait, every time.Duration) {
+func (b *LocalBoard) hear(key hostkey.Name, now, wait, every time.Duration) {
 	if left, _ := b.lane(key).left(now); wait > left+time.Millisecond {
 		b.post(key, now, wait, every)
 	}

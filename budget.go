@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/heedhttp/heed/internal/hostkey"
 )
 
 // A Budget decides whether a retry may be spent. Its key is always the
@@ -61,11 +63,12 @@ type LocalBudget struct {
 // A purse is the balance of one key, in units of a billionth of a retry.
 type purse struct {
 	earned [tenths]slot
+	newest atomic.Int64 // the index of the slot that is filled
+	until  atomic.Int64 // the end of its tenth
 
-	mu      sync.Mutex // guards what follows, and what earned loses
+	mu      sync.Mutex // guards what follows, the turn of a slot, and what earned loses
 	floor   int64
 	floorAt time.Duration // when floor was right; 0 for a purse nobody drew from, whose floor is full
-	lastAt  atomic.Int64  // the newest slot's index
 }
 
 // A slot holds what was earned in one tenth of TTL. It is in force if its index
@@ -78,18 +81,20 @@ const (
 )
 
 // Deposit is called once for each request.
-func (b *LocalBudget) Deposit(_ context.Context, key string) { b.deposit(key, now()) }
+func (b *LocalBudget) Deposit(_ context.Context, key string) {
+	b.deposit(hostkey.NameOf(key), now())
+}
 
 // Withdraw is called once for each retry, and reports whether it may be sent.
 func (b *LocalBudget) Withdraw(_ context.Context, key string) bool {
 	now := now()
-	return b.purse(key, now).withdraw(b, now)
+	return b.purse(hostkey.NameOf(key), now).withdraw(b, now)
 }
 
 // Refund gives back a retry that was withdrawn and not sent.
 func (b *LocalBudget) Refund(_ context.Context, key string) {
 	now := now()
-	b.purse(key, now).refund(b, now)
+	b.purse(hostkey.NameOf(key), now).refund(b, now)
 }
 
 // Balance reports how many retries could be withdrawn for key now.
@@ -104,13 +109,13 @@ func (b *LocalBudget) Balance(key string) float64 {
 	return float64(p.earnedLocked(b.index(now))+p.floorLocked(b, now)) / retry
 }
 
-func (b *LocalBudget) deposit(key string, now time.Duration) {
+func (b *LocalBudget) deposit(key hostkey.Name, now time.Duration) {
 	if unit := b.unit(); unit > 0 {
-		b.purse(key, now).add(b.index(now), unit)
+		b.purse(key, now).add(b, now, unit)
 	}
 }
 
-func (b *LocalBudget) purse(key string, now time.Duration) *purse {
+func (b *LocalBudget) purse(key hostkey.Name, now time.Duration) *purse {
 	if p := b.purses.recall(key); p != nil {
 		return p
 	}
@@ -121,7 +126,7 @@ func (b *LocalBudget) purse(key string, now time.Duration) *purse {
 func (b *LocalBudget) idle(p *purse, now time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return b.index(now)-p.lastAt.Load() > tenths && p.floorLocked(b, now) == b.floorMax()
+	return b.index(now)-p.newest.Load() > tenths && p.floorLocked(b, now) == b.floorMax()
 }
 
 func (b *LocalBudget) ttl() time.Duration {
@@ -162,28 +167,31 @@ func (b *LocalBudget) floorMax() int64 {
 	if perSecond == 0 {
 		return 0
 	}
-	return max(retry, int64(perSecond*float64(b.ttl())))
+	return max(retry, int64(min(perSecond*float64(b.ttl()), 1<<62)))
 }
 
-// add is the path of every request: two atomic operations, and a lock once for
+// add is the path of every request: three atomic operations, and a lock once for
 // each tenth of TTL.
-func (p *purse) add(index, units int64) {
-	s := &p.earned[index%tenths]
-	if s.index.Load() != index {
-		p.turn(s, index)
+func (p *purse) add(b *LocalBudget, now time.Duration, units int64) {
+	if int64(now) >= p.until.Load() {
+		p.turn(b, now)
 	}
-	s.units.Add(units)
+	p.earned[p.newest.Load()%tenths].units.Add(units)
 }
 
-// turn empties s for index.
-func (p *purse) turn(s *slot, index int64) {
+// turn empties the slot whose tenth has begun.
+func (p *purse) turn(b *LocalBudget, now time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s.index.Load() < index {
-		s.units.Store(0)
-		s.index.Store(index)
-		p.lastAt.Store(max(p.lastAt.Load(), index))
+	index := b.index(now)
+	if p.newest.Load() >= index {
+		return
 	}
+	s := &p.earned[index%tenths]
+	s.units.Store(0)
+	s.index.Store(index)
+	p.newest.Store(index)
+	p.until.Store((index + 1) * int64(b.ttl()/tenths))
 }
 
 func (p *purse) withdraw(b *LocalBudget, now time.Duration) bool {
@@ -220,7 +228,7 @@ func (p *purse) refund(b *LocalBudget, now time.Duration) {
 	p.floor += part
 	p.mu.Unlock()
 	if part < retry {
-		p.add(b.index(now), retry-part)
+		p.add(b, now, retry-part)
 	}
 }
 

@@ -4,7 +4,15 @@ import (
 	"errors"
 	"net/http"
 	"time"
+
+	"github.com/heedhttp/heed/internal/hostkey"
 )
+
+// A begin is when a RoundTrip was called, and the budget's key.
+type begin struct {
+	start time.Duration
+	host  hostkey.Name
+}
 
 // A call is one RoundTrip. It lives on the stack, which is why nothing keeps a
 // pointer to it.
@@ -14,9 +22,8 @@ type call struct {
 	policy *RetryPolicy
 	traces []*Trace // of the context
 
-	start time.Duration // when RoundTrip was called
-	host  string        // the budget's key
-	cool  string        // the cool-down's, once it was asked for
+	begin
+	cool  hostkey.Name // the cool-down's key, once it was asked for
 	asked bool
 
 	number int            // of the present attempt, or the last one
@@ -24,9 +31,11 @@ type call struct {
 	err    error
 	sent   time.Duration // when it was sent
 	ended  time.Duration // and when it was over
+	still  bool          // whether that was just now: nothing was waited for since
 	waited time.Duration // since the one before
 	last   Attempt       // the same for others to see, once it was observed
 
+	copy    *resend // what is sent again
 	src     *source // the body, if it has no GetBody
 	given   bool    // whether Base has had the body, whose duty it is to close it
 	open    bool    // whether resp's body is still this call's to close
@@ -40,14 +49,40 @@ type call struct {
 }
 
 func (c *call) override(o *overrides) {
+	if o == nil {
+		return
+	}
 	if o.retry != nil {
 		c.policy = o.retry
 	}
 	c.traces = o.traces
 }
 
-// run is the loop: admit, send, decide, wait.
-func (c *call) run() (*http.Response, error) {
+// runCall makes all attempts.
+func runCall(t *Transport, req *http.Request, b begin, o *overrides) (*http.Response, error) {
+	c := call{t: t, req: req, policy: &t.Retry, begin: b}
+	c.override(o)
+	defer c.cleanUp()
+	c.deposit()
+	return c.attempt()
+}
+
+// resumeCall goes on after a first attempt that was made, and paid in for.
+func resumeCall(t *Transport, req *http.Request, b begin, resp *http.Response, err error) (*http.Response, error) {
+	c := call{t: t, req: req, policy: &t.Retry, begin: b}
+	defer c.cleanUp()
+	c.given, c.number, c.sent = true, 1, c.start
+	c.resp, c.err, c.open = resp, err, resp != nil
+	if verdict, err := c.settle(); err != nil {
+		return c.refused(err)
+	} else if verdict != Again {
+		return c.finish()
+	}
+	return c.attempt()
+}
+
+// attempt is the loop: admit, send, decide, wait.
+func (c *call) attempt() (*http.Response, error) {
 	for {
 		if err := c.admit(); err != nil {
 			return c.refused(err)
@@ -59,15 +94,39 @@ func (c *call) run() (*http.Response, error) {
 		if c.send(out); c.simple() {
 			return c.finish()
 		}
-		c.observe()
-		verdict, wait := c.decide()
-		if verdict != Again {
+		if verdict, err := c.settle(); err != nil {
+			return c.refused(err)
+		} else if verdict != Again {
 			return c.finish()
 		}
-		if err := c.pause(wait); err != nil {
-			return c.refused(err)
-		}
 	}
+}
+
+// deposit spares a LocalBudget a clock reading of its own.
+func (c *call) deposit() {
+	if b := c.t.localBudget(); b != nil {
+		b.deposit(c.host, c.start)
+		return
+	}
+	c.t.Budget.Deposit(c.req.Context(), c.host.Key)
+}
+
+// settle decides what follows from an attempt, and waits if it is another one.
+func (c *call) settle() (Verdict, error) {
+	c.observe()
+	verdict, wait := c.decide()
+	if verdict != Again {
+		return verdict, nil
+	}
+	return verdict, c.pause(wait)
+}
+
+// clock reads the clock, unless it has just been read.
+func (c *call) clock() time.Duration {
+	if c.still {
+		return c.ended
+	}
+	return now()
 }
 
 // outgoing is the request of the next attempt: the caller's own for the first,
@@ -77,7 +136,7 @@ func (c *call) outgoing() (*http.Request, error) {
 	if !c.given && (!body || rewinds || c.policy.maxAttempts() == 1) {
 		return c.req, nil
 	}
-	out := c.copied()
+	out := c.copied(body)
 	switch {
 	case !body:
 		return out, nil
@@ -98,7 +157,7 @@ func (c *call) outgoing() (*http.Request, error) {
 func (c *call) send(out *http.Request) {
 	c.sent = c.start
 	if c.given || c.paced || c.pass.lane != nil || c.looking {
-		c.sent = now()
+		c.sent = c.clock()
 	}
 	if c.given {
 		c.waited = c.sent - c.ended
@@ -107,31 +166,34 @@ func (c *call) send(out *http.Request) {
 	}
 	c.given = true
 	c.number++
-	if c.resp, c.err = c.roundTrip(out); c.resp != nil {
-		c.resp.Request = c.req
-		c.open = true
-	}
+	c.resp, c.err = c.roundTrip(out)
+	c.open, c.still = c.resp != nil, false
 }
 
-// roundTrip makes sure that there is either a response or an error.
-func (c *call) roundTrip(out *http.Request) (resp *http.Response, err error) {
+func (c *call) roundTrip(out *http.Request) (*http.Response, error) {
 	if d := c.policy.AttemptTimeout; d > 0 {
-		resp, err = roundTripWithin(c.t.base(), out, d)
-	} else {
-		resp, err = c.t.base().RoundTrip(out)
+		resp, err := roundTripWithin(c.t.base(), out, d)
+		return proper(c.req, resp, err)
 	}
+	resp, err := c.t.base().RoundTrip(out)
+	return proper(c.req, resp, err)
+}
+
+// proper makes sure that there is either a response to req or an error.
+func proper(req *http.Request, resp *http.Response, err error) (*http.Response, error) {
 	switch {
-	case err != nil && resp != nil:
-		if resp.Body != nil {
-			resp.Body.Close()
-		}
-		resp = nil
-	case err == nil && resp == nil:
-		err = errNoResult
-	case err == nil && resp.Body == nil:
+	case err != nil && resp != nil && resp.Body != nil:
+		resp.Body.Close()
+		return nil, err
+	case err != nil:
+		return nil, err
+	case resp == nil:
+		return nil, errNoResult
+	case resp.Body == nil:
 		resp.Body = http.NoBody
 	}
-	return resp, err
+	resp.Request = req
+	return resp, nil
 }
 
 // simple reports that there is nothing to decide, and nobody to tell.
@@ -143,7 +205,8 @@ func (c *call) simple() bool {
 
 // observe tells the Pacer, the lane and the Board what came of the attempt.
 func (c *call) observe() {
-	c.ended = now()
+	wall := time.Now()
+	c.ended, c.still = wall.Sub(epoch), true
 	c.last = Attempt{
 		Number: c.number, Request: c.req, Response: c.resp, Err: c.err,
 		Took: c.ended - c.sent, Elapsed: c.ended - c.start, Waited: c.waited,
@@ -154,7 +217,7 @@ func (c *call) observe() {
 		a.unread = c.src != nil && c.src.unread()
 		c.errs = append(c.errs[max(0, len(c.errs)-maxCauses+1):], c.err)
 	}
-	c.policy.hear(a)
+	c.policy.hear(a, wall)
 	if c.paced {
 		c.paced = false
 		c.t.Pacer.Observe(*a)
@@ -206,14 +269,14 @@ func (c *call) elapsedLeft(now time.Duration) time.Duration {
 }
 
 func (c *call) withdraw() bool {
-	c.paid = c.t.retries().Withdraw(c.req.Context(), c.host)
+	c.paid = c.t.retries().Withdraw(c.req.Context(), c.host.Key)
 	return c.paid
 }
 
 func (c *call) refund() {
 	if c.paid {
 		c.paid = false
-		c.t.retries().Refund(c.req.Context(), c.host)
+		c.t.retries().Refund(c.req.Context(), c.host.Key)
 	}
 }
 
@@ -223,14 +286,15 @@ func (c *call) pause(wait time.Duration) error {
 	if c.open {
 		c.open = false
 		c.kept = keep(c.resp)
+		c.still = c.still && c.kept.buf == nil
 	}
-	if c.cooling() >= wait-(now()-c.ended) {
+	if c.cooling() >= wait-(c.clock()-c.ended) {
 		wait = 0
 	}
 	if wait > 0 {
 		wait += c.jitter(wait)
 	}
-	return c.sleep(c.ended+wait-now(), nil)
+	return c.sleep(c.ended+wait-c.clock(), nil)
 }
 
 // jitter is what comes on top of a hint, cut to the time that is left.
@@ -247,6 +311,7 @@ func (c *call) sleep(d time.Duration, wake <-chan struct{}) error {
 	if d <= 0 {
 		return cancelled(c.req)
 	}
+	c.still = false
 	if c.timer == nil {
 		c.timer = time.NewTimer(d)
 	} else {

@@ -3,6 +3,7 @@ package heed
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 )
 
 // ResendCount reports which repetition of a request ctx belongs to: 0 for the
@@ -17,24 +18,29 @@ func ResendCount(ctx context.Context) int {
 type resendKey struct{}
 
 // A resend is a copy of the caller's request and its context, in one piece of
-// memory.
+// memory. Without a body one serves all repetitions.
 type resend struct {
 	context.Context
-	count   int
+	count   atomic.Int64
 	request http.Request
 }
 
 func (r *resend) Value(key any) any {
 	if key == (resendKey{}) {
-		return r.count
+		return int(r.count.Load())
 	}
 	return r.Context.Value(key)
 }
 
 // copied is a shallow copy of the caller's request: not a Clone, in which the
 // trailers that he sets while the body is read would be missing.
-func (c *call) copied() *http.Request {
-	r := &resend{Context: c.req.Context(), count: c.number}
-	r.request = *c.req.WithContext(r)
+func (c *call) copied(body bool) *http.Request {
+	r := c.copy
+	if r == nil || body {
+		r = &resend{Context: c.req.Context()}
+		r.request = *c.req.WithContext(r)
+		c.copy = r
+	}
+	r.count.Store(int64(c.number))
 	return &r.request
 }

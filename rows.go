@@ -1,9 +1,10 @@
 package heed
 
 import (
-	"hash/maphash"
 	"sync"
 	"sync/atomic"
+
+	"github.com/heedhttp/heed/internal/hostkey"
 )
 
 // rows keeps one R for each key, at most maxRows of them. A key that was used
@@ -17,8 +18,8 @@ type rows[R any] struct {
 }
 
 type row[R any] struct {
-	key string
-	val R
+	name hostkey.Name
+	val  R
 }
 
 const (
@@ -27,11 +28,9 @@ const (
 	evictAmong = 16
 )
 
-var seed = maphash.MakeSeed()
-
 // recall returns key's R if it was used lately, else nil. It takes no lock.
-func (rs *rows[R]) recall(key string) *R {
-	if r := rs.slot(key).Load(); r != nil && r.key == key {
+func (rs *rows[R]) recall(key hostkey.Name) *R {
+	if r := rs.slot(key).Load(); r != nil && r.name.Key == key.Key {
 		return &r.val
 	}
 	return nil
@@ -39,10 +38,10 @@ func (rs *rows[R]) recall(key string) *R {
 
 // get returns key's R, a new one if there is none. Rows of which idle reports
 // that a new one would do as well are forgotten in passing.
-func (rs *rows[R]) get(key string, idle func(*R) bool) *R {
+func (rs *rows[R]) get(key hostkey.Name, idle func(*R) bool) *R {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	r := rs.all[key]
+	r := rs.all[key.Key]
 	if r == nil {
 		r = rs.addLocked(key, idle)
 	}
@@ -50,8 +49,8 @@ func (rs *rows[R]) get(key string, idle func(*R) bool) *R {
 	return &r.val
 }
 
-func (rs *rows[R]) slot(key string) *atomic.Pointer[row[R]] {
-	return &rs.recent[maphash.String(seed, key)%uint64(len(rs.recent))]
+func (rs *rows[R]) slot(key hostkey.Name) *atomic.Pointer[row[R]] {
+	return &rs.recent[key.Hash%uint64(len(rs.recent))]
 }
 
 // find returns key's R, or nil.
@@ -64,7 +63,7 @@ func (rs *rows[R]) find(key string) *R {
 	return nil
 }
 
-func (rs *rows[R]) addLocked(key string, idle func(*R) bool) *row[R] {
+func (rs *rows[R]) addLocked(key hostkey.Name, idle func(*R) bool) *row[R] {
 	if rs.all == nil {
 		rs.all, rs.sweepAt = make(map[string]*row[R]), firstScan
 	}
@@ -74,8 +73,8 @@ func (rs *rows[R]) addLocked(key string, idle func(*R) bool) *row[R] {
 	case len(rs.all) >= rs.sweepAt:
 		rs.sweepLocked(idle)
 	}
-	r := &row[R]{key: key}
-	rs.all[key] = r
+	r := &row[R]{name: key}
+	rs.all[key.Key] = r
 	return r
 }
 
@@ -104,6 +103,6 @@ func (rs *rows[R]) evictLocked(idle func(*R) bool) {
 }
 
 func (rs *rows[R]) dropLocked(r *row[R]) {
-	delete(rs.all, r.key)
-	rs.slot(r.key).CompareAndSwap(r, nil)
+	delete(rs.all, r.name.Key)
+	rs.slot(r.name).CompareAndSwap(r, nil)
 }

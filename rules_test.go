@@ -3,6 +3,7 @@ package heed_test
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -582,6 +583,10 @@ func TestRule25_OnlyWhatIsIdempotentOrWasNotDoneIsRepeated(t *testing.T) {
 func TestRule26_WhatIsPermanentIsNotRepeated(t *testing.T) {
 	for _, err := range []error{
 		&tls.CertificateVerificationError{Err: errors.New("expired")},
+		fmt.Errorf("proxy: %w", &tls.CertificateVerificationError{Err: errors.New("expired")}),
+		&net.OpError{Op: "proxyconnect", Err: x509.UnknownAuthorityError{}},
+		x509.HostnameError{Certificate: &x509.Certificate{}, Host: "api.example.com"},
+		x509.CertificateInvalidError{},
 		errors.New("unsupported protocol scheme \"ftp\""),
 		errors.New("net/http: invalid header field name \"a b\""),
 		&net.DNSError{Err: "no such host", IsNotFound: true},

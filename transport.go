@@ -1,8 +1,9 @@
 package heed
 
 import (
-	"context"
 	"net/http"
+
+	"github.com/heedhttp/heed/internal/hostkey"
 )
 
 // A Transport is an http.RoundTripper that keeps to the limits which servers
@@ -64,14 +65,38 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
 		return t.base().RoundTrip(req) // which knows what to say, and closes the body
 	}
-	c := call{t: t, req: req, policy: &t.Retry, start: now()}
-	if o, ok := req.Context().Value(overridesKey{}).(*overrides); ok {
-		c.override(o)
+	b := begin{now(), hosts.Name(req.URL.Scheme, req.URL.Host)}
+	o, _ := req.Context().Value(overridesKey{}).(*overrides)
+	if o != nil || !t.direct(req, b.host) {
+		return runCall(t, req, b, o)
 	}
-	c.host = hosts.Key(req.URL.Scheme, req.URL.Host)
-	defer c.cleanUp()
-	t.deposit(req.Context(), &c)
-	return c.run()
+	t.localBudget().deposit(b.host, b.start)
+	resp, err := t.base().RoundTrip(req)
+	if resp, err = proper(req, resp, err); err == nil && resp.StatusCode < 400 {
+		return resp, nil
+	}
+	return resumeCall(t, req, b, resp, err)
+}
+
+// direct reports that the first attempt has nothing to wait for, that its body
+// need not be watched, and that nobody else's code is to be told of it: such a
+// request is given to Base without further ado.
+func (t *Transport) direct(req *http.Request, host hostkey.Name) bool {
+	p := &t.Retry
+	return t.Pacer == nil && t.Trace == nil && p.If == nil && p.Hint == nil && p.AttemptTimeout <= 0 &&
+		(!hasBody(req) || p.rewinds(req)) && t.localBudget() != nil && t.open(host)
+}
+
+// open reports that the request to host meets no cool-down.
+func (t *Transport) open(host hostkey.Name) bool {
+	lanes := t.lanes()
+	switch {
+	case t.shared() != nil:
+		return false
+	case lanes == nil || !lanes.used.Load():
+		return true
+	}
+	return t.Key == nil && lanes.closed(host) == nil
 }
 
 // CloseIdleConnections closes those of Base, if it can.
@@ -88,16 +113,15 @@ func (t *Transport) base() http.RoundTripper {
 	return t.Base
 }
 
-// deposit spares a LocalBudget a clock reading of its own.
-func (t *Transport) deposit(ctx context.Context, c *call) {
+// localBudget is the Budget if it is one that costs no call to other code.
+func (t *Transport) localBudget() *LocalBudget {
 	switch b := t.Budget.(type) {
 	case nil:
-		t.budget.deposit(c.host, c.start)
+		return &t.budget
 	case *LocalBudget:
-		b.deposit(c.host, c.start)
-	default:
-		b.Deposit(ctx, c.host)
+		return b
 	}
+	return nil
 }
 
 func (t *Transport) retries() Budget {

@@ -3,6 +3,7 @@ package heed
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net"
 	"net/http"
@@ -84,9 +85,12 @@ func (a *Attempt) good() bool {
 	return status < 500 && status != http.StatusRequestTimeout && status != http.StatusTooEarly
 }
 
+// vetoed reports that the server asks not to be asked again.
 func vetoed(h http.Header) bool {
-	return h.Get("X-Should-Retry") == "false" || h.Get("Stripe-Should-Retry") == "false"
+	return isFalse(h["X-Should-Retry"]) || isFalse(h["Stripe-Should-Retry"])
 }
+
+func isFalse(values []string) bool { return len(values) > 0 && values[0] == "false" }
 
 // idempotent reports whether req may be repeated even if the server has acted
 // upon it. Methods are case-sensitive; that the header has a key is enough, as
@@ -137,11 +141,20 @@ func permanent(err error) bool {
 		return true
 	case errors.As(err, &unknown):
 		return unknown.IsNotFound
-	case errors.As(err, &plain), errors.As(err, &address):
+	case errors.As(err, &plain), errors.As(err, &address), untrusted(err):
 		return true
 	}
 	again, _ := retryablehttp.DefaultRetryPolicy(context.Background(), nil, &url.Error{Op: "Get", Err: err})
 	return !again
+}
+
+// untrusted reports that err is about a certificate, however it is wrapped.
+func untrusted(err error) bool {
+	var verification *tls.CertificateVerificationError
+	var authority x509.UnknownAuthorityError
+	var name x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	return errors.As(err, &verification) || errors.As(err, &authority) || errors.As(err, &name) || errors.As(err, &invalid)
 }
 
 // notSent reports that err proves that the server did not act upon the request.

@@ -24,14 +24,26 @@ type Cache struct {
 	http, https [slots]atomic.Pointer[entry]
 }
 
+// A Name is a key and its hash, for tables that have it at hand again and again.
+type Name struct {
+	Key  string
+	Hash uint64
+}
+
+// NameOf returns the Name of any key.
+func NameOf(key string) Name { return Name{key, maphash.String(seed, key)} }
+
 type entry struct {
 	host string // as it was asked for
-	key  string
+	name Name
 }
 
 // Key returns scheme://host as Of spells it. It allocates only if the answer
 // is not in c.
-func (c *Cache) Key(scheme, host string) string {
+func (c *Cache) Key(scheme, host string) string { return c.Name(scheme, host).Key }
+
+// Name is Key with its hash.
+func (c *Cache) Name(scheme, host string) Name {
 	var table *[slots]atomic.Pointer[entry]
 	switch scheme {
 	case "http":
@@ -39,23 +51,23 @@ func (c *Cache) Key(scheme, host string) string {
 	case "https":
 		table = &c.https
 	default:
-		return Of(scheme, host)
+		return NameOf(Of(scheme, host))
 	}
 	slot := &table[maphash.String(seed, host)%slots]
 	if e := slot.Load(); e != nil && e.host == host {
-		return e.key
+		return e.name
 	}
 	return compute(slot, scheme, host)
 }
 
-func compute(slot *atomic.Pointer[entry], scheme, host string) string {
-	key := Of(scheme, host)
+func compute(slot *atomic.Pointer[entry], scheme, host string) Name {
+	name := NameOf(Of(scheme, host))
 	if len(host) <= longest {
 		// A clone, because a URL's host is a part of its text: kept, it would
 		// keep alive the path and the query, too.
-		slot.Store(&entry{strings.Clone(host), key})
+		slot.Store(&entry{strings.Clone(host), name})
 	}
-	return key
+	return name
 }
 
 // Of returns scheme://host with the ASCII letters of both in lower case, and

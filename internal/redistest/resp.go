@@ -1,0 +1,102 @@
+package redistest
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const maxBulk = 1 << 20
+
+// Do sends one command on a connection of its own and returns the reply, which
+// must not be an array.
+func (s *Server) Do(args ...string) (string, error) {
+	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(5 * time.Second))
+	if _, err := io.WriteString(conn, command(args)); err != nil {
+		return "", err
+	}
+	return readReply(bufio.NewReader(conn))
+}
+
+func command(args []string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(args))
+	for _, arg := range args {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(arg), arg)
+	}
+	return b.String()
+}
+
+func readReply(r *bufio.Reader) (string, error) {
+	line, err := readLine(r)
+	if err != nil {
+		return "", err
+	}
+	switch line[0] {
+	case '+', ':':
+		return line[1:], nil
+	case '-':
+		return "", errors.New(line[1:])
+	case '$':
+		return readBulk(r, line)
+	}
+	return "", fmt.Errorf("redistest: cannot read a reply that begins with %q", line)
+}
+
+// readCommand reads an array of bulk strings, which is how clients speak.
+func readCommand(r *bufio.Reader) ([]string, error) {
+	line, err := readLine(r)
+	if err != nil {
+		return nil, err
+	}
+	n, err := strconv.Atoi(strings.TrimPrefix(line, "*"))
+	if err != nil || line[0] != '*' {
+		return nil, fmt.Errorf("redistest: %q is not a command", line)
+	}
+	var args []string
+	for range n {
+		line, err := readLine(r)
+		if err != nil {
+			return nil, err
+		}
+		arg, err := readBulk(r, line)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, arg)
+	}
+	return args, nil
+}
+
+func readBulk(r *bufio.Reader, line string) (string, error) {
+	n, err := strconv.Atoi(strings.TrimPrefix(line, "$"))
+	if err != nil || n < 0 || n > maxBulk {
+		return "", fmt.Errorf("redistest: %q is not a bulk string", line)
+	}
+	data := make([]byte, n+len("\r\n"))
+	_, err = io.ReadFull(r, data)
+	return string(data[:n]), err
+}
+
+// readLine returns a line without its end, and at least one byte of it.
+func readLine(r *bufio.Reader) (string, error) {
+	line, err := r.ReadString('\n')
+	if err != nil {
+		return "", err
+	}
+	line = strings.TrimSuffix(line, "\r\n")
+	if line == "" {
+		return "", errors.New("redistest: empty line")
+	}
+	return line, nil
+}
