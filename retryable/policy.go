@@ -1,0 +1,91 @@
+package retryable
+
+import (
+	"context"
+	"maps"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/heedhttp/heed"
+)
+
+// If makes check the If of a heed.RetryPolicy. If check is nil, so is the
+// result, and heed.Worthwhile decides.
+//
+// check is given what it is used to: the context of the request, and an error
+// within a *url.Error. Whether it wants a retry is all that counts; an error that
+// it returns is dropped, since heed does not make an error of a response.
+//
+// What check says replaces heed.Worthwhile as a whole. So with go-retryablehttp's
+// own policies a POST is repeated although the server may have acted upon it;
+// the example shows how to have both.
+func If(check retryablehttp.CheckRetry) func(heed.Attempt) bool {
+	if check == nil {
+		return nil
+	}
+	return func(a heed.Attempt) bool {
+		if a.Response == nil && a.Err == nil {
+			return false
+		}
+		again, _ := check(contextOf(a.Request), a.Response, asURLError(a.Request, a.Err))
+		return again
+	}
+}
+
+func contextOf(req *http.Request) context.Context {
+	if req == nil {
+		return context.Background()
+	}
+	return req.Context()
+}
+
+// asURLError puts err into a *url.Error, unless it is one. go-retryablehttp's
+// policies take every other error for one that passes.
+func asURLError(req *http.Request, err error) error {
+	if _, ok := err.(*url.Error); ok || err == nil {
+		return err
+	}
+	wrapped := &url.Error{Op: http.MethodGet, Err: err}
+	if req != nil {
+		wrapped.Op, wrapped.URL = req.Method, req.URL.Redacted()
+	}
+	return wrapped
+}
+
+// Backoff makes b, called with min and max, a heed.Backoff. If b is nil, so is
+// the result, and heed's own backoff is used.
+//
+// b sees the response without its Retry-After and without its body: heed has
+// read the former itself, overflow, dates and the server's clock included, and
+// waits at least that long. A negative wait, which is what b has when it
+// overflows, counts as max.
+//
+// go-retryablehttp's DefaultBackoff has no jitter: all clients that failed
+// together come back together. heed.FullJitter around it helps.
+func Backoff(b retryablehttp.Backoff, min, max time.Duration) heed.Backoff {
+	if b == nil {
+		return nil
+	}
+	return func(a heed.Attempt) time.Duration {
+		wait := b(min, max, a.Number-1, hintless(a.Response))
+		if wait < 0 {
+			return max
+		}
+		return wait
+	}
+}
+
+// hintless is a copy of resp as b may see it.
+func hintless(resp *http.Response) *http.Response {
+	if resp == nil {
+		return nil
+	}
+	out := *resp
+	out.Header = maps.Clone(resp.Header)
+	delete(out.Header, "Retry-After")
+	out.Body = http.NoBody
+	return &out
+}
