@@ -1,0 +1,147 @@
+package pace_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/pace"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/redisstore"
+)
+
+const (
+	burst   = 10
+	rateHz  = 50
+	runTime = 10 * time.Second
+)
+
+func inRedis(t testing.TB, addr string) *pace.Shared {
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { client.Close() })
+	return &pace.Shared{
+		Store:     &redisstore.Store{Client: client},
+		Policies:  []quota.Policy{{Name: "api", Quota: rateHz, Window: time.Second, Burst: burst}},
+		Processes: 3,
+	}
+}
+
+// arrivals is a server that writes down when it was reached.
+type arrivals struct {
+	mu sync.Mutex
+	at []time.Time
+}
+
+func (a *arrivals) ServeHTTP(http.ResponseWriter, *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.at = append(a.at, time.Now())
+}
+
+// Three processes, ten workers each, pace themselves by one bucket in Redis.
+func TestThreeProcessesShareOneBucket(t *testing.T) { // F165
+	if os.Getenv("PACE_REDIS") != "" {
+		callUntilTold(t)
+		return
+	}
+	t.Parallel()
+	store, seen := redistest.Start(t), &arrivals{}
+	srv := httptest.NewServer(seen)
+	defer srv.Close()
+	var all sync.WaitGroup
+	for i := range 3 {
+		all.Go(func() {
+			child := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
+			child.Env = append(os.Environ(), "PACE_REDIS="+store.Addr, "PACE_SERVER="+srv.URL)
+			out, err := child.CombinedOutput()
+			assert.NoError(t, err, "process %d: %s", i, out)
+		})
+	}
+	all.Wait()
+
+	at := seen.at
+	slices.SortFunc(at, time.Time.Compare)
+	most := 0.0
+	for i := range at {
+		for j := i; j < len(at); j++ {
+			most = max(most, float64(j-i+1)-rateHz*at[j].Sub(at[i]).Seconds())
+		}
+	}
+	// One more than the burst: a request that is 20 ms on its way shortens the
+	// window that it begins by that much.
+	assert.LessOrEqual(t, most, burst+1.0, "more than burst + %d·t in some window", rateHz)
+	end := at[0].Add(runTime)
+	used, _ := slices.BinarySearchFunc(at, end, time.Time.Compare)
+	allowed := burst + rateHz*runTime.Seconds()
+	assert.GreaterOrEqual(t, float64(used), 0.98*allowed)
+	t.Logf("%d of %.0f in %v; at most %.2f beyond %d·t in any window", used, allowed, runTime, most, rateHz)
+}
+
+// callUntilTold is one of the processes.
+func callUntilTold(t *testing.T) {
+	client := &http.Client{Transport: &heed.Transport{Pacer: inRedis(t, os.Getenv("PACE_REDIS"))}}
+	ctx, cancel := context.WithTimeout(t.Context(), runTime+2*time.Second)
+	defer cancel()
+	var all sync.WaitGroup
+	for range 10 {
+		all.Go(func() {
+			for {
+				req, err := http.NewRequestWithContext(ctx, "GET", os.Getenv("PACE_SERVER"), nil)
+				require.NoError(t, err)
+				resp, err := client.Do(req)
+				if err != nil {
+					return // the time is over
+				}
+				resp.Body.Close()
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestWithRedisStoppedEachProcessFallsToItsShare(t *testing.T) {
+	t.Parallel()
+	store := redistest.Start(t)
+	shared := inRedis(t, store.Addr)
+	var lost atomic.Int64
+	shared.Degraded = func(error) { lost.Add(1) }
+	req := httptest.NewRequest("GET", "http://api.example.com/", nil)
+	require.NoError(t, shared.Wait(req))
+	assert.Zero(t, lost.Load())
+
+	store.Stop()
+	start := time.Now()
+	require.NoError(t, shared.Wait(req), "the first one learns of it")
+	assert.Less(t, time.Since(start), 150*time.Millisecond, "50 ms, and what a loaded machine adds")
+	assert.EqualValues(t, 1, lost.Load())
+	n := 1
+	for ; time.Since(start) < 3*time.Second; n++ {
+		require.NoError(t, shared.Wait(req))
+	}
+	share := float64(burst)/3 + rateHz*time.Since(start).Seconds()/3
+	assert.LessOrEqual(t, float64(n), share+1)
+	assert.GreaterOrEqual(t, float64(n), 0.8*share, "neither unlimited nor blocked")
+
+	store.Cont()
+	time.Sleep(2 * time.Second)
+	before := lost.Load()
+	start, n = time.Now(), 0
+	for ; time.Since(start) < time.Second; n++ {
+		require.NoError(t, shared.Wait(req))
+	}
+	assert.Equal(t, before, lost.Load(), "Redis is asked again")
+	assert.GreaterOrEqual(t, n, rateHz*8/10, "the whole rate is this process's, since the others are idle")
+}

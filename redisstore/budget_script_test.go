@@ -1,0 +1,253 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	unit  = 1_000_000_000 // a retry
+	earns = unit / 10     // a request at a ratio of 0.1
+
+	// A moment that is the beginning of a tenth of 10 s.
+	t0 = int64(1_700_000_000_000)
+)
+
+// budgetScript is the script of a Budget, with a clock of the test's.
+type budgetScript struct {
+	client *redis.Client
+	source string
+	heard  int64
+}
+
+func newBudgetScript(t *testing.T) *budgetScript {
+	const clock = "local time = redis.call('TIME')\n"
+	require.Equal(t, 1, strings.Count(redisstore.BudgetSource, clock))
+	return &budgetScript{
+		client: newClient(t, redistest.Start(t)),
+		source: strings.Replace(redisstore.BudgetSource, clock, "local time = {ARGV[9], ARGV[10]}\n", 1),
+		heard:  -1,
+	}
+}
+
+func newClient(t testing.TB, s *redistest.Server) *redis.Client {
+	client := redis.NewClient(&redis.Options{Addr: s.Addr})
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// step is one call of the script at a moment, in milliseconds since t0.
+type step struct {
+	at                            int64
+	earned, refunded, owed, price int64
+
+	granted bool
+	balance int64
+}
+
+// terms are what a Budget is, in the script's units.
+type terms struct{ rate, most, tenth int64 }
+
+// oneASecond is the zero Budget: one retry a second, ten at once, a TTL of 10 s.
+var oneASecond = terms{unit / 1000, 10 * unit, 1000}
+
+func (s *budgetScript) run(t *testing.T, key string, terms terms, st step) []int64 {
+	t.Helper()
+	now := t0 + st.at
+	got, err := s.client.Eval(context.Background(), s.source, []string{key},
+		st.earned, st.refunded, st.owed, st.price, terms.rate, terms.most, terms.tenth, s.heard,
+		now/1000, now%1000*1000+999).Int64Slice()
+	require.NoError(t, err, "%+v", st)
+	require.Len(t, got, 4)
+	s.heard = got[2]
+	return got
+}
+
+func (s *budgetScript) timeline(t *testing.T, terms terms, steps ...step) {
+	t.Helper()
+	for i, st := range steps {
+		got := s.run(t, t.Name(), terms, st)
+		require.Equal(t, st.granted, got[0] == 1, "step %d, %+v: granted", i, st)
+		require.Equal(t, st.balance, got[1], "step %d, %+v: balance", i, st)
+	}
+}
+
+func TestBudgetScriptFloorStartsFullAndRefills(t *testing.T) {
+	newBudgetScript(t).timeline(t, oneASecond,
+		step{at: 0, balance: 10 * unit},
+		step{at: 0, price: 10 * unit, granted: true, balance: 0},
+		step{at: 0, price: unit, balance: 0},
+		step{at: 999, price: unit, balance: 999 * unit / 1000},
+		step{at: 1000, price: unit, granted: true, balance: 0},
+		step{at: 10_999, balance: unit * 9999 / 1000},
+		step{at: 11_000, balance: 10 * unit},
+		step{at: 99_000, balance: 10 * unit},
+	)
+}
+
+func TestBudgetScriptExpiresDepositsAfterTTL(t *testing.T) {
+	newBudgetScript(t).timeline(t, terms{tenth: 1000},
+		step{at: 0, earned: 5 * unit, balance: 5 * unit},
+		step{at: 999, earned: 1 * unit, balance: 6 * unit}, // the same tenth
+		step{at: 1000, earned: 2 * unit, balance: 8 * unit},
+		step{at: 9_999, price: unit, granted: true, balance: 7 * unit}, // of the oldest
+		step{at: 10_000, balance: 2 * unit},
+		step{at: 10_999, price: unit, granted: true, balance: unit},
+		step{at: 11_000, price: unit, balance: 0},
+	)
+}
+
+func TestBudgetScriptSpendsDepositsBeforeTheFloor(t *testing.T) {
+	newBudgetScript(t).timeline(t, terms{most: 2 * unit, rate: 1, tenth: 1000},
+		step{at: 0, earned: 1000 * earns, balance: 102 * unit},
+		step{at: 0, price: 100 * unit, granted: true, balance: 2 * unit},
+		step{at: 10_000, price: 2 * unit, granted: true, balance: 0}, // the deposits are over, the floor is not
+	)
+}
+
+func TestBudgetScriptPaysFromBoth(t *testing.T) {
+	newBudgetScript(t).timeline(t, oneASecond,
+		step{at: 0, price: 10 * unit, granted: true, balance: 0},
+		step{at: 0, earned: 5 * earns, price: unit, balance: unit / 2},
+		step{at: 500, price: unit, granted: true, balance: 0},
+	)
+}
+
+func TestBudgetScriptRefundsTheFloorFirst(t *testing.T) {
+	newBudgetScript(t).timeline(t, oneASecond,
+		step{at: 0, price: unit, granted: true, balance: 9 * unit},
+		step{at: 0, refunded: unit, balance: 10 * unit},
+		step{at: 1000, balance: 10 * unit}, // and no more
+		step{at: 1000, refunded: unit, balance: 11 * unit},
+		step{at: 11_000, balance: 10 * unit}, // what did not fit lives for a TTL
+	)
+}
+
+func TestBudgetScriptChargesWhatIsOwedAndForgivesTheRest(t *testing.T) {
+	newBudgetScript(t).timeline(t, oneASecond,
+		step{at: 0, owed: 3 * unit, balance: 7 * unit},
+		step{at: 0, owed: 9 * unit, price: unit, balance: 0},
+		step{at: 1000, price: unit, granted: true, balance: 0},
+	)
+}
+
+func TestBudgetScriptEarnsNothingTwiceWhenTheClockStepsBack(t *testing.T) {
+	newBudgetScript(t).timeline(t, oneASecond,
+		step{at: 60_000, price: 10 * unit, granted: true, balance: 0},
+		step{at: 60_000, earned: unit, balance: unit},
+		step{at: 57_000, balance: unit},
+		step{at: 60_000, balance: unit},
+		step{at: 61_000, balance: 2 * unit},
+		step{at: 0, balance: unit}, // by more than a TTL: the deposit is not of this time
+		step{at: 10_000, balance: unit},
+		step{at: 11_000, balance: 2 * unit},
+	)
+}
+
+func TestBudgetScriptSaturates(t *testing.T) {
+	const most = 1 << 48
+	newBudgetScript(t).timeline(t, terms{tenth: 1000},
+		step{at: 0, earned: 1 << 62, balance: most},
+		step{at: 1000, earned: most, refunded: most, balance: 2 * most},
+		step{at: 1000, price: unit, granted: true, balance: 2*most - unit},
+	)
+}
+
+func TestBudgetScriptCountsTheProcessesOfATenth(t *testing.T) {
+	s := newBudgetScript(t)
+	processes := func(at, heard int64) int64 {
+		s.heard = heard
+		return s.run(t, "k", oneASecond, step{at: at})[3]
+	}
+	assert.EqualValues(t, 1, processes(0, -1))
+	assert.EqualValues(t, 1, processes(10, t0), "the same one")
+	assert.EqualValues(t, 2, processes(20, -1))
+	assert.EqualValues(t, 3, processes(30, t0-1000))
+	assert.EqualValues(t, 3, processes(1000, t0), "the most of the last ten tenths")
+	assert.EqualValues(t, 3, processes(9999, t0))
+	assert.EqualValues(t, 1, processes(10_000, t0))
+}
+
+func TestBudgetScriptOutlivesWhatItKeeps(t *testing.T) {
+	s := newBudgetScript(t)
+	ttl := func(terms terms, st step) int64 {
+		s.run(t, "k", terms, st)
+		return s.client.PTTL(context.Background(), "k").Val().Milliseconds()
+	}
+	assert.InDelta(t, 10_001, ttl(oneASecond, step{}), 1000)
+	assert.InDelta(t, 10_001, ttl(oneASecond, step{price: 10 * unit}), 1000)
+	assert.InDelta(t, 10_001, ttl(terms{tenth: 1000}, step{earned: unit}), 1000)
+	// A floor of one retry that takes 1000 s to fill.
+	assert.InDelta(t, 1_000_001, ttl(terms{1000, unit, 1000}, step{price: unit, earned: unit, owed: 99 * unit}), 1000)
+}
+
+func TestBudgetScriptHealsAHashItCannotRead(t *testing.T) {
+	s := newBudgetScript(t)
+	ctx := context.Background()
+	require.NoError(t, s.client.HSet(ctx, t.Name(), "floor", "x", "at", "", "e12", "y", "exx", "1", "zz", "1").Err())
+	s.timeline(t, oneASecond, step{balance: 10 * unit})
+	assert.EqualValues(t, 3, s.client.HLen(ctx, t.Name()).Val())
+}
+
+// TestBudgetScriptAgreesWithAModel compares random timelines with a model that
+// keeps every deposit by itself and counts the floor from the beginning.
+func TestBudgetScriptAgreesWithAModel(t *testing.T) {
+	s := newBudgetScript(t)
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		terms := terms{rate: r.Int64N(3 * unit / 1000), tenth: 1 + r.Int64N(1000)}
+		terms.most = r.Int64N(10)*unit + r.Int64N(unit)
+		m := model{terms: terms, floor: terms.most}
+		key, at := fmt.Sprint("model", seed), r.Int64N(1000)
+		m.at = at
+		for range 100 {
+			at += r.Int64N(1 + r.Int64N(3*terms.tenth))
+			st := step{at: at, earned: r.Int64N(20) * earns, price: r.Int64N(2) * unit}
+			granted, balance := m.step(st)
+			got := s.run(t, key, terms, st)
+			require.Equal(t, []int64{granted, balance}, got[:2], "seed %d: %+v", seed, st)
+		}
+	}
+}
+
+type model struct {
+	terms terms
+	purse [][2]int64 // tenth's number, units
+	floor int64
+	at    int64
+}
+
+func (m *model) step(st step) (granted, balance int64) {
+	number := (t0 + st.at) / m.terms.tenth
+	for ; m.at < st.at; m.at++ {
+		m.floor = min(m.terms.most, m.floor+m.terms.rate)
+	}
+	m.purse = append(m.purse, [2]int64{number, st.earned})
+	balance = m.floor
+	for i, p := range m.purse {
+		if p[0] <= number-10 {
+			m.purse[i][1] = 0
+		}
+		balance += m.purse[i][1]
+	}
+	if st.price == 0 || balance < st.price {
+		return 0, balance
+	}
+	rest := st.price
+	for i := range m.purse {
+		part := min(rest, m.purse[i][1])
+		m.purse[i][1] -= part
+		rest -= part
+	}
+	m.floor -= rest
+	return 1, balance - st.price
+}

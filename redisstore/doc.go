@@ -1,0 +1,26 @@
+// Package redisstore keeps in Redis what several processes share: the counts of
+// package quota in a [Store], and a retry budget in a [Budget].
+//
+// # Scripts
+//
+// Every decision is one Lua script and one round trip. A script reads the clock
+// once, by TIME, so that it is Redis' clock which counts and not those of the
+// processes; works everything out in integers that a Lua number holds exactly, by
+// the arithmetic that package quota describes; and writes last, if at all, so
+// that a script which fails has written nothing. What it writes expires.
+//
+// Scripts are called by their digest, and sent in full to a server that does not
+// know them. Apart from that nothing is ever sent twice: go-redis would by default
+// send a script up to four times when no answer comes, and each might be counted.
+//
+// # When Redis is lost
+//
+// A call has a Timeout of its own, 50 ms by default, which holds whatever the
+// timeouts of the client are: a call that takes longer is left behind. When one
+// was, the following ones fail at once, and Redis is asked in the background
+// whether it is back. What to do meanwhile is for the caller to say; a Budget
+// decides on its own.
+//
+// Give Redis memory enough and an eviction policy of noeviction or volatile-ttl:
+// a bucket that is evicted is whole again.
+package redisstore

@@ -1,0 +1,88 @@
+-- One step of a retry budget: what was earned goes in, then a retry is paid.
+--
+-- KEYS[1] is a hash. The tenth of a TTL that began at T (in milliseconds) has a
+-- field e<T>, the units earned in it and not spent, and a field p<T>, how many
+-- processes were heard in it. The field floor holds the units of the floor at
+-- the moment in the field at. Where there is no hash, the floor is full.
+--
+-- All numbers are integers; those that count are below 2^53, and so exact.
+local earned, refunded = tonumber(ARGV[1]), tonumber(ARGV[2])
+local owed, price = tonumber(ARGV[3]), tonumber(ARGV[4])
+local rate, most = tonumber(ARGV[5]), tonumber(ARGV[6]) -- of the floor: units a millisecond, units at most
+local tenth = tonumber(ARGV[7])                         -- in milliseconds
+local heard = tonumber(ARGV[8])                         -- the tenth in which the caller was last counted
+local MOST = 2 ^ 48                                     -- units earned in one tenth
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local begin = now - now % tenth
+
+local state, stored = {}, redis.call('HGETALL', KEYS[1])
+for i = 1, #stored, 2 do
+  state[stored[i]] = tonumber(stored[i + 1])
+end
+
+-- A clock that stepped back earns nothing twice, and stands still for a TTL at most.
+local at = math.min(state.at or now, now + 10 * tenth)
+local floor = math.min(most, (state.floor or most) + math.max(0, now - at) * rate)
+at = math.max(at, now)
+
+local purse, heads = {[begin] = 0}, {[begin] = 0}
+for field, value in pairs(state) do
+  local kind, from = string.match(field, '^([ep])(%d+)$')
+  from = tonumber(from)
+  if from and math.abs(begin - from) < 10 * tenth then
+    if kind == 'e' then purse[from] = value else heads[from] = value end
+  end
+end
+
+local filled = math.min(refunded, most - floor)
+floor = floor + filled
+purse[begin] = math.min(MOST, purse[begin] + earned + refunded - filled)
+if heard ~= begin then heads[begin] = heads[begin] + 1 end
+
+local begins, balance, processes = {}, floor, 1 -- the caller, even if its count was flushed
+for from, units in pairs(purse) do
+  table.insert(begins, from)
+  balance = balance + units
+end
+table.sort(begins)
+for _, count in pairs(heads) do processes = math.max(processes, count) end
+
+-- What was earned first is spent first, and the floor last.
+local function spend(units)
+  units = math.min(units, balance)
+  balance = balance - units
+  for _, from in ipairs(begins) do
+    local part = math.min(units, purse[from])
+    purse[from] = purse[from] - part
+    units = units - part
+  end
+  floor = floor - units
+end
+
+spend(owed)
+local granted = 0
+if price > 0 and balance >= price then
+  spend(price)
+  granted = 1
+end
+
+local fields = {}
+local function keep(name, value)
+  table.insert(fields, name)
+  table.insert(fields, string.format('%.0f', value))
+end
+keep('floor', floor)
+keep('at', at)
+for from, units in pairs(purse) do
+  if units > 0 then keep(string.format('e%.0f', from), units) end
+end
+for from, count in pairs(heads) do keep(string.format('p%.0f', from), count) end
+
+local full = 0 -- how long until the floor is
+if rate > 0 then full = at - now + math.ceil((most - floor) / rate) end
+redis.call('DEL', KEYS[1])
+redis.call('HSET', KEYS[1], unpack(fields))
+redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(10 * tenth, full) + 1))
+return {granted, balance, begin, processes}

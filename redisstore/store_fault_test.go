@@ -1,0 +1,310 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// slack is what a busy machine may add to a Timeout.
+const slack = 200 * time.Millisecond
+
+// calls are all that can be asked of a Store.
+func calls(s *redisstore.Store, c quota.Charge) map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{
+		"Take":    func(ctx context.Context) error { _, err := s.Take(ctx, nil, c); return err },
+		"Peek":    func(ctx context.Context) error { _, err := s.Peek(ctx, nil, c); return err },
+		"Reserve": func(ctx context.Context) error { _, _, _, err := s.Reserve(ctx, time.Hour, c); return err },
+		"Settle":  func(ctx context.Context) error { c.N = 1; return s.Settle(ctx, c) },
+	}
+}
+
+func TestAStoreWithoutAClientSaysSo(t *testing.T) {
+	for _, client := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil)} {
+		s := &redisstore.Store{Client: client}
+		for name, call := range calls(s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}) {
+			assert.EqualError(t, call(ctx), "redisstore: Client is nil", name)
+		}
+	}
+}
+
+func TestAChargeThatCannotBeRightIsNotSent(t *testing.T) {
+	fake := redistest.NewFake(t, redistest.Silence)
+	s := &redisstore.Store{Client: redis.NewClient(&redis.Options{Addr: fake.Addr})}
+	for name, call := range calls(s, quota.Charge{Key: "key"}) {
+		assert.ErrorAs(t, call(ctx), new(*quota.ChargeError), name)
+	}
+	assert.Empty(t, fake.Commands())
+}
+
+func TestAnAnswerThatMakesNoSenseIsAnErrorInTime(t *testing.T) {
+	for name, reply := range map[string]string{
+		"wrong type":        redistest.WrongType,
+		"loading":           redistest.Loading,
+		"read only":         redistest.ReadOnly,
+		"no script, ever":   redistest.NoScript,
+		"garbage":           redistest.Garbage,
+		"silence":           redistest.Silence,
+		"closed connection": redistest.HangUp,
+		"nil":               "$-1\r\n",
+		"a status":          "+OK\r\n",
+		"a string":          "$2\r\n12\r\n",
+		"an empty list":     "*0\r\n",
+		"a short list":      "*3\r\n:1\r\n:0\r\n:1\r\n",
+		"a long list":       "*9\r\n:1\r\n:0\r\n:1\r\n:1\r\n:1\r\n:0\r\n:0\r\n:1\r\n:1\r\n",
+		"strings":           "*7\r\n$1\r\n1\r\n:0\r\n:1\r\n:1\r\n:1\r\n:0\r\n:0\r\n",
+		"negative numbers":  "*7\r\n:1\r\n:0\r\n:1\r\n:1\r\n:1\r\n:-5\r\n:0\r\n",
+		"numbers too large": "*7\r\n:1\r\n:0\r\n:1\r\n:1\r\n:9007199254740992\r\n:0\r\n:0\r\n",
+		"out of memory":     "-OOM command not allowed when used memory > 'maxmemory'.\r\n",
+		"half a reply":      "*7\r\n:1\r\n:0\r\n",
+	} {
+		for _, verb := range []string{"Take", "Peek", "Reserve", "Settle"} {
+			t.Run(name+" to "+verb, func(t *testing.T) {
+				fake := redistest.NewFake(t, reply)
+				client := redis.NewClient(&redis.Options{Addr: fake.Addr})
+				defer client.Close()
+				s := &redisstore.Store{Client: client}
+				call := calls(s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))})[verb]
+				for range 3 {
+					begin := time.Now()
+					require.Error(t, call(ctx))
+					require.Less(t, time.Since(begin), 50*time.Millisecond+slack)
+				}
+			})
+		}
+	}
+}
+
+func TestB75ACallThatIsNotAnsweredIsSentOnce(t *testing.T) {
+	for name, reply := range map[string]string{
+		"silence": redistest.Silence, "closed connection": redistest.HangUp, "loading": redistest.Loading,
+	} {
+		t.Run(name, func(t *testing.T) {
+			fake := redistest.NewFake(t, reply)
+			client := redis.NewClient(&redis.Options{Addr: fake.Addr, ReadTimeout: 20 * time.Millisecond, MaxRetryBackoff: time.Millisecond})
+			defer client.Close()
+			s := &redisstore.Store{Client: client, Timeout: 300 * time.Millisecond}
+			_, err := s.Take(ctx, nil, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))})
+			require.Error(t, err)
+			time.Sleep(300 * time.Millisecond)
+			sent := 0
+			for _, command := range fake.Commands() {
+				if len(command) > 3 && command[3] == "heed:quota:key" && len(command) > 5 { // and no probe
+					sent++
+				}
+			}
+			assert.Equal(t, 1, sent, "%q", fake.Commands())
+		})
+	}
+}
+
+func TestACallEndsWithItsContext(t *testing.T) {
+	fake := redistest.NewFake(t, redistest.Silence)
+	client := redis.NewClient(&redis.Options{Addr: fake.Addr})
+	defer client.Close()
+	s := &redisstore.Store{Client: client, Timeout: patient}
+	for name, call := range calls(s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}) {
+		short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+		begin := time.Now()
+		assert.Equal(t, context.DeadlineExceeded, call(short), name)
+		assert.Less(t, time.Since(begin), 10*time.Millisecond+slack, name)
+		cancel() // and a caller's deadline says nothing about Redis: the next call is made
+	}
+}
+
+func TestAStoppedRedisCostsOneTimeoutAndIsFoundAgain(t *testing.T) {
+	server := redistest.Start(t)
+	client := newClient(t, server)
+	s := &redisstore.Store{Client: client}
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1_000_000))}
+	require.Eventually(t, func() bool { _, err := s.Take(ctx, nil, c); return err == nil }, 5*time.Second, 10*time.Millisecond)
+
+	server.Stop()
+	begin := time.Now()
+	var first sync.WaitGroup
+	for range 20 {
+		first.Go(func() { _, err := s.Take(ctx, nil, c); assert.Error(t, err) })
+	}
+	first.Wait()
+	assert.Less(t, time.Since(begin), 50*time.Millisecond+slack)
+
+	for begin := time.Now(); time.Since(begin) < time.Second; {
+		one := time.Now()
+		for range 100 {
+			_, err := s.Take(ctx, nil, c)
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			require.ErrorContains(t, err, "not asked")
+		}
+		require.Less(t, time.Since(one), slack, "a hundred calls")
+		time.Sleep(20 * time.Millisecond)
+	}
+
+	server.Cont()
+	require.Eventually(t, func() bool { _, err := s.Take(ctx, nil, c); return err == nil }, 5*time.Second, 10*time.Millisecond)
+}
+
+func TestF172ARedisThatIsStartedLaterIsFound(t *testing.T) {
+	server := redistest.Start(t)
+	server.Kill()
+	s := &redisstore.Store{Client: newClient(t, server)}
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1_000_000))}
+	for range 100 {
+		begin := time.Now()
+		_, err := s.Take(ctx, nil, c)
+		require.Error(t, err)
+		require.Less(t, time.Since(begin), 50*time.Millisecond+slack)
+	}
+	server.Restart()
+	require.Eventually(t, func() bool { _, err := s.Take(ctx, nil, c); return err == nil }, 5*time.Second, 10*time.Millisecond)
+}
+
+func TestRepliesOfAServerDoNotStopTheCalls(t *testing.T) {
+	fake := redistest.NewFake(t, redistest.Loading)
+	client := redis.NewClient(&redis.Options{Addr: fake.Addr})
+	defer client.Close()
+	s := &redisstore.Store{Client: client, Timeout: patient}
+	for i := range 5 {
+		_, err := s.Take(ctx, nil, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))})
+		var reply redis.Error
+		require.True(t, errors.As(err, &reply), "call %d: %v", i, err)
+		assert.Len(t, fake.Commands(), i+1)
+	}
+}
+
+func newCluster(t *testing.T) *redis.ClusterClient {
+	var addrs []string
+	for _, node := range redistest.StartCluster(t) {
+		addrs = append(addrs, node.Addr)
+	}
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+func newRing(t *testing.T) *redis.Ring {
+	addrs := make(map[string]string)
+	for i := range 3 {
+		addrs[fmt.Sprint("shard", i)] = redistest.Start(t).Addr
+	}
+	client := redis.NewRing(&redis.RingOptions{Addrs: addrs})
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+func TestOnAClusterAndARingChargesOfSeveralKeysAreTakenOrGivenBack(t *testing.T) {
+	for name, client := range map[string]redis.UniversalClient{"cluster": newCluster(t), "ring": newRing(t)} {
+		t.Run(name, func(t *testing.T) {
+			s := &redisstore.Store{Client: client, Timeout: patient}
+			var charges []quota.Charge
+			for i := range int64(12) { // which are on several masters
+				charges = append(charges, quota.Charge{Key: fmt.Sprint("key ", i), N: 2, Limit: compile(t, quota.PerDay(4+i))})
+			}
+			dry := quota.Charge{Key: "key 3", Limit: compile(t, quota.PerDay(1)), DryRun: true}
+			charges = append(charges, dry)
+
+			for round := range int64(2) {
+				for i, d := range take(t, s, charges...)[:12] {
+					assert.True(t, d.Allowed)
+					assert.EqualValues(t, 4+int64(i)-2*(round+1), d.Remaining)
+				}
+			}
+			for range 3 {
+				ds := take(t, s, charges...)
+				for i, d := range ds[:12] {
+					assert.EqualValues(t, i, d.Remaining)
+					assert.Equal(t, i >= 2, d.Allowed)
+					assert.Equal(t, i < 2, d.RetryAfter > 0)
+				}
+				assert.False(t, ds[12].Allowed)
+			}
+			ds, err := s.Peek(ctx, nil, charges...)
+			require.NoError(t, err)
+			assert.EqualValues(t, 11, ds[11].Remaining)
+
+			wait, _, ok, err := s.Reserve(ctx, 13*time.Hour, charges[:12]...)
+			require.NoError(t, err)
+			assert.True(t, ok)
+			assert.InDelta(t, 12*time.Hour, wait, float64(time.Minute))
+			wait, _, ok, err = s.Reserve(ctx, 13*time.Hour, charges[:12]...)
+			require.NoError(t, err)
+			assert.False(t, ok)
+			assert.InDelta(t, 24*time.Hour, wait, float64(time.Minute))
+			refunds := slices.Clone(charges)
+			for i := range refunds {
+				refunds[i].N = -2
+			}
+			require.NoError(t, s.Settle(ctx, refunds...))
+			ds, err = s.Peek(ctx, nil, charges...)
+			require.NoError(t, err)
+			assert.EqualValues(t, 11, ds[11].Remaining)
+		})
+	}
+}
+
+// What was taken on one server is given back if another does not answer.
+func TestOnARingWhatWasTakenBeforeAFailureIsGivenBack(t *testing.T) {
+	good, bad := redistest.Start(t), redistest.Start(t)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"good": good.Addr, "bad": bad.Addr}, HeartbeatFrequency: time.Hour})
+	defer ring.Close()
+	s := &redisstore.Store{Client: ring, Timeout: patient}
+	limit, wide := compile(t, quota.PerDay(10)), compile(t, quota.PerDay(100))
+
+	// A key of each server, by where it is stored.
+	keys := make(map[bool]string)
+	direct := newClient(t, good)
+	for i := 0; len(keys) < 2; i++ {
+		key := fmt.Sprint("key ", i)
+		take(t, s, quota.Charge{Key: key, Limit: wide})
+		keys[direct.Exists(ctx, "heed:quota:"+key).Val() == 1] = key
+	}
+	bad.Kill()
+	c := quota.Charge{Key: keys[true], Limit: limit}
+	_, err := s.Take(ctx, nil, quota.Charge{Key: keys[false], Limit: wide}, c)
+	require.Error(t, err)
+	assert.Equal(t, "0", field(t, direct, "heed:quota:"+keys[true], "10/1d"))
+}
+
+// field is the level in a field.
+func field(t *testing.T, client *redis.Client, key, name string) string {
+	t.Helper()
+	value, err := client.HGet(ctx, key, name).Result()
+	require.NoError(t, err)
+	var at, level, unit int64
+	_, err = fmt.Sscanf(value, "%d:%d:%d", &at, &level, &unit)
+	require.NoError(t, err)
+	return fmt.Sprint(level)
+}
+
+func BenchmarkStoreTake(b *testing.B) {
+	s := newStore(b, redistest.Start(b))
+	minute, day := compile(b, quota.PerMinute(1_000_000_000)), compile(b, quota.PerDay(1_000_000_000))
+	for name, charges := range map[string][]quota.Charge{
+		"one":   {{Key: "key", Limit: minute}},
+		"three": {{Key: "key", Limit: minute}, {Key: "key", Limit: day}, {Key: "key", Limit: day, DryRun: true}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for range b.N {
+				if _, err := s.Take(ctx, nil, charges...); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	b.Run("PING, for comparison", func(b *testing.B) {
+		for range b.N {
+			s.Client.Ping(ctx)
+		}
+	})
+}

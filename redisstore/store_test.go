@@ -1,0 +1,320 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"math/big"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/quota/quotatest"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// patient is a Timeout for tests that are not about it.
+const patient = 10 * time.Second
+
+var ctx = context.Background()
+
+// A timekeeper is a hook that sets Redis' hash "clock" before each script.
+type timekeeper struct{ now func() time.Time }
+
+func (timekeeper) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (timekeeper) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (k timekeeper) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(cmd.Name(), "eval") {
+			µs := k.now().UnixMicro()
+			if err := next(ctx, redis.NewCmd(ctx, "hset", "clock", "s", µs/1_000_000, "us", µs%1_000_000)); err != nil {
+				return err
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestStoreIsAStore(t *testing.T) {
+	require.Equal(t, 1, strings.Count(redisstore.BucketSource, redisstore.ClockLine))
+	require.Equal(t, 1, strings.Count(redisstore.BucketSource, "+ 1000\n"))
+	server := redistest.Start(t)
+	stores := 0
+	quotatest.Run(t, func(t *testing.T, now func() time.Time) quota.Store {
+		client := newClient(t, server)
+		client.AddHook(timekeeper{now})
+		stores++
+		s := &redisstore.Store{Client: client, Prefix: fmt.Sprintf("store %d:", stores), Timeout: patient}
+		redisstore.SetClock(s)
+		return s
+	})
+	everyKeyExpires(t, newClient(t, server))
+}
+
+// everyKeyExpires checks all keys but the tests' own clock.
+func everyKeyExpires(t *testing.T, client *redis.Client) {
+	t.Helper()
+	keys, err := client.Keys(ctx, "*").Result()
+	require.NoError(t, err)
+	checked := 0
+	for _, key := range keys {
+		if key == "clock" {
+			continue
+		}
+		checked++
+		assert.Positive(t, client.PTTL(ctx, key).Val(), "key %q", key)
+	}
+	assert.Positive(t, checked)
+}
+
+func newStore(t testing.TB, server *redistest.Server) *redisstore.Store {
+	return &redisstore.Store{Client: newClient(t, server), Timeout: patient}
+}
+
+func compile(t testing.TB, p quota.Policy) *quota.Limit {
+	t.Helper()
+	l, err := p.Compile()
+	require.NoError(t, err)
+	return l
+}
+
+func take(t testing.TB, s *redisstore.Store, charges ...quota.Charge) []quota.Decision {
+	t.Helper()
+	ds, err := s.Take(ctx, nil, charges...)
+	require.NoError(t, err)
+	require.Len(t, ds, len(charges))
+	return ds
+}
+
+func TestF074TwoClientsAdmitExactlyTheLimit(t *testing.T) {
+	server := redistest.Start(t)
+	stores := []*redisstore.Store{newStore(t, server), newStore(t, server)}
+	limit := compile(t, quota.PerDay(50))
+	for round := range 20 {
+		var allowed atomic.Int64
+		var all sync.WaitGroup
+		for i := range 200 {
+			all.Go(func() {
+				ds, err := stores[i%2].Take(ctx, nil, quota.Charge{Key: fmt.Sprint(round), Limit: limit})
+				if assert.NoError(t, err) && ds[0].Allowed {
+					allowed.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 50, allowed.Load())
+	}
+}
+
+func TestF090StateIsSharedAndSurvivesTheStore(t *testing.T) {
+	server := redistest.Start(t)
+	c := quota.Charge{Key: "key", N: 4, Limit: compile(t, quota.PerDay(10))}
+	assert.EqualValues(t, 6, take(t, newStore(t, server), c)[0].Remaining)
+	assert.EqualValues(t, 2, take(t, newStore(t, server), c)[0].Remaining)
+}
+
+func TestTheClockIsThatOfRedis(t *testing.T) {
+	s := newStore(t, redistest.Start(t))
+	before := s.Client.Time(ctx).Val()
+	at := take(t, s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(10))})[0].At
+	after := s.Client.Time(ctx).Val()
+	assert.False(t, at.Before(before) || at.After(after), "%v is not between %v and %v", at, before, after)
+}
+
+func TestWhoWaitsExactlyIsAdmittedByTheRealClockToo(t *testing.T) {
+	s := newStore(t, redistest.Start(t))
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.Policy{Quota: 50, Window: time.Second, Burst: 1})}
+	for range 10 {
+		var d quota.Decision
+		require.Eventually(t, func() bool { d = take(t, s, c)[0]; return d.Allowed }, 5*time.Second, time.Millisecond)
+		free := d.At.Add(d.NextAfter)
+		for polls := 0; ; polls++ {
+			if d = take(t, s, c)[0]; d.Allowed {
+				assert.False(t, d.At.Before(free), "%v early", free.Sub(d.At))
+				break
+			}
+			require.Equal(t, free, d.At.Add(d.RetryAfter), "poll %d", polls)
+		}
+	}
+}
+
+func TestACallIsOneScriptAndAKeyAHashWithAFieldForEachLimit(t *testing.T) {
+	s := newStore(t, redistest.Start(t))
+	minute, day := compile(t, quota.PerMinute(60)), compile(t, quota.PerDay(100))
+	c := []quota.Charge{{Key: "me", Limit: minute}, {Key: "me", Limit: day}, {Key: "me", Limit: day, DryRun: true}}
+	take(t, s, c...) // which teaches Redis the script
+	before := commandsProcessed(t, s.Client)
+	take(t, s, c...)
+	assert.Equal(t, int64(2), commandsProcessed(t, s.Client)-before, "EVALSHA and this INFO")
+	fields, err := s.Client.HKeys(ctx, "heed:quota:me").Result()
+	require.NoError(t, err)
+	assert.ElementsMatch(t, []string{"60/1m", "100/1d", "100/1d\tdry run"}, fields)
+}
+
+// commandsProcessed counts calls of clients, not those of scripts.
+func commandsProcessed(t *testing.T, client redis.UniversalClient) (n int64) {
+	t.Helper()
+	stats, err := client.Info(ctx, "commandstats").Result()
+	require.NoError(t, err)
+	for _, name := range []string{"evalsha", "eval", "info", "ping"} {
+		_, rest, _ := strings.Cut(stats, "cmdstat_"+name+":calls=")
+		var calls int64
+		fmt.Sscan(strings.ReplaceAll(rest, ",", " "), &calls)
+		n += calls
+	}
+	return n
+}
+
+func TestF083KeysLiveUntilAllIsWhole(t *testing.T) {
+	s := newStore(t, redistest.Start(t))
+	pttl := func() time.Duration { return s.Client.PTTL(ctx, "heed:quota:key").Val() }
+
+	login := quota.Charge{Key: "key", N: 5, Limit: compile(t, quota.Policy{Quota: 5, Window: 5 * time.Minute})}
+	take(t, s, login)
+	assert.InDelta(t, 301*time.Second, pttl(), float64(time.Second))
+
+	// A slower one prolongs it, a quicker one does not cut it short.
+	take(t, s, quota.Charge{Key: "key", N: 10, Limit: compile(t, quota.PerDay(10))})
+	assert.InDelta(t, 24*time.Hour+time.Second, pttl(), float64(time.Second))
+	take(t, s, quota.Charge{Key: "key", Limit: compile(t, quota.PerSecond(1000))})
+	assert.InDelta(t, 24*time.Hour+time.Second, pttl(), float64(time.Second))
+
+	// Nor if both are written at once.
+	take(t, s, quota.Charge{Key: "new", Limit: compile(t, quota.PerDay(1))}, quota.Charge{Key: "new", Limit: compile(t, quota.PerSecond(1))})
+	assert.InDelta(t, 24*time.Hour+time.Second, s.Client.PTTL(ctx, "heed:quota:new").Val(), float64(time.Second))
+
+	// One that lost its TTL gets it back.
+	s.Client.Persist(ctx, "heed:quota:key")
+	take(t, s, quota.Charge{Key: "key", Limit: compile(t, quota.PerSecond(1000))})
+	assert.Positive(t, pttl())
+}
+
+func TestF086AKeyGoesWhenItIsWhole(t *testing.T) {
+	s := newStore(t, redistest.Start(t))
+	take(t, s, quota.Charge{Key: "key", Limit: compile(t, quota.PerSecond(100))})
+	assert.EqualValues(t, 1, s.Client.Exists(ctx, "heed:quota:key").Val())
+	assert.Eventually(t, func() bool { return s.Client.DBSize(ctx).Val() == 0 }, 5*time.Second, 50*time.Millisecond)
+}
+
+func TestADenialWritesNothing(t *testing.T) {
+	s := newStore(t, redistest.Start(t))
+	wide := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(100))}
+	narrow := quota.Charge{Key: "other", Limit: compile(t, quota.PerDay(1))}
+	take(t, s, narrow)
+	state := s.Client.Dump(ctx, "heed:quota:other").Val()
+	require.False(t, take(t, s, wide, narrow)[1].Allowed)
+	assert.Zero(t, s.Client.Exists(ctx, "heed:quota:key").Val())
+	assert.Equal(t, state, s.Client.Dump(ctx, "heed:quota:other").Val())
+	_, err := s.Peek(ctx, nil, wide)
+	require.NoError(t, err)
+	require.NoError(t, s.Settle(ctx, quota.Charge{Key: "key", Limit: wide.Limit, N: -5}))
+	assert.Zero(t, s.Client.Exists(ctx, "heed:quota:key").Val())
+}
+
+func TestF089AForgottenScriptIsShownAgain(t *testing.T) {
+	s := newStore(t, redistest.Start(t))
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(10))}
+	for remaining := range int64(3) {
+		assert.Equal(t, 9-remaining, take(t, s, c)[0].Remaining)
+		require.NoError(t, s.Client.ScriptFlush(ctx).Err())
+	}
+	require.NoError(t, s.Client.FlushAll(ctx).Err())
+	assert.EqualValues(t, 9, take(t, s, c)[0].Remaining)
+}
+
+func TestB13B41AStateThatCannotBeReadIsWhole(t *testing.T) {
+	s := newStore(t, redistest.Start(t))
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(10))}
+	future := time.Now().Add(25 * time.Hour).UnixMicro()
+	for i, state := range []string{
+		"abc", "", "nan", "inf", "-inf:1:1", "1:2", "1:2:3:4", "1:-2:3", "1:2:0", "1.5:2:3", " 1:2:3", "0x1:2:3",
+		"1e3:2:3", "9007199254740992:1:1", "1:99999999999999999999:1", "1:1:" + strings.Repeat("9", 400),
+		fmt.Sprintf("%d:1:1", future), "99999999999999:5:-1",
+	} {
+		require.NoError(t, s.Client.HSet(ctx, "heed:quota:key", "10/1d", state).Err())
+		d := take(t, s, c)[0]
+		assert.True(t, d.Allowed, "%q", state)
+		assert.EqualValues(t, 9, d.Remaining, "%q", state)
+		assert.EqualValues(t, i+1, s.Corrupt(), "%q", state)
+		assert.EqualValues(t, 8, take(t, s, c)[0].Remaining, "%q", state)
+	}
+	require.NoError(t, s.Client.HSet(ctx, "heed:quota:key", "10/1d", "x").Err())
+	require.NoError(t, s.Settle(ctx, quota.Charge{Key: "key", Limit: c.Limit, N: 10}))
+	assert.EqualValues(t, 19, s.Corrupt())
+	assert.False(t, take(t, s, c)[0].Allowed)
+	everyKeyExpires(t, s.Client.(*redis.Client))
+}
+
+func TestB25AKeyOfAnotherTypeIsAnErrorAndNothingIsTaken(t *testing.T) {
+	s := newStore(t, redistest.Start(t))
+	limit := compile(t, quota.PerDay(10))
+	require.NoError(t, s.Client.Set(ctx, "heed:quota:wrong", "1", 0).Err())
+	for range 3 {
+		_, err := s.Take(ctx, nil, quota.Charge{Key: "right", Limit: limit}, quota.Charge{Key: "wrong", Limit: limit})
+		require.ErrorContains(t, err, "WRONGTYPE")
+		require.ErrorContains(t, s.Settle(ctx, quota.Charge{Key: "wrong", Limit: limit, N: 1}), "WRONGTYPE")
+	}
+	assert.EqualValues(t, 9, take(t, s, quota.Charge{Key: "right", Limit: limit})[0].Remaining)
+}
+
+// What a Limit of another unit reads is converted in Lua as in Go, however long
+// the numbers.
+func TestConversionsAgreeWithBigNumbers(t *testing.T) {
+	server := redistest.Start(t)
+	s := newStore(t, server)
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 1000 {
+		limit := compile(t, quota.Policy{Name: "api", Quota: 1, Burst: 1 + random.Int64N(200),
+			Window: time.Duration(1+random.Int64N(1<<44)) * time.Microsecond})
+		from, level := 1+random.Int64N(1<<(1+random.IntN(53))-1), random.Int64N(1<<53)
+		state := fmt.Sprintf("%d:%d:%d", time.Now().Add(time.Hour).UnixMicro()/1e6*1e6, level, from)
+		require.NoError(t, s.Client.HSet(ctx, "heed:quota:key", "api", state).Err())
+		ds, err := s.Peek(ctx, nil, quota.Charge{Key: "key", Limit: limit})
+		require.NoError(t, err)
+
+		want := new(big.Int).Mul(big.NewInt(level), big.NewInt(limit.Unit()))
+		want.Add(want, big.NewInt(from-1)).Quo(want, big.NewInt(from))
+		owed := limit.Most()
+		if want.IsInt64() {
+			owed = min(owed, want.Int64())
+		}
+		remaining := max(0, (limit.Capacity()-owed)/limit.Unit())
+		require.Equal(t, remaining, ds[0].Remaining, "%s of 1/%d", state, limit.Unit())
+		ticks := (owed + limit.Rate() - 1) / limit.Rate()
+		if owed > 0 {
+			whole := ds[0].At.Add(ds[0].ResetAfter).UnixMicro()
+			var at int64
+			fmt.Sscanf(state, "%d:", &at)
+			tick := limit.Tick().Microseconds()
+			require.Equal(t, (at+tick-1)/tick*tick+ticks*tick, whole, "%s of 1/%d", state, limit.Unit())
+		}
+	}
+}
+
+func TestConvertIsExactUpToTheLongestNumbers(t *testing.T) {
+	client := newClient(t, redistest.Start(t))
+	convert := redis.NewScript(redisstore.BucketSource +
+		"return string.format('%.0f', convert(tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])))")
+	random := rand.New(rand.NewPCG(3, 4))
+	long := func() int64 { return 1<<53 - 1 - random.Int64N(1<<(1+random.IntN(52))) }
+	for range 3000 {
+		from, to := long(), long()
+		parts := random.Int64N(from) // of less than a unit, so that the result is a number too
+		want := new(big.Int).Mul(big.NewInt(parts), big.NewInt(to))
+		want.Add(want, big.NewInt(from-1)).Quo(want, big.NewInt(from))
+		got, err := convert.Run(ctx, client, nil, parts, from, to).Text()
+		require.NoError(t, err)
+		require.Equal(t, want.String(), got, "%d of 1/%d in 1/%d", parts, from, to)
+	}
+}
