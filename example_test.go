@@ -12,7 +12,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/pace"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/heedhttp/heed/serverside"
 )
 
 // busy is a server that is busy for its first n requests.
@@ -48,6 +54,28 @@ func Example() {
 	client := &http.Client{Transport: &heed.Transport{}}
 	show(client.Get(srv.URL))
 	// Output: 200 answer to request 2
+}
+
+// A pace of one's own, and a retry budget that all processes share.
+func Example_shared() {
+	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+	client := &http.Client{Transport: &heed.Transport{
+		Pacer:  pace.PerHost(10, 1),
+		Budget: &redisstore.Budget{Client: rdb, Key: "orders-api"},
+	}}
+	show(client.Get("https://api.example.com/orders"))
+}
+
+// The other half: a server that announces what this client keeps to.
+func Example_server() {
+	mux := http.NewServeMux()
+	limiter, err := serverside.New(serverside.Config{
+		Rules: []serverside.Rule{{Name: "api", Pattern: "/v1/", Policies: []quota.Policy{quota.PerMinute(60)}}},
+	})
+	if err != nil {
+		panic(err)
+	}
+	http.ListenAndServe(":8080", limiter.Wrap(mux))
 }
 
 // A deadline belongs into the context: a wait that does not fit before it is not

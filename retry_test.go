@@ -321,6 +321,18 @@ func TestANilURLIsBasesBusiness(t *testing.T) {
 	assert.Equal(t, 1, closes)
 }
 
+func TestNothingIsNotWorthAnotherAttempt(t *testing.T) {
+	assert.False(t, heed.Worthwhile(heed.Attempt{}))
+	assert.False(t, heed.Worthwhile(heed.Attempt{Err: errBroken}), "nobody knows whether it is idempotent")
+	assert.False(t, heed.Worthwhile(heed.Attempt{Response: &http.Response{StatusCode: 503}}))
+	assert.True(t, heed.Worthwhile(heed.Attempt{Response: &http.Response{StatusCode: 429}}))
+	assert.False(t, heed.Worthwhile(heed.Attempt{Response: &http.Response{StatusCode: 403}}))
+	hinted := &http.Response{StatusCode: 403, Header: http.Header{"Retry-After": {"1"}}}
+	assert.True(t, heed.Worthwhile(heed.Attempt{Response: hinted}), "a user's own Attempt is judged like the Transport's")
+	_, known := heed.RetryAfter(nil, time.Now())
+	assert.False(t, known)
+}
+
 func TestVerdictsHaveNames(t *testing.T) {
 	for v, want := range map[heed.Verdict]string{
 		heed.Final: "final", heed.Again: "again", heed.OutOfAttempts: "out of attempts", heed.OutOfBudget: "out of budget",
