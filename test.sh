@@ -77,7 +77,7 @@ case "${1-}" in
 -long)
 	need_redis
 	check_style
-	HEED_LONG=1 run_tests
+	run_tests -count 3
 	fuzz 60s
 	go run ./internal/faults
 	go run ./examples/workers

@@ -1,0 +1,90 @@
+package serverside_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/heedhttp/heed/serverside"
+)
+
+func askPeer(h http.Handler, peer string) *httptest.ResponseRecorder {
+	w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/v1/things", nil)
+	r.RemoteAddr = peer
+	h.ServeHTTP(w, r)
+	return w
+}
+
+func inRedis(t *testing.T, addr string, mode serverside.FailureMode) http.Handler {
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { client.Close() })
+	l, err := serverside.New(serverside.Config{
+		Store:        &redisstore.Store{Client: client},
+		OnStoreError: mode,
+		Rules:        []serverside.Rule{{Name: "api", Policies: []quota.Policy{quota.PerHour(5)}}},
+	})
+	require.NoError(t, err)
+	return l.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+}
+
+func TestReplicasCountTogetherExactly(t *testing.T) { // F002, F090, F215
+	store := redistest.Start(t)
+	replicas := []http.Handler{
+		inRedis(t, store.Addr, serverside.FailClosed), inRedis(t, store.Addr, serverside.FailClosed),
+	}
+	for round := range 50 {
+		var admitted atomic.Int64
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				if askPeer(replicas[i%2], fmt.Sprintf("192.0.2.%d:1234", round)).Code == 200 {
+					admitted.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		require.EqualValues(t, 5, admitted.Load(), "round %d", round)
+	}
+	restarted := inRedis(t, store.Addr, serverside.FailClosed)
+	w := askPeer(restarted, "192.0.2.0:1234")
+	assert.Equal(t, 429, w.Code, "what was spent stays spent")
+	assert.Equal(t, "0", w.Header().Get("X-RateLimit-Remaining"))
+}
+
+func TestRedisStopsAndComesBack(t *testing.T) { // F134, F171, F173, F213, C05, C07
+	store := redistest.Start(t)
+	store.Stop()
+	for mode, want := range map[serverside.FailureMode][]int{
+		serverside.FailOpen:   {200, 200, 200, 200, 200, 200, 200, 200},
+		serverside.FailClosed: {503, 503, 503, 503, 503, 503, 503, 503},
+		serverside.FailLocal:  {200, 200, 200, 200, 200, 429, 429, 429},
+	} {
+		h := inRedis(t, store.Addr, mode)
+		start := time.Now()
+		for i, code := range want {
+			w := askPeer(h, "192.0.2.1:1234")
+			require.Equal(t, code, w.Code, "mode %v, request %d", mode, i)
+			told := w.Header().Get("X-RateLimit-Limit")
+			assert.Equal(t, mode == serverside.FailLocal, told != "", "numbers that nobody counted are not told")
+			assert.Equal(t, code >= 400, w.Header().Get("Retry-After") != "")
+		}
+		assert.Less(t, time.Since(start), 300*time.Millisecond, "one wait of 50 ms, and none after it")
+	}
+
+	closed := inRedis(t, store.Addr, serverside.FailClosed)
+	require.Equal(t, 503, askPeer(closed, "192.0.2.2:1234").Code)
+	store.Cont()
+	require.Eventually(t, func() bool { return askPeer(closed, "192.0.2.2:1234").Code == 200 }, 10*time.Second, 50*time.Millisecond,
+		"it recovers alone")
+}
