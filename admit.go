@@ -149,7 +149,7 @@ func (c *call) wait(l *lane) error {
 			}
 		}
 		left, byDeadline := c.left(now)
-		if left == 0 {
+		if left = left - c.last.Took - beforeDeadline; left <= 0 {
 			return &OverdueError{Key: c.key().Key, Wait: min(wait, patience), Deadline: byDeadline}
 		}
 		if err := c.sleep(min(wait, left), w.wake); err != nil {
@@ -157,6 +157,10 @@ func (c *call) wait(l *lane) error {
 		}
 	}
 }
+
+// beforeDeadline is when a wait in line ends that leads to nothing: not with the
+// deadline, so that it is known which of the two it was.
+const beforeDeadline = time.Millisecond
 
 // mayWait refuses a wait that is longer than the request may take. Its place in
 // the drip comes on top, and is not known yet.
@@ -221,8 +225,13 @@ func paceAtMost(p Pacer, req *http.Request, most time.Duration) error {
 	ctx, cancel := context.WithTimeout(req.Context(), max(most, time.Millisecond))
 	defer cancel()
 	err := p.Wait(req.WithContext(ctx))
-	if err != nil && req.Context().Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return &OverdueError{Key: hosts.Key(req.URL.Scheme, req.URL.Host), Wait: most, Left: most}
+	if err == nil || req.Context().Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+		return err
 	}
-	return err
+	overdue := OverdueError{Key: hosts.Key(req.URL.Scheme, req.URL.Host), Wait: most}
+	if theirs := (*OverdueError)(nil); errors.As(err, &theirs) {
+		overdue = *theirs // but of a deadline that is not the caller's
+	}
+	overdue.Left, overdue.Deadline = most, false
+	return &overdue
 }

@@ -2,6 +2,7 @@ package heed
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"time"
@@ -23,10 +24,22 @@ func roundTripWithin(base http.RoundTripper, req *http.Request, d time.Duration)
 		resp.Body.Close()
 	}
 	cancel(nil)
-	if !inTime && req.Context().Err() == nil {
-		return nil, &timeoutError{d, err}
+	switch ended := req.Context().Err(); {
+	case !inTime && ended == nil:
+		return nil, &timeoutError{after: d, err: apartFromCancel(err)}
+	case err == nil && ended != nil:
+		return nil, errorOf(req.Context())
 	}
 	return nil, err
+}
+
+// apartFromCancel drops what Base says of the context that ran out: the caller
+// has cancelled nothing.
+func apartFromCancel(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 // bind ends the attempt's context with the body. The body of a 101 is the

@@ -70,7 +70,7 @@ func (b *LocalBoard) closed(key hostkey.Name) *lane {
 		return nil
 	}
 	l := b.lane(key)
-	if !l.closed.Load() {
+	if l.open() {
 		return nil
 	}
 	return l

@@ -225,3 +225,61 @@ func TestAClientsTimeoutEndsTheWait(t *testing.T) {
 		require.True(t, errors.As(err, &timeout) && timeout.Timeout())
 	})
 }
+
+func TestATimeoutThatComesWithTheCallersDeadlineIsTheCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &heed.Transport{Retry: heed.RetryPolicy{AttemptTimeout: time.Second}}
+		tr.Base = base(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(2 * time.Second)
+			return response(req, ok), nil
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		defer cancel()
+		_, err := tr.RoundTrip(get(ctx))
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+func TestAnAttemptsTimeoutIsNobodysCancellation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &heed.Transport{Base: newScript(reply{took: time.Hour}), Retry: heed.RetryPolicy{AttemptTimeout: time.Second, MaxAttempts: 1}}
+		_, err := tr.RoundTrip(get(t.Context()))
+		assert.NotErrorIs(t, err, context.Canceled)
+		assert.EqualError(t, err, "heed: no response within 1s")
+	})
+}
+
+// stuck is a body whose Read returns only once it is closed.
+type stuck struct{ closed chan struct{} }
+
+func (s stuck) Read([]byte) (int, error) { <-s.closed; return 0, io.ErrClosedPipe }
+func (s stuck) Close() error             { close(s.closed); return nil }
+
+func TestABodyThatDoesNotComeIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		s := newScript(reply{status: 503, body: stuck{make(chan struct{})}}, ok)
+		assert.Equal(t, 200, status(t, &heed.Transport{Base: s, Retry: heed.RetryPolicy{Backoff: constant(0)}}, get(t.Context())))
+		assert.Equal(t, 100*time.Millisecond, time.Since(start))
+	})
+}
+
+func TestALateCloseByAnOldAttemptTouchesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBody("content")
+		var loans []io.ReadCloser
+		tr := &heed.Transport{Base: base(func(req *http.Request) (*http.Response, error) {
+			if loans = append(loans, req.Body); len(loans) == 1 {
+				return response(req, throttle("1")), nil
+			}
+			return response(req, ok), nil // while it is still uploading
+		})}
+		assert.Equal(t, 200, status(t, tr, stream(t.Context(), "PUT", b)))
+		assert.NoError(t, loans[0].Close())
+		_, closes := b.counts()
+		assert.Zero(t, closes, "the second attempt still has it")
+		assert.NoError(t, loans[1].Close())
+		_, closes = b.counts()
+		assert.Equal(t, 1, closes)
+	})
+}

@@ -45,7 +45,7 @@ func (unlimited) Refund(context.Context, string)        {}
 // once it is in use, and it must not be copied.
 type LocalBudget struct {
 	// Ratio is how many retries each request earns. If zero, 0.1; if negative
-	// or NaN, none; above 100, 100.
+	// or NaN, none; above 10, 10.
 	Ratio float64
 
 	// MinPerSecond is how many retries a second are allowed however few
@@ -54,7 +54,7 @@ type LocalBudget struct {
 	MinPerSecond float64
 
 	// TTL is how long a deposit may be spent, to a tenth of its length. If
-	// zero or negative, 10 s; above a day, a day.
+	// zero or negative, 10 s; above an hour, an hour.
 	TTL time.Duration
 
 	purses rows[purse]
@@ -133,7 +133,7 @@ func (b *LocalBudget) ttl() time.Duration {
 	if b.TTL <= 0 {
 		return 10 * time.Second
 	}
-	return min(max(b.TTL, tenths), 24*time.Hour)
+	return min(max(b.TTL, tenths), time.Hour)
 }
 
 func (b *LocalBudget) index(now time.Duration) int64 { return int64(now / (b.ttl() / tenths)) }
@@ -145,7 +145,7 @@ func (b *LocalBudget) unit() int64 {
 	case b.Ratio == 0:
 		return retry / 10
 	case b.Ratio > 0:
-		return int64(math.Ceil(min(b.Ratio, 100)*retry - 1e-3))
+		return int64(math.Ceil(min(b.Ratio, 10)*retry - 1e-3))
 	}
 	return 0
 }
@@ -248,7 +248,7 @@ func (p *purse) floorLocked(b *LocalBudget, now time.Duration) int64 {
 	if p.floorAt == 0 {
 		p.floor, p.floorAt = most, now
 	}
-	if since := min(now-p.floorAt, 48*time.Hour); since > 0 {
+	if since := min(now-p.floorAt, 2*time.Hour); since > 0 {
 		gained := min(float64(since)*b.minPerSecond(), float64(most))
 		p.floor, p.floorAt = min(most, p.floor+int64(gained)), now
 	}

@@ -217,12 +217,12 @@ func (c *call) observe() {
 		a.unread = c.src != nil && c.src.unread()
 		c.errs = append(c.errs[max(0, len(c.errs)-maxCauses+1):], c.err)
 	}
-	c.policy.hear(a, wall)
 	if c.paced {
 		c.paced = false
 		c.t.Pacer.Observe(*a)
 	}
-	c.pass.answered(a.good())
+	c.policy.hear(a, wall)
+	c.pass.answered(!a.throttled() && cancelled(c.req) == nil)
 	c.pass = pass{}
 	if a.invited() {
 		c.post(a.hint)
@@ -286,7 +286,7 @@ func (c *call) pause(wait time.Duration) error {
 	if c.open {
 		c.open = false
 		c.kept = keep(c.resp)
-		c.still = c.still && c.kept.buf == nil
+		c.still = c.still && c.kept.body == nil
 	}
 	if c.cooling() >= wait-(c.clock()-c.ended) {
 		wait = 0
@@ -338,8 +338,9 @@ func (c *call) finish() (*http.Response, error) {
 	return c.resp, c.err
 }
 
-// refused returns what there is when an attempt cannot be sent: err before the
-// first one and if the caller gave up, else what the last one ended with.
+// refused returns what there is when an attempt cannot be sent: the response of
+// the one before it, unless the caller gave up, or else err, with what the
+// attempts failed with.
 func (c *call) refused(err error) (*http.Response, error) {
 	c.unused()
 	c.refund()
@@ -367,8 +368,8 @@ func (c *call) unused() {
 	c.pass = pass{}
 }
 
-// cleanUp closes what is still open: after a panic in a hook, too. When all went
-// well there is nothing but a timer.
+// cleanUp closes what is still open, and gives back what was not used: after a
+// panic in a hook, too. When all went well there is nothing but a timer.
 func (c *call) cleanUp() {
 	if !c.given && c.req.Body != nil {
 		c.req.Body.Close()
@@ -385,6 +386,8 @@ func (c *call) cleanUp() {
 	if c.src != nil {
 		c.src.finish()
 	}
+	c.unused()
+	c.refund()
 }
 
 // allTraces calls f for each Trace that there is.

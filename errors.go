@@ -48,15 +48,14 @@ func gaveUp(attempts int, errs []error) error {
 	return &failure{fmt.Sprintf("%d attempts failed", attempts), causes}
 }
 
-// stopped is the failure of a request that cause ended while it waited for
-// another attempt.
+// stopped is the failure of a request that could not be sent again after a,
+// because of cause.
 func stopped(a Attempt, cause error, errs []error) error {
-	after := "an error"
+	after := "failed"
 	if a.Response != nil {
-		after = fmt.Sprintf("status %d %s", a.Response.StatusCode, http.StatusText(a.Response.StatusCode))
+		after = strings.TrimSpace(fmt.Sprintf("ended with status %d %s", a.Response.StatusCode, http.StatusText(a.Response.StatusCode)))
 	}
-	what := fmt.Sprintf("stopped waiting to retry after %d attempts, the last of which ended with %s",
-		a.Number, strings.TrimSpace(after))
+	what := fmt.Sprintf("not sent again after attempt %d, which %s", a.Number, after)
 	return &failure{what, append([]error{cause}, errs...)}
 }
 

@@ -1,6 +1,7 @@
 package heed
 
 import (
+	"bytes"
 	"io"
 	"net/http"
 	"sync"
@@ -16,13 +17,12 @@ var keepBuffers = sync.Pool{New: func() any { return new([keepBytes + 1]byte) }}
 
 // A kept is a response whose place another one may take. Over HTTP/1 its body is
 // drained, so that its connection can be used again, and its first 16 KiB are
-// kept; a longer one, or one that does not come within 100 ms, costs the
-// connection. From HTTP/2 on nothing is drained: a stream holds nobody up.
-// The zero kept keeps nothing.
+// kept; of one that is known to be longer nothing is. A longer one, or one that
+// does not come within 100 ms, costs the connection. From HTTP/2 on nothing is
+// drained: a stream holds nobody up. The zero kept keeps nothing.
 type kept struct {
 	resp *http.Response
-	buf  *[keepBytes + 1]byte
-	n    int
+	body []byte
 	err  error // what the body ended with
 	live bool  // the body was left alone
 }
@@ -44,31 +44,33 @@ func keep(resp *http.Response) kept {
 	return k
 }
 
+// drain reads into a buffer that all share and copies out what there is: many
+// may wait at once, and most bodies are short.
 func (k *kept) drain(body io.ReadCloser) {
-	k.buf = keepBuffers.Get().(*[keepBytes + 1]byte)
+	buf := keepBuffers.Get().(*[keepBytes + 1]byte)
+	defer keepBuffers.Put(buf)
 	end := now() + drainTime
 	timer := time.AfterFunc(drainTime, func() { body.Close() })
+	n := 0
 	var err error
-	for err == nil && k.n < len(k.buf) && now() < end {
-		var n int
-		n, err = body.Read(k.buf[k.n:])
-		k.n += n
+	for err == nil && n < len(buf) && now() < end {
+		var more int
+		more, err = body.Read(buf[n:])
+		n += more
 	}
 	if timer.Stop() {
 		body.Close()
 	}
 	if err != io.EOF {
-		k.n, k.err = min(k.n, keepBytes), io.ErrUnexpectedEOF
+		k.err = io.ErrUnexpectedEOF
 	}
+	k.body = bytes.Clone(buf[:min(n, keepBytes)])
 }
 
 // discard gives up the response.
 func (k *kept) discard() {
 	if k.live {
 		k.resp.Body.Close()
-	}
-	if k.buf != nil {
-		keepBuffers.Put(k.buf)
 	}
 	*k = kept{}
 }
@@ -77,7 +79,7 @@ func (k *kept) discard() {
 func (k *kept) response() *http.Response {
 	resp := k.resp
 	if !k.live {
-		resp.Body = &keptBody{kept: *k}
+		resp.Body = &keptBody{left: k.body, err: k.err}
 	}
 	*k = kept{}
 	return resp
@@ -86,24 +88,20 @@ func (k *kept) response() *http.Response {
 // A keptBody reads what was kept, and then as the body ended: with io.EOF, or
 // io.ErrUnexpectedEOF if the rest is lost.
 type keptBody struct {
-	kept
-	at     int
-	closed bool
+	left []byte
+	err  error
 }
 
 func (b *keptBody) Read(p []byte) (int, error) {
-	switch {
-	case b.closed:
-		return 0, http.ErrBodyReadAfterClose
-	case b.at == b.n:
+	if len(b.left) == 0 {
 		return 0, b.err
 	}
-	n := copy(p, b.buf[b.at:b.n])
-	b.at += n
+	n := copy(p, b.left)
+	b.left = b.left[n:]
 	return n, nil
 }
 
 func (b *keptBody) Close() error {
-	b.closed = true
+	b.left, b.err = nil, http.ErrBodyReadAfterClose
 	return nil
 }

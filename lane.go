@@ -18,7 +18,7 @@ import (
 // jitter window, and never more of them are unanswered than answers have come
 // back good, plus one; each good answer makes the drip faster, too. So a server
 // that has room for ten is not sent forty. A good answer with nobody left in
-// line opens the lane.
+// line opens the lane then; a known interval is kept as long as there is a line.
 type lane struct {
 	closed atomic.Bool // if false, nothing below matters
 
@@ -71,7 +71,27 @@ func jitterWindow(hint time.Duration) time.Duration { return min(hint/10*3, 10*t
 func (l *lane) idle() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.until < now() && len(l.line) == 0
+	return l.overLocked(now())
+}
+
+// overLocked reports that the cool-down has ended so long ago that those who
+// waited for it, here and elsewhere, have gone: there is nobody left to be spread.
+func (l *lane) overLocked(now time.Duration) bool {
+	return len(l.line) == 0 && now > max(l.until+l.spread, l.next+patience)
+}
+
+// open reports that requests need not pass l. It opens a lane that was left
+// closed because nobody was there when its cool-down ended.
+func (l *lane) open() bool {
+	if !l.closed.Load() {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.overLocked(now()) {
+		l.closed.Store(false)
+	}
+	return !l.closed.Load()
 }
 
 func (l *lane) post(now, wait, every time.Duration) {
@@ -80,7 +100,7 @@ func (l *lane) post(now, wait, every time.Duration) {
 	if now+wait <= l.until {
 		return
 	}
-	l.until, l.every, l.spread = now+wait, every, jitterWindow(wait)
+	l.until, l.every, l.spread = now+wait, max(0, every), jitterWindow(wait)
 	l.told = now
 	l.round++
 	l.begun, l.width, l.flying = false, 1, 0
@@ -160,8 +180,9 @@ func (l *lane) beginLocked() {
 	}
 	l.begun, l.gap, l.next = true, l.every, l.until
 	if l.every == 0 {
-		l.gap = l.spread / time.Duration(len(l.line))
-		l.next += uniform(l.gap)
+		place := l.spread / time.Duration(len(l.line))
+		l.next += uniform(place)
+		l.gap = min(place, patience)
 	}
 }
 
@@ -198,8 +219,9 @@ func (p pass) stale() bool {
 	return p.lane.round != p.round
 }
 
-// answered says what became of the request that p let go. good means that the
-// server did it.
+// answered says what became of the request that p let go. good means that it
+// was not refused because of the limit: whatever else went wrong, there is room
+// for more.
 func (p pass) answered(good bool) {
 	l := p.lane
 	if l == nil {
@@ -213,7 +235,7 @@ func (p pass) answered(good bool) {
 	l.flying--
 	if good {
 		l.width++
-		l.closed.Store(len(l.line) > 0)
+		l.closed.Store(l.every > 0 || len(l.line) > 0)
 	}
 	l.wakeLocked()
 }

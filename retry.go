@@ -168,13 +168,9 @@ func (p *RetryPolicy) maxWait() time.Duration {
 }
 
 // lookInterval is how often one request of a key may look during a cool-down
-// that is longer than requests may wait.
-func (p *RetryPolicy) lookInterval() time.Duration {
-	if p.MaxWait <= 0 {
-		return time.Minute
-	}
-	return p.MaxWait
-}
+// that is longer than requests may wait: rarely enough to harm nobody, however
+// short MaxWait is.
+func (p *RetryPolicy) lookInterval() time.Duration { return max(time.Minute, p.MaxWait) }
 
 func (p *RetryPolicy) maxElapsed() time.Duration {
 	switch {

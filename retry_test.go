@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -275,7 +276,7 @@ func TestACallerWhoGivesUpBetweenAttemptsGetsAnErrorWithAllCauses(t *testing.T) 
 		for _, target := range []error{context.Canceled, cause, errBroken} {
 			assert.ErrorIs(t, err, target)
 		}
-		assert.ErrorContains(t, err, "after 2 attempts, the last of which ended with status 503 Service Unavailable")
+		assert.ErrorContains(t, err, "after attempt 2, which ended with status 503 Service Unavailable")
 		assert.NotContains(t, err.Error(), "s3cret")
 		assert.Equal(t, []int{2, 1}, []int{l.withdrawals, l.refunds})
 		_, closes := first.counts()
@@ -341,4 +342,101 @@ func TestVerdictsHaveNames(t *testing.T) {
 	} {
 		assert.Equal(t, want, v.String())
 	}
+}
+
+func TestARetryThatWasSentIsNotRefunded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &ledger{}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		tr := &heed.Transport{Base: newScript(unavailable, throttle("5"), ok), Budget: l, Pacer: &refusesAfter{n: 2}}
+		tr.Retry.Backoff = constant(time.Second)
+		assert.Equal(t, 429, status(t, tr, get(ctx)))
+		assert.Equal(t, []int{1, 0}, []int{l.withdrawals, l.refunds}, "the retry after the 503 was sent, that after the 429 was free")
+	})
+}
+
+// refusesAfter is a Pacer that lets n attempts go.
+type refusesAfter struct{ n int }
+
+func (p *refusesAfter) Wait(*http.Request) error {
+	if p.n--; p.n < 0 {
+		return &heed.OverdueError{Key: key, Wait: time.Hour}
+	}
+	return nil
+}
+func (p *refusesAfter) Observe(heed.Attempt) {}
+
+func TestAPanicGivesBackWhatWasNotUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, p := &ledger{}, &tick{}
+		tr := &heed.Transport{Base: newScript(unavailable), Budget: l, Pacer: p}
+		tr.Trace = &heed.Trace{Decided: func(heed.Attempt, heed.Verdict, time.Duration) { panic("boom") }}
+		assert.Panics(t, func() { tr.RoundTrip(get(t.Context())) })
+		assert.Equal(t, []int{1, 1}, []int{l.withdrawals, l.refunds})
+
+		tr.Trace = &heed.Trace{Paced: func(*http.Request, time.Duration) { panic("boom") }}
+		p.observed = 0
+		assert.Panics(t, func() { tr.RoundTrip(get(t.Context())) })
+		assert.Equal(t, []int{1, 1}, []int{p.observed, p.returned})
+	})
+}
+
+func TestARequestThatNobodyCanSendIsNotRetried(t *testing.T) {
+	for name, change := range map[string]func(*http.Request){
+		"no host":   func(r *http.Request) { r.URL.Host = "" },
+		"no header": func(r *http.Request) { r.Header = nil },
+	} {
+		s := newScript(reply{err: errBroken})
+		req := get(t.Context())
+		change(req)
+		_, err := (&heed.Transport{Base: s}).RoundTrip(req)
+		assert.Equal(t, errBroken, err, name)
+		assert.Equal(t, 1, s.count(), name)
+	}
+}
+
+// deadlineOfIts is a Pacer that refuses because of the deadline it was given.
+type deadlineOfIts struct{}
+
+func (deadlineOfIts) Wait(*http.Request) error {
+	return &heed.OverdueError{Key: "its", Wait: time.Hour, Left: time.Minute, Deadline: true}
+}
+func (deadlineOfIts) Observe(heed.Attempt) {}
+
+func TestTheDeadlineThatAPacerWasGivenIsNotTheCallers(t *testing.T) {
+	_, err := (&heed.Transport{Base: newScript(ok), Pacer: deadlineOfIts{}}).RoundTrip(get(t.Context()))
+	var overdue *heed.OverdueError
+	require.ErrorAs(t, err, &overdue)
+	assert.Equal(t, heed.OverdueError{Key: "its", Wait: time.Hour, Left: time.Minute}, *overdue)
+	assert.NotErrorIs(t, err, context.DeadlineExceeded)
+}
+
+func TestTheStatusesThatMeanALimitIfTheySayWhen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, status := range []int{403, 413, 420, 430, 529} {
+			s := newScript(reply{status: status}, ok)
+			resp := roundTrip(t, &heed.Transport{Base: s}, get(t.Context()))
+			assert.Equal(t, status, resp.StatusCode)
+			s = newScript(reply{status: status, header: []string{"Retry-After", "1"}}, ok)
+			resp = roundTrip(t, &heed.Transport{Base: s}, get(t.Context()))
+			assert.Equal(t, 200, resp.StatusCode)
+		}
+	})
+}
+
+func TestErrorsThatProveThatNothingWasSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, err := range []error{
+			&net.OpError{Op: "dial", Err: errBroken},
+			&net.OpError{Op: "proxyconnect", Err: errBroken},
+			&net.DNSError{Err: "server misbehaving", IsTemporary: true},
+			errors.New("net/http: TLS handshake timeout"),
+		} {
+			s := newScript(reply{err: err}, ok)
+			req := get(t.Context())
+			req.Method = "POST"
+			assert.Equal(t, 200, status(t, &heed.Transport{Base: s}, req), "%v", err)
+		}
+	})
 }

@@ -70,7 +70,7 @@ func (t logTrace) log(ctx context.Context, level slog.Level, msg string, attrs .
 }
 
 func (t logTrace) paced(req *http.Request, wait time.Duration) {
-	if wait > 0 {
+	if wait >= time.Millisecond { // less is what asking takes
 		t.log(req.Context(), slog.LevelDebug, "request paced", method(req), host(req), slog.Duration("wait", wait))
 	}
 }

@@ -46,7 +46,7 @@ func Worthwhile(a Attempt) bool {
 }
 
 func worthwhileError(a Attempt) bool {
-	if a.Request == nil || cancelled(a.Request) != nil || permanent(a.Err) {
+	if a.Request == nil || malformed(a.Request) || cancelled(a.Request) != nil || permanent(a.Err) {
 		return false
 	}
 	return idempotent(a.Request) || a.unread || notSent(a.Err)
@@ -75,22 +75,17 @@ func (a *Attempt) throttled() bool {
 // costs no budget.
 func (a *Attempt) invited() bool { return a.throttled() && a.hint > 0 }
 
-// good reports that the server did what it was asked to, or said why it never
-// will: it has room for more.
-func (a *Attempt) good() bool {
-	if a.Response == nil || a.throttled() {
-		return false
-	}
-	status := a.Response.StatusCode
-	return status < 500 && status != http.StatusRequestTimeout && status != http.StatusTooEarly
-}
-
 // vetoed reports that the server asks not to be asked again.
 func vetoed(h http.Header) bool {
 	return isFalse(h["X-Should-Retry"]) || isFalse(h["Stripe-Should-Retry"])
 }
 
 func isFalse(values []string) bool { return len(values) > 0 && values[0] == "false" }
+
+// malformed reports that req lacks what net/http refuses to send it without.
+func malformed(req *http.Request) bool {
+	return req.URL == nil || req.URL.Host == "" || req.Header == nil
+}
 
 // idempotent reports whether req may be repeated even if the server has acted
 // upon it. Methods are case-sensitive; that the header has a key is enough, as

@@ -1,0 +1,250 @@
+package heed_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed"
+)
+
+// Whatever the order in which requests come, give up, are refused, fail and hang,
+// and cool-downs are posted: every request ends, with a response or an error, and
+// none is sent during a cool-down.
+func TestNoScheduleForgetsARequestOrSendsItTooEarly(t *testing.T) {
+	for seed := range uint64(60) {
+		synctest.Test(t, func(t *testing.T) {
+			random := newRandom(seed)
+			board := &heed.LocalBoard{}
+			var early atomic.Int64
+			tr := &heed.Transport{Board: board, Base: base(func(req *http.Request) (*http.Response, error) {
+				if wait, _, _ := board.Read(context.Background(), key); wait > 0 && wait < time.Minute {
+					early.Add(1)
+				}
+				return random.answer(req)
+			})}
+			if seed%2 == 0 {
+				tr.Pacer = &tick{every: time.Millisecond}
+			}
+			var all sync.WaitGroup
+			for range 200 {
+				wait, patience := random.upTo(20*time.Second), 24*time.Hour
+				if random.oneIn(4) {
+					patience = random.upTo(5 * time.Second)
+				}
+				all.Go(func() {
+					time.Sleep(wait)
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					time.AfterFunc(patience, cancel)
+					resp, err := tr.RoundTrip(get(ctx))
+					assert.NotEqual(t, resp == nil, err == nil)
+				})
+			}
+			for range 10 {
+				time.Sleep(random.upTo(3 * time.Second))
+				board.Post(t.Context(), key, random.upTo(3*time.Second), random.upTo(2)*20*time.Millisecond)
+			}
+			all.Wait()
+			assert.Zero(t, early.Load(), "seed %d", seed)
+		})
+	}
+}
+
+type random struct {
+	mu sync.Mutex
+	r  *rand.Rand
+}
+
+func newRandom(seed uint64) *random { return &random{r: rand.New(rand.NewPCG(seed, 7))} }
+
+func (r *random) upTo(d time.Duration) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return time.Duration(r.r.Int64N(int64(d)))
+}
+
+func (r *random) oneIn(n time.Duration) bool { return r.upTo(n) == 0 }
+
+func (r *random) answer(req *http.Request) (*http.Response, error) {
+	took := r.upTo(200 * time.Millisecond)
+	if r.oneIn(40) {
+		took = time.Hour
+	}
+	select {
+	case <-time.After(took):
+	case <-req.Context().Done():
+		return nil, req.Context().Err()
+	}
+	switch r.upTo(10) {
+	case 0:
+		return response(req, throttle(fmt.Sprint(1+int(r.upTo(5))))), nil
+	case 1:
+		return response(req, unavailable), nil
+	case 2:
+		return nil, errBroken
+	case 3:
+		return response(req, reply{status: 429}), nil
+	}
+	return response(req, ok), nil
+}
+
+func TestACoolDownThatNobodyWaitedForIsOverWhenItIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := &heed.LocalBoard{}
+		board.Post(t.Context(), key, time.Minute, 0)
+		time.Sleep(time.Hour)
+		tr := &heed.Transport{Base: newScript(reply{status: 200, took: 10 * time.Millisecond}), Board: board}
+		start := time.Now()
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))) })
+		}
+		all.Wait()
+		assert.Equal(t, 10*time.Millisecond, time.Since(start))
+	})
+}
+
+// A 503 is no refusal because of a limit: it must not keep a line in the drip.
+func TestAnOutageAfterACoolDownDoesNotHoldUpTheLine(t *testing.T) {
+	for name, outage := range map[string]reply{
+		"503": {status: 503, took: 10 * time.Millisecond}, "broken": {err: errBroken, took: 10 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := &heed.Transport{Base: newScript(throttle("30"), outage), Retry: heed.RetryPolicy{MaxAttempts: 1}}
+				assert.Equal(t, 429, status(t, tr, get(t.Context())))
+				start := time.Now()
+				var all sync.WaitGroup
+				var overdue atomic.Int64
+				for range 100 {
+					all.Go(func() {
+						resp, err := tr.RoundTrip(get(t.Context()))
+						if err == nil {
+							resp.Body.Close()
+						} else if _, late := err.(*heed.OverdueError); late {
+							overdue.Add(1)
+						}
+					})
+				}
+				all.Wait()
+				between(t, 30*time.Second, time.Since(start), 39*time.Second)
+				assert.Zero(t, overdue.Load())
+			})
+		})
+	}
+}
+
+func TestOtherKeysDoNotMakeADripBeForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := &heed.LocalBoard{}
+		board.Post(t.Context(), key, 10*time.Second, 0)
+		s := newScript(reply{status: 200, took: 500 * time.Millisecond})
+		tr := &heed.Transport{Base: s, Board: board}
+		var all sync.WaitGroup
+		all.Go(func() { status(t, tr, get(t.Context())) })
+		time.Sleep(10 * time.Second)
+		for s.count() == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		for i := range 1000 { // which makes the table be swept
+			board.Post(t.Context(), fmt.Sprint(i), time.Hour, 0)
+		}
+		for range 50 {
+			all.Go(func() { status(t, tr, get(t.Context())) })
+		}
+		time.Sleep(100 * time.Millisecond)
+		assert.Equal(t, 1, s.count(), "the first answer is not there yet")
+		all.Wait()
+	})
+}
+
+// Of two that wait, the one that was sent before goes first, although the other
+// was called earlier: it has fewer attempts left.
+func TestTheMostAttemptedGoFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := &heed.LocalBoard{}
+		s := newScript(reply{status: 429, header: []string{"Retry-After", "10"}, took: time.Second}, ok)
+		tr := &heed.Transport{Base: s, Board: board}
+		named := func(name string) *http.Request {
+			req := get(t.Context())
+			req.Header.Set("N", name)
+			return req
+		}
+		var all sync.WaitGroup
+		early := named("called first, not yet sent")
+		all.Go(func() {
+			tr := &heed.Transport{Base: s, Board: board, Pacer: &tick{every: 2 * time.Second, next: time.Now().Add(2 * time.Second)}}
+			assert.Equal(t, 200, status(t, tr, early))
+		})
+		time.Sleep(time.Millisecond)
+		all.Go(func() { assert.Equal(t, 200, status(t, tr, named("sent before"))) })
+		all.Wait()
+		var order []string
+		for _, seen := range s.seen {
+			order = append(order, seen.req.Header.Get("N"))
+		}
+		assert.Equal(t, []string{"sent before", "sent before", "called first, not yet sent"}, order)
+	})
+}
+
+func TestALateAnswerToAnEarlierRoundOpensNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := &heed.LocalBoard{}
+		board.Post(t.Context(), key, time.Second, 0)
+		s := newScript(reply{status: 200, took: 5 * time.Second})
+		tr := &heed.Transport{Base: s, Board: board}
+		var all sync.WaitGroup
+		all.Go(func() { status(t, tr, get(t.Context())) })
+		time.Sleep(2 * time.Second) // it is under way
+		require.Equal(t, 1, s.count())
+		board.Post(t.Context(), key, time.Minute, 0)
+		time.Sleep(10 * time.Second) // it was answered
+		all.Go(func() { status(t, tr, get(t.Context())) })
+		time.Sleep(45 * time.Second)
+		assert.Equal(t, 1, s.count())
+		all.Wait()
+		between(t, 62*time.Second, s.times()[1], 72*time.Second)
+	})
+}
+
+func TestARetryInTheDripIsNotLostWithItsDeadline(t *testing.T) {
+	for range 20 {
+		synctest.Test(t, func(t *testing.T) {
+			board := &heed.LocalBoard{}
+			board.Post(t.Context(), key, time.Second, time.Hour)
+			l := &ledger{}
+			s := newScript(reply{status: 503, body: readCloser("busy")}, ok)
+			tr := &heed.Transport{Base: s, Board: board, Budget: l, Retry: heed.RetryPolicy{Backoff: constant(time.Second)}}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			resp := roundTrip(t, tr, get(ctx))
+			assert.Equal(t, 503, resp.StatusCode)
+			assert.Equal(t, "busy", content(t, resp))
+			assert.Equal(t, []int{1, 1}, []int{l.withdrawals, l.refunds})
+		})
+	}
+}
+
+func TestAShortMaxWaitDoesNotTurnTheCoolDownOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(throttle("120"))
+		tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxWait: time.Millisecond}}
+		for range 1190 {
+			if resp, err := tr.RoundTrip(get(t.Context())); err == nil {
+				resp.Body.Close()
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		assert.Equal(t, 2, s.count(), "the one that was told, and one that looked after a minute")
+	})
+}
