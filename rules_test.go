@@ -196,10 +196,12 @@ func TestRule05_NoBodyStaysNoBody(t *testing.T) {
 }
 
 func TestRule06_ABodyInMemoryIsNotWrapped(t *testing.T) {
-	s := newScript(ok)
-	req := put(t.Context(), "content")
-	assert.Equal(t, 200, status(t, &heed.Transport{Base: s}, req))
-	assert.Same(t, req, s.seen[0].req, "the request that needs nothing is the caller's own")
+	for _, trace := range []*heed.Trace{nil, {}} {
+		s := newScript(ok)
+		req := put(t.Context(), "content")
+		assert.Equal(t, 200, status(t, &heed.Transport{Base: s, Trace: trace}, req))
+		assert.Same(t, req, s.seen[0].req, "the request that needs nothing is the caller's own")
+	}
 }
 
 func TestRule07_LengthEncodingAndTrailerStayTheSame(t *testing.T) {

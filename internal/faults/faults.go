@@ -42,7 +42,7 @@ var faults = []fault{
 	{14, "an attempt's timeout does not cut the body off", "attempttimeout.go",
 		"bind(resp, cancel)", "cancel(nil)"},
 	{15, "an attempt's timeout is not the caller's deadline", "attempttimeout.go",
-		"if !inTime && req.Context().Err() == nil {", "if false {"},
+		"case !inTime && ended == nil:", "case false:"},
 	{16, "a wait ends with the context and with Cancel", "call.go",
 		"case <-cancelOf(c.req):", "case <-make(chan struct{}):"},
 	{17, "a wait that does not fit is not begun", "retry.go",
