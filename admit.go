@@ -103,7 +103,7 @@ func (c *call) post(hint time.Duration) {
 func (c *call) cooling() time.Duration {
 	if lanes := c.t.lanes(); lanes != nil {
 		if l := c.closedLane(lanes); l != nil {
-			wait, _ := l.left(now())
+			wait, _ := l.left(c.clock())
 			return wait
 		}
 	}
