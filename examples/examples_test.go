@@ -1,0 +1,119 @@
+package examples_test
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// short are the examples that fit one screen.
+var short = []string{"client", "server", "testing"}
+
+func TestShortExamplesAreUnderSixtyLines(t *testing.T) {
+	for _, name := range short {
+		lines := 0
+		for _, file := range sources(t, name) {
+			lines += strings.Count(file, "\n")
+		}
+		assert.Less(t, lines, 60, name)
+	}
+}
+
+func TestTheFirstCommentOfAnExampleHasItsCommand(t *testing.T) {
+	command := map[string]string{
+		"client":  "\n//\tgo run ./examples/client\n",
+		"server":  "\n//\tgo run ./examples/server\n",
+		"testing": "\n//\tgo test -v ./examples/testing\n",
+		"workers": "\n//\tgo run ./examples/workers\n",
+	}
+	for _, name := range append(short, "workers") {
+		assert.Contains(t, strings.Join(firstComments(t, name), ""), command[name], name)
+	}
+}
+
+// firstComments is what the files of an example begin with.
+func firstComments(t *testing.T, name string) (comments []string) {
+	for _, file := range sources(t, name) {
+		comment, _, _ := strings.Cut(file, "\npackage ")
+		comments = append(comments, comment+"\n")
+	}
+	return comments
+}
+
+func sources(t *testing.T, name string) (files []string) {
+	names, err := filepath.Glob(filepath.Join(name, "*.go"))
+	require.NoError(t, err)
+	require.NotEmpty(t, names, name)
+	for _, name := range names {
+		file, err := os.ReadFile(name)
+		require.NoError(t, err)
+		files = append(files, string(file))
+	}
+	return files
+}
+
+// built returns the path of an example's program.
+func built(t *testing.T, name string) string {
+	path := filepath.Join(t.TempDir(), name+".exe")
+	out, err := exec.Command("go", "build", "-o", path, "./"+name).CombinedOutput()
+	require.NoError(t, err, string(out))
+	return path
+}
+
+func TestTheClientEndsByItself(t *testing.T) {
+	out, err := exec.Command(built(t, "client")).CombinedOutput()
+	require.NoError(t, err, string(out))
+	assert.Equal(t, 5, strings.Count(string(out), ": 200 OK\n"))
+	for _, text := range []string{"request paced", "status=503 verdict=again", "status=429 verdict=again", "waits for a cool-down"} {
+		assert.Contains(t, string(out), text)
+	}
+}
+
+func TestTheServerLimitsUntilCtrlC(t *testing.T) {
+	server := exec.Command(built(t, "server"), "localhost:0")
+	stdout, err := server.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, server.Start())
+	defer server.Process.Kill()
+	text := bufio.NewReader(stdout)
+	url := announced(t, text)
+	for range 5 {
+		assert.Equal(t, http.StatusOK, status(t, url))
+	}
+	assert.Equal(t, http.StatusTooManyRequests, status(t, url))
+	if runtime.GOOS == "windows" {
+		return // there is no interrupt to send
+	}
+	require.NoError(t, server.Process.Signal(os.Interrupt))
+	_, err = io.Copy(io.Discard, text)
+	assert.NoError(t, err)
+	assert.NoError(t, server.Wait())
+}
+
+// announced is the URL in the first command that the server says to try.
+func announced(t *testing.T, text *bufio.Reader) string {
+	for {
+		line, err := text.ReadString('\n')
+		require.NoError(t, err)
+		if url := regexp.MustCompile(`http://\S+`).FindString(line); url != "" {
+			return url
+		}
+	}
+}
+
+func status(t *testing.T, url string) int {
+	resp, err := http.Get(url)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	return resp.StatusCode
+}

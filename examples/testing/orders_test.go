@@ -1,0 +1,23 @@
+package orders_test
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/heedhttp/heed"
+	orders "github.com/heedhttp/heed/examples/testing"
+	"github.com/heedhttp/heed/testserver"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAnOrderWaitsAsLongAsItIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: time.Minute})
+		transport := &heed.Transport{Base: srv.Transport()}
+		client := &orders.Client{URL: srv.URL, HTTP: &http.Client{Transport: transport}}
+		require.NoError(t, client.Place("7", "a bicycle"))
+		srv.Check(t) // not a moment too early, the same body and key each time, and all else
+	})
+}

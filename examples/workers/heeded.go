@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/pace"
+	"github.com/heedhttp/heed/quota"
+)
+
+// heeded does l through a Transport that only obeys: it knows of the limit what
+// the server tells.
+func heeded(ctx context.Context, l load, url string) outcome {
+	return through(ctx, &heed.Transport{}, l, url)
+}
+
+// paced does l through one that knows the limit, too.
+func paced(ctx context.Context, l load, url string, limit int64) outcome {
+	return through(ctx, &heed.Transport{Pacer: bucket(&quota.Memory{}, limit)}, l, url)
+}
+
+// bucket lets limit requests a second go, evenly: the burst that the server
+// allows is left for what the network brings together.
+func bucket(store quota.Reserver, limit int64) *pace.Shared {
+	return &pace.Shared{
+		Store:    store,
+		Policies: []quota.Policy{{Quota: limit, Window: time.Second, Burst: 1}},
+	}
+}
+
+func through(ctx context.Context, t *heed.Transport, l load, url string) outcome {
+	base := l.connections()
+	defer base.CloseIdleConnections()
+	t.Base = base
+	return l.do(ctx, get(&http.Client{Transport: t}, url))
+}

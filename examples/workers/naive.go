@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// naivePause is how long the naive loop waits before it tries again. Many that
+// are in use do not wait at all.
+const naivePause = 100 * time.Millisecond
+
+// naive does l in the loop that everybody has written once: if the server does
+// not do it, ask again. For at most as long as limit.
+func naive(ctx context.Context, l load, url string, limit time.Duration) outcome {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	base := l.connections()
+	defer base.CloseIdleConnections()
+	once := get(&http.Client{Transport: base}, url)
+	return l.do(ctx, func(ctx context.Context, job int) (status int, err error) {
+		for {
+			status, err = once(ctx, job)
+			if status == http.StatusOK || !rest(ctx, naivePause) {
+				return status, err
+			}
+		}
+	})
+}
+
+// rest waits for d, and reports whether ctx lasted.
+func rest(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
