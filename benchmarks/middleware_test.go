@@ -2,6 +2,7 @@ package benchmarks_test
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -27,6 +28,12 @@ import (
 
 const lots = 1_000_000_000
 
+// peer is httprate's key for a client that no proxy stands in front of.
+func peer(r *http.Request) (string, error) {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	return httprate.CanonicalizeIP(host), err
+}
+
 var limiters = []struct {
 	name string
 	wrap func(testing.TB, http.Handler) http.Handler
@@ -44,7 +51,9 @@ var limiters = []struct {
 		require.NoError(tb, err)
 		return (&throttled.HTTPRateLimiterCtx{RateLimiter: l, VaryBy: &throttled.VaryBy{RemoteAddr: true}}).RateLimit(h)
 	}},
-	{"httprate", func(_ testing.TB, h http.Handler) http.Handler { return httprate.LimitByIP(lots, time.Second)(h) }},
+	{"httprate", func(_ testing.TB, h http.Handler) http.Handler {
+		return httprate.LimitBy(lots, time.Second, peer)(h)
+	}},
 	{"ulule", func(_ testing.TB, h http.Handler) http.Handler {
 		l := ulule.New(memory.NewStore(), ulule.Rate{Period: time.Second, Limit: lots})
 		return stdlib.NewMiddleware(l).Handler(h)

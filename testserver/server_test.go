@@ -253,16 +253,16 @@ func TestTCPIsReachedByAnyClientAndByItsTransport(t *testing.T) {
 
 func TestWrongStepsAndPatternsFailTheTest(t *testing.T) {
 	wrong := map[string]func(t testing.TB){
-		"testserver: New: step 2: Status is 42, which is no status": func(t testing.TB) {
+		"testserver: New: step 2: its Status is 42, which is no status": func(t testing.TB) {
 			testserver.New(t, testserver.Step{}, testserver.Step{Status: 42})
 		},
-		"testserver: New: step 1: Status is 103, which is no answer": func(t testing.TB) {
+		"testserver: New: step 1: its Status is 103, which is no answer": func(t testing.TB) {
 			testserver.New(t, testserver.Step{Status: 103})
 		},
-		"testserver: NewTCP: step 1: RetryAfter is -1ns, less than 0": func(t testing.TB) {
+		"testserver: NewTCP: step 1: its RetryAfter is -1ns, less than 0": func(t testing.TB) {
 			testserver.NewTCP(t, testserver.Step{RetryAfter: -1})
 		},
-		"testserver: Route /a: step 1: Delay is -1s, less than 0": func(t testing.TB) {
+		"testserver: Route /a: step 1: its Delay is -1s, less than 0": func(t testing.TB) {
 			testserver.New(t).Route("/a", testserver.Step{Delay: -time.Second})
 		},
 		"testserver: NewLimited: wrap is nil": func(t testing.TB) { testserver.NewLimited(t, nil) },

@@ -39,13 +39,13 @@ var done = Step{Body: "ok\n"}
 func (s Step) fault() error {
 	switch {
 	case s.Status != 0 && (s.Status < 100 || s.Status > 999):
-		return fmt.Errorf("Status is %d, which is no status", s.Status)
+		return fmt.Errorf("its Status is %d, which is no status", s.Status)
 	case 100 <= s.Status && s.Status < 200:
-		return fmt.Errorf("Status is %d, which is no answer", s.Status)
+		return fmt.Errorf("its Status is %d, which is no answer", s.Status)
 	case s.RetryAfter < 0:
-		return fmt.Errorf("RetryAfter is %v, less than 0", s.RetryAfter)
+		return fmt.Errorf("its RetryAfter is %v, less than 0", s.RetryAfter)
 	case s.Delay < 0:
-		return fmt.Errorf("Delay is %v, less than 0", s.Delay)
+		return fmt.Errorf("its Delay is %v, less than 0", s.Delay)
 	}
 	return nil
 }
