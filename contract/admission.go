@@ -9,19 +9,18 @@ import (
 // An ask is what a limiter may be asked again: the same thing by the same
 // client. Which part of a request says who the client is, only the limiter
 // knows: these are the usual ones.
-type ask struct{ key, caller, method, path string }
+type ask struct{ key, caller, method, url string }
 
 var callerFields = []string{"Authorization", "Proxy-Authorization", "Cookie", "Forwarded", "X-Forwarded-For", "X-Real-Ip", "X-Api-Key"}
 
 func askOf(e *Exchange) ask {
-	path, _, _ := strings.Cut(e.URL, "?")
 	caller := ""
 	for _, field := range callerFields {
 		if values := e.Header[field]; len(values) > 0 {
 			caller += field + ": " + strings.Join(values, ", ") + "\n"
 		}
 	}
-	return ask{e.key(), caller, e.Method, path}
+	return ask{e.key(), caller, e.Method, e.URL}
 }
 
 // admissions count what was admitted of one key.
@@ -84,7 +83,8 @@ func exactly(i int, e *Exchange) (told, bool) {
 }
 
 // usedUp speaks of requests that the log shows to cost one unit: two of the same
-// kind, admitted at one moment, of which the second left one unit less.
+// kind, admitted at one moment, of which the second left one unit less. A HEAD
+// is not judged: without a body, nothing tells that it cost more.
 func usedUp(log []Exchange) ([]Breach, bool) {
 	last := make(map[ask]int) // the last admission
 	one := make(map[ask]bool)
@@ -102,7 +102,7 @@ func usedUp(log []Exchange) ([]Breach, bool) {
 	var f findings
 	for i := range log {
 		e := &log[i]
-		if !denies(e) || !announcing(e) || never(e) || !one[askOf(e)] {
+		if e.Method == "HEAD" || !denies(e) || !announcing(e) || never(e) || !one[askOf(e)] {
 			continue
 		}
 		f.judged++
