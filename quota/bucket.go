@@ -24,7 +24,7 @@ type Bucket struct {
 //
 // Time never runs backwards: a now before b.Time changes nothing.
 func (l *Limit) Drain(b Bucket, now int64) Bucket {
-	now -= now % l.tick
+	now = l.aligned(now)
 	if b.Unit <= 0 || b.Level < 0 || b.Time > now+farAhead {
 		return Bucket{Time: now, Unit: l.unit}
 	}
@@ -33,8 +33,8 @@ func (l *Limit) Drain(b Bucket, now int64) Bucket {
 		b.Unit = l.unit
 	}
 	b.Level = min(b.Level, l.most)
-	if late := b.Time % l.tick; late != 0 {
-		b.Time += l.tick - late // written by a Limit with a finer tick
+	if early := l.aligned(b.Time); early != b.Time {
+		b.Time = early + l.tick // written by a Limit with a finer tick
 	}
 	if now <= b.Time {
 		return b
@@ -46,6 +46,14 @@ func (l *Limit) Drain(b Bucket, now int64) Bucket {
 	b.Level = max(0, b.Level-saturatedProduct(ticks, l.rate))
 	b.Time = now
 	return b
+}
+
+// aligned returns the latest tick that is not after t.
+func (l *Limit) aligned(t int64) int64 {
+	if l.tick == 1 {
+		return t // as nearly always, and a division takes its time
+	}
+	return t - t%l.tick
 }
 
 // Wait returns how long after now n units fit into b, which is drained: 0 if
@@ -79,8 +87,15 @@ func (l *Limit) Holds(b Bucket, n int64) bool {
 
 // Describe returns a Decision that says what b, which is drained, holds at now:
 // Limit, Remaining, NextAfter and ResetAfter are set.
-func (l *Limit) Describe(b Bucket, now int64) Decision {
-	d := Decision{Limit: l.policy.Quota}
+func (l *Limit) Describe(b Bucket, now int64) (d Decision) {
+	l.describe(&d, b, now)
+	return d
+}
+
+// describe is Describe for a d that is zero. A Decision is large, so it is filled
+// in where it is to stay.
+func (l *Limit) describe(d *Decision, b Bucket, now int64) {
+	d.Limit = l.policy.Quota
 	if b.Level < l.capacity {
 		d.Remaining = (l.capacity - b.Level) / l.unit
 	}
@@ -88,7 +103,6 @@ func (l *Limit) Describe(b Bucket, now int64) Decision {
 		d.NextAfter = l.until(b, b.Level-(l.capacity-(d.Remaining+1)*l.unit), now)
 		d.ResetAfter = l.until(b, b.Level, now)
 	}
-	return d
 }
 
 // until returns how long after now so many parts of what b owes are paid back.

@@ -58,9 +58,15 @@ func (c *Charge) SameBucket(d *Charge) bool {
 // Judge returns the Decision on charges[i] but for its At. met is the bucket as
 // the charge met it, with what earlier charges of the call took; left is the
 // bucket as the call left it; both are drained to now.
-func Judge(charges []Charge, i int, met, left Bucket, now int64) Decision {
+func Judge(charges []Charge, i int, met, left Bucket, now int64) (d Decision) {
+	d.judge(charges, i, met, left, now)
+	return d
+}
+
+// judge makes d, which is zero, what Judge returns.
+func (d *Decision) judge(charges []Charge, i int, met, left Bucket, now int64) {
 	c := &charges[i]
-	d := c.Limit.Describe(left, now)
+	c.Limit.describe(d, left, now)
 	switch wait := c.Limit.Wait(met, c.Units(), now); {
 	case wait == 0:
 		d.Allowed = true
@@ -69,5 +75,4 @@ func Judge(charges []Charge, i int, met, left Bucket, now int64) Decision {
 	default:
 		d.RetryAfter = wait
 	}
-	return d
 }

@@ -100,12 +100,12 @@ func (m *Memory) decide(dst []Decision, charges []Charge, taking bool) ([]Decisi
 		if take {
 			left = v.after
 		}
-		d := Judge(charges, i, v.met, left, now)
-		d.At = at
+		dst = append(dst, Decision{At: at})
+		d := &dst[len(dst)-1]
+		d.judge(charges, i, v.met, left, now)
 		if take {
 			m.keepLocked(v, &charges[i], now, now+d.ResetAfter.Microseconds())
 		}
-		dst = append(dst, d)
 	}
 	return dst, nil
 }

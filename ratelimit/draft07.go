@@ -27,10 +27,12 @@ func told(policies []Limit, quota int64) bool {
 	return false
 }
 
-// appendLimit07 appends RateLimit of draft-07, section 3.1, a Dictionary:
-// limit=100, remaining=42, reset=35.
-func appendLimit07(b []byte, l *Limit) []byte {
+// state07 renders RateLimit of draft-07, section 3.1, a Dictionary: limit=100,
+// remaining=42, reset=35.
+func (x *text) state07(b []byte, l *Limit) []byte {
 	b = appendInteger(append(b, "limit="...), l.Quota)
-	b = appendInteger(append(b, ", remaining="...), l.Remaining)
-	return appendInteger(append(b, ", reset="...), deltaReset(l))
+	b = x.remaining.integer(append(b, ", remaining="...), l.Remaining)
+	b = appendInteger(append(b, ", reset="...), deltaReset(l))
+	x.state.to = len(b)
+	return b
 }

@@ -14,17 +14,21 @@ func appendPolicies11(b []byte, policies []Limit) []byte {
 	return b
 }
 
-// appendLimits11 appends RateLimit of draft-11, section 4, a List:
-// "default";r=42;t=17.
-func appendLimits11(b []byte, limits []Limit) []byte {
+// state11 renders RateLimit of draft-11, section 4, a List: "default";r=42;t=17.
+func (x *text) state11(b []byte, limits []Limit) []byte {
 	for i := range limits {
 		l := &limits[i]
-		b = appendName(separate(b, i), l.Name)
-		b = appendInteger(append(b, ";r="...), l.Remaining)
+		b = append(appendName(separate(b, i), l.Name), ";r="...)
+		if i == 0 {
+			b = x.remaining.integer(b, l.Remaining) // of the tightest
+		} else {
+			b = appendInteger(b, l.Remaining)
+		}
 		if l.Next > 0 {
 			b = appendInteger(append(b, ";t="...), ceilSeconds(l.Next))
 		}
 	}
+	x.state.to = len(b)
 	return b
 }
 

@@ -126,6 +126,23 @@ func TestAppendingToAFieldLeavesTheOthersAlone(t *testing.T) {
 	expect(t, lines(h), strings.Split(strings.TrimSpace(lines(before)), "\n")...)
 }
 
+func TestChangingAFieldInPlaceLeavesTheOthersAlone(t *testing.T) {
+	for _, style := range []ratelimit.Style{ratelimit.Draft11 | ratelimit.XRateLimit, ratelimit.Draft07 | ratelimit.Draft06 | ratelimit.XRateLimit} {
+		h := http.Header{}
+		ratelimit.Set(h, style, limit("default"))
+		want := h.Clone()
+		for name := range h {
+			h[name][0] = "changed"
+			for other := range h {
+				if other != name && h.Get(other) != want.Get(other) {
+					t.Errorf("changing %s made %s %q", name, other, h.Get(other))
+				}
+			}
+			h[name][0] = want.Get(name)
+		}
+	}
+}
+
 func TestATemplateWritesWhatSetWritesInAnyOrder(t *testing.T) {
 	minute, hour := limit("minute"), limit("hour")
 	hour.Quota, hour.Window = 1000, time.Hour

@@ -1,6 +1,9 @@
 package ratelimit
 
-import "time"
+import (
+	"net/http"
+	"time"
+)
 
 // A triple is the names of a family of three fields.
 type triple struct{ limit, remaining, reset string }
@@ -10,15 +13,32 @@ var (
 	draft06    = triple{"Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset"}
 )
 
-// triple appends the three fields of l called names to b.
-func (f *fields) triple(b []byte, names *triple, l *Limit, reset int64) []byte {
-	b = appendInteger(b, l.Quota)
-	f.rendered(names.limit, b, false)
-	b = appendInteger(b, l.Remaining)
-	f.rendered(names.remaining, b, false)
-	b = appendInteger(b, reset)
-	f.rendered(names.reset, b, false)
+// triples are the styles that write a triple.
+const triples = Draft06 | XRateLimit | XRateLimitDelta
+
+// triple appends what the triples of style say of l, but for its Quota. What is
+// left may stand in the text already.
+func (x *text) triple(b []byte, style Style, l *Limit) []byte {
+	if x.remaining == (piece{}) {
+		b = x.remaining.integer(b, l.Remaining)
+	}
+	if style&(Draft06|XRateLimitDelta) != 0 {
+		b = x.deltaReset.integer(b, deltaReset(l))
+	}
+	if style&XRateLimit != 0 {
+		b = x.unixReset.integer(b, unixReset(l))
+	}
 	return b
+}
+
+// set puts the triple into h. It takes three places of room for its values, and
+// returns the rest.
+func (t *triple) set(h http.Header, room []string, limit, remaining, reset string) []string {
+	room[0], room[1], room[2] = limit, remaining, reset
+	h[t.limit] = room[0:1:1]
+	h[t.remaining] = room[1:2:2]
+	h[t.reset] = room[2:3:3]
+	return room[3:]
 }
 
 // deltaReset returns the seconds until l is whole again.

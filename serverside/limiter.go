@@ -83,13 +83,13 @@ func (l *Limiter) admit(w http.ResponseWriter, r *http.Request) bool {
 	if p == nil {
 		return true
 	}
-	t := trials.Get().(*trial)
-	defer t.release()
-	t.charge(p, r)
+	var space room
+	t := trial{space.charges[:0], space.policies[:0]}.charge(p, r)
 	if len(t.charges) == 0 {
 		return true
 	}
-	if err := t.take(p, r); err != nil {
+	decisions, err := t.take(space.decisions[:0], p, r)
+	if err != nil {
 		i := t.strictest()
 		failing := t.policies[i].rule
 		p.auditFailure(failing, t.charges[i].Key, err)
@@ -100,8 +100,8 @@ func (l *Limiter) admit(w http.ResponseWriter, r *http.Request) bool {
 			p.refuse(w, r, outageOf(failing))
 			return false
 		}
-		t.keepLocal()
-		t.count(&l.local)
+		t = t.local()
+		decisions = t.count(space.decisions[:0], &l.local)
 	}
-	return p.sentence(w, r, t)
+	return p.sentence(w, r, t.judge(space.findings[:0], decisions))
 }

@@ -4,50 +4,45 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"slices"
 	"sync"
 
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// A trial is one request, from its charges to the verdict. Trials are reused.
+// A trial is what one request is charged: a charge to each policy of each rule
+// that matches it.
 type trial struct {
-	target    target
-	charges   []quota.Charge
-	policies  []*policy        // of charges
-	decisions []quota.Decision // on charges
-	told      []finding        // on enforced policies, the tightest first
-	dry       []finding        // on policies that are not, and would deny
-	limits    []ratelimit.Limit
+	charges  []quota.Charge
+	policies []*policy // of charges
 }
 
 // A finding is a policy and what was decided on a charge to it.
 type finding struct {
 	*policy
-	*quota.Decision
+	quota.Decision
 	key string
 }
 
-var trials = sync.Pool{New: func() any { return new(trial) }}
-
-// release forgets the request, whose keys are nobody else's business.
-func (t *trial) release() {
-	clear(t.charges)
-	clear(t.told)
-	clear(t.dry)
-	t.target.reset()
-	t.charges, t.policies, t.decisions = t.charges[:0], t.policies[:0], t.decisions[:0]
-	t.told, t.dry, t.limits = t.told[:0], t.dry[:0], t.limits[:0]
-	trials.Put(t)
+// A room holds what a request is tried with, if it has few charges, as nearly all
+// have: on the stack, so that trying it allocates nothing. What leads there must
+// not outlive the call, and a finding has a copy of its Decision for that reason.
+type room struct {
+	charges   [few]quota.Charge
+	policies  [few]*policy
+	decisions [few]quota.Decision
+	findings  [few]finding
 }
 
-// charge makes a charge for each policy of each rule that matches r.
-func (t *trial) charge(p *plan, req *http.Request) {
+const few = 4
+
+// charge makes a charge for each policy of each rule that matches req.
+func (t trial) charge(p *plan, req *http.Request) trial {
 	who := identity{request: req, otherwise: p.Key}
+	aim := aim{request: req}
 	for i := range p.rules {
 		r := &p.rules[i]
-		if !t.matches(r, req) {
+		if !aim.matches(r) {
 			continue
 		}
 		key, cost := who.of(r), r.units(req)
@@ -57,14 +52,36 @@ func (t *trial) charge(p *plan, req *http.Request) {
 		}
 		p.auditForwarding(req, r, key)
 	}
+	aim.release()
+	return t
 }
 
-func (t *trial) matches(r *rule, req *http.Request) bool {
+// An aim makes a request the target of matchers, if there are any. Targets are
+// reused, because http.ServeMux wants them on the heap.
+type aim struct {
+	request *http.Request
+	target  *target // nil until it is needed
+}
+
+var targets = sync.Pool{New: func() any { return new(target) }}
+
+func (a *aim) matches(r *rule) bool {
 	if r.matcher == nil {
 		return true
 	}
-	t.target.aim(req)
-	return t.target.matches(r.matcher)
+	if a.target == nil {
+		a.target = targets.Get().(*target)
+	}
+	a.target.aim(a.request)
+	return a.target.matches(r.matcher)
+}
+
+// release forgets the request.
+func (a *aim) release() {
+	if a.target != nil {
+		a.target.reset()
+		targets.Put(a.target)
+	}
 }
 
 // units is what req costs. Nothing is free, and nothing pays back.
@@ -105,25 +122,24 @@ func (id *identity) fallback() string {
 	return peerOf(id.request)
 }
 
-// take has p's Store decide.
-func (t *trial) take(p *plan, req *http.Request) error {
+// take has p's Store decide, and appends what it decides to dst.
+func (t trial) take(dst []quota.Decision, p *plan, req *http.Request) ([]quota.Decision, error) {
 	if p.remote == nil {
-		t.count(p.memory)
-		return nil
+		return t.count(dst, p.memory), nil
 	}
 	decisions, err := p.remote.take(req.Context(), t.charges)
-	t.decisions = append(t.decisions, decisions...) // a copy: the Store may keep its own
-	return err
+	return append(dst, decisions...), err // a copy: the Store may keep its own
 }
 
 // count has m decide, which fails only on charges that compile does not make.
-func (t *trial) count(m *quota.Memory) {
-	t.decisions, _ = m.Take(context.Background(), t.decisions[:0], t.charges...)
+func (t trial) count(dst []quota.Decision, m *quota.Memory) []quota.Decision {
+	dst, _ = m.Take(context.Background(), dst, t.charges...)
+	return dst
 }
 
 // strictest returns the index of the charge whose rule says what becomes of the
 // request while the Store fails.
-func (t *trial) strictest() int {
+func (t trial) strictest() int {
 	worst := 0
 	for i, p := range t.policies {
 		if p.rule.mode.severity() > t.policies[worst].rule.mode.severity() {
@@ -133,8 +149,8 @@ func (t *trial) strictest() int {
 	return worst
 }
 
-// keepLocal drops the charges of rules that are not FailLocal.
-func (t *trial) keepLocal() {
+// local returns t without the charges of rules that are not FailLocal.
+func (t trial) local() trial {
 	n := 0
 	for i, p := range t.policies {
 		if p.rule.mode == FailLocal {
@@ -142,49 +158,51 @@ func (t *trial) keepLocal() {
 			n++
 		}
 	}
-	clear(t.charges[n:])
-	t.policies, t.charges = t.policies[:n], t.charges[:n]
+	return trial{t.charges[:n], t.policies[:n]}
 }
 
-// judge turns decisions into findings.
-func (t *trial) judge() {
-	for i := range t.decisions {
-		f := finding{t.policies[i], &t.decisions[i], t.charges[i].Key}
-		switch {
-		case !f.rule.dryRun:
-			t.told = append(t.told, f)
-		case !f.Allowed:
-			t.dry = append(t.dry, f)
+// judge appends to dst, which is empty, what decisions find: first on enforced
+// policies, then on the others, the tightest first.
+func (t trial) judge(dst []finding, decisions []quota.Decision) []finding {
+	for i := range decisions {
+		dst = append(dst, finding{t.policies[i], decisions[i], t.charges[i].Key})
+		for j := i; j > 0 && tighter(&dst[j], &dst[j-1]); j-- {
+			dst[j], dst[j-1] = dst[j-1], dst[j]
 		}
 	}
-	if len(t.told) > 1 {
-		slices.SortStableFunc(t.told, tighter)
-	}
-	if len(t.dry) > 1 {
-		slices.SortStableFunc(t.dry, tighter)
-	}
+	return dst
 }
 
-// denials are the findings that deny the request.
-func (t *trial) denials() []finding {
+// enforced returns the findings on policies that are no dry run, and the others.
+func enforced(findings []finding) (told, dry []finding) {
 	n := 0
-	for n < len(t.told) && !t.told[n].Allowed {
+	for n < len(findings) && !findings[n].rule.dryRun {
 		n++
 	}
-	return t.told[:n]
+	return findings[:n], findings[n:]
 }
 
-// tighter orders findings: first those that deny, the longest wait first; then
-// those with the smallest part of their quota left; then those that are whole
-// again latest.
-func tighter(a, b finding) int {
+// denials are the findings that deny the request, or would.
+func denials(findings []finding) []finding {
+	n := 0
+	for n < len(findings) && !findings[n].Allowed {
+		n++
+	}
+	return findings[:n]
+}
+
+// tighter reports whether a stands before b: first what is enforced; then what
+// denies, the longest wait first; then the smallest part of a quota left; then
+// what is whole again latest.
+func tighter(a, b *finding) bool {
 	return cmp.Or(
+		first(!a.rule.dryRun, !b.rule.dryRun),
 		first(!a.Allowed, !b.Allowed),
 		first(a.Never, b.Never),
 		cmp.Compare(b.RetryAfter, a.RetryAfter),
 		cmp.Compare(a.left(), b.left()),
 		cmp.Compare(b.ResetAfter, a.ResetAfter),
-	)
+	) < 0
 }
 
 // first orders what holds before what does not.
@@ -201,66 +219,61 @@ func first(a, b bool) int {
 
 // left is the part of the quota that is left. Equal parts are equal, since a
 // division is rounded correctly.
-func (f finding) left() float64 { return float64(f.Remaining) / float64(f.burst) }
+func (f *finding) left() float64 { return float64(f.Remaining) / float64(f.burst) }
 
 // tell writes the rate-limit fields.
-func (t *trial) tell(p *plan, h http.Header) {
-	for i := range t.told {
-		t.limits = append(t.limits, t.told[i].state())
+func (p *plan) tell(h http.Header, told []finding) {
+	if len(told) == 0 {
+		return
 	}
-	if len(t.told) > 0 {
-		t.template(p).Set(h, t.limits...)
+	var space [few]ratelimit.Limit
+	limits := space[:0]
+	for i := range told {
+		limits = append(limits, told[i].fields)
+		told[i].describe(&limits[i])
 	}
-}
-
-// template returns what was prepared for t's policies. It was not if they are of
-// some rules, but not of all.
-func (t *trial) template(p *plan) ratelimit.Template {
-	only := t.told[0].rule
 	switch {
-	case len(t.told) == p.enforced:
-		return p.template
-	case t.toldOf(only):
-		return only.template
-	default:
-		return ratelimit.Prepare(p.Style, t.limits...)
+	case len(told) == p.enforced:
+		p.template.Set(h, limits...)
+	case allOf(told, told[0].rule):
+		told[0].rule.template.Set(h, limits...)
+	default: // there is a template for each rule and for all, but not for some
+		ratelimit.Set(h, p.Style, limits...)
 	}
 }
 
-// toldOf reports whether all that is told is of r.
-func (t *trial) toldOf(r *rule) bool {
-	for i := range t.told {
-		if t.told[i].rule != r {
+// allOf reports whether all findings are of r.
+func allOf(findings []finding, r *rule) bool {
+	for i := range findings {
+		if findings[i].rule != r {
 			return false
 		}
 	}
 	return true
 }
 
-// state is f as the fields tell it. A burst beyond the quota is not told: what
-// remains is never more than the limit.
-func (f *finding) state() ratelimit.Limit {
-	l := f.fields
+// describe completes l, which is f.fields. A burst beyond the quota is not told:
+// what remains is never more than the limit.
+func (f *finding) describe(l *ratelimit.Limit) {
 	l.Remaining, l.Next, l.Reset, l.At = f.Remaining, f.NextAfter, f.ResetAfter, f.At
 	if l.Remaining >= l.Quota {
 		l.Remaining, l.Next = l.Quota, 0
 	}
-	return l
 }
 
-// sentence reports whether t's decisions admit the request, and writes what the
+// sentence reports whether findings admit the request, and writes what the
 // client is to know.
-func (p *plan) sentence(w http.ResponseWriter, r *http.Request, t *trial) bool {
-	t.judge()
-	p.auditDenials(WouldDeny, t.dry)
-	denials := t.denials()
-	if len(denials) > 0 || !p.FieldsOnDenialOnly {
-		t.tell(p, w.Header())
+func (p *plan) sentence(w http.ResponseWriter, r *http.Request, findings []finding) bool {
+	told, dry := enforced(findings)
+	p.auditDenials(WouldDeny, denials(dry))
+	denied := denials(told)
+	if len(denied) > 0 || !p.FieldsOnDenialOnly {
+		p.tell(w.Header(), told)
 	}
-	if len(denials) == 0 {
+	if len(denied) == 0 {
 		return true
 	}
-	p.auditDenials(Denied, denials)
-	p.refuse(w, r, denialOf(denials))
+	p.auditDenials(Denied, denied)
+	p.refuse(w, r, denialOf(denied))
 	return false
 }
