@@ -51,6 +51,13 @@ var limiters = []struct {
 		require.NoError(tb, err)
 		return (&throttled.HTTPRateLimiterCtx{RateLimiter: l, VaryBy: &throttled.VaryBy{RemoteAddr: true}}).RateLimit(h)
 	}},
+	{"throttled-map", func(tb testing.TB, h http.Handler) http.Handler { // which never forgets a key
+		store, err := memstore.NewCtx(0)
+		require.NoError(tb, err)
+		l, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerSec(lots), MaxBurst: lots})
+		require.NoError(tb, err)
+		return (&throttled.HTTPRateLimiterCtx{RateLimiter: l, VaryBy: &throttled.VaryBy{RemoteAddr: true}}).RateLimit(h)
+	}},
 	{"httprate", func(_ testing.TB, h http.Handler) http.Handler {
 		return httprate.LimitBy(lots, time.Second, peer)(h)
 	}},
