@@ -8,7 +8,7 @@ import (
 )
 
 // An Event is something that a Limiter did, for a log or a metric. It holds no
-// address, token or other secret.
+// client's address, token or other secret; what Err says is up to the Store.
 type Event struct {
 	Kind EventKind
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,7 +24,12 @@ var failures = map[string]quota.Store{ // F177, B35
 	"error":    store(down),
 	"too few":  store(func(context.Context, []quota.Decision, ...quota.Charge) ([]quota.Decision, error) { return nil, nil }),
 	"too many": store(tooMany),
-	"panic":    store(func(context.Context, []quota.Decision, ...quota.Charge) ([]quota.Decision, error) { panic("a fault") }),
+	"nonsense": answering(quota.Decision{Allowed: true, Remaining: -5}),
+	"leaves": store(func(context.Context, []quota.Decision, ...quota.Charge) ([]quota.Decision, error) {
+		runtime.Goexit()
+		return nil, nil
+	}),
+	"panic": store(func(context.Context, []quota.Decision, ...quota.Charge) ([]quota.Decision, error) { panic("a fault") }),
 	"slow": store(func(ctx context.Context, _ []quota.Decision, _ ...quota.Charge) ([]quota.Decision, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -208,6 +214,48 @@ func TestAStoreThatHangsGathersNoGoroutines(t *testing.T) {
 		synctest.Wait()
 		w := ask(h, "GET", "/")
 		assert.Equal(t, "871", w.Header().Get("X-RateLimit-Remaining"), "it is asked again; what was left behind counted")
+	})
+}
+
+func TestThousandsOfRequestsGatherABoundedNumberOfGoroutines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		hanging := store(func(context.Context, []quota.Decision, ...quota.Charge) ([]quota.Decision, error) {
+			asked.Add(1)
+			time.Sleep(time.Hour)
+			return nil, errDown
+		})
+		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: hanging}).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		var all sync.WaitGroup
+		for range 3_000 {
+			all.Go(func() { assert.Equal(t, 200, ask(h, "GET", "/").Code) })
+		}
+		all.Wait()
+		assert.LessOrEqual(t, asked.Load(), int64(2048))
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+// What the Store admitted is known to the process when the Store fails: a failure
+// does not begin with a burst.
+func TestFailLocalBeginsWithWhatThisProcessHasAdmitted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var gone atomic.Bool
+		var memory quota.Memory
+		failing := store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+			if gone.Load() {
+				return nil, errDown
+			}
+			return memory.Take(ctx, dst, charges...)
+		})
+		h := must(t, serverside.Config{Rules: oneRule(quota.PerMinute(60)), Store: failing, OnStoreError: serverside.FailLocal}).Wrap(new(ok))
+		spend(t, h, 60)
+		assert.Equal(t, 429, ask(h, "GET", "/").Code)
+		gone.Store(true)
+		assert.Equal(t, 429, ask(h, "GET", "/").Code)
+		time.Sleep(time.Second)
+		spend(t, h, 1)
+		assert.Equal(t, 429, ask(h, "GET", "/").Code)
 	})
 }
 

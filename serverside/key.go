@@ -58,15 +58,26 @@ func Header(name string) KeyFunc {
 	name = http.CanonicalHeaderKey(name)
 	return func(r *http.Request) string {
 		value := r.Header.Get(name)
+		switch {
+		case name == "Host":
+			value = r.Host // where net/http puts it
+		case name == "Authorization":
+			value = credentials(value)
+		}
 		if value == "" {
 			return ""
 		}
-		if name == "Authorization" {
-			scheme, credentials, _ := strings.Cut(value, " ")
-			value = strings.ToLower(scheme) + " " + strings.TrimLeft(credentials, " ")
-		}
 		return hash(name + ":" + value)
 	}
+}
+
+// credentials is value, of the field Authorization, in one spelling.
+func credentials(value string) string {
+	end := strings.IndexAny(value, " \t")
+	if end < 0 {
+		return value // there is no scheme
+	}
+	return strings.ToLower(value[:end]) + " " + strings.TrimLeft(value[end:], " \t")
 }
 
 // Join is all of keys together. No two different lists of keys have the same
@@ -210,8 +221,19 @@ func parseHop(s string) (netip.Addr, bool) {
 	return plain(addr), err == nil
 }
 
-// plain is addr without what does not tell clients apart.
-func plain(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
+// plain is addr without what does not tell clients apart: IPv4 is IPv4, in
+// whatever form of IPv6 it comes.
+func plain(addr netip.Addr) netip.Addr {
+	if nat64.Contains(addr) {
+		b := addr.As16()
+		return netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return addr.Unmap().WithZone("")
+}
+
+// nat64 is where IPv4 clients are seen by a server that has IPv6 only (RFC 6052
+// section 2.1).
+var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
 // cut is the first address of the network that one client has.
 func cut(addr netip.Addr) netip.Addr {

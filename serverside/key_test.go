@@ -279,3 +279,30 @@ func FuzzJoinIsInjective(f *testing.F) {
 		}
 	})
 }
+
+func TestHostIsAHeaderFieldToo(t *testing.T) {
+	key := serverside.Header("Host")
+	one, other := request("GET", "http://a.example/", "192.0.2.1:1"), request("GET", "http://b.example/", "192.0.2.1:1")
+	assert.NotEmpty(t, key(one))
+	assert.NotEqual(t, key(one), key(other))
+}
+
+func TestAuthorizationIsReadAsItsReadersDo(t *testing.T) {
+	key := func(value string) string {
+		r := request("GET", "/", "192.0.2.1:1")
+		r.Header.Set("Authorization", value)
+		return serverside.Header("Authorization")(r)
+	}
+	assert.Equal(t, key("Bearer ABC"), key("bearer  ABC"))
+	assert.Equal(t, key("Bearer ABC"), key("Bearer\tABC"))
+	assert.NotEqual(t, key("Bearer ABC"), key("Bearer abc"))
+	assert.NotEqual(t, key("Bearer\tABC"), key("Bearer\tabc"))
+	assert.NotEqual(t, key("ABC"), key("abc"), "a token without a scheme")
+}
+
+// Behind NAT64 all IPv4 clients come from one /96.
+func TestIPv4BehindNAT64IsIPv4(t *testing.T) {
+	key := func(peer string) string { return serverside.ClientIP()(request("GET", "/", peer)) }
+	assert.Equal(t, "192.0.2.1", key("[64:ff9b::c000:201]:1234"))
+	assert.NotEqual(t, key("[64:ff9b::c000:201]:1234"), key("[64:ff9b::909:909]:1234"))
+}

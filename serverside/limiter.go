@@ -57,11 +57,20 @@ func (l *Limiter) Wrap(h http.Handler) http.Handler {
 	}
 	l.wraps.Add(1)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r, met := l.meet(r)
-		if met || l.admit(w, r) {
-			h.ServeHTTP(w, r)
+		marked, met := l.meet(r)
+		if marked != r {
+			defer returned(r, marked)
+		}
+		if met || l.admit(w, marked) {
+			h.ServeHTTP(w, marked)
 		}
 	})
+}
+
+// returned gives r what handlers have set in its copy for those around them: the
+// pattern that matched, and the files that the server is to remove.
+func returned(r, copied *http.Request) {
+	r.Pattern, r.MultipartForm = copied.Pattern, copied.MultipartForm
 }
 
 // meet reports whether r has met l before, and returns r as one that has. Where
@@ -89,6 +98,9 @@ func (l *Limiter) admit(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	decisions, err := t.take(space.decisions[:0], p, r)
+	if err == nil && p.remote != nil {
+		t.remember(&l.local, decisions)
+	}
 	if err != nil {
 		i := t.strictest()
 		failing := t.policies[i].rule

@@ -251,3 +251,14 @@ func TestAddingTheFieldsCostsAtMostThreeAllocations(t *testing.T) {
 	})
 	assert.LessOrEqual(t, allocs, 3.0)
 }
+
+// Handlers around a Limiter, such as one that logs, see what those within set.
+func TestThePatternThatMatchedIsSeenOutside(t *testing.T) {
+	l := limit(t, quota.PerMinute(10))
+	mux := http.NewServeMux()
+	mux.Handle("GET /things/{id}", new(ok))
+	l.Wrap(new(ok)) // so that requests are marked
+	r := request("GET", "/things/7", "192.0.2.1:1")
+	assert.Equal(t, 200, serve(l.Wrap(mux), r).Code)
+	assert.Equal(t, "GET /things/{id}", r.Pattern)
+}

@@ -14,17 +14,25 @@ import (
 // A remote asks a Store that may fail in any way, for no longer than timeout.
 //
 // A call that is not done by then is left behind, for there is no way to stop
-// it. When mostLeft are left, the Store is not asked again until one comes back:
-// a Store that hangs must not gather goroutines.
+// it. When mostLeft are left behind, or mostCalls under way, the Store is not
+// asked again until one comes back: a Store that hangs must not gather
+// goroutines, nor be waited for again and again.
 type remote struct {
 	store   quota.Store
 	timeout time.Duration
-	left    atomic.Int64 // calls nobody waits for any longer
+	calls   atomic.Int64 // under way
+	waiting atomic.Int64 // requests that wait for one of them
 }
 
-const mostLeft = 128
+const (
+	mostLeft  = 128
+	mostCalls = 2048
+)
 
-var errOverdue = errors.New("serverside: the Store is overdue with too many calls to be asked again")
+var (
+	errOverdue = errors.New("serverside: too many calls of the Store are under way for it to be asked again")
+	errGone    = errors.New("serverside: the Store ended the goroutine that asked it")
+)
 
 func newRemote(store quota.Store, timeout time.Duration) *remote {
 	return &remote{store: store, timeout: timeout}
@@ -42,58 +50,53 @@ type answer struct {
 // was counted has used its quota, and one that could have its request uncounted
 // by going away would have no limit.
 func (m *remote) take(ctx context.Context, charges []quota.Charge) ([]quota.Decision, error) {
-	if m.left.Load() >= mostLeft {
+	m.waiting.Add(1)
+	defer m.waiting.Add(-1)
+	if calls := m.calls.Add(1); calls > mostCalls || calls-m.waiting.Load() >= mostLeft {
+		m.calls.Add(-1)
 		return nil, errOverdue
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.timeout)
 	defer cancel()
-	c := &call{remote: m, done: make(chan answer, 1)}
-	go c.run(ctx, slices.Clone(charges))
+	done := make(chan answer, 1)
+	go m.run(ctx, slices.Clone(charges), done)
 	select {
-	case a := <-c.done:
+	case a := <-done:
 		return a.decisions, a.err
 	case <-ctx.Done():
-		c.leave()
 		return nil, fmt.Errorf("serverside: the Store did not answer within %v", m.timeout)
 	}
 }
 
-// A call is one Take. It is left or done, whichever comes first.
-type call struct {
-	*remote
-	over atomic.Bool
-	done chan answer
-}
-
-func (c *call) run(ctx context.Context, charges []quota.Charge) {
-	a := c.ask(ctx, charges)
-	if c.over.Swap(true) {
-		c.left.Add(-1)
-	}
-	c.done <- a
-}
-
-func (c *call) leave() {
-	c.left.Add(1)
-	if c.over.Swap(true) {
-		c.left.Add(-1) // it came back meanwhile
-	}
+func (m *remote) run(ctx context.Context, charges []quota.Charge, done chan<- answer) {
+	a := answer{err: errGone}
+	defer func() {
+		m.calls.Add(-1)
+		done <- a
+	}()
+	a = m.ask(ctx, charges)
 }
 
 // ask turns whatever is no answer into an error.
-func (c *call) ask(ctx context.Context, charges []quota.Charge) (a answer) {
+func (m *remote) ask(ctx context.Context, charges []quota.Charge) (a answer) {
 	defer func() {
 		if p := recover(); p != nil {
 			a = answer{err: fmt.Errorf("serverside: the Store panicked: %v", p)}
 		}
 	}()
-	a.decisions, a.err = c.store.Take(ctx, nil, charges...)
-	switch {
-	case a.err != nil:
-		return answer{err: a.err}
-	case len(a.decisions) != len(charges):
-		return answer{err: fmt.Errorf("serverside: the Store answered %d charges with %d decisions", len(charges), len(a.decisions))}
-	default:
-		return a
+	a.decisions, a.err = m.store.Take(ctx, nil, charges...)
+	if a.err == nil && len(a.decisions) != len(charges) {
+		a.err = fmt.Errorf("serverside: the Store answered %d charges with %d decisions", len(charges), len(a.decisions))
 	}
+	for i := range a.decisions {
+		if a.err == nil && nonsense(&a.decisions[i]) {
+			a.err = fmt.Errorf("serverside: the Store's decision on charge %d makes no sense", i)
+		}
+	}
+	return a
+}
+
+// nonsense reports that d cannot be told to anybody.
+func nonsense(d *quota.Decision) bool {
+	return d.Limit < 0 || d.Remaining < 0 || d.RetryAfter < 0 || d.NextAfter < 0 || d.ResetAfter < 0
 }

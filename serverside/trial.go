@@ -137,6 +137,23 @@ func (t trial) count(dst []quota.Decision, m *quota.Memory) []quota.Decision {
 	return dst
 }
 
+// remember charges m with what the Store has admitted of FailLocal rules, so that
+// its failure does not begin with a burst of this process's own.
+func (t trial) remember(m *quota.Memory, decisions []quota.Decision) {
+	for i := range decisions {
+		if !decisions[i].Allowed && !t.charges[i].DryRun {
+			return // the request is denied, and was charged nothing
+		}
+	}
+	for i, p := range t.policies {
+		if p.rule.mode == FailLocal {
+			c := t.charges[i]
+			c.N = c.Units()
+			_ = m.Settle(context.Background(), c) // fails only on charges that compile does not make
+		}
+	}
+}
+
 // strictest returns the index of the charge whose rule says what becomes of the
 // request while the Store fails.
 func (t trial) strictest() int {
