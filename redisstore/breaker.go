@@ -1,10 +1,13 @@
 package redisstore
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // probeEvery is the least time between two probes of a server that is silent.
@@ -12,6 +15,51 @@ const probeEvery = 100 * time.Millisecond
 
 // probeScript is what a probe runs.
 var probeScript = newScript("return 1")
+
+// breakers are those of several servers: as many as ever were masters.
+type breakers struct {
+	mu  sync.Mutex // guards what follows
+	all map[string]*breaker
+}
+
+func (b *breakers) of(server string) *breaker {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.all == nil {
+		b.all = make(map[string]*breaker)
+	}
+	if b.all[server] == nil {
+		b.all[server] = new(breaker)
+	}
+	return b.all[server]
+}
+
+// serverOf returns the address of key's server, or "" if client has but one, or
+// does not know yet. It asks nobody.
+func serverOf(client redis.UniversalClient, key string) string {
+	if isNil(client) {
+		return ""
+	}
+	var server *redis.Client
+	var err error
+	switch c := client.(type) {
+	case *redis.ClusterClient:
+		server, err = c.MasterForKey(over, key)
+	case *redis.Ring:
+		server, err = c.GetShardClientForKey(key)
+	}
+	if server == nil || err != nil {
+		return ""
+	}
+	return server.Options().Addr
+}
+
+// over keeps a ClusterClient that does not know its masters from asking for them.
+var over = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 // A breaker keeps calls from a server that does not answer. Its zero value lets
 // them pass. It has no goroutine of its own but a probe, which ends by itself.

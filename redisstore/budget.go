@@ -26,8 +26,9 @@ import (
 // is back. A process that never reached Redis does not know how many others
 // there are, and has no part of the floor. The first Withdraw to find Redis
 // lost waits for Timeout; the following ones wait for nothing, while a timer
-// asks once a second whether Redis is back. Deposits that were on their way to
-// a Redis that did not answer are forgotten.
+// asks once a second whether Redis is back. If Key is empty, this is so for each
+// host by itself: the first Withdraw for each waits. Deposits that were on their
+// way to a Redis that did not answer are forgotten.
 //
 // The zero Budget is a lost one; set Client. Fields must not change once it is
 // in use, and it must not be copied. It is safe for concurrent use.
@@ -57,7 +58,8 @@ type Budget struct {
 	Timeout time.Duration
 
 	// Degraded is told, if not nil, about each call that Redis did not answer as
-	// it should: the Budget then works without it. It is called by the goroutine
+	// it should, and so for each host if Key is empty: the Budget then works
+	// without it. It is called by the goroutine
 	// of a retry or of a timer, and must be safe for concurrent use.
 	Degraded func(err error)
 

@@ -198,6 +198,39 @@ func TestBudgetScriptHealsAHashItCannotRead(t *testing.T) {
 	assert.EqualValues(t, 3, s.client.HLen(ctx, t.Name()).Val())
 }
 
+func TestBudgetScriptTakesAFieldThatCannotBeForAbsent(t *testing.T) {
+	s := newBudgetScript(t)
+	ctx := context.Background()
+	field := func(kind string, at int64) string { return fmt.Sprint(kind, t0+at) }
+	values := []string{"", "x", "-1", "-0", "-1e300", "1e300", "1e3", "inf", "-inf", "nan", "-nan", "0.5", "0x10", " 1",
+		"9007199254740992", strings.Repeat("9", 400)}
+	for _, test := range []struct {
+		field  string
+		values []string
+	}{
+		{"floor", values},
+		{"floor", []string{"9007199254740991", "10000000001"}}, // more than it holds
+		{"at", values},
+		{field("e", 0), append(values, "9007199254740991", "281474976710657")},
+		{field("e", -1000), append(values, "9007199254740991")},
+		{field("p", 0), append(values, "9007199254740991")},
+		{field("p", -1000), append(values, "9007199254740991")},
+		{"e" + strings.Repeat("9", 400), []string{"1"}},
+	} {
+		for _, value := range test.values {
+			key := test.field + value
+			s.heard = -1
+			require.NoError(t, s.client.HSet(ctx, key, test.field, value).Err())
+			got := s.run(t, key, oneASecond, step{price: unit})
+			require.Equal(t, []int64{1, 9 * unit, t0, 1}, got, "%s = %s", test.field, value)
+			require.Equal(t, 3, int(s.client.HLen(ctx, key).Val()), "%s = %s", test.field, value)
+			require.InDelta(t, 10_001, s.client.PTTL(ctx, key).Val().Milliseconds(), 1000, "%s = %s", test.field, value)
+			got = s.run(t, key, oneASecond, step{at: 500})
+			require.Equal(t, []int64{0, 9*unit + unit/2, t0, 1}, got, "%s = %s", test.field, value)
+		}
+	}
+}
+
 // TestBudgetScriptAgreesWithAModel compares random timelines with a model that
 // keeps every deposit by itself and counts the floor from the beginning.
 func TestBudgetScriptAgreesWithAModel(t *testing.T) {

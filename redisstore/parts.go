@@ -53,7 +53,10 @@ func (s *Store) take(ctx context.Context, parts []part, max time.Duration) (allo
 	denied := len(parts)
 	for i := range parts {
 		if err := s.ask(ctx, &parts[i], max, true); err != nil {
-			return false, join(err, s.giveBack(ctx, parts[:i]))
+			if lost := s.giveBack(ctx, parts[:i]); lost != nil {
+				err = partial{join(err, lost)}
+			}
+			return false, err
 		}
 		if !parts[i].allowed {
 			denied = i
@@ -63,8 +66,8 @@ func (s *Store) take(ctx context.Context, parts []part, max time.Duration) (allo
 	if denied == len(parts) {
 		return true, nil
 	}
-	if err := s.giveBack(ctx, parts[:denied]); err != nil {
-		return false, err
+	if lost := s.giveBack(ctx, parts[:denied]); lost != nil {
+		return false, partial{lost}
 	}
 	return false, join(s.look(ctx, parts[:denied], max), s.look(ctx, parts[denied+1:], max))
 }
@@ -111,6 +114,13 @@ func decisions(dst []quota.Decision, parts []part, n int) []quota.Decision {
 	}
 	return dst
 }
+
+// A partial error is that of a call some of whose charges may have been made. It
+// is what it was for errors.Is, but not for errors.As: a redis.Error would say that
+// none were.
+type partial struct{ error }
+
+func (p partial) Is(target error) bool { return errors.Is(p.error, target) }
 
 // join is errors.Join, but leaves a single error as it is.
 func join(errs ...error) error {

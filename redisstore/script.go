@@ -33,16 +33,18 @@ func newScript(source string) *script {
 // A caller runs scripts. Its zero value is ready to use, by many goroutines.
 type caller struct{ calls atomic.Int32 }
 
-// run returns what s replies. The script is executed at most once: nothing is
-// sent again unless the server said NOSCRIPT. After an error it is unknown whether
-// s was executed, but see unexecuted.
-//
-// It takes no longer than timeout, nor than ctx. go-redis heeds neither while it
-// reads, unless Options.ContextTimeoutEnabled is set, and a Cluster has many
-// timeouts of its own; Client.WithTimeout would drop the client's hooks. So the
-// call is left behind when its time is over, until the client gives it up as
-// well; keys and args belong to it for good.
+// run returns what s replies, as call.wait does.
 func (c *caller) run(ctx context.Context, client redis.UniversalClient, timeout time.Duration, s *script, keys []string, args ...any) (any, error) {
+	call, err := c.start(ctx, client, timeout, s, keys, args)
+	if err != nil {
+		return nil, err
+	}
+	return call.wait(ctx, func(error) {})
+}
+
+// start has s executed, at most once: nothing is sent again unless the server
+// said NOSCRIPT. keys and args belong to the call for good.
+func (c *caller) start(ctx context.Context, client redis.UniversalClient, timeout time.Duration, s *script, keys []string, args []any) (*call, error) {
 	if isNil(client) {
 		return nil, errNoClient
 	}
@@ -50,22 +52,46 @@ func (c *caller) run(ctx context.Context, client redis.UniversalClient, timeout 
 		c.calls.Add(-1)
 		return nil, errBusy
 	}
-	within, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	replies := make(chan reply, 1)
+	within, end := context.WithTimeout(context.WithoutCancel(ctx), timeout)
+	started := &call{within: within, end: end, timeout: timeout, replies: make(chan reply, 1)}
 	go func() {
 		defer c.calls.Add(-1)
-		replies <- s.send(within, client, keys, args)
+		started.replies <- s.send(within, client, keys, args)
 	}()
+	return started, nil
+}
+
+// A call is a script under way. It has its timeout, however soon its caller goes.
+type call struct {
+	within  context.Context
+	end     context.CancelFunc
+	timeout time.Duration
+	replies chan reply
+}
+
+// wait returns the answer. After an error it is unknown whether the script was
+// executed, but see unexecuted.
+//
+// It takes no longer than the timeout, nor than ctx. go-redis heeds neither while
+// it reads, unless Options.ContextTimeoutEnabled is set, and a Cluster has many
+// timeouts of its own; Client.WithTimeout would drop the client's hooks. So the
+// call is left behind when its time is over, until the client gives it up as well.
+//
+// judge is told the error of the call, or nil, once: before wait returns, or, if
+// ctx is over first, when the call has ended.
+func (c *call) wait(ctx context.Context, judge func(error)) (any, error) {
+	var r reply
 	select {
-	case r := <-replies:
-		return r.value, r.err
-	case <-within.Done():
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		return nil, fmt.Errorf("redisstore: no answer within %v: %w", timeout, within.Err())
+	case r = <-c.replies:
+	case <-c.within.Done():
+		r.err = fmt.Errorf("redisstore: no answer within %v: %w", c.timeout, c.within.Err())
+	case <-ctx.Done():
+		go c.wait(context.WithoutCancel(ctx), judge)
+		return nil, ctx.Err()
 	}
+	c.end()
+	judge(r.err)
+	return r.value, r.err
 }
 
 // unexecuted reports whether err, of run, says that the script was not executed:

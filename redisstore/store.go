@@ -34,11 +34,15 @@ func newStoreScripts(bucket string) *storeScripts {
 //
 // A call is one round trip and one script, whatever the number of charges; on a
 // Cluster or Ring, one for each Key, and some more if a later one is denied. It is
-// executed at most once: nothing that may have been executed is sent again. A
-// script takes no longer than Timeout. After one that was not answered, calls
-// fail at once until Redis answers again, for which it is asked in the background,
-// once at a time; so a Redis that is gone costs the calls under way one Timeout,
-// and the others nothing. To this end the masters of a Cluster count as one.
+// executed at most once: nothing that may have been executed is sent again. A call
+// waits no longer for a script than Timeout, nor than its context lets it; a script
+// that is left behind may be executed all the same.
+//
+// After a script that was not answered within Timeout, whether its caller was still
+// there or not, calls fail at once until Redis answers again, for which it is asked
+// in the background, once at a time; so a Redis that is gone costs the calls under
+// way one Timeout, and the others nothing. Each master of a Cluster, and each shard
+// of a Ring, is judged by itself.
 //
 // There is a hash for each Key, named Prefix and Key, with a field for each
 // Limit's Name. It expires, a second after all in it is whole. A field that
@@ -57,10 +61,10 @@ type Store struct {
 	// zero or negative, 50 ms.
 	Timeout time.Duration
 
-	calls   caller
-	breaker breaker
-	corrupt atomic.Int64
-	scripts *storeScripts // if nil, embedded
+	calls    caller
+	breakers breakers
+	corrupt  atomic.Int64
+	scripts  *storeScripts // if nil, embedded
 }
 
 var (
@@ -113,16 +117,21 @@ func (s *Store) Reserve(ctx context.Context, most time.Duration, charges ...quot
 	return wait, time.UnixMicro(parts[0].now), ok, nil
 }
 
-// Settle implements quota.Settler.
+// Settle implements quota.Settler. Its errors mean what those of Take do.
 func (s *Store) Settle(ctx context.Context, charges ...quota.Charge) error {
 	if err := quota.CheckSettle(charges); err != nil {
 		return err
 	}
+	parts := s.split(charges)
 	var faults []error
-	for _, p := range s.split(charges) {
+	for _, p := range parts {
 		faults = append(faults, s.settle(ctx, p.charges, s.run))
 	}
-	return join(faults...)
+	err := join(faults...)
+	if err != nil && len(parts) > 1 {
+		return partial{err}
+	}
+	return err
 }
 
 // settle has charges settled by one script, which is run by the given function.
@@ -163,21 +172,39 @@ func (s *Store) ask(ctx context.Context, p *part, max time.Duration, taking bool
 // A runner runs a script.
 type runner func(ctx context.Context, script *script, keys []string, args []any) (any, error)
 
-// run is a runner, unless Redis is known not to answer.
+// run is a runner, unless the server of keys is known not to answer.
 func (s *Store) run(ctx context.Context, script *script, keys []string, args []any) (any, error) {
-	if err := s.breaker.pass(s.probe(keys)); err != nil {
+	server := s.breaker(keys)
+	if err := server.pass(s.probe(keys)); err != nil {
 		return nil, err
 	}
-	return s.runAnyway(ctx, script, keys, args)
+	return s.runJudged(ctx, server, script, keys, args)
 }
 
-// runAnyway is a runner that tells the breaker when Redis does not answer.
+// runAnyway is a runner, even then.
 func (s *Store) runAnyway(ctx context.Context, script *script, keys []string, args []any) (any, error) {
-	reply, err := s.calls.run(ctx, s.Client, s.timeout(), script, keys, args...)
-	if err != nil && ctx.Err() == nil && !unexecuted(err) {
-		s.breaker.open(err, s.probe(keys))
+	return s.runJudged(ctx, s.breaker(keys), script, keys, args)
+}
+
+// runJudged tells the server's breaker when there is no answer.
+func (s *Store) runJudged(ctx context.Context, server *breaker, script *script, keys []string, args []any) (any, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
-	return reply, err
+	call, err := s.calls.start(ctx, s.Client, s.timeout(), script, keys, args)
+	if err != nil {
+		return nil, err
+	}
+	return call.wait(ctx, func(err error) {
+		if err != nil && !unexecuted(err) {
+			server.open(err, s.probe(keys))
+		}
+	})
+}
+
+// breaker returns that of the server of keys.
+func (s *Store) breaker(keys []string) *breaker {
+	return s.breakers.of(serverOf(s.Client, keys[0]))
 }
 
 // probe returns a call to the server of keys that changes nothing.

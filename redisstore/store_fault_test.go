@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -123,6 +122,74 @@ func TestACallEndsWithItsContext(t *testing.T) {
 	}
 }
 
+func TestASilentRedisIsNoticedThoughEveryCallerLeavesFirst(t *testing.T) {
+	fake := redistest.NewFake(t, redistest.Silence)
+	client := redis.NewClient(&redis.Options{Addr: fake.Addr})
+	defer client.Close()
+	s := &redisstore.Store{Client: client}
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
+	begin, asked := time.Now(), 0
+	for range 40 {
+		short, cancel := context.WithTimeout(ctx, 40*time.Millisecond)
+		_, err := s.Take(short, nil, c)
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		if err == context.DeadlineExceeded {
+			asked++
+		}
+	}
+	assert.LessOrEqual(t, asked, 3)
+	assert.Less(t, time.Since(begin), 80*time.Millisecond+slack)
+}
+
+// A delay is a hook that delays every command.
+type delay time.Duration
+
+func (delay) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (delay) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (d delay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		time.Sleep(time.Duration(d))
+		return next(ctx, cmd)
+	}
+}
+
+func TestAnAnswerInTimeIsNoSilenceThoughItsCallerLeftFirst(t *testing.T) {
+	s := newStore(t, redistest.Start(t))
+	s.Client.AddHook(delay(20 * time.Millisecond))
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(100))}
+	for range 10 {
+		short, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
+		_, err := s.Take(short, nil, c)
+		cancel()
+		require.Equal(t, context.DeadlineExceeded, err, "asked, and not in vain")
+		time.Sleep(10 * time.Millisecond)
+	}
+	require.Eventually(t, func() bool {
+		ds, err := s.Peek(ctx, nil, c)
+		require.NoError(t, err)
+		return ds[0].Remaining == 90
+	}, 5*time.Second, 10*time.Millisecond, "calls that were left are made all the same")
+}
+
+func TestACallerThatHasGoneIsNotServed(t *testing.T) {
+	fake := redistest.NewFake(t, redistest.Silence)
+	client := redis.NewClient(&redis.Options{Addr: fake.Addr})
+	defer client.Close()
+	s := &redisstore.Store{Client: client}
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	for name, call := range calls(s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}) {
+		assert.Equal(t, context.Canceled, call(gone), name)
+	}
+	time.Sleep(50 * time.Millisecond)
+	assert.Empty(t, fake.Commands())
+}
+
 func TestAStoppedRedisCostsOneTimeoutAndIsFoundAgain(t *testing.T) {
 	server := redistest.Start(t)
 	client := newClient(t, server)
@@ -180,99 +247,6 @@ func TestRepliesOfAServerDoNotStopTheCalls(t *testing.T) {
 		require.True(t, errors.As(err, &reply), "call %d: %v", i, err)
 		assert.Len(t, fake.Commands(), i+1)
 	}
-}
-
-func newCluster(t *testing.T) *redis.ClusterClient {
-	var addrs []string
-	for _, node := range redistest.StartCluster(t) {
-		addrs = append(addrs, node.Addr)
-	}
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-	t.Cleanup(func() { client.Close() })
-	return client
-}
-
-func newRing(t *testing.T) *redis.Ring {
-	addrs := make(map[string]string)
-	for i := range 3 {
-		addrs[fmt.Sprint("shard", i)] = redistest.Start(t).Addr
-	}
-	client := redis.NewRing(&redis.RingOptions{Addrs: addrs})
-	t.Cleanup(func() { client.Close() })
-	return client
-}
-
-func TestOnAClusterAndARingChargesOfSeveralKeysAreTakenOrGivenBack(t *testing.T) {
-	for name, client := range map[string]redis.UniversalClient{"cluster": newCluster(t), "ring": newRing(t)} {
-		t.Run(name, func(t *testing.T) {
-			s := &redisstore.Store{Client: client, Timeout: patient}
-			var charges []quota.Charge
-			for i := range int64(12) { // which are on several masters
-				charges = append(charges, quota.Charge{Key: fmt.Sprint("key ", i), N: 2, Limit: compile(t, quota.PerDay(4+i))})
-			}
-			dry := quota.Charge{Key: "key 3", Limit: compile(t, quota.PerDay(1)), DryRun: true}
-			charges = append(charges, dry)
-
-			for round := range int64(2) {
-				for i, d := range take(t, s, charges...)[:12] {
-					assert.True(t, d.Allowed)
-					assert.EqualValues(t, 4+int64(i)-2*(round+1), d.Remaining)
-				}
-			}
-			for range 3 {
-				ds := take(t, s, charges...)
-				for i, d := range ds[:12] {
-					assert.EqualValues(t, i, d.Remaining)
-					assert.Equal(t, i >= 2, d.Allowed)
-					assert.Equal(t, i < 2, d.RetryAfter > 0)
-				}
-				assert.False(t, ds[12].Allowed)
-			}
-			ds, err := s.Peek(ctx, nil, charges...)
-			require.NoError(t, err)
-			assert.EqualValues(t, 11, ds[11].Remaining)
-
-			wait, _, ok, err := s.Reserve(ctx, 13*time.Hour, charges[:12]...)
-			require.NoError(t, err)
-			assert.True(t, ok)
-			assert.InDelta(t, 12*time.Hour, wait, float64(time.Minute))
-			wait, _, ok, err = s.Reserve(ctx, 13*time.Hour, charges[:12]...)
-			require.NoError(t, err)
-			assert.False(t, ok)
-			assert.InDelta(t, 24*time.Hour, wait, float64(time.Minute))
-			refunds := slices.Clone(charges)
-			for i := range refunds {
-				refunds[i].N = -2
-			}
-			require.NoError(t, s.Settle(ctx, refunds...))
-			ds, err = s.Peek(ctx, nil, charges...)
-			require.NoError(t, err)
-			assert.EqualValues(t, 11, ds[11].Remaining)
-		})
-	}
-}
-
-// What was taken on one server is given back if another does not answer.
-func TestOnARingWhatWasTakenBeforeAFailureIsGivenBack(t *testing.T) {
-	good, bad := redistest.Start(t), redistest.Start(t)
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"good": good.Addr, "bad": bad.Addr}, HeartbeatFrequency: time.Hour})
-	defer ring.Close()
-	s := &redisstore.Store{Client: ring, Timeout: patient}
-	limit, wide := compile(t, quota.PerDay(10)), compile(t, quota.PerDay(100))
-
-	// A key of each server, by where it is stored.
-	keys := make(map[bool]string)
-	direct := newClient(t, good)
-	for i := 0; len(keys) < 2; i++ {
-		key := fmt.Sprint("key ", i)
-		take(t, s, quota.Charge{Key: key, Limit: wide})
-		keys[direct.Exists(ctx, "heed:quota:"+key).Val() == 1] = key
-	}
-	bad.Kill()
-	c := quota.Charge{Key: keys[true], Limit: limit}
-	_, err := s.Take(ctx, nil, quota.Charge{Key: keys[false], Limit: wide}, c)
-	require.Error(t, err)
-	assert.Equal(t, "0", field(t, direct, "heed:quota:"+keys[true], "10/1d"))
 }
 
 // field is the level in a field.

@@ -108,9 +108,28 @@ local function each(first, visit)
 	end
 end
 
+-- permit raises an error if key must not be written, which Redis 7 and later can
+-- be asked before anything is: a call that is not permitted says so itself. To set
+-- the TTL first would not do, since Redis sees whether memory is short only before
+-- the first command that writes, and only if that is one which may need some.
+local function permit(key)
+	for _, call in ipairs({{'HSET', key, 'field', 'value'}, {'PEXPIRE', key, '1'}}) do
+		if redis.acl_check_cmd and not redis.acl_check_cmd(unpack(call)) then
+			redis.call(unpack(call))
+		end
+	end
+end
+
 -- write stores buckets, {key, field, bucket, limit} each. A key lives until all
 -- that is in it is whole, and a second longer for the sake of coarse clocks.
 local function write(writes)
+	local ttls = {}
+	for _, w in ipairs(writes) do
+		if not ttls[w.key] then
+			permit(w.key)
+			ttls[w.key] = redis.call('PTTL', w.key)
+		end
+	end
 	local keys = {}
 	for _, w in ipairs(writes) do
 		local b = w.bucket
@@ -119,7 +138,7 @@ local function write(writes)
 		keys[w.key] = math.max(keys[w.key] or 0, ttl)
 	end
 	for key, ttl in pairs(keys) do
-		if redis.call('PTTL', key) < ttl then
+		if ttls[key] < ttl then
 			redis.call('PEXPIRE', key, string.format('%.0f', ttl))
 		end
 	end

@@ -5,7 +5,8 @@
 -- processes were heard in it. The field floor holds the units of the floor at
 -- the moment in the field at. Where there is no hash, the floor is full.
 --
--- All numbers are integers; those that count are below 2^53, and so exact.
+-- All numbers are integers; those that count are below 2^53, and so exact. What
+-- is no such number in the hash, or larger than what is written here, is absent.
 local earned, refunded = tonumber(ARGV[1]), tonumber(ARGV[2])
 local owed, price = tonumber(ARGV[3]), tonumber(ARGV[4])
 local rate, most = tonumber(ARGV[5]), tonumber(ARGV[6]) -- of the floor: units a millisecond, units at most
@@ -17,9 +18,21 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local begin = now - now % tenth
 
+-- Nothing is written unless all may be: Redis 7 and later can be asked, and a call
+-- that is not permitted raises the error that says so.
+for _, call in ipairs({{'DEL', KEYS[1]}, {'HSET', KEYS[1], 'at', '0'}, {'PEXPIRE', KEYS[1], '1'}}) do
+	if redis.acl_check_cmd and not redis.acl_check_cmd(unpack(call)) then redis.call(unpack(call)) end
+end
+
+-- number reads what keep wrote.
+local function number(text)
+	local n = string.match(text, '^%d+$') and tonumber(text)
+	if n and n <= 2 ^ 53 - 1 then return n end
+end
+
 local state, stored = {}, redis.call('HGETALL', KEYS[1])
 for i = 1, #stored, 2 do
-  state[stored[i]] = tonumber(stored[i + 1])
+	state[stored[i]] = number(stored[i + 1])
 end
 
 -- A clock that stepped back earns nothing twice, and stands still for a TTL at most.
@@ -29,11 +42,11 @@ at = math.max(at, now)
 
 local purse, heads = {[begin] = 0}, {[begin] = 0}
 for field, value in pairs(state) do
-  local kind, from = string.match(field, '^([ep])(%d+)$')
-  from = tonumber(from)
-  if from and math.abs(begin - from) < 10 * tenth then
-    if kind == 'e' then purse[from] = value else heads[from] = value end
-  end
+	local kind, from = string.match(field, '^([ep])(%d+)$')
+	from = tonumber(from)
+	if from and math.abs(begin - from) < 10 * tenth and value <= MOST then
+		if kind == 'e' then purse[from] = value else heads[from] = value end
+	end
 end
 
 local filled = math.min(refunded, most - floor)
@@ -43,40 +56,40 @@ if heard ~= begin then heads[begin] = heads[begin] + 1 end
 
 local begins, balance, processes = {}, floor, 1 -- the caller, even if its count was flushed
 for from, units in pairs(purse) do
-  table.insert(begins, from)
-  balance = balance + units
+	table.insert(begins, from)
+	balance = balance + units
 end
 table.sort(begins)
 for _, count in pairs(heads) do processes = math.max(processes, count) end
 
 -- What was earned first is spent first, and the floor last.
 local function spend(units)
-  units = math.min(units, balance)
-  balance = balance - units
-  for _, from in ipairs(begins) do
-    local part = math.min(units, purse[from])
-    purse[from] = purse[from] - part
-    units = units - part
-  end
-  floor = floor - units
+	units = math.min(units, balance)
+	balance = balance - units
+	for _, from in ipairs(begins) do
+		local part = math.min(units, purse[from])
+		purse[from] = purse[from] - part
+		units = units - part
+	end
+	floor = floor - units
 end
 
 spend(owed)
 local granted = 0
 if price > 0 and balance >= price then
-  spend(price)
-  granted = 1
+	spend(price)
+	granted = 1
 end
 
 local fields = {}
 local function keep(name, value)
-  table.insert(fields, name)
-  table.insert(fields, string.format('%.0f', value))
+	table.insert(fields, name)
+	table.insert(fields, string.format('%.0f', value))
 end
 keep('floor', floor)
 keep('at', at)
 for from, units in pairs(purse) do
-  if units > 0 then keep(string.format('e%.0f', from), units) end
+	if units > 0 then keep(string.format('e%.0f', from), units) end
 end
 for from, count in pairs(heads) do keep(string.format('p%.0f', from), count) end
 

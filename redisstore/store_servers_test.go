@@ -1,0 +1,260 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func newCluster(t *testing.T) *redis.ClusterClient {
+	return newClusterClient(t, redistest.StartCluster(t))
+}
+
+func newClusterClient(t *testing.T, nodes []*redistest.Server) *redis.ClusterClient {
+	var addrs []string
+	for _, node := range nodes {
+		addrs = append(addrs, node.Addr)
+	}
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+func newRing(t *testing.T) *redis.Ring {
+	addrs := make(map[string]string)
+	for i := range 3 {
+		addrs[fmt.Sprint("shard", i)] = redistest.Start(t).Addr
+	}
+	client := redis.NewRing(&redis.RingOptions{Addrs: addrs})
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+func TestOnAClusterAndARingChargesOfSeveralKeysAreTakenOrGivenBack(t *testing.T) {
+	for name, client := range map[string]redis.UniversalClient{"cluster": newCluster(t), "ring": newRing(t)} {
+		t.Run(name, func(t *testing.T) {
+			s := &redisstore.Store{Client: client, Timeout: patient}
+			var charges []quota.Charge
+			for i := range int64(12) { // which are on several masters
+				charges = append(charges, quota.Charge{Key: fmt.Sprint("key ", i), N: 2, Limit: compile(t, quota.PerDay(4+i))})
+			}
+			dry := quota.Charge{Key: "key 3", Limit: compile(t, quota.PerDay(1)), DryRun: true}
+			charges = append(charges, dry)
+
+			for round := range int64(2) {
+				for i, d := range take(t, s, charges...)[:12] {
+					assert.True(t, d.Allowed)
+					assert.EqualValues(t, 4+int64(i)-2*(round+1), d.Remaining)
+				}
+			}
+			for range 3 {
+				ds := take(t, s, charges...)
+				for i, d := range ds[:12] {
+					assert.EqualValues(t, i, d.Remaining)
+					assert.Equal(t, i >= 2, d.Allowed)
+					assert.Equal(t, i < 2, d.RetryAfter > 0)
+				}
+				assert.False(t, ds[12].Allowed)
+			}
+			ds, err := s.Peek(ctx, nil, charges...)
+			require.NoError(t, err)
+			assert.EqualValues(t, 11, ds[11].Remaining)
+
+			wait, _, ok, err := s.Reserve(ctx, 13*time.Hour, charges[:12]...)
+			require.NoError(t, err)
+			assert.True(t, ok)
+			assert.InDelta(t, 12*time.Hour, wait, float64(time.Minute))
+			wait, _, ok, err = s.Reserve(ctx, 13*time.Hour, charges[:12]...)
+			require.NoError(t, err)
+			assert.False(t, ok)
+			assert.InDelta(t, 24*time.Hour, wait, float64(time.Minute))
+			refunds := slices.Clone(charges)
+			for i := range refunds {
+				refunds[i].N = -2
+			}
+			require.NoError(t, s.Settle(ctx, refunds...))
+			ds, err = s.Peek(ctx, nil, charges...)
+			require.NoError(t, err)
+			assert.EqualValues(t, 11, ds[11].Remaining)
+		})
+	}
+}
+
+func TestOfAClusterAndARingOnlyTheServerThatStoppedIsNotAsked(t *testing.T) {
+	nodes := redistest.StartCluster(t)
+	cluster := newClusterClient(t, nodes)
+	shards := []*redistest.Server{redistest.Start(t), redistest.Start(t), redistest.Start(t)}
+	ring := redis.NewRing(&redis.RingOptions{HeartbeatFrequency: time.Hour,
+		Addrs: map[string]string{"a": shards[0].Addr, "b": shards[1].Addr, "c": shards[2].Addr}})
+	defer ring.Close()
+	for name, test := range map[string]struct {
+		client  redis.UniversalClient
+		servers []*redistest.Server
+	}{"cluster": {cluster, nodes}, "ring": {ring, shards}} {
+		t.Run(name, func(t *testing.T) {
+			limit := compile(t, quota.PerDay(1_000_000))
+			patiently := &redisstore.Store{Client: test.client, Timeout: patient}
+			stopped := test.servers[0]
+			direct := newClient(t, stopped)
+			var lost, live []quota.Charge
+			for i := range 30 {
+				c := quota.Charge{Key: fmt.Sprint("key ", i), Limit: limit}
+				take(t, patiently, c)
+				if len(direct.Keys(ctx, "heed:quota:"+c.Key).Val()) == 1 { // EXISTS would be sent elsewhere
+					lost = append(lost, c)
+				} else {
+					live = append(live, c)
+				}
+			}
+			require.NotEmpty(t, lost)
+			require.NotEmpty(t, live)
+
+			stopped.Stop()
+			defer stopped.Cont()
+			s := &redisstore.Store{Client: test.client, Timeout: slack}
+			_, err := s.Take(ctx, nil, lost[0])
+			require.Error(t, err)
+			served, refused := 0, 0
+			begin := time.Now()
+			for range 10 {
+				for _, c := range live {
+					if _, err := s.Take(ctx, nil, c); assert.NoError(t, err) {
+						served++
+					}
+				}
+				for _, c := range lost {
+					if _, err := s.Take(ctx, nil, c); assert.ErrorContains(t, err, "not asked") {
+						refused++
+					}
+				}
+			}
+			assert.Less(t, time.Since(begin), 5*slack)
+			assert.Equal(t, 10*len(live), served)
+			assert.Equal(t, 10*len(lost), refused)
+
+			stopped.Cont()
+			require.Eventually(t, func() bool { _, err := s.Take(ctx, nil, lost[0]); return err == nil }, 5*time.Second, 10*time.Millisecond)
+		})
+	}
+}
+
+func TestAClusterThatWasNeverReachedFailsInTime(t *testing.T) {
+	fake := redistest.NewFake(t, redistest.Silence)
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{fake.Addr}})
+	defer client.Close()
+	s := &redisstore.Store{Client: client}
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
+	begin := time.Now()
+	for range 20 {
+		_, err := s.Take(ctx, nil, c)
+		require.Error(t, err)
+	}
+	assert.Less(t, time.Since(begin), 50*time.Millisecond+slack)
+}
+
+// inTurn is a hook that has each script but a probe, which has no arguments,
+// executed, or fail, as its turn says.
+type inTurn struct {
+	delay
+	turns chan error
+}
+
+func (h inTurn) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if len(cmd.Args()) == len([]string{"evalsha", "digest", "1", "key"}) {
+			return next(ctx, cmd)
+		}
+		if err := <-h.turns; err != nil {
+			cmd.SetErr(err)
+			return err
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// A redis.Error says that nothing was charged, and here it may have been.
+func TestChargesThatCouldNotBeGivenBackAreNoPlainRefusal(t *testing.T) {
+	refused, silent := redisError("LOADING Redis is loading"), context.DeadlineExceeded
+	one := quota.Charge{Key: "one", Limit: compile(t, quota.PerDay(1))}
+	two := quota.Charge{Key: "two", Limit: compile(t, quota.PerDay(2))}
+	for name, test := range map[string]struct {
+		turns []error
+		plain bool
+	}{
+		"nothing was made":              {[]error{refused}, true},
+		"given back":                    {[]error{nil, refused, nil}, true},
+		"silence when giving back":      {[]error{nil, refused, silent}, false},
+		"a refusal when giving back":    {[]error{nil, refused, refused}, false},
+		"silence, and a refusal to end": {[]error{nil, silent, refused}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			teacher := newStore(t, server) // or NOSCRIPT would take a turn
+			take(t, teacher, quota.Charge{Key: "other", Limit: one.Limit})
+			require.NoError(t, teacher.Settle(ctx, quota.Charge{Key: "other", Limit: one.Limit, N: 1}))
+			ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": server.Addr}})
+			defer ring.Close()
+			turns := make(chan error, 10)
+			for _, turn := range test.turns {
+				turns <- turn
+			}
+			close(turns)
+			ring.AddHook(inTurn{turns: turns})
+			_, err := (&redisstore.Store{Client: ring, Timeout: patient}).Take(ctx, nil, one, two)
+			require.Error(t, err)
+			var refusal redis.Error
+			assert.Equal(t, test.plain, errors.As(err, &refusal), "%v", err)
+			for _, turn := range test.turns {
+				if turn != nil {
+					assert.ErrorIs(t, err, turn)
+				}
+			}
+		})
+	}
+}
+
+func TestSettlementsOfWhichSomeWereMadeAreNoPlainRefusal(t *testing.T) {
+	s := &redisstore.Store{Client: newRing(t), Timeout: patient}
+	require.NoError(t, s.Client.Set(ctx, "heed:quota:wrong", "1", 0).Err())
+	limit := compile(t, quota.PerDay(10))
+	wrong, right := quota.Charge{Key: "wrong", N: 1, Limit: limit}, quota.Charge{Key: "right", N: 1, Limit: limit}
+	var refusal redis.Error
+	assert.True(t, errors.As(s.Settle(ctx, wrong), &refusal))
+	err := s.Settle(ctx, right, wrong)
+	assert.ErrorContains(t, err, "WRONGTYPE")
+	assert.False(t, errors.As(err, &refusal))
+	assert.EqualValues(t, 8, take(t, s, quota.Charge{Key: "right", Limit: limit})[0].Remaining)
+}
+
+// What was taken on one server is given back if another does not answer.
+func TestOnARingWhatWasTakenBeforeAFailureIsGivenBack(t *testing.T) {
+	good, bad := redistest.Start(t), redistest.Start(t)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"good": good.Addr, "bad": bad.Addr}, HeartbeatFrequency: time.Hour})
+	defer ring.Close()
+	s := &redisstore.Store{Client: ring, Timeout: patient}
+	limit, wide := compile(t, quota.PerDay(10)), compile(t, quota.PerDay(100))
+
+	// A key of each server, by where it is stored.
+	keys := make(map[bool]string)
+	direct := newClient(t, good)
+	for i := 0; len(keys) < 2; i++ {
+		key := fmt.Sprint("key ", i)
+		take(t, s, quota.Charge{Key: key, Limit: wide})
+		keys[direct.Exists(ctx, "heed:quota:"+key).Val() == 1] = key
+	}
+	bad.Kill()
+	c := quota.Charge{Key: keys[true], Limit: limit}
+	_, err := s.Take(ctx, nil, quota.Charge{Key: keys[false], Limit: wide}, c)
+	require.Error(t, err)
+	assert.Equal(t, "0", field(t, direct, "heed:quota:"+keys[true], "10/1d"))
+}
