@@ -10,6 +10,8 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
+var noTime time.Time // of charges that are not corrections
+
 // A counter is a store and the limits as it counts them.
 type counter struct {
 	store  quota.Reserver
@@ -76,14 +78,17 @@ type reservation struct {
 
 // reserve takes n units of each limit if they are there within most.
 func (c *counter) reserve(ctx context.Context, key string, n int64, most time.Duration) (r reservation, err error) {
-	r.wait, r.at, r.ok, err = c.store.Reserve(ctx, most, c.charges(key, n, time.Time{})...)
+	r.wait, r.at, r.ok, err = c.store.Reserve(ctx, most, c.charges(key, n, noTime)...)
 	return r, err
 }
 
 // reserveDebt is reserve for a counter whose bursts may be smaller than n: what
 // does not fit into one is owed, and waited for by those who come later.
 func (c *counter) reserveDebt(ctx context.Context, key string, n int64, most time.Duration) (r reservation, err error) {
-	charges, debts := c.charges(key, n, time.Time{}), c.charges(key, 0, time.Time{})
+	if n <= c.burst() {
+		return c.reserve(ctx, key, n, most)
+	}
+	charges, debts := c.charges(key, n, noTime), c.charges(key, 0, noTime)
 	for i, l := range c.limits {
 		charges[i].N = min(n, l.Policy().Burst)
 		debts[i].N = n - charges[i].N

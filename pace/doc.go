@@ -13,6 +13,7 @@
 // behind it move up. A turn that was given and not used after all, since a
 // cool-down was posted meanwhile, goes back, too. So no turn is lost, and none is
 // made: in any time t at most burst + limit·t requests of a key are let go.
+// A Shared whose Store fails comes close to that; it says how close.
 //
 // A request that would wait for longer than it may is refused at once, unsent,
 // with a *heed.OverdueError that says how long the wait would be. Those ahead

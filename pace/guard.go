@@ -25,7 +25,8 @@ var (
 // up: only one call a second asks it then whether it has recovered, and a call
 // that has not ended in time, whatever its context says, is left behind.
 type guard struct {
-	trusted bool // the Store is in this process's memory: there is nothing to guard against
+	trusted bool        // the Store is in this process's memory: there is nothing to guard against
+	report  func(error) // is told of each call that failed
 
 	mu    sync.Mutex // guards all below
 	probe time.Time  // when a Store that failed may be asked again; zero if it works
@@ -33,62 +34,94 @@ type guard struct {
 }
 
 // call calls f, and returns what it does, or errDown if the Store is to be left
-// alone. It returns after storeTime at the latest, or when ctx ends. What f
-// returns later than that is given to late instead.
+// alone. It returns after storeTime at the latest, or when ctx ends; the call
+// goes on without it, so that the Store is judged by its own time and not by
+// the caller's. What f returns later than that is given to late instead.
 func (g *guard) call(ctx context.Context, f func(context.Context) error, late func(error)) error {
 	if g.trusted {
 		return f(ctx)
 	}
-	if !g.admits(time.Now()) {
+	ok, probing := g.admits(time.Now())
+	if !ok {
 		return errDown
 	}
-	bounded, cancel := context.WithTimeoutCause(ctx, storeTime, errLate)
-	defer cancel()
-	answer := make(chan error)
-	go func() {
-		err := f(bounded)
+	answer, left := g.start(context.WithoutCancel(ctx), f, late)
+	if probing && endsSoon(ctx) {
+		g.leave(+1)
+		close(left)
+		return errDown
+	}
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		g.leave(+1)
+		close(left)
+		return context.Cause(ctx)
+	}
+}
+
+// start calls f in a goroutine of its own. The first of what it returns and
+// errLate is the Store's verdict, and the answer to a caller that has not left.
+func (g *guard) start(ctx context.Context, f func(context.Context) error, late func(error)) (<-chan error, chan<- struct{}) {
+	answer, left := make(chan error), make(chan struct{})
+	tell := func(err error) bool {
+		g.judge(err)
 		select {
 		case answer <- err:
-		case <-bounded.Done():
+			return true
+		case <-left:
+			return false
+		}
+	}
+	bounded, cancel := context.WithTimeoutCause(ctx, storeTime, errLate)
+	inTime := context.AfterFunc(bounded, func() {
+		g.leave(+1)
+		if !tell(errLate) {
+			g.leave(-1) // the caller left it behind before
+		}
+	})
+	go func() {
+		defer cancel()
+		if err := f(bounded); !inTime() || !tell(err) {
 			late(err)
 			g.leave(-1)
 		}
 	}()
-	select {
-	case err := <-answer:
-		g.judge(ctx, err)
-		return err
-	case <-bounded.Done():
-		g.leave(+1)
-		err := context.Cause(bounded)
-		g.judge(ctx, err)
-		return err
-	}
+	return answer, left
 }
 
-// admits reports whether the Store may be asked now.
-func (g *guard) admits(now time.Time) bool {
+// endsSoon reports whether ctx may end before a Store that does not answer is
+// given up: then its share is better for a request than to ask for the others.
+func endsSoon(ctx context.Context) bool {
+	d, ok := ctx.Deadline()
+	return ok && time.Until(d) <= storeTime
+}
+
+// admits reports whether the Store may be asked now, and whether that is to see
+// if it has recovered.
+func (g *guard) admits(now time.Time) (ok, probing bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.late >= mostLate || now.Before(g.probe) {
-		return false
+		return false, false
 	}
-	if !g.probe.IsZero() {
+	if probing = !g.probe.IsZero(); probing {
 		g.probe = now.Add(probeTime)
 	}
-	return true
+	return true, probing
 }
 
-// judge decides from an answer whether the Store works.
-func (g *guard) judge(ctx context.Context, err error) {
-	if ctx.Err() != nil {
-		return // it was not the Store that ended the call
-	}
+// judge decides from a call's end whether the Store works.
+func (g *guard) judge(err error) {
 	g.mu.Lock()
-	defer g.mu.Unlock()
 	g.probe = time.Time{}
 	if failed(err) {
 		g.probe = time.Now().Add(probeTime)
+	}
+	g.mu.Unlock()
+	if failed(err) {
+		g.report(err)
 	}
 }
 

@@ -3,7 +3,9 @@ package pace_test
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,8 +30,7 @@ func TestWithoutItsStoreEachKeepsToItsShareAndReturnsToItAlone(t *testing.T) {
 		})
 		tl.goes()
 		store.fails.Store(true)
-		tl.goes() // a burst of 2 of 4
-		tl.goes()
+		tl.goes()          // one is left of a burst of 2 of 4
 		tl.waits(200 * ms) // and 5 of 10 per second
 		assert.Equal(t, []error{errStore}, degraded)
 		assert.EqualValues(t, 2, store.asked.Load(), "a Store that failed is left alone")
@@ -98,7 +99,13 @@ func TestAStoreThatHangsHoldsNobodyUpForMoreThan50Milliseconds(t *testing.T) {
 		var degraded []error
 		store := new(store)
 		release := store.hang()
-		pacer := &pace.Shared{Store: store, Policies: tenPerSecond(100), Degraded: func(err error) { degraded = append(degraded, err) }}
+		requests := 0
+		pacer := &pace.Shared{
+			Store:    store,
+			Policies: tenPerSecond(100),
+			Key:      func(*http.Request) string { requests++; return strconv.Itoa(requests) },
+			Degraded: func(err error) { degraded = append(degraded, err) },
+		}
 		start := time.Now()
 		require.NoError(t, pacer.WaitAtMost(get(), time.Minute))
 		assert.Equal(t, 50*ms, time.Since(start))
@@ -120,16 +127,16 @@ func TestAStoreThatHangsHoldsNobodyUpForMoreThan50Milliseconds(t *testing.T) {
 		time.Sleep(time.Second)
 		require.NoError(t, pacer.WaitAtMost(get(), 0))
 		assert.EqualValues(t, 17+16, store.asked.Load(), "and the Store is used again")
-		d, err := store.Peek(t.Context(), nil, charge(t, tenPerSecond(100)[0]))
+		d, err := store.Peek(t.Context(), nil, charge(t, strconv.Itoa(requests), tenPerSecond(100)[0]))
 		require.NoError(t, err)
 		assert.EqualValues(t, 99, d[0].Remaining)
 	})
 }
 
-func charge(t *testing.T, p quota.Policy) quota.Charge {
+func charge(t *testing.T, key string, p quota.Policy) quota.Charge {
 	limit, err := p.Compile()
 	require.NoError(t, err)
-	return quota.Charge{Key: "shared", Limit: limit}
+	return quota.Charge{Key: key, Limit: limit}
 }
 
 func TestACallersOwnEndIsNotTheStoresFault(t *testing.T) {
@@ -146,6 +153,43 @@ func TestACallersOwnEndIsNotTheStoresFault(t *testing.T) {
 		assert.EqualValues(t, 1, store.settled.Load(), "what came too late is given back")
 		require.NoError(t, pacer.Wait(get()))
 		assert.EqualValues(t, 3, store.asked.Load())
+	})
+}
+
+func TestAStoreThatHangsIsNoticedHoweverShortTheDeadlines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var degraded atomic.Int64
+		store := new(store)
+		release := store.hang()
+		pacer := &pace.Shared{Store: store, Policies: tenPerSecond(100), Degraded: func(error) { degraded.Add(1) }}
+		start := time.Now()
+		wait := func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 40*ms)
+			defer cancel()
+			return pacer.Wait(request(ctx, "http://example.com/"))
+		}
+		assert.Equal(t, context.DeadlineExceeded, wait(), "nobody knows of it yet")
+		assert.Equal(t, 40*ms, time.Since(start))
+		time.Sleep(10 * ms)
+		synctest.Wait()
+		assert.EqualValues(t, 1, degraded.Load())
+
+		for range 60 { // a minute, in which the Store is asked once a second
+			before := time.Now()
+			require.NoError(t, wait())
+			require.NoError(t, wait())
+			require.Zero(t, time.Since(before), "the share is there at once")
+			time.Sleep(time.Second + 100*ms)
+		}
+		assert.EqualValues(t, 60, degraded.Load(), "one more each time but the first")
+
+		release()
+		time.Sleep(time.Second)
+		require.NoError(t, wait(), "it lets the Store be asked")
+		synctest.Wait()
+		asked := store.asked.Load()
+		require.NoError(t, wait())
+		assert.Greater(t, store.asked.Load(), asked, "and it is used again")
 	})
 }
 

@@ -16,7 +16,10 @@ import (
 	"github.com/heedhttp/heed/internal/hostkey"
 )
 
-const defaultMaxKeys = 1024
+const (
+	defaultMaxKeys = 1024
+	mostLooks      = 32 // at lines, to find one to forget
+)
 
 // A Keyed paces the requests of each key with a rate.Limiter of its own. It
 // is a heed.BoundedPacer. Its fields must not be changed, nor the Keyed be
@@ -40,11 +43,11 @@ type Keyed struct {
 
 	// MaxKeys is how many keys are remembered. If zero, 1,024.
 	//
-	// When one more comes, the one least recently used is forgotten whose
-	// burst is whole: it would be the same if it had been remembered. If there
-	// is none, that one which has most of its burst; should it come again, it
-	// starts with a whole one. A key with requests in line is not forgotten, so
-	// there are more than MaxKeys if so many are waited for.
+	// When one more comes, one of the 32 least recently used is forgotten: the
+	// oldest whose burst is whole, since it would be the same if it had been
+	// remembered. If there is none, that one which has most of its burst; should
+	// it come again, it starts with a whole one. A key with requests in line is
+	// not forgotten, so there are more than MaxKeys if the 32 are waited for.
 	MaxKeys int
 
 	hosts hostkey.Cache
@@ -145,11 +148,13 @@ func (k *Keyed) forgetLocked(now time.Time) {
 		least *list.Element
 		most  = math.Inf(-1)
 	)
-	for place := k.recent.Back(); place != nil && most < float64(k.burst()); place = place.Prev() {
+	place := k.recent.Back()
+	for looks := 0; looks < mostLooks && place != nil && most < float64(k.burst()); looks++ {
 		l := place.Value.(*keyedLine)
 		if tokens := l.limiter.TokensAt(now); l.waiting.Len() == 0 && tokens > most {
 			least, most = place, tokens
 		}
+		place = place.Prev()
 	}
 	if least != nil {
 		delete(k.lines, least.Value.(*keyedLine).key)

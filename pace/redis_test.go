@@ -2,11 +2,13 @@ package pace_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -57,42 +59,85 @@ func TestThreeProcessesShareOneBucket(t *testing.T) { // F165
 		callUntilTold(t)
 		return
 	}
-	t.Parallel()
+	for range 3 {
+		if at, lag, ok := arrivalsOfThree(t); ok {
+			judgeArrivals(t, at, lag)
+			return
+		}
+		t.Log("Redis took more than 50 ms to answer on this machine, so that shares were used: once more")
+	}
+	t.Fatal("this machine is too slow for the test")
+}
+
+// arrivalsOfThree runs three processes, and reports whether they had Redis all
+// the time. lag is by how much this machine woke a process too late at worst.
+func arrivalsOfThree(t *testing.T) (at []time.Time, lag time.Duration, ok bool) {
 	store, seen := redistest.Start(t), &arrivals{}
+	defer store.Kill()
 	srv := httptest.NewServer(seen)
 	defer srv.Close()
 	var all sync.WaitGroup
+	var degraded atomic.Bool
+	stop := measureLag(&lag)
 	for i := range 3 {
 		all.Go(func() {
 			child := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
 			child.Env = append(os.Environ(), "PACE_REDIS="+store.Addr, "PACE_SERVER="+srv.URL)
 			out, err := child.CombinedOutput()
 			assert.NoError(t, err, "process %d: %s", i, out)
+			if strings.Contains(string(out), "degraded") {
+				degraded.Store(true)
+			}
 		})
 	}
 	all.Wait()
+	stop()
+	slices.SortFunc(seen.at, time.Time.Compare)
+	return seen.at, lag, !degraded.Load()
+}
 
-	at := seen.at
-	slices.SortFunc(at, time.Time.Compare)
+// measureLag writes to lag, until stopped, the longest delay of a sleep.
+func measureLag(lag *time.Duration) (stop func()) {
+	stopped, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			start := time.Now()
+			select {
+			case <-stopped:
+				return
+			case <-time.After(time.Millisecond):
+				*lag = max(*lag, time.Since(start)-time.Millisecond)
+			}
+		}
+	}()
+	return func() { close(stopped); <-done }
+}
+
+func judgeArrivals(t *testing.T, at []time.Time, lag time.Duration) {
 	most := 0.0
 	for i := range at {
 		for j := i; j < len(at); j++ {
 			most = max(most, float64(j-i+1)-rateHz*at[j].Sub(at[i]).Seconds())
 		}
 	}
-	// One more than the burst: a request that is 20 ms on its way shortens the
-	// window that it begins by that much.
-	assert.LessOrEqual(t, most, burst+1.0, "more than burst + %d·t in some window", rateHz)
+	// A request that is late shortens the windows that it begins: by 20 ms on the
+	// way, and by what this machine adds to its sender and to its receiver.
+	late := 20*time.Millisecond + 2*lag
+	assert.LessOrEqual(t, most, burst+rateHz*late.Seconds(), "more than burst + %d·t in some window", rateHz)
 	end := at[0].Add(runTime)
 	used, _ := slices.BinarySearchFunc(at, end, time.Time.Compare)
 	allowed := burst + rateHz*runTime.Seconds()
 	assert.GreaterOrEqual(t, float64(used), 0.98*allowed)
-	t.Logf("%d of %.0f in %v; at most %.2f beyond %d·t in any window", used, allowed, runTime, most, rateHz)
+	t.Logf("%d of %.0f in %v; at most %.2f beyond %d·t in any window; the machine was up to %v late",
+		used, allowed, runTime, most, rateHz, lag)
 }
 
 // callUntilTold is one of the processes.
 func callUntilTold(t *testing.T) {
-	client := &http.Client{Transport: &heed.Transport{Pacer: inRedis(t, os.Getenv("PACE_REDIS"))}}
+	shared := inRedis(t, os.Getenv("PACE_REDIS"))
+	shared.Degraded = func(err error) { fmt.Println("degraded:", err) }
+	client := &http.Client{Transport: &heed.Transport{Pacer: shared}}
 	ctx, cancel := context.WithTimeout(t.Context(), runTime+2*time.Second)
 	defer cancel()
 	var all sync.WaitGroup
@@ -136,7 +181,9 @@ func TestWithRedisStoppedEachProcessFallsToItsShare(t *testing.T) {
 	assert.GreaterOrEqual(t, float64(n), 0.8*share, "neither unlimited nor blocked")
 
 	store.Cont()
-	time.Sleep(2 * time.Second)
+	for start = time.Now(); time.Since(start) < 3*time.Second; { // it is only asked if there are requests
+		require.NoError(t, shared.Wait(req))
+	}
 	before := lost.Load()
 	start, n = time.Now(), 0
 	for ; time.Since(start) < time.Second; n++ {
@@ -144,4 +191,22 @@ func TestWithRedisStoppedEachProcessFallsToItsShare(t *testing.T) {
 	}
 	assert.Equal(t, before, lost.Load(), "Redis is asked again")
 	assert.GreaterOrEqual(t, n, rateHz*8/10, "the whole rate is this process's, since the others are idle")
+}
+
+func TestWithASilentRedisShortDeadlinesGetTheShare(t *testing.T) {
+	t.Parallel()
+	shared := inRedis(t, redistest.NewFake(t, redistest.Silence).Addr)
+	shared.Policies[0].Burst = 600
+	var lost atomic.Int64
+	shared.Degraded = func(error) { lost.Add(1) }
+	failed := 0
+	for range 60 {
+		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
+		if shared.Wait(httptest.NewRequestWithContext(ctx, "GET", "http://api.example.com/", nil)) != nil {
+			failed++
+		}
+		cancel()
+	}
+	assert.LessOrEqual(t, failed, 2, "those of the first 50 ms")
+	assert.Positive(t, lost.Load())
 }

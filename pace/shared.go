@@ -19,6 +19,14 @@ import (
 //
 // While the Store fails, or has not answered for 50 ms, each process paces
 // itself by its share of Policies. The Store is then tried again once a second.
+// Neither change brings a second burst: the share knows what this process took
+// from the Store, and the Store is told, before it is asked for more, what was
+// taken without it and has not come back since. So a process alone, with
+// Processes 1, keeps to its Policies however often the Store fails, but for
+// requests that are under way just then. Of several, those that were idle have
+// their shares of a burst still, and those that had more than their share are
+// not held up for it: together they may exceed a policy by about a burst each
+// time the Store fails.
 //
 // A Shared is a heed.BoundedPacer. Its fields must not be changed, nor the
 // Shared be copied, after first use. It may be used by any number of
@@ -55,16 +63,18 @@ type Shared struct {
 	// allows itself the whole, so that together they may exceed it.
 	Processes int
 
-	// Degraded is called with every error of the Store, by the goroutine of the
-	// request. While the Store fails, that is about once a second. A Trace's
-	// Degraded fits. If nil, errors are not reported.
+	// Degraded is called with every error of the Store, by any goroutine: that
+	// of the request may be gone by then. While the Store fails, that is about
+	// once a second. A Trace's Degraded fits. If nil, errors are not reported.
 	Degraded func(err error)
 
-	once   sync.Once // guards the making of the next three
-	err    error     // what is wrong with the fields
-	remote counter   // in the Store
-	local  counter   // this process' share
-	guard  guard     // of the Store
+	once   sync.Once    // guards the making of the next four
+	err    error        // what is wrong with the fields
+	remote counter      // in the Store
+	local  counter      // this process's share, in memory
+	guard  guard        // of the Store
+	memory quota.Memory // counts all that this process takes
+	alone  debts        // what it took of late, and the Store does not know of
 
 	mu    sync.Mutex // guards taken
 	taken map[*http.Request]*taking
@@ -74,11 +84,12 @@ var _ heed.BoundedPacer = (*Shared)(nil)
 
 // A taking is what a request has taken.
 type taking struct {
-	from *counter
-	key  string
-	n    int64
-	at   time.Time
-	next *taking // of the same request, which is sent more than once at a time
+	from     *counter
+	key      string
+	n        int64
+	at       time.Time
+	mirrored bool    // from the Store, and from the share, too
+	next     *taking // of the same request, which is sent more than once at a time
 }
 
 // Wait blocks until req may be sent, for as long as its context allows.
@@ -144,6 +155,7 @@ func (s *Shared) prepare() {
 		faults = append(faults, err)
 	}
 	_, s.guard.trusted = s.Store.(*quota.Memory)
+	s.guard.report = s.report
 	if s.err = errors.Join(faults...); s.err == nil {
 		s.local, s.err = s.share()
 	}
@@ -155,7 +167,7 @@ func (s *Shared) share() (counter, error) {
 	for i, l := range s.remote.limits {
 		shares[i] = share(l.Policy(), max(s.Processes, 1))
 	}
-	c, err := newCounter(&quota.Memory{}, shares)
+	c, err := newCounter(&s.memory, shares)
 	if err != nil {
 		err = fmt.Errorf("pace: Shared.Processes is %d: %w", s.Processes, err)
 	}
@@ -182,14 +194,40 @@ func (s *Shared) take(ctx context.Context, key string, n int64, b bound) (*takin
 	if !r.ok {
 		return nil, 0, b.overdue(key, r.wait, time.Now())
 	}
-	return &taking{from: from, key: key, n: n, at: r.at}, r.wait, nil
+	t := &taking{from: from, key: key, n: n, at: r.at}
+	s.mirror(ctx, t, r.wait)
+	return t, r.wait, nil
+}
+
+// mirror makes the other count know of t, for when it takes over: at once if
+// that is the share, or else when the Store answers again.
+//
+// The share is not charged if that made others wait for longer than t does,
+// and the Store may take to answer. So a process that had more than its share
+// from the Store is not held up for that when the Store fails. One that has the
+// Store for itself, with Processes 1, never has more.
+func (s *Shared) mirror(ctx context.Context, t *taking, wait time.Duration) {
+	switch {
+	case s.guard.trusted:
+	case t.from == &s.local:
+		s.alone.add(t.key, t.n)
+	default:
+		m, _ := s.local.reserveDebt(ctx, t.key, t.n, wait+storeTime)
+		t.mirrored = m.ok
+	}
 }
 
 // reserve asks the Store.
 func (s *Shared) reserve(ctx context.Context, key string, n int64, most time.Duration) (reservation, error) {
 	var r reservation
 	err := s.guard.call(ctx, func(ctx context.Context) (err error) {
-		r, err = s.remote.reserve(ctx, key, n, most)
+		err = s.alone.pay(ctx, key, func(owed int64) error { return s.repay(ctx, key, owed) })
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err == nil {
+			r, err = s.remote.reserve(ctx, key, n, most)
+		}
 		return err
 	}, func(err error) {
 		if err == nil && r.ok { // nobody is there any more to use it
@@ -197,7 +235,6 @@ func (s *Shared) reserve(ctx context.Context, key string, n int64, most time.Dur
 		}
 	})
 	if err != nil {
-		s.report(ctx, err)
 		return reservation{}, err // r may still be written to
 	}
 	return r, nil
@@ -226,25 +263,31 @@ func (s *Shared) await(ctx context.Context, t *taking, wait time.Duration, b bou
 }
 
 // settle takes n units more than t did, or gives them back if n is negative:
-// also if ctx has ended. If the Store does not answer, they stay as they are.
+// also if ctx has ended. If the Store does not answer, what was to be given
+// back is lost, and what was taken is told it later.
 func (s *Shared) settle(ctx context.Context, t *taking, n int64) {
 	if n == 0 {
 		return
 	}
 	ctx = context.WithoutCancel(ctx)
-	if t.from == &s.local {
+	if t.from == &s.local || t.mirrored {
 		_ = s.local.settle(ctx, t.key, n, t.at) // Memory knows no error but of a charge that is none
+	}
+	if t.from == &s.local {
+		s.alone.add(t.key, n)
 		return
 	}
 	err := s.guard.call(ctx, func(ctx context.Context) error {
 		return s.remote.settle(ctx, t.key, n, t.at)
 	}, func(error) {})
-	s.report(ctx, err)
+	if failed(err) && n > 0 {
+		s.alone.add(t.key, n)
+	}
 }
 
 // report tells Degraded of a Store that was asked and failed.
-func (s *Shared) report(ctx context.Context, err error) {
-	if s.Degraded != nil && failed(err) && err != errDown && ctx.Err() == nil {
+func (s *Shared) report(err error) {
+	if s.Degraded != nil {
 		s.Degraded(err)
 	}
 }
