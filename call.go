@@ -222,8 +222,10 @@ func (c *call) observe() {
 		c.t.Pacer.Observe(*a)
 	}
 	c.policy.hear(a, wall)
-	c.pass.answered(!a.throttled() && cancelled(c.req) == nil)
-	c.pass = pass{}
+	if c.pass.lane != nil {
+		c.pass.answered(!a.throttled() && cancelled(c.req) == nil)
+		c.pass = pass{}
+	}
 	if a.invited() {
 		c.post(a.hint)
 	}
@@ -231,7 +233,7 @@ func (c *call) observe() {
 
 func (c *call) decide() (Verdict, time.Duration) {
 	left, _ := c.left(c.ended)
-	verdict, wait := c.policy.decide(c.last, circumstances{
+	verdict, wait := c.policy.decide(&c.last, circumstances{
 		replayable: c.replayable(), cooling: c.cooling(), left: left, withdraw: c.withdraw,
 	})
 	if verdict == Again && c.src != nil && !c.src.takeBack() {

@@ -10,6 +10,7 @@ import (
 
 const (
 	keepBytes = 16 << 10               // of a response that is about to be replaced
+	copyBytes = 1 << 10                // up to which they are copied out of their buffer
 	drainTime = 100 * time.Millisecond // for reading them
 )
 
@@ -23,8 +24,9 @@ var keepBuffers = sync.Pool{New: func() any { return new([keepBytes + 1]byte) }}
 type kept struct {
 	resp *http.Response
 	body []byte
-	err  error // what the body ended with
-	live bool  // the body was left alone
+	buf  *[keepBytes + 1]byte // where body is, unless it is short or nothing
+	err  error                // what the body ended with
+	live bool                 // the body was left alone
 }
 
 // keep drains resp. It takes over the duty to close its body.
@@ -44,11 +46,10 @@ func keep(resp *http.Response) kept {
 	return k
 }
 
-// drain reads into a buffer that all share and copies out what there is: many
-// may wait at once, and most bodies are short.
+// drain reads into a buffer that others use before and after. A short body is
+// copied out of it, as many may wait at once, and most bodies are short.
 func (k *kept) drain(body io.ReadCloser) {
 	buf := keepBuffers.Get().(*[keepBytes + 1]byte)
-	defer keepBuffers.Put(buf)
 	end := now() + drainTime
 	timer := time.AfterFunc(drainTime, func() { body.Close() })
 	n := 0
@@ -64,13 +65,21 @@ func (k *kept) drain(body io.ReadCloser) {
 	if err != io.EOF {
 		k.err = io.ErrUnexpectedEOF
 	}
-	k.body = bytes.Clone(buf[:min(n, keepBytes)])
+	if n > copyBytes {
+		k.body, k.buf = buf[:min(n, keepBytes)], buf
+		return
+	}
+	k.body = bytes.Clone(buf[:n])
+	keepBuffers.Put(buf)
 }
 
 // discard gives up the response.
 func (k *kept) discard() {
 	if k.live {
 		k.resp.Body.Close()
+	}
+	if k.buf != nil {
+		keepBuffers.Put(k.buf)
 	}
 	*k = kept{}
 }

@@ -119,7 +119,7 @@ type circumstances struct {
 // decide is the one place where it is decided whether another attempt follows.
 // Its order matters: nothing is spent, and nothing is waited for, that another
 // answer makes useless. wait is what the next attempt waits, or would have to.
-func (p *RetryPolicy) decide(a Attempt, c circumstances) (v Verdict, wait time.Duration) {
+func (p *RetryPolicy) decide(a *Attempt, c circumstances) (v Verdict, wait time.Duration) {
 	if !p.worthwhile(a) {
 		return Final, 0
 	}
@@ -139,11 +139,11 @@ func (p *RetryPolicy) decide(a Attempt, c circumstances) (v Verdict, wait time.D
 	return Again, wait
 }
 
-func (p *RetryPolicy) worthwhile(a Attempt) bool {
+func (p *RetryPolicy) worthwhile(a *Attempt) bool {
 	if p.If != nil {
-		return p.If(a)
+		return p.If(*a)
 	}
-	return Worthwhile(a)
+	return a.worthwhile()
 }
 
 func (p *RetryPolicy) maxAttempts() int {
@@ -153,11 +153,11 @@ func (p *RetryPolicy) maxAttempts() int {
 	return max(1, p.MaxAttempts)
 }
 
-func (p *RetryPolicy) backoff(a Attempt) time.Duration {
+func (p *RetryPolicy) backoff(a *Attempt) time.Duration {
 	if p.Backoff == nil {
-		return defaultBackoff(a)
+		return defaultBackoff(*a)
 	}
-	return max(0, p.Backoff(a))
+	return max(0, p.Backoff(*a))
 }
 
 func (p *RetryPolicy) maxWait() time.Duration {

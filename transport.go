@@ -67,10 +67,11 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	b := begin{now(), hosts.Name(req.URL.Scheme, req.URL.Host)}
 	o, _ := req.Context().Value(overridesKey{}).(*overrides)
-	if o != nil || !t.direct(req, b.host) {
+	budget := t.direct(req, b.host)
+	if o != nil || budget == nil {
 		return runCall(t, req, b, o)
 	}
-	t.localBudget().deposit(b.host, b.start)
+	budget.deposit(b.host, b.start)
 	resp, err := t.base().RoundTrip(req)
 	if resp, err = proper(req, resp, err); err == nil && resp.StatusCode < 400 {
 		return resp, nil
@@ -78,22 +79,25 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resumeCall(t, req, b, resp, err)
 }
 
-// direct reports that the first attempt has nothing to wait for, that its body
-// need not be watched, and that nobody else's code is to be told of it: such a
-// request is given to Base without further ado.
-func (t *Transport) direct(req *http.Request, host hostkey.Name) bool {
+// direct returns the budget of a request that is given to Base without further
+// ado: its first attempt has nothing to wait for, its body need not be watched,
+// and nobody else's code is to be told of it. For any other it returns nil.
+func (t *Transport) direct(req *http.Request, host hostkey.Name) *LocalBudget {
 	p := &t.Retry
-	return t.Pacer == nil && t.Trace == nil && p.If == nil && p.Hint == nil && p.AttemptTimeout <= 0 &&
-		(!hasBody(req) || p.rewinds(req)) && t.localBudget() != nil && t.open(host)
+	if t.Pacer != nil || t.Trace != nil || p.If != nil || p.Hint != nil || p.AttemptTimeout > 0 ||
+		hasBody(req) && !p.rewinds(req) || !t.open(host) {
+		return nil
+	}
+	return t.localBudget()
 }
 
 // open reports that the request to host meets no cool-down.
 func (t *Transport) open(host hostkey.Name) bool {
-	lanes := t.lanes()
-	switch {
-	case t.shared() != nil:
+	if t.shared() != nil {
 		return false
-	case lanes == nil || !lanes.used.Load():
+	}
+	lanes := t.lanes()
+	if lanes == nil || !lanes.used.Load() {
 		return true
 	}
 	return t.Key == nil && lanes.closed(host) == nil
@@ -115,13 +119,11 @@ func (t *Transport) base() http.RoundTripper {
 
 // localBudget is the Budget if it is one that costs no call to other code.
 func (t *Transport) localBudget() *LocalBudget {
-	switch b := t.Budget.(type) {
-	case nil:
+	if t.Budget == nil {
 		return &t.budget
-	case *LocalBudget:
-		return b
 	}
-	return nil
+	b, _ := t.Budget.(*LocalBudget)
+	return b
 }
 
 func (t *Transport) retries() Budget {
@@ -134,6 +136,9 @@ func (t *Transport) retries() Budget {
 // lanes is where this process's requests wait in line, whatever the Board; nil
 // if there are no cool-downs.
 func (t *Transport) lanes() *LocalBoard {
+	if t.Board == nil {
+		return &t.board
+	}
 	switch b := t.Board.(type) {
 	case *LocalBoard:
 		return b
@@ -145,8 +150,11 @@ func (t *Transport) lanes() *LocalBoard {
 
 // shared is the Board that others post to as well, nil if it is this process's.
 func (t *Transport) shared() Board {
+	if t.Board == nil {
+		return nil
+	}
 	switch t.Board.(type) {
-	case nil, *LocalBoard, noBoard:
+	case *LocalBoard, noBoard:
 		return nil
 	}
 	return t.Board

@@ -28,10 +28,12 @@ import (
 // A server's X-Should-Retry: false or Stripe-Should-Retry: false ends it. Never
 // worth it are a name that does not exist, a certificate, scheme or header that
 // is wrong, and the caller's own cancellation.
-func Worthwhile(a Attempt) bool {
+func Worthwhile(a Attempt) bool { return a.worthwhile() }
+
+func (a *Attempt) worthwhile() bool {
 	switch {
 	case a.Err != nil:
-		return worthwhileError(a)
+		return a.worthwhileError()
 	case a.Response == nil || vetoed(a.Response.Header):
 		return false
 	case a.throttled(), a.Response.StatusCode == http.StatusTooEarly:
@@ -45,7 +47,7 @@ func Worthwhile(a Attempt) bool {
 	return false
 }
 
-func worthwhileError(a Attempt) bool {
+func (a *Attempt) worthwhileError() bool {
 	if a.Request == nil || malformed(a.Request) || cancelled(a.Request) != nil || permanent(a.Err) {
 		return false
 	}
