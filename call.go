@@ -254,22 +254,6 @@ func (c *call) replayable() bool {
 	return false
 }
 
-// left is the time before the context's deadline, or within MaxElapsed if that
-// is less; byDeadline says which.
-func (c *call) left(now time.Duration) (left time.Duration, byDeadline bool) {
-	left = c.elapsedLeft(now)
-	if deadline, ok := c.req.Context().Deadline(); ok {
-		if d := time.Until(deadline); d <= left {
-			return max(0, d), true
-		}
-	}
-	return left, false
-}
-
-func (c *call) elapsedLeft(now time.Duration) time.Duration {
-	return max(0, c.policy.maxElapsed()-(now-c.start))
-}
-
 func (c *call) withdraw() bool {
 	c.paid = c.t.retries().Withdraw(c.req.Context(), c.host.Key)
 	return c.paid
@@ -280,52 +264,6 @@ func (c *call) refund() {
 		c.paid = false
 		c.t.retries().Refund(c.req.Context(), c.host.Key)
 	}
-}
-
-// pause waits before the next attempt. The wait for a cool-down is left to its
-// lane, where the request keeps its place in line meanwhile.
-func (c *call) pause(wait time.Duration) error {
-	if c.open {
-		c.open = false
-		c.kept = keep(c.resp)
-		c.still = c.still && c.kept.body == nil
-	}
-	if c.cooling() >= wait-(c.clock()-c.ended) {
-		wait = 0
-	}
-	if wait > 0 {
-		wait += c.jitter(wait)
-	}
-	return c.sleep(c.ended+wait-c.clock(), nil)
-}
-
-// jitter is what comes on top of a hint, cut to the time that is left.
-func (c *call) jitter(wait time.Duration) time.Duration {
-	if c.last.hint == 0 {
-		return 0
-	}
-	left, _ := c.left(c.ended)
-	return min(uniform(jitterWindow(c.last.hint)), max(0, left-c.last.Took-wait))
-}
-
-// sleep waits for d or until woken. It returns why the caller gave up.
-func (c *call) sleep(d time.Duration, wake <-chan struct{}) error {
-	if d <= 0 {
-		return cancelled(c.req)
-	}
-	c.still = false
-	if c.timer == nil {
-		c.timer = time.NewTimer(d)
-	} else {
-		c.timer.Reset(d)
-	}
-	select {
-	case <-c.timer.C:
-	case <-wake:
-	case <-c.req.Context().Done():
-	case <-cancelOf(c.req):
-	}
-	return cancelled(c.req)
 }
 
 // finish returns what the last attempt ended with.
@@ -390,34 +328,4 @@ func (c *call) cleanUp() {
 	}
 	c.unused()
 	c.refund()
-}
-
-// allTraces calls f for each Trace that there is.
-func (c *call) allTraces(f func(*Trace)) {
-	if c.t.Trace != nil {
-		f(c.t.Trace)
-	}
-	for _, trace := range c.traces {
-		f(trace)
-	}
-}
-
-func (c *call) decided(v Verdict, wait time.Duration) {
-	if c.t.Trace == nil && c.traces == nil {
-		return
-	}
-	a := c.last
-	c.allTraces(func(trace *Trace) {
-		if trace.Decided != nil {
-			trace.Decided(a, v, wait)
-		}
-	})
-}
-
-func (c *call) degraded(err error) {
-	c.allTraces(func(trace *Trace) {
-		if trace.Degraded != nil {
-			trace.Degraded(err)
-		}
-	})
 }

@@ -47,6 +47,36 @@ func overridesOf(ctx context.Context) overrides {
 	return overrides{}
 }
 
+// allTraces calls f for each Trace that there is.
+func (c *call) allTraces(f func(*Trace)) {
+	if c.t.Trace != nil {
+		f(c.t.Trace)
+	}
+	for _, trace := range c.traces {
+		f(trace)
+	}
+}
+
+func (c *call) decided(v Verdict, wait time.Duration) {
+	if c.t.Trace == nil && c.traces == nil {
+		return
+	}
+	a := c.last
+	c.allTraces(func(trace *Trace) {
+		if trace.Decided != nil {
+			trace.Decided(a, v, wait)
+		}
+	})
+}
+
+func (c *call) degraded(err error) {
+	c.allTraces(func(trace *Trace) {
+		if trace.Degraded != nil {
+			trace.Degraded(err)
+		}
+	})
+}
+
 // LogTrace logs to l: a retry and a giving up at level Warn, a cool-down at Info,
 // a turn that was waited for at Debug, the loss of a store at Error. A request
 // that needed no retry is not logged. If l is nil, slog.Default() as it is at

@@ -1,0 +1,65 @@
+package heed
+
+import "time"
+
+// left is the time before the context's deadline, or within MaxElapsed if that
+// is less; byDeadline says which.
+func (c *call) left(now time.Duration) (left time.Duration, byDeadline bool) {
+	left = c.elapsedLeft(now)
+	if deadline, ok := c.req.Context().Deadline(); ok {
+		if d := time.Until(deadline); d <= left {
+			return max(0, d), true
+		}
+	}
+	return left, false
+}
+
+func (c *call) elapsedLeft(now time.Duration) time.Duration {
+	return max(0, c.policy.maxElapsed()-(now-c.start))
+}
+
+// pause waits before the next attempt. The wait for a cool-down is left to its
+// lane, where the request keeps its place in line meanwhile.
+func (c *call) pause(wait time.Duration) error {
+	if c.open {
+		c.open = false
+		c.kept = keep(c.resp)
+		c.still = c.still && c.kept.body == nil
+	}
+	if c.cooling() >= wait-(c.clock()-c.ended) {
+		wait = 0
+	}
+	if wait > 0 {
+		wait += c.jitter(wait)
+	}
+	return c.sleep(c.ended+wait-c.clock(), nil)
+}
+
+// jitter is what comes on top of a hint, cut to the time that is left.
+func (c *call) jitter(wait time.Duration) time.Duration {
+	if c.last.hint == 0 {
+		return 0
+	}
+	left, _ := c.left(c.ended)
+	return min(uniform(jitterWindow(c.last.hint)), max(0, left-c.last.Took-wait))
+}
+
+// sleep waits for d or until woken. It returns why the caller gave up.
+func (c *call) sleep(d time.Duration, wake <-chan struct{}) error {
+	if d <= 0 {
+		return cancelled(c.req)
+	}
+	c.still = false
+	if c.timer == nil {
+		c.timer = time.NewTimer(d)
+	} else {
+		c.timer.Reset(d)
+	}
+	select {
+	case <-c.timer.C:
+	case <-wake:
+	case <-c.req.Context().Done():
+	case <-cancelOf(c.req):
+	}
+	return cancelled(c.req)
+}
