@@ -440,3 +440,17 @@ func TestErrorsThatProveThatNothingWasSent(t *testing.T) {
 		}
 	})
 }
+
+func TestANilPointerIsAsGoodAsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(unavailable, throttle("5"), ok)
+		tr := &heed.Transport{Base: s, Budget: (*heed.LocalBudget)(nil), Board: (*heed.LocalBoard)(nil)}
+		assert.Equal(t, 200, status(t, tr, get(t.Context())))
+		assert.Equal(t, 3, s.count())
+		tr.Base, tr.Retry.MaxAttempts = newScript(throttle("5"), ok), 1
+		assert.Equal(t, 429, status(t, tr, get(t.Context())))
+		start := time.Now()
+		assert.Equal(t, 200, status(t, tr, get(t.Context())))
+		between(t, 5*time.Second, time.Since(start), 7*time.Second)
+	})
+}

@@ -122,13 +122,16 @@ func (t *Transport) localBudget() *LocalBudget {
 	if t.Budget == nil {
 		return &t.budget
 	}
-	b, _ := t.Budget.(*LocalBudget)
+	b, local := t.Budget.(*LocalBudget)
+	if local && b == nil {
+		return &t.budget // a nil pointer is no Budget either
+	}
 	return b
 }
 
 func (t *Transport) retries() Budget {
-	if t.Budget == nil {
-		return &t.budget
+	if b := t.localBudget(); b != nil {
+		return b
 	}
 	return t.Budget
 }
@@ -140,10 +143,12 @@ func (t *Transport) lanes() *LocalBoard {
 		return &t.board
 	}
 	switch b := t.Board.(type) {
-	case *LocalBoard:
-		return b
 	case noBoard:
 		return nil
+	case *LocalBoard:
+		if b != nil {
+			return b
+		}
 	}
 	return &t.board
 }
