@@ -16,8 +16,8 @@
 //     Transport.Key says otherwise) cools down, the request waits for the end,
 //     and then for its place in line: waiters are let go as a drip, not all at
 //     once. If the cool-down is longer than MaxWait or the deadline, it fails at
-//     once with an [*OverdueError], unsent. One request each MaxWait is let
-//     through to look again.
+//     once with an [*OverdueError], unsent. One request a minute, or each MaxWait
+//     if that is longer, is let through to look again.
 //  3. If there is a Pacer, the request waits for its turn, and if a cool-down was
 //     posted meanwhile, for its end.
 //  4. Base sends it.
