@@ -205,8 +205,7 @@ func (c *call) simple() bool {
 
 // observe tells the Pacer, the lane and the Board what came of the attempt.
 func (c *call) observe() {
-	wall := time.Now()
-	c.ended, c.still = wall.Sub(epoch), true
+	c.ended, c.still = now(), true
 	c.last = Attempt{
 		Number: c.number, Request: c.req, Response: c.resp, Err: c.err,
 		Took: c.ended - c.sent, Elapsed: c.ended - c.start, Waited: c.waited,
@@ -221,7 +220,7 @@ func (c *call) observe() {
 		c.paced = false
 		c.t.Pacer.Observe(*a)
 	}
-	c.policy.hear(a, wall)
+	c.policy.hear(a)
 	if c.pass.lane != nil {
 		c.pass.answered(!a.throttled() && cancelled(c.req) == nil)
 		c.pass = pass{}

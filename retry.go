@@ -188,14 +188,14 @@ func (p *RetryPolicy) rewinds(req *http.Request) bool {
 }
 
 // hear asks for the server's hint, unless there is nobody to ask.
-func (p *RetryPolicy) hear(a *Attempt, now time.Time) {
+func (p *RetryPolicy) hear(a *Attempt) {
 	a.heard = true
 	switch resp := a.Response; {
 	case resp == nil:
 	case p.Hint != nil:
-		a.hint, a.hinted = p.Hint(resp, now)
+		a.hint, a.hinted = p.Hint(resp, time.Now())
 	case resp.StatusCode >= 400:
-		a.hint, a.hinted = RetryAfter(resp, now)
+		a.hint, a.hinted = RetryAfter(resp, time.Time{})
 	}
 	if a.hint = max(0, a.hint); !a.hinted {
 		a.hint = 0

@@ -65,7 +65,7 @@ func (a *Attempt) throttled() bool {
 		return true
 	case http.StatusForbidden, http.StatusRequestEntityTooLarge, 420, 430, 529:
 		if !a.heard {
-			_, ok := RetryAfter(a.Response, time.Now())
+			_, ok := RetryAfter(a.Response, time.Time{})
 			return ok
 		}
 		return a.hinted

@@ -9,7 +9,7 @@ import (
 // A clock measures the moments that a response names. The server wrote them by
 // its own clock, so that is what they are measured against.
 type clock struct {
-	local  time.Time // when the response was received
+	local  time.Time // when the response was received; if zero, now
 	server time.Time // the same moment by the server's clock
 	known  bool      // whether server was read
 }
@@ -17,17 +17,26 @@ type clock struct {
 // until returns how long it is until t, in [0, maxWait]. h is the response's.
 func (c *clock) until(t time.Time, h http.Header) time.Duration {
 	if !c.known {
-		c.server, c.known = serverTime(h, c.local), true
+		c.server, c.known = serverTime(h, c.now()), true
 	}
 	wait := t.Sub(c.server)
 	if wait > 24*time.Hour {
 		// A server whose clock was never set may still pass on a target of
 		// somebody's whose clock was.
-		if local := t.Sub(c.local); 0 <= local && local <= 24*time.Hour {
+		if local := t.Sub(c.now()); 0 <= local && local <= 24*time.Hour {
 			wait = local
 		}
 	}
 	return min(max(wait, 0), maxWait)
+}
+
+// now is when the response was received. The clock is read only if a date or a
+// Unix time asks for it, which few do.
+func (c *clock) now() time.Time {
+	if c.local.IsZero() {
+		c.local = time.Now()
+	}
+	return c.local
 }
 
 // serverTime returns Date + Age, or now unless exactly one Date line is valid.

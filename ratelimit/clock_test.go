@@ -1,8 +1,14 @@
 package ratelimit_test
 
 import (
+	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/heedhttp/heed/ratelimit"
 )
 
 func TestADateIsMeasuredByTheServersClock(t *testing.T) {
@@ -90,4 +96,19 @@ func TestTheZoneOfNowDoesNotMatter(t *testing.T) {
 			t.Errorf("%s: got %s", value, got)
 		}
 	}
+}
+
+func TestAZeroNowIsThePresent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		present := time.Now()
+		for _, value := range []string{"7", present.Add(7 * time.Second).UTC().Format(http.TimeFormat)} {
+			wait, ok := ratelimit.Wait(429, http.Header{"Retry-After": {value}}, time.Time{})
+			assert.True(t, ok)
+			assert.Equal(t, 7*time.Second, wait, value)
+		}
+		year := present.Add(30 * 365 * 24 * time.Hour).UTC().Format("Monday, 02-Jan-06 15:04:05 GMT")
+		wait, ok := ratelimit.Wait(429, http.Header{"Retry-After": {year}}, time.Time{})
+		assert.True(t, ok)
+		assert.Equal(t, 30*365*24*time.Hour, wait, "two digits of a year that is not fifty years away")
+	})
 }

@@ -31,7 +31,7 @@ func (r *reader) value(s string, as syntax) time.Duration {
 		}
 	}
 	if as == delay || as == reset {
-		if date, ok := parseDate(s, r.clock.local); ok {
+		if date, ok := parseDate(s, r.clock.now()); ok {
 			return ceilMilli(r.clock.until(date, r.header))
 		}
 	}

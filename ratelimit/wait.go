@@ -18,7 +18,8 @@ const unknown time.Duration = -1
 // it sends another request, and whether it asks at all. A zero wait that was
 // asked for is ok; when not ok, wait is 0.
 //
-// status and h are those of the response, now is the moment it was received.
+// status and h are those of the response, now is the moment it was received; if
+// zero, the present, which is read only if it is needed.
 // The delay is read, in this order, from
 //
 //   - Retry-After (RFC 9110, section 10.2.3), in seconds or as a date;
