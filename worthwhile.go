@@ -110,12 +110,14 @@ func cancelled(req *http.Request) error {
 	if ctx := req.Context(); ctx.Err() != nil {
 		return errorOf(ctx)
 	}
-	select {
-	case <-cancelOf(req):
-		return context.Canceled
-	default:
-		return nil
+	if done := cancelOf(req); done != nil {
+		select {
+		case <-done:
+			return context.Canceled
+		default:
+		}
 	}
+	return nil
 }
 
 // cancelOf is the channel with which requests were cancelled before contexts:
