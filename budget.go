@@ -50,7 +50,8 @@ type LocalBudget struct {
 
 	// MinPerSecond is how many retries a second are allowed however few
 	// requests there are; at most MinPerSecond·TTL of them, or one if that is
-	// less, at once. If zero, 1; if negative or NaN, none.
+	// less, at once. If zero, 1; if negative or NaN, none; above a million, a
+	// million.
 	MinPerSecond float64
 
 	// TTL is how long a deposit may be spent, to a tenth of its length. If
@@ -68,6 +69,7 @@ type purse struct {
 
 	mu      sync.Mutex // guards what follows, the turn of a slot, and what earned loses
 	floor   int64
+	part    float64       // of a unit, that the floor has beside
 	floorAt time.Duration // when floor was right; 0 for a purse nobody drew from, whose floor is full
 }
 
@@ -242,15 +244,16 @@ func (p *purse) earnedLocked(index int64) (units int64) {
 }
 
 // floorLocked brings the floor up to now: at one retry a second, a unit each
-// nanosecond.
+// nanosecond. What is less than a unit is kept for later: however often it is
+// asked, nothing is lost.
 func (p *purse) floorLocked(b *LocalBudget, now time.Duration) int64 {
 	most := b.floorMax()
 	if p.floorAt == 0 {
 		p.floor, p.floorAt = most, now
 	}
 	if since := min(now-p.floorAt, 2*time.Hour); since > 0 {
-		gained := min(float64(since)*b.minPerSecond(), float64(most))
-		p.floor, p.floorAt = min(most, p.floor+int64(gained)), now
+		whole, part := math.Modf(min(float64(since)*b.minPerSecond()+p.part, float64(most)))
+		p.floor, p.part, p.floorAt = min(most, p.floor+int64(whole)), part, now
 	}
 	return p.floor
 }

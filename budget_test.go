@@ -96,6 +96,23 @@ func TestALocalBudgetThroughTime(t *testing.T) {
 	}
 }
 
+// A floor that is looked at all the time fills as fast as one that is not.
+func TestAFloorLosesNothingToRounding(t *testing.T) {
+	for _, perSecond := range []float64{0.001, 0.3, 0.5, 1, 3.7, 1000} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &heed.LocalBudget{Ratio: -1, MinPerSecond: perSecond}
+			withdrawn(b, key)
+			before := b.Balance(key)
+			for range 3000 {
+				time.Sleep(time.Nanosecond)
+				b.Balance(key)
+				b.Balance(key)
+			}
+			assert.InDelta(t, perSecond*3000, (b.Balance(key)-before)*1e9, 1+perSecond, "%v a second, in billionths", perSecond)
+		})
+	}
+}
+
 func TestALocalBudgetKeepsKeysApart(t *testing.T) {
 	var b heed.LocalBudget
 	deposit(&b, "a", 100)

@@ -28,11 +28,15 @@ type Pacer interface {
 // nothing, to Wait with a deadline of its own in a copy of the request.
 type BoundedPacer interface {
 	Pacer
+
+	// WaitAtMost is Wait for a request that may wait for most, which may be
+	// zero, and no longer than its context allows.
 	WaitAtMost(req *http.Request, most time.Duration) error
 }
 
 // ErrNotSent is the error of an Attempt that a Pacer let go and that was not
-// sent after all, because a cool-down was posted meanwhile.
+// sent after all: because a cool-down was posted meanwhile, or because its body
+// could not be had again.
 var ErrNotSent = errors.New("heed: not sent")
 
 // An OverdueError says that a request was not sent because its turn would have
