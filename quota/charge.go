@@ -2,6 +2,9 @@ package quota
 
 import "fmt"
 
+// maxID is how many bytes an ID may have.
+const maxID = 256
+
 // A ChargeError says which field of which Charge of a call cannot be right.
 // Nothing was taken.
 type ChargeError struct {
@@ -28,26 +31,40 @@ func CheckTake(charges []Charge) error {
 // CheckSettle returns a *ChargeError if charges cannot be those of a Settle.
 func CheckSettle(charges []Charge) error {
 	for i := range charges {
-		if l := charges[i].Limit; l == nil {
+		switch c := &charges[i]; {
+		case c.Limit == nil:
 			return &ChargeError{i, "Limit", "is nil"}
-		} else if l.unit == 0 {
+		case c.Limit.unit == 0:
 			return &ChargeError{i, "Limit", "was not made by Policy.Compile"}
+		case len(c.ID) > maxID:
+			return &ChargeError{i, "ID", fmt.Sprintf("has %d bytes: %d are allowed", len(c.ID), maxID)}
 		}
 	}
 	return nil
 }
 
 // Needs returns how many units charges[:i+1] ask of the bucket that charges[i]
-// is counted in. If it exceeds Burst, charges[i] never fits in this call.
+// is counted in. If it exceeds AtOnce, charges[i] never fits in this call. What has
+// one ID is asked for once.
 func Needs(charges []Charge, i int) int64 {
 	c := &charges[i]
 	sum := c.Units()
 	for j := range charges[:i] {
-		if charges[j].SameBucket(c) {
+		if charges[j].SameBucket(c) && !repeated(charges, j, i) {
 			sum = min(maxExact, sum+min(maxExact, charges[j].Units()))
 		}
 	}
 	return sum
+}
+
+// repeated reports whether one of charges[j+1:i+1] is charges[j] once more.
+func repeated(charges []Charge, j, i int) bool {
+	for k := j + 1; k <= i && charges[j].ID != ""; k++ {
+		if charges[k].ID == charges[j].ID && charges[k].SameBucket(&charges[j]) {
+			return true
+		}
+	}
+	return false
 }
 
 // SameBucket reports whether c and d are counted together.
@@ -57,7 +74,8 @@ func (c *Charge) SameBucket(d *Charge) bool {
 
 // Judge returns the Decision on charges[i] but for its At. met is the bucket as
 // the charge met it, with what earlier charges of the call took; left is the
-// bucket as the call left it; both are drained to now.
+// bucket as the call left it; both are drained to now. Of a charge whose ID was
+// charged before the Decision is Limit.Describe of left, and Allowed.
 func Judge(charges []Charge, i int, met, left Bucket, now int64) (d Decision) {
 	d.judge(charges, i, met, left, now)
 	return d
@@ -69,8 +87,8 @@ func (d *Decision) judge(charges []Charge, i int, met, left Bucket, now int64) {
 	c.Limit.describe(d, left, now)
 	switch wait := c.Limit.Wait(met, c.Units(), now); {
 	case wait == 0:
-		d.Allowed = true
-	case wait == Forever || Needs(charges, i) > c.Limit.policy.Burst:
+		d.Allowed, d.Delay = true, c.Limit.Delay(met, now)
+	case wait == Forever || Needs(charges, i) > c.Limit.atOnce:
 		d.Never = true
 	default:
 		d.RetryAfter = wait

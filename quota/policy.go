@@ -8,38 +8,53 @@ import (
 )
 
 // A Policy is a limit as people write it: Quota units per Window, of which
-// Burst may be spent at once.
-//
-// A token bucket admits at most Burst + Quota·t/Window units in any time t, so
-// with Burst equal to Quota up to twice the Quota in one Window. Where a Window
-// must never see more than Quota units, choose Burst and a rate that add up to
-// it.
+// Burst may be spent at once. What that admits at most in any time as long as a
+// Window depends on the Algorithm, and is said there: with the defaults, twice the
+// Quota.
 type Policy struct {
 	// Name is the policy's name, in the RateLimit-Policy field and in a Store:
 	// charges of one Key whose Limits have one Name are counted together, so a
 	// policy that keeps its Name keeps its state when its numbers change. It is
 	// printable ASCII. If empty, the policy is named after its numbers: "60/1m",
-	// or "60/1m burst 10".
+	// "60/1m burst 10", "60/1m SlidingLog", or "1000/month Europe/Berlin".
 	Name string
 
 	// Quota is how many units are given back per Window, at least 1.
 	Quota int64
 
-	// Window is the time in which Quota units are given back, more than 0.
+	// Window is the time in which Quota units are given back, more than 0; with a
+	// Calendar, 0.
 	Window time.Duration
 
-	// Burst is how many units may be spent at once. If zero, Quota.
+	// Burst is how many units may be spent at once. If zero, Quota, which is all it
+	// can be for windows and logs. For LeakyBucket it is how many wait in line.
 	Burst int64
 
 	// Algorithm is the way of counting. If zero, TokenBucket.
 	Algorithm Algorithm
+
+	// Calendar makes the windows of a FixedWindow days, weeks or months. If zero,
+	// they are as long as Window.
+	Calendar Calendar
+
+	// Location is where the clocks are that Calendar goes by. If nil, UTC.
+	Location *time.Location
 }
 
 // An Algorithm is a way of counting. The zero Algorithm is TokenBucket.
 type Algorithm int
 
-// TokenBucket refills continuously: two integers per bucket, and exact waits.
-const TokenBucket Algorithm = 0
+// String returns the name of a's constant.
+func (a Algorithm) String() string {
+	names := [...]string{"TokenBucket", "LeakyBucket", "FixedWindow", "SlidingWindow", "SlidingLog"}
+	if a < 0 || int(a) >= len(names) {
+		return fmt.Sprintf("Algorithm(%d)", int(a))
+	}
+	return names[a]
+}
+
+// bucket reports whether a drains.
+func (a Algorithm) bucket() bool { return a == TokenBucket || a == LeakyBucket }
 
 // PerSecond is n units per second, all of which may be spent at once.
 func PerSecond(n int64) Policy { return Policy{Quota: n, Window: time.Second} }
@@ -69,6 +84,9 @@ func (p Policy) withDefaults() Policy {
 	if p.Burst == 0 {
 		p.Burst = p.Quota
 	}
+	if p.Location == nil && p.Calendar != 0 {
+		p.Location = time.UTC
+	}
 	if p.Name == "" {
 		p.Name = p.numbers()
 	}
@@ -77,11 +95,26 @@ func (p Policy) withDefaults() Policy {
 
 // numbers is the name of a policy that has none.
 func (p Policy) numbers() string {
-	name := strconv.FormatInt(p.Quota, 10) + "/" + inOneUnit(p.Window)
+	name := strconv.FormatInt(p.Quota, 10) + "/" + p.period()
 	if p.Burst != p.Quota {
 		name += " burst " + strconv.FormatInt(p.Burst, 10)
 	}
+	if p.Algorithm != TokenBucket && p.Calendar == 0 {
+		name += " " + p.Algorithm.String()
+	}
 	return name
+}
+
+// period writes the Window or the Calendar.
+func (p Policy) period() string {
+	switch {
+	case p.Calendar == 0:
+		return inOneUnit(p.Window)
+	case p.Location == time.UTC:
+		return p.Calendar.String()
+	default:
+		return p.Calendar.String() + " " + p.Location.String()
+	}
 }
 
 // inOneUnit writes d in the largest unit that divides it: "1m", "90s", "1d".
@@ -104,25 +137,35 @@ func inOneUnit(d time.Duration) string {
 // faults returns what is wrong with p's fields, one by one. p has its defaults.
 func (p Policy) faults() error {
 	var faults []error
-	fault := func(field, format string, args ...any) {
-		faults = append(faults, &PolicyError{p.Name, field, fmt.Sprintf(format, args...)})
+	check := func(right bool, field, format string, args ...any) {
+		if !right {
+			faults = append(faults, &PolicyError{p.Name, field, fmt.Sprintf(format, args...)})
+		}
 	}
-	if !printable(p.Name) {
-		fault("Name", "must be printable ASCII")
-	}
-	if p.Quota < 1 {
-		fault("Quota", "is %d: must be at least 1", p.Quota)
-	}
-	if p.Window <= 0 {
-		fault("Window", "is %v: must be more than 0", p.Window)
-	}
-	if p.Burst < 0 {
-		fault("Burst", "is %d: must not be negative", p.Burst)
-	}
-	if p.Algorithm != TokenBucket {
-		fault("Algorithm", "is %d: there is only TokenBucket", int(p.Algorithm))
-	}
+	check(printable(p.Name), "Name", "must be printable ASCII")
+	check(p.Quota >= 1, "Quota", "is %d: must be at least 1", p.Quota)
+	check(p.Algorithm != SlidingLog || p.Quota <= maxLogged, "Quota", "is %d: a SlidingLog remembers %d at most", p.Quota, maxLogged)
+	check(p.Algorithm != FixedWindow || p.Quota <= maxExact, "Quota", "is %d: %d can be counted", p.Quota, int64(maxExact))
+	p.checkWindow(check)
+	check(p.Burst >= 0, "Burst", "is %d: must not be negative", p.Burst)
+	check(p.Burst < 0 || p.Burst == p.Quota || p.Algorithm.bucket(), "Burst", "is %d: of a %v it is the Quota", p.Burst, p.Algorithm)
+	check(p.Algorithm >= TokenBucket && p.Algorithm <= SlidingLog, "Algorithm", "is %d: there is none", int(p.Algorithm))
+	check(p.Calendar == 0 || p.Algorithm == FixedWindow, "Calendar", "is for FixedWindow, not %v", p.Algorithm)
+	check(p.Calendar >= 0 && p.Calendar <= Month, "Calendar", "is %d: there is none", int(p.Calendar))
+	check(p.Calendar != 0 || p.Location == nil, "Location", "is of no use without a Calendar")
 	return errors.Join(faults...)
+}
+
+func (p Policy) checkWindow(check func(right bool, field, format string, args ...any)) {
+	switch {
+	case p.Calendar != 0:
+		check(p.Window == 0, "Window", "is %v: must be 0 with a Calendar", p.Window)
+	case p.Window <= 0:
+		check(false, "Window", "is %v: must be more than 0", p.Window)
+	case !p.Algorithm.bucket():
+		check(p.Window%time.Microsecond == 0, "Window", "is %v: must be a whole number of µs", p.Window)
+		check(p.Window.Microseconds() <= maxWindow, "Window", "is %v: must not be longer than 71 years", p.Window)
+	}
 }
 
 // printable reports whether s can be the content of a String of RFC 9651,

@@ -23,8 +23,18 @@ type Charge struct {
 	// if the call is allowed; one that does not changes nothing.
 	DryRun bool
 
-	// At is, in Settle, the Decision.At of the charge that is corrected. A
-	// TokenBucket does not ask for it: what it is owed has no age.
+	// ID, if not empty, has this charge made once: within the Limit's Window, or
+	// to the end of a Calendar's, another one with this ID, on the same Key, the
+	// same Limit's Name and the same DryRun, is allowed and takes nothing, and in
+	// Settle is made no more. So a call whose outcome is unknown can be repeated.
+	// Only what was charged is remembered, not what was denied. A refund needs an
+	// ID of its own. It is of any 256 bytes.
+	ID string
+
+	// At is, in Settle, when the charge that is corrected was made, as
+	// Decision.At or Reserve says. If zero, now. A window gives back only what was
+	// charged in it, a log what was charged less than a Window ago; buckets do not
+	// ask for it: what they are owed has no age.
 	At time.Time
 }
 
@@ -41,13 +51,13 @@ func (c *Charge) Units() int64 {
 // if not, because this or another charge of the call was denied, they are not.
 type Decision struct {
 	Allowed    bool          // this charge fits, whatever becomes of the others
-	Never      bool          // N exceeds Burst: waiting does not help, RetryAfter is zero
+	Never      bool          // N exceeds Limit.AtOnce: waiting does not help, RetryAfter is zero
 	Limit      int64         // the policy's Quota
-	Remaining  int64         // whole units that could be taken now, in [0, Burst]
+	Remaining  int64         // whole units that could be taken now, in [0, Limit.AtOnce]
 	RetryAfter time.Duration // until N fits; zero if allowed
-	NextAfter  time.Duration // until one more unit than Remaining fits; zero if the bucket is whole
-	ResetAfter time.Duration // until the bucket is whole
-	Delay      time.Duration // how long what was admitted waits for its turn; always zero with TokenBucket
+	NextAfter  time.Duration // until one more unit than Remaining fits; zero if nothing is owed
+	ResetAfter time.Duration // until nothing is owed
+	Delay      time.Duration // how long what was admitted waits for its turn; zero but for LeakyBucket
 	At         time.Time     // the Store's time of the decision
 }
 
@@ -83,12 +93,34 @@ type Reserver interface {
 	Store
 	Settler
 	// Reserve takes all charges if they fit within max, and reports how long to
-	// wait before using them. Those who come later wait for these units too. If
-	// they are not used after all, Settle gives them back: at is its Charge.At.
+	// wait before using them, which is until at. Those who come later wait for
+	// these units too. If they are not used after all, Settle gives them back: at
+	// is its Charge.At.
+	//
+	// Of a LeakyBucket it waits for its turn, and is not bound by Burst. Windows
+	// and logs are reserved no further ahead than a day, and are full until then.
 	//
 	// wait is set also when not ok, to Forever if no wait is long enough. A
 	// DryRun charge neither waits nor refuses.
 	Reserve(ctx context.Context, max time.Duration, charges ...Charge) (wait time.Duration, at time.Time, ok bool, err error)
+}
+
+// An Inspector shows and forgets what is counted of a Key.
+type Inspector interface {
+	// Inspect returns the States of key, sorted by Name, what is enforced before
+	// what is a DryRun. What is owed no more may be among them.
+	Inspect(ctx context.Context, key string) ([]State, error)
+
+	// Reset forgets all that key owes, and the IDs that were charged.
+	Reset(ctx context.Context, key string) error
+}
+
+// A State is one count of a Key, as it is kept: Limit.Drain says what is left of it
+// by now, and Limit.Describe what that means.
+type State struct {
+	Name   string // of the Limit
+	DryRun bool   // whether it counts DryRun charges
+	Bucket Bucket
 }
 
 // Forever is the wait for what will never fit.
