@@ -66,8 +66,11 @@ func (m *Memory) clock() time.Time {
 func (m *Memory) moment() (at time.Time, now int64) {
 	m.once.Do(m.init)
 	at = m.clock()
-	return at, m.epoch + at.Sub(m.start).Microseconds()
+	return at, m.micros(at)
 }
+
+// micros is at in µs since the Unix epoch, by the monotonic clock if at has it.
+func (m *Memory) micros(at time.Time) int64 { return m.epoch + at.Sub(m.start).Microseconds() }
 
 // Forgotten returns how many buckets were forgotten before they were whole.
 func (m *Memory) Forgotten() int64 { return m.forgotten.Load() }
@@ -92,7 +95,7 @@ func (m *Memory) decide(dst []Decision, charges []Charge, taking bool) ([]Decisi
 	held := m.lock(visits, charges)
 	defer m.unlock(held)
 
-	allowed := tryLocked(visits, charges, 0, now)
+	allowed := tryLocked(visits, charges, now, false, 0)
 	for i := range visits {
 		v := &visits[i]
 		take := taking && allowed && v.fits
@@ -121,15 +124,18 @@ func (m *Memory) Reserve(_ context.Context, max time.Duration, charges ...Charge
 	held := m.lock(visits, charges)
 	defer m.unlock(held)
 
-	ok = tryLocked(visits, charges, max, now)
+	ok = tryLocked(visits, charges, now, true, max)
 	for i := range visits {
 		v, c := &visits[i], &charges[i]
 		if !c.DryRun && v.wait > wait {
 			wait = v.wait
 		}
 		if ok && v.fits {
-			m.keepLocked(v, c, now, c.Limit.whole(v.after))
+			m.keepLocked(v, c, now, c.Limit.Whole(v.after))
 		}
+	}
+	if ok {
+		at = at.Add(wait)
 	}
 	return wait, at, ok, nil
 }
@@ -148,12 +154,20 @@ func (m *Memory) Settle(_ context.Context, charges ...Charge) error {
 	for i := range visits {
 		v, c := &visits[i], &charges[i]
 		v.findLocked(c, now)
-		v.after = c.Limit.Charge(v.met, c.N)
+		v.after = c.Limit.Settle(v.met, c.N, m.chargedAt(c), now)
 		if v.after != v.met {
-			m.keepLocked(v, c, now, c.Limit.whole(v.after))
+			m.keepLocked(v, c, now, c.Limit.Whole(v.after))
 		}
 	}
 	return nil
+}
+
+// chargedAt is c.At for Limit.Settle.
+func (m *Memory) chargedAt(c *Charge) int64 {
+	if c.At.IsZero() {
+		return 0
+	}
+	return m.micros(c.At)
 }
 
 // A visit is what a charge finds, and what it leaves if it is made.
@@ -176,8 +190,8 @@ func room(few []visit, n int) []visit {
 }
 
 // tryLocked makes the visits, and reports whether all charges but the DryRun
-// ones fit within most. Nothing is changed.
-func tryLocked(visits []visit, charges []Charge, most time.Duration, now int64) (allowed bool) {
+// ones fit: now, or where they are reserved, within max. Nothing is changed.
+func tryLocked(visits []visit, charges []Charge, now int64, reserved bool, max time.Duration) (allowed bool) {
 	allowed = true
 	for i := range visits {
 		v, c := &visits[i], &charges[i]
@@ -187,7 +201,11 @@ func tryLocked(visits []visit, charges []Charge, most time.Duration, now int64) 
 		} else {
 			v.findLocked(c, now)
 		}
-		v.try(c, most, now)
+		if reserved {
+			v.after, v.wait, v.fits = c.Limit.TryWithin(v.met, c.Units(), now, max)
+		} else {
+			v.after, v.fits = c.Limit.Try(v.met, c.Units(), now)
+		}
 		allowed = allowed && (v.fits || c.DryRun)
 	}
 	return allowed
@@ -210,15 +228,6 @@ func (v *visit) findLocked(c *Charge, now int64) {
 	}
 	v.found = c.Limit.Drain(v.found, now)
 	v.met = v.found
-}
-
-// try works out whether c fits.
-func (v *visit) try(c *Charge, most time.Duration, now int64) {
-	n := c.Units()
-	v.wait, v.after = c.Limit.Wait(v.met, n, now), v.met
-	if v.wait <= max(0, most) && c.Limit.Holds(v.met, n) {
-		v.fits, v.after = true, c.Limit.Charge(v.met, n)
-	}
 }
 
 // keepLocked stores what v leaves, and when that will be whole.

@@ -114,7 +114,11 @@ func (s *Store) Reserve(ctx context.Context, most time.Duration, charges ...quot
 	for _, p := range parts {
 		wait = max(wait, p.wait(p.charges))
 	}
-	return wait, time.UnixMicro(parts[0].now), ok, nil
+	at = time.UnixMicro(parts[0].now)
+	if ok {
+		at = at.Add(wait)
+	}
+	return wait, at, ok, nil
 }
 
 // Settle implements quota.Settler. Its errors mean what those of Take do.

@@ -151,8 +151,8 @@ func (r *run) reserve(max time.Duration, charges ...quota.Charge) (wait time.Dur
 	if err != nil {
 		r.t.Fatalf("Reserve: %v", err)
 	}
-	if now := r.now(); !at.Equal(now) {
-		r.t.Errorf("Reserve says it is %v at %v", at, now)
+	if now := r.now(); ok && !at.Equal(now.Add(wait)) {
+		r.t.Errorf("Reserve says %v at %v, to wait %v", at, now, wait)
 	}
 	return wait, ok
 }
