@@ -11,42 +11,80 @@ import (
 )
 
 const (
-	masters = 3
-	slots   = 16384
+	masters   = 3
+	slots     = 16384
+	busOffset = 10_000 // from a node's port to that of its cluster bus
 )
 
 // StartCluster starts a Redis Cluster of three masters.
 func StartCluster(t testing.TB) []*Server {
 	t.Helper()
-	nodes := make([]*Server, masters)
-	for i := range nodes {
-		nodes[i] = start(t, freePortPair, "--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
-		nodes[i].must("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
-		nodes[i].must(append([]string{"CLUSTER", "ADDSLOTS"}, slotsOf(i)...)...)
+	return startCluster(t, masters, 2*time.Second)
+}
+
+// StartReplicatedCluster starts a Redis Cluster of three masters, with a replica
+// each: replicas[i] takes over when masters[i] has been gone for about a second.
+func StartReplicatedCluster(t testing.TB) (masters, replicas []*Server) {
+	t.Helper()
+	nodes := startCluster(t, 6, 500*time.Millisecond)
+	for _, replica := range nodes[3:] {
+		replica.await("master_link_status:up\r\n", "INFO", "replication")
 	}
-	for _, node := range nodes[1:] {
-		host, port, _ := net.SplitHostPort(node.Addr)
-		nodes[0].must("CLUSTER", "MEET", host, port)
-	}
+	return nodes[:3], nodes[3:]
+}
+
+// startCluster starts n nodes, of which the first are masters and the others their
+// replicas. A node that is not reached for timeout is replaced, if it can be.
+//
+// The nodes know one another from the start, by a file that each finds, and need
+// not meet first.
+func startCluster(t testing.TB, n int, timeout time.Duration) []*Server {
+	t.Helper()
+	nodes := startAll(t, binary(t), n, freePortPair, func(nodes []*Server) {
+		for i, node := range nodes {
+			node.write("nodes.conf", nodesFile(nodes, i))
+			node.flags = []string{"--cluster-enabled", "yes",
+				"--cluster-node-timeout", strconv.FormatInt(timeout.Milliseconds(), 10),
+				"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}
+		}
+	})
 	for _, node := range nodes {
-		node.awaitCluster()
+		node.await("cluster_state:ok\r\n", "CLUSTER", "INFO")
 	}
 	return nodes
 }
 
-func slotsOf(master int) (list []string) {
-	for slot := master * slots / masters; slot < (master+1)*slots/masters; slot++ {
-		list = append(list, strconv.Itoa(slot))
+// nodesFile is what nodes[self] would have written of the others.
+func nodesFile(nodes []*Server, self int) string {
+	var b strings.Builder
+	for i, node := range nodes {
+		port, _ := strconv.Atoi(node.port())
+		role, master, owned := "master", "-", slotsOf(i)
+		if i >= masters {
+			role, master, owned = "slave", nodeID(i-masters), ""
+		}
+		if i == self {
+			role = "myself," + role
+		}
+		fmt.Fprintf(&b, "%s %s@%d %s %s 0 0 %d connected %s\n",
+			nodeID(i), node.Addr, port+busOffset, role, master, i%masters+1, owned)
 	}
-	return list
+	fmt.Fprintf(&b, "vars currentEpoch %d lastVoteEpoch 0\n", masters)
+	return b.String()
 }
 
-// freePortPair returns a free port below that of its cluster bus, 10,000 higher.
+func nodeID(i int) string { return fmt.Sprintf("%040x", i+1) }
+
+func slotsOf(master int) string {
+	return fmt.Sprintf("%d-%d", master*slots/masters, (master+1)*slots/masters-1)
+}
+
+// freePortPair returns a free port below that of its cluster bus.
 func freePortPair(t testing.TB) int {
 	t.Helper()
 	for range 100 {
 		port := 20_000 + rand.IntN(10_000)
-		if free(port) && free(port+10_000) {
+		if free(port) && free(port+busOffset) {
 			return port
 		}
 	}
@@ -61,23 +99,4 @@ func free(port int) bool {
 	}
 	l.Close()
 	return true
-}
-
-func (s *Server) must(args ...string) {
-	s.t.Helper()
-	if _, err := s.Do(args...); err != nil {
-		s.t.Fatalf("redistest: %s: %v", strings.Join(args[:2], " "), err)
-	}
-}
-
-func (s *Server) awaitCluster() {
-	s.t.Helper()
-	known := fmt.Sprintf("cluster_known_nodes:%d\r\n", masters)
-	for deadline := time.Now().Add(3 * startTimeout); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		info, err := s.Do("CLUSTER", "INFO")
-		if err == nil && strings.Contains(info, "cluster_state:ok") && strings.Contains(info, known) {
-			return
-		}
-	}
-	s.t.Fatalf("redistest: the cluster of %s did not form", s.Addr)
 }

@@ -10,7 +10,9 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -25,7 +27,9 @@ type Server struct {
 	Addr string // host:port
 
 	t      testing.TB
-	flags  []string
+	path   string   // of the binary
+	dir    string   // its working directory
+	flags  []string // beside those of every Server; a configuration file comes first
 	proc   *os.Process
 	ended  chan struct{} // closed when proc has ended
 	output *bytes.Buffer // what proc printed; to be read once it has ended
@@ -35,21 +39,52 @@ type Server struct {
 // there is neither, the test is skipped, or fails if CI is "true".
 func Start(t testing.TB) *Server {
 	t.Helper()
-	return start(t, freePort)
+	return startAll(t, binary(t), 1, freePort, func([]*Server) {})[0]
 }
 
-func start(t testing.TB, port func(testing.TB) int, flags ...string) *Server {
+// StartValkey starts a valkey-server. If there is none, the test is skipped.
+func StartValkey(t testing.TB) *Server {
 	t.Helper()
-	s := &Server{t: t, flags: append(flags, "--dir", t.TempDir())}
-	t.Cleanup(s.Kill)
+	path, err := exec.LookPath("valkey-server")
+	if err != nil {
+		t.Skip("redistest: NOT TESTED: valkey-server is not in PATH")
+	}
+	return startAll(t, path, 1, freePort, func([]*Server) {})[0]
+}
+
+// startAll starts n servers, each with a directory and a port of its own, which
+// prepare is told before any is started.
+func startAll(t testing.TB, path string, n int, port func(testing.TB) int, prepare func([]*Server)) []*Server {
+	t.Helper()
+	servers := make([]*Server, n)
+	for i := range servers {
+		servers[i] = &Server{t: t, path: path, dir: t.TempDir()}
+		t.Cleanup(servers[i].Kill)
+	}
 	var err error
-	for range 5 { // another process may be quicker to take the port
-		s.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(port(t)))
-		if err = s.launch(binary(t)); err == nil {
-			return s
+	for range 5 { // another process may be quicker to take a port
+		for _, s := range servers {
+			s.Addr, s.flags = net.JoinHostPort("127.0.0.1", strconv.Itoa(port(t))), nil
+		}
+		prepare(servers)
+		if err = launchAll(servers); err == nil {
+			return servers
 		}
 	}
 	t.Fatalf("redistest: %v", err)
+	return nil
+}
+
+// launchAll starts all of servers, or leaves none running.
+func launchAll(servers []*Server) error {
+	for i, s := range servers {
+		if err := s.launch(); err != nil {
+			for _, s := range servers[:i] {
+				s.Kill()
+			}
+			return err
+		}
+	}
 	return nil
 }
 
@@ -79,10 +114,9 @@ func freePort(t testing.TB) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-func (s *Server) launch(path string) error {
-	_, port, _ := net.SplitHostPort(s.Addr)
-	cmd := exec.Command(path, append([]string{"--port", port, "--bind", "127.0.0.1",
-		"--save", "", "--appendonly", "no", "--loglevel", "warning"}, s.flags...)...)
+func (s *Server) launch() error {
+	cmd := exec.Command(s.path, append(slices.Clone(s.flags), "--port", s.port(), "--bind", "127.0.0.1",
+		"--dir", s.dir, "--save", "", "--appendonly", "no", "--loglevel", "warning")...)
 	s.output, s.ended = new(bytes.Buffer), make(chan struct{})
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = s.output, s.output, dieWithParent()
 	started := make(chan error)
@@ -104,6 +138,11 @@ func (s *Server) launch(path string) error {
 	return s.awaitReady()
 }
 
+func (s *Server) port() string {
+	_, port, _ := net.SplitHostPort(s.Addr)
+	return port
+}
+
 func (s *Server) awaitReady() error {
 	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); {
 		select {
@@ -123,6 +162,27 @@ func (s *Server) awaitReady() error {
 func (s *Server) ready() bool {
 	info, err := s.Do("INFO", "server")
 	return err == nil && strings.Contains(info, fmt.Sprintf("process_id:%d\r\n", s.proc.Pid))
+}
+
+// await waits until the reply to a command has text in it.
+func (s *Server) await(text string, command ...string) {
+	s.t.Helper()
+	var reply string
+	var err error
+	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if reply, err = s.Do(command...); err == nil && strings.Contains(reply, text) {
+			return
+		}
+	}
+	s.t.Fatalf("redistest: %s does not answer %q to %q: %q, %v", s.Addr, text, command, reply, err)
+}
+
+// write puts a file where the server finds it.
+func (s *Server) write(name, content string) {
+	s.t.Helper()
+	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(content), 0o600); err != nil {
+		s.t.Fatalf("redistest: %v", err)
+	}
 }
 
 // Stop suspends the process: connections stay open and nothing answers.
@@ -151,7 +211,7 @@ func (s *Server) Kill() {
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.Kill()
-	if err := s.launch(binary(s.t)); err != nil {
+	if err := s.launch(); err != nil {
 		s.t.Fatalf("redistest: restart: %v", err)
 	}
 }

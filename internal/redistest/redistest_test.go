@@ -65,28 +65,51 @@ func TestRestartedServerIsEmptyAtTheSameAddress(t *testing.T) {
 	assert.Equal(t, "0", exists)
 }
 
-func TestKilledTestLeavesNoServer(t *testing.T) {
-	if os.Getenv("REDISTEST_CHILD") != "" {
-		os.Stdout.WriteString(redistest.Start(t).Addr + "\n")
+func TestATestThatIsKilledOrPanicsLeavesNoServer(t *testing.T) {
+	end := os.Getenv("REDISTEST_END")
+	s := redistest.StartSentinel(t) // skips where there is none
+	if end != "" {
+		announce(s)
+		if end == "panic" {
+			go panic("as a test's goroutine may")
+		}
 		select {}
 	}
-	redistest.Start(t) // skips where there is none
-	child := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
-	child.Env = append(os.Environ(), "REDISTEST_CHILD=1")
-	out, err := child.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, child.Start())
-	addr, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
-	require.NoError(t, child.Process.Kill())
-	child.Wait()
-	require.Eventually(t, func() bool {
-		conn, err := net.Dial("tcp", strings.TrimSpace(addr))
-		if err == nil {
-			conn.Close()
+	for _, end := range []string{"panic", "kill"} {
+		child := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
+		child.Env = append(os.Environ(), "REDISTEST_END="+end)
+		out, err := child.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, child.Start())
+		addrs, err := bufio.NewReader(out).ReadString('\n')
+		require.NoError(t, err)
+		if end == "kill" {
+			require.NoError(t, child.Process.Kill())
 		}
-		return err != nil
-	}, 5*time.Second, 10*time.Millisecond)
+		require.Error(t, child.Wait())
+		require.Len(t, strings.Fields(addrs), 6)
+		for _, addr := range strings.Fields(addrs) {
+			require.Eventually(t, func() bool { return !listens(addr) }, 5*time.Second, 10*time.Millisecond, end)
+		}
+	}
+}
+
+// announce tells whoever started this process where its servers are.
+func announce(s *redistest.Sentinel) {
+	addrs := append(s.Addrs(), s.Master.Addr)
+	for _, replica := range s.Replicas {
+		addrs = append(addrs, replica.Addr)
+	}
+	os.Stdout.WriteString(strings.Join(addrs, " ") + "\n")
+}
+
+func listens(addr string) bool {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
 }
 
 func TestWithoutBinaryTheTestIsSkippedOrFailsUnderCI(t *testing.T) {
@@ -143,4 +166,30 @@ func TestClusterServesEverySlot(t *testing.T) {
 		one.Close()
 	}
 	assert.Equal(t, 3, used, "masters that hold some of the keys")
+}
+
+// A master that dies is replaced, and whoever asks the Sentinels finds the other.
+func TestSentinelsReplaceAMasterThatDies(t *testing.T) {
+	s := redistest.StartSentinel(t)
+	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.Name, SentinelAddrs: s.Addrs()})
+	defer client.Close()
+	ctx := context.Background()
+	require.NoError(t, client.Set(ctx, "a", "1", time.Minute).Err())
+	require.NoError(t, client.Wait(ctx, 2, time.Second).Err())
+	s.Master.Kill()
+	require.Eventually(t, func() bool { return client.Get(ctx, "a").Val() == "1" && client.Set(ctx, "a", "2", 0).Err() == nil },
+		20*time.Second, 10*time.Millisecond)
+}
+
+func TestAReplicaTakesOverFromAMasterThatDies(t *testing.T) {
+	masters, replicas := redistest.StartReplicatedCluster(t)
+	role, err := replicas[0].Do("INFO", "replication")
+	require.NoError(t, err)
+	require.Contains(t, role, "role:slave")
+	require.Contains(t, role, "master_port:"+strings.TrimPrefix(masters[0].Addr, "127.0.0.1:"))
+	masters[0].Kill()
+	require.Eventually(t, func() bool {
+		role, err := replicas[0].Do("INFO", "replication")
+		return err == nil && strings.Contains(role, "role:master")
+	}, 20*time.Second, 10*time.Millisecond)
 }

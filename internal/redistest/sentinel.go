@@ -1,0 +1,79 @@
+package redistest
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	masterName = "heed"
+	quorum     = 2
+	downAfter  = 500 * time.Millisecond
+)
+
+// A Sentinel is a master with two replicas, and the three Redis Sentinels that
+// replace the master when it has been gone for half a second, which takes them
+// another one or two.
+type Sentinel struct {
+	Name      string // of the master
+	Master    *Server
+	Replicas  []*Server
+	Sentinels []*Server
+}
+
+// StartSentinel starts a Sentinel. All of it ends with the test.
+func StartSentinel(t testing.TB) *Sentinel {
+	t.Helper()
+	all := startAll(t, binary(t), 6, freePort, func(all []*Server) {
+		master, replicas, sentinels := all[0], all[1:3], all[3:]
+		master.flags = []string{"--repl-diskless-sync-delay", "0"}
+		for _, replica := range replicas {
+			replica.flags = append(master.flags, "--replicaof", "127.0.0.1 "+master.port())
+		}
+		for i, sentinel := range sentinels {
+			sentinel.write("sentinel.conf", sentinelFile(master, replicas, sentinels, i))
+			sentinel.flags = []string{filepath.Join(sentinel.dir, "sentinel.conf"), "--sentinel"}
+		}
+	})
+	s := &Sentinel{Name: masterName, Master: all[0], Replicas: all[1:3], Sentinels: all[3:]}
+	s.Master.await("connected_slaves:2\r\n", "INFO", "replication")
+	for _, replica := range s.Replicas {
+		replica.await("master_link_status:up\r\n", "INFO", "replication")
+	}
+	for _, sentinel := range s.Sentinels {
+		sentinel.await("OK", "SENTINEL", "CKQUORUM", masterName)
+	}
+	return s
+}
+
+// Addrs are those of the Sentinels.
+func (s *Sentinel) Addrs() (addrs []string) {
+	for _, sentinel := range s.Sentinels {
+		addrs = append(addrs, sentinel.Addr)
+	}
+	return addrs
+}
+
+// sentinelFile is the configuration of sentinels[self], which knows all the
+// others from the start.
+func sentinelFile(master *Server, replicas, sentinels []*Server, self int) string {
+	var b strings.Builder
+	set := func(format string, args ...any) { fmt.Fprintf(&b, "sentinel "+format+"\n", args...) }
+	set("myid %s", nodeID(self))
+	set("monitor %s 127.0.0.1 %s %d", masterName, master.port(), quorum)
+	set("down-after-milliseconds %s %d", masterName, downAfter.Milliseconds())
+	set("failover-timeout %s 5000", masterName)
+	set("parallel-syncs %s %d", masterName, len(replicas))
+	for _, replica := range replicas {
+		set("known-replica %s 127.0.0.1 %s", masterName, replica.port())
+	}
+	for i, sentinel := range sentinels {
+		if i != self {
+			set("known-sentinel %s 127.0.0.1 %s %s", masterName, sentinel.port(), nodeID(i))
+		}
+	}
+	return b.String()
+}
