@@ -3,9 +3,10 @@
 //
 //	go run ./cmd/table
 //
-// runs everything and prints one table, medians and ratios, with heed's own
-// targets beside them; it takes less than two minutes. The tests are what can be
-// counted exactly: allocations, connections, requests.
+// runs everything and prints medians and ratios, and whether heed's own targets are
+// met; it takes less than four minutes. Flags choose groups (-group memory,redis), and
+// have pictures drawn (-svg ../docs). It needs redis-server, which it starts and stops.
+// The tests are what can be counted exactly: allocations, connections, requests.
 //
 // This is a module of its own, so that nobody who uses heed downloads its rivals.
 package benchmarks

@@ -1,11 +1,12 @@
-// The command table measures heed beside its rivals and prints one table: what
-// each costs, and whether heed's own targets are met.
+// The command table measures heed beside its rivals and prints what each costs,
+// and whether heed's own targets are met.
 //
-//	go run ./cmd/table [-rounds N] [-time D]
+//	go run ./cmd/table [-group LIST] [-rounds N] [-time D] [-svg DIRECTORY]
 //
 // All benchmarks are run one after the other, briefly, in many rounds, so that a
 // noisy machine is noisy for all of them; what is printed are medians. It must be
-// run in the benchmarks directory, and fails if a target is missed.
+// run in the benchmarks directory, takes less than four minutes, and fails if a
+// target is missed.
 package main
 
 import (
@@ -14,31 +15,64 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
 func main() {
-	rounds := flag.Int("rounds", 15, "how often everything is measured")
-	each := flag.Duration("time", 50*time.Millisecond, "how long each benchmark runs")
+	names := flag.String("group", "client,middleware,memory,redis", "what is measured")
+	rounds := flag.Int("rounds", 0, "how often everything is measured; 0 for as often as each group needs")
+	each := flag.Duration("time", 0, "how long each benchmark runs; 0 for as long as each group needs")
+	pictures := flag.String("svg", "", "a directory for a picture of each group")
 	flag.Parse()
-	if flag.NArg() > 0 || *rounds < 1 || *each <= 0 {
+	chosen, err := choose(*names)
+	if err != nil || flag.NArg() > 0 || *rounds < 0 || *each < 0 {
+		fmt.Fprintln(os.Stderr, "table:", err)
 		flag.Usage()
 		os.Exit(2)
 	}
-	missed, err := run(*rounds, *each)
-	switch {
-	case err != nil:
+	for i := range chosen {
+		chosen[i].override(*rounds, *each)
+	}
+	missed, err := run(chosen, *pictures)
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "table:", err)
 		os.Exit(1)
-	case missed > 0:
+	}
+	if missed > 0 {
 		fmt.Printf("\n%d targets missed\n", missed)
 		os.Exit(1)
 	}
 }
 
-func run(rounds int, each time.Duration) (missed int, err error) {
+// choose returns the groups of a list of names.
+func choose(names string) (chosen []group, err error) {
+	for name := range strings.SplitSeq(names, ",") {
+		at := slices.IndexFunc(groups, func(g group) bool { return g.name == name })
+		if at < 0 {
+			return nil, fmt.Errorf("there is no group %q", name)
+		}
+		chosen = append(chosen, groups[at])
+	}
+	return chosen, nil
+}
+
+// override has all of g run as often and as long as the command line says, if it
+// does.
+func (g *group) override(rounds int, each time.Duration) {
+	g.runs = slices.Clone(g.runs)
+	for i := range g.runs {
+		if rounds > 0 {
+			g.runs[i].rounds = rounds
+		}
+		if each > 0 {
+			g.runs[i].each = each
+		}
+	}
+}
+
+func run(chosen []group, pictures string) (missed int, err error) {
 	dir, err := os.MkdirTemp("", "heed-benchmarks")
 	if err != nil {
 		return 0, err
@@ -50,17 +84,54 @@ func run(rounds int, each time.Duration) (missed int, err error) {
 	if err := build.Run(); err != nil {
 		return 0, fmt.Errorf("building the benchmarks: %w", err)
 	}
-	all := make(samples)
-	for round := range rounds {
-		fmt.Fprintf(os.Stderr, "\rround %d of %d", round+1, rounds)
-		out, err := exec.Command(binary, "-test.run=^$", "-test.bench=.", "-test.benchtime="+each.String()).CombinedOutput()
-		if err != nil {
-			return 0, fmt.Errorf("round %d: %w\n%s", round+1, err, out)
+	all, err := measure(binary, chosen)
+	if err != nil {
+		return 0, err
+	}
+	for _, g := range chosen {
+		missed += g.print(os.Stdout, all)
+		if g.name == client.name {
+			err = outage(binary)
 		}
-		all.parse(string(out))
+		if err == nil && pictures != "" {
+			err = os.WriteFile(filepath.Join(pictures, "benchmarks-"+g.name+".svg"), g.picture(all), 0o644)
+		}
+		if err != nil {
+			return missed, err
+		}
+	}
+	return missed, nil
+}
+
+// measure runs the batches of all groups in turn, until each has had its rounds.
+func measure(binary string, chosen []group) (samples, error) {
+	all := make(samples)
+	for round, done := 1, false; !done; round++ {
+		done = true
+		for _, g := range chosen {
+			for _, b := range g.runs {
+				if round > b.rounds {
+					continue
+				}
+				done = done && round == b.rounds
+				fmt.Fprintf(os.Stderr, "\r%-12s round %d of %d", g.name, round, b.rounds)
+				if err := b.run(binary, all); err != nil {
+					return nil, fmt.Errorf("%s, round %d: %w", g.name, round, err)
+				}
+			}
+		}
 	}
 	fmt.Fprintln(os.Stderr)
-	return print(all), outage(binary)
+	return all, nil
+}
+
+func (b batch) run(binary string, all samples) error {
+	out, err := exec.Command(binary, "-test.run=^$", "-test.bench="+b.benchmarks, "-test.benchtime="+b.each.String()).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	all.parse(string(out))
+	return nil
 }
 
 // outage prints what an upstream has to bear that is down. It is a test, since
@@ -78,25 +149,4 @@ func outage(binary string) error {
 		}
 	}
 	return nil
-}
-
-func print(all samples) (missed int) {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight|tabwriter.Debug)
-	fmt.Fprintln(w, "figure\tlibrary\tns\tB\tallocs\tof bare\tof heed\ttarget\t\t")
-	for _, f := range figures {
-		rows := f.rows(all)
-		for _, r := range rows {
-			fmt.Fprintln(w, r)
-		}
-		for _, t := range f.targets {
-			verdict := "met"
-			if !t.met(rows) {
-				verdict = "MISSED"
-				missed++
-			}
-			fmt.Fprintf(w, "%s\t\t\t\t\t\t\t%s\t%s\t\n", f.title, t.text, verdict)
-		}
-	}
-	w.Flush()
-	return missed
 }

@@ -1,10 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+)
+
+// bare is no library at all, and heed is ours; whatever else there is are rivals.
+const (
+	bare = "bare"
+	heed = "heed"
 )
 
 // samples are all values that were measured, by benchmark, library and unit.
@@ -13,7 +20,7 @@ type samples map[sample][]float64
 type sample struct{ benchmark, library, unit string }
 
 // line is a result as the testing package prints it, its name and its values.
-var line = regexp.MustCompile(`^Benchmark(\w+)/([\w-]+?)(?:-\d+)?\s+\d+\s+(.*)$`)
+var line = regexp.MustCompile(`^Benchmark(\w+)/([\w/-]+?)(?:-\d+)?\s+\d+\s+(.*)$`)
 
 func (s samples) parse(out string) {
 	for text := range strings.Lines(out) {
@@ -31,36 +38,36 @@ func (s samples) parse(out string) {
 	}
 }
 
-// median is 0 if nothing was measured.
-func (s samples) median(benchmark, library, unit string) float64 {
-	all := slices.Sorted(slices.Values(s[sample{benchmark, library, unit}]))
-	if len(all) == 0 {
-		return 0
+// medians are the values of a library in a benchmark, by unit.
+func (s samples) medians(benchmark, library string) map[string]float64 {
+	values := make(map[string]float64)
+	for at, all := range s {
+		if at.benchmark == benchmark && at.library == library {
+			sorted := slices.Sorted(slices.Values(all))
+			values[at.unit] = sorted[len(sorted)/2]
+		}
 	}
-	return all[len(all)/2]
+	return values
 }
 
 // libraries are those of a benchmark, bare and heed first.
 func (s samples) libraries(benchmark string) (names []string) {
 	for at := range s {
-		if at.benchmark == benchmark && at.unit == "ns/op" {
+		if at.benchmark == benchmark && !slices.Contains(names, at.library) {
 			names = append(names, at.library)
 		}
 	}
 	slices.SortFunc(names, func(a, b string) int {
-		if rank(a) != rank(b) {
-			return rank(a) - rank(b)
-		}
-		return strings.Compare(a, b)
+		return cmp.Or(rank(a)-rank(b), strings.Compare(a, b))
 	})
 	return names
 }
 
 func rank(library string) int {
 	switch library {
-	case "bare":
+	case bare:
 		return 0
-	case "heed":
+	case heed:
 		return 1
 	}
 	return 2

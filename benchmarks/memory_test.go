@@ -1,0 +1,194 @@
+package benchmarks_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// What a decision costs that is made in memory, the reading of the clock
+// included. Each is checked: a limit that is not reached admits, and one that is
+// denies.
+
+func BenchmarkMemoryOneSerial(b *testing.B)        { serially(b, 1) }
+func BenchmarkMemoryOneParallel(b *testing.B)      { inParallel(b, 1, true) }
+func BenchmarkMemoryThousandSerial(b *testing.B)   { serially(b, 1000) }
+func BenchmarkMemoryThousandParallel(b *testing.B) { inParallel(b, 1000, true) }
+func BenchmarkMemoryDenial(b *testing.B)           { inParallel(b, 1000, false) }
+
+func eachCounter(b *testing.B, bench func(*testing.B, counter)) {
+	for _, c := range counters {
+		b.Run(c.name, func(b *testing.B) { bench(b, c) })
+	}
+}
+
+func serially(b *testing.B, n int) {
+	eachCounter(b, func(b *testing.B, c counter) {
+		b.ReportAllocs()
+		keys, decide := newKeys(n), c.open(b, n, lots)
+		for i := 0; b.Loop(); i++ {
+			if ok, err := decide(keys.at(i % n)); !ok || err != nil {
+				b.Fatal(ok, err)
+			}
+		}
+	})
+}
+
+func inParallel(b *testing.B, n int, admitted bool) {
+	limit := 1
+	if admitted {
+		limit = lots
+	}
+	eachCounter(b, func(b *testing.B, c counter) {
+		if !admitted && !c.denies {
+			b.Skip("it does not deny")
+		}
+		keys, decide := newKeys(n), c.open(b, n, limit)
+		for i := range n {
+			if ok, err := decide(keys.at(i)); !ok || err != nil {
+				b.Fatal(ok, err)
+			}
+		}
+		var first atomic.Int64
+		b.ReportAllocs()
+		b.ResetTimer()
+		b.RunParallel(func(pb *testing.PB) {
+			for i := int(first.Add(7919)); pb.Next(); i++ {
+				if ok, err := decide(keys.at(i % n)); ok != admitted || err != nil {
+					b.Error(ok, err)
+					return
+				}
+			}
+		})
+	})
+}
+
+// keys are n keys of one length in one string, so that they cost the garbage
+// collector nothing.
+type keys string
+
+const keyBytes = len("192.0.2.0000001")
+
+func newKeys(n int) keys {
+	var all strings.Builder
+	for i := range n {
+		fmt.Fprintf(&all, "192.0.2.%07d", i)
+	}
+	return keys(all.String())
+}
+
+func (k keys) at(i int) string { return string(k[i*keyBytes : (i+1)*keyBytes]) }
+
+const million = 1_000_000
+
+// BenchmarkMemoryMillion measures a decision on one of a million keys that are
+// visited in no order, how many bytes each key costs, and what the garbage
+// collector needs for all of them.
+func BenchmarkMemoryMillion(b *testing.B) {
+	keys := newKeys(million)
+	eachCounter(b, func(b *testing.B, c counter) {
+		if c.keyless {
+			b.Skip("it has no keys")
+		}
+		heap, pause := liveHeap(), collection()
+		decide := c.open(b, million, lots)
+		for i := range million {
+			if ok, err := decide(strings.Clone(keys.at(i))); !ok || err != nil { // as a request brings it
+				b.Fatal(ok, err)
+			}
+		}
+		heap, pause = liveHeap()-heap, collection()-pause
+		for i := 0; b.Loop(); i = (i + 611_953) % million {
+			if ok, err := decide(keys.at(i)); !ok || err != nil {
+				b.Fatal(ok, err)
+			}
+		}
+		b.ReportMetric(heap/million, "B/key")
+		b.ReportMetric(float64(max(0, pause).Nanoseconds()), "gc-ns")
+		runtime.KeepAlive(decide)
+	})
+}
+
+// liveHeap is how many bytes of the heap are in use.
+func liveHeap() float64 {
+	runtime.GC()
+	runtime.GC() // what had a finalizer, or was in a pool
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return float64(m.HeapAlloc)
+}
+
+// collection is how long a collection takes that finds nothing to free, at best.
+func collection() time.Duration {
+	best := time.Hour
+	for range 3 {
+		begin := time.Now()
+		runtime.GC()
+		best = min(best, time.Since(begin))
+	}
+	return best
+}
+
+// BenchmarkMemoryContention has 64 goroutines ask for three times what there is.
+// What they are given beyond that, or short of it, or an error instead, is a wrong
+// answer.
+func BenchmarkMemoryContention(b *testing.B) {
+	const goroutines, limit = 64, 1000
+	eachCounter(b, func(b *testing.B, c counter) {
+		if !c.denies {
+			b.Skip("it does not deny")
+		}
+		var wrong, asked int
+		for b.Loop() {
+			decide := c.open(b, 2, limit)
+			wrong += contend(goroutines, limit, func() (bool, error) { return decide("192.0.2.1") })
+			asked += 3 * limit
+		}
+		reportWrong(b, wrong, asked)
+	})
+}
+
+// contend asks three times limit, and counts the wrong answers.
+func contend(goroutines, limit int, decide func() (bool, error)) (wrong int) {
+	var asked, admitted, failed atomic.Int64
+	var all sync.WaitGroup
+	for range goroutines {
+		all.Go(func() {
+			for asked.Add(1) <= int64(3*limit) {
+				ok, err := decide()
+				if err != nil {
+					failed.Add(1)
+				} else if ok {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	return max(int(admitted.Load())-limit, limit-int(admitted.Load())) + int(failed.Load())
+}
+
+// reportWrong reports the wrong answers, and no time: it says nothing here.
+func reportWrong(b *testing.B, wrong, asked int) {
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(100*float64(wrong)/float64(asked), "wrong-%")
+}
+
+func TestEveryCounterAdmitsItsLimitAndNoMore(t *testing.T) {
+	for _, c := range counters {
+		for _, keys := range []int{1, 2} {
+			decide := c.open(t, keys, 5)
+			for i := range 8 {
+				ok, err := decide("192.0.2.1")
+				require.NoError(t, err, c.name)
+				require.Equal(t, i < 5 || !c.denies, ok, "%s, request %d", c.name, i)
+			}
+		}
+	}
+}

@@ -1,0 +1,232 @@
+//go:build unix
+
+package benchmarks_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/internal/redistest"
+)
+
+// What a decision costs that is made in Redis, on the same machine: the client's
+// part of it and that of Redis. Each is checked, as in memory.
+
+// patience is a Timeout that a busy machine does not exceed.
+const patience = 10 * time.Second
+
+func BenchmarkRedis1(b *testing.B)   { compare(b, workload{goroutines: 1, keys: 1000}) }
+func BenchmarkRedis16(b *testing.B)  { compare(b, workload{goroutines: 16, keys: 1000}) }
+func BenchmarkRedis64(b *testing.B)  { compare(b, workload{goroutines: 64, keys: 1000}) }
+func BenchmarkRedis256(b *testing.B) { compare(b, workload{goroutines: 256, keys: 1000}) }
+func BenchmarkRedisHot(b *testing.B) { compare(b, workload{goroutines: 64, keys: 1}) }
+
+func BenchmarkRedisRules1(b *testing.B)  { compare(b, workload{goroutines: 1, keys: 1000, rules: 4}) }
+func BenchmarkRedisRules64(b *testing.B) { compare(b, workload{goroutines: 64, keys: 1000, rules: 4}) }
+
+func BenchmarkRedisDenied1(b *testing.B) { compare(b, workload{goroutines: 1, keys: 1, denied: true}) }
+func BenchmarkRedisDenied64(b *testing.B) {
+	compare(b, workload{goroutines: 64, keys: 1, denied: true})
+}
+
+// A workload is what is asked of a library.
+type workload struct {
+	goroutines, keys int
+	rules            int // 1 if zero
+	denied           bool
+	heed             openShared // in which way heed does it; openStore if nil
+}
+
+// compare has each library do w, heed first.
+func compare(b *testing.B, w workload) {
+	server := redistest.Start(b)
+	for _, c := range sharedCounters {
+		b.Run(c.name, func(b *testing.B) {
+			if c.races && w.keys == 1 && !w.denied {
+				b.Skip("most of its answers would be errors: see BenchmarkRedisContention")
+			}
+			if c.name == "heed" && w.heed != nil {
+				c.open = w.heed
+			}
+			w.measure(b, c, single(b, server), server)
+		})
+	}
+}
+
+func BenchmarkRedisCluster(b *testing.B) {
+	nodes := redistest.StartCluster(b)
+	for _, c := range sharedCounters {
+		b.Run(c.name, func(b *testing.B) {
+			if c.alone {
+				b.Skip("it has no Cluster")
+			}
+			workload{goroutines: 64, keys: 1000}.measure(b, c, cluster(b, nodes), nodes...)
+		})
+	}
+}
+
+// single and cluster return a client, its options as they come but for the number
+// of connections: none has to wait for one.
+func single(tb testing.TB, server *redistest.Server) redis.UniversalClient {
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: 256})
+	tb.Cleanup(func() { client.Close() })
+	return client
+}
+
+func cluster(tb testing.TB, nodes []*redistest.Server) redis.UniversalClient {
+	var addrs []string
+	for _, node := range nodes {
+		addrs = append(addrs, node.Addr)
+	}
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, PoolSize: 256})
+	tb.Cleanup(func() { client.Close() })
+	return client
+}
+
+// measure has b.N decisions made.
+func (w workload) measure(b *testing.B, c sharedCounter, client redis.UniversalClient, servers ...*redistest.Server) {
+	limit := lots
+	if w.denied {
+		limit = 1
+	}
+	decide, keys := c.open(b, client, max(1, w.rules), limit), newKeys(w.keys)
+	require.NoError(b, client.FlushAll(background).Err())
+	for i := range w.keys {
+		if ok, err := decide(background, keys.at(i)); !ok || err != nil {
+			b.Fatal(ok, err)
+		}
+	}
+	w.call(b, 2*w.goroutines, decide, keys) // which has the connections opened
+	b.ReportAllocs()
+	client0, redis0 := processorTime(b), redisTime(b, servers)
+	b.ResetTimer()
+	took := w.call(b, b.N, decide, keys)
+	b.StopTimer()
+	each := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / float64(b.N) }
+	b.ReportMetric(each(processorTime(b)-client0), "client-ns")
+	b.ReportMetric(each(redisTime(b, servers)-redis0), "redis-ns")
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2]), "p50-ns")
+	b.ReportMetric(float64(took[len(took)*99/100]), "p99-ns")
+}
+
+// call makes n decisions, and returns how long each took.
+func (w workload) call(b *testing.B, n int, decide decideShared, keys keys) []time.Duration {
+	took := make([]time.Duration, n)
+	var all sync.WaitGroup
+	for g := range w.goroutines {
+		all.Go(func() {
+			for i := g; i < n; i += w.goroutines {
+				begin := time.Now()
+				ok, err := decide(background, keys.at(i*7919%w.keys))
+				took[i] = time.Since(begin)
+				if ok == w.denied || err != nil {
+					b.Error(ok, err)
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	return took
+}
+
+// processorTime is what this process has used of the processors.
+func processorTime(tb testing.TB) time.Duration {
+	var u syscall.Rusage
+	require.NoError(tb, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// redisTime is what servers have used of them.
+func redisTime(tb testing.TB, servers []*redistest.Server) (total time.Duration) {
+	for _, s := range servers {
+		info, err := s.Do("INFO", "cpu")
+		require.NoError(tb, err)
+		for _, name := range []string{"used_cpu_sys:", "used_cpu_user:"} {
+			_, rest, found := strings.Cut(info, name)
+			require.True(tb, found, info)
+			var seconds float64
+			_, err := fmt.Sscan(rest, &seconds)
+			require.NoError(tb, err)
+			total += time.Duration(seconds * float64(time.Second))
+		}
+	}
+	return total
+}
+
+// BenchmarkRedisContention is BenchmarkMemoryContention, on one key in Redis.
+func BenchmarkRedisContention(b *testing.B) {
+	const goroutines, limit = 64, 1000
+	server := redistest.Start(b)
+	for _, c := range sharedCounters {
+		b.Run(c.name, func(b *testing.B) {
+			client := single(b, server)
+			decide := c.open(b, client, 1, limit)
+			var wrong, asked int
+			for b.Loop() {
+				require.NoError(b, client.FlushAll(background).Err())
+				wrong += contend(goroutines, limit, func() (bool, error) { return decide(background, c.key) })
+				asked += 3 * limit
+			}
+			reportWrong(b, wrong, asked)
+		})
+	}
+}
+
+// BenchmarkRedisMemory measures no time, but what a subject costs Redis whose name
+// there has 20 characters.
+func BenchmarkRedisMemory(b *testing.B) {
+	server := redistest.Start(b)
+	for _, c := range sharedCounters {
+		b.Run(c.name, func(b *testing.B) {
+			client := single(b, server)
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(memoryUsage(b, c, client, 1), "one-B")
+			b.ReportMetric(memoryUsage(b, c, client, 4), "four-B")
+		})
+	}
+}
+
+// memoryUsage is that of all a subject has, with so many rules.
+func memoryUsage(tb testing.TB, c sharedCounter, client redis.UniversalClient, rules int) (total float64) {
+	decide := c.open(tb, client, rules, lots)
+	require.NoError(tb, client.FlushAll(background).Err())
+	ok, err := decide(background, c.key)
+	require.NoError(tb, err)
+	require.True(tb, ok)
+	names, err := client.Keys(background, "*").Result()
+	require.NoError(tb, err)
+	require.NotEmpty(tb, names)
+	for _, name := range names {
+		require.Len(tb, name, 20)
+		used, err := client.MemoryUsage(background, name).Result()
+		require.NoError(tb, err)
+		total += float64(used)
+	}
+	return total
+}
+
+func TestEverySharedCounterAdmitsItsLimitAndNoMore(t *testing.T) {
+	server := redistest.Start(t)
+	for _, c := range sharedCounters {
+		for _, rules := range []int{1, 4} {
+			client := single(t, server)
+			require.NoError(t, client.FlushAll(background).Err())
+			decide := c.open(t, client, rules, 5)
+			for i := range 8 {
+				ok, err := decide(background, c.key)
+				require.NoError(t, err, c.name)
+				require.Equal(t, i < 5, ok, "%s, %d rules, request %d", c.name, rules, i)
+			}
+		}
+	}
+}
