@@ -31,6 +31,7 @@ type decide func(key string) (bool, error)
 type counter struct {
 	name    string
 	denies  bool // it can say no
+	races   bool // it may answer with an error if others ask at once
 	keyless bool // it has no keys; x/time/rate, which has none either, stands for its like
 
 	// open returns what admits each of so many keys limit times at once, and
@@ -42,8 +43,8 @@ var counters = []counter{
 	{name: "heed", open: openMemory, denies: true},
 	{name: "x/time/rate", open: openRate, denies: true},
 	{name: "go-limiter", open: openGoLimiter, denies: true},
-	{name: "throttled", open: openThrottled, denies: true},
-	{name: "throttled-map", open: openThrottledMap, denies: true},
+	{name: "throttled", open: openThrottled, denies: true, races: true},
+	{name: "throttled-map", open: openThrottledMap, denies: true, races: true},
 	{name: "ulule", open: openUlule, denies: true},
 	{name: "httprate", open: openHttprate, denies: true},
 	{name: "tollbooth", open: openTollbooth, denies: true},

@@ -55,18 +55,28 @@ func inParallel(b *testing.B, n int, admitted bool) {
 				b.Fatal(ok, err)
 			}
 		}
-		var first atomic.Int64
+		var first, wrong atomic.Int64
 		b.ReportAllocs()
 		b.ResetTimer()
 		b.RunParallel(func(pb *testing.PB) {
 			for i := int(first.Add(7919)); pb.Next(); i++ {
 				if ok, err := decide(keys.at(i % n)); ok != admitted || err != nil {
-					b.Error(ok, err)
-					return
+					wrong.Add(1)
 				}
 			}
 		})
+		tolerate(b, c.races, wrong.Load())
 	})
+}
+
+// tolerate reports wrong answers, of a library that is known for them.
+func tolerate(b *testing.B, races bool, wrong int64) {
+	if wrong > 0 {
+		if !races {
+			b.Errorf("%d of %d answers are wrong", wrong, b.N)
+		}
+		b.ReportMetric(100*float64(wrong)/float64(b.N), "wrong-%")
+	}
 }
 
 // keys are n keys of one length in one string, so that they cost the garbage

@@ -22,7 +22,7 @@ import (
 type sharedCounter struct {
 	name  string
 	alone bool // it cannot count in a Cluster
-	races bool // it gives up a key that many ask for at once
+	races bool // it may answer with an error if others ask at once
 
 	open openShared
 	key  string // a subject whose name in Redis has 20 characters

@@ -90,7 +90,6 @@ func newChart(f figure, m metric, rs rows) chart {
 			most = max(most, v)
 		}
 	}
-	c.longest = most
 	c.longest = max(most, zero(c.target))
 	if worth := max(zero(m.of(rs.of(heed))), zero(c.target)); worth > 0 && !m.rate {
 		c.longest = min(c.longest, clip*worth)
