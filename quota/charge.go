@@ -77,17 +77,17 @@ func (c *Charge) SameBucket(d *Charge) bool {
 // bucket as the call left it; both are drained to now. Of a charge whose ID was
 // charged before the Decision is Limit.Describe of left, and Allowed.
 func Judge(charges []Charge, i int, met, left Bucket, now int64) (d Decision) {
-	d.judge(charges, i, met, left, now)
+	d.judge(charges, i, &met, &left, now)
 	return d
 }
 
 // judge makes d, which is zero, what Judge returns.
-func (d *Decision) judge(charges []Charge, i int, met, left Bucket, now int64) {
+func (d *Decision) judge(charges []Charge, i int, met, left *Bucket, now int64) {
 	c := &charges[i]
 	c.Limit.describe(d, left, now)
-	switch wait := c.Limit.Wait(met, c.Units(), now); {
+	switch wait := c.Limit.wait(met, c.Units(), now); {
 	case wait == 0:
-		d.Allowed, d.Delay = true, c.Limit.Delay(met, now)
+		d.Allowed, d.Delay = true, c.Limit.delay(met, now)
 	case wait == Forever || Needs(charges, i) > c.Limit.atOnce:
 		d.Never = true
 	default:

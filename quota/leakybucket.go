@@ -1,7 +1,5 @@
 package quota
 
-import "time"
-
 // LeakyBucket spaces evenly what it admits, Quota units per Window: one unit is
 // let through at once, and up to Burst more are admitted to wait for their turn,
 // which Decision.Delay says, as limit_req of nginx does with a burst and without
@@ -15,13 +13,3 @@ import "time"
 // A Burst of zero means Quota here too. Who wants no waiting line has what he wants
 // in a TokenBucket with a Burst of 1.
 const LeakyBucket Algorithm = 1
-
-// turn is how long after now what b owes has drained, so that what comes next has
-// its turn. The arithmetic is that of TokenBucket, with room for one unit more
-// than Burst.
-func (l *Limit) turn(b Bucket, now int64) time.Duration {
-	if b.Level == 0 {
-		return 0
-	}
-	return l.until(b, b.Level, now)
-}

@@ -99,13 +99,13 @@ func (m *Memory) decide(dst []Decision, charges []Charge, taking bool) ([]Decisi
 	for i := range visits {
 		v := &visits[i]
 		take := taking && allowed && v.fits
-		left := v.found
+		left := &v.found
 		if take {
-			left = v.after
+			left = &v.after
 		}
 		dst = append(dst, Decision{At: at})
 		d := &dst[len(dst)-1]
-		d.judge(charges, i, v.met, left, now)
+		d.judge(charges, i, &v.met, left, now)
 		if take {
 			m.keepLocked(v, &charges[i], now, now+d.ResetAfter.Microseconds())
 		}
@@ -131,7 +131,7 @@ func (m *Memory) Reserve(_ context.Context, max time.Duration, charges ...Charge
 			wait = v.wait
 		}
 		if ok && v.fits {
-			m.keepLocked(v, c, now, c.Limit.Whole(v.after))
+			m.keepLocked(v, c, now, c.Limit.whole(&v.after))
 		}
 	}
 	if ok {
@@ -156,7 +156,7 @@ func (m *Memory) Settle(_ context.Context, charges ...Charge) error {
 		v.findLocked(c, now)
 		v.after = c.Limit.Settle(v.met, c.N, m.chargedAt(c), now)
 		if v.after != v.met {
-			m.keepLocked(v, c, now, c.Limit.Whole(v.after))
+			m.keepLocked(v, c, now, c.Limit.whole(&v.after))
 		}
 	}
 	return nil
@@ -196,15 +196,17 @@ func tryLocked(visits []visit, charges []Charge, now int64, reserved bool, max t
 	for i := range visits {
 		v, c := &visits[i], &charges[i]
 		if same := earlier(charges, i); same >= 0 {
-			v.found = c.Limit.Drain(visits[same].found, now)
-			v.met = c.Limit.Drain(visits[same].after, now)
+			v.found, v.met = visits[same].found, visits[same].after
+			c.Limit.drain(&v.found, now)
+			c.Limit.drain(&v.met, now)
 		} else {
 			v.findLocked(c, now)
 		}
+		v.after = v.met
 		if reserved {
-			v.after, v.wait, v.fits = c.Limit.TryWithin(v.met, c.Units(), now, max)
+			v.wait, v.fits = c.Limit.tryWithin(&v.after, c.Units(), now, max)
 		} else {
-			v.after, v.fits = c.Limit.Try(v.met, c.Units(), now)
+			v.fits = c.Limit.try(&v.after, c.Units(), now)
 		}
 		allowed = allowed && (v.fits || c.DryRun)
 	}
@@ -226,7 +228,7 @@ func (v *visit) findLocked(c *Charge, now int64) {
 	if v.entry = v.shard.buckets[c.id()]; v.entry != nil {
 		v.found = v.entry.Bucket
 	}
-	v.found = c.Limit.Drain(v.found, now)
+	c.Limit.drain(&v.found, now)
 	v.met = v.found
 }
 

@@ -41,21 +41,6 @@ type Policy struct {
 	Location *time.Location
 }
 
-// An Algorithm is a way of counting. The zero Algorithm is TokenBucket.
-type Algorithm int
-
-// String returns the name of a's constant.
-func (a Algorithm) String() string {
-	names := [...]string{"TokenBucket", "LeakyBucket", "FixedWindow", "SlidingWindow", "SlidingLog"}
-	if a < 0 || int(a) >= len(names) {
-		return fmt.Sprintf("Algorithm(%d)", int(a))
-	}
-	return names[a]
-}
-
-// bucket reports whether a drains.
-func (a Algorithm) bucket() bool { return a == TokenBucket || a == LeakyBucket }
-
 // PerSecond is n units per second, all of which may be spent at once.
 func PerSecond(n int64) Policy { return Policy{Quota: n, Window: time.Second} }
 
@@ -148,7 +133,7 @@ func (p Policy) faults() error {
 	check(p.Algorithm != FixedWindow || p.Quota <= maxExact, "Quota", "is %d: %d can be counted", p.Quota, int64(maxExact))
 	p.checkWindow(check)
 	check(p.Burst >= 0, "Burst", "is %d: must not be negative", p.Burst)
-	check(p.Burst < 0 || p.Burst == p.Quota || p.Algorithm.bucket(), "Burst", "is %d: of a %v it is the Quota", p.Burst, p.Algorithm)
+	check(p.Burst < 0 || p.Burst == p.Quota || p.Algorithm.drains(), "Burst", "is %d: of a %v it is the Quota", p.Burst, p.Algorithm)
 	check(p.Algorithm >= TokenBucket && p.Algorithm <= SlidingLog, "Algorithm", "is %d: there is none", int(p.Algorithm))
 	check(p.Calendar == 0 || p.Algorithm == FixedWindow, "Calendar", "is for FixedWindow, not %v", p.Algorithm)
 	check(p.Calendar >= 0 && p.Calendar <= Month, "Calendar", "is %d: there is none", int(p.Calendar))
@@ -162,7 +147,7 @@ func (p Policy) checkWindow(check func(right bool, field, format string, args ..
 		check(p.Window == 0, "Window", "is %v: must be 0 with a Calendar", p.Window)
 	case p.Window <= 0:
 		check(false, "Window", "is %v: must be more than 0", p.Window)
-	case !p.Algorithm.bucket():
+	case !p.Algorithm.drains():
 		check(p.Window%time.Microsecond == 0, "Window", "is %v: must be a whole number of µs", p.Window)
 		check(p.Window.Microseconds() <= maxWindow, "Window", "is %v: must not be longer than 71 years", p.Window)
 	}

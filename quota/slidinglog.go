@@ -38,40 +38,37 @@ func logEntry(time, units int64) string {
 	})
 }
 
-// drainLog is Drain: entries that are a Window old have left.
-func (l *Limit) drainLog(b Bucket, now int64) Bucket {
-	if !believed(b, now) || len(b.Log)%entrySize != 0 {
-		return Bucket{Time: now, Unit: 1}
+// drainLog drops the entries that are a Window old.
+func (l *Limit) drainLog(b *Bucket, now int64) {
+	if !b.believed(now) || len(b.Log)%entrySize != 0 {
+		*b = Bucket{Time: now, Unit: 1}
+		return
 	}
-	if b.Log == "" {
-		b = l.logged(b)
+	if b.Log == "" && b.Time >= 0 {
+		l.enter(b)
 	}
-	gone := 0
-	for ; gone < len(b.Log); gone += entrySize {
-		time, units := entryAt(b.Log, gone)
+	for b.Log != "" {
+		time, units := entryAt(b.Log, 0)
 		if time > now-l.window {
-			break
+			return
 		}
-		b.Level -= units
+		b.Level, b.Log = max(0, b.Level-units), b.Log[entrySize:]
 	}
-	if gone == len(b.Log) {
-		return Bucket{Time: now, Unit: 1}
-	}
-	return Bucket{Time: b.Time, Level: max(0, b.Level), Unit: 1, Log: b.Log[gone:]}
+	*b = Bucket{Time: now, Unit: 1}
 }
 
-// logged returns what another Algorithm counted as a log: of one entry.
-func (l *Limit) logged(b Bucket) Bucket {
-	owed := indebted(l.units(b), b.Prev, l.most)
-	if owed == 0 || b.Time < 0 {
-		return Bucket{Time: b.Time, Unit: 1}
+// enter makes what another Algorithm counted a log of one entry.
+func (l *Limit) enter(b *Bucket) {
+	level := owed(b.units(), b.Prev, l.most)
+	*b = Bucket{Time: b.Time, Level: level, Unit: 1}
+	if level > 0 {
+		b.Log = logEntry(b.Time, level)
 	}
-	return Bucket{Time: b.Time, Level: owed, Unit: 1, Log: logEntry(b.Time, owed)}
 }
 
 // logMoment is when n units, no more than Quota, fit at the earliest: when enough
 // of the oldest entries have left.
-func (l *Limit) logMoment(b Bucket, n int64) (at int64) {
+func (l *Limit) logMoment(b *Bucket, n int64) (at int64) {
 	over := b.Level + n - l.atOnce
 	for i := 0; over > 0 && i < len(b.Log); i += entrySize {
 		time, units := entryAt(b.Log, i)
@@ -80,111 +77,94 @@ func (l *Limit) logMoment(b Bucket, n int64) (at int64) {
 	return at
 }
 
-func (l *Limit) tryLog(b Bucket, n, now int64) (after Bucket, fits bool) {
-	if n > l.atOnce-b.Level {
-		return b, false
-	}
-	return l.chargeLog(b, n, now)
+func (l *Limit) tryLog(b *Bucket, n, now int64) (fits bool) {
+	return n <= l.atOnce-b.Level && l.chargeLog(b, n, now)
 }
 
-// chargeLog adds an entry, if there is room for one. It is never older than the
-// newest: who comes after another is counted after it, whatever clock he has.
-func (l *Limit) chargeLog(b Bucket, n, at int64) (after Bucket, fits bool) {
-	merges := b.Log != "" && at <= b.Time
-	if n > l.most-b.Level || !merges && len(b.Log) >= maxEntries*entrySize {
-		return b, false
+// chargeLog adds an entry, if there is room for one. It is no older than the
+// newest: who comes after another is counted after it, whatever his clock says.
+func (l *Limit) chargeLog(b *Bucket, n, at int64) (fits bool) {
+	if n > l.most-b.Level {
+		return false
 	}
-	units := n
-	if merges {
-		_, last := entryAt(b.Log, len(b.Log)-entrySize)
-		at, units, b.Log = b.Time, last+n, b.Log[:len(b.Log)-entrySize]
+	last := len(b.Log) - entrySize
+	switch {
+	case last >= 0 && at <= b.Time:
+		_, units := entryAt(b.Log, last)
+		b.Log = b.Log[:last] + logEntry(b.Time, units+n)
+	case len(b.Log) >= maxEntries*entrySize:
+		return false
+	default:
+		b.Time, b.Log = at, b.Log+logEntry(at, n)
 	}
-	return Bucket{Time: at, Level: b.Level + n, Unit: 1, Log: b.Log + logEntry(at, units)}, true
+	b.Level += n
+	return true
 }
 
 // settleLog charges at now. It gives back units of the entries from at on, the
 // oldest first, since none of these is newer than the one that is corrected; or if
 // at is zero, of the newest.
-func (l *Limit) settleLog(b Bucket, n, at, now int64) Bucket {
+func (l *Limit) settleLog(b *Bucket, n, at, now int64) {
 	switch {
 	case n > 0:
-		return l.oweLog(b, min(n, l.most-b.Level), now)
+		l.oweLog(b, min(n, l.most-b.Level), now)
 	case at == 0:
-		return l.refundNewest(b, refund(n))
+		b.refundNewest(given(n))
 	case at > now-l.window:
-		return l.refundFrom(b, refund(n), at)
-	default:
-		return b
+		b.refundFrom(at, given(n))
 	}
 }
 
 // oweLog is chargeLog for what has been used already: if there is no room for
 // another entry, the newest one takes it in, and is as old as it.
-func (l *Limit) oweLog(b Bucket, n, now int64) Bucket {
+func (l *Limit) oweLog(b *Bucket, n, now int64) {
 	if n == 0 {
-		return b
+		return
 	}
-	if len(b.Log) >= maxEntries*entrySize {
-		b = moved(b, max(b.Time, now))
+	if last := len(b.Log) - entrySize; len(b.Log) >= maxEntries*entrySize && b.Time < now {
+		_, units := entryAt(b.Log, last)
+		b.Time, b.Log = now, b.Log[:last]+logEntry(now, units)
 	}
-	b, _ = l.chargeLog(b, n, now)
-	return b
-}
-
-// moved returns b with its newest entry at another time.
-func moved(b Bucket, to int64) Bucket {
-	last := len(b.Log) - entrySize
-	_, units := entryAt(b.Log, last)
-	b.Time, b.Log = to, b.Log[:last]+logEntry(to, units)
-	return b
+	l.chargeLog(b, n, now)
 }
 
 // refundNewest takes up to n units from the newest entries.
-func (l *Limit) refundNewest(b Bucket, n int64) Bucket {
+func (b *Bucket) refundNewest(n int64) {
 	for n > 0 && b.Log != "" {
 		last := len(b.Log) - entrySize
-		time, units := entryAt(b.Log, last)
-		less := min(n, units)
-		n, b.Level, b.Log = n-less, b.Level-less, b.Log[:last]
-		if units > less {
-			b.Log += logEntry(time, units-less)
-		}
+		n = b.refundEntry(last, n)
 	}
-	return restamped(b)
 }
 
 // refundFrom takes up to n units from the oldest entries that are not before at.
-func (l *Limit) refundFrom(b Bucket, n, at int64) Bucket {
-	i := 0
-	for ; i < len(b.Log); i += entrySize {
-		if time, _ := entryAt(b.Log, i); time >= at {
-			break
+func (b *Bucket) refundFrom(at, n int64) {
+	for i := 0; n > 0 && i < len(b.Log); {
+		if time, _ := entryAt(b.Log, i); time < at {
+			i += entrySize
+			continue
 		}
+		n = b.refundEntry(i, n)
 	}
-	kept, rest := b.Log[:i], b.Log[i:]
-	for n > 0 && rest != "" {
-		time, units := entryAt(rest, 0)
-		less := min(n, units)
-		n, b.Level, rest = n-less, b.Level-less, rest[entrySize:]
-		if units > less {
-			kept += logEntry(time, units-less)
-		}
-	}
-	b.Log = kept + rest
-	return restamped(b)
 }
 
-// restamped returns b with the time of its newest entry, if it has one.
-func restamped(b Bucket) Bucket {
+// refundEntry takes up to n units from the entry at byte i, and returns how many
+// of them it did not have. It is removed if it has no more.
+func (b *Bucket) refundEntry(i int, n int64) (rest int64) {
+	time, units := entryAt(b.Log, i)
+	less := min(n, units)
+	left := ""
+	if units > less {
+		left = logEntry(time, units-less)
+	}
+	b.Level, b.Log = max(0, b.Level-less), b.Log[:i]+left+b.Log[i+entrySize:]
 	if b.Log != "" {
 		b.Time, _ = entryAt(b.Log, len(b.Log)-entrySize)
 	}
-	b.Level = max(0, b.Level)
-	return b
+	return n - less
 }
 
 // logWhole is when the newest entry leaves.
-func (l *Limit) logWhole(b Bucket) int64 {
+func (l *Limit) logWhole(b *Bucket) int64 {
 	if b.Log == "" {
 		return b.Time
 	}

@@ -17,36 +17,33 @@ package quota
 // Window after the first.
 const SlidingWindow Algorithm = 3
 
-// drainSliding is Drain: the present window becomes the one before.
-func (l *Limit) drainSliding(b Bucket, now int64) Bucket {
-	if !believed(b, now) {
-		begin, _ := l.windowAt(now)
-		return Bucket{Time: begin, Unit: 1}
+// drainSliding makes the present window the one before when it is over, and
+// forgets that one.
+func (l *Limit) drainSliding(b *Bucket, now int64) {
+	begin, _ := l.windowAt(now)
+	if !b.believed(now) {
+		*b = Bucket{Time: begin, Unit: 1}
+		return
 	}
-	begin, _ := l.windowAt(b.Time)
-	from := Bucket{Time: begin, Level: l.counted(b, begin), Unit: 1}
-	if begin == b.Time {
-		from.Prev = min(l.most, b.Prev)
+	was, _ := l.windowAt(b.Time)
+	level, prev := l.counted(b, was), int64(0)
+	if was == b.Time {
+		prev = min(l.most, b.Prev)
 	}
-	return l.slide(from, now)
-}
-
-// slide returns b as it is in the window of now, if that is a later one.
-func (l *Limit) slide(b Bucket, now int64) Bucket {
-	switch begin, _ := l.windowAt(now); {
-	case begin <= b.Time:
-		return b
-	case begin-b.Time == l.window:
-		return Bucket{Time: begin, Prev: b.Level, Unit: 1}
+	switch {
+	case begin <= was:
+		*b = Bucket{Time: was, Level: level, Unit: 1, Prev: prev}
+	case begin == was+l.window:
+		*b = Bucket{Time: begin, Unit: 1, Prev: level}
 	default:
-		return Bucket{Time: begin, Unit: 1}
+		*b = Bucket{Time: begin, Unit: 1}
 	}
 }
 
 // slidingMoment is when n units, no more than Quota, fit at the earliest: when so
 // little of the window before is left that what it weighs fits beside them. That
 // may be in the next window, where the present one is the one before.
-func (l *Limit) slidingMoment(b Bucket, n int64) int64 {
+func (l *Limit) slidingMoment(b *Bucket, n int64) int64 {
 	begin, prev, room := b.Time, b.Prev, l.atOnce-b.Level-n
 	if room < 0 {
 		begin, prev, room = b.Time+l.window, b.Level, l.atOnce-n
@@ -54,51 +51,48 @@ func (l *Limit) slidingMoment(b Bucket, n int64) int64 {
 	if prev == 0 {
 		return begin
 	}
-	ticks := l.window / l.tick
-	return begin + max(0, ticks-room*ticks/prev)*l.tick
+	window := l.window / l.tick
+	return begin + max(0, window-room*window/prev)*l.tick
 }
 
-func (l *Limit) trySliding(b Bucket, n, now int64) (after Bucket, fits bool) {
-	if b.Time > now || n > l.atOnce-b.Level {
-		return b, false
-	}
-	ticks := l.window / l.tick
-	left := ticks - (now-b.Time)/l.tick
-	if b.Prev*left > (l.atOnce-b.Level-n)*ticks {
-		return b, false
+func (l *Limit) trySliding(b *Bucket, n, now int64) (fits bool) {
+	room := l.atOnce - b.Level
+	if b.Time > now || n > room || b.Prev*l.left(b, now) > (room-n)*(l.window/l.tick) {
+		return false
 	}
 	b.Level += n
-	return b, true
+	return true
 }
 
+// left is how many ticks are left at now of b's window, which has begun.
+func (l *Limit) left(b *Bucket, now int64) int64 { return l.window/l.tick - (now-b.Time)/l.tick }
+
 // settleSliding gives back only what was charged in the two windows of b.
-func (l *Limit) settleSliding(b Bucket, n, at int64) Bucket {
+func (l *Limit) settleSliding(b *Bucket, n, at int64) {
 	begin, end := l.windowAt(at)
 	switch {
 	case n >= 0:
-		b.Level = indebted(b.Level, n, l.most)
+		b.Level = owed(b.Level, n, l.most)
 	case begin == b.Time:
-		b.Level = max(0, b.Level-refund(n))
+		b.Level = max(0, b.Level-given(n))
 	case end == b.Time:
-		b.Prev = max(0, b.Prev-refund(n))
+		b.Prev = max(0, b.Prev-given(n))
 	}
-	return b
 }
 
 // slidingRemaining is how many units fit at now, once b's window has begun.
-func (l *Limit) slidingRemaining(b Bucket, now int64) int64 {
+func (l *Limit) slidingRemaining(b *Bucket, now int64) int64 {
 	if b.Time > now {
 		return 0
 	}
-	ticks := l.window / l.tick
-	left := ticks - (now-b.Time)/l.tick
-	weighed := (b.Prev*left + ticks - 1) / ticks
+	window := l.window / l.tick
+	weighed := (b.Prev*l.left(b, now) + window - 1) / window
 	return max(0, l.atOnce-b.Level-weighed)
 }
 
 // slidingWhole is the end of the next window, in which what was charged in this
 // one still weighs; or of this one.
-func (l *Limit) slidingWhole(b Bucket) int64 {
+func (l *Limit) slidingWhole(b *Bucket) int64 {
 	switch {
 	case b.Level > 0:
 		return b.Time + 2*l.window
