@@ -35,6 +35,7 @@ type Memory struct {
 
 	kept      atomic.Int64 // buckets in all shards
 	forgotten atomic.Int64
+	inFlight  inFlight
 }
 
 func (m *Memory) init() {

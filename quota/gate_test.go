@@ -1,0 +1,192 @@
+package quota_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/quota/quotatest"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestMemoryIsAGate(t *testing.T) {
+	quotatest.RunGate(t, func(*testing.T) quota.Gate { return new(quota.Memory) })
+}
+
+func acquire(t testing.TB, m *quota.Memory, key string, limit, n int64) *quota.Hold {
+	t.Helper()
+	hold, d, err := m.Acquire(ctx, key, limit, n)
+	require.NoError(t, err)
+	require.True(t, d.Allowed, "%+v", d)
+	return hold
+}
+
+func TestAnAcquireIsDecidedAtTheTimeOfTheMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := new(quota.Memory)
+		for range 2 {
+			_, d, err := m.Acquire(ctx, "key", 1, 1)
+			require.NoError(t, err)
+			assert.True(t, d.At.Equal(time.Now()))
+			time.Sleep(time.Hour)
+		}
+	})
+}
+
+func TestPlacesAreKeptApartFromBuckets(t *testing.T) {
+	m := &quota.Memory{MaxKeys: 1}
+	hold := acquire(t, m, "key", 1, 1)
+	assert.True(t, take(t, m, "key", 1, compile(t, quota.PerHour(1))).Allowed)
+	assert.True(t, take(t, m, "other", 1, compile(t, quota.PerHour(1))).Allowed, "which forgets a bucket")
+	_, d, err := m.Acquire(ctx, "key", 1, 1)
+	require.NoError(t, err)
+	assert.False(t, d.Allowed)
+	hold.Release()
+	assert.Zero(t, quota.KeysInFlight(m))
+}
+
+func TestAKeyOfWhichNothingIsHeldTakesNoMemory(t *testing.T) {
+	const keys = 20_000
+	m := new(quota.Memory)
+	before := inUse()
+	for round := range 3 {
+		holds := make([]*quota.Hold, keys)
+		for i := range holds {
+			holds[i] = acquire(t, m, fmt.Sprint("key ", round, i), 1, 1)
+		}
+		assert.EqualValues(t, keys, quota.KeysInFlight(m))
+		for _, hold := range holds {
+			hold.Release()
+		}
+		assert.Zero(t, quota.KeysInFlight(m))
+	}
+	if grown := inUse() - before; grown > 64<<10 {
+		t.Errorf("%d bytes are kept", grown)
+	}
+	runtime.KeepAlive(m)
+}
+
+// inUse is the heap that is reachable.
+func inUse() int64 {
+	runtime.GC()
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
+}
+
+func TestAKeyIsNoPartOfALargerString(t *testing.T) {
+	m := new(quota.Memory)
+	before := inUse()
+	var holds []*quota.Hold
+	for range 50 {
+		request := string(make([]byte, 1<<20))
+		holds = append(holds, acquire(t, m, request[:10], 50, 1))
+	}
+	if grown := inUse() - before; grown > 10<<20 {
+		t.Errorf("%d bytes are kept for one key of 10", grown)
+	}
+	runtime.KeepAlive(holds)
+}
+
+func TestAHoldThatIsDroppedGivesItsPlacesBackAndIsCounted(t *testing.T) {
+	m := new(quota.Memory)
+	kept := acquire(t, m, "key", 20, 1)
+	for range 10 {
+		acquire(t, m, "key", 20, 1)
+	}
+	acquire(t, m, "key", 20, 1).Release()
+	require.Eventually(t, func() bool { runtime.GC(); return m.Dropped() == 10 }, 5*time.Second, time.Millisecond)
+	_, d, err := m.Acquire(ctx, "key", 20, 20)
+	require.NoError(t, err)
+	assert.EqualValues(t, 19, d.Remaining)
+	kept.Release()
+	runtime.GC()
+	assert.EqualValues(t, 10, m.Dropped())
+}
+
+func TestAHoldThatIsBeingReleasedIsNotDropped(t *testing.T) {
+	m := new(quota.Memory)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 200 {
+				acquire(t, m, "key", 1000, 1).Release()
+			}
+		})
+	}
+	for range 20 {
+		runtime.GC()
+	}
+	all.Wait()
+	runtime.GC()
+	assert.Zero(t, m.Dropped())
+	acquire(t, m, "key", 1, 1).Release()
+}
+
+func TestNewHoldReleasesOnceAndTheOthersWait(t *testing.T) {
+	begun, end := make(chan struct{}), make(chan struct{})
+	times := 0
+	hold := quota.NewHold(func() { close(begun); <-end; times++ }, nil, nil)
+	var all sync.WaitGroup
+	all.Go(hold.Release)
+	<-begun
+	for range 5 {
+		all.Go(func() {
+			hold.Release()
+			assert.Equal(t, 1, times)
+		})
+	}
+	close(end)
+	all.Wait()
+	new(quota.Hold).Release()
+}
+
+func TestNewHoldIsLostWhenItsGateSaysSo(t *testing.T) {
+	lost := make(chan struct{})
+	hold := quota.NewHold(func() {}, nil, lost)
+	close(lost)
+	<-hold.Lost()
+	hold.Release()
+}
+
+func TestAnAcquireErrorNamesTheArgument(t *testing.T) {
+	_, _, err := new(quota.Memory).Acquire(ctx, "secret", 0, 1)
+	assert.EqualError(t, err, "quota: acquire: limit is 0: must be at least 1")
+	_, _, err = new(quota.Memory).Acquire(ctx, "secret", 1<<53, 1)
+	assert.EqualError(t, err, "quota: acquire: limit is 9007199254740992: must be below 2^53")
+	_, _, err = new(quota.Memory).Acquire(ctx, "secret", 1, -2)
+	assert.EqualError(t, err, "quota: acquire: n is -2: must not be negative")
+}
+
+// A handler answers at most two requests at a time.
+func ExampleMemory_Acquire() {
+	var gate quota.Memory
+	serve := func(name string, work func()) {
+		hold, decision, err := gate.Acquire(context.Background(), "reports", 2, 1)
+		if err != nil || !decision.Allowed {
+			fmt.Println(name, "is turned away")
+			return
+		}
+		defer hold.Release()
+		fmt.Println(name, "is served, and there is room for", decision.Remaining)
+		work()
+	}
+	serve("alice", func() {
+		serve("bob", func() {
+			serve("carol", func() {})
+		})
+		serve("dave", func() {})
+	})
+	// Output:
+	// alice is served, and there is room for 1
+	// bob is served, and there is room for 0
+	// carol is turned away
+	// dave is served, and there is room for 0
+}
