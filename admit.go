@@ -35,11 +35,9 @@ func (c *call) coolDown() error {
 	if lanes == nil {
 		return nil
 	}
-	if shared := c.t.shared(); shared != nil {
-		c.readBoard(shared, lanes)
-	}
+	c.readBoard(lanes)
 	if l := c.closedLane(lanes); l != nil {
-		return c.wait(l)
+		return c.wait(lanes, l)
 	}
 	return nil
 }
@@ -66,8 +64,13 @@ func (c *call) key() hostkey.Name {
 	return c.cool
 }
 
-// readBoard closes the lane of a key for which others have posted.
-func (c *call) readBoard(shared Board, lanes *LocalBoard) {
+// readBoard closes the lane of a key for which others have posted, if there is
+// a Board that others can post to.
+func (c *call) readBoard(lanes *LocalBoard) {
+	shared := c.t.shared()
+	if shared == nil {
+		return
+	}
 	key := c.key()
 	if key.Key == "" {
 		return
@@ -117,17 +120,15 @@ func (c *call) cooledMeanwhile() bool {
 	if lanes == nil {
 		return false
 	}
-	if shared := c.t.shared(); shared != nil {
-		c.readBoard(shared, lanes)
-	}
+	c.readBoard(lanes)
 	if c.pass.lane != nil {
 		return c.pass.stale()
 	}
 	return c.cooling() > 0
 }
 
-// wait stands in line for l.
-func (c *call) wait(l *lane) error {
+// wait stands in line for l. Others may post while it does.
+func (c *call) wait(lanes *LocalBoard, l *lane) error {
 	w := &waiter{attempts: c.number, called: c.start, wake: make(chan struct{}, 1)}
 	l.join(w)
 	defer l.leave(w)
@@ -155,6 +156,7 @@ func (c *call) wait(l *lane) error {
 		if err := c.sleep(min(wait, left), w.wake); err != nil {
 			return err
 		}
+		c.readBoard(lanes)
 	}
 }
 
