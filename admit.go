@@ -79,7 +79,7 @@ func (c *call) readBoard(lanes *LocalBoard) {
 	if err != nil {
 		c.degraded(err)
 	}
-	if wait > 0 {
+	if wait > 0 || every > 0 {
 		lanes.hear(key, now(), wait, every)
 	}
 }

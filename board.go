@@ -15,8 +15,9 @@ type Board interface {
 	// posted before. every is the interval at which the server admits requests
 	// of key, 0 if unknown.
 	Post(ctx context.Context, key string, wait, every time.Duration) error
-	// Read reports what is left. It is called before every attempt and answers
-	// from memory.
+	// Read reports what is left, and the interval, which is to be told for as
+	// long as there may be waiters: they follow one that has become longer. It
+	// is called before every attempt, and answers from memory.
 	Read(ctx context.Context, key string) (wait, every time.Duration, err error)
 }
 
@@ -84,9 +85,12 @@ func (b *LocalBoard) lane(key hostkey.Name) *lane {
 }
 
 // hear is post for what another process may have posted: read again and again,
-// the same cool-down ends a little later or earlier each time.
+// the same cool-down ends a little later or earlier each time, and the interval
+// grows with the number of those who share it.
 func (b *LocalBoard) hear(key hostkey.Name, now, wait, every time.Duration) {
-	if left, _ := b.lane(key).left(now); wait > left+time.Millisecond {
+	l := b.lane(key)
+	if left, _ := l.left(now); wait > left+time.Millisecond {
 		b.post(key, now, wait, every)
 	}
+	l.slow(every)
 }

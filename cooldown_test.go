@@ -496,6 +496,60 @@ func TestWaitersObeyWhatOthersPostMeanwhile(t *testing.T) {
 	}
 }
 
+// A toldBoard says what the test says.
+type toldBoard struct {
+	mu    sync.Mutex
+	until time.Time
+	every time.Duration
+}
+
+func (b *toldBoard) say(wait, every time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.until, b.every = time.Now().Add(wait), every
+}
+
+func (b *toldBoard) Post(context.Context, string, time.Duration, time.Duration) error { return nil }
+
+func (b *toldBoard) Read(context.Context, string) (wait, every time.Duration, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return max(0, time.Until(b.until)), b.every, nil
+}
+
+func TestADripFollowsAnIntervalThatGrows(t *testing.T) {
+	const ms = time.Millisecond
+	for name, test := range map[string]struct {
+		first, second time.Duration
+		at            time.Duration // when the second is told
+		want          []time.Duration
+	}{
+		"during the cool-down":      {100 * ms, 300 * ms, 500 * ms, []time.Duration{1000 * ms, 1300 * ms, 1600 * ms, 1900 * ms}},
+		"between two releases":      {100 * ms, 300 * ms, 1150 * ms, []time.Duration{1000 * ms, 1100 * ms, 1400 * ms, 1700 * ms}},
+		"to one that was not known": {0, 300 * ms, 500 * ms, []time.Duration{1000 * ms, 1300 * ms, 1600 * ms, 1900 * ms}},
+		"but not one that shrinks":  {300 * ms, 100 * ms, 1150 * ms, []time.Duration{1000 * ms, 1300 * ms, 1600 * ms, 1900 * ms}},
+		"nor one that is not told":  {300 * ms, 0, 1150 * ms, []time.Duration{1000 * ms, 1300 * ms, 1600 * ms, 1900 * ms}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				board := &toldBoard{}
+				board.say(time.Second, test.first)
+				time.AfterFunc(test.at, func() { board.say(time.Second-test.at, test.second) })
+				s := newScript(ok)
+				tr := &heed.Transport{Base: s, Board: board}
+				var all sync.WaitGroup
+				for range 4 {
+					all.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))) })
+				}
+				all.Wait()
+				times := s.times()
+				slices.Sort(times)
+				assert.Equal(t, test.want, times)
+			})
+		})
+	}
+}
+
 func TestABoardThatFailsIsReportedAndTheProcessObeysItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var degraded []error

@@ -107,6 +107,20 @@ func (l *lane) post(now, wait, every time.Duration) {
 	l.closed.Store(true)
 }
 
+// slow makes the drip slower if it is faster than every, the next release included.
+func (l *lane) slow(every time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if every <= l.every {
+		return
+	}
+	if l.begun {
+		l.gap = every
+		l.next += every - l.every
+	}
+	l.every = every
+}
+
 func (l *lane) left(now time.Duration) (wait, every time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
