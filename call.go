@@ -221,12 +221,12 @@ func (c *call) observe() {
 		c.t.Pacer.Observe(*a)
 	}
 	c.policy.hear(a)
+	if a.invited() {
+		c.post(a.hint) // first, or the answer would let the next one go
+	}
 	if c.pass.lane != nil {
 		c.pass.answered(!a.throttled() && cancelled(c.req) == nil)
 		c.pass = pass{}
-	}
-	if a.invited() {
-		c.post(a.hint)
 	}
 }
 
