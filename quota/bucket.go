@@ -10,6 +10,9 @@ import (
 // was wrong, and so is what it wrote.
 const farAhead = 24 * 60 * 60 * 1_000_000
 
+// longAgo is how far, in µs, a bucket's time may be before 1970.
+const longAgo = 1 << 60
+
 // A Bucket is the state of a count, as a Store keeps it: what is owed at a
 // moment. It carries its own unit, and Time, Level and Unit have a meaning for
 // every Algorithm, so it can be read by a Limit of other numbers, and of another
@@ -91,7 +94,7 @@ func (l *Limit) Whole(b Bucket) int64 { return l.whole(&b) }
 
 // believed reports whether somebody can have written b at now.
 func (b *Bucket) believed(now int64) bool {
-	return b.Unit > 0 && b.Level >= 0 && b.Prev >= 0 && b.Time <= now+farAhead
+	return b.Unit > 0 && b.Level >= 0 && b.Prev >= 0 && b.Time >= -longAgo && b.Time <= now+farAhead
 }
 
 // units is what b, of whatever Algorithm, owes, rounded up.

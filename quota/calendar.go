@@ -2,6 +2,7 @@ package quota
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -35,46 +36,35 @@ func (c Calendar) String() string {
 	}
 }
 
-// first returns the first day of the c that day is in. Days are midnights in UTC,
-// whatever the Location.
-func (c Calendar) first(day time.Time) time.Time {
+// first returns the first day of the c that day is in, and then of the n-th one
+// after it. Days are midnights in UTC, whatever the Location.
+func (c Calendar) first(day time.Time, n int) time.Time {
 	switch c {
 	case Week:
-		return day.AddDate(0, 0, -(int(day.Weekday())+6)%7)
+		return day.AddDate(0, 0, 7*n-(int(day.Weekday())+6)%7)
 	case Month:
-		return day.AddDate(0, 0, 1-day.Day())
+		return day.AddDate(0, n, 1-day.Day())
 	default:
-		return day
+		return day.AddDate(0, 0, n)
 	}
 }
 
-// next returns the first day of the c after the one that begins with first.
-func (c Calendar) next(first time.Time) time.Time {
-	switch c {
-	case Week:
-		return first.AddDate(0, 0, 7)
-	case Month:
-		return first.AddDate(0, 1, 0)
-	default:
-		return first.AddDate(0, 0, 1)
-	}
-}
-
-// A span is a window of a Calendar, in µs since the Unix epoch.
-type span struct{ begin, end int64 }
-
-// spanOf returns the one that t is in. Where clocks that were set back show the day
-// before once more, the new day has begun all the same: windows do not come back.
-func (c Calendar) spanOf(t int64, in *time.Location) span {
+// windowsAround returns when four windows begin, the second of which is the one
+// that t is in. Where clocks that were set back show the day before once more, the
+// new day has begun all the same: no window comes back. Times are µs since the
+// Unix epoch.
+func (c Calendar) windowsAround(t int64, in *time.Location) (starts [4]int64) {
 	year, month, day := time.UnixMicro(t).In(in).Date()
-	first := c.first(time.Date(year, month, day, 0, 0, 0, 0, time.UTC))
-	for {
-		next := c.next(first)
-		if end := beginning(next, in); t < end {
-			return span{beginning(first, in), end}
-		}
-		first = next
+	today := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
+	for i := range starts {
+		starts[i] = math.MinInt64
 	}
+	for n := -3; starts[2] <= t; n++ {
+		if begin := beginning(c.first(today, n), in); begin > starts[3] { // or it was skipped
+			starts = [4]int64{starts[1], starts[2], starts[3], begin}
+		}
+	}
+	return starts
 }
 
 // beginning returns the first moment at which the clocks of a Location show a day,
@@ -95,14 +85,26 @@ func beginning(day time.Time, in *time.Location) int64 {
 	}
 }
 
-// calendarAt is windowAt for a Calendar. The latest window is remembered, since
-// most moments are in it.
-func (l *Limit) calendarAt(t int64) (begin, end int64) {
-	s := l.latest.Load()
-	if s == nil || t < s.begin || t >= s.end {
-		now := l.policy.Calendar.spanOf(t, l.policy.Location)
-		s = &now
-		l.latest.Store(s)
+// around is windowsAround for l. What it returned last is remembered, since most
+// moments are in one window.
+func (l *Limit) around(t int64) *[4]int64 {
+	if starts := l.latest.Load(); starts != nil && starts[1] <= t && t < starts[2] {
+		return starts
 	}
-	return s.begin, s.end
+	starts := l.policy.Calendar.windowsAround(t, l.policy.Location)
+	l.latest.Store(&starts)
+	return &starts
+}
+
+// calendarAt is windowAt for a Calendar.
+func (l *Limit) calendarAt(t int64) (begin, end int64) {
+	if starts := l.latest.Load(); starts != nil && starts[0] <= t && t < starts[3] {
+		i := 0
+		for starts[i+1] <= t {
+			i++
+		}
+		return starts[i], starts[i+1]
+	}
+	starts := l.around(t)
+	return starts[1], starts[2]
 }

@@ -31,7 +31,7 @@ type Limit struct {
 	arithmetic
 	name   unique.Handle[string]
 	policy Policy
-	latest atomic.Pointer[span] // of a Calendar, as last looked up
+	latest atomic.Pointer[[4]int64] // windows of a Calendar, as last looked up
 }
 
 // arithmetic is what every decision reads. Rate/Unit of a unit of quota drain from

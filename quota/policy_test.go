@@ -25,6 +25,15 @@ func TestPoliciesAreNamedAfterTheirNumbers(t *testing.T) {
 		"1/1001ns":      {Quota: 1, Window: 1001},
 		"10/1s burst 3": {Quota: 10, Window: time.Second, Burst: 3},
 		"api":           {Name: "api", Quota: 10, Window: time.Second, Burst: 3},
+
+		"10/1s LeakyBucket":         {Quota: 10, Window: time.Second, Algorithm: quota.LeakyBucket},
+		"10/1s burst 3 LeakyBucket": {Quota: 10, Window: time.Second, Burst: 3, Algorithm: quota.LeakyBucket},
+		"10/1h FixedWindow":         {Quota: 10, Window: time.Hour, Algorithm: quota.FixedWindow},
+		"10/1h SlidingWindow":       {Quota: 10, Window: time.Hour, Algorithm: quota.SlidingWindow},
+		"10/1h SlidingLog":          {Quota: 10, Window: time.Hour, Algorithm: quota.SlidingLog},
+		"10/day":                    calendar(10, quota.Day, nil),
+		"10/week":                   calendar(10, quota.Week, time.UTC),
+		"10/month Europe/Berlin":    calendar(10, quota.Month, zone(t, "Europe/Berlin")),
 	} {
 		assert.Equal(t, want, compile(t, p).Name())
 	}
@@ -33,6 +42,8 @@ func TestPoliciesAreNamedAfterTheirNumbers(t *testing.T) {
 func TestCompileFillsInTheDefaults(t *testing.T) {
 	want := quota.Policy{Name: "60/1m", Quota: 60, Window: time.Minute, Burst: 60, Algorithm: quota.TokenBucket}
 	assert.Equal(t, want, compile(t, quota.PerMinute(60)).Policy())
+	want = quota.Policy{Name: "5/day", Quota: 5, Burst: 5, Algorithm: quota.FixedWindow, Calendar: quota.Day, Location: time.UTC}
+	assert.Equal(t, want, compile(t, calendar(5, quota.Day, nil)).Policy())
 }
 
 func TestCompileNamesEveryFault(t *testing.T) {
@@ -77,6 +88,28 @@ func TestCompileRefusesOneFault(t *testing.T) {
 		{"Quota", quota.Policy{Quota: 1, Window: math.MaxInt64}}, // which is odd
 		{"Burst", quota.Policy{Quota: 1, Window: 365 * day, Burst: 143}},
 		{"Algorithm", quota.Policy{Quota: 1, Window: time.Second, Algorithm: -1}},
+		{"Algorithm", quota.Policy{Quota: 1, Window: time.Second, Algorithm: quota.SlidingLog + 1}},
+		{"Quota", quota.Policy{Quota: 1, Window: day, Burst: math.MaxInt64, Algorithm: quota.LeakyBucket}},
+		{"Quota", quota.Policy{Quota: 1, Window: time.Microsecond, Burst: math.MaxInt64, Algorithm: quota.LeakyBucket}},
+		{"Quota", quota.Policy{Quota: 1 << 53, Window: time.Second, Algorithm: quota.FixedWindow}},
+		{"Quota", quota.Policy{Quota: 1 << 53, Calendar: quota.Day, Algorithm: quota.FixedWindow}},
+		{"Quota", quota.Policy{Quota: 1 << 52, Window: 2 * time.Second, Algorithm: quota.SlidingWindow}},
+		{"Quota", quota.Policy{Quota: 200_000, Window: day + time.Microsecond, Algorithm: quota.SlidingWindow}}, // of which no tick is a part
+		{"Quota", quota.Policy{Quota: 1001, Window: time.Second, Algorithm: quota.SlidingLog}},
+		{"Window", quota.Policy{Quota: 1, Algorithm: quota.FixedWindow}},
+		{"Window", quota.Policy{Quota: 1, Window: 1500, Algorithm: quota.FixedWindow}},
+		{"Window", quota.Policy{Quota: 1, Window: 1500, Algorithm: quota.SlidingWindow}},
+		{"Window", quota.Policy{Quota: 1, Window: 1500, Algorithm: quota.SlidingLog}},
+		{"Window", quota.Policy{Quota: 1, Window: 1 << 51 * time.Microsecond / 1000 * 1001, Algorithm: quota.FixedWindow}},
+		{"Window", quota.Policy{Quota: 1, Window: time.Hour, Algorithm: quota.FixedWindow, Calendar: quota.Day}},
+		{"Burst", quota.Policy{Quota: 2, Window: time.Second, Burst: 1, Algorithm: quota.FixedWindow}},
+		{"Burst", quota.Policy{Quota: 2, Window: time.Second, Burst: 3, Algorithm: quota.SlidingWindow}},
+		{"Burst", quota.Policy{Quota: 2, Window: time.Second, Burst: 1, Algorithm: quota.SlidingLog}},
+		{"Calendar", quota.Policy{Quota: 1, Calendar: quota.Day}},
+		{"Calendar", quota.Policy{Quota: 1, Calendar: quota.Month + 1, Algorithm: quota.FixedWindow}},
+		{"Calendar", quota.Policy{Quota: 1, Calendar: -1, Algorithm: quota.FixedWindow}},
+		{"Location", quota.Policy{Quota: 1, Window: time.Second, Location: time.UTC, Algorithm: quota.FixedWindow}},
+		{"Name", calendar(1, quota.Day, time.FixedZone("Mitteleuropäische Zeit", 3600))},
 		{"Name", quota.Policy{Name: "a\tb", Quota: 1, Window: time.Second}},
 		{"Name", quota.Policy{Name: "a\x7f", Quota: 1, Window: time.Second}},
 	} {

@@ -26,8 +26,9 @@ const (
 // entryAt returns the entry of log that begins at byte i.
 func entryAt(log string, i int) (time, units int64) {
 	e := log[i : i+entrySize]
-	time = int64(e[0])<<48 | int64(e[1])<<40 | int64(e[2])<<32 | int64(e[3])<<24 | int64(e[4])<<16 | int64(e[5])<<8 | int64(e[6])
-	return time, int64(e[7])<<8 | int64(e[8])
+	first := int64(e[0])<<56 | int64(e[1])<<48 | int64(e[2])<<40 | int64(e[3])<<32 |
+		int64(e[4])<<24 | int64(e[5])<<16 | int64(e[6])<<8 | int64(e[7]) // one load, for the compiler
+	return first >> 8, first&0xff<<8 | int64(e[8])
 }
 
 // logEntry returns the bytes of an entry.
@@ -38,23 +39,39 @@ func logEntry(time, units int64) string {
 	})
 }
 
-// drainLog drops the entries that are a Window old.
+// drainLog drops the entries that are a Window old, and counts the others.
 func (l *Limit) drainLog(b *Bucket, now int64) {
-	if !b.believed(now) || len(b.Log)%entrySize != 0 {
+	if b.Log == "" && b.believed(now) {
+		l.enter(b)
+	}
+	live, units, newest := entriesAfter(b.Log, now-l.window)
+	if live == "" || units > l.most || newest > now+farAhead || !b.believed(now) {
 		*b = Bucket{Time: now, Unit: 1}
 		return
 	}
-	if b.Log == "" && b.Time >= 0 {
-		l.enter(b)
+	*b = Bucket{Time: newest, Level: units, Unit: 1, Log: live}
+}
+
+// entriesAfter returns the entries of log after a moment, their units, and the time
+// of the newest; or none, if nobody can have written log.
+func entriesAfter(log string, moment int64) (live string, units, newest int64) {
+	if len(log)%entrySize != 0 {
+		return "", 0, 0
 	}
-	for b.Log != "" {
-		time, units := entryAt(b.Log, 0)
-		if time > now-l.window {
-			return
+	gone := 0
+	for i := 0; i < len(log); i += entrySize {
+		time, n := entryAt(log, i)
+		if time < newest || n == 0 {
+			return "", 0, 0
 		}
-		b.Level, b.Log = max(0, b.Level-units), b.Log[entrySize:]
+		newest = time
+		if time <= moment {
+			gone = i + entrySize
+		} else {
+			units += n
+		}
 	}
-	*b = Bucket{Time: now, Unit: 1}
+	return log[gone:], units, newest
 }
 
 // enter makes what another Algorithm counted a log of one entry.
@@ -107,7 +124,7 @@ func (l *Limit) chargeLog(b *Bucket, n, at int64) (fits bool) {
 func (l *Limit) settleLog(b *Bucket, n, at, now int64) {
 	switch {
 	case n > 0:
-		l.oweLog(b, min(n, l.most-b.Level), now)
+		l.oweLog(b, max(0, min(n, l.most-b.Level)), now)
 	case at == 0:
 		b.refundNewest(given(n))
 	case at > now-l.window:

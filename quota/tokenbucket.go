@@ -16,7 +16,7 @@ func (l *Limit) drainBucket(b *Bucket, now int64) {
 	if l.tick != 1 {
 		now -= now % l.tick
 	}
-	if b.Unit != l.unit || uint64(b.Level) > uint64(l.most) || b.Prev != 0 || l.tick != 1 || b.Time > now+farAhead {
+	if b.Unit != l.unit || uint64(b.Level) > uint64(l.most) || b.Prev != 0 || b.Log != "" || l.tick != 1 || b.Time > now+farAhead {
 		l.adopt(b, now)
 	}
 	if now <= b.Time {

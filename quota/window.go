@@ -17,9 +17,10 @@ func (l *Limit) windowAt(t int64) (begin, end int64) {
 // since the Unix epoch: the one before the one that now is in, this one, the next
 // one, and the one after that. A Store whose clock is another machine's can tell
 // from these in which window it is.
-func (l *Limit) Starts(now int64) (starts [4]int64) {
-	starts[1], starts[2] = l.windowAt(now)
-	starts[0], _ = l.windowAt(starts[1] - 1)
-	_, starts[3] = l.windowAt(starts[2])
-	return starts
+func (l *Limit) Starts(now int64) [4]int64 {
+	if l.policy.Calendar != 0 {
+		return *l.around(now)
+	}
+	begin, end := l.windowAt(now)
+	return [4]int64{begin - l.window, begin, end, end + l.window}
 }

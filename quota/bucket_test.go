@@ -1,0 +1,173 @@
+package quota_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/stretchr/testify/assert"
+)
+
+// ways are all the algorithms, of one name and with any numbers.
+func ways(n int64, window time.Duration) (policies []quota.Policy) {
+	for a := quota.TokenBucket; a <= quota.SlidingLog; a++ {
+		policies = append(policies, quota.Policy{Name: "api", Quota: n, Window: window, Algorithm: a})
+	}
+	return policies
+}
+
+// each runs a test for any two of the algorithms.
+func each(t *testing.T, n int64, window time.Duration, test func(t *testing.T, old, new quota.Policy)) {
+	for _, old := range ways(20, m) {
+		for _, new := range ways(n, window) {
+			t.Run(fmt.Sprintf("%v to %v", old.Algorithm, new.Algorithm), func(t *testing.T) { test(t, old, new) })
+		}
+	}
+}
+
+func TestAnotherAlgorithmReadsWhatIsOwed(t *testing.T) {
+	each(t, 31, m, func(t *testing.T, old, new quota.Policy) {
+		c := newCount(t, old)
+		c.take(5)
+		c.take(2)
+		c.under(new)
+		atOnce := c.limit.AtOnce()
+		assert.Equal(t, atOnce-7, c.describe().Remaining)
+		c.take(1) // which is written by the new one
+		assert.Equal(t, atOnce-8, c.describe().Remaining)
+		c.under(old)
+		assert.Equal(t, c.limit.AtOnce()-8, c.describe().Remaining)
+	})
+}
+
+func TestAnotherAlgorithmReadsADebt(t *testing.T) {
+	each(t, 20, m, func(t *testing.T, old, new quota.Policy) {
+		c := newCount(t, old)
+		c.settle(100, 0)
+		c.under(new)
+		assert.Zero(t, c.describe().Remaining)
+		c.settle(-80, 0)
+		assert.Equal(t, c.limit.AtOnce()-20, c.describe().Remaining)
+	})
+}
+
+func TestWhatIsOwedInPartIsReadAsAWhole(t *testing.T) {
+	for _, new := range ways(20, m) {
+		c := newCount(t, quota.Policy{Name: "api", Quota: 3, Window: m})
+		c.take(2)
+		c.wait(µs)
+		c.under(new)
+		part := 0
+		if new.Algorithm.String() == "TokenBucket" || new.Algorithm.String() == "LeakyBucket" {
+			part = 1 // and what has come back in 1 µs is kept
+		}
+		assert.Equal(t, c.limit.AtOnce()-2, c.describe().Remaining, new.Algorithm)
+		assert.Equal(t, part == 1, c.limit.Unit() > 1)
+		assert.Equal(t, c.limit.Unit() > 1, c.limit.Drain(c.bucket, c.now).Level < 2*c.limit.Unit())
+	}
+}
+
+// What two windows count is owed whoever reads it, if it may have been charged in
+// the time that matters to him.
+func TestTheWindowBeforeIsReadToo(t *testing.T) {
+	for _, test := range []struct {
+		new  quota.Policy
+		owed int64
+	}{
+		{ways(50, m)[quota.TokenBucket], 13},
+		{ways(50, m)[quota.LeakyBucket], 13},
+		{ways(50, m)[quota.FixedWindow], 6},    // the window before is over
+		{ways(50, m)[quota.SlidingWindow], 13}, // and not for this one
+		{ways(50, m)[quota.SlidingLog], 13},
+		{ways(50, h)[quota.FixedWindow], 13},   // in which there are both
+		{ways(50, h)[quota.SlidingWindow], 13}, // as here
+		{ways(50, s)[quota.SlidingWindow], 13}, // or one each, for all that is known
+	} {
+		c := newCount(t, ways(20, m)[quota.SlidingWindow])
+		c.wait(m)
+		c.take(7)
+		c.wait(m)
+		c.take(6)
+		c.under(test.new)
+		assert.Equal(t, c.limit.AtOnce()-test.owed, c.describe().Remaining, "%v in %v", test.new.Algorithm, test.new.Window)
+	}
+}
+
+// What is reserved in a window to come is owed then, and until then.
+func TestAWindowToComeIsReadToo(t *testing.T) {
+	for _, new := range ways(20, m) {
+		c := newCount(t, ways(20, m)[quota.FixedWindow])
+		c.take(20)
+		c.reserve(5, m)
+		c.under(new)
+		c.wait(m)
+		assert.Equal(t, c.limit.AtOnce()-5, c.describe().Remaining, new.Algorithm)
+	}
+}
+
+func TestWhatNobodyCanHaveWrittenOwesNothing(t *testing.T) {
+	day := 24 * time.Hour.Microseconds()
+	now := noon.UnixMicro()
+	log := newCount(t, ways(20, m)[quota.SlidingLog])
+	log.take(3)
+	for name, b := range map[string]quota.Bucket{
+		"zero":                {},
+		"no unit":             {Time: now, Level: 5},
+		"a negative unit":     {Time: now, Level: 5, Unit: -1},
+		"a negative level":    {Time: now, Level: -5, Unit: 1},
+		"a negative window":   {Time: now, Level: 5, Unit: 1, Prev: -1},
+		"more than a day on":  {Time: now + day + 1, Level: 5, Unit: 1},
+		"long ago":            {Time: -now, Level: 5, Unit: 1},
+		"before time":         {Time: -1 << 63, Level: 5, Unit: 1, Prev: 5},
+		"a long time to come": {Time: 1<<63 - 1, Level: 5, Unit: 1, Prev: 5},
+	} {
+		for _, p := range ways(20, m) {
+			l := compile(t, p)
+			got := l.Drain(b, now)
+			assert.Equal(t, l.AtOnce(), l.Describe(got, now).Remaining, "%s, %v", name, p.Algorithm)
+			assert.LessOrEqual(t, l.Whole(got), now, "%s, %v", name, p.Algorithm)
+		}
+	}
+	for _, p := range ways(20, m) {
+		l := compile(t, p)
+		assert.Equal(t, l.AtOnce()-5, l.Describe(l.Drain(quota.Bucket{Time: now, Level: 5, Unit: 1}, now), now).Remaining)
+		ahead := l.Drain(quota.Bucket{Time: now + day, Level: 5, Unit: 1}, now)
+		assert.Greater(t, l.Whole(ahead), now+day, "a day ahead is believed, %v", p.Algorithm)
+	}
+	l := compile(t, ways(20, m)[quota.SlidingLog])
+	for name, entries := range map[string]string{
+		"a piece of an entry": log.bucket.Log[:8], "an entry and a piece": log.bucket.Log + "x",
+	} {
+		got := l.Drain(quota.Bucket{Time: now, Level: 3, Unit: 1, Log: entries}, now)
+		assert.Equal(t, quota.Bucket{Time: now, Unit: 1}, got, name)
+	}
+}
+
+// A state of any bytes is read, and leads to Decisions within their bounds.
+func FuzzDrain(f *testing.F) {
+	f.Add(int64(5), int64(3), int64(1), int64(2), "")
+	f.Add(int64(0), int64(1)<<53-1, int64(1)<<52, int64(1)<<53, strings.Repeat("\x06\x49\xea\x2d\xcf\x50\x00\x00\x64", 3))
+	f.Add(int64(-1)<<63, int64(-1), int64(1)<<62, int64(7), "\xff\xff\xff\xff\xff\xff\xff\xff\xff")
+	var limits []*quota.Limit
+	for _, p := range append(ways(20, m), append(ways(1000, 97*h), calendar(9, quota.Week, time.FixedZone("", 3600)))...) {
+		limits = append(limits, compile(f, p))
+	}
+	f.Fuzz(func(t *testing.T, at, level, unit, prev int64, log string) {
+		now := noon.UnixMicro()
+		for _, l := range limits {
+			b := l.Drain(quota.Bucket{Time: now + at, Level: level, Unit: unit, Prev: prev, Log: log}, now)
+			tried, _ := l.Try(b, 1, now)
+			reserved, _, _ := l.TryWithin(b, 1, now, h)
+			for _, b := range []quota.Bucket{b, tried, reserved, l.Settle(b, -3, now-5, now), l.Settle(b, 3, 0, now)} {
+				b = l.Drain(b, now)
+				d := l.Describe(b, now)
+				assert.True(t, 0 <= b.Level && b.Level <= l.Most()+1<<16 && 0 <= b.Prev, "%+v", b)
+				assert.True(t, 0 <= d.Remaining && d.Remaining <= l.AtOnce(), "%+v", d)
+				assert.True(t, 0 <= d.NextAfter && d.NextAfter <= d.ResetAfter, "%+v", d)
+				assert.Equal(t, b, l.Drain(b, now), "drained twice")
+			}
+		}
+	})
+}

@@ -1,0 +1,150 @@
+package quota_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	µs = time.Microsecond
+	ms = time.Millisecond
+	s  = time.Second
+	m  = time.Minute
+	h  = time.Hour
+)
+
+// noon is the beginning of a day, an hour and a minute since the Unix epoch.
+var noon = time.Date(2026, 2, 3, 12, 0, 0, 0, time.UTC)
+
+// A count is what a Store keeps of one key, without the Store.
+type count struct {
+	t      testing.TB
+	limit  *quota.Limit
+	bucket quota.Bucket
+	now    int64
+}
+
+func newCount(t testing.TB, p quota.Policy) *count {
+	return &count{t: t, limit: compile(t, p), now: noon.UnixMicro()}
+}
+
+func (c *count) wait(d time.Duration) { c.now += d.Microseconds() }
+
+// take is Take of one charge.
+func (c *count) take(n int64) quota.Decision {
+	met := c.limit.Drain(c.bucket, c.now)
+	after, fits := c.limit.Try(met, n, c.now)
+	if fits {
+		c.bucket = after
+	}
+	charge := quota.Charge{Limit: c.limit, N: n}
+	d := quota.Judge([]quota.Charge{charge}, 0, met, after, c.now)
+	require.Equal(c.t, fits, d.Allowed)
+	return d
+}
+
+// all takes all there is, unit by unit, and returns how many there were.
+func (c *count) all() (n int64) {
+	for c.take(1).Allowed {
+		n++
+	}
+	return n
+}
+
+func (c *count) reserve(n int64, max time.Duration) (wait time.Duration, ok bool) {
+	after, wait, ok := c.limit.TryWithin(c.limit.Drain(c.bucket, c.now), n, c.now, max)
+	if ok {
+		c.bucket = after
+	}
+	return wait, ok
+}
+
+// settle settles n units of a charge that was made so long ago.
+func (c *count) settle(n int64, ago time.Duration) {
+	c.bucket = c.limit.Settle(c.limit.Drain(c.bucket, c.now), n, c.now-ago.Microseconds(), c.now)
+}
+
+func (c *count) describe() quota.Decision {
+	return c.limit.Describe(c.limit.Drain(c.bucket, c.now), c.now)
+}
+
+// under goes on counting by another policy.
+func (c *count) under(p quota.Policy) *count {
+	c.limit = compile(c.t, p)
+	return c
+}
+
+// A moment is one Take of n units, so long after the moment before, and what the
+// Decision is.
+type moment struct {
+	after     time.Duration
+	n         int64
+	allowed   bool
+	remaining int64
+	retry     time.Duration
+	next      time.Duration
+	reset     time.Duration
+	delay     time.Duration
+}
+
+// follow takes from c.
+func (c *count) follow(moments []moment) {
+	c.t.Helper()
+	for i, want := range moments {
+		c.wait(want.after)
+		d := c.take(want.n)
+		got := moment{want.after, want.n, d.Allowed, d.Remaining, d.RetryAfter, d.NextAfter, d.ResetAfter, d.Delay}
+		require.Equal(c.t, want, got, "moment %d", i)
+		require.Equal(c.t, c.limit.Policy().Quota, d.Limit)
+	}
+}
+
+// A trail is what was taken, and when.
+type trail []struct{ at, n int64 }
+
+// most is the most that was taken in any time as long as window, which is
+// half-open: it begins or ends with something that was taken.
+func (tr trail) most(window time.Duration) (most int64) {
+	for _, first := range tr {
+		var sum int64
+		for _, e := range tr {
+			if e.at >= first.at && e.at < first.at+window.Microseconds() {
+				sum += e.n
+			}
+		}
+		most = max(most, sum)
+	}
+	return most
+}
+
+// greedy takes all there is at each of the moments, and returns what it got.
+func (c *count) greedy(moments ...time.Duration) (got trail) {
+	begin := c.now
+	for _, at := range moments {
+		c.now = begin + at.Microseconds()
+		if n := c.all(); n > 0 {
+			got = append(got, struct{ at, n int64 }{c.now, n})
+		}
+	}
+	return got
+}
+
+// every returns the moments from 0 to the end.
+func every(step, end time.Duration) (moments []time.Duration) {
+	for at := time.Duration(0); at <= end; at += step {
+		moments = append(moments, at)
+	}
+	return moments
+}
+
+func TestAMostCounts(t *testing.T) {
+	tr := trail{{0, 1}, {10, 2}, {20, 4}, {30, 8}}
+	assert.EqualValues(t, 12, tr.most(11*µs))
+	assert.EqualValues(t, 8, tr.most(10*µs))
+	assert.EqualValues(t, 14, tr.most(30*µs))
+	assert.EqualValues(t, 15, tr.most(31*µs))
+}
