@@ -2,15 +2,24 @@ package redisstore
 
 import "strings"
 
-// ClockLine is what the scripts of a Store read the time with.
-const ClockLine = "local clock = redis.call('TIME')\n"
+const (
+	// ClockLine is what the scripts of a Store read the time with.
+	ClockLine = "local clock = call('TIME')\n"
 
-// SetClock has the scripts of s read the time from the hash "clock" in Redis, and
-// keep what they write for as long as a slow test may take.
+	// GraceLine says how much longer than it need what they write lives.
+	GraceLine = "local grace = 1000 "
+)
+
+// SetClock has the scripts of s read the time from their last arguments, and keep what
+// they write for as long as a slow test may take.
 func SetClock(s *Store) {
-	source := strings.Replace(bucketSource, ClockLine, "local clock = redis.call('HMGET', 'clock', 's', 'us')\n", 1)
-	s.scripts = newStoreScripts(strings.Replace(source, "+ 1000\n", "+ 3600000\n", 1))
+	s.scripts = newStoreScripts(
+		strings.Replace(numberSource, ClockLine, "local clock = {ARGV[2], ARGV[3]}\n", 1),
+		strings.Replace(writeSource, GraceLine, "local grace = 3600000 ", 1))
 }
 
-// BucketSource is what the scripts of a Store begin with.
-var BucketSource = bucketSource
+// ScriptSource is the script of a Store that knows every Algorithm.
+var ScriptSource = embedded.all.source
+
+// ConvertSource is what of it converts.
+var ConvertSource = numberSource + cellSource

@@ -5,60 +5,65 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 
 	"github.com/heedhttp/heed/quota"
 	"github.com/redis/go-redis/v9"
 )
 
-// A part is those charges of a call that one script can make, in their order,
-// and the answer to them.
+// A part is an errand with those charges of a call that one script can make, in their
+// order.
 type part struct {
-	charges []quota.Charge
-	places  []int // of charges in the call; nil if they are all there are
-	burst   int64 // the smallest of their policies'
-	answered
+	errand
+	places []int // of charges in the call; nil if they are all there are
+	tag    string
+	narrow int64 // the smallest of their limits' AtOnce
 }
 
-// split returns one part if there is one server for all charges, or one Key.
-// Otherwise it returns one for each Key, the narrowest first, so that what is
-// denied is denied before what is wide is taken.
-func (s *Store) split(charges []quota.Charge) []part {
-	if _, single := s.Client.(*redis.Client); single || oneKey(charges) {
-		return []part{{charges: charges}}
+// split returns errands like one without charges: one if there is one server for all
+// charges, or they are in one slot. Otherwise it returns one for each tag, the narrowest
+// first, so that what is denied is denied before what is wide is taken.
+func (s *Store) split(like errand, charges []quota.Charge) []part {
+	if _, single := s.Client.(*redis.Client); single || len(charges) < 2 || s.together(charges) {
+		like.charges = charges
+		return []part{{errand: like}}
 	}
 	var parts []part
 	for i, c := range charges {
-		at := slices.IndexFunc(parts, func(p part) bool { return p.charges[0].Key == c.Key })
+		tag := tagOf(s.prefix() + c.Key)
+		at := slices.IndexFunc(parts, func(p part) bool { return p.tag == tag })
 		if at < 0 {
 			at = len(parts)
-			parts = append(parts, part{burst: c.Limit.Policy().Burst})
+			parts = append(parts, part{errand: like, tag: tag, narrow: c.Limit.AtOnce()})
 		}
 		p := &parts[at]
 		p.charges, p.places = append(p.charges, c), append(p.places, i)
-		p.burst = min(p.burst, c.Limit.Policy().Burst)
+		p.narrow = min(p.narrow, c.Limit.AtOnce())
 	}
-	slices.SortStableFunc(parts, func(p, q part) int { return cmp.Compare(p.burst, q.burst) })
+	slices.SortStableFunc(parts, func(p, q part) int { return cmp.Compare(p.narrow, q.narrow) })
 	return parts
 }
 
-func oneKey(charges []quota.Charge) bool {
-	return !slices.ContainsFunc(charges, func(c quota.Charge) bool { return c.Key != charges[0].Key })
+// together reports whether charges are of one Key, which is worth knowing soon, or of
+// Keys with one tag.
+func (s *Store) together(charges []quota.Charge) bool {
+	first := charges[0].Key
+	return !slices.ContainsFunc(charges, func(c quota.Charge) bool { return c.Key != first }) ||
+		!slices.ContainsFunc(charges, func(c quota.Charge) bool { return tagOf(s.prefix()+c.Key) != tagOf(s.prefix()+first) })
 }
 
-// take makes all charges of parts if they fit within max, or none, and has each
-// part answered. Parts that were made before one was denied are given back, and
-// then say what they hold without them.
-func (s *Store) take(ctx context.Context, parts []part, max time.Duration) (allowed bool, err error) {
+// make makes all charges of parts if they fit, or none, and has each part answered.
+// Parts that were made before one was denied are given back, and then say what they
+// hold without them.
+func (s *Store) make(ctx context.Context, parts []part) (allowed bool, err error) {
 	denied := len(parts)
 	for i := range parts {
-		if err := s.ask(ctx, &parts[i], max, true); err != nil {
+		if err := s.run(ctx, &parts[i].errand); err != nil {
 			if lost := s.giveBack(ctx, parts[:i]); lost != nil {
 				err = partial{join(err, lost)}
 			}
 			return false, err
 		}
-		if !parts[i].allowed {
+		if !parts[i].allowed && !parts[i].peek {
 			denied = i
 			break
 		}
@@ -69,32 +74,28 @@ func (s *Store) take(ctx context.Context, parts []part, max time.Duration) (allo
 	if lost := s.giveBack(ctx, parts[:denied]); lost != nil {
 		return false, partial{lost}
 	}
-	return false, join(s.look(ctx, parts[:denied], max), s.look(ctx, parts[denied+1:], max))
+	return false, join(s.look(ctx, parts[:denied]), s.look(ctx, parts[denied+1:]))
 }
 
-// look has each of parts answered, without taking.
-func (s *Store) look(ctx context.Context, parts []part, max time.Duration) error {
+// look has each of parts answered once more, without taking.
+func (s *Store) look(ctx context.Context, parts []part) error {
 	for i := range parts {
-		if err := s.ask(ctx, &parts[i], max, false); err != nil {
+		parts[i].peek = true
+		if err := s.run(ctx, &parts[i].errand); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// giveBack refunds what parts took, even if the caller has gone, or another
-// server than theirs.
+// giveBack refunds what parts took, even if the caller has gone, or another server
+// than theirs.
 func (s *Store) giveBack(ctx context.Context, parts []part) error {
 	var faults []error
 	for i := range parts {
-		var refunds []quota.Charge
-		for j, n := range parts[i].numbers {
-			if c := parts[i].charges[j]; n.taken {
-				c.N = -c.Units()
-				refunds = append(refunds, c)
-			}
+		if back := parts[i].revocation(); len(back.charges) > 0 {
+			faults = append(faults, s.runAnyway(context.WithoutCancel(ctx), back))
 		}
-		faults = append(faults, s.settle(context.WithoutCancel(ctx), refunds, s.runAnyway))
 	}
 	return join(faults...)
 }
@@ -103,13 +104,14 @@ func (s *Store) giveBack(ctx context.Context, parts []part) error {
 func decisions(dst []quota.Decision, parts []part, n int) []quota.Decision {
 	start := len(dst)
 	dst = slices.Grow(dst, n)[:start+n]
-	for _, p := range parts {
+	for p := range parts {
+		p := &parts[p]
 		for i := range p.charges {
 			place := i
 			if p.places != nil {
 				place = p.places[i]
 			}
-			dst[start+place] = p.decision(p.charges, i)
+			dst[start+place] = p.decision(i)
 		}
 	}
 	return dst

@@ -2,31 +2,14 @@ package redisstore
 
 import (
 	"context"
-	_ "embed"
+	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/heedhttp/heed/quota"
 	"github.com/redis/go-redis/v9"
 )
-
-var (
-	//go:embed lua/bucket.lua
-	bucketSource string
-	//go:embed lua/take.lua
-	takeSource string
-	//go:embed lua/settle.lua
-	settleSource string
-
-	embedded = newStoreScripts(bucketSource)
-)
-
-// storeScripts are what a Store runs.
-type storeScripts struct{ take, settle *script }
-
-func newStoreScripts(bucket string) *storeScripts {
-	return &storeScripts{take: newScript(bucket + takeSource), settle: newScript(bucket + settleSource)}
-}
 
 // A Store counts in Redis, for all processes that share it: a quota.Store, a
 // quota.Peeker and a quota.Reserver. It needs Redis 6.2 or later, or Valkey, and
@@ -68,9 +51,10 @@ type Store struct {
 }
 
 var (
-	_ quota.Store    = (*Store)(nil)
-	_ quota.Peeker   = (*Store)(nil)
-	_ quota.Reserver = (*Store)(nil)
+	_ quota.Store     = (*Store)(nil)
+	_ quota.Peeker    = (*Store)(nil)
+	_ quota.Reserver  = (*Store)(nil)
+	_ quota.Inspector = (*Store)(nil)
 )
 
 // Corrupt returns how many times a bucket was found in Redis that nobody here
@@ -80,23 +64,20 @@ func (s *Store) Corrupt() int64 { return s.corrupt.Load() }
 // Take implements quota.Store. An error that is neither a *quota.ChargeError nor
 // a redis.Error leaves open whether the charges were made.
 func (s *Store) Take(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
-	if err := quota.CheckTake(charges); err != nil {
-		return dst, err
-	}
-	parts := s.split(charges)
-	if _, err := s.take(ctx, parts, 0); err != nil {
-		return dst, err
-	}
-	return decisions(dst, parts, len(charges)), nil
+	return s.decide(ctx, errand{verb: toTake}, dst, charges)
 }
 
 // Peek implements quota.Peeker.
 func (s *Store) Peek(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
-	if err := quota.CheckTake(charges); err != nil {
+	return s.decide(ctx, errand{verb: toTake, peek: true}, dst, charges)
+}
+
+func (s *Store) decide(ctx context.Context, like errand, dst []quota.Decision, charges []quota.Charge) ([]quota.Decision, error) {
+	if err := quota.CheckTake(charges); err != nil || len(charges) == 0 {
 		return dst, err
 	}
-	parts := s.split(charges)
-	if err := s.look(ctx, parts, 0); err != nil {
+	parts := s.split(like, charges)
+	if _, err := s.make(ctx, parts); err != nil {
 		return dst, err
 	}
 	return decisions(dst, parts, len(charges)), nil
@@ -107,12 +88,15 @@ func (s *Store) Reserve(ctx context.Context, most time.Duration, charges ...quot
 	if err := quota.CheckTake(charges); err != nil {
 		return 0, time.Time{}, false, err
 	}
-	parts := s.split(charges)
-	if ok, err = s.take(ctx, parts, most); err != nil {
+	if len(charges) == 0 {
+		return 0, time.Now(), true, nil
+	}
+	parts := s.split(errand{verb: toReserve, max: most}, charges)
+	if ok, err = s.make(ctx, parts); err != nil {
 		return 0, time.Time{}, false, err
 	}
-	for _, p := range parts {
-		wait = max(wait, p.wait(p.charges))
+	for i := range parts {
+		wait = max(wait, parts[i].wait())
 	}
 	at = time.UnixMicro(parts[0].now)
 	if ok {
@@ -126,10 +110,14 @@ func (s *Store) Settle(ctx context.Context, charges ...quota.Charge) error {
 	if err := quota.CheckSettle(charges); err != nil {
 		return err
 	}
-	parts := s.split(charges)
+	charges = slices.DeleteFunc(slices.Clone(charges), func(c quota.Charge) bool { return c.N == 0 })
+	if len(charges) == 0 {
+		return nil
+	}
+	parts := s.split(errand{verb: toSettle}, charges)
 	var faults []error
-	for _, p := range parts {
-		faults = append(faults, s.settle(ctx, p.charges, s.run))
+	for i := range parts {
+		faults = append(faults, s.run(ctx, &parts[i].errand))
 	}
 	err := join(faults...)
 	if err != nil && len(parts) > 1 {
@@ -138,60 +126,66 @@ func (s *Store) Settle(ctx context.Context, charges ...quota.Charge) error {
 	return err
 }
 
-// settle has charges settled by one script, which is run by the given function.
-func (s *Store) settle(ctx context.Context, charges []quota.Charge, run runner) error {
-	keys, args := s.arguments(nil, charges, settled)
-	if len(keys) == 0 {
-		return nil
-	}
-	reply, err := run(ctx, s.script().settle, keys, args)
-	if err != nil {
-		return err
-	}
-	corrupt, ok := reply.(int64)
-	if !ok {
-		return unexpected(reply)
-	}
-	s.corrupt.Add(corrupt)
-	return nil
+// run has errands done by one script, one after the other, as if they came one by
+// one. All their keys must be on one server, and in a Cluster in one slot. After an
+// error none was done, if it is a redis.Error, or nobody knows; but the server is not
+// asked if it is known not to answer.
+func (s *Store) run(ctx context.Context, errands ...*errand) error {
+	return s.perform(ctx, errands, s.evaluate)
 }
 
-// ask has p answered by the script that decides: within max, taking or only
-// looking.
-func (s *Store) ask(ctx context.Context, p *part, max time.Duration, taking bool) (err error) {
-	p.answered = answered{now: time.Now().UnixMicro(), allowed: true}
-	if len(p.charges) == 0 {
-		return nil
+// runAnyway is run, even then.
+func (s *Store) runAnyway(ctx context.Context, errands ...*errand) error {
+	return s.perform(ctx, errands, s.evaluateAnyway)
+}
+
+// An evaluator runs a script.
+type evaluator func(ctx context.Context, script *script, keys []string, args ...any) (any, error)
+
+func (s *Store) perform(ctx context.Context, errands []*errand, evaluate evaluator) error {
+	p := newPlan(s.prefix(), errands)
+	err := s.attempt(ctx, p, time.Now().UnixMicro(), evaluate)
+	if now, other := err.(otherTime); other {
+		err = s.attempt(ctx, p, int64(now), evaluate)
 	}
-	keys, args := s.arguments([]any{microseconds(max), taking}, p.charges, (*quota.Charge).Units)
-	reply, err := s.run(ctx, s.script().take, keys, args)
-	if err != nil {
-		return err
+	if err == nil {
+		p.free() // or else it may still be about to be sent
 	}
-	p.answered, err = parse(reply, len(p.charges))
-	s.corrupt.Add(p.corrupt)
 	return err
 }
 
-// A runner runs a script.
-type runner func(ctx context.Context, script *script, keys []string, args []any) (any, error)
+// attempt has p done if Redis' clock is somewhere near now.
+func (s *Store) attempt(ctx context.Context, p *plan, now int64, evaluate evaluator) error {
+	p.encode(now)
+	value, err := evaluate(ctx, s.script().of(p), p.keys, p.args)
+	if err != nil {
+		return err
+	}
+	reply, ok := value.(string)
+	if !ok {
+		return fmt.Errorf("%w %.60q", errReply, fmt.Sprint(value))
+	}
+	corrupt, err := p.answer(reply)
+	s.corrupt.Add(corrupt)
+	return err
+}
 
-// run is a runner, unless the server of keys is known not to answer.
-func (s *Store) run(ctx context.Context, script *script, keys []string, args []any) (any, error) {
+// evaluate is an evaluator, unless the server of keys is known not to answer.
+func (s *Store) evaluate(ctx context.Context, script *script, keys []string, args ...any) (any, error) {
 	server := s.breaker(keys)
 	if err := server.pass(s.probe(keys)); err != nil {
 		return nil, err
 	}
-	return s.runJudged(ctx, server, script, keys, args)
+	return s.evaluateJudged(ctx, server, script, keys, args)
 }
 
-// runAnyway is a runner, even then.
-func (s *Store) runAnyway(ctx context.Context, script *script, keys []string, args []any) (any, error) {
-	return s.runJudged(ctx, s.breaker(keys), script, keys, args)
+// evaluateAnyway is an evaluator, even then.
+func (s *Store) evaluateAnyway(ctx context.Context, script *script, keys []string, args ...any) (any, error) {
+	return s.evaluateJudged(ctx, s.breaker(keys), script, keys, args)
 }
 
-// runJudged tells the server's breaker when there is no answer.
-func (s *Store) runJudged(ctx context.Context, server *breaker, script *script, keys []string, args []any) (any, error) {
+// evaluateJudged tells the server's breaker when there is no answer.
+func (s *Store) evaluateJudged(ctx context.Context, server *breaker, script *script, keys []string, args []any) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -218,43 +212,6 @@ func (s *Store) probe(keys []string) func() error {
 		return err
 	}
 }
-
-// settled is how many units c settles.
-func settled(c *quota.Charge) int64 { return c.N }
-
-// arguments returns the keys of charges, each once, and args with what the
-// scripts want to know of each charge that is about any units.
-func (s *Store) arguments(args []any, charges []quota.Charge, units func(*quota.Charge) int64) (keys []string, _ []any) {
-	for i := range charges {
-		c := &charges[i]
-		n := units(c)
-		if n == 0 {
-			continue
-		}
-		l, field := c.Limit, c.Limit.Name()
-		if c.DryRun {
-			field += "\tdry run" // no Name has a tab
-		}
-		var index int
-		keys, index = numbered(keys, s.prefix()+c.Key)
-		args = append(args, index, field, n, c.DryRun,
-			l.Tick().Microseconds(), l.Unit(), l.Rate(), l.Capacity(), l.Most())
-	}
-	return keys, args
-}
-
-// numbered returns keys with key among them, and its place as Lua counts.
-func numbered(keys []string, key string) (_ []string, index int) {
-	for i := range keys {
-		if keys[i] == key {
-			return keys, i + 1
-		}
-	}
-	return append(keys, key), len(keys) + 1
-}
-
-// microseconds is d rounded down, and not negative.
-func microseconds(d time.Duration) int64 { return max(0, d).Microseconds() }
 
 func (s *Store) script() *storeScripts {
 	if s.scripts != nil {

@@ -256,5 +256,5 @@ func TestOnARingWhatWasTakenBeforeAFailureIsGivenBack(t *testing.T) {
 	c := quota.Charge{Key: keys[true], Limit: limit}
 	_, err := s.Take(ctx, nil, quota.Charge{Key: keys[false], Limit: wide}, c)
 	require.Error(t, err)
-	assert.Equal(t, "0", field(t, direct, "heed:quota:"+keys[true], "10/1d"))
+	assert.Zero(t, level(t, &redisstore.Store{Client: direct, Timeout: patient}, keys[true], "10/1d"))
 }

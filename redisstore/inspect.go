@@ -1,0 +1,53 @@
+package redisstore
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/heedhttp/heed/quota"
+)
+
+var (
+	inspectScript = newScript("return redis.call('HGETALL', KEYS[1])")
+	resetScript   = newScript("return redis.call('UNLINK', KEYS[1], KEYS[2])")
+)
+
+// Inspect implements quota.Inspector.
+func (s *Store) Inspect(ctx context.Context, key string) ([]quota.State, error) {
+	reply, err := s.evaluate(ctx, inspectScript, []string{s.prefix() + key})
+	if err != nil {
+		return nil, err
+	}
+	list, ok := reply.([]any)
+	if !ok || len(list)%2 != 0 {
+		return nil, fmt.Errorf("%w %.60q", errReply, fmt.Sprint(reply))
+	}
+	var states []quota.State
+	for ; len(list) > 0; list = list[2:] {
+		field, _ := list[0].(string)
+		value, _ := list[1].(string)
+		bucket, ok := decode(value)
+		if !ok {
+			s.corrupt.Add(1)
+			continue
+		}
+		name, dry := strings.CutSuffix(field, dryRun)
+		states = append(states, quota.State{Name: name, DryRun: dry, Bucket: bucket})
+	}
+	slices.SortFunc(states, compareStates)
+	return states, nil
+}
+
+func compareStates(a, b quota.State) int {
+	return cmp.Or(cmp.Compare(a.Name, b.Name), int(bit(a.DryRun))-int(bit(b.DryRun)))
+}
+
+// Reset implements quota.Inspector. It does not tell other processes, which may
+// remember for a while what they were denied.
+func (s *Store) Reset(ctx context.Context, key string) error {
+	_, err := s.evaluate(ctx, resetScript, []string{s.prefix() + key, setOf(s.prefix(), key)})
+	return err
+}

@@ -1,0 +1,106 @@
+-- The charges of the calls, one call after the other. Those of one call are made
+-- together, or none of them is:
+--
+--   1        the sum of: 1 if the call has another charge after this one, 2 if it is
+--            a dry run, 4 if n has 7 bytes more, 8 if it has an ID, 16 if n is
+--            negative, 32 if it is settled, 64 if it is reserved, or settled and its
+--            ID forgotten, 128 if it is told when it was made
+--   2, 2, 1  the cell, the limit, and n
+--   7        n, of 4
+--   2        the ID, of 8
+--   7        how long it may wait, of 64 without 32
+--   7        when it was made, of 128
+
+local undo, saved = {}, 0
+
+-- save has restore bring back what cell is, and whether id is to be kept.
+local function save(cell, id)
+	saved = saved + 1
+	undo[saved] = {cell, cell.time, cell.level, cell.unit, cell.prev, cell.limit, cell.log, cell.last, cell.idle, id, id and id.keep}
+end
+
+-- restore brings back all that was saved, or if the call was allowed what is idle.
+local function restore(allowed)
+	for i = saved, 1, -1 do
+		local was = undo[i]
+		local cell, id = was[1], was[10]
+		if not allowed or cell.idle then
+			cell.time, cell.level, cell.unit, cell.prev, cell.limit, cell.log, cell.last, cell.idle = unpack(was, 2, 9)
+			if id then id.keep = was[11] end
+		end
+	end
+end
+
+-- idle notes what cell owes by limit though nothing was charged, for the charges of
+-- the call that follow.
+local function idle(cell, limit)
+	leave(cell, limit, limit.drain(cell, limit))
+	cell.limit, cell.idle = false, true
+end
+
+-- special makes a charge that is more than a plain one, if all before it were made,
+-- and reports whether that stands.
+local function special(flags, cell, limit, n, allowed)
+	local settled, marked, id, within, at = flags % 64 >= 32, flags % 128 >= 64, nil, nil, nil
+	if flags % 8 >= 4 then
+		n, place = number(plan, place, place + 6), place + 7
+	end
+	if flags % 32 >= 16 then n = -n end
+	if flags % 16 >= 8 then
+		id, place = ids[number(plan, place, place + 1)], place + 2
+	end
+	if marked and not settled then
+		within, place = number(plan, place, place + 6), place + 7
+	end
+	if flags >= 128 then
+		at, place = number(plan, place, place + 6), place + 7
+	end
+	if not allowed then return false end
+	if flags % 2 == 1 then save(cell, id) end
+	if id and marked and settled then
+		id.known, id.keep, id.drop, id = false, false, true, nil
+	elseif id and (id.known or id.keep) then
+		return true
+	end
+	if settled then
+		limit.settle(cell, limit, n, at)
+	elseif not limit.charge(cell, limit, n, within) then
+		if flags % 4 < 2 then return false end
+		if flags % 2 == 1 then idle(cell, limit) end
+		return true
+	end
+	cell.idle = nil
+	if id then
+		id.keep = now + id.lasts
+		if id.lasts == 0 then id.keep = select(2, window(limit, now)) end
+	end
+	return true
+end
+
+-- The reply is seven bytes of now; a byte for each ID, 1 if it was charged before; a
+-- byte for each call, 1 if it was allowed; and for each cell, in a byte or in three
+-- that begin with 255, how many bytes its value had, and these.
+local reply, said = {seven(now), '', '', ''}, 1
+for i = 1, #ids do
+	said = said + 1
+	reply[said] = ids[i].known and '\1' or '\0'
+end
+
+while place <= #plan do
+	local allowed, more = true, false
+	saved = 0
+	repeat
+		local flags, c1, c2, l1, l2, n = byte(plan, place, place + 5)
+		local cell, limit = cells[c1 * 256 + c2], limits[l1 * 256 + l2]
+		more, place = flags % 2 == 1, place + 6
+		if flags > 1 then
+			allowed = special(flags, cell, limit, n, allowed)
+		elseif allowed then
+			if more then save(cell) end
+			allowed = limit.charge(cell, limit, n)
+		end
+	until not more
+	if saved > 0 then restore(allowed) end
+	said = said + 1
+	reply[said] = allowed and '\1' or '\0'
+end
