@@ -130,6 +130,9 @@ func (l *Limit) settleLog(b *Bucket, n, at, now int64) {
 	case at > now-l.window:
 		b.refundFrom(at, given(n))
 	}
+	if b.Log == "" {
+		b.Time = now
+	}
 }
 
 // oweLog is chargeLog for what has been used already: if there is no room for

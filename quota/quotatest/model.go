@@ -2,56 +2,132 @@ package quotatest
 
 import (
 	"math/big"
+	"slices"
 	"time"
 
 	"github.com/heedhttp/heed/quota"
 )
 
-// A model counts as quota.Store promises, in fractions of any length. It shares
-// no arithmetic with package quota but the sizes of a Limit's tick and unit, which
-// say when something that is owed counts as paid, and the most it lets be owed.
-type model struct{ buckets map[modelID]modelBucket }
+// A model counts as quota.Store promises, in integers and fractions of any length.
+// It shares no arithmetic with package quota but the sizes of a Limit's tick and
+// unit, which say when something that is owed counts as paid, and the most it lets
+// be owed.
+type model struct {
+	accounts map[accountID]account
+	once     map[onceID]int64 // until when an ID is remembered
 
-type modelID struct {
+	// old says by which numbers a bucket is paid back until it is charged by
+	// others: by those it was charged with, or, as a Store whose state does not
+	// tell them, by those it is read with. A Store does the one or the other.
+	old bool
+}
+
+type accountID struct {
 	key, name string
 	dryRun    bool
 }
 
-// A modelBucket owes units at a moment, in µs since the Unix epoch.
-type modelBucket struct {
-	owed *big.Rat
-	at   int64
-	unit int64 // of the Limit that wrote it
+type onceID struct {
+	accountID
+	id string
 }
 
-func newModel() *model { return &model{buckets: make(map[modelID]modelBucket)} }
+func newModel(old bool) *model {
+	return &model{accounts: make(map[accountID]account), once: make(map[onceID]int64), old: old}
+}
+
+// An account is what is owed. Moments are µs since the Unix epoch.
+type account struct {
+	by   *quota.Limit // who wrote it; nil if nobody has
+	at   int64        // when owed was owed; the start of a window; the newest entry
+	owed *big.Rat     // units
+	prev *big.Rat     // units of the window before
+	log  []entry      // oldest first
+}
+
+// An entry is of units that were charged at one moment.
+type entry struct{ at, units int64 }
+
+// A rule is an algorithm as its documentation has it. Accounts it returns are new.
+type rule interface {
+	// read returns a as it is at now, which somebody else may have written.
+	read(a account, now int64) account
+
+	// first returns the earliest moment at which n units fit, n being no more than
+	// fit at all.
+	first(a account, n, now int64) int64
+
+	// charge returns a with n units more, at a moment.
+	charge(a account, n, at int64) account
+
+	// refund returns a with n units less, which were charged at at, or if that is
+	// zero, now.
+	refund(a account, n, at, now int64) account
+
+	// free returns how many units fit at now.
+	free(a account, now int64) int64
+
+	// whole returns when nothing is owed.
+	whole(a account) int64
+}
+
+func ruleOf(l *quota.Limit) rule {
+	switch l.Policy().Algorithm {
+	case quota.FixedWindow:
+		return fixed{l}
+	case quota.SlidingWindow:
+		return sliding{l}
+	case quota.SlidingLog:
+		return logged{l}
+	default:
+		return draining{l}
+	}
+}
+
+// read returns a under l at now.
+func (m *model) read(a account, l *quota.Limit, now int64) account {
+	if a.by == nil || a.at > now+day {
+		a = nothing(l)
+	}
+	if m.old && drains(a.by) {
+		a = ruleOf(a.by).read(a, now)
+	}
+	return ruleOf(l).read(a, now)
+}
+
+// nothing is owed, and has not been for long.
+func nothing(l *quota.Limit) account { return account{l, 0, new(big.Rat), new(big.Rat), nil} }
+
+const day = int64(24 * time.Hour / time.Microsecond)
+
+func drains(l *quota.Limit) bool { return l.Policy().Algorithm <= quota.LeakyBucket }
 
 // A modelVisit is what becomes of one charge.
 type modelVisit struct {
-	id                modelID
-	found, met, after modelBucket
+	id                accountID
+	found, met, after account
 	wait              time.Duration
-	fits              bool
+	fits, repeated    bool
 }
 
-// visit decides charges at now, in µs, changing nothing.
-func (m *model) visit(charges []quota.Charge, longest time.Duration, now int64) (visits []modelVisit, allowed bool) {
+// visit decides charges at now, changing nothing: to be taken now, or if reserved
+// says so, within longest.
+func (m *model) visit(charges []quota.Charge, reserved bool, longest time.Duration, now int64) (visits []modelVisit, allowed bool) {
 	allowed = true
-	mine := make(map[modelID]modelVisit)
+	mine := make(map[accountID]modelVisit)
+	once := make(map[onceID]bool)
 	for _, c := range charges {
-		v := modelVisit{id: modelID{c.Key, c.Limit.Name(), c.DryRun}}
+		v := modelVisit{id: accountID{c.Key, c.Limit.Name(), c.DryRun}}
 		if before, ok := mine[v.id]; ok {
-			v.found, v.met = advance(before.found, c.Limit, now), advance(before.after, c.Limit, now)
+			v.found, v.met = m.read(before.found, c.Limit, now), m.read(before.after, c.Limit, now)
 		} else {
-			v.found = advance(m.buckets[v.id], c.Limit, now)
+			v.found = m.read(m.accounts[v.id], c.Limit, now)
 			v.met = v.found
 		}
-		v.after = v.met
-		v.wait = waitFor(v.met, c.Limit, units(c), now)
-		room := new(big.Rat).Sub(most(c.Limit), v.met.owed)
-		if v.wait <= max(0, longest) && room.Cmp(big.NewRat(units(c), 1)) >= 0 {
-			v.fits, v.after = true, v.met.with(c.Limit, units(c))
-		}
+		id := onceID{v.id, c.ID}
+		v.repeated = c.ID != "" && (m.once[id] > now || once[id])
+		v.try(c, reserved, longest, now)
+		once[id] = v.fits
 		allowed = allowed && (v.fits || c.DryRun)
 		mine[v.id] = v
 		visits = append(visits, v)
@@ -59,19 +135,48 @@ func (m *model) visit(charges []quota.Charge, longest time.Duration, now int64) 
 	return visits, allowed
 }
 
+// try sets after, wait and fits.
+func (v *modelVisit) try(c quota.Charge, reserved bool, longest time.Duration, now int64) {
+	v.after = v.met
+	if v.repeated {
+		v.fits = true
+		return
+	}
+	if units(c) > atOnce(c.Limit) {
+		v.wait = quota.Forever
+		return
+	}
+	r := ruleOf(c.Limit)
+	at := max(now, r.first(v.met, units(c), now))
+	if reserved && c.Limit.Policy().Algorithm == quota.LeakyBucket {
+		at = max(now, r.whole(v.met))
+	}
+	v.wait = time.Duration(at-now) * µs
+	if at > now && (!reserved || v.wait > longest) || at > now+day && !drains(c.Limit) {
+		return
+	}
+	after := r.charge(v.met, units(c), at)
+	if after.owed.Cmp(most(c.Limit)) <= 0 && len(after.log) <= 2000 {
+		v.fits, v.after = true, after
+	}
+}
+
 // take decides charges, and makes them if taking and all fit.
 func (m *model) take(charges []quota.Charge, taking bool, now int64) (ds []quota.Decision) {
-	visits, allowed := m.visit(charges, 0, now)
+	visits, allowed := m.visit(charges, false, 0, now)
 	for i, v := range visits {
 		c, left := charges[i], v.found
 		if taking && allowed && v.fits {
 			left = v.after
-			m.buckets[v.id] = left
+			m.keep(c, v, now)
 		}
 		d := quota.Decision{Allowed: v.fits, Limit: c.Limit.Policy().Quota, At: time.UnixMicro(now)}
-		if !v.fits {
-			d.Never = asked(charges[:i+1]) > c.Limit.Policy().Burst
-			if !d.Never {
+		switch {
+		case v.repeated:
+		case v.fits && c.Limit.Policy().Algorithm == quota.LeakyBucket:
+			d.Delay = time.Duration(max(now, ruleOf(c.Limit).whole(v.met))-now) * µs
+		case !v.fits:
+			if d.Never = asked(charges[:i+1]) > atOnce(c.Limit); !d.Never {
 				d.RetryAfter = v.wait
 			}
 		}
@@ -81,14 +186,35 @@ func (m *model) take(charges []quota.Charge, taking bool, now int64) (ds []quota
 	return ds
 }
 
+// keep makes a charge that was decided.
+func (m *model) keep(c quota.Charge, v modelVisit, now int64) {
+	if v.repeated {
+		return
+	}
+	v.after.by = c.Limit
+	m.accounts[v.id] = v.after
+	m.remember(c, now)
+}
+
+func (m *model) remember(c quota.Charge, now int64) {
+	if c.ID == "" {
+		return
+	}
+	until := now + max(1, int64(c.Limit.Policy().Window/µs))
+	if c.Limit.Policy().Calendar != 0 {
+		until = fixed{c.Limit}.after(now)
+	}
+	m.once[onceID{accountID{c.Key, c.Limit.Name(), c.DryRun}, c.ID}] = until
+}
+
 func (m *model) reserve(charges []quota.Charge, longest time.Duration, now int64) (wait time.Duration, ok bool) {
-	visits, ok := m.visit(charges, longest, now)
+	visits, ok := m.visit(charges, true, longest, now)
 	for i, v := range visits {
 		if !charges[i].DryRun {
 			wait = max(wait, v.wait)
 		}
 		if ok && v.fits {
-			m.buckets[v.id] = v.after
+			m.keep(charges[i], v, now)
 		}
 	}
 	return wait, ok
@@ -96,10 +222,57 @@ func (m *model) reserve(charges []quota.Charge, longest time.Duration, now int64
 
 func (m *model) settle(charges []quota.Charge, now int64) {
 	for _, c := range charges {
-		id := modelID{c.Key, c.Limit.Name(), c.DryRun}
-		met := advance(m.buckets[id], c.Limit, now)
-		if after := met.with(c.Limit, c.N); after.owed.Cmp(met.owed) != 0 {
-			m.buckets[id] = after
+		id := accountID{c.Key, c.Limit.Name(), c.DryRun}
+		if c.N == 0 || c.ID != "" && m.once[onceID{id, c.ID}] > now {
+			continue
+		}
+		m.remember(c, now)
+		met := m.read(m.accounts[id], c.Limit, now)
+		if after := settled(met, c, now); !after.same(met) {
+			after.by = c.Limit
+			m.accounts[id] = after
+		}
+	}
+}
+
+// settled is a after c.
+func settled(a account, c quota.Charge, now int64) account {
+	r := ruleOf(c.Limit)
+	if _, log := r.(logged); log && c.N > 0 {
+		return r.charge(a, min(c.N, floor(minus(most(c.Limit), floor(a.owed)))), now)
+	} else if c.N > 0 {
+		return limited(r.charge(a, c.N, now), c.Limit)
+	}
+	at := int64(0)
+	if !c.At.IsZero() {
+		at = c.At.UnixMicro()
+	}
+	return r.refund(a, -max(c.N, -1<<53), at, now)
+}
+
+// same reports whether a and b owe the same.
+func (a account) same(b account) bool {
+	return a.owed.Cmp(b.owed) == 0 && a.prev.Cmp(b.prev) == 0 && slices.Equal(a.log, b.log)
+}
+
+// limited is a with no more than can be owed.
+func limited(a account, l *quota.Limit) account {
+	if a.owed.Cmp(most(l)) > 0 {
+		a.owed = most(l)
+	}
+	return a
+}
+
+// reset forgets a key.
+func (m *model) reset(key string) {
+	for id := range m.accounts {
+		if id.key == key {
+			delete(m.accounts, id)
+		}
+	}
+	for id := range m.once {
+		if id.key == key {
+			delete(m.once, id)
 		}
 	}
 }
@@ -112,100 +285,57 @@ func units(c quota.Charge) int64 {
 	return c.N
 }
 
-// asked is how many units are asked in all of the bucket of the last of charges.
+// asked is how many units are asked in all of the account of the last of charges:
+// of those with one ID, once.
 func asked(charges []quota.Charge) (sum int64) {
 	last := charges[len(charges)-1]
+	once := make(map[string]int64)
 	for _, c := range charges {
-		if c.Key == last.Key && c.Limit.Name() == last.Limit.Name() && c.DryRun == last.DryRun {
-			sum += units(c)
+		if c.Key != last.Key || c.Limit.Name() != last.Limit.Name() || c.DryRun != last.DryRun {
+			continue
 		}
+		if c.ID != "" {
+			sum -= once[c.ID]
+			once[c.ID] = units(c)
+		}
+		sum += units(c)
 	}
 	return sum
 }
 
-// advance is what b owes under l when its clock, which ticks, shows now.
-func advance(b modelBucket, l *quota.Limit, now int64) modelBucket {
-	tick := l.Tick().Microseconds()
-	now = now / tick * tick
-	if b.owed == nil || b.at > now+24*time.Hour.Microseconds() {
-		return modelBucket{new(big.Rat), now, l.Unit()}
+// atOnce is how many units fit where nothing is owed.
+func atOnce(l *quota.Limit) int64 {
+	if l.Policy().Algorithm == quota.LeakyBucket {
+		return l.Policy().Burst + 1
 	}
-	owed, at := b.owed, (b.at+tick-1)/tick*tick
-	if b.unit != l.Unit() {
-		owed = roundUp(owed, l.Unit())
-	}
-	if owed.Cmp(most(l)) > 0 {
-		owed = most(l)
-	}
-	if at < now {
-		paid := new(big.Rat).Mul(perMicrosecond(l), big.NewRat(now-at, 1))
-		owed, at = new(big.Rat).Sub(owed, paid), now
-		if owed.Sign() < 0 {
-			owed = new(big.Rat)
-		}
-	}
-	return modelBucket{owed, at, l.Unit()}
-}
-
-// with is b with n units more, or less.
-func (b modelBucket) with(l *quota.Limit, n int64) modelBucket {
-	owed := new(big.Rat).Add(b.owed, big.NewRat(n, 1))
-	if owed.Sign() < 0 {
-		owed = new(big.Rat)
-	}
-	if owed.Cmp(most(l)) > 0 {
-		owed = most(l)
-	}
-	return modelBucket{owed, b.at, l.Unit()}
+	return l.Policy().Burst
 }
 
 // most is what can be owed under l, in units.
 func most(l *quota.Limit) *big.Rat { return big.NewRat(l.Most(), l.Unit()) }
 
-// perMicrosecond is l's rate, in units.
-func perMicrosecond(l *quota.Limit) *big.Rat {
-	p := l.Policy()
-	return new(big.Rat).Mul(big.NewRat(p.Quota, int64(p.Window)), big.NewRat(1000, 1))
-}
-
-// waitFor is how long after now n units fit into b.
-func waitFor(b modelBucket, l *quota.Limit, n, now int64) time.Duration {
-	burst := l.Policy().Burst
-	if n > burst {
-		return quota.Forever
-	}
-	return paidAfter(b, l, new(big.Rat).Sub(b.owed, big.NewRat(burst-n, 1)), now)
-}
-
-// paidAfter is how long after now so many units of what b owes are paid: at a
-// tick.
-func paidAfter(b modelBucket, l *quota.Limit, units *big.Rat, now int64) time.Duration {
-	if units.Sign() <= 0 {
-		return 0
-	}
-	tick := l.Tick().Microseconds()
-	perTick := new(big.Rat).Mul(perMicrosecond(l), big.NewRat(tick, 1))
-	ticks := ceil(new(big.Rat).Quo(units, perTick))
-	return time.Duration(b.at-now+ticks*tick) * time.Microsecond
-}
-
-func describe(d *quota.Decision, b modelBucket, l *quota.Limit, now int64) {
-	free := new(big.Rat).Sub(big.NewRat(l.Policy().Burst, 1), b.owed)
-	if free.Sign() > 0 {
-		d.Remaining = new(big.Int).Quo(free.Num(), free.Denom()).Int64()
-	}
-	if b.owed.Sign() > 0 {
-		next := new(big.Rat).Sub(big.NewRat(d.Remaining+1, 1), free)
-		d.NextAfter = paidAfter(b, l, next, now)
-		d.ResetAfter = paidAfter(b, l, b.owed, now)
+func describe(d *quota.Decision, a account, l *quota.Limit, now int64) {
+	r := ruleOf(l)
+	d.Remaining = r.free(a, now)
+	if whole := r.whole(a); whole > now {
+		d.ResetAfter = time.Duration(whole-now) * µs
+		d.NextAfter = time.Duration(r.first(a, d.Remaining+1, now)-now) * µs
 	}
 }
 
-// roundUp is the least multiple of 1/unit that is not below x.
-func roundUp(x *big.Rat, unit int64) *big.Rat {
-	return big.NewRat(ceil(new(big.Rat).Mul(x, big.NewRat(unit, 1))), unit)
+// minus is x less n units, but not below zero.
+func minus(x *big.Rat, n int64) *big.Rat {
+	left := new(big.Rat).Sub(x, new(big.Rat).SetInt64(n))
+	if left.Sign() < 0 {
+		return new(big.Rat)
+	}
+	return left
 }
 
+// plus is x and n units.
+func plus(x *big.Rat, n int64) *big.Rat { return new(big.Rat).Add(x, new(big.Rat).SetInt64(n)) }
+
+// ceil is the least integer that is not below x.
 func ceil(x *big.Rat) int64 {
 	q, rest := new(big.Int).QuoRem(x.Num(), x.Denom(), new(big.Int))
 	if rest.Sign() > 0 {
@@ -213,3 +343,5 @@ func ceil(x *big.Rat) int64 {
 	}
 	return q.Int64()
 }
+
+func floor(x *big.Rat) int64 { return -ceil(new(big.Rat).Neg(x)) }

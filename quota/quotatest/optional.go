@@ -1,8 +1,10 @@
 package quotatest
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/heedhttp/heed/quota"
@@ -11,8 +13,7 @@ import (
 // optional are the tests of what a Store may lack.
 var optional = []test{
 	{name: "Peek decides and takes nothing", run: func(r *run) {
-		if _, ok := r.store.(quota.Peeker); !ok {
-			r.lacks("Peek")
+		if !r.peeks() {
 			return
 		}
 		c, other := r.charge("key", 2, quota.PerSecond(3)), r.charge("other", 1, quota.PerHour(1))
@@ -179,24 +180,226 @@ var optional = []test{
 		}
 		r.remaining(1, r.charge("key", 1, quota.PerHour(1)))
 	}},
+	{name: "Reserve waits for its turn in a LeakyBucket, and is not bound by its burst", run: func(r *run) {
+		if !r.reserves() {
+			return
+		}
+		c := r.charge("key", 1, leaky(10, 1, s))
+		for i := range 5 {
+			if wait, ok := r.reserve(400*ms, c); !ok || wait != time.Duration(i)*100*ms {
+				r.t.Errorf("reservation %d: %v, %v", i, wait, ok)
+			}
+		}
+		if wait, ok := r.reserve(500*ms-µs, c); ok || wait != 500*ms {
+			r.t.Errorf("beyond the wait: %v, %v", wait, ok)
+		}
+		if d := r.denied(c); d.RetryAfter != 400*ms {
+			r.t.Errorf("there is room for one who waits: %+v", d)
+		}
+	}},
+	{name: "Reserve takes of the windows to come, first in, first out", run: func(r *run) {
+		if !r.reserves() {
+			return
+		}
+		r.align(m)
+		c := r.charge("key", 1, fixedWindow(2, m))
+		r.move(50 * s)
+		for i, want := range []time.Duration{0, 0, 10 * s, 10 * s, 70 * s} {
+			if wait, ok := r.reserve(70*s, c); !ok || wait != want {
+				r.t.Errorf("reservation %d: %v, %v", i, wait, ok)
+			}
+		}
+		if d := r.denied(c); d.RetryAfter != 70*s || d.Remaining != 0 || d.NextAfter != 70*s || d.ResetAfter != 130*s {
+			r.t.Errorf("%+v", d)
+		}
+		r.move(70 * s)
+		r.allowed(c)
+		if d := r.denied(c); d.RetryAfter != m {
+			r.t.Errorf("%+v", d)
+		}
+	}},
+	{name: "Reserve knows when enough of the window before weighs no more", run: func(r *run) {
+		if !r.reserves() {
+			return
+		}
+		r.align(m)
+		c := r.charge("key", 1, slidingWindow(10, m))
+		r.allowed(r.charge("key", 10, slidingWindow(10, m)))
+		for i, want := range []time.Duration{66 * s, 72 * s, 78 * s} {
+			if wait, ok := r.reserve(78*s, c); !ok || wait != want {
+				r.t.Errorf("reservation %d: %v, %v", i, wait, ok)
+			}
+		}
+		if d := r.denied(c); d.RetryAfter != 84*s || d.ResetAfter != 180*s {
+			r.t.Errorf("%+v", d)
+		}
+	}},
+	{name: "Reserve enters in a log what will be used", run: func(r *run) {
+		if !r.reserves() || !r.settles() {
+			return
+		}
+		c := r.charge("key", 1, slidingLog(2, m))
+		r.allowed(c)
+		r.move(10 * s)
+		r.allowed(c)
+		for i, want := range []time.Duration{50 * s, 60 * s, 110 * s} {
+			if wait, ok := r.reserve(110*s, c); !ok || wait != want {
+				r.t.Errorf("reservation %d: %v, %v", i, wait, ok)
+			}
+		}
+		back := c
+		back.N, back.At = -1, r.now().Add(m)
+		r.settle(back)
+		if d := r.denied(c); d.RetryAfter != 110*s || d.ResetAfter != 170*s {
+			r.t.Errorf("%+v", d)
+		}
+	}},
+	{name: "Reserve goes no further ahead than a day in windows and logs", run: func(r *run) {
+		if !r.reserves() {
+			return
+		}
+		r.align(24 * h)
+		for _, p := range []quota.Policy{fixedWindow(1, 24*h), calendar(1, quota.Day, nil), slidingLog(1, 24*h)} {
+			c := r.charge("key", 1, p)
+			for i, want := range []bool{true, true, false} {
+				if wait, ok := r.reserve(100*h, c); ok != want || wait != time.Duration(i)*24*h {
+					r.t.Errorf("%s, reservation %d: %v, %v", c.Limit.Name(), i, wait, ok)
+				}
+			}
+		}
+	}},
+	{name: "a window that was reserved and given back is not there before its time", run: func(r *run) {
+		if !r.reserves() || !r.settles() {
+			return
+		}
+		r.align(m)
+		c := r.charge("key", 2, fixedWindow(2, m))
+		r.allowed(c)
+		if wait, ok := r.reserve(m, c); !ok || wait != m {
+			r.t.Errorf("%v, %v", wait, ok)
+		}
+		back := c
+		back.N, back.At = -2, r.now().Add(m)
+		r.settle(back)
+		if d := r.denied(c); d.RetryAfter != m || d.Remaining != 0 {
+			r.t.Errorf("%+v", d)
+		}
+		r.move(m)
+		r.allowed(c)
+	}},
+	{name: "Settle refunds of a window or a log only what it still counts", run: func(r *run) {
+		if !r.settles() {
+			return
+		}
+		for _, test := range []struct {
+			policy quota.Policy
+			left   [4]int64 // at once, and after refunds of a minute ago, two, and now
+		}{
+			{fixedWindow(10, m), [4]int64{6, 6, 6, 8}},
+			{slidingWindow(10, m), [4]int64{2, 4, 4, 6}},
+			{slidingLog(10, m), [4]int64{6, 6, 6, 8}},
+		} {
+			r.align(m)
+			c := r.charge("key", 4, test.policy)
+			r.allowed(c)
+			made := r.now()
+			r.move(m)
+			r.allowed(c)
+			r.remaining(test.left[0], c)
+			for i, at := range []time.Time{made, made.Add(-m), r.now()} {
+				c.N, c.At = -2, at
+				r.settle(c)
+				r.remaining(test.left[i+1], c)
+			}
+			r.move(h)
+		}
+	}},
+	{name: "Settle refunds of a log what was charged then, and otherwise the newest", run: func(r *run) {
+		if !r.settles() {
+			return
+		}
+		c := r.charge("key", 3, slidingLog(10, m))
+		made := r.now()
+		for range 3 {
+			r.allowed(c)
+			r.move(10 * s)
+		}
+		c.N, c.At = -2, made.Add(10*s)
+		r.settle(c)
+		one := r.charge("key", 1, slidingLog(10, m))
+		if d := r.probe(one); d.Remaining != 3 || d.NextAfter != 30*s || d.ResetAfter != 50*s {
+			r.t.Errorf("%+v", d)
+		}
+		c.N, c.At = -3, time.Time{}
+		r.settle(c)
+		if d := r.probe(one); d.Remaining != 6 || d.NextAfter != 30*s || d.ResetAfter != 40*s {
+			r.t.Errorf("%+v", d)
+		}
+	}},
+	{name: "Settle charges into debt, whatever the algorithm", run: func(r *run) {
+		if !r.settles() {
+			return
+		}
+		for _, c := range r.charges(mixed) {
+			c.N = 2 * atOnce(c.Limit)
+			r.settle(c)
+			c.N = 1
+			if d := r.denied(c); d.Remaining != 0 || d.RetryAfter <= 0 || d.NextAfter != d.RetryAfter {
+				r.t.Errorf("%s: %+v", c.Limit.Name(), d)
+			}
+			c.N = -2*atOnce(c.Limit) + 1
+			r.settle(c)
+			r.remaining(atOnce(c.Limit)-1, c)
+			c.N = 1<<63 - 1
+			r.settle(c, c)
+			r.remaining(0, c)
+			c.N = -1 << 63
+			r.settle(c)
+			r.remaining(atOnce(c.Limit), c)
+		}
+	}},
+	{name: "Inspect shows what is counted of a key, by name, and Reset forgets it", run: func(r *run) {
+		if !r.inspects() {
+			return
+		}
+		if states := r.inspect("key"); len(states) != 0 {
+			r.t.Errorf("a key that nobody has used: %+v", states)
+		}
+		charges := r.charges(mixed)
+		dry := charges[0]
+		dry.DryRun = true
+		charges = append(charges, dry)
+		r.allowed(charges...)
+		r.allowed(r.charge("other", 3, quota.PerDay(5)))
+		slices.SortFunc(charges, func(c, d quota.Charge) int {
+			return cmp.Or(cmp.Compare(c.Limit.Name(), d.Limit.Name()), boolean(c.DryRun)-boolean(d.DryRun))
+		})
+		states := r.inspect("key")
+		if len(states) != len(charges) {
+			r.t.Fatalf("%d states of %d", len(states), len(charges))
+		}
+		now := r.now().UnixMicro()
+		for i, c := range charges {
+			d := c.Limit.Describe(c.Limit.Drain(states[i].Bucket, now), now)
+			if states[i].Name != c.Limit.Name() || states[i].DryRun != c.DryRun || d.Remaining != atOnce(c.Limit)-1 {
+				r.t.Errorf("state %d is not of %s: %+v", i, c.Limit.Name(), states[i])
+			}
+		}
+		r.reset("key")
+		if states := r.inspect("key"); len(states) != 0 {
+			r.t.Errorf("after Reset: %+v", states)
+		}
+		for _, c := range charges {
+			r.remaining(atOnce(c.Limit), c)
+		}
+		r.remaining(2, r.charge("other", 1, quota.PerDay(5)))
+		r.reset("nobody")
+	}},
 }
 
-func (r *run) reserves() bool {
-	_, ok := r.store.(quota.Reserver)
-	if !ok {
-		r.lacks("Reserve")
+func boolean(b bool) int {
+	if b {
+		return 1
 	}
-	return ok
-}
-
-func (r *run) settles() bool {
-	_, ok := r.store.(quota.Settler)
-	if !ok {
-		r.lacks("Settle")
-	}
-	return ok
-}
-
-func (r *run) lacks(method string) {
-	r.t.Logf("%T has no %s", r.store, method)
+	return 0
 }

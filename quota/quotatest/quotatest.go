@@ -1,18 +1,20 @@
 // Package quotatest tests implementations of quota.Store.
 //
 // Every Store is put through the same timelines, one moment a line, and through
-// random ones that are compared with a model in package math/big:
+// random ones that are compared with a model in package math/big, for every
+// Algorithm:
 //
 //	func TestStore(t *testing.T) {
 //		quotatest.Run(t, func(t *testing.T, now func() time.Time) quota.Store {
 //			return newStore(now)
 //		})
 //	}
+//
+// A Suite is for Stores that can also show what they keep.
 package quotatest
 
 import (
 	"context"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,20 +30,51 @@ import (
 // the time from package time and needs no network: each test is then a bubble of
 // testing/synctest, and the clock is never set back.
 //
-// Peek, Reserve and Settle are tested if the Store has them; if not, that is
-// logged.
+// Peek, Reserve, Settle and Inspect are tested if the Store has them; if not, that
+// is logged.
 func Run(t *testing.T, open func(t *testing.T, now func() time.Time) quota.Store) {
-	heeds := heedsClock(t, open)
+	Suite{Open: open}.Run(t)
+}
+
+// A Suite is Run for Stores that can show more than their methods do. All but Open
+// may be nil; what is, is not tested.
+type Suite struct {
+	// Open returns a Store for one test, as for Run.
+	Open func(t *testing.T, now func() time.Time) quota.Store
+
+	// Kept returns all that a Store keeps, and for how long from now on if nobody
+	// comes, or a negative time for what is kept for ever. What a Store will forget
+	// by another clock than now is kept at least for the time by that clock.
+	Kept func(t *testing.T, s quota.Store) map[string]Item
+
+	// Spoil has ways to make unreadable what a Store keeps for a Charge, by what
+	// they are called. Where the Charge owes something, it must then be decided as
+	// if it owed nothing, or be an error and change nothing; and Corrupt must grow.
+	Spoil map[string]func(t *testing.T, s quota.Store, c quota.Charge)
+
+	// Corrupt returns how many unreadable states a Store has met.
+	Corrupt func(s quota.Store) int64
+}
+
+// An Item is something that a Store keeps.
+type Item struct {
+	Value string        // which differs when it does
+	TTL   time.Duration // how long it will be kept; negative if for ever
+}
+
+// Run tests the Stores that suite opens.
+func (suite Suite) Run(t *testing.T) {
+	heeds := suite.heedsClock(t)
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			if heeds {
-				test.run(start(t, open, newClock()))
+				test.run(suite.start(t, newClock()))
 				return
 			}
 			if test.back {
 				t.Skip("the Store has a clock of its own")
 			}
-			synctest.Test(t, func(t *testing.T) { test.run(start(t, open, bubble{})) })
+			synctest.Test(t, func(t *testing.T) { test.run(suite.start(t, bubble{})) })
 		})
 	}
 }
@@ -53,59 +86,35 @@ type test struct {
 	run  func(r *run)
 }
 
-var tests = append(append(timelines, properties...), optional...)
+var tests = gather(timelines, algorithms, properties, contended, optional, keeping)
+
+func gather(parts ...[]test) (all []test) {
+	for _, part := range parts {
+		all = append(all, part...)
+	}
+	return all
+}
 
 // heedsClock reports whether Stores read the clock they are given.
-func heedsClock(t *testing.T, open func(*testing.T, func() time.Time) quota.Store) (heeds bool) {
+func (suite Suite) heedsClock(t *testing.T) (heeds bool) {
 	t.Run("answers with its time", func(t *testing.T) {
-		r := start(t, open, newClock())
+		r := suite.start(t, newClock())
 		heeds = r.take(r.charge("key", 1, quota.PerSecond(1)))[0].At.Equal(r.now())
 	})
 	return heeds
 }
-
-// A clock is what tests move.
-type clock interface {
-	now() time.Time
-	move(d time.Duration)
-}
-
-// A set clock stands still until it is moved.
-type set struct {
-	mu sync.Mutex // guards t
-	t  time.Time
-}
-
-func newClock() *set { return &set{t: time.Date(2026, 2, 3, 4, 5, 6, 780_000, time.UTC)} }
-
-func (s *set) now() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.t
-}
-
-func (s *set) move(d time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.t = s.t.Add(d)
-}
-
-// A bubble is the clock of a bubble of testing/synctest.
-type bubble struct{}
-
-func (bubble) now() time.Time       { return time.Now() }
-func (bubble) move(d time.Duration) { time.Sleep(d) }
 
 // A run is one test of one Store.
 type run struct {
 	clock
 	t     *testing.T
 	store quota.Store
+	suite Suite
 }
 
-func start(t *testing.T, open func(*testing.T, func() time.Time) quota.Store, c clock) *run {
+func (suite Suite) start(t *testing.T, c clock) *run {
 	t.Helper()
-	return &run{clock: c, t: t, store: open(t, c.now)}
+	return &run{clock: c, t: t, store: suite.Open(t, c.now), suite: suite}
 }
 
 func (r *run) charge(key string, n int64, p quota.Policy) quota.Charge {
@@ -164,6 +173,22 @@ func (r *run) settle(charges ...quota.Charge) {
 	}
 }
 
+func (r *run) inspect(key string) []quota.State {
+	r.t.Helper()
+	states, err := r.store.(quota.Inspector).Inspect(context.Background(), key)
+	if err != nil {
+		r.t.Fatalf("Inspect: %v", err)
+	}
+	return states
+}
+
+func (r *run) reset(key string) {
+	r.t.Helper()
+	if err := r.store.(quota.Inspector).Reset(context.Background(), key); err != nil {
+		r.t.Fatalf("Reset: %v", err)
+	}
+}
+
 // allowed takes charges, all of which must fit.
 func (r *run) allowed(charges ...quota.Charge) {
 	r.t.Helper()
@@ -174,10 +199,22 @@ func (r *run) allowed(charges ...quota.Charge) {
 	}
 }
 
+// denied takes charges, the last of which must not fit, and returns the Decision
+// on it.
+func (r *run) denied(charges ...quota.Charge) quota.Decision {
+	r.t.Helper()
+	ds := r.take(charges...)
+	d := ds[len(ds)-1]
+	if d.Allowed {
+		r.t.Fatalf("the last charge was allowed: %+v", d)
+	}
+	return d
+}
+
 // remaining checks what a charge of one, that is not made, would find.
 func (r *run) remaining(want int64, c quota.Charge) {
 	r.t.Helper()
-	c.N = 1
+	c.N, c.ID = 1, ""
 	d := r.probe(c)
 	if d.Remaining != want {
 		r.t.Errorf("%d units remain, not %d", d.Remaining, want)
@@ -189,4 +226,38 @@ func (r *run) probe(c quota.Charge) quota.Decision {
 	r.t.Helper()
 	never := r.charge("never", 2, quota.Policy{Name: "never", Quota: 1, Window: time.Hour})
 	return r.take(c, never)[0]
+}
+
+// align moves the clock on to a whole multiple of window since the Unix epoch.
+func (r *run) align(window time.Duration) {
+	into := time.Duration(r.now().UnixMicro()) * µs % window
+	r.move((window - into) % window)
+}
+
+func (r *run) peeks() bool {
+	_, ok := r.store.(quota.Peeker)
+	return r.has(ok, "Peek")
+}
+
+func (r *run) reserves() bool {
+	_, ok := r.store.(quota.Reserver)
+	return r.has(ok, "Reserve")
+}
+
+func (r *run) settles() bool {
+	_, ok := r.store.(quota.Settler)
+	return r.has(ok, "Settle")
+}
+
+func (r *run) inspects() bool {
+	_, ok := r.store.(quota.Inspector)
+	return r.has(ok, "Inspect")
+}
+
+// has returns ok, and logs it if not.
+func (r *run) has(ok bool, method string) bool {
+	if !ok {
+		r.t.Logf("%T has no %s", r.store, method)
+	}
+	return ok
 }

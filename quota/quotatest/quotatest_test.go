@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,87 +13,96 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A faulty Store is a Memory with one thing wrong.
-type faulty struct {
-	quota.Memory
-	after func(ds []quota.Decision) // what is done to Decisions
-	take  func(f *faulty, dst []quota.Decision, charges []quota.Charge) ([]quota.Decision, error)
+func TestAPlainStoreIsAStore(t *testing.T) {
+	suite(func(*faults) {}).Run(t)
 }
 
-func (f *faulty) Take(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) (ds []quota.Decision, err error) {
-	if f.take != nil {
-		return f.take(f, dst, charges)
-	}
-	ds, err = f.Memory.Take(ctx, dst, charges...)
-	if f.after != nil {
-		f.after(ds[len(dst):])
-	}
-	return ds, err
-}
-
-// each makes charges one after the other.
-func each(f *faulty, dst []quota.Decision, charges []quota.Charge) ([]quota.Decision, error) {
-	for _, c := range charges {
-		ds, err := f.Memory.Take(context.Background(), nil, c)
-		if err != nil {
-			return dst, err
-		}
-		dst = append(dst, ds...)
-	}
-	return dst, nil
-}
-
-// A change makes one thing wrong with each Decision.
-func change(wrong func(d *quota.Decision)) *faulty {
-	return &faulty{after: func(ds []quota.Decision) {
-		for i := range ds {
-			wrong(&ds[i])
-		}
-	}}
-}
-
-var faults = map[string]func() *faulty{
-	"none":                   func() *faulty { return new(faulty) },
-	"not all or nothing":     func() *faulty { return &faulty{take: each} },
-	"remaining one too many": func() *faulty { return change(func(d *quota.Decision) { d.Remaining++ }) },
-	"retry a microsecond soon": func() *faulty {
-		return change(func(d *quota.Decision) { d.RetryAfter -= min(d.RetryAfter, time.Microsecond) })
-	},
-	"retry rounded up": func() *faulty {
-		return change(func(d *quota.Decision) { d.RetryAfter = d.RetryAfter.Round(time.Millisecond) + time.Millisecond })
-	},
-	"reset never":   func() *faulty { return change(func(d *quota.Decision) { d.ResetAfter = 0 }) },
-	"next as reset": func() *faulty { return change(func(d *quota.Decision) { d.NextAfter = d.ResetAfter }) },
-	"never unsaid":  func() *faulty { return change(func(d *quota.Decision) { d.Never = false }) },
-	"all allowed":   func() *faulty { return change(func(d *quota.Decision) { d.Allowed = true }) },
-	"forgets":       func() *faulty { return &faulty{Memory: quota.Memory{MaxKeys: 2}} },
-}
-
-func TestFaultyStoresAreCaught(t *testing.T) {
-	if name := os.Getenv("QUOTATEST_FAULT"); name != "" {
-		quotatest.Run(t, func(*testing.T, func() time.Time) quota.Store { return faults[name]() })
-		return
-	}
-	for name := range faults {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestFaultyStoresAreCaught$", "-test.timeout=20s")
-		cmd.Env = append(os.Environ(), "QUOTATEST_FAULT="+name)
-		output, err := cmd.CombinedOutput()
-		if name == "none" {
-			assert.NoError(t, err, "%s", output)
-			continue
-		}
-		assert.Error(t, err, name)
-		assert.Contains(t, string(output), "--- FAIL", name)
-	}
+func TestAPlainStoreIsAStoreInABubble(t *testing.T) {
+	quotatest.Run(t, func(*testing.T, func() time.Time) quota.Store { return newPlain(time.Now) })
 }
 
 // bare has nothing but Take.
-type bare struct{ store quota.Memory }
+type bare struct{ store *plain }
 
 func (b *bare) Take(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
 	return b.store.Take(ctx, dst, charges...)
 }
 
 func TestAStoreThatHasOnlyTakeIsTested(t *testing.T) {
-	quotatest.Run(t, func(*testing.T, func() time.Time) quota.Store { return new(bare) })
+	quotatest.Run(t, func(_ *testing.T, now func() time.Time) quota.Store { return &bare{newPlain(now)} })
+}
+
+func decision(wrong func(d *quota.Decision)) func(*faults) {
+	return func(f *faults) { f.decision = wrong }
+}
+
+func bucket(wrong func(b *quota.Bucket)) func(*faults) {
+	return func(f *faults) { f.bucket = wrong }
+}
+
+func placed(wrong func(p *place)) func(*faults) {
+	return func(f *faults) { f.place = func(p place) place { wrong(&p); return p } }
+}
+
+// wrongs are what a Store may do wrong, each by itself.
+var wrongs = map[string]func(*faults){
+	"not all or nothing":       func(f *faults) { f.partly = true },
+	"remaining one too many":   decision(func(d *quota.Decision) { d.Remaining++ }),
+	"retry a microsecond soon": decision(func(d *quota.Decision) { d.RetryAfter -= min(d.RetryAfter, time.Microsecond) }),
+	"retry rounded up": decision(func(d *quota.Decision) {
+		d.RetryAfter = d.RetryAfter.Round(time.Millisecond) + time.Millisecond
+	}),
+	"retry is next":         decision(func(d *quota.Decision) { d.RetryAfter = min(d.RetryAfter, d.NextAfter) }),
+	"reset never":           decision(func(d *quota.Decision) { d.ResetAfter = 0 }),
+	"next as reset":         decision(func(d *quota.Decision) { d.NextAfter = d.ResetAfter }),
+	"never unsaid":          decision(func(d *quota.Decision) { d.Never = false }),
+	"always never":          decision(func(d *quota.Decision) { d.Never = !d.Allowed }),
+	"all allowed":           decision(func(d *quota.Decision) { d.Allowed = true }),
+	"no delay":              decision(func(d *quota.Decision) { d.Delay = 0 }),
+	"no limit":              decision(func(d *quota.Decision) { d.Limit++ }),
+	"a time of its own":     decision(func(d *quota.Decision) { d.At = d.At.Add(time.Microsecond) }),
+	"keeps nothing":         bucket(func(b *quota.Bucket) { *b = quota.Bucket{} }),
+	"keeps no unit":         bucket(func(b *quota.Bucket) { b.Level, b.Unit = b.Level/max(1, b.Unit), 1 }),
+	"keeps no window":       bucket(func(b *quota.Bucket) { b.Prev = 0 }),
+	"keeps one entry":       bucket(func(b *quota.Bucket) { b.Log = b.Log[max(0, len(b.Log)-9):] }),
+	"keeps milliseconds":    bucket(func(b *quota.Bucket) { b.Time -= b.Time % 1000 }),
+	"one dry run for all":   placed(func(p *place) { p.dryRun = false }),
+	"one name for all":      placed(func(p *place) { p.name = "" }),
+	"keys cut at a colon":   placed(func(p *place) { p.key, _, _ = strings.Cut(p.key, ":") }),
+	"keys in lower case":    placed(func(p *place) { p.key = strings.ToLower(p.key) }),
+	"key and name glued":    placed(func(p *place) { p.key, p.name = p.key+p.name, "" }),
+	"reserves for now":      func(f *faults) { f.at = func(at time.Time) time.Time { return at.Truncate(time.Hour) } },
+	"refunds without time":  func(f *faults) { f.settledAt = func(int64) int64 { return 0 } },
+	"refunds all times":     func(f *faults) { f.settledAt = func(at int64) int64 { return at - at%1_000_000 } },
+	"shows what it likes":   func(f *faults) { f.states = func(s []quota.State) []quota.State { return s[:min(1, len(s))] } },
+	"shows dry runs as not": func(f *faults) { f.states = showAsEnforced },
+	"writes denials":        func(f *faults) { f.writesDenials = true },
+	"keeps for ever":        func(f *faults) { f.forever = true },
+	"decides, then keeps":   func(f *faults) { f.racy = true },
+	"counts nothing":        func(f *faults) { f.uncounted = true },
+}
+
+func showAsEnforced(states []quota.State) []quota.State {
+	for i := range states {
+		states[i].DryRun = false
+	}
+	return states
+}
+
+func TestFaultyStoresAreCaught(t *testing.T) {
+	if name := os.Getenv("QUOTATEST_FAULT"); name != "" {
+		suite(wrongs[name]).Run(t)
+		return
+	}
+	for name := range wrongs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command(os.Args[0], "-test.run=^TestFaultyStoresAreCaught$", "-test.timeout=60s", "-test.failfast")
+			cmd.Env = append(os.Environ(), "QUOTATEST_FAULT="+name)
+			output, err := cmd.CombinedOutput()
+			assert.Error(t, err)
+			assert.Contains(t, string(output), "--- FAIL")
+			assert.NotContains(t, string(output), "panic")
+		})
+	}
 }

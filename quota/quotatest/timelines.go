@@ -26,6 +26,7 @@ type moment struct {
 	retry     time.Duration
 	next      time.Duration
 	reset     time.Duration
+	delay     time.Duration
 }
 
 // follow takes from one key under p.
@@ -35,7 +36,7 @@ func (r *run) follow(p quota.Policy, moments []moment) {
 	for i, want := range moments {
 		r.move(want.after)
 		d := r.take(quota.Charge{Key: "key", Limit: limit, N: want.n})[0]
-		got := moment{want.after, want.n, d.Allowed, d.Remaining, d.RetryAfter, d.NextAfter, d.ResetAfter}
+		got := moment{want.after, want.n, d.Allowed, d.Remaining, d.RetryAfter, d.NextAfter, d.ResetAfter, d.Delay}
 		if got != want {
 			r.t.Fatalf("moment %d:\n got %v\nwant %v", i, got, want)
 		}
@@ -48,69 +49,69 @@ func (r *run) follow(p quota.Policy, moments []moment) {
 var timelines = []test{
 	{name: "a fresh bucket is whole and refills continuously", run: func(r *run) {
 		r.follow(quota.PerMinute(60), []moment{
-			{0, 1, true, 59, 0, s, s},
-			{0, 1, true, 58, 0, s, 2 * s},
-			{500 * ms, 1, true, 57, 0, 500 * ms, 2500 * ms},
-			{2500 * ms, 1, true, 59, 0, s, s},
-			{0, 59, true, 0, 0, s, 60 * s},
-			{0, 1, false, 0, s, s, 60 * s},
-			{s - µs, 1, false, 0, µs, µs, 59*s + µs},
-			{µs, 1, true, 0, 0, s, 60 * s},
-			{h, 1, true, 59, 0, s, s},
+			{0, 1, true, 59, 0, s, s, 0},
+			{0, 1, true, 58, 0, s, 2 * s, 0},
+			{500 * ms, 1, true, 57, 0, 500 * ms, 2500 * ms, 0},
+			{2500 * ms, 1, true, 59, 0, s, s, 0},
+			{0, 59, true, 0, 0, s, 60 * s, 0},
+			{0, 1, false, 0, s, s, 60 * s, 0},
+			{s - µs, 1, false, 0, µs, µs, 59*s + µs, 0},
+			{µs, 1, true, 0, 0, s, 60 * s, 0},
+			{h, 1, true, 59, 0, s, s, 0},
 		})
 	}},
 	{name: "weighted costs", run: func(r *run) {
 		r.follow(quota.Policy{Quota: 5, Window: s}, []moment{
-			{0, 3, true, 2, 0, 200 * ms, 600 * ms},
-			{0, 3, false, 2, 200 * ms, 200 * ms, 600 * ms},
-			{0, 2, true, 0, 0, 200 * ms, s},
-			{0, 5, false, 0, s, 200 * ms, s},
-			{s - µs, 5, false, 4, µs, µs, µs},
-			{µs, 5, true, 0, 0, 200 * ms, s},
+			{0, 3, true, 2, 0, 200 * ms, 600 * ms, 0},
+			{0, 3, false, 2, 200 * ms, 200 * ms, 600 * ms, 0},
+			{0, 2, true, 0, 0, 200 * ms, s, 0},
+			{0, 5, false, 0, s, 200 * ms, s, 0},
+			{s - µs, 5, false, 4, µs, µs, µs, 0},
+			{µs, 5, true, 0, 0, 200 * ms, s, 0},
 		})
 	}},
 	{name: "a burst above the quota is spent at once and comes back at its rate", run: func(r *run) {
 		r.follow(quota.Policy{Quota: 1, Window: s, Burst: 3}, []moment{
-			{0, 3, true, 0, 0, s, 3 * s},
-			{0, 1, false, 0, s, s, 3 * s},
-			{2 * s, 2, true, 0, 0, s, 3 * s},
+			{0, 3, true, 0, 0, s, 3 * s, 0},
+			{0, 1, false, 0, s, s, 3 * s, 0},
+			{2 * s, 2, true, 0, 0, s, 3 * s, 0},
 		})
 	}},
 	{name: "a burst below the quota", run: func(r *run) {
 		r.follow(quota.Policy{Quota: 10, Window: s, Burst: 1}, []moment{
-			{0, 1, true, 0, 0, 100 * ms, 100 * ms},
-			{100*ms - µs, 1, false, 0, µs, µs, µs},
-			{µs, 1, true, 0, 0, 100 * ms, 100 * ms},
+			{0, 1, true, 0, 0, 100 * ms, 100 * ms, 0},
+			{100*ms - µs, 1, false, 0, µs, µs, µs, 0},
+			{µs, 1, true, 0, 0, 100 * ms, 100 * ms, 0},
 		})
 	}},
 	{name: "waits are rounded up to the tick", run: func(r *run) {
 		r.follow(quota.PerSecond(3), []moment{
-			{0, 3, true, 0, 0, 333_334 * µs, s},
-			{333_333 * µs, 1, false, 0, µs, µs, 666_667 * µs},
-			{µs, 1, true, 0, 0, 333_333 * µs, s},
-			{333_332 * µs, 1, false, 0, µs, µs, 666_668 * µs},
-			{µs, 1, true, 0, 0, 333_333 * µs, s},
-			{333_333 * µs, 1, true, 0, 0, 333_334 * µs, s},
+			{0, 3, true, 0, 0, 333_334 * µs, s, 0},
+			{333_333 * µs, 1, false, 0, µs, µs, 666_667 * µs, 0},
+			{µs, 1, true, 0, 0, 333_333 * µs, s, 0},
+			{333_332 * µs, 1, false, 0, µs, µs, 666_668 * µs, 0},
+			{µs, 1, true, 0, 0, 333_333 * µs, s, 0},
+			{333_333 * µs, 1, true, 0, 0, 333_334 * µs, s, 0},
 		})
 	}},
 	{name: "many units come back in one tick", run: func(r *run) {
 		r.follow(quota.Policy{Quota: 5_000_000, Window: s, Burst: 12}, []moment{
-			{0, 12, true, 0, 0, µs, 3 * µs},
-			{µs, 6, false, 5, µs, µs, 2 * µs},
-			{0, 5, true, 0, 0, µs, 3 * µs},
-			{2 * µs, 11, false, 10, µs, µs, µs},
+			{0, 12, true, 0, 0, µs, 3 * µs, 0},
+			{µs, 6, false, 5, µs, µs, 2 * µs, 0},
+			{0, 5, true, 0, 0, µs, 3 * µs, 0},
+			{2 * µs, 11, false, 10, µs, µs, µs, 0},
 		})
 	}},
 	{name: "a policy too fine for 1 µs is counted in coarser ticks", run: func(r *run) {
 		r.follow(quota.PerDay(1_000_003), []moment{
-			{0, 1_000_003, true, 0, 0, 86_400 * µs, 24 * h},
+			{0, 1_000_003, true, 0, 0, 86_400 * µs, 24 * h, 0},
 		})
 	}},
 	{name: "zero units are one", run: func(r *run) {
 		r.follow(quota.PerSecond(2), []moment{
-			{0, 0, true, 1, 0, 500 * ms, 500 * ms},
-			{0, 0, true, 0, 0, 500 * ms, s},
-			{0, 0, false, 0, 500 * ms, 500 * ms, s},
+			{0, 0, true, 1, 0, 500 * ms, 500 * ms, 0},
+			{0, 0, true, 0, 0, 500 * ms, s, 0},
+			{0, 0, false, 0, 500 * ms, 500 * ms, s, 0},
 		})
 	}},
 	{name: "B22: polling for exactly the promised time is rewarded", run: func(r *run) {
@@ -265,20 +266,20 @@ var timelines = []test{
 	}},
 	{name: "B09, B10: a clock that steps back gives nothing and takes nothing", back: true, run: func(r *run) {
 		r.follow(quota.PerMinute(60), []moment{
-			{0, 1, true, 59, 0, s, s},
-			{-h, 1, true, 58, 0, h + s, h + 2*s},
-			{0, 58, true, 0, 0, h + s, h + 60*s},
-			{30 * m, 1, false, 0, 30*m + s, 30*m + s, 30*m + 60*s},
-			{30 * m, 1, false, 0, s, s, 60 * s},
-			{s - µs, 1, false, 0, µs, µs, 59*s + µs},
-			{µs, 1, true, 0, 0, s, 60 * s},
+			{0, 1, true, 59, 0, s, s, 0},
+			{-h, 1, true, 58, 0, h + s, h + 2*s, 0},
+			{0, 58, true, 0, 0, h + s, h + 60*s, 0},
+			{30 * m, 1, false, 0, 30*m + s, 30*m + s, 30*m + 60*s, 0},
+			{30 * m, 1, false, 0, s, s, 60 * s, 0},
+			{s - µs, 1, false, 0, µs, µs, 59*s + µs, 0},
+			{µs, 1, true, 0, 0, s, 60 * s, 0},
 		})
 	}},
 	{name: "B13: a time that is more than a day ahead is not believed", back: true, run: func(r *run) {
 		r.follow(quota.PerMinute(2), []moment{
-			{0, 2, true, 0, 0, 30 * s, 60 * s},
-			{-24 * h, 1, false, 0, 24*h + 30*s, 24*h + 30*s, 24*h + 60*s},
-			{-µs, 1, true, 1, 0, 30 * s, 30 * s},
+			{0, 2, true, 0, 0, 30 * s, 60 * s, 0},
+			{-24 * h, 1, false, 0, 24*h + 30*s, 24*h + 30*s, 24*h + 60*s, 0},
+			{-µs, 1, true, 1, 0, 30 * s, 30 * s, 0},
 		})
 	}},
 	{name: "new numbers under an old name keep what is owed", run: func(r *run) {

@@ -1,0 +1,148 @@
+package quotatest
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/heedhttp/heed/quota"
+)
+
+// crowd is how many goroutines call a Store at once.
+const crowd = 64
+
+// contended are tests of what must be exact however many call at once.
+var contended = []test{
+	{name: "F074: of 256 at once, exactly as many as the limit are admitted", run: func(r *run) {
+		for _, p := range mixed {
+			for _, cost := range []int64{1, 3} {
+				c := r.charge("key", cost, p)
+				if n, want := r.atOnce(4, c), atOnce(c.Limit)/cost; n != want {
+					r.t.Errorf("%s: %d of %d were admitted at a cost of %d", c.Limit.Name(), n, want, cost)
+				}
+				r.move(31 * 24 * h)
+			}
+		}
+	}},
+	{name: "of 256 at once with several charges, none is taken in part", run: func(r *run) {
+		user, tenant := r.charge("user", 1, quota.PerDay(50)), r.charge("tenant", 2, quota.PerDay(1000))
+		if n := r.atOnce(4, user, tenant); n != 50 {
+			r.t.Errorf("%d of 50 were admitted", n)
+		}
+		r.remaining(900, tenant)
+	}},
+	{name: "of 256 at once with charges of all algorithms, none is taken in part", run: func(r *run) {
+		charges := append(r.charges(mixed), r.charge("key", 2, slidingLog(26, h)), r.charge("tenant", 1, quota.PerDay(1000)))
+		if n := r.atOnce(4, charges...); n != 13 {
+			r.t.Errorf("%d of 13 were admitted", n)
+		}
+		for _, c := range charges[:len(mixed)] {
+			r.remaining(atOnce(c.Limit)-13, c)
+		}
+		r.remaining(987, charges[len(charges)-1])
+	}},
+	{name: "calls that cross are exact, and do not wait for each other", run: func(r *run) {
+		names := []string{"a", "b", "c", "d", "e"}
+		limits := r.limits([]quota.Policy{quota.PerDay(100_000), slidingWindow(100_000, 24*h), fixedWindow(100_000, 24*h)})
+		var asked [5][3]atomic.Int64
+		r.crowd(func(i int) {
+			random := rand.New(rand.NewPCG(uint64(i), 10))
+			for range 4 {
+				charges := make([]quota.Charge, 6)
+				for j := range charges {
+					k, l := random.IntN(len(names)), random.IntN(len(limits))
+					charges[j] = quota.Charge{Key: names[k], Limit: limits[l], N: 2}
+					asked[k][l].Add(2)
+				}
+				r.take(charges...)
+			}
+		})
+		for k, name := range names {
+			for l, limit := range limits {
+				r.remaining(100_000-asked[k][l].Load(), quota.Charge{Key: name, Limit: limit})
+			}
+		}
+	}},
+	{name: "64 who reserve at once have the waits of 64 who reserve in turn", run: func(r *run) {
+		if !r.reserves() {
+			return
+		}
+		for _, p := range []quota.Policy{
+			{Quota: 10, Window: s, Burst: 3}, leaky(10, 3, s), fixedWindow(10, s), slidingWindow(10, s), slidingLog(10, s),
+		} {
+			r.align(m)
+			c := r.charge("key", 1, p)
+			var mu sync.Mutex
+			var got, want []time.Duration
+			r.crowd(func(int) {
+				wait, ok := r.reserve(h, c)
+				mu.Lock()
+				defer mu.Unlock()
+				if got = append(got, wait); !ok {
+					r.t.Errorf("%s: to wait %v is too long", c.Limit.Name(), wait)
+				}
+			})
+			m := newModel(false)
+			for range crowd {
+				wait, _ := m.reserve([]quota.Charge{c}, h, r.now().UnixMicro())
+				want = append(want, wait)
+			}
+			if slices.Sort(got); !slices.Equal(got, want) {
+				r.t.Errorf("%s:\n  store %v\n  model %v", c.Limit.Name(), got, want)
+			}
+		}
+	}},
+	{name: "what is taken and given back by 64 at once is nothing", run: func(r *run) {
+		if !r.settles() {
+			return
+		}
+		charges := r.charges(mixed)
+		r.crowd(func(int) {
+			for range 4 {
+				for _, c := range charges {
+					if d := r.take(c)[0]; d.Allowed {
+						c.N, c.At = -1, d.At
+						r.settle(c)
+					}
+				}
+			}
+		})
+		for _, c := range charges {
+			r.remaining(atOnce(c.Limit), c)
+		}
+	}},
+}
+
+// crowd has call called by many goroutines at once.
+func (r *run) crowd(call func(i int)) {
+	var all sync.WaitGroup
+	begin := make(chan struct{})
+	for i := range crowd {
+		all.Go(func() {
+			<-begin
+			call(i)
+		})
+	}
+	close(begin)
+	all.Wait()
+}
+
+// atOnce returns how many were allowed when many goroutines took charges, so many
+// times each.
+func (r *run) atOnce(times int, charges ...quota.Charge) int64 {
+	var allowed atomic.Int64
+	r.crowd(func(int) {
+		for range times {
+			ds, err := r.store.Take(context.Background(), nil, charges...)
+			if err != nil {
+				r.t.Errorf("Take: %v", err)
+			} else if !slices.ContainsFunc(ds, func(d quota.Decision) bool { return !d.Allowed }) {
+				allowed.Add(1)
+			}
+		}
+	})
+	return allowed.Load()
+}
