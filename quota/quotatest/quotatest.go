@@ -86,7 +86,7 @@ type test struct {
 	run  func(r *run)
 }
 
-var tests = gather(timelines, algorithms, properties, contended, optional, keeping)
+var tests = gather(timelines, algorithms, properties, contended, optional, once, keeping)
 
 func gather(parts ...[]test) (all []test) {
 	for _, part := range parts {

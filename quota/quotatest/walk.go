@@ -31,6 +31,9 @@ func (w *walk) charges() []quota.Charge {
 			n = w.random.Int64N(atOnce(limit) + 2)
 		}
 		cs[i] = quota.Charge{Key: w.keys[w.random.IntN(len(w.keys))], Limit: limit, N: n, DryRun: w.random.IntN(8) == 0}
+		if w.random.IntN(8) == 0 {
+			cs[i].ID = string("xyz"[w.random.IntN(3)])
+		}
 	}
 	return cs
 }
@@ -70,7 +73,7 @@ func (w *walk) move() time.Duration {
 func (r *run) wander(name string, w walk) {
 	r.t.Helper()
 	w.keys, w.model, w.wait = []string{name + " a", name + " b"}, newModel(r.paysByOldNumbers(name)), s
-	for step := range 1200 {
+	for step := range 800 {
 		r.compare(&w, step)
 		w.times = append(w.times, r.now())
 		r.move(w.move())
