@@ -18,6 +18,23 @@ func (a Algorithm) String() string {
 	return names[a]
 }
 
+// suffix is what the name of a policy that has none ends with: short, since it is
+// sent with each answer.
+func (a Algorithm) suffix() string {
+	switch a {
+	case LeakyBucket:
+		return " leaky"
+	case FixedWindow:
+		return " fixed"
+	case SlidingWindow:
+		return " sliding"
+	case SlidingLog:
+		return " log"
+	default:
+		return ""
+	}
+}
+
 // drains reports whether a counts with a bucket.
 func (a Algorithm) drains() bool { return a == TokenBucket || a == LeakyBucket }
 

@@ -4,23 +4,48 @@
 // A [Policy] is a limit as people write it, and [Policy.Compile] makes a [Limit]
 // of it. A [Charge] asks a [Store] for units of a Limit on behalf of a key, and a
 // [Decision] is the answer. [Memory] is the Store of one process; package
-// redisstore has one for several.
+// redisstore has one for several. Package quotatest holds Stores to all of this.
+//
+// # Algorithms
+//
+// Each [Algorithm] says at its constant what it keeps and what it admits at worst;
+// docs/algorithms.md compares them, with a picture:
+//
+//	TokenBucket    Burst at once, then Quota per Window; the default
+//	LeakyBucket    the same, but what is admitted waits for its turn
+//	FixedWindow    Quota in each minute, or day, week or month of a Calendar
+//	SlidingWindow  Quota in a Window, as far as two counts can tell
+//	SlidingLog     Quota in any Window, exactly
+//
+// They are pure functions of a [Limit], a [Bucket], a number of units and a time,
+// so that Memory, the scripts of Redis and tests can count alike: Drain, Wait,
+// Delay, Try, TryWithin, Settle, Describe and Whole.
 //
 // # Arithmetic
 //
-// A token bucket is kept as what is owed rather than as what is left, so that
-// nothing owed is the same as nothing known. It is two integers: a time, in ticks,
-// and a level, in parts of 1/Unit of a unit of quota. With Quota/Window reduced to
+// A bucket is kept as what is owed rather than as what is left, so that nothing
+// owed is the same as nothing known. It is two integers: a time, in ticks, and a
+// level, in parts of 1/Unit of a unit of quota. With Quota/Window reduced to
 // Rate/Unit per tick,
 //
-//	level(now)  = max(0, level - (now - time)·Rate)       time never runs backwards
-//	n units fit   if level + n·Unit ≤ Burst·Unit          and are added to level
-//	Remaining   = ⌊(Burst·Unit - level) / Unit⌋
-//	RetryAfter  = ⌈(level + n·Unit - Burst·Unit) / Rate⌉  ticks
-//	ResetAfter  = ⌈level / Rate⌉                          ticks
+//	level(now)  = max(0, level - (now - time)·Rate)         time never runs backwards
+//	n units fit   if level + n·Unit ≤ Capacity              and are added to level
+//	Remaining   = ⌊(Capacity - level) / Unit⌋
+//	RetryAfter  = ⌈(level + n·Unit - Capacity) / Rate⌉      ticks
+//	ResetAfter  = ⌈level / Rate⌉                            ticks
+//	Delay       = ⌈level / Rate⌉                            ticks, of a LeakyBucket
 //
-// so no rate is rounded, and no sum drifts. Who waits exactly RetryAfter is
-// admitted, unless another was in between; who comes a microsecond early is not.
+// where Capacity is Burst·Unit, or (Burst+1)·Unit of a LeakyBucket. So no rate is
+// rounded, and no sum drifts. Who waits exactly RetryAfter is admitted, unless
+// another was in between; who comes a microsecond early is not.
+//
+// A SlidingWindow weighs in integers too: with e ticks gone of the W that a Window
+// has,
+//
+//	n units fit   if Prev·(W - e) ≤ (Quota - Level - n)·W
+//	RetryAfter  = until e = W - ⌊(Quota - Level - n)·W / Prev⌋
+//
+// and in the next window, if that is not this one, with Level for Prev.
 //
 // A tick is 1 µs, or the shortest of 10 µs, 100 µs, 1 ms … 1 s with which all
 // these numbers stay below 2^53 and are exact in the Lua of Redis too. The reduced
@@ -29,17 +54,13 @@
 // level of up to 8.6·10^15, and 1,000,003 per day is counted in ticks of 10 µs. A
 // policy for which no tick will do is refused by Compile.
 //
+// # Changes
+//
 // A stored [Bucket] carries its Unit. If the numbers of a Policy change while its
 // Name stays, what is owed is converted: 60 units owed at 60 per minute are 60
 // units owed at 601 per minute. So a reload forgives nothing, and replicas with
-// different numbers, in the middle of a roll-out, do not multiply anything. A
-// bucket is forgotten when it would be whole by the numbers it was last charged
-// with.
-//
-// # Bounds
-//
-// A token bucket admits at most Burst + Quota·t/Window units in any time t. With
-// the default Burst, which is Quota, that is up to twice the Quota in the first
-// Window. To admit no more than L in any Window W, choose Burst and Quota that
-// add up to L.
+// different numbers, in the middle of a roll-out, do not multiply anything. The
+// same goes for a change of Algorithm: the units that one counted are owed to the
+// other, a window's as of its beginning, a log's as of its newest entry. A state is
+// forgotten when nothing would be owed by the numbers it was last charged with.
 package quota

@@ -6,9 +6,9 @@ package quota
 // nodelay. Whoever asks does the waiting. The next one is denied. Its state is two
 // integers.
 //
-// It admits at most Burst + 1 + Quota·t/Window units in any time t. Where each
-// waits for its turn, at most 1 + Quota·t/Window single units are let through: of
-// n units at a time the first has its turn, and the others come with it.
+// It admits at most Burst + 1 + Quota·t/Window units in any time t, and if each
+// waits for its turn, lets through at most 1 + Quota·t/Window: of several units at a
+// time, those behind the first have its turn.
 //
 // A Burst of zero means Quota here too. Who wants no waiting line has what he wants
 // in a TokenBucket with a Burst of 1.

@@ -16,7 +16,7 @@ type Policy struct {
 	// charges of one Key whose Limits have one Name are counted together, so a
 	// policy that keeps its Name keeps its state when its numbers change. It is
 	// printable ASCII. If empty, the policy is named after its numbers: "60/1m",
-	// "60/1m burst 10", "60/1m SlidingLog", or "1000/month Europe/Berlin".
+	// "60/1m burst 10", "60/1m log", or "1000/month Europe/Berlin".
 	Name string
 
 	// Quota is how many units are given back per Window, at least 1.
@@ -84,8 +84,8 @@ func (p Policy) numbers() string {
 	if p.Burst != p.Quota {
 		name += " burst " + strconv.FormatInt(p.Burst, 10)
 	}
-	if p.Algorithm != TokenBucket && p.Calendar == 0 {
-		name += " " + p.Algorithm.String()
+	if p.Calendar == 0 {
+		name += p.Algorithm.suffix()
 	}
 	return name
 }

@@ -26,14 +26,14 @@ func TestPoliciesAreNamedAfterTheirNumbers(t *testing.T) {
 		"10/1s burst 3": {Quota: 10, Window: time.Second, Burst: 3},
 		"api":           {Name: "api", Quota: 10, Window: time.Second, Burst: 3},
 
-		"10/1s LeakyBucket":         {Quota: 10, Window: time.Second, Algorithm: quota.LeakyBucket},
-		"10/1s burst 3 LeakyBucket": {Quota: 10, Window: time.Second, Burst: 3, Algorithm: quota.LeakyBucket},
-		"10/1h FixedWindow":         {Quota: 10, Window: time.Hour, Algorithm: quota.FixedWindow},
-		"10/1h SlidingWindow":       {Quota: 10, Window: time.Hour, Algorithm: quota.SlidingWindow},
-		"10/1h SlidingLog":          {Quota: 10, Window: time.Hour, Algorithm: quota.SlidingLog},
-		"10/day":                    calendar(10, quota.Day, nil),
-		"10/week":                   calendar(10, quota.Week, time.UTC),
-		"10/month Europe/Berlin":    calendar(10, quota.Month, zone(t, "Europe/Berlin")),
+		"10/1s leaky":            {Quota: 10, Window: time.Second, Algorithm: quota.LeakyBucket},
+		"10/1s burst 3 leaky":    {Quota: 10, Window: time.Second, Burst: 3, Algorithm: quota.LeakyBucket},
+		"10/1h fixed":            {Quota: 10, Window: time.Hour, Algorithm: quota.FixedWindow},
+		"10/1h sliding":          {Quota: 10, Window: time.Hour, Algorithm: quota.SlidingWindow},
+		"10/1h log":              {Quota: 10, Window: time.Hour, Algorithm: quota.SlidingLog},
+		"10/day":                 calendar(10, quota.Day, nil),
+		"10/week":                calendar(10, quota.Week, time.UTC),
+		"10/month Europe/Berlin": calendar(10, quota.Month, zone(t, "Europe/Berlin")),
 	} {
 		assert.Equal(t, want, compile(t, p).Name())
 	}

@@ -6,15 +6,13 @@ package quota
 //	Level + Prev·(Window - e)/Window + n ≤ Quota
 //
 // where Level was charged in this window and Prev in the one before, of which it
-// assumes that they were spread evenly. The comparison is made in integers, with e
-// rounded down to the tick. Its state is the start of a window and two counts.
+// assumes that they were spread evenly. That is decided in integers, with e rounded
+// down to a tick, and so is when it will be. Its state is the start of a window and
+// two counts.
 //
-// What it admits in any time as long as a Window depends on how even that was: it
-// is Quota, if so, and less than 2·Quota at worst, which is the same Quota as a
-// FixedWindow's before the boundary, and one unit less than Quota, growing over the
-// next Window, after it. The worst case is Quota units at the very end of one
-// window: then Quota·e/Window fit in the next, by e, all of which are less than a
-// Window after the first.
+// It admits at most 2·Quota - 1 units in any time as long as a Window: if all of
+// one window came at its very end, as much as has gone of the next is free again.
+// If the one before was as even as is assumed, it is Quota.
 const SlidingWindow Algorithm = 3
 
 // drainSliding makes the present window the one before when it is over, and

@@ -5,10 +5,10 @@ import "time"
 // TokenBucket refills continuously: Quota units per Window, up to Burst. Its
 // state is two integers, and every wait is exact.
 //
-// It admits at most Burst + Quota·t/Window units in any time t, so with the
-// default Burst, which is Quota, up to 2·Quota in a Window: Quota at once, and
-// the other Quota as they come back. To admit no more than L in any Window,
-// choose a Burst and a Quota that add up to L.
+// It admits at most Burst + Quota·t/Window units in any time t, in whole ticks. So
+// with the default Burst, which is Quota, it is up to 2·Quota in a Window: Quota at
+// once, and the other Quota as they come back. To admit no more than L in any
+// Window, choose a Burst and a Quota that add up to L.
 const TokenBucket Algorithm = 0
 
 // drainBucket drains what has come back since b.Time.
