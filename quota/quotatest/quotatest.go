@@ -86,7 +86,8 @@ type test struct {
 	run  func(r *run)
 }
 
-var tests = gather(timelines, algorithms, properties, contended, optional, once, keeping)
+// tests are in this order because the random ones take the longest.
+var tests = gather(timelines, algorithms, optional, once, keeping, contended, properties)
 
 func gather(parts ...[]test) (all []test) {
 	for _, part := range parts {
