@@ -53,7 +53,7 @@ func (c *caller) start(ctx context.Context, client redis.UniversalClient, timeou
 		return nil, errBusy
 	}
 	within, end := context.WithTimeout(context.WithoutCancel(ctx), timeout)
-	started := &call{within: within, end: end, timeout: timeout, replies: make(chan reply, 1)}
+	started := &call{client: client, within: within, end: end, timeout: timeout, replies: make(chan reply, 1)}
 	go func() {
 		defer c.calls.Add(-1)
 		started.replies <- s.send(within, client, keys, args)
@@ -63,6 +63,7 @@ func (c *caller) start(ctx context.Context, client redis.UniversalClient, timeou
 
 // A call is a script under way. It has its timeout, however soon its caller goes.
 type call struct {
+	client  redis.UniversalClient
 	within  context.Context
 	end     context.CancelFunc
 	timeout time.Duration
@@ -90,8 +91,20 @@ func (c *call) wait(ctx context.Context, judge func(error)) (any, error) {
 		return nil, ctx.Err()
 	}
 	c.end()
+	if r.err != nil && !unexecuted(r.err) {
+		lookAgain(c.client)
+	}
 	judge(r.err)
 	return r.value, r.err
+}
+
+// lookAgain has a ClusterClient ask who has which keys, since one of its servers did
+// not answer. By itself it asks when a server names another one, which one that died
+// does not, and after Options.ClusterStateReloadInterval, a minute by default.
+func lookAgain(client redis.UniversalClient) {
+	if c, ok := client.(*redis.ClusterClient); ok {
+		c.ReloadState(context.Background())
+	}
 }
 
 // unexecuted reports whether err, of run, says that the script was not executed:
