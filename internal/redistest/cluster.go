@@ -45,7 +45,7 @@ func startCluster(t testing.TB, n int, timeout time.Duration) []*Server {
 			node.write("nodes.conf", nodesFile(nodes, i))
 			node.flags = []string{"--cluster-enabled", "yes",
 				"--cluster-node-timeout", strconv.FormatInt(timeout.Milliseconds(), 10),
-				"--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}
+				"--cluster-require-full-coverage", "no", "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}
 		}
 	})
 	for _, node := range nodes {
