@@ -57,6 +57,14 @@ run_tests() {
 	done
 }
 
+# run_long_forms runs the packages some of whose tests last longer if HEED_LONG is
+# set, and shows their figures.
+run_long_forms() {
+	packages=$(grep -rl 'HEED_LONG' --include='*_test.go' . | xargs -n 1 dirname | sort -u)
+	say "the long forms of $packages"
+	HEED_LONG=true go test -race -count 1 -timeout 30m -v $packages
+}
+
 fuzz() {
 	for package in $(go list ./...); do
 		for target in $(go test -list '^Fuzz' "$package" | grep '^Fuzz' || true); do
@@ -78,6 +86,7 @@ case "${1-}" in
 	need_redis
 	check_style
 	run_tests -count 3
+	run_long_forms
 	fuzz 60s
 	go run ./internal/faults
 	go run ./examples/workers
