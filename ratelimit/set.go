@@ -2,7 +2,6 @@ package ratelimit
 
 import (
 	"net/http"
-	"strconv"
 	"time"
 )
 
@@ -134,10 +133,3 @@ func (t *Template) writeState(h http.Header, room []string, state string) []stri
 func wholeSeconds(d time.Duration) (seconds int64, ok bool) {
 	return int64(d / time.Second), d >= time.Second && d%time.Second == 0
 }
-
-// appendInteger appends n, clamped.
-func appendInteger(b []byte, n int64) []byte { return strconv.AppendInt(b, clamp(n), 10) }
-
-// clamp returns what is nearest to n of the Integers of RFC 9651 that are not
-// negative.
-func clamp(n int64) int64 { return min(max(n, 0), 999_999_999_999_999) }

@@ -46,11 +46,9 @@ func deltaReset(l *Limit) int64 { return ceilSeconds(l.Reset) }
 
 // unixReset returns the Unix time at which l is whole again.
 func unixReset(l *Limit) int64 {
-	whole := l.At.Add(max(l.Reset, 0))
-	if whole.Nanosecond() > 0 {
-		return whole.Unix() + 1
-	}
-	return whole.Unix()
+	wait := max(l.Reset, 0)
+	part := wait%time.Second + time.Duration(l.At.Nanosecond()) // apart, since the sum of all might overflow
+	return l.At.Unix() + int64(wait/time.Second) + ceilSeconds(part)
 }
 
 // ceilSeconds rounds d up to a whole second.
