@@ -15,14 +15,14 @@ func appendPolicies11(b []byte, policies []Limit) []byte {
 }
 
 // state11 renders RateLimit of draft-11, section 4, a List: "default";r=42;t=17.
-func (x *text) state11(b []byte, limits []Limit) []byte {
+func (x *text) state11(b []byte, f *frame, limits []Limit) []byte {
 	for i := range limits {
 		l := &limits[i]
-		b = append(appendName(separate(b, i), l.Name), ";r="...)
+		b = f.appendHead(separate(b, i), i, l.Name)
+		from := len(b)
+		b = appendInteger(b, l.Remaining)
 		if i == 0 {
-			b = x.remaining.integer(b, l.Remaining) // of the tightest
-		} else {
-			b = appendInteger(b, l.Remaining)
+			x.remaining = piece{from, len(b)} // of the tightest
 		}
 		if l.Next > 0 {
 			b = appendInteger(append(b, ";t="...), ceilSeconds(l.Next))
@@ -31,6 +31,17 @@ func (x *text) state11(b []byte, limits []Limit) []byte {
 	x.state.to = len(b)
 	return b
 }
+
+// appendHead appends how the member of the policy called name, which is told as
+// the i-th, begins.
+func (f *frame) appendHead(b []byte, i int, name string) []byte {
+	if item := f.item(i, name); item != nil {
+		return append(b, item.head...)
+	}
+	return appendHead(b, name)
+}
+
+func appendHead(b []byte, name string) []byte { return append(appendName(b, name), ";r="...) }
 
 // separate appends what stands before member i of a list.
 func separate(b []byte, i int) []byte {

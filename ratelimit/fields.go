@@ -6,9 +6,26 @@ import "net/http"
 // one text and cut from it, so that they are allocated together; and each only
 // once, however many fields have it.
 type text struct {
-	state                 piece // what RateLimit says
-	quota, remaining      piece // of the tightest limit, as are the next two
+	state                 piece  // what RateLimit says
+	limit                 string // the quota of the tightest limit, if it was rendered before; else
+	quota                 piece  // the same
+	remaining             piece  // of the tightest limit, as are the next two
 	deltaReset, unixReset piece
+}
+
+// render appends what changes from one Set to the next.
+func (x *text) render(b []byte, f *frame, limits []Limit) []byte {
+	tightest := &limits[0]
+	if f.style&Draft11 != 0 {
+		b = x.state11(b, f, limits)
+	}
+	if f.style&Draft07 != 0 {
+		b = x.state07(b, tightest)
+	}
+	if f.style&triples != 0 {
+		b = x.triple(b, f, tightest)
+	}
+	return b
 }
 
 // A piece is where a value stands in a text. No value is empty, so the zero piece

@@ -156,6 +156,26 @@ func TestATemplateWritesWhatSetWritesInAnyOrder(t *testing.T) {
 		"X-Ratelimit-Limit: 1000", "X-Ratelimit-Remaining: 1", "X-Ratelimit-Reset: "+resetUnix)
 }
 
+// Only RateLimit-Policy has the order in which the policies were prepared.
+func TestATemplateKnowsPoliciesByTheirName(t *testing.T) {
+	a, b, c := limit("a"), limit(`"b"`), limit("c")
+	a.Quota, b.Quota, c.Quota = 7, 80, 900
+	a.Remaining, b.Remaining, c.Remaining = 6, 50, 400
+	for _, style := range []ratelimit.Style{0, ratelimit.Draft07 | ratelimit.Draft06, ratelimit.XRateLimitDelta} {
+		template := ratelimit.Prepare(style, a, b, c)
+		for _, told := range [][]ratelimit.Limit{{a, b, c}, {b, a, c}, {c, b, a}, {c, a, b}, {b, c}, {a}} {
+			got, want := http.Header{}, http.Header{}
+			template.Set(got, told...)
+			ratelimit.Set(want, style, told...)
+			delete(got, "Ratelimit-Policy")
+			delete(want, "Ratelimit-Policy")
+			if lines(got) != lines(want) {
+				t.Errorf("got\n%s\nwant\n%s", lines(got), lines(want))
+			}
+		}
+	}
+}
+
 func TestNextIsRoundedUpAndLeftOutWhenWhole(t *testing.T) {
 	for next, want := range map[time.Duration]string{
 		-1: "", 0: "", 1: ";t=1", time.Millisecond: ";t=1", time.Second: ";t=1", time.Second + 1: ";t=2", 17 * time.Second: ";t=17",

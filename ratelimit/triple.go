@@ -16,16 +16,21 @@ var (
 // triples are the styles that write a triple.
 const triples = Draft06 | XRateLimit | XRateLimitDelta
 
-// triple appends what the triples of style say of l, but for its Quota. What is
-// left may stand in the text already.
-func (x *text) triple(b []byte, style Style, l *Limit) []byte {
+// triple appends what the triples of f say of l, the tightest limit. What is left
+// may stand in the text already.
+func (x *text) triple(b []byte, f *frame, l *Limit) []byte {
+	if item := f.item(0, l.Name); item != nil {
+		x.limit = item.limit
+	} else {
+		b = x.quota.integer(b, l.Quota)
+	}
 	if x.remaining == (piece{}) {
 		b = x.remaining.integer(b, l.Remaining)
 	}
-	if style&(Draft06|XRateLimitDelta) != 0 {
+	if f.style&(Draft06|XRateLimitDelta) != 0 {
 		b = x.deltaReset.integer(b, deltaReset(l))
 	}
-	if style&XRateLimit != 0 {
+	if f.style&XRateLimit != 0 {
 		b = x.unixReset.integer(b, unixReset(l))
 	}
 	return b
