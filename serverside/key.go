@@ -145,9 +145,26 @@ func peerOf(r *http.Request) string {
 	return cut(addr).String()
 }
 
+// isDotted reports whether host is an IPv4 address, as net/netip has it: four
+// numbers below 256 without leading zeros.
 func isDotted(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return err == nil && addr.Is4()
+	part, digits, dots := 0, 0, 0
+	for i := range len(host) {
+		switch c := host[i]; {
+		case '0' <= c && c <= '9' && (digits == 0 || part > 0):
+			part = part*10 + int(c-'0')
+			digits++
+		case c == '.' && digits > 0:
+			part, digits = 0, 0
+			dots++
+		default:
+			return false
+		}
+		if part > 255 {
+			return false
+		}
+	}
+	return dots == 3 && digits > 0
 }
 
 // hash is the first half of SHA-256, in hexadecimal.

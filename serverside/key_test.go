@@ -306,3 +306,42 @@ func TestIPv4BehindNAT64IsIPv4(t *testing.T) {
 	assert.Equal(t, "192.0.2.1", key("[64:ff9b::c000:201]:1234"))
 	assert.NotEqual(t, key("[64:ff9b::c000:201]:1234"), key("[64:ff9b::909:909]:1234"))
 }
+
+// peerKey is the Store's key for a peer, which Join writes as "-length:key".
+func peerKey(peer string) string {
+	_, key, _ := strings.Cut(serverside.Join(nil)(request("GET", "/", peer)), ":")
+	return key
+}
+
+func TestAPeerIsPlainIPv4OrWhatNetIPMakesOfIt(t *testing.T) {
+	for peer, want := range map[string]string{
+		"192.0.2.1:1234": "192.0.2.1", "0.0.0.0:0": "0.0.0.0", "255.255.255.255:65535": "255.255.255.255",
+		"192.0.2.1": "192.0.2.1", "192.0.2.1:": "192.0.2.1", "192.0.2.1:http": "192.0.2.1",
+		"[::ffff:192.0.2.1]:1": "192.0.2.1", "[2001:db8::1]:1": "2001:db8::", "[fe80::1%eth0]:1": "fe80::",
+	} {
+		assert.Equal(t, want, peerKey(peer), peer)
+	}
+	for _, peer := range []string{
+		"", ":1", "@", "...:1", "192.0.2:1", "192.0.2.1.2:1", "192.0.2.256:1", "192.0.2.01:1", "192.0.2.00:1", "192.0..1:1",
+		".192.0.2.1:1", "192.0.2.1.:1", "192.0.2.:1", "192.0.2.-1:1", "192.0.2.1a:1", "192.0.2.9999999999999999999999:1", "192.0.2.1::1",
+	} {
+		assert.Regexp(t, "^hash:[0-9a-f]{32}$", peerKey(peer), peer)
+	}
+}
+
+func FuzzPeer(f *testing.F) {
+	for _, s := range []string{"", "1.2.3.4:5", "1.2.3.04:5", "256.1.1.1:5", "1.2.3.4.5:6", "[::1]:80", "fe80::1%25", "::ffff:1.2.3.4", "@"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, peer string) {
+		want := serverside.ClientIP()(request("GET", "/", peer))
+		if i := strings.LastIndexByte(peer, ':'); i >= 0 {
+			if addr, err := netip.ParseAddr(peer[:i]); err == nil && addr.Is4() {
+				want = peer[:i] // whatever the port
+			}
+		}
+		if got := peerKey(peer); got != want && (want != "" || !strings.HasPrefix(got, "hash:")) {
+			t.Fatalf("%q is %q, not %q", peer, got, want)
+		}
+	})
+}
