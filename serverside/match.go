@@ -12,7 +12,21 @@ import (
 // A matcher is one pattern of http.ServeMux. It matches whatever a router may
 // take for a path that the pattern matches: a path written in another way must
 // not be a way around the limit.
-type matcher struct{ mux *http.ServeMux }
+//
+// It is not a http.ServeMux of one pattern because that makes a redirect, which
+// takes memory, of much that is to match, and remembers wildcards.
+type matcher struct {
+	pattern  string   // as it was written
+	method   string   // if empty, all
+	host     string   // folded; if empty, all
+	segments []string // folded, or one of these:
+}
+
+const (
+	anyName = "{}"    // {name}
+	anyPath = "{...}" // {name...}, or the slash at the end
+	noName  = "%2F"   // {$}, which http.ServeMux does not tell from a slash that is escaped
+)
 
 // newMatcher compiles pattern. What http.ServeMux panics about is an error.
 func newMatcher(pattern string) (m *matcher, err error) {
@@ -21,43 +35,64 @@ func newMatcher(pattern string) (m *matcher, err error) {
 			m, err = nil, fmt.Errorf("%v", p)
 		}
 	}()
-	http.NewServeMux().Handle(pattern, http.NotFoundHandler()) // as it stands, for its message
-	folded, ok := foldPattern(pattern)
-	if !ok {
+	http.NewServeMux().Handle(pattern, http.NotFoundHandler())
+	slash := strings.IndexByte(pattern, '/')
+	front, path := pattern[:slash], pattern[slash:]
+	if path != cleanPath(path) {
 		return nil, fmt.Errorf("%q can never match: its path is not a clean one", pattern)
 	}
-	m = &matcher{mux: http.NewServeMux()}
-	m.mux.Handle(folded, http.NotFoundHandler())
+	m = &matcher{pattern: pattern, host: front}
+	if space := strings.IndexAny(front, " \t"); space >= 0 {
+		m.method, m.host = front[:space], strings.TrimLeft(front[space:], " \t")
+	}
+	m.host = foldHost(m.host)
+	for segment := range strings.SplitSeq(path[1:], "/") {
+		m.segments = append(m.segments, foldWildcard(segment))
+	}
 	return m, nil
 }
 
-// foldPattern folds the host and the path of a pattern that is valid, and
-// reports whether the path is clean.
-func foldPattern(pattern string) (string, bool) {
-	slash := strings.IndexByte(pattern, '/')
-	front, rest := pattern[:slash], pattern[slash:]
-	method, host, found := strings.Cut(strings.ReplaceAll(front, "\t", " "), " ")
-	if !found {
-		method, host = "", front
+// foldWildcard folds a segment of a pattern. A wildcard stands for itself.
+func foldWildcard(segment string) string {
+	switch {
+	case segment == "":
+		return anyPath
+	case segment[0] != '{':
+		return foldSegment(segment)
+	case segment == "{$}":
+		return noName
+	case strings.HasSuffix(segment, "...}"):
+		return anyPath
+	default:
+		return anyName
 	}
-	folded := method + " " + foldHost(strings.TrimLeft(host, " ")) + foldPath(rest)
-	return strings.TrimLeft(folded, " "), rest == cleanPath(rest)
+}
+
+// foldSegment makes equal what differs in case or escapes only. Dots that were
+// escaped stay so: they are names here, not steps.
+func foldSegment(escaped string) string {
+	name, err := url.PathUnescape(escaped)
+	if err != nil {
+		name = escaped
+	}
+	if name == "." || name == ".." {
+		return strings.ReplaceAll(name, ".", "%2E")
+	}
+	return url.PathEscape(strings.ToLower(name))
 }
 
 func foldHost(host string) string {
 	return strings.TrimSuffix(strings.Trim(strings.ToLower(host), "[]"), ".")
 }
 
-// foldPath makes equal what differs in case or escapes only. Wildcards stay as
-// they are, and so do dots that were escaped: they are names here, not steps.
+// foldPath cleans and folds a path. Nearly all are clean and folded.
 func foldPath(escaped string) string {
-	segments := strings.Split(escaped, "/")
+	if isPlain(escaped) {
+		return escaped
+	}
+	segments := strings.Split(cleanPath(escaped), "/")
 	for i, segment := range segments {
-		name, err := url.PathUnescape(segment)
-		if err != nil || name == "." || name == ".." || strings.HasPrefix(segment, "{") {
-			continue
-		}
-		segments[i] = url.PathEscape(strings.ToLower(name))
+		segments[i] = foldSegment(segment)
 	}
 	return strings.Join(segments, "/")
 }
@@ -71,56 +106,7 @@ func cleanPath(p string) string {
 	return clean
 }
 
-// A target is a request as matchers see it. The zero target has no aim.
-type target struct {
-	request http.Request // what http.ServeMux is asked with
-	url     url.URL
-	paths   []string // escaped; each is a way to read the request's path
-}
-
-// aim makes t the target for r, if it is not.
-func (t *target) aim(r *http.Request) {
-	if len(t.paths) > 0 {
-		return
-	}
-	t.request.Method = r.Method
-	t.request.Host = foldHost(hostname(r.Host))
-	t.request.URL = &t.url
-	t.paths = appendPaths(t.paths, r.URL)
-}
-
-// reset forgets the request.
-func (t *target) reset() {
-	if len(t.paths) > 0 {
-		clear(t.paths)
-		*t = target{paths: t.paths[:0]}
-	}
-}
-
-// appendPaths appends the ways to read the path of u: by its escaped form, as
-// http.ServeMux does, and by its decoded form, as handlers do that look at
-// URL.Path; each with and without a slash at the end.
-func appendPaths(paths []string, u *url.URL) []string {
-	paths = appendPath(paths, u.EscapedPath())
-	if u.RawPath != "" {
-		paths = appendPath(paths, (&url.URL{Path: u.Path}).EscapedPath())
-	}
-	return paths
-}
-
-func appendPath(paths []string, escaped string) []string {
-	p := escaped
-	if !isPlain(p) {
-		p = foldPath(cleanPath(p))
-	}
-	paths = append(paths, p)
-	if trimmed := strings.TrimRight(p, "/"); trimmed != "" && trimmed != p {
-		paths = append(paths, trimmed)
-	}
-	return paths
-}
-
-// isPlain reports whether p is clean and folded, as nearly all paths are.
+// isPlain reports whether p is clean and folded, and so is what it escapes.
 func isPlain(p string) bool {
 	if p == "" || p[0] != '/' {
 		return false
@@ -137,19 +123,66 @@ func isPlain(p string) bool {
 	return true
 }
 
-// matches reports whether m's pattern matches any reading of the path.
-func (t *target) matches(m *matcher) bool {
-	for _, p := range t.paths {
-		name, err := url.PathUnescape(p)
-		if err != nil {
-			name = p
-		}
-		t.url.Path, t.url.RawPath = name, p
-		if _, pattern := m.mux.Handler(&t.request); pattern != "" {
+// A target is a request as matchers see it.
+type target struct {
+	request *http.Request
+	path    string // folded; empty until it is needed
+	decoded string // the same of what URL.Path says, if URL.RawPath says something else
+}
+
+// aim folds the ways to read the request's path: by its escaped form, as
+// http.ServeMux does, and by its decoded form, as handlers do that look at
+// URL.Path.
+func (t *target) aim() {
+	switch u := t.request.URL; {
+	case t.path != "":
+	case u.RawPath != "":
+		t.path = foldPath(u.EscapedPath())
+		t.decoded = foldPath((&url.URL{Path: u.Path}).EscapedPath())
+	case isPlain(u.Path):
+		t.path = u.Path
+	default:
+		t.path = foldPath(u.EscapedPath())
+	}
+}
+
+// matches reports whether m's pattern matches t. What a router has matched by the
+// same pattern already, it does.
+func (m *matcher) matches(t *target) bool {
+	r := t.request
+	if !m.matchesMethod(r.Method) || m.host != "" && m.host != foldHost(hostname(r.Host)) {
+		return false
+	}
+	t.aim()
+	return m.matchesPath(t.path) || t.decoded != "" && m.matchesPath(t.decoded)
+}
+
+func (m *matcher) matchesMethod(method string) bool {
+	return m.method == "" || m.method == method || m.method == http.MethodGet && method == http.MethodHead
+}
+
+// matchesPath reports whether a path that is folded matches, with or without a
+// slash at its end.
+func (m *matcher) matchesPath(path string) bool {
+	path = strings.TrimSuffix(path, "/")
+	for i, segment := range m.segments {
+		if segment == anyPath {
 			return true
 		}
+		if path == "" {
+			return segment == noName && i == len(m.segments)-1
+		}
+		path = path[1:] // the slash
+		end := strings.IndexByte(path, '/')
+		if end < 0 {
+			end = len(path)
+		}
+		if segment != anyName && segment != path[:end] {
+			return false
+		}
+		path = path[end:]
 	}
-	return false
+	return path == ""
 }
 
 // hostname is host without its port.

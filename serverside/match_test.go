@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -52,6 +53,17 @@ func TestPatterns(t *testing.T) {
 		{"example.com/v1/", "GET", "http://example.org/v1/", false},
 		{"/caf%C3%A9", "GET", "/caf%c3%89", true},
 		{"/a%2Fb", "GET", "/A%2fB", true},
+		{"/%ZZ/a", "GET", "/%25zz/a", true}, // as http.ServeMux reads what is no escape
+		{"/a...}", "GET", "/a...}", true},
+		{"/a...}", "GET", "/b", false},
+		{"/v1/{id}", "GET", "/v1/%2F", true},
+		{"/v1/{id}", "GET", "/v1/", false},
+		{"/v1/{id}", "GET", "/v1/7/", true},
+		{"/v1/{id}/{$}", "GET", "/v1/7", true},
+		{"/v1/{id}/{rest...}", "GET", "/v1/7", true},
+		{"/v1/{id}/{rest...}", "GET", "/v1/", false},
+		{"GET\t example.com/", "GET", "http://example.com/", true},
+		{" /", "GET", "/", true},
 	} {
 		r := httptest.NewRequest(c.method, c.target, nil)
 		assert.Equal(t, c.want, limited(t, c.pattern, r), "%s %s %s", c.pattern, c.method, c.target)
@@ -180,6 +192,37 @@ func FuzzPatterns(f *testing.F) {
 		// Whatever http.ServeMux serves by the pattern, the rule limits.
 		if _, matched := mux.Handler(r); matched != "" && serve(limiter.Wrap(new(ok)), r).Code != 429 {
 			t.Fatalf("%q does not match %q", pattern, path)
+		}
+	})
+}
+
+// Where there is only one way to read a path, a rule matches what http.ServeMux
+// does, but for the slash at the end.
+func FuzzPlainPatterns(f *testing.F) {
+	for _, pattern := range []string{"/", "/a/", "/a/b", "GET /{x}", "/{x}/b/{$}", "/a/{rest...}", "h/a/{x}/", "g/", "POST /a", "HEAD /"} {
+		for _, path := range []string{"/", "/a", "/a/", "/a/b", "/a/b/", "/a/b/c", "/b/a"} {
+			f.Add(pattern, path, "GET")
+			f.Add(pattern, path, "HEAD")
+		}
+	}
+	plainPattern := regexp.MustCompile(`^([A-Z]+ )?[gh]?(/[a-z0-9_-]+|/\{[a-z]+\})*(/|/\{\$\}|/\{[a-z]+\.\.\.\})?$`)
+	plainPath := regexp.MustCompile(`^(/[a-z0-9_-]+)*/?$`)
+	f.Fuzz(func(t *testing.T, pattern, path, method string) {
+		mux := http.NewServeMux()
+		if path == "" || !plainPath.MatchString(path) || !plainPattern.MatchString(pattern) || !registers(mux, pattern) {
+			return
+		}
+		limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{
+			{Name: "r", Pattern: pattern, Policies: []quota.Policy{quota.PerHour(1)}}}})
+		require.NoError(t, err)
+		served := false
+		for _, p := range []string{path, strings.TrimSuffix(path, "/"), strings.TrimSuffix(path, "/") + "/"} {
+			_, matched := mux.Handler(&http.Request{Method: method, URL: &url.URL{Path: p}, Host: "h"})
+			served = served || matched != ""
+		}
+		r := &http.Request{Method: method, URL: &url.URL{Path: path}, Host: "h", Header: http.Header{}, RemoteAddr: "192.0.2.1:1"}
+		if got := len(limitFields(serve(limiter.Wrap(new(ok)), r).Header())) > 0; got != served {
+			t.Fatalf("%q limits %s %q: %v, and http.ServeMux serves it: %v", pattern, method, path, got, served)
 		}
 	})
 }

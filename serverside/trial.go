@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"sync"
 
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/ratelimit"
@@ -39,10 +38,10 @@ const few = 4
 // charge makes a charge for each policy of each rule that matches req.
 func (t trial) charge(p *plan, req *http.Request) trial {
 	who := identity{request: req, otherwise: p.Key}
-	aim := aim{request: req}
+	aim := target{request: req}
 	for i := range p.rules {
 		r := &p.rules[i]
-		if !aim.matches(r) {
+		if r.matcher != nil && !r.matcher.matches(&aim) {
 			continue
 		}
 		key, cost := who.of(r), r.units(req)
@@ -52,36 +51,7 @@ func (t trial) charge(p *plan, req *http.Request) trial {
 		}
 		p.auditForwarding(req, r, key)
 	}
-	aim.release()
 	return t
-}
-
-// An aim makes a request the target of matchers, if there are any. Targets are
-// reused, because http.ServeMux wants them on the heap.
-type aim struct {
-	request *http.Request
-	target  *target // nil until it is needed
-}
-
-var targets = sync.Pool{New: func() any { return new(target) }}
-
-func (a *aim) matches(r *rule) bool {
-	if r.matcher == nil {
-		return true
-	}
-	if a.target == nil {
-		a.target = targets.Get().(*target)
-	}
-	a.target.aim(a.request)
-	return a.target.matches(r.matcher)
-}
-
-// release forgets the request.
-func (a *aim) release() {
-	if a.target != nil {
-		a.target.reset()
-		targets.Put(a.target)
-	}
 }
 
 // units is what req costs. Nothing is free, and nothing pays back.
