@@ -68,7 +68,9 @@ type Rule struct {
 	// It matches whatever a router may take for its path, so that there is no
 	// way around it: case, escapes, dots, doubled slashes and a slash at the end
 	// make no difference. It is about requests, not handlers: it need not be a
-	// pattern of the handler's.
+	// pattern of the handler's. If it is, and Wrap is behind the router that has
+	// matched it, Request.Pattern says so, and the path is not looked at again: it
+	// may have been changed, as by http.StripPrefix.
 	Pattern string
 
 	// Policies are the limits, at least one. A policy without a Name is called

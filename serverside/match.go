@@ -146,10 +146,13 @@ func (t *target) aim() {
 	}
 }
 
-// matches reports whether m's pattern matches t. What a router has matched by the
-// same pattern already, it does.
+// matches reports whether m's pattern matches t. What a router has matched by it
+// before is not looked at again.
 func (m *matcher) matches(t *target) bool {
 	r := t.request
+	if r.Pattern == m.pattern {
+		return true
+	}
 	if !m.matchesMethod(r.Method) || m.host != "" && m.host != foldHost(hostname(r.Host)) {
 		return false
 	}

@@ -122,6 +122,30 @@ func TestServeMuxAndRulesAgreeOnWhatIsServed(t *testing.T) {
 	}
 }
 
+func TestWhatARouterHasMatchedByThePatternIsNotMatchedAgain(t *testing.T) {
+	rules := []serverside.Rule{
+		{Name: "routed", Pattern: "POST /v1/{path...}", Policies: []quota.Policy{quota.PerHour(9)}},
+		{Name: "path", Pattern: "/v1/", Policies: []quota.Policy{quota.PerHour(9)}},
+		{Name: "stripped", Pattern: "/things/", Policies: []quota.Policy{quota.PerHour(9)}},
+		{Name: "other", Pattern: "GET /v1/{path...}", Policies: []quota.Policy{quota.PerHour(9)}},
+	}
+	names := func(w *httptest.ResponseRecorder) (names []string) {
+		for _, rule := range rules {
+			if strings.Contains(w.Header().Get("RateLimit"), `"`+rule.Name+`"`) {
+				names = append(names, rule.Name)
+			}
+		}
+		return names
+	}
+	behind, before := must(t, serverside.Config{Rules: rules}), must(t, serverside.Config{Rules: rules})
+	mux := http.NewServeMux()
+	mux.Handle("POST /v1/{path...}", http.StripPrefix("/v1", behind.Wrap(new(ok))))
+	mux.Handle("PUT /v1/{path...}", behind.Wrap(new(ok)))
+	assert.Equal(t, []string{"routed", "stripped"}, names(ask(mux, "POST", "/v1/things/7")))
+	assert.Equal(t, []string{"path"}, names(ask(mux, "PUT", "/v1/things/7")), "by another pattern")
+	assert.Equal(t, []string{"routed", "path"}, names(ask(before.Wrap(new(ok)), "POST", "/v1/things/7")))
+}
+
 func TestARequestThatNoRuleMatchesIsNotTouched(t *testing.T) {
 	rules := []serverside.Rule{{Pattern: "/v1/", Policies: []quota.Policy{quota.PerHour(1)}}}
 	never := store(down)
