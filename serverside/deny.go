@@ -50,15 +50,14 @@ type Denial struct {
 	Policies []string
 }
 
-// denialOf sums up what denies a request.
-func denialOf(denials []finding) Denial {
-	worst := denials[0]
+// denial sums up what denies a request.
+func (t *trial) denial() Denial {
 	return Denial{
 		Status:     http.StatusTooManyRequests,
-		RetryAfter: worst.RetryAfter,
-		Never:      worst.Never,
-		Rule:       worst.rule.name,
-		Policies:   policyNames(denials),
+		RetryAfter: t.decisions[0].RetryAfter,
+		Never:      t.decisions[0].Never,
+		Rule:       t.policies[0].rule.name,
+		Policies:   t.names(),
 	}
 }
 

@@ -64,20 +64,19 @@ func (k EventKind) String() string {
 	return kindNames[k]
 }
 
-// auditDenials tells of findings, the one with the longest wait first, that
-// deny, or would.
-func (p *plan) auditDenials(kind EventKind, denials []finding) {
-	if p.Audit == nil || len(denials) == 0 {
+// auditDenials tells of what denies a request, or would, the longest wait first.
+func (p *plan) auditDenials(kind EventKind, denials *trial) {
+	if p.Audit == nil {
 		return
 	}
-	worst := denials[0]
+	worst := denials.policies[0].rule
 	p.Audit(Event{
 		Kind:     kind,
-		Rule:     worst.rule.name,
-		Pattern:  worst.rule.pattern,
-		Policies: policyNames(denials),
-		Key:      hash(worst.key),
-		Wait:     worst.RetryAfter,
+		Rule:     worst.name,
+		Pattern:  worst.pattern,
+		Policies: denials.names(),
+		Key:      hash(denials.charges[0].Key),
+		Wait:     denials.decisions[0].RetryAfter,
 	})
 }
 
@@ -99,7 +98,7 @@ func (p *plan) auditFailure(r *rule, key string, err error) {
 // auditForwarding tells, once, that a request was charged to its peer although
 // its header says that it is another's.
 func (p *plan) auditForwarding(req *http.Request, r *rule, key string) {
-	if p.Audit == nil || len(req.Header["X-Forwarded-For"]) == 0 || p.forwarding.Load() {
+	if len(req.Header["X-Forwarded-For"]) == 0 || p.forwarding.Load() {
 		return
 	}
 	if chargesPeer(req, key) && p.forwarding.CompareAndSwap(false, true) {
@@ -113,11 +112,11 @@ func chargesPeer(r *http.Request, key string) bool {
 	return key == peer || key == keySpace+peer || strings.Contains(key, string(appendNetstring(nil, peer)))
 }
 
-// policyNames returns the names of findings' policies.
-func policyNames(findings []finding) []string {
-	names := make([]string, len(findings))
-	for i, f := range findings {
-		names[i] = f.fields.Name
+// names returns the names, as in the RateLimit field, of t's policies.
+func (t *trial) names() []string {
+	names := make([]string, len(t.policies))
+	for i, p := range t.policies {
+		names[i] = p.fields.Name
 	}
 	return names
 }

@@ -89,17 +89,31 @@ func (l *Limiter) meet(r *http.Request) (*http.Request, bool) {
 // not, the response is written.
 func (l *Limiter) admit(w http.ResponseWriter, r *http.Request) bool {
 	p := l.plan.Load()
-	if p == nil {
+	switch {
+	case p == nil:
 		return true
+	case p.most == 1:
+		var n nook
+		return l.try(p, w, r, &trial{n.policies[:0], n.charges[:0], n.decisions[:0], n.limits[:0]})
+	default:
+		return l.admitFew(p, w, r)
 	}
-	var space room
-	t := trial{space.charges[:0], space.policies[:0]}.charge(p, r)
+}
+
+// admitFew is admit with more room, which is cleared only where it is needed.
+func (l *Limiter) admitFew(p *plan, w http.ResponseWriter, r *http.Request) bool {
+	var n room
+	return l.try(p, w, r, &trial{n.policies[:0], n.charges[:0], n.decisions[:0], n.limits[:0]})
+}
+
+func (l *Limiter) try(p *plan, w http.ResponseWriter, r *http.Request, t *trial) bool {
+	t.charge(p, r)
 	if len(t.charges) == 0 {
 		return true
 	}
-	decisions, err := t.take(space.decisions[:0], p, r)
+	err := t.take(p, r)
 	if err == nil && p.remote != nil {
-		t.remember(&l.local, decisions)
+		t.remember(&l.local)
 	}
 	if err != nil {
 		i := t.strictest()
@@ -112,8 +126,9 @@ func (l *Limiter) admit(w http.ResponseWriter, r *http.Request) bool {
 			p.refuse(w, r, outageOf(failing))
 			return false
 		}
-		t = t.local()
-		decisions = t.count(space.decisions[:0], &l.local)
+		t.keepLocal()
+		t.count(&l.local)
 	}
-	return p.sentence(w, r, t.judge(space.findings[:0], decisions))
+	t.judge()
+	return p.sentence(w, r, t)
 }

@@ -20,8 +20,9 @@ type plan struct {
 	memory *quota.Memory // what counts, if it is in this process
 	remote *remote       // what counts, if not
 
-	enforced int                // policies that are no dry run
-	template ratelimit.Template // of all of them
+	most     int                // policies of all rules
+	enforced int                // of them are no dry run
+	template ratelimit.Template // of these
 
 	forwarding atomic.Bool // ForwardingIgnored was told
 }
@@ -44,6 +45,16 @@ type policy struct {
 	limit  *quota.Limit
 	burst  int64
 	fields ratelimit.Limit // what of it never changes
+}
+
+// describe makes l what d says of p. A burst beyond the quota is not told: what
+// remains is never more than the limit.
+func (p *policy) describe(l *ratelimit.Limit, d *quota.Decision) {
+	*l = p.fields
+	l.Remaining, l.Next, l.Reset, l.At = d.Remaining, d.NextAfter, d.ResetAfter, d.At
+	if l.Remaining >= l.Quota {
+		l.Remaining, l.Next = l.Quota, 0
+	}
 }
 
 // A compiler collects what is wrong.
@@ -81,6 +92,7 @@ func (p *plan) prepare() {
 		for _, policy := range r.policies {
 			limits = append(limits, policy.fields)
 		}
+		p.most += len(limits)
 		r.template = ratelimit.Prepare(p.Style, limits...)
 		if !r.dryRun {
 			all = append(all, limits...)

@@ -1,0 +1,119 @@
+package serverside
+
+import (
+	"net/http"
+
+	"github.com/heedhttp/heed/ratelimit"
+)
+
+// judge orders what was decided: first on enforced policies, then on the others,
+// the tightest first.
+func (t *trial) judge() {
+	for i := range t.decisions {
+		for j := i; j > 0 && t.tighter(j, j-1); j-- {
+			t.swap(j, j-1)
+		}
+	}
+}
+
+func (t *trial) swap(i, j int) {
+	t.policies[i], t.policies[j] = t.policies[j], t.policies[i]
+	t.charges[i], t.charges[j] = t.charges[j], t.charges[i]
+	t.decisions[i], t.decisions[j] = t.decisions[j], t.decisions[i]
+}
+
+// tighter reports whether i stands before j: first what is enforced; then what
+// denies, the longest wait first; then the smallest part of a quota left; then
+// what is whole again latest.
+func (t *trial) tighter(i, j int) bool {
+	if dry := t.charges[i].DryRun; dry != t.charges[j].DryRun {
+		return !dry
+	}
+	a, b := &t.decisions[i], &t.decisions[j]
+	switch {
+	case a.Allowed != b.Allowed:
+		return !a.Allowed
+	case a.Never != b.Never:
+		return a.Never
+	case a.RetryAfter != b.RetryAfter:
+		return a.RetryAfter > b.RetryAfter
+	}
+	if left, other := t.left(i), t.left(j); left != other {
+		return left < other
+	}
+	return a.ResetAfter > b.ResetAfter
+}
+
+// left is the part of the quota that is left. Equal parts are equal, since a
+// division is rounded correctly.
+func (t *trial) left(i int) float64 {
+	return float64(t.decisions[i].Remaining) / float64(t.policies[i].burst)
+}
+
+// enforced returns how many policies, which stand first, are no dry run.
+func (t *trial) enforced() int {
+	n := len(t.charges)
+	for n > 0 && t.charges[n-1].DryRun {
+		n--
+	}
+	return n
+}
+
+// denials returns the end of what denies the request, or would, among what stands
+// in from to end.
+func (t *trial) denials(from, end int) int {
+	for from < end && !t.decisions[from].Allowed {
+		from++
+	}
+	return from
+}
+
+// part is what stands in from to end, of a trial that is judged.
+func (t *trial) part(from, end int) *trial {
+	return &trial{policies: t.policies[from:end], charges: t.charges[from:end], decisions: t.decisions[from:end]}
+}
+
+// sentence reports whether the request is admitted, and writes what the client is
+// to know.
+func (p *plan) sentence(w http.ResponseWriter, r *http.Request, t *trial) bool {
+	told := t.enforced()
+	if denied := t.denials(told, len(t.charges)); denied > told {
+		p.auditDenials(WouldDeny, t.part(told, denied))
+	}
+	denied := t.denials(0, told)
+	if told > 0 && (denied > 0 || !p.FieldsOnDenialOnly) {
+		p.tell(w.Header(), t, told)
+	}
+	if denied == 0 {
+		return true
+	}
+	p.auditDenials(Denied, t.part(0, denied))
+	p.refuse(w, r, t.part(0, denied).denial())
+	return false
+}
+
+// tell writes the rate-limit fields of the first n policies.
+func (p *plan) tell(h http.Header, t *trial, n int) {
+	policies, limits := t.policies[:n], t.limits[:n]
+	for i, policy := range policies {
+		policy.describe(&limits[i], &t.decisions[i])
+	}
+	switch {
+	case n == p.enforced:
+		p.template.Set(h, limits...)
+	case allOf(policies, policies[0].rule):
+		policies[0].rule.template.Set(h, limits...)
+	default: // there is a template for each rule and for all, but not for some
+		ratelimit.Set(h, p.Style, limits...)
+	}
+}
+
+// allOf reports whether all policies are r's.
+func allOf(policies []*policy, r *rule) bool {
+	for _, p := range policies {
+		if p.rule != r {
+			return false
+		}
+	}
+	return true
+}
