@@ -26,11 +26,13 @@ func askPeer(h http.Handler, peer string) *httptest.ResponseRecorder {
 	return w
 }
 
-func inRedis(t *testing.T, addr string, mode serverside.FailureMode) http.Handler {
+// inRedis waits for Redis as long as given, or by default if that is 0.
+func inRedis(t *testing.T, addr string, mode serverside.FailureMode, patience time.Duration) http.Handler {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	t.Cleanup(func() { client.Close() })
 	l, err := serverside.New(serverside.Config{
-		Store:        &redisstore.Store{Client: client},
+		Store:        &redisstore.Store{Client: client, Timeout: patience},
+		StoreTimeout: patience,
 		OnStoreError: mode,
 		Rules:        []serverside.Rule{{Name: "api", Policies: []quota.Policy{quota.PerHour(5)}}},
 	})
@@ -41,7 +43,7 @@ func inRedis(t *testing.T, addr string, mode serverside.FailureMode) http.Handle
 func TestReplicasCountTogetherExactly(t *testing.T) { // F002, F090, F215
 	store := redistest.Start(t)
 	replicas := []http.Handler{
-		inRedis(t, store.Addr, serverside.FailClosed), inRedis(t, store.Addr, serverside.FailClosed),
+		inRedis(t, store.Addr, serverside.FailClosed, time.Minute), inRedis(t, store.Addr, serverside.FailClosed, time.Minute),
 	}
 	for round := range 50 {
 		var admitted atomic.Int64
@@ -56,7 +58,7 @@ func TestReplicasCountTogetherExactly(t *testing.T) { // F002, F090, F215
 		all.Wait()
 		require.EqualValues(t, 5, admitted.Load(), "round %d", round)
 	}
-	restarted := inRedis(t, store.Addr, serverside.FailClosed)
+	restarted := inRedis(t, store.Addr, serverside.FailClosed, time.Minute)
 	w := askPeer(restarted, "192.0.2.0:1234")
 	assert.Equal(t, 429, w.Code, "what was spent stays spent")
 	assert.Equal(t, "0", w.Header().Get("X-RateLimit-Remaining"))
@@ -70,7 +72,7 @@ func TestRedisStopsAndComesBack(t *testing.T) { // F134, F171, F173, F213, C05, 
 		serverside.FailClosed: {503, 503, 503, 503, 503, 503, 503, 503},
 		serverside.FailLocal:  {200, 200, 200, 200, 200, 429, 429, 429},
 	} {
-		h := inRedis(t, store.Addr, mode)
+		h := inRedis(t, store.Addr, mode, 0)
 		start := time.Now()
 		for i, code := range want {
 			w := askPeer(h, "192.0.2.1:1234")
@@ -82,7 +84,7 @@ func TestRedisStopsAndComesBack(t *testing.T) { // F134, F171, F173, F213, C05, 
 		assert.Less(t, time.Since(start), 300*time.Millisecond, "one wait of 50 ms, and none after it")
 	}
 
-	closed := inRedis(t, store.Addr, serverside.FailClosed)
+	closed := inRedis(t, store.Addr, serverside.FailClosed, 0)
 	require.Equal(t, 503, askPeer(closed, "192.0.2.2:1234").Code)
 	store.Cont()
 	require.Eventually(t, func() bool { return askPeer(closed, "192.0.2.2:1234").Code == 200 }, 10*time.Second, 50*time.Millisecond,
