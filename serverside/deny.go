@@ -1,27 +1,9 @@
 package serverside
 
 import (
-	"encoding/json"
-	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
-)
-
-// Problem types (RFC 9457, section 3.1.1) of denials.
-const (
-	// ProblemQuota is that a quota is used up. It is the quota-exceeded of
-	// draft-ietf-httpapi-ratelimit-headers-11, section 5.
-	ProblemQuota = "https://iana.org/assignments/http-problem-types#quota-exceeded"
-
-	// ProblemOutage is that the limiter cannot tell whether a quota is used up.
-	// It is the temporary-reduced-capacity of the same draft.
-	ProblemOutage = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
-
-	// ProblemNever is that a request costs more than its quota ever holds: the
-	// same request will not be admitted, however long it waits.
-	ProblemNever = "https://pkg.go.dev/github.com/heedhttp/heed/serverside#ProblemNever"
 )
 
 // outageWait is what a client is told to wait while the Store fails: about as
@@ -67,27 +49,42 @@ func outageOf(r *rule) Denial {
 
 // refuse answers with d. It does not touch the body of r.
 func (p *plan) refuse(w http.ResponseWriter, r *http.Request, d Denial) {
-	h := w.Header()
-	h.Set("Cache-Control", "no-store")
+	h, values := w.Header(), make([]string, 3) // each in a place of its own
+	values[0], values[1] = "no-store", d.advice()
+	h["Cache-Control"] = values[0:1:1]
 	if d.Never {
 		h.Del("Retry-After")
-		h.Set("X-Should-Retry", "false") // as Stripe's, OpenAI's and heed's clients read it
+		h["X-Should-Retry"] = values[1:2:2]
 	} else {
-		h.Set("Retry-After", strconv.FormatInt(d.seconds(), 10))
+		h["Retry-After"] = values[1:2:2]
 	}
-	body := &denialWriter{ResponseWriter: w, status: d.Status, head: r.Method == http.MethodHead}
+	head := r.Method == http.MethodHead
 	if p.Deny != nil {
+		body := &denialWriter{ResponseWriter: w, status: d.Status, head: head}
 		p.Deny(body, r, d)
-	} else {
-		h.Set("Content-Type", "application/problem+json")
-		body.Write(d.problem())
+		body.WriteHeader(d.Status)
+		return
 	}
-	body.WriteHeader(d.Status)
+	values[2] = "application/problem+json"
+	h["Content-Type"] = values[2:3:3]
+	w.WriteHeader(d.Status)
+	if !head {
+		w.Write(d.appendProblem(make([]byte, 0, 320)))
+	}
+}
+
+// advice is what Retry-After says, or X-Should-Retry as Stripe's, OpenAI's and
+// heed's clients read it.
+func (d *Denial) advice() string {
+	if d.Never {
+		return "false"
+	}
+	return strconv.FormatInt(d.seconds(), 10)
 }
 
 // seconds is what Retry-After says (RFC 9110, section 10.2.3): rounded up, for a
 // client that comes early is denied again, and never 0, for that says "now".
-func (d Denial) seconds() int64 { return max(1, ceil(d.RetryAfter, time.Second)) }
+func (d *Denial) seconds() int64 { return max(1, ceil(d.RetryAfter, time.Second)) }
 
 // ceil is d in units, rounded up.
 func ceil(d, unit time.Duration) int64 {
@@ -96,37 +93,6 @@ func ceil(d, unit time.Duration) int64 {
 		n++
 	}
 	return n
-}
-
-// A problem is a problem document (RFC 9457). It says nothing about who the
-// client is.
-type problem struct {
-	Type         string   `json:"type"`
-	Title        string   `json:"title"`
-	Status       int      `json:"status"`
-	Detail       string   `json:"detail"`
-	Policies     []string `json:"violated-policies,omitempty"`
-	RetryAfterMS int64    `json:"retry_after_ms,omitempty"` // Retry-After is this in seconds, rounded up
-}
-
-func (d Denial) problem() []byte {
-	p := problem{Status: d.Status, Policies: d.Policies}
-	if !d.Never {
-		p.RetryAfterMS = max(1, ceil(d.RetryAfter, time.Millisecond))
-	}
-	switch {
-	case d.Status == http.StatusServiceUnavailable:
-		p.Type, p.Title = ProblemOutage, "Service Unavailable"
-		p.Detail = fmt.Sprintf("Requests cannot be counted at the moment. Retry in %d s.", d.seconds())
-	case d.Never:
-		p.Type, p.Title = ProblemNever, "Request Exceeds Quota"
-		p.Detail = fmt.Sprintf("The request costs more than the quota ever holds: %s.", strings.Join(d.Policies, ", "))
-	default:
-		p.Type, p.Title = ProblemQuota, "Quota Exceeded"
-		p.Detail = fmt.Sprintf("The quota is used up: %s. Retry in %d s.", strings.Join(d.Policies, ", "), d.seconds())
-	}
-	body, _ := json.Marshal(p) // strings and integers always can be
-	return append(body, '\n')
 }
 
 // A denialWriter writes a denial's body, and nothing but its status: what Deny

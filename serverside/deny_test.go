@@ -1,6 +1,7 @@
 package serverside_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -181,4 +182,47 @@ func TestDenyWritesTheBodyButNotTheStatus(t *testing.T) {
 		assert.NotEmpty(t, w.Header().Get("Retry-After"), c.name)
 		assert.Empty(t, ask(h, "HEAD", "/").Body.String(), c.name)
 	}
+}
+
+// The document is written by hand, so it is read by encoding/json.
+func FuzzTheProblemIsJSON(f *testing.F) {
+	for _, name := range []string{"api", `"`, `\`, `\"`, `a","b`, "<script>&", " ", "100%", strings.Repeat(`\"`, 300)} {
+		f.Add(name, int64(1500*time.Millisecond), false)
+		f.Add(name, int64(1<<62), true)
+	}
+	f.Fuzz(func(t *testing.T, name string, wait int64, never bool) {
+		if wait = max(wait, 1); never {
+			wait = 0
+		}
+		decision := quota.Decision{Never: never, RetryAfter: time.Duration(wait)}
+		var events log
+		l, err := serverside.New(serverside.Config{Store: answering(decision, decision), StoreTimeout: time.Minute, Audit: events.add,
+			Rules: oneRule(quota.Policy{Name: name, Quota: 1, Window: time.Second}, quota.Policy{Name: name + "2", Quota: 1, Window: time.Second})})
+		if err != nil {
+			return // the name is none
+		}
+		w := ask(l.Wrap(new(ok)), "GET", "/")
+		names := events.events[0].Policies
+		want := problem{Status: 429, Violated: names, Type: serverside.ProblemNever, Title: "Request Exceeds Quota",
+			Detail: fmt.Sprintf("The request costs more than the quota ever holds: %s.", strings.Join(names, ", "))}
+		if !never {
+			millis := (wait-1)/1e6 + 1
+			want.Type, want.Title, want.RetryAfterMS = serverside.ProblemQuota, "Quota Exceeded", &millis
+			want.Detail = fmt.Sprintf("The quota is used up: %s. Retry in %d s.", strings.Join(names, ", "), (wait-1)/1e9+1)
+		}
+		require.Equal(t, want, problemOf(t, w))
+		require.Len(t, names, 2)
+	})
+}
+
+func TestADenialCostsSixAllocations(t *testing.T) {
+	h := limit(t, quota.PerDay(1)).Wrap(http.HandlerFunc(bare))
+	w, r := null{make(http.Header)}, request("GET", "http://example.com/", "192.0.2.1:1234")
+	h.ServeHTTP(w, r)
+	allocs := testing.AllocsPerRun(1000, func() {
+		clear(w.header)
+		h.ServeHTTP(w, r)
+	})
+	require.Len(t, w.header, 8)
+	require.LessOrEqual(t, allocs, 6.0)
 }

@@ -1,0 +1,80 @@
+package serverside
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Problem types (RFC 9457, section 3.1.1) of denials.
+const (
+	// ProblemQuota is that a quota is used up. It is the quota-exceeded of
+	// draft-ietf-httpapi-ratelimit-headers-11, section 5.
+	ProblemQuota = "https://iana.org/assignments/http-problem-types#quota-exceeded"
+
+	// ProblemOutage is that the limiter cannot tell whether a quota is used up.
+	// It is the temporary-reduced-capacity of the same draft.
+	ProblemOutage = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
+
+	// ProblemNever is that a request costs more than its quota ever holds: the
+	// same request will not be admitted, however long it waits.
+	ProblemNever = "https://pkg.go.dev/github.com/heedhttp/heed/serverside#ProblemNever"
+)
+
+// appendProblem appends a problem document (RFC 9457), which says nothing about
+// who the client is. It is written by hand because denials must cost little: they
+// are what a flood of requests gets.
+func (d *Denial) appendProblem(b []byte) []byte {
+	switch {
+	case d.Status == http.StatusServiceUnavailable:
+		b = appendKind(b, ProblemOutage, "Service Unavailable", d.Status)
+		b = append(b, "Requests cannot be counted at the moment."...)
+	case d.Never:
+		b = appendKind(b, ProblemNever, "Request Exceeds Quota", d.Status)
+		b = append(b, "The request costs more than the quota ever holds: "...)
+		b = append(d.appendNames(b, ", "), '.')
+	default:
+		b = appendKind(b, ProblemQuota, "Quota Exceeded", d.Status)
+		b = append(b, "The quota is used up: "...)
+		b = append(d.appendNames(b, ", "), '.')
+	}
+	if !d.Never {
+		b = strconv.AppendInt(append(b, " Retry in "...), d.seconds(), 10)
+		b = append(b, " s."...)
+	}
+	if len(d.Policies) > 0 {
+		b = append(b, `","violated-policies":["`...)
+		b = append(d.appendNames(b, `","`), `"]`...)
+	} else {
+		b = append(b, '"')
+	}
+	if !d.Never { // Retry-After is this in seconds, rounded up
+		b = strconv.AppendInt(append(b, `,"retry_after_ms":`...), max(1, ceil(d.RetryAfter, time.Millisecond)), 10)
+	}
+	return append(b, "}\n"...)
+}
+
+// appendKind appends the document up to its detail.
+func appendKind(b []byte, kind, title string, status int) []byte {
+	b = append(append(b, `{"type":"`...), kind...)
+	b = append(append(b, `","title":"`...), title...)
+	b = strconv.AppendInt(append(b, `","status":`...), int64(status), 10)
+	return append(b, `,"detail":"`...)
+}
+
+// appendNames appends the names of d's policies, as within a string. They are
+// printable ASCII, of which JSON escapes two characters.
+func (d *Denial) appendNames(b []byte, separator string) []byte {
+	for i, name := range d.Policies {
+		if i > 0 {
+			b = append(b, separator...)
+		}
+		for _, c := range []byte(name) {
+			if c == '"' || c == '\\' {
+				b = append(b, '\\')
+			}
+			b = append(b, c)
+		}
+	}
+	return b
+}
