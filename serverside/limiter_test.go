@@ -97,6 +97,14 @@ func TestOfPoliciesEquallyTightTheOneThatResetsLaterIsToldFirst(t *testing.T) {
 	})
 }
 
+func TestThePartOfAQuotaThatIsLeftIsOfWhatFitsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // two fit into the leaky bucket, and after the first there is half of it left
+		h := limit(t, quota.Policy{Name: "token", Quota: 10, Window: time.Minute},
+			quota.Policy{Name: "leaky", Quota: 10, Window: time.Minute, Burst: 1, Algorithm: quota.LeakyBucket}).Wrap(new(ok))
+		assert.Equal(t, `"leaky";r=1;t=6, "token";r=9;t=6`, ask(h, "GET", "/").Header().Get("RateLimit"))
+	})
+}
+
 func TestOfPoliciesThatDenyTheLongestWaitIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // F132: on denial the denying one wins
 		h := limit(t, quota.Policy{Name: "second", Quota: 2, Window: time.Second},

@@ -43,7 +43,7 @@ type rule struct {
 type policy struct {
 	rule   *rule
 	limit  *quota.Limit
-	burst  int64
+	atOnce int64           // units that fit where nothing is owed
 	fields ratelimit.Limit // what of it never changes
 }
 
@@ -171,7 +171,7 @@ func (c *compiler) policy(r *rule, from quota.Policy, field string) {
 	}
 	compiled := limit.Policy()
 	r.policies = append(r.policies, &policy{
-		rule: r, limit: limit, burst: compiled.Burst,
+		rule: r, limit: limit, atOnce: limit.AtOnce(),
 		fields: ratelimit.Limit{Name: name, Quota: compiled.Quota, Window: compiled.Window},
 	})
 }

@@ -47,7 +47,7 @@ func (t *trial) tighter(i, j int) bool {
 // left is the part of the quota that is left. Equal parts are equal, since a
 // division is rounded correctly.
 func (t *trial) left(i int) float64 {
-	return float64(t.decisions[i].Remaining) / float64(t.policies[i].burst)
+	return float64(t.decisions[i].Remaining) / float64(t.policies[i].atOnce)
 }
 
 // enforced returns how many policies, which stand first, are no dry run.
