@@ -75,7 +75,8 @@ func beginning(day time.Time, in *time.Location) int64 {
 		from, until := t.ZoneBounds()
 		_, offset := t.Zone()
 		midnight := day.Add(-time.Duration(offset) * time.Second)
-		if until.IsZero() || midnight.Before(until) {
+		// On the last day of a leap year to come, ZoneBounds tells of no later moment.
+		if until.IsZero() || midnight.Before(until) || !until.After(t) {
 			if !from.IsZero() && midnight.Before(from) {
 				midnight = from // which was skipped
 			}

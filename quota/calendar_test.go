@@ -133,6 +133,18 @@ func TestNoMomentIsWithoutAWindow(t *testing.T) {
 	}
 }
 
+// ZoneBounds says of the last day of a leap year without transitions of its own, as
+// 2056 is yet, that it ended before it began.
+func TestTheLastDayOfALeapYearToComeEnds(t *testing.T) {
+	l := compile(t, calendar(1, quota.Day, zone(t, "America/New_York")))
+	for hour := range 72 {
+		at := instant(t, "2056-12-30 05:00:00").Add(time.Duration(hour) * time.Hour)
+		begin := at.Add(-time.Duration(hour%24) * time.Hour).UnixMicro()
+		day := 24 * time.Hour.Microseconds()
+		assert.Equal(t, [4]int64{begin - day, begin, begin + day, begin + 2*day}, l.Starts(at.UnixMicro()), "%v", at)
+	}
+}
+
 func TestACalendarReservesInTheNextWindow(t *testing.T) {
 	c := newCount(t, calendar(2, quota.Day, zone(t, "Europe/Berlin")))
 	c.now = instant(t, "2026-10-24 21:00:00").UnixMicro() // an hour before a day of 25 hours
