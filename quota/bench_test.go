@@ -77,3 +77,21 @@ func BenchmarkMemoryTake(b *testing.B) {
 		})
 	})
 }
+
+// BenchmarkLimit is a decision without a Store: what is left, whether one more
+// fits, and what there is to say about it.
+func BenchmarkLimit(b *testing.B) {
+	for _, p := range ways(1000, m) {
+		b.Run(p.Algorithm.String(), func(b *testing.B) {
+			c := newCount(b, p)
+			c.take(500)
+			b.ReportAllocs()
+			for range b.N {
+				c.now += 60_000 // in which one comes back
+				met := c.limit.Drain(c.bucket, c.now)
+				c.bucket, _ = c.limit.Try(met, 1, c.now)
+				c.limit.Describe(c.bucket, c.now)
+			}
+		})
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/heedhttp/heed/quota"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // ways are all the algorithms, of one name and with any numbers.
@@ -142,6 +143,25 @@ func TestWhatNobodyCanHaveWrittenOwesNothing(t *testing.T) {
 	} {
 		got := l.Drain(quota.Bucket{Time: now, Level: 3, Unit: 1, Log: entries}, now)
 		assert.Equal(t, quota.Bucket{Time: now, Unit: 1}, got, name)
+	}
+}
+
+func TestPartsOfAnySizeAreRead(t *testing.T) {
+	now := noon.UnixMicro()
+	window := compile(t, ways(20, m)[quota.FixedWindow])
+	for _, test := range []struct{ level, unit, units int64 }{
+		{5, 1, 5}, {5, 2, 3}, {6, 2, 3}, {5, 5, 1}, {5, 6, 1}, {1<<53 - 1, 1, 1<<53 - 1}, {1<<53 - 1, 1<<53 - 1, 1}, {1<<63 - 1, 1, 1<<53 - 1},
+	} {
+		got := window.Drain(quota.Bucket{Time: now, Level: test.level, Unit: test.unit}, now)
+		assert.Equal(t, test.units, got.Level, "%d of 1/%d", test.level, test.unit)
+	}
+	bucket := compile(t, quota.Policy{Quota: 1, Window: 1 << 41 * µs})
+	require.EqualValues(t, 1<<41, bucket.Unit())
+	for _, test := range []struct{ level, unit, parts int64 }{
+		{3, 1 << 42, 2}, {1, 1 << 60, 1}, {1 << 52, 1 << 41, 1 << 52}, {1 << 52, 1 << 30, bucket.Most()}, {1 << 52, 1 << 29, bucket.Most()}, {1 << 62, 1, bucket.Most()},
+	} {
+		got := bucket.Drain(quota.Bucket{Time: now, Level: test.level, Unit: test.unit}, now)
+		assert.Equal(t, min(test.parts, bucket.Most()), got.Level, "%d of 1/%d", test.level, test.unit)
 	}
 }
 

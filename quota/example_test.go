@@ -74,6 +74,64 @@ func ExampleMemory_Settle() {
 	// 870
 }
 
+// A quota that people count begins with their day, week or month.
+func ExamplePolicy_calendar() {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		panic(err)
+	}
+	limit, err := quota.Policy{
+		Quota: 10_000, Algorithm: quota.FixedWindow, Calendar: quota.Month, Location: berlin,
+	}.Compile()
+	if err != nil {
+		panic(err)
+	}
+	march := time.Date(2026, time.March, 15, 12, 0, 0, 0, berlin)
+	starts := limit.Starts(march.UnixMicro())
+	fmt.Println(limit.Name())
+	fmt.Println(time.UnixMicro(starts[1]).In(berlin))
+	fmt.Println(time.UnixMicro(starts[2]).In(berlin))
+	// Output:
+	// 10000/month Europe/Berlin
+	// 2026-03-01 00:00:00 +0100 CET
+	// 2026-04-01 00:00:00 +0200 CEST
+}
+
+// Who is admitted by a LeakyBucket waits for his turn.
+func ExampleMemory_Take_leakyBucket() {
+	var store quota.Memory
+	limit, _ := quota.Policy{Quota: 10, Window: time.Second, Burst: 2, Algorithm: quota.LeakyBucket}.Compile()
+	for range 4 {
+		ds, _ := store.Take(context.Background(), nil, quota.Charge{Key: "api", Limit: limit})
+		fmt.Println(ds[0].Allowed, ds[0].Delay.Round(100*time.Millisecond))
+	}
+	// Output:
+	// true 0s
+	// true 100ms
+	// true 200ms
+	// false 0s
+}
+
+// The algorithms are pure functions: a count needs no Store.
+func ExampleLimit_Try() {
+	limit, _ := quota.Policy{Quota: 2, Window: time.Minute, Algorithm: quota.SlidingLog}.Compile()
+	var bucket quota.Bucket
+	begin := time.Date(2026, time.March, 15, 12, 0, 0, 0, time.UTC)
+	for _, s := range []int{0, 20, 40, 60, 70} {
+		now := begin.Add(time.Duration(s) * time.Second).UnixMicro()
+		met := limit.Drain(bucket, now)
+		after, fits := limit.Try(met, 1, now)
+		fmt.Println(s, fits, limit.Wait(met, 1, now))
+		bucket = after
+	}
+	// Output:
+	// 0 true 0s
+	// 20 true 0s
+	// 40 false 20s
+	// 60 true 0s
+	// 70 false 10s
+}
+
 func ExamplePolicy_Compile() {
 	_, err := quota.Policy{Name: "api", Quota: 0, Window: -time.Second}.Compile()
 	fmt.Println(err)

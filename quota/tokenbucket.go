@@ -98,6 +98,3 @@ func (l *Limit) until(b *Bucket, parts, now int64) time.Duration {
 
 // ticks returns how many ticks it takes to pay so many parts back.
 func (l *Limit) ticks(parts int64) int64 { return (parts + l.rate - 1) / l.rate }
-
-// Charge is Settle for a bucket.
-func (l *Limit) Charge(b Bucket, n int64) Bucket { return l.Settle(b, n, 0, b.Time) }
