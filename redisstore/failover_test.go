@@ -48,12 +48,12 @@ func startLoad(t *testing.T, client redis.UniversalClient, keys ...string) *load
 	for _, key := range keys {
 		l.used[key] = new(ledger)
 	}
-	short, long := compile(t, rapid), compile(t, bottomless)
+	quick, deep := compile(t, rapid), compile(t, bottomless)
 	for range 16 {
 		l.all.Go(func() {
 			for within.Err() == nil {
 				key := keys[rand.IntN(len(keys))]
-				l.take(key, quota.Charge{Key: key, Limit: short}, quota.Charge{Key: key, Limit: long})
+				l.take(key, quota.Charge{Key: key, Limit: quick}, quota.Charge{Key: key, Limit: deep})
 			}
 		})
 	}

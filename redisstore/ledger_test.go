@@ -11,11 +11,14 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// stated is how long a proof takes: as long as is stated of it if HEED_LONG is
-// set, or else a few seconds.
-func stated(long, short time.Duration) time.Duration {
-	if os.Getenv("HEED_LONG") != "" {
-		return long
+// long reports whether proofs take as long as is stated of them, rather than a few
+// seconds.
+func long() bool { return os.Getenv("HEED_LONG") != "" }
+
+// stated is how long a proof takes, or a part of it.
+func stated(full, short time.Duration) time.Duration {
+	if long() {
+		return full
 	}
 	return short
 }
