@@ -106,8 +106,8 @@ func TestTenProcessesUseOneKey(t *testing.T) {
 			f.isUsed(t, killed, f.ended, 0, nearly())
 		})
 		t.Run(w.name+", Redis is stopped", func(t *testing.T) {
-			f := startFleet(t, w, timeout, stated(20*time.Second, 4*time.Second))
-			time.Sleep(stated(5*time.Second, time.Second))
+			f := startFleet(t, w, timeout, stated(20*time.Second, 3200*time.Millisecond))
+			time.Sleep(stated(5*time.Second, 700*time.Millisecond))
 			f.redis.Stop()
 			time.Sleep(stated(5*time.Second, time.Second))
 			f.redis.Cont()
@@ -117,8 +117,8 @@ func TestTenProcessesUseOneKey(t *testing.T) {
 			f.answersInTime(t, back)
 		})
 		t.Run(w.name+", Redis is killed", func(t *testing.T) {
-			f := startFleet(t, w, timeout, stated(20*time.Second, 4*time.Second))
-			time.Sleep(stated(5*time.Second, time.Second))
+			f := startFleet(t, w, timeout, stated(20*time.Second, 3200*time.Millisecond))
+			time.Sleep(stated(5*time.Second, 700*time.Millisecond))
 			f.redis.Kill()
 			time.Sleep(stated(5*time.Second, time.Second))
 			f.redis.Restart()
@@ -154,7 +154,7 @@ func startFleet(t *testing.T, w way, timeout, lasting time.Duration) *fleet {
 	for range processes {
 		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^TestTenProcessesUseOneKey$")
 		child.Env = append(os.Environ(), "FLEET_REDIS="+f.redis.Addr, "FLEET_WAY="+w.name,
-			"FLEET_TIMEOUT="+timeout.String(), "FLEET_LASTING="+lasting.String())
+			"GORACE=atexit_sleep_ms=0", "FLEET_TIMEOUT="+timeout.String(), "FLEET_LASTING="+lasting.String())
 		child.Stderr = os.Stderr
 		orders, err := child.StdinPipe()
 		require.NoError(t, err)
