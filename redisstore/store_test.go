@@ -49,10 +49,13 @@ func (k timekeeper) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func TestStoreIsAStore(t *testing.T) {
+func TestStoreIsAStore(t *testing.T) { isAStore(t, redistest.Start(t)) }
+
+func TestStoreIsAStoreOnValkey(t *testing.T) { isAStore(t, redistest.StartValkey(t)) }
+
+func isAStore(t *testing.T, server *redistest.Server) {
 	require.Equal(t, 1, strings.Count(redisstore.ScriptSource, redisstore.ClockLine))
 	require.Equal(t, 1, strings.Count(redisstore.ScriptSource, redisstore.GraceLine))
-	server := redistest.Start(t)
 	stores := 0
 	quotatest.Run(t, func(t *testing.T, now func() time.Time) quota.Store {
 		client := newClient(t, server)
