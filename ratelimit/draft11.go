@@ -1,5 +1,7 @@
 package ratelimit
 
+import "time"
+
 // appendPolicies11 appends RateLimit-Policy of draft-11, section 3, a List:
 // "default";q=100;w=60.
 func appendPolicies11(b []byte, policies []Limit) []byte {
@@ -16,32 +18,34 @@ func appendPolicies11(b []byte, policies []Limit) []byte {
 
 // state11 renders RateLimit of draft-11, section 4, a List: "default";r=42;t=17.
 func (x *text) state11(b []byte, f *frame, limits []Limit) []byte {
-	for i := range limits {
+	b = appendHead(b, x.item, limits[0].Name)
+	b = x.remaining.integer(b, limits[0].Remaining)
+	b = appendNext(b, limits[0].Next)
+	for i := 1; i < len(limits); i++ {
 		l := &limits[i]
-		b = f.appendHead(separate(b, i), i, l.Name)
-		from := len(b)
-		b = appendInteger(b, l.Remaining)
-		if i == 0 {
-			x.remaining = piece{from, len(b)} // of the tightest
-		}
-		if l.Next > 0 {
-			b = appendInteger(append(b, ";t="...), ceilSeconds(l.Next))
-		}
+		b = appendHead(append(b, ", "...), f.item(i, l.Name), l.Name)
+		b = appendNext(appendInteger(b, l.Remaining), l.Next)
 	}
 	x.state.to = len(b)
 	return b
 }
 
-// appendHead appends how the member of the policy called name, which is told as
-// the i-th, begins.
-func (f *frame) appendHead(b []byte, i int, name string) []byte {
-	if item := f.item(i, name); item != nil {
+// appendHead appends how the member of the policy called name begins. If it was
+// not prepared, item is nil.
+func appendHead(b []byte, item *item, name string) []byte {
+	if item != nil {
 		return append(b, item.head...)
 	}
-	return appendHead(b, name)
+	return append(appendName(b, name), ";r="...)
 }
 
-func appendHead(b []byte, name string) []byte { return append(appendName(b, name), ";r="...) }
+// appendNext appends t, unless the quota is whole.
+func appendNext(b []byte, next time.Duration) []byte {
+	if next <= 0 {
+		return b
+	}
+	return appendInteger(append(b, ";t="...), ceilSeconds(next))
+}
 
 // separate appends what stands before member i of a list.
 func separate(b []byte, i int) []byte {

@@ -1,21 +1,20 @@
 package ratelimit
 
-import "net/http"
-
 // A text says where in it the values of one Set stand. They are rendered into
 // one text and cut from it, so that they are allocated together; and each only
 // once, however many fields have it.
 type text struct {
-	state                 piece  // what RateLimit says
-	limit                 string // the quota of the tightest limit, if it was rendered before; else
-	quota                 piece  // the same
-	remaining             piece  // of the tightest limit, as are the next two
+	item                  *item // of the tightest limit, if it was prepared
+	state                 piece // what RateLimit says
+	quota                 piece // of the tightest limit, if it has no item
+	remaining             piece // of the tightest limit, as are the next two
 	deltaReset, unixReset piece
 }
 
 // render appends what changes from one Set to the next.
 func (x *text) render(b []byte, f *frame, limits []Limit) []byte {
 	tightest := &limits[0]
+	x.item = f.item(0, tightest.Name)
 	if f.style&Draft11 != 0 {
 		b = x.state11(b, f, limits)
 	}
@@ -23,7 +22,7 @@ func (x *text) render(b []byte, f *frame, limits []Limit) []byte {
 		b = x.state07(b, tightest)
 	}
 	if f.style&triples != 0 {
-		b = x.triple(b, f, tightest)
+		b = x.triple(b, f.style, tightest)
 	}
 	return b
 }
@@ -41,12 +40,4 @@ func (p *piece) integer(b []byte, n int64) []byte {
 	b = appendInteger(b, n)
 	p.to = len(b)
 	return b
-}
-
-// add has value, which is one line, follow those that h has.
-func add(h http.Header, name string, value []string) {
-	if has := h[name]; len(has) > 0 {
-		value = append(has, value[0])
-	}
-	h[name] = value
 }

@@ -41,9 +41,9 @@ func (f *frame) write(h http.Header, x *text, s string) {
 	if f.style&(Draft11|Draft07) != 0 {
 		room = f.writeState(h, room, x.state.of(s))
 	}
-	limit, remaining := x.limit, x.remaining.of(s)
-	if limit == "" {
-		limit = x.quota.of(s)
+	limit, remaining := x.quota.of(s), x.remaining.of(s)
+	if x.item != nil {
+		limit = x.item.limit
 	}
 	if f.style&Draft06 != 0 {
 		room = draft06.set(h, room, limit, remaining, x.deltaReset.of(s))
@@ -60,13 +60,24 @@ func (f *frame) write(h http.Header, x *text, s string) {
 // room for their values, and returns the rest.
 func (f *frame) writeState(h http.Header, room []string, state string) []string {
 	room[0], room[1] = f.policies, state
+	policies, states := room[0:1:1], room[1:2:2]
+	if len(h) > 0 { // it is empty nearly always, and to look takes as long as to write
+		policies = following(h["Ratelimit-Policy"], policies)
+		if f.style&Draft11 != 0 { // in Draft07 it is a Dictionary, not a List
+			states = following(h["Ratelimit"], states)
+		}
+	}
 	if f.policies != "" {
-		add(h, "Ratelimit-Policy", room[0:1:1])
+		h["Ratelimit-Policy"] = policies
 	}
-	if f.style&Draft11 != 0 {
-		add(h, "Ratelimit", room[1:2:2])
-	} else {
-		h["Ratelimit"] = room[1:2:2] // a Dictionary, not a List
-	}
+	h["Ratelimit"] = states
 	return room[2:]
+}
+
+// following returns line, which is one, after those that there are.
+func following(lines, line []string) []string {
+	if len(lines) == 0 {
+		return line
+	}
+	return append(lines, line[0])
 }

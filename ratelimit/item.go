@@ -12,7 +12,7 @@ func itemsOf(policies []Limit) []item {
 	var space [128]byte
 	for i := range policies {
 		items[i].name = policies[i].Name
-		items[i].head = string(appendHead(space[:0], policies[i].Name))
+		items[i].head = string(appendHead(space[:0], nil, policies[i].Name))
 		items[i].limit = string(appendInteger(space[:0], policies[i].Quota))
 	}
 	return items

@@ -16,21 +16,19 @@ var (
 // triples are the styles that write a triple.
 const triples = Draft06 | XRateLimit | XRateLimitDelta
 
-// triple appends what the triples of f say of l, the tightest limit. What is left
-// may stand in the text already.
-func (x *text) triple(b []byte, f *frame, l *Limit) []byte {
-	if item := f.item(0, l.Name); item != nil {
-		x.limit = item.limit
-	} else {
+// triple appends what the triples of style say of l, the tightest limit, but for
+// its quota if it has an item. What is left may stand in the text already.
+func (x *text) triple(b []byte, style Style, l *Limit) []byte {
+	if x.item == nil {
 		b = x.quota.integer(b, l.Quota)
 	}
 	if x.remaining == (piece{}) {
 		b = x.remaining.integer(b, l.Remaining)
 	}
-	if f.style&(Draft06|XRateLimitDelta) != 0 {
+	if style&(Draft06|XRateLimitDelta) != 0 {
 		b = x.deltaReset.integer(b, deltaReset(l))
 	}
-	if f.style&XRateLimit != 0 {
+	if style&XRateLimit != 0 {
 		b = x.unixReset.integer(b, unixReset(l))
 	}
 	return b
