@@ -1,12 +1,12 @@
 package serverside_test
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/ratelimit"
 	"github.com/heedhttp/heed/serverside"
 )
 
@@ -16,15 +16,6 @@ type null struct{ header http.Header }
 func (w null) Header() http.Header         { return w.header }
 func (w null) Write(b []byte) (int, error) { return len(b), nil }
 func (w null) WriteHeader(int)             {}
-
-// plenty is one rule without Pattern that never denies.
-func plenty(tb testing.TB, more ...serverside.Rule) *serverside.Limiter {
-	many := []quota.Policy{{Name: "many", Quota: 1e9, Window: 1e9}}
-	rules := append([]serverside.Rule{{Name: "all", Policies: many}}, more...)
-	l, err := serverside.New(serverside.Config{Rules: rules})
-	require.NoError(tb, err)
-	return l
-}
 
 func bare(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
 
@@ -38,35 +29,71 @@ func request(method, target, peer string) *http.Request {
 	return r
 }
 
+// many are n policies that never deny.
+func many(n int) (policies []quota.Policy) {
+	for i := range n {
+		policies = append(policies, quota.Policy{Name: fmt.Sprint("many", i), Quota: 1e9, Window: 1e9})
+	}
+	return policies
+}
+
+// each is a rule for each of policies.
+func each(pattern string, policies ...quota.Policy) (rules []serverside.Rule) {
+	for _, p := range policies {
+		rules = append(rules, serverside.Rule{Name: p.Name, Pattern: pattern, Policies: []quota.Policy{p}})
+	}
+	return rules
+}
+
 func BenchmarkWrap(b *testing.B) {
 	handler := http.HandlerFunc(bare)
-	two := serverside.Rule{Name: "two", Policies: []quota.Policy{{Name: "more", Quota: 1e9, Window: 1e9}}}
-	pattern := serverside.Rule{Name: "v1", Pattern: "/v1/", Policies: two.Policies}
-	one, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{Policies: []quota.Policy{quota.PerDay(1)}}}})
-	require.NoError(b, err)
+	const pattern = "GET /v1/"
 	for _, c := range []struct {
-		name    string
-		handler http.Handler
+		name   string
+		config serverside.Config
+		routed string // the pattern that the request carries
 	}{
-		{"bare", handler},
-		{"one rule", plenty(b).Wrap(handler)},
-		{"two rules", plenty(b, two).Wrap(handler)},
-		{"pattern", plenty(b, pattern).Wrap(handler)},
-		{"denied", one.Wrap(handler)},
+		{name: "one rule", config: serverside.Config{Rules: each("", many(1)...)}},
+		{name: "one rule, two fields", config: serverside.Config{Rules: each("", many(1)...), Style: ratelimit.Draft11}},
+		{name: "one rule, no fields", config: serverside.Config{Rules: each("", many(1)...), FieldsOnDenialOnly: true}},
+		{name: "two rules", config: serverside.Config{Rules: each("", many(2)...)}},
+		{name: "four rules", config: serverside.Config{Rules: each("", many(4)...)}},
+		{name: "four policies", config: serverside.Config{Rules: oneRule(many(4)...)}},
+		{name: "pattern", config: serverside.Config{Rules: each(pattern, many(1)...)}},
+		{name: "pattern, routed by it", config: serverside.Config{Rules: each(pattern, many(1)...)}, routed: pattern},
+		{name: "four patterns", config: serverside.Config{Rules: each(pattern, many(4)...)}},
+		{name: "denied", config: serverside.Config{Rules: oneRule(quota.PerDay(1))}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			w, r := null{make(http.Header)}, request("GET", "http://example.com/v1/users", "192.0.2.1:1234")
+			h := must(b, c.config).Wrap(handler)
+			r.Pattern = c.routed
 			b.ReportAllocs()
 			for b.Loop() {
 				clear(w.header)
-				c.handler.ServeHTTP(w, r)
+				h.ServeHTTP(w, r)
 			}
 		})
 	}
+	b.Run("bare", func(b *testing.B) {
+		w, r := null{make(http.Header)}, request("GET", "http://example.com/v1/users", "192.0.2.1:1234")
+		for b.Loop() {
+			clear(w.header)
+			handler.ServeHTTP(w, r)
+		}
+	})
+	b.Run("ServeMux.Handler alone", func(b *testing.B) { // what a pattern is not to exceed
+		mux, r := http.NewServeMux(), request("GET", "http://example.com/v1/users", "192.0.2.1:1234")
+		mux.Handle(pattern, handler)
+		b.ReportAllocs()
+		for b.Loop() {
+			mux.Handler(r)
+		}
+	})
 }
 
 func BenchmarkWrapParallel(b *testing.B) {
-	h := plenty(b).Wrap(http.HandlerFunc(bare))
+	h := limit(b, many(1)...).Wrap(http.HandlerFunc(bare))
 	b.ReportAllocs()
 	b.RunParallel(func(pb *testing.PB) {
 		w, r := null{make(http.Header)}, request("GET", "http://example.com/v1/users", "192.0.2.1:1234")

@@ -288,12 +288,10 @@ func TestEveryRequestOfManyAtOnceIsCountedExactly(t *testing.T) {
 }
 
 func TestAddingTheFieldsCostsTwoAllocations(t *testing.T) {
-	per := func(name string) quota.Policy { return quota.Policy{Name: name, Quota: 1e9, Window: time.Second} }
-	four := []quota.Policy{per("a"), per("b"), per("c"), per("d")}
 	for name, rules := range map[string][]serverside.Rule{
-		"one rule":      oneRule(four[0]),
-		"four policies": oneRule(four...),
-		"a pattern":     {{Name: "api", Pattern: "GET example.com/v1/{id}", Policies: four[:1]}},
+		"one rule":      oneRule(many(1)...),
+		"four policies": oneRule(many(4)...),
+		"a pattern":     {{Name: "api", Pattern: "GET example.com/v1/{id}", Policies: many(1)}},
 	} {
 		h := must(t, serverside.Config{Rules: rules}).Wrap(http.HandlerFunc(bare))
 		w, r := null{make(http.Header)}, request("GET", "http://example.com/v1/things", "192.0.2.1:1234")
