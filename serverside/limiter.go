@@ -50,7 +50,9 @@ func (l *Limiter) Reconfigure(cfg Config) error {
 // The fields of a response are in its header before h is called, so h may write
 // early, fail or panic, and may change or delete them. h gets the ResponseWriter
 // that the server made, with all its methods. A request that meets l again on
-// its way through h, in another handler that l wraps, is not charged again.
+// its way through h, in another handler that l wraps, is not charged again. What a
+// quota.LeakyBucket admits waits here for its turn; if its client goes meanwhile, h is
+// not called.
 func (l *Limiter) Wrap(h http.Handler) http.Handler {
 	if h == nil {
 		h = http.DefaultServeMux
@@ -130,5 +132,5 @@ func (l *Limiter) try(p *plan, w http.ResponseWriter, r *http.Request, t *trial)
 		t.count(&l.local)
 	}
 	t.judge()
-	return p.sentence(w, r, t)
+	return p.sentence(w, r, t) && t.turn(r.Context())
 }
