@@ -1,6 +1,7 @@
 package quota_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 	"testing"
@@ -111,8 +112,6 @@ func TestAWindowToComeIsReadToo(t *testing.T) {
 func TestWhatNobodyCanHaveWrittenOwesNothing(t *testing.T) {
 	day := 24 * time.Hour.Microseconds()
 	now := noon.UnixMicro()
-	log := newCount(t, ways(20, m)[quota.SlidingLog])
-	log.take(3)
 	for name, b := range map[string]quota.Bucket{
 		"zero":                {},
 		"no unit":             {Time: now, Level: 5},
@@ -137,13 +136,27 @@ func TestWhatNobodyCanHaveWrittenOwesNothing(t *testing.T) {
 		ahead := l.Drain(quota.Bucket{Time: now + day, Level: 5, Unit: 1}, now)
 		assert.Greater(t, l.Whole(ahead), now+day, "a day ahead is believed, %v", p.Algorithm)
 	}
+	entry := func(at, units int64) string {
+		var b [10]byte
+		binary.BigEndian.PutUint64(b[:], uint64(at)<<8)
+		binary.BigEndian.PutUint16(b[7:], uint16(units))
+		return string(b[:9])
+	}
 	l := compile(t, ways(20, m)[quota.SlidingLog])
 	for name, entries := range map[string]string{
-		"a piece of an entry": log.bucket.Log[:8], "an entry and a piece": log.bucket.Log + "x",
+		"a piece of an entry":      entry(now, 3)[:8],
+		"an entry and a piece":     entry(now, 3) + "x",
+		"entries that go back":     entry(now, 1) + entry(now-1, 1),
+		"an entry of nothing":      entry(now-1, 0) + entry(now, 1),
+		"more than a log holds":    entry(now-1, 40_000) + entry(now, 30_000),
+		"entries of another world": entry(now, 1) + entry(now+day+1, 1),
 	} {
 		got := l.Drain(quota.Bucket{Time: now, Level: 3, Unit: 1, Log: entries}, now)
 		assert.Equal(t, quota.Bucket{Time: now, Unit: 1}, got, name)
 	}
+	good := entry(now-m.Microseconds()+1, 2) + entry(now-1, 40_000) + entry(now, 25_533)
+	got := l.Drain(quota.Bucket{Time: now, Level: 3, Unit: 1, Log: entry(now-m.Microseconds(), 9) + good}, now)
+	assert.Equal(t, quota.Bucket{Time: now, Level: 65_535, Unit: 1, Log: good}, got)
 }
 
 func TestPartsOfAnySizeAreRead(t *testing.T) {
@@ -183,7 +196,7 @@ func FuzzDrain(f *testing.F) {
 			for _, b := range []quota.Bucket{b, tried, reserved, l.Settle(b, -3, now-5, now), l.Settle(b, 3, 0, now)} {
 				b = l.Drain(b, now)
 				d := l.Describe(b, now)
-				assert.True(t, 0 <= b.Level && b.Level <= l.Most()+1<<16 && 0 <= b.Prev, "%+v", b)
+				assert.True(t, 0 <= b.Level && b.Level <= l.Most() && 0 <= b.Prev, "%+v", b)
 				assert.True(t, 0 <= d.Remaining && d.Remaining <= l.AtOnce(), "%+v", d)
 				assert.True(t, 0 <= d.NextAfter && d.NextAfter <= d.ResetAfter, "%+v", d)
 				assert.Equal(t, b, l.Drain(b, now), "drained twice")

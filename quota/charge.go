@@ -48,7 +48,7 @@ func CheckSettle(charges []Charge) error {
 // one ID is asked for once.
 func Needs(charges []Charge, i int) int64 {
 	c := &charges[i]
-	sum := c.Units()
+	sum := min(maxExact, c.Units())
 	for j := range charges[:i] {
 		if charges[j].SameBucket(c) && !repeated(charges, j, i) {
 			sum = min(maxExact, sum+min(maxExact, charges[j].Units()))

@@ -14,17 +14,18 @@ import (
 
 func TestPoliciesAreNamedAfterTheirNumbers(t *testing.T) {
 	for want, p := range map[string]quota.Policy{
-		"60/1m":         quota.PerMinute(60),
-		"10/1s":         quota.PerSecond(10),
-		"5000/1h":       quota.PerHour(5000),
-		"7/1d":          quota.PerDay(7),
-		"100/2h":        {Quota: 100, Window: 2 * time.Hour},
-		"1/90s":         {Quota: 1, Window: 90 * time.Second},
-		"1/1500ms":      {Quota: 1, Window: 1500 * time.Millisecond},
-		"1/7us":         {Quota: 1, Window: 7 * time.Microsecond},
-		"1/1001ns":      {Quota: 1, Window: 1001},
-		"10/1s burst 3": {Quota: 10, Window: time.Second, Burst: 3},
-		"api":           {Name: "api", Quota: 10, Window: time.Second, Burst: 3},
+		"60/1m":          quota.PerMinute(60),
+		"10/1s":          quota.PerSecond(10),
+		"5000/1h":        quota.PerHour(5000),
+		"7/1d":           quota.PerDay(7),
+		"100/2h":         {Quota: 100, Window: 2 * time.Hour},
+		"1/90s":          {Quota: 1, Window: 90 * time.Second},
+		"1/1500ms":       {Quota: 1, Window: 1500 * time.Millisecond},
+		"1/7us":          {Quota: 1, Window: 7 * time.Microsecond},
+		"1/1001ns":       {Quota: 1, Window: 1001},
+		"10/1s burst 13": {Quota: 10, Window: time.Second, Burst: 13},
+		" ~":             {Name: " ~", Quota: 1, Window: time.Second},
+		"api":            {Name: "api", Quota: 10, Window: time.Second, Burst: 3},
 
 		"10/1s leaky":            {Quota: 10, Window: time.Second, Algorithm: quota.LeakyBucket},
 		"10/1s burst 3 leaky":    {Quota: 10, Window: time.Second, Burst: 3, Algorithm: quota.LeakyBucket},
@@ -119,6 +120,46 @@ func TestCompileRefusesOneFault(t *testing.T) {
 			assert.Equal(t, test.field, fault.Field, "%+v: %v", test.policy, err)
 		}
 	}
+}
+
+func TestTheLargestNumbersCompile(t *testing.T) {
+	for _, p := range []quota.Policy{
+		{Quota: 1<<53 - 1, Window: time.Second, Algorithm: quota.FixedWindow},
+		{Quota: 1, Window: 1 << 51 * time.Microsecond, Algorithm: quota.FixedWindow},
+		{Quota: 1, Window: 1 << 51 * time.Microsecond, Algorithm: quota.SlidingWindow},
+		{Quota: 1000, Window: 1 << 51 * time.Microsecond, Algorithm: quota.SlidingLog},
+		{Quota: 1, Window: 365 * 24 * time.Hour, Burst: 142},
+		{Quota: 1, Window: 365 * 24 * time.Hour, Burst: 141, Algorithm: quota.LeakyBucket},
+	} {
+		l := compile(t, p)
+		assert.LessOrEqual(t, l.Capacity(), l.Most(), l.Name())
+		assert.Less(t, l.Most(), int64(1)<<53, l.Name())
+	}
+}
+
+func TestWindowsAndLogsCountInWholeUnits(t *testing.T) {
+	for _, test := range []struct {
+		policy quota.Policy
+		tick   time.Duration
+		most   int64
+	}{
+		{fixed(7, 1234*ms), µs, 1<<53 - 1},
+		{calendar(7, quota.Day, nil), µs, 1<<53 - 1},
+		{logged(7, 1234*ms), µs, 1<<16 - 1},
+		{sliding(7, s), µs, (1<<53 - 1) / 1_000_000},
+		{sliding((1<<53-1)/1_000_000, s), µs, (1<<53 - 1) / 1_000_000},
+		{sliding((1<<53-1)/1_000_000+1, s), 10 * µs, (1<<53 - 1) / 100_000},
+		{sliding((1<<53-1)/2, 2*s), s, (1<<53 - 1) / 2},
+	} {
+		l := compile(t, test.policy)
+		assert.Equal(t, test.tick, l.Tick(), l.Name())
+		assert.Equal(t, []int64{1, 0, test.policy.Quota, test.policy.Quota, test.most}, []int64{l.Unit(), l.Rate(), l.AtOnce(), l.Capacity(), l.Most()}, l.Name())
+	}
+}
+
+func TestAnIDIsRememberedForAWindow(t *testing.T) {
+	assert.EqualValues(t, 1_000_060_000_000, compile(t, quota.PerMinute(1)).Remembers(1_000_000_000_000))
+	assert.EqualValues(t, 8, compile(t, quota.Policy{Quota: 1, Window: 3}).Remembers(7), "at least 1 µs")
 }
 
 func TestTheTickIsTheFinestThatIsExact(t *testing.T) {

@@ -124,7 +124,7 @@ func (l *Limit) chargeLog(b *Bucket, n, at int64) (fits bool) {
 func (l *Limit) settleLog(b *Bucket, n, at, now int64) {
 	switch {
 	case n > 0:
-		l.oweLog(b, max(0, min(n, l.most-b.Level)), now)
+		l.oweLog(b, min(n, l.most-b.Level), now)
 	case at == 0:
 		b.refundNewest(given(n))
 	case at > now-l.window:
@@ -176,7 +176,7 @@ func (b *Bucket) refundEntry(i int, n int64) (rest int64) {
 	if units > less {
 		left = logEntry(time, units-less)
 	}
-	b.Level, b.Log = max(0, b.Level-less), b.Log[:i]+left+b.Log[i+entrySize:]
+	b.Level, b.Log = b.Level-less, b.Log[:i]+left+b.Log[i+entrySize:]
 	if b.Log != "" {
 		b.Time, _ = entryAt(b.Log, len(b.Log)-entrySize)
 	}
