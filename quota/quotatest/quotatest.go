@@ -42,9 +42,8 @@ type Suite struct {
 	// Open returns a Store for one test, as for Run.
 	Open func(t *testing.T, now func() time.Time) quota.Store
 
-	// Kept returns all that a Store keeps, and for how long from now on if nobody
-	// comes, or a negative time for what is kept for ever. What a Store will forget
-	// by another clock than now is kept at least for the time by that clock.
+	// Kept returns all that a Store keeps, by any names, and for how long it will if
+	// nobody comes: by the clock that makes it forget, be that now or another.
 	Kept func(t *testing.T, s quota.Store) map[string]Item
 
 	// Spoil has ways to make unreadable what a Store keeps for a Charge, by what
