@@ -72,7 +72,7 @@ func reserving(r quota.Reserver, c quota.Charge) use {
 		if ok {
 			time.Sleep(wait)
 		}
-		return at.Add(wait), ok, err
+		return at, ok, err
 	}
 }
 
