@@ -74,11 +74,9 @@ func entriesAfter(log string, moment int64) (live string, units, newest int64) {
 	return log[gone:], units, newest
 }
 
-// enter makes what another Algorithm counted a log of one entry.
+// enter makes what another Algorithm counted an entry.
 func (l *Limit) enter(b *Bucket) {
-	level := owed(b.units(), b.Prev, l.most)
-	*b = Bucket{Time: b.Time, Level: level, Unit: 1}
-	if level > 0 {
+	if level := owed(b.units(), b.Prev, l.most); level > 0 {
 		b.Log = logEntry(b.Time, level)
 	}
 }
