@@ -25,7 +25,7 @@ var groups = []group{client, middleware, memory, inRedis}
 var client = group{
 	name:    "client",
 	title:   "What a client adds to a request",
-	runs:    []batch{{"^Benchmark(Success|Body|Retry|Pacing)", 15, 50 * time.Millisecond}},
+	runs:    []batch{{"^Benchmark(Success|Body|Retry|Pacing)", 11, 50 * time.Millisecond}},
 	columns: []metric{nanoseconds, bytes, allocations, connections},
 	figures: []figure{
 		{title: "success, serial", benchmark: "SuccessSerial", targets: []target{adds60, addsNone(allocations)}},
@@ -46,7 +46,7 @@ var adds60 = target{"ns added: at most 60 to a bare 70", nanoseconds,
 var middleware = group{
 	name:    "middleware",
 	title:   "What a limiter adds to a handler, in memory",
-	runs:    []batch{{"^BenchmarkMiddleware", 15, 50 * time.Millisecond}},
+	runs:    []batch{{"^BenchmarkMiddleware", 11, 50 * time.Millisecond}},
 	columns: []metric{nanoseconds, bytes, allocations},
 	figures: []figure{
 		{title: "middleware", benchmark: "Middleware", targets: []target{addsHalf(nanoseconds), addsHalf(allocations)}},
@@ -79,7 +79,7 @@ var inRedis = group{
 	name:  "redis",
 	title: "What a decision costs in Redis, on the same machine",
 	runs: []batch{
-		{"^BenchmarkRedis([0-9]|Hot|Rules|Denied|Cluster|Contention)", 7, 100 * time.Millisecond},
+		{"^BenchmarkRedis([0-9]|Hot|Rules|Denied|Cluster|Contention)", 5, 100 * time.Millisecond},
 		{"^BenchmarkRedisMemory", 1, time.Millisecond},
 	},
 	columns: []metric{perSecond, median, slowest, allocations, clientTime, redisTime, oneRule, fourRules, wrong},
