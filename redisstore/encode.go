@@ -17,7 +17,7 @@ const (
 	flagReserved
 	flagAt
 
-	flagForget = flagReserved // of what is settled
+	flagRevoked = flagReserved // of what is settled
 )
 
 // The kinds of limits that plan.lua knows are the Algorithms, and:
@@ -98,7 +98,6 @@ func (p *plan) appendIDs(b []byte) []byte {
 		id := &p.ids[i]
 		c := &p.cells[id.cell]
 		b = appendNumber(b, int64(id.set+1), 2)
-		b = appendNumber(b, lasts(id.limit), 7)
 		size := len(b)
 		b = append(b, 0, 0)
 		b = append(b, p.limits[c.limit].Name()...)
@@ -124,6 +123,9 @@ func (p *plan) appendCharges(b []byte, e *errand, targets []target) []byte {
 	for i := range e.charges {
 		at := len(b)
 		b = p.appendCharge(b, e, &e.charges[i], targets[i])
+		if e.verb == toRevoke {
+			b = appendText(appendText(b, e.revoked[i].left), e.revoked[i].before)
+		}
 		if i < len(e.charges)-1 {
 			b[at] |= flagMore
 		}
@@ -149,15 +151,24 @@ func (p *plan) appendCharge(b []byte, e *errand, c *quota.Charge, t target) []by
 	if t.id >= 0 {
 		b[at] |= flagID
 		b = appendNumber(b, int64(t.id+1), 2)
+		b = appendNumber(b, lasts(c.Limit), 7)
 	}
 	if e.verb == toReserve {
 		b = appendNumber(b, microseconds(e.max), 7)
 	}
-	if e.verb.settles() && !c.At.IsZero() {
+	if made := chargedAt(c); e.verb.settles() && made > 0 {
 		b[at] |= flagAt
-		b = appendNumber(b, min(max(1, c.At.UnixMicro()), exact), 7)
+		b = appendNumber(b, min(made, exact), 7)
 	}
 	return b
+}
+
+// chargedAt is c.At in µs since the Unix epoch, or 0 if it is not said.
+func chargedAt(c *quota.Charge) int64 {
+	if c.At.IsZero() {
+		return 0
+	}
+	return max(1, c.At.UnixMicro())
 }
 
 func (v verb) flags() byte {
@@ -167,7 +178,7 @@ func (v verb) flags() byte {
 	case toSettle:
 		return flagSettled
 	case toRevoke:
-		return flagSettled | flagForget
+		return flagSettled | flagRevoked
 	}
 	return 0
 }

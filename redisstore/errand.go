@@ -26,6 +26,7 @@ type errand struct {
 	peek    bool          // nothing is to be made
 	max     time.Duration // of a reservation
 	charges []quota.Charge
+	revoked []revoked // of each charge, if they are revoked
 
 	now     int64   // Redis' time of the answer, in µs since the Unix epoch
 	allowed bool    // all charges fit
@@ -35,6 +36,7 @@ type errand struct {
 // A visit is what a charge finds, and what it leaves if it is made. Buckets are
 // drained to the time of the answer.
 type visit struct {
+	before quota.Bucket // as it was before, not drained
 	found  quota.Bucket // as the errand found it
 	met    quota.Bucket // with what the charges before took
 	after  quota.Bucket // with what this one takes
@@ -74,16 +76,4 @@ func (e *errand) wait() (longest time.Duration) {
 		}
 	}
 	return longest
-}
-
-// revocation is the errand that gives back what e took.
-func (e *errand) revocation() *errand {
-	back := &errand{verb: toRevoke}
-	for i, c := range e.charges {
-		if e.took(i) {
-			c.N, c.At = -c.Units(), time.UnixMicro(e.now).Add(e.visits[i].wait)
-			back.charges = append(back.charges, c)
-		}
-	}
-	return back
 }

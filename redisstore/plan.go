@@ -39,17 +39,19 @@ type cell struct {
 	next   int // of its subject; none is -1
 	number int // as the script counts
 
-	bucket quota.Bucket // what it holds
-	errand *errand      // the last one about it
-	last   int          // its last charge that is
+	value   string       // that was found
+	bucket  quota.Bucket // what it holds
+	changed bool         // since it was found
+	revoked *errand      // the last one that was
+	errand  *errand      // the last one about it
+	last    int          // its last charge that is
 }
 
 // An identity is the ID of charges of one cell.
 type identity struct {
-	cell  int
-	id    string
-	set   int // in keys
-	limit *quota.Limit
+	cell int
+	id   string
+	set  int // in keys
 
 	known  bool    // charged
 	errand *errand // by which it is charged, if that is allowed
@@ -164,7 +166,7 @@ func (p *plan) identity(s, cell int, c *quota.Charge) int {
 	at := slices.IndexFunc(p.ids, func(i identity) bool { return i.cell == cell && i.id == c.ID })
 	if at < 0 {
 		at = len(p.ids)
-		p.ids = append(p.ids, identity{cell: cell, id: c.ID, set: s, limit: c.Limit})
+		p.ids = append(p.ids, identity{cell: cell, id: c.ID, set: s})
 	}
 	return at
 }

@@ -60,15 +60,26 @@ func (p *plan) told() (n int) {
 // read takes note of what c holds, and returns 1 if that is something else than a
 // value, or from a time to come.
 func (c *cell) read(value string, now int64) (corrupt int64) {
-	if value == "" {
+	if c.value = value; value == "" {
 		return 0
 	}
-	if b, ok := decode(value); ok && b.Time <= now+farAhead {
-		c.bucket = b
-		return 0
+	b, ok := believed(value, now)
+	if !ok {
+		return 1
 	}
-	return 1
+	c.bucket = b
+	return 0
 }
+
+// believed is decode of what is not from a time to come.
+func believed(value string, now int64) (b quota.Bucket, ok bool) {
+	if b, ok = decode(value); ok && b.Time <= now+farAhead {
+		return b, true
+	}
+	return quota.Bucket{}, false
+}
+
+func (c *cell) leave(b quota.Bucket) { c.bucket, c.changed = b, true }
 
 // replay answers the errands, one after the other.
 func (p *plan) replay(verdicts string, now int64) error {
@@ -98,7 +109,7 @@ func (p *plan) decide(e *errand, targets []target, now int64) {
 	}
 	for i := range e.charges {
 		if e.took(i) {
-			p.cells[targets[i].cell].bucket = e.visits[i].after
+			p.cells[targets[i].cell].leave(e.visits[i].after)
 			p.remember(targets[i])
 		}
 	}
@@ -107,8 +118,8 @@ func (p *plan) decide(e *errand, targets []target, now int64) {
 // visit works out what becomes of charge i of e.
 func (p *plan) visit(e *errand, i int, t target) {
 	v, c := &e.visits[i], &e.charges[i]
-	*v = visit{fits: true}
 	at := &p.cells[t.cell]
+	*v = visit{before: at.bucket, fits: true}
 	if at.errand == e && !e.verb.settles() {
 		before := &e.visits[at.last]
 		v.found, v.met = c.Limit.Drain(before.found, e.now), c.Limit.Drain(before.after, e.now)
@@ -121,9 +132,11 @@ func (p *plan) visit(e *errand, i int, t target) {
 		return
 	}
 	at.errand, at.last = e, i
-	if e.verb.settles() {
+	switch {
+	case e.verb == toRevoke && at.restore(e, e.revoked[i]):
+	case e.verb.settles():
 		p.settle(e, v, c, t)
-	} else {
+	default:
 		p.try(e, v, c, t)
 	}
 }
@@ -142,12 +155,8 @@ func (p *plan) try(e *errand, v *visit, c *quota.Charge, t target) {
 }
 
 func (p *plan) settle(e *errand, v *visit, c *quota.Charge, t target) {
-	var made int64
-	if !c.At.IsZero() {
-		made = c.At.UnixMicro()
-	}
-	if v.after = c.Limit.Settle(v.met, c.N, made, e.now); v.after != v.met {
-		p.cells[t.cell].bucket = v.after
+	if v.after = c.Limit.Settle(v.met, c.N, chargedAt(c), e.now); v.after != v.met {
+		p.cells[t.cell].leave(v.after)
 	}
 	if e.verb == toSettle {
 		p.remember(t)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/big"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/heedhttp/heed/internal/redistest"
 	"github.com/heedhttp/heed/quota"
-	"github.com/heedhttp/heed/quota/quotatest"
 	"github.com/heedhttp/heed/redisstore"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -25,61 +23,6 @@ import (
 const patient = 10 * time.Second
 
 var ctx = context.Background()
-
-// A timekeeper is a hook that tells each script of a Store the time.
-type timekeeper struct{ now func() time.Time }
-
-func (timekeeper) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (timekeeper) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (k timekeeper) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if !strings.HasPrefix(cmd.Name(), "eval") {
-			return next(ctx, cmd)
-		}
-		µs := k.now().UnixMicro()
-		timed := redis.NewCmd(ctx, append(slices.Clone(cmd.Args()), µs/1_000_000, µs%1_000_000)...)
-		err := next(ctx, timed)
-		cmd.SetErr(err)
-		cmd.(interface{ SetVal(any) }).SetVal(timed.Val())
-		return err
-	}
-}
-
-func TestStoreIsAStore(t *testing.T) { isAStore(t, redistest.Start(t)) }
-
-func TestStoreIsAStoreOnValkey(t *testing.T) { isAStore(t, redistest.StartValkey(t)) }
-
-func isAStore(t *testing.T, server *redistest.Server) {
-	require.Equal(t, 1, strings.Count(redisstore.ScriptSource, redisstore.ClockLine))
-	require.Equal(t, 1, strings.Count(redisstore.ScriptSource, redisstore.GraceLine))
-	stores := 0
-	quotatest.Run(t, func(t *testing.T, now func() time.Time) quota.Store {
-		client := newClient(t, server)
-		client.AddHook(timekeeper{now})
-		stores++
-		s := &redisstore.Store{Client: client, Prefix: fmt.Sprintf("store %d:", stores), Timeout: patient}
-		redisstore.SetClock(s)
-		return s
-	})
-	everyKeyExpires(t, newClient(t, server))
-}
-
-// everyKeyExpires checks all keys.
-func everyKeyExpires(t *testing.T, client *redis.Client) {
-	t.Helper()
-	keys, err := client.Keys(ctx, "*").Result()
-	require.NoError(t, err)
-	checked := 0
-	for _, key := range keys {
-		checked++
-		assert.Positive(t, client.PTTL(ctx, key).Val(), "key %q", key)
-	}
-	assert.Positive(t, checked)
-}
 
 func newStore(t testing.TB, server *redistest.Server) *redisstore.Store {
 	return &redisstore.Store{Client: newClient(t, server), Timeout: patient}

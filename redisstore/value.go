@@ -51,6 +51,22 @@ func decodeMore(b *quota.Bucket, rest string) bool {
 	return b.Log == "" || b.Level <= mostLog && number(b.Log[len(b.Log)-entrySize:len(b.Log)-2]) == b.Time
 }
 
+// encode is the value of a field that holds b; none if b is zero.
+func encode(b quota.Bucket) string {
+	if b == (quota.Bucket{}) {
+		return ""
+	}
+	level := widthOf(b.Level)
+	value := appendNumber(nil, int64(8+level)<<52|b.Time, 7)
+	value = appendNumber(value, b.Level, level)
+	if b.Prev == 0 && b.Log == "" {
+		return string(appendNumber(value, b.Unit, widthOf(b.Unit)))
+	}
+	prev := widthOf(b.Prev)
+	value = appendNumber(append(value, 0, byte(prev)), b.Prev, prev)
+	return string(append(value, b.Log...))
+}
+
 // number is what the bytes of s are, eight at most.
 func number(s string) (n int64) {
 	for i := range len(s) {
@@ -65,6 +81,11 @@ func appendNumber(dst []byte, n int64, width int) []byte {
 		dst = append(dst, byte(n>>shift))
 	}
 	return dst
+}
+
+// appendText appends how long s is, in two bytes, and s.
+func appendText(dst []byte, s string) []byte {
+	return append(appendNumber(dst, int64(len(s)), 2), s...)
 }
 
 // widthOf is how many bytes hold n.

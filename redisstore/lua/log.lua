@@ -53,7 +53,7 @@ end
 
 -- chargeLog is chargeBucket for a SlidingLog.
 local function chargeLog(cell, limit, n, within)
-	local t, level, _, older, last = cell.time, cell.level, 0, cell.log, cell.last
+	local t, level, _, older, last = cell.time, cell.level, 0, cell.log or '', cell.last
 	if cell.limit ~= limit then t, level, _, older, last = drainLog(cell, limit) end
 	local at = now
 	if within then
@@ -70,11 +70,11 @@ end
 -- gives back units of the entries from at on, the oldest first, or without at of the
 -- newest.
 local function settleLog(cell, limit, n, at)
-	local t, level, _, older, last = cell.time, cell.level, 0, cell.log, cell.last
+	local t, level, _, older, last = cell.time, cell.level, 0, cell.log or '', cell.last
 	if cell.limit ~= limit then t, level, _, older, last = drainLog(cell, limit) end
 	if n > 0 then
 		if n > limit.most - level then n = limit.most - level end
-		if n == 0 then return end
+		if n <= 0 then return end
 		if last and t < now and #older / 9 + 1 >= entries then t = now end
 		append(cell, limit, n, now, t, level, older, last)
 		return
@@ -103,7 +103,7 @@ local function settleLog(cell, limit, n, at)
 	if rest == all then return end
 	if level < 0 then level = 0 end
 	if rest == '' then
-		leave(cell, limit, t, level, 0, '', nil)
+		leave(cell, limit, at and t or number(all, 1, 7), level, 0, '', nil)
 	else
 		leave(cell, limit, number(rest, #rest - 8, #rest - 2), level, 0, sub(rest, 1, -10), number(rest, #rest - 1, #rest))
 	end

@@ -15,9 +15,7 @@
 --     2         how many cells; for each of them:
 --       2, 1      the limit whose name is its field's, 1 if it is for dry runs
 --   2         how many IDs; for each of them:
---     2         the set
---     7         for how long it is remembered; 0: until the Calendar's window ends
---     2         how many bytes it has
+--     2, 2      the set, and how many bytes it has
 --     ID
 --   the charges, as in run.lua
 
@@ -83,14 +81,10 @@ end
 local i1, i2 = byte(plan, place, place + 1)
 place = place + 2
 for i = 1, i1 * 256 + i2 do
-	local k1, k2 = byte(plan, place, place + 1)
-	local n1, n2 = byte(plan, place + 9, place + 10)
-	local set, ends = KEYS[k1 * 256 + k2], place + 11 + n1 * 256 + n2
-	local member = sub(plan, place + 11, ends - 1)
+	local k1, k2, n1, n2 = byte(plan, place, place + 3)
+	local set, ends = KEYS[k1 * 256 + k2], place + 4 + n1 * 256 + n2
+	local member = sub(plan, place + 4, ends - 1)
 	local score = call('ZSCORE', set, member)
-	ids[i] = {
-		set = set, member = member, lasts = number(plan, place + 2, place + 8),
-		known = score and tonumber(score) > now or false, keep = false, drop = false,
-	}
+	ids[i] = {set = set, member = member, known = score and tonumber(score) > now, keep = false, drop = false}
 	place = ends
 end

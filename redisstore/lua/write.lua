@@ -31,12 +31,13 @@ end
 local asked
 for i = 1, count do
 	local cell = cells[i]
-	if cell.limit and cell.key ~= asked then
+	if (cell.limit or cell.before) and cell.key ~= asked then
 		asked = cell.key
 		permit('HSET', asked, 'field', 'value')
 		permit('PEXPIRE', asked, '1')
 		cell.left = call('PTTL', asked)
 	end
+	if cell.before then permit('HDEL', asked, 'field') end
 end
 for i = 1, #ids do
 	local id = ids[i]
@@ -55,16 +56,20 @@ while i <= count do
 	local key, left, last, name, value, others, n = cells[i].key, nil, now, nil, nil, nil, 0
 	repeat
 		local cell = cells[i]
+		left = left or cell.left
 		if cell.limit then
 			local ends = whole(cell)
 			if ends > last then last = ends end
-			left = left or cell.left
 			if value then
 				others = others or {}
 				others[n + 1], others[n + 2], n = cell.name, format(cell), n + 2
 			else
 				name, value = cell.name, format(cell)
 			end
+		elseif cell.before == '' then
+			call('HDEL', key, cell.name)
+		elseif cell.before then
+			call('HSET', key, cell.name, cell.before)
 		end
 		i = i + 1
 	until i > count or cells[i].key ~= key

@@ -1,0 +1,98 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/quota/quotatest"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A timekeeper is a hook that tells each script of a Store the time.
+type timekeeper struct{ now func() time.Time }
+
+func (timekeeper) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (timekeeper) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (k timekeeper) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !strings.HasPrefix(cmd.Name(), "eval") {
+			return next(ctx, cmd)
+		}
+		µs := k.now().UnixMicro()
+		timed := redis.NewCmd(ctx, append(slices.Clone(cmd.Args()), µs/1_000_000, µs%1_000_000)...)
+		err := next(ctx, timed)
+		cmd.SetErr(err)
+		cmd.(interface{ SetVal(any) }).SetVal(timed.Val())
+		return err
+	}
+}
+
+// suite puts Stores that use client through quotatest.
+func suite(t *testing.T, client redis.UniversalClient) {
+	require.Equal(t, 1, strings.Count(redisstore.ScriptSource, redisstore.ClockLine))
+	require.Equal(t, 1, strings.Count(redisstore.ScriptSource, redisstore.GraceLine))
+	var now func() time.Time // the tests come one after the other
+	client.AddHook(timekeeper{func() time.Time { return now() }})
+	stores := 0
+	quotatest.Run(t, func(t *testing.T, clock func() time.Time) quota.Store {
+		now = clock
+		stores++
+		s := &redisstore.Store{Client: client, Prefix: fmt.Sprintf("store %d:", stores), Timeout: patient}
+		redisstore.SetClock(s)
+		return s
+	})
+}
+
+func TestStoreIsAStore(t *testing.T) { isAStore(t, redistest.Start(t)) }
+
+func TestStoreIsAStoreOnValkey(t *testing.T) { isAStore(t, redistest.StartValkey(t)) }
+
+func isAStore(t *testing.T, server *redistest.Server) {
+	client := newClient(t, server)
+	suite(t, client)
+	everyKeyExpires(t, client)
+}
+
+func TestOnAClusterAStoreIsAStore(t *testing.T) {
+	nodes := redistest.StartCluster(t)
+	suite(t, newClusterClient(t, nodes))
+	for _, node := range nodes {
+		everyKeyExpires(t, newClient(t, node))
+	}
+}
+
+// A script that runs on miniredis, whose Lua is another, needs nothing of Redis' own.
+func TestOnMiniredisAStoreIsAStore(t *testing.T) {
+	server := miniredis.RunT(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	t.Cleanup(func() { client.Close() })
+	suite(t, client)
+	everyKeyExpires(t, client)
+}
+
+// everyKeyExpires checks all keys.
+func everyKeyExpires(t *testing.T, client *redis.Client) {
+	t.Helper()
+	keys, err := client.Keys(ctx, "*").Result()
+	require.NoError(t, err)
+	assert.NotEmpty(t, keys)
+	for _, key := range keys {
+		ttl, err := client.Do(ctx, "PTTL", key).Int64()
+		require.NoError(t, err)
+		assert.Positive(t, ttl, "key %q", key)
+	}
+}
