@@ -248,20 +248,6 @@ func TestRepliesOfAServerDoNotStopTheCalls(t *testing.T) {
 	}
 }
 
-// level is what is owed in a field, in parts.
-func level(t *testing.T, s *redisstore.Store, key, name string) int64 {
-	t.Helper()
-	states, err := s.Inspect(ctx, key)
-	require.NoError(t, err)
-	for _, state := range states {
-		if state.Name == name && !state.DryRun {
-			return state.Bucket.Level
-		}
-	}
-	t.Fatalf("%q has no %q but %v", key, name, states)
-	return 0
-}
-
 func BenchmarkStoreTake(b *testing.B) {
 	s := newStore(b, redistest.Start(b))
 	minute, day := compile(b, quota.PerMinute(1_000_000_000)), compile(b, quota.PerDay(1_000_000_000))

@@ -256,5 +256,8 @@ func TestOnARingWhatWasTakenBeforeAFailureIsGivenBack(t *testing.T) {
 	c := quota.Charge{Key: keys[true], Limit: limit}
 	_, err := s.Take(ctx, nil, quota.Charge{Key: keys[false], Limit: wide}, c)
 	require.Error(t, err)
-	assert.Zero(t, level(t, &redisstore.Store{Client: direct, Timeout: patient}, keys[true], "10/1d"))
+	states, err := (&redisstore.Store{Client: direct, Timeout: patient}).Inspect(ctx, keys[true])
+	require.NoError(t, err)
+	require.Len(t, states, 1)
+	assert.Equal(t, "100/1d", states[0].Name)
 }
