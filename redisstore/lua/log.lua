@@ -103,7 +103,7 @@ local function settleLog(cell, limit, n, at)
 	if rest == all then return end
 	if level < 0 then level = 0 end
 	if rest == '' then
-		leave(cell, limit, at and t or number(all, 1, 7), level, 0, '', nil)
+		leave(cell, limit, now, level, 0, '', nil)
 	else
 		leave(cell, limit, number(rest, #rest - 8, #rest - 2), level, 0, sub(rest, 1, -10), number(rest, #rest - 1, #rest))
 	end
