@@ -137,7 +137,7 @@ func (l *Limit) settle(b *Bucket, n, at, now int64) {
 func (l *Limit) describe(d *Decision, b *Bucket, now int64) {
 	d.Limit = l.quota
 	if l.algorithm.drains() {
-		l.describeBucket(d, b, now)
+		l.describeBucket(d, b.Level, b.Time-now)
 		return
 	}
 	d.Remaining = l.remaining(b, now)

@@ -6,4 +6,4 @@ import "time"
 func SetClock(m *Memory, now func() time.Time) { m.now = now }
 
 // Kept reports how many buckets m keeps.
-func Kept(m *Memory) int64 { return m.kept.Load() }
+func Kept(m *Memory) int64 { return m.ledger().kept.Load() }

@@ -29,6 +29,7 @@ const (
 // must not be copied. The zero Limit is no limit that a Store accepts.
 type Limit struct {
 	arithmetic
+	packed packing // how Memory keeps what it counts
 	name   unique.Handle[string]
 	policy Policy
 	latest atomic.Pointer[[4]int64] // windows of a Calendar, as last looked up
@@ -60,7 +61,10 @@ func (p Policy) Compile() (*Limit, error) {
 		return nil, err
 	}
 	a.algorithm, a.quota = p.Algorithm, p.Quota
-	return &Limit{policy: p, name: unique.Make(p.Name), arithmetic: a}, nil
+	l := &Limit{policy: p, name: unique.Make(p.Name), arithmetic: a}
+	l.packed = l.packing()
+	l.register()
+	return l, nil
 }
 
 // arithmetic chooses the numbers that p is counted with.

@@ -62,6 +62,13 @@ func take(t testing.TB, m *quota.Memory, key string, n int64, l *quota.Limit) qu
 	return ds[0]
 }
 
+func peek(t testing.TB, m *quota.Memory, key string, l *quota.Limit) quota.Decision {
+	t.Helper()
+	ds, err := m.Peek(ctx, nil, quota.Charge{Key: key, Limit: l})
+	require.NoError(t, err)
+	return ds[0]
+}
+
 func TestAFloodForgetsTheLeastIndebtedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &quota.Memory{MaxKeys: 1000}
@@ -80,7 +87,7 @@ func TestAFloodForgetsTheLeastIndebtedFirst(t *testing.T) {
 	})
 }
 
-func TestTheLineFollowsChargesAndRefunds(t *testing.T) {
+func TestTheOneThatIsWholeSoonestIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &quota.Memory{MaxKeys: 3}
 		l := compile(t, quota.PerHour(100))
@@ -92,9 +99,7 @@ func TestTheLineFollowsChargesAndRefunds(t *testing.T) {
 		remain := func(want map[string]int64) {
 			t.Helper()
 			for key, remaining := range want {
-				ds, err := m.Peek(ctx, nil, quota.Charge{Key: key, Limit: l})
-				require.NoError(t, err)
-				assert.Equal(t, remaining, ds[0].Remaining, key)
+				assert.Equal(t, remaining, peek(t, m, key, l).Remaining, key)
 			}
 		}
 		take(t, m, "d", 5, l)
@@ -105,20 +110,104 @@ func TestTheLineFollowsChargesAndRefunds(t *testing.T) {
 	})
 }
 
-func TestF077WhatIsWholeIsReclaimedInPassing(t *testing.T) {
+// Of whatever kind: one unit of each of these is owed for a longer time than of the
+// one before.
+func TestWhatOfDifferentKindsIsWholeSoonestIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := &quota.Memory{MaxKeys: 1000}
-		l := compile(t, quota.PerMinute(60))
-		for i := range 1000 {
+		policies := []quota.Policy{
+			quota.PerSecond(5),
+			{Quota: 5, Window: time.Second, Algorithm: quota.FixedWindow},
+			{Quota: 5, Window: time.Second, Algorithm: quota.SlidingWindow},
+			{Quota: 5, Window: 3 * time.Second, Algorithm: quota.SlidingLog},
+			{Quota: 1, Window: 7 * time.Second, Algorithm: quota.LeakyBucket},
+			quota.PerDay(1_000_003_000_000), // which no word has room for
+			{Quota: 5, Window: time.Hour, Algorithm: quota.FixedWindow},
+			{Quota: 5, Calendar: quota.Day, Algorithm: quota.FixedWindow},
+			{Quota: 5, Calendar: quota.Month, Algorithm: quota.FixedWindow},
+		}
+		m := &quota.Memory{MaxKeys: len(policies)}
+		limits := make([]*quota.Limit, len(policies))
+		for i, p := range policies {
+			limits[i] = compile(t, p)
+			n := int64(1)
+			if i == 5 {
+				n = 1_000_003_000_000 / 24 / 60 // which are owed for a minute
+			}
+			take(t, m, "key", n, limits[i])
+		}
+		year := compile(t, quota.Policy{Quota: 1, Window: 365 * 24 * time.Hour})
+		for i, l := range limits {
+			require.NotZero(t, peek(t, m, "key", l).ResetAfter, l.Name())
+			take(t, m, fmt.Sprint(i), 1, year)
+			require.Zero(t, peek(t, m, "key", l).ResetAfter, l.Name())
+			require.EqualValues(t, i+1, m.Forgotten())
+		}
+	})
+}
+
+func TestF077WhatIsWholeMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, most := range []int{10, 1000, 20_000} {
+			m := &quota.Memory{MaxKeys: most}
+			l := compile(t, quota.PerMinute(60))
+			for round := range 3 {
+				for i := range most * 9 / 10 {
+					take(t, m, fmt.Sprint(round, " ", i), 1, l)
+				}
+				assert.LessOrEqual(t, quota.Kept(m), int64(most))
+				time.Sleep(time.Minute)
+			}
+			assert.LessOrEqual(t, m.Forgotten(), int64(most/1000), "a few in other shards may not be found")
+		}
+	})
+}
+
+// A tenth of what is kept is whole whenever there is no room: that is enough.
+func TestNothingIsForgottenForWantOfSearching(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 20_000
+		m := &quota.Memory{MaxKeys: most}
+		second, day := compile(t, quota.PerSecond(1)), compile(t, quota.PerDay(1))
+		for i := range most {
+			l := day
+			if i%10 == 0 {
+				l = second
+			}
 			take(t, m, fmt.Sprint(i), 1, l)
 		}
-		time.Sleep(time.Minute)
-		for i := range 1000 {
-			take(t, m, fmt.Sprint("new ", i%500), 1, l)
+		time.Sleep(time.Second)
+		for i := range most / 20 {
+			take(t, m, fmt.Sprint("new ", i), 1, day)
 		}
-		assert.EqualValues(t, 500, quota.Kept(m))
-		assert.Zero(t, m.Forgotten())
+		assert.Less(t, m.Forgotten(), int64(most/20/20))
+		assert.LessOrEqual(t, quota.Kept(m), int64(most))
 	})
+}
+
+func TestAFloodLeavesNothingBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &quota.Memory{MaxKeys: 100_000}
+		l := compile(t, quota.PerSecond(1))
+		before := heap()
+		for i := range 100_000 {
+			take(t, m, fmt.Sprint(i), 1, l)
+		}
+		time.Sleep(2 * time.Hour)
+		for i := range 1000 { // all locks
+			take(t, m, fmt.Sprint(i), 1, l)
+		}
+		assert.EqualValues(t, 1000, quota.Kept(m))
+		assert.Less(t, heap()-before, int64(200_000))
+		runtime.KeepAlive(m)
+	})
+}
+
+// heap returns how many bytes are in use.
+func heap() int64 {
+	var stats runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
 }
 
 func TestReadingKeepsNothing(t *testing.T) {

@@ -81,19 +81,28 @@ func (l *Limit) settleBucket(b *Bucket, n int64) {
 	}
 }
 
-func (l *Limit) describeBucket(d *Decision, b *Bucket, now int64) {
-	if b.Level < l.capacity {
-		d.Remaining = (l.capacity - b.Level) / l.unit
+// describeBucket describes one that owes level, so many µs from now.
+func (l *Limit) describeBucket(d *Decision, level, ahead int64) {
+	free := l.capacity - level
+	d.Remaining = max(0, free)
+	if l.unit != 1 { // a division takes its time
+		d.Remaining /= l.unit
 	}
-	if b.Level > 0 {
-		d.NextAfter = l.until(b, b.Level-(l.capacity-(d.Remaining+1)*l.unit), now)
-		d.ResetAfter = l.until(b, b.Level, now)
+	if level > 0 {
+		d.NextAfter = l.payable((d.Remaining+1)*l.unit-free, ahead)
+		d.ResetAfter = l.payable(level, ahead)
 	}
 }
 
 // until returns how long after now so many parts of what b owes are paid back.
 func (l *Limit) until(b *Bucket, parts, now int64) time.Duration {
-	return time.Duration(b.Time-now+l.ticks(parts)*l.tick) * time.Microsecond
+	return l.payable(parts, b.Time-now)
+}
+
+// payable returns how long it takes until so many parts are paid back that are owed
+// so many µs from now.
+func (l *Limit) payable(parts, ahead int64) time.Duration {
+	return time.Duration(ahead+l.ticks(parts)*l.tick) * time.Microsecond
 }
 
 // ticks returns how many ticks it takes to pay so many parts back.
