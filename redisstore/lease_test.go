@@ -1,0 +1,414 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A fleet is processes that lease from one Redis, which is a Memory behind a wire.
+type fleet struct {
+	t      *testing.T
+	memory *redisstore.FakeRedis
+	uses   []time.Duration // of units, since start
+	start  time.Time
+	mu     sync.Mutex // guards uses
+}
+
+func newFleet(t *testing.T) *fleet {
+	return &fleet{t: t, memory: &redisstore.FakeRedis{RTT: time.Millisecond}, start: time.Now()}
+}
+
+func (f *fleet) lease(most int64) *redisstore.Lease {
+	l := redisstore.LeaseOf(f.memory, most)
+	f.t.Cleanup(func() {
+		assert.NoError(f.t, l.Close(context.Background()))
+		time.Sleep(time.Second)
+	})
+	return l
+}
+
+// use notes that a unit is used now.
+func (f *fleet) use() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.uses = append(f.uses, time.Since(f.start))
+}
+
+// within checks that every stretch of time saw no more uses than a bucket of so many a
+// second and burst lets through in it and late more.
+func (f *fleet) within(burst, perSecond int, late time.Duration) {
+	f.t.Helper()
+	slices.Sort(f.uses)
+	for i := range f.uses {
+		for j := i; j < len(f.uses); j++ {
+			most := float64(burst) + float64(perSecond)*(f.uses[j]-f.uses[i]+late).Seconds() + 1e-6
+			if float64(j-i+1) > most {
+				f.t.Fatalf("%d uses between %v and %v, where %.1f are allowed", j-i+1, f.uses[i], f.uses[j], most)
+			}
+		}
+	}
+}
+
+func compiled(t *testing.T, p quota.Policy) *quota.Limit {
+	t.Helper()
+	l, err := p.Compile()
+	require.NoError(t, err)
+	return l
+}
+
+// takeFor asks for units until end, and uses what it gets, with a pause between.
+func (f *fleet) takeFor(l *redisstore.Lease, limit *quota.Limit, end time.Duration, pause func() time.Duration) (used int) {
+	for time.Since(f.start) < end {
+		ds, err := l.Take(f.t.Context(), nil, quota.Charge{Key: "key", Limit: limit, N: 1})
+		if assert.NoError(f.t, err) && ds[0].Allowed {
+			f.use()
+			used++
+		}
+		time.Sleep(pause())
+	}
+	return used
+}
+
+func every(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
+
+func upTo(d time.Duration) func() time.Duration {
+	return func() time.Duration { return 1 + rand.N(d) }
+}
+
+const late = 250 * time.Millisecond
+
+func TestAFleetOfLeasesKeepsToItsBoundAndUsesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		limit := compiled(t, quota.Policy{Quota: 100, Window: time.Second, Burst: 20})
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() { f.takeFor(f.lease(0), limit, 20*time.Second, upTo(20*time.Millisecond)) })
+		}
+		all.Wait()
+		f.within(20, 100, late)
+		assert.LessOrEqual(t, len(f.uses), 20+20*100, "since the start, no late")
+		assert.GreaterOrEqual(t, len(f.uses), (20+20*100)*98/100)
+	})
+}
+
+func TestALeaseAsksSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		limit := compiled(t, quota.PerSecond(1000))
+		used := f.takeFor(f.lease(0), limit, 10*time.Second, every(2*time.Millisecond))
+		assert.GreaterOrEqual(t, used, 4900, "none is denied, and nearly none waits for Redis")
+		assert.LessOrEqual(t, f.memory.Calls(), used/20)
+	})
+}
+
+// A process in a tight loop takes whatever is free. Who is denied meanwhile has units
+// taken ahead, and finds them when he comes back as he was told.
+func TestWhoAsksLittleIsNotStarvedByWhoAsksMuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		limit := compiled(t, quota.Policy{Quota: 100, Window: time.Second, Burst: 10})
+		var all sync.WaitGroup
+		all.Go(func() { f.takeFor(f.lease(0), limit, 30*time.Second, every(time.Millisecond/2)) })
+		for range 9 {
+			all.Go(func() {
+				l := f.lease(0)
+				for time.Since(f.start) < 30*time.Second {
+					asked := time.Now()
+					f.obey(l, quota.Charge{Key: "key", Limit: limit})
+					assert.Less(t, time.Since(asked), 500*time.Millisecond)
+					time.Sleep(rand.N(400 * time.Millisecond)) // half of what is fair
+				}
+			})
+		}
+		all.Wait()
+		f.within(10, 100, late)
+		assert.GreaterOrEqual(t, len(f.uses), 30*100*98/100)
+	})
+}
+
+// obey takes a unit, coming back when it is told.
+func (f *fleet) obey(l *redisstore.Lease, c quota.Charge) {
+	for {
+		ds, err := l.Take(f.t.Context(), nil, c)
+		if !assert.NoError(f.t, err) {
+			return
+		}
+		if ds[0].Allowed {
+			f.use()
+			return
+		}
+		time.Sleep(ds[0].RetryAfter)
+	}
+}
+
+func TestWhoReservesLittleIsNotStarvedByWhoReservesMuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		limit := compiled(t, quota.Policy{Quota: 100, Window: time.Second, Burst: 10})
+		reserve := func(l *redisstore.Lease, pause time.Duration) {
+			for time.Since(f.start) < 30*time.Second {
+				asked := time.Now()
+				wait, _, ok, err := l.Reserve(t.Context(), time.Minute, quota.Charge{Key: "key", Limit: limit})
+				if assert.NoError(t, err) && assert.True(t, ok) {
+					time.Sleep(wait)
+					f.use()
+				}
+				assert.Less(t, time.Since(asked), time.Second)
+				time.Sleep(pause)
+			}
+		}
+		var all sync.WaitGroup
+		greedy := f.lease(0)
+		for range 16 {
+			all.Go(func() { reserve(greedy, 0) })
+		}
+		for range 9 {
+			all.Go(func() { reserve(f.lease(0), rand.N(400*time.Millisecond)) })
+		}
+		all.Wait()
+		f.within(10, 100, late)
+		assert.GreaterOrEqual(t, len(f.uses), 30*100*98/100)
+	})
+}
+
+func TestGreedyLeasesShareAlike(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		limit := compiled(t, quota.Policy{Quota: 200, Window: time.Second, Burst: 20})
+		used := make([]int, 10)
+		var all sync.WaitGroup
+		for i := range used {
+			all.Go(func() {
+				used[i] = f.takeFor(f.lease(0), limit, 30*time.Second, upTo(time.Duration(i+1)*2*time.Millisecond))
+			})
+		}
+		all.Wait()
+		assert.GreaterOrEqual(t, jain(used), 0.95, "%v", used)
+	})
+}
+
+// jain is Jain's index of fairness: 1 if all are alike, 1/n if one has all.
+func jain(used []int) float64 {
+	var sum, squares float64
+	for _, n := range used {
+		sum += float64(n)
+		squares += float64(n) * float64(n)
+	}
+	return sum * sum / (float64(len(used)) * squares)
+}
+
+func TestWhatIsHeldAndNotWantedGoesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		limit := compiled(t, quota.Policy{Quota: 1, Window: time.Hour, Burst: 100})
+		l := f.lease(0)
+		for range 40 {
+			ds, err := l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit})
+			require.NoError(t, err)
+			require.True(t, ds[0].Allowed)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.EqualValues(t, 60, f.memory.Remaining("key", limit))
+	})
+}
+
+func TestCloseGivesBackWhatIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		limit := compiled(t, quota.Policy{Quota: 1, Window: time.Hour, Burst: 100})
+		l := f.lease(0)
+		for range 20 {
+			_, err := l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit})
+			require.NoError(t, err)
+		}
+		require.Less(t, f.memory.Remaining("key", limit), int64(80), "some are held")
+		require.NoError(t, l.Close(t.Context()))
+		assert.EqualValues(t, 80, f.memory.Remaining("key", limit))
+		_, err := l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit})
+		assert.EqualError(t, err, "redisstore: Client is nil", "from then on the Store decides")
+	})
+}
+
+func TestWhatGoesBackGoesBackOnceThoughTheAnswerIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		limit := compiled(t, quota.Policy{Quota: 1, Window: time.Hour, Burst: 100})
+		l := f.lease(0)
+		for range 20 {
+			_, err := l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit})
+			require.NoError(t, err)
+		}
+		synctest.Wait()
+		f.memory.LoseAnswers(3)
+		require.NoError(t, l.Close(t.Context()))
+		assert.EqualValues(t, 80, f.memory.Remaining("key", limit))
+	})
+}
+
+func TestReservationsFromALeaseAreSpacedAsTheBucketIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		limit := compiled(t, quota.Policy{Quota: 50, Window: time.Second, Burst: 5})
+		l := f.lease(0)
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				for time.Since(f.start) < 10*time.Second {
+					wait, _, ok, err := l.Reserve(t.Context(), time.Minute, quota.Charge{Key: "key", Limit: limit})
+					if assert.NoError(t, err) && assert.True(t, ok) {
+						time.Sleep(wait)
+						f.use()
+					}
+				}
+			})
+		}
+		all.Wait()
+		f.within(5, 50, late)
+		assert.GreaterOrEqual(t, len(f.uses), 500*98/100)
+	})
+}
+
+func TestChargesOfSeveralLimitsAreHeldTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		fast := compiled(t, quota.Policy{Quota: 50, Window: time.Second, Burst: 5})
+		slow := compiled(t, quota.Policy{Quota: 100, Window: 10 * time.Second, Burst: 30})
+		l := f.lease(0)
+		for time.Since(f.start) < 20*time.Second {
+			ds, err := l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: fast}, quota.Charge{Key: "key", Limit: slow})
+			require.NoError(t, err)
+			if ds[0].Allowed && ds[1].Allowed {
+				f.use()
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		f.within(5, 50, late)
+		f.within(30, 10, late)
+		assert.InDelta(t, 230, len(f.uses), 8)
+	})
+}
+
+func TestADenialSaysWhenAndIsObeyedExactly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		f.memory.RTT = 0
+		limit := compiled(t, quota.Policy{Quota: 1, Window: time.Second, Burst: 10})
+		l := f.lease(0)
+		charge := quota.Charge{Key: "key", Limit: limit}
+		for range 10 {
+			ds, err := l.Take(t.Context(), nil, charge)
+			require.NoError(t, err)
+			require.True(t, ds[0].Allowed)
+		}
+		ds, err := l.Take(t.Context(), nil, charge)
+		require.NoError(t, err)
+		require.False(t, ds[0].Allowed)
+		require.Equal(t, time.Second, ds[0].RetryAfter)
+		calls := f.memory.Calls()
+		for range 100 {
+			ds, err = l.Take(t.Context(), nil, charge)
+			require.NoError(t, err)
+			require.False(t, ds[0].Allowed)
+		}
+		assert.Equal(t, calls, f.memory.Calls(), "Redis is not asked what is known")
+		time.Sleep(time.Second - time.Microsecond)
+		ds, err = l.Take(t.Context(), nil, charge)
+		require.NoError(t, err)
+		require.False(t, ds[0].Allowed)
+		time.Sleep(time.Microsecond)
+		ds, err = l.Take(t.Context(), nil, charge)
+		require.NoError(t, err)
+		assert.True(t, ds[0].Allowed)
+	})
+}
+
+func TestWhileRedisIsGoneWhatIsHeldIsUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		limit := compiled(t, quota.PerSecond(1000))
+		l := f.lease(0)
+		f.takeFor(l, limit, time.Second, every(2*time.Millisecond))
+		f.memory.Down(errors.New("gone"))
+		synctest.Wait()
+		used, failed := 0, 0
+		for range 200 {
+			_, err := l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit})
+			if err == nil {
+				used++
+			} else {
+				failed++
+				assert.EqualError(t, err, "gone")
+			}
+		}
+		assert.Greater(t, used, 10)
+		assert.Greater(t, failed, 90)
+		f.memory.Down(nil)
+		_, err := l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit})
+		assert.NoError(t, err, "and it recovers alone")
+	})
+}
+
+func TestACallerWhoLeavesTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		f.memory.RTT = 50 * time.Millisecond
+		limit := compiled(t, quota.Policy{Quota: 1, Window: time.Hour, Burst: 100})
+		l := f.lease(0)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		_, err := l.Take(ctx, nil, quota.Charge{Key: "key", Limit: limit})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Second)
+		assert.EqualValues(t, 100, f.memory.Remaining("key", limit))
+	})
+}
+
+func TestAnIdleLeaseKeepsNothingAndAsksNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		limit := compiled(t, quota.PerSecond(1000))
+		l := f.lease(0)
+		f.takeFor(l, limit, time.Second, every(5*time.Millisecond))
+		time.Sleep(time.Second)
+		assert.Zero(t, redisstore.HoldingsOf(l))
+		calls := f.memory.Calls()
+		time.Sleep(time.Hour)
+		assert.Equal(t, calls, f.memory.Calls())
+	})
+}
+
+// The bound would not hold if units went back whose time is long over: what they owed
+// has drained, and others would be given it a second time.
+func TestEveryAlgorithmIsLeasedWithinItsBound(t *testing.T) {
+	for name, algorithm := range map[string]quota.Algorithm{
+		"token bucket": quota.TokenBucket, "leaky bucket": quota.LeakyBucket, "fixed window": quota.FixedWindow,
+		"sliding window": quota.SlidingWindow, "sliding log": quota.SlidingLog,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t)
+				limit := compiled(t, quota.Policy{Quota: 100, Window: time.Second, Algorithm: algorithm})
+				var all sync.WaitGroup
+				for range 4 {
+					all.Go(func() { f.takeFor(f.lease(0), limit, 10*time.Second, upTo(10*time.Millisecond)) })
+				}
+				all.Wait()
+				f.within(200, 100, late)
+				assert.GreaterOrEqual(t, len(f.uses), 800)
+			})
+		})
+	}
+}
