@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A fleet is processes that lease from one Redis, which is a Memory behind a wire.
-type fleet struct {
+// A leaseFleet is processes that lease from one Redis, which is a Memory behind a wire.
+type leaseFleet struct {
 	t      *testing.T
 	memory *redisstore.FakeRedis
 	uses   []time.Duration // of units, since start
@@ -25,11 +25,11 @@ type fleet struct {
 	mu     sync.Mutex // guards uses
 }
 
-func newFleet(t *testing.T) *fleet {
-	return &fleet{t: t, memory: &redisstore.FakeRedis{RTT: time.Millisecond}, start: time.Now()}
+func newLeaseFleet(t *testing.T) *leaseFleet {
+	return &leaseFleet{t: t, memory: &redisstore.FakeRedis{RTT: time.Millisecond}, start: time.Now()}
 }
 
-func (f *fleet) lease(most int64) *redisstore.Lease {
+func (f *leaseFleet) lease(most int64) *redisstore.Lease {
 	l := redisstore.LeaseOf(f.memory, most)
 	f.t.Cleanup(func() {
 		assert.NoError(f.t, l.Close(context.Background()))
@@ -39,7 +39,7 @@ func (f *fleet) lease(most int64) *redisstore.Lease {
 }
 
 // use notes that a unit is used now.
-func (f *fleet) use() {
+func (f *leaseFleet) use() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.uses = append(f.uses, time.Since(f.start))
@@ -47,7 +47,7 @@ func (f *fleet) use() {
 
 // within checks that every stretch of time saw no more uses than a bucket of so many a
 // second and burst lets through in it and late more.
-func (f *fleet) within(burst, perSecond int, late time.Duration) {
+func (f *leaseFleet) within(burst, perSecond int, late time.Duration) {
 	f.t.Helper()
 	slices.Sort(f.uses)
 	for i := range f.uses {
@@ -68,7 +68,7 @@ func compiled(t *testing.T, p quota.Policy) *quota.Limit {
 }
 
 // takeFor asks for units until end, and uses what it gets, with a pause between.
-func (f *fleet) takeFor(l *redisstore.Lease, limit *quota.Limit, end time.Duration, pause func() time.Duration) (used int) {
+func (f *leaseFleet) takeFor(l *redisstore.Lease, limit *quota.Limit, end time.Duration, pause func() time.Duration) (used int) {
 	for time.Since(f.start) < end {
 		ds, err := l.Take(f.t.Context(), nil, quota.Charge{Key: "key", Limit: limit, N: 1})
 		if assert.NoError(f.t, err) && ds[0].Allowed {
@@ -90,7 +90,7 @@ const late = 250 * time.Millisecond
 
 func TestAFleetOfLeasesKeepsToItsBoundAndUsesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t)
+		f := newLeaseFleet(t)
 		limit := compiled(t, quota.Policy{Quota: 100, Window: time.Second, Burst: 20})
 		var all sync.WaitGroup
 		for range 10 {
@@ -105,7 +105,7 @@ func TestAFleetOfLeasesKeepsToItsBoundAndUsesIt(t *testing.T) {
 
 func TestALeaseAsksSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t)
+		f := newLeaseFleet(t)
 		limit := compiled(t, quota.PerSecond(1000))
 		used := f.takeFor(f.lease(0), limit, 10*time.Second, every(2*time.Millisecond))
 		assert.GreaterOrEqual(t, used, 4900, "none is denied, and nearly none waits for Redis")
@@ -117,7 +117,7 @@ func TestALeaseAsksSeldom(t *testing.T) {
 // taken ahead, and finds them when he comes back as he was told.
 func TestWhoAsksLittleIsNotStarvedByWhoAsksMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t)
+		f := newLeaseFleet(t)
 		limit := compiled(t, quota.Policy{Quota: 100, Window: time.Second, Burst: 10})
 		var all sync.WaitGroup
 		all.Go(func() { f.takeFor(f.lease(0), limit, 30*time.Second, every(time.Millisecond/2)) })
@@ -139,7 +139,7 @@ func TestWhoAsksLittleIsNotStarvedByWhoAsksMuch(t *testing.T) {
 }
 
 // obey takes a unit, coming back when it is told.
-func (f *fleet) obey(l *redisstore.Lease, c quota.Charge) {
+func (f *leaseFleet) obey(l *redisstore.Lease, c quota.Charge) {
 	for {
 		ds, err := l.Take(f.t.Context(), nil, c)
 		if !assert.NoError(f.t, err) {
@@ -155,7 +155,7 @@ func (f *fleet) obey(l *redisstore.Lease, c quota.Charge) {
 
 func TestWhoReservesLittleIsNotStarvedByWhoReservesMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t)
+		f := newLeaseFleet(t)
 		limit := compiled(t, quota.Policy{Quota: 100, Window: time.Second, Burst: 10})
 		reserve := func(l *redisstore.Lease, pause time.Duration) {
 			for time.Since(f.start) < 30*time.Second {
@@ -185,7 +185,7 @@ func TestWhoReservesLittleIsNotStarvedByWhoReservesMuch(t *testing.T) {
 
 func TestGreedyLeasesShareAlike(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t)
+		f := newLeaseFleet(t)
 		limit := compiled(t, quota.Policy{Quota: 200, Window: time.Second, Burst: 20})
 		used := make([]int, 10)
 		var all sync.WaitGroup
@@ -211,7 +211,7 @@ func jain(used []int) float64 {
 
 func TestWhatIsHeldAndNotWantedGoesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t)
+		f := newLeaseFleet(t)
 		limit := compiled(t, quota.Policy{Quota: 1, Window: time.Hour, Burst: 100})
 		l := f.lease(0)
 		for range 40 {
@@ -227,7 +227,7 @@ func TestWhatIsHeldAndNotWantedGoesBack(t *testing.T) {
 
 func TestCloseGivesBackWhatIsHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t)
+		f := newLeaseFleet(t)
 		limit := compiled(t, quota.Policy{Quota: 1, Window: time.Hour, Burst: 100})
 		l := f.lease(0)
 		for range 20 {
@@ -244,7 +244,7 @@ func TestCloseGivesBackWhatIsHeld(t *testing.T) {
 
 func TestWhatGoesBackGoesBackOnceThoughTheAnswerIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t)
+		f := newLeaseFleet(t)
 		limit := compiled(t, quota.Policy{Quota: 1, Window: time.Hour, Burst: 100})
 		l := f.lease(0)
 		for range 20 {
@@ -260,7 +260,7 @@ func TestWhatGoesBackGoesBackOnceThoughTheAnswerIsLost(t *testing.T) {
 
 func TestReservationsFromALeaseAreSpacedAsTheBucketIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t)
+		f := newLeaseFleet(t)
 		limit := compiled(t, quota.Policy{Quota: 50, Window: time.Second, Burst: 5})
 		l := f.lease(0)
 		var all sync.WaitGroup
@@ -283,7 +283,7 @@ func TestReservationsFromALeaseAreSpacedAsTheBucketIs(t *testing.T) {
 
 func TestChargesOfSeveralLimitsAreHeldTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t)
+		f := newLeaseFleet(t)
 		fast := compiled(t, quota.Policy{Quota: 50, Window: time.Second, Burst: 5})
 		slow := compiled(t, quota.Policy{Quota: 100, Window: 10 * time.Second, Burst: 30})
 		l := f.lease(0)
@@ -303,7 +303,7 @@ func TestChargesOfSeveralLimitsAreHeldTogether(t *testing.T) {
 
 func TestADenialSaysWhenAndIsObeyedExactly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t)
+		f := newLeaseFleet(t)
 		f.memory.RTT = 0
 		limit := compiled(t, quota.Policy{Quota: 1, Window: time.Second, Burst: 10})
 		l := f.lease(0)
@@ -337,7 +337,7 @@ func TestADenialSaysWhenAndIsObeyedExactly(t *testing.T) {
 
 func TestWhileRedisIsGoneWhatIsHeldIsUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t)
+		f := newLeaseFleet(t)
 		limit := compiled(t, quota.PerSecond(1000))
 		l := f.lease(0)
 		f.takeFor(l, limit, time.Second, every(2*time.Millisecond))
@@ -363,7 +363,7 @@ func TestWhileRedisIsGoneWhatIsHeldIsUsed(t *testing.T) {
 
 func TestACallerWhoLeavesTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t)
+		f := newLeaseFleet(t)
 		f.memory.RTT = 50 * time.Millisecond
 		limit := compiled(t, quota.Policy{Quota: 1, Window: time.Hour, Burst: 100})
 		l := f.lease(0)
@@ -378,7 +378,7 @@ func TestACallerWhoLeavesTakesNothing(t *testing.T) {
 
 func TestAnIdleLeaseKeepsNothingAndAsksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t)
+		f := newLeaseFleet(t)
 		limit := compiled(t, quota.PerSecond(1000))
 		l := f.lease(0)
 		f.takeFor(l, limit, time.Second, every(5*time.Millisecond))
@@ -399,7 +399,7 @@ func TestEveryAlgorithmIsLeasedWithinItsBound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				f := newFleet(t)
+				f := newLeaseFleet(t)
 				limit := compiled(t, quota.Policy{Quota: 100, Window: time.Second, Algorithm: algorithm})
 				var all sync.WaitGroup
 				for range 4 {
