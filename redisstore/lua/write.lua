@@ -83,7 +83,9 @@ end
 for i = 1, #ids do
 	local id = ids[i]
 	if id.keep then
-		call('ZREMRANGEBYSCORE', id.set, '-inf', string.format('%.0f', now))
+		if call('ZREMRANGEBYSCORE', id.set, '-inf', string.format('%.0f', now)) > 0 then
+			id.left = call('PTTL', id.set) -- which is gone, and so is its TTL, if nothing is left in it
+		end
 		call('ZADD', id.set, string.format('%.0f', id.keep), id.member)
 		extend(id.set, id.left, id.keep)
 	elseif id.drop then
