@@ -39,6 +39,8 @@ type want struct {
 
 func newHolding(l *Lease, key string) *holding {
 	h := &holding{lease: l, key: key}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.timer = time.AfterFunc(horizon/2, h.tick)
 	return h
 }
