@@ -18,7 +18,8 @@ import (
 type Gate interface {
 	// Acquire takes n of the limit places of key if so many are free. If they
 	// are, the Hold keeps them until it is released; if not, it is nil, and
-	// nothing was changed. Any string is a key of its own; an n of zero means 1.
+	// nothing was changed. It never waits for places. ctx is that of the call: the
+	// Hold outlives it. Any string is a key of its own; an n of zero means 1.
 	//
 	// What counts are the places in use, by whatever limit they were taken: if
 	// it is lowered, those taken stay, and nobody is admitted until enough of
