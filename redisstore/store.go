@@ -12,8 +12,8 @@ import (
 )
 
 // A Store counts in Redis, for all processes that share it: a quota.Store, a
-// quota.Peeker and a quota.Reserver. It needs Redis 6.2 or later, or Valkey, and
-// its clock is that of Redis.
+// quota.Peeker, a quota.Reserver and a quota.Gate. It needs Redis 6.2 or later, or
+// Valkey, and its clock is that of Redis.
 //
 // A call is one round trip and one script, whatever the number of charges; on a
 // Cluster or Ring, one for each Key, and some more if a later one is denied. It is
@@ -44,9 +44,15 @@ type Store struct {
 	// zero or negative, 50 ms.
 	Timeout time.Duration
 
+	// HoldTTL is how long a Hold of Acquire keeps its places after the process
+	// that has it died. It should be many times Timeout. If zero or negative,
+	// 30 s; below 100 ms, 100 ms; above a day, a day.
+	HoldTTL time.Duration
+
 	calls    caller
 	breakers breakers
 	corrupt  atomic.Int64
+	holds    holds
 	scripts  *storeScripts // if nil, embedded
 }
 

@@ -1,0 +1,28 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/quota/quotatest"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+)
+
+func TestAStoreIsAGate(t *testing.T) {
+	server := redistest.Start(t)
+	client := newClient(t, server)
+	for name, client := range map[string]redis.UniversalClient{"one": client, "cluster": newCluster(t), "ring": newRing(t)} {
+		t.Run(name, func(t *testing.T) {
+			stores := 0
+			quotatest.RunGate(t, func(*testing.T) quota.Gate {
+				stores++
+				return &redisstore.Store{Client: client, Prefix: fmt.Sprintf("store %d:", stores), Timeout: patient}
+			})
+		})
+	}
+	assert.Empty(t, client.Keys(ctx, "*").Val(), "what is released is gone")
+}

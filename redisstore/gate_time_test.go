@@ -1,0 +1,439 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A moment later is past what is set for now.
+const moment = time.Millisecond
+
+func TestAHoldIsRenewedThreeTimesInItsTTLForAsLongAsItIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateStand(t)
+		s := g.store()
+		hold := mustAcquire(t, s, "key", 20, 3)
+		require.Equal(t, []string{"take key"}, g.took())
+		for range 300 {
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			require.Equal(t, []string{"keep key"}, g.took())
+			require.EqualValues(t, 3, g.inUse("key"))
+		}
+		assert.False(t, isLost(hold))
+		hold.Release()
+		assert.Equal(t, []string{"drop key"}, g.took())
+		assert.Zero(t, redisstore.Held(s))
+		time.Sleep(time.Hour)
+		assert.Empty(t, g.took(), "nothing is held")
+		assert.False(t, isLost(hold))
+	})
+}
+
+func TestHoldTTLIsThatOfTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for ttl, renewed := range map[time.Duration]time.Duration{
+			0: 10 * time.Second, -1: 10 * time.Second, 3 * time.Second: time.Second,
+			time.Millisecond: 33333333, 300 * time.Hour: 8 * time.Hour,
+		} {
+			g := newGateStand(t)
+			s := g.store()
+			s.HoldTTL = ttl
+			hold := mustAcquire(t, s, "key", 1, 1)
+			g.took()
+			time.Sleep(renewed - 1)
+			assert.Empty(t, g.took(), ttl)
+			time.Sleep(time.Nanosecond)
+			synctest.Wait()
+			assert.Equal(t, []string{"keep key"}, g.took(), ttl)
+			hold.Release()
+		}
+	})
+}
+
+func TestHoldsOfAKeyAreRenewedByOneCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateStand(t)
+		s := g.store()
+		var holds []*quota.Hold
+		for i := range 300 {
+			holds = append(holds, mustAcquire(t, s, "many", 1000, 1))
+			if i%100 == 0 {
+				holds = append(holds, mustAcquire(t, s, fmt.Sprint("key ", i), 1, 1))
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		g.took()
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		calls := g.took()
+		slices.SortFunc(calls, func(a, b string) int { return len(a) - len(b) })
+		require.Len(t, calls, 5)
+		assert.ElementsMatch(t, []string{"keep key 0", "keep key 100", "keep key 200"}, calls[:3])
+		assert.Equal(t, strings.Repeat("keep ", 300-256)+"many", calls[3])
+		assert.Equal(t, strings.Repeat("keep ", 256)+"many", calls[4])
+		for _, hold := range holds {
+			hold.Release()
+		}
+		assert.Zero(t, redisstore.Held(s))
+	})
+}
+
+func TestHoldsOfManyKeysAreRenewedInTimeByASlowRedis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateStand(t)
+		s := g.store()
+		var holds []*quota.Hold
+		for i := range 500 {
+			holds = append(holds, mustAcquire(t, s, fmt.Sprint(i), 1, 1))
+		}
+		g.set(func(_ context.Context, execute func() any) (any, error) {
+			time.Sleep(40 * time.Millisecond)
+			return execute(), nil
+		})
+		for range 10 {
+			time.Sleep(6 * time.Second)
+			for i := range holds {
+				require.EqualValues(t, 1, g.inUse(fmt.Sprint(i)))
+			}
+		}
+		for _, hold := range holds {
+			require.False(t, isLost(hold))
+			hold.Release()
+		}
+		time.Sleep(time.Second) // for the last renewals
+	})
+}
+
+func TestARenewalThatFailsIsRepeatedUntilItSucceeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateStand(t)
+		s := g.store()
+		hold := mustAcquire(t, s, "key", 1, 1)
+		for name, broken := range map[string]server{
+			"silent": silent, "mute": mute, "refusing": refusing(redisError("LOADING Redis is loading")),
+		} {
+			for range 10 {
+				g.set(broken)
+				time.Sleep(18 * time.Second) // of at least 20 that are left
+				g.set(well)
+				g.took()
+				time.Sleep(time.Second)
+				require.Contains(t, g.took(), "keep key", name)
+				require.EqualValues(t, 1, g.inUse("key"), name)
+				require.False(t, isLost(hold), name)
+			}
+		}
+		hold.Release()
+		assert.Zero(t, g.inUse("key"))
+	})
+}
+
+func TestAHoldThatWasNotRenewedForItsTTLIsLostBeforeRedisGivesItsPlaceAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateStand(t)
+		s := g.store()
+		hold := mustAcquire(t, s, "key", 1, 1)
+		g.set(silent)
+		time.Sleep(30*time.Second - 1)
+		assert.False(t, isLost(hold))
+		time.Sleep(time.Nanosecond)
+		synctest.Wait()
+		assert.True(t, isLost(hold))
+		assert.Zero(t, g.inUse("key"))
+
+		g.set(well) // and is counted again, because it is in use
+		time.Sleep(time.Second)
+		assert.EqualValues(t, 1, g.inUse("key"))
+		time.Sleep(time.Hour)
+		assert.EqualValues(t, 1, g.inUse("key"))
+		hold.Release()
+		assert.Zero(t, g.inUse("key"))
+	})
+}
+
+func TestAHoldThatRedisForgotIsTakenOnceMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateStand(t)
+		s := g.store()
+		hold, other := mustAcquire(t, s, "key", 3, 2), mustAcquire(t, s, "key", 3, 1)
+		g.forget()
+		g.took()
+		time.Sleep(10*time.Second + moment)
+		assert.Equal(t, []string{"keep keep key", "take take key"}, g.took())
+		assert.EqualValues(t, 3, g.inUse("key"))
+		time.Sleep(time.Minute)
+		assert.False(t, isLost(hold) || isLost(other))
+		hold.Release()
+		other.Release()
+		assert.Zero(t, g.inUse("key"))
+	})
+}
+
+func TestAHoldWhosePlacesAreOthersIsLostAndTakesNoneOfThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateStand(t)
+		s := g.store()
+		lost, also := mustAcquire(t, s, "key", 2, 1), mustAcquire(t, s, "key", 2, 1)
+		g.forget()
+		stranger := mustAcquire(t, &redisstore.Store{Client: g.Client}, "key", 2, 1)
+		time.Sleep(10*time.Second + moment)
+		assert.NotEqual(t, isLost(lost), isLost(also), "there is room for one")
+		if isLost(also) {
+			lost, also = also, lost
+		}
+		assert.EqualValues(t, 2, g.inUse("key"))
+		lost.Release()
+		assert.EqualValues(t, 2, g.inUse("key"))
+		also.Release()
+		assert.EqualValues(t, 1, g.inUse("key"))
+		stranger.Release()
+		assert.Zero(t, g.inUse("key"))
+		assert.Zero(t, redisstore.Held(s))
+	})
+}
+
+func TestALostHoldIsCountedAgainWhenThereIsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateStand(t)
+		s, strangers := g.store(), g.store()
+		hold := mustAcquire(t, s, "key", 1, 1)
+		g.forget()
+		stranger := mustAcquire(t, strangers, "key", 1, 1)
+		time.Sleep(time.Minute)
+		assert.True(t, isLost(hold))
+		stranger.Release()
+		time.Sleep(10*time.Second + moment)
+		_, d, err := strangers.Acquire(ctx, "key", 1, 1)
+		require.NoError(t, err)
+		assert.False(t, d.Allowed, "two would be at work")
+		hold.Release()
+		mustAcquire(t, strangers, "key", 1, 1).Release()
+	})
+}
+
+func TestAfterACallThatWasNotAnsweredRedisIsToldOfTheHoldsOfTheKeyAsSoonAsItIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateStand(t)
+		s := g.store()
+		hold, far := mustAcquire(t, s, "key", 2, 1), mustAcquire(t, s, "far", 2, 1)
+		g.set(silent)
+		_, _, err := s.Acquire(ctx, "key", 2, 1)
+		require.Error(t, err)
+		time.Sleep(3 * time.Second)
+		g.forget()
+		g.set(well)
+		time.Sleep(time.Second)
+		assert.EqualValues(t, 1, g.inUse("key"))
+		assert.Zero(t, g.inUse("far"), "of which nothing was heard, until it is its turn")
+		time.Sleep(10 * time.Second)
+		assert.EqualValues(t, 1, g.inUse("far"))
+		hold.Release()
+		far.Release()
+	})
+}
+
+func TestWhatACallThatWasNotAnsweredTookIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateStand(t)
+		s := g.store()
+		mustAcquire(t, s, "other", 1, 1).Release() // so that Redis is known to answer
+		g.set(mute)
+		hold, d, err := s.Acquire(ctx, "key", 1, 1)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Nil(t, hold)
+		assert.Zero(t, d)
+		assert.EqualValues(t, 1, g.inUse("key"))
+		g.set(well)
+		time.Sleep(2 * time.Second)
+		assert.Zero(t, g.inUse("key"))
+		assert.Zero(t, redisstore.Held(s))
+	})
+}
+
+func TestWhatACallThatIsExecutedLateTakesIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateStand(t)
+		s := g.store()
+		g.set(delayed(5 * time.Second))
+		_, _, err := s.Acquire(ctx, "key", 1, 1)
+		require.Error(t, err)
+		g.set(well)
+		time.Sleep(4 * time.Second)
+		require.Contains(t, g.took(), "drop key", "which finds nothing")
+		require.Equal(t, 1, redisstore.Held(s))
+		time.Sleep(2 * time.Second)
+		require.Contains(t, g.took(), "take key")
+		assert.Zero(t, g.inUse("key"))
+		assert.Zero(t, redisstore.Held(s))
+	})
+}
+
+func TestWhatIsExecutedLaterThanAnybodyWaitsExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateStand(t)
+		s := g.store()
+		g.set(delayed(35 * time.Second))
+		_, _, err := s.Acquire(ctx, "key", 1, 1)
+		require.Error(t, err)
+		g.set(well)
+		time.Sleep(35*time.Second + moment)
+		assert.EqualValues(t, 1, g.inUse("key"))
+		assert.Zero(t, redisstore.Held(s))
+		time.Sleep(30 * time.Second)
+		assert.Zero(t, g.inUse("key"))
+	})
+}
+
+func TestAHoldThatIsTakenOnceMoreLateIsGivenBackIfItWasReleasedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateStand(t)
+		s := g.store()
+		hold := mustAcquire(t, s, "key", 1, 1)
+		g.forget()
+		g.set(func(ctx context.Context, execute func() any) (any, error) {
+			reply := execute() // to keep it, and it is not there
+			g.set(delayed(3 * time.Second))
+			return reply, nil
+		})
+		time.Sleep(10*time.Second + 100*time.Millisecond)
+		g.set(well)
+		hold.Release()
+		assert.Zero(t, g.inUse("key"))
+		time.Sleep(3*time.Second + moment)
+		time.Sleep(time.Second)
+		assert.Zero(t, g.inUse("key"))
+		assert.Zero(t, redisstore.Held(s))
+	})
+}
+
+func TestAReleaseThatFailsIsRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateStand(t)
+		s := g.store()
+		hold := mustAcquire(t, s, "key", 1, 1)
+		g.set(silent)
+		begin := time.Now()
+		hold.Release()
+		assert.Equal(t, 50*time.Millisecond, time.Since(begin), "the Timeout")
+		assert.EqualValues(t, 1, g.inUse("key"))
+		time.Sleep(5 * time.Second)
+		g.set(well)
+		time.Sleep(time.Second)
+		assert.Zero(t, g.inUse("key"))
+		assert.Zero(t, redisstore.Held(s))
+	})
+}
+
+func TestAReleaseThatNeverSucceedsIsGivenUpWhenItsHoldHasExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateStand(t)
+		s := g.store()
+		hold := mustAcquire(t, s, "key", 1, 1)
+		g.set(silent)
+		hold.Release()
+		time.Sleep(31 * time.Second)
+		assert.Zero(t, redisstore.Held(s))
+		assert.False(t, isLost(hold), "for whom?")
+		g.set(well)
+		g.took()
+		time.Sleep(time.Hour)
+		assert.Empty(t, g.took())
+	})
+}
+
+func TestWhoIsGoneReleasesInTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateStand(t)
+		s := g.store()
+		request, cancel := context.WithCancel(ctx)
+		hold, _, err := s.Acquire(request, "key", 1, 1)
+		require.NoError(t, err)
+		g.set(func(_ context.Context, execute func() any) (any, error) {
+			time.Sleep(40 * time.Millisecond)
+			return execute(), nil
+		})
+		cancel()
+		begin := time.Now()
+		hold.Release()
+		assert.Zero(t, time.Since(begin))
+		time.Sleep(40*time.Millisecond + moment)
+		assert.Zero(t, g.inUse("key"))
+		assert.Zero(t, redisstore.Held(s))
+	})
+}
+
+func TestWhoGoesWhileItReleasesDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateStand(t)
+		s := g.store()
+		request, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+		defer cancel()
+		hold, _, err := s.Acquire(request, "key", 1, 1)
+		require.NoError(t, err)
+		g.set(silent)
+		begin := time.Now()
+		hold.Release()
+		assert.Equal(t, 10*time.Millisecond, time.Since(begin))
+		g.set(well)
+		time.Sleep(time.Second)
+		assert.Zero(t, g.inUse("key"))
+	})
+}
+
+func TestAHoldOutlivesTheContextItWasAcquiredWith(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateStand(t)
+		s := g.store()
+		request, cancel := context.WithCancel(ctx)
+		hold, _, err := s.Acquire(request, "key", 1, 1)
+		require.NoError(t, err)
+		cancel()
+		time.Sleep(time.Hour)
+		assert.EqualValues(t, 1, g.inUse("key"))
+		assert.False(t, isLost(hold))
+		hold.Release()
+	})
+}
+
+func TestCallsThatWereNotMadeAreNotRememberedWhileRedisIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateStand(t)
+		s := g.store()
+		g.set(silent)
+		_, _, err := s.Acquire(ctx, "key", 1, 1)
+		require.Error(t, err)
+		for range 10_000 {
+			_, _, err := s.Acquire(ctx, "key", 1, 1)
+			require.ErrorContains(t, err, "not asked")
+		}
+		gone, cancel := context.WithCancel(ctx)
+		cancel()
+		_, _, err = s.Acquire(gone, "key", 1, 1)
+		require.Equal(t, context.Canceled, err)
+		assert.Equal(t, 1, redisstore.Held(s), "what the first may have taken")
+		time.Sleep(time.Minute)
+		assert.Zero(t, redisstore.Held(s))
+	})
+}
+
+func TestARefusalIsNotRememberedEither(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateStand(t)
+		s := g.store()
+		g.set(refusing(redisError("WRONGTYPE Operation against a key")))
+		_, _, err := s.Acquire(ctx, "key", 1, 1)
+		require.ErrorContains(t, err, "WRONGTYPE")
+		assert.Zero(t, redisstore.Held(s))
+	})
+}
