@@ -178,6 +178,31 @@ func TestPartsOfAnySizeAreRead(t *testing.T) {
 	}
 }
 
+// A bucket that counts in whole units reads what others count in them, too.
+func TestABucketOfWholeUnitsReadsWindowsAndLogs(t *testing.T) {
+	bucket := compile(t, quota.Policy{Quota: 1_000_000, Window: s, Burst: 100})
+	require.EqualValues(t, 1, bucket.Unit())
+	now := noon.UnixMicro()
+	want := quota.Bucket{Time: now, Level: 7, Unit: 1}
+	assert.Equal(t, want, bucket.Drain(quota.Bucket{Time: now, Level: 7, Unit: 1}, now))
+	assert.Equal(t, want, bucket.Drain(quota.Bucket{Time: now, Level: 4, Unit: 1, Prev: 3}, now))
+	log := newCount(t, ways(20, m)[quota.SlidingLog])
+	log.take(7)
+	assert.Equal(t, want, bucket.Drain(log.bucket, now))
+}
+
+// A time between two ticks is that of the later one.
+func TestATimeBetweenTicksIsRoundedUp(t *testing.T) {
+	l := compile(t, quota.PerDay(1_000_003))
+	require.Equal(t, 10*µs, l.Tick())
+	now := noon.UnixMicro()
+	for _, unit := range []int64{l.Unit(), 1} {
+		b := quota.Bucket{Time: now + 13, Level: unit, Unit: unit}
+		assert.Equal(t, quota.Bucket{Time: now + 20, Level: l.Unit(), Unit: l.Unit()}, l.Drain(b, now+15))
+		assert.Equal(t, quota.Bucket{Time: now + 30, Level: l.Unit() - l.Rate(), Unit: l.Unit()}, l.Drain(b, now+39))
+	}
+}
+
 // A state of any bytes is read, and leads to Decisions within their bounds.
 func FuzzDrain(f *testing.F) {
 	f.Add(int64(5), int64(3), int64(1), int64(2), "")
