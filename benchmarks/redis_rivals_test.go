@@ -42,7 +42,19 @@ var sharedCounters = []sharedCounter{
 }
 
 func openStore(tb testing.TB, client redis.UniversalClient, rules, limit int) decideShared {
-	store := &redisstore.Store{Client: client, Timeout: patience}
+	return taking(tb, &redisstore.Store{Client: client, Timeout: patience}, rules, limit)
+}
+
+// openLease is heed with up to most units taken ahead.
+func openLease(most int64) openShared {
+	return func(tb testing.TB, client redis.UniversalClient, rules, limit int) decideShared {
+		lease := &redisstore.Lease{Store: &redisstore.Store{Client: client, Timeout: patience}, Max: most}
+		tb.Cleanup(func() { require.NoError(tb, lease.Close(background)) })
+		return taking(tb, lease, rules, limit)
+	}
+}
+
+func taking(tb testing.TB, store quota.Store, rules, limit int) decideShared {
 	limits := make([]*quota.Limit, rules)
 	for i := range limits {
 		limits[i] = compile(tb, quota.Policy{Name: ruleNames[i], Quota: int64(limit), Window: day})
