@@ -135,3 +135,21 @@ func TestTheDocumentedUserMayDoAllThatIsNeeded(t *testing.T) {
 		assert.ErrorContains(t, client.HSet(ctx, "other", "a", 1).Err(), "NOPERM")
 	}
 }
+
+func TestTheDocumentationNamesTestsThatExist(t *testing.T) {
+	page, err := os.ReadFile("../docs/redis.md")
+	require.NoError(t, err)
+	files, err := filepath.Glob("*_test.go")
+	require.NoError(t, err)
+	var source strings.Builder
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		require.NoError(t, err)
+		source.Write(b)
+	}
+	named := regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(string(page), -1)
+	require.NotEmpty(t, named)
+	for _, name := range named {
+		assert.Contains(t, source.String(), "func "+name[1]+"(t *testing.T)")
+	}
+}
