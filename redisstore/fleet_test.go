@@ -296,7 +296,7 @@ func nearly() float64 {
 	if long() {
 		return 0.98
 	}
-	return 0.95
+	return 0.9
 }
 
 // isUsed checks that at least a share is used of what there was at a moment, and what
@@ -319,6 +319,8 @@ func (f *fleet) answersInTime(t *testing.T, back time.Time) {
 	require.NotEmpty(t, again, "nothing was used after Redis was back")
 	after := time.UnixMicro(again[0]).Sub(back)
 	assert.Less(t, after, time.Second)
-	f.isUsed(t, back.Add(time.Second), f.ended, 0, 0.5) // an answer that is late costs a tenth of a second, by the breaker
+	if long() { // a second later, there is some time left to look at
+		f.isUsed(t, back.Add(time.Second), f.ended, 0, 0.5) // an answer that is late costs a tenth of a second, by the breaker
+	}
 	t.Logf("used again %v after Redis was back", after.Round(time.Millisecond))
 }
