@@ -1,5 +1,6 @@
 // Package redisstore keeps in Redis what several processes share: the counts of
-// package quota in a [Store], and a retry budget in a [Budget].
+// package quota in a [Store], a retry budget in a [Budget], and the cool-downs of
+// their servers on a [Board].
 //
 // # Scripts
 //
@@ -20,8 +21,8 @@
 // A call has a Timeout of its own, 50 ms by default, which holds whatever the
 // timeouts of the client are: a call that takes longer is left behind. When one
 // was, the following ones fail at once, and Redis is asked in the background
-// whether it is back. What to do meanwhile is for the caller to say; a Budget
-// decides on its own.
+// whether it is back. What to do meanwhile is for the caller to say; a Budget and a
+// Board decide on their own.
 //
 // Give Redis memory enough and an eviction policy of noeviction or volatile-ttl:
 // a bucket that is evicted is whole again.

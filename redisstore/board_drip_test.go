@@ -1,0 +1,270 @@
+package redisstore_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// arrivals is a server that has room for everything, and writes down when a
+// request came.
+type arrivals struct {
+	mu sync.Mutex
+	at []time.Time
+}
+
+func (a *arrivals) RoundTrip(req *http.Request) (*http.Response, error) {
+	a.mu.Lock()
+	a.at = append(a.at, time.Now())
+	a.mu.Unlock()
+	return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+}
+
+// since returns the times since start, in order.
+func (a *arrivals) since(start time.Time) (times []time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, at := range a.at {
+		times = append(times, at.Sub(start))
+	}
+	slices.Sort(times)
+	return times
+}
+
+// A crew are workers of one process, each of whom sends one request.
+type crew struct {
+	t    *testing.T
+	tr   *heed.Transport
+	done sync.WaitGroup
+}
+
+func newCrew(t *testing.T, b *redisstore.Board, server http.RoundTripper) *crew {
+	return &crew{t: t, tr: &heed.Transport{Base: server, Board: b, Retry: heed.RetryPolicy{MaxElapsed: time.Hour}}}
+}
+
+func (c *crew) send(ctx context.Context, n int) {
+	for range n {
+		c.done.Go(func() {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, host, nil)
+			require.NoError(c.t, err)
+			if resp, err := c.tr.RoundTrip(req); ctx.Err() == nil && assert.NoError(c.t, err) {
+				resp.Body.Close()
+			}
+		})
+	}
+}
+
+const tick = 20 * ms // the server's interval
+
+// evenly asserts that there was one arrival each tick, from begin on.
+func evenly(t *testing.T, begin time.Duration, times []time.Duration) {
+	t.Helper()
+	for i, at := range times {
+		require.InDelta(t, begin+time.Duration(i)*tick, at, float64(3*ms), "%d of %v", i, times)
+	}
+}
+
+func TestAFleetLetsGoAsManyAsOneProcessWould(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 8, 32} {
+		synctest.Test(t, func(t *testing.T) {
+			s, server := newBoardStand(t), &arrivals{}
+			boards := openBoards(t, s, n)
+			require.NoError(t, boards[n/2].Post(t.Context(), host, time.Second, tick))
+			start := time.Now()
+			time.Sleep(2 * ms)
+			for i, b := range boards {
+				c := newCrew(t, b, server)
+				c.send(t.Context(), 8)
+				defer c.done.Wait()
+				time.Sleep(time.Duration(i%3) * ms)
+			}
+			time.Sleep(time.Second + time.Duration(8*n)*tick)
+			times := server.since(start)
+			assert.Len(t, times, 8*n)
+			evenly(t, time.Second, times)
+		})
+	}
+}
+
+func TestProcessesWithoutWaitersTakeNoPartInTheDrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, server := newBoardStand(t), &arrivals{}
+		boards := openBoards(t, s, 10)
+		require.NoError(t, boards[0].Post(t.Context(), host, time.Second, tick))
+		start := time.Now()
+		time.Sleep(2 * ms)
+		for _, b := range boards[4:6] {
+			c := newCrew(t, b, server)
+			c.send(t.Context(), 20)
+			defer c.done.Wait()
+		}
+		time.Sleep(2 * time.Second)
+		assert.Len(t, server.since(start), 40)
+		evenly(t, time.Second, server.since(start))
+	})
+}
+
+func TestWhoComesWhileTheDripBeginsIsGivenTheNextSeat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, server := newBoardStand(t), &arrivals{}
+		boards := openBoards(t, s, 6)
+		require.NoError(t, boards[0].Post(t.Context(), host, time.Second, tick))
+		start := time.Now()
+		time.Sleep(2 * ms)
+		for i, b := range boards[:5] {
+			c := newCrew(t, b, server)
+			defer c.done.Wait()
+			c.send(t.Context(), 10)
+			if i == 2 {
+				time.Sleep(970 * ms)
+			}
+			if i > 2 {
+				time.Sleep(25 * ms) // the fourth comes before the end, the fifth after it
+			}
+		}
+		time.Sleep(time.Second)
+		assert.Len(t, server.since(start), 50)
+		for i, at := range server.since(start)[1:] {
+			assert.GreaterOrEqual(t, at-server.since(start)[i], tick-3*ms, "%d", i)
+		}
+		assert.Zero(t, left(t, boards[5], host), "who comes later meets no cool-down")
+	})
+}
+
+func TestSeatsOfTheDeadGoUnused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, server := newBoardStand(t), &arrivals{}
+		boards := openBoards(t, s, 4)
+		require.NoError(t, boards[0].Post(t.Context(), host, time.Second, tick))
+		start := time.Now()
+		time.Sleep(2 * ms)
+		dying, die := context.WithCancel(t.Context())
+		for i, b := range boards {
+			c := newCrew(t, b, server)
+			defer c.done.Wait()
+			if i%2 == 0 {
+				c.send(dying, 10)
+			} else {
+				c.send(t.Context(), 10)
+			}
+			time.Sleep(5 * ms) // which is the order of the seats
+		}
+		time.Sleep(500 * ms)
+		die()
+		time.Sleep(3 * time.Second)
+		times := server.since(start)
+		require.Len(t, times, 20)
+		for i, at := range times {
+			assert.InDelta(t, time.Second+time.Duration(2*i+1)*tick, at, float64(3*ms))
+		}
+	})
+}
+
+// A cool-down that is posted during the drip is another round, with other seats.
+func TestANewCoolDownStopsTheDripEverywhere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, server := newBoardStand(t), &arrivals{}
+		boards := openBoards(t, s, 3)
+		require.NoError(t, boards[0].Post(t.Context(), host, time.Second, tick))
+		start := time.Now()
+		time.Sleep(2 * ms)
+		for _, b := range boards {
+			c := newCrew(t, b, server)
+			defer c.done.Wait()
+			c.send(t.Context(), 20)
+		}
+		time.Sleep(1300 * ms)
+		require.NoError(t, boards[2].Post(t.Context(), host, 2*time.Second, tick))
+		before := len(server.since(start))
+		again := time.Since(start)
+		time.Sleep(5 * time.Second)
+		times := server.since(start)
+		require.Len(t, times, 60)
+		evenly(t, time.Second, times[:before])
+		assert.GreaterOrEqual(t, times[before], again+2*time.Second-2*ms)
+		for i := before + 1; i < len(times); i++ {
+			assert.GreaterOrEqual(t, times[i]-times[i-1], tick-3*ms)
+		}
+		assert.LessOrEqual(t, times[59], again+2*time.Second+3*(20*tick), "and nobody is forgotten")
+	})
+}
+
+// Whatever the processes do: in any time t, those who waited arrive at most n + t/every.
+func TestTheReleaseNeverExceedsTheServersRate(t *testing.T) {
+	for seed := range uint64(30) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			s, server := newBoardStand(t), &arrivals{}
+			s.delay = time.Duration(r.Int64N(int64(5 * ms)))
+			n := 1 + r.IntN(8)
+			boards := openBoards(t, s, n)
+			time.Sleep(50 * ms)
+			start := time.Now()
+			require.NoError(t, boards[0].Post(t.Context(), host, time.Second, tick))
+			time.Sleep(2*s.delay + ms)
+			for _, b := range boards {
+				c := newCrew(t, b, server)
+				defer c.done.Wait()
+				came := time.Duration(r.Int64N(int64(1100 * ms)))
+				size := r.IntN(30)
+				c.done.Go(func() {
+					time.Sleep(came)
+					if left(t, b, host) > 0 {
+						c.send(t.Context(), size)
+					}
+				})
+			}
+			time.Sleep(time.Minute)
+			times := server.since(start)
+			for i := range times {
+				for j := range i {
+					if got := i - j + 1; got > n {
+						require.GreaterOrEqual(t, times[i]-times[j], time.Duration(got-n)*tick, "seed %d: %d arrivals in %v", seed, got, times[j:i+1])
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestWithoutRedisEachProcessGoesByTheSeatsItKnowsOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBoardStand(t)
+		boards := openBoards(t, s, 3)
+		require.NoError(t, boards[0].Post(t.Context(), host, time.Second, tick))
+		time.Sleep(2 * ms)
+		read := func(i int) [2]time.Duration {
+			wait, every, _ := boards[i].Read(t.Context(), host)
+			return [2]time.Duration{wait.Round(10 * ms), every}
+		}
+		assert.Equal(t, [2]time.Duration{1000 * ms, tick}, read(0), "until it has a seat, as if it got the next")
+		time.Sleep(10 * ms)
+		assert.Equal(t, [2]time.Duration{1010 * ms, 2 * tick}, read(1))
+		time.Sleep(10 * ms)
+		s.set(func() { s.silent = true })
+		assert.Equal(t, [2]time.Duration{1020 * ms, 3 * tick}, read(2))
+		time.Sleep(80 * ms)
+		assert.Equal(t, [2]time.Duration{900 * ms, 2 * tick}, read(0))
+		assert.Equal(t, [2]time.Duration{920 * ms, 2 * tick}, read(1))
+		assert.Equal(t, [2]time.Duration{940 * ms, 3 * tick}, read(2))
+		time.Sleep(900 * ms)
+		assert.Equal(t, [2]time.Duration{0, 2 * tick}, read(0), "the interval is told while others may wait")
+		assert.Equal(t, [2]time.Duration{20 * ms, 2 * tick}, read(1))
+		assert.Equal(t, [2]time.Duration{40 * ms, 3 * tick}, read(2))
+		s.set(func() { s.silent = false })
+		time.Sleep(12 * time.Second)
+		for i := range boards {
+			assert.Zero(t, read(i))
+		}
+	})
+}

@@ -1,0 +1,207 @@
+package redisstore_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// An upstream writes down when which process asked.
+type upstream struct {
+	mu      sync.Mutex // guards what follows
+	came    []came
+	refuse  bool // the next request
+	refused came
+}
+
+type came struct {
+	process string
+	at      time.Time
+}
+
+func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	c := came{r.Header.Get("Process"), time.Now()}
+	u.came = append(u.came, c)
+	if u.refuse {
+		u.refuse, u.refused = false, c
+		w.Header().Set("Retry-After", "1")
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+}
+
+// refuseOne refuses the next request, and returns how long the others went on.
+func (u *upstream) refuseOne(t *testing.T) (wentOn []time.Duration) {
+	u.mu.Lock()
+	u.refuse, u.came = true, nil
+	u.mu.Unlock()
+	require.Eventually(t, func() bool {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		return !u.refuse
+	}, 10*time.Second, time.Millisecond)
+	time.Sleep(900 * time.Millisecond)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	last := map[string]time.Duration{}
+	for _, c := range u.came {
+		last[c.process] = max(0, c.at.Sub(u.refused.at))
+	}
+	delete(last, u.refused.process)
+	for _, d := range last {
+		wentOn = append(wentOn, d)
+	}
+	return wentOn
+}
+
+func (u *upstream) since(start time.Time) (times []time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, c := range u.came {
+		if c.at.After(start) {
+			times = append(times, c.at.Sub(start))
+		}
+	}
+	slices.Sort(times)
+	return times
+}
+
+// startProcesses starts n, each of which is the test that calls it, and sends
+// requests to u. They end with the test.
+func startProcesses(t *testing.T, n int, store *redistest.Server, u *upstream) {
+	server := httptest.NewServer(u)
+	t.Cleanup(server.Close)
+	for i := range n {
+		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$")
+		child.Env = append(os.Environ(), "BOARD_PROCESS="+strconv.Itoa(i), "BOARD_REDIS="+store.Addr, "BOARD_UPSTREAM="+server.URL)
+		child.Stderr = os.Stderr
+		require.NoError(t, child.Start())
+		t.Cleanup(func() { child.Wait() })
+	}
+	for i := range n { // all are at work
+		require.Eventually(t, func() bool {
+			u.mu.Lock()
+			defer u.mu.Unlock()
+			return slices.ContainsFunc(u.came, func(c came) bool { return c.process == strconv.Itoa(i) })
+		}, 20*time.Second, 5*time.Millisecond)
+	}
+}
+
+// inProcess reports whether this is one of the processes, and then works with so
+// many workers until it is killed.
+func inProcess(workers int) bool {
+	process := os.Getenv("BOARD_PROCESS")
+	if process == "" {
+		return false
+	}
+	go func() { // or until it has lost its parent
+		for parent := os.Getppid(); os.Getppid() == parent; {
+			time.Sleep(100 * time.Millisecond)
+		}
+		os.Exit(1)
+	}()
+	base := &http.Transport{MaxIdleConnsPerHost: workers}
+	board := &redisstore.Board{Client: redis.NewClient(&redis.Options{Addr: os.Getenv("BOARD_REDIS")})}
+	client := &http.Client{Transport: &heed.Transport{Base: base, Board: board, Key: func(*http.Request) string { return host }}}
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for {
+				req, _ := http.NewRequest(http.MethodGet, os.Getenv("BOARD_UPSTREAM"), nil)
+				req.Header.Set("Process", process)
+				if resp, err := client.Do(req); err == nil {
+					resp.Body.Close()
+				}
+				time.Sleep(2 * time.Millisecond)
+			}
+		})
+	}
+	all.Wait()
+	return true
+}
+
+// TestA429SeenByOneProcessStopsTheOthers refuses one request of four processes,
+// again and again, and looks how long the three others go on.
+func TestA429SeenByOneProcessStopsTheOthers(t *testing.T) {
+	if inProcess(4) {
+		return
+	}
+	u := new(upstream)
+	startProcesses(t, 4, redistest.Start(t), u)
+	time.Sleep(200 * time.Millisecond)
+	var wentOn []time.Duration
+	for range int(stated(40, 5)) {
+		wentOn = append(wentOn, u.refuseOne(t)...)
+		time.Sleep(time.Second) // for the drip
+	}
+	slices.Sort(wentOn)
+	n := len(wentOn)
+	t.Logf("of %d, half went on for at most %v, nine of ten for %v, all for %v", n, wentOn[n/2], wentOn[n*9/10], wentOn[n-1])
+	assert.LessOrEqual(t, wentOn[n*3/4], 150*time.Millisecond)
+	assert.LessOrEqual(t, wentOn[n-1], 150*time.Millisecond+busy)
+}
+
+// TestProcessesShareTheServersInterval has each of five workers of three
+// processes wait, and go on at the pace that was posted.
+func TestProcessesShareTheServersInterval(t *testing.T) {
+	const n, workers, every = 3, 5, 40 * time.Millisecond
+	if inProcess(workers) {
+		return
+	}
+	store, u := redistest.Start(t), new(upstream)
+	startProcesses(t, n, store, u)
+	time.Sleep(200 * time.Millisecond)
+	b := openBoard(t, newClient(t, store))
+	require.NoError(t, b.Post(ctx, host, time.Second, every))
+	time.Sleep(500 * time.Millisecond) // for those that were under way
+	start := time.Now()
+	time.Sleep(stated(20*time.Second, 3*time.Second))
+	times := u.since(start)
+	assert.GreaterOrEqual(t, times[0], 400*time.Millisecond)
+	took := times[len(times)-1] - times[0]
+	t.Logf("%d arrivals in %v, one each %v", len(times), took, took/time.Duration(len(times)-1))
+	assert.GreaterOrEqual(t, took, time.Duration(len(times)-n)*every-slack)
+	assert.Greater(t, len(times), int(took/every)*3/4, "and not many less")
+}
+
+func TestProcessesGoOnWithoutRedisAndMeetAgain(t *testing.T) {
+	if inProcess(4) {
+		return
+	}
+	store, u := redistest.Start(t), new(upstream)
+	startProcesses(t, 3, store, u)
+	for name, lost := range map[string]struct{ begin, end func() }{
+		"stopped": {store.Stop, store.Cont}, "killed": {store.Kill, store.Restart},
+	} {
+		lost.begin()
+		start := time.Now()
+		time.Sleep(time.Second)
+		times := u.since(start)
+		longest := times[0]
+		for i := range times[1:] {
+			longest = max(longest, times[i+1]-times[i])
+		}
+		assert.Less(t, longest, busy, "%s: nobody waits", name)
+		lost.end()
+		time.Sleep(1500 * time.Millisecond)
+		wentOn := u.refuseOne(t)
+		t.Logf("%s: the others went on for %v", name, wentOn)
+		require.NotEmpty(t, wentOn)
+		assert.LessOrEqual(t, slices.Max(wentOn), 150*time.Millisecond+busy, name)
+		time.Sleep(time.Second)
+	}
+}

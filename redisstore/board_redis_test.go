@@ -1,0 +1,326 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// openBoard is a patient Board that has heard of Redis.
+func openBoard(t *testing.T, client redis.UniversalClient) *redisstore.Board {
+	b := &redisstore.Board{Client: client, Timeout: patient}
+	t.Cleanup(func() { b.Close() })
+	require.NoError(t, b.Post(ctx, fmt.Sprintf("opened %p", b), time.Second, 0))
+	return b
+}
+
+// within asserts that b is held within most, and returns how long that took.
+func within(t *testing.T, most time.Duration, b *redisstore.Board, key string) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for time.Since(began) < most {
+		if wait, _, _ := b.Read(ctx, key); wait > 0 {
+			return time.Since(began)
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+	assert.Fail(t, "not held", "%s after %v", key, most)
+	return most
+}
+
+func TestBoardsMeetOnEveryKindOfServer(t *testing.T) {
+	for name, connect := range map[string]func(*testing.T) (a, b redis.UniversalClient){
+		"one server": func(t *testing.T) (a, b redis.UniversalClient) {
+			s := redistest.Start(t)
+			return newClient(t, s), newClient(t, s)
+		},
+		"another database": func(t *testing.T) (a, b redis.UniversalClient) {
+			s := redistest.Start(t)
+			client := redis.NewClient(&redis.Options{Addr: s.Addr, DB: 5})
+			t.Cleanup(func() { client.Close() })
+			return client, client
+		},
+		"cluster": func(t *testing.T) (a, b redis.UniversalClient) {
+			nodes := redistest.StartCluster(t)
+			return newClusterClient(t, nodes), newClusterClient(t, nodes)
+		},
+		"ring": func(t *testing.T) (a, b redis.UniversalClient) {
+			client := newRing(t)
+			return client, client
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			one, two := connect(t)
+			a, b := openBoard(t, one), openBoard(t, two)
+			var took []time.Duration
+			for i := range 20 {
+				key := fmt.Sprint("https://", i)
+				require.NoError(t, a.Post(ctx, key, time.Minute, 20*time.Millisecond))
+				took = append(took, within(t, 5*time.Second, b, key))
+			}
+			t.Logf("held after %v", took)
+			other := &redisstore.Board{Client: one, Prefix: "other{tag}:", Timeout: patient}
+			defer other.Close()
+			require.NoError(t, other.Post(ctx, "https://0", time.Second, 0))
+			require.NoError(t, other.Post(ctx, "theirs", time.Minute, 0))
+			time.Sleep(50 * time.Millisecond)
+			wait, _, err := other.Read(ctx, "https://0")
+			assert.NoError(t, err)
+			assert.LessOrEqual(t, wait, time.Second)
+			assert.Zero(t, left(t, a, "theirs"))
+		})
+	}
+}
+
+func TestNoKeyOfABoardIsWithoutTTL(t *testing.T) {
+	client := newClient(t, redistest.Start(t))
+	b := openBoard(t, client)
+	for _, key := range []string{"", host, "\x00\xff\r\n", strings.Repeat("x", 100_000), "first", "last"} {
+		require.NoError(t, b.Post(ctx, key, 2*time.Second, time.Millisecond))
+		assert.Positive(t, left(t, b, key), "%.50q", key)
+	}
+	keys := client.Keys(ctx, "*").Val()
+	assert.ElementsMatch(t, []string{hash, changes}, keys)
+	for _, key := range keys {
+		assert.Positive(t, client.PTTL(ctx, key).Val(), key)
+	}
+}
+
+func TestABoardThatLosesItsSubscriptionSubscribesAgain(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := openBoard(t, newClient(t, server)), openBoard(t, newClient(t, server))
+	listeners := func() int64 { return newClient(t, server).PubSubNumSub(ctx, hash).Val()[hash] }
+	for range 3 {
+		require.Eventually(t, func() bool { return listeners() == 2 }, 10*time.Second, 5*time.Millisecond)
+		require.NoError(t, newClient(t, server).Do(ctx, "CLIENT", "KILL", "TYPE", "pubsub").Err())
+		key := fmt.Sprint(time.Now())
+		require.NoError(t, a.Post(ctx, key, time.Minute, 0))
+		within(t, 5*time.Second, b, key)
+	}
+}
+
+func TestABoardThatMayNotSubscribeAsksInstead(t *testing.T) {
+	server := redistest.Start(t)
+	admin := newClient(t, server)
+	require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "quiet", "on", "nopass", "~*", "resetchannels", "+@all").Err())
+	user := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "quiet", Password: "x"})
+	defer user.Close()
+	a := openBoard(t, admin)
+	b := &redisstore.Board{Client: user, Timeout: patient}
+	defer b.Close()
+	assert.ErrorContains(t, b.Post(ctx, "first", time.Second, 0), "redisstore: others hear of it late: ")
+	require.Eventually(t, func() bool {
+		_, _, err := b.Read(ctx, host)
+		return err != nil && strings.Contains(err.Error(), "redisstore: cannot subscribe: NOPERM")
+	}, 5*time.Second, time.Millisecond)
+	require.NoError(t, a.Post(ctx, host, time.Minute, 0))
+	within(t, 5*time.Second, b, host)
+	require.Error(t, b.Post(ctx, "theirs", time.Minute, 0))
+	within(t, 5*time.Second, a, "theirs")
+}
+
+func TestABoardOnAStoppedRedisHoldsAndGoesOn(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := openBoard(t, newClient(t, server)), openBoard(t, newClient(t, server))
+	quick := &redisstore.Board{Client: newClient(t, server)}
+	defer quick.Close()
+	require.NoError(t, a.Post(ctx, "before", time.Minute, 0))
+	within(t, 5*time.Second, b, "before")
+	within(t, 5*time.Second, quick, "before")
+
+	server.Stop()
+	began := time.Now()
+	require.Error(t, quick.Post(ctx, host, time.Minute, 0))
+	assert.Less(t, time.Since(began), soon)
+	for range 100 {
+		began = time.Now()
+		wait, _, _ := quick.Read(ctx, host)
+		require.Positive(t, wait)
+		require.Positive(t, left(t, quick, "before"))
+		require.Less(t, time.Since(began), soon)
+	}
+	assert.Zero(t, left(t, b, host))
+
+	server.Cont()
+	within(t, 10*time.Second, a, host)
+	within(t, 10*time.Second, b, host)
+}
+
+func TestABoardOnARestartedRedisTellsItWhatItKnows(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := openBoard(t, newClient(t, server)), openBoard(t, newClient(t, server))
+	require.NoError(t, a.Post(ctx, "before", time.Minute, 0))
+	within(t, 5*time.Second, b, "before")
+	server.Kill()
+	quick := &redisstore.Board{Client: newClient(t, server)}
+	defer quick.Close()
+	began := time.Now()
+	require.Error(t, quick.Post(ctx, "meanwhile", time.Minute, 0))
+	assert.Less(t, time.Since(began), soon)
+	time.Sleep(300 * time.Millisecond)
+	server.Restart()
+	within(t, 10*time.Second, a, "meanwhile")
+	within(t, 10*time.Second, b, "meanwhile")
+	within(t, 10*time.Second, openBoard(t, newClient(t, server)), "before")
+	key := fmt.Sprint(time.Now())
+	require.NoError(t, a.Post(ctx, key, time.Minute, 0))
+	within(t, 5*time.Second, b, key)
+}
+
+func TestABoardOnARingFollowsItsKeyToAnotherShard(t *testing.T) {
+	shards := map[string]*redistest.Server{"a": redistest.Start(t), "b": redistest.Start(t)}
+	connect := func() *redis.Ring {
+		ring := redis.NewRing(&redis.RingOptions{HeartbeatFrequency: 50 * time.Millisecond,
+			Addrs: map[string]string{"a": shards["a"].Addr, "b": shards["b"].Addr}})
+		t.Cleanup(func() { ring.Close() })
+		return ring
+	}
+	a, b := openBoard(t, connect()), openBoard(t, connect())
+	home := "a"
+	if newClient(t, shards["a"]).Exists(ctx, hash).Val() == 0 {
+		home = "b"
+	}
+	for _, change := range []func(){shards[home].Kill, shards[home].Restart} {
+		change()
+		require.Eventually(t, func() bool {
+			key := fmt.Sprint(time.Now())
+			a.Post(ctx, key, time.Minute, 0)
+			for range 50 {
+				if left(t, b, key) > 0 {
+					return true
+				}
+				time.Sleep(time.Millisecond)
+			}
+			return false
+		}, 20*time.Second, time.Millisecond)
+	}
+	for _, shard := range shards {
+		shard.Kill()
+	}
+	require.Error(t, a.Post(ctx, host, time.Minute, 0))
+	time.Sleep(300 * time.Millisecond)
+	assert.Positive(t, left(t, a, host), "without a shard")
+}
+
+func TestABoardOnAServerThatMisbehavesHoldsItsOwn(t *testing.T) {
+	for name, reply := range map[string]string{
+		"WRONGTYPE":        redistest.WrongType,
+		"LOADING":          redistest.Loading,
+		"READONLY":         redistest.ReadOnly,
+		"NOSCRIPT, twice":  redistest.NoScript,
+		"garbage":          redistest.Garbage,
+		"silence":          redistest.Silence,
+		"hang up":          redistest.HangUp,
+		"another type":     "+OK\r\n",
+		"nothing":          "$-1\r\n",
+		"an empty list":    "*0\r\n",
+		"too few":          "*3\r\n:1\r\n:1\r\n:1\r\n",
+		"too many":         "*5\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n",
+		"no text":          "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
+		"lists":            "*4\r\n*0\r\n*0\r\n*0\r\n*0\r\n",
+		"huge numbers":     "*10\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:9223372036854775807\r\n:0\r\n:1\r\n:0\r\n",
+		"negative numbers": "*10\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:1\r\n:-1\r\n:1\r\n:0\r\n",
+		"too many seats":   "*10\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:1\r\n:0\r\n:1\r\n:4097\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			fake := redistest.NewFake(t, reply) // to a subscription, too
+			client := redis.NewClient(&redis.Options{Addr: fake.Addr})
+			defer client.Close()
+			b := &redisstore.Board{Client: client}
+			defer b.Close()
+			for range 3 {
+				began := time.Now()
+				assert.ErrorContains(t, b.Post(ctx, host, time.Minute, time.Second), "redisstore: ")
+				assert.Less(t, time.Since(began), soon)
+				time.Sleep(20 * time.Millisecond)
+			}
+			wait, every, _ := b.Read(ctx, host)
+			assert.InDelta(t, time.Minute, wait, float64(5*time.Second))
+			assert.Equal(t, time.Second, every)
+			assert.Zero(t, left(t, b, "k"))
+		})
+	}
+}
+
+func TestABoardSurvivesAFailover(t *testing.T) {
+	t.Parallel()
+	s := redistest.StartSentinel(t)
+	connect := func() redis.UniversalClient {
+		client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.Name, SentinelAddrs: s.Addrs()})
+		t.Cleanup(func() { client.Close() })
+		return client
+	}
+	a, b := openBoard(t, connect()), openBoard(t, connect())
+	require.NoError(t, a.Post(ctx, "before", time.Minute, 0))
+	within(t, 5*time.Second, b, "before")
+	s.Master.Kill()
+	quick := &redisstore.Board{Client: connect()}
+	defer quick.Close()
+	require.Error(t, quick.Post(ctx, "meanwhile", time.Minute, 0))
+	assert.Positive(t, left(t, quick, "meanwhile"))
+	t.Logf("a post without a master is heard after %v", within(t, 30*time.Second, b, "meanwhile"))
+	within(t, 5*time.Second, a, "meanwhile")
+	within(t, 5*time.Second, openBoard(t, connect()), "before")
+}
+
+func TestABoardThatIsGarbageEndsByItself(t *testing.T) {
+	server := redistest.Start(t)
+	client := newClient(t, server)
+	listeners := func() int64 { return client.PubSubNumSub(ctx, hash).Val()[hash] }
+	func() {
+		b := &redisstore.Board{Client: newClient(t, server), Timeout: patient}
+		require.NoError(t, b.Post(ctx, host, time.Minute, 0))
+		require.Eventually(t, func() bool { return listeners() == 1 }, 5*time.Second, time.Millisecond)
+		runtime.KeepAlive(b)
+	}()
+	assert.Eventually(t, func() bool { runtime.GC(); return listeners() == 0 }, 10*time.Second, 100*time.Millisecond)
+}
+
+func TestABoardInUseIsNotGarbage(t *testing.T) {
+	server := redistest.Start(t)
+	a, b := openBoard(t, newClient(t, server)), openBoard(t, newClient(t, server))
+	for range 5 {
+		runtime.GC()
+		time.Sleep(50 * time.Millisecond)
+	}
+	time.Sleep(1100 * time.Millisecond)
+	require.NoError(t, a.Post(ctx, host, time.Minute, 0))
+	within(t, 5*time.Second, b, host)
+}
+
+func TestABoardIsSafeForConcurrentUse(t *testing.T) {
+	server := redistest.Start(t)
+	boards := []*redisstore.Board{openBoard(t, newClient(t, server)), openBoard(t, newClient(t, server))}
+	done := make(chan bool)
+	for i := range 16 {
+		go func() {
+			for n := range 50 {
+				key := fmt.Sprint(n % 10)
+				boards[i%2].Post(context.Background(), key, time.Duration(i+n+1)*time.Second, time.Millisecond)
+				boards[(i+n)%2].Read(context.Background(), key)
+			}
+			done <- true
+		}()
+	}
+	for range 16 {
+		<-done
+	}
+	for key := range 10 {
+		longest := time.Duration(15+41+key) * time.Second
+		for _, b := range boards {
+			require.Eventually(t, func() bool { return left(t, b, fmt.Sprint(key)) > longest-5*time.Second }, 5*time.Second, time.Millisecond)
+			assert.Less(t, left(t, b, fmt.Sprint(key)), longest+time.Second)
+		}
+	}
+}

@@ -1,0 +1,355 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// boardScript is the script of a Board, with a clock of the test's.
+type boardScript struct {
+	client *redis.Client
+	source string
+}
+
+const hash, changes = "heed:board:{cool-downs}", "heed:board:{cool-downs}:changes"
+
+func newBoardScript(t *testing.T) *boardScript {
+	const clock = "local time = redis.call('TIME')\n"
+	require.Equal(t, 1, strings.Count(redisstore.BoardSource, clock))
+	return &boardScript{
+		client: newClient(t, redistest.Start(t)),
+		source: strings.Replace(redisstore.BoardSource, clock, "local time = {KEYS[3], KEYS[4]}\n", 1),
+	}
+}
+
+// run makes one call at a time in µs since t0.
+func (s *boardScript) run(t *testing.T, at int64, args ...any) []any {
+	t.Helper()
+	now := t0*1000 + at
+	reply, err := s.client.Eval(ctx, s.source, []string{hash, changes, fmt.Sprint(now / 1e6), fmt.Sprint(now % 1e6)}, args...).Slice()
+	require.NoError(t, err, "%v", args)
+	return reply
+}
+
+// posted are the arguments of one post, by a process that knows nothing.
+func posted(key string, wait, every time.Duration) []any {
+	return []any{int64(0), int64(0), 1, key, wait.Microseconds(), every.Microseconds()}
+}
+
+// heard are the arguments of a process that knows nothing and wants to know all.
+var heard = []any{int64(0), int64(0), 0}
+
+// told is what a process hears of key at a time, in µs: left, every, seats.
+func (s *boardScript) told(t *testing.T, at int64, key string) (told []int64) {
+	t.Helper()
+	reply := s.run(t, at, heard...)
+	for c := reply[4:]; len(c) > 0; c = c[6:] {
+		if c[0] == key {
+			told = append(told, c[2].(int64), c[3].(int64), c[5].(int64))
+		}
+	}
+	return told
+}
+
+const second = int64(1e6)
+
+func TestBoardScriptNeverShortens(t *testing.T) {
+	s := newBoardScript(t)
+	s.run(t, 0, posted("k", 10*time.Second, 0)...)
+	s.run(t, 0, posted("k", 5*time.Second, 0)...)
+	assert.Equal(t, []int64{10 * second, 0, 0}, s.told(t, 0, "k"))
+	s.run(t, 4*second, posted("k", 6*time.Second, 0)...)
+	assert.Equal(t, []int64{5 * second, 0, 0}, s.told(t, 5*second, "k"))
+	s.run(t, 5*second, posted("k", 7*time.Second, 0)...)
+	assert.Equal(t, []int64{7 * second, 0, 0}, s.told(t, 5*second, "k"))
+	assert.Equal(t, []int64{-9 * second, 0, 0}, s.told(t, 21*second, "k"), "for those who hear late")
+	assert.Empty(t, s.told(t, 22*second, "k"))
+	s.run(t, 22*second, posted("k", time.Second, 0)...)
+	assert.Equal(t, []int64{second, 0, 0}, s.told(t, 22*second, "k"))
+}
+
+func TestBoardScriptKeepsTheIntervalOfTheLongest(t *testing.T) {
+	s := newBoardScript(t)
+	s.run(t, 0, posted("k", 10*time.Second, 0)...)
+	s.run(t, 0, posted("k", 5*time.Second, 20*time.Millisecond)...)
+	assert.Equal(t, []int64{10 * second, 20_000, 0}, s.told(t, 0, "k"), "a known one is better than none")
+	s.run(t, 0, posted("k", 5*time.Second, 30*time.Millisecond)...)
+	assert.Equal(t, []int64{10 * second, 20_000, 0}, s.told(t, 0, "k"))
+	s.run(t, 0, posted("k", 11*time.Second, 0)...)
+	assert.Equal(t, []int64{11 * second, 20_000, 0}, s.told(t, 0, "k"), "no reason to forget it")
+	s.run(t, 0, posted("k", 12*time.Second, 30*time.Millisecond)...)
+	assert.Equal(t, []int64{12 * second, 30_000, 0}, s.told(t, 0, "k"))
+	s.run(t, 12*second, posted("k", time.Second, 0)...)
+	assert.Equal(t, []int64{second, 0, 0}, s.told(t, 12*second, "k"), "another round")
+}
+
+func TestBoardScriptGivesSeatsUntilTheLastHadItsTurn(t *testing.T) {
+	s := newBoardScript(t)
+	s.run(t, 0, posted("k", time.Second, 10*time.Millisecond)...)
+	round := t0*1000 + 1
+	claim := func(at, round int64) any { return s.run(t, at, int64(0), int64(0), 0, "k", round)[4] }
+	assert.EqualValues(t, 0, claim(0, round))
+	assert.EqualValues(t, 1, claim(second-1, round))
+	assert.EqualValues(t, -1, claim(second-1, round+1), "of another round")
+	assert.EqualValues(t, 2, claim(second+10_000, round), "its turn is 10 ms later")
+	assert.EqualValues(t, -1, claim(second+30_000, round))
+	assert.Equal(t, []int64{-30_000, 10_000, 3}, s.told(t, second+30_000, "k"))
+	s.run(t, second+30_000, posted("k", time.Second, 10*time.Millisecond)...)
+	assert.EqualValues(t, -1, claim(second+30_000, round))
+	assert.Equal(t, []int64{second, 10_000, 0}, s.told(t, second+30_000, "k"))
+	assert.EqualValues(t, -1, s.run(t, 0, int64(0), int64(0), 0, "other", round)[4])
+}
+
+func TestBoardScriptTellsWhatIsNew(t *testing.T) {
+	s := newBoardScript(t)
+	news := func(args ...any) []any { return s.run(t, 0, args...) }
+	assert.Equal(t, []any{int64(0), int64(0), int64(0), ""}, news(heard...), "nothing")
+	first := t0 * 1000
+	assert.Equal(t, []any{first, first + 1, first + 1, "", "a", first + second, second, int64(0), first + 1, int64(0)},
+		news(posted("a", time.Second, 0)...))
+	assert.Equal(t, []any{first, first + 2, first + 2, "", "b", first + second, second, int64(0), first + 2, int64(0)},
+		news(first, first+1, 1, "b", second, 0))
+	assert.Equal(t, []any{first, first + 2, first + 2, ""}, news(first, first+2, 0))
+	assert.Len(t, news(first, first+9, 0), 4+2*6, "it has forgotten what the caller knows")
+	assert.Len(t, news(first-1, first+2, 0), 4+2*6, "it has begun anew since")
+}
+
+func TestBoardScriptTellsMuchNewsInParts(t *testing.T) {
+	s := newBoardScript(t)
+	for part := range 3 {
+		args := []any{int64(0), int64(0), 200}
+		for i := range 200 {
+			args = append(args, fmt.Sprint("k", part, i), second, 0)
+		}
+		s.run(t, 0, args...)
+	}
+	begun, upto := int64(0), int64(0)
+	var parts []int
+	heard := map[any]bool{}
+	for {
+		reply := s.run(t, 0, begun, upto, 0)
+		begun, upto = reply[0].(int64), reply[2].(int64)
+		parts = append(parts, len(reply[4:])/6)
+		for c := reply[4:]; len(c) > 0; c = c[6:] {
+			heard[c[0]] = true
+		}
+		if upto == reply[1] {
+			break
+		}
+	}
+	assert.Equal(t, []int{256, 256, 88}, parts)
+	assert.Len(t, heard, 600)
+}
+
+func TestBoardScriptBoundsWhatItKeeps(t *testing.T) {
+	s := newBoardScript(t)
+	for part := range 30 {
+		args := []any{int64(0), int64(0), 200}
+		for i := range 200 {
+			args = append(args, fmt.Sprint(200*part+i), second*3600, 0)
+		}
+		s.run(t, 0, args...)
+	}
+	assert.EqualValues(t, 4096, s.client.ZCard(ctx, changes).Val())
+	assert.EqualValues(t, 4096+2, s.client.HLen(ctx, hash).Val())
+	assert.False(t, s.client.HExists(ctx, hash, "k0").Val(), "those that changed longest ago go")
+	assert.True(t, s.client.HExists(ctx, hash, "k5999").Val())
+}
+
+func TestBoardScriptForgetsWhatIsOver(t *testing.T) {
+	s := newBoardScript(t)
+	s.run(t, 0, posted("long", time.Hour, 0)...)
+	for i := range int64(1000) {
+		s.run(t, i*second, posted(fmt.Sprint(i), time.Second, 0)...)
+	}
+	assert.Less(t, s.client.HLen(ctx, hash).Val(), int64(20))
+	assert.EqualValues(t, s.client.HLen(ctx, hash).Val()-2, s.client.ZCard(ctx, changes).Val())
+	assert.True(t, s.client.HExists(ctx, hash, "klong").Val())
+}
+
+func TestBoardScriptOutlivesWhatItKeeps(t *testing.T) {
+	s := newBoardScript(t)
+	ttl := func() time.Duration {
+		assert.Equal(t, s.client.PTTL(ctx, hash).Val().Round(time.Second), s.client.PTTL(ctx, changes).Val().Round(time.Second))
+		return s.client.PTTL(ctx, hash).Val()
+	}
+	s.run(t, 0, posted("a", time.Minute, 0)...)
+	assert.InDelta(t, 70*time.Second, ttl(), float64(2*time.Second))
+	s.run(t, 0, posted("b", time.Second, 0)...)
+	assert.InDelta(t, 70*time.Second, ttl(), float64(2*time.Second), "it is not shortened")
+	s.run(t, 0, posted("c", 24*time.Hour, 24*time.Hour)...)
+	assert.InDelta(t, 24*time.Hour+10*time.Second, ttl(), float64(2*time.Second))
+	round := s.run(t, 0, posted("c", 0, 0)...)
+	for range 4 { // seats, the last of whom has its turn in four days
+		s.run(t, 0, int64(0), int64(0), 0, "c", round[1])
+	}
+	assert.InDelta(t, 48*time.Hour, ttl(), float64(2*time.Second))
+	require.NoError(t, s.client.Persist(ctx, hash).Err())
+	s.run(t, 0, posted("d", time.Minute, 0)...)
+	assert.Positive(t, ttl())
+}
+
+func TestBoardScriptTellsNoMoreThanWasPostedWhenTheClockStepsBack(t *testing.T) {
+	s := newBoardScript(t)
+	s.run(t, 0, posted("k", time.Second, 0)...)
+	assert.Equal(t, []int64{second, 0, 0}, s.told(t, -3600*second, "k"))
+	s.run(t, -3600*second, posted("k", 2*time.Second, 0)...)
+	assert.Equal(t, []int64{second, 0, 0}, s.told(t, -3600*second, "k"), "that ends before")
+	s.run(t, -3600*second, posted("other", 2*time.Second, 0)...)
+	reply := s.run(t, -3600*second, t0*1000, t0*1000+1, 0)
+	assert.Equal(t, "other", reply[4], "and what is new then is numbered on")
+}
+
+func TestBoardScriptTakesAFieldThatCannotBeForAbsent(t *testing.T) {
+	s := newBoardScript(t)
+	now := t0 * 1000
+	good := fmt.Sprintf("%d 1000000 0 1 0", now+second)
+	numbers := []string{"", "x", "-1", "1e3", "inf", "nan", "0.5", "0x10", "9007199254740992", strings.Repeat("9", 400)}
+	var values []string
+	for i := range 5 {
+		for _, n := range numbers {
+			fields := strings.Fields(good)
+			fields[i] = n
+			values = append(values, strings.Join(fields, " "))
+		}
+	}
+	values = append(values, "", " ", good+" ", good+" 0", good+"\n", strings.Repeat("x", 1<<20),
+		fmt.Sprintf("%d 1000000 0 1 0", now+172_800*second+1), // ends in more than two days
+		fmt.Sprintf("%d 86400000001 0 1 0", now+second),
+		fmt.Sprintf("%d 1000000 86400000001 1 0", now+second),
+		fmt.Sprintf("%d 1000000 0 1 4097", now+second))
+	for _, value := range values {
+		require.NoError(t, s.client.FlushAll(ctx).Err())
+		s.run(t, 0, posted("k", time.Second, 0)...)
+		require.NoError(t, s.client.HSet(ctx, hash, "kk", value).Err())
+		require.Empty(t, s.told(t, 0, "k"), "%.50q", value)
+		require.EqualValues(t, -1, s.run(t, 0, int64(0), int64(0), 0, "k", int64(1))[4], "%.50q", value)
+		s.run(t, 0, posted("k", 2*time.Second, 0)...)
+		require.Equal(t, []int64{2 * second, 0, 0}, s.told(t, 0, "k"), "%.50q", value)
+	}
+	s.client.HSet(ctx, hash, "kk", good)
+	assert.Equal(t, []int64{second, 0, 0}, s.told(t, 0, "k"), "and this one can be")
+}
+
+func TestBoardScriptBeginsAnewIfItsNumbersCannotBe(t *testing.T) {
+	s := newBoardScript(t)
+	for _, field := range []string{"first", "last"} {
+		for _, value := range []string{"", "x", "-1", "1e300", "inf", "nan", "9007199254740991", strings.Repeat("9", 400),
+			strconv.FormatInt(t0*1000+86_400*second+9, 10)} {
+			require.NoError(t, s.client.FlushAll(ctx).Err())
+			s.run(t, 0, posted("a", time.Second, 0)...)
+			require.NoError(t, s.client.HSet(ctx, hash, field, value).Err())
+			reply := s.run(t, 5, posted("b", time.Second, 0)...)
+			require.Equal(t, []any{t0*1000 + 5, t0*1000 + 6}, reply[:2], "%s=%.50q", field, value)
+			require.Len(t, reply[4:], 2*6, "%s=%.50q", field, value)
+		}
+	}
+}
+
+func TestBoardScriptSurvivesHostileScores(t *testing.T) {
+	s := newBoardScript(t)
+	s.run(t, 0, posted("a", time.Second, 0)...)
+	for _, score := range []string{"inf", "-inf", "1e300", "0.5", "-1"} {
+		require.NoError(t, s.client.Do(ctx, "ZADD", changes, score, "hostile"+score).Err())
+	}
+	reply := s.run(t, 0, posted("b", time.Second, 0)...)
+	assert.Equal(t, reply[1], reply[2])
+	assert.Len(t, reply[4:], 2*6)
+}
+
+func TestBoardScriptWritesNothingIfAKeyIsSomethingElse(t *testing.T) {
+	for _, key := range []string{hash, changes} {
+		s := newBoardScript(t)
+		require.NoError(t, s.client.Set(ctx, key, "text", 0).Err())
+		keys := []string{hash, changes, "1", "1"}
+		err := s.client.Eval(ctx, s.source, keys, posted("k", time.Second, 0)...).Err()
+		assert.ErrorContains(t, err, "WRONGTYPE")
+		assert.Equal(t, []string{key}, s.client.Keys(ctx, "*").Val())
+	}
+}
+
+func TestBoardScriptWritesNothingUnlessItMayWriteAll(t *testing.T) {
+	s := newBoardScript(t)
+	for _, denied := range []string{"hset", "hdel", "zadd", "zrem", "pexpire"} {
+		require.NoError(t, s.client.Do(ctx, "ACL", "SETUSER", denied, "on", "nopass", "~*", "&*", "+@all", "-"+denied).Err())
+		user := redis.NewClient(&redis.Options{Addr: s.client.Options().Addr, Username: denied, Password: "x"})
+		err := user.Eval(ctx, s.source, []string{hash, changes, "1", "1"}, posted("k", time.Second, 0)...).Err()
+		user.Close()
+		assert.Error(t, err, denied)
+		assert.Empty(t, s.client.Keys(ctx, "*").Val(), denied)
+	}
+}
+
+func TestBoardScriptPostsAlthoughItMayNotPublish(t *testing.T) {
+	s := newBoardScript(t)
+	require.NoError(t, s.client.Do(ctx, "ACL", "SETUSER", "quiet", "on", "nopass", "~*", "resetchannels", "+@all").Err())
+	user := redis.NewClient(&redis.Options{Addr: s.client.Options().Addr, Username: "quiet", Password: "x"})
+	defer user.Close()
+	reply, err := user.Eval(ctx, s.source, []string{hash, changes, fmt.Sprint(t0 / 1000), "0"}, posted("k", time.Second, 0)...).Slice()
+	require.NoError(t, err)
+	assert.Contains(t, reply[3], "channel", "and it says so")
+	assert.NotEmpty(t, s.told(t, 0, "k"))
+}
+
+func TestBoardScriptPublishesOnceForAllItWrites(t *testing.T) {
+	s := newBoardScript(t)
+	sub := s.client.Subscribe(ctx, hash)
+	defer sub.Close()
+	_, err := sub.Receive(ctx)
+	require.NoError(t, err)
+	s.run(t, 0, int64(0), int64(0), 2, "a", second, 0, "b", second, 0)
+	s.run(t, 0, heard...)
+	s.run(t, 0, posted("b", time.Second/2, 0)...)
+	s.run(t, 0, posted("c", time.Second, 0)...)
+	require.NoError(t, s.client.Publish(ctx, hash, "the end").Err())
+	var got []string
+	for len(got) == 0 || got[len(got)-1] != "the end" {
+		m, err := sub.ReceiveMessage(ctx)
+		require.NoError(t, err)
+		got = append(got, m.Payload)
+	}
+	assert.Equal(t, []string{"", "", "the end"}, got)
+}
+
+// TestBoardScriptAgreesWithAModel compares random timelines of some processes
+// with a model that keeps everything.
+func TestBoardScriptAgreesWithAModel(t *testing.T) {
+	s := newBoardScript(t)
+	for seed := range uint64(20) {
+		require.NoError(t, s.client.FlushAll(ctx).Err())
+		r := rand.New(rand.NewPCG(seed, 0))
+		var m boardModel
+		at := int64(0)
+		type process struct{ begun, upto int64 }
+		processes := make([]process, 3)
+		for range 100 {
+			at += r.Int64N(1 + r.Int64N(4*second))
+			p := &processes[r.IntN(3)]
+			n := r.IntN(3)
+			args := []any{p.begun, p.upto, n}
+			for range n {
+				args = append(args, fmt.Sprint("k", r.IntN(5)), 1+r.Int64N(3*second), max(0, r.Int64N(second)-second/2))
+			}
+			for range r.IntN(3) {
+				key := fmt.Sprint("k", r.IntN(5))
+				if c := m.all[key]; c != nil {
+					args = append(args, key, c.round-r.Int64N(2))
+				}
+			}
+			want, _ := m.run(t0*1000+at, args)
+			got := s.run(t, at, args...)
+			require.Equal(t, want, got, "seed %d: %v", seed, args)
+			*p = process{got[0].(int64), got[2].(int64)}
+		}
+	}
+}

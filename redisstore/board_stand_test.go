@@ -1,0 +1,195 @@
+package redisstore_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/redis/go-redis/v9"
+)
+
+// A boardStand is a Redis for Boards in a synctest bubble: a boardModel, and
+// subscriptions over net.Pipe.
+type boardStand struct {
+	mu     sync.Mutex // guards what follows
+	model  boardModel
+	delay  time.Duration // of everything, each way
+	silent bool          // it does not answer
+	gone   bool          // it cannot be reached
+	deaf   bool          // it takes no subscription
+	mute   bool          // it sends no message
+	trips  []time.Time
+	subs   map[net.Conn]chan string
+}
+
+func newBoardStand(t *testing.T) *boardStand {
+	t.Cleanup(func() { time.Sleep(time.Minute) }) // after Close, whatever sleeps wakes up
+	return &boardStand{delay: time.Millisecond / 2, subs: make(map[net.Conn]chan string)}
+}
+
+// board is one in a process of its own.
+func (s *boardStand) board(t *testing.T) *redisstore.Board {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: s.dial, DialerRetries: 1})
+	client.AddHook(s)
+	b := &redisstore.Board{Client: client}
+	t.Cleanup(func() {
+		// go-redis waits for a mutex while a connection is being made, and time
+		// stands still in a bubble while anybody does.
+		s.set(func() { s.silent = false })
+		time.Sleep(10 * time.Second)
+		b.Close()
+		client.Close()
+	})
+	return b
+}
+
+// set changes what s does.
+func (s *boardStand) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+// restart hangs up on everybody, and forgets everything.
+func (s *boardStand) restart() {
+	s.set(func() {
+		s.model = boardModel{}
+		for conn := range s.subs {
+			conn.Close()
+		}
+	})
+}
+
+// took returns how many trips were made since it was last asked.
+func (s *boardStand) took() (n int) {
+	s.set(func() { n, s.trips = len(s.trips), nil })
+	return n
+}
+
+func (s *boardStand) state() (delay time.Duration, silent, gone bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.delay, s.silent, s.gone
+}
+
+func (s *boardStand) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *boardStand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (s *boardStand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if cmd.Name() != "evalsha" {
+			return next(ctx, cmd)
+		}
+		delay, silent, gone := s.state()
+		s.set(func() { s.trips = append(s.trips, time.Now()) })
+		switch {
+		case gone:
+			return errGone
+		case silent:
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		time.Sleep(delay)
+		reply := s.eval(cmd.Args()[5:])
+		time.Sleep(delay)
+		cmd.(interface{ SetVal(any) }).SetVal(reply)
+		return nil
+	}
+}
+
+var errGone = errors.New("connection refused")
+
+func (s *boardStand) eval(args []any) []any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reply, changed := s.model.run(time.Now().UnixMicro(), args)
+	if changed && !s.mute {
+		for _, sub := range s.subs {
+			sub <- "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$0\r\n\r\n"
+		}
+	}
+	return reply
+}
+
+// dial is for subscriptions: scripts are caught before.
+func (s *boardStand) dial(context.Context, string, string) (net.Conn, error) {
+	if _, _, gone := s.state(); gone {
+		return nil, errGone
+	}
+	here, there := net.Pipe()
+	sub := make(chan string, 10_000)
+	go s.converse(here, sub)
+	go func() {
+		for text := range sub {
+			delay, silent, _ := s.state()
+			for time.Sleep(delay); silent; _, silent, _ = s.state() {
+				time.Sleep(time.Millisecond)
+			}
+			io.WriteString(here, text)
+		}
+	}()
+	return there, nil
+}
+
+// converse answers what a subscriber says.
+func (s *boardStand) converse(conn net.Conn, sub chan string) {
+	defer conn.Close()
+	defer s.set(func() { delete(s.subs, conn); close(sub) })
+	r := bufio.NewReader(conn)
+	for {
+		words, err := readWords(r)
+		if err != nil {
+			return
+		}
+		var answer string
+		var deaf bool
+		s.set(func() { deaf = s.deaf })
+		switch word := strings.ToLower(words[0]); {
+		case word == "subscribe" && deaf:
+			answer = "-NOPERM No permissions to access a channel\r\n"
+		case word == "subscribe":
+			answer = "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"
+			s.set(func() { s.subs[conn] = sub })
+		case word == "ping":
+			answer = "*2\r\n$4\r\npong\r\n$0\r\n\r\n"
+		case word == "hello":
+			answer = "-ERR unknown command\r\n"
+		default:
+			answer = "+OK\r\n"
+		}
+		s.set(func() { sub <- answer })
+	}
+}
+
+// readWords reads an array of bulk strings.
+func readWords(r *bufio.Reader) (words []string, err error) {
+	count := func(prefix byte) int {
+		line, lineErr := r.ReadString('\n')
+		n, convErr := strconv.Atoi(strings.Trim(line, string(prefix)+"\r\n"))
+		err = errors.Join(err, lineErr, convErr)
+		return n
+	}
+	for n := count('*'); n > 0 && err == nil; n-- {
+		word := make([]byte, count('$')+2)
+		if err == nil {
+			_, err = io.ReadFull(r, word)
+		}
+		words = append(words, strings.TrimSpace(string(word)))
+	}
+	if len(words) == 0 && err == nil {
+		err = fmt.Errorf("no command")
+	}
+	return words, err
+}

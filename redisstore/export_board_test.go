@@ -1,0 +1,10 @@
+package redisstore
+
+// BoardSource is the script of a Board.
+var BoardSource = boardSource
+
+// Known reports how many cool-downs b keeps.
+func Known(b *Board) int { return int(b.open().known.count.Load()) }
+
+// BoardKeys are those that b has in Redis.
+func BoardKeys(b *Board) []string { return b.keys() }
