@@ -25,14 +25,14 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"github.com/heedhttp/heed/examples/internal/stage"
 )
 
 var errInterrupted = errors.New("interrupted")
 
 func main() {
-	if os.Getenv(processEnv) != "" {
-		os.Exit(runProcess())
-	}
+	stage.Obey[order]()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -72,18 +72,18 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := o.check(ctx); err != nil {
 		return err
 	}
-	s := newScreen(stdout)
+	s := stage.NewScreen(stdout)
 	fmt.Fprintf(s, "%s.\n\n", o.summary())
 	results, err := perform(ctx, o, s)
 	if len(results) > 0 {
-		writeTable(s, results)
-		writeCharts(s, results)
+		stage.WriteTable(s, results)
+		stage.WriteCharts(s, results)
 	}
 	return errors.Join(err, verdict(s, results), save(o, results))
 }
 
 // save writes the picture, if one was asked for and there is something to see.
-func save(o *options, results []result) error {
+func save(o *options, results []stage.Result) error {
 	if o.svg == "" || len(results) == 0 {
 		return nil
 	}

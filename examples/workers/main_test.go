@@ -2,20 +2,19 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/heedhttp/heed/examples/internal/stage"
 	"github.com/heedhttp/heed/internal/redistest"
 )
 
@@ -33,7 +32,7 @@ func parsed(t *testing.T, args ...string) *options {
 	return o
 }
 
-func performed(t *testing.T, o *options) []result {
+func performed(t *testing.T, o *options) []stage.Result {
 	s, out := plain()
 	results, err := perform(t.Context(), o, s)
 	require.NoError(t, err)
@@ -48,14 +47,14 @@ func TestHeedDoesTheJobsWithoutTheStorm(t *testing.T) {
 	results := performed(t, parsed(t))
 	storm, heeded, paced := results[0], results[1], results[2]
 	for _, r := range results {
-		assert.Equal(t, 36, r.done, r.name)
-		assert.Zero(t, r.outcome, r.name)
+		assert.Equal(t, 36, r.Done, r.Name)
+		assert.Zero(t, r.Outcome, r.Name)
 	}
-	assert.Greater(t, storm.requests, 100)
-	assert.Greater(t, heeded.refused, 0)
-	assert.Less(t, heeded.requests, 72)
-	assert.InDelta(t, 36, paced.requests, stalls)
-	assert.GreaterOrEqual(t, paced.took, evenly)
+	assert.Greater(t, storm.Requests, 100)
+	assert.Greater(t, heeded.Refused, 0)
+	assert.Less(t, heeded.Requests, 72)
+	assert.InDelta(t, 36, paced.Requests, stalls)
+	assert.GreaterOrEqual(t, paced.Took, evenly)
 }
 
 func TestSeveralProcessesShareOneBucketAndOneBudget(t *testing.T) {
@@ -63,9 +62,9 @@ func TestSeveralProcessesShareOneBucketAndOneBudget(t *testing.T) {
 	store := redistest.Start(t)
 	results := performed(t, parsed(t, "-redis", store.Addr, "-processes", "3"))
 	together := results[2]
-	assert.Equal(t, "heed, 3 processes", together.name)
-	assert.InDelta(t, 36, together.requests, stalls)
-	assert.GreaterOrEqual(t, together.took, evenly, "with a bucket each, they would need a third of it")
+	assert.Equal(t, "heed, 3 processes", together.Name)
+	assert.InDelta(t, 36, together.Requests, stalls)
+	assert.GreaterOrEqual(t, together.Took, evenly, "with a bucket each, they would need a third of it")
 	budgets, err := store.Do("EVAL", "return #redis.call('KEYS', 'heed:budget:heed:workers:*')", "0")
 	assert.NoError(t, err)
 	assert.Equal(t, "1", budgets)
@@ -78,50 +77,20 @@ func TestProcessesThatLoseRedisKeepToTheirShares(t *testing.T) {
 	s, out := plain()
 	time.AfterFunc(700*time.Millisecond, store.Stop)
 	defer store.Cont()
-	r, err := parts(o)[2].perform(t.Context(), o, s)
+	r, err := play(t.Context(), parts(o)[2], o, s)
 	require.NoError(t, err)
-	assert.NoError(t, verdict(s, []result{r}))
-	assert.Equal(t, 36, r.done)
+	assert.NoError(t, verdict(s, []stage.Result{r}))
+	assert.Equal(t, 36, r.Done)
 	assert.Positive(t, r.Degraded)
 	assert.Contains(t, out.String(), "Redis did not answer ")
 }
 
 func TestWhatGoesWrongInAProcessIsHeardOf(t *testing.T) {
 	t.Parallel()
-	out, err := order{load: load{Workers: 1, Jobs: 1}, Limit: -1}.start(t.Context())
+	out, err := stage.Processes(t.Context(), []order{{Load: stage.Load{Workers: 1, Jobs: 1}, Limit: -1}})
 	assert.NoError(t, err)
 	assert.Equal(t, 1, out.Failed)
 	assert.Contains(t, out.Reason, "Policies[0]")
-}
-
-func TestAProcessStopsWithItsContext(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancel()
-	start := time.Now()
-	_, err := order{load: load{Workers: 1, Jobs: 1}, URL: silent(t), Limit: 1}.start(ctx)
-	assert.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.Less(t, time.Since(start), 4*time.Second, "it was killed")
-}
-
-func TestAnOrderThatCannotBeReadIsAnError(t *testing.T) {
-	assert.ErrorIs(t, obey(strings.NewReader("{"), io.Discard), io.ErrUnexpectedEOF)
-}
-
-func TestAProcessEndsWithItsInput(t *testing.T) {
-	t.Parallel()
-	stdin, parent := io.Pipe()
-	ended := make(chan error)
-	go func() { ended <- obey(stdin, io.Discard) }()
-	_, err := io.WriteString(parent, `{"Workers":1,"Jobs":1,"URL":"`+silent(t)+`","Limit":1}`)
-	require.NoError(t, err)
-	require.NoError(t, parent.Close())
-	select {
-	case err := <-ended:
-		assert.NoError(t, err)
-	case <-time.After(10 * time.Second):
-		t.Fatal("it goes on")
-	}
 }
 
 func TestTheProgramShowsATableAndChartsAndWritesThePicture(t *testing.T) {
@@ -168,18 +137,18 @@ func TestCtrlCStopsTheProgram(t *testing.T) {
 }
 
 func TestTheVerdictNamesWhatMustNotBe(t *testing.T) {
-	heed := part{name: "heed", heeds: true}
-	for want, r := range map[string]result{
+	heed := stage.Part{Name: "heed", Heeds: true}
+	for want, r := range map[string]stage.Result{
 		"heed: 2 jobs were handed a 429": {
-			part: heed, outcome: outcome{Throttled: 2}, jobs: 4, tally: tally{done: 4}},
+			Part: heed, Outcome: stage.Outcome{Throttled: 2}, Jobs: 4, Tally: stage.Tally{Done: 4}},
 		"heed: 1 job was not done\nheed: 1 job was handed an error: broken": {
-			part: heed, outcome: outcome{Failed: 1, Reason: "broken"}, jobs: 4, tally: tally{done: 3}},
+			Part: heed, Outcome: stage.Outcome{Failed: 1, Reason: "broken"}, Jobs: 4, Tally: stage.Tally{Done: 3}},
 		"a process: killed\nheed: 1,000 jobs were not done": {
-			part: heed, err: errors.New("a process: killed"), jobs: 1000},
+			Part: heed, Err: errors.New("a process: killed"), Jobs: 1000},
 	} {
-		err := verdict(io.Discard, []result{r})
+		err := verdict(io.Discard, []stage.Result{r})
 		assert.EqualError(t, err, want)
 		assert.Equal(t, 1, exitCode(err))
 	}
-	assert.NoError(t, verdict(io.Discard, []result{{part: part{name: "naive"}, jobs: 4, tally: tally{done: 1}}}))
+	assert.NoError(t, verdict(io.Discard, []stage.Result{{Part: stage.Part{Name: "naive"}, Jobs: 4, Tally: stage.Tally{Done: 1}}}))
 }

@@ -9,11 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/heedhttp/heed/examples/internal/stage"
 )
 
 // options are what the command line says.
 type options struct {
-	load
+	stage.Load
 	limit     int64         // requests that the server admits each second
 	naive     time.Duration // how long the naive loop may run
 	svg       string        // where the picture goes, if anywhere
@@ -116,5 +118,5 @@ func writable(name string) error {
 
 func (o *options) summary() string {
 	return fmt.Sprintf("%s workers, %s jobs, a limit of %s requests a second",
-		grouped(o.Workers), grouped(o.Jobs), grouped(int(o.limit)))
+		stage.Grouped(o.Workers), stage.Grouped(o.Jobs), stage.Grouped(int(o.limit)))
 }

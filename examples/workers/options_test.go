@@ -14,12 +14,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/examples/internal/stage"
 )
 
 func TestTheDefaultsAreThoseOfTheDocumentation(t *testing.T) {
 	o, err := parse(nil, io.Discard)
 	require.NoError(t, err)
-	assert.Equal(t, &options{load: load{Workers: 50, Jobs: 200}, limit: 20, naive: 10 * time.Second, processes: 5}, o)
+	assert.Equal(t, &options{Load: stage.Load{Workers: 50, Jobs: 200}, limit: 20, naive: 10 * time.Second, processes: 5}, o)
 }
 
 func TestBadFlagsAreNamedWithTheReason(t *testing.T) {

@@ -1,16 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
-	"os/signal"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,18 +11,13 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/examples/internal/stage"
 	"github.com/heedhttp/heed/redisstore"
 )
 
-// processEnv is set in the environment of the processes that this one starts
-// from its own executable.
-const processEnv = "HEED_EXAMPLES_WORKERS_PROCESS"
-
-// An order is what one of several processes is to do. It is sent to its standard
-// input, which stays open for as long as it is wanted; its outcome comes back
-// from its standard output.
+// An order is what one of several processes is to do.
 type order struct {
-	load
+	stage.Load
 	URL       string
 	Redis     string
 	Name      string // of what is shared, in Redis
@@ -39,80 +27,17 @@ type order struct {
 
 // processes does the load of o in several processes, which share a bucket and a
 // budget.
-func processes(ctx context.Context, o *options, url string) (outcome, error) {
-	var (
-		started sync.WaitGroup
-		mu      sync.Mutex // guards all and errs
-		all     outcome
-		errs    []error
-		name    = fmt.Sprintf("heed:workers:%d:%d", os.Getpid(), time.Now().UnixNano())
-	)
-	for i := range o.processes {
-		order := order{o.share(i, o.processes), url, o.redis, name, o.limit, o.processes}
-		started.Go(func() {
-			out, err := order.start(ctx)
-			mu.Lock()
-			defer mu.Unlock()
-			all, errs = all.plus(out), append(errs, err)
-		})
+func processes(ctx context.Context, o *options, url string) (stage.Outcome, error) {
+	name := fmt.Sprintf("heed:workers:%d:%d", os.Getpid(), time.Now().UnixNano())
+	orders := make([]order, o.processes)
+	for i := range orders {
+		orders[i] = order{o.Share(i, o.processes), url, o.redis, name, o.limit, o.processes}
 	}
-	started.Wait()
-	return all, errors.Join(errs...)
+	return stage.Processes(ctx, orders)
 }
 
-// start runs the process to its end. When ctx ends, its input does.
-func (o order) start(ctx context.Context) (outcome, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return outcome{}, err
-	}
-	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, self)
-	cmd.Env = append(os.Environ(), processEnv+"=1")
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	stdin, err := cmd.StdinPipe()
-	if err != nil {
-		return outcome{}, err
-	}
-	cmd.Cancel, cmd.WaitDelay = stdin.Close, 5*time.Second
-	if err := cmd.Start(); err != nil {
-		return outcome{}, err
-	}
-	sent := json.NewEncoder(stdin).Encode(o)
-	if err := cmd.Wait(); err != nil {
-		return outcome{}, fmt.Errorf("a process: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
-	}
-	var out outcome
-	return out, errors.Join(sent, json.Unmarshal(stdout.Bytes(), &out))
-}
-
-// runProcess is the main of such a process. A Ctrl-C reaches it too, and is left
-// to the one that started it.
-func runProcess() int {
-	signal.Ignore(os.Interrupt)
-	if err := obey(os.Stdin, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
-}
-
-// obey does what the order on stdin says, until it is done or stdin ends.
-func obey(stdin io.Reader, stdout io.Writer) error {
-	var o order
-	if err := json.NewDecoder(stdin).Decode(&o); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() {
-		io.Copy(io.Discard, stdin)
-		cancel()
-	}()
-	return json.NewEncoder(stdout).Encode(o.obey(ctx))
-}
-
-func (o order) obey(ctx context.Context) outcome {
+// Obey is what such a process does.
+func (o order) Obey(ctx context.Context) stage.Outcome {
 	client := redis.NewClient(&redis.Options{Addr: o.Redis})
 	defer client.Close()
 	var degraded atomic.Int64
@@ -121,7 +46,7 @@ func (o order) obey(ctx context.Context) outcome {
 	pacer := bucket(&redisstore.Store{Client: client, Prefix: o.Name + ":"}, o.Limit)
 	pacer.Processes, pacer.Degraded = o.Processes, count
 	budget := &redisstore.Budget{Client: client, Key: o.Name, Degraded: count}
-	out := through(ctx, &heed.Transport{Pacer: pacer, Budget: budget}, o.load, o.URL)
+	out := through(ctx, &heed.Transport{Pacer: pacer, Budget: budget}, o.Load, o.URL)
 	out.Degraded = int(degraded.Load())
 	return out
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"html"
 	"strconv"
+
+	"github.com/heedhttp/heed/examples/internal/stage"
 )
 
 // The measures of the picture, in pixels.
@@ -76,7 +78,7 @@ type plot struct {
 
 // picture draws the arrivals in each second: a panel for each of results, all
 // to one scale.
-func picture(title string, limit int64, results []result) []byte {
+func picture(title string, limit int64, results []stage.Result) []byte {
 	p := newPlot(limit, results)
 	fmt.Fprintf(p, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%[1]d\" height=\"%d\" role=\"img\">\n",
 		pictureWidth, pictureHeight)
@@ -93,13 +95,13 @@ func picture(title string, limit int64, results []result) []byte {
 	return p.Bytes()
 }
 
-func newPlot(limit int64, results []result) *plot {
+func newPlot(limit int64, results []stage.Result) *plot {
 	p := &plot{limit: limit, most: int(limit)}
 	for _, r := range results {
-		p.most = max(p.most, r.busiest())
-		p.seconds = max(p.seconds, len(r.seconds))
+		p.most = max(p.most, r.Busiest())
+		p.seconds = max(p.seconds, len(r.Seconds))
 	}
-	p.yStep, p.xStep = roundUp(p.most/6), roundUp(p.seconds/8)
+	p.yStep, p.xStep = stage.RoundUp(p.most/6), stage.RoundUp(p.seconds/8)
 	return p
 }
 
@@ -117,20 +119,20 @@ func (p *plot) legend() {
 // yAxis has the figures of all panels' grids.
 func (p *plot) yAxis() {
 	for n := 0; n <= p.most; n += p.yStep {
-		p.text("end", firstPlot-8, p.y(n)+4, grouped(n))
+		p.text("end", firstPlot-8, p.y(n)+4, stage.Grouped(n))
 	}
 	const x, y = 26, (plotTop + plotBottom) / 2
 	fmt.Fprintf(p, "<text class=\"middle\" transform=\"translate(%d %d) rotate(-90)\">requests in a second</text>\n", x, y)
 }
 
 // panel draws r with its left side at x.
-func (p *plot) panel(x float64, r result) {
+func (p *plot) panel(x float64, r stage.Result) {
 	p.heading(x, r)
 	for n := p.yStep; n <= p.most; n += p.yStep {
 		p.line("grid", x, p.y(n), x+panelWidth, p.y(n))
 	}
 	width := panelWidth / float64(p.seconds)
-	for i, s := range r.seconds {
+	for i, s := range r.Seconds {
 		p.bar(x+float64(i)*width, width, s)
 	}
 	limit := p.y(int(p.limit))
@@ -142,29 +144,29 @@ func (p *plot) panel(x float64, r result) {
 	p.text("middle", x+panelWidth/2, plotBottom+38, "seconds since the first request")
 }
 
-func (p *plot) heading(x float64, r result) {
-	p.text("name", x, 106, r.name)
+func (p *plot) heading(x float64, r stage.Result) {
+	p.text("name", x, 106, r.Name)
 	colour := "refused"
-	if r.wasted() == 0 {
+	if r.Wasted() == 0 {
 		colour = "admitted"
 	}
 	fmt.Fprintf(p, "<text class=\"name\" x=\"%.1f\" y=\"142\"><tspan class=\"figure %s\">%s</tspan> wasted requests</text>\n",
-		x, colour, grouped(r.wasted()))
-	p.text("", x, 164, fmt.Sprintf("%s requests for %s jobs, in %s", grouped(r.requests), grouped(r.done), seconds(r.took)))
+		x, colour, stage.Grouped(r.Wasted()))
+	p.text("", x, 164, fmt.Sprintf("%s requests for %s jobs, in %s", stage.Grouped(r.Requests), stage.Grouped(r.Done), stage.InSeconds(r.Took)))
 }
 
 // bar draws s, the refused on top of the admitted, and how many both are.
-func (p *plot) bar(x, width float64, s second) {
+func (p *plot) bar(x, width float64, s stage.Second) {
 	gap := min(3, width/4)
-	middle, top := p.y(s.admitted), p.y(s.arrivals())
-	if s.admitted > 0 {
+	middle, top := p.y(s.Admitted), p.y(s.Arrivals())
+	if s.Admitted > 0 {
 		p.rect("admitted", x+gap/2, middle, width-gap, plotBottom-middle)
 	}
-	if s.refused > 0 {
+	if s.Refused > 0 {
 		p.rect("refused", x+gap/2, top, width-gap, middle-top)
 	}
-	if s.arrivals() > 0 && width >= labelWidth {
-		p.text("value middle", x+width/2, min(top, p.y(int(p.limit)))-5, grouped(s.arrivals()))
+	if s.Arrivals() > 0 && width >= labelWidth {
+		p.text("value middle", x+width/2, min(top, p.y(int(p.limit)))-5, stage.Grouped(s.Arrivals()))
 	}
 }
 

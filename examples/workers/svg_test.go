@@ -11,6 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/examples/internal/stage"
 )
 
 // An element is one of a picture.
@@ -85,9 +87,9 @@ func TestTheBarsOfThePictureAreToOneScale(t *testing.T) {
 
 func TestNothingInThePictureIsOutsideOfIt(t *testing.T) {
 	results := fixedResults()
-	long := tally{seconds: make([]second, 300)}
-	long.seconds[299] = second{refused: 9999}
-	for _, e := range elements(t, picture("", 20, append(results, result{tally: long}))) {
+	long := stage.Tally{Seconds: make([]stage.Second, 300)}
+	long.Seconds[299] = stage.Second{Refused: 9999}
+	for _, e := range elements(t, picture("", 20, append(results, stage.Result{Tally: long}))) {
 		if e.name != "rect" {
 			continue
 		}
@@ -99,5 +101,5 @@ func TestNothingInThePictureIsOutsideOfIt(t *testing.T) {
 }
 
 func TestAPictureOfNothingIsWellFormed(t *testing.T) {
-	assert.NotEmpty(t, elements(t, picture("", 1, []result{{}})))
+	assert.NotEmpty(t, elements(t, picture("", 1, []stage.Result{{}})))
 }

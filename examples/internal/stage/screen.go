@@ -1,4 +1,4 @@
-package main
+package stage
 
 import (
 	"fmt"
@@ -9,16 +9,17 @@ import (
 	"time"
 )
 
-// A screen is where the program shows what it does: a terminal, or a file.
-type screen struct {
+// A Screen is where the program shows what it does: a terminal, or a file.
+type Screen struct {
 	io.Writer
 	live   bool // lines can be written over
 	colour bool
 }
 
-func newScreen(w io.Writer) *screen {
+// NewScreen finds out what w can show.
+func NewScreen(w io.Writer) *Screen {
 	live := isTerminal(w) && os.Getenv("TERM") != "dumb"
-	return &screen{w, live, live && os.Getenv("NO_COLOR") == ""}
+	return &Screen{w, live, live && os.Getenv("NO_COLOR") == ""}
 }
 
 func isTerminal(w io.Writer) bool {
@@ -32,22 +33,21 @@ func isTerminal(w io.Writer) bool {
 
 const (
 	bold  = "1"
-	faint = "2"
 	red   = "31"
 	green = "32"
 )
 
 // paint returns text in a colour or weight, where there are any.
-func (s *screen) paint(style, text string) string {
+func (s *Screen) paint(style, text string) string {
 	if !s.colour || text == "" {
 		return text
 	}
 	return "\x1b[" + style + "m" + text + "\x1b[0m"
 }
 
-// follow shows how a part gets on, in one line on a terminal, else in one every
+// Follow shows how a part gets on, in one line on a terminal, else in one every
 // two seconds, until stop is called.
-func (s *screen) follow(name string, jobs int, now func() tally) (stop func()) {
+func (s *Screen) Follow(name string, jobs int, now func() Tally) (stop func()) {
 	every := 2 * time.Second
 	if s.live {
 		every = 100 * time.Millisecond
@@ -76,7 +76,7 @@ func (s *screen) follow(name string, jobs int, now func() tally) (stop func()) {
 	}
 }
 
-func (s *screen) progress(line string) {
+func (s *Screen) progress(line string) {
 	if s.live {
 		fmt.Fprint(s, "\r", line, "\x1b[K")
 	} else {
@@ -85,16 +85,16 @@ func (s *screen) progress(line string) {
 }
 
 // progressLine is shorter than a terminal is wide.
-func progressLine(name string, jobs int, t tally) string {
+func progressLine(name string, jobs int, t Tally) string {
 	const width = 10
-	full := width * t.done / max(1, jobs)
+	full := width * t.Done / max(1, jobs)
 	return fmt.Sprintf("%-20s %s%s %s/%s jobs, %s requests, %s refused", name,
 		strings.Repeat("▰", full), strings.Repeat("▱", width-full),
-		grouped(t.done), grouped(jobs), grouped(t.requests), grouped(t.refused))
+		Grouped(t.Done), Grouped(jobs), Grouped(t.Requests), Grouped(t.Refused))
 }
 
-// grouped is n with its thousands set apart.
-func grouped(n int) string {
+// Grouped is n with its thousands set apart.
+func Grouped(n int) string {
 	digits := strconv.Itoa(n)
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
@@ -102,4 +102,5 @@ func grouped(n int) string {
 	return digits
 }
 
-func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
+// InSeconds is d to a tenth.
+func InSeconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }

@@ -1,4 +1,4 @@
-package main
+package stage
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 func TestEveryJobIsDoneOnce(t *testing.T) {
 	var done [31]atomic.Int64
-	out := load{Workers: 7, Jobs: 20, First: 10}.do(t.Context(), func(_ context.Context, job int) (int, error) {
+	out := Load{Workers: 7, Jobs: 20, First: 10}.Do(t.Context(), func(_ context.Context, job int) (int, error) {
 		done[job].Add(1)
 		return http.StatusOK, nil
 	})
@@ -32,7 +32,7 @@ func TestEveryJobIsDoneOnce(t *testing.T) {
 func TestWorkersWorkAtTheSameTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		load{Workers: 5, Jobs: 20}.do(t.Context(), func(context.Context, int) (int, error) {
+		Load{Workers: 5, Jobs: 20}.Do(t.Context(), func(context.Context, int) (int, error) {
 			time.Sleep(time.Second)
 			return http.StatusOK, nil
 		})
@@ -40,8 +40,21 @@ func TestWorkersWorkAtTheSameTime(t *testing.T) {
 	})
 }
 
+func TestNoJobIsBegunTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start, begun := time.Now(), atomic.Int64{}
+		Load{Workers: 5, Jobs: 1_000_000, For: 3500 * time.Millisecond}.Do(t.Context(), func(context.Context, int) (int, error) {
+			begun.Add(1)
+			time.Sleep(time.Second)
+			return http.StatusOK, nil
+		})
+		assert.Equal(t, 4*time.Second, time.Since(start), "and those that were begun are done")
+		assert.EqualValues(t, 20, begun.Load())
+	})
+}
+
 func TestAnOutcomeTellsRefusalsFromFailures(t *testing.T) {
-	out := load{Workers: 1, Jobs: 4}.do(t.Context(), func(_ context.Context, job int) (int, error) {
+	out := Load{Workers: 1, Jobs: 4}.Do(t.Context(), func(_ context.Context, job int) (int, error) {
 		switch job {
 		case 1:
 			return http.StatusOK, nil
@@ -52,15 +65,15 @@ func TestAnOutcomeTellsRefusalsFromFailures(t *testing.T) {
 		}
 		return http.StatusInternalServerError, nil
 	})
-	assert.Equal(t, outcome{Throttled: 1, Failed: 2, Reason: "first"}, out)
+	assert.Equal(t, Outcome{Throttled: 1, Failed: 2, Reason: "first"}, out)
 }
 
 func TestSharesAddUpToTheWhole(t *testing.T) {
-	whole := load{Workers: 50, Jobs: 200, First: 3}
+	whole := Load{Workers: 50, Jobs: 200, First: 3}
 	for n := 1; n <= 50; n++ {
-		sum, next := load{}, whole.First
+		sum, next := Load{}, whole.First
 		for i := range n {
-			part := whole.share(i, n)
+			part := whole.Share(i, n)
 			assert.Equal(t, next, part.First)
 			assert.Positive(t, part.Workers)
 			sum.Workers += part.Workers
@@ -72,16 +85,6 @@ func TestSharesAddUpToTheWhole(t *testing.T) {
 	}
 }
 
-// refusing is a server that refuses everything until tomorrow.
-func refusing(t *testing.T) string {
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Retry-After", "86400")
-		w.WriteHeader(http.StatusTooManyRequests)
-	}))
-	t.Cleanup(srv.Close)
-	return srv.URL
-}
-
 // silent is a server that never answers.
 func silent(t *testing.T) string {
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
@@ -90,18 +93,4 @@ func silent(t *testing.T) string {
 		srv.Close()
 	})
 	return srv.URL
-}
-
-func TestA429ThatHeedHandsOverIsNoticed(t *testing.T) {
-	out := heeded(t.Context(), load{Workers: 1, Jobs: 1}, refusing(t))
-	assert.Equal(t, outcome{Throttled: 1}, out)
-	assert.ErrorContains(t, result{part: part{name: "heed"}, outcome: out}.fault(), "heed: 1 job was handed a 429")
-}
-
-func TestTheNaiveLoopIsStopped(t *testing.T) {
-	t.Parallel()
-	start := time.Now()
-	out := naive(t.Context(), load{Workers: 3, Jobs: 3}, refusing(t), 250*time.Millisecond)
-	assert.Less(t, time.Since(start), 5*time.Second)
-	assert.Zero(t, out)
 }

@@ -1,4 +1,4 @@
-package main
+package stage
 
 import (
 	"net/http"
@@ -10,15 +10,15 @@ import (
 // A journal is a server's log.
 type journal struct {
 	mu       sync.Mutex // guards arrivals
-	arrivals []arrival
+	arrivals []Arrival
 }
 
-// An arrival is a request as the server saw it.
-type arrival struct {
-	job      string
-	at       time.Time
-	status   int // 0 until it is answered
-	answered time.Time
+// An Arrival is a request as the server saw it.
+type Arrival struct {
+	Job      string // its path
+	At       time.Time
+	Status   int // 0 until it is answered
+	Answered time.Time
 }
 
 // record writes down what h is asked, and what it answers.
@@ -34,19 +34,17 @@ func (j *journal) record(h http.Handler) http.Handler {
 func (j *journal) arrived(job string, now time.Time) int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.arrivals = append(j.arrivals, arrival{job: job, at: now})
+	j.arrivals = append(j.arrivals, Arrival{Job: job, At: now})
 	return len(j.arrivals) - 1
 }
 
 func (j *journal) answered(i, status int, now time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.arrivals[i].status, j.arrivals[i].answered = status, now
+	j.arrivals[i].Status, j.arrivals[i].Answered = status, now
 }
 
-func (j *journal) tally() tally { return tallyOf(j.soFar()) }
-
-func (j *journal) soFar() []arrival {
+func (j *journal) soFar() []Arrival {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return slices.Clone(j.arrivals)

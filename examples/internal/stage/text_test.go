@@ -1,4 +1,4 @@
-package main
+package stage
 
 import (
 	"os"
@@ -13,7 +13,7 @@ import (
 
 func TestTheTableHasALineForEachPart(t *testing.T) {
 	s, out := plain()
-	writeTable(s, fixedResults())
+	WriteTable(s, fixedResults())
 	assert.Equal(t, `
             jobs                  retries        wasted
             done  requests  429s  per job      requests   time
@@ -22,9 +22,20 @@ a <b> & c    2/2         5     3     1.50      3 (60 %)  2.5 s
 `, out.String())
 }
 
+func TestATableHasMoreColumnsIfThereIsMoreToTell(t *testing.T) {
+	s, out := plain()
+	WriteTable(s, fixedResults(), Column{"a", "letter", func(r Result) string { return r.Name[:1] }})
+	assert.Equal(t, `
+            jobs                  retries        wasted              a
+            done  requests  429s  per job      requests   time  letter
+naive      40/50     1,040   990    19.80  1,000 (96 %)  2.0 s       n
+a <b> & c    2/2         5     3     1.50      3 (60 %)  2.5 s       a
+`, out.String())
+}
+
 func TestTheChartShowsTheStormAtOneScale(t *testing.T) {
 	s, out := plain()
-	writeCharts(s, fixedResults())
+	WriteCharts(s, fixedResults())
 	assert.Equal(t, `
 Arrivals in each second: █ admitted, ░ refused; a cell is up to 10 requests.
 
@@ -44,8 +55,8 @@ func TestNoLineOfTheChartIsWiderThanATerminal(t *testing.T) {
 	for _, most := range []int{1, 57, 58, 114, 115, 580, 999, 1000, 123_456} {
 		s, out := plain()
 		for admitted := range min(most, 60) {
-			r := result{tally: tally{seconds: []second{{admitted, most - admitted}}}}
-			writeCharts(s, []result{r})
+			r := Result{Tally: Tally{Seconds: []Second{{admitted, most - admitted}}}}
+			WriteCharts(s, []Result{r})
 		}
 		for line := range strings.Lines(out.String()) {
 			assert.LessOrEqual(t, len([]rune(strings.TrimSuffix(line, "\n"))), 80, line)
@@ -55,7 +66,7 @@ func TestNoLineOfTheChartIsWiderThanATerminal(t *testing.T) {
 
 func TestACellStandsForARoundNumber(t *testing.T) {
 	for n, want := range map[int]int{0: 1, 1: 2, 2: 5, 4: 5, 5: 10, 9: 10, 10: 20, 49: 50, 50: 100, 999: 1000} {
-		assert.Equal(t, want, roundUp(n), n)
+		assert.Equal(t, want, RoundUp(n), n)
 	}
 }
 
@@ -67,7 +78,7 @@ func TestColoursAreForTerminalsOnly(t *testing.T) {
 		device, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0) // a device, as terminals are
 		require.NoError(t, err)
 		defer device.Close()
-		return newScreen(device).paint(red, text)
+		return NewScreen(device).paint(red, text)
 	}
 	assert.Equal(t, "\x1b[31mtext\x1b[0m", paint("xterm", ""))
 	assert.Equal(t, text, paint("xterm", "1"))
@@ -80,7 +91,7 @@ func TestColoursAreForTerminalsOnly(t *testing.T) {
 func shown(live bool, d time.Duration) string {
 	s, out := plain()
 	s.live = live
-	stop := s.follow("heed", 4, func() tally { return tally{done: 2, requests: 1234, refused: 1232} })
+	stop := s.Follow("heed", 4, func() Tally { return Tally{Done: 2, Requests: 1234, Refused: 1232} })
 	time.Sleep(d)
 	stop()
 	return out.String()
@@ -104,6 +115,6 @@ func TestProgressOnATerminalStaysInItsLine(t *testing.T) {
 
 func TestThousandsAreSetApart(t *testing.T) {
 	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567"} {
-		assert.Equal(t, want, grouped(n))
+		assert.Equal(t, want, Grouped(n))
 	}
 }
