@@ -47,6 +47,8 @@ type arithmetic struct {
 	atOnce    int64
 	quota     int64
 	window    int64 // µs, a multiple of tick; of windows and logs only, and 0 with a Calendar
+
+	perUnit, perRate divisor // by unit and rate; of buckets only
 }
 
 // Compile checks p and chooses the units it is counted in. The error joins a
@@ -132,6 +134,7 @@ func (p Policy) countedIn(tick int64) (a arithmetic, ok bool) {
 	}
 	a = arithmetic{tick: tick, unit: window, rate: quota * nanos, capacity: atOnce * window, atOnce: atOnce}
 	a.most = min(maxExact, saturatedProduct(a.rate, maxOwed/tick))
+	a.perUnit, a.perRate = by(a.unit), by(a.rate)
 	return a, true
 }
 

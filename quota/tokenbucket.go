@@ -84,10 +84,7 @@ func (l *Limit) settleBucket(b *Bucket, n int64) {
 // describeBucket describes one that owes level, so many µs from now.
 func (l *Limit) describeBucket(d *Decision, level, ahead int64) {
 	free := l.capacity - level
-	d.Remaining = max(0, free)
-	if l.unit != 1 { // a division takes its time
-		d.Remaining /= l.unit
-	}
+	d.Remaining = l.perUnit.floor(max(0, free))
 	if level > 0 {
 		d.NextAfter = l.payable((d.Remaining+1)*l.unit-free, ahead)
 		d.ResetAfter = l.payable(level, ahead)
@@ -106,4 +103,4 @@ func (l *Limit) payable(parts, ahead int64) time.Duration {
 }
 
 // ticks returns how many ticks it takes to pay so many parts back.
-func (l *Limit) ticks(parts int64) int64 { return (parts + l.rate - 1) / l.rate }
+func (l *Limit) ticks(parts int64) int64 { return l.perRate.floor(parts + l.rate - 1) }
