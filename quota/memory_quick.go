@@ -6,8 +6,7 @@ import "time"
 // already. It reports false, having done nothing, if it cannot say.
 //
 // Each word is read before the clock is, so that it was not written later than now.
-// Others may write it meanwhile, later than that: what fits nevertheless is taken,
-// but nothing is denied.
+// If others have written it meanwhile, it is read again, and so is the clock.
 func (m *Memory) quick(dst []Decision, c *Charge) ([]Decision, bool) {
 	g, l, n := m.books.Load(), c.Limit, c.Units()
 	if g == nil || g.clock != nil || l == nil || l.packed.number == noScale || uint64(n) > uint64(l.atOnce) || c.ID != "" {
@@ -15,7 +14,7 @@ func (m *Memory) quick(dst []Decision, c *Charge) ([]Decision, bool) {
 	}
 	h, cost := c.hash(), n*l.unit
 	t, tag, check := g.shardOf(h).table.Load(), h.tag(l.packed.number), h.check()
-	for {
+	for failed := 0; ; failed++ {
 		s, word := t.read(tag, check)
 		if s == nil || word&held != 0 {
 			return dst, false
@@ -30,6 +29,7 @@ func (m *Memory) quick(dst []Decision, c *Charge) ([]Decision, bool) {
 		}
 		level, verdict := s.take(word, paid, cost, l.capacity)
 		if verdict == unsure {
+			g.stepAside(failed)
 			continue
 		}
 		if l.packed.ahead(level) {
@@ -47,26 +47,32 @@ type verdict int
 const (
 	denied verdict = iota
 	allowed
-	unsure // the slot is another's now, or was charged after the clock was read
+	unsure // somebody else wrote the slot after its word was read
 )
 
 // take charges cost to s, of which a word was read before so much was paid, unless
 // more than capacity is owed then. It returns what is owed without it.
 func (s *slot) take(read uint64, paid, cost, capacity int64) (level int64, v verdict) {
-	for word := read; (word^read)&marks == 0; word = s.word.Load() {
-		state := max(stateOf(word), paid)
-		level = state - paid
-		switch {
-		case level+cost > capacity:
-			if word == read && s.word.Load() == read {
-				return level, denied
-			}
-			return level, unsure
-		case s.word.CompareAndSwap(word, uint64(state+cost)<<stateShift|word&marks):
-			return level, allowed
+	state := max(stateOf(read), paid)
+	level = state - paid
+	switch {
+	case level+cost > capacity:
+		if s.word.Load() == read {
+			return level, denied
 		}
+	case s.word.CompareAndSwap(read, uint64(state+cost)<<stateShift|read&marks):
+		return level, allowed
 	}
 	return 0, unsure
+}
+
+// stepAside lets those write who were faster, for longer the more often they were.
+// Whoever has the cache line makes several decisions in the time that it takes to
+// move: who asks for it back at once has all of them wait for it, and loses it again.
+func (g *ledger) stepAside(failed int) {
+	for range 2 << min(failed, 4) {
+		g.monotonic() // takes as long everywhere, and about half as long as a decision
+	}
 }
 
 // judge makes d, which is zero, the Decision on a charge of cost by l, which is
