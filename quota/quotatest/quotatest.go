@@ -86,7 +86,7 @@ type test struct {
 }
 
 // tests are in this order because the random ones take the longest.
-var tests = gather(timelines, algorithms, optional, once, keeping, contended, properties)
+var tests = gather(timelines, algorithms, peeking, reserving, settling, inspecting, once, keeping, contended, properties)
 
 func gather(parts ...[]test) (all []test) {
 	for _, part := range parts {
