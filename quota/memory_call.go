@@ -16,6 +16,7 @@ type visit struct {
 	wait  time.Duration // until it fits
 	fits  bool          // within the wait allowed
 	known bool          // its ID was charged before
+	made  bool          // it is charged if the call is: after is not what it found
 }
 
 // A call is what is done for several charges at once. Their shards are locked and
@@ -121,9 +122,12 @@ func (c *call) renew() {
 // raw sets b, which is zero, to what is owed before charges[i] is made, by the
 // numbers it was charged with, which if they are l's may be left to l.
 func (c *call) raw(i int, l *Limit, b *Bucket) {
-	if v := &c.visits[i]; v.prev >= 0 {
+	switch v := &c.visits[i]; {
+	case v.prev >= 0 && c.visits[v.prev].made:
 		*b = c.visits[v.prev].after
-	} else if v.slot != nil {
+	case v.prev >= 0:
+		c.raw(v.prev, l, b)
+	case v.slot != nil:
 		v.shard.readLocked(b, v.slot, v.word, l, c.now)
 	}
 }
@@ -159,13 +163,12 @@ func (c *call) try(reserved bool, max time.Duration) (allowed bool) {
 		switch {
 		case v.known:
 			v.fits = true
-			continue
 		case reserved:
 			v.wait, v.fits = charge.Limit.tryWithin(&v.after, charge.Units(), c.now, max)
 		default:
 			v.fits = charge.Limit.try(&v.after, charge.Units(), c.now)
 		}
-		if v.fits {
+		if v.made = v.fits && !v.known; v.made {
 			c.first(i).last = i
 		}
 		allowed = allowed && (v.fits || charge.DryRun)
@@ -192,10 +195,7 @@ func (c *call) settle() {
 			charge.Limit.settle(&v.after, charge.N, charge.at(), c.now)
 			v.fits = charge.N != 0
 		}
-		if v.after == v.met {
-			v.after = Bucket{}
-			c.raw(i, nil, &v.after) // as if it had not been looked at
-		} else {
+		if v.made = v.after != v.met; v.made { // otherwise it is as if nobody had looked
 			c.first(i).last = i
 		}
 	}
@@ -232,12 +232,14 @@ func (c *call) judge(dst []Decision, taken bool) []Decision {
 }
 
 // found returns what the call found, as the Limit of charges[i] counts.
-func (c *call) found(i int) Bucket {
+func (c *call) found(i int) (b Bucket) {
 	v := &c.visits[i]
 	if v.prev < 0 {
 		return v.met
 	}
-	b := c.found(v.prev)
+	if v = c.first(i); v.slot != nil {
+		v.shard.readLocked(&b, v.slot, v.word, c.charges[i].Limit, c.now)
+	}
 	c.charges[i].Limit.drain(&b, c.now)
 	return b
 }

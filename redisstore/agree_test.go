@@ -199,18 +199,18 @@ func (a *agreement) perform(errands []*errand) {
 
 // check says what becomes of e, whose answer must be that, and remembers what it leaves.
 func (a *agreement) check(e *errand) {
-	found, met, left := make(map[place]quota.Bucket), make(map[place]quota.Bucket), make(map[place]quota.Bucket)
+	met, left := make(map[place]quota.Bucket), make(map[place]quota.Bucket)
 	ids, restored, allowed := make(map[place]int64), make(map[place]bool), true
 	for i, c := range e.charges {
 		in, id := place{c.Key, c.Limit.Name(), c.DryRun, ""}, place{c.Key, c.Limit.Name(), c.DryRun, c.ID}
 		if _, before := met[in]; !before || e.verb.settles() {
-			found[in], met[in] = a.fields[in], a.fields[in]
+			met[in] = a.fields[in]
 		}
 		if e.verb == toRevoke {
 			delete(a.ids, id)
 		}
 		repeats := c.ID != "" && e.verb != toRevoke && max(a.ids[id], ids[id]) > a.now
-		want := visit{before: a.believed(in), found: c.Limit.Drain(found[in], a.now), met: c.Limit.Drain(met[in], a.now), fits: true, repeat: repeats}
+		want := visit{before: a.believed(in), found: c.Limit.Drain(a.fields[in], a.now), met: c.Limit.Drain(met[in], a.now), fits: true, repeat: repeats}
 		want.after = want.met
 		if e.verb == toRevoke && a.restore(in, e.revoked[i], restored) {
 			require.Equal(a.t, want, e.visits[i], "charge %d of %+v", i, e)
@@ -218,14 +218,14 @@ func (a *agreement) check(e *errand) {
 		}
 		if !repeats {
 			a.visit(e, c, &want)
-			found[in], met[in] = want.found, want.after
 		}
 		require.Equal(a.t, want, e.visits[i], "charge %d of %+v", i, e)
 		if !want.fits || repeats {
 			allowed = allowed && (want.fits || c.DryRun)
 			continue
 		}
-		if left[in] = want.after; e.verb.settles() && want.after != want.met {
+		met[in], left[in] = want.after, want.after
+		if e.verb.settles() && want.after != want.met {
 			a.leave(in, want.after)
 		}
 		if c.ID != "" {

@@ -43,8 +43,8 @@ type cell struct {
 	bucket  quota.Bucket // what it holds
 	changed bool         // since it was found
 	revoked *errand      // the last one that was
-	errand  *errand      // the last one about it
-	last    int          // its last charge that is
+	errand  *errand      // the last one that took of it, if it is made
+	last    int          // its last charge that did
 }
 
 // An identity is the ID of charges of one cell.

@@ -119,37 +119,39 @@ func (p *plan) decide(e *errand, targets []target, now int64) {
 func (p *plan) visit(e *errand, i int, t target) {
 	v, c := &e.visits[i], &e.charges[i]
 	at := &p.cells[t.cell]
-	*v = visit{before: at.bucket, fits: true}
-	if at.errand == e && !e.verb.settles() {
-		before := &e.visits[at.last]
-		v.found, v.met = c.Limit.Drain(before.found, e.now), c.Limit.Drain(before.after, e.now)
-	} else {
-		v.found = c.Limit.Drain(at.bucket, e.now)
-		v.met = v.found
+	*v = visit{before: at.bucket, found: c.Limit.Drain(at.bucket, e.now), fits: true}
+	v.met = v.found
+	if at.errand == e { // which has charged it
+		v.met = c.Limit.Drain(e.visits[at.last].after, e.now)
 	}
 	v.after = v.met
 	if v.repeat = p.repeats(e, t); v.repeat {
 		return
 	}
-	at.errand, at.last = e, i
 	switch {
 	case e.verb == toRevoke && at.restore(e, e.revoked[i]):
 	case e.verb.settles():
 		p.settle(e, v, c, t)
 	default:
-		p.try(e, v, c, t)
+		p.try(e, i, t)
 	}
 }
 
-// try works out whether c fits.
-func (p *plan) try(e *errand, v *visit, c *quota.Charge, t target) {
+// try works out whether charge i of e fits.
+func (p *plan) try(e *errand, i int, t target) {
+	v, c := &e.visits[i], &e.charges[i]
 	if e.verb == toReserve {
 		v.after, v.wait, v.fits = c.Limit.TryWithin(v.met, c.Units(), e.now, e.max)
 	} else {
 		v.after, v.fits = c.Limit.Try(v.met, c.Units(), e.now)
 	}
 	e.allowed = e.allowed && (v.fits || c.DryRun)
-	if v.fits && t.id >= 0 {
+	if !v.fits {
+		return
+	}
+	at := &p.cells[t.cell]
+	at.errand, at.last = e, i
+	if t.id >= 0 {
 		p.ids[t.id].errand = e
 	}
 }

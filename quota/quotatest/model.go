@@ -105,7 +105,7 @@ func drains(l *quota.Limit) bool { return l.Policy().Algorithm <= quota.LeakyBuc
 // A modelVisit is what becomes of one charge.
 type modelVisit struct {
 	id                accountID
-	found, met, after account
+	found, met, after account // after is as it was if nothing is charged
 	wait              time.Duration
 	fits, repeated    bool
 }
@@ -118,12 +118,12 @@ func (m *model) visit(charges []quota.Charge, reserved bool, longest time.Durati
 	once := make(map[onceID]bool)
 	for _, c := range charges {
 		v := modelVisit{id: accountID{c.Key, c.Limit.Name(), c.DryRun}}
+		v.after = m.accounts[v.id]
+		v.found = m.read(v.after, c.Limit, now)
 		if before, ok := mine[v.id]; ok {
-			v.found, v.met = m.read(before.found, c.Limit, now), m.read(before.after, c.Limit, now)
-		} else {
-			v.found = m.read(m.accounts[v.id], c.Limit, now)
-			v.met = v.found
+			v.after = before.after
 		}
+		v.met = m.read(v.after, c.Limit, now)
 		id := onceID{v.id, c.ID}
 		v.repeated = c.ID != "" && (m.once[id] > now || once[id])
 		v.try(c, reserved, longest, now)
@@ -137,7 +137,6 @@ func (m *model) visit(charges []quota.Charge, reserved bool, longest time.Durati
 
 // try sets after, wait and fits.
 func (v *modelVisit) try(c quota.Charge, reserved bool, longest time.Duration, now int64) {
-	v.after = v.met
 	if v.repeated {
 		v.fits = true
 		return
@@ -166,12 +165,14 @@ func (m *model) take(charges []quota.Charge, taking bool, now int64) (ds []quota
 	visits, allowed := m.visit(charges, false, 0, now)
 	for i, v := range visits {
 		c, left := charges[i], v.found
-		if taking && allowed && v.fits {
+		if taking && allowed && v.fits && !v.repeated {
 			left = v.after
 			m.keep(c, v, now)
 		}
 		d := quota.Decision{Allowed: v.fits, Limit: c.Limit.Policy().Quota, At: time.UnixMicro(now)}
 		switch {
+		case v.repeated && taking && allowed:
+			left = v.met
 		case v.repeated:
 		case v.fits && c.Limit.Policy().Algorithm == quota.LeakyBucket:
 			d.Delay = time.Duration(max(now, ruleOf(c.Limit).whole(v.met))-now) * µs
@@ -188,9 +189,6 @@ func (m *model) take(charges []quota.Charge, taking bool, now int64) (ds []quota
 
 // keep makes a charge that was decided.
 func (m *model) keep(c quota.Charge, v modelVisit, now int64) {
-	if v.repeated {
-		return
-	}
 	v.after.by = c.Limit
 	m.accounts[v.id] = v.after
 	m.remember(c, now)
@@ -213,7 +211,7 @@ func (m *model) reserve(charges []quota.Charge, longest time.Duration, now int64
 		if !charges[i].DryRun {
 			wait = max(wait, v.wait)
 		}
-		if ok && v.fits {
+		if ok && v.fits && !v.repeated {
 			m.keep(charges[i], v, now)
 		}
 	}

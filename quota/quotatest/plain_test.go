@@ -68,15 +68,16 @@ func (s *plain) decide(charges []quota.Charge, now int64, try func(l *quota.Limi
 	for i := range charges {
 		c := &charges[i]
 		v := visit{place: s.place(c)}
-		v.found = s.read(v.place, now)
+		v.found = c.Limit.Drain(s.read(v.place, now), now)
 		v.met = v.found
 		for j, before := range visits {
-			if before.place == v.place {
-				v.found, v.met = before.found, before.after
-				v.repeated = v.repeated || c.ID != "" && c.ID == charges[j].ID && before.fits
+			if before.place == v.place && before.fits {
+				v.repeated = v.repeated || c.ID != "" && c.ID == charges[j].ID
+				if !before.repeated {
+					v.met = c.Limit.Drain(before.after, now)
+				}
 			}
 		}
-		v.found, v.met = c.Limit.Drain(v.found, now), c.Limit.Drain(v.met, now)
 		v.repeated = v.repeated || s.knows(c, now)
 		if v.after, v.fits = v.met, v.repeated; !v.repeated {
 			v.after, v.wait, v.fits = try(c.Limit, v.met, c.Units())

@@ -162,14 +162,12 @@ var properties = []test{
 		r.wander("back", walk{random: rand.New(rand.NewPCG(6, 7)), limits: r.limits(odd), most: 1 << 30, back: 5 * s})
 	}},
 	{name: "random timelines agree with the model when numbers change", run: func(r *run) {
-		r.needsMemory()
 		// Not for long: a Store may have forgotten what was whole by other numbers.
 		for seed := range uint64(2) {
 			r.wander(fmt.Sprint(seed), walk{random: rand.New(rand.NewPCG(seed, 8)), limits: r.limits(versions), most: 1 << 13})
 		}
 	}},
 	{name: "random timelines agree with the model when the algorithm changes", run: func(r *run) {
-		r.needsMemory()
 		for seed := range uint64(3) {
 			r.align(h)
 			r.wander(fmt.Sprint(seed), walk{random: rand.New(rand.NewPCG(seed, 9)), limits: r.limits(ways), most: 1 << 13})
@@ -183,12 +181,4 @@ func (r *run) limits(policies []quota.Policy) (limits []*quota.Limit) {
 		limits = append(limits, r.compile(p))
 	}
 	return limits
-}
-
-// needsMemory skips what so far only a Memory agrees with the model about: to the part
-// of a unit, what becomes of a bucket that is written by other numbers again and again.
-func (r *run) needsMemory() {
-	if _, ok := r.store.(*quota.Memory); !ok {
-		r.t.Skip("the model does not say yet how a Store that keeps buckets in units converts them")
-	}
 }

@@ -29,16 +29,16 @@ for l = 1, l1 * 256 + l2 do
 	local drains, unit = number(plan, place + 4, place + 10), place + 28
 	local name = unit + size
 	local ends = name + n1 * 256 + n2
-	local drain, charge, settle = drainBucket, chargeBucket, settleBucket
+	local charge, settle = chargeBucket, settleBucket
 	if kind == 2 or kind == 5 then
-		drain, charge, settle = drainFixed, chargeFixed, settleFixed
+		charge, settle = chargeFixed, settleFixed
 	elseif kind == 3 then
-		drain, charge, settle = drainSliding, chargeSliding, settleSliding
+		charge, settle = chargeSliding, settleSliding
 	elseif kind == 4 then
-		drain, charge, settle = drainLog, chargeLog, settleLog
+		charge, settle = chargeLog, settleLog
 	end
 	local limit = {
-		kind = kind, drain = drain, charge = charge, settle = settle, leaky = kind == 1, field = sub(plan, name, ends - 1),
+		kind = kind, charge = charge, settle = settle, leaky = kind == 1, field = sub(plan, name, ends - 1),
 		tick = (t1 * 256 + t2) * 256 + t3, rate = drains, window = drains,
 		capacity = number(plan, place + 11, place + 17), most = number(plan, place + 18, place + 24),
 		unit = number(plan, unit, name - 1), binary = sub(plan, unit, name - 1),

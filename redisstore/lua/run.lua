@@ -28,26 +28,17 @@ local undo, saved = {}, 0
 -- save has restore bring back what cell is, and whether id is to be kept.
 local function save(cell, id)
 	saved = saved + 1
-	undo[saved] = {cell, cell.time, cell.level, cell.unit, cell.prev, cell.limit, cell.log, cell.last, cell.idle, id, id and id.keep}
+	undo[saved] = {cell, cell.time, cell.level, cell.unit, cell.prev, cell.limit, cell.log, cell.last, id, id and id.keep}
 end
 
--- restore brings back all that was saved, or if the call was allowed what is idle.
-local function restore(allowed)
+-- restore brings back all that was saved.
+local function restore()
 	for i = saved, 1, -1 do
 		local was = undo[i]
-		local cell, id = was[1], was[10]
-		if not allowed or cell.idle then
-			cell.time, cell.level, cell.unit, cell.prev, cell.limit, cell.log, cell.last, cell.idle = unpack(was, 2, 9)
-			if id then id.keep = was[11] end
-		end
+		local cell, id = was[1], was[9]
+		cell.time, cell.level, cell.unit, cell.prev, cell.limit, cell.log, cell.last = unpack(was, 2, 8)
+		if id then id.keep = was[10] end
 	end
-end
-
--- idle notes what cell owes by limit though nothing was charged, for the charges of
--- the call that follow.
-local function idle(cell, limit)
-	leave(cell, limit, limit.drain(cell, limit))
-	cell.limit, cell.idle = false, true
 end
 
 -- text returns so many bytes of the plan as it says next.
@@ -97,12 +88,7 @@ local function special(flags, cell, limit, n, allowed)
 		limit.settle(cell, limit, n, at)
 	else
 		if flags % 2 == 1 then save(cell, id) end
-		if not limit.charge(cell, limit, n, within) then
-			if flags % 4 < 2 then return false end
-			if flags % 2 == 1 then idle(cell, limit) end
-			return true
-		end
-		cell.idle = nil
+		if not limit.charge(cell, limit, n, within) then return flags % 4 >= 2 end
 	end
 	if id then id.keep = lasts > 0 and now + lasts or select(2, window(limit, now)) end
 	return true
@@ -122,7 +108,7 @@ while place <= #plan do
 			allowed = limit.charge(cell, limit, n)
 		end
 	until not more
-	if saved > 0 then restore(allowed) end
+	if not allowed then restore() end
 	said = said + 1
 	reply[said] = allowed and '\1' or '\0'
 end
