@@ -46,6 +46,38 @@ func BenchmarkWait(b *testing.B) {
 	}
 }
 
+// pair is what a server of draft-11 sends.
+func pair(h http.Header) http.Header {
+	h["Ratelimit"] = []string{`"default";r=0;t=17`}
+	h["Ratelimit-Policy"] = []string{`"default";q=100;w=60`}
+	return h
+}
+
+func BenchmarkQuotas(b *testing.B) {
+	now := time.Date(2026, 11, 20, 19, 30, 0, 0, time.UTC)
+	for _, c := range []struct {
+		name string
+		h    http.Header
+	}{
+		{"nothing", plain()},
+		{"draft11/alone", pair(http.Header{})},
+		{"draft11/among9", pair(plain())},
+	} {
+		b.Run("Wait/"+c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				ratelimit.Wait(429, c.h, now)
+			}
+		})
+		b.Run("Parse/"+c.name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				ratelimit.Parse(c.h, now)
+			}
+		})
+	}
+}
+
 func BenchmarkTemplate(b *testing.B) {
 	one := []ratelimit.Limit{limit("default")}
 	three := []ratelimit.Limit{limit("second"), limit("minute"), limit("day")}

@@ -38,7 +38,10 @@ func appendInteger(b []byte, n int64) []byte {
 
 // clamp returns what is nearest to n of the Integers of RFC 9651 that are not
 // negative.
-func clamp(n int64) int64 { return min(max(n, 0), 999_999_999_999_999) }
+func clamp(n int64) int64 { return min(max(n, 0), maxInteger) }
+
+// maxInteger is the largest Integer of RFC 9651.
+const maxInteger = 999_999_999_999_999
 
 // decimals returns how many digits u has, if it is clamped.
 func decimals(u uint64) int {

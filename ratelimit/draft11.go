@@ -1,6 +1,9 @@
 package ratelimit
 
-import "time"
+import (
+	"encoding/base64"
+	"time"
+)
 
 // appendPolicies11 appends RateLimit-Policy of draft-11, section 3, a List:
 // "default";q=100;w=60.
@@ -9,6 +12,9 @@ func appendPolicies11(b []byte, policies []Limit) []byte {
 		p := &policies[i]
 		b = appendName(separate(b, i), p.Name)
 		b = appendInteger(append(b, ";q="...), p.Quota)
+		if p.Unit != "" {
+			b = appendName(append(b, ";qu="...), p.Unit)
+		}
 		if w, ok := wholeSeconds(p.Window); ok {
 			b = appendInteger(append(b, ";w="...), w)
 		}
@@ -20,11 +26,11 @@ func appendPolicies11(b []byte, policies []Limit) []byte {
 func (x *text) state11(b []byte, f *frame, limits []Limit) []byte {
 	b = appendHead(b, x.item, limits[0].Name)
 	b = x.remaining.integer(b, limits[0].Remaining)
-	b = appendNext(b, limits[0].Next)
+	b = appendPartition(appendNext(b, limits[0].Next), limits[0].Partition)
 	for i := 1; i < len(limits); i++ {
 		l := &limits[i]
 		b = appendHead(append(b, ", "...), f.item(i, l.Name), l.Name)
-		b = appendNext(appendInteger(b, l.Remaining), l.Next)
+		b = appendPartition(appendNext(appendInteger(b, l.Remaining), l.Next), l.Partition)
 	}
 	x.state.to = len(b)
 	return b
@@ -45,6 +51,15 @@ func appendNext(b []byte, next time.Duration) []byte {
 		return b
 	}
 	return appendInteger(append(b, ";t="...), ceilSeconds(next))
+}
+
+// appendPartition appends pk, a Byte Sequence, unless nobody's was named.
+func appendPartition(b []byte, key string) []byte {
+	if key == "" {
+		return b
+	}
+	b = base64.StdEncoding.AppendEncode(append(b, ";pk=:"...), []byte(key))
+	return append(b, ':')
 }
 
 // separate appends what stands before member i of a list.

@@ -67,3 +67,20 @@ func ExamplePrepare() {
 	// "api";q=100;w=60
 	// "api";r=0;t=17
 }
+
+func ExampleParse() {
+	h := http.Header{}
+	h.Set("X-RateLimit-Limit-Requests", "60")
+	h.Set("X-RateLimit-Remaining-Requests", "59")
+	h.Set("X-RateLimit-Reset-Requests", "1s")
+	h.Set("X-RateLimit-Limit-Tokens", "150000")
+	h.Set("X-RateLimit-Remaining-Tokens", "0")
+	h.Set("X-RateLimit-Reset-Tokens", "6m0s")
+
+	for _, limit := range ratelimit.Parse(h, time.Now()) {
+		fmt.Println(limit.Name, limit.Remaining, "of", limit.Quota, "wait", limit.Wait())
+	}
+	// Output:
+	// tokens 0 of 150000 wait 6m0s
+	// requests 59 of 60 wait 0s
+}

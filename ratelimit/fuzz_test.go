@@ -4,6 +4,7 @@ import (
 	"math/big"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,5 +93,58 @@ func checkDate(t *testing.T, s string, now time.Time, wait time.Duration, ok boo
 	want := min(max(date.Sub(now), 0), 1<<31*time.Second)
 	if !ok || wait < want || wait-want >= time.Millisecond {
 		t.Fatalf("%q at %v: got %v, %t, want %v", s, now, wait, ok, want)
+	}
+}
+
+// FuzzParse holds what Parse returns to its bounds, and Wait to what it returns.
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		`"default";r=0;t=17`, `"a";r=1, "b";r=0;t=9;pk=:YQ==:`, `limit=10, remaining=0, reset=7`, `"a";q=100;w=60;qu="x"`, "100;w=60, 10;w=1", "10, 10;w=1, 1000;w=3600",
+		"0", "-1", "0.5", "598.0", "1795203030", "1795203030250", "1d2h", "2026-11-20T19:31Z", "Fri, 20 Nov 2026 19:30:30 GMT", "0;w=21600", "", "x", ",", ";",
+	} {
+		f.Add(s, s, s, s, s, "X-RateLimit-Reset-Tokens", s, "", 429)
+		f.Add("", s, "100", "0", s, "X-RateLimit-Tokens-Remaining", s, "0", 503)
+	}
+	f.Fuzz(func(t *testing.T, state, policy, limit, left, reset, name, value, age string, status int) {
+		h := http.Header{
+			"Ratelimit": {state}, "Ratelimit-Policy": {policy}, "Age": {age},
+			"X-Ratelimit-Limit": {limit}, "X-Ratelimit-Remaining": {left}, "X-Ratelimit-Reset": {reset},
+		}
+		h.Add(name, value)
+		limits := ratelimit.Parse(h, now)
+		for _, l := range limits {
+			checkLimit(t, l)
+		}
+		if again := ratelimit.Parse(h, now); !slices.Equal(again, limits) {
+			t.Fatalf("%q: %v, and then %v", h, limits, again)
+		}
+		wait, ok := check(t, status, h, now)
+		if _, explicit := check(t, 301, h, now); !explicit {
+			checkNotEarly(t, limits, wait, ok, status)
+		}
+	})
+}
+
+func checkLimit(t *testing.T, l ratelimit.Limit) {
+	const most = 999_999_999_999_999
+	for _, d := range []time.Duration{l.Next, l.Reset} {
+		if d < -1 || d > 1<<31*time.Second || d%time.Millisecond != 0 && d != -1 {
+			t.Fatalf("%+v: %v", l, d)
+		}
+	}
+	if l.Remaining < -1 || l.Remaining > most || l.Quota < 0 || l.Quota > most || l.Window < 0 || l.Window > 1<<31*time.Second || l.Wait() < 0 || l.At != now {
+		t.Fatalf("%+v", l)
+	}
+}
+
+// checkNotEarly reports a wait that is over before a quota of which nothing is left.
+func checkNotEarly(t *testing.T, limits []ratelimit.Limit, wait time.Duration, ok bool, status int) {
+	if 100 <= status && status < 400 {
+		return
+	}
+	for _, l := range limits {
+		if !ok && l.Wait() > 0 || wait < l.Wait() {
+			t.Fatalf("%v, %t, but %+v", wait, ok, l)
+		}
 	}
 }

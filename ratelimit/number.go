@@ -49,6 +49,9 @@ func (d decimal) times(unit time.Duration) time.Duration {
 	return min(time.Duration(wait)+fractionOf(d.fraction, unit), maxWait)
 }
 
+// floor returns d, rounded down, at most the largest Integer of RFC 9651.
+func (d decimal) floor() int64 { return int64(atoi(d.whole, maxInteger)) }
+
 // atoi returns the value of digits, at most limit, which is at most 2⁶³.
 func atoi(digits string, limit uint64) uint64 {
 	var n uint64

@@ -20,6 +20,7 @@ import (
 //     Next is 0;
 //   - every Reset is the moment when the quota is whole again, At+Reset, rounded
 //     up to a second;
+//   - qu and pk of Draft11, which alone has them, are Unit and Partition;
 //   - w is Window in seconds. It is left out if Window is not a whole number of
 //     them, since any other number would state another rate; Draft07, which
 //     requires w, then leaves out the policy. It also leaves out one whose Quota
@@ -33,13 +34,13 @@ func Set(h http.Header, style Style, limits ...Limit) {
 	f.set(h, limits)
 }
 
-// A Template is Set for limits of which Name, Quota and Window never change: the
+// A Template is Set for limits of which Name, Unit, Quota and Window never change: the
 // part of the fields that they make is rendered once. It is immutable. The zero
 // Template writes nothing.
 type Template struct{ frame *frame }
 
 // Prepare returns a Template for limits of these policies, of which it reads
-// Name, Quota and Window.
+// Name, Unit, Quota and Window.
 func Prepare(style Style, policies ...Limit) Template {
 	f := frameOf(style, policies)
 	f.items = itemsOf(policies)

@@ -12,12 +12,13 @@ const (
 	delay        syntax = iota // seconds, or a date
 	milliseconds               // a number of them
 	duration                   // such as 1m30s
+	interval                   // seconds, or a duration
 	reset                      // seconds, Unix time, a duration, or a date; then perhaps parameters
 )
 
 // value reads s, as one value, as a wait.
 func (r *reader) value(s string, as syntax) time.Duration {
-	if as == reset {
+	if as == interval || as == reset {
 		s, _, _ = strings.Cut(s, ";")
 	}
 	s = trim(s)
@@ -25,7 +26,7 @@ func (r *reader) value(s string, as syntax) time.Duration {
 	if ok && rest == "" {
 		return r.number(number, as)
 	}
-	if as == duration || as == reset {
+	if as == duration || as == interval || as == reset {
 		if d := parseDuration(s); d != unknown {
 			return ceilMilli(d)
 		}
@@ -41,7 +42,7 @@ func (r *reader) value(s string, as syntax) time.Duration {
 // number reads a number without a unit.
 func (r *reader) number(d decimal, as syntax) time.Duration {
 	switch as {
-	case delay:
+	case delay, interval:
 		return ceilMilli(d.times(time.Second))
 	case milliseconds:
 		return ceilMilli(d.times(time.Millisecond))

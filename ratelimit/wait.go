@@ -29,7 +29,16 @@ const unknown time.Duration = -1
 //     otherwise the longer of the two counts;
 //   - only if there is none of these, X-Retry-After and
 //     X-RateLimit-Retry-After, which may be seconds, Unix time (in s, ms, µs or
-//     ns, told by its magnitude), a duration or a date.
+//     ns, told by its magnitude), a duration or a date;
+//   - only if there is none of these either, the state of the quotas, in all the
+//     dialects that Parse reads. If some are used up, it is the longest time
+//     until one of them is not, as far as it is told. If none is, and the status
+//     is one of those that only limits have (429, 420 and 430), it is the longest
+//     of those of which it is not told what is left. A quota with something left
+//     does not count: it is not what refused the request.
+//
+// The order is that of precedence: a Retry-After counts even if it is zero, or
+// shorter than the time until a quota is whole.
 //
 // Where a field has several values, on several lines or on one, the longest
 // counts. Values that are malformed are ignored. A date is measured against the
@@ -38,17 +47,19 @@ const unknown time.Duration = -1
 // server's clock, and is not by ours. A date in the past is a wait of 0.
 //
 // Waits are rounded up to a millisecond; those beyond 2³¹ s are 2³¹ s. 1xx and
-// 2xx responses refuse nothing, so nothing is read from them. Wait may be called
-// concurrently as long as nobody writes to h.
+// 2xx responses refuse nothing, so nothing is read from them; of 3xx responses
+// only explicit delays are. Wait may be called concurrently as long as nobody
+// writes to h.
 func Wait(status int, h http.Header, now time.Time) (wait time.Duration, ok bool) {
 	if 100 <= status && status < 300 {
 		return 0, false
 	}
 	r := reader{header: h, clock: clock{local: now}}
-	if wait := r.explicit(); wait != unknown {
-		return wait, true
+	wait = r.explicit()
+	if wait == unknown && (status < 100 || status >= 400) {
+		wait = r.spent(status)
 	}
-	return 0, false
+	return max(wait, 0), wait != unknown
 }
 
 // A reader reads the fields of one response.
@@ -73,6 +84,33 @@ func (r *reader) explicit() time.Duration {
 		r.longest(r.header["X-Retry-After"], reset),
 		r.longest(r.header["X-Ratelimit-Retry-After"], reset),
 	)
+}
+
+// spent returns how long what is used up keeps the client waiting.
+func (r *reader) spent(status int) time.Duration {
+	if age(r.header["Age"]) > 0 {
+		return unknown // what was left when a cache got it
+	}
+	var space [4]Limit
+	limits := r.quotas(space[:0], false)
+	wait, perhaps, empty := unknown, unknown, false
+	for i := range limits {
+		switch l := &limits[i]; {
+		case l.Remaining == 0:
+			wait, empty = max(wait, l.until()), true
+		case l.Remaining < 0:
+			perhaps = max(perhaps, l.until())
+		}
+	}
+	if !empty && limitsOnly(status) {
+		return perhaps
+	}
+	return wait
+}
+
+// limitsOnly reports whether a status says by itself that a limit was exceeded.
+func limitsOnly(status int) bool {
+	return status == http.StatusTooManyRequests || status == 420 || status == 430
 }
 
 // refine returns the longer of the two, but fine if coarse is less than a second

@@ -1,0 +1,74 @@
+package ratelimit
+
+// A policy is what the fields say of a quota whatever its state.
+type policy struct {
+	Limit
+	named bool // as since draft-08; in the drafts before, its quota tells it from others
+	told  bool // there is a state of it
+}
+
+// mostPolicies is how many policies are read, as each is compared with each state:
+// no server has as many.
+const mostPolicies = 64
+
+// readPolicies reads RateLimit-Policy, of draft-08 to draft-11, or the Integers of the
+// drafts before. If it is malformed, there are none.
+func readPolicies(dst []policy, value string) []policy {
+	s, n := structured{rest: value}, len(dst)
+	for s.next() {
+		if p := s.policy(); len(dst) < mostPolicies {
+			dst = append(dst, p)
+		}
+	}
+	if s.failed {
+		return dst[:n]
+	}
+	return dst
+}
+
+// policy reads "default";q=100;w=60, or 100;w=60.
+func (s *structured) policy() (p policy) {
+	p.Limit = stateless
+	item := s.bareItem()
+	has := s.parameters()
+	p.Window = s.seconds(has.w, 0)
+	if p.named = item.kind == aString; !p.named {
+		p.Quota = s.count(item, 0)
+		return p
+	}
+	p.Name, p.Unit, p.Partition = s.text(item), unitOf(s.text(has.qu)), s.bytes(has.pk)
+	p.Quota = s.count(has.q, 0)
+	s.failed = s.failed || has.q.kind == absent
+	return p
+}
+
+// of reports whether l is a state of p. One that has no name is known by its quota.
+func (p *policy) of(l *Limit) bool {
+	if l.Name == "" && l.Quota > 0 {
+		return l.Quota == p.Quota && (l.Window == 0 || l.Window == p.Window) && !(p.named && p.told)
+	}
+	return p.named && l.Name == p.Name && (p.Partition == "" || l.Partition == "" || l.Partition == p.Partition)
+}
+
+// describe completes states by what policies say.
+func describe(states []Limit, policies []policy) {
+	for i := range policies {
+		p := &policies[i]
+		for j := range states[:min(len(states), mostPolicies)] {
+			if l := &states[j]; p.of(l) {
+				l.Name, l.Unit, l.Quota, l.Window = p.Name, p.Unit, p.Quota, p.Window
+				p.told = true
+			}
+		}
+	}
+}
+
+// untold appends the policies of which no state is known.
+func untold(dst []Limit, policies []policy) []Limit {
+	for i := range policies {
+		if !policies[i].told {
+			dst = append(dst, policies[i].Limit)
+		}
+	}
+	return dst
+}

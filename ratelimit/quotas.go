@@ -1,0 +1,130 @@
+package ratelimit
+
+import (
+	"strings"
+	"time"
+)
+
+// quotas appends to dst what the fields tell of each quota. If not all, it is what
+// a wait may depend on: what is left, and until when.
+func (r *reader) quotas(dst []Limit, all bool) []Limit {
+	var found families
+	for name := range r.header {
+		switch f := familyOf(name); f {
+		case noFamily:
+		case dimensionFields:
+			dst = r.dimension(dst, name, all)
+		default:
+			found |= 1 << f
+		}
+	}
+	if found == 0 {
+		return dst
+	}
+	if all {
+		return r.described(dst, found)
+	}
+	if found.has(stateField) {
+		dst = readStates(dst, combine(r.header["Ratelimit"]))
+	}
+	for _, f := range undimensioned {
+		if found.has(f.family) {
+			dst = append(dst, r.triple(f.names))
+		}
+	}
+	return dst
+}
+
+// described is quotas with what the policies say, which tell of quotas of which no
+// state is known, too.
+func (r *reader) described(dst []Limit, found families) []Limit {
+	var space [4]policy
+	policies, first := space[:0], len(dst)
+	if found.has(policyField) {
+		policies = readPolicies(policies, combine(r.header["Ratelimit-Policy"]))
+	}
+	if found.has(stateField) {
+		dst = readStates(dst, combine(r.header["Ratelimit"]))
+		describe(dst[first:], policies)
+	}
+	for _, f := range undimensioned {
+		if !found.has(f.family) {
+			continue
+		}
+		l := r.triple(f.names)
+		policies = l.readQuota(policies, r.header[f.names.limit])
+		if l == stateless || merged(dst[first:], &l) {
+			continue
+		}
+		dst = append(dst, l)
+		describe(dst[len(dst)-1:], policies)
+	}
+	return untold(dst, policies)
+}
+
+// readQuota reads the quota, and what some servers put after it: its window, and
+// other policies, as in 10, 10;w=1, 1000;w=3600 of draft-03.
+func (l *Limit) readQuota(policies []policy, lines []string) []policy {
+	if len(lines) == 0 {
+		return policies
+	}
+	n := len(policies)
+	if read := readPolicies(policies, lines[0]); len(read) > n && !read[n].named {
+		l.Quota, l.Window = read[n].Quota, read[n].Window
+		return append(read[:n], read[n+1:]...)
+	}
+	l.Quota = max(leftOf(lines[:1]).least, 0)
+	return policies
+}
+
+// merged reports whether l tells of a quota that one of limits tells of, too, in
+// another dialect, and adds to that what it does not know.
+func merged(limits []Limit, l *Limit) bool {
+	for i := range limits[:min(len(limits), mostPolicies)] {
+		m := &limits[i]
+		if m.Quota == l.Quota && l.Quota > 0 && m.Remaining == l.Remaining && l.Remaining >= 0 &&
+			(m.Reset == unknown || l.Reset == unknown || (m.Reset-l.Reset).Abs() <= time.Second) &&
+			(m.Window == 0 || l.Window == 0 || m.Window == l.Window) {
+			m.Window, m.Reset = max(m.Window, l.Window), max(m.Reset, l.Reset)
+			return true
+		}
+	}
+	return false
+}
+
+// triple reads what is left, and until when.
+func (r *reader) triple(names *triple) Limit {
+	l := stateless
+	l.Remaining = leftOf(r.header[names.remaining]).least
+	l.Reset = r.longest(r.header[names.after], interval)
+	if l.Reset == unknown {
+		l.Reset = r.longest(r.header[names.reset], reset)
+	}
+	return l
+}
+
+// A left is what lines say is left.
+type left struct {
+	least    int64 // rounded down; -1 if no line is a number
+	sentinel bool  // a line is negative, as those of quotas that are not in force
+}
+
+// leftOf reads lines such as 42, 598.0, or 20;w=21600.
+func leftOf(lines []string) left {
+	all := left{least: -1}
+	for _, line := range lines {
+		if end := strings.IndexAny(line, ";,"); end >= 0 {
+			line = line[:end]
+		}
+		line = trim(line)
+		all.sentinel = all.sentinel || strings.HasPrefix(line, "-")
+		d, rest, ok := cutDecimal(line)
+		if !ok || rest != "" {
+			continue
+		}
+		if n := d.floor(); all.least < 0 || n < all.least {
+			all.least = n
+		}
+	}
+	return all
+}

@@ -1,0 +1,393 @@
+package ratelimit
+
+import (
+	"encoding/base64"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// A structured reads a List or a Dictionary of RFC 9651 off its front, section 4.2.
+// Once it has failed, what it returns means nothing: a field that is malformed
+// anywhere is ignored as a whole.
+//
+// It is not github.com/dunglas/httpsfv, with which the tests compare it, because
+// that builds a tree on the heap; and every response of a server that tells its
+// limits has these fields.
+type structured struct {
+	rest   string
+	begun  bool
+	failed bool
+}
+
+// combine returns the value of all lines of a field.
+func combine(lines []string) string {
+	if len(lines) == 1 {
+		return lines[0]
+	}
+	return strings.Join(lines, ", ")
+}
+
+// next moves on to the next member. It returns false at the end, and once s has
+// failed.
+func (s *structured) next() bool {
+	if !s.begun {
+		s.begun = true
+		s.spaces()
+		return s.rest != ""
+	}
+	s.blanks()
+	if s.failed || s.rest == "" {
+		return false
+	}
+	s.expect(',')
+	s.blanks()
+	if s.rest == "" {
+		s.failed = true
+	}
+	return !s.failed
+}
+
+// parameter moves on to the next parameter of an Item, and reads its key.
+func (s *structured) parameter() (key string, more bool) {
+	if s.failed || !s.is(';') {
+		return "", false
+	}
+	s.expect(';')
+	s.spaces()
+	key = s.key()
+	return key, !s.failed
+}
+
+// value reads the value that may follow a key. Without one, it is true.
+func (s *structured) value() bareItem {
+	if !s.is('=') {
+		return bareItem{kind: another}
+	}
+	s.expect('=')
+	return s.bareItem()
+}
+
+// member reads the value of a member of a Dictionary, and its parameters.
+func (s *structured) member() (value bareItem) {
+	if s.is('=') && strings.HasPrefix(s.rest[1:], "(") {
+		s.expect('=')
+		s.skipInnerList()
+		value = bareItem{kind: another}
+	} else {
+		value = s.value()
+	}
+	s.skipParameters()
+	return value
+}
+
+func (s *structured) skipParameters() {
+	for {
+		if _, more := s.parameter(); !more {
+			return
+		}
+		s.value()
+	}
+}
+
+// skipInnerList reads an Inner List, section 4.2.1.2.
+func (s *structured) skipInnerList() {
+	s.expect('(')
+	for s.spaces(); !s.failed && !s.is(')'); s.spaces() {
+		s.bareItem()
+		s.skipParameters()
+		if !s.is(' ') && !s.is(')') {
+			s.failed = true
+		}
+	}
+	s.expect(')')
+}
+
+// key reads a key, section 4.2.3.3.
+func (s *structured) key() string {
+	if s.rest == "" || !('a' <= s.rest[0] && s.rest[0] <= 'z' || s.rest[0] == '*') {
+		s.failed = true
+		return ""
+	}
+	n := 1
+	for n < len(s.rest) && isKeyByte(s.rest[n]) {
+		n++
+	}
+	return s.cut(n)
+}
+
+func isKeyByte(c byte) bool {
+	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '_' || c == '-' || c == '.' || c == '*'
+}
+
+// parameters are those of an Item that some field of this package has. Of those of
+// one name the last counts; all others are comments.
+type parameters struct{ q, qu, r, t, w, pk bareItem }
+
+func (s *structured) parameters() (p parameters) {
+	for key, more := s.parameter(); more; key, more = s.parameter() {
+		switch value := s.value(); key {
+		case "q":
+			p.q = value
+		case "qu":
+			p.qu = value
+		case "r":
+			p.r = value
+		case "t":
+			p.t = value
+		case "w":
+			p.w = value
+		case "pk":
+			p.pk = value
+		}
+	}
+	return p
+}
+
+// A bareItem is what was read of a Bare Item, section 3.3.
+type bareItem struct {
+	kind    itemKind
+	integer int64
+	text    string // of a String or a Byte Sequence, as it is written
+}
+
+type itemKind int
+
+const (
+	absent itemKind = iota
+	anInteger
+	aString
+	aByteSequence
+	another // a Decimal, a Token, a Boolean, a Date or a Display String, which no field of this package may be
+)
+
+// count returns a non-negative Integer, or n without one.
+func (s *structured) count(b bareItem, n int64) int64 {
+	switch {
+	case b.kind == absent:
+		return n
+	case b.kind != anInteger || b.integer < 0:
+		s.failed = true
+	}
+	return b.integer
+}
+
+// seconds returns a non-negative Integer of them, or d without one.
+func (s *structured) seconds(b bareItem, d time.Duration) time.Duration {
+	n := s.count(b, -1)
+	if n < 0 {
+		return d
+	}
+	return time.Duration(min(n, int64(maxWait/time.Second))) * time.Second
+}
+
+// text returns a String, or "" without one.
+func (s *structured) text(b bareItem) string {
+	if b.kind != aString {
+		s.failed = s.failed || b.kind != absent
+		return ""
+	}
+	if strings.IndexByte(b.text, '\\') < 0 {
+		return b.text
+	}
+	return unescape.Replace(b.text)
+}
+
+var unescape = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
+
+// bytes returns a Byte Sequence, or "" without one. Section 4.2.7: neither missing
+// padding nor padding bits that are not zero are a fault.
+func (s *structured) bytes(b bareItem) string {
+	if b.kind != aByteSequence {
+		s.failed = s.failed || b.kind != absent
+		return ""
+	}
+	decoded, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(b.text, "="))
+	s.failed = s.failed || err != nil
+	return string(decoded)
+}
+
+// bareItem reads a Bare Item, section 4.2.3.1.
+func (s *structured) bareItem() bareItem {
+	if s.rest == "" {
+		s.failed = true
+		return bareItem{kind: another}
+	}
+	switch c := s.rest[0]; {
+	case c == '-' || '0' <= c && c <= '9':
+		return s.number()
+	case c == '"':
+		return s.string()
+	case c == ':':
+		return s.byteSequence()
+	case c == '*' || isLetter(c):
+		s.token()
+	case c == '?':
+		s.boolean()
+	case c == '@':
+		s.date()
+	case c == '%':
+		s.displayString()
+	default:
+		s.failed = true
+	}
+	return bareItem{kind: another}
+}
+
+// number reads an Integer or a Decimal, section 4.2.4.
+func (s *structured) number() bareItem {
+	negative := s.is('-')
+	if negative {
+		s.expect('-')
+	}
+	n := countDigits(s.rest)
+	digits := s.cut(n)
+	if s.is('.') {
+		s.expect('.')
+		places := countDigits(s.rest)
+		s.cut(places)
+		s.failed = s.failed || n == 0 || n > 12 || places == 0 || places > 3
+		return bareItem{kind: another}
+	}
+	s.failed = s.failed || n == 0 || n > 15
+	value := int64(atoi(digits, 1<<62))
+	if negative {
+		value = -value
+	}
+	return bareItem{kind: anInteger, integer: value}
+}
+
+// string reads a String, section 4.2.5.
+func (s *structured) string() bareItem {
+	for n := 1; n < len(s.rest); n++ {
+		switch c := s.rest[n]; {
+		case c == '"':
+			text := s.rest[1:n]
+			s.cut(n + 1)
+			return bareItem{kind: aString, text: text}
+		case c == '\\':
+			n++
+			if n < len(s.rest) && s.rest[n] != '"' && s.rest[n] != '\\' {
+				s.failed = true
+				return bareItem{kind: another}
+			}
+		case c < ' ' || c > '~':
+			s.failed = true
+			return bareItem{kind: another}
+		}
+	}
+	s.failed = true
+	return bareItem{kind: another}
+}
+
+// byteSequence reads a Byte Sequence, section 4.2.7.
+func (s *structured) byteSequence() bareItem {
+	s.expect(':')
+	n := strings.IndexByte(s.rest, ':')
+	if n < 0 {
+		s.failed = true
+		return bareItem{kind: another}
+	}
+	text := s.cut(n)
+	s.expect(':')
+	return bareItem{kind: aByteSequence, text: text}
+}
+
+// token reads a Token, section 4.2.6.
+func (s *structured) token() {
+	n := 1
+	for n < len(s.rest) && isTokenByte(s.rest[n]) {
+		n++
+	}
+	s.cut(n)
+}
+
+func isTokenByte(c byte) bool {
+	return isLetter(c) || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~:/", c) >= 0
+}
+
+// boolean reads a Boolean, section 4.2.8.
+func (s *structured) boolean() {
+	s.expect('?')
+	if !s.is('0') && !s.is('1') {
+		s.failed = true
+		return
+	}
+	s.cut(1)
+}
+
+// date reads a Date, section 4.2.9.
+func (s *structured) date() {
+	s.expect('@')
+	if s.number().kind != anInteger {
+		s.failed = true
+	}
+}
+
+// displayString reads a Display String, section 4.2.10.
+func (s *structured) displayString() {
+	s.expect('%')
+	s.expect('"')
+	var decoded []byte
+	for !s.failed && s.rest != "" && s.rest[0] != '"' {
+		c := s.cut(1)[0]
+		switch {
+		case c == '%':
+			c = s.hexByte()
+		case c < ' ' || c > '~':
+			s.failed = true
+		}
+		decoded = append(decoded, c)
+	}
+	s.expect('"')
+	s.failed = s.failed || !utf8.Valid(decoded)
+}
+
+// hexByte reads two hexadecimal digits, which are lower case.
+func (s *structured) hexByte() byte {
+	const digits = "0123456789abcdef"
+	if len(s.rest) < 2 {
+		s.failed = true
+		return 0
+	}
+	high, low := strings.IndexByte(digits, s.rest[0]), strings.IndexByte(digits, s.rest[1])
+	if high < 0 || low < 0 {
+		s.failed = true
+		return 0
+	}
+	s.cut(2)
+	return byte(high<<4 | low)
+}
+
+// is reports whether c comes next.
+func (s *structured) is(c byte) bool { return s.rest != "" && s.rest[0] == c }
+
+// expect cuts c off, which must come next.
+func (s *structured) expect(c byte) {
+	if !s.is(c) {
+		s.failed = true
+		return
+	}
+	s.rest = s.rest[1:]
+}
+
+// cut cuts n bytes off.
+func (s *structured) cut(n int) string {
+	head := s.rest[:n]
+	s.rest = s.rest[n:]
+	return head
+}
+
+// spaces cuts SP off.
+func (s *structured) spaces() {
+	for s.is(' ') {
+		s.rest = s.rest[1:]
+	}
+}
+
+// blanks cuts OWS off.
+func (s *structured) blanks() {
+	for s.rest != "" && isBlank(s.rest[0]) {
+		s.rest = s.rest[1:]
+	}
+}
