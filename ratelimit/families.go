@@ -7,6 +7,7 @@ type family int
 
 const (
 	noFamily family = iota
+	ageField
 	stateField
 	policyField
 	draft06Fields
@@ -20,6 +21,12 @@ type families uint
 
 func (f families) has(one family) bool { return f&(1<<one) != 0 }
 
+// fields are those that a response has.
+type fields struct {
+	families         // of three fields each
+	states, policies []string
+}
+
 // familyOf returns the family of a field. Nearly all names are of none, and it is
 // asked of each that a response has: so their first letter decides.
 func familyOf(name string) family {
@@ -32,6 +39,9 @@ func familyOf(name string) family {
 	case 'X':
 		return xFamily(name)
 	case 'A':
+		if name == "Age" {
+			return ageField
+		}
 		if strings.HasPrefix(name, anthropicPrefix) {
 			return dimensionFields
 		}

@@ -34,9 +34,6 @@ import (
 //
 // What Set wrote, Parse reads, but for what is rounded to a second.
 func Parse(h http.Header, now time.Time) []Limit {
-	if age(h["Age"]) > 0 {
-		return nil
-	}
 	r := reader{header: h, clock: clock{local: now}}
 	var space [4]Limit
 	read := r.quotas(space[:0], true)

@@ -13,12 +13,15 @@ const mostPolicies = 64
 
 // readPolicies reads RateLimit-Policy, of draft-08 to draft-11, or the Integers of the
 // drafts before. If it is malformed, there are none.
-func readPolicies(dst []policy, value string) []policy {
-	s, n := structured{rest: value}, len(dst)
+func readPolicies(dst []policy, lines []string) []policy {
+	s, n := structured{in: combine(lines)}, len(dst)
 	for s.next() {
-		if p := s.policy(); len(dst) < mostPolicies {
-			dst = append(dst, p)
+		if len(dst) == mostPolicies {
+			s.policy(&policy{})
+			continue
 		}
+		dst = append(dst, policy{Limit: stateless})
+		s.policy(&dst[len(dst)-1])
 	}
 	if s.failed {
 		return dst[:n]
@@ -27,19 +30,21 @@ func readPolicies(dst []policy, value string) []policy {
 }
 
 // policy reads "default";q=100;w=60, or 100;w=60.
-func (s *structured) policy() (p policy) {
-	p.Limit = stateless
+func (s *structured) policy(p *policy) {
 	item := s.bareItem()
-	has := s.parameters()
+	var has parameters
+	s.parameters(&has)
 	p.Window = s.seconds(has.w, 0)
 	if p.named = item.kind == aString; !p.named {
 		p.Quota = s.count(item, 0)
-		return p
+		return
 	}
-	p.Name, p.Unit, p.Partition = s.text(item), unitOf(s.text(has.qu)), s.bytes(has.pk)
+	p.Name, p.Unit, p.Partition = s.text(item), s.text(has.qu), s.bytes(has.pk)
+	if p.Unit == "requests" {
+		p.Unit = ""
+	}
 	p.Quota = s.count(has.q, 0)
 	s.failed = s.failed || has.q.kind == absent
-	return p
 }
 
 // of reports whether l is a state of p. One that has no name is known by its quota.

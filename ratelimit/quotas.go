@@ -6,27 +6,35 @@ import (
 )
 
 // quotas appends to dst what the fields tell of each quota. If not all, it is what
-// a wait may depend on: what is left, and until when.
+// a wait may depend on: what is left, and until when. A response that comes out of
+// a cache tells of none: what was left when it went in is no longer.
 func (r *reader) quotas(dst []Limit, all bool) []Limit {
-	var found families
-	for name := range r.header {
+	var found fields
+	first := len(dst)
+	for name, lines := range r.header {
 		switch f := familyOf(name); f {
 		case noFamily:
+		case ageField:
+			if age(lines) > 0 {
+				return dst[:first]
+			}
 		case dimensionFields:
 			dst = r.dimension(dst, name, all)
+		case stateField:
+			found.states = lines
+		case policyField:
+			found.policies = lines
 		default:
-			found |= 1 << f
+			found.families |= 1 << f
 		}
 	}
-	if found == 0 {
+	switch {
+	case found.families == 0 && found.states == nil && found.policies == nil:
 		return dst
+	case all:
+		return r.described(dst, &found)
 	}
-	if all {
-		return r.described(dst, found)
-	}
-	if found.has(stateField) {
-		dst = readStates(dst, combine(r.header["Ratelimit"]))
-	}
+	dst = readStates(dst, found.states)
 	for _, f := range undimensioned {
 		if found.has(f.family) {
 			dst = append(dst, r.triple(f.names))
@@ -35,18 +43,13 @@ func (r *reader) quotas(dst []Limit, all bool) []Limit {
 	return dst
 }
 
-// described is quotas with what the policies say, which tell of quotas of which no
-// state is known, too.
-func (r *reader) described(dst []Limit, found families) []Limit {
+// described appends what all fields tell but those of dimensions, the policies
+// included, which tell of quotas of which no state is known, too.
+func (r *reader) described(dst []Limit, found *fields) []Limit {
 	var space [4]policy
-	policies, first := space[:0], len(dst)
-	if found.has(policyField) {
-		policies = readPolicies(policies, combine(r.header["Ratelimit-Policy"]))
-	}
-	if found.has(stateField) {
-		dst = readStates(dst, combine(r.header["Ratelimit"]))
-		describe(dst[first:], policies)
-	}
+	first, policies := len(dst), readPolicies(space[:0], found.policies)
+	dst = readStates(dst, found.states)
+	describe(dst[first:], policies)
 	for _, f := range undimensioned {
 		if !found.has(f.family) {
 			continue
@@ -69,7 +72,7 @@ func (l *Limit) readQuota(policies []policy, lines []string) []policy {
 		return policies
 	}
 	n := len(policies)
-	if read := readPolicies(policies, lines[0]); len(read) > n && !read[n].named {
+	if read := readPolicies(policies, lines[:1]); len(read) > n && !read[n].named {
 		l.Quota, l.Window = read[n].Quota, read[n].Window
 		return append(read[:n], read[n+1:]...)
 	}

@@ -5,37 +5,37 @@ var stateless = Limit{Remaining: -1, Next: unknown, Reset: unknown}
 
 // readStates reads RateLimit, of draft-08 to draft-11, or else of draft-07. If it is
 // malformed, there are none.
-func readStates(dst []Limit, value string) []Limit {
-	s, n := structured{rest: value}, len(dst)
+func readStates(dst []Limit, lines []string) []Limit {
+	s, n := structured{in: combine(lines)}, len(dst)
 	for s.next() {
-		dst = append(dst, s.state())
+		dst = append(dst, stateless)
+		s.state(&dst[len(dst)-1])
 	}
 	if !s.failed {
 		return dst
 	}
-	if l, ok := readState07(value); ok {
+	if l, ok := readState07(s.in); ok {
 		return append(dst[:n], l)
 	}
 	return dst[:n]
 }
 
 // state reads "default";r=42;t=17.
-func (s *structured) state() Limit {
-	l := stateless
+func (s *structured) state(l *Limit) {
 	item := s.bareItem()
-	has := s.parameters()
+	var has parameters
+	s.parameters(&has)
 	s.failed = s.failed || item.kind != aString || has.r.kind == absent
 	l.Name, l.Partition = s.text(item), s.bytes(has.pk)
 	l.Remaining = s.count(has.r, -1)
 	l.Next = s.seconds(has.t, unknown)
-	return l
 }
 
 // readState07 reads limit=100, remaining=42, reset=17. Of these only remaining may be
 // missing.
 func readState07(value string) (l Limit, ok bool) {
 	var limit, remaining, reset bareItem
-	s := structured{rest: value}
+	s := structured{in: value}
 	for s.next() {
 		key := s.key()
 		switch value := s.member(); key {

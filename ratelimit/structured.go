@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// A structured reads a List or a Dictionary of RFC 9651 off its front, section 4.2.
+// A structured reads a List or a Dictionary of RFC 9651, section 4.2.
 // Once it has failed, what it returns means nothing: a field that is malformed
 // anywhere is ignored as a whole.
 //
@@ -15,14 +15,18 @@ import (
 // that builds a tree on the heap; and every response of a server that tells its
 // limits has these fields.
 type structured struct {
-	rest   string
+	in     string
+	at     int // what is before has been read
 	begun  bool
 	failed bool
 }
 
 // combine returns the value of all lines of a field.
 func combine(lines []string) string {
-	if len(lines) == 1 {
+	switch len(lines) {
+	case 0:
+		return ""
+	case 1:
 		return lines[0]
 	}
 	return strings.Join(lines, ", ")
@@ -34,15 +38,15 @@ func (s *structured) next() bool {
 	if !s.begun {
 		s.begun = true
 		s.spaces()
-		return s.rest != ""
+		return !s.end()
 	}
 	s.blanks()
-	if s.failed || s.rest == "" {
+	if s.failed || s.end() {
 		return false
 	}
 	s.expect(',')
 	s.blanks()
-	if s.rest == "" {
+	if s.end() {
 		s.failed = true
 	}
 	return !s.failed
@@ -70,7 +74,7 @@ func (s *structured) value() bareItem {
 
 // member reads the value of a member of a Dictionary, and its parameters.
 func (s *structured) member() (value bareItem) {
-	if s.is('=') && strings.HasPrefix(s.rest[1:], "(") {
+	if strings.HasPrefix(s.in[s.at:], "=(") {
 		s.expect('=')
 		s.skipInnerList()
 		value = bareItem{kind: another}
@@ -105,12 +109,12 @@ func (s *structured) skipInnerList() {
 
 // key reads a key, section 4.2.3.3.
 func (s *structured) key() string {
-	if s.rest == "" || !('a' <= s.rest[0] && s.rest[0] <= 'z' || s.rest[0] == '*') {
+	if c := s.peek(); !('a' <= c && c <= 'z' || c == '*') {
 		s.failed = true
 		return ""
 	}
-	n := 1
-	for n < len(s.rest) && isKeyByte(s.rest[n]) {
+	n := s.at + 1
+	for n < len(s.in) && isKeyByte(s.in[n]) {
 		n++
 	}
 	return s.cut(n)
@@ -124,7 +128,7 @@ func isKeyByte(c byte) bool {
 // one name the last counts; all others are comments.
 type parameters struct{ q, qu, r, t, w, pk bareItem }
 
-func (s *structured) parameters() (p parameters) {
+func (s *structured) parameters(p *parameters) {
 	for key, more := s.parameter(); more; key, more = s.parameter() {
 		switch value := s.value(); key {
 		case "q":
@@ -141,7 +145,6 @@ func (s *structured) parameters() (p parameters) {
 			p.pk = value
 		}
 	}
-	return p
 }
 
 // A bareItem is what was read of a Bare Item, section 3.3.
@@ -209,11 +212,7 @@ func (s *structured) bytes(b bareItem) string {
 
 // bareItem reads a Bare Item, section 4.2.3.1.
 func (s *structured) bareItem() bareItem {
-	if s.rest == "" {
-		s.failed = true
-		return bareItem{kind: another}
-	}
-	switch c := s.rest[0]; {
+	switch c := s.peek(); {
 	case c == '-' || '0' <= c && c <= '9':
 		return s.number()
 	case c == '"':
@@ -240,17 +239,14 @@ func (s *structured) number() bareItem {
 	if negative {
 		s.expect('-')
 	}
-	n := countDigits(s.rest)
-	digits := s.cut(n)
+	n, value := s.digits()
 	if s.is('.') {
 		s.expect('.')
-		places := countDigits(s.rest)
-		s.cut(places)
+		places, _ := s.digits()
 		s.failed = s.failed || n == 0 || n > 12 || places == 0 || places > 3
 		return bareItem{kind: another}
 	}
 	s.failed = s.failed || n == 0 || n > 15
-	value := int64(atoi(digits, 1<<62))
 	if negative {
 		value = -value
 	}
@@ -259,15 +255,16 @@ func (s *structured) number() bareItem {
 
 // string reads a String, section 4.2.5.
 func (s *structured) string() bareItem {
-	for n := 1; n < len(s.rest); n++ {
-		switch c := s.rest[n]; {
+	s.expect('"')
+	for n := s.at; n < len(s.in); n++ {
+		switch c := s.in[n]; {
 		case c == '"':
-			text := s.rest[1:n]
-			s.cut(n + 1)
+			text := s.cut(n)
+			s.expect('"')
 			return bareItem{kind: aString, text: text}
 		case c == '\\':
 			n++
-			if n < len(s.rest) && s.rest[n] != '"' && s.rest[n] != '\\' {
+			if n < len(s.in) && s.in[n] != '"' && s.in[n] != '\\' {
 				s.failed = true
 				return bareItem{kind: another}
 			}
@@ -283,23 +280,23 @@ func (s *structured) string() bareItem {
 // byteSequence reads a Byte Sequence, section 4.2.7.
 func (s *structured) byteSequence() bareItem {
 	s.expect(':')
-	n := strings.IndexByte(s.rest, ':')
+	n := strings.IndexByte(s.in[s.at:], ':')
 	if n < 0 {
 		s.failed = true
 		return bareItem{kind: another}
 	}
-	text := s.cut(n)
+	text := s.cut(s.at + n)
 	s.expect(':')
 	return bareItem{kind: aByteSequence, text: text}
 }
 
 // token reads a Token, section 4.2.6.
 func (s *structured) token() {
-	n := 1
-	for n < len(s.rest) && isTokenByte(s.rest[n]) {
+	n := s.at + 1
+	for n < len(s.in) && isTokenByte(s.in[n]) {
 		n++
 	}
-	s.cut(n)
+	s.at = n
 }
 
 func isTokenByte(c byte) bool {
@@ -313,7 +310,7 @@ func (s *structured) boolean() {
 		s.failed = true
 		return
 	}
-	s.cut(1)
+	s.at++
 }
 
 // date reads a Date, section 4.2.9.
@@ -329,8 +326,9 @@ func (s *structured) displayString() {
 	s.expect('%')
 	s.expect('"')
 	var decoded []byte
-	for !s.failed && s.rest != "" && s.rest[0] != '"' {
-		c := s.cut(1)[0]
+	for !s.failed && !s.end() && !s.is('"') {
+		c := s.peek()
+		s.at++
 		switch {
 		case c == '%':
 			c = s.hexByte()
@@ -346,48 +344,68 @@ func (s *structured) displayString() {
 // hexByte reads two hexadecimal digits, which are lower case.
 func (s *structured) hexByte() byte {
 	const digits = "0123456789abcdef"
-	if len(s.rest) < 2 {
+	if len(s.in)-s.at < 2 {
 		s.failed = true
 		return 0
 	}
-	high, low := strings.IndexByte(digits, s.rest[0]), strings.IndexByte(digits, s.rest[1])
+	high, low := strings.IndexByte(digits, s.in[s.at]), strings.IndexByte(digits, s.in[s.at+1])
 	if high < 0 || low < 0 {
 		s.failed = true
 		return 0
 	}
-	s.cut(2)
+	s.at += 2
 	return byte(high<<4 | low)
 }
 
-// is reports whether c comes next.
-func (s *structured) is(c byte) bool { return s.rest != "" && s.rest[0] == c }
+// end reports whether all was read.
+func (s *structured) end() bool { return s.at >= len(s.in) }
 
-// expect cuts c off, which must come next.
-func (s *structured) expect(c byte) {
-	if !s.is(c) {
-		s.failed = true
-		return
+// peek returns the next byte, or 0 at the end.
+func (s *structured) peek() byte {
+	if s.end() {
+		return 0
 	}
-	s.rest = s.rest[1:]
+	return s.in[s.at]
 }
 
-// cut cuts n bytes off.
-func (s *structured) cut(n int) string {
-	head := s.rest[:n]
-	s.rest = s.rest[n:]
-	return head
+// is reports whether c, which is not 0, comes next.
+func (s *structured) is(c byte) bool { return s.peek() == c }
+
+// expect reads c, which must come next.
+func (s *structured) expect(c byte) {
+	if s.is(c) {
+		s.at++
+	} else {
+		s.failed = true
+	}
 }
 
-// spaces cuts SP off.
+// cut reads up to end.
+func (s *structured) cut(end int) string {
+	text := s.in[s.at:end]
+	s.at = end
+	return text
+}
+
+// digits reads ASCII digits, n of them. Of more than 18, value means nothing.
+func (s *structured) digits() (n int, value int64) {
+	begin := s.at
+	for ; '0' <= s.peek() && s.peek() <= '9'; s.at++ {
+		value = value*10 + int64(s.in[s.at]-'0')
+	}
+	return s.at - begin, value
+}
+
+// spaces reads SP.
 func (s *structured) spaces() {
 	for s.is(' ') {
-		s.rest = s.rest[1:]
+		s.at++
 	}
 }
 
-// blanks cuts OWS off.
+// blanks reads OWS.
 func (s *structured) blanks() {
-	for s.rest != "" && isBlank(s.rest[0]) {
-		s.rest = s.rest[1:]
+	for isBlank(s.peek()) {
+		s.at++
 	}
 }

@@ -10,16 +10,16 @@ import (
 
 // readList reads value as far as it can, and reports whether it is a List of Items.
 func readList(value string) (items []bareItem, ok bool) {
-	s := structured{rest: value}
+	s := structured{in: value}
 	for s.next() {
 		items = append(items, s.bareItem())
-		s.parameters()
+		s.skipParameters()
 	}
 	return items, !s.failed
 }
 
 func readDictionary(value string) (members map[string]bareItem, ok bool) {
-	s, members := structured{rest: value}, map[string]bareItem{}
+	s, members := structured{in: value}, map[string]bareItem{}
 	for s.next() {
 		key := s.key()
 		members[key] = s.member()
@@ -88,12 +88,12 @@ func TestAByteSequenceMayLackItsPadding(t *testing.T) {
 	for value, want := range map[string]string{
 		":QXBwLTk5OQ==:": "App-999", ":QXBwLTk5OQ:": "App-999", "::": "", ":sdfjLJUOUH==:": "\xb1\xd7\xe3\x2c\x95\x0e\x50",
 	} {
-		s := structured{rest: value}
+		s := structured{in: value}
 		assert.Equal(t, want, s.bytes(s.bareItem()), value)
 		assert.False(t, s.failed, value)
 	}
 	for _, value := range []string{":QX!:", ":A:", ":QX", ":QXBw LTk5:", "QXBw", ""} {
-		s := structured{rest: value}
+		s := structured{in: value}
 		s.bytes(s.bareItem())
 		assert.True(t, s.failed, value)
 	}

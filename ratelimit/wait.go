@@ -88,9 +88,6 @@ func (r *reader) explicit() time.Duration {
 
 // spent returns how long what is used up keeps the client waiting.
 func (r *reader) spent(status int) time.Duration {
-	if age(r.header["Age"]) > 0 {
-		return unknown // what was left when a cache got it
-	}
 	var space [4]Limit
 	limits := r.quotas(space[:0], false)
 	wait, perhaps, empty := unknown, unknown, false
