@@ -33,7 +33,7 @@ func newScript(source string) *script {
 // A caller runs scripts. Its zero value is ready to use, by many goroutines.
 type caller struct{ calls atomic.Int32 }
 
-// run returns what s replies, as call.wait does.
+// run returns what s replies, as underway.wait does.
 func (c *caller) run(ctx context.Context, client redis.UniversalClient, timeout time.Duration, s *script, keys []string, args ...any) (any, error) {
 	call, err := c.start(ctx, client, timeout, s, keys, args)
 	if err != nil {
@@ -42,27 +42,40 @@ func (c *caller) run(ctx context.Context, client redis.UniversalClient, timeout 
 	return call.wait(ctx, func(error) {})
 }
 
+// begin returns an error if too many calls are under way already. Otherwise another one
+// is, until end.
+func (c *caller) begin() error {
+	if c.calls.Add(1) > maxCalls {
+		c.calls.Add(-1)
+		return errBusy
+	}
+	return nil
+}
+
+func (c *caller) end() { c.calls.Add(-1) }
+
 // start has s executed, at most once: nothing is sent again unless the server
 // said NOSCRIPT. keys and args belong to the call for good.
-func (c *caller) start(ctx context.Context, client redis.UniversalClient, timeout time.Duration, s *script, keys []string, args []any) (*call, error) {
+func (c *caller) start(ctx context.Context, client redis.UniversalClient, timeout time.Duration, s *script, keys []string, args []any) (*underway, error) {
 	if isNil(client) {
 		return nil, errNoClient
 	}
-	if c.calls.Add(1) > maxCalls {
-		c.calls.Add(-1)
-		return nil, errBusy
+	if err := c.begin(); err != nil {
+		return nil, err
 	}
 	within, end := context.WithTimeout(context.WithoutCancel(ctx), timeout)
-	started := &call{client: client, within: within, end: end, timeout: timeout, replies: make(chan reply, 1)}
+	started := &underway{client: client, within: within, end: end, timeout: timeout, replies: make(chan reply, 1)}
 	go func() {
-		defer c.calls.Add(-1)
-		started.replies <- s.send(within, client, keys, args)
+		defer c.end()
+		e := &execution{script: s, keys: keys, args: args}
+		sendAll(within, client, e)
+		started.replies <- e.reply
 	}()
 	return started, nil
 }
 
-// A call is a script under way. It has its timeout, however soon its caller goes.
-type call struct {
+// A script is underway for its timeout, however soon its caller goes.
+type underway struct {
 	client  redis.UniversalClient
 	within  context.Context
 	end     context.CancelFunc
@@ -80,7 +93,7 @@ type call struct {
 //
 // judge is told the error of the call, or nil, once: before wait returns, or, if
 // ctx is over first, when the call has ended.
-func (c *call) wait(ctx context.Context, judge func(error)) (any, error) {
+func (c *underway) wait(ctx context.Context, judge func(error)) (any, error) {
 	var r reply
 	select {
 	case r = <-c.replies:
@@ -119,35 +132,79 @@ type reply struct {
 	err   error
 }
 
-// send names s by its digest, and shows it to a server that does not know it.
-func (s *script) send(ctx context.Context, client redis.UniversalClient, keys []string, args []any) reply {
-	r := process(ctx, client, "evalsha", s.sha, keys, args)
-	if redis.HasErrorPrefix(r.err, "NOSCRIPT") {
-		r = process(ctx, client, "eval", s.source, keys, args)
-	}
-	if r.err != nil {
-		r.err = fmt.Errorf("redisstore: %w", r.err)
-	}
-	return r
+// An execution is one of a script, with a reply once it was sent.
+type execution struct {
+	script *script
+	keys   []string
+	args   []any
+	reply
 }
 
-func process(ctx context.Context, client redis.UniversalClient, verb, body string, keys []string, args []any) reply {
-	all := make([]any, 0, 3+len(keys)+len(args))
-	all = append(all, verb, body, len(keys))
-	for _, key := range keys {
+// sendAll has scripts executed in one round trip, each at most once: it names them by
+// their digests, and shows them to a server that does not know them. On a Cluster or
+// Ring they may be for several servers.
+func sendAll(ctx context.Context, client redis.UniversalClient, all ...*execution) {
+	process(ctx, client, all, func(s *script) (verb, body string) { return "evalsha", s.sha })
+	var unknown []*execution
+	for _, e := range all {
+		if redis.HasErrorPrefix(e.err, "NOSCRIPT") {
+			unknown = append(unknown, e)
+		}
+	}
+	process(ctx, client, unknown, func(s *script) (verb, body string) { return "eval", s.source })
+	for _, e := range all {
+		if e.err != nil {
+			e.err = fmt.Errorf("redisstore: %w", e.err)
+		}
+	}
+}
+
+// process sends a command for each of all, in a pipeline if there are several.
+func process(ctx context.Context, client redis.UniversalClient, all []*execution, call func(*script) (verb, body string)) {
+	switch len(all) {
+	case 0:
+	case 1:
+		cmd := all[0].command(ctx, call)
+		client.Process(ctx, cmd)
+		all[0].reply = cmd.reply(nil)
+	default:
+		pipe, cmds := client.Pipeline(), make([]once, len(all))
+		for i, e := range all {
+			cmds[i] = e.command(ctx, call)
+			pipe.Process(ctx, cmds[i])
+		}
+		_, err := pipe.Exec(ctx)
+		for i, e := range all {
+			e.reply = cmds[i].reply(err)
+		}
+	}
+}
+
+func (e *execution) command(ctx context.Context, call func(*script) (verb, body string)) once {
+	verb, body := call(e.script)
+	all := make([]any, 0, 3+len(e.keys)+len(e.args))
+	all = append(all, verb, body, len(e.keys))
+	for _, key := range e.keys {
 		all = append(all, key)
 	}
-	cmd := once{redis.NewCmd(ctx, append(all, args...)...)}
-	client.Process(ctx, cmd)
-	value, err := cmd.Result()
-	if err == redis.Nil {
+	return once{redis.NewCmd(ctx, append(all, e.args...)...)}
+}
+
+// reply returns that to c, or if there is none the error of its pipeline.
+func (c once) reply(of error) reply {
+	value, err := c.Result()
+	switch {
+	case err == redis.Nil:
 		err = nil // a reply like any other, and not one of a server that refused
+	case err == nil && value == nil:
+		err = of
 	}
 	return reply{value, err}
 }
 
-// once is a command that go-redis never sends a second time. By default it
-// sends one four times if no answer comes, and each may have been executed.
+// once is a command that go-redis never sends a second time, alone or in a pipeline,
+// unless it was told that another server has the key. By default it sends one four
+// times if no answer comes, and each may have been executed.
 type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
