@@ -1,13 +1,10 @@
 package redisstore
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // probeEvery is the least time between two probes of a server that is silent.
@@ -15,51 +12,6 @@ const probeEvery = 100 * time.Millisecond
 
 // probeScript is what a probe runs.
 var probeScript = newScript("return 1")
-
-// breakers are those of several servers: as many as ever were masters.
-type breakers struct {
-	mu  sync.Mutex // guards what follows
-	all map[string]*breaker
-}
-
-func (b *breakers) of(server string) *breaker {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.all == nil {
-		b.all = make(map[string]*breaker)
-	}
-	if b.all[server] == nil {
-		b.all[server] = new(breaker)
-	}
-	return b.all[server]
-}
-
-// serverOf returns the address of key's server, or "" if client has but one, or
-// does not know yet. It asks nobody.
-func serverOf(client redis.UniversalClient, key string) string {
-	if isNil(client) {
-		return ""
-	}
-	var server *redis.Client
-	var err error
-	switch c := client.(type) {
-	case *redis.ClusterClient:
-		server, err = c.MasterForKey(over, key)
-	case *redis.Ring:
-		server, err = c.GetShardClientForKey(key)
-	}
-	if server == nil || err != nil {
-		return ""
-	}
-	return server.Options().Addr
-}
-
-// over keeps a ClusterClient that does not know its masters from asking for them.
-var over = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}()
 
 // A breaker keeps calls from a server that does not answer. Its zero value lets
 // them pass. It has no goroutine of its own but a probe, which ends by itself.
@@ -86,17 +38,22 @@ func (b *breaker) pass(probe func() error) error {
 	if time.Now().After(b.next) {
 		b.probeLocked(probe)
 	}
-	return fmt.Errorf("redisstore: not asked, because the last answer failed to come: %w", b.cause)
+	return notAsked(b.cause)
+}
+
+func notAsked(cause error) error {
+	return fmt.Errorf("redisstore: not asked, because the last answer failed to come: %w", cause)
 }
 
 // open stops further calls, and has the server probed at once: it may have been
-// an accident.
-func (b *breaker) open(cause error, probe func() error) {
+// an accident. It returns what pass says to them.
+func (b *breaker) open(cause error, probe func() error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.cause = cause
 	b.broken.Store(true)
 	b.probeLocked(probe)
+	return notAsked(cause)
 }
 
 func (b *breaker) probeLocked(probe func() error) {

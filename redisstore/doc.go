@@ -4,17 +4,19 @@
 //
 // # Scripts
 //
-// Every decision is one Lua script and one round trip. A script reads the clock
-// once, by TIME, so that it is Redis' clock which counts and not those of the
-// processes; works everything out in integers that a Lua number holds exactly, by
-// the arithmetic that package quota describes; and writes last, if at all, and only
-// if Redis' ACL permits all of it, so that a script which fails has written nothing.
-// (Redis 6.2 cannot be asked what it permits. There, see to it that who may HSET may
-// PEXPIRE as well.) What it writes expires.
+// Every decision is made by one Lua script, which makes all that one round trip brings.
+// A script reads the clock once, by TIME, so that it is Redis' clock which counts and
+// not those of the processes; works everything out in integers that a Lua number holds
+// exactly, by the arithmetic that package quota describes; and writes last, if at all,
+// and only if Redis' ACL permits all of it, so that a script which fails has written
+// nothing. (Redis 6.2 cannot be asked what it permits. There, see to it that who may
+// HSET may PEXPIRE as well.) What it writes expires.
 //
 // Scripts are called by their digest, and sent in full to a server that does not
-// know them. Apart from that nothing is ever sent twice: go-redis would by default
-// send a script up to four times when no answer comes, and each might be counted.
+// know them. One that was refused did nothing; if it was for several calls, each of
+// them is sent once more by itself, since it may be the fault of one. Apart from that
+// nothing is ever sent twice: go-redis would by default send a script up to four times
+// when no answer comes, and each might be counted.
 //
 // # When Redis is lost
 //

@@ -47,6 +47,7 @@ func (s *Store) Acquire(ctx context.Context, key string, limit, n int64) (*quota
 	h, sent := newHeld(s.prefix()+"\x01"+key, limit, n), time.Now()
 	answer, executed, err := s.askGate(ctx, []notice{{actTake, h}})
 	if err != nil {
+		s.degraded.Add(1)
 		s.missed(ctx, h, sent, executed, err)
 		return nil, quota.Decision{}, err
 	}

@@ -85,7 +85,9 @@ func (l *Lease) Take(ctx context.Context, dst []quota.Decision, charges ...quota
 	if h == nil {
 		return l.Store.Take(ctx, dst, charges...)
 	}
-	return h.take(ctx, dst, charges)
+	ds, err := h.take(ctx, dst, charges)
+	l.judge(err)
+	return ds, err
 }
 
 // Reserve implements quota.Reserver.
@@ -100,7 +102,16 @@ func (l *Lease) Reserve(ctx context.Context, most time.Duration, charges ...quot
 	if h == nil {
 		return l.Store.Reserve(ctx, most, charges...)
 	}
-	return h.reserve(ctx, max(0, most), charges)
+	wait, at, ok, err = h.reserve(ctx, max(0, most), charges)
+	l.judge(err)
+	return wait, at, ok, err
+}
+
+// judge counts a call that ended with err.
+func (l *Lease) judge(err error) {
+	if err != nil {
+		l.Store.degraded.Add(1)
+	}
 }
 
 // Settle implements quota.Settler: it is the Store's.
@@ -213,7 +224,5 @@ func (l *Lease) do(ctx context.Context, errands ...*errand) error {
 	return l.Store.run(ctx, errands...)
 }
 
-var began = time.Now()
-
 // monotonic is the time of this process.
-func monotonic() time.Duration { return time.Since(began) }
+func monotonic() time.Duration { return time.Since(epoch) }

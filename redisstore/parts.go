@@ -10,37 +10,45 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A part is an errand with those charges of a call that one script can make, in their
+// A part is a request with those charges of a call that one script can make, in their
 // order.
 type part struct {
-	errand
+	*call[request]
 	places []int // of charges in the call; nil if they are all there are
 	tag    string
 	narrow int64 // the smallest of their limits' AtOnce
 }
 
-// split returns errands like one without charges: one if there is one server for all
-// charges, or they are in one slot. Otherwise it returns one for each tag, the narrowest
-// first, so that what is denied is denied before what is wide is taken.
-func (s *Store) split(like errand, charges []quota.Charge) []part {
+// split appends to parts what is to be done like an errand without charges: one part if
+// there is one server for all charges, or they are in one slot. Otherwise there is one
+// for each tag, the narrowest first, so that what is denied is denied before what is
+// wide is taken.
+func (s *Store) split(parts []part, like errand, charges []quota.Charge) []part {
 	if _, single := s.Client.(*redis.Client); single || len(charges) < 2 || s.together(charges) {
-		like.charges = charges
-		return []part{{errand: like}}
+		c := newRequest(like)
+		c.work.charges = append(c.work.charges, charges...)
+		return append(parts, part{call: c})
 	}
-	var parts []part
 	for i, c := range charges {
 		tag := tagOf(s.prefix() + c.Key)
 		at := slices.IndexFunc(parts, func(p part) bool { return p.tag == tag })
 		if at < 0 {
 			at = len(parts)
-			parts = append(parts, part{errand: like, tag: tag, narrow: c.Limit.AtOnce()})
+			parts = append(parts, part{call: newRequest(like), tag: tag, narrow: c.Limit.AtOnce()})
 		}
 		p := &parts[at]
-		p.charges, p.places = append(p.charges, c), append(p.places, i)
+		p.work.charges, p.places = append(p.work.charges, c), append(p.places, i)
 		p.narrow = min(p.narrow, c.Limit.AtOnce())
 	}
 	slices.SortStableFunc(parts, func(p, q part) int { return cmp.Compare(p.narrow, q.narrow) })
 	return parts
+}
+
+// free is for parts that have all been answered.
+func free(parts []part) {
+	for i := range parts {
+		freeRequest(parts[i].call)
+	}
 }
 
 // together reports whether charges are of one Key, which is worth knowing soon, or of
@@ -57,13 +65,13 @@ func (s *Store) together(charges []quota.Charge) bool {
 func (s *Store) make(ctx context.Context, parts []part) (allowed bool, err error) {
 	denied := len(parts)
 	for i := range parts {
-		if err := s.run(ctx, &parts[i].errand); err != nil {
+		if err := s.ask(ctx, parts[i].call); err != nil {
 			if lost := s.giveBack(ctx, parts[:i]); lost != nil {
 				err = partial{join(err, lost)}
 			}
 			return false, err
 		}
-		if !parts[i].allowed && !parts[i].peek {
+		if !parts[i].work.allowed && !parts[i].work.peek {
 			denied = i
 			break
 		}
@@ -80,8 +88,8 @@ func (s *Store) make(ctx context.Context, parts []part) (allowed bool, err error
 // look has each of parts answered once more, without taking.
 func (s *Store) look(ctx context.Context, parts []part) error {
 	for i := range parts {
-		parts[i].peek = true
-		if err := s.run(ctx, &parts[i].errand); err != nil {
+		parts[i].work.peek = true
+		if err := s.ask(ctx, parts[i].call); err != nil {
 			return err
 		}
 	}
@@ -93,8 +101,10 @@ func (s *Store) look(ctx context.Context, parts []part) error {
 func (s *Store) giveBack(ctx context.Context, parts []part) error {
 	var faults []error
 	for i := range parts {
-		if back := parts[i].revocation(); len(back.charges) > 0 {
-			faults = append(faults, s.runAnyway(context.WithoutCancel(ctx), back))
+		if back := parts[i].work.revocation(); len(back.charges) > 0 {
+			c := newCall[request]()
+			c.work.errand, c.stubborn = *back, true
+			faults = append(faults, s.ask(context.WithoutCancel(ctx), c))
 		}
 	}
 	return join(faults...)
@@ -105,13 +115,13 @@ func decisions(dst []quota.Decision, parts []part, n int) []quota.Decision {
 	start := len(dst)
 	dst = slices.Grow(dst, n)[:start+n]
 	for p := range parts {
-		p := &parts[p]
-		for i := range p.charges {
+		e, places := &parts[p].work.errand, parts[p].places
+		for i := range e.charges {
 			place := i
-			if p.places != nil {
-				place = p.places[i]
+			if places != nil {
+				place = places[i]
 			}
-			dst[start+place] = p.decision(i)
+			dst[start+place] = e.decision(i)
 		}
 	}
 	return dst

@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -18,14 +17,21 @@ import (
 // A call is one round trip and one script, whatever the number of charges; on a
 // Cluster or Ring, one for each Key, and some more if a later one is denied. It is
 // executed at most once: nothing that may have been executed is sent again. A call
-// waits no longer for a script than Timeout, nor than its context lets it; a script
-// that is left behind may be executed all the same.
+// waits no longer than Timeout, nor than its context lets it. If it was still in line
+// it is then not made; if it was on its way it may be.
+//
+// Calls of one process share round trips. Nobody waits for company: a call is sent at
+// once if none is on its way, and else with all that have come since, first come, first
+// served, when that one is answered. (If Redis is far away, several are on their way at
+// once.) One script makes the calls of many, one after the other; on a Cluster or Ring
+// there is one for each Key, and those for one server are sent together. What fails
+// fails alone.
 //
 // After a script that was not answered within Timeout, whether its caller was still
 // there or not, calls fail at once until Redis answers again, for which it is asked
 // in the background, once at a time; so a Redis that is gone costs the calls under
 // way one Timeout, and the others nothing. Each master of a Cluster, and each shard
-// of a Ring, is judged by itself.
+// of a Ring, is judged by itself. Degraded counts the calls that were not decided.
 //
 // There is a hash for each Key, named Prefix and Key, with a field for each
 // Limit's Name. It expires, a second after all in it is whole. A field that
@@ -35,13 +41,18 @@ import (
 // once it is in use.
 type Store struct {
 	// Client is how Redis is reached. If nil, every call fails.
+	//
+	// A call that finds a redis.Client idle is quickest, by some microseconds, if
+	// Options.ContextTimeoutEnabled is set: it is then made in its caller's own
+	// goroutine, and heeds its context's deadline, but its cancellation only when
+	// Redis has answered or Timeout is over.
 	Client redis.UniversalClient
 
 	// Prefix begins the name of every key in Redis. If empty, "heed:quota:".
 	Prefix string
 
-	// Timeout is how long a script may take, the way there and back included. If
-	// zero or negative, 50 ms.
+	// Timeout is how long a call may take for each script it needs, the wait for
+	// others' and the way there and back included. If zero or negative, 50 ms.
 	Timeout time.Duration
 
 	// HoldTTL is how long a Hold of Acquire keeps its places after the process
@@ -50,8 +61,9 @@ type Store struct {
 	HoldTTL time.Duration
 
 	calls    caller
-	breakers breakers
+	servers  servers
 	corrupt  atomic.Int64
+	degraded atomic.Int64
 	holds    holds
 	scripts  *storeScripts // if nil, embedded
 }
@@ -66,6 +78,11 @@ var (
 // Corrupt returns how many times a bucket was found in Redis that nobody here
 // has written: not three integers, or from a time to come. Each counts as absent.
 func (s *Store) Corrupt() int64 { return s.corrupt.Load() }
+
+// Degraded returns how many calls of Take, Peek, Reserve and Acquire, of a Lease of s as
+// well, returned an error instead of a decision, whatever the reason; but not those whose
+// arguments were wrong.
+func (s *Store) Degraded() int64 { return s.degraded.Load() }
 
 // Take implements quota.Store. An error that is neither a *quota.ChargeError nor
 // a redis.Error leaves open whether the charges were made.
@@ -82,11 +99,15 @@ func (s *Store) decide(ctx context.Context, like errand, dst []quota.Decision, c
 	if err := quota.CheckTake(charges); err != nil || len(charges) == 0 {
 		return dst, err
 	}
-	parts := s.split(like, charges)
+	var one [1]part
+	parts := s.split(one[:0], like, charges)
 	if _, err := s.make(ctx, parts); err != nil {
+		s.degraded.Add(1)
 		return dst, err
 	}
-	return decisions(dst, parts, len(charges)), nil
+	dst = decisions(dst, parts, len(charges))
+	free(parts)
+	return dst, nil
 }
 
 // Reserve implements quota.Reserver.
@@ -97,17 +118,20 @@ func (s *Store) Reserve(ctx context.Context, most time.Duration, charges ...quot
 	if len(charges) == 0 {
 		return 0, time.Now(), true, nil
 	}
-	parts := s.split(errand{verb: toReserve, max: most}, charges)
+	var one [1]part
+	parts := s.split(one[:0], errand{verb: toReserve, max: most}, charges)
 	if ok, err = s.make(ctx, parts); err != nil {
+		s.degraded.Add(1)
 		return 0, time.Time{}, false, err
 	}
 	for i := range parts {
-		wait = max(wait, parts[i].wait())
+		wait = max(wait, parts[i].work.wait())
 	}
-	at = time.UnixMicro(parts[0].now)
+	at = time.UnixMicro(parts[0].work.now)
 	if ok {
 		at = at.Add(wait)
 	}
+	free(parts)
 	return wait, at, ok, nil
 }
 
@@ -120,39 +144,29 @@ func (s *Store) Settle(ctx context.Context, charges ...quota.Charge) error {
 	if len(charges) == 0 {
 		return nil
 	}
-	parts := s.split(errand{verb: toSettle}, charges)
+	parts := s.split(nil, errand{verb: toSettle}, charges)
 	var faults []error
 	for i := range parts {
-		faults = append(faults, s.run(ctx, &parts[i].errand))
+		faults = append(faults, s.ask(ctx, parts[i].call))
 	}
 	err := join(faults...)
-	if err != nil && len(parts) > 1 {
+	switch {
+	case err == nil:
+		free(parts)
+	case len(parts) > 1:
 		return partial{err}
 	}
 	return err
 }
 
-// run has errands done by one script, one after the other, as if they came one by
-// one. All their keys must be on one server, and in a Cluster in one slot. After an
-// error none was done, if it is a redis.Error, or nobody knows; but the server is not
-// asked if it is known not to answer.
+// run has errands done by one script of their own, one after the other, as if they came
+// one by one. All their keys must be on one server, and in a Cluster in one slot. Its
+// errors are those of ask, for all of them.
 func (s *Store) run(ctx context.Context, errands ...*errand) error {
-	return s.perform(ctx, errands, s.evaluate)
-}
-
-// runAnyway is run, even then.
-func (s *Store) runAnyway(ctx context.Context, errands ...*errand) error {
-	return s.perform(ctx, errands, s.evaluateAnyway)
-}
-
-// An evaluator runs a script.
-type evaluator func(ctx context.Context, script *script, keys []string, args ...any) (any, error)
-
-func (s *Store) perform(ctx context.Context, errands []*errand, evaluate evaluator) error {
 	p := newPlan(s.prefix(), errands)
-	err := s.attempt(ctx, p, time.Now().UnixMicro(), evaluate)
+	err := s.attempt(ctx, p, time.Now().UnixMicro())
 	if now, other := err.(otherTime); other {
-		err = s.attempt(ctx, p, int64(now), evaluate)
+		err = s.attempt(ctx, p, int64(now))
 	}
 	if err == nil {
 		p.free() // or else it may still be about to be sent
@@ -161,33 +175,22 @@ func (s *Store) perform(ctx context.Context, errands []*errand, evaluate evaluat
 }
 
 // attempt has p done if Redis' clock is somewhere near now.
-func (s *Store) attempt(ctx context.Context, p *plan, now int64, evaluate evaluator) error {
+func (s *Store) attempt(ctx context.Context, p *plan, now int64) error {
 	p.encode(now)
-	value, err := evaluate(ctx, s.script().of(p), p.keys, p.args)
+	value, err := s.evaluate(ctx, s.script().of(p), p.keys, p.args)
 	if err != nil {
 		return err
 	}
-	reply, ok := value.(string)
-	if !ok {
-		return fmt.Errorf("%w %.60q", errReply, fmt.Sprint(value))
-	}
-	corrupt, err := p.answer(reply)
-	s.corrupt.Add(corrupt)
-	return err
+	return s.answer(p, value)
 }
 
-// evaluate is an evaluator, unless the server of keys is known not to answer.
+// evaluate runs a script by itself, unless the server of keys is known not to answer.
 func (s *Store) evaluate(ctx context.Context, script *script, keys []string, args ...any) (any, error) {
 	server := s.breaker(keys)
 	if err := server.pass(s.probe(keys)); err != nil {
 		return nil, err
 	}
 	return s.evaluateJudged(ctx, server, script, keys, args)
-}
-
-// evaluateAnyway is an evaluator, even then.
-func (s *Store) evaluateAnyway(ctx context.Context, script *script, keys []string, args ...any) (any, error) {
-	return s.evaluateJudged(ctx, s.breaker(keys), script, keys, args)
 }
 
 // evaluateJudged tells the server's breaker when there is no answer.
@@ -204,19 +207,6 @@ func (s *Store) evaluateJudged(ctx context.Context, server *breaker, script *scr
 			server.open(err, s.probe(keys))
 		}
 	})
-}
-
-// breaker returns that of the server of keys.
-func (s *Store) breaker(keys []string) *breaker {
-	return s.breakers.of(serverOf(s.Client, keys[0]))
-}
-
-// probe returns a call to the server of keys that changes nothing.
-func (s *Store) probe(keys []string) func() error {
-	return func() error {
-		_, err := s.calls.run(context.Background(), s.Client, s.timeout(), probeScript, keys[:1])
-		return err
-	}
 }
 
 func (s *Store) script() *storeScripts {

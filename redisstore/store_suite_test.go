@@ -23,21 +23,43 @@ type timekeeper struct{ now func() time.Time }
 
 func (timekeeper) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (timekeeper) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
 func (k timekeeper) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if !strings.HasPrefix(cmd.Name(), "eval") {
-			return next(ctx, cmd)
-		}
-		µs := k.now().UnixMicro()
-		timed := redis.NewCmd(ctx, append(slices.Clone(cmd.Args()), µs/1_000_000, µs%1_000_000)...)
+		timed := k.timed(ctx, cmd)
 		err := next(ctx, timed)
-		cmd.SetErr(err)
-		cmd.(interface{ SetVal(any) }).SetVal(timed.Val())
+		answer(cmd, timed, err)
 		return err
+	}
+}
+
+func (k timekeeper) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		timed := make([]redis.Cmder, len(cmds))
+		for i, cmd := range cmds {
+			timed[i] = k.timed(ctx, cmd)
+		}
+		err := next(ctx, timed)
+		for i, cmd := range cmds {
+			answer(cmd, timed[i], timed[i].Err())
+		}
+		return err
+	}
+}
+
+// timed is cmd with the time, if it is a script.
+func (k timekeeper) timed(ctx context.Context, cmd redis.Cmder) redis.Cmder {
+	if !strings.HasPrefix(cmd.Name(), "eval") {
+		return cmd
+	}
+	µs := k.now().UnixMicro()
+	return redis.NewCmd(ctx, append(slices.Clone(cmd.Args()), µs/1_000_000, µs%1_000_000)...)
+}
+
+// answer has cmd say what timed was answered.
+func answer(cmd, timed redis.Cmder, err error) {
+	cmd.SetErr(err)
+	if to, ok := cmd.(interface{ SetVal(any) }); ok && cmd != timed {
+		to.SetVal(timed.(*redis.Cmd).Val())
 	}
 }
 

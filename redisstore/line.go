@@ -1,0 +1,318 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// fullTrain is how much one train carries. With more, those who come next
+	// wait longer than the sharing saves, and so does everybody else's Redis.
+	fullTrain = 128
+
+	// worthWaiting is how long a trip may take before those who come meanwhile are
+	// better off with one of their own than with a common one afterwards.
+	worthWaiting = 200 * time.Microsecond
+
+	// mostTrains is how many may be on the wire at once.
+	mostTrains = 16
+)
+
+// A line has the calls that come for one server share round trips. Nobody waits
+// for company: who finds room on the wire leaves at once, and who does not leaves
+// with all who wait, first come, first served, as soon as a train has arrived.
+//
+// With a server nearby there is room for one train: another one would have to wait
+// there instead of here. If the way is long, who had to wait for others to return
+// would wait twice as long; so there is room for one more for each worthWaiting that
+// the shortest trip takes.
+//
+// It is safe for concurrent use.
+type line[W any] struct {
+	// timeout is how long a call may take, its wait included, and how long a train
+	// may.
+	timeout time.Duration
+
+	// send has the calls of a batch executed, each at most once, and leaves in the
+	// work of each what came of it. It returns an error if the server did not answer.
+	send func(ctx context.Context, batch []*call[W]) error
+
+	// silent is told the batch that was not answered, and that error or that it is
+	// overdue, and returns what to tell those who wait: they are not sent. What send
+	// writes it must not read.
+	silent func(batch []*call[W], err error) error
+
+	pool sync.Pool // of trains
+
+	mu    sync.Mutex // guards what follows
+	queue []*call[W] // those who wait, and some who have left
+	away  []*train[W]
+	trip  time.Duration // what a train takes at least
+	timer *time.Timer   // for those in queue and away; nil until there are any
+	armed bool
+}
+
+// A call is what somebody wants done. It is for use by one goroutine at a time.
+type call[W any] struct {
+	work     W
+	weight   int  // how much it adds to a train
+	stubborn bool // to be sent even to a server that is silent
+
+	ctx  context.Context
+	due  time.Duration // as monotonic counts
+	done chan struct{} // is sent to when the line is done with it, unless it left
+
+	outcome outcome // guarded by the line, like what follows
+	fault   error   // if it failed
+}
+
+type outcome int
+
+const (
+	waiting outcome = iota
+	served          // what came of it is in its work
+	failed          // it was late, or was not sent
+	gone            // its caller has left
+)
+
+func newCall[W any]() *call[W] { return &call[W]{done: make(chan struct{}, 1)} }
+
+// A train is a batch on the wire.
+type train[W any] struct {
+	calls, arrived []*call[W]
+	departed       time.Duration
+	lost           bool
+}
+
+// do has c sent, and returns nil when its work is done, whatever came of it.
+// It returns an error when ctx ends or c is late, or at once if the server is
+// found silent before c was sent. A call that was still in the queue is then never
+// sent, and one that was on the wire may be executed; neither can be used again.
+//
+// If c is straight it may be sent by the caller's own goroutine, and do returns no
+// sooner than send. now is what monotonic says.
+func (l *line[W]) do(ctx context.Context, c *call[W], now time.Duration, straight bool) error {
+	c.ctx, c.due, c.outcome, c.fault = ctx, now+l.timeout, waiting, nil
+	switch t := l.join(c); {
+	case t == nil:
+	case straight && len(t.calls) == 1 && t.calls[0] == c:
+		if l.travel(t) {
+			go l.serve(t)
+		}
+	default:
+		go l.serve(t)
+	}
+	over := ctx.Done()
+	if over == nil { // as it is often, and a select takes its time
+		<-c.done
+		return c.fault
+	}
+	select {
+	case <-c.done:
+		return c.fault
+	case <-over:
+		return l.leave(ctx, c)
+	}
+}
+
+// join puts c in the queue. If there is room on the wire, it returns a train.
+func (l *line[W]) join(c *call[W]) *train[W] {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.queue = append(l.queue, c)
+	l.armLocked(l.timeout)
+	if len(l.away) >= l.roomLocked() {
+		return nil
+	}
+	t, _ := l.pool.Get().(*train[W])
+	if t == nil {
+		t = new(train[W])
+	}
+	l.boardLocked(t)
+	return t
+}
+
+// roomLocked is how many trains may be on the wire now.
+func (l *line[W]) roomLocked() int { return min(1+int(l.trip/worthWaiting), mostTrains) }
+
+// boardLocked has those who are first in the queue board t, and reports whether
+// there are any.
+func (l *line[W]) boardLocked(t *train[W]) bool {
+	n, weight := 0, 0
+	for ; n < len(l.queue); n++ {
+		c := l.queue[n]
+		if c.outcome != waiting {
+			continue
+		}
+		if weight += c.weight; weight > fullTrain && len(t.calls) > 0 {
+			break
+		}
+		t.calls = append(t.calls, c)
+	}
+	l.queue = slices.Delete(l.queue, 0, n)
+	if len(t.calls) == 0 {
+		return false
+	}
+	t.departed = monotonic()
+	l.away = append(l.away, t)
+	return true
+}
+
+// serve has t travel, and then whoever waits, until nobody does.
+func (l *line[W]) serve(t *train[W]) {
+	for l.travel(t) {
+	}
+}
+
+// travel has the calls of t sent. It reports whether others have boarded since.
+func (l *line[W]) travel(t *train[W]) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.calls[0].ctx), l.timeout)
+	err := l.send(ctx, t.calls)
+	cancel()
+	again, lost := l.arrive(t, err)
+	if lost {
+		return false
+	}
+	for _, c := range t.arrived {
+		if c.outcome == served { // or its caller may have gone
+			c.done <- struct{}{}
+		}
+	}
+	clear(t.arrived)
+	if !again {
+		l.pool.Put(t)
+	}
+	return again
+}
+
+// arrive makes room for the next train: t again, if somebody waits.
+func (l *line[W]) arrive(t *train[W], err error) (again, lost bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if t.lost {
+		return false, true
+	}
+	l.removeLocked(t)
+	for _, c := range t.calls {
+		if c.outcome == waiting {
+			c.outcome = served
+		}
+	}
+	if err != nil {
+		l.refuseLocked(t, err)
+	} else {
+		l.timeLocked(monotonic() - t.departed)
+	}
+	t.calls, t.arrived = t.arrived[:0], t.calls
+	return l.boardLocked(t), false
+}
+
+func (l *line[W]) removeLocked(t *train[W]) {
+	i := slices.Index(l.away, t)
+	l.away = slices.Delete(l.away, i, i+1)
+}
+
+// timeLocked takes note of how long a train took. The shortest tells how long the
+// way is: what others take longer is work, here or there, of which smaller trains
+// would make more. If the way has become longer, that is seen after a while.
+func (l *line[W]) timeLocked(took time.Duration) {
+	if took < l.trip || l.trip == 0 {
+		l.trip = took
+	} else {
+		l.trip += (took - l.trip) / 1024
+	}
+}
+
+// refuseLocked sends nobody of the queue to a server that was silent to t, but those
+// who are stubborn.
+func (l *line[W]) refuseLocked(t *train[W], cause error) {
+	refusal := l.silent(t.calls, cause)
+	l.queue = slices.DeleteFunc(l.queue, func(c *call[W]) bool {
+		if !c.stubborn {
+			c.failLocked(refusal)
+		}
+		return c.outcome != waiting
+	})
+}
+
+func (c *call[W]) failLocked(fault error) {
+	if c.outcome == waiting {
+		c.outcome, c.fault = failed, fault
+		c.done <- struct{}{}
+	}
+}
+
+// leave withdraws c, or leaves it behind, unless it is done.
+func (l *line[W]) leave(ctx context.Context, c *call[W]) error {
+	l.mu.Lock()
+	if c.outcome == waiting {
+		c.outcome = gone
+		l.mu.Unlock()
+		return ctx.Err()
+	}
+	l.mu.Unlock()
+	<-c.done
+	return c.fault
+}
+
+// armLocked sees to it that the line is looked after in time for those who come
+// from now on.
+func (l *line[W]) armLocked(in time.Duration) {
+	if l.armed {
+		return
+	}
+	l.armed = true
+	if l.timer == nil {
+		l.timer = time.AfterFunc(in, l.tick)
+	} else {
+		l.timer.Reset(in)
+	}
+}
+
+// tick fails the calls, and gives up the trains, whose time is over.
+func (l *line[W]) tick() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := monotonic()
+	late := fmt.Errorf("redisstore: no answer within %v: %w", l.timeout, context.DeadlineExceeded)
+	next := failLateLocked(l.queue, now, late)
+	for _, t := range slices.Clone(l.away) {
+		next = min(next, failLateLocked(t.calls, now, late), l.giveUpLocked(t, now, late))
+	}
+	l.armed = false
+	if next != never {
+		l.armLocked(next - now)
+	}
+}
+
+// never is later than every call.
+const never time.Duration = 1<<63 - 1
+
+// failLateLocked returns when the next of calls will be late.
+func failLateLocked[W any](calls []*call[W], now time.Duration, late error) time.Duration {
+	for _, c := range calls {
+		if c.due > now {
+			return c.due
+		}
+		c.failLocked(late)
+	}
+	return never
+}
+
+// giveUpLocked returns when t will be late, if it is not. What is late keeps its
+// calls for itself, and its place is free.
+func (l *line[W]) giveUpLocked(t *train[W], now time.Duration, late error) time.Duration {
+	if due := t.departed + l.timeout; due > now {
+		return due
+	}
+	t.lost = true
+	l.removeLocked(t)
+	l.refuseLocked(t, late)
+	if next := new(train[W]); l.boardLocked(next) {
+		go l.serve(next)
+	}
+	return never
+}

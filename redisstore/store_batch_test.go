@@ -1,0 +1,297 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A valve is a hook that counts scripts, in pipelines too, and holds them back until it
+// is opened.
+type valve struct {
+	delay
+	open    chan struct{}
+	scripts *atomic.Int64
+	trips   *atomic.Int64
+}
+
+func newValve() valve {
+	return valve{open: make(chan struct{}), scripts: new(atomic.Int64), trips: new(atomic.Int64)}
+}
+
+func (v valve) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		v.pass(cmd)
+		return next(ctx, cmd)
+	}
+}
+
+func (v valve) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		v.pass(cmds...)
+		return next(ctx, cmds)
+	}
+}
+
+func (v valve) pass(cmds ...redis.Cmder) {
+	trip := false
+	for _, cmd := range cmds {
+		if cmd.Name() == "evalsha" {
+			v.scripts.Add(1)
+			trip = true
+		}
+	}
+	if trip {
+		v.trips.Add(1)
+		<-v.open
+	}
+}
+
+// together has calls wait behind one of s, and then lets them all go. It returns what
+// they returned.
+func together(t *testing.T, s *redisstore.Store, first func() error, calls ...func() error) (v valve, errs []error) {
+	t.Helper()
+	errs = make([]error, len(calls))
+	require.NoError(t, first()) // which teaches Redis the script
+	redisstore.Near(s, "first")
+	v = newValve()
+	s.Client.AddHook(v)
+	var all sync.WaitGroup
+	all.Go(func() { assert.NoError(t, first()) })
+	require.Eventually(t, func() bool { return v.trips.Load() == 1 }, 5*time.Second, time.Millisecond)
+	for i, call := range calls {
+		all.Go(func() { errs[i] = call() })
+	}
+	time.Sleep(100 * time.Millisecond) // for them to come
+	close(v.open)
+	all.Wait()
+	return v, errs
+}
+
+// takes returns a call that takes c, and expects what remains.
+func takes(s *redisstore.Store, c quota.Charge, allowed *atomic.Int64) func() error {
+	return func() error {
+		ds, err := s.Take(ctx, nil, c)
+		if err == nil && ds[0].Allowed {
+			allowed.Add(1)
+		}
+		return err
+	}
+}
+
+func TestCallsOfOneProcessShareARoundTrip(t *testing.T) {
+	for name, test := range map[string]struct {
+		client  redis.UniversalClient
+		scripts int64 // for calls of 10 Keys
+	}{
+		"client": {newClient(t, redistest.Start(t)), 1},
+		"ring":   {redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": redistest.Start(t).Addr}}), 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &redisstore.Store{Client: test.client, Timeout: patient}
+			limit := compile(t, quota.PerDay(5))
+			var allowed atomic.Int64
+			first := takes(s, quota.Charge{Key: "first", Limit: limit}, &allowed)
+			var calls []func() error
+			for i := range 100 {
+				calls = append(calls, takes(s, quota.Charge{Key: fmt.Sprint(i % 10), Limit: limit}, &allowed))
+			}
+			v, errs := together(t, s, first, calls...)
+			for _, err := range errs {
+				assert.NoError(t, err)
+			}
+			assert.EqualValues(t, 2+5*10, allowed.Load(), "exactly what there is")
+			assert.EqualValues(t, 2, v.trips.Load())
+			assert.EqualValues(t, 1+test.scripts, v.scripts.Load())
+		})
+	}
+}
+
+func TestOnAClusterCallsForOneMasterShareARoundTrip(t *testing.T) {
+	client := newCluster(t)
+	s := &redisstore.Store{Client: client, Timeout: patient}
+	limit := compile(t, quota.PerDay(5))
+	first := quota.Charge{Key: "first", Limit: limit}
+	take(t, s, first) // by which the masters are known
+	master, err := client.MasterForKey(ctx, "heed:quota:first")
+	require.NoError(t, err)
+	var calls []func() error
+	var allowed atomic.Int64
+	keys := 0
+	for i := 0; keys < 10; i++ {
+		c := quota.Charge{Key: fmt.Sprint(i), Limit: limit}
+		if m, err := client.MasterForKey(ctx, "heed:quota:"+c.Key); err == nil && m.Options().Addr == master.Options().Addr {
+			keys++
+			for range 10 {
+				calls = append(calls, takes(s, c, &allowed))
+			}
+		}
+	}
+	v, errs := together(t, s, takes(s, first, new(atomic.Int64)), calls...)
+	for _, err := range errs {
+		assert.NoError(t, err)
+	}
+	assert.EqualValues(t, 5*10, allowed.Load())
+	assert.EqualValues(t, 2, v.trips.Load())
+	assert.EqualValues(t, 1+10, v.scripts.Load(), "one for each Key")
+}
+
+func TestTheErrorOfOneCallIsNobodyElses(t *testing.T) {
+	s := newStore(t, redistest.Start(t))
+	limit := compile(t, quota.PerDay(5))
+	require.NoError(t, s.Client.Set(ctx, "heed:quota:wrong", "1", 0).Err())
+	first := quota.Charge{Key: "first", Limit: limit}
+	var allowed atomic.Int64
+	var calls []func() error
+	for i := range 20 {
+		calls = append(calls, takes(s, quota.Charge{Key: []string{"right", "wrong"}[i%2], Limit: limit}, &allowed))
+	}
+	v, errs := together(t, s, takes(s, first, new(atomic.Int64)), calls...)
+	for i, err := range errs {
+		if i%2 == 0 {
+			assert.NoError(t, err)
+		} else {
+			assert.ErrorContains(t, err, "WRONGTYPE")
+		}
+	}
+	assert.EqualValues(t, 5, allowed.Load(), "each was made once")
+	assert.EqualValues(t, 10, s.Degraded())
+	assert.EqualValues(t, 3, v.trips.Load())
+}
+
+func TestWhatOneMayNotReadOthersMay(t *testing.T) {
+	admin := newClient(t, redistest.Start(t))
+	require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "limited", "on", "nopass", "+@all", "~heed:quota:mine*").Err())
+	limited := redis.NewClient(&redis.Options{Addr: admin.Options().Addr, Username: "limited", Password: "any"})
+	defer limited.Close()
+	s := &redisstore.Store{Client: limited, Timeout: patient}
+	limit := compile(t, quota.PerDay(5))
+	var allowed atomic.Int64
+	_, errs := together(t, s, takes(s, quota.Charge{Key: "mine", Limit: limit}, &allowed),
+		takes(s, quota.Charge{Key: "theirs", Limit: limit}, &allowed), takes(s, quota.Charge{Key: "mine too", Limit: limit}, &allowed))
+	assert.ErrorContains(t, errs[0], "NOPERM")
+	assert.NoError(t, errs[1])
+	assert.EqualValues(t, 3, allowed.Load())
+}
+
+func TestWhoLeavesTheLineIsNotCharged(t *testing.T) {
+	s := newStore(t, redistest.Start(t))
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1000))}
+	gone, leave := context.WithCancel(ctx)
+	var stay, left []func() error
+	var allowed atomic.Int64
+	for range 30 {
+		stay = append(stay, takes(s, c, &allowed))
+		left = append(left, func() error { _, err := s.Take(gone, nil, c); return err })
+	}
+	time.AfterFunc(50*time.Millisecond, leave)
+	_, errs := together(t, s, takes(s, c, &allowed), append(stay, left...)...)
+	for _, err := range errs[30:] {
+		assert.Equal(t, context.Canceled, err)
+	}
+	assert.EqualValues(t, 2+30, allowed.Load())
+	ds, err := s.Peek(ctx, nil, c)
+	require.NoError(t, err)
+	assert.EqualValues(t, 1000-2-30, ds[0].Remaining)
+	assert.EqualValues(t, 30, s.Degraded())
+}
+
+// Whether a call goes alone, in its caller's goroutine or with others: each is
+// counted once.
+func TestOfManyCallsEachIsCountedOnce(t *testing.T) {
+	server := redistest.Start(t)
+	straight := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true})
+	defer straight.Close()
+	for name, client := range map[string]redis.UniversalClient{
+		"straight":           straight,
+		"by other goroutine": newClient(t, server),
+		"cluster":            newCluster(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &redisstore.Store{Client: client, Prefix: name, Timeout: patient}
+			const callers, calls, quotaOfAll = 64, 100, 10_000 // of which none comes back in time
+			limit := compile(t, quota.PerDay(quotaOfAll))
+			var all sync.WaitGroup
+			for i := range callers {
+				all.Go(func() {
+					var dst []quota.Decision
+					for j := range calls {
+						var err error
+						dst, err = s.Take(ctx, dst[:0], quota.Charge{Key: fmt.Sprint(j % 3), N: int64(1 + i%2), Limit: limit})
+						if assert.NoError(t, err) {
+							assert.True(t, dst[0].Allowed)
+						}
+					}
+				})
+			}
+			all.Wait()
+			var taken int64
+			for key := range 3 {
+				ds, err := s.Peek(ctx, nil, quota.Charge{Key: fmt.Sprint(key), Limit: limit})
+				require.NoError(t, err)
+				taken += quotaOfAll - ds[0].Remaining
+			}
+			assert.EqualValues(t, callers*calls*3/2, taken)
+		})
+	}
+}
+
+func TestACallThatGoesStraightEndsInTime(t *testing.T) {
+	fake := redistest.NewFake(t, redistest.Silence)
+	client := redis.NewClient(&redis.Options{Addr: fake.Addr, ContextTimeoutEnabled: true})
+	defer client.Close()
+	s := &redisstore.Store{Client: client}
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
+	begin := time.Now()
+	_, err := s.Take(ctx, nil, c)
+	assert.Error(t, err)
+	assert.False(t, errors.As(err, new(redis.Error)))
+	assert.Less(t, time.Since(begin), 50*time.Millisecond+slack)
+	_, err = s.Take(ctx, nil, c)
+	assert.ErrorContains(t, err, "not asked")
+	assert.EqualValues(t, 2, s.Degraded())
+}
+
+func TestEveryDecisionThatGotAnErrorIsCounted(t *testing.T) {
+	fake := redistest.NewFake(t, redistest.Loading)
+	client := redis.NewClient(&redis.Options{Addr: fake.Addr})
+	defer client.Close()
+	s := &redisstore.Store{Client: client, Timeout: patient}
+	lease := &redisstore.Lease{Store: s}
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
+	for i, call := range []func() error{
+		func() error { _, err := s.Take(ctx, nil, c); return err },
+		func() error { _, err := s.Peek(ctx, nil, c); return err },
+		func() error { _, _, _, err := s.Reserve(ctx, time.Hour, c); return err },
+		func() error { _, _, err := s.Acquire(ctx, "key", 1, 1); return err },
+		func() error { _, err := lease.Take(ctx, nil, c); return err },
+		func() error { _, _, _, err := lease.Reserve(ctx, time.Hour, c); return err },
+	} {
+		require.Error(t, call())
+		assert.EqualValues(t, i+1, s.Degraded())
+	}
+	_, err := s.Take(ctx, nil, quota.Charge{})
+	require.ErrorAs(t, err, new(*quota.ChargeError))
+	require.Error(t, s.Settle(ctx, quota.Charge{Key: "key", N: 1, Limit: c.Limit}))
+	_, _, err = s.Acquire(ctx, "key", -1, 1)
+	require.ErrorAs(t, err, new(*quota.AcquireError))
+	assert.EqualValues(t, 6, s.Degraded(), "none of these is a decision")
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	_, err = s.Take(gone, nil, c)
+	require.Error(t, err)
+	_, err = (&redisstore.Store{}).Take(ctx, nil, c)
+	require.Error(t, err)
+	assert.EqualValues(t, 7, s.Degraded())
+}
