@@ -62,3 +62,16 @@ func BenchmarkPerHostParallel(b *testing.B) {
 		}
 	})
 }
+
+func BenchmarkAdaptive(b *testing.B) {
+	pacer := &pace.Adaptive{Min: plenty}
+	req, _ := http.NewRequest("GET", "https://api.example.com/v1/orders?page=2", nil)
+	resp := &http.Response{StatusCode: 200}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := pacer.Wait(req); err != nil {
+			b.Fatal(err)
+		}
+		pacer.Observe(heed.Attempt{Request: req, Response: resp})
+	}
+}

@@ -1,9 +1,10 @@
 // Package pace has Pacers for a heed.Transport: they hold requests back so that
-// a known limit is kept before a server has to say so.
+// a limit is kept before a server has to say so.
 //
 //   - PerHost, or a Keyed, keeps a limit for each host, or key, in this process.
 //   - With uses a rate.Limiter of yours.
 //   - Shared keeps one limit together with other processes, through a store.
+//   - Adaptive finds out what a server allows that only ever refuses.
 //   - Each puts several of them together.
 //
 // # The line
@@ -28,5 +29,6 @@
 //
 // A Transport keeps to the cool-downs that servers ask for without any Pacer.
 // Where a limit is not known, do not guess one: a Pacer slower than the server
-// wastes what the server would give, and one that is faster does nothing.
+// wastes what the server would give, and one that is faster does nothing. An
+// Adaptive, which needs no guess, costs some refusals to find the limit.
 package pace

@@ -62,6 +62,15 @@ func ExampleWith() {
 	// Output: at least 100ms: true
 }
 
+// The server's limit is unknown: it is found, here within bounds.
+func ExampleAdaptive() {
+	pacer := &pace.Adaptive{Min: 1, Max: 20}
+	srv := server()
+	defer srv.Close()
+	threeGets(pacer, srv.URL)
+	// Output: at least 100ms: true
+}
+
 // Ten a second to each host, and a hundred a minute to all of them together.
 func ExampleEach() {
 	pacer := pace.Each(

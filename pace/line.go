@@ -21,7 +21,8 @@ const reviewEvery = time.Second
 type line struct {
 	mu      *sync.Mutex // guards all below, and the waiters; several lines may share it
 	limiter *rate.Limiter
-	own     bool // nobody else uses limiter
+	own     bool       // nobody else uses limiter
+	hope    rate.Limit // what the limit is going to be, if it is less for the moment
 
 	waiting  list.List  // of *waiter
 	reserved bool       // the limiter has given a token for the first of waiting
@@ -207,7 +208,7 @@ func (l *line) armLocked(now time.Time) {
 // waitLocked is how long a request waits for its turn that has so many others
 // ahead of it.
 func (l *line) waitLocked(ahead int, now time.Time) time.Duration {
-	limit := l.limiter.Limit()
+	limit := max(l.limiter.Limit(), l.hope)
 	switch {
 	case limit == rate.Inf:
 		return 0

@@ -1,0 +1,233 @@
+package pace
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/internal/hostkey"
+)
+
+// An Adaptive finds out at what rate a server of which nothing else is known
+// lets requests through: it goes faster while requests that had to wait are
+// answered, and halves its rate when one is refused. It does so for each key
+// apart. Requests are evenly spaced, without bursts.
+//
+// A refusal of a request that was sent before the rate was last halved says
+// nothing new, so all refusals of one burst halve it once. While every answer
+// is a refusal, as for the rest of a minute whose quota is spent, the rate goes
+// on halving; then it doubles with every answer until it is half of what it
+// was, and goes up slowly from there. It begins with 10 requests a second, and
+// doubles until the first refusal.
+//
+// Measured with servers that allow 1 to 1,000 requests a second, by buckets or
+// by windows of up to a minute, and only ever say 429 (see the package's tests):
+// the rate of a bucket is found within 20 seconds; after 10, or the first
+// window, at most 4 % of all requests are refused (9 % where a window has no
+// more than 60 in a minute), and at least 80 % of the quota is used, of buckets
+// of 10 and more at least 88 %. No client can do without refusals where nothing
+// else tells the limit. Where the server tells it, use Advertised, and where
+// you know it, Keyed.
+//
+// An Adaptive is a heed.BoundedPacer. The zero Adaptive is ready to use. Its
+// fields must not be changed, nor the Adaptive be copied, after first use. It
+// may be used by any number of goroutines, and shared by Transports. When each
+// answered request was sent, it learns from Attempt.Took.
+type Adaptive struct {
+	// Min is the least rate, in requests a second: at which a server that
+	// refuses everything is asked again. If zero, 0.1.
+	Min rate.Limit
+
+	// Max is the highest rate. If zero, there is none.
+	Max rate.Limit
+
+	// Step is by how much the rate goes up in a second, once it is half of what
+	// was refused. It is right for one server only: small beside what that
+	// allows, or else too many requests are refused, and not too small, or else
+	// it is long before a halving is made up for. If zero, the rate goes up
+	// along a curve: fast at first, slow near what was refused, and faster
+	// beyond.
+	Step rate.Limit
+
+	// Key is what a rate applies to. If nil, scheme://host, in lower case and
+	// without the default port. All requests whose key is "" share one. A key
+	// is part of error messages, so it must not be a secret.
+	Key func(*http.Request) string
+
+	// MaxKeys is how many keys are remembered: the most recently used ones, and
+	// those for which requests wait. If zero, 1,024.
+	MaxKeys int
+
+	// Refused reports whether the server refused a request because there were
+	// too many. If nil, that is what 429 and 503 say. It is not asked if there
+	// is no response: nothing follows from an error.
+	Refused func(heed.Attempt) bool
+
+	hosts hostkey.Cache
+
+	mu    sync.Mutex // guards what follows, and the lines
+	lines table[adaptiveLine]
+}
+
+var _ heed.BoundedPacer = (*Adaptive)(nil)
+
+type adaptiveLine struct {
+	line
+	climb
+	held int // requests that waited, and have not been answered
+}
+
+// Wait blocks until req may be sent, for as long as its context allows.
+func (a *Adaptive) Wait(req *http.Request) error { return a.WaitAtMost(req, forever) }
+
+// WaitAtMost blocks until req may be sent. If that is later than most from
+// now, or not before the deadline of req's context, it returns a
+// *heed.OverdueError: at once, or when refusals make the wait too long. If most
+// is zero or negative, there is no wait.
+func (a *Adaptive) WaitAtMost(req *http.Request, most time.Duration) error {
+	ctx := req.Context()
+	if ctx.Err() != nil {
+		return ended(ctx)
+	}
+	l, w, err := a.join(ctx, a.key(req), most)
+	if w == nil {
+		return err
+	}
+	if err := w.wait(ctx); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l.held++
+	return nil
+}
+
+func (a *Adaptive) join(ctx context.Context, key string, most time.Duration) (*adaptiveLine, *waiter, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.lines.use(key)
+	if l == nil {
+		if err := a.check(); err != nil {
+			return nil, nil, err
+		}
+		l = a.addLocked(key)
+	}
+	w, err := l.joinLocked(ctx, key, most, time.Now())
+	return l, w, err
+}
+
+func (a *Adaptive) addLocked(key string) *adaptiveLine {
+	first := min(max(firstLimit, a.min()), a.max())
+	l := a.lines.add(key, a.maxKeys(), (*adaptiveLine).idleLocked)
+	l.climb.rate = first
+	l.line.mu, l.line.limiter, l.line.own = &a.mu, rate.NewLimiter(first, 1), true
+	return l
+}
+
+func (l *adaptiveLine) idleLocked() bool { return l.waiting.Len() == 0 }
+
+// Observe learns from what became of a request.
+func (a *Adaptive) Observe(at heed.Attempt) {
+	refused := at.Response != nil && a.refused(at)
+	key := a.key(at.Request)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.lines.use(key)
+	if l == nil {
+		return // forgotten meanwhile
+	}
+	now := time.Now()
+	sent := now.Add(-at.Took)
+	switch {
+	case at.Err == heed.ErrNotSent:
+		l.giveBackLocked(now)
+	case refused:
+		l.climb.refusal(sent, now, l.held > 0, a.min())
+	case at.Err == nil:
+		l.climb.answer(sent, now, l.held > 0, a.Step, a.max())
+	}
+	l.held = max(l.held-1, 0)
+	l.followLocked(now)
+}
+
+// followLocked has the line keep to the climb's rate. While that is low, since the
+// server refuses all, those who wait are not told that it will be so for ever.
+func (l *adaptiveLine) followLocked(now time.Time) {
+	if l.peak > 0 {
+		l.hope = l.half()
+	}
+	if l.climb.rate != l.limiter.Limit() {
+		l.refreshLocked(now)
+		l.limiter.SetLimitAt(now, l.climb.rate)
+		l.refreshLocked(now)
+	}
+}
+
+// Limit is the rate at which requests of req's key are let go now; 0 if there
+// were none yet, or so long ago that they are forgotten.
+func (a *Adaptive) Limit(req *http.Request) rate.Limit {
+	key := a.key(req)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if l := a.lines.use(key); l != nil {
+		return l.climb.rate
+	}
+	return 0
+}
+
+// check returns an error that names the first field that is wrong.
+func (a *Adaptive) check() error {
+	switch {
+	case !(a.Min >= 0): // or not a number
+		return fmt.Errorf("pace: Adaptive.Min is %v: it must not be negative", float64(a.Min))
+	case !(a.Max >= 0):
+		return fmt.Errorf("pace: Adaptive.Max is %v: it must not be negative", float64(a.Max))
+	case a.max() < a.min():
+		return fmt.Errorf("pace: Adaptive.Max is %v: it must not be less than Min, %v", float64(a.Max), float64(a.min()))
+	case !(a.Step >= 0):
+		return fmt.Errorf("pace: Adaptive.Step is %v: it must not be negative", float64(a.Step))
+	case a.MaxKeys < 0:
+		return fmt.Errorf("pace: Adaptive.MaxKeys is %d: it must not be negative", a.MaxKeys)
+	}
+	return nil
+}
+
+func (a *Adaptive) refused(at heed.Attempt) bool {
+	if a.Refused != nil {
+		return a.Refused(at)
+	}
+	return at.Response.StatusCode == http.StatusTooManyRequests || at.Response.StatusCode == http.StatusServiceUnavailable
+}
+
+func (a *Adaptive) key(req *http.Request) string {
+	if a.Key != nil {
+		return a.Key(req)
+	}
+	return a.hosts.Key(req.URL.Scheme, req.URL.Host)
+}
+
+func (a *Adaptive) min() rate.Limit {
+	if a.Min == 0 {
+		return min(0.1, a.max())
+	}
+	return a.Min
+}
+
+func (a *Adaptive) max() rate.Limit {
+	if a.Max == 0 {
+		return rate.Inf
+	}
+	return a.Max
+}
+
+func (a *Adaptive) maxKeys() int {
+	if a.MaxKeys == 0 {
+		return defaultMaxKeys
+	}
+	return a.MaxKeys
+}

@@ -1,0 +1,286 @@
+package pace_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/pace"
+	"github.com/heedhttp/heed/testserver"
+)
+
+// learner lets requests go, and tells the pacer what came of each.
+type learner struct {
+	*timeline
+	adaptive *pace.Adaptive
+}
+
+func newLearner(t *testing.T, a *pace.Adaptive) *learner { return &learner{newTimeline(t, a), a} }
+
+// answered is a request that waits if it must and is answered so after took.
+func (l *learner) answered(status int, took time.Duration) {
+	l.t.Helper()
+	req := get()
+	require.NoError(l.t, l.pacer.Wait(req))
+	time.Sleep(took)
+	l.pacer.Observe(heed.Attempt{Request: req, Response: &http.Response{StatusCode: status}, Took: took})
+}
+
+func (l *learner) limit() rate.Limit { return l.adaptive.Limit(get()) }
+
+func TestAdaptiveDoublesUntilItIsRefusedAndHalvesThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLearner(t, &pace.Adaptive{})
+		assert.Zero(t, l.limit())
+		l.answered(200, ms)
+		assert.EqualValues(t, 10, l.limit(), "nobody was held back")
+		for _, want := range []rate.Limit{20, 40, 80} {
+			l.answered(200, ms)
+			assert.Equal(t, want, l.limit())
+		}
+		l.answered(429, ms)
+		assert.EqualValues(t, 40, l.limit())
+		l.answered(503, ms)
+		assert.EqualValues(t, 20, l.limit())
+	})
+}
+
+func TestAllRefusalsOfOneBurstHalveOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLearner(t, &pace.Adaptive{})
+		for range 30 { // in 3 s, while the answers are under way
+			l.wg.Go(func() { l.answered(429, 10*time.Second) })
+		}
+		l.wg.Wait()
+		assert.EqualValues(t, 5, l.limit())
+		l.answered(429, time.Second)
+		assert.EqualValues(t, 2.5, l.limit())
+	})
+}
+
+func TestAfterASeriesOfRefusalsTheRateDoublesToHalfAndClimbsFromThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLearner(t, &pace.Adaptive{Step: 2})
+		for range 4 {
+			l.answered(200, ms)
+		}
+		for _, want := range []rate.Limit{40, 20, 10, 5} {
+			l.answered(429, ms)
+			require.Equal(t, want, l.limit())
+		}
+		for _, want := range []rate.Limit{10, 20, 40} {
+			l.answered(200, ms)
+			require.Equal(t, want, l.limit())
+		}
+		for range 200 { // 5 s at 40 a second, a bit less as it becomes faster
+			l.answered(200, ms)
+		}
+		require.InDelta(t, 40+2*4.5, float64(l.limit()), 0.5)
+	})
+}
+
+func TestRequestsThatNeedNotWaitAreNoReasonToGoFaster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLearner(t, &pace.Adaptive{})
+		for range 100 {
+			l.answered(200, 100*ms)
+		}
+		assert.EqualValues(t, 10, l.limit())
+	})
+}
+
+func TestAdaptiveKeepsBetweenMinAndMax(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLearner(t, &pace.Adaptive{Min: 3, Max: 12})
+		for range 20 {
+			l.answered(200, ms)
+		}
+		assert.EqualValues(t, 12, l.limit())
+		for range 20 {
+			l.answered(429, ms)
+		}
+		assert.EqualValues(t, 3, l.limit())
+
+		slow := newLearner(t, &pace.Adaptive{Max: 0.01})
+		slow.answered(429, ms)
+		assert.EqualValues(t, 0.01, slow.limit(), "Min is no more than Max")
+	})
+}
+
+func TestErrorsAndWhatWasNotSentChangeNoRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLearner(t, &pace.Adaptive{})
+		for _, err := range []error{io.ErrUnexpectedEOF, heed.ErrNotSent, context.Canceled} {
+			req := get()
+			require.NoError(t, l.pacer.Wait(req))
+			l.pacer.Observe(heed.Attempt{Request: req, Err: err})
+		}
+		assert.EqualValues(t, 10, l.limit())
+		l.pacer.Observe(heed.Attempt{Request: request(t.Context(), "http://other.example"), Response: &http.Response{StatusCode: 429}})
+	})
+}
+
+func TestAdaptiveGivesTurnsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tl := newTimeline(t, &pace.Adaptive{})
+		tl.goes()
+		b := tl.joins()
+		tl.waits(200 * ms)
+		tl.givesBack()
+		tl.wg.Wait()
+		tl.letGoAt(0, b)
+		tl.waits(100 * ms)
+	})
+}
+
+func TestWhatARefusalIsIsTheUsersToSay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLearner(t, &pace.Adaptive{
+			Refused: func(a heed.Attempt) bool { return a.Response.StatusCode == http.StatusBadRequest },
+		})
+		l.answered(429, ms)
+		assert.EqualValues(t, 10, l.limit())
+		l.answered(400, ms)
+		assert.EqualValues(t, 5, l.limit())
+	})
+}
+
+// A server that refuses everything for a while must not fail all who wait.
+func TestThoseWhoWaitOutASeriesOfRefusalsAreNotSentAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLearner(t, &pace.Adaptive{Min: 1})
+		for range 5 {
+			l.answered(200, ms)
+		}
+		for range 150 { // 150 s at 1 a second
+			l.wg.Go(func() {
+				req := get()
+				assert.NoError(t, l.adaptive.WaitAtMost(req, time.Minute))
+				status := 429
+				if time.Since(l.start) > 20*time.Second {
+					status = 200
+				}
+				time.Sleep(ms)
+				l.pacer.Observe(heed.Attempt{Request: req, Response: &http.Response{StatusCode: status}, Took: ms})
+			})
+		}
+		l.at(19 * time.Second)
+		assert.EqualValues(t, 1, l.limit())
+		l.wg.Wait()
+	})
+}
+
+func TestEachKeyHasARateOfItsOwnAndOldOnesAreForgotten(t *testing.T) {
+	pacer := &pace.Adaptive{MaxKeys: 2}
+	of := func(host string) *http.Request { return request(t.Context(), "http://"+host) }
+	for _, host := range []string{"a", "b", "A:80"} {
+		req := of(host)
+		require.NoError(t, pacer.Wait(req))
+		pacer.Observe(heed.Attempt{Request: req, Response: &http.Response{StatusCode: 429}})
+	}
+	assert.EqualValues(t, 2.5, pacer.Limit(of("a")))
+	assert.EqualValues(t, 5, pacer.Limit(of("b")))
+	pacer.Limit(of("a"))
+	require.NoError(t, pacer.Wait(of("c")))
+	assert.Zero(t, pacer.Limit(of("b")))
+	assert.EqualValues(t, 2.5, pacer.Limit(of("a")))
+
+	pacer = &pace.Adaptive{Key: func(*http.Request) string { return "" }}
+	require.NoError(t, pacer.Wait(of("a")))
+	assert.EqualValues(t, 10, pacer.Limit(of("b")))
+}
+
+func TestEveryFaultOfAdaptiveIsNamed(t *testing.T) {
+	for want, a := range map[string]*pace.Adaptive{
+		"pace: Adaptive.Min is -1: it must not be negative":        {Min: -1},
+		"pace: Adaptive.Max is NaN: it must not be negative":       {Max: rate.Limit(math.NaN())},
+		"pace: Adaptive.Max is 1: it must not be less than Min, 2": {Min: 2, Max: 1},
+		"pace: Adaptive.Step is -1: it must not be negative":       {Step: -1},
+		"pace: Adaptive.MaxKeys is -1: it must not be negative":    {MaxKeys: -1},
+	} {
+		assert.EqualError(t, a.Wait(get()), want)
+	}
+}
+
+// silent refuses what a bucket does not admit, and says nothing beside 429.
+func silent(limit rate.Limit, burst int, count func(refused bool)) func(http.Handler) http.Handler {
+	bucket := rate.NewLimiter(limit, burst)
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(20 * ms)
+			ok := bucket.Allow()
+			if count(!ok); !ok {
+				w.WriteHeader(http.StatusTooManyRequests)
+				return
+			}
+			next.ServeHTTP(w, r)
+		})
+	}
+}
+
+func TestWorkersFindTheRateOfAServerThatTellsNothing(t *testing.T) {
+	for _, limit := range []rate.Limit{5, 50} {
+		for _, burst := range []int{1, 20} {
+			t.Run(fmt.Sprintf("%v a second, %d at once", limit, burst), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { findRate(t, limit, burst) })
+			})
+		}
+	}
+}
+
+func findRate(t *testing.T, limit rate.Limit, burst int) {
+	const all = 2 * time.Minute
+	var (
+		mu            sync.Mutex
+		start         = time.Now()
+		sent, refused float64 // after ten seconds
+	)
+	srv := testserver.NewLimited(t, silent(limit, burst, func(no bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if time.Since(start) < 10*time.Second {
+			return
+		}
+		if sent++; no {
+			refused++
+		}
+	}))
+	ctx, cancel := context.WithTimeout(t.Context(), all)
+	defer cancel()
+	client := &http.Client{Transport: &heed.Transport{
+		Base:   srv.Transport(),
+		Pacer:  &pace.Adaptive{},
+		Budget: heed.Unlimited,
+		Retry:  heed.RetryPolicy{MaxAttempts: 8},
+	}}
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				resp, err := client.Do(request(ctx, srv.URL))
+				if err != nil {
+					assert.WithinDuration(t, start.Add(all), time.Now(), 10*time.Second, "%v", err)
+					return
+				}
+				assert.Equal(t, 200, resp.StatusCode)
+				resp.Body.Close()
+			}
+		})
+	}
+	wg.Wait()
+	used := (sent - refused) / (float64(limit) * (all - 10*time.Second).Seconds())
+	t.Logf("%.1f %% refused, %.0f %% used", 100*refused/sent, 100*used)
+	assert.LessOrEqual(t, refused/sent, 0.05)
+	assert.GreaterOrEqual(t, used, 0.8)
+}
