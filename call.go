@@ -199,7 +199,7 @@ func proper(req *http.Request, resp *http.Response, err error) (*http.Response, 
 // simple reports that there is nothing to decide, and nobody to tell.
 func (c *call) simple() bool {
 	return c.err == nil && c.resp.StatusCode < 400 &&
-		c.policy.If == nil && c.policy.Hint == nil &&
+		c.policy.If == nil && c.policy.Hint == nil && !c.policy.suspects(c.req, c.resp) &&
 		!c.paced && c.pass.lane == nil && c.t.Trace == nil && c.traces == nil
 }
 
@@ -221,6 +221,7 @@ func (c *call) observe() {
 		c.t.Pacer.Observe(*a)
 	}
 	c.policy.hear(a)
+	c.still = len(c.policy.Profiles) == 0 // or a body may have been waited for
 	if a.invited() {
 		c.post(a.hint) // first, or the answer would let the next one go
 	}

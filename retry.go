@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"time"
+
+	"github.com/heedhttp/heed/ratelimit"
 )
 
 // A RetryPolicy says which attempts are worth repeating, when, and for how
@@ -19,9 +21,17 @@ type RetryPolicy struct {
 	If func(a Attempt) bool
 
 	// Hint reports how long the server asks the client to wait, counted from
-	// now. If nil, RetryAfter, which is asked of statuses from 400 on only. It
-	// must leave the response's Body alone.
+	// now. If nil, the Profile that serves the request's host, or else
+	// RetryAfter; they are asked of statuses from 400 on, and of those that the
+	// Profile suspects. It must leave the response's Body as it was.
 	Hint func(resp *http.Response, now time.Time) (time.Duration, bool)
+
+	// Profiles say what the responses of certain vendors mean: the first that
+	// serves the request's host. What it takes for a limit's is treated as a 429,
+	// whatever its status. It may have to read the beginning of a body, which the
+	// caller still gets whole. If there is none, statuses and header fields say it
+	// all. See ratelimit.Vendors.
+	Profiles []*ratelimit.Profile
 
 	// Backoff is the wait after an attempt whose response says nothing, and
 	// the least wait after one that does. If nil,
@@ -80,6 +90,8 @@ type Attempt struct {
 	hint   time.Duration // what it said, not negative
 	unread bool          // a body was there, and not one byte of it was read
 	most   int           // MaxAttempts
+
+	means ratelimit.Meaning // what a Profile says of it
 }
 
 // A Verdict is what follows from an attempt.
@@ -192,12 +204,46 @@ func (p *RetryPolicy) hear(a *Attempt) {
 	a.heard = true
 	switch resp := a.Response; {
 	case resp == nil:
-	case p.Hint != nil:
-		a.hint, a.hinted = p.Hint(resp, time.Now())
-	case resp.StatusCode >= 400:
-		a.hint, a.hinted = RetryAfter(resp, time.Time{})
+	case p.suspects(a.Request, resp), resp.StatusCode >= 400:
+		p.listen(a)
+	}
+	if p.Hint != nil && a.Response != nil {
+		a.hint, a.hinted = p.Hint(a.Response, time.Now())
 	}
 	if a.hint = max(0, a.hint); !a.hinted {
 		a.hint = 0
 	}
+}
+
+// listen asks the Profile, or else RetryAfter, unless Hint is going to be asked.
+func (p *RetryPolicy) listen(a *Attempt) {
+	if profile := p.profile(a.Request); profile != nil {
+		answer := profile.Read(a.Response, time.Time{})
+		a.means, a.hint, a.hinted = answer.Meaning, answer.Wait, answer.Known
+	} else if p.Hint == nil {
+		a.hint, a.hinted = RetryAfter(a.Response, time.Time{})
+	}
+}
+
+// profile returns the first that serves req's host, or nil.
+func (p *RetryPolicy) profile(req *http.Request) *ratelimit.Profile {
+	for _, profile := range p.Profiles {
+		if profile != nil && req.URL != nil && profile.Serves(req.URL.Host) {
+			return profile
+		}
+	}
+	return nil
+}
+
+// suspects reports whether a response below 400 may have to be repeated.
+func (p *RetryPolicy) suspects(req *http.Request, resp *http.Response) bool {
+	return len(p.Profiles) > 0 && p.suspected(req, resp)
+}
+
+func (p *RetryPolicy) suspected(req *http.Request, resp *http.Response) bool {
+	if resp.StatusCode >= 400 {
+		return false
+	}
+	profile := p.profile(req)
+	return profile != nil && profile.Suspects(resp.StatusCode, resp.Header)
 }

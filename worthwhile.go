@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
+
+	"github.com/heedhttp/heed/ratelimit"
 )
 
 // Worthwhile reports whether another attempt may do better than a. It is the If
@@ -25,6 +27,9 @@ import (
 // handshake that took too long, a stream that was refused (RFC 9113 section 8.7), a body of which
 // not one byte was read.
 //
+// A Profile of the RetryPolicy may know more of what a response means, and is
+// believed.
+//
 // A server's X-Should-Retry: false or Stripe-Should-Retry: false ends it. Never
 // worth it are a name that does not exist, a certificate, scheme or header that
 // is wrong, and the caller's own cancellation.
@@ -34,9 +39,9 @@ func (a *Attempt) worthwhile() bool {
 	switch {
 	case a.Err != nil:
 		return a.worthwhileError()
-	case a.Response == nil || vetoed(a.Response.Header):
+	case a.Response == nil || vetoed(a.Response.Header) || a.means == ratelimit.Final:
 		return false
-	case a.throttled(), a.Response.StatusCode == http.StatusTooEarly:
+	case a.throttled(), a.Response.StatusCode == http.StatusTooEarly, a.means == ratelimit.Retry:
 		return true
 	}
 	switch a.Response.StatusCode {
@@ -58,6 +63,12 @@ func (a *Attempt) worthwhileError() bool {
 // so did not act upon it.
 func (a *Attempt) throttled() bool {
 	if a.Response == nil {
+		return false
+	}
+	switch a.means {
+	case ratelimit.Limited:
+		return true
+	case ratelimit.Retry, ratelimit.Final:
 		return false
 	}
 	switch a.Response.StatusCode {

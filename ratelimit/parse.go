@@ -36,7 +36,11 @@ import (
 func Parse(h http.Header, now time.Time) []Limit {
 	r := reader{header: h, clock: clock{local: now}}
 	var space [4]Limit
-	read := r.quotas(space[:0], true)
+	return r.finish(r.quotas(space[:0], true))
+}
+
+// finish returns what was read, completed and in order.
+func (r *reader) finish(read []Limit) []Limit {
 	if len(read) == 0 {
 		return nil
 	}

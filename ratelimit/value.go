@@ -13,11 +13,15 @@ const (
 	milliseconds               // a number of them
 	duration                   // such as 1m30s
 	interval                   // seconds, or a duration
+	window                     // seconds, after w=
 	reset                      // seconds, Unix time, a duration, or a date; then perhaps parameters
 )
 
 // value reads s, as one value, as a wait.
 func (r *reader) value(s string, as syntax) time.Duration {
+	if as == window {
+		return r.value(windowParameter(s), delay)
+	}
 	if as == interval || as == reset {
 		s, _, _ = strings.Cut(s, ";")
 	}
@@ -37,6 +41,18 @@ func (r *reader) value(s string, as syntax) time.Duration {
 		}
 	}
 	return unknown
+}
+
+// windowParameter returns what stands after w= in 0;w=21600.
+func windowParameter(s string) string {
+	for s != "" {
+		var parameter string
+		parameter, s, _ = strings.Cut(s, ";")
+		if value, ok := strings.CutPrefix(trim(parameter), "w="); ok {
+			return value
+		}
+	}
+	return ""
 }
 
 // number reads a number without a unit.

@@ -57,7 +57,8 @@ func Wait(status int, h http.Header, now time.Time) (wait time.Duration, ok bool
 	r := reader{header: h, clock: clock{local: now}}
 	wait = r.explicit()
 	if wait == unknown && (status < 100 || status >= 400) {
-		wait = r.spent(status)
+		var space [4]Limit
+		wait = spent(r.quotas(space[:0], false), limitsOnly(status))
 	}
 	return max(wait, 0), wait != unknown
 }
@@ -70,26 +71,36 @@ type reader struct {
 
 // explicit returns the delay that the server asked for in so many words.
 func (r *reader) explicit() time.Duration {
-	after := r.longest(r.header["Retry-After"], delay)
-	fine := max(
+	if wait := refine(r.coarse(), r.fine()); wait != unknown {
+		return wait
+	}
+	return r.lastResort()
+}
+
+// coarse returns the standard's delay.
+func (r *reader) coarse() time.Duration { return r.longest(r.header["Retry-After"], delay) }
+
+// fine returns that of the vendors' fields whose unit is in their names.
+func (r *reader) fine() time.Duration {
+	return max(
 		r.longest(r.header["Retry-After-Ms"], milliseconds),
 		r.longest(r.header["X-Ms-Retry-After-Ms"], milliseconds),
 		r.longest(r.header["X-Amz-Retry-After"], milliseconds),
 		r.longest(r.header["X-Retry-In"], duration),
 	)
-	if wait := refine(after, fine); wait != unknown {
-		return wait
-	}
+}
+
+// lastResort returns that of the fields whose unit has to be guessed.
+func (r *reader) lastResort() time.Duration {
 	return max(
 		r.longest(r.header["X-Retry-After"], reset),
 		r.longest(r.header["X-Ratelimit-Retry-After"], reset),
 	)
 }
 
-// spent returns how long what is used up keeps the client waiting.
-func (r *reader) spent(status int) time.Duration {
-	var space [4]Limit
-	limits := r.quotas(space[:0], false)
+// spent returns how long what is used up keeps the client waiting. If limited, a limit
+// refused the request, and may be one of which it is not told what is left.
+func spent(limits []Limit, limited bool) time.Duration {
 	wait, perhaps, empty := unknown, unknown, false
 	for i := range limits {
 		switch l := &limits[i]; {
@@ -99,7 +110,7 @@ func (r *reader) spent(status int) time.Duration {
 			perhaps = max(perhaps, l.until())
 		}
 	}
-	if !empty && limitsOnly(status) {
+	if !empty && limited {
 		return perhaps
 	}
 	return wait

@@ -1,0 +1,194 @@
+package ratelimit
+
+import (
+	"math/big"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// An evidence is one response before a Profile.
+type evidence struct {
+	profile *Profile
+	status  int
+	header  http.Header // all of it
+	body    document
+	reader  reader // of the fields that the Profile does not name
+}
+
+// meaning returns that of the first Sign.
+func (e *evidence) meaning() Meaning {
+	for i := range e.profile.Signs {
+		if s := &e.profile.Signs[i]; e.shows(s) {
+			return s.Means
+		}
+	}
+	if e.status == http.StatusTooManyRequests {
+		return Limited
+	}
+	return Unsaid
+}
+
+// shows reports whether the response shows s.
+func (e *evidence) shows(s *Sign) bool {
+	if !e.mayShow(s) {
+		return false
+	}
+	return s.Body == "" || e.body.any(s.Body, s.Is)
+}
+
+// mayShow is shows as far as the body does not matter.
+func (e *evidence) mayShow(s *Sign) bool {
+	switch {
+	case len(s.Status) == 0 && 100 <= e.status && e.status < 400,
+		len(s.Status) > 0 && !slices.Contains(s.Status, e.status):
+		return false
+	case s.Spent && !e.spent():
+		return false
+	case s.Header == "":
+		return true
+	}
+	is := s.Is
+	if s.Body != "" {
+		is = nil // it is of the body's values
+	}
+	return slices.ContainsFunc(e.header[s.Header], func(line string) bool { return isOneOf(trim(line), is) })
+}
+
+// spent reports whether some quota is used up.
+func (e *evidence) spent() bool {
+	var space [4]Limit
+	limits := e.reader.quotas(e.quotas(space[:0]), false)
+	return slices.ContainsFunc(limits, func(l Limit) bool { return l.Remaining == 0 })
+}
+
+// wait returns how long the response asks the client to wait.
+func (e *evidence) wait(m Meaning) time.Duration {
+	if 100 <= e.status && e.status < 300 && m != Limited {
+		return unknown
+	}
+	coarse, fine := e.reader.coarse(), max(e.reader.fine(), e.delay())
+	wait := refine(coarse, fine)
+	if wait == unknown {
+		wait = e.reader.lastResort()
+	}
+	if wait == unknown && (m == Limited || e.status < 100 || e.status >= 400) {
+		wait = e.cost()
+		if wait == unknown {
+			wait = spent(e.reader.quotas(e.quotas(nil), false), m == Limited || limitsOnly(e.status))
+		}
+	}
+	if wait == unknown && m == Limited && e.profile.Otherwise > 0 {
+		wait = e.profile.Otherwise
+	}
+	return wait
+}
+
+// delay returns the longest of the Profile's Delays.
+func (e *evidence) delay() time.Duration {
+	longest := unknown
+	for i := range e.profile.Delays {
+		d := &e.profile.Delays[i]
+		wait := e.reader.longest(e.header[d.Header], d.Form.syntax())
+		for value := range e.body.values(d.Body) {
+			wait = max(wait, e.reader.value(value, d.Form.syntax()))
+		}
+		if wait > 0 || wait == 0 && !d.NotZero {
+			longest = max(longest, wait)
+		}
+	}
+	return longest
+}
+
+// quotas appends the Profile's Quotas.
+func (e *evidence) quotas(dst []Limit) []Limit {
+	for i := range e.profile.Quotas {
+		q := &e.profile.Quotas[i]
+		switch {
+		case q.In == "":
+			dst = e.quota(dst, q, q.Name, e.header)
+		case strings.HasSuffix(q.In, "*"):
+			for name := range e.header {
+				if matches(name, q.In) {
+					dst = e.quotasIn(dst, q, strings.ToLower(name[len(q.In)-1:]), e.header[name])
+				}
+			}
+		default:
+			dst = e.quotasIn(dst, q, q.Name, e.header[q.In])
+		}
+	}
+	return dst
+}
+
+// quotasIn appends what each line of a field holds.
+func (e *evidence) quotasIn(dst []Limit, q *Quota, name string, lines []string) []Limit {
+	for _, line := range lines {
+		dst = e.quota(dst, q, name, recordOf(line))
+	}
+	return dst
+}
+
+// quota appends what a record tells of q, if it does.
+func (e *evidence) quota(dst []Limit, q *Quota, name string, record map[string][]string) []Limit {
+	l := stateless
+	l.Remaining, l.Quota = leftOf(record[q.Remaining]).least, max(leftOf(record[q.Limit]).least, 0)
+	if used, limit := usage(record[q.Used]); limit >= 0 {
+		l.Remaining, l.Quota = max(limit-used, 0), limit
+	}
+	l.Reset = e.reader.longest(record[q.Reset], q.Form.syntax())
+	l.Window = max(e.reader.longest(record[q.Window], q.WindowForm.syntax()), 0)
+	if l == stateless {
+		return dst
+	}
+	l.Name = name
+	return append(dst, l)
+}
+
+// usage reads 32/40. Without it, limit is -1.
+func usage(lines []string) (used, limit int64) {
+	for _, line := range lines {
+		head, tail, ok := strings.Cut(line, "/")
+		used, limit = leftOf([]string{head}).least, leftOf([]string{tail}).least
+		if ok && used >= 0 && limit >= 0 {
+			return used, limit
+		}
+	}
+	return 0, -1
+}
+
+// cost returns the wait for what a query costs, or impossible.
+func (e *evidence) cost() time.Duration {
+	c := e.profile.Cost
+	if c == nil {
+		return unknown
+	}
+	requested, available := e.body.number(c.Requested), e.body.number(c.Available)
+	rate, maximum := e.body.number(c.Rate), e.body.number(c.Maximum)
+	switch {
+	case requested == nil:
+		return unknown
+	case maximum != nil && requested.Cmp(maximum) > 0:
+		return impossible
+	case available == nil || rate == nil || rate.Sign() <= 0:
+		return unknown
+	}
+	missing := new(big.Rat).Sub(requested, available)
+	return ceilRat(missing.Quo(missing, rate))
+}
+
+// ceilRat returns seconds, rounded up to a millisecond, in [0, maxWait].
+func ceilRat(seconds *big.Rat) time.Duration {
+	if seconds.Sign() <= 0 {
+		return 0
+	}
+	millis := seconds.Mul(seconds, big.NewRat(1000, 1))
+	n, rest := new(big.Int).QuoRem(millis.Num(), millis.Denom(), new(big.Int))
+	if rest.Sign() > 0 {
+		n.Add(n, big.NewInt(1))
+	}
+	if !n.IsInt64() || n.Int64() > int64(maxWait/time.Millisecond) {
+		return maxWait
+	}
+	return time.Duration(n.Int64()) * time.Millisecond
+}

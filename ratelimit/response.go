@@ -1,0 +1,120 @@
+package ratelimit
+
+import (
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+)
+
+// mostBody is how much of a body is read: what tells a limit is short.
+const mostBody = 64 << 10
+
+// Read returns what resp means. If p has to know the body for that, Read waits for at
+// most 64 KiB of it, and leaves it such that the caller reads all of it. What is not JSON
+// or XML, is encoded, or longer, is left alone. The wait ends with the request's context.
+func (p *Profile) Read(resp *http.Response, now time.Time) Answer {
+	var body []byte
+	if p.needsBody(resp.StatusCode, resp.Header) && readable(resp) {
+		body = peek(resp)
+	}
+	return p.Judge(resp.StatusCode, resp.Header, body, now)
+}
+
+// Hint returns the wait of Read. It has the form of a heed.RetryPolicy's Hint, for
+// callers of one vendor: a policy with Profiles knows the Meaning, too.
+func (p *Profile) Hint(resp *http.Response, now time.Time) (wait time.Duration, ok bool) {
+	if resp == nil {
+		return 0, false
+	}
+	a := p.Read(resp, now)
+	return a.Wait, a.Known
+}
+
+// Suspects reports whether a response with a status below 400 may mean more than the
+// status says, so that Read should look at it. It does not allocate, nor look at more
+// than the status if p has no Sign for it.
+func (p *Profile) Suspects(status int, h http.Header) bool {
+	if !slices.ContainsFunc(p.Signs, func(s Sign) bool { return slices.Contains(s.Status, status) }) {
+		return false
+	}
+	return p.mayShow(status, h, func(s *Sign) bool { return s.Means != Unsaid })
+}
+
+// needsBody reports whether Judge has to know the body.
+func (p *Profile) needsBody(status int, h http.Header) bool {
+	if status < 100 || status >= 400 {
+		if p.Cost != nil || slices.ContainsFunc(p.Delays, func(d Delay) bool { return d.Body != "" }) {
+			return true
+		}
+	}
+	return p.mayShow(status, h, func(s *Sign) bool { return s.Body != "" })
+}
+
+// mayShow reports whether a response may show one of the signs asked for.
+func (p *Profile) mayShow(status int, h http.Header, asked func(*Sign) bool) bool {
+	var e evidence
+	for i := range p.Signs {
+		s := &p.Signs[i]
+		if !asked(s) {
+			continue
+		}
+		if e.profile == nil {
+			e = p.evidence(status, h)
+		}
+		if e.mayShow(s) {
+			return true
+		}
+	}
+	return false
+}
+
+// readable reports whether a body may be a document.
+func readable(resp *http.Response) bool {
+	if resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength > mostBody || len(resp.Header["Content-Encoding"]) > 0 {
+		return false
+	}
+	kind := strings.ToLower(first(resp.Header["Content-Type"]))
+	return strings.Contains(kind, "json") || strings.Contains(kind, "xml") || kind == "" && resp.StatusCode >= 400
+}
+
+// peek returns the beginning of resp's body, and puts it back.
+func peek(resp *http.Response) []byte {
+	head, err := io.ReadAll(io.LimitReader(resp.Body, mostBody))
+	resp.Body = &peeked{head: head, err: err, rest: resp.Body}
+	return head
+}
+
+// A peeked is a body of which the beginning was read before.
+type peeked struct {
+	head []byte
+	err  error // what comes after it; if nil, rest
+	rest io.ReadCloser
+}
+
+func (b *peeked) Read(p []byte) (int, error) {
+	switch {
+	case len(b.head) > 0:
+		n := copy(p, b.head)
+		b.head = b.head[n:]
+		return n, nil
+	case b.err != nil:
+		return 0, b.err
+	}
+	return b.rest.Read(p)
+}
+
+// Close closes the body. What was read before is not read any more.
+func (b *peeked) Close() error {
+	b.head, b.err = nil, http.ErrBodyReadAfterClose
+	return b.rest.Close()
+}
+
+// first returns the first line of a field, or "".
+func first(lines []string) string {
+	if len(lines) == 0 {
+		return ""
+	}
+	return lines[0]
+}
