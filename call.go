@@ -2,6 +2,7 @@ package heed
 
 import (
 	"errors"
+	"math"
 	"net/http"
 	"time"
 
@@ -35,6 +36,8 @@ type call struct {
 	waited time.Duration // since the one before
 	last   Attempt       // the same for others to see, once it was observed
 
+	idempotencyKey string // of the call's own, if it has one
+
 	copy    *resend // what is sent again
 	src     *source // the body, if it has no GetBody
 	given   bool    // whether Base has had the body, whose duty it is to close it
@@ -63,6 +66,7 @@ func runCall(t *Transport, req *http.Request, b begin, o *overrides) (*http.Resp
 	c := call{t: t, req: req, policy: &t.Retry, begin: b}
 	c.override(o)
 	defer c.cleanUp()
+	c.mark()
 	c.deposit()
 	return c.attempt()
 }
@@ -130,15 +134,19 @@ func (c *call) clock() time.Duration {
 }
 
 // outgoing is the request of the next attempt: the caller's own for the first,
-// unless its body has to be watched.
+// unless its body has to be watched, or it says more than that.
 func (c *call) outgoing() (*http.Request, error) {
-	body, rewinds := hasBody(c.req), c.policy.rewinds(c.req)
-	if !c.given && (!body || rewinds || c.policy.maxAttempts() == 1) {
+	body, rewinds, marked := hasBody(c.req), c.policy.rewinds(c.req), c.marked()
+	asItIs := !body || !c.given && (rewinds || c.policy.maxAttempts() == 1)
+	if asItIs && !c.given && !marked {
 		return c.req, nil
 	}
-	out := c.copied(body)
+	out := c.copied(body || marked)
+	if marked {
+		c.writeMarks(out)
+	}
 	switch {
-	case !body:
+	case asItIs:
 		return out, nil
 	case rewinds:
 		var err error
@@ -209,7 +217,7 @@ func (c *call) observe() {
 	c.last = Attempt{
 		Number: c.number, Request: c.req, Response: c.resp, Err: c.err,
 		Took: c.ended - c.sent, Elapsed: c.ended - c.start, Waited: c.waited,
-		most: c.policy.maxAttempts(),
+		most: int32(min(c.policy.maxAttempts(), math.MaxInt32)), keyed: c.idempotencyKey != "",
 	}
 	a := &c.last
 	if c.err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -262,4 +263,37 @@ func ExampleOverdueError() {
 		fmt.Println(overdue.Key, "for longer than", overdue.Left)
 	}
 	// Output: http://api.example.com for longer than 1m0s
+}
+
+// What became of a call: what was sent, and what was waited for.
+func ExampleFromResponse() {
+	srv := busy(1)
+	defer srv.Close()
+	client := &http.Client{Transport: &heed.Transport{Retry: heed.RetryPolicy{
+		Backoff: heed.Exponential(time.Millisecond, time.Second),
+	}}}
+	req, _ := http.NewRequestWithContext(heed.WithLedger(context.Background()), "GET", srv.URL, nil)
+	resp, err := client.Do(req)
+	if err != nil {
+		log.Fatal(err)
+	}
+	resp.Body.Close()
+	for _, e := range heed.FromResponse(resp).Entries {
+		fmt.Println(e.Number, e.Status, e.Verdict, e.Waits)
+	}
+	// Output:
+	// 1 503 again []
+	// 2 200 final [{backoff 1ms}]
+}
+
+// A POST that may be repeated, because the server acts upon each key only once.
+func ExampleRandomIdempotencyKey() {
+	srv := busy(1)
+	defer srv.Close()
+	client := &http.Client{Transport: &heed.Transport{Retry: heed.RetryPolicy{
+		IdempotencyKey: heed.RandomIdempotencyKey,
+		Backoff:        heed.Exponential(time.Millisecond, time.Second),
+	}}}
+	show(client.Post(srv.URL, "application/json", strings.NewReader(`{"amount": 7}`)))
+	// Output: 200 answer to request 2
 }

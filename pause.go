@@ -14,6 +14,21 @@ func (c *call) left(now time.Duration) (left time.Duration, byDeadline bool) {
 	return left, false
 }
 
+// timeLeft is how long an attempt that is sent now may take; 0 if there is no bound.
+func (c *call) timeLeft() time.Duration {
+	left, _ := c.left(c.clock())
+	if d := c.policy.AttemptTimeout; d > 0 {
+		left = min(left, d)
+	}
+	if left > longestElapsed {
+		return 0
+	}
+	return max(left, time.Millisecond)
+}
+
+// longestElapsed is more than any bound that is meant as one.
+const longestElapsed = 1 << 31 * time.Second
+
 func (c *call) elapsedLeft(now time.Duration) time.Duration {
 	return max(0, c.policy.maxElapsed()-(now-c.start))
 }

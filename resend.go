@@ -18,7 +18,8 @@ func ResendCount(ctx context.Context) int {
 type resendKey struct{}
 
 // A resend is a copy of the caller's request and its context, in one piece of
-// memory. Without a body one serves all repetitions.
+// memory. Without a body, and
+// if each says the same, one serves all repetitions.
 type resend struct {
 	context.Context
 	count   atomic.Int64
@@ -32,11 +33,12 @@ func (r *resend) Value(key any) any {
 	return r.Context.Value(key)
 }
 
-// copied is a shallow copy of the caller's request: not a Clone, in which the
-// trailers that he sets while the body is read would be missing.
-func (c *call) copied(body bool) *http.Request {
+// copied is a shallow copy of the caller's request, an anew one if it is for one
+// attempt only: not a Clone, in which the trailers that he sets while the body is
+// read would be missing.
+func (c *call) copied(anew bool) *http.Request {
 	r := c.copy
-	if r == nil || body {
+	if r == nil || anew {
 		r = &resend{Context: c.req.Context()}
 		r.request = *c.req.WithContext(r)
 		c.copy = r

@@ -64,6 +64,19 @@ type RetryPolicy struct {
 	// Transport that left GetBody as it was: what that returns is not what was
 	// sent.
 	IgnoreGetBody bool
+
+	// IdempotencyKey returns the Idempotency-Key of a request that is not idempotent
+	// by its method and has none: with one it may be repeated after a failure as
+	// well. It is asked once for each request, and the key is the same on
+	// every attempt; if it is "", or if IdempotencyKey is nil, the request has none.
+	// Set it, to RandomIdempotencyKey or a function of your own, where the server is
+	// known to act upon each key once: others ignore it, and act upon each attempt.
+	IdempotencyKey func(req *http.Request) string
+
+	// TellServer has each attempt tell its number and how much time is left for it,
+	// in the fields of ratelimit.Call: a server that reads them can refuse
+	// repetitions before first attempts, and what it cannot answer in time.
+	TellServer bool
 }
 
 // WithRetry returns a context in which p is the whole policy of a request,
@@ -85,11 +98,12 @@ type Attempt struct {
 	Elapsed  time.Duration // since RoundTrip was called
 	Waited   time.Duration // the wait between the attempt before and this one; 0 for the first
 
-	heard  bool          // whether the policy's Hint was asked
-	hinted bool          // whether it knew
-	hint   time.Duration // what it said, not negative
-	unread bool          // a body was there, and not one byte of it was read
-	most   int           // MaxAttempts
+	heard, hinted bool          // whether the policy's Hint was asked, and whether it knew
+	unread        bool          // a body was there, and not one byte of it was read
+	keyed         bool          // it was sent with an Idempotency-Key of the call's own
+	most          int32         // MaxAttempts
+	hint          time.Duration // what the policy's Hint said, not negative
+	backoff       time.Duration // what its Backoff said, once it was asked
 
 	means ratelimit.Meaning // what a Profile says of it
 }
@@ -135,7 +149,8 @@ func (p *RetryPolicy) decide(a *Attempt, c circumstances) (v Verdict, wait time.
 	if !p.worthwhile(a) {
 		return Final, 0
 	}
-	wait = max(a.hint, p.backoff(a), c.cooling)
+	a.backoff = p.backoff(a)
+	wait = max(a.hint, a.backoff, c.cooling)
 	switch {
 	case a.Number >= p.maxAttempts():
 		return OutOfAttempts, wait

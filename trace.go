@@ -118,7 +118,7 @@ func (t logTrace) decided(a Attempt, v Verdict, wait time.Duration) {
 		msg = "request will be retried"
 	}
 	t.log(a.Request.Context(), slog.LevelWarn, msg, method(a.Request), host(a.Request), outcome(a),
-		slog.String("verdict", v.String()), slog.Int("attempt", a.Number), slog.Int("max", a.most),
+		slog.String("verdict", v.String()), slog.Int("attempt", a.Number), slog.Int("max", int(a.most)),
 		slog.Duration("wait", wait))
 }
 

@@ -85,7 +85,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 func (t *Transport) direct(req *http.Request, host hostkey.Name) *LocalBudget {
 	p := &t.Retry
 	if t.Pacer != nil || t.Trace != nil || p.If != nil || p.Hint != nil || p.AttemptTimeout > 0 ||
-		hasBody(req) && !p.rewinds(req) || !t.open(host) {
+		p.marks(req) || hasBody(req) && !p.rewinds(req) || !t.open(host) {
 		return nil
 	}
 	return t.localBudget()

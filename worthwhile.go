@@ -20,7 +20,8 @@ import (
 //
 // Broken connections and the statuses 408, 500, 502, 503 and 504 are worth
 // another attempt of an idempotent request: one by its method (RFC 9110 section
-// 9.2.2), or one with an Idempotency-Key or X-Idempotency-Key. What the server
+// 9.2.2), or one with an Idempotency-Key, be it of RetryPolicy.IdempotencyKey, or
+// X-Idempotency-Key. What the server
 // has not acted upon is worth one of any request: 429, 425, and the statuses
 // 403, 413, 420, 430 and 529 if they come with a hint; and errors which prove
 // that the request was not sent: in the name look-up, in dialing, a TLS
@@ -47,16 +48,18 @@ func (a *Attempt) worthwhile() bool {
 	switch a.Response.StatusCode {
 	case http.StatusRequestTimeout, http.StatusInternalServerError, http.StatusBadGateway,
 		http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return idempotent(a.Request)
+		return a.idempotent()
 	}
 	return false
 }
+
+func (a *Attempt) idempotent() bool { return a.keyed || idempotent(a.Request) }
 
 func (a *Attempt) worthwhileError() bool {
 	if a.Request == nil || malformed(a.Request) || cancelled(a.Request) != nil || permanent(a.Err) {
 		return false
 	}
-	return idempotent(a.Request) || a.unread || notSent(a.Err)
+	return a.idempotent() || a.unread || notSent(a.Err)
 }
 
 // throttled reports that the server refused the request because of a limit, and

@@ -1,0 +1,115 @@
+package heed_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/testserver"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func steady(heed.Attempt) time.Duration { return 2 * time.Second }
+
+func TestALedgerTellsAttemptsWaitsCausesAndSources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := testserver.New(t,
+			testserver.Step{Status: 429, Header: http.Header{"Retry-After-Ms": {"2500"}}, Delay: 10 * time.Millisecond},
+			testserver.Step{Status: 503, Delay: 20 * time.Millisecond},
+			testserver.Step{Status: 200, Delay: 30 * time.Millisecond})
+		tr := &heed.Transport{Base: srv.Transport(), Retry: heed.RetryPolicy{Backoff: steady}}
+		req, err := http.NewRequestWithContext(heed.WithLedger(t.Context()), http.MethodGet, srv.URL, nil)
+		require.NoError(t, err)
+		resp, err := tr.RoundTrip(req)
+		require.NoError(t, err)
+		defer resp.Body.Close()
+
+		l := heed.FromResponse(resp)
+		require.Len(t, l.Entries, 3, l.String())
+		assert.Empty(t, l.Waits)
+		first, second, third := l.Entries[0], l.Entries[1], l.Entries[2]
+		assert.Equal(t, heed.Entry{
+			Number: 1, Request: req, Status: 429, Took: 10 * time.Millisecond, Hinted: true, Hint: 2500 * time.Millisecond,
+			Sources: []string{"Retry-After-Ms"}, Verdict: heed.Again, Next: 2500 * time.Millisecond,
+		}, first)
+		assert.GreaterOrEqual(t, second.Waited, 2500*time.Millisecond)
+		require.NotEmpty(t, second.Waits)
+		assert.Equal(t, heed.Wait{Cause: heed.CauseHint, For: 2500 * time.Millisecond}, second.Waits[0])
+		second.Waited, second.Waits = 0, nil
+		assert.Equal(t, heed.Entry{
+			Number: 2, Request: req, Status: 503, Took: 20 * time.Millisecond, Verdict: heed.Again, Next: 2 * time.Second,
+		}, second)
+		assert.Equal(t, heed.Entry{
+			Number: 3, Request: req, Status: 200, Took: 30 * time.Millisecond, Waited: 2 * time.Second,
+			Waits: []heed.Wait{{Cause: heed.CauseBackoff, For: 2 * time.Second}},
+		}, third)
+		assert.Equal(t, "3. waited 2s (backoff 2s), 200 in 30ms: final", third.String())
+		assert.Equal(t, "1. 429 in 10ms, asked to wait 2.5s by Retry-After-Ms: again", first.String())
+		srv.Check(t)
+	})
+}
+
+// slow lets requests go after a second.
+type slow struct{}
+
+func (slow) Wait(*http.Request) error { time.Sleep(time.Second); return nil }
+func (slow) Observe(heed.Attempt)     {}
+
+func TestALedgerTellsWhatAFirstAttemptWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: 5 * time.Second})
+		tr := &heed.Transport{Base: srv.Transport(), Pacer: slow{}, Retry: heed.RetryPolicy{MaxAttempts: 1}}
+		send := func(ctx context.Context) *http.Response {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL, nil)
+			require.NoError(t, err)
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			resp.Body.Close()
+			return resp
+		}
+		refused := heed.FromResponse(send(heed.WithLedger(t.Context())))
+		require.Len(t, refused.Entries, 1)
+		assert.Equal(t, heed.OutOfAttempts, refused.Entries[0].Verdict)
+		assert.Equal(t, 5*time.Second, refused.Entries[0].Next)
+
+		l := heed.FromResponse(send(heed.WithLedger(t.Context())))
+		require.Len(t, l.Entries, 1)
+		waits := l.Entries[0].Waits
+		require.Len(t, waits, 2, l.String())
+		assert.Equal(t, heed.Wait{Cause: heed.CauseCoolDown, For: 5 * time.Second}, waits[0])
+		assert.Equal(t, heed.Wait{Cause: heed.CausePace, For: time.Second}, waits[1])
+		assert.GreaterOrEqual(t, l.Entries[0].Waited, 6*time.Second)
+		assert.Equal(t, heed.Ledger{}, heed.FromResponse(send(t.Context())), "nobody asked for it")
+	})
+}
+
+func TestALedgerOfWhatWasNeverAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("secret broken")
+		tr := &heed.Transport{Retry: heed.RetryPolicy{Backoff: steady}, Base: roundTripper(func(*http.Request) (*http.Response, error) {
+			return nil, broken
+		})}
+		ctx, cancel := context.WithCancel(heed.WithLedger(t.Context()))
+		time.AfterFunc(3*time.Second, cancel)
+		_, err := tr.RoundTrip(get(ctx))
+		require.ErrorIs(t, err, context.Canceled)
+		l := heed.FromContext(ctx)
+		require.Len(t, l.Entries, 2)
+		assert.ErrorIs(t, l.Entries[1].Err, broken)
+		assert.Equal(t, []heed.Wait{{Cause: heed.CauseBackoff, For: 2 * time.Second}}, l.Waits, "which nothing followed")
+		assert.NotContains(t, l.String(), "secret")
+		assert.Equal(t, "1. failed in 0s: again\n2. waited 2s (backoff 2s), failed in 0s: again\nwaiting (backoff 2s)\n", l.String())
+	})
+}
+
+func TestALedgerOfNothingIsEmpty(t *testing.T) {
+	assert.Equal(t, heed.Ledger{}, heed.FromResponse(nil))
+	assert.Equal(t, heed.Ledger{}, heed.FromResponse(&http.Response{}))
+	assert.Equal(t, heed.Ledger{}, heed.FromContext(t.Context()))
+	assert.Equal(t, "unknown cause", heed.Cause(9).String())
+}
