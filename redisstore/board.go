@@ -87,7 +87,7 @@ func (b *Board) Post(ctx context.Context, key string, wait, every time.Duration)
 	}
 	wait, every = min(wait, longestCoolDown), min(max(0, every), longestCoolDown)
 	l := b.open()
-	if !l.known.post(key, wait, every, clock()) {
+	if !l.known.post(key, wait, every, monotonic()) {
 		return nil
 	}
 	return l.deliver(ctx)
@@ -139,6 +139,3 @@ func (b *Board) timeout() time.Duration {
 	}
 	return b.Timeout
 }
-
-// clock is monotonic, and positive.
-func clock() time.Duration { return time.Since(epoch) }

@@ -8,7 +8,7 @@ import (
 )
 
 // cooldowns are those that a process knows of. Its methods take the time of
-// clock, and its zero value is ready to use.
+// monotonic, and its zero value is ready to use.
 type cooldowns struct {
 	count   atomic.Int32 // how many there are: mostly none
 	pending atomic.Bool  // whether there may be something to tell Redis, or more to hear

@@ -98,7 +98,7 @@ func (l *link) read(key string) (wait, every time.Duration) {
 	if l.known.count.Load() == 0 {
 		return 0, 0
 	}
-	wait, every, claim := l.known.read(key, clock())
+	wait, every, claim := l.known.read(key, monotonic())
 	if claim {
 		l.kick()
 	}
@@ -187,7 +187,7 @@ func (l *link) pauseLocked() time.Duration {
 
 // carry takes a dispatch to Redis, and brings the news.
 func (l *link) carry() error {
-	asked := clock()
+	asked := monotonic()
 	d := l.known.dispatch(asked)
 	reply, err := l.calls.run(context.Background(), l.client, l.timeout, boardScript, l.keys, d.args(asked)...)
 	var n news
@@ -199,7 +199,7 @@ func (l *link) carry() error {
 		l.known.pending.Store(true)
 		return err
 	}
-	l.known.learn(d, n, asked, clock())
+	l.known.learn(d, n, asked, monotonic())
 	if n.refusal != "" {
 		return fmt.Errorf("redisstore: others hear of it late: %.200s", n.refusal)
 	}

@@ -31,6 +31,20 @@ func LeaseOf(f *FakeRedis, most int64) *Lease {
 	return &Lease{Store: new(Store), Max: most, run: f.run}
 }
 
+// Crash has l do nothing any more, but for what is under way.
+func Crash(l *Lease) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	for _, h := range l.holdings {
+		h.mu.Lock()
+		h.ended = true
+		h.timer.Stop()
+		h.mu.Unlock()
+	}
+	l.holdings = nil
+}
+
 // HoldingsOf returns how many Keys l holds units for.
 func HoldingsOf(l *Lease) int {
 	l.mu.Lock()

@@ -10,9 +10,11 @@ import (
 )
 
 const (
-	// horizon is how far ahead units are taken without being asked for, and how
-	// long after its time each may be used.
-	horizon = 250 * time.Millisecond
+	// horizon is how far ahead units are taken without being asked for.
+	horizon = 125 * time.Millisecond
+
+	// lifetime is how long after it was charged a unit may be used.
+	lifetime = 2 * horizon
 
 	// defaultMaxLease is how many units are taken ahead if Max is zero.
 	defaultMaxLease = 100
@@ -25,8 +27,9 @@ const (
 //	pacer := &pace.Shared{Store: &redisstore.Lease{Store: store}, Policies: policies}
 //
 // Units are charged in Redis when they are taken ahead, not when they are used. Each
-// has a time, at which it would have been free, and is used between that and 250 ms
-// later, or never. So in any time t all processes together use at most
+// has a time, at which it would have been free, up to 125 ms ahead, and is used from
+// then on until 250 ms after it was charged, or never. So in any time t all processes
+// together use at most
 //
 //	Burst + Quota·(t + 250 ms)/Window
 //
@@ -36,9 +39,10 @@ const (
 //
 // How many units are taken ahead follows what was used of late, up to Max and up to a
 // fair part of what there is: of n processes that were heard in the last second, each
-// holds at most an n-th of what may be used in 250 ms. What is held and not wanted
-// goes back to Redis, once, while it would have been of use there. Seldom used keys
-// are not held at all.
+// holds at most an n-th of what may be used in 125 ms, and one. What is held and not
+// wanted goes back to Redis, once, less what has come back there since it was taken,
+// rounded up: so of a limit of a few units a minute, too many would be lost. Seldom
+// used keys are not held at all.
 //
 // Where nothing is held the Store decides, and its error is the caller's; while Redis
 // is gone, what is held is used. Charges that are held for are those of one Key, all
@@ -56,8 +60,6 @@ type Lease struct {
 	Max int64
 
 	run runner // in tests; if nil, Store's
-
-	flights sync.WaitGroup // of holdings
 
 	mu       sync.Mutex          // guards the following
 	holdings map[string]*holding // by Key
@@ -148,7 +150,6 @@ func (l *Lease) Close(ctx context.Context) error {
 
 	done := make(chan error, 1)
 	go func() {
-		l.flights.Wait()
 		var faults []error
 		for _, h := range holdings {
 			faults = append(faults, h.close(ctx))
@@ -224,5 +225,5 @@ func (l *Lease) do(ctx context.Context, errands ...*errand) error {
 	return l.Store.run(ctx, errands...)
 }
 
-// monotonic is the time of this process.
+// monotonic is the time of this process, and positive.
 func monotonic() time.Duration { return time.Since(epoch) }

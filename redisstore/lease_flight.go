@@ -16,14 +16,22 @@ const maxWants = 128
 func (h *holding) fly() {
 	if !h.flying {
 		h.flying = true
-		h.lease.flights.Add(1)
+		h.underWay++
 		go h.flight()
 	}
 }
 
+// landed notes that something is over that was under way.
+func (h *holding) landed() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.underWay--
+	h.landing.Broadcast()
+}
+
 // flight asks Redis until there is nothing to ask for.
 func (h *holding) flight() {
-	defer h.lease.flights.Done()
+	defer h.landed()
 	for {
 		f := h.depart()
 		if f == nil {
@@ -150,7 +158,7 @@ func (h *holding) denied(w *want) {
 	for i := range w.charges {
 		if v := &w.visits[i]; !v.fits {
 			p := h.pool(w.charges[i].Limit)
-			p.want = min(max(p.want, w.charges[i].N+1), h.lease.max())
+			p.want = min(max(p.want, w.charges[i].Units()+1), h.lease.max())
 		}
 	}
 }
@@ -161,9 +169,9 @@ func (h *holding) revoke(w *want) {
 	if len(back.charges) == 0 {
 		return
 	}
-	h.lease.flights.Add(1)
+	h.underWay++
 	go func() {
-		defer h.lease.flights.Done()
+		defer h.landed()
 		h.lease.do(context.Background(), back)
 	}()
 }
@@ -184,13 +192,13 @@ func (h *holding) know(e *errand, f *flight) {
 // is left.
 func (h *holding) tick() {
 	h.mu.Lock()
-	var backs []*errand
+	var refunds []*refund
 	idle := !h.flying
 	now := monotonic()
 	for _, p := range h.pools {
 		idle = idle && p.spent == 0
 		if excess := p.tick(now, h.lease.max()); excess > 0 {
-			backs = append(backs, h.back(p, excess))
+			refunds = append(refunds, h.refund(p, excess))
 		}
 		idle = idle && p.left == 0
 	}
@@ -199,52 +207,66 @@ func (h *holding) tick() {
 		h.ended = true
 		h.lease.forget(h)
 	} else if !h.ended {
-		h.timer.Reset(horizon / 2)
+		h.timer.Reset(horizon)
 	}
-	if len(backs) > 0 {
-		h.lease.flights.Add(1)
-		defer h.lease.flights.Done()
-	}
+	h.underWay++
 	h.mu.Unlock()
-	_ = h.giveBack(context.Background(), backs)
+	defer h.landed()
+	_ = h.giveBack(context.Background(), refunds)
 }
 
-// back is the errand that gives back the last n units of p.
-func (h *holding) back(p *pool, n int64) *errand {
-	at := p.drop(n)
+// A refund gives back units that were held.
+type refund struct {
+	errand
+	units []batch
+}
+
+// refund takes the last n units from p.
+func (h *holding) refund(p *pool, n int64) *refund {
 	p.state.stale = true
-	return &errand{verb: toSettle, charges: []quota.Charge{{
-		Key: h.key, Limit: p.limit, N: -n, ID: "lease " + rand.Text(), At: time.UnixMicro(at),
-	}}}
+	r := &refund{units: p.drop(n)}
+	first := &r.units[0]
+	at := time.UnixMicro(first.at).Add(first.moment(p.limit, first.used+1))
+	c := quota.Charge{Key: h.key, Limit: p.limit, ID: "lease " + rand.Text(), At: at}
+	r.errand = errand{verb: toSettle, charges: []quota.Charge{c}}
+	return r
 }
 
-// giveBack has errands done, each once: again if it is not known whether they were, as
+// giveBack has refunds made, each once: again if it is not known whether they were, as
 // long as that is of any use.
-func (h *holding) giveBack(ctx context.Context, backs []*errand) (err error) {
-	if len(backs) == 0 {
-		return nil
-	}
-	until := monotonic() + horizon
-	for {
-		if err = h.lease.do(ctx, backs...); err == nil || ctx.Err() != nil || monotonic() > until {
+func (h *holding) giveBack(ctx context.Context, refunds []*refund) error {
+	for until := monotonic() + horizon; ; time.Sleep(horizon / 10) {
+		var errands []*errand
+		for _, r := range refunds {
+			c := &r.charges[0]
+			if c.N = -undrained(c.Limit, r.units, monotonic()+h.lease.Store.timeout()); c.N < 0 {
+				errands = append(errands, &r.errand)
+			}
+		}
+		if len(errands) == 0 {
+			return nil
+		}
+		if err := h.lease.do(ctx, errands...); err == nil || ctx.Err() != nil || monotonic() > until {
 			return err
 		}
-		time.Sleep(horizon / 10)
 	}
 }
 
-// close gives back all that is held.
+// close gives back all that is held, when nothing is under way any more.
 func (h *holding) close(ctx context.Context) error {
 	h.mu.Lock()
 	h.ended = true
 	h.timer.Stop()
-	var backs []*errand
+	for h.underWay > 0 {
+		h.landing.Wait()
+	}
+	var refunds []*refund
 	now := monotonic()
 	for _, p := range h.pools {
 		if p.lapse(now); p.left > 0 {
-			backs = append(backs, h.back(p, p.left))
+			refunds = append(refunds, h.refund(p, p.left))
 		}
 	}
 	h.mu.Unlock()
-	return h.giveBack(ctx, backs)
+	return h.giveBack(ctx, refunds)
 }

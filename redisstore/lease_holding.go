@@ -22,6 +22,9 @@ type holding struct {
 	ended   bool    // nothing is to be held any more
 	timer   *time.Timer
 	holders holders
+
+	underWay int        // flights and refunds
+	landing  *sync.Cond // one is over
 }
 
 // A want is a call that must ask Redis.
@@ -39,9 +42,10 @@ type want struct {
 
 func newHolding(l *Lease, key string) *holding {
 	h := &holding{lease: l, key: key}
+	h.landing = sync.NewCond(&h.mu)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.timer = time.AfterFunc(horizon/2, h.tick)
+	h.timer = time.AfterFunc(horizon, h.tick)
 	return h
 }
 

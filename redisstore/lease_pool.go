@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"slices"
 	"time"
 
 	"github.com/heedhttp/heed/quota"
@@ -50,9 +51,9 @@ func (b *batch) moment(l *quota.Limit, i int64) time.Duration {
 // Redis charged it before it answered.
 func (b *batch) due(moment time.Duration) time.Duration { return b.got + moment }
 
-// lapses is when it may no longer be used: surely not later than horizon after its
-// time, since Redis charged it after it was asked.
-func (b *batch) lapses(moment time.Duration) time.Duration { return b.sent + moment + horizon }
+// lapses is when its units may no longer be used: surely not later than lifetime after
+// they were charged, since Redis charged them after it was asked.
+func (b *batch) lapses() time.Duration { return b.sent + lifetime }
 
 // add holds what was charged.
 func (p *pool) add(b batch) {
@@ -67,13 +68,10 @@ func (p *pool) add(b batch) {
 func (p *pool) lapse(now time.Duration) (first time.Duration) {
 	for len(p.batches) > 0 {
 		b := &p.batches[0]
-		for b.used < b.n {
-			if first = b.lapses(b.moment(p.limit, b.used+1)); first >= now {
-				return first
-			}
-			b.used++
-			p.left--
+		if first = b.lapses(); first >= now {
+			return first
 		}
+		p.left -= b.n - b.used
 		p.batches = p.batches[1:]
 	}
 	return 0
@@ -119,26 +117,48 @@ func (p *pool) spend(n int64) {
 	}
 }
 
-// drop takes away the last n units that are held, and returns Redis' time of the first
-// of them.
-func (p *pool) drop(n int64) (at int64) {
+// drop takes away the last n units that are held.
+func (p *pool) drop(n int64) (dropped []batch) {
 	for n > 0 {
 		last := len(p.batches) - 1
 		b := &p.batches[last]
 		some := min(n, b.n-b.used)
 		b.n -= some
-		at = b.at + b.moment(p.limit, b.n+1).Microseconds()
+		d := *b
+		d.used, d.n = b.n, b.n+some
+		dropped = append(dropped, d)
 		p.left -= some
 		n -= some
 		if b.n == b.used {
 			p.batches = p.batches[:last]
 		}
 	}
-	return at
+	slices.Reverse(dropped)
+	return dropped
 }
 
-// tick notes that half a horizon is over, and returns how many units more are held
-// than will be used in the next one, if that is like the last.
+// undrained is how many of the units of dropped Redis' bucket counts at now in any
+// case: as many as one would that had been charged with nothing else. So after they
+// went back, the bucket owes no less than if they had never been taken, and whatever
+// is given back, those that are used are what such a bucket admits. If more went back,
+// what has drained would be used a second time. Windows and logs look after that
+// themselves.
+func undrained(l *quota.Limit, dropped []batch, now time.Duration) (n int64) {
+	var alone quota.Bucket
+	for i := range dropped {
+		b := &dropped[i]
+		sent := b.sent.Microseconds()
+		alone = l.Settle(l.Drain(alone, sent), b.n-b.used, 0, sent)
+		n += b.n - b.used
+	}
+	if l.Rate() == 0 {
+		return n
+	}
+	return l.Drain(alone, now.Microseconds()+1).Level / l.Unit()
+}
+
+// tick notes that a horizon is over, and returns how many units more are held than
+// will be used in the next one, if that is like the last.
 func (p *pool) tick(now time.Duration, most int64) (excess int64) {
 	p.lapse(now)
 	excess = max(0, p.left-p.spent)
@@ -167,14 +187,20 @@ func (p *pool) ahead(holders int64, now time.Duration) int64 {
 	if p.want < 2 || !p.state.hopeful(p.limit, toReserve, 1, horizon, now) {
 		return 0
 	}
-	return max(0, min(p.want, p.room()/max(1, holders))-p.left)
+	fair := max(1, p.room(now)/max(1, holders))
+	return max(0, min(p.want, fair)-p.left)
 }
 
-// room is how many units may be used within the horizon.
-func (p *pool) room() int64 {
+// room is how many units may be used within the horizon, those that others hold apart,
+// as far as is known.
+func (p *pool) room(now time.Duration) int64 {
 	l := p.limit
 	perTick := float64(l.Rate()) / float64(l.Unit())
-	return l.AtOnce() + int64(perTick*float64(horizon/l.Tick()))
+	coming := int64(perTick * float64(horizon/l.Tick()))
+	if p.state.at == 0 {
+		return l.AtOnce() + coming
+	}
+	return l.Describe(p.state.now(l, now)).Remaining + p.left + coming
 }
 
 // now returns the bucket in Redis and the time there, as far as they are known: it

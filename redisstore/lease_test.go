@@ -134,7 +134,7 @@ func TestWhoAsksLittleIsNotStarvedByWhoAsksMuch(t *testing.T) {
 		}
 		all.Wait()
 		f.within(10, 100, late)
-		assert.GreaterOrEqual(t, len(f.uses), 30*100*98/100)
+		assert.GreaterOrEqual(t, len(f.uses), 30*100*85/100, "little of what is taken ahead for those who seldom come is lost")
 	})
 }
 
@@ -221,7 +221,7 @@ func TestWhatIsHeldAndNotWantedGoesBack(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
-		assert.EqualValues(t, 60, f.memory.Remaining("key", limit))
+		assert.EqualValues(t, 60-1, f.memory.Remaining("key", limit), "what came back in a second is rounded up")
 	})
 }
 
@@ -236,7 +236,7 @@ func TestCloseGivesBackWhatIsHeld(t *testing.T) {
 		}
 		require.Less(t, f.memory.Remaining("key", limit), int64(80), "some are held")
 		require.NoError(t, l.Close(t.Context()))
-		assert.EqualValues(t, 80, f.memory.Remaining("key", limit))
+		assert.EqualValues(t, 80-1, f.memory.Remaining("key", limit))
 		_, err := l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit})
 		assert.EqualError(t, err, "redisstore: Client is nil", "from then on the Store decides")
 	})
@@ -254,7 +254,7 @@ func TestWhatGoesBackGoesBackOnceThoughTheAnswerIsLost(t *testing.T) {
 		synctest.Wait()
 		f.memory.LoseAnswers(3)
 		require.NoError(t, l.Close(t.Context()))
-		assert.EqualValues(t, 80, f.memory.Remaining("key", limit))
+		assert.EqualValues(t, 80-1, f.memory.Remaining("key", limit))
 	})
 }
 
@@ -411,4 +411,24 @@ func TestEveryAlgorithmIsLeasedWithinItsBound(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestNothingIsUnderWayAnyMoreWhenCloseHasReturned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newLeaseFleet(t)
+		f.memory.RTT = 40 * time.Millisecond
+		limit := compiled(t, quota.Policy{Quota: 1, Window: time.Hour, Burst: 1000})
+		for pause := range 30 {
+			l := f.lease(0)
+			for range 8 {
+				_, err := l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit})
+				require.NoError(t, err)
+			}
+			time.Sleep(time.Duration(pause) * 10 * time.Millisecond)
+			require.NoError(t, l.Close(t.Context()))
+			calls := f.memory.Calls()
+			time.Sleep(time.Second)
+			require.Equal(t, calls, f.memory.Calls(), "closed after %d0 ms", pause)
+		}
+	})
 }

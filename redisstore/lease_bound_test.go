@@ -1,0 +1,143 @@
+package redisstore_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// lateness is the shortest time d for which in any time t no more units were used than
+// Burst + Quota·(t + d)/Window: exactly, from the worst of all times.
+func lateness(used []time.Duration, p quota.Policy) (worst time.Duration) {
+	slices.Sort(used)
+	each := func(n int) time.Duration { return time.Duration(n) * p.Window / time.Duration(p.Quota) }
+	var first time.Duration // of all that may begin the worst time, its use less those before it
+	for i, at := range used {
+		if ahead := at - each(i); i == 0 || ahead > first {
+			first = ahead
+		}
+		worst = max(worst, each(i+1-int(p.Burst))-(at-first))
+	}
+	return worst
+}
+
+func TestLatenessIsThatOfTheWorstTime(t *testing.T) {
+	const s = time.Second
+	p := quota.Policy{Quota: 2, Window: s, Burst: 3}
+	for _, test := range []struct {
+		want time.Duration
+		used []time.Duration
+	}{
+		{0, nil},
+		{0, []time.Duration{0, 0, 0, s / 2, s}},
+		{s / 2, []time.Duration{0, 0, 0, 0}},
+		{s, []time.Duration{5 * s, 0, 5 * s, 5 * s, 5 * s, 5 * s}},
+		{s / 4, []time.Duration{0, 5 * s, 5 * s, 5 * s, 5*s + s/4}},
+	} {
+		assert.Equal(t, test.want, lateness(test.used, p), "%v", test.used)
+	}
+}
+
+// A process of unknown mind uses a limit until end, as it likes. It crashes now and
+// then, with what it holds, and is started anew.
+func (f *leaseFleet) process(c quota.Charge, mind *rand.Rand, end time.Duration) {
+	l := f.lease(0)
+	for time.Since(f.start) < end {
+		switch mind.IntN(20) {
+		case 0:
+			redisstore.Crash(l)
+			l = f.lease(0)
+		case 1:
+			f.memory.LoseAnswers(1)
+		default:
+			f.whim(l, c, mind)
+		}
+	}
+}
+
+// whim uses the limit for a while.
+func (f *leaseFleet) whim(l *redisstore.Lease, c quota.Charge, mind *rand.Rand) {
+	upTo := func(d time.Duration) time.Duration { return time.Duration(mind.Int64N(int64(d))) }
+	switch mind.IntN(4) {
+	case 0: // not at all
+		time.Sleep(upTo(400 * ms))
+	case 1: // what there is at once
+		for n := mind.IntN(200); n > 0 && f.take(l, c); n-- {
+		}
+	case 2: // what comes
+		for n := mind.IntN(100); n > 0; n-- {
+			f.take(l, c)
+			time.Sleep(upTo(10 * ms))
+		}
+	case 3: // what it is promised
+		for n := mind.IntN(20); n > 0; n-- {
+			if wait, _, ok, err := l.Reserve(f.t.Context(), 100*ms, c); err == nil && ok {
+				time.Sleep(wait)
+				f.use()
+			}
+		}
+	}
+}
+
+// take uses a unit, if there is one.
+func (f *leaseFleet) take(l *redisstore.Lease, c quota.Charge) bool {
+	ds, err := l.Take(f.t.Context(), nil, c)
+	if err != nil || !ds[0].Allowed {
+		return false
+	}
+	f.use()
+	return true
+}
+
+// late is the lateness of f's uses, which keep to the bound.
+func (f *leaseFleet) late(p quota.Policy) time.Duration {
+	f.t.Helper()
+	if len(f.uses) == 0 {
+		return 0
+	}
+	worst := lateness(f.uses, p)
+	require.LessOrEqual(f.t, worst, late)
+	since := f.uses[len(f.uses)-1].Seconds() // the start
+	require.LessOrEqual(f.t, float64(len(f.uses)), float64(p.Burst)+float64(p.Quota)*since+1e-6)
+	return worst
+}
+
+func TestWhateverAFleetDoesItKeepsToItsBound(t *testing.T) {
+	var worst time.Duration
+	for seed := range uint64(stated(1000, 50)) {
+		synctest.Test(t, func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			f := newLeaseFleet(t)
+			p := quota.Policy{Quota: 1 + r.Int64N(200), Window: time.Second, Burst: 1 + r.Int64N(50)}
+			c := quota.Charge{Key: "key", Limit: compiled(t, p)}
+			var all sync.WaitGroup
+			for i := range 1 + r.Uint64N(10) {
+				all.Go(func() { f.process(c, rand.New(rand.NewPCG(seed, 1+i)), 10*time.Second) })
+			}
+			all.Wait()
+			worst = max(worst, f.late(p))
+		})
+	}
+	t.Logf("the worst was late by %v", worst)
+}
+
+// TestWhateverIsHoardedTheBoundIsKept has units taken, used as late as may be, given back
+// and lost with no regard to who needs them: more than any use of a Lease brings about.
+func TestWhateverIsHoardedTheBoundIsKept(t *testing.T) {
+	var worst time.Duration
+	for seed := range uint64(stated(5000, 500)) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		p := quota.Policy{Quota: 1 + r.Int64N(200), Window: time.Second, Burst: 1 + r.Int64N(50)}
+		f := &leaseFleet{t: t, uses: redisstore.Hoard(compiled(t, p), 1+r.IntN(6), 10*time.Second, r)}
+		worst = max(worst, f.late(p))
+	}
+	t.Logf("the worst was late by %v", worst)
+}
