@@ -49,5 +49,6 @@ func compareStates(a, b quota.State) int {
 // remember for a while what they were denied.
 func (s *Store) Reset(ctx context.Context, key string) error {
 	_, err := s.evaluate(ctx, resetScript, []string{s.prefix() + key, setOf(s.prefix(), key)})
+	s.denials.forget(key)
 	return err
 }

@@ -12,6 +12,7 @@ import (
 // A request is an errand that waits in line, and how it was done.
 type request struct {
 	errand
+	question
 	err error // of this errand: others of its train may be done
 }
 
@@ -53,8 +54,12 @@ func (s *Store) ask(ctx context.Context, c *call[request]) error {
 			return err
 		}
 	}
+	now := monotonic()
+	if !s.AlwaysAsk {
+		r.question = s.denials.ask(r.charges, s.time(now))
+	}
 	r.err, c.weight = nil, len(r.charges)
-	if err := server.line.do(ctx, c, monotonic(), s.straight(ctx)); err != nil {
+	if err := server.line.do(ctx, c, now, s.straight(ctx)); err != nil {
 		return err
 	}
 	return r.err
@@ -87,6 +92,11 @@ type run struct {
 // carry has the calls of a batch done, in one round trip: by one script, or on a Cluster
 // or Ring by one for each tag. It returns an error if there was no answer.
 func (s *Store) carry(ctx context.Context, batch []*call[request]) (silence error) {
+	defer func() {
+		for _, c := range batch {
+			s.forget(&c.work.errand)
+		}
+	}()
 	runs := s.divide(batch)
 	if err := s.calls.begin(); err != nil {
 		fail(runs, err)

@@ -27,6 +27,14 @@ import (
 // there is one for each Key, and those for one server are sent together. What fails
 // fails alone.
 //
+// What a Take was denied is remembered for RetryAfter: what the same state still denies
+// is denied without asking Redis. That is never more than Redis would deny: what costs
+// less and fits, a Limit whose numbers were raised, dry runs and charges with an ID are
+// asked for as ever, and so is all that this Store has reserved, settled or reset. Not
+// seen until Redis is asked again is what others do: if they gave units back it is too
+// soon known as denied, and if they took more RetryAfter is too short. The buckets that
+// are remembered are some 14,000. See AlwaysAsk.
+//
 // After a script that was not answered within Timeout, whether its caller was still
 // there or not, calls fail at once until Redis answers again, for which it is asked
 // in the background, once at a time; so a Redis that is gone costs the calls under
@@ -55,6 +63,10 @@ type Store struct {
 	// others' and the way there and back included. If zero or negative, 50 ms.
 	Timeout time.Duration
 
+	// AlwaysAsk has Redis asked also for what it denied a moment ago. Set it if
+	// units are given back by other processes and must be seen at once.
+	AlwaysAsk bool
+
 	// HoldTTL is how long a Hold of Acquire keeps its places after the process
 	// that has it died. It should be many times Timeout. If zero or negative,
 	// 30 s; below 100 ms, 100 ms; above a day, a day.
@@ -62,10 +74,12 @@ type Store struct {
 
 	calls    caller
 	servers  servers
+	denials  denials
 	corrupt  atomic.Int64
 	degraded atomic.Int64
 	holds    holds
-	scripts  *storeScripts // if nil, embedded
+	scripts  *storeScripts        // if nil, embedded
+	clock    func() time.Duration // if nil, monotonic
 }
 
 var (
@@ -90,7 +104,7 @@ func (s *Store) Take(ctx context.Context, dst []quota.Decision, charges ...quota
 	return s.decide(ctx, errand{verb: toTake}, dst, charges)
 }
 
-// Peek implements quota.Peeker.
+// Peek implements quota.Peeker. It always asks Redis.
 func (s *Store) Peek(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
 	return s.decide(ctx, errand{verb: toTake, peek: true}, dst, charges)
 }
@@ -99,13 +113,23 @@ func (s *Store) decide(ctx context.Context, like errand, dst []quota.Decision, c
 	if err := quota.CheckTake(charges); err != nil || len(charges) == 0 {
 		return dst, err
 	}
+	remembers := !s.AlwaysAsk && !like.peek
+	if remembers && s.denials.any.Load() {
+		if ds, denied := s.denials.deny(dst, charges, s.time(monotonic())); denied {
+			return ds, nil
+		}
+	}
 	var one [1]part
 	parts := s.split(one[:0], like, charges)
-	if _, err := s.make(ctx, parts); err != nil {
+	allowed, err := s.make(ctx, parts)
+	if err != nil {
 		s.degraded.Add(1)
 		return dst, err
 	}
 	dst = decisions(dst, parts, len(charges))
+	if remembers {
+		s.denials.learn(parts, allowed)
+	}
 	free(parts)
 	return dst, nil
 }
@@ -171,6 +195,9 @@ func (s *Store) run(ctx context.Context, errands ...*errand) error {
 	if err == nil {
 		p.free() // or else it may still be about to be sent
 	}
+	for _, e := range errands {
+		s.forget(e)
+	}
 	return err
 }
 
@@ -207,6 +234,14 @@ func (s *Store) evaluateJudged(ctx context.Context, server *breaker, script *scr
 			server.open(err, s.probe(keys))
 		}
 	})
+}
+
+// time is that by which s remembers, when monotonic says now.
+func (s *Store) time(now time.Duration) time.Duration {
+	if s.clock != nil {
+		return s.clock()
+	}
+	return now
 }
 
 func (s *Store) script() *storeScripts {

@@ -70,13 +70,18 @@ func suite(t *testing.T, client redis.UniversalClient) {
 	var now func() time.Time // the tests come one after the other
 	client.AddHook(timekeeper{func() time.Time { return now() }})
 	stores := 0
-	quotatest.Run(t, func(t *testing.T, clock func() time.Time) quota.Store {
-		now = clock
-		stores++
-		s := &redisstore.Store{Client: client, Prefix: fmt.Sprintf("store %d:", stores), Timeout: patient}
-		redisstore.SetClock(s)
-		return s
-	})
+	for name, always := range map[string]bool{"remembering what was denied": false, "always asking": true} {
+		t.Run(name, func(t *testing.T) {
+			quotatest.Run(t, func(t *testing.T, clock func() time.Time) quota.Store {
+				now = clock
+				stores++
+				s := &redisstore.Store{Client: client, Prefix: fmt.Sprintf("store %d:", stores), Timeout: patient, AlwaysAsk: always}
+				redisstore.SetClock(s)
+				redisstore.RememberBy(s, clock)
+				return s
+			})
+		})
+	}
 }
 
 func TestStoreIsAStore(t *testing.T) { isAStore(t, redistest.Start(t)) }

@@ -1,0 +1,201 @@
+package redisstore_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// asks counts the scripts that s sends from now on.
+func asks(s *redisstore.Store) func() int64 {
+	v := newValve()
+	close(v.open)
+	s.Client.AddHook(v)
+	return func() int64 { return v.scripts.Swap(0) }
+}
+
+func TestWhatWasDeniedIsDeniedWithoutRedis(t *testing.T) {
+	s := newStore(t, redistest.Start(t))
+	asked := asks(s)
+	c := quota.Charge{Key: "key", N: 2, Limit: compile(t, quota.PerDay(5))}
+	for range 2 {
+		require.True(t, take(t, s, c)[0].Allowed)
+	}
+	first := take(t, s, c)[0]
+	require.False(t, first.Allowed)
+	assert.EqualValues(t, 3, asked())
+	for range 10 {
+		d := take(t, s, c)[0]
+		assert.False(t, d.Allowed)
+		assert.EqualValues(t, 1, d.Remaining)
+		assert.WithinDuration(t, first.At.Add(first.RetryAfter), d.At.Add(d.RetryAfter), 0, "the same moment")
+		assert.WithinDuration(t, first.At.Add(first.ResetAfter), d.At.Add(d.ResetAfter), 0)
+		assert.False(t, d.At.Before(first.At))
+	}
+	assert.Zero(t, asked())
+
+	ds, err := s.Peek(ctx, nil, c)
+	require.NoError(t, err)
+	assert.False(t, ds[0].Allowed)
+	assert.EqualValues(t, 1, asked(), "who looks wants to know")
+
+	raised := c
+	raised.Limit = compile(t, quota.Policy{Name: c.Limit.Name(), Quota: 6, Window: 24 * time.Hour})
+	assert.True(t, take(t, s, raised)[0].Allowed)
+	assert.EqualValues(t, 1, asked())
+	require.NoError(t, s.Settle(ctx, quota.Charge{Key: "key", N: -2, Limit: c.Limit}))
+	require.False(t, take(t, s, c)[0].Allowed)
+	asked()
+
+	cheap := c
+	cheap.N = 1
+	assert.True(t, take(t, s, cheap)[0].Allowed)
+	for range 3 {
+		assert.False(t, take(t, s, cheap)[0].Allowed)
+	}
+	assert.EqualValues(t, 2, asked(), "and then it is known as well")
+}
+
+func TestWhatIsGivenBackHereIsSeenAtOnce(t *testing.T) {
+	s := newStore(t, redistest.Start(t))
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
+	require.True(t, take(t, s, c)[0].Allowed)
+	for range 2 {
+		require.False(t, take(t, s, c)[0].Allowed)
+	}
+	require.NoError(t, s.Settle(ctx, quota.Charge{Key: "key", N: -1, Limit: c.Limit}))
+	assert.True(t, take(t, s, c)[0].Allowed)
+	require.False(t, take(t, s, c)[0].Allowed)
+	require.NoError(t, s.Reset(ctx, "key"))
+	assert.True(t, take(t, s, c)[0].Allowed)
+}
+
+func TestWhatOthersGiveBackIsSeenAtOnceByWhoAlwaysAsks(t *testing.T) {
+	server := redistest.Start(t)
+	s, other := newStore(t, server), newStore(t, server)
+	asking := &redisstore.Store{Client: s.Client, Timeout: patient, AlwaysAsk: true}
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
+	require.True(t, take(t, s, c)[0].Allowed)
+	require.False(t, take(t, s, c)[0].Allowed)
+	require.False(t, take(t, asking, c)[0].Allowed)
+	require.NoError(t, other.Settle(ctx, quota.Charge{Key: "key", N: -1, Limit: c.Limit}))
+	assert.False(t, take(t, s, c)[0].Allowed, "for RetryAfter")
+	assert.True(t, take(t, asking, c)[0].Allowed)
+}
+
+func TestAChargeWithAnIDIsAlwaysAskedFor(t *testing.T) {
+	s := newStore(t, redistest.Start(t))
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1)), ID: "request 1"}
+	require.True(t, take(t, s, c)[0].Allowed)
+	plain := c
+	plain.ID = ""
+	require.False(t, take(t, s, plain)[0].Allowed)
+	assert.True(t, take(t, s, c)[0].Allowed, "it was made before")
+}
+
+func TestReservationsAndDryRunsAreAlwaysAskedFor(t *testing.T) {
+	s := newStore(t, redistest.Start(t))
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
+	require.True(t, take(t, s, c)[0].Allowed)
+	require.False(t, take(t, s, c)[0].Allowed)
+	asked := asks(s)
+	dry := c
+	dry.DryRun = true
+	assert.True(t, take(t, s, dry)[0].Allowed)
+	assert.EqualValues(t, 1, asked())
+	for range 2 {
+		assert.False(t, take(t, s, dry)[0].Allowed)
+		assert.EqualValues(t, 1, asked(), "what others see of it changes nothing")
+	}
+	assert.False(t, take(t, s, c)[0].Allowed)
+	assert.Zero(t, asked())
+
+	_, _, ok, err := s.Reserve(ctx, time.Hour, c)
+	require.NoError(t, err)
+	assert.False(t, ok)
+	assert.EqualValues(t, 1, asked())
+	_, _, ok, err = s.Reserve(ctx, 25*time.Hour, c)
+	require.NoError(t, err)
+	assert.True(t, ok, "who waits long enough is served")
+	assert.EqualValues(t, 1, asked())
+	for range 3 {
+		d := take(t, s, c)[0]
+		assert.False(t, d.Allowed)
+		assert.Greater(t, d.RetryAfter, 47*time.Hour, "what was reserved is seen at once")
+	}
+	assert.EqualValues(t, 1, asked())
+}
+
+func TestWhatALeaseGivesBackIsSeenAtOnce(t *testing.T) {
+	s := newStore(t, redistest.Start(t))
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
+	require.True(t, take(t, s, c)[0].Allowed)
+	require.False(t, take(t, s, c)[0].Allowed)
+	c.N = -1
+	require.NoError(t, redisstore.SettleByLease(ctx, s, c))
+	c.N = 1
+	assert.True(t, take(t, s, c)[0].Allowed)
+}
+
+// A denial by one of several Keys is remembered with the states of all.
+func TestOnARingADenialOfSeveralKeysIsRemembered(t *testing.T) {
+	ring := newRing(t)
+	s := &redisstore.Store{Client: ring, Timeout: patient}
+	wide := quota.Charge{Key: "wide", Limit: compile(t, quota.PerDay(100))}
+	narrow := quota.Charge{Key: "narrow", N: 2, Limit: compile(t, quota.PerDay(3))}
+	other := quota.Charge{Key: "other", N: 2, Limit: compile(t, quota.PerDay(2))}
+	require.True(t, take(t, s, wide, narrow)[1].Allowed)
+	asked := asks(s)
+	for range 5 {
+		ds := take(t, s, wide, narrow)
+		assert.True(t, ds[0].Allowed)
+		assert.EqualValues(t, 99, ds[0].Remaining)
+		assert.False(t, ds[1].Allowed)
+		assert.EqualValues(t, 1, ds[1].Remaining)
+	}
+	assert.LessOrEqual(t, asked(), int64(3))
+	require.True(t, take(t, s, other)[0].Allowed)
+	asked()
+	for range 5 { // other is given back when narrow denies
+		narrow.N = 2
+		assert.False(t, take(t, s, other, narrow, wide)[1].Allowed)
+	}
+	assert.LessOrEqual(t, asked(), int64(4))
+}
+
+// How long a decision takes that is known.
+func BenchmarkDenied(b *testing.B) {
+	s := newStore(b, redistest.Start(b))
+	c := quota.Charge{Key: "user:12345", Limit: compile(b, quota.PerDay(1))}
+	for range 2 {
+		take(b, s, c)
+	}
+	b.Run("serial", func(b *testing.B) {
+		b.ReportAllocs()
+		dst := make([]quota.Decision, 0, 1)
+		for b.Loop() {
+			s.Take(ctx, dst, c)
+		}
+	})
+	b.Run("parallel", func(b *testing.B) {
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			dst := make([]quota.Decision, 0, 1)
+			for pb.Next() {
+				s.Take(ctx, dst, c)
+			}
+		})
+	})
+	b.Run("PING, for comparison", func(b *testing.B) {
+		client := s.Client.(*redis.Client)
+		for b.Loop() {
+			client.Ping(ctx)
+		}
+	})
+}
