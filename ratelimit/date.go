@@ -41,6 +41,30 @@ func parseDate(s string, now time.Time) (t time.Time, ok bool) {
 	return d.time(), true
 }
 
+// parseJavaScript reads a date as JavaScript's Date.toString prints it: Fri Nov 20 2026
+// 20:30:30 GMT+0100 (Central European Standard Time).
+func parseJavaScript(s string) (t time.Time, ok bool) {
+	var d civil
+	sc := scanner{rest: s}
+	sc.weekday()
+	sc.skip(' ')
+	d.month = sc.month()
+	sc.skip(' ')
+	d.day = sc.number(1, 2)
+	sc.skip(' ')
+	d.year = sc.number(4, 4)
+	sc.skip(' ')
+	sc.timeOfDay(&d)
+	sc.skip(' ')
+	if sc.zone(); sc.is('+') || sc.is('-') {
+		d.offset = sc.offset()
+	}
+	if sc.failed || sc.rest != "" && !sc.is(' ') || !d.valid() {
+		return time.Time{}, false
+	}
+	return d.time(), true
+}
+
 // imfFixdate reads 06 Nov 1994 08:49:37 GMT.
 func (sc *scanner) imfFixdate() (d civil) {
 	d.day = sc.number(1, 2)

@@ -65,15 +65,19 @@ func (e *evidence) spent() bool {
 
 // wait returns how long the response asks the client to wait.
 func (e *evidence) wait(m Meaning) time.Duration {
-	if 100 <= e.status && e.status < 300 && m != Limited {
+	refused := m == Limited || e.status < 100 || e.status >= 400
+	switch {
+	case !refused && e.status < 300:
 		return unknown
+	case !refused:
+		e.body = document{} // of a redirect only what the header asks for counts
 	}
 	coarse, fine := e.reader.coarse(), max(e.reader.fine(), e.delay())
 	wait := refine(coarse, fine)
 	if wait == unknown {
 		wait = e.reader.lastResort()
 	}
-	if wait == unknown && (m == Limited || e.status < 100 || e.status >= 400) {
+	if wait == unknown && refused {
 		wait = e.cost()
 		if wait == unknown {
 			wait = spent(e.reader.quotas(e.quotas(nil), false), m == Limited || limitsOnly(e.status))

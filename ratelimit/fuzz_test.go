@@ -1,6 +1,7 @@
 package ratelimit_test
 
 import (
+	"io"
 	"math/big"
 	"net/http"
 	"regexp"
@@ -146,5 +147,46 @@ func checkNotEarly(t *testing.T, limits []ratelimit.Limit, wait time.Duration, o
 		if !ok && l.Wait() > 0 || wait < l.Wait() {
 			t.Fatalf("%v, %t, but %+v", wait, ok, l)
 		}
+	}
+}
+
+// FuzzJudge holds every vendor's Profile to what must never happen, and Read to what
+// Judge says of the same body.
+func FuzzJudge(f *testing.F) {
+	for _, body := range []string{
+		"", "{}", "[]", `{"retry_after":1.5}`, `{"parameters":{"retry_after":35}}`, `{"error":{"details":[{"retryDelay":"34.07s"}]}}`, `[{"errorCode":"REQUEST_LIMIT_EXCEEDED"}]`,
+		throttledCost("752", "1000", "666", "50"), throttledCost("1", "1", "0", "0.0000000001"), `<Error><Code>SlowDown</Code></Error>`, `{"errors":[{"type":"RATE_LIMITED","code":88}]}`, `{"a":`, "<Code>",
+	} {
+		f.Add(body, "0", "7", "Zendesk-RateLimit-X", "total=1; remaining=0; resets=41", 200)
+		f.Add(body, "1;w=5", "1795203030", "X-RateLimit", `{"remaining":0,"until":"2026-11-20T19:30:03Z"}`, 429)
+	}
+	f.Fuzz(func(t *testing.T, body, left, reset, name, value string, status int) {
+		h := http.Header{"X-Ratelimit-Remaining": {left}, "X-Ratelimit-Reset": {reset}, "Ratelimit-Remaining": {left}, "Content-Type": {"application/json"}}
+		h.Add(name, value)
+		for _, p := range ratelimit.AllVendors() {
+			a := p.Judge(status, h, []byte(body), now)
+			switch {
+			case a.Wait < 0, a.Wait > 1<<31*time.Second, a.Wait%time.Millisecond != 0, !a.Known && a.Wait != 0, a.Meaning == ratelimit.Final && a.Known,
+				a.Meaning == ratelimit.Unsaid && a.Known && 100 <= status && status < 300:
+				t.Fatalf("%s: %d %q %q: %+v", p.Name, status, h, body, a)
+			}
+			for _, l := range p.Parse(h, now) {
+				checkLimit(t, l)
+			}
+			checkRead(t, &p, status, h, body, a)
+		}
+	})
+}
+
+// checkRead checks that Read agrees with Judge where it has to know the body, and that
+// the caller still gets all of it.
+func checkRead(t *testing.T, p *ratelimit.Profile, status int, h http.Header, body string, judged ratelimit.Answer) {
+	resp := &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1}
+	read := p.Read(resp, now)
+	if _, encoded := h["Content-Encoding"]; read != judged && len(h["Content-Type"]) == 1 && !encoded {
+		t.Fatalf("%s: %d %q %q: read %+v, judged %+v", p.Name, status, h, body, read, judged)
+	}
+	if again, err := io.ReadAll(resp.Body); err != nil || string(again) != body {
+		t.Fatalf("%s: %q became %q, %v", p.Name, body, again, err)
 	}
 }

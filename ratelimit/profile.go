@@ -114,8 +114,22 @@ const (
 	Seconds                  // a number of them, or a date
 	Milliseconds             // a number of them
 	Duration                 // 1m30s
+	JavaScript               // a date as its Date.toString prints it: Fri Nov 20 2026 20:30:30 GMT+0100 (CET)
 	Window                   // the seconds after w=, as in 0;w=21600: of the quota's window, and so the longest that a wait can be
 )
+
+var forms = [...]string{
+	Any: "a number by its magnitude, a duration or a date", Seconds: "seconds", Milliseconds: "milliseconds", Duration: "a duration",
+	JavaScript: "a date of JavaScript's", Window: "the window",
+}
+
+// String says f in words.
+func (f Form) String() string {
+	if f < 0 || int(f) >= len(forms) {
+		return "unknown form"
+	}
+	return forms[f]
+}
 
 func (f Form) syntax() syntax {
 	switch f {
@@ -125,6 +139,8 @@ func (f Form) syntax() syntax {
 		return milliseconds
 	case Duration:
 		return duration
+	case JavaScript:
+		return javaScript
 	case Window:
 		return window
 	}

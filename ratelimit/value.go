@@ -13,16 +13,22 @@ const (
 	milliseconds               // a number of them
 	duration                   // such as 1m30s
 	interval                   // seconds, or a duration
+	javaScript                 // a date
 	window                     // seconds, after w=
 	reset                      // seconds, Unix time, a duration, or a date; then perhaps parameters
 )
 
 // value reads s, as one value, as a wait.
 func (r *reader) value(s string, as syntax) time.Duration {
-	if as == window {
+	switch as {
+	case javaScript:
+		if date, ok := parseJavaScript(trim(s)); ok {
+			return ceilMilli(r.clock.until(date, r.header))
+		}
+		return unknown
+	case window:
 		return r.value(windowParameter(s), delay)
-	}
-	if as == interval || as == reset {
+	case interval, reset:
 		s, _, _ = strings.Cut(s, ";")
 	}
 	s = trim(s)

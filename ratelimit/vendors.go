@@ -69,10 +69,10 @@ var vendors = []Profile{
 		Name: "aws", Title: "Amazon Web Services", Hosts: []string{"*.amazonaws.com"}, Checked: "2026-11", Source: "github.com/smithy-lang/smithy-rs",
 		Sends: "`X-Amz-Retry-After` in milliseconds, seldom; an error code, often with status 400",
 		Signs: []Sign{
-			{Means: Limited, Status: []int{400, 403, 429, 500, 503}, Header: "X-Amzn-Errortype", Is: throttled},
-			{Means: Limited, Status: []int{400, 403, 429, 500, 503}, Body: "__type", Is: throttled},
-			{Means: Limited, Status: []int{400, 403, 429, 500, 503}, Body: "code", Is: throttled},
-			{Means: Limited, Status: []int{400, 403, 429, 500, 503}, Body: "<Code>", Is: throttled},
+			{Means: Limited, Status: []int{400, 429, 500, 503}, Header: "X-Amzn-Errortype", Is: throttled},
+			{Means: Limited, Status: []int{400, 429, 500, 503}, Body: "__type", Is: throttled},
+			{Means: Limited, Status: []int{400, 429, 500, 503}, Body: "code", Is: throttled},
+			{Means: Limited, Status: []int{400, 429, 500, 503}, Body: "<Code>", Is: throttled},
 		},
 	},
 	{
@@ -143,7 +143,7 @@ var vendors = []Profile{
 			{Means: Limited, Status: []int{403, 429}, Spent: true},
 			{Means: Limited, Status: []int{403, 429}, Header: "Retry-After"},
 			{Means: Limited, Status: []int{403}, Body: "documentation_url", Is: []string{"*secondary-rate-limits", "*abuse-rate-limits"}},
-			{Means: Limited, Status: []int{403}, Body: "message", Is: []string{"*secondary rate limit*", "*abuse detection*"}},
+			{Means: Limited, Status: []int{403}, Body: "message", Is: []string{"*secondary rate limit*", "*abuse detection*", "API rate limit exceeded*"}},
 			{Means: Limited, Status: []int{200}, Spent: true, Body: "errors.*.type", Is: []string{"RATE_LIMITED"}},
 			{Means: Limited, Status: []int{200}, Header: "Retry-After", Body: "message", Is: []string{"*secondary rate limit*"}},
 		},
@@ -155,8 +155,11 @@ var vendors = []Profile{
 	},
 	{
 		Name: "google", Title: "Google APIs", Hosts: []string{"*.googleapis.com"}, Checked: "2026-11", Source: "github.com/googleapis/googleapis, google/rpc/error_details.proto",
-		Sends:  "RetryInfo's `retryDelay` in the body; 403 from older APIs",
-		Signs:  []Sign{{Means: Limited, Status: []int{403}, Body: "error.errors.*.reason", Is: []string{"rateLimitExceeded", "userRateLimitExceeded"}}},
+		Sends: "RetryInfo's `retryDelay` in the body; 403 from older APIs; a quota of 0, which never recovers",
+		Signs: []Sign{
+			{Means: Final, Status: []int{429}, Body: "error.details.*.violations.*.quotaValue", Is: []string{"0"}},
+			{Means: Limited, Status: []int{403}, Body: "error.errors.*.reason", Is: []string{"rateLimitExceeded", "userRateLimitExceeded"}},
+		},
 		Delays: []Delay{{Body: "error.details.*.retryDelay", Form: Duration}},
 	},
 	{
@@ -178,6 +181,11 @@ var vendors = []Profile{
 		Signs: []Sign{{Means: Limited, Status: []int{503}, Header: "Retry-After"}},
 	},
 	{
+		Name: "kinto", Title: "Kinto", Checked: "2026-11", Source: "docs.kinto-storage.org", Hearsay: true,
+		Sends:  "`Retry-After`; `Backoff` in seconds, also on successes, which are not repeated for it",
+		Delays: []Delay{{Header: "Backoff", Form: Seconds}},
+	},
+	{
 		Name: "kong", Title: "Kong", Checked: "2026-11", Source: "github.com/Kong/kong",
 		Sends: "`X-RateLimit-Remaining-{Second,Minute,Hour,Day,Month,Year}`; `RateLimit-Reset` and `Retry-After` in seconds",
 	},
@@ -187,6 +195,11 @@ var vendors = []Profile{
 		Delays: []Delay{{Body: "details.retryAfterSeconds", Form: Seconds, NotZero: true}},
 	},
 	{
+		Name: "lemlist", Title: "lemlist", Hosts: []string{"api.lemlist.com"}, Checked: "2026-11", Source: "developer.lemlist.com, rate limits",
+		Sends:  "`Retry-After`; `X-RateLimit-Reset` as JavaScript prints a date",
+		Quotas: []Quota{{Limit: "X-Ratelimit-Limit", Remaining: "X-Ratelimit-Remaining", Reset: "X-Ratelimit-Reset", Form: JavaScript}},
+	},
+	{
 		Name: "linear", Title: "Linear", Hosts: []string{"api.linear.app"}, Checked: "2026-11", Source: "linear.app/developers/rate-limiting", Hearsay: true,
 		Sends: "400 with code RATELIMITED; `X-RateLimit-{Requests,Complexity,Endpoint-Requests}-Reset`, Unix time in milliseconds",
 		Signs: []Sign{{Means: Limited, Status: []int{400}, Body: "errors.*.extensions.code", Is: []string{"RATELIMITED"}}},
@@ -194,6 +207,14 @@ var vendors = []Profile{
 	{
 		Name: "mailerlite", Title: "MailerLite", Hosts: []string{"connect.mailerlite.com"}, Checked: "2026-11", Source: "developers-classic.mailerlite.com", Hearsay: true,
 		Sends: "`X-RateLimit-Retry-After` in seconds",
+	},
+	{
+		Name: "netlify", Title: "Netlify", Hosts: []string{"api.netlify.com"}, Checked: "2026-11", Source: "its responses", Hearsay: true,
+		Sends: "`Retry-After: 2024-06-12 09:53:37 UTC`",
+	},
+	{
+		Name: "nginx", Title: "nginx", Checked: "2026-11", Source: "nginx.org, limit_req_status",
+		Sends: "503, or 429 where it is configured, without any hint",
 	},
 	{
 		Name: "notion", Title: "Notion", Hosts: []string{"api.notion.com"}, Checked: "2026-11", Source: "developers.notion.com",
