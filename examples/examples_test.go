@@ -32,11 +32,12 @@ func TestShortExamplesAreUnderSixtyLines(t *testing.T) {
 func TestTheFirstCommentOfAnExampleHasItsCommand(t *testing.T) {
 	command := map[string]string{
 		"client":  "\n//\tgo run ./examples/client\n",
+		"fleet":   "\n//\tgo run ./examples/fleet\n",
 		"server":  "\n//\tgo run ./examples/server\n",
 		"testing": "\n//\tgo test -v ./examples/testing\n",
 		"workers": "\n//\tgo run ./examples/workers\n",
 	}
-	for _, name := range append(short, "workers") {
+	for _, name := range append(short, "fleet", "workers") {
 		assert.Contains(t, strings.Join(firstComments(t, name), ""), command[name], name)
 	}
 }

@@ -99,7 +99,9 @@ func (o *options) check(ctx context.Context) error {
 		}
 	}
 	if o.redis != "" {
-		return ping(ctx, o.redis)
+		if err := stage.Ping(ctx, o.redis); err != nil {
+			return fmt.Errorf("-redis %s: no Redis answers there: %w", o.redis, err)
+		}
 	}
 	return nil
 }

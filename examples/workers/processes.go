@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/examples/internal/stage"
@@ -49,15 +48,4 @@ func (o order) Obey(ctx context.Context) stage.Outcome {
 	out := through(ctx, &heed.Transport{Pacer: pacer, Budget: budget}, o.Load, o.URL)
 	out.Degraded = int(degraded.Load())
 	return out
-}
-
-// ping finds out whether there is a Redis at addr.
-func ping(ctx context.Context, addr string) error {
-	logging.Disable() // what it would say is said below
-	client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1, DialerRetries: 1, DialTimeout: 2 * time.Second})
-	defer client.Close()
-	if err := client.Ping(ctx).Err(); err != nil {
-		return fmt.Errorf("-redis %s: no Redis answers there: %w", addr, err)
-	}
-	return nil
 }

@@ -84,10 +84,11 @@ func (s *Screen) progress(line string) {
 	}
 }
 
-// progressLine is shorter than a terminal is wide.
+// progressLine is shorter than a terminal is wide. There may be more done than there are
+// jobs, which may be a guess.
 func progressLine(name string, jobs int, t Tally) string {
 	const width = 10
-	full := width * t.Done / max(1, jobs)
+	full := min(width, width*t.Done/max(1, jobs))
 	return fmt.Sprintf("%-20s %s%s %s/%s jobs, %s requests, %s refused", name,
 		strings.Repeat("▰", full), strings.Repeat("▱", width-full),
 		Grouped(t.Done), Grouped(jobs), Grouped(t.Requests), Grouped(t.Refused))
