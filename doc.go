@@ -23,7 +23,8 @@
 //  4. Base sends it.
 //  5. The outcome is observed: the Pacer is told, and if the server refused the
 //     request because of a limit and said for how long (429, or 403, 413, 420,
-//     430 or 529 with a hint), that is posted for all others on the [Board].
+//     430 or 529 with a hint), that is posted for all others on the [Board]. What
+//     else a vendor's responses mean is known to RetryPolicy.Profiles.
 //  6. The [Verdict]: is another attempt worth it, are attempts left, can the body
 //     be sent again, does the wait fit into MaxWait, do the wait and another
 //     attempt fit before the deadline and into MaxElapsed, and does the budget

@@ -18,6 +18,7 @@ import (
 	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/pace"
 	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/ratelimit"
 	"github.com/heedhttp/heed/redisstore"
 	"github.com/heedhttp/heed/serverside"
 )
@@ -129,6 +130,34 @@ func ExampleWithRetry() {
 
 // Delays of 200 ms, doubled each time, and at most 30 % more; a 429 without a
 // hint waits a second.
+// What GitHub's GraphQL API and others say with a 200 or in a body is obeyed, too. An
+// installation of your own is what you say it is.
+func ExampleRetryPolicy_profiles() {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		io.WriteString(w, `{"__type":"ThrottlingException"}`)
+	}))
+	defer srv.Close()
+
+	local := ratelimit.Vendor("aws").On("127.0.0.1")
+	client := &http.Client{Transport: &heed.Transport{
+		Retry: heed.RetryPolicy{
+			MaxAttempts: 2,
+			Backoff:     func(heed.Attempt) time.Duration { return time.Millisecond },
+			Profiles:    append(ratelimit.Vendors(), local),
+		},
+		Trace: &heed.Trace{Decided: func(a heed.Attempt, v heed.Verdict, _ time.Duration) {
+			fmt.Println("attempt", a.Number, v)
+		}},
+	}}
+	show(client.Post(srv.URL, "application/json", strings.NewReader("{}")))
+	// Output:
+	// attempt 1 again
+	// attempt 2 out of attempts
+	// 400 {"__type":"ThrottlingException"}
+}
+
 func ExampleBackoff() { // F151, F152
 	upward := func(b heed.Backoff) heed.Backoff {
 		part := heed.FullJitter(func(a heed.Attempt) time.Duration { return b(a) * 3 / 10 })

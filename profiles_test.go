@@ -152,6 +152,39 @@ func TestABodyThatBreaksOffBreaksOffForTheCaller(t *testing.T) {
 	assert.ErrorIs(t, err, broken)
 }
 
+// A body that does not come must hold nobody up: the header alone is obeyed, and the
+// caller gets the body when it comes.
+func TestABodyThatIsLateIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late, w := io.Pipe()
+		go func() {
+			time.Sleep(time.Minute)
+			io.WriteString(w, `{"retry_after":`)
+			time.Sleep(time.Minute)
+			io.WriteString(w, `2}`)
+			w.Close()
+		}()
+		policy := vendor("discord")
+		policy.MaxAttempts = 1
+		s := newScript(reply{status: 429, header: []string{"Content-Type", "application/json", "Retry-After", "3"}, body: late}, ok)
+		tr := &heed.Transport{Base: s, Retry: policy}
+		start := time.Now()
+		resp := roundTrip(t, tr, get(t.Context()))
+		assert.Equal(t, time.Second, time.Since(start))
+		assert.Equal(t, `{"retry_after":2}`, content(t, resp))
+		assert.Equal(t, 2*time.Minute, time.Since(start))
+	})
+}
+
+func TestALateBodyOfARetriedResponseIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late, _ := io.Pipe()
+		s := newScript(reply{status: 429, header: []string{"Content-Type", "application/json", "Retry-After", "3"}, body: late}, ok)
+		assert.Equal(t, 200, status(t, &heed.Transport{Base: s, Retry: vendor("discord")}, get(t.Context())))
+		between(t, 3*time.Second, s.times()[1], 4*time.Second)
+	})
+}
+
 // A body that nobody has to know is not read: it may never end.
 func TestABodyIsLeftAloneUnlessAProfileHasToKnowIt(t *testing.T) {
 	for _, c := range []struct {

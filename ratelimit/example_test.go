@@ -84,3 +84,26 @@ func ExampleParse() {
 	// tokens 0 of 150000 wait 6m0s
 	// requests 59 of 60 wait 0s
 }
+
+func ExampleProfile_Judge() {
+	body := []byte(`{"ok":false,"error_code":429,"parameters":{"retry_after":35}}`)
+	answer := ratelimit.Vendor("telegram").Judge(http.StatusTooManyRequests, nil, body, time.Now())
+	fmt.Println(answer.Meaning, answer.Wait, answer.Known)
+	// Output: limited 35s true
+}
+
+// A Profile of a vendor that nobody knows yet: its limits come as a 400, and its
+// waits in milliseconds.
+func ExampleProfile() {
+	ours := &ratelimit.Profile{
+		Hosts:  []string{"api.example.com"},
+		Signs:  []ratelimit.Sign{{Means: ratelimit.Limited, Status: []int{400}, Body: "error", Is: []string{"slow_down"}}},
+		Delays: []ratelimit.Delay{{Header: "X-Come-Back", Form: ratelimit.Milliseconds}},
+	}
+	h := http.Header{"X-Come-Back": {"1500"}}
+	fmt.Println(ours.Judge(400, h, []byte(`{"error":"slow_down"}`), time.Now()))
+	fmt.Println(ours.Judge(400, nil, []byte(`{"error":"no such thing"}`), time.Now()))
+	// Output:
+	// {limited 1.5s true}
+	// {unsaid 0s false}
+}

@@ -5,15 +5,18 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
-// mostBody is how much of a body is read: what tells a limit is short.
-const mostBody = 64 << 10
+const (
+	mostBody = 64 << 10    // how much of a body is read: what tells a limit is short
+	bodyTime = time.Second // how long it is waited for
+)
 
 // Read returns what resp means. If p has to know the body for that, Read waits for at
-// most 64 KiB of it, and leaves it such that the caller reads all of it. What is not JSON
-// or XML, is encoded, or longer, is left alone. The wait ends with the request's context.
+// most 64 KiB of it and for at most a second, and leaves it such that the caller reads
+// all of it. What is not JSON or XML, is encoded, or longer, is left alone.
 func (p *Profile) Read(resp *http.Response, now time.Time) Answer {
 	var body []byte
 	if p.needsBody(resp.StatusCode, resp.Header) && readable(resp) {
@@ -78,22 +81,41 @@ func readable(resp *http.Response) bool {
 	return strings.Contains(kind, "json") || strings.Contains(kind, "xml") || kind == "" && resp.StatusCode >= 400
 }
 
-// peek returns the beginning of resp's body, and puts it back.
+// peek returns the beginning of resp's body, and puts it back. If it does not come in
+// time, peek returns nil; the caller gets it nevertheless.
 func peek(resp *http.Response) []byte {
-	head, err := io.ReadAll(io.LimitReader(resp.Body, mostBody))
-	resp.Body = &peeked{head: head, err: err, rest: resp.Body}
-	return head
+	b := &peeked{rest: resp.Body, read: make(chan struct{})}
+	resp.Body = b
+	go b.begin()
+	timer := time.NewTimer(bodyTime)
+	defer timer.Stop()
+	select {
+	case <-b.read:
+		return b.head
+	case <-timer.C:
+		return nil
+	}
 }
 
-// A peeked is a body of which the beginning was read before.
+// A peeked is a body of which the beginning is read before the caller asks for it.
 type peeked struct {
-	head []byte
-	err  error // what comes after it; if nil, rest
-	rest io.ReadCloser
+	rest   io.ReadCloser
+	read   chan struct{} // closed when head and err are set
+	head   []byte
+	err    error // what comes after head; if nil, rest
+	closed atomic.Bool
+}
+
+func (b *peeked) begin() {
+	defer close(b.read)
+	b.head, b.err = io.ReadAll(io.LimitReader(b.rest, mostBody))
 }
 
 func (b *peeked) Read(p []byte) (int, error) {
+	<-b.read
 	switch {
+	case b.closed.Load():
+		return 0, http.ErrBodyReadAfterClose
 	case len(b.head) > 0:
 		n := copy(p, b.head)
 		b.head = b.head[n:]
@@ -104,9 +126,9 @@ func (b *peeked) Read(p []byte) (int, error) {
 	return b.rest.Read(p)
 }
 
-// Close closes the body. What was read before is not read any more.
+// Close closes the body, which ends a Read of it.
 func (b *peeked) Close() error {
-	b.head, b.err = nil, http.ErrBodyReadAfterClose
+	b.closed.Store(true)
 	return b.rest.Close()
 }
 
