@@ -29,6 +29,20 @@ func newLeaseFleet(t *testing.T) *leaseFleet {
 	return &leaseFleet{t: t, memory: &redisstore.FakeRedis{RTT: time.Millisecond}, start: time.Now()}
 }
 
+// inFleet plays in a bubble.
+func inFleet(t *testing.T, play func(t *testing.T, f *leaseFleet)) {
+	synctest.Test(t, func(t *testing.T) { play(t, newLeaseFleet(t)) })
+}
+
+// each has so many processes, each with a Lease of its own, do what process does.
+func (f *leaseFleet) each(n int, process func(i int, l *redisstore.Lease)) {
+	var all sync.WaitGroup
+	for i := range n {
+		all.Go(func() { process(i, f.lease(0)) })
+	}
+	all.Wait()
+}
+
 func (f *leaseFleet) lease(most int64) *redisstore.Lease {
 	l := redisstore.LeaseOf(f.memory, most)
 	f.t.Cleanup(func() {
@@ -67,6 +81,19 @@ func compiled(t *testing.T, p quota.Policy) *quota.Limit {
 	return l
 }
 
+// slow is a Limit of which nothing comes back while a test lasts.
+func slow(t *testing.T, burst int64) *quota.Limit {
+	return compiled(t, quota.Policy{Quota: 1, Window: time.Hour, Burst: burst})
+}
+
+// takeAll takes n units, one by one, which there are.
+func (f *leaseFleet) takeAll(l *redisstore.Lease, limit *quota.Limit, n int) {
+	f.t.Helper()
+	for range n {
+		require.True(f.t, f.take(l, quota.Charge{Key: "key", Limit: limit}))
+	}
+}
+
 // takeFor asks for units until end, and uses what it gets, with a pause between.
 func (f *leaseFleet) takeFor(l *redisstore.Lease, limit *quota.Limit, end time.Duration, pause func() time.Duration) (used int) {
 	for time.Since(f.start) < end {
@@ -89,14 +116,9 @@ func upTo(d time.Duration) func() time.Duration {
 const late = 250 * time.Millisecond
 
 func TestAFleetOfLeasesKeepsToItsBoundAndUsesIt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newLeaseFleet(t)
+	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := compiled(t, quota.Policy{Quota: 100, Window: time.Second, Burst: 20})
-		var all sync.WaitGroup
-		for range 10 {
-			all.Go(func() { f.takeFor(f.lease(0), limit, 20*time.Second, upTo(20*time.Millisecond)) })
-		}
-		all.Wait()
+		f.each(10, func(_ int, l *redisstore.Lease) { f.takeFor(l, limit, 20*time.Second, upTo(20*time.Millisecond)) })
 		f.within(20, 100, late)
 		assert.LessOrEqual(t, len(f.uses), 20+20*100, "since the start, no late")
 		assert.GreaterOrEqual(t, len(f.uses), (20+20*100)*98/100)
@@ -104,8 +126,7 @@ func TestAFleetOfLeasesKeepsToItsBoundAndUsesIt(t *testing.T) {
 }
 
 func TestALeaseAsksSeldom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newLeaseFleet(t)
+	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := compiled(t, quota.PerSecond(1000))
 		used := f.takeFor(f.lease(0), limit, 10*time.Second, every(2*time.Millisecond))
 		assert.GreaterOrEqual(t, used, 4900, "none is denied, and nearly none waits for Redis")
@@ -116,8 +137,7 @@ func TestALeaseAsksSeldom(t *testing.T) {
 // A process in a tight loop takes whatever is free. Who is denied meanwhile has units
 // taken ahead, and finds them when he comes back as he was told.
 func TestWhoAsksLittleIsNotStarvedByWhoAsksMuch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newLeaseFleet(t)
+	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := compiled(t, quota.Policy{Quota: 100, Window: time.Second, Burst: 10})
 		var all sync.WaitGroup
 		all.Go(func() { f.takeFor(f.lease(0), limit, 30*time.Second, every(time.Millisecond/2)) })
@@ -154,8 +174,7 @@ func (f *leaseFleet) obey(l *redisstore.Lease, c quota.Charge) {
 }
 
 func TestWhoReservesLittleIsNotStarvedByWhoReservesMuch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newLeaseFleet(t)
+	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := compiled(t, quota.Policy{Quota: 100, Window: time.Second, Burst: 10})
 		reserve := func(l *redisstore.Lease, pause time.Duration) {
 			for time.Since(f.start) < 30*time.Second {
@@ -184,17 +203,12 @@ func TestWhoReservesLittleIsNotStarvedByWhoReservesMuch(t *testing.T) {
 }
 
 func TestGreedyLeasesShareAlike(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newLeaseFleet(t)
+	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := compiled(t, quota.Policy{Quota: 200, Window: time.Second, Burst: 20})
 		used := make([]int, 10)
-		var all sync.WaitGroup
-		for i := range used {
-			all.Go(func() {
-				used[i] = f.takeFor(f.lease(0), limit, 30*time.Second, upTo(time.Duration(i+1)*2*time.Millisecond))
-			})
-		}
-		all.Wait()
+		f.each(len(used), func(i int, l *redisstore.Lease) {
+			used[i] = f.takeFor(l, limit, 30*time.Second, upTo(time.Duration(i+1)*2*time.Millisecond))
+		})
 		assert.GreaterOrEqual(t, jain(used), 0.95, "%v", used)
 	})
 }
@@ -210,15 +224,10 @@ func jain(used []int) float64 {
 }
 
 func TestWhatIsHeldAndNotWantedGoesBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newLeaseFleet(t)
-		limit := compiled(t, quota.Policy{Quota: 1, Window: time.Hour, Burst: 100})
+	inFleet(t, func(t *testing.T, f *leaseFleet) {
+		limit := slow(t, 100)
 		l := f.lease(0)
-		for range 40 {
-			ds, err := l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit})
-			require.NoError(t, err)
-			require.True(t, ds[0].Allowed)
-		}
+		f.takeAll(l, limit, 40)
 		time.Sleep(time.Second)
 		synctest.Wait()
 		assert.EqualValues(t, 60-1, f.memory.Remaining("key", limit), "what came back in a second is rounded up")
@@ -226,14 +235,10 @@ func TestWhatIsHeldAndNotWantedGoesBack(t *testing.T) {
 }
 
 func TestCloseGivesBackWhatIsHeld(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newLeaseFleet(t)
-		limit := compiled(t, quota.Policy{Quota: 1, Window: time.Hour, Burst: 100})
+	inFleet(t, func(t *testing.T, f *leaseFleet) {
+		limit := slow(t, 100)
 		l := f.lease(0)
-		for range 20 {
-			_, err := l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit})
-			require.NoError(t, err)
-		}
+		f.takeAll(l, limit, 20)
 		require.Less(t, f.memory.Remaining("key", limit), int64(80), "some are held")
 		require.NoError(t, l.Close(t.Context()))
 		assert.EqualValues(t, 80-1, f.memory.Remaining("key", limit))
@@ -243,14 +248,10 @@ func TestCloseGivesBackWhatIsHeld(t *testing.T) {
 }
 
 func TestWhatGoesBackGoesBackOnceThoughTheAnswerIsLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newLeaseFleet(t)
-		limit := compiled(t, quota.Policy{Quota: 1, Window: time.Hour, Burst: 100})
+	inFleet(t, func(t *testing.T, f *leaseFleet) {
+		limit := slow(t, 100)
 		l := f.lease(0)
-		for range 20 {
-			_, err := l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit})
-			require.NoError(t, err)
-		}
+		f.takeAll(l, limit, 20)
 		synctest.Wait()
 		f.memory.LoseAnswers(3)
 		require.NoError(t, l.Close(t.Context()))
@@ -259,8 +260,7 @@ func TestWhatGoesBackGoesBackOnceThoughTheAnswerIsLost(t *testing.T) {
 }
 
 func TestReservationsFromALeaseAreSpacedAsTheBucketIs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newLeaseFleet(t)
+	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := compiled(t, quota.Policy{Quota: 50, Window: time.Second, Burst: 5})
 		l := f.lease(0)
 		var all sync.WaitGroup
@@ -282,8 +282,7 @@ func TestReservationsFromALeaseAreSpacedAsTheBucketIs(t *testing.T) {
 }
 
 func TestChargesOfSeveralLimitsAreHeldTogether(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newLeaseFleet(t)
+	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		fast := compiled(t, quota.Policy{Quota: 50, Window: time.Second, Burst: 5})
 		slow := compiled(t, quota.Policy{Quota: 100, Window: 10 * time.Second, Burst: 30})
 		l := f.lease(0)
@@ -302,42 +301,30 @@ func TestChargesOfSeveralLimitsAreHeldTogether(t *testing.T) {
 }
 
 func TestADenialSaysWhenAndIsObeyedExactly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newLeaseFleet(t)
+	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		f.memory.RTT = 0
 		limit := compiled(t, quota.Policy{Quota: 1, Window: time.Second, Burst: 10})
 		l := f.lease(0)
 		charge := quota.Charge{Key: "key", Limit: limit}
-		for range 10 {
-			ds, err := l.Take(t.Context(), nil, charge)
-			require.NoError(t, err)
-			require.True(t, ds[0].Allowed)
-		}
+		f.takeAll(l, limit, 10)
 		ds, err := l.Take(t.Context(), nil, charge)
 		require.NoError(t, err)
 		require.False(t, ds[0].Allowed)
 		require.Equal(t, time.Second, ds[0].RetryAfter)
 		calls := f.memory.Calls()
 		for range 100 {
-			ds, err = l.Take(t.Context(), nil, charge)
-			require.NoError(t, err)
-			require.False(t, ds[0].Allowed)
+			require.False(t, f.take(l, charge))
 		}
 		assert.Equal(t, calls, f.memory.Calls(), "Redis is not asked what is known")
 		time.Sleep(time.Second - time.Microsecond)
-		ds, err = l.Take(t.Context(), nil, charge)
-		require.NoError(t, err)
-		require.False(t, ds[0].Allowed)
+		require.False(t, f.take(l, charge))
 		time.Sleep(time.Microsecond)
-		ds, err = l.Take(t.Context(), nil, charge)
-		require.NoError(t, err)
-		assert.True(t, ds[0].Allowed)
+		assert.True(t, f.take(l, charge))
 	})
 }
 
 func TestWhileRedisIsGoneWhatIsHeldIsUsed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newLeaseFleet(t)
+	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := compiled(t, quota.PerSecond(1000))
 		l := f.lease(0)
 		f.takeFor(l, limit, time.Second, every(2*time.Millisecond))
@@ -362,10 +349,9 @@ func TestWhileRedisIsGoneWhatIsHeldIsUsed(t *testing.T) {
 }
 
 func TestACallerWhoLeavesTakesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newLeaseFleet(t)
+	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		f.memory.RTT = 50 * time.Millisecond
-		limit := compiled(t, quota.Policy{Quota: 1, Window: time.Hour, Burst: 100})
+		limit := slow(t, 100)
 		l := f.lease(0)
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
@@ -377,8 +363,7 @@ func TestACallerWhoLeavesTakesNothing(t *testing.T) {
 }
 
 func TestAnIdleLeaseKeepsNothingAndAsksNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newLeaseFleet(t)
+	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := compiled(t, quota.PerSecond(1000))
 		l := f.lease(0)
 		f.takeFor(l, limit, time.Second, every(5*time.Millisecond))
@@ -398,14 +383,9 @@ func TestEveryAlgorithmIsLeasedWithinItsBound(t *testing.T) {
 		"sliding window": quota.SlidingWindow, "sliding log": quota.SlidingLog,
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				f := newLeaseFleet(t)
+			inFleet(t, func(t *testing.T, f *leaseFleet) {
 				limit := compiled(t, quota.Policy{Quota: 100, Window: time.Second, Algorithm: algorithm})
-				var all sync.WaitGroup
-				for range 4 {
-					all.Go(func() { f.takeFor(f.lease(0), limit, 10*time.Second, upTo(10*time.Millisecond)) })
-				}
-				all.Wait()
+				f.each(4, func(_ int, l *redisstore.Lease) { f.takeFor(l, limit, 10*time.Second, upTo(10*time.Millisecond)) })
 				f.within(200, 100, late)
 				assert.GreaterOrEqual(t, len(f.uses), 800)
 			})
@@ -414,16 +394,12 @@ func TestEveryAlgorithmIsLeasedWithinItsBound(t *testing.T) {
 }
 
 func TestNothingIsUnderWayAnyMoreWhenCloseHasReturned(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newLeaseFleet(t)
+	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		f.memory.RTT = 40 * time.Millisecond
-		limit := compiled(t, quota.Policy{Quota: 1, Window: time.Hour, Burst: 1000})
+		limit := slow(t, 1000)
 		for pause := range 30 {
 			l := f.lease(0)
-			for range 8 {
-				_, err := l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit})
-				require.NoError(t, err)
-			}
+			f.takeAll(l, limit, 8)
 			time.Sleep(time.Duration(pause) * 10 * time.Millisecond)
 			require.NoError(t, l.Close(t.Context()))
 			calls := f.memory.Calls()
