@@ -66,6 +66,9 @@ func BenchmarkWrap(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			w, r := null{make(http.Header)}, request("GET", "http://example.com/v1/users", "192.0.2.1:1234")
+			if c.config.Audit == nil {
+				c.config.Audit = silent
+			}
 			h := must(b, c.config).Wrap(handler)
 			r.Pattern = c.routed
 			b.ReportAllocs()

@@ -13,14 +13,32 @@ import (
 // A Config is what a Limiter does. Only Rules is required. It is read once, by
 // New or Reconfigure; to change it later changes nothing.
 type Config struct {
-	// Rules are the limits. All rules that match a request apply to it, in one
-	// decision: it is admitted and charged to all of them, or denied and charged
-	// to none. A request that no rule matches is not limited.
+	// Rules are the limits. All rules of a Stage that match a request apply to
+	// it, in one decision: it is admitted and charged to all of them, or denied
+	// and charged to none. A request that no rule matches is not limited.
+	//
+	// Rules are asked by Stage; within one, the most specific Pattern first; and
+	// those that are equally specific, as they stand here. Of several that deny,
+	// the first is Denial.Rule.
 	Rules []Rule
+
+	// Exempt are patterns, as of Rule, of requests that are never limited, for
+	// health checks: they are admitted before anything else is looked at, and
+	// the Store never hears of them. Here a pattern matches paths in its own
+	// spelling only, for what is more may be a way in for others.
+	Exempt []string
+
+	// Allow are requests that have a limit of their own in place of Rules. The
+	// first entry that matches counts.
+	Allow []Allow
 
 	// Store counts. If nil, the Limiter counts in a quota.Memory of its own,
 	// which is right for one process and too generous for several.
 	Store quota.Store
+
+	// Gate counts what is in flight, for rules with MaxInFlight. If nil, the
+	// Store if it is a quota.Gate, and otherwise this process.
+	Gate quota.Gate
 
 	// StoreTimeout bounds how long a request waits for the Store, whether or
 	// not the Store heeds its context; then OnStoreError decides. If zero,
@@ -44,14 +62,33 @@ type Config struct {
 	// that were admitted.
 	FieldsOnDenialOnly bool
 
+	// ExposeFields lets scripts of other origins read the rate-limit fields and
+	// Retry-After: it adds their names to Access-Control-Expose-Headers. A
+	// handler that sets that field itself has to name them itself.
+	ExposeFields bool
+
+	// RetryAfterDate writes Retry-After as a date instead of seconds. The date is
+	// by this machine's clock, which clients need not share: prefer seconds.
+	RetryAfterDate bool
+
+	// RetryAfterMS adds Retry-After-Ms, the wait in milliseconds, for clients to
+	// which a second is long.
+	RetryAfterMS bool
+
 	// Deny, if not nil, writes the body of denials in place of the problem
-	// document. The header has its fields but Content-Type, the status is
-	// Denial.Status whatever Deny writes, and a HEAD gets no body.
+	// document: EnvelopeBody and others here, or your own. The header has its
+	// fields but Content-Type, the status is Denial.Status whatever Deny writes,
+	// and a HEAD gets no body.
 	Deny func(w http.ResponseWriter, r *http.Request, d Denial)
 
-	// Audit, if not nil, is called with what happened, by the request's
-	// goroutine: it must be quick, and safe for concurrent use.
+	// Audit is called with what happened, by the request's goroutine: it must be
+	// quick, and safe for concurrent use. If nil, warnings and errors are logged to
+	// slog.Default, as by LogAudit: nobody is denied in silence.
 	Audit func(Event)
+
+	// Observe, if not nil, is called with every decision, for metrics. As Audit,
+	// it must be quick and safe for concurrent use.
+	Observe func(Observation)
 }
 
 // A Rule is a set of policies for the requests that it matches.
@@ -73,17 +110,46 @@ type Rule struct {
 	// may have been changed, as by http.StripPrefix.
 	Pattern string
 
-	// Policies are the limits, at least one. A policy without a Name is called
-	// by its Window.
+	// Stage is when the rule is asked. If zero, BeforeAuth.
+	Stage Stage
+
+	// Policies are the limits. There is at least one, unless there are Tiers or
+	// MaxInFlight. A policy without a Name is called by its Window.
 	Policies []quota.Policy
 
+	// Tiers, if there are any, stand in place of Policies, the lowest first: Tier
+	// says which holds for a request, and the lowest does for a name that none
+	// has. Policies of several tiers that have one name, or one Window, are
+	// counted together: who is moved to another tier keeps what is spent.
+	Tiers []Tier
+
+	// Tier names the tier of a request. It is required with Tiers.
+	Tier func(*http.Request) string
+
+	// Limits, if not nil, knows limits that single keys have in place of Policies
+	// or Tiers, which hold for all other keys, and while Limits fails.
+	Limits Limits
+
+	// MaxInFlight is how many requests of one key are served at the same time. If
+	// zero, any number. A place is taken until the handler returns or panics,
+	// which it should when its client has gone: a place that was free as soon as
+	// the client goes would let it start any number of requests and leave. A
+	// handler that hijacks its connection and returns has given up its place.
+	MaxInFlight int64
+
 	// Key says whose quota a request is charged to. If nil, or where it returns
-	// "", Config.Key does.
+	// "", Config.Key does. If the Stage is Overload and it is nil, all requests
+	// are charged to one key.
 	Key KeyFunc
 
 	// Cost is what a request costs, in units. If nil, 1, which is also what
 	// less than 1 counts as.
 	Cost func(*http.Request) int64
+
+	// Status of denials is 429 Too Many Requests, also if zero; or 503 Service
+	// Unavailable, only in the Overload stage: who is within a quota of its own
+	// has not sent too many.
+	Status int
 
 	// DryRun decides and counts, but neither denies nor writes fields: Audit
 	// tells what would have been.
@@ -92,6 +158,31 @@ type Rule struct {
 	// OnStoreError is what happens to a request while the Store fails. If zero,
 	// Config.OnStoreError; to admit where that says otherwise, ForceOpen.
 	OnStoreError FailureMode
+}
+
+// A Stage is when a Rule is asked. Limiter.WrapEarly asks those of BeforeAuth,
+// and Limiter.Wrap those of all stages that have not been asked yet.
+type Stage int
+
+const (
+	// BeforeAuth is for rules that need not know who the client says it is.
+	BeforeAuth Stage = iota
+
+	// AfterAuth is for rules that do. Their keys may be what clients send, since
+	// somebody has checked it.
+	AfterAuth
+
+	// Overload is for guards of the server as a whole, which are asked last: what
+	// another rule denies does not count.
+	Overload
+
+	stages // their number
+)
+
+// A Tier is the limits of one group of customers.
+type Tier struct {
+	Name     string
+	Policies []quota.Policy // at least one
 }
 
 // A FailureMode is what happens to a request when the Store fails: when it

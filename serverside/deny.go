@@ -10,53 +10,110 @@ import (
 // long as it takes to ask again.
 const outageWait = time.Second
 
+// crowdWait is what a client is told to wait for one that is being served.
+const crowdWait = time.Second
+
 // A Denial is a request that is not admitted.
 type Denial struct {
-	// Status is 429, or 503 if the Store failed and the rule fails closed.
+	// Status is 429; or 503 if a rule of the Overload stage with that Status
+	// denies, or the Store failed and the rule fails closed.
 	Status int
 
 	// RetryAfter is how long it is until a request of the same cost fits. In the
-	// header it is rounded up to a second.
+	// header it is rounded up to a second. Of what is in flight nobody knows, so it
+	// is a second.
 	RetryAfter time.Duration
 
 	// Never is that it costs more than the quota ever holds: RetryAfter is 0,
 	// and the header tells not to retry.
 	Never bool
 
-	// Rule is the name of the rule that denies; of several, of the one with the
-	// longest wait.
+	// InFlight is that as many requests as may be are being served.
+	InFlight bool
+
+	// Rule is the name of the rule that denies: of several, of the first that was
+	// asked.
 	Rule string
 
 	// Policies are the names, as in the RateLimit field, of all policies that
-	// deny. It is empty if Status is 503.
+	// deny, the one with the longest wait first. It is empty if the Store failed,
+	// and for what is in flight.
 	Policies []string
+
+	// Quota and Window are those of the first of Policies; or Quota is how many
+	// requests may be in flight.
+	Quota  int64
+	Window time.Duration
+
+	// ResetAt is when that quota is whole again; zero if there is none.
+	ResetAt time.Time
+
+	// Cost is what the request costs by that policy, and FitsNow the largest cost
+	// that all policies would admit at once. It may be worth splitting a request
+	// rather than to wait.
+	Cost, FitsNow int64
 }
 
-// denial sums up what denies a request.
-func (t *trial) denial() Denial {
-	return Denial{
-		Status:     http.StatusTooManyRequests,
-		RetryAfter: t.decisions[0].RetryAfter,
-		Never:      t.decisions[0].Never,
-		Rule:       t.policies[0].rule.name,
-		Policies:   t.names(),
+// first returns the first of t's policies in the order in which rules are asked.
+func (t *trial) first() *policy {
+	first := t.policies[0]
+	for _, p := range t.policies[1:] {
+		if p.rule.order < first.rule.order {
+			first = p
+		}
 	}
+	return first
+}
+
+// denial sums up what denies a request: the policies of denials, which told is
+// part of.
+func (denials *trial) denial(told *trial) Denial {
+	rule, longest, d := denials.first().rule, denials.policies[0], &denials.decisions[0]
+	return Denial{
+		Status:     rule.status,
+		RetryAfter: d.RetryAfter,
+		Never:      d.Never,
+		Rule:       rule.name,
+		Policies:   denials.names(),
+		Quota:      longest.fields.Quota,
+		Window:     longest.fields.Window,
+		ResetAt:    d.At.Add(d.ResetAfter),
+		Cost:       denials.charges[0].Units(),
+		FitsNow:    told.fitsNow(),
+	}
+}
+
+// fitsNow is the least that is left of any policy.
+func (t *trial) fitsNow() int64 {
+	least := t.decisions[0].Remaining
+	for i := range t.decisions {
+		least = min(least, t.decisions[i].Remaining)
+	}
+	return least
 }
 
 func outageOf(r *rule) Denial {
 	return Denial{Status: http.StatusServiceUnavailable, RetryAfter: outageWait, Rule: r.name}
 }
 
+// crowdOf is that as many requests as r allows are being served.
+func crowdOf(r *rule) Denial {
+	return Denial{Status: r.status, RetryAfter: crowdWait, InFlight: true, Rule: r.name, Quota: r.inFlight, Cost: 1}
+}
+
 // refuse answers with d. It does not touch the body of r.
 func (p *plan) refuse(w http.ResponseWriter, r *http.Request, d Denial) {
 	h, values := w.Header(), make([]string, 3) // each in a place of its own
-	values[0], values[1] = "no-store", d.advice()
+	values[0], values[1] = "no-store", p.advice(&d)
 	h["Cache-Control"] = values[0:1:1]
 	if d.Never {
 		h.Del("Retry-After")
 		h["X-Should-Retry"] = values[1:2:2]
 	} else {
 		h["Retry-After"] = values[1:2:2]
+	}
+	if p.RetryAfterMS && !d.Never {
+		h["Retry-After-Ms"] = []string{strconv.FormatInt(d.millis(), 10)}
 	}
 	head := r.Method == http.MethodHead
 	if p.Deny != nil {
@@ -75,16 +132,23 @@ func (p *plan) refuse(w http.ResponseWriter, r *http.Request, d Denial) {
 
 // advice is what Retry-After says, or X-Should-Retry as Stripe's, OpenAI's and
 // heed's clients read it.
-func (d *Denial) advice() string {
-	if d.Never {
+func (p *plan) advice(d *Denial) string {
+	switch {
+	case d.Never:
 		return "false"
+	case p.RetryAfterDate: // a second more, since a date has no fraction
+		return time.Now().Add(d.RetryAfter + time.Second - 1).UTC().Format(http.TimeFormat)
+	default:
+		return strconv.FormatInt(d.seconds(), 10)
 	}
-	return strconv.FormatInt(d.seconds(), 10)
 }
 
 // seconds is what Retry-After says (RFC 9110, section 10.2.3): rounded up, for a
 // client that comes early is denied again, and never 0, for that says "now".
 func (d *Denial) seconds() int64 { return max(1, ceil(d.RetryAfter, time.Second)) }
+
+// millis is the same in milliseconds.
+func (d *Denial) millis() int64 { return max(1, ceil(d.RetryAfter, time.Millisecond)) }
 
 // ceil is d in units, rounded up.
 func ceil(d, unit time.Duration) int64 {

@@ -1,10 +1,13 @@
 package serverside_test
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/serverside"
@@ -100,6 +103,7 @@ func ExampleJoin() {
 	limiter, err := serverside.New(serverside.Config{
 		Rules: []serverside.Rule{{
 			Name:     "tenant",
+			Stage:    serverside.AfterAuth, // somebody in front of Wrap has checked the token
 			Policies: []quota.Policy{quota.PerMinute(1)},
 			Key:      serverside.Join(serverside.Header("X-Tenant"), serverside.Header("Authorization")),
 		}},
@@ -176,7 +180,11 @@ func ExampleConfig_deny() {
 			w.Header().Set("Content-Type", "application/json")
 			fmt.Fprintf(w, `{"error":{"code":"rate_limited","policy":%q}}`, d.Policies[0])
 		},
-		Audit: func(e serverside.Event) { fmt.Println(e.Kind, e.Rule) },
+		Audit: func(e serverside.Event) {
+			if e.Kind == serverside.Denied {
+				fmt.Println(e.Kind, e.Rule)
+			}
+		},
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -190,4 +198,166 @@ func ExampleConfig_deny() {
 	// Output:
 	// denied api
 	// 429 3600 {"error":{"code":"rate_limited","policy":"api"}}
+}
+
+// Addresses are limited before anybody asks who it is, so that guessing
+// credentials is limited too; users are limited when it is known who they are.
+func ExampleLimiter_WrapEarly() {
+	type key struct{}
+	authenticate := func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			name, password, _ := r.BasicAuth()
+			if password != "open sesame" {
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), key{}, name)))
+		})
+	}
+	limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{
+		{Name: "address", Policies: []quota.Policy{quota.PerHour(4)}},
+		{
+			Name: "user", Stage: serverside.AfterAuth, Policies: []quota.Policy{quota.PerHour(1)},
+			Key: func(r *http.Request) string { return r.Context().Value(key{}).(string) },
+		},
+	}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	h := limiter.WrapEarly(authenticate(limiter.Wrap(http.NotFoundHandler())))
+	for _, password := range []string{"guess", "open sesame", "open sesame", "guess", "open sesame"} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.SetBasicAuth("ali", password)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		fmt.Println(w.Code)
+	}
+	// Output:
+	// 401
+	// 404
+	// 429
+	// 401
+	// 429
+}
+
+// The probe of a cluster is never limited. What runs on this machine is trusted
+// with more than others, and logged.
+func ExampleAllow() {
+	limiter, err := serverside.New(serverside.Config{
+		Rules:  []serverside.Rule{{Name: "api", Policies: []quota.Policy{quota.PerMinute(60)}}},
+		Exempt: []string{"GET /healthz"},
+		Allow: []serverside.Allow{{
+			Name:     "this machine",
+			Match:    serverside.Peers(serverside.Loopback()...),
+			Policies: []quota.Policy{quota.PerMinute(6000)},
+		}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	h := limiter.Wrap(http.NotFoundHandler())
+	for _, request := range []struct{ peer, path string }{{"192.0.2.1:1", "/healthz"}, {"192.0.2.1:1", "/"}, {"127.0.0.1:1", "/"}} {
+		r, w := httptest.NewRequest("GET", request.path, nil), httptest.NewRecorder()
+		r.RemoteAddr = request.peer
+		h.ServeHTTP(w, r)
+		fmt.Printf("%q\n", w.Header().Get("RateLimit-Policy"))
+	}
+	// Output:
+	// ""
+	// "\"api\";q=60;w=60"
+	// "\"this machine\";q=6000;w=60"
+}
+
+// nginx sets X-Real-IP, and so no client can.
+func ExampleProxies() {
+	key := serverside.Proxies{
+		Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+		Fields:  []string{"X-Real-IP"},
+	}.ClientIP()
+
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Header.Set("X-Real-IP", "203.0.113.9")
+	for _, peer := range []string{"10.0.0.1:41234", "198.51.100.7:41234"} {
+		r.RemoteAddr = peer
+		fmt.Println(key(r))
+	}
+	// Output:
+	// 203.0.113.9
+	// 198.51.100.7
+}
+
+// Customers pay for a tier; one has a contract of its own.
+func ExampleLimitTable() {
+	customer := func(r *http.Request) string { return r.Header.Get("X-Customer") } // as authentication has set it
+	limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{
+		Name:  "api",
+		Stage: serverside.AfterAuth,
+		Key:   customer,
+		Tier:  func(r *http.Request) string { return r.Header.Get("X-Plan") },
+		Tiers: []serverside.Tier{
+			{Name: "free", Policies: []quota.Policy{quota.PerMinute(10), quota.PerHour(100)}},
+			{Name: "pro", Policies: []quota.Policy{quota.PerMinute(100), quota.PerHour(10_000)}},
+		},
+		Limits: serverside.LimitTable{"acme": {PerMinute: 250}},
+	}}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	h := limiter.Wrap(http.NotFoundHandler())
+	for _, header := range []http.Header{
+		{"X-Customer": {"ann"}, "X-Plan": {"pro"}}, {"X-Customer": {"bob"}, "X-Plan": {"gold"}}, {"X-Customer": {"acme"}, "X-Plan": {"pro"}},
+	} {
+		r, w := httptest.NewRequest("GET", "/", nil), httptest.NewRecorder()
+		r.Header = header
+		h.ServeHTTP(w, r)
+		fmt.Println(w.Header().Get("RateLimit-Policy"))
+	}
+	// Output:
+	// "api/1m";q=100;w=60, "api/1h";q=10000;w=3600
+	// "api/1m";q=10;w=60, "api/1h";q=100;w=3600
+	// "api/1m";q=250;w=60
+}
+
+// A key that anybody can make up is no limit. New says so.
+func ExampleNew_ceiling() {
+	byKey := serverside.Rule{Name: "key", Policies: []quota.Policy{quota.PerMinute(60)}, Key: serverside.Header("X-Api-Key")}
+	_, err := serverside.New(serverside.Config{Rules: []serverside.Rule{byKey}})
+	fmt.Println(err)
+
+	byAddress := serverside.Rule{Name: "address", Policies: []quota.Policy{quota.PerMinute(600)}, Key: serverside.ClientIP()}
+	_, err = serverside.New(serverside.Config{Rules: []serverside.Rule{byKey, byAddress}})
+	fmt.Println(err)
+	// Output:
+	// serverside: Rules[0].Key: is what clients say of themselves, and they can say something else each time: add a rule by ClientIP for the same requests, or check the key first and set Stage to AfterAuth
+	// <nil>
+}
+
+// Denials, outages and whatever else there is to know go to a log of one's own,
+// where a flood of requests makes no flood of records.
+func ExampleLogAudit() {
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
+		Level: slog.LevelWarn,
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey || a.Key == "key" || a.Key == "wait" {
+				return slog.Attr{}
+			}
+			return a
+		},
+	}))
+	limiter, err := serverside.New(serverside.Config{
+		Rules: []serverside.Rule{{Name: "api", Pattern: "/v1/", Policies: []quota.Policy{quota.PerHour(1)}}},
+		Audit: serverside.LogAudit(logger),
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	h := limiter.Wrap(http.NotFoundHandler())
+	fmt.Println(status(h, "/v1/", nil), status(h, "/v1/", nil))
+	// Output:
+	// level=WARN msg=rate_limit.exceeded rule=api endpoint=/v1/ limit=1 status=429 policies=[api]
+	// 404 429
 }

@@ -88,11 +88,34 @@ type log struct {
 	events []serverside.Event // guarded by mu
 }
 
+// add remembers what is not routine.
 func (l *log) add(e serverside.Event) {
+	if e.Kind != serverside.Configured && e.Kind != serverside.NearLimit {
+		l.all(e)
+	}
+}
+
+// all remembers everything.
+func (l *log) all(e serverside.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.events = append(l.events, e)
 }
+
+// of returns what was remembered of kind.
+func (l *log) of(kind serverside.EventKind) (events []serverside.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.events {
+		if e.Kind == kind {
+			events = append(events, e)
+		}
+	}
+	return events
+}
+
+// silent is an Audit that nobody listens to.
+func silent(serverside.Event) {}
 
 func (l *log) kinds() (kinds []serverside.EventKind) {
 	for _, e := range l.events {

@@ -85,7 +85,98 @@ func TestOtherForwardingHeadersAreNotRead(t *testing.T) {
 	r := forwarded("10.0.0.1:1") // B28
 	r.Header.Set("CF-Connecting-IP", "1.2.3.4")
 	r.Header.Set("X-Real-IP", "1.2.3.4")
+	r.Header.Set("Forwarded", "for=1.2.3.4")
 	assert.Equal(t, "10.0.0.1", serverside.ClientIP(proxies...)(r))
+}
+
+func TestProxiesSayWhoTheirClientIsInTheFieldsThatAreNamed(t *testing.T) { // F031, F035, F036, C01, C02
+	const trusted, stranger = "10.0.0.1:1", "203.0.113.9:1"
+	real, cloudflare, both := []string{"x-real-ip"}, []string{"CF-Connecting-IP"}, []string{"X-Forwarded-For", "X-Real-IP"}
+	standard := []string{"Forwarded"}
+	for _, c := range []struct {
+		name   string
+		fields []string
+		peer   string
+		header http.Header
+		want   string
+	}{
+		{"X-Real-IP", real, trusted, http.Header{"X-Real-Ip": {" 9.9.9.9 "}}, "9.9.9.9"},
+		{"of a stranger", real, stranger, http.Header{"X-Real-Ip": {"9.9.9.9"}}, "203.0.113.9"},
+		{"a list is not one address", real, trusted, http.Header{"X-Real-Ip": {"9.9.9.9, 8.8.8.8"}}, "10.0.0.1"},
+		{"the last of two lines", real, trusted, http.Header{"X-Real-Ip": {"6.6.6.6", "9.9.9.9"}}, "9.9.9.9"},
+		{"another field", real, trusted, http.Header{"X-Forwarded-For": {"9.9.9.9"}}, "10.0.0.1"},
+		{"Cloudflare", cloudflare, trusted, http.Header{"Cf-Connecting-Ip": {"2001:db8:1:2:3::4"}, "X-Forwarded-For": {"6.6.6.6"}}, "2001:db8:1:2::"},
+		{"not Cloudflare", cloudflare, stranger, http.Header{"Cf-Connecting-Ip": {"9.9.9.9"}}, "203.0.113.9"},
+		{"the first that is there", both, trusted, http.Header{"X-Real-Ip": {"9.9.9.9"}, "X-Forwarded-For": {"8.8.8.8"}}, "8.8.8.8"},
+		{"the second if not", both, trusted, http.Header{"X-Real-Ip": {"9.9.9.9"}}, "9.9.9.9"},
+		{"not the second if the first is wrong", both, trusted, http.Header{"X-Real-Ip": {"9.9.9.9"}, "X-Forwarded-For": {"x"}}, "10.0.0.1"},
+
+		{"RFC 7239", standard, trusted, http.Header{"Forwarded": {"for=192.0.2.60;proto=http;by=203.0.113.43"}}, "192.0.2.60"},
+		{"in any case, in any order", standard, trusted, http.Header{"Forwarded": {"proto=http; FOR=192.0.2.60 ;by=_x"}}, "192.0.2.60"},
+		{"IPv6", standard, trusted, http.Header{"Forwarded": {`For="[2001:db8:cafe::17]:4711"`}}, "2001:db8:cafe::"},
+		{"a port", standard, trusted, http.Header{"Forwarded": {`for="192.0.2.60:80"`}}, "192.0.2.60"},
+		{"over several proxies", standard, trusted, http.Header{"Forwarded": {"for=6.6.6.6, for=1.2.3.4", `for=10.0.0.3, for="10.0.0.2:1"`}}, "1.2.3.4"},
+		{"a quote that the client opened", standard, trusted, http.Header{"Forwarded": {`for="6.6.6.6, for=1.2.3.4`}}, "1.2.3.4"},
+		{"a quote that the client closed", standard, trusted, http.Header{"Forwarded": {`for=6.6.6.6", for=1.2.3.4`}}, "1.2.3.4"},
+		{"a comma in quotes", standard, trusted, http.Header{"Forwarded": {`for=1.2.3.4;host="a,for=6.6.6.6"`}}, "1.2.3.4"},
+		{"twice", standard, trusted, http.Header{"Forwarded": {"for=6.6.6.6;for=1.2.3.4"}}, "10.0.0.1"},
+		{"a name", standard, trusted, http.Header{"Forwarded": {"for=_hidden"}}, "10.0.0.1"},
+		{"unknown", standard, trusted, http.Header{"Forwarded": {"for=unknown"}}, "10.0.0.1"},
+		{"nothing", standard, trusted, http.Header{"Forwarded": {"by=1.2.3.4"}}, "10.0.0.1"},
+		{"an empty name", standard, trusted, http.Header{"Forwarded": {"for="}}, "10.0.0.1"},
+	} {
+		r := request("GET", "http://example.com/", c.peer)
+		r.Header = c.header
+		assert.Equal(t, c.want, serverside.Proxies{Trusted: proxies, Fields: c.fields}.ClientIP()(r), c.name)
+	}
+}
+
+func TestHowMuchOfIPv6TellsClientsApart(t *testing.T) {
+	for bits, want := range map[int]string{0: "2001:db8:1:2::", 48: "2001:db8:1::", 56: "2001:db8:1::", 128: "2001:db8:1:2:3::4", 200: "2001:db8:1:2::", -1: "2001:db8:1:2::"} {
+		key := serverside.Proxies{IPv6Bits: bits}.ClientIP()
+		assert.Equal(t, want, key(request("GET", "/", "[2001:db8:1:2:3::4]:1")), bits)
+		assert.Equal(t, "192.0.2.1", key(request("GET", "/", "192.0.2.1:1")), bits)
+	}
+}
+
+func TestFirstIsTheFirstThatIsThere(t *testing.T) { // F010, F047
+	tenant, token := func(r *http.Request) string { return r.Header.Get("X-Tenant") }, user
+	key := serverside.First(tenant, token)
+	with := func(tenant, user string) string {
+		r := request("GET", "/", "192.0.2.1:1")
+		r.Header.Set("X-Tenant", tenant)
+		r.Header.Set("X-User", user)
+		return key(r)
+	}
+	assert.Equal(t, with("acme", "ann"), with("acme", "bob"))
+	assert.NotEqual(t, with("", "ann"), with("", "bob"))
+	assert.NotEqual(t, with("ann", ""), with("", "ann"), "a tenant is not the token that is called as it is")
+	assert.Empty(t, with("", ""))
+}
+
+func TestCookiesAndFormsAreHashedToo(t *testing.T) { // F029, F049
+	r := httptest.NewRequest("POST", "/login", strings.NewReader("user=+Ann%40Example.com&password=s3cr3t"))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.AddCookie(&http.Cookie{Name: "sid", Value: "s3cr3t"})
+	for name, key := range map[string]string{
+		"cookie": serverside.Cookie("sid")(r), "form": serverside.FormValue("user")(r), "header": serverside.Header("Cookie")(r),
+	} {
+		assert.Regexp(t, "^[0-9a-f]{32}$", key, name)
+	}
+	assert.Empty(t, serverside.Cookie("other")(r))
+	assert.Empty(t, serverside.FormValue("other")(r))
+	other := httptest.NewRequest("POST", "/login?user=ann@example.com", nil)
+	assert.Equal(t, serverside.FormValue("user")(r), serverside.FormValue("user")(other), "one account, however it is written")
+	assert.Equal(t, "s3cr3t", r.FormValue("password"), "the handler still has the form")
+}
+
+func TestHashKeyIsWhatHeaderMakes(t *testing.T) {
+	r := request("GET", "/", "192.0.2.1:1")
+	r.Header.Set("X-Api-Key", "k")
+	r.Header.Set("Authorization", "bearer  k")
+	assert.Equal(t, serverside.HashKey("X-Api-Key", "k"), serverside.Header("X-Api-Key")(r))
+	assert.Equal(t, serverside.HashKey("Authorization", "Bearer k"), serverside.Header("Authorization")(r))
+	assert.Empty(t, serverside.HashKey("X-Api-Key", ""))
 }
 
 func TestHeaderHidesWhatItReads(t *testing.T) {
@@ -146,7 +237,7 @@ func TestWhoHasNoKeyIsKnownByItsAddress(t *testing.T) {
 		"join with none": serverside.Join(fixed("search"), none),
 	} {
 		rules := oneRule(quota.PerHour(1))
-		rules[0].Key = key
+		rules[0].Key, rules[0].Stage = key, serverside.AfterAuth
 		h := must(t, serverside.Config{Rules: rules}).Wrap(new(ok))
 		for _, peer := range []string{"192.0.2.1:1", "192.0.2.2:1", "[2001:db8::1]:1", "[2001:db8:0:1::1]:1", "@", ""} {
 			assert.Equal(t, 200, askFrom(peer, h, "GET", "/").Code, "%s from %s", name, peer)
@@ -169,7 +260,7 @@ func TestAKeyThatLooksLikeAnAddressIsNotThatAddress(t *testing.T) {
 
 func TestARuleWithoutAKeyForARequestUsesTheConfigs(t *testing.T) {
 	rules := oneRule(quota.PerHour(1))
-	rules[0].Key = serverside.Header("X-Api-Key")
+	rules[0].Key, rules[0].Stage = serverside.Header("X-Api-Key"), serverside.AfterAuth
 	h := must(t, serverside.Config{Rules: rules, Key: serverside.ClientIP(proxies...)}).Wrap(new(ok))
 	for _, client := range []string{"1.2.3.4", "1.2.3.5"} {
 		assert.Equal(t, 200, serve(h, forwarded("10.0.0.1:1", client)).Code)
@@ -211,6 +302,7 @@ func TestAForwardingHeaderThatNobodyBelievesIsReportedOnce(t *testing.T) {
 	} {
 		var events log
 		cfg := serverside.Config{Rules: oneRule(quota.PerHour(10)), Key: key, Audit: events.add}
+		cfg.Rules[0].Stage = serverside.AfterAuth
 		l := must(t, cfg)
 		h := l.Wrap(new(ok))
 		serve(h, forwarded("203.0.113.9:1"))
@@ -264,6 +356,87 @@ func FuzzClientIP(f *testing.F) {
 			if got := key(r); got != client {
 				t.Fatalf("%q is %q", lines, got)
 			}
+		}
+	})
+}
+
+// Whatever stands in Forwarded, the client is who a trusted proxy says it is: an
+// address that is not trusted, or the peer.
+func FuzzForwarded(f *testing.F) {
+	for _, s := range []string{"", "for=1.2.3.4", `for="[::1]:80", for=10.0.0.2`, `for="a,b";by="`, "for=unknown", "for=10.0.0.2,for=10.0.0.3", ";;,;="} {
+		f.Add(s, `for="6.6.6.6`)
+	}
+	key := serverside.Proxies{Trusted: proxies, Fields: []string{"Forwarded"}}.ClientIP()
+	f.Fuzz(func(t *testing.T, line, left string) {
+		r := request("GET", "http://example.com/", "10.0.0.1:1")
+		r.Header["Forwarded"] = []string{line}
+		got := netip.MustParseAddr(key(r))
+		if r.Header["Forwarded"] = []string{line}; netip.MustParseAddr(key(r)) != got {
+			t.Fatalf("%q is not always the same", line)
+		}
+		r.Header["Forwarded"] = []string{"for=\"[" + got.String() + "]\""}
+		if got.Is4() {
+			r.Header["Forwarded"] = []string{"for=" + got.String()}
+		}
+		if again := key(r); again != got.String() {
+			t.Fatalf("%q is %v, which is %q", line, got, again)
+		}
+		// What a client writes stands to the left of what a proxy appends.
+		for _, lines := range [][]string{{left, line + ",for=203.0.113.77"}, {left + "," + line + `, for="203.0.113.77:1", for=10.3.3.3`}} {
+			r.Header["Forwarded"] = lines
+			if got := key(r); got != "203.0.113.77" {
+				t.Fatalf("%q is %q", lines, got)
+			}
+		}
+		r.RemoteAddr = "203.0.113.9:1"
+		if got := key(r); got != "203.0.113.9" {
+			t.Fatalf("a stranger is believed: %q", got)
+		}
+	})
+}
+
+// A chain of which any address is not trusted never comes down to one that is,
+// unless something nearer is no address at all.
+func FuzzAChainNeverEndsAtAProxy(f *testing.F) {
+	f.Add([]byte{1, 2, 3}, uint8(1))
+	f.Add([]byte{255, 0, 129, 64}, uint8(3))
+	keys := map[string]serverside.KeyFunc{
+		"X-Forwarded-For": serverside.ClientIP(proxies...),
+		"Forwarded":       serverside.Proxies{Trusted: proxies, Fields: []string{"Forwarded"}}.ClientIP(),
+	}
+	f.Fuzz(func(t *testing.T, hops []byte, perLine uint8) {
+		for field, key := range keys {
+			r, want := request("GET", "http://example.com/", "10.0.0.1:1"), "10.0.0.1"
+			line := ""
+			for i := len(hops) - 1; i >= 0; i-- { // as they are met, from the right
+				hop := netip.AddrFrom4([4]byte{hops[i]&1*193 + 10, 0, 0, hops[i]}).String()
+				if strings.HasPrefix(want, "10.") {
+					want = hop
+				}
+				if field == "Forwarded" {
+					hop = "for=" + hop
+				}
+				if line = hop + "," + line; i%(int(perLine)+1) == 0 {
+					r.Header[field] = append([]string{line}, r.Header[field]...)
+					line = ""
+				}
+			}
+			if got := key(r); got != want {
+				t.Fatalf("%v is %q, not %q", r.Header, got, want)
+			}
+		}
+	})
+}
+
+func FuzzFirstIsInjective(f *testing.F) {
+	f.Add("a", "", "", "a")
+	f.Add("1:a", "", "", "a")
+	f.Fuzz(func(t *testing.T, a, b, c, d string) {
+		r := request("GET", "http://example.com/", "192.0.2.1:1")
+		first := func(a, b string) string { return serverside.First(fixed(a), fixed(b))(r) }
+		same := a == c && (a != "" || b == d)
+		if (first(a, b) == first(c, d)) != same {
+			t.Fatalf("%q %q and %q %q", a, b, c, d)
 		}
 	})
 }

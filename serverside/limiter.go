@@ -1,7 +1,6 @@
 package serverside
 
 import (
-	"context"
 	"net/http"
 	"sync/atomic"
 
@@ -14,7 +13,8 @@ import (
 type Limiter struct {
 	plan  atomic.Pointer[plan]
 	local quota.Memory // what counts without a Store, or while it fails
-	wraps atomic.Int64 // calls of Wrap
+	heat  heat         // who is denied
+	wraps atomic.Int64 // calls of Wrap and WrapEarly
 }
 
 // New returns a Limiter that does what cfg says. The error joins a *ConfigError
@@ -36,11 +36,15 @@ func New(cfg Config) (*Limiter, error) {
 // (policies without one, their window), also where their numbers change: 40 of
 // 60 spent are 40 of 600 spent. This does not hold from one Store to another.
 func (l *Limiter) Reconfigure(cfg Config) error {
-	p, err := compile(cfg, &l.local)
+	p, err := compile(cfg, l)
 	if err != nil {
+		if old := l.plan.Load(); old != nil {
+			old.Audit(Event{Kind: ConfigRejected, Err: err})
+		}
 		return err
 	}
 	l.plan.Store(p)
+	p.Audit(Event{Kind: Configured, Hash: p.hash})
 	return nil
 }
 
@@ -53,18 +57,40 @@ func (l *Limiter) Reconfigure(cfg Config) error {
 // its way through h, in another handler that l wraps, is not charged again. What a
 // quota.LeakyBucket admits waits here for its turn; if its client goes meanwhile, h is
 // not called.
-func (l *Limiter) Wrap(h http.Handler) http.Handler {
+func (l *Limiter) Wrap(h http.Handler) http.Handler { return l.wrap(h, stages) }
+
+// WrapEarly is Wrap for rules of the BeforeAuth stage only. Put it in front of
+// authentication, and Wrap, which asks the other rules, behind it:
+//
+//	limiter.WrapEarly(authenticate(limiter.Wrap(mux)))
+//
+// So those who cannot authenticate are limited too, and rules can be about who is
+// authenticated. Each rule is asked and charged once. What a rule of an earlier
+// stage was charged stays charged if a later one denies.
+func (l *Limiter) WrapEarly(h http.Handler) http.Handler { return l.wrap(h, AfterAuth) }
+
+// wrap asks the rules of the stages before until that have not been asked yet.
+func (l *Limiter) wrap(h http.Handler, until Stage) http.Handler {
 	if h == nil {
 		h = http.DefaultServeMux
 	}
 	l.wraps.Add(1)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		marked, met := l.meet(r)
+		marked, v := l.meet(r)
 		if marked != r {
 			defer returned(r, marked)
 		}
-		if met || l.admit(w, marked) {
+		from, ok := v.begin(until)
+		p := l.plan.Load()
+		switch {
+		case p == nil || !ok:
 			h.ServeHTTP(w, marked)
+		case p.plain && from == BeforeAuth && until == stages:
+			if l.admit(p, w, marked) {
+				h.ServeHTTP(w, marked)
+			}
+		default:
+			l.escort(p, w, marked, h, v, from, until)
 		}
 	})
 }
@@ -75,62 +101,63 @@ func returned(r, copied *http.Request) {
 	r.Pattern, r.MultipartForm = copied.Pattern, copied.MultipartForm
 }
 
-// meet reports whether r has met l before, and returns r as one that has. Where
-// l wraps one handler only, nobody will ask.
-func (l *Limiter) meet(r *http.Request) (*http.Request, bool) {
-	if l.wraps.Load() == 1 {
-		return r, false
-	}
-	if r.Context().Value(l) != nil {
-		return r, true
-	}
-	return r.WithContext(context.WithValue(r.Context(), l, true)), false
-}
-
-// admit reports whether r is admitted. If so, its response has its fields; if
-// not, the response is written.
-func (l *Limiter) admit(w http.ResponseWriter, r *http.Request) bool {
-	p := l.plan.Load()
-	switch {
-	case p == nil:
-		return true
-	case p.most == 1:
+// admit reports whether r is admitted by all rules. If so, its response has its
+// fields; if not, the response is written.
+func (l *Limiter) admit(p *plan, w http.ResponseWriter, r *http.Request) bool {
+	if p.most == 1 {
 		var n nook
-		return l.try(p, w, r, &trial{n.policies[:0], n.charges[:0], n.decisions[:0], n.limits[:0]})
-	default:
-		return l.admitFew(p, w, r)
+		return l.try(p, w, r, &trial{n.policies[:0], n.charges[:0], n.decisions[:0], n.limits[:0], nil})
 	}
+	return l.admitFew(p, w, r)
 }
 
 // admitFew is admit with more room, which is cleared only where it is needed.
 func (l *Limiter) admitFew(p *plan, w http.ResponseWriter, r *http.Request) bool {
 	var n room
-	return l.try(p, w, r, &trial{n.policies[:0], n.charges[:0], n.decisions[:0], n.limits[:0]})
+	return l.try(p, w, r, &trial{n.policies[:0], n.charges[:0], n.decisions[:0], n.limits[:0], nil})
 }
 
 func (l *Limiter) try(p *plan, w http.ResponseWriter, r *http.Request, t *trial) bool {
-	t.charge(p, r)
+	t.charge(p, p.rules, r)
 	if len(t.charges) == 0 {
 		return true
 	}
+	o := l.decide(p, w, r, t, nil)
+	return o == uncounted || o == admitted && t.turn(r.Context())
+}
+
+// decide decides on the charges of t, and writes what the client is to know.
+func (l *Limiter) decide(p *plan, w http.ResponseWriter, r *http.Request, t *trial, before *visit) outcome {
 	err := t.take(p, r)
-	if err == nil && p.remote != nil {
-		t.remember(&l.local)
-	}
 	if err != nil {
 		i := t.strictest()
 		failing := t.policies[i].rule
 		p.auditFailure(failing, t.charges[i].Key, err)
 		switch failing.mode {
 		case FailOpen:
-			return true
+			return uncounted
 		case FailClosed:
 			p.refuse(w, r, outageOf(failing))
-			return false
+			return denied
 		}
 		t.keepLocal()
 		t.count(&l.local)
+	} else if p.remote != nil {
+		p.auditSuccess()
+		t.remember(&l.local)
 	}
 	t.judge()
-	return p.sentence(w, r, t) && t.turn(r.Context())
+	if !p.sentence(w, r, t, before) {
+		return denied
+	}
+	return admitted
 }
+
+// An outcome is what was decided.
+type outcome int
+
+const (
+	admitted  outcome = iota
+	denied            // the response is written
+	uncounted         // nobody knows, and so it is admitted
+)

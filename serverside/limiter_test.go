@@ -227,7 +227,7 @@ func TestARuleThatOnlyDryRunsWritesNoFields(t *testing.T) {
 
 func TestTheAuditIsToldOfADenialWithoutSecrets(t *testing.T) {
 	var events log
-	rules := []serverside.Rule{{Name: "api", Pattern: "/v1/", Key: serverside.Header("X-Api-Key"),
+	rules := []serverside.Rule{{Name: "api", Pattern: "/v1/", Stage: serverside.AfterAuth, Key: serverside.Header("X-Api-Key"),
 		Policies: []quota.Policy{quota.PerHour(1)}}}
 	h := must(t, serverside.Config{Rules: rules, Audit: events.add}).Wrap(new(ok))
 	for range 2 {

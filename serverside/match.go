@@ -1,6 +1,7 @@
 package serverside
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/http"
@@ -197,4 +198,59 @@ func hostname(host string) string {
 		return name
 	}
 	return host
+}
+
+// compare orders matchers by how much they say: the one that has more segments
+// first; of two with as many, the one with more names among them; then the one
+// with a host, and with a method. One that is nil is last.
+func (m *matcher) compare(n *matcher) int {
+	if m == nil || n == nil {
+		return cmp.Compare(boolInt(m == nil), boolInt(n == nil))
+	}
+	return cmp.Or(
+		cmp.Compare(n.depth(), m.depth()), cmp.Compare(n.names(), m.names()),
+		cmp.Compare(boolInt(n.host != ""), boolInt(m.host != "")), cmp.Compare(boolInt(n.method != ""), boolInt(m.method != "")),
+	)
+}
+
+// depth is how many segments must be there.
+func (m *matcher) depth() int {
+	if m.segments[len(m.segments)-1] == anyPath {
+		return len(m.segments) - 1
+	}
+	return len(m.segments)
+}
+
+// names is how many segments are not wildcards.
+func (m *matcher) names() (n int) {
+	for _, s := range m.segments {
+		n += boolInt(s != anyName && s != anyPath)
+	}
+	return n
+}
+
+// covers reports whether m matches all that n does.
+func (m *matcher) covers(n *matcher) bool {
+	switch {
+	case m == nil:
+		return true
+	case n == nil, m.host != "" && m.host != n.host, m.method != "" && !m.matchesMethod(n.method):
+		return false
+	}
+	for i, s := range m.segments {
+		if s == anyPath {
+			return true
+		}
+		if i >= len(n.segments) || n.segments[i] == anyPath || s != anyName && s != n.segments[i] {
+			return false
+		}
+	}
+	return len(m.segments) == len(n.segments)
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
 }

@@ -2,9 +2,9 @@ package serverside
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,32 +16,56 @@ import (
 // A plan is a Config, checked and compiled. It is immutable.
 type plan struct {
 	Config
-	rules  []rule
+	rules  []*rule // in the order in which they are asked
+	early  int     // how many are BeforeAuth
+	exempt []*matcher
+	allow  []*rule
 	memory *quota.Memory // what counts, if it is in this process
 	remote *remote       // what counts, if not
+	gates  *gates
+	hash   string
 
+	plain    bool               // there is nothing but rules to look after
 	most     int                // policies of all rules
-	enforced int                // of them are no dry run
+	enforced int                // of them are told of; negative if that varies
 	template ratelimit.Template // of these
+	lists    ratelimit.Style    // what of Style tells of all policies
+	expose   string             // Access-Control-Expose-Headers
 
+	heat       *heat
+	failing    atomic.Bool // the Store failed when it was last asked
 	forwarding atomic.Bool // ForwardingIgnored was told
 }
 
 // A rule is a compiled Rule.
 type rule struct {
+	share
 	name, pattern string
+	field         string // where it stands in Config
+	stage         Stage
+	order         int      // among those that are asked
 	matcher       *matcher // nil matches everything
 	key           KeyFunc  // may be nil
 	cost          func(*http.Request) int64
+	status        int
 	dryRun        bool
 	mode          FailureMode // never ForceOpen
-	policies      []*policy
-	template      ratelimit.Template // of policies
+	inFlight      int64
+	vary          *variety // where policies depend on the request
+	entry         *Allow   // it was made of, if any
+}
+
+// A share is policies that hold together.
+type share struct {
+	tier     string // its name, if it is one's
+	policies []*policy
+	template ratelimit.Template // of policies
 }
 
 // A policy is a compiled quota.Policy.
 type policy struct {
 	rule   *rule
+	share  *share
 	limit  *quota.Limit
 	atOnce int64           // units that fit where nothing is owed
 	fields ratelimit.Limit // what of it never changes
@@ -57,200 +81,88 @@ func (p *policy) describe(l *ratelimit.Limit, d *quota.Decision) {
 	}
 }
 
-// A compiler collects what is wrong.
-type compiler struct{ faults []error }
-
-func (c *compiler) fault(field, format string, args ...any) {
-	c.faults = append(c.faults, &ConfigError{field, fmt.Sprintf(format, args...)})
-}
-
-// compile checks cfg and makes a plan of it. local counts where there is no Store.
-func compile(cfg Config, local *quota.Memory) (*plan, error) {
-	var c compiler
-	c.settings(cfg)
-	p := &plan{Config: cfg, rules: make([]rule, len(cfg.Rules))}
-	for i, from := range cfg.Rules {
-		c.rule(&p.rules[i], from, fmt.Sprintf("Rules[%d]", i))
-		p.rules[i].mode = from.modeOr(cfg.OnStoreError)
-	}
-	c.distinct(p.rules)
-	if err := errors.Join(c.faults...); err != nil {
-		return nil, err
-	}
-	nameOnWire(p.rules)
-	p.prepare()
-	p.countWith(cfg.Store, local)
-	return p, nil
-}
-
 // prepare renders what of the fields never changes.
 func (p *plan) prepare() {
+	p.Style = cmp.Or(p.Style, ratelimit.Draft11|ratelimit.XRateLimit)
+	p.lists = p.Style & (ratelimit.Draft11 | ratelimit.Draft07)
+	if p.Style&ratelimit.None != 0 {
+		p.lists = 0
+	}
 	var all []ratelimit.Limit
-	for i := range p.rules {
-		r := &p.rules[i]
-		var limits []ratelimit.Limit
-		for _, policy := range r.policies {
-			limits = append(limits, policy.fields)
-		}
-		p.most += len(limits)
-		r.template = ratelimit.Prepare(p.Style, limits...)
-		if !r.dryRun {
-			all = append(all, limits...)
+	for _, r := range slices.Concat(p.rules, p.allow) {
+		for _, s := range r.shares() {
+			s.template = ratelimit.Prepare(p.Style, s.limits()...)
 		}
 	}
-	p.enforced, p.template = len(all), ratelimit.Prepare(p.Style, all...)
+	for _, r := range p.rules {
+		p.most += r.most()
+		switch {
+		case r.vary != nil:
+			p.enforced = -1
+		case !r.dryRun && p.enforced >= 0:
+			all = append(all, r.limits()...)
+			p.enforced = len(all)
+		}
+	}
+	p.template = ratelimit.Prepare(p.Style, all...)
+	if p.ExposeFields {
+		p.expose = strings.Join(p.written(), ", ")
+	}
+	p.plain = p.isPlain()
+}
+
+// isPlain reports whether a request needs no more than a decision on all rules.
+func (p *plan) isPlain() bool {
+	return len(p.exempt) == 0 && len(p.allow) == 0 && !p.ExposeFields && p.Observe == nil &&
+		!slices.ContainsFunc(p.rules, func(r *rule) bool { return r.inFlight > 0 })
+}
+
+// written are the names of the fields that responses have, and denials.
+func (p *plan) written() []string {
+	h := make(http.Header)
+	ratelimit.Set(h, p.Style, ratelimit.Limit{Quota: 1, Window: time.Second, Next: 1, Reset: 1})
+	names := append(slices.Sorted(maps.Keys(h)), "Retry-After")
+	if p.RetryAfterMS {
+		names = append(names, "Retry-After-Ms")
+	}
+	return names
+}
+
+// limits is what the fields tell of s that never changes.
+func (s *share) limits() (limits []ratelimit.Limit) {
+	for _, p := range s.policies {
+		limits = append(limits, p.fields)
+	}
+	return limits
+}
+
+// shares are all policies that may hold for a request.
+func (r *rule) shares() []*share {
+	if r.vary == nil {
+		return []*share{&r.share}
+	}
+	return append(slices.Clone(r.vary.tiers), &r.share)
+}
+
+// most is how many policies hold for a request, unless Limits knows more.
+func (r *rule) most() (n int) {
+	for _, s := range r.shares() {
+		n = max(n, len(s.policies))
+	}
+	return n
 }
 
 // countWith sets what counts.
 func (p *plan) countWith(store quota.Store, local *quota.Memory) {
 	memory, ok := store.(*quota.Memory)
+	timeout := cmp.Or(p.StoreTimeout, 75*time.Millisecond)
 	switch {
 	case store == nil || ok && memory == nil:
 		p.memory = local
 	case ok:
 		p.memory = memory
 	default:
-		p.remote = newRemote(store, cmp.Or(p.StoreTimeout, 75*time.Millisecond))
+		p.remote = newRemote(store, timeout)
 	}
-}
-
-func (c *compiler) settings(cfg Config) {
-	const styles = 2*ratelimit.None - 1
-	if len(cfg.Rules) == 0 {
-		c.fault("Rules", "there must be at least one")
-	}
-	if cfg.StoreTimeout < 0 {
-		c.fault("StoreTimeout", "is %v: must not be negative", cfg.StoreTimeout)
-	}
-	if !cfg.OnStoreError.valid() {
-		c.fault("OnStoreError", "there is no %v", cfg.OnStoreError)
-	}
-	if cfg.Style&^styles != 0 {
-		c.fault("Style", "there is no style %#x", int(cfg.Style&^styles))
-	}
-}
-
-// rule compiles from into to.
-func (c *compiler) rule(to *rule, from Rule, field string) {
-	*to = rule{
-		name:    cmp.Or(from.Name, from.Pattern, "default"),
-		pattern: from.Pattern,
-		key:     from.Key,
-		cost:    from.Cost,
-		dryRun:  from.DryRun,
-	}
-	if !printable(to.name) {
-		c.fault(field+".Name", "%q must be printable ASCII", to.name)
-		to.name = field
-	}
-	if !from.OnStoreError.valid() {
-		c.fault(field+".OnStoreError", "there is no %v", from.OnStoreError)
-	}
-	if from.Pattern != "" {
-		var err error
-		if to.matcher, err = newMatcher(from.Pattern); err != nil {
-			c.fault(field+".Pattern", "%v", err)
-		}
-	}
-	if len(from.Policies) == 0 {
-		c.fault(field+".Policies", "there must be at least one")
-	}
-	for i, p := range from.Policies {
-		c.policy(to, p, fmt.Sprintf("%s.Policies[%d]", field, i))
-	}
-}
-
-// policy compiles from as a policy of r.
-func (c *compiler) policy(r *rule, from quota.Policy, field string) {
-	name := from.Name
-	from.Name = r.name + "/" + cmp.Or(from.Name, windowName(from.Window))
-	limit, err := from.Compile()
-	if err != nil {
-		c.policyFaults(err, field)
-		return
-	}
-	compiled := limit.Policy()
-	r.policies = append(r.policies, &policy{
-		rule: r, limit: limit, atOnce: limit.AtOnce(),
-		fields: ratelimit.Limit{Name: name, Quota: compiled.Quota, Window: compiled.Window},
-	})
-}
-
-// policyFaults says of each fault that Compile joined where it is.
-func (c *compiler) policyFaults(err error, field string) {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, err := range joined.Unwrap() {
-			c.policyFaults(err, field)
-		}
-		return
-	}
-	if fault, ok := errors.AsType[*quota.PolicyError](err); ok {
-		c.fault(field+"."+fault.Field, "%s", fault.Reason)
-		return
-	}
-	c.fault(field, "%v", err)
-}
-
-// distinct checks that no two policies would be counted together.
-func (c *compiler) distinct(rules []rule) {
-	rule := make(map[string]int)
-	policy := make(map[string]bool)
-	for i, r := range rules {
-		if first, ok := rule[r.name]; ok {
-			c.fault(fmt.Sprintf("Rules[%d].Name", i), "%q is the name of Rules[%d] too", r.name, first)
-			continue
-		}
-		rule[r.name] = i
-		for _, p := range r.policies {
-			if name := p.limit.Name(); policy[name] {
-				c.fault(fmt.Sprintf("Rules[%d].Policies", i), "there are two policies called %q: give one another Name", name)
-			}
-			policy[p.limit.Name()] = true
-		}
-	}
-}
-
-// nameOnWire names each policy by itself, or by its rule where it has no name
-// and is alone; and by both where that is not enough to tell it from others.
-func nameOnWire(rules []rule) {
-	count := make(map[string]int)
-	for _, r := range rules {
-		for _, p := range r.policies {
-			if p.fields.Name == "" && len(r.policies) == 1 {
-				p.fields.Name = r.name
-			}
-			count[p.fields.Name]++
-			count[p.limit.Name()]++
-		}
-	}
-	for _, r := range rules {
-		for _, p := range r.policies {
-			if p.fields.Name == "" || count[p.fields.Name] > 1 {
-				p.fields.Name = p.limit.Name()
-			}
-		}
-	}
-}
-
-// windowName writes d without its zeros: 1m, 24h, 1h30m.
-func windowName(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
-}
-
-// printable reports whether s can be a name in a structured field (RFC 9651,
-// section 3.3.3).
-func printable(s string) bool {
-	for i := range len(s) {
-		if s[i] < 0x20 || s[i] > 0x7e {
-			return false
-		}
-	}
-	return true
+	p.gates = newGates(p, local, timeout)
 }

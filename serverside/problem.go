@@ -3,7 +3,6 @@ package serverside
 import (
 	"net/http"
 	"strconv"
-	"time"
 )
 
 // Problem types (RFC 9457, section 3.1.1) of denials.
@@ -16,6 +15,9 @@ const (
 	// It is the temporary-reduced-capacity of the same draft.
 	ProblemOutage = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 
+	// ProblemInFlight is that as many requests are being served as may be at once.
+	ProblemInFlight = "https://pkg.go.dev/github.com/heedhttp/heed/serverside#ProblemInFlight"
+
 	// ProblemNever is that a request costs more than its quota ever holds: the
 	// same request will not be admitted, however long it waits.
 	ProblemNever = "https://pkg.go.dev/github.com/heedhttp/heed/serverside#ProblemNever"
@@ -26,9 +28,16 @@ const (
 // are what a flood of requests gets.
 func (d *Denial) appendProblem(b []byte) []byte {
 	switch {
-	case d.Status == http.StatusServiceUnavailable:
+	case d.InFlight:
+		b = appendKind(b, ProblemInFlight, "Too Many Requests at Once", d.Status)
+		b = append(b, "As many requests are being served as may be at once: "...)
+		b = append(strconv.AppendInt(b, d.Quota, 10), '.')
+	case d.Status == http.StatusServiceUnavailable && len(d.Policies) == 0:
 		b = appendKind(b, ProblemOutage, "Service Unavailable", d.Status)
 		b = append(b, "Requests cannot be counted at the moment."...)
+	case d.Status == http.StatusServiceUnavailable:
+		b = appendKind(b, ProblemOutage, "Service Unavailable", d.Status)
+		b = append(b, "The server has more to do than it can."...)
 	case d.Never:
 		b = appendKind(b, ProblemNever, "Request Exceeds Quota", d.Status)
 		b = append(b, "The request costs more than the quota ever holds: "...)
@@ -49,7 +58,11 @@ func (d *Denial) appendProblem(b []byte) []byte {
 		b = append(b, '"')
 	}
 	if !d.Never { // Retry-After is this in seconds, rounded up
-		b = strconv.AppendInt(append(b, `,"retry_after_ms":`...), max(1, ceil(d.RetryAfter, time.Millisecond)), 10)
+		b = strconv.AppendInt(append(b, `,"retry_after_ms":`...), d.millis(), 10)
+	}
+	if d.FitsNow > 0 {
+		b = strconv.AppendInt(append(b, `,"cost":`...), d.Cost, 10)
+		b = strconv.AppendInt(append(b, `,"fits_now":`...), d.FitsNow, 10)
 	}
 	return append(b, "}\n"...)
 }

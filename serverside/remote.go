@@ -20,9 +20,31 @@ import (
 type remote struct {
 	store   quota.Store
 	timeout time.Duration
-	calls   atomic.Int64 // under way
+	calls   calls
+}
+
+// calls are those of a Store or a Gate that are under way.
+type calls struct {
+	all     atomic.Int64
 	waiting atomic.Int64 // requests that wait for one of them
 }
+
+// begin reports whether there may be one more, for which a request waits.
+func (c *calls) begin() bool {
+	c.waiting.Add(1)
+	if all := c.all.Add(1); all > mostCalls || all-c.waiting.Load() >= mostLeft {
+		c.all.Add(-1)
+		c.waiting.Add(-1)
+		return false
+	}
+	return true
+}
+
+// waited is that a request waits no longer.
+func (c *calls) waited() { c.waiting.Add(-1) }
+
+// ended is that a call is not under way any longer.
+func (c *calls) ended() { c.all.Add(-1) }
 
 const (
 	mostLeft  = 128
@@ -50,12 +72,10 @@ type answer struct {
 // was counted has used its quota, and one that could have its request uncounted
 // by going away would have no limit.
 func (m *remote) take(ctx context.Context, charges []quota.Charge) ([]quota.Decision, error) {
-	m.waiting.Add(1)
-	defer m.waiting.Add(-1)
-	if calls := m.calls.Add(1); calls > mostCalls || calls-m.waiting.Load() >= mostLeft {
-		m.calls.Add(-1)
+	if !m.calls.begin() {
 		return nil, errOverdue
 	}
+	defer m.calls.waited()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.timeout)
 	defer cancel()
 	done := make(chan answer, 1)
@@ -71,7 +91,7 @@ func (m *remote) take(ctx context.Context, charges []quota.Charge) ([]quota.Deci
 func (m *remote) run(ctx context.Context, charges []quota.Charge, done chan<- answer) {
 	a := answer{err: errGone}
 	defer func() {
-		m.calls.Add(-1)
+		m.calls.ended()
 		done <- a
 	}()
 	a = m.ask(ctx, charges)

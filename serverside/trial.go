@@ -15,6 +15,14 @@ type trial struct {
 	charges   []quota.Charge
 	decisions []quota.Decision  // on charges, once they are made
 	limits    []ratelimit.Limit // what is told of decisions, at last
+	extras    []extra           // rules that do more than charge
+}
+
+// An extra is a rule that matched and does more than charge, and the Store's key
+// it did.
+type extra struct {
+	rule *rule
+	key  string
 }
 
 // A room is where a trial of few charges, as nearly all are, is held: on the
@@ -36,21 +44,27 @@ type nook struct {
 	limits    [1]ratelimit.Limit
 }
 
-// charge makes a charge for each policy of each rule that matches req.
-func (t *trial) charge(p *plan, req *http.Request) {
+// charge makes a charge for each policy of each of rules that matches req.
+func (t *trial) charge(p *plan, rules []*rule, req *http.Request) {
 	who := identity{request: req, otherwise: p.Key}
 	aim := target{request: req}
-	for i := range p.rules {
-		r := &p.rules[i]
+	forwarded := len(req.Header["X-Forwarded-For"]) > 0
+	for _, r := range rules {
 		if r.matcher != nil && !r.matcher.matches(&aim) {
 			continue
 		}
-		key, cost := who.of(r), r.units(req)
-		for _, policy := range r.policies {
+		key, cost, share := who.of(r), r.units(req), &r.share
+		if r.vary != nil {
+			share = r.vary.of(p, r, req, key)
+		}
+		for _, policy := range share.policies {
 			c := t.add(policy)
 			c.Key, c.Limit, c.N, c.DryRun = key, policy.limit, cost, r.dryRun
 		}
-		if p.Audit != nil {
+		if r.inFlight > 0 {
+			t.remind(r, key)
+		}
+		if forwarded {
 			p.auditForwarding(req, r, key)
 		}
 	}
@@ -70,14 +84,20 @@ func (t *trial) add(p *policy) *quota.Charge {
 // grow moves t to where there is twice the room. It does so by hand because append
 // would have the compiler take rooms off the stack.
 func (t *trial) grow() {
-	n := len(t.charges)
-	larger := trial{
-		make([]*policy, n, 2*n), make([]quota.Charge, n, 2*n),
-		make([]quota.Decision, n, 2*n), make([]ratelimit.Limit, 0, 2*n),
-	}
-	copy(larger.policies, t.policies)
-	copy(larger.charges, t.charges)
-	*t = larger
+	n, room := len(t.charges), 2*max(few, len(t.charges))
+	policies, charges := make([]*policy, n, room), make([]quota.Charge, n, room)
+	copy(policies, t.policies)
+	copy(charges, t.charges)
+	t.policies, t.charges = policies, charges
+	t.decisions, t.limits = make([]quota.Decision, n, room), make([]ratelimit.Limit, 0, room)
+}
+
+// remind keeps for later that r matched. As grow, it does so by hand.
+func (t *trial) remind(r *rule, key string) {
+	extras := make([]extra, len(t.extras)+1)
+	copy(extras, t.extras)
+	extras[len(t.extras)] = extra{r, key}
+	t.extras = extras
 }
 
 // units is what req costs. Nothing is free, and nothing pays back.

@@ -75,43 +75,58 @@ func (t *trial) part(from, end int) *trial {
 
 // sentence reports whether the request is admitted, and writes what the client is
 // to know.
-func (p *plan) sentence(w http.ResponseWriter, r *http.Request, t *trial) bool {
+func (p *plan) sentence(w http.ResponseWriter, r *http.Request, t *trial, before *visit) bool {
 	told := t.enforced()
-	if denied := t.denials(told, len(t.charges)); denied > told {
-		p.auditDenials(WouldDeny, t.part(told, denied))
+	if end := t.denials(told, len(t.charges)); end > told {
+		dry := t.part(told, end)
+		d := dry.denial(dry)
+		p.auditDenial(WouldDeny, dry, &d)
 	}
 	denied := t.denials(0, told)
 	if told > 0 && (denied > 0 || !p.FieldsOnDenialOnly) {
-		p.tell(w.Header(), t, told)
+		p.tell(w.Header(), t, told, before)
 	}
 	if denied == 0 {
+		if told > 0 {
+			p.auditNear(t)
+		}
 		return true
 	}
-	p.auditDenials(Denied, t.part(0, denied))
-	p.refuse(w, r, t.part(0, denied).denial())
+	denials := t.part(0, denied)
+	d := denials.denial(t.part(0, told))
+	p.auditDenial(Denied, denials, &d)
+	p.refuse(w, r, d)
 	return false
 }
 
-// tell writes the rate-limit fields of the first n policies.
-func (p *plan) tell(h http.Header, t *trial, n int) {
+// tell writes the rate-limit fields of the first n policies. before is what an
+// earlier stage has told, if there was one.
+func (p *plan) tell(h http.Header, t *trial, n int, before *visit) {
 	policies, limits := t.policies[:n], t.limits[:n]
 	for i, policy := range policies {
 		policy.describe(&limits[i], &t.decisions[i])
 	}
 	switch {
-	case n == p.enforced:
+	case before != nil && before.isTighter(t):
+		if p.lists != 0 { // of the others, the earlier stage has told
+			ratelimit.Set(h, p.lists, limits...)
+		}
+	case policies[0].share != nil && allOf(policies, policies[0].share):
+		policies[0].share.template.Set(h, limits...)
+	case n == p.enforced: // all that rules enforce
 		p.template.Set(h, limits...)
-	case allOf(policies, policies[0].rule):
-		policies[0].rule.template.Set(h, limits...)
 	default: // there is a template for each rule and for all, but not for some
 		ratelimit.Set(h, p.Style, limits...)
 	}
+	if before != nil {
+		before.tell(t)
+	}
 }
 
-// allOf reports whether all policies are r's.
-func allOf(policies []*policy, r *rule) bool {
+// allOf reports whether all policies are s's.
+func allOf(policies []*policy, s *share) bool {
 	for _, p := range policies {
-		if p.rule != r {
+		if p.share != s {
 			return false
 		}
 	}

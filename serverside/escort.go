@@ -1,0 +1,131 @@
+package serverside
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/heedhttp/heed/quota"
+)
+
+// An escort takes a request all the way: where a decision on rules is not all
+// there is to do.
+type escort struct {
+	*plan
+	limiter *Limiter
+	visit   *visit
+	w       http.ResponseWriter
+	r       *http.Request
+	entry   *rule // of the allow-list, if it matches
+	trial   trial
+	holds   []*quota.Hold
+	begun   time.Time // if somebody observes
+}
+
+// escort has h serve r if the rules of the stages from from to until admit it.
+func (l *Limiter) escort(p *plan, w http.ResponseWriter, r *http.Request, h http.Handler, v *visit, from, until Stage) {
+	if p.exempts(r) || v != nil && v.allowed {
+		h.ServeHTTP(w, r)
+		return
+	}
+	e := &escort{plan: p, limiter: l, visit: v, w: w, r: r}
+	defer e.release()
+	if e.enter(from, until) {
+		h.ServeHTTP(w, r)
+	}
+}
+
+// enter reports whether the request is admitted.
+func (e *escort) enter(from, until Stage) bool {
+	if e.Observe != nil {
+		e.begun = time.Now()
+	}
+	e.trial.charge(e.plan, e.applicable(from, until), e.r)
+	if len(e.trial.charges)+len(e.trial.extras) == 0 {
+		return true
+	}
+	if e.expose != "" {
+		e.w.Header().Add("Access-Control-Expose-Headers", e.expose)
+	}
+	return e.takePlaces() && e.decide()
+}
+
+// applicable are the rules that are asked.
+func (e *escort) applicable(from, until Stage) []*rule {
+	if e.entry = e.allowed(e.r); e.entry == nil {
+		return e.between(from, until)
+	}
+	if e.visit != nil {
+		e.visit.allowed = true
+	}
+	return []*rule{e.entry}
+}
+
+// between are the rules of the stages from from to until.
+func (p *plan) between(from, until Stage) []*rule {
+	rules := p.rules
+	if until <= AfterAuth {
+		rules = rules[:p.early]
+	}
+	if from > BeforeAuth {
+		rules = rules[p.early:]
+	}
+	return rules
+}
+
+// decide reports whether the request is admitted to what it is charged.
+func (e *escort) decide() bool {
+	outcome := admitted
+	if len(e.trial.charges) > 0 {
+		outcome = e.limiter.decide(e.plan, e.w, e.r, &e.trial, e.visit)
+	}
+	e.observe(verdictOf(outcome, e.entry))
+	if outcome == admitted && e.entry != nil {
+		e.Audit(about(Bypassed, e.entry, e.trial.charges[0].Key))
+	}
+	return outcome == uncounted || outcome == admitted && e.trial.turn(e.r.Context())
+}
+
+// takePlaces reports whether the request may be served beside those that are.
+func (e *escort) takePlaces() bool {
+	for _, x := range e.trial.extras {
+		if x.rule.inFlight > 0 && !e.takePlace(x) {
+			e.observe(Refused)
+			return false
+		}
+	}
+	return true
+}
+
+func (e *escort) takePlace(x extra) bool {
+	key := x.rule.inFlightKey(x.key)
+	place := e.gates.acquire(e.r.Context(), key, x.rule.inFlight)
+	if place.err != nil {
+		e.auditFailure(x.rule, x.key, place.err)
+		switch x.rule.mode {
+		case FailOpen:
+			return true
+		case FailClosed:
+			e.refuse(e.w, e.r, outageOf(x.rule))
+			return false
+		}
+		place = acquireIn(e.r.Context(), e.gates.local, key, x.rule.inFlight)
+	}
+	if place.hold != nil {
+		e.holds = append(e.holds, place.hold)
+		return true
+	}
+	if x.rule.dryRun {
+		e.auditCrowd(WouldDeny, x)
+		return true
+	}
+	e.auditCrowd(Denied, x)
+	e.refuse(e.w, e.r, crowdOf(x.rule))
+	return false
+}
+
+// release gives places back.
+func (e *escort) release() {
+	for _, hold := range e.holds {
+		hold.Release()
+	}
+}

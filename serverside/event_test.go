@@ -1,0 +1,274 @@
+package serverside_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/serverside"
+)
+
+// records are what was logged.
+func records(t *testing.T, out *bytes.Buffer) (all []map[string]any) {
+	for line := range strings.Lines(out.String()) {
+		var record map[string]any
+		require.NoError(t, json.Unmarshal([]byte(line), &record))
+		all = append(all, record)
+	}
+	return all
+}
+
+func toBuffer(level slog.Level) (*slog.Logger, *bytes.Buffer) {
+	out := new(bytes.Buffer)
+	return slog.New(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})), out
+}
+
+func TestADenialIsLoggedOnceWithoutSecrets(t *testing.T) { // F024, F178, F196, C40
+	logger, out := toBuffer(slog.LevelInfo)
+	l := must(t, serverside.Config{Audit: serverside.LogAudit(logger), Rules: []serverside.Rule{{
+		Name: "login", Pattern: "POST /login/{rest...}", Stage: serverside.AfterAuth, Key: serverside.Header("Authorization"),
+		Policies: []quota.Policy{quota.PerHour(1)}}}})
+	h := l.Wrap(new(ok))
+	for range 2 {
+		r := httptest.NewRequest("POST", "/login/path-s3cr3t?token=query-s3cr3t", strings.NewReader("body-s3cr3t"))
+		r.Header.Set("Authorization", "Bearer header-s3cr3t")
+		r.Header.Set("Cookie", "sid=cookie-s3cr3t")
+		serve(h, r)
+	}
+	got := records(t, out)
+	require.Len(t, got, 2)
+	assert.Equal(t, "rate_limit.configured", got[0]["msg"])
+	assert.Equal(t, l.Hash(), got[0]["hash"])
+	assert.Equal(t, "rate_limit.exceeded", got[1]["msg"])
+	assert.Equal(t, "WARN", got[1]["level"])
+	assert.Equal(t, "login", got[1]["rule"])
+	assert.Equal(t, "POST /login/{rest...}", got[1]["endpoint"])
+	assert.EqualValues(t, 1, got[1]["limit"])
+	assert.EqualValues(t, 429, got[1]["status"])
+	assert.Len(t, got[1]["key"], 32)
+	assert.Equal(t, []any{"login"}, got[1]["policies"])
+	assert.NotContains(t, out.String(), "s3cr3t")
+	assert.NotContains(t, out.String(), "192.0.2.1")
+}
+
+func TestWithoutALoggerTheDefaultOneIsUsed(t *testing.T) { // F024
+	logger, out := toBuffer(slog.LevelWarn)
+	before := slog.Default()
+	slog.SetDefault(logger)
+	defer slog.SetDefault(before)
+	for _, audit := range []func(serverside.Event){nil, serverside.LogAudit(nil)} {
+		out.Reset()
+		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Audit: audit}).Wrap(new(ok))
+		codes(2, h, "GET", "/")
+		assert.Contains(t, out.String(), "rate_limit.exceeded")
+	}
+}
+
+func TestWhatIsLoggedOfAStore(t *testing.T) { // F171, F178
+	for mode, level := range map[serverside.FailureMode]string{serverside.FailOpen: "WARN", serverside.FailLocal: "WARN", serverside.FailClosed: "ERROR"} {
+		logger, out := toBuffer(slog.LevelWarn)
+		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(100)), Store: store(down), OnStoreError: mode, Audit: serverside.LogAudit(logger)}).Wrap(new(ok))
+		ask(h, "GET", "/")
+		got := records(t, out)
+		require.Len(t, got, 1)
+		assert.Equal(t, "rate_limit.store_unavailable", got[0]["msg"])
+		assert.Equal(t, level, got[0]["level"])
+		assert.Equal(t, mode.String(), got[0]["mode"])
+		assert.Equal(t, "connection refused", got[0]["error"])
+	}
+}
+
+func TestAFloodOfRequestsIsNoFloodOfRecords(t *testing.T) { // F171
+	synctest.Test(t, func(t *testing.T) {
+		logger, out := toBuffer(slog.LevelWarn)
+		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(100)), Store: store(down), Audit: serverside.LogAudit(logger)}).Wrap(new(ok))
+		codes(1000, h, "GET", "/")
+		assert.Len(t, records(t, out), 100)
+		time.Sleep(time.Second)
+		ask(h, "GET", "/")
+		got := records(t, out)
+		require.Len(t, got, 101)
+		assert.EqualValues(t, 900, got[100]["dropped"])
+	})
+}
+
+func TestItIsToldWhenTheStoreIsBack(t *testing.T) { // F172, B77
+	up := false
+	memory := new(quota.Memory)
+	var events log
+	h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Audit: events.add, Store: store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+		if !up {
+			return nil, errDown
+		}
+		return memory.Take(ctx, dst, charges...)
+	})}).Wrap(new(ok))
+	assert.Equal(t, map[int]int{200: 3}, codes(3, h, "GET", "/"), "it starts without its Store")
+	up = true
+	assert.Equal(t, map[int]int{200: 1, 429: 2}, codes(3, h, "GET", "/"), "and limits as soon as it has it")
+	f, r, d := serverside.StoreFailed, serverside.StoreRecovered, serverside.Denied
+	assert.Equal(t, []serverside.EventKind{f, f, f, r, d, d}, events.kinds())
+}
+
+func TestAKeyThatIsDeniedAgainAndAgainIsAnAlarmOnce(t *testing.T) { // F180, C45
+	synctest.Test(t, func(t *testing.T) {
+		var events log
+		h := must(t, serverside.Config{Rules: oneRule(quota.PerDay(1)), Audit: events.add}).Wrap(new(ok))
+		hot := func() int { return len(events.of(serverside.HotKey)) }
+		spend(t, h, 1)
+		codes(100, h, "GET", "/")
+		assert.Zero(t, hot(), "100 a minute are not too many")
+		codes(1, h, "GET", "/")
+		assert.Equal(t, 1, hot(), "101 are")
+		codes(1000, h, "GET", "/")
+		assert.Equal(t, 1, hot(), "it is told once")
+		for range 3 {
+			time.Sleep(time.Minute)
+			codes(200, h, "GET", "/")
+		}
+		assert.Equal(t, 1, hot(), "as long as it goes on")
+		time.Sleep(2 * time.Minute)
+		for range 200 { // 100 a minute at most
+			ask(h, "GET", "/")
+			time.Sleep(601 * time.Millisecond)
+		}
+		assert.Equal(t, 1, hot())
+		time.Sleep(time.Minute)
+		codes(101, h, "GET", "/")
+		assert.Equal(t, 2, hot(), "and again after it was over")
+		e := events.of(serverside.HotKey)[0]
+		assert.Equal(t, "api", e.Rule)
+		assert.Equal(t, events.of(serverside.Denied)[0].Key, e.Key)
+	})
+}
+
+func TestAHotKeyIsFoundAmongManyOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var events log
+		rules := oneRule(quota.PerDay(1))
+		rules[0].Key = user
+		h := must(t, serverside.Config{Rules: rules, Audit: events.add}).Wrap(new(ok))
+		ask(h, "GET", "/", "X-User", "hot")
+		for i := range 20_000 {
+			codes(2, h, "GET", "/", "X-User", fmt.Sprint(i))
+			if i%100 == 0 {
+				ask(h, "GET", "/", "X-User", "hot")
+			}
+		}
+		assert.Len(t, events.of(serverside.HotKey), 1)
+	})
+}
+
+func TestAQuotaThatIsNearlyUsedUpIsToldOnce(t *testing.T) { // F192
+	var events log
+	h := must(t, serverside.Config{Rules: oneRule(quota.PerDay(100)), Audit: events.all}).Wrap(new(ok))
+	near := func() int { return len(events.of(serverside.NearLimit)) }
+	spend(t, h, 90)
+	assert.Zero(t, near(), "10 are left")
+	spend(t, h, 1)
+	assert.Equal(t, 1, near(), "9 are left")
+	spend(t, h, 9)
+	assert.Equal(t, 1, near())
+	e := events.of(serverside.NearLimit)[0]
+	assert.Equal(t, []string{"api"}, e.Policies)
+	assert.Equal(t, int64(100), e.Limit)
+}
+
+func TestARejectedConfigIsToldToTheAuditInForce(t *testing.T) {
+	var events log
+	l := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Audit: events.all})
+	assert.Error(t, l.Reconfigure(serverside.Config{}))
+	assert.Equal(t, []serverside.EventKind{serverside.Configured, serverside.ConfigRejected}, events.kinds())
+	assert.ErrorContains(t, events.events[1].Err, "Rules")
+}
+
+func TestEqualRulesHaveEqualHashes(t *testing.T) { // F015
+	one := func() serverside.Config {
+		return serverside.Config{Rules: append(tiered(), perHour("ip", "/v1/", 5)), Exempt: []string{"/health"}, Audit: silent}
+	}
+	want := must(t, one()).Hash()
+	assert.Regexp(t, "^[0-9a-f]{16}$", want)
+	assert.Equal(t, want, must(t, one()).Hash())
+	for name, change := range map[string]func(*serverside.Config){
+		"quota":   func(c *serverside.Config) { c.Rules[1].Policies[0].Quota++ },
+		"tier":    func(c *serverside.Config) { c.Rules[0].Tiers[2].Policies[1].Window *= 2 },
+		"name":    func(c *serverside.Config) { c.Rules[0].Tiers[2].Name = "best" },
+		"pattern": func(c *serverside.Config) { c.Rules[1].Pattern = "/v2/" },
+		"stage":   func(c *serverside.Config) { c.Rules[1].Stage = serverside.AfterAuth },
+		"exempt":  func(c *serverside.Config) { c.Exempt = nil },
+		"dry run": func(c *serverside.Config) { c.Rules[1].DryRun = true },
+	} {
+		cfg := one()
+		change(&cfg)
+		if l, err := serverside.New(cfg); assert.NoError(t, err, name) {
+			assert.NotEqual(t, want, l.Hash(), name)
+		}
+	}
+	assert.Empty(t, new(serverside.Limiter).Hash())
+}
+
+func TestEachDecisionIsObserved(t *testing.T) { // F189
+	synctest.Test(t, func(t *testing.T) {
+		var seen []serverside.Observation
+		up := true
+		memory := new(quota.Memory)
+		cfg := serverside.Config{
+			Rules:   []serverside.Rule{perHour("api", "/v1/", 4), {Name: "crowd", Pattern: "/crowd", MaxInFlight: 1}},
+			Allow:   []serverside.Allow{{Name: "ops", Match: serverside.KeyIs(user, "ops"), Policies: []quota.Policy{quota.PerHour(2)}}},
+			Audit:   silent,
+			Observe: func(o serverside.Observation) { seen = append(seen, o) },
+			Store: store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+				time.Sleep(3 * time.Millisecond)
+				if !up {
+					return nil, errDown
+				}
+				return memory.Take(ctx, dst, charges...)
+			}),
+		}
+		l := must(t, cfg)
+		h := l.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/crowd" && user(r) == "" {
+				ask(l.Wrap(new(ok)), "GET", "/crowd", "X-User", "second")
+			}
+		}))
+		codes(5, h, "GET", "/v1/x")
+		ask(h, "GET", "/unlimited")
+		ask(h, "GET", "/v1/x", "X-User", "ops")
+		ask(h, "GET", "/crowd")
+		up = false
+		ask(h, "GET", "/v1/x")
+		const ms = time.Millisecond
+		api := func(v serverside.Verdict, left float64) serverside.Observation {
+			return serverside.Observation{Verdict: v, Rule: "api", Pattern: "/v1/", Took: 3 * ms, Left: left}
+		}
+		crowd := serverside.Observation{Rule: "crowd", Pattern: "/crowd", Left: -1}
+		admitted, refused := crowd, crowd
+		admitted.Verdict, refused.Verdict = serverside.Admitted, serverside.Refused
+		assert.Equal(t, []serverside.Observation{
+			api(serverside.Admitted, .75), api(serverside.Admitted, .5), api(serverside.Admitted, .25), api(serverside.Admitted, 0), api(serverside.Refused, 0),
+			{Verdict: serverside.Trusted, Rule: "ops", Took: 3 * ms, Left: .5}, admitted, refused, api(serverside.Uncounted, -1),
+		}, seen)
+	})
+}
+
+func TestKindsAndVerdictsHaveNames(t *testing.T) {
+	for kind := serverside.Denied; kind <= serverside.ConfigRejected; kind++ {
+		assert.NotContains(t, kind.String(), "EventKind")
+	}
+	assert.Equal(t, "EventKind(0)", serverside.EventKind(0).String())
+	for v := serverside.Admitted; v <= serverside.Trusted; v++ {
+		assert.NotContains(t, v.String(), "Verdict")
+	}
+	assert.Equal(t, "Verdict(9)", serverside.Verdict(9).String())
+}

@@ -1,0 +1,187 @@
+package serverside_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/serverside"
+)
+
+// held is a handler that is busy until it is let go.
+type held struct {
+	inside chan struct{} // one for each request that is being served
+	leave  chan struct{} // one for each that may end
+	panics bool
+}
+
+func newHeld() *held { return &held{inside: make(chan struct{}, 100), leave: make(chan struct{})} }
+
+func (h *held) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	h.inside <- struct{}{}
+	<-h.leave
+	if h.panics {
+		panic(http.ErrAbortHandler)
+	}
+}
+
+func crowded(n int64) serverside.Rule { return serverside.Rule{Name: "api", MaxInFlight: n} }
+
+func TestSoManyRequestsAreServedAtOnceAndNoMore(t *testing.T) { // F106, C38
+	for _, panics := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			busy, memory := newHeld(), new(quota.Memory)
+			busy.panics = panics
+			var events log
+			h := recovering(must(t, serverside.Config{Rules: []serverside.Rule{crowded(20)}, Store: memory, Audit: events.add}).Wrap(busy))
+			var group sync.WaitGroup
+			for range 20 {
+				group.Go(func() { ask(h, "GET", "/") })
+			}
+			synctest.Wait()
+			require.Len(t, busy.inside, 20)
+
+			w := ask(h, "GET", "/")
+			assert.Equal(t, 429, w.Code)
+			assert.Equal(t, http.Header{"Retry-After": {"1"}, "Cache-Control": {"no-store"}, "Content-Type": {"application/problem+json"}}, w.Header())
+			p := problemOf(t, w)
+			assert.Equal(t, serverside.ProblemInFlight, p.Type)
+			assert.Equal(t, "As many requests are being served as may be at once: 20. Retry in 1 s.", p.Detail)
+			require.Len(t, events.events, 1)
+			assert.Equal(t, "api", events.events[0].Rule)
+			assert.Equal(t, int64(20), events.events[0].Limit)
+			assert.Equal(t, 429, events.events[0].Status)
+
+			group.Go(func() { askFrom("192.0.2.2:1", h, "GET", "/") })
+			synctest.Wait()
+			assert.Len(t, busy.inside, 21, "others have places of their own")
+			busy.leave <- struct{}{}
+			synctest.Wait()
+			group.Go(func() { ask(h, "GET", "/") })
+			group.Go(func() { askFrom("192.0.2.2:1", h, "GET", "/") })
+			close(busy.leave)
+			group.Wait()
+			assert.Len(t, busy.inside, 23, "a place that was given back is free")
+			assert.Zero(t, memory.Dropped())
+		})
+	}
+}
+
+func TestAPlaceIsTakenUntilTheHandlerReturnsAlsoIfItsClientHasGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy := newHeld()
+		h := must(t, serverside.Config{Rules: []serverside.Rule{crowded(1)}, Audit: silent}).Wrap(busy)
+		ctx, gone := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			serve(h, httptest.NewRequestWithContext(ctx, "GET", "/", nil))
+		}()
+		synctest.Wait()
+		gone()
+		synctest.Wait()
+		assert.Equal(t, 429, serve(h, httptest.NewRequest("GET", "/", nil)).Code)
+		close(busy.leave)
+		<-done
+		assert.Equal(t, 200, serve(h, httptest.NewRequest("GET", "/", nil)).Code)
+	})
+}
+
+func TestWhatIsDeniedKeepsNoPlace(t *testing.T) {
+	rule := crowded(1)
+	rule.Policies = []quota.Policy{quota.PerHour(3)}
+	h := must(t, serverside.Config{Rules: []serverside.Rule{rule}}).Wrap(new(ok))
+	assert.Equal(t, map[int]int{200: 3, 429: 5}, codes(8, h, "GET", "/"))
+	assert.Contains(t, ask(h, "GET", "/").Body.String(), serverside.ProblemQuota)
+}
+
+func TestADryRunOfMaxInFlightAdmits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		busy, rule := newHeld(), crowded(1)
+		rule.DryRun = true
+		var events log
+		h := must(t, serverside.Config{Rules: []serverside.Rule{rule}, Audit: events.add}).Wrap(busy)
+		var group sync.WaitGroup
+		for range 3 {
+			group.Go(func() { ask(h, "GET", "/") })
+		}
+		synctest.Wait()
+		assert.Len(t, busy.inside, 3)
+		assert.Len(t, events.of(serverside.WouldDeny), 2)
+		close(busy.leave)
+		group.Wait()
+	})
+}
+
+// gate is a quota.Gate made of a function.
+type gate func(ctx context.Context, key string, limit, n int64) (*quota.Hold, quota.Decision, error)
+
+func (g gate) Acquire(ctx context.Context, key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
+	return g(ctx, key, limit, n)
+}
+
+func TestAGateThatFails(t *testing.T) { // F174, F177
+	for name, g := range map[string]gate{
+		"error": func(context.Context, string, int64, int64) (*quota.Hold, quota.Decision, error) {
+			return nil, quota.Decision{}, errors.New("down")
+		},
+		"panic": func(context.Context, string, int64, int64) (*quota.Hold, quota.Decision, error) { panic("a fault") },
+		"hangs": func(context.Context, string, int64, int64) (*quota.Hold, quota.Decision, error) {
+			time.Sleep(time.Hour)
+			return nil, quota.Decision{}, nil
+		},
+	} {
+		for mode, want := range map[serverside.FailureMode][]int{
+			serverside.FailOpen: {200, 200}, serverside.FailClosed: {503, 503}, serverside.FailLocal: {200, 429},
+		} {
+			t.Run(name+" "+mode.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					rule := crowded(1)
+					rule.OnStoreError = mode
+					var events log
+					l := must(t, serverside.Config{Rules: []serverside.Rule{rule}, Gate: g, Audit: events.add})
+					var inner int
+					h := l.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+						inner = ask(promptly(t, l.Wrap(new(ok))), "GET", "/").Code // another request, meanwhile
+					}))
+					outer := ask(h, "GET", "/").Code
+					if outer == 503 {
+						inner = 503
+					}
+					assert.Equal(t, want, []int{outer, inner})
+					assert.NotEmpty(t, events.of(serverside.StoreFailed))
+					time.Sleep(2 * time.Hour)
+				})
+			})
+		}
+	}
+}
+
+func TestAPlaceThatComesTooLateIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := new(quota.Memory)
+		slow := gate(func(ctx context.Context, key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
+			time.Sleep(time.Second)
+			return memory.Acquire(ctx, key, limit, n)
+		})
+		h := must(t, serverside.Config{Rules: []serverside.Rule{crowded(1)}, Gate: slow, Audit: silent}).Wrap(new(ok))
+		for range 3 {
+			assert.Equal(t, 200, ask(h, "GET", "/").Code, "it fails open")
+			time.Sleep(2 * time.Second)
+		}
+		hold, d, err := memory.Acquire(t.Context(), "3:api192.0.2.1", 1, 1)
+		require.NoError(t, err)
+		assert.Equal(t, int64(0), d.Remaining)
+		assert.NotNil(t, hold, "nothing is held")
+		hold.Release()
+	})
+}

@@ -1,0 +1,228 @@
+package serverside
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/heedhttp/heed/quota"
+)
+
+// Limits knows limits that single keys have of their own, such as those of an
+// account in a database.
+//
+// It is asked for every request, so it answers from memory, or from a cache with
+// a short deadline. It must be safe for concurrent use. If it has a method
+// Validate() error, New calls it.
+type Limits interface {
+	// Limits returns the policies of key, which is what the rule's KeyFunc
+	// returned. Those with a Quota of zero are not enforced. If there are none at
+	// all, key has no limits of its own, and those of the rule hold; they hold too
+	// if there is an error, which is told to Audit.
+	Limits(ctx context.Context, key string) ([]quota.Policy, error)
+}
+
+// KeyLimits are the limits of one key in a LimitTable. A window of which the
+// limit is zero is not enforced.
+type KeyLimits struct {
+	PerSecond int64 `json:"per_second"`
+	PerMinute int64 `json:"per_minute"`
+	PerHour   int64 `json:"per_hour"`
+	PerDay    int64 `json:"per_day"`
+}
+
+// Policies are the limits as Limits returns them.
+func (k KeyLimits) Policies() []quota.Policy {
+	return []quota.Policy{
+		quota.PerSecond(k.PerSecond), quota.PerMinute(k.PerMinute), quota.PerHour(k.PerHour), quota.PerDay(k.PerDay),
+	}
+}
+
+// A LimitTable is Limits in memory. It must not be changed while a Limiter uses
+// it: make another one, and Reconfigure.
+type LimitTable map[string]KeyLimits
+
+// Limits implements Limits.
+func (t LimitTable) Limits(_ context.Context, key string) ([]quota.Policy, error) {
+	k, ok := t[key]
+	if !ok {
+		return nil, nil
+	}
+	return k.Policies(), nil
+}
+
+// Validate returns an error for each key that has a negative limit. It does not
+// name the key, which may be a secret, but its place in the sorted list of keys.
+func (t LimitTable) Validate() error {
+	var faults []error
+	for i, key := range slices.Sorted(maps.Keys(t)) {
+		for _, p := range t[key].Policies() {
+			if p.Quota < 0 {
+				faults = append(faults, fmt.Errorf("serverside: limits: key %d: %s is %d: must not be negative",
+					i, windowName(p), p.Quota))
+			}
+		}
+	}
+	return errors.Join(faults...)
+}
+
+// ReadLimits reads a LimitTable from JSON, an object with an object of limits for
+// each key, where null and what is missing are zero:
+//
+//	{"key-1": {"per_minute": 120, "per_day": 5000}, "key-2": {"per_second": null}}
+func ReadLimits(r io.Reader) (LimitTable, error) {
+	var t LimitTable
+	d := json.NewDecoder(r)
+	d.DisallowUnknownFields()
+	if err := d.Decode(&t); err != nil {
+		return nil, fmt.Errorf("serverside: limits: %w", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil, errors.New("serverside: limits: there is more after the object")
+	}
+	return t, t.Validate()
+}
+
+// LoadLimits is ReadLimits of the file called name.
+func LoadLimits(name string) (LimitTable, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("serverside: limits: %w", err)
+	}
+	defer f.Close()
+	return ReadLimits(f)
+}
+
+// A variety is what a rule's policies depend on.
+type variety struct {
+	tier   func(*http.Request) string
+	tiers  []*share // the lowest first; may be empty
+	named  map[string]*share
+	limits Limits // may be nil
+
+	known sync.Map     // quota.Policy of Limits to its *policy
+	count atomic.Int64 // of known
+}
+
+// mostKnown bounds how many policies of Limits are kept compiled. Keys that have
+// the same limits share one.
+const mostKnown = 4096
+
+// vary compiles what r's policies depend on.
+func (c *compiler) vary(r *rule, from Rule, field string) {
+	if len(from.Tiers) == 0 && from.Tier == nil && from.Limits == nil {
+		return
+	}
+	v := &variety{tier: from.Tier, named: make(map[string]*share), limits: from.Limits}
+	r.vary = v
+	switch {
+	case len(from.Tiers) > 0 && from.Tier == nil:
+		c.fault(field+".Tier", "must say which of Tiers holds")
+	case len(from.Tiers) == 0 && from.Tier != nil:
+		c.fault(field+".Tiers", "there must be at least one")
+	case len(from.Tiers) > 0 && len(from.Policies) > 0:
+		c.fault(field+".Policies", "would never hold beside Tiers")
+	case len(from.Tiers) == 0 && len(from.Policies) == 0:
+		c.fault(field+".Policies", "there must be at least one, for keys that Limits does not know")
+	}
+	for i, tier := range from.Tiers {
+		c.tier(r, tier, fmt.Sprintf("%s.Tiers[%d]", field, i))
+	}
+	if valid, ok := from.Limits.(interface{ Validate() error }); ok {
+		if err := valid.Validate(); err != nil {
+			c.fault(field+".Limits", "%v", err)
+		}
+	}
+}
+
+func (c *compiler) tier(r *rule, from Tier, field string) {
+	s := &share{tier: from.Name}
+	if r.vary.named[from.Name] != nil {
+		c.fault(field+".Name", "%q is the name of another tier too", from.Name)
+	}
+	if len(from.Policies) == 0 {
+		c.fault(field+".Policies", "there must be at least one")
+	}
+	c.share(r, s, from.Policies, field)
+	r.vary.tiers, r.vary.named[from.Name] = append(r.vary.tiers, s), s
+}
+
+// of returns what holds for req, whose Store's key is key.
+func (v *variety) of(p *plan, r *rule, req *http.Request, key string) *share {
+	if s := v.ofKey(p, r, req, key); s != nil {
+		return s
+	}
+	if len(v.tiers) == 0 {
+		return &r.share
+	}
+	if s := v.named[v.tier(req)]; s != nil {
+		return s
+	}
+	return v.tiers[0]
+}
+
+// ofKey returns what Limits says of key, or nil.
+func (v *variety) ofKey(p *plan, r *rule, req *http.Request, key string) *share {
+	name, isKey := strings.CutPrefix(key, keySpace)
+	if v.limits == nil || !isKey {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(req.Context(), p.patience())
+	defer cancel()
+	policies, err := v.limits.Limits(ctx, name)
+	if err != nil {
+		p.auditLimits(r, key, err)
+	}
+	if err != nil || len(policies) == 0 {
+		return nil
+	}
+	s := new(share)
+	for _, from := range policies {
+		if from.Quota == 0 {
+			continue
+		}
+		policy, err := v.compiled(r, from)
+		if err != nil {
+			p.auditLimits(r, key, err)
+			return nil
+		}
+		s.policies = append(s.policies, policy)
+	}
+	return s
+}
+
+// compiled is from, compiled once.
+func (v *variety) compiled(r *rule, from quota.Policy) (*policy, error) {
+	if known, ok := v.known.Load(from); ok {
+		return known.(*policy), nil
+	}
+	policy, err := newPolicy(r, from)
+	if err != nil {
+		return nil, err
+	}
+	policy.fields.Name = policy.limit.Name()
+	if v.count.Add(1) > mostKnown {
+		v.known.Clear()
+		v.count.Store(0)
+	}
+	v.known.Store(from, policy)
+	return policy, nil
+}
+
+// patience is how long a request waits for what is not in this process.
+func (p *plan) patience() time.Duration {
+	if p.StoreTimeout > 0 {
+		return p.StoreTimeout
+	}
+	return 75 * time.Millisecond
+}

@@ -1,0 +1,167 @@
+package serverside_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/serverside"
+)
+
+// tierOf is the tier in "tier-name".
+func tierOf(r *http.Request) string { return strings.Split(user(r), "-")[0] }
+
+func perMinuteAndHour(minute, hour int64) []quota.Policy {
+	return []quota.Policy{quota.PerMinute(minute), quota.PerHour(hour)}
+}
+
+// tiered are the tiers of F115.
+func tiered() []serverside.Rule {
+	return []serverside.Rule{{Name: "api", Stage: serverside.AfterAuth, Key: user, Tier: tierOf, Tiers: []serverside.Tier{
+		{Name: "free", Policies: perMinuteAndHour(10, 100)},
+		{Name: "pro", Policies: perMinuteAndHour(100, 10_000)},
+		{Name: "enterprise", Policies: perMinuteAndHour(1000, 100_000)},
+	}}}
+}
+
+func TestATierHasSeveralWindowsAndAnUnknownOneIsTheLowest(t *testing.T) { // F115, F116, B44
+	synctest.Test(t, func(t *testing.T) {
+		h := must(t, serverside.Config{Rules: tiered(), Audit: silent}).Wrap(new(ok))
+		assert.Equal(t, map[int]int{200: 10, 429: 1}, codes(11, h, "GET", "/", "X-User", "gold-ann"), "unknown is free")
+		assert.Equal(t, map[int]int{200: 10, 429: 1}, codes(11, h, "GET", "/", "X-User", "free-ann"))
+		assert.Equal(t, map[int]int{200: 100, 429: 1}, codes(101, h, "GET", "/", "X-User", "pro-ann"))
+		assert.Equal(t, map[int]int{200: 1000, 429: 1}, codes(1001, h, "GET", "/", "X-User", "enterprise-ann"))
+		assert.Equal(t, `"api/1m";q=10;w=60, "api/1h";q=100;w=3600`, ask(h, "GET", "/", "X-User", "free-bob").Header().Get("RateLimit-Policy"))
+
+		for i := range 300 { // one each 7 s is fewer than 10 a minute, and more than 100 an hour
+			w := ask(h, "GET", "/", "X-User", "free-cid")
+			if w.Code == 429 {
+				assert.Greater(t, i, 100)
+				assert.Equal(t, []string{"api/1h"}, problemOf(t, w).Violated)
+				return
+			}
+			time.Sleep(7 * time.Second)
+		}
+		t.Fatal("the hour was never used up")
+	})
+}
+
+func TestWhoIsMovedToAnotherTierKeepsWhatIsSpent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tier, rules := "free", tiered()
+		rules[0].Tier = func(*http.Request) string { return tier }
+		h := must(t, serverside.Config{Rules: rules, Audit: silent}).Wrap(new(ok))
+		codes(10, h, "GET", "/", "X-User", "ann")
+		tier = "pro"
+		w := ask(h, "GET", "/", "X-User", "ann")
+		assert.Equal(t, `"api/1m";r=89;t=1, "api/1h";r=9989;t=1`, w.Header().Get("RateLimit"))
+	})
+}
+
+func TestATierOfOnePolicyIsCalledAsItsRule(t *testing.T) {
+	rules := []serverside.Rule{perHour("ip", "", 500), {Name: "api", Stage: serverside.AfterAuth, Tier: tierOf, Tiers: []serverside.Tier{
+		{Name: "free", Policies: []quota.Policy{quota.PerHour(1)}}, {Name: "pro", Policies: []quota.Policy{quota.PerHour(9)}}}}}
+	h := must(t, serverside.Config{Rules: rules, Audit: silent}).Wrap(new(ok))
+	w := ask(h, "GET", "/", "X-User", "pro")
+	assert.Equal(t, `"api";q=9;w=3600, "ip";q=500;w=3600`, w.Header().Get("RateLimit-Policy"))
+	assert.Equal(t, "9", w.Header().Get("X-RateLimit-Limit"))
+}
+
+func limitedBy(limits serverside.Limits) []serverside.Rule {
+	return []serverside.Rule{{Name: "key", Stage: serverside.AfterAuth, Key: user, Limits: limits, Policies: []quota.Policy{quota.PerMinute(4)}}}
+}
+
+func TestAKeyMayHaveLimitsOfItsOwn(t *testing.T) { // F038
+	table := serverside.LimitTable{"two": {PerMinute: 2}, "both": {PerMinute: 100, PerDay: 3}, "none": {}}
+	h := must(t, serverside.Config{Rules: limitedBy(table), Audit: silent}).Wrap(new(ok))
+	assert.Equal(t, map[int]int{200: 2, 429: 1}, codes(3, h, "GET", "/", "X-User", "two"))
+	assert.Equal(t, []string{"key/1m"}, problemOf(t, ask(h, "GET", "/", "X-User", "two")).Violated)
+	assert.Equal(t, map[int]int{200: 3, 429: 1}, codes(4, h, "GET", "/", "X-User", "both"))
+	assert.Equal(t, []string{"key/24h"}, problemOf(t, ask(h, "GET", "/", "X-User", "both")).Violated)
+	assert.Equal(t, map[int]int{200: 50}, codes(50, h, "GET", "/", "X-User", "none"), "zero is not enforced")
+	assert.Equal(t, map[int]int{200: 4, 429: 1}, codes(5, h, "GET", "/", "X-User", "unknown"))
+	assert.Equal(t, map[int]int{200: 4, 429: 1}, codes(5, h, "GET", "/"), "who has no key is not looked up by its address")
+}
+
+func TestAnAddressIsNoKeyOfTheTable(t *testing.T) {
+	h := must(t, serverside.Config{Rules: limitedBy(serverside.LimitTable{"192.0.2.1": {PerDay: 1000}}), Audit: silent}).Wrap(new(ok))
+	assert.Equal(t, map[int]int{200: 4, 429: 1}, codes(5, h, "GET", "/"))
+}
+
+// provider is Limits made of a function.
+type provider func(ctx context.Context, key string) ([]quota.Policy, error)
+
+func (p provider) Limits(ctx context.Context, key string) ([]quota.Policy, error) { return p(ctx, key) }
+
+func TestLimitsThatFailLeaveTheRulesInForce(t *testing.T) {
+	for name, limits := range map[string]provider{
+		"error": func(context.Context, string) ([]quota.Policy, error) {
+			return []quota.Policy{quota.PerDay(1)}, errors.New("down")
+		},
+		"nonsense": func(context.Context, string) ([]quota.Policy, error) { return []quota.Policy{{Quota: -1}}, nil },
+	} {
+		var events log
+		h := must(t, serverside.Config{Rules: limitedBy(limits), Audit: events.add}).Wrap(new(ok))
+		assert.Equal(t, map[int]int{200: 4, 429: 1}, codes(5, h, "GET", "/", "X-User", "ann"), name)
+		failed := events.of(serverside.LimitsFailed)
+		require.Len(t, failed, 5, name)
+		assert.Error(t, failed[0].Err)
+	}
+}
+
+func TestLimitsAreAskedWithADeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := provider(func(ctx context.Context, _ string) ([]quota.Policy, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		})
+		h := promptly(t, must(t, serverside.Config{Rules: limitedBy(slow), Audit: silent}).Wrap(new(ok)))
+		assert.Equal(t, 200, ask(h, "GET", "/", "X-User", "ann").Code)
+	})
+}
+
+func TestManyDifferentLimitsAreCountedAndDoNotPileUp(t *testing.T) {
+	limits := provider(func(_ context.Context, key string) ([]quota.Policy, error) {
+		var n int64
+		_, err := fmt.Sscan(key, &n)
+		return []quota.Policy{quota.PerDay(n)}, err
+	})
+	h := must(t, serverside.Config{Rules: limitedBy(limits), Audit: silent}).Wrap(new(ok))
+	for n := 1; n <= 10_000; n++ {
+		w := ask(h, "GET", "/", "X-User", fmt.Sprint(n))
+		require.Equal(t, fmt.Sprint(n), w.Header().Get("X-RateLimit-Limit"))
+	}
+	assert.Equal(t, 429, ask(h, "GET", "/", "X-User", "1").Code)
+}
+
+func TestLimitsAreReadFromJSON(t *testing.T) { // F038
+	table, err := serverside.ReadLimits(strings.NewReader(`{"a": {"per_minute": 2, "per_day": null}, "b": {"per_second": 1, "per_hour": 5}}`))
+	require.NoError(t, err)
+	assert.Equal(t, serverside.LimitTable{"a": {PerMinute: 2}, "b": {PerSecond: 1, PerHour: 5}}, table)
+
+	for _, wrong := range []string{``, `[]`, `{"a": {"per_minuet": 1}}`, `{"a": {"per_minute": -1}}`, `{"a": {"per_minute": 1.5}}`, `{} {}`} {
+		_, err := serverside.ReadLimits(strings.NewReader(wrong))
+		assert.ErrorContains(t, err, "serverside: limits: ", wrong)
+	}
+	_, err = serverside.ReadLimits(strings.NewReader(`{"s3cr3t": {"per_minute": -1}}`))
+	assert.NotContains(t, err.Error(), "s3cr3t")
+
+	name := filepath.Join(t.TempDir(), "limits.json")
+	require.NoError(t, os.WriteFile(name, []byte(`{"a": {"per_minute": 2}}`), 0o600))
+	table, err = serverside.LoadLimits(name)
+	require.NoError(t, err)
+	assert.Len(t, table, 1)
+	_, err = serverside.LoadLimits(name + "x")
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}

@@ -1,0 +1,147 @@
+package serverside
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// LogAudit is a Config.Audit that logs to l, or if that is nil, to what
+// slog.Default is at the time. The messages are
+//
+//	rate_limit.exceeded             WARN   Denied
+//	rate_limit.would_exceed         INFO   WouldDeny
+//	rate_limit.store_unavailable    WARN   StoreFailed; ERROR if it fails closed
+//	rate_limit.store_available      INFO   StoreRecovered
+//	rate_limit.limits_unavailable   WARN   LimitsFailed
+//	rate_limit.forwarding_ignored   WARN   ForwardingIgnored
+//	rate_limit.near_limit           DEBUG  NearLimit
+//	rate_limit.hot_key              ERROR  HotKey
+//	rate_limit.bypassed             INFO   Bypassed
+//	rate_limit.configured           INFO   Configured
+//	rate_limit.config_rejected      ERROR  ConfigRejected
+//
+// with what the Event says as attributes: rule, endpoint, policies, limit, key,
+// wait, status, mode, hash and error. A flood of requests is no flood of records:
+// of each message there are 100 in a second at most, and the next one has the
+// number of those left out as its attribute dropped.
+func LogAudit(l *slog.Logger) func(Event) {
+	a := &auditLog{logger: l, least: slog.LevelDebug}
+	return a.write
+}
+
+// logWarnings is the Audit of a Config without one.
+func logWarnings() func(Event) {
+	a := &auditLog{least: slog.LevelWarn}
+	return a.write
+}
+
+// mostRecords is how many records of one kind are logged in a second.
+const mostRecords = 100
+
+// An auditLog logs Events.
+type auditLog struct {
+	logger *slog.Logger
+	least  slog.Level // what is less is not logged
+	kinds  [ConfigRejected + 1]allowance
+}
+
+// An allowance is how many records of a kind were logged in this second.
+type allowance struct {
+	mu      sync.Mutex
+	second  int64 // guarded by mu
+	n       int   // guarded by mu
+	dropped int64 // guarded by mu
+}
+
+// use reports whether one more record may be logged, and how many were dropped
+// before it.
+func (a *allowance) use(now time.Time) (dropped int64, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if second := now.Unix(); second != a.second {
+		a.second, a.n = second, 0
+	}
+	if a.n >= mostRecords {
+		a.dropped++
+		return 0, false
+	}
+	a.n++
+	dropped, a.dropped = a.dropped, 0
+	return dropped, true
+}
+
+var messages = [...]struct {
+	text  string
+	level slog.Level
+}{
+	Denied:            {"rate_limit.exceeded", slog.LevelWarn},
+	WouldDeny:         {"rate_limit.would_exceed", slog.LevelInfo},
+	StoreFailed:       {"rate_limit.store_unavailable", slog.LevelWarn},
+	ForwardingIgnored: {"rate_limit.forwarding_ignored", slog.LevelWarn},
+	StoreRecovered:    {"rate_limit.store_available", slog.LevelInfo},
+	LimitsFailed:      {"rate_limit.limits_unavailable", slog.LevelWarn},
+	NearLimit:         {"rate_limit.near_limit", slog.LevelDebug},
+	HotKey:            {"rate_limit.hot_key", slog.LevelError},
+	Bypassed:          {"rate_limit.bypassed", slog.LevelInfo},
+	Configured:        {"rate_limit.configured", slog.LevelInfo},
+	ConfigRejected:    {"rate_limit.config_rejected", slog.LevelError},
+}
+
+func (a *auditLog) write(e Event) {
+	if e.Kind < Denied || int(e.Kind) >= len(messages) {
+		return
+	}
+	l, m := a.logger, messages[e.Kind]
+	if l == nil {
+		l = slog.Default()
+	}
+	if e.Kind == StoreFailed && e.Mode == FailClosed {
+		m.level = slog.LevelError
+	}
+	ctx := context.Background()
+	if m.level < a.least || !l.Enabled(ctx, m.level) {
+		return
+	}
+	if dropped, ok := a.kinds[e.Kind].use(time.Now()); ok {
+		l.LogAttrs(ctx, m.level, m.text, e.attrs(dropped)...)
+	}
+}
+
+// attrs is what e says, without what it does not.
+func (e *Event) attrs(dropped int64) []slog.Attr {
+	all := []slog.Attr{
+		slog.String("rule", e.Rule), slog.String("endpoint", e.Pattern), slog.Int64("limit", e.Limit), slog.String("key", e.Key),
+		slog.Duration("wait", e.Wait), slog.Int("status", e.Status), slog.String("hash", e.Hash), slog.Int64("dropped", dropped),
+	}
+	attrs := all[:0]
+	for _, a := range all {
+		if !isZero(a.Value) {
+			attrs = append(attrs, a)
+		}
+	}
+	if len(e.Policies) > 0 {
+		attrs = append(attrs, slog.Any("policies", e.Policies))
+	}
+	if e.Kind == StoreFailed {
+		attrs = append(attrs, slog.String("mode", e.Mode.String()))
+	}
+	if e.Err != nil {
+		attrs = append(attrs, slog.String("error", e.Err.Error()))
+	}
+	return attrs
+}
+
+func isZero(v slog.Value) bool {
+	switch v.Kind() {
+	case slog.KindString:
+		return v.String() == ""
+	case slog.KindInt64:
+		return v.Int64() == 0
+	case slog.KindDuration:
+		return v.Duration() == 0
+	default:
+		return false
+	}
+}

@@ -1,0 +1,82 @@
+package serverside
+
+import (
+	"fmt"
+	"time"
+)
+
+// An Observation is one decision, for metrics. What it is about is bounded by the
+// rules that there are: it has no key.
+type Observation struct {
+	Verdict Verdict
+
+	// Rule and Pattern are those of the rule whose quota is tightest: of those
+	// that deny, if any does. They are those of the entry, where one of the
+	// allow-list matches, which has no Pattern.
+	Rule, Pattern string
+
+	// Took is how long the decision took, with what it waited for the Store.
+	Took time.Duration
+
+	// Left is the part of that quota that is left, from 0 to 1; negative if
+	// nothing was counted.
+	Left float64
+}
+
+// A Verdict is what was decided about a request.
+type Verdict int
+
+const (
+	// Admitted is a request that all rules have admitted.
+	Admitted Verdict = iota + 1
+
+	// Refused is a request that was denied.
+	Refused
+
+	// Uncounted is a request that was admitted because the Store failed.
+	Uncounted
+
+	// Trusted is a request that was admitted by an entry of the allow-list.
+	Trusted
+)
+
+var verdictNames = [...]string{"", "admitted", "refused", "uncounted", "trusted"}
+
+// String is the verdict in lower case.
+func (v Verdict) String() string {
+	if v < Admitted || int(v) >= len(verdictNames) {
+		return fmt.Sprintf("Verdict(%d)", int(v))
+	}
+	return verdictNames[v]
+}
+
+func verdictOf(o outcome, entry *rule) Verdict {
+	switch {
+	case o == denied:
+		return Refused
+	case o == uncounted:
+		return Uncounted
+	case entry != nil:
+		return Trusted
+	default:
+		return Admitted
+	}
+}
+
+// observe tells of a decision on what e is charged.
+func (e *escort) observe(v Verdict) {
+	if e.Observe == nil {
+		return
+	}
+	o := Observation{Verdict: v, Took: time.Since(e.begun), Left: -1}
+	switch {
+	case len(e.trial.policies) > 0:
+		o.Rule, o.Pattern = e.trial.policies[0].rule.name, e.trial.policies[0].rule.pattern
+	case len(e.trial.extras) > 0:
+		o.Rule, o.Pattern = e.trial.extras[0].rule.name, e.trial.extras[0].rule.pattern
+	}
+	if v != Uncounted && len(e.trial.decisions) > 0 && e.trial.decisions[0].Limit > 0 {
+		o.Left = e.trial.left(0)
+	}
+	e.Observe(o)
+}
