@@ -30,7 +30,9 @@ const policy = `
 	redisstore           < quota github.com/redis/go-redis/v9
 	serverside           < quota ratelimit
 	retryable            < . github.com/hashicorp/go-retryablehttp
-	internal/redistest   <
+	internal/daemon      <
+	internal/redistest   < internal/daemon
+	internal/gatewaytest < internal/daemon
 	internal/faults      <
 	cmd/...              < ...
 	examples/...         < ...

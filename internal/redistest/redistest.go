@@ -4,19 +4,18 @@
 package redistest
 
 import (
-	"bytes"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/heedhttp/heed/internal/daemon"
 )
 
 const startTimeout = 10 * time.Second
@@ -30,16 +29,14 @@ type Server struct {
 	path   string   // of the binary
 	dir    string   // its working directory
 	flags  []string // beside those of every Server; a configuration file comes first
-	proc   *os.Process
-	ended  chan struct{} // closed when proc has ended
-	output *bytes.Buffer // what proc printed; to be read once it has ended
+	daemon *daemon.Daemon
 }
 
 // Start starts a redis-server, or a valkey-server where there is no other. If
 // there is neither, the test is skipped, or fails if CI is "true".
 func Start(t testing.TB) *Server {
 	t.Helper()
-	return startAll(t, binary(t), 1, freePort, func([]*Server) {})[0]
+	return startAll(t, binary(t), 1, daemon.FreePort, func([]*Server) {})[0]
 }
 
 // StartValkey starts a valkey-server. If there is none, the test is skipped.
@@ -49,7 +46,7 @@ func StartValkey(t testing.TB) *Server {
 	if err != nil {
 		t.Skip("redistest: NOT TESTED: valkey-server is not in PATH")
 	}
-	return startAll(t, path, 1, freePort, func([]*Server) {})[0]
+	return startAll(t, path, 1, daemon.FreePort, func([]*Server) {})[0]
 }
 
 // startAll starts n servers, each with a directory and a port of its own, which
@@ -90,52 +87,15 @@ func launchAll(servers []*Server) error {
 
 func binary(t testing.TB) string {
 	t.Helper()
-	for _, name := range []string{"redis-server", "valkey-server"} {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	const missing = "redistest: NOT TESTED: neither redis-server nor valkey-server is in PATH"
-	if os.Getenv("CI") == "true" {
-		t.Fatal(missing)
-	}
-	t.Skip(missing)
-	return ""
-}
-
-// freePort returns a port that nobody listened on a moment ago.
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("redistest: %v", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return daemon.Find(t, "redis-server", "valkey-server")
 }
 
 func (s *Server) launch() error {
 	cmd := exec.Command(s.path, append(slices.Clone(s.flags), "--port", s.port(), "--bind", "127.0.0.1",
 		"--dir", s.dir, "--save", "", "--appendonly", "no", "--loglevel", "warning")...)
-	s.output, s.ended = new(bytes.Buffer), make(chan struct{})
-	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = s.output, s.output, dieWithParent()
-	started := make(chan error)
-	go func() {
-		// On Linux a child's parent is the thread, and this one must live as long.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		defer close(s.ended)
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			cmd.Wait()
-		}
-	}()
-	if err := <-started; err != nil {
-		return err
-	}
-	s.proc = cmd.Process
-	return s.awaitReady()
+	var err error
+	s.daemon, err = daemon.Start(cmd, s.ready)
+	return err
 }
 
 func (s *Server) port() string {
@@ -143,25 +103,10 @@ func (s *Server) port() string {
 	return port
 }
 
-func (s *Server) awaitReady() error {
-	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); {
-		select {
-		case <-s.ended:
-			return fmt.Errorf("the server ended: %s", s.output)
-		case <-time.After(5 * time.Millisecond):
-		}
-		if s.ready() {
-			return nil
-		}
-	}
-	s.Kill()
-	return errors.New("the server did not get ready")
-}
-
 // ready reports whether it is this very process that answers.
-func (s *Server) ready() bool {
+func (s *Server) ready(d *daemon.Daemon) bool {
 	info, err := s.Do("INFO", "server")
-	return err == nil && strings.Contains(info, fmt.Sprintf("process_id:%d\r\n", s.proc.Pid))
+	return err == nil && strings.Contains(info, fmt.Sprintf("process_id:%d\r\n", d.Process.Pid))
 }
 
 // await waits until the reply to a command has text in it.
@@ -193,19 +138,13 @@ func (s *Server) Cont() { s.t.Helper(); s.signal("CONT") }
 
 func (s *Server) signal(name string) {
 	s.t.Helper()
-	if err := exec.Command("kill", "-"+name, strconv.Itoa(s.proc.Pid)).Run(); err != nil {
+	if err := exec.Command("kill", "-"+name, strconv.Itoa(s.daemon.Process.Pid)).Run(); err != nil {
 		s.t.Fatalf("redistest: kill -%s: %v", name, err)
 	}
 }
 
 // Kill ends the process, and with it everything that was stored.
-func (s *Server) Kill() {
-	if s.proc == nil {
-		return
-	}
-	s.proc.Kill()
-	<-s.ended
-}
+func (s *Server) Kill() { s.daemon.Kill() }
 
 // Restart kills the server and starts an empty one at the same address.
 func (s *Server) Restart() {

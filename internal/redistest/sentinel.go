@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/heedhttp/heed/internal/daemon"
 )
 
 const (
@@ -27,7 +29,7 @@ type Sentinel struct {
 // StartSentinel starts a Sentinel. All of it ends with the test.
 func StartSentinel(t testing.TB) *Sentinel {
 	t.Helper()
-	all := startAll(t, binary(t), 6, freePort, func(all []*Server) {
+	all := startAll(t, binary(t), 6, daemon.FreePort, func(all []*Server) {
 		master, replicas, sentinels := all[0], all[1:3], all[3:]
 		master.flags = []string{"--repl-diskless-sync-delay", "0"}
 		for _, replica := range replicas {

@@ -1,0 +1,166 @@
+// Package gatewaytest runs real gateways for tests: what a client meets that is
+// neither heed's nor the service's own.
+package gatewaytest
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/heedhttp/heed/internal/daemon"
+)
+
+// A Limit is what a gateway lets through.
+type Limit struct {
+	Rate   int // requests a second, of one address
+	Burst  int // beyond the rate, at once; Nginx only
+	Status int // of what it refuses
+}
+
+// Nginx starts an nginx in front of the server at addr (host:port), with a
+// limit_req that neither delays nor tells anything, and returns its URL. It ends with
+// its test, which is skipped if there is no nginx, or fails if CI is "true".
+func Nginx(t testing.TB, addr string, l Limit) (url string) {
+	t.Helper()
+	path := daemon.Find(t, "nginx", "/usr/sbin/nginx")
+	return start(t, func(dir string, port int) *exec.Cmd {
+		file := write(t, dir, "nginx.conf", fmt.Sprintf(nginxConf, l.Rate, l.Status, addr, port, l.Burst))
+		return exec.Command(path, "-p", dir, "-c", file, "-e", "stderr", "-g", "daemon off; master_process off; user root;")
+	})
+}
+
+const nginxConf = `
+worker_processes 1;
+pid nginx.pid;
+events { worker_connections 1024; }
+http {
+	access_log off;
+	client_body_temp_path body;
+	proxy_temp_path proxy;
+	fastcgi_temp_path fastcgi;
+	uwsgi_temp_path uwsgi;
+	scgi_temp_path scgi;
+	limit_req_zone $binary_remote_addr zone=clients:1m rate=%dr/s;
+	limit_req_status %d;
+	limit_req_log_level info;
+	upstream service { server %s; keepalive 64; }
+	server {
+		listen 127.0.0.1:%d;
+		keepalive_requests 1000000;
+		location / {
+			limit_req zone=clients burst=%d nodelay;
+			proxy_pass http://service;
+			proxy_http_version 1.1;
+			proxy_set_header Connection "";
+		}
+	}
+}
+`
+
+// HAProxy is Nginx with a haproxy that counts the requests of the last second in a
+// stick table, refused ones too.
+func HAProxy(t testing.TB, addr string, l Limit) (url string) {
+	t.Helper()
+	path := daemon.Find(t, "haproxy", "/usr/sbin/haproxy")
+	return start(t, func(dir string, port int) *exec.Cmd {
+		return exec.Command(path, "-db", "-f", write(t, dir, "haproxy.cfg", fmt.Sprintf(haproxyCfg, port, l.Status, l.Rate, addr)))
+	})
+}
+
+const haproxyCfg = `
+global
+	maxconn 1000
+defaults
+	mode http
+	timeout connect 1s
+	timeout client 30s
+	timeout server 30s
+frontend clients
+	bind 127.0.0.1:%d
+	stick-table type ip size 1k expire 10s store http_req_rate(1s)
+	http-request track-sc0 src
+	http-request deny deny_status %d if { sc_http_req_rate(0) gt %d }
+	default_backend service
+backend service
+	server service %s
+`
+
+// Proxy starts a gateway that only passes on what the server at addr says: a
+// caddy, or a varnishd where there is no other.
+func Proxy(t testing.TB, addr string) (url string) {
+	t.Helper()
+	path := daemon.Find(t, "caddy", "varnishd", "/usr/sbin/varnishd")
+	return start(t, func(dir string, port int) *exec.Cmd {
+		if filepath.Base(path) == "caddy" {
+			file := write(t, dir, "Caddyfile", fmt.Sprintf(caddyfile, port, addr))
+			cmd := exec.Command(path, "run", "--adapter", "caddyfile", "--config", file)
+			cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
+			return cmd
+		}
+		file := write(t, dir, "default.vcl", fmt.Sprintf(vcl, hostOf(addr), portOf(addr)))
+		return exec.Command(path, "-F", "-n", dir, "-a", "127.0.0.1:"+strconv.Itoa(port), "-f", file, "-s", "malloc,8m")
+	})
+}
+
+const caddyfile = `
+{
+	admin off
+	auto_https off
+}
+http://127.0.0.1:%d {
+	reverse_proxy %s
+}
+`
+
+const vcl = `
+vcl 4.0;
+backend service { .host = "%s"; .port = "%s"; }
+sub vcl_recv { return (pass); }
+`
+
+func hostOf(addr string) string { host, _, _ := net.SplitHostPort(addr); return host }
+func portOf(addr string) string { _, port, _ := net.SplitHostPort(addr); return port }
+
+// start starts what command returns, for a directory and a port of its own.
+func start(t testing.TB, command func(dir string, port int) *exec.Cmd) (url string) {
+	t.Helper()
+	var err error
+	for range 5 { // another process may be quicker to take the port
+		port := daemon.FreePort(t)
+		var d *daemon.Daemon
+		url = fmt.Sprintf("http://127.0.0.1:%d", port)
+		d, err = daemon.Start(command(t.TempDir(), port), func(*daemon.Daemon) bool { return answers(url) })
+		if err == nil {
+			t.Cleanup(d.Kill)
+			return url
+		}
+	}
+	t.Fatalf("gatewaytest: %v", err)
+	return ""
+}
+
+// answers reports whether anything that speaks HTTP does.
+func answers(url string) bool {
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Head(url)
+	if err != nil {
+		return false
+	}
+	resp.Body.Close()
+	return resp.StatusCode < http.StatusInternalServerError || resp.StatusCode == http.StatusServiceUnavailable
+}
+
+func write(t testing.TB, dir, name, content string) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatalf("gatewaytest: %v", err)
+	}
+	return path
+}
