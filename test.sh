@@ -5,8 +5,8 @@
 #   ./test.sh -long     the same in full: longer runs, and fuzzing
 #   ./test.sh -faults   the rules of the client, and what breaks when one does
 #
-# redis-server is installed through the package manager if it is missing; the
-# tests start their own on free ports, and stop it.
+# What the tests talk to, redis-server and gateways, is installed through the package
+# manager if it is missing; the tests start their own on free ports, and stop it.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -31,12 +31,27 @@ need_go() {
 	command -v go >/dev/null || die "go is missing: install Go 1.26 or later, https://go.dev/dl"
 }
 
-need_redis() {
-	command -v redis-server >/dev/null && return
-	say "installing redis-server"
-	command -v apt-get >/dev/null || die "redis-server is missing, and so is apt-get: install redis-server 6.2 or later"
-	{ as_root apt-get update -qq && as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq redis-server; } ||
-		die "redis-server is missing, and cannot be installed without root: apt-get install redis-server"
+# need PROGRAM PACKAGE...: installs the first of some packages that there is.
+need() {
+	program=$1
+	shift
+	PATH=$PATH:/usr/sbin command -v "$program" >/dev/null && return
+	say "installing $program"
+	command -v apt-get >/dev/null || die "$program is missing, and so is apt-get: install it"
+	[ -n "${updated-}" ] || as_root apt-get update -qq || die "$program is missing, and cannot be installed without root: apt-get install $1"
+	updated=yes
+	for package in "$@"; do
+		as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" && return
+	done
+	die "$program cannot be installed: apt-get install $1"
+}
+
+# need_servers installs what the tests talk to. Each test starts its own.
+need_servers() {
+	need redis-server redis-server
+	need nginx nginx-light nginx
+	need haproxy haproxy
+	PATH=$PATH:/usr/sbin command -v varnishd >/dev/null || need caddy caddy varnish
 }
 
 modules() { find . -name go.mod -not -path '*/testdata/*' -exec dirname {} \; | sort; }
@@ -75,15 +90,15 @@ fuzz() {
 }
 
 need_go
-export CI=true # without redis-server the tests fail, instead of skipping
+export CI=true # without these servers the tests fail, instead of skipping
 case "${1-}" in
 "")
-	need_redis
+	need_servers
 	check_style
 	run_tests
 	;;
 -long)
-	need_redis
+	need_servers
 	check_style
 	run_tests -count 3
 	run_long_forms
