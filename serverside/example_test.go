@@ -361,3 +361,24 @@ func ExampleLogAudit() {
 	// level=WARN msg=rate_limit.exceeded rule=api endpoint=/v1/ limit=1 status=429 policies=[api]
 	// 404 429
 }
+
+// Clients that know another body than a problem document get it.
+func ExampleEnvelopeBody() {
+	limiter, err := serverside.New(serverside.Config{
+		Rules: []serverside.Rule{{Name: "api", Policies: []quota.Policy{quota.PerMinute(5)}}},
+		Deny:  serverside.EnvelopeBody,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	h := limiter.Wrap(http.NotFoundHandler())
+	for range 6 {
+		w := httptest.NewRecorder()
+		if h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil)); w.Code == http.StatusTooManyRequests {
+			fmt.Println(w.Header().Get("Retry-After"), w.Body)
+		}
+	}
+	// Output:
+	// 12 {"error":{"code":"rate_limited","message":"Too many requests. Retry after 12 seconds."}}
+}

@@ -1,0 +1,197 @@
+package serverside
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// The bodies that APIs are known to answer denials with, for Config.Deny, where
+// clients expect one of them. Their numbers are those of the header. The code of a
+// denial is rate_limited where a quota is used up, and otherwise
+// service_unavailable, too_many_at_once or cost_exceeds_limit, in the spelling of
+// each body.
+
+// EnvelopeBody is
+//
+//	{"error":{"code":"rate_limited","message":"Too many requests. Retry after 12 seconds.","request_id":"01HXY"}}
+//
+// with the request_id that is X-Request-Id in the response's header or the
+// request's, if there is any.
+func EnvelopeBody(w http.ResponseWriter, r *http.Request, d Denial) {
+	id := w.Header().Get("X-Request-Id")
+	if id == "" {
+		id = r.Header.Get("X-Request-Id")
+	}
+	if len(id) > longestID {
+		id = ""
+	}
+	type fault struct {
+		Code    string `json:"code"`
+		Message string `json:"message"`
+		ID      string `json:"request_id,omitempty"`
+	}
+	writeJSON(w, "application/json", map[string]fault{"error": {d.code("rate_limited"), d.message("Too many requests."), id}})
+}
+
+// longestID is the longest request_id that is sent back.
+const longestID = 128
+
+// LimitBody is
+//
+//	{"error":{"code":"rate_limit_exceeded","message":"Rate limit exceeded. Maximum 1000 requests per hour.",
+//	 "retry_after":30,"limit":1000,"reset_at":"2025-07-01T12:00:00Z"}}
+func LimitBody(w http.ResponseWriter, _ *http.Request, d Denial) {
+	type fault struct {
+		Code       string `json:"code"`
+		Message    string `json:"message"`
+		RetryAfter int64  `json:"retry_after,omitempty"`
+		Limit      int64  `json:"limit,omitempty"`
+		ResetAt    string `json:"reset_at,omitempty"`
+	}
+	f := fault{Code: d.code("rate_limit_exceeded"), Message: d.reason("Rate limit exceeded. Maximum " + requests(d.Quota, d.Window) + "."), Limit: d.Quota}
+	if !d.Never {
+		f.RetryAfter = d.seconds()
+	}
+	if !d.ResetAt.IsZero() { // rounded up, as the header's
+		f.ResetAt = d.ResetAt.Add(time.Second - 1).UTC().Truncate(time.Second).Format(time.RFC3339)
+	}
+	writeJSON(w, "application/json", map[string]fault{"error": f})
+}
+
+// DetailBody is {"detail":"Rate limit exceeded. Please try again later."}
+func DetailBody(w http.ResponseWriter, _ *http.Request, d Denial) {
+	writeJSON(w, "application/json", map[string]string{"detail": d.reason("Rate limit exceeded.") + d.later()})
+}
+
+// FlatBody is {"error":"Rate limit exceeded","message":"Please try again later","retryAfter":12}
+func FlatBody(w http.ResponseWriter, _ *http.Request, d Denial) {
+	type body struct {
+		Error      string `json:"error"`
+		Message    string `json:"message"`
+		RetryAfter int64  `json:"retryAfter,omitempty"`
+	}
+	b := body{Error: trimDot(d.reason("Rate limit exceeded.")), Message: "Please try again later", RetryAfter: d.seconds()}
+	if d.Never {
+		b.Message, b.RetryAfter = "Please send less at once", 0
+	}
+	writeJSON(w, "application/json", b)
+}
+
+// CodedProblem is a problem document (RFC 9457) of the type that the URI is, with a
+// code:
+//
+//	{"type":"https://example.com/errors/rate_limited","title":"Rate Limited","status":429,
+//	 "detail":"Rate limit exceeded: 51 requests per second exceeded (limit: 50)","code":"RATE_LIMITED"}
+func CodedProblem(uri string) func(http.ResponseWriter, *http.Request, Denial) {
+	type problem struct {
+		Type   string `json:"type"`
+		Title  string `json:"title"`
+		Status int    `json:"status"`
+		Detail string `json:"detail"`
+		Code   string `json:"code"`
+	}
+	return func(w http.ResponseWriter, _ *http.Request, d Denial) {
+		limited := fmt.Sprintf("Rate limit exceeded: %s exceeded (limit: %d)", requests(d.Quota+1, d.Window), d.Quota)
+		writeJSON(w, "application/problem+json", problem{
+			uri, "Rate Limited", d.Status, trimDot(d.reason(limited)), strings.ToUpper(d.code("rate_limited")),
+		})
+	}
+}
+
+// TimedProblem is a problem document (RFC 9457) of the type that the URI is, with
+// the wait in seconds:
+//
+//	{"type":"https://api.example.com/problems/rate-limited","title":"Too Many Requests","status":429,
+//	 "detail":"API rate limit exceeded. Limit: 100 requests per minute.","retryAfter":47}
+func TimedProblem(uri string) func(http.ResponseWriter, *http.Request, Denial) {
+	type problem struct {
+		Type       string `json:"type"`
+		Title      string `json:"title"`
+		Status     int    `json:"status"`
+		Detail     string `json:"detail"`
+		RetryAfter int64  `json:"retryAfter,omitempty"`
+	}
+	return func(w http.ResponseWriter, _ *http.Request, d Denial) {
+		p := problem{uri, http.StatusText(d.Status), d.Status, d.reason("API rate limit exceeded. Limit: " + requests(d.Quota, d.Window) + "."), d.seconds()}
+		if d.Never {
+			p.RetryAfter = 0
+		}
+		writeJSON(w, "application/problem+json", p)
+	}
+}
+
+// code is what is the matter: limited, if a quota is used up.
+func (d *Denial) code(limited string) string {
+	switch {
+	case d.Never:
+		return "cost_exceeds_limit"
+	case d.InFlight:
+		return "too_many_at_once"
+	case d.Status == http.StatusServiceUnavailable:
+		return "service_unavailable"
+	default:
+		return limited
+	}
+}
+
+// reason is the same in words.
+func (d *Denial) reason(limited string) string {
+	switch d.code("") {
+	case "cost_exceeds_limit":
+		return "The request costs more than the limit ever allows."
+	case "too_many_at_once":
+		return "Too many requests at once."
+	case "service_unavailable":
+		return "Service temporarily unavailable."
+	default:
+		return limited
+	}
+}
+
+// message is reason with the wait.
+func (d *Denial) message(limited string) string {
+	if d.Never {
+		return d.reason(limited)
+	}
+	return fmt.Sprintf("%s Retry after %d seconds.", d.reason(limited), d.seconds())
+}
+
+// later is what to do about it.
+func (d *Denial) later() string {
+	if d.Never {
+		return " Please send less at once."
+	}
+	return " Please try again later."
+}
+
+// requests is n per window in words.
+func requests(n int64, window time.Duration) string {
+	switch window {
+	case 0: // a calendar's
+		return fmt.Sprintf("%d requests", n)
+	case time.Second:
+		return fmt.Sprintf("%d requests per second", n)
+	case time.Minute:
+		return fmt.Sprintf("%d requests per minute", n)
+	case time.Hour:
+		return fmt.Sprintf("%d requests per hour", n)
+	case 24 * time.Hour:
+		return fmt.Sprintf("%d requests per day", n)
+	default:
+		return fmt.Sprintf("%d requests per %v", n, window)
+	}
+}
+
+func trimDot(s string) string { return strings.TrimSuffix(s, ".") }
+
+func writeJSON(w http.ResponseWriter, contentType string, body any) {
+	b, err := json.Marshal(body)
+	if err != nil {
+		return // cannot be: they are strings and numbers
+	}
+	w.Header().Set("Content-Type", contentType)
+	w.Write(append(b, '\n'))
+}
