@@ -96,9 +96,15 @@ func TestAdaptiveFindsTheRateOfRealGateways(t *testing.T) {
 	const rate = 50
 	t.Run("group", func(t *testing.T) {
 		for name, start := range map[string]func(*testing.T) string{
-			"nginx 503":   func(t *testing.T) string { return gatewaytest.Nginx(t, addr, gatewaytest.Limit{Rate: rate, Burst: 10, Status: 503}) },
-			"nginx 429":   func(t *testing.T) string { return gatewaytest.Nginx(t, addr, gatewaytest.Limit{Rate: rate, Burst: 10, Status: 429}) },
-			"haproxy 429": func(t *testing.T) string { return gatewaytest.HAProxy(t, addr, gatewaytest.Limit{Rate: rate, Status: 429}) },
+			"nginx 503": func(t *testing.T) string {
+				return gatewaytest.Nginx(t, addr, gatewaytest.Limit{Rate: rate, Burst: 10, Status: 503})
+			},
+			"nginx 429": func(t *testing.T) string {
+				return gatewaytest.Nginx(t, addr, gatewaytest.Limit{Rate: rate, Burst: 10, Status: 429})
+			},
+			"haproxy 429": func(t *testing.T) string {
+				return gatewaytest.HAProxy(t, addr, gatewaytest.Limit{Rate: rate, Status: 429})
+			},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
