@@ -3,11 +3,15 @@ package ratelimit_test
 import (
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/heedhttp/heed/ratelimit"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // now is when every response of this package's tests is received.
@@ -267,4 +271,14 @@ func TestAMebibyteIsReadInLinearTime(t *testing.T) {
 	if got := answer(429, h, now); got != "30s" {
 		t.Errorf("many dates: got %s", got)
 	}
+}
+
+func TestAResetIsUnixTimeInABubbleToo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := strconv.FormatInt(time.Now().Add(7*time.Second).Unix(), 10)
+		require.Len(t, in, 9)
+		wait, ok := ratelimit.Wait(429, http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {in}}, time.Time{})
+		assert.True(t, ok)
+		assert.Equal(t, 7*time.Second, wait)
+	})
 }
