@@ -262,7 +262,7 @@ func findRate(t *testing.T, limit rate.Limit, burst int) {
 		Base:   srv.Transport(),
 		Pacer:  &pace.Adaptive{},
 		Budget: heed.Unlimited,
-		Retry:  heed.RetryPolicy{MaxAttempts: 8},
+		Retry:  heed.RetryPolicy{MaxAttempts: 20},
 	}}
 	var wg sync.WaitGroup
 	for range 20 {
@@ -273,12 +273,16 @@ func findRate(t *testing.T, limit rate.Limit, burst int) {
 					assert.WithinDuration(t, start.Add(all), time.Now(), 10*time.Second, "%v", err)
 					return
 				}
-				assert.Equal(t, 200, resp.StatusCode)
 				resp.Body.Close()
+				if resp.StatusCode != 200 { // another attempt did not fit
+					assert.WithinDuration(t, start.Add(all), time.Now(), 10*time.Second)
+				}
 			}
 		})
 	}
 	wg.Wait()
+	mu.Lock() // handlers of requests that were given up may go on
+	defer mu.Unlock()
 	used := (sent - refused) / (float64(limit) * (all - 10*time.Second).Seconds())
 	t.Logf("%.1f %% refused, %.0f %% used", 100*refused/sent, 100*used)
 	assert.LessOrEqual(t, refused/sent, 0.05)

@@ -75,3 +75,24 @@ func BenchmarkAdaptive(b *testing.B) {
 		pacer.Observe(heed.Attempt{Request: req, Response: resp})
 	}
 }
+
+func BenchmarkAdvertisedUntold(b *testing.B) {
+	benchmarkAdvertised(b, http.Header{"Content-Type": {"text/plain"}})
+}
+
+func BenchmarkAdvertisedTold(b *testing.B) {
+	benchmarkAdvertised(b, http.Header{"Ratelimit": {`"default";r=999999999999;t=1`}})
+}
+
+func benchmarkAdvertised(b *testing.B, h http.Header) {
+	pacer := &pace.Advertised{}
+	req, _ := http.NewRequest("GET", "https://api.example.com/v1/orders?page=2", nil)
+	resp := &http.Response{StatusCode: 200, Header: h}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := pacer.Wait(req); err != nil {
+			b.Fatal(err)
+		}
+		pacer.Observe(heed.Attempt{Request: req, Response: resp})
+	}
+}

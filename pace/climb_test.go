@@ -124,8 +124,8 @@ func (w *windowServer) admits(now time.Duration) bool {
 	return true
 }
 
-// A flight is what became of each request.
-type flight struct {
+// An ascent is what became of each request.
+type ascent struct {
 	at      []time.Duration
 	refused []bool
 	held    []bool
@@ -133,10 +133,10 @@ type flight struct {
 
 // fly sends as fast as p allows and so many workers can, with so long a way to
 // the server and back.
-func fly(p pilot, s limiter, trip, all time.Duration) (f flight) {
+func fly(p pilot, s limiter, trip, all time.Duration) (f ascent) {
 	var (
 		start    = time.Unix(1e9, 0)
-		answered int                // of the flight's requests
+		answered int                // of the ascent's requests
 		due      = 1.0              // how much of a request is to be earned still
 		now      = time.Duration(0) // since when it is earned at p's limit
 		late     bool               // all workers were busy when it was
@@ -162,7 +162,7 @@ func fly(p pilot, s limiter, trip, all time.Duration) (f flight) {
 
 // share is how many requests of the time between were refused, and how many
 // were not, of those that the server admits in the long run.
-func (f flight) share(from, to time.Duration, perSecond float64) (refused, used float64) {
+func (f ascent) share(from, to time.Duration, perSecond float64) (refused, used float64) {
 	sent, no := 0.0, 0.0
 	for i, at := range f.at {
 		if from <= at && at < to {
@@ -177,7 +177,7 @@ func (f flight) share(from, to time.Duration, perSecond float64) (refused, used 
 
 // settled is the first second from which on, for a while, at most 5 % are
 // refused and at least 80 % used.
-func (f flight) settled(perSecond float64) time.Duration {
+func (f ascent) settled(perSecond float64) time.Duration {
 	while := time.Duration(max(20, 100/perSecond)) * time.Second
 	for at := time.Duration(0); ; at += time.Second {
 		if refused, used := f.share(at, at+while, perSecond); refused <= 0.05 && used >= 0.8 {
@@ -193,7 +193,7 @@ const (
 	learning = 10 * time.Second
 )
 
-// servers are by name, and made anew for each flight.
+// servers are by name, and made anew for each ascent.
 func servers() map[string]func() limiter {
 	all := make(map[string]func() limiter)
 	for _, r := range []float64{1, 3, 10, 30, 100, 1000} {

@@ -4,6 +4,7 @@
 //   - PerHost, or a Keyed, keeps a limit for each host, or key, in this process.
 //   - With uses a rate.Limiter of yours.
 //   - Shared keeps one limit together with other processes, through a store.
+//   - Advertised keeps to what servers tell in their responses' fields.
 //   - Adaptive finds out what a server allows that only ever refuses.
 //   - Each puts several of them together.
 //

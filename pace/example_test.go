@@ -62,6 +62,18 @@ func ExampleWith() {
 	// Output: at least 100ms: true
 }
 
+// The server tells what is left of its quota, and the client keeps to that: here,
+// 20 requests for the rest of a second.
+func ExampleAdvertised() {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("RateLimit-Remaining", "19")
+		w.Header().Set("RateLimit-Reset", "1")
+	}))
+	defer srv.Close()
+	threeGets(&pace.Advertised{}, srv.URL)
+	// Output: at least 100ms: true
+}
+
 // The server's limit is unknown: it is found, here within bounds.
 func ExampleAdaptive() {
 	pacer := &pace.Adaptive{Min: 1, Max: 20}

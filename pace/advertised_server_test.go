@@ -1,0 +1,190 @@
+package pace_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/pace"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/ratelimit"
+	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/testserver"
+)
+
+var styles = map[string]ratelimit.Style{
+	"default":          0,
+	"draft 11":         ratelimit.Draft11,
+	"X-RateLimit":      ratelimit.XRateLimit,
+	"X-RateLimitDelta": ratelimit.XRateLimitDelta,
+	"draft 7":          ratelimit.Draft07,
+	"draft 6":          ratelimit.Draft06,
+}
+
+// A count is of what a server did with the requests of a client.
+type count struct{ admitted, refused atomic.Int64 }
+
+func (c *count) share() float64 {
+	return float64(c.refused.Load()) / float64(max(1, c.admitted.Load()+c.refused.Load()))
+}
+
+func (c *count) RoundTrip(next http.RoundTripper, req *http.Request) (*http.Response, error) {
+	resp, err := next.RoundTrip(req)
+	if err == nil {
+		if resp.StatusCode == http.StatusTooManyRequests {
+			c.refused.Add(1)
+		} else {
+			c.admitted.Add(1)
+		}
+	}
+	return resp, err
+}
+
+type counted struct {
+	*count
+	next http.RoundTripper
+}
+
+func (c counted) RoundTrip(req *http.Request) (*http.Response, error) {
+	return c.count.RoundTrip(c.next, req)
+}
+
+// shareQuota has 50 workers spend a quota for ten minutes, which a stranger may
+// use, too, at so many requests a second; it does not pace itself.
+func shareQuota(t *testing.T, cfg serverside.Config, perSecond float64) (ours, theirs *count) {
+	const all = 10 * time.Minute
+	time.Sleep(26*365*24*time.Hour + 12*time.Second + 345*ms) // Unix times have ten digits, and no window begins now
+	limiter, err := serverside.New(cfg)
+	require.NoError(t, err)
+	srv := testserver.NewLimited(t, func(next http.Handler) http.Handler {
+		return limiter.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(20 * ms)
+			next.ServeHTTP(w, r)
+		}))
+	})
+	ours, theirs = new(count), new(count)
+	start := time.Now()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(all, cancel)
+	client := &http.Client{Transport: &heed.Transport{
+		Base:  counted{ours, srv.Transport()},
+		Pacer: &pace.Advertised{},
+		Retry: heed.RetryPolicy{MaxWait: all, MaxElapsed: -1},
+	}}
+	var wg sync.WaitGroup
+	call := func(client *http.Client) error {
+		resp, err := client.Do(request(ctx, srv.URL))
+		if err == nil {
+			resp.Body.Close()
+		}
+		return err
+	}
+	require.NoError(t, call(client))
+	for range 50 {
+		wg.Go(func() {
+			for call(client) == nil {
+			}
+			assert.Equal(t, all, time.Since(start))
+		})
+	}
+	if perSecond > 0 {
+		stranger := &http.Client{Transport: counted{theirs, srv.Transport()}}
+		tick := time.NewTicker(time.Duration(float64(time.Second) / perSecond))
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			<-tick.C
+			wg.Go(func() { _ = call(stranger) })
+		}
+	}
+	wg.Wait()
+	return ours, theirs
+}
+
+// paired is a server's Config of one policy.
+func paired(style ratelimit.Style, p quota.Policy) serverside.Config {
+	return serverside.Config{Style: style, Rules: []serverside.Rule{{Policies: []quota.Policy{p}}}}
+}
+
+// used is the part of ten minutes' quota that was admitted.
+func used(perMinute int64, counts ...*count) (part float64) {
+	for _, c := range counts {
+		part += float64(c.admitted.Load()) / float64(10*perMinute)
+	}
+	return part
+}
+
+// A figure is what Advertised states of an algorithm.
+type figure struct{ used, refused, usedWithStranger, refusedWithStranger float64 }
+
+var figures = map[quota.Algorithm]figure{
+	quota.TokenBucket:   {0.95, 0, 0.95, 0.01},
+	quota.FixedWindow:   {0.95, 0, 0.95, 0.01},
+	quota.LeakyBucket:   {0.95, 0, 0.95, 0.1}, // what is admitted is answered late: so old is the news
+	quota.SlidingWindow: {0.75, 0, 0.7, 0.02}, // no field tells that it slides
+	quota.SlidingLog:    {0.75, 0.01, 0.7, 0.02},
+}
+
+func TestAfterTheFirstAnswerNobodyIsRefusedAndTheQuotaIsUsed(t *testing.T) { // F164
+	for name, style := range styles {
+		for a, want := range figures {
+			t.Run(fmt.Sprint(a, ", ", name), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ours, _ := shareQuota(t, paired(style, quota.Policy{Quota: 60, Window: time.Minute, Algorithm: a}), 0)
+					t.Logf("%.2f %% refused, %.0f %% used", 100*ours.share(), 100*used(60, ours))
+					assert.LessOrEqual(t, ours.share(), want.refused)
+					assert.GreaterOrEqual(t, used(60, ours), want.used)
+				})
+			})
+		}
+	}
+}
+
+func TestWithAStrangerInTheQuotaHardlyAnybodyIsRefused(t *testing.T) {
+	for name, style := range styles {
+		for a, want := range figures {
+			if a == quota.LeakyBucket && style == ratelimit.Draft11 {
+				continue // where t is all that is told, and that late, nothing can be known
+			}
+			t.Run(fmt.Sprint(a, ", ", name), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ours, theirs := shareQuota(t, paired(style, quota.Policy{Quota: 60, Window: time.Minute, Algorithm: a}), 0.5)
+					t.Logf("%.2f %% refused, %.0f %% used", 100*ours.share(), 100*used(60, ours, theirs))
+					assert.LessOrEqual(t, ours.share(), want.refusedWithStranger)
+					assert.GreaterOrEqual(t, used(60, ours, theirs), want.usedWithStranger)
+				})
+			})
+		}
+	}
+}
+
+func TestAFastQuotaIsUsedWithoutRefusals(t *testing.T) {
+	for _, a := range []quota.Algorithm{quota.TokenBucket, quota.FixedWindow} {
+		for _, others := range []float64{0, 5} {
+			synctest.Test(t, func(t *testing.T) {
+				ours, theirs := shareQuota(t, paired(0, quota.Policy{Quota: 600, Window: time.Minute, Algorithm: a}), others)
+				assert.LessOrEqual(t, ours.share(), others/5*0.01)
+				assert.GreaterOrEqual(t, used(600, ours, theirs), 0.95)
+			})
+		}
+	}
+}
+
+func TestSeveralPoliciesAreKeptAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ours, _ := shareQuota(t, serverside.Config{Rules: []serverside.Rule{
+			{Name: "short", Policies: []quota.Policy{{Name: "second", Quota: 5, Window: time.Second}}},
+			{Name: "long", Policies: []quota.Policy{{Name: "minute", Quota: 60, Window: time.Minute, Algorithm: quota.FixedWindow}}},
+		}}, 0)
+		assert.Zero(t, ours.refused.Load())
+		assert.GreaterOrEqual(t, used(60, ours), 0.95)
+	})
+}

@@ -1,0 +1,261 @@
+package pace
+
+import (
+	"time"
+
+	"github.com/heedhttp/heed/ratelimit"
+)
+
+const (
+	// leastHorizon is for how long it is looked back at least to see how fast
+	// units come back.
+	leastHorizon = 10 * time.Second
+
+	// spareTime is in how long at least what is left is spent beside what comes
+	// back.
+	spareTime = 5 * time.Second
+
+	// slack is the part of a quota that may be spent earlier than evenly, for
+	// clients that send a few requests and then none.
+	slack = 0.1
+
+	// mostUnits is what more is read as: products of it are exact.
+	mostUnits = 1 << 50
+
+	// askAgain is how long the answer may take to the one request that goes to
+	// see what there is in a new period.
+	askAgain = time.Second
+)
+
+// A told is what a server tells of one policy, and what follows from it. It
+// knows of no clock.
+//
+// Whether a policy is a window, of which nothing comes back before its end, or a
+// bucket that is filled again all the time, is seldom told, and neither is what
+// other clients take. But both show in what remains from one answer to the
+// next. So units are spent at the rate at which they come back, less what others
+// take, and beside that what is left is spread over the time until all are back.
+type told struct {
+	name, unit, partition string
+
+	quota     int64
+	window    time.Duration
+	remaining int64         // at the last answer; -1 if only the policy is told
+	at        time.Time     // when that came
+	heard     int64         // its request's number
+	until     time.Time     // when all units are back, or some if that is all that is known
+	period    time.Duration // the window, or the longest time to until that was told
+
+	left    int64     // of remaining, without what was spent since
+	spentAt time.Time // when units were last spent
+
+	gained  float64 // units that came back, less what others took
+	elapsed float64 // in so many seconds
+}
+
+// is reports whether l tells of the same policy.
+func (p *told) is(l *ratelimit.Limit) bool {
+	return p.name == l.Name && p.unit == l.Unit && p.partition == l.Partition
+}
+
+// useful reports whether anything follows from l.
+func useful(l *ratelimit.Limit) bool {
+	if l.Remaining < 0 {
+		return l.Quota > 0 && l.Window > 0
+	}
+	return l.Next >= 0 || l.Reset >= 0 || l.Window > 0
+}
+
+// An answer is what a response tells of a policy, and of which request.
+type answer struct {
+	*ratelimit.Limit
+	number  int64 // of the request, in the order of sending
+	charged int64 // units
+	later   int64 // units of requests that were sent after it and not answered yet
+}
+
+// learn takes over what an answer tells. What it tells to a request that was sent
+// before another that was answered already is old news: of that, only the worse
+// is believed.
+//
+// Of those under way it is supposed that the server counts them in the order of
+// sending, so that what remains is without all that were sent before.
+func (p *told) learn(l answer, now time.Time) {
+	l.Remaining = min(l.Remaining, mostUnits)
+	if l.number < p.heard {
+		p.left = min(p.left, l.Remaining-l.later)
+		p.gained += float64(l.charged) // which what remained since was without
+		return
+	}
+	if p.remaining >= 0 && l.Remaining >= 0 && !p.at.IsZero() {
+		p.measure(l.Remaining-p.remaining+l.charged, now.Sub(p.at))
+	}
+	p.quota, p.window, p.remaining = min(l.Quota, mostUnits), l.Window, l.Remaining
+	p.heard, p.at, p.until = l.number, now, now.Add(validity(l.Limit))
+	p.period = max(p.window, p.period, p.until.Sub(now))
+	p.left = l.Remaining - l.later
+}
+
+// validity is how long what l tells is good for: until all is back. Draft-11's t
+// is when something is; but if that is no more than a single unit takes, it is a
+// bucket, or a window that is all but over, and all are back when each has had
+// its time.
+func validity(l *ratelimit.Limit) time.Duration {
+	switch {
+	case l.Remaining < 0 || l.Reset < 0 && l.Next < 0:
+		return l.Window
+	case l.Remaining == 0 || l.Reset >= 0 || l.Quota <= 0 || l.Window <= 0:
+		return max(l.Next, l.Reset)
+	}
+	each := l.Window.Seconds() / float64(l.Quota)
+	if l.Next > seconds(each)+time.Second {
+		return l.Next
+	}
+	return max(l.Next, seconds(each*float64(l.Quota-l.Remaining)))
+}
+
+// measure counts what came back in d. If that is much of what was missing, a
+// new window has begun: how fast units come back does not follow from that.
+func (p *told) measure(units int64, d time.Duration) {
+	if missing := p.quota - p.remaining; units > 1 && 2*units >= missing {
+		return
+	}
+	p.gained += float64(units)
+	p.elapsed += d.Seconds()
+	if p.elapsed > max(leastHorizon, p.until.Sub(p.at)/8).Seconds() {
+		p.gained, p.elapsed = p.gained/2, p.elapsed/2
+	}
+}
+
+// flow is how many units come back in a second, less what others take: less
+// than zero, where it is a window that others use, too.
+func (p *told) flow() float64 {
+	switch {
+	case p.remaining < 0:
+		return float64(p.quota) / p.window.Seconds()
+	case p.gained > -2 && p.gained < 2: // one more or less is no evidence
+		return 0
+	}
+	return p.gained / max(p.elapsed, 1)
+}
+
+// reserve is what is not spent where there is a flow, which is not known
+// exactly, nor is steady.
+func (p *told) reserve(flow float64) float64 {
+	if flow == 0 {
+		return 0
+	}
+	return 1 + 0.03*float64(p.quota)
+}
+
+// rate is how many units may be spent in a second. With n units left for a
+// period, the first of them is spent one (n+1)-th of it from now, and with the
+// end of it the next period's first. Others are left what they take, but for
+// half of what is there; and where units come back, what is missing of the
+// reserve is made up for slowly. It is the same until units are spent, or told of.
+func (p *told) rate() float64 {
+	flow := p.flow()
+	if p.remaining < 0 {
+		return flow
+	}
+	spare := float64(p.left) + 1 - p.reserve(flow)
+	left := p.until.Sub(later(p.at, p.spentAt))
+	if flow > 0 {
+		return max(flow+spare/p.horizon(left).Seconds(), flow/4)
+	}
+	each := spare / max(left, time.Millisecond).Seconds()
+	return max(flow+each, each/2)
+}
+
+// horizon is in how long what is left is spent beside what comes back: until all
+// would be back, as far as that can be told.
+func (p *told) horizon(left time.Duration) time.Duration {
+	if p.window > 0 && p.quota > 0 {
+		left = max(left, seconds(float64(p.quota-p.left)/p.usual()))
+	}
+	return max(left, spareTime)
+}
+
+// over reports whether nothing of what was told is still true.
+func (p *told) over(now time.Time) bool {
+	return p.remaining >= 0 && !p.until.After(now) && p.flow() <= 0
+}
+
+// wait is how long it is until n units may be spent.
+func (p *told) wait(n int64, now time.Time) time.Duration {
+	switch left := p.until.Sub(now); {
+	case p.over(now):
+		return 0
+	case n > 0:
+		return p.turn(n, left, now)
+	case p.remaining == 0: // of tokens, nobody knows how many it takes; but some
+		return left
+	}
+	return 0
+}
+
+func (p *told) turn(n int64, left time.Duration, now time.Time) time.Duration {
+	rate, flow, missing := p.rate(), p.flow(), n-p.left
+	if flow > 0 {
+		d := p.spentAt.Add(seconds(float64(n) / rate))
+		if p.remaining >= 0 && missing > 0 {
+			d = later(d, p.at.Add(seconds(float64(missing)/flow)))
+		}
+		return d.Sub(now)
+	}
+	if missing > 0 || rate <= 0 {
+		return left
+	}
+	return min(p.spentAt.Add(seconds(float64(n)/rate)).Sub(now), left)
+}
+
+// early reports whether n units may be spent although their turn has not come:
+// if as much will be left as of the period, but for the slack.
+func (p *told) early(n int64, now time.Time) bool {
+	if p.remaining < 0 || p.left < n || p.flow() != 0 || p.quota == 0 || p.period == 0 {
+		return false
+	}
+	even := float64(p.quota) * float64(p.until.Sub(now)) / float64(p.period)
+	return float64(p.left-n) >= even-slack*float64(p.quota)
+}
+
+// spentUp reports whether there are no n units until some come back.
+func (p *told) spentUp(n int64) bool { return p.remaining >= 0 && p.left < n && p.flow() <= 0 }
+
+// ahead is about how long it takes to spend n units. If they come back at all,
+// or are of periods to come, it is supposed that they come as usual.
+func (p *told) ahead(n int64, now time.Time) time.Duration {
+	if n == 0 || p.over(now) {
+		return 0
+	}
+	rate, flow := p.rate(), p.flow()
+	if flow > 0 {
+		return p.spentAt.Add(seconds(float64(n) / max(rate, p.usual()))).Sub(now)
+	}
+	if rate > 0 && n <= p.left {
+		return p.spentAt.Add(seconds(float64(n) / rate)).Sub(now)
+	}
+	d := p.until.Sub(now)
+	if beyond := n - max(p.left, 0) - 1; beyond > 0 && p.usual() > 0 {
+		d += seconds(float64(beyond) / p.usual())
+	}
+	return d
+}
+
+// usual is how many units there are in a second on average; 0 if unknown.
+func (p *told) usual() float64 {
+	if p.period <= 0 {
+		return 0
+	}
+	return float64(p.quota) / p.period.Seconds()
+}
+
+func (p *told) spend(n int64, now time.Time) {
+	p.left -= n
+	p.spentAt = now
+}
+
+// seconds is s as a Duration, at most a day: no server is waited for so long.
+func seconds(s float64) time.Duration {
+	return time.Duration(min(s, 24*60*60) * float64(time.Second))
+}
