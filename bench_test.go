@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/ratelimit"
 )
 
 // answer is a base without a network: it makes a response each time.
@@ -25,6 +26,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}{
 		{"bare", bare},
 		{"heed", &heed.Transport{Base: bare}},
+		{"profiles", &heed.Transport{Base: bare, Retry: heed.RetryPolicy{Profiles: ratelimit.Vendors()}}},
 	} {
 		b.Run(bench.name+"/serial", func(b *testing.B) {
 			req := get(context.Background())

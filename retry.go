@@ -242,23 +242,18 @@ func (p *RetryPolicy) listen(a *Attempt) {
 
 // profile returns the first that serves req's host, or nil.
 func (p *RetryPolicy) profile(req *http.Request) *ratelimit.Profile {
-	for _, profile := range p.Profiles {
-		if profile != nil && req.URL != nil && profile.Serves(req.URL.Host) {
-			return profile
-		}
+	if len(p.Profiles) == 0 || req.URL == nil {
+		return nil
 	}
-	return nil
+	return ratelimit.For(req.URL.Host, p.Profiles)
 }
 
 // suspects reports whether a response below 400 may have to be repeated.
 func (p *RetryPolicy) suspects(req *http.Request, resp *http.Response) bool {
-	return len(p.Profiles) > 0 && p.suspected(req, resp)
+	return len(p.Profiles) > 0 && resp.StatusCode < 400 && p.suspected(req, resp)
 }
 
 func (p *RetryPolicy) suspected(req *http.Request, resp *http.Response) bool {
-	if resp.StatusCode >= 400 {
-		return false
-	}
 	profile := p.profile(req)
 	return profile != nil && profile.Suspects(resp.StatusCode, resp.Header)
 }

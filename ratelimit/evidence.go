@@ -78,15 +78,20 @@ func (e *evidence) wait(m Meaning) time.Duration {
 		wait = e.reader.lastResort()
 	}
 	if wait == unknown && refused {
-		wait = e.cost()
-		if wait == unknown {
-			wait = spent(e.reader.quotas(e.quotas(nil), false), m == Limited || limitsOnly(e.status))
-		}
+		wait = e.untilRestored(m)
 	}
 	if wait == unknown && m == Limited && e.profile.Otherwise > 0 {
-		wait = e.profile.Otherwise
+		wait = min(e.profile.Otherwise, maxWait)
 	}
 	return wait
+}
+
+// untilRestored returns how long it is until there is something left again.
+func (e *evidence) untilRestored(m Meaning) time.Duration {
+	if wait := e.cost(); wait != unknown {
+		return wait
+	}
+	return spent(e.reader.quotas(e.quotas(nil), false), m == Limited || limitsOnly(e.status))
 }
 
 // delay returns the longest of the Profile's Delays.
@@ -105,8 +110,11 @@ func (e *evidence) delay() time.Duration {
 	return longest
 }
 
-// quotas appends the Profile's Quotas.
+// quotas appends the Profile's Quotas, unless the response comes out of a cache.
 func (e *evidence) quotas(dst []Limit) []Limit {
+	if age(e.header["Age"]) > 0 {
+		return dst
+	}
 	for i := range e.profile.Quotas {
 		q := &e.profile.Quotas[i]
 		switch {

@@ -1,4 +1,4 @@
 package ratelimit
 
 // AllVendors are the rows of the table.
-func AllVendors() []Profile { return vendors }
+func AllVendors() []Profile { return vendors() }

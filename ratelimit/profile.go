@@ -15,7 +15,7 @@ import (
 type Profile struct {
 	Name    string   // in lower case, as Vendor knows it
 	Title   string   // the vendor's own name
-	Hosts   []string // that it is for: "api.github.com", "*.myshopify.com"; if empty, every host
+	Hosts   []string // that it is for, in lower case: "api.github.com", "*.myshopify.com"; if empty, every host
 	Sends   string   // what is sent, for people to read
 	Checked string   // the year and month in which its source was last looked at
 	Source  string   // where it is documented
@@ -156,25 +156,36 @@ func (p *Profile) On(hosts ...string) *Profile {
 }
 
 // Serves reports whether p is for a host, which may have a port.
-func (p *Profile) Serves(host string) bool {
-	if len(p.Hosts) == 0 {
-		return true
-	}
+func (p *Profile) Serves(host string) bool { return p.serves(hostname(host)) }
+
+// For returns the first of profiles that serves a host, which may have a port, or nil.
+func For(host string, profiles []*Profile) *Profile {
 	host = hostname(host)
-	return slices.ContainsFunc(p.Hosts, func(pattern string) bool {
-		if suffix, ok := strings.CutPrefix(pattern, "*"); ok {
-			return len(host) > len(suffix) && strings.EqualFold(host[len(host)-len(suffix):], suffix)
+	for _, p := range profiles {
+		if p != nil && p.serves(host) {
+			return p
 		}
-		return strings.EqualFold(host, pattern)
-	})
+	}
+	return nil
 }
 
-// hostname cuts the port off.
+// serves is asked of every Profile that a client has, for every response.
+func (p *Profile) serves(hostname string) bool {
+	for _, pattern := range p.Hosts {
+		if suffix, wild := strings.CutPrefix(pattern, "*"); !wild && hostname == pattern ||
+			wild && len(hostname) > len(suffix) && strings.HasSuffix(hostname, suffix) {
+			return true
+		}
+	}
+	return len(p.Hosts) == 0
+}
+
+// hostname returns host in lower case, without a port.
 func hostname(host string) string {
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && !strings.HasSuffix(host, "]") {
-		return host[:i]
+		host = host[:i]
 	}
-	return host
+	return strings.ToLower(host)
 }
 
 // An Answer is what a response means, and how long it asks the client to wait.

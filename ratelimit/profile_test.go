@@ -298,6 +298,7 @@ func TestAProfileParsesItsVendorsQuotas(t *testing.T) {
 		{"github", "4999 of 5000 reset 10m0s", []string{"X-RateLimit-Limit: 5000", "X-RateLimit-Remaining: 4999", "X-RateLimit-Reset: 1795203600"}},
 		{"github", "", nil},
 		{"zendesk", "", []string{"Server: x"}},
+		{"shopify", "", []string{"X-Shopify-Shop-Api-Call-Limit: 32/40", "Age: 5"}},
 	} {
 		var got []string
 		for _, l := range ratelimit.Vendor(c.vendor).Parse(header(c.fields...), now) {
@@ -323,7 +324,9 @@ func TestAProfileServesItsHosts(t *testing.T) {
 
 func TestVendorsAreCopies(t *testing.T) {
 	p := ratelimit.Vendor("github")
-	p.Hosts, p.Otherwise = nil, 0
+	p.Hosts[0], p.Otherwise, p.Signs[0].Status[0] = "", 0, 0
+	assert.Equal(t, "api.github.com", ratelimit.Vendor("github").Hosts[0])
+	assert.Equal(t, 403, ratelimit.Vendor("github").Signs[0].Status[0])
 	assert.Equal(t, time.Minute, ratelimit.Vendor("github").Otherwise)
 	for _, p := range ratelimit.Vendors() {
 		p.Name = ""

@@ -36,8 +36,8 @@ func (p *Profile) Hint(resp *http.Response, now time.Time) (wait time.Duration, 
 }
 
 // Suspects reports whether a response with a status below 400 may mean more than the
-// status says, so that Read should look at it. It does not allocate, nor look at more
-// than the status if p has no Sign for it.
+// status says, so that Read should look at it. It looks at no more than the status if
+// p has no Sign for that, and does not allocate unless p has Delays or Quotas.
 func (p *Profile) Suspects(status int, h http.Header) bool {
 	if !slices.ContainsFunc(p.Signs, func(s Sign) bool { return slices.Contains(s.Status, status) }) {
 		return false
