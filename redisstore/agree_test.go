@@ -30,20 +30,36 @@ func FuzzLuaAgreesWithGo(f *testing.F) {
 	})
 }
 
+func TestTheAgreementIsAboutEveryScript(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr})
+	defer client.Close()
+	var plain, refused int
+	for seed := range uint64(30) {
+		a := newAgreement(t, client, seed)
+		a.run()
+		plain, refused = plain+a.plain, refused+a.refused
+	}
+	require.Greater(t, plain, 100)
+	require.Greater(t, refused, 20)
+}
+
 // An agreement is a Store and what package quota says of it.
 type agreement struct {
 	*rand.Rand
-	t      *testing.T
-	client *redis.Client
-	store  *Store
-	now    int64
-	limits []*quota.Limit
+	t       *testing.T
+	client  *redis.Client
+	store   *Store
+	now     int64
+	limits  []*quota.Limit
+	buckets []*quota.Limit // that are such, of different names
 
 	fields  map[place]quota.Bucket
 	values  map[place]string // of the fields
 	changed map[place]bool   // by this script
 	ids     map[place]int64  // until when they are remembered
 	before  *errand          // an earlier one
+
+	plain, refused int // scripts that were plain.lua, and that could not be
 }
 
 // A place is where something is kept.
@@ -64,6 +80,9 @@ func newAgreement(t *testing.T, client *redis.Client, seed uint64) *agreement {
 	for len(a.limits) < 6 {
 		if l, err := a.policy().Compile(); err == nil {
 			a.limits = append(a.limits, l)
+			if l.Rate() > 0 && !slices.ContainsFunc(a.buckets, func(b *quota.Limit) bool { return b.Name() == l.Name() }) {
+				a.buckets = append(a.buckets, l)
+			}
 		}
 	}
 	return a
@@ -75,8 +94,9 @@ func (a *agreement) run() {
 			a.tamper()
 		}
 		errands := make([]*errand, 1+a.IntN(4))
+		plain := len(a.buckets) > 0 && a.IntN(2) == 0
 		for i := range errands {
-			errands[i] = a.errand()
+			errands[i] = a.errand(plain)
 		}
 		a.perform(errands)
 		a.changed = make(map[place]bool)
@@ -146,21 +166,31 @@ func (a *agreement) step() int64 {
 	return a.upTo(1 << 42)
 }
 
-func (a *agreement) errand() *errand {
+// errand is a random one, or one that plain.lua can do if it can read what it finds.
+func (a *agreement) errand(plain bool) *errand {
+	if plain {
+		e := &errand{peek: a.IntN(6) == 0}
+		for range 1 + a.IntN(4) {
+			c := a.charge(toTake, a.buckets)
+			c.DryRun, c.ID = false, ""
+			e.charges = append(e.charges, c)
+		}
+		return e
+	}
 	if back := a.before.revocation(); !a.before.verb.settles() && len(back.charges) > 0 && a.IntN(3) == 0 {
 		return back
 	}
 	e := &errand{verb: []verb{toTake, toTake, toTake, toReserve, toSettle, toRevoke}[a.IntN(6)], max: time.Duration(a.upTo(1<<53)) - 5}
 	e.peek = !e.verb.settles() && a.IntN(6) == 0
 	for range 1 + a.IntN(3) {
-		e.charges = append(e.charges, a.charge(e.verb))
+		e.charges = append(e.charges, a.charge(e.verb, a.limits))
 		e.revoked = append(e.revoked, revoked{})
 	}
 	return e
 }
 
-func (a *agreement) charge(verb verb) quota.Charge {
-	l := a.limits[a.IntN(len(a.limits))]
+func (a *agreement) charge(verb verb, limits []*quota.Limit) quota.Charge {
+	l := limits[a.IntN(len(limits))]
 	c := quota.Charge{Key: []string{"k", "l"}[a.IntN(2)], Limit: l, N: a.upTo(2 * min(l.AtOnce(), 1<<52)), DryRun: a.IntN(5) == 0}
 	switch a.IntN(30) {
 	case 0:
@@ -185,16 +215,29 @@ func (a *agreement) charge(verb verb) quota.Charge {
 	return c
 }
 
-// perform has errands done by one script, as a Store does.
+// perform has errands done by one script, as a Store does, and by a second one if the
+// first was plain.lua and could not.
 func (a *agreement) perform(errands []*errand) {
 	p := newPlan(a.store.prefix(), errands)
 	p.encode(a.now)
+	err := a.attempt(p)
+	if err == errSpecial {
+		a.refused++
+		p.special = true
+		err = a.attempt(p)
+	} else if p.plain() {
+		a.plain++
+	}
+	require.NoError(a.t, err)
+	p.free()
+}
+
+func (a *agreement) attempt(p *plan) error {
 	script := a.store.script().of(p)
 	reply, err := a.client.Eval(context.Background(), script.source, p.keys, p.args, a.now/1_000_000, a.now%1_000_000).Text()
 	require.NoError(a.t, err)
 	_, err = p.answer(reply)
-	require.NoError(a.t, err)
-	p.free()
+	return err
 }
 
 // check says what becomes of e, whose answer must be that, and remembers what it leaves.

@@ -15,7 +15,7 @@ const (
 func SetClock(s *Store) {
 	s.scripts = newStoreScripts(
 		strings.Replace(numberSource, ClockLine, "local clock = {ARGV[2], ARGV[3]}\n", 1),
-		strings.Replace(writeSource, GraceLine, "local grace = 3600000 ", 1))
+		strings.Replace(expirySource, GraceLine, "local grace = 3600000 ", 1))
 }
 
 // ScriptSource is the script of a Store that knows every Algorithm.

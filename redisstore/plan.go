@@ -23,6 +23,7 @@ type plan struct {
 	targets  []target // of the charges of all errands
 	known    map[string]int
 	starts   []calendar
+	special  bool // plain.lua would find what it cannot read
 }
 
 // A subject is a Key, whose hash is keys at its place.

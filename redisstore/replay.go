@@ -16,6 +16,10 @@ func (t otherTime) Error() string {
 	return fmt.Sprintf("redisstore: Redis' clock is far from this one: it is %d µs since the Unix epoch", int64(t))
 }
 
+// errSpecial says that plain.lua found what it cannot read: nothing was done, and the plan
+// is special.
+var errSpecial = errors.New("redisstore: not plain")
+
 // errReply says that a server has replied what no script of ours does.
 var errReply = errors.New("redisstore: unexpected reply")
 
@@ -23,6 +27,9 @@ var errReply = errors.New("redisstore: unexpected reply")
 // returns how many values were found that nobody here has written. What became of
 // them is worked out here once more, and whether the charges were made must agree.
 func (p *plan) answer(reply string) (corrupt int64, err error) {
+	if reply == "" && p.plain() {
+		return 0, errSpecial
+	}
 	r := reader{reply, true}
 	now := number(r.next(7))
 	if r.ok && r.rest == "" && p.hasCalendar() {

@@ -83,9 +83,10 @@ func (s *Store) keysOf(c *call[request]) []string {
 
 // A run is one execution of the script, for some calls of a train.
 type run struct {
-	calls []*call[request]
-	now   int64 // Redis' time; 0 if it should be this process's
-	plan  *plan
+	calls   []*call[request]
+	now     int64 // Redis' time; 0 if it should be this process's
+	plan    *plan
+	special bool // as the plan is
 	execution
 }
 
@@ -172,6 +173,7 @@ func (s *Store) prepare(r *run) {
 		now = time.Now().UnixMicro()
 	}
 	r.plan = newPlan(s.prefix(), errands)
+	r.plan.special = r.special
 	r.plan.encode(now)
 	r.execution = execution{script: s.script().of(r.plan), keys: r.plan.keys, args: []any{r.plan.args}}
 }
@@ -185,6 +187,8 @@ func (s *Store) finish(r *run) (again []*run) {
 	}
 	now, other := err.(otherTime)
 	switch {
+	case err == errSpecial:
+		return []*run{{calls: r.calls, special: true}}
 	case other && r.now == 0:
 		return []*run{{calls: r.calls, now: int64(now)}}
 	case err != nil && unexecuted(err) && len(r.calls) > 1:

@@ -42,7 +42,7 @@ import (
 // of a Ring, is judged by itself. Degraded counts the calls that were not decided.
 //
 // There is a hash for each Key, named Prefix and Key, with a field for each
-// Limit's Name. It expires, a second after all in it is whole. A field that
+// Limit's Name. It expires, soon after all in it is whole. A field that
 // cannot be read counts as absent, and is written anew by the next charge.
 //
 // It is safe for concurrent use and must not be copied. Fields must not change
@@ -189,6 +189,10 @@ func (s *Store) Settle(ctx context.Context, charges ...quota.Charge) error {
 func (s *Store) run(ctx context.Context, errands ...*errand) error {
 	p := newPlan(s.prefix(), errands)
 	err := s.attempt(ctx, p, time.Now().UnixMicro())
+	if err == errSpecial {
+		p.special = true
+		err = s.attempt(ctx, p, time.Now().UnixMicro())
+	}
 	if now, other := err.(otherTime); other {
 		err = s.attempt(ctx, p, int64(now))
 	}
