@@ -31,7 +31,8 @@ import (
 // and 50 workers who want more (see the package's tests): of token buckets,
 // leaky buckets and fixed windows at least 95 % is used, and in ten minutes
 // nobody is refused after the first answer. With a stranger who takes half of
-// the quota and does not pace himself, at most 1 % are. Windows and logs that
+// the quota and does not pace himself, at most 1 % are, or 2 % of a token bucket
+// that tells draft-11's fields alone. Windows and logs that
 // slide, which no field tells, are used to 75 % at least (85 to 98 %, mostly), and
 // up to 1 % are refused, or 2 % with the stranger. A full leaky bucket
 // answers up to a minute late, and so does its news come: with the stranger,

@@ -126,7 +126,7 @@ func used(perMinute int64, counts ...*count) (part float64) {
 type figure struct{ used, refused, usedWithStranger, refusedWithStranger float64 }
 
 var figures = map[quota.Algorithm]figure{
-	quota.TokenBucket:   {0.95, 0, 0.95, 0.01},
+	quota.TokenBucket:   {0.95, 0, 0.95, 0.02}, // with draft-11's fields alone; else none
 	quota.FixedWindow:   {0.95, 0, 0.95, 0.01},
 	quota.LeakyBucket:   {0.95, 0, 0.95, 0.1}, // what is admitted is answered late: so old is the news
 	quota.SlidingWindow: {0.75, 0, 0.7, 0.02}, // no field tells that it slides

@@ -43,7 +43,8 @@ type told struct {
 	remaining int64         // at the last answer; -1 if only the policy is told
 	at        time.Time     // when that came
 	heard     int64         // its request's number
-	until     time.Time     // when all units are back, or some if that is all that is known
+	until     time.Time     // when all units are back, or some if that is all that is told
+	whole     time.Time     // when all are, as far as can be known
 	period    time.Duration // the window, or the longest time to until that was told
 
 	left    int64     // of remaining, without what was spent since
@@ -92,26 +93,32 @@ func (p *told) learn(l answer, now time.Time) {
 	}
 	p.quota, p.window, p.remaining = min(l.Quota, mostUnits), l.Window, l.Remaining
 	p.heard, p.at, p.until = l.number, now, now.Add(validity(l.Limit))
+	p.whole = now.Add(recovery(l.Limit))
 	p.period = max(p.window, p.period, p.until.Sub(now))
 	p.left = l.Remaining - l.later
 }
 
-// validity is how long what l tells is good for: until all is back. Draft-11's t
-// is when something is; but if that is no more than a single unit takes, it is a
-// bucket, or a window that is all but over, and all are back when each has had
-// its time.
+// validity is how long what l tells is good for: until all is back, or something.
 func validity(l *ratelimit.Limit) time.Duration {
-	switch {
-	case l.Remaining < 0 || l.Reset < 0 && l.Next < 0:
-		return l.Window
-	case l.Remaining == 0 || l.Reset >= 0 || l.Quota <= 0 || l.Window <= 0:
-		return max(l.Next, l.Reset)
+	if d := max(l.Next, l.Reset); d >= 0 && l.Remaining >= 0 {
+		return d
+	}
+	return l.Window
+}
+
+// recovery is how long it is until all is back. Draft-11's t is when something is;
+// but if that is no more than a single unit takes, it is a bucket, or a window
+// that is all but over, and all are back when each has had its time.
+func recovery(l *ratelimit.Limit) time.Duration {
+	d := validity(l)
+	if l.Reset >= 0 || l.Remaining <= 0 || l.Quota <= 0 || l.Window <= 0 {
+		return d
 	}
 	each := l.Window.Seconds() / float64(l.Quota)
-	if l.Next > seconds(each)+time.Second {
-		return l.Next
+	if d > seconds(each)+time.Second {
+		return d
 	}
-	return max(l.Next, seconds(each*float64(l.Quota-l.Remaining)))
+	return max(d, seconds(each*float64(l.Quota-l.Remaining)))
 }
 
 // measure counts what came back in d. If that is much of what was missing, a
@@ -159,7 +166,7 @@ func (p *told) rate() float64 {
 		return flow
 	}
 	spare := float64(p.left) + 1 - p.reserve(flow)
-	left := p.until.Sub(later(p.at, p.spentAt))
+	left := p.whole.Sub(later(p.at, p.spentAt))
 	if flow > 0 {
 		return max(flow+spare/p.horizon(left).Seconds(), flow/4)
 	}
