@@ -6,6 +6,8 @@
 //   - Shared keeps one limit together with other processes, through a store.
 //   - Advertised keeps to what servers tell in their responses' fields.
 //   - Adaptive finds out what a server allows that only ever refuses.
+//   - Queue puts a batch in order before it goes to one of them: bounded, by
+//     priority, fair between keys.
 //   - Each puts several of them together.
 //
 // # The line

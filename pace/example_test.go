@@ -74,6 +74,20 @@ func ExampleAdvertised() {
 	// Output: at least 100ms: true
 }
 
+// A batch in which customers take turns, and which says how far it is.
+func ExampleQueue() {
+	pacer := &pace.Queue{
+		Pacer:    pace.PerHost(20, 1),
+		Max:      100,
+		Key:      func(req *http.Request) string { return req.Header.Get("X-Customer") },
+		Progress: func(p pace.Progress) { /* draw p.Done */ },
+	}
+	srv := server()
+	defer srv.Close()
+	threeGets(pacer, srv.URL)
+	// Output: at least 100ms: true
+}
+
 // The server's limit is unknown: it is found, here within bounds.
 func ExampleAdaptive() {
 	pacer := &pace.Adaptive{Min: 1, Max: 20}

@@ -1,0 +1,225 @@
+package pace_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/pace"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/testserver"
+)
+
+// letGoInOrder has requests wait, one after the other, and returns in which
+// order a queue that lets one go each 100 ms let them.
+func letGoInOrder(t *testing.T, q *pace.Queue, reqs map[string]*http.Request, names ...string) (order []string) {
+	q.Pacer = pace.PerHost(10, 1)
+	require.NoError(t, q.Wait(get()))
+	var (
+		mu sync.Mutex
+		wg sync.WaitGroup
+	)
+	for _, name := range append([]string{"next"}, names...) {
+		req := get()
+		if reqs[name] != nil {
+			req = reqs[name]
+		}
+		wg.Go(func() {
+			assert.NoError(t, q.Wait(req))
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, name)
+		})
+		synctest.Wait()
+	}
+	wg.Wait()
+	require.Equal(t, "next", order[0], "whose turn it is already is not overtaken")
+	return order[1:]
+}
+
+func TestAQueueIsFirstInFirstOutWithinAPriority(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		urgent := request(pace.WithPriority(t.Context(), 1), "http://example.com")
+		late := request(pace.WithPriority(t.Context(), -1), "http://example.com")
+		order := letGoInOrder(t, &pace.Queue{}, map[string]*http.Request{"urgent": urgent, "late": late},
+			"late", "a", "b", "urgent", "c")
+		assert.Equal(t, []string{"urgent", "a", "b", "c", "late"}, order)
+	})
+}
+
+func TestKeysOfAQueueTakeTurnsByTheirCosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reqs := make(map[string]*http.Request)
+		of := func(key, cost string, names ...string) {
+			for _, name := range names {
+				reqs[name] = get()
+				reqs[name].Header.Set("Customer", key)
+				reqs[name].Header.Set("Tokens", cost)
+			}
+		}
+		of("a", "1", "a1", "a2", "a3", "a4", "a5")
+		of("b", "2", "b1", "b2")
+		of("c", "no number", "c1")
+		q := &pace.Queue{
+			Key:  func(req *http.Request) string { return req.Header.Get("Customer") },
+			Cost: pace.CostHeader("Tokens"),
+		}
+		order := letGoInOrder(t, q, reqs, "a1", "a2", "a3", "a4", "a5", "b1", "b2", "c1")
+		assert.Equal(t, []string{"a1", "b1", "c1", "a2", "a3", "b2", "a4", "a5"}, order)
+	})
+}
+
+func TestCostHeaderIsOneWhereNothingElseIsSaid(t *testing.T) {
+	for value, want := range map[string]int64{"": 1, "0": 1, "-5": 1, "x": 1, "1.5": 1, "250": 250} {
+		req := get()
+		req.Header.Set("Tokens", value)
+		assert.Equal(t, want, pace.CostHeader("tokens")(req), value)
+	}
+}
+
+// F163: a batch of 100 at 10 a second, of which the 101st is one too many.
+func TestABatchGoesThroughAQueueWithoutRefusals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter, err := serverside.New(serverside.Config{
+			Rules: []serverside.Rule{{Policies: []quota.Policy{{Quota: 10, Window: time.Second, Burst: 1}}}},
+		})
+		require.NoError(t, err)
+		srv := testserver.NewLimited(t, limiter.Wrap)
+		var last pace.Progress
+		q := &pace.Queue{Pacer: pace.PerHost(10, 1), Max: 100, Progress: func(p pace.Progress) { last = p }}
+		client := &http.Client{Transport: &heed.Transport{Base: srv.Transport(), Pacer: q}}
+		var wg sync.WaitGroup
+		start := time.Now()
+		for range 101 { // one is on its way at once
+			wg.Go(func() {
+				resp, err := client.Get(srv.URL)
+				if assert.NoError(t, err) {
+					assert.Equal(t, 200, resp.StatusCode)
+					resp.Body.Close()
+				}
+			})
+			synctest.Wait()
+		}
+		assert.Equal(t, pace.Progress{Waiting: 100, Done: 1}, last)
+		_, err = client.Get(srv.URL)
+		assert.ErrorIs(t, err, pace.ErrQueueFull)
+		assert.Zero(t, time.Since(start))
+		wg.Wait()
+		assert.Equal(t, 10*time.Second, time.Since(start))
+		assert.Equal(t, pace.Progress{Done: 101}, last)
+	})
+}
+
+func TestHostsOfAQueueDoNotWaitForEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &pace.Queue{Pacer: pace.PerHost(1, 1)}
+		require.NoError(t, q.WaitAtMost(get(), 0))
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.NoError(t, q.Wait(get())) })
+		synctest.Wait()
+		assert.NoError(t, q.WaitAtMost(request(t.Context(), "http://other.example"), 0))
+		wg.Wait()
+	})
+}
+
+func TestWhoLeavesAQueueIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &pace.Queue{Pacer: pace.PerHost(10, 1), Max: 3}
+		tl := newTimeline(t, q)
+		tl.goes()
+		b, c, d := tl.joins(), tl.joins(), tl.joins()
+		assert.ErrorIs(t, q.Wait(get()), pace.ErrQueueFull)
+		b.cancel(errGone) // who had asked the Pacer
+		c.cancel(errGone)
+		tl.wg.Wait()
+		assert.ErrorIs(t, b.err, errGone)
+		assert.ErrorIs(t, c.err, context.Canceled)
+		tl.letGoAt(100*ms, d)
+		tl.waits(100 * ms)
+	})
+}
+
+func TestTooLongInAQueueIsOverdue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := &pace.Queue{Pacer: pace.PerHost(1, 1)}
+		tl := newTimeline(t, q)
+		tl.goes()
+		b, c := tl.joins(), tl.joins()
+		assert.Zero(t, overdueError(t, q.WaitAtMost(get(), 0)).Wait)
+		err := q.WaitAtMost(get(), 500*ms)
+		assert.Equal(t, &heed.OverdueError{Key: "http://example.com", Wait: 500 * ms, Left: 500 * ms}, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		assert.ErrorIs(t, q.Wait(request(ctx, "http://example.com")), context.DeadlineExceeded)
+		tl.wg.Wait()
+		tl.letGoAt(1*time.Second, b)
+		tl.letGoAt(2*time.Second, c)
+	})
+}
+
+func TestAQueuePassesOnWhatThePacerSays(t *testing.T) {
+	errNo := errors.New("no")
+	inner := &says{err: errNo}
+	q := &pace.Queue{Pacer: inner}
+	assert.ErrorIs(t, q.Wait(get()), errNo)
+	inner.err = nil
+	require.NoError(t, q.Wait(get()))
+	q.Observe(heed.Attempt{Request: get(), Err: heed.ErrNotSent})
+	assert.Equal(t, []error{heed.ErrNotSent}, inner.observed)
+
+	assert.NoError(t, (&pace.Queue{}).WaitAtMost(get(), 0), "without a Pacer there is no limit")
+	assert.EqualError(t, (&pace.Queue{Max: -1}).Wait(get()), "pace: Queue.Max is -1: it must not be negative")
+}
+
+// says is a Pacer that answers err.
+type says struct {
+	err      error
+	observed []error
+}
+
+func (s *says) Wait(*http.Request) error { return s.err }
+func (s *says) Observe(a heed.Attempt)   { s.observed = append(s.observed, a.Err) }
+
+func TestAQueueLosesNobodyWhateverTheOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last pace.Progress
+		q := &pace.Queue{
+			Pacer:    pace.With(rate.NewLimiter(1000, 1)),
+			Max:      500,
+			Key:      func(req *http.Request) string { return req.Header.Get("Key") },
+			Progress: func(p pace.Progress) { last = p },
+		}
+		var wg sync.WaitGroup
+		for i := range 500 {
+			wg.Go(func() {
+				ctx, cancel := context.WithCancel(pace.WithPriority(t.Context(), i%3))
+				defer cancel()
+				if i%7 == 0 {
+					time.AfterFunc(time.Duration(i)*ms, cancel)
+				}
+				req := request(ctx, fmt.Sprintf("http://%d.example", i%2))
+				req.Header.Set("Key", fmt.Sprint(i%11))
+				if err := q.Wait(req); err != nil {
+					assert.ErrorIs(t, err, context.Canceled)
+					return
+				}
+				q.Observe(heed.Attempt{Request: req, Response: &http.Response{StatusCode: 200}})
+			})
+		}
+		wg.Wait()
+		assert.Zero(t, last.Waiting)
+		assert.Zero(t, last.Sent)
+		assert.GreaterOrEqual(t, last.Done, int64(500-72))
+	})
+}
