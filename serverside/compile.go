@@ -72,6 +72,9 @@ func (c *compiler) settings(cfg Config) {
 	case !slices.ContainsFunc(cfg.Rules, func(r Rule) bool { return !overload(r) }):
 		c.fault("Rules", "a guard against overload alone lets one client take everything: add a rule for each client")
 	}
+	if _, ok := cfg.Store.(quota.Settler); cfg.Store != nil && !ok && slices.ContainsFunc(cfg.Rules, settles) {
+		c.fault("Store", "cannot correct charges, which Settle and Penalty need: it is no quota.Settler")
+	}
 	if cfg.StoreTimeout < 0 {
 		c.fault("StoreTimeout", "is %v: must not be negative", cfg.StoreTimeout)
 	}
@@ -83,12 +86,16 @@ func (c *compiler) settings(cfg Config) {
 	}
 }
 
+// settles reports whether r corrects charges.
+func settles(r Rule) bool { return r.Settle != nil || r.Penalty != nil }
+
 // rule compiles from.
 func (c *compiler) rule(from Rule, mode FailureMode, field string) *rule {
 	r := &rule{
 		name: cmp.Or(from.Name, from.Pattern, "default"), pattern: from.Pattern, field: field,
 		stage: from.Stage, key: from.Key, cost: from.Cost, dryRun: from.DryRun,
 		status: cmp.Or(from.Status, http.StatusTooManyRequests), mode: from.modeOr(mode), inFlight: from.MaxInFlight,
+		settle: from.Settle, more: from.MaxInFlight > 0 || from.Settle != nil || from.Penalty != nil,
 	}
 	if !printable(r.name) {
 		c.fault(field+".Name", "%q must be printable ASCII", r.name)
@@ -100,6 +107,7 @@ func (c *compiler) rule(from Rule, mode FailureMode, field string) *rule {
 	r.matcher = c.matcher(from.Pattern, field+".Pattern")
 	c.stage(r, field)
 	c.limits(r, from, field)
+	c.penalty(r, from.Penalty, field+".Penalty")
 	return r
 }
 
@@ -217,6 +225,9 @@ func (r *rule) limitNames() map[string]bool {
 		for _, p := range s.policies {
 			names[p.limit.Name()] = true
 		}
+	}
+	for _, l := range r.penalty.limits() {
+		names[l.Name()] = true
 	}
 	return names
 }

@@ -146,6 +146,16 @@ type Rule struct {
 	// less than 1 counts as.
 	Cost func(*http.Request) int64
 
+	// Settle, if not nil, says what a request has cost after all, when it is
+	// answered. It is charged its Cost before, so that it counts while it is
+	// served; then the difference is given back, or charged, into debt if need be.
+	// The Store must be a quota.Settler. ChargeIf and RefundIf make such functions.
+	Settle func(Response) int64
+
+	// Penalty, if not nil, keeps keys out that do too often what they should not.
+	// The Store must be a quota.Settler.
+	Penalty *Penalty
+
 	// Status of denials is 429 Too Many Requests, also if zero; or 503 Service
 	// Unavailable, only in the Overload stage: who is within a quota of its own
 	// has not sent too many.

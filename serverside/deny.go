@@ -31,6 +31,9 @@ type Denial struct {
 	// InFlight is that as many requests as may be are being served.
 	InFlight bool
 
+	// Penalized is that a Penalty keeps the client out.
+	Penalized bool
+
 	// Rule is the name of the rule that denies: of several, of the first that was
 	// asked.
 	Rule string
@@ -73,6 +76,7 @@ func (denials *trial) denial(told *trial) Denial {
 		Status:     rule.status,
 		RetryAfter: d.RetryAfter,
 		Never:      d.Never,
+		Penalized:  longest.hidden,
 		Rule:       rule.name,
 		Policies:   denials.names(),
 		Quota:      longest.fields.Quota,

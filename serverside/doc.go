@@ -28,6 +28,8 @@
 //  6. The handler serves the request, or it is denied: 429 Too Many Requests with
 //     Retry-After, Cache-Control: no-store and a problem document (RFC 9457). The
 //     request's body is not read.
+//  7. If a rule wants to know the answer, charges are corrected by it
+//     (Rule.Settle), and who fails too often is kept out (Rule.Penalty).
 //
 // Retry-After (RFC 9110, section 10.2.3) is when a request of the same cost
 // fits, in seconds, rounded up; the document's retry_after_ms is the same in

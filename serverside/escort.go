@@ -19,6 +19,8 @@ type escort struct {
 	trial   trial
 	holds   []*quota.Hold
 	begun   time.Time // if somebody observes
+	outcome outcome
+	local   bool // it was counted in this process, because the Store failed
 }
 
 // escort has h serve r if the rules of the stages from from to until admit it.
@@ -30,7 +32,7 @@ func (l *Limiter) escort(p *plan, w http.ResponseWriter, r *http.Request, h http
 	e := &escort{plan: p, limiter: l, visit: v, w: w, r: r}
 	defer e.release()
 	if e.enter(from, until) {
-		h.ServeHTTP(w, r)
+		e.serve(h)
 	}
 }
 
@@ -74,15 +76,14 @@ func (p *plan) between(from, until Stage) []*rule {
 
 // decide reports whether the request is admitted to what it is charged.
 func (e *escort) decide() bool {
-	outcome := admitted
 	if len(e.trial.charges) > 0 {
-		outcome = e.limiter.decide(e.plan, e.w, e.r, &e.trial, e.visit)
+		e.outcome = e.limiter.decide(e.plan, e.w, e.r, &e.trial, e)
 	}
-	e.observe(verdictOf(outcome, e.entry))
-	if outcome == admitted && e.entry != nil {
+	e.observe(verdictOf(e.outcome, e.entry))
+	if e.outcome == admitted && e.entry != nil {
 		e.Audit(about(Bypassed, e.entry, e.trial.charges[0].Key))
 	}
-	return outcome == uncounted || outcome == admitted && e.trial.turn(e.r.Context())
+	return e.outcome == uncounted || e.outcome == admitted && e.trial.turn(e.r.Context())
 }
 
 // takePlaces reports whether the request may be served beside those that are.

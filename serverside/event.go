@@ -81,6 +81,9 @@ const (
 	// Bypassed is a request that an Allow entry admitted: one Event for each.
 	Bypassed
 
+	// Penalized is a key that is kept out from now on, for as long as Wait.
+	Penalized
+
 	// Configured is that New or Reconfigure has put a Config into effect.
 	Configured
 
@@ -89,7 +92,7 @@ const (
 )
 
 var kindNames = [...]string{"", "denied", "would deny", "store failed", "forwarding ignored", "store recovered",
-	"limits failed", "near limit", "hot key", "bypassed", "configured", "config rejected"}
+	"limits failed", "near limit", "hot key", "bypassed", "penalized", "configured", "config rejected"}
 
 // String is the kind in lower case, such as "would deny".
 func (k EventKind) String() string {

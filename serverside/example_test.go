@@ -7,7 +7,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"os"
+	"strconv"
+	"time"
 
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/serverside"
@@ -381,4 +384,108 @@ func ExampleEnvelopeBody() {
 	}
 	// Output:
 	// 12 {"error":{"code":"rate_limited","message":"Too many requests. Retry after 12 seconds."}}
+}
+
+// Five logins that fail lock an account, for all addresses, and for twice as long
+// after each further one. Those that succeed are not charged.
+func ExampleLogins() {
+	limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{
+		serverside.Logins("login", "POST /login", serverside.FormValue("user")),
+		{Name: "address", Pattern: "POST /login", Policies: []quota.Policy{quota.PerMinute(20)}},
+	}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	h := limiter.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("password") != "open sesame" {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	for _, password := range []string{"open sesame", "a", "b", "c", "d", "e", "open sesame"} {
+		form := url.Values{"user": {"ali"}, "password": {password}}
+		r, w := httptest.NewRequest("POST", "/login?"+form.Encode(), nil), httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		fmt.Println(w.Code, w.Header()["Retry-After"])
+	}
+	// Output:
+	// 200 []
+	// 401 []
+	// 401 []
+	// 401 []
+	// 401 []
+	// 401 []
+	// 429 [12]
+}
+
+// Whoever fails for the third time within an hour is asked to solve a challenge,
+// and nobody else is. What the challenge is, is up to the login page.
+func ExamplePenalty() {
+	limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{
+		Name:     "login",
+		Pattern:  "POST /login",
+		Policies: []quota.Policy{quota.PerHour(20)},
+		Penalty: &serverside.Penalty{
+			Strike: serverside.Unauthorized,
+			After:  3,
+			Within: time.Hour,
+			OnViolations: func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("X-Challenge-Required", "true")
+			},
+		},
+	}}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	h := limiter.Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		fmt.Fprintf(w, `{"challenge_required":%v}`, w.Header().Get("X-Challenge-Required") == "true")
+	}))
+	for range 4 {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("POST", "/login", nil))
+		fmt.Println(w.Code, w.Body)
+	}
+	// Output:
+	// 401 {"challenge_required":false}
+	// 401 {"challenge_required":false}
+	// 401 {"challenge_required":true}
+	// 401 {"challenge_required":true}
+}
+
+// A query costs as many units as it has found rows, which is known afterwards;
+// until then it costs one. What a cache has answered costs nothing.
+func ExampleRule_settle() {
+	limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{
+		Name:     "query",
+		Policies: []quota.Policy{quota.PerDay(1000)},
+		Settle: func(r serverside.Response) int64 {
+			rows, err := strconv.ParseInt(r.Header.Get("X-Rows"), 10, 64)
+			switch {
+			case serverside.FromCache(r):
+				return 0
+			case err != nil:
+				return r.Cost
+			default:
+				return rows
+			}
+		},
+	}}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	h := limiter.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Rows", r.FormValue("rows"))
+	}))
+	for _, rows := range []string{"200", "5", "0"} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/?rows="+rows, nil))
+		fmt.Println(w.Header().Get("X-RateLimit-Remaining"))
+	}
+	// Output:
+	// 999
+	// 799
+	// 794
 }

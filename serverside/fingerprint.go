@@ -34,6 +34,9 @@ func hashOf(p *plan) string {
 
 // describeTo writes r's policies.
 func (r *rule) describeTo(w io.Writer) {
+	if p := r.penalty; p != nil {
+		fmt.Fprintf(w, "penalty %d %v %v %v %v\n", p.After, p.Within, p.First, p.Max, p.Forget)
+	}
 	for _, s := range r.shares() {
 		for _, p := range s.policies {
 			policy := p.limit.Policy()

@@ -53,7 +53,9 @@ func (l *Limiter) Reconfigure(cfg Config) error {
 //
 // The fields of a response are in its header before h is called, so h may write
 // early, fail or panic, and may change or delete them. h gets the ResponseWriter
-// that the server made, with all its methods. A request that meets l again on
+// that the server made, with all its methods, unless a rule with Settle or Penalty
+// applies, which has to see the status: then h gets one with the methods of
+// net/http's own. A request that meets l again on
 // its way through h, in another handler that l wraps, is not charged again. What a
 // quota.LeakyBucket admits waits here for its turn; if its client goes meanwhile, h is
 // not called.
@@ -126,8 +128,9 @@ func (l *Limiter) try(p *plan, w http.ResponseWriter, r *http.Request, t *trial)
 	return o == uncounted || o == admitted && t.turn(r.Context())
 }
 
-// decide decides on the charges of t, and writes what the client is to know.
-func (l *Limiter) decide(p *plan, w http.ResponseWriter, r *http.Request, t *trial, before *visit) outcome {
+// decide decides on the charges of t, and writes what the client is to know. e is
+// nil where there is nothing but rules to look after.
+func (l *Limiter) decide(p *plan, w http.ResponseWriter, r *http.Request, t *trial, e *escort) outcome {
 	err := t.take(p, r)
 	if err != nil {
 		i := t.strictest()
@@ -142,12 +145,15 @@ func (l *Limiter) decide(p *plan, w http.ResponseWriter, r *http.Request, t *tri
 		}
 		t.keepLocal()
 		t.count(&l.local)
+		if e != nil {
+			e.local = true
+		}
 	} else if p.remote != nil {
 		p.auditSuccess()
 		t.remember(&l.local)
 	}
 	t.judge()
-	if !p.sentence(w, r, t, before) {
+	if !p.sentence(w, r, t, e) {
 		return denied
 	}
 	return admitted

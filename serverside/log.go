@@ -19,6 +19,7 @@ import (
 //	rate_limit.near_limit           DEBUG  NearLimit
 //	rate_limit.hot_key              ERROR  HotKey
 //	rate_limit.bypassed             INFO   Bypassed
+//	rate_limit.penalized            WARN   Penalized
 //	rate_limit.configured           INFO   Configured
 //	rate_limit.config_rejected      ERROR  ConfigRejected
 //
@@ -85,6 +86,7 @@ var messages = [...]struct {
 	NearLimit:         {"rate_limit.near_limit", slog.LevelDebug},
 	HotKey:            {"rate_limit.hot_key", slog.LevelError},
 	Bypassed:          {"rate_limit.bypassed", slog.LevelInfo},
+	Penalized:         {"rate_limit.penalized", slog.LevelWarn},
 	Configured:        {"rate_limit.configured", slog.LevelInfo},
 	ConfigRejected:    {"rate_limit.config_rejected", slog.LevelError},
 }

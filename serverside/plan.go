@@ -51,6 +51,9 @@ type rule struct {
 	dryRun        bool
 	mode          FailureMode // never ForceOpen
 	inFlight      int64
+	settle        func(Response) int64
+	penalty       *penalty // may be nil
+	more          bool     // it does more than charge
 	vary          *variety // where policies depend on the request
 	entry         *Allow   // it was made of, if any
 }
@@ -69,6 +72,7 @@ type policy struct {
 	limit  *quota.Limit
 	atOnce int64           // units that fit where nothing is owed
 	fields ratelimit.Limit // what of it never changes
+	hidden bool            // it is told of only when it denies
 }
 
 // describe makes l what d says of p. A burst beyond the quota is not told: what
@@ -114,7 +118,7 @@ func (p *plan) prepare() {
 // isPlain reports whether a request needs no more than a decision on all rules.
 func (p *plan) isPlain() bool {
 	return len(p.exempt) == 0 && len(p.allow) == 0 && !p.ExposeFields && p.Observe == nil &&
-		!slices.ContainsFunc(p.rules, func(r *rule) bool { return r.inFlight > 0 })
+		!slices.ContainsFunc(p.rules, func(r *rule) bool { return r.more })
 }
 
 // written are the names of the fields that responses have, and denials.

@@ -18,6 +18,9 @@ const (
 	// ProblemInFlight is that as many requests are being served as may be at once.
 	ProblemInFlight = "https://pkg.go.dev/github.com/heedhttp/heed/serverside#ProblemInFlight"
 
+	// ProblemPenalty is that the client is kept out for what it did before.
+	ProblemPenalty = "https://pkg.go.dev/github.com/heedhttp/heed/serverside#ProblemPenalty"
+
 	// ProblemNever is that a request costs more than its quota ever holds: the
 	// same request will not be admitted, however long it waits.
 	ProblemNever = "https://pkg.go.dev/github.com/heedhttp/heed/serverside#ProblemNever"
@@ -28,6 +31,9 @@ const (
 // are what a flood of requests gets.
 func (d *Denial) appendProblem(b []byte) []byte {
 	switch {
+	case d.Penalized:
+		b = appendKind(b, ProblemPenalty, "Kept Out for Now", d.Status)
+		b = append(b, "There were too many failures or denials."...)
 	case d.InFlight:
 		b = appendKind(b, ProblemInFlight, "Too Many Requests at Once", d.Status)
 		b = append(b, "As many requests are being served as may be at once: "...)

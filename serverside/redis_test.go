@@ -90,3 +90,49 @@ func TestRedisStopsAndComesBack(t *testing.T) { // F134, F171, F173, F213, C05, 
 	require.Eventually(t, func() bool { return askPeer(closed, "192.0.2.2:1234").Code == 200 }, 10*time.Second, 50*time.Millisecond,
 		"it recovers alone")
 }
+
+func replica(t *testing.T, addr string, h http.Handler, rules ...serverside.Rule) http.Handler {
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { client.Close() })
+	l, err := serverside.New(serverside.Config{
+		Store: &redisstore.Store{Client: client, Timeout: time.Minute}, StoreTimeout: time.Minute, OnStoreError: serverside.FailClosed,
+		Rules: rules, Audit: silent,
+	})
+	require.NoError(t, err)
+	return l.Wrap(h)
+}
+
+func TestAllReplicasKeepAnAccountLocked(t *testing.T) { // F028, F032, F098
+	store := redistest.Start(t)
+	rules := []serverside.Rule{serverside.Logins("login", "POST /login", serverside.FormValue("user")), perHour("ip", "", 1000)}
+	one := replica(t, store.Addr, http.HandlerFunc(doors), rules...)
+	two := replica(t, store.Addr, http.HandlerFunc(doors), rules...)
+	require.Equal(t, 200, login(one, "192.0.2.1:1", "ann", "right").Code)
+	for i := range 5 {
+		require.Equal(t, 401, login([]http.Handler{one, two}[i%2], "192.0.2.1:1", "ann", "guess").Code)
+	}
+	for _, h := range []http.Handler{one, two} {
+		w := login(h, "192.0.2.2:1", "ann", "right")
+		assert.Equal(t, 429, w.Code)
+		assert.Regexp(t, "^1[12]$", w.Header().Get("Retry-After"))
+		assert.Equal(t, 200, login(h, "192.0.2.2:1", "bob", "right").Code)
+	}
+}
+
+func TestAllReplicasCountWhatIsInFlightTogether(t *testing.T) { // F106
+	store := redistest.Start(t)
+	rule := serverside.Rule{Name: "api", MaxInFlight: 2, Key: func(*http.Request) string { return "tenant" }}
+	busy := newHeld()
+	one, two := replica(t, store.Addr, busy, rule), replica(t, store.Addr, busy, rule)
+	var group sync.WaitGroup
+	for _, h := range []http.Handler{one, two} {
+		group.Go(func() { askPeer(h, "192.0.2.1:1") })
+		<-busy.inside
+	}
+	for _, h := range []http.Handler{one, two} {
+		assert.Equal(t, 429, askPeer(h, "192.0.2.1:1").Code)
+	}
+	close(busy.leave)
+	group.Wait()
+	assert.Equal(t, 200, askPeer(two, "192.0.2.1:1").Code)
+}

@@ -67,43 +67,55 @@ type answer struct {
 }
 
 // take has the Store decide.
+func (m *remote) take(ctx context.Context, charges []quota.Charge) ([]quota.Decision, error) {
+	copied := slices.Clone(charges)
+	a := m.call(ctx, func(ctx context.Context) answer { return m.ask(ctx, copied) })
+	return a.decisions, a.err
+}
+
+// settle has the Store, which is a quota.Settler, correct charges.
+func (m *remote) settle(ctx context.Context, charges []quota.Charge) error {
+	settler := m.store.(quota.Settler)
+	return m.call(ctx, func(ctx context.Context) answer { return answer{err: settler.Settle(ctx, charges...)} }).err
+}
+
+// call has the Store do something.
 //
 // It does not end with the request: a client that went away after its request
 // was counted has used its quota, and one that could have its request uncounted
 // by going away would have no limit.
-func (m *remote) take(ctx context.Context, charges []quota.Charge) ([]quota.Decision, error) {
+func (m *remote) call(ctx context.Context, do func(context.Context) answer) answer {
 	if !m.calls.begin() {
-		return nil, errOverdue
+		return answer{err: errOverdue}
 	}
 	defer m.calls.waited()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.timeout)
 	defer cancel()
 	done := make(chan answer, 1)
-	go m.run(ctx, slices.Clone(charges), done)
+	go m.run(ctx, do, done)
 	select {
 	case a := <-done:
-		return a.decisions, a.err
+		return a
 	case <-ctx.Done():
-		return nil, fmt.Errorf("serverside: the Store did not answer within %v", m.timeout)
+		return answer{err: fmt.Errorf("serverside: the Store did not answer within %v", m.timeout)}
 	}
 }
 
-func (m *remote) run(ctx context.Context, charges []quota.Charge, done chan<- answer) {
+// run does it, and turns a panic into an error.
+func (m *remote) run(ctx context.Context, do func(context.Context) answer, done chan<- answer) {
 	a := answer{err: errGone}
-	defer func() {
-		m.calls.ended()
-		done <- a
-	}()
-	a = m.ask(ctx, charges)
-}
-
-// ask turns whatever is no answer into an error.
-func (m *remote) ask(ctx context.Context, charges []quota.Charge) (a answer) {
 	defer func() {
 		if p := recover(); p != nil {
 			a = answer{err: fmt.Errorf("serverside: the Store panicked: %v", p)}
 		}
+		m.calls.ended()
+		done <- a
 	}()
+	a = do(ctx)
+}
+
+// ask turns whatever is no answer into an error.
+func (m *remote) ask(ctx context.Context, charges []quota.Charge) (a answer) {
 	a.decisions, a.err = m.store.Take(ctx, nil, charges...)
 	if a.err == nil && len(a.decisions) != len(charges) {
 		a.err = fmt.Errorf("serverside: the Store answered %d charges with %d decisions", len(charges), len(a.decisions))

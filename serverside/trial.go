@@ -23,6 +23,7 @@ type trial struct {
 type extra struct {
 	rule *rule
 	key  string
+	cost int64
 }
 
 // A room is where a trial of few charges, as nearly all are, is held: on the
@@ -61,8 +62,8 @@ func (t *trial) charge(p *plan, rules []*rule, req *http.Request) {
 			c := t.add(policy)
 			c.Key, c.Limit, c.N, c.DryRun = key, policy.limit, cost, r.dryRun
 		}
-		if r.inFlight > 0 {
-			t.remind(r, key)
+		if r.more {
+			t.remind(r, key, cost)
 		}
 		if forwarded {
 			p.auditForwarding(req, r, key)
@@ -92,11 +93,16 @@ func (t *trial) grow() {
 	t.decisions, t.limits = make([]quota.Decision, n, room), make([]ratelimit.Limit, 0, room)
 }
 
-// remind keeps for later that r matched. As grow, it does so by hand.
-func (t *trial) remind(r *rule, key string) {
+// remind keeps for later that r matched, and asks whether key is kept out. As grow,
+// it makes room by hand.
+func (t *trial) remind(r *rule, key string, cost int64) {
+	if p := r.penalty; p != nil && p.First > 0 {
+		c := t.add(p.debt)
+		c.Key, c.Limit, c.N, c.DryRun = key, p.debt.limit, 1, r.dryRun
+	}
 	extras := make([]extra, len(t.extras)+1)
 	copy(extras, t.extras)
-	extras[len(t.extras)] = extra{r, key}
+	extras[len(t.extras)] = extra{r, key, cost}
 	t.extras = extras
 }
 

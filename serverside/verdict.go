@@ -33,6 +33,8 @@ func (t *trial) tighter(i, j int) bool {
 	switch {
 	case a.Allowed != b.Allowed:
 		return !a.Allowed
+	case a.Allowed && t.policies[i].hidden != t.policies[j].hidden:
+		return t.policies[j].hidden
 	case a.Never != b.Never:
 		return a.Never
 	case a.RetryAfter != b.RetryAfter:
@@ -75,7 +77,7 @@ func (t *trial) part(from, end int) *trial {
 
 // sentence reports whether the request is admitted, and writes what the client is
 // to know.
-func (p *plan) sentence(w http.ResponseWriter, r *http.Request, t *trial, before *visit) bool {
+func (p *plan) sentence(w http.ResponseWriter, r *http.Request, t *trial, e *escort) bool {
 	told := t.enforced()
 	if end := t.denials(told, len(t.charges)); end > told {
 		dry := t.part(told, end)
@@ -84,10 +86,10 @@ func (p *plan) sentence(w http.ResponseWriter, r *http.Request, t *trial, before
 	}
 	denied := t.denials(0, told)
 	if told > 0 && (denied > 0 || !p.FieldsOnDenialOnly) {
-		p.tell(w.Header(), t, told, before)
+		p.tell(w.Header(), t, told, e)
 	}
 	if denied == 0 {
-		if told > 0 {
+		if told > 0 && !t.policies[0].hidden {
 			p.auditNear(t)
 		}
 		return true
@@ -95,40 +97,52 @@ func (p *plan) sentence(w http.ResponseWriter, r *http.Request, t *trial, before
 	denials := t.part(0, denied)
 	d := denials.denial(t.part(0, told))
 	p.auditDenial(Denied, denials, &d)
+	if e != nil {
+		e.refused(denials)
+	}
 	p.refuse(w, r, d)
 	return false
 }
 
-// tell writes the rate-limit fields of the first n policies. before is what an
-// earlier stage has told, if there was one.
-func (p *plan) tell(h http.Header, t *trial, n int, before *visit) {
-	policies, limits := t.policies[:n], t.limits[:n]
+// tell writes the rate-limit fields of the first n policies.
+func (p *plan) tell(h http.Header, t *trial, n int, e *escort) {
+	policies, limits, shown := t.policies[:n], t.limits[:n], 0
 	for i, policy := range policies {
-		policy.describe(&limits[i], &t.decisions[i])
+		if !policy.hidden {
+			policy.describe(&limits[shown], &t.decisions[i])
+			shown++
+		}
 	}
-	switch {
-	case before != nil && before.isTighter(t):
+	limits = limits[:shown]
+	switch share := shareOf(policies); {
+	case shown == 0:
+		return
+	case e != nil && e.visit.isTighter(t):
 		if p.lists != 0 { // of the others, the earlier stage has told
 			ratelimit.Set(h, p.lists, limits...)
 		}
-	case policies[0].share != nil && allOf(policies, policies[0].share):
-		policies[0].share.template.Set(h, limits...)
-	case n == p.enforced: // all that rules enforce
+	case share != nil:
+		share.template.Set(h, limits...)
+	case shown == p.enforced: // all that rules enforce
 		p.template.Set(h, limits...)
 	default: // there is a template for each rule and for all, but not for some
 		ratelimit.Set(h, p.Style, limits...)
 	}
-	if before != nil {
-		before.tell(t)
+	if e != nil {
+		e.visit.tell(t)
 	}
 }
 
-// allOf reports whether all policies are s's.
-func allOf(policies []*policy, s *share) bool {
+// shareOf returns the share that all policies which are not hidden are of, or nil.
+func shareOf(policies []*policy) (s *share) {
 	for _, p := range policies {
-		if p.share != s {
-			return false
+		switch {
+		case p.hidden:
+		case p.share == nil || s != nil && p.share != s:
+			return nil
+		default:
+			s = p.share
 		}
 	}
-	return true
+	return s
 }
