@@ -207,10 +207,10 @@ func BenchmarkRedisContention(b *testing.B) {
 	for _, c := range sharedCounters {
 		b.Run(c.name, func(b *testing.B) {
 			client := single(b, server)
-			decide := c.open(b, client, 1, limit)
 			var wrong, asked int
 			for b.Loop() {
 				require.NoError(b, client.FlushAll(background).Err())
+				decide := c.open(b, client, 1, limit) // which remembers nothing of before
 				wrong += contend(goroutines, limit, func() (bool, error) { return decide(background, c.key) })
 				asked += 3 * limit
 			}
