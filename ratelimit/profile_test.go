@@ -2,6 +2,7 @@ package ratelimit_test
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -140,6 +141,9 @@ func TestWhatVendorsMean(t *testing.T) {
 		{"discord", 429, "limited 1m5s", `<html>`, []string{"Retry-After: 65"}},
 		{"discord", 429, "limited " + longest, `{"retry_after":99999999999999999999}`, nil},
 		{"discord", 403, "unsaid", `{"message":"Missing Access"}`, nil},
+		{"discord", 302, "unsaid", `{"retry_after":5}`, nil},
+		{"discord", 302, "unsaid 3s", `{"retry_after":5}`, []string{"Retry-After: 3"}},
+		{"discord", 200, "unsaid", `{"retry_after":5}`, []string{"Retry-After: 3"}},
 
 		{"dockerhub", 429, "limited 6h0m0s", "", []string{"ratelimit-limit: 100;w=21600", "ratelimit-remaining: 0;w=21600"}},
 		{"dockerhub", 429, "limited", "", []string{"ratelimit-limit: 100;w=21600", "ratelimit-remaining: 20;w=21600"}},
@@ -378,4 +382,16 @@ func TestALongBodyIsJudgedInLinearTime(t *testing.T) {
 		p.Judge(429, h, nil, now)
 		p.Parse(h, now)
 	}
+}
+
+func TestWhatIsTooLongToTellALimitIsNotRead(t *testing.T) {
+	for length, want := range map[int64]bool{-1: true, 0: true, 18: true, 64 << 10: true, 64<<10 + 1: false, 1 << 40: false} {
+		body := io.NopCloser(strings.NewReader(`{"retry_after":35}`))
+		resp := &http.Response{StatusCode: 429, Header: header("Content-Type: application/json"), Body: body, ContentLength: length}
+		_, ok := ratelimit.Vendor("discord").Hint(resp, now)
+		assert.Equal(t, want, ok, length)
+		assert.Equal(t, !want, resp.Body == body, length)
+	}
+	_, ok := ratelimit.Vendor("discord").Hint(nil, now)
+	assert.False(t, ok)
 }
