@@ -43,8 +43,8 @@ func compile(cfg Config, l *Limiter) (*plan, error) {
 		return nil, err
 	}
 	nameOnWire(all)
-	p.hash = hashOf(p)
 	p.sort()
+	p.hash = hashOf(p)
 	p.prepare()
 	p.countWith(cfg.Store, &l.local)
 	return p, nil

@@ -86,6 +86,11 @@ type Config struct {
 	// slog.Default, as by LogAudit: nobody is denied in silence.
 	Audit func(Event)
 
+	// Description says what the functions of the Config are, in words that are equal
+	// where they do the same, for Limiter.Hash: it cannot tell functions apart.
+	// Package rulefile writes it.
+	Description string
+
 	// Observe, if not nil, is called with every decision, for metrics. As Audit,
 	// it must be quick and safe for concurrent use.
 	Observe func(Observation)

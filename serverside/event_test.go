@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -200,6 +201,9 @@ func TestEqualRulesHaveEqualHashes(t *testing.T) { // F015
 	want := must(t, one()).Hash()
 	assert.Regexp(t, "^[0-9a-f]{16}$", want)
 	assert.Equal(t, want, must(t, one()).Hash())
+	reordered := one()
+	slices.Reverse(reordered.Rules)
+	assert.Equal(t, want, must(t, reordered).Hash(), "the specific rule is asked first all the same")
 	for name, change := range map[string]func(*serverside.Config){
 		"quota":   func(c *serverside.Config) { c.Rules[1].Policies[0].Quota++ },
 		"tier":    func(c *serverside.Config) { c.Rules[0].Tiers[2].Policies[1].Window *= 2 },
@@ -208,6 +212,7 @@ func TestEqualRulesHaveEqualHashes(t *testing.T) { // F015
 		"stage":   func(c *serverside.Config) { c.Rules[1].Stage = serverside.AfterAuth },
 		"exempt":  func(c *serverside.Config) { c.Exempt = nil },
 		"dry run": func(c *serverside.Config) { c.Rules[1].DryRun = true },
+		"words":   func(c *serverside.Config) { c.Description = "key: ip" },
 	} {
 		cfg := one()
 		change(&cfg)

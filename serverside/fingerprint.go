@@ -5,11 +5,13 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"slices"
 )
 
 // Hash is a fingerprint of the limits that l enforces: the same in all processes
-// with the same rules, so that those with others can be found. What functions do,
-// and what Limits knows, is no part of it. It is "" for the zero Limiter.
+// with the same rules, so that those with others can be found. What functions do is
+// part of it as far as Config.Description tells; what Limits knows is not, nor is an
+// order of Rules that makes no difference. It is "" for the zero Limiter.
 func (l *Limiter) Hash() string {
 	if p := l.plan.Load(); p != nil {
 		return p.hash
@@ -17,7 +19,7 @@ func (l *Limiter) Hash() string {
 	return ""
 }
 
-// hashOf is the fingerprint of p, whose rules are as they were written.
+// hashOf is the fingerprint of p, whose rules are sorted.
 func hashOf(p *plan) string {
 	sum := sha256.New()
 	for _, r := range p.rules {
@@ -28,7 +30,7 @@ func hashOf(p *plan) string {
 		fmt.Fprintf(sum, "allow %q\n", r.name)
 		r.describeTo(sum)
 	}
-	fmt.Fprintf(sum, "exempt %q\n", p.Exempt)
+	fmt.Fprintf(sum, "exempt %q\n%s", slices.Sorted(slices.Values(p.Exempt)), p.Description)
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
