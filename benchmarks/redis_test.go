@@ -41,18 +41,20 @@ func BenchmarkRedisDenied64(b *testing.B) {
 	compare(b, workload{goroutines: 64, keys: 1, denied: true})
 }
 
-func BenchmarkRedisLeased10(b *testing.B) {
-	compare(b, workload{goroutines: 64, keys: 1, heed: openLease(10)})
-}
-
-func BenchmarkRedisLeased100(b *testing.B) {
-	compare(b, workload{goroutines: 64, keys: 1, heed: openLease(100)})
-}
+// A lease makes up to most decisions for one round trip: the figure is one goroutine's,
+// which waits for nobody else. 64 that do nothing but ask use up what is ahead before
+// Redis has answered, and wait with everybody.
+func BenchmarkRedisLeased10(b *testing.B)      { leasing(b, 1, 10, 0) }
+func BenchmarkRedisLeased100(b *testing.B)     { leasing(b, 1, 100, 0) }
+func BenchmarkRedisLeased10By64(b *testing.B)  { leasing(b, 64, 10, 0) }
+func BenchmarkRedisLeased100By64(b *testing.B) { leasing(b, 64, 100, 0) }
 
 // BenchmarkRedisLeasedPaced measures no throughput, but how long a decision takes for
 // which there is time to take units ahead.
-func BenchmarkRedisLeasedPaced(b *testing.B) {
-	compare(b, workload{goroutines: 4, keys: 1, pause: time.Millisecond, heed: openLease(100)})
+func BenchmarkRedisLeasedPaced(b *testing.B) { leasing(b, 4, 100, time.Millisecond) }
+
+func leasing(b *testing.B, goroutines int, most int64, pause time.Duration) {
+	compare(b, workload{goroutines: goroutines, keys: 1, pause: pause, heed: openLease(most)})
 }
 
 // A workload is what is asked of a library.

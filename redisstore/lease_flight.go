@@ -44,63 +44,96 @@ func (h *holding) flight() {
 	}
 }
 
-// A flight is one script: what calls want, and then what is taken ahead.
+// A flight is one script: what calls want, and then what is taken for others, and ahead.
 type flight struct {
-	wants     []*want
+	wants     []*want // that are asked for one by one
+	waiting   []*want // that may be answered by what the grants bring
 	grants    []*grant
-	count     *errand // of those who hold; nil if nothing is taken ahead
+	count     *errand // of those who hold; nil if it is not due
 	errands   []*errand
 	sent, got time.Duration
 	err       error
 }
 
-// A grant is units that are taken ahead for p, if there are so many.
+// A grant is units that are taken for p.
 type grant struct {
 	errand
 	p *pool
 }
 
 // depart returns what Redis is to be asked next, or nil.
+//
+// Calls are asked for together where all of them can be expected to fit: in one
+// charge, which also brings what is taken ahead. Who gets nothing of that is asked
+// for by himself next.
 func (h *holding) depart() *flight {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	f := new(flight)
-	n := min(len(h.wants), maxWants)
-	f.wants = append(f.wants, h.wants[:n]...)
-	h.wants = h.wants[n:]
-	now := monotonic()
+	f, now := new(flight), monotonic()
 	for _, p := range h.pools {
 		if !h.ended && !h.failed {
-			f.grants = append(f.grants, h.grants(p, p.ahead(h.holders.n, now))...)
+			h.provide(f, p, now)
 		}
 	}
+	h.wants = slices.DeleteFunc(h.wants, func(w *want) bool {
+		if w.waits || len(f.wants) == maxWants {
+			return false
+		}
+		f.wants = append(f.wants, w)
+		return true
+	})
 	if len(f.wants)+len(f.grants) == 0 {
 		h.flying = false
 		return nil
 	}
+	f.load(h, now)
+	return f
+}
+
+// provide has f bring what is wanted of p, if it can be expected to, and what is to be
+// held beyond that.
+func (h *holding) provide(f *flight, p *pool, now time.Duration) {
+	first := len(f.waiting)
+	n, ahead := int64(0), p.ahead(h.holders.n, now)
+	for _, w := range h.wants {
+		if w.charges[0].Limit == p.limit && len(w.charges) == 1 {
+			if w.tried {
+				n = 0 // their turn is first, and it is not known what they leave
+				break
+			}
+			f.waiting, n = append(f.waiting, w), n+w.charges[0].Units()
+		}
+	}
+	if n < 2 || ahead == 0 || n+ahead > p.room(now) {
+		f.waiting, n = f.waiting[:first], 0
+	}
+	for _, w := range f.waiting[first:] {
+		w.waits, w.tried = true, true
+	}
+	if n+ahead > 0 {
+		f.grants = append(f.grants, h.grant(p, n+ahead))
+	}
+}
+
+// load puts the errands of f in their order.
+func (f *flight) load(h *holding, now time.Duration) {
 	for _, w := range f.wants {
 		f.errands = append(f.errands, &w.errand)
 	}
 	for _, g := range f.grants {
 		f.errands = append(f.errands, &g.errand)
 	}
-	if len(f.grants) > 0 {
+	if len(f.grants) > 0 && h.holders.due(now) {
 		f.count = h.holders.count(h.key, now)
 		f.errands = append(f.errands, f.count)
 	}
-	return f
 }
 
-// grants returns those that together take n units for p, or as many as there are: each
-// is half of what remains, so that what one of them does not get the next ones may.
-func (h *holding) grants(p *pool, n int64) (gs []*grant) {
-	for n > 0 {
-		half := (n + 1) / 2
-		c := quota.Charge{Key: h.key, Limit: p.limit, N: half}
-		gs = append(gs, &grant{errand{verb: toReserve, max: horizon, charges: []quota.Charge{c}}, p})
-		n -= half
-	}
-	return gs
+// grant is that of n units for p: all or none. If there are not so many, the answer
+// tells how many there are, and the next flight asks for no more.
+func (h *holding) grant(p *pool, n int64) *grant {
+	c := quota.Charge{Key: h.key, Limit: p.limit, N: n}
+	return &grant{errand{verb: toReserve, max: horizon, charges: []quota.Charge{c}}, p}
 }
 
 // arrive gives everybody his answer.
@@ -111,7 +144,11 @@ func (h *holding) arrive(f *flight) {
 		h.answer(w, f)
 	}
 	if h.failed = f.err != nil; h.failed {
+		h.fail(f)
 		return
+	}
+	for _, w := range f.waiting {
+		w.waits = false
 	}
 	for _, g := range f.grants {
 		h.know(&g.errand, f)
@@ -126,6 +163,17 @@ func (h *holding) arrive(f *flight) {
 		h.holders.told(f.count)
 	}
 	h.serve(f.got)
+}
+
+// fail tells those who waited for the grants that there are none.
+func (h *holding) fail(f *flight) {
+	h.wants = slices.DeleteFunc(h.wants, func(w *want) bool {
+		if w.waits {
+			w.err = f.err
+			close(w.done)
+		}
+		return w.waits
+	})
 }
 
 // serve answers those who came meanwhile and for whom there is enough now.

@@ -9,8 +9,9 @@ import (
 // holders tells how many processes hold units of a Key: each charges one unit a second
 // to a window in the Key's hash, for which its number is the count.
 type holders struct {
-	n    int64         // as last told, this process included; 0 before
-	last time.Duration // when it was counted
+	n     int64         // as last told, this process included; 0 before
+	last  time.Duration // when this process was counted
+	asked time.Duration // when Redis was last asked
 }
 
 // everyone is the Limit that holders are counted by, as a dry run. It denies nobody.
@@ -23,10 +24,15 @@ var everyone = func() *quota.Limit {
 	return l
 }()
 
-// count returns the errand that counts them, this process among them, once a second.
+// due reports whether it is time to count: ten times a second, so that who joins is
+// soon known.
+func (h *holders) due(now time.Duration) bool { return h.n == 0 || now-h.asked >= time.Second/10 }
+
+// count returns the errand that counts them, and once a second this process among
+// them.
 func (h *holders) count(key string, now time.Duration) *errand {
 	counted := h.n > 0 && now-h.last < time.Second
-	if !counted {
+	if h.asked = now; !counted {
 		h.last = now
 	}
 	return &errand{verb: toTake, peek: counted, charges: []quota.Charge{{Key: key, Limit: everyone, N: 1, DryRun: true}}}

@@ -32,7 +32,11 @@ type want struct {
 	errand
 	done chan struct{} // closed when it is answered
 	err  error
-	gone bool // nobody waits for the answer; guarded by the holding's mu
+
+	// Guarded by the holding's mu.
+	gone  bool // nobody waits for the answer
+	waits bool // for what a flight brings
+	tried bool // that once
 
 	// If it was answered by what is held, how long that must wait, and until when.
 	held bool
