@@ -118,7 +118,7 @@ func (e *escort) settle(status int) {
 			charges = e.trial.pardon(x)
 		}
 		if len(charges) > 0 {
-			e.correctLater(x, charges)
+			e.correct(x, charges...)
 		}
 	}
 }
@@ -178,7 +178,9 @@ func (e *escort) take(x extra, limit *quota.Limit) (quota.Decision, bool) {
 	return decisions[0], true
 }
 
-// correct settles charges before the response is written.
+// correct settles charges. The response waits for it, so that whoever has it finds
+// its charges corrected. If that fails they stay as they are, which is to the
+// client's disadvantage at most.
 func (e *escort) correct(x extra, charges ...quota.Charge) {
 	var err error
 	if m := e.counts(); m != nil {
@@ -189,19 +191,4 @@ func (e *escort) correct(x extra, charges ...quota.Charge) {
 	if err != nil {
 		e.auditFailure(x.rule, x.key, err)
 	}
-}
-
-// correctLater settles charges, which a response need not wait for. If that fails
-// they stay as they are, which is to the client's disadvantage at most.
-func (e *escort) correctLater(x extra, charges []quota.Charge) {
-	if e.counts() != nil {
-		e.correct(x, charges...)
-		return
-	}
-	plan, ctx := e.plan, context.WithoutCancel(e.r.Context())
-	go func() {
-		if err := plan.remote.settle(ctx, charges); err != nil {
-			plan.auditFailure(x.rule, x.key, err)
-		}
-	}()
 }

@@ -3,8 +3,6 @@ package serverside
 import (
 	"net/http"
 	"time"
-
-	"github.com/heedhttp/heed/quota"
 )
 
 // An escort takes a request all the way: where a decision on rules is not all
@@ -17,7 +15,7 @@ type escort struct {
 	r       *http.Request
 	entry   *rule // of the allow-list, if it matches
 	trial   trial
-	holds   []*quota.Hold
+	places  []place   // that it holds
 	begun   time.Time // if somebody observes
 	outcome outcome
 	local   bool // it was counted in this process, because the Store failed
@@ -100,6 +98,9 @@ func (e *escort) takePlaces() bool {
 func (e *escort) takePlace(x extra) bool {
 	key := x.rule.inFlightKey(x.key)
 	place := e.gates.acquire(e.r.Context(), key, x.rule.inFlight)
+	if place.hold == nil {
+		place.release() // its context
+	}
 	if place.err != nil {
 		e.auditFailure(x.rule, x.key, place.err)
 		switch x.rule.mode {
@@ -112,7 +113,7 @@ func (e *escort) takePlace(x extra) bool {
 		place = acquireIn(e.r.Context(), e.gates.local, key, x.rule.inFlight)
 	}
 	if place.hold != nil {
-		e.holds = append(e.holds, place.hold)
+		e.places = append(e.places, place)
 		return true
 	}
 	if x.rule.dryRun {
@@ -126,7 +127,7 @@ func (e *escort) takePlace(x extra) bool {
 
 // release gives places back.
 func (e *escort) release() {
-	for _, hold := range e.holds {
-		hold.Release()
+	for i := range e.places {
+		e.places[i].release()
 	}
 }

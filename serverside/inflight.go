@@ -35,6 +35,15 @@ type place struct {
 	hold     *quota.Hold
 	decision quota.Decision
 	err      error
+	end      context.CancelFunc // of the context that the Gate was asked with; may be nil
+}
+
+// release gives the place back.
+func (p *place) release() {
+	p.hold.Release()
+	if p.end != nil {
+		p.end() // not before, for it bounds Release too
+	}
 }
 
 // acquire takes a place among limit for key, or waits no longer than timeout.
@@ -46,22 +55,24 @@ func (g *gates) acquire(ctx context.Context, key string, limit int64) place {
 		return place{err: errOverdue}
 	}
 	defer g.calls.waited()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), g.timeout)
-	defer cancel()
-	taken := make(chan place)
+	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
+	taken, overdue := make(chan place), time.NewTimer(g.timeout)
+	defer overdue.Stop()
 	go func() {
 		defer g.calls.ended()
 		p := g.ask(ctx, key, limit)
+		p.end = end
 		select {
 		case taken <- p:
 		case <-ctx.Done(): // nobody waits for it any longer
-			p.hold.Release()
+			p.release()
 		}
 	}()
 	select {
 	case p := <-taken:
 		return p
-	case <-ctx.Done():
+	case <-overdue.C:
+		end()
 		return place{err: fmt.Errorf("serverside: the Gate did not answer within %v", g.timeout)}
 	}
 }
@@ -78,7 +89,7 @@ func (g *gates) ask(ctx context.Context, key string, limit int64) (p place) {
 
 func acquireIn(ctx context.Context, g quota.Gate, key string, limit int64) place {
 	hold, decision, err := g.Acquire(ctx, key, limit, 1)
-	return place{hold, decision, err}
+	return place{hold: hold, decision: decision, err: err}
 }
 
 // inFlightKey is the Gate's key for what key has in flight of r.
