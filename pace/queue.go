@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
@@ -95,20 +94,6 @@ type priorityKey struct{}
 // WithPriority returns a context whose requests have that priority in a Queue.
 func WithPriority(ctx context.Context, priority int) context.Context {
 	return context.WithValue(ctx, priorityKey{}, priority)
-}
-
-// CostHeader returns a function for Cost: what the field of that name says, as a
-// decimal number, or 1 if it is absent, malformed or less than 1. It is for
-// requests of which it is known how many units they take, such as tokens. The
-// field is sent, too.
-func CostHeader(name string) func(*http.Request) int64 {
-	return func(req *http.Request) int64 {
-		n, err := strconv.ParseInt(req.Header.Get(name), 10, 64)
-		if err != nil {
-			return 1
-		}
-		return max(n, 1)
-	}
 }
 
 // Wait blocks until req may be sent, for as long as its context allows.

@@ -80,14 +80,6 @@ func TestKeysOfAQueueTakeTurnsByTheirCosts(t *testing.T) {
 	})
 }
 
-func TestCostHeaderIsOneWhereNothingElseIsSaid(t *testing.T) {
-	for value, want := range map[string]int64{"": 1, "0": 1, "-5": 1, "x": 1, "1.5": 1, "250": 250} {
-		req := get()
-		req.Header.Set("Tokens", value)
-		assert.Equal(t, want, pace.CostHeader("tokens")(req), value)
-	}
-}
-
 // F163: a batch of 100 at 10 a second, of which the 101st is one too many.
 func TestABatchGoesThroughAQueueWithoutRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

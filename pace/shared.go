@@ -55,7 +55,8 @@ type Shared struct {
 	// Settle is what a request did cost, asked when its outcome is known. The
 	// difference to Cost is given back, or taken, into debt if need be. If nil,
 	// what was taken is right. It is not asked if nothing was sent: then all is
-	// given back.
+	// given back. It must leave the response's body alone: see SettleHeader, and
+	// Correct for a cost that stands in the body.
 	Settle func(heed.Attempt) int64
 
 	// Processes is how many share the Store. While it does not answer, this one
@@ -135,6 +136,16 @@ func (s *Shared) Observe(a heed.Attempt) {
 		s.settle(a.Request.Context(), t, -t.n)
 	case s.Settle != nil:
 		s.settle(a.Request.Context(), t, max(s.Settle(a), 0)-t.n)
+	}
+}
+
+// Correct counts that requests like req took so many units more than was thought,
+// or fewer, if units is negative: for a cost that is known only when the
+// response's body was read. What was taken may be owed then; those who come next
+// wait for it. It does nothing if the fields of s are wrong, as Wait says.
+func (s *Shared) Correct(req *http.Request, units int64) {
+	if s.once.Do(s.prepare); s.err == nil {
+		s.settle(req.Context(), &taking{from: &s.remote, key: s.key(req), mirrored: !s.guard.trusted}, units)
 	}
 }
 
