@@ -31,7 +31,7 @@ func (e *escort) serve(h http.Handler) {
 
 // follows reports whether a rule wants to know what the request is answered.
 func (e *escort) follows() bool {
-	for _, x := range e.trial.extras {
+	for _, x := range e.extras {
 		if x.rule.settle != nil || x.rule.penalty != nil && (x.rule.penalty.Strike != nil || x.rule.penalty.Pardon != nil) {
 			return true
 		}
@@ -46,7 +46,7 @@ func (e *escort) response(x extra, status int) Response {
 
 // answered counts strikes, before the header is written.
 func (e *escort) answered(status int) {
-	for _, x := range e.trial.extras {
+	for _, x := range e.extras {
 		if p := x.rule.penalty; p != nil && p.Strike != nil && p.Strike(e.response(x, status)) {
 			e.strike(x)
 		}
@@ -55,7 +55,7 @@ func (e *escort) answered(status int) {
 
 // refused counts denials that are strikes, before they are written.
 func (e *escort) refused(denials *trial) {
-	for _, x := range e.trial.extras {
+	for _, x := range e.extras {
 		if p := x.rule.penalty; p != nil && p.Strike == nil && denials.isStrikeOf(x.rule) {
 			e.strike(x)
 		}
@@ -109,7 +109,7 @@ func (e *escort) penalize(x extra) {
 
 // settle corrects what the request was charged by what it has cost, and pardons.
 func (e *escort) settle(status int) {
-	for _, x := range e.trial.extras {
+	for _, x := range e.extras {
 		var charges []quota.Charge
 		if x.rule.settle != nil && e.outcome == admitted {
 			charges = e.trial.difference(x, x.rule.settle(e.response(x, status))-x.cost)

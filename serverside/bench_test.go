@@ -62,13 +62,10 @@ func BenchmarkWrap(b *testing.B) {
 		{name: "pattern", config: serverside.Config{Rules: each(pattern, many(1)...)}},
 		{name: "pattern, routed by it", config: serverside.Config{Rules: each(pattern, many(1)...)}, routed: pattern},
 		{name: "four patterns", config: serverside.Config{Rules: each(pattern, many(4)...)}},
-		{name: "denied", config: serverside.Config{Rules: oneRule(quota.PerDay(1))}},
+		{name: "denied", config: serverside.Config{Rules: oneRule(quota.PerDay(1)), Audit: silent}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			w, r := null{make(http.Header)}, request("GET", "http://example.com/v1/users", "192.0.2.1:1234")
-			if c.config.Audit == nil {
-				c.config.Audit = silent
-			}
 			h := must(b, c.config).Wrap(handler)
 			r.Pattern = c.routed
 			b.ReportAllocs()

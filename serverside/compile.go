@@ -22,7 +22,7 @@ func (c *compiler) fault(field, format string, args ...any) {
 // compile checks cfg and makes l's plan of it.
 func compile(cfg Config, l *Limiter) (*plan, error) {
 	var c compiler
-	p := &plan{Config: cfg, heat: &l.heat}
+	p := &plan{Config: cfg, heat: &l.heat, audited: cfg.Audit != nil}
 	if p.Audit == nil {
 		p.Audit = logWarnings()
 	}

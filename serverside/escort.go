@@ -15,6 +15,7 @@ type escort struct {
 	r       *http.Request
 	entry   *rule // of the allow-list, if it matches
 	trial   trial
+	extras  []extra   // rules that matched and do more than charge
 	places  []place   // that it holds
 	begun   time.Time // if somebody observes
 	outcome outcome
@@ -34,13 +35,30 @@ func (l *Limiter) escort(p *plan, w http.ResponseWriter, r *http.Request, h http
 	}
 }
 
+// An extra is a rule that matched and does more than charge, with the Store's key
+// and the units that it did charge.
+type extra struct {
+	rule *rule
+	key  string
+	cost int64
+}
+
+// meet keeps for later that r matched, and asks whether key is kept out.
+func (e *escort) meet(r *rule, key string, cost int64) {
+	e.extras = append(e.extras, extra{r, key, cost})
+	if p := r.penalty; p != nil && p.First > 0 {
+		c := e.trial.add(p.debt)
+		c.Key, c.Limit, c.N, c.DryRun = key, p.debt.limit, 1, r.dryRun
+	}
+}
+
 // enter reports whether the request is admitted.
 func (e *escort) enter(from, until Stage) bool {
 	if e.Observe != nil {
 		e.begun = time.Now()
 	}
-	e.trial.charge(e.plan, e.applicable(from, until), e.r)
-	if len(e.trial.charges)+len(e.trial.extras) == 0 {
+	e.trial.charge(e.plan, e.applicable(from, until), e.r, e)
+	if len(e.trial.charges)+len(e.extras) == 0 {
 		return true
 	}
 	if e.expose != "" {
@@ -86,7 +104,7 @@ func (e *escort) decide() bool {
 
 // takePlaces reports whether the request may be served beside those that are.
 func (e *escort) takePlaces() bool {
-	for _, x := range e.trial.extras {
+	for _, x := range e.extras {
 		if x.rule.inFlight > 0 && !e.takePlace(x) {
 			e.observe(Refused)
 			return false

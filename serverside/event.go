@@ -59,7 +59,8 @@ const (
 	// ForwardingIgnored is a request with X-Forwarded-For that was charged to
 	// the peer's address: the peer is not a trusted proxy, or sends what is no
 	// address. If the peer is a proxy, all its clients share one quota. It is
-	// told once by each New and Reconfigure.
+	// told once by each New and Reconfigure; without an Audit, when such a request
+	// is denied.
 	ForwardingIgnored
 
 	// StoreRecovered is the first request that the Store has decided on since
@@ -108,7 +109,7 @@ func about(kind EventKind, r *rule, key string) Event {
 }
 
 // auditDenial tells of the denials that d sums up.
-func (p *plan) auditDenial(kind EventKind, denials *trial, d *Denial) {
+func (p *plan) auditDenial(kind EventKind, r *http.Request, denials *trial, d *Denial) {
 	first, key := denials.first().rule, denials.charges[0].Key
 	e := about(kind, first, key)
 	e.Policies, e.Limit, e.Wait = d.Policies, d.Quota, d.RetryAfter
@@ -116,8 +117,9 @@ func (p *plan) auditDenial(kind EventKind, denials *trial, d *Denial) {
 		e.Status = d.Status
 	}
 	p.Audit(e)
+	p.auditForwarding(r, first, key)
 	if kind == Denied {
-		p.warm(first, key)
+		p.warm(first, key, denials.decisions[0].At)
 	}
 }
 
@@ -130,22 +132,22 @@ func (p *plan) auditCrowd(kind EventKind, x extra) {
 	}
 	p.Audit(e)
 	if kind == Denied {
-		p.warm(x.rule, x.key)
+		p.warm(x.rule, x.key, time.Now())
 	}
 }
 
-// warm counts a denial of key, and tells when there are too many.
-func (p *plan) warm(r *rule, key string) {
-	if p.heat.add(key, time.Now()) {
+// warm counts a denial of key at a time, and tells when there are too many.
+func (p *plan) warm(r *rule, key string, at time.Time) {
+	if p.heat.add(key, at) {
 		p.Audit(about(HotKey, r, key))
 	}
 }
 
-// auditNear tells, where a request leaves less than a tenth of a quota, of which
+// auditNear tells that a request leaves less than a tenth of a quota, of which
 // there was more before.
 func (p *plan) auditNear(t *trial) {
-	policy, left, cost := t.policies[0], t.decisions[0].Remaining, t.charges[0].Units()
-	if left*10 < policy.atOnce && (left+cost)*10 >= policy.atOnce {
+	policy := t.policies[0]
+	if (t.decisions[0].Remaining+t.charges[0].Units())*10 >= policy.atOnce {
 		e := about(NearLimit, policy.rule, t.charges[0].Key)
 		e.Policies, e.Limit = []string{policy.fields.Name}, policy.fields.Quota
 		p.Audit(e)
@@ -177,7 +179,7 @@ func (p *plan) auditLimits(r *rule, key string, err error) {
 // auditForwarding tells, once, that a request was charged to its peer although
 // its header says that it is another's.
 func (p *plan) auditForwarding(req *http.Request, r *rule, key string) {
-	if p.forwarding.Load() {
+	if len(req.Header["X-Forwarded-For"]) == 0 || p.forwarding.Load() {
 		return
 	}
 	if chargesPeer(req, key) && p.forwarding.CompareAndSwap(false, true) {

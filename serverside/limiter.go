@@ -78,23 +78,35 @@ func (l *Limiter) wrap(h http.Handler, until Stage) http.Handler {
 	}
 	l.wraps.Add(1)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		marked, v := l.meet(r)
-		if marked != r {
-			defer returned(r, marked)
-		}
-		from, ok := v.begin(until)
 		p := l.plan.Load()
 		switch {
-		case p == nil || !ok:
-			h.ServeHTTP(w, marked)
-		case p.plain && from == BeforeAuth && until == stages:
-			if l.admit(p, w, marked) {
-				h.ServeHTTP(w, marked)
-			}
-		default:
-			l.escort(p, w, marked, h, v, from, until)
+		case p == nil:
+			h.ServeHTTP(w, r)
+		case l.wraps.Load() > 1:
+			l.visited(p, w, r, h, until)
+		case !p.plain || until != stages:
+			l.escort(p, w, r, h, nil, BeforeAuth, until)
+		case l.admit(p, w, r):
+			h.ServeHTTP(w, r)
 		}
 	})
+}
+
+// visited serves a request that may meet l again, or has met it.
+func (l *Limiter) visited(p *plan, w http.ResponseWriter, r *http.Request, h http.Handler, until Stage) {
+	marked, v := l.meet(r)
+	if marked != r {
+		defer returned(r, marked)
+	}
+	from, ok := v.begin(until)
+	switch {
+	case !ok:
+		h.ServeHTTP(w, marked)
+	case !p.plain || until-from != stages:
+		l.escort(p, w, marked, h, v, from, until)
+	case l.admit(p, w, marked):
+		h.ServeHTTP(w, marked)
+	}
 }
 
 // returned gives r what handlers have set in its copy for those around them: the
@@ -108,7 +120,7 @@ func returned(r, copied *http.Request) {
 func (l *Limiter) admit(p *plan, w http.ResponseWriter, r *http.Request) bool {
 	if p.most == 1 {
 		var n nook
-		return l.try(p, w, r, &trial{n.policies[:0], n.charges[:0], n.decisions[:0], n.limits[:0], nil})
+		return l.try(p, w, r, &trial{n.policies[:0], n.charges[:0], n.decisions[:0], n.limits[:0]})
 	}
 	return l.admitFew(p, w, r)
 }
@@ -116,11 +128,11 @@ func (l *Limiter) admit(p *plan, w http.ResponseWriter, r *http.Request) bool {
 // admitFew is admit with more room, which is cleared only where it is needed.
 func (l *Limiter) admitFew(p *plan, w http.ResponseWriter, r *http.Request) bool {
 	var n room
-	return l.try(p, w, r, &trial{n.policies[:0], n.charges[:0], n.decisions[:0], n.limits[:0], nil})
+	return l.try(p, w, r, &trial{n.policies[:0], n.charges[:0], n.decisions[:0], n.limits[:0]})
 }
 
 func (l *Limiter) try(p *plan, w http.ResponseWriter, r *http.Request, t *trial) bool {
-	t.charge(p, p.rules, r)
+	t.charge(p, p.rules, r, nil)
 	if len(t.charges) == 0 {
 		return true
 	}

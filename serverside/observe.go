@@ -72,8 +72,8 @@ func (e *escort) observe(v Verdict) {
 	switch {
 	case len(e.trial.policies) > 0:
 		o.Rule, o.Pattern = e.trial.policies[0].rule.name, e.trial.policies[0].rule.pattern
-	case len(e.trial.extras) > 0:
-		o.Rule, o.Pattern = e.trial.extras[0].rule.name, e.trial.extras[0].rule.pattern
+	case len(e.extras) > 0:
+		o.Rule, o.Pattern = e.extras[0].rule.name, e.extras[0].rule.pattern
 	}
 	if v != Uncounted && len(e.trial.decisions) > 0 && e.trial.decisions[0].Limit > 0 {
 		o.Left = e.trial.left(0)

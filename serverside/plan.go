@@ -25,6 +25,7 @@ type plan struct {
 	gates  *gates
 	hash   string
 
+	audited  bool               // somebody listens to more than warnings
 	plain    bool               // there is nothing but rules to look after
 	most     int                // policies of all rules
 	enforced int                // of them are told of; negative if that varies

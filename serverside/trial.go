@@ -15,15 +15,6 @@ type trial struct {
 	charges   []quota.Charge
 	decisions []quota.Decision  // on charges, once they are made
 	limits    []ratelimit.Limit // what is told of decisions, at last
-	extras    []extra           // rules that do more than charge
-}
-
-// An extra is a rule that matched and does more than charge, and the Store's key
-// it did.
-type extra struct {
-	rule *rule
-	key  string
-	cost int64
 }
 
 // A room is where a trial of few charges, as nearly all are, is held: on the
@@ -45,11 +36,11 @@ type nook struct {
 	limits    [1]ratelimit.Limit
 }
 
-// charge makes a charge for each policy of each of rules that matches req.
-func (t *trial) charge(p *plan, rules []*rule, req *http.Request) {
+// charge makes a charge for each policy of each of rules that matches req. e may be
+// nil if none of them does more.
+func (t *trial) charge(p *plan, rules []*rule, req *http.Request, e *escort) {
 	who := identity{request: req, otherwise: p.Key}
 	aim := target{request: req}
-	forwarded := len(req.Header["X-Forwarded-For"]) > 0
 	for _, r := range rules {
 		if r.matcher != nil && !r.matcher.matches(&aim) {
 			continue
@@ -63,9 +54,9 @@ func (t *trial) charge(p *plan, rules []*rule, req *http.Request) {
 			c.Key, c.Limit, c.N, c.DryRun = key, policy.limit, cost, r.dryRun
 		}
 		if r.more {
-			t.remind(r, key, cost)
+			e.meet(r, key, cost)
 		}
-		if forwarded {
+		if p.audited {
 			p.auditForwarding(req, r, key)
 		}
 	}
@@ -91,19 +82,6 @@ func (t *trial) grow() {
 	copy(charges, t.charges)
 	t.policies, t.charges = policies, charges
 	t.decisions, t.limits = make([]quota.Decision, n, room), make([]ratelimit.Limit, 0, room)
-}
-
-// remind keeps for later that r matched, and asks whether key is kept out. As grow,
-// it makes room by hand.
-func (t *trial) remind(r *rule, key string, cost int64) {
-	if p := r.penalty; p != nil && p.First > 0 {
-		c := t.add(p.debt)
-		c.Key, c.Limit, c.N, c.DryRun = key, p.debt.limit, 1, r.dryRun
-	}
-	extras := make([]extra, len(t.extras)+1)
-	copy(extras, t.extras)
-	extras[len(t.extras)] = extra{r, key, cost}
-	t.extras = extras
 }
 
 // units is what req costs. Nothing is free, and nothing pays back.

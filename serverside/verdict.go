@@ -33,8 +33,6 @@ func (t *trial) tighter(i, j int) bool {
 	switch {
 	case a.Allowed != b.Allowed:
 		return !a.Allowed
-	case a.Allowed && t.policies[i].hidden != t.policies[j].hidden:
-		return t.policies[j].hidden
 	case a.Never != b.Never:
 		return a.Never
 	case a.RetryAfter != b.RetryAfter:
@@ -47,8 +45,11 @@ func (t *trial) tighter(i, j int) bool {
 }
 
 // left is the part of the quota that is left. Equal parts are equal, since a
-// division is rounded correctly.
+// division is rounded correctly. What is hidden has more than anything else.
 func (t *trial) left(i int) float64 {
+	if t.policies[i].hidden {
+		return 2
+	}
 	return float64(t.decisions[i].Remaining) / float64(t.policies[i].atOnce)
 }
 
@@ -80,28 +81,35 @@ func (t *trial) part(from, end int) *trial {
 func (p *plan) sentence(w http.ResponseWriter, r *http.Request, t *trial, e *escort) bool {
 	told := t.enforced()
 	if end := t.denials(told, len(t.charges)); end > told {
-		dry := t.part(told, end)
-		d := dry.denial(dry)
-		p.auditDenial(WouldDeny, dry, &d)
+		p.wouldDeny(r, t.part(told, end))
 	}
 	denied := t.denials(0, told)
 	if told > 0 && (denied > 0 || !p.FieldsOnDenialOnly) {
 		p.tell(w.Header(), t, told, e)
 	}
-	if denied == 0 {
-		if told > 0 && !t.policies[0].hidden {
-			p.auditNear(t)
-		}
-		return true
+	if denied > 0 {
+		p.deny(w, r, t.part(0, denied), t.part(0, told), e)
+		return false
 	}
-	denials := t.part(0, denied)
-	d := denials.denial(t.part(0, told))
-	p.auditDenial(Denied, denials, &d)
+	if p.audited && told > 0 && t.decisions[0].Remaining*10 < t.policies[0].atOnce {
+		p.auditNear(t)
+	}
+	return true
+}
+
+// deny answers what denials, which are part of told, come down to.
+func (p *plan) deny(w http.ResponseWriter, r *http.Request, denials, told *trial, e *escort) {
+	d := denials.denial(told)
+	p.auditDenial(Denied, r, denials, &d)
 	if e != nil {
 		e.refused(denials)
 	}
 	p.refuse(w, r, d)
-	return false
+}
+
+func (p *plan) wouldDeny(r *http.Request, denials *trial) {
+	d := denials.denial(denials)
+	p.auditDenial(WouldDeny, r, denials, &d)
 }
 
 // tell writes the rate-limit fields of the first n policies.
@@ -113,23 +121,39 @@ func (p *plan) tell(h http.Header, t *trial, n int, e *escort) {
 			shown++
 		}
 	}
-	limits = limits[:shown]
-	switch share := shareOf(policies); {
-	case shown == 0:
-		return
-	case e != nil && e.visit.isTighter(t):
-		if p.lists != 0 { // of the others, the earlier stage has told
-			ratelimit.Set(h, p.lists, limits...)
-		}
-	case share != nil:
-		share.template.Set(h, limits...)
+	switch limits = limits[:shown]; {
+	case e != nil:
+		e.tell(h, t, policies, limits)
 	case shown == p.enforced: // all that rules enforce
 		p.template.Set(h, limits...)
-	default: // there is a template for each rule and for all, but not for some
-		ratelimit.Set(h, p.Style, limits...)
+	default:
+		p.tellSome(h, policies, limits)
 	}
-	if e != nil {
+}
+
+// tellSome tells of some of the policies that rules enforce: there is a template for
+// those of one rule, and none for others.
+func (p *plan) tellSome(h http.Header, policies []*policy, limits []ratelimit.Limit) {
+	if s := shareOf(policies); s != nil {
+		s.template.Set(h, limits...)
+		return
+	}
+	ratelimit.Set(h, p.Style, limits...)
+}
+
+// tell is tellSome where an earlier stage may have told of others.
+func (e *escort) tell(h http.Header, t *trial, policies []*policy, limits []ratelimit.Limit) {
+	switch {
+	case len(limits) == 0:
+	case !e.visit.isTighter(t):
 		e.visit.tell(t)
+		if e.entry == nil && len(limits) == e.enforced {
+			e.template.Set(h, limits...)
+			return
+		}
+		e.tellSome(h, policies, limits)
+	case e.lists != 0: // of the tightest, the earlier stage has told
+		ratelimit.Set(h, e.lists, limits...)
 	}
 }
 

@@ -8,7 +8,8 @@ import (
 )
 
 // A visit is what a Limiter has done for a request so far. It is kept in the
-// request's context where the request may meet the Limiter again.
+// request's context. Where a Limiter wraps one handler only, nobody will ask, and
+// there is none.
 type visit struct {
 	asked   atomic.Int32 // the rules of stages before this have been asked
 	allowed bool         // an Allow entry was charged, and no rule is
@@ -18,12 +19,8 @@ type visit struct {
 	reset time.Duration // until that is whole again
 }
 
-// meet returns the visit of r, and r as one that has it. Where l wraps one
-// handler only, nobody will ask for it, and it is nil.
+// meet returns the visit of r, and r as one that has it.
 func (l *Limiter) meet(r *http.Request) (*http.Request, *visit) {
-	if l.wraps.Load() == 1 {
-		return r, nil
-	}
 	if v, ok := r.Context().Value(l).(*visit); ok {
 		return r, v
 	}
@@ -34,9 +31,6 @@ func (l *Limiter) meet(r *http.Request) (*http.Request, *visit) {
 // begin returns the stage from which on rules are to be asked now, if there are
 // any before until.
 func (v *visit) begin(until Stage) (from Stage, ok bool) {
-	if v == nil {
-		return BeforeAuth, true
-	}
 	for {
 		from := v.asked.Load()
 		if Stage(from) >= until {
@@ -50,7 +44,7 @@ func (v *visit) begin(until Stage) (from Stage, ok bool) {
 
 // tell remembers what t's fields say.
 func (v *visit) tell(t *trial) {
-	if v != nil && !v.isTighter(t) {
+	if v != nil {
 		v.told, v.left, v.reset = true, t.left(0), t.decisions[0].ResetAfter
 	}
 }
