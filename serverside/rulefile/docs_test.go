@@ -1,0 +1,56 @@
+package rulefile_test
+
+import (
+	"flag"
+	"os"
+	"regexp"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/serverside/rulefile"
+)
+
+var update = flag.Bool("update", false, "write docs/rules.md")
+
+const page = "../../docs/rules.md"
+
+// TestDocsHaveTheFieldsThatAreRead keeps docs/rules.md and the code together.
+func TestDocsHaveTheFieldsThatAreRead(t *testing.T) {
+	written, err := os.ReadFile(page)
+	require.NoError(t, err)
+	tables, seen := rulefile.Tables(), 0
+	block := regexp.MustCompile(`(?m)<!-- (\w+) -->\n\n?(?:\|.*\n)*`)
+	want := block.ReplaceAllFunc(written, func(b []byte) []byte {
+		name := string(block.FindSubmatch(b)[1])
+		require.Contains(t, tables, name)
+		seen++
+		return []byte("<!-- " + name + " -->\n\n" + tables[name])
+	})
+	assert.Equal(t, len(tables), seen)
+	if *update {
+		require.NoError(t, os.WriteFile(page, want, 0o644))
+		return
+	}
+	assert.Equal(t, string(want), string(written), "run go test ./serverside/rulefile -run TestDocs -update")
+}
+
+func TestDocsShowWhatIsRead(t *testing.T) {
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(text, -1)
+	require.Len(t, examples, 1)
+	_, err = rulefile.Parse("rules.yaml", examples[0][1], rulefile.Env{})
+	assert.NoError(t, err)
+	rows := regexp.MustCompile("(?m)^\\| (`\\d+/.*?) \\|").FindAllSubmatch(text, -1)
+	require.Len(t, rows, 8)
+	for _, row := range rows {
+		for _, short := range regexp.MustCompile("`(.*?)`").FindAllSubmatch(row[1], -1) {
+			p, err := rulefile.ParsePolicy(string(short[1]))
+			require.NoError(t, err)
+			_, err = p.Compile()
+			assert.NoError(t, err, string(short[1]))
+		}
+	}
+}

@@ -1,0 +1,403 @@
+package rulefile_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/ratelimit"
+	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/serverside/rulefile"
+)
+
+// env has a function of each kind.
+func env() rulefile.Env {
+	return rulefile.Env{
+		Config:    serverside.Config{Audit: func(serverside.Event) {}},
+		Keys:      map[string]serverside.KeyFunc{"user": func(r *http.Request) string { return r.Header.Get("X-User") }},
+		Costs:     map[string]func(*http.Request) int64{"weight": func(r *http.Request) int64 { return int64(len(r.URL.Path)) }},
+		Tiers:     map[string]func(*http.Request) string{"plan": func(r *http.Request) string { return r.Header.Get("X-Plan") }},
+		Limits:    map[string]serverside.Limits{"contracts": serverside.LimitTable{"ann": {PerMinute: 1}}},
+		Matches:   map[string]func(*http.Request) bool{"ours": func(r *http.Request) bool { return r.Header.Get("X-Ours") != "" }},
+		Responses: map[string]func(serverside.Response) bool{"teapot": func(r serverside.Response) bool { return r.Status == 418 }},
+		Bodies: map[string]func(http.ResponseWriter, *http.Request, serverside.Denial){
+			"none": func(http.ResponseWriter, *http.Request, serverside.Denial) {}},
+	}
+}
+
+func parsed(t testing.TB, name, text string) serverside.Config {
+	t.Helper()
+	cfg, err := rulefile.Parse(name, []byte(text), env())
+	require.NoError(t, err)
+	return cfg
+}
+
+func limiter(t testing.TB, cfg serverside.Config) *serverside.Limiter {
+	t.Helper()
+	l, err := serverside.New(cfg)
+	require.NoError(t, err)
+	return l
+}
+
+// status sends a request from 192.0.2.1, with header fields given in pairs.
+func status(h http.Handler, method, target string, fields ...string) int {
+	r := httptest.NewRequest(method, target, nil)
+	for i := 0; i < len(fields); i += 2 {
+		r.Header.Add(fields[i], fields[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Code
+}
+
+var fine = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
+
+const whole = `
+trusted_proxies: [192.0.2.0/24, loopback]
+proxy_fields: [X-Real-IP]
+ipv6_bits: 56
+key: join(ip, user)
+exempt: GET /health
+on_store_error: local
+store_timeout: 20ms
+style: [draft-07, x-ratelimit-delta]
+fields_on_denial_only: true
+expose_fields: true
+retry_after_date: true
+retry_after_ms: true
+body: envelope
+allow:
+  - {name: probe, peers: 198.51.100.7, policies: 9/1s}
+  - {name: ops, match: ours, key: peer, policies: [{quota: 1_000, window: 1h}]}
+  - {name: partner, key: "header:X-Key", keys: [abc], policies: 5/1m}
+rules:
+  - name: login
+    pattern: /login
+    method: POST
+    policies: 5/15m log
+    charge_if: unauthorized
+    penalty: {strike: unauthorized, pardon: succeeded, after: 3, within: 10m, first: 1m, max: 1h, forget: 7d}
+  - pattern: GET /v1/{id}
+    stage: after-auth
+    tier: plan
+    tiers: [{name: free, policies: 10/1m}, {name: pro, policies: [100/1m burst 20, 1000/1d]}]
+    limits: contracts
+    refund_if: teapot
+    cost: weight
+    key: first(user, cookie:sid)
+    on_store_error: open
+  - name: slots
+    max_in_flight: 7
+    dry_run: true
+  - name: everybody
+    stage: overload
+    status: 503
+    cost: 3
+    policies:
+      - name: flood
+        quota: 600
+        window: 1m
+        burst: 30
+        algorithm: leaky-bucket
+      - {quota: 5000, calendar: week, location: Europe/Berlin}
+`
+
+func TestAFileSaysWhatAConfigCan(t *testing.T) {
+	cfg := parsed(t, "rules.yaml", whole)
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"GET /health"}, cfg.Exempt)
+	assert.Equal(t, serverside.FailLocal, cfg.OnStoreError)
+	assert.Equal(t, 20*time.Millisecond, cfg.StoreTimeout)
+	assert.Equal(t, ratelimit.Draft07|ratelimit.XRateLimitDelta, cfg.Style)
+	assert.True(t, cfg.FieldsOnDenialOnly && cfg.ExposeFields && cfg.RetryAfterDate && cfg.RetryAfterMS)
+	assert.NotNil(t, cfg.Deny)
+	assert.NotNil(t, cfg.Audit, "which is Env's")
+
+	require.Len(t, cfg.Rules, 4)
+	login, v1, slots, everybody := cfg.Rules[0], cfg.Rules[1], cfg.Rules[2], cfg.Rules[3]
+	assert.Equal(t, "POST /login", login.Pattern)
+	assert.Equal(t, []quota.Policy{{Quota: 5, Window: 15 * time.Minute, Algorithm: quota.SlidingLog}}, login.Policies)
+	assert.EqualValues(t, 0, login.Settle(serverside.Response{Status: 200, Cost: 1}))
+	assert.EqualValues(t, 1, login.Settle(serverside.Response{Status: 401, Cost: 1}))
+	assert.True(t, login.Penalty.Strike(serverside.Response{Status: 403}))
+	assert.True(t, login.Penalty.Pardon(serverside.Response{Status: 200}))
+	login.Penalty.Strike, login.Penalty.Pardon = nil, nil
+	assert.Equal(t, &serverside.Penalty{After: 3, Within: 10 * time.Minute, First: time.Minute, Max: time.Hour, Forget: 7 * 24 * time.Hour}, login.Penalty)
+
+	assert.Equal(t, "GET /v1/{id}", v1.Pattern)
+	assert.Equal(t, serverside.AfterAuth, v1.Stage)
+	assert.Equal(t, serverside.ForceOpen, v1.OnStoreError, "although the file's is local")
+	assert.Equal(t, []serverside.Tier{
+		{Name: "free", Policies: []quota.Policy{quota.PerMinute(10)}},
+		{Name: "pro", Policies: []quota.Policy{{Quota: 100, Window: time.Minute, Burst: 20}, quota.PerDay(1000)}},
+	}, v1.Tiers)
+	assert.Equal(t, "pro", v1.Tier(&http.Request{Header: http.Header{"X-Plan": {"pro"}}}))
+	assert.NotNil(t, v1.Limits)
+	assert.EqualValues(t, 0, v1.Settle(serverside.Response{Status: 418, Cost: 1}))
+	assert.EqualValues(t, 5, v1.Cost(httptest.NewRequest("GET", "/v1/a", nil)))
+
+	assert.EqualValues(t, 7, slots.MaxInFlight)
+	assert.True(t, slots.DryRun)
+	assert.Equal(t, serverside.Overload, everybody.Stage)
+	assert.Equal(t, 503, everybody.Status)
+	assert.EqualValues(t, 3, everybody.Cost(nil))
+	assert.Equal(t, []quota.Policy{
+		{Name: "flood", Quota: 600, Window: time.Minute, Burst: 30, Algorithm: quota.LeakyBucket},
+		{Quota: 5000, Calendar: quota.Week, Algorithm: quota.FixedWindow, Location: berlin},
+	}, everybody.Policies)
+}
+
+func TestKeysOfAFileSayWhoseQuotaItIs(t *testing.T) {
+	cfg := parsed(t, "rules.yaml", whole)
+	request := func(fields ...string) *http.Request {
+		r := httptest.NewRequest("GET", "/", nil) // from 192.0.2.1
+		for i := 0; i < len(fields); i += 2 {
+			r.Header.Add(fields[i], fields[i+1])
+		}
+		return r
+	}
+	assert.Equal(t, "9:192.0.2.13:ann", cfg.Key(request("X-User", "ann")))
+	assert.Equal(t, "16:2001:db8:0:100::3:ann", cfg.Key(request("X-User", "ann", "X-Real-IP", "2001:db8:0:1ff::1")), "a /56 that a trusted proxy names")
+	assert.Equal(t, "0:ann", cfg.Rules[1].Key(request("X-User", "ann", "Cookie", "sid=1")))
+	assert.Equal(t, "1:"+serverside.HashKey("Cookie sid", "1"), cfg.Rules[1].Key(request("Cookie", "sid=1")))
+
+	assert.True(t, cfg.Allow[0].Match(&http.Request{RemoteAddr: "198.51.100.7:1", Header: http.Header{}}))
+	assert.False(t, cfg.Allow[0].Match(&http.Request{RemoteAddr: "198.51.100.8:1", Header: http.Header{}}))
+	assert.True(t, cfg.Allow[1].Match(request("X-Ours", "1")))
+	assert.Equal(t, "192.0.2.1", cfg.Allow[1].Key(request("X-Real-IP", "203.0.113.1")), "the peer is not asked who it is")
+	keys := parsed(t, "r.yaml", `{allow: [{name: a, key: 'header:x-key', keys: `+serverside.HashKey("X-Key", "secret")+`, policies: 1/s}], rules: [{policies: 1/s}]}`)
+	assert.True(t, keys.Allow[0].Match(request("X-Key", "secret")))
+	assert.False(t, keys.Allow[0].Match(request("X-Key", "guess")))
+}
+
+func TestWithoutTrustedProxiesNobodyIsBelieved(t *testing.T) { // F035, C02
+	r := httptest.NewRequest("GET", "/", nil)
+	r.Header.Set("X-Forwarded-For", "203.0.113.1")
+	assert.Equal(t, "192.0.2.1", parsed(t, "r.yaml", "rules: [{policies: 1/s}]").Key(r))
+	assert.Equal(t, "203.0.113.1", parsed(t, "r.yaml", "{rules: [{policies: 1/s}], trusted_proxies: 192.0.2.1}").Key(r),
+		"wherever the field stands")
+}
+
+func TestEqualFilesHaveEqualHashes(t *testing.T) { // F015
+	same := map[string]string{
+		"a.yaml": "trusted_proxies: [10.0.0.0/8, 127.0.0.1]\nrules:\n- {name: a, pattern: POST /x, policies: 60/1m}\n- {name: b, key: 'header:x-id', stage: after-auth, policies: 1000/month}\n",
+		"b.yaml": "# another order, the long form, defaults written out\nrules:\n- name: b\n  policies: [{calendar: month, quota: 1_000, burst: 1000, location: UTC}]\n  key: header:X-ID\n  stage: after-auth\n  cost: 1\n" +
+			"- name: a\n  method: POST\n  pattern: /x\n  status: 429\n  dry_run: false\n  policies: {quota: 60, window: 60s, algorithm: token-bucket}\n" +
+			"trusted_proxies: [127.0.0.1/32, 10.0.0.0/8, 10.0.0.0/8]\nipv6_bits: 64\nproxy_fields: x-forwarded-for\nkey: ip\non_store_error: open\n",
+		"c.JSON": "{\"rules\": [\t{\"name\": \"a\", \"pattern\": \"POST \\/x\", \"policies\": [\"60/minute\"]},\n{\"name\": \"b\", \"key\": \"header:X-Id\", \"stage\": \"after-auth\", \"policies\": \"1000/month UTC\"}], \"trusted_proxies\": [\"10.0.0.0/8\", \"127.0.0.1\"]}",
+		"d.yaml": "x: &x", // replaced
+	}
+	same["d.yaml"] = "rules:\n- &a {name: a, pattern: POST /x, policies: &p 60/1m}\n- {name: b, key: 'header:x-id', stage: after-auth, policies: 1000/month}\ntrusted_proxies: &t [10.0.0.0/8, 127.0.0.1]\n"
+	want := limiter(t, parsed(t, "a.yaml", same["a.yaml"])).Hash()
+	for name, text := range same {
+		assert.Equal(t, want, limiter(t, parsed(t, name, text)).Hash(), name)
+	}
+	for _, change := range []string{"60/1m>61/1m", "POST>GET", "header:x-id>header:x-ie", "header:x-id>first(header:x-id)", "10.0.0.0/8>10.0.0.0/9", "month>week",
+		"name: a>cost: 2, name: a", "name: a>name: c", "name: a>status: 429, dry_run: true, name: a", "name: a>charge_if: teapot, name: a", "rules>ipv6_bits: 63\nrules",
+		"name: a>penalty: {after: 1, within: 1m, first: 1m}, name: a", "rules>exempt: /x\nrules", "rules>key: peer\nrules", "rules>allow: [{name: c, match: ours, policies: 1/s}]\nrules"} {
+		from, to, _ := strings.Cut(change, ">")
+		text := strings.Replace(same["a.yaml"], from, to, 1)
+		require.NotEqual(t, same["a.yaml"], text, change)
+		assert.NotEqual(t, want, limiter(t, parsed(t, "a.yaml", text)).Hash(), change)
+	}
+}
+
+func TestEachFaultHasItsPlace(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		faults     []string
+	}{
+		{"r.yaml", "", []string{"r.yaml:1:1: there is nothing in the file"}},
+		{"r.yaml", "# nothing\n", []string{"r.yaml:1:1: there is nothing in the file"}},
+		{"r.yaml", "rules: [", []string{"r.yaml:1:1: is not YAML: did not find expected node content"}},
+		{"r.yaml", "exempt: /x\nrules:\n- policies: 1/s\n  name: x\n   cost: 1\n", []string{"r.yaml:5:4: is not YAML: mapping values are not allowed in this context"}},
+		{"r.yaml", "exempt: [/x,\n  /y\nrules:\n- policies: 1/s\n", []string{"r.yaml:1:1: is not YAML: did not find expected ',' or ']'"}},
+		{"r.yaml", "rules:\n- policies: 1/s\n  name: 'x\n\n  cost: 1\n", []string{"r.yaml:3:3: is not YAML: found unexpected end of stream"}},
+		{"r.yaml", "rules:\n- {policies: 1/s}\n---\n{}\n", []string{"r.yaml:3:1: there is a second document: a file has one"}},
+		{"r.yaml", "- a\n", []string{"r.yaml:1:1: is a list: must be an object"}},
+		{"r.yaml", "{}", []string{"r.yaml:1:1: Rules: there must be at least one"}},
+		{"r.yaml", "rules: []", []string{"r.yaml:1:8: rules: there must be at least one"}},
+		{"r.yaml", "rules: {}", []string{"r.yaml:1:8: rules: is an object: must be a list"}},
+		{"r.yaml", "rules:\n", []string{"r.yaml:1:7: rules: is empty: leave it out, or say what it is"}},
+		{"r.yaml", "rules:\n  - policies: 60/1m\n    policies: 6/1m\n", []string{"r.yaml:3:5: rules[0].policies: is there twice: it is in line 2 too"}},
+		{"r.yaml", "rules: [{policies: 60/1m, maxInFlight: 3, zone: 1, ? [a] : b}]", []string{
+			"r.yaml:1:27: rules[0].maxInFlight: there is no such field; did you mean max_in_flight?",
+			"r.yaml:1:43: rules[0].zone: there is no such field",
+			"r.yaml:1:54: rules[0]: has a list for a field's name",
+		}},
+		{"r.yaml", "rules:\n- policies:\n  - {quota: 0, window: 1m}\n  - 5/0s\n  - 60/1m burst ten\n  - 60\n  - sixty/1m\n  - 60/1m brust 5\n  - 60/month Europe/Berlyn\n  - 60/1m burst\n  - 99999999999999999999/1s\n  - 5/1m burst 6 log\n", []string{
+			"r.yaml:3:13: rules[0].policies[0].quota: is 0: must be at least 1",
+			"r.yaml:4:5: rules[0].policies[1]: window is 0s: must be more than 0",
+			`r.yaml:5:5: rules[0].policies[2]: is "ten": must be a whole number`,
+			`r.yaml:6:5: rules[0].policies[3]: is "60": write a quota, a slash and a window, as in "60/1m"`,
+			`r.yaml:7:5: rules[0].policies[4]: is "sixty": must be a whole number`,
+			`r.yaml:8:5: rules[0].policies[5]: "brust" is neither "burst" nor one of token, leaky, fixed, sliding, log; did you mean burst?`,
+			`r.yaml:9:5: rules[0].policies[6]: there is no time zone "Europe/Berlyn": write as in Europe/Berlin`,
+			`r.yaml:10:5: rules[0].policies[7]: "burst" needs a number after it`,
+			`r.yaml:11:5: rules[0].policies[8]: is "99999999999999999999": too large`,
+			"r.yaml:12:5: rules[0].policies[9]: burst is 6: of a SlidingLog it is the Quota",
+		}},
+		{"r.yaml", "key: usr\nrules:\n- {policies: 1/s, key: 'header:'}\n- {name: b, policies: 1/s, key: 'jion(ip)'}\n- {name: c, policies: 1/s, key: 'join(ip'}\n- {name: d, policies: 1/s, key: 'ip) x'}\n- {name: e, policies: 1/s, key: 'query:x'}\n- {name: f, policies: 1/s, key: 'join(ip,)'}\n", []string{
+			`r.yaml:1:6: key: there is no key "usr": there is ip, peer, user; did you mean user?`,
+			`r.yaml:3:24: rules[0].key: "" is no name of a header`,
+			`r.yaml:4:33: rules[1].key: there is no "jion"(…): there are join and first`,
+			`r.yaml:5:33: rules[2].key: a closing bracket is missing`,
+			`r.yaml:6:33: rules[3].key: there is ") x" after the key`,
+			`r.yaml:7:33: rules[4].key: there is no key "query:x": write header:NAME, cookie:NAME or form:NAME`,
+			`r.yaml:8:33: rules[5].key: a key is missing`,
+		}},
+		{"r.yaml", "rules:\n- {pattern: /v1/, key: 'header:X-Id', policies: 1/s}\n", []string{
+			"r.yaml:2:24: rules[0].key: is what clients say of themselves, and they can say something else each time: " +
+				"add a rule by ClientIP for the same requests, or check the key first and set Stage to AfterAuth"}},
+		{"r.yaml", "rules:\n- {name: a, pattern: '{', policies: 1/s}\n- {name: a, policies: 1/s, stage: after_auth}\n- {name: c, status: 503, policies: 1/s}\n- {method: post, policies: 1/s}\n- {name: e, method: GET, pattern: GET /, policies: 1/s}", []string{
+			`r.yaml:2:22: rules[0].pattern: parsing "{": at offset 0: host/path missing /`,
+			`r.yaml:3:10: rules[1].name: "a" is the name of Rules[0] too`,
+			`r.yaml:3:35: rules[1].stage: is "after_auth": must be one of before-auth, after-auth, overload; did you mean after-auth?`,
+			`r.yaml:4:21: rules[2].status: is 503, which is for the Overload stage: who exceeds a quota of its own is told 429`,
+			`r.yaml:5:12: rules[3].method: "post" is no method: write as in POST`,
+			`r.yaml:6:21: rules[4].method: the pattern "GET /" has a method already`,
+		}},
+		{"r.yaml", "ipv6_bits: 0\nexempt: [/]\ntrusted_proxies: [10.0.0.1/8, fe80::1%eth0, 10.0.0]\nproxy_fields: 'X Y'\nstore_timeout: soon\nstyle: [draft-12]\nbody: html\nexpose_fields: yes\nallow:\n- {name: a, policies: 1/s}\n- {policies: 1/s, peers: '::1', match: ours}\n- {name: c, keys: [x], policies: 1/s}\n- {name: d, match: theirs, policies: 1/s}\nrules: [{policies: 1/s, cost: 0, max_in_flight: -1, tier: plan, limits: none}]\n", []string{
+			"r.yaml:1:12: ipv6_bits: is 0: must be 1 to 128",
+			`r.yaml:2:10: exempt[0]: "/" exempts every path`,
+			`r.yaml:3:19: trusted_proxies[0]: "10.0.0.1/8" has bits beyond its length: write 10.0.0.0/8`,
+			`r.yaml:3:31: trusted_proxies[1]: "fe80::1%eth0" is neither an address nor a network: write as in 10.0.0.0/8, 2001:db8::/32 or loopback`,
+			`r.yaml:3:45: trusted_proxies[2]: "10.0.0" is neither an address nor a network: write as in 10.0.0.0/8, 2001:db8::/32 or loopback`,
+			`r.yaml:4:15: proxy_fields: "X Y" is no name of a header field`,
+			`r.yaml:5:16: store_timeout: "soon" is no duration: write as in 500ms, 90s, 1m, 1h30m or 7d`,
+			`r.yaml:6:9: style[0]: is "draft-12": must be one of draft-11, x-ratelimit, x-ratelimit-delta, draft-07, draft-06, none; did you mean draft-11?`,
+			`r.yaml:7:7: body: is "html": must be one of problem, envelope, limit, detail, flat`,
+			`r.yaml:8:16: expose_fields: is "yes": must be true or false`,
+			`r.yaml:10:3: allow[0]: must have one of peers, keys and match: it has 0`,
+			`r.yaml:11:3: allow[1]: must have one of peers, keys and match: it has 2`,
+			`r.yaml:12:19: allow[2].keys: are keys of what? key is missing`,
+			`r.yaml:13:20: allow[3].match: there is no function of trust "theirs": there is ours`,
+			`r.yaml:14:31: rules[0].cost: is 0: must be at least 1: what is not to be charged is not to be matched`,
+			`r.yaml:14:49: rules[0].max_in_flight: is -1: must not be negative`,
+			`r.yaml:14:73: rules[0].limits: there is no table of limits "none": there is contracts`,
+		}},
+		{"r.json", "", []string{"r.json:1:1: there is nothing in the file"}},
+		{"r.json", "{\"rules\": [\n  {\"policies\": \"1/s\", \"polices\": 1}\n]}", []string{"r.json:2:23: rules[0].polices: there is no such field; did you mean policies?"}},
+		{"r.json", "{\"rules\": [\n  {\"policies\": \"1/s\"},\n]}", []string{"r.json:3:1: is not JSON: invalid character ']' looking for beginning of value"}},
+		{"r.json", "{\"rules\": [\n  {\"policies\": \"1/s\"", []string{"r.json:2:21: is not JSON: its end is missing"}},
+		{"r.json", "{\"rules\": [{\"policies\": \"1/s\"}]}\n\"ü\" 1", []string{"r.json:2:1: there is more after the object"}},
+		{"r.json", "{\"rules\": [{\"policies\": \"1/s\", \"dry_run\": \"true\", \"name\": null}]}", []string{
+			`r.json:1:43: rules[0].dry_run: is "true": must be true or false`,
+			"r.json:1:59: rules[0].name: is empty: leave it out, or say what it is"}},
+	} {
+		_, err := rulefile.Parse(c.name, []byte(c.text), env())
+		var told []string
+		for _, fault := range rulefile.Faults(err) {
+			told = append(told, fault.Error())
+		}
+		assert.Equal(t, c.faults, told, c.text)
+	}
+}
+
+func TestEveryFaultIsToldButNotEndlessly(t *testing.T) {
+	_, err := rulefile.Parse("r.yaml", []byte("rules:\n"+strings.Repeat("- {policies: x}\n", 70)), rulefile.Env{})
+	assert.Len(t, rulefile.Faults(err), 70)
+	_, err = rulefile.Parse("r.yaml", []byte("rules:\n"+strings.Repeat("- {policies: x}\n", 700)), rulefile.Env{})
+	assert.Len(t, rulefile.Faults(err), 100)
+	assert.Nil(t, rulefile.Faults(errors.New("other")))
+	assert.Nil(t, rulefile.Faults(nil))
+}
+
+func TestWhatIsTooMuchIsRefused(t *testing.T) {
+	bomb := "a: &a [1,2,3,4,5,6,7,8,9]\n"
+	for c := 'b'; c <= 'j'; c++ {
+		bomb += fmt.Sprintf("%c: &%c [%s]\n", c, c, strings.TrimSuffix(strings.Repeat("*"+string(c-1)+", ", 9), ", "))
+	}
+	for text, want := range map[string]string{
+		bomb:                      "there is too much in the file",
+		"a: &a [*a]\n":            "is nested too deeply",
+		strings.Repeat("[", 9000): "is not YAML",
+		strings.Repeat("[", 40) + strings.Repeat("]", 40):                      "is nested too deeply",
+		"#" + strings.Repeat("x", 1<<20):                                       "has 1048577 bytes: there may be 1048576",
+		"rules:\n" + strings.Repeat("- {policies: 1/s}\n", 1001):               "has 1001 elements: 1001 are too many",
+		"rules: [{policies: 1/s, name: " + strings.Repeat("x", 1001) + "}]":    "has 1001 bytes: there may be 1000",
+		"rules: [{policies: 1/s, key: '" + strings.Repeat("join(", 50) + "'}]": "is nested too deeply",
+	} {
+		_, err := rulefile.Parse("r.yaml", []byte(text), rulefile.Env{})
+		require.Error(t, err)
+		assert.Contains(t, err.Error(), want)
+	}
+	_, err := rulefile.Parse("r.json", []byte(strings.Repeat("[", 1<<20)), rulefile.Env{})
+	assert.ErrorContains(t, err, "is nested too deeply")
+}
+
+func TestALenientEnvKnowsAllFunctions(t *testing.T) {
+	text := `{body: ours, rules: [{policies: 1/s, key: 'join(tenant, ip)', cost: rows, limits: contracts, charge_if: bad}, {name: b, tier: plan, tiers: [{name: a, policies: 1/s}]}], allow: [{name: c, match: staff, policies: 1/s}]}`
+	_, err := rulefile.Parse("r.yaml", []byte(text), rulefile.Env{})
+	assert.Len(t, rulefile.Faults(err), 7)
+	cfg, err := rulefile.Parse("r.yaml", []byte(text), rulefile.Env{Lenient: true})
+	require.NoError(t, err)
+	assert.Equal(t, 200, status(limiter(t, cfg).Wrap(fine), "GET", "/"))
+}
+
+// The short form of a policy is the name that quota gives it.
+func TestShortFormsAreTheNamesOfPolicies(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	require.NoError(t, err)
+	for range 2000 {
+		p := quota.Policy{Quota: 1 + rnd.Int64N(900), Algorithm: quota.Algorithm(rnd.IntN(5))}
+		if rnd.IntN(4) == 0 {
+			p.Algorithm, p.Calendar = quota.FixedWindow, quota.Calendar(1+rnd.IntN(3))
+			p.Location = []*time.Location{nil, berlin}[rnd.IntN(2)]
+		} else {
+			p.Window = time.Duration(1+rnd.Int64N(100)) * []time.Duration{time.Microsecond, time.Millisecond, time.Second, time.Minute, time.Hour, 24 * time.Hour}[rnd.IntN(6)]
+		}
+		if p.Algorithm <= quota.LeakyBucket && rnd.IntN(2) == 0 {
+			p.Burst = 1 + rnd.Int64N(100)
+		}
+		want, err := p.Compile()
+		if err != nil {
+			continue // of numbers that cannot be counted exactly
+		}
+		read, err := rulefile.ParsePolicy(want.Name())
+		require.NoError(t, err, want.Name())
+		got, err := read.Compile()
+		require.NoError(t, err, want.Name())
+		assert.Equal(t, want.Policy(), got.Policy())
+	}
+}
+
+// FuzzParse: whatever a file holds, it is read without a panic; what is wrong has a
+// place in it; and what is read is accepted, whichever way it is written.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(whole), false)
+	f.Add([]byte(`{"rules": [{"policies": ["60/1m burst 10", {"quota": 1, "calendar": "day"}]}]}`), true)
+	f.Add([]byte("a: &a [*a]"), false)
+	f.Add([]byte("rules: [{policies: 1/s, key: 'join(first(ip, user), header:A)'}]"), false)
+	f.Fuzz(func(t *testing.T, data []byte, json bool) {
+		name := "r.yaml"
+		if json {
+			name = "r.json"
+		}
+		cfg, err := rulefile.Parse(name, data, env())
+		if err == nil {
+			_, err := serverside.New(cfg)
+			require.NoError(t, err)
+			return
+		}
+		faults := rulefile.Faults(err)
+		require.NotEmpty(t, faults)
+		lines := 1 + strings.Count(string(data), "\n") + strings.Count(string(data), "\r") + strings.Count(string(data), "\u2028") + strings.Count(string(data), "\u2029") + strings.Count(string(data), "\u0085")
+		for _, fault := range faults {
+			assert.Equal(t, name, fault.File)
+			assert.NotEmpty(t, fault.Reason)
+			assert.True(t, 1 <= fault.Line && fault.Line <= lines+1 && fault.Column >= 1, fault.Error())
+		}
+	})
+}
