@@ -54,11 +54,13 @@ func Wait(status int, h http.Header, now time.Time) (wait time.Duration, ok bool
 	if 100 <= status && status < 300 {
 		return 0, false
 	}
+	if h["Retry-After"] == nil && !tellsAnything(h) {
+		return 0, false // as of most
+	}
 	r := reader{header: h, clock: clock{local: now}}
 	wait = r.explicit()
 	if wait == unknown && (status < 100 || status >= 400) {
-		var space [4]Limit
-		wait = spent(r.quotas(space[:0], false), limitsOnly(status))
+		wait = r.spent(status)
 	}
 	return max(wait, 0), wait != unknown
 }
@@ -96,6 +98,31 @@ func (r *reader) lastResort() time.Duration {
 		r.longest(r.header["X-Retry-After"], reset),
 		r.longest(r.header["X-Ratelimit-Retry-After"], reset),
 	)
+}
+
+// tellsAnything reports whether there is a field that Wait reads, beside Retry-After.
+func tellsAnything(h http.Header) bool {
+	for name := range h {
+		if f := familyOf(name); f != noFamily && f != ageField || isDelay(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// isDelay reports whether explicit reads a field.
+func isDelay(name string) bool {
+	switch name {
+	case "Retry-After", "Retry-After-Ms", "X-Ms-Retry-After-Ms", "X-Amz-Retry-After", "X-Retry-In",
+		"X-Retry-After", "X-Ratelimit-Retry-After":
+		return true
+	}
+	return false
+}
+
+func (r *reader) spent(status int) time.Duration {
+	var space [4]Limit
+	return spent(r.quotas(space[:0], false), limitsOnly(status))
 }
 
 // spent returns how long what is used up keeps the client waiting. If limited, a limit
