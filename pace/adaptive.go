@@ -30,7 +30,7 @@ import (
 // the rate of a bucket is found within 20 seconds; after 10, or the first
 // window, at most 4 % of all requests are refused (9 % where a window has no
 // more than 60 in a minute), and at least 80 % of the quota is used, of buckets
-// of 10 and more at least 88 %. No client can do without refusals where nothing
+// of 10 and more at least 87 %. No client can do without refusals where nothing
 // else tells the limit. Where the server tells it, use Advertised, and where
 // you know it, Keyed.
 //

@@ -164,7 +164,7 @@ func (a *Advertised) Observe(at heed.Attempt) {
 	}
 	if at.Err == heed.ErrNotSent {
 		l.notSent(at.Request)
-	} else if f, ok := l.land(at.Request); ok && limits != nil {
+	} else if f, ok := l.land(at.Request); ok && at.Response != nil {
 		l.learn(limits, f, !refusal(at), now)
 	}
 	l.refreshLocked(now)

@@ -72,6 +72,23 @@ func TestWithNothingLeftOneRequestGoesAfterTheResetAndTheOthersWaitForItsAnswer(
 	})
 }
 
+func TestWhereOnlyRefusalsTellAnAnswerThatDoesNotLetsAllGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTeller(t, &pace.Advertised{})
+		req := get()
+		require.NoError(t, l.pacer.WaitAtMost(req, 0))
+		l.hears(req, 429, window(0, 3)...)
+		l.waits(3 * time.Second)
+		l.at(3 * time.Second)
+		asks := get()
+		require.NoError(t, l.pacer.WaitAtMost(asks, 0))
+		l.waits(time.Second)
+		l.hears(asks, 200)
+		l.goes()
+		l.goes()
+	})
+}
+
 func TestAnAnswerThatNeverComesHoldsNobodyUpForMoreThanASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTeller(t, &pace.Advertised{})

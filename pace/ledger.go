@@ -25,6 +25,7 @@ type ledger struct {
 type flight struct {
 	req    *http.Request
 	number int64
+	at     time.Time // when it was sent
 	costs  costs
 }
 
@@ -98,7 +99,7 @@ func (l *ledger) looks(c costs, wait time.Duration, now time.Time) bool {
 func (l *ledger) spend(req *http.Request, c costs, now time.Time) {
 	l.number++
 	l.sentAt = now
-	l.flights = append(l.flights, flight{req, l.number, c})
+	l.flights = append(l.flights, flight{req, l.number, now, c})
 	for i := range l.policies {
 		p := &l.policies[i]
 		p.spend(c.of(p.unit), now)
@@ -124,8 +125,8 @@ func (l *ledger) giveBack(f flight) {
 	}
 }
 
-// learn takes over what f's answer tells. What is over and was not told again is
-// forgotten.
+// learn takes over what f's answer tells, if anything. What was over when f was
+// sent and is not told again is forgotten: perhaps only refusals tell it.
 func (l *ledger) learn(limits []ratelimit.Limit, f flight, charged bool, now time.Time) {
 	for i := range limits {
 		if limit := &limits[i]; useful(limit) {
@@ -137,7 +138,7 @@ func (l *ledger) learn(limits []ratelimit.Limit, f flight, charged bool, now tim
 		}
 	}
 	l.policies = slices.DeleteFunc(l.policies, func(p told) bool {
-		return !p.until.After(now) && p.at.Before(now)
+		return !p.until.After(f.at) && p.at.Before(now)
 	})
 }
 

@@ -71,6 +71,8 @@ func TestALedgerForgetsWhatIsNotToldAgain(t *testing.T) {
 	hear("b")
 	assert.Len(t, l.policies, 2)
 	now = now.Add(59 * time.Second)
+	hear()
+	require.Len(t, l.policies, 1, "also by an answer that tells nothing")
 	hear("b")
 	require.Len(t, l.policies, 1)
 	assert.Equal(t, "b", l.policies[0].name)

@@ -143,7 +143,11 @@ func (p *told) flow() float64 {
 	case p.gained > -2 && p.gained < 2: // one more or less is no evidence
 		return 0
 	}
-	return p.gained / max(p.elapsed, 1)
+	flow := p.gained / max(p.elapsed, 1)
+	if p.whole.After(p.until) {
+		flow = min(flow, p.usual()) // a bucket's is no faster
+	}
+	return flow
 }
 
 // reserve is what is not spent where there is a flow, which is not known
@@ -192,11 +196,20 @@ func (p *told) over(now time.Time) bool {
 func (p *told) wait(n int64, now time.Time) time.Duration {
 	switch left := p.until.Sub(now); {
 	case p.over(now):
-		return 0
+		return p.ask(n, now)
 	case n > 0:
 		return p.turn(n, left, now)
 	case p.remaining == 0: // of tokens, nobody knows how many it takes; but some
 		return left
+	}
+	return 0
+}
+
+// ask is how long it is until n units may be spent of what is not known: of a
+// bucket, no faster than it is filled.
+func (p *told) ask(n int64, now time.Time) time.Duration {
+	if usual := p.usual(); p.whole.After(now) && usual > 0 {
+		return max(0, p.spentAt.Add(seconds(float64(n)/usual)).Sub(now))
 	}
 	return 0
 }
