@@ -20,7 +20,7 @@ func Client() []Clause {
 	return []Clause{
 		{
 			ID: "client/wait-seconds", Level: Must, Ref: "RFC 9110 section 10.2.3",
-			Text:  "A request that was answered with Retry-After in seconds is not repeated before they are over.",
+			Text:  "A request that was answered with Retry-After in seconds is not repeated before they, or the milliseconds that they are rounded from, are over.",
 			Check: func(log []Exchange) ([]Breach, bool) { return waits(log, false) },
 		},
 		{
@@ -50,7 +50,7 @@ func Client() []Clause {
 		},
 		{
 			ID: "client/idempotent", Level: Must, Ref: "RFC 9110 section 9.2.2",
-			Text:  "A request whose method is not idempotent and that has no Idempotency-Key is not repeated after a lost answer or a 5xx: it may have been carried out.",
+			Text:  "A request whose method is not idempotent and that has no Idempotency-Key is not repeated after a lost answer or a 5xx: it may have been carried out, unless X-Should-Retry or Stripe-Should-Retry asks for it.",
 			Check: idempotent,
 		},
 		{
@@ -227,8 +227,13 @@ func idempotent(log []Exchange) ([]Breach, bool) {
 
 // carriedOut reports whether e's request may have been.
 func carriedOut(e *Exchange) bool {
-	if e.BodyUnread || e.throttled() {
+	if e.BodyUnread || e.throttled() || e.asksAgain() {
 		return false
 	}
 	return e.Dropped || e.Status >= 500
+}
+
+// asksAgain reports that the server says that e's request is to be repeated.
+func (e *Exchange) asksAgain() bool {
+	return e.ResponseHeader.Get("X-Should-Retry") == "true" || e.ResponseHeader.Get("Stripe-Should-Retry") == "true"
 }

@@ -18,7 +18,7 @@ func ExampleCheck() {
 	}
 	fmt.Println(contract.Check(log, contract.Client()...))
 	// Output:
-	// contract: client/wait-seconds: MUST: A request that was answered with Retry-After in seconds is not repeated before they are over. (RFC 9110 section 10.2.3)
+	// contract: client/wait-seconds: MUST: A request that was answered with Retry-After in seconds is not repeated before they, or the milliseconds that they are rounded from, are over. (RFC 9110 section 10.2.3)
 	// 	want no arrival before 10s, 10s after the answer
 	// 	got  one at 1s, 9s too early
 	// 	#0 at 0s: GET http://api.example/a: 503

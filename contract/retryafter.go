@@ -32,7 +32,7 @@ func retryAfter(i int, e *Exchange) (h told, ok bool) {
 		return told{}, false
 	}
 	if seconds, ok := digits(values[0]); ok {
-		wait := min(time.Duration(min(seconds, 1<<31))*time.Second, maxWait)
+		wait := e.unrounded(min(time.Duration(min(seconds, 1<<31))*time.Second, maxWait))
 		return told{i: i, at: at, wait: wait, until: at.Add(wait)}, true
 	}
 	date, ok := parseDate(values[0], at)
@@ -44,6 +44,23 @@ func retryAfter(i int, e *Exchange) (h told, ok bool) {
 		until = at.Truncate(time.Second).Add(min(date.Sub(server), maxWait))
 	}
 	return told{i: i, at: at, wait: until.Sub(at), until: until, date: true}, true
+}
+
+// unrounded is the wait in milliseconds that wait, of Retry-After, was rounded up from, if
+// e tells it in a field of its own, as OpenAI and Azure do: whoever waits that long has
+// waited for what the server asked.
+func (e *Exchange) unrounded(wait time.Duration) time.Duration {
+	for _, name := range []string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
+		values := e.ResponseHeader.Values(name)
+		if len(values) != 1 {
+			continue
+		}
+		ms, ok := digits(values[0])
+		if exact := time.Duration(min(ms, 1<<41)) * time.Millisecond; ok && exact < wait && wait-exact < time.Second {
+			return exact
+		}
+	}
+	return wait
 }
 
 // digits reads 1*DIGIT. What exceeds 15 digits, the most that a structured
