@@ -285,8 +285,11 @@ func vendors() []Profile {
 			},
 		},
 		{
-			Name: "slack", Title: "Slack", Hosts: []string{"slack.com"}, Checked: "2026-11", Source: "docs.slack.dev, rate limits",
-			Sends: "`Retry-After`, for one method of one workspace",
+			Name: "slack", Title: "Slack", Hosts: []string{"slack.com", "*.slack.com", "slack-gov.com", "*.slack-gov.com"}, Checked: "2026-11", Source: "docs.slack.dev, rate limits; github.com/slack-go/slack",
+			Sends: "`Retry-After`, for one method of one workspace; with an error of `ratelimited` beside it a 200 is a refusal, too",
+			Signs: []Sign{
+				{Means: Limited, Status: []int{200}, Header: "Retry-After", Body: "error", Is: []string{"ratelimited", "rate_limited"}},
+			},
 		},
 		{
 			Name: "spotify", Title: "Spotify", Hosts: []string{"api.spotify.com"}, Checked: "2026-11", Source: "developer.spotify.com, rate limits",
