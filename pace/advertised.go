@@ -34,9 +34,9 @@ import (
 // the quota and does not pace himself, at most 1 % are, or 2 % of a token bucket
 // that tells draft-11's fields alone. Windows and logs that
 // slide, which no field tells, are used to 75 % at least (85 to 98 %, mostly), and
-// up to 1 % are refused, or 2 % with the stranger. A full leaky bucket
-// answers up to a minute late, and so does its news come: with the stranger,
-// some are refused, and many if it tells draft-11's fields alone.
+// up to 1 % are refused, or 2 % with the stranger. A full leaky bucket answers up
+// to a minute late, and so does its news come: with the stranger, up to a tenth
+// may be refused.
 //
 // A key of which nothing was told, as at the beginning, or as one whose server
 // never tells anything, is not held back: all who are there go at once. Fields

@@ -252,10 +252,10 @@ func (p *told) ahead(n int64, now time.Time) time.Duration {
 	if flow > 0 {
 		return p.spentAt.Add(seconds(float64(n) / max(rate, p.usual()))).Sub(now)
 	}
-	if rate > 0 && n <= p.left {
-		return p.spentAt.Add(seconds(float64(n) / rate)).Sub(now)
-	}
 	d := p.until.Sub(now)
+	if rate > 0 && n <= p.left {
+		return min(d, p.spentAt.Add(seconds(float64(n)/rate)).Sub(now))
+	}
 	if beyond := n - max(p.left, 0) - 1; beyond > 0 && p.usual() > 0 {
 		d += seconds(float64(beyond) / p.usual())
 	}
