@@ -154,12 +154,14 @@ func (p *plan) auditNear(t *trial) {
 	}
 }
 
-// auditFailure tells that the Store did not decide, and what is done about it.
+// auditFailure tells that the Store did not decide, and what is done about it. It is
+// noted last, so that whoever is told of failures that overtake a recovery is told
+// of another recovery after them.
 func (p *plan) auditFailure(r *rule, key string, err error) {
-	p.failing.Store(true)
 	e := about(StoreFailed, r, key)
 	e.Mode, e.Err = r.mode, err
 	p.Audit(e)
+	p.failing.Store(true)
 }
 
 // auditSuccess tells that the Store decides again.

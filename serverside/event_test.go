@@ -122,6 +122,31 @@ func TestItIsToldWhenTheStoreIsBack(t *testing.T) { // F172, B77
 	assert.Equal(t, []serverside.EventKind{f, f, f, r, d, d}, events.kinds())
 }
 
+func TestARecoveryIsToldAfterTheLastFailure(t *testing.T) { // F195
+	up := false
+	memory := new(quota.Memory)
+	var events log
+	var h http.Handler
+	h = must(t, serverside.Config{
+		Rules: oneRule(quota.PerHour(100)),
+		Audit: func(e serverside.Event) {
+			if e.Kind == serverside.StoreFailed { // who tells of it is overtaken by a request that finds the Store up
+				up = true
+				ask(h, "GET", "/")
+			}
+			events.add(e)
+		},
+		Store: store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+			if !up {
+				return nil, errDown
+			}
+			return memory.Take(ctx, dst, charges...)
+		}),
+	}).Wrap(new(ok))
+	codes(3, h, "GET", "/")
+	assert.Equal(t, []serverside.EventKind{serverside.StoreFailed, serverside.StoreRecovered}, events.kinds())
+}
+
 func TestAKeyThatIsDeniedAgainAndAgainIsAnAlarmOnce(t *testing.T) { // F180, C45
 	synctest.Test(t, func(t *testing.T) {
 		var events log
@@ -265,6 +290,18 @@ func TestEachDecisionIsObserved(t *testing.T) { // F189
 			{Verdict: serverside.Trusted, Rule: "ops", Took: 3 * ms, Left: .5}, admitted, refused, api(serverside.Uncounted, -1),
 		}, seen)
 	})
+}
+
+func TestAPenaltyLeavesNothingOfAQuota(t *testing.T) { // F189
+	var seen []serverside.Observation
+	rule := serverside.Rule{Name: "api", Policies: []quota.Policy{quota.PerHour(1)},
+		Penalty: &serverside.Penalty{After: 1, Within: time.Hour, First: time.Hour}}
+	h := must(t, serverside.Config{Rules: []serverside.Rule{rule}, Audit: silent,
+		Observe: func(o serverside.Observation) { seen = append(seen, o) }}).Wrap(new(ok))
+	codes(3, h, "GET", "/")
+	require.Len(t, seen, 3)
+	assert.Equal(t, serverside.Refused, seen[2].Verdict)
+	assert.EqualValues(t, -1, seen[2].Left)
 }
 
 func TestKindsAndVerdictsHaveNames(t *testing.T) {

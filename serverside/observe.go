@@ -19,7 +19,7 @@ type Observation struct {
 	Took time.Duration
 
 	// Left is the part of that quota that is left, from 0 to 1; negative if
-	// nothing was counted.
+	// nothing was counted, or a Penalty denies.
 	Left float64
 }
 
@@ -75,7 +75,7 @@ func (e *escort) observe(v Verdict) {
 	case len(e.extras) > 0:
 		o.Rule, o.Pattern = e.extras[0].rule.name, e.extras[0].rule.pattern
 	}
-	if v != Uncounted && len(e.trial.decisions) > 0 && e.trial.decisions[0].Limit > 0 {
+	if v != Uncounted && len(e.trial.decisions) > 0 && e.trial.decisions[0].Limit > 0 && !e.trial.policies[0].hidden {
 		o.Left = e.trial.left(0)
 	}
 	e.Observe(o)
