@@ -1,0 +1,68 @@
+// Package apitest tests clients of APIs: a testserver plays the API.
+package apitest
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/contract"
+	"github.com/heedhttp/heed/testserver"
+)
+
+// Start waits, in a bubble, for today: bubbles begin in 2000, when Unix time had nine
+// digits. Then it starts a server in memory.
+func Start(t *testing.T, steps ...testserver.Step) *testserver.Server {
+	time.Sleep(time.Until(time.Date(2026, time.November, 21, 0, 0, 0, 0, time.UTC)))
+	return testserver.New(t, steps...)
+}
+
+// Base reaches srv under the URLs of a real API, https too.
+func Base(srv *testserver.Server) http.RoundTripper { return base{srv.Transport()} }
+
+type base struct{ http.RoundTripper }
+
+func (b base) RoundTrip(req *http.Request) (*http.Response, error) {
+	plain := req.Clone(req.Context())
+	plain.URL.Scheme = "http"
+	return b.RoundTripper.RoundTrip(plain)
+}
+
+// JSON answers with a body and fields, as names and values in turn.
+func JSON(status int, body string, fields ...string) testserver.Step {
+	h := http.Header{"Content-Type": {"application/json; charset=utf-8"}}
+	for i := 0; i+1 < len(fields); i += 2 {
+		h.Set(fields[i], fields[i+1])
+	}
+	return testserver.Step{Status: status, Header: h, Body: body}
+}
+
+// Waited asserts that one call was sent again after each of some waits, and that the
+// client kept the contract.
+func Waited(t *testing.T, srv *testserver.Server, waits ...time.Duration) {
+	t.Helper()
+	srv.Check(t)
+	Attempts(t, srv.Log(), waits...)
+}
+
+// Attempts asserts that log is of one call that was sent again after each of some waits,
+// which are floors: heed adds its jitter, and nothing else; and that the same body arrived
+// with each attempt, to its end.
+func Attempts(t *testing.T, log []contract.Exchange, waits ...time.Duration) {
+	t.Helper()
+	require.NoError(t, contract.Check(log, contract.Client()...))
+	require.Len(t, log, len(waits)+1)
+	assert.NotEmpty(t, log[0].BodySHA256)
+	for i, wait := range waits {
+		before, after := log[i], log[i+1]
+		took := after.Arrived.Sub(before.Answered)
+		assert.GreaterOrEqual(t, took, wait)
+		assert.LessOrEqual(t, took, wait+min(wait*3/10, 10*time.Second))
+		assert.Equal(t, before.BodySHA256, after.BodySHA256)
+		assert.Equal(t, before.BodyLength, after.BodyLength)
+		assert.Equal(t, before.Method+before.URL, after.Method+after.URL)
+	}
+}

@@ -1,0 +1,59 @@
+// Command kubernetes creates an object with client-go. The API server, which package
+// standin plays, is busy and refuses the first attempt; heed waits:
+//
+//	cd examples/sdks && go run ./kubernetes
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	"k8s.io/client-go/rest"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/examples/sdks/internal/standin"
+	"github.com/heedhttp/heed/ratelimit"
+)
+
+// newClient returns a client that keeps to the limits of its server. A clientset takes
+// the same config.
+func newClient(config *rest.Config) (*rest.RESTClient, error) {
+	config.QPS = -1 // or client-go keeps to 5 requests a second, whatever the server allows
+	config.Wrap(func(base http.RoundTripper) http.RoundTripper {
+		return last{&heed.Transport{Base: base, Retry: heed.RetryPolicy{Profiles: profiles}}}
+	})
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	return rest.UnversionedRESTClientFor(config)
+}
+
+var profiles = []*ratelimit.Profile{ratelimit.Vendor("kubernetes").On()} // any host
+
+// last takes Retry-After off what heed has given up: client-go repeats whatever has it,
+// ten times. Request.MaxRetries(0) forbids that too, but clientsets do not let you call it.
+type last struct{ http.RoundTripper }
+
+func (l last) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := l.RoundTripper.RoundTrip(req)
+	if err == nil {
+		resp.Header.Del("Retry-After") // the body has the same in details.retryAfterSeconds
+	}
+	return resp, err
+}
+
+const configMaps = "/api/v1/namespaces/default/configmaps"
+
+func main() {
+	busy := standin.Refusing(429, "", `{"metadata": {"uid": "7"}}`, "Retry-After", "1")
+	client, err := newClient(&rest.Config{Host: "https://cluster.test", Transport: busy})
+	if err != nil {
+		log.Fatal(err)
+	}
+	made, err := client.Post().AbsPath(configMaps).Body([]byte("{}")).Do(context.Background()).Raw()
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("made %s\n", made)
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/slack-go/slack"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/examples/sdks/internal/apitest"
+	"github.com/heedhttp/heed/testserver"
+)
+
+func Example() {
+	main()
+	// Output: posted message 1.7
+}
+
+const (
+	limited = `{"ok": false, "error": "ratelimited"}`
+	posted  = `{"ok": true, "channel": "C1", "ts": "1.7"}`
+)
+
+// start starts a Slack whose limits are those of its methods.
+func start(t *testing.T) *testserver.Server {
+	srv := apitest.Start(t)
+	srv.Key = method
+	return srv
+}
+
+func post(client *slack.Client, text string) (timestamp string, err error) {
+	_, timestamp, err = client.PostMessage("C1", slack.MsgOptionText(text, false))
+	return timestamp, err
+}
+
+func TestAMessageIsPostedOnceItMayBe(t *testing.T) {
+	for _, status := range []int{200, 429} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := start(t)
+			srv.Route("/api/chat.postMessage", apitest.JSON(status, limited, "Retry-After", "30"), apitest.JSON(200, posted))
+			timestamp, err := post(newClient(apitest.Base(srv), "xoxb-1"), strings.Repeat("x", 30_000))
+			require.NoError(t, err)
+			assert.Equal(t, "1.7", timestamp)
+			assert.Greater(t, srv.Log()[1].BodyLength, int64(30_000))
+			apitest.Waited(t, srv, 30*time.Second)
+		})
+	}
+}
+
+func TestWhatSlackStillRefusesIsSlackGosError(t *testing.T) {
+	for status, want := range map[int]string{200: "ratelimited", 429: "slack rate limit exceeded, retry after 10s"} {
+		synctest.Test(t, func(t *testing.T) {
+			srv := start(t)
+			refusal := apitest.JSON(status, limited, "Retry-After", "10")
+			refusal.Times = -1
+			srv.Route("/api/chat.postMessage", refusal)
+			_, err := post(newClient(apitest.Base(srv), "xoxb-1"), "Hello")
+			assert.EqualError(t, err, want)
+			apitest.Waited(t, srv, 10*time.Second, 10*time.Second, 10*time.Second)
+		})
+	}
+}
+
+func TestAnErrorOf200IsNotRepeated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := start(t)
+		srv.Route("/api/chat.postMessage", apitest.JSON(200, `{"ok": false, "error": "channel_not_found"}`, "Retry-After", "10"))
+		_, err := post(newClient(apitest.Base(srv), "xoxb-1"), "Hello")
+		assert.EqualError(t, err, "channel_not_found")
+		apitest.Waited(t, srv)
+	})
+}
+
+func TestTheLimitOfOneMethodHoldsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := start(t)
+		srv.Route("/api/chat.postMessage", apitest.JSON(429, limited, "Retry-After", "30"), apitest.JSON(200, posted))
+		srv.Route("/api/auth.test", apitest.JSON(200, `{"ok": true, "user": "heed"}`))
+		client := newClient(apitest.Base(srv), "xoxb-1")
+		begin := time.Now()
+		done := make(chan error)
+		go func() {
+			_, err := post(client, "Hello")
+			done <- err
+		}()
+		synctest.Wait()
+		who, err := client.AuthTest()
+		require.NoError(t, err)
+		assert.Equal(t, "heed", who.User)
+		assert.Zero(t, time.Since(begin))
+		require.NoError(t, <-done)
+		assert.GreaterOrEqual(t, time.Since(begin), 30*time.Second)
+		srv.Check(t)
+	})
+}
+
+// upload sends a file as slack-go does: from a pipe, without GetBody.
+func upload(client *slack.Client, size int) error {
+	return client.UploadToURL(context.Background(), slack.UploadToURLParameters{
+		UploadURL: "https://files.slack.com/upload/v1/abc", Filename: "a.txt", Reader: strings.NewReader(strings.Repeat("x", size)),
+	})
+}
+
+func TestAFileThatIsKeptIsUploadedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := start(t)
+		srv.Route("/upload/v1/abc", apitest.JSON(429, limited, "Retry-After", "30"), apitest.JSON(200, `{"ok": true}`))
+		require.NoError(t, upload(newClient(apitest.Base(srv), "xoxb-1"), 900_000))
+		assert.Greater(t, srv.Log()[1].BodyLength, int64(900_000))
+		apitest.Waited(t, srv, 30*time.Second)
+	})
+}
+
+func TestAFileThatIsNotKeptIsUploadedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := start(t)
+		srv.Route("/upload/v1/abc", apitest.JSON(429, limited, "Retry-After", "30"))
+		var refused *slack.RateLimitedError
+		require.ErrorAs(t, upload(newClient(apitest.Base(srv), "xoxb-1"), 2<<20), &refused)
+		assert.Equal(t, 30*time.Second, refused.RetryAfter)
+		apitest.Waited(t, srv)
+	})
+}
