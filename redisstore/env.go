@@ -1,0 +1,76 @@
+package redisstore
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// An EnvError is one fault of the environment. FromEnv joins all there are.
+type EnvError struct {
+	Variable string // its name
+	Reason   string // what is wrong with it; never its value, which may hold a password
+}
+
+func (e *EnvError) Error() string { return "redisstore: " + e.Variable + ": " + e.Reason }
+
+// FromEnv is a Store in the Redis that the environment names. It does not connect,
+// so a Redis that is not there yet is no error. Close its Client when the Store is
+// no longer in use.
+//
+//	REDIS_URL  redis://:password@host:6379/0, rediss:// for TLS, or unix://; required
+//	REDIS_TLS  true or false; if true, TLS also with redis://
+//
+// The error joins an *EnvError for each variable that is wrong. An empty one is as
+// good as none.
+func FromEnv() (*Store, error) {
+	options, err := redisOptions(os.Getenv("REDIS_URL"))
+	if err = errors.Join(err, addTLS(options, os.Getenv("REDIS_TLS"))); err != nil {
+		return nil, err
+	}
+	options.ContextTimeoutEnabled = true
+	return &Store{Client: redis.NewClient(options)}, nil
+}
+
+func redisOptions(url string) (*redis.Options, error) {
+	if url == "" {
+		return nil, &EnvError{"REDIS_URL", "is missing: write as in redis://:password@host:6379/0"}
+	}
+	options, err := redis.ParseURL(url)
+	if err != nil { // which would show the password
+		return nil, &EnvError{"REDIS_URL", "is no URL of a Redis: write as in redis://:password@host:6379/0"}
+	}
+	return options, nil
+}
+
+// addTLS does what REDIS_TLS says. Without options it only looks at that.
+func addTLS(options *redis.Options, text string) error {
+	switch {
+	case text == "":
+		return nil
+	case text != "true" && text != "false":
+		return &EnvError{"REDIS_TLS", fmt.Sprintf("is %q: must be true or false", text)}
+	case options == nil:
+		return nil
+	case text == "false" && options.TLSConfig != nil:
+		return &EnvError{"REDIS_TLS", "is false, but REDIS_URL begins with rediss"}
+	case text == "true" && options.Network == "unix":
+		return &EnvError{"REDIS_TLS", "is true, but REDIS_URL is a socket of this machine"}
+	case text == "true" && options.TLSConfig == nil:
+		options.TLSConfig = &tls.Config{ServerName: hostOf(options.Addr), MinVersion: tls.VersionTLS12}
+	}
+	return nil
+}
+
+// hostOf is addr without its port, and an IPv6 address without brackets.
+func hostOf(addr string) string {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	return host
+}

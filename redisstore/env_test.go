@@ -1,0 +1,77 @@
+package redisstore_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/redisstore"
+)
+
+func TestEnvironmentNamesARedis(t *testing.T) { // F091
+	for _, c := range []struct {
+		url, tls string
+		options  redis.Options
+		secured  string // the name in the certificate
+	}{
+		{"redis://:s3cret@redis.example:6380/2", "", redis.Options{Addr: "redis.example:6380", Password: "s3cret", DB: 2}, ""},
+		{"redis://:s3cret@redis.example", "false", redis.Options{Addr: "redis.example:6379", Password: "s3cret"}, ""},
+		{"redis://:s3cret@redis.example:6379/0", "true", redis.Options{Addr: "redis.example:6379", Password: "s3cret"}, "redis.example"},
+		{"redis://[2001:db8::1]:6379", "true", redis.Options{Addr: "[2001:db8::1]:6379"}, "2001:db8::1"},
+		{"rediss://:s3cret@redis.example:6379/0", "", redis.Options{Addr: "redis.example:6379", Password: "s3cret"}, "redis.example"},
+		{"rediss://:s3cret@redis.example:6379/0", "true", redis.Options{Addr: "redis.example:6379", Password: "s3cret"}, "redis.example"},
+	} {
+		t.Setenv("REDIS_URL", c.url)
+		t.Setenv("REDIS_TLS", c.tls)
+		store, err := redisstore.FromEnv()
+		require.NoError(t, err, c.url)
+		client := store.Client.(*redis.Client)
+		got := client.Options()
+		assert.Equal(t, []any{c.options.Addr, c.options.Password, c.options.DB}, []any{got.Addr, got.Password, got.DB})
+		assert.Equal(t, c.secured != "", got.TLSConfig != nil, c.url)
+		if c.secured != "" {
+			assert.Equal(t, c.secured, got.TLSConfig.ServerName)
+		}
+		assert.NotContains(t, fmt.Sprint(store.Client), "s3cret")
+		require.NoError(t, client.Close())
+	}
+}
+
+func TestEnvironmentThatIsWrongIsAnErrorWithoutSecrets(t *testing.T) { // F176
+	for _, c := range []struct{ url, tls, want string }{
+		{"", "", "redisstore: REDIS_URL: is missing: write as in redis://:password@host:6379/0"},
+		{"", "yes", "redisstore: REDIS_URL: is missing: write as in redis://:password@host:6379/0\nredisstore: REDIS_TLS: is \"yes\": must be true or false"},
+		{"http://:s3cret@host", "", "redisstore: REDIS_URL: is no URL of a Redis: write as in redis://:password@host:6379/0"},
+		{"redis://:s3cret@host:port", "", "redisstore: REDIS_URL: is no URL of a Redis: write as in redis://:password@host:6379/0"},
+		{"rediss://:s3cret@host", "false", "redisstore: REDIS_TLS: is false, but REDIS_URL begins with rediss"},
+		{"unix:///run/redis.sock", "true", "redisstore: REDIS_TLS: is true, but REDIS_URL is a socket of this machine"},
+	} {
+		t.Setenv("REDIS_URL", c.url)
+		t.Setenv("REDIS_TLS", c.tls)
+		_, err := redisstore.FromEnv()
+		assert.EqualError(t, err, c.want)
+		_, ok := errors.AsType[*redisstore.EnvError](err)
+		assert.True(t, ok)
+	}
+}
+
+func TestAStoreOfTheEnvironmentCounts(t *testing.T) {
+	t.Setenv("REDIS_URL", "redis://"+redistest.Start(t).Addr)
+	t.Setenv("REDIS_TLS", "")
+	store, err := redisstore.FromEnv()
+	require.NoError(t, err)
+	defer store.Client.Close()
+	limit, err := quota.PerHour(1).Compile()
+	require.NoError(t, err)
+	for _, want := range []bool{true, false} {
+		ds, err := store.Take(t.Context(), nil, quota.Charge{Key: "k", Limit: limit})
+		require.NoError(t, err)
+		assert.Equal(t, want, ds[0].Allowed)
+	}
+}
