@@ -192,6 +192,8 @@ func TestWhatVendorsMean(t *testing.T) {
 		{"kinto", 200, "unsaid", "", []string{"Backoff: 30"}},
 		{"kong", 429, "limited 33s", "", []string{"X-RateLimit-Remaining-Minute: 0", "RateLimit-Remaining: 0", "RateLimit-Reset: 33"}},
 		{"kubernetes", 429, "limited 7s", `{"kind":"Status","details":{"retryAfterSeconds":7}}`, nil},
+		{"kubernetes", 429, "retry 10s", `{"kind":"Status","details":{"causes":[{"reason":"DisruptionBudget","message":"m"}],"retryAfterSeconds":10}}`, []string{"Retry-After: 10"}},
+		{"kubernetes", 429, "retry", `{"kind":"Status","details":{"causes":[{"reason":"DisruptionBudget","message":"m"}]}}`, nil},
 		{"kubernetes", 500, "unsaid 2s", `{"kind":"Status","details":{"retryAfterSeconds":2}}`, nil},
 		{"kubernetes", 429, "limited 1s", `{"kind":"Status","details":{"retryAfterSeconds":0}}`, []string{"Retry-After: 1"}},
 		{"lemlist", 429, "limited 12s", "", []string{"X-RateLimit-Remaining: 0", "X-RateLimit-Reset: Fri Nov 20 2026 20:30:12 GMT+0100 (Central European Standard Time)"}},

@@ -187,7 +187,8 @@ func vendors() []Profile {
 		},
 		{
 			Name: "kubernetes", Title: "Kubernetes", Checked: "2026-11", Source: "github.com/kubernetes/apiserver",
-			Sends:  "`Retry-After`, 1 to 32; `details.retryAfterSeconds` in the body; `X-Kubernetes-PF-*-UID`",
+			Sends:  "`Retry-After`, 1 to 32; `details.retryAfterSeconds` in the body; `X-Kubernetes-PF-*-UID`. A 429 of a disruption budget is about one pod",
+			Signs:  []Sign{{Means: Retry, Status: []int{429}, Body: "details.causes.*.reason", Is: []string{"DisruptionBudget"}}},
 			Delays: []Delay{{Body: "details.retryAfterSeconds", Form: Seconds, NotZero: true}},
 		},
 		{

@@ -81,6 +81,27 @@ func TestClientGosOwnRetriesAreOff(t *testing.T) {
 	})
 }
 
+func TestAnEvictionThatABudgetForbidsHoldsNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := apitest.Start(t, testserver.Step{Body: made, Times: -1})
+		srv.Route("POST /", apitest.JSON(429, `{"kind": "Status", "apiVersion": "v1", "code": 429, "reason": "TooManyRequests", "details":
+			{"retryAfterSeconds": 10, "causes": [{"reason": "DisruptionBudget", "message": "still being processed"}]}}`, "Retry-After", "10"))
+		client := client(t, srv)
+		begin := time.Now()
+		evicted := make(chan error)
+		go func() {
+			_, err := create(client, []byte("{}"))
+			evicted <- err
+		}()
+		synctest.Wait()
+		require.NoError(t, client.Get().AbsPath(configMaps).Do(context.Background()).Error())
+		assert.Zero(t, time.Since(begin))
+		require.NoError(t, <-evicted)
+		assert.GreaterOrEqual(t, time.Since(begin), 10*time.Second)
+		assert.Len(t, srv.Log(), 3)
+	})
+}
+
 func TestWhatCannotBeSentAgainIsSentOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := apitest.Start(t, refusal("Retry-After", "10"))
