@@ -93,7 +93,7 @@ func settles(r Rule) bool { return r.Settle != nil || r.Penalty != nil }
 func (c *compiler) rule(from Rule, mode FailureMode, field string) *rule {
 	r := &rule{
 		name: cmp.Or(from.Name, from.Pattern, "default"), pattern: from.Pattern, field: field,
-		stage: from.Stage, key: from.Key, cost: from.Cost, dryRun: from.DryRun,
+		stage: from.Stage, applies: from.If, key: from.Key, cost: from.Cost, dryRun: from.DryRun,
 		status: cmp.Or(from.Status, http.StatusTooManyRequests), mode: from.modeOr(mode), inFlight: from.MaxInFlight,
 		settle: from.Settle, more: from.MaxInFlight > 0 || from.Settle != nil || from.Penalty != nil,
 	}

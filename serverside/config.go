@@ -115,6 +115,10 @@ type Rule struct {
 	// may have been changed, as by http.StripPrefix.
 	Pattern string
 
+	// If, if not nil, says to which of these requests the rule applies: to the
+	// others it does not, and tells them nothing. See Repeated.
+	If func(*http.Request) bool
+
 	// Stage is when the rule is asked. If zero, BeforeAuth.
 	Stage Stage
 

@@ -44,9 +44,10 @@ type rule struct {
 	name, pattern string
 	field         string // where it stands in Config
 	stage         Stage
-	order         int      // among those that are asked
-	matcher       *matcher // nil matches everything
-	key           KeyFunc  // may be nil
+	order         int                      // among those that are asked
+	matcher       *matcher                 // nil matches everything
+	applies       func(*http.Request) bool // nil to all that match
+	key           KeyFunc                  // may be nil
 	cost          func(*http.Request) int64
 	status        int
 	dryRun        bool

@@ -42,7 +42,7 @@ func (t *trial) charge(p *plan, rules []*rule, req *http.Request, e *escort) {
 	who := identity{request: req, otherwise: p.Key}
 	aim := target{request: req}
 	for _, r := range rules {
-		if r.matcher != nil && !r.matcher.matches(&aim) {
+		if r.matcher != nil && !r.matcher.matches(&aim) || r.applies != nil && !r.applies(req) {
 			continue
 		}
 		key, cost, share := who.of(r), r.units(req), &r.share
