@@ -84,8 +84,9 @@ func (c *call) readBoard(lanes *LocalBoard) {
 	}
 }
 
-// post lets everybody know that the key is to be left alone for hint.
-func (c *call) post(hint time.Duration) {
+// post lets everybody know that the key is to be left alone, for as long as a was told,
+// and at what interval the server admits requests then.
+func (c *call) post(a *Attempt) {
 	lanes := c.t.lanes()
 	if lanes == nil {
 		return
@@ -94,9 +95,10 @@ func (c *call) post(hint time.Duration) {
 	if key.Key == "" {
 		return
 	}
-	lanes.post(key, c.ended, hint, 0)
+	hint, every := a.hint, a.interval()
+	lanes.post(key, c.ended, hint, every)
 	if shared := c.t.shared(); shared != nil {
-		if err := shared.Post(c.req.Context(), key.Key, min(hint, longestCoolDown), 0); err != nil {
+		if err := shared.Post(c.req.Context(), key.Key, min(hint, longestCoolDown), every); err != nil {
 			c.degraded(err)
 		}
 	}

@@ -231,7 +231,7 @@ func (c *call) observe() {
 	c.policy.hear(a)
 	c.still = len(c.policy.Profiles) == 0 // or a body may have been waited for
 	if a.invited() {
-		c.post(a.hint) // first, or the answer would let the next one go
+		c.post(a) // first, or the answer would let the next one go
 	}
 	if c.pass.lane != nil {
 		c.pass.answered(!a.throttled() && cancelled(c.req) == nil)

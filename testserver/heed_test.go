@@ -162,3 +162,46 @@ func TestEveryStyleOfFieldsKeepsTheContract(t *testing.T) {
 		})
 	}
 }
+
+// Those who waited are let go at the rate that the server has told, where units come
+// back one by one; and where a window comes back whole they need not wait for it.
+func TestTheReleaseKeepsToTheAdvertisedRate(t *testing.T) {
+	for _, test := range []struct {
+		name, state string
+		least       time.Duration // between any two arrivals after the cool-down
+		within      time.Duration // all of them
+	}{
+		{"a bucket", `"api";r=0;t=1`, time.Second, 30 * time.Second},
+		{"a window", `"api";r=0;t=40`, 0, 5 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: 40 * time.Second, Header: http.Header{
+					"Ratelimit": {test.state}, "Ratelimit-Policy": {`"api";q=60;w=60`},
+				}})
+				c := &http.Client{Transport: &heed.Transport{Base: srv.Transport()}}
+				start := time.Now()
+				var workers sync.WaitGroup
+				for i := range 20 {
+					workers.Go(func() {
+						time.Sleep(time.Duration(i) * time.Millisecond)
+						assert.Equal(t, 200, send(t, c, http.MethodPut, srv.URL, fmt.Sprint(i)))
+					})
+				}
+				workers.Wait()
+				var after []time.Duration
+				for _, e := range srv.Log() {
+					if at := e.Arrived.Sub(start); at >= 40*time.Second {
+						after = append(after, at)
+					}
+				}
+				require.Len(t, after, 20)
+				for i := range after[1:] {
+					assert.GreaterOrEqual(t, after[i+1]-after[i], test.least, "arrivals %d and %d", i, i+1)
+				}
+				assert.LessOrEqual(t, after[19]-after[0], test.within)
+				srv.Check(t)
+			})
+		})
+	}
+}
