@@ -5,6 +5,9 @@ import (
 	"compress/gzip"
 	"context"
 	"fmt"
+	"io"
+	"maps"
+	"net/http"
 	"strconv"
 	"strings"
 	"sync"
@@ -61,7 +64,7 @@ func TestASecondaryLimitIsWaitedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := apitest.Start(t,
 			apitest.JSON(403, secondary, "Retry-After", "30"),
-			apitest.JSON(403, secondary, "X-RateLimit-Remaining", "4000"), // for a minute, as is documented
+			apitest.JSON(403, secondary, "X-RateLimit-Remaining", "4000", "X-RateLimit-Reset", "1795000000"), // a minute, as is documented
 			compressed(t, apitest.JSON(403, secondary)),
 			apitest.JSON(201, `{"number": 12}`),
 		)
@@ -129,6 +132,28 @@ func TestAListThatUsesUpTheQuotaArrivesWhole(t *testing.T) {
 		require.Len(t, issues, 1000)
 		assert.Equal(t, 999, issues[999].GetNumber())
 		apitest.Waited(t, srv)
+	})
+}
+
+func TestAnAnswerThatIsSlowToComeArrivesWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := testserver.NewLimited(t, func(http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				step := apitest.JSON(200, "", spent(time.Hour)...)
+				maps.Copy(w.Header(), step.Header)
+				for _, piece := range []string{`[{"number": 1}`, `,{"number": 2}`, `]`} {
+					_, _ = io.WriteString(w, piece)
+					w.(http.Flusher).Flush()
+					time.Sleep(3 * time.Second) // longer than heed looks at it
+				}
+			})
+		})
+		client := newClient(apitest.Base(srv))
+		issues, _, err := client.Issues.ListByRepo(context.Background(), "heedhttp", "heed", nil)
+		require.NoError(t, err)
+		require.Len(t, issues, 2)
+		assert.Equal(t, 2, issues[1].GetNumber())
+		apitest.Attempts(t, srv.Log())
 	})
 }
 

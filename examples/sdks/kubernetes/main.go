@@ -19,7 +19,8 @@ import (
 )
 
 // newClient returns a client that keeps to the limits of its server. A clientset takes
-// the same config.
+// the same config. Leader election needs one of its own, without heed: a lease cannot wait
+// until the server has time for other requests.
 func newClient(config *rest.Config) (*rest.RESTClient, error) {
 	config.QPS = -1 // or client-go keeps to 5 requests a second, whatever the server allows
 	config.Wrap(func(base http.RoundTripper) http.RoundTripper {
@@ -30,6 +31,7 @@ func newClient(config *rest.Config) (*rest.RESTClient, error) {
 }
 
 var profiles = []*ratelimit.Profile{ratelimit.Vendor("kubernetes").On()} // any host
+const configMaps = "/api/v1/namespaces/default/configmaps"
 
 // last takes Retry-After off what heed has given up: client-go repeats whatever has it,
 // ten times. Request.MaxRetries(0) forbids that too, but clientsets do not let you call it.
@@ -42,8 +44,6 @@ func (l last) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	return resp, err
 }
-
-const configMaps = "/api/v1/namespaces/default/configmaps"
 
 func main() {
 	busy := standin.Refusing(429, "", `{"metadata": {"uid": "7"}}`, "Retry-After", "1")
