@@ -75,6 +75,10 @@ type Config struct {
 	// which a second is long.
 	RetryAfterMS bool
 
+	// InContext puts the Decision on a request into its context, where FromContext
+	// finds it.
+	InContext bool
+
 	// Deny, if not nil, writes the body of denials in place of the problem
 	// document: EnvelopeBody and others here, or your own. The header has its
 	// fields but Content-Type, the status is Denial.Status whatever Deny writes,

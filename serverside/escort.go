@@ -31,6 +31,10 @@ func (l *Limiter) escort(p *plan, w http.ResponseWriter, r *http.Request, h http
 	e := &escort{plan: p, limiter: l, visit: v, w: w, r: r}
 	defer e.release()
 	if e.enter(from, until) {
+		e.pass()
+		if e.r != r {
+			defer returned(r, e.r)
+		}
 		e.serve(h)
 	}
 }

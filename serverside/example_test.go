@@ -489,3 +489,70 @@ func ExampleRule_settle() {
 	// 799
 	// 794
 }
+
+// A handler that knows what is left can do less of what is optional.
+func ExampleFromContext() {
+	limiter, err := serverside.New(serverside.Config{
+		Rules:     []serverside.Rule{{Name: "api", Policies: []quota.Policy{quota.PerHour(2)}}},
+		InContext: true,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	h := limiter.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		d, ok := serverside.FromContext(r.Context())
+		fmt.Println(d.Remaining, d.Rule, ok)
+	}))
+	status(h, "/", nil)
+	status(h, "/", nil)
+	// Output:
+	// 1 api true
+	// 0 api true
+}
+
+// The subject of a token is a key once somebody has verified the token: the rule
+// is asked after authentication, which leaves the claims in the context.
+func ExampleKeyFunc() {
+	type claims struct{ Subject, Tenant string }
+	type key struct{}
+	verified := func(r *http.Request) claims {
+		c, _ := r.Context().Value(key{}).(claims)
+		return c
+	}
+	limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{
+		{ // whoever makes tokens does not make quota: the tenant has a limit too
+			Name: "tenant", Stage: serverside.AfterAuth, Policies: []quota.Policy{quota.PerHour(3)},
+			Key: func(r *http.Request) string { return verified(r).Tenant },
+		},
+		{
+			Name: "subject", Stage: serverside.AfterAuth, Policies: []quota.Policy{quota.PerHour(2)},
+			Key: func(r *http.Request) string { return verified(r).Subject },
+		},
+	}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	h := limiter.Wrap(http.NotFoundHandler())
+	for _, subject := range []string{"ann", "ann", "ann", "bob", "cid"} {
+		ctx := context.WithValue(context.Background(), key{}, claims{subject, "acme"})
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(ctx, "GET", "/", nil))
+		fmt.Println(subject, w.Code)
+	}
+	// Output:
+	// ann 404
+	// ann 404
+	// ann 429
+	// bob 404
+	// cid 429
+}
+
+// What a rule does, in words, for the documentation of an API.
+func ExampleRule_Describe() {
+	rule := serverside.Rule{Pattern: "GET /search", Policies: []quota.Policy{quota.PerMinute(30)}, Key: serverside.Header("Authorization")}
+	fmt.Println(rule.Describe())
+	// Output:
+	// At most 30 in 1m of requests to GET /search, counted for each value that clients send, as a hash. Others get 429 Too Many Requests with Retry-After.
+}

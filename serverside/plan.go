@@ -119,7 +119,7 @@ func (p *plan) prepare() {
 
 // isPlain reports whether a request needs no more than a decision on all rules.
 func (p *plan) isPlain() bool {
-	return len(p.exempt) == 0 && len(p.allow) == 0 && !p.ExposeFields && p.Observe == nil &&
+	return len(p.exempt) == 0 && len(p.allow) == 0 && !p.ExposeFields && !p.InContext && p.Observe == nil &&
 		!slices.ContainsFunc(p.rules, func(r *rule) bool { return r.more })
 }
 

@@ -1,0 +1,362 @@
+package serverside_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"regexp"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/ratelimit"
+	"github.com/heedhttp/heed/serverside"
+)
+
+func TestKeyAlgorithmAndStoreAreChosenApart(t *testing.T) { // F001, F052, F055, F210, F211
+	keys := map[string]serverside.KeyFunc{"peer": nil, "address": serverside.ClientIP(), "user": user}
+	stores := map[string]func() quota.Store{"own": func() quota.Store { return nil }, "remote": func() quota.Store { return &elsewhere{memory: new(quota.Memory)} }}
+	algorithms := []quota.Algorithm{0, quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog}
+	for keyName, key := range keys {
+		for storeName, open := range stores {
+			for _, algorithm := range algorithms {
+				synctest.Test(t, func(t *testing.T) {
+					rule := serverside.Rule{Name: "api", Key: key, Policies: []quota.Policy{{Quota: 5, Window: time.Minute, Algorithm: algorithm}}}
+					h := must(t, serverside.Config{Rules: []serverside.Rule{rule}, Store: open(), Audit: silent}).Wrap(new(ok))
+					for _, left := range []string{"4", "3", "2", "1", "0"} {
+						w := ask(h, "GET", "/", "X-User", "ann")
+						require.Equal(t, 200, w.Code)
+						require.Equal(t, left, w.Header().Get("X-RateLimit-Remaining"))
+					}
+					w := ask(h, "GET", "/", "X-User", "ann")
+					require.Equal(t, 429, w.Code, "%s %s %v", keyName, storeName, algorithm)
+					require.Equal(t, "0", w.Header().Get("X-RateLimit-Remaining"))
+					require.NotEmpty(t, w.Header().Get("Retry-After"))
+				})
+			}
+		}
+	}
+}
+
+// Whoever waits exactly as long as it is told is admitted at the first try, and who
+// comes a microsecond earlier is not: for every algorithm.
+func TestExactlyWhatIsPromisedIsKept(t *testing.T) { // F007, F063, F212, F219
+	for _, algorithm := range []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog} {
+		synctest.Test(t, func(t *testing.T) {
+			decided := make(chan serverside.Denial, 1)
+			h := must(t, serverside.Config{Audit: silent, Rules: oneRule(quota.Policy{Quota: 5, Window: time.Minute, Algorithm: algorithm}),
+				Deny: func(_ http.ResponseWriter, _ *http.Request, d serverside.Denial) { decided <- d }}).Wrap(new(ok))
+			time.Sleep(17 * time.Second)
+			spend(t, h, 5)
+			time.Sleep(1234567 * time.Microsecond)
+			for range 20 {
+				require.Equal(t, 429, ask(h, "GET", "/").Code)
+				wait := (<-decided).RetryAfter
+				require.Positive(t, wait)
+				time.Sleep(wait - time.Microsecond)
+				require.Equal(t, 429, ask(h, "GET", "/").Code, algorithm)
+				require.Equal(t, time.Microsecond, (<-decided).RetryAfter)
+				time.Sleep(time.Microsecond)
+				require.Equal(t, 200, ask(h, "GET", "/").Code, algorithm)
+				for ask(h, "GET", "/").Code == 200 {
+				}
+				<-decided
+			}
+		})
+	}
+}
+
+func TestABurstIsAdmittedAtOnceAndThenTheRate(t *testing.T) { // F016, F056, F104, F105
+	synctest.Test(t, func(t *testing.T) {
+		h := must(t, serverside.Config{Rules: oneRule(quota.PerMinute(60)), Audit: silent}).Wrap(new(ok))
+		assert.Equal(t, map[int]int{200: 60, 429: 1}, codes(61, h, "GET", "/"))
+		time.Sleep(time.Second)
+		assert.Equal(t, map[int]int{200: 1, 429: 1}, codes(2, h, "GET", "/"))
+	})
+	synctest.Test(t, func(t *testing.T) {
+		second, minute := quota.PerSecond(50), quota.PerMinute(500)
+		second.Algorithm, minute.Algorithm = quota.FixedWindow, quota.FixedWindow
+		h := must(t, serverside.Config{Rules: oneRule(second, minute), Audit: silent}).Wrap(new(ok))
+		for range 10 {
+			assert.Equal(t, map[int]int{200: 50, 429: 1}, codes(51, h, "GET", "/"))
+			time.Sleep(time.Second)
+		}
+		w := ask(h, "GET", "/")
+		assert.Equal(t, 429, w.Code)
+		assert.Equal(t, []string{"api/1m"}, problemOf(t, w).Violated)
+		assert.Equal(t, "50", w.Header().Get("Retry-After"))
+	})
+}
+
+func TestLoginsAreNarrowWhereFilesAreWide(t *testing.T) { // F006, F027
+	rules := []serverside.Rule{perHour("login", "POST /login", 5), perHour("static", "/static/", 1000)}
+	h := must(t, serverside.Config{Rules: rules, Audit: silent}).Wrap(new(ok))
+	assert.Equal(t, map[int]int{200: 5, 429: 1}, codes(6, h, "POST", "/login"))
+	assert.Equal(t, map[int]int{200: 50}, codes(50, h, "GET", "/static/x"))
+	assert.Equal(t, 200, askFrom("192.0.2.2:1", h, "POST", "/login").Code, "another address has its own")
+}
+
+func TestALimitIsTightenedWithoutARestart(t *testing.T) { // F011, F179
+	l := must(t, serverside.Config{Rules: []serverside.Rule{perHour("api", "/api/", 600)}, Audit: silent})
+	h := l.Wrap(new(ok))
+	assert.Equal(t, map[int]int{200: 50}, codes(50, h, "GET", "/api/x"))
+	require.NoError(t, l.Reconfigure(serverside.Config{Rules: []serverside.Rule{perHour("api", "/api/", 60)}, Audit: silent}))
+	assert.Equal(t, map[int]int{200: 10, 429: 1}, codes(11, h, "GET", "/api/x"), "what was spent stays spent")
+	require.Error(t, l.Reconfigure(serverside.Config{Rules: []serverside.Rule{perHour("api", "/api/", -1)}}))
+	assert.Equal(t, map[int]int{429: 3}, codes(3, h, "GET", "/api/x"))
+}
+
+func TestMeasureFirst(t *testing.T) { // F021
+	rule := perHour("api", "", 1)
+	rule.DryRun = true
+	var events log
+	h := must(t, serverside.Config{Rules: []serverside.Rule{rule}, Audit: events.add}).Wrap(new(ok))
+	assert.Equal(t, map[int]int{200: 2}, codes(2, h, "GET", "/"))
+	assert.Equal(t, []serverside.EventKind{serverside.WouldDeny}, events.kinds())
+}
+
+func TestEveryRequestIsAnswered(t *testing.T) { // F017, F217
+	srv := listen(t, must(t, serverside.Config{Rules: oneRule(quota.PerDay(5)), Audit: silent}).Wrap(new(http.ServeMux)))
+	client := srv.Client()
+	client.Transport.(*http.Transport).MaxConnsPerHost = 10
+	var group sync.WaitGroup
+	var admitted, denied atomic.Int64
+	for range 10 {
+		group.Go(func() {
+			for range 100 {
+				resp, err := client.Get(srv.URL)
+				if !assert.NoError(t, err) {
+					return
+				}
+				io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+				if resp.StatusCode == 429 {
+					denied.Add(1)
+				} else {
+					admitted.Add(1)
+				}
+			}
+		})
+	}
+	group.Wait()
+	assert.Equal(t, int64(5), admitted.Load())
+	assert.Equal(t, int64(995), denied.Load())
+}
+
+func TestTenTimesTheLoadIsCutToTheLimit(t *testing.T) { // F218
+	synctest.Test(t, func(t *testing.T) {
+		h := must(t, serverside.Config{Rules: oneRule(quota.Policy{Quota: 100, Window: time.Second, Burst: 20}), Audit: silent}).Wrap(new(ok))
+		admitted := 0
+		for range 2000 { // 1,000 a second for 2 s
+			if ask(h, "GET", "/").Code == 200 {
+				admitted++
+			}
+			time.Sleep(time.Millisecond)
+		}
+		assert.InDelta(t, 20+100*2, admitted, 1)
+	})
+}
+
+func TestEveryAnswerCarriesTheFields(t *testing.T) { // F004, F123, F131, F134, F220
+	for _, status := range []int{200, 201, 204, 304, 404, 500} {
+		for _, method := range []string{"GET", "HEAD"} {
+			h := limit(t, quota.PerHour(10)).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+			w := ask(h, method, "/")
+			assert.Equal(t, status, w.Code)
+			for name, want := range map[string]string{"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "9"} {
+				assert.Equal(t, []string{want}, w.Header()[http.CanonicalHeaderKey(name)])
+			}
+			assert.Len(t, w.Header()["X-Ratelimit-Reset"], 1)
+			assert.Empty(t, w.Header()["Retry-After"], "F137: only denials say it")
+		}
+	}
+	h := limit(t, quota.PerHour(10)).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a fault") }))
+	assert.Len(t, limitFields(ask(recovering(h), "GET", "/").Header()), 5)
+}
+
+func TestResetIsWhenTheQuotaIsWholeRoundedUp(t *testing.T) { // F121, F124, F126, F127, F128, F129, F130, B26, B50, C08
+	for style, c := range map[ratelimit.Style]struct{ field, want string }{
+		ratelimit.XRateLimit:      {"X-Ratelimit-Reset", "946684861"}, // 60 s after 0.9 s past the hour
+		ratelimit.XRateLimitDelta: {"X-Ratelimit-Reset", "60"},
+		ratelimit.Draft06:         {"Ratelimit-Reset", "60"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := must(t, serverside.Config{Rules: oneRule(quota.PerMinute(60)), Style: style, Audit: silent}).Wrap(new(ok))
+			time.Sleep(900 * time.Millisecond)
+			spend(t, h, 59)
+			w := ask(h, "GET", "/")
+			assert.Equal(t, []string{c.want}, w.Header()[c.field])
+			assert.Len(t, limitFields(w.Header()), 3, "and no other family")
+			assert.Equal(t, []string{c.want}, ask(h, "GET", "/").Header()[c.field])
+		})
+	}
+}
+
+func TestTheTightestQuotaIsTheOneThatIsTold(t *testing.T) { // F132
+	synctest.Test(t, func(t *testing.T) {
+		h := must(t, serverside.Config{Rules: oneRule(quota.PerSecond(50), quota.PerMinute(500)), Audit: silent}).Wrap(new(ok))
+		for range 8 {
+			spend(t, h, 50)
+			time.Sleep(time.Second)
+		}
+		w := ask(h, "GET", "/")
+		assert.Equal(t, "500", w.Header().Get("X-RateLimit-Limit"), "500 less 400 is less than 50 less 1")
+		for range 50 {
+			w = ask(h, "GET", "/")
+		}
+		require.Equal(t, 429, w.Code)
+		assert.Equal(t, "50", w.Header().Get("X-RateLimit-Limit"), "what denies comes first")
+	})
+}
+
+// However a request is denied, it is told when to come back, once.
+func FuzzEveryDenialSaysWhenToComeBack(f *testing.F) { // F003, F020, F025, F136, F147
+	for i := range uint8(8) {
+		f.Add(i, int64(i)*7, int64(1)<<(i*8), i%2 == 0)
+	}
+	seconds := regexp.MustCompile(`^[1-9][0-9]*$`)
+	f.Fuzz(func(t *testing.T, kind uint8, n, window int64, head bool) {
+		policy := quota.Policy{Quota: max(1, n), Window: time.Duration(window), Algorithm: quota.Algorithm(kind % 5)}
+		if policy.Algorithm == quota.LeakyBucket { // which has requests wait
+			policy.Algorithm = quota.TokenBucket
+		}
+		cfg := serverside.Config{Audit: silent, Style: ratelimit.Style(n & 63), Rules: []serverside.Rule{{Name: "api", Policies: []quota.Policy{policy}}}}
+		switch kind % 4 {
+		case 0:
+			cfg.Store, cfg.OnStoreError = store(down), serverside.FailClosed
+		case 1:
+			cfg.Rules = append(cfg.Rules, serverside.Rule{Name: "all", Stage: serverside.Overload, Status: 503, Policies: []quota.Policy{{Quota: 1, Window: time.Hour}}})
+		case 2:
+			cfg.Rules = append(cfg.Rules, serverside.Rule{Name: "crowd", MaxInFlight: 1})
+		}
+		for _, cfg.Deny = range bodies {
+			l, err := serverside.New(cfg)
+			if err != nil {
+				return
+			}
+			method := map[bool]string{true: "HEAD", false: "GET"}[head]
+			answers := []*httptest.ResponseRecorder{}
+			h := l.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				if len(answers) == 0 && kind%4 == 2 {
+					answers = append(answers, ask(l.Wrap(new(ok)), method, "/"))
+				}
+			}))
+			for range 3 {
+				answers = append(answers, ask(h, method, "/"))
+			}
+			for _, w := range answers {
+				switch after := w.Header()["Retry-After"]; {
+				case w.Code == 200 && len(after) > 0:
+					t.Fatal("an admission says when to come back")
+				case w.Code == 200:
+				case w.Code != 429 && w.Code != 503:
+					t.Fatalf("a denial is %d", w.Code)
+				case len(after) != 1 || !seconds.MatchString(after[0]):
+					t.Fatalf("a denial says Retry-After: %q", after)
+				case w.Header().Get("Cache-Control") != "no-store":
+					t.Fatal("a denial may be stored")
+				case !head && !strings.Contains(w.Body.String(), "{"):
+					t.Fatal("a denial has no body")
+				}
+			}
+		}
+	})
+}
+
+func TestAMillionKeysDoNotFillTheMemory(t *testing.T) { // F077
+	if testing.Short() {
+		t.Skip("it takes a moment")
+	}
+	h := must(t, serverside.Config{Rules: oneRule(quota.PerSecond(1)), Audit: silent}).Wrap(http.HandlerFunc(bare))
+	w := null{make(http.Header)}
+	r := request("GET", "/", "")
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	for i := range 1_000_000 {
+		r.RemoteAddr = netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}).String() + ":1"
+		clear(w.header)
+		h.ServeHTTP(w, r)
+	}
+	assert.Less(t, heap()-before, uint64(64<<20))
+	runtime.KeepAlive(h)
+}
+
+func TestARuleDescribesItself(t *testing.T) { // F048
+	login := serverside.Logins("login", "POST /login", serverside.FormValue("user"))
+	guard := at(serverside.Overload, perHour("all", "", 1000))
+	guard.Status = 503
+	trial := by(user, serverside.Rule{Name: "crowd", MaxInFlight: 20, DryRun: true})
+	burst := serverside.Rule{Policies: []quota.Policy{{Quota: 10, Window: time.Second, Burst: 50}, {Quota: 1000, Algorithm: quota.FixedWindow, Calendar: quota.Month}}}
+	for rule, want := range map[*serverside.Rule]string{
+		&login: "At most 5 in 1m of requests to POST /login, counted for each value that clients send, as a hash. " +
+			"Others get 429 Too Many Requests with Retry-After, and after 5 strikes are kept out for 12s or longer.",
+		&guard: "At most 1000 in 1h of all requests, counted for all clients together. Others get 503 Service Unavailable with Retry-After.",
+		&trial: "At most 20 at the same time of all requests, counted for each key that the server knows. Others are counted, and served all the same.",
+		&burst: "At most 10 in 1s (50 at once) and 1000 in month of all requests, counted for each address, or what Config.Key makes of it. " +
+			"Others get 429 Too Many Requests with Retry-After.",
+		&tiered()[0]: "At most 10 in 1m and 100 in 1h for free, 100 in 1m and 10000 in 1h for pro, 1000 in 1m and 100000 in 1h for enterprise " +
+			"of all requests, counted for each key that the server knows. Others get 429 Too Many Requests with Retry-After.",
+	} {
+		assert.Equal(t, want, rule.Describe())
+	}
+}
+
+func TestTheStoreIsAskedOncePerStage(t *testing.T) { // F073, F033
+	asked := 0
+	memory := new(quota.Memory)
+	counting := store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+		asked++
+		return memory.Take(ctx, dst, charges...)
+	})
+	var rules []serverside.Rule
+	for i := range 5 {
+		rules = append(rules, perHour(fmt.Sprint("ip", i), "", 10), at(serverside.AfterAuth, by(user, perHour(fmt.Sprint("user", i), "", 10))),
+			at(serverside.Overload, perHour(fmt.Sprint("all", i), "", 10)))
+	}
+	l := must(t, serverside.Config{Rules: rules, Store: counting, Audit: silent})
+	assert.Equal(t, 200, ask(l.Wrap(new(ok)), "GET", "/", "X-User", "ann").Code)
+	assert.Equal(t, 1, asked)
+	assert.Equal(t, 200, ask(l.WrapEarly(l.Wrap(new(ok))), "GET", "/", "X-User", "ann").Code)
+	assert.Equal(t, 3, asked)
+}
+
+func TestConcurrentRequestsThroughEverythingAreCountedExactly(t *testing.T) { // F074, F219
+	rules := []serverside.Rule{
+		{Name: "ip", Policies: []quota.Policy{quota.PerDay(1000)}, MaxInFlight: 1000},
+		{Name: "user", Stage: serverside.AfterAuth, Key: user, Tier: tierOf, Tiers: []serverside.Tier{{Name: "free", Policies: []quota.Policy{quota.PerDay(50)}}},
+			Settle: serverside.RefundIf(serverside.FromCache), Penalty: &serverside.Penalty{After: 1 << 20, Within: time.Hour, First: time.Second}},
+		at(serverside.Overload, perHour("all", "", 5000)),
+	}
+	l := must(t, serverside.Config{Rules: rules, InContext: true, ExposeFields: true, Audit: silent, Exempt: []string{"/health"}})
+	h := l.WrapEarly(l.Wrap(http.HandlerFunc(bare)))
+	for round := range 5 {
+		var admitted atomic.Int64
+		var group sync.WaitGroup
+		for range 200 {
+			group.Go(func() {
+				if ask(h, "GET", "/", "X-User", "free-"+strconv.Itoa(round)).Code == 204 {
+					admitted.Add(1)
+				}
+			})
+		}
+		group.Wait()
+		assert.Equal(t, int64(50), admitted.Load())
+	}
+}
