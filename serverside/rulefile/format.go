@@ -27,7 +27,11 @@ type rule struct {
 	words  []string // what its functions are
 }
 
-func (u *rule) say(what, text string) { u.words = append(u.words, what+" "+text) }
+func (u *rule) say(what, text string) {
+	if text != "" {
+		u.words = append(u.words, what+" "+text)
+	}
+}
 
 // A penalty is a Penalty with its functions in words.
 type penalty struct {
@@ -150,7 +154,7 @@ var allowFields = []field[entry]{
 		func(r *reader, s spot, e *entry) { e.peers = r.prefixes(s) }},
 	{"key", "Key", "key; default the file's", "Whose quota a request is charged to.",
 		func(r *reader, s spot, e *entry) { e.of = r.key(s); e.Key = e.of.of }},
-	{"keys", "", "list of keys' values", "Who is trusted, by what `key` makes of a request: of `header:`, `cookie:` and `form:` the hash that `serverside.HashKey` makes.",
+	{"keys", "", "list of keys' values", "Who is trusted, by what `key` makes of a request: of `header:`, `cookie:` and `form:` the hash that `heed rules key` prints.",
 		func(r *reader, s spot, e *entry) { e.keys = r.list(s) }},
 	{"match", "Match", "name of a function", "Who is trusted, as the program knows.",
 		func(r *reader, s spot, e *entry) { readMatch(r, s, e) }},

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write testdata/*.golden")
+
+const github = "HTTP/2 403\r\nDate: Sat, 21 Nov 2026 11:00:00 GMT\r\nx-ratelimit-limit: 5000\r\nx-ratelimit-remaining: 0\r\nx-ratelimit-reset: 1795262400\r\n\r\n{\"message\": \"x: y\"}"
+
+const verbose = "> GET / HTTP/1.1\n< HTTP/1.1 429 Too Many Requests\n< Retry-After: 2\n< Retry-After-Ms: 1500\n< RateLimit-Policy: \"burst\";q=10;w=1, \"daily\";q=1000;w=86400\n< RateLimit: \"burst\";r=0;t=2, \"daily\";r=400;t=90\n<\n"
+
+// Each command, what it is given, and the code it ends with. What it prints is in
+// testdata, by its name.
+var calls = []struct {
+	name, command, input string
+	code                 int
+}{
+	{"nothing", "", "", 2},
+	{"unknown", "rules|chek", "", 2},
+	{"check", "rules|check|testdata/rules.yaml", "", 0},
+	{"check-bad", "rules|check|testdata/bad.yaml|testdata/rules.yaml|testdata/none.yaml", "", 1},
+	{"check-none", "rules|check", "", 2},
+	{"rules-search", "rules|explain|testdata/rules.yaml|GET|/v1/search?q=a", "", 0},
+	{"rules-proxied", "rules|explain|-from|10.0.0.1|-H|X-Forwarded-For: 203.0.113.9|-H|Authorization: Bearer s3cret|testdata/rules.yaml|POST|https://api.example.com/v1/users", "", 0},
+	{"rules-exempt", "rules|explain|testdata/rules.yaml|GET|/health", "", 0},
+	{"rules-allowed", "rules|explain|-from|198.51.100.7|testdata/rules.yaml|GET|/v1/users", "", 0},
+	{"rules-bad", "rules|explain|testdata/bad.yaml|GET|/v1/users", "", 1},
+	{"rules-url", "rules|explain|testdata/rules.yaml|GET|users", "", 1},
+	{"rules-method", "rules|explain|testdata/rules.yaml|G T|/users", "", 1},
+	{"rules-from", "rules|explain|-from|home|testdata/rules.yaml|GET|/users", "", 1},
+	{"rules-flag", "rules|explain|-H|nothing|testdata/rules.yaml|GET|/users", "", 2},
+	{"key", "rules|key|header:x-api-key", "s3cret\n", 0},
+	{"key-unknown", "rules|key|query:x", "s3cret\n", 1},
+	{"seconds", "explain|120", "", 0},
+	{"date", "explain|Sat, 21 Nov 2026 11:30:00 GMT", "", 0},
+	{"unix", "explain|1795262400", "", 0},
+	{"duration", "explain|1m30s", "", 0},
+	{"draft11", `explain|"default";r=0;t=17`, "", 0},
+	{"draft07", "explain|limit=100, remaining=20, reset=35", "", 0},
+	{"policy", "explain|100;w=60", "", 0},
+	{"field", "explain|-status|503|Retry-After: 7", "", 0},
+	{"github", "explain", github, 0},
+	{"verbose", "explain", verbose, 0},
+	{"success", "explain", "HTTP/1.1 200 OK\nRateLimit-Limit: 100\nRateLimit-Remaining: 99\nRateLimit-Reset: 30\n", 0},
+	{"no-limit", "explain", "HTTP/1.1 200 OK\nServer: x\n", 1},
+	{"nonsense", "explain|soon", "", 1},
+	{"empty", "explain", "", 1},
+}
+
+func TestCommandsPrintWhatTheyDid(t *testing.T) {
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.FixedZone("CET", 3600))
+	for _, c := range calls {
+		var out, fault bytes.Buffer
+		s := &session{in: strings.NewReader(c.input), out: &out, err: &fault, now: now}
+		var args []string
+		if c.command != "" {
+			args = strings.Split(c.command, "|")
+		}
+		assert.Equal(t, c.code, s.run(args), c.name)
+		got := fmt.Sprintf("%s%s", out.String(), prefixed("! ", fault.String()))
+		golden := filepath.Join("testdata", c.name+".golden")
+		if *update {
+			require.NoError(t, os.WriteFile(golden, []byte(got), 0o644))
+		}
+		want, err := os.ReadFile(golden)
+		require.NoError(t, err, "run go test ./cmd/heed -update")
+		assert.Equal(t, string(want), got, c.name)
+		assert.NotContains(t, got, "s3cret", c.name)
+	}
+}
+
+// prefixed marks what went to standard error.
+func prefixed(prefix, text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(prefix + line)
+	}
+	return b.String()
+}
+
+func TestTheUsageIsThatOfThePackage(t *testing.T) {
+	source, err := os.ReadFile("main.go")
+	require.NoError(t, err)
+	comment, _, _ := strings.Cut(string(source), "package main")
+	for line := range strings.Lines(usage) {
+		if command, ok := strings.CutPrefix(line, "\theed "); ok {
+			assert.Contains(t, comment, "//\theed "+command)
+		}
+	}
+}
+
+// FuzzExplain: whatever is pasted, explain says something, and does not panic.
+func FuzzExplain(f *testing.F) {
+	for _, c := range calls {
+		f.Add(c.input)
+		f.Add(c.command[strings.LastIndexByte(c.command, '|')+1:])
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var out bytes.Buffer
+		s := &session{in: strings.NewReader(text), out: &out, err: &out, now: time.Unix(1795262400, 0)}
+		assert.LessOrEqual(t, s.run([]string{"explain"}), 1)
+		if utf := strings.Trim(text, " \r\n"); utf != "" && out.Len() == 0 {
+			t.Errorf("nothing is said of %q", text)
+		}
+	})
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/serverside/rulefile"
+)
+
+// quiet is what files are read in: no program, and nobody to be told.
+var quiet = rulefile.Env{Lenient: true, Config: serverside.Config{Audit: func(serverside.Event) {}}}
+
+// check says what is wrong with rule files.
+func (s *session) check(args []string) error {
+	names, err := s.parse(s.flags("rules check"), args, 1, math.MaxInt)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if fault := s.checkFile(name); fault != nil {
+			fmt.Fprintln(s.err, fault)
+			err = errWrong
+		}
+	}
+	return err
+}
+
+func (s *session) checkFile(name string) error {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return fmt.Errorf("heed: %w", err)
+	}
+	cfg, err := rulefile.Parse(name, data, quiet)
+	if err != nil {
+		return err
+	}
+	l, err := serverside.New(cfg)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.out, "%s: %s, hash %s\n", name, count(len(cfg.Rules), "rule"), l.Hash())
+	return nil
+}
+
+// key prints the hash of a secret.
+func (s *session) key(args []string) error {
+	args, err := s.parse(s.flags("rules key"), args, 1, 1)
+	if err != nil {
+		return err
+	}
+	value, err := s.input()
+	if err != nil {
+		return err
+	}
+	value = strings.TrimRight(value, "\r\n")
+	source, name, _ := strings.Cut(args[0], ":")
+	hash := ""
+	switch {
+	case name == "":
+	case source == "header":
+		hash = serverside.HashKey(http.CanonicalHeaderKey(name), value)
+	case source == "cookie":
+		hash = serverside.HashKey("Cookie "+name, value)
+	case source == "form":
+		hash = serverside.HashKey("Form "+name, strings.ToLower(strings.TrimSpace(value)))
+	}
+	if hash == "" {
+		return fmt.Errorf("heed: %q of nothing, or no key: write header:NAME, cookie:NAME or form:NAME, and the secret to standard input", args[0])
+	}
+	fmt.Fprintln(s.out, hash)
+	return nil
+}
+
+// explainRules says what a rule file does to a request.
+func (s *session) explainRules(args []string) error {
+	header := make(http.Header)
+	f := s.flags("rules explain")
+	from := f.String("from", "192.0.2.1", "the `address` that the request comes from")
+	f.Func("H", "a header `field` of the request, as 'NAME: VALUE'", func(line string) error {
+		name, value, ok := strings.Cut(line, ":")
+		if !ok || name == "" {
+			return fmt.Errorf("is %q: write as 'NAME: VALUE'", line)
+		}
+		header.Add(name, strings.TrimSpace(value))
+		return nil
+	})
+	args, err := s.parse(f, args, 3, 3)
+	if err != nil {
+		return err
+	}
+	req, err := request(args[1], args[2], *from, header)
+	if err != nil {
+		return err
+	}
+	data, err := os.ReadFile(args[0])
+	if err != nil {
+		return fmt.Errorf("heed: %w", err)
+	}
+	e, err := rulefile.Explain(args[0], data, quiet, req)
+	if err != nil {
+		return err
+	}
+	s.tell(e, req.Method+" "+args[2])
+	return nil
+}
+
+// request makes the request that is explained.
+func request(method, target, from string, header http.Header) (*http.Request, error) {
+	u, err := url.Parse(target)
+	if err != nil || u.Host == "" && !strings.HasPrefix(u.Path, "/") {
+		return nil, fmt.Errorf("heed: %q is no URL: write as in /v1/users or https://api.example.com/v1/users", target)
+	}
+	addr, err := netip.ParseAddr(from)
+	if err != nil {
+		return nil, fmt.Errorf("heed: -from: %q is no address", from)
+	}
+	req, err := http.NewRequest(strings.ToUpper(method), target, nil)
+	if err != nil {
+		return nil, fmt.Errorf("heed: %q is no method", method)
+	}
+	if req.Host == "" {
+		req.Host = "example.com"
+	}
+	if req.URL.Path == "" {
+		req.URL.Path = "/"
+	}
+	req.Header, req.RemoteAddr = header, net.JoinHostPort(addr.String(), "1")
+	return req, nil
+}
+
+// tell says e in words.
+func (s *session) tell(e *rulefile.Explanation, request string) {
+	switch {
+	case e.Exempt:
+		fmt.Fprintf(s.out, "%s is exempt: it is not limited.\n", request)
+		return
+	case len(e.Rules) == 0:
+		fmt.Fprintf(s.out, "%s is not limited: no rule is for it.\n", request)
+		return
+	case e.Rules[0].Allowed:
+		fmt.Fprintf(s.out, "%s is on the allow-list: it is charged to that alone.\n", request)
+	default:
+		fmt.Fprintf(s.out, "%s is limited by %s, in this order:\n", request, count(len(e.Rules), "rule"))
+	}
+	for i, a := range e.Rules {
+		fmt.Fprintf(s.out, "\n%d. %s\n", i+1, titleOf(a))
+		for _, line := range linesOf(a) {
+			fmt.Fprintf(s.out, "   %s\n", line)
+		}
+	}
+	fmt.Fprintf(s.out, "\nIf one denies it, it is charged to none.\n")
+}
+
+func titleOf(a rulefile.Applied) string {
+	title := fmt.Sprintf("%q", a.Rule.Name)
+	if a.Rule.Pattern != "" {
+		title += ", for " + a.Rule.Pattern
+	}
+	title += [...]string{serverside.BeforeAuth: "", serverside.AfterAuth: ", after authentication", serverside.Overload: ", against overload"}[a.Rule.Stage]
+	if a.Rule.DryRun {
+		title += ", as a dry run"
+	}
+	return title
+}
+
+// linesOf are whose quota it is, and of what.
+func linesOf(a rulefile.Applied) (lines []string) {
+	key, space := strings.CutPrefix(a.Value, "key:")
+	if !space {
+		key = a.Value + ", for want of it"
+	}
+	lines = append(lines, fmt.Sprintf("key: %s, which is %s", a.Key, key))
+	for _, f := range a.Functions {
+		lines = append(lines, strings.Replace(f, " ", ": ", 1))
+	}
+	if a.Rule.MaxInFlight > 0 {
+		lines = append(lines, fmt.Sprintf("%d may be in flight at once", a.Rule.MaxInFlight))
+	}
+	for _, c := range a.Charges {
+		lines = append(lines, chargeOf(c))
+	}
+	if p := a.Rule.Penalty; p != nil {
+		lines = append(lines, fmt.Sprintf("penalty: after %s within %s, kept out for %s and longer", count(int(p.After), "strike"), brief(p.Within), brief(p.First)))
+	}
+	return lines
+}
+
+// chargeOf says what a policy is charged.
+func chargeOf(c rulefile.Charged) string {
+	p := c.Policy
+	window := p.Calendar.String()
+	if p.Calendar == 0 {
+		window = brief(p.Window)
+	}
+	text := fmt.Sprintf("%s: costs %d of %d per %s", p.Name, c.Cost, p.Quota, window)
+	if p.Burst != p.Quota {
+		text += fmt.Sprintf(", %d at once", p.Burst)
+	}
+	text += fmt.Sprintf(" (%v", p.Algorithm)
+	if p.Location != nil {
+		text += ", " + p.Location.String()
+	}
+	if text += ")"; c.Decision.Never {
+		text += ": never admitted, for it costs more than there ever is"
+	}
+	return text
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
