@@ -17,7 +17,7 @@ import (
 )
 
 // short are the examples that fit one screen.
-var short = []string{"client", "server", "testing"}
+var short = []string{"client", "rules", "server", "testing"}
 
 func TestShortExamplesAreUnderSixtyLines(t *testing.T) {
 	for _, name := range short {
@@ -34,6 +34,7 @@ func TestTheFirstCommentOfAnExampleHasItsCommand(t *testing.T) {
 		"batch":   "\n//\tgo run ./examples/batch\n",
 		"client":  "\n//\tgo run ./examples/client\n",
 		"fleet":   "\n//\tgo run ./examples/fleet\n",
+		"rules":   "\n//\tgo run ./examples/rules\n",
 		"server":  "\n//\tgo run ./examples/server\n",
 		"testing": "\n//\tgo test -v ./examples/testing\n",
 		"workers": "\n//\tgo run ./examples/workers\n",
