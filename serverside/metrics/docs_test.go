@@ -1,0 +1,211 @@
+package metrics_test
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/serverside"
+)
+
+var update = flag.Bool("update", false, "write docs/metrics.md")
+
+const page = "../../docs/metrics.md"
+
+// TestDocsAreWhatAScrapeShows keeps the page that people read.
+func TestDocsAreWhatAScrapeShows(t *testing.T) { // F189-F195
+	want := markdown(t)
+	if *update {
+		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
+	}
+	got, err := os.ReadFile(page)
+	require.NoError(t, err)
+	require.Equal(t, want, string(got), "run: go test -run TestDocs -update")
+}
+
+func TestAScrapeShowsAllThatIsDescribed(t *testing.T) {
+	s := busy(t)
+	descs := make(chan *prometheus.Desc)
+	go func() {
+		s.metrics.Describe(descs)
+		close(descs)
+	}()
+	var described []string
+	for d := range descs {
+		described = append(described, regexp.MustCompile(`fqName: "(\w+)"`).FindStringSubmatch(d.String())[1])
+	}
+	var shown []string
+	for _, f := range families(t, s) {
+		shown = append(shown, f.GetName())
+	}
+	assert.ElementsMatch(t, described, shown)
+}
+
+// A rules file, as far as it is read here.
+type ruleFile struct {
+	Groups []struct {
+		Rules []alert
+	}
+}
+
+type alert struct {
+	Record, Alert, Expr, For string
+	Annotations              struct{ Summary, Description string }
+}
+
+// alerts are the rules of alerts.yml: those of alarms, and what is recorded.
+func alerts(t *testing.T) (all []alert, recorded map[string]string) {
+	file, err := os.Open("alerts.yml")
+	require.NoError(t, err)
+	defer file.Close()
+	var rules ruleFile
+	decoder := yaml.NewDecoder(file)
+	require.NoError(t, decoder.Decode(&rules))
+	recorded = map[string]string{}
+	for _, group := range rules.Groups {
+		for _, rule := range group.Rules {
+			if rule.Alert == "" {
+				recorded[rule.Record] = rule.Expr
+				continue
+			}
+			all = append(all, rule)
+		}
+	}
+	return all, recorded
+}
+
+func TestAlarmsAskForWhatAScrapeShows(t *testing.T) { // F195, B46
+	shown, labels := map[string]bool{}, map[string]bool{}
+	for series := range busy(t).scrape() {
+		name, rest, _ := strings.Cut(series, "{")
+		shown[name] = true
+		for _, label := range regexp.MustCompile(`(\w+)="`).FindAllStringSubmatch(rest, -1) {
+			labels[label[1]] = true
+		}
+	}
+	all, recorded := alerts(t)
+	check := func(expr, text string) {
+		for _, name := range regexp.MustCompile(`[\w:]*rate_limit[\w:]*`).FindAllString(expr, -1) {
+			_, ours := recorded[name]
+			assert.True(t, shown[name] || ours, "%s is in no scrape, and not recorded", name)
+		}
+		for _, by := range regexp.MustCompile(`by \(([^)]*)\)`).FindAllStringSubmatch(expr, -1) {
+			for label := range strings.SplitSeq(by[1], ", ") {
+				assert.True(t, labels[label], "there is no label %s", label)
+			}
+		}
+		for _, label := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(text, -1) {
+			assert.True(t, labels[label[1]], "there is no label %s", label[1])
+		}
+	}
+	for _, expr := range recorded {
+		check(expr, "")
+	}
+	names := map[string]string{}
+	for _, a := range all {
+		check(a.Expr, a.Annotations.Summary+a.Annotations.Description)
+		names[a.Alert] = a.Expr
+	}
+	assert.Equal(t, "rate(rate_limit_exceeded_total[5m]) > 10", names["HighRateLimitViolations"])
+	assert.Equal(t, "rate_limit_redis_unavailable > 0", names["RateLimitRedisDown"])
+	assert.Contains(t, names["RateLimitHighLatency"], "> 0.1")
+	assert.Contains(t, names, "RateLimitHitRatio") // C45
+	assert.Contains(t, names, "RateLimitHotKey")
+}
+
+// busy is a site at which everything has happened.
+func busy(t *testing.T) *site {
+	store := &switched{}
+	s := open(t, serverside.Config{Rules: []serverside.Rule{rule("api", "/v1/", quota.PerHour(1))}, Store: store})
+	s.ask(2, "/v1/x")
+	store.off.Store(true)
+	s.ask(1, "/v1/x")
+	return s
+}
+
+func families(t *testing.T, s *site) []*dto.MetricFamily {
+	all, err := s.reg.Gather()
+	require.NoError(t, err)
+	return all
+}
+
+func markdown(t *testing.T) string {
+	var b strings.Builder
+	b.WriteString(`# What to watch of a limiter
+
+` + "`serverside/metrics`" + ` counts for Prometheus what limiters of ` + "`serverside`" + ` do. It is a module of its own, so that
+heed itself does not depend on a client of Prometheus.
+
+` + "```go" + `
+m, err := metrics.New(prometheus.DefaultRegisterer, metrics.Options{})
+limiter, err := serverside.New(m.Instrument(cfg))
+` + "```" + `
+
+## Metrics
+
+`)
+	table(&b, families(t, busy(t)))
+	b.WriteString(`
+- ` + "`endpoint`" + ` is the pattern of a rule, ` + "`/`" + ` where it has none: never the path of a request.
+- ` + "`strategy`" + ` is the name of a rule, or of an entry of the allow-list.
+- ` + "`key`" + ` is a hash of whose quota it was, the same as in the log. An address can be guessed: who has the hash can confirm it.
+- ` + "`verdict`" + ` is ` + "`admitted`, `refused`, `uncounted`" + ` (admitted because the Store failed) or ` + "`trusted`" + ` (the allow-list).
+- ` + "`mode`" + ` is ` + "`open`, `closed` or `local`" + `; ` + "`result`" + ` is ` + "`applied` or `rejected`" + `.
+
+There are as many series as there are rules, and at most ten keys for each (` + "`Options.TopKeys`" + `), whatever is sent.
+Beyond a thousand rules, which only many changes of the configuration can bring, the others are counted as ` + "`other`" + `.
+The top keys change with who is denied; if your Prometheus keeps series for long, turn them off and read the log.
+
+Of each rule 128 keys are watched: one that has more than 1/128 of its denials is among them, and the count that is shown is
+never too high. A key that stopped is forgotten after ten minutes.
+
+## Questions
+
+| Question | Answer |
+|---|---|
+| What part is denied? | ` + "`rate_limit:hit_ratio:rate5m`" + `, or ` + "`endpoint:rate_limit_hit_ratio:rate5m`" + `, which alerts.yml records |
+| How bad does it get? | ` + "`endpoint:rate_limit_hit_ratio:p99_1h`" + `: below it 99 % of the time |
+| Who is denied most? | ` + "`topk(10, sum by (strategy, key) (rate_limit_top_denials))`" + `: addresses by the rules of addresses, users by those of users |
+| How close do clients come? | ` + "`rate_limit_headroom_ratio`, `rate_limit_near_limit_total`" + `; for most, ` + "`histogram_quantile(0.05, sum by (le, endpoint) (rate(rate_limit_remaining_ratio_bucket[5m])))`" + ` |
+| What would a new rule do? | set DryRun and look at ` + "`rate_limit_would_exceed_total`" + ` |
+| Who was denied by mistake? | no server knows. Count the support tickets that name a 429, beside ` + "`rate_limit_exceeded_total`" + ` by strategy |
+
+## Alarms
+
+[` + "`alerts.yml`" + `](../serverside/metrics/alerts.yml) has them; a test sees to it that they ask for nothing that is not there.
+
+| Alarm | When | For | Meaning |
+|---|---|---|---|
+`)
+	all, _ := alerts(t)
+	for _, a := range all {
+		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", a.Alert, a.Expr, cmp.Or(a.For, "at once"), a.Annotations.Description)
+	}
+	b.WriteString("\nThis page is generated from a scrape: `cd serverside/metrics && go test -run TestDocs -update`.\n")
+	return b.String()
+}
+
+// table lists families by name.
+func table(b *strings.Builder, all []*dto.MetricFamily) {
+	b.WriteString("| Name | Type | Labels | Meaning |\n|---|---|---|---|\n")
+	for _, f := range all {
+		var labels []string
+		for _, label := range f.GetMetric()[0].GetLabel() {
+			labels = append(labels, "`"+label.GetName()+"`")
+		}
+		slices.Sort(labels)
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", f.GetName(), strings.ToLower(f.GetType().String()), strings.Join(labels, ", "), f.GetHelp())
+	}
+}

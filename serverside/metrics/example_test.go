@@ -1,0 +1,51 @@
+package metrics_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/serverside/metrics"
+)
+
+func Example() {
+	reg := prometheus.NewRegistry()
+	m, err := metrics.New(reg, metrics.Options{})
+	if err != nil {
+		panic(err)
+	}
+	limiter, err := serverside.New(m.Instrument(serverside.Config{
+		Rules:  []serverside.Rule{{Name: "address", Pattern: "/v1/", Policies: []quota.Policy{quota.PerMinute(2)}}},
+		Exempt: []string{"/metrics"}, // Prometheus must see what happens
+	}))
+	if err != nil {
+		panic(err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/v1/users/{id}", func(http.ResponseWriter, *http.Request) {})
+	mux.Handle("/metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
+	h := limiter.Wrap(mux)
+
+	for id := range 5 {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", fmt.Sprint("/v1/users/", id), nil))
+	}
+	scrape := httptest.NewRecorder()
+	h.ServeHTTP(scrape, httptest.NewRequest("GET", "/metrics", nil))
+	for line := range strings.Lines(scrape.Body.String()) {
+		if strings.HasPrefix(line, "rate_limit_exceeded_total") || strings.HasPrefix(line, "rate_limit_decisions_total") {
+			fmt.Print(line)
+		}
+	}
+	// Output:
+	// rate_limit_decisions_total{endpoint="/v1/",verdict="admitted"} 2
+	// rate_limit_decisions_total{endpoint="/v1/",verdict="refused"} 3
+	// rate_limit_decisions_total{endpoint="/v1/",verdict="trusted"} 0
+	// rate_limit_decisions_total{endpoint="/v1/",verdict="uncounted"} 0
+	// rate_limit_exceeded_total{endpoint="/v1/",strategy="address"} 3
+}
