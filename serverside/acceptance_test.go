@@ -275,26 +275,23 @@ func FuzzEveryDenialSaysWhenToComeBack(f *testing.F) { // F003, F020, F025, F136
 	})
 }
 
-func TestAMillionKeysDoNotFillTheMemory(t *testing.T) { // F077
-	if testing.Short() {
-		t.Skip("it takes a moment")
-	}
+func TestKeysDoNotFillTheMemory(t *testing.T) { // F077: more of them than are kept, and their entries go
 	h := must(t, serverside.Config{Rules: oneRule(quota.PerSecond(1)), Audit: silent}).Wrap(http.HandlerFunc(bare))
 	w := null{make(http.Header)}
 	r := request("GET", "/", "")
-	heap := func() uint64 {
+	heap := func() int64 {
 		var m runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&m)
-		return m.HeapAlloc
+		return int64(m.HeapAlloc)
 	}
 	before := heap()
-	for i := range 1_000_000 {
+	for i := range 150_000 {
 		r.RemoteAddr = netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}).String() + ":1"
 		clear(w.header)
 		h.ServeHTTP(w, r)
 	}
-	assert.Less(t, heap()-before, uint64(64<<20))
+	assert.Less(t, heap()-before, int64(32<<20))
 	runtime.KeepAlive(h)
 }
 

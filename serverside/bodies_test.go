@@ -28,7 +28,7 @@ var bodies = map[string]deny{
 	"timed":    serverside.TimedProblem("https://api.example.com/problems/rate-limited"),
 }
 
-func TestTheBodiesThatClientsKnow(t *testing.T) { // F141–F148, C29, C30, B51
+func TestTheBodiesThatClientsKnow(t *testing.T) { // F141, F142, F143, F144, F145, F146, F147, F148, C29, C30, B51
 	for _, c := range []struct {
 		body   string
 		policy quota.Policy

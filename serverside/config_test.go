@@ -123,10 +123,10 @@ func TestNamesOnTheWire(t *testing.T) {
 	}
 }
 
-func TestStyles(t *testing.T) {
+func TestStyles(t *testing.T) { // F124
 	for style, want := range map[ratelimit.Style]int{
 		0: 5, ratelimit.Draft11: 2, ratelimit.XRateLimit: 3, ratelimit.Draft06: 3, ratelimit.Draft07: 2, ratelimit.None: 0,
-		ratelimit.Draft11 | ratelimit.XRateLimitDelta: 5,
+		ratelimit.Draft11 | ratelimit.XRateLimitDelta: 5, ratelimit.XRateLimit | ratelimit.Draft06: 6, ratelimit.None | ratelimit.Draft11: 0,
 	} {
 		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Style: style}).Wrap(new(ok))
 		assert.Len(t, limitFields(ask(h, "GET", "/").Header()), want)

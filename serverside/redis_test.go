@@ -136,3 +136,35 @@ func TestAllReplicasCountWhatIsInFlightTogether(t *testing.T) { // F106
 	group.Wait()
 	assert.Equal(t, 200, askPeer(two, "192.0.2.1:1").Code)
 }
+
+func TestWhatRedisForgetsIsNoError(t *testing.T) { // F088, F089, B24
+	store := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: store.Addr})
+	defer client.Close()
+	h := inRedis(t, store.Addr, serverside.FailClosed, time.Minute)
+	require.Equal(t, 200, askPeer(h, "192.0.2.1:1").Code)
+	require.NoError(t, client.ScriptFlush(t.Context()).Err())
+	w := askPeer(h, "192.0.2.1:1")
+	require.Equal(t, 200, w.Code, "its scripts")
+	assert.Equal(t, "3", w.Header().Get("X-RateLimit-Remaining"))
+	require.NoError(t, client.FlushAll(t.Context()).Err())
+	w = askPeer(h, "192.0.2.1:1")
+	require.Equal(t, 200, w.Code, "its counts")
+	assert.Equal(t, "4", w.Header().Get("X-RateLimit-Remaining"))
+}
+
+func TestNoSecretIsSeenInRedis(t *testing.T) { // F029, F091
+	store := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: store.Addr})
+	defer client.Close()
+	h := replica(t, store.Addr, new(ok), at(serverside.AfterAuth, by(serverside.Header("Authorization"), perHour("token", "", 5))))
+	require.Equal(t, 200, ask(h, "GET", "/", "Authorization", "Bearer s3cr3t").Code)
+	keys, err := client.Keys(t.Context(), "*").Result()
+	require.NoError(t, err)
+	require.Len(t, keys, 1)
+	assert.NotContains(t, keys[0], "s3cr3t")
+	assert.Contains(t, keys[0], serverside.HashKey("Authorization", "Bearer s3cr3t"))
+	fields, err := client.HGetAll(t.Context(), keys[0]).Result()
+	require.NoError(t, err)
+	assert.NotContains(t, fmt.Sprint(fields), "s3cr3t")
+}
