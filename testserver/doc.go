@@ -36,9 +36,9 @@
 // that the test forgot; without that, their goroutines would keep the bubble
 // from ending. Check names such bodies, after the test's deferred calls have run.
 //
-// A bubble begins in the year 2000, when Unix time had nine digits, by which clients
-// take it for a number of seconds. Where a Step has a reset in Unix time, let the test
-// begin with
+// A bubble begins in the year 2000, when Unix time had nine digits, by which most
+// clients take it for a number of seconds; heed's does not. Where a Step has a reset in
+// Unix time, let the test of another client begin with
 //
 //	time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))
 //
