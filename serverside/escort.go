@@ -24,7 +24,12 @@ type escort struct {
 
 // escort has h serve r if the rules of the stages from from to until admit it.
 func (l *Limiter) escort(p *plan, w http.ResponseWriter, r *http.Request, h http.Handler, v *visit, from, until Stage) {
-	if p.exempts(r) || v != nil && v.allowed {
+	if v != nil && v.passes {
+		h.ServeHTTP(w, r)
+		return
+	}
+	if p.exempts(r) {
+		v.pass()
 		h.ServeHTTP(w, r)
 		return
 	}
@@ -76,9 +81,7 @@ func (e *escort) applicable(from, until Stage) []*rule {
 	if e.entry = e.allowed(e.r); e.entry == nil {
 		return e.between(from, until)
 	}
-	if e.visit != nil {
-		e.visit.allowed = true
-	}
+	e.visit.pass()
 	return []*rule{e.entry}
 }
 

@@ -359,6 +359,12 @@ func TestHealthChecksNeverMeetTheStore(t *testing.T) { // F018, F170, F173, C47,
 	assert.Equal(t, 503, ask(h, "POST", "/health").Code)
 }
 
+func TestWhatIsExemptStaysSoOnItsWay(t *testing.T) {
+	l := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Exempt: []string{"/probe/health"}, Audit: silent})
+	h := l.WrapEarly(http.StripPrefix("/probe", l.Wrap(new(ok))))
+	assert.Equal(t, map[int]int{200: 5}, codes(5, h, "GET", "/probe/health"))
+}
+
 func TestAnExemptPathIsExemptWithASlashAtItsEndToo(t *testing.T) { // B38
 	h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Exempt: []string{"/health"}}).Wrap(new(ok))
 	assert.Equal(t, map[int]int{200: 5}, codes(5, h, "GET", "/health/"))

@@ -11,8 +11,8 @@ import (
 // request's context. Where a Limiter wraps one handler only, nobody will ask, and
 // there is none.
 type visit struct {
-	asked   atomic.Int32 // the rules of stages before this have been asked
-	allowed bool         // an Allow entry was charged, and no rule is
+	asked  atomic.Int32 // the rules of stages before this have been asked
+	passes bool         // it is exempt, or an Allow entry was charged: no rule is
 
 	told  bool          // an earlier stage has written fields
 	left  float64       // the part of the tightest quota that they tell of
@@ -39,6 +39,13 @@ func (v *visit) begin(until Stage) (from Stage, ok bool) {
 		if v.asked.CompareAndSwap(from, int32(until)) {
 			return Stage(from), true
 		}
+	}
+}
+
+// pass is that no rule is asked any more.
+func (v *visit) pass() {
+	if v != nil {
+		v.passes = true
 	}
 }
 
