@@ -21,7 +21,8 @@
 //	http.ListenAndServe(":8080", rules.Limiter.Wrap(mux))
 //
 // A file that is wrong changes nothing: what was in effect stays. What keys have
-// spent stays spent in rules that keep their name, also where their numbers change.
+// spent stays spent in rules and policies that keep their name, also where their
+// numbers change.
 //
 // What a file cannot say, functions and stores, is given by the program in an Env,
 // under names that the file may use.

@@ -3,12 +3,16 @@ package rulefile_test
 import (
 	"flag"
 	"os"
+	"reflect"
 	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/serverside"
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
@@ -51,6 +55,23 @@ func TestDocsShowWhatIsRead(t *testing.T) {
 			require.NoError(t, err)
 			_, err = p.Compile()
 			assert.NoError(t, err, string(short[1]))
+		}
+	}
+}
+
+// A field that serverside or quota gets is one of the file's, or stands here.
+func TestAFileHasAllFieldsButThoseOfThePrograms(t *testing.T) {
+	ofPrograms := map[string][]string{
+		"file":    {"Store", "Gate", "Audit", "Observe", "Description", "InContext"},
+		"penalty": {"OnViolations"},
+	}
+	for name, value := range map[string]any{
+		"file": serverside.Config{}, "rule": serverside.Rule{}, "tier": serverside.Tier{}, "policy": quota.Policy{},
+		"penalty": serverside.Penalty{}, "allowance": serverside.Allow{},
+	} {
+		read := rulefile.Goes()[name]
+		for _, field := range reflect.VisibleFields(reflect.TypeOf(value)) {
+			assert.NotEqual(t, read[field.Name], slices.Contains(ofPrograms[name], field.Name), "%s: %s", name, field.Name)
 		}
 	}
 }

@@ -29,3 +29,20 @@ func table[T any](fields []field[T]) string {
 	}
 	return b.String()
 }
+
+func goes[T any](fields []field[T]) map[string]bool {
+	names := make(map[string]bool)
+	for _, f := range fields {
+		names[f.goes] = true
+	}
+	return names
+}
+
+// Goes are the fields that are read into serverside's and quota's types, by the
+// names of the tables.
+func Goes() map[string]map[string]bool {
+	return map[string]map[string]bool{
+		"file": goes(fileFields), "rule": goes(ruleFields), "policy": goes(policyFields),
+		"penalty": goes(penaltyFields), "tier": goes(tierFields), "allowance": goes(allowFields),
+	}
+}

@@ -93,6 +93,7 @@ var ruleFields = []field[rule]{
 	{"pattern", "Pattern", "pattern of `http.ServeMux`; default every request", "The requests that the rule is for: `/v1/`, `POST /login`.",
 		func(r *reader, s spot, u *rule) { u.Pattern, _ = r.text(s) }},
 	{"method", "", "method; default all", "The same as before the path in `pattern`.", readMethod},
+	{"if", "If", "`repeated`, or the name of a function; default all", "To which of these requests it applies: `repeated` are those that say they are retries.", readIf},
 	{"stage", "Stage", "`before-auth`, `after-auth` or `overload`; default `before-auth`", "When the rule is asked.",
 		func(r *reader, s spot, u *rule) { u.Stage = choice(r, s, stageNames, stages) }},
 	{"policies", "Policies", "policy, or list of them", "The limits.",
@@ -302,6 +303,17 @@ func readMethod(r *reader, s spot, u *rule) {
 	u.method = text
 }
 
+func readIf(r *reader, s spot, u *rule) {
+	if s.text == "repeated" {
+		u.If = serverside.Repeated
+		u.say("if", s.text)
+		return
+	}
+	var name string
+	u.If, name = function(r, s, r.env.Matches, "function of requests", "repeated")
+	u.say("if", name)
+}
+
 func readTiers(r *reader, s spot, u *rule) {
 	if !r.wants(s, list) {
 		return
@@ -369,7 +381,7 @@ func readCost(r *reader, s spot, u *rule) {
 }
 
 func readMatch(r *reader, s spot, e *entry) {
-	e.Match, e.match = function(r, s, r.env.Matches, "function of trust")
+	e.Match, e.match = function(r, s, r.env.Matches, "function of requests")
 	if e.Match == nil {
 		e.Match = func(*http.Request) bool { return false } // it is wrong, or unknown
 	}

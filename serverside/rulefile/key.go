@@ -96,6 +96,9 @@ func (r *reader) parseWord(word string) (key, error) {
 		return key{serverside.ClientIP(), word}, nil
 	case !named:
 		of, err := lookUp(r, r.env.Keys, word, "key", []string{"ip", "peer"})
+		if of == nil {
+			of = func(*http.Request) string { return "" } // it is wrong, or unknown
+		}
 		return key{of, word}, err
 	case !fieldName.MatchString(name):
 		return key{}, fmt.Errorf("%s is no name of a %s", quote(name), source)

@@ -25,7 +25,7 @@ type Env struct {
 	Costs     map[string]func(*http.Request) int64
 	Tiers     map[string]func(*http.Request) string
 	Limits    map[string]serverside.Limits
-	Matches   map[string]func(*http.Request) bool // of an allow-list
+	Matches   map[string]func(*http.Request) bool // for if, and an allow-list's match
 	Responses map[string]func(serverside.Response) bool
 	Bodies    map[string]func(http.ResponseWriter, *http.Request, serverside.Denial)
 

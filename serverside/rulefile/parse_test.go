@@ -96,6 +96,7 @@ rules:
     key: first(user, cookie:sid)
     on_store_error: open
   - name: slots
+    if: repeated
     max_in_flight: 7
     dry_run: true
   - name: everybody
@@ -148,6 +149,8 @@ func TestAFileSaysWhatAConfigCan(t *testing.T) {
 
 	assert.EqualValues(t, 7, slots.MaxInFlight)
 	assert.True(t, slots.DryRun)
+	assert.True(t, slots.If(&http.Request{Header: http.Header{ratelimit.AttemptField: {"2"}}}))
+	assert.False(t, slots.If(&http.Request{Header: http.Header{ratelimit.AttemptField: {"1"}}}))
 	assert.Equal(t, serverside.Overload, everybody.Stage)
 	assert.Equal(t, 503, everybody.Status)
 	assert.EqualValues(t, 3, everybody.Cost(nil))
@@ -203,7 +206,7 @@ func TestEqualFilesHaveEqualHashes(t *testing.T) { // F015
 		assert.Equal(t, want, limiter(t, parsed(t, name, text)).Hash(), name)
 	}
 	for _, change := range []string{"60/1m>61/1m", "POST>GET", "header:x-id>header:x-ie", "header:x-id>first(header:x-id)", "10.0.0.0/8>10.0.0.0/9", "month>week",
-		"name: a>cost: 2, name: a", "name: a>name: c", "name: a>status: 429, dry_run: true, name: a", "name: a>charge_if: teapot, name: a", "rules>ipv6_bits: 63\nrules",
+		"name: a>cost: 2, name: a", "name: a>name: c", "name: a>status: 429, dry_run: true, name: a", "name: a>charge_if: teapot, name: a", "rules>ipv6_bits: 63\nrules", "name: a>if: repeated, name: a", "name: a>if: ours, name: a",
 		"name: a>penalty: {after: 1, within: 1m, first: 1m}, name: a", "rules>exempt: /x\nrules", "rules>key: peer\nrules", "rules>allow: [{name: c, match: ours, policies: 1/s}]\nrules"} {
 		from, to, _ := strings.Cut(change, ">")
 		text := strings.Replace(same["a.yaml"], from, to, 1)
@@ -281,7 +284,7 @@ func TestEachFaultHasItsPlace(t *testing.T) {
 			`r.yaml:10:3: allow[0]: must have one of peers, keys and match: it has 0`,
 			`r.yaml:11:3: allow[1]: must have one of peers, keys and match: it has 2`,
 			`r.yaml:12:19: allow[2].keys: are keys of what? key is missing`,
-			`r.yaml:13:20: allow[3].match: there is no function of trust "theirs": there is ours`,
+			`r.yaml:13:20: allow[3].match: there is no function of requests "theirs": there is ours`,
 			`r.yaml:14:31: rules[0].cost: is 0: must be at least 1: what is not to be charged is not to be matched`,
 			`r.yaml:14:49: rules[0].max_in_flight: is -1: must not be negative`,
 			`r.yaml:14:73: rules[0].limits: there is no table of limits "none": there is contracts`,
@@ -343,6 +346,9 @@ func TestALenientEnvKnowsAllFunctions(t *testing.T) {
 	cfg, err := rulefile.Parse("r.yaml", []byte(text), rulefile.Env{Lenient: true})
 	require.NoError(t, err)
 	assert.Equal(t, 200, status(limiter(t, cfg).Wrap(fine), "GET", "/"))
+	cfg, err = rulefile.Parse("r.yaml", []byte("rules: [{policies: 1/s, key: 'first(tenant, ip)'}]"), rulefile.Env{Lenient: true})
+	require.NoError(t, err)
+	assert.Equal(t, "1:192.0.2.1", cfg.Rules[0].Key(httptest.NewRequest("GET", "/", nil)))
 }
 
 // The short form of a policy is the name that quota gives it.
