@@ -339,6 +339,16 @@ func TestWhatIsTooMuchIsRefused(t *testing.T) {
 	assert.ErrorContains(t, err, "is nested too deeply")
 }
 
+func TestTheLineOfASyntaxErrorIsFoundInALongFile(t *testing.T) {
+	good := "- {name: x, pattern: '/p/{x}', policies: 60/1m}\n"
+	for _, before := range []int{0, 1, 500, 998} {
+		text := "rules:\n" + strings.Repeat(good, before) + "  - {pattern: /p/{x}, policies: 1/s}\n" + strings.Repeat(good, 998-before)
+		_, err := rulefile.Parse("r.yaml", []byte(text), rulefile.Env{})
+		require.Len(t, rulefile.Faults(err), 1)
+		assert.Equal(t, before+2, rulefile.Faults(err)[0].Line, err)
+	}
+}
+
 func TestALenientEnvKnowsAllFunctions(t *testing.T) {
 	text := `{body: ours, rules: [{policies: 1/s, key: 'join(tenant, ip)', cost: rows, limits: contracts, charge_if: bad}, {name: b, tier: plan, tiers: [{name: a, policies: 1/s}]}], allow: [{name: c, match: staff, policies: 1/s}]}`
 	_, err := rulefile.Parse("r.yaml", []byte(text), rulefile.Env{})

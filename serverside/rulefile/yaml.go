@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	"strconv"
+	"sort"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -34,7 +34,7 @@ func readYAML(data []byte) (root *node, fault *syntaxError) {
 	return t.ofYAML(first.Content[0], 1)
 }
 
-var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)$`)
+var yamlError = regexp.MustCompile(`^yaml: (?:line \d+: )?(.*)$`)
 
 // syntaxOf says where a file ceases to be YAML.
 func syntaxOf(data []byte, err error) *syntaxError {
@@ -42,33 +42,45 @@ func syntaxOf(data []byte, err error) *syntaxError {
 	if parts == nil {
 		return &syntaxError{1, 1, "is not YAML: " + err.Error()}
 	}
-	line, ok := firstWrong(data)
-	if !ok {
-		line, _ = strconv.Atoi(parts[1])
-		line = max(line, 1)
-	}
-	return &syntaxError{line, indent(data, line), "is not YAML: " + parts[2]}
+	line := firstWrong(data, err.Error())
+	return &syntaxError{line, indent(data, line), "is not YAML: " + parts[1]}
 }
 
 // mostTried bounds how many bytes are parsed to find where a file is wrong.
 const mostTried = 4 << 20
 
-// firstWrong returns the line after the longest beginning of data that is YAML. The
-// parser's own errors have another line: that of what is around the fault, or the
-// one before. It is not ok where that is too much work.
-func firstWrong(data []byte) (line int, ok bool) {
-	tried := 0
-	for {
-		end := bytes.LastIndexByte(bytes.TrimSuffix(data, []byte("\n")), '\n') + 1
-		data = data[:end]
-		if tried += end; tried > mostTried {
-			return 0, false
-		}
-		var n yaml.Node
-		if yaml.Unmarshal(data, &n) == nil {
-			return 1 + bytes.Count(data, []byte("\n")), true
+// firstWrong returns the line after the longest beginning of data that is YAML and
+// ends before the fault. The line that the parser itself tells is that of something
+// around the fault, or the one before.
+func firstWrong(data []byte, fault string) int {
+	var ends []int // of lines
+	for i, c := range data {
+		if c == '\n' {
+			ends = append(ends, i+1)
 		}
 	}
+	tried := 0
+	parse := func(end int) string {
+		if tried += end; tried > mostTried {
+			return fault
+		}
+		var n yaml.Node
+		if err := yaml.Unmarshal(data[:end], &n); err != nil {
+			return err.Error()
+		}
+		return ""
+	}
+	// Once the parser has met the fault, what follows makes no difference.
+	last := sort.Search(len(ends), func(i int) bool { return parse(ends[i]) == fault })
+	for i := last - 1; i >= 0 && tried <= mostTried; i-- {
+		if parse(ends[i]) == "" {
+			return i + 2
+		}
+	}
+	if tried > mostTried {
+		return last + 1
+	}
+	return 1
 }
 
 // indent is the column in which a line's text begins.
