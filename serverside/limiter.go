@@ -143,20 +143,10 @@ func (l *Limiter) try(p *plan, w http.ResponseWriter, r *http.Request, t *trial)
 // decide decides on the charges of t, and writes what the client is to know. e is
 // nil where there is nothing but rules to look after.
 func (l *Limiter) decide(p *plan, w http.ResponseWriter, r *http.Request, t *trial, e *escort) outcome {
-	err := t.take(p, r)
-	if err != nil {
-		i := t.strictest()
-		failing := t.policies[i].rule
-		p.auditFailure(failing, t.charges[i].Key, err)
-		switch failing.mode {
-		case FailOpen:
-			return uncounted
-		case FailClosed:
-			p.refuse(w, r, outageOf(failing))
-			return denied
+	if err := t.take(p, r); err != nil {
+		if o := l.cope(p, w, r, t, err); o != admitted {
+			return o
 		}
-		t.keepLocal()
-		t.count(&l.local)
 		if e != nil {
 			e.local = true
 		}
@@ -165,9 +155,24 @@ func (l *Limiter) decide(p *plan, w http.ResponseWriter, r *http.Request, t *tri
 		t.remember(&l.local)
 	}
 	t.judge()
-	if !p.sentence(w, r, t, e) {
+	return p.sentence(w, r, t, e)
+}
+
+// cope does what is to be done while the Store fails. If t is counted in this
+// process instead, it is admitted so far.
+func (l *Limiter) cope(p *plan, w http.ResponseWriter, r *http.Request, t *trial, err error) outcome {
+	i := t.strictest()
+	failing := t.policies[i].rule
+	p.auditFailure(failing, t.charges[i].Key, err)
+	switch failing.mode {
+	case FailOpen:
+		return uncounted
+	case FailClosed:
+		p.refuse(w, r, outageOf(failing))
 		return denied
 	}
+	t.keepLocal()
+	t.count(&l.local)
 	return admitted
 }
 

@@ -76,25 +76,25 @@ func (t *trial) part(from, end int) *trial {
 	return &trial{policies: t.policies[from:end], charges: t.charges[from:end], decisions: t.decisions[from:end]}
 }
 
-// sentence reports whether the request is admitted, and writes what the client is
+// sentence is what becomes of a trial that is judged. It writes what the client is
 // to know.
-func (p *plan) sentence(w http.ResponseWriter, r *http.Request, t *trial, e *escort) bool {
+func (p *plan) sentence(w http.ResponseWriter, r *http.Request, t *trial, e *escort) outcome {
 	told := t.enforced()
 	if end := t.denials(told, len(t.charges)); end > told {
 		p.wouldDeny(r, t.part(told, end))
 	}
-	denied := t.denials(0, told)
-	if told > 0 && (denied > 0 || !p.FieldsOnDenialOnly) {
+	denials := t.denials(0, told)
+	if told > 0 && (denials > 0 || !p.FieldsOnDenialOnly) {
 		p.tell(w.Header(), t, told, e)
 	}
-	if denied > 0 {
-		p.deny(w, r, t.part(0, denied), t.part(0, told), e)
-		return false
+	if denials > 0 {
+		p.deny(w, r, t.part(0, denials), t.part(0, told), e)
+		return denied
 	}
 	if p.audited && told > 0 && t.decisions[0].Remaining*10 < t.policies[0].atOnce {
 		p.auditNear(t)
 	}
-	return true
+	return admitted
 }
 
 // deny answers what denials, which are part of told, come down to.
