@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
+	"io"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -16,8 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/serverside/metrics/clientside"
 )
 
 var update = flag.Bool("update", false, "write docs/metrics.md")
@@ -47,7 +52,7 @@ func TestAScrapeShowsAllThatIsDescribed(t *testing.T) {
 		described = append(described, regexp.MustCompile(`fqName: "(\w+)"`).FindStringSubmatch(d.String())[1])
 	}
 	var shown []string
-	for _, f := range families(t, s) {
+	for _, f := range families(t, s.reg) {
 		shown = append(shown, f.GetName())
 	}
 	assert.ElementsMatch(t, described, shown)
@@ -135,8 +140,18 @@ func busy(t *testing.T) *site {
 	return s
 }
 
-func families(t *testing.T, s *site) []*dto.MetricFamily {
-	all, err := s.reg.Gather()
+// busyClient has what a client shows to which everything has happened.
+func busyClient(t *testing.T) *prometheus.Registry {
+	reg := prometheus.NewPedanticRegistry()
+	m, err := clientside.New(reg, clientside.Options{})
+	require.NoError(t, err)
+	req := httptest.NewRequest("GET", "http://example.com/", nil)
+	m.Trace(nil).Decided(heed.Attempt{Request: req, Err: io.EOF}, heed.Again, time.Second)
+	return reg
+}
+
+func families(t *testing.T, reg *prometheus.Registry) []*dto.MetricFamily {
+	all, err := reg.Gather()
 	require.NoError(t, err)
 	return all
 }
@@ -156,7 +171,7 @@ limiter, err := serverside.New(m.Instrument(cfg))
 ## Metrics
 
 `)
-	table(&b, families(t, busy(t)))
+	table(&b, families(t, busy(t).reg))
 	b.WriteString(`
 - ` + "`endpoint`" + ` is the pattern of a rule, ` + "`/`" + ` where it has none: never the path of a request.
 - ` + "`strategy`" + ` is the name of a rule, or of an entry of the allow-list.
@@ -193,6 +208,24 @@ never too high. A key that stopped is forgotten after ten minutes.
 	for _, a := range all {
 		fmt.Fprintf(&b, "| %s | `%s` | %s | %s |\n", a.Alert, a.Expr, cmp.Or(a.For, "at once"), a.Annotations.Description)
 	}
+	b.WriteString(`
+## Clients
+
+` + "`serverside/metrics/clientside`" + ` counts what a ` + "`heed.Transport`" + ` does.
+
+` + "```go" + `
+m, err := clientside.New(prometheus.DefaultRegisterer, clientside.Options{})
+client := &http.Client{Transport: &heed.Transport{Trace: m.Trace(nil)}}
+` + "```" + `
+
+`)
+	table(&b, families(t, busyClient(t)))
+	b.WriteString(`
+- ` + "`host`" + ` is one of the first hundred hosts (` + "`Options.Hosts`" + `), or ` + "`other`" + `.
+- ` + "`outcome`" + ` is the class of the status, such as ` + "`5xx`, but `429` and `503`" + ` on their own, or ` + "`error`" + `.
+- ` + "`verdict`" + ` is what followed, in the words of ` + "`heed.Verdict`" + `: ` + "`sum(heed_attempts_total{verdict=\"again\"})`" + ` are the retries.
+- ` + "`cause`" + ` is ` + "`retry`, `cool-down` or `pace`" + `.
+`)
 	b.WriteString("\nThis page is generated from a scrape: `cd serverside/metrics && go test -run TestDocs -update`.\n")
 	return b.String()
 }

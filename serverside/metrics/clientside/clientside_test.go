@@ -1,0 +1,194 @@
+package clientside_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/common/expfmt"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/serverside/metrics/clientside"
+	"github.com/heedhttp/heed/testserver"
+)
+
+func open(t *testing.T, o clientside.Options) (*clientside.Metrics, *prometheus.Registry) {
+	reg := prometheus.NewPedanticRegistry()
+	m, err := clientside.New(reg, o)
+	require.NoError(t, err)
+	return m, reg
+}
+
+// answer is a Base that answers each request by its path.
+type answer func(path string) (int, error)
+
+func (f answer) RoundTrip(req *http.Request) (*http.Response, error) {
+	status, err := f(req.URL.Path)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+}
+
+// shown are the samples of the families called names, or of all, without buckets
+// and what Prometheus wants to know of them.
+func shown(t *testing.T, reg *prometheus.Registry, names ...string) string {
+	if len(names) == 0 {
+		names = []string{"heed_attempts_total", "heed_wait_seconds", "heed_store_failures_total"}
+	}
+	all, err := testutil.GatherAndFormat(reg, expfmt.TypeTextPlain, names...)
+	require.NoError(t, err)
+	var b strings.Builder
+	for line := range strings.Lines(string(all)) {
+		if !strings.HasPrefix(line, "#") && !strings.Contains(line, "_bucket") {
+			b.WriteString(line)
+		}
+	}
+	return b.String()
+}
+
+func TestThrottledAndUnavailableAreCountedApart(t *testing.T) { // F162
+	synctest.Test(t, func(t *testing.T) {
+		m, reg := open(t, clientside.Options{})
+		srv := testserver.New(t,
+			testserver.Step{Status: 429, RetryAfter: 10 * time.Second},
+			testserver.Step{Status: 503, RetryAfter: 20 * time.Second}, testserver.Step{Status: 503, RetryAfter: 10 * time.Minute})
+		var told []heed.Verdict
+		client := &http.Client{Transport: &heed.Transport{Base: srv.Transport(), Trace: m.Trace(&heed.Trace{
+			Decided: func(_ heed.Attempt, v heed.Verdict, _ time.Duration) { told = append(told, v) }})}}
+		for range 2 {
+			resp, err := client.Get(srv.URL)
+			require.NoError(t, err)
+			resp.Body.Close()
+		}
+		host := strings.TrimPrefix(srv.URL, "http://")
+		assert.Equal(t, fmt.Sprintf(`heed_attempts_total{host=%[1]q,outcome="2xx",verdict="final"} 1
+heed_attempts_total{host=%[1]q,outcome="429",verdict="again"} 1
+heed_attempts_total{host=%[1]q,outcome="503",verdict="again"} 1
+heed_attempts_total{host=%[1]q,outcome="503",verdict="wait too long"} 1
+`, host), shown(t, reg, "heed_attempts_total"))
+		assert.Len(t, told, 4, "and what follows is told")
+		assert.Contains(t, shown(t, reg, "heed_wait_seconds"), fmt.Sprintf("heed_wait_seconds_count{cause=\"retry\",host=%q} 2\n", host))
+	})
+}
+
+func TestAllWaitsAreCountedByCause(t *testing.T) {
+	m, reg := open(t, clientside.Options{})
+	var told []string
+	trace := m.Trace(&heed.Trace{
+		Paced:    func(*http.Request, time.Duration) { told = append(told, "paced") },
+		Cooled:   func(*http.Request, string, time.Duration) { told = append(told, "cooled") },
+		Degraded: func(error) { told = append(told, "degraded") },
+	})
+	for _, trace := range []*heed.Trace{trace, m.Trace(nil)} {
+		req, err := http.NewRequest("GET", "https://user:pass@API.example.com/path-s3cr3t?q=query-s3cr3t", nil)
+		require.NoError(t, err)
+		trace.Paced(req, time.Second)
+		trace.Cooled(req, "key-s3cr3t", 2*time.Second)
+		trace.Decided(heed.Attempt{Request: req, Err: errors.New("err-s3cr3t")}, heed.Again, 3*time.Second)
+		trace.Degraded(errors.New("err-s3cr3t"))
+	}
+	assert.Equal(t, []string{"paced", "cooled", "degraded"}, told)
+	assert.Equal(t, `heed_attempts_total{host="api.example.com",outcome="error",verdict="again"} 2
+heed_store_failures_total 2
+heed_wait_seconds_sum{cause="cool-down",host="api.example.com"} 4
+heed_wait_seconds_count{cause="cool-down",host="api.example.com"} 2
+heed_wait_seconds_sum{cause="pace",host="api.example.com"} 2
+heed_wait_seconds_count{cause="pace",host="api.example.com"} 2
+heed_wait_seconds_sum{cause="retry",host="api.example.com"} 6
+heed_wait_seconds_count{cause="retry",host="api.example.com"} 2
+`, shown(t, reg), "and nothing else of a request")
+	problems, err := testutil.GatherAndLint(reg)
+	require.NoError(t, err)
+	assert.Empty(t, problems)
+}
+
+func TestNothingIsLostOfManyHostsAtOnce(t *testing.T) {
+	m, reg := open(t, clientside.Options{Hosts: 5})
+	client := &http.Client{Transport: &heed.Transport{Trace: m.Trace(nil), Base: answer(func(string) (int, error) { return 200, nil })}}
+	const clients, each = 8, 250
+	var group sync.WaitGroup
+	for i := range clients {
+		group.Go(func() {
+			for j := range each {
+				resp, err := client.Get(fmt.Sprintf("http://host-%d-%d.example/", i, j))
+				if assert.NoError(t, err) {
+					resp.Body.Close()
+				}
+			}
+		})
+	}
+	group.Wait()
+	lines := strings.Split(strings.TrimSpace(shown(t, reg, "heed_attempts_total")), "\n")
+	assert.Len(t, lines, 6, "five hosts, and all others")
+	assert.Contains(t, lines, fmt.Sprintf(`heed_attempts_total{host="other",outcome="2xx",verdict="final"} %d`, clients*each-5))
+}
+
+func TestEachStatusHasAnOutcome(t *testing.T) {
+	for status, want := range map[int]string{101: "1xx", 204: "2xx", 304: "3xx", 404: "4xx", 500: "5xx", 599: "5xx", 429: "429", 503: "503", 600: "other", 99: "other", 0: "other"} {
+		m, reg := open(t, clientside.Options{})
+		req, err := http.NewRequest("GET", "http://example.com", nil)
+		require.NoError(t, err)
+		m.Trace(nil).Decided(heed.Attempt{Request: req, Response: &http.Response{StatusCode: status}}, heed.Final, 0)
+		assert.Contains(t, shown(t, reg), fmt.Sprintf("outcome=%q", want), status)
+	}
+}
+
+func TestWhatIsSetUpTwiceIsCountedTogether(t *testing.T) {
+	one, reg := open(t, clientside.Options{})
+	two, err := clientside.New(reg, clientside.Options{Hosts: 100})
+	require.NoError(t, err)
+	assert.Same(t, one, two)
+	_, err = clientside.New(reg, clientside.Options{Hosts: 7})
+	assert.EqualError(t, err, "clientside: registered before, with other options")
+	_, err = clientside.New(nil, clientside.Options{Hosts: -1})
+	assert.EqualError(t, err, "clientside: Hosts must not be negative")
+	taken := prometheus.NewRegistry()
+	taken.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "heed_attempts_total"}))
+	_, err = clientside.New(taken, clientside.Options{})
+	assert.ErrorContains(t, err, "clientside: register: ")
+	unregistered, err := clientside.New(nil, clientside.Options{})
+	require.NoError(t, err)
+	assert.NoError(t, prometheus.NewRegistry().Register(unregistered))
+}
+
+func Example() {
+	reg := prometheus.NewRegistry()
+	m, err := clientside.New(reg, clientside.Options{})
+	if err != nil {
+		panic(err)
+	}
+	base := answer(func(path string) (int, error) {
+		if path == "/busy" {
+			return 429, nil
+		}
+		return 200, nil
+	})
+	client := &http.Client{Transport: &heed.Transport{Base: base, Trace: m.Trace(nil), Retry: heed.RetryPolicy{MaxAttempts: 1}}}
+	for _, path := range []string{"/", "/", "/busy"} {
+		resp, err := client.Get("https://api.example.com" + path)
+		if err != nil {
+			panic(err)
+		}
+		resp.Body.Close()
+	}
+	text, err := testutil.GatherAndFormat(reg, expfmt.TypeTextPlain, "heed_attempts_total")
+	if err != nil {
+		panic(err)
+	}
+	fmt.Print(string(text))
+	// Output:
+	// # HELP heed_attempts_total Attempts, by what came of them and what followed: with the verdict again, a retry.
+	// # TYPE heed_attempts_total counter
+	// heed_attempts_total{host="api.example.com",outcome="2xx",verdict="final"} 2
+	// heed_attempts_total{host="api.example.com",outcome="429",verdict="out of attempts"} 1
+}
