@@ -3,6 +3,7 @@ package serverside
 import (
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -18,7 +19,7 @@ import (
 // cut to its /64, since that is what one client has to choose from.
 //
 // Trust only addresses that are yours. With 0.0.0.0/0 the client is believed,
-// and so is free to choose its key. The peer of a Unix socket has no address and
+// and so is free to choose its key: to New it is then what a Header is. The peer of a Unix socket has no address and
 // is not trusted; give it one (r.RemoteAddr = "127.0.0.1:0") in front of Wrap.
 func ClientIP(trusted ...netip.Prefix) KeyFunc {
 	return Proxies{Trusted: trusted}.ClientIP()
@@ -57,13 +58,17 @@ func (p Proxies) ClientIP() KeyFunc {
 	if len(w.fields) == 0 {
 		w.fields = []field{fieldOf("X-Forwarded-For")}
 	}
-	return func(r *http.Request) string {
+	key := func(r *http.Request) string {
 		addr, ok := w.client(r)
 		if !ok {
 			return "" // a Unix socket's
 		}
 		return cutTo(addr, w.bits).String()
 	}
+	if slices.ContainsFunc(w.trusted, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
+		return claim{key}.key // whoever writes the field is believed
+	}
+	return key
 }
 
 // A trust is the addresses of trusted peers.

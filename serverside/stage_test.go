@@ -218,7 +218,7 @@ func TestAConfigSaysWhatOfItsRulesIsWrong(t *testing.T) { // F020, F025, C04, C3
 	assert.Equal(t, []string{"Rules"}, faults(t, err), "one client must not be able to take everything")
 }
 
-func TestAKeyThatAnybodyCanMakeUpNeedsACeilingBesideIt(t *testing.T) { // F019, C42, C48
+func TestAKeyThatAnybodyCanMakeUpNeedsACeilingBesideIt(t *testing.T) { // F019, F035, C42, C48
 	header := serverside.Header("X-Api-Key")
 	address := serverside.ClientIP(netip.MustParsePrefix("10.0.0.0/8"))
 	for name, c := range map[string]struct {
@@ -232,6 +232,8 @@ func TestAKeyThatAnybodyCanMakeUpNeedsACeilingBesideIt(t *testing.T) { // F019, 
 		"joined":          {rules: []serverside.Rule{by(serverside.Join(address, header), perHour("a", "", 1))}, fault: []string{"Rules[0].Key"}},
 		"first":           {rules: []serverside.Rule{by(serverside.First(user, header), perHour("a", "", 1))}, fault: []string{"Rules[0].Key"}},
 		"the Config's":    {rules: []serverside.Rule{perHour("a", "", 1)}, key: header, fault: []string{"Rules[0].Key"}},
+		"trust in anyone": {rules: []serverside.Rule{by(serverside.ClientIP(netip.MustParsePrefix("0.0.0.0/0")), perHour("a", "", 1))}, fault: []string{"Rules[0].Key"}},
+		"IPv6 anyone":     {rules: []serverside.Rule{by(serverside.ClientIP(netip.MustParsePrefix("::/0")), perHour("a", "", 1))}, fault: []string{"Rules[0].Key"}},
 		"elsewhere":       {rules: []serverside.Rule{by(header, perHour("a", "/v1/", 1)), perHour("b", "/v2/", 1)}, fault: []string{"Rules[0].Key"}},
 		"less":            {rules: []serverside.Rule{by(header, perHour("a", "/v1/", 1)), perHour("b", "GET /v1/", 1)}, fault: []string{"Rules[0].Key"}},
 		"beside a header": {rules: []serverside.Rule{by(header, perHour("a", "", 1)), by(header, perHour("b", "", 1))}, fault: []string{"Rules[0].Key", "Rules[1].Key"}},
