@@ -130,12 +130,15 @@ func (e *escort) takePlace(x extra) bool {
 		e.auditFailure(x.rule, x.key, place.err)
 		switch x.rule.mode {
 		case FailOpen:
+			e.outcome = uncounted // unless the Store decides on something else
 			return true
 		case FailClosed:
 			e.refuse(e.w, e.r, outageOf(x.rule))
 			return false
 		}
 		place = acquireIn(e.r.Context(), e.gates.local, key, x.rule.inFlight)
+	} else if len(e.trial.charges) == 0 { // otherwise the Store may still fail
+		e.auditSuccess()
 	}
 	if place.hold != nil {
 		e.places = append(e.places, place)

@@ -166,6 +166,28 @@ func TestAGateThatFails(t *testing.T) { // F174, F177
 	}
 }
 
+func TestItIsToldWhenTheGateIsBack(t *testing.T) { // F172
+	up := false
+	memory := new(quota.Memory)
+	var events log
+	var verdicts []serverside.Verdict
+	h := must(t, serverside.Config{
+		Rules: []serverside.Rule{crowded(1)}, Audit: events.add,
+		Observe: func(o serverside.Observation) { verdicts = append(verdicts, o.Verdict) },
+		Gate: gate(func(ctx context.Context, key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
+			if !up {
+				return nil, quota.Decision{}, errDown
+			}
+			return memory.Acquire(ctx, key, limit, n)
+		}),
+	}).Wrap(new(ok))
+	codes(2, h, "GET", "/")
+	up = true
+	codes(2, h, "GET", "/")
+	assert.Equal(t, []serverside.EventKind{serverside.StoreFailed, serverside.StoreFailed, serverside.StoreRecovered}, events.kinds())
+	assert.Equal(t, []serverside.Verdict{serverside.Uncounted, serverside.Uncounted, serverside.Admitted, serverside.Admitted}, verdicts)
+}
+
 func TestAPlaceThatComesTooLateIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := new(quota.Memory)
