@@ -115,3 +115,17 @@ func FuzzExplain(f *testing.F) {
 		}
 	})
 }
+
+func TestKeysAreSpeltForPeople(t *testing.T) {
+	for _, c := range [][3]string{
+		{"ip", "key:192.0.2.1", "192.0.2.1"},
+		{"user", "192.0.2.1", "192.0.2.1, for want of it"},
+		{"first(user, ip)", "key:1:192.0.2.1", "192.0.2.1"},
+		{"join(ip, user)", "key:9:192.0.2.13:ann", "192.0.2.1 and ann"},
+		{"join(user, ip)", "key:-9:192.0.2.19:192.0.2.1", "192.0.2.1 (for want of it) and 192.0.2.1"},
+		{"join(user, ip)", "key:9:short", "9:short"},
+		{"join(user, ip)", "hash:0123", "hash:0123"},
+	} {
+		assert.Equal(t, c[2], spell(c[0], c[1]))
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/heedhttp/heed/serverside"
@@ -172,11 +173,7 @@ func titleOf(a rulefile.Applied) string {
 
 // linesOf are whose quota it is, and of what.
 func linesOf(a rulefile.Applied) (lines []string) {
-	key, space := strings.CutPrefix(a.Value, "key:")
-	if !space {
-		key = a.Value + ", for want of it"
-	}
-	lines = append(lines, fmt.Sprintf("key: %s, which is %s", a.Key, key))
+	lines = append(lines, fmt.Sprintf("key: %s, which is %s", a.Key, spell(a.Key, a.Value)))
 	for _, f := range a.Functions {
 		lines = append(lines, strings.Replace(f, " ", ": ", 1))
 	}
@@ -190,6 +187,43 @@ func linesOf(a rulefile.Applied) (lines []string) {
 		lines = append(lines, fmt.Sprintf("penalty: after %s within %s, kept out for %s and longer", count(int(p.After), "strike"), brief(p.Within), brief(p.First)))
 	}
 	return lines
+}
+
+// spell says what a key of the Store is, which an expression of a rule file made.
+func spell(expression, value string) string {
+	key, made := strings.CutPrefix(value, "key:")
+	switch {
+	case strings.HasPrefix(value, "hash:"): // of a key that is long
+		return value
+	case !made:
+		return value + ", for want of it"
+	case strings.HasPrefix(expression, "first("):
+		_, key, _ = strings.Cut(key, ":") // which of them it is
+	case strings.HasPrefix(expression, "join("):
+		if parts := netstrings(key); parts != nil {
+			return strings.Join(parts, " and ")
+		}
+	}
+	return key
+}
+
+// netstrings are the parts of a Join, or nil if it is none. A part that begins with
+// "-" is the peer's address, for want of another.
+func netstrings(joined string) (parts []string) {
+	for joined != "" {
+		rest, missing := strings.CutPrefix(joined, "-")
+		size, rest, _ := strings.Cut(rest, ":")
+		n, err := strconv.Atoi(size)
+		if err != nil || n < 0 || n > len(rest) {
+			return nil
+		}
+		part := rest[:n]
+		if missing {
+			part += " (for want of it)"
+		}
+		parts, joined = append(parts, part), rest[n:]
+	}
+	return parts
 }
 
 // chargeOf says what a policy is charged.
