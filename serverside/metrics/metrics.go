@@ -121,7 +121,8 @@ func (m *Metrics) register(reg prometheus.Registerer) (*Metrics, error) {
 }
 
 // Instrument returns cfg with an Audit and an Observe that count, and then do what
-// those of cfg do. Use it for each Reconfigure too.
+// those of cfg do. Use it for each Reconfigure too; and for rules in a file, on the
+// Config of the rulefile.Env.
 func (m *Metrics) Instrument(cfg serverside.Config) serverside.Config {
 	cfg.Audit = m.Audit(cfg.Audit)
 	observe := cfg.Observe

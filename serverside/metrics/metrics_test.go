@@ -18,6 +18,7 @@ import (
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/serverside"
 	"github.com/heedhttp/heed/serverside/metrics"
+	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
 type series = map[string]float64
@@ -236,6 +237,18 @@ func TestChangesOfTheConfigAreCounted(t *testing.T) {
 	require.NoError(t, s.reconfigure(cfg))
 	require.Error(t, s.limiter.Reconfigure(serverside.Config{}))
 	assert.Equal(t, series{`{result="applied"}`: 2, `{result="rejected"}`: 1}, s.of("rate_limit_config_changes_total"))
+}
+
+func TestRulesOfAFileAreCounted(t *testing.T) {
+	s := open(t, rules(rule("api", "/", quota.PerHour(1))))
+	env := rulefile.Env{Config: s.instrumented(serverside.Config{})}
+	cfg, err := rulefile.Parse("rules.yaml", []byte("rules: [{name: file, pattern: /v1/, policies: 2/1h}]"), env)
+	require.NoError(t, err)
+	require.NoError(t, s.limiter.Reconfigure(cfg))
+	assert.Equal(t, map[int]int{200: 2, 429: 3}, s.ask(5, "/v1/x"))
+	assert.Equal(t, series{`{endpoint="/v1/",strategy="file"}`: 3}, s.of("rate_limit_exceeded_total"))
+	assert.Equal(t, 5., sum(s.of("rate_limit_decisions_total")))
+	assert.EqualValues(t, 2, s.of("rate_limit_config_changes_total")[`{result="applied"}`])
 }
 
 func TestNothingIsLostOfManyRequestsAtOnce(t *testing.T) {
