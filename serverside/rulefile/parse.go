@@ -165,7 +165,7 @@ func (r *reader) check(c serverside.Config) {
 	_, err := serverside.New(c)
 	for _, fault := range configFaults(err) {
 		s := r.where(fault.Field)
-		if !r.isFaulty(s.field) {
+		if !r.isFaulty(s.field) && !r.followsFromStage(fault.Field) {
 			name := unnamed(fault.Field, s)
 			if s.field == "" {
 				s.field, name = fault.Field, ""
@@ -173,6 +173,17 @@ func (r *reader) check(c serverside.Config) {
 			r.fault(s, "%s%s", name, fault.Reason)
 		}
 	}
+}
+
+// followsFromStage reports whether a rule's Status or Key may be at fault only because
+// its stage is: after_auth for after-auth, say.
+func (r *reader) followsFromStage(field string) bool {
+	i := strings.LastIndexByte(field, '.')
+	if i < 0 || field[i:] != ".Status" && field[i:] != ".Key" {
+		return false
+	}
+	stage, ok := r.places[field[:i]+".Stage"]
+	return ok && r.isFaulty(stage.field)
 }
 
 // unnamed is what of a Config's field the file has no place for, such as the burst

@@ -262,7 +262,7 @@ func TestEachFaultHasItsPlace(t *testing.T) {
 		{"r.yaml", "rules:\n- {pattern: /v1/, key: 'header:X-Id', policies: 1/s}\n", []string{
 			"r.yaml:2:24: rules[0].key: is what clients say of themselves, and they can say something else each time: " +
 				"add a rule by ClientIP for the same requests, or check the key first and set Stage to AfterAuth"}},
-		{"r.yaml", "rules:\n- {name: a, pattern: '{', policies: 1/s}\n- {name: a, policies: 1/s, stage: after_auth}\n- {name: c, status: 503, policies: 1/s}\n- {method: post, policies: 1/s}\n- {name: e, method: GET, pattern: GET /, policies: 1/s}", []string{
+		{"r.yaml", "rules:\n- {name: a, pattern: '{', policies: 1/s}\n- {name: a, policies: 1/s, stage: after_auth, status: 503, key: 'header:X-Id'}\n- {name: c, status: 503, policies: 1/s}\n- {method: post, policies: 1/s}\n- {name: e, method: GET, pattern: GET /, policies: 1/s}", []string{
 			`r.yaml:2:22: rules[0].pattern: parsing "{": at offset 0: host/path missing /`,
 			`r.yaml:3:10: rules[1].name: "a" is the name of Rules[0] too`,
 			`r.yaml:3:35: rules[1].stage: is "after_auth": must be one of before-auth, after-auth, overload; did you mean after-auth?`,
