@@ -219,24 +219,30 @@ func (p *RetryPolicy) hear(a *Attempt) {
 	a.heard = true
 	switch resp := a.Response; {
 	case resp == nil:
-	case p.suspects(a.Request, resp), resp.StatusCode >= 400:
+	case len(p.Profiles) > 0 || p.Hint != nil:
 		p.listen(a)
-	}
-	if p.Hint != nil && a.Response != nil {
-		a.hint, a.hinted = p.Hint(a.Response, time.Now())
-	}
-	if a.hint = max(0, a.hint); !a.hinted {
-		a.hint = 0
+	case resp.StatusCode >= 400:
+		a.hint, a.hinted = RetryAfter(resp, time.Time{})
 	}
 }
 
-// listen asks the Profile, or else RetryAfter, unless Hint is going to be asked.
+// listen asks the Profile of the response, if it has one, and Hint, which has the last
+// word; if there is neither, RetryAfter.
 func (p *RetryPolicy) listen(a *Attempt) {
-	if profile := p.profile(a.Request); profile != nil {
-		answer := profile.Read(a.Response, time.Time{})
-		a.means, a.hint, a.hinted = answer.Meaning, answer.Wait, answer.Known
-	} else if p.Hint == nil {
-		a.hint, a.hinted = RetryAfter(a.Response, time.Time{})
+	resp := a.Response
+	if p.suspects(a.Request, resp) || resp.StatusCode >= 400 {
+		if profile := p.profile(a.Request); profile != nil {
+			answer := profile.Read(resp, time.Time{})
+			a.means, a.hint, a.hinted = answer.Meaning, answer.Wait, answer.Known
+		} else if p.Hint == nil {
+			a.hint, a.hinted = RetryAfter(resp, time.Time{})
+		}
+	}
+	if p.Hint != nil {
+		a.hint, a.hinted = p.Hint(resp, time.Now())
+	}
+	if a.hint = max(0, a.hint); !a.hinted {
+		a.hint = 0
 	}
 }
 

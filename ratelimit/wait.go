@@ -102,6 +102,9 @@ func (r *reader) lastResort() time.Duration {
 
 // tellsAnything reports whether there is a field that Wait reads, beside Retry-After.
 func tellsAnything(h http.Header) bool {
+	if len(h) == 0 { // to begin to look takes longer
+		return false
+	}
 	for name := range h {
 		if f := familyOf(name); f != noFamily && f != ageField || isDelay(name) {
 			return true
