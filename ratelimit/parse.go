@@ -35,7 +35,7 @@ import (
 // What Set wrote, Parse reads, but for what is rounded to a second.
 func Parse(h http.Header, now time.Time) []Limit {
 	r := reader{header: h, clock: clock{local: now}}
-	var space [4]Limit
+	var space [2]Limit // more are seldom told of, and it takes time to clear
 	return r.finish(r.quotas(space[:0], true))
 }
 
@@ -50,6 +50,8 @@ func (r *reader) finish(read []Limit) []Limit {
 		limits[i].At = r.clock.now()
 		limits[i].whole()
 	}
-	slices.SortFunc(limits, tightness)
+	if len(limits) > 1 {
+		slices.SortFunc(limits, tightness)
+	}
 	return limits
 }

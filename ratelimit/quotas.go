@@ -46,11 +46,14 @@ func (r *reader) quotas(dst []Limit, all bool) []Limit {
 // described appends what all fields tell but those of dimensions, the policies
 // included, which tell of quotas of which no state is known, too.
 func (r *reader) described(dst []Limit, found *fields) []Limit {
-	var space [4]policy
+	var space [2]policy
 	first, policies := len(dst), readPolicies(space[:0], found.policies)
 	dst = readStates(dst, found.states)
 	describe(dst[first:], policies)
 	for _, f := range undimensioned {
+		if found.families == 0 {
+			break
+		}
 		if !found.has(f.family) {
 			continue
 		}
