@@ -71,7 +71,7 @@ var faults = []fault{
 		"wait = max(a.hint, a.backoff, c.cooling)", "wait = max(a.backoff, c.cooling)"},
 	{28, "an epoch is a delay too long to wait", "retryafter.go",
 		"return ratelimit.Wait(resp.StatusCode, resp.Header, now)",
-		"wait, ok = ratelimit.Wait(resp.StatusCode, resp.Header, now); return wait, ok && wait < time.Hour"},
+		"if wait, ok = ratelimit.Wait(resp.StatusCode, resp.Header, now); wait >= time.Hour { wait, ok = 0, false }; return wait, ok"},
 	{29, "each attempt knows its number", "resend.go",
 		"r.count.Store(int64(c.number))", "r.count.Store(0)"},
 	{30, "safe for concurrent use", "budget.go",
