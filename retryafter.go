@@ -12,8 +12,8 @@ import (
 // seconds or as any of the three forms of an HTTP date, measured against the
 // response's own Date, and the millisecond fields that vendors send beside it;
 // where there is none of these, when the quotas that are used up will not be, from
-// RateLimit, X-RateLimit-Reset and their like. What is malformed counts as absent; what overflows saturates. A zero now is the
-// present. See [ratelimit.Wait], which it calls.
+// RateLimit, X-RateLimit-Reset and their like. What is malformed counts as absent;
+// what overflows saturates. A zero now is the present. See [ratelimit.Wait], which it calls.
 func RetryAfter(resp *http.Response, now time.Time) (wait time.Duration, ok bool) {
 	if resp == nil {
 		return 0, false
