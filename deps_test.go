@@ -35,6 +35,7 @@ const policy = `
 	internal/redistest   < internal/daemon
 	internal/gatewaytest < internal/daemon
 	internal/faults      <
+	internal/topk        <
 	cmd/...              < ...
 	examples/...         < ...
 `

@@ -30,9 +30,6 @@ type Options struct {
 	TopKeys int
 }
 
-// mostKeys bounds the keys that are counted of one rule.
-const mostKeys = 128
-
 // window is how old what is told of the top keys and of the headroom gets before
 // it is forgotten, and at most twice as old. Windows end with scrapes, so if those
 // are rarer, it is since the last one.

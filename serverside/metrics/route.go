@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/heedhttp/heed/internal/topk"
 	"github.com/heedhttp/heed/serverside"
 )
 
@@ -156,7 +157,7 @@ func (r *route) collect(metrics chan<- prometheus.Metric, keys int) {
 		metrics <- prometheus.MustNewConstMetric(headroom, prometheus.GaugeValue, left, r.name.pattern, r.name.rule)
 	}
 	for _, k := range r.denied.most(keys) {
-		metrics <- prometheus.MustNewConstMetric(topDenials, prometheus.GaugeValue, float64(k.n), r.name.pattern, r.name.rule, k.key)
+		metrics <- prometheus.MustNewConstMetric(topDenials, prometheus.GaugeValue, float64(k.N), r.name.pattern, r.name.rule, k.Key)
 	}
 }
 
@@ -191,25 +192,25 @@ func (l *least) value() (float64, bool) {
 
 // tops are the keys that were denied in this window and the one before.
 type tops struct {
-	mu          sync.Mutex
-	now, before sketch // guarded by mu
+	mu   sync.Mutex
+	keys topk.Recent[struct{}] // guarded by mu
 }
 
 func (t *tops) add(key string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.now.add(strings.ToValidUTF8(key, "\uFFFD"))
+	t.keys.Add(strings.ToValidUTF8(key, "\uFFFD"))
 }
 
 func (t *tops) rotate() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.now, t.before = sketch{}, t.now
+	t.keys.Rotate()
 }
 
 // most returns up to n keys, the most frequent first.
-func (t *tops) most(n int) []tally {
+func (t *tops) most(n int) []topk.Count[struct{}] {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return mostOf(n, &t.now, &t.before)
+	return t.keys.Most(n)
 }
