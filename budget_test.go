@@ -232,7 +232,7 @@ func (l *ledger) Withdraw(context.Context, string) bool {
 }
 func (l *ledger) Refund(context.Context, string) { l.mu.Lock(); l.refunds++; l.mu.Unlock() }
 
-func TestWhatARetryCosts(t *testing.T) {
+func TestWhatARetryCosts(t *testing.T) { // B74
 	for name, c := range map[string]struct {
 		replies []reply
 		want    int

@@ -61,7 +61,7 @@ func TestTheVerdictsOrder(t *testing.T) {
 	})
 }
 
-func TestTheWaitAfterAHintIsAFloorWithJitterAbove(t *testing.T) { // F150, C12, C13, C14
+func TestTheWaitAfterAHintIsAFloorWithJitterAbove(t *testing.T) { // F150, C12, C13, C14, B05, B07, B17
 	for _, c := range []struct {
 		hint      string
 		backoff   time.Duration
@@ -123,7 +123,7 @@ func TestTheNextAttemptMustFitAsWell(t *testing.T) {
 	})
 }
 
-func TestThePolicysDefaultsAndBounds(t *testing.T) {
+func TestThePolicysDefaultsAndBounds(t *testing.T) { // F160, B14, B15
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
 			policy  heed.RetryPolicy

@@ -42,7 +42,7 @@ func TestF068WindowsAreAlignedToTheEpoch(t *testing.T) {
 }
 
 // Twice the Quota in one microsecond and the next: a Window admits no more.
-func TestF069FixedWindowAdmitsAtWorstTwiceTheQuotaAtABoundary(t *testing.T) {
+func TestF069FixedWindowAdmitsAtWorstTwiceTheQuotaAtABoundary(t *testing.T) { // F007, B29
 	got := newCount(t, fixed(60, m)).greedy(m-µs, m)
 	assert.EqualValues(t, 120, got.most(2*µs))
 	got = newCount(t, fixed(60, m)).greedy(every(s/2, 10*m)...)

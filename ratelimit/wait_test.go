@@ -47,7 +47,7 @@ func header(fields ...string) http.Header {
 	return h
 }
 
-func TestRetryAfterIsADecimalNumberOfSeconds(t *testing.T) {
+func TestRetryAfterIsADecimalNumberOfSeconds(t *testing.T) { // F157, B03, B04
 	run(t, []row{
 		after("0", "0s"),
 		after("00", "0s"),
@@ -75,7 +75,7 @@ func TestRetryAfterIsADecimalNumberOfSeconds(t *testing.T) {
 	})
 }
 
-func TestRetryAfterIsNothingElse(t *testing.T) {
+func TestRetryAfterIsNothingElse(t *testing.T) { // F157, B06
 	for _, value := range []string{
 		"", " ", "-1", "-0", "+1", "1.", ".5", ".", "1..5", "1.5.", "1e3", "1E3", "1e-3", "0x10", "0b1", "0o7",
 		"1_000", "1'000", "1 000", "NaN", "nan", "Inf", "+Inf", "Infinity", "null", "undefined", "true", "?1",
@@ -87,7 +87,7 @@ func TestRetryAfterIsNothingElse(t *testing.T) {
 	}
 }
 
-func TestTheLongestOfSeveralValuesCounts(t *testing.T) {
+func TestTheLongestOfSeveralValuesCounts(t *testing.T) { // F157, B06
 	run(t, []row{
 		after("1,", "1s"),
 		after(",1", "1s"),

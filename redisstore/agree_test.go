@@ -19,7 +19,7 @@ import (
 // FuzzLuaAgreesWithGo makes random errands, several by one script, at random moments,
 // by policies of every Algorithm that share their names, on counts some of which
 // nobody has written; and has package quota alone say what becomes of them.
-func FuzzLuaAgreesWithGo(f *testing.F) {
+func FuzzLuaAgreesWithGo(f *testing.F) { // F058, F061, B23
 	client := redis.NewClient(&redis.Options{Addr: redistest.Start(f).Addr})
 	f.Cleanup(func() { client.Close() })
 	for seed := range uint64(100) {

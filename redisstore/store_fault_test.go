@@ -29,7 +29,7 @@ func calls(s *redisstore.Store, c quota.Charge) map[string]func(context.Context)
 	}
 }
 
-func TestAStoreWithoutAClientSaysSo(t *testing.T) {
+func TestAStoreWithoutAClientSaysSo(t *testing.T) { // B34
 	for _, client := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil)} {
 		s := &redisstore.Store{Client: client}
 		for name, call := range calls(s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}) {
@@ -47,7 +47,7 @@ func TestAChargeThatCannotBeRightIsNotSent(t *testing.T) {
 	assert.Empty(t, fake.Commands())
 }
 
-func TestAnAnswerThatMakesNoSenseIsAnErrorInTime(t *testing.T) {
+func TestAnAnswerThatMakesNoSenseIsAnErrorInTime(t *testing.T) { // F061, F177
 	for name, reply := range map[string]string{
 		"wrong type":        redistest.WrongType,
 		"loading":           redistest.Loading,
@@ -213,7 +213,7 @@ func TestACallerThatHasGoneIsNotServed(t *testing.T) {
 	assert.Empty(t, fake.Commands())
 }
 
-func TestAStoppedRedisCostsOneTimeoutAndIsFoundAgain(t *testing.T) {
+func TestAStoppedRedisCostsOneTimeoutAndIsFoundAgain(t *testing.T) { // B75
 	server := redistest.Start(t)
 	client := newClient(t, server)
 	s := &redisstore.Store{Client: client}

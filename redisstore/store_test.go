@@ -43,11 +43,12 @@ func take(t testing.TB, s *redisstore.Store, charges ...quota.Charge) []quota.De
 	return ds
 }
 
-func TestF074TwoClientsAdmitExactlyTheLimit(t *testing.T) {
+func TestF074TwoClientsAdmitExactlyTheLimit(t *testing.T) { // F215, B32, B66
 	server := redistest.Start(t)
 	stores := []*redisstore.Store{newStore(t, server), newStore(t, server)}
-	limit := compile(t, quota.PerDay(50))
 	for round := range 20 {
+		algorithm := []quota.Algorithm{quota.TokenBucket, quota.SlidingWindow, quota.SlidingLog}[round%3]
+		limit := compile(t, quota.Policy{Quota: 50, Window: 24 * time.Hour, Algorithm: algorithm})
 		var allowed atomic.Int64
 		var all sync.WaitGroup
 		for i := range 200 {
@@ -95,7 +96,7 @@ func TestWhoWaitsExactlyIsAdmittedByTheRealClockToo(t *testing.T) {
 	}
 }
 
-func TestACallIsOneScriptAndAKeyAHashWithAFieldForEachLimit(t *testing.T) {
+func TestACallIsOneScriptAndAKeyAHashWithAFieldForEachLimit(t *testing.T) { // F073, B32, B37, B55, B57
 	s := newStore(t, redistest.Start(t))
 	minute, day := compile(t, quota.PerMinute(60)), compile(t, quota.PerDay(100))
 	c := []quota.Charge{{Key: "me", Limit: minute}, {Key: "me", Limit: day}, {Key: "me", Limit: day, DryRun: true}}
@@ -122,7 +123,7 @@ func commandsProcessed(t *testing.T, client redis.UniversalClient) (n int64) {
 	return n
 }
 
-func TestF083KeysLiveUntilAllIsWhole(t *testing.T) {
+func TestF083KeysLiveUntilAllIsWhole(t *testing.T) { // F084, F085, B11, B21, B67
 	s := newStore(t, redistest.Start(t))
 	lives := func(key string, whole time.Duration) {
 		t.Helper()
@@ -158,7 +159,7 @@ func TestF086AKeyGoesWhenItIsWhole(t *testing.T) {
 	assert.Eventually(t, func() bool { return s.Client.DBSize(ctx).Val() == 0 }, 5*time.Second, 50*time.Millisecond)
 }
 
-func TestADenialWritesNothing(t *testing.T) {
+func TestADenialWritesNothing(t *testing.T) { // B54
 	s := newStore(t, redistest.Start(t))
 	wide := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(100))}
 	narrow := quota.Charge{Key: "other", Limit: compile(t, quota.PerDay(1))}
@@ -184,7 +185,7 @@ func TestF089AForgottenScriptIsShownAgain(t *testing.T) {
 	assert.EqualValues(t, 9, take(t, s, c)[0].Remaining)
 }
 
-func TestB13B41AStateThatCannotBeReadIsWhole(t *testing.T) {
+func TestB13B41AStateThatCannotBeReadIsWhole(t *testing.T) { // F214
 	s := newStore(t, redistest.Start(t))
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(10))}
 	now := time.Now().UnixMicro()
@@ -216,7 +217,7 @@ func TestB13B41AStateThatCannotBeReadIsWhole(t *testing.T) {
 	everyKeyExpires(t, s.Client.(*redis.Client))
 }
 
-func TestB25AKeyOfAnotherTypeIsAnErrorAndNothingIsTaken(t *testing.T) {
+func TestB25AKeyOfAnotherTypeIsAnErrorAndNothingIsTaken(t *testing.T) { // B52
 	s := newStore(t, redistest.Start(t))
 	limit := compile(t, quota.PerDay(10))
 	require.NoError(t, s.Client.Set(ctx, "heed:quota:wrong", "1", 0).Err())

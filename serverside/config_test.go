@@ -30,7 +30,7 @@ func faults(t *testing.T, err error) (fields []string) {
 	return fields
 }
 
-func TestAllFaultsOfAConfigAreNamed(t *testing.T) {
+func TestAllFaultsOfAConfigAreNamed(t *testing.T) { // F053, B47
 	per := []quota.Policy{quota.PerMinute(1)}
 	_, err := serverside.New(serverside.Config{
 		StoreTimeout: -1,

@@ -116,7 +116,7 @@ func (b untouchable) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-func TestARequestThatCostsMoreThanTheBurstIsNotToldToRetry(t *testing.T) {
+func TestARequestThatCostsMoreThanTheBurstIsNotToldToRetry(t *testing.T) { // F060, B12
 	rules := oneRule(quota.PerMinute(5))
 	rules[0].Cost = func(r *http.Request) int64 { return r.ContentLength }
 	h := must(t, serverside.Config{Rules: rules}).Wrap(new(ok))
@@ -134,7 +134,7 @@ func TestARequestThatCostsMoreThanTheBurstIsNotToldToRetry(t *testing.T) {
 	assert.Equal(t, 429, serve(h, httptest.NewRequest("POST", "/", strings.NewReader("1"))).Code)
 }
 
-func TestTheWaitToldIsTheLongestWhateverResetsLater(t *testing.T) {
+func TestTheWaitToldIsTheLongestWhateverResetsLater(t *testing.T) { // B62
 	decisions := answering(quota.Decision{RetryAfter: 5 * time.Second, ResetAfter: time.Hour},
 		quota.Decision{RetryAfter: 10 * time.Second, ResetAfter: time.Minute})
 	h := must(t, serverside.Config{Rules: oneRule(quota.PerMinute(1), quota.PerHour(1)), Store: decisions}).Wrap(new(ok))

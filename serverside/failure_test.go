@@ -66,7 +66,7 @@ func promptly(t *testing.T, h http.Handler) http.Handler {
 	})
 }
 
-func TestFailOpenAdmitsAndTellsNoNumbers(t *testing.T) {
+func TestFailOpenAdmitsAndTellsNoNumbers(t *testing.T) { // F177, B35
 	inOutages(t, func(t *testing.T, outage quota.Store) { // F134, F171, F175, C07
 		var events log
 		handler := new(ok)
@@ -86,7 +86,7 @@ func TestFailOpenAdmitsAndTellsNoNumbers(t *testing.T) {
 	})
 }
 
-func TestFailClosedAnswers503WithRetryAfter(t *testing.T) {
+func TestFailClosedAnswers503WithRetryAfter(t *testing.T) { // F177, B52
 	inOutages(t, func(t *testing.T, outage quota.Store) { // F003, F173, C05, C43, B64
 		var events log
 		handler := new(ok)

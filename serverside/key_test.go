@@ -248,7 +248,7 @@ func TestWhoHasNoKeyIsKnownByItsAddress(t *testing.T) {
 	}
 }
 
-func TestAKeyThatLooksLikeAnAddressIsNotThatAddress(t *testing.T) {
+func TestAKeyThatLooksLikeAnAddressIsNotThatAddress(t *testing.T) { // B49
 	rules := oneRule(quota.PerHour(1)) // F047
 	rules[0].Key = func(r *http.Request) string { return r.Header.Get("X-User") }
 	h := must(t, serverside.Config{Rules: rules}).Wrap(new(ok))

@@ -105,7 +105,7 @@ func TestThePartOfAQuotaThatIsLeftIsOfWhatFitsAtOnce(t *testing.T) {
 	})
 }
 
-func TestOfPoliciesThatDenyTheLongestWaitIsTold(t *testing.T) {
+func TestOfPoliciesThatDenyTheLongestWaitIsTold(t *testing.T) { // B62
 	synctest.Test(t, func(t *testing.T) { // F132: on denial the denying one wins
 		h := limit(t, quota.Policy{Name: "second", Quota: 2, Window: time.Second},
 			quota.Policy{Name: "hour", Quota: 2, Window: time.Hour},

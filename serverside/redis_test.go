@@ -64,7 +64,7 @@ func TestReplicasCountTogetherExactly(t *testing.T) { // F002, F090, F215
 	assert.Equal(t, "0", w.Header().Get("X-RateLimit-Remaining"))
 }
 
-func TestRedisStopsAndComesBack(t *testing.T) { // F134, F171, F173, F213, C05, C07
+func TestRedisStopsAndComesBack(t *testing.T) { // F134, F171, F173, F213, C05, C07, B34
 	store := redistest.Start(t)
 	store.Stop()
 	for mode, want := range map[serverside.FailureMode][]int{

@@ -148,7 +148,7 @@ func TestTheMostSpecificRuleIsTheOneReported(t *testing.T) { // F051
 	})
 }
 
-func TestAStageComesBeforeWhatIsMoreSpecific(t *testing.T) { // F051: S1 wants the address first
+func TestAStageComesBeforeWhatIsMoreSpecific(t *testing.T) { // F051
 	rules := []serverside.Rule{at(serverside.AfterAuth, perHour("endpoint", "GET /v1/search", 1)), perHour("ip", "", 1)}
 	var events log
 	h := must(t, serverside.Config{Rules: rules, Audit: events.add}).Wrap(new(ok))

@@ -42,7 +42,7 @@ func TestServersRunSideBySide(t *testing.T) {
 	assert.Equal(t, "0", exists)
 }
 
-func TestStoppedServerAnswersWhenItGoesOn(t *testing.T) {
+func TestStoppedServerAnswersWhenItGoesOn(t *testing.T) { // B45
 	s := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: s.Addr, ReadTimeout: 50 * time.Millisecond, MaxRetries: -1})
 	defer client.Close()
@@ -112,7 +112,7 @@ func listens(addr string) bool {
 	return true
 }
 
-func TestWithoutBinaryTheTestIsSkippedOrFailsUnderCI(t *testing.T) {
+func TestWithoutBinaryTheTestIsSkippedOrFailsUnderCI(t *testing.T) { // B45
 	for ci, want := range map[string]string{"true": "--- FAIL", "": "--- SKIP"} {
 		child := exec.Command(os.Args[0], "-test.v", "-test.run", "^TestServersRunSideBySide$")
 		child.Env = []string{"PATH=" + t.TempDir(), "CI=" + ci}
