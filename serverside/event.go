@@ -41,6 +41,10 @@ type Event struct {
 
 	// Hash is Limiter.Hash, of Configured.
 	Hash string
+
+	// Rules are Config.Rules, of Configured: what holds from now on. They must not
+	// be changed, and have functions, of which there is no JSON.
+	Rules []Rule `json:"-"`
 }
 
 // An EventKind is what an Event is about.

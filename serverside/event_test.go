@@ -248,16 +248,50 @@ func TestEqualRulesHaveEqualHashes(t *testing.T) { // F015
 	assert.Empty(t, new(serverside.Limiter).Hash())
 }
 
+// withoutKey is o, but for what Key is of.
+func withoutKey(o serverside.Observation) serverside.Observation {
+	return serverside.Observation{Verdict: o.Verdict, Rule: o.Rule, Pattern: o.Pattern, Took: o.Took,
+		Left: o.Left, Remaining: o.Remaining, Limit: o.Limit}
+}
+
+func TestAnObservationHasTheKeyOfItsEvent(t *testing.T) {
+	var events log
+	var seen []serverside.Observation
+	h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Audit: events.add,
+		Observe: func(o serverside.Observation) { seen = append(seen, o) }}).Wrap(new(ok))
+	codes(2, h, "GET", "/")
+	require.Len(t, seen, 2)
+	assert.Equal(t, events.of(serverside.Denied)[0].Key, seen[1].Key())
+	assert.NotContains(t, seen[0].Key(), "192.0.2.1")
+}
+
+func TestTheRulesInEffectAreTold(t *testing.T) {
+	var events log
+	cfg := serverside.Config{Rules: oneRule(quota.PerHour(1)), Audit: events.all}
+	l := must(t, cfg)
+	cfg.Rules[0].Name = "changed later"
+	e := events.of(serverside.Configured)[0]
+	require.Len(t, e.Rules, 1)
+	assert.Equal(t, "api", e.Rules[0].Name)
+	assert.Equal(t, l.Hash(), e.Hash)
+	_, err := json.Marshal(e)
+	assert.NoError(t, err, "an Audit may write JSON")
+}
+
 func TestEachDecisionIsObserved(t *testing.T) { // F189
 	synctest.Test(t, func(t *testing.T) {
 		var seen []serverside.Observation
+		var keys []string
 		up := true
 		memory := new(quota.Memory)
 		cfg := serverside.Config{
-			Rules:   []serverside.Rule{perHour("api", "/v1/", 4), {Name: "crowd", Pattern: "/crowd", MaxInFlight: 1}},
-			Allow:   []serverside.Allow{{Name: "ops", Match: serverside.KeyIs(user, "ops"), Policies: []quota.Policy{quota.PerHour(2)}}},
-			Audit:   silent,
-			Observe: func(o serverside.Observation) { seen = append(seen, o) },
+			Rules: []serverside.Rule{perHour("api", "/v1/", 4), {Name: "crowd", Pattern: "/crowd", MaxInFlight: 1}},
+			Allow: []serverside.Allow{{Name: "ops", Match: serverside.KeyIs(user, "ops"), Policies: []quota.Policy{quota.PerHour(2)}}},
+			Audit: silent,
+			Observe: func(o serverside.Observation) {
+				keys = append(keys, o.Key())
+				seen = append(seen, withoutKey(o))
+			},
 			Store: store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
 				time.Sleep(3 * time.Millisecond)
 				if !up {
@@ -280,15 +314,23 @@ func TestEachDecisionIsObserved(t *testing.T) { // F189
 		ask(h, "GET", "/v1/x")
 		const ms = time.Millisecond
 		api := func(v serverside.Verdict, left float64) serverside.Observation {
-			return serverside.Observation{Verdict: v, Rule: "api", Pattern: "/v1/", Took: 3 * ms, Left: left}
+			o := serverside.Observation{Verdict: v, Rule: "api", Pattern: "/v1/", Took: 3 * ms, Left: left}
+			if left >= 0 {
+				o.Remaining, o.Limit = int64(left*4), 4
+			}
+			return o
 		}
 		crowd := serverside.Observation{Rule: "crowd", Pattern: "/crowd", Left: -1}
 		admitted, refused := crowd, crowd
 		admitted.Verdict, refused.Verdict = serverside.Admitted, serverside.Refused
 		assert.Equal(t, []serverside.Observation{
 			api(serverside.Admitted, .75), api(serverside.Admitted, .5), api(serverside.Admitted, .25), api(serverside.Admitted, 0), api(serverside.Refused, 0),
-			{Verdict: serverside.Trusted, Rule: "ops", Took: 3 * ms, Left: .5}, admitted, refused, api(serverside.Uncounted, -1),
+			{Verdict: serverside.Trusted, Rule: "ops", Took: 3 * ms, Left: .5, Remaining: 1, Limit: 2}, admitted, refused, api(serverside.Uncounted, -1),
 		}, seen)
+		assert.Len(t, keys[0], 32)
+		assert.NotContains(t, keys, "")
+		assert.Equal(t, keys[0], keys[4], "one key")
+		assert.Empty(t, serverside.Observation{}.Key())
 	})
 }
 

@@ -2,6 +2,7 @@ package serverside
 
 import (
 	"net/http"
+	"slices"
 	"sync/atomic"
 
 	"github.com/heedhttp/heed/quota"
@@ -44,7 +45,7 @@ func (l *Limiter) Reconfigure(cfg Config) error {
 		return err
 	}
 	l.plan.Store(p)
-	p.Audit(Event{Kind: Configured, Hash: p.hash})
+	p.Audit(Event{Kind: Configured, Hash: p.hash, Rules: slices.Clone(cfg.Rules)})
 	return nil
 }
 

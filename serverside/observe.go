@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// An Observation is one decision, for metrics. What it is about is bounded by the
-// rules that there are: it has no key.
+// An Observation is one decision, for metrics. What its fields are about is bounded by
+// the rules that there are: only Key is not.
 type Observation struct {
 	Verdict Verdict
 
@@ -21,6 +21,21 @@ type Observation struct {
 	// Left is the part of that quota that is left, from 0 to 1; negative if
 	// nothing was counted, or a Penalty denies.
 	Left float64
+
+	// Remaining is how many units that is, and Limit how many there are at most at
+	// once: 0 where Left is negative.
+	Remaining, Limit int64
+
+	key string // the Store's
+}
+
+// Key is a hash of the key that was charged, as in Events: "" if there is none. It is
+// made when it is asked for, which takes longer than all else here: sample.
+func (o Observation) Key() string {
+	if o.key == "" {
+		return ""
+	}
+	return hash(o.key)
 }
 
 // A Verdict is what was decided about a request.
@@ -72,11 +87,14 @@ func (e *escort) observe(v Verdict) {
 	switch {
 	case len(e.trial.policies) > 0:
 		o.Rule, o.Pattern = e.trial.policies[0].rule.name, e.trial.policies[0].rule.pattern
+		o.key = e.trial.charges[0].Key
 	case len(e.extras) > 0:
 		o.Rule, o.Pattern = e.extras[0].rule.name, e.extras[0].rule.pattern
+		o.key = e.extras[0].key
 	}
 	if v != Uncounted && len(e.trial.decisions) > 0 && e.trial.decisions[0].Limit > 0 && !e.trial.policies[0].hidden {
 		o.Left = e.trial.left(0)
+		o.Remaining, o.Limit = e.trial.decisions[0].Remaining, e.trial.policies[0].atOnce
 	}
 	e.Observe(o)
 }
