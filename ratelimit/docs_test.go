@@ -43,6 +43,12 @@ Only a 429, 420 or 430 lets a reset count of which it is not told what is left. 
 Nothing is read of 1xx and 2xx, and of 3xx only what is a delay by its name. What is malformed is absent; what is too large
 is 2³¹ s; a date counts from the response's own ` + "`Date`" + ` and ` + "`Age`" + `.
 
+## What this module's servers add
+
+A policy in ` + "`RateLimit-Policy`" + ` may have the parameter ` + "`heed-algorithm`" + `, a Token, which says how units come back:
+` + "`token-bucket`, `leaky-bucket`, `fixed-window`, `sliding-window` or `sliding-log`" + `. ` + "`ratelimit.Set`" + ` writes it in both syntaxes of that field,
+` + "`ratelimit.Parse`" + ` reads it, and ` + "`pace.Advertised`" + ` follows it; others ignore it. What it does not know counts as absent.
+
 ## Vendors
 
 ` + "`ratelimit.Vendor(name)`" + ` has what else a vendor's responses mean, ` + "`RetryPolicy.Profiles`" + ` obeys it, and ` + "`ratelimit.Vendors()`" + ` are

@@ -11,7 +11,7 @@ func appendPolicies07(b []byte, policies []Limit) []byte {
 			continue
 		}
 		b = appendInteger(separate(b, members), p.Quota)
-		b = appendInteger(append(b, ";w="...), w)
+		b = appendAlgorithm(appendInteger(append(b, ";w="...), w), p.Algorithm)
 		members++
 	}
 	return b

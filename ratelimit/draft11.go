@@ -6,7 +6,7 @@ import (
 )
 
 // appendPolicies11 appends RateLimit-Policy of draft-11, section 3, a List:
-// "default";q=100;w=60.
+// "default";q=100;w=60, with what is heed's own after it.
 func appendPolicies11(b []byte, policies []Limit) []byte {
 	for i := range policies {
 		p := &policies[i]
@@ -18,6 +18,7 @@ func appendPolicies11(b []byte, policies []Limit) []byte {
 		if w, ok := wholeSeconds(p.Window); ok {
 			b = appendInteger(append(b, ";w="...), w)
 		}
+		b = appendAlgorithm(b, p.Algorithm)
 	}
 	return b
 }

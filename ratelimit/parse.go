@@ -30,7 +30,8 @@ import (
 // A Reset may be seconds, Unix time (in s, ms, µs or ns, told by its magnitude), a
 // duration or a date; RateLimit-Reset-After and X-RateLimit-Reset-After are seconds,
 // and preferred. A policy of which no state is told is a Limit with Remaining, Next and
-// Reset -1. Where two dialects tell of one quota, as Set does, they become one Limit.
+// Reset -1. Its Algorithm is what RateLimit-Policy says in heed-algorithm. Where two
+// dialects tell of one quota, as Set does, they become one Limit.
 //
 // What Set wrote, Parse reads, but for what is rounded to a second.
 func Parse(h http.Header, now time.Time) []Limit {

@@ -181,7 +181,7 @@ func TestParseReadsWhatSetWrote(t *testing.T) {
 		l := ratelimit.Limit{
 			Name: []string{"", "default", "a\"b\\c", "per-ip"}[random.IntN(4)], Quota: 2 + random.Int64N(1000), Window: time.Duration(1+random.IntN(4000)) * time.Second,
 			Partition: []string{"", "bob", "\x00\xff"}[random.IntN(3)], Unit: []string{"", "content-bytes"}[random.IntN(2)],
-			Next: time.Duration(1 + random.Int64N(1e12)), At: now,
+			Next: time.Duration(1 + random.Int64N(1e12)), At: now, Algorithm: ratelimit.Algorithm(random.IntN(6)),
 		}
 		l.Remaining = random.Int64N(l.Quota)
 		l.Reset = l.Next + time.Duration(random.Int64N(1e12))

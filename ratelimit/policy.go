@@ -34,7 +34,7 @@ func (s *structured) policy(p *policy) {
 	item := s.bareItem()
 	var has parameters
 	s.parameters(&has)
-	p.Window = s.seconds(has.w, 0)
+	p.Window, p.Algorithm = s.seconds(has.w, 0), has.algorithm
 	if p.named = item.kind == aString; !p.named {
 		p.Quota = s.count(item, 0)
 		return
@@ -61,7 +61,7 @@ func describe(states []Limit, policies []policy) {
 		p := &policies[i]
 		for j := range states[:min(len(states), mostPolicies)] {
 			if l := &states[j]; p.of(l) {
-				l.Name, l.Unit, l.Quota, l.Window = p.Name, p.Unit, p.Quota, p.Window
+				l.Name, l.Unit, l.Quota, l.Window, l.Algorithm = p.Name, p.Unit, p.Quota, p.Window, p.Algorithm
 				p.told = true
 			}
 		}

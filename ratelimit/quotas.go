@@ -76,7 +76,7 @@ func (l *Limit) readQuota(policies []policy, lines []string) []policy {
 	}
 	n := len(policies)
 	if read := readPolicies(policies, lines[:1]); len(read) > n && !read[n].named {
-		l.Quota, l.Window = read[n].Quota, read[n].Window
+		l.Quota, l.Window, l.Algorithm = read[n].Quota, read[n].Window, read[n].Algorithm
 		return append(read[:n], read[n+1:]...)
 	}
 	l.Quota = max(leftOf(lines[:1]).least, 0)

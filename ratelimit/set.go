@@ -24,7 +24,9 @@ import (
 //   - w is Window in seconds. It is left out if Window is not a whole number of
 //     them, since any other number would state another rate; Draft07, which
 //     requires w, then leaves out the policy. It also leaves out one whose Quota
-//     an earlier one has, which it forbids.
+//     an earlier one has, which it forbids;
+//   - Algorithm, if known, is heed-algorithm of the policies, a parameter that
+//     other clients ignore.
 //
 // A name is written as a String of RFC 9651, quotes and backslashes escaped. The
 // bytes of what such a String cannot hold, anything but printable ASCII, are
@@ -34,13 +36,13 @@ func Set(h http.Header, style Style, limits ...Limit) {
 	f.set(h, limits)
 }
 
-// A Template is Set for limits of which Name, Unit, Quota and Window never change: the
+// A Template is Set for limits of which only the state changes: the
 // part of the fields that they make is rendered once. It is immutable. The zero
 // Template writes nothing.
 type Template struct{ frame *frame }
 
 // Prepare returns a Template for limits of these policies, of which it reads
-// Name, Unit, Quota and Window.
+// Name, Unit, Quota, Window and Algorithm.
 func Prepare(style Style, policies ...Limit) Template {
 	f := frameOf(style, policies)
 	f.items = itemsOf(policies)

@@ -292,12 +292,13 @@ func integer(t *testing.T, v any, ok bool) (int64, bool) {
 }
 
 func FuzzSet(f *testing.F) {
-	f.Add("default", int64(100), int64(time.Minute), int64(42), int64(16100*time.Millisecond), int64(time.Hour), int64(1795203000_500_000_000))
-	f.Add("a\"\\\r\né", int64(-1), int64(1), int64(math.MaxInt64), int64(math.MinInt64), int64(-1), int64(-1))
-	f.Fuzz(func(t *testing.T, name string, quota, window, remaining, next, reset, at int64) {
+	f.Add("default", int64(100), int64(time.Minute), int64(42), int64(16100*time.Millisecond), int64(time.Hour), int64(1795203000_500_000_000), int(ratelimit.SlidingLog))
+	f.Add("a\"\\\r\né", int64(-1), int64(1), int64(math.MaxInt64), int64(math.MinInt64), int64(-1), int64(-1), -1)
+	f.Fuzz(func(t *testing.T, name string, quota, window, remaining, next, reset, at int64, algorithm int) {
 		first := ratelimit.Limit{
 			Name: name, Quota: quota, Window: time.Duration(window), Remaining: remaining,
 			Next: time.Duration(next), Reset: time.Duration(reset), At: time.Unix(0, at),
+			Algorithm: ratelimit.Algorithm(algorithm),
 		}
 		second := limit(name + "2")
 		h, h07 := http.Header{}, http.Header{}
@@ -313,6 +314,7 @@ func FuzzSet(f *testing.F) {
 			l := []ratelimit.Limit{first, second}[i]
 			checkParameter(t, p, "q", l.Quota, true)
 			checkParameter(t, p, "w", int64(l.Window/time.Second), l.Window >= time.Second && l.Window%time.Second == 0)
+			checkAlgorithm(t, p, l.Algorithm)
 			checkParameter(t, s, "r", l.Remaining, true)
 			checkParameter(t, s, "t", int64(math.Ceil(l.Next.Seconds())), l.Next > 0)
 		}
@@ -347,6 +349,15 @@ func FuzzSet(f *testing.F) {
 			integer(t, item.Value, true)
 		}
 	})
+}
+
+// checkAlgorithm checks that heed-algorithm is a's name, or absent.
+func checkAlgorithm(t *testing.T, item httpsfv.Item, a ratelimit.Algorithm) {
+	t.Helper()
+	value, ok := item.Params.Get("heed-algorithm")
+	if known := ratelimit.TokenBucket <= a && a <= ratelimit.SlidingLog; ok != known || ok && value != httpsfv.Token(a.String()) {
+		t.Fatalf("heed-algorithm of %v is %v", a, value)
+	}
 }
 
 // checkParameter checks that a parameter is n, cut to its range, or absent.

@@ -126,7 +126,10 @@ func isKeyByte(c byte) bool {
 
 // parameters are those of an Item that some field of this package has. Of those of
 // one name the last counts; all others are comments.
-type parameters struct{ q, qu, r, t, w, pk bareItem }
+type parameters struct {
+	q, qu, r, t, w, pk bareItem
+	algorithm          Algorithm
+}
 
 func (s *structured) parameters(p *parameters) {
 	for key, more := s.parameter(); more; key, more = s.parameter() {
@@ -143,6 +146,8 @@ func (s *structured) parameters(p *parameters) {
 			p.w = value
 		case "pk":
 			p.pk = value
+		case "heed-algorithm":
+			p.algorithm = value.algorithm()
 		}
 	}
 }
@@ -151,7 +156,7 @@ func (s *structured) parameters(p *parameters) {
 type bareItem struct {
 	kind    itemKind
 	integer int64
-	text    string // of a String or a Byte Sequence, as it is written
+	text    string // of a String, a Byte Sequence or a Token, as it is written
 }
 
 type itemKind int
@@ -161,7 +166,8 @@ const (
 	anInteger
 	aString
 	aByteSequence
-	another // a Decimal, a Token, a Boolean, a Date or a Display String, which no field of this package may be
+	aToken
+	another // a Decimal, a Boolean, a Date or a Display String, which no field of this package may be
 )
 
 // count returns a non-negative Integer, or n without one.
@@ -220,7 +226,7 @@ func (s *structured) bareItem() bareItem {
 	case c == ':':
 		return s.byteSequence()
 	case c == '*' || isLetter(c):
-		s.token()
+		return s.token()
 	case c == '?':
 		s.boolean()
 	case c == '@':
@@ -291,12 +297,12 @@ func (s *structured) byteSequence() bareItem {
 }
 
 // token reads a Token, section 4.2.6.
-func (s *structured) token() {
+func (s *structured) token() bareItem {
 	n := s.at + 1
 	for n < len(s.in) && isTokenByte(s.in[n]) {
 		n++
 	}
-	s.at = n
+	return bareItem{kind: aToken, text: s.cut(n)}
 }
 
 func isTokenByte(c byte) bool {

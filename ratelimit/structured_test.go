@@ -78,6 +78,8 @@ func compareItem(t *testing.T, theirs httpsfv.Item, ours bareItem) {
 	case string:
 		assert.Equal(t, aString, ours.kind)
 		assert.Equal(t, value, s.text(ours))
+	case httpsfv.Token:
+		assert.Equal(t, bareItem{kind: aToken, text: string(value)}, ours)
 	default:
 		assert.Equal(t, another, ours.kind)
 	}

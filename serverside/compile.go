@@ -180,8 +180,17 @@ func newPolicy(r *rule, from quota.Policy) (*policy, error) {
 	compiled := limit.Policy()
 	return &policy{
 		rule: r, limit: limit, atOnce: limit.AtOnce(),
-		fields: ratelimit.Limit{Name: name, Quota: compiled.Quota, Window: compiled.Window},
+		fields: ratelimit.Limit{Name: name, Quota: compiled.Quota, Window: compiled.Window, Algorithm: unlike[compiled.Algorithm]},
 	}, nil
+}
+
+// unlike is told of the algorithms of which the other parameters give a wrong idea:
+// what they say of a TokenBucket or a FixedWindow is what either does, and so
+// there is no need to send more.
+var unlike = map[quota.Algorithm]ratelimit.Algorithm{
+	quota.LeakyBucket:   ratelimit.LeakyBucket,
+	quota.SlidingWindow: ratelimit.SlidingWindow,
+	quota.SlidingLog:    ratelimit.SlidingLog,
 }
 
 // policyFaults says of each fault that Compile joined where it is.

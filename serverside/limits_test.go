@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/ratelimit"
 	"github.com/heedhttp/heed/serverside"
 )
 
@@ -164,4 +165,21 @@ func TestLimitsAreReadFromJSON(t *testing.T) { // F038
 	assert.Len(t, table, 1)
 	_, err = serverside.LoadLimits(name + "x")
 	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// Who paces himself must know how units come back, where the draft's words do not say it.
+func TestFieldsTellAnAlgorithmThatTheyDoNotShow(t *testing.T) {
+	for algorithm, want := range map[quota.Algorithm]string{
+		quota.TokenBucket: "", quota.FixedWindow: "",
+		quota.LeakyBucket:   ";heed-algorithm=leaky-bucket",
+		quota.SlidingWindow: ";heed-algorithm=sliding-window",
+		quota.SlidingLog:    ";heed-algorithm=sliding-log",
+	} {
+		p := quota.Policy{Quota: 10, Window: time.Minute, Algorithm: algorithm}
+		cfg := serverside.Config{Rules: []serverside.Rule{{Name: "api", Policies: []quota.Policy{p}}}}
+		for style, policy := range map[ratelimit.Style]string{0: `"api";q=10;w=60`, ratelimit.Draft07: "10;w=60"} {
+			cfg.Style = style
+			assert.Equal(t, policy+want, ask(must(t, cfg).Wrap(new(ok)), "GET", "/").Header().Get("RateLimit-Policy"))
+		}
+	}
 }

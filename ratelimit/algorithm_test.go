@@ -1,0 +1,59 @@
+package ratelimit_test
+
+import (
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/ratelimit"
+)
+
+func TestAnAlgorithmIsAParameterOfItsPolicy(t *testing.T) {
+	sliding, other := limit("a"), limit("b")
+	sliding.Algorithm, other.Quota = ratelimit.SlidingWindow, 10
+	expect(t, set(ratelimit.Draft11, sliding, other),
+		`Ratelimit: "a";r=42;t=17, "b";r=42;t=17`, `Ratelimit-Policy: "a";q=100;w=60;heed-algorithm=sliding-window, "b";q=10;w=60`)
+	expect(t, set(ratelimit.Draft07, sliding, other),
+		"Ratelimit: limit=100, remaining=42, reset=35", "Ratelimit-Policy: 100;w=60;heed-algorithm=sliding-window, 10;w=60")
+	sliding.Window = time.Second / 2
+	expect(t, set(ratelimit.Draft11, sliding), `Ratelimit: "a";r=42;t=17`, `Ratelimit-Policy: "a";q=100;heed-algorithm=sliding-window`)
+}
+
+func TestAnAlgorithmOfWhichNothingIsToldOrKnownIsNone(t *testing.T) {
+	for policy, want := range map[string]ratelimit.Algorithm{
+		`"a";q=9;w=60;heed-algorithm=token-bucket`:                         ratelimit.TokenBucket,
+		`"a";q=9;w=60;heed-algorithm=leaky-bucket`:                         ratelimit.LeakyBucket,
+		`"a";q=9;w=60;heed-algorithm=fixed-window`:                         ratelimit.FixedWindow,
+		`"a";q=9;w=60;heed-algorithm=sliding-window`:                       ratelimit.SlidingWindow,
+		`"a";q=9;heed-algorithm=sliding-log;w=60`:                          ratelimit.SlidingLog,
+		`"a";q=9;w=60;heed-algorithm=token-bucket;heed-algorithm=concrete`: 0,
+		`"a";q=9;w=60;heed-algorithm="sliding-log"`:                        0,
+		`"a";q=9;w=60;heed-algorithm=1`:                                    0,
+		`"a";q=9;w=60;heed-algorithm`:                                      0,
+		`"a";q=9;w=60;acme-algorithm=sliding-log`:                          0,
+		`"a";q=9;w=60`:                       0,
+		`9;w=60;heed-algorithm=fixed-window`: ratelimit.FixedWindow,
+	} {
+		limits := ratelimit.Parse(http.Header{"Ratelimit-Policy": {policy}}, now)
+		require.Len(t, limits, 1, policy)
+		assert.Equal(t, want, limits[0].Algorithm, policy)
+		assert.EqualValues(t, 9, limits[0].Quota, policy)
+	}
+	assert.Equal(t, "Algorithm(0)", ratelimit.Algorithm(0).String())
+	assert.Equal(t, "Algorithm(6)", ratelimit.Algorithm(6).String())
+}
+
+// Where another dialect tells of the same quota, too, as by default.
+func TestAnAlgorithmIsThatOfTheQuotaInEveryDialect(t *testing.T) {
+	for _, style := range []ratelimit.Style{0, ratelimit.Draft11, ratelimit.Draft07, ratelimit.Draft07 | ratelimit.XRateLimit} {
+		h, sliding := http.Header{}, limit("a")
+		sliding.Algorithm = ratelimit.SlidingLog
+		ratelimit.Set(h, style, sliding)
+		limits := ratelimit.Parse(h, now)
+		require.Len(t, limits, 1, "%v", h)
+		assert.Equal(t, ratelimit.SlidingLog, limits[0].Algorithm, "%v", h)
+	}
+}
