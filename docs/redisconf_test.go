@@ -1,0 +1,516 @@
+package docs_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/internal/daemon"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/heedhttp/heed/serverside"
+)
+
+// The passwords of redis.conf.
+const (
+	ofOperators = "change-this-one"
+	ofLimiters  = "change-this-too"
+)
+
+// A database is a redis-server with a configuration file, and ends with its test.
+type database struct {
+	*redis.Client // of who operates it
+
+	addr   string
+	args   []string
+	t      *testing.T
+	daemon *daemon.Daemon
+}
+
+// documented is a database with redis.conf as it is shipped.
+func documented(t *testing.T) *database {
+	t.Helper()
+	file, err := filepath.Abs("redis.conf")
+	require.NoError(t, err)
+	return open(t, file)
+}
+
+func open(t *testing.T, file string) *database {
+	t.Helper()
+	port := strconv.Itoa(daemon.FreePort(t))
+	d := &database{
+		addr: net.JoinHostPort("127.0.0.1", port), t: t,
+		args: []string{daemon.Find(t, "redis-server"), file, "--port", port, "--dir", t.TempDir()},
+	}
+	d.Client = d.as("default", ofOperators)
+	t.Cleanup(func() { d.daemon.Kill() })
+	d.start()
+	return d
+}
+
+func (d *database) start() {
+	d.t.Helper()
+	var err error
+	d.daemon, err = daemon.Start(exec.Command(d.args[0], d.args[1:]...), func(*daemon.Daemon) bool {
+		return listens(d.addr) && d.Ping(context.Background()).Err() == nil
+	})
+	require.NoError(d.t, err)
+}
+
+func listens(addr string) bool {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return false
+	}
+	return conn.Close() == nil
+}
+
+// as is a client of one of its users.
+func (d *database) as(user, password string) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: d.addr, Username: user, Password: password})
+	d.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// store is a limiter's.
+func (d *database) store() *redisstore.Store { return d.patient(d.as("heed", ofLimiters)) }
+
+// patient waits for as long as a busy machine may take.
+func (d *database) patient(client redis.UniversalClient) *redisstore.Store {
+	return &redisstore.Store{Client: client, Timeout: 10 * time.Second}
+}
+
+// settings are those of redis.conf, but the user, in order.
+func settings(t *testing.T) (all [][2]string) {
+	t.Helper()
+	for _, line := range strings.Split(read(t, "redis.conf"), "\n") {
+		name, value, found := strings.Cut(line, " ")
+		if found && name != "#" && name != "user" {
+			all = append(all, [2]string{name, strings.Trim(value, `"`)})
+		}
+	}
+	require.NotEmpty(t, all)
+	return all
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return string(text)
+}
+
+// F093, F094, C24.
+func TestRedisDoesWhatTheConfigurationSays(t *testing.T) {
+	d := documented(t)
+	for _, s := range settings(t) {
+		if s[0] == "port" { // is the test's own
+			continue
+		}
+		want := s[1]
+		if megabytes, ok := strings.CutSuffix(want, "mb"); ok {
+			n, err := strconv.Atoi(megabytes)
+			require.NoError(t, err)
+			want = strconv.Itoa(n << 20)
+		}
+		got, err := d.ConfigGet(t.Context(), s[0]).Result()
+		require.NoError(t, err)
+		assert.Equal(t, map[string]string{s[0]: want}, got)
+	}
+	var major, minor int
+	_, version, _ := strings.Cut(d.Info(t.Context(), "server").Val(), "redis_version:")
+	_, err := fmt.Sscanf(version, "%d.%d", &major, &minor)
+	require.NoError(t, err)
+	assert.True(t, major > 6 || major == 6 && minor >= 2, version)
+	assert.ErrorContains(t, d.as("", "").Ping(t.Context()).Err(), "NOAUTH")
+	assert.ErrorContains(t, d.as("heed", "guessed").Ping(t.Context()).Err(), "WRONGPASS")
+}
+
+// granted are the commands that the configuration's user may use.
+func granted(t *testing.T) (commands []string) {
+	t.Helper()
+	user := regexp.MustCompile(`(?m)^user heed .*`).FindString(read(t, "redis.conf"))
+	for _, word := range strings.Fields(user) {
+		if command, ok := strings.CutPrefix(word, "+"); ok {
+			commands = append(commands, command)
+		}
+	}
+	require.NotEmpty(t, commands)
+	slices.Sort(commands)
+	return commands
+}
+
+func TestThePagesOnRedisNameOneAndTheSameUser(t *testing.T) { // F091
+	_, rest, found := strings.Cut(read(t, "redis.md"), "    ACL SETUSER ")
+	require.True(t, found)
+	rules, _, _ := strings.Cut(rest, "\n\n")
+	_, conf, found := strings.Cut(read(t, "redis.conf"), "\nuser ")
+	require.True(t, found)
+	conf, _, _ = strings.Cut(conf, "\n")
+	assert.Equal(t, strings.Join(strings.Fields(rules), " "), strings.ReplaceAll(conf, ">"+ofLimiters, ">secret"))
+}
+
+// The user of the configuration may do all that heed asks of Redis, and no command is
+// granted that it does not ask for. F091, F093.
+func TestTheUserOfTheConfigurationMayDoWhatIsAskedAndNothingElse(t *testing.T) {
+	d := documented(t)
+	client := d.as("heed", ofLimiters)
+	require.NoError(t, d.ConfigResetStat(t.Context()).Err())
+	everything(t, client)
+	older := redis.NewClient(&redis.Options{Addr: d.addr, Username: "heed", Password: ofLimiters, Protocol: 2, DB: 1, ClientName: "limiter"})
+	defer older.Close()
+	everything(t, older)
+
+	assert.Empty(t, d.Do(t.Context(), "ACL", "LOG").Val(), "denied")
+	used := commandsUsed(t, d)
+	rarely := map[string]string{
+		"hdel": "a script that takes something back", "ping": "a Board that hears nothing for a while",
+		"cluster|slots": "a client of a Cluster", "command": "the same",
+	}
+	for _, command := range granted(t) {
+		assert.True(t, slices.Contains(used, command) || rarely[command] != "", "%s is granted, and not used", command)
+	}
+	for _, forbidden := range [][]any{
+		{"GET", "heed:x"}, {"SET", "heed:x", "1"}, {"KEYS", "*"}, {"FLUSHALL"}, {"CONFIG", "GET", "*"}, {"SCRIPT", "FLUSH"}, {"ACL", "LIST"},
+		{"HSET", "other", "a", "1"}, {"HGETALL", "session:1"}, {"PUBLISH", "other", "x"}} {
+		assert.ErrorContains(t, client.Do(t.Context(), forbidden...).Err(), "NOPERM", "%v", forbidden)
+	}
+	assert.ErrorContains(t, client.Eval(t.Context(), "return redis.call('FLUSHALL')", nil).Err(), "can't run this command")
+}
+
+// commandsUsed are those that d has executed, from scripts too.
+func commandsUsed(t *testing.T, d *database) (used []string) {
+	t.Helper()
+	stats := d.Info(t.Context(), "commandstats").Val()
+	for _, m := range regexp.MustCompile(`(?m)^cmdstat_([^:]+):`).FindAllStringSubmatch(stats, -1) {
+		used = append(used, m[1])
+	}
+	return used
+}
+
+// everything that processes ask of Redis is done through client: by Store, Gate, Lease,
+// Budget and Board.
+func everything(t *testing.T, client *redis.Client) {
+	t.Helper()
+	s := &redisstore.Store{Client: client, Timeout: 10 * time.Second, HoldTTL: 300 * time.Millisecond}
+	count(t, s)
+	hold(t, s)
+	lease(t, s)
+	retry(t, client)
+	coolDown(t, client)
+	assert.Zero(t, s.Degraded())
+	assert.Zero(t, s.Corrupt())
+}
+
+func count(t *testing.T, s *redisstore.Store) {
+	t.Helper()
+	for _, a := range []quota.Algorithm{quota.TokenBucket, quota.LeakyBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog} {
+		c := quota.Charge{Key: "ann", ID: "once", Limit: compile(t, quota.Policy{Name: a.String(), Quota: 2, Window: time.Hour, Algorithm: a})}
+		_, err := s.Take(t.Context(), nil, c)
+		require.NoError(t, err, a)
+		c.ID = ""
+		_, err = s.Peek(t.Context(), nil, c)
+		require.NoError(t, err, a)
+		require.NoError(t, s.Settle(t.Context(), c), a)
+		_, _, _, err = s.Reserve(t.Context(), 2*time.Hour, c)
+		require.NoError(t, err, a)
+	}
+	states, err := s.Inspect(t.Context(), "ann")
+	require.NoError(t, err)
+	assert.Len(t, states, 5)
+	require.NoError(t, s.Reset(t.Context(), "ann"))
+	states, err = s.Inspect(t.Context(), "ann")
+	require.NoError(t, err)
+	assert.Empty(t, states)
+}
+
+func hold(t *testing.T, s *redisstore.Store) {
+	t.Helper()
+	held, _, err := s.Acquire(t.Context(), "ann", 1, 1)
+	require.NoError(t, err)
+	require.NotNil(t, held)
+	time.Sleep(2 * s.HoldTTL) // it is renewed meanwhile
+	other, d, err := s.Acquire(t.Context(), "ann", 1, 1)
+	require.NoError(t, err)
+	assert.Nil(t, other)
+	assert.False(t, d.Allowed)
+	held.Release()
+}
+
+func lease(t *testing.T, s *redisstore.Store) {
+	t.Helper()
+	l := &redisstore.Lease{Store: s}
+	c := quota.Charge{Key: "busy", Limit: compile(t, quota.PerSecond(100_000))}
+	for range 2000 {
+		ds, err := l.Take(t.Context(), nil, c)
+		require.NoError(t, err)
+		require.True(t, ds[0].Allowed)
+	}
+	require.NoError(t, l.Close(t.Context()))
+}
+
+func retry(t *testing.T, client *redis.Client) {
+	t.Helper()
+	b := &redisstore.Budget{Client: client, Key: "orders", Timeout: 10 * time.Second, Degraded: func(err error) { assert.NoError(t, err) }}
+	for range 20 {
+		b.Deposit(t.Context(), "https://api.example.com")
+	}
+	require.True(t, b.Withdraw(t.Context(), "https://api.example.com"))
+	b.Refund(t.Context(), "https://api.example.com")
+	require.True(t, b.Withdraw(t.Context(), "https://api.example.com"))
+}
+
+// coolDown has one process hear of what another is told, and go on when it is over.
+func coolDown(t *testing.T, client *redis.Client) {
+	t.Helper()
+	told, hears := board(client), board(client)
+	defer told.Close()
+	defer hears.Close()
+	left := func(b *redisstore.Board) time.Duration {
+		wait, _, err := b.Read(t.Context(), "https://api.example.com")
+		assert.NoError(t, err)
+		return wait
+	}
+	assert.Zero(t, left(hears))
+	require.NoError(t, told.Post(t.Context(), "https://api.example.com", 400*time.Millisecond, 10*time.Millisecond))
+	require.Eventually(t, func() bool { return left(hears) > 0 }, 10*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return left(hears) == 0 && left(told) == 0 }, 10*time.Second, 10*time.Millisecond)
+}
+
+func board(client *redis.Client) *redisstore.Board {
+	return &redisstore.Board{Client: client, Timeout: 10 * time.Second}
+}
+
+func compile(t *testing.T, p quota.Policy) *quota.Limit {
+	t.Helper()
+	l, err := p.Compile()
+	require.NoError(t, err)
+	return l
+}
+
+// limited is a handler with one limit, five an hour for each peer.
+func limited(t *testing.T, store quota.Store, mode serverside.FailureMode) http.Handler {
+	t.Helper()
+	l, err := serverside.New(serverside.Config{
+		Store: store, StoreTimeout: 10 * time.Second, OnStoreError: mode, Audit: func(serverside.Event) {},
+		Rules: []serverside.Rule{{Name: "login", Policies: []quota.Policy{quota.PerHour(5)}}},
+	})
+	require.NoError(t, err)
+	return l.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+}
+
+func ask(h http.Handler, peer string) *httptest.ResponseRecorder {
+	w, r := httptest.NewRecorder(), httptest.NewRequest("POST", "/login", nil)
+	r.RemoteAddr = peer + ":1234"
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// statuses are the answers to n requests of one peer.
+func statuses(h http.Handler, peer string, n int) (codes []int) {
+	for range n {
+		codes = append(codes, ask(h, peer).Code)
+	}
+	return codes
+}
+
+// flood fills d with a hundred thousand subjects that somebody has made up, and returns
+// what Redis says at last. They owe little, and so expire before who is denied.
+func flood(t *testing.T, d *database) error {
+	t.Helper()
+	const fill = `for i = 1, 1000 do
+		local key = 'heed:quota:' .. ARGV[1] .. ':' .. i
+		redis.call('HSET', key, 'login/1h', '0123456789abcdef')
+		redis.call('PEXPIRE', key, 60000)
+	end
+	return 1`
+	for i := range 100 {
+		if err := d.Eval(t.Context(), fill, nil, i).Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// squeeze leaves d little memory.
+func squeeze(t *testing.T, d *database, policy string) {
+	t.Helper()
+	require.NoError(t, d.ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
+	require.NoError(t, d.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(memoryOf(t, d)+2<<20)).Err())
+}
+
+// memoryOf is what of its memory d has used, in bytes.
+func memoryOf(t *testing.T, d *database) (bytes int) {
+	t.Helper()
+	_, used, found := strings.Cut(d.Info(t.Context(), "memory").Val(), "used_memory:")
+	require.True(t, found)
+	_, err := fmt.Sscan(used, &bytes)
+	require.NoError(t, err)
+	return bytes
+}
+
+// An attacker who makes up subjects has a Redis that evicts whatever was not used of
+// late forget whom it denies; the documented one forgets nobody. C24, F093.
+func TestAFloodOfSubjectsIsNoWayAroundALimit(t *testing.T) {
+	d := documented(t)
+	for policy, want := range map[string]struct {
+		full  bool
+		admit int
+	}{"allkeys-lru": {false, 200}, "volatile-ttl": {false, 429}, "noeviction": {true, 429}} {
+		require.NoError(t, d.FlushAll(t.Context()).Err())
+		victim := limited(t, &redisstore.Store{Client: d.as("heed", ofLimiters), Timeout: 10 * time.Second, AlwaysAsk: true}, serverside.FailClosed)
+		require.Equal(t, []int{200, 200, 200, 200, 200, 429}, statuses(victim, "192.0.2.1", 6), policy)
+		squeeze(t, d, policy)
+		err := flood(t, d)
+		if want.full {
+			require.ErrorContains(t, err, "OOM", policy)
+			require.NoError(t, d.ConfigSet(t.Context(), "maxmemory", "256mb").Err())
+		} else {
+			require.NoError(t, err, policy)
+		}
+		assert.Equal(t, want.admit, ask(victim, "192.0.2.1").Code, policy)
+	}
+}
+
+// A full Redis that evicts nothing is to limiters what a lost one is. C24.
+func TestWhatHappensWhenRedisIsFullIsWhatTheRuleSays(t *testing.T) {
+	d := documented(t)
+	squeeze(t, d, "noeviction")
+	require.ErrorContains(t, flood(t, d), "OOM")
+	for mode, want := range map[serverside.FailureMode][]int{
+		serverside.FailOpen:   {200, 200, 200, 200, 200, 200, 200},
+		serverside.FailClosed: {503, 503, 503, 503, 503, 503, 503},
+		serverside.FailLocal:  {200, 200, 200, 200, 200, 429, 429},
+	} {
+		h := limited(t, d.store(), mode)
+		assert.Equal(t, want, statuses(h, "192.0.2.1", 7), mode)
+		told := ask(h, "192.0.2.1").Header().Get("X-RateLimit-Limit") != ""
+		assert.Equal(t, mode == serverside.FailLocal, told, "numbers that nobody counted are not told")
+	}
+	closed := limited(t, d.store(), serverside.FailClosed)
+	require.Equal(t, 503, ask(closed, "192.0.2.1").Code)
+	require.NoError(t, d.ConfigSet(t.Context(), "maxmemory", "256mb").Err())
+	assert.Equal(t, 200, ask(closed, "192.0.2.1").Code, "it recovers alone")
+}
+
+func TestWhatWasSpentOutlivesARestartOfRedis(t *testing.T) {
+	d := documented(t)
+	h := limited(t, d.store(), serverside.FailClosed)
+	require.Equal(t, []int{200, 200, 200}, statuses(h, "192.0.2.1", 3))
+	require.Error(t, d.Shutdown(t.Context()).Err()) // which is how a command ends that ends its server
+	d.daemon.Kill()
+	d.start()
+	again := limited(t, d.store(), serverside.FailClosed)
+	assert.Equal(t, []int{200, 200, 429}, statuses(again, "192.0.2.1", 3))
+}
+
+// What a subject takes of the memory that maxmemory bounds, all told.
+func TestASubjectTakesAsMuchMemoryAsThePageSays(t *testing.T) {
+	d := documented(t)
+	s := d.store()
+	c := quota.Charge{Limit: compile(t, quota.Policy{Name: "api/1h", Quota: 100, Window: time.Hour})}
+	before := memoryOf(t, d)
+	const subjects = 32768 // fills the table of names
+	var all sync.WaitGroup
+	for first := range 64 {
+		all.Go(func() {
+			c := c
+			for i := first; i < subjects; i += 64 {
+				c.Key = fmt.Sprintf("key:198.51.%d.%d", 100+i>>8, 100+i&0xff)
+				_, err := s.Take(t.Context(), nil, c)
+				assert.NoError(t, err)
+			}
+		})
+	}
+	all.Wait()
+	require.EqualValues(t, subjects, d.DBSize(t.Context()).Val())
+	each := float64(memoryOf(t, d)-before) / subjects
+	t.Logf("%.0f bytes each", each)
+	assert.InDelta(t, 170, each, 20)
+}
+
+// With the lines for TLS, and certificates where they say, redisstore.FromEnv finds it. F091.
+func TestTheConfigurationsTLSWorks(t *testing.T) {
+	dir := t.TempDir()
+	conf := strings.ReplaceAll(read(t, "redis.conf"), "/etc/redis/tls", dir)
+	conf = regexp.MustCompile(`(?m)^# (port|tls-)`).ReplaceAllString(conf, "$1")
+	conf = strings.Replace(conf, "\nport 6379\n", "\n", 1)
+	port := strconv.Itoa(daemon.FreePort(t))
+	conf = strings.Replace(conf, "tls-port 6379", "tls-port "+port, 1)
+	certify(t, dir)
+	file := filepath.Join(dir, "redis.conf")
+	require.NoError(t, os.WriteFile(file, []byte(conf), 0o600))
+
+	t.Setenv("SSL_CERT_FILE", filepath.Join(dir, "ca.crt"))
+	t.Setenv("REDIS_URL", "rediss://heed:"+ofLimiters+"@127.0.0.1:"+port+"/0")
+	s, err := redisstore.FromEnv()
+	require.NoError(t, err)
+	defer s.Client.Close()
+	s.Timeout = 10 * time.Second
+	cmd := exec.Command(daemon.Find(t, "redis-server"), file, "--dir", dir)
+	d, err := daemon.Start(cmd, func(*daemon.Daemon) bool {
+		return listens("127.0.0.1:"+port) && s.Client.Ping(t.Context()).Err() == nil
+	})
+	require.NoError(t, err)
+	defer d.Kill()
+	assert.Equal(t, []int{200, 200, 200, 200, 200, 429}, statuses(limited(t, s, serverside.FailClosed), "192.0.2.1", 6))
+	clear := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port, Username: "heed", Password: ofLimiters, MaxRetries: -1})
+	defer clear.Close()
+	assert.Error(t, clear.Ping(t.Context()).Err())
+}
+
+// certify makes a certificate for this machine's Redis that vouches for itself.
+func certify(t *testing.T, dir string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	for name, block := range map[string]*pem.Block{
+		"ca.crt":    {Type: "CERTIFICATE", Bytes: certificate},
+		"redis.crt": {Type: "CERTIFICATE", Bytes: certificate},
+		"redis.key": {Type: "PRIVATE KEY", Bytes: secret},
+	} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
+	}
+}
+
+// Each setting stands on the page, and no other.
+func TestThePageSaysWhyASettingIsWhatItIs(t *testing.T) { // F093
+	_, rest, found := strings.Cut(read(t, "operations.md"), "<!-- settings -->\n\n")
+	require.True(t, found)
+	table, _, _ := strings.Cut(rest, "\n\n")
+	var explained [][2]string
+	for _, row := range regexp.MustCompile("(?m)^\\| `([^ ]+) ([^`]+)` \\|").FindAllStringSubmatch(table, -1) {
+		explained = append(explained, [2]string{row[1], strings.Trim(row[2], `"`)})
+	}
+	assert.Equal(t, settings(t), explained)
+}
