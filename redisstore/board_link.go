@@ -69,7 +69,24 @@ func newLink(b *Board) *link {
 func (l *link) start() {
 	l.kick()
 	if !isNil(l.client) {
-		go l.listen()
+		go (&subscription{l.client, l.keys[0], l.began, l.heard, l.ended}).run(l.ctx)
+	}
+}
+
+// began, heard and ended are what becomes of the subscription.
+func (l *link) began() {
+	l.listening.Store(true)
+	l.kick() // what was said before
+}
+
+func (l *link) heard(string) { l.kick() }
+
+func (l *link) ended(err error) {
+	if l.listening.Swap(false) {
+		l.kick() // which makes the timer quick
+	}
+	if err != nil && l.ctx.Err() == nil {
+		l.trouble.put(fmt.Errorf("redisstore: cannot subscribe: %w", err))
 	}
 }
 
