@@ -27,8 +27,9 @@ import (
 type Limits interface {
 	// Limits returns the policies of key, which is what the rule's KeyFunc
 	// returned. Those with a Quota of zero are not enforced. If there are none at
-	// all, key has no limits of its own, and those of the rule hold; they hold too
-	// if there is an error, which is told to Audit.
+	// all, key has no limits of its own, and those of the rule hold. An error is
+	// told to Audit; policies beside it, which may be the last that were known, hold
+	// all the same.
 	Limits(ctx context.Context, key string) ([]quota.Policy, error)
 }
 
@@ -183,7 +184,7 @@ func (v *variety) ofKey(p *plan, r *rule, req *http.Request, key string) *share 
 	if err != nil {
 		p.auditLimits(r, key, err)
 	}
-	if err != nil || len(policies) == 0 {
+	if len(policies) == 0 {
 		return nil
 	}
 	s := new(share)

@@ -108,7 +108,7 @@ func (p provider) Limits(ctx context.Context, key string) ([]quota.Policy, error
 func TestLimitsThatFailLeaveTheRulesInForce(t *testing.T) {
 	for name, limits := range map[string]provider{
 		"error": func(context.Context, string) ([]quota.Policy, error) {
-			return []quota.Policy{quota.PerDay(1)}, errors.New("down")
+			return nil, errors.New("down")
 		},
 		"nonsense": func(context.Context, string) ([]quota.Policy, error) { return []quota.Policy{{Quota: -1}}, nil },
 	} {
@@ -119,6 +119,16 @@ func TestLimitsThatFailLeaveTheRulesInForce(t *testing.T) {
 		require.Len(t, failed, 5, name)
 		assert.Error(t, failed[0].Err)
 	}
+}
+
+func TestLimitsThatComeWithAnErrorHold(t *testing.T) {
+	last := provider(func(context.Context, string) ([]quota.Policy, error) {
+		return []quota.Policy{quota.PerDay(1)}, errors.New("down")
+	})
+	var events log
+	h := must(t, serverside.Config{Rules: limitedBy(last), Audit: events.add}).Wrap(new(ok))
+	assert.Equal(t, map[int]int{200: 1, 429: 1}, codes(2, h, "GET", "/", "X-User", "ann"))
+	assert.Len(t, events.of(serverside.LimitsFailed), 2)
 }
 
 func TestLimitsAreAskedWithADeadline(t *testing.T) {
