@@ -1,0 +1,77 @@
+package redisstore
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/heedhttp/heed/quota"
+)
+
+// A LimitsError is one thing that is wrong with a hash of Limits.
+type LimitsError struct {
+	Key    string // as Limits was asked for it
+	Field  string // such as per_minute; "" is the hash as a whole
+	Reason string // what is wrong with it
+}
+
+func (e *LimitsError) Error() string {
+	if e.Field == "" {
+		return fmt.Sprintf("redisstore: the limits of %q: %s", e.Key, e.Reason)
+	}
+	return fmt.Sprintf("redisstore: the limits of %q: %s: %s", e.Key, e.Field, e.Reason)
+}
+
+// windows are the fields of a hash of Limits.
+var windows = map[string]func(n int64) quota.Policy{
+	"per_second": quota.PerSecond,
+	"per_minute": quota.PerMinute,
+	"per_hour":   quota.PerHour,
+	"per_day":    quota.PerDay,
+}
+
+// parseLimits returns the policies in key's hash, as HGETALL replies: none if it is not
+// there. The error joins all faults.
+func parseLimits(key string, reply any) (policies []quota.Policy, err error) {
+	list, ok := reply.([]any)
+	if !ok || len(list)%2 != 0 {
+		return nil, &LimitsError{key, "", "are no hash"}
+	}
+	for ; len(list) > 0; list = list[2:] {
+		field, _ := list[0].(string)
+		value, _ := list[1].(string)
+		policy, reason := parseLimit(field, value)
+		if reason != "" {
+			err = errors.Join(err, &LimitsError{key, fmt.Sprintf("%.40s", field), reason})
+			continue
+		}
+		policies = append(policies, policy)
+	}
+	slices.SortFunc(policies, func(a, b quota.Policy) int { return cmp.Compare(a.Window, b.Window) })
+	return policies, err
+}
+
+// parseLimit returns the policy that a field is, or the reason why it is none.
+func parseLimit(field, value string) (p quota.Policy, reason string) {
+	window := windows[field]
+	if window == nil {
+		return p, "there is no such field: it must be per_second, per_minute, per_hour or per_day"
+	}
+	n, err := strconv.ParseInt(value, 10, 64)
+	if err != nil {
+		return p, fmt.Sprintf("is %.40q: must be a whole number", value)
+	}
+	if n < 0 {
+		return p, fmt.Sprintf("is %d: must not be negative", n)
+	}
+	p = window(n)
+	if n == 0 {
+		return p, ""
+	}
+	if _, err := p.Compile(); err != nil {
+		return p, err.Error()
+	}
+	return p, ""
+}

@@ -1,0 +1,401 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/heedhttp/heed/serverside"
+)
+
+var _ serverside.Limits = (*redisstore.Limits)(nil)
+
+// A limitsStand is a Redis for Limits in a synctest bubble.
+type limitsStand struct {
+	*boardStand
+	hashes map[string][]any // guarded by mu
+}
+
+func newLimitsStand(t *testing.T) *limitsStand {
+	return &limitsStand{newBoardStand(t), make(map[string][]any)}
+}
+
+// limits are those of a process of its own, which hears messages.
+func (s *limitsStand) limits(t *testing.T, l *redisstore.Limits) *redisstore.Limits {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: s.dial, DialerRetries: 1})
+	client.AddHook(s)
+	l.Client = client
+	t.Cleanup(func() {
+		s.set(func() { s.silent = false })
+		time.Sleep(10 * time.Second)
+		l.Close()
+		client.Close()
+	})
+	l.Limits(t.Context(), "the first")
+	time.Sleep(10 * ms)
+	s.took()
+	return l
+}
+
+func (s *limitsStand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		args := cmd.Args()
+		if cmd.Name() != "evalsha" || len(args) != 4 {
+			return next(ctx, cmd)
+		}
+		delay, silent, gone := s.state()
+		if args[3] != "heed:limits:" { // not a probe
+			s.set(func() { s.trips = append(s.trips, time.Now()) })
+		}
+		switch {
+		case gone:
+			return errGone
+		case silent:
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		time.Sleep(delay)
+		var hash []any
+		s.set(func() { hash = append(hash, s.hashes[args[3].(string)]...) })
+		time.Sleep(delay)
+		cmd.(interface{ SetVal(any) }).SetVal(hash)
+		return nil
+	}
+}
+
+// put is HSET.
+func (s *limitsStand) put(key string, fields ...any) {
+	s.set(func() { s.hashes["heed:limits:"+key] = fields })
+}
+
+// publish is PUBLISH, and returns when it was heard.
+func (s *limitsStand) publish(message string) {
+	s.set(func() {
+		for _, sub := range s.subs {
+			sub <- fmt.Sprintf("*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$%d\r\n%s\r\n", len(message), message)
+		}
+	})
+	time.Sleep(10 * ms)
+}
+
+// told is what a key's limits are, and how often Redis was asked for it.
+func (s *limitsStand) told(t *testing.T, l *redisstore.Limits, key string) (policies []quota.Policy, asked int) {
+	t.Helper()
+	policies, err := l.Limits(t.Context(), key)
+	require.NoError(t, err)
+	time.Sleep(10 * ms) // for what is asked in the background
+	return policies, s.took()
+}
+
+func perMinute(n int64) []quota.Policy { return []quota.Policy{quota.PerMinute(n)} }
+
+func newLimits(t testing.TB, server *redistest.Server) *redisstore.Limits {
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	l := &redisstore.Limits{Client: client, Timeout: 5 * time.Second}
+	t.Cleanup(func() { l.Close(); client.Close() })
+	return l
+}
+
+func must(t testing.TB, server *redistest.Server, command ...string) {
+	t.Helper()
+	_, err := server.Do(command...)
+	require.NoError(t, err)
+}
+
+func TestAKeysLimitsAreAHash(t *testing.T) { // F038
+	server := redistest.Start(t)
+	must(t, server, "HSET", "heed:limits:all", "per_day", "4", "per_hour", "3", "per_minute", "2", "per_second", "1")
+	must(t, server, "HSET", "heed:limits:some", "per_minute", "120", "per_day", "0")
+	must(t, server, "SET", "heed:limits:text", "120")
+	l := newLimits(t, server)
+	for key, want := range map[string][]quota.Policy{
+		"all":  {quota.PerSecond(1), quota.PerMinute(2), quota.PerHour(3), quota.PerDay(4)},
+		"some": {quota.PerMinute(120), quota.PerDay(0)},
+		"none": nil,
+	} {
+		got, err := l.Limits(t.Context(), key)
+		require.NoError(t, err)
+		assert.Equal(t, want, got, key)
+	}
+	_, err := l.Limits(t.Context(), "text")
+	assert.EqualError(t, err, `redisstore: the limits of "text": are no hash`)
+	assert.EqualValues(t, 1, l.Corrupt())
+}
+
+func TestLimitsThatAreChangedHoldForTheNextRequest(t *testing.T) { // F011, F179
+	server := redistest.Start(t)
+	must(t, server, "HSET", "heed:limits:ann", "per_day", "600")
+	l := newLimits(t, server)
+	l.TTL = time.Hour
+	limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{
+		Name: "key", Stage: serverside.AfterAuth, Limits: l, Policies: []quota.Policy{quota.PerDay(1)},
+		Key: func(r *http.Request) string { return r.Header.Get("X-User") },
+	}}, Audit: func(serverside.Event) {}})
+	require.NoError(t, err)
+	limit := func() string {
+		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+		r.Header.Set("X-User", "ann")
+		limiter.Wrap(http.NotFoundHandler()).ServeHTTP(w, r)
+		return w.Header().Get("X-RateLimit-Limit")
+	}
+	require.Equal(t, "600", limit())
+	require.Eventually(t, func() bool { // the subscription is there
+		n, err := server.Do("PUBLISH", "heed:limits:changed", "nobody")
+		return err == nil && n == "1"
+	}, 10*time.Second, 5*ms)
+	require.Equal(t, "600", limit())
+
+	must(t, server, "HSET", "heed:limits:ann", "per_day", "60")
+	assert.Equal(t, "600", limit(), "nobody has said so")
+	must(t, server, "PUBLISH", "heed:limits:changed", "ann")
+	assert.Eventually(t, func() bool { return limit() == "60" }, 10*time.Second, ms)
+	must(t, server, "DEL", "heed:limits:ann")
+	must(t, server, "PUBLISH", "heed:limits:changed", "")
+	assert.Eventually(t, func() bool { return limit() == "1" }, 10*time.Second, ms)
+}
+
+func TestAfterARestartOfRedisLimitsAreAskedForAgain(t *testing.T) {
+	server := redistest.Start(t)
+	must(t, server, "HSET", "heed:limits:ann", "per_minute", "600")
+	l := newLimits(t, server)
+	l.TTL, l.Timeout = time.Hour, 0
+	require.Eventually(t, func() bool { p, _ := l.Limits(t.Context(), "ann"); return len(p) == 1 }, 10*time.Second, 5*ms)
+	server.Restart()
+	must(t, server, "HSET", "heed:limits:ann", "per_minute", "60")
+	assert.Eventually(t, func() bool {
+		p, err := l.Limits(t.Context(), "ann")
+		return err == nil && assert.ObjectsAreEqual(perMinute(60), p)
+	}, 20*time.Second, 10*ms)
+}
+
+func TestLimitsAreKnownForTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLimitsStand(t)
+		s.put("ann", "per_minute", "600")
+		l := s.limits(t, &redisstore.Limits{})
+		told := func(limit int64, asked int) {
+			t.Helper()
+			policies, times := s.told(t, l, "ann")
+			assert.Equal(t, perMinute(limit), policies)
+			assert.Equal(t, asked, times)
+		}
+		told(600, 1)
+		s.put("ann", "per_minute", "60")
+		told(600, 0)
+		time.Sleep(5*time.Second - 30*ms)
+		told(600, 0)
+		time.Sleep(20 * ms)
+		told(600, 1) // in the background
+		told(60, 0)
+		s.put("ann", "per_minute", "6")
+		time.Sleep(10 * time.Second)
+		told(6, 1) // nobody has asked in all this time
+	})
+}
+
+func TestAMessageMakesLimitsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLimitsStand(t)
+		l := s.limits(t, &redisstore.Limits{})
+		for _, key := range []string{"ann", "bob"} {
+			_, asked := s.told(t, l, key)
+			assert.Equal(t, 1, asked)
+			s.put(key, "per_minute", "7")
+		}
+		s.publish("ann")
+		policies, asked := s.told(t, l, "ann")
+		assert.Equal(t, perMinute(7), policies)
+		assert.Equal(t, 1, asked)
+		policies, asked = s.told(t, l, "bob")
+		assert.Empty(t, policies)
+		assert.Zero(t, asked)
+		s.publish("")
+		policies, asked = s.told(t, l, "bob")
+		assert.Equal(t, perMinute(7), policies)
+		assert.Equal(t, 1, asked)
+	})
+}
+
+func TestAnAnswerFromBeforeTheMessageIsNotKept(t *testing.T) {
+	for _, message := range []string{"ann", ""} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newLimitsStand(t)
+			s.put("ann", "per_minute", "600")
+			l := s.limits(t, &redisstore.Limits{})
+			s.set(func() { s.delay = 20 * ms })
+			go l.Limits(t.Context(), "ann")
+			time.Sleep(30 * ms) // Redis has read it, and the answer is on its way
+			s.put("ann", "per_minute", "60")
+			s.set(func() { s.delay = 0 })
+			s.publish(message)
+			time.Sleep(time.Second)
+			policies, _ := s.told(t, l, "ann")
+			assert.Equal(t, perMinute(60), policies)
+		})
+	}
+}
+
+func TestRequestsOfOneKeyAskOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLimitsStand(t)
+		s.put("ann", "per_minute", "600")
+		l := s.limits(t, &redisstore.Limits{})
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				policies, err := l.Limits(t.Context(), "ann")
+				assert.NoError(t, err)
+				assert.Equal(t, perMinute(600), policies)
+			})
+		}
+		all.Wait()
+		assert.Equal(t, 1, s.took())
+	})
+}
+
+func TestNobodyWaitsForLimitsLongerThanHeMay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLimitsStand(t)
+		l := s.limits(t, &redisstore.Limits{})
+		s.set(func() { s.silent = true })
+		ctx, cancel := context.WithTimeout(t.Context(), 5*ms)
+		defer cancel()
+		start := time.Now()
+		_, err := l.Limits(ctx, "ann")
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 5*ms, time.Since(start))
+		_, err = l.Limits(t.Context(), "ann")
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 50*ms, time.Since(start))
+		for _, key := range []string{"ann", "bob"} {
+			_, err = l.Limits(t.Context(), key)
+			assert.ErrorContains(t, err, "redisstore: ")
+			assert.Equal(t, 50*ms, time.Since(start), "it is known that Redis does not answer")
+		}
+	})
+}
+
+func TestWhileRedisIsGoneTheLastLimitsHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLimitsStand(t)
+		s.put("ann", "per_minute", "600")
+		l := s.limits(t, &redisstore.Limits{})
+		s.told(t, l, "ann")
+		s.set(func() { s.gone = true })
+		time.Sleep(time.Hour)
+		s.took()
+		for range 1000 { // in ten seconds
+			policies, err := l.Limits(t.Context(), "ann")
+			assert.ErrorContains(t, err, "connection refused")
+			assert.Equal(t, perMinute(600), policies)
+			policies, err = l.Limits(t.Context(), "bob")
+			assert.ErrorContains(t, err, "connection refused")
+			assert.Empty(t, policies)
+			time.Sleep(10 * ms)
+		}
+		assert.LessOrEqual(t, s.took(), 20, "two keys")
+		s.put("ann", "per_minute", "60")
+		s.set(func() { s.gone = false })
+		time.Sleep(1100 * ms)
+		l.Limits(t.Context(), "ann") // finds out
+		time.Sleep(1100 * ms)
+		policies, _ := s.told(t, l, "ann")
+		assert.Equal(t, perMinute(60), policies)
+	})
+}
+
+func TestAHashThatMakesNoSenseLeavesTheLastLimitsInForce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLimitsStand(t)
+		s.put("ann", "per_minute", "600")
+		l := s.limits(t, &redisstore.Limits{})
+		s.told(t, l, "ann")
+		for field, c := range map[string]struct{ value, reason string }{
+			"per_minute": {"-5", "is -5: must not be negative"},
+			"per_hour":   {"many", `is "many": must be a whole number`},
+			"per_day":    {"", `is "": must be a whole number`},
+			"per_second": {"9223372036854775807", "quota: policy"},
+			"per_minuet": {"5", "there is no such field: it must be per_second, per_minute, per_hour or per_day"},
+		} {
+			before := l.Corrupt()
+			s.put("ann", "per_second", "1", field, c.value)
+			s.publish("ann")
+			for range 2 {
+				policies, err := l.Limits(t.Context(), "ann")
+				var fault *redisstore.LimitsError
+				require.ErrorAs(t, err, &fault)
+				assert.Equal(t, "ann", fault.Key)
+				assert.Equal(t, field, fault.Field)
+				assert.ErrorContains(t, err, c.reason)
+				assert.Equal(t, perMinute(600), policies)
+			}
+			assert.Equal(t, before+1, l.Corrupt())
+		}
+		s.put("ann", "per_minute", "x", "per_hour", "y")
+		s.publish("ann")
+		_, err := l.Limits(t.Context(), "ann")
+		assert.EqualError(t, err, "redisstore: the limits of \"ann\": per_minute: is \"x\": must be a whole number\n"+
+			"redisstore: the limits of \"ann\": per_hour: is \"y\": must be a whole number")
+
+		s.put("new", "per_minute", "x")
+		policies, err := l.Limits(t.Context(), "new")
+		assert.Error(t, err)
+		assert.Empty(t, policies, "the rule's hold")
+	})
+}
+
+func TestAFloodOfKeysDoesNotPileUpNorForgetWhoIsThere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLimitsStand(t)
+		l := s.limits(t, &redisstore.Limits{MaxKeys: 100, TTL: time.Hour})
+		s.told(t, l, "ann")
+		asked := 0
+		for i := range 10_000 {
+			l.Limits(t.Context(), fmt.Sprint(i))
+			s.took()
+			l.Limits(t.Context(), "ann")
+			asked += s.took()
+		}
+		assert.Equal(t, 100, redisstore.KnownKeys(l))
+		assert.Zero(t, asked)
+	})
+}
+
+func TestLimitsWithoutAClientFail(t *testing.T) {
+	var l redisstore.Limits
+	_, err := l.Limits(t.Context(), "ann")
+	assert.EqualError(t, err, "redisstore: Client is nil")
+	assert.NoError(t, l.Close())
+}
+
+func TestLimitsMayBeUsedByMany(t *testing.T) {
+	server := redistest.Start(t)
+	l := newLimits(t, server)
+	l.TTL, l.MaxKeys = ms, 8
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for i := range 200 {
+				if _, err := l.Limits(t.Context(), fmt.Sprint(i%16)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 20 {
+		must(t, server, "PUBLISH", "heed:limits:changed", "")
+	}
+	all.Wait()
+}
