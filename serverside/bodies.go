@@ -130,7 +130,7 @@ func (d *Denial) code(limited string) string {
 		return "cost_exceeds_limit"
 	case d.InFlight:
 		return "too_many_at_once"
-	case d.Status == http.StatusServiceUnavailable:
+	case d.Outage, d.Status == http.StatusServiceUnavailable:
 		return "service_unavailable"
 	default:
 		return limited

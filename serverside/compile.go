@@ -81,6 +81,9 @@ func (c *compiler) settings(cfg Config) {
 	if !cfg.OnStoreError.valid() {
 		c.fault("OnStoreError", "there is no %v", cfg.OnStoreError)
 	}
+	if s := cfg.ClosedStatus; s != 0 && s != http.StatusServiceUnavailable && s != http.StatusTooManyRequests {
+		c.fault("ClosedStatus", "is %d: what fails closed is 503, or 429", s)
+	}
 	if cfg.Style&^styles != 0 {
 		c.fault("Style", "there is no style %#x", int(cfg.Style&^styles))
 	}

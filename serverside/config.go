@@ -50,6 +50,10 @@ type Config struct {
 	// Rule does not say otherwise. If zero, FailOpen.
 	OnStoreError FailureMode
 
+	// ClosedStatus is the status of what FailClosed refuses: 503 Service Unavailable,
+	// also if zero; or 429 Too Many Requests, for clients that wait for nothing else.
+	ClosedStatus int
+
 	// Key says whose quota a request is charged to, where a Rule does not. If
 	// nil, the peer's: behind a proxy, set it to ClientIP.
 	Key KeyFunc
@@ -218,7 +222,7 @@ const (
 	// rate-limit fields. In a Rule, it is Config's mode.
 	FailOpen FailureMode = iota
 
-	// FailClosed answers 503 with Retry-After.
+	// FailClosed answers 503, or Config.ClosedStatus, with Retry-After.
 	FailClosed
 
 	// FailLocal counts by the same policies in this process, and tells the

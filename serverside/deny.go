@@ -1,6 +1,7 @@
 package serverside
 
 import (
+	"cmp"
 	"net/http"
 	"strconv"
 	"time"
@@ -16,7 +17,7 @@ const crowdWait = time.Second
 // A Denial is a request that is not admitted.
 type Denial struct {
 	// Status is 429; or 503 if a rule of the Overload stage with that Status
-	// denies, or the Store failed and the rule fails closed.
+	// denies, or for an Outage, if Config.ClosedStatus does not say otherwise.
 	Status int
 
 	// RetryAfter is how long it is until a request of the same cost fits. In the
@@ -33,6 +34,9 @@ type Denial struct {
 
 	// Penalized is that a Penalty keeps the client out.
 	Penalized bool
+
+	// Outage is that the Store failed, and the rule fails closed.
+	Outage bool
 
 	// Rule is the name of the rule that denies: of several, of the first that was
 	// asked.
@@ -96,8 +100,9 @@ func (t *trial) fitsNow() int64 {
 	return least
 }
 
-func outageOf(r *rule) Denial {
-	return Denial{Status: http.StatusServiceUnavailable, RetryAfter: outageWait, Rule: r.name}
+// outageOf is that nobody knows whether r would deny.
+func (p *plan) outageOf(r *rule) Denial {
+	return Denial{Status: cmp.Or(p.ClosedStatus, http.StatusServiceUnavailable), RetryAfter: outageWait, Outage: true, Rule: r.name}
 }
 
 // crowdOf is that as many requests as r allows are being served.

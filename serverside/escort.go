@@ -133,7 +133,7 @@ func (e *escort) takePlace(x extra) bool {
 			e.outcome = uncounted // unless the Store decides on something else
 			return true
 		case FailClosed:
-			e.refuse(e.w, e.r, outageOf(x.rule))
+			e.refuse(e.w, e.r, e.outageOf(x.rule))
 			return false
 		}
 		place = acquireIn(e.r.Context(), e.gates.local, key, x.rule.inFlight)

@@ -193,10 +193,10 @@ func (p *plan) auditForwarding(req *http.Request, r *rule, key string) {
 	}
 }
 
-// chargesPeer reports whether key is the peer's address, or a Join with it.
+// chargesPeer reports whether key is the peer's address, or that Named or in a Join.
 func chargesPeer(r *http.Request, key string) bool {
 	peer := peerOf(r)
-	return key == peer || key == keySpace+peer || strings.Contains(key, string(appendNetstring(nil, peer)))
+	return key == peer || strings.HasSuffix(key, ":"+peer) || strings.Contains(key, string(appendNetstring(nil, peer)))
 }
 
 // names returns the names, as in the RateLimit field, of t's policies.

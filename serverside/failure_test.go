@@ -107,6 +107,28 @@ func TestFailClosedAnswers503WithRetryAfter(t *testing.T) { // F177, B52
 	})
 }
 
+func TestFailClosedMayAnswer429(t *testing.T) {
+	inOutages(t, func(t *testing.T, outage quota.Store) { // F173, C05
+		h := promptly(t, must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: outage, Audit: silent,
+			OnStoreError: serverside.FailClosed, ClosedStatus: 429}).Wrap(new(ok)))
+		w := ask(h, "GET", "/")
+		require.Equal(t, 429, w.Code)
+		assert.Equal(t, "1", w.Header().Get("Retry-After"))
+		p := problemOf(t, w)
+		assert.Equal(t, serverside.ProblemOutage, p.Type, "it is an outage, whatever its status")
+		assert.Equal(t, 429, p.Status)
+	})
+	cfg := serverside.Config{Rules: oneRule(quota.PerHour(1)), OnStoreError: serverside.FailClosed, ClosedStatus: 429,
+		Store: failures["error"], Deny: serverside.EnvelopeBody, Audit: silent}
+	assert.Contains(t, ask(must(t, cfg).Wrap(new(ok)), "GET", "/").Body.String(), `"service_unavailable"`)
+	plain := cfg
+	plain.ClosedStatus = 0
+	assert.NotEqual(t, must(t, plain).Hash(), must(t, cfg).Hash())
+	cfg.ClosedStatus = 500
+	_, err := serverside.New(cfg)
+	assert.EqualError(t, err, "serverside: ClosedStatus: is 500: what fails closed is 503, or 429")
+}
+
 func TestFailLocalCountsInThisProcessAndTellsItsNumbers(t *testing.T) {
 	inOutages(t, func(t *testing.T, outage quota.Store) { // C05, C07
 		h := promptly(t, must(t, serverside.Config{Rules: oneRule(quota.PerDay(2)), Store: outage,

@@ -30,6 +30,9 @@ func hashOf(p *plan) string {
 		fmt.Fprintf(sum, "allow %q\n", r.name)
 		r.describeTo(sum)
 	}
+	if p.ClosedStatus != 0 {
+		fmt.Fprintf(sum, "closed %d\n", p.ClosedStatus)
+	}
 	fmt.Fprintf(sum, "exempt %q\n%s", slices.Sorted(slices.Values(p.Exempt)), p.Description)
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }

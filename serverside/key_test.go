@@ -248,6 +248,27 @@ func TestWhoHasNoKeyIsKnownByItsAddress(t *testing.T) {
 	}
 }
 
+func TestNamesKeepKeysApartThatReadTheSame(t *testing.T) { // F047, B49
+	users := serverside.Named("user", func(r *http.Request) string { return r.Header.Get("X-User") })
+	r := request("GET", "http://example.com/", "192.0.2.1:1")
+	assert.Empty(t, users(r))
+	r.Header.Set("X-User", "192.0.2.1")
+	assert.Equal(t, "user:192.0.2.1", users(r))
+
+	var events log
+	rule := oneRule(quota.PerHour(1))
+	rule[0].Key = users
+	h := must(t, serverside.Config{Rules: rule, Key: serverside.Named("ip", serverside.ClientIP()), Audit: events.add}).Wrap(new(ok))
+	assert.Equal(t, 200, ask(h, "GET", "/", "X-User", "192.0.2.1").Code)
+	assert.Equal(t, 200, ask(h, "GET", "/").Code)
+	assert.Equal(t, 429, ask(h, "GET", "/", "X-Forwarded-For", "192.0.2.9").Code)
+	assert.Len(t, events.of(serverside.ForwardingIgnored), 1, "a proxy that nobody trusts is noticed under a name too")
+
+	rule[0].Key = serverside.Named("user", serverside.Header("X-User"))
+	_, err := serverside.New(serverside.Config{Rules: rule})
+	assert.ErrorContains(t, err, "Rules[0].Key: is what clients say of themselves")
+}
+
 func TestAKeyThatLooksLikeAnAddressIsNotThatAddress(t *testing.T) { // B49
 	rules := oneRule(quota.PerHour(1)) // F047
 	rules[0].Key = func(r *http.Request) string { return r.Header.Get("X-User") }

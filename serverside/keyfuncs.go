@@ -101,6 +101,20 @@ func First(keys ...KeyFunc) KeyFunc {
 	})
 }
 
+// Named is key in a name space of its own, "user:ann" for a key "ann" named "user": so
+// a user who is called like an address does not share its quota, and who reads the
+// Store's keys sees what they are of. name has no colon. It is "" if key is.
+func Named(name string, key KeyFunc) KeyFunc {
+	space := name + ":"
+	return claimedIfAny([]KeyFunc{key}, func(r *http.Request) string {
+		k := key(r)
+		if k == "" {
+			return ""
+		}
+		return space + k
+	})
+}
+
 // appendPart appends key's value as a netstring, or the peer's with a "-" that
 // no netstring begins with.
 func appendPart(b []byte, r *http.Request, key KeyFunc) []byte {

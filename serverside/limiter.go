@@ -169,7 +169,7 @@ func (l *Limiter) cope(p *plan, w http.ResponseWriter, r *http.Request, t *trial
 	case FailOpen:
 		return uncounted
 	case FailClosed:
-		p.refuse(w, r, outageOf(failing))
+		p.refuse(w, r, p.outageOf(failing))
 		return denied
 	}
 	t.keepLocal()

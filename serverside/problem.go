@@ -38,7 +38,7 @@ func (d *Denial) appendProblem(b []byte) []byte {
 		b = appendKind(b, ProblemInFlight, "Too Many Requests at Once", d.Status)
 		b = append(b, "As many requests are being served as may be at once: "...)
 		b = append(strconv.AppendInt(b, d.Quota, 10), '.')
-	case d.Status == http.StatusServiceUnavailable && len(d.Policies) == 0:
+	case d.Outage:
 		b = appendKind(b, ProblemOutage, "Service Unavailable", d.Status)
 		b = append(b, "Requests cannot be counted at the moment."...)
 	case d.Status == http.StatusServiceUnavailable:

@@ -56,8 +56,10 @@ var combinations = map[string]func(...serverside.KeyFunc) serverside.KeyFunc{"jo
 func (r *reader) parseCall(word, rest string, depth int) (key, string, error) {
 	combine := combinations[word]
 	switch {
-	case combine == nil:
-		return key{}, "", fmt.Errorf("there is no %s(…): there are join and first", quote(word))
+	case word == "named" && depth <= mostDepth:
+		return r.parseNamed(rest, depth)
+	case combine == nil && word != "named":
+		return key{}, "", fmt.Errorf("there is no %s(…): there are join, first and named", quote(word))
 	case depth > mostDepth:
 		return key{}, "", errors.New("is nested too deeply")
 	}
@@ -79,6 +81,23 @@ func (r *reader) parseCall(word, rest string, depth int) (key, string, error) {
 			return key{}, "", errors.New("a closing bracket is missing")
 		}
 	}
+}
+
+// parseNamed reads a name and a key, up to the closing bracket.
+func (r *reader) parseNamed(rest string, depth int) (key, string, error) {
+	name, rest, more := strings.Cut(rest, ",")
+	if name = strings.TrimSpace(name); !more || !fieldName.MatchString(name) {
+		return key{}, "", errors.New("named(…) has a name and a key, as in named(user, header:X-User)")
+	}
+	k, rest, err := r.parseKey(rest, depth+1)
+	if err != nil {
+		return key{}, "", err
+	}
+	rest, closed := strings.CutPrefix(strings.TrimSpace(rest), ")")
+	if !closed {
+		return key{}, "", errors.New("a closing bracket is missing")
+	}
+	return key{serverside.Named(name, k.of), "named(" + name + ", " + k.text + ")"}, strings.TrimSpace(rest), nil
 }
 
 var fieldName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")

@@ -68,6 +68,7 @@ ipv6_bits: 56
 key: join(ip, user)
 exempt: GET /health
 on_store_error: local
+closed_status: 429
 store_timeout: 20ms
 style: [draft-07, x-ratelimit-delta]
 fields_on_denial_only: true
@@ -93,7 +94,7 @@ rules:
     limits: contracts
     refund_if: teapot
     cost: weight
-    key: first(user, cookie:sid)
+    key: named( v1 , first(user, cookie:sid) )
     on_store_error: open
   - name: slots
     if: repeated
@@ -119,6 +120,7 @@ func TestAFileSaysWhatAConfigCan(t *testing.T) {
 	assert.Equal(t, []string{"GET /health"}, cfg.Exempt)
 	assert.Equal(t, serverside.FailLocal, cfg.OnStoreError)
 	assert.Equal(t, 20*time.Millisecond, cfg.StoreTimeout)
+	assert.Equal(t, 429, cfg.ClosedStatus)
 	assert.Equal(t, ratelimit.Draft07|ratelimit.XRateLimitDelta, cfg.Style)
 	assert.True(t, cfg.FieldsOnDenialOnly && cfg.ExposeFields && cfg.RetryAfterDate && cfg.RetryAfterMS)
 	assert.NotNil(t, cfg.Deny)
@@ -171,8 +173,8 @@ func TestKeysOfAFileSayWhoseQuotaItIs(t *testing.T) {
 	}
 	assert.Equal(t, "9:192.0.2.13:ann", cfg.Key(request("X-User", "ann")))
 	assert.Equal(t, "16:2001:db8:0:100::3:ann", cfg.Key(request("X-User", "ann", "X-Real-IP", "2001:db8:0:1ff::1")), "a /56 that a trusted proxy names")
-	assert.Equal(t, "0:ann", cfg.Rules[1].Key(request("X-User", "ann", "Cookie", "sid=1")))
-	assert.Equal(t, "1:"+serverside.HashKey("Cookie sid", "1"), cfg.Rules[1].Key(request("Cookie", "sid=1")))
+	assert.Equal(t, "v1:0:ann", cfg.Rules[1].Key(request("X-User", "ann", "Cookie", "sid=1")))
+	assert.Equal(t, "v1:1:"+serverside.HashKey("Cookie sid", "1"), cfg.Rules[1].Key(request("Cookie", "sid=1")))
 
 	assert.True(t, cfg.Allow[0].Match(&http.Request{RemoteAddr: "198.51.100.7:1", Header: http.Header{}}))
 	assert.False(t, cfg.Allow[0].Match(&http.Request{RemoteAddr: "198.51.100.8:1", Header: http.Header{}}))
@@ -250,14 +252,18 @@ func TestEachFaultHasItsPlace(t *testing.T) {
 			`r.yaml:11:5: rules[0].policies[8]: is "99999999999999999999": too large`,
 			"r.yaml:12:5: rules[0].policies[9]: burst is 6: of a SlidingLog it is the Quota",
 		}},
-		{"r.yaml", "key: usr\nrules:\n- {policies: 1/s, key: 'header:'}\n- {name: b, policies: 1/s, key: 'jion(ip)'}\n- {name: c, policies: 1/s, key: 'join(ip'}\n- {name: d, policies: 1/s, key: 'ip) x'}\n- {name: e, policies: 1/s, key: 'query:x'}\n- {name: f, policies: 1/s, key: 'join(ip,)'}\n", []string{
+		{"r.yaml", "key: usr\nrules:\n- {policies: 1/s, key: 'header:'}\n- {name: b, policies: 1/s, key: 'jion(ip)'}\n- {name: c, policies: 1/s, key: 'join(ip'}\n- {name: d, policies: 1/s, key: 'ip) x'}\n- {name: e, policies: 1/s, key: 'query:x'}\n- {name: f, policies: 1/s, key: 'join(ip,)'}\n- {name: g, policies: 1/s, key: 'named(a b, ip)'}\n- {name: h, policies: 1/s, key: named(ip)}\n- {name: i, policies: 1/s, key: 'named(a, ip, ip)'}\n- {name: j, policies: 1/s, key: 'named(a, join(usr))'}\n", []string{
 			`r.yaml:1:6: key: there is no key "usr": there is ip, peer, user; did you mean user?`,
 			`r.yaml:3:24: rules[0].key: "" is no name of a header`,
-			`r.yaml:4:33: rules[1].key: there is no "jion"(…): there are join and first`,
+			`r.yaml:4:33: rules[1].key: there is no "jion"(…): there are join, first and named`,
 			`r.yaml:5:33: rules[2].key: a closing bracket is missing`,
 			`r.yaml:6:33: rules[3].key: there is ") x" after the key`,
 			`r.yaml:7:33: rules[4].key: there is no key "query:x": write header:NAME, cookie:NAME or form:NAME`,
 			`r.yaml:8:33: rules[5].key: a key is missing`,
+			`r.yaml:9:33: rules[6].key: named(…) has a name and a key, as in named(user, header:X-User)`,
+			`r.yaml:10:33: rules[7].key: named(…) has a name and a key, as in named(user, header:X-User)`,
+			`r.yaml:11:33: rules[8].key: a closing bracket is missing`,
+			`r.yaml:12:33: rules[9].key: there is no key "usr": there is ip, peer, user; did you mean user?`,
 		}},
 		{"r.yaml", "rules:\n- {pattern: /v1/, key: 'header:X-Id', policies: 1/s}\n", []string{
 			"r.yaml:2:24: rules[0].key: is what clients say of themselves, and they can say something else each time: " +
@@ -325,11 +331,12 @@ func TestWhatIsTooMuchIsRefused(t *testing.T) {
 		bomb:                      "there is too much in the file",
 		"a: &a [*a]\n":            "is nested too deeply",
 		strings.Repeat("[", 9000): "is not YAML",
-		strings.Repeat("[", 40) + strings.Repeat("]", 40):                      "is nested too deeply",
-		"#" + strings.Repeat("x", 1<<20):                                       "has 1048577 bytes: there may be 1048576",
-		"rules:\n" + strings.Repeat("- {policies: 1/s}\n", 1001):               "has 1001 elements: 1001 are too many",
-		"rules: [{policies: 1/s, name: " + strings.Repeat("x", 1001) + "}]":    "has 1001 bytes: there may be 1000",
-		"rules: [{policies: 1/s, key: '" + strings.Repeat("join(", 50) + "'}]": "is nested too deeply",
+		strings.Repeat("[", 40) + strings.Repeat("]", 40):                         "is nested too deeply",
+		"#" + strings.Repeat("x", 1<<20):                                          "has 1048577 bytes: there may be 1048576",
+		"rules:\n" + strings.Repeat("- {policies: 1/s}\n", 1001):                  "has 1001 elements: 1001 are too many",
+		"rules: [{policies: 1/s, name: " + strings.Repeat("x", 1001) + "}]":       "has 1001 bytes: there may be 1000",
+		"rules: [{policies: 1/s, key: '" + strings.Repeat("join(", 50) + "'}]":    "is nested too deeply",
+		"rules: [{policies: 1/s, key: '" + strings.Repeat("named(a,", 50) + "'}]": "is nested too deeply",
 	} {
 		_, err := rulefile.Parse("r.yaml", []byte(text), rulefile.Env{})
 		require.Error(t, err)
