@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -27,8 +28,11 @@ func (e *EnvError) Error() string { return "redisstore: " + e.Variable + ": " + 
 //
 // The error joins an *EnvError for each variable that is wrong. An empty one is as
 // good as none.
-func FromEnv() (*Store, error) {
-	options, err := redisOptions(os.Getenv("REDIS_URL"))
+func FromEnv() (*Store, error) { return FromEnvOr("") }
+
+// FromEnvOr is FromEnv, in the Redis at url where REDIS_URL names none.
+func FromEnvOr(url string) (*Store, error) {
+	options, err := redisOptions(cmp.Or(os.Getenv("REDIS_URL"), url))
 	if err = errors.Join(err, addTLS(options, os.Getenv("REDIS_TLS"))); err != nil {
 		return nil, err
 	}

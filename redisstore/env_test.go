@@ -43,6 +43,17 @@ func TestEnvironmentNamesARedis(t *testing.T) { // F091
 	}
 }
 
+func TestAnEnvironmentThatNamesNoRedisMayMeanOne(t *testing.T) { // F092
+	t.Setenv("REDIS_TLS", "")
+	for url, want := range map[string]string{"": "127.0.0.1:6379", "redis://redis.example": "redis.example:6379"} {
+		t.Setenv("REDIS_URL", url)
+		store, err := redisstore.FromEnvOr("redis://127.0.0.1:6379")
+		require.NoError(t, err)
+		assert.Equal(t, want, store.Client.(*redis.Client).Options().Addr)
+		require.NoError(t, store.Client.Close())
+	}
+}
+
 func TestEnvironmentThatIsWrongIsAnErrorWithoutSecrets(t *testing.T) { // F176
 	for _, c := range []struct{ url, tls, want string }{
 		{"", "", "redisstore: REDIS_URL: is missing: write as in redis://:password@host:6379/0"},
