@@ -1,9 +1,11 @@
-// Command heed looks at limits: at the rules of a server, and at what servers say.
+// Command heed looks at limits: at the rules of a server, at what it counts, and at what
+// servers say.
 //
 //	heed rules check FILE...
 //	heed rules explain [-from ADDRESS] [-H 'NAME: VALUE']... FILE METHOD URL
 //	heed rules key KEY < VALUE
 //	heed explain [-status CODE] [VALUE] < HEADER
+//	heed store show|reset [-prefix TEXT] SUBJECT
 //
 // rules check says what is wrong with rule files, as compilers do, or how many rules
 // they have, and their hash. What only a program knows, the functions that a file
@@ -18,6 +20,11 @@
 //
 // explain says what a value of Retry-After, RateLimit or the like means, or a whole
 // response header, such as curl -i prints, on standard input; and how to obey it.
+//
+// store show says what a subject owes in the Redis that REDIS_URL names, as of when
+// it was last charged; store reset has it forgotten. A SUBJECT is whose quota it is: an
+// address that requests come straight from, or key: and what a key of a rule makes of a
+// request, which rules explain says.
 //
 // The exit code is 0 if all is well, 1 if what was looked at is wrong or means
 // nothing, and 2 if the command is.
@@ -38,12 +45,13 @@ func main() {
 	os.Exit(s.run(os.Args[1:]))
 }
 
-const usage = `heed looks at limits: at the rules of a server, and at what servers say.
+const usage = `heed looks at limits: at the rules of a server, at what it counts, and at what servers say.
 
 	heed rules check FILE...
 	heed rules explain [-from ADDRESS] [-H 'NAME: VALUE']... FILE METHOD URL
 	heed rules key KEY < VALUE
 	heed explain [-status CODE] [VALUE] < HEADER
+	heed store show|reset [-prefix TEXT] SUBJECT
 
 The exit code is 0 if all is well, 1 if what was looked at is wrong or means nothing,
 and 2 if the command is.
@@ -69,6 +77,8 @@ var commands = map[string]func(*session, []string) error{
 	"rules explain": (*session).explainRules,
 	"rules key":     (*session).key,
 	"explain":       (*session).explain,
+	"store show":    (*session).show,
+	"store reset":   (*session).reset,
 }
 
 // errUsage is a command that is wrong. What is, has been said.
