@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"io/fs"
 	"math/big"
 	"net"
 	"net/http"
@@ -211,7 +212,7 @@ func commandsUsed(t *testing.T, d *database) (used []string) {
 }
 
 // everything that processes ask of Redis is done through client: by Store, Gate, Lease,
-// Budget and Board.
+// Budget, Board, Limits and Document.
 func everything(t *testing.T, client *redis.Client) {
 	t.Helper()
 	s := &redisstore.Store{Client: client, Timeout: 10 * time.Second, HoldTTL: 300 * time.Millisecond}
@@ -220,6 +221,7 @@ func everything(t *testing.T, client *redis.Client) {
 	lease(t, s)
 	retry(t, client)
 	coolDown(t, client)
+	configure(t, client)
 	assert.Zero(t, s.Degraded())
 	assert.Zero(t, s.Corrupt())
 }
@@ -297,6 +299,17 @@ func coolDown(t *testing.T, client *redis.Client) {
 	require.NoError(t, told.Post(t.Context(), "https://api.example.com", 400*time.Millisecond, 10*time.Millisecond))
 	require.Eventually(t, func() bool { return left(hears) > 0 }, 10*time.Second, 5*time.Millisecond)
 	require.Eventually(t, func() bool { return left(hears) == 0 && left(told) == 0 }, 10*time.Second, 10*time.Millisecond)
+}
+
+// configure reads what others write: the limits of keys, and rules.
+func configure(t *testing.T, client *redis.Client) {
+	t.Helper()
+	limits := &redisstore.Limits{Client: client, Timeout: 10 * time.Second}
+	defer limits.Close()
+	_, err := limits.Limits(t.Context(), "ann")
+	require.NoError(t, err)
+	_, err = (&redisstore.Document{Client: client, Timeout: 10 * time.Second}).Read(t.Context())
+	require.ErrorIs(t, err, fs.ErrNotExist)
 }
 
 func board(client *redis.Client) *redisstore.Board {

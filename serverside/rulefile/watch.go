@@ -2,54 +2,43 @@ package rulefile
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"sync"
-	"time"
-
-	"github.com/fsnotify/fsnotify"
 
 	"github.com/heedhttp/heed/serverside"
 )
 
-const (
-	// calm is how long nothing has happened before the file is read: who writes a
-	// file does so in several steps.
-	calm = 100 * time.Millisecond
+// A Source is where a rule file is that is not a file: a text in Redis, such as a
+// redisstore.Document, or in a system for feature flags.
+type Source interface {
+	// Read returns the text as it is now. It has a deadline of its own.
+	Read(ctx context.Context) ([]byte, error)
 
-	// longestStir is how long it is not read because something happens all the time.
-	longestStir = time.Second
+	// Follow calls changed whenever the text may have changed, also if it has not,
+	// until ctx is over; then it returns. A text that changes between Read and
+	// Follow must be told of: it is enough to call changed in an interval.
+	Follow(ctx context.Context, changed func())
+}
 
-	// lookAgain is how often the file is read though nothing has been told, for file
-	// systems that do not tell.
-	lookAgain = 30 * time.Second
-)
-
-// A Watcher has a Limiter follow a rule file: whatever way the file changes, it is
-// read, and if nothing is wrong with it, put into effect at once (Reconfigure). If
-// anything is, what was in effect stays, and Env.Config.Audit is told of a
-// serverside.ConfigRejected with all faults. It is safe for concurrent use.
-//
-// The file may be written in place, replaced by renaming another one, or be a
-// symbolic link that is pointed elsewhere, as Kubernetes does. It is read a moment
-// after the last change, and every half minute besides. One that is gone is wrong.
+// A Watcher has a Limiter follow a rule file: when the file changes, it is read, and if
+// nothing is wrong with it, put into effect at once (Reconfigure). If anything is,
+// what was in effect stays, and Env.Config.Audit is told of a
+// serverside.ConfigRejected with all faults. One that is gone is wrong. It is safe for
+// concurrent use.
 type Watcher struct {
 	// Limiter is what follows the file.
 	Limiter *serverside.Limiter
 
-	name   string
-	env    Env
-	events *fsnotify.Watcher
-	dirs   map[string]bool // that are watched; of the goroutine only
-	closed sync.Once
-	done   chan struct{} // closed by Close
-	ended  chan struct{} // closed when the goroutine has ended
+	name  string
+	from  Source
+	env   Env
+	end   context.CancelFunc
+	ended chan struct{} // closed when nothing is left
 
 	reading sync.Mutex // held while the file is read and put into effect
-	data    []byte     // as last read; guarded by reading
+	data    []byte     // as last read; nil if it could not be; guarded by reading
 
 	mu  sync.Mutex
 	err error // what is wrong with the file; guarded by mu
@@ -59,24 +48,59 @@ type Watcher struct {
 // the file until Close. If there is anything wrong with the file to begin with, that
 // is an error, as of Parse, and nothing is watched.
 //
+// The file may be written in place, replaced by renaming another one, or be a
+// symbolic link that is pointed elsewhere, as Kubernetes does. It is read a moment
+// after the last change, and every half minute besides.
+//
 // Env.Config.Audit is told of a serverside.Configured, with the rules' hash, at the
 // start and for each change. If it is nil, both are logged to slog.Default.
 func Watch(name string, env Env) (*Watcher, error) {
-	w := &Watcher{
-		Limiter: new(serverside.Limiter), name: name, env: env,
-		dirs: make(map[string]bool), done: make(chan struct{}), ended: make(chan struct{}),
-	}
-	events, err := fsnotify.NewWatcher()
+	f, err := open(name)
 	if err != nil {
-		return nil, fmt.Errorf("rulefile: watch: %w", err)
+		return nil, err
 	}
-	w.events = events
-	w.follow() // before the file is read, so that no change is missed
-	if err := w.Reload(); err != nil {
-		return nil, errors.Join(err, events.Close())
+	w, err := Follow(name, f, nil, env)
+	if err != nil {
+		return nil, errors.Join(err, f.close())
 	}
-	go w.run()
 	return w, nil
+}
+
+// Follow is Watch of what is in another place than a file. The name is what faults are
+// told of, and says what the text is: JSON if it ends in ".json", and otherwise YAML.
+//
+// If there is anything wrong with the text to begin with, or it cannot be read, then
+// fallback is in effect until there is not; Audit is told of that too. Without a
+// fallback it is an error.
+func Follow(name string, from Source, fallback []byte, env Env) (*Watcher, error) {
+	ctx, end := context.WithCancel(context.Background())
+	w := &Watcher{Limiter: new(serverside.Limiter), name: name, from: from, env: env, end: end, ended: make(chan struct{})}
+	if err := w.begin(fallback); err != nil {
+		end()
+		return nil, err
+	}
+	go func() {
+		defer close(w.ended)
+		from.Follow(ctx, func() { w.look(ctx) })
+	}()
+	return w, nil
+}
+
+// begin puts the text into effect, or the fallback.
+func (w *Watcher) begin(fallback []byte) error {
+	wrong := w.Reload()
+	if wrong == nil || fallback == nil {
+		return wrong
+	}
+	cfg, err := Parse(w.name, fallback, w.env)
+	if err != nil {
+		return errors.Join(wrong, fmt.Errorf("rulefile: the fallback: %w", err))
+	}
+	if err := w.apply(cfg); err != nil {
+		return errors.Join(wrong, err)
+	}
+	w.reject(wrong)
+	return nil
 }
 
 // Err returns what is wrong with the file as it was last read: nil if it is what is
@@ -90,98 +114,60 @@ func (w *Watcher) Err() error {
 // Reload reads the file now, if nobody is to wait until a change is noticed, and
 // returns what is wrong with it. Audit must not call it.
 func (w *Watcher) Reload() error {
-	w.look()
+	w.look(context.Background())
 	return w.Err()
 }
 
 // Close ends the watch, and waits until nothing of it is left. The Limiter keeps the
-// rules that are in effect.
+// rules that are in effect. It returns nil.
 func (w *Watcher) Close() error {
-	var err error
-	w.closed.Do(func() {
-		close(w.done)
-		<-w.ended
-		err = w.events.Close()
-	})
-	return err
-}
-
-// run waits for something to happen near the file, and then until nothing does.
-func (w *Watcher) run() {
-	defer close(w.ended)
-	again := time.NewTicker(lookAgain)
-	defer again.Stop()
-	quiet := time.NewTimer(calm)
-	quiet.Stop() // until something happens
-	defer quiet.Stop()
-	var stirred time.Time // when the first thing happened that was not looked at
-	for {
-		select {
-		case <-w.done:
-			return
-		case <-w.events.Events:
-			if stirred.IsZero() {
-				stirred = time.Now()
-			}
-			quiet.Reset(max(0, min(calm, longestStir-time.Since(stirred))))
-			continue
-		case <-w.events.Errors: // events were lost
-		case <-again.C:
-		case <-quiet.C:
-			stirred = time.Time{}
-		}
-		w.follow()
-		w.look()
-	}
-}
-
-// follow watches the directories in which a change may give the file other contents:
-// that in which its name is, and that in which the file is, if the name is a link.
-// A file that is replaced would be lost if it were watched itself.
-func (w *Watcher) follow() {
-	now := map[string]bool{filepath.Dir(w.name): true}
-	if target, err := filepath.EvalSymlinks(w.name); err == nil {
-		now[filepath.Dir(target)] = true
-	}
-	for dir := range w.dirs {
-		if !now[dir] {
-			_ = w.events.Remove(dir) // which may be gone by itself
-		}
-	}
-	watched := make(map[string]bool)
-	for dir := range now {
-		if err := w.events.Add(dir); err == nil { // again, for it may be another one by that name
-			watched[dir] = true
-		}
-	}
-	w.dirs = watched
+	w.end()
+	<-w.ended
+	return nil
 }
 
 // look reads the file, and puts it into effect if it is another one than before.
-func (w *Watcher) look() {
+func (w *Watcher) look(ctx context.Context) {
 	w.reading.Lock()
 	defer w.reading.Unlock()
-	data, err := readFile(w.name)
-	if err != nil {
-		w.data = nil
-		if before := w.Err(); before == nil || before.Error() != err.Error() {
-			w.reject(err)
-		}
+	data, err := w.from.Read(ctx)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		w.unread(err)
+	case w.data == nil || !bytes.Equal(data, w.data):
+		w.data = append([]byte{}, data...) // never nil, and not the Source's
+		w.read()
+	}
+}
+
+// unread tells that the file cannot be read, once, though the reason may change.
+func (w *Watcher) unread(err error) {
+	if w.data == nil && w.Err() != nil {
+		w.set(err)
 		return
 	}
-	if w.data != nil && bytes.Equal(data, w.data) {
-		return
-	}
-	w.data = data
-	cfg, err := Parse(w.name, data, w.env)
+	w.data = nil
+	w.reject(err)
+}
+
+// read puts what was read into effect.
+func (w *Watcher) read() {
+	cfg, err := Parse(w.name, w.data, w.env)
 	if err != nil {
 		w.reject(err)
 		return
 	}
-	w.set(w.Limiter.Reconfigure(cfg))
-	if w.Err() == nil && w.env.Config.Audit == nil { // else it has been told
+	w.set(w.apply(cfg))
+}
+
+// apply has the Limiter do what cfg says.
+func (w *Watcher) apply(cfg serverside.Config) error {
+	err := w.Limiter.Reconfigure(cfg)
+	if err == nil && w.env.Config.Audit == nil { // else it has been told
 		w.tell(serverside.Event{Kind: serverside.Configured, Hash: w.Limiter.Hash()})
 	}
+	return err
 }
 
 func (w *Watcher) set(err error) {
@@ -204,23 +190,4 @@ func (w *Watcher) tell(e serverside.Event) {
 		return
 	}
 	serverside.LogAudit(nil)(e)
-}
-
-// readFile reads a file, but no more of it than Parse accepts.
-func readFile(name string) ([]byte, error) {
-	if info, err := os.Stat(name); err != nil {
-		return nil, fmt.Errorf("rulefile: %w", err)
-	} else if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("rulefile: %s is not a regular file", name)
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, fmt.Errorf("rulefile: %w", err)
-	}
-	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, mostBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("rulefile: %s: %w", name, err)
-	}
-	return data, nil
 }

@@ -40,17 +40,21 @@ type stage struct {
 func watch(t *testing.T, name string) *stage {
 	t.Helper()
 	s := &stage{T: t, name: name, events: make(chan serverside.Event, 100)}
-	env := rulefile.Env{Config: serverside.Config{Audit: func(e serverside.Event) {
-		if e.Kind == serverside.Configured || e.Kind == serverside.ConfigRejected {
-			s.events <- e
-		}
-	}}}
-	w, err := rulefile.Watch(name, env)
+	w, err := rulefile.Watch(name, s.env())
 	require.NoError(t, err)
 	t.Cleanup(func() { w.Close() })
 	s.Watcher = w
 	s.next(serverside.Configured)
 	return s
+}
+
+// env has s told of what becomes of the rules.
+func (s *stage) env() rulefile.Env {
+	return rulefile.Env{Config: serverside.Config{Audit: func(e serverside.Event) {
+		if e.Kind == serverside.Configured || e.Kind == serverside.ConfigRejected {
+			s.events <- e
+		}
+	}}}
 }
 
 // next waits for what is told next, which is of a kind.
@@ -203,7 +207,7 @@ func noGoroutineIsLeft(t *testing.T) {
 	t.Helper()
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	assert.NotContains(t, string(stacks), "rulefile.(*Watcher).run")
+	assert.NotContains(t, string(stacks), "rulefile.(*file)")
 	assert.NotContains(t, string(stacks), "fsnotify")
 }
 

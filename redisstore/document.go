@@ -1,0 +1,122 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// mostDocument is how many bytes a Document may have.
+const mostDocument = 1 << 20
+
+var documentScript = newScript(fmt.Sprintf("return redis.call('GETRANGE', KEYS[1], 0, %d)", mostDocument))
+
+// A Document is a text in Redis that processes follow, such as their rules: it is a
+// rulefile.Source. Whoever writes it says so on the channel of the same name:
+//
+//	redis-cli -x SET heed:rules < rules.yaml
+//	redis-cli PUBLISH heed:rules changed
+//
+// A message that got lost is made good by looking again once in an interval.
+//
+// The zero Document has no Redis; set Client. It needs no Close. It is safe for
+// concurrent use; its fields must not change once it is in use, and it must not be
+// copied.
+type Document struct {
+	// Client is how Redis is reached. If nil, Read fails.
+	Client redis.UniversalClient
+
+	// Key is that of the text, a Redis string, and the name of the channel. If empty,
+	// "heed:rules".
+	Key string
+
+	// Interval is how often Follow says that the text may have changed though nobody
+	// has. If zero or negative, 10 s.
+	Interval time.Duration
+
+	// Timeout is how long a Read may take. If zero or negative, 1 s.
+	Timeout time.Duration
+
+	once  sync.Once // guards the making of store
+	store Store     // through which Redis is asked
+}
+
+// Read returns the text. The error is fs.ErrNotExist if there is none, or it is empty.
+// It is also an error if it is longer than 1 MiB, or Redis does not answer.
+func (d *Document) Read(ctx context.Context) ([]byte, error) {
+	d.once.Do(func() { d.store.Client, d.store.Timeout = d.Client, d.timeout() })
+	reply, err := d.store.evaluate(ctx, documentScript, []string{d.key()})
+	if err != nil {
+		return nil, err
+	}
+	text, ok := reply.(string)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("%w %.60q", errReply, fmt.Sprint(reply))
+	case text == "":
+		return nil, fmt.Errorf("redisstore: %s: %w", d.key(), fs.ErrNotExist)
+	case len(text) > mostDocument:
+		return nil, fmt.Errorf("redisstore: %s is longer than 1 MiB", d.key())
+	}
+	return []byte(text), nil
+}
+
+// Follow calls changed, in its own goroutine, whenever the text may have changed, until
+// ctx is over: when a message says so, when messages are heard again after a while
+// without, and once in each Interval.
+func (d *Document) Follow(ctx context.Context, changed func()) {
+	news := make(chan struct{}, 1)
+	var listening sync.WaitGroup
+	defer listening.Wait()
+	if !isNil(d.Client) {
+		listening.Go(func() { d.listen(ctx, news) })
+	}
+	again := time.NewTicker(d.interval())
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-news:
+		case <-again.C:
+		}
+		changed()
+	}
+}
+
+// listen puts something into news, where there is room for one, when there is any.
+func (d *Document) listen(ctx context.Context, news chan<- struct{}) {
+	told := func() {
+		select {
+		case news <- struct{}{}:
+		default: // which is about this as well
+		}
+	}
+	s := subscription{client: d.Client, channel: d.key(), began: told, heard: func(string) { told() }, ended: func(error) {}}
+	s.run(ctx)
+}
+
+func (d *Document) key() string {
+	if d.Key != "" {
+		return d.Key
+	}
+	return "heed:rules"
+}
+
+func (d *Document) interval() time.Duration {
+	if d.Interval <= 0 {
+		return 10 * time.Second
+	}
+	return d.Interval
+}
+
+func (d *Document) timeout() time.Duration {
+	if d.Timeout <= 0 {
+		return time.Second
+	}
+	return d.Timeout
+}

@@ -1,0 +1,94 @@
+package redisstore_test
+
+import (
+	"context"
+	"io/fs"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/redisstore"
+)
+
+func TestADocumentIsReadAsItIsNow(t *testing.T) {
+	server := redistest.Start(t)
+	d := &redisstore.Document{Client: newClient(t, server), Key: "heed:text", Timeout: patient}
+	_, err := d.Read(ctx)
+	assert.ErrorIs(t, err, fs.ErrNotExist)
+	assert.EqualError(t, err, "redisstore: heed:text: file does not exist")
+	for _, text := range []string{"one", "two\nlines", "\x00\xff"} {
+		must(t, server, "SET", "heed:text", text)
+		got, err := d.Read(ctx)
+		require.NoError(t, err)
+		assert.Equal(t, text, string(got))
+	}
+	longest := strings.Repeat("x", 1<<20-1)
+	must(t, server, "SET", "heed:text", longest)
+	must(t, server, "APPEND", "heed:text", "y")
+	got, err := d.Read(ctx)
+	require.NoError(t, err)
+	assert.Equal(t, longest+"y", string(got))
+	must(t, server, "APPEND", "heed:text", "z")
+	_, err = d.Read(ctx)
+	assert.EqualError(t, err, "redisstore: heed:text is longer than 1 MiB")
+	must(t, server, "DEL", "heed:text")
+	must(t, server, "HSET", "heed:text", "a", "b")
+	_, err = d.Read(ctx)
+	assert.ErrorContains(t, err, "WRONGTYPE")
+}
+
+func TestADocumentIsNotWaitedForLongerThanItMay(t *testing.T) {
+	server := redistest.Start(t)
+	d := &redisstore.Document{Client: newClient(t, server), Timeout: 50 * ms}
+	server.Stop()
+	defer server.Cont()
+	start := time.Now()
+	_, err := d.Read(ctx)
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.Less(t, time.Since(start), 5*time.Second)
+	_, err = new(redisstore.Document).Read(ctx)
+	assert.EqualError(t, err, "redisstore: Client is nil")
+}
+
+// Each message is told of, and so is what may have been said while nobody listened.
+func TestADocumentSaysThatItMayHaveChanged(t *testing.T) {
+	server := redistest.Start(t)
+	for name, client := range map[string]redis.UniversalClient{"one": newClient(t, server), "cluster": newCluster(t)} {
+		d := &redisstore.Document{Client: client, Interval: time.Hour}
+		within, stop := context.WithCancel(ctx)
+		changes, over := make(chan bool, 100), make(chan bool)
+		go func() {
+			defer close(over)
+			d.Follow(within, func() { changes <- true })
+		}()
+		<-changes // it listens
+		for range 3 {
+			require.NoError(t, client.Publish(ctx, "heed:rules", "").Err())
+			select {
+			case <-changes:
+			case <-time.After(20 * time.Second):
+				require.Fail(t, "nothing was heard", name)
+			}
+		}
+		stop()
+		<-over
+		assert.Empty(t, changes)
+	}
+}
+
+func TestADocumentIsLookedAtInAnIntervalWhateverRedisDoes(t *testing.T) {
+	d := &redisstore.Document{Interval: ms}
+	within, stop := context.WithCancel(ctx)
+	changes := 0
+	d.Follow(within, func() {
+		if changes++; changes == 5 {
+			stop()
+		}
+	})
+	assert.Equal(t, 5, changes)
+}
