@@ -28,6 +28,37 @@ func ExampleMemory_Take() {
 	// false 0 30s
 }
 
+// Nothing here is about HTTP: a worker that takes jobs from a queue does five, and
+// then one as often as it may.
+func ExampleMemory_Take_worker() { // F054
+	limit, err := quota.PerSecond(5).Compile()
+	if err != nil {
+		panic(err)
+	}
+	var store quota.Memory
+	for job := 1; job <= 6; {
+		ds, err := store.Take(context.Background(), nil, quota.Charge{Key: "worker", Limit: limit})
+		if err != nil {
+			panic(err)
+		}
+		if !ds[0].Allowed {
+			fmt.Println("waits")
+			time.Sleep(ds[0].RetryAfter)
+			continue
+		}
+		fmt.Println("does job", job)
+		job++
+	}
+	// Output:
+	// does job 1
+	// does job 2
+	// does job 3
+	// does job 4
+	// does job 5
+	// waits
+	// does job 6
+}
+
 // Several limits are charged together: all of them, or none.
 func ExampleMemory_Take_several() {
 	var store quota.Memory

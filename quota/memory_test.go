@@ -46,6 +46,14 @@ func TestMemoryIsAStore(t *testing.T) {
 	})
 }
 
+// F072, B42: a wall clock that is set back cannot lock anybody out, since it is not
+// what a Memory reads.
+func TestAMemoryMeasuresByTheMonotonicClock(t *testing.T) {
+	m := new(quota.Memory)
+	take(t, m, "key", 1, compile(t, quota.PerSecond(1)))
+	assert.Contains(t, quota.Since(m).String(), " m=", "which a time says that has a reading of that clock")
+}
+
 func TestMemoryIsAStoreInABubble(t *testing.T) {
 	quotatest.Run(t, func(t *testing.T, _ func() time.Time) quota.Store { return new(quota.Memory) })
 }
