@@ -1,0 +1,105 @@
+package redisstore_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/redisstore"
+)
+
+// One process has the time, and another, in a bubble, the beginning of the year 2000.
+// B09, B10, B42, B53.
+func TestF046ProcessesWhoseClocksDifferGetTheSameVerdicts(t *testing.T) {
+	server := redistest.Start(t)
+	limits := map[string]*quota.Limit{}
+	for _, algorithm := range []quota.Algorithm{quota.TokenBucket, quota.SlidingWindow, quota.SlidingLog} {
+		limits[algorithm.String()] = compile(t, quota.Policy{Quota: 10, Window: 24 * time.Hour, Algorithm: algorithm})
+	}
+	takeFrom := func(t *testing.T, client *redis.Client, want int64, allowed bool) {
+		s := &redisstore.Store{Client: client, Timeout: patient}
+		for name, limit := range limits {
+			d := take(t, s, quota.Charge{Key: name, N: 3, Limit: limit})[0]
+			assert.Equal(t, allowed, d.Allowed, name)
+			assert.Equal(t, want, d.Remaining, name)
+		}
+	}
+	now := newClient(t, server)
+	then := func(want int64, allowed bool) {
+		synctest.Test(t, func(t *testing.T) {
+			require.Equal(t, 2000, time.Now().UTC().Year())
+			client := redis.NewClient(&redis.Options{Addr: server.Addr})
+			defer client.Close()
+			takeFrom(t, client, want, allowed)
+		})
+	}
+	takeFrom(t, now, 7, true)
+	then(4, true)
+	takeFrom(t, now, 1, true)
+	then(1, false)
+	takeFrom(t, now, 1, false)
+}
+
+// B54, B55: there is no moment at which the entry of a request that is denied can be
+// seen, or be left behind.
+func TestF065ADenialByALogAddsNothingAndTellsWhenTheOldestLeaves(t *testing.T) {
+	s := newStore(t, redistest.Start(t))
+	s.AlwaysAsk = true
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.Policy{Quota: 3, Window: time.Hour, Algorithm: quota.SlidingLog})}
+	oldest := take(t, s, c)[0].At
+	take(t, s, c)
+	take(t, s, c)
+	state, ttl := s.Client.Dump(ctx, "heed:quota:key").Val(), s.Client.PTTL(ctx, "heed:quota:key").Val()
+	before := commandsProcessed(t, s.Client)
+	d := take(t, s, c)[0]
+	assert.EqualValues(t, 2, commandsProcessed(t, s.Client)-before, "one script, and this INFO")
+	assert.False(t, d.Allowed)
+	assert.Equal(t, oldest.Add(time.Hour), d.At.Add(d.RetryAfter))
+	assert.Equal(t, state, s.Client.Dump(ctx, "heed:quota:key").Val())
+	assert.LessOrEqual(t, s.Client.PTTL(ctx, "heed:quota:key").Val(), ttl, "nor is anything kept for longer")
+}
+
+// B57, B67: nor is there one between the count and its TTL.
+func TestF067AFixedWindowIsCountedInOneScriptAndItsKeyExpires(t *testing.T) {
+	client := newClient(t, redistest.Start(t))
+	at := time.Date(2026, 2, 3, 12, 0, 0, 200_000_000, time.UTC)
+	client.AddHook(timekeeper{func() time.Time { return at }})
+	s := &redisstore.Store{Client: client, Timeout: patient, AlwaysAsk: true}
+	redisstore.SetClock(s)
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.Policy{Quota: 50, Window: time.Second, Algorithm: quota.FixedWindow})}
+	before := commandsProcessed(t, client)
+	for range 50 {
+		require.True(t, take(t, s, c)[0].Allowed)
+		require.Positive(t, client.PTTL(ctx, "heed:quota:key").Val())
+	}
+	assert.LessOrEqual(t, commandsProcessed(t, client)-before, int64(50+2), "and INFO, and once the script in full")
+	d := take(t, s, c)[0]
+	assert.False(t, d.Allowed)
+	assert.Equal(t, 800*time.Millisecond, d.RetryAfter)
+	at = at.Add(800*time.Millisecond - time.Microsecond)
+	assert.False(t, take(t, s, c)[0].Allowed)
+	at = at.Add(time.Microsecond)
+	assert.EqualValues(t, 49, take(t, s, c)[0].Remaining)
+
+	// A key that lost its TTL, or that somebody wrote without, gets one.
+	require.NoError(t, client.Persist(ctx, "heed:quota:key").Err())
+	take(t, s, c)
+	assert.Positive(t, client.PTTL(ctx, "heed:quota:key").Val())
+}
+
+func TestF087ASlidingWindowIsKeptUntilTheWindowAfterHasEnded(t *testing.T) {
+	s := newStore(t, redistest.Start(t))
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.Policy{Quota: 50, Window: time.Hour, Algorithm: quota.SlidingWindow})}
+	d := take(t, s, c)[0]
+	end := d.At.Truncate(time.Hour).Add(2 * time.Hour)
+	assert.Equal(t, end, d.At.Add(d.ResetAfter))
+	ttl := s.Client.PTTL(ctx, "heed:quota:key").Val()
+	assert.Greater(t, ttl, d.ResetAfter)
+	assert.LessOrEqual(t, ttl, (d.ResetAfter+2*time.Second)*17/16)
+}
