@@ -42,6 +42,26 @@ func describe(l ratelimit.Limit) string {
 	return strings.Join(parts, " ")
 }
 
+// F125: a proxy and the service behind it may each write a family of its own.
+func TestWhereFamiliesDifferTheTighterCounts(t *testing.T) {
+	draft := func(remaining, reset string) []string {
+		return []string{"RateLimit-Limit: 10", "RateLimit-Remaining: " + remaining, "RateLimit-Reset: " + reset}
+	}
+	x := func(remaining, reset string) []string {
+		return []string{"X-RateLimit-Limit: 100", "X-RateLimit-Remaining: " + remaining, "X-RateLimit-Reset: " + reset}
+	}
+	assert.Equal(t, "3 of 10 reset 5s", told(draft("3", "5")...))
+	assert.Equal(t, "90 of 100 reset 30s", told(x("90", "1795203030")...))
+	assert.Equal(t, "3 of 10 reset 5s\n90 of 100 reset 30s", told(append(draft("3", "5"), x("90", "1795203030")...)...))
+	assert.Equal(t, "1 of 100 reset 30s\n3 of 10 reset 5s", told(append(draft("3", "5"), x("1", "1795203030")...)...))
+	run(t, []row{
+		{"5s", append(draft("0", "5"), x("90", "1795203030")...)},
+		{"30s", append(draft("3", "5"), x("0", "1795203030")...)},
+		{"30s", append(draft("0", "5"), x("0", "1795203030")...)},
+		{"40s", append(draft("0", "40"), x("0", "1795203030")...)},
+	})
+}
+
 func TestParseReadsEveryDialect(t *testing.T) { // F169
 	for _, c := range []struct {
 		what   string
