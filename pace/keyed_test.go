@@ -16,6 +16,7 @@ import (
 
 	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/pace"
+	"github.com/heedhttp/heed/testserver"
 )
 
 func TestABurstGoesAtOnceAndTheRestAtTheLimit(t *testing.T) {
@@ -35,6 +36,34 @@ func TestABurstGoesAtOnceAndTheRestAtTheLimit(t *testing.T) {
 		tl.goes()
 		tl.goes()
 		tl.waits(100 * ms)
+	})
+}
+
+// F103: nobody limits the job, and still it takes its time. F070: no two requests are
+// closer than the rate says.
+func TestAJobThatNobodyLimitsPacesItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := testserver.New(t)
+		client := &http.Client{Transport: &heed.Transport{Base: srv.Transport(), Pacer: pace.PerHost(10, 1)}}
+		start := time.Now()
+		var workers sync.WaitGroup
+		for range 5 {
+			workers.Go(func() {
+				for range 20 {
+					resp, err := client.Get(srv.URL)
+					if assert.NoError(t, err) {
+						resp.Body.Close()
+					}
+				}
+			})
+		}
+		workers.Wait()
+		assert.Equal(t, 9900*ms, time.Since(start))
+		log := srv.Log()
+		require.Len(t, log, 100)
+		for i := range log[1:] {
+			assert.GreaterOrEqual(t, log[i+1].Arrived.Sub(log[i].Arrived), 100*ms)
+		}
 	})
 }
 
