@@ -82,7 +82,7 @@ func TestTheClientEndsByItself(t *testing.T) {
 	}
 }
 
-func TestTheServerLimitsUntilCtrlC(t *testing.T) {
+func TestTheServerLimitsUntilCtrlC(t *testing.T) { // F095
 	server := exec.Command(built(t, "server"), "localhost:0")
 	stdout, err := server.StdoutPipe()
 	require.NoError(t, err)
@@ -90,8 +90,15 @@ func TestTheServerLimitsUntilCtrlC(t *testing.T) {
 	defer server.Process.Kill()
 	text := bufio.NewReader(stdout)
 	url := announced(t, text)
-	for range 5 {
+	for range 4 {
 		assert.Equal(t, http.StatusOK, status(t, url))
+	}
+	resp, err := http.Head(url) // as curl -I
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	for _, name := range []string{"X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"} {
+		assert.Regexp(t, `^\d+$`, resp.Header.Get(name), name)
 	}
 	assert.Equal(t, http.StatusTooManyRequests, status(t, url))
 	if runtime.GOOS == "windows" {
