@@ -2,6 +2,7 @@ package heed_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"io"
 	"net/http"
@@ -282,4 +283,40 @@ func TestALateCloseByAnOldAttemptTouchesNothing(t *testing.T) {
 		_, closes = b.counts()
 		assert.Equal(t, 1, closes)
 	})
+}
+
+// F168
+func TestEachAttemptSendsTheSameMebibyte(t *testing.T) {
+	mebibyte := strings.Repeat("0123456789abcdef", 1<<16)
+	want := sha256.Sum256([]byte(mebibyte))
+	for name, c := range map[string]struct {
+		getBody bool
+		buffer  int64
+		sent    int
+	}{
+		"GetBody":         {getBody: true, sent: 3},
+		"kept":            {buffer: 1 << 20, sent: 3},
+		"more than kept":  {buffer: 1<<20 - 1, sent: 1},
+		"neither of both": {sent: 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScript(reply{status: 429, header: []string{"Retry-After", "1"}, body: readCloser("busy")}, throttle("1"), ok)
+			req := put(t.Context(), mebibyte)
+			req.Method = "POST"
+			if !c.getBody {
+				req = stream(t.Context(), "POST", readCloser(mebibyte))
+			}
+			resp := roundTrip(t, &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxBodyBuffer: c.buffer}}, req)
+			assert.Equal(t, c.sent, s.count(), name)
+			for i, body := range s.bodies() {
+				assert.Equal(t, want, sha256.Sum256([]byte(body)), "%s: attempt %d", name, i+1)
+			}
+			if c.sent == 1 {
+				assert.Equal(t, 429, resp.StatusCode, name)
+				assert.Equal(t, "busy", content(t, resp), name)
+			} else {
+				assert.Equal(t, 200, resp.StatusCode, name)
+			}
+		})
+	}
 }

@@ -116,6 +116,68 @@ func ExampleTransport_post() {
 	// 200 answer to request 2
 }
 
+// A breaker opens after three failures in a row, and lets nothing pass then.
+type breaker struct {
+	base     http.RoundTripper
+	failures int
+}
+
+func (b *breaker) RoundTrip(req *http.Request) (*http.Response, error) {
+	if b.failures == 3 {
+		if req.Body != nil {
+			req.Body.Close()
+		}
+		return nil, errors.New("the breaker is open")
+	}
+	resp, err := b.base.RoundTrip(req)
+	if err != nil || resp.StatusCode >= 500 {
+		b.failures++
+	} else {
+		b.failures = 0 // a 429 is no failure: the server works, and says when
+	}
+	return resp, err
+}
+
+// A circuit breaker goes around the Transport, where it counts only what retries could
+// not mend. A limit does not open it.
+func ExampleTransport_breaker() { // F161
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/limited" {
+			w.WriteHeader(http.StatusTooManyRequests)
+			return
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
+	defer srv.Close()
+	client := &http.Client{Transport: &breaker{base: &heed.Transport{Retry: heed.RetryPolicy{
+		Backoff: heed.Exponential(time.Millisecond, time.Second),
+	}}}}
+	get := func(path string) {
+		resp, err := client.Get(srv.URL + path)
+		if err != nil {
+			fmt.Println(errors.Unwrap(err))
+			return
+		}
+		resp.Body.Close()
+		fmt.Println(resp.Status)
+	}
+	for range 4 {
+		get("/limited")
+	}
+	for range 4 {
+		get("/down")
+	}
+	// Output:
+	// 429 Too Many Requests
+	// 429 Too Many Requests
+	// 429 Too Many Requests
+	// 429 Too Many Requests
+	// 503 Service Unavailable
+	// 503 Service Unavailable
+	// 503 Service Unavailable
+	// the breaker is open
+}
+
 // A request that must not wait can have a policy of its own.
 func ExampleWithRetry() {
 	srv := busy(1)
@@ -128,8 +190,6 @@ func ExampleWithRetry() {
 	// Output: 503 busy
 }
 
-// Delays of 200 ms, doubled each time, and at most 30 % more; a 429 without a
-// hint waits a second.
 // What GitHub's GraphQL API and others say with a 200 or in a body is obeyed, too. An
 // installation of your own is what you say it is.
 func ExampleRetryPolicy_profiles() {
@@ -158,6 +218,8 @@ func ExampleRetryPolicy_profiles() {
 	// 400 {"__type":"ThrottlingException"}
 }
 
+// Delays of 200 ms, doubled each time, and at most 30 % more; a 429 without a
+// hint waits a second.
 func ExampleBackoff() { // F151, F152
 	upward := func(b heed.Backoff) heed.Backoff {
 		part := heed.FullJitter(func(a heed.Attempt) time.Duration { return b(a) * 3 / 10 })

@@ -3,7 +3,9 @@ package heed_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"strings"
@@ -200,6 +202,51 @@ func TestWithRetryReplacesThePolicyForOneRequestAndItsRedirects(t *testing.T) {
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.Equal(t, 1+2, tried)
 	})
+}
+
+// F155, B08, B15, C17, C18: as many requests as attempts, and no wait after the last.
+func TestTheLastRefusalIsReturnedAtOnceAndUnread(t *testing.T) {
+	for attempts := 1; attempts <= 5; attempts++ {
+		synctest.Test(t, func(t *testing.T) {
+			var replies []reply
+			var bodies []*body
+			for i := range attempts + 1 {
+				bodies = append(bodies, newBody(fmt.Sprint("refusal ", i+1)))
+				replies = append(replies, reply{status: 429, header: []string{"Retry-After", "10"}, body: bodies[i]})
+			}
+			s, start := newScript(replies...), time.Now()
+			resp := roundTrip(t, &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxAttempts: attempts}}, get(t.Context()))
+			assert.Equal(t, 429, resp.StatusCode)
+			assert.Equal(t, attempts, s.count())
+			assert.Equal(t, s.times()[attempts-1], time.Since(start), "nobody slept after it")
+			for _, b := range bodies[:attempts-1] {
+				_, closes := b.counts()
+				assert.Equal(t, 1, closes)
+			}
+			reads, closes := bodies[attempts-1].counts()
+			assert.Zero(t, reads+closes)
+			assert.Equal(t, fmt.Sprint("refusal ", attempts), content(t, resp))
+		})
+	}
+}
+
+// F160: who asks for endless attempts gets as many as fit into MaxElapsed and the budget.
+func TestThereAreNoEndlessRetries(t *testing.T) {
+	for name, c := range map[string]struct {
+		tr   *heed.Transport
+		most int
+	}{
+		"time":   {&heed.Transport{Retry: heed.RetryPolicy{MaxAttempts: math.MaxInt, Backoff: constant(time.Second)}, Budget: heed.Unlimited}, 301},
+		"budget": {&heed.Transport{Retry: heed.RetryPolicy{MaxAttempts: math.MaxInt, MaxElapsed: -1, Backoff: constant(0)}}, 11},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s, start := newScript(unavailable), time.Now()
+			c.tr.Base = s
+			assert.Equal(t, 503, status(t, c.tr, get(t.Context())), name)
+			assert.Equal(t, c.most, s.count(), name)
+			assert.LessOrEqual(t, time.Since(start), 5*time.Minute, name)
+		})
+	}
 }
 
 func TestWhatIsReturnedWhenADecidedRetryCannotBeSent(t *testing.T) {
