@@ -36,6 +36,7 @@ const policy = `
 	internal/gatewaytest < internal/daemon
 	internal/faults      <
 	internal/topk        <
+	internal/export      < serverside/rulefile serverside quota ratelimit go.yaml.in/yaml/v3
 	cmd/...              < ...
 	examples/...         < ...
 `

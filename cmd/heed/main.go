@@ -3,6 +3,7 @@
 //
 //	heed rules check FILE...
 //	heed rules explain [-from ADDRESS] [-H 'NAME: VALUE']... FILE METHOD URL
+//	heed rules export [-times N] TARGET FILE
 //	heed rules key KEY < VALUE
 //	heed explain [-status CODE] [VALUE] < HEADER
 //	heed store show|reset [-prefix TEXT] SUBJECT
@@ -14,6 +15,9 @@
 // rules explain says which rules apply to a request, in which order, whose quota it
 // is charged to, and what it costs. Functions that only a program has are taken to
 // know nothing.
+//
+// rules export prints what the rules are in the language of a TARGET: nginx. What
+// that cannot say is in a comment, and a warning on standard error.
 //
 // rules key says what a rule file has in its allow-list for a secret, which is read
 // from standard input: header:NAME, cookie:NAME or form:NAME is its KEY.
@@ -49,6 +53,7 @@ const usage = `heed looks at limits: at the rules of a server, at what it counts
 
 	heed rules check FILE...
 	heed rules explain [-from ADDRESS] [-H 'NAME: VALUE']... FILE METHOD URL
+	heed rules export [-times N] TARGET FILE
 	heed rules key KEY < VALUE
 	heed explain [-status CODE] [VALUE] < HEADER
 	heed store show|reset [-prefix TEXT] SUBJECT
@@ -75,6 +80,7 @@ type session struct {
 var commands = map[string]func(*session, []string) error{
 	"rules check":   (*session).check,
 	"rules explain": (*session).explainRules,
+	"rules export":  (*session).export,
 	"rules key":     (*session).key,
 	"explain":       (*session).explain,
 	"store show":    (*session).show,

@@ -28,11 +28,36 @@ type Limit struct {
 // its test, which is skipped if there is no nginx, or fails if CI is "true".
 func Nginx(t testing.TB, addr string, l Limit) (url string) {
 	t.Helper()
+	return NginxWith(t, addr, fmt.Sprintf(limitReq, l.Rate, l.Status, l.Burst))
+}
+
+const limitReq = `
+	limit_req_zone $binary_remote_addr zone=clients:1m rate=%dr/s;
+	limit_req_status %d;
+	limit_req zone=clients burst=%d nodelay;
+`
+
+// NginxWith is Nginx with directives in its http block, which may be wrong: then the
+// test fails.
+func NginxWith(t testing.TB, addr, directives string) (url string) {
+	t.Helper()
 	path := daemon.Find(t, "nginx", "/usr/sbin/nginx")
-	return start(t, func(dir string, port int) *exec.Cmd {
-		file := write(t, dir, "nginx.conf", fmt.Sprintf(nginxConf, l.Rate, l.Status, addr, port, l.Burst))
-		return exec.Command(path, "-p", dir, "-c", file, "-e", "stderr", "-g", "daemon off; master_process off; user root;")
-	})
+	return start(t, func(dir string, port int) *exec.Cmd { return nginx(t, path, dir, port, addr, directives) })
+}
+
+// CheckNginx has nginx look at directives for its http block.
+func CheckNginx(t testing.TB, directives string) {
+	t.Helper()
+	cmd := nginx(t, daemon.Find(t, "nginx", "/usr/sbin/nginx"), t.TempDir(), 1024, "127.0.0.1:1", directives)
+	cmd.Args = append(cmd.Args, "-t")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("gatewaytest: nginx -t: %v\n%s", err, out)
+	}
+}
+
+func nginx(t testing.TB, path, dir string, port int, addr, directives string) *exec.Cmd {
+	file := write(t, dir, "nginx.conf", fmt.Sprintf(nginxConf, directives, addr, port))
+	return exec.Command(path, "-p", dir, "-c", file, "-e", "stderr", "-g", "daemon off; master_process off; user root;")
 }
 
 const nginxConf = `
@@ -46,15 +71,13 @@ http {
 	fastcgi_temp_path fastcgi;
 	uwsgi_temp_path uwsgi;
 	scgi_temp_path scgi;
-	limit_req_zone $binary_remote_addr zone=clients:1m rate=%dr/s;
-	limit_req_status %d;
 	limit_req_log_level info;
+	%s
 	upstream service { server %s; keepalive 64; }
 	server {
 		listen 127.0.0.1:%d;
 		keepalive_requests 1000000;
 		location / {
-			limit_req zone=clients burst=%d nodelay;
 			proxy_pass http://service;
 			proxy_http_version 1.1;
 			proxy_set_header Connection "";

@@ -82,6 +82,7 @@ func (r *reader) decode(data []byte) (*node, *syntaxError) {
 func (r *reader) readIP(c *settings) {
 	if r.ip == nil {
 		r.ip, r.ipText = c.proxies.ClientIP(), proxiesText(c.proxies)
+		r.proxies = c.proxies
 	}
 }
 

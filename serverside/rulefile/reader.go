@@ -24,6 +24,8 @@ type reader struct {
 	ip      serverside.KeyFunc // what ip means
 	ipText  string             // the same in words
 	keyText string             // what Config.Key is
+	proxies serverside.Proxies // which ip is made of
+	body    string             // of denials, as the file names it
 	rules   []*rule
 	entries []*entry
 }

@@ -96,6 +96,7 @@ func readStyle(r *reader, s spot, c *settings) {
 }
 
 func readBody(r *reader, s spot, c *settings) {
+	r.body = s.text
 	if f, ok := r.env.Bodies[s.text]; ok {
 		c.Deny = f
 		return

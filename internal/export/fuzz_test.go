@@ -1,0 +1,173 @@
+package export_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/internal/export"
+	"github.com/heedhttp/heed/serverside/rulefile"
+)
+
+// shapes reduce an output to what must not depend on the text in a rule file.
+var shapes = map[string]func(testing.TB, string) []string{
+	"nginx": nginxShape,
+}
+
+// FuzzNoTextGetsOutOfItsPlace: whatever names, patterns and other text are, outputs
+// have the directives that they have of rules with plain ones.
+func FuzzNoTextGetsOutOfItsPlace(f *testing.F) {
+	f.Add("api", "POST /login", "GET /health", "header:X-Tenant", "ours")
+	f.Add(`a"; } evil on; #`, "/x\"; return 200; {", "/a\n}\nevil on;", "header:X", "x")
+	f.Add("'\\", "/'\nhttp-request allow\n", "/%22%0A", "tenant", "a'\"")
+	f.Add("${X} {$HOME} {env.HOME}", "/{$}", "/{a...}", "cookie:a", "{}")
+	f.Add("- [a]: &b *c !d | >", "/é\u2028\\", "h:1/{x}/", "first(a, ip)", "%[1]s")
+	f.Fuzz(func(t *testing.T, name, pattern, exempt, key, other string) {
+		l, err := rulefile.List("r.json", document(t, name, pattern, exempt, key, other), rulefile.Env{Lenient: true})
+		if err != nil {
+			t.Skip()
+		}
+		plain, err := rulefile.List("r.json", document(t, "name", plainLike(pattern), plainLike(exempt), plainKey(l), "other"), rulefile.Env{Lenient: true})
+		require.NoError(t, err)
+		for _, target := range export.Targets() {
+			out, err := export.Export(target, l, export.Options{})
+			require.NoError(t, err)
+			want, err := export.Export(target, plain, export.Options{})
+			require.NoError(t, err)
+			require.Contains(t, shapes, target)
+			shape := shapes[target]
+			assert.Equal(t, shape(t, want.Text), shape(t, out.Text), "%s\n%s", target, out.Text)
+			assert.Equal(t, len(want.Gaps), len(out.Gaps))
+			for _, g := range out.Gaps {
+				assert.NotContains(t, g.String(), "\n")
+			}
+		}
+	})
+}
+
+// document is a rule file with some text in all the places where there may be any.
+func document(t testing.TB, name, pattern, exempt, key, other string) []byte {
+	policies := []any{"10/1s", map[string]any{"name": other, "quota": 60, "window": "1m"}}
+	data, err := json.Marshal(map[string]any{
+		"exempt": exempt,
+		"allow":  []any{map[string]any{"name": other, "peers": "10.0.0.1", "policies": policies}},
+		"rules": []any{
+			map[string]any{"name": name, "pattern": pattern, "policies": policies},
+			map[string]any{"name": name + "2", "stage": "after-auth", "key": key, "policies": policies},
+			map[string]any{"name": name + "3", "policies": "1/1s"},
+		},
+	})
+	require.NoError(t, err)
+	return data
+}
+
+// plainLike is a pattern of the same form as another, without its text.
+func plainLike(pattern string) string {
+	slash := strings.IndexByte(pattern, '/')
+	front, path := pattern[:slash], pattern[slash:]
+	plain := ""
+	if method, host, ok := strings.Cut(strings.ReplaceAll(front, "\t", " "), " "); ok {
+		plain = "PUT "
+		if method == "GET" {
+			plain = "GET "
+		}
+		front = strings.TrimLeft(host, " ")
+	}
+	if front != "" {
+		plain += "host"
+	}
+	for i, segment := range strings.Split(path[1:], "/") {
+		switch {
+		case segment == "" || segment == "{$}":
+			plain += "/" + segment
+		case segment[0] == '{' && strings.HasSuffix(segment, "...}"):
+			plain += fmt.Sprintf("/{p%d...}", i)
+		case segment[0] == '{':
+			plain += fmt.Sprintf("/{p%d}", i)
+		default:
+			plain += "/x"
+		}
+	}
+	return plain
+}
+
+// plainKey is a key of the same kind as that of l's second rule.
+func plainKey(l *rulefile.Listing) string {
+	if key := l.Rules[1].Key; key == "ip" || key == "peer" {
+		return key
+	}
+	return "header:X"
+}
+
+// nginxShape is the directives of nginx, by the rules by which it reads tokens.
+func nginxShape(t testing.TB, text string) (shape []string) {
+	var words []string
+	depth := 0
+	for _, token := range nginxTokens(t, text) {
+		switch token {
+		case ";", "{", "}":
+			if len(words) > 0 {
+				shape = append(shape, fmt.Sprintf("%d %s %d%s", depth, nginxWord(words[0]), len(words), token))
+			}
+			words = nil
+			depth += strings.Count(token, "{") - strings.Count(token, "}")
+			require.GreaterOrEqual(t, depth, 0)
+		default:
+			words = append(words, token)
+		}
+	}
+	require.Zero(t, depth)
+	require.Empty(t, words)
+	return shape
+}
+
+// nginxWord is a directive's name, or what kind of line of a map it is.
+func nginxWord(word string) string {
+	if strings.HasPrefix(word, `"~`) {
+		return "~"
+	}
+	return word
+}
+
+func nginxTokens(t testing.TB, text string) (tokens []string) {
+	for i := 0; i < len(text); {
+		switch c := text[i]; {
+		case strings.IndexByte(" \t\r\n", c) >= 0:
+			i++
+		case c == '#':
+			i += strings.IndexByte(text[i:]+"\n", '\n')
+		case strings.IndexByte(";{}", c) >= 0:
+			tokens = append(tokens, string(c))
+			i++
+		case c == '"' || c == '\'':
+			end := i + 1
+			for ; text[end] != c; end++ {
+				if text[end] == '\\' {
+					end++
+				}
+			}
+			tokens = append(tokens, text[i:end+1])
+			i = end + 1
+			require.True(t, strings.IndexByte(" \t\r\n;{", text[i]) >= 0, "after %s", text[:i])
+		default:
+			end := i
+			for strings.IndexByte(" \t\r\n;{", text[end]) < 0 {
+				end++
+			}
+			tokens = append(tokens, text[i:end])
+			i = end
+		}
+	}
+	return tokens
+}
+
+func TestShapesSeeWhatGetsOut(t *testing.T) {
+	assert.NotEqual(t, nginxShape(t, `map $a $b { "~^/x" 1; }`), nginxShape(t, `map $a $b { "~^/x" 1; "~^" 2; }`))
+	assert.NotEqual(t, nginxShape(t, "a;\n# x\n"), nginxShape(t, "a;\n# x\nevil on;\n"))
+	assert.True(t, slices.Contains(nginxShape(t, "map a b { default c; }"), "1 default 2;"))
+}

@@ -1,0 +1,183 @@
+package export_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/internal/gatewaytest"
+)
+
+// service is a server that says which path it got, and tells who asks too fast for
+// it, on /own.
+func service(t *testing.T) (addr string) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/own" {
+			w.Header().Set("Retry-After", "77")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+		io.WriteString(w, r.URL.Path)
+	}))
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://")
+}
+
+// F200, B70.
+func TestNginxGetsTheDirectivesOfItsDocumentation(t *testing.T) {
+	out := exported(t, "nginx", "ipv6_bits: 128\nrules: [{name: api, policies: 10/1s burst 21}]")
+	assert.Empty(t, out.Gaps)
+	for _, directive := range []string{
+		"limit_req_zone $binary_remote_addr zone=api:10m rate=10r/s;",
+		"limit_req zone=api burst=20 nodelay;", // and the one that is not beyond the rate: 21 at once
+		"limit_req_status 429;",
+		"add_header Retry-After $heed_retry_after always;",
+		"set_real_ip_from stands here",
+	} {
+		assert.Contains(t, out.Text, directive)
+	}
+	out = exported(t, "nginx", "trusted_proxies: 10.0.0.0/8\nproxy_fields: X-Real-IP\nrules: [{policies: 10/1s}]")
+	assert.Contains(t, out.Text, "set_real_ip_from 10.0.0.0/8;\nreal_ip_header X-Real-IP;\n")
+}
+
+func TestNginxTakesWhatIsMadeForIt(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.nginx.golden")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		gatewaytest.CheckNginx(t, string(text))
+	}
+}
+
+// A flood is requests one after the other, as fast as they are answered.
+type flood struct {
+	admitted    int
+	least, most time.Duration // between the first request admitted and the last denied, within these
+}
+
+// drive sends requests for some time, and then until one is denied.
+func drive(t *testing.T, url string, during time.Duration) (f flood) {
+	var began, answered time.Time
+	for {
+		sent := time.Now()
+		status := get(t, url).StatusCode
+		if began.IsZero() {
+			began, answered = sent, time.Now()
+		}
+		if status == http.StatusOK {
+			f.admitted++
+		} else if require.Equal(t, http.StatusTooManyRequests, status); time.Since(began) > during {
+			f.least, f.most = sent.Sub(answered), time.Since(began)
+			return f
+		}
+	}
+}
+
+// get sends a request, with header fields given in pairs, and reads the answer.
+func get(t *testing.T, url string, fields ...string) *http.Response {
+	t.Helper()
+	return send(t, "GET", url, fields...)
+}
+
+func send(t *testing.T, method, url string, fields ...string) *http.Response {
+	t.Helper()
+	req, err := http.NewRequest(method, url, nil)
+	require.NoError(t, err)
+	for i := 0; i < len(fields); i += 2 {
+		req.Header.Set(fields[i], fields[i+1])
+	}
+	if host := req.Header.Get("Host"); host != "" {
+		req.Host = host
+	}
+	resp, err := http.DefaultTransport.RoundTrip(req)
+	require.NoError(t, err)
+	_, err = io.Copy(io.Discard, resp.Body)
+	require.NoError(t, err)
+	resp.Body.Close()
+	return resp
+}
+
+// F014: what nginx admits is what the rule does, to the request. It reads its clock
+// in milliseconds, in which less than one request is given back.
+func TestNginxAdmitsWhatTheRuleDoes(t *testing.T) {
+	out := exported(t, "nginx", "rules: [{name: api, pattern: /v1/, policies: 50/1s burst 21}]")
+	assert.Empty(t, out.Gaps)
+	url := gatewaytest.NginxWith(t, service(t), out.Text)
+	f := drive(t, url+"/v1/users", 1500*time.Millisecond)
+	t.Logf("%d admitted in %v to %v", f.admitted, f.least, f.most)
+	assert.LessOrEqual(t, float64(f.admitted), 21+50*f.most.Seconds()+1)
+	assert.Greater(t, float64(f.admitted), 20+50*f.least.Seconds()-1)
+	assert.Equal(t, http.StatusOK, get(t, url+"/v2").StatusCode, "another path")
+}
+
+func TestNginxAppliesAllRulesThatMatch(t *testing.T) {
+	out := exported(t, "nginx", `
+trusted_proxies: loopback
+exempt: [GET /login/help]
+rules:
+- {name: login, pattern: POST /login, policies: 2/1m}
+- {name: all, policies: 40/1m}
+- {name: items, pattern: "/items/{id}/{$}", policies: 1/2s leaky burst 1}
+- {name: odd, pattern: '/od"d;$x/', policies: 1/1m}
+- {name: host, pattern: "Example.com/", policies: 3/1m}`)
+	url := gatewaytest.NginxWith(t, service(t), out.Text)
+	from := func(client, method, path string, fields ...string) (codes []int) {
+		for range 3 {
+			resp := send(t, method, url+path, append(fields, "X-Forwarded-For", client)...)
+			codes = append(codes, resp.StatusCode)
+			if resp.StatusCode == http.StatusTooManyRequests {
+				assert.NotEmpty(t, resp.Header.Get("Retry-After"))
+			} else {
+				assert.Empty(t, resp.Header.Get("Retry-After"))
+			}
+		}
+		return codes
+	}
+	all, two, one := []int{200, 200, 200}, []int{200, 200, 429}, []int{200, 429, 429}
+	assert.Equal(t, two, from("192.0.2.1", "POST", "/login"))
+	assert.Equal(t, []int{429, 429, 429}, from("192.0.2.1", "POST", "/x/..//LOGIN/"), "the same path in another spelling")
+	assert.Equal(t, all, from("192.0.2.1", "GET", "/login"), "another method")
+	assert.Equal(t, all, from("192.0.2.1", "POST", "/login/x"), "another path")
+	assert.Equal(t, two, from("192.0.2.2", "POST", "/login"), "another client")
+	assert.Equal(t, two, from("2001:db8::1", "POST", "/login"))
+	assert.Equal(t, []int{429, 429, 429}, from("2001:db8::2", "POST", "/login"), "the same network")
+	assert.Equal(t, two, from("2001:db8:0:1::1", "POST", "/login"), "another network")
+	assert.Equal(t, one, from("192.0.2.3", "GET", "/od%22d;$x/y"))
+	assert.Equal(t, all, from("192.0.2.3", "GET", "/od%22d/y"))
+	assert.Equal(t, all, from("192.0.2.4", "GET", "/a", "Host", "EXAMPLE.com."))
+	assert.Equal(t, []int{429, 429, 429}, from("192.0.2.4", "GET", "/b", "Host", "example.com:80"))
+
+	for range 50 {
+		assert.Equal(t, http.StatusOK, get(t, url+"/login/help").StatusCode, "exempt")
+	}
+	resp := send(t, "POST", url+"/login", "X-Forwarded-For", "192.0.2.1")
+	assert.Equal(t, "31", resp.Header.Get("Retry-After"), "nginx counts 33 thousandths a second")
+	resp = get(t, url+"/own")
+	assert.Equal(t, []string{"77"}, resp.Header["Retry-After"], "the application's own")
+	for range 40 {
+		resp = get(t, url+"/a", "X-Forwarded-For", "192.0.2.5")
+	}
+	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	resp = get(t, url+"/a", "X-Forwarded-For", "192.0.2.5")
+	assert.Equal(t, fmt.Sprint(http.StatusTooManyRequests, " 2"), fmt.Sprint(resp.StatusCode, " ", resp.Header.Get("Retry-After")))
+}
+
+// Who obeys Retry-After is admitted.
+func TestWhoComesWhenNginxSaysIsAdmitted(t *testing.T) {
+	out := exported(t, "nginx", "rules: [{name: api, policies: 1/1s burst 2}]")
+	url := gatewaytest.NginxWith(t, service(t), out.Text)
+	drive(t, url, 0)
+	assert.Equal(t, "1", get(t, url).Header.Get("Retry-After"))
+	time.Sleep(time.Second) // nginx has its own clock
+	assert.Equal(t, http.StatusOK, get(t, url).StatusCode)
+}

@@ -1,0 +1,157 @@
+package export
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+// A pattern is a pattern of http.ServeMux in its parts. The zero pattern matches
+// every request.
+type pattern struct {
+	text         string
+	method, host string    // if empty, any
+	segments     []segment // of the path
+}
+
+type kind int
+
+const (
+	literal  kind = iota
+	wildcard      // {name}: one segment
+	rest          // {name...}, or the slash at the end: any number of them
+	ending        // {$}: none
+)
+
+type segment struct {
+	kind kind
+	name string // of a literal, without escapes; of a wildcard, between the brackets
+}
+
+// newPattern reads what serverside.New has accepted.
+func newPattern(text string) (p pattern) {
+	slash := strings.IndexByte(text, '/')
+	if slash < 0 {
+		return p
+	}
+	p.text, p.host = text, text[:slash]
+	if space := strings.IndexAny(p.host, " \t"); space >= 0 {
+		p.method, p.host = p.host[:space], strings.TrimLeft(p.host[space:], " \t")
+	}
+	p.host = strings.TrimSuffix(strings.Trim(strings.ToLower(p.host), "[]"), ".")
+	for part := range strings.SplitSeq(text[slash+1:], "/") {
+		p.segments = append(p.segments, newSegment(part))
+	}
+	return p
+}
+
+func newSegment(part string) segment {
+	name := strings.Trim(part, "{}")
+	switch {
+	case part == "":
+		return segment{rest, ""}
+	case part[0] != '{':
+		if decoded, err := url.PathUnescape(part); err == nil {
+			part = decoded
+		}
+		return segment{literal, part}
+	case part == "{$}":
+		return segment{ending, ""}
+	case strings.HasSuffix(name, "..."):
+		return segment{rest, strings.TrimSuffix(name, "...")}
+	default:
+		return segment{wildcard, name}
+	}
+}
+
+// expression is a regular expression (PCRE, or RE2) for decoded paths. As in package
+// serverside, a slash at the end makes no difference, unless it is to be exact.
+// Separators are what stands between segments.
+func (p pattern) expression(separator string, exact bool) string {
+	var b strings.Builder
+	b.WriteString("^")
+	for _, s := range p.segments {
+		switch s.kind {
+		case literal:
+			b.WriteString(separator + escaped(s.name))
+		case wildcard:
+			b.WriteString(separator + "[^/]+")
+		case rest:
+			return b.String() + ofRest(b.Len() == 1, separator, exact)
+		}
+	}
+	switch last := p.segments[len(p.segments)-1]; {
+	case !exact:
+		b.WriteString("/?$")
+	case last.kind == ending:
+		b.WriteString("/$")
+	default:
+		b.WriteString("$")
+	}
+	return b.String()
+}
+
+func ofRest(first bool, separator string, exact bool) string {
+	if first || exact {
+		return separator
+	}
+	return "(/|$)"
+}
+
+// escaped is text in a regular expression, of nothing but ASCII letters, digits, "_"
+// and "-", and escapes that are letters and digits too.
+func escaped(text string) string {
+	var b strings.Builder
+	for i := range len(text) {
+		switch c := text[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '_', c == '-':
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, `\x%02x`, c)
+		}
+	}
+	return b.String()
+}
+
+// isLong reports whether p would be more than the parsers of gateways take.
+func (p pattern) isLong() bool { return len(escaped(p.text)) > 1500 }
+
+// methods is an expression for the methods that p matches; "" means all.
+func (p pattern) methods() string {
+	if p.method == "GET" {
+		return "(GET|HEAD)"
+	}
+	return escaped(p.method)
+}
+
+// covers reports whether p matches all that q does.
+func (p pattern) covers(q pattern) bool {
+	switch {
+	case p.text == "":
+		return true
+	case q.text == "", p.host != "" && p.host != q.host:
+		return false
+	case p.method != "" && p.method != q.method && !(p.method == "GET" && q.method == "HEAD"):
+		return false
+	}
+	for i, s := range p.segments {
+		if s.kind == rest {
+			return true
+		}
+		if i >= len(q.segments) || !s.covers(q.segments[i]) {
+			return false
+		}
+	}
+	return len(p.segments) == len(q.segments)
+}
+
+func (s segment) covers(t segment) bool {
+	switch {
+	case t.kind == rest || t.kind == ending && s.kind != ending:
+		return false
+	case s.kind == wildcard:
+		return true
+	default:
+		return s.kind == t.kind && strings.EqualFold(s.name, t.name)
+	}
+}
