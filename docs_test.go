@@ -30,7 +30,7 @@ func TestEachComplaintNamesATestThatExists(t *testing.T) {
 }
 
 // The README must not show what does not compile: each line of its snippets
-// stands in an example that a test runs.
+// stands in an example that a test runs. F188, B33.
 func TestTheReadmesSnippetsAreTested(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	require.NoError(t, err)
@@ -46,6 +46,7 @@ func TestTheReadmesSnippetsAreTested(t *testing.T) {
 	}
 	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(page), -1)
 	require.Len(t, blocks, 5)
+	assert.Contains(t, string(page), `http.ListenAndServe(":8080", limiter.Wrap(mux))`, "the limiter runs before the handlers")
 	for _, block := range blocks {
 		for line := range strings.Lines(block[1]) {
 			line = strings.TrimSpace(line)

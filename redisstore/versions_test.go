@@ -32,6 +32,24 @@ var (
 	functions = []string{"call", "pcall", "error_reply", "acl_check_cmd"}
 )
 
+// F094: what the README asks for is what go.mod says, and what is tested here.
+func TestTheReadmeNamesTheVersionsThatAreNeeded(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	module, err := os.ReadFile("../go.mod")
+	require.NoError(t, err)
+	language := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(module)
+	require.NotNil(t, language)
+	assert.Contains(t, string(readme), "Go "+string(language[1])+" or later, Redis 6.2 or later")
+	info, err := newClient(t, redistest.Start(t)).Info(ctx, "server").Result()
+	require.NoError(t, err)
+	var major, minor int
+	_, version, _ := strings.Cut(info, "redis_version:")
+	_, err = fmt.Sscanf(version, "%d.%d.", &major, &minor)
+	require.NoError(t, err)
+	assert.True(t, major > 6 || major == 6 && minor >= 2, "Redis %d.%d", major, minor)
+}
+
 func TestTheScriptsUseOnlyWhatRedis62Has(t *testing.T) {
 	client := newClient(t, redistest.Start(t))
 	for command := range commandsOfScripts(t) {

@@ -59,7 +59,7 @@ func codes(n int, h http.Handler, method, target string, fields ...string) map[i
 	return count
 }
 
-func TestWrongCredentialsAreLimitedByAddressBeforeTheyAreChecked(t *testing.T) { // F187, B61, C32
+func TestWrongCredentialsAreLimitedByAddressBeforeTheyAreChecked(t *testing.T) { // F187, B61, C32, F188
 	rules := []serverside.Rule{perHour("ip", "", 20), at(serverside.AfterAuth, by(user, perHour("user", "", 5)))}
 	l := must(t, serverside.Config{Rules: rules})
 	h := l.WrapEarly(authenticated(l.Wrap(new(ok))))

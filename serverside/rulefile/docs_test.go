@@ -60,7 +60,7 @@ func TestDocsShowWhatIsRead(t *testing.T) {
 }
 
 // A field that serverside or quota gets is one of the file's, or stands here.
-func TestAFileHasAllFieldsButThoseOfThePrograms(t *testing.T) {
+func TestAFileHasAllFieldsButThoseOfThePrograms(t *testing.T) { // B48
 	ofPrograms := map[string][]string{
 		"file":    {"Store", "Gate", "Audit", "Observe", "Description", "InContext"},
 		"penalty": {"OnViolations"},
