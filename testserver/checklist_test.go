@@ -1,0 +1,170 @@
+package testserver_test
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/serverside/rulefile"
+	"github.com/heedhttp/heed/testserver"
+)
+
+// F220: what to look at before limits go into production, over real HTTP and a real
+// Redis, a test for each item.
+
+// counted is a Config that counts in a Redis, and refuses what Redis does not count.
+func counted(t *testing.T, server *redistest.Server, rules ...serverside.Rule) serverside.Config {
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
+	t.Cleanup(func() { client.Close() })
+	return serverside.Config{
+		Store: &redisstore.Store{Client: client, Timeout: 10 * time.Second}, StoreTimeout: 10 * time.Second,
+		OnStoreError: serverside.FailClosed, Rules: rules, Audit: func(serverside.Event) {},
+	}
+}
+
+// limited is a server with cfg's limits.
+func limited(t *testing.T, cfg serverside.Config) *testserver.Server {
+	limiter, err := serverside.New(cfg)
+	require.NoError(t, err)
+	return testserver.NewLimited(t, limiter.Wrap)
+}
+
+func perHour(name, pattern string, n int64) serverside.Rule {
+	return serverside.Rule{Name: name, Pattern: pattern, Policies: []quota.Policy{quota.PerHour(n)}}
+}
+
+// ask sends n requests, by a client that does nothing but send, and returns the
+// responses.
+func ask(t *testing.T, srv *testserver.Server, method, path string, n int) (responses []*http.Response) {
+	for range n {
+		req, err := http.NewRequest(method, srv.URL+path, nil)
+		require.NoError(t, err)
+		resp, err := (&http.Client{Transport: srv.Transport()}).Do(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		responses = append(responses, resp)
+	}
+	return responses
+}
+
+// statuses counts the responses of each status.
+func statuses(responses []*http.Response) map[int]int {
+	count := make(map[int]int)
+	for _, resp := range responses {
+		count[resp.StatusCode]++
+	}
+	return count
+}
+
+// F220: state survives a restart of the service.
+func TestChecklist_StateSurvivesARestart(t *testing.T) {
+	store := redistest.Start(t)
+	rule := perHour("api", "", 5)
+	assert.Equal(t, map[int]int{200: 3}, statuses(ask(t, limited(t, counted(t, store, rule)), "GET", "/", 3)))
+	restarted := ask(t, limited(t, counted(t, store, rule)), "GET", "/", 3)
+	assert.Equal(t, "1", restarted[0].Header.Get("X-RateLimit-Remaining"), "it goes on where the other was")
+	assert.Equal(t, map[int]int{200: 2, 429: 1}, statuses(restarted))
+}
+
+// F220: the fields are on 200, 429 and all others.
+func TestChecklist_EveryResponseHasTheFields(t *testing.T) {
+	srv := limited(t, counted(t, redistest.Start(t), perHour("api", "", 7)))
+	for _, status := range []int{200, 201, 204, 304, 404, 500} {
+		srv.Route(fmt.Sprint("/", status), testserver.Step{Status: status, Times: -1})
+	}
+	var all []*http.Response
+	for _, status := range []int{200, 201, 204, 304, 404, 500} {
+		all = append(all, ask(t, srv, "GET", fmt.Sprint("/", status), 1)...)
+	}
+	all = append(all, ask(t, srv, "HEAD", "/200", 2)...)
+	assert.Equal(t, []int{200, 201, 204, 304, 404, 429, 500}, slices.Sorted(maps.Keys(statuses(all))))
+	for i, resp := range all {
+		assert.Equal(t, "7", resp.Header.Get("X-RateLimit-Limit"), resp.Status)
+		assert.Equal(t, fmt.Sprint(max(0, 6-i)), resp.Header.Get("X-RateLimit-Remaining"), resp.Status)
+		assert.Regexp(t, `^\d{10}$`, resp.Header.Get("X-RateLimit-Reset"), resp.Status)
+	}
+}
+
+// F220: no refusal is without Retry-After, whatever refuses.
+func TestChecklist_EveryRefusalSaysWhenToComeBack(t *testing.T) {
+	store := redistest.Start(t)
+	configs := map[string]serverside.Config{}
+	for _, algorithm := range []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog} {
+		name := algorithm.String()
+		configs[name] = counted(t, store, serverside.Rule{Name: name, Policies: []quota.Policy{{Quota: 1, Window: 24 * time.Hour, Algorithm: algorithm}}})
+	}
+	guard := perHour("all", "", 1)
+	guard.Stage, guard.Status = serverside.Overload, http.StatusServiceUnavailable
+	configs["overload"] = counted(t, store, perHour("one", "", 100), guard)
+	stopped := redistest.Start(t)
+	stopped.Kill()
+	configs["outage"] = counted(t, stopped, perHour("api", "", 1))
+	for name, cfg := range configs {
+		responses := ask(t, limited(t, cfg), "GET", "/", 2)
+		last := responses[1]
+		assert.GreaterOrEqual(t, last.StatusCode, 429, name)
+		assert.Len(t, last.Header["Retry-After"], 1, name)
+		assert.Regexp(t, `^[1-9]\d*$`, last.Header.Get("Retry-After"), name)
+		if first := responses[0]; first.StatusCode == 200 {
+			assert.Empty(t, first.Header["Retry-After"], name)
+		}
+	}
+}
+
+// F220: each family of routes has limits of its own.
+func TestChecklist_RoutesHaveLimitsOfTheirOwn(t *testing.T) {
+	srv := limited(t, counted(t, redistest.Start(t), perHour("login", "POST /login", 2), perHour("search", "/search", 5), perHour("static", "/static/", 1000)))
+	assert.Equal(t, map[int]int{200: 2, 429: 1}, statuses(ask(t, srv, "POST", "/login", 3)))
+	assert.Equal(t, map[int]int{200: 5, 429: 1}, statuses(ask(t, srv, "GET", "/search", 6)))
+	assert.Equal(t, map[int]int{200: 20}, statuses(ask(t, srv, "GET", "/static/x", 20)))
+}
+
+// F220: a limit is changed without a deployment, and what was spent stays spent.
+func TestChecklist_LimitsChangeWithoutADeployment(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
+	write("rules: [{name: api, policies: 600/1h}]")
+	rules, err := rulefile.Watch(file, rulefile.Env{Config: counted(t, redistest.Start(t))})
+	require.NoError(t, err)
+	defer rules.Close()
+	srv := testserver.NewLimited(t, rules.Limiter.Wrap)
+	assert.Equal(t, map[int]int{200: 10}, statuses(ask(t, srv, "GET", "/", 10)))
+	write("rules: [{name: api, policies: 12/1h}]")
+	rules.Reload()
+	assert.Equal(t, map[int]int{200: 2, 429: 1}, statuses(ask(t, srv, "GET", "/", 3)))
+	write("rules: [{name: api, policies: none}]")
+	rules.Reload()
+	assert.Equal(t, map[int]int{429: 1}, statuses(ask(t, srv, "GET", "/", 1)), "a mistake changes nothing")
+}
+
+// F220: the client waits for as long as it is told, and is admitted then.
+func TestChecklist_TheClientHonoursRetryAfter(t *testing.T) {
+	policy := quota.Policy{Quota: 60, Window: time.Minute, Burst: 2}
+	srv := limited(t, counted(t, redistest.Start(t), serverside.Rule{Name: "api", Policies: []quota.Policy{policy}}))
+	client := &http.Client{Transport: &heed.Transport{Base: srv.Transport()}}
+	for i := range 3 {
+		require.Equal(t, 200, send(t, client, "PUT", srv.URL, fmt.Sprint(i)))
+	}
+	var got []int
+	log := srv.Log()
+	for _, exchange := range log {
+		got = append(got, exchange.Status)
+	}
+	require.Equal(t, []int{200, 200, 429, 200}, got, "one refusal, and none after it")
+	assert.GreaterOrEqual(t, log[3].Arrived.Sub(log[2].Arrived), time.Second)
+	srv.Check(t)
+}
