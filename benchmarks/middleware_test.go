@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 	"github.com/ulule/limiter/v3/drivers/store/memory"
 
 	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/ratelimit"
 	"github.com/heedhttp/heed/serverside"
 )
 
@@ -34,16 +36,34 @@ func peer(r *http.Request) (string, error) {
 	return httprate.CanonicalizeIP(host), err
 }
 
-var limiters = []struct {
+// A limiter is a library, and how it is put in front of a handler.
+type limiter struct {
 	name string
 	wrap func(testing.TB, http.Handler) http.Handler
-}{
-	{"bare", func(_ testing.TB, h http.Handler) http.Handler { return h }},
-	{"heed", func(tb testing.TB, h http.Handler) http.Handler {
-		l, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{Name: "all", Policies: []quota.Policy{quota.PerSecond(lots)}}}})
+}
+
+var unlimited = limiter{"bare", func(_ testing.TB, h http.Handler) http.Handler { return h }}
+
+// rules are one for each name, for requests that match pattern.
+func rules(pattern string, names ...string) (all []serverside.Rule) {
+	for _, name := range names {
+		all = append(all, serverside.Rule{Name: name, Pattern: pattern, Policies: []quota.Policy{quota.PerSecond(lots)}})
+	}
+	return all
+}
+
+// limitedBy is heed.
+func limitedBy(cfg serverside.Config) func(testing.TB, http.Handler) http.Handler {
+	return func(tb testing.TB, h http.Handler) http.Handler {
+		l, err := serverside.New(cfg)
 		require.NoError(tb, err)
 		return l.Wrap(h)
-	}},
+	}
+}
+
+var limiters = []limiter{
+	unlimited,
+	{"heed", limitedBy(serverside.Config{Rules: rules("", "all")})},
 	{"throttled", func(tb testing.TB, h http.Handler) http.Handler {
 		store, err := memstore.NewCtx(65536)
 		require.NoError(tb, err)
@@ -78,9 +98,55 @@ var limiters = []struct {
 	}},
 }
 
-func BenchmarkMiddleware(b *testing.B) {
-	nothing := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	for _, l := range limiters {
+const things = "GET /v1/things"
+
+func BenchmarkMiddleware(b *testing.B) { serve(b, limiters...) }
+
+// Two fields are what heed writes in the style of the IETF's draft alone.
+func BenchmarkMiddlewareTwoFields(b *testing.B) {
+	serve(b, limiter{"heed", limitedBy(serverside.Config{Rules: rules("", "all"), Style: ratelimit.Draft11})})
+}
+
+// Four rules of heed, of which one decision is made, beside one limit of each rival.
+func BenchmarkMiddlewareFourRules(b *testing.B) {
+	four := slices.Clone(limiters)
+	four[1].wrap = limitedBy(serverside.Config{Rules: rules("", "one", "two", "three", "four")})
+	serve(b, four...)
+}
+
+// What a pattern adds, beside what http.ServeMux takes to find a handler by it.
+func BenchmarkMiddlewarePattern(b *testing.B) {
+	serve(b, limiter{"heed", limitedBy(serverside.Config{Rules: rules(things, "all")})})
+	b.Run("ServeMux", findHandler)
+}
+
+// The same where the router in front has found the pattern already.
+func BenchmarkMiddlewareRouted(b *testing.B) {
+	routed := limitedBy(serverside.Config{Rules: rules(things, "all")})
+	serve(b, limiter{"heed", func(tb testing.TB, h http.Handler) http.Handler {
+		h = routed(tb, h)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Pattern = things
+			h.ServeHTTP(w, r)
+		})
+	}})
+	b.Run("ServeMux", findHandler)
+}
+
+func findHandler(b *testing.B) {
+	mux, req := http.NewServeMux(), request(b, "GET", "http://example.com/v1/things", nil)
+	mux.Handle(things, nothing)
+	b.ReportAllocs()
+	for b.Loop() {
+		mux.Handler(req)
+	}
+}
+
+var nothing = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+
+// serve measures a request through each of all.
+func serve(b *testing.B, all ...limiter) {
+	for _, l := range all {
 		b.Run(l.name, func(b *testing.B) {
 			h, w, req := l.wrap(b, nothing), null{make(http.Header)}, request(b, "GET", "http://example.com/v1/things", nil)
 			req.RemoteAddr = "192.0.2.1:1234"

@@ -18,7 +18,7 @@ type batch struct {
 	each       time.Duration
 }
 
-var groups = []group{client, middleware, memory, inRedis}
+var groups = []group{client, middleware, throughWrk, memory, inRedis}
 
 // The target of a success is meant for a machine on which the bare base takes 70
 // ns, and grows with that.
@@ -49,7 +49,24 @@ var middleware = group{
 	runs:    []batch{{"^BenchmarkMiddleware", 11, 50 * time.Millisecond}},
 	columns: []metric{nanoseconds, bytes, allocations},
 	figures: []figure{
-		{title: "middleware", benchmark: "Middleware", targets: []target{addsHalf(nanoseconds), addsHalf(allocations)}},
+		{title: "one rule", benchmark: "Middleware", targets: []target{addsHalf(nanoseconds), addsHalf(allocations)}},
+		{title: "one rule, two fields", benchmark: "MiddlewareTwoFields", targets: []target{atMost(nanoseconds, 140), atMost(allocations, 2)}},
+		{title: "four rules, rivals one", benchmark: "MiddlewareFourRules", targets: []target{timesBest(nanoseconds, 1)}},
+		{title: "a pattern", benchmark: "MiddlewarePattern", less: "Middleware", targets: []target{times(nanoseconds, 1, "ServeMux")}},
+		{title: "a pattern, already found", benchmark: "MiddlewareRouted", less: "Middleware",
+			targets: []target{times(nanoseconds, 0.25, "ServeMux"), none(allocations)}},
+	},
+}
+
+// It is measured apart from the others, for it takes a minute and a half.
+var throughWrk = group{
+	name:    "wrk",
+	title:   "Requests through wrk",
+	runs:    []batch{{"^BenchmarkWrk", 7, time.Millisecond}},
+	columns: []metric{perSecond, serverTime, wrong},
+	figures: []figure{
+		{title: "one rule", benchmark: "Wrk", targets: []target{times(perSecond, 0.90, bare), timesBest(perSecond, 1), none(wrong)}},
+		{title: "fields on denial only", benchmark: "WrkDenialOnly", targets: []target{times(perSecond, 0.98, bare)}},
 	},
 }
 

@@ -32,6 +32,7 @@ var (
 	slowest    = metric{"p99", "p99-ns", false, duration}
 	clientTime = metric{"client CPU", "client-ns", false, duration}
 	redisTime  = metric{"Redis CPU", "redis-ns", false, duration}
+	serverTime = metric{"server CPU", "server-ns", false, duration}
 	oneRule    = metric{"one rule", "one-B", false, number}
 	fourRules  = metric{"four rules", "four-B", false, number}
 )

@@ -1,0 +1,75 @@
+//go:build unix
+
+package benchmarks_test
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/internal/daemon"
+	"github.com/heedhttp/heed/serverside"
+)
+
+// Requests through wrk, which sends them as fast as they are answered, over 64
+// connections, from the same machine: what a limiter costs beside what net/http does.
+
+func BenchmarkWrk(b *testing.B) { flood(b, limiters...) }
+
+// The fields are for denials only, of which there are none.
+func BenchmarkWrkDenialOnly(b *testing.B) {
+	flood(b, unlimited, limiter{"heed", limitedBy(serverside.Config{Rules: rules("", "all"), FieldsOnDenialOnly: true})})
+}
+
+// flood measures each of all for a second.
+func flood(b *testing.B, all ...limiter) {
+	wrk := daemon.Find(b, "wrk")
+	for _, l := range all {
+		b.Run(l.name, func(b *testing.B) {
+			server := httptest.NewServer(l.wrap(b, http.HandlerFunc(hello)))
+			defer server.Close()
+			before := processorTime(b)
+			s := through(b, wrk, server.URL)
+			b.ReportMetric(1e9/s.rate, "ns/op")
+			b.ReportMetric(100*s.denied/s.requests, "wrong-%")
+			b.ReportMetric(float64(processorTime(b)-before)/s.requests, "server-ns")
+		})
+	}
+}
+
+func hello(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello\n") }
+
+var (
+	wrkRate   = regexp.MustCompile(`Requests/sec: +([0-9.]+)`)
+	wrkAll    = regexp.MustCompile(`([0-9]+) requests in`)
+	wrkDenied = regexp.MustCompile(`Non-2xx or 3xx responses: ([0-9]+)`)
+)
+
+// A storm is what wrk has seen.
+type storm struct {
+	rate     float64 // requests that are answered in a second
+	requests float64
+	denied   float64 // of them, though the limit is far away
+}
+
+func through(b *testing.B, wrk, url string) storm {
+	out, err := exec.Command(wrk, "-t1", "-c64", "-d1s", url).CombinedOutput()
+	require.NoError(b, err, string(out))
+	require.NotContains(b, string(out), "Socket errors")
+	number := func(of *regexp.Regexp) (value float64) {
+		if found := of.FindSubmatch(out); found != nil {
+			value, err = strconv.ParseFloat(string(found[1]), 64)
+			require.NoError(b, err)
+		}
+		return value
+	}
+	s := storm{number(wrkRate), number(wrkAll), number(wrkDenied)}
+	require.NotZero(b, s.requests, string(out))
+	return s
+}
