@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
@@ -229,6 +230,56 @@ func TestTheLastRefusalIsReturnedAtOnceAndUnread(t *testing.T) {
 		})
 	}
 }
+
+// The policies of other clients are a few lines each.
+func TestPoliciesOfOthers(t *testing.T) { // F151, F152, F153, F154
+	around := func(b heed.Backoff, low, high float64) heed.Backoff {
+		return func(a heed.Attempt) time.Duration {
+			return time.Duration(float64(b(a)) * (low + (high-low)*rand.Float64()))
+		}
+	}
+	capped := func(b heed.Backoff, most time.Duration) heed.Backoff {
+		return func(a heed.Attempt) time.Duration { return min(b(a), most) }
+	}
+	orASecond := func(resp *http.Response, now time.Time) (time.Duration, bool) {
+		if wait, ok := heed.RetryAfter(resp, now); ok || resp.StatusCode != 429 {
+			return wait, ok
+		}
+		return time.Second, true
+	}
+	short := heed.RetryPolicy{MaxAttempts: 3, Backoff: around(heed.Exponential(200*ms, time.Minute), 1, 1.3), Hint: orASecond}
+	long := heed.RetryPolicy{MaxAttempts: 7, Backoff: capped(around(heed.Exponential(time.Second, 30*time.Second), 0.75, 1.25), 30*time.Second)}
+	for name, c := range map[string]struct {
+		policy heed.RetryPolicy
+		reply  reply
+		waits  [][2]time.Duration
+	}{
+		"three attempts from 200 ms":          {short, unavailable, [][2]time.Duration{{200 * ms, 260 * ms}, {400 * ms, 520 * ms}}},
+		"three attempts, a second if unknown": {short, reply{status: 429}, [][2]time.Duration{{1000 * ms, 1300 * ms}, {1000 * ms, 1300 * ms}}},
+		"three attempts, longer if told":      {short, throttle("5"), [][2]time.Duration{{5000 * ms, 6500 * ms}, {5000 * ms, 6500 * ms}}},
+		"a quarter more or less, at most 30 s": {long, unavailable, [][2]time.Duration{{750 * ms, 1250 * ms}, {1500 * ms, 2500 * ms}, {3000 * ms, 5000 * ms},
+			{6000 * ms, 10_000 * ms}, {12_000 * ms, 20_000 * ms}, {22_500 * ms, 30_000 * ms}}},
+		"heed's own":             {heed.RetryPolicy{}, unavailable, [][2]time.Duration{{0, 1000 * ms}, {0, 2000 * ms}, {0, 4000 * ms}}},
+		"heed's own, if told":    {heed.RetryPolicy{}, throttle("20"), [][2]time.Duration{{20_000 * ms, 26_000 * ms}, {20_000 * ms, 26_000 * ms}, {20_000 * ms, 26_000 * ms}}},
+		"heed's own, if unknown": {heed.RetryPolicy{}, reply{status: 429}, [][2]time.Duration{{0, 1000 * ms}, {0, 2000 * ms}, {0, 4000 * ms}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 50 {
+				synctest.Test(t, func(t *testing.T) {
+					s := newScript(c.reply)
+					assert.Equal(t, c.reply.status, status(t, &heed.Transport{Base: s, Retry: c.policy, Budget: heed.Unlimited}, get(t.Context())))
+					times := s.times()
+					require.Len(t, times, len(c.waits)+1)
+					for i, bounds := range c.waits {
+						between(t, bounds[0], times[i+1]-times[i], bounds[1])
+					}
+				})
+			}
+		})
+	}
+}
+
+const ms = time.Millisecond
 
 // F160: who asks for endless attempts gets as many as fit into MaxElapsed and the budget.
 func TestThereAreNoEndlessRetries(t *testing.T) {

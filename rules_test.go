@@ -607,7 +607,7 @@ func TestRule26_WhatIsPermanentIsNotRepeated(t *testing.T) {
 	assert.Equal(t, 1, s.count())
 }
 
-func TestRule27_RetryAfterIsAFloorInEveryForm(t *testing.T) { // F135, B01, B02, B18
+func TestRule27_RetryAfterIsAFloorInEveryForm(t *testing.T) { // F135, B01, B02, B18, F150
 	synctest.Test(t, func(t *testing.T) {
 		then := time.Now().Add(20 * time.Second).UTC()
 		for _, value := range []string{

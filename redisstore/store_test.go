@@ -46,7 +46,7 @@ func take(t testing.TB, s *redisstore.Store, charges ...quota.Charge) []quota.De
 func TestF074TwoClientsAdmitExactlyTheLimit(t *testing.T) { // F215, B32, B66
 	server := redistest.Start(t)
 	stores := []*redisstore.Store{newStore(t, server), newStore(t, server)}
-	for round := range 20 {
+	for round := range 100 {
 		algorithm := []quota.Algorithm{quota.TokenBucket, quota.SlidingWindow, quota.SlidingLog}[round%3]
 		limit := compile(t, quota.Policy{Quota: 50, Window: 24 * time.Hour, Algorithm: algorithm})
 		var allowed atomic.Int64
@@ -79,7 +79,7 @@ func TestTheClockIsThatOfRedis(t *testing.T) {
 	assert.False(t, at.Before(before) || at.After(after), "%v is not between %v and %v", at, before, after)
 }
 
-func TestWhoWaitsExactlyIsAdmittedByTheRealClockToo(t *testing.T) {
+func TestWhoWaitsExactlyIsAdmittedByTheRealClockToo(t *testing.T) { // F063
 	s := newStore(t, redistest.Start(t))
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.Policy{Quota: 50, Window: time.Second, Burst: 1})}
 	for range 10 {

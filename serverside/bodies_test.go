@@ -72,7 +72,7 @@ func TestNoRequestIDIsMadeUpOrPassedOnAtAnyLength(t *testing.T) { // F141
 }
 
 // What is told in a body is what is told in the header, whatever denies.
-func TestTheNumbersOfABodyAreThoseOfTheHeader(t *testing.T) { // F145, F146, F148
+func TestTheNumbersOfABodyAreThoseOfTheHeader(t *testing.T) { // F145, F146, F148, B70
 	calendar := quota.Policy{Quota: 1, Algorithm: quota.FixedWindow, Calendar: quota.Day}
 	for kind, cfg := range map[string]serverside.Config{
 		"quota":    {Rules: oneRule(quota.Policy{Quota: 1, Window: 90 * time.Second})},

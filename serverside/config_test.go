@@ -88,7 +88,7 @@ func TestLimitersWithOneMemoryCountTogether(t *testing.T) {
 	assert.Equal(t, 429, ask(two, "GET", "/").Code)
 }
 
-func TestLimitersOfTheirOwnCountApart(t *testing.T) {
+func TestLimitersOfTheirOwnCountApart(t *testing.T) { // F002
 	cfg := serverside.Config{Rules: oneRule(quota.PerHour(1))}
 	spend(t, must(t, cfg).Wrap(new(ok)), 1)
 	spend(t, must(t, cfg).Wrap(new(ok)), 1)

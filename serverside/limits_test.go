@@ -58,6 +58,21 @@ func TestATierHasSeveralWindowsAndAnUnknownOneIsTheLowest(t *testing.T) { // F11
 	})
 }
 
+func TestATierMayHaveABurstOfItsOwn(t *testing.T) { // F116
+	hourly := func(n, burst int64) []quota.Policy { return []quota.Policy{{Quota: n, Window: time.Hour, Burst: burst}} }
+	rules := []serverside.Rule{{Name: "api", Stage: serverside.AfterAuth, Key: user, Tier: tierOf, Tiers: []serverside.Tier{
+		{Name: "free", Policies: hourly(100, 10)}, {Name: "pro", Policies: hourly(5000, 100)}, {Name: "enterprise", Policies: hourly(100_000, 2000)},
+	}}}
+	synctest.Test(t, func(t *testing.T) {
+		h := must(t, serverside.Config{Rules: rules, Audit: silent}).Wrap(new(ok))
+		for tier, burst := range map[string]int{"free": 10, "pro": 100, "enterprise": 2000} {
+			assert.Equal(t, map[int]int{200: burst, 429: 1}, codes(burst+1, h, "GET", "/", "X-User", tier+"-ann"))
+		}
+		time.Sleep(36 * time.Second)
+		assert.Equal(t, map[int]int{200: 1, 429: 1}, codes(2, h, "GET", "/", "X-User", "free-ann"), "100 an hour come back")
+	})
+}
+
 func TestWhoIsMovedToAnotherTierKeepsWhatIsSpent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tier, rules := "free", tiered()

@@ -50,7 +50,7 @@ func applied(t testing.TB, log []contract.Exchange, clauses []contract.Clause) (
 	return ids
 }
 
-// F149, and both halves of the contract at once: fifty workers against ten
+// F149, F218, and both halves of the contract at once: fifty workers against ten
 // requests a second.
 func TestHeedsWorkersKeepTheContract(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -69,15 +69,22 @@ func TestHeedsWorkersKeepTheContract(t *testing.T) {
 	})
 }
 
+// usedUp are the fields of a quota of which nothing is left.
+func usedUp(limit, reset string) http.Header {
+	return http.Header{"X-Ratelimit-Limit": {limit}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {reset}}
+}
+
 // F135, F122: seconds and dates, a 503 and a 429.
 func TestHeedKeepsTheContractWhateverIsScripted(t *testing.T) {
 	date := func(d time.Duration) http.Header {
 		return http.Header{"Retry-After": {time.Now().Add(d).UTC().Format(http.TimeFormat)}}
 	}
 	scripts := map[string]func() []testserver.Step{
-		"429 for 60 s": func() []testserver.Step { return []testserver.Step{{Status: 429, RetryAfter: time.Minute}} },
-		"429 for 47 s, Remaining 0": func() []testserver.Step {
-			return []testserver.Step{{Status: 429, RetryAfter: 47 * time.Second, Header: http.Header{"X-RateLimit-Remaining": {"0"}, "X-RateLimit-Reset": {"1744380060"}}}}
+		"429 for 60 s": func() []testserver.Step {
+			return []testserver.Step{{Status: 429, RetryAfter: time.Minute, Header: usedUp("5", fmt.Sprint(time.Now().Unix()+60))}}
+		},
+		"429 for 47 s": func() []testserver.Step {
+			return []testserver.Step{{Status: 429, RetryAfter: 47 * time.Second, Header: usedUp("100", "1744380060")}}
 		},
 		"429 until a date": func() []testserver.Step { return []testserver.Step{{Status: 429, Header: date(12 * time.Second)}} },
 		"503 until a date": func() []testserver.Step { return []testserver.Step{{Status: 503, Header: date(12 * time.Second)}} },

@@ -216,7 +216,7 @@ func TestEachRequestThatNobodyCountedIsCounted(t *testing.T) { // F134, F171
 	assert.EqualValues(t, 135, sum(failures))
 }
 
-func TestBypassesDryRunsAndHotKeysAreCounted(t *testing.T) { // C03, C45, F180
+func TestBypassesDryRunsAndHotKeysAreCounted(t *testing.T) { // C03, C45, F180, F021, F119
 	dry := rule("dry", "/", quota.PerDay(1))
 	dry.DryRun = true
 	s := open(t, serverside.Config{
