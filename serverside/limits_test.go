@@ -59,7 +59,9 @@ func TestATierHasSeveralWindowsAndAnUnknownOneIsTheLowest(t *testing.T) { // F11
 }
 
 func TestATierMayHaveABurstOfItsOwn(t *testing.T) { // F116
-	hourly := func(n, burst int64) []quota.Policy { return []quota.Policy{{Quota: n, Window: time.Hour, Burst: burst}} }
+	hourly := func(n, burst int64) []quota.Policy {
+		return []quota.Policy{{Quota: n, Window: time.Hour, Burst: burst}}
+	}
 	rules := []serverside.Rule{{Name: "api", Stage: serverside.AfterAuth, Key: user, Tier: tierOf, Tiers: []serverside.Tier{
 		{Name: "free", Policies: hourly(100, 10)}, {Name: "pro", Policies: hourly(5000, 100)}, {Name: "enterprise", Policies: hourly(100_000, 2000)},
 	}}}
