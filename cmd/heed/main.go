@@ -16,8 +16,8 @@
 // is charged to, and what it costs. Functions that only a program has are taken to
 // know nothing.
 //
-// rules export prints what the rules are in the language of a TARGET: nginx. What
-// that cannot say is in a comment, and a warning on standard error.
+// rules export prints what the rules are in the language of a TARGET: nginx or
+// haproxy. What that cannot say is in a comment, and a warning on standard error.
 //
 // rules key says what a rule file has in its allow-list for a secret, which is read
 // from standard input: header:NAME, cookie:NAME or form:NAME is its KEY.

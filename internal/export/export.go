@@ -48,6 +48,7 @@ var targets = []struct {
 	make func(*exporter) string
 }{
 	{"nginx", nginx},
+	{"haproxy", haproxy},
 }
 
 // Targets are the names of what rules can be exported to.

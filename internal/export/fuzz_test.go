@@ -16,7 +16,8 @@ import (
 
 // shapes reduce an output to what must not depend on the text in a rule file.
 var shapes = map[string]func(testing.TB, string) []string{
-	"nginx": nginxShape,
+	"nginx":   nginxShape,
+	"haproxy": haproxyShape,
 }
 
 // FuzzNoTextGetsOutOfItsPlace: whatever names, patterns and other text are, outputs
@@ -166,8 +167,40 @@ func nginxTokens(t testing.TB, text string) (tokens []string) {
 	return tokens
 }
 
+// haproxyShape is the lines of HAProxy by their first words and their number, by the
+// rules by which it reads quotes.
+func haproxyShape(t testing.TB, text string) (shape []string) {
+	for line := range strings.Lines(text) {
+		words, quote := []string{""}, false
+		for _, c := range []byte(strings.TrimSpace(line)) {
+			switch {
+			case c == '\'':
+				quote = !quote
+			case quote:
+				words[len(words)-1] += string(c)
+			case c == ' ':
+				words = append(words, "")
+			case c == '#':
+				require.Equal(t, []string{""}, words, "a comment is a line of its own")
+				words[0] = "# "
+				quote = true
+			default:
+				require.NotContains(t, "\\\"$", string(c), "outside of quotes: %s", line)
+				words[len(words)-1] += string(c)
+			}
+		}
+		if words[0] != "" && words[0][0] != '#' {
+			require.False(t, quote, line)
+			shape = append(shape, fmt.Sprintf("%s %d", words[0], len(words)))
+		}
+	}
+	return shape
+}
+
 func TestShapesSeeWhatGetsOut(t *testing.T) {
 	assert.NotEqual(t, nginxShape(t, `map $a $b { "~^/x" 1; }`), nginxShape(t, `map $a $b { "~^/x" 1; "~^" 2; }`))
 	assert.NotEqual(t, nginxShape(t, "a;\n# x\n"), nginxShape(t, "a;\n# x\nevil on;\n"))
+	assert.NotEqual(t, haproxyShape(t, "acl a path -m reg '^/x'"), haproxyShape(t, "acl a path -m reg '^/x' or b"))
+	assert.NotEqual(t, haproxyShape(t, "# x\nacl a"), haproxyShape(t, "# x\nacl a\nacl b"))
 	assert.True(t, slices.Contains(nginxShape(t, "map a b { default c; }"), "1 default 2;"))
 }

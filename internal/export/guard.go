@@ -178,17 +178,35 @@ func (e *exporter) exempt() (patterns []pattern) {
 // ipv6Bits is how much of an IPv6 address tells clients apart.
 func (e *exporter) ipv6Bits() int { return cmp.Or(e.Proxies.IPv6Bits, 64) }
 
+// proxyField is the field in which a gateway reads who the client is. It reads only
+// one. Names of fields need no quotes but for a few characters: such are left out.
+func proxyField(e *exporter, gateway string) string {
+	fields := e.Proxies.Fields
+	if len(fields) == 0 {
+		return "X-Forwarded-For"
+	}
+	i := slices.IndexFunc(fields, func(f string) bool {
+		return !strings.EqualFold(f, "Forwarded") && strings.Trim(strings.ToLower(f), "abcdefghijklmnopqrstuvwxyz0123456789-_") == ""
+	})
+	field := "X-Forwarded-For"
+	if i >= 0 {
+		field = fields[i]
+	}
+	if len(fields) > 1 || field != fields[0] {
+		e.gapOf("proxy_fields", 1, 1, "%s reads one field, and not Forwarded: it is %s here", gateway, field)
+	}
+	return field
+}
+
 // layering says how the guard of a gateway and the rules of the application go
 // together.
 func (e *exporter) layering(of, use string) []string {
-	lines := []string{
-		"A guard against floods, for " + of + ", made of " + e.source() + " by heed rules export.",
-		use,
-		"",
+	lines := append([]string{"A guard against floods, for " + of + ", made of " + e.source() + " by heed rules export."},
+		strings.Split(use, "\n")...)
+	lines = append(lines, "",
 		"It is coarse: it counts each address, in this gateway alone, and tells clients no",
 		"more than when to come back. The application keeps the rules; those by tenant, user",
-		"or key are its alone.",
-	}
+		"or key are its alone.")
 	if e.Times > 1 {
 		return append(lines, fmt.Sprintf("The numbers are %d times those of the rules.", e.Times))
 	}

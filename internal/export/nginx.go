@@ -53,29 +53,12 @@ func (n *nginxFile) realIP() {
 		n.printf("\n# Behind another proxy, each client has the proxy's address: name it in\n# trusted_proxies, and set_real_ip_from stands here.\n")
 		return
 	}
-	fields := n.Proxies.Fields
-	if len(fields) == 0 {
-		fields = []string{"X-Forwarded-For"}
-	}
-	if len(fields) > 1 || strings.EqualFold(fields[0], "Forwarded") {
-		n.gapOf("proxy_fields", 1, 1, "nginx reads one field, and not Forwarded: it is %s here", nginxField(fields))
-	}
+	field := proxyField(n.exporter, "nginx")
 	n.printf("\n# Clients are told apart by what these proxies say (ngx_http_realip_module).\n")
 	for _, p := range n.Proxies.Trusted {
 		n.printf("set_real_ip_from %v;\n", p)
 	}
-	n.printf("real_ip_header %s;\nreal_ip_recursive on;\n", nginxField(fields))
-}
-
-// nginxField is the field that nginx is to read. Names of fields need no quotes but
-// for a few characters, and those are left to the default.
-func nginxField(fields []string) string {
-	for _, f := range fields {
-		if !strings.EqualFold(f, "Forwarded") && strings.Trim(strings.ToLower(f), "abcdefghijklmnopqrstuvwxyz0123456789-_") == "" {
-			return f
-		}
-	}
-	return "X-Forwarded-For"
+	n.printf("real_ip_header %s;\nreal_ip_recursive on;\n", field)
 }
 
 // addresses has clients with IPv6 told apart by their network.
@@ -112,24 +95,13 @@ func (n *nginxFile) exemptions() {
 		n.printf("}\n")
 	}
 	for _, p := range n.exempt() {
-		n.passes = append(n.passes, n.match(p, n.before, true))
+		n.passes = append(n.passes, match(p, n.before, true))
 	}
 }
 
 // match is an expression for requests, as source has them.
-func (n *nginxFile) match(p pattern, before string, exact bool) string {
-	if p.text == "" {
-		return "^" + before
-	}
-	method, host := cmp.Or(p.methods(), "[^ ]+"), "[^/]*"
-	if p.host != "" {
-		host = `\[?` + escaped(p.host) + `\]?`
-	}
-	path := strings.TrimPrefix(p.expression("/", exact), "^")
-	if !exact {
-		path = "(?i)" + path
-	}
-	return fmt.Sprintf("^%s%s %s%s", before, method, host, path)
+func match(p pattern, before string, exact bool) string {
+	return "^" + before + p.expression("/", exact)
 }
 
 // guard limits what a rule limits.
@@ -166,7 +138,7 @@ func (n *nginxFile) mapTo(key string, p pattern) {
 		n.printf("\tdefault %s;\n}\n", n.client)
 		return
 	}
-	n.printf("\tdefault \"\";\n\t\"~%s\" %s;\n}\n", n.match(p, n.before, false), n.client)
+	n.printf("\tdefault \"\";\n\t\"~%s\" %s;\n}\n", match(p, n.before, false), n.client)
 }
 
 // limit are the directives of one policy, and how long who is denied waits, in
@@ -232,9 +204,9 @@ func (n *nginxFile) retryAfter() {
 	n.printf("\nlimit_req_status 429;\nmap \"$limit_req_status $request_method $host$uri\" $heed_retry_after {\n\tdefault \"\";\n")
 	seen := make(map[string]bool)
 	for _, w := range n.waiting {
-		if match := n.match(w.pattern, "REJECTED ", false); !seen[match] {
-			seen[match] = true
-			n.printf("\t\"~%s\" %d;\n", match, w.seconds)
+		if m := match(w.pattern, "REJECTED ", false); !seen[m] {
+			seen[m] = true
+			n.printf("\t\"~%s\" %d;\n", m, w.seconds)
 		}
 	}
 	n.printf("}\nadd_header Retry-After $heed_retry_after always;\n")

@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"strings"
@@ -64,12 +65,28 @@ func newSegment(part string) segment {
 	}
 }
 
-// expression is a regular expression (PCRE, or RE2) for decoded paths. As in package
-// serverside, a slash at the end makes no difference, unless it is to be exact.
-// Separators are what stands between segments.
+// expression is a regular expression (PCRE) for a method, a space, a host and a
+// decoded path. As in package serverside, case and a slash at the end make no
+// difference, unless the path is to be exact. A separator is what stands between
+// segments.
 func (p pattern) expression(separator string, exact bool) string {
+	if p.text == "" {
+		return ""
+	}
+	method, host := cmp.Or(p.methods(), "[^ ]+"), "[^/]*"
+	if p.host != "" {
+		host = `\[?` + escaped(p.host) + `\]?\.?`
+	}
+	path := p.path(separator, exact)
+	if !exact {
+		path = "(?i)" + path
+	}
+	return method + " " + host + path
+}
+
+// path is the expression for the path.
+func (p pattern) path(separator string, exact bool) string {
 	var b strings.Builder
-	b.WriteString("^")
 	for _, s := range p.segments {
 		switch s.kind {
 		case literal:
@@ -77,22 +94,22 @@ func (p pattern) expression(separator string, exact bool) string {
 		case wildcard:
 			b.WriteString(separator + "[^/]+")
 		case rest:
-			return b.String() + ofRest(b.Len() == 1, separator, exact)
+			return b.String() + ofRest(b.Len() == 0 || exact, separator)
 		}
 	}
 	switch last := p.segments[len(p.segments)-1]; {
 	case !exact:
-		b.WriteString("/?$")
+		b.WriteString("/*$")
 	case last.kind == ending:
-		b.WriteString("/$")
+		b.WriteString(separator + "$")
 	default:
 		b.WriteString("$")
 	}
 	return b.String()
 }
 
-func ofRest(first bool, separator string, exact bool) string {
-	if first || exact {
+func ofRest(slash bool, separator string) string {
+	if slash {
 		return separator
 	}
 	return "(/|$)"

@@ -24,7 +24,7 @@ func TestExpressionsMatchWhatServersideDoes(t *testing.T) {
 		// RE2 reads bytes of UTF-8 as characters.
 		expression := regexp.MustCompile("(?i)" + export.Expression(pattern))
 		if pattern == "/%C3%A9" {
-			assert.Equal(t, `^/\xc3\xa9/?$`, export.Expression(pattern))
+			assert.Equal(t, `^/\xc3\xa9/*$`, export.Expression(pattern))
 			continue
 		}
 		for _, path := range paths {

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,10 +91,41 @@ http {
 // stick table, refused ones too.
 func HAProxy(t testing.TB, addr string, l Limit) (url string) {
 	t.Helper()
+	return HAProxyWith(t, addr, fmt.Sprintf(stickTable, l.Status, l.Rate))
+}
+
+const stickTable = `
+backend clients
+	stick-table type ip size 1k expire 10s store http_req_rate(1s)
+defaults heed
+	mode http
+	timeout connect 1s
+	timeout client 30s
+	timeout server 30s
+	http-request track-sc0 src table clients
+	http-request deny deny_status %d if { sc_http_req_rate(0) gt %d }
+`
+
+// HAProxyWith is HAProxy with a file in front of its own, which has a defaults section
+// called heed.
+func HAProxyWith(t testing.TB, addr, file string) (url string) {
+	t.Helper()
 	path := daemon.Find(t, "haproxy", "/usr/sbin/haproxy")
-	return start(t, func(dir string, port int) *exec.Cmd {
-		return exec.Command(path, "-db", "-f", write(t, dir, "haproxy.cfg", fmt.Sprintf(haproxyCfg, port, l.Status, l.Rate, addr)))
-	})
+	return start(t, func(dir string, port int) *exec.Cmd { return haproxy(t, path, dir, port, addr, file) })
+}
+
+// CheckHAProxy has haproxy look at a file as HAProxyWith uses it.
+func CheckHAProxy(t testing.TB, file string) {
+	t.Helper()
+	cmd := haproxy(t, daemon.Find(t, "haproxy", "/usr/sbin/haproxy"), t.TempDir(), 1024, "127.0.0.1:1", file)
+	cmd.Args = append(cmd.Args, "-c")
+	if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "WARNING") {
+		t.Errorf("gatewaytest: haproxy -c: %v\n%s", err, out)
+	}
+}
+
+func haproxy(t testing.TB, path, dir string, port int, addr, file string) *exec.Cmd {
+	return exec.Command(path, "-db", "-f", write(t, dir, "heed.cfg", file), "-f", write(t, dir, "haproxy.cfg", fmt.Sprintf(haproxyCfg, port, addr)))
 }
 
 const haproxyCfg = `
@@ -104,11 +136,8 @@ defaults
 	timeout connect 1s
 	timeout client 30s
 	timeout server 30s
-frontend clients
+frontend clients from heed
 	bind 127.0.0.1:%d
-	stick-table type ip size 1k expire 10s store http_req_rate(1s)
-	http-request track-sc0 src
-	http-request deny deny_status %d if { sc_http_req_rate(0) gt %d }
 	default_backend service
 backend service
 	server service %s
