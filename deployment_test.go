@@ -51,7 +51,7 @@ func TestTheDocumentationShowsWhereToCount(t *testing.T) { // F075, F096
 	for place, with := range map[string]string{
 		"memory":     "`" + reflect.TypeFor[quota.Memory]().String() + "`",
 		"Redis":      "`" + reflect.TypeFor[redisstore.Store]().String() + "`",
-		"gateway":    "its own configuration",
+		"gateway":    "`heed rules export` makes [its configuration](exports.md) of your rules",
 		"middleware": "`" + reflect.TypeFor[serverside.Limiter]().String() + "`",
 	} {
 		assert.Regexp(t, `\| `+place+` \| [^|]+ \| [^|]+ \| `+regexp.QuoteMeta(with), text)

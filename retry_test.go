@@ -232,7 +232,7 @@ func TestTheLastRefusalIsReturnedAtOnceAndUnread(t *testing.T) {
 }
 
 // The policies of other clients are a few lines each.
-func TestPoliciesOfOthers(t *testing.T) { // F151, F152, F153, F154
+func TestPoliciesOfOthers(t *testing.T) { // F151, F152, F153, F154, B16
 	around := func(b heed.Backoff, low, high float64) heed.Backoff {
 		return func(a heed.Attempt) time.Duration {
 			return time.Duration(float64(b(a)) * (low + (high-low)*rand.Float64()))

@@ -75,7 +75,7 @@ func TestRetryAfterIsADecimalNumberOfSeconds(t *testing.T) { // F157, B03, B04
 	})
 }
 
-func TestRetryAfterIsNothingElse(t *testing.T) { // F157, B06
+func TestRetryAfterIsNothingElse(t *testing.T) { // F157, B06, B73
 	for _, value := range []string{
 		"", " ", "-1", "-0", "+1", "1.", ".5", ".", "1..5", "1.5.", "1e3", "1E3", "1e-3", "0x10", "0b1", "0o7",
 		"1_000", "1'000", "1 000", "NaN", "nan", "Inf", "+Inf", "Infinity", "null", "undefined", "true", "?1",

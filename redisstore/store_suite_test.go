@@ -96,7 +96,7 @@ func isAStore(t *testing.T, server *redistest.Server) {
 	everyKeyExpires(t, client)
 }
 
-func TestOnAClusterAStoreIsAStore(t *testing.T) {
+func TestOnAClusterAStoreIsAStore(t *testing.T) { // F076, B64
 	nodes := redistest.StartCluster(t)
 	suite(t, newClusterClient(t, nodes))
 	for _, node := range nodes {
