@@ -29,6 +29,7 @@ const policy = `
 	pace                 < . quota ratelimit internal/hostkey golang.org/x/time/rate
 	redisstore           < quota github.com/redis/go-redis/v9
 	serverside           < quota ratelimit
+	serverside/profiles  < serverside serverside/rulefile quota ratelimit
 	serverside/rulefile  < serverside quota ratelimit go.yaml.in/yaml/v3 github.com/fsnotify/fsnotify
 	retryable            < . github.com/hashicorp/go-retryablehttp
 	internal/daemon      <

@@ -1,0 +1,122 @@
+package profiles_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/serverside/profiles"
+)
+
+// F117, F131: what may be done at once, and how long the next takes.
+func TestAPIHasTheNumbersOfItsKinds(t *testing.T) {
+	user := []string{"X-User", "7"}
+	meets(t, profiles.API, options(),
+		line{"POST /login", nil, []string{"5", "4", unix(900)}, 5, "900"},
+		line{"POST /register", nil, []string{"5", "4", unix(900)}, 5, "900"},
+		line{"GET /api/items", user, []string{"100", "99", unix(60)}, 100, "60"},
+		line{"POST /api/items", user, []string{"30", "29", unix(1)}, 30, "1"},
+		line{"POST /upload", user, []string{"10", "9", unix(60)}, 10, "60"},
+	)
+}
+
+// F118, B48, C34: whoever asks all the time is admitted five times in any quarter of an
+// hour to log in, a hundred times in any minute to ask, and beyond what may be done at
+// once five times a second to write and once a minute to upload.
+func TestAPIAdmitsWhatItSaysAndNoMore(t *testing.T) {
+	for what, c := range map[string]struct {
+		window        time.Duration
+		first, second int // admitted in the first window and in the second
+	}{
+		"POST /login": {15 * time.Minute, 5, 5}, "GET /api/items": {time.Minute, 100, 100},
+		"POST /api/items": {time.Minute, 30 + 5*60 - 1, 300}, "POST /upload": {time.Minute, 10, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h := limited(t, profiles.API(options()))
+			for i, want := range []int{c.first, c.second} {
+				admitted := 0
+				for range 5 * int(c.window/time.Second) {
+					n, _ := spend(h, 1000, what, "X-User", "7")
+					admitted += n
+					time.Sleep(200 * time.Millisecond)
+				}
+				assert.Equal(t, want, admitted, "%s, window %d", what, i)
+			}
+		})
+	}
+}
+
+// F118, B54, B55: in no minute there are more than a hundred, wherever it begins; and a
+// denial leaves nothing behind that would count, be it asked for ever so often.
+func TestAPISlidesOverQueries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := limited(t, profiles.API(options()))
+		var admitted []time.Time
+		for range 5000 {
+			if ask(h, "GET /api/items", "X-User", "7").Code == 200 {
+				admitted = append(admitted, time.Now())
+			}
+			time.Sleep(70 * time.Millisecond)
+		}
+		require.Greater(t, len(admitted), 500)
+		for i := 100; i < len(admitted); i++ {
+			gap := admitted[i].Sub(admitted[i-100])
+			require.GreaterOrEqual(t, gap, time.Minute)
+			require.Less(t, gap, time.Minute+70*time.Millisecond, "what was denied was not counted")
+		}
+	})
+}
+
+// F081, F047, B49: a count is kept under the kind and who it is; a user who is called
+// like an address is not it.
+func TestAPINamesTheKindAndTheClient(t *testing.T) {
+	var store witness
+	o := options()
+	o.Store = &store
+	h := limited(t, profiles.API(o))
+	ask(h, "POST /login", "X-User", "7")
+	ask(h, "GET /api/items", "X-User", "7")
+	ask(h, "GET /api/items", "X-User", "203.0.113.45")
+	ask(h, "GET /api/items")
+	assert.Equal(t, []string{
+		"key:login:203.0.113.45 login/15m", "key:query:0:7 query/1m", "key:query:0:203.0.113.45 query/1m", "key:query:1:203.0.113.45 query/1m",
+	}, store.charged)
+}
+
+// B56, C32: two users behind one address have a count each, because they are known when
+// it is asked for; what comes before that goes by the address.
+func TestAPIKnowsUsersBehindAuthentication(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := must(t, profiles.API(options()))
+		h := l.WrapEarly(authenticated(l.Wrap(handler)))
+		for _, credentials := range []string{"of ann", "of bob"} {
+			n, _ := spend(h, 200, "GET /api/items", "Authorization", credentials)
+			assert.Equal(t, 100, n, credentials)
+		}
+		for range 5 {
+			assert.Equal(t, 401, ask(h, "POST /login").Code)
+		}
+		assert.Equal(t, 429, ask(h, "POST /login").Code, "wrong credentials are counted too")
+	})
+}
+
+// F145, F129, B50, B51: a problem document, as such, with the wait of the header; the
+// reset is not in the past while something is missing.
+func TestAPIAnswersInItsOwnWords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := limited(t, profiles.API(options()))
+		for i := range 30 {
+			assert.Equal(t, unix(i/5+1), told(ask(h, "POST /api/items", "X-User", "7"))[2])
+		}
+		time.Sleep(13 * time.Second)
+		_, denied := spend(h, 101, "GET /api/items", "X-User", "7")
+		assert.Equal(t, "application/problem+json", denied.Header().Get("Content-Type"))
+		assert.JSONEq(t, `{"type":"https://api.example.com/problems/rate-limited","title":"Too Many Requests","status":429,
+			"detail":"API rate limit exceeded. Limit: 100 requests per minute.","retryAfter":60}`, denied.Body.String())
+		assert.Equal(t, "60", denied.Header().Get("Retry-After"))
+		assert.Equal(t, []string{"100", "0", unix(73)}, told(denied))
+	})
+}

@@ -1,0 +1,143 @@
+package profiles_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/serverside/profiles"
+)
+
+// inRedis is a client of a Redis, and options that count there under a prefix.
+func inRedis(t *testing.T, addr, prefix string) (*redis.Client, profiles.Options) {
+	client := redis.NewClient(&redis.Options{Addr: addr})
+	t.Cleanup(func() { client.Close() })
+	o := options()
+	o.Store = &redisstore.Store{Client: client, Prefix: prefix, Timeout: time.Minute}
+	return client, o
+}
+
+// patient is cfg, which waits for Redis as long as the machine takes.
+func patient(cfg serverside.Config) serverside.Config {
+	cfg.StoreTimeout = time.Minute
+	return cfg
+}
+
+// F040, F041, F078, F079, F080, F081, F082, B37: what is in Redis has the parts that the
+// descriptions name, in their order, and its prefix once. B57: none of it stays for
+// ever.
+func TestTheNamesInRedisAreThoseOfTheParts(t *testing.T) {
+	server, ctx := redistest.Start(t), context.Background()
+	for _, c := range []struct {
+		profile, prefix, file string
+		fields                []string
+		names                 map[string][]string // of the hashes, and their fields
+	}{
+		{"POST /api/auth/login", "rate_limit:", "universal_routes.json", nil, map[string][]string{"rate_limit:key:ip:203.0.113.45": {"/api/auth/login/1m"}}},
+		{"GET /api/data", "rate_limit:", "universal_routes.json", []string{"X-User", "usr_abc123"},
+			map[string][]string{"rate_limit:key:user:usr_abc123": {"/api/data/1m"}}},
+		{"GET /x", "rate_limit:", "universal.yaml", nil, map[string][]string{"rate_limit:key:*": {"global:all/1m"}}},
+		{"GET /login", "rl:", "forge.yaml", []string{"X-Token", "t"}, map[string][]string{"rl:key:login_ip:203.0.113.45": {"login_ip/1m"}}},
+		{"GET /x", "rl:", "forja.yaml", nil, map[string][]string{"rl:key:ip:203.0.113.45": {"ip/s", "ip/m"}}},
+		{"GET /api/x", "rl:", "api.yaml", []string{"X-User", "7"}, map[string][]string{"rl:key:query:0:7": {"query/1m"}}},
+		{"GET /x", "rl:", "patterns.yaml", []string{"X-User", "7"},
+			map[string][]string{"rl:key:ip:203.0.113.45": {"ip/1m"}, "rl:key:user:7": {"user/1h"}}},
+	} {
+		client, o := inRedis(t, server.Addr, c.prefix)
+		require.NoError(t, client.FlushAll(ctx).Err())
+		require.Equal(t, 200, ask(limited(t, patient(fromFile(t, c.file, o))), c.profile, c.fields...).Code)
+		found := map[string][]string{}
+		for _, name := range client.Keys(ctx, "*").Val() {
+			ttl := client.PTTL(ctx, name).Val()
+			assert.True(t, 0 < ttl && ttl < 2*time.Hour, "%s lives for %v", name, ttl)
+			if client.Type(ctx, name).Val() == "hash" {
+				found[name] = client.HKeys(ctx, name).Val()
+			}
+		}
+		for name := range found {
+			assert.ElementsMatch(t, c.names[name], found[name], "%s: %s", c.file, name)
+		}
+		assert.Len(t, found, len(c.names), c.file)
+	}
+}
+
+// B32, F215: fifty that ask at once, two replicas of the server, a limit of five.
+func TestTheLimitHoldsForThoseWhoAskAtOnce(t *testing.T) {
+	server := redistest.Start(t)
+	_, one := inRedis(t, server.Addr, "")
+	_, other := inRedis(t, server.Addr, "")
+	for _, c := range []struct {
+		config func(profiles.Options) serverside.Config
+		what   string
+		limit  int64
+	}{{profiles.Forge, "GET /login", 5}, {profiles.Forja, "GET /x", 20}, {profiles.Universal, "POST /api/account/x", 5}, {profiles.API, "POST /upload", 10}} {
+		replicas := []serverside.Config{patient(c.config(one)), patient(c.config(other))}
+		for i := range replicas {
+			if replicas[i].Rules[0].MaxInFlight > 0 { // which is another limit
+				replicas[i].Rules[0].Policies[0].Quota, replicas[i].Rules[0].MaxInFlight = c.limit, 0
+				replicas[i].Rules[0].Policies[0].Window = time.Hour
+			}
+		}
+		handlers := []*serverside.Limiter{must(t, replicas[0]), must(t, replicas[1])}
+		var admitted atomic.Int64
+		var all sync.WaitGroup
+		for i := range 50 {
+			all.Go(func() {
+				if askFrom("198.51.100.99:1", handlers[i%2].Wrap(handler), c.what, "X-User", "ann", "X-Tenant", "acme").Code == 200 {
+					admitted.Add(1)
+				}
+			})
+		}
+		all.Wait()
+		assert.Equal(t, c.limit, admitted.Load(), c.what)
+	}
+}
+
+// F214, B41: what somebody else wrote into a bucket neither opens it nor locks it for
+// ever.
+func TestWhatIsNoCountInRedisIsOneFromTheBeginning(t *testing.T) {
+	server, ctx := redistest.Start(t), context.Background()
+	client, o := inRedis(t, server.Addr, "rate_limit:")
+	h := limited(t, patient(profiles.Universal(o)))
+	for i, poison := range []string{"1000", "abc", "nan", "inf", "-inf", "", "99999999999999 99999999999999 1"} {
+		user := fmt.Sprint("user", i)
+		require.NoError(t, client.HSet(ctx, "rate_limit:key:user:"+user, "/api/export/1h", poison, "tokens", "1000", "last_refill", "abc").Err())
+		n, denied := spend(h, 20, "GET /api/export", "X-User", user)
+		assert.Equal(t, 10, n, "%q", poison)
+		assert.Equal(t, "0", told(denied)[1])
+	}
+}
+
+// B52, F177: a key of another type is an outage, not a count of nothing: the failure
+// mode decides, and logins are counted all the same.
+func TestAKeyOfAnotherTypeIsNoWayAroundALimit(t *testing.T) {
+	server, ctx := redistest.Start(t), context.Background()
+	client, o := inRedis(t, server.Addr, "rl:")
+	var failed atomic.Int64
+	o.Audit = func(e serverside.Event) {
+		if e.Kind == serverside.StoreFailed {
+			failed.Add(1)
+		}
+	}
+	require.NoError(t, client.ZAdd(ctx, "rl:key:login:203.0.113.45", redis.Z{Score: 1, Member: "1"}).Err())
+	n, _ := spend(limited(t, patient(profiles.API(o))), 20, "POST /login")
+	assert.Equal(t, 5, n)
+	assert.Positive(t, failed.Load())
+
+	require.NoError(t, client.Set(ctx, "rl:key:query:0:7", "1", 0).Err())
+	cfg := patient(profiles.API(o))
+	cfg.OnStoreError = serverside.FailClosed
+	for range 20 {
+		assert.Equal(t, 503, ask(limited(t, cfg), "GET /api/x", "X-User", "7").Code)
+	}
+}

@@ -1,0 +1,249 @@
+package profiles_test
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/serverside/profiles"
+)
+
+// F108, F109, F110, F111, F112: the table of categories. B36: who is told to wait is
+// told when the next request fits, not when the window is over.
+func TestUniversalHasTheNumbersOfItsCategories(t *testing.T) {
+	user := []string{"X-User", "usr_abc123"}
+	meets(t, profiles.Universal, options(),
+		line{"POST /api/auth/login", nil, []string{"5", "4", unix(60)}, 5, "60"},
+		line{"POST /api/auth/register", nil, []string{"5", "4", unix(60)}, 5, "60"},
+		line{"POST /api/auth/reset", nil, []string{"5", "4", unix(60)}, 5, "60"},
+		line{"POST /api/contact", nil, []string{"5", "4", unix(720)}, 5, "720"},
+		line{"POST /api/newsletter", nil, []string{"10", "9", unix(360)}, 10, "360"},
+		line{"GET /api/public/x", nil, []string{"20", "19", unix(3)}, 20, "3"},
+		line{"GET /api/search", nil, []string{"30", "29", unix(2)}, 30, "2"},
+		line{"GET /api/data", user, []string{"100", "99", unix(1)}, 100, "1"},
+		line{"POST /api/data", user, []string{"50", "49", unix(2)}, 50, "2"},
+		line{"GET /api/export", user, []string{"10", "9", unix(360)}, 10, "360"},
+		line{"POST /api/account/email", user, []string{"5", "4", unix(12)}, 5, "12"},
+	)
+}
+
+// F210, F211, F212, B45: the description's own tests, as they were meant: all of the
+// five are there at first, then none, and one more after 12 s, not a moment before.
+func TestUniversalPassesTheTestsOfItsDescription(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := limited(t, profiles.Universal(options()))
+		for left := 4; left >= 0; left-- {
+			w := ask(h, "POST /api/account/email", "X-User", "ann")
+			assert.Equal(t, []any{200, fmt.Sprint(left)}, []any{w.Code, told(w)[1]})
+		}
+		for range 100 {
+			time.Sleep(119 * time.Millisecond)
+			w := ask(h, "POST /api/account/email", "X-User", "ann")
+			assert.Equal(t, []any{429, "0"}, []any{w.Code, told(w)[1]})
+		}
+		time.Sleep(100 * time.Millisecond)
+		assert.Equal(t, 200, ask(h, "POST /api/account/email", "X-User", "ann").Code)
+	})
+	h := limited(t, profiles.Universal(options()))                                                               // spoofed fields: neither another client nor none
+	for i, spoofed := range []string{"1.1.1.1, 2.2.2.2, 3.3.3.3", "invalid-ip", "", ", 1.2.3.4", "1.2.3.4:80"} { // B40, F216
+		w := ask(h, "POST /api/auth/login", "X-Forwarded-For", spoofed)
+		assert.Equal(t, fmt.Sprint(4-i), told(w)[1], spoofed)
+	}
+}
+
+// B31: a hundred requests in ten seconds leave sixteen of a hundred a minute, and the
+// next is admitted.
+func TestUniversalRefillsWhileItIsUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := limited(t, profiles.Universal(options()))
+		var left []string
+		for i := range 101 {
+			time.Sleep(time.Until(time.Unix(began, 0).Add(time.Duration(i) * 10 * time.Second / 99)))
+			w := ask(h, "GET /api/data", "X-User", "ann")
+			require.Equal(t, 200, w.Code)
+			left = append(left, told(w)[1])
+		}
+		assert.Equal(t, []string{"99", "16", "15"}, []string{left[0], left[99], left[100]})
+	})
+	synctest.Test(t, func(t *testing.T) { // the timeline's first rows
+		h := limited(t, profiles.Universal(options()))
+		for _, want := range []string{"99", "98", "98"} { // 99, 98.8 and 98.7
+			assert.Equal(t, want, told(ask(h, "GET /api/data", "X-User", "ann"))[1])
+			time.Sleep(500 * time.Millisecond)
+		}
+	})
+}
+
+// F040, F041, F082, B37, B49: a count is kept under the strategy, who it is and the
+// endpoint, each once. A user who is called like an address is not it.
+func TestUniversalNamesTheStrategyTheClientAndTheEndpoint(t *testing.T) {
+	var store witness
+	o := options()
+	o.Store = &store
+	h := limited(t, fromFile(t, "universal_routes.json", o))
+	ask(h, "POST /api/auth/login")
+	ask(h, "GET /api/data", "X-User", "usr_abc123")
+	ask(h, "GET /api/data", "X-User", "203.0.113.45")
+	ask(h, "GET /api/data")
+	assert.Equal(t, []string{
+		"key:ip:203.0.113.45 /api/auth/login/1m", "key:user:usr_abc123 /api/data/1m",
+		"key:user:203.0.113.45 /api/data/1m", "key:ip:203.0.113.45 /api/data/1m",
+	}, store.charged)
+	store.charged = nil
+	ask(limited(t, profiles.Universal(o)), "GET /api/data", "X-User", "ann")
+	assert.Equal(t, []string{"key:user:ann GET /api//1m", "key:* global:all/1m"}, store.charged)
+}
+
+// F042, B43: what a user's own limit denies is not charged to his address.
+func TestUniversalChargesAllOrNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options()
+		cfg := profiles.Universal(o)
+		h := limited(t, cfg)
+		spend(h, 100, "POST /api/public/x", "X-User", "ann") // 20 of the address
+		time.Sleep(time.Minute)
+		for range 5 {
+			ask(h, "GET /api/public/x", "X-User", "bob")
+		}
+		exports, _ := spend(h, 20, "GET /api/export", "X-User", "bob")
+		assert.Equal(t, 10, exports)
+		for range 20 {
+			ask(h, "GET /api/export", "X-User", "bob")
+		}
+		assert.Equal(t, "84", told(ask(h, "GET /api/data", "X-User", "bob"))[1], "of a hundred, fifteen were admitted")
+	})
+}
+
+// F114, F044, C04, C35: everybody together; and what another rule denies is not counted.
+func TestUniversalGuardsTheServerAsAWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := limited(t, profiles.Universal(options()))
+		spend(h, 6, "POST /api/auth/login")
+		for range 100 {
+			assert.Equal(t, 429, ask(h, "POST /api/auth/login").Code)
+		}
+		var w *httptest.ResponseRecorder
+		admitted := 5
+		for i := range 20000 {
+			if w = askFrom(fmt.Sprintf("198.51.%d.%d:1", i/250, i%250), h, "GET /x"); w.Code != 200 {
+				break
+			}
+			admitted++
+		}
+		assert.Equal(t, 10000, admitted)
+		assert.Equal(t, 503, w.Code)
+		assert.Equal(t, "1", w.Header().Get("Retry-After"))
+		assert.JSONEq(t, `{"detail":"Service temporarily unavailable. Please try again later."}`, w.Body.String())
+	})
+}
+
+// F115, B44: the hour of a tier holds whatever its minutes admit, and an unknown tier is
+// the lowest.
+func TestUniversalHasTiersOfTwoWindows(t *testing.T) {
+	for tier, c := range map[string]struct{ minute, hour int }{"free": {10, 100}, "pro": {100, 10000}, "enterprise": {1000, 100000}, "gold": {10, 100}} {
+		synctest.Test(t, func(t *testing.T) {
+			h := limited(t, profiles.Universal(withTiers(options())))
+			n, denied := spend(h, 2000, "GET /api/data", "X-User", "ann", "X-Tier", tier)
+			assert.Equal(t, c.minute, n)
+			assert.Equal(t, fmt.Sprint(c.minute), told(denied)[0])
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		h := limited(t, profiles.Universal(withTiers(options())))
+		n := 0
+		for ; ask(h, "GET /api/data", "X-User", "ann", "X-Tier", "gold").Code == 200; n++ {
+			time.Sleep(7 * time.Second)
+		}
+		assert.Equal(t, 100, n, "although no minute had ten")
+		assert.Equal(t, "100", told(ask(h, "GET /api/data", "X-User", "ann", "X-Tier", "free"))[0])
+	})
+}
+
+// B38, B39, C41: a path is limited in whatever way it is written, and nothing else is;
+// and to write it in many ways makes no more buckets.
+func TestUniversalLimitsAPathHoweverItIsWritten(t *testing.T) {
+	var store witness
+	o := options()
+	o.Store = &store
+	h := limited(t, profiles.Universal(o))
+	admitted := 0
+	for _, path := range []string{"/api/auth/login", "/api/auth/login/", "/api//auth/login", "/API/Auth/LOGIN", "/api/x/../auth/login", "/api/auth/%6cogin", "/api/./auth/login"} {
+		if ask(h, "POST "+path).Code == 200 {
+			admitted++
+		}
+	}
+	assert.Equal(t, 5, admitted)
+	n, _ := spend(h, 10, "GET /api/authors")
+	assert.Equal(t, 10, n)
+	for _, path := range []string{"/health/", "/healthz"} {
+		assert.Equal(t, 200, ask(h, "GET "+path).Code)
+	}
+	for i := range 200 {
+		ask(h, fmt.Sprintf("POST /api/auth/login/%%7E%d", i))
+	}
+	keys := map[string]bool{}
+	for _, charge := range store.charged {
+		keys[charge] = true
+	}
+	assert.LessOrEqual(t, len(keys), 5, "%v", keys)
+}
+
+// F143, F144, F148: the two bodies of the description, whose numbers are the header's.
+func TestUniversalAnswersInItsOwnWords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := profiles.Universal(options())
+		_, denied := spend(limited(t, cfg), 10, "POST /api/contact")
+		assert.JSONEq(t, `{"detail":"Rate limit exceeded. Please try again later."}`, denied.Body.String())
+		assert.Equal(t, []string{"5", "0", unix(3600)}, told(denied))
+		cfg.Deny = serverside.FlatBody
+		_, denied = spend(limited(t, cfg), 10, "POST /api/contact")
+		assert.JSONEq(t, `{"error":"Rate limit exceeded","message":"Please try again later","retryAfter":720}`, denied.Body.String())
+	})
+}
+
+// F018, F171, F173, F175, F213, B33, B34, B35, B46: every request is answered also while
+// the store fails, by the handler; none fails because of the limiter. Fields are on all
+// limited paths, when they are counted.
+func TestUniversalAnswersWhateverHappensToTheStore(t *testing.T) {
+	o := options()
+	o.Store = new(down)
+	h := limited(t, profiles.Universal(o))
+	for _, what := range []string{"GET /health", "GET /api/data", "POST /api/contact", "GET /api/export", "GET /"} {
+		for range 30 {
+			w := ask(h, what, "X-User", "ann")
+			require.Equal(t, 200, w.Code, what)
+			assert.Equal(t, "ok", w.Body.String())
+			assert.Empty(t, told(w))
+		}
+	}
+	n, _ := spend(h, 10, "POST /api/auth/login")
+	assert.Equal(t, 5, n, "but passwords cannot be guessed meanwhile (C05)")
+
+	h = limited(t, profiles.Universal(options()))
+	for _, what := range []string{"GET /api/data", "GET /api/endpoint", "GET /", "POST /api/contact"} {
+		assert.Len(t, told(ask(h, what)), 3, what)
+	}
+	assert.Empty(t, told(ask(h, "GET /health")))
+}
+
+// B47: what cannot be counted by is an error at the start, not a division by zero at the
+// second request.
+func TestAFileWithoutAWindowOrALimitIsRefused(t *testing.T) {
+	text := string(profiles.File("universal.yaml"))
+	for _, wrong := range []string{"5/0s", "0/1h", "-1/1h"} {
+		_, err := parse(strings.Replace(text, "policies: 5/1h", "policies: "+wrong, 1))
+		assert.ErrorContains(t, err, "must be", wrong)
+	}
+	cfg := profiles.Universal(options())
+	cfg.Rules[3].Policies = []quota.Policy{{Quota: 5}}
+	_, err := serverside.New(cfg)
+	assert.ErrorContains(t, err, "Rules[3].Policies[0].Window")
+}
