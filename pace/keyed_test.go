@@ -145,7 +145,7 @@ func TestATurnThatComesToOneWhoIsJustLeavingIsPassedOn(t *testing.T) {
 	})
 }
 
-func TestAWaitThatIsTooLongIsRefusedAtOnceWithThePlaceInLineCounted(t *testing.T) {
+func TestAWaitThatIsTooLongIsRefusedAtOnceWithThePlaceInLineCounted(t *testing.T) { // B76
 	synctest.Test(t, func(t *testing.T) {
 		tl := newTimeline(t, pace.PerHost(10, 1))
 		tl.goes()

@@ -103,7 +103,7 @@ func TestTheReservationsOfOthersDoNotDelayTheFirst(t *testing.T) {
 	})
 }
 
-func TestAChangedLimitIsNoticedWithinASecond(t *testing.T) {
+func TestAChangedLimitIsNoticedWithinASecond(t *testing.T) { // B76
 	synctest.Test(t, func(t *testing.T) {
 		limiter := rate.NewLimiter(0.01, 1)
 		tl := newTimeline(t, pace.With(limiter))
@@ -219,7 +219,7 @@ func spent(l *rate.Limiter) *rate.Limiter {
 	return l
 }
 
-func TestALimitOfZeroAdmitsTheBurst(t *testing.T) {
+func TestALimitOfZeroAdmitsTheBurst(t *testing.T) { // B76
 	pacer := pace.With(rate.NewLimiter(0, 2))
 	require.NoError(t, pacer.Wait(get()))
 	require.NoError(t, pacer.Wait(get()))

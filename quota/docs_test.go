@@ -68,15 +68,22 @@ func TestARateIsTheQuotaInItsWindowExactly(t *testing.T) {
 	assert.EqualValues(t, 100, compile(t, quota.PerMinute(100)).AtOnce())
 }
 
-// F069, B29: the page and the comment warn of what a fixed window admits, with the
-// numbers that TestF069FixedWindowAdmitsAtWorstTwiceTheQuotaAtABoundary finds.
-func TestTheDocumentationWarnsOfFixedWindows(t *testing.T) {
+// F069, B29, B30: the page and the comments warn of what is admitted at worst, with the
+// numbers that TestF069FixedWindowAdmitsAtWorstTwiceTheQuotaAtABoundary and
+// TestTokenBucketAdmitsAtWorstTheBurstAndTheQuota find.
+func TestTheDocumentationWarnsOfWhatIsAdmittedAtWorst(t *testing.T) {
 	page := algorithmsPage(t)
 	assert.Contains(t, page, "60 a minute are 60 as one minute ends and 60 as the next begins: 120 within two seconds")
 	assert.Contains(t, page, "| 2·Q, at a boundary;")
-	source, err := os.ReadFile("fixedwindow.go")
-	require.NoError(t, err)
-	assert.Contains(t, string(source), "up to 2·Quota in any\n// other time as long as a Window")
+	assert.Contains(t, page, "| B + Q |")
+	for file, warning := range map[string]string{
+		"fixedwindow.go": "up to 2·Quota in any\n// other time as long as a Window",
+		"tokenbucket.go": "with the default Burst, which is Quota, it is up to 2·Quota in a Window",
+	} {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		assert.Contains(t, string(source), warning)
+	}
 }
 
 // F054: counting is of use without HTTP, as ExampleMemory_Take_worker shows.

@@ -36,7 +36,7 @@ func compile(t testing.TB, p quota.Policy) *quota.Limit {
 func ratio(a, b int64) *big.Rat { return big.NewRat(a, b) }
 
 // The timelines of the suite show, in whatever Store:
-// F052, F058, F060, F062, F063, F066, F069, F070, F076, F219, B09, B10, B11, B12,
+// F052, F058, F060, F061, F062, F063, F066, F069, F070, F076, F219, B09, B10, B11, B12,
 // B13, B22, B42, B68, B69.
 func TestMemoryIsAStore(t *testing.T) {
 	quotatest.Run(t, func(t *testing.T, now func() time.Time) quota.Store {
@@ -195,7 +195,7 @@ func TestNothingIsForgottenForWantOfSearching(t *testing.T) {
 	})
 }
 
-func TestAFloodLeavesNothingBehind(t *testing.T) {
+func TestAFloodLeavesNothingBehind(t *testing.T) { // F077
 	synctest.Test(t, func(t *testing.T) {
 		m := &quota.Memory{MaxKeys: 100_000}
 		l := compile(t, quota.PerSecond(1))

@@ -84,8 +84,8 @@ func suite(t *testing.T, client redis.UniversalClient) {
 	}
 }
 
-// The timelines of the suite show, by the scripts: F052, F058, F060, F062, F063, F066,
-// F069, F070, F076, F219, B09, B10, B11, B12, B13, B22, B42, B53, B54, B57, B68, B69.
+// The timelines of the suite show, by the scripts: F052, F058, F060, F061, F062, F063,
+// F066, F069, F070, F076, F219, B09, B10, B11, B12, B13, B22, B42, B53, B54, B57, B68, B69.
 func TestStoreIsAStore(t *testing.T) { isAStore(t, redistest.Start(t)) }
 
 func TestStoreIsAStoreOnValkey(t *testing.T) { isAStore(t, redistest.StartValkey(t)) }

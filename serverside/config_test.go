@@ -94,6 +94,12 @@ func TestLimitersOfTheirOwnCountApart(t *testing.T) { // F002
 	spend(t, must(t, cfg).Wrap(new(ok)), 1)
 }
 
+func TestAClientHasABucketUnderEachRule(t *testing.T) { // F053
+	h := must(t, serverside.Config{Rules: []serverside.Rule{perHour("a", "/a", 2), perHour("b", "/b", 3)}, Audit: silent}).Wrap(new(ok))
+	assert.Equal(t, map[int]int{200: 2, 429: 1}, codes(3, h, "GET", "/a"))
+	assert.Equal(t, map[int]int{200: 3, 429: 1}, codes(4, h, "GET", "/b"))
+}
+
 func TestNamesOnTheWire(t *testing.T) {
 	minute, hour := quota.PerMinute(100), quota.PerHour(1000)
 	named := func(name string) quota.Policy { return quota.Policy{Name: name, Quota: 100, Window: 90 * time.Minute} }

@@ -18,7 +18,7 @@ import (
 )
 
 func TestADeniedRequestIsToldWhenToComeBackAndIsAdmittedThen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // F003, F136, F137, C10, C11, B36: 5 per minute is a token every 12 s
+	synctest.Test(t, func(t *testing.T) { // F003, F136, F137, F212, C10, C11, B36: 5 per minute is a token every 12 s
 		handler := new(ok)
 		h := limit(t, quota.PerMinute(5)).Wrap(handler)
 		spend(t, h, 5)

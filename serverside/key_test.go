@@ -351,7 +351,7 @@ func TestAForwardingHeaderThatIsBelievedOrDoesNotMatterIsNotReported(t *testing.
 	}
 }
 
-func FuzzClientIP(f *testing.F) {
+func FuzzClientIP(f *testing.F) { // F045, F216
 	for _, s := range []string{"", "1.2.3.4", "a, 1.2.3.4:80,10.0.0.2", "[::1]:80, 10.0.0.2", "fe80::1%25", ",,", "::ffff:1.2.3.4"} {
 		f.Add(s, "10.0.0.1:1", "6.6.6.6")
 	}
@@ -449,7 +449,7 @@ func FuzzAChainNeverEndsAtAProxy(f *testing.F) {
 	})
 }
 
-func FuzzFirstIsInjective(f *testing.F) {
+func FuzzFirstIsInjective(f *testing.F) { // F022
 	f.Add("a", "", "", "a")
 	f.Add("1:a", "", "", "a")
 	f.Fuzz(func(t *testing.T, a, b, c, d string) {
@@ -462,7 +462,7 @@ func FuzzFirstIsInjective(f *testing.F) {
 	})
 }
 
-func FuzzJoinIsInjective(f *testing.F) {
+func FuzzJoinIsInjective(f *testing.F) { // F022
 	f.Add("a:b", "c", "a", "b:c")
 	f.Add("", "a", "a", "")
 	f.Fuzz(func(t *testing.T, a, b, c, d string) {
