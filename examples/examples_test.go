@@ -17,7 +17,7 @@ import (
 )
 
 // short are the examples that fit one screen.
-var short = []string{"client", "rules", "server", "testing"}
+var short = []string{"client", "quickstart", "rules", "server", "testing"}
 
 func TestShortExamplesAreUnderSixtyLines(t *testing.T) {
 	for _, name := range short {
@@ -31,13 +31,14 @@ func TestShortExamplesAreUnderSixtyLines(t *testing.T) {
 
 func TestTheFirstCommentOfAnExampleHasItsCommand(t *testing.T) {
 	command := map[string]string{
-		"batch":   "\n//\tgo run ./examples/batch\n",
-		"client":  "\n//\tgo run ./examples/client\n",
-		"fleet":   "\n//\tgo run ./examples/fleet\n",
-		"rules":   "\n//\tgo run ./examples/rules\n",
-		"server":  "\n//\tgo run ./examples/server\n",
-		"testing": "\n//\tgo test -v ./examples/testing\n",
-		"workers": "\n//\tgo run ./examples/workers\n",
+		"batch":      "\n//\tgo run ./examples/batch\n",
+		"quickstart": "\n//\tgo run ./examples/quickstart\n",
+		"client":     "\n//\tgo run ./examples/client\n",
+		"fleet":      "\n//\tgo run ./examples/fleet\n",
+		"rules":      "\n//\tgo run ./examples/rules\n",
+		"server":     "\n//\tgo run ./examples/server\n",
+		"testing":    "\n//\tgo test -v ./examples/testing\n",
+		"workers":    "\n//\tgo run ./examples/workers\n",
 	}
 	for _, name := range append(short, "batch", "fleet", "workers") {
 		assert.Contains(t, strings.Join(firstComments(t, name), ""), command[name], name)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -23,8 +24,9 @@ func (e *EnvError) Error() string { return "redisstore: " + e.Variable + ": " + 
 // so a Redis that is not there yet is no error. Close its Client when the Store is
 // no longer in use.
 //
-//	REDIS_URL  redis://:password@host:6379/0, rediss:// for TLS, or unix://; required
-//	REDIS_TLS  true or false; if true, TLS also with redis://
+//	REDIS_URL      redis://:password@host:6379/0, rediss:// for TLS, or unix://; required
+//	REDIS_TLS      true or false; if true, TLS also with redis://
+//	REDIS_TIMEOUT  Store.Timeout, such as 20ms
 //
 // The error joins an *EnvError for each variable that is wrong. An empty one is as
 // good as none.
@@ -33,11 +35,24 @@ func FromEnv() (*Store, error) { return FromEnvOr("") }
 // FromEnvOr is FromEnv, in the Redis at url where REDIS_URL names none.
 func FromEnvOr(url string) (*Store, error) {
 	options, err := redisOptions(cmp.Or(os.Getenv("REDIS_URL"), url))
-	if err = errors.Join(err, addTLS(options, os.Getenv("REDIS_TLS"))); err != nil {
+	timeout, late := timeoutOf(os.Getenv("REDIS_TIMEOUT"))
+	if err = errors.Join(err, addTLS(options, os.Getenv("REDIS_TLS")), late); err != nil {
 		return nil, err
 	}
 	options.ContextTimeoutEnabled = true
-	return &Store{Client: redis.NewClient(options)}, nil
+	return &Store{Client: redis.NewClient(options), Timeout: timeout}, nil
+}
+
+// timeoutOf is what REDIS_TIMEOUT says, or 0.
+func timeoutOf(text string) (time.Duration, error) {
+	if text == "" {
+		return 0, nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, &EnvError{"REDIS_TIMEOUT", fmt.Sprintf("is %q: must be a duration, such as 20ms", text)}
+	}
+	return d, nil
 }
 
 func redisOptions(url string) (*redis.Options, error) {

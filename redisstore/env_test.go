@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -69,6 +70,23 @@ func TestEnvironmentThatIsWrongIsAnErrorWithoutSecrets(t *testing.T) { // F176
 		assert.EqualError(t, err, c.want)
 		_, ok := errors.AsType[*redisstore.EnvError](err)
 		assert.True(t, ok)
+	}
+}
+
+func TestTheEnvironmentSaysHowLongADecisionMayTake(t *testing.T) { // F091
+	t.Setenv("REDIS_URL", "redis://redis.example")
+	t.Setenv("REDIS_TLS", "")
+	for text, want := range map[string]time.Duration{"": 0, "20ms": 20 * time.Millisecond, "1s": time.Second} {
+		t.Setenv("REDIS_TIMEOUT", text)
+		store, err := redisstore.FromEnv()
+		require.NoError(t, err)
+		assert.Equal(t, want, store.Timeout)
+		require.NoError(t, store.Client.Close())
+	}
+	for _, text := range []string{"20", "0s", "-1s", "soon"} {
+		t.Setenv("REDIS_TIMEOUT", text)
+		_, err := redisstore.FromEnv()
+		assert.EqualError(t, err, fmt.Sprintf("redisstore: REDIS_TIMEOUT: is %q: must be a duration, such as 20ms", text))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,6 +13,7 @@ import (
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/serverside"
 	"github.com/heedhttp/heed/serverside/metrics"
+	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
 func Example() {
@@ -48,4 +50,37 @@ func Example() {
 	// rate_limit_decisions_total{endpoint="/v1/",verdict="trusted"} 0
 	// rate_limit_decisions_total{endpoint="/v1/",verdict="uncounted"} 0
 	// rate_limit_exceeded_total{endpoint="/v1/",strategy="address"} 3
+}
+
+// The rules of a file are counted like those of a program. F205.
+func Example_rulefile() {
+	file, err := os.CreateTemp("", "rules*.yaml")
+	if err != nil {
+		panic(err)
+	}
+	defer os.Remove(file.Name())
+	if _, err := file.WriteString("rules: [{name: address, pattern: /v1/, policies: 2/1m}]"); err != nil {
+		panic(err)
+	}
+	var store quota.Store // if nil, this process; a redisstore.Store where there are several
+	m, err := metrics.New(prometheus.NewRegistry(), metrics.Options{})
+	if err != nil {
+		panic(err)
+	}
+	env := rulefile.Env{Config: m.Instrument(serverside.Config{Store: store, Audit: serverside.LogAudit(nil)})}
+	rules, err := rulefile.Watch(file.Name(), env)
+	if err != nil {
+		panic(err)
+	}
+	defer rules.Close()
+	h := rules.Limiter.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for range 3 {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/v1/users", nil))
+		fmt.Println(w.Code)
+	}
+	// Output:
+	// 200
+	// 200
+	// 429
 }
