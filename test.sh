@@ -52,6 +52,8 @@ need_servers() {
 	need nginx nginx-light nginx
 	need haproxy haproxy
 	PATH=$PATH:/usr/sbin command -v varnishd >/dev/null || need caddy caddy varnish
+	need prometheus prometheus
+	need promtool prometheus
 }
 
 modules() { find . -name go.mod -not -path '*/testdata/*' -exec dirname {} \; | sort; }
@@ -79,9 +81,10 @@ run_tests() {
 # run_long_forms runs the packages some of whose tests last longer if HEED_LONG is
 # set, and shows their figures.
 run_long_forms() {
-	packages=$(grep -rl 'HEED_LONG' --include='*_test.go' . | xargs -n 1 dirname | sort -u)
-	say "the long forms of $packages"
-	HEED_LONG=true go test -race -count 1 -timeout 30m -v $packages
+	for package in $(grep -rl 'HEED_LONG' --include='*_test.go' . | xargs -n 1 dirname | sort -u); do
+		say "the long forms of $package"
+		(cd "$package" && HEED_LONG=true go test -race -count 1 -timeout 30m -v .)
+	done
 }
 
 fuzz() {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
@@ -21,6 +22,23 @@ import (
 type Options struct {
 	// Times is what the limits of gateways are multiplied by. If zero, 1.
 	Times int64
+
+	// Window is the time over which Prometheus takes rates, in whole seconds, and at
+	// least four of its scrapes long. All other durations of alarms are in proportion
+	// to it. If zero, five minutes.
+	Window time.Duration
+}
+
+// withDefaults checks o.
+func (o Options) withDefaults() (Options, error) {
+	o.Times, o.Window = cmp.Or(o.Times, 1), cmp.Or(o.Window, window)
+	if o.Times < 1 {
+		return o, fmt.Errorf("export: times: is %d: must be at least 1", o.Times)
+	}
+	if o.Window < time.Second || o.Window > 24*time.Hour || o.Window%time.Second != 0 {
+		return o, fmt.Errorf("export: window: is %v: must be whole seconds, and a day at most", o.Window)
+	}
+	return o, nil
 }
 
 // An Output is what is made of rules.
@@ -49,6 +67,7 @@ var targets = []struct {
 }{
 	{"nginx", nginx},
 	{"haproxy", haproxy},
+	{"prometheus", prometheus},
 }
 
 // Targets are the names of what rules can be exported to.
@@ -61,9 +80,9 @@ func Targets() (names []string) {
 
 // Export says what l lists in the language of a target.
 func Export(target string, l *rulefile.Listing, o Options) (Output, error) {
-	o.Times = cmp.Or(o.Times, 1)
-	if o.Times < 1 {
-		return Output{}, fmt.Errorf("export: times: is %d: must be at least 1", o.Times)
+	o, err := o.withDefaults()
+	if err != nil {
+		return Output{}, err
 	}
 	for _, t := range targets {
 		if t.name == target {

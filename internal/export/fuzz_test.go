@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
 
 	"github.com/heedhttp/heed/internal/export"
 	"github.com/heedhttp/heed/serverside/rulefile"
@@ -18,6 +19,8 @@ import (
 var shapes = map[string]func(testing.TB, string) []string{
 	"nginx":   nginxShape,
 	"haproxy": haproxyShape,
+
+	"prometheus": yamlShape,
 }
 
 // FuzzNoTextGetsOutOfItsPlace: whatever names, patterns and other text are, outputs
@@ -197,10 +200,26 @@ func haproxyShape(t testing.TB, text string) (shape []string) {
 	return shape
 }
 
+// yamlShape is the places of the scalars in YAML, and of its comments.
+func yamlShape(t testing.TB, text string) (shape []string) {
+	var document yaml.Node
+	require.NoError(t, yaml.Unmarshal([]byte(text), &document), text)
+	var walk func(n *yaml.Node, place string)
+	walk = func(n *yaml.Node, place string) {
+		shape = append(shape, fmt.Sprintf("%s %d %d", place, n.Kind, len(n.Content)))
+		for _, inner := range n.Content {
+			walk(inner, place+".")
+		}
+	}
+	walk(&document, "")
+	return append(shape, fmt.Sprint(strings.Count("\n"+text, "\n#")))
+}
+
 func TestShapesSeeWhatGetsOut(t *testing.T) {
 	assert.NotEqual(t, nginxShape(t, `map $a $b { "~^/x" 1; }`), nginxShape(t, `map $a $b { "~^/x" 1; "~^" 2; }`))
 	assert.NotEqual(t, nginxShape(t, "a;\n# x\n"), nginxShape(t, "a;\n# x\nevil on;\n"))
 	assert.NotEqual(t, haproxyShape(t, "acl a path -m reg '^/x'"), haproxyShape(t, "acl a path -m reg '^/x' or b"))
 	assert.NotEqual(t, haproxyShape(t, "# x\nacl a"), haproxyShape(t, "# x\nacl a\nacl b"))
+	assert.NotEqual(t, yamlShape(t, "# x\na: 1\n"), yamlShape(t, "# x\nb: 1\na: 1\n"))
 	assert.True(t, slices.Contains(nginxShape(t, "map a b { default c; }"), "1 default 2;"))
 }

@@ -4,7 +4,7 @@
 //	limiter, err := serverside.New(m.Instrument(cfg))
 //
 // The names are listed in docs/metrics.md, with what alarms there are for; the
-// rules for those are in alerts.yml, beside this file.
+// rules for those are what heed rules export prometheus prints.
 //
 // There are as many series as the rules make, whatever clients send: the label
 // endpoint is the Pattern of a rule, never a path, strategy is its Name, and of the

@@ -20,9 +20,11 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/internal/export"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/serverside"
 	"github.com/heedhttp/heed/serverside/metrics/clientside"
+	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
 var update = flag.Bool("update", false, "write docs/metrics.md")
@@ -70,14 +72,11 @@ type alert struct {
 	Annotations              struct{ Summary, Description string }
 }
 
-// alerts are the rules of alerts.yml: those of alarms, and what is recorded.
+// alerts are the rules that are exported to Prometheus: those of alarms, and what is
+// recorded.
 func alerts(t *testing.T) (all []alert, recorded map[string]string) {
-	file, err := os.Open("alerts.yml")
-	require.NoError(t, err)
-	defer file.Close()
 	var rules ruleFile
-	decoder := yaml.NewDecoder(file)
-	require.NoError(t, decoder.Decode(&rules))
+	require.NoError(t, yaml.Unmarshal([]byte(exported(t, "prometheus", "rules: [{policies: 1/1s}]", export.Options{})), &rules))
 	recorded = map[string]string{}
 	for _, group := range rules.Groups {
 		for _, rule := range group.Rules {
@@ -89,6 +88,15 @@ func alerts(t *testing.T) (all []alert, recorded map[string]string) {
 		}
 	}
 	return all, recorded
+}
+
+// exported is what rules are in the language of a target.
+func exported(t testing.TB, target, rules string, o export.Options) string {
+	l, err := rulefile.List("rules.yaml", []byte(rules), rulefile.Env{})
+	require.NoError(t, err)
+	out, err := export.Export(target, l, o)
+	require.NoError(t, err)
+	return out.Text
 }
 
 func TestAlarmsAskForWhatAScrapeShows(t *testing.T) { // F195, B46
@@ -190,7 +198,7 @@ never too high. A key that stopped is forgotten after ten minutes.
 
 | Question | Answer |
 |---|---|
-| What part is denied? | ` + "`rate_limit:hit_ratio:rate5m`" + `, or ` + "`endpoint:rate_limit_hit_ratio:rate5m`" + `, which alerts.yml records |
+| What part is denied? | ` + "`rate_limit:hit_ratio:rate5m`" + `, or ` + "`endpoint:rate_limit_hit_ratio:rate5m`" + `, which the alarms' file records |
 | How bad does it get? | ` + "`endpoint:rate_limit_hit_ratio:p99_1h`" + `: below it 99 % of the time |
 | Who is denied most? | ` + "`topk(10, sum by (strategy, key) (rate_limit_top_denials))`" + `: addresses by the rules of addresses, users by those of users |
 | How close do clients come? | ` + "`rate_limit_headroom_ratio`, `rate_limit_near_limit_total`" + `; for most, ` + "`histogram_quantile(0.05, sum by (le, endpoint) (rate(rate_limit_remaining_ratio_bucket[5m])))`" + ` |
@@ -199,7 +207,9 @@ never too high. A key that stopped is forgotten after ten minutes.
 
 ## Alarms
 
-[` + "`alerts.yml`" + `](../serverside/metrics/alerts.yml) has them; a test sees to it that they ask for nothing that is not there.
+` + "`heed rules export prometheus FILE`" + ` prints them ([alerts.yml](../internal/export/alerts.yml)), with ` + "`-window`" + ` for rates over
+another time than five minutes. Tests see to it that they ask for nothing that is not there, and have a Prometheus raise
+and end them.
 
 | Alarm | When | For | Meaning |
 |---|---|---|---|
