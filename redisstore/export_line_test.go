@@ -37,12 +37,13 @@ func (l *Line) Do(ctx context.Context, name string, how Call) (word string, err 
 	return c.work[1], nil
 }
 
-// FullTrain is how much one train carries, and WorthWaiting for how long a trip
-// there is room for one more.
+// FullTrain is how much one train carries, WorthWaiting for how long a trip there is
+// room for one more, and GoodCompany how many need no room.
 const (
 	FullTrain    = fullTrain
 	WorthWaiting = worthWaiting
 	MostTrains   = mostTrains
+	GoodCompany  = goodCompany
 )
 
 // Near has s believe that the way to key's server is short, however busy the machine.

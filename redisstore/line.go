@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -17,18 +18,25 @@ const (
 	// better off with one of their own than with a common one afterwards.
 	worthWaiting = 200 * time.Microsecond
 
-	// mostTrains is how many may be on the wire at once.
+	// mostTrains is for how many there may be room.
 	mostTrains = 16
+
+	// goodCompany is how many share a train at least that leaves although there is no
+	// room: fewer would cost more than it saves that nobody here is idle meanwhile.
+	goodCompany = 8
 )
 
 // A line has the calls that come for one server share round trips. Nobody waits
 // for company: who finds room on the wire leaves at once, and who does not leaves
-// with all who wait, first come, first served, as soon as a train has arrived.
+// with all who wait, first come, first served, as soon as a train has arrived and
+// those it brought have had their turn, who often have another call to make.
 //
 // With a server nearby there is room for one train: another one would have to wait
 // there instead of here. If the way is long, who had to wait for others to return
 // would wait twice as long; so there is room for one more for each worthWaiting that
-// the shortest trip takes.
+// the shortest trip takes. And there is always room for one with good company, which
+// is no less than all that is on the wire: so this process has something to do while
+// the server has, and neither sleeps, to be woken each time.
 //
 // It is safe for concurrent use.
 type line[W any] struct {
@@ -47,12 +55,13 @@ type line[W any] struct {
 
 	pool sync.Pool // of trains
 
-	mu    sync.Mutex // guards what follows
-	queue []*call[W] // those who wait, and some who have left
-	away  []*train[W]
-	trip  time.Duration // what a train takes at least
-	timer *time.Timer   // for those in queue and away; nil until there are any
-	armed bool
+	mu       sync.Mutex // guards what follows
+	queue    []*call[W] // those who wait, and some who have left
+	away     []*train[W]
+	arriving int           // trains that may leave again
+	trip     time.Duration // what a train takes at least
+	timer    *time.Timer   // for those in queue and away; nil until there are any
+	armed    bool
 }
 
 // A call is what somebody wants done. It is for use by one goroutine at a time.
@@ -99,7 +108,7 @@ func (l *line[W]) do(ctx context.Context, c *call[W], now time.Duration, straigh
 	switch t := l.join(c); {
 	case t == nil:
 	case straight && len(t.calls) == 1 && t.calls[0] == c:
-		if l.travel(t) {
+		if l.travel(t) && l.depart(t) {
 			go l.serve(t)
 		}
 	default:
@@ -124,7 +133,7 @@ func (l *line[W]) join(c *call[W]) *train[W] {
 	defer l.mu.Unlock()
 	l.queue = append(l.queue, c)
 	l.armLocked(l.timeout)
-	if len(l.away) >= l.roomLocked() {
+	if !l.mayDepartLocked() {
 		return nil
 	}
 	t, _ := l.pool.Get().(*train[W])
@@ -133,6 +142,27 @@ func (l *line[W]) join(c *call[W]) *train[W] {
 	}
 	l.boardLocked(t)
 	return t
+}
+
+// mayDepartLocked reports whether a train is to leave now. It need not if another one
+// may in a moment.
+func (l *line[W]) mayDepartLocked() bool {
+	room := l.roomLocked()
+	switch {
+	case l.arriving > 0:
+		return false
+	case len(l.away) == room:
+		return len(l.queue) >= max(goodCompany, l.ridingLocked())
+	}
+	return len(l.away) < room
+}
+
+// ridingLocked is how many calls are on the wire.
+func (l *line[W]) ridingLocked() (n int) {
+	for _, t := range l.away {
+		n += len(t.calls)
+	}
+	return n
 }
 
 // roomLocked is how many trains may be on the wire now.
@@ -161,19 +191,23 @@ func (l *line[W]) boardLocked(t *train[W]) bool {
 	return true
 }
 
-// serve has t travel, and then whoever waits, until nobody does.
+// serve has t travel, and then whoever waits, until it is not needed.
 func (l *line[W]) serve(t *train[W]) {
 	for l.travel(t) {
+		runtime.Gosched() // those it brought may have another call to make
+		if !l.depart(t) {
+			return
+		}
 	}
 }
 
-// travel has the calls of t sent. It reports whether others have boarded since.
+// travel has the calls of t sent. It reports whether t has arrived in time: then t is
+// to depart.
 func (l *line[W]) travel(t *train[W]) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.calls[0].ctx), l.timeout)
 	err := l.send(ctx, t.calls)
 	cancel()
-	again, lost := l.arrive(t, err)
-	if lost {
+	if !l.arrive(t, err) {
 		return false
 	}
 	for _, c := range t.arrived {
@@ -182,20 +216,18 @@ func (l *line[W]) travel(t *train[W]) bool {
 		}
 	}
 	clear(t.arrived)
-	if !again {
-		l.pool.Put(t)
-	}
-	return again
+	return true
 }
 
-// arrive makes room for the next train: t again, if somebody waits.
-func (l *line[W]) arrive(t *train[W], err error) (again, lost bool) {
+// arrive makes room for the next train. It reports whether t was not given up.
+func (l *line[W]) arrive(t *train[W], err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if t.lost {
-		return false, true
+		return false
 	}
 	l.removeLocked(t)
+	l.arriving++
 	for _, c := range t.calls {
 		if c.outcome == waiting {
 			c.outcome = served
@@ -207,7 +239,19 @@ func (l *line[W]) arrive(t *train[W], err error) (again, lost bool) {
 		l.timeLocked(monotonic() - t.departed)
 	}
 	t.calls, t.arrived = t.arrived[:0], t.calls
-	return l.boardLocked(t), false
+	return true
+}
+
+// depart has those who wait board t, which has arrived. It reports whether it leaves.
+func (l *line[W]) depart(t *train[W]) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.arriving--
+	if l.mayDepartLocked() && l.boardLocked(t) {
+		return true
+	}
+	l.pool.Put(t)
+	return false
 }
 
 func (l *line[W]) removeLocked(t *train[W]) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -130,6 +131,72 @@ func TestWhoComesWhileACallIsOnTheWireSharesTheNextInOrder(t *testing.T) {
 	})
 }
 
+func TestGoodCompanyNeedsNoRoom(t *testing.T) {
+	for _, test := range []struct {
+		name           string
+		company, later int // how many come at once, and before any train has arrived
+		batches        []int
+	}{
+		{"too few", redisstore.GoodCompany - 1, 0, []int{1, redisstore.GoodCompany - 1}},
+		{"good", redisstore.GoodCompany, 0, []int{1, redisstore.GoodCompany}},
+		{"fewer than are on the wire", redisstore.GoodCompany, redisstore.GoodCompany - 1, []int{1, redisstore.GoodCompany, redisstore.GoodCompany - 1}},
+		{"as many as are on the wire", redisstore.GoodCompany, redisstore.GoodCompany, []int{1, redisstore.GoodCompany, redisstore.GoodCompany}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWire(always(worthNothing))
+				<-w.call(t.Context(), "to learn how long a trip is", redisstore.Call{})
+				w.batches = nil
+				first := w.call(t.Context(), "first", redisstore.Call{})
+				time.Sleep(worthNothing / 2)
+				company := w.callEach(t.Context(), test.company)
+				later := w.callEach(t.Context(), test.later)
+				assert.Equal(t, worthNothing, (<-first).took)
+				wait := time.Duration(0)
+				if test.company < redisstore.GoodCompany {
+					wait = worthNothing / 2
+				}
+				for _, done := range company {
+					assert.Equal(t, wait+worthNothing, (<-done).took)
+				}
+				wait = worthNothing / 2 // until there is room for good company
+				if test.later < redisstore.GoodCompany {
+					wait = worthNothing // until there is room for all
+				}
+				for _, done := range later {
+					assert.Equal(t, wait+worthNothing, (<-done).took)
+				}
+				var batches []int
+				for _, batch := range w.batches {
+					batches = append(batches, len(batch))
+				}
+				assert.Equal(t, test.batches, batches)
+			})
+		})
+	}
+}
+
+// Those who call again as soon as they are answered share the next train with those who
+// wait for it, instead of one half of all waiting for the other by turns.
+func TestWhoIsAnsweredAndCallsAgainIsWaitedFor(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	synctest.Test(t, func(t *testing.T) {
+		const callers, calls = redisstore.GoodCompany - 2, 100
+		w := newWire(always(worthNothing))
+		var all sync.WaitGroup
+		for i := range callers {
+			all.Go(func() {
+				for range calls {
+					_, err := w.Do(t.Context(), fmt.Sprint(i), redisstore.Call{})
+					assert.NoError(t, err)
+				}
+			})
+		}
+		all.Wait()
+		assert.Less(t, len(w.batches), calls*3/2)
+	})
+}
+
 // worthNothing is a trip during which nobody else leaves.
 const worthNothing = redisstore.WorthWaiting / 2
 
@@ -186,8 +253,8 @@ func TestThereAreAsManyTrainsAsALongTripIsWorth(t *testing.T) {
 				assert.NoError(t, r.err)
 				assert.LessOrEqual(t, r.took, 2*test.trip)
 			}
-			assert.Equal(t, test.trains, w.most)
-			assert.Len(t, w.batches, 1+test.trains+1)
+			assert.Equal(t, test.trains+1, w.most, "one with good company")
+			assert.Len(t, w.batches, 1+test.trains+1+1)
 		})
 	}
 }
@@ -201,7 +268,7 @@ func TestTheShortestTripTellsHowLongTheWayIs(t *testing.T) {
 			for _, done := range w.callEach(t.Context(), 50) {
 				<-done
 			}
-			return w.most
+			return w.most - 1 // which left with good company
 		}
 		<-w.call(t.Context(), "which has to connect first", redisstore.Call{})
 		trip = worthNothing
