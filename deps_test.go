@@ -35,6 +35,7 @@ const policy = `
 	internal/daemon      <
 	internal/redistest   < internal/daemon
 	internal/gatewaytest < internal/daemon
+	internal/load        <
 	internal/faults      <
 	internal/topk        <
 	internal/export      < serverside/rulefile serverside quota ratelimit go.yaml.in/yaml/v3

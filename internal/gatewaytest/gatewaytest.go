@@ -87,6 +87,41 @@ http {
 }
 `
 
+// Balancer starts an nginx in front of several servers (host:port), of which it asks
+// another one when one is gone, and returns its URL. It ends with its test, which is
+// skipped if there is no nginx, or fails if CI is "true".
+func Balancer(t testing.TB, addrs ...string) (url string) {
+	t.Helper()
+	path := daemon.Find(t, "nginx", "/usr/sbin/nginx")
+	return start(t, func(dir string, port int) *exec.Cmd {
+		file := write(t, dir, "nginx.conf", fmt.Sprintf(balancerConf, strings.Join(addrs, "; server "), port))
+		return exec.Command(path, "-p", dir, "-c", file, "-e", "stderr", "-g", "daemon off; master_process off; user root;")
+	})
+}
+
+const balancerConf = `
+worker_processes 1;
+pid nginx.pid;
+events { worker_connections 1024; }
+http {
+	access_log off;
+	client_body_temp_path body;
+	proxy_temp_path proxy;
+	fastcgi_temp_path fastcgi;
+	uwsgi_temp_path uwsgi;
+	scgi_temp_path scgi;
+	upstream service { server %s; keepalive 64; }
+	server {
+		listen 127.0.0.1:%d;
+		location / {
+			proxy_pass http://service;
+			proxy_http_version 1.1;
+			proxy_set_header Connection "";
+		}
+	}
+}
+`
+
 // HAProxy is Nginx with a haproxy that counts the requests of the last second in a
 // stick table, refused ones too.
 func HAProxy(t testing.TB, addr string, l Limit) (url string) {

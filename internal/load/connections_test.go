@@ -1,0 +1,219 @@
+//go:build unix
+
+package load_test
+
+import (
+	"net"
+	"net/http"
+	"os/exec"
+	"runtime/metrics"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/internal/load"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/serverside"
+)
+
+// raced is that the race detector watches.
+var raced bool
+
+// A form is how much of a load there is.
+type form struct {
+	connections   int
+	bare, limited time.Duration // as fast as they are answered
+	paced         time.Duration // each of five of either
+}
+
+func formOf() form {
+	if long() {
+		return form{10_000, 10 * time.Second, 30 * time.Second, 5 * time.Second}
+	}
+	return form{500, 400 * time.Millisecond, time.Second, 150 * time.Millisecond}
+}
+
+// F017, F217, F218.
+func TestUnderTenTimesItsLimitEveryRequestIsAnsweredAndExactlyTheLimitAdmitted(t *testing.T) {
+	f := formOf()
+	if long() && raced { // which would die
+		withoutRaceDetector(t)
+		return
+	}
+	require.NoError(t, allowFiles(f.connections+1000))
+
+	bare, before := listen(t, http.HandlerFunc(fine)), watch()
+	r := send(t, load.Load{Addr: bare, Connections: f.connections, Duration: f.bare})
+	requireAnswers(t, r)
+	without := before.peak()
+	throughput := float64(r.Answered()) / f.bare.Seconds()
+
+	rate := int64(throughput / 10)
+	book := newBook(t, rate)
+	addr, before := listen(t, book), watch()
+	r = send(t, load.Load{Addr: addr, Connections: f.connections, Duration: f.limited})
+	with := before.peak()
+	requireAnswers(t, r)
+	book.check(t, r)
+	assert.Less(t, with, without+without/2+16<<20, "bytes in use, without a limiter %d", without)
+	t.Logf("%d connections: the bare handler answers %.0f a second; of %d requests %d were admitted by a limit of %d a second; %d KiB in use, %d KiB without a limiter",
+		f.connections, throughput, r.Answered(), r.Statuses[200], rate, with>>10, without>>10)
+
+	if raced {
+		return // whatever takes time then is the race detector
+	}
+	var plain, behind []time.Duration
+	for range 5 {
+		offered := load.Load{Connections: f.connections, Duration: f.paced, PerSecond: throughput / 4}
+		offered.Addr = bare
+		plain = append(plain, p99(t, offered))
+		offered.Addr = addr
+		behind = append(behind, p99(t, offered))
+	}
+	t.Logf("at %.0f requests a second, p99 of the bare handler %v, of what the limit admits %v: medians of %v and %v",
+		throughput/4, median(plain), median(behind), plain, behind)
+}
+
+// withoutRaceDetector runs the test in a program without, since that can watch no more
+// than 8128 goroutines.
+func withoutRaceDetector(t *testing.T) {
+	out, err := exec.Command("go", "test", "-count", "1", "-v", "-run", "^"+t.Name()+"$", ".").CombinedOutput()
+	require.NoError(t, err, string(out))
+	t.Logf("%s", out)
+}
+
+func fine(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("fine\n")) }
+
+// listen serves h, and returns where.
+func listen(t *testing.T, h http.Handler) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := &http.Server{Handler: h}
+	go server.Serve(l)
+	t.Cleanup(func() { server.Close() })
+	return l.Addr().String()
+}
+
+// A book is a handler behind a limit, and a record of what was decided when.
+type book struct {
+	rate    int64 // a second, and as many at once
+	limited http.Handler
+
+	mu       sync.Mutex // guards what follows
+	admitted int
+	begun    time.Time // before the first decision
+	first    time.Time // after the first decision
+	last     time.Time // after the last
+	denied   time.Time // before the last denial
+}
+
+func newBook(t *testing.T, rate int64) *book {
+	t.Helper()
+	l, err := serverside.New(serverside.Config{
+		Audit: func(serverside.Event) {},
+		Rules: []serverside.Rule{{Name: "all", Policies: []quota.Policy{quota.PerSecond(rate)}}},
+	})
+	require.NoError(t, err)
+	b := &book{rate: rate}
+	b.limited = l.Wrap(http.HandlerFunc(fine))
+	return b
+}
+
+func (b *book) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	before := time.Now()
+	b.limited.ServeHTTP(w, r)
+	after, denied := time.Now(), w.Header().Get("Retry-After") != ""
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.begun.IsZero() || before.Before(b.begun) {
+		b.begun = before
+	}
+	if b.first.IsZero() || after.Before(b.first) {
+		b.first = after
+	}
+	if after.After(b.last) {
+		b.last = after
+	}
+	if denied && before.After(b.denied) {
+		b.denied = before
+	}
+	if !denied {
+		b.admitted++
+	}
+}
+
+// check requires that what was admitted is exactly the limit: never more than it lets
+// through in the time between the first and the last decision, and, up to a request
+// that it has denied, not one less.
+func (b *book) check(t *testing.T, r load.Report) {
+	t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	assert.Equal(t, b.admitted, r.Statuses[200], "what the server says, and its clients")
+	assert.Equal(t, r.Answered(), r.Statuses[200]+r.Statuses[429])
+	require.False(t, b.denied.IsZero(), "nothing was denied")
+	through := func(d time.Duration) float64 { return float64(b.rate) * (1 + d.Seconds()) }
+	assert.LessOrEqual(t, float64(b.admitted), through(b.last.Sub(b.begun)))
+	assert.Greater(t, float64(b.admitted), through(b.denied.Sub(b.first))-1)
+}
+
+func requireAnswers(t *testing.T, r load.Report) {
+	t.Helper()
+	require.Zero(t, r.Failed, "connections: %s", r.Failure)
+	require.NotZero(t, r.Sent)
+	require.Equal(t, r.Sent, r.Answered())
+}
+
+func p99(t *testing.T, l load.Load) time.Duration {
+	t.Helper()
+	r := send(t, l)
+	requireAnswers(t, r)
+	require.NotZero(t, r.Statuses[200])
+	return r.P99.Round(10 * time.Microsecond)
+}
+
+func median(all []time.Duration) time.Duration { return slices.Sorted(slices.Values(all))[len(all)/2] }
+
+// A memoryWatch finds out how much memory this process has in use, at most.
+type memoryWatch struct {
+	stop chan bool
+	most chan uint64
+}
+
+func watch() *memoryWatch {
+	w := &memoryWatch{make(chan bool), make(chan uint64)}
+	go func() {
+		var most uint64
+		for again := time.NewTicker(20 * time.Millisecond); ; {
+			most = max(most, inUse())
+			select {
+			case <-again.C:
+			case <-w.stop:
+				again.Stop()
+				w.most <- most
+				return
+			}
+		}
+	}()
+	return w
+}
+
+func (w *memoryWatch) peak() uint64 {
+	w.stop <- true
+	return <-w.most
+}
+
+// inUse is what the heap and the stacks have, in bytes.
+func inUse() (total uint64) {
+	all := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
+	metrics.Read(all)
+	for _, s := range all {
+		total += s.Value.Uint64()
+	}
+	return total
+}

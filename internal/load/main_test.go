@@ -1,0 +1,84 @@
+//go:build unix
+
+package load_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/internal/load"
+)
+
+// A process of this program may be a test, or what one of these says in its
+// environment.
+const (
+	asLoad    = "HEED_LOAD"    // a load.Load in JSON; it prints the Report
+	asReplica = "HEED_REPLICA" // the addresses that it serves, and of its Redis
+)
+
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv(asLoad) != "":
+		sendLoad(os.Getenv(asLoad))
+	case os.Getenv(asReplica) != "":
+		serveReplica(os.Getenv(asReplica))
+	default:
+		os.Exit(m.Run())
+	}
+}
+
+func long() bool { return os.Getenv("HEED_LONG") != "" }
+
+// like returns a command that is this program as something else.
+func like(what, how string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), what+"="+how)
+	return cmd
+}
+
+// send has a process of its own send l.
+func send(t *testing.T, l load.Load) (r load.Report) {
+	t.Helper()
+	how, err := json.Marshal(l)
+	require.NoError(t, err)
+	cmd := like(asLoad, string(how))
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	require.NoError(t, err, stderr.String())
+	require.NoError(t, json.Unmarshal(out, &r))
+	return r
+}
+
+func sendLoad(how string) {
+	var l load.Load
+	if err := json.Unmarshal([]byte(how), &l); err != nil {
+		panic(err)
+	}
+	if err := allowFiles(l.Connections + 100); err != nil {
+		panic(err)
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(l.Run()); err != nil {
+		panic(err)
+	}
+}
+
+// allowFiles has this process open n files at once, if it may.
+func allowFiles(n int) error {
+	var l syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {
+		return err
+	}
+	if l.Max < uint64(n) {
+		return fmt.Errorf("%d open files are needed, and ulimit -Hn allows %d", n, l.Max)
+	}
+	l.Cur = max(l.Cur, uint64(n))
+	return syscall.Setrlimit(syscall.RLIMIT_NOFILE, &l)
+}
