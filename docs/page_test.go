@@ -105,7 +105,7 @@ func put(t *testing.T, part string, file map[string]any, rules map[any]map[strin
 
 func TestThePageHasAFirstLookForEachAlarm(t *testing.T) { // F193, F195, C45
 	var alarms, explained []string
-	for _, m := range regexp.MustCompile(`(?m)^ *- alert: (\w+)$`).FindAllStringSubmatch(read(t, "../serverside/metrics/alerts.yml"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^ *- alert: (\w+)$`).FindAllStringSubmatch(read(t, "../internal/export/alerts.yml"), -1) {
 		alarms = append(alarms, "`"+m[1]+"`")
 	}
 	text := section(t, "## What to watch")
