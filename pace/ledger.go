@@ -121,25 +121,45 @@ func (l *ledger) land(req *http.Request) (flight, bool) {
 func (l *ledger) giveBack(f flight) {
 	for i := range l.policies {
 		p := &l.policies[i]
-		p.left += f.costs.of(p.unit)
+		n := f.costs.of(p.unit)
+		p.left += n
+		p.count(-n, f.at)
 	}
 }
 
 // learn takes over what f's answer tells, if anything. What was over when f was
 // sent and is not told again is forgotten: perhaps only refusals tell it.
 func (l *ledger) learn(limits []ratelimit.Limit, f flight, charged bool, now time.Time) {
+	if !charged {
+		for i := range l.policies {
+			p := &l.policies[i]
+			p.count(-f.costs.of(p.unit), f.at)
+		}
+	}
 	for i := range limits {
 		if limit := &limits[i]; useful(limit) {
-			a := answer{Limit: limit, number: f.number, later: l.after(f, limit.Unit)}
+			a := answer{Limit: limit, number: f.number, at: f.at, later: l.after(f, limit.Unit)}
 			if charged {
 				a.charged = f.costs.of(limit.Unit)
 			}
-			l.policy(limit, now).learn(a, now)
+			p := l.policy(limit, now)
+			known := p.own != nil
+			if p.learn(a, now); !known {
+				l.recount(p, a)
+			}
 		}
 	}
 	l.policies = slices.DeleteFunc(l.policies, func(p told) bool {
-		return !p.until.After(f.at) && p.at.Before(now)
+		return !p.until.After(f.at) && p.heard < f.number
 	})
+}
+
+// recount counts what was spent of p, of which a is the first answer.
+func (l *ledger) recount(p *told, a answer) {
+	p.count(a.charged, a.at)
+	for _, f := range l.flights {
+		p.count(f.costs.of(p.unit), f.at)
+	}
 }
 
 // after is how many units those take that were sent after f.

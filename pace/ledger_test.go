@@ -28,6 +28,7 @@ func FuzzAnyAnswersLeaveALedgerInOrder(f *testing.F) {
 		told := func(n int64) int64 { return r.Int64N(max(1, n)) - int64(r.IntN(2)) }
 		span := func() time.Duration { return time.Duration(max(-1, min(told(seconds), 1<<31))) * time.Second }
 		var l ledger
+		algorithm := ratelimit.Algorithm(r.IntN(6))
 		for range 100 {
 			now = now.Add(time.Duration(r.IntN(5000)) * time.Millisecond)
 			c := costs{{"", int64(r.IntN(3))}, {"tokens", r.Int64N(1 << 40)}}
@@ -37,7 +38,7 @@ func FuzzAnyAnswersLeaveALedgerInOrder(f *testing.F) {
 			}
 			answered, _ := l.land(l.flights[r.IntN(len(l.flights))].req)
 			l.learn([]ratelimit.Limit{
-				{Quota: told(quota), Window: max(0, span()), Remaining: told(remaining), Next: span(), Reset: span()},
+				{Quota: told(quota), Window: max(0, span()), Remaining: told(remaining), Next: span(), Reset: span(), Algorithm: algorithm},
 				{Unit: "tokens", Quota: told(quota), Remaining: told(remaining), Reset: span()},
 			}, answered, r.IntN(2) == 0, now)
 			later := now.Add(time.Duration(r.IntN(100)) * time.Second)
@@ -80,4 +81,31 @@ func TestALedgerForgetsWhatIsNotToldAgain(t *testing.T) {
 		hear(string(rune('A' + i)))
 	}
 	assert.Len(t, l.policies, mostPolicies)
+}
+
+// A server's t of a bucket is always short, and that of a window only at its end.
+func TestABucketIsKnownByThatUnitsAreAlwaysBackSoon(t *testing.T) {
+	hear := func(l *ledger, at time.Duration, next time.Duration) *told {
+		now := time.Unix(1e9, 0).Add(at)
+		req := &http.Request{}
+		l.spend(req, nil, now)
+		f, _ := l.land(req)
+		l.learn([]ratelimit.Limit{{Quota: 60, Window: time.Minute, Remaining: 20, Next: next, Reset: -1}}, f, true, now)
+		return &l.policies[0]
+	}
+	var bucket, window ledger
+	for at := range 60 * time.Second / time.Second {
+		left := hear(&bucket, at*time.Second, time.Second)
+		assert.Equal(t, at > 4, left.until.Sub(left.at) == 40*time.Second, "after %d s", at)
+	}
+	for at := range 200 * time.Second / time.Second {
+		next := time.Minute - at%60*time.Second
+		left := hear(&window, at*time.Second, next)
+		assert.Equal(t, next, left.until.Sub(left.at), "after %d s", at)
+	}
+	var rare ledger // at the end of each window
+	for at := range 10 * time.Minute / time.Minute {
+		left := hear(&rare, at*time.Minute, time.Second)
+		assert.Equal(t, time.Second, left.until.Sub(left.at), "after %d m", at)
+	}
 }
