@@ -69,7 +69,7 @@ const end = "-- that was all --"
 // run returns what a block prints, and its last command's exit code.
 func (s *shell) run(b block) (said string, code string) {
 	s.t.Helper()
-	timer := time.AfterFunc(30*time.Second, func() { panic("it does not end: " + b.text) })
+	timer := time.AfterFunc(time.Minute, func() { panic("it does not end: " + b.text) })
 	defer timer.Stop()
 	_, err := io.WriteString(s.in, s.local.Replace(b.text)+"echo '"+end+"' $?\n")
 	require.NoError(s.t, err)

@@ -439,6 +439,26 @@ func TestWhatWasSpentOutlivesARestartOfRedis(t *testing.T) {
 	assert.Equal(t, []int{200, 200, 429}, statuses(again, "192.0.2.1", 3))
 }
 
+// Who is reset is let in at once by processes that ask Redis always; by others when they
+// had said he might come back. F198.
+func TestWhoIsResetIsLetInAtOnceWhereRedisIsAlwaysAsked(t *testing.T) {
+	d := documented(t)
+	for always, want := range map[bool]int{true: 200, false: 429} {
+		for _, reset := range []func() error{
+			func() error { return d.store().Reset(t.Context(), "192.0.2.1") },
+			func() error { return d.Unlink(t.Context(), "heed:quota:192.0.2.1").Err() },
+		} {
+			s := d.store()
+			s.AlwaysAsk = always
+			h := limited(t, s, serverside.FailClosed)
+			require.Equal(t, []int{200, 200, 200, 200, 200, 429}, statuses(h, "192.0.2.1", 6))
+			require.NoError(t, reset())
+			assert.Equal(t, want, ask(h, "192.0.2.1").Code, "AlwaysAsk: %v", always)
+			require.NoError(t, reset())
+		}
+	}
+}
+
 // What a subject takes of the memory that maxmemory bounds, all told.
 func TestASubjectTakesAsMuchMemoryAsThePageSays(t *testing.T) {
 	d := documented(t)

@@ -32,9 +32,9 @@ func TestShortExamplesAreUnderSixtyLines(t *testing.T) {
 func TestTheFirstCommentOfAnExampleHasItsCommand(t *testing.T) {
 	command := map[string]string{
 		"batch":      "\n//\tgo run ./examples/batch\n",
-		"quickstart": "\n//\tgo run ./examples/quickstart\n",
 		"client":     "\n//\tgo run ./examples/client\n",
 		"fleet":      "\n//\tgo run ./examples/fleet\n",
+		"quickstart": "\n//\tgo run ./examples/quickstart\n",
 		"rules":      "\n//\tgo run ./examples/rules\n",
 		"server":     "\n//\tgo run ./examples/server\n",
 		"testing":    "\n//\tgo test -v ./examples/testing\n",

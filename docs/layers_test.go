@@ -1,0 +1,105 @@
+package docs_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/internal/export"
+	"github.com/heedhttp/heed/internal/gatewaytest"
+	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/serverside/rulefile"
+)
+
+// smaller are the quickstart's rules, with numbers for a test.
+func smaller(t *testing.T) []byte {
+	rules := read(t, "../examples/quickstart/rules.yaml")
+	rules = strings.Replace(rules, "50/1s burst 100", "5/1s burst 10", 1)
+	return []byte(strings.Replace(rules, "60/1m burst 10", "60/1h burst 3", 1))
+}
+
+// layers are an nginx with five times the rules of addresses, and the application behind
+// it with all rules; arrived counts what comes as far as that.
+func layers(t *testing.T, rules []byte, arrived *atomic.Int64) (url string) {
+	env := rulefile.Env{
+		Keys:   map[string]serverside.KeyFunc{"user": func(r *http.Request) string { return r.Header.Get("X-User") }},
+		Config: serverside.Config{Audit: func(serverside.Event) {}},
+	}
+	listing, err := rulefile.List("rules.yaml", rules, env)
+	require.NoError(t, err)
+	edge, err := export.Export("nginx", listing, export.Options{Times: 5})
+	require.NoError(t, err)
+	cfg, err := rulefile.Parse("rules.yaml", rules, env)
+	require.NoError(t, err)
+	limiter, err := serverside.New(cfg)
+	require.NoError(t, err)
+	limited := limiter.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	app := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		arrived.Add(1)
+		limited.ServeHTTP(w, r)
+	}))
+	t.Cleanup(app.Close)
+	return gatewaytest.NginxWith(t, strings.TrimPrefix(app.URL, "http://"), edge.Text)
+}
+
+func post(t *testing.T, url string) (status int, header http.Header) {
+	req, err := http.NewRequestWithContext(t.Context(), "POST", url, nil)
+	require.NoError(t, err)
+	req.Header.Set("X-User", "ann")
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	return resp.StatusCode, resp.Header
+}
+
+// Who sends a little too much is told so by the application, which charges each request
+// once; who floods meets the edge, and what comes through it is what the edge admits. C36, F202.
+func TestTheApplicationDecidesAndTheEdgeStopsFloods(t *testing.T) {
+	var arrived atomic.Int64
+	url := layers(t, smaller(t), &arrived)
+	arrived.Store(0) // without those that looked whether it is there
+	for _, want := range []struct {
+		status int
+		left   string
+	}{{200, "2"}, {200, "1"}, {200, "0"}, {429, "0"}, {429, "0"}} {
+		status, header := post(t, url+"/v1/orders")
+		assert.Equal(t, want.status, status)
+		assert.Equal(t, want.left, header.Get("X-RateLimit-Remaining"), "the application answers")
+	}
+	require.EqualValues(t, 5, arrived.Load())
+
+	var admitted, told, stopped atomic.Int64
+	begin := time.Now()
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 75 {
+				switch status, header := post(t, url+"/"); {
+				case status == http.StatusOK:
+					admitted.Add(1)
+				case header.Get("RateLimit") != "":
+					told.Add(1)
+				default:
+					assert.Equal(t, http.StatusTooManyRequests, status)
+					assert.NotEmpty(t, header.Get("Retry-After"))
+					stopped.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	seconds := time.Since(begin).Seconds()
+	assert.EqualValues(t, 300, admitted.Load()+told.Load()+stopped.Load())
+	assert.Equal(t, arrived.Load()-5, admitted.Load()+told.Load(), "what the edge stops does not arrive")
+	assert.Positive(t, stopped.Load())
+	assert.Positive(t, told.Load())
+	assert.LessOrEqual(t, float64(arrived.Load()-5), 50+25*seconds+1)
+	assert.LessOrEqual(t, float64(admitted.Load()), 10+5*seconds+1)
+}
