@@ -1,0 +1,318 @@
+// What the page shows. It learns everything from one stream of server-sent events, and
+// puts nothing into the document but as text.
+
+const span = 120; // seconds that are shown
+const kinds = ["admitted", "denied", "uncounted", "trusted", "would"]; // as tallies have them
+const shown = 50; // denials, and notices
+
+const byId = (id) => document.getElementById(id);
+
+// State: what was told so far.
+let now = 0; // seconds
+let config = null;
+let keys = [];
+let paused = false;
+let stale = false;
+const routes = new Map(); // of a rule's name and pattern: {rule, pattern, seconds: Map of tallies}
+const denials = []; // the newest first
+const notices = [];
+const hot = new Set();
+
+const nameOf = (r) => JSON.stringify([r.rule, r.pattern]);
+
+function routeOf(r) {
+	const name = nameOf(r);
+	if (!routes.has(name)) routes.set(name, { rule: r.rule, pattern: r.pattern, seconds: new Map() });
+	return routes.get(name);
+}
+
+function learn(m) {
+	now = Math.floor(m.now / 1000);
+	if (m.title) document.title = byId("title").textContent = m.title;
+	if (m.config) config = m.config;
+	keys = m.keys;
+	for (const r of m.routes ?? []) {
+		const { seconds } = routeOf(r);
+		r.seconds.forEach((tally, i) => seconds.set(m.first + i, tally));
+	}
+	for (const { seconds } of routes.values())
+		for (const second of seconds.keys()) if (second <= now - span) seconds.delete(second);
+	for (const e of m.denials ?? []) denials.unshift(e);
+	for (const e of m.notices ?? []) {
+		notices.unshift(e);
+		if (e.kind === "hot key") hot.add(e.key);
+	}
+	denials.length = Math.min(denials.length, shown);
+	notices.length = Math.min(notices.length, shown);
+	told(byId("store"), m.outage ? `The Store fails since ${clock(m.outage.since)}: requests ${modes[m.outage.mode]}` : "The Store answers", !m.outage);
+}
+
+const modes = { open: "are admitted uncounted", closed: "are refused", local: "are counted in this process" };
+
+// series are the tallies of the last seconds of some routes, the oldest first.
+function series(some) {
+	const all = Array.from({ length: span }, () => kinds.map(() => 0));
+	for (const { seconds } of some)
+		for (const [second, tally] of seconds) {
+			const at = all[second - now + span - 1];
+			if (at) tally.forEach((n, k) => (at[k] += n));
+		}
+	return all;
+}
+
+// What requests count as, by the names that the page has for them. Those that an entry
+// of the allow-list admitted are admitted.
+const meanings = {
+	all: (t) => t[0] + t[1] + t[2] + t[3],
+	admitted: (t) => t[0] + t[3],
+	denied: (t) => t[1],
+	uncounted: (t) => t[2],
+	would: (t) => t[4],
+};
+
+const sum = (tallies, of) => tallies.reduce((n, t) => n + of(t), 0);
+const number = new Intl.NumberFormat();
+const count = (n) => number.format(n);
+const clock = (ms) => new Date(ms).toLocaleTimeString();
+
+function duration(ms) {
+	if (!ms) return "never fits";
+	if (ms < 1000) return `${ms} ms`;
+	const s = Math.ceil(ms / 1000);
+	return s < 60 ? `${s} s` : s < 3600 ? `${Math.floor(s / 60)} min ${s % 60} s` : `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+}
+
+// Building the document.
+
+function put(node, text) {
+	if (node.textContent !== text) node.textContent = text;
+}
+
+function told(node, text, good) {
+	put(node, text);
+	node.className = good ? "good" : "bad";
+}
+
+function make(name, className, ...children) {
+	const node = document.createElement(name);
+	if (className) node.className = className;
+	node.append(...children);
+	return node;
+}
+
+function drawing(name, attributes) {
+	const node = document.createElementNS("http://www.w3.org/2000/svg", name);
+	for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+	return node;
+}
+
+// arrange makes the rows of a table's body, or of a list, those of items, in order, and
+// keeps what is there already: so that what is selected or read aloud stays.
+function arrange(body, items, nameOf, build, fill, empty) {
+	const before = new Map(Array.from(body.children, (row) => [row.name, row]));
+	let at = body.firstElementChild;
+	for (const item of items) {
+		const name = nameOf(item);
+		let row = before.get(name);
+		if (row) before.delete(name);
+		else {
+			row = build(item);
+			row.name = name;
+		}
+		fill?.(row, item);
+		if (row === at) at = at.nextElementSibling;
+		else body.insertBefore(row, at);
+	}
+	for (const row of before.values()) row.remove();
+	if (!body.firstElementChild) body.append(body.tagName === "UL" ? make("li", "", empty) : emptyRow(empty));
+}
+
+function emptyRow(text) {
+	const cell = make("td", "empty", text);
+	cell.colSpan = 9;
+	return make("tr", "", cell);
+}
+
+function row(head, ...cells) {
+	const first = make("th", "", head);
+	first.scope = "row";
+	return make("tr", "", first, ...cells.map(([className, ...content]) => make("td", className, ...content)));
+}
+
+const codes = (all) => (all ?? []).flatMap((name, i) => [i ? ", " : "", make("code", "", name)]);
+
+function key(text) {
+	const node = make("span", "key", text.length > 16 ? text.slice(0, 12) + "…" : text);
+	node.title = text;
+	return node;
+}
+
+// Drawing.
+
+// area is the path of what lies between two lines of numbers.
+function area(lower, upper, x, y) {
+	const points = (values) => values.map((v, i) => `${x(i).toFixed(1)} ${y(v).toFixed(1)}`);
+	return `M${points(upper).join("L")}L${points(lower).reverse().join("L")}Z`;
+}
+
+function line(values, x, y) {
+	return "M" + values.map((v, i) => `${x(i).toFixed(1)} ${y(v).toFixed(1)}`).join("L");
+}
+
+// ceiling is a round number that is not less than n, and at least 2.
+function ceiling(n) {
+	const power = 10 ** Math.floor(Math.log10(Math.max(n, 2)));
+	return [1, 1.2, 1.6, 2, 3, 4, 6, 8, 10].map((f) => f * power).find((c) => c >= Math.max(n, 2));
+}
+
+// draw draws tallies into svg, which is width × height, but for the second that is not
+// over yet; with room for an axis at the left if that is not 0.
+function draw(svg, all, width, height, left) {
+	const tallies = all.slice(0, -1);
+	const layers = ["admitted", "uncounted", "denied"];
+	const stacks = [tallies.map(() => 0)];
+	for (const layer of layers) stacks.push(tallies.map((t, i) => stacks.at(-1)[i] + meanings[layer](t)));
+	const would = tallies.map(meanings.would);
+	const top = ceiling(Math.max(...stacks.at(-1), ...would));
+	const x = (i) => left + (i / (tallies.length - 1)) * (width - left);
+	const [above, below] = left ? [18, 6] : [2, 1];
+	const y = (v) => height - below - (v / top) * (height - above - below);
+	const paths = [];
+	if (left) paths.push(...axis(top, x, y, width, left));
+	layers.forEach((layer, i) => paths.push(drawing("path", { class: layer, d: area(stacks[i], stacks[i + 1], x, y) })));
+	if (would.some(Boolean)) for (const name of ["halo", "would"]) paths.push(drawing("path", { class: name, d: line(would, x, y) }));
+	svg.replaceChildren(...paths);
+}
+
+function axis(top, x, y, width, left) {
+	const all = [];
+	for (const v of [0, top / 2, top]) {
+		all.push(drawing("path", { class: "grid", d: `M${left} ${y(v)}H${width}` }));
+		const label = drawing("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end" });
+		label.textContent = count(v);
+		all.push(label);
+	}
+	for (const [ago, text] of [[90, "90 s ago"], [60, "60 s ago"], [30, "30 s ago"]]) {
+		const label = drawing("text", { x: x(span - 1 - ago), y: 13, "text-anchor": "middle" });
+		label.textContent = text;
+		all.push(label);
+	}
+	return all;
+}
+
+// Showing.
+
+function showRequests() {
+	const tallies = series(routes.values());
+	for (const [name, of] of Object.entries(meanings)) {
+		put(byId(name), count(of(tallies.at(-2))));
+		put(byId(name + "-sum"), `${count(sum(tallies, of))} in 2 min`);
+	}
+	draw(byId("chart"), tallies, 1000, 200, 56);
+	byId("chart").setAttribute("aria-label", "Requests per second in the last two minutes: " +
+		`${sum(tallies, meanings.admitted)} admitted, ${sum(tallies, meanings.uncounted)} failed open, ${sum(tallies, meanings.denied)} denied`);
+}
+
+// shownRules are those of the configuration, and others that something was heard of.
+function shownRules() {
+	const rules = config?.rules ?? [];
+	const named = new Set(rules.map(nameOf));
+	const others = Array.from(routes.values()).filter((r) => !named.has(nameOf(r)) && r.seconds.size > 0);
+	return rules.concat(others.map((r) => ({ rule: r.rule, pattern: r.pattern, policies: [],
+		text: r.pattern ? "No longer a rule." : "An entry of the allow-list, or no longer a rule." })));
+}
+
+function showRules() {
+	if (config) put(byId("config"), `Rule set ${config.hash}, in effect since ${new Date(config.since).toLocaleString()}.`);
+	arrange(byId("rules"), shownRules(), (r) => nameOf(r) + r.text, (r) => {
+		const spark = drawing("svg", { class: "spark", viewBox: "0 0 120 28", preserveAspectRatio: "none", "aria-hidden": "true" });
+		const made = row(r.rule, ["", r.text], ["", ...codes(r.policies)], ["", spark], ["n"], ["n"], ["n"], ["n"]);
+		if (r.dryRun) made.cells[0].append(make("span", "tag", "dry run"));
+		return made;
+	}, (made, r) => {
+		const tallies = series([routeOf(r)]);
+		draw(made.querySelector("svg"), tallies, 120, 28, 0);
+		["admitted", "denied", "uncounted", "would"].forEach((name, i) => put(made.cells[4 + i], count(sum(tallies, meanings[name]))));
+	}, "None yet.");
+}
+
+function showKeys() {
+	arrange(byId("keys"), keys, (k) => nameOf(k) + k.key, (k) => {
+		return row(key(k.key), ["", k.rule], ["", make("meter", "")], ["n"], [""], ["n"]);
+	}, (made, k) => {
+		const meter = made.querySelector("meter");
+		meter.hidden = !k.limit;
+		meter.max = k.limit || 1;
+		meter.low = k.limit / 4;
+		meter.optimum = meter.max;
+		meter.value = k.remaining;
+		meter.setAttribute("aria-label", `${k.remaining} of ${k.limit} left`);
+		put(made.cells[3], k.limit ? `${count(k.remaining)} of ${count(k.limit)}` : "not known");
+		put(made.cells[4], k.at ? clock(k.at) : "");
+		put(made.cells[5], count(k.denied));
+		if (hot.has(k.key) && !made.cells[0].querySelector(".tag")) made.cells[0].append(make("span", "tag bad", "hot"));
+	}, "None yet.");
+}
+
+function showDenials() {
+	arrange(byId("denials"), denials, (e) => String(e.id), (e) => row(clock(e.at), ["", e.rule ?? ""],
+		["", ...codes(e.policies)], ["", key(e.key ?? "")], ["n", duration(e.wait)],
+		["", e.kind === "denied" ? String(e.status) : "none: a dry run"]), null, "Nobody was denied.");
+}
+
+const notice = {
+	"hot key": (e) => `a key was denied for more than 100 times within a minute: ${e.key}, rule ${e.rule}`,
+	"penalized": (e) => `a key is kept out for ${duration(e.wait)}: ${e.key}, rule ${e.rule}`,
+	"store failed": (e) => `the Store failed; requests ${modes[e.mode]}. The error is in the log`,
+	"store recovered": () => "the Store answers again",
+	"configured": (e) => `rule set ${e.hash} is in effect`,
+	"config rejected": () => "a configuration was rejected, and what was in effect still is. The error is in the log",
+	"forwarding ignored": () => "a peer that is no trusted proxy sent X-Forwarded-For: if it is a proxy, all its clients share one quota",
+};
+
+function showNotices() {
+	arrange(byId("notices"), notices, (e) => String(e.id),
+		(e) => make("li", "", `${clock(e.at)}: ${notice[e.kind]?.(e) ?? e.kind}`), null, "None.");
+}
+
+function show() {
+	stale = false;
+	if (paused) return;
+	showRequests();
+	showRules();
+	showKeys();
+	showDenials();
+	showNotices();
+}
+
+function update() {
+	if (!stale) requestAnimationFrame(show);
+	stale = true;
+}
+
+// The stream.
+
+function connect() {
+	const stream = new EventSource("events");
+	const connection = byId("connection");
+	stream.onmessage = (event) => {
+		learn(JSON.parse(event.data));
+		told(connection, "Live", true);
+		update();
+	};
+	stream.onopen = () => { // everything is told anew
+		routes.clear();
+		denials.length = notices.length = 0;
+	};
+	stream.onerror = () => {
+		told(connection, "Not connected; trying again", false);
+		if (stream.readyState === EventSource.CLOSED) setTimeout(connect, 5000); // as when there are too many viewers
+	};
+}
+
+byId("pause").addEventListener("click", () => {
+	paused = !paused;
+	byId("pause").setAttribute("aria-pressed", String(paused));
+	update();
+});
+connect();

@@ -1,0 +1,575 @@
+package live_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/serverside/live"
+)
+
+// A site is a limited server with a page.
+type site struct {
+	testing.TB
+	page    *live.Page
+	limiter *serverside.Limiter
+	handler http.Handler
+}
+
+// open starts a site with cfg, which is silent if nobody listens.
+func open(t testing.TB, cfg serverside.Config) *site {
+	t.Helper()
+	if cfg.Audit == nil {
+		cfg.Audit = func(serverside.Event) {}
+	}
+	s := &site{TB: t, page: new(live.Page)}
+	var err error
+	s.limiter, err = serverside.New(s.page.Instrument(cfg))
+	require.NoError(t, err)
+	s.handler = s.limiter.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	return s
+}
+
+// ask sends n requests of a user.
+func (s *site) ask(n int, target, user string) {
+	for range n {
+		r := httptest.NewRequest("GET", target, nil)
+		r.Header.Set("X-User", user)
+		s.handler.ServeHTTP(httptest.NewRecorder(), r)
+	}
+}
+
+func byUser(r *http.Request) string { return r.Header.Get("X-User") }
+
+func api(policies ...quota.Policy) serverside.Rule {
+	return serverside.Rule{Name: "api", Pattern: "/v1/", Key: byUser, Policies: policies}
+}
+
+func rules(all ...serverside.Rule) serverside.Config { return serverside.Config{Rules: all} }
+
+// A message is what viewers are sent.
+type message struct {
+	Now    int64
+	Title  string
+	Config *struct {
+		Hash  string
+		Rules []struct {
+			Rule, Pattern, Text string
+			Policies            []string
+			DryRun              bool
+		}
+	}
+	Outage  *struct{ Mode string }
+	Viewers int
+	First   int64
+	Routes  []struct {
+		Rule, Pattern string
+		Seconds       [][5]int64
+	}
+	Keys []struct {
+		Rule, Key                string
+		Denied, Remaining, Limit int64
+	}
+	Denials, Notices []struct {
+		ID              int64
+		Kind, Rule, Key string
+		Wait            int64
+		Status          int
+	}
+}
+
+// sum is what was counted of a rule.
+func (m *message) sum(rule string) (sum [5]int64) {
+	for _, r := range m.Routes {
+		for _, tally := range r.Seconds {
+			for k, n := range tally {
+				if r.Rule == rule {
+					sum[k] += n
+				}
+			}
+		}
+	}
+	return sum
+}
+
+// A viewer is somebody's connection, within a bubble.
+type viewer struct {
+	header http.Header
+	status int
+	leave  context.CancelFunc
+	ended  chan struct{}
+	hold   chan struct{} // full while the viewer does not read
+
+	mu   sync.Mutex
+	text strings.Builder // guarded by mu
+}
+
+func (v *viewer) Header() http.Header { return v.header }
+func (v *viewer) WriteHeader(s int)   { v.status = s }
+func (v *viewer) Flush()              {}
+
+func (v *viewer) Write(b []byte) (int, error) {
+	v.hold <- struct{}{}
+	defer func() { <-v.hold }()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.text.Write(b)
+}
+
+// watch opens the stream of events.
+func (s *site) watch() *viewer {
+	ctx, cancel := context.WithCancel(s.Context())
+	v := &viewer{header: make(http.Header), leave: cancel, ended: make(chan struct{}), hold: make(chan struct{}, 1)}
+	go func() {
+		defer close(v.ended)
+		s.page.ServeHTTP(v, httptest.NewRequestWithContext(ctx, "GET", "/events", nil))
+	}()
+	synctest.Wait()
+	return v
+}
+
+// close leaves, and waits for the handler to notice.
+func (v *viewer) close() {
+	v.leave()
+	<-v.ended
+}
+
+// messages are those that have come since they were last asked for.
+func (v *viewer) messages(t testing.TB) (all []message) {
+	synctest.Wait()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for line := range strings.Lines(v.text.String()) {
+		if data, ok := strings.CutPrefix(line, "data: "); ok {
+			var m message
+			require.NoError(t, json.Unmarshal([]byte(data), &m), data)
+			all = append(all, m)
+		}
+	}
+	v.text.Reset()
+	return all
+}
+
+// only is the one message that has come.
+func (v *viewer) only(t testing.TB) message {
+	t.Helper()
+	all := v.messages(t)
+	require.Len(t, all, 1)
+	return all[0]
+}
+
+func TestAViewerIsToldWhatWas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, rules(api(quota.PerHour(3)), serverside.Rule{Name: "trial", DryRun: true, Policies: []quota.Policy{quota.PerHour(1)}}))
+		s.ask(5, "/v1/x", "ann")
+		time.Sleep(2 * time.Second)
+		s.ask(1, "/v1/x", "bob")
+		v := s.watch()
+		defer v.close()
+		assert.Equal(t, "text/event-stream", v.header.Get("Content-Type"))
+		assert.Equal(t, "no-store", v.header.Get("Cache-Control"))
+		assert.Contains(t, v.text.String(), "retry: 2000\n\n")
+
+		m := v.only(t)
+		assert.Equal(t, "Limits", m.Title)
+		assert.Equal(t, s.limiter.Hash(), m.Config.Hash)
+		require.Len(t, m.Config.Rules, 2)
+		assert.Equal(t, "api", m.Config.Rules[0].Rule)
+		assert.Equal(t, []string{"3/1h"}, m.Config.Rules[0].Policies)
+		assert.Contains(t, m.Config.Rules[0].Text, "At most 3 in 1h of requests to /v1/")
+		assert.True(t, m.Config.Rules[1].DryRun)
+
+		assert.Equal(t, [5]int64{4, 2, 0, 0, 0}, m.sum("api"))
+		assert.EqualValues(t, 5, m.sum("trial")[4], "would have been denied")
+		last := m.Routes[0].Seconds
+		require.Len(t, last, 120)
+		assert.Equal(t, m.Now/1000, m.First+119)
+
+		require.Len(t, m.Denials, 7)
+		d := m.Denials[1]
+		assert.Equal(t, "would deny", m.Denials[0].Kind)
+		assert.Equal(t, "denied", m.Denials[len(m.Denials)-2].Kind)
+		assert.NotEmpty(t, d.Key)
+		require.NotEmpty(t, m.Keys)
+		assert.Equal(t, "api", m.Keys[0].Rule)
+		assert.EqualValues(t, 2, m.Keys[0].Denied)
+		assert.EqualValues(t, 0, m.Keys[0].Remaining)
+		assert.EqualValues(t, 3, m.Keys[0].Limit)
+		assert.Equal(t, "configured", m.Notices[0].Kind)
+	})
+}
+
+// What comes later is told once, at most four times a second, and about once if nothing
+// happens.
+func TestAViewerIsToldWhatHappens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, rules(api(quota.PerHour(100))))
+		v := s.watch()
+		defer v.close()
+		v.only(t)
+		time.Sleep(10*time.Second - time.Millisecond)
+		assert.Len(t, v.messages(t), 9, "heartbeats")
+
+		total := int64(0)
+		for range 40 { // 10 ms each
+			s.ask(1, "/v1/x", "ann")
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		all := v.messages(t)
+		assert.LessOrEqual(t, len(all), 5)
+		second := map[int64]int64{}
+		for _, m := range all {
+			assert.Nil(t, m.Config, "which is known")
+			for _, r := range m.Routes {
+				for i, tally := range r.Seconds {
+					second[m.First+int64(i)] = tally[0]
+				}
+			}
+		}
+		for _, n := range second {
+			total += n
+		}
+		assert.EqualValues(t, 40, total)
+	})
+}
+
+// A timeline: what is in which second, and what is forgotten.
+func TestSecondsAreForgottenAfterTwoMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, rules(api(quota.PerSecond(1000))))
+		for range 200 {
+			s.ask(2, "/v1/x", "ann")
+			time.Sleep(time.Second)
+		}
+		s.ask(3, "/v1/x", "ann")
+		v := s.watch()
+		defer v.close()
+		m := v.only(t)
+		require.Len(t, m.Routes, 1)
+		seconds := m.Routes[0].Seconds
+		require.Len(t, seconds, 120)
+		for i, tally := range seconds[:119] {
+			assert.EqualValues(t, 2, tally[0], i)
+		}
+		assert.EqualValues(t, 3, seconds[119][0])
+
+		time.Sleep(119 * time.Second)
+		s.ask(1, "/v1/x", "ann")
+		later := s.watch()
+		defer later.close()
+		m = later.only(t)
+		assert.EqualValues(t, 3, m.Routes[0].Seconds[0][0])
+		assert.EqualValues(t, 1, m.Routes[0].Seconds[119][0])
+		assert.EqualValues(t, 4, m.sum("api")[0])
+	})
+}
+
+func TestKeysAreForgottenAfterTenMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, rules(api(quota.PerHour(1))))
+		s.ask(3, "/v1/x", "ann")
+		for _, c := range []struct {
+			after time.Duration
+			keys  int
+		}{{0, 1}, {5 * time.Minute, 1}, {5 * time.Minute, 0}} {
+			time.Sleep(c.after)
+			v := s.watch()
+			assert.Len(t, v.only(t).Keys, c.keys, c.after)
+			v.close()
+		}
+		s.ask(1, "/v1/x", "ann")
+		time.Sleep(time.Hour)
+		v := s.watch()
+		defer v.close()
+		assert.Empty(t, v.only(t).Keys, "nobody has watched for an hour")
+	})
+}
+
+// A viewer who does not read holds up nobody, and is told of the latest denials, not of
+// all of them, when he does.
+func TestASlowViewerLosesEventsAndBlocksNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, rules(api(quota.PerHour(1))))
+		v, other := s.watch(), s.watch()
+		defer v.close()
+		defer other.close()
+		v.messages(t)
+		other.messages(t)
+		v.hold <- struct{}{}
+		s.ask(101, "/v1/x", "ann")
+		time.Sleep(30 * time.Second)
+		assert.NotEmpty(t, other.messages(t))
+		assert.Empty(t, v.messages(t))
+		<-v.hold
+		time.Sleep(time.Second)
+		denials, counted := 0, int64(0)
+		for _, m := range v.messages(t) {
+			if n := len(m.Denials); n > 0 {
+				denials += n
+				assert.EqualValues(t, 100, m.Denials[n-1].ID)
+			}
+			counted += m.sum("api")[1]
+		}
+		assert.Equal(t, 64, denials)
+		assert.EqualValues(t, 100, counted, "numbers are not lost")
+	})
+}
+
+func TestViewersAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, rules(api(quota.PerHour(1))))
+		s.page.MaxViewers = 2
+		a, b, c := s.watch(), s.watch(), s.watch()
+		defer b.close()
+		<-c.ended
+		assert.Equal(t, 503, c.status)
+		assert.Equal(t, "10", c.header.Get("Retry-After"))
+		a.close()
+		d := s.watch()
+		defer d.close()
+		assert.Equal(t, 2, d.only(t).Viewers)
+	})
+}
+
+// The browser asks again after a while, and so does whoever guards the page.
+func TestAStreamLastsTenMinutes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, rules(api(quota.PerHour(1))))
+		begun := time.Now()
+		v := s.watch()
+		defer v.leave()
+		<-v.ended
+		assert.Equal(t, 10*time.Minute, time.Since(begun))
+	})
+}
+
+func TestAnOutageIsShownUntilItEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		down.Store(true)
+		cfg := rules(api(quota.PerHour(100)))
+		cfg.Store = &switched{down: &down}
+		s := open(t, cfg)
+		s.ask(3, "/v1/x", "ann")
+		v := s.watch()
+		defer v.close()
+		m := v.only(t)
+		require.NotNil(t, m.Outage)
+		assert.Equal(t, "open", m.Outage.Mode)
+		assert.Equal(t, [5]int64{0, 0, 3}, m.sum("api"))
+		require.Len(t, m.Notices, 2, "of each outage one")
+		assert.Equal(t, "store failed", m.Notices[1].Kind)
+		down.Store(false)
+		s.ask(1, "/v1/x", "ann")
+		time.Sleep(time.Second)
+		all := v.messages(t)
+		assert.Nil(t, all[0].Outage)
+		assert.Equal(t, "store recovered", all[0].Notices[0].Kind)
+	})
+}
+
+// A switched is a Store that can be turned off. What it says then is nobody's business.
+type switched struct {
+	quota.Memory
+	down *atomic.Bool
+}
+
+func (s *switched) Take(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+	if s.down.Load() {
+		return nil, errors.New("redis://:s3cr3t@10.0.0.7:6379: connection refused")
+	}
+	return s.Memory.Take(ctx, dst, charges...)
+}
+
+func TestANewConfigurationIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, rules(api(quota.PerHour(1))))
+		v := s.watch()
+		defer v.close()
+		before := v.only(t).Config.Hash
+		cfg := s.page.Instrument(serverside.Config{Audit: func(serverside.Event) {}, Rules: []serverside.Rule{api(quota.PerHour(2))}})
+		require.NoError(t, s.limiter.Reconfigure(cfg))
+		require.Error(t, s.limiter.Reconfigure(s.page.Instrument(serverside.Config{})))
+		time.Sleep(250 * time.Millisecond)
+		m := v.only(t)
+		require.NotNil(t, m.Config)
+		assert.NotEqual(t, before, m.Config.Hash)
+		assert.Equal(t, s.limiter.Hash(), m.Config.Hash)
+		require.Len(t, m.Notices, 2)
+		assert.Equal(t, "config rejected", m.Notices[1].Kind)
+	})
+}
+
+// What clients send, and what a Store says when it fails, is in nothing that is sent.
+func TestNoSecretsAreShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var down atomic.Bool
+		cfg := rules(serverside.Rule{Name: "api", Pattern: "/v1/{rest...}", Policies: []quota.Policy{quota.PerHour(1)},
+			Stage: serverside.AfterAuth, Key: serverside.Header("Authorization")})
+		cfg.Store = &switched{down: &down}
+		s := open(t, cfg)
+		ask := func() {
+			r := httptest.NewRequest("GET", "/v1/path-s3cr3t?q=query-s3cr3t", nil)
+			r.Header.Set("Authorization", "Bearer header-s3cr3t")
+			s.handler.ServeHTTP(httptest.NewRecorder(), r)
+		}
+		ask()
+		ask()
+		down.Store(true)
+		ask()
+		v := s.watch()
+		defer v.close()
+		text := v.text.String()
+		assert.NotContains(t, text, "s3cr3t")
+		assert.NotContains(t, text, "192.0.2.1")
+		m := v.only(t)
+		require.Len(t, m.Denials, 1)
+		assert.Regexp(t, "^[0-9a-f]{32}$", m.Denials[0].Key)
+		assert.Equal(t, m.Denials[0].Key, m.Keys[0].Key)
+	})
+}
+
+func TestWhatWasThereIsAskedToo(t *testing.T) {
+	var events, observations int
+	s := open(t, serverside.Config{Rules: []serverside.Rule{api(quota.PerHour(1))},
+		Audit: func(serverside.Event) { events++ }, Observe: func(serverside.Observation) { observations++ }})
+	s.ask(2, "/v1/x", "ann")
+	assert.Equal(t, 3, events, "configured, near its limit, and denied")
+	assert.Equal(t, 2, observations)
+}
+
+// Rules come and go with each Reconfigure; the page has room for so many.
+func TestRulesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := new(live.Page)
+		cfg := page.Instrument(serverside.Config{Audit: func(serverside.Event) {}})
+		for i := range 1000 {
+			cfg.Observe(serverside.Observation{Verdict: serverside.Admitted, Rule: fmt.Sprint(i)})
+		}
+		cfg.Observe(serverside.Observation{Verdict: 77, Rule: "0"})
+		v := (&site{TB: t, page: page}).watch()
+		defer v.close()
+		m := v.only(t)
+		assert.Len(t, m.Routes, 257)
+		assert.EqualValues(t, 1000-256, m.sum("other")[0])
+		assert.EqualValues(t, 1, m.sum("0")[0])
+	})
+}
+
+// However many at once, what is counted is exact.
+func TestNothingIsMiscounted(t *testing.T) {
+	const each, many = 2000, 8
+	s := open(t, rules(api(quota.Policy{Quota: 5000, Window: time.Hour, Algorithm: quota.FixedWindow})))
+	server := httptest.NewServer(s.page)
+	defer server.Close()
+	var group sync.WaitGroup
+	for i := range many {
+		group.Go(func() { s.ask(each, "/v1/x", fmt.Sprint("user ", i%2)) })
+	}
+	group.Wait()
+	resp, err := server.Client().Get(server.URL + "/any/prefix/events")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	m := next(t, bufio.NewReader(resp.Body))
+	assert.Equal(t, [5]int64{10000, each*many - 10000}, m.sum("api"))
+}
+
+// next reads a message.
+func next(t testing.TB, r *bufio.Reader) (m message) {
+	for {
+		line, err := r.ReadString('\n')
+		require.NoError(t, err)
+		if data, ok := strings.CutPrefix(line, "data: "); ok {
+			require.NoError(t, json.Unmarshal([]byte(data), &m))
+			return m
+		}
+	}
+}
+
+// Over a real connection, with timeouts that are shorter than the stream.
+func TestAServerShutsDownWhileSomebodyWatches(t *testing.T) {
+	s := open(t, rules(api(quota.PerHour(1))))
+	server := httptest.NewUnstartedServer(s.page)
+	server.Config.ReadTimeout, server.Config.WriteTimeout = 100*time.Millisecond, 100*time.Millisecond
+	server.Start()
+	defer server.Close()
+	resp, err := server.Client().Get(server.URL + "/events")
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body := bufio.NewReader(resp.Body)
+	for range 2 { // the second comes after a second
+		next(t, body)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	require.NoError(t, server.Config.Shutdown(ctx))
+	_, err = io.ReadAll(body)
+	assert.NoError(t, err, "the stream has ended, and was not cut")
+}
+
+func TestFiles(t *testing.T) {
+	get := func(method, path string, fields ...string) *httptest.ResponseRecorder {
+		r, w := httptest.NewRequest(method, "http://admin.example/"+path, nil), httptest.NewRecorder()
+		for i := 0; i < len(fields); i += 2 {
+			r.Header.Set(fields[i], fields[i+1])
+		}
+		new(live.Page).ServeHTTP(w, r)
+		return w
+	}
+	for path, kind := range map[string]string{
+		"": "text/html; charset=utf-8", "limits/": "text/html; charset=utf-8", "limits/live.js": "text/javascript; charset=utf-8",
+		"style.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml",
+	} {
+		w := get("GET", path)
+		assert.Equal(t, 200, w.Code, path)
+		assert.Equal(t, kind, w.Header().Get("Content-Type"), path)
+		assert.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'")
+		assert.NotContains(t, w.Header().Get("Content-Security-Policy"), "unsafe")
+		assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
+		assert.Equal(t, 304, get("GET", path, "If-None-Match", w.Header().Get("ETag")).Code, path)
+		assert.Empty(t, get("HEAD", path).Body.String(), path)
+		assert.NotContains(t, w.Body.String(), "innerHTML", path)
+		assert.NotContains(t, w.Body.String(), "//unpkg", path)
+	}
+	assert.Equal(t, 404, get("GET", "index.html").Code)
+	assert.Equal(t, 404, get("GET", "../doc.go").Code)
+	assert.Equal(t, 405, get("POST", "").Code)
+	assert.Equal(t, "GET, HEAD", get("POST", "").Header().Get("Allow"))
+}
+
+func TestTheSlashAtTheEndIsAdded(t *testing.T) {
+	for target, location := range map[string]string{"/admin/limits": "limits/", "/limits?x=/y": "limits/", "//evil.example": "evil.example/"} {
+		r, w := httptest.NewRequest("GET", "http://admin.example/", nil), httptest.NewRecorder()
+		r.URL.Path, r.RequestURI = "", target
+		new(live.Page).ServeHTTP(w, r)
+		assert.Equal(t, 302, w.Code)
+		assert.Equal(t, location, w.Header().Get("Location"))
+	}
+}
+
+// A ResponseWriter of somebody's that hides what the server's can do.
+type hiding struct{ http.ResponseWriter }
+
+func TestAWriterThatCannotFlushIsRefused(t *testing.T) {
+	w := httptest.NewRecorder()
+	new(live.Page).ServeHTTP(hiding{w}, httptest.NewRequest("GET", "/events", nil))
+	assert.Equal(t, 500, w.Code)
+	assert.Contains(t, w.Body.String(), "Flush")
+}

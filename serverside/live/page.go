@@ -1,0 +1,109 @@
+package live
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"net/http"
+	"path"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// A Page shows what one limiter does: the one whose Config it has instrumented. The zero
+// value is ready for use; its fields must not change once it is. It is safe for
+// concurrent use, must not be copied, and has no goroutine of its own.
+//
+// What it keeps is bounded: the last two minutes by the second, of up to 256 rules; of
+// each rule the 128 keys that are denied most and that are seen most in the last 5 to 10
+// minutes, as far as a sample tells; and the last 64 denials.
+type Page struct {
+	// Title is what stands above the page. If empty, "Limits".
+	Title string
+
+	// MaxViewers is how many may watch at a time; others get 503, and see the page
+	// when somebody has left. If zero, 32.
+	MaxViewers int
+
+	routes
+	store            store
+	rules            atomic.Pointer[rules]
+	denials, notices journal
+	worst            cache
+	streams          streams
+}
+
+// ServeHTTP serves the page, its parts, and the events that it shows. What matters of a
+// path is what follows its last slash: so a Page can be mounted anywhere, with
+// http.StripPrefix or without it.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch _, file := path.Split(r.URL.Path); {
+	case r.Method != http.MethodGet && r.Method != http.MethodHead:
+		w.Header().Set("Allow", "GET, HEAD")
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+	case r.URL.Path == "": // as http.StripPrefix leaves it; relative URLs need the slash
+		w.Header().Set("Location", path.Base(strings.SplitN(r.RequestURI, "?", 2)[0])+"/")
+		w.WriteHeader(http.StatusFound)
+	case file == "events":
+		p.stream(w, r)
+	default:
+		serve(w, r, file)
+	}
+}
+
+//go:embed assets
+var files embed.FS
+
+// An asset is a file of the page.
+type asset struct {
+	data       []byte
+	kind, etag string
+}
+
+// assets are all files, by what URLs call them.
+var assets = func() map[string]asset {
+	all := make(map[string]asset)
+	for name, kind := range map[string]string{
+		"":        "text/html; charset=utf-8", // index.html
+		"live.js": "text/javascript; charset=utf-8", "style.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml",
+	} {
+		data, err := files.ReadFile("assets/" + fileOf(name))
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		sum := sha256.Sum256(data)
+		all[name] = asset{data, kind, `"` + hex.EncodeToString(sum[:8]) + `"`}
+	}
+	return all
+}()
+
+func fileOf(name string) string {
+	if name == "" {
+		return "index.html"
+	}
+	return name
+}
+
+// policy is the Content-Security-Policy: the page runs its own script, and talks to its
+// own origin.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+func serve(w http.ResponseWriter, r *http.Request, name string) {
+	a, ok := assets[name]
+	if !ok {
+		http.NotFound(w, r)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", a.kind)
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("ETag", a.etag)
+	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(a.data))
+}

@@ -1,0 +1,50 @@
+package live
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/heedhttp/heed/serverside"
+)
+
+// rules are what is enforced since a moment.
+type rules struct {
+	Hash  string `json:"hash"`
+	Since int64  `json:"since"` // Unix milliseconds
+	Rules []rule `json:"rules"`
+}
+
+// A rule is one as it is shown.
+type rule struct {
+	Rule     string   `json:"rule"` // as in Observations
+	Pattern  string   `json:"pattern"`
+	Text     string   `json:"text"`
+	Policies []string `json:"policies"`
+	DryRun   bool     `json:"dryRun,omitempty"`
+}
+
+func rulesOf(e serverside.Event, now time.Time) *rules {
+	shown := rules{Hash: e.Hash, Since: now.UnixMilli(), Rules: []rule{}}
+	for _, r := range e.Rules {
+		shown.Rules = append(shown.Rules, rule{
+			Rule: cmp.Or(r.Name, r.Pattern, "default"), Pattern: r.Pattern,
+			Text: r.Describe(), Policies: policiesOf(r), DryRun: r.DryRun,
+		})
+	}
+	return &shown
+}
+
+// policiesOf are the names of r's policies, which are their numbers if they have none.
+func policiesOf(r serverside.Rule) []string {
+	names := []string{}
+	all := r.Policies
+	for _, t := range r.Tiers {
+		all = append(all[:len(all):len(all)], t.Policies...)
+	}
+	for _, p := range all {
+		if limit, err := p.Compile(); err == nil { // which the Limiter has seen to
+			names = append(names, limit.Policy().Name)
+		}
+	}
+	return names
+}
