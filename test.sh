@@ -51,6 +51,7 @@ need_servers() {
 	need redis-server redis-server
 	need nginx nginx-light nginx
 	need haproxy haproxy
+	need chromium chromium
 	PATH=$PATH:/usr/sbin command -v varnishd >/dev/null || need caddy caddy varnish
 	need prometheus prometheus
 	need promtool prometheus

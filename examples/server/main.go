@@ -1,5 +1,5 @@
 // Command server admits five requests at once from each address, and then one
-// every two seconds. It says what to try, and runs until Ctrl-C:
+// every two seconds, and has a page. It says what to try, and runs until Ctrl-C:
 //
 //	go run ./examples/server
 //	go run ./examples/server localhost:9000
@@ -17,6 +17,7 @@ import (
 
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/serverside/live"
 )
 
 const text = `Five requests at once, then one every two seconds:
@@ -24,16 +25,17 @@ const text = `Five requests at once, then one every two seconds:
 	curl -i http://%[1]s/v1/hello
 	for i in 1 2 3 4 5 6; do curl -si http://%[1]s/v1/hello | grep -iE '^(http|rate|retry)'; done
 
-Ctrl-C stops it.
+Watch them at http://%[1]s/limits/; Ctrl-C stops it.
 `
 
 func main() {
-	limiter, err := serverside.New(serverside.Config{
+	page := new(live.Page)
+	limiter, err := serverside.New(page.Instrument(serverside.Config{
 		Rules: []serverside.Rule{{
 			Name: "api", Pattern: "/v1/",
 			Policies: []quota.Policy{{Quota: 30, Window: time.Minute, Burst: 5}},
 		}},
-	})
+	}))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -43,6 +45,7 @@ func main() {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/v1/hello", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
+	mux.Handle("/limits/", page) // put it behind authentication, or on a port of its own
 	server := &http.Server{Handler: limiter.Wrap(mux)}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)

@@ -1,0 +1,7 @@
+// Package browsertest tests the pages of package live in a browser. It is a module of
+// its own so that what drives the browser is nobody's dependency.
+//
+// The picture in docs/live.png is made by
+//
+//	cd serverside/live/browsertest && go test -run TestPicture -update
+package browsertest

@@ -1,0 +1,128 @@
+package browsertest_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/serverside/live"
+)
+
+// A site is a limited server, and its page under /admin/limits/.
+type site struct {
+	testing.TB
+	url   string
+	audit func(serverside.Event)
+}
+
+func serve(t testing.TB, rules ...serverside.Rule) *site {
+	page := new(live.Page)
+	cfg := page.Instrument(serverside.Config{Rules: rules, Audit: func(serverside.Event) {}})
+	limiter, err := serverside.New(cfg)
+	require.NoError(t, err)
+	mux := http.NewServeMux()
+	mux.Handle("/admin/limits/", http.StripPrefix("/admin/limits", page))
+	mux.Handle("/v1/", limiter.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return &site{t, server.URL, cfg.Audit}
+}
+
+// ask sends n requests.
+func (s *site) ask(n int, path string) {
+	for range n {
+		resp, err := http.Get(s.url + path)
+		require.NoError(s, err)
+		resp.Body.Close()
+	}
+}
+
+// clean asserts that the tab has asked nobody but s, and that nothing went wrong.
+func (s *site) clean(b *tab) {
+	b.Helper()
+	requests, faults := b.seen()
+	assert.Empty(b, faults)
+	assert.NotEmpty(b, requests)
+	for _, url := range requests {
+		assert.True(b, strings.HasPrefix(url, s.url+"/admin/limits/"), url)
+	}
+}
+
+const hostile = `<img src=x onerror="document.title='broken'">`
+
+func TestThePageShowsWhatHappens(t *testing.T) {
+	s := serve(t,
+		serverside.Rule{Name: "api", Pattern: "/v1/", Policies: []quota.Policy{quota.PerHour(3)}},
+		serverside.Rule{Name: hostile, Pattern: "/v1/hostile", DryRun: true, Policies: []quota.Policy{quota.PerHour(1)}})
+	b := open(t)
+	b.do(chromedp.Navigate(s.url + "/admin/limits/"))
+	b.await(`document.getElementById("connection").textContent === "Live"`)
+	b.await(`document.querySelectorAll("#rules tr").length === 2`)
+	assert.Equal(t, "0 in 2 min", b.text("#all-sum"))
+	assert.Contains(t, b.text("#rules"), "At most 3 in 1h of requests to /v1/")
+
+	s.ask(5, "/v1/x")
+	b.await(`document.getElementById("all-sum").textContent === "5 in 2 min"`)
+	assert.Equal(t, "3 in 2 min", b.text("#admitted-sum"))
+	assert.Equal(t, "2 in 2 min", b.text("#denied-sum"))
+	b.await(`document.querySelectorAll("#denials tr th").length === 2`)
+	assert.Contains(t, b.text("#denials tr"), "429")
+	b.await(`document.querySelector("#keys meter")?.value === 0 && document.querySelector("#keys meter").max === 3`)
+	assert.Contains(t, eval[string](b, `document.querySelector("#chart path.denied").getAttribute("d")`), "L")
+
+	s.ask(2, "/v1/hostile")
+	s.audit(serverside.Event{Kind: serverside.Denied, Rule: hostile, Pattern: hostile, Key: hostile, Policies: []string{hostile}, Status: 429})
+	s.audit(serverside.Event{Kind: serverside.HotKey, Rule: hostile, Key: hostile})
+	b.await(`document.querySelector("#denials td .key")?.title.startsWith("<img")`)
+	b.await(`document.getElementById("notices").textContent.includes("<img")`)
+	b.await(`document.getElementById("keys").textContent.includes("<img")`)
+	for _, id := range []string{"rules", "denials", "notices"} {
+		assert.Contains(t, b.text("#"+id), "<img", id)
+	}
+	assert.Zero(t, eval[int](b, `document.images.length`))
+	assert.Equal(t, "Limits", eval[string](b, `document.title`))
+	s.clean(b)
+}
+
+func TestAPausedPageStandsStillAndCatchesUp(t *testing.T) {
+	s := serve(t, serverside.Rule{Name: "api", Policies: []quota.Policy{quota.PerHour(3)}})
+	b := open(t)
+	b.do(chromedp.Navigate(s.url + "/admin/limits/"))
+	b.await(`document.getElementById("connection").textContent === "Live"`)
+	b.do(chromedp.Click("#pause"))
+	assert.Equal(t, "true", eval[string](b, `document.getElementById("pause").getAttribute("aria-pressed")`))
+	s.ask(2, "/v1/x")
+	s.audit(serverside.Event{Kind: serverside.StoreFailed})
+	b.await(`document.getElementById("store").textContent.startsWith("The Store fails")`)
+	assert.Equal(t, "0 in 2 min", b.text("#all-sum"))
+	b.do(chromedp.Click("#pause"))
+	b.await(`document.getElementById("all-sum").textContent === "2 in 2 min"`)
+	s.clean(b)
+}
+
+// The tests above would notice.
+func TestWhatThePolicyForbidsIsNoticed(t *testing.T) {
+	s := serve(t, serverside.Rule{Name: "api", Policies: []quota.Policy{quota.PerHour(3)}})
+	b := open(t)
+	b.do(chromedp.Navigate(s.url + "/admin/limits/"))
+	_, faults := b.seen()
+	require.Empty(t, faults)
+	for _, breach := range []string{
+		`document.body.insertAdjacentHTML("beforeend", "<img src=x onerror=1>")`,
+		`document.body.append(Object.assign(document.createElement("script"), {textContent: "document.title = 'broken'"}))`,
+		`document.body.append(Object.assign(document.createElement("img"), {src: "http://127.0.0.1:1/"}))`,
+		`void fetch("http://127.0.0.1:1/").catch(() => {})`,
+	} {
+		_, before := b.seen()
+		b.run(breach + ", null")
+		require.Eventually(t, func() bool { _, after := b.seen(); return len(after) > len(before) }, 5e9, 1e7, breach)
+	}
+	assert.Equal(t, "Limits", eval[string](b, `document.title`))
+}

@@ -1,0 +1,83 @@
+package browsertest_test
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/serverside/live"
+)
+
+var update = flag.Bool("update", false, "make docs/live.png anew, which takes two minutes")
+
+// TestPicture makes the picture of the page; and of its dark form in a file called by
+// DARK, if that is set.
+func TestPicture(t *testing.T) {
+	if !*update {
+		t.Skip("without -update")
+	}
+	page := &live.Page{Title: "Limits of api.example.com"}
+	user := func(r *http.Request) string { return r.Header.Get("X-User") }
+	limiter, err := serverside.New(page.Instrument(serverside.Config{Audit: func(serverside.Event) {}, Rules: []serverside.Rule{
+		{Name: "search", Pattern: "/v1/search", Key: user, Policies: []quota.Policy{quota.PerMinute(60)}},
+		{Name: "login", Pattern: "POST /login", Policies: []quota.Policy{{Quota: 10, Window: time.Minute, Algorithm: quota.SlidingLog}}, Key: user},
+		{Name: "api", Pattern: "/v1/", Key: user, Policies: []quota.Policy{{Quota: 600, Window: time.Minute, Burst: 50}, quota.PerDay(20000)}},
+		{Name: "next year's", Pattern: "/v1/", Key: user, DryRun: true, Policies: []quota.Policy{quota.PerMinute(30)}},
+	}}))
+	require.NoError(t, err)
+	h := limiter.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	server := httptest.NewServer(page)
+	t.Cleanup(server.Close) // after the tab is
+	b := open(t)
+	b.do(chromedp.EmulateViewport(1080, 1440), chromedp.Navigate(server.URL+"/"))
+	traffic(h, 125*time.Second)
+	save(b, "../../../docs/live.png")
+	if dark := os.Getenv("DARK"); dark != "" {
+		_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+			Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "dark"}}})
+		require.NoError(t, err)
+		save(b, dark)
+	}
+}
+
+// traffic is that of a lively day, with somebody who asks too often.
+func traffic(h http.Handler, lasts time.Duration) {
+	ask := func(method, target, user string) {
+		r := httptest.NewRequest(method, target, nil)
+		r.Header.Set("X-User", user)
+		h.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for begun := time.Now(); time.Since(begun) < lasts; time.Sleep(100 * time.Millisecond) {
+		s := time.Since(begun).Seconds()
+		for range 4 + random.IntN(4) + int(3*math.Sin(s/9)) {
+			ask("GET", "/v1/orders", fmt.Sprint("user ", random.IntN(12)))
+		}
+		if s > 50 && s < 80 || s > 115 {
+			for range 3 {
+				ask("GET", "/v1/search", "crawler")
+			}
+		}
+		if random.IntN(8) == 0 {
+			ask("POST", "/login", fmt.Sprint("user ", random.IntN(2)))
+		}
+	}
+}
+
+func save(b *tab, file string) {
+	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	require.NoError(b, err)
+	require.NoError(b, os.WriteFile(file, png, 0o644))
+}
