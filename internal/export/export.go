@@ -67,6 +67,7 @@ var targets = []struct {
 }{
 	{"nginx", nginx},
 	{"haproxy", haproxy},
+	{"openapi", openapi},
 	{"prometheus", prometheus},
 }
 

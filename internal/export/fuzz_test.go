@@ -20,6 +20,7 @@ var shapes = map[string]func(testing.TB, string) []string{
 	"nginx":   nginxShape,
 	"haproxy": haproxyShape,
 
+	"openapi":    yamlShape,
 	"prometheus": yamlShape,
 }
 
@@ -29,6 +30,7 @@ func FuzzNoTextGetsOutOfItsPlace(f *testing.F) {
 	f.Add("api", "POST /login", "GET /health", "header:X-Tenant", "ours")
 	f.Add(`a"; } evil on; #`, "/x\"; return 200; {", "/a\n}\nevil on;", "header:X", "x")
 	f.Add("'\\", "/'\nhttp-request allow\n", "/%22%0A", "tenant", "a'\"")
+	f.Add("'a", "/b", "/c", "header:X", "d")
 	f.Add("${X} {$HOME} {env.HOME}", "/{$}", "/{a...}", "cookie:a", "{}")
 	f.Add("- [a]: &b *c !d | >", "/é\u2028\\", "h:1/{x}/", "first(a, ip)", "%[1]s")
 	f.Fuzz(func(t *testing.T, name, pattern, exempt, key, other string) {
@@ -76,9 +78,9 @@ func plainLike(pattern string) string {
 	front, path := pattern[:slash], pattern[slash:]
 	plain := ""
 	if method, host, ok := strings.Cut(strings.ReplaceAll(front, "\t", " "), " "); ok {
-		plain = "PUT "
-		if method == "GET" {
-			plain = "GET "
+		plain = "BREW "
+		if slices.Contains([]string{"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS", "TRACE"}, method) {
+			plain = method + " "
 		}
 		front = strings.TrimLeft(host, " ")
 	}
@@ -175,7 +177,11 @@ func nginxTokens(t testing.TB, text string) (tokens []string) {
 func haproxyShape(t testing.TB, text string) (shape []string) {
 	for line := range strings.Lines(text) {
 		words, quote := []string{""}, false
-		for _, c := range []byte(strings.TrimSpace(line)) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		for _, c := range []byte(line) {
 			switch {
 			case c == '\'':
 				quote = !quote
@@ -183,16 +189,12 @@ func haproxyShape(t testing.TB, text string) (shape []string) {
 				words[len(words)-1] += string(c)
 			case c == ' ':
 				words = append(words, "")
-			case c == '#':
-				require.Equal(t, []string{""}, words, "a comment is a line of its own")
-				words[0] = "# "
-				quote = true
 			default:
-				require.NotContains(t, "\\\"$", string(c), "outside of quotes: %s", line)
+				require.NotContains(t, "\\\"$#", string(c), "outside of quotes: %s", line)
 				words[len(words)-1] += string(c)
 			}
 		}
-		if words[0] != "" && words[0][0] != '#' {
+		if line != "" {
 			require.False(t, quote, line)
 			shape = append(shape, fmt.Sprintf("%s %d", words[0], len(words)))
 		}
@@ -200,19 +202,22 @@ func haproxyShape(t testing.TB, text string) (shape []string) {
 	return shape
 }
 
-// yamlShape is the places of the scalars in YAML, and of its comments.
-func yamlShape(t testing.TB, text string) (shape []string) {
+// yamlShape is the form of YAML, whatever the order of its keys, and of its comments.
+func yamlShape(t testing.TB, text string) []string {
 	var document yaml.Node
 	require.NoError(t, yaml.Unmarshal([]byte(text), &document), text)
-	var walk func(n *yaml.Node, place string)
-	walk = func(n *yaml.Node, place string) {
-		shape = append(shape, fmt.Sprintf("%s %d %d", place, n.Kind, len(n.Content)))
-		for _, inner := range n.Content {
-			walk(inner, place+".")
+	return []string{nodeShape(&document), fmt.Sprint(strings.Count("\n"+text, "\n#"))}
+}
+
+func nodeShape(n *yaml.Node) string {
+	var inner []string
+	for i, c := range n.Content {
+		if n.Kind != yaml.MappingNode || i%2 == 1 {
+			inner = append(inner, nodeShape(c))
 		}
 	}
-	walk(&document, "")
-	return append(shape, fmt.Sprint(strings.Count("\n"+text, "\n#")))
+	slices.Sort(inner)
+	return fmt.Sprintf("%d(%s)", n.Kind, strings.Join(inner, " "))
 }
 
 func TestShapesSeeWhatGetsOut(t *testing.T) {

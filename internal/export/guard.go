@@ -29,6 +29,9 @@ type limit struct {
 
 // String is the limit for people.
 func (l limit) String() string {
+	if l.Calendar != 0 {
+		return fmt.Sprintf("%d in each %v", l.Quota, l.Calendar)
+	}
 	text := fmt.Sprintf("%d in %s", l.Quota, brief(l.Window))
 	if l.Burst != l.Quota {
 		text += fmt.Sprintf(", %d at once", l.Burst)
