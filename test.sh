@@ -49,6 +49,8 @@ need() {
 # need_servers installs what the tests talk to. Each test starts its own.
 need_servers() {
 	need redis-server redis-server
+	need redis-cli redis-tools
+	need curl curl
 	need nginx nginx-light nginx
 	need haproxy haproxy
 	need chromium chromium
