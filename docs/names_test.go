@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -94,19 +95,18 @@ func packages(t *testing.T) map[string]string {
 
 // What is named as pkg.Name, pkg.Type.Member or Type.Member is there. F205, F209.
 func TestThePageNamesWhatIsThere(t *testing.T) {
-	dirs, anywhere, checked := packages(t), map[string]bool{}, 0
-	for _, dir := range dirs {
-		for name := range exported(t, dir) {
-			anywhere[name] = true
-		}
+	anywhere, of, checked := map[string]bool{}, map[string]map[string]bool{}, 0
+	for name, dir := range packages(t) {
+		of[name] = exported(t, dir)
+		maps.Copy(anywhere, of[name])
 	}
 	words := regexp.MustCompile(`\b(\w+)\.([A-Z]\w*(?:\.[A-Z]\w*)?)`)
 	for _, span := range code.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {
 		for _, m := range words.FindAllStringSubmatch(span[1], -1) {
-			dir, ours := dirs[m[1]]
+			names, ours := of[m[1]]
 			switch {
 			case ours:
-				assert.True(t, exported(t, dir)[m[2]], m[0])
+				assert.True(t, names[m[2]], m[0])
 			case m[1][0] >= 'A' && m[1][0] <= 'Z':
 				assert.True(t, anywhere[m[1]+"."+m[2]], m[0])
 			default:
