@@ -54,8 +54,14 @@ func (m *Memory) Forgotten() int64 {
 
 // Take implements Store.
 func (m *Memory) Take(_ context.Context, dst []Decision, charges ...Charge) ([]Decision, error) {
-	if len(charges) == 1 {
+	switch len(charges) {
+	case 0:
+	case 1:
 		if dst, ok := m.quick(dst, &charges[0]); ok {
+			return dst, nil
+		}
+	default:
+		if dst, ok := m.several(dst, charges); ok {
 			return dst, nil
 		}
 	}

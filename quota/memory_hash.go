@@ -73,9 +73,12 @@ func (h hash) counted(name string, dryRun bool) hash {
 func (h hash) named(id string) hash { return h.with(digest(id, secrets.id)) }
 
 // hash returns that of what c is counted as.
-func (c *Charge) hash() hash {
+func (c *Charge) hash() hash { return c.hashOf(keyHash(c.Key)) }
+
+// hashOf is hash, if that of c's Key is known.
+func (c *Charge) hashOf(key hash) hash {
 	if c.DryRun {
-		return keyHash(c.Key) ^ c.Limit.packed.dryRun
+		return key ^ c.Limit.packed.dryRun
 	}
-	return keyHash(c.Key) ^ c.Limit.packed.name
+	return key ^ c.Limit.packed.name
 }

@@ -6,6 +6,7 @@ import (
 	"math/big"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -327,4 +328,50 @@ func TestTakeAllocatesNothing(t *testing.T) {
 		call()
 		assert.Zero(t, testing.AllocsPerRun(100, call), name)
 	}
+}
+
+// Decisions that are made in words, without a look at anything else, are those that are
+// made with all that there is: by a Memory with a clock of its own.
+func TestWhatIsDecidedQuicklyIsWhatIsDecidedThoroughly(t *testing.T) {
+	var limits []*quota.Limit
+	for i, p := range []quota.Policy{
+		quota.PerSecond(3), quota.PerMinute(7), quota.PerHour(60), quota.PerDay(5),
+		{Quota: 5, Window: time.Second, Algorithm: quota.LeakyBucket},
+		{Quota: 9, Window: 2 * time.Minute, Algorithm: quota.FixedWindow},
+		{Quota: 20, Calendar: quota.Day, Algorithm: quota.FixedWindow},
+		{Quota: 9, Window: time.Minute, Algorithm: quota.SlidingWindow},
+	} {
+		p.Name = fmt.Sprint("limit", i)
+		limits = append(limits, compile(t, p))
+	}
+	waits := []time.Duration{0, 0, 0, time.Microsecond, 100 * time.Millisecond, time.Second, time.Minute, 3 * time.Hour}
+	synctest.Test(t, func(t *testing.T) {
+		quick, thorough := new(quota.Memory), new(quota.Memory)
+		quota.SetClock(thorough, time.Now)
+		random := rand.New(rand.NewPCG(1, 2))
+		allowed := 0
+		for range 20_000 {
+			var charges []quota.Charge
+			for range 1 + random.IntN(5) {
+				charges = append(charges, quota.Charge{
+					Key: fmt.Sprint("key", random.IntN(2)), Limit: limits[random.IntN(len(limits))],
+					N: random.Int64N(3), DryRun: random.IntN(4) == 0,
+				})
+				if random.IntN(8) > 0 {
+					charges[len(charges)-1].Key = charges[0].Key
+				}
+			}
+			got, err := quick.Take(ctx, nil, charges...)
+			require.NoError(t, err)
+			want, err := thorough.Take(ctx, nil, charges...)
+			require.NoError(t, err)
+			require.Equal(t, want, got)
+			if !slices.ContainsFunc(got, func(d quota.Decision) bool { return !d.Allowed }) {
+				allowed++
+			}
+			time.Sleep(waits[random.IntN(len(waits))])
+		}
+		assert.Greater(t, allowed, 5000)
+		assert.Less(t, allowed, 18_000)
+	})
 }

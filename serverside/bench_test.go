@@ -58,6 +58,7 @@ func BenchmarkWrap(b *testing.B) {
 		{name: "one rule, no fields", config: serverside.Config{Rules: each("", many(1)...), FieldsOnDenialOnly: true}},
 		{name: "two rules", config: serverside.Config{Rules: each("", many(2)...)}},
 		{name: "four rules", config: serverside.Config{Rules: each("", many(4)...)}},
+		{name: "four rules, no fields", config: serverside.Config{Rules: each("", many(4)...), FieldsOnDenialOnly: true}},
 		{name: "four policies", config: serverside.Config{Rules: oneRule(many(4)...)}},
 		{name: "pattern", config: serverside.Config{Rules: each(pattern, many(1)...)}},
 		{name: "pattern, routed by it", config: serverside.Config{Rules: each(pattern, many(1)...)}, routed: pattern},
