@@ -43,7 +43,7 @@ func everybody(n int) (requests []func(http.Handler) answer) {
 		for _, field := range [][]string{
 			{"X-Forwarded-For", "", "203.0.113.45", "198.51.100.7, 203.0.113.47"}, {"X-Tenant", "", "", "acme"}, {"X-Token", "", "t1", "t2"},
 			{"X-Api-Key", "", "k1", "k2"}, {"X-User", "", "ann", "203.0.113.45"}, {"X-Tier", "free", "pro", "gold"},
-			{"X-Fails", "", "yes"}, {"X-Trusted", "", "", "", "", "", "yes"},
+			{"X-Fails", "", "", "yes"}, {"X-Trusted", "", "", "", "", "", "yes"},
 		} {
 			fields = append(fields, field[0], pick(field[1:]...))
 		}
@@ -112,17 +112,17 @@ func sameAsFile(t *testing.T, p profile) {
 		limiters[i] = must(t, cfg).Wrap(handler)
 	}
 	seen := map[int]int{}
-	for i, request := range everybody(3000) {
+	for i, request := range everybody(1500) {
 		want := request(limiters[0])
 		require.Equal(t, want, request(limiters[1]), "request %d", i)
 		seen[want.status]++
-		if i%100 == 99 {
+		if i%50 == 49 {
 			time.Sleep(1234 * time.Millisecond)
 		}
 	}
 	assert.Equal(t, stores[0].charged, stores[1].charged)
-	assert.Greater(t, seen[200], 100)
-	assert.Greater(t, seen[429], 100, "the limits were met")
+	assert.Greater(t, seen[200], 100, "%v", seen)
+	assert.Greater(t, seen[429], 50, "the limits were met: %v", seen)
 }
 
 func described(cfg serverside.Config) (lines []string) {

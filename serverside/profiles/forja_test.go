@@ -140,7 +140,7 @@ func TestForjaLimitsAKeyAsItsTableSays(t *testing.T) {
 func TestForjaLimitsKeysAlsoWhileTheirTableFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
-		o.Limits = broken{}
+		o.Limits = noTable{}
 		l := must(t, profiles.Forja(o))
 		h := l.Wrap(handler)
 		admitted := 0
@@ -153,9 +153,9 @@ func TestForjaLimitsKeysAlsoWhileTheirTableFails(t *testing.T) {
 	})
 }
 
-type broken struct{}
+type noTable struct{}
 
-func (broken) Limits(context.Context, string) ([]quota.Policy, error) {
+func (noTable) Limits(context.Context, string) ([]quota.Policy, error) {
 	return nil, io.ErrUnexpectedEOF
 }
 

@@ -59,7 +59,7 @@ func TestTheNamesInRedisAreThoseOfTheParts(t *testing.T) {
 		found := map[string][]string{}
 		for _, name := range client.Keys(ctx, "*").Val() {
 			ttl := client.PTTL(ctx, name).Val()
-			assert.True(t, 0 < ttl && ttl < 2*time.Hour, "%s lives for %v", name, ttl)
+			assert.True(t, 0 < ttl && ttl < 3*time.Hour, "%s lives for %v", name, ttl)
 			if client.Type(ctx, name).Val() == "hash" {
 				found[name] = client.HKeys(ctx, name).Val()
 			}

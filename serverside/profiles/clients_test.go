@@ -1,0 +1,144 @@
+package profiles_test
+
+import (
+	"io"
+	"math"
+	"math/rand/v2"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/heedhttp/heed"
+)
+
+// Three of the descriptions that the profiles are made of come with a client that
+// repeats what was denied. What those do is here again, mistakes included, because
+// servers meet them.
+
+// A client gets a request served, or gives up.
+type client struct {
+	name string
+	does string // in a sentence, for people
+	get  func(c *http.Client, again func() *http.Request) (served bool)
+}
+
+var clients = []client{
+	{"heed", "`heed.Transport`, which may wait for up to twenty minutes", func(c *http.Client, again func() *http.Request) bool {
+		status, _ := send(c, again)
+		return status == http.StatusOK
+	}},
+	{"Forge's", "three attempts; the wait is what Retry-After has as a number, in seconds, or one second; at least 200 ms, then 400 ms; and up to 30 % more", forgeLoop},
+	{"API's", "four attempts; the wait is Retry-After if that is digits, or 1, 2 and 4 s; 25 % more or less", apiLoop},
+	{"Patterns'", "three attempts; the wait is what Retry-After begins with as a number, or 1, 2 and 4 s; it is slept after the last one too", patternsLoop},
+	{"deaf", "twelve attempts, 10 ms apart, whatever is said", deaf},
+}
+
+// send makes one attempt.
+func send(c *http.Client, again func() *http.Request) (status int, h http.Header) {
+	resp, err := c.Do(again())
+	if err != nil {
+		return 0, nil
+	}
+	defer resp.Body.Close()
+	io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, resp.Header
+}
+
+// patientClient is heed's, over a transport.
+func patientClient(base http.RoundTripper) *http.Client {
+	return &http.Client{Transport: &heed.Transport{Base: base, Retry: heed.RetryPolicy{MaxWait: 20 * time.Minute, MaxElapsed: time.Hour}}}
+}
+
+// setTimeout sleeps as JavaScript does: for a millisecond where the number is none, or
+// more than 31 bits hold.
+func setTimeout(ms float64) {
+	if !(1 <= ms && ms <= math.MaxInt32) {
+		ms = 1
+	}
+	time.Sleep(time.Duration(ms * float64(time.Millisecond)))
+}
+
+// dice are thrown alike in each run of the matrix, by one client after the other; those
+// of others are their own.
+var dice = rand.Float64
+
+func loadDice()   { dice = rand.New(rand.NewPCG(3, 4)).Float64 }
+func unloadDice() { dice = rand.Float64 }
+
+// forgeLoop knows dates as no number, and then comes at once (B01).
+func forgeLoop(c *http.Client, again func() *http.Request) bool {
+	for i := range 3 {
+		status, h := send(c, again)
+		if status != http.StatusTooManyRequests {
+			return status == http.StatusOK
+		}
+		wait := 1000 * number(h.Get("Retry-After"), 1)
+		wait = math.Max(wait, 200*math.Pow(2, float64(i)))
+		if i < 2 {
+			setTimeout(wait + wait*dice()*0.3)
+		}
+	}
+	return false
+}
+
+// number is text as one, otherwise if there is none, or NaN.
+func number(text string, otherwise float64) float64 {
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if err != nil {
+		return math.NaN()
+	}
+	return n
+}
+
+var digits = regexp.MustCompile(`^\d+`)
+
+// apiLoop comes up to a quarter too early (B05), and knows no dates (B02).
+func apiLoop(c *http.Client, again func() *http.Request) bool {
+	for i := range 4 {
+		status, h := send(c, again)
+		if status != http.StatusTooManyRequests {
+			return status == http.StatusOK
+		}
+		wait := math.Min(math.Pow(2, float64(i))*1000, 30000)
+		if text := h.Get("Retry-After"); text != "" && digits.FindString(text) == text {
+			wait = 1000 * number(text, 0)
+		}
+		if i < 3 {
+			setTimeout(wait * (0.75 + dice()*0.5))
+		}
+	}
+	return false
+}
+
+// patternsLoop sleeps once more when it has given up (B08), and comes at once where it
+// meets a date (B01).
+func patternsLoop(c *http.Client, again func() *http.Request) bool {
+	for i := range 3 {
+		status, h := send(c, again)
+		if status != http.StatusTooManyRequests {
+			return status == http.StatusOK
+		}
+		wait := math.Min(1000*math.Pow(2, float64(i)), 30000)
+		if text := h.Get("Retry-After"); text != "" {
+			wait = 1000 * number(digits.FindString(text), math.NaN())
+		}
+		setTimeout(wait)
+	}
+	return false
+}
+
+func deaf(c *http.Client, again func() *http.Request) bool {
+	for range 12 {
+		status, _ := send(c, again)
+		if status == http.StatusOK {
+			return true
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return false
+}

@@ -1,0 +1,313 @@
+package profiles_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/contract"
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/serverside/profiles"
+	"github.com/heedhttp/heed/testserver"
+)
+
+// The matrix: each profile, asked for a little more than it admits, by each client,
+// through proxies that change what is said.
+
+// A job is so many requests, one after the other.
+type job struct {
+	profile string
+	config  func(profiles.Options) serverside.Config
+	what    string
+	fields  []string
+	n       int
+}
+
+// slow are jobs for which fake time is good: some of their waits are minutes.
+var slow = []job{
+	{"Forge", profiles.Forge, "GET /search", nil, 63},
+	{"Forja", profiles.Forja, "GET /x", nil, 103},
+	{"Universal", profiles.Universal, "POST /api/account/email", []string{"X-User", "ann"}, 8},
+	{"API", profiles.API, "POST /upload", []string{"X-User", "ann"}, 13},
+	{"Patterns", profiles.Patterns, "GET /search", []string{"X-User", "ann"}, 61},
+}
+
+// quick are jobs whose waits are about a second, if little more is asked for than may be
+// spent at once.
+var quick = []job{
+	{"Forge", profiles.Forge, "GET /api/items", []string{"X-Token", "t"}, 75},
+	{"Forja", profiles.Forja, "GET /x", nil, 50},
+	{"Universal", profiles.Universal, "POST /api/data", []string{"X-User", "ann"}, 50},
+	{"API", profiles.API, "POST /api/items", []string{"X-User", "ann"}, 33},
+	{"Patterns", ofManyAddresses, "GET /x", []string{"X-User", "ann", "X-Tier", "pro"}, 100},
+}
+
+// ofManyAddresses are the tiers of Patterns for a user whose requests come from many
+// addresses, so that none of those is limited.
+func ofManyAddresses(o profiles.Options) serverside.Config {
+	cfg := profiles.Patterns(withTiers(o))
+	cfg.Rules = slices.DeleteFunc(cfg.Rules, func(r serverside.Rule) bool { return r.Name == "ip" })
+	return cfg
+}
+
+// A proxy changes what a response says.
+type proxy struct {
+	name   string
+	change func(http.Header)
+}
+
+var proxies = []proxy{
+	{"as it is", func(http.Header) {}},
+	{"a date", func(h http.Header) {
+		if wait, err := time.ParseDuration(h.Get("Retry-After") + "s"); err == nil {
+			sent, err := http.ParseTime(h.Get("Date"))
+			if err != nil {
+				panic(err)
+			}
+			h.Set("Retry-After", sent.Add(wait).UTC().Format(http.TimeFormat))
+		}
+	}},
+	{"stripped", func(h http.Header) { h.Del("Retry-After") }},
+}
+
+// A changing transport is one behind a proxy.
+type changing struct {
+	http.RoundTripper
+	change func(http.Header)
+}
+
+func (c changing) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := c.RoundTripper.RoundTrip(r)
+	if err == nil {
+		c.change(resp.Header)
+	}
+	return resp, err
+}
+
+// A result is what became of a job.
+type result struct {
+	job
+	client, proxy string
+	sent, served  int
+	denied        int
+	early         int // requests that came before the time that the denial before them told
+	took          time.Duration
+	breaks        []string // clauses of the contract that the client breaks
+	server        []string // those that the server breaks
+}
+
+// short is r in a cell of a table.
+func (r result) short() string {
+	return fmt.Sprintf("%d served, %d sent, %d early", r.served, r.sent, r.early)
+}
+
+// run has a client do a job.
+func (j job) run(t testing.TB, o profiles.Options, c client, p proxy) result {
+	srv := testserver.NewLimited(t, must(t, patient(j.config(o))).Wrap)
+	r, base, began := result{job: j, client: c.name, proxy: p.name}, changing{srv.Transport(), p.change}, time.Now()
+	over := &http.Client{Transport: base}
+	if c.name == "heed" {
+		over = patientClient(base)
+	}
+	for i := range j.n {
+		if c.get(over, func() *http.Request { return j.request(t, srv.URL, i) }) {
+			r.served++
+		}
+	}
+	r.took = time.Since(began)
+	log := srv.Log()
+	r.count(log)
+	r.breaks, r.server = broken(asSeen(log, p), contract.Client()), broken(log, contract.Server())
+	return r
+}
+
+func (j job) request(t testing.TB, url string, i int) *http.Request {
+	method, path, _ := strings.Cut(j.what, " ")
+	r, err := http.NewRequest(method, url+path, nil)
+	require.NoError(t, err)
+	r.Header.Set("X-Request-Id", fmt.Sprint(i))
+	for i := 0; i < len(j.fields); i += 2 {
+		r.Header.Set(j.fields[i], j.fields[i+1])
+	}
+	return r
+}
+
+// count counts what the server saw.
+func (r *result) count(log []contract.Exchange) {
+	var until time.Time
+	for _, e := range log {
+		r.sent++
+		if e.Arrived.Before(until) {
+			r.early++
+		}
+		if e.Status == http.StatusTooManyRequests {
+			r.denied++
+			wait, _ := time.ParseDuration(e.ResponseHeader.Get("Retry-After") + "s")
+			until = e.Answered.Add(wait)
+		}
+	}
+}
+
+// asSeen is log as it was behind the proxy: nobody can obey what he is not told.
+func asSeen(log []contract.Exchange, p proxy) []contract.Exchange {
+	seen := slices.Clone(log)
+	for i := range seen {
+		seen[i].ResponseHeader = seen[i].ResponseHeader.Clone()
+		p.change(seen[i].ResponseHeader)
+	}
+	return seen
+}
+
+// broken are the clauses that a log breaks, sorted.
+func broken(log []contract.Exchange, clauses []contract.Clause) []string {
+	ids := map[string]bool{}
+	if joined, ok := contract.Check(log, clauses...).(interface{ Unwrap() []error }); ok {
+		for _, err := range joined.Unwrap() {
+			if breach, ok := errors.AsType[*contract.BreachError](err); ok {
+				ids[breach.Clause.ID] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(ids))
+}
+
+// measured is what inMemory has found.
+var measured []result
+
+// inMemory is the matrix in fake time: the same every time, but for how long heed's
+// client takes, whose dice are its own.
+func inMemory(t *testing.T) (results []result) {
+	if measured != nil {
+		return measured
+	}
+	defer func() { unloadDice(); measured = results }()
+	for _, j := range slow {
+		for _, c := range clients {
+			loadDice()
+			for _, p := range proxies {
+				synctest.Test(t, func(t *testing.T) {
+					time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 1e8, time.UTC)))
+					results = append(results, j.run(t, options(), c, p))
+				})
+			}
+		}
+	}
+	return results
+}
+
+// table is the matrix for people.
+func table(results []result) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-10s %-24s %-10s %-9s %6s %6s %6s %6s %10s  %s\n",
+		"profile", "request", "client", "wait", "sent", "denied", "early", "served", "took", "clauses broken")
+	for _, r := range results {
+		fmt.Fprintf(&b, "%-10s %-24s %-10s %-9s %6d %6d %6d %6s %10v  %s\n", r.profile, r.what, r.client, r.proxy,
+			r.sent, r.denied, r.early, fmt.Sprintf("%d/%d", r.served, r.n), r.took.Round(10*time.Millisecond), strings.Join(r.breaks, " "))
+	}
+	return b.String()
+}
+
+// F140, F167, F122: heed's client has all of a job served by each of the servers,
+// whatever a proxy makes of Retry-After, and is never early. The others are told the
+// same.
+func TestTheMatrixInFakeTime(t *testing.T) {
+	results := inMemory(t)
+	t.Log("\n" + table(results))
+	require.Len(t, results, len(slow)*len(clients)*len(proxies))
+	for _, r := range results {
+		who := fmt.Sprintf("%s of %s, Retry-After %s", r.client, r.profile, r.proxy)
+		keepsItsWord(t, r, who)
+		switch r.client {
+		case "heed":
+			obeys(t, r, who)
+		case "deaf":
+			assert.Positive(t, r.early, who)
+			assert.Contains(t, r.breaks, "client/attempts", who)
+		}
+		if r.proxy == "a date" && (r.client == "Forge's" || r.client == "Patterns'") {
+			assert.Positive(t, r.early, "%s: a date is no number to it", who)
+			assert.NotEmpty(t, r.breaks, who)
+		}
+	}
+}
+
+// keepsItsWord checks that the server keeps all its clauses, whoever asks. A body that is
+// no problem document, as some descriptions have it, is one that a server should not send.
+func keepsItsWord(t *testing.T, r result, who string) {
+	t.Helper()
+	if r.profile == "Forja" || r.profile == "API" {
+		assert.Empty(t, r.server, who)
+	} else {
+		assert.Equal(t, []string{"server/explained"}, r.server, who)
+	}
+}
+
+// obeys checks what holds for heed's client.
+func obeys(t *testing.T, r result, who string) {
+	t.Helper()
+	assert.Equal(t, r.n, r.served, who)
+	assert.Zero(t, r.early, who)
+	assert.Empty(t, r.breaks, who)
+	assert.Positive(t, r.denied, "%s: the limit was met", who)
+	assert.Equal(t, r.served+r.denied, r.sent, who)
+}
+
+// The same in real time with a real Redis, which it is that counts: for heed's client
+// and two others, or with HEED_LONG for all, for longer, and without Retry-After, when
+// only the time is told at which everything is there again.
+func TestTheMatrixWithRedis(t *testing.T) {
+	server := redistest.Start(t)
+	some, more, told := []client{clients[0], clients[3], clients[4]}, 1, proxies[:2]
+	if os.Getenv("HEED_LONG") != "" {
+		some, more, told = clients, 10, proxies
+	}
+	var results []result
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for i, j := range quick {
+		j.n += more
+		for k, c := range some {
+			for l, p := range told {
+				_, o := inRedis(t, server.Addr, fmt.Sprintf("%d:%d:%d:", i, k, l))
+				all.Go(func() {
+					r := j.run(t, o, c, p)
+					mu.Lock()
+					defer mu.Unlock()
+					results = append(results, r)
+				})
+			}
+		}
+	}
+	all.Wait()
+	slices.SortFunc(results, func(a, b result) int {
+		return strings.Compare(a.profile+a.client+a.proxy, b.profile+b.client+b.proxy)
+	})
+	t.Log("\n" + table(results))
+	require.Len(t, results, len(quick)*len(some)*len(told))
+	for _, r := range results {
+		who := fmt.Sprintf("%s of %s, Retry-After %s", r.client, r.profile, r.proxy)
+		if r.denied > 0 { // a slow machine may be given more units meanwhile than it asks for
+			keepsItsWord(t, r, who)
+		}
+		if r.client == "heed" {
+			assert.Equal(t, r.n, r.served, who)
+			assert.Zero(t, r.early, who)
+			assert.Empty(t, r.breaks, who)
+		}
+		if r.client == "Patterns'" && r.proxy == "a date" && r.denied > 0 {
+			assert.Contains(t, r.breaks, "client/wait-date", who)
+		}
+	}
+}
