@@ -16,6 +16,7 @@ func (s *session) export(args []string) error {
 	var o export.Options
 	f := s.flags("rules export")
 	f.Int64Var(&o.Times, "times", 1, "what the limits of a gateway are multiplied by")
+	f.StringVar(&o.Redis, "redis", "", "the `host` of the Redis in which Kong counts")
 	f.DurationVar(&o.Window, "window", 5*time.Minute, "the time over which Prometheus takes rates")
 	args, err := s.parse(f, args, 2, 2)
 	if err != nil {

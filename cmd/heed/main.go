@@ -3,7 +3,7 @@
 //
 //	heed rules check FILE...
 //	heed rules explain [-from ADDRESS] [-H 'NAME: VALUE']... FILE METHOD URL
-//	heed rules export [-times N] [-window DURATION] TARGET FILE
+//	heed rules export [-times N] [-redis HOST] [-window DURATION] TARGET FILE
 //	heed rules key KEY < VALUE
 //	heed explain [-status CODE] [VALUE] < HEADER
 //	heed store show|reset [-prefix TEXT] SUBJECT
@@ -17,7 +17,7 @@
 // know nothing.
 //
 // rules export prints what the rules are in the language of a TARGET: nginx,
-// haproxy, openapi or prometheus. What that cannot say is in a comment, and a warning on standard error.
+// haproxy, kong, openapi or prometheus. What that cannot say is in a comment, and a warning on standard error.
 //
 // rules key says what a rule file has in its allow-list for a secret, which is read
 // from standard input: header:NAME, cookie:NAME or form:NAME is its KEY.
@@ -53,7 +53,7 @@ const usage = `heed looks at limits: at the rules of a server, at what it counts
 
 	heed rules check FILE...
 	heed rules explain [-from ADDRESS] [-H 'NAME: VALUE']... FILE METHOD URL
-	heed rules export [-times N] [-window DURATION] TARGET FILE
+	heed rules export [-times N] [-redis HOST] [-window DURATION] TARGET FILE
 	heed rules key KEY < VALUE
 	heed explain [-status CODE] [VALUE] < HEADER
 	heed store show|reset [-prefix TEXT] SUBJECT

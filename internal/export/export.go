@@ -23,6 +23,10 @@ type Options struct {
 	// Times is what the limits of gateways are multiplied by. If zero, 1.
 	Times int64
 
+	// Redis is where Kong counts, a host or host:port. If empty, each Kong counts in
+	// its own memory.
+	Redis string
+
 	// Window is the time over which Prometheus takes rates, in whole seconds, and at
 	// least four of its scrapes long. All other durations of alarms are in proportion
 	// to it. If zero, five minutes.
@@ -67,6 +71,7 @@ var targets = []struct {
 }{
 	{"nginx", nginx},
 	{"haproxy", haproxy},
+	{"kong", kong},
 	{"openapi", openapi},
 	{"prometheus", prometheus},
 }

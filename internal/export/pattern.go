@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -132,6 +133,13 @@ func escaped(text string) string {
 
 // isLong reports whether p would be more than the parsers of gateways take.
 func (p pattern) isLong() bool { return len(escaped(p.text)) > 1500 }
+
+// isPlain reports whether p's path is ASCII, and needs no escapes.
+func (p pattern) isPlain() bool {
+	return !slices.ContainsFunc(p.segments, func(s segment) bool {
+		return s.kind == literal && (&url.URL{Path: s.name}).EscapedPath() != s.name
+	})
+}
 
 // methods is an expression for the methods that p matches; "" means all.
 func (p pattern) methods() string {

@@ -1,0 +1,63 @@
+package export_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/heedhttp/heed/internal/export"
+)
+
+func kongOf(t *testing.T, rules string, o export.Options) (d map[string]any) {
+	require.NoError(t, yaml.Unmarshal([]byte(exported(t, "kong", rules, o).Text), &d))
+	return d
+}
+
+// F201.
+func TestKongGetsTheValuesOfItsDocumentation(t *testing.T) {
+	rules := "ipv6_bits: 128\nrules: [{name: api, policies: [60/1m, 1000/1h]}]"
+	limits := map[string]any{"minute": 60, "hour": 1000, "limit_by": "ip", "policy": "redis", "redis_host": "redis.internal", "fault_tolerant": true}
+	want := map[string]any{"_format_version": "3.0", "plugins": []any{map[string]any{"name": "rate-limiting", "config": limits}}}
+	assert.Equal(t, want, kongOf(t, rules, export.Options{Redis: "redis.internal"}))
+	limits["redis_port"] = 6380
+	assert.Equal(t, want, kongOf(t, rules, export.Options{Redis: "redis.internal:6380"}))
+	delete(limits, "redis_port")
+	delete(limits, "redis_host")
+	limits["policy"], limits["fault_tolerant"] = "local", false
+	assert.Equal(t, want, kongOf(t, "on_store_error: closed\n"+rules, export.Options{}))
+	assert.Empty(t, exported(t, "kong", rules).Gaps)
+}
+
+// Of the plugins that are for a request Kong asks one, so a route has the least of all
+// that hold there.
+func TestARouteOfKongHasTheLeastOfAllRulesThatHoldThere(t *testing.T) {
+	const rules = `
+ipv6_bits: 128
+rules:
+- {name: address, policies: [50/1s, 500/1m, 10/7s]}
+- {name: login, pattern: POST example.com/login, policies: 5/1m burst 2, on_store_error: closed}
+- {name: v1, pattern: GET /v1/, policies: 9000/1d fixed}
+- {name: cafe, pattern: /caf%C3%A9, policies: 1/1s}`
+	assert.Equal(t, []string{
+		`rule "address": 10 in 7s is left to the application: Kong has windows of a second, a minute, an hour and a day`,
+		`rule "address": requests for rule "login" are limited by these numbers too, but Kong counts them apart`,
+		`rule "address": requests for rule "v1" are limited by these numbers too, but Kong counts them apart`,
+		`rule "login": Kong counts in a window of the clock: 5 at once, and not 2`,
+		`rule "cafe": Kong does not decode the path: the rule is left out`,
+	}, gaps(exported(t, "kong", rules)))
+	d := kongOf(t, rules, export.Options{})
+	service := d["services"].([]any)[0].(map[string]any)
+	config := func(limits map[string]any) []any {
+		limits["limit_by"], limits["policy"] = "ip", "local"
+		return []any{map[string]any{"name": "rate-limiting", "config": limits}}
+	}
+	assert.Equal(t, config(map[string]any{"second": 50, "minute": 500, "fault_tolerant": true}), d["plugins"])
+	assert.Equal(t, []any{
+		map[string]any{"name": "login", "methods": []any{"POST"}, "hosts": []any{"example.com"}, "paths": []any{"~(?i)/login/*$"}, "regex_priority": 1,
+			"plugins": config(map[string]any{"second": 50, "minute": 5, "fault_tolerant": false})},
+		map[string]any{"name": "v1", "methods": []any{"GET", "HEAD"}, "paths": []any{"~(?i)/v1(/|$)"}, "regex_priority": 2,
+			"plugins": config(map[string]any{"second": 50, "minute": 500, "day": 9000, "fault_tolerant": true})},
+	}, service["routes"])
+}
