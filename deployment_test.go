@@ -161,6 +161,7 @@ func TestNoLimitIsWrittenIntoTheSource(t *testing.T) {
 		"Quota: 1e6 in serverside/penalty.go":                  "microseconds in a second",
 		"Quota: 1_000_000 in redisstore/lease_holders.go":      "counts who shares a lease, and limits nobody",
 		"quota.PerSecond(1) in serverside/rulefile/explain.go": "reads the fields of a rule that nobody asks",
+		"Quota: 1 in internal/export/openapi.go":               "asks which fields a style writes",
 		"Quota: 1 in serverside/penalty.go":                    "one penalty at a time",
 		"Quota: 1 in serverside/plan.go":                       "a template of fields, without numbers",
 	}
