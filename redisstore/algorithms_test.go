@@ -1,6 +1,8 @@
 package redisstore_test
 
 import (
+	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -44,6 +46,30 @@ func TestF046ProcessesWhoseClocksDifferGetTheSameVerdicts(t *testing.T) {
 	takeFrom(t, now, 1, true)
 	then(1, false)
 	takeFrom(t, now, 1, false)
+}
+
+func TestAStoreInABubbleLeavesNothingForThoseOutside(t *testing.T) {
+	server := redistest.Start(t)
+	limit := compile(t, quota.PerDay(1_000_000))
+	crowd := func(t *testing.T, client *redis.Client) {
+		s := &redisstore.Store{Client: client, Timeout: patient}
+		var all sync.WaitGroup
+		for i := range 64 {
+			all.Go(func() {
+				_, err := s.Take(ctx, nil, quota.Charge{Key: fmt.Sprint(i), Limit: limit})
+				assert.NoError(t, err)
+			})
+		}
+		all.Wait()
+	}
+	for range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			client := redis.NewClient(&redis.Options{Addr: server.Addr})
+			defer client.Close()
+			crowd(t, client)
+		})
+		crowd(t, newClient(t, server))
+	}
 }
 
 // B54, B55: there is no moment at which the entry of a request that is denied can be

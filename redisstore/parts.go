@@ -25,7 +25,7 @@ type part struct {
 // wide is taken.
 func (s *Store) split(parts []part, like errand, charges []quota.Charge) []part {
 	if _, single := s.Client.(*redis.Client); single || len(charges) < 2 || s.together(charges) {
-		c := newRequest(like)
+		c := s.newRequest(like)
 		c.work.charges = append(c.work.charges, charges...)
 		return append(parts, part{call: c})
 	}
@@ -34,7 +34,7 @@ func (s *Store) split(parts []part, like errand, charges []quota.Charge) []part 
 		at := slices.IndexFunc(parts, func(p part) bool { return p.tag == tag })
 		if at < 0 {
 			at = len(parts)
-			parts = append(parts, part{call: newRequest(like), tag: tag, narrow: c.Limit.AtOnce()})
+			parts = append(parts, part{call: s.newRequest(like), tag: tag, narrow: c.Limit.AtOnce()})
 		}
 		p := &parts[at]
 		p.work.charges, p.places = append(p.work.charges, c), append(p.places, i)
@@ -45,9 +45,9 @@ func (s *Store) split(parts []part, like errand, charges []quota.Charge) []part 
 }
 
 // free is for parts that have all been answered.
-func free(parts []part) {
+func (s *Store) free(parts []part) {
 	for i := range parts {
-		freeRequest(parts[i].call)
+		s.freeRequest(parts[i].call)
 	}
 }
 

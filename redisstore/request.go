@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,25 +15,27 @@ type request struct {
 	err error // of this errand: others of its train may be done
 }
 
-// requests are calls without a request.
-var requests = sync.Pool{New: func() any { return newCall[request]() }}
-
-// newRequest returns a call to do what like is, with charges to be added.
-func newRequest(like errand) *call[request] {
-	c := requests.Get().(*call[request])
+// newRequest returns a call to do what like is, with charges to be added. Calls are
+// not shared by Stores: the channel of one that was made in a bubble of testing/synctest
+// must not leave it.
+func (s *Store) newRequest(like errand) *call[request] {
+	c, _ := s.requests.Get().(*call[request])
+	if c == nil {
+		c = newCall[request]()
+	}
 	e := &c.work.errand
 	e.verb, e.peek, e.max = like.verb, like.peek, like.max
 	return c
 }
 
 // freeRequest keeps what c has allocated, for others. Nobody may be about to do it.
-func freeRequest(c *call[request]) {
+func (s *Store) freeRequest(c *call[request]) {
 	charges, visits := c.work.charges, c.work.visits
 	clear(charges)
 	clear(visits)
 	c.work = request{errand: errand{charges: charges[:0], visits: visits[:0]}}
 	c.ctx, c.stubborn = nil, false
-	requests.Put(c)
+	s.requests.Put(c)
 }
 
 // ask has c done, with others if there are any. After an error it was not done, if

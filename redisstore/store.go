@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -78,6 +79,7 @@ type Store struct {
 	corrupt  atomic.Int64
 	degraded atomic.Int64
 	holds    holds
+	requests sync.Pool            // of calls without a request
 	scripts  *storeScripts        // if nil, embedded
 	clock    func() time.Duration // if nil, monotonic
 }
@@ -130,7 +132,7 @@ func (s *Store) decide(ctx context.Context, like errand, dst []quota.Decision, c
 	if remembers {
 		s.denials.learn(parts, allowed)
 	}
-	free(parts)
+	s.free(parts)
 	return dst, nil
 }
 
@@ -155,7 +157,7 @@ func (s *Store) Reserve(ctx context.Context, most time.Duration, charges ...quot
 	if ok {
 		at = at.Add(wait)
 	}
-	free(parts)
+	s.free(parts)
 	return wait, at, ok, nil
 }
 
@@ -176,7 +178,7 @@ func (s *Store) Settle(ctx context.Context, charges ...quota.Charge) error {
 	err := join(faults...)
 	switch {
 	case err == nil:
-		free(parts)
+		s.free(parts)
 	case len(parts) > 1:
 		return partial{err}
 	}
