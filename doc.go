@@ -42,5 +42,7 @@
 //
 // heed does not follow redirects, keep cookies or sign requests: the first two
 // are http.Client's business, the last is that of a RoundTripper in Base. It does
-// not limit concurrency. It never turns a response into an error.
+// not limit concurrency. It does not break circuits: a breaker goes around a
+// Transport, where it sees what retries could not mend, and takes a 429 for the
+// answer that it is. It never turns a response into an error.
 package heed

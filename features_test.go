@@ -24,7 +24,10 @@ import (
 
 var updateFeatures = flag.Bool("update-features", false, "write the names of tests into docs/features.md")
 
-const features = "docs/features.md"
+const (
+	features = "docs/features.md"
+	remedy   = "go test -run Acceptance -update-features . enters who carries it"
+)
 
 // A feature is a row of the list.
 type feature struct{ id, fact, shown string }
@@ -78,9 +81,9 @@ func TestEachRowOfTheAcceptanceListIsShownOrSaysWhyNot(t *testing.T) {
 			continue
 		}
 		tests := shownBy.FindAllStringSubmatch(row.shown, -1)
-		assert.NotEmpty(t, tests, "%s is in no test; if it is now, go test -run Acceptance -update-features . says in which", row.id)
+		assert.NotEmpty(t, tests, "%s names no test: %s", row.id, remedy)
 		for _, m := range tests {
-			assert.True(t, carried[row.id][owner{m[2], m[1]}], "%s of %s does not carry %s", m[1], m[2], row.id)
+			assert.True(t, carried[row.id][owner{m[2], m[1]}], "%s of %s does not carry %s: %s", m[1], m[2], row.id, remedy)
 		}
 	}
 	t.Logf("%d rows, %d of them shown", len(rows), len(rows)-open)
