@@ -1,6 +1,6 @@
 // Package redisstore keeps in Redis what several processes share: the counts of
 // package quota in a [Store], a retry budget in a [Budget], the cool-downs of their
-// servers on a [Board], and the [Limits] of single keys.
+// servers on a [Board], the [Limits] of single keys, and a [Document] of rules.
 //
 // # Scripts
 //
