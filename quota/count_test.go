@@ -1,6 +1,7 @@
 package quota_test
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -147,4 +148,36 @@ func TestAMostCounts(t *testing.T) {
 	assert.EqualValues(t, 8, tr.most(10*µs))
 	assert.EqualValues(t, 14, tr.most(30*µs))
 	assert.EqualValues(t, 15, tr.most(31*µs))
+}
+
+// F063, B22: from ten thousand random states, by random policies of every Algorithm,
+// what is promised is kept to the microsecond.
+func TestWhoWaitsExactlyIsAdmittedFromAnyState(t *testing.T) {
+	random := rand.New(rand.NewPCG(5, 6))
+	for denied := 0; denied < 10_000; {
+		p := quota.Policy{Quota: 1 + random.Int64N(1<<random.IntN(10)), Window: time.Duration(1+random.Int64N(1<<random.IntN(40))) * µs,
+			Algorithm: quota.Algorithm(random.IntN(5))}
+		if p.Algorithm <= quota.LeakyBucket {
+			p.Burst = random.Int64N(p.Quota + 1)
+		}
+		if _, err := p.Compile(); err != nil {
+			continue
+		}
+		c := newCount(t, p)
+		for range 20 {
+			c.wait(time.Duration(random.Int64N(int64(p.Window))))
+			n := 1 + random.Int64N(c.limit.AtOnce())
+			d := c.take(n)
+			if d.Allowed {
+				continue
+			}
+			denied++
+			c.wait(d.RetryAfter - µs)
+			early := c.take(n)
+			require.False(t, early.Allowed, "%s: %d, a microsecond before %v", c.limit.Name(), n, d.RetryAfter)
+			require.Equal(t, µs, early.RetryAfter, c.limit.Name())
+			c.wait(µs)
+			require.True(t, c.take(n).Allowed, "%s: %d after %v", c.limit.Name(), n, d.RetryAfter)
+		}
+	}
 }
