@@ -10,7 +10,8 @@
 // exactly, by the arithmetic that package quota describes; and writes last, if at all,
 // and only if Redis' ACL permits all of it, so that a script which fails has written
 // nothing. (Redis 6.2 cannot be asked what it permits. There, see to it that who may
-// HSET may PEXPIRE as well.) What it writes expires.
+// HSET may PEXPIRE as well. Nor should a selector of an ACL permit one of them for some
+// keys of a Store only: most scripts ask about one key.) What it writes expires.
 //
 // Scripts are called by their digest, and sent in full to a server that does not
 // know them. One that was refused did nothing; if it was for several calls, each of

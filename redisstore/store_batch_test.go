@@ -181,9 +181,14 @@ func TestTheErrorOfOneCallIsNobodyElses(t *testing.T) {
 	assert.EqualValues(t, len(trains)+2, v.trips.Load())
 }
 
-func TestWhatOneMayNotReadOthersMay(t *testing.T) {
+func TestWhatOneMayNotReadOthersMay(t *testing.T) { onlyMine(t, "~heed:quota:mine*") }
+
+func TestWhatOneMayNotWriteOthersMay(t *testing.T) { onlyMine(t, "%R~*", "~heed:quota:mine*") }
+
+// onlyMine has two calls share a script, whose user is denied a key of one by rules.
+func onlyMine(t *testing.T, rules ...any) {
 	admin := newClient(t, redistest.Start(t))
-	require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "limited", "on", "nopass", "+@all", "~heed:quota:mine*").Err())
+	require.NoError(t, admin.Do(ctx, append([]any{"ACL", "SETUSER", "limited", "on", "nopass", "+@all"}, rules...)...).Err())
 	limited := redis.NewClient(&redis.Options{Addr: admin.Options().Addr, Username: "limited", Password: "any"})
 	defer limited.Close()
 	s := &redisstore.Store{Client: limited, Timeout: patient}
