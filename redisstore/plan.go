@@ -15,6 +15,7 @@ import (
 type plan struct {
 	errands  []*errand
 	keys     []string // of the script
+	names    []byte   // of the hashes among them, one after the other
 	args     []byte
 	subjects []subject
 	cells    []cell
@@ -72,11 +73,23 @@ func newPlan(prefix string, errands []*errand) *plan {
 			p.aim(&e.charges[i])
 		}
 	}
-	for i := range p.subjects {
-		p.keys = append(p.keys, prefix+p.subjects[i].key)
-	}
+	p.addHashes(prefix)
 	p.addSets(prefix)
 	return p
+}
+
+// addHashes adds the keys of all subjects, which are parts of one string, so that they
+// are one to the collector as well.
+func (p *plan) addHashes(prefix string) {
+	p.names = p.names[:0]
+	for i := range p.subjects {
+		p.names = append(append(p.names, prefix...), p.subjects[i].key...)
+	}
+	rest := string(p.names)
+	for i := range p.subjects {
+		size := len(prefix) + len(p.subjects[i].key)
+		p.keys, rest = append(p.keys, rest[:size]), rest[size:]
+	}
 }
 
 // free keeps what p has allocated for the next plan, and nothing that it was about.
@@ -89,7 +102,7 @@ func (p *plan) free() {
 	clear(p.ids)
 	clear(p.known)
 	*p = plan{
-		errands: p.errands[:0], keys: p.keys[:0], args: p.args[:0], subjects: p.subjects[:0], cells: p.cells[:0],
+		errands: p.errands[:0], keys: p.keys[:0], names: p.names, args: p.args[:0], subjects: p.subjects[:0], cells: p.cells[:0],
 		limits: p.limits[:0], ids: p.ids[:0], targets: p.targets[:0], known: p.known, starts: p.starts,
 	}
 	plans.Put(p)
