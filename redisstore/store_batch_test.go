@@ -69,13 +69,13 @@ func together(t *testing.T, s *redisstore.Store, first quota.Charge, calls ...fu
 	s.Client.AddHook(v)
 	var all sync.WaitGroup
 	for _, company := range trains {
+		before := v.trips.Load()
 		for range company {
 			all.Go(func() {
 				_, err := s.Peek(ctx, nil, first)
 				assert.NoError(t, err)
 			})
 		}
-		before := v.trips.Load()
 		require.Eventually(t, func() bool { return v.trips.Load() > before }, 5*time.Second, time.Millisecond)
 	}
 	for i, call := range calls {
