@@ -17,7 +17,8 @@
 // know nothing.
 //
 // rules export prints what the rules are in the language of a TARGET: nginx,
-// haproxy, kong, openapi or prometheus. What that cannot say is in a comment, and a warning on standard error.
+// haproxy, kong, caddy, openapi, prometheus or grafana. What that cannot say is in a
+// comment, and a warning on standard error.
 //
 // rules key says what a rule file has in its allow-list for a secret, which is read
 // from standard input: header:NAME, cookie:NAME or form:NAME is its KEY.

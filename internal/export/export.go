@@ -72,8 +72,10 @@ var targets = []struct {
 	{"nginx", nginx},
 	{"haproxy", haproxy},
 	{"kong", kong},
+	{"caddy", caddy},
 	{"openapi", openapi},
 	{"prometheus", prometheus},
+	{"grafana", grafana},
 }
 
 // Targets are the names of what rules can be exported to.

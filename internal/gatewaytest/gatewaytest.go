@@ -185,14 +185,30 @@ func Proxy(t testing.TB, addr string) (url string) {
 	path := daemon.Find(t, "caddy", "varnishd", "/usr/sbin/varnishd")
 	return start(t, func(dir string, port int) *exec.Cmd {
 		if filepath.Base(path) == "caddy" {
-			file := write(t, dir, "Caddyfile", fmt.Sprintf(caddyfile, port, addr))
-			cmd := exec.Command(path, "run", "--adapter", "caddyfile", "--config", file)
-			cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
-			return cmd
+			return caddy(t, path, dir, fmt.Sprintf(caddyfile, "", port, "reverse_proxy "+addr))
 		}
 		file := write(t, dir, "default.vcl", fmt.Sprintf(vcl, hostOf(addr), portOf(addr)))
 		return exec.Command(path, "-F", "-n", dir, "-a", "127.0.0.1:"+strconv.Itoa(port), "-f", file, "-s", "malloc,8m")
 	})
+}
+
+// Caddy starts a caddy with snippets, and a site of some directives. The test is
+// skipped if there is none, for there are systems that have another one for Proxy.
+func Caddy(t testing.TB, snippets, site string) (url string) {
+	t.Helper()
+	path, err := exec.LookPath("caddy")
+	if err != nil {
+		t.Skip("NOT TESTED: there is no caddy in PATH")
+	}
+	return start(t, func(dir string, port int) *exec.Cmd {
+		return caddy(t, path, dir, fmt.Sprintf(caddyfile, snippets, port, site))
+	})
+}
+
+func caddy(t testing.TB, path, dir, config string) *exec.Cmd {
+	cmd := exec.Command(path, "run", "--adapter", "caddyfile", "--config", write(t, dir, "Caddyfile", config))
+	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
+	return cmd
 }
 
 const caddyfile = `
@@ -200,8 +216,9 @@ const caddyfile = `
 	admin off
 	auto_https off
 }
-http://127.0.0.1:%d {
-	reverse_proxy %s
+%s
+http://:%d {
+	%s
 }
 `
 

@@ -138,6 +138,27 @@ func TestAlarmsAskForWhatAScrapeShows(t *testing.T) { // F195, B46
 	assert.Contains(t, names, "RateLimitHotKey")
 }
 
+// The queries of the dashboard are held to the same.
+func TestTheDashboardAsksForWhatAScrapeShows(t *testing.T) {
+	var text strings.Builder
+	for series := range busy(t).scrape() {
+		text.WriteString(series + "\n")
+	}
+	board := exported(t, "grafana", "rules: [{name: api, pattern: /v1/, policies: 1/1h}, {name: trial, dry_run: true, policies: 1/1h}]", export.Options{})
+	names := regexp.MustCompile(`rate_limit_\w+`).FindAllString(board, -1)
+	require.NotEmpty(t, names)
+	for _, name := range names {
+		assert.Regexp(t, "(?m)^"+name+"(\\{|$)", text.String(), "%s is in no scrape", name)
+	}
+	assert.Contains(t, board, `{endpoint=\"/v1/\", strategy=\"api\"}`)
+	assert.Contains(t, text.String(), `{endpoint="/v1/",strategy="api"}`)
+	for _, by := range regexp.MustCompile(`by \(([^)]*)\)`).FindAllStringSubmatch(board, -1) {
+		for label := range strings.SplitSeq(by[1], ", ") {
+			assert.Contains(t, text.String(), label+`="`)
+		}
+	}
+}
+
 // busy is a site at which everything has happened.
 func busy(t *testing.T) *site {
 	store := &switched{}
