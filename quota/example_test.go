@@ -31,7 +31,7 @@ func ExampleMemory_Take() {
 // Nothing here is about HTTP: a worker that takes jobs from a queue does five, and
 // then one as often as it may.
 func ExampleMemory_Take_worker() { // F054
-	limit, err := quota.PerSecond(5).Compile()
+	limit, err := quota.Policy{Quota: 5, Window: 5 * time.Second}.Compile()
 	if err != nil {
 		panic(err)
 	}
