@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/heedhttp/heed/quota"
 )
 
 // The bodies that APIs are known to answer denials with, for Config.Deny, where
@@ -181,7 +183,7 @@ func requests(n int64, window time.Duration) string {
 	case 24 * time.Hour:
 		return fmt.Sprintf("%d requests per day", n)
 	default:
-		return fmt.Sprintf("%d requests per %v", n, window)
+		return fmt.Sprintf("%d requests per %s", n, windowName(quota.Policy{Window: window}))
 	}
 }
 
