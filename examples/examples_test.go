@@ -34,13 +34,14 @@ func TestTheFirstCommentOfAnExampleHasItsCommand(t *testing.T) {
 		"batch":      "\n//\tgo run ./examples/batch\n",
 		"client":     "\n//\tgo run ./examples/client\n",
 		"fleet":      "\n//\tgo run ./examples/fleet\n",
+		"profiles":   "\n//\tgo run ./examples/profiles forge\n",
 		"quickstart": "\n//\tgo run ./examples/quickstart\n",
 		"rules":      "\n//\tgo run ./examples/rules\n",
 		"server":     "\n//\tgo run ./examples/server\n",
 		"testing":    "\n//\tgo test -v ./examples/testing\n",
 		"workers":    "\n//\tgo run ./examples/workers\n",
 	}
-	for _, name := range append(short, "batch", "fleet", "workers") {
+	for _, name := range append(short, "batch", "fleet", "profiles", "workers") {
 		assert.Contains(t, strings.Join(firstComments(t, name), ""), command[name], name)
 	}
 }
