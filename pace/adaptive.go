@@ -28,11 +28,12 @@ import (
 // Measured with servers that allow 1 to 1,000 requests a second, by buckets or
 // by windows of up to a minute, and only ever say 429 (see the package's tests):
 // the rate of a bucket is found within 20 seconds; after 10, or the first
-// window, at most 4 % of all requests are refused (9 % where a window has no
-// more than 60 in a minute), and at least 80 % of the quota is used, of buckets
-// of 10 and more at least 87 %. No client can do without refusals where nothing
-// else tells the limit. Where the server tells it, use Advertised, and where
-// you know it, Keyed.
+// window, at most 3 % of all requests are refused, and at least 80 % of the quota
+// is used, of buckets of 10 and more at least 87 %, of windows that slide at least
+// 75 %. AIMD with a Step of one a second, and the CUBIC of the AWS SDKs, have
+// 48 % and 38 % refused at their worst by the same servers. No client can do
+// without refusals where nothing else tells the limit. Where the server tells it,
+// use Advertised, and where you know it, Keyed.
 //
 // An Adaptive is a heed.BoundedPacer. The zero Adaptive is ready to use. Its
 // fields must not be changed, nor the Adaptive be copied, after first use. It

@@ -34,7 +34,18 @@ type climb struct {
 	climbed float64    // seconds since the rate was half of peak again
 	spent   float64    // seconds since a series began, without those in which nobody waited
 	granted float64    // requests that were answered since
+	cycle   cycle
 }
+
+// A cycle is the time from the end of a series of refusals to that of the next one.
+type cycle struct {
+	spent   float64 // seconds, without those in which nobody waited
+	before  float64 // of these, before the series began
+	granted float64 // requests that were answered
+}
+
+// fewest is how many requests must have been answered for an average to say anything.
+const fewest = 10
 
 // refusal counts that the server refused what was sent then. The rate does not
 // fall below least.
@@ -58,12 +69,25 @@ func (c *climb) beginSeries(least rate.Limit) {
 		known = max(min(known, rate.Limit(2*c.granted/c.spent)), least)
 	}
 	c.refused, c.peak, c.spent, c.granted = true, known, 0, 0
+	c.cycle.before = c.cycle.spent
+}
+
+// endSeries is that the server does again what it is asked. If it did not for longer
+// than it had, that was the rest of a window whose quota was used up in no time: what it
+// grants in the long run is what it granted from the end of one to that of the next,
+// and not the rate at which it began to refuse.
+func (c *climb) endSeries() {
+	if c.cycle.granted >= fewest && c.cycle.spent > 2*c.cycle.before {
+		c.peak = min(c.peak, rate.Limit(2*c.cycle.granted/c.cycle.spent))
+	}
+	c.refused, c.cycle = false, cycle{}
 }
 
 // pass counts the time for which a request was held back.
 func (c *climb) pass(held bool) {
 	if held {
 		c.spent += 1 / float64(c.rate)
+		c.cycle.spent += 1 / float64(c.rate)
 	}
 }
 
@@ -72,10 +96,11 @@ func (c *climb) pass(held bool) {
 // nobody wanted to. The rate does not rise above most.
 func (c *climb) answer(sent, now time.Time, held bool, step, most rate.Limit) {
 	fresh := sent.After(c.turned)
-	if fresh {
-		c.refused = false
+	if fresh && c.refused {
+		c.endSeries()
 	}
 	c.granted++
+	c.cycle.granted++
 	c.pass(held)
 	switch half := c.half(); {
 	case !held:
