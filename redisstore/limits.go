@@ -62,7 +62,7 @@ type Limits struct {
 }
 
 // Limits returns the policies of key; none if it has no limits of its own. A policy with
-// a Quota of zero is not enforced.
+// a Quota of zero is not enforced. They are others' as well, and must not be changed.
 //
 // An error says why these are perhaps not what Redis has: it joins a *LimitsError for
 // each thing that is wrong with the hash, or says that Redis did not answer. The policies

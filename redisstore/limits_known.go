@@ -27,9 +27,9 @@ type keyLimits struct {
 // A knownKey is a key, and what is known of it.
 type knownKey struct {
 	keyLimits
-	said  bool          // by Redis, and not void since
-	voids int64         // when it was
-	since time.Duration // when Redis was asked
+	voids int64         // when Redis was asked; what follows is void if there were more since
+	said  bool          // Redis has answered
+	since time.Duration // when it was asked for what it said
 	again time.Duration // when it may be asked again after it did not answer
 	used  time.Duration // last
 	asked *inquiry      // the last one, unless it is answered or void
@@ -64,10 +64,11 @@ func (n *knownLimits) look(key string, now, ttl time.Duration, most int, ask fun
 
 // judgeLocked reports whether what is known of k holds, and whether Redis is to be asked.
 func (n *knownLimits) judgeLocked(k *knownKey, now, ttl time.Duration) (holds, due bool) {
-	if now < k.again {
+	current := k.voids == n.voids
+	if current && now < k.again {
 		return true, false
 	}
-	holds = k.said && k.voids == n.voids && now-k.since < ttl
+	holds = current && k.said && now-k.since < ttl
 	return holds, !holds || now-k.since >= ttl/2
 }
 
@@ -90,8 +91,9 @@ func (n *knownLimits) learn(q *inquiry, said keyLimits, at time.Duration) {
 func (n *knownLimits) fail(q *inquiry, err error, again time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if q.isCurrentLocked(n) {
-		q.of.err, q.of.again = err, again
+	if k := q.of; q.isCurrentLocked(n) {
+		k.said = k.said && k.voids == q.voids
+		k.err, k.voids, k.again = err, q.voids, again
 	}
 	q.endLocked(keyLimits{q.of.policies, err})
 }
@@ -114,7 +116,7 @@ func (n *knownLimits) void(key string) {
 	if key == "" {
 		n.voids++
 	} else if k := n.keys[key]; k != nil {
-		k.said, k.asked = false, nil
+		k.said, k.again, k.asked = false, 0, nil
 	}
 }
 

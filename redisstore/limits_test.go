@@ -316,6 +316,47 @@ func TestWhileRedisIsGoneTheLastLimitsHold(t *testing.T) {
 	})
 }
 
+// Who hears of Redis again asks at once, though it did not answer a moment ago; and what
+// was void is so still.
+func TestAMessageEndsTheWaitForAnAnswer(t *testing.T) {
+	for _, message := range []string{"ann", ""} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newLimitsStand(t)
+			s.put("ann", "per_minute", "600")
+			l := s.limits(t, &redisstore.Limits{TTL: time.Hour})
+			s.told(t, l, "ann")
+			s.put("ann", "per_minute", "60")
+			s.set(func() { s.gone = true })
+			s.publish(message)
+			policies, err := l.Limits(t.Context(), "ann")
+			assert.Error(t, err)
+			assert.Equal(t, perMinute(600), policies)
+			s.set(func() { s.gone = false })
+			time.Sleep(500 * ms) // until Redis is known to be back
+			policies, err = l.Limits(t.Context(), "ann")
+			assert.Error(t, err, "not a second later")
+			assert.Equal(t, perMinute(600), policies)
+			s.publish(message)
+			policies, _ = s.told(t, l, "ann")
+			assert.Equal(t, perMinute(60), policies)
+		})
+		synctest.Test(t, func(t *testing.T) {
+			s := newLimitsStand(t)
+			s.put("ann", "per_minute", "600")
+			l := s.limits(t, &redisstore.Limits{TTL: time.Hour})
+			s.told(t, l, "ann")
+			s.put("ann", "per_minute", "60")
+			s.set(func() { s.gone = true })
+			s.publish(message)
+			l.Limits(t.Context(), "ann")
+			s.set(func() { s.gone = false })
+			time.Sleep(1100 * ms)
+			policies, _ := s.told(t, l, "ann")
+			assert.Equal(t, perMinute(60), policies)
+		})
+	}
+}
+
 func TestAHashThatMakesNoSenseLeavesTheLastLimitsInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimitsStand(t)
