@@ -109,11 +109,12 @@ func parseHeader(text string) *response {
 	return r
 }
 
-// isName reports whether name is one that a header field may have, and no part of
-// a time.
+// isName reports whether name is one that header fields have, and no part of a time:
+// 2026-11-20T19 would be one by the standard.
 func isName(name string) bool {
-	return name != "" && strings.Trim(strings.ToLower(name), "abcdefghijklmnopqrstuvwxyz0123456789-_") == "" &&
-		strings.Trim(name, "0123456789") != ""
+	const letters = "abcdefghijklmnopqrstuvwxyz"
+	name = strings.ToLower(name)
+	return strings.IndexAny(name, letters) == 0 && strings.Trim(name, letters+"0123456789-_") == ""
 }
 
 // say says r in words.

@@ -60,6 +60,7 @@ var calls = []struct {
 	{"verbose", "explain", verbose, 0},
 	{"success", "explain", "HTTP/1.1 200 OK\nRateLimit-Limit: 100\nRateLimit-Remaining: 99\nRateLimit-Reset: 30\n", 0},
 	{"no-limit", "explain", "HTTP/1.1 200 OK\nServer: x\n", 1},
+	{"rfc3339", "explain|2026-11-21T11:02:30Z", "", 0},
 	{"nonsense", "explain|soon", "", 1},
 	{"empty", "explain", "", 1},
 }
