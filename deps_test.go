@@ -30,7 +30,7 @@ const policy = `
 	redisstore           < quota github.com/redis/go-redis/v9
 	serverside           < quota ratelimit
 	serverside/profiles  < serverside serverside/rulefile quota ratelimit
-	serverside/live      < serverside internal/topk
+	serverside/live      < serverside ratelimit internal/topk
 	serverside/rulefile  < serverside quota ratelimit go.yaml.in/yaml/v3 github.com/fsnotify/fsnotify
 	retryable            < . github.com/hashicorp/go-retryablehttp
 	internal/daemon      <

@@ -332,6 +332,15 @@ func TestAProfileServesItsHosts(t *testing.T) {
 	assert.Equal(t, []string{"api.example.com", "*.example.org"}, p.Hosts, "On makes a copy")
 }
 
+func TestVendorsAreNamed(t *testing.T) {
+	names := ratelimit.VendorNames()
+	assert.Len(t, names, len(ratelimit.AllVendors()))
+	assert.Contains(t, names, "nginx", "which has no hosts of its own")
+	for _, name := range names {
+		assert.Equal(t, name, ratelimit.Vendor(name).Name)
+	}
+}
+
 func TestVendorsAreCopies(t *testing.T) {
 	p := ratelimit.Vendor("github")
 	p.Hosts[0], p.Otherwise, p.Signs[0].Status[0] = "", 0, 0

@@ -29,6 +29,16 @@ func Vendors() []*Profile {
 	return known
 }
 
+// VendorNames returns the names of all Profiles that Vendor knows, in order: also of
+// those that are not known by their hosts.
+func VendorNames() []string {
+	var names []string
+	for _, p := range vendors() {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
 // vendors is the table, in the order of names. What each row says was so when it was
 // last checked: vendors change their limits, and the fields that tell them, without
 // notice.

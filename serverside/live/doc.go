@@ -14,4 +14,11 @@
 // The page asks nobody but its own handler for anything, and runs no code but that of
 // this package: its Content-Security-Policy sees to it. Keys are the hashes that Events
 // have, and errors are not shown: they are in the log.
+//
+// Beside it, at explain, is a page that says what a Retry-After means, or a RateLimit, or
+// the response of a vendor that is pasted there. It does so in the browser, and its policy
+// forbids it to send anything to anybody. What package ratelimit does in Go,
+// assets/ratelimit.js does there: a script that can be read, of 34 kB, where the package
+// itself, compiled for browsers, would be a blob of megabytes. A test holds it to all
+// vectors of that package.
 package live

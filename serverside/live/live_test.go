@@ -535,7 +535,8 @@ func TestFiles(t *testing.T) {
 	}
 	for path, kind := range map[string]string{
 		"": "text/html; charset=utf-8", "limits/": "text/html; charset=utf-8", "limits/live.js": "text/javascript; charset=utf-8",
-		"style.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml",
+		"style.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml", "limits/explain": "text/html; charset=utf-8",
+		"explain.js": "text/javascript; charset=utf-8", "ratelimit.js": "text/javascript; charset=utf-8", "vendors.js": "text/javascript; charset=utf-8",
 	} {
 		w := get("GET", path)
 		assert.Equal(t, 200, w.Code, path)
@@ -548,6 +549,9 @@ func TestFiles(t *testing.T) {
 		assert.NotContains(t, w.Body.String(), "innerHTML", path)
 		assert.NotContains(t, w.Body.String(), "//unpkg", path)
 	}
+	assert.Contains(t, get("GET", "").Header().Get("Content-Security-Policy"), "; connect-src 'self'")
+	assert.Contains(t, get("GET", "explain").Header().Get("Content-Security-Policy"), "; connect-src 'none'")
+	assert.Contains(t, get("GET", "vendors.js").Body.String(), `"Name":"shopify-graphql"`)
 	assert.Equal(t, 404, get("GET", "index.html").Code)
 	assert.Equal(t, 404, get("GET", "../doc.go").Code)
 	assert.Equal(t, 405, get("POST", "").Code)

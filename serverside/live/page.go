@@ -5,11 +5,15 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"path"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/heedhttp/heed/ratelimit"
 )
 
 // A Page shows what one limiter does: the one whose Config it has instrumented. The zero
@@ -56,40 +60,55 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //go:embed assets
 var files embed.FS
 
-// An asset is a file of the page.
+// An asset is a part of the page.
 type asset struct {
-	data       []byte
-	kind, etag string
+	data               []byte
+	kind, policy, etag string
 }
 
-// assets are all files, by what URLs call them.
+// assets are all parts, by what URLs call them.
 var assets = func() map[string]asset {
 	all := make(map[string]asset)
-	for name, kind := range map[string]string{
-		"":        "text/html; charset=utf-8", // index.html
-		"live.js": "text/javascript; charset=utf-8", "style.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml",
-	} {
-		data, err := files.ReadFile("assets/" + fileOf(name))
-		if err != nil {
-			panic(err) // it is embedded
-		}
+	add := func(name, kind, connect string, data []byte) {
 		sum := sha256.Sum256(data)
-		all[name] = asset{data, kind, `"` + hex.EncodeToString(sum[:8]) + `"`}
+		all[name] = asset{data, kind, policy + connect, `"` + hex.EncodeToString(sum[:8]) + `"`}
 	}
+	for _, file := range []string{"live.js", "explain.js", "ratelimit.js"} {
+		add(file, "text/javascript; charset=utf-8", "'none'", read(file))
+	}
+	add("", "text/html; charset=utf-8", "'self'", read("index.html")) // for events
+	add("explain", "text/html; charset=utf-8", "'none'", read("explain.html"))
+	add("style.css", "text/css; charset=utf-8", "'none'", read("style.css"))
+	add("icon.svg", "image/svg+xml", "'none'", read("icon.svg"))
+	add("vendors.js", "text/javascript; charset=utf-8", "'none'", vendors())
 	return all
 }()
 
-func fileOf(name string) string {
-	if name == "" {
-		return "index.html"
+func read(file string) []byte {
+	data, err := files.ReadFile("assets/" + file)
+	if err != nil {
+		panic(err) // it is embedded
 	}
-	return name
+	return data
 }
 
-// policy is the Content-Security-Policy: the page runs its own script, and talks to its
-// own origin.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+// vendors is a script that has all profiles.
+func vendors() []byte {
+	var profiles []*ratelimit.Profile
+	for _, name := range ratelimit.VendorNames() {
+		profiles = append(profiles, ratelimit.Vendor(name))
+	}
+	data, err := json.Marshal(profiles)
+	if err != nil {
+		panic(err) // they are data
+	}
+	return fmt.Appendf(nil, "export const vendors = %s;\n", data)
+}
+
+// policy is the Content-Security-Policy of all parts but for whom they may talk to: they
+// run scripts of their own origin, and nothing from elsewhere.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; connect-src "
 
 func serve(w http.ResponseWriter, r *http.Request, name string) {
 	a, ok := assets[name]
@@ -99,7 +118,7 @@ func serve(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	h := w.Header()
 	h.Set("Content-Type", a.kind)
-	h.Set("Content-Security-Policy", policy)
+	h.Set("Content-Security-Policy", a.policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")

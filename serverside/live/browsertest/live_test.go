@@ -88,6 +88,7 @@ func TestThePageShowsWhatHappens(t *testing.T) {
 	}
 	assert.Zero(t, eval[int](b, `document.images.length`))
 	assert.Equal(t, "Limits", eval[string](b, `document.title`))
+	assert.Equal(t, s.url+"/admin/limits/explain", eval[string](b, `document.querySelector("a").href`))
 	s.clean(b)
 }
 
