@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"slices"
@@ -23,6 +24,9 @@ func (s *session) export(args []string) error {
 		return err
 	}
 	target, name := args[0], args[1]
+	if err := s.flagsOf(f, target); err != nil {
+		return err
+	}
 	if !slices.Contains(export.Targets(), target) {
 		fmt.Fprintf(s.err, "heed: there is no target %q: there are %s\n", target, strings.Join(export.Targets(), ", "))
 		return errUsage
@@ -43,5 +47,21 @@ func (s *session) export(args []string) error {
 		fmt.Fprintln(s.err, gap)
 	}
 	_, err = fmt.Fprint(s.out, out.Text)
+	return err
+}
+
+// flagTargets are the targets for which a flag means something.
+var flagTargets = map[string][]string{
+	"times": {"nginx", "haproxy", "kong", "caddy"}, "redis": {"kong"}, "window": {"prometheus"},
+}
+
+// flagsOf checks that the flags that are set mean something to a target.
+func (s *session) flagsOf(f *flag.FlagSet, target string) (err error) {
+	f.Visit(func(set *flag.Flag) {
+		if targets := flagTargets[set.Name]; slices.Contains(export.Targets(), target) && !slices.Contains(targets, target) {
+			fmt.Fprintf(s.err, "heed: -%s means nothing to %s: it is for %s\n", set.Name, target, strings.Join(targets, ", "))
+			err = errUsage
+		}
+	})
 	return err
 }

@@ -45,6 +45,7 @@ var calls = []struct {
 	{"export-bad", "rules|export|nginx|testdata/bad.yaml", "", 1},
 	{"export-none", "rules|export|nginx|testdata/none.yaml", "", 1},
 	{"export-times", "rules|export|-times|-1|nginx|testdata/rules.yaml", "", 1},
+	{"export-redis", "rules|export|-redis|redis.internal|nginx|testdata/rules.yaml", "", 2},
 	{"export-window", "rules|export|-window|1500ms|prometheus|testdata/rules.yaml", "", 1},
 	{"key", "rules|key|header:x-api-key", "s3cret\n", 0},
 	{"key-unknown", "rules|key|query:x", "s3cret\n", 1},

@@ -116,7 +116,6 @@ func (e *exporter) gap(r *rulefile.Listed, format string, args ...any) {
 
 func (e *exporter) gapOf(of string, line, column int, format string, args ...any) {
 	e.gaps = append(e.gaps, Gap{e.File, line, column, of, fmt.Sprintf(format, args...)})
-	slices.SortStableFunc(e.gaps, func(a, b Gap) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column)) })
 }
 
 // quoted is text on one line of ASCII, whatever it is.
@@ -125,8 +124,10 @@ func quoted(text string) string { return strconv.QuoteToASCII(text) }
 // source is where the rules come from, for a comment.
 func (e *exporter) source() string { return quoted(filepath.Base(e.File)) }
 
-// comment is what is said of the output, without the signs of a comment.
+// comment is what is said of the output, without the signs of a comment. All gaps are
+// known then.
 func (e *exporter) comment(lines ...string) []string {
+	slices.SortStableFunc(e.gaps, func(a, b Gap) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column)) })
 	if len(e.gaps) == 0 {
 		return lines
 	}

@@ -28,14 +28,14 @@ func TestHAProxyTakesWhatIsMadeForIt(t *testing.T) {
 // rounds what is left of a window down, so it admits one more.
 func TestHAProxyAdmitsWhatTheRuleDoes(t *testing.T) {
 	t.Parallel()
-	out := exported(t, "haproxy", "rules: [{name: api, pattern: /v1/, policies: 100/1s burst 40}]")
+	out := exported(t, "haproxy", "rules: [{name: api, pattern: /v1/, policies: 20/1s burst 8}]")
 	assert.Empty(t, out.Gaps)
 	url := gatewaytest.HAProxyWith(t, service(t), out.Text)
 	f := drive(t, url+"/v1/users", 1800*time.Millisecond)
 	t.Logf("%d admitted in %v to %v", f.admitted, f.least, f.most)
-	const window = 400 * time.Millisecond // in which 40 of 100 in 1s come back
-	assert.LessOrEqual(t, f.admitted, int(f.most/window+1)*41)
-	assert.GreaterOrEqual(t, f.admitted, int(f.least/window)*40)
+	const window = 400 * time.Millisecond // in which 8 of 20 in 1s come back
+	assert.LessOrEqual(t, f.admitted, int(f.most/window+1)*9)
+	assert.GreaterOrEqual(t, f.admitted, int(f.least/window)*8)
 	assert.Equal(t, http.StatusOK, get(t, url+"/v2").StatusCode, "another path")
 }
 

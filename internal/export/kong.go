@@ -156,6 +156,7 @@ func (k *kongFile) plugin(guards []guard) kongPlugin {
 
 // routes are for the guards that have a pattern.
 func (k *kongFile) routes(guards []guard) (routes []kongRoute) {
+	apart := make([]int, len(guards)) // on how many routes the numbers of a guard hold besides
 	for i := range guards {
 		g := &guards[i]
 		if g.pattern.text == "" {
@@ -168,17 +169,20 @@ func (k *kongFile) routes(guards []guard) (routes []kongRoute) {
 		if g.pattern.host != "" {
 			r.Hosts = []string{g.pattern.host}
 		}
-		var here []guard
+		here := []guard{*g}
 		for j := range guards {
-			if o := &guards[j]; i == j {
-				here = append(here, *g)
-			} else if o.pattern.covers(g.pattern) {
-				here = append(here, *o)
-				k.gap(&o.Listed, "requests for rule %s are limited by these numbers too, but Kong counts them apart", quoted(g.Rule.Name))
+			if i != j && guards[j].pattern.covers(g.pattern) {
+				here = append(here, guards[j])
+				apart[j]++
 			}
 		}
 		r.Plugins = []kongPlugin{k.plugin(here)}
 		routes = append(routes, r)
+	}
+	for j, n := range apart {
+		if n > 0 {
+			k.gap(&guards[j].Listed, "its numbers hold on routes of %d other rules too, but Kong counts them apart", n)
+		}
 	}
 	return routes
 }

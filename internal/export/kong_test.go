@@ -42,8 +42,7 @@ rules:
 - {name: cafe, pattern: /caf%C3%A9, policies: 1/1s}`
 	assert.Equal(t, []string{
 		`rule "address": 10 in 7s is left to the application: Kong has windows of a second, a minute, an hour and a day`,
-		`rule "address": requests for rule "login" are limited by these numbers too, but Kong counts them apart`,
-		`rule "address": requests for rule "v1" are limited by these numbers too, but Kong counts them apart`,
+		`rule "address": its numbers hold on routes of 2 other rules too, but Kong counts them apart`,
 		`rule "login": Kong counts in a window of the clock: 5 at once, and not 2`,
 		`rule "cafe": Kong does not decode the path: the rule is left out`,
 	}, gaps(exported(t, "kong", rules)))

@@ -25,6 +25,10 @@ type object = map[string]any
 // those get that are denied there.
 func openapi(e *exporter) string {
 	o := &openapiFile{exporter: e, paths: make(object), responses: make(object), templates: make(map[string]string)}
+	o.notSaid()
+	for i := range e.Rules {
+		o.patterns = append(o.patterns, newPattern(e.Rules[i].Rule.Pattern))
+	}
 	for i := range e.Rules {
 		o.rule(&e.Rules[i])
 	}
@@ -54,10 +58,22 @@ func marshaled(v any) string {
 
 type openapiFile struct {
 	*exporter
+	patterns   []pattern // of the rules
 	paths      object
 	responses  object
 	components []component
 	templates  map[string]string // the path of one with other names for the same variables
+}
+
+// notSaid are the gaps of what is beside the rules.
+func (o *openapiFile) notSaid() {
+	if len(o.Config.Exempt) > 0 {
+		o.gapOf("exempt", 1, 1, "these requests are not limited, also where they are among paths here")
+	}
+	for i := range o.Allow {
+		a := &o.Allow[i]
+		o.gapOf("allowance "+quoted(a.Rule.Name), a.Line, a.Column, "some clients have limits of their own: others are told nothing of it")
+	}
 }
 
 // anyMethod are the operations of a pattern without a method.
@@ -149,12 +165,13 @@ func template(p pattern) (path string, parameters []any, beneath bool) {
 // and a method.
 func (o *openapiFile) operation(method string, p pattern) object {
 	p.method = strings.ToUpper(method)
-	denials := make(map[int][]*rulefile.Listed)
+	denials, closed := make(map[int][]*rulefile.Listed), false
 	for i := range o.Rules {
 		r := &o.Rules[i]
-		if r.Rule.DryRun || !newPattern(r.Rule.Pattern).covers(p) {
+		if r.Rule.DryRun || !o.patterns[i].covers(p) {
 			continue
 		}
+		closed = closed || cmp.Or(r.Rule.OnStoreError, o.Config.OnStoreError) == serverside.FailClosed
 		status := cmp.Or(r.Rule.Status, http.StatusTooManyRequests)
 		denials[status] = append(denials[status], r)
 	}
@@ -162,7 +179,19 @@ func (o *openapiFile) operation(method string, p pattern) object {
 	for _, status := range slices.Sorted(maps.Keys(denials)) {
 		responses[strconv.Itoa(status)] = object{"$ref": "#/components/responses/" + o.response(status, denials[status])}
 	}
+	if unavailable := cmp.Or(o.Config.ClosedStatus, http.StatusServiceUnavailable); closed && denials[unavailable] == nil {
+		responses[strconv.Itoa(unavailable)] = object{"$ref": "#/components/responses/" + o.unavailable()}
+	}
 	return object{"responses": responses}
+}
+
+// unavailable is the name of the component for requests that cannot be counted.
+func (o *openapiFile) unavailable() string {
+	o.responses["Unavailable"] = object{
+		"description": "Requests cannot be counted at the moment, and are refused.",
+		"headers":     object{"Retry-After": object{"$ref": "#/components/headers/Retry-After"}},
+	}
+	return "Unavailable"
 }
 
 // policiesOf are r's policies, for programs and for people.

@@ -143,6 +143,16 @@ func denial(t *testing.T, rules string) *http.Response {
 	return w.Result()
 }
 
+func TestWhatFailsClosedHasA503(t *testing.T) {
+	d := apiOf(t, "rules: [{name: login, pattern: POST /login, on_store_error: closed, policies: 1/1s}, {name: all, pattern: GET /a, policies: 1/1s}]")
+	assert.Equal(t, "#/components/responses/Unavailable", d.Paths["/login"]["post"].Responses["503"].Ref)
+	assert.Contains(t, d.Components.Responses["Unavailable"].Headers, "Retry-After")
+	assert.NotContains(t, d.Paths["/a"]["get"].Responses, "503")
+	out := exported(t, "openapi", "exempt: /health\nallow: [{name: probe, peers: 10.0.0.1, policies: 9/1s}]\nrules: [{pattern: /a, policies: 1/1s}]")
+	assert.Equal(t, []string{"exempt: these requests are not limited, also where they are among paths here",
+		`allowance "probe": some clients have limits of their own: others are told nothing of it`}, gaps(out))
+}
+
 func TestPathsThatDifferInNamesAreOne(t *testing.T) {
 	d := apiOf(t, `
 rules:
