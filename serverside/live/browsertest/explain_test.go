@@ -306,7 +306,7 @@ func (b *tab) fillIn(all []paste) (seen []paste) {
 }
 
 // The way people use it: what is pasted and chosen, and what they see.
-func TestWhatIsPastedIsExplained(t *testing.T) {
+func TestWhatIsPastedIsExplained(t *testing.T) { // F204
 	s, b := explaining(t)
 	now := time.Date(2026, 11, 20, 19, 30, 0, 0, time.UTC)
 	wants := []paste{
@@ -366,7 +366,7 @@ func isOdd(line string) bool {
 }
 
 // Even a script that somebody got into the page could send nothing.
-func TestWhatIsPastedCannotBeSent(t *testing.T) {
+func TestWhatIsPastedCannotBeSent(t *testing.T) { // F204
 	s, b := explaining(t)
 	for _, attempt := range []string{
 		`fetch("` + s.url + `/admin/limits/events").then(() => "sent", () => "blocked")`,
