@@ -8,7 +8,7 @@
 // Forge limits by the kind of endpoint, Forja by address and API key over several
 // windows, Universal by path and tier, API by the cost of what is done, and Patterns
 // by scope. docs/profiles.md compares them. The numbers are to begin with: take one,
-// look at what DryRun and Config.Observe tell of your own traffic, and change it.
+// look at what Rule.DryRun and Config.Observe tell of your own traffic, and change it.
 //
 // What only the program knows, who is asking above all, it says in Options.
 //

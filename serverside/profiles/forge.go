@@ -18,9 +18,8 @@ import (
 //	/webhooks/               100 a minute of a sender
 //
 // A token of a tenant is counted as the tenant, so that to mint tokens is of no use
-// (C48). X-RateLimit-Limit is what may be spent at once,
-// X-RateLimit-Reset the Unix time at which all of it may be again. Denials have the
-// error in an envelope.
+// (C48). X-RateLimit-Limit is what may be spent at once, X-RateLimit-Reset the Unix time
+// at which all of it may be again. Denials have the error in an envelope.
 //
 // Where the description contradicts itself or others: no more than 5 attempts to log in
 // are admitted in any minute, which a bucket of 5 would double in its first (C21); they

@@ -205,7 +205,7 @@ func TestForgeBelievesNoHeaderField(t *testing.T) {
 	}
 }
 
-// F141, F123, F136: three fields and an envelope, whose numbers agree.
+// F141, F123, F126, F136: three fields and an envelope, whose numbers agree.
 func TestForgeAnswersInItsOwnWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forge(options()))

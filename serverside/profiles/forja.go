@@ -2,6 +2,7 @@ package profiles
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/heedhttp/heed/quota"
@@ -67,11 +68,25 @@ func forja(o Options, ip serverside.KeyFunc, atOnce int64, ofAddress []quota.Pol
 var forjaBody = serverside.CodedProblem("https://forja.dev/errors/rate_limited")
 
 // fixed are policies as windows of the clock, called s, m, h and d.
-func fixed(policies ...quota.Policy) (windows []quota.Policy) {
-	names := map[time.Duration]string{time.Second: "s", time.Minute: "m", time.Hour: "h", 24 * time.Hour: "d"}
-	for _, p := range policies {
-		p.Algorithm, p.Name = quota.FixedWindow, names[p.Window]
-		windows = append(windows, p)
+func fixed(policies ...quota.Policy) []quota.Policy {
+	windows := slices.Clone(policies)
+	for i := range windows {
+		windows[i].Algorithm, windows[i].Name = quota.FixedWindow, letter(windows[i].Window)
 	}
 	return windows
+}
+
+func letter(window time.Duration) string {
+	switch window {
+	case time.Second:
+		return "s"
+	case time.Minute:
+		return "m"
+	case time.Hour:
+		return "h"
+	case 24 * time.Hour:
+		return "d"
+	default:
+		return "" // which is called by its length
+	}
 }

@@ -146,17 +146,19 @@ type keyTable struct{ known serverside.Limits }
 
 // Limits implements serverside.Limits, for keys Named "key".
 func (t keyTable) Limits(ctx context.Context, named string) ([]quota.Policy, error) {
-	none := serverside.KeyLimits{}.Policies()
 	key, isKey := strings.CutPrefix(named, "key:")
 	if t.known == nil || !isKey {
-		return none, nil
+		return unlimited, nil
 	}
 	policies, err := t.known.Limits(ctx, key)
 	if err == nil && len(policies) == 0 {
-		return none, nil
+		return unlimited, nil
 	}
 	return fixed(policies...), err
 }
+
+// unlimited is that no window is enforced.
+var unlimited = serverside.KeyLimits{}.Policies()
 
 // Validate says what is wrong with the table, if it can.
 func (t keyTable) Validate() error {

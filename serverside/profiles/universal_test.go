@@ -16,7 +16,7 @@ import (
 	"github.com/heedhttp/heed/serverside/profiles"
 )
 
-// F108, F109, F110, F111, F112: the table of categories. B36: who is told to wait is
+// F108, F109, F110, F111, F112, F128, F137: the table of categories. B36: who is told to wait is
 // told when the next request fits, not when the window is over.
 func TestUniversalHasTheNumbersOfItsCategories(t *testing.T) {
 	user := []string{"X-User", "usr_abc123"}
