@@ -88,6 +88,19 @@ func (l *kongLimits) of(window time.Duration) *int64 {
 	}
 }
 
+// inOrder leaves out the limits of windows that those of longer ones are below: Kong
+// takes them for a mistake.
+func (l *kongLimits) inOrder() {
+	least := int64(most)
+	for _, n := range []*int64{&l.Day, &l.Hour, &l.Minute, &l.Second} {
+		if *n > least {
+			*n = 0
+		} else if *n > 0 {
+			least = *n
+		}
+	}
+}
+
 // notSaid are the gaps of what is beside the rules.
 func (k *kongFile) notSaid() {
 	if bits := k.ipv6Bits(); bits < 128 {
@@ -151,6 +164,7 @@ func (k *kongFile) plugin(guards []guard) kongPlugin {
 			c.FaultTolerant = false
 		}
 	}
+	c.inOrder()
 	return kongPlugin{"rate-limiting", c}
 }
 
@@ -162,7 +176,7 @@ func (k *kongFile) routes(guards []guard) (routes []kongRoute) {
 		if g.pattern.text == "" {
 			continue
 		}
-		r := kongRoute{Name: g.id, Paths: []string{"~(?i)" + g.pattern.path("/", false)}, Priority: len(g.pattern.segments)}
+		r := kongRoute{Name: g.id, Paths: []string{kongPath(g.pattern)}, Priority: len(g.pattern.segments)}
 		if g.pattern.method != "" {
 			r.Methods = strings.Split(strings.Trim(g.pattern.methods(), "()"), "|")
 		}
@@ -185,6 +199,15 @@ func (k *kongFile) routes(guards []guard) (routes []kongRoute) {
 		}
 	}
 	return routes
+}
+
+// kongPath is p's path as an expression of Kong, which must begin with a slash.
+func kongPath(p pattern) string {
+	path := strings.TrimPrefix(p.path("/", false), "/")
+	if path == "*$" { // the root alone
+		return "~/$"
+	}
+	return "~/(?i)" + path
 }
 
 // settings are what Kong has in a file of its own.

@@ -1,6 +1,8 @@
 package export_test
 
 import (
+	"os"
+	"regexp"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -54,9 +56,38 @@ rules:
 	}
 	assert.Equal(t, config(map[string]any{"second": 50, "minute": 500, "fault_tolerant": true}), d["plugins"])
 	assert.Equal(t, []any{
-		map[string]any{"name": "login", "methods": []any{"POST"}, "hosts": []any{"example.com"}, "paths": []any{"~(?i)/login/*$"}, "regex_priority": 1,
-			"plugins": config(map[string]any{"second": 50, "minute": 5, "fault_tolerant": false})},
-		map[string]any{"name": "v1", "methods": []any{"GET", "HEAD"}, "paths": []any{"~(?i)/v1(/|$)"}, "regex_priority": 2,
+		map[string]any{"name": "login", "methods": []any{"POST"}, "hosts": []any{"example.com"}, "paths": []any{"~/(?i)login/*$"}, "regex_priority": 1,
+			"plugins": config(map[string]any{"minute": 5, "fault_tolerant": false})},
+		map[string]any{"name": "v1", "methods": []any{"GET", "HEAD"}, "paths": []any{"~/(?i)v1(/|$)"}, "regex_priority": 2,
 			"plugins": config(map[string]any{"second": 50, "minute": 500, "day": 9000, "fault_tolerant": true})},
 	}, service["routes"])
+}
+
+// What Kong's own schema asks of routes and of this plugin.
+func TestKongsSchemaIsKept(t *testing.T) {
+	text, err := os.ReadFile("testdata/all.yaml")
+	require.NoError(t, err)
+	for _, rules := range []string{string(text), "rules: [{name: root, pattern: '/{$}', policies: [7/1s, 5/1m, 5/1h, 4/1d]}, {name: all, pattern: '/{path...}', policies: 1/1s}]"} {
+		d := kongOf(t, rules, export.Options{})
+		for _, service := range d["services"].([]any) {
+			for _, route := range service.(map[string]any)["routes"].([]any) {
+				route := route.(map[string]any)
+				path := route["paths"].([]any)[0].(string)
+				assert.Regexp(t, "^~/", path)
+				assert.NotContains(t, path, "//")
+				_, err := regexp.Compile(path[1:])
+				assert.NoError(t, err)
+				assert.Regexp(t, `^[\w.~-]+$`, route["name"])
+				config := route["plugins"].([]any)[0].(map[string]any)["config"].(map[string]any)
+				before := 0
+				for _, period := range []string{"second", "minute", "hour", "day"} {
+					if n, ok := config[period].(int); ok {
+						assert.GreaterOrEqual(t, n, before, "%s: %s", route["name"], period)
+						before = n
+					}
+				}
+				assert.Positive(t, before, "there is at least one limit")
+			}
+		}
+	}
 }
