@@ -6,8 +6,7 @@
 //	limiter, err := serverside.New(profiles.Forge(profiles.Options{Store: store}))
 //
 // Forge limits by the kind of endpoint, Forja by address and API key over several
-// windows, Universal by path and tier, API by the cost of what is done, and Patterns
-// by scope. docs/profiles.md compares them. The numbers are to begin with: take one,
+// windows, Universal by path and tier, API by what is done, and Patterns by scope. docs/profiles.md compares them. The numbers are to begin with: take one,
 // look at what Rule.DryRun and Config.Observe tell of your own traffic, and change it.
 //
 // What only the program knows, who is asking above all, it says in Options.
@@ -22,8 +21,11 @@
 // of them it follows, by a number such as C21 that docs/profiles.md explains.
 //
 // The rules are asked in stages. Put Limiter.WrapEarly in front of authentication and
-// Limiter.Wrap behind it: then wrong credentials are limited by address, and who is
-// authenticated by who that is. Health checks, GET /health, are never limited.
+// Limiter.Wrap behind it: those behind believe what they are told of who asks. In front,
+// Forja and Patterns limit each address, wrong credentials included; the others limit
+// there what their tables name, logins above all, so that wrong tokens are left to
+// authentication, or to a rule of your own. Health checks, GET /health, are never
+// limited.
 //
 // # Keys
 //

@@ -45,7 +45,7 @@ func (o Options) Env() rulefile.Env {
 			"account": o.account(), "token": o.token(), "api_key": o.apiKey(), "user": o.user(),
 		},
 		Matches: map[string]func(*http.Request) bool{
-			"trusted": o.trusted(), "writing": writing, "no_token": lacks(o.token()),
+			"trusted": o.trusted(), "writing": writing, "has_token": has(o.token()), "no_token": lacks(o.token()),
 			"has_user": has(o.user()), "has_api_key": has(o.apiKey()),
 		},
 		Tiers:  map[string]func(*http.Request) string{"tier": o.tier()},

@@ -13,7 +13,7 @@ import (
 //	/login, /signup, /reset  5 a minute of an address
 //	POST /login              5 failures a minute of an account, then 12 s, 24 s, 48 s … of waiting
 //	GET / without a token    60 a minute of an address
-//	GET /api/                60 at once of a token, and 10 a second
+//	GET / with one           60 at once of a token, and 10 a second
 //	/api/ otherwise          60 a minute of a token
 //	/webhooks/               100 a minute of a sender
 //
@@ -41,7 +41,7 @@ func Forge(o Options) serverside.Config {
 		login,
 		{Name: "read_ip", Pattern: "GET /", If: lacks(o.token()), Stage: serverside.AfterAuth,
 			Key: named("read_ip", o.ip()), Policies: per(60, time.Minute)},
-		{Name: "api_token", Pattern: "GET /api/", Stage: serverside.AfterAuth,
+		{Name: "api_token", Pattern: "GET /", If: has(o.token()), Stage: serverside.AfterAuth,
 			Key: named("api_token", o.token()), Policies: []quota.Policy{{Name: "requests", Quota: 60, Window: 6 * time.Second}}},
 		{Name: "api_token_write", Pattern: "/api/", If: writing, Stage: serverside.AfterAuth,
 			Key: named("api_token_write", o.token()), Policies: per(60, time.Minute)},

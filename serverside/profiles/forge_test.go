@@ -55,6 +55,7 @@ func TestForgeHasTheNumbersOfItsKindsOfEndpoint(t *testing.T) {
 		line{"GET /", nil, []string{"60", "59", unix(1)}, 60, "1"},
 		line{"GET /search", nil, []string{"60", "59", unix(1)}, 60, "1"},
 		line{"GET /api/items", token, []string{"60", "59", unix(1)}, 60, "1"},
+		line{"GET /search", token, []string{"60", "59", unix(1)}, 60, "1"},
 		line{"PUT /api/items", token, []string{"60", "59", unix(1)}, 60, "1"},
 		line{"POST /webhooks/github", token, []string{"100", "99", unix(1)}, 100, "1"},
 	)
@@ -146,8 +147,8 @@ func TestForgeNamesABucketAndWhoseItIs(t *testing.T) {
 	o := options()
 	o.Store = &store
 	h := limited(t, profiles.Forge(o))
-	ask(h, "GET /login", "X-Token", "t1")
-	ask(h, "GET /signup", "X-Token", "t1")
+	ask(h, "PUT /login")
+	ask(h, "POST /signup")
 	ask(h, "GET /api/items", "X-Token", "t1")
 	ask(h, "POST /webhooks/a", "X-Token", "t1", "X-Tenant", "acme")
 	assert.Equal(t, []string{
