@@ -332,7 +332,9 @@ func TestAMessageEndsTheWaitForAnAnswer(t *testing.T) {
 			assert.Error(t, err)
 			assert.Equal(t, perMinute(600), policies)
 			s.set(func() { s.gone = false })
-			time.Sleep(500 * ms) // until Redis is known to be back
+			time.Sleep(200 * ms)
+			l.Limits(t.Context(), "bob") // finds out
+			time.Sleep(500 * ms)
 			policies, err = l.Limits(t.Context(), "ann")
 			assert.Error(t, err, "not a second later")
 			assert.Equal(t, perMinute(600), policies)
@@ -350,6 +352,8 @@ func TestAMessageEndsTheWaitForAnAnswer(t *testing.T) {
 			s.publish(message)
 			l.Limits(t.Context(), "ann")
 			s.set(func() { s.gone = false })
+			time.Sleep(200 * ms)
+			l.Limits(t.Context(), "bob") // finds out
 			time.Sleep(1100 * ms)
 			policies, _ := s.told(t, l, "ann")
 			assert.Equal(t, perMinute(60), policies)
