@@ -85,7 +85,7 @@ func (c *call) readBoard(lanes *LocalBoard) {
 }
 
 // post lets everybody know that the key is to be left alone, for as long as a was told,
-// and at what interval the server admits requests then.
+// and which policies denied it.
 func (c *call) post(a *Attempt) {
 	lanes := c.t.lanes()
 	if lanes == nil {
@@ -95,10 +95,10 @@ func (c *call) post(a *Attempt) {
 	if key.Key == "" {
 		return
 	}
-	hint, every := a.hint, a.interval()
-	lanes.post(key, c.ended, hint, every)
+	hint, denials := a.hint, a.denials()
+	lanes.post(key, c.ended, hint, denials)
 	if shared := c.t.shared(); shared != nil {
-		if err := shared.Post(c.req.Context(), key.Key, min(hint, longestCoolDown), every); err != nil {
+		if err := shared.Post(c.req.Context(), key.Key, min(hint, longestCoolDown), slowest(denials, hint)); err != nil {
 			c.degraded(err)
 		}
 	}

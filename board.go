@@ -13,7 +13,8 @@ import (
 type Board interface {
 	// Post makes key wait at least wait from now; it never shortens what was
 	// posted before. every is the interval at which the server admits requests
-	// of key, 0 if unknown.
+	// of key, 0 if unknown. It is that of the policy that denied one: if others
+	// deny meanwhile, the longest interval holds until the cool-down is over.
 	Post(ctx context.Context, key string, wait, every time.Duration) error
 	// Read reports what is left, and the interval, which is to be told for as
 	// long as there may be waiters: they follow one that has become longer. It
@@ -45,7 +46,7 @@ const longestCoolDown = 24 * time.Hour
 
 // Post makes key wait at least wait from now, at most 24 hours. It returns nil.
 func (b *LocalBoard) Post(_ context.Context, key string, wait, every time.Duration) error {
-	b.post(hostkey.NameOf(key), now(), wait, every)
+	b.post(hostkey.NameOf(key), now(), wait, unnamed(every))
 	return nil
 }
 
@@ -57,10 +58,10 @@ func (b *LocalBoard) Read(_ context.Context, key string) (wait, every time.Durat
 	return wait, every, nil
 }
 
-func (b *LocalBoard) post(key hostkey.Name, now, wait, every time.Duration) {
+func (b *LocalBoard) post(key hostkey.Name, now, wait time.Duration, denials []denial) {
 	if wait > 0 {
 		b.used.Store(true)
-		b.lane(key).post(now, min(wait, longestCoolDown), every)
+		b.lane(key).post(now, min(wait, longestCoolDown), denials)
 	}
 }
 
@@ -90,7 +91,7 @@ func (b *LocalBoard) lane(key hostkey.Name) *lane {
 func (b *LocalBoard) hear(key hostkey.Name, now, wait, every time.Duration) {
 	l := b.lane(key)
 	if left, _ := l.left(now); wait > left+time.Millisecond {
-		b.post(key, now, wait, every)
+		b.post(key, now, wait, unnamed(every))
 	}
-	l.slow(every)
+	l.slow(now, every)
 }

@@ -13,21 +13,23 @@ import (
 // runs out of attempts while others have theirs before them, and of these the
 // ones that were called first.
 //
-// When the cool-down is over they are let go as a drip. If the server's
-// interval is known, one each interval. If not, they are first spread over the
-// jitter window, and never more of them are unanswered than answers have come
-// back good, plus one; each good answer makes the drip faster, too. So a server
-// that has room for ten is not sent forty. A good answer with nobody left in
-// line opens the lane then; a known interval is kept as long as there is a line.
+// When the cool-down is over, that of the last policy that denied a request, they
+// are let go as a drip. If the server's interval is known, one each interval. If
+// not, they are first spread over the jitter window, and never more of them are
+// unanswered than answers have come back good, plus one; each good answer makes the
+// drip faster, too. So a server that has room for ten is not sent forty. A good
+// answer with nobody left in line opens the lane then; a known interval is kept as
+// long as there is a line.
 type lane struct {
 	closed atomic.Bool // if false, nothing below matters
 
-	mu     sync.Mutex
-	until  time.Duration // the cool-down's end
-	every  time.Duration // the server's interval, 0 if unknown
-	spread time.Duration // the jitter window
-	told   time.Duration // when the server last said so, or was last asked again
-	round  int           // which cool-down this is: late answers to an earlier one do not count
+	mu      sync.Mutex
+	until   time.Duration // the cool-down's end
+	every   time.Duration // the server's interval, 0 if unknown: the slowest of denials
+	spread  time.Duration // the jitter window
+	told    time.Duration // when the server last said so, or was last asked again
+	denials []denial      // by the policies that were exhausted since it was last open
+	round   int           // which cool-down this is: late answers to an earlier one do not count
 
 	line   []*waiter
 	begun  bool          // whether the drip has: gap and next are set
@@ -94,13 +96,17 @@ func (l *lane) open() bool {
 	return !l.closed.Load()
 }
 
-func (l *lane) post(now, wait, every time.Duration) {
+// post closes l for so long. A wait that is over before only slows the drip down.
+func (l *lane) post(now, wait time.Duration, denials []denial) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.denyLocked(now, denials)
 	if now+wait <= l.until {
+		l.slowLocked()
 		return
 	}
-	l.until, l.every, l.spread = now+wait, max(0, every), jitterWindow(wait)
+	l.until, l.spread = now+wait, jitterWindow(wait)
+	l.every = slowest(l.denials, l.until)
 	l.told = now
 	l.round++
 	l.begun, l.width, l.flying = false, 1, 0
@@ -108,9 +114,17 @@ func (l *lane) post(now, wait, every time.Duration) {
 }
 
 // slow makes the drip slower if it is faster than every, the next release included.
-func (l *lane) slow(every time.Duration) {
+func (l *lane) slow(now, every time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if every > l.every {
+		l.denyLocked(now, unnamed(every))
+		l.slowLocked()
+	}
+}
+
+func (l *lane) slowLocked() {
+	every := slowest(l.denials, l.until)
 	if every <= l.every {
 		return
 	}

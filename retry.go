@@ -263,18 +263,3 @@ func (p *RetryPolicy) suspected(req *http.Request, resp *http.Response) bool {
 	profile := p.profile(req)
 	return profile != nil && profile.Suspects(resp.StatusCode, resp.Header)
 }
-
-// interval is at which the server admits requests after it has refused a, as far as it
-// tells: of what comes back unit by unit. A window comes back whole, and so does what
-// tells nothing; and of tokens or bytes it is not known how many a request takes.
-func (a *Attempt) interval() (longest time.Duration) {
-	for _, l := range ratelimit.Parse(a.Response.Header, time.Time{}) {
-		if l.Remaining != 0 || l.Quota <= 0 || l.Window <= 0 || l.Unit != "" {
-			continue
-		}
-		if every := l.Window / time.Duration(l.Quota); 0 <= l.Next && l.Next <= 2*every+time.Second {
-			longest = max(longest, every)
-		}
-	}
-	return longest
-}

@@ -47,6 +47,10 @@ type Transport struct {
 
 	// Key says what a cool-down applies to. If nil, scheme://host; "" means
 	// that the request neither posts one nor waits for one. See ByCredential.
+	//
+	// Which of a server's policies a request will meet, no field tells before its
+	// answer. So a policy that denies one request of a key holds all of them, and
+	// where it is only for some, a Key that tells those apart holds no others.
 	Key func(*http.Request) string
 
 	// Trace is told what happens. If nil, nobody is.
