@@ -23,7 +23,8 @@ func caddy(e *exporter) string {
 	if c.Len() > 0 {
 		text += "\trate_limit {\n" + c.String() + "\t}\n"
 	}
-	lines := append(e.layering("Caddy with the module github.com/mholt/caddy-ratelimit", "Import it where a site begins: import heed. The global options need:"), c.options()...)
+	lines := append(e.layering("Caddy 2.8 with github.com/mholt/caddy-ratelimit", "Import it where a site begins: import heed."), c.options()...)
+	lines = append(lines, "", "What one zone denies, those before it have counted.")
 	return strings.ReplaceAll(hashed(e.comment(lines...)), "{$", "{ $") + text + "}\n"
 }
 
@@ -39,7 +40,7 @@ func (c *caddyFile) line(depth int, format string, args ...any) {
 
 // options are the global options that the snippet needs, for the comment.
 func (c *caddyFile) options() []string {
-	lines := []string{"  order rate_limit before basic_auth"}
+	lines := []string{"", "The global options need:", "  order rate_limit before basic_auth"}
 	if len(c.Proxies.Trusted) == 0 {
 		return append(lines, "Behind another proxy, each client has the proxy's address: name it in trusted_proxies,", "and the options of servers stand here.")
 	}
