@@ -5,8 +5,9 @@
 #   ./test.sh -long     the same in full: longer runs, and fuzzing
 #   ./test.sh -faults   the rules of the client, and what breaks when one does
 #
-# What the tests talk to, redis-server and gateways, is installed through the package
-# manager if it is missing; the tests start their own on free ports, and stop it.
+# What the tests talk to, redis-server, gateways and a browser, is installed through
+# the package manager if it is missing; the tests start their own on free ports, and
+# stop it.
 set -euo pipefail
 cd "$(dirname "$0")"
 

@@ -37,7 +37,7 @@ type viewer struct {
 	begun           bool
 	rules           *rules
 	counted         int64 // of all kinds
-	second          int64 // that was not over when it was told
+	second          int64 // that was not over when it was told; the one before may have been late, too
 	denials, notice int64 // the last that were told
 }
 
@@ -46,7 +46,7 @@ func (v *viewer) next(now time.Time) message {
 	p, last := v.page, now.Unix()
 	p.roll(now)
 	m := message{Now: now.UnixMilli(), Outage: p.store.failing.Load(), Viewers: p.streams.open.Load(),
-		First: max(v.second, last-span+1), Keys: p.worst.of(p, now)}
+		First: max(v.second-1, last-span+1), Keys: p.worst.of(p, now)}
 	if !v.begun {
 		m.Title = cmp.Or(p.Title, "Limits")
 	}

@@ -18,7 +18,7 @@ const denials = []; // the newest first
 const notices = [];
 const hot = new Set();
 
-const nameOf = (r) => JSON.stringify([r.rule, r.pattern]);
+const nameOf = (r) => JSON.stringify([r.rule ?? "", r.pattern ?? ""]);
 
 function routeOf(r) {
 	const name = nameOf(r);
@@ -40,7 +40,7 @@ function learn(m) {
 	for (const e of m.denials ?? []) denials.unshift(e);
 	for (const e of m.notices ?? []) {
 		notices.unshift(e);
-		if (e.kind === "hot key") hot.add(e.key);
+		if (e.kind === "hot key") hot.add(nameOf(e) + e.key);
 	}
 	denials.length = Math.min(denials.length, shown);
 	notices.length = Math.min(notices.length, shown);
@@ -139,7 +139,7 @@ function row(head, ...cells) {
 	return make("tr", "", first, ...cells.map(([className, ...content]) => make("td", className, ...content)));
 }
 
-const codes = (all) => (all ?? []).flatMap((name, i) => [i ? ", " : "", make("code", "", name)]);
+const codes = (all) => (all ?? []).flatMap((name, i) => [i ? " " : "", make("code", "", name)]);
 
 function key(text) {
 	const node = make("span", "key", text.length > 16 ? text.slice(0, 12) + "…" : text);
@@ -250,7 +250,7 @@ function showKeys() {
 		put(made.cells[3], k.limit ? `${count(k.remaining)} of ${count(k.limit)}` : "not known");
 		put(made.cells[4], k.at ? clock(k.at) : "");
 		put(made.cells[5], count(k.denied));
-		if (hot.has(k.key) && !made.cells[0].querySelector(".tag")) made.cells[0].append(make("span", "tag bad", "hot"));
+		if (hot.has(nameOf(k) + k.key) && !made.cells[0].querySelector(".tag")) made.cells[0].append(make("span", "tag bad", "hot"));
 	}, "None yet.");
 }
 

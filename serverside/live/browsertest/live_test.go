@@ -79,10 +79,11 @@ func TestThePageShowsWhatHappens(t *testing.T) {
 
 	s.ask(2, "/v1/hostile")
 	s.audit(serverside.Event{Kind: serverside.Denied, Rule: hostile, Pattern: hostile, Key: hostile, Policies: []string{hostile}, Status: 429})
-	s.audit(serverside.Event{Kind: serverside.HotKey, Rule: hostile, Key: hostile})
+	s.audit(serverside.Event{Kind: serverside.HotKey, Rule: hostile, Pattern: hostile, Key: hostile})
 	b.await(`document.querySelector("#denials td .key")?.title.startsWith("<img")`)
 	b.await(`document.getElementById("notices").textContent.includes("<img")`)
 	b.await(`document.getElementById("keys").textContent.includes("<img")`)
+	assert.Equal(t, "hot", b.text("#keys .tag"))
 	for _, id := range []string{"rules", "denials", "notices"} {
 		assert.Contains(t, b.text("#"+id), "<img", id)
 	}

@@ -1,13 +1,20 @@
 package browsertest_test
 
 import (
+	"bytes"
 	"flag"
 	"fmt"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/png"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -76,8 +83,28 @@ func traffic(h http.Handler, lasts time.Duration) {
 	}
 }
 
+// save saves what the tab shows, in as many colours as fit a byte: it has hardly more.
 func save(b *tab, file string) {
-	png, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
+	data, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	require.NoError(b, err)
-	require.NoError(b, os.WriteFile(file, png, 0o644))
+	full, err := png.Decode(bytes.NewReader(data))
+	require.NoError(b, err)
+	picture := image.NewPaletted(full.Bounds(), colours(full))
+	draw.Draw(picture, picture.Bounds(), full, image.Point{}, draw.Src)
+	var small bytes.Buffer
+	require.NoError(b, (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, picture))
+	require.NoError(b, os.WriteFile(file, small.Bytes(), 0o644))
+}
+
+// colours are the most frequent of a picture.
+func colours(of image.Image) color.Palette {
+	n := map[color.Color]int{}
+	for y := range of.Bounds().Dy() {
+		for x := range of.Bounds().Dx() {
+			n[of.At(x, y)]++
+		}
+	}
+	all := slices.Collect(maps.Keys(n))
+	slices.SortFunc(all, func(a, b color.Color) int { return n[b] - n[a] })
+	return all[:min(256, len(all))]
 }
