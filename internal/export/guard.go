@@ -87,12 +87,13 @@ func notByAddress(r *rulefile.Listed) string {
 	has := func(what string) bool {
 		return slices.ContainsFunc(r.Functions, func(f string) bool { return strings.HasPrefix(f, what+" ") })
 	}
+	key := unnamed(r.Key)
 	switch {
 	case r.Rule.Stage == serverside.Overload:
 		return "it guards the server as a whole, after all other rules have admitted"
-	case r.Key == "peer":
+	case key == "peer":
 		return "it counts by peer, and behind a gateway that is the gateway"
-	case r.Key != "ip":
+	case key != "ip":
 		return "it counts by " + quoted(r.Key) + ", which the application knows"
 	case r.Rule.DryRun:
 		return "it is a dry run"
@@ -108,6 +109,18 @@ func notByAddress(r *rulefile.Listed) string {
 		return "it limits what is in flight"
 	}
 	return ""
+}
+
+// unnamed is a key without the name spaces it is in: those are for the store.
+func unnamed(key string) string {
+	for {
+		rest, named := strings.CutPrefix(key, "named(")
+		if !named {
+			return key
+		}
+		_, key, _ = strings.Cut(rest, ", ")
+		key = strings.TrimSuffix(key, ")")
+	}
 }
 
 // notKept are the gaps of a rule that is kept in part.
