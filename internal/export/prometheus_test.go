@@ -44,7 +44,7 @@ func TestPromtoolTakesWhatIsMadeForPrometheus(t *testing.T) {
 func TestAlarmsFireWhenTheyShould(t *testing.T) {
 	out := exported(t, "prometheus", "rules: [{policies: 1/1s}]")
 	assert.Empty(t, out.Gaps)
-	promtool(t, "test", out.Text, "testdata/alerts.test")
+	promtool(t, "test", out.Text, "testdata/alerts_test.yml")
 }
 
 func TestDurationsOfAlarmsAreInProportion(t *testing.T) {
