@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +24,7 @@ import (
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/serverside"
 	"github.com/heedhttp/heed/serverside/live"
+	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
 // A site is a limited server with a page.
@@ -533,25 +536,54 @@ func next(t testing.TB, r *bufio.Reader) (m message) {
 	}
 }
 
-// Over a real connection, with timeouts that are shorter than the stream.
+// Over real connections, with timeouts that are shorter than the stream.
 func TestAServerShutsDownWhileSomebodyWatches(t *testing.T) {
-	s := open(t, rules(api(quota.PerHour(1))))
-	server := httptest.NewUnstartedServer(s.page)
-	server.Config.ReadTimeout, server.Config.WriteTimeout = 100*time.Millisecond, 100*time.Millisecond
-	server.Start()
-	defer server.Close()
-	resp, err := server.Client().Get(server.URL + "/events")
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	body := bufio.NewReader(resp.Body)
-	for range 2 { // the second comes after a second
-		next(t, body)
+	for _, version := range []int{1, 2} {
+		t.Run(fmt.Sprint("HTTP/", version), func(t *testing.T) {
+			t.Parallel()
+			s := open(t, rules(api(quota.PerHour(1))))
+			server := httptest.NewUnstartedServer(s.page)
+			server.Config.ReadTimeout, server.Config.WriteTimeout = 100*time.Millisecond, 100*time.Millisecond
+			server.EnableHTTP2 = version == 2
+			server.StartTLS()
+			defer server.Close()
+			resp, err := server.Client().Get(server.URL + "/events")
+			require.NoError(t, err)
+			defer resp.Body.Close()
+			require.Equal(t, version, resp.ProtoMajor)
+			body := bufio.NewReader(resp.Body)
+			for range 2 { // the second comes after a second
+				next(t, body)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			require.NoError(t, server.Config.Shutdown(ctx))
+			_, err = io.ReadAll(body)
+			assert.NoError(t, err, "the stream has ended, and was not cut")
+		})
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	require.NoError(t, server.Config.Shutdown(ctx))
-	_, err = io.ReadAll(body)
-	assert.NoError(t, err, "the stream has ended, and was not cut")
+}
+
+// Who instruments the Config for a rule file does not know its rules.
+func TestRulesOfAFileAreShown(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o644)) }
+	write("rules: [{name: orders, pattern: /v1/, policies: 60/1m}]")
+	s := &site{TB: t, page: new(live.Page)}
+	watcher, err := rulefile.Watch(file, rulefile.Env{Config: s.page.Instrument(serverside.Config{Audit: func(serverside.Event) {}})})
+	require.NoError(t, err)
+	defer watcher.Close()
+	server := httptest.NewServer(s.page)
+	t.Cleanup(server.Close)
+	for _, policy := range []string{"60/1m", "70/1m"} {
+		write("rules: [{name: orders, pattern: /v1/, policies: " + policy + "}]")
+		require.NoError(t, watcher.Reload())
+		m := next(t, s.events(server))
+		require.Len(t, m.Config.Rules, 1)
+		assert.Equal(t, "orders", m.Config.Rules[0].Rule)
+		assert.Equal(t, []string{policy}, m.Config.Rules[0].Policies)
+		assert.Equal(t, watcher.Limiter.Hash(), m.Config.Hash)
+	}
 }
 
 func TestFiles(t *testing.T) {
