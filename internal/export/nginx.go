@@ -175,10 +175,13 @@ func (n *nginxFile) rate(g *guard, l limit) (text string, milli int64) {
 		return fmt.Sprintf("%dr/s", perSecond), 1000 * perSecond
 	}
 	perMinute, exact := perTime(l, time.Minute)
-	if !exact {
+	milli = 1000 * perMinute / 60
+	if inThousand, _ := perTime(l, 1000*time.Second); inThousand > milli {
+		n.gap(&g.Listed, "nginx counts whole thousandths of a request a second: %v is %d in 1000s", l, milli)
+	} else if !exact {
 		n.gap(&g.Listed, "nginx counts whole requests a second or minute: %v is rounded up to %dr/m", l, perMinute)
 	}
-	return fmt.Sprintf("%dr/m", perMinute), 1000 * perMinute / 60
+	return fmt.Sprintf("%dr/m", perMinute), milli
 }
 
 // perTime is how many requests l gives back in a time, rounded up.

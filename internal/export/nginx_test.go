@@ -122,6 +122,30 @@ func TestNginxAdmitsWhatTheRuleDoes(t *testing.T) {
 	assert.Equal(t, http.StatusOK, get(t, url+"/v2").StatusCode, "another path")
 }
 
+// nginx has whole requests a second or a minute, of which it counts thousandths a
+// second and drops what is less: whatever differs from the rule is told.
+func TestNginxTellsHowItRounds(t *testing.T) {
+	for policy, want := range map[string]struct{ rate, told string }{
+		"60/1m":       {"1r/s", ""},
+		"30/1m":       {"30r/m", ""},
+		"6/1m":        {"6r/m", ""},
+		"7/1m":        {"7r/m", "nginx counts whole thousandths of a request a second: 7 in 1m is 116 in 1000s"},
+		"1/1m":        {"1r/m", "nginx counts whole thousandths of a request a second: 1 in 1m is 16 in 1000s"},
+		"1999/1000m":  {"2r/m", "nginx counts whole thousandths of a request a second: 1999 in 16h40m is 33 in 1000s"},
+		"13/2m":       {"7r/m", "nginx counts whole requests a second or minute: 13 in 2m is rounded up to 7r/m"},
+		"1000003/24h": {"695r/m", "nginx counts whole requests a second or minute: 1000003 in 24h is rounded up to 695r/m"},
+		"1/24h":       {"1r/m", "nginx counts whole requests a second or minute: 1 in 24h is rounded up to 1r/m"},
+	} {
+		out := exported(t, "nginx", "rules: [{name: api, policies: "+policy+"}]")
+		assert.Contains(t, out.Text, " rate="+want.rate+";\n", policy)
+		var told string
+		for _, g := range out.Gaps {
+			told += g.Reason
+		}
+		assert.Equal(t, want.told, told, policy)
+	}
+}
+
 func TestNginxAppliesAllRulesThatMatch(t *testing.T) {
 	t.Parallel()
 	out := exported(t, "nginx", several+`

@@ -1,10 +1,12 @@
 package browsertest_test
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
@@ -106,6 +108,25 @@ func TestAPausedPageStandsStillAndCatchesUp(t *testing.T) {
 	assert.Equal(t, "0 in 2 min", b.text("#all-sum"))
 	b.do(chromedp.Click("#pause"))
 	b.await(`document.getElementById("all-sum").textContent === "2 in 2 min"`)
+	s.clean(b)
+}
+
+// On narrow screens tables scroll, and nothing else does.
+func TestThePageFitsItsWindow(t *testing.T) {
+	s := serve(t,
+		serverside.Rule{Name: strings.Repeat("long", 25), Pattern: "/v1/", Policies: []quota.Policy{{Quota: 600, Window: time.Minute, Burst: 50}, quota.PerDay(20000)}},
+		serverside.Rule{Name: "dry", Pattern: "/v1/reports", DryRun: true, Policies: []quota.Policy{quota.PerHour(1)}})
+	b := open(t)
+	b.do(chromedp.Navigate(s.url + "/admin/limits/"))
+	s.ask(60, "/v1/reports")
+	b.await(`document.querySelectorAll("#denials td .key").length > 0`)
+	const overflows = `Array.from(document.querySelectorAll(%q), (e) => e.scrollWidth - e.clientWidth).some((n) => n > 0)`
+	for _, width := range []int64{360, 600, 950, 1600} {
+		b.do(chromedp.EmulateViewport(width, 1000))
+		b.await(fmt.Sprintf("innerWidth === %d", width))
+		assert.False(t, eval[bool](b, fmt.Sprintf(overflows, "html")), width)
+		assert.Equal(t, width < 900, eval[bool](b, fmt.Sprintf(overflows, ".wide")), width)
+	}
 	s.clean(b)
 }
 
