@@ -158,7 +158,11 @@ func (d *Denial) message(limited string) string {
 	if d.Never {
 		return d.reason(limited)
 	}
-	return fmt.Sprintf("%s Retry after %d seconds.", d.reason(limited), d.seconds())
+	unit := "seconds"
+	if d.seconds() == 1 {
+		unit = "second"
+	}
+	return fmt.Sprintf("%s Retry after %d %s.", d.reason(limited), d.seconds(), unit)
 }
 
 // later is what to do about it.

@@ -121,7 +121,7 @@ func checkNumbers(t *testing.T, name string, w *httptest.ResponseRecorder) {
 
 func TestABodySaysWhatWasInFlight(t *testing.T) {
 	for name, want := range map[string]string{
-		"envelope": `{"error":{"code":"too_many_at_once","message":"Too many requests at once. Retry after 1 seconds."}}`,
+		"envelope": `{"error":{"code":"too_many_at_once","message":"Too many requests at once. Retry after 1 second."}}`,
 		"limit":    `{"error":{"code":"too_many_at_once","message":"Too many requests at once.","retry_after":1,"limit":20}}`,
 		"flat":     `{"error":"Too many requests at once","message":"Please try again later","retryAfter":1}`,
 	} {

@@ -214,7 +214,7 @@ func TestForgeAnswersInItsOwnWords(t *testing.T) {
 		_, denied := spend(h, 100, "GET /", "X-Request-Id", "01HXY")
 		assert.Equal(t, []string{"60", "0", unix(61)}, told(denied))
 		assert.Equal(t, "application/json", denied.Header().Get("Content-Type"))
-		assert.JSONEq(t, `{"error":{"code":"rate_limited","message":"Too many requests. Retry after 1 seconds.","request_id":"01HXY"}}`, denied.Body.String())
+		assert.JSONEq(t, `{"error":{"code":"rate_limited","message":"Too many requests. Retry after 1 second.","request_id":"01HXY"}}`, denied.Body.String())
 		for name := range denied.Header() {
 			assert.Contains(t, []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Retry-After", "Cache-Control", "Content-Type"}, name)
 		}
