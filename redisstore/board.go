@@ -75,8 +75,8 @@ const longestCoolDown = 24 * time.Hour
 
 // Post makes key wait at least wait from now, at most 24 hours, in all
 // processes; it never shortens what was posted before. every is the interval at
-// which the server admits requests of key, 0 if unknown, which is no reason to
-// forget a known one.
+// which the server admits requests of key, 0 if unknown. Of several policies that
+// deny while the cool-down lasts, the longest interval holds.
 //
 // This process obeys at once, whatever becomes of the rest. An error means that
 // the others have perhaps not heard of it yet; they will when Redis is back. It

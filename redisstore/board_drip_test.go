@@ -268,3 +268,30 @@ func TestWithoutRedisEachProcessGoesByTheSeatsItKnowsOf(t *testing.T) {
 		}
 	})
 }
+
+// Two policies deny, in two processes, and the one whose wait is longer is the faster.
+func TestTheSlowestOfThePoliciesThatDeniedSetsTheIntervalOfTheRound(t *testing.T) {
+	for _, slowFirst := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			boards := openBoards(t, newBoardStand(t), 3)
+			slow := func() { require.NoError(t, boards[0].Post(t.Context(), host, time.Second, 5*tick)) }
+			fast := func() { require.NoError(t, boards[1].Post(t.Context(), host, 2*time.Second, tick)) }
+			first, second := slow, fast
+			if !slowFirst {
+				first, second = fast, slow
+			}
+			first()
+			time.Sleep(5 * ms)
+			second()
+			time.Sleep(5 * ms)
+			wait, every, _ := boards[2].Read(t.Context(), host)
+			assert.InDelta(t, 2*time.Second, wait, float64(15*ms))
+			assert.Equal(t, 5*tick, every)
+			time.Sleep(3 * time.Second)
+			fast()
+			time.Sleep(5 * ms)
+			_, every, _ = boards[2].Read(t.Context(), host)
+			assert.Equal(t, tick, every, "in another round it is forgotten")
+		})
+	}
+}

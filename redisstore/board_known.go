@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"cmp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,7 +25,7 @@ type cooldown struct {
 	until  time.Duration // its end
 	mine   time.Duration // the end that this process stands for
 	told   time.Duration // the end that Redis surely has
-	every  time.Duration // the server's interval, 0 if unknown
+	every  time.Duration // the server's interval, the longest of the round, 0 if unknown
 	round  int64         // as Redis numbers it, 0 if that is not known
 	ends   int64         // the end by Redis' clock, likewise
 	seats  int64         // how many Redis has given
@@ -79,11 +78,10 @@ func (t *cooldowns) post(key string, wait, every, now time.Duration) bool {
 	if c == nil || c.until <= now {
 		c = t.addLocked(key)
 	}
-	longer := now+wait > c.until
-	if longer {
+	if now+wait > c.until {
 		c.until, c.mine = now+wait, now+wait
 	}
-	if every > 0 && (longer || c.every == 0) {
+	if every > c.every {
 		c.every, c.mine, c.told = every, c.until, 0
 	}
 	if c.untold() {
@@ -199,14 +197,18 @@ func (t *cooldowns) changeLocked(change change, asked, now time.Duration) {
 		c.until = max(c.until, now+change.left)
 		c.told = max(c.told, asked+change.left)
 	}
-	c.every = cmp.Or(change.every, c.every)
+	c.every = max(change.every, c.every)
 	c.seats = max(c.seats, change.seats)
 }
 
-// beginRound forgets the seat. Who wanted one in another round has to say so again.
+// beginRound forgets the seat, and the interval unless Redis is to be told it still. Who
+// wanted a seat in another round has to say so again.
 func (c *cooldown) beginRound(round int64) {
 	if c.round != 0 {
 		c.wanted.Store(false)
+		if !c.untold() {
+			c.every = 0
+		}
 	}
 	c.round, c.ends, c.seats, c.seat = round, 0, 0, none
 }

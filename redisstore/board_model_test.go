@@ -47,14 +47,13 @@ func (m *boardModel) post(now int64, key string, wait, every int64) {
 	if c == nil || c.ends <= now {
 		c = &modelled{key: key}
 	}
-	switch {
-	case now+wait > c.ends:
-		c.ends, c.wait, c.every = now+wait, wait, cmp.Or(every, c.every)
-	case every > 0 && c.every == 0:
-		c.every = every
-	default:
+	if now+wait <= c.ends && every <= c.every {
 		return
 	}
+	if now+wait > c.ends {
+		c.ends, c.wait = now+wait, wait
+	}
+	c.every = max(every, c.every)
 	m.save(now, c)
 }
 

@@ -78,15 +78,19 @@ func TestBoardScriptNeverShortens(t *testing.T) {
 	assert.Equal(t, []int64{second, 0, 0}, s.told(t, 22*second, "k"))
 }
 
-func TestBoardScriptKeepsTheIntervalOfTheLongest(t *testing.T) {
+func TestBoardScriptKeepsTheLongestInterval(t *testing.T) {
 	s := newBoardScript(t)
 	s.run(t, 0, posted("k", 10*time.Second, 0)...)
 	s.run(t, 0, posted("k", 5*time.Second, 20*time.Millisecond)...)
 	assert.Equal(t, []int64{10 * second, 20_000, 0}, s.told(t, 0, "k"), "a known one is better than none")
-	s.run(t, 0, posted("k", 5*time.Second, 30*time.Millisecond)...)
-	assert.Equal(t, []int64{10 * second, 20_000, 0}, s.told(t, 0, "k"))
+	s.run(t, 0, posted("k", 5*time.Second, 25*time.Millisecond)...)
+	assert.Equal(t, []int64{10 * second, 25_000, 0}, s.told(t, 0, "k"), "whichever ends first")
+	s.run(t, 0, posted("k", 5*time.Second, 20*time.Millisecond)...)
+	assert.Equal(t, []int64{10 * second, 25_000, 0}, s.told(t, 0, "k"))
 	s.run(t, 0, posted("k", 11*time.Second, 0)...)
-	assert.Equal(t, []int64{11 * second, 20_000, 0}, s.told(t, 0, "k"), "no reason to forget it")
+	assert.Equal(t, []int64{11 * second, 25_000, 0}, s.told(t, 0, "k"), "no reason to forget it")
+	s.run(t, 0, posted("k", 11500*time.Millisecond, 20*time.Millisecond)...)
+	assert.Equal(t, []int64{11500 * second / 1000, 25_000, 0}, s.told(t, 0, "k"), "nor is a shorter one")
 	s.run(t, 0, posted("k", 12*time.Second, 30*time.Millisecond)...)
 	assert.Equal(t, []int64{12 * second, 30_000, 0}, s.told(t, 0, "k"))
 	s.run(t, 12*second, posted("k", time.Second, 0)...)

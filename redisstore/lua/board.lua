@@ -69,18 +69,15 @@ local function save(key, c)
 	longest = math.max(longest, closes(c) - now)
 end
 
--- post makes key wait. It never shortens a wait, nor forgets an interval.
+-- post makes key wait. It never shortens a wait, nor an interval: that of one policy is
+-- none of another's.
 local function post(key, wait, every)
 	local c = load(key)
 	if not c or c.ends <= now then c = {ends = 0, every = 0, seats = 0} end
-	if now + wait > c.ends then
-		c.ends, c.wait = now + wait, wait
-		if every > 0 then c.every = every end
-		save(key, c)
-	elseif every > 0 and c.every == 0 then
-		c.every = every
-		save(key, c)
-	end
+	local longer, slower = now + wait > c.ends, every > c.every
+	if longer then c.ends, c.wait = now + wait, wait end
+	if slower then c.every = every end
+	if longer or slower then save(key, c) end
 end
 
 -- claim returns the number of a seat whose first turn is yet to come, or -1.
