@@ -103,6 +103,7 @@ func TestTheServerLimitsUntilCtrlC(t *testing.T) { // F095
 		assert.Regexp(t, `^\d+$`, resp.Header.Get(name), name)
 	}
 	assert.Equal(t, http.StatusTooManyRequests, status(t, url))
+	assert.Equal(t, http.StatusOK, status(t, strings.Replace(url, "/v1/hello", "/limits/", 1)))
 	if runtime.GOOS == "windows" {
 		return // there is no interrupt to send
 	}

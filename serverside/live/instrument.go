@@ -48,10 +48,10 @@ func (p *Page) audit(e serverside.Event, now time.Time) {
 	switch e.Kind {
 	case serverside.Denied:
 		p.route(name{e.Rule, e.Pattern}).keys.deny(e.Key)
-		p.denials.add(e, now)
+		p.denials.offer(e, now)
 	case serverside.WouldDeny:
 		p.route(name{e.Rule, e.Pattern}).history.add(would)
-		p.denials.add(e, now)
+		p.denials.offer(e, now)
 	case serverside.StoreFailed:
 		if p.store.fail(e, now) {
 			p.notices.add(e, now)

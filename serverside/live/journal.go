@@ -11,8 +11,8 @@ import (
 // gets at once.
 const mostEntries = 64
 
-// A journal keeps the latest Events. What comes while it is locked is lost, as is what a
-// viewer has not fetched before it is overwritten.
+// A journal keeps the latest Events. What a viewer has not fetched before it is
+// overwritten, he does not see.
 type journal struct {
 	mu   sync.Mutex // guards what follows
 	ring [mostEntries]entry
@@ -36,18 +36,37 @@ type entry struct {
 	Hash     string   `json:"hash,omitempty"`
 }
 
+// add writes e.
 func (j *journal) add(e serverside.Event, now time.Time) {
+	shown := shownOf(e, now)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.write(shown)
+}
+
+// offer writes e unless that has to be waited for: one of many denials is less than a
+// request that is held up.
+func (j *journal) offer(e serverside.Event, now time.Time) {
+	if shown := shownOf(e, now); j.mu.TryLock() {
+		defer j.mu.Unlock()
+		j.write(shown)
+	}
+}
+
+// write is called with mu held.
+func (j *journal) write(e entry) {
+	j.n++
+	e.ID = j.n
+	j.ring[j.n%mostEntries] = e
+}
+
+func shownOf(e serverside.Event, now time.Time) entry {
 	shown := entry{At: now.UnixMilli(), Kind: e.Kind.String(), Rule: e.Rule, Pattern: e.Pattern, Policies: e.Policies,
 		Limit: e.Limit, Key: e.Key, Wait: ceilMilli(e.Wait), Status: e.Status, Hash: e.Hash}
 	if e.Kind == serverside.StoreFailed {
 		shown.Mode = e.Mode.String()
 	}
-	if j.mu.TryLock() {
-		j.n++
-		shown.ID = j.n
-		j.ring[j.n%mostEntries] = shown
-		j.mu.Unlock()
-	}
+	return shown
 }
 
 // after returns the entries after the one with that ID, as far as they are kept, the

@@ -20,8 +20,9 @@ import (
 // A site is a limited server, and its page under /admin/limits/.
 type site struct {
 	testing.TB
-	url   string
-	audit func(serverside.Event)
+	url    string
+	audit  func(serverside.Event)
+	server *httptest.Server
 }
 
 func serve(t testing.TB, rules ...serverside.Rule) *site {
@@ -34,7 +35,7 @@ func serve(t testing.TB, rules ...serverside.Rule) *site {
 	mux.Handle("/v1/", limiter.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	return &site{t, server.URL, cfg.Audit}
+	return &site{t, server.URL, cfg.Audit, server}
 }
 
 // ask sends n requests.
@@ -128,6 +129,20 @@ func TestThePageFitsItsWindow(t *testing.T) {
 		assert.Equal(t, width < 900, eval[bool](b, fmt.Sprintf(overflows, ".wide")), width)
 	}
 	s.clean(b)
+}
+
+func TestAPageThatLostItsServerConnectsAgain(t *testing.T) {
+	s := serve(t, serverside.Rule{Name: "api", Policies: []quota.Policy{quota.PerHour(3)}})
+	b := open(t)
+	b.do(chromedp.Navigate(s.url + "/admin/limits/"))
+	b.await(`document.getElementById("connection").textContent === "Live"`)
+	s.ask(2, "/v1/x")
+	s.server.CloseClientConnections()
+	b.await(`document.getElementById("connection").textContent.startsWith("Not connected")`)
+	s.ask(2, "/v1/x")
+	b.await(`document.getElementById("connection").textContent === "Live"`)
+	b.await(`document.getElementById("all-sum").textContent === "4 in 2 min"`) // what it knew is told again, and counted once
+	assert.Equal(t, "1 in 2 min", b.text("#denied-sum"))
 }
 
 // The tests above would notice.
