@@ -38,12 +38,12 @@ func TestAFloodOfKeysTakesNoMemoryAndNobodysQuota(t *testing.T) {
 	case long():
 		keys = 5_000_000
 	case raced:
-		keys = 30_000
+		keys = 12_000
 	}
 	synctest.Test(t, func(t *testing.T) {
 		limiter, err := serverside.New(serverside.Config{
 			Audit: func(serverside.Event) {},
-			Store: &quota.Memory{MaxKeys: 16_384},
+			Store: &quota.Memory{MaxKeys: 8_192},
 			Rules: []serverside.Rule{{
 				Name: "key", Stage: serverside.AfterAuth, Policies: []quota.Policy{quota.PerHour(100)},
 				Key: func(r *http.Request) string { return r.Header["X-User"][0] },

@@ -25,7 +25,6 @@ var _ rulefile.Source = (*redisstore.Document)(nil)
 
 // fromRedis stands in docs/rules.md.
 func fromRedis(client redis.UniversalClient, fallback []byte, env rulefile.Env) (*rulefile.Watcher, error) {
-	env.Config.Store = &redisstore.Store{Client: client}
 	rules := &redisstore.Document{Client: client, Key: "heed:rules"}
 	return rulefile.Follow("rules.yaml", rules, fallback, env)
 }
@@ -129,7 +128,7 @@ func TestRulesOutliveRedisAndAreFollowedAgain(t *testing.T) {
 	assert.Equal(t, hash, s.Limiter.Hash())
 	s.put(rules("9/1h"))
 	s.next(serverside.Configured)
-	assert.NoError(t, s.Err())
+	assert.NoError(t, s.Reload())
 	assert.NotEqual(t, hash, s.Limiter.Hash())
 }
 
@@ -153,7 +152,7 @@ func TestWithoutRedisTheFallbackHoldsUntilThereIsOne(t *testing.T) {
 	s.server.Restart()
 	s.put(rules("9/1h"))
 	s.next(serverside.Configured)
-	assert.NoError(t, w.Err())
+	assert.NoError(t, w.Reload())
 }
 
 func TestABadTextToBeginWithIsAnErrorUnlessThereIsAFallback(t *testing.T) {
