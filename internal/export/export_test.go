@@ -94,9 +94,9 @@ func TestGuardsAreAsManyTimesAsWideAsIsSaid(t *testing.T) {
 
 // A name space is for the store: an address is one under each.
 func TestAnAddressThatIsNamedIsAnAddress(t *testing.T) {
-	plain := exported(t, "nginx", "rules:\n- {name: a, pattern: /login, policies: 5/1m}\n")
-	named := exported(t, "nginx", "key: 'named(ip, ip)'\nrules:\n- {name: a, pattern: /login, key: 'named(login, named(b, ip))', policies: 5/1m}\n")
+	plain := exported(t, "nginx", "rules:\n- {name: a, pattern: /login, policies: 6/1m}\n")
+	named := exported(t, "nginx", "key: 'named(ip, ip)'\nrules:\n- {name: a, pattern: /login, key: 'named(login, named(b, ip))', policies: 6/1m}\n")
 	assert.Equal(t, plain, named)
-	assert.Equal(t, plain, exported(t, "nginx", "key: 'named(ip, ip)'\nrules:\n- {name: a, pattern: /login, policies: 5/1m}\n"))
+	assert.Equal(t, plain, exported(t, "nginx", "key: 'named(ip, ip)'\nrules:\n- {name: a, pattern: /login, policies: 6/1m}\n"))
 	assert.Len(t, exported(t, "nginx", "rules:\n- {name: a, stage: after-auth, key: 'named(login, user)', policies: 5/1m}\n").Gaps, 1)
 }

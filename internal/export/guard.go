@@ -231,6 +231,10 @@ func (e *exporter) layering(of, use string) []string {
 		"export with -times 5, so that in ordinary use it decides, and not the guard.")
 }
 
+// longestID is how much of a name is in an identifier: with a number and what stands
+// before it, a variable's name must fit into nginx' hash of them.
+const longestID = 32
+
 // identifiers are names made of names: each is given once.
 type identifiers map[string]bool
 
@@ -245,7 +249,7 @@ func (ids *identifiers) of(name string) string {
 		default:
 			return '_'
 		}
-	}, name[:min(len(name), 40)])
+	}, name[:min(len(name), longestID)])
 	if *ids == nil {
 		*ids = make(identifiers)
 	}

@@ -58,6 +58,13 @@ func TestNginxTakesWhatIsMadeForIt(t *testing.T) {
 	}
 }
 
+// Names of variables have room for 46 characters in the hash that nginx has by default.
+func TestNginxTakesLongNames(t *testing.T) {
+	name := strings.Repeat("n", 999)
+	out := exported(t, "nginx", "rules: [{name: "+name+", pattern: /a, policies: 3/1s}, {name: "+name+"2, pattern: /b, policies: [3/1s, 90/90s]}]")
+	gatewaytest.CheckNginx(t, out.Text)
+}
+
 // A flood is requests one after the other, as fast as they are answered.
 type flood struct {
 	admitted    int
