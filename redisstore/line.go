@@ -242,16 +242,22 @@ func (l *line[W]) arrive(t *train[W], err error) bool {
 	return true
 }
 
-// depart has those who wait board t, which has arrived. It reports whether it leaves.
+// depart has those who wait board t, which has arrived, and if they are more than it
+// carries as many others as may leave. It reports whether t leaves.
 func (l *line[W]) depart(t *train[W]) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.arriving--
-	if l.mayDepartLocked() && l.boardLocked(t) {
-		return true
+	if !l.mayDepartLocked() || !l.boardLocked(t) {
+		l.pool.Put(t)
+		return false
 	}
-	l.pool.Put(t)
-	return false
+	for len(l.queue) > 0 && l.mayDepartLocked() {
+		if next := new(train[W]); l.boardLocked(next) {
+			go l.serve(next)
+		}
+	}
+	return true
 }
 
 func (l *line[W]) removeLocked(t *train[W]) {

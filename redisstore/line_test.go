@@ -259,6 +259,24 @@ func TestThereAreAsManyTrainsAsALongTripIsWorth(t *testing.T) {
 	}
 }
 
+// Trains that arrive at once leave as one, which need not carry all.
+func TestWhoDoesNotFitIntoATrainLeavesInAnotherIfThereIsRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const trip = redisstore.MostTrains * redisstore.WorthWaiting
+		w := newWire(always(trip))
+		<-w.call(t.Context(), "to learn how long a trip is", redisstore.Call{})
+		var all []<-chan result
+		for i := range 4 * redisstore.FullTrain {
+			all = append(all, w.call(t.Context(), fmt.Sprint(i), redisstore.Call{Weight: 1}))
+		}
+		for i, done := range all {
+			r := <-done
+			assert.NoError(t, r.err)
+			assert.LessOrEqual(t, r.took, 2*trip, i)
+		}
+	})
+}
+
 func TestTheShortestTripTellsHowLongTheWayIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		trip := 10 * time.Millisecond
