@@ -41,15 +41,14 @@ type Document struct {
 	// Timeout is how long a Read may take. If zero or negative, 1 s.
 	Timeout time.Duration
 
-	once  sync.Once // guards the making of store
-	store Store     // through which Redis is asked
+	calls caller
 }
 
 // Read returns the text. The error is fs.ErrNotExist if there is none, or it is empty.
-// It is also an error if it is longer than 1 MiB, or Redis does not answer.
+// It is also an error if it is longer than 1 MiB, or Redis does not answer. Redis is
+// always asked, whatever became of the Read before.
 func (d *Document) Read(ctx context.Context) ([]byte, error) {
-	d.once.Do(func() { d.store.Client, d.store.Timeout = d.Client, d.timeout() })
-	reply, err := d.store.evaluate(ctx, documentScript, []string{d.key()})
+	reply, err := d.calls.run(ctx, d.Client, d.timeout(), documentScript, []string{d.key()})
 	if err != nil {
 		return nil, err
 	}

@@ -55,6 +55,19 @@ func TestADocumentIsNotWaitedForLongerThanItMay(t *testing.T) {
 	assert.EqualError(t, err, "redisstore: Client is nil")
 }
 
+func TestADocumentIsReadAsSoonAsRedisIsBack(t *testing.T) {
+	server := redistest.Start(t)
+	d := &redisstore.Document{Client: newClient(t, server), Timeout: patient}
+	server.Kill()
+	_, err := d.Read(ctx)
+	require.ErrorContains(t, err, "connection refused")
+	server.Restart()
+	must(t, server, "SET", "heed:rules", "one")
+	got, err := d.Read(ctx)
+	require.NoError(t, err, "who follows it would look again after Interval")
+	assert.Equal(t, "one", string(got))
+}
+
 // Each message is told of, and so is what may have been said while nobody listened.
 func TestADocumentSaysThatItMayHaveChanged(t *testing.T) {
 	server := redistest.Start(t)
