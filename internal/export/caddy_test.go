@@ -8,8 +8,11 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
+	"github.com/heedhttp/heed/internal/export"
 	"github.com/heedhttp/heed/internal/gatewaytest"
+	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
 // A caddy as distributions have it lacks the module, but knows its matchers: here
@@ -55,7 +58,11 @@ rules:
 // would reject is not seen, but all that gets out of its place is.
 func TestCaddyReadsTheSnippet(t *testing.T) {
 	t.Parallel()
-	rules := "exempt: '/a'\nrules: [{name: '{$HOME} `x` {', pattern: '/x}/', policies: 1/1s}]"
-	url := gatewaytest.Caddy(t, exported(t, "caddy", rules).Text, "respond ok")
-	assert.Equal(t, http.StatusOK, get(t, url).StatusCode)
+	for _, o := range odd {
+		l, err := rulefile.List("r.json", document(t, o[0], o[1], o[2], o[3], o[4]), rulefile.Env{Lenient: true})
+		require.NoError(t, err)
+		out, err := export.Export("caddy", l, export.Options{})
+		require.NoError(t, err)
+		assert.Equal(t, http.StatusOK, get(t, gatewaytest.Caddy(t, out.Text, "respond ok")).StatusCode)
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/heedhttp/heed/internal/export"
+	"github.com/heedhttp/heed/internal/gatewaytest"
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
@@ -29,15 +30,22 @@ var shapes = map[string]func(testing.TB, string) []string{
 	"prometheus": yamlShape,
 }
 
+// odd are texts of names, patterns and keys that might get out of their place.
+var odd = [][5]string{
+	{"api", "POST /login", "GET /health", "header:X-Tenant", "ours"},
+	{`a"; } evil on; #`, "GET /x\"; } return 200; # /$1", "GET /a\n}\nevil on;", "header:X", "x"},
+	{`'\`, "PUT /'\nhttp-request allow\n\\", "POST /'x \"y\\", "tenant", `a'"`},
+	{"'a", "GET /`b` }\n/", "/`c`", "header:X", "d"},
+	{"${X} {$HOME} {env.HOME} [[x]]", "/$x/{$}", "/$y/{a...}", "cookie:a", "{}"},
+	{"- [a]: &b *c !d | >", "h$1;/é\u2028\\", "/{x}/#", "first(a, ip)", "%[1]s"},
+}
+
 // FuzzNoTextGetsOutOfItsPlace: whatever names, patterns and other text are, outputs
 // have the directives that they have of rules with plain ones.
 func FuzzNoTextGetsOutOfItsPlace(f *testing.F) {
-	f.Add("api", "POST /login", "GET /health", "header:X-Tenant", "ours")
-	f.Add(`a"; } evil on; #`, "/x\"; return 200; {", "/a\n}\nevil on;", "header:X", "x")
-	f.Add("'\\", "/'\nhttp-request allow\n", "/%22%0A", "tenant", "a'\"")
-	f.Add("'a", "/b", "/c", "header:X", "d")
-	f.Add("${X} {$HOME} {env.HOME}", "/{$}", "/{a...}", "cookie:a", "{}")
-	f.Add("- [a]: &b *c !d | >", "/é\u2028\\", "h:1/{x}/", "first(a, ip)", "%[1]s")
+	for _, o := range odd {
+		f.Add(o[0], o[1], o[2], o[3], o[4])
+	}
 	f.Fuzz(func(t *testing.T, name, pattern, exempt, key, other string) {
 		l, err := rulefile.List("r.json", document(t, name, pattern, exempt, key, other), rulefile.Env{Lenient: true})
 		if err != nil {
@@ -59,6 +67,19 @@ func FuzzNoTextGetsOutOfItsPlace(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The parsers of gateways see no other directives in odd texts than we do.
+func TestGatewaysTakeOddTexts(t *testing.T) {
+	for _, o := range odd {
+		l, err := rulefile.List("r.json", document(t, o[0], o[1], o[2], o[3], o[4]), rulefile.Env{Lenient: true})
+		require.NoError(t, err)
+		for target, check := range map[string]func(testing.TB, string){"nginx": gatewaytest.CheckNginx, "haproxy": gatewaytest.CheckHAProxy} {
+			out, err := export.Export(target, l, export.Options{})
+			require.NoError(t, err)
+			check(t, out.Text)
+		}
+	}
 }
 
 // document is a rule file with some text in all the places where there may be any.
@@ -83,11 +104,7 @@ func plainLike(pattern string) string {
 	front, path := pattern[:slash], pattern[slash:]
 	plain := ""
 	if method, host, ok := strings.Cut(strings.ReplaceAll(front, "\t", " "), " "); ok {
-		plain = "BREW "
-		if slices.Contains([]string{"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS", "TRACE"}, method) {
-			plain = method + " "
-		}
-		front = strings.TrimLeft(host, " ")
+		plain, front = plainMethod(method), strings.TrimLeft(host, " ")
 	}
 	if front != "" {
 		plain += "host"
@@ -105,6 +122,19 @@ func plainLike(pattern string) string {
 		}
 	}
 	return plain
+}
+
+// plainMethod is method where it is one that OpenAPI has, and otherwise one that it
+// has not.
+func plainMethod(method string) string {
+	switch {
+	case method == "":
+		return ""
+	case slices.Contains([]string{"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS", "TRACE"}, method):
+		return method + " "
+	default:
+		return "BREW "
+	}
 }
 
 // plainSegment is one that is escaped if a segment is: not all gateways decode it.
