@@ -16,7 +16,9 @@ import (
 // behind WrapEarly has checked it.
 //
 // The KeyFuncs, but Account, are asked behind authentication, and may read what that
-// has put into the request's context. "" means that a request has none.
+// has put into the request's context. "" means that a request has none. Where nothing
+// is authenticated, let them return that: a token that nobody has checked is the
+// client's to make up, and each one it makes up is a fresh quota.
 type Options struct {
 	// Store counts, as serverside.Config.Store. If nil, this process does.
 	Store quota.Store
