@@ -5,3 +5,6 @@ func Expression(text string) string { return "^" + newPattern(text).path("/", fa
 
 // Covers reports whether a pattern matches all that another does.
 func Covers(outer, inner string) bool { return newPattern(outer).covers(newPattern(inner)) }
+
+// Overlaps reports whether there are requests that both patterns match.
+func Overlaps(a, b string) bool { return newPattern(a).overlaps(newPattern(b)) }

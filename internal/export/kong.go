@@ -170,7 +170,8 @@ func (k *kongFile) plugin(guards []guard) kongPlugin {
 
 // routes are for the guards that have a pattern.
 func (k *kongFile) routes(guards []guard) (routes []kongRoute) {
-	apart := make([]int, len(guards)) // on how many routes the numbers of a guard hold besides
+	apart := make([]int, len(guards))   // on how many routes the numbers of a guard hold besides
+	crossed := make([]int, len(guards)) // with how many others a guard has some requests in common
 	for i := range guards {
 		g := &guards[i]
 		if g.pattern.text == "" {
@@ -185,17 +186,24 @@ func (k *kongFile) routes(guards []guard) (routes []kongRoute) {
 		}
 		here := []guard{*g}
 		for j := range guards {
-			if i != j && guards[j].pattern.covers(g.pattern) {
+			switch o := guards[j].pattern; {
+			case i == j:
+			case o.covers(g.pattern):
 				here = append(here, guards[j])
 				apart[j]++
+			case o.overlaps(g.pattern) && !g.pattern.covers(o):
+				crossed[j]++
 			}
 		}
 		r.Plugins = []kongPlugin{k.plugin(here)}
 		routes = append(routes, r)
 	}
-	for j, n := range apart {
-		if n > 0 {
+	for j := range guards {
+		if n := apart[j]; n > 0 {
 			k.gap(&guards[j].Listed, "its numbers hold on routes of %d other rules too, but Kong counts them apart", n)
+		}
+		if n := crossed[j]; n > 0 {
+			k.gap(&guards[j].Listed, "it has some requests in common with %d of the other rules: Kong limits each of those by one of the rules alone", n)
 		}
 	}
 	return routes

@@ -63,6 +63,19 @@ rules:
 	}, service["routes"])
 }
 
+// A request that two rules are for, neither of which is for all of the other's, has one
+// route in Kong.
+func TestKongTellsOfRulesThatCross(t *testing.T) {
+	out := exported(t, "kong", `
+ipv6_bits: 128
+rules:
+- {name: reads, pattern: GET /v1/, policies: 100/1m}
+- {name: orders, pattern: /v1/orders, policies: 10/1m}
+- {name: login, pattern: POST /login, policies: 5/1m}`)
+	const told = "it has some requests in common with 1 of the other rules: Kong limits each of those by one of the rules alone"
+	assert.Equal(t, []string{`rule "reads": ` + told, `rule "orders": ` + told}, gaps(out))
+}
+
 // What Kong's own schema asks of routes and of this plugin.
 func TestKongsSchemaIsKept(t *testing.T) {
 	text, err := os.ReadFile("testdata/all.yaml")

@@ -170,6 +170,48 @@ func (p pattern) covers(q pattern) bool {
 	return len(p.segments) == len(q.segments)
 }
 
+// overlaps reports whether there are requests that both p and q match.
+func (p pattern) overlaps(q pattern) bool {
+	if p.text == "" || q.text == "" {
+		return true
+	}
+	if p.host != "" && q.host != "" && p.host != q.host {
+		return false
+	}
+	head := p.method == "GET" && q.method == "HEAD" || p.method == "HEAD" && q.method == "GET"
+	if p.method != "" && q.method != "" && p.method != q.method && !head {
+		return false
+	}
+	for i := range max(len(p.segments), len(q.segments)) {
+		switch a, b := p.segment(i), q.segment(i); {
+		case a.kind == rest || b.kind == rest:
+			return true
+		case !a.overlaps(b):
+			return false
+		}
+	}
+	return true
+}
+
+// segment is the i-th of p's path, behind which it ends.
+func (p pattern) segment(i int) segment {
+	if i < len(p.segments) {
+		return p.segments[i]
+	}
+	return segment{kind: ending}
+}
+
+func (s segment) overlaps(t segment) bool {
+	switch {
+	case s.kind == ending || t.kind == ending:
+		return s.kind == t.kind
+	case s.kind == wildcard || t.kind == wildcard:
+		return true
+	default:
+		return strings.EqualFold(s.name, t.name)
+	}
+}
+
 func (s segment) covers(t segment) bool {
 	switch {
 	case t.kind == rest || t.kind == ending && s.kind != ending:

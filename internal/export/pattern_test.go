@@ -59,3 +59,17 @@ func TestAPatternCoversWhatIsInIt(t *testing.T) {
 		assert.Equal(t, c.covers, export.Covers(c.outer, c.inner), "%s covers %s", c.outer, c.inner)
 	}
 }
+
+func TestPatternsOverlapWhereARequestIsOfBoth(t *testing.T) {
+	for _, c := range []struct {
+		a, b     string
+		overlaps bool
+	}{
+		{"", "POST h/x", true}, {"GET /v1/", "/v1/orders", true}, {"GET /v1/", "HEAD /v1/x", true}, {"GET /v1/", "POST /v1/", false},
+		{"/{x}/b", "/a/{y}", true}, {"/{x}/b", "/a/c", false}, {"/a", "/a/b", false}, {"/a/", "/a", true}, {"/a/{$}", "/a", true},
+		{"/a/{$}", "/a/{x}", false}, {"h/a", "/A", true}, {"h/a", "i/a", false}, {"/{$}", "/a", false}, {"/{rest...}", "/{$}", true},
+	} {
+		assert.Equal(t, c.overlaps, export.Overlaps(c.a, c.b), "%s and %s", c.a, c.b)
+		assert.Equal(t, c.overlaps, export.Overlaps(c.b, c.a), "%s and %s", c.b, c.a)
+	}
+}
