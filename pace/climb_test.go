@@ -164,16 +164,16 @@ type flying struct {
 func fly(p pilot, s limiter, trip, all time.Duration) (f ascent) {
 	var (
 		start = time.Unix(1e9, 0)
-		away  []flying
+		away  []flying           // those that are back first first
 		due   = 1.0              // how much of a request is to be earned still
 		now   = time.Duration(0) // since when it is earned at p's limit
 		late  bool               // all workers were busy when it was
 	)
 	for now < all {
 		next := now + time.Duration(max(0, due)/p.limit()*float64(time.Second))
-		if i := first(away); i >= 0 && (len(away) == workers || away[i].back <= next) {
-			back, n := away[i].back, away[i].request
-			away = slices.Delete(away, i, i+1)
+		if len(away) > 0 && (len(away) == workers || away[0].back <= next) {
+			back, n := away[0].back, away[0].request
+			away = away[1:]
 			late = late || back > next
 			due -= (back - now).Seconds() * p.limit()
 			now = back
@@ -186,21 +186,15 @@ func fly(p pilot, s limiter, trip, all time.Duration) (f ascent) {
 		if !ok {
 			delay = 0
 		}
-		away = append(away, flying{len(f.at), now + trip + delay})
+		back := now + trip + delay
+		i := len(away)
+		for i > 0 && away[i-1].back > back {
+			i--
+		}
+		away = slices.Insert(away, i, flying{len(f.at), back})
 		f.at, f.refused = append(f.at, now), append(f.refused, !ok)
 	}
 	return f
-}
-
-// first is which answer comes first; -1 if none does.
-func first(away []flying) int {
-	i := -1
-	for j := range away {
-		if i < 0 || away[j].back < away[i].back {
-			i = j
-		}
-	}
-	return i
 }
 
 // share is how many requests of the time between were refused, and how many
