@@ -101,7 +101,7 @@ func (l *Limits) open() {
 		}
 		s := &subscription{
 			client: l.Client, channel: l.prefix() + "changed",
-			began: func() { l.known.void("") }, heard: l.known.void, ended: func(error) {},
+			began: func() { l.void("") }, heard: l.void, ended: func(error) {},
 		}
 		go s.run(ctx)
 	})
@@ -120,6 +120,13 @@ func (l *Limits) ask(q *inquiry) {
 		l.corrupt.Add(1)
 	}
 	l.known.learn(q, keyLimits{policies, err}, at)
+}
+
+// void has Redis asked when key is next looked up, or any key if it is empty. Who says
+// so has spoken through Redis, so that it answers again if it did not.
+func (l *Limits) void(key string) {
+	l.store.servers.trust()
+	l.known.void(key)
 }
 
 func (l *Limits) prefix() string {

@@ -39,6 +39,16 @@ func (s *servers) get(address string, create func() *server) *server {
 	return more[address]
 }
 
+// trust lets calls pass to all servers: one of them was heard of, and the others may be
+// back as well. One that is not costs a Timeout.
+func (s *servers) trust() {
+	if all := s.all.Load(); all != nil {
+		for _, server := range *all {
+			server.trust()
+		}
+	}
+}
+
 // serverFor returns the server of a Key.
 func (s *Store) serverFor(key string) *server {
 	if _, single := s.Client.(*redis.Client); single {
