@@ -30,16 +30,24 @@ type frame struct {
 }
 
 // An h2 is one connection of a server whose answer to each request is a frame
-// or more.
+// or more. Frames are written one at a time, the first of them before any other.
 type h2 struct {
 	conn   net.Conn
 	answer func(c *h2, stream uint32)
+	turn   chan struct{} // holds a value while nobody writes
 }
 
 func (c *h2) write(f frame) {
 	b := []byte{byte(len(f.payload) >> 16), byte(len(f.payload) >> 8), byte(len(f.payload)), f.kind, f.flags}
 	b = binary.BigEndian.AppendUint32(b, f.stream)
-	c.conn.Write(append(b, f.payload...))
+	<-c.turn
+	c.begin(append(b, f.payload...))
+}
+
+// begin writes b while it is nobody's turn, and ends that.
+func (c *h2) begin(b []byte) {
+	c.conn.Write(b)
+	c.turn <- struct{}{}
 }
 
 func (c *h2) read() (frame, error) {
@@ -56,7 +64,7 @@ func (c *h2) read() (frame, error) {
 func (c *h2) serve() {
 	defer c.conn.Close()
 	io.ReadFull(c.conn, make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")))
-	go c.write(frame{kind: frameSettings})
+	go c.begin([]byte{0, 0, 0, frameSettings, 0, 0, 0, 0, 0})
 	for {
 		f, err := c.read()
 		switch {
@@ -92,7 +100,7 @@ func serveH2(t *testing.T, answer func(c *h2, stream uint32, request int)) (*htt
 			if err != nil {
 				return
 			}
-			c := &h2{conn: conn, answer: func(c *h2, stream uint32) {
+			c := &h2{conn: conn, turn: make(chan struct{}, 1), answer: func(c *h2, stream uint32) {
 				*seen++
 				answer(c, stream, *seen)
 			}}
