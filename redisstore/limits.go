@@ -110,7 +110,7 @@ func (l *Limits) open() {
 // ask has Redis answer q.
 func (l *Limits) ask(q *inquiry) {
 	at := monotonic()
-	reply, err := l.store.evaluate(context.Background(), inspectScript, []string{l.prefix() + q.key})
+	reply, err := l.store.evaluate(context.Background(), limitsScript, []string{l.prefix() + q.key})
 	if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") { // which replies nothing
 		l.known.fail(q, err, monotonic()+limitsAgain)
 		return

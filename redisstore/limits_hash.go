@@ -10,10 +10,29 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
+const (
+	mostFields = 16 // of a hash of Limits: more than it has, but few to tell of
+	mostBytes  = 64 // of a field, or a value
+)
+
+// limitsScript replies with what HGETALL does, but no more of it than tells what is wrong
+// with what somebody else may have put there: how many fields there are if there are too
+// many, and how long a value is that is too long.
+var limitsScript = newScript(fmt.Sprintf(`
+local key, reply = KEYS[1], {}
+local fields = redis.call('HLEN', key)
+if fields > %d then return fields end
+for _, field in ipairs(redis.call('HKEYS', key)) do
+	local size = redis.call('HSTRLEN', key, field)
+	reply[#reply + 1] = string.sub(field, 1, %[2]d)
+	reply[#reply + 1] = size > %[2]d and size .. ' bytes long' or redis.call('HGET', key, field)
+end
+return reply`, mostFields, mostBytes))
+
 // A LimitsError is one thing that is wrong with a hash of Limits.
 type LimitsError struct {
 	Key    string // as Limits was asked for it
-	Field  string // such as per_minute; "" is the hash as a whole
+	Field  string // such as per_minute, or how a longer one begins; "" is the hash as a whole
 	Reason string // what is wrong with it
 }
 
@@ -32,9 +51,12 @@ var windows = map[string]func(n int64) quota.Policy{
 	"per_day":    quota.PerDay,
 }
 
-// parseLimits returns the policies in key's hash, as HGETALL replies: none if it is not
-// there. The error joins all faults.
+// parseLimits returns the policies in key's hash, as limitsScript replies: none if it is
+// not there. The error joins all faults.
 func parseLimits(key string, reply any) (policies []quota.Policy, err error) {
+	if fields, many := reply.(int64); many {
+		return nil, &LimitsError{key, "", fmt.Sprintf("have %d fields: there are %d", fields, len(windows))}
+	}
 	list, ok := reply.([]any)
 	if !ok || len(list)%2 != 0 {
 		return nil, &LimitsError{key, "", "are no hash"}
@@ -44,7 +66,7 @@ func parseLimits(key string, reply any) (policies []quota.Policy, err error) {
 		value, _ := list[1].(string)
 		policy, reason := parseLimit(field, value)
 		if reason != "" {
-			err = errors.Join(err, &LimitsError{key, fmt.Sprintf("%.40s", field), reason})
+			err = errors.Join(err, &LimitsError{key, field, reason})
 			continue
 		}
 		policies = append(policies, policy)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -132,6 +133,32 @@ func TestAKeysLimitsAreAHash(t *testing.T) { // F038
 	_, err := l.Limits(t.Context(), "text")
 	assert.EqualError(t, err, `redisstore: the limits of "text": are no hash`)
 	assert.EqualValues(t, 1, l.Corrupt())
+}
+
+func TestNoMoreOfAHashIsReadThanTellsWhatIsWrongWithIt(t *testing.T) {
+	server := redistest.Start(t)
+	large := strings.Repeat("9", 1<<20)
+	must(t, server, "HSET", "heed:limits:value", "per_minute", large)
+	must(t, server, "HSET", "heed:limits:field", large, "1")
+	for i := range 100 {
+		must(t, server, "HSET", "heed:limits:many", fmt.Sprint(i), "1")
+	}
+	l := newLimits(t, server)
+	for key, want := range map[string]string{
+		"value": `redisstore: the limits of "value": per_minute: is "1048576 bytes long": must be a whole number`,
+		"field": `redisstore: the limits of "field": ` + large[:64] + ": there is no such field: it must be per_second, per_minute, per_hour or per_day",
+		"many":  `redisstore: the limits of "many": have 100 fields: there are 4`,
+	} {
+		policies, err := l.Limits(t.Context(), key)
+		assert.EqualError(t, err, want)
+		assert.Empty(t, policies)
+	}
+	read, err := server.Do("INFO", "stats")
+	require.NoError(t, err)
+	var sent int
+	_, err = fmt.Sscanf(read[strings.Index(read, "total_net_output_bytes:"):], "total_net_output_bytes:%d", &sent)
+	require.NoError(t, err)
+	assert.Less(t, sent, 1<<19)
 }
 
 func TestLimitsThatAreChangedHoldForTheNextRequest(t *testing.T) { // F011, F179
