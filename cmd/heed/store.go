@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
+	"strconv"
 	"time"
 
 	"github.com/heedhttp/heed/quota"
@@ -19,11 +21,15 @@ func (s *session) show(args []string) error {
 		if err != nil {
 			return err
 		}
-		if len(states) == 0 {
+		unread := store.Corrupt()
+		if len(states) == 0 && unread == 0 {
 			fmt.Fprintf(s.out, "%q owes nothing.\n", subject)
 		}
 		for _, state := range states {
 			fmt.Fprintln(s.out, s.owed(state))
+		}
+		if unread > 0 {
+			return fmt.Errorf("%d counts of %q cannot be read, and are as good as none", unread, subject)
 		}
 		return nil
 	})
@@ -61,7 +67,8 @@ func (s *session) inStore(name string, args []string, do func(context.Context, *
 // owed says what a count was when it was last changed.
 func (s *session) owed(state quota.State) string {
 	b := state.Bucket
-	text := fmt.Sprintf("%q: %.4g owed at %s", state.Name, float64(b.Level)/float64(max(1, b.Unit)), time.UnixMicro(b.Time).In(s.now.Location()).Format(time.DateTime+" MST"))
+	units := math.Round(1000*float64(b.Level)/float64(max(1, b.Unit))) / 1000
+	text := fmt.Sprintf("%q: %s owed at %s", state.Name, strconv.FormatFloat(units, 'f', -1, 64), time.UnixMicro(b.Time).In(s.now.Location()).Format(time.DateTime+" MST"))
 	if b.Prev > 0 {
 		text += fmt.Sprintf(", and %d in the window before", b.Prev)
 	}

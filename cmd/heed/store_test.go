@@ -78,3 +78,25 @@ func TestACountOfAWindowHasTheOneBefore(t *testing.T) {
 	state := quota.State{Name: "api/1d", Bucket: quota.Bucket{Time: 1795262400000000, Level: 9, Unit: 2, Prev: 3}}
 	assert.Equal(t, `"api/1d": 4.5 owed at 2026-11-21 12:00:00 UTC, and 3 in the window before`, s.owed(state))
 }
+
+func TestAllDigitsOfALargeCountAreShown(t *testing.T) {
+	s := &session{now: time.Unix(0, 0).UTC()}
+	for want, b := range map[string]quota.Bucket{
+		"1234567":    {Level: 1234567, Unit: 1},
+		"123456.333": {Level: 370369, Unit: 3},
+		"0.5":        {Level: 1, Unit: 2},
+	} {
+		assert.Contains(t, s.owed(quota.State{Name: "api", Bucket: b}), ": "+want+" owed at ")
+	}
+}
+
+func TestACountThatCannotBeReadIsAFault(t *testing.T) {
+	server := redistest.Start(t)
+	t.Setenv("REDIS_URL", "redis://"+server.Addr)
+	_, err := server.Do("HSET", "heed:quota:key:ann", "api/1h", "nonsense")
+	require.NoError(t, err)
+	code, said := command("store", "show", "key:ann")
+	assert.Equal(t, wrong, code)
+	assert.Contains(t, said, `1 counts of "key:ann" cannot be read, and are as good as none`)
+	assert.NotContains(t, said, "owes nothing")
+}
