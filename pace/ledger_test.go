@@ -109,3 +109,17 @@ func TestABucketIsKnownByThatUnitsAreAlwaysBackSoon(t *testing.T) {
 		assert.Equal(t, time.Second, left.until.Sub(left.at), "after %d m", at)
 	}
 }
+
+// Whoever has it all: no longer than until it is whole again.
+func TestNobodyWaitsLongerForWhatSlidesThanItTakesToComeBack(t *testing.T) {
+	var l ledger
+	now := time.Unix(1e9, 0)
+	req := &http.Request{}
+	for range 2 {
+		l.spend(req, nil, now)
+		f, _ := l.land(req)
+		l.learn([]ratelimit.Limit{{Quota: 60, Window: time.Minute, Reset: time.Minute, Algorithm: ratelimit.SlidingLog}}, f, false, now)
+	}
+	assert.Equal(t, time.Minute, l.wait(nil, now))
+	assert.Zero(t, l.wait(nil, now.Add(time.Minute)), "then one looks")
+}

@@ -326,7 +326,7 @@ func (p *told) ask(n int64, now time.Time) time.Duration {
 func (p *told) turn(n int64, left time.Duration, now time.Time) time.Duration {
 	rate, flow, missing := p.rate(), p.flow(), n-p.left
 	if p.slides() {
-		return p.slidingTurn(n, rate, now)
+		return min(p.slidingTurn(n, rate, now), left)
 	}
 	if flow > 0 {
 		d := p.spentAt.Add(seconds(float64(n) / rate))
