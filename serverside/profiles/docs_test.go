@@ -107,7 +107,7 @@ func rulesOfAll(t *testing.T) string {
 }
 
 var conditions = map[string]string{
-	"": "", "no_token": " without a token", "has_token": " with a token", "writing": " but reads", "has_user": " of users", "has_api_key": " with an API key",
+	"": "", "no_token": " without a token", "has_token": " with a token", "writing": ", except reads", "has_user": " of users", "has_api_key": " with an API key",
 }
 
 func (r ruleText) requests() string {
