@@ -10,8 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// mostDocument is how many bytes a Document may have.
-const mostDocument = 1 << 20
+const (
+	mostDocument = 1 << 20 // bytes that a Document may have
+
+	// documentCalm is how long a change is not told of after another one: who is told
+	// reads it all.
+	documentCalm = 100 * time.Millisecond
+)
 
 var documentScript = newScript(fmt.Sprintf("return redis.call('GETRANGE', KEYS[1], 0, %d)", mostDocument))
 
@@ -66,7 +71,8 @@ func (d *Document) Read(ctx context.Context) ([]byte, error) {
 
 // Follow calls changed, in its own goroutine, whenever the text may have changed, until
 // ctx is over: when a message says so, when messages are heard again after a while
-// without, and once in each Interval.
+// without, and once in each Interval; but not more often than each 100 ms, however many
+// messages there are.
 func (d *Document) Follow(ctx context.Context, changed func()) {
 	news := make(chan struct{}, 1)
 	var listening sync.WaitGroup
@@ -79,11 +85,14 @@ func (d *Document) Follow(ctx context.Context, changed func()) {
 	for {
 		select {
 		case <-ctx.Done():
-			return
 		case <-news:
 		case <-again.C:
 		}
+		if ctx.Err() != nil {
+			return
+		}
 		changed()
+		rest(ctx, documentCalm)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -92,6 +93,17 @@ func TestADocumentSaysThatItMayHaveChanged(t *testing.T) {
 		<-over
 		assert.Empty(t, changes)
 	}
+}
+
+func TestADocumentThatIsSaidToChangeAllTheTimeIsLookedAtNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &redisstore.Document{Interval: ms}
+		within, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		changes := 0
+		d.Follow(within, func() { changes++ })
+		assert.Equal(t, 10, changes)
+	})
 }
 
 func TestADocumentIsLookedAtInAnIntervalWhateverRedisDoes(t *testing.T) {
