@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"time"
@@ -50,7 +49,7 @@ func timeoutOf(text string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {
-		return 0, &EnvError{"REDIS_TIMEOUT", fmt.Sprintf("is %q: must be a duration, such as 20ms", text)}
+		return 0, &EnvError{"REDIS_TIMEOUT", "must be a duration, such as 20ms"}
 	}
 	return d, nil
 }
@@ -72,7 +71,7 @@ func addTLS(options *redis.Options, text string) error {
 	case text == "":
 		return nil
 	case text != "true" && text != "false":
-		return &EnvError{"REDIS_TLS", fmt.Sprintf("is %q: must be true or false", text)}
+		return &EnvError{"REDIS_TLS", "must be true or false"}
 	case options == nil:
 		return nil
 	case text == "false" && options.TLSConfig != nil:

@@ -58,7 +58,7 @@ func TestAnEnvironmentThatNamesNoRedisMayMeanOne(t *testing.T) { // F092
 func TestEnvironmentThatIsWrongIsAnErrorWithoutSecrets(t *testing.T) { // F176
 	for _, c := range []struct{ url, tls, want string }{
 		{"", "", "redisstore: REDIS_URL: is missing: write as in redis://:password@host:6379/0"},
-		{"", "yes", "redisstore: REDIS_URL: is missing: write as in redis://:password@host:6379/0\nredisstore: REDIS_TLS: is \"yes\": must be true or false"},
+		{"", "s3cret", "redisstore: REDIS_URL: is missing: write as in redis://:password@host:6379/0\nredisstore: REDIS_TLS: must be true or false"},
 		{"http://:s3cret@host", "", "redisstore: REDIS_URL: is no URL of a Redis: write as in redis://:password@host:6379/0"},
 		{"redis://:s3cret@host:port", "", "redisstore: REDIS_URL: is no URL of a Redis: write as in redis://:password@host:6379/0"},
 		{"rediss://:s3cret@host", "false", "redisstore: REDIS_TLS: is false, but REDIS_URL begins with rediss"},
@@ -83,10 +83,10 @@ func TestTheEnvironmentSaysHowLongADecisionMayTake(t *testing.T) { // F091
 		assert.Equal(t, want, store.Timeout)
 		require.NoError(t, store.Client.Close())
 	}
-	for _, text := range []string{"20", "0s", "-1s", "soon"} {
+	for _, text := range []string{"20", "0s", "-1s", "redis://:s3cret@host"} {
 		t.Setenv("REDIS_TIMEOUT", text)
 		_, err := redisstore.FromEnv()
-		assert.EqualError(t, err, fmt.Sprintf("redisstore: REDIS_TIMEOUT: is %q: must be a duration, such as 20ms", text))
+		assert.EqualError(t, err, "redisstore: REDIS_TIMEOUT: must be a duration, such as 20ms")
 	}
 }
 
