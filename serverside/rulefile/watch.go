@@ -119,7 +119,7 @@ func (w *Watcher) Reload() error {
 }
 
 // Close ends the watch, and waits until nothing of it is left. The Limiter keeps the
-// rules that are in effect. It returns nil.
+// rules that are in effect. It returns nil. Audit must not call it.
 func (w *Watcher) Close() error {
 	w.end()
 	<-w.ended
