@@ -107,7 +107,7 @@ func rulesOfAll(t *testing.T) string {
 }
 
 var conditions = map[string]string{
-	"": "", "no_token": " without a token", "has_token": " with a token", "writing": ", except reads", "has_user": " of users", "has_api_key": " with an API key",
+	"": "", "no_token": " without a token", "has_token": " with a token", "writing": ", except reads", "has_user": " of users", "no_user": " without a user", "no_user_writing": " without a user, except reads", "has_api_key": " with an API key",
 }
 
 func (r ruleText) requests() string {

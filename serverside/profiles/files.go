@@ -46,6 +46,7 @@ func (o Options) Env() rulefile.Env {
 		},
 		Matches: map[string]func(*http.Request) bool{
 			"trusted": o.trusted(), "writing": writing, "has_token": has(o.token()), "no_token": lacks(o.token()),
+			"no_user": lacks(o.user()), "no_user_writing": both(writing, lacks(o.user())),
 			"has_user": has(o.user()), "has_api_key": has(o.apiKey()),
 		},
 		Tiers:  map[string]func(*http.Request) string{"tier": o.tier()},

@@ -127,6 +127,10 @@ func writing(r *http.Request) bool {
 	return r.Method != http.MethodGet && r.Method != http.MethodHead
 }
 
+func both(a, b func(*http.Request) bool) func(*http.Request) bool {
+	return func(r *http.Request) bool { return a(r) && b(r) }
+}
+
 // per is n in a window, all of which may be spent at once.
 func per(n int64, window time.Duration) []quota.Policy {
 	return []quota.Policy{{Quota: n, Window: window}}

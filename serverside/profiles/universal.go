@@ -21,8 +21,8 @@ import (
 //	everything                          10,000 a minute of all together, or 503
 //
 // Who is no user is counted as an address. All rules that match a request apply, and
-// what one denies is charged to none. If there is Options.Tier, tiers stand in place of
-// the two rules for /api/:
+// what one denies is charged to none. If there is Options.Tier, users have tiers in place
+// of the two rules for /api/:
 //
 //	free        10 a minute,     100 an hour
 //	pro         100 a minute,    10,000 an hour
@@ -64,11 +64,15 @@ func Universal(o Options) serverside.Config {
 // universalAPI is for what has no rule of its own.
 func (o Options) universalAPI(user serverside.KeyFunc) []serverside.Rule {
 	if o.Tier != nil {
-		return []serverside.Rule{{Pattern: "/api/", Stage: serverside.AfterAuth, Key: user, Tier: o.Tier, Tiers: []serverside.Tier{
-			{Name: "free", Policies: minuteAndHour(10, 100)},
-			{Name: "pro", Policies: minuteAndHour(100, 10000)},
-			{Name: "enterprise", Policies: minuteAndHour(1000, 100000)},
-		}}}
+		return []serverside.Rule{
+			{Name: "anonymous_read", Pattern: "GET /api/", If: lacks(o.user()), Stage: serverside.AfterAuth, Policies: per(100, time.Minute)},
+			{Name: "anonymous_write", Pattern: "/api/", If: both(writing, lacks(o.user())), Stage: serverside.AfterAuth, Policies: per(50, time.Minute)},
+			{Pattern: "/api/", If: has(o.user()), Stage: serverside.AfterAuth, Key: user, Tier: o.Tier, Tiers: []serverside.Tier{
+				{Name: "free", Policies: minuteAndHour(10, 100)},
+				{Name: "pro", Policies: minuteAndHour(100, 10000)},
+				{Name: "enterprise", Policies: minuteAndHour(1000, 100000)},
+			}},
+		}
 	}
 	return []serverside.Rule{
 		{Pattern: "GET /api/", Stage: serverside.AfterAuth, Key: user, Policies: per(100, time.Minute)},

@@ -145,6 +145,16 @@ func TestUniversalGuardsTheServerAsAWhole(t *testing.T) {
 	})
 }
 
+// Tiers are of users: an address has the limits of the public endpoints, tiers or not.
+func TestUniversalHasTiersForUsersAlone(t *testing.T) {
+	for request, want := range map[string]int{"GET /api/public/x": 20, "GET /api/search": 30, "GET /api/data": 100, "POST /api/data": 50} {
+		n, _ := spend(limited(t, profiles.Universal(withTiers(options()))), 200, request)
+		assert.Equal(t, want, n, request)
+	}
+	n, _ := spend(limited(t, profiles.Universal(withTiers(options()))), 200, "GET /api/search", "X-User", "ann")
+	assert.Equal(t, 10, n, "of a user who is free")
+}
+
 // F115, B44: the hour of a tier holds whatever its minutes admit, and an unknown tier is
 // the lowest.
 func TestUniversalHasTiersOfTwoWindows(t *testing.T) {
