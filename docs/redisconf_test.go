@@ -187,7 +187,7 @@ func TestTheUserOfTheConfigurationMayDoWhatIsAskedAndNothingElse(t *testing.T) {
 	assert.Empty(t, denied(t, d))
 	used := commandsUsed(t, d)
 	rarely := map[string]string{
-		"hdel": "a script that takes something back", "ping": "a Board that hears nothing for a while",
+		"hdel": "a script that takes something back", "hstrlen": "a key that has limits", "ping": "a Board that hears nothing for a while",
 		"cluster|slots": "a client of a Cluster", "command": "the same",
 	}
 	for _, command := range granted(t) {
