@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/contract"
 	"github.com/heedhttp/heed/internal/redistest"
 	"github.com/heedhttp/heed/serverside"
@@ -325,6 +326,7 @@ func TestManyWorkersKeepTheContractWithEachProfile(t *testing.T) {
 			time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 1e8, time.UTC)))
 			srv := testserver.NewLimited(t, must(t, j.config(options())).Wrap)
 			over := patientClient(srv.Transport())
+			over.Transport.(*heed.Transport).Retry.MaxAttempts = 8 // of eight, seven may come first
 			numbers := make(chan int)
 			var served atomic.Int64
 			var all sync.WaitGroup
