@@ -107,8 +107,8 @@ type book struct {
 	mu       sync.Mutex // guards what follows
 	admitted int
 	begun    time.Time // before the first decision
-	first    time.Time // after the first decision
-	last     time.Time // after the last
+	owing    time.Time // since when, at the latest, the bucket never was whole
+	last     time.Time // after the last decision
 	denied   time.Time // before the last denial
 }
 
@@ -125,16 +125,13 @@ func newBook(t *testing.T, rate int64) *book {
 }
 
 func (b *book) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	before := time.Now()
+	before := b.begin()
 	b.limited.ServeHTTP(w, r)
 	after, denied := time.Now(), w.Header().Get("Retry-After") != ""
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.begun.IsZero() || before.Before(b.begun) {
-		b.begun = before
-	}
-	if b.first.IsZero() || after.Before(b.first) {
-		b.first = after
+	if float64(b.admitted) <= b.refilled(b.begun, after) && after.After(b.owing) {
+		b.owing = after
 	}
 	if after.After(b.last) {
 		b.last = after
@@ -147,9 +144,26 @@ func (b *book) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// begin returns when a request comes.
+func (b *book) begin() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	if b.begun.IsZero() {
+		b.begun = now
+	}
+	return now
+}
+
+// refilled is how many units come back from one time to another, unless the bucket is
+// whole in between: what comes then is lost.
+func (b *book) refilled(from, to time.Time) float64 {
+	return float64(b.rate) * to.Sub(from).Seconds()
+}
+
 // check requires that what was admitted is exactly the limit: never more than it lets
-// through in the time between the first and the last decision, and, up to a request
-// that it has denied, not one less.
+// through from the first decision to the last, and not one less from when the bucket
+// could no longer be whole to a request that was denied.
 func (b *book) check(t *testing.T, r load.Report) {
 	t.Helper()
 	b.mu.Lock()
@@ -157,9 +171,9 @@ func (b *book) check(t *testing.T, r load.Report) {
 	assert.Equal(t, b.admitted, r.Statuses[200], "what the server says, and its clients")
 	assert.Equal(t, r.Answered(), r.Statuses[200]+r.Statuses[429])
 	require.False(t, b.denied.IsZero(), "nothing was denied")
-	through := func(d time.Duration) float64 { return float64(b.rate) * (1 + d.Seconds()) }
-	assert.LessOrEqual(t, float64(b.admitted), through(b.last.Sub(b.begun)))
-	assert.Greater(t, float64(b.admitted), through(b.denied.Sub(b.first))-1)
+	assert.LessOrEqual(t, float64(b.admitted), float64(b.rate)+b.refilled(b.begun, b.last))
+	assert.Greater(t, float64(b.admitted), float64(b.rate)+b.refilled(b.owing, b.denied)-1)
+	assert.Less(t, b.owing.Sub(b.begun), time.Second, "what is not known to be used up")
 }
 
 func requireAnswers(t *testing.T, r load.Report) {
