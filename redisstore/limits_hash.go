@@ -40,7 +40,16 @@ func (e *LimitsError) Error() string {
 	if e.Field == "" {
 		return fmt.Sprintf("redisstore: the limits of %q: %s", e.Key, e.Reason)
 	}
-	return fmt.Sprintf("redisstore: the limits of %q: %s: %s", e.Key, e.Field, e.Reason)
+	return fmt.Sprintf("redisstore: the limits of %q: %s: %s", e.Key, printable(e.Field), e.Reason)
+}
+
+// printable is text, in quotes if it would not stay where it is written: anybody who
+// may write to Redis chooses the names of fields.
+func printable(text string) string {
+	if quoted := strconv.Quote(text); quoted != `"`+text+`"` {
+		return quoted
+	}
+	return text
 }
 
 // windows are the fields of a hash of Limits.

@@ -143,8 +143,10 @@ func TestNoMoreOfAHashIsReadThanTellsWhatIsWrongWithIt(t *testing.T) {
 	for i := range 100 {
 		must(t, server, "HSET", "heed:limits:many", fmt.Sprint(i), "1")
 	}
+	must(t, server, "HSET", "heed:limits:line", "one\nlevel=INFO", "1")
 	l := newLimits(t, server)
 	for key, want := range map[string]string{
+		"line":  `redisstore: the limits of "line": "one\nlevel=INFO": there is no such field: it must be per_second, per_minute, per_hour or per_day`,
 		"value": `redisstore: the limits of "value": per_minute: is "1048576 bytes long": must be a whole number`,
 		"field": `redisstore: the limits of "field": ` + large[:64] + ": there is no such field: it must be per_second, per_minute, per_hour or per_day",
 		"many":  `redisstore: the limits of "many": have 100 fields: there are 4`,
