@@ -1,10 +1,22 @@
 package ratelimit
 
+import "time"
+
 // A policy is what the fields say of a quota whatever its state.
 type policy struct {
-	Limit
-	named bool // as since draft-08; in the drafts before, its quota tells it from others
-	told  bool // there is a state of it
+	Name, Unit, Partition string
+	Quota                 int64
+	Window                time.Duration
+	Algorithm             Algorithm
+	named                 bool // as since draft-08; in the drafts before, its quota tells it from others
+	told                  bool // there is a state of it
+}
+
+// limit is p without a state.
+func (p *policy) limit() Limit {
+	l := stateless
+	l.Name, l.Unit, l.Partition, l.Quota, l.Window, l.Algorithm = p.Name, p.Unit, p.Partition, p.Quota, p.Window, p.Algorithm
+	return l
 }
 
 // mostPolicies is how many policies are read, as each is compared with each state:
@@ -20,7 +32,7 @@ func readPolicies(dst []policy, lines []string) []policy {
 			s.policy(&policy{})
 			continue
 		}
-		dst = append(dst, policy{Limit: stateless})
+		dst = append(dst, policy{})
 		s.policy(&dst[len(dst)-1])
 	}
 	if s.failed {
@@ -72,7 +84,7 @@ func describe(states []Limit, policies []policy) {
 func untold(dst []Limit, policies []policy) []Limit {
 	for i := range policies {
 		if !policies[i].told {
-			dst = append(dst, policies[i].Limit)
+			dst = append(dst, policies[i].limit())
 		}
 	}
 	return dst
