@@ -41,22 +41,36 @@ func readPolicies(dst []policy, lines []string) []policy {
 	return dst
 }
 
-// policy reads "default";q=100;w=60, or 100;w=60.
+// policy reads "default";q=100;w=60, or 100;w=60. Of parameters of one name the last
+// counts; those that it does not know are comments.
 func (s *structured) policy(p *policy) {
 	item := s.bareItem()
-	var has parameters
-	s.parameters(&has)
-	p.Window, p.Algorithm = s.seconds(has.w, 0), has.algorithm
+	var q, qu, w, pk bareItem
+	for key, more := s.parameter(); more; key, more = s.parameter() {
+		switch value := s.value(); key {
+		case "q":
+			q = value
+		case "qu":
+			qu = value
+		case "w":
+			w = value
+		case "pk":
+			pk = value
+		case "heed-algorithm":
+			p.Algorithm = value.algorithm()
+		}
+	}
+	p.Window = s.seconds(w, 0)
 	if p.named = item.kind == aString; !p.named {
 		p.Quota = s.count(item, 0)
 		return
 	}
-	p.Name, p.Unit, p.Partition = s.text(item), s.text(has.qu), s.bytes(has.pk)
+	p.Name, p.Unit, p.Partition = s.text(item), s.text(qu), s.bytes(pk)
 	if p.Unit == "requests" {
 		p.Unit = ""
 	}
-	p.Quota = s.count(has.q, 0)
-	s.failed = s.failed || has.q.kind == absent
+	p.Quota = s.count(q, 0)
+	s.failed = s.failed || q.kind == absent
 }
 
 // of reports whether l is a state of p. One that has no name is known by its quota.

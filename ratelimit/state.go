@@ -23,12 +23,21 @@ func readStates(dst []Limit, lines []string) []Limit {
 // state reads "default";r=42;t=17.
 func (s *structured) state(l *Limit) {
 	item := s.bareItem()
-	var has parameters
-	s.parameters(&has)
-	s.failed = s.failed || item.kind != aString || has.r.kind == absent
-	l.Name, l.Partition = s.text(item), s.bytes(has.pk)
-	l.Remaining = s.count(has.r, -1)
-	l.Next = s.seconds(has.t, unknown)
+	var r, t, pk bareItem
+	for key, more := s.parameter(); more; key, more = s.parameter() {
+		switch value := s.value(); key {
+		case "r":
+			r = value
+		case "t":
+			t = value
+		case "pk":
+			pk = value
+		}
+	}
+	s.failed = s.failed || item.kind != aString || r.kind == absent
+	l.Name, l.Partition = s.text(item), s.bytes(pk)
+	l.Remaining = s.count(r, -1)
+	l.Next = s.seconds(t, unknown)
 }
 
 // readState07 reads limit=100, remaining=42, reset=17. Of these only remaining may be

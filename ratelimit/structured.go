@@ -124,34 +124,6 @@ func isKeyByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '_' || c == '-' || c == '.' || c == '*'
 }
 
-// parameters are those of an Item that some field of this package has. Of those of
-// one name the last counts; all others are comments.
-type parameters struct {
-	q, qu, r, t, w, pk bareItem
-	algorithm          Algorithm
-}
-
-func (s *structured) parameters(p *parameters) {
-	for key, more := s.parameter(); more; key, more = s.parameter() {
-		switch value := s.value(); key {
-		case "q":
-			p.q = value
-		case "qu":
-			p.qu = value
-		case "r":
-			p.r = value
-		case "t":
-			p.t = value
-		case "w":
-			p.w = value
-		case "pk":
-			p.pk = value
-		case "heed-algorithm":
-			p.algorithm = value.algorithm()
-		}
-	}
-}
-
 // A bareItem is what was read of a Bare Item, section 3.3.
 type bareItem struct {
 	kind    itemKind
