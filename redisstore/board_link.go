@@ -69,7 +69,8 @@ func newLink(b *Board) *link {
 func (l *link) start() {
 	l.kick()
 	if !isNil(l.client) {
-		go (&subscription{l.client, l.keys[0], l.began, l.heard, l.ended}).run(l.ctx)
+		s := &subscription{client: l.client, channel: l.keys[0], began: l.began, heard: l.heard, ended: l.ended}
+		go s.run(l.ctx)
 	}
 }
 

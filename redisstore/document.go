@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -45,6 +46,11 @@ type Document struct {
 
 	// Timeout is how long a Read may take. If zero or negative, 1 s.
 	Timeout time.Duration
+
+	// Degraded is told why Follow hears no messages, such as of a user who may not hear
+	// the channel: once for each reason, until they were heard. If nil, slog.Default
+	// is, as a warning. It is called by one goroutine for each Follow.
+	Degraded func(err error)
 
 	calls caller
 }
@@ -104,8 +110,16 @@ func (d *Document) listen(ctx context.Context, news chan<- struct{}) {
 		default: // which is about this as well
 		}
 	}
-	s := subscription{client: d.Client, channel: d.key(), began: told, heard: func(string) { told() }, ended: func(error) {}}
+	s := subscription{client: d.Client, channel: d.key(), began: told, heard: func(string) { told() }, vain: d.degraded}
 	s.run(ctx)
+}
+
+func (d *Document) degraded(err error) {
+	if d.Degraded != nil {
+		d.Degraded(err)
+		return
+	}
+	slog.Warn("rate_limit.rules_unheard", "error", err)
 }
 
 func (d *Document) key() string {

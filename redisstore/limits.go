@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,6 +59,7 @@ type Limits struct {
 	store   Store     // through which Redis is asked
 	end     context.CancelFunc
 	corrupt atomic.Int64
+	trouble trouble // of the subscription
 	known   knownLimits
 }
 
@@ -66,9 +68,19 @@ type Limits struct {
 //
 // An error says why these are perhaps not what Redis has: it joins a *LimitsError for
 // each thing that is wrong with the hash, or says that Redis did not answer. The policies
-// beside it are the last that made sense; none if there were none yet.
+// beside it are the last that made sense; none if there were none yet. One for which
+// Redis sends no messages, such as a user who may not hear the channel, is told to one
+// caller, whatever his key is, and not again until they were heard.
 func (l *Limits) Limits(ctx context.Context, key string) ([]quota.Policy, error) {
 	l.open()
+	policies, err := l.look(ctx, key)
+	if trouble := l.trouble.take(); trouble != nil {
+		err = errors.Join(err, trouble)
+	}
+	return policies, err
+}
+
+func (l *Limits) look(ctx context.Context, key string) ([]quota.Policy, error) {
 	known, asked := l.known.look(key, monotonic(), l.ttl(), l.maxKeys(), l.ask)
 	if asked == nil {
 		return known.policies, known.err
@@ -101,7 +113,7 @@ func (l *Limits) open() {
 		}
 		s := &subscription{
 			client: l.Client, channel: l.prefix() + "changed",
-			began: func() { l.void("") }, heard: l.void, ended: func(error) {},
+			began: func() { l.trouble.take(); l.void("") }, heard: l.void, vain: l.trouble.put,
 		}
 		go s.run(ctx)
 	})

@@ -35,8 +35,7 @@ func newLimitsStand(t *testing.T) *limitsStand {
 
 // limits are those of a process of its own, which hears messages.
 func (s *limitsStand) limits(t *testing.T, l *redisstore.Limits) *redisstore.Limits {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: s.dial, DialerRetries: 1})
-	client.AddHook(s)
+	client := s.client()
 	l.Client = client
 	t.Cleanup(func() {
 		s.set(func() { s.silent = false })
@@ -48,6 +47,12 @@ func (s *limitsStand) limits(t *testing.T, l *redisstore.Limits) *redisstore.Lim
 	time.Sleep(10 * ms)
 	s.took()
 	return l
+}
+
+func (s *limitsStand) client() *redis.Client {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: s.dial, DialerRetries: 1})
+	client.AddHook(s)
+	return client
 }
 
 func (s *limitsStand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
