@@ -32,6 +32,9 @@ func openapi(e *exporter) string {
 	for i := range e.Rules {
 		o.rule(&e.Rules[i])
 	}
+	for _, d := range o.described {
+		o.paths[d.path].(object)[d.method] = o.operation(d.pattern)
+	}
 	document := struct {
 		OpenAPI    string `yaml:"openapi"`
 		Info       object
@@ -59,10 +62,17 @@ func marshaled(v any) string {
 type openapiFile struct {
 	*exporter
 	patterns   []pattern // of the rules
+	described  []described
 	paths      object
 	responses  object
 	components []component
 	templates  map[string]string // the path of one with other names for the same variables
+}
+
+// A described is where an operation is.
+type described struct {
+	path, method string
+	pattern      pattern // whose denials it has
 }
 
 // notSaid are the gaps of what is beside the rules.
@@ -82,7 +92,7 @@ var anyMethod = []string{"get", "post", "put", "patch", "delete"}
 // operations are the methods that OpenAPI has.
 var operations = append(anyMethod, "head", "options", "trace")
 
-// rule adds the operations that r is for, with all rules that hold there.
+// rule has the operations described that r is for.
 func (o *openapiFile) rule(r *rulefile.Listed) {
 	p := newPattern(cmp.Or(r.Rule.Pattern, "/"))
 	methods := anyMethod
@@ -101,21 +111,32 @@ func (o *openapiFile) rule(r *rulefile.Listed) {
 		return
 	}
 	path, parameters, beneath := template(p)
+	path = o.sameAs(path)
 	if beneath {
 		o.gap(r, "OpenAPI has no word for all paths beneath one: it is the variable at the end of %s", quoted(path))
 	}
-	item, _ := o.paths[o.sameAs(path)].(object)
-	if item == nil {
-		item = make(object)
-		o.paths[path] = item
+	if o.paths[path] == nil {
+		item := make(object)
 		if len(parameters) > 0 {
 			item["parameters"] = parameters
 		}
+		o.paths[path] = item
 	}
 	for _, method := range methods {
-		if item[method] == nil {
-			item[method] = o.operation(method, p)
-		}
+		o.describe(path, method, p)
+	}
+}
+
+// describe has an operation described. Of several patterns that are one path, all rules that
+// hold for one hold for a narrower one too.
+func (o *openapiFile) describe(path, method string, p pattern) {
+	p.method = strings.ToUpper(method)
+	i := slices.IndexFunc(o.described, func(d described) bool { return d.path == path && d.method == method })
+	switch {
+	case i < 0:
+		o.described = append(o.described, described{path, method, p})
+	case o.described[i].pattern.covers(p):
+		o.described[i].pattern = p
 	}
 }
 
@@ -161,10 +182,8 @@ func template(p pattern) (path string, parameters []any, beneath bool) {
 	return path, parameters, beneath
 }
 
-// operation is what those get that are denied by the rules that hold for a pattern
-// and a method.
-func (o *openapiFile) operation(method string, p pattern) object {
-	p.method = strings.ToUpper(method)
+// operation is what those get that are denied by the rules that hold for a pattern.
+func (o *openapiFile) operation(p pattern) object {
 	denials, closed := make(map[int][]*rulefile.Listed), false
 	for i := range o.Rules {
 		r := &o.Rules[i]

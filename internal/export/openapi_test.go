@@ -163,3 +163,21 @@ rules:
 	assert.Contains(t, d.Paths["/v1/{id}"], "get")
 	assert.Contains(t, d.Paths["/v1/{id}"], "post")
 }
+
+// Where a rule for one segment and a rule for all beneath are one path, those of both are
+// denied there, whichever comes first.
+func TestAPathHasTheDenialsOfAllRulesThatItStandsFor(t *testing.T) {
+	const one, all = "{name: one, pattern: 'GET /v1/{id}', policies: 1/1s}", "{name: all, pattern: /v1/, policies: 2/1s}"
+	for path, rules := range map[string]string{"/v1/{id}": one + ", " + all, "/v1/{rest}": all + ", " + one} {
+		d := apiOf(t, "rules: ["+rules+"]")
+		for method, want := range map[string][]any{"get": {"one", "all"}, "post": {"all"}} {
+			name := strings.TrimPrefix(d.Paths[path][method].Responses["429"].Ref, "#/components/responses/")
+			var got []any
+			for _, l := range d.Components.Responses[name].Limits {
+				got = append(got, l["rule"])
+			}
+			assert.ElementsMatch(t, want, got, "%s %s", method, path)
+		}
+		assert.Len(t, d.Components.Responses, 2, "none that no path has")
+	}
+}
