@@ -95,20 +95,13 @@ var operations = append(anyMethod, "head", "options", "trace")
 // rule has the operations described that r is for.
 func (o *openapiFile) rule(r *rulefile.Listed) {
 	p := newPattern(cmp.Or(r.Rule.Pattern, "/"))
+	if reason := unsaid(r, p); reason != "" {
+		o.gap(r, "%s", reason)
+		return
+	}
 	methods := anyMethod
 	if p.method != "" {
 		methods = []string{strings.ToLower(p.method)}
-	}
-	switch {
-	case r.Rule.DryRun:
-		o.gap(r, "it is a dry run: nobody is told of it")
-		return
-	case !slices.Contains(operations, methods[0]) || strings.ToUpper(p.method) != p.method:
-		o.gap(r, "OpenAPI has no operation %s", quoted(p.method))
-		return
-	case p.host != "":
-		o.gap(r, "OpenAPI has no host %s for a path of its own: the rule is left out", quoted(p.host))
-		return
 	}
 	path, parameters, beneath := template(p)
 	path = o.sameAs(path)
@@ -125,12 +118,43 @@ func (o *openapiFile) rule(r *rulefile.Listed) {
 	for _, method := range methods {
 		o.describe(path, method, p)
 	}
+	if n := o.crossed(p, methods); n > 0 {
+		o.gap(r, "it has some requests in common with %d of the other rules: of each of those the document says what one of the rules alone denies", n)
+	}
+}
+
+// unsaid says why r, which has p, is left out; "" if it is not.
+func unsaid(r *rulefile.Listed, p pattern) string {
+	switch {
+	case r.Rule.DryRun:
+		return "it is a dry run: nobody is told of it"
+	case p.method != "" && (!slices.Contains(operations, strings.ToLower(p.method)) || strings.ToUpper(p.method) != p.method):
+		return "OpenAPI has no operation " + quoted(p.method)
+	case p.host != "":
+		return "OpenAPI has no host " + quoted(p.host) + " for a path of its own: the rule is left out"
+	}
+	return ""
+}
+
+// crossed is with how many rules one of p has some requests in common that no operation is
+// for: what is said of either is not said of all that it has.
+func (o *openapiFile) crossed(p pattern, methods []string) (n int) {
+	for i, q := range o.patterns {
+		crosses := func(method string) bool {
+			p, q := p.as(method), q.as(method)
+			return p.overlaps(q) && !p.covers(q) && !q.covers(p)
+		}
+		if unsaid(&o.Rules[i], q) == "" && slices.ContainsFunc(methods, crosses) {
+			n++
+		}
+	}
+	return n
 }
 
 // describe has an operation described. Of several patterns that are one path, all rules that
 // hold for one hold for a narrower one too.
 func (o *openapiFile) describe(path, method string, p pattern) {
-	p.method = strings.ToUpper(method)
+	p = p.as(method)
 	i := slices.IndexFunc(o.described, func(d described) bool { return d.path == path && d.method == method })
 	switch {
 	case i < 0:

@@ -181,3 +181,24 @@ func TestAPathHasTheDenialsOfAllRulesThatItStandsFor(t *testing.T) {
 		assert.Len(t, d.Components.Responses, 2, "none that no path has")
 	}
 }
+
+// A request that two rules are for, neither of which is for all of the other's, is at one
+// path of OpenAPI.
+func TestOpenAPITellsOfRulesThatCross(t *testing.T) {
+	const told = "it has some requests in common with 1 of the other rules: of each of those the document says what one of the rules alone denies"
+	for rules, want := range map[string][]string{
+		"{name: a, pattern: 'GET /v1/{id}', policies: 1/1s}, {name: b, pattern: '/{kind}/orders', policies: 1/1s}": {`rule "a": ` + told, `rule "b": ` + told},
+		// The narrower path says what both deny.
+		"{name: a, pattern: '/v1/{id}', policies: 1/1s}, {name: b, pattern: 'POST /{kind}/{id}', policies: 1/1s}": {},
+		"{name: a, pattern: '/v1/{id}', policies: 1/1s}, {name: b, pattern: 'GET /v1/orders', policies: 1/1s}":    {},
+		"{name: a, pattern: 'GET /v1/{id}', policies: 1/1s}, {name: b, pattern: '/v1/orders', policies: 1/1s}":    {},
+		// No request is for both.
+		"{name: a, pattern: 'GET /v1/{id}', policies: 1/1s}, {name: b, pattern: 'POST /{kind}/orders', policies: 1/1s}": {},
+		"{name: a, pattern: '/v1/{id}', policies: 1/1s}, {name: b, pattern: '/{kind}/{id}/parts', policies: 1/1s}":      {},
+		// What is left out is told of already.
+		"{name: a, pattern: '/v1/{id}', policies: 1/1s}, {name: b, pattern: '/{kind}/orders', dry_run: true, policies: 1/1s}": {
+			`rule "b": it is a dry run: nobody is told of it`},
+	} {
+		assert.ElementsMatch(t, want, gaps(exported(t, "openapi", "rules: ["+rules+"]")), rules)
+	}
+}

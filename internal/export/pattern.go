@@ -149,6 +149,12 @@ func (p pattern) methods() string {
 	return escaped(p.method)
 }
 
+// as is p for a method alone, if it is for all.
+func (p pattern) as(method string) pattern {
+	p.method = cmp.Or(p.method, strings.ToUpper(method))
+	return p
+}
+
 // covers reports whether p matches all that q does.
 func (p pattern) covers(q pattern) bool {
 	switch {
