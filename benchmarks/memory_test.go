@@ -104,6 +104,11 @@ const million = 1_000_000
 // BenchmarkMemoryMillion measures a decision on one of a million keys that are
 // visited in no order, how many bytes each key costs, and what the garbage
 // collector needs for all of them.
+//
+// No order is that of what is kept for the keys: they are added in another one than
+// they are visited in, and what is hashed is in none. But their own bytes are visited
+// as they lie in memory: to fetch them is nobody's work, for a request brings its key
+// along, in the cache.
 func BenchmarkMemoryMillion(b *testing.B) {
 	const limit = 100 // of which one is given back every 864 s
 	keys := newKeys(million)
@@ -114,7 +119,8 @@ func BenchmarkMemoryMillion(b *testing.B) {
 		heapBefore, timeBefore := collected()
 		decide := c.open(b, million, limit)
 		for i := range million {
-			if ok, err := decide(strings.Clone(keys.at(i))); !ok || err != nil { // as a request brings it
+			key := strings.Clone(keys.at(i * 611_953 % million)) // as a request brings it
+			if ok, err := decide(key); !ok || err != nil {
 				b.Fatal(ok, err)
 			}
 		}
@@ -124,7 +130,7 @@ func BenchmarkMemoryMillion(b *testing.B) {
 			if ok, err := decide(keys.at(next)); !ok || err != nil {
 				b.Fatal(ok, err)
 			}
-			next = (next + 611_953) % million
+			next = (next + 1) % million
 		}
 		for range million / 10 { // after the collections
 			visit()
@@ -132,7 +138,7 @@ func BenchmarkMemoryMillion(b *testing.B) {
 		for b.Loop() {
 			visit()
 		}
-		if decideAll(decide, keys.at(million/2), limit) == limit {
+		if c.denies && decideAll(decide, keys.at(million/2), limit) == limit {
 			b.Error("a key was forgotten")
 		}
 		b.ReportMetric(float64(heap-heapBefore)/million, "B/key")
