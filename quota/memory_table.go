@@ -18,6 +18,9 @@ const (
 	emptiestSmall = 24
 
 	fewestSlots = 8
+
+	// slotsPerLine are those of a cache line of 64 bytes.
+	slotsPerLine = 4
 )
 
 // A table finds slots by their hashes, in an array in which each slot is where its
@@ -53,9 +56,14 @@ func (t *table) roomy() bool {
 	return (t.taken+1)*64 <= n*fullest
 }
 
-// home is where a tag belongs.
+// home is where a tag belongs: in a table that is not small, at the beginning of a
+// cache line, so that seven of eight tenants are in the line that is fetched first.
+// To fetch another takes longer than to look at all of that one.
 func (t *table) home(tag uint64) int {
 	n, _ := bits.Mul64(tag&^scaleMask, uint64(len(t.slots)))
+	if len(t.slots) >= small {
+		n &^= slotsPerLine - 1
+	}
 	return int(n)
 }
 
