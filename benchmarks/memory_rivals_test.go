@@ -77,7 +77,7 @@ func openMemory(tb testing.TB, keys, limit int) decide {
 // openBare is no library, but what none can do without, and nobody is denied: for each
 // key it keeps 16 bytes, in which it reads a word before it reads the clock, and writes
 // it after. In parallel that is mostly the way of a cache line from one processor to
-// another.
+// another, and a library that has them take turns on one key can be faster.
 func openBare(_ testing.TB, keys, _ int) decide {
 	kept, seed, start := make([][2]atomic.Int64, keys), maphash.MakeSeed(), time.Now()
 	return func(key string) (bool, error) {
