@@ -25,10 +25,40 @@ type keys struct {
 	denied topk.Recent[struct{}]
 }
 
-// A state is what was left of a key's quota at a moment.
-type state struct {
-	remaining, limit int64
-	at               time.Time
+// mostQuotas is of how many policies of a key is known what was left.
+const mostQuotas = 4
+
+// A quota is what was left of a policy for a key when it was the tightest: the others are
+// not told of. Its limit is what tells it from them.
+type quota struct {
+	Remaining int64 `json:"remaining"`
+	Limit     int64 `json:"limit"` // what fits at once; 0 if there is no such quota
+	At        int64 `json:"at"`    // Unix milliseconds
+}
+
+// A state is what was left of a key's quotas, in no order.
+type state [mostQuotas]quota
+
+// note takes note of q, in the place of the one that is the oldest if there are too many.
+func (s *state) note(q quota) {
+	at := 0
+	for i := range s {
+		if s[i].Limit == q.Limit {
+			at = i
+			break
+		}
+		if s[i].At < s[at].At {
+			at = i
+		}
+	}
+	s[at] = q
+}
+
+// known are the quotas, the smallest first.
+func (s *state) known() []quota {
+	known := slices.DeleteFunc(slices.Clone(s[:]), func(q quota) bool { return q.Limit == 0 })
+	slices.SortFunc(known, func(a, b quota) int { return cmp.Compare(a.Limit, b.Limit) })
+	return known
 }
 
 // sample takes note of what o says is left.
@@ -37,7 +67,7 @@ func (k *keys) sample(o serverside.Observation, now time.Time) {
 		return
 	}
 	if key := o.Key(); k.mu.TryLock() {
-		*k.seen.Add(key) = state{o.Remaining, o.Limit, now}
+		k.seen.Add(key).note(quota{o.Remaining, o.Limit, now.UnixMilli()})
 		k.mu.Unlock()
 	}
 }
@@ -60,15 +90,13 @@ func (k *keys) rotate(over int64) {
 	}
 }
 
-// A bucket is a key and what is known of its quota.
+// A bucket is a key and what is known of its quotas.
 type bucket struct {
-	Rule      string `json:"rule"`
-	Pattern   string `json:"pattern"`
-	Key       string `json:"key"`
-	Denied    int64  `json:"denied"` // at least
-	Remaining int64  `json:"remaining"`
-	Limit     int64  `json:"limit"`        // 0 if not known
-	At        int64  `json:"at,omitempty"` // when Remaining was left; Unix milliseconds
+	Rule    string  `json:"rule"`
+	Pattern string  `json:"pattern"`
+	Key     string  `json:"key"`
+	Denied  int64   `json:"denied"` // at least
+	Quotas  []quota `json:"quotas"` // the smallest first
 }
 
 // buckets are those of the keys that are known of n.
@@ -78,12 +106,14 @@ func (k *keys) buckets(n name) []bucket {
 	k.mu.Unlock()
 	byKey := make(map[string]bucket, len(seen))
 	for _, c := range seen {
-		s := c.Value
-		byKey[c.Key] = bucket{n.rule, n.pattern, c.Key, 0, s.remaining, s.limit, s.at.UnixMilli()}
+		byKey[c.Key] = bucket{n.rule, n.pattern, c.Key, 0, c.Value.known()}
 	}
 	for _, c := range denied {
-		b := byKey[c.Key]
-		b.Rule, b.Pattern, b.Key, b.Denied = n.rule, n.pattern, c.Key, c.N
+		b, found := byKey[c.Key]
+		if !found {
+			b = bucket{Rule: n.rule, Pattern: n.pattern, Key: c.Key, Quotas: []quota{}}
+		}
+		b.Denied = c.N
 		byKey[c.Key] = b
 	}
 	all := make([]bucket, 0, len(byKey))
@@ -102,10 +132,11 @@ func worst(all []bucket) []bucket {
 	return all[:min(len(all), mostKeys)]
 }
 
-// left is the part that is left.
+// left is the part that was left when the key was seen last.
 func (b *bucket) left() float64 {
-	if b.Limit <= 0 {
+	if len(b.Quotas) == 0 {
 		return 1
 	}
-	return float64(b.Remaining) / float64(b.Limit)
+	last := slices.MaxFunc(b.Quotas, func(a, b quota) int { return cmp.Compare(a.At, b.At) })
+	return float64(last.Remaining) / float64(last.Limit)
 }

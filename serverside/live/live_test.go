@@ -75,6 +75,7 @@ type message struct {
 		Rules []struct {
 			Rule, Pattern, Text string
 			Policies            []string
+			AtOnce              []int64
 			DryRun              bool
 		}
 	}
@@ -86,8 +87,9 @@ type message struct {
 		Seconds       [][5]int64
 	}
 	Keys []struct {
-		Rule, Key                string
-		Denied, Remaining, Limit int64
+		Rule, Key string
+		Denied    int64
+		Quotas    []left
 	}
 	Denials, Notices []struct {
 		ID              int64
@@ -96,6 +98,9 @@ type message struct {
 		Status          int
 	}
 }
+
+// left is what was left of a policy, and when.
+type left struct{ Remaining, Limit, At int64 }
 
 // sum is what was counted of a rule.
 func (m *message) sum(rule string) (sum [5]int64) {
@@ -217,6 +222,7 @@ func TestAViewerIsToldWhatWas(t *testing.T) {
 		require.Len(t, m.Config.Rules, 2)
 		assert.Equal(t, "api", m.Config.Rules[0].Rule)
 		assert.Equal(t, []string{"3/1h"}, m.Config.Rules[0].Policies)
+		assert.Equal(t, []int64{3}, m.Config.Rules[0].AtOnce)
 		assert.Contains(t, m.Config.Rules[0].Text, "At most 3 in 1h of requests to /v1/")
 		assert.True(t, m.Config.Rules[1].DryRun)
 
@@ -234,8 +240,9 @@ func TestAViewerIsToldWhatWas(t *testing.T) {
 		require.NotEmpty(t, m.Keys)
 		assert.Equal(t, "api", m.Keys[0].Rule)
 		assert.EqualValues(t, 2, m.Keys[0].Denied)
-		assert.EqualValues(t, 0, m.Keys[0].Remaining)
-		assert.EqualValues(t, 3, m.Keys[0].Limit)
+		require.Len(t, m.Keys[0].Quotas, 1)
+		assert.EqualValues(t, 0, m.Keys[0].Quotas[0].Remaining)
+		assert.EqualValues(t, 3, m.Keys[0].Quotas[0].Limit)
 		assert.Equal(t, "configured", m.Notices[0].Kind)
 	})
 }
@@ -295,6 +302,44 @@ func TestSecondsAreForgottenAfterTwoMinutes(t *testing.T) {
 		assert.EqualValues(t, 3, m.Routes[0].Seconds[0][0])
 		assert.EqualValues(t, 1, m.Routes[0].Seconds[119][0])
 		assert.EqualValues(t, 4, m.sum("api")[0])
+	})
+}
+
+func TestOfEachPolicyOfAKeyIsToldWhatWasLeftWhenItWasTheTightest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, rules(api(quota.PerHour(24), quota.PerSecond(10)), serverside.Rule{Name: "all", Key: byUser, Policies: []quota.Policy{quota.PerDay(1000)}}))
+		s.ask(11, "/v1/x", "ann")
+		began := time.Now().UnixMilli()
+		time.Sleep(10 * time.Second)
+		s.ask(1, "/v1/x", "ann") // one second is whole again, and the hour is not
+		s.ask(1, "/v1/x", "bob")
+		v := s.watch()
+		defer v.close()
+		m := v.only(t)
+		assert.Equal(t, []int64{24, 10}, m.Config.Rules[0].AtOnce)
+		require.Len(t, m.Keys, 2)
+		assert.Equal(t, []left{{0, 10, began}, {13, 24, began + 10_000}}, m.Keys[0].Quotas)
+		assert.EqualValues(t, 1, m.Keys[0].Denied)
+		assert.Equal(t, []left{{9, 10, began + 10_000}}, m.Keys[1].Quotas)
+	})
+}
+
+// A key whose limits change again and again, as those of a Limits may, has the latest.
+func TestThePoliciesOfAKeyAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, rules(api(quota.PerHour(3))))
+		observe := s.page.Instrument(serverside.Config{}).Observe
+		var want []left
+		for i := range int64(40) {
+			observe(serverside.Observation{Verdict: serverside.Admitted, Rule: "api", Pattern: "/v1/", Remaining: i, Limit: 1000 - i})
+			want = append([]left{{i, 1000 - i, time.Now().UnixMilli()}}, want...)
+			time.Sleep(time.Millisecond)
+		}
+		v := s.watch()
+		defer v.close()
+		m := v.only(t)
+		require.Len(t, m.Keys, 1)
+		assert.Equal(t, want[:4], m.Keys[0].Quotas)
 	})
 }
 

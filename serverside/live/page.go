@@ -22,7 +22,8 @@ import (
 //
 // What it keeps is bounded: the last two minutes by the second, of up to 256 rules; of
 // each rule the 128 keys that are denied most and that are seen most in the last 5 to 10
-// minutes, as far as a sample tells; and the last 64 denials.
+// minutes, as far as a sample tells; of each key four policies, which are told apart by what
+// fits at once; and the last 64 denials.
 type Page struct {
 	// Title is what stands above the page. If empty, "Limits".
 	Title string

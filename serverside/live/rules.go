@@ -20,31 +20,34 @@ type rule struct {
 	Pattern  string   `json:"pattern"`
 	Text     string   `json:"text"`
 	Policies []string `json:"policies"`
+	AtOnce   []int64  `json:"atOnce"` // what fits at once of each policy
 	DryRun   bool     `json:"dryRun,omitempty"`
 }
 
 func rulesOf(e serverside.Event, now time.Time) *rules {
 	shown := rules{Hash: e.Hash, Since: now.UnixMilli(), Rules: []rule{}}
 	for _, r := range e.Rules {
+		policies, atOnce := policiesOf(r)
 		shown.Rules = append(shown.Rules, rule{
 			Rule: cmp.Or(r.Name, r.Pattern, "default"), Pattern: r.Pattern,
-			Text: r.Describe(), Policies: policiesOf(r), DryRun: r.DryRun,
+			Text: r.Describe(), Policies: policies, AtOnce: atOnce, DryRun: r.DryRun,
 		})
 	}
 	return &shown
 }
 
-// policiesOf are the names of r's policies, which are their numbers if they have none.
-func policiesOf(r serverside.Rule) []string {
-	names := []string{}
+// policiesOf are the names of r's policies, which are their numbers if they have none, and
+// what fits at once.
+func policiesOf(r serverside.Rule) (names []string, atOnce []int64) {
+	names, atOnce = []string{}, []int64{}
 	all := r.Policies
 	for _, t := range r.Tiers {
 		all = append(all[:len(all):len(all)], t.Policies...)
 	}
 	for _, p := range all {
 		if limit, err := p.Compile(); err == nil { // which the Limiter has seen to
-			names = append(names, limit.Policy().Name)
+			names, atOnce = append(names, limit.Policy().Name), append(atOnce, limit.AtOnce())
 		}
 	}
-	return names
+	return names, atOnce
 }

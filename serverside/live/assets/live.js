@@ -236,20 +236,36 @@ function showRules() {
 	}, "None yet.");
 }
 
+// policiesLike are the policies of a key's rule of which so much fits at once.
+function policiesLike(k, limit) {
+	const rule = config?.rules.find((r) => nameOf(r) === nameOf(k));
+	return [...new Set(rule?.policies.filter((_, i) => rule.atOnce[i] === limit))];
+}
+
+// fillQuota fills the lines of a quota in: one in each of some cells.
+function fillQuota([policy, left, units, seen], k, q) {
+	const meter = left.querySelector("meter") ?? left.appendChild(make("meter", ""));
+	const names = policiesLike(k, q.limit);
+	meter.max = meter.optimum = q.limit;
+	meter.low = q.limit / 4;
+	meter.value = q.remaining;
+	meter.setAttribute("aria-label", `${q.remaining} of ${q.limit} left${names.length ? `, ${names.join(" or ")}` : ""}`);
+	put(policy, names.join(" "));
+	put(units, `${count(q.remaining)} of ${count(q.limit)}`);
+	put(seen, clock(q.at));
+}
+
 function showKeys() {
 	arrange(byId("keys"), keys, (k) => nameOf(k) + k.key, (k) => {
-		return row(key(k.key), ["", k.rule], ["", make("meter", "")], ["n"], [""], ["n"]);
+		return row(key(k.key), ["", k.rule], ["quotas key"], ["quotas"], ["quotas n"], ["quotas"], ["n"]);
 	}, (made, k) => {
-		const meter = made.querySelector("meter");
-		meter.hidden = !k.limit;
-		meter.max = k.limit || 1;
-		meter.low = k.limit / 4;
-		meter.optimum = meter.max;
-		meter.value = k.remaining;
-		meter.setAttribute("aria-label", `${k.remaining} of ${k.limit} left`);
-		put(made.cells[3], k.limit ? `${count(k.remaining)} of ${count(k.limit)}` : "not known");
-		put(made.cells[4], k.at ? clock(k.at) : "");
-		put(made.cells[5], count(k.denied));
+		const quotas = Array.from(made.cells).slice(2, 6);
+		for (const cell of quotas) {
+			while (cell.children.length > k.quotas.length) cell.lastElementChild.remove();
+			while (cell.children.length < k.quotas.length) cell.append(make("div", ""));
+		}
+		k.quotas.forEach((q, i) => fillQuota(quotas.map((cell) => cell.children[i]), k, q));
+		put(made.cells[6], count(k.denied));
 		if (hot.has(nameOf(k) + k.key) && !made.cells[0].querySelector(".tag")) made.cells[0].append(make("span", "tag bad", "hot"));
 	}, "None yet.");
 }

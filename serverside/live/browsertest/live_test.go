@@ -96,6 +96,29 @@ func TestThePageShowsWhatHappens(t *testing.T) {
 	s.clean(b)
 }
 
+// A key has a bar for each policy, which is called as the policy is.
+func TestThePageShowsEachPolicyOfAKey(t *testing.T) {
+	s := serve(t, serverside.Rule{Name: "api", Pattern: "/v1/", Policies: []quota.Policy{
+		{Name: "burst", Quota: 1e6, Window: time.Second, Burst: 2}, // is whole again with each request
+		quota.PerDay(4)}})
+	b := open(t)
+	b.do(chromedp.Navigate(s.url + "/admin/limits/"))
+	const bars = `Array.from(document.querySelectorAll("#keys meter"), (m) => m.value + "/" + m.max).join()`
+	s.ask(1, "/v1/x")
+	b.await(bars + ` === "1/2"`)
+	s.ask(4, "/v1/x")
+	b.await(bars + ` === "1/2,0/4"`)
+	lines := func(cell int) []string {
+		return eval[[]string](b, fmt.Sprintf(`Array.from(document.querySelector("#keys tr").cells[%d].children, (line) => line.textContent)`, cell))
+	}
+	assert.Equal(t, []string{"burst", "4/1d"}, lines(2))
+	assert.Equal(t, []string{"1 of 2", "0 of 4"}, lines(4))
+	assert.Len(t, lines(5), 2)
+	assert.Equal(t, "0 of 4 left, 4/1d", eval[string](b, `document.querySelectorAll("#keys meter")[1].getAttribute("aria-label")`))
+	assert.Equal(t, "1", b.text("#keys tr td:last-child"))
+	s.clean(b)
+}
+
 func TestAPausedPageStandsStillAndCatchesUp(t *testing.T) {
 	s := serve(t, serverside.Rule{Name: "api", Policies: []quota.Policy{quota.PerHour(3)}})
 	b := open(t)
