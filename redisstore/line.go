@@ -22,8 +22,11 @@ const (
 	mostTrains = 16
 
 	// goodCompany is how many share a train at least that leaves although there is no
-	// room: fewer would cost more than it saves that nobody here is idle meanwhile.
+	// room: fewer would cost more than it saves that nobody is idle meanwhile.
 	goodCompany = 8
+
+	// deepStack is about what sending takes of a stack.
+	deepStack = 12 << 10
 )
 
 // A line has the calls that come for one server share round trips. Nobody waits
@@ -34,9 +37,13 @@ const (
 // With a server nearby there is room for one train: another one would have to wait
 // there instead of here. If the way is long, who had to wait for others to return
 // would wait twice as long; so there is room for one more for each worthWaiting that
-// the shortest trip takes. And there is always room for one with good company, which
-// is no less than all that is on the wire: so this process has something to do while
-// the server has, and neither sleeps, to be woken each time.
+// the shortest trip takes.
+//
+// But where many come again and again, one train for all has the server wait for this
+// process, and this process for the server, and each is woken whenever the other is
+// done. So no train carries more than half of all, if that is good company, and as soon
+// as the other half has come it leaves as well, though there is no room: while the
+// server has to do with one, those whom the other brought make their next calls.
 //
 // It is safe for concurrent use.
 type line[W any] struct {
@@ -58,7 +65,9 @@ type line[W any] struct {
 	mu       sync.Mutex // guards what follows
 	queue    []*call[W] // those who wait, and some who have left
 	away     []*train[W]
+	riding   int           // calls of those away
 	arriving int           // trains that may leave again
+	crowd    int           // who waited or rode lately, at most
 	trip     time.Duration // what a train takes at least
 	timer    *time.Timer   // for those in queue and away; nil until there are any
 	armed    bool
@@ -109,10 +118,10 @@ func (l *line[W]) do(ctx context.Context, c *call[W], now time.Duration, straigh
 	case t == nil:
 	case straight && len(t.calls) == 1 && t.calls[0] == c:
 		if l.travel(t) && l.depart(t) {
-			go l.serve(t)
+			go l.set(t)
 		}
 	default:
-		go l.serve(t)
+		go l.set(t)
 	}
 	over := ctx.Done()
 	if over == nil { // as it is often, and a select takes its time
@@ -132,6 +141,7 @@ func (l *line[W]) join(c *call[W]) *train[W] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.queue = append(l.queue, c)
+	l.crowd = max(l.crowd, len(l.queue)+l.riding)
 	l.armLocked(l.timeout)
 	if !l.mayDepartLocked() {
 		return nil
@@ -145,24 +155,24 @@ func (l *line[W]) join(c *call[W]) *train[W] {
 }
 
 // mayDepartLocked reports whether a train is to leave now. It need not if another one
-// may in a moment.
+// may in a moment, unless it is as full as any will be.
 func (l *line[W]) mayDepartLocked() bool {
-	room := l.roomLocked()
+	away, room := len(l.away), l.roomLocked()
 	switch {
 	case l.arriving > 0:
-		return false
-	case len(l.away) == room:
-		return len(l.queue) >= max(goodCompany, l.ridingLocked())
+		return away <= room && len(l.queue) >= l.seatsLocked()
+	case away == room:
+		return len(l.queue) >= goodCompany
 	}
-	return len(l.away) < room
+	return away < room
 }
 
-// ridingLocked is how many calls are on the wire.
-func (l *line[W]) ridingLocked() (n int) {
-	for _, t := range l.away {
-		n += len(t.calls)
+// seatsLocked is how many ride in one train at most.
+func (l *line[W]) seatsLocked() int {
+	if half := (l.crowd + 1) / 2; half >= goodCompany {
+		return half
 	}
-	return n
+	return fullTrain
 }
 
 // roomLocked is how many trains may be on the wire now.
@@ -177,7 +187,7 @@ func (l *line[W]) boardLocked(t *train[W]) bool {
 		if c.outcome != waiting {
 			continue
 		}
-		if weight += c.weight; weight > fullTrain && len(t.calls) > 0 {
+		if weight += c.weight; len(t.calls) > 0 && (weight > fullTrain || len(t.calls) == l.seatsLocked()) {
 			break
 		}
 		t.calls = append(t.calls, c)
@@ -188,7 +198,21 @@ func (l *line[W]) boardLocked(t *train[W]) bool {
 	}
 	t.departed = monotonic()
 	l.away = append(l.away, t)
+	l.riding += len(t.calls)
 	return true
+}
+
+// set is serve in a goroutine of its own, whose stack is made large enough while there
+// is hardly anything on it to be moved.
+func (l *line[W]) set(t *train[W]) {
+	enlargeStack()
+	l.serve(t)
+}
+
+//go:noinline
+func enlargeStack() {
+	var room [deepStack]byte
+	runtime.KeepAlive(&room)
 }
 
 // serve has t travel, and then whoever waits, until it is not needed.
@@ -254,7 +278,7 @@ func (l *line[W]) depart(t *train[W]) bool {
 	}
 	for len(l.queue) > 0 && l.mayDepartLocked() {
 		if next := new(train[W]); l.boardLocked(next) {
-			go l.serve(next)
+			go l.set(next)
 		}
 	}
 	return true
@@ -263,6 +287,8 @@ func (l *line[W]) depart(t *train[W]) bool {
 func (l *line[W]) removeLocked(t *train[W]) {
 	i := slices.Index(l.away, t)
 	l.away = slices.Delete(l.away, i, i+1)
+	l.riding -= len(t.calls)
+	l.crowd -= (l.crowd + 31) / 32 // or else it would be of long ago
 }
 
 // timeLocked takes note of how long a train took. The shortest tells how long the

@@ -105,7 +105,7 @@ func takes(s *redisstore.Store, c quota.Charge, allowed *atomic.Int64) func() er
 func TestCallsOfOneProcessShareARoundTrip(t *testing.T) {
 	for name, test := range map[string]struct {
 		client  redis.UniversalClient
-		scripts int64 // for calls of 10 Keys
+		scripts int // for calls of 10 Keys
 	}{
 		"client": {newClient(t, redistest.Start(t)), 1},
 		"ring":   {redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": redistest.Start(t).Addr}}), 10},
@@ -123,8 +123,8 @@ func TestCallsOfOneProcessShareARoundTrip(t *testing.T) {
 				assert.NoError(t, err)
 			}
 			assert.EqualValues(t, 5*10, allowed.Load(), "exactly what there is")
-			assert.EqualValues(t, len(trains)+1, v.trips.Load())
-			assert.EqualValues(t, int64(len(trains))+test.scripts, v.scripts.Load())
+			assert.EqualValues(t, len(trains)+2, v.trips.Load(), "half of them in each")
+			assert.EqualValues(t, len(trains)+2*test.scripts, v.scripts.Load())
 		})
 	}
 }
@@ -154,8 +154,8 @@ func TestOnAClusterCallsForOneMasterShareARoundTrip(t *testing.T) {
 		assert.NoError(t, err)
 	}
 	assert.EqualValues(t, 5*10, allowed.Load())
-	assert.EqualValues(t, len(trains)+1, v.trips.Load())
-	assert.EqualValues(t, len(trains)+10, v.scripts.Load(), "one for each Key")
+	assert.EqualValues(t, len(trains)+2, v.trips.Load(), "half of them in each")
+	assert.LessOrEqual(t, v.scripts.Load(), int64(len(trains)+2*10), "one for each Key")
 }
 
 func TestTheErrorOfOneCallIsNobodyElses(t *testing.T) {
@@ -178,7 +178,7 @@ func TestTheErrorOfOneCallIsNobodyElses(t *testing.T) {
 	}
 	assert.EqualValues(t, 5, allowed.Load(), "each was made once")
 	assert.EqualValues(t, 10, s.Degraded())
-	assert.EqualValues(t, len(trains)+2, v.trips.Load())
+	assert.EqualValues(t, len(trains)+2*2, v.trips.Load(), "half of them in each, and then each alone")
 }
 
 func TestWhatOneMayNotReadOthersMay(t *testing.T) { onlyMine(t, "~heed:quota:mine*") }
