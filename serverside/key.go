@@ -52,26 +52,34 @@ func peerOf(r *http.Request) string {
 	return cut(addr).String()
 }
 
-// isDotted reports whether host is an IPv4 address, as net/netip has it: four
-// numbers below 256 without leading zeros.
+// isDotted reports whether host is an IPv4 address, as net/netip has it.
 func isDotted(host string) bool {
-	part, digits, dots := 0, 0, 0
+	from, dots := 0, 0
 	for i := range len(host) {
 		switch c := host[i]; {
-		case '0' <= c && c <= '9' && (digits == 0 || part > 0):
-			part = part*10 + int(c-'0')
-			digits++
-		case c == '.' && digits > 0:
-			part, digits = 0, 0
+		case '0' <= c && c <= '9':
+		case c == '.' && isOctet(host[from:i]):
+			from = i + 1
 			dots++
 		default:
 			return false
 		}
-		if part > 255 {
-			return false
-		}
 	}
-	return dots == 3 && digits > 0
+	return dots == 3 && isOctet(host[from:])
+}
+
+// isOctet reports whether digits are a number below 256 without leading zeros.
+func isOctet(digits string) bool {
+	switch len(digits) {
+	case 1:
+		return true
+	case 2:
+		return digits[0] != '0'
+	case 3:
+		return digits[0] == '1' || digits[0] == '2' && digits[1:] <= "55"
+	default:
+		return false
+	}
 }
 
 // hash is the first half of SHA-256, in hexadecimal.
