@@ -106,7 +106,7 @@ func (e *escort) decide() bool {
 	if e.outcome == admitted && e.entry != nil {
 		e.Audit(about(Bypassed, e.entry, e.trial.charges[0].Key))
 	}
-	return e.outcome == uncounted || e.outcome == admitted && e.trial.turn(e.r.Context())
+	return e.outcome == uncounted || e.outcome == admitted && turn(e.r.Context(), e.trial.delay())
 }
 
 // takePlaces reports whether the request may be served beside those that are.

@@ -119,26 +119,17 @@ func returned(r, copied *http.Request) {
 // admit reports whether r is admitted by all rules. If so, its response has its
 // fields; if not, the response is written.
 func (l *Limiter) admit(p *plan, w http.ResponseWriter, r *http.Request) bool {
-	if p.most == 1 {
-		var n nook
-		return l.try(p, w, r, &trial{n.policies[:0], n.charges[:0], n.decisions[:0], n.limits[:0]})
+	if p.sole != nil {
+		return p.admitToSole(w, r)
 	}
-	return l.admitFew(p, w, r)
-}
-
-// admitFew is admit with more room, which is cleared only where it is needed.
-func (l *Limiter) admitFew(p *plan, w http.ResponseWriter, r *http.Request) bool {
 	var n room
-	return l.try(p, w, r, &trial{n.policies[:0], n.charges[:0], n.decisions[:0], n.limits[:0]})
-}
-
-func (l *Limiter) try(p *plan, w http.ResponseWriter, r *http.Request, t *trial) bool {
+	t := &trial{n.policies[:0], n.charges[:0], n.decisions[:0], n.limits[:0]}
 	t.charge(p, p.rules, r, nil)
 	if len(t.charges) == 0 {
 		return true
 	}
 	o := l.decide(p, w, r, t, nil)
-	return o == uncounted || o == admitted && t.turn(r.Context())
+	return o == uncounted || o == admitted && turn(r.Context(), t.delay())
 }
 
 // decide decides on the charges of t, and writes what the client is to know. e is

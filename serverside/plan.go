@@ -27,7 +27,7 @@ type plan struct {
 
 	audited  bool               // somebody listens to more than warnings
 	plain    bool               // there is nothing but rules to look after
-	most     int                // policies of all rules
+	sole     *policy            // all there is to charge; nil if there is more to do
 	enforced int                // of them are told of; negative if that varies
 	template ratelimit.Template // of these
 	lists    ratelimit.Style    // what of Style tells of all policies
@@ -77,13 +77,16 @@ type policy struct {
 	hidden bool            // it is told of only when it denies
 }
 
-// describe makes l what d says of p. A burst beyond the quota is not told: what
-// remains is never more than the limit.
-func (p *policy) describe(l *ratelimit.Limit, d *quota.Decision) {
-	*l = p.fields
-	l.Remaining, l.Next, l.Reset, l.At = d.Remaining, d.NextAfter, d.ResetAfter, d.At
-	if l.Remaining >= l.Quota {
-		l.Remaining, l.Next = l.Quota, 0
+// describe is what d says of p. A burst beyond the quota is not told: what remains is
+// never more than the limit.
+func (p *policy) describe(d *quota.Decision) ratelimit.Limit {
+	f, remaining, next := &p.fields, d.Remaining, d.NextAfter
+	if remaining >= f.Quota {
+		remaining, next = f.Quota, 0
+	}
+	return ratelimit.Limit{
+		Name: f.Name, Quota: f.Quota, Window: f.Window, Algorithm: f.Algorithm,
+		Remaining: remaining, Next: next, Reset: d.ResetAfter, At: d.At,
 	}
 }
 
@@ -101,7 +104,6 @@ func (p *plan) prepare() {
 		}
 	}
 	for _, r := range p.rules {
-		p.most += r.most()
 		switch {
 		case r.vary != nil:
 			p.enforced = -1
@@ -150,12 +152,16 @@ func (r *rule) shares() []*share {
 	return append(slices.Clone(r.vary.tiers), &r.share)
 }
 
-// most is how many policies hold for a request, unless Limits knows more.
-func (r *rule) most() (n int) {
-	for _, s := range r.shares() {
-		n = max(n, len(s.policies))
+// solePolicy returns the policy that is all there is to charge, if a decision on it
+// is all there is to do, or nil.
+func (p *plan) solePolicy() *policy {
+	if !p.plain || p.memory == nil || len(p.rules) != 1 {
+		return nil
 	}
-	return n
+	if r := p.rules[0]; r.vary == nil && !r.dryRun && len(r.policies) == 1 {
+		return r.policies[0]
+	}
+	return nil
 }
 
 // countWith sets what counts.
@@ -171,4 +177,5 @@ func (p *plan) countWith(store quota.Store, local *quota.Memory) {
 		p.remote = newRemote(store, timeout)
 	}
 	p.gates = newGates(p, local, timeout)
+	p.sole = p.solePolicy()
 }

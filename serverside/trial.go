@@ -28,21 +28,13 @@ type room struct {
 
 const few = 4
 
-// A nook is a room for one charge: there is less of it to clear.
-type nook struct {
-	policies  [1]*policy
-	charges   [1]quota.Charge
-	decisions [1]quota.Decision
-	limits    [1]ratelimit.Limit
-}
-
 // charge makes a charge for each policy of each of rules that matches req. e may be
 // nil if none of them does more.
 func (t *trial) charge(p *plan, rules []*rule, req *http.Request, e *escort) {
 	who := identity{request: req, otherwise: p.Key}
 	aim := target{request: req}
 	for _, r := range rules {
-		if r.matcher != nil && !r.matcher.matches(&aim) || r.applies != nil && !r.applies(req) {
+		if !r.matches(&aim) {
 			continue
 		}
 		key, cost, share := who.of(r), r.units(req), &r.share
@@ -60,6 +52,11 @@ func (t *trial) charge(p *plan, rules []*rule, req *http.Request, e *escort) {
 			p.auditForwarding(req, r, key)
 		}
 	}
+}
+
+// matches reports whether r is about the request that aim is of.
+func (r *rule) matches(aim *target) bool {
+	return (r.matcher == nil || r.matcher.matches(aim)) && (r.applies == nil || r.applies(aim.request))
 }
 
 // add returns a new charge, to be filled in, to p.

@@ -7,8 +7,7 @@ import (
 
 // turn waits until it is the turn of an admitted request, and reports whether it came:
 // not if the client has gone before.
-func (t *trial) turn(ctx context.Context) bool {
-	delay := t.delay()
+func turn(ctx context.Context, delay time.Duration) bool {
 	if delay <= 0 {
 		return true
 	}
@@ -25,7 +24,7 @@ func (t *trial) turn(ctx context.Context) bool {
 // delay is the longest of those of policies that are enforced.
 func (t *trial) delay() (longest time.Duration) {
 	for i := range t.decisions {
-		if !t.policies[i].rule.dryRun {
+		if !t.charges[i].DryRun {
 			longest = max(longest, t.decisions[i].Delay)
 		}
 	}

@@ -91,7 +91,7 @@ func (p *plan) sentence(w http.ResponseWriter, r *http.Request, t *trial, e *esc
 		p.deny(w, r, t.part(0, denials), t.part(0, told), e)
 		return denied
 	}
-	if p.audited && told > 0 && t.decisions[0].Remaining*10 < t.policies[0].atOnce {
+	if p.audited && told > 0 && t.policies[0].isNear(&t.decisions[0]) {
 		p.auditNear(t)
 	}
 	return admitted
@@ -117,7 +117,7 @@ func (p *plan) tell(h http.Header, t *trial, n int, e *escort) {
 	policies, limits, shown := t.policies[:n], t.limits[:n], 0
 	for i, policy := range policies {
 		if !policy.hidden {
-			policy.describe(&limits[shown], &t.decisions[i])
+			limits[shown] = policy.describe(&t.decisions[i])
 			shown++
 		}
 	}
