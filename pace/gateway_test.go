@@ -2,6 +2,7 @@ package pace_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -26,7 +27,10 @@ type meter struct {
 	start time.Time
 
 	mu      sync.Mutex
-	answers []answer // guarded by mu
+	answers []answer      // guarded by mu
+	first   time.Duration // when the first request was refused, or 0; guarded by mu
+
+	refused func() // is told of that
 }
 
 type answer struct {
@@ -39,7 +43,12 @@ func (m *meter) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := m.base.RoundTrip(req)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.answers = append(m.answers, answer{sent, err == nil && resp.StatusCode >= 400})
+	refused := err == nil && resp.StatusCode >= 400
+	m.answers = append(m.answers, answer{sent, refused})
+	if refused && m.first == 0 {
+		m.first = time.Since(m.start)
+		m.refused()
+	}
 	return resp, err
 }
 
@@ -60,12 +69,28 @@ func (m *meter) between(from, to time.Duration) (sent, refused int) {
 
 // drive has workers send one request after the other for some time.
 func drive(t *testing.T, url string, pacer heed.Pacer, during time.Duration) *meter {
-	base := &http.Transport{MaxIdleConnsPerHost: 16}
-	defer base.CloseIdleConnections()
-	m := &meter{base: base, start: time.Now()}
-	client := &http.Client{Transport: &heed.Transport{Base: m, Pacer: pacer}}
 	ctx, cancel := context.WithTimeout(t.Context(), during)
 	defer cancel()
+	m := &meter{start: time.Now(), refused: func() {}}
+	m.drive(ctx, t, url, pacer)
+	return m
+}
+
+// driveOn is drive for some time from the first refusal on, which may be late on a busy
+// machine.
+func driveOn(t *testing.T, url string, pacer heed.Pacer, during time.Duration) *meter {
+	ctx, cancel := context.WithTimeout(t.Context(), during+20*time.Second)
+	defer cancel()
+	m := &meter{start: time.Now(), refused: func() { time.AfterFunc(during, cancel) }}
+	m.drive(ctx, t, url, pacer)
+	return m
+}
+
+func (m *meter) drive(ctx context.Context, t *testing.T, url string, pacer heed.Pacer) {
+	base := &http.Transport{MaxIdleConnsPerHost: 16}
+	defer base.CloseIdleConnections()
+	m.base = base
+	client := &http.Client{Transport: &heed.Transport{Base: m, Pacer: pacer}}
 	var workers sync.WaitGroup
 	for range 16 {
 		workers.Go(func() {
@@ -81,7 +106,6 @@ func drive(t *testing.T, url string, pacer heed.Pacer, during time.Duration) *me
 		})
 	}
 	workers.Wait()
-	return m
 }
 
 // Gateways that tell nothing but a status: 16 workers find their rate, and keep to it.
@@ -89,39 +113,65 @@ func TestAdaptiveFindsTheRateOfRealGateways(t *testing.T) {
 	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer service.Close()
 	addr := strings.TrimPrefix(service.URL, "http://")
-	during, settled, mostRefused, least := 5*time.Second, 3*time.Second, 0.12, 0.1 // still on its way up and down
+	c := course{rate: 50, during: 4 * time.Second, settled: 2 * time.Second, mostRefused: 0.12, least: 0.1} // still on its way up and down
 	if os.Getenv("HEED_LONG") != "" {
-		during, settled, mostRefused, least = 40*time.Second, 10*time.Second, 0.05, 0.6
+		c.during, c.settled, c.mostRefused, c.least = 40*time.Second, 10*time.Second, 0.05, 0.6
 	}
-	const rate = 50
 	t.Run("group", func(t *testing.T) {
 		for name, start := range map[string]func(*testing.T) string{
 			"nginx 503": func(t *testing.T) string {
-				return gatewaytest.Nginx(t, addr, gatewaytest.Limit{Rate: rate, Burst: 10, Status: 503})
+				return gatewaytest.Nginx(t, addr, gatewaytest.Limit{Rate: c.rate, Burst: 10, Status: 503})
 			},
 			"nginx 429": func(t *testing.T) string {
-				return gatewaytest.Nginx(t, addr, gatewaytest.Limit{Rate: rate, Burst: 10, Status: 429})
+				return gatewaytest.Nginx(t, addr, gatewaytest.Limit{Rate: c.rate, Burst: 10, Status: 429})
 			},
 			"haproxy 429": func(t *testing.T) string {
-				return gatewaytest.HAProxy(t, addr, gatewaytest.Limit{Rate: rate, Status: 429})
+				return gatewaytest.HAProxy(t, addr, gatewaytest.Limit{Rate: c.rate, Status: 429})
 			},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				m := drive(t, start(t), &pace.Adaptive{}, during)
-				sent, refused := m.between(settled, during)
-				all, allRefused := m.between(0, during)
-				t.Logf("%s: %d sent in %v, %d refused; after %v %d sent, %.1f a second, %d refused: %.1f %%",
-					name, all, during, allRefused, settled, sent, float64(sent)/(during-settled).Seconds(), refused, 100*float64(refused)/float64(sent))
-				assert.LessOrEqual(t, float64(refused), mostRefused*float64(sent), "refused")
-				assert.GreaterOrEqual(t, float64(sent-refused), least*rate*(during-settled).Seconds(), "admitted")
-				for second := time.Duration(0); second < during; second += time.Second {
-					sent, _ := m.between(second, second+time.Second)
-					assert.LessOrEqual(t, sent, 2*rate+10, "no storm in the second from %v", second)
+				url := start(t)
+				var faults []string
+				for range 3 { // a machine that stands still makes a client late, but not each time
+					if faults = c.faults(t, driveOn(t, url, &pace.Adaptive{}, c.during)); len(faults) == 0 {
+						return
+					}
 				}
+				assert.Empty(t, faults)
 			})
 		}
 	})
+}
+
+// A course is what is asked of a client of a gateway.
+type course struct {
+	rate            int           // that the gateway allows, in a second
+	during, settled time.Duration // how long it lasts, and from when on what follows holds: since the first refusal
+	mostRefused     float64       // the part of what is sent
+	least           float64       // the part of the rate that is admitted
+}
+
+// faults are how m fell short.
+func (c course) faults(t *testing.T, m *meter) (all []string) {
+	fault := func(wrong bool, format string, args ...any) {
+		if wrong {
+			all = append(all, fmt.Sprintf(format, args...))
+		}
+	}
+	end := m.first + c.during
+	sent, refused := m.between(m.first+c.settled, end)
+	total, allRefused := m.between(0, end)
+	t.Logf("%d sent in %v, the first refused after %v, %d in all; then, after %v, %d sent, %.1f a second, %d refused: %.1f %%", total, end, m.first,
+		allRefused, c.settled, sent, float64(sent)/(c.during-c.settled).Seconds(), refused, 100*float64(refused)/float64(sent))
+	fault(m.first == 0, "nothing was refused: the rate was not found")
+	fault(float64(refused) > c.mostRefused*float64(sent), "%d of %d were refused", refused, sent)
+	fault(float64(sent-refused) < c.least*float64(c.rate)*(c.during-c.settled).Seconds(), "%d were admitted", sent-refused)
+	for second := time.Duration(0); second < end; second += time.Second {
+		sent, _ := m.between(second, second+time.Second)
+		fault(sent > 2*c.rate+10, "%d were sent in the second from %v: a storm", sent, second)
+	}
+	return all
 }
 
 // A gateway passes on what the service says, and the client heeds it: nobody is
