@@ -66,6 +66,7 @@ var throughWrk = group{
 	columns: []metric{perSecond, serverTime, wrong},
 	figures: []figure{
 		{title: "one rule", benchmark: "Wrk", targets: []target{times(perSecond, 0.90, bare), timesBest(perSecond, 1), none(wrong)}},
+		{title: "beside five fields by hand", benchmark: "WrkByHand", targets: []target{times(perSecond, 0.95, bare)}},
 		{title: "fields on denial only", benchmark: "WrkDenialOnly", targets: []target{times(perSecond, 0.98, bare)}},
 	},
 }
