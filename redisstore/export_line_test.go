@@ -9,7 +9,7 @@ import (
 type Line struct{ line line[[2]string] }
 
 func NewLine(timeout time.Duration, send func(ctx context.Context, names, words []string) error, silent func(error) error) *Line {
-	return &Line{line[[2]string]{timeout: timeout, silent: func(_ []*call[[2]string], err error) error { return silent(err) }, send: func(ctx context.Context, batch []*call[[2]string]) error {
+	return &Line{line[[2]string]{timeout: timeout, halves: true, silent: func(_ []*call[[2]string], err error) error { return silent(err) }, send: func(ctx context.Context, batch []*call[[2]string]) error {
 		names, words := make([]string, len(batch)), make([]string, len(batch))
 		for i, c := range batch {
 			names[i] = c.work[0]

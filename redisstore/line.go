@@ -25,8 +25,8 @@ const (
 	// room: fewer would cost more than it saves that nobody is idle meanwhile.
 	goodCompany = 8
 
-	// deepStack is about what sending takes of a stack.
-	deepStack = 12 << 10
+	// deepStack is about what sending many takes of a stack.
+	deepStack = 6 << 10
 )
 
 // A line has the calls that come for one server share round trips. Nobody waits
@@ -59,6 +59,10 @@ type line[W any] struct {
 	// overdue, and returns what to tell those who wait: they are not sent. What send
 	// writes it must not read.
 	silent func(batch []*call[W], err error) error
+
+	// halves is whether two halves of many are to take turns. Where one process has
+	// several servers it is not idle anyway while one of them is not.
+	halves bool
 
 	pool sync.Pool // of trains
 
@@ -162,14 +166,14 @@ func (l *line[W]) mayDepartLocked() bool {
 	case l.arriving > 0:
 		return away <= room && len(l.queue) >= l.seatsLocked()
 	case away == room:
-		return len(l.queue) >= goodCompany
+		return len(l.queue) >= max(goodCompany, l.riding/2)
 	}
 	return away < room
 }
 
 // seatsLocked is how many ride in one train at most.
 func (l *line[W]) seatsLocked() int {
-	if half := (l.crowd + 1) / 2; half >= goodCompany {
+	if half := (l.crowd + 1) / 2; l.halves && half >= goodCompany {
 		return half
 	}
 	return fullTrain
@@ -202,10 +206,12 @@ func (l *line[W]) boardLocked(t *train[W]) bool {
 	return true
 }
 
-// set is serve in a goroutine of its own, whose stack is made large enough while there
-// is hardly anything on it to be moved.
+// set is serve in a goroutine of its own. Its stack is made large enough while there is
+// hardly anything on it to be moved, if it is likely to leave again and again.
 func (l *line[W]) set(t *train[W]) {
-	enlargeStack()
+	if len(t.calls) > 1 {
+		enlargeStack()
+	}
 	l.serve(t)
 }
 

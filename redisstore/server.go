@@ -61,6 +61,7 @@ func (s *Store) serverAt(address string) *server {
 	return s.servers.get(address, func() *server {
 		of := new(server)
 		of.line.timeout, of.line.send = s.timeout(), s.carry
+		_, of.line.halves = s.Client.(*redis.Client)
 		of.line.silent = func(batch []*call[request], err error) error {
 			lookAgain(s.Client)
 			return of.open(err, s.probe(s.keysOf(batch[0])))
