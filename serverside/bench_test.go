@@ -56,6 +56,7 @@ func BenchmarkWrap(b *testing.B) {
 		{name: "one rule", config: serverside.Config{Rules: each("", many(1)...)}},
 		{name: "one rule, two fields", config: serverside.Config{Rules: each("", many(1)...), Style: ratelimit.Draft11}},
 		{name: "one rule, no fields", config: serverside.Config{Rules: each("", many(1)...), FieldsOnDenialOnly: true}},
+		{name: "one rule, observed", config: serverside.Config{Rules: each("", many(1)...), Observe: func(serverside.Observation) {}}},
 		{name: "two rules", config: serverside.Config{Rules: each("", many(2)...)}},
 		{name: "four rules", config: serverside.Config{Rules: each("", many(4)...)}},
 		{name: "four rules, no fields", config: serverside.Config{Rules: each("", many(4)...), FieldsOnDenialOnly: true}},

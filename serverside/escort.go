@@ -15,6 +15,7 @@ type escort struct {
 	r       *http.Request
 	entry   *rule // of the allow-list, if it matches
 	trial   trial
+	room    room      // of trial
 	extras  []extra   // rules that matched and do more than charge
 	places  []place   // that it holds
 	begun   time.Time // if somebody observes
@@ -34,6 +35,7 @@ func (l *Limiter) escort(p *plan, w http.ResponseWriter, r *http.Request, h http
 		return
 	}
 	e := &escort{plan: p, limiter: l, visit: v, w: w, r: r}
+	e.trial = e.room.trial()
 	defer e.release()
 	if e.enter(from, until) {
 		e.pass()

@@ -123,12 +123,12 @@ func (l *Limiter) admit(p *plan, w http.ResponseWriter, r *http.Request) bool {
 		return p.admitToSole(w, r)
 	}
 	var n room
-	t := &trial{n.policies[:0], n.charges[:0], n.decisions[:0], n.limits[:0]}
+	t := n.trial()
 	t.charge(p, p.rules, r, nil)
 	if len(t.charges) == 0 {
 		return true
 	}
-	o := l.decide(p, w, r, t, nil)
+	o := l.decide(p, w, r, &t, nil)
 	return o == uncounted || o == admitted && turn(r.Context(), t.delay())
 }
 

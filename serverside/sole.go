@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"github.com/heedhttp/heed/quota"
-	"github.com/heedhttp/heed/ratelimit"
 )
 
 // admitToSole is admit where there is one policy. Nothing is to be compared with it, so
@@ -23,7 +22,7 @@ func (p *plan) admitToSole(w http.ResponseWriter, r *http.Request) bool {
 	decisions, _ := p.memory.Take(context.Background(), space[:0], charges...) // fails only on charges that compile does not make
 	d := &decisions[0]
 	if !d.Allowed || p.audited && p.sole.isNear(d) {
-		t := &trial{[]*policy{p.sole}, charges, decisions, make([]ratelimit.Limit, 1)}
+		t := &trial{[]*policy{p.sole}, charges, decisions}
 		return p.sentence(w, r, t, nil) == admitted && turn(r.Context(), d.Delay)
 	}
 	if !p.FieldsOnDenialOnly {

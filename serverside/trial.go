@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"github.com/heedhttp/heed/quota"
-	"github.com/heedhttp/heed/ratelimit"
 )
 
 // A trial is what one request is charged, and what is decided: a charge to each
@@ -13,20 +12,22 @@ import (
 type trial struct {
 	policies  []*policy
 	charges   []quota.Charge
-	decisions []quota.Decision  // on charges, once they are made
-	limits    []ratelimit.Limit // what is told of decisions, at last
+	decisions []quota.Decision // on charges, once they are made
 }
 
 // A room is where a trial of few charges, as nearly all are, is held: on the
-// stack, so that it allocates nothing. What leads there must not outlive it.
+// stack or in an escort, so that it allocates nothing. What leads there must not
+// outlive it.
 type room struct {
 	policies  [few]*policy
 	charges   [few]quota.Charge
 	decisions [few]quota.Decision
-	limits    [few]ratelimit.Limit
 }
 
 const few = 4
+
+// trial returns one that is held in n.
+func (n *room) trial() trial { return trial{n.policies[:0], n.charges[:0], n.decisions[:0]} }
 
 // charge makes a charge for each policy of each of rules that matches req. e may be
 // nil if none of them does more.
@@ -73,12 +74,12 @@ func (t *trial) add(p *policy) *quota.Charge {
 // grow moves t to where there is twice the room. It does so by hand because append
 // would have the compiler take rooms off the stack.
 func (t *trial) grow() {
-	n, room := len(t.charges), 2*max(few, len(t.charges))
+	n, room := len(t.charges), 2*len(t.charges)
 	policies, charges := make([]*policy, n, room), make([]quota.Charge, n, room)
 	copy(policies, t.policies)
 	copy(charges, t.charges)
 	t.policies, t.charges = policies, charges
-	t.decisions, t.limits = make([]quota.Decision, n, room), make([]ratelimit.Limit, 0, room)
+	t.decisions = make([]quota.Decision, n, room)
 }
 
 // units is what req costs. Nothing is free, and nothing pays back.

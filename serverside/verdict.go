@@ -114,17 +114,16 @@ func (p *plan) wouldDeny(r *http.Request, denials *trial) {
 
 // tell writes the rate-limit fields of the first n policies.
 func (p *plan) tell(h http.Header, t *trial, n int, e *escort) {
-	policies, limits, shown := t.policies[:n], t.limits[:n], 0
+	policies, limits := t.policies[:n], make([]ratelimit.Limit, 0, few)
 	for i, policy := range policies {
 		if !policy.hidden {
-			limits[shown] = policy.describe(&t.decisions[i])
-			shown++
+			limits = append(limits, policy.describe(&t.decisions[i]))
 		}
 	}
-	switch limits = limits[:shown]; {
+	switch {
 	case e != nil:
 		e.tell(h, t, policies, limits)
-	case shown == p.enforced: // all that rules enforce
+	case len(limits) == p.enforced: // all that rules enforce
 		p.template.Set(h, limits...)
 	default:
 		p.tellSome(h, policies, limits)
