@@ -45,6 +45,11 @@ func openStore(tb testing.TB, client redis.UniversalClient, rules, limit int) de
 	return taking(tb, &redisstore.Store{Client: client, Timeout: patience}, rules, limit)
 }
 
+// inMemory counts for this process alone.
+var inMemory = sharedCounter{name: "bare", open: func(tb testing.TB, _ redis.UniversalClient, rules, limit int) decideShared {
+	return taking(tb, new(quota.Memory), rules, limit)
+}}
+
 // openLease is heed with up to most units taken ahead.
 func openLease(most int64) openShared {
 	return func(tb testing.TB, client redis.UniversalClient, rules, limit int) decideShared {

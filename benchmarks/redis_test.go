@@ -50,7 +50,8 @@ func BenchmarkRedisLeased10By64(b *testing.B)  { leasing(b, 64, 10, 0) }
 func BenchmarkRedisLeased100By64(b *testing.B) { leasing(b, 64, 100, 0) }
 
 // BenchmarkRedisLeasedPaced measures no throughput, but how long a decision takes for
-// which there is time to take units ahead.
+// which there is time to take units ahead. What is bare is decided in memory: it shows
+// how long a decision takes, at worst, just because its caller has slept.
 func BenchmarkRedisLeasedPaced(b *testing.B) { leasing(b, 4, 100, time.Millisecond) }
 
 func leasing(b *testing.B, goroutines int, most int64, pause time.Duration) {
@@ -69,6 +70,9 @@ type workload struct {
 // compare has each library do w, heed first.
 func compare(b *testing.B, w workload) {
 	server := redistest.Start(b)
+	if w.pause > 0 {
+		b.Run("bare", func(b *testing.B) { w.measure(b, inMemory, single(b, server), server) })
+	}
 	for _, c := range sharedCounters {
 		b.Run(c.name, func(b *testing.B) {
 			if w.heed != nil {
