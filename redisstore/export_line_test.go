@@ -2,6 +2,8 @@ package redisstore
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"time"
 )
 
@@ -35,6 +37,40 @@ func (l *Line) Do(ctx context.Context, name string, how Call) (word string, err 
 		return "", err
 	}
 	return c.work[1], nil
+}
+
+// Arriving has l believe that a train may leave again in a moment, and that so many came lately.
+func (l *Line) Arriving(crowd int) {
+	l.line.mu.Lock()
+	defer l.line.mu.Unlock()
+	l.line.arriving, l.line.crowd = 1, crowd
+}
+
+// Fault says what of l's books is wrong, or that somebody waits for nothing.
+func (l *Line) Fault() string {
+	l.line.mu.Lock()
+	defer l.line.mu.Unlock()
+	riding := 0
+	for _, t := range l.line.away {
+		riding += len(t.calls)
+	}
+	idle := len(l.line.away)+l.line.arriving == 0
+	switch {
+	case riding != l.line.riding:
+		return fmt.Sprintf("%d ride, not %d", riding, l.line.riding)
+	case l.line.arriving < 0 || l.line.crowd < 0:
+		return fmt.Sprintf("%d arrive, of a crowd of %d", l.line.arriving, l.line.crowd)
+	case idle && slices.ContainsFunc(l.line.queue, func(c *call[[2]string]) bool { return c.outcome == waiting }):
+		return "somebody waits, and nobody is to come"
+	}
+	return ""
+}
+
+// Idle reports whether nothing of l is left to be done.
+func (l *Line) Idle() bool {
+	l.line.mu.Lock()
+	defer l.line.mu.Unlock()
+	return len(l.line.queue)+len(l.line.away)+l.line.arriving == 0 && !l.line.armed
 }
 
 // FullTrain is how much one train carries, WorthWaiting for how long a trip there is

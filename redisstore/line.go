@@ -41,9 +41,10 @@ const (
 //
 // But where many come again and again, one train for all has the server wait for this
 // process, and this process for the server, and each is woken whenever the other is
-// done. So no train carries more than half of all, if that is good company, and as soon
-// as the other half has come it leaves as well, though there is no room: while the
-// server has to do with one, those whom the other brought make their next calls.
+// done. So another train leaves though there is no room, as soon as those who wait are
+// good company, and half as many as those away: while the server has to do with one,
+// those whom the other brought make their next calls. And where halves are to take turns,
+// no train carries more than half of all, if that is good company.
 //
 // It is safe for concurrent use.
 type line[W any] struct {
@@ -60,8 +61,8 @@ type line[W any] struct {
 	// writes it must not read.
 	silent func(batch []*call[W], err error) error
 
-	// halves is whether two halves of many are to take turns. Where one process has
-	// several servers it is not idle anyway while one of them is not.
+	// halves is whether two halves of many are to take turns. A process that has several
+	// servers is busy with the others anyway while one of them has something to do.
 	halves bool
 
 	pool sync.Pool // of trains
@@ -174,7 +175,7 @@ func (l *line[W]) mayDepartLocked() bool {
 // seatsLocked is how many ride in one train at most.
 func (l *line[W]) seatsLocked() int {
 	if half := (l.crowd + 1) / 2; l.halves && half >= goodCompany {
-		return half
+		return min(half, fullTrain)
 	}
 	return fullTrain
 }

@@ -226,6 +226,19 @@ func TestWhileOneHalfIsOnTheWireTheOtherIsHere(t *testing.T) {
 	})
 }
 
+// However many there are: half of them may be more than a train carries.
+func TestWhoAreAFullTrainDoNotWaitForOneThatMayLeaveInAMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(always(worthNothing))
+		w.Arriving(4 * redisstore.FullTrain)
+		w.callEach(t.Context(), redisstore.FullTrain-1)
+		assert.Empty(t, w.batches)
+		assert.Equal(t, worthNothing, (<-w.call(t.Context(), "last", redisstore.Call{})).took)
+		require.Len(t, w.batches, 1)
+		assert.Len(t, w.batches[0], redisstore.FullTrain)
+	})
+}
+
 // worthNothing is a trip during which nobody else leaves.
 const worthNothing = redisstore.WorthWaiting / 2
 
@@ -491,7 +504,52 @@ func TestOfThousandsOfCallersEachIsSentOnceOrKnowsThatItWasNot(t *testing.T) {
 	})
 }
 
-// The same by the real clock, for the race detector: callers of every kind.
+// Whatever becomes of trains, nobody waits longer than he may, or for a train that does
+// not come, and in the end nothing is left.
+func TestTheBooksOfALineBalanceWhateverTheServerDoes(t *testing.T) {
+	for seed := range 12 {
+		synctest.Test(t, func(t *testing.T) {
+			trip := time.Duration(rand.Int64N(int64(5 * time.Millisecond)))
+			silent, broken := 10*(seed%3), 5*(seed%2) // per cent of the trains
+			heaviest := []int{1, 8, 100, 3 * redisstore.FullTrain}[seed%4]
+			var l *redisstore.Line
+			l = redisstore.NewLine(inTime, func(ctx context.Context, names, words []string) error {
+				assert.Empty(t, l.Fault())
+				if rand.IntN(100) < silent {
+					<-ctx.Done()
+					time.Sleep(time.Second)
+					return ctx.Err()
+				}
+				time.Sleep(trip)
+				if rand.IntN(100) < broken {
+					return errors.New("EOF")
+				}
+				return nil
+			}, func(error) error { return errRefused })
+			var all sync.WaitGroup
+			for range 100 {
+				all.Go(func() {
+					for range 20 {
+						patience := inTime << 1 >> rand.IntN(6)
+						short, cancel := context.WithTimeout(t.Context(), patience)
+						begin := time.Now()
+						l.Do(short, "", redisstore.Call{Weight: 1 + rand.IntN(heaviest), Stubborn: rand.IntN(5) == 0})
+						assert.LessOrEqual(t, time.Since(begin), min(patience, inTime))
+						assert.Empty(t, l.Fault())
+						cancel()
+						time.Sleep(time.Duration(rand.Int64N(int64(2*time.Millisecond)) >> rand.IntN(10)))
+					}
+				})
+			}
+			all.Wait()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			assert.True(t, l.Idle())
+		})
+	}
+}
+
+// All this by the real clock, for the race detector: callers of every kind.
 func TestALineMayBeUsedByManyAtOnce(t *testing.T) {
 	var sent, served atomic.Int64
 	l := redisstore.NewLine(time.Minute, func(ctx context.Context, names, words []string) error {

@@ -22,11 +22,12 @@ import (
 // it is then not made; if it was on its way it may be.
 //
 // Calls of one process share round trips. Nobody waits for company: a call is sent at
-// once if none is on its way, and else with all that have come since, first come, first
+// once if none is on its way, and else with others that have come since, first come, first
 // served, when that one is answered. (If Redis is far away, or many come at once, several
-// are on their way at once.) One script makes the calls of many, one after the other; on a
-// Cluster or Ring there is one for each Key, and those for one server are sent together.
-// What fails fails alone.
+// round trips are made at once; and by a redis.Client no more than half of many are sent
+// together, so that the others make their next calls meanwhile.) One script makes the calls
+// of many, one after the other; on a Cluster or Ring there is one for each Key, and those
+// for one server are sent together. What fails fails alone.
 //
 // What a Take was denied is remembered for RetryAfter: what the same state still denies
 // is denied without asking Redis. That is never more than Redis would deny: what costs
