@@ -70,14 +70,10 @@ type Limits struct {
 // each thing that is wrong with the hash, or says that Redis did not answer. The policies
 // beside it are the last that made sense; none if there were none yet. One for which
 // Redis sends no messages, such as a user who may not hear the channel, is told to one
-// caller, and not again until they were heard. It comes beside policies or another error,
-// but never to a key that has none: that is no guess.
+// caller, whatever his key is, and not again until they were heard.
 func (l *Limits) Limits(ctx context.Context, key string) ([]quota.Policy, error) {
 	l.open()
 	policies, err := l.look(ctx, key)
-	if err == nil && len(policies) == 0 {
-		return nil, nil
-	}
 	if trouble := l.trouble.take(); trouble != nil {
 		err = errors.Join(err, trouble)
 	}

@@ -54,24 +54,6 @@ func TestLimitsThatMayNotBeHeardOfSaySo(t *testing.T) {
 	assert.Equal(t, perMinute(600), policies)
 }
 
-// Whoever takes an error without policies for limits that are not known would charge a
-// key that has none.
-func TestThatLimitsAreNotHeardOfIsNotToldBesideNone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newLimitsStand(t)
-		l := s.limits(t, &redisstore.Limits{})
-		s.set(func() { s.deaf = true })
-		s.restart()
-		for range 100 {
-			time.Sleep(time.Second)
-			policies, err := l.Limits(t.Context(), "nobody")
-			assert.Empty(t, policies)
-			assert.NoError(t, err)
-		}
-		assert.Len(t, s.complaints(t, l, time.Minute), 1)
-	})
-}
-
 func TestADocumentThatMayNotBeHeardOfSaysSo(t *testing.T) {
 	server := redistest.Start(t)
 	within, stop := context.WithCancel(ctx)
