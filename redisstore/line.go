@@ -3,7 +3,6 @@ package redisstore
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -24,9 +23,6 @@ const (
 	// goodCompany is how many share a train at least that leaves although there is no
 	// room: fewer would cost more than it saves that nobody is idle meanwhile.
 	goodCompany = 8
-
-	// deepStack is about what sending many takes of a stack.
-	deepStack = 6 << 10
 )
 
 // A line has the calls that come for one server share round trips. Nobody waits
@@ -102,13 +98,6 @@ const (
 )
 
 func newCall[W any]() *call[W] { return &call[W]{done: make(chan struct{}, 1)} }
-
-// A train is a batch on the wire.
-type train[W any] struct {
-	calls, arrived []*call[W]
-	departed       time.Duration
-	lost           bool
-}
 
 // do has c sent, and returns nil when its work is done, whatever came of it.
 // It returns an error when ctx ends or c is late, or at once if the server is
@@ -204,49 +193,6 @@ func (l *line[W]) boardLocked(t *train[W]) bool {
 	t.departed = monotonic()
 	l.away = append(l.away, t)
 	l.riding += len(t.calls)
-	return true
-}
-
-// set is serve in a goroutine of its own. Its stack is made large enough while there is
-// hardly anything on it to be moved, if it is likely to leave again and again.
-func (l *line[W]) set(t *train[W]) {
-	if len(t.calls) > 1 {
-		enlargeStack()
-	}
-	l.serve(t)
-}
-
-//go:noinline
-func enlargeStack() {
-	var room [deepStack]byte
-	runtime.KeepAlive(&room)
-}
-
-// serve has t travel, and then whoever waits, until it is not needed.
-func (l *line[W]) serve(t *train[W]) {
-	for l.travel(t) {
-		runtime.Gosched() // those it brought may have another call to make
-		if !l.depart(t) {
-			return
-		}
-	}
-}
-
-// travel has the calls of t sent. It reports whether t has arrived in time: then t is
-// to depart.
-func (l *line[W]) travel(t *train[W]) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.calls[0].ctx), l.timeout)
-	err := l.send(ctx, t.calls)
-	cancel()
-	if !l.arrive(t, err) {
-		return false
-	}
-	for _, c := range t.arrived {
-		if c.outcome == served { // or its caller may have gone
-			c.done <- struct{}{}
-		}
-	}
-	clear(t.arrived)
 	return true
 }
 
