@@ -15,8 +15,8 @@ import (
 )
 
 // BenchmarkTrain measures what trains take in which nobody rides: they were made before,
-// each is on the wire again as soon as it was answered, and nobody reads the answer. No
-// Store can decide faster for as many callers, so this is what is left to win.
+// each is on the wire again as soon as it was answered, and nobody reads the answer. A
+// Store has callers to serve beside: what it takes more than this is theirs.
 func BenchmarkTrain(b *testing.B) {
 	client := redis.NewClient(&redis.Options{Addr: redistest.Start(b).Addr})
 	defer client.Close()
