@@ -33,9 +33,10 @@ const policy = `
 	serverside/live      < serverside ratelimit internal/topk
 	serverside/rulefile  < serverside quota ratelimit go.yaml.in/yaml/v3 github.com/fsnotify/fsnotify
 	retryable            < . github.com/hashicorp/go-retryablehttp
+	internal/testenv     <
 	internal/daemon      <
-	internal/redistest   < internal/daemon
-	internal/gatewaytest < internal/daemon
+	internal/redistest   < internal/daemon internal/testenv
+	internal/gatewaytest < internal/daemon internal/testenv
 	internal/load        <
 	internal/faults      <
 	internal/topk        <

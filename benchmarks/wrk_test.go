@@ -14,7 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/heedhttp/heed/internal/daemon"
+	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/serverside"
 )
 
@@ -45,7 +45,7 @@ func byHand(tb testing.TB, h http.Handler) http.Handler {
 
 // flood measures each of all for a second.
 func flood(b *testing.B, all ...limiter) {
-	wrk := daemon.Find(b, "wrk")
+	wrk := testenv.Program(b, "wrk")
 	for _, l := range all {
 		b.Run(l.name, func(b *testing.B) {
 			server := httptest.NewServer(l.wrap(b, http.HandlerFunc(hello)))

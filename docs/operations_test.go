@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/heedhttp/heed/internal/daemon"
+	"github.com/heedhttp/heed/internal/testenv"
 )
 
 const page = "operations.md"
@@ -106,7 +107,7 @@ func workplace(t *testing.T, d *database) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	_, port, _ := strings.Cut(d.addr, ":")
-	cli := "#!/bin/sh\nexec " + daemon.Find(t, "redis-cli") + " -p " + port + " \"$@\"\n"
+	cli := "#!/bin/sh\nexec " + testenv.Program(t, "redis-cli") + " -p " + port + " \"$@\"\n"
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "redis-cli"), []byte(cli), 0o700))
 	rules := "store_timeout: 600ms # for a busy machine\n" + read(t, "../examples/quickstart/rules.yaml")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "rules.yaml"), []byte(rules), 0o600))
@@ -130,7 +131,7 @@ func serve(t *testing.T, d *database, programs, dir string) (addr string) {
 // it says: with the quickstart, and a Redis that is configured as the page says.
 // F095, F198, F205, F206, B37, B46.
 func TestTheCommandsOfThePageDoWhatItSays(t *testing.T) {
-	daemon.Find(t, "curl")
+	testenv.Program(t, "curl")
 	built := programs(t)
 	var faults []string
 	for range 3 { // a machine that stops for half a second has lost its Redis

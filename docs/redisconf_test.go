@@ -29,6 +29,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/heedhttp/heed/internal/daemon"
+	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/redisstore"
 	"github.com/heedhttp/heed/serverside"
@@ -63,7 +64,7 @@ func open(t *testing.T, file string) *database {
 	port := strconv.Itoa(daemon.FreePort(t))
 	d := &database{
 		addr: net.JoinHostPort("127.0.0.1", port), t: t,
-		args: []string{daemon.Find(t, "redis-server"), file, "--port", port, "--dir", t.TempDir()},
+		args: []string{testenv.Redis(t), file, "--port", port, "--dir", t.TempDir()},
 	}
 	d.Client = d.as("default", ofOperators)
 	t.Cleanup(func() { d.daemon.Kill() })
@@ -515,7 +516,7 @@ func TestTheConfigurationsTLSWorks(t *testing.T) {
 	certify(t, dir)
 	file := filepath.Join(dir, "redis.conf")
 	require.NoError(t, os.WriteFile(file, []byte(conf), 0o600))
-	server := exec.Command(daemon.Find(t, "redis-server"), file, "--dir", dir)
+	server := exec.Command(testenv.Redis(t), file, "--dir", dir)
 	d, err := daemon.Start(server, func(*daemon.Daemon) bool { return listens("127.0.0.1:" + port) })
 	require.NoError(t, err)
 	defer d.Kill()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/pace"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/redisstore"
@@ -115,7 +116,7 @@ func TestAFleetUsesItsLimitAndIsNotRefused(t *testing.T) {
 		return
 	}
 	during, least, most, refused, fair := 1500*time.Millisecond, 0.5, 1.2, 0.03, 0.5 // beside the tests of other packages
-	if os.Getenv("HEED_LONG") != "" {
+	if testenv.Long() {
 		during, least, most, refused, fair = 20*time.Second, 0.98, 1.02, 0.005, 0.95
 	}
 	limiter, err := serverside.New(serverside.Config{

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/internal/gatewaytest"
+	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/pace"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/serverside"
@@ -114,7 +114,7 @@ func TestAdaptiveFindsTheRateOfRealGateways(t *testing.T) {
 	defer service.Close()
 	addr := strings.TrimPrefix(service.URL, "http://")
 	c := course{rate: 50, during: 4 * time.Second, settled: 2 * time.Second, mostRefused: 0.12, least: 0.1} // still on its way up and down
-	if os.Getenv("HEED_LONG") != "" {
+	if testenv.Long() {
 		c.during, c.settled, c.mostRefused, c.least = 40*time.Second, 10*time.Second, 0.05, 0.6
 	}
 	t.Run("group", func(t *testing.T) {
@@ -186,7 +186,7 @@ func TestWhatAServiceTellsPassesThroughAGateway(t *testing.T) {
 	defer service.Close()
 	url := gatewaytest.Proxy(t, strings.TrimPrefix(service.URL, "http://"))
 	during, settled, mostRefused := 4*time.Second, time.Second, 0.33 // still on its way up and down
-	if os.Getenv("HEED_LONG") != "" {
+	if testenv.Long() {
 		during, settled, mostRefused = 30*time.Second, 10*time.Second, 0.05
 	}
 	m := drive(t, url, &pace.Adaptive{}, during)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/redisstore"
 	"github.com/redis/go-redis/v9"
@@ -293,7 +294,7 @@ func mostIn(used []int64, d time.Duration) (most int) {
 // nearly is the share of all units that is used of 20 s, of which a moment at the end
 // is less than of a few.
 func nearly() float64 {
-	if long() {
+	if testenv.Long() {
 		return 0.98
 	}
 	return 0.9
@@ -319,7 +320,7 @@ func (f *fleet) answersInTime(t *testing.T, back time.Time) {
 	require.NotEmpty(t, again, "nothing was used after Redis was back")
 	after := time.UnixMicro(again[0]).Sub(back)
 	assert.Less(t, after, time.Second)
-	if long() { // a second later, there is some time left to look at
+	if testenv.Long() { // a second later, there is some time left to look at
 		f.isUsed(t, back.Add(time.Second), f.ended, 0, 0.5) // an answer that is late costs a tenth of a second, by the breaker
 	}
 	t.Logf("used again %v after Redis was back", after.Round(time.Millisecond))

@@ -1,23 +1,22 @@
 package redisstore_test
 
 import (
-	"os"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/quota"
 	"github.com/stretchr/testify/assert"
 )
 
 // long reports whether proofs take as long as is stated of them, rather than a few
 // seconds.
-func long() bool { return os.Getenv("HEED_LONG") != "" }
 
 // stated is how long a proof takes, or a part of it.
 func stated(full, short time.Duration) time.Duration {
-	if long() {
+	if testenv.Long() {
 		return full
 	}
 	return short

@@ -71,23 +71,6 @@ func (d *Daemon) Kill() {
 	}
 }
 
-// Find returns the path of the first of some programs that is installed. If none is,
-// the test is skipped, or fails if CI is "true".
-func Find(t testing.TB, names ...string) string {
-	t.Helper()
-	for _, name := range names {
-		if path, err := exec.LookPath(name); err == nil {
-			return path
-		}
-	}
-	missing := fmt.Sprintf("NOT TESTED: none of %q is in PATH", names)
-	if os.Getenv("CI") == "true" {
-		t.Fatal(missing)
-	}
-	t.Skip(missing)
-	return ""
-}
-
 // FreePort returns a port that nobody listened on a moment ago.
 func FreePort(t testing.TB) int {
 	t.Helper()

@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/heedhttp/heed/internal/daemon"
 	"github.com/heedhttp/heed/internal/export"
+	"github.com/heedhttp/heed/internal/testenv"
 )
 
 // promtool runs promtool on alerts.yml, with what is exported of rules, and other files.
 func promtool(t *testing.T, command, alerts string, files ...string) {
 	t.Helper()
-	path, dir := daemon.Find(t, "promtool"), t.TempDir()
+	path, dir := testenv.Program(t, "promtool"), t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "alerts.yml"), []byte(alerts), 0o644))
 	names := []string{"alerts.yml"}
 	for _, file := range files {

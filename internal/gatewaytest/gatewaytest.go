@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/heedhttp/heed/internal/daemon"
+	"github.com/heedhttp/heed/internal/testenv"
 )
 
 // A Limit is what a gateway lets through.
@@ -42,14 +43,14 @@ const limitReq = `
 // test fails.
 func NginxWith(t testing.TB, addr, directives string) (url string) {
 	t.Helper()
-	path := daemon.Find(t, "nginx", "/usr/sbin/nginx")
+	path := testenv.Program(t, "nginx", "/usr/sbin/nginx")
 	return start(t, func(dir string, port int) *exec.Cmd { return nginx(t, path, dir, port, addr, directives) })
 }
 
 // CheckNginx has nginx look at directives for its http block.
 func CheckNginx(t testing.TB, directives string) {
 	t.Helper()
-	cmd := nginx(t, daemon.Find(t, "nginx", "/usr/sbin/nginx"), t.TempDir(), 1024, "127.0.0.1:1", directives)
+	cmd := nginx(t, testenv.Program(t, "nginx", "/usr/sbin/nginx"), t.TempDir(), 1024, "127.0.0.1:1", directives)
 	cmd.Args = append(cmd.Args, "-t")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("gatewaytest: nginx -t: %v\n%s", err, out)
@@ -92,7 +93,7 @@ http {
 // skipped if there is no nginx, or fails if CI is "true".
 func Balancer(t testing.TB, addrs ...string) (url string) {
 	t.Helper()
-	path := daemon.Find(t, "nginx", "/usr/sbin/nginx")
+	path := testenv.Program(t, "nginx", "/usr/sbin/nginx")
 	return start(t, func(dir string, port int) *exec.Cmd {
 		file := write(t, dir, "nginx.conf", fmt.Sprintf(balancerConf, strings.Join(addrs, "; server "), port))
 		return exec.Command(path, "-p", dir, "-c", file, "-e", "stderr", "-g", "daemon off; master_process off; user root;")
@@ -145,14 +146,14 @@ defaults heed
 // called heed.
 func HAProxyWith(t testing.TB, addr, file string) (url string) {
 	t.Helper()
-	path := daemon.Find(t, "haproxy", "/usr/sbin/haproxy")
+	path := testenv.Program(t, "haproxy", "/usr/sbin/haproxy")
 	return start(t, func(dir string, port int) *exec.Cmd { return haproxy(t, path, dir, port, addr, file) })
 }
 
 // CheckHAProxy has haproxy look at a file as HAProxyWith uses it.
 func CheckHAProxy(t testing.TB, file string) {
 	t.Helper()
-	cmd := haproxy(t, daemon.Find(t, "haproxy", "/usr/sbin/haproxy"), t.TempDir(), 1024, "127.0.0.1:1", file)
+	cmd := haproxy(t, testenv.Program(t, "haproxy", "/usr/sbin/haproxy"), t.TempDir(), 1024, "127.0.0.1:1", file)
 	cmd.Args = append(cmd.Args, "-c")
 	if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "WARNING") {
 		t.Errorf("gatewaytest: haproxy -c: %v\n%s", err, out)
@@ -182,7 +183,7 @@ backend service
 // caddy, or a varnishd where there is no other.
 func Proxy(t testing.TB, addr string) (url string) {
 	t.Helper()
-	path := daemon.Find(t, "caddy", "varnishd", "/usr/sbin/varnishd")
+	path := testenv.Program(t, "caddy", "varnishd", "/usr/sbin/varnishd")
 	return start(t, func(dir string, port int) *exec.Cmd {
 		if filepath.Base(path) == "caddy" {
 			return caddy(t, path, dir, fmt.Sprintf(caddyfile, "", port, "reverse_proxy "+addr))

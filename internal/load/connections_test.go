@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/heedhttp/heed/internal/load"
+	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/serverside"
 )
@@ -31,7 +32,7 @@ type form struct {
 }
 
 func formOf() form {
-	if long() {
+	if testenv.Long() {
 		return form{10_000, 10 * time.Second, 30 * time.Second, 5 * time.Second}
 	}
 	return form{500, 400 * time.Millisecond, time.Second, 150 * time.Millisecond}
@@ -40,7 +41,7 @@ func formOf() form {
 // F017, F217, F218.
 func TestUnderTenTimesItsLimitEveryRequestIsAnsweredAndExactlyTheLimitAdmitted(t *testing.T) {
 	f := formOf()
-	if long() && raced { // which would die
+	if testenv.Long() && raced { // which would die
 		withoutRaceDetector(t)
 		return
 	}

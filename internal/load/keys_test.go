@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/serverside"
 )
@@ -32,10 +33,10 @@ func (w *null) WriteHeader(status int)      { w.status = status }
 func TestAFloodOfKeysTakesNoMemoryAndNobodysQuota(t *testing.T) {
 	keys := 100_000
 	switch {
-	case long() && raced: // which takes half an hour
+	case testenv.Long() && raced: // which takes half an hour
 		withoutRaceDetector(t)
 		return
-	case long():
+	case testenv.Long():
 		keys = 5_000_000
 	case raced:
 		keys = 12_000

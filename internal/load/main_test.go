@@ -34,8 +34,6 @@ func TestMain(m *testing.M) {
 	}
 }
 
-func long() bool { return os.Getenv("HEED_LONG") != "" }
-
 // like returns a command that is this program as something else.
 func like(what, how string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])

@@ -19,6 +19,7 @@ import (
 	"github.com/heedhttp/heed/internal/daemon"
 	"github.com/heedhttp/heed/internal/gatewaytest"
 	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/redisstore"
 	"github.com/heedhttp/heed/serverside"
@@ -142,7 +143,7 @@ func TestReplicasBehindAProxyAdmitTheLimitTogether(t *testing.T) { // F002, F215
 	s := newService(t, 20*time.Second)
 	exactly := map[int]int{200: replicaLimit, 429: 150}
 	rounds := 3
-	if long() {
+	if testenv.Long() {
 		rounds = 200
 	}
 	for i := range rounds {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/heedhttp/heed/internal/daemon"
+	"github.com/heedhttp/heed/internal/testenv"
 )
 
 const startTimeout = 10 * time.Second
@@ -87,7 +88,7 @@ func launchAll(servers []*Server) error {
 
 func binary(t testing.TB) string {
 	t.Helper()
-	return daemon.Find(t, "redis-server", "valkey-server")
+	return testenv.Redis(t)
 }
 
 func (s *Server) launch() error {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/heedhttp/heed/internal/daemon"
 	"github.com/heedhttp/heed/internal/export"
+	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/serverside"
 )
@@ -47,7 +48,7 @@ type watch struct {
 // watchOver starts a Prometheus that scrapes the server at addr, and takes rates
 // over a window.
 func watchOver(t *testing.T, addr string, window, interval time.Duration) *watch {
-	path, dir, port := daemon.Find(t, "prometheus"), t.TempDir(), daemon.FreePort(t)
+	path, dir, port := testenv.Program(t, "prometheus"), t.TempDir(), daemon.FreePort(t)
 	rules := exported(t, "prometheus", "rules: [{name: api, pattern: /v1/, policies: 5/1h}]", export.Options{Window: window})
 	config := fmt.Sprintf(`
 global: {scrape_interval: %[1]v, scrape_timeout: %[1]v, evaluation_interval: %[1]v}
@@ -135,7 +136,7 @@ func (l *load) end() {
 // goes by before a Prometheus that has been started scrapes at all, five seconds.
 func TestAPrometheusRaisesAndEndsTheAlarms(t *testing.T) {
 	window, interval := time.Second, 100*time.Millisecond
-	if os.Getenv("HEED_LONG") != "" {
+	if testenv.Long() {
 		window, interval = 5*time.Minute, 5*time.Second
 	}
 	store := &slow{}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/contract"
 	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/serverside"
 	"github.com/heedhttp/heed/serverside/profiles"
 	"github.com/heedhttp/heed/testserver"
@@ -272,7 +272,7 @@ func obeys(t *testing.T, r result, who string) {
 func TestTheMatrixWithRedis(t *testing.T) {
 	server := redistest.Start(t)
 	some, more, told := []client{clients[0], clients[3], clients[4]}, 1, proxies[:2]
-	long := os.Getenv("HEED_LONG") != ""
+	long := testenv.Long()
 	if long {
 		some, more, told = clients, 10, proxies
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
-	"github.com/heedhttp/heed/internal/daemon"
+	"github.com/heedhttp/heed/internal/testenv"
 )
 
 // browser is what all tests share: to start it takes longer than they do.
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 
 // started is the browser, or skips the test.
 func started(t testing.TB) context.Context {
-	path := daemon.Find(t, "chromium", "chromium-browser", "google-chrome")
+	path := testenv.Program(t, "chromium", "chromium-browser", "google-chrome")
 	browser.once.Do(func() {
 		options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.WSURLReadTimeout(time.Minute),
 			chromedp.NoSandbox) // root cannot have one, nor most containers; and what is visited is our own

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/ratelimit"
 	"github.com/heedhttp/heed/serverside"
@@ -210,7 +211,7 @@ func TestThePageMeansWhatThePackageMeansOfWhatIsMadeUp(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 11))
 	seeds := append(vectors(t, "wire-vectors.json"), vectors(t, "wire-vectors-profiles.json")...)
 	rounds := 2
-	if os.Getenv("HEED_LONG") == "true" {
+	if testenv.Long() {
 		rounds = 60
 	}
 	for range rounds {
