@@ -1,23 +1,42 @@
 #!/usr/bin/env bash
-# Every proof of heed, on a machine with Go and a Debian-like system.
+# The tests of heed.
 #
-#   ./test.sh           all tests, in short form
-#   ./test.sh -long     the same in full: longer runs, and fuzzing
+#   ./test.sh           gofmt, vet and tests of what the product ships; needs Go and redis-server
+#   ./test.sh -all      besides: staticcheck, gateways, a browser, Prometheus, SDKs, rivals
+#   ./test.sh -long     besides those: long forms, measurements, fuzzing
 #   ./test.sh -faults   the rules of the client, and what breaks when one does
 #
-# What the tests talk to, redis-server, gateways and a browser, is installed through
-# the package manager if it is missing; the tests start their own on free ports, and
-# stop it.
-set -euo pipefail
+# redis-server is installed through apt-get if it is missing; -all and -long install more.
+# What of that cannot be had is left out, and named at the end. Tests start the servers
+# they need on free ports, and stop them.
+set -uo pipefail
 cd "$(dirname "$0")"
 
-staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
+shipped=(. ./serverside/metrics)
+extra=(./benchmarks ./examples/sdks ./internal/export/oas ./serverside/live/browsertest)
+
+failed=()
+left_out=()
 
 say() { printf '\n== %s\n' "$*"; }
 
 die() {
 	printf 'test.sh: %s\n' "$*" >&2
 	exit 1
+}
+
+# step TITLE COMMAND...: runs a command; if it fails, the script goes on, and fails at its end.
+step() {
+	say "$1"
+	"${@:2}" || failed+=("$1")
+}
+
+summary() {
+	say "summary"
+	for entry in "${left_out[@]}"; do printf 'left out: %s\n' "$entry"; done
+	for entry in "${failed[@]}"; do printf 'failed: %s\n' "$entry"; done
+	printf '%d failed, %d left out, %d s\n' ${#failed[@]} ${#left_out[@]} $SECONDS
+	[ ${#failed[@]} = 0 ]
 }
 
 as_root() {
@@ -28,99 +47,144 @@ as_root() {
 	fi
 }
 
-need_go() {
-	command -v go >/dev/null || die "go is missing: install Go 1.26 or later, https://go.dev/dl"
-}
-
-# need PROGRAM PACKAGE...: installs the first of some packages that there is.
-need() {
-	program=$1
-	shift
-	PATH=$PATH:/usr/sbin command -v "$program" >/dev/null && return
-	say "installing $program"
-	command -v apt-get >/dev/null || die "$program is missing, and so is apt-get: install it"
-	[ -n "${updated-}" ] || as_root apt-get update -qq || die "$program is missing, and cannot be installed without root: apt-get install $1"
+# install PROGRAM PACKAGE: installs a program that is missing; sets reason if it cannot.
+install() {
+	PATH=$PATH:/usr/sbin command -v "$1" >/dev/null && return
+	say "installing $1"
+	command -v apt-get >/dev/null || { reason="there is no apt-get to install it"; return 1; }
+	[ -n "${updated-}" ] || as_root apt-get update -qq
 	updated=yes
-	for package in "$@"; do
-		as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" && return
-	done
-	die "$program cannot be installed: apt-get install $1"
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >/dev/null ||
+		{ reason="apt-get install $2 fails (there is no such package, or no root)"; return 1; }
 }
 
-# need_servers installs what the tests talk to. Each test starts its own.
-need_servers() {
-	need redis-server redis-server
-	need redis-cli redis-tools
-	need curl curl
-	need nginx nginx-light nginx
-	need haproxy haproxy
-	need chromium chromium
-	need caddy caddy varnish # the second has no export to be tested, but passes fields
-	need prometheus prometheus
-	need promtool prometheus
+# need is install for what no test can do without, want for what can be left out.
+need() { install "$@" || die "$1 is missing: $reason"; }
+want() { install "$@" || left_out+=("$1: $reason"); }
+
+want_programs() {
+	want redis-cli redis-tools
+	want valkey-server valkey-server
+	want curl curl
+	want nginx nginx-light
+	want haproxy haproxy
+	want caddy caddy
+	want varnishd varnish
+	want chromium chromium
+	want prometheus prometheus
+	want promtool prometheus
 }
 
-modules() { find . -name go.mod -not -path '*/testdata/*' -exec dirname {} \; | sort; }
-
-check_style() {
-	say "gofmt, vet, staticcheck"
+formatted() {
+	local unformatted
 	unformatted=$(gofmt -l .)
-	[ -z "$unformatted" ] || die "gofmt would change: $unformatted"
-	for module in $(modules); do
-		(cd "$module" && go vet ./... && go run "$staticcheck" ./...)
+	[ -z "$unformatted" ] || { printf 'gofmt would change: %s\n' $unformatted; return 1; }
+}
+
+# not_to_be_had MODULE PACKAGES prints why what packages import cannot be downloaded. It
+# prints nothing of an error that is not the network's or the proxy's: that is a failure.
+not_to_be_had() {
+	go -C "$1" list -deps -test "$2" 2>&1 >/dev/null | grep -v '^go: downloading' |
+		grep -iE -m 1 ': [45][0-9][0-9] |disabled by|dial tcp|no such host|timeout|unknown revision|connection re'
+}
+
+# want_modules sets available to those of some modules that can be downloaded.
+want_modules() {
+	available=()
+	for module in "$@"; do
+		reason=$(not_to_be_had "$module" ./...)
+		if [ -n "$reason" ]; then
+			left_out+=("module $module: $reason")
+		else
+			available+=("$module")
+		fi
 	done
 }
 
-# run_tests runs them with the race detector; but those of the SDKs, which take it two
-# minutes to compile, only if it is told how often.
-run_tests() {
-	for module in $(modules); do
-		race=-race
-		[ "$module $#" != "./examples/sdks 0" ] || race=
-		say "go test $race, module $module"
-		(cd "$module" && go test $race -shuffle=on -timeout 20m "$@" ./...)
+test_shipped() {
+	step "gofmt" formatted
+	for module in "${shipped[@]}"; do
+		step "vet of module $module" go -C "$module" vet -race ./... # compiles what the tests need
+		step "tests of module $module" go -C "$module" test -race -vet=off -shuffle=on -timeout 20m "$@" ./...
 	done
 }
 
-# run_long_forms runs the packages some of whose tests last longer if HEED_LONG is
-# set, and shows their figures.
-run_long_forms() {
-	for package in $(grep -rl 'HEED_LONG' --include='*_test.go' . | xargs -n 1 dirname | sort -u); do
-		say "the long forms of $package"
-		(cd "$package" && HEED_LONG=true go test -race -count 1 -timeout 30m -v .)
+# test_extra goes without the race detector, which takes minutes to compile the SDKs.
+test_extra() {
+	for module in "${available[@]}"; do
+		step "vet of module $module" go -C "$module" vet ./...
+		step "tests of module $module" go -C "$module" test -vet=off -shuffle=on -timeout 20m ./...
+	done
+}
+
+# run_staticcheck checks all modules that there are.
+run_staticcheck() {
+	reason=$(not_to_be_had tools tool)
+	if [ -n "$reason" ]; then
+		left_out+=("staticcheck: $reason")
+		return
+	fi
+	local bin
+	bin=$(mktemp -d)
+	step "building staticcheck" go -C tools build -o "$bin/" tool
+	for module in "${shipped[@]}" "${available[@]}"; do
+		step "staticcheck of module $module" bash -c 'cd "$1" && "$2/staticcheck" ./...' - "$module" "$bin"
+	done
+	rm -r "$bin"
+}
+
+# test_long_forms runs the packages that have long forms, one after the other, and shows
+# their figures.
+test_long_forms() {
+	for package in $(grep -rlE 'testenv\.(Need)?Long\(' --include='*_test.go' . | xargs -n 1 dirname | sort -u); do
+		step "the long forms of $package" go -C "$package" test -race -count 1 -timeout 30m -v .
 	done
 }
 
 fuzz() {
 	for package in $(go list ./...); do
-		for target in $(go test -list '^Fuzz' "$package" | grep '^Fuzz' || true); do
-			say "fuzzing $package $target for $1"
-			go test -run '^$' -fuzz "^$target\$" -fuzztime "$1" -fuzzminimizetime 10x "$package"
+		for target in $(go test -list '^Fuzz' "$package" | grep '^Fuzz'); do
+			step "fuzzing $package $target for $1" go test -run '^$' -fuzz "^$target\$" -fuzztime "$1" -fuzzminimizetime 10x "$package"
 		done
 	done
 }
 
-need_go
-export CI=true # without these servers the tests fail, instead of skipping
+command -v go >/dev/null || die "go is missing: install Go 1.26 or later, https://go.dev/dl"
+export CI=true # without a redis-server tests fail, instead of skipping
+unset HEED_TEST
 case "${1-}" in
 "")
-	need_servers
-	check_style
-	run_tests
+	need redis-server redis-server
+	test_shipped
+	;;
+-all)
+	need redis-server redis-server
+	want_programs
+	want_modules "${extra[@]}"
+	export HEED_TEST=all
+	test_shipped
+	run_staticcheck
+	test_extra
 	;;
 -long)
-	need_servers
-	check_style
-	run_tests -count 3
-	run_long_forms
+	need redis-server redis-server
+	want_programs
+	want_modules "${extra[@]}"
+	export HEED_TEST=all
+	test_shipped -count 3
+	run_staticcheck
+	test_extra
+	export HEED_TEST=long
+	test_long_forms
 	fuzz 60s
-	go run ./internal/faults
-	go run ./examples/workers
+	step "the rules of the client" go run ./internal/faults
+	step "the workers" go run ./examples/workers
 	;;
 -faults)
-	go run ./internal/faults
+	step "the rules of the client" go run ./internal/faults
 	;;
 *)
-	die "usage: ./test.sh [-long | -faults]"
+	die "usage: ./test.sh [-all | -long | -faults]"
 	;;
 esac
+summary

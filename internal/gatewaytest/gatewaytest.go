@@ -27,7 +27,7 @@ type Limit struct {
 
 // Nginx starts an nginx in front of the server at addr (host:port), with a
 // limit_req that neither delays nor tells anything, and returns its URL. It ends with
-// its test, which is skipped if there is no nginx, or fails if CI is "true".
+// its test, which is skipped if there is no nginx.
 func Nginx(t testing.TB, addr string, l Limit) (url string) {
 	t.Helper()
 	return NginxWith(t, addr, fmt.Sprintf(limitReq, l.Rate, l.Status, l.Burst))
@@ -193,14 +193,11 @@ func Proxy(t testing.TB, addr string) (url string) {
 	})
 }
 
-// Caddy starts a caddy with snippets, and a site of some directives. The test is
-// skipped if there is none, for there are systems that have another one for Proxy.
+// Caddy starts a caddy with snippets, and a site of some directives. It ends with its
+// test, which is skipped if there is no caddy.
 func Caddy(t testing.TB, snippets, site string) (url string) {
 	t.Helper()
-	path, err := exec.LookPath("caddy")
-	if err != nil {
-		t.Skip("NOT TESTED: there is no caddy in PATH")
-	}
+	path := testenv.Program(t, "caddy")
 	return start(t, func(dir string, port int) *exec.Cmd {
 		return caddy(t, path, dir, fmt.Sprintf(caddyfile, snippets, port, site))
 	})
