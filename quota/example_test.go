@@ -10,7 +10,7 @@ import (
 )
 
 func ExampleMemory_Take() {
-	limit, err := quota.PerMinute(2).Compile()
+	limit, err := quota.PerDay(2).Compile()
 	if err != nil {
 		panic(err)
 	}
@@ -20,18 +20,18 @@ func ExampleMemory_Take() {
 		if err != nil {
 			panic(err)
 		}
-		fmt.Println(ds[0].Allowed, ds[0].Remaining, ds[0].RetryAfter.Round(time.Second))
+		fmt.Println(ds[0].Allowed, ds[0].Remaining, ds[0].RetryAfter.Round(time.Hour))
 	}
 	// Output:
 	// true 1 0s
 	// true 0 0s
-	// false 0 30s
+	// false 0 12h0m0s
 }
 
 // Nothing here is about HTTP: a worker that takes jobs from a queue does five, and
 // then one as often as it may.
 func ExampleMemory_Take_worker() { // F054
-	limit, err := quota.Policy{Quota: 5, Window: 5 * time.Second}.Compile()
+	limit, err := quota.Policy{Quota: 5, Window: time.Second}.Compile()
 	if err != nil {
 		panic(err)
 	}
@@ -42,7 +42,6 @@ func ExampleMemory_Take_worker() { // F054
 			panic(err)
 		}
 		if !ds[0].Allowed {
-			fmt.Println("waits")
 			time.Sleep(ds[0].RetryAfter)
 			continue
 		}
@@ -55,19 +54,18 @@ func ExampleMemory_Take_worker() { // F054
 	// does job 3
 	// does job 4
 	// does job 5
-	// waits
 	// does job 6
 }
 
 // Several limits are charged together: all of them, or none.
 func ExampleMemory_Take_several() {
 	var store quota.Memory
-	hour, _ := quota.PerHour(1000).Compile()
-	second, _ := quota.PerSecond(1).Compile()
+	day, _ := quota.PerDay(1000).Compile()
+	minute, _ := quota.PerMinute(1).Compile()
 	for range 2 {
 		ds, _ := store.Take(context.Background(), nil,
-			quota.Charge{Key: "tenant", Limit: hour},
-			quota.Charge{Key: "alice", Limit: second})
+			quota.Charge{Key: "tenant", Limit: day},
+			quota.Charge{Key: "alice", Limit: minute})
 		fmt.Println(ds[0].Allowed && ds[1].Allowed, ds[0].Remaining, ds[1].Remaining)
 	}
 	// Output:
@@ -78,21 +76,21 @@ func ExampleMemory_Take_several() {
 // Who can wait queues up instead of asking again.
 func ExampleMemory_Reserve() {
 	var store quota.Memory
-	limit, _ := quota.Policy{Quota: 10, Window: time.Second, Burst: 1}.Compile()
+	limit, _ := quota.Policy{Quota: 10, Window: time.Hour, Burst: 1}.Compile()
 	for range 3 {
-		wait, _, ok, _ := store.Reserve(context.Background(), 150*time.Millisecond, quota.Charge{Key: "api", Limit: limit})
-		fmt.Println(ok, wait.Round(100*time.Millisecond))
+		wait, _, ok, _ := store.Reserve(context.Background(), 10*time.Minute, quota.Charge{Key: "api", Limit: limit})
+		fmt.Println(ok, wait.Round(time.Minute))
 	}
 	// Output:
 	// true 0s
-	// true 100ms
-	// false 200ms
+	// true 6m0s
+	// false 12m0s
 }
 
 // The true cost is often known only afterwards.
 func ExampleMemory_Settle() {
 	var store quota.Memory
-	limit, _ := quota.PerHour(1000).Compile()
+	limit, _ := quota.PerDay(1000).Compile()
 	estimate := quota.Charge{Key: "alice", Limit: limit, N: 100}
 	ds, _ := store.Take(context.Background(), nil, estimate)
 	fmt.Println(ds[0].Remaining)
@@ -131,15 +129,15 @@ func ExamplePolicy_calendar() {
 // Who is admitted by a LeakyBucket waits for his turn.
 func ExampleMemory_Take_leakyBucket() {
 	var store quota.Memory
-	limit, _ := quota.Policy{Quota: 10, Window: time.Second, Burst: 2, Algorithm: quota.LeakyBucket}.Compile()
+	limit, _ := quota.Policy{Quota: 10, Window: time.Hour, Burst: 2, Algorithm: quota.LeakyBucket}.Compile()
 	for range 4 {
 		ds, _ := store.Take(context.Background(), nil, quota.Charge{Key: "api", Limit: limit})
-		fmt.Println(ds[0].Allowed, ds[0].Delay.Round(100*time.Millisecond))
+		fmt.Println(ds[0].Allowed, ds[0].Delay.Round(time.Minute))
 	}
 	// Output:
 	// true 0s
-	// true 100ms
-	// true 200ms
+	// true 6m0s
+	// true 12m0s
 	// false 0s
 }
 

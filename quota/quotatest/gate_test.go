@@ -111,8 +111,8 @@ func TestFaultyGatesAreCaught(t *testing.T) {
 		return
 	}
 	for name := range gateFaults {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestFaultyGatesAreCaught$", "-test.timeout=20s")
-		cmd.Env = append(os.Environ(), "QUOTATEST_GATE_FAULT="+name)
+		cmd := exec.Command(os.Args[0], "-test.run=^TestFaultyGatesAreCaught$", "-test.timeout=5m")
+		cmd.Env = append(os.Environ(), "QUOTATEST_GATE_FAULT="+name, endAtOnce)
 		output, err := cmd.CombinedOutput()
 		if name == "none" {
 			assert.NoError(t, err, "%s", output)

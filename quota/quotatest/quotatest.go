@@ -2,7 +2,7 @@
 //
 // Every Store is put through the same timelines, one moment a line, and through
 // random ones that are compared with a model in package math/big, for every
-// Algorithm:
+// Algorithm; those are shorter with the race detector or -short:
 //
 //	func TestStore(t *testing.T) {
 //		quotatest.Run(t, func(t *testing.T, now func() time.Time) quota.Store {

@@ -100,6 +100,9 @@ func showAsEnforced(states []quota.State) []quota.State {
 	return states
 }
 
+// endAtOnce has the race detector of another process not wait a second as that ends.
+const endAtOnce = "GORACE=atexit_sleep_ms=0"
+
 func TestFaultyStoresAreCaught(t *testing.T) {
 	if name := os.Getenv("QUOTATEST_FAULT"); name != "" {
 		suite(wrongs[name]).Run(t)
@@ -109,7 +112,7 @@ func TestFaultyStoresAreCaught(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cmd := exec.Command(os.Args[0], "-test.run=^TestFaultyStoresAreCaught$", "-test.timeout=5m", "-test.failfast")
-			cmd.Env = append(os.Environ(), "QUOTATEST_FAULT="+name)
+			cmd.Env = append(os.Environ(), "QUOTATEST_FAULT="+name, endAtOnce)
 			output, err := cmd.CombinedOutput()
 			assert.Error(t, err)
 			assert.True(t, bytes.Contains(output, []byte("--- FAIL")), "%.2000s", output)

@@ -3,6 +3,7 @@ package quotatest
 import (
 	"math/rand/v2"
 	"reflect"
+	"testing"
 	"time"
 
 	"github.com/heedhttp/heed/quota"
@@ -68,12 +69,21 @@ func (w *walk) move() time.Duration {
 	return 0
 }
 
+// steps is how long a walk is: less with the race detector, under which package
+// math/big takes many times as long.
+func steps() int {
+	if raced || testing.Short() {
+		return 250
+	}
+	return 800
+}
+
 // wander does the same random things to the store and to the model, with keys that
 // nobody has used.
 func (r *run) wander(name string, w walk) {
 	r.t.Helper()
 	w.keys, w.model, w.wait = []string{name + " a", name + " b"}, newModel(r.paysByOldNumbers(name)), s
-	for step := range 800 {
+	for step := range steps() {
 		r.compare(&w, step)
 		w.times = append(w.times, r.now())
 		r.move(w.move())
