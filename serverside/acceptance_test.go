@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/ratelimit"
 	"github.com/heedhttp/heed/serverside"
@@ -109,13 +110,15 @@ func TestLoginsAreNarrowWhereFilesAreWide(t *testing.T) { // F006, F027
 }
 
 func TestALimitIsTightenedWithoutARestart(t *testing.T) { // F011, F179
-	l := must(t, serverside.Config{Rules: []serverside.Rule{perHour("api", "/api/", 600)}, Audit: silent})
-	h := l.Wrap(new(ok))
-	assert.Equal(t, map[int]int{200: 50}, codes(50, h, "GET", "/api/x"))
-	require.NoError(t, l.Reconfigure(serverside.Config{Rules: []serverside.Rule{perHour("api", "/api/", 60)}, Audit: silent}))
-	assert.Equal(t, map[int]int{200: 10, 429: 1}, codes(11, h, "GET", "/api/x"), "what was spent stays spent")
-	require.Error(t, l.Reconfigure(serverside.Config{Rules: []serverside.Rule{perHour("api", "/api/", -1)}}))
-	assert.Equal(t, map[int]int{429: 3}, codes(3, h, "GET", "/api/x"))
+	synctest.Test(t, func(t *testing.T) {
+		l := must(t, serverside.Config{Rules: []serverside.Rule{perHour("api", "/api/", 600)}, Audit: silent})
+		h := l.Wrap(new(ok))
+		assert.Equal(t, map[int]int{200: 50}, codes(50, h, "GET", "/api/x"))
+		require.NoError(t, l.Reconfigure(serverside.Config{Rules: []serverside.Rule{perHour("api", "/api/", 60)}, Audit: silent}))
+		assert.Equal(t, map[int]int{200: 10, 429: 1}, codes(11, h, "GET", "/api/x"), "what was spent stays spent")
+		require.Error(t, l.Reconfigure(serverside.Config{Rules: []serverside.Rule{perHour("api", "/api/", -1)}}))
+		assert.Equal(t, map[int]int{429: 3}, codes(3, h, "GET", "/api/x"))
+	})
 }
 
 func TestMeasureFirst(t *testing.T) { // F021
@@ -276,7 +279,11 @@ func FuzzEveryDenialSaysWhenToComeBack(f *testing.F) { // F003, F020, F025, F136
 }
 
 func TestKeysDoNotFillTheMemory(t *testing.T) { // F077: more of them than are kept, and their entries go
-	h := must(t, serverside.Config{Rules: oneRule(quota.PerSecond(1)), Audit: silent}).Wrap(http.HandlerFunc(bare))
+	cfg, most := serverside.Config{Rules: oneRule(quota.PerSecond(1)), Audit: silent}, 150_000
+	if !testenv.Long() {
+		cfg.Store, most = &quota.Memory{MaxKeys: 6500}, 15_000
+	}
+	h := must(t, cfg).Wrap(http.HandlerFunc(bare))
 	w := null{make(http.Header)}
 	r := request("GET", "/", "")
 	heap := func() int64 {
@@ -286,12 +293,12 @@ func TestKeysDoNotFillTheMemory(t *testing.T) { // F077: more of them than are k
 		return int64(m.HeapAlloc)
 	}
 	before := heap()
-	for i := range 150_000 {
+	for i := range most {
 		r.RemoteAddr = netip.AddrFrom4([4]byte{11, byte(i >> 16), byte(i >> 8), byte(i)}).String() + ":1"
 		clear(w.header)
 		h.ServeHTTP(w, r)
 	}
-	assert.Less(t, heap()-before, int64(32<<20))
+	assert.Less(t, heap()-before, int64(most)*200) // bytes
 	runtime.KeepAlive(h)
 }
 
@@ -316,22 +323,24 @@ func TestARuleDescribesItself(t *testing.T) { // F048
 }
 
 func TestTheStoreIsAskedOncePerStage(t *testing.T) { // F073, F033
-	asked := 0
-	memory := new(quota.Memory)
-	counting := store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
-		asked++
-		return memory.Take(ctx, dst, charges...)
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		memory := new(quota.Memory)
+		counting := store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+			asked++
+			return memory.Take(ctx, dst, charges...)
+		})
+		var rules []serverside.Rule
+		for i := range 5 {
+			rules = append(rules, perHour(fmt.Sprint("ip", i), "", 10), at(serverside.AfterAuth, by(user, perHour(fmt.Sprint("user", i), "", 10))),
+				at(serverside.Overload, perHour(fmt.Sprint("all", i), "", 10)))
+		}
+		l := must(t, serverside.Config{Rules: rules, Store: counting, Audit: silent})
+		assert.Equal(t, 200, ask(l.Wrap(new(ok)), "GET", "/", "X-User", "ann").Code)
+		assert.Equal(t, 1, asked)
+		assert.Equal(t, 200, ask(l.WrapEarly(l.Wrap(new(ok))), "GET", "/", "X-User", "ann").Code)
+		assert.Equal(t, 3, asked)
 	})
-	var rules []serverside.Rule
-	for i := range 5 {
-		rules = append(rules, perHour(fmt.Sprint("ip", i), "", 10), at(serverside.AfterAuth, by(user, perHour(fmt.Sprint("user", i), "", 10))),
-			at(serverside.Overload, perHour(fmt.Sprint("all", i), "", 10)))
-	}
-	l := must(t, serverside.Config{Rules: rules, Store: counting, Audit: silent})
-	assert.Equal(t, 200, ask(l.Wrap(new(ok)), "GET", "/", "X-User", "ann").Code)
-	assert.Equal(t, 1, asked)
-	assert.Equal(t, 200, ask(l.WrapEarly(l.Wrap(new(ok))), "GET", "/", "X-User", "ann").Code)
-	assert.Equal(t, 3, asked)
 }
 
 func TestConcurrentRequestsThroughEverythingAreCountedExactly(t *testing.T) { // F074, F219

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -36,18 +37,20 @@ func TestAHandlerFindsTheDecisionThatItsHeaderTells(t *testing.T) { // F133, B63
 }
 
 func TestADecisionWithoutAStoreIsDegraded(t *testing.T) { // F175
-	for mode, want := range map[serverside.FailureMode]serverside.Decision{
-		serverside.FailOpen:  {Verdict: serverside.Uncounted, Rule: "api", Policy: "api", Degraded: true},
-		serverside.FailLocal: {Verdict: serverside.Admitted, Rule: "api", Policy: "api", Quota: 10, Remaining: 9, Degraded: true},
-	} {
-		var got serverside.Decision
-		h := must(t, serverside.Config{Rules: oneRule(quota.PerDay(10)), InContext: true, Audit: silent, Store: store(down), OnStoreError: mode}).Wrap(
-			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got, _ = serverside.FromContext(r.Context()) }))
-		w := ask(h, "GET", "/")
-		got.ResetAt = want.ResetAt
-		assert.Equal(t, want, got)
-		assert.Equal(t, mode == serverside.FailOpen, len(limitFields(w.Header())) == 0)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		for mode, want := range map[serverside.FailureMode]serverside.Decision{
+			serverside.FailOpen:  {Verdict: serverside.Uncounted, Rule: "api", Policy: "api", Degraded: true},
+			serverside.FailLocal: {Verdict: serverside.Admitted, Rule: "api", Policy: "api", Quota: 10, Remaining: 9, Degraded: true},
+		} {
+			var got serverside.Decision
+			h := must(t, serverside.Config{Rules: oneRule(quota.PerDay(10)), InContext: true, Audit: silent, Store: store(down), OnStoreError: mode}).Wrap(
+				http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got, _ = serverside.FromContext(r.Context()) }))
+			w := ask(h, "GET", "/")
+			got.ResetAt = want.ResetAt
+			assert.Equal(t, want, got)
+			assert.Equal(t, mode == serverside.FailOpen, len(limitFields(w.Header())) == 0)
+		}
+	})
 }
 
 func TestThereIsNoDecisionWhereNoneWasMadeOrAskedFor(t *testing.T) {

@@ -40,24 +40,26 @@ func TestADeniedRequestIsToldWhenToComeBackAndIsAdmittedThen(t *testing.T) {
 }
 
 func TestRetryAfterIsWholeSecondsRoundedUpAndAtLeastOne(t *testing.T) {
-	for _, c := range []struct { // F136
-		wait   time.Duration
-		field  string
-		millis int64
-	}{
-		{time.Microsecond, "1", 1},
-		{time.Millisecond, "1", 1},
-		{time.Second, "1", 1000},
-		{time.Second + time.Microsecond, "2", 1001},
-		{1001 * time.Millisecond, "2", 1001},
-		{time.Hour, "3600", 3_600_000},
-	} {
-		denies := answering(quota.Decision{RetryAfter: c.wait, NextAfter: c.wait, ResetAfter: c.wait, At: time.Now()})
-		w := ask(must(t, serverside.Config{Rules: oneRule(quota.PerMinute(5)), Store: denies}).Wrap(new(ok)), "GET", "/")
-		assert.Equal(t, []string{c.field}, w.Header()["Retry-After"], c.wait)
-		assert.Equal(t, `"api";r=0;t=`+c.field, w.Header().Get("RateLimit"), c.wait)
-		assert.Equal(t, c.millis, *problemOf(t, w).RetryAfterMS, c.wait)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, c := range []struct { // F136
+			wait   time.Duration
+			field  string
+			millis int64
+		}{
+			{time.Microsecond, "1", 1},
+			{time.Millisecond, "1", 1},
+			{time.Second, "1", 1000},
+			{time.Second + time.Microsecond, "2", 1001},
+			{1001 * time.Millisecond, "2", 1001},
+			{time.Hour, "3600", 3_600_000},
+		} {
+			denies := answering(quota.Decision{RetryAfter: c.wait, NextAfter: c.wait, ResetAfter: c.wait, At: time.Now()})
+			w := ask(must(t, serverside.Config{Rules: oneRule(quota.PerMinute(5)), Store: denies}).Wrap(new(ok)), "GET", "/")
+			assert.Equal(t, []string{c.field}, w.Header()["Retry-After"], c.wait)
+			assert.Equal(t, `"api";r=0;t=`+c.field, w.Header().Get("RateLimit"), c.wait)
+			assert.Equal(t, c.millis, *problemOf(t, w).RetryAfterMS, c.wait)
+		}
+	})
 }
 
 func TestADenialIsAProblemDocumentThatNobodyStoresAndThatNamesNobody(t *testing.T) {
@@ -93,12 +95,14 @@ func TestADenialIsAProblemDocumentThatNobodyStoresAndThatNamesNobody(t *testing.
 }
 
 func TestADenialOfAHEADHasNoBody(t *testing.T) {
-	h := limit(t, quota.PerMinute(1)).Wrap(new(ok))
-	spend(t, h, 1)
-	w := ask(h, "HEAD", "/")
-	assert.Equal(t, 429, w.Code)
-	assert.Equal(t, "60", w.Header().Get("Retry-After"))
-	assert.Empty(t, w.Body.String())
+	synctest.Test(t, func(t *testing.T) {
+		h := limit(t, quota.PerMinute(1)).Wrap(new(ok))
+		spend(t, h, 1)
+		w := ask(h, "HEAD", "/")
+		assert.Equal(t, 429, w.Code)
+		assert.Equal(t, "60", w.Header().Get("Retry-After"))
+		assert.Empty(t, w.Body.String())
+	})
 }
 
 func TestADenialDoesNotReadTheBody(t *testing.T) {
@@ -135,25 +139,31 @@ func TestARequestThatCostsMoreThanTheBurstIsNotToldToRetry(t *testing.T) { // F0
 }
 
 func TestTheWaitToldIsTheLongestWhateverResetsLater(t *testing.T) { // B62
-	decisions := answering(quota.Decision{RetryAfter: 5 * time.Second, ResetAfter: time.Hour},
-		quota.Decision{RetryAfter: 10 * time.Second, ResetAfter: time.Minute})
-	h := must(t, serverside.Config{Rules: oneRule(quota.PerMinute(1), quota.PerHour(1)), Store: decisions}).Wrap(new(ok))
-	assert.Equal(t, "10", ask(h, "GET", "/").Header().Get("Retry-After"))
+	synctest.Test(t, func(t *testing.T) {
+		decisions := answering(quota.Decision{RetryAfter: 5 * time.Second, ResetAfter: time.Hour},
+			quota.Decision{RetryAfter: 10 * time.Second, ResetAfter: time.Minute})
+		h := must(t, serverside.Config{Rules: oneRule(quota.PerMinute(1), quota.PerHour(1)), Store: decisions}).Wrap(new(ok))
+		assert.Equal(t, "10", ask(h, "GET", "/").Header().Get("Retry-After"))
+	})
 }
 
 func TestNeverOutlastsEveryWait(t *testing.T) {
-	decisions := answering(quota.Decision{RetryAfter: time.Hour}, quota.Decision{Never: true})
-	h := must(t, serverside.Config{Rules: oneRule(quota.PerMinute(1), quota.PerHour(1)), Store: decisions}).Wrap(new(ok))
-	w := ask(h, "GET", "/")
-	assert.Empty(t, w.Header()["Retry-After"])
-	assert.Equal(t, []string{"api/1h", "api/1m"}, problemOf(t, w).Violated)
+	synctest.Test(t, func(t *testing.T) {
+		decisions := answering(quota.Decision{RetryAfter: time.Hour}, quota.Decision{Never: true})
+		h := must(t, serverside.Config{Rules: oneRule(quota.PerMinute(1), quota.PerHour(1)), Store: decisions}).Wrap(new(ok))
+		w := ask(h, "GET", "/")
+		assert.Empty(t, w.Header()["Retry-After"])
+		assert.Equal(t, []string{"api/1h", "api/1m"}, problemOf(t, w).Violated)
+	})
 }
 
 func TestADenialWithoutAWaitIsNotToldToComeBackAtOnce(t *testing.T) {
-	w := ask(must(t, serverside.Config{Rules: oneRule(quota.PerMinute(1)),
-		Store: answering(quota.Decision{})}).Wrap(new(ok)), "GET", "/")
-	assert.Equal(t, "1", w.Header().Get("Retry-After"))
-	assert.Equal(t, int64(1), *problemOf(t, w).RetryAfterMS)
+	synctest.Test(t, func(t *testing.T) {
+		w := ask(must(t, serverside.Config{Rules: oneRule(quota.PerMinute(1)),
+			Store: answering(quota.Decision{})}).Wrap(new(ok)), "GET", "/")
+		assert.Equal(t, "1", w.Header().Get("Retry-After"))
+		assert.Equal(t, int64(1), *problemOf(t, w).RetryAfterMS)
+	})
 }
 
 func TestDenyWritesTheBodyButNotTheStatus(t *testing.T) {

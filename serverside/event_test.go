@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/serverside"
 )
@@ -78,17 +79,19 @@ func TestWithoutALoggerTheDefaultOneIsUsed(t *testing.T) { // F024
 }
 
 func TestWhatIsLoggedOfAStore(t *testing.T) { // F171, F178
-	for mode, level := range map[serverside.FailureMode]string{serverside.FailOpen: "WARN", serverside.FailLocal: "WARN", serverside.FailClosed: "ERROR"} {
-		logger, out := toBuffer(slog.LevelWarn)
-		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(100)), Store: store(down), OnStoreError: mode, Audit: serverside.LogAudit(logger)}).Wrap(new(ok))
-		ask(h, "GET", "/")
-		got := records(t, out)
-		require.Len(t, got, 1)
-		assert.Equal(t, "rate_limit.store_unavailable", got[0]["msg"])
-		assert.Equal(t, level, got[0]["level"])
-		assert.Equal(t, mode.String(), got[0]["mode"])
-		assert.Equal(t, "connection refused", got[0]["error"])
-	}
+	synctest.Test(t, func(t *testing.T) {
+		for mode, level := range map[serverside.FailureMode]string{serverside.FailOpen: "WARN", serverside.FailLocal: "WARN", serverside.FailClosed: "ERROR"} {
+			logger, out := toBuffer(slog.LevelWarn)
+			h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(100)), Store: store(down), OnStoreError: mode, Audit: serverside.LogAudit(logger)}).Wrap(new(ok))
+			ask(h, "GET", "/")
+			got := records(t, out)
+			require.Len(t, got, 1)
+			assert.Equal(t, "rate_limit.store_unavailable", got[0]["msg"])
+			assert.Equal(t, level, got[0]["level"])
+			assert.Equal(t, mode.String(), got[0]["mode"])
+			assert.Equal(t, "connection refused", got[0]["error"])
+		}
+	})
 }
 
 func TestAFloodOfRequestsIsNoFloodOfRecords(t *testing.T) { // F171
@@ -106,45 +109,49 @@ func TestAFloodOfRequestsIsNoFloodOfRecords(t *testing.T) { // F171
 }
 
 func TestItIsToldWhenTheStoreIsBack(t *testing.T) { // F172, B77
-	up := false
-	memory := new(quota.Memory)
-	var events log
-	h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Audit: events.add, Store: store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
-		if !up {
-			return nil, errDown
-		}
-		return memory.Take(ctx, dst, charges...)
-	})}).Wrap(new(ok))
-	assert.Equal(t, map[int]int{200: 3}, codes(3, h, "GET", "/"), "it starts without its Store")
-	up = true
-	assert.Equal(t, map[int]int{200: 1, 429: 2}, codes(3, h, "GET", "/"), "and limits as soon as it has it")
-	f, r, d := serverside.StoreFailed, serverside.StoreRecovered, serverside.Denied
-	assert.Equal(t, []serverside.EventKind{f, f, f, r, d, d}, events.kinds())
-}
-
-func TestARecoveryIsToldAfterTheLastFailure(t *testing.T) { // F195
-	up := false
-	memory := new(quota.Memory)
-	var events log
-	var h http.Handler
-	h = must(t, serverside.Config{
-		Rules: oneRule(quota.PerHour(100)),
-		Audit: func(e serverside.Event) {
-			if e.Kind == serverside.StoreFailed { // who tells of it is overtaken by a request that finds the Store up
-				up = true
-				ask(h, "GET", "/")
-			}
-			events.add(e)
-		},
-		Store: store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+	synctest.Test(t, func(t *testing.T) {
+		up := false
+		memory := new(quota.Memory)
+		var events log
+		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Audit: events.add, Store: store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
 			if !up {
 				return nil, errDown
 			}
 			return memory.Take(ctx, dst, charges...)
-		}),
-	}).Wrap(new(ok))
-	codes(3, h, "GET", "/")
-	assert.Equal(t, []serverside.EventKind{serverside.StoreFailed, serverside.StoreRecovered}, events.kinds())
+		})}).Wrap(new(ok))
+		assert.Equal(t, map[int]int{200: 3}, codes(3, h, "GET", "/"), "it starts without its Store")
+		up = true
+		assert.Equal(t, map[int]int{200: 1, 429: 2}, codes(3, h, "GET", "/"), "and limits as soon as it has it")
+		f, r, d := serverside.StoreFailed, serverside.StoreRecovered, serverside.Denied
+		assert.Equal(t, []serverside.EventKind{f, f, f, r, d, d}, events.kinds())
+	})
+}
+
+func TestARecoveryIsToldAfterTheLastFailure(t *testing.T) { // F195
+	synctest.Test(t, func(t *testing.T) {
+		up := false
+		memory := new(quota.Memory)
+		var events log
+		var h http.Handler
+		h = must(t, serverside.Config{
+			Rules: oneRule(quota.PerHour(100)),
+			Audit: func(e serverside.Event) {
+				if e.Kind == serverside.StoreFailed { // who tells of it is overtaken by a request that finds the Store up
+					up = true
+					ask(h, "GET", "/")
+				}
+				events.add(e)
+			},
+			Store: store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+				if !up {
+					return nil, errDown
+				}
+				return memory.Take(ctx, dst, charges...)
+			}),
+		}).Wrap(new(ok))
+		codes(3, h, "GET", "/")
+		assert.Equal(t, []serverside.EventKind{serverside.StoreFailed, serverside.StoreRecovered}, events.kinds())
+	})
 }
 
 func TestAKeyThatIsDeniedAgainAndAgainIsAnAlarmOnce(t *testing.T) { // F180, C45
@@ -186,9 +193,13 @@ func TestAHotKeyIsFoundAmongManyOthers(t *testing.T) {
 		rules[0].Key = user
 		h := must(t, serverside.Config{Rules: rules, Audit: events.add}).Wrap(new(ok))
 		ask(h, "GET", "/", "X-User", "hot")
-		for i := range 20_000 {
+		others := 10_000 // ten times as many as are watched
+		if testenv.Long() {
+			others *= 2
+		}
+		for i := range others {
 			codes(2, h, "GET", "/", "X-User", fmt.Sprint(i))
-			if i%100 == 0 {
+			if i%(others/200) == 0 {
 				ask(h, "GET", "/", "X-User", "hot")
 			}
 		}

@@ -143,77 +143,85 @@ func TestFailLocalCountsInThisProcessAndTellsItsNumbers(t *testing.T) {
 }
 
 func TestAStoresOwnSliceIsNotWrittenTo(t *testing.T) {
-	kept := []quota.Decision{{Allowed: true, Remaining: 7}}
-	keeping := store(func(context.Context, []quota.Decision, ...quota.Charge) ([]quota.Decision, error) { return kept, nil })
-	h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(9)), Store: keeping}).Wrap(new(ok))
-	other := limit(t, quota.PerHour(100)).Wrap(new(ok))
-	for range 20 { // a pool may give another trial now and then
-		ask(h, "GET", "/")
-		ask(other, "GET", "/")
-		require.Equal(t, int64(7), kept[0].Remaining)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		kept := []quota.Decision{{Allowed: true, Remaining: 7}}
+		keeping := store(func(context.Context, []quota.Decision, ...quota.Charge) ([]quota.Decision, error) { return kept, nil })
+		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(9)), Store: keeping}).Wrap(new(ok))
+		other := limit(t, quota.PerHour(100)).Wrap(new(ok))
+		for range 20 { // a pool may give another trial now and then
+			ask(h, "GET", "/")
+			ask(other, "GET", "/")
+			require.Equal(t, int64(7), kept[0].Remaining)
+		}
+	})
 }
 
 func TestFailureModesAreARulesOwn(t *testing.T) {
-	per := []quota.Policy{quota.PerHour(1)} // F174
-	rules := []serverside.Rule{
-		{Name: "inherits", Pattern: "/inherits", Policies: per},
-		{Name: "closed", Pattern: "/closed", Policies: per, OnStoreError: serverside.FailClosed},
-		{Name: "local", Pattern: "/local", Policies: per, OnStoreError: serverside.FailLocal},
-		{Name: "open", Pattern: "/open", Policies: per, OnStoreError: serverside.ForceOpen},
-		{Name: "dry", Pattern: "/dry", Policies: per, OnStoreError: serverside.FailClosed, DryRun: true},
-	}
-	for _, c := range []struct {
-		mode serverside.FailureMode
-		want map[string][2]int // the codes of the first and the second request
-	}{
-		{serverside.FailOpen, map[string][2]int{"/inherits": {200, 200}, "/closed": {503, 503}, "/local": {200, 429}, "/open": {200, 200}, "/dry": {200, 200}}},
-		{serverside.ForceOpen, map[string][2]int{"/inherits": {200, 200}, "/closed": {503, 503}}},
-		{serverside.FailClosed, map[string][2]int{"/inherits": {503, 503}, "/local": {200, 429}, "/open": {200, 200}, "/dry": {200, 200}}},
-		{serverside.FailLocal, map[string][2]int{"/inherits": {200, 429}, "/closed": {503, 503}, "/open": {200, 200}}},
-	} {
-		open := func(e serverside.Event) { assert.NotEqual(t, serverside.ForceOpen, e.Mode, "what is done is FailOpen") }
-		h := must(t, serverside.Config{Rules: rules, Store: store(down), OnStoreError: c.mode, Audit: open}).Wrap(new(ok))
-		for target, codes := range c.want {
-			assert.Equal(t, codes, [2]int{ask(h, "GET", target).Code, ask(h, "GET", target).Code}, "%v %s", c.mode, target)
+	synctest.Test(t, func(t *testing.T) {
+		per := []quota.Policy{quota.PerHour(1)} // F174
+		rules := []serverside.Rule{
+			{Name: "inherits", Pattern: "/inherits", Policies: per},
+			{Name: "closed", Pattern: "/closed", Policies: per, OnStoreError: serverside.FailClosed},
+			{Name: "local", Pattern: "/local", Policies: per, OnStoreError: serverside.FailLocal},
+			{Name: "open", Pattern: "/open", Policies: per, OnStoreError: serverside.ForceOpen},
+			{Name: "dry", Pattern: "/dry", Policies: per, OnStoreError: serverside.FailClosed, DryRun: true},
 		}
-	}
+		for _, c := range []struct {
+			mode serverside.FailureMode
+			want map[string][2]int // the codes of the first and the second request
+		}{
+			{serverside.FailOpen, map[string][2]int{"/inherits": {200, 200}, "/closed": {503, 503}, "/local": {200, 429}, "/open": {200, 200}, "/dry": {200, 200}}},
+			{serverside.ForceOpen, map[string][2]int{"/inherits": {200, 200}, "/closed": {503, 503}}},
+			{serverside.FailClosed, map[string][2]int{"/inherits": {503, 503}, "/local": {200, 429}, "/open": {200, 200}, "/dry": {200, 200}}},
+			{serverside.FailLocal, map[string][2]int{"/inherits": {200, 429}, "/closed": {503, 503}, "/open": {200, 200}}},
+		} {
+			open := func(e serverside.Event) { assert.NotEqual(t, serverside.ForceOpen, e.Mode, "what is done is FailOpen") }
+			h := must(t, serverside.Config{Rules: rules, Store: store(down), OnStoreError: c.mode, Audit: open}).Wrap(new(ok))
+			for target, codes := range c.want {
+				assert.Equal(t, codes, [2]int{ask(h, "GET", target).Code, ask(h, "GET", target).Code}, "%v %s", c.mode, target)
+			}
+		}
+	})
 }
 
 func TestOfSeveralRulesTheStrictestDecides(t *testing.T) {
-	rule := func(name string, mode serverside.FailureMode) serverside.Rule {
-		return serverside.Rule{Name: name, Policies: []quota.Policy{quota.PerHour(1)}, OnStoreError: mode}
-	}
-	open, local, closed := rule("open", serverside.FailOpen), rule("local", serverside.FailLocal), rule("closed", serverside.FailClosed)
-	for _, rules := range [][]serverside.Rule{{open, local}, {local, open}} {
-		h := must(t, serverside.Config{Rules: rules, Store: store(down)}).Wrap(new(ok))
-		w := ask(h, "GET", "/")
-		assert.Equal(t, `"local";q=1;w=3600`, w.Header().Get("RateLimit-Policy"), "nobody counted the other")
-		assert.Equal(t, 429, ask(h, "GET", "/").Code)
-	}
-	for _, rules := range [][]serverside.Rule{{open, local, closed}, {closed, local, open}} {
-		var events log
-		h := must(t, serverside.Config{Rules: rules, Store: store(down), Audit: events.add}).Wrap(new(ok))
-		assert.Equal(t, 503, ask(h, "GET", "/").Code)
-		assert.Equal(t, "closed", events.events[0].Rule)
-		assert.ErrorIs(t, events.events[0].Err, errDown)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		rule := func(name string, mode serverside.FailureMode) serverside.Rule {
+			return serverside.Rule{Name: name, Policies: []quota.Policy{quota.PerHour(1)}, OnStoreError: mode}
+		}
+		open, local, closed := rule("open", serverside.FailOpen), rule("local", serverside.FailLocal), rule("closed", serverside.FailClosed)
+		for _, rules := range [][]serverside.Rule{{open, local}, {local, open}} {
+			h := must(t, serverside.Config{Rules: rules, Store: store(down)}).Wrap(new(ok))
+			w := ask(h, "GET", "/")
+			assert.Equal(t, `"local";q=1;w=3600`, w.Header().Get("RateLimit-Policy"), "nobody counted the other")
+			assert.Equal(t, 429, ask(h, "GET", "/").Code)
+		}
+		for _, rules := range [][]serverside.Rule{{open, local, closed}, {closed, local, open}} {
+			var events log
+			h := must(t, serverside.Config{Rules: rules, Store: store(down), Audit: events.add}).Wrap(new(ok))
+			assert.Equal(t, 503, ask(h, "GET", "/").Code)
+			assert.Equal(t, "closed", events.events[0].Rule)
+			assert.ErrorIs(t, events.events[0].Err, errDown)
+		}
+	})
 }
 
 func TestAnOutageEndsWithoutARestart(t *testing.T) {
-	var memory quota.Memory // F172, C06
-	var up atomic.Bool
-	starting := store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
-		if !up.Load() {
-			return nil, errDown
-		}
-		return memory.Take(ctx, dst, charges...)
+	synctest.Test(t, func(t *testing.T) {
+		var memory quota.Memory // F172, C06
+		var up atomic.Bool
+		starting := store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+			if !up.Load() {
+				return nil, errDown
+			}
+			return memory.Take(ctx, dst, charges...)
+		})
+		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: starting}).Wrap(new(ok))
+		spend(t, h, 3)
+		up.Store(true)
+		spend(t, h, 1)
+		assert.Equal(t, 429, ask(h, "GET", "/").Code)
 	})
-	h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: starting}).Wrap(new(ok))
-	spend(t, h, 3)
-	up.Store(true)
-	spend(t, h, 1)
-	assert.Equal(t, 429, ask(h, "GET", "/").Code)
 }
 
 func TestAStoreThatHangsGathersNoGoroutines(t *testing.T) {
@@ -282,48 +290,52 @@ func TestFailLocalBeginsWithWhatThisProcessHasAdmitted(t *testing.T) {
 }
 
 func TestAClientThatGoesAwayIsCounted(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	var memory quota.Memory
-	heeding := store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
-		if err := ctx.Err(); err != nil {
-			return nil, err
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		var memory quota.Memory
+		heeding := store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			return memory.Take(ctx, dst, charges...)
+		})
+		for _, s := range []quota.Store{nil, heeding} {
+			h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(2)), Store: s}).Wrap(new(ok))
+			r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
+			assert.Equal(t, 200, serve(h, r).Code)
+			assert.Equal(t, 200, serve(h, r).Code)
+			assert.Equal(t, 429, serve(h, r).Code)
 		}
-		return memory.Take(ctx, dst, charges...)
 	})
-	for _, s := range []quota.Store{nil, heeding} {
-		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(2)), Store: s}).Wrap(new(ok))
-		r := httptest.NewRequestWithContext(ctx, "GET", "/", nil)
-		assert.Equal(t, 200, serve(h, r).Code)
-		assert.Equal(t, 200, serve(h, r).Code)
-		assert.Equal(t, 429, serve(h, r).Code)
-	}
 }
 
 func TestAStoreIsAskedOnceForAllRulesWithADeadlineAndTheContextsValues(t *testing.T) {
-	type name struct{}
-	calls := 0
-	looking := store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
-		calls++
-		deadline, ok := ctx.Deadline()
-		assert.True(t, ok)
-		assert.InDelta(t, time.Second, time.Until(deadline), float64(900*time.Millisecond))
-		assert.Equal(t, "value", ctx.Value(name{}))
-		for i, want := range []string{"a/1h", "a/24h", "b/1h"} {
-			assert.Equal(t, want, charges[i].Limit.Name())
-			assert.Equal(t, "192.0.2.1", charges[i].Key)
-			assert.Equal(t, int64(1), charges[i].N)
+	synctest.Test(t, func(t *testing.T) {
+		type name struct{}
+		calls := 0
+		looking := store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+			calls++
+			deadline, ok := ctx.Deadline()
+			assert.True(t, ok)
+			assert.Equal(t, time.Second, time.Until(deadline))
+			assert.Equal(t, "value", ctx.Value(name{}))
+			for i, want := range []string{"a/1h", "a/24h", "b/1h"} {
+				assert.Equal(t, want, charges[i].Limit.Name())
+				assert.Equal(t, "192.0.2.1", charges[i].Key)
+				assert.Equal(t, int64(1), charges[i].N)
+			}
+			return nil, errDown
+		})
+		rules := []serverside.Rule{
+			{Name: "a", Policies: []quota.Policy{quota.PerHour(1), quota.PerDay(1)}},
+			{Name: "b", Policies: []quota.Policy{quota.PerHour(1)}},
 		}
-		return nil, errDown
+		h := must(t, serverside.Config{Rules: rules, Store: looking, StoreTimeout: time.Second}).Wrap(new(ok))
+		r := httptest.NewRequestWithContext(context.WithValue(t.Context(), name{}, "value"), "GET", "/", nil)
+		serve(h, r)
+		assert.Equal(t, 1, calls)
 	})
-	rules := []serverside.Rule{
-		{Name: "a", Policies: []quota.Policy{quota.PerHour(1), quota.PerDay(1)}},
-		{Name: "b", Policies: []quota.Policy{quota.PerHour(1)}},
-	}
-	h := must(t, serverside.Config{Rules: rules, Store: looking, StoreTimeout: time.Second}).Wrap(new(ok))
-	r := httptest.NewRequestWithContext(context.WithValue(t.Context(), name{}, "value"), "GET", "/", nil)
-	serve(h, r)
-	assert.Equal(t, 1, calls)
 }
 
 func TestAForeignStoreUnderLoadCountsExactly(t *testing.T) {
@@ -344,8 +356,10 @@ func TestAForeignStoreUnderLoadCountsExactly(t *testing.T) {
 }
 
 func TestTheErrorOfAnOutageIsTheStoresOwn(t *testing.T) {
-	var events log
-	h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: store(down), Audit: events.add}).Wrap(new(ok))
-	ask(h, "GET", "/")
-	assert.True(t, errors.Is(events.events[0].Err, errDown))
+	synctest.Test(t, func(t *testing.T) {
+		var events log
+		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: store(down), Audit: events.add}).Wrap(new(ok))
+		ask(h, "GET", "/")
+		assert.True(t, errors.Is(events.events[0].Err, errDown))
+	})
 }

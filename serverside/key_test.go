@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -301,18 +302,20 @@ func TestTheConfigsKeyIsAskedForOnceForAllRules(t *testing.T) {
 }
 
 func TestWhatAClientSendsDoesNotMakeKeysLong(t *testing.T) {
-	var longest int
-	measure := store(func(_ context.Context, _ []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
-		longest = max(longest, len(charges[0].Key))
-		return nil, errDown
+	synctest.Test(t, func(t *testing.T) {
+		var longest int
+		measure := store(func(_ context.Context, _ []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+			longest = max(longest, len(charges[0].Key))
+			return nil, errDown
+		})
+		rules := oneRule(quota.PerHour(1))
+		rules[0].Key = func(r *http.Request) string { return r.URL.Path }
+		h := must(t, serverside.Config{Rules: rules, Store: measure}).Wrap(new(ok))
+		for n := range 300 {
+			ask(h, "GET", "/"+strings.Repeat("a", n))
+		}
+		assert.Equal(t, len("key:")+128, longest)
 	})
-	rules := oneRule(quota.PerHour(1))
-	rules[0].Key = func(r *http.Request) string { return r.URL.Path }
-	h := must(t, serverside.Config{Rules: rules, Store: measure}).Wrap(new(ok))
-	for n := range 300 {
-		ask(h, "GET", "/"+strings.Repeat("a", n))
-	}
-	assert.Equal(t, len("key:")+128, longest)
 }
 
 func TestAForwardingHeaderThatNobodyBelievesIsReportedOnce(t *testing.T) {

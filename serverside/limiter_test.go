@@ -121,10 +121,12 @@ func TestOfPoliciesThatDenyTheLongestWaitIsTold(t *testing.T) { // B62
 }
 
 func TestResetIsRoundedUpFromTheStoresOwnTime(t *testing.T) {
-	at := time.Unix(1000, 900_000_000) // B26
-	decision := answering(quota.Decision{Allowed: true, Remaining: 1, NextAfter: time.Second, ResetAfter: time.Second, At: at})
-	h := must(t, serverside.Config{Rules: oneRule(quota.PerMinute(60)), Store: decision}).Wrap(new(ok))
-	assert.Equal(t, "1002", ask(h, "GET", "/").Header().Get("X-RateLimit-Reset"))
+	synctest.Test(t, func(t *testing.T) {
+		at := time.Unix(1000, 900_000_000) // B26
+		decision := answering(quota.Decision{Allowed: true, Remaining: 1, NextAfter: time.Second, ResetAfter: time.Second, At: at})
+		h := must(t, serverside.Config{Rules: oneRule(quota.PerMinute(60)), Store: decision}).Wrap(new(ok))
+		assert.Equal(t, "1002", ask(h, "GET", "/").Header().Get("X-RateLimit-Reset"))
+	})
 }
 
 func TestWhatRemainsIsNeverMoreThanTheLimit(t *testing.T) {
@@ -250,12 +252,14 @@ func TestFieldsOnDenialOnly(t *testing.T) {
 }
 
 func TestALimiterMetTwiceOnTheWayChargesOnce(t *testing.T) {
-	l := limit(t, quota.PerHour(10)) // F184
-	mux := http.NewServeMux()
-	mux.Handle("/v1/", l.Wrap(l.Wrap(new(ok))))
-	h := l.Wrap(http.StripPrefix("/api", mux))
-	assert.Equal(t, []string{`"api";r=9;t=360`}, ask(h, "GET", "/api/v1/x").Header()["Ratelimit"])
-	assert.Equal(t, []string{`"api";r=8;t=360`}, ask(h, "GET", "/api/v1/x").Header()["Ratelimit"])
+	synctest.Test(t, func(t *testing.T) {
+		l := limit(t, quota.PerHour(10)) // F184
+		mux := http.NewServeMux()
+		mux.Handle("/v1/", l.Wrap(l.Wrap(new(ok))))
+		h := l.Wrap(http.StripPrefix("/api", mux))
+		assert.Equal(t, []string{`"api";r=9;t=360`}, ask(h, "GET", "/api/v1/x").Header()["Ratelimit"])
+		assert.Equal(t, []string{`"api";r=8;t=360`}, ask(h, "GET", "/api/v1/x").Header()["Ratelimit"])
+	})
 }
 
 func TestTwoLimitersOnTheWayAreBothTold(t *testing.T) {

@@ -159,32 +159,34 @@ func TestAStageComesBeforeWhatIsMoreSpecific(t *testing.T) { // F051
 }
 
 func TestAnOverloadRuleCountsEverybodyLastAndMayAnswer503(t *testing.T) { // F025, F044, F114, C04, C35
-	guard := at(serverside.Overload, perHour("all", "", 10))
-	guard.Status = 503
-	handler := new(ok)
-	h := must(t, serverside.Config{Rules: []serverside.Rule{perHour("ip", "", 4), guard}}).Wrap(handler)
-	for peer, want := range map[string]map[int]int{"192.0.2.1:1": {200: 4, 429: 6}} {
-		count := make(map[int]int)
-		for range 10 {
-			count[askFrom(peer, h, "GET", "/").Code]++
+	synctest.Test(t, func(t *testing.T) {
+		guard := at(serverside.Overload, perHour("all", "", 10))
+		guard.Status = 503
+		handler := new(ok)
+		h := must(t, serverside.Config{Rules: []serverside.Rule{perHour("ip", "", 4), guard}}).Wrap(handler)
+		for peer, want := range map[string]map[int]int{"192.0.2.1:1": {200: 4, 429: 6}} {
+			count := make(map[int]int)
+			for range 10 {
+				count[askFrom(peer, h, "GET", "/").Code]++
+			}
+			assert.Equal(t, want, count)
 		}
-		assert.Equal(t, want, count)
-	}
-	for range 3 {
-		require.Equal(t, 200, askFrom("192.0.2.2:1", h, "GET", "/").Code, "what a rule denied was not counted")
-		require.Equal(t, 200, askFrom("192.0.2.3:1", h, "GET", "/").Code)
-	}
-	w := askFrom("192.0.2.4:1", h, "GET", "/")
-	assert.Equal(t, 503, w.Code)
-	assert.Equal(t, "360", w.Header().Get("Retry-After"))
-	assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
-	p := problemOf(t, w)
-	assert.Equal(t, serverside.ProblemOutage, p.Type)
-	assert.Equal(t, "The server has more to do than it can. Retry in 360 s.", p.Detail)
-	assert.Equal(t, 10, handler.served)
+		for range 3 {
+			require.Equal(t, 200, askFrom("192.0.2.2:1", h, "GET", "/").Code, "what a rule denied was not counted")
+			require.Equal(t, 200, askFrom("192.0.2.3:1", h, "GET", "/").Code)
+		}
+		w := askFrom("192.0.2.4:1", h, "GET", "/")
+		assert.Equal(t, 503, w.Code)
+		assert.Equal(t, "360", w.Header().Get("Retry-After"))
+		assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+		p := problemOf(t, w)
+		assert.Equal(t, serverside.ProblemOutage, p.Type)
+		assert.Equal(t, "The server has more to do than it can. Retry in 360 s.", p.Detail)
+		assert.Equal(t, 10, handler.served)
 
-	w = askFrom("192.0.2.1:1", h, "GET", "/")
-	assert.Equal(t, 429, w.Code, "who exceeds its own quota is told so")
+		w = askFrom("192.0.2.1:1", h, "GET", "/")
+		assert.Equal(t, 429, w.Code, "who exceeds its own quota is told so")
+	})
 }
 
 func TestAConfigSaysWhatOfItsRulesIsWrong(t *testing.T) { // F020, F025, C04, C35

@@ -73,17 +73,19 @@ func TestAPISlidesOverQueries(t *testing.T) {
 // F081, F047, B49: a count is kept under the kind and who it is; a user who is called
 // like an address is not it.
 func TestAPINamesTheKindAndTheClient(t *testing.T) {
-	var store witness
-	o := options()
-	o.Store = &store
-	h := limited(t, profiles.API(o))
-	ask(h, "POST /login", "X-User", "7")
-	ask(h, "GET /api/items", "X-User", "7")
-	ask(h, "GET /api/items", "X-User", "203.0.113.45")
-	ask(h, "GET /api/items")
-	assert.Equal(t, []string{
-		"key:login:203.0.113.45 login/15m", "key:query:0:7 query/1m", "key:query:0:203.0.113.45 query/1m", "key:query:1:203.0.113.45 query/1m",
-	}, store.charged)
+	synctest.Test(t, func(t *testing.T) {
+		var store witness
+		o := options()
+		o.Store = &store
+		h := limited(t, profiles.API(o))
+		ask(h, "POST /login", "X-User", "7")
+		ask(h, "GET /api/items", "X-User", "7")
+		ask(h, "GET /api/items", "X-User", "203.0.113.45")
+		ask(h, "GET /api/items")
+		assert.Equal(t, []string{
+			"key:login:203.0.113.45 login/15m", "key:query:0:7 query/1m", "key:query:0:203.0.113.45 query/1m", "key:query:1:203.0.113.45 query/1m",
+		}, store.charged)
+	})
 }
 
 // B56, C32: two users behind one address have a count each, because they are known when

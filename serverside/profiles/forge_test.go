@@ -143,24 +143,26 @@ func TestForgeLocksAnAccountThatFails(t *testing.T) {
 // F053, F078: a client's count is kept under the name of the bucket and who it is, and
 // under another name is another.
 func TestForgeNamesABucketAndWhoseItIs(t *testing.T) {
-	var store witness
-	o := options()
-	o.Store = &store
-	h := limited(t, profiles.Forge(o))
-	ask(h, "PUT /login")
-	ask(h, "POST /signup")
-	ask(h, "GET /api/items", "X-Token", "t1")
-	ask(h, "POST /webhooks/a", "X-Token", "t1", "X-Tenant", "acme")
-	assert.Equal(t, []string{
-		"key:login_ip:203.0.113.45 login_ip/1m",
-		"key:signup_ip:203.0.113.45 signup_ip/1m",
-		"key:api_token:1:t1 api_token/requests",
-		"key:webhook_sender:0:acme webhook_sender/1m",
-	}, store.charged)
-	cfg := profiles.Forge(o)
-	cfg.Rules[1].Name = "login_ip"
-	_, err := serverside.New(cfg)
-	assert.ErrorContains(t, err, `"login_ip" is the name of Rules[0] too`)
+	synctest.Test(t, func(t *testing.T) {
+		var store witness
+		o := options()
+		o.Store = &store
+		h := limited(t, profiles.Forge(o))
+		ask(h, "PUT /login")
+		ask(h, "POST /signup")
+		ask(h, "GET /api/items", "X-Token", "t1")
+		ask(h, "POST /webhooks/a", "X-Token", "t1", "X-Tenant", "acme")
+		assert.Equal(t, []string{
+			"key:login_ip:203.0.113.45 login_ip/1m",
+			"key:signup_ip:203.0.113.45 signup_ip/1m",
+			"key:api_token:1:t1 api_token/requests",
+			"key:webhook_sender:0:acme webhook_sender/1m",
+		}, store.charged)
+		cfg := profiles.Forge(o)
+		cfg.Rules[1].Name = "login_ip"
+		_, err := serverside.New(cfg)
+		assert.ErrorContains(t, err, `"login_ip" is the name of Rules[0] too`)
+	})
 }
 
 // F010, C48: to make more tokens makes no more quota.

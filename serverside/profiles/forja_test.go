@@ -236,21 +236,23 @@ func TestForjaDoesNotBelieveThatAClientIsThisMachine(t *testing.T) {
 
 // B64: what a client writes into a key with colons is no part of a key.
 func TestForjaTakesNoKeyFromAHeaderField(t *testing.T) {
-	t.Setenv("TRUST_PROXY_HEADERS", "true")
-	t.Setenv("TRUSTED_PROXIES", "203.0.113.0/24")
-	var store witness
-	o := options()
-	o.Store = &store
-	cfg, err := profiles.ForjaFromEnv(o)
-	require.NoError(t, err)
-	h := limited(t, cfg)
-	ask(h, "GET /x", "X-Forwarded-For", "1.2.3.4:m:28485601")
-	ask(h, "GET /x", "X-Forwarded-For", "2001:db8::1:m:28485601")
-	ask(h, "GET /x", "X-Real-IP", "198.51.100.7") // F036
-	assert.Equal(t, []string{
-		"key:ip:203.0.113.45 ip/s", "key:ip:203.0.113.45 ip/m", "key:ip:203.0.113.45 ip/s", "key:ip:203.0.113.45 ip/m",
-		"key:ip:198.51.100.7 ip/s", "key:ip:198.51.100.7 ip/m",
-	}, store.charged)
+	synctest.Test(t, func(t *testing.T) {
+		t.Setenv("TRUST_PROXY_HEADERS", "true")
+		t.Setenv("TRUSTED_PROXIES", "203.0.113.0/24")
+		var store witness
+		o := options()
+		o.Store = &store
+		cfg, err := profiles.ForjaFromEnv(o)
+		require.NoError(t, err)
+		h := limited(t, cfg)
+		ask(h, "GET /x", "X-Forwarded-For", "1.2.3.4:m:28485601")
+		ask(h, "GET /x", "X-Forwarded-For", "2001:db8::1:m:28485601")
+		ask(h, "GET /x", "X-Real-IP", "198.51.100.7") // F036
+		assert.Equal(t, []string{
+			"key:ip:203.0.113.45 ip/s", "key:ip:203.0.113.45 ip/m", "key:ip:203.0.113.45 ip/s", "key:ip:203.0.113.45 ip/m",
+			"key:ip:198.51.100.7 ip/s", "key:ip:198.51.100.7 ip/m",
+		}, store.charged)
+	})
 }
 
 // B63, F133: the three numbers are of one moment, and who is not limited is told none.
@@ -309,36 +311,40 @@ func TestForjaReadsTheEnvironment(t *testing.T) {
 // B77, F173, F172, C05, C47: what fails closed says 429 and when to come back, and lets
 // probes through; it limits again as soon as the store is there.
 func TestForjaFailsClosedWithA429ThatSaysWhen(t *testing.T) {
-	t.Setenv("RATE_LIMIT_FAIL_MODE", "closed")
-	store := &flaky{}
-	o := options()
-	o.Store = store
-	cfg, err := profiles.ForjaFromEnv(o)
-	require.NoError(t, err)
-	h := limited(t, cfg)
-	for range 100 {
-		w := ask(h, "GET /x")
-		require.Equal(t, 429, w.Code)
-		assert.Equal(t, "1", w.Header().Get("Retry-After"))
-		assert.Contains(t, w.Body.String(), `"SERVICE_UNAVAILABLE"`)
-		assert.Empty(t, told(w))
-		assert.Equal(t, 200, askFrom("127.0.0.1:1", h, "GET /health").Code)
-	}
-	store.back = true
-	assert.Equal(t, 200, ask(h, "GET /x").Code)
-	assert.NotEmpty(t, told(ask(h, "GET /x")))
+	synctest.Test(t, func(t *testing.T) {
+		t.Setenv("RATE_LIMIT_FAIL_MODE", "closed")
+		store := &flaky{}
+		o := options()
+		o.Store = store
+		cfg, err := profiles.ForjaFromEnv(o)
+		require.NoError(t, err)
+		h := limited(t, cfg)
+		for range 100 {
+			w := ask(h, "GET /x")
+			require.Equal(t, 429, w.Code)
+			assert.Equal(t, "1", w.Header().Get("Retry-After"))
+			assert.Contains(t, w.Body.String(), `"SERVICE_UNAVAILABLE"`)
+			assert.Empty(t, told(w))
+			assert.Equal(t, 200, askFrom("127.0.0.1:1", h, "GET /health").Code)
+		}
+		store.back = true
+		assert.Equal(t, 200, ask(h, "GET /x").Code)
+		assert.NotEmpty(t, told(ask(h, "GET /x")))
+	})
 }
 
 // F171, F134: what fails open is served, and told no numbers.
 func TestForjaFailsOpenUnlessItIsToldOtherwise(t *testing.T) {
-	o := options()
-	o.Store = new(down)
-	h := limited(t, profiles.Forja(o))
-	for range 100 {
-		w := ask(h, "GET /x")
-		require.Equal(t, 200, w.Code)
-		assert.Empty(t, told(w))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		o := options()
+		o.Store = new(down)
+		h := limited(t, profiles.Forja(o))
+		for range 100 {
+			w := ask(h, "GET /x")
+			require.Equal(t, 200, w.Code)
+			assert.Empty(t, told(w))
+		}
+	})
 }
 
 // A flaky store fails until it is back.

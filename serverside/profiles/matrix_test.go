@@ -240,7 +240,7 @@ func TestTheMatrixInFakeTime(t *testing.T) {
 		}
 		if r.proxy == "a date" && (r.client == "Forge's" || r.client == "Patterns'") {
 			assert.Positive(t, r.early, "%s: a date is no number to it", who)
-			assert.NotEmpty(t, r.breaks, who)
+			assert.Contains(t, r.breaks, "client/wait-date", who)
 		}
 	}
 }
@@ -267,7 +267,7 @@ func obeys(t *testing.T, r result, who string) {
 }
 
 // The same in real time with a real Redis, which it is that counts: for heed's client
-// and two others, or with HEED_LONG for all, for longer, and without Retry-After, when
+// and two others, or with HEED_TEST=long for all, for longer, and without Retry-After, when
 // only the time is told at which everything is there again.
 func TestTheMatrixWithRedis(t *testing.T) {
 	server := redistest.Start(t)
@@ -312,7 +312,8 @@ func TestTheMatrixWithRedis(t *testing.T) {
 			assert.Zero(t, r.early, who)
 			assert.Empty(t, r.breaks, who)
 		}
-		if r.client == "Patterns'" && r.proxy == "a date" && r.denied > 0 {
+		// Or it is too slow to come early, as it always does in fake time.
+		if long && r.client == "Patterns'" && r.proxy == "a date" && r.denied > 0 {
 			assert.Contains(t, r.breaks, "client/wait-date", who)
 		}
 	}

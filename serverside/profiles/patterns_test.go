@@ -94,11 +94,13 @@ func TestPatternsHasTiersWithABurst(t *testing.T) {
 
 // F080: a count is kept under who it is and the window.
 func TestPatternsNamesTheClientAndTheWindow(t *testing.T) {
-	var store witness
-	o := options()
-	o.Store = &store
-	ask(limited(t, profiles.Patterns(o)), "GET /search", "X-User", "ann", "X-Api-Key", "k")
-	assert.Equal(t, []string{"key:ip:203.0.113.45 ip/1m", "key:0:ann search/1m", "key:user:ann user/1h", "key:api_key:k api_key/1h"}, store.charged)
+	synctest.Test(t, func(t *testing.T) {
+		var store witness
+		o := options()
+		o.Store = &store
+		ask(limited(t, profiles.Patterns(o)), "GET /search", "X-User", "ann", "X-Api-Key", "k")
+		assert.Equal(t, []string{"key:ip:203.0.113.45 ip/1m", "key:0:ann search/1m", "key:user:ann user/1h", "key:api_key:k api_key/1h"}, store.charged)
+	})
 }
 
 // F146, F124, F130, B70, C08: three fields, in seconds from now; and the body's numbers

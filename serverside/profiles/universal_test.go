@@ -85,21 +85,23 @@ func TestUniversalRefillsWhileItIsUsed(t *testing.T) {
 // F040, F041, F082, B37, B49: a count is kept under the strategy, who it is and the
 // endpoint, each once. A user who is called like an address is not it.
 func TestUniversalNamesTheStrategyTheClientAndTheEndpoint(t *testing.T) {
-	var store witness
-	o := options()
-	o.Store = &store
-	h := limited(t, fromFile(t, "universal_routes.json", o))
-	ask(h, "POST /api/auth/login")
-	ask(h, "GET /api/data", "X-User", "usr_abc123")
-	ask(h, "GET /api/data", "X-User", "203.0.113.45")
-	ask(h, "GET /api/data")
-	assert.Equal(t, []string{
-		"key:ip:203.0.113.45 /api/auth/login/1m", "key:user:usr_abc123 /api/data/1m",
-		"key:user:203.0.113.45 /api/data/1m", "key:ip:203.0.113.45 /api/data/1m",
-	}, store.charged)
-	store.charged = nil
-	ask(limited(t, profiles.Universal(o)), "GET /api/data", "X-User", "ann")
-	assert.Equal(t, []string{"key:user:ann GET /api//1m", "key:* global:all/1m"}, store.charged)
+	synctest.Test(t, func(t *testing.T) {
+		var store witness
+		o := options()
+		o.Store = &store
+		h := limited(t, fromFile(t, "universal_routes.json", o))
+		ask(h, "POST /api/auth/login")
+		ask(h, "GET /api/data", "X-User", "usr_abc123")
+		ask(h, "GET /api/data", "X-User", "203.0.113.45")
+		ask(h, "GET /api/data")
+		assert.Equal(t, []string{
+			"key:ip:203.0.113.45 /api/auth/login/1m", "key:user:usr_abc123 /api/data/1m",
+			"key:user:203.0.113.45 /api/data/1m", "key:ip:203.0.113.45 /api/data/1m",
+		}, store.charged)
+		store.charged = nil
+		ask(limited(t, profiles.Universal(o)), "GET /api/data", "X-User", "ann")
+		assert.Equal(t, []string{"key:user:ann GET /api//1m", "key:* global:all/1m"}, store.charged)
+	})
 }
 
 // F042, B43: what a user's own limit denies is not charged to his address.
@@ -147,12 +149,14 @@ func TestUniversalGuardsTheServerAsAWhole(t *testing.T) {
 
 // Tiers are of users: an address has the limits of the public endpoints, tiers or not.
 func TestUniversalHasTiersForUsersAlone(t *testing.T) {
-	for request, want := range map[string]int{"GET /api/public/x": 20, "GET /api/search": 30, "GET /api/data": 100, "POST /api/data": 50} {
-		n, _ := spend(limited(t, profiles.Universal(withTiers(options()))), 200, request)
-		assert.Equal(t, want, n, request)
-	}
-	n, _ := spend(limited(t, profiles.Universal(withTiers(options()))), 200, "GET /api/search", "X-User", "ann")
-	assert.Equal(t, 10, n, "of a user who is free")
+	synctest.Test(t, func(t *testing.T) {
+		for request, want := range map[string]int{"GET /api/public/x": 20, "GET /api/search": 30, "GET /api/data": 100, "POST /api/data": 50} {
+			n, _ := spend(limited(t, profiles.Universal(withTiers(options()))), 200, request)
+			assert.Equal(t, want, n, request)
+		}
+		n, _ := spend(limited(t, profiles.Universal(withTiers(options()))), 200, "GET /api/search", "X-User", "ann")
+		assert.Equal(t, 10, n, "of a user who is free")
+	})
 }
 
 // F115, B44: the hour of a tier holds whatever its minutes admit, and an unknown tier is
@@ -180,30 +184,32 @@ func TestUniversalHasTiersOfTwoWindows(t *testing.T) {
 // B38, B39, C41: a path is limited in whatever way it is written, and nothing else is;
 // and to write it in many ways makes no more buckets.
 func TestUniversalLimitsAPathHoweverItIsWritten(t *testing.T) {
-	var store witness
-	o := options()
-	o.Store = &store
-	h := limited(t, profiles.Universal(o))
-	admitted := 0
-	for _, path := range []string{"/api/auth/login", "/api/auth/login/", "/api//auth/login", "/API/Auth/LOGIN", "/api/x/../auth/login", "/api/auth/%6cogin", "/api/./auth/login"} {
-		if ask(h, "POST "+path).Code == 200 {
-			admitted++
+	synctest.Test(t, func(t *testing.T) {
+		var store witness
+		o := options()
+		o.Store = &store
+		h := limited(t, profiles.Universal(o))
+		admitted := 0
+		for _, path := range []string{"/api/auth/login", "/api/auth/login/", "/api//auth/login", "/API/Auth/LOGIN", "/api/x/../auth/login", "/api/auth/%6cogin", "/api/./auth/login"} {
+			if ask(h, "POST "+path).Code == 200 {
+				admitted++
+			}
 		}
-	}
-	assert.Equal(t, 5, admitted)
-	n, _ := spend(h, 10, "GET /api/authors")
-	assert.Equal(t, 10, n)
-	for _, path := range []string{"/health/", "/healthz"} {
-		assert.Equal(t, 200, ask(h, "GET "+path).Code)
-	}
-	for i := range 200 {
-		ask(h, fmt.Sprintf("POST /api/auth/login/%%7E%d", i))
-	}
-	keys := map[string]bool{}
-	for _, charge := range store.charged {
-		keys[charge] = true
-	}
-	assert.LessOrEqual(t, len(keys), 5, "%v", keys)
+		assert.Equal(t, 5, admitted)
+		n, _ := spend(h, 10, "GET /api/authors")
+		assert.Equal(t, 10, n)
+		for _, path := range []string{"/health/", "/healthz"} {
+			assert.Equal(t, 200, ask(h, "GET "+path).Code)
+		}
+		for i := range 200 {
+			ask(h, fmt.Sprintf("POST /api/auth/login/%%7E%d", i))
+		}
+		keys := map[string]bool{}
+		for _, charge := range store.charged {
+			keys[charge] = true
+		}
+		assert.LessOrEqual(t, len(keys), 5, "%v", keys)
+	})
 }
 
 // F143, F144, F148: the two bodies of the description, whose numbers are the header's.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/serverside"
@@ -53,6 +54,7 @@ func Explain(name string, data []byte, env Env, req *http.Request) (*Explanation
 	}
 	var t transcript
 	cfg.Store, cfg.Gate, cfg.Audit, cfg.Observe, cfg.Deny = &t, &t, func(serverside.Event) {}, nil, nil
+	cfg.StoreTimeout = time.Minute // t is only as slow as this machine
 	l, err := serverside.New(cfg)
 	if err != nil {
 		return nil, err

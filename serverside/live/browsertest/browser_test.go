@@ -106,7 +106,7 @@ func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 }
 
 // patience is how long anything may take.
-const patience = 15 * time.Second
+const patience = time.Minute
 
 // run runs JavaScript.
 func (b *tab) run(script string) {
