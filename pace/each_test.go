@@ -113,24 +113,28 @@ func TestEachBoundsPacersThatAreNotBounded(t *testing.T) {
 }
 
 func TestAPlainPacersOwnRefusalIsKeptWithoutTheDeadlineNobodySet(t *testing.T) {
-	inner := pace.PerHost(10, 1)
-	require.NoError(t, inner.Wait(get()))
-	pacer := pace.Each(&plainPacer{wait: inner.Wait}).(heed.BoundedPacer)
-	err := pacer.WaitAtMost(get(), 20*ms)
-	assert.Equal(t, "http://example.com", overdueError(t, err).Key)
-	assert.Greater(t, overdueError(t, err).Wait, 50*ms)
-	assert.NotErrorIs(t, err, context.DeadlineExceeded)
+	synctest.Test(t, func(t *testing.T) {
+		inner := pace.PerHost(10, 1)
+		require.NoError(t, inner.Wait(get()))
+		pacer := pace.Each(&plainPacer{wait: inner.Wait}).(heed.BoundedPacer)
+		err := pacer.WaitAtMost(get(), 20*ms)
+		assert.Equal(t, "http://example.com", overdueError(t, err).Key)
+		assert.Equal(t, 100*ms, overdueError(t, err).Wait)
+		assert.NotErrorIs(t, err, context.DeadlineExceeded)
+	})
 }
 
 func TestTheDeadlineOfTheCallerIsToldApartFromTheBound(t *testing.T) {
-	inner := pace.PerHost(10, 1)
-	require.NoError(t, inner.Wait(get()))
-	pacer := pace.Each(&plainPacer{wait: inner.Wait}).(heed.BoundedPacer)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*ms)
-	defer cancel()
-	err := pacer.WaitAtMost(request(ctx, "http://example.com"), time.Hour)
-	assert.True(t, overdueError(t, err).Deadline)
-	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	synctest.Test(t, func(t *testing.T) {
+		inner := pace.PerHost(10, 1)
+		require.NoError(t, inner.Wait(get()))
+		pacer := pace.Each(&plainPacer{wait: inner.Wait}).(heed.BoundedPacer)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*ms)
+		defer cancel()
+		err := pacer.WaitAtMost(request(ctx, "http://example.com"), time.Hour)
+		assert.True(t, overdueError(t, err).Deadline)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+	})
 }
 
 func TestAPlainPacerThatNeedNotWaitLetsGoWhoMayNotWait(t *testing.T) {

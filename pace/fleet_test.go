@@ -8,7 +8,9 @@ import (
 	"os/exec"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -107,18 +109,20 @@ func (w *witness) processes() int {
 	return len(names)
 }
 
-// Eight processes, sixteen workers each, before one server that allows so much and no
-// more: it is used, nobody is refused, and nobody starves, also after four were
-// killed, and after Redis has lost everything.
-func TestAFleetUsesItsLimitAndIsNotRefused(t *testing.T) {
-	if name := os.Getenv("PACE_FLEET"); name != "" {
-		workInFleet(t, name)
-		return
-	}
-	during, least, most, refused, fair := 1500*time.Millisecond, 0.5, 1.2, 0.03, 0.5 // beside the tests of other packages
-	if testenv.Long() {
-		during, least, most, refused, fair = 20*time.Second, 0.98, 1.02, 0.005, 0.95
-	}
+// judge lets a fleet go on for some time, in which the limit is to be used, hardly
+// anybody refused, and none of the processes starved.
+func (w *witness) judge(t *testing.T, name string, processes int, during time.Duration) {
+	p := w.watch(processes, during)
+	rate := float64(p.admitted) / p.took.Seconds()
+	t.Logf("%s: %.1f a second of %d, %d refused of %d, fairness %.4f", name, rate, fleetRate, p.refused, p.admitted+p.refused, p.fairness)
+	assert.GreaterOrEqual(t, rate, 0.98*fleetRate, name)
+	assert.LessOrEqual(t, rate, 1.02*fleetRate, name)
+	assert.LessOrEqual(t, float64(p.refused), 0.005*float64(p.admitted), name)
+	assert.GreaterOrEqual(t, p.fairness, 0.95, name)
+}
+
+// newWitness is before a server that allows so much and no more, and takes so long.
+func newWitness(t *testing.T, took time.Duration) *witness {
 	limiter, err := serverside.New(serverside.Config{
 		Audit: func(serverside.Event) {},
 		Rules: []serverside.Rule{{
@@ -127,31 +131,128 @@ func TestAFleetUsesItsLimitAndIsNotRefused(t *testing.T) {
 		}},
 	})
 	require.NoError(t, err)
-	seen := &witness{next: limiter.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))}
+	return &witness{next: limiter.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { rests(r.Context(), took) }))}
+}
+
+// fleetPacer is one of the processes'.
+func fleetPacer(store quota.Reserver) *pace.Shared {
+	return &pace.Shared{
+		Store:     store,
+		Policies:  []quota.Policy{{Name: "api", Quota: fleetRate, Window: time.Second, Burst: 10}},
+		Processes: fleetProcesses,
+	}
+}
+
+// work has the workers of a process ask until ctx ends.
+func work(ctx context.Context, t *testing.T, name, url string, tr *heed.Transport) {
+	var workers sync.WaitGroup
+	for range fleetWorkers {
+		workers.Go(func() {
+			for ctx.Err() == nil {
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+				if !assert.NoError(t, err) {
+					return
+				}
+				req.Header.Set("Process", name)
+				if resp, err := tr.RoundTrip(req); err == nil {
+					resp.Body.Close()
+				}
+			}
+		})
+	}
+	workers.Wait()
+}
+
+// A forgetful store is one that may lose everything.
+type forgetful struct{ atomic.Pointer[quota.Memory] }
+
+func (f *forgetful) Take(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+	return f.Load().Take(ctx, dst, charges...)
+}
+
+func (f *forgetful) Reserve(ctx context.Context, most time.Duration, charges ...quota.Charge) (time.Duration, time.Time, bool, error) {
+	return f.Load().Reserve(ctx, most, charges...)
+}
+
+func (f *forgetful) Settle(ctx context.Context, charges ...quota.Charge) error {
+	return f.Load().Settle(ctx, charges...)
+}
+
+// A mortal is what a process has of a store: if it is killed, it gives nothing back.
+type mortal struct {
+	quota.Reserver
+	killed atomic.Bool
+}
+
+func (m *mortal) Settle(ctx context.Context, charges ...quota.Charge) error {
+	if m.killed.Load() {
+		return errStore
+	}
+	return m.Reserver.Settle(ctx, charges...)
+}
+
+// Eight processes, sixteen workers each, before one server that allows so much and no
+// more: it is used, nobody is refused, and nobody starves, also after four were
+// killed, and after the store has lost everything.
+func TestAFleetUsesItsLimitAndIsNotRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const during = 5 * time.Second
+		seen, store := newWitness(t, ms), new(forgetful)
+		store.Store(new(quota.Memory))
+		var (
+			all   sync.WaitGroup
+			fleet []func()
+		)
+		for i := range fleetProcesses {
+			ctx, cancel := context.WithCancel(t.Context())
+			own := &mortal{Reserver: store}
+			all.Go(func() {
+				work(ctx, t, strconv.Itoa(i), "http://example.com/", &heed.Transport{Base: inProcess{seen}, Pacer: fleetPacer(own)})
+			})
+			fleet = append(fleet, func() { own.killed.Store(true); cancel() })
+		}
+		time.Sleep(time.Second)
+		require.Equal(t, fleetProcesses, seen.processes(), "all have begun")
+		seen.judge(t, "all eight", fleetProcesses, during)
+		for _, kill := range fleet[:4] {
+			kill()
+		}
+		time.Sleep(time.Second) // what they had reserved lapses
+		seen.judge(t, "four were killed", fleetProcesses-4, during)
+		store.Store(new(quota.Memory))
+		time.Sleep(3 * time.Second) // it is as full as at the beginning: who was refused for that waits
+		seen.judge(t, "the store was emptied", fleetProcesses-4, during)
+		for _, kill := range fleet[4:] {
+			kill()
+		}
+		all.Wait()
+	})
+}
+
+// The same, by real processes and a real Redis, in real time.
+func TestAFleetOfProcessesUsesItsLimitAndIsNotRefused(t *testing.T) {
+	testenv.NeedLong(t)
+	if name := os.Getenv("PACE_FLEET"); name != "" {
+		workInFleet(t, name)
+		return
+	}
+	const during = 20 * time.Second
+	seen := newWitness(t, 0)
 	srv := httptest.NewServer(seen)
 	defer srv.Close()
 	store := redistest.Start(t)
 	fleet := startFleet(t, srv.URL, store.Addr)
 	require.Eventually(t, func() bool { return seen.processes() == fleetProcesses }, 20*time.Second, 10*time.Millisecond, "all have begun")
 
-	judge := func(name string, processes int) {
-		p := seen.watch(processes, during)
-		rate := float64(p.admitted) / p.took.Seconds()
-		t.Logf("%s: %.1f a second of %d, %d refused of %d, fairness %.4f", name, rate, fleetRate, p.refused, p.admitted+p.refused, p.fairness)
-		assert.GreaterOrEqual(t, rate, least*fleetRate, name)
-		assert.LessOrEqual(t, rate, most*fleetRate, name)
-		assert.LessOrEqual(t, float64(p.refused), refused*float64(p.admitted), name)
-		assert.GreaterOrEqual(t, p.fairness, fair, name)
-	}
-	judge("all eight", fleetProcesses)
+	seen.judge(t, "all eight", fleetProcesses, during)
 	for _, process := range fleet[:4] {
 		require.NoError(t, process.Process.Kill())
 	}
 	time.Sleep(300 * time.Millisecond) // what they had reserved lapses
-	judge("four were killed", fleetProcesses-4)
+	seen.judge(t, "four were killed", fleetProcesses-4, during)
 	store.Restart()
 	time.Sleep(time.Second)
-	judge("Redis was restarted", fleetProcesses-4)
+	seen.judge(t, "Redis was restarted", fleetProcesses-4, during)
 }
 
 // startFleet starts the processes, which end with the test.
@@ -169,28 +270,10 @@ func startFleet(t *testing.T, server, store string) (fleet []*exec.Cmd) {
 // workInFleet is one of the processes.
 func workInFleet(t *testing.T, name string) {
 	client := redis.NewClient(&redis.Options{Addr: os.Getenv("PACE_REDIS_ADDR")})
-	tr := &heed.Transport{
-		Base: &http.Transport{MaxIdleConnsPerHost: fleetWorkers},
-		Pacer: &pace.Shared{
-			Store:     &redisstore.Store{Client: client},
-			Policies:  []quota.Policy{{Name: "api", Quota: fleetRate, Window: time.Second, Burst: 10}},
-			Processes: fleetProcesses,
-		},
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	var workers sync.WaitGroup
-	for range fleetWorkers {
-		workers.Go(func() {
-			for ctx.Err() == nil {
-				req, err := http.NewRequestWithContext(ctx, http.MethodGet, os.Getenv("PACE_SERVER"), nil)
-				require.NoError(t, err)
-				req.Header.Set("Process", name)
-				if resp, err := tr.RoundTrip(req); err == nil {
-					resp.Body.Close()
-				}
-			}
-		})
-	}
-	workers.Wait()
+	work(ctx, t, name, os.Getenv("PACE_SERVER"), &heed.Transport{
+		Base:  &http.Transport{MaxIdleConnsPerHost: fleetWorkers},
+		Pacer: fleetPacer(&redisstore.Store{Client: client}),
+	})
 }

@@ -202,7 +202,7 @@ func TestNothingIsTakenForAContextThatHasEnded(t *testing.T) {
 }
 
 func TestANegativeMostAllowsNoWait(t *testing.T) {
-	pacer := pace.PerHost(1, 1)
+	pacer := pace.PerHost(hourly, 1)
 	require.NoError(t, pacer.WaitAtMost(get(), -time.Hour))
 	assert.Zero(t, overdueError(t, pacer.WaitAtMost(get(), -time.Hour)).Left)
 }
@@ -287,6 +287,9 @@ func TestALateTimerLosesNoTime(t *testing.T) {
 	})
 }
 
+// hourly is a limit of which nothing comes back while a test lasts.
+const hourly = rate.Limit(1.0 / 3600)
+
 func TestFieldsThatAreWrongAreNamed(t *testing.T) {
 	for want, pacer := range map[string]*pace.Keyed{
 		"pace: Keyed.Limit is 0: it must be positive":        {},
@@ -303,7 +306,7 @@ func TestFieldsThatAreWrongAreNamed(t *testing.T) {
 }
 
 func TestABurstOfZeroIsOne(t *testing.T) {
-	pacer := pace.PerHost(1, 0)
+	pacer := pace.PerHost(hourly, 0)
 	require.NoError(t, pacer.WaitAtMost(get(), 0))
 	overdueError(t, pacer.WaitAtMost(get(), 0))
 }
@@ -345,7 +348,7 @@ func TestTheWayOfARequestThatNeedNotWaitAllocatesNothing(t *testing.T) {
 // as much time has passed as the turns that were used need.
 func TestNoTurnIsLostOrMadeAmong64GoroutinesThatComeAndGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const limit, burst, seconds = 1000, 10, 20
+		const limit, burst, seconds = 1000, 10, 10
 		pacer := pace.PerHost(limit, burst)
 		start := time.Now()
 		var (

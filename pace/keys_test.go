@@ -14,7 +14,7 @@ import (
 )
 
 func TestHostsAreApart(t *testing.T) {
-	pacer := pace.PerHost(1, 1)
+	pacer := pace.PerHost(hourly, 1)
 	for _, url := range []string{"http://a.example", "https://a.example", "http://b.example", "http://a.example:8080"} {
 		require.NoError(t, pacer.WaitAtMost(request(t.Context(), url), 0))
 		overdueError(t, pacer.WaitAtMost(request(t.Context(), url+"/other?page=2"), 0))
@@ -23,11 +23,11 @@ func TestHostsAreApart(t *testing.T) {
 }
 
 func TestKeysAreTheUsers(t *testing.T) {
-	pacer := &pace.Keyed{Limit: 1, Key: func(req *http.Request) string { return req.Method }}
+	pacer := &pace.Keyed{Limit: hourly, Key: func(req *http.Request) string { return req.Method }}
 	require.NoError(t, pacer.WaitAtMost(request(t.Context(), "http://a.example"), 0))
 	assert.Equal(t, "GET", overdueError(t, pacer.WaitAtMost(request(t.Context(), "http://b.example"), 0)).Key)
 
-	pacer = &pace.Keyed{Limit: 1, Key: func(*http.Request) string { return "" }}
+	pacer = &pace.Keyed{Limit: hourly, Key: func(*http.Request) string { return "" }}
 	require.NoError(t, pacer.WaitAtMost(get(), 0))
 	overdueError(t, pacer.WaitAtMost(get(), 0))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -25,6 +26,33 @@ func request(ctx context.Context, url string) *http.Request {
 		panic(err)
 	}
 	return req
+}
+
+// An inProcess calls a handler as a server would, in the goroutine of whoever asks and
+// without a connection: in a bubble, thousands of requests take no time.
+type inProcess struct{ handler http.Handler }
+
+func (p inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(req.Context())
+	defer cancel() // as a server's request ends with its handler
+	served := req.WithContext(ctx)
+	served.RemoteAddr = "192.0.2.1:1234"
+	rec := httptest.NewRecorder()
+	p.handler.ServeHTTP(rec, served)
+	if err := req.Context().Err(); err != nil {
+		return nil, err
+	}
+	resp := rec.Result()
+	resp.Request = req
+	return resp, nil
+}
+
+// rests waits for d, or until ctx ends.
+func rests(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
 }
 
 func get() *http.Request { return request(context.Background(), "http://example.com/") }

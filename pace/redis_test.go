@@ -3,15 +3,20 @@ package pace_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -20,6 +25,7 @@ import (
 
 	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/pace"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/redisstore"
@@ -32,7 +38,7 @@ const (
 )
 
 func inRedis(t testing.TB, addr string) *pace.Shared {
-	client := redis.NewClient(&redis.Options{Addr: addr})
+	client := redis.NewClient(&redis.Options{Addr: addr, DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
 	t.Cleanup(func() { client.Close() })
 	return &pace.Shared{
 		Store:     &redisstore.Store{Client: client},
@@ -53,8 +59,84 @@ func (a *arrivals) ServeHTTP(http.ResponseWriter, *http.Request) {
 	a.at = append(a.at, time.Now())
 }
 
-// Three processes, ten workers each, pace themselves by one bucket in Redis.
+// Three processes, ten workers each, take what one bucket in Redis has, and not a
+// request more.
 func TestThreeProcessesShareOneBucket(t *testing.T) { // F165
+	if os.Getenv("PACE_REDIS") != "" {
+		takeAll(t)
+		return
+	}
+	store := redistest.Start(t)
+	var (
+		all   sync.WaitGroup
+		taken [3]int
+	)
+	for i := range taken {
+		all.Go(func() {
+			child := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
+			child.Env = append(os.Environ(), "PACE_REDIS="+store.Addr)
+			out, err := child.CombinedOutput()
+			assert.NoError(t, err, "process %d: %s", i, out)
+			found := regexp.MustCompile(`(?m)^taken: (\d+)$`).FindSubmatch(out)
+			if assert.NotNil(t, found, "process %d: %s", i, out) {
+				taken[i], _ = strconv.Atoi(string(found[1]))
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%v were taken", taken)
+	assert.Equal(t, bucketful, taken[0]+taken[1]+taken[2])
+}
+
+// bucketful is more than a process needs that has it all to itself.
+const bucketful = 300
+
+// takeAll is one of the processes. In a bubble, no time passes while Redis is asked,
+// so that it is never too slow an answer, however busy the machine is.
+func takeAll(t *testing.T) {
+	awaitOthers(t)
+	synctest.Test(t, func(t *testing.T) {
+		shared := inRedis(t, os.Getenv("PACE_REDIS"))
+		shared.Policies = []quota.Policy{{Name: "api", Quota: bucketful, Window: 1000 * time.Hour}}
+		shared.Degraded = func(err error) { t.Error(err) }
+		var (
+			taken atomic.Int64
+			all   sync.WaitGroup
+		)
+		for range 10 {
+			all.Go(func() {
+				for {
+					req := get()
+					err := shared.WaitAtMost(req, 0)
+					if err != nil {
+						assert.ErrorAs(t, err, new(*heed.OverdueError))
+						return
+					}
+					taken.Add(1)
+					shared.Observe(heed.Attempt{Request: req})
+				}
+			})
+		}
+		all.Wait()
+		fmt.Printf("\ntaken: %d\n", taken.Load())
+	})
+}
+
+// awaitOthers returns when all three processes have begun.
+func awaitOthers(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: os.Getenv("PACE_REDIS"), DialTimeout: time.Minute, ReadTimeout: time.Minute})
+	defer client.Close()
+	require.NoError(t, client.Incr(t.Context(), "begun").Err())
+	require.Eventually(t, func() bool {
+		n, err := client.Get(t.Context(), "begun").Int()
+		return err == nil && n == 3
+	}, time.Minute, time.Millisecond)
+}
+
+// Three processes, ten workers each, pace themselves by one bucket in Redis, and use
+// what it gives.
+func TestThreeProcessesKeepToOneRate(t *testing.T) {
+	testenv.NeedLong(t)
 	if os.Getenv("PACE_REDIS") != "" {
 		callUntilTold(t)
 		return
@@ -157,8 +239,52 @@ func callUntilTold(t *testing.T) {
 	all.Wait()
 }
 
+// An answering store counts what it answers.
+type answering struct {
+	quota.Reserver
+	answers atomic.Int64
+}
+
+func (a *answering) Reserve(ctx context.Context, most time.Duration, charges ...quota.Charge) (time.Duration, time.Time, bool, error) {
+	wait, at, ok, err := a.Reserver.Reserve(ctx, most, charges...)
+	if err == nil {
+		a.answers.Add(1)
+	}
+	return wait, at, ok, err
+}
+
 func TestWithRedisStoppedEachProcessFallsToItsShare(t *testing.T) {
 	t.Parallel()
+	server := redistest.Start(t)
+	shared := inRedis(t, server.Addr)
+	store := &answering{Reserver: shared.Store}
+	shared.Store = store
+	var lost atomic.Int64
+	shared.Degraded = func(error) { lost.Add(1) }
+	req := httptest.NewRequest("GET", "http://api.example.com/", nil)
+	asked := func() bool { // whether Redis answered
+		before := store.answers.Load()
+		require.NoError(t, shared.Wait(req))
+		return store.answers.Load() > before
+	}
+	require.Eventually(t, asked, time.Minute, time.Millisecond)
+
+	server.Stop()
+	before := lost.Load()
+	require.Eventually(t, func() bool { return !asked() && lost.Load() > before }, time.Minute, time.Millisecond)
+	start, answered, n := time.Now(), store.answers.Load(), 0
+	for ; n < 20; n++ {
+		require.NoError(t, shared.Wait(req))
+	}
+	assert.LessOrEqual(t, float64(n), float64(burst)/3+rateHz*time.Since(start).Seconds()/3+1, "its share, however long that took")
+	assert.Equal(t, answered, store.answers.Load())
+
+	server.Cont() // it is only asked if there are requests
+	require.Eventually(t, asked, time.Minute, time.Millisecond)
+}
+
+func TestWithRedisStoppedAShareIsUsedAndThenTheWhole(t *testing.T) {
+	testenv.NeedLong(t)
 	store := redistest.Start(t)
 	shared := inRedis(t, store.Addr)
 	var lost atomic.Int64
@@ -193,20 +319,33 @@ func TestWithRedisStoppedEachProcessFallsToItsShare(t *testing.T) {
 	assert.GreaterOrEqual(t, n, rateHz*8/10, "the whole rate is this process's, since the others are idle")
 }
 
+// mute is a connection to a server that reads all and never answers.
+func mute(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	go func() { _, _ = io.Copy(io.Discard, server) }()
+	return client, nil
+}
+
 func TestWithASilentRedisShortDeadlinesGetTheShare(t *testing.T) {
-	t.Parallel()
-	shared := inRedis(t, redistest.NewFake(t, redistest.Silence).Addr)
-	shared.Policies[0].Burst = 600
-	var lost atomic.Int64
-	shared.Degraded = func(error) { lost.Add(1) }
-	failed := 0
-	for range 60 {
-		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
-		if shared.Wait(httptest.NewRequestWithContext(ctx, "GET", "http://api.example.com/", nil)) != nil {
-			failed++
+	synctest.Test(t, func(t *testing.T) {
+		client := redis.NewClient(&redis.Options{Addr: "192.0.2.1:6379", Dialer: mute})
+		defer client.Close()
+		var lost atomic.Int64
+		shared := &pace.Shared{
+			Store:     &redisstore.Store{Client: client},
+			Policies:  []quota.Policy{{Name: "api", Quota: rateHz, Window: time.Second, Burst: 600}},
+			Processes: 3,
+			Degraded:  func(error) { lost.Add(1) },
 		}
-		cancel()
-	}
-	assert.LessOrEqual(t, failed, 2, "those of the first 50 ms")
-	assert.Positive(t, lost.Load())
+		failed := 0
+		for range 60 {
+			ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
+			if shared.Wait(request(ctx, "http://api.example.com/")) != nil {
+				failed++
+			}
+			cancel()
+		}
+		assert.LessOrEqual(t, failed, 2, "those of the first 50 ms")
+		assert.Positive(t, lost.Load())
+	})
 }

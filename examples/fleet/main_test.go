@@ -13,6 +13,7 @@ import (
 
 	"github.com/heedhttp/heed/examples/internal/stage"
 	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/internal/testenv"
 )
 
 // TestMain lets the tests start processes from the test binary.
@@ -21,23 +22,67 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// busy is what a busy machine may add to the 150 ms in which all have heard.
-const busy = 500 * time.Millisecond
-
 func TestAFleetKeepsToTheLimitAndOne429StopsAllOfIt(t *testing.T) {
+	lasting := 1200 * time.Millisecond
+	if testenv.Long() {
+		lasting = 6 * time.Second
+	}
 	var out bytes.Buffer
-	r, err := perform(t.Context(), stage.NewScreen(&out), redistest.Start(t).Addr, 6*time.Second)
+	start := time.Now()
+	r, err := perform(t.Context(), stage.NewScreen(&out), redistest.Start(t).Addr, lasting)
 	require.NoError(t, err)
 	p := newReport(r)
-	require.NoError(t, p.write(&out), out.String())
+	err = p.write(&out)
 	assert.Contains(t, out.String(), "Jain's index of fairness is ")
 
-	assert.Equal(t, 1, p.Refused, "at half-time, and never else")
 	assert.Equal(t, p.Begun, p.Done, "no job is lost")
-	assert.Equal(t, p.Done+1, p.Requests, "none is done twice")
+	assert.Equal(t, p.Done+p.Refused, p.Requests, "none is done twice")
 	assert.Zero(t, p.Throttled+p.Failed)
-	assert.LessOrEqual(t, float64(p.Requests), 1+limit*(p.Took+busy).Seconds(), "one pace for all")
+	require.NotNil(t, p.told, "at half-time")
+	assert.GreaterOrEqual(t, again(p).Sub(p.told.At), coolDown)
+	assertPace(t, p, start)
+	if p.Degraded == 0 { // or else each had its share meanwhile
+		assert.NoError(t, err, out.String())
+		assert.Equal(t, 1, p.Refused, "at half-time, and never else")
+	}
+	if testenv.Long() {
+		judge(t, p)
+	}
+}
 
+// assertPace asserts that all keep to one pace, from start on, however late what they
+// send arrives. While Redis does not answer in time, as it may on a busy machine, each
+// has its share of a second one.
+func assertPace(t *testing.T, p *report, start time.Time) {
+	paces, bursts := 1.0, 1.0
+	if p.Degraded > 0 {
+		paces, bursts = 2, 1+processes
+	}
+	for i, a := range p.Log {
+		if assert.LessOrEqual(t, float64(i+1), bursts+paces*limit*(a.At.Sub(start)+skew).Seconds(), "%v after the start", a.At.Sub(start)) {
+			continue
+		}
+		return
+	}
+}
+
+// skew is what the clock of Redis, which may be set, may be ahead of this process's.
+const skew = 100 * time.Millisecond
+
+// again is when the job that was refused came again.
+func again(p *report) (at time.Time) {
+	for _, a := range p.Log {
+		if a.Job == p.told.Job {
+			at = a.At
+		}
+	}
+	return at
+}
+
+// judge measures how soon all have heard of a 429, which takes them up to 150 ms and
+// what a busy machine adds, and how fairly they share.
+func judge(t *testing.T, p *report) {
+	const busy = 500 * time.Millisecond
 	assert.LessOrEqual(t, p.wentOn, 150*time.Millisecond+busy)
 	assert.GreaterOrEqual(t, p.wentOn+p.quiet, coolDown)
 	assert.Zero(t, between(p, 150*time.Millisecond+busy, coolDown))

@@ -6,13 +6,18 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/internal/testenv"
 )
 
 // screen is what the program has written.
@@ -33,15 +38,70 @@ func (s *screen) String() string {
 	return s.text.String()
 }
 
+// An inProcess calls a handler as a server would, without a connection.
+type inProcess struct{ handler http.Handler }
+
+func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
+	served := r.Clone(r.Context())
+	served.RequestURI, served.RemoteAddr = r.URL.RequestURI(), "127.0.0.1:1234"
+	rec := httptest.NewRecorder()
+	p.handler.ServeHTTP(rec, served)
+	resp := rec.Result()
+	resp.Request = r
+	return resp, nil
+}
+
+// performed is perform without a network: in a bubble, where all is as fast as the limit
+// lets it be.
+func (s show) performed(t *testing.T, w io.Writer) error {
+	handler, err := serve(s)
+	require.NoError(t, err)
+	a := &account{w: w, of: s.requests, began: time.Now()}
+	client := &http.Client{Transport: &heed.Transport{Base: inProcess{handler}, Trace: &heed.Trace{Decided: a.decided}}}
+	numbers := make(chan int)
+	var all sync.WaitGroup
+	for range workers {
+		all.Go(func() {
+			for n := range numbers {
+				a.answered(s.ask(t.Context(), client, "http://localhost", n))
+			}
+		})
+	}
+	for n := range s.requests {
+		numbers <- n
+	}
+	close(numbers)
+	all.Wait()
+	return a.end(t.Context())
+}
+
 func TestEachServerServesAllThatItsClientAsksFor(t *testing.T) {
 	t.Setenv("REDIS_URL", "")
 	for name, shown := range shows {
 		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var w screen
+				require.NoError(t, shown.performed(t, &w), w.String())
+				assert.Contains(t, w.String(), fmt.Sprintf("%d requests served, ", shown.requests))
+				assert.Contains(t, w.String(), "429, Retry-After: ")
+				assert.Contains(t, w.String(), ", 0 lost.")
+			})
+		})
+	}
+}
+
+// The same over a network, which may be too slow for a limit to be met.
+func TestEachServerServesItsClientOverANetwork(t *testing.T) {
+	t.Setenv("REDIS_URL", "")
+	for name, shown := range shows {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if !testenv.Long() {
+				shown.requests = 20
+			}
 			var w screen
 			require.NoError(t, run(t.Context(), &w, shown, "localhost:0", true), w.String())
 			assert.Contains(t, w.String(), fmt.Sprintf("%d requests served, ", shown.requests))
-			assert.Contains(t, w.String(), "429, Retry-After: ")
 			assert.Contains(t, w.String(), ", 0 lost.")
 		})
 	}
@@ -56,7 +116,7 @@ func TestItServesOnAndHasAPage(t *testing.T) {
 	var w screen
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, &w, shown, "localhost:0", false) }()
-	require.Eventually(t, func() bool { return regexp.MustCompile("Ctrl-C").MatchString(w.String()) }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return regexp.MustCompile("Ctrl-C").MatchString(w.String()) }, time.Minute, 5*time.Millisecond)
 	url := regexp.MustCompile(`http://[\d.:]+`).FindString(w.String())
 	for range 5 {
 		status, _ := get(t, url+"/login")
@@ -75,14 +135,43 @@ func TestItServesOnAndHasAPage(t *testing.T) {
 func TestWithAStoreThatIsAwayItFailsAsItIsToldTo(t *testing.T) {
 	t.Setenv("REDIS_URL", "redis://127.0.0.1:1")
 	t.Setenv("RATE_LIMIT_FAIL_MODE", "closed")
-	shown := shows["forja"]
-	shown.requests = 1
-	var w screen
-	assert.Error(t, run(t.Context(), &w, shown, "localhost:0", true))
-	assert.Contains(t, w.String(), "429, Retry-After: 1.")
-	assert.Contains(t, w.String(), "0 requests served")
+	handler, err := serve(shows["forja"])
+	require.NoError(t, err)
+	resp, err := inProcess{handler}.RoundTrip(httptest.NewRequest("GET", "http://localhost/x", nil))
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
+	assert.Equal(t, "1", resp.Header.Get("Retry-After"))
 	t.Setenv("RATE_LIMIT_FAIL_MODE", "ajar")
-	assert.ErrorContains(t, run(t.Context(), &w, shown, "localhost:0", true), "RATE_LIMIT_FAIL_MODE")
+	var w screen
+	assert.ErrorContains(t, run(t.Context(), &w, shows["forja"], "localhost:0", true), "RATE_LIMIT_FAIL_MODE")
+}
+
+func TestWhatIsNotServedIsAnError(t *testing.T) {
+	t.Setenv("REDIS_URL", "")
+	shown := shows["forge"]
+	shown.requests, shown.token = 3, "wrong"
+	var w screen
+	assert.EqualError(t, run(t.Context(), &w, shown, "localhost:0", true), "not all was served")
+	assert.Contains(t, w.String(), "0 requests served")
+	assert.Contains(t, w.String(), ", 3 lost.")
+}
+
+// Whoever is refused each time gives up in the end.
+func TestWhatIsRefusedEachTimeIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var w screen
+		a := &account{w: &w, of: 1, began: time.Now()}
+		no := inProcess{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(http.StatusTooManyRequests)
+		})}
+		client := &http.Client{Transport: &heed.Transport{Base: no, Trace: &heed.Trace{Decided: a.decided}}}
+		a.answered(shows["forja"].ask(t.Context(), client, "http://localhost", 0))
+		assert.Error(t, a.end(t.Context()))
+		assert.Contains(t, w.String(), "429, Retry-After: 1. All its requests wait for at least ")
+		assert.Contains(t, w.String(), "429, Retry-After: 1. It is handed to the caller: ")
+		assert.Contains(t, w.String(), "0 requests served")
+	})
 }
 
 func get(t *testing.T, url string) (status int, body string) {

@@ -31,6 +31,6 @@ func TestTheNaiveLoopIsStopped(t *testing.T) {
 	t.Parallel()
 	start := time.Now()
 	out := naive(t.Context(), stage.Load{Workers: 3, Jobs: 3}, refusing(t), 250*time.Millisecond)
-	assert.Less(t, time.Since(start), 5*time.Second)
+	assert.Less(t, time.Since(start), time.Minute)
 	assert.Zero(t, out)
 }

@@ -85,9 +85,12 @@ func TestSharesAddUpToTheWhole(t *testing.T) {
 	}
 }
 
-// silent is a server that never answers.
-func silent(t *testing.T) string {
-	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+// silent is a server that never answers, and says when it is asked.
+func silent(t *testing.T, asked func()) string {
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		asked()
+		<-r.Context().Done()
+	}))
 	t.Cleanup(func() {
 		srv.CloseClientConnections() // Close waits for them
 		srv.Close()

@@ -31,12 +31,10 @@ func TestProcessesObeyAndTheirOutcomesAreAddedUp(t *testing.T) {
 
 func TestAProcessStopsWithItsContext(t *testing.T) {
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	began := time.Now()
-	_, err := Processes(ctx, []testOrder{{URL: silent(t)}})
-	assert.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.Less(t, time.Since(began), 4*time.Second, "it was killed")
+	_, err := Processes(ctx, []testOrder{{URL: silent(t, cancel)}})
+	assert.ErrorIs(t, err, context.Canceled, "that of a process that was killed would tell so")
 }
 
 func TestAnOrderThatCannotBeReadIsAnError(t *testing.T) {
@@ -48,13 +46,13 @@ func TestAProcessEndsWithItsInput(t *testing.T) {
 	stdin, parent := io.Pipe()
 	ended := make(chan error)
 	go func() { ended <- obey[testOrder](stdin, io.Discard) }()
-	_, err := io.WriteString(parent, `{"URL":"`+silent(t)+`"}`)
+	_, err := io.WriteString(parent, `{"URL":"`+silent(t, func() {})+`"}`)
 	require.NoError(t, err)
 	require.NoError(t, parent.Close())
 	select {
 	case err := <-ended:
 		assert.NoError(t, err)
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("it goes on")
 	}
 }

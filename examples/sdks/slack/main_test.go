@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,9 +17,18 @@ import (
 	"github.com/heedhttp/heed/testserver"
 )
 
-func Example() {
-	main()
-	// Output: posted message 1.7
+// An Example would run in real time, in which heed reads the body that refuses only if it
+// comes within a second.
+func TestTheExamplePostsItsMessage(t *testing.T) {
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	require.NoError(t, err)
+	defer out.Close()
+	defer func(before *os.File) { os.Stdout = before }(os.Stdout)
+	os.Stdout = out
+	synctest.Test(t, func(*testing.T) { main() })
+	printed, err := os.ReadFile(out.Name())
+	require.NoError(t, err)
+	assert.Equal(t, "posted message 1.7\n", string(printed))
 }
 
 const (
