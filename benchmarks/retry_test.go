@@ -7,11 +7,15 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/testserver"
 )
 
 // What a retry costs that does not wait. The base allocates nothing, so all that
@@ -114,12 +118,23 @@ func BenchmarkRetrySocket(b *testing.B) {
 }
 
 func TestARetryUsesTheConnectionAgain(t *testing.T) {
-	srv := newUnreliable(t)
-	client := tripper{insistent.over(srv.transport)}
-	for range 100 {
-		srv.do(t, client)
-	}
-	assert.EqualValues(t, 1, srv.conns.Load(), "in %d retries", 100*retries)
+	synctest.Test(t, func(t *testing.T) { // as heed gives up a body that does not come in time
+		var steps []testserver.Step
+		for range 100 {
+			steps = append(steps, testserver.Step{Status: 503, Body: strings.Repeat("x", bodyBytes), Times: retries}, testserver.Step{Status: 200})
+		}
+		srv := testserver.New(t, steps...)
+		client := tripper{insistent.over(srv.Transport())}
+		for range 100 {
+			fetch(t, client, srv.URL)
+		}
+		peers := make(map[string]bool)
+		for _, e := range srv.Log() {
+			peers[e.Remote] = true
+		}
+		require.Len(t, srv.Log(), 100*(retries+1))
+		assert.Len(t, peers, 1)
+	})
 }
 
 // An unreliable server answers 503 with a body of 16 KiB three times, and then
@@ -155,8 +170,11 @@ func newUnreliable(tb testing.TB) *unreliable {
 	return u
 }
 
-func (u *unreliable) do(tb testing.TB, client doer) {
-	resp, err := client.Do(request(tb, "GET", u.url, nil))
+func (u *unreliable) do(tb testing.TB, client doer) { fetch(tb, client, u.url) }
+
+// fetch gets what must be a 200, and reads it.
+func fetch(tb testing.TB, client doer, url string) {
+	resp, err := client.Do(request(tb, "GET", url, nil))
 	require.NoError(tb, err)
 	io.Copy(io.Discard, resp.Body)
 	resp.Body.Close()

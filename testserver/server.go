@@ -107,7 +107,7 @@ func (s *Server) serve(t testing.TB, h http.Handler) {
 		_ = server.Close()
 		<-served
 		_ = server.Close() // once more, for what was accepted meanwhile
-		if !s.wait(5 * time.Second) {
+		if !s.wait(30 * time.Second) {
 			t.Errorf("testserver: a handler goes on although its connection is closed")
 		}
 		s.transport.shut() // what was answered meanwhile

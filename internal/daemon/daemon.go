@@ -14,7 +14,7 @@ import (
 )
 
 // startTimeout is how long a daemon may take to get ready.
-const startTimeout = 10 * time.Second
+const startTimeout = time.Minute
 
 // A Daemon is a process that was started, and ends with this one.
 type Daemon struct {

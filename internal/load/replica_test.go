@@ -161,7 +161,7 @@ func TestWhileRedisHangsEachRuleDoesWhatItsModeSays(t *testing.T) { // F171, F17
 		require.Eventually(t, func() bool {
 			resp, _ := s.ask(path, "first")
 			return resp.Header.Get("RateLimit") != ""
-		}, 20*time.Second, 10*time.Millisecond, "Redis decides")
+		}, time.Minute, 10*time.Millisecond, "Redis decides")
 	}
 	s.redis.Stop()
 	defer s.redis.Cont()
@@ -179,7 +179,9 @@ func TestWhileRedisHangsEachRuleDoesWhatItsModeSays(t *testing.T) { // F171, F17
 	}
 	slices.Sort(all)
 	t.Logf("while Redis hangs, an answer takes %v in the median, %v at most", all[len(all)/2], all[len(all)-1])
-	assert.Less(t, all[len(all)*9/10], 100*time.Millisecond, "the rest is the machine's")
+	if testenv.Long() {
+		assert.Less(t, all[len(all)*9/10], 100*time.Millisecond, "the rest is the machine's")
+	}
 	statuses := s.flood("/local", "ann", 3*replicaLimit)
 	assert.LessOrEqual(t, statuses[200], 2*replicaLimit-25, "each replica counts for itself")
 	assert.Equal(t, 3*replicaLimit, statuses[200]+statuses[429])
@@ -188,5 +190,5 @@ func TestWhileRedisHangsEachRuleDoesWhatItsModeSays(t *testing.T) { // F171, F17
 	require.Eventually(t, func() bool {
 		resp, _ := s.ask("/closed", "bob")
 		return resp.StatusCode == 200
-	}, 20*time.Second, 10*time.Millisecond, "Redis decides again")
+	}, time.Minute, 10*time.Millisecond, "Redis decides again")
 }
