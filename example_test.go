@@ -83,10 +83,10 @@ func Example_server() {
 // A deadline belongs into the context: a wait that does not fit before it is not
 // begun, and the server's answer is returned instead.
 func ExampleTransport_deadline() {
-	srv := busy(1, "Retry-After", "30")
+	srv := busy(1, "Retry-After", "50")
 	defer srv.Close()
 
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	req, _ := http.NewRequestWithContext(ctx, "GET", srv.URL, nil)
 
@@ -195,6 +195,7 @@ func ExampleWithRetry() {
 func ExampleRetryPolicy_profiles() {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("X-Amzn-ErrorType", "ThrottlingException") // which counts even if the body is late
 		w.WriteHeader(http.StatusBadRequest)
 		io.WriteString(w, `{"__type":"ThrottlingException"}`)
 	}))

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -106,8 +107,15 @@ type owner struct{ file, name string }
 // ownersOfIDs finds who carries which id, in all modules: in a name, as in
 // TestF074…, or in a comment before or within.
 func ownersOfIDs(t *testing.T) map[string]map[owner]bool {
+	carried, err := owners()
+	require.NoError(t, err)
+	return carried
+}
+
+// owners reads the files once, for all tests.
+var owners = sync.OnceValues(func() (map[string]map[owner]bool, error) {
 	carried := map[string]map[owner]bool{}
-	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -117,7 +125,8 @@ func ownersOfIDs(t *testing.T) map[string]map[owner]bool {
 		if !strings.HasSuffix(path, "_test.go") {
 			return nil
 		}
-		for name, ids := range idsOf(t, path) {
+		found, err := idsOf(path)
+		for name, ids := range found {
 			for _, id := range ids {
 				if carried[id] == nil {
 					carried[id] = map[owner]bool{}
@@ -125,10 +134,10 @@ func ownersOfIDs(t *testing.T) map[string]map[owner]bool {
 				carried[id][owner{filepath.ToSlash(path), name}] = true
 			}
 		}
-		return nil
-	}))
-	return carried
-}
+		return err
+	})
+	return carried, err
+})
 
 var (
 	idInComment = regexp.MustCompile(`\b[FB]\d{2,3}\b`)
@@ -136,11 +145,26 @@ var (
 	idInName    = regexp.MustCompile(`[FB]\d+`)
 )
 
+// mayHaveID reports whether a letter of ids is before a digit.
+func mayHaveID(text []byte) bool {
+	for i, c := range text[:max(0, len(text)-1)] {
+		if (c == 'F' || c == 'B') && '0' <= text[i+1] && text[i+1] <= '9' {
+			return true
+		}
+	}
+	return false
+}
+
 // idsOf is what each function of a file carries that is one of testing's.
-func idsOf(t *testing.T, path string) map[string][]string {
-	set := token.NewFileSet()
-	file, err := parser.ParseFile(set, path, nil, parser.ParseComments)
-	require.NoError(t, err)
+func idsOf(path string) (map[string][]string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil || !mayHaveID(text) { // which spares most of the parsing
+		return nil, err
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), path, text, parser.ParseComments)
+	if err != nil {
+		return nil, err
+	}
 	ids := map[string][]string{}
 	for _, decl := range file.Decls {
 		f, isFunc := decl.(*ast.FuncDecl)
@@ -162,7 +186,7 @@ func idsOf(t *testing.T, path string) map[string][]string {
 			}
 		}
 	}
-	return ids
+	return ids, nil
 }
 
 // writeFeatures names in each row the tests that carry its id, if there are any.

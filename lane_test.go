@@ -15,13 +15,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/internal/testenv"
 )
 
 // Whatever the order in which requests come, give up, are refused, fail and hang,
 // and cool-downs are posted: every request ends, with a response or an error, and
 // none is sent during a cool-down.
 func TestNoScheduleForgetsARequestOrSendsItTooEarly(t *testing.T) {
-	for seed := range uint64(60) {
+	seeds := uint64(12)
+	if testenv.Long() {
+		seeds = 60
+	}
+	for seed := range seeds {
 		synctest.Test(t, func(t *testing.T) {
 			random := newRandom(seed)
 			board := &heed.LocalBoard{}

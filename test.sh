@@ -81,23 +81,26 @@ formatted() {
 	[ -z "$unformatted" ] || { printf 'gofmt would change: %s\n' $unformatted; return 1; }
 }
 
-# not_to_be_had MODULE PACKAGES prints why what packages import cannot be downloaded. It
+# not_to_be_had MODULE PACKAGE prints why what a package imports cannot be downloaded. It
 # prints nothing of an error that is not the network's or the proxy's: that is a failure.
 not_to_be_had() {
 	go -C "$1" list -deps -test "$2" 2>&1 >/dev/null | grep -v '^go: downloading' |
 		grep -iE -m 1 ': [45][0-9][0-9] |disabled by|dial tcp|no such host|timeout|unknown revision|connection re'
 }
 
-# want_modules sets available to those of some modules that can be downloaded.
-want_modules() {
-	available=()
-	for module in "$@"; do
-		reason=$(not_to_be_had "$module" ./...)
-		if [ -n "$reason" ]; then
-			left_out+=("module $module: $reason")
-		else
-			available+=("$module")
-		fi
+# want_packages sets packages to those of each extra module whose imports can be downloaded.
+declare -A packages
+want_packages() {
+	local module package
+	for module in "${extra[@]}"; do
+		for package in $(go -C "$module" list ./...); do
+			reason=$(not_to_be_had "$module" "$package")
+			if [ -n "$reason" ]; then
+				left_out+=("$package: $reason")
+			else
+				packages[$module]+=" $package"
+			fi
+		done
 	done
 }
 
@@ -111,13 +114,13 @@ test_shipped() {
 
 # test_extra goes without the race detector, which takes minutes to compile the SDKs.
 test_extra() {
-	for module in "${available[@]}"; do
-		step "vet of module $module" go -C "$module" vet ./...
-		step "tests of module $module" go -C "$module" test -vet=off -shuffle=on -timeout 20m ./...
+	for module in "${!packages[@]}"; do
+		step "vet of module $module" go -C "$module" vet ${packages[$module]}
+		step "tests of module $module" go -C "$module" test -vet=off -shuffle=on -timeout 20m ${packages[$module]}
 	done
 }
 
-# run_staticcheck checks all modules that there are.
+# run_staticcheck checks all packages that there are.
 run_staticcheck() {
 	reason=$(not_to_be_had tools tool)
 	if [ -n "$reason" ]; then
@@ -127,8 +130,11 @@ run_staticcheck() {
 	local bin
 	bin=$(mktemp -d)
 	step "building staticcheck" go -C tools build -o "$bin/" tool
-	for module in "${shipped[@]}" "${available[@]}"; do
-		step "staticcheck of module $module" bash -c 'cd "$1" && "$2/staticcheck" ./...' - "$module" "$bin"
+	for module in "${shipped[@]}"; do
+		step "staticcheck of module $module" env -C "$module" "$bin/staticcheck" ./...
+	done
+	for module in "${!packages[@]}"; do
+		step "staticcheck of module $module" env -C "$module" "$bin/staticcheck" ${packages[$module]}
 	done
 	rm -r "$bin"
 }
@@ -151,6 +157,7 @@ fuzz() {
 
 command -v go >/dev/null || die "go is missing: install Go 1.26 or later, https://go.dev/dl"
 export CI=true # without a redis-server tests fail, instead of skipping
+export GORACE="atexit_sleep_ms=0 ${GORACE-}" # or each process waits a second for reports of races
 unset HEED_TEST
 case "${1-}" in
 "")
@@ -160,7 +167,7 @@ case "${1-}" in
 -all)
 	need redis-server redis-server
 	want_programs
-	want_modules "${extra[@]}"
+	want_packages
 	export HEED_TEST=all
 	test_shipped
 	run_staticcheck
@@ -169,7 +176,7 @@ case "${1-}" in
 -long)
 	need redis-server redis-server
 	want_programs
-	want_modules "${extra[@]}"
+	want_packages
 	export HEED_TEST=all
 	test_shipped -count 3
 	run_staticcheck
