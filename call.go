@@ -221,7 +221,6 @@ func (c *call) observe() {
 	}
 	a := &c.last
 	if c.err != nil {
-		a.unread = c.src != nil && c.src.unread()
 		c.errs = append(c.errs[max(0, len(c.errs)-maxCauses+1):], c.err)
 	}
 	if c.paced {

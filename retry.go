@@ -99,7 +99,6 @@ type Attempt struct {
 	Waited   time.Duration // the wait between the attempt before and this one; 0 for the first
 
 	heard, hinted bool          // whether the policy's Hint was asked, and whether it knew
-	unread        bool          // a body was there, and not one byte of it was read
 	keyed         bool          // it was sent with an Idempotency-Key of the call's own
 	most          int32         // MaxAttempts
 	hint          time.Duration // what the policy's Hint said, not negative

@@ -224,7 +224,7 @@ func TestRule07_LengthEncodingAndTrailerStayTheSame(t *testing.T) {
 func TestRule08_AStreamIsRepeatedOnlyIfNothingOfItWasRead(t *testing.T) { // B19
 	synctest.Test(t, func(t *testing.T) {
 		unread := newScript(reply{status: 429, unread: true}, reply{err: errBroken, unread: true}, ok)
-		assert.Equal(t, 200, status(t, &heed.Transport{Base: unread}, stream(t.Context(), "POST", newBody("content"))))
+		assert.Equal(t, 200, status(t, &heed.Transport{Base: unread}, stream(t.Context(), "PUT", newBody("content"))))
 		assert.Equal(t, []string{"", "", "content"}, unread.bodies())
 
 		half := newScript(reply{status: 429, unread: true}, unavailable, ok)
