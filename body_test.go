@@ -250,21 +250,6 @@ func TestAnAttemptsTimeoutIsNobodysCancellation(t *testing.T) {
 	})
 }
 
-// stuck is a body whose Read returns only once it is closed.
-type stuck struct{ closed chan struct{} }
-
-func (s stuck) Read([]byte) (int, error) { <-s.closed; return 0, io.ErrClosedPipe }
-func (s stuck) Close() error             { close(s.closed); return nil }
-
-func TestABodyThatDoesNotComeIsGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		start := time.Now()
-		s := newScript(reply{status: 503, body: stuck{make(chan struct{})}}, ok)
-		assert.Equal(t, 200, status(t, &heed.Transport{Base: s, Retry: heed.RetryPolicy{Backoff: constant(0)}}, get(t.Context())))
-		assert.Equal(t, 100*time.Millisecond, time.Since(start))
-	})
-}
-
 func TestALateCloseByAnOldAttemptTouchesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBody("content")

@@ -38,7 +38,7 @@ func (c *call) elapsedLeft(now time.Duration) time.Duration {
 func (c *call) pause(wait time.Duration) error {
 	if c.open {
 		c.open = false
-		c.kept = keep(c.resp)
+		c.kept = keep(c.resp, &c.t.draining)
 		c.still = c.still && c.kept.body == nil
 	}
 	if c.cooling() >= wait-(c.clock()-c.ended) {

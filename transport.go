@@ -56,8 +56,9 @@ type Transport struct {
 	// Trace is told what happens. If nil, nobody is.
 	Trace *Trace
 
-	budget LocalBudget
-	board  LocalBoard
+	budget   LocalBudget
+	board    LocalBoard
+	draining slots
 }
 
 // RoundTrip sends req, and sends it again as Retry says. It returns the last
