@@ -152,7 +152,7 @@ func (c *call) wait(lanes *LocalBoard, l *lane) error {
 			}
 		}
 		left, byDeadline := c.left(now)
-		if left = left - c.last.Took - beforeDeadline; left <= 0 {
+		if left -= beforeDeadline; left <= 0 {
 			return &OverdueError{Key: c.key().Key, Wait: min(wait, patience), Deadline: byDeadline}
 		}
 		if err := c.sleep(min(wait, left), w.wake); err != nil {

@@ -211,11 +211,11 @@ func TestATimeoutThatComesWithTheResponseIsStillATimeout(t *testing.T) {
 
 func TestAClientsTimeoutEndsTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := &http.Client{Transport: &heed.Transport{Base: newScript(reply{status: 503, took: time.Second})}, Timeout: 2500 * time.Millisecond}
+		client := &http.Client{Transport: &heed.Transport{Base: newScript(reply{status: 503, took: time.Second})}, Timeout: 2 * time.Second}
 		client.Transport.(*heed.Transport).Retry.Backoff = constant(time.Second)
 		start := time.Now()
 		resp, err := client.Get("http://api.example.com")
-		require.NoError(t, err, "a second attempt does not fit: the first one's response is returned")
+		require.NoError(t, err, "the wait does not fit: the first attempt's response is returned")
 		resp.Body.Close()
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.Equal(t, time.Second, time.Since(start))

@@ -50,13 +50,14 @@ func (c *call) pause(wait time.Duration) error {
 	return c.sleep(c.ended+wait-c.clock(), nil)
 }
 
-// jitter is what comes on top of a hint, cut to the time that is left.
+// jitter is what comes on top of a hint. It leaves the attempt half of the time that
+// is left after the wait.
 func (c *call) jitter(wait time.Duration) time.Duration {
 	if c.last.hint == 0 {
 		return 0
 	}
 	left, _ := c.left(c.ended)
-	return min(uniform(jitterWindow(c.last.hint)), max(0, left-c.last.Took-wait))
+	return min(uniform(jitterWindow(c.last.hint)), max(0, left-wait)/2)
 }
 
 // sleep waits for d or until woken. It returns why the caller gave up.

@@ -115,7 +115,7 @@ const (
 	Again                        // another attempt follows
 	OutOfAttempts                // MaxAttempts were made
 	OutOfBudget                  // the Budget has no retry left
-	OutOfTime                    // the wait and another attempt do not fit before the deadline or within MaxElapsed
+	OutOfTime                    // the wait does not end before the deadline, or within MaxElapsed
 	WaitTooLong                  // the wait is longer than MaxWait
 	NotReplayable                // the request's body cannot be sent again
 )
@@ -157,7 +157,7 @@ func (p *RetryPolicy) decide(a *Attempt, c circumstances) (v Verdict, wait time.
 		return NotReplayable, wait
 	case wait > p.maxWait():
 		return WaitTooLong, wait
-	case wait > c.left-a.Took:
+	case wait >= c.left: // how long an attempt takes, the one before does not tell
 		return OutOfTime, wait
 	case !a.invited() && !c.withdraw():
 		return OutOfBudget, wait

@@ -46,7 +46,7 @@ var faults = []fault{
 	{16, "a wait ends with the context and with Cancel", "pause.go",
 		"case <-cancelOf(c.req):", "case <-make(chan struct{}):"},
 	{17, "a wait that does not fit is not begun", "retry.go",
-		"case wait > c.left-a.Took:", "case false:"},
+		"case wait >= c.left: // how long an attempt takes, the one before does not tell", "case false:"},
 	{18, "drained after the decision, before the wait", "pause.go",
 		"c.kept = keep(c.resp, &c.t.draining)", "defer func() { c.kept = keep(c.resp, &c.t.draining) }()"},
 	{19, "draining is bounded, and skipped on HTTP/2", "response.go",
