@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/heedhttp/heed/internal/hostkey"
+	"github.com/heedhttp/heed/ratelimit"
 )
 
 // A begin is when a RoundTrip was called, and the budget's key.
@@ -181,14 +182,15 @@ func (c *call) send(out *http.Request) {
 func (c *call) roundTrip(out *http.Request) (*http.Response, error) {
 	if d := c.policy.AttemptTimeout; d > 0 {
 		resp, err := roundTripWithin(c.t.base(), out, d)
-		return proper(c.req, resp, err)
+		return proper(c.req, out, resp, err)
 	}
 	resp, err := c.t.base().RoundTrip(out)
-	return proper(c.req, resp, err)
+	return proper(c.req, out, resp, err)
 }
 
-// proper makes sure that there is either a response to req or an error.
-func proper(req *http.Request, resp *http.Response, err error) (*http.Response, error) {
+// proper makes sure that there is either a response or an error. The response's Request
+// is what Base sent, unless that is out, which may be a copy of heed's own: then it is req.
+func proper(req, out *http.Request, resp *http.Response, err error) (*http.Response, error) {
 	switch {
 	case err != nil && resp != nil && resp.Body != nil:
 		resp.Body.Close()
@@ -200,7 +202,9 @@ func proper(req *http.Request, resp *http.Response, err error) (*http.Response, 
 	case resp.Body == nil:
 		resp.Body = http.NoBody
 	}
-	resp.Request = req
+	if resp.Request == nil || resp.Request == out {
+		resp.Request = req
+	}
 	return resp, nil
 }
 
@@ -229,7 +233,7 @@ func (c *call) observe() {
 	}
 	c.policy.hear(a)
 	c.still = len(c.policy.Profiles) == 0 // or a body may have been waited for
-	if a.invited() {
+	if a.invited() && !ratelimit.FromCache(a.Response.Header) {
 		c.post(a) // first, or the answer would let the next one go
 	}
 	if c.pass.lane != nil {

@@ -3,6 +3,8 @@ package heed
 import (
 	"context"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/heedhttp/heed/ratelimit"
@@ -37,7 +39,7 @@ func (a *Attempt) worthwhile() bool {
 	switch {
 	case a.Err != nil:
 		return a.worthwhileError()
-	case a.Response == nil || vetoed(a.Response.Header) || a.means == ratelimit.Final:
+	case a.Response == nil || vetoed(a.Response.Header) || a.means == ratelimit.Final || a.notCached():
 		return false
 	case a.throttled(), a.Response.StatusCode == http.StatusTooEarly, a.means == ratelimit.Retry:
 		return true
@@ -59,8 +61,17 @@ func (a *Attempt) worthwhileError() bool {
 	return a.idempotent() || notSent(a.Err)
 }
 
+// notCached reports that a cache has answered that it has no answer, and was told not
+// to ask the server (RFC 9111 section 5.2.1.7).
+func (a *Attempt) notCached() bool {
+	return a.Response.StatusCode == http.StatusGatewayTimeout && a.Request != nil &&
+		slices.ContainsFunc(a.Request.Header["Cache-Control"], func(line string) bool {
+			return strings.Contains(strings.ToLower(line), "only-if-cached")
+		})
+}
+
 // throttled reports that the server refused the request because of a limit, and
-// so did not act upon it.
+// so did not act upon it. A 403 out of a cache refused another request.
 func (a *Attempt) throttled() bool {
 	if a.Response == nil {
 		return false
@@ -75,6 +86,9 @@ func (a *Attempt) throttled() bool {
 	case http.StatusTooManyRequests:
 		return true
 	case http.StatusForbidden, http.StatusRequestEntityTooLarge, 420, 430, 529:
+		if ratelimit.FromCache(a.Response.Header) {
+			return false
+		}
 		if !a.heard {
 			_, ok := RetryAfter(a.Response, time.Time{})
 			return ok
