@@ -593,6 +593,7 @@ func TestRule26_WhatIsPermanentIsNotRepeated(t *testing.T) {
 		errors.New("net/http: invalid header field name \"a b\""),
 		&net.DNSError{Err: "no such host", IsNotFound: true},
 		&heed.OverdueError{},
+		&retrieveError{&http.Response{StatusCode: 400}},
 	} {
 		s := newScript(reply{err: err})
 		_, got := (&heed.Transport{Base: s}).RoundTrip(get(t.Context()))
