@@ -35,6 +35,7 @@ type call struct {
 	ended  time.Duration // and when it was over
 	still  bool          // whether that was just now: nothing was waited for since
 	waited time.Duration // since the one before
+	told   time.Duration // the end of the wait that was traced with its verdict
 	last   Attempt       // the same for others to see, once it was observed
 
 	idempotencyKey string // of the call's own, if it has one
@@ -123,6 +124,7 @@ func (c *call) settle() (Verdict, error) {
 	if verdict != Again {
 		return verdict, nil
 	}
+	c.told = c.ended + wait
 	return verdict, c.pause(wait)
 }
 
@@ -243,10 +245,12 @@ func (c *call) observe() {
 }
 
 func (c *call) decide() (Verdict, time.Duration) {
-	left, _ := c.left(c.ended)
+	left, limit := c.left(c.ended)
 	verdict, wait := c.policy.decide(&c.last, circumstances{
 		replayable: c.replayable(), cooling: c.cooling(), left: left, withdraw: c.withdraw,
 	})
+	c.last.limit = limitOf(verdict, limit)
+	c.last.Cause = c.last.cause(verdict, wait)
 	if verdict == Again && c.src != nil && !c.src.takeBack() {
 		c.refund()
 		verdict = NotReplayable

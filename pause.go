@@ -3,15 +3,15 @@ package heed
 import "time"
 
 // left is the time before the context's deadline, or within MaxElapsed if that
-// is less; byDeadline says which.
-func (c *call) left(now time.Duration) (left time.Duration, byDeadline bool) {
+// is less; limit says which.
+func (c *call) left(now time.Duration) (left time.Duration, limit string) {
 	left = c.elapsedLeft(now)
 	if deadline, ok := c.req.Context().Deadline(); ok {
 		if d := time.Until(deadline); d <= left {
-			return max(0, d), true
+			return max(0, d), limitDeadline
 		}
 	}
-	return left, false
+	return left, limitMaxElapsed
 }
 
 // timeLeft is how long an attempt that is sent now may take; 0 if there is no bound.

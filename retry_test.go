@@ -519,7 +519,7 @@ func TestTheDeadlineThatAPacerWasGivenIsNotTheCallers(t *testing.T) {
 	_, err := (&heed.Transport{Base: newScript(ok), Pacer: deadlineOfIts{}}).RoundTrip(get(t.Context()))
 	var overdue *heed.OverdueError
 	require.ErrorAs(t, err, &overdue)
-	assert.Equal(t, heed.OverdueError{Key: "its", Wait: time.Hour, Left: time.Minute}, *overdue)
+	assert.Equal(t, heed.OverdueError{Key: "its", Wait: time.Hour, Left: time.Minute, Cause: heed.CausePace, Limit: "RetryPolicy.MaxWait"}, *overdue)
 	assert.NotErrorIs(t, err, context.DeadlineExceeded)
 }
 
