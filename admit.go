@@ -36,10 +36,15 @@ func (c *call) coolDown() error {
 		return nil
 	}
 	c.readBoard(lanes)
-	if l := c.closedLane(lanes); l != nil {
-		return c.wait(lanes, l)
+	l := c.closedLane(lanes)
+	if l == nil {
+		return nil
 	}
-	return nil
+	err := c.wait(lanes, l)
+	if overdue, ok := err.(*OverdueError); ok {
+		c.traceRefused(overdue)
+	}
+	return err
 }
 
 func (c *call) closedLane(lanes *LocalBoard) *lane {
@@ -134,7 +139,7 @@ func (c *call) wait(lanes *LocalBoard, l *lane) error {
 	w := &waiter{attempts: c.number, called: c.start, wake: make(chan struct{}, 1)}
 	l.join(w)
 	defer l.leave(w)
-	var told time.Duration // the end of the cool-down that was traced
+	told := c.told // the end of the wait that was traced
 	for {
 		now := now()
 		pass, wait, cooling := l.ask(w, now)
@@ -146,14 +151,14 @@ func (c *call) wait(lanes *LocalBoard, l *lane) error {
 			if err := c.mayWait(wait, now); err != nil {
 				return c.look(l, wait, now, err)
 			}
-			if now+wait != told {
-				told = now + wait
-				c.cooled(wait)
+			if end := now + wait; end > told {
+				c.cooled(end - max(now, told))
+				told = end
 			}
 		}
-		left, byDeadline := c.left(now)
-		if left = left - c.last.Took - beforeDeadline; left <= 0 {
-			return &OverdueError{Key: c.key().Key, Wait: min(wait, patience), Deadline: byDeadline}
+		left, limit := c.left(now)
+		if left -= beforeDeadline; left <= 0 {
+			return c.overdue(min(wait, patience), 0, limit)
 		}
 		if err := c.sleep(min(wait, left), w.wake); err != nil {
 			return err
@@ -170,12 +175,17 @@ const beforeDeadline = time.Millisecond
 // the drip comes on top, and is not known yet.
 func (c *call) mayWait(wait, now time.Duration) error {
 	if most := c.policy.maxWait(); wait > most {
-		return &OverdueError{Key: c.key().Key, Wait: wait, Left: most}
+		return c.overdue(wait, most, limitMaxWait)
 	}
-	if left, byDeadline := c.left(now); wait > left {
-		return &OverdueError{Key: c.key().Key, Wait: wait, Left: left, Deadline: byDeadline}
+	if left, limit := c.left(now); wait > left {
+		return c.overdue(wait, left, limit)
 	}
 	return nil
+}
+
+// overdue is the error of a request whose cool-down is too long.
+func (c *call) overdue(wait, left time.Duration, limit string) error {
+	return &OverdueError{Key: c.key().Key, Wait: wait, Left: left, Limit: limit, Cause: CauseCoolDown, Deadline: limit == limitDeadline}
 }
 
 // look lets one request go now and then although its key cools down for longer
@@ -203,9 +213,12 @@ func (c *call) cooled(wait time.Duration) {
 // pace waits for the request's turn at the Pacer.
 func (c *call) pace() error {
 	began := now()
-	err := paceAtMost(c.t.Pacer, c.req, min(c.policy.maxWait(), c.elapsedLeft(began)))
-	if err != nil {
-		return err
+	most, limit := c.policy.maxWait(), limitMaxWait
+	if left := c.elapsedLeft(began); left < most {
+		most, limit = left, limitMaxElapsed
+	}
+	if err := paceAtMost(c.t.Pacer, c.req, most); err != nil {
+		return c.refusedByPacer(err, most, limit)
 	}
 	c.paced = true
 	if c.t.Trace == nil && c.traces == nil {
@@ -218,6 +231,26 @@ func (c *call) pace() error {
 		}
 	})
 	return nil
+}
+
+// refusedByPacer traces the error of a Pacer. It returns it as it is, unless it says that
+// the wait is too long: then it says, too, whose it is and what it is longer than.
+func (c *call) refusedByPacer(err error, most time.Duration, limit string) error {
+	overdue, ok := err.(*OverdueError)
+	if !ok {
+		c.traceRefused(&OverdueError{Key: c.host.Key, Cause: CausePace, Err: err})
+		return err
+	}
+	e := *overdue
+	e.Cause = CausePace
+	switch {
+	case e.Deadline:
+		e.Limit = limitDeadline
+	case e.Left == most:
+		e.Limit = limit
+	}
+	c.traceRefused(&e)
+	return &e
 }
 
 // paceAtMost bounds a Pacer that does not know of bounds by a deadline, which

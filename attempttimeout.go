@@ -14,9 +14,13 @@ import (
 func roundTripWithin(base http.RoundTripper, req *http.Request, d time.Duration) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	timer := time.AfterFunc(d, func() { cancel(errAttemptTimeout) })
-	resp, err := base.RoundTrip(req.WithContext(ctx))
+	out := req.WithContext(ctx)
+	resp, err := base.RoundTrip(out)
 	inTime := timer.Stop()
 	if err == nil && resp != nil && inTime {
+		if resp.Request == out {
+			resp.Request = req
+		}
 		bind(resp, cancel)
 		return resp, nil
 	}

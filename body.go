@@ -27,7 +27,6 @@ type source struct {
 
 	mu     sync.Mutex // guards what follows; not held while body is read
 	holder *loan      // who may read; nil if nobody
-	read   bool       // whether a Read ever was begun
 	busy   bool       // whether one is under way
 	lost   bool       // whether bytes were read that are not kept
 	kept   []byte
@@ -48,13 +47,6 @@ func (s *source) lend() io.ReadCloser {
 	defer s.mu.Unlock()
 	s.holder = &loan{src: s}
 	return s.holder
-}
-
-// unread reports that not one byte was asked for.
-func (s *source) unread() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.read
 }
 
 // replayable reports whether takeBack would succeed now.
@@ -128,7 +120,7 @@ func (s *source) begin(l *loan, p []byte) (n int, err error, done bool) {
 	case s.err != nil:
 		return 0, s.err, true
 	}
-	s.read, s.busy = true, true
+	s.busy = true
 	return 0, nil, false
 }
 

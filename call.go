@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/heedhttp/heed/internal/hostkey"
+	"github.com/heedhttp/heed/ratelimit"
 )
 
 // A begin is when a RoundTrip was called, and the budget's key.
@@ -34,6 +35,7 @@ type call struct {
 	ended  time.Duration // and when it was over
 	still  bool          // whether that was just now: nothing was waited for since
 	waited time.Duration // since the one before
+	told   time.Duration // the end of the wait that was traced with its verdict
 	last   Attempt       // the same for others to see, once it was observed
 
 	idempotencyKey string // of the call's own, if it has one
@@ -122,6 +124,7 @@ func (c *call) settle() (Verdict, error) {
 	if verdict != Again {
 		return verdict, nil
 	}
+	c.told = c.ended + wait
 	return verdict, c.pause(wait)
 }
 
@@ -181,14 +184,15 @@ func (c *call) send(out *http.Request) {
 func (c *call) roundTrip(out *http.Request) (*http.Response, error) {
 	if d := c.policy.AttemptTimeout; d > 0 {
 		resp, err := roundTripWithin(c.t.base(), out, d)
-		return proper(c.req, resp, err)
+		return proper(c.req, out, resp, err)
 	}
 	resp, err := c.t.base().RoundTrip(out)
-	return proper(c.req, resp, err)
+	return proper(c.req, out, resp, err)
 }
 
-// proper makes sure that there is either a response to req or an error.
-func proper(req *http.Request, resp *http.Response, err error) (*http.Response, error) {
+// proper makes sure that there is either a response or an error. The response's Request
+// is what Base sent, unless that is out, which may be a copy of heed's own: then it is req.
+func proper(req, out *http.Request, resp *http.Response, err error) (*http.Response, error) {
 	switch {
 	case err != nil && resp != nil && resp.Body != nil:
 		resp.Body.Close()
@@ -200,7 +204,9 @@ func proper(req *http.Request, resp *http.Response, err error) (*http.Response, 
 	case resp.Body == nil:
 		resp.Body = http.NoBody
 	}
-	resp.Request = req
+	if resp.Request == nil || resp.Request == out {
+		resp.Request = req
+	}
 	return resp, nil
 }
 
@@ -221,7 +227,6 @@ func (c *call) observe() {
 	}
 	a := &c.last
 	if c.err != nil {
-		a.unread = c.src != nil && c.src.unread()
 		c.errs = append(c.errs[max(0, len(c.errs)-maxCauses+1):], c.err)
 	}
 	if c.paced {
@@ -230,7 +235,7 @@ func (c *call) observe() {
 	}
 	c.policy.hear(a)
 	c.still = len(c.policy.Profiles) == 0 // or a body may have been waited for
-	if a.invited() {
+	if a.invited() && !ratelimit.FromCache(a.Response.Header) {
 		c.post(a) // first, or the answer would let the next one go
 	}
 	if c.pass.lane != nil {
@@ -240,10 +245,12 @@ func (c *call) observe() {
 }
 
 func (c *call) decide() (Verdict, time.Duration) {
-	left, _ := c.left(c.ended)
+	left, limit := c.left(c.ended)
 	verdict, wait := c.policy.decide(&c.last, circumstances{
 		replayable: c.replayable(), cooling: c.cooling(), left: left, withdraw: c.withdraw,
 	})
+	c.last.limit = limitOf(verdict, limit)
+	c.last.Cause = c.last.cause(verdict, wait)
 	if verdict == Again && c.src != nil && !c.src.takeBack() {
 		c.refund()
 		verdict = NotReplayable

@@ -298,7 +298,7 @@ func TestACoolDownLongerThanARequestMayWaitRefusesItAtOnce(t *testing.T) {
 		_, err := tr.RoundTrip(get(t.Context()))
 		var overdue *heed.OverdueError
 		require.ErrorAs(t, err, &overdue)
-		assert.Equal(t, heed.OverdueError{Key: "http://api.example.com", Wait: time.Hour, Left: time.Minute}, *overdue)
+		assert.Equal(t, heed.OverdueError{Key: "http://api.example.com", Wait: time.Hour, Left: time.Minute, Cause: heed.CauseCoolDown, Limit: "RetryPolicy.MaxWait"}, *overdue)
 		assert.NotErrorIs(t, err, context.DeadlineExceeded, "there was no deadline")
 		assert.True(t, overdue.Timeout())
 		assert.Zero(t, time.Since(start))
@@ -316,7 +316,7 @@ func TestADeadlineBeforeTheCoolDownsEndRefusesAtOnce(t *testing.T) {
 		_, err := tr.RoundTrip(get(ctx))
 		var overdue *heed.OverdueError
 		require.ErrorAs(t, err, &overdue)
-		assert.Equal(t, heed.OverdueError{Key: "http://api.example.com", Wait: 30 * time.Second, Left: 10 * time.Second, Deadline: true}, *overdue)
+		assert.Equal(t, heed.OverdueError{Key: "http://api.example.com", Wait: 30 * time.Second, Left: 10 * time.Second, Deadline: true, Cause: heed.CauseCoolDown, Limit: "deadline"}, *overdue)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Zero(t, time.Since(start))
 	})

@@ -19,7 +19,7 @@ import (
 // statement of policy: do not change it to make a build pass. Tests may import
 // anything.
 const policy = `
-	.                    < ratelimit internal/hostkey github.com/hashicorp/go-retryablehttp
+	.                    < ratelimit internal/hostkey
 	internal/hostkey     <
 	ratelimit            < github.com/dunglas/httpsfv
 	quota                <

@@ -26,9 +26,8 @@
 //     430 or 529 with a hint), that is posted for all others on the [Board]. What
 //     else a vendor's responses mean is known to RetryPolicy.Profiles.
 //  6. The [Verdict]: is another attempt worth it, are attempts left, can the body
-//     be sent again, does the wait fit into MaxWait, do the wait and another
-//     attempt fit before the deadline and into MaxElapsed, and does the budget
-//     allow it? The first "no" returns the response as it came, unread, with a
+//     be sent again, does the wait fit into MaxWait, does it end before the
+//     deadline and within MaxElapsed, and does the budget allow it? The first "no" returns the response as it came, unread, with a
 //     nil error.
 //  7. Otherwise the body is drained, the request waits, and goes on at 2. The wait
 //     is the longest of hint, backoff and cool-down; after a hint h it is longer

@@ -2,10 +2,16 @@ package heed
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"iter"
+	"net"
 	"net/http"
 	"net/url"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 )
@@ -95,3 +101,130 @@ var (
 	errAttemptTimeout = errors.New("heed: the attempt's time is over")
 	errNoResult       = errors.New("heed: the Base RoundTripper returned neither a response nor an error")
 )
+
+// finalError reports that err comes back however often the request is sent, or says
+// that it is not to be sent again.
+func finalError(err error) bool {
+	var unknown *net.DNSError
+	switch {
+	case errors.As(err, new(*timeoutError)):
+		return false // of the attempt; what it wraps may be what its end caused
+	case errors.As(err, &unknown):
+		return unknown.IsNotFound
+	case errors.Is(err, http.ErrSkipAltProtocol), errors.As(err, new(*OverdueError)),
+		errors.As(err, new(tls.RecordHeaderError)), errors.As(err, new(*net.AddrError)),
+		errors.As(err, new(*tls.CertificateVerificationError)), errors.As(err, new(x509.UnknownAuthorityError)),
+		errors.As(err, new(x509.HostnameError)), errors.As(err, new(x509.CertificateInvalidError)):
+		return true
+	}
+	text := err.Error()
+	return saysFinal(err) || anyStruct(err, hasResponse) ||
+		slices.ContainsFunc(finalTexts, func(t string) bool { return strings.Contains(text, t) })
+}
+
+// saysFinal reports that err says so itself, in one of the ways of Azure's and AWS'
+// SDKs and of gRPC's and others' retry libraries.
+func saysFinal(err error) bool {
+	var azure interface{ NonRetriable() }
+	var aws interface{ RetryableError() bool }
+	var other interface{ Retryable() bool }
+	return errors.As(err, &azure) || errors.As(err, &aws) && !aws.RetryableError() || errors.As(err, &other) && !other.Retryable()
+}
+
+// hasResponse reports that an error has a response in a field, as oauth2.RetrieveError
+// has: another request was answered, and whoever sent it has decided what that means.
+func hasResponse(v reflect.Value) bool {
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Type() == reflect.TypeFor[*http.Response]() && !f.IsNil() {
+			return true
+		}
+	}
+	return false
+}
+
+// finalTexts are of errors of net/http and x/net/http2 that have no exported type.
+var finalTexts = []string{
+	"unsupported protocol scheme", "unsupported scheme", "invalid header", "invalid trailer", "invalid method",
+	"no Host in request URL", "nil Request.URL", "nil Request.Header", // the request cannot be sent
+	"is not valid in HTTP/2", "certificate is not trusted",
+	"malformed HTTP", "malformed MIME header", "malformed response from server", "server response headers exceeded",
+	"response header list larger than", "header list too large", // the answer cannot be read
+	"net/http: request canceled", // by CancelRequest
+}
+
+// notSent reports that err proves that nothing of the request was sent, or that the
+// server did not process it.
+func notSent(err error) bool {
+	var op *net.OpError
+	switch {
+	case errors.As(err, new(*net.DNSError)):
+		return true
+	case errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect"):
+		return true
+	}
+	for err := range tree(err) { // whole texts, as a part may be the server's
+		if h2Unprocessed(err) || slices.Contains(notSentTexts, err.Error()) {
+			return true
+		}
+	}
+	return anyStruct(err, refusedStream)
+}
+
+// notSentTexts are those of errors that prove it and have no exported type.
+var notSentTexts = []string{
+	"net/http: TLS handshake timeout",
+	"http2: Transport received Server's graceful shutdown GOAWAY",
+	"http2: client conn not usable",
+}
+
+// h2Unprocessed reports that err is what HTTP/2 makes of an error that would let it
+// send the request again, had it not read from the body. Of these only a protocol
+// error does not prove that the server did nothing.
+func h2Unprocessed(err error) bool {
+	text := err.Error()
+	return strings.HasPrefix(text, "http2: Transport: cannot retry err [") && !strings.Contains(text, "PROTOCOL_ERROR")
+}
+
+// refusedStream reports that v is a stream error of net/http or x/net/http2, with the
+// code that says that the stream was not processed at all (RFC 9113 section 8.7).
+func refusedStream(v reflect.Value) bool {
+	const refused = 7
+	code := v.FieldByName("Code")
+	return v.FieldByName("StreamID").IsValid() && code.IsValid() && code.Kind() == reflect.Uint32 && code.Uint() == refused
+}
+
+// anyStruct reports whether a struct in err's tree, or one that is pointed to, is such.
+func anyStruct(err error, such func(reflect.Value) bool) bool {
+	for err := range tree(err) {
+		v := reflect.ValueOf(err)
+		if v.Kind() == reflect.Pointer && !v.IsNil() {
+			v = v.Elem()
+		}
+		if v.Kind() == reflect.Struct && such(v) {
+			return true
+		}
+	}
+	return false
+}
+
+// tree yields err and all that it wraps.
+func tree(err error) iter.Seq[error] {
+	return func(yield func(error) bool) { walk(err, yield) }
+}
+
+func walk(err error, yield func(error) bool) bool {
+	if err == nil || !yield(err) {
+		return err == nil
+	}
+	switch err := err.(type) {
+	case interface{ Unwrap() error }:
+		return walk(err.Unwrap(), yield)
+	case interface{ Unwrap() []error }:
+		for _, err := range err.Unwrap() {
+			if !walk(err, yield) {
+				return false
+			}
+		}
+	}
+	return true
+}

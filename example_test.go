@@ -320,7 +320,7 @@ func ExampleLogTrace() {
 	}}
 	show(client.Get(srv.URL + "?token=secret"))
 	// Output:
-	// level=WARN msg="request will be retried" method=GET status=503 verdict=again attempt=1 max=4 wait=1ms
+	// level=WARN msg="request will be retried" method=GET status=503 verdict=again attempt=1 max=4 wait=1ms cause=backoff
 	// 200 answer to request 2
 }
 

@@ -133,16 +133,18 @@ func (b *book) decided(a Attempt, v Verdict, wait time.Duration) {
 	e.Waits, b.ledger.Waits = b.ledger.Waits, nil
 	b.ledger.Entries = append(b.ledger.Entries, e)
 	if v == Again && wait > 0 {
-		b.ledger.Waits = []Wait{{a.cause(wait), wait}}
+		b.ledger.Waits = []Wait{{a.Cause, wait}}
 	}
 }
 
 // cause is what has the attempt after a wait for so long.
-func (a *Attempt) cause(wait time.Duration) Cause {
-	switch wait {
-	case a.hint:
+func (a *Attempt) cause(v Verdict, wait time.Duration) Cause {
+	switch {
+	case v != Again || wait == 0:
+		return 0
+	case wait == a.hint:
 		return CauseHint
-	case a.backoff:
+	case wait == a.backoff:
 		return CauseBackoff
 	}
 	return CauseCoolDown

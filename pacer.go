@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -50,11 +51,64 @@ type OverdueError struct {
 	Left time.Duration // how long it may
 
 	Deadline bool // Left is the time to the context's deadline
+
+	// Cause is CauseCoolDown or CausePace. It is 0 in an error that a Pacer made and
+	// no Transport has returned.
+	Cause Cause
+
+	// Limit is what Left comes from: "RetryPolicy.MaxWait", "RetryPolicy.MaxElapsed",
+	// "deadline", or "" if it is a Pacer's own bound.
+	Limit string
+
+	// Err is what the Pacer returned, if that was no OverdueError, and nil otherwise.
+	Err error
 }
 
+// Limits that a wait does not fit into.
+const (
+	limitMaxWait    = "RetryPolicy.MaxWait"
+	limitMaxElapsed = "RetryPolicy.MaxElapsed"
+	limitDeadline   = "deadline"
+)
+
 func (e *OverdueError) Error() string {
-	return fmt.Sprintf("heed: %s must wait %v, longer than the %v it may", e.Key, e.Wait, e.Left)
+	var s strings.Builder
+	fmt.Fprintf(&s, "heed: %s must wait %v", e.Key, rounded(e.Wait))
+	switch e.Cause {
+	case CauseCoolDown:
+		s.WriteString(" for a cool-down that the server asked for")
+	case CausePace:
+		s.WriteString(" for its Pacer")
+	}
+	switch left := rounded(e.Left); {
+	case e.Err != nil:
+		s.Reset()
+		fmt.Fprintf(&s, "heed: %s was refused by its Pacer: %v", e.Key, e.Err)
+	case e.Deadline:
+		fmt.Fprintf(&s, ", longer than the %v left until the deadline", left)
+	case e.Limit == limitMaxElapsed:
+		fmt.Fprintf(&s, ", longer than the %v left of %s", left, e.Limit)
+	case e.Limit != "":
+		fmt.Fprintf(&s, ", longer than %s (%v)", e.Limit, left)
+	default:
+		fmt.Fprintf(&s, ", longer than the %v it may", left)
+	}
+	return s.String()
 }
+
+// rounded is d as people want to read it.
+func rounded(d time.Duration) time.Duration {
+	switch {
+	case d >= 10*time.Second:
+		return d.Round(100 * time.Millisecond)
+	case d >= time.Second:
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(time.Microsecond)
+}
+
+// Unwrap returns Err.
+func (e *OverdueError) Unwrap() error { return e.Err }
 
 // Timeout reports true: to the caller, a turn that comes too late is a timeout.
 func (e *OverdueError) Timeout() bool { return true }

@@ -3,15 +3,15 @@ package heed
 import "time"
 
 // left is the time before the context's deadline, or within MaxElapsed if that
-// is less; byDeadline says which.
-func (c *call) left(now time.Duration) (left time.Duration, byDeadline bool) {
+// is less; limit says which.
+func (c *call) left(now time.Duration) (left time.Duration, limit string) {
 	left = c.elapsedLeft(now)
 	if deadline, ok := c.req.Context().Deadline(); ok {
 		if d := time.Until(deadline); d <= left {
-			return max(0, d), true
+			return max(0, d), limitDeadline
 		}
 	}
-	return left, false
+	return left, limitMaxElapsed
 }
 
 // timeLeft is how long an attempt that is sent now may take; 0 if there is no bound.
@@ -38,7 +38,7 @@ func (c *call) elapsedLeft(now time.Duration) time.Duration {
 func (c *call) pause(wait time.Duration) error {
 	if c.open {
 		c.open = false
-		c.kept = keep(c.resp)
+		c.kept = keep(c.resp, &c.t.draining)
 		c.still = c.still && c.kept.body == nil
 	}
 	if c.cooling() >= wait-(c.clock()-c.ended) {
@@ -50,13 +50,14 @@ func (c *call) pause(wait time.Duration) error {
 	return c.sleep(c.ended+wait-c.clock(), nil)
 }
 
-// jitter is what comes on top of a hint, cut to the time that is left.
+// jitter is what comes on top of a hint. It leaves the attempt half of the time that
+// is left after the wait.
 func (c *call) jitter(wait time.Duration) time.Duration {
 	if c.last.hint == 0 {
 		return 0
 	}
 	left, _ := c.left(c.ended)
-	return min(uniform(jitterWindow(c.last.hint)), max(0, left-c.last.Took-wait))
+	return min(uniform(jitterWindow(c.last.hint)), max(0, left-wait)/2)
 }
 
 // sleep waits for d or until woken. It returns why the caller gave up.

@@ -186,7 +186,8 @@ func TestABodyThatIsLateIsNotWaitedFor(t *testing.T) {
 
 func TestALateBodyOfARetriedResponseIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		late, _ := io.Pipe()
+		late, w := io.Pipe()
+		defer w.Close()
 		s := newScript(reply{status: 429, header: []string{"Content-Type", "application/json", "Retry-After", "3"}, body: late}, ok)
 		assert.Equal(t, 200, status(t, &heed.Transport{Base: s, Retry: vendor("discord")}, get(t.Context())))
 		between(t, 3*time.Second, s.times()[1], 4*time.Second)

@@ -97,13 +97,14 @@ type Attempt struct {
 	Took     time.Duration // of this attempt, without its waits
 	Elapsed  time.Duration // since RoundTrip was called
 	Waited   time.Duration // the wait between the attempt before and this one; 0 for the first
+	Cause    Cause         // why the next attempt waits, once that is decided; 0 if there is none
 
 	heard, hinted bool          // whether the policy's Hint was asked, and whether it knew
-	unread        bool          // a body was there, and not one byte of it was read
 	keyed         bool          // it was sent with an Idempotency-Key of the call's own
 	most          int32         // MaxAttempts
 	hint          time.Duration // what the policy's Hint said, not negative
 	backoff       time.Duration // what its Backoff said, once it was asked
+	limit         string        // what the verdict comes from, once there is one: a field of the policy
 
 	means ratelimit.Meaning // what a Profile says of it
 }
@@ -116,7 +117,7 @@ const (
 	Again                        // another attempt follows
 	OutOfAttempts                // MaxAttempts were made
 	OutOfBudget                  // the Budget has no retry left
-	OutOfTime                    // the wait and another attempt do not fit before the deadline or within MaxElapsed
+	OutOfTime                    // the wait does not end before the deadline, or within MaxElapsed
 	WaitTooLong                  // the wait is longer than MaxWait
 	NotReplayable                // the request's body cannot be sent again
 )
@@ -158,12 +159,29 @@ func (p *RetryPolicy) decide(a *Attempt, c circumstances) (v Verdict, wait time.
 		return NotReplayable, wait
 	case wait > p.maxWait():
 		return WaitTooLong, wait
-	case wait > c.left-a.Took:
+	case wait >= c.left: // how long an attempt takes, the one before does not tell
 		return OutOfTime, wait
 	case !a.invited() && !c.withdraw():
 		return OutOfBudget, wait
 	}
 	return Again, wait
+}
+
+// limitOf names what a verdict comes from; the wait did not fit into left.
+func limitOf(v Verdict, left string) string {
+	switch v {
+	case OutOfAttempts:
+		return "RetryPolicy.MaxAttempts"
+	case WaitTooLong:
+		return limitMaxWait
+	case OutOfTime:
+		return left
+	case OutOfBudget:
+		return "Transport.Budget"
+	case NotReplayable:
+		return "RetryPolicy.MaxBodyBuffer"
+	}
+	return ""
 }
 
 func (p *RetryPolicy) worthwhile(a *Attempt) bool {

@@ -94,34 +94,47 @@ func TestTheWaitAfterAHintIsAFloorWithJitterAbove(t *testing.T) { // F150, C12, 
 	}
 }
 
-func TestJitterIsCutToTheTimeThatIsLeft(t *testing.T) {
+func TestJitterLeavesTheAttemptHalfOfTheTimeThatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 100 {
 			ctx, cancel := context.WithTimeout(t.Context(), 11*time.Second)
 			s := newScript(reply{status: 503, header: []string{"Retry-After", "10"}, took: 500 * time.Millisecond}, ok)
 			assert.Equal(t, 200, status(t, &heed.Transport{Base: s, Budget: heed.Unlimited}, get(ctx)))
-			between(t, 10500*time.Millisecond, s.times()[1], 10500*time.Millisecond)
+			between(t, 10500*time.Millisecond, s.times()[1], 10750*time.Millisecond)
 			cancel()
 		}
 	})
 }
 
-func TestTheNextAttemptMustFitAsWell(t *testing.T) {
+// How long an attempt takes says nothing about the next one: the wait must end in time.
+func TestTheWaitMustEndBeforeTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
 			left time.Duration
 			want int
-		}{{6 * time.Second, 2}, {6*time.Second - 1, 1}} {
+		}{{4*time.Second + 1, 2}, {4 * time.Second, 1}} {
 			s := newScript(reply{status: 503, took: 2 * time.Second}, ok)
 			tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{Backoff: constant(2 * time.Second), MaxElapsed: c.left}}
 			status(t, tr, get(t.Context()))
-			assert.Equal(t, c.want, s.count(), "2 s of attempt, 2 s of wait and 2 s of attempt in %v", c.left)
+			assert.Equal(t, c.want, s.count(), "2 s of attempt and 2 s of wait in %v", c.left)
 
 			s = newScript(reply{status: 503, took: 2 * time.Second}, ok)
 			ctx, cancel := context.WithTimeout(t.Context(), c.left)
 			status(t, &heed.Transport{Base: s, Retry: heed.RetryPolicy{Backoff: constant(2 * time.Second)}}, get(ctx))
 			cancel()
 			assert.Equal(t, c.want, s.count())
+		}
+	})
+}
+
+// Of several replicas one hangs: AttemptTimeout is there to find another.
+func TestAfterAnAttemptThatTimedOutAnotherIsMadeWithinTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 50 {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			s := newScript(reply{took: time.Hour}, ok)
+			assert.Equal(t, 200, status(t, &heed.Transport{Base: s, Retry: heed.RetryPolicy{AttemptTimeout: 5 * time.Second}}, get(ctx)))
+			cancel()
 		}
 	})
 }
@@ -287,7 +300,7 @@ func TestThereAreNoEndlessRetries(t *testing.T) {
 		tr   *heed.Transport
 		most int
 	}{
-		"time":   {&heed.Transport{Retry: heed.RetryPolicy{MaxAttempts: math.MaxInt, Backoff: constant(time.Second)}, Budget: heed.Unlimited}, 301},
+		"time":   {&heed.Transport{Retry: heed.RetryPolicy{MaxAttempts: math.MaxInt, Backoff: constant(time.Second)}, Budget: heed.Unlimited}, 300},
 		"budget": {&heed.Transport{Retry: heed.RetryPolicy{MaxAttempts: math.MaxInt, MaxElapsed: -1, Backoff: constant(0)}}, 11},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -506,7 +519,7 @@ func TestTheDeadlineThatAPacerWasGivenIsNotTheCallers(t *testing.T) {
 	_, err := (&heed.Transport{Base: newScript(ok), Pacer: deadlineOfIts{}}).RoundTrip(get(t.Context()))
 	var overdue *heed.OverdueError
 	require.ErrorAs(t, err, &overdue)
-	assert.Equal(t, heed.OverdueError{Key: "its", Wait: time.Hour, Left: time.Minute}, *overdue)
+	assert.Equal(t, heed.OverdueError{Key: "its", Wait: time.Hour, Left: time.Minute, Cause: heed.CausePace, Limit: "RetryPolicy.MaxWait"}, *overdue)
 	assert.NotErrorIs(t, err, context.DeadlineExceeded)
 }
 

@@ -224,7 +224,7 @@ func TestRule07_LengthEncodingAndTrailerStayTheSame(t *testing.T) {
 func TestRule08_AStreamIsRepeatedOnlyIfNothingOfItWasRead(t *testing.T) { // B19
 	synctest.Test(t, func(t *testing.T) {
 		unread := newScript(reply{status: 429, unread: true}, reply{err: errBroken, unread: true}, ok)
-		assert.Equal(t, 200, status(t, &heed.Transport{Base: unread}, stream(t.Context(), "POST", newBody("content"))))
+		assert.Equal(t, 200, status(t, &heed.Transport{Base: unread}, stream(t.Context(), "PUT", newBody("content"))))
 		assert.Equal(t, []string{"", "", "content"}, unread.bodies())
 
 		half := newScript(reply{status: 429, unread: true}, unavailable, ok)
@@ -593,6 +593,7 @@ func TestRule26_WhatIsPermanentIsNotRepeated(t *testing.T) {
 		errors.New("net/http: invalid header field name \"a b\""),
 		&net.DNSError{Err: "no such host", IsNotFound: true},
 		&heed.OverdueError{},
+		&retrieveError{&http.Response{StatusCode: 400}},
 	} {
 		s := newScript(reply{err: err})
 		_, got := (&heed.Transport{Base: s}).RoundTrip(get(t.Context()))

@@ -13,11 +13,16 @@ import (
 type Trace struct {
 	// Paced is called when a Pacer let req go, after wait.
 	Paced func(req *http.Request, wait time.Duration)
-	// Cooled is called when req is about to wait for the cool-down of key.
+	// Cooled is called when req is about to wait for the cool-down of key, longer than
+	// Decided said: wait is what comes on top of that.
 	Cooled func(req *http.Request, key string, wait time.Duration)
 	// Decided is called once for each attempt, with what follows from it.
 	// wait is what the next attempt waits, or would have had to.
 	Decided func(a Attempt, v Verdict, wait time.Duration)
+	// Refused is called when req is not sent, or not sent again, because its turn
+	// would come later than it may wait. A Pacer's error that is no OverdueError, such
+	// as that of a full queue, is in err.Err.
+	Refused func(req *http.Request, err *OverdueError)
 	// Degraded is called when a Board, Budget or Pacer works without its store.
 	Degraded func(err error)
 }
@@ -69,6 +74,18 @@ func (c *call) decided(v Verdict, wait time.Duration) {
 	})
 }
 
+// traceRefused is for what heed refuses, not for what the caller gave up.
+func (c *call) traceRefused(err *OverdueError) {
+	if c.t.Trace == nil && c.traces == nil || cancelled(c.req) != nil {
+		return
+	}
+	c.allTraces(func(trace *Trace) {
+		if trace.Refused != nil {
+			trace.Refused(c.req, err)
+		}
+	})
+}
+
 func (c *call) degraded(err error) {
 	c.allTraces(func(trace *Trace) {
 		if trace.Degraded != nil {
@@ -77,16 +94,16 @@ func (c *call) degraded(err error) {
 	})
 }
 
-// LogTrace logs to l: a retry and a giving up at level Warn, a cool-down at Info,
-// a turn that was waited for at Debug, the loss of a store at Error. A request
-// that needed no retry is not logged. If l is nil, slog.Default() as it is at
-// the time.
+// LogTrace logs to l: a retry, a giving up and a request that is not sent at level
+// Warn, a cool-down at Info, a turn that was waited for at Debug, the loss of a store
+// at Error. A request that needed no retry is not logged. If l is nil, slog.Default()
+// as it is at the time.
 //
 // It never logs a path, a query string, user info or a header value: any of
 // them may hold a secret.
 func LogTrace(l *slog.Logger) *Trace {
 	t := logTrace{l}
-	return &Trace{Paced: t.paced, Cooled: t.cooled, Decided: t.decided, Degraded: t.degraded}
+	return &Trace{Paced: t.paced, Cooled: t.cooled, Decided: t.decided, Refused: t.refused, Degraded: t.degraded}
 }
 
 type logTrace struct{ logger *slog.Logger }
@@ -101,12 +118,12 @@ func (t logTrace) log(ctx context.Context, level slog.Level, msg string, attrs .
 
 func (t logTrace) paced(req *http.Request, wait time.Duration) {
 	if wait >= time.Millisecond { // less is what asking takes
-		t.log(req.Context(), slog.LevelDebug, "request paced", method(req), host(req), slog.Duration("wait", wait))
+		t.log(req.Context(), slog.LevelDebug, "request paced", method(req), host(req), waiting(wait))
 	}
 }
 
 func (t logTrace) cooled(req *http.Request, _ string, wait time.Duration) {
-	t.log(req.Context(), slog.LevelInfo, "request waits for a cool-down", method(req), host(req), slog.Duration("wait", wait))
+	t.log(req.Context(), slog.LevelInfo, "request waits for a cool-down", method(req), host(req), waiting(wait))
 }
 
 func (t logTrace) decided(a Attempt, v Verdict, wait time.Duration) {
@@ -117,10 +134,29 @@ func (t logTrace) decided(a Attempt, v Verdict, wait time.Duration) {
 	case Again:
 		msg = "request will be retried"
 	}
-	t.log(a.Request.Context(), slog.LevelWarn, msg, method(a.Request), host(a.Request), outcome(a),
-		slog.String("verdict", v.String()), slog.Int("attempt", a.Number), slog.Int("max", int(a.most)),
-		slog.Duration("wait", wait))
+	attrs := []slog.Attr{method(a.Request), host(a.Request), outcome(a),
+		slog.String("verdict", v.String()), slog.Int("attempt", a.Number), slog.Int("max", int(a.most)), waiting(wait)}
+	if a.limit != "" {
+		attrs = append(attrs, slog.String("limit", a.limit))
+	}
+	if a.Cause != 0 {
+		attrs = append(attrs, slog.String("cause", a.Cause.String()))
+	}
+	t.log(a.Request.Context(), slog.LevelWarn, msg, attrs...)
 }
+
+func (t logTrace) refused(req *http.Request, err *OverdueError) {
+	attrs := []slog.Attr{method(req), host(req), slog.String("cause", err.Cause.String()), waiting(err.Wait)}
+	if err.Limit != "" {
+		attrs = append(attrs, slog.String("limit", err.Limit))
+	}
+	if err.Err != nil {
+		attrs = append(attrs, slog.String("error", text(err.Err)))
+	}
+	t.log(req.Context(), slog.LevelWarn, "request not sent", attrs...)
+}
+
+func waiting(d time.Duration) slog.Attr { return slog.Duration("wait", rounded(d)) }
 
 func (t logTrace) degraded(err error) {
 	t.log(context.Background(), slog.LevelError, "working without the shared store", slog.String("error", text(err)))

@@ -26,7 +26,9 @@ import (
 // signed anew. Client.Timeout bounds all attempts and waits together: prefer
 // RetryPolicy.AttemptTimeout, and a deadline in the context.
 type Transport struct {
-	// Base sends the requests. If nil, http.DefaultTransport.
+	// Base sends the requests. If nil, the http.DefaultTransport that there was when
+	// the program started, so that a Transport may be made the default: but there are
+	// libraries that want that to be a *http.Transport.
 	Base http.RoundTripper
 
 	// Retry says what is retried, and when. The zero RetryPolicy is a careful
@@ -56,8 +58,9 @@ type Transport struct {
 	// Trace is told what happens. If nil, nobody is.
 	Trace *Trace
 
-	budget LocalBudget
-	board  LocalBoard
+	budget   LocalBudget
+	board    LocalBoard
+	draining slots
 }
 
 // RoundTrip sends req, and sends it again as Retry says. It returns the last
@@ -77,7 +80,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	budget.deposit(b.host, b.start)
 	resp, err := t.base().RoundTrip(req)
-	if resp, err = proper(req, resp, err); err == nil && resp.StatusCode < 400 && !t.Retry.suspects(req, resp) {
+	if resp, err = proper(req, req, resp, err); err == nil && resp.StatusCode < 400 && !t.Retry.suspects(req, resp) {
 		return resp, nil
 	}
 	return resumeCall(t, req, b, resp, err)
@@ -116,10 +119,12 @@ func (t *Transport) CloseIdleConnections() {
 
 func (t *Transport) base() http.RoundTripper {
 	if t.Base == nil {
-		return http.DefaultTransport
+		return defaultBase
 	}
 	return t.Base
 }
+
+var defaultBase = http.DefaultTransport
 
 // localBudget is the Budget if it is one that costs no call to other code.
 func (t *Transport) localBudget() *LocalBudget {

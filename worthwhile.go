@@ -2,15 +2,10 @@ package heed
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
-	"net"
 	"net/http"
-	"net/url"
+	"slices"
+	"strings"
 	"time"
-
-	"github.com/hashicorp/go-retryablehttp"
 
 	"github.com/heedhttp/heed/ratelimit"
 )
@@ -24,23 +19,27 @@ import (
 // X-Idempotency-Key. What the server
 // has not acted upon is worth one of any request: 429, 425, and the statuses
 // 403, 413, 420, 430 and 529 if they come with a hint; and errors which prove
-// that the request was not sent: in the name look-up, in dialing, a TLS
-// handshake that took too long, a stream that was refused (RFC 9113 section 8.7), a body of which
-// not one byte was read.
+// that nothing of the request was sent, or that the server did not process it: in
+// the name look-up, in dialing, a TLS handshake that took too long, a stream that
+// was refused, a connection whose GOAWAY excludes it (RFC 9113 sections 6.8 and 8.7).
 //
 // A Profile of the RetryPolicy may know more of what a response means, and is
 // believed.
 //
-// A server's X-Should-Retry: false or Stripe-Should-Retry: false ends it. Never
-// worth it are a name that does not exist, a certificate, scheme or header that
-// is wrong, and the caller's own cancellation.
+// A server's X-Should-Retry: false or Stripe-Should-Retry: false ends it, and so does
+// the 504 that a cache gives to Cache-Control: only-if-cached (RFC 9111 section
+// 5.2.1.7). Never worth it are a name that does not exist, a certificate, scheme or
+// header that is wrong, an answer that is malformed, an error that has a response in
+// it (that of a token endpoint, say) or says that it is final (by a method
+// NonRetriable, or Retryable or RetryableError that returns false), and the caller's
+// own cancellation.
 func Worthwhile(a Attempt) bool { return a.worthwhile() }
 
 func (a *Attempt) worthwhile() bool {
 	switch {
 	case a.Err != nil:
 		return a.worthwhileError()
-	case a.Response == nil || vetoed(a.Response.Header) || a.means == ratelimit.Final:
+	case a.Response == nil || vetoed(a.Response.Header) || a.means == ratelimit.Final || a.notCached():
 		return false
 	case a.throttled(), a.Response.StatusCode == http.StatusTooEarly, a.means == ratelimit.Retry:
 		return true
@@ -56,14 +55,23 @@ func (a *Attempt) worthwhile() bool {
 func (a *Attempt) idempotent() bool { return a.keyed || idempotent(a.Request) }
 
 func (a *Attempt) worthwhileError() bool {
-	if a.Request == nil || malformed(a.Request) || cancelled(a.Request) != nil || permanent(a.Err) {
+	if a.Request == nil || malformed(a.Request) || cancelled(a.Request) != nil || finalError(a.Err) {
 		return false
 	}
-	return a.idempotent() || a.unread || notSent(a.Err)
+	return a.idempotent() || notSent(a.Err)
+}
+
+// notCached reports that a cache has answered that it has no answer, and was told not
+// to ask the server (RFC 9111 section 5.2.1.7).
+func (a *Attempt) notCached() bool {
+	return a.Response.StatusCode == http.StatusGatewayTimeout && a.Request != nil &&
+		slices.ContainsFunc(a.Request.Header["Cache-Control"], func(line string) bool {
+			return strings.Contains(strings.ToLower(line), "only-if-cached")
+		})
 }
 
 // throttled reports that the server refused the request because of a limit, and
-// so did not act upon it.
+// so did not act upon it. A 403 out of a cache refused another request.
 func (a *Attempt) throttled() bool {
 	if a.Response == nil {
 		return false
@@ -78,6 +86,9 @@ func (a *Attempt) throttled() bool {
 	case http.StatusTooManyRequests:
 		return true
 	case http.StatusForbidden, http.StatusRequestEntityTooLarge, 420, 430, 529:
+		if ratelimit.FromCache(a.Response.Header) {
+			return false
+		}
 		if !a.heard {
 			_, ok := RetryAfter(a.Response, time.Time{})
 			return ok
@@ -140,66 +151,3 @@ func cancelOf(req *http.Request) <-chan struct{} {
 	//lint:ignore SA1019 who sets it wants it obeyed
 	return req.Cancel
 }
-
-// permanent reports that err comes back however often the request is sent.
-// go-retryablehttp knows most of it, but only from within a *url.Error, which
-// is what it is used to.
-func permanent(err error) bool {
-	var overdue *OverdueError
-	var unknown *net.DNSError
-	var plain tls.RecordHeaderError
-	var address *net.AddrError
-	switch {
-	case errors.Is(err, http.ErrSkipAltProtocol), errors.As(err, &overdue):
-		return true
-	case errors.As(err, &unknown):
-		return unknown.IsNotFound
-	case errors.As(err, &plain), errors.As(err, &address), untrusted(err):
-		return true
-	}
-	again, _ := retryablehttp.DefaultRetryPolicy(context.Background(), nil, &url.Error{Op: "Get", Err: err})
-	return !again
-}
-
-// untrusted reports that err is about a certificate, however it is wrapped.
-func untrusted(err error) bool {
-	var verification *tls.CertificateVerificationError
-	var authority x509.UnknownAuthorityError
-	var name x509.HostnameError
-	var invalid x509.CertificateInvalidError
-	return errors.As(err, &verification) || errors.As(err, &authority) || errors.As(err, &name) || errors.As(err, &invalid)
-}
-
-// notSent reports that err proves that the server did not act upon the request.
-func notSent(err error) bool {
-	var op *net.OpError
-	var dns *net.DNSError
-	var stream streamError
-	switch {
-	case errors.As(err, &dns):
-		return true
-	case errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect"):
-		return true
-	case errors.As(err, &stream):
-		return stream.Code == refusedStream
-	}
-	return err.Error() == handshakeTimeout
-}
-
-// handshakeTimeout is what net/http says of the one failure of a TLS handshake
-// that can be told from one of a connection in use; it does not export the type.
-const handshakeTimeout = "net/http: TLS handshake timeout"
-
-// streamError has the shape of net/http's own HTTP/2 stream error, which
-// converts itself to any struct of this shape: the errors.As of its package's
-// users.
-type streamError struct {
-	StreamID uint32
-	Code     uint32
-	Cause    error
-}
-
-func (streamError) Error() string { return "http2: stream error" }
-
-// refusedStream says that a stream was not processed at all (RFC 9113 section 8.7).
-const refusedStream = 7

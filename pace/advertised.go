@@ -161,7 +161,7 @@ func (a *Advertised) join(req *http.Request, key string, c costs, most time.Dura
 func (a *Advertised) Observe(at heed.Attempt) {
 	var limits []ratelimit.Limit
 	now := time.Now()
-	if at.Response != nil {
+	if at.Response != nil && !ratelimit.FromCache(at.Response.Header) {
 		limits = ratelimit.Parse(at.Response.Header, now)
 	}
 	key := a.key(at.Request)

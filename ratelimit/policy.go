@@ -19,19 +19,19 @@ func (p *policy) limit() Limit {
 	return l
 }
 
-// mostPolicies is how many policies are read, as each is compared with each state:
-// no server has as many.
-const mostPolicies = 64
+// No server has as many. Policies are compared with states, but with no more than
+// mostPolicies of them.
+const (
+	mostPolicies = 64
+	mostStates   = 1024 // of a field, or dimensions
+)
 
 // readPolicies reads RateLimit-Policy, of draft-08 to draft-11, or the Integers of the
-// drafts before. If it is malformed, there are none.
+// drafts before. If it is malformed, there are none. Of more than mostPolicies the
+// first ones are read.
 func readPolicies(dst []policy, lines []string) []policy {
 	s, n := structured{in: combine(lines)}, len(dst)
-	for s.next() {
-		if len(dst) == mostPolicies {
-			s.policy(&policy{})
-			continue
-		}
+	for len(dst) < mostPolicies && s.next() {
 		dst = append(dst, policy{})
 		s.policy(&dst[len(dst)-1])
 	}

@@ -19,7 +19,9 @@ func (r *reader) quotas(dst []Limit, all bool) []Limit {
 				return dst[:first]
 			}
 		case dimensionFields:
-			dst = r.dimension(dst, name, all)
+			if len(dst)-first < mostStates {
+				dst = r.dimension(dst, name, all)
+			}
 		case stateField:
 			found.states = lines
 		case policyField:

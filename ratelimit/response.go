@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -81,10 +82,20 @@ func readable(resp *http.Response) bool {
 	return strings.Contains(kind, "json") || strings.Contains(kind, "xml") || kind == "" && resp.StatusCode >= 400
 }
 
+// mostPeeks bounds the bodies that are read at once: some may never come.
+const mostPeeks = 256
+
+var peeks atomic.Int64
+
 // peek returns the beginning of resp's body, and puts it back. If it does not come in
-// time, peek returns nil; the caller gets it nevertheless.
+// time, or too many others are being read, peek returns nil; the caller gets it
+// nevertheless.
 func peek(resp *http.Response) []byte {
-	b := &peeked{rest: resp.Body, read: make(chan struct{})}
+	if peeks.Add(1) > mostPeeks {
+		peeks.Add(-1)
+		return nil
+	}
+	b := &peeked{rest: resp.Body, read: make(chan struct{}), gone: make(chan struct{})}
 	resp.Body = b
 	go b.begin()
 	timer := time.NewTimer(bodyTime)
@@ -98,23 +109,40 @@ func peek(resp *http.Response) []byte {
 }
 
 // A peeked is a body of which the beginning is read before the caller asks for it.
+// There are bodies whose Close waits for a Read, or deadlocks with one: while the
+// beginning is read, Close leaves the closing to the reader.
 type peeked struct {
-	rest   io.ReadCloser
-	read   chan struct{} // closed when head and err are set
-	head   []byte
-	err    error // what comes after head; if nil, rest
-	closed atomic.Bool
+	rest io.ReadCloser
+	read chan struct{} // closed when head and err are set
+	head []byte
+	err  error         // what comes after head; if nil, rest
+	gone chan struct{} // closed by Close
+
+	mu     sync.Mutex // guards what follows
+	done   bool       // the beginning was read
+	closed bool
 }
 
 func (b *peeked) begin() {
-	defer close(b.read)
+	defer peeks.Add(-1)
 	b.head, b.err = io.ReadAll(io.LimitReader(b.rest, mostBody))
+	close(b.read)
+	b.mu.Lock()
+	b.done = true
+	closed := b.closed
+	b.mu.Unlock()
+	if closed {
+		b.rest.Close()
+	}
 }
 
 func (b *peeked) Read(p []byte) (int, error) {
-	<-b.read
+	select {
+	case <-b.gone:
+	case <-b.read:
+	}
 	switch {
-	case b.closed.Load():
+	case b.isClosed():
 		return 0, http.ErrBodyReadAfterClose
 	case len(b.head) > 0:
 		n := copy(p, b.head)
@@ -126,9 +154,24 @@ func (b *peeked) Read(p []byte) (int, error) {
 	return b.rest.Read(p)
 }
 
-// Close closes the body, which ends a Read of it.
+func (b *peeked) isClosed() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.closed
+}
+
+// Close closes the body, now or when the beginning has been read. It ends a Read.
 func (b *peeked) Close() error {
-	b.closed.Store(true)
+	b.mu.Lock()
+	if !b.closed {
+		b.closed = true
+		close(b.gone)
+	}
+	done := b.done
+	b.mu.Unlock()
+	if !done {
+		return nil
+	}
 	return b.rest.Close()
 }
 

@@ -10,14 +10,18 @@ import (
 // Sources returns the canonical names, sorted, of the fields that the answer of
 // Wait to the same arguments comes from: those without which it would be another
 // one; or, where several say the same, each that says it by itself. It is empty if
-// Wait is not ok. It calls Wait for every field of h, and is for people: for a log, or
-// to explain a wait.
+// Wait is not ok, or if there are more than 64 fields that may say something. It calls
+// Wait for each of them, and is for people: for a log, or to explain a wait.
 func Sources(status int, h http.Header, now time.Time) (names []string) {
 	if now.IsZero() {
 		now = time.Now()
 	}
 	wait, ok := Wait(status, h, now)
 	if !ok {
+		return nil
+	}
+	h = telling(h)
+	if len(h) > mostSources {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(h)) {
@@ -34,6 +38,22 @@ func Sources(status int, h http.Header, now time.Time) (names []string) {
 		}
 	}
 	return names
+}
+
+const mostSources = 64
+
+// telling returns the fields of h that Wait reads, or some that are too many.
+func telling(h http.Header) http.Header {
+	told := http.Header{}
+	for name, lines := range h {
+		if familyOf(name) != noFamily || isDelay(name) || isClock(name) {
+			told[name] = lines
+		}
+		if len(told) > mostSources {
+			break
+		}
+	}
+	return told
 }
 
 // isClock reports whether a field says what the time is, and never what to wait.

@@ -4,10 +4,10 @@ package ratelimit
 var stateless = Limit{Remaining: -1, Next: unknown, Reset: unknown}
 
 // readStates reads RateLimit, of draft-08 to draft-11, or else of draft-07. If it is
-// malformed, there are none.
+// malformed, there are none. Of more than mostStates the first ones are read.
 func readStates(dst []Limit, lines []string) []Limit {
 	s, n := structured{in: combine(lines)}, len(dst)
-	for s.next() {
+	for len(dst)-n < mostStates && s.next() {
 		dst = append(dst, stateless)
 		s.state(&dst[len(dst)-1])
 	}

@@ -21,16 +21,25 @@ type structured struct {
 	failed bool
 }
 
-// combine returns the value of all lines of a field.
+// combine returns the value of all lines of a field, and of a value that is longer than
+// longestField the members at its beginning.
 func combine(lines []string) string {
-	switch len(lines) {
-	case 0:
+	if len(lines) == 0 {
 		return ""
-	case 1:
-		return lines[0]
 	}
-	return strings.Join(lines, ", ")
+	value := lines[0]
+	if len(lines) > 1 {
+		value = strings.Join(lines, ", ")
+	}
+	if len(value) > longestField {
+		value = value[:max(0, strings.LastIndexByte(value[:longestField], ','))]
+	}
+	return value
 }
+
+// longestField is how much of a structured field is read: no server tells as much, and a
+// header may have ten mebibytes.
+const longestField = 64 << 10
 
 // next moves on to the next member. It returns false at the end, and once s has
 // failed.

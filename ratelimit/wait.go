@@ -169,14 +169,18 @@ func (r *reader) longest(lines []string, as syntax) time.Duration {
 	return wait
 }
 
+const mostValues = 1 << 16
+
 // line reads one line: the whole of it as one value, or else as a list, in
-// which a comma after the name of a day may be that of a date.
+// which a comma after the name of a day may be that of a date. Of a list of more than
+// mostValues the first ones are read.
 func (r *reader) line(s string, as syntax) time.Duration {
 	wait := r.value(s, as)
 	if wait != unknown {
 		return wait
 	}
-	for list := strings.IndexByte(s, ',') >= 0; list; {
+	list := strings.IndexByte(s, ',') >= 0
+	for n := 0; list && n < mostValues; n++ {
 		piece, rest, more := strings.Cut(s, ",")
 		if more && isWeekday(trim(piece)) {
 			next, after, found := strings.Cut(rest, ",")

@@ -78,10 +78,17 @@ func (r *resender) CloseIdleConnections() {
 	}
 }
 
+// A prepareError is that of a PrepareRetry. It is final, as c has it.
+type prepareError struct{ err error }
+
+func (e *prepareError) Error() string { return "retryable: PrepareRetry: " + e.err.Error() }
+func (e *prepareError) Unwrap() error { return e.err }
+func (e *prepareError) NonRetriable() {}
+
 func prepare(c *retryablehttp.Client, req *http.Request, n int) error {
 	if c.PrepareRetry != nil {
 		if err := c.PrepareRetry(req); err != nil {
-			return fmt.Errorf("retryable: PrepareRetry: %w", err)
+			return &prepareError{err}
 		}
 	}
 	if c.RequestLogHook != nil {

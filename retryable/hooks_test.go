@@ -78,26 +78,18 @@ func TestTheHooksComeInTheUsualOrder(t *testing.T) {
 	})
 }
 
-func TestAFailureToPrepareIsTheAttemptsOwn(t *testing.T) {
+// As with go-retryablehttp itself: one call of PrepareRetry, and its error.
+func TestAFailureToPrepareIsFinal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inTurn(503, 200)
-		c, unsigned, n := installed(b), errors.New("no key to sign with"), 0
-		c.PrepareRetry = func(*http.Request) error {
-			if n++; n < 3 {
-				return unsigned
-			}
-			return nil
-		}
+		unsigned, called := errors.New("no key to sign with"), 0
+		prepare := func(*http.Request) error { called++; return unsigned }
 		req := request(t, "PUT", "http://api.example.com", []byte("cargo"))
-		resp, err := c.Do(req)
-		status, _ := content(t, resp, err)
-		assert.Equal(t, 200, status)
-		assert.Equal(t, []arrival{{5, "cargo"}, {5, "cargo"}}, b.seen)
-
-		n = -10
-		resp, err = installedWith(inTurn(503), c.PrepareRetry).Do(req)
+		resp, err := installedWith(b, prepare).Do(req)
 		require.ErrorIs(t, err, unsigned)
 		require.Nil(t, resp)
+		assert.Equal(t, 1, called)
+		assert.Len(t, b.seen, 1)
 	})
 }
 

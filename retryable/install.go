@@ -31,8 +31,8 @@ import (
 //     CloseIdleConnections does nothing any more, because c calls it whenever a
 //     request fails; t's does it.
 //   - RequestLogHook is called for each attempt and ResponseLogHook for each
-//     response, as before. PrepareRetry is called for each retry; if it fails, so
-//     does that attempt. Both now change that attempt alone.
+//     response, as before. PrepareRetry is called for each retry; if it fails, its
+//     error is final. Both now change that attempt alone.
 //   - Logger is told of each request and of its failure, no longer of the retries
 //     between. See heed.LogTrace.
 //

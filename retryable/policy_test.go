@@ -230,3 +230,21 @@ func TestWithTheirPolicyAPostIsRepeated(t *testing.T) {
 		assert.Equal(t, []arrival{{3, "pay"}, {3, "pay"}}, b.seen)
 	})
 }
+
+// What go-retryablehttp calls final of the errors of a Base, heed does too.
+func TestWhatIsFinalToThemIsFinalToHeed(t *testing.T) {
+	for _, err := range []error{
+		errors.New(`unsupported protocol scheme "ftp"`),
+		errors.New(`net/http: invalid header field name "\x1b"`),
+		errors.New("tls: certificate is not trusted"),
+		&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},
+		x509.UnknownAuthorityError{},
+		x509.HostnameError{Host: "api.example.com", Certificate: new(x509.Certificate)},
+		x509.CertificateInvalidError{Cert: new(x509.Certificate)},
+		io.ErrUnexpectedEOF, io.EOF, errors.New("http: server closed idle connection"),
+	} {
+		theirs, _ := retryablehttp.DefaultRetryPolicy(t.Context(), nil, &url.Error{Op: "Get", Err: err})
+		ours := heed.Worthwhile(heed.Attempt{Request: get(t, t.Context()), Err: err})
+		assert.True(t, theirs || !ours, "%v", err)
+	}
+}

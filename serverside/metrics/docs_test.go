@@ -175,7 +175,8 @@ func busyClient(t *testing.T) *prometheus.Registry {
 	m, err := clientside.New(reg, clientside.Options{})
 	require.NoError(t, err)
 	req := httptest.NewRequest("GET", "http://example.com/", nil)
-	m.Trace(nil).Decided(heed.Attempt{Request: req, Err: io.EOF}, heed.Again, time.Second)
+	m.Trace(nil).Decided(heed.Attempt{Request: req, Err: io.EOF, Cause: heed.CauseBackoff}, heed.Again, time.Second)
+	m.Trace(nil).Refused(req, &heed.OverdueError{Cause: heed.CausePace})
 	return reg
 }
 
@@ -255,7 +256,7 @@ client := &http.Client{Transport: &heed.Transport{Trace: m.Trace(nil)}}
 - ` + "`host`" + ` is one of the first hundred hosts (` + "`Options.Hosts`" + `), or ` + "`other`" + `.
 - ` + "`outcome`" + ` is the class of the status, such as ` + "`5xx`, but `429` and `503`" + ` on their own, or ` + "`error`" + `.
 - ` + "`verdict`" + ` is what followed, in the words of ` + "`heed.Verdict`" + `: ` + "`sum(heed_attempts_total{verdict=\"again\"})`" + ` are the retries.
-- ` + "`cause`" + ` is ` + "`retry`, `cool-down` or `pace`" + `.
+- ` + "`cause`" + ` is why a request waited, or would have had to: ` + "`hint`, `backoff`, `cool-down` or `pace`" + `.
 `)
 	b.WriteString("\nThis page is generated from a scrape: `cd serverside/metrics && go test -run TestDocs -update`.\n")
 	return b.String()

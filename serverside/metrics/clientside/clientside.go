@@ -33,6 +33,7 @@ type Metrics struct {
 	options  Options
 	attempts *prometheus.CounterVec
 	waits    *prometheus.HistogramVec
+	refused  *prometheus.CounterVec
 	degraded prometheus.Counter
 
 	mu    sync.RWMutex
@@ -56,6 +57,8 @@ func New(reg prometheus.Registerer, options Options) (*Metrics, error) {
 		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "heed_wait_seconds",
 			Help:    "Waits of requests: before a retry, for a cool-down, and for a Pacer.",
 			Buckets: []float64{.001, .01, .1, .5, 1, 2.5, 5, 10, 30, 60, 300}}, []string{"host", "cause"}),
+		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "heed_refused_total",
+			Help: "Requests that were not sent, or not sent again, because they would have had to wait for too long."}, []string{"host", "cause"}),
 		degraded: prometheus.NewCounter(prometheus.CounterOpts{Name: "heed_store_failures_total",
 			Help: "Times that a Board, Budget or Pacer told that it works without its store."}),
 	}
@@ -89,13 +92,13 @@ func (m *Metrics) Trace(next *heed.Trace) *heed.Trace {
 	}
 	return &heed.Trace{
 		Paced: func(req *http.Request, wait time.Duration) {
-			m.waited(req, "pace", wait)
+			m.waited(req, heed.CausePace.String(), wait)
 			if next.Paced != nil {
 				next.Paced(req, wait)
 			}
 		},
 		Cooled: func(req *http.Request, key string, wait time.Duration) {
-			m.waited(req, "cool-down", wait)
+			m.waited(req, heed.CauseCoolDown.String(), wait)
 			if next.Cooled != nil {
 				next.Cooled(req, key, wait)
 			}
@@ -104,6 +107,12 @@ func (m *Metrics) Trace(next *heed.Trace) *heed.Trace {
 			m.decided(a, v, wait)
 			if next.Decided != nil {
 				next.Decided(a, v, wait)
+			}
+		},
+		Refused: func(req *http.Request, err *heed.OverdueError) {
+			m.refused.WithLabelValues(m.host(req), err.Cause.String()).Inc()
+			if next.Refused != nil {
+				next.Refused(req, err)
 			}
 		},
 		Degraded: func(err error) {
@@ -117,8 +126,8 @@ func (m *Metrics) Trace(next *heed.Trace) *heed.Trace {
 
 func (m *Metrics) decided(a heed.Attempt, v heed.Verdict, wait time.Duration) {
 	m.attempts.WithLabelValues(m.host(a.Request), outcome(a), v.String()).Inc()
-	if v == heed.Again {
-		m.waited(a.Request, "retry", wait)
+	if a.Cause != 0 {
+		m.waited(a.Request, a.Cause.String(), wait)
 	}
 }
 
@@ -169,6 +178,7 @@ func (m *Metrics) host(req *http.Request) string {
 func (m *Metrics) Describe(descs chan<- *prometheus.Desc) {
 	m.attempts.Describe(descs)
 	m.waits.Describe(descs)
+	m.refused.Describe(descs)
 	m.degraded.Describe(descs)
 }
 
@@ -176,5 +186,6 @@ func (m *Metrics) Describe(descs chan<- *prometheus.Desc) {
 func (m *Metrics) Collect(metrics chan<- prometheus.Metric) {
 	m.attempts.Collect(metrics)
 	m.waits.Collect(metrics)
+	m.refused.Collect(metrics)
 	m.degraded.Collect(metrics)
 }

@@ -43,7 +43,7 @@ func (f answer) RoundTrip(req *http.Request) (*http.Response, error) {
 // and what Prometheus wants to know of them.
 func shown(t *testing.T, reg *prometheus.Registry, names ...string) string {
 	if len(names) == 0 {
-		names = []string{"heed_attempts_total", "heed_wait_seconds", "heed_store_failures_total"}
+		names = []string{"heed_attempts_total", "heed_wait_seconds", "heed_refused_total", "heed_store_failures_total"}
 	}
 	all, err := testutil.GatherAndFormat(reg, expfmt.TypeTextPlain, names...)
 	require.NoError(t, err)
@@ -77,7 +77,9 @@ heed_attempts_total{host=%[1]q,outcome="503",verdict="again"} 1
 heed_attempts_total{host=%[1]q,outcome="503",verdict="wait too long"} 1
 `, host), shown(t, reg, "heed_attempts_total"))
 		assert.Len(t, told, 4, "and what follows is told")
-		assert.Contains(t, shown(t, reg, "heed_wait_seconds"), fmt.Sprintf("heed_wait_seconds_count{cause=\"retry\",host=%q} 2\n", host))
+		waits := shown(t, reg, "heed_wait_seconds")
+		assert.Contains(t, waits, fmt.Sprintf("heed_wait_seconds_count{cause=\"hint\",host=%q} 2\n", host))
+		assert.NotContains(t, waits, "cool-down", "each wait is counted once, under its cause")
 	})
 }
 
@@ -87,6 +89,7 @@ func TestAllWaitsAreCountedByCause(t *testing.T) {
 	trace := m.Trace(&heed.Trace{
 		Paced:    func(*http.Request, time.Duration) { told = append(told, "paced") },
 		Cooled:   func(*http.Request, string, time.Duration) { told = append(told, "cooled") },
+		Refused:  func(*http.Request, *heed.OverdueError) { told = append(told, "refused") },
 		Degraded: func(error) { told = append(told, "degraded") },
 	})
 	for _, trace := range []*heed.Trace{trace, m.Trace(nil)} {
@@ -94,18 +97,20 @@ func TestAllWaitsAreCountedByCause(t *testing.T) {
 		require.NoError(t, err)
 		trace.Paced(req, time.Second)
 		trace.Cooled(req, "key-s3cr3t", 2*time.Second)
-		trace.Decided(heed.Attempt{Request: req, Err: errors.New("err-s3cr3t")}, heed.Again, 3*time.Second)
+		trace.Decided(heed.Attempt{Request: req, Err: errors.New("err-s3cr3t"), Cause: heed.CauseBackoff}, heed.Again, 3*time.Second)
+		trace.Refused(req, &heed.OverdueError{Key: "key-s3cr3t", Cause: heed.CausePace})
 		trace.Degraded(errors.New("err-s3cr3t"))
 	}
-	assert.Equal(t, []string{"paced", "cooled", "degraded"}, told)
+	assert.Equal(t, []string{"paced", "cooled", "refused", "degraded"}, told)
 	assert.Equal(t, `heed_attempts_total{host="api.example.com",outcome="error",verdict="again"} 2
+heed_refused_total{cause="pace",host="api.example.com"} 2
 heed_store_failures_total 2
+heed_wait_seconds_sum{cause="backoff",host="api.example.com"} 6
+heed_wait_seconds_count{cause="backoff",host="api.example.com"} 2
 heed_wait_seconds_sum{cause="cool-down",host="api.example.com"} 4
 heed_wait_seconds_count{cause="cool-down",host="api.example.com"} 2
 heed_wait_seconds_sum{cause="pace",host="api.example.com"} 2
 heed_wait_seconds_count{cause="pace",host="api.example.com"} 2
-heed_wait_seconds_sum{cause="retry",host="api.example.com"} 6
-heed_wait_seconds_count{cause="retry",host="api.example.com"} 2
 `, shown(t, reg), "and nothing else of a request")
 	problems, err := testutil.GatherAndLint(reg)
 	require.NoError(t, err)

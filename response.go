@@ -1,0 +1,190 @@
+package heed
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	keepBytes   = 16 << 10               // of a response that is about to be replaced
+	copyBytes   = 1 << 10                // up to which they are copied out of their buffer
+	drainTime   = 100 * time.Millisecond // for reading them
+	mostDrained = 64                     // bodies at once, of one Transport
+)
+
+// A kept is a response whose place another one may take. Over HTTP/1 its body is
+// drained, so that its connection can be used again, and its first 16 KiB are
+// kept; of one that is known to be longer nothing is. A longer one, or one that
+// does not come within 100 ms, costs the connection. From HTTP/2 on nothing is
+// drained: a stream holds nobody up. The zero kept keeps nothing.
+type kept struct {
+	resp *http.Response
+	body []byte
+	buf  *[keepBytes + 1]byte // where body is, unless it is short or nothing
+	err  error                // what the body ended with
+	live bool                 // the body was left alone
+}
+
+// keep drains resp, if s has a slot for that. It takes over the duty to close its body.
+func keep(resp *http.Response, s *slots) kept {
+	k := kept{resp: resp, err: io.EOF}
+	switch {
+	case resp.ProtoMajor >= 2:
+		k.live = true
+	case resp.ContentLength == 0 || resp.Body == http.NoBody:
+		resp.Body.Close()
+	case resp.ContentLength > keepBytes:
+		resp.Body.Close()
+		k.err = io.ErrUnexpectedEOF
+	default:
+		k.drain(resp.Body, s)
+	}
+	return k
+}
+
+// drain reads body and closes it, within drainTime or in a goroutine that is left behind.
+func (k *kept) drain(body io.ReadCloser, s *slots) {
+	timer := time.NewTimer(drainTime)
+	defer timer.Stop()
+	if !s.acquire(timer.C) {
+		body.Close()
+		k.err = io.ErrUnexpectedEOF
+		return
+	}
+	d := &drainer{body: body, buf: drainBuffers.Get().(*[keepBytes + 1]byte), done: make(chan struct{})}
+	go d.run(s)
+	select {
+	case <-d.done:
+	case <-timer.C:
+		// The drainer still writes behind what was read; its buffer is not given back.
+		k.body, k.err = bytes.Clone(d.buf[:min(d.n.Load(), keepBytes)]), io.ErrUnexpectedEOF
+		return
+	}
+	if d.err != io.EOF {
+		k.err = io.ErrUnexpectedEOF
+	}
+	if n := d.n.Load(); n > copyBytes {
+		k.body, k.buf = d.buf[:min(n, keepBytes)], d.buf
+	} else { // many may wait at once, and most bodies are short
+		k.body = bytes.Clone(d.buf[:n])
+		drainBuffers.Put(d.buf)
+	}
+}
+
+var drainBuffers = sync.Pool{New: func() any { return new([keepBytes + 1]byte) }}
+
+// A drainer reads a body to its end or to that of buf, and then closes it. Only its own
+// goroutine touches the body: there are bodies whose Close waits for a Read, or
+// deadlocks with one.
+type drainer struct {
+	body io.ReadCloser
+	buf  *[keepBytes + 1]byte
+	n    atomic.Int64  // how much of buf was read
+	done chan struct{} // closed when body is, and err is set
+	err  error         // what body ended with
+}
+
+func (d *drainer) run(s *slots) {
+	defer s.release()
+	defer close(d.done)
+	defer d.body.Close()
+	deadline := now() + drainTime
+	for d.err == nil && d.n.Load() < int64(len(d.buf)) && now() < deadline {
+		var n int
+		n, d.err = d.body.Read(d.buf[d.n.Load():])
+		d.n.Add(int64(n))
+	}
+}
+
+// discard gives up the response.
+func (k *kept) discard() {
+	if k.live {
+		k.resp.Body.Close()
+	}
+	if k.buf != nil {
+		drainBuffers.Put(k.buf)
+	}
+	*k = kept{}
+}
+
+// response returns the response after all, what was kept as its body.
+func (k *kept) response() *http.Response {
+	resp := k.resp
+	if !k.live {
+		resp.Body = &keptBody{left: k.body, err: k.err}
+	}
+	*k = kept{}
+	return resp
+}
+
+// A keptBody reads what was kept, and then as the body ended: with io.EOF, or
+// io.ErrUnexpectedEOF if the rest is lost.
+type keptBody struct {
+	left []byte
+	err  error
+}
+
+func (b *keptBody) Read(p []byte) (int, error) {
+	if len(b.left) == 0 {
+		return 0, b.err
+	}
+	n := copy(p, b.left)
+	b.left = b.left[n:]
+	return n, nil
+}
+
+func (b *keptBody) Close() error {
+	b.left, b.err = nil, http.ErrBodyReadAfterClose
+	return nil
+}
+
+// Slots bound how many bodies are drained at once, those that never end included.
+// The zero value has mostDrained of them.
+type slots struct {
+	mu      sync.Mutex
+	taken   int
+	waiting []chan struct{}
+}
+
+// acquire takes a slot, and waits for one no longer than until timeout.
+func (s *slots) acquire(timeout <-chan time.Time) bool {
+	s.mu.Lock()
+	if s.taken < mostDrained {
+		s.taken++
+		s.mu.Unlock()
+		return true
+	}
+	w := make(chan struct{})
+	s.waiting = append(s.waiting, w)
+	s.mu.Unlock()
+	select {
+	case <-w:
+		return true
+	case <-timeout:
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := slices.Index(s.waiting, w)
+	if at < 0 {
+		return true // it was given one just now
+	}
+	s.waiting = slices.Delete(s.waiting, at, at+1)
+	return false
+}
+
+// release gives a slot to who has waited longest.
+func (s *slots) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.waiting) == 0 {
+		s.taken--
+		return
+	}
+	close(s.waiting[0])
+	s.waiting = slices.Delete(s.waiting, 0, 1)
+}
