@@ -107,7 +107,7 @@ func TestTheClientEndsByItself(t *testing.T) {
 	out, err := exec.Command(built(t, "client")).CombinedOutput()
 	require.NoError(t, err, string(out))
 	assert.Equal(t, 5, strings.Count(string(out), ": 200 OK\n"))
-	for _, text := range []string{"request paced", "status=503 verdict=again", "status=429 verdict=again", "waits for a cool-down"} {
+	for _, text := range []string{"request paced", "status=503 verdict=again", "status=429 verdict=again", "cause=hint"} {
 		assert.Contains(t, string(out), text)
 	}
 }
