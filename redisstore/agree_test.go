@@ -11,6 +11,7 @@ import (
 	_ "time/tzdata"
 
 	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/quota"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -20,10 +21,14 @@ import (
 // by policies of every Algorithm that share their names, on counts some of which
 // nobody has written; and has package quota alone say what becomes of them.
 func FuzzLuaAgreesWithGo(f *testing.F) { // F058, F061, B23
-	client := redis.NewClient(&redis.Options{Addr: redistest.Start(f).Addr})
+	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(f).Addr})
 	f.Cleanup(func() { client.Close() })
-	for seed := range uint64(100) {
-		f.Add(seed)
+	seeds := uint64(20)
+	if testenv.Long() {
+		seeds = 100
+	}
+	for seed := range seeds {
+		f.Add(20 + seed) // TestTheAgreementIsAboutEveryScript has those before
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
 		newAgreement(t, client, seed).run()
@@ -31,10 +36,10 @@ func FuzzLuaAgreesWithGo(f *testing.F) { // F058, F061, B23
 }
 
 func TestTheAgreementIsAboutEveryScript(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr})
+	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr})
 	defer client.Close()
 	var plain, refused int
-	for seed := range uint64(30) {
+	for seed := range uint64(20) {
 		a := newAgreement(t, client, seed)
 		a.run()
 		plain, refused = plain+a.plain, refused+a.refused

@@ -201,7 +201,7 @@ func TestANewCoolDownStopsTheDripEverywhere(t *testing.T) {
 
 // Whatever the processes do: in any time t, those who waited arrive at most n + t/every.
 func TestTheReleaseNeverExceedsTheServersRate(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range uint64(stated(30, 8)) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
 			s, server := newBoardStand(t), &arrivals{}

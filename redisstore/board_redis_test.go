@@ -23,28 +23,29 @@ func openBoard(t *testing.T, client redis.UniversalClient) *redisstore.Board {
 	return b
 }
 
-// within asserts that b is held within most, and returns how long that took.
-func within(t *testing.T, most time.Duration, b *redisstore.Board, key string) time.Duration {
+// held asserts that b is held some time, and returns how long that took.
+func held(t *testing.T, b *redisstore.Board, key string) time.Duration {
 	t.Helper()
 	began := time.Now()
-	for time.Since(began) < most {
+	for time.Since(began) < hang {
 		if wait, _, _ := b.Read(ctx, key); wait > 0 {
 			return time.Since(began)
 		}
 		time.Sleep(100 * time.Microsecond)
 	}
-	assert.Fail(t, "not held", "%s after %v", key, most)
-	return most
+	assert.Fail(t, "not held", "%s after %v", key, hang)
+	return hang
 }
 
 func TestBoardsMeetOnEveryKindOfServer(t *testing.T) {
+	t.Parallel()
 	for name, connect := range map[string]func(*testing.T) (a, b redis.UniversalClient){
 		"one server": func(t *testing.T) (a, b redis.UniversalClient) {
-			s := redistest.Start(t)
+			s := redistest.Shared(t)
 			return newClient(t, s), newClient(t, s)
 		},
 		"another database": func(t *testing.T) (a, b redis.UniversalClient) {
-			s := redistest.Start(t)
+			s := redistest.Shared(t)
 			client := redis.NewClient(&redis.Options{Addr: s.Addr, DB: 5})
 			t.Cleanup(func() { client.Close() })
 			return client, client
@@ -65,14 +66,14 @@ func TestBoardsMeetOnEveryKindOfServer(t *testing.T) {
 			var took []time.Duration
 			for i := range 20 {
 				key := fmt.Sprint("https://", i)
-				require.NoError(t, a.Post(ctx, key, time.Minute, 20*time.Millisecond))
-				took = append(took, within(t, 5*time.Second, b, key))
+				require.NoError(t, a.Post(ctx, key, time.Hour, 20*time.Millisecond))
+				took = append(took, held(t, b, key))
 			}
 			t.Logf("held after %v", took)
 			other := &redisstore.Board{Client: one, Prefix: "other{tag}:", Timeout: patient}
 			defer other.Close()
 			require.NoError(t, other.Post(ctx, "https://0", time.Second, 0))
-			require.NoError(t, other.Post(ctx, "theirs", time.Minute, 0))
+			require.NoError(t, other.Post(ctx, "theirs", time.Hour, 0))
 			time.Sleep(50 * time.Millisecond)
 			wait, _, err := other.Read(ctx, "https://0")
 			assert.NoError(t, err)
@@ -83,10 +84,10 @@ func TestBoardsMeetOnEveryKindOfServer(t *testing.T) {
 }
 
 func TestNoKeyOfABoardIsWithoutTTL(t *testing.T) {
-	client := newClient(t, redistest.Start(t))
+	client := newClient(t, redistest.Shared(t))
 	b := openBoard(t, client)
 	for _, key := range []string{"", host, "\x00\xff\r\n", strings.Repeat("x", 100_000), "first", "last"} {
-		require.NoError(t, b.Post(ctx, key, 2*time.Second, time.Millisecond))
+		require.NoError(t, b.Post(ctx, key, time.Hour, time.Millisecond))
 		assert.Positive(t, left(t, b, key), "%.50q", key)
 	}
 	keys := client.Keys(ctx, "*").Val()
@@ -98,18 +99,18 @@ func TestNoKeyOfABoardIsWithoutTTL(t *testing.T) {
 
 func TestABoardThatLosesItsSubscriptionSubscribesAgain(t *testing.T) {
 	server := redistest.Start(t)
-	a, b := openBoard(t, newClient(t, server)), openBoard(t, newClient(t, server))
-	listeners := func() int64 { return newClient(t, server).PubSubNumSub(ctx, hash).Val()[hash] }
+	a, b, admin := openBoard(t, newClient(t, server)), openBoard(t, newClient(t, server)), newClient(t, server)
 	for range 3 {
-		require.Eventually(t, func() bool { return listeners() == 2 }, 10*time.Second, 5*time.Millisecond)
-		require.NoError(t, newClient(t, server).Do(ctx, "CLIENT", "KILL", "TYPE", "pubsub").Err())
+		require.Eventually(t, func() bool { return admin.PubSubNumSub(ctx, hash).Val()[hash] == 2 }, hang, 5*time.Millisecond)
+		require.NoError(t, admin.Do(ctx, "CLIENT", "KILL", "TYPE", "pubsub").Err())
 		key := fmt.Sprint(time.Now())
-		require.NoError(t, a.Post(ctx, key, time.Minute, 0))
-		within(t, 5*time.Second, b, key)
+		require.NoError(t, a.Post(ctx, key, time.Hour, 0))
+		held(t, b, key)
 	}
 }
 
 func TestABoardThatMayNotSubscribeAsksInstead(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	admin := newClient(t, server)
 	require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "quiet", "on", "nopass", "~*", "resetchannels", "+@all").Err())
@@ -123,15 +124,15 @@ func TestABoardThatMayNotSubscribeAsksInstead(t *testing.T) {
 		posts++
 		err := b.Post(ctx, "first", time.Duration(posts)*time.Second, 0)
 		return err != nil && strings.Contains(err.Error(), "redisstore: others hear of it late: ")
-	}, 5*time.Second, time.Millisecond)
+	}, hang, time.Millisecond)
 	require.Eventually(t, func() bool {
 		_, _, err := b.Read(ctx, host)
 		return err != nil && strings.Contains(err.Error(), "redisstore: cannot subscribe: NOPERM")
-	}, 5*time.Second, time.Millisecond)
-	require.NoError(t, a.Post(ctx, host, time.Minute, 0))
-	within(t, 5*time.Second, b, host)
-	require.Error(t, b.Post(ctx, "theirs", time.Minute, 0))
-	within(t, 5*time.Second, a, "theirs")
+	}, hang, time.Millisecond)
+	require.NoError(t, a.Post(ctx, host, time.Hour, 0))
+	held(t, b, host)
+	b.Post(ctx, "theirs", time.Hour, 0) // an error as above, unless it left with what b asks ten times a second
+	held(t, a, "theirs")
 }
 
 func TestABoardOnAStoppedRedisHoldsAndGoesOn(t *testing.T) {
@@ -139,50 +140,44 @@ func TestABoardOnAStoppedRedisHoldsAndGoesOn(t *testing.T) {
 	a, b := openBoard(t, newClient(t, server)), openBoard(t, newClient(t, server))
 	quick := &redisstore.Board{Client: newClient(t, server)}
 	defer quick.Close()
-	require.NoError(t, a.Post(ctx, "before", time.Minute, 0))
-	within(t, 5*time.Second, b, "before")
-	within(t, 5*time.Second, quick, "before")
+	require.NoError(t, a.Post(ctx, "before", time.Hour, 0))
+	held(t, b, "before")
+	held(t, quick, "before")
 
 	server.Stop()
-	began := time.Now()
-	require.Error(t, quick.Post(ctx, host, time.Minute, 0))
-	assert.Less(t, time.Since(began), soon)
+	require.Error(t, quick.Post(ctx, host, time.Hour, 0))
 	for range 100 {
-		began = time.Now()
-		wait, _, _ := quick.Read(ctx, host)
-		require.Positive(t, wait)
+		require.Positive(t, left(t, quick, host))
 		require.Positive(t, left(t, quick, "before"))
-		require.Less(t, time.Since(began), soon)
 	}
 	assert.Zero(t, left(t, b, host))
 
 	server.Cont()
-	within(t, 10*time.Second, a, host)
-	within(t, 10*time.Second, b, host)
+	held(t, a, host)
+	held(t, b, host)
 }
 
 func TestABoardOnARestartedRedisTellsItWhatItKnows(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := openBoard(t, newClient(t, server)), openBoard(t, newClient(t, server))
-	require.NoError(t, a.Post(ctx, "before", time.Minute, 0))
-	within(t, 5*time.Second, b, "before")
+	require.NoError(t, a.Post(ctx, "before", time.Hour, 0))
+	held(t, b, "before")
 	server.Kill()
 	quick := &redisstore.Board{Client: newClient(t, server)}
 	defer quick.Close()
-	began := time.Now()
-	require.Error(t, quick.Post(ctx, "meanwhile", time.Minute, 0))
-	assert.Less(t, time.Since(began), soon)
-	time.Sleep(300 * time.Millisecond)
+	require.Error(t, quick.Post(ctx, "meanwhile", time.Hour, 0))
+	time.Sleep(100 * time.Millisecond) // in which the others notice, mostly
 	server.Restart()
-	within(t, 10*time.Second, a, "meanwhile")
-	within(t, 10*time.Second, b, "meanwhile")
-	within(t, 10*time.Second, openBoard(t, newClient(t, server)), "before")
+	held(t, a, "meanwhile")
+	held(t, b, "meanwhile")
+	held(t, openBoard(t, newClient(t, server)), "before")
 	key := fmt.Sprint(time.Now())
-	require.NoError(t, a.Post(ctx, key, time.Minute, 0))
-	within(t, 5*time.Second, b, key)
+	require.NoError(t, a.Post(ctx, key, time.Hour, 0))
+	held(t, b, key)
 }
 
 func TestABoardOnARingFollowsItsKeyToAnotherShard(t *testing.T) {
+	t.Parallel()
 	shards := map[string]*redistest.Server{"a": redistest.Start(t), "b": redistest.Start(t)}
 	connect := func() *redis.Ring {
 		ring := redis.NewRing(&redis.RingOptions{HeartbeatFrequency: 50 * time.Millisecond,
@@ -199,25 +194,26 @@ func TestABoardOnARingFollowsItsKeyToAnotherShard(t *testing.T) {
 		change()
 		require.Eventually(t, func() bool {
 			key := fmt.Sprint(time.Now())
-			a.Post(ctx, key, time.Minute, 0)
-			for range 50 {
+			a.Post(ctx, key, time.Hour, 0)
+			for range 1000 {
 				if left(t, b, key) > 0 {
 					return true
 				}
 				time.Sleep(time.Millisecond)
 			}
 			return false
-		}, 20*time.Second, time.Millisecond)
+		}, 2*hang, time.Millisecond)
 	}
 	for _, shard := range shards {
 		shard.Kill()
 	}
-	require.Error(t, a.Post(ctx, host, time.Minute, 0))
+	require.Error(t, a.Post(ctx, host, time.Hour, 0))
 	time.Sleep(300 * time.Millisecond)
 	assert.Positive(t, left(t, a, host), "without a shard")
 }
 
 func TestABoardOnAServerThatMisbehavesHoldsItsOwn(t *testing.T) {
+	t.Parallel()
 	for name, reply := range map[string]string{
 		"WRONGTYPE":        redistest.WrongType,
 		"LOADING":          redistest.Loading,
@@ -244,14 +240,14 @@ func TestABoardOnAServerThatMisbehavesHoldsItsOwn(t *testing.T) {
 			defer client.Close()
 			b := &redisstore.Board{Client: client}
 			defer b.Close()
+			began := time.Now()
 			for range 3 {
-				began := time.Now()
-				assert.ErrorContains(t, b.Post(ctx, host, time.Minute, time.Second), "redisstore: ")
-				assert.Less(t, time.Since(began), soon)
+				assert.ErrorContains(t, b.Post(ctx, host, time.Hour, time.Second), "redisstore: ")
 				time.Sleep(20 * time.Millisecond)
 			}
 			wait, every, _ := b.Read(ctx, host)
-			assert.InDelta(t, time.Minute, wait, float64(5*time.Second))
+			assert.LessOrEqual(t, wait, time.Hour)
+			assert.GreaterOrEqual(t, wait, time.Hour-time.Since(began))
 			assert.Equal(t, time.Second, every)
 			assert.Zero(t, left(t, b, "k"))
 		})
@@ -267,52 +263,55 @@ func TestABoardSurvivesAFailover(t *testing.T) {
 		return client
 	}
 	a, b := openBoard(t, connect()), openBoard(t, connect())
-	require.NoError(t, a.Post(ctx, "before", time.Minute, 0))
-	within(t, 5*time.Second, b, "before")
+	require.NoError(t, a.Post(ctx, "before", time.Hour, 0))
+	held(t, b, "before")
 	s.Master.Kill()
 	quick := &redisstore.Board{Client: connect()}
 	defer quick.Close()
-	require.Error(t, quick.Post(ctx, "meanwhile", time.Minute, 0))
+	quick.Post(ctx, "meanwhile", time.Hour, 0) // an error, unless there is another master by now
 	assert.Positive(t, left(t, quick, "meanwhile"))
-	t.Logf("a post without a master is heard after %v", within(t, 30*time.Second, b, "meanwhile"))
-	within(t, 5*time.Second, a, "meanwhile")
-	within(t, 5*time.Second, openBoard(t, connect()), "before")
+	t.Logf("a post without a master is heard after %v", held(t, b, "meanwhile"))
+	held(t, a, "meanwhile")
+	held(t, openBoard(t, connect()), "before")
 }
 
 func TestABoardThatIsGarbageEndsByItself(t *testing.T) {
-	server := redistest.Start(t)
+	t.Parallel()
+	server := redistest.Shared(t)
 	client := newClient(t, server)
 	listeners := func() int64 { return client.PubSubNumSub(ctx, hash).Val()[hash] }
 	func() {
 		b := &redisstore.Board{Client: newClient(t, server), Timeout: patient}
-		require.NoError(t, b.Post(ctx, host, time.Minute, 0))
-		require.Eventually(t, func() bool { return listeners() == 1 }, 5*time.Second, time.Millisecond)
+		require.NoError(t, b.Post(ctx, host, time.Hour, 0))
+		require.Eventually(t, func() bool { return listeners() == 1 }, hang, time.Millisecond)
 		runtime.KeepAlive(b)
 	}()
-	assert.Eventually(t, func() bool { runtime.GC(); return listeners() == 0 }, 10*time.Second, 100*time.Millisecond)
+	assert.Eventually(t, func() bool { runtime.GC(); return listeners() == 0 }, hang, 100*time.Millisecond)
 }
 
 func TestABoardInUseIsNotGarbage(t *testing.T) {
-	server := redistest.Start(t)
+	t.Parallel()
+	server := redistest.Shared(t)
 	a, b := openBoard(t, newClient(t, server)), openBoard(t, newClient(t, server))
 	for range 5 {
 		runtime.GC()
 		time.Sleep(50 * time.Millisecond)
 	}
 	time.Sleep(1100 * time.Millisecond)
-	require.NoError(t, a.Post(ctx, host, time.Minute, 0))
-	within(t, 5*time.Second, b, host)
+	require.NoError(t, a.Post(ctx, host, time.Hour, 0))
+	held(t, b, host)
 }
 
 func TestABoardIsSafeForConcurrentUse(t *testing.T) {
-	server := redistest.Start(t)
+	server := redistest.Shared(t)
 	boards := []*redisstore.Board{openBoard(t, newClient(t, server)), openBoard(t, newClient(t, server))}
+	began := time.Now()
 	done := make(chan bool)
 	for i := range 16 {
 		go func() {
 			for n := range 50 {
 				key := fmt.Sprint(n % 10)
-				boards[i%2].Post(context.Background(), key, time.Duration(i+n+1)*time.Second, time.Millisecond)
+				boards[i%2].Post(context.Background(), key, time.Duration(i+n+1)*time.Minute, time.Millisecond)
 				boards[(i+n)%2].Read(context.Background(), key)
 			}
 			done <- true
@@ -322,9 +321,9 @@ func TestABoardIsSafeForConcurrentUse(t *testing.T) {
 		<-done
 	}
 	for key := range 10 {
-		longest := time.Duration(15+41+key) * time.Second
+		longest := time.Duration(15+41+key) * time.Minute
 		for _, b := range boards {
-			require.Eventually(t, func() bool { return left(t, b, fmt.Sprint(key)) > longest-5*time.Second }, 5*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return left(t, b, fmt.Sprint(key)) >= longest-time.Since(began) }, hang, time.Millisecond)
 			assert.Less(t, left(t, b, fmt.Sprint(key)), longest+time.Second)
 		}
 	}

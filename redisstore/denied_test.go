@@ -194,11 +194,13 @@ func TestDenialsTakeBoundedMemory(t *testing.T) {
 	long := quota.Charge{Key: "long", N: 60, Limit: l}
 	denied(d, 0, 60, long)
 	key := func(i int) quota.Charge { return quota.Charge{Key: fmt.Sprint(i), Limit: l} }
-	for i := range 10 * redisstore.MostDenials {
-		denied(d, 0, 60, key(i))
+	spent := []quota.Bucket{full(l, 60)}
+	free := noon.Add(l.Wait(spent[0], 1, noon.UnixMicro()))
+	for i := range stated(10, 5) * redisstore.MostDenials {
+		d.Ask(0, func() (now, over time.Time, buckets []quota.Bucket) { return noon, free, spent }, key(i))
 	}
 	known := 0
-	for i := range 10 * redisstore.MostDenials {
+	for i := range stated(10, 5) * redisstore.MostDenials {
 		if knows(d, 0, key(i)) {
 			known++
 		}
@@ -230,7 +232,7 @@ func TestDenialsTakeBoundedMemory(t *testing.T) {
 func TestWhatIsDeniedIsDeniedByTheStateItself(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	var both, told int
-	for range 3000 {
+	for range stated(3000, 1000) {
 		p := quota.Policy{Name: "api", Quota: 1 + random.Int64N(50), Window: time.Duration(1+random.Int64N(5000)) * time.Millisecond}
 		p.Algorithm = quota.Algorithm(random.IntN(5))
 		l := compile(t, p)

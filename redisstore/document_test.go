@@ -17,7 +17,7 @@ import (
 )
 
 func TestADocumentIsReadAsItIsNow(t *testing.T) {
-	server := redistest.Start(t)
+	server := redistest.Shared(t)
 	d := &redisstore.Document{Client: newClient(t, server), Key: "heed:text", Timeout: patient}
 	_, err := d.Read(ctx)
 	assert.ErrorIs(t, err, fs.ErrNotExist)
@@ -44,20 +44,20 @@ func TestADocumentIsReadAsItIsNow(t *testing.T) {
 }
 
 func TestADocumentIsNotWaitedForLongerThanItMay(t *testing.T) {
-	server := redistest.Start(t)
-	d := &redisstore.Document{Client: newClient(t, server), Timeout: 50 * ms}
-	server.Stop()
-	defer server.Cont()
-	start := time.Now()
-	_, err := d.Read(ctx)
-	assert.ErrorIs(t, err, context.DeadlineExceeded)
-	assert.Less(t, time.Since(start), 5*time.Second)
-	_, err = new(redisstore.Document).Read(ctx)
+	synctest.Test(t, func(t *testing.T) {
+		_, client := silentRedis(t, redis.Options{})
+		d := &redisstore.Document{Client: client, Timeout: 50 * ms}
+		start := time.Now()
+		_, err := d.Read(t.Context())
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, 50*ms, time.Since(start))
+	})
+	_, err := new(redisstore.Document).Read(ctx)
 	assert.EqualError(t, err, "redisstore: Client is nil")
 }
 
 func TestADocumentIsReadAsSoonAsRedisIsBack(t *testing.T) {
-	server := redistest.Start(t)
+	server := redistest.Shared(t)
 	d := &redisstore.Document{Client: newClient(t, server), Timeout: patient}
 	server.Kill()
 	_, err := d.Read(ctx)
@@ -71,7 +71,8 @@ func TestADocumentIsReadAsSoonAsRedisIsBack(t *testing.T) {
 
 // Each message is told of, and so is what may have been said while nobody listened.
 func TestADocumentSaysThatItMayHaveChanged(t *testing.T) {
-	server := redistest.Start(t)
+	mostlyWaits(t)
+	server := redistest.Shared(t)
 	for name, client := range map[string]redis.UniversalClient{"one": newClient(t, server), "cluster": newCluster(t)} {
 		d := &redisstore.Document{Client: client, Interval: time.Hour}
 		within, stop := context.WithCancel(ctx)
@@ -85,7 +86,7 @@ func TestADocumentSaysThatItMayHaveChanged(t *testing.T) {
 			require.NoError(t, client.Publish(ctx, "heed:rules", "").Err())
 			select {
 			case <-changes:
-			case <-time.After(20 * time.Second):
+			case <-time.After(hang):
 				require.Fail(t, "nothing was heard", name)
 			}
 		}

@@ -91,8 +91,9 @@ func TestTheEnvironmentSaysHowLongADecisionMayTake(t *testing.T) { // F091
 }
 
 func TestAStoreOfTheEnvironmentCounts(t *testing.T) {
-	t.Setenv("REDIS_URL", "redis://"+redistest.Start(t).Addr)
+	t.Setenv("REDIS_URL", "redis://"+redistest.Shared(t).Addr)
 	t.Setenv("REDIS_TLS", "")
+	t.Setenv("REDIS_TIMEOUT", hang.String())
 	store, err := redisstore.FromEnv()
 	require.NoError(t, err)
 	defer store.Client.Close()

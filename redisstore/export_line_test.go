@@ -89,3 +89,11 @@ func Near(s *Store, key string) {
 	defer line.mu.Unlock()
 	line.trip = 1
 }
+
+// Queued is how many calls to key's server wait, or have left and are not forgotten.
+func Queued(s *Store, key string) int {
+	line := &s.serverFor(key).line
+	line.mu.Lock()
+	defer line.mu.Unlock()
+	return len(line.queue)
+}

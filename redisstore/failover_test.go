@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/redisstore"
 	"github.com/redis/go-redis/v9"
@@ -36,6 +38,7 @@ type load struct {
 	store *redisstore.Store
 	keys  []string
 	used  map[string]*ledger
+	began time.Time
 
 	unanswered atomic.Int64
 	stop       context.CancelFunc
@@ -45,7 +48,7 @@ type load struct {
 // startLoad has 16 goroutines take units until the load is ended.
 func startLoad(t *testing.T, client redis.UniversalClient, keys ...string) *load {
 	within, stop := context.WithCancel(t.Context())
-	l := &load{store: &redisstore.Store{Client: client, Timeout: slack}, keys: keys, used: make(map[string]*ledger), stop: stop}
+	l := &load{store: &redisstore.Store{Client: client, Timeout: slack}, keys: keys, used: make(map[string]*ledger), began: time.Now(), stop: stop}
 	for _, key := range keys {
 		l.used[key] = new(ledger)
 	}
@@ -72,7 +75,7 @@ func (l *load) take(key string, charges ...quota.Charge) {
 	case ds[0].Allowed && ds[1].Allowed:
 		l.used[key].add(ds[0].At.UnixMicro())
 	default:
-		time.Sleep(ds[0].RetryAfter)
+		time.Sleep(stated(ds[0].RetryAfter, max(10*ms, ds[0].RetryAfter)))
 	}
 }
 
@@ -81,17 +84,33 @@ func (l *load) end() {
 	l.all.Wait()
 }
 
-// awaitUse waits until a unit of key is used after a moment, and returns when.
-func (l *load) awaitUse(t *testing.T, key string, lost time.Time) (back time.Time) {
+// awaitUse waits until some units of key are used after a moment, and returns when the
+// first was.
+func (l *load) awaitUse(t *testing.T, key string, since time.Time) (back time.Time) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		used := between(l.used[key].times(), lost, time.Now())
+		used := l.used[key].times()
+		used = used[len(between(used, time.Time{}, since)):]
 		if len(used) > 0 {
 			back = time.UnixMicro(used[0])
 		}
-		return len(used) > 0
-	}, 30*time.Second, 10*time.Millisecond, "key %q is not served again", key)
+		return len(used) > 50
+	}, hang, 10*time.Millisecond, "key %q is not served", key)
 	return back
+}
+
+// goOn lets the load go on for a while in the long form, and else until some more units
+// of each key are used.
+func (l *load) goOn(t *testing.T, stated time.Duration) {
+	t.Helper()
+	if testenv.Long() {
+		time.Sleep(stated)
+		return
+	}
+	now := time.Now()
+	for _, key := range l.keys {
+		l.awaitUse(t, key, now)
+	}
 }
 
 // forgotten is how many units of key were used that nobody knows of any more.
@@ -102,53 +121,76 @@ func (l *load) forgotten(t *testing.T, key string) int64 {
 		var err error
 		ds, err = l.store.Peek(ctx, nil, quota.Charge{Key: key, Limit: compile(t, bottomless)})
 		return err == nil
-	}, 5*time.Second, 10*time.Millisecond)
+	}, hang, 10*time.Millisecond)
 	return max(0, int64(len(l.used[key].times()))-(bottomless.Burst-ds[0].Remaining))
 }
 
-// judge checks key, whose master was whole until a moment, and back from another on.
-func (l *load) judge(t *testing.T, key string, whole, back time.Time) {
+// judge checks key, whose master was whole until a moment, and back from another on. For
+// so long it was cut off and answered, beside the one that was to take over.
+func (l *load) judge(t *testing.T, key string, whole, back time.Time, cutOff time.Duration) {
 	t.Helper()
 	used := l.used[key].times()
 	before, after := between(used, time.Time{}, whole), between(used, back, time.Now())
 	assert.NotEmpty(t, before)
 	assert.Zero(t, excess(before, rapid))
 	assert.Zero(t, excess(after, rapid))
-	assert.LessOrEqual(t, excess(used, rapid), rapid.Burst)
+	assert.LessOrEqual(t, excess(used, rapid), rapid.Burst+rapidIn(cutOff))
 	forgotten, last := l.forgotten(t, key), len(between(used, whole.Add(-time.Second), back))
-	assert.LessOrEqual(t, forgotten, int64(last))
+	if testenv.Long() { // how far behind a replica is depends on the machine
+		assert.LessOrEqual(t, forgotten, int64(last))
+	}
 	t.Logf("%q: %d units used, %d of them up to a second before the end; served again %v after it; %d forgotten; %d more than Burst + Quota·t/Window",
 		key, len(used), last, back.Sub(whole).Round(time.Millisecond), forgotten, excess(used, rapid))
 }
 
-// ends are the ways in which a master is lost.
-var ends = map[string]func(*testing.T, *redistest.Server){
-	"dies":                 func(_ *testing.T, master *redistest.Server) { master.Kill() },
-	"hangs":                func(_ *testing.T, master *redistest.Server) { master.Stop() },
+// judgeMany checks a key that some masters have had, one after the other or at the same
+// time: servers that were busy are replaced though they live. Each keeps to the limit.
+func (l *load) judgeMany(t *testing.T, key string, masters int) {
+	t.Helper()
+	used := l.used[key].times()
+	most := int64(masters) * (rapid.Burst + rapidIn(time.Since(l.began)))
+	assert.LessOrEqual(t, int64(len(used)), most)
+	more := excess(used, rapid)
+	if testenv.Long() { // when the machine has nothing else to do, they agree soon
+		const disagreement = 5 * time.Second
+		assert.LessOrEqual(t, more, rapid.Burst+rapidIn(disagreement))
+	}
+	t.Logf("%q: %d masters, %d units used, %d more than Burst + Quota·t/Window", key, masters, len(used), more)
+}
+
+// rapidIn is how many units rapid gives back in a time.
+func rapidIn(d time.Duration) int64 { return 1 + rapid.Quota*int64(d)/int64(rapid.Window) }
+
+// ends are the ways in which a master is lost. They return how long it answered without
+// its replicas.
+var ends = map[string]func(*testing.T, *redistest.Server) (cutOff time.Duration){
+	"dies":                 func(_ *testing.T, master *redistest.Server) time.Duration { master.Kill(); return 0 },
+	"hangs":                func(_ *testing.T, master *redistest.Server) time.Duration { master.Stop(); return 0 },
 	"is cut off, and dies": dieAlone,
 }
 
 // dieAlone has a master go on for 300 ms without its replicas, which it does not let
 // in again, and then die: what it was told in that time is forgotten.
-func dieAlone(t *testing.T, master *redistest.Server) {
+func dieAlone(t *testing.T, master *redistest.Server) (cutOff time.Duration) {
 	client := newClient(t, master)
+	start := time.Now()
 	require.NoError(t, client.ConfigSet(ctx, "requirepass", "secret").Err())
 	require.NoError(t, client.ClientKillByFilter(ctx, "TYPE", "replica").Err())
 	time.Sleep(300 * time.Millisecond)
 	master.Kill()
+	return time.Since(start)
 }
 
 func TestAfterAFailoverBySentinelsTheLimitHoldsAgain(t *testing.T) {
-	for name, end := range ends {
-		t.Run(name, func(t *testing.T) { failOver(t, end) })
-	}
+	mostlyWaits(t)
+	atOnce(t, ends, failOver)
 }
 
 // elections is how many times the Sentinels have elected one of them, as the one that
 // knows of most says: each of these may have promoted a replica.
 func elections(t *testing.T, s *redistest.Sentinel) (most int) {
 	for _, addr := range s.Addrs() {
-		client := redis.NewSentinelClient(&redis.Options{Addr: addr})
+		client := redis.NewSentinelClient(&redis.Options{Addr: addr, ReadTimeout: hang})
 		master, err := client.Master(ctx, s.Name).Result()
 		client.Close()
 		require.NoError(t, err)
@@ -161,63 +203,81 @@ func elections(t *testing.T, s *redistest.Sentinel) (most int) {
 
 // failOver ends a master. If the Sentinels promote two replicas, there are two masters
 // until they agree, each of which keeps to the limit by itself.
-func failOver(t *testing.T, end func(*testing.T, *redistest.Server)) {
+func failOver(t *testing.T, end func(*testing.T, *redistest.Server) time.Duration) {
 	s := redistest.StartSentinel(t)
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.Name, SentinelAddrs: s.Addrs()})
 	defer client.Close()
 	l := startLoad(t, client, "key")
-	time.Sleep(stated(20*time.Second, 500*time.Millisecond))
+	l.goOn(t, 20*time.Second)
+	early := elections(t, s)
 	whole := time.Now()
-	end(t, s.Master)
+	cutOff := end(t, s.Master)
 	back := l.awaitUse(t, "key", time.Now())
-	time.Sleep(stated(40*time.Second, 500*time.Millisecond))
+	l.goOn(t, 40*time.Second)
 	l.end()
 	defer everyKeyExpires(t, client)
 	t.Logf("%d calls had no answer", l.unanswered.Load())
-	n := elections(t, s)
-	if n == 1 {
-		l.judge(t, "key", whole, back)
+	if n := elections(t, s); n > 1 || early > 0 {
+		l.judgeMany(t, "key", 1+n)
 		return
 	}
-	const disagreement = 5 // seconds
-	more := excess(l.used["key"].times(), rapid)
-	t.Logf("%d elections of Sentinels: %d units forgotten, %d more than Burst + Quota·t/Window", n, l.forgotten(t, "key"), more)
-	assert.LessOrEqual(t, more, rapid.Burst+disagreement*rapid.Quota*int64(time.Second)/int64(rapid.Window))
+	l.judge(t, "key", whole, back, cutOff)
 }
 
 func TestAfterAReplicaTookOverInAClusterTheLimitHoldsAgain(t *testing.T) {
-	for name, end := range ends {
-		t.Run(name, func(t *testing.T) {
-			masters, replicas := redistest.StartReplicatedCluster(t)
-			client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs(append(masters, replicas...)),
-				ReadTimeout: 500 * time.Millisecond}) // or it may wait long for the one that hangs to say who is there
-			defer client.Close()
-			l := startLoad(t, client, "a", "b", "c", "d", "e", "f")
-			time.Sleep(stated(20*time.Second, 500*time.Millisecond))
-			orphans := servedBy(t, masters[0])
-			require.NotEmpty(t, orphans)
-			whole := time.Now()
-			end(t, masters[0])
-			lost, back := time.Now(), make(map[string]time.Time)
+	mostlyWaits(t)
+	atOnce(t, ends, func(t *testing.T, end func(*testing.T, *redistest.Server) time.Duration) {
+		masters, replicas := redistest.StartReplicatedCluster(t)
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs(append(masters, replicas...)),
+			ReadTimeout: 500 * time.Millisecond}) // or it may wait long for the one that hangs to say who is there
+		defer client.Close()
+		l := startLoad(t, client, "a", "b", "c", "d", "e", "f")
+		l.goOn(t, 20*time.Second)
+		orphans := servedBy(t, masters[0])
+		require.NotEmpty(t, orphans)
+		early := elected(t, masters...)
+		whole := time.Now()
+		cutOff := end(t, masters[0])
+		lost, back := time.Now(), make(map[string]time.Time)
+		for _, key := range l.keys {
+			back[key] = l.awaitUse(t, key, lost)
+		}
+		l.goOn(t, 40*time.Second)
+		l.end()
+		t.Logf("%d calls had no answer", l.unanswered.Load())
+		if n := elected(t, replicas[0], masters[1], masters[2]); (n > 1 || early > 0) && !testenv.Long() {
 			for _, key := range l.keys {
-				back[key] = l.awaitUse(t, key, lost)
+				l.judgeMany(t, key, 1+n)
 			}
-			time.Sleep(stated(40*time.Second, 500*time.Millisecond))
-			l.end()
-			for _, key := range l.keys {
-				if slices.Contains(orphans, key) {
-					l.judge(t, key, whole, back[key])
-					continue
-				}
-				assert.Zero(t, excess(l.used[key].times(), rapid), "key %q, whose master lives", key)
-				assert.Zero(t, l.forgotten(t, key), "key %q, whose master lives", key)
+			return
+		}
+		for _, key := range l.keys {
+			if slices.Contains(orphans, key) {
+				l.judge(t, key, whole, back[key], cutOff)
+				continue
 			}
-			for _, node := range []*redistest.Server{replicas[0], masters[1], masters[2]} {
-				everyKeyExpires(t, newClient(t, node))
-			}
-			t.Logf("%d calls had no answer", l.unanswered.Load())
-		})
+			assert.Zero(t, excess(l.used[key].times(), rapid), "key %q, whose master lives", key)
+			assert.Zero(t, l.forgotten(t, key), "key %q, whose master lives", key)
+		}
+		for _, node := range []*redistest.Server{replicas[0], masters[1], masters[2]} {
+			everyKeyExpires(t, newClient(t, node))
+		}
+	})
+}
+
+// elected is how many times replicas of a cluster were elected, or stood for election, as
+// the node says that knows of most.
+func elected(t *testing.T, nodes ...*redistest.Server) (most int) {
+	for _, node := range nodes {
+		info, err := node.Do("CLUSTER", "INFO")
+		require.NoError(t, err)
+		_, rest, _ := strings.Cut(info, "cluster_current_epoch:")
+		var epoch int
+		_, err = fmt.Sscan(rest, &epoch)
+		require.NoError(t, err)
+		most = max(most, epoch)
 	}
+	return most - 3 // the masters had an epoch each when they were started
 }
 
 // servedBy returns the keys that a master has.

@@ -7,7 +7,7 @@ import (
 )
 
 func BenchmarkStoreAcquire(b *testing.B) {
-	s := newStore(b, redistest.Start(b))
+	s := newStore(b, redistest.Shared(b))
 	b.Run("and release", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

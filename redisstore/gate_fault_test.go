@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/redisstore"
 	"github.com/redis/go-redis/v9"
@@ -39,7 +42,7 @@ func newFakeClient(t *testing.T, fake *redistest.Fake) *redis.Client {
 	return client
 }
 
-func TestAnAnswerToAcquireThatMakesNoSenseIsAnErrorInTime(t *testing.T) {
+func TestAnAnswerToAcquireThatMakesNoSenseIsAnError(t *testing.T) {
 	for name, reply := range map[string]string{
 		"wrong type":        redistest.WrongType,
 		"loading":           redistest.Loading,
@@ -60,83 +63,114 @@ func TestAnAnswerToAcquireThatMakesNoSenseIsAnErrorInTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := &redisstore.Store{Client: newFakeClient(t, redistest.NewFake(t, reply))}
 			for range 3 {
-				begin := time.Now()
 				hold, d, err := s.Acquire(ctx, "key", 1, 1)
 				require.Error(t, err)
 				assert.Nil(t, hold)
 				assert.Zero(t, d)
-				require.Less(t, time.Since(begin), 50*time.Millisecond+slack)
 			}
 		})
 	}
 }
 
 func TestB75AnAcquireThatIsNotAnsweredIsSentOnce(t *testing.T) {
+	t.Parallel()
 	for name, reply := range map[string]string{
 		"silence": redistest.Silence, "closed connection": redistest.HangUp, "loading": redistest.Loading,
 	} {
 		t.Run(name, func(t *testing.T) {
-			fake := redistest.NewFake(t, reply)
-			s := &redisstore.Store{Client: newFakeClient(t, fake)}
-			_, _, err := s.Acquire(ctx, "key", 1, 1)
-			require.Error(t, err)
-			time.Sleep(300 * time.Millisecond)
-			sent := 0
-			for _, command := range fake.Commands() {
-				if len(command) > 5 && command[5] == "take" {
-					sent++
+			t.Parallel()
+			require.Eventually(t, func() bool {
+				fake := redistest.NewFake(t, reply)
+				s := &redisstore.Store{Client: newFakeClient(t, fake)}
+				_, _, err := s.Acquire(ctx, "key", 1, 1)
+				assert.Error(t, err)
+				time.Sleep(300 * time.Millisecond)
+				sent := 0
+				for _, command := range fake.Commands() {
+					if len(command) > 5 && command[5] == "take" {
+						sent++
+					}
 				}
-			}
-			assert.Equal(t, 1, sent, "%q", fake.Commands())
+				assert.LessOrEqual(t, sent, 1, "%q", fake.Commands())
+				return sent > 0 // on a busy machine its time may be over before
+			}, hang, ms)
 		})
 	}
 }
 
 func TestAnAcquireEndsWithItsContext(t *testing.T) {
 	fake := redistest.NewFake(t, redistest.Silence)
-	s := &redisstore.Store{Client: newFakeClient(t, fake), Timeout: patient}
+	client := redis.NewClient(&redis.Options{Addr: fake.Addr, ReadTimeout: time.Hour})
+	defer client.Close()
+	s := &redisstore.Store{Client: client, Timeout: time.Hour}
 	call, cancel := context.WithCancel(ctx)
-	var left time.Time
 	go func() {
 		for len(fake.Commands()) == 0 {
 			time.Sleep(time.Millisecond)
 		}
-		left = time.Now()
 		cancel()
 	}()
 	_, _, err := s.Acquire(call, "key", 1, 1)
 	assert.Equal(t, context.Canceled, err)
-	assert.Less(t, time.Since(left), slack)
 	assert.Equal(t, 1, redisstore.Held(s), "which may have been taken")
 }
 
 func TestWhoLeavesWhileItAcquiresLeavesNothingBehind(t *testing.T) {
-	s := newStore(t, redistest.Start(t))
+	s := newStore(t, redistest.Shared(t))
 	mustAcquire(t, s, "key", 100, 1).Release()
-	s.Client.AddHook(delay(20 * time.Millisecond))
+	door := &door{came: make(chan struct{}), open: make(chan struct{})}
+	s.Client.AddHook(door)
+	door.closed.Store(true)
 	for range 10 {
-		short, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
-		hold, _, err := s.Acquire(short, "key", 100, 1)
-		cancel()
-		require.Equal(t, context.DeadlineExceeded, err)
+		call, cancel := context.WithCancel(ctx)
+		go func() { <-door.came; cancel() }()
+		hold, _, err := s.Acquire(call, "key", 100, 1)
+		require.Equal(t, context.Canceled, err)
 		require.Nil(t, hold)
 	}
-	require.Eventually(t, func() bool { return redisstore.Held(s) == 0 }, 10*time.Second, 10*time.Millisecond)
+	door.closed.Store(false)
+	close(door.open)
+	require.Eventually(t, func() bool { return redisstore.Held(s) == 0 }, hang, 10*time.Millisecond)
 	_, d, err := s.Acquire(ctx, "key", 100, 1)
 	require.NoError(t, err)
 	assert.EqualValues(t, 99, d.Remaining)
 }
 
-func TestWhileRedisIsStoppedHoldsAreKeptAndCallsFailInTime(t *testing.T) {
+// A door is a hook that keeps commands back while it is closed.
+type door struct {
+	closed atomic.Bool
+	came   chan struct{} // for each command that is to take a place
+	open   chan struct{}
+}
+
+func (d *door) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (d *door) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (d *door) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if d.closed.Load() {
+			if args := cmd.Args(); len(args) == 8 && args[5] == "take" {
+				d.came <- struct{}{}
+			}
+			<-d.open
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func TestWhileRedisIsStoppedHoldsAreKeptAndCallsFail(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
-	s := &redisstore.Store{Client: newClient(t, server), HoldTTL: 5 * time.Second}
+	s := &redisstore.Store{Client: newClient(t, server), HoldTTL: time.Hour}
 	hold := eventually(t, s, "key", 20, 19)
 	server.Stop()
-	for begin := time.Now(); time.Since(begin) < time.Second; time.Sleep(5 * time.Millisecond) {
-		one := time.Now()
+	for range 60 {
 		_, _, err := s.Acquire(ctx, "key", 20, 1)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Less(t, time.Since(one), 50*time.Millisecond+slack)
+		time.Sleep(5 * time.Millisecond)
 	}
 	assert.False(t, isLost(hold))
 
@@ -148,7 +182,7 @@ func TestWhileRedisIsStoppedHoldsAreKeptAndCallsFailInTime(t *testing.T) {
 	eventually(t, s, "key", 20, 1).Release() // Redis was given some before it stopped: they are dropped
 	hold.Release()
 	eventually(t, s, "key", 20, 20).Release()
-	require.Eventually(t, func() bool { return redisstore.Held(s) == 0 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return redisstore.Held(s) == 0 }, hang, 10*time.Millisecond)
 }
 
 // eventually acquires places from a Store that may be broken, or may have none.
@@ -157,23 +191,22 @@ func eventually(t *testing.T, s *redisstore.Store, key string, limit, n int64) (
 	require.Eventually(t, func() bool {
 		hold, _, _ = s.Acquire(ctx, key, limit, n)
 		return hold != nil
-	}, 10*time.Second, 10*time.Millisecond)
+	}, hang, 10*time.Millisecond)
 	t.Cleanup(func() { runtime.KeepAlive(hold) })
 	return hold
 }
 
 func TestAnEmptyRedisInItsSteadIsToldWhatIsHeld(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
-	s := &redisstore.Store{Client: newClient(t, server)}
+	s := &redisstore.Store{Client: newClient(t, server), HoldTTL: time.Hour}
 	hold := eventually(t, s, "key", 20, 20)
 	server.Kill()
 	_, _, err := s.Acquire(ctx, "key", 20, 1)
 	require.Error(t, err)
 	server.Restart()
-	back := time.Now()
 	other := newStore(t, server)
-	require.Eventually(t, func() bool { return other.Client.Exists(ctx, gateKey).Val() == 1 }, 5*time.Second, 5*time.Millisecond)
-	assert.Less(t, time.Since(back), time.Second+slack)
+	require.Eventually(t, func() bool { return other.Client.Exists(ctx, gateKey).Val() == 1 }, hang, 5*time.Millisecond)
 	_, d, err := other.Acquire(ctx, "key", 20, 1)
 	require.NoError(t, err)
 	assert.False(t, d.Allowed)
@@ -181,27 +214,35 @@ func TestAnEmptyRedisInItsSteadIsToldWhatIsHeld(t *testing.T) {
 }
 
 func TestOnAClusterHoldsOfEveryMasterAreRenewed(t *testing.T) {
-	s := &redisstore.Store{Client: newCluster(t), Timeout: patient, HoldTTL: 1500 * time.Millisecond}
-	var holds []*quota.Hold
+	t.Parallel()
+	s := &redisstore.Store{Client: newCluster(t), Timeout: patient, HoldTTL: time.Hour}
+	holds, before := map[string]*quota.Hold{}, map[string]int64{}
 	for i := range 30 {
-		holds = append(holds, eventually(t, s, fmt.Sprint("key ", i), 2, 1))
+		key := fmt.Sprint("key ", i)
+		holds[key] = eventually(t, s, key, 2, 1)
+		maps.Copy(before, expiries(t, s, "heed:quota:\x01"+key))
 	}
-	time.Sleep(2 * s.HoldTTL)
-	for i, hold := range holds {
-		_, d, err := s.Acquire(ctx, fmt.Sprint("key ", i), 2, 2)
+	time.Sleep(2 * time.Millisecond) // the expiry is in ms
+	redisstore.Renew(s)
+	for key, hold := range holds {
+		for member, expiry := range expiries(t, s, "heed:quota:\x01"+key) {
+			assert.Greater(t, expiry, before[member], key)
+		}
+		_, d, err := s.Acquire(ctx, key, 2, 2)
 		require.NoError(t, err)
 		assert.False(t, d.Allowed || isLost(hold))
 		hold.Release()
-		mustAcquire(t, s, fmt.Sprint("key ", i), 2, 2).Release()
+		mustAcquire(t, s, key, 2, 2).Release()
 	}
 }
 
 func TestOfARingOnlyTheHoldsOfAShardThatStoppedAreLostAndTheyAreCountedAgain(t *testing.T) {
+	t.Parallel()
 	shards := []*redistest.Server{redistest.Start(t), redistest.Start(t), redistest.Start(t)}
 	ring := redis.NewRing(&redis.RingOptions{HeartbeatFrequency: time.Hour,
 		Addrs: map[string]string{"a": shards[0].Addr, "b": shards[1].Addr, "c": shards[2].Addr}})
 	defer ring.Close()
-	s := &redisstore.Store{Client: ring, Timeout: slack, HoldTTL: 3 * time.Second}
+	s := &redisstore.Store{Client: ring, Timeout: 500 * ms, HoldTTL: time.Hour}
 	direct := newClient(t, shards[0])
 	live, lost := map[string]*quota.Hold{}, map[string]*quota.Hold{}
 	for i := range 30 {
@@ -217,26 +258,62 @@ func TestOfARingOnlyTheHoldsOfAShardThatStoppedAreLostAndTheyAreCountedAgain(t *
 	require.NotEmpty(t, lost)
 	shards[0].Stop()
 	defer shards[0].Cont()
-	time.Sleep(s.HoldTTL + time.Second)
+	stopped := time.Now()
+	require.Eventually(t, func() bool { // a machine that is busy may lose a shard that is there
+		redisstore.Renew(s)
+		return redisstore.RenewedSince(s, stopped) == len(live)
+	}, hang, ms)
+	redisstore.Outlive(s, stopped)
 	for key, hold := range live {
 		require.Eventually(t, func() bool {
 			_, d, err := s.Acquire(ctx, key, 2, 2)
 			return err == nil && !d.Allowed
-		}, 5*time.Second, time.Millisecond, key)
+		}, hang, time.Millisecond, key)
 		assert.False(t, isLost(hold), key)
 	}
 	for key, hold := range lost {
 		assert.True(t, isLost(hold), key)
 	}
 	shards[0].Cont()
+	require.NoError(t, direct.FlushAll(ctx).Err()) // what has expired
 	for key := range lost {
-		require.Eventually(t, func() bool { return direct.Exists(ctx, "heed:quota:\x01"+key).Val() == 1 },
-			5*time.Second, 10*time.Millisecond, "%s is counted again", key)
+		require.Eventually(t, func() bool {
+			redisstore.Renew(s)
+			return direct.Exists(ctx, "heed:quota:\x01"+key).Val() == 1
+		}, hang, 10*time.Millisecond, "%s is counted again", key)
 	}
 }
 
 func TestAHoldThatIsRenewedOutlivesItsTTL(t *testing.T) {
-	server := redistest.Start(t)
+	server := redistest.Shared(t)
+	s, other := newStore(t, server), newStore(t, server)
+	s.HoldTTL = time.Hour
+	hold := mustAcquire(t, s, "key", 3, 2)
+	for range 3 {
+		for member := range expiries(t, s, gateKey) { // as if most of its time were over
+			soon := float64(time.Now().Add(hang).UnixMilli())
+			require.NoError(t, s.Client.ZAddXX(ctx, gateKey, redis.Z{Score: soon, Member: member}).Err())
+			require.NoError(t, s.Client.Expire(ctx, gateKey, hang).Err())
+		}
+		began := time.Now()
+		redisstore.Renew(s)
+		for _, expiry := range expiries(t, s, gateKey) {
+			assert.GreaterOrEqual(t, expiry, began.Add(time.Hour).UnixMilli())
+		}
+		expiresIn(t, s.Client, gateKey, time.Hour+time.Second, began)
+		_, d, err := other.Acquire(ctx, "key", 3, 2)
+		require.NoError(t, err)
+		require.False(t, d.Allowed)
+		require.EqualValues(t, 1, d.Remaining)
+	}
+	assert.False(t, isLost(hold))
+	hold.Release()
+	mustAcquire(t, other, "key", 3, 3).Release()
+}
+
+func TestAHoldIsRenewedInTimeByTheRealClockToo(t *testing.T) {
+	testenv.NeedLong(t)
+	server := redistest.Shared(t)
 	s := newStore(t, server)
 	s.HoldTTL = 1500 * time.Millisecond
 	hold := mustAcquire(t, s, "key", 3, 2)
@@ -253,26 +330,24 @@ func TestAHoldThatIsRenewedOutlivesItsTTL(t *testing.T) {
 }
 
 func TestAHoldThatIsDroppedIsGivenBackToRedisAndCounted(t *testing.T) {
-	s := newStore(t, redistest.Start(t))
+	s := newStore(t, redistest.Shared(t))
 	for range 5 {
 		_, d, err := s.Acquire(ctx, "key", 5, 1)
 		require.NoError(t, err)
 		require.True(t, d.Allowed)
 	}
-	require.Eventually(t, func() bool { runtime.GC(); return s.Dropped() == 5 && redisstore.Held(s) == 0 }, 5*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { runtime.GC(); return s.Dropped() == 5 && redisstore.Held(s) == 0 }, hang, 5*time.Millisecond)
 	mustAcquire(t, s, "key", 5, 5).Release()
 	assert.EqualValues(t, 5, s.Dropped())
 }
 
 func TestWithTheClientClosedAReleaseDoesNotHang(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr})
-	s := &redisstore.Store{Client: client, Timeout: patient, HoldTTL: 200 * time.Millisecond}
+	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr})
+	s := &redisstore.Store{Client: client, Timeout: time.Hour, HoldTTL: 200 * time.Millisecond}
 	hold := mustAcquire(t, s, "key", 1, 1)
 	require.NoError(t, client.Close())
-	begin := time.Now()
 	hold.Release()
-	assert.Less(t, time.Since(begin), slack)
 	_, _, err := s.Acquire(ctx, "key", 1, 1)
 	assert.True(t, errors.Is(err, redis.ErrClosed), err)
-	require.Eventually(t, func() bool { return redisstore.Held(s) == 0 }, 5*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return redisstore.Held(s) == 0 }, hang, 10*time.Millisecond)
 }

@@ -13,7 +13,8 @@ import (
 )
 
 func TestAStoreIsAGate(t *testing.T) {
-	server := redistest.Start(t)
+	t.Parallel()
+	server := redistest.Shared(t)
 	client := newClient(t, server)
 	for name, client := range map[string]redis.UniversalClient{"one": client, "cluster": newCluster(t), "ring": newRing(t)} {
 		t.Run(name, func(t *testing.T) {

@@ -112,7 +112,7 @@ func (f *leaseFleet) late(p quota.Policy) time.Duration {
 
 func TestWhateverAFleetDoesItKeepsToItsBound(t *testing.T) {
 	var worst time.Duration
-	for seed := range uint64(stated(1000, 50)) {
+	for seed := range uint64(stated(1000, 10)) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
 			f := newLeaseFleet(t)
@@ -133,7 +133,7 @@ func TestWhateverAFleetDoesItKeepsToItsBound(t *testing.T) {
 // and lost with no regard to who needs them: more than any use of a Lease brings about.
 func TestWhateverIsHoardedTheBoundIsKept(t *testing.T) {
 	var worst time.Duration
-	for seed := range uint64(stated(5000, 500)) {
+	for seed := range uint64(stated(5000, 100)) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		p := quota.Policy{Quota: 1 + r.Int64N(200), Window: time.Second, Burst: 1 + r.Int64N(50)}
 		f := &leaseFleet{t: t, uses: redisstore.Hoard(compiled(t, p), 1+r.IntN(6), 10*time.Second, r)}

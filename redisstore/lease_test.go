@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -63,15 +62,8 @@ func (f *leaseFleet) use() {
 // second and burst lets through in it and late more.
 func (f *leaseFleet) within(burst, perSecond int, late time.Duration) {
 	f.t.Helper()
-	slices.Sort(f.uses)
-	for i := range f.uses {
-		for j := i; j < len(f.uses); j++ {
-			most := float64(burst) + float64(perSecond)*(f.uses[j]-f.uses[i]+late).Seconds() + 1e-6
-			if float64(j-i+1) > most {
-				f.t.Fatalf("%d uses between %v and %v, where %.1f are allowed", j-i+1, f.uses[i], f.uses[j], most)
-			}
-		}
-	}
+	p := quota.Policy{Quota: int64(perSecond), Window: time.Second, Burst: int64(burst)}
+	require.LessOrEqual(f.t, lateness(f.uses, p), late)
 }
 
 func compiled(t *testing.T, p quota.Policy) *quota.Limit {
@@ -115,13 +107,17 @@ func upTo(d time.Duration) func() time.Duration {
 
 const late = 250 * time.Millisecond
 
+// lasting is for how long a fleet is watched.
+var lasting = stated(30*time.Second, 10*time.Second)
+
 func TestAFleetOfLeasesKeepsToItsBoundAndUsesIt(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := compiled(t, quota.Policy{Quota: 100, Window: time.Second, Burst: 20})
-		f.each(10, func(_ int, l *redisstore.Lease) { f.takeFor(l, limit, 20*time.Second, upTo(20*time.Millisecond)) })
+		f.each(10, func(_ int, l *redisstore.Lease) { f.takeFor(l, limit, lasting, upTo(20*time.Millisecond)) })
 		f.within(20, 100, late)
-		assert.LessOrEqual(t, len(f.uses), 20+20*100, "since the start, no late")
-		assert.GreaterOrEqual(t, len(f.uses), (20+20*100)*98/100)
+		given := 20 + int(lasting.Seconds()*100)
+		assert.LessOrEqual(t, len(f.uses), given, "since the start, no late")
+		assert.GreaterOrEqual(t, len(f.uses), given*98/100)
 	})
 }
 
@@ -140,11 +136,11 @@ func TestWhoAsksLittleIsNotStarvedByWhoAsksMuch(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := compiled(t, quota.Policy{Quota: 100, Window: time.Second, Burst: 10})
 		var all sync.WaitGroup
-		all.Go(func() { f.takeFor(f.lease(0), limit, 30*time.Second, every(time.Millisecond/2)) })
+		all.Go(func() { f.takeFor(f.lease(0), limit, lasting, every(time.Millisecond/2)) })
 		for range 9 {
 			all.Go(func() {
 				l := f.lease(0)
-				for time.Since(f.start) < 30*time.Second {
+				for time.Since(f.start) < lasting {
 					asked := time.Now()
 					f.obey(l, quota.Charge{Key: "key", Limit: limit})
 					assert.Less(t, time.Since(asked), 500*time.Millisecond)
@@ -154,7 +150,7 @@ func TestWhoAsksLittleIsNotStarvedByWhoAsksMuch(t *testing.T) {
 		}
 		all.Wait()
 		f.within(10, 100, late)
-		assert.GreaterOrEqual(t, len(f.uses), 30*100*85/100, "little of what is taken ahead for those who seldom come is lost")
+		assert.GreaterOrEqual(t, len(f.uses), int(lasting.Seconds()*100)*85/100, "little of what is taken ahead for those who seldom come is lost")
 	})
 }
 
@@ -177,7 +173,7 @@ func TestWhoReservesLittleIsNotStarvedByWhoReservesMuch(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := compiled(t, quota.Policy{Quota: 100, Window: time.Second, Burst: 10})
 		reserve := func(l *redisstore.Lease, pause time.Duration) {
-			for time.Since(f.start) < 30*time.Second {
+			for time.Since(f.start) < lasting {
 				asked := time.Now()
 				wait, _, ok, err := l.Reserve(t.Context(), time.Minute, quota.Charge{Key: "key", Limit: limit})
 				if assert.NoError(t, err) && assert.True(t, ok) {
@@ -198,7 +194,7 @@ func TestWhoReservesLittleIsNotStarvedByWhoReservesMuch(t *testing.T) {
 		}
 		all.Wait()
 		f.within(10, 100, late)
-		assert.GreaterOrEqual(t, len(f.uses), 30*100*98/100)
+		assert.GreaterOrEqual(t, len(f.uses), int(lasting.Seconds()*100)*98/100)
 	})
 }
 
@@ -207,7 +203,7 @@ func TestGreedyLeasesShareAlike(t *testing.T) {
 		limit := compiled(t, quota.Policy{Quota: 200, Window: time.Second, Burst: 20})
 		used := make([]int, 10)
 		f.each(len(used), func(i int, l *redisstore.Lease) {
-			used[i] = f.takeFor(l, limit, 30*time.Second, upTo(time.Duration(i+1)*2*time.Millisecond))
+			used[i] = f.takeFor(l, limit, lasting, upTo(time.Duration(i+1)*2*time.Millisecond))
 		})
 		assert.GreaterOrEqual(t, jain(used), 0.95, "%v", used)
 	})

@@ -11,11 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// long reports whether proofs take as long as is stated of them, rather than a few
-// seconds.
-
-// stated is how long a proof takes, or a part of it.
-func stated(full, short time.Duration) time.Duration {
+// stated is how long a proof takes, or a part of it, or how often it is repeated.
+func stated[T any](full, short T) T {
 	if testenv.Long() {
 		return full
 	}

@@ -109,7 +109,7 @@ func perMinute(n int64) []quota.Policy { return []quota.Policy{quota.PerMinute(n
 
 func newLimits(t testing.TB, server *redistest.Server) *redisstore.Limits {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
-	l := &redisstore.Limits{Client: client, Timeout: 5 * time.Second}
+	l := &redisstore.Limits{Client: client, Timeout: hang}
 	t.Cleanup(func() { l.Close(); client.Close() })
 	return l
 }
@@ -121,7 +121,7 @@ func must(t testing.TB, server *redistest.Server, command ...string) {
 }
 
 func TestAKeysLimitsAreAHash(t *testing.T) { // F038
-	server := redistest.Start(t)
+	server := redistest.Shared(t)
 	must(t, server, "HSET", "heed:limits:all", "per_day", "4", "per_hour", "3", "per_minute", "2", "per_second", "1")
 	must(t, server, "HSET", "heed:limits:some", "per_minute", "120", "per_day", "0")
 	must(t, server, "SET", "heed:limits:text", "120")
@@ -141,7 +141,7 @@ func TestAKeysLimitsAreAHash(t *testing.T) { // F038
 }
 
 func TestNoMoreOfAHashIsReadThanTellsWhatIsWrongWithIt(t *testing.T) {
-	server := redistest.Start(t)
+	server := redistest.Shared(t)
 	large := strings.Repeat("9", 1<<20)
 	must(t, server, "HSET", "heed:limits:value", "per_minute", large)
 	must(t, server, "HSET", "heed:limits:field", large, "1")
@@ -169,14 +169,14 @@ func TestNoMoreOfAHashIsReadThanTellsWhatIsWrongWithIt(t *testing.T) {
 }
 
 func TestLimitsThatAreChangedHoldForTheNextRequest(t *testing.T) { // F011, F179
-	server := redistest.Start(t)
+	server := redistest.Shared(t)
 	must(t, server, "HSET", "heed:limits:ann", "per_day", "600")
 	l := newLimits(t, server)
 	l.TTL = time.Hour
 	limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{
 		Name: "key", Stage: serverside.AfterAuth, Limits: l, Policies: []quota.Policy{quota.PerDay(1)},
 		Key: func(r *http.Request) string { return r.Header.Get("X-User") },
-	}}, StoreTimeout: 20 * time.Second, Audit: func(serverside.Event) {}})
+	}}, StoreTimeout: hang, Audit: func(serverside.Event) {}})
 	require.NoError(t, err)
 	limit := func() string {
 		w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
@@ -196,22 +196,22 @@ func TestLimitsThatAreChangedHoldForTheNextRequest(t *testing.T) { // F011, F179
 		assert.Eventually(t, func() bool {
 			_, err := server.Do("PUBLISH", "heed:limits:changed", "ann") // again, until messages are heard
 			return err == nil && limit() == c.limit
-		}, 20*time.Second, 5*ms)
+		}, hang, 5*ms)
 	}
 }
 
 func TestAfterARestartOfRedisLimitsAreAskedForAgain(t *testing.T) {
-	server := redistest.Start(t)
+	server := redistest.Shared(t)
 	must(t, server, "HSET", "heed:limits:ann", "per_minute", "600")
 	l := newLimits(t, server)
 	l.TTL, l.Timeout = time.Hour, 0
-	require.Eventually(t, func() bool { p, _ := l.Limits(t.Context(), "ann"); return len(p) == 1 }, 10*time.Second, 5*ms)
+	require.Eventually(t, func() bool { p, _ := l.Limits(t.Context(), "ann"); return len(p) == 1 }, hang, 5*ms)
 	server.Restart()
 	must(t, server, "HSET", "heed:limits:ann", "per_minute", "60")
 	assert.Eventually(t, func() bool {
 		p, err := l.Limits(t.Context(), "ann")
 		return err == nil && assert.ObjectsAreEqual(perMinute(60), p)
-	}, 20*time.Second, 10*ms)
+	}, hang, 10*ms)
 }
 
 func TestLimitsAreKnownForTTL(t *testing.T) {
@@ -439,7 +439,7 @@ func TestAFloodOfKeysDoesNotPileUpNorForgetWhoIsThere(t *testing.T) {
 		l := s.limits(t, &redisstore.Limits{MaxKeys: 100, TTL: time.Hour})
 		s.told(t, l, "ann")
 		asked := 0
-		for i := range 10_000 {
+		for i := range stated(10_000, 2000) {
 			l.Limits(t.Context(), fmt.Sprint(i))
 			s.took()
 			l.Limits(t.Context(), "ann")
@@ -458,7 +458,7 @@ func TestLimitsWithoutAClientFail(t *testing.T) {
 }
 
 func TestLimitsMayBeUsedByMany(t *testing.T) {
-	server := redistest.Start(t)
+	server := redistest.Shared(t)
 	l := newLimits(t, server)
 	l.TTL, l.MaxKeys = ms, 8
 	var all sync.WaitGroup

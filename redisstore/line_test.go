@@ -527,7 +527,7 @@ func TestTheBooksOfALineBalanceWhateverTheServerDoes(t *testing.T) {
 				return nil
 			}, func(error) error { return errRefused })
 			var all sync.WaitGroup
-			for range 100 {
+			for range stated(100, 40) {
 				all.Go(func() {
 					for range 20 {
 						patience := inTime << 1 >> rand.IntN(6)
@@ -560,11 +560,12 @@ func TestALineMayBeUsedByManyAtOnce(t *testing.T) {
 		}
 		return nil
 	}, func(error) error { return errRefused })
+	calls := stated(500, 100)
 	var refused, withdrawn atomic.Int64
 	var all sync.WaitGroup
 	for i := range 64 {
 		all.Go(func() {
-			for j := range 500 {
+			for j := range calls {
 				name := fmt.Sprint(i, ".", j)
 				ctx, cancel := context.WithCancel(t.Context())
 				if j%7 == 0 {
@@ -586,7 +587,7 @@ func TestALineMayBeUsedByManyAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	assert.EqualValues(t, 64*500, served.Load()+refused.Load()+withdrawn.Load())
+	assert.EqualValues(t, 64*calls, served.Load()+refused.Load()+withdrawn.Load())
 	assert.LessOrEqual(t, served.Load(), sent.Load())
 	assert.LessOrEqual(t, sent.Load(), served.Load()+withdrawn.Load())
 }

@@ -19,7 +19,7 @@ func TestAScriptThatMayNotWriteAllItHasToWritesNothing(t *testing.T) { // B21, B
 		{"%R~*", "%W~heed:quota:a"}, // one of two keys, and no budget
 	} {
 		t.Run(rules[len(rules)-1], func(t *testing.T) {
-			admin := newClient(t, redistest.Start(t))
+			admin := newClient(t, redistest.Shared(t))
 			args := []any{"ACL", "SETUSER", "limited", "on", "nopass", "+@all"}
 			for _, rule := range rules {
 				args = append(args, rule)
@@ -47,7 +47,7 @@ func TestAScriptThatMayNotWriteAllItHasToWritesNothing(t *testing.T) { // B21, B
 }
 
 func TestAScriptThatMayNotWriteLeavesABudgetAsItIs(t *testing.T) {
-	admin := newClient(t, redistest.Start(t))
+	admin := newClient(t, redistest.Shared(t))
 	require.True(t, failing(t, slowly(admin)).Withdraw(ctx, host))
 	before := admin.HGetAll(ctx, "heed:budget:orders-api").Val()
 	require.Len(t, before, 3)
@@ -63,7 +63,7 @@ func TestAScriptThatMayNotWriteLeavesABudgetAsItIs(t *testing.T) {
 }
 
 func TestAStoreTakesNoMemoryThatRedisHasNot(t *testing.T) {
-	s := newStore(t, redistest.Start(t))
+	s := newStore(t, redistest.Shared(t))
 	limit := compile(t, quota.PerDay(10))
 	take(t, s, quota.Charge{Key: "old", Limit: limit})
 	require.NoError(t, s.Client.ConfigSet(ctx, "maxmemory", "1").Err())

@@ -123,26 +123,27 @@ func (n *node) executed() []string {
 	return slices.Sorted(slices.Values(n.sent))
 }
 
-// quick makes a client that would repeat, and soon.
-const quick = 50 * time.Millisecond
+// quick is for how long a client waits for an answer that does not come. Each would
+// repeat, and soon.
+const quick = 20 * time.Millisecond
 
-func clientOf(t *testing.T, n *node) *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: n.addr, ReadTimeout: quick, MinRetryBackoff: 1, MaxRetryBackoff: 2})
+func clientOf(t *testing.T, n *node, wait time.Duration) *redis.Client {
+	c := redis.NewClient(&redis.Options{Addr: n.addr, ReadTimeout: wait, MinRetryBackoff: 1, MaxRetryBackoff: 2})
 	t.Cleanup(func() { c.Close() })
 	return c
 }
 
-func clusterOf(t *testing.T, masters ...*node) *redis.ClusterClient {
+func clusterOf(t *testing.T, wait time.Duration, masters ...*node) *redis.ClusterClient {
 	for _, n := range masters {
 		n.master = func() []*node { return masters }
 	}
-	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{masters[0].addr}, ReadTimeout: quick, MinRetryBackoff: 1, MaxRetryBackoff: 2})
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{masters[0].addr}, ReadTimeout: wait, MinRetryBackoff: 1, MaxRetryBackoff: 2})
 	t.Cleanup(func() { c.Close() })
 	return c
 }
 
-func ringOf(t *testing.T, n *node) *redis.Ring {
-	c := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": n.addr}, ReadTimeout: quick, MinRetryBackoff: 1, MaxRetryBackoff: 2, HeartbeatFrequency: time.Hour})
+func ringOf(t *testing.T, n *node, wait time.Duration) *redis.Ring {
+	c := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": n.addr}, ReadTimeout: wait, MinRetryBackoff: 1, MaxRetryBackoff: 2, HeartbeatFrequency: time.Hour})
 	t.Cleanup(func() { c.Close() })
 	return c
 }
@@ -174,9 +175,9 @@ func TestB75OfAPipelineTooNothingIsSentTwice(t *testing.T) {
 		},
 	} {
 		for kind, client := range map[string]func(t *testing.T, n *node) redis.UniversalClient{
-			"client":  func(t *testing.T, n *node) redis.UniversalClient { return clientOf(t, n) },
-			"cluster": func(t *testing.T, n *node) redis.UniversalClient { return clusterOf(t, n) },
-			"ring":    func(t *testing.T, n *node) redis.UniversalClient { return ringOf(t, n) },
+			"client":  func(t *testing.T, n *node) redis.UniversalClient { return clientOf(t, n, quick) },
+			"cluster": func(t *testing.T, n *node) redis.UniversalClient { return clusterOf(t, quick, n) },
+			"ring":    func(t *testing.T, n *node) redis.UniversalClient { return ringOf(t, n, quick) },
 		} {
 			t.Run(kind+": "+name, func(t *testing.T) {
 				t.Parallel()
@@ -198,7 +199,7 @@ func TestB75OfAPipelineTooNothingIsSentTwice(t *testing.T) {
 
 func TestGoRedisWouldSendAPipelineAgain(t *testing.T) {
 	n := newNode(t, func(*node, string, string) string { return redistest.HangUp })
-	for _, client := range []redis.UniversalClient{clientOf(t, n), clusterOf(t, n)} {
+	for _, client := range []redis.UniversalClient{clientOf(t, n, hang), clusterOf(t, hang, n)} {
 		n.mu.Lock()
 		n.sent = nil
 		n.mu.Unlock()
@@ -223,7 +224,7 @@ func TestOfAPipelineOnlyWhatIsUnknownIsShown(t *testing.T) {
 		}
 		return one
 	})
-	for kind, client := range map[string]redis.UniversalClient{"client": clientOf(t, n), "cluster": clusterOf(t, n), "ring": ringOf(t, n)} {
+	for kind, client := range map[string]redis.UniversalClient{"client": clientOf(t, n, hang), "cluster": clusterOf(t, hang, n), "ring": ringOf(t, n, hang)} {
 		n.mu.Lock()
 		n.sent = nil
 		n.mu.Unlock()
@@ -253,7 +254,7 @@ func TestInAPipelineMOVEDAndASKAreFollowed(t *testing.T) {
 		}
 		return one
 	})
-	client := clusterOf(t, first)
+	client := clusterOf(t, hang, first)
 	other.master = first.master
 	for _, err := range redisstore.SendAll(ctx, client, "here", "moved", "asked", "there") {
 		assert.NoError(t, err)
@@ -264,7 +265,8 @@ func TestInAPipelineMOVEDAndASKAreFollowed(t *testing.T) {
 
 // A real cluster that moves a slot while it is used.
 func TestInAPipelineASlotMayMove(t *testing.T) {
-	nodes := redistest.StartCluster(t)
+	mostlyWaits(t)
+	nodes := redistest.SharedCluster(t)
 	client := newClusterClient(t, nodes)
 	for _, err := range redisstore.SendAll(ctx, client, "x", "y", "z") {
 		require.NoError(t, err)

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/heedhttp/heed/internal/redistest"
@@ -62,6 +63,12 @@ func (v valve) pass(cmds ...redis.Cmder) {
 // and then lets them all go. It returns what they returned.
 func together(t *testing.T, s *redisstore.Store, first quota.Charge, calls ...func() error) (v valve, errs []error) {
 	t.Helper()
+	return togetherAfter(t, s, first, func() {}, calls...)
+}
+
+// togetherAfter has something done before it lets them go, when all wait.
+func togetherAfter(t *testing.T, s *redisstore.Store, first quota.Charge, before func(), calls ...func() error) (v valve, errs []error) {
+	t.Helper()
 	errs = make([]error, len(calls))
 	take(t, s, first) // which teaches Redis the script
 	redisstore.Near(s, first.Key)
@@ -69,19 +76,20 @@ func together(t *testing.T, s *redisstore.Store, first quota.Charge, calls ...fu
 	s.Client.AddHook(v)
 	var all sync.WaitGroup
 	for _, company := range trains {
-		before := v.trips.Load()
+		away := v.trips.Load()
 		for range company {
 			all.Go(func() {
 				_, err := s.Peek(ctx, nil, first)
 				assert.NoError(t, err)
 			})
 		}
-		require.Eventually(t, func() bool { return v.trips.Load() > before }, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return v.trips.Load() > away }, hang, time.Millisecond)
 	}
 	for i, call := range calls {
 		all.Go(func() { errs[i] = call() })
 	}
-	time.Sleep(100 * time.Millisecond) // for them to come
+	require.Eventually(t, func() bool { return redisstore.Queued(s, first.Key) == len(calls) }, hang, time.Millisecond)
+	before()
 	close(v.open)
 	all.Wait()
 	return v, errs
@@ -103,12 +111,14 @@ func takes(s *redisstore.Store, c quota.Charge, allowed *atomic.Int64) func() er
 }
 
 func TestCallsOfOneProcessShareARoundTrip(t *testing.T) {
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": redistest.Shared(t).Addr}})
+	t.Cleanup(func() { ring.Close() })
 	for name, test := range map[string]struct {
 		client         redis.UniversalClient
 		trips, scripts int // for calls of 10 Keys
 	}{
-		"client": {newClient(t, redistest.Start(t)), 2, 2}, // with a half of them each
-		"ring":   {redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": redistest.Start(t).Addr}}), 1, 10},
+		"client": {newClient(t, redistest.Shared(t)), 2, 2}, // with a half of them each
+		"ring":   {ring, 1, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &redisstore.Store{Client: test.client, Timeout: patient}
@@ -130,6 +140,7 @@ func TestCallsOfOneProcessShareARoundTrip(t *testing.T) {
 }
 
 func TestOnAClusterCallsForOneMasterShareARoundTrip(t *testing.T) {
+	mostlyWaits(t)
 	client := newCluster(t)
 	s := &redisstore.Store{Client: client, Timeout: patient}
 	limit := compile(t, quota.PerDay(5))
@@ -159,7 +170,7 @@ func TestOnAClusterCallsForOneMasterShareARoundTrip(t *testing.T) {
 }
 
 func TestTheErrorOfOneCallIsNobodyElses(t *testing.T) {
-	s := newStore(t, redistest.Start(t))
+	s := newStore(t, redistest.Shared(t))
 	limit := compile(t, quota.PerDay(5))
 	require.NoError(t, s.Client.Set(ctx, "heed:quota:wrong", "1", 0).Err())
 	first := quota.Charge{Key: "first", Limit: limit}
@@ -187,7 +198,7 @@ func TestWhatOneMayNotWriteOthersMay(t *testing.T) { onlyMine(t, "%R~*", "~heed:
 
 // onlyMine has two calls share a script, whose user is denied a key of one by rules.
 func onlyMine(t *testing.T, rules ...any) {
-	admin := newClient(t, redistest.Start(t))
+	admin := newClient(t, redistest.Shared(t))
 	require.NoError(t, admin.Do(ctx, append([]any{"ACL", "SETUSER", "limited", "on", "nopass", "+@all"}, rules...)...).Err())
 	limited := redis.NewClient(&redis.Options{Addr: admin.Options().Addr, Username: "limited", Password: "any"})
 	defer limited.Close()
@@ -202,17 +213,22 @@ func onlyMine(t *testing.T, rules ...any) {
 }
 
 func TestWhoLeavesTheLineIsNotCharged(t *testing.T) {
-	s := newStore(t, redistest.Start(t))
+	s := newStore(t, redistest.Shared(t))
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1000))}
 	gone, leave := context.WithCancel(ctx)
-	var stay, left []func() error
+	var stay, leavers []func() error
 	var allowed atomic.Int64
+	var left sync.WaitGroup
 	for range 30 {
 		stay = append(stay, takes(s, c, &allowed))
-		left = append(left, func() error { _, err := s.Take(gone, nil, c); return err })
+		left.Add(1)
+		leavers = append(leavers, func() error {
+			defer left.Done()
+			_, err := s.Take(gone, nil, c)
+			return err
+		})
 	}
-	time.AfterFunc(50*time.Millisecond, leave)
-	_, errs := together(t, s, c, append(stay, left...)...)
+	_, errs := togetherAfter(t, s, c, func() { leave(); left.Wait() }, append(stay, leavers...)...)
 	for _, err := range errs[30:] {
 		assert.Equal(t, context.Canceled, err)
 	}
@@ -226,7 +242,8 @@ func TestWhoLeavesTheLineIsNotCharged(t *testing.T) {
 // Whether a call goes alone, in its caller's goroutine or with others: each is
 // counted once.
 func TestOfManyCallsEachIsCountedOnce(t *testing.T) {
-	server := redistest.Start(t)
+	mostlyWaits(t)
+	server := redistest.Shared(t)
 	straight := redis.NewClient(&redis.Options{Addr: server.Addr, ContextTimeoutEnabled: true})
 	defer straight.Close()
 	for name, client := range map[string]redis.UniversalClient{
@@ -236,8 +253,9 @@ func TestOfManyCallsEachIsCountedOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &redisstore.Store{Client: client, Prefix: name, Timeout: patient}
-			const callers, calls, quotaOfAll = 64, 100, 10_000 // of which none comes back in time
-			limit := compile(t, quota.PerDay(quotaOfAll))
+			const callers, quotaOfAll = 64, 10_000 // of which none comes back in time
+			limit := compile(t, quota.Policy{Quota: 1, Window: 24 * time.Hour, Burst: quotaOfAll})
+			calls := stated(100, 30)
 			var all sync.WaitGroup
 			for i := range callers {
 				all.Go(func() {
@@ -264,19 +282,19 @@ func TestOfManyCallsEachIsCountedOnce(t *testing.T) {
 }
 
 func TestACallThatGoesStraightEndsInTime(t *testing.T) {
-	fake := redistest.NewFake(t, redistest.Silence)
-	client := redis.NewClient(&redis.Options{Addr: fake.Addr, ContextTimeoutEnabled: true})
-	defer client.Close()
-	s := &redisstore.Store{Client: client}
-	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
-	begin := time.Now()
-	_, err := s.Take(ctx, nil, c)
-	assert.Error(t, err)
-	assert.False(t, errors.As(err, new(redis.Error)))
-	assert.Less(t, time.Since(begin), 50*time.Millisecond+slack)
-	_, err = s.Take(ctx, nil, c)
-	assert.ErrorContains(t, err, "not asked")
-	assert.EqualValues(t, 2, s.Degraded())
+	synctest.Test(t, func(t *testing.T) {
+		_, client := silentRedis(t, redis.Options{ContextTimeoutEnabled: true})
+		s := &redisstore.Store{Client: client}
+		c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
+		begin := time.Now()
+		_, err := s.Take(ctx, nil, c)
+		assert.Error(t, err)
+		assert.False(t, errors.As(err, new(redis.Error)))
+		assert.LessOrEqual(t, time.Since(begin), 50*time.Millisecond)
+		_, err = s.Take(ctx, nil, c)
+		assert.ErrorContains(t, err, "not asked")
+		assert.EqualValues(t, 2, s.Degraded())
+	})
 }
 
 func TestEveryDecisionThatGotAnErrorIsCounted(t *testing.T) {

@@ -21,7 +21,7 @@ func asks(s *redisstore.Store) func() int64 {
 }
 
 func TestWhatWasDeniedIsDeniedWithoutRedis(t *testing.T) {
-	s := newStore(t, redistest.Start(t))
+	s := newStore(t, redistest.Shared(t))
 	asked := asks(s)
 	c := quota.Charge{Key: "key", N: 2, Limit: compile(t, quota.PerDay(5))}
 	for range 2 {
@@ -63,7 +63,7 @@ func TestWhatWasDeniedIsDeniedWithoutRedis(t *testing.T) {
 }
 
 func TestWhatIsGivenBackHereIsSeenAtOnce(t *testing.T) {
-	s := newStore(t, redistest.Start(t))
+	s := newStore(t, redistest.Shared(t))
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
 	require.True(t, take(t, s, c)[0].Allowed)
 	for range 2 {
@@ -77,7 +77,7 @@ func TestWhatIsGivenBackHereIsSeenAtOnce(t *testing.T) {
 }
 
 func TestWhatOthersGiveBackIsSeenAtOnceByWhoAlwaysAsks(t *testing.T) {
-	server := redistest.Start(t)
+	server := redistest.Shared(t)
 	s, other := newStore(t, server), newStore(t, server)
 	asking := &redisstore.Store{Client: s.Client, Timeout: patient, AlwaysAsk: true}
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
@@ -90,7 +90,7 @@ func TestWhatOthersGiveBackIsSeenAtOnceByWhoAlwaysAsks(t *testing.T) {
 }
 
 func TestAChargeWithAnIDIsAlwaysAskedFor(t *testing.T) {
-	s := newStore(t, redistest.Start(t))
+	s := newStore(t, redistest.Shared(t))
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1)), ID: "request 1"}
 	require.True(t, take(t, s, c)[0].Allowed)
 	plain := c
@@ -100,7 +100,7 @@ func TestAChargeWithAnIDIsAlwaysAskedFor(t *testing.T) {
 }
 
 func TestReservationsAndDryRunsAreAlwaysAskedFor(t *testing.T) {
-	s := newStore(t, redistest.Start(t))
+	s := newStore(t, redistest.Shared(t))
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
 	require.True(t, take(t, s, c)[0].Allowed)
 	require.False(t, take(t, s, c)[0].Allowed)
@@ -133,7 +133,7 @@ func TestReservationsAndDryRunsAreAlwaysAskedFor(t *testing.T) {
 }
 
 func TestWhatALeaseGivesBackIsSeenAtOnce(t *testing.T) {
-	s := newStore(t, redistest.Start(t))
+	s := newStore(t, redistest.Shared(t))
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
 	require.True(t, take(t, s, c)[0].Allowed)
 	require.False(t, take(t, s, c)[0].Allowed)
@@ -171,7 +171,7 @@ func TestOnARingADenialOfSeveralKeysIsRemembered(t *testing.T) {
 
 // How long a decision takes that is known.
 func BenchmarkDenied(b *testing.B) {
-	s := newStore(b, redistest.Start(b))
+	s := newStore(b, redistest.Shared(b))
 	c := quota.Charge{Key: "user:12345", Limit: compile(b, quota.PerDay(1))}
 	for range 2 {
 		take(b, s, c)

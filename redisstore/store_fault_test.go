@@ -3,9 +3,12 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/heedhttp/heed/internal/redistest"
@@ -70,16 +73,16 @@ func TestAnAnswerThatMakesNoSenseIsAnErrorInTime(t *testing.T) { // F061, F177
 	} {
 		for _, verb := range []string{"Take", "Peek", "Reserve", "Settle"} {
 			t.Run(name+" to "+verb, func(t *testing.T) {
-				fake := redistest.NewFake(t, reply)
-				client := redis.NewClient(&redis.Options{Addr: fake.Addr})
-				defer client.Close()
-				s := &redisstore.Store{Client: client}
-				call := calls(s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))})[verb]
-				for range 3 {
-					begin := time.Now()
-					require.Error(t, call(ctx))
-					require.Less(t, time.Since(begin), 50*time.Millisecond+slack)
-				}
+				synctest.Test(t, func(t *testing.T) {
+					_, client := memoryRedis(t, redis.Options{}, reply)
+					s := &redisstore.Store{Client: client}
+					call := calls(s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))})[verb]
+					for range 3 {
+						begin := time.Now()
+						require.Error(t, call(ctx))
+						require.LessOrEqual(t, time.Since(begin), 50*time.Millisecond)
+					}
+				})
 			})
 		}
 	}
@@ -90,56 +93,56 @@ func TestB75ACallThatIsNotAnsweredIsSentOnce(t *testing.T) {
 		"silence": redistest.Silence, "closed connection": redistest.HangUp, "loading": redistest.Loading,
 	} {
 		t.Run(name, func(t *testing.T) {
-			fake := redistest.NewFake(t, reply)
-			client := redis.NewClient(&redis.Options{Addr: fake.Addr, ReadTimeout: 20 * time.Millisecond, MaxRetryBackoff: time.Millisecond})
-			defer client.Close()
-			s := &redisstore.Store{Client: client, Timeout: 300 * time.Millisecond}
-			_, err := s.Take(ctx, nil, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))})
-			require.Error(t, err)
-			time.Sleep(300 * time.Millisecond)
-			sent := 0
-			for _, command := range fake.Commands() {
-				if len(command) > 4 && command[3] == "heed:quota:key" { // and no probe
-					sent++
+			synctest.Test(t, func(t *testing.T) {
+				fake, client := memoryRedis(t, redis.Options{ReadTimeout: 20 * time.Millisecond, MaxRetryBackoff: time.Millisecond}, reply)
+				s := &redisstore.Store{Client: client, Timeout: 300 * time.Millisecond}
+				_, err := s.Take(ctx, nil, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))})
+				require.Error(t, err)
+				time.Sleep(time.Minute)
+				sent := 0
+				for _, command := range fake.Commands() {
+					if len(command) > 4 && command[3] == "heed:quota:key" { // and no probe
+						sent++
+					}
 				}
-			}
-			assert.Equal(t, 1, sent, "%q", fake.Commands())
+				assert.Equal(t, 1, sent, "%q", fake.Commands())
+			})
 		})
 	}
 }
 
 func TestACallEndsWithItsContext(t *testing.T) {
-	fake := redistest.NewFake(t, redistest.Silence)
-	client := redis.NewClient(&redis.Options{Addr: fake.Addr})
-	defer client.Close()
-	s := &redisstore.Store{Client: client, Timeout: patient}
-	for name, call := range calls(s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}) {
-		short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
-		begin := time.Now()
-		assert.Equal(t, context.DeadlineExceeded, call(short), name)
-		assert.Less(t, time.Since(begin), 10*time.Millisecond+slack, name)
-		cancel() // and a caller's deadline says nothing about Redis: the next call is made
-	}
+	synctest.Test(t, func(t *testing.T) {
+		_, client := silentRedis(t, redis.Options{})
+		s := &redisstore.Store{Client: client, Timeout: patient}
+		for name, call := range calls(s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}) {
+			short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
+			begin := time.Now()
+			assert.Equal(t, context.DeadlineExceeded, call(short), name)
+			assert.Equal(t, 10*time.Millisecond, time.Since(begin), name)
+			cancel() // and a caller's deadline says nothing about Redis: the next call is made
+		}
+	})
 }
 
 func TestASilentRedisIsNoticedThoughEveryCallerLeavesFirst(t *testing.T) {
-	fake := redistest.NewFake(t, redistest.Silence)
-	client := redis.NewClient(&redis.Options{Addr: fake.Addr})
-	defer client.Close()
-	s := &redisstore.Store{Client: client}
-	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
-	begin, asked := time.Now(), 0
-	for range 40 {
-		short, cancel := context.WithTimeout(ctx, 40*time.Millisecond)
-		_, err := s.Take(short, nil, c)
-		cancel()
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		if err == context.DeadlineExceeded {
-			asked++
+	synctest.Test(t, func(t *testing.T) {
+		_, client := silentRedis(t, redis.Options{})
+		s := &redisstore.Store{Client: client}
+		c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
+		begin, asked := time.Now(), 0
+		for range 40 {
+			short, cancel := context.WithTimeout(ctx, 40*time.Millisecond)
+			_, err := s.Take(short, nil, c)
+			cancel()
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			if err == context.DeadlineExceeded {
+				asked++
+			}
 		}
-	}
-	assert.LessOrEqual(t, asked, 3)
-	assert.Less(t, time.Since(begin), 80*time.Millisecond+slack)
+		assert.LessOrEqual(t, asked, 3)
+		assert.LessOrEqual(t, time.Since(begin), 80*time.Millisecond)
+	})
 }
 
 // A delay is a hook that delays every command.
@@ -158,105 +161,157 @@ func (d delay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A tally is a hook that counts scripts.
-type tally struct {
-	delay
-	scripts *atomic.Int64
-}
-
-func (h tally) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return h.delay.ProcessHook(func(ctx context.Context, cmd redis.Cmder) error {
-		if cmd.Name() == "evalsha" {
-			h.scripts.Add(1)
-		}
-		return next(ctx, cmd)
-	})
-}
-
 func TestAnAnswerInTimeIsNoSilenceThoughItsCallerLeftFirst(t *testing.T) {
-	s := newStore(t, redistest.Start(t))
-	var sent atomic.Int64
-	s.Client.AddHook(tally{delay(20 * time.Millisecond), &sent})
+	s := newStore(t, redistest.Shared(t))
+	h := &watched{sent: make(chan bool), release: make(chan bool), answered: make(chan bool)}
+	s.Client.AddHook(h)
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(100))}
 	for range 10 {
-		short, cancel := context.WithTimeout(ctx, 5*time.Millisecond)
-		_, err := s.Take(short, nil, c)
-		cancel()
-		require.Equal(t, context.DeadlineExceeded, err, "asked, and not in vain")
-		time.Sleep(30 * time.Millisecond)
+		within, leave := context.WithCancel(ctx)
+		left := make(chan error)
+		go func() {
+			_, err := s.Take(within, nil, c)
+			left <- err
+		}()
+		<-h.sent
+		leave()
+		require.Equal(t, context.Canceled, <-left, "asked, and not in vain")
+		h.release <- true
+		<-h.answered
 	}
 	assert.EqualValues(t, 10, s.Degraded())
-	var ds []quota.Decision
-	require.Eventually(t, func() (done bool) {
-		var err error
-		ds, err = s.Peek(ctx, nil, c)
-		require.NoError(t, err)
-		return ds[0].Remaining < 100
-	}, 5*time.Second, 10*time.Millisecond, "calls that were left on the wire are made all the same")
+	h.over.Store(true)
 	ds, err := s.Peek(ctx, nil, c)
 	require.NoError(t, err)
-	assert.Positive(t, sent.Load())
-	assert.LessOrEqual(t, 100-ds[0].Remaining, sent.Load())
+	assert.EqualValues(t, 100-10, ds[0].Remaining, "calls that were left on the wire are made all the same")
+}
+
+// A watched is a hook that lets a test see each script sent, release it and see it answered.
+type watched struct {
+	delay
+	sent, release, answered chan bool
+	over                    atomic.Bool
+}
+
+func (h *watched) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if h.over.Load() || cmd.Name() != "evalsha" {
+			return next(ctx, cmd)
+		}
+		h.sent <- true
+		<-h.release
+		err := next(ctx, cmd)
+		h.answered <- true
+		return err
+	}
 }
 
 func TestACallerThatHasGoneIsNotServed(t *testing.T) {
-	fake := redistest.NewFake(t, redistest.Silence)
-	client := redis.NewClient(&redis.Options{Addr: fake.Addr})
-	defer client.Close()
-	s := &redisstore.Store{Client: client}
-	gone, cancel := context.WithCancel(ctx)
-	cancel()
-	for name, call := range calls(s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}) {
-		assert.Equal(t, context.Canceled, call(gone), name)
-	}
-	time.Sleep(50 * time.Millisecond)
-	assert.Empty(t, fake.Commands())
+	synctest.Test(t, func(t *testing.T) {
+		fake, client := silentRedis(t, redis.Options{})
+		s := &redisstore.Store{Client: client}
+		gone, cancel := context.WithCancel(ctx)
+		cancel()
+		for name, call := range calls(s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}) {
+			assert.Equal(t, context.Canceled, call(gone), name)
+		}
+		time.Sleep(time.Minute)
+		assert.Empty(t, fake.Commands())
+	})
 }
 
 func TestAStoppedRedisCostsOneTimeoutAndIsFoundAgain(t *testing.T) { // B75
-	server := redistest.Start(t)
-	client := newClient(t, server)
-	s := &redisstore.Store{Client: client}
+	synctest.Test(t, func(t *testing.T) {
+		fake, client := silentRedis(t, redis.Options{})
+		s := &redisstore.Store{Client: client}
+		c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1_000_000))}
+		begin := time.Now()
+		var first sync.WaitGroup
+		for range 20 {
+			first.Go(func() { _, err := s.Take(ctx, nil, c); assert.Error(t, err) })
+		}
+		first.Wait()
+		assert.Equal(t, 50*time.Millisecond, time.Since(begin))
+
+		for range 50 {
+			one := time.Now()
+			for range 100 {
+				_, err := s.Take(ctx, nil, c)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.ErrorContains(t, err, "not asked")
+			}
+			require.Zero(t, time.Since(one), "a hundred calls")
+			time.Sleep(20 * time.Millisecond)
+		}
+
+		fake.Say(redistest.Loading) // which is an answer
+		back := time.Now()
+		for {
+			_, err := s.Take(ctx, nil, c)
+			if require.Error(t, err); !strings.Contains(err.Error(), "not asked") {
+				require.ErrorContains(t, err, "LOADING")
+				break
+			}
+			require.Less(t, time.Since(back), time.Second)
+			time.Sleep(time.Millisecond)
+		}
+	})
+}
+
+func TestAStoppedRedisIsNotAskedAndFoundAgain(t *testing.T) {
+	server := redistest.Shared(t)
+	s := &redisstore.Store{Client: newClient(t, server)}
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1_000_000))}
-	require.Eventually(t, func() bool { _, err := s.Take(ctx, nil, c); return err == nil }, 5*time.Second, 10*time.Millisecond)
+	isFound(t, s, c)
 
 	server.Stop()
-	begin := time.Now()
 	var first sync.WaitGroup
 	for range 20 {
 		first.Go(func() { _, err := s.Take(ctx, nil, c); assert.Error(t, err) })
 	}
 	first.Wait()
-	assert.Less(t, time.Since(begin), 50*time.Millisecond+slack)
-
-	for begin := time.Now(); time.Since(begin) < time.Second; {
-		one := time.Now()
-		for range 100 {
-			_, err := s.Take(ctx, nil, c)
-			require.ErrorIs(t, err, context.DeadlineExceeded)
-			require.ErrorContains(t, err, "not asked")
-		}
-		require.Less(t, time.Since(one), slack, "a hundred calls")
-		time.Sleep(20 * time.Millisecond)
+	for range 1000 {
+		_, err := s.Take(ctx, nil, c)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "not asked")
 	}
 
 	server.Cont()
-	require.Eventually(t, func() bool { _, err := s.Take(ctx, nil, c); return err == nil }, 5*time.Second, 10*time.Millisecond)
+	isFound(t, s, c)
+}
+
+// isFound waits until s makes c.
+func isFound(t *testing.T, s *redisstore.Store, c quota.Charge) {
+	t.Helper()
+	require.Eventually(t, func() bool { _, err := s.Take(ctx, nil, c); return err == nil }, hang, 10*time.Millisecond)
 }
 
 func TestF172ARedisThatIsStartedLaterIsFound(t *testing.T) {
-	server := redistest.Start(t)
+	server := redistest.Shared(t)
 	server.Kill()
 	s := &redisstore.Store{Client: newClient(t, server)}
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1_000_000))}
 	for range 100 {
-		begin := time.Now()
 		_, err := s.Take(ctx, nil, c)
 		require.Error(t, err)
-		require.Less(t, time.Since(begin), 50*time.Millisecond+slack)
 	}
 	server.Restart()
-	require.Eventually(t, func() bool { _, err := s.Take(ctx, nil, c); return err == nil }, 5*time.Second, 10*time.Millisecond)
+	isFound(t, s, c)
+}
+
+func TestWhileNobodyListensCallsFailInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, errGone }})
+		defer client.Close()
+		s := &redisstore.Store{Client: client}
+		for range 100 {
+			begin := time.Now()
+			_, err := s.Take(ctx, nil, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1_000_000))})
+			require.Error(t, err)
+			require.LessOrEqual(t, time.Since(begin), 50*time.Millisecond)
+		}
+		time.Sleep(time.Minute) // for what the client does behind: it is not over when it is closed
+	})
 }
 
 func TestRepliesOfAServerDoNotStopTheCalls(t *testing.T) {
@@ -273,7 +328,7 @@ func TestRepliesOfAServerDoNotStopTheCalls(t *testing.T) {
 }
 
 func BenchmarkStoreTake(b *testing.B) {
-	s := newStore(b, redistest.Start(b))
+	s := newStore(b, redistest.Shared(b))
 	minute, day := compile(b, quota.PerMinute(1_000_000_000)), compile(b, quota.PerDay(1_000_000_000))
 	for name, charges := range map[string][]quota.Charge{
 		"one":   {{Key: "key", Limit: minute}},

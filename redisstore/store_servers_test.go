@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/heedhttp/heed/internal/redistest"
@@ -17,7 +18,7 @@ import (
 )
 
 func newCluster(t *testing.T) *redis.ClusterClient {
-	return newClusterClient(t, redistest.StartCluster(t))
+	return newClusterClient(t, redistest.SharedCluster(t))
 }
 
 func newClusterClient(t *testing.T, nodes []*redistest.Server) *redis.ClusterClient {
@@ -33,7 +34,7 @@ func newClusterClient(t *testing.T, nodes []*redistest.Server) *redis.ClusterCli
 func newRing(t *testing.T) *redis.Ring {
 	addrs := make(map[string]string)
 	for i := range 3 {
-		addrs[fmt.Sprint("shard", i)] = redistest.Start(t).Addr
+		addrs[fmt.Sprint("shard", i)] = redistest.Shared(t).Addr
 	}
 	client := redis.NewRing(&redis.RingOptions{Addrs: addrs})
 	t.Cleanup(func() { client.Close() })
@@ -41,6 +42,7 @@ func newRing(t *testing.T) *redis.Ring {
 }
 
 func TestOnAClusterAndARingChargesOfSeveralKeysAreTakenOrGivenBack(t *testing.T) {
+	mostlyWaits(t)
 	for name, client := range map[string]redis.UniversalClient{"cluster": newCluster(t), "ring": newRing(t)} {
 		t.Run(name, func(t *testing.T) {
 			s := &redisstore.Store{Client: client, Timeout: patient}
@@ -91,75 +93,70 @@ func TestOnAClusterAndARingChargesOfSeveralKeysAreTakenOrGivenBack(t *testing.T)
 }
 
 func TestOfAClusterAndARingOnlyTheServerThatStoppedIsNotAsked(t *testing.T) {
-	nodes := redistest.StartCluster(t)
+	mostlyWaits(t)
+	nodes := redistest.SharedCluster(t)
 	cluster := newClusterClient(t, nodes)
-	shards := []*redistest.Server{redistest.Start(t), redistest.Start(t), redistest.Start(t)}
+	shards := []*redistest.Server{redistest.Shared(t), redistest.Shared(t), redistest.Shared(t)}
 	ring := redis.NewRing(&redis.RingOptions{HeartbeatFrequency: time.Hour,
 		Addrs: map[string]string{"a": shards[0].Addr, "b": shards[1].Addr, "c": shards[2].Addr}})
 	defer ring.Close()
-	for name, test := range map[string]struct {
+	type kind struct {
 		client  redis.UniversalClient
 		servers []*redistest.Server
-	}{"cluster": {cluster, nodes}, "ring": {ring, shards}} {
-		t.Run(name, func(t *testing.T) {
-			limit := compile(t, quota.PerDay(1_000_000))
-			patiently := &redisstore.Store{Client: test.client, Timeout: patient}
-			stopped := test.servers[0]
-			direct := newClient(t, stopped)
-			var lost, live []quota.Charge
-			for i := range 30 {
-				c := quota.Charge{Key: fmt.Sprint("key ", i), Limit: limit}
-				take(t, patiently, c)
-				if len(direct.Keys(ctx, "heed:quota:"+c.Key).Val()) == 1 { // EXISTS would be sent elsewhere
-					lost = append(lost, c)
-				} else {
-					live = append(live, c)
-				}
-			}
-			require.NotEmpty(t, lost)
-			require.NotEmpty(t, live)
-
-			stopped.Stop()
-			defer stopped.Cont()
-			s := &redisstore.Store{Client: test.client, Timeout: slack}
-			_, err := s.Take(ctx, nil, lost[0])
-			require.Error(t, err)
-			served, refused := 0, 0
-			begin := time.Now()
-			for range 10 {
-				for _, c := range live {
-					if _, err := s.Take(ctx, nil, c); assert.NoError(t, err) {
-						served++
-					}
-				}
-				for _, c := range lost {
-					if _, err := s.Take(ctx, nil, c); assert.ErrorContains(t, err, "not asked") {
-						refused++
-					}
-				}
-			}
-			assert.Less(t, time.Since(begin), 5*slack)
-			assert.Equal(t, 10*len(live), served)
-			assert.Equal(t, 10*len(lost), refused)
-
-			stopped.Cont()
-			require.Eventually(t, func() bool { _, err := s.Take(ctx, nil, lost[0]); return err == nil }, 5*time.Second, 10*time.Millisecond)
-		})
 	}
+	atOnce(t, map[string]kind{"cluster": {cluster, nodes}, "ring": {ring, shards}}, func(t *testing.T, test kind) {
+		limit := compile(t, quota.PerDay(1_000_000))
+		patiently := &redisstore.Store{Client: test.client, Timeout: patient}
+		stopped := test.servers[0]
+		direct := newClient(t, stopped)
+		var lost, live []quota.Charge
+		for i := range 30 {
+			c := quota.Charge{Key: fmt.Sprint("key ", i), Limit: limit}
+			take(t, patiently, c)
+			if len(direct.Keys(ctx, "heed:quota:"+c.Key).Val()) == 1 { // EXISTS would be sent elsewhere
+				lost = append(lost, c)
+			} else {
+				live = append(live, c)
+			}
+		}
+		require.NotEmpty(t, lost)
+		require.NotEmpty(t, live)
+
+		stopped.Stop()
+		defer stopped.Cont()
+		s := &redisstore.Store{Client: test.client, Timeout: 3 * time.Second} // which those that live do not need
+		_, err := s.Take(ctx, nil, lost[0])
+		require.Error(t, err)
+		for range 10 {
+			for _, c := range live {
+				_, err := s.Take(ctx, nil, c)
+				require.NoError(t, err)
+			}
+			for _, c := range lost {
+				_, err := s.Take(ctx, nil, c)
+				require.ErrorContains(t, err, "not asked") // and so waited for nothing
+			}
+		}
+
+		stopped.Cont()
+		isFound(t, s, lost[0])
+	})
 }
 
 func TestAClusterThatWasNeverReachedFailsInTime(t *testing.T) {
-	fake := redistest.NewFake(t, redistest.Silence)
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{fake.Addr}})
-	defer client.Close()
-	s := &redisstore.Store{Client: client}
-	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
-	begin := time.Now()
-	for range 20 {
-		_, err := s.Take(ctx, nil, c)
-		require.Error(t, err)
-	}
-	assert.Less(t, time.Since(begin), 50*time.Millisecond+slack)
+	synctest.Test(t, func(t *testing.T) {
+		fake := redistest.NewMemoryFake(t, redistest.Silence)
+		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, Dialer: fake.Dial})
+		defer client.Close()
+		s := &redisstore.Store{Client: client}
+		c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
+		begin := time.Now()
+		for range 20 {
+			_, err := s.Take(ctx, nil, c)
+			require.Error(t, err)
+		}
+		assert.LessOrEqual(t, time.Since(begin), 50*time.Millisecond)
+	})
 }
 
 // inTurn is a hook that has each script but a probe, which has no arguments,
@@ -198,7 +195,7 @@ func TestChargesThatCouldNotBeGivenBackAreNoPlainRefusal(t *testing.T) {
 		"silence, and a refusal to end": {[]error{nil, silent, refused}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			server := redistest.Start(t)
+			server := redistest.Shared(t)
 			teacher := newStore(t, server) // or NOSCRIPT would take a turn
 			take(t, teacher, quota.Charge{Key: "other", Limit: one.Limit})
 			require.NoError(t, teacher.Settle(ctx, quota.Charge{Key: "other", Limit: one.Limit, N: 1}))
@@ -238,7 +235,7 @@ func TestSettlementsOfWhichSomeWereMadeAreNoPlainRefusal(t *testing.T) {
 
 // What was taken on one server is given back if another does not answer.
 func TestOnARingWhatWasTakenBeforeAFailureIsGivenBack(t *testing.T) {
-	good, bad := redistest.Start(t), redistest.Start(t)
+	good, bad := redistest.Shared(t), redistest.Shared(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"good": good.Addr, "bad": bad.Addr}, HeartbeatFrequency: time.Hour})
 	defer ring.Close()
 	s := &redisstore.Store{Client: ring, Timeout: patient}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/quota/quotatest"
 	"github.com/heedhttp/heed/redisstore"
@@ -63,8 +64,22 @@ func answer(cmd, timed redis.Cmder, err error) {
 	}
 }
 
-// suite puts Stores that use client through quotatest.
-func suite(t *testing.T, client redis.UniversalClient) {
+// laborious are parts of the names of those tests of quotatest that take nearly all of
+// its time: long random timelines, and many calls.
+var laborious = []string{
+	"random timelines", "hour of greed", "NextAfter is when", "who waits exactly", "remembers a thousand",
+	"given back by 64", "another algorithm under an old name", "a key has a bucket for each policy",
+}
+
+// brief reports whether the test named name is to be run unless long forms are asked for.
+func brief(name string) bool {
+	name = strings.ReplaceAll(name, "_", " ")
+	return !slices.ContainsFunc(laborious, func(part string) bool { return strings.Contains(name, part) })
+}
+
+// suite puts Stores that use client through quotatest. What is not chosen, by its name,
+// is for the long form.
+func suite(t *testing.T, client redis.UniversalClient, chosen func(name string) bool) {
 	require.Equal(t, 1, strings.Count(redisstore.ScriptSource, redisstore.ClockLine))
 	require.Equal(t, 1, strings.Count(redisstore.ScriptSource, redisstore.GraceLine))
 	var now func() time.Time // the tests come one after the other
@@ -72,10 +87,16 @@ func suite(t *testing.T, client redis.UniversalClient) {
 	stores := 0
 	for name, always := range map[string]bool{"remembering what was denied": false, "always asking": true} {
 		t.Run(name, func(t *testing.T) {
+			if !chosen(t.Name()) {
+				testenv.NeedLong(t)
+			}
 			quotatest.Run(t, func(t *testing.T, clock func() time.Time) quota.Store {
+				if !chosen(t.Name()) {
+					testenv.NeedLong(t)
+				}
 				now = clock
 				stores++
-				s := &redisstore.Store{Client: client, Prefix: fmt.Sprintf("store %d:", stores), Timeout: patient, AlwaysAsk: always}
+				s := &redisstore.Store{Client: client, Prefix: fmt.Sprintf("store %d:", stores), Timeout: time.Minute, AlwaysAsk: always}
 				redisstore.SetClock(s)
 				redisstore.RememberBy(s, clock)
 				return s
@@ -86,30 +107,41 @@ func suite(t *testing.T, client redis.UniversalClient) {
 
 // The timelines of the suite show, by the scripts: F052, F058, F060, F061, F062, F063,
 // F066, F069, F070, F076, F219, B09, B10, B11, B12, B13, B22, B42, B53, B54, B57, B68, B69.
-func TestStoreIsAStore(t *testing.T) { isAStore(t, redistest.Start(t)) }
+func TestStoreIsAStore(t *testing.T) { isAStore(t, redistest.Shared) }
 
-func TestStoreIsAStoreOnValkey(t *testing.T) { isAStore(t, redistest.StartValkey(t)) }
+func TestStoreIsAStoreOnValkey(t *testing.T) { isAStore(t, redistest.StartValkey) }
 
-func isAStore(t *testing.T, server *redistest.Server) {
-	client := newClient(t, server)
-	suite(t, client)
+// isAStore runs all of the suite, whose long random timelines know no difference between
+// a Store that remembers and one that always asks.
+func isAStore(t *testing.T, start func(testing.TB) *redistest.Server) {
+	mostlyWaits(t)
+	client := newClient(t, start(t))
+	suite(t, client, func(name string) bool { return brief(name) || strings.Contains(name, "remembering") })
 	everyKeyExpires(t, client)
 }
 
+// What differs on a cluster is how several charges find their masters, which one of the
+// random timelines shows.
 func TestOnAClusterAStoreIsAStore(t *testing.T) { // F076, B64
-	nodes := redistest.StartCluster(t)
-	suite(t, newClusterClient(t, nodes))
+	mostlyWaits(t)
+	nodes := redistest.SharedCluster(t)
+	suite(t, newClusterClient(t, nodes), func(name string) bool {
+		return brief(name) && strings.Contains(name, "remembering") || strings.HasSuffix(name, "denied/random_timelines_agree_with_the_model")
+	})
 	for _, node := range nodes {
 		everyKeyExpires(t, newClient(t, node))
 	}
 }
 
-// A script that runs on miniredis, whose Lua is another, needs nothing of Redis' own.
+// A script that runs on miniredis, whose Lua is another, needs nothing of Redis' own. That
+// Lua takes its time under the race detector.
 func TestOnMiniredisAStoreIsAStore(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { client.Close() })
-	suite(t, client)
+	suite(t, client, func(name string) bool {
+		return brief(name) && strings.Contains(name, "remembering") && !strings.Contains(name, "at_once")
+	})
 	everyKeyExpires(t, client)
 }
 

@@ -39,12 +39,12 @@ func firstError(t *testing.T, l *redisstore.Limits) (err error) {
 	require.Eventually(t, func() bool {
 		_, err = l.Limits(ctx, "ann")
 		return err != nil && strings.Contains(err.Error(), "subscribe")
-	}, 20*time.Second, ms)
+	}, hang, ms)
 	return err
 }
 
 func TestLimitsThatMayNotBeHeardOfSaySo(t *testing.T) {
-	server := redistest.Start(t)
+	server := redistest.Shared(t)
 	must(t, server, "HSET", "heed:limits:ann", "per_minute", "600")
 	l := &redisstore.Limits{Client: newDeafClient(t, server), Timeout: patient}
 	defer l.Close()
@@ -55,7 +55,7 @@ func TestLimitsThatMayNotBeHeardOfSaySo(t *testing.T) {
 }
 
 func TestADocumentThatMayNotBeHeardOfSaysSo(t *testing.T) {
-	server := redistest.Start(t)
+	server := redistest.Shared(t)
 	within, stop := context.WithCancel(ctx)
 	defer stop()
 	d := &redisstore.Document{Client: newDeafClient(t, server), Degraded: func(err error) {
@@ -98,7 +98,7 @@ func TestEachReasonNotToBeHeardIsToldOnce(t *testing.T) {
 		for range 2 { // again, if it was heard between
 			s.set(func() { s.deaf = true })
 			s.restart()
-			told := s.complaints(t, l, time.Hour)
+			told := s.complaints(t, l, stated(time.Hour, 5*time.Minute))
 			require.Len(t, told, 1)
 			assert.Contains(t, told[0], unheard("heed:limits:changed"))
 			s.set(func() { s.deaf = false })
@@ -128,7 +128,7 @@ func TestADocumentTellsTheLogWhyItIsNotHeardUnlessItIsToTellAnother(t *testing.T
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimitsStand(t)
 		s.set(func() { s.deaf = true })
-		within, stop := context.WithTimeout(t.Context(), time.Hour)
+		within, stop := context.WithTimeout(t.Context(), stated(time.Hour, 10*time.Minute))
 		defer stop()
 		client := s.client()
 		defer client.Close()
@@ -143,7 +143,7 @@ func TestADocumentTellsTheLogWhyItIsNotHeardUnlessItIsToTellAnother(t *testing.T
 // times of its own.
 func TestAFleetThatHasLostRedisComesBackBitByBit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const processes = 100
+		processes := stated(100, 40)
 		s := newLimitsStand(t)
 		var mu sync.Mutex // guards dials
 		dials := make([][]time.Duration, processes)

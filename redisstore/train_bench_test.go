@@ -18,7 +18,7 @@ import (
 // each is on the wire again as soon as it was answered, and nobody reads the answer. A
 // Store has callers to serve beside: what it takes more than this is theirs.
 func BenchmarkTrain(b *testing.B) {
-	client := redis.NewClient(&redis.Options{Addr: redistest.Start(b).Addr})
+	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(b).Addr})
 	defer client.Close()
 	for _, shape := range []struct{ trains, calls int }{{1, 1}, {1, 16}, {2, 8}, {1, 64}, {2, 32}, {2, 128}} {
 		b.Run(fmt.Sprintf("%d of %d", shape.trains, shape.calls), func(b *testing.B) {

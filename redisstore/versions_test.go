@@ -41,7 +41,7 @@ func TestTheReadmeNamesTheVersionsThatAreNeeded(t *testing.T) {
 	language := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindSubmatch(module)
 	require.NotNil(t, language)
 	assert.Contains(t, string(readme), "Go "+string(language[1])+" or later, Redis 6.2 or later")
-	info, err := newClient(t, redistest.Start(t)).Info(ctx, "server").Result()
+	info, err := newClient(t, redistest.Shared(t)).Info(ctx, "server").Result()
 	require.NoError(t, err)
 	var major, minor int
 	_, version, _ := strings.Cut(info, "redis_version:")
@@ -51,7 +51,7 @@ func TestTheReadmeNamesTheVersionsThatAreNeeded(t *testing.T) {
 }
 
 func TestTheScriptsUseOnlyWhatRedis62Has(t *testing.T) {
-	client := newClient(t, redistest.Start(t))
+	client := newClient(t, redistest.Shared(t))
 	for command := range commandsOfScripts(t) {
 		since := introduced(t, client, command)
 		var major, minor int
@@ -114,6 +114,7 @@ func introduced(t *testing.T, client *redis.Client, command string) string {
 // The user that the documentation describes can do whatever is asked of Redis, and
 // hardly anything else.
 func TestTheDocumentedUserMayDoAllThatIsNeeded(t *testing.T) {
+	mostlyWaits(t)
 	page, err := os.ReadFile("../docs/redis.md")
 	require.NoError(t, err)
 	_, rest, found := strings.Cut(string(page), "    ACL SETUSER ")
@@ -129,7 +130,7 @@ func TestTheDocumentedUserMayDoAllThatIsNeeded(t *testing.T) {
 		}
 		require.NoError(t, newClient(t, server).Do(ctx, args...).Err())
 	}
-	server, nodes := redistest.Start(t), redistest.StartCluster(t)
+	server, nodes := redistest.Shared(t), redistest.SharedCluster(t)
 	// Identity is CLIENT SETINFO, which this user may not send: Redis has it from 7.2 on.
 	single := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "heed", Password: "secret", DisableIdentity: true})
 	defer single.Close()

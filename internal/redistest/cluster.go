@@ -40,15 +40,26 @@ func StartReplicatedCluster(t testing.TB) (masters, replicas []*Server) {
 // not meet first.
 func startCluster(t testing.TB, n int, timeout time.Duration) []*Server {
 	t.Helper()
-	nodes := startAll(t, binary(t), n, freePortPair, func(nodes []*Server) {
+	return joined(t, startAll(t, binary(t), n, freePortPair, prepareCluster(timeout)))
+}
+
+// prepareCluster tells the nodes of a cluster of one another before they are started.
+func prepareCluster(timeout time.Duration) func(nodes []*Server) {
+	return func(nodes []*Server) {
 		for i, node := range nodes {
 			node.write("nodes.conf", nodesFile(nodes, i))
 			node.flags = []string{"--cluster-enabled", "yes",
 				"--cluster-node-timeout", strconv.FormatInt(timeout.Milliseconds(), 10),
 				"--cluster-require-full-coverage", "no", "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}
 		}
-	})
+	}
+}
+
+// joined waits until all nodes serve.
+func joined(t testing.TB, nodes []*Server) []*Server {
+	t.Helper()
 	for _, node := range nodes {
+
 		node.await("cluster_state:ok\r\n", "CLUSTER", "INFO")
 	}
 	return nodes

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"bufio"
+	"context"
 	"io"
 	"net"
 	"slices"
@@ -23,12 +24,15 @@ const (
 
 // A Fake is a server that says what it was told to say.
 type Fake struct {
-	Addr string // host:port
+	Addr string // host:port; empty if it has none
+
+	serving sync.WaitGroup
 
 	mu       sync.Mutex // guards what follows
 	replies  []string
 	commands [][]string
 	conns    []net.Conn
+	closed   bool
 }
 
 // NewFake starts a Fake that answers each command but a client's introduction
@@ -40,18 +44,46 @@ func NewFake(t testing.TB, replies ...string) *Fake {
 	if err != nil {
 		t.Fatalf("redistest: %v", err)
 	}
+	f := newFake(replies)
+	f.Addr = l.Addr().String()
+	f.serving.Go(func() { f.accept(l) })
+	t.Cleanup(func() {
+		l.Close()
+		f.end()
+	})
+	return f
+}
+
+// NewMemoryFake is NewFake without a network, for a bubble of testing/synctest: a client
+// reaches it by Dial.
+func NewMemoryFake(t testing.TB, replies ...string) *Fake {
+	t.Helper()
+	f := newFake(replies)
+	t.Cleanup(f.end)
+	return f
+}
+
+func newFake(replies []string) *Fake {
 	if len(replies) == 0 {
 		replies = []string{Silence}
 	}
-	f := &Fake{Addr: l.Addr().String(), replies: slices.Clone(replies)}
-	var serving sync.WaitGroup
-	serving.Go(func() { f.accept(l, &serving) })
-	t.Cleanup(func() {
-		l.Close()
-		f.hangUp()
-		serving.Wait()
-	})
-	return f
+	return &Fake{replies: slices.Clone(replies)}
+}
+
+// Dial connects to the Fake in memory, whatever the address. It is a client's Dialer.
+func (f *Fake) Dial(context.Context, string, string) (net.Conn, error) {
+	here, there := net.Pipe()
+	if !f.meet(here) {
+		return nil, net.ErrClosed
+	}
+	return there, nil
+}
+
+// Say has the Fake answer each command with the next of replies from now on.
+func (f *Fake) Say(replies ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.replies = slices.Clone(replies)
 }
 
 // Commands returns what the Fake was sent, a client's introduction left out.
@@ -61,41 +93,62 @@ func (f *Fake) Commands() [][]string {
 	return slices.Clone(f.commands)
 }
 
-func (f *Fake) accept(l net.Listener, serving *sync.WaitGroup) {
+func (f *Fake) accept(l net.Listener) {
 	for {
 		conn, err := l.Accept()
 		if err != nil {
-			f.hangUp() // whom Cleanup was too early to meet
 			return
 		}
-		f.mu.Lock()
-		f.conns = append(f.conns, conn)
-		f.mu.Unlock()
-		serving.Go(func() { f.serve(conn) })
+		f.meet(conn)
 	}
 }
 
-func (f *Fake) hangUp() {
+// meet serves conn, unless the Fake has ended.
+func (f *Fake) meet(conn net.Conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.closed {
+		conn.Close()
+		return false
+	}
+	f.conns = append(f.conns, conn)
+	f.serving.Go(func() { f.serve(conn) })
+	return true
+}
+
+func (f *Fake) end() {
+	f.mu.Lock()
+	f.closed = true
 	for _, conn := range f.conns {
 		conn.Close()
 	}
+	f.mu.Unlock()
+	f.serving.Wait()
 }
 
+// serve reads commands and has them answered. It reads on meanwhile: a client may send
+// more before it reads.
 func (f *Fake) serve(conn net.Conn) {
-	defer conn.Close()
-	r := bufio.NewReader(conn)
-	for {
+	replies := make(chan string, 1000)
+	f.serving.Go(func() {
+		defer conn.Close()
+		for reply := range replies {
+			io.WriteString(conn, reply)
+		}
+	})
+	defer close(replies)
+	for r := bufio.NewReader(conn); ; {
 		args, err := readCommand(r)
 		if err != nil {
 			return
 		}
-		reply := f.reply(args)
-		if reply == HangUp {
+		switch reply := f.reply(args); reply {
+		case HangUp:
 			return
+		case Silence: // a pipe waits until somebody reads nothing
+		default:
+			replies <- reply
 		}
-		io.WriteString(conn, reply)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,7 +20,8 @@ import (
 	"github.com/heedhttp/heed/internal/testenv"
 )
 
-const startTimeout = 10 * time.Second
+// startTimeout is how long servers may take to be as they are waited for.
+const startTimeout = time.Minute
 
 // A Server is a redis-server on a loopback port, without persistence. It ends
 // with its test.
@@ -31,6 +33,9 @@ type Server struct {
 	dir    string   // its working directory
 	flags  []string // beside those of every Server; a configuration file comes first
 	daemon *daemon.Daemon
+
+	asNew  string       // of a shared server: its settings when it was started
+	spoilt *atomic.Bool // it was stopped or killed
 }
 
 // Start starts a redis-server, or a valkey-server where there is no other. If
@@ -56,9 +61,16 @@ func startAll(t testing.TB, path string, n int, port func(testing.TB) int, prepa
 	t.Helper()
 	servers := make([]*Server, n)
 	for i := range servers {
-		servers[i] = &Server{t: t, path: path, dir: t.TempDir()}
+		servers[i] = &Server{t: t, path: path, dir: t.TempDir(), spoilt: new(atomic.Bool)}
 		t.Cleanup(servers[i].Kill)
 	}
+	return launched(t, port, servers, prepare)
+}
+
+// launched starts servers, each with a port of its own, which prepare is told before
+// any is started.
+func launched(t testing.TB, port func(testing.TB) int, servers []*Server, prepare func([]*Server)) []*Server {
+	t.Helper()
 	var err error
 	for range 5 { // another process may be quicker to take a port
 		for _, s := range servers {
@@ -139,13 +151,14 @@ func (s *Server) Cont() { s.t.Helper(); s.signal("CONT") }
 
 func (s *Server) signal(name string) {
 	s.t.Helper()
+	s.spoilt.Store(true)
 	if err := exec.Command("kill", "-"+name, strconv.Itoa(s.daemon.Process.Pid)).Run(); err != nil {
 		s.t.Fatalf("redistest: kill -%s: %v", name, err)
 	}
 }
 
 // Kill ends the process, and with it everything that was stored.
-func (s *Server) Kill() { s.daemon.Kill() }
+func (s *Server) Kill() { s.spoilt.Store(true); s.daemon.Kill() }
 
 // Restart kills the server and starts an empty one at the same address.
 func (s *Server) Restart() {

@@ -11,17 +11,20 @@ import (
 	"time"
 )
 
-const maxBulk = 1 << 20
+const (
+	maxBulk      = 1 << 20
+	replyTimeout = 10 * time.Second
+)
 
-// Do sends one command on a connection of its own and returns the reply, which
-// must not be an array.
+// Do sends one command on a connection of its own and returns the reply; of an array,
+// the elements, a line each.
 func (s *Server) Do(args ...string) (string, error) {
-	conn, err := net.DialTimeout("tcp", s.Addr, time.Second)
+	conn, err := net.DialTimeout("tcp", s.Addr, replyTimeout)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(5 * time.Second))
+	conn.SetDeadline(time.Now().Add(replyTimeout))
 	if _, err := io.WriteString(conn, command(args)); err != nil {
 		return "", err
 	}
@@ -49,8 +52,27 @@ func readReply(r *bufio.Reader) (string, error) {
 		return "", errors.New(line[1:])
 	case '$':
 		return readBulk(r, line)
+	case '*':
+		return readArray(r, line)
 	}
 	return "", fmt.Errorf("redistest: cannot read a reply that begins with %q", line)
+}
+
+// readArray returns the elements, a line each.
+func readArray(r *bufio.Reader, line string) (string, error) {
+	n, err := strconv.Atoi(line[1:])
+	if err != nil {
+		return "", fmt.Errorf("redistest: %q is not an array", line)
+	}
+	var elements []string
+	for range n {
+		element, err := readReply(r)
+		if err != nil {
+			return "", err
+		}
+		elements = append(elements, element)
+	}
+	return strings.Join(elements, "\n"), nil
 }
 
 // readCommand reads an array of bulk strings, which is how clients speak.
