@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Tests have their redis-server from redistest.Shared, which keeps those it has started
-// for the tests that follow. redistest.Start is for a test that ends its server, stops
-// it or configures it.
+// Tests have their redis-server from redistest.Shared, and a cluster from SharedCluster,
+// which keep for the tests that follow what they have started, unless a test has ended it,
+// stopped it or configured it.
 func TestMain(m *testing.M) {
 	defer redistest.EndShared()
 	m.Run()

@@ -70,6 +70,7 @@ func TestRestartedServerIsEmptyAtTheSameAddress(t *testing.T) {
 }
 
 func TestATestThatIsKilledOrPanicsLeavesNoServer(t *testing.T) {
+	t.Parallel()
 	end := os.Getenv("REDISTEST_END")
 	s := redistest.StartSentinel(t) // skips where there is none
 	if end != "" {
@@ -150,6 +151,7 @@ func TestFakeKeepsSilentOrHangsUp(t *testing.T) {
 }
 
 func TestClusterServesEverySlot(t *testing.T) {
+	t.Parallel()
 	var addrs []string
 	for _, node := range redistest.StartCluster(t) {
 		addrs = append(addrs, node.Addr)
@@ -174,6 +176,7 @@ func TestClusterServesEverySlot(t *testing.T) {
 
 // A master that dies is replaced, and whoever asks the Sentinels finds the other.
 func TestSentinelsReplaceAMasterThatDies(t *testing.T) {
+	t.Parallel()
 	s := redistest.StartSentinel(t)
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.Name, SentinelAddrs: s.Addrs()})
 	defer client.Close()
@@ -186,6 +189,7 @@ func TestSentinelsReplaceAMasterThatDies(t *testing.T) {
 }
 
 func TestAReplicaTakesOverFromAMasterThatDies(t *testing.T) {
+	t.Parallel()
 	masters, replicas := redistest.StartReplicatedCluster(t)
 	role, err := replicas[0].Do("INFO", "replication")
 	require.NoError(t, err)
