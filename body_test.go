@@ -149,7 +149,7 @@ func TestAConnectionIsUsedForAllAttempts(t *testing.T) {
 			})
 			req := put(t.Context(), "content")
 			req.Method = method
-			assert.Equal(t, 200, status(t, &heed.Transport{Base: base}, req))
+			assert.Equal(t, 200, status(t, &heed.Transport{Base: base, Budget: heed.Unlimited}, req))
 			assert.Equal(t, 4, served)
 			assert.Equal(t, 1, network.dialed())
 		})

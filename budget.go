@@ -23,6 +23,15 @@ type Budget interface {
 	Refund(ctx context.Context, key string)
 }
 
+// A SuccessBudget is a Budget that is told, too, when a server has answered well.
+type SuccessBudget interface {
+	Budget
+
+	// Success is called once for each request that was answered with a status below
+	// 500 which does not refuse it because of a limit. Like Deposit, it must not block.
+	Success(ctx context.Context, key string)
+}
+
 // Unlimited is a Budget that refuses nothing. It makes every outage of a
 // server longer: MaxAttempts times its usual load is what it meets on coming
 // back.
@@ -36,7 +45,9 @@ func (unlimited) Refund(context.Context, string)        {}
 
 // A LocalBudget allows retries in proportion to requests, with a floor for
 // clients that send few: the retry budget of Finagle, at the ten per cent of
-// "Handling Overload" in Site Reliability Engineering (2016).
+// "Handling Overload" in Site Reliability Engineering (2016). But here the floor is
+// earned by successes, as the tokens of gRPC's throttling are: a floor that time
+// fills lets a thousand small clients send an outage four times their requests.
 //
 // It keeps a balance for each key and forgets those that were idle for TTL; at
 // 65,536 keys it forgets others as well. The zero value is ready to use. One
@@ -48,10 +59,11 @@ type LocalBudget struct {
 	// or NaN, none; above 10, 10.
 	Ratio float64
 
-	// MinPerSecond is how many retries a second are allowed however few
-	// requests there are; at most MinPerSecond·TTL of them, or one if that is
-	// less, at once. If zero, 1; if negative or NaN, none; above a million, a
-	// million.
+	// MinPerSecond·TTL is how many retries a key may have at once however few requests
+	// there are, or two if that is less. Each success earns one of them, for TTL. Two do
+	// not expire, and a key that is new has these two: so that a client whose first
+	// requests fail may retry, and a server that is down is not sent more and more. If
+	// zero, 1; if negative or NaN, there is no floor; above a million, a million.
 	MinPerSecond float64
 
 	// TTL is how long a deposit may be spent, to a tenth of its length. If
@@ -66,11 +78,11 @@ type purse struct {
 	earned [tenths]slot
 	newest atomic.Int64 // the index of the slot that is filled
 	until  atomic.Int64 // the end of its tenth
+	full   atomic.Int64 // until when a success earns nothing
 
-	mu      sync.Mutex // guards what follows, the turn of a slot, and what earned loses
-	floor   int64
-	part    float64       // of a unit, that the floor has beside
-	floorAt time.Duration // when floor was right; 0 for a purse nobody drew from, whose floor is full
+	mu        sync.Mutex   // guards what follows, the turn of a slot, and what earned loses
+	successes [tenths]slot // what they have earned of the floor, but for what was spent
+	spent     int64        // of the two retries that do not expire
 }
 
 // A slot holds what was earned in one tenth of TTL. It is in force if its index
@@ -80,6 +92,10 @@ type slot struct{ index, units atomic.Int64 }
 const (
 	tenths = 10
 	retry  = 1_000_000_000 // the price of one retry, in units
+	lasts  = 2 * retry     // what does not expire of a floor
+
+	// forgotten is when the key of a server that no longer answers is as good as new.
+	forgotten = time.Hour
 )
 
 // Deposit is called once for each request.
@@ -93,6 +109,11 @@ func (b *LocalBudget) Withdraw(_ context.Context, key string) bool {
 	return b.purse(hostkey.NameOf(key), now).withdraw(b, now)
 }
 
+// Success is called once for each request that was answered well.
+func (b *LocalBudget) Success(_ context.Context, key string) {
+	b.success(hostkey.NameOf(key), now())
+}
+
 // Refund gives back a retry that was withdrawn and not sent.
 func (b *LocalBudget) Refund(_ context.Context, key string) {
 	now := now()
@@ -104,16 +125,23 @@ func (b *LocalBudget) Balance(key string) float64 {
 	now := now()
 	p := b.purses.find(key)
 	if p == nil {
-		return float64(b.floorMax()) / retry
+		return float64(b.lasting()) / retry
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return float64(p.earnedLocked(b.index(now))+p.floorLocked(b, now)) / retry
+	return float64(p.balanceLocked(b, b.index(now))) / retry
 }
 
 func (b *LocalBudget) deposit(key hostkey.Name, now time.Duration) {
 	if unit := b.unit(); unit > 0 {
 		b.purse(key, now).add(b, now, unit)
+	}
+}
+
+// success costs nothing but a look while the floor is full. at is not later than now.
+func (b *LocalBudget) success(key hostkey.Name, at time.Duration) {
+	if p := b.purse(key, at); int64(at) >= p.full.Load() {
+		p.succeed(b, now())
 	}
 }
 
@@ -124,11 +152,18 @@ func (b *LocalBudget) purse(key hostkey.Name, now time.Duration) *purse {
 	return b.purses.get(key, func(p *purse) bool { return b.idle(p, now) })
 }
 
-// idle reports that p's deposits have expired and that its floor is full again.
+// idle reports that nothing of p is worth keeping.
 func (b *LocalBudget) idle(p *purse, now time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return b.index(now)-p.newest.Load() > tenths && p.floorLocked(b, now) == b.floorMax()
+	index := b.index(now)
+	return unitsOf(&p.earned, index)+unitsOf(&p.successes, index) == 0 && (p.spent == 0 || b.longIdle(p, index))
+}
+
+// longIdle reports that p is as good as new, though its floor was spent.
+func (b *LocalBudget) longIdle(p *purse, index int64) bool {
+	newest := p.newest.Load()
+	return newest > 0 && (index-newest)*int64(b.ttl()/tenths) >= int64(forgotten)
 }
 
 func (b *LocalBudget) ttl() time.Duration {
@@ -162,14 +197,21 @@ func (b *LocalBudget) minPerSecond() float64 {
 	return 0
 }
 
-// floorMax is MinPerSecond·TTL retries, or one if that is less: a floor that
-// never reached the price of a retry would be none.
+// lasting is what a key has that has earned nothing.
+func (b *LocalBudget) lasting() int64 {
+	if b.minPerSecond() == 0 {
+		return 0
+	}
+	return lasts
+}
+
+// floorMax is MinPerSecond·TTL retries, or two if that is less.
 func (b *LocalBudget) floorMax() int64 {
 	perSecond := b.minPerSecond()
 	if perSecond == 0 {
 		return 0
 	}
-	return max(retry, int64(min(perSecond*float64(b.ttl()), 1<<62)))
+	return max(lasts, int64(min(perSecond*float64(b.ttl()), 1<<62)))
 }
 
 // add is the path of every request: three atomic operations, and a lock once for
@@ -189,6 +231,9 @@ func (p *purse) turn(b *LocalBudget, now time.Duration) {
 	if p.newest.Load() >= index {
 		return
 	}
+	if b.longIdle(p, index) {
+		p.spent = 0
+	}
 	s := &p.earned[index%tenths]
 	s.units.Store(0)
 	s.index.Store(index)
@@ -196,23 +241,45 @@ func (p *purse) turn(b *LocalBudget, now time.Duration) {
 	p.until.Store((index + 1) * int64(b.ttl()/tenths))
 }
 
+// succeed earns a retry of the floor: one of the two that last, if they were spent.
+func (p *purse) succeed(b *LocalBudget, now time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	index, most := b.index(now), b.floorMax()
+	part := min(retry, p.spent)
+	p.spent -= part
+	have := unitsOf(&p.successes, index)
+	part = min(retry-part, most-have)
+	s := &p.successes[index%tenths]
+	if s.index.Swap(index) != index {
+		s.units.Store(0)
+	}
+	s.units.Add(part)
+	if p.spent == 0 && have+part == most {
+		p.full.Store((index + 1) * int64(b.ttl()/tenths))
+	}
+}
+
 func (p *purse) withdraw(b *LocalBudget, now time.Duration) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	index := b.index(now)
-	floor := p.floorLocked(b, now)
-	if p.earnedLocked(index)+floor < retry {
+	if p.balanceLocked(b, index) < retry {
 		return false
 	}
-	p.floor -= p.spendLocked(index, retry)
+	rest := spend(&p.earned, index, retry)
+	fromFloor := min(rest, p.surplusLocked(index))
+	spend(&p.successes, index, fromFloor)
+	p.spent += rest - fromFloor
+	p.full.Store(0)
 	return true
 }
 
-// spendLocked takes price from the deposits that expire first, and returns what
-// they could not pay.
-func (p *purse) spendLocked(index, price int64) (rest int64) {
-	for i := index - tenths + 1; i <= index && price > 0; i++ {
-		s := &p.earned[i%tenths]
+// spend takes price from the slots that expire first, and returns what they could not
+// pay.
+func spend(slots *[tenths]slot, index, price int64) (rest int64) {
+	for i := max(0, index-tenths+1); i <= index && price > 0; i++ {
+		s := &slots[i%tenths]
 		if s.index.Load() != i {
 			continue
 		}
@@ -223,37 +290,30 @@ func (p *purse) spendLocked(index, price int64) (rest int64) {
 	return price
 }
 
-// refund fills the floor first; what does not fit may be spent for another TTL.
+// refund gives back what lasts first; what does not fit may be spent for another TTL.
 func (p *purse) refund(b *LocalBudget, now time.Duration) {
 	p.mu.Lock()
-	part := min(retry, b.floorMax()-p.floorLocked(b, now))
-	p.floor += part
+	part := min(retry, p.spent)
+	p.spent -= part
 	p.mu.Unlock()
 	if part < retry {
 		p.add(b, now, retry-part)
 	}
 }
 
-func (p *purse) earnedLocked(index int64) (units int64) {
-	for i := index - tenths + 1; i <= index; i++ {
-		if s := &p.earned[i%tenths]; s.index.Load() == i {
+func (p *purse) balanceLocked(b *LocalBudget, index int64) int64 {
+	return unitsOf(&p.earned, index) + p.surplusLocked(index) + b.lasting() - p.spent
+}
+
+// surplusLocked is what successes have earned beyond what lasts.
+func (p *purse) surplusLocked(index int64) int64 { return max(0, unitsOf(&p.successes, index)-lasts) }
+
+// unitsOf adds up the slots in force.
+func unitsOf(slots *[tenths]slot, index int64) (units int64) {
+	for i := max(0, index-tenths+1); i <= index; i++ {
+		if s := &slots[i%tenths]; s.index.Load() == i {
 			units += s.units.Load()
 		}
 	}
 	return units
-}
-
-// floorLocked brings the floor up to now: at one retry a second, a unit each
-// nanosecond. What is less than a unit is kept for later: however often it is
-// asked, nothing is lost.
-func (p *purse) floorLocked(b *LocalBudget, now time.Duration) int64 {
-	most := b.floorMax()
-	if p.floorAt == 0 {
-		p.floor, p.floorAt = most, now
-	}
-	if since := min(now-p.floorAt, 2*time.Hour); since > 0 {
-		whole, part := math.Modf(min(float64(since)*b.minPerSecond()+p.part, float64(most)))
-		p.floor, p.part, p.floorAt = min(most, p.floor+int64(whole)), part, now
-	}
-	return p.floor
 }

@@ -274,6 +274,19 @@ func (c *call) withdraw() bool {
 	return c.paid
 }
 
+// succeeded reports that the server is up and has room for more.
+func (c *call) succeeded() bool {
+	return c.err == nil && c.resp.StatusCode < 500 && !c.last.throttled()
+}
+
+func (c *call) reportSuccess() {
+	if b := c.t.localBudget(); b != nil {
+		b.success(c.host, c.start)
+	} else if b, ok := c.t.Budget.(SuccessBudget); ok {
+		b.Success(c.req.Context(), c.host.Key)
+	}
+}
+
 func (c *call) refund() {
 	if c.paid {
 		c.paid = false
@@ -287,6 +300,9 @@ func (c *call) finish() (*http.Response, error) {
 		c.src.finish()
 	}
 	c.open = false
+	if c.succeeded() {
+		c.reportSuccess()
+	}
 	if c.err != nil && c.number > 1 && !errors.Is(c.err, http.ErrSkipAltProtocol) {
 		return nil, gaveUp(c.number, c.errs)
 	}

@@ -271,8 +271,8 @@ func ExampleLocalBudget() {
 	orders := &http.Client{Transport: &heed.Transport{Budget: budget}}
 	refunds := &http.Client{Transport: &heed.Transport{Budget: budget}}
 	_, _ = orders, refunds
-	fmt.Println(budget.Balance("https://api.example.com"))
-	// Output: 10
+	fmt.Println(budget.Balance("https://api.example.com")) // retries, for a beginning
+	// Output: 2
 }
 
 // One customer's limit stops only him.

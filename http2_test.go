@@ -138,7 +138,7 @@ func TestAStreamThatWasRefusedIsSentAgainWhateverItsMethod(t *testing.T) {
 					req.Body = b
 					req.Header.Set("Expect", "100-continue")
 				}
-				assert.Equal(t, 200, status(t, &heed.Transport{Base: base, Retry: heed.RetryPolicy{MaxAttempts: 10}}, req))
+				assert.Equal(t, 200, status(t, &heed.Transport{Base: base, Budget: heed.Unlimited, Retry: heed.RetryPolicy{MaxAttempts: 10}}, req))
 				assert.Equal(t, 10, *seen)
 			})
 		})

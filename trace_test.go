@@ -113,7 +113,7 @@ func TestANilLoggerIsTheDefaultOne(t *testing.T) {
 func TestErrorsShowNoURL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := &url.Error{Op: "Get", URL: "http://api.example.com/?key=s3cret", Err: timeout{errors.New("i/o timeout")}}
-		_, err := (&heed.Transport{Base: newScript(reply{err: inner})}).RoundTrip(get(t.Context()))
+		_, err := (&heed.Transport{Base: newScript(reply{err: inner}), Budget: heed.Unlimited}).RoundTrip(get(t.Context()))
 		assert.EqualError(t, err, "heed: 4 attempts failed: i/o timeout")
 		assert.True(t, err.(interface{ Timeout() bool }).Timeout())
 	})

@@ -81,6 +81,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	budget.deposit(b.host, b.start)
 	resp, err := t.base().RoundTrip(req)
 	if resp, err = proper(req, req, resp, err); err == nil && resp.StatusCode < 400 && !t.Retry.suspects(req, resp) {
+		budget.success(b.host, b.start)
 		return resp, nil
 	}
 	return resumeCall(t, req, b, resp, err)

@@ -86,7 +86,7 @@ func TestAStreamIsReplayedWithinMaxBodyBuffer(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: time.Second})
 			rc := client(srv.Transport())
-			retryable.Install(rc, &heed.Transport{Retry: heed.RetryPolicy{MaxBodyBuffer: c.max}})
+			retryable.Install(rc, &heed.Transport{Budget: heed.Unlimited, Retry: heed.RetryPolicy{MaxBodyBuffer: c.max}})
 			req, err := http.NewRequest("POST", srv.URL, io.MultiReader(strings.NewReader(text)))
 			require.NoError(t, err)
 			req.ContentLength = int64(len(text))

@@ -27,7 +27,7 @@ func client(base http.RoundTripper) *retryablehttp.Client {
 // installed is the same with heed in it.
 func installed(base http.RoundTripper) *retryablehttp.Client {
 	c := client(base)
-	retryable.Install(c, &heed.Transport{})
+	retryable.Install(c, &heed.Transport{Budget: heed.Unlimited})
 	return c
 }
 

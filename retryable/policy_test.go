@@ -94,7 +94,7 @@ func TestAnErrorOfThePolicyIsNotTheCallers(t *testing.T) {
 	for _, again := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			srv := testserver.New(t, testserver.Step{Status: 503, Body: "busy", Times: -1})
-			c := &http.Client{Transport: &heed.Transport{Base: srv.Transport(), Retry: heed.RetryPolicy{
+			c := &http.Client{Transport: &heed.Transport{Budget: heed.Unlimited, Base: srv.Transport(), Retry: heed.RetryPolicy{
 				If: retryable.If(func(context.Context, *http.Response, error) (bool, error) {
 					return again, errors.New("unexpected status")
 				}),
@@ -201,7 +201,7 @@ func TestWithTheirPoliciesAHintIsStillAFloor(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := testserver.New(t, hinting(429, "Retry-After", c.value))
 				rc := client(srv.Transport())
-				retryable.Install(rc, &heed.Transport{Retry: heed.RetryPolicy{
+				retryable.Install(rc, &heed.Transport{Budget: heed.Unlimited, Retry: heed.RetryPolicy{
 					If:      retryable.If(rc.CheckRetry),
 					Backoff: retryable.Backoff(rc.Backoff, 2*time.Second, 30*time.Second),
 				}})
@@ -223,7 +223,7 @@ func TestWithTheirPolicyAPostIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inTurn(503, 200)
 		c := client(b)
-		retryable.Install(c, &heed.Transport{Retry: heed.RetryPolicy{If: retryable.If(c.CheckRetry)}})
+		retryable.Install(c, &heed.Transport{Budget: heed.Unlimited, Retry: heed.RetryPolicy{If: retryable.If(c.CheckRetry)}})
 		resp, err := c.Post("http://api.example.com", "text/plain", []byte("pay"))
 		status, _ := content(t, resp, err)
 		assert.Equal(t, 200, status)
