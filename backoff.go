@@ -9,8 +9,28 @@ import (
 // A negative wait counts as zero.
 type Backoff func(a Attempt) time.Duration
 
-// defaultBackoff is the Backoff of the zero RetryPolicy.
-var defaultBackoff = FullJitter(Exponential(time.Second, 30*time.Second))
+// defaultBackoff is the Backoff of the zero RetryPolicy, drawn within half of the time
+// that is left: a wait that nobody asked for leaves time for an attempt.
+func defaultBackoff(a *Attempt, left time.Duration) time.Duration {
+	return uniform(min(Exponential(firstBackoff(a), longestBackoff)(*a), left/2))
+}
+
+const (
+	firstFailed    = 50 * time.Millisecond
+	firstThrottled = time.Second
+	longestBackoff = 30 * time.Second
+)
+
+// firstBackoff is the upper edge of the first backoff. It grows from what failed. What was
+// refused quickly is over soon, or is not; a limit gives room by the second; and a server
+// that took long, or did not answer in time, is overloaded: to come back sooner than after
+// the time that it has spent on nothing makes that worse.
+func firstBackoff(a *Attempt) time.Duration {
+	if a.throttled() {
+		return firstThrottled
+	}
+	return max(firstFailed, double(a.Took))
+}
 
 // Exponential doubles the wait after each attempt: base·2^(n-1) after the n-th,
 // at most max. It never overflows. All clients that failed together come back

@@ -1,8 +1,10 @@
 package heed_test
 
 import (
+	"context"
 	"math"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -72,4 +74,63 @@ func TestTheRangeOfEachJitter(t *testing.T) { // F153, F166, B16
 	assert.Zero(t, least+most)
 	least, most = extremes(heed.EqualJitter(heed.Exponential(-s, s)), heed.Attempt{Number: 1})
 	assert.Zero(t, least+most)
+}
+
+// The edges are those of the second attempt; of the third they are twice as wide.
+func TestTheDefaultBackoffGrowsFromWhatFailed(t *testing.T) {
+	for name, c := range map[string]struct {
+		reply reply
+		tr    heed.RetryPolicy
+		left  time.Duration // until the deadline, if not 0
+		most  time.Duration
+	}{
+		"a broken connection":         {reply: reply{err: errBroken}, most: 50 * time.Millisecond},
+		"a quick 503":                 {reply: unavailable, most: 50 * time.Millisecond},
+		"a 504 that took long":        {reply: reply{status: 504, took: 2 * time.Second}, most: 4 * time.Second},
+		"a throttle without a hint":   {reply: reply{status: 429}, most: time.Second},
+		"no answer in time":           {reply: reply{took: time.Hour}, tr: heed.RetryPolicy{AttemptTimeout: 3 * time.Second}, most: 6 * time.Second},
+		"longer than half a minute":   {reply: reply{status: 502, took: time.Minute}, most: 30 * time.Second},
+		"half of what is left":        {reply: reply{status: 503, took: 2 * time.Second}, left: 5 * time.Second, most: 1500 * time.Millisecond},
+		"half of what MaxElapsed has": {reply: reply{status: 503, took: 2 * time.Second}, tr: heed.RetryPolicy{MaxElapsed: 4 * time.Second}, most: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				least, most := time.Hour, time.Duration(0)
+				for range 300 {
+					ctx := t.Context()
+					if c.left > 0 {
+						var cancel context.CancelFunc
+						ctx, cancel = context.WithTimeout(ctx, c.left)
+						defer cancel()
+					}
+					ctx = heed.WithTrace(ctx, &heed.Trace{Decided: func(a heed.Attempt, v heed.Verdict, wait time.Duration) {
+						if v == heed.Again && a.Number == 1 {
+							least, most = min(least, wait), max(most, wait)
+						}
+					}})
+					tr := &heed.Transport{Base: newScript(c.reply, ok), Retry: c.tr, Budget: heed.Unlimited}
+					assert.Equal(t, 200, status(t, tr, get(ctx)))
+				}
+				between(t, 0, least, c.most/10)
+				between(t, c.most-c.most/10, most, c.most)
+			})
+		})
+	}
+}
+
+func TestTheDefaultBackoffDoublesWithEachAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var most [3]time.Duration
+		for range 300 {
+			ctx := heed.WithTrace(t.Context(), &heed.Trace{Decided: func(a heed.Attempt, v heed.Verdict, wait time.Duration) {
+				if v == heed.Again {
+					most[a.Number-1] = max(most[a.Number-1], wait)
+				}
+			}})
+			status(t, &heed.Transport{Base: newScript(unavailable), Budget: heed.Unlimited}, get(ctx))
+		}
+		for i, edge := range []time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond} {
+			between(t, edge*9/10, most[i], edge)
+		}
+	})
 }

@@ -34,8 +34,10 @@ type RetryPolicy struct {
 	Profiles []*ratelimit.Profile
 
 	// Backoff is the wait after an attempt whose response says nothing, and
-	// the least wait after one that does. If nil,
-	// FullJitter(Exponential(time.Second, 30*time.Second)).
+	// the least wait after one that does. If nil, FullJitter(Exponential(base,
+	// 30*time.Second)) with a base of a second after a throttle, and otherwise of
+	// 50 ms or twice what the attempt took, if that is more; but drawn within half of
+	// the time that is left before the deadline and within MaxElapsed.
 	Backoff Backoff
 
 	// MaxWait is the longest single wait, whatever causes it: a hint, the
@@ -150,7 +152,7 @@ func (p *RetryPolicy) decide(a *Attempt, c circumstances) (v Verdict, wait time.
 	if !p.worthwhile(a) {
 		return Final, 0
 	}
-	a.backoff = p.backoff(a)
+	a.backoff = p.backoff(a, c.left)
 	wait = max(a.hint, a.backoff, c.cooling)
 	switch {
 	case a.Number >= p.maxAttempts():
@@ -198,9 +200,9 @@ func (p *RetryPolicy) maxAttempts() int {
 	return max(1, p.MaxAttempts)
 }
 
-func (p *RetryPolicy) backoff(a *Attempt) time.Duration {
+func (p *RetryPolicy) backoff(a *Attempt, left time.Duration) time.Duration {
 	if p.Backoff == nil {
-		return defaultBackoff(*a)
+		return defaultBackoff(a, left)
 	}
 	return max(0, p.Backoff(*a))
 }
