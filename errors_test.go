@@ -34,11 +34,6 @@ type xnetErrCode uint32
 
 func (e xnetStreamError) Error() string { return fmt.Sprintf("stream error: %d", e.Code) }
 
-// A retrieveError has the shape of oauth2.RetrieveError.
-type retrieveError struct{ Response *http.Response }
-
-func (*retrieveError) Error() string { return `oauth2: "invalid_grant"` }
-
 type nonRetriable struct{ error }
 
 func (nonRetriable) NonRetriable() {}

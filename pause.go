@@ -38,7 +38,7 @@ func (c *call) elapsedLeft(now time.Duration) time.Duration {
 func (c *call) pause(wait time.Duration) error {
 	if c.open {
 		c.open = false
-		c.kept = keep(c.resp, &c.t.draining)
+		c.kept = keep(c.resp, &c.t.draining, c.stoppedTimer)
 		c.still = c.still && c.kept.body == nil
 	}
 	if c.cooling() >= wait-(c.clock()-c.ended) {
@@ -66,11 +66,7 @@ func (c *call) sleep(d time.Duration, wake <-chan struct{}) error {
 		return cancelled(c.req)
 	}
 	c.still = false
-	if c.timer == nil {
-		c.timer = time.NewTimer(d)
-	} else {
-		c.timer.Reset(d)
-	}
+	c.stoppedTimer().Reset(d)
 	select {
 	case <-c.timer.C:
 	case <-wake:
@@ -78,4 +74,13 @@ func (c *call) sleep(d time.Duration, wake <-chan struct{}) error {
 	case <-cancelOf(c.req):
 	}
 	return cancelled(c.req)
+}
+
+// stoppedTimer is the one timer of all waits of the call.
+func (c *call) stoppedTimer() *time.Timer {
+	if c.timer == nil {
+		c.timer = time.NewTimer(time.Hour)
+		c.timer.Stop()
+	}
+	return c.timer
 }

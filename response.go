@@ -30,8 +30,9 @@ type kept struct {
 	live bool                 // the body was left alone
 }
 
-// keep drains resp, if s has a slot for that. It takes over the duty to close its body.
-func keep(resp *http.Response, s *slots) kept {
+// keep drains resp, if s has a slot for that, with a timer that nobody uses. It takes over
+// the duty to close the body.
+func keep(resp *http.Response, s *slots, timer func() *time.Timer) kept {
 	k := kept{resp: resp, err: io.EOF}
 	switch {
 	case resp.ProtoMajor >= 2:
@@ -42,22 +43,22 @@ func keep(resp *http.Response, s *slots) kept {
 		resp.Body.Close()
 		k.err = io.ErrUnexpectedEOF
 	default:
-		k.drain(resp.Body, s)
+		k.drain(resp.Body, s, timer())
 	}
 	return k
 }
 
 // drain reads body and closes it, within drainTime or in a goroutine that is left behind.
-func (k *kept) drain(body io.ReadCloser, s *slots) {
-	timer := time.NewTimer(drainTime)
+func (k *kept) drain(body io.ReadCloser, s *slots, timer *time.Timer) {
+	timer.Reset(drainTime)
 	defer timer.Stop()
 	if !s.acquire(timer.C) {
 		body.Close()
 		k.err = io.ErrUnexpectedEOF
 		return
 	}
-	d := &drainer{body: body, buf: drainBuffers.Get().(*[keepBytes + 1]byte), done: make(chan struct{})}
-	go d.run(s)
+	d := &drainer{body: body, slots: s, buf: drainBuffers.Get().(*[keepBytes + 1]byte), done: make(chan struct{})}
+	go d.run()
 	select {
 	case <-d.done:
 	case <-timer.C:
@@ -82,15 +83,16 @@ var drainBuffers = sync.Pool{New: func() any { return new([keepBytes + 1]byte) }
 // goroutine touches the body: there are bodies whose Close waits for a Read, or
 // deadlocks with one.
 type drainer struct {
-	body io.ReadCloser
-	buf  *[keepBytes + 1]byte
-	n    atomic.Int64  // how much of buf was read
-	done chan struct{} // closed when body is, and err is set
-	err  error         // what body ended with
+	body  io.ReadCloser
+	slots *slots
+	buf   *[keepBytes + 1]byte
+	n     atomic.Int64  // how much of buf was read
+	done  chan struct{} // closed when body is, and err is set
+	err   error         // what body ended with
 }
 
-func (d *drainer) run(s *slots) {
-	defer s.release()
+func (d *drainer) run() {
+	defer d.slots.release()
 	defer close(d.done)
 	defer d.body.Close()
 	deadline := now() + drainTime

@@ -582,6 +582,11 @@ func TestRule25_OnlyWhatIsIdempotentOrWasNotDoneIsRepeated(t *testing.T) { // F1
 	})
 }
 
+// A retrieveError has the shape of oauth2.RetrieveError.
+type retrieveError struct{ Response *http.Response }
+
+func (*retrieveError) Error() string { return `oauth2: "invalid_grant"` }
+
 func TestRule26_WhatIsPermanentIsNotRepeated(t *testing.T) {
 	for _, err := range []error{
 		&tls.CertificateVerificationError{Err: errors.New("expired")},
