@@ -144,16 +144,16 @@ func (s *Server) write(name, content string) {
 }
 
 // Stop suspends the process: connections stay open and nothing answers.
-func (s *Server) Stop() { s.t.Helper(); s.signal("STOP") }
+func (s *Server) Stop() { s.t.Helper(); s.must("stop", s.daemon.Stop()) }
 
 // Cont lets a suspended process go on.
-func (s *Server) Cont() { s.t.Helper(); s.signal("CONT") }
+func (s *Server) Cont() { s.t.Helper(); s.must("go on", s.daemon.Cont()) }
 
-func (s *Server) signal(name string) {
+func (s *Server) must(what string, err error) {
 	s.t.Helper()
 	s.spoilt.Store(true)
-	if err := exec.Command("kill", "-"+name, strconv.Itoa(s.daemon.Process.Pid)).Run(); err != nil {
-		s.t.Fatalf("redistest: kill -%s: %v", name, err)
+	if err != nil {
+		s.t.Fatalf("redistest: %s: %v", what, err)
 	}
 }
 
