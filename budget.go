@@ -70,17 +70,17 @@ type LocalBudget struct {
 	// zero or negative, 10 s; above an hour, an hour.
 	TTL time.Duration
 
-	purses rows[purse]
+	accounts rows[account]
 }
 
-// A purse is the balance of one key, in units of a billionth of a retry.
-type purse struct {
+// An account is the balance of one key, in units of a billionth of a retry.
+type account struct {
 	earned [tenths]slot
 	newest atomic.Int64 // the index of the slot that is filled
 	until  atomic.Int64 // the end of its tenth
 	full   atomic.Int64 // until when a success earns nothing
 
-	mu        sync.Mutex   // guards what follows, the turn of a slot, and what earned loses
+	mu        sync.Mutex   // guards what follows, the rotation of slots, and what they lose
 	successes [tenths]slot // what they have earned of the floor, but for what was spent
 	spent     int64        // of the two retries that do not expire
 }
@@ -90,9 +90,9 @@ type purse struct {
 type slot struct{ index, units atomic.Int64 }
 
 const (
-	tenths = 10
-	retry  = 1_000_000_000 // the price of one retry, in units
-	lasts  = 2 * retry     // what does not expire of a floor
+	tenths  = 10
+	retry   = 1_000_000_000 // the price of one retry, in units
+	minimum = 2 * retry     // what does not expire of a floor
 
 	// forgotten is when the key of a server that no longer answers is as good as new.
 	forgotten = time.Hour
@@ -106,7 +106,7 @@ func (b *LocalBudget) Deposit(_ context.Context, key string) {
 // Withdraw is called once for each retry, and reports whether it may be sent.
 func (b *LocalBudget) Withdraw(_ context.Context, key string) bool {
 	now := now()
-	return b.purse(hostkey.NameOf(key), now).withdraw(b, now)
+	return b.account(hostkey.NameOf(key), now).withdraw(b, now)
 }
 
 // Success is called once for each request that was answered well.
@@ -117,52 +117,52 @@ func (b *LocalBudget) Success(_ context.Context, key string) {
 // Refund gives back a retry that was withdrawn and not sent.
 func (b *LocalBudget) Refund(_ context.Context, key string) {
 	now := now()
-	b.purse(hostkey.NameOf(key), now).refund(b, now)
+	b.account(hostkey.NameOf(key), now).refund(b, now)
 }
 
 // Balance reports how many retries could be withdrawn for key now.
 func (b *LocalBudget) Balance(key string) float64 {
 	now := now()
-	p := b.purses.find(key)
-	if p == nil {
-		return float64(b.lasting()) / retry
+	a := b.accounts.find(key)
+	if a == nil {
+		return float64(b.newBalance()) / retry
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return float64(p.balanceLocked(b, b.index(now))) / retry
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return float64(a.balanceLocked(b, b.index(now))) / retry
 }
 
 func (b *LocalBudget) deposit(key hostkey.Name, now time.Duration) {
 	if unit := b.unit(); unit > 0 {
-		b.purse(key, now).add(b, now, unit)
+		b.account(key, now).add(b, now, unit)
 	}
 }
 
 // success costs nothing but a look while the floor is full. at is not later than now.
 func (b *LocalBudget) success(key hostkey.Name, at time.Duration) {
-	if p := b.purse(key, at); int64(at) >= p.full.Load() {
-		p.succeed(b, now())
+	if a := b.account(key, at); int64(at) >= a.full.Load() {
+		a.succeed(b, now())
 	}
 }
 
-func (b *LocalBudget) purse(key hostkey.Name, now time.Duration) *purse {
-	if p := b.purses.recall(key); p != nil {
-		return p
+func (b *LocalBudget) account(key hostkey.Name, now time.Duration) *account {
+	if a := b.accounts.recall(key); a != nil {
+		return a
 	}
-	return b.purses.get(key, func(p *purse) bool { return b.idle(p, now) })
+	return b.accounts.get(key, func(a *account) bool { return b.idle(a, now) })
 }
 
-// idle reports that nothing of p is worth keeping.
-func (b *LocalBudget) idle(p *purse, now time.Duration) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// idle reports that nothing of a is worth keeping.
+func (b *LocalBudget) idle(a *account, now time.Duration) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	index := b.index(now)
-	return unitsOf(&p.earned, index)+unitsOf(&p.successes, index) == 0 && (p.spent == 0 || b.longIdle(p, index))
+	return unitsOf(&a.earned, index)+unitsOf(&a.successes, index) == 0 && (a.spent == 0 || b.longIdle(a, index))
 }
 
-// longIdle reports that p is as good as new, though its floor was spent.
-func (b *LocalBudget) longIdle(p *purse, index int64) bool {
-	newest := p.newest.Load()
+// longIdle reports that a is as good as new, though its floor was spent.
+func (b *LocalBudget) longIdle(a *account, index int64) bool {
+	newest := a.newest.Load()
 	return newest > 0 && (index-newest)*int64(b.ttl()/tenths) >= int64(forgotten)
 }
 
@@ -197,12 +197,12 @@ func (b *LocalBudget) minPerSecond() float64 {
 	return 0
 }
 
-// lasting is what a key has that has earned nothing.
-func (b *LocalBudget) lasting() int64 {
+// newBalance is what a key has that has earned nothing.
+func (b *LocalBudget) newBalance() int64 {
 	if b.minPerSecond() == 0 {
 		return 0
 	}
-	return lasts
+	return minimum
 }
 
 // floorMax is MinPerSecond·TTL retries, or two if that is less.
@@ -211,67 +211,71 @@ func (b *LocalBudget) floorMax() int64 {
 	if perSecond == 0 {
 		return 0
 	}
-	return max(lasts, int64(min(perSecond*float64(b.ttl()), 1<<62)))
+	return max(minimum, int64(min(perSecond*float64(b.ttl()), 1<<62)))
 }
 
 // add is the path of every request: three atomic operations, and a lock once for
 // each tenth of TTL.
-func (p *purse) add(b *LocalBudget, now time.Duration, units int64) {
-	if int64(now) >= p.until.Load() {
-		p.turn(b, now)
+func (a *account) add(b *LocalBudget, now time.Duration, units int64) {
+	if int64(now) >= a.until.Load() {
+		a.rotate(b, now)
 	}
-	p.earned[p.newest.Load()%tenths].units.Add(units)
+	a.earned[a.newest.Load()%tenths].units.Add(units)
 }
 
-// turn empties the slot whose tenth has begun.
-func (p *purse) turn(b *LocalBudget, now time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+// rotate empties the slot whose tenth has begun.
+func (a *account) rotate(b *LocalBudget, now time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	index := b.index(now)
-	if p.newest.Load() >= index {
+	if a.newest.Load() >= index {
 		return
 	}
-	if b.longIdle(p, index) {
-		p.spent = 0
+	if b.longIdle(a, index) {
+		a.spent = 0
 	}
-	s := &p.earned[index%tenths]
+	s := &a.earned[index%tenths]
 	s.units.Store(0)
 	s.index.Store(index)
-	p.newest.Store(index)
-	p.until.Store((index + 1) * int64(b.ttl()/tenths))
+	a.newest.Store(index)
+	a.until.Store((index + 1) * int64(b.ttl()/tenths))
 }
 
 // succeed earns a retry of the floor: one of the two that last, if they were spent.
-func (p *purse) succeed(b *LocalBudget, now time.Duration) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (a *account) succeed(b *LocalBudget, now time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	index, most := b.index(now), b.floorMax()
-	part := min(retry, p.spent)
-	p.spent -= part
-	have := unitsOf(&p.successes, index)
+	part := min(retry, a.spent)
+	a.spent -= part
+	have := unitsOf(&a.successes, index)
 	part = min(retry-part, most-have)
-	s := &p.successes[index%tenths]
-	if s.index.Swap(index) != index {
+	s := &a.successes[index%tenths]
+	switch at := s.index.Load(); {
+	case at > index:
+		return // others were quicker, by a whole TTL
+	case at < index:
+		s.index.Store(index)
 		s.units.Store(0)
 	}
 	s.units.Add(part)
-	if p.spent == 0 && have+part == most {
-		p.full.Store((index + 1) * int64(b.ttl()/tenths))
+	if a.spent == 0 && have+part == most {
+		a.full.Store((index + 1) * int64(b.ttl()/tenths))
 	}
 }
 
-func (p *purse) withdraw(b *LocalBudget, now time.Duration) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (a *account) withdraw(b *LocalBudget, now time.Duration) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	index := b.index(now)
-	if p.balanceLocked(b, index) < retry {
+	if a.balanceLocked(b, index) < retry {
 		return false
 	}
-	rest := spend(&p.earned, index, retry)
-	fromFloor := min(rest, p.surplusLocked(index))
-	spend(&p.successes, index, fromFloor)
-	p.spent += rest - fromFloor
-	p.full.Store(0)
+	rest := spend(&a.earned, index, retry)
+	fromFloor := min(rest, a.surplusLocked(index))
+	spend(&a.successes, index, fromFloor)
+	a.spent += rest - fromFloor
+	a.full.Store(0)
 	return true
 }
 
@@ -290,23 +294,25 @@ func spend(slots *[tenths]slot, index, price int64) (rest int64) {
 	return price
 }
 
-// refund gives back what lasts first; what does not fit may be spent for another TTL.
-func (p *purse) refund(b *LocalBudget, now time.Duration) {
-	p.mu.Lock()
-	part := min(retry, p.spent)
-	p.spent -= part
-	p.mu.Unlock()
+// refund gives back what does not expire first; what does not fit may be spent for another TTL.
+func (a *account) refund(b *LocalBudget, now time.Duration) {
+	a.mu.Lock()
+	part := min(retry, a.spent)
+	a.spent -= part
+	a.mu.Unlock()
 	if part < retry {
-		p.add(b, now, retry-part)
+		a.add(b, now, retry-part)
 	}
 }
 
-func (p *purse) balanceLocked(b *LocalBudget, index int64) int64 {
-	return unitsOf(&p.earned, index) + p.surplusLocked(index) + b.lasting() - p.spent
+func (a *account) balanceLocked(b *LocalBudget, index int64) int64 {
+	return unitsOf(&a.earned, index) + a.surplusLocked(index) + b.newBalance() - a.spent
 }
 
-// surplusLocked is what successes have earned beyond what lasts.
-func (p *purse) surplusLocked(index int64) int64 { return max(0, unitsOf(&p.successes, index)-lasts) }
+// surplusLocked is what successes have earned beyond what does not expire.
+func (a *account) surplusLocked(index int64) int64 {
+	return max(0, unitsOf(&a.successes, index)-minimum)
+}
 
 // unitsOf adds up the slots in force.
 func unitsOf(slots *[tenths]slot, index int64) (units int64) {
