@@ -218,7 +218,7 @@ func (c *call) pace() error {
 		most, limit = left, limitMaxElapsed
 	}
 	if err := paceAtMost(c.t.Pacer, c.req, most); err != nil {
-		return c.refusedByPacer(err, most, limit)
+		return c.refusedByPacer(err, began, most, limit)
 	}
 	c.paced = true
 	if c.t.Trace == nil && c.traces == nil {
@@ -235,19 +235,24 @@ func (c *call) pace() error {
 
 // refusedByPacer traces the error of a Pacer. It returns it as it is, unless it says that
 // the wait is too long: then it says, too, whose it is and what it is longer than.
-func (c *call) refusedByPacer(err error, most time.Duration, limit string) error {
-	overdue, ok := err.(*OverdueError)
-	if !ok {
+func (c *call) refusedByPacer(err error, began, most time.Duration, limit string) error {
+	var overdue *OverdueError
+	if !errors.As(err, &overdue) || overdue == nil {
 		c.traceRefused(&OverdueError{Key: c.host.Key, Cause: CausePace, Err: err})
 		return err
 	}
 	e := *overdue
 	e.Cause = CausePace
-	switch {
+	switch spent := most - e.Left; {
 	case e.Deadline:
 		e.Limit = limitDeadline
-	case e.Left == most:
-		e.Limit = limit
+	case 0 <= spent && spent <= now()-began:
+		e.Limit = limit // of which the Pacer has used some
+	}
+	if err != error(overdue) {
+		e.Err = err
+		c.traceRefused(&e)
+		return err
 	}
 	c.traceRefused(&e)
 	return &e

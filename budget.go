@@ -60,10 +60,11 @@ type LocalBudget struct {
 	Ratio float64
 
 	// MinPerSecond·TTL is how many retries a key may have at once however few requests
-	// there are, or two if that is less. Each success earns one of them, for TTL. Two do
-	// not expire, and a key that is new has these two: so that a client whose first
-	// requests fail may retry, and a server that is down is not sent more and more. If
-	// zero, 1; if negative or NaN, there is no floor; above a million, a million.
+	// there are, or two if that is less. It has as many as it had successes within TTL; but
+	// two do not expire: a new key has them, and once they are spent, the next successes
+	// give them back. So a client whose first requests fail may retry, and a server that
+	// is down is not sent more and more. If zero, 1; if negative or NaN, there is no floor;
+	// above a million, a million.
 	MinPerSecond float64
 
 	// TTL is how long a deposit may be spent, to a tenth of its length. If
@@ -83,6 +84,7 @@ type account struct {
 	mu        sync.Mutex   // guards what follows, the rotation of slots, and what they lose
 	successes [tenths]slot // what they have earned of the floor, but for what was spent
 	spent     int64        // of the two retries that do not expire
+	spentAt   time.Duration
 }
 
 // A slot holds what was earned in one tenth of TTL. It is in force if its index
@@ -111,7 +113,7 @@ func (b *LocalBudget) Withdraw(_ context.Context, key string) bool {
 
 // Success is called once for each request that was answered well.
 func (b *LocalBudget) Success(_ context.Context, key string) {
-	b.success(hostkey.NameOf(key), now())
+	b.success(hostkey.NameOf(key))
 }
 
 // Refund gives back a retry that was withdrawn and not sent.
@@ -129,6 +131,7 @@ func (b *LocalBudget) Balance(key string) float64 {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.forgetLocked(now)
 	return float64(a.balanceLocked(b, b.index(now))) / retry
 }
 
@@ -138,10 +141,11 @@ func (b *LocalBudget) deposit(key hostkey.Name, now time.Duration) {
 	}
 }
 
-// success costs nothing but a look while the floor is full. at is not later than now.
-func (b *LocalBudget) success(key hostkey.Name, at time.Duration) {
-	if a := b.account(key, at); int64(at) >= a.full.Load() {
-		a.succeed(b, now())
+// success takes no lock while the floor is full.
+func (b *LocalBudget) success(key hostkey.Name) {
+	now := now()
+	if a := b.account(key, now); int64(now) >= a.full.Load() {
+		a.succeed(b, now)
 	}
 }
 
@@ -157,13 +161,15 @@ func (b *LocalBudget) idle(a *account, now time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	index := b.index(now)
-	return unitsOf(&a.earned, index)+unitsOf(&a.successes, index) == 0 && (a.spent == 0 || b.longIdle(a, index))
+	a.forgetLocked(now)
+	return a.spent == 0 && unitsOf(&a.earned, index)+unitsOf(&a.successes, index) == 0
 }
 
-// longIdle reports that a is as good as new, though its floor was spent.
-func (b *LocalBudget) longIdle(a *account, index int64) bool {
-	newest := a.newest.Load()
-	return newest > 0 && (index-newest)*int64(b.ttl()/tenths) >= int64(forgotten)
+// forgetLocked makes a as new if nothing was spent for long.
+func (a *account) forgetLocked(now time.Duration) {
+	if now-a.spentAt >= forgotten {
+		a.spent = 0
+	}
 }
 
 func (b *LocalBudget) ttl() time.Duration {
@@ -231,9 +237,6 @@ func (a *account) rotate(b *LocalBudget, now time.Duration) {
 	if a.newest.Load() >= index {
 		return
 	}
-	if b.longIdle(a, index) {
-		a.spent = 0
-	}
 	s := &a.earned[index%tenths]
 	s.units.Store(0)
 	s.index.Store(index)
@@ -249,28 +252,31 @@ func (a *account) succeed(b *LocalBudget, now time.Duration) {
 	part := min(retry, a.spent)
 	a.spent -= part
 	have := unitsOf(&a.successes, index)
-	part = min(retry-part, most-have)
-	s := &a.successes[index%tenths]
-	switch at := s.index.Load(); {
-	case at > index:
-		return // others were quicker, by a whole TTL
-	case at < index:
-		s.index.Store(index)
-		s.units.Store(0)
-	}
-	s.units.Add(part)
+	part = max(0, min(retry-part, most-have))
+	a.addSuccessLocked(index, part)
 	if a.spent == 0 && have+part == most {
 		a.full.Store((index + 1) * int64(b.ttl()/tenths))
 	}
+}
+
+func (a *account) addSuccessLocked(index, units int64) {
+	s := &a.successes[index%tenths]
+	if s.index.Load() < index {
+		s.index.Store(index)
+		s.units.Store(0)
+	}
+	s.units.Add(units)
 }
 
 func (a *account) withdraw(b *LocalBudget, now time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	index := b.index(now)
+	a.forgetLocked(now)
 	if a.balanceLocked(b, index) < retry {
 		return false
 	}
+	a.spentAt = now
 	rest := spend(&a.earned, index, retry)
 	fromFloor := min(rest, a.surplusLocked(index))
 	spend(&a.successes, index, fromFloor)
@@ -294,22 +300,33 @@ func spend(slots *[tenths]slot, index, price int64) (rest int64) {
 	return price
 }
 
-// refund gives back what does not expire first; what does not fit may be spent for another TTL.
+// refund fills the floor first. What does not fit into it was earned by requests, and may
+// be spent for another TTL.
 func (a *account) refund(b *LocalBudget, now time.Duration) {
+	if rest := a.refundFloor(b, b.index(now)); rest > 0 {
+		a.add(b, now, rest)
+	}
+}
+
+func (a *account) refundFloor(b *LocalBudget, index int64) (rest int64) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	part := min(retry, a.spent)
 	a.spent -= part
-	a.mu.Unlock()
-	if part < retry {
-		a.add(b, now, retry-part)
+	have := max(unitsOf(&a.successes, index), minimum)
+	more := max(0, min(retry-part, b.floorMax()-have))
+	if more > 0 {
+		a.addSuccessLocked(index, have+more-unitsOf(&a.successes, index))
 	}
+	return retry - part - more
 }
 
 func (a *account) balanceLocked(b *LocalBudget, index int64) int64 {
 	return unitsOf(&a.earned, index) + a.surplusLocked(index) + b.newBalance() - a.spent
 }
 
-// surplusLocked is what successes have earned beyond what does not expire.
+// surplusLocked is what successes have earned beyond the two retries that do not expire,
+// which the first two successes of each TTL stand for.
 func (a *account) surplusLocked(index int64) int64 {
 	return max(0, unitsOf(&a.successes, index)-minimum)
 }

@@ -285,6 +285,7 @@ func TestSmallClientsOfAServerThatSometimesFailsLoseNothing(t *testing.T) {
 type ledger struct {
 	mu                             sync.Mutex
 	deposits, withdrawals, refunds int
+	successes                      int
 	key                            string
 }
 
@@ -301,6 +302,54 @@ func (l *ledger) Withdraw(context.Context, string) bool {
 	return true
 }
 func (l *ledger) Refund(context.Context, string) { l.mu.Lock(); l.refunds++; l.mu.Unlock() }
+
+// Success makes a ledger a SuccessBudget.
+func (l *ledger) Success(context.Context, string) { l.mu.Lock(); l.successes++; l.mu.Unlock() }
+
+func TestASuccessIsAnAnswerOfAServerThatIsUpAndHasRoom(t *testing.T) {
+	for name, c := range map[string]struct {
+		method  string
+		replies []reply
+		want    int
+	}{
+		"200":                    {"GET", []reply{ok}, 1},
+		"404":                    {"GET", []reply{{status: 404}}, 1},
+		"a 200 after a 503":      {"GET", []reply{unavailable, ok}, 1},
+		"a 200 after a 429":      {"GET", []reply{{status: 429}, ok}, 1},
+		"503 each time":          {"GET", []reply{unavailable}, 0},
+		"429 each time":          {"GET", []reply{{status: 429}}, 0},
+		"a 403 that is a limit":  {"GET", []reply{{status: 403, header: []string{"Retry-After", "3600"}}}, 0},
+		"a POST that got a 503":  {"POST", []reply{unavailable}, 0},
+		"501, which is final":    {"GET", []reply{{status: 501}}, 0},
+		"an error":               {"GET", []reply{{err: errBroken}}, 0},
+		"a 200 after two errors": {"GET", []reply{{err: errBroken}, {err: errBroken}, ok}, 1},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l, req := &ledger{}, get(t.Context())
+			req.Method = c.method
+			if resp, err := (&heed.Transport{Base: newScript(c.replies...), Budget: l}).RoundTrip(req); err == nil {
+				resp.Body.Close()
+			}
+			assert.Equal(t, c.want, l.successes, name)
+		})
+	}
+}
+
+func TestRefundsAndSuccessesFillTheFloorAndNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b heed.LocalBudget
+		for range 10 {
+			succeed(&b, key, 20)
+			assert.EqualValues(t, 10, b.Balance(key))
+			n := withdrawn(&b, key)
+			assert.Equal(t, 10, n)
+			for range n {
+				b.Refund(t.Context(), key)
+			}
+			assert.EqualValues(t, 10, b.Balance(key))
+		}
+	})
+}
 
 func TestWhatARetryCosts(t *testing.T) { // B74
 	for name, c := range map[string]struct {

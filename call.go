@@ -175,7 +175,7 @@ func (c *call) send(out *http.Request) {
 		c.kept.discard()
 		c.paid = false
 	}
-	c.given = true
+	c.given, c.last = true, Attempt{}
 	c.number++
 	c.resp, c.err = c.roundTrip(out)
 	c.open, c.still = c.resp != nil, false
@@ -249,12 +249,12 @@ func (c *call) decide() (Verdict, time.Duration) {
 	verdict, wait := c.policy.decide(&c.last, circumstances{
 		replayable: c.replayable(), cooling: c.cooling(), left: left, withdraw: c.withdraw,
 	})
-	c.last.limit = limitOf(verdict, limit)
-	c.last.Cause = c.last.cause(verdict, wait)
 	if verdict == Again && c.src != nil && !c.src.takeBack() {
 		c.refund()
 		verdict = NotReplayable
 	}
+	c.last.limit = limitOf(verdict, limit)
+	c.last.Cause = c.last.cause(verdict, wait)
 	c.decided(verdict, wait)
 	return verdict, wait
 }
@@ -281,7 +281,7 @@ func (c *call) succeeded() bool {
 
 func (c *call) reportSuccess() {
 	if b := c.t.localBudget(); b != nil {
-		b.success(c.host, c.start)
+		b.success(c.host)
 	} else if b, ok := c.t.Budget.(SuccessBudget); ok {
 		b.Success(c.req.Context(), c.host.Key)
 	}
@@ -299,10 +299,10 @@ func (c *call) finish() (*http.Response, error) {
 	if c.src != nil {
 		c.src.finish()
 	}
-	c.open = false
 	if c.succeeded() {
 		c.reportSuccess()
 	}
+	c.open = false
 	if c.err != nil && c.number > 1 && !errors.Is(c.err, http.ErrSkipAltProtocol) {
 		return nil, gaveUp(c.number, c.errs)
 	}

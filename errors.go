@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"iter"
 	"net"
 	"net/http"
 	"net/url"
@@ -68,6 +67,9 @@ func stopped(a Attempt, cause error, errs []error) error {
 // text is what err says, without the URL that a *url.Error shows: its query may
 // hold a secret.
 func text(err error) string {
+	if f, ok := err.(*failure); ok {
+		return f.Error() // which is the text of its first cause
+	}
 	var u *url.Error
 	if errors.As(err, &u) {
 		return text(u.Err)
@@ -107,8 +109,10 @@ var (
 func finalError(err error) bool {
 	var unknown *net.DNSError
 	switch {
+	case saysFinal(err), anyStruct(err, hasResponse):
+		return true
 	case errors.As(err, new(*timeoutError)):
-		return false // of the attempt; what it wraps may be what its end caused
+		return false // it may wrap what the end of the attempt caused
 	case errors.As(err, &unknown):
 		return unknown.IsNotFound
 	case errors.Is(err, http.ErrSkipAltProtocol), errors.As(err, new(*OverdueError)),
@@ -118,8 +122,7 @@ func finalError(err error) bool {
 		return true
 	}
 	text := err.Error()
-	return saysFinal(err) || anyStruct(err, hasResponse) ||
-		slices.ContainsFunc(finalTexts, func(t string) bool { return strings.Contains(text, t) })
+	return slices.ContainsFunc(finalTexts, func(t string) bool { return strings.Contains(text, t) })
 }
 
 // saysFinal reports that err says so itself, in one of the ways of Azure's and AWS'
@@ -132,7 +135,7 @@ func saysFinal(err error) bool {
 }
 
 // hasResponse reports that an error has a response in a field, as oauth2.RetrieveError
-// has: another request was answered, and whoever sent it has decided what that means.
+// has: that answers a request for a token, say, and not this one.
 func hasResponse(v reflect.Value) bool {
 	for i := range v.NumField() {
 		if f := v.Field(i); f.Type() == reflect.TypeFor[*http.Response]() && !f.IsNil() {
@@ -153,21 +156,38 @@ var finalTexts = []string{
 }
 
 // notSent reports that err proves that nothing of the request was sent, or that the
-// server did not process it.
+// server did not process it. Of several causes each must prove it: they may be of
+// several attempts.
 func notSent(err error) bool {
-	var op *net.OpError
-	switch {
-	case errors.As(err, new(*net.DNSError)):
-		return true
-	case errors.As(err, &op) && (op.Op == "dial" || op.Op == "proxyconnect"):
+	if provesNotSent(err) {
 		return true
 	}
-	for err := range tree(err) { // whole texts, as a part may be the server's
-		if h2Unprocessed(err) || slices.Contains(notSentTexts, err.Error()) {
-			return true
-		}
+	switch err := err.(type) {
+	case interface{ Unwrap() error }:
+		cause := err.Unwrap()
+		return cause != nil && notSent(cause)
+	case interface{ Unwrap() []error }:
+		causes := err.Unwrap()
+		return len(causes) > 0 && !slices.ContainsFunc(causes, func(cause error) bool { return cause == nil || !notSent(cause) })
 	}
-	return anyStruct(err, refusedStream)
+	return false
+}
+
+// provesNotSent is notSent for err alone, without its causes.
+func provesNotSent(err error) bool {
+	switch e := err.(type) {
+	case *net.DNSError:
+		return true
+	case *net.OpError:
+		return e != nil && (e.Op == "dial" || e.Op == "proxyconnect")
+	}
+	if isStruct(err, refusedStream) {
+		return true
+	}
+	// The whole text must be one of these: a part of it may be the server's.
+	text := err.Error()
+	return slices.Contains(notSentTexts, text) ||
+		strings.HasPrefix(text, h2CannotRetry) && !strings.Contains(text, "PROTOCOL_ERROR")
 }
 
 // notSentTexts are those of errors that prove it and have no exported type.
@@ -177,54 +197,42 @@ var notSentTexts = []string{
 	"http2: client conn not usable",
 }
 
-// h2Unprocessed reports that err is what HTTP/2 makes of an error that would let it
-// send the request again, had it not read from the body. Of these only a protocol
-// error does not prove that the server did nothing.
-func h2Unprocessed(err error) bool {
-	text := err.Error()
-	return strings.HasPrefix(text, "http2: Transport: cannot retry err [") && !strings.Contains(text, "PROTOCOL_ERROR")
-}
+// h2CannotRetry begins the text of HTTP/2's error for a request that the server did not
+// process and that would be sent again, had its body not been read; or that met a
+// protocol error, which proves nothing.
+const h2CannotRetry = "http2: Transport: cannot retry err ["
 
 // refusedStream reports that v is a stream error of net/http or x/net/http2, with the
 // code that says that the stream was not processed at all (RFC 9113 section 8.7).
 func refusedStream(v reflect.Value) bool {
 	const refused = 7
-	code := v.FieldByName("Code")
-	return v.FieldByName("StreamID").IsValid() && code.IsValid() && code.Kind() == reflect.Uint32 && code.Uint() == refused
+	_, isStream := v.Type().FieldByName("StreamID")
+	code, ok := v.Type().FieldByName("Code")
+	return isStream && ok && len(code.Index) == 1 && code.Type.Kind() == reflect.Uint32 && v.FieldByIndex(code.Index).Uint() == refused
 }
 
 // anyStruct reports whether a struct in err's tree, or one that is pointed to, is such.
 func anyStruct(err error, such func(reflect.Value) bool) bool {
-	for err := range tree(err) {
-		v := reflect.ValueOf(err)
-		if v.Kind() == reflect.Pointer && !v.IsNil() {
-			v = v.Elem()
-		}
-		if v.Kind() == reflect.Struct && such(v) {
-			return true
-		}
+	if err == nil {
+		return false
+	}
+	if isStruct(err, such) {
+		return true
+	}
+	switch err := err.(type) {
+	case interface{ Unwrap() error }:
+		return anyStruct(err.Unwrap(), such)
+	case interface{ Unwrap() []error }:
+		return slices.ContainsFunc(err.Unwrap(), func(cause error) bool { return anyStruct(cause, such) })
 	}
 	return false
 }
 
-// tree yields err and all that it wraps.
-func tree(err error) iter.Seq[error] {
-	return func(yield func(error) bool) { walk(err, yield) }
-}
-
-func walk(err error, yield func(error) bool) bool {
-	if err == nil || !yield(err) {
-		return err == nil
+// isStruct is anyStruct for err alone.
+func isStruct(err error, such func(reflect.Value) bool) bool {
+	v := reflect.ValueOf(err)
+	if v.Kind() == reflect.Pointer && !v.IsNil() {
+		v = v.Elem()
 	}
-	switch err := err.(type) {
-	case interface{ Unwrap() error }:
-		return walk(err.Unwrap(), yield)
-	case interface{ Unwrap() []error }:
-		for _, err := range err.Unwrap() {
-			if !walk(err, yield) {
-				return false
-			}
-		}
-	}
-	return true
+	return v.Kind() == reflect.Struct && such(v)
 }

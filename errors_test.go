@@ -52,6 +52,15 @@ type retryableError struct {
 
 func (e retryableError) RetryableError() bool { return e.may }
 
+type apiError struct {
+	*code
+	StreamID uint32
+}
+
+type code struct{ Code uint32 }
+
+func (*apiError) Error() string { return "no such thing" }
+
 // Which errors of a Base are worth another attempt of a GET, which prove that a POST
 // was not sent, and which are final.
 func TestEachErrorOfABaseIsWorthWhatItProves(t *testing.T) {
@@ -123,6 +132,8 @@ func TestEachErrorOfABaseIsWorthWhatItProves(t *testing.T) {
 		{retryable{io.EOF, true}, idempotent},
 		{retryableError{io.EOF, false}, never},
 		{retryableError{io.EOF, true}, idempotent},
+		{nonRetriable{&net.DNSError{Err: "i/o timeout", IsTimeout: true}}, never},
+		{&apiError{}, idempotent}, // of which a reflect.Value has no field Code
 		{&heed.OverdueError{Key: "http://api.test"}, never},
 		{errors.New("whatever"), idempotent},
 	} {
@@ -131,6 +142,9 @@ func TestEachErrorOfABaseIsWorthWhatItProves(t *testing.T) {
 			"joined": errors.Join(io.ErrClosedPipe, c.err), "in a *url.Error": &url.Error{Op: "Get", URL: "http://api.test", Err: c.err},
 		} {
 			for method, least := range map[string]int{"GET": idempotent, "POST": always} {
+				if method == "POST" && how == "joined" {
+					least++ // as the other cause proves nothing
+				}
 				req, _ := http.NewRequest(method, "http://api.test/", nil)
 				assert.Equal(t, c.worth >= least, heed.Worthwhile(heed.Attempt{Request: req, Err: err}), "%s, %s: %v", method, how, c.err)
 			}

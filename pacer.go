@@ -43,8 +43,8 @@ var ErrNotSent = errors.New("heed: not sent")
 // An OverdueError says that a request was not sent because its turn would have
 // come later than it may wait: a cool-down or a Pacer's line is too long.
 //
-// errors.Is(err, context.DeadlineExceeded) holds only if it was the context's
-// deadline that the wait did not fit into.
+// errors.Is(err, context.DeadlineExceeded) holds if it was the context's deadline that
+// the wait did not fit into, or if Err is that error.
 type OverdueError struct {
 	Key  string        // what the wait applies to: a cool-down's key or a Pacer's
 	Wait time.Duration // how long the request would have to wait
@@ -52,15 +52,14 @@ type OverdueError struct {
 
 	Deadline bool // Left is the time to the context's deadline
 
-	// Cause is CauseCoolDown or CausePace. It is 0 in an error that a Pacer made and
-	// no Transport has returned.
+	// Cause is CauseCoolDown or CausePace, or 0 in an error that a Pacer has made.
 	Cause Cause
 
 	// Limit is what Left comes from: "RetryPolicy.MaxWait", "RetryPolicy.MaxElapsed",
 	// "deadline", or "" if it is a Pacer's own bound.
 	Limit string
 
-	// Err is what the Pacer returned, if that was no OverdueError, and nil otherwise.
+	// Err is what the Pacer returned, if that was more than an OverdueError, or none.
 	Err error
 }
 
@@ -83,7 +82,7 @@ func (e *OverdueError) Error() string {
 	switch left := rounded(e.Left); {
 	case e.Err != nil:
 		s.Reset()
-		fmt.Fprintf(&s, "heed: %s was refused by its Pacer: %v", e.Key, e.Err)
+		fmt.Fprintf(&s, "heed: %s was refused by its Pacer: %s", e.Key, text(e.Err))
 	case e.Deadline:
 		fmt.Fprintf(&s, ", longer than the %v left until the deadline", left)
 	case e.Limit == limitMaxElapsed:

@@ -39,7 +39,7 @@ func (c *call) pause(wait time.Duration) error {
 	if c.open {
 		c.open = false
 		c.kept = keep(c.resp, &c.t.draining, c.stoppedTimer)
-		c.still = c.still && c.kept.body == nil
+		c.still = c.still && (c.kept.live || c.resp.ContentLength == 0) // or its body was waited for
 	}
 	if c.cooling() >= wait-(c.clock()-c.ended) {
 		wait = 0

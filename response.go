@@ -19,9 +19,10 @@ const (
 
 // A kept is a response whose place another one may take. Over HTTP/1 its body is
 // drained, so that its connection can be used again, and its first 16 KiB are
-// kept; of one that is known to be longer nothing is. A longer one, or one that
-// does not come within 100 ms, costs the connection. From HTTP/2 on nothing is
-// drained: a stream holds nobody up. The zero kept keeps nothing.
+// kept; of one that is known to be longer nothing is. A longer one costs the
+// connection. One that does not come within 100 ms occupies it until the server goes on,
+// or the context ends. From HTTP/2 on nothing is drained: a stream holds nobody up. The
+// zero kept keeps nothing.
 type kept struct {
 	resp *http.Response
 	body []byte
@@ -30,7 +31,7 @@ type kept struct {
 	live bool                 // the body was left alone
 }
 
-// keep drains resp, if s has a slot for that, with a timer that nobody uses. It takes over
+// keep drains resp, if s has a slot for that. Its timer must not be running. It takes over
 // the duty to close the body.
 func keep(resp *http.Response, s *slots, timer func() *time.Timer) kept {
 	k := kept{resp: resp, err: io.EOF}
@@ -62,9 +63,15 @@ func (k *kept) drain(body io.ReadCloser, s *slots, timer *time.Timer) {
 	select {
 	case <-d.done:
 	case <-timer.C:
+		if b, ok := body.(*boundBody); ok {
+			b.cancel(nil) // which ends the Read, where Base follows its context
+		}
 		// The drainer still writes behind what was read; its buffer is not given back.
 		k.body, k.err = bytes.Clone(d.buf[:min(d.n.Load(), keepBytes)]), io.ErrUnexpectedEOF
 		return
+	}
+	if d.panicked != nil {
+		panic(d.panicked)
 	}
 	if d.err != io.EOF {
 		k.err = io.ErrUnexpectedEOF
@@ -89,11 +96,14 @@ type drainer struct {
 	n     atomic.Int64  // how much of buf was read
 	done  chan struct{} // closed when body is, and err is set
 	err   error         // what body ended with
+
+	panicked any // by body; for the caller's goroutine, if that still waits
 }
 
 func (d *drainer) run() {
 	defer d.slots.release()
 	defer close(d.done)
+	defer func() { d.panicked = recover() }()
 	defer d.body.Close()
 	deadline := now() + drainTime
 	for d.err == nil && d.n.Load() < int64(len(d.buf)) && now() < deadline {
@@ -171,18 +181,22 @@ func (s *slots) acquire(timeout <-chan time.Time) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	at := slices.Index(s.waiting, w)
-	if at < 0 {
-		return true // it was given one just now
+	if at := slices.Index(s.waiting, w); at >= 0 {
+		s.waiting = slices.Delete(s.waiting, at, at+1)
+	} else {
+		s.releaseLocked() // w was given one just now, and there is no time left to use it
 	}
-	s.waiting = slices.Delete(s.waiting, at, at+1)
 	return false
 }
 
-// release gives a slot to who has waited longest.
+// release gives a slot to the caller of acquire that has waited longest.
 func (s *slots) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.releaseLocked()
+}
+
+func (s *slots) releaseLocked() {
 	if len(s.waiting) == 0 {
 		s.taken--
 		return

@@ -126,3 +126,41 @@ func TestOfABodyThatIsLeftBehindTheBeginningIsKept(t *testing.T) {
 		w.Close()
 	})
 }
+
+// panicking is a body that panics when it is read.
+type panicking struct{ closed int }
+
+func (*panicking) Read([]byte) (int, error) { panic("no body") }
+func (p *panicking) Close() error           { p.closed++; return nil }
+
+// It is drained in another goroutine, where nobody could recover.
+func TestAPanicOfABodyIsTheCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &panicking{}
+		tr := &heed.Transport{Base: newScript(reply{status: 503, body: b}, ok)}
+		assert.PanicsWithValue(t, "no body", func() { tr.RoundTrip(get(t.Context())) })
+		assert.Equal(t, 1, b.closed)
+	})
+}
+
+// A drain that has no slot has waited for one; the retry does not come later for that.
+func TestWaitingForASlotIsPartOfTheBackoff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release, closed := make(chan struct{}), new(atomic.Int64)
+		tr := &heed.Transport{Budget: heed.Unlimited, Retry: heed.RetryPolicy{MaxAttempts: 2, Backoff: constant(300 * time.Millisecond)}}
+		var calls sync.WaitGroup
+		start := time.Now()
+		tr.Base = base(func(req *http.Request) (*http.Response, error) {
+			if heed.ResendCount(req.Context()) > 0 {
+				assert.Equal(t, 300*time.Millisecond, time.Since(start))
+				return response(req, ok), nil
+			}
+			return response(req, reply{status: 503, body: &stalled{release: release, closed: closed}}), nil
+		})
+		for range 65 {
+			calls.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))) })
+		}
+		calls.Wait()
+		close(release)
+	})
+}

@@ -13,8 +13,8 @@ import (
 type Trace struct {
 	// Paced is called when a Pacer let req go, after wait.
 	Paced func(req *http.Request, wait time.Duration)
-	// Cooled is called when req is about to wait for the cool-down of key, longer than
-	// Decided said: wait is what comes on top of that.
+	// Cooled is called when req is about to wait for the cool-down of key. If Decided was
+	// told of a wait of req already, wait is what the cool-down is longer than that.
 	Cooled func(req *http.Request, key string, wait time.Duration)
 	// Decided is called once for each attempt, with what follows from it.
 	// wait is what the next attempt waits, or would have had to.

@@ -27,8 +27,8 @@ import (
 // RetryPolicy.AttemptTimeout, and a deadline in the context.
 type Transport struct {
 	// Base sends the requests. If nil, the http.DefaultTransport that there was when
-	// the program started, so that a Transport may be made the default: but there are
-	// libraries that want that to be a *http.Transport.
+	// the program started, so that a Transport may be made the default itself. (Not all
+	// libraries bear that: some expect http.DefaultTransport to be a *http.Transport.)
 	Base http.RoundTripper
 
 	// Retry says what is retried, and when. The zero RetryPolicy is a careful
@@ -81,7 +81,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	budget.deposit(b.host, b.start)
 	resp, err := t.base().RoundTrip(req)
 	if resp, err = proper(req, req, resp, err); err == nil && resp.StatusCode < 400 && !t.Retry.suspects(req, resp) {
-		budget.success(b.host, b.start)
+		budget.success(b.host)
 		return resp, nil
 	}
 	return resumeCall(t, req, b, resp, err)

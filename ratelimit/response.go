@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -95,7 +96,7 @@ func peek(resp *http.Response) []byte {
 		peeks.Add(-1)
 		return nil
 	}
-	b := &peeked{rest: resp.Body, read: make(chan struct{}), gone: make(chan struct{})}
+	b := &peeked{rest: resp.Body, read: make(chan struct{}), closed: make(chan struct{})}
 	resp.Body = b
 	go b.begin()
 	timer := time.NewTimer(bodyTime)
@@ -109,36 +110,29 @@ func peek(resp *http.Response) []byte {
 }
 
 // A peeked is a body of which the beginning is read before the caller asks for it.
-// There are bodies whose Close waits for a Read, or deadlocks with one: while the
-// beginning is read, Close leaves the closing to the reader.
 type peeked struct {
-	rest io.ReadCloser
-	read chan struct{} // closed when head and err are set
-	head []byte
-	err  error         // what comes after head; if nil, rest
-	gone chan struct{} // closed by Close
-
-	mu     sync.Mutex // guards what follows
-	done   bool       // the beginning was read
-	closed bool
+	rest   io.ReadCloser
+	read   chan struct{} // closed when head and err are set
+	head   []byte
+	err    error         // what comes after head; if nil, rest
+	closed chan struct{} // closed by Close
+	once   sync.Once     // for Close
 }
 
 func (b *peeked) begin() {
 	defer peeks.Add(-1)
+	defer close(b.read)
+	defer func() {
+		if p := recover(); p != nil {
+			b.err = fmt.Errorf("ratelimit: reading the body panicked: %v", p)
+		}
+	}()
 	b.head, b.err = io.ReadAll(io.LimitReader(b.rest, mostBody))
-	close(b.read)
-	b.mu.Lock()
-	b.done = true
-	closed := b.closed
-	b.mu.Unlock()
-	if closed {
-		b.rest.Close()
-	}
 }
 
 func (b *peeked) Read(p []byte) (int, error) {
 	select {
-	case <-b.gone:
+	case <-b.closed:
 	case <-b.read:
 	}
 	switch {
@@ -155,24 +149,27 @@ func (b *peeked) Read(p []byte) (int, error) {
 }
 
 func (b *peeked) isClosed() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.closed
+	select {
+	case <-b.closed:
+		return true
+	default:
+		return false
+	}
 }
 
-// Close closes the body, now or when the beginning has been read. It ends a Read.
-func (b *peeked) Close() error {
-	b.mu.Lock()
-	if !b.closed {
-		b.closed = true
-		close(b.gone)
-	}
-	done := b.done
-	b.mu.Unlock()
-	if !done {
-		return nil
-	}
-	return b.rest.Close()
+// Close closes the body, and ends a Read. It does not wait for the beginning: there are
+// bodies whose Close waits for a Read.
+func (b *peeked) Close() (err error) {
+	b.once.Do(func() {
+		close(b.closed)
+		select {
+		case <-b.read:
+			err = b.rest.Close()
+		default:
+			go b.rest.Close()
+		}
+	})
+	return err
 }
 
 // first returns the first line of a field, or "".

@@ -33,8 +33,9 @@ func (i *installed) RoundTrip(req *http.Request) (*http.Response, error) {
 		return i.t.RoundTrip(req)
 	}
 	ctx := context.WithValue(req.Context(), clientKey{}, i.c)
-	resp, err := i.t.RoundTrip(req.WithContext(heed.WithTrace(ctx, &i.trace)))
-	if resp != nil {
+	out := req.WithContext(heed.WithTrace(ctx, &i.trace))
+	resp, err := i.t.RoundTrip(out)
+	if resp != nil && resp.Request == out {
 		resp.Request = req
 	}
 	return resp, err
@@ -68,7 +69,11 @@ func (r *resender) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	return r.base.RoundTrip(out)
+	resp, err := r.base.RoundTrip(out)
+	if resp != nil && resp.Request == out {
+		resp.Request = req
+	}
+	return resp, err
 }
 
 // CloseIdleConnections closes those of the base, if it can.

@@ -97,10 +97,13 @@ func below(rt http.RoundTripper) http.RoundTripper {
 	case *resender:
 		return below(rt.base)
 	case nil:
-		return http.DefaultTransport
+		return defaultBase
 	}
 	return rt
 }
+
+// defaultBase is that of heed: not a Transport that was made the default since.
+var defaultBase = http.DefaultTransport
 
 // never is the CheckRetry that leaves everything to heed.
 func never(context.Context, *http.Response, error) (bool, error) { return false, nil }
