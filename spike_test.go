@@ -102,6 +102,8 @@ func (s *spike) run(t *testing.T, seed uint64, tr *heed.Transport) {
 	}
 	calls.Wait()
 	time.Sleep(time.Minute) // for what the server is still working on
+	server.mu.Lock()
+	defer server.mu.Unlock()
 	s.sent += server.sent
 }
 

@@ -411,8 +411,10 @@ func TestCallsThatWereNotMadeAreNotRememberedWhileRedisIsLost(t *testing.T) {
 		g := newGateStand(t)
 		s := g.store()
 		g.set(silent)
+		begin := time.Now()
 		_, _, err := s.Acquire(ctx, "key", 1, 1)
 		require.Error(t, err)
+		assert.Equal(t, 50*ms, time.Since(begin))
 		for range 10_000 {
 			_, _, err := s.Acquire(ctx, "key", 1, 1)
 			require.ErrorContains(t, err, "not asked")

@@ -62,7 +62,7 @@ func (o *office) ServeHTTP(_ http.ResponseWriter, r *http.Request) {
 	o.mu.Unlock()
 	time.Sleep(2 * time.Millisecond)
 	if o.slow.Load() {
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(time.Second)
 	}
 }
 

@@ -29,8 +29,12 @@ func TestAFleetKeepsToTheLimitAndOne429StopsAllOfIt(t *testing.T) {
 	}
 	var out bytes.Buffer
 	start := time.Now()
-	r, err := perform(t.Context(), stage.NewScreen(&out), redistest.Start(t).Addr, lasting)
+	store := redistest.Start(t)
+	r, err := perform(t.Context(), stage.NewScreen(&out), store.Addr, lasting)
 	require.NoError(t, err)
+	keys, err := store.Do("DBSIZE")
+	require.NoError(t, err)
+	assert.NotEqual(t, "0", keys, "it is Redis that they share")
 	p := newReport(r)
 	err = p.write(&out)
 	assert.Contains(t, out.String(), "Jain's index of fairness is ")

@@ -66,7 +66,7 @@ var faults = []fault{
 		"func (a *Attempt) idempotent() bool { return a.keyed || idempotent(a.Request) }",
 		"func (a *Attempt) idempotent() bool { return true }"},
 	{26, "what is permanent is not repeated", "errors.go",
-		"return saysFinal(err) || anyStruct(err, hasResponse) ||", "return saysFinal(err) ||"},
+		"case saysFinal(err), anyStruct(err, hasResponse):", "case saysFinal(err):"},
 	{27, "Retry-After is a floor in every form", "retry.go",
 		"wait = max(a.hint, a.backoff, c.cooling)", "wait = max(a.backoff, c.cooling)"},
 	{28, "an epoch is a delay too long to wait", "retryafter.go",

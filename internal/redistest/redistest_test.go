@@ -238,7 +238,7 @@ func TestASharedServerThatIsNotAsItWasIsNotUsedAgain(t *testing.T) {
 		"in use": func(t *testing.T, s *redistest.Server) {
 			conn, err := net.Dial("tcp", s.Addr)
 			require.NoError(t, err)
-			t.Cleanup(func() { time.AfterFunc(5*time.Second, func() { conn.Close() }) })
+			t.Cleanup(func() { time.AfterFunc(time.Minute, func() { conn.Close() }) })
 		},
 	} {
 		var process string

@@ -181,15 +181,17 @@ func (s *Server) renew() bool {
 	return err == nil && settings == s.asNew
 }
 
-// left reports whether nobody is connected any more but who asks.
+// left reports whether no connection is left but the one that asks.
 func (s *Server) left() bool {
 	for deadline := time.Now().Add(goodbye); ; time.Sleep(time.Millisecond) {
 		clients, err := s.Do("INFO", "clients")
-		if err != nil || time.Now().After(deadline) {
+		switch {
+		case err != nil:
 			return false
-		}
-		if strings.Contains(clients, "connected_clients:1\r\n") {
+		case strings.Contains(clients, "connected_clients:1\r\n"):
 			return true
+		case time.Now().After(deadline):
+			return false
 		}
 	}
 }
