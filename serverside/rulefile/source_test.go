@@ -39,6 +39,17 @@ func TestDocsShowHowToFollowRedis(t *testing.T) {
 	assert.Contains(t, string(source), "\n"+string(shown[0][1]))
 }
 
+// It follows Redis, or has the fallback where Redis does not answer in time.
+func TestWhatTheDocsShowFollowsRedis(t *testing.T) {
+	s := newRedisStage(t)
+	s.do("SET", "heed:rules", rules("5/24h"))
+	w, err := fromRedis(s.client, []byte(rules("5/24h")), s.env())
+	require.NoError(t, err)
+	s.Watcher = w
+	assert.Equal(t, 5, s.admits("/0", 9))
+	w.Close()
+}
+
 // A redisStage is a stage whose rules are in a Redis.
 type redisStage struct {
 	*stage
