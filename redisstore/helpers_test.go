@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"flag"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 // stopped it or configured it.
 func TestMain(m *testing.M) {
 	defer redistest.EndShared()
+	flag.Set("test.parallel", "4") // unless the command line has another: they mostly wait
 	m.Run()
 }
 
