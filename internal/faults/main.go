@@ -76,7 +76,7 @@ func (f fault) try(dir string) error {
 }
 
 func test(dir, pattern string) ([]byte, error) {
-	cmd := exec.Command("go", "test", "-vet=off", "-count=1", "-timeout=10m", "-run", pattern, ".")
+	cmd := exec.Command("go", "test", "-vet=off", "-count=1", "-timeout=2m", "-run", pattern, ".")
 	cmd.Dir = dir
 	return cmd.CombinedOutput()
 }
