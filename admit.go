@@ -233,8 +233,8 @@ func (c *call) pace() error {
 	return nil
 }
 
-// refusedByPacer traces the error of a Pacer. It returns it as it is, unless it says that
-// the wait is too long: then it says, too, whose it is and what it is longer than.
+// refusedByPacer traces the error of a Pacer, and returns it. An OverdueError gets the
+// cause, and the limit that the wait is longer than.
 func (c *call) refusedByPacer(err error, began, most time.Duration, limit string) error {
 	var overdue *OverdueError
 	if !errors.As(err, &overdue) || overdue == nil {

@@ -9,10 +9,15 @@ import (
 // A negative wait counts as zero.
 type Backoff func(a Attempt) time.Duration
 
-// defaultBackoff is the Backoff of the zero RetryPolicy, drawn within half of the time
-// that is left: a wait that nobody asked for leaves time for an attempt.
-func defaultBackoff(a *Attempt, left time.Duration) time.Duration {
-	return uniform(min(Exponential(firstBackoff(a), longestBackoff)(*a), left/2))
+// defaultBackoff is the Backoff of the zero RetryPolicy. Nobody asked for this wait, so it
+// ends no call: it is drawn within MaxWait, unless there is to be no waiting at all, and
+// within half of the time that is left, which leaves some for the attempt.
+func defaultBackoff(a *Attempt, maxWait, left time.Duration) time.Duration {
+	edge := min(Exponential(firstBackoff(a), longestBackoff)(*a), left/2)
+	if maxWait > 0 {
+		edge = min(edge, maxWait)
+	}
+	return uniform(edge)
 }
 
 const (
@@ -21,10 +26,9 @@ const (
 	longestBackoff = 30 * time.Second
 )
 
-// firstBackoff is the upper edge of the first backoff. It grows from what failed. What was
-// refused quickly is over soon, or is not; a limit gives room by the second; and a server
-// that took long, or did not answer in time, is overloaded: to come back sooner than after
-// the time that it has spent on nothing makes that worse.
+// firstBackoff is the upper edge of the first backoff. A failure that came quickly may be
+// over as quickly. A limit gives room by the second. A server that took long, or did not
+// answer in time, is overloaded, and to come back sooner makes that worse.
 func firstBackoff(a *Attempt) time.Duration {
 	if a.throttled() {
 		return firstThrottled

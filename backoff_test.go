@@ -90,6 +90,7 @@ func TestTheDefaultBackoffGrowsFromWhatFailed(t *testing.T) {
 		"a throttle without a hint":   {reply: reply{status: 429}, most: time.Second},
 		"no answer in time":           {reply: reply{took: time.Hour}, tr: heed.RetryPolicy{AttemptTimeout: 3 * time.Second}, most: 6 * time.Second},
 		"longer than half a minute":   {reply: reply{status: 502, took: time.Minute}, most: 30 * time.Second},
+		"no longer than MaxWait":      {reply: reply{status: 502, took: 10 * time.Second}, tr: heed.RetryPolicy{MaxWait: 3 * time.Second}, most: 3 * time.Second},
 		"half of what is left":        {reply: reply{status: 503, took: 2 * time.Second}, left: 5 * time.Second, most: 1500 * time.Millisecond},
 		"half of what MaxElapsed has": {reply: reply{status: 503, took: 2 * time.Second}, tr: heed.RetryPolicy{MaxElapsed: 4 * time.Second}, most: time.Second},
 	} {

@@ -36,8 +36,8 @@ type RetryPolicy struct {
 	// Backoff is the wait after an attempt whose response says nothing, and
 	// the least wait after one that does. If nil, FullJitter(Exponential(base,
 	// 30*time.Second)) with a base of a second after a throttle, and otherwise of
-	// 50 ms or twice what the attempt took, if that is more; but drawn within half of
-	// the time that is left before the deadline and within MaxElapsed.
+	// 50 ms or twice what the attempt took, if that is more; but drawn within MaxWait,
+	// and within half of the time that is left before the deadline and within MaxElapsed.
 	Backoff Backoff
 
 	// MaxWait is the longest single wait, whatever causes it: a hint, the
@@ -106,7 +106,7 @@ type Attempt struct {
 	most          int32         // MaxAttempts
 	hint          time.Duration // what the policy's Hint said, not negative
 	backoff       time.Duration // what its Backoff said, once it was asked
-	limit         string        // what the verdict comes from, once there is one: a field of the policy
+	limit         string        // the setting that the verdict comes from, or "deadline"; once there is one
 
 	means ratelimit.Meaning // what a Profile says of it
 }
@@ -202,7 +202,7 @@ func (p *RetryPolicy) maxAttempts() int {
 
 func (p *RetryPolicy) backoff(a *Attempt, left time.Duration) time.Duration {
 	if p.Backoff == nil {
-		return defaultBackoff(a, left)
+		return defaultBackoff(a, p.maxWait(), left)
 	}
 	return max(0, p.Backoff(*a))
 }

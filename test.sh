@@ -141,7 +141,10 @@ run_staticcheck() {
 	local bin
 	bin=$(mktemp -d)
 	step "building staticcheck" go -C tools build -o "$bin/" tool
-	[ -x "$bin/staticcheck" ] || return
+	if [ ! -x "$bin/staticcheck" ]; then
+		rm -r "$bin"
+		return
+	fi
 	for module in "${shipped[@]}"; do
 		step "staticcheck of module $module" env -C "$module" "$bin/staticcheck" ./...
 	done
