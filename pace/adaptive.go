@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/internal/adaptive"
 	"github.com/heedhttp/heed/internal/hostkey"
 )
 
@@ -79,8 +80,8 @@ var _ heed.BoundedPacer = (*Adaptive)(nil)
 
 type adaptiveLine struct {
 	line
-	climb
-	held int // requests that waited, and have not been answered
+	search adaptive.Rate
+	held   int // requests that waited, and have not been answered
 }
 
 // Wait blocks until req may be sent, for as long as its context allows.
@@ -123,9 +124,9 @@ func (a *Adaptive) join(ctx context.Context, key string, most time.Duration) (*a
 }
 
 func (a *Adaptive) addLocked(key string) *adaptiveLine {
-	first := min(max(firstLimit, a.min()), a.max())
+	first := min(max(adaptive.First, a.min()), a.max())
 	l := a.lines.add(key, a.maxKeys(), (*adaptiveLine).idleLocked)
-	l.climb.rate = first
+	l.search.PerSecond = float64(first)
 	l.line.mu, l.line.limiter, l.line.own = &a.mu, rate.NewLimiter(first, 1), true
 	return l
 }
@@ -148,23 +149,23 @@ func (a *Adaptive) Observe(at heed.Attempt) {
 	case at.Err == heed.ErrNotSent:
 		l.giveBackLocked(now)
 	case refused:
-		l.climb.refusal(sent, now, l.held > 0, a.min())
+		l.search.Refuse(sent, now, l.held > 0, float64(a.min()))
 	case at.Err == nil:
-		l.climb.answer(sent, now, l.held > 0, a.Step, a.max())
+		l.search.Answer(sent, now, l.held > 0, float64(a.Step), float64(a.max()))
 	}
 	l.held = max(l.held-1, 0)
 	l.followLocked(now)
 }
 
-// followLocked has the line keep to the climb's rate. While that is low, since the
+// followLocked has the line keep to the rate that was found. While that is low, since the
 // server refuses all, those who wait are not told that it will be so for ever.
 func (l *adaptiveLine) followLocked(now time.Time) {
-	if l.peak > 0 {
-		l.hope = l.half()
+	if l.search.Peak > 0 {
+		l.hope = rate.Limit(l.search.Half())
 	}
-	if l.climb.rate != l.limiter.Limit() {
+	if limit := rate.Limit(l.search.PerSecond); limit != l.limiter.Limit() {
 		l.refreshLocked(now)
-		l.limiter.SetLimitAt(now, l.climb.rate)
+		l.limiter.SetLimitAt(now, limit)
 		l.refreshLocked(now)
 	}
 }
@@ -176,7 +177,7 @@ func (a *Adaptive) Limit(req *http.Request) rate.Limit {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if l := a.lines.use(key); l != nil {
-		return l.climb.rate
+		return rate.Limit(l.search.PerSecond)
 	}
 	return 0
 }

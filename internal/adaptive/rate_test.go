@@ -1,4 +1,4 @@
-package pace
+package adaptive
 
 import (
 	"fmt"
@@ -9,35 +9,33 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	"golang.org/x/time/rate"
-
 	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/quota"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
-// A pilot says how fast to go, and is told what comes of it.
-type pilot interface {
+// A controller says how fast to go, and is told what comes of it.
+type controller interface {
 	limit() float64
 	learn(refused, held bool, sent, now time.Time)
 }
 
-// ours is the climb of an Adaptive, with a step or without.
+// ours is a Rate, with a step or without.
 type ours struct {
-	climb
-	step rate.Limit
+	Rate
+	step float64
 }
 
-func newOurs(step rate.Limit) *ours { return &ours{climb{rate: firstLimit}, step} }
+func newOurs(step float64) *ours { return &ours{Rate{PerSecond: First}, step} }
 
-func (o *ours) limit() float64 { return float64(o.rate) }
+func (o *ours) limit() float64 { return o.PerSecond }
 
 func (o *ours) learn(refused, held bool, sent, now time.Time) {
 	if refused {
-		o.refusal(sent, now, held, 0.1)
+		o.Refuse(sent, now, held, 0.1)
 	} else {
-		o.answer(sent, now, held, o.step, rate.Inf)
+		o.Answer(sent, now, held, o.step, math.MaxFloat64)
 	}
 }
 
@@ -148,25 +146,25 @@ func (q *quotaServer) admits(now time.Duration) (ok bool, delay time.Duration) {
 	return ok, delay
 }
 
-// An ascent is what became of each request.
-type ascent struct {
+// A run is what became of each request.
+type run struct {
 	at      []time.Duration
 	refused []bool
 	held    []bool
 }
 
-// A flying is a request under way, and when its answer is back.
-type flying struct {
+// An inFlight is a request under way, and when its answer is back.
+type inFlight struct {
 	request int
 	back    time.Duration
 }
 
-// fly sends as fast as p allows and so many workers can, with so long a way to
+// drive sends as fast as p allows and so many workers can, with so long a way to
 // the server and back.
-func fly(p pilot, s limiter, trip, all time.Duration) (f ascent) {
+func drive(p controller, s limiter, latency, all time.Duration) (f run) {
 	var (
 		start = time.Unix(1e9, 0)
-		away  []flying           // those that are back first first
+		away  []inFlight         // those that are back first first
 		due   = 1.0              // how much of a request is to be earned still
 		now   = time.Duration(0) // since when it is earned at p's limit
 		late  bool               // all workers were busy when it was
@@ -188,12 +186,12 @@ func fly(p pilot, s limiter, trip, all time.Duration) (f ascent) {
 		if !ok {
 			delay = 0
 		}
-		back := now + trip + delay
+		back := now + latency + delay
 		i := len(away)
 		for i > 0 && away[i-1].back > back {
 			i--
 		}
-		away = slices.Insert(away, i, flying{len(f.at), back})
+		away = slices.Insert(away, i, inFlight{len(f.at), back})
 		f.at, f.refused = append(f.at, now), append(f.refused, !ok)
 	}
 	return f
@@ -201,7 +199,7 @@ func fly(p pilot, s limiter, trip, all time.Duration) (f ascent) {
 
 // share is how many requests of the time between were refused, and how many
 // were not, of those that the server admits in the long run.
-func (f ascent) share(from, to time.Duration, perSecond float64) (refused, used float64) {
+func (f run) share(from, to time.Duration, perSecond float64) (refused, used float64) {
 	sent, no := 0.0, 0.0
 	for i, at := range f.at {
 		if from <= at && at < to {
@@ -216,7 +214,7 @@ func (f ascent) share(from, to time.Duration, perSecond float64) (refused, used 
 
 // settled is the first second from which on, for a while, at most 5 % are
 // refused and at least 80 % used. If there is none, it is negative.
-func (f ascent) settled(perSecond float64) time.Duration {
+func (f run) settled(perSecond float64) time.Duration {
 	while := time.Duration(max(20, 100/perSecond)) * time.Second
 	for at := time.Duration(0); ; at += time.Second {
 		if at+while > allOf {
@@ -230,7 +228,7 @@ func (f ascent) settled(perSecond float64) time.Duration {
 
 const (
 	workers  = 100
-	trip     = 50 * time.Millisecond
+	latency  = 50 * time.Millisecond
 	allOf    = 10 * time.Minute
 	learning = 10 * time.Second
 )
@@ -244,7 +242,7 @@ func lasting(s limiter) time.Duration {
 	return allOf
 }
 
-// servers are by name, and made anew for each ascent.
+// servers are by name, and made anew for each run.
 func servers() map[string]func() limiter {
 	all := make(map[string]func() limiter)
 	for _, r := range []float64{1, 3, 10, 30, 100, 1000} {
@@ -264,12 +262,12 @@ func servers() map[string]func() limiter {
 	return all
 }
 
-// ascents are of the curve, by each of servers: they are the same for all tests.
-var ascents = sync.OnceValue(func() map[string]ascent {
-	all := make(map[string]ascent)
+// runs are of the curve, by each of servers: they are the same for all tests.
+var runs = sync.OnceValue(func() map[string]run {
+	all := make(map[string]run)
 	for name, open := range servers() {
 		s := open()
-		all[name] = fly(newOurs(0), s, trip, lasting(s))
+		all[name] = drive(newOurs(0), s, latency, lasting(s))
 	}
 	return all
 })
@@ -277,7 +275,7 @@ var ascents = sync.OnceValue(func() map[string]ascent {
 // The figures that Adaptive states.
 func TestAnUntoldLimitIsFoundAndUsedWithFewRefusals(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(servers())) {
-		s, f := servers()[name](), ascents()[name]
+		s, f := servers()[name](), runs()[name]
 		from := learning
 		if w, ok := s.(*windowServer); ok {
 			from = max(from, w.window) // the first window's quota is gone at once
@@ -296,7 +294,7 @@ func TestAnUntoldLimitIsFoundInSeconds(t *testing.T) {
 	for name, open := range servers() {
 		s := open()
 		if b, ok := s.(*bucketServer); ok {
-			found := ascents()[name].settled(b.limit)
+			found := runs()[name].settled(b.limit)
 			t.Logf("%-28s %v", name, found)
 			assert.GreaterOrEqual(t, found, time.Duration(0), name)
 			assert.LessOrEqual(t, found, 20*time.Second, name)
@@ -308,19 +306,19 @@ func TestAnUntoldLimitIsFoundInSeconds(t *testing.T) {
 // fits all servers, nor CUBIC in seconds, which is too steep for slow servers
 // and too flat for fast ones.
 func TestTheCurveFitsServersThatNoStepAndNoCurveInSecondsFits(t *testing.T) {
-	pilots := map[string]func() pilot{
-		"1/s each second":  func() pilot { return newOurs(1) },
-		"10/s each second": func() pilot { return newOurs(10) },
-		"AWS SDK":          func() pilot { return &cubic{} },
+	controllers := map[string]func() controller{
+		"1/s each second":  func() controller { return newOurs(1) },
+		"10/s each second": func() controller { return newOurs(10) },
+		"AWS SDK":          func() controller { return &cubic{} },
 	}
-	for name, open := range pilots {
+	for name, open := range controllers {
 		mostRefused, leastUsed := 0.0, 1.0
 		for _, server := range slices.Sorted(maps.Keys(servers())) {
 			if mostRefused > 0.2 && leastUsed < 0.7 && !testenv.Long() {
 				break // no other server makes it better
 			}
 			s := servers()[server]()
-			refused, used := fly(open(), s, trip, allOf).share(learning, allOf, s.perSecond())
+			refused, used := drive(open(), s, latency, allOf).share(learning, allOf, s.perSecond())
 			mostRefused, leastUsed = max(mostRefused, refused), min(leastUsed, used)
 		}
 		t.Logf("%-18s up to %.0f %% refused, down to %.0f %% used", name, 100*mostRefused, 100*leastUsed)
@@ -332,22 +330,22 @@ func TestTheCurveFitsServersThatNoStepAndNoCurveInSecondsFits(t *testing.T) {
 // What the ways of learning a limit come to, of whatever a server counts by. Found is
 // when at most 5 % are refused and at least 80 % used for a while.
 func TestNoOtherCurveIsRefusedLessByAnyServer(t *testing.T) {
-	pilots := []struct {
+	controllers := []struct {
 		name string
-		open func() pilot
+		open func() controller
 	}{
-		{"the curve", func() pilot { return newOurs(0) }},
-		{"AIMD, 1/s each second", func() pilot { return newOurs(1) }},
-		{"AWS SDK's CUBIC", func() pilot { return &cubic{} }},
+		{"the curve", func() controller { return newOurs(0) }},
+		{"AIMD, 1/s each second", func() controller { return newOurs(1) }},
+		{"AWS SDK's CUBIC", func() controller { return &cubic{} }},
 	}
-	worst := make([]float64, len(pilots))
+	worst := make([]float64, len(controllers))
 	for _, policy := range []quota.Policy{quota.PerMinute(60), quota.PerSecond(10), quota.PerSecond(200)} {
 		for policy.Algorithm = range quota.SlidingWindow + 1 { // a SlidingLog of 200 is as that of 10
 			limit, err := policy.Compile()
 			require.NoError(t, err)
-			for i, p := range pilots {
+			for i, p := range controllers {
 				s := &quotaServer{limit: limit}
-				f := fly(p.open(), s, trip, lasting(s))
+				f := drive(p.open(), s, latency, lasting(s))
 				refused, used := f.share(max(learning, policy.Window), lasting(s), s.perSecond())
 				worst[i] = max(worst[i], refused)
 				found := "never"
