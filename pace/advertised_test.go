@@ -296,7 +296,7 @@ func TestKeysOfAdvertisedAreApart(t *testing.T) {
 		l := newTeller(t, pacer)
 		of := func(who string) *http.Request {
 			req := get()
-			req.Header.Set("Authorization", who)
+			req.Header.Set("Authorization", "Bearer "+who)
 			return req
 		}
 		a := of("a")

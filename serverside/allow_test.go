@@ -29,7 +29,7 @@ func TestWhoIsTrustedHasALargerLimitAndIsTold(t *testing.T) { // F023, F119, F12
 	require.Len(t, denied, 1)
 	assert.Equal(t, "monitoring", denied[0].Rule)
 	assert.Equal(t, map[int]int{200: 5, 429: 1}, codes(6, h, "GET", "/", "X-User", "ann"), "others have not been charged for it")
-	assert.Equal(t, `"monitoring";q=50;w=3600`, ask(h, "GET", "/", "X-User", "monitor").Header().Get("RateLimit-Policy"))
+	assert.Equal(t, `"monitoring";q=50;w=3600;heed-algorithm=token-bucket`, ask(h, "GET", "/", "X-User", "monitor").Header().Get("RateLimit-Policy"))
 }
 
 func TestThisMachineIsNotTrustedUnlessItIsSaidSo(t *testing.T) { // F023, F034, C03, B60

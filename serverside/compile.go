@@ -183,14 +183,16 @@ func newPolicy(r *rule, from quota.Policy) (*policy, error) {
 	compiled := limit.Policy()
 	return &policy{
 		rule: r, limit: limit, atOnce: limit.AtOnce(),
-		fields: ratelimit.Limit{Name: name, Quota: compiled.Quota, Window: compiled.Window, Algorithm: unlike[compiled.Algorithm]},
+		fields: ratelimit.Limit{Name: name, Quota: compiled.Quota, Window: compiled.Window, Algorithm: told[compiled.Algorithm]},
 	}, nil
 }
 
-// unlike is told of the algorithms of which the other parameters give a wrong idea:
-// what they say of a TokenBucket or a FixedWindow is what either does, and so
-// there is no need to send more.
-var unlike = map[quota.Algorithm]ratelimit.Algorithm{
+// told is how the fields call each algorithm. They say it of every policy: a client
+// cannot see from the other parameters whether what was used comes back bit by bit, or all
+// at once.
+var told = map[quota.Algorithm]ratelimit.Algorithm{
+	quota.TokenBucket:   ratelimit.TokenBucket,
+	quota.FixedWindow:   ratelimit.FixedWindow,
 	quota.LeakyBucket:   ratelimit.LeakyBucket,
 	quota.SlidingWindow: ratelimit.SlidingWindow,
 	quota.SlidingLog:    ratelimit.SlidingLog,

@@ -72,7 +72,7 @@ func TestADenialIsAProblemDocumentThatNobodyStoresAndThatNamesNobody(t *testing.
 
 		require.Equal(t, 429, w.Code)
 		assert.Equal(t, http.Header{
-			"Ratelimit-Policy":      {`"api";q=1;w=60`},
+			"Ratelimit-Policy":      {`"api";q=1;w=60;heed-algorithm=token-bucket`},
 			"Ratelimit":             {`"api";r=0;t=60`},
 			"X-Ratelimit-Limit":     {"1"},
 			"X-Ratelimit-Remaining": {"0"},

@@ -45,7 +45,7 @@ func ExampleNew() {
 	fmt.Println("X-RateLimit-Remaining:", w.Header().Get("X-RateLimit-Remaining"))
 	// Output:
 	// 200
-	// RateLimit-Policy: "api";q=60;w=60
+	// RateLimit-Policy: "api";q=60;w=60;heed-algorithm=token-bucket
 	// RateLimit: "api";r=59;t=1
 	// X-RateLimit-Remaining: 59
 }
@@ -270,8 +270,8 @@ func ExampleAllow() {
 	}
 	// Output:
 	// ""
-	// "\"api\";q=60;w=60"
-	// "\"this machine\";q=6000;w=60"
+	// "\"api\";q=60;w=60;heed-algorithm=token-bucket"
+	// "\"this machine\";q=6000;w=60;heed-algorithm=token-bucket"
 }
 
 // nginx sets X-Real-IP, and so no client can.
@@ -320,9 +320,9 @@ func ExampleLimitTable() {
 		fmt.Println(w.Header().Get("RateLimit-Policy"))
 	}
 	// Output:
-	// "api/1m";q=100;w=60, "api/1h";q=10000;w=3600
-	// "api/1m";q=10;w=60, "api/1h";q=100;w=3600
-	// "api/1m";q=250;w=60
+	// "api/1m";q=100;w=60;heed-algorithm=token-bucket, "api/1h";q=10000;w=3600;heed-algorithm=token-bucket
+	// "api/1m";q=10;w=60;heed-algorithm=token-bucket, "api/1h";q=100;w=3600;heed-algorithm=token-bucket
+	// "api/1m";q=250;w=60;heed-algorithm=token-bucket
 }
 
 // A key that anybody can make up is no limit. New says so.

@@ -193,7 +193,7 @@ func TestOfSeveralRulesTheStrictestDecides(t *testing.T) {
 		for _, rules := range [][]serverside.Rule{{open, local}, {local, open}} {
 			h := must(t, serverside.Config{Rules: rules, Store: store(down)}).Wrap(new(ok))
 			w := ask(h, "GET", "/")
-			assert.Equal(t, `"local";q=1;w=3600`, w.Header().Get("RateLimit-Policy"), "nobody counted the other")
+			assert.Equal(t, `"local";q=1;w=3600;heed-algorithm=token-bucket`, w.Header().Get("RateLimit-Policy"), "nobody counted the other")
 			assert.Equal(t, 429, ask(h, "GET", "/").Code)
 		}
 		for _, rules := range [][]serverside.Rule{{open, local, closed}, {closed, local, open}} {

@@ -38,7 +38,7 @@ func TestEveryResponseOfALimitedRouteCarriesTheFields(t *testing.T) {
 			for _, method := range []string{"GET", "HEAD", "POST"} {
 				w := askFrom(method+":1", h, method, "/")
 				assert.Equal(t, http.Header{
-					"Ratelimit-Policy":      {`"api";q=60;w=60`},
+					"Ratelimit-Policy":      {`"api";q=60;w=60;heed-algorithm=token-bucket`},
 					"Ratelimit":             {`"api";r=59;t=1`},
 					"X-Ratelimit-Limit":     {"60"},
 					"X-Ratelimit-Remaining": {"59"},
@@ -85,7 +85,7 @@ func TestTheTightestPolicyIsToldFirst(t *testing.T) {
 		assert.Equal(t, "500", w.Header().Get("X-RateLimit-Limit"))
 		assert.Equal(t, "100", w.Header().Get("X-RateLimit-Remaining"))
 		assert.Equal(t, `"minute";r=100;t=1, "second";r=40;t=1`, w.Header().Get("RateLimit"))
-		assert.Equal(t, `"second";q=50;w=1, "minute";q=500;w=60`, w.Header().Get("RateLimit-Policy"))
+		assert.Equal(t, `"second";q=50;w=1;heed-algorithm=token-bucket, "minute";q=500;w=60;heed-algorithm=token-bucket`, w.Header().Get("RateLimit-Policy"))
 	})
 }
 
@@ -172,7 +172,7 @@ func TestManyPoliciesAreDecidedAsAFew(t *testing.T) {
 				name, q := fmt.Sprintf("r%d", i), int64(2+i)
 				rules = append(rules, serverside.Rule{Name: name, Policies: []quota.Policy{{Quota: q, Window: time.Hour}}},
 					serverside.Rule{Name: "dry " + name, Policies: []quota.Policy{{Quota: 1, Window: time.Hour}}, DryRun: true})
-				policies = append(policies, fmt.Sprintf(`"%s";q=%d;w=3600`, name, q))
+				policies = append(policies, fmt.Sprintf(`"%s";q=%d;w=3600;heed-algorithm=token-bucket`, name, q))
 				state = append(state, fmt.Sprintf(`"%s";r=%d;t=%d`, name, i, (3600+q-1)/q))
 			}
 			var events log
@@ -207,7 +207,7 @@ func TestADryRunCountsAndTellsTheAuditButNotTheClient(t *testing.T) {
 	for range 3 {
 		w := ask(h, "GET", "/")
 		require.Equal(t, 200, w.Code)
-		require.Equal(t, `"real";q=3;w=3600`, w.Header().Get("RateLimit-Policy"))
+		require.Equal(t, `"real";q=3;w=3600;heed-algorithm=token-bucket`, w.Header().Get("RateLimit-Policy"))
 	}
 	require.Equal(t, []serverside.EventKind{serverside.WouldDeny, serverside.WouldDeny}, events.kinds())
 	assert.Equal(t, "trial", events.events[0].Rule)

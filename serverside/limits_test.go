@@ -43,7 +43,7 @@ func TestATierHasSeveralWindowsAndAnUnknownOneIsTheLowest(t *testing.T) { // F11
 		assert.Equal(t, map[int]int{200: 10, 429: 1}, codes(11, h, "GET", "/", "X-User", "free-ann"))
 		assert.Equal(t, map[int]int{200: 100, 429: 1}, codes(101, h, "GET", "/", "X-User", "pro-ann"))
 		assert.Equal(t, map[int]int{200: 1000, 429: 1}, codes(1001, h, "GET", "/", "X-User", "enterprise-ann"))
-		assert.Equal(t, `"api/1m";q=10;w=60, "api/1h";q=100;w=3600`, ask(h, "GET", "/", "X-User", "free-bob").Header().Get("RateLimit-Policy"))
+		assert.Equal(t, `"api/1m";q=10;w=60;heed-algorithm=token-bucket, "api/1h";q=100;w=3600;heed-algorithm=token-bucket`, ask(h, "GET", "/", "X-User", "free-bob").Header().Get("RateLimit-Policy"))
 
 		for i := range 300 { // one each 7 s is fewer than 10 a minute, and more than 100 an hour
 			w := ask(h, "GET", "/", "X-User", "free-cid")
@@ -92,7 +92,7 @@ func TestATierOfOnePolicyIsCalledAsItsRule(t *testing.T) {
 		{Name: "free", Policies: []quota.Policy{quota.PerHour(1)}}, {Name: "pro", Policies: []quota.Policy{quota.PerHour(9)}}}}}
 	h := must(t, serverside.Config{Rules: rules, Audit: silent}).Wrap(new(ok))
 	w := ask(h, "GET", "/", "X-User", "pro")
-	assert.Equal(t, `"api";q=9;w=3600, "ip";q=500;w=3600`, w.Header().Get("RateLimit-Policy"))
+	assert.Equal(t, `"api";q=9;w=3600;heed-algorithm=token-bucket, "ip";q=500;w=3600;heed-algorithm=token-bucket`, w.Header().Get("RateLimit-Policy"))
 	assert.Equal(t, "9", w.Header().Get("X-RateLimit-Limit"))
 }
 
@@ -194,10 +194,11 @@ func TestLimitsAreReadFromJSON(t *testing.T) { // F038
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// Who paces himself must know how units come back, where the draft's words do not say it.
-func TestFieldsTellAnAlgorithmThatTheyDoNotShow(t *testing.T) {
+// Who paces himself must know how units come back: the draft's words do not say it.
+func TestFieldsTellTheAlgorithm(t *testing.T) {
 	for algorithm, want := range map[quota.Algorithm]string{
-		quota.TokenBucket: "", quota.FixedWindow: "",
+		quota.TokenBucket:   ";heed-algorithm=token-bucket",
+		quota.FixedWindow:   ";heed-algorithm=fixed-window",
 		quota.LeakyBucket:   ";heed-algorithm=leaky-bucket",
 		quota.SlidingWindow: ";heed-algorithm=sliding-window",
 		quota.SlidingLog:    ";heed-algorithm=sliding-log",

@@ -166,9 +166,9 @@ func TestOnlyTheRulesThatMatchAreTold(t *testing.T) {
 	policies := func(method, target string) string {
 		return ask(h, method, target).Header().Get("RateLimit-Policy")
 	}
-	assert.Equal(t, `"all";q=100;w=3600`, policies("POST", "/"))
-	assert.Equal(t, `"all";q=100;w=3600, "a";q=10;w=3600`, sorted(policies("POST", "/a")))
-	assert.Equal(t, `"all";q=100;w=3600, "b";q=20;w=3600, "get";q=30;w=3600`, sorted(policies("GET", "/b")))
+	assert.Equal(t, `"all";q=100;w=3600;heed-algorithm=token-bucket`, policies("POST", "/"))
+	assert.Equal(t, `"all";q=100;w=3600;heed-algorithm=token-bucket, "a";q=10;w=3600;heed-algorithm=token-bucket`, sorted(policies("POST", "/a")))
+	assert.Equal(t, `"all";q=100;w=3600;heed-algorithm=token-bucket, "b";q=20;w=3600;heed-algorithm=token-bucket, "get";q=30;w=3600;heed-algorithm=token-bucket`, sorted(policies("GET", "/b")))
 }
 
 // sorted puts the members of a list in order of their rules above.

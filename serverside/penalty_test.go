@@ -228,7 +228,7 @@ func TestAPenaltyIsNotToldOfUntilItDenies(t *testing.T) {
 		After: 1, Within: time.Minute, First: time.Minute}}
 	h := must(t, serverside.Config{Rules: []serverside.Rule{rule, perHour("ip", "", 600)}, Audit: silent}).Wrap(new(ok))
 	w := ask(h, "GET", "/")
-	assert.Equal(t, `"api";q=60;w=3600, "ip";q=600;w=3600`, w.Header().Get("RateLimit-Policy"))
+	assert.Equal(t, `"api";q=60;w=3600;heed-algorithm=token-bucket, "ip";q=600;w=3600;heed-algorithm=token-bucket`, w.Header().Get("RateLimit-Policy"))
 	assert.Equal(t, `"api";r=59;t=60, "ip";r=599;t=6`, w.Header().Get("RateLimit"))
 	assert.Equal(t, "60", w.Header().Get("X-RateLimit-Limit"))
 }
