@@ -25,6 +25,12 @@ import (
 // is noticed within a second, it is told what was posted meanwhile, and what it
 // has forgotten itself in a restart.
 //
+// # Wrong cool-downs
+//
+// A Post only lengthens, so one bogus answer of a server might silence all processes for
+// a day. Probe lets one of them send a request a minute all the same, and Replace brings
+// all of them what came of it.
+//
 // # The interval
 //
 // The interval that is posted is what the server admits, from all processes
@@ -45,7 +51,8 @@ import (
 //
 // There are two keys in Redis, Prefix + "{cool-downs}", which is the channel as
 // well, and the same with ":changes". They hold the 4,096 cool-downs that changed
-// last, and expire when all are over. On a Cluster or Ring they are on one
+// last, and expire when all are over; one that was replaced is kept for a
+// day, for processes that have not heard of that. On a Cluster or Ring they are on one
 // server. If Redis evicts them, it is told again. In memory there are at most
 // 65,536 cool-downs. A key that is no Board's is an error, and is left alone.
 //
@@ -85,13 +92,36 @@ func (b *Board) Post(ctx context.Context, key string, wait, every time.Duration)
 	if wait <= 0 {
 		return nil
 	}
-	wait, every = min(wait, longestCoolDown), min(max(0, every), longestCoolDown)
+	wait, every = saturated(wait), saturated(every)
 	l := b.open()
 	if !l.known.post(key, wait, every, monotonic()) {
 		return nil
 	}
 	return l.deliver(ctx)
 }
+
+// Replace makes key wait for wait from now, at most 24 hours, in all processes, and sets
+// the interval every, instead of what was posted before: it may be less. A wait of zero or
+// less opens key. It is for who has sent a request in spite of the cool-down; see Probe.
+//
+// This process obeys at once, whatever becomes of the rest. The others do as soon as they
+// hear of it, and those that are cut off from Redis when they are back. Of a Post and a
+// Replace by different processes the one counts that reaches Redis later: a Post that
+// Redis did not know yet holds on. A Replace that Redis could not be told at once is told
+// when it is back, and then replaces what it has; but not what was replaced by another
+// process since. A Redis that has lost a Replace, as in a failover or a restart, is told
+// of it again. Errors are as those of Post.
+func (b *Board) Replace(ctx context.Context, key string, wait, every time.Duration) error {
+	wait, every = saturated(wait), saturated(every)
+	if wait == 0 {
+		every = 0
+	}
+	l := b.open()
+	l.known.replace(key, wait, every, monotonic())
+	return l.deliver(ctx)
+}
+
+func saturated(d time.Duration) time.Duration { return min(max(0, d), longestCoolDown) }
 
 // Read reports what is left of key's cool-down for this process, and the
 // interval at which it may let those go who waited. An error is told once, and

@@ -12,8 +12,8 @@ import (
 )
 
 // A link makes what a process knows and what Redis knows the same, by trips: each
-// takes a dispatch to Redis and comes back with news. A trip is made when a post
-// or a seat is to be brought there, when a message says that something has
+// takes a dispatch to Redis and comes back with news. A trip is made when a post,
+// a replacement, a probe or a seat is wanted of it, when a message says that something has
 // changed, and when the timer says that nothing was heard for a while. There is
 // one at a time; those that are asked for meanwhile are one trip.
 //
@@ -210,14 +210,14 @@ func (l *link) carry() error {
 	reply, err := l.calls.run(context.Background(), l.client, l.timeout, boardScript, l.keys, d.args(asked)...)
 	var n news
 	if err == nil {
-		n, err = parseNews(reply, len(d.claims))
+		n, err = parseNews(reply, &d)
 	}
 	l.judge(err)
 	if err != nil {
 		l.known.pending.Store(true)
 		return err
 	}
-	l.known.learn(d, n, asked, monotonic())
+	l.known.learn(d, n, monotonic())
 	if n.refusal != "" {
 		return fmt.Errorf("redisstore: others hear of it late: %.200s", n.refusal)
 	}

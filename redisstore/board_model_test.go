@@ -12,49 +12,103 @@ import (
 type boardModel struct {
 	begun, last int64
 	all         map[string]*modelled
+	grants      map[string][]int64 // when which probes were granted
 }
 
 type modelled struct {
 	key                                     string
 	ends, wait, every, round, seats, change int64
+	replaced                                int64
 }
 
 func (m *modelled) closes() int64 { return m.ends + m.every*m.seats }
 
+func (m *modelled) kept() int64 {
+	if m.replaced == 0 {
+		return m.closes() + (10 * time.Second).Microseconds()
+	}
+	return max(m.closes()+(10*time.Second).Microseconds(), m.replaced+(24*time.Hour).Microseconds())
+}
+
 // run takes the script's arguments, and returns its reply and whether there is
 // something to be notified.
 func (m *boardModel) run(now int64, args []any) (reply []any, changed bool) {
-	begun, upto, posts := args[0].(int64), args[1].(int64), args[2].(int)
+	begun, upto := args[0].(int64), args[1].(int64)
 	before := m.last
-	args = args[3:]
-	for ; posts > 0; posts-- {
-		m.post(now, args[0].(string), args[1].(int64), args[2].(int64))
-		args = args[3:]
-	}
-	var seats []any
-	for ; len(args) > 0; args = args[2:] {
-		seats = append(seats, m.claim(now, args[0].(string), args[1].(int64)))
+	var answers []any
+	for args = args[2:]; len(args) > 0; {
+		key := args[1].(string)
+		n := func(i int) int64 { return args[1+i].(int64) }
+		switch args[0] {
+		case "post":
+			m.lengthen(now, m.current(now, key), n(1), n(2), 0, false)
+			args = args[4:]
+		case "replace":
+			m.replace(now, key, n(1), n(2), n(3))
+			args = args[5:]
+		case "restore":
+			m.restore(now, key, n(1), n(2), n(3), n(4), n(5))
+			args = args[7:]
+		case "claim":
+			answers = append(answers, m.claim(now, key, n(1)))
+			args = args[3:]
+		case "probe":
+			answers = append(answers, m.probe(now, key, n(1)))
+			args = args[3:]
+		}
 	}
 	if begun != m.begun || m.last < upto {
 		upto = 0
 	}
-	reply = append([]any{m.begun, m.last, m.last, ""}, seats...)
+	reply = append([]any{m.begun, m.last, m.last, ""}, answers...)
 	return append(reply, m.changes(now, upto)...), m.last != before
 }
 
-func (m *boardModel) post(now int64, key string, wait, every int64) {
+// current is key's cool-down, or one that has not begun.
+func (m *boardModel) current(now int64, key string) modelled {
 	c := m.all[key]
-	if c == nil || c.ends <= now {
-		c = &modelled{key: key}
+	if c == nil {
+		return modelled{key: key, ends: now}
 	}
-	if now+wait <= c.ends && every <= c.every {
+	if c.ends <= now {
+		return modelled{key: key, ends: now, replaced: c.replaced}
+	}
+	return *c
+}
+
+func (m *boardModel) lengthen(now int64, c modelled, left, every, ago int64, changed bool) {
+	if now+left <= c.ends && every <= c.every && !changed {
 		return
 	}
-	if now+wait > c.ends {
-		c.ends, c.wait = now+wait, wait
+	if now+left > c.ends {
+		c.ends, c.wait = now+left, left+ago
 	}
 	c.every = max(every, c.every)
+	m.save(now, &c)
+}
+
+func (m *boardModel) replace(now int64, key string, left, every, known int64) {
+	if old := m.all[key]; old != nil && old.replaced > known {
+		return
+	}
+	c := &modelled{key: key, ends: now + left, wait: left, every: every}
 	m.save(now, c)
+	c.replaced = c.change
+}
+
+func (m *boardModel) restore(now int64, key string, left, every, ago, replaced, round int64) {
+	c := m.current(now, key)
+	changed := replaced > c.replaced
+	switch {
+	case replaced < c.replaced:
+		return
+	case changed && c.round < replaced:
+		c = modelled{key: key, ends: now, replaced: replaced}
+	case changed:
+		c.replaced = replaced
+	}
+	c.round = cmp.Or(c.round, round)
+	m.lengthen(now, c, left, every, ago, changed)
 }
 
 func (m *boardModel) claim(now int64, key string, round int64) int64 {
@@ -67,21 +121,46 @@ func (m *boardModel) claim(now int64, key string, round int64) int64 {
 	return c.seats - 1
 }
 
+func (m *boardModel) probe(now int64, key string, apart int64) int64 {
+	c := m.all[key]
+	if c == nil || c.ends-now <= apart || now-(c.ends-c.wait) < apart {
+		return 0
+	}
+	c.wait = c.ends - now
+	m.save(now, c)
+	if m.grants == nil {
+		m.grants = make(map[string][]int64)
+	}
+	m.grants[key] = append(m.grants[key], now)
+	return 1
+}
+
 func (m *boardModel) save(now int64, c *modelled) {
 	if m.all == nil {
 		m.begun, m.all = now, make(map[string]*modelled)
 	}
-	m.last = max(m.last, now) + 1
+	m.last = max(m.last, now, c.round, c.replaced) + 1
 	c.change, c.round = m.last, cmp.Or(c.round, m.last)
 	m.all[c.key] = c
 }
 
-// changes are those since upto, of what is not over for more than ten seconds.
+// changes are those since upto, of what is kept.
 func (m *boardModel) changes(now, upto int64) (list []any) {
 	for _, c := range slices.SortedFunc(maps.Values(m.all), func(a, b *modelled) int { return cmp.Compare(a.change, b.change) }) {
-		if c.change > upto && c.closes()+(10*time.Second).Microseconds() > now {
-			list = append(list, c.key, c.ends, min(c.ends-now, c.wait), c.every, c.round, c.seats)
+		if c.change > upto && c.kept() > now {
+			left := min(c.ends-now, c.wait)
+			list = append(list, c.key, c.ends, left, c.every, c.round, c.seats, c.wait-left, c.replaced)
 		}
 	}
 	return list
+}
+
+// copied is m as it is now.
+func (m *boardModel) copied() boardModel {
+	c := boardModel{begun: m.begun, last: m.last, all: maps.Clone(m.all), grants: maps.Clone(m.grants)}
+	for key, cooling := range m.all {
+		one := *cooling
+		c.all[key] = &one
+	}
+	return c
 }

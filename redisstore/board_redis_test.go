@@ -229,9 +229,10 @@ func TestABoardOnAServerThatMisbehavesHoldsItsOwn(t *testing.T) {
 		"too many":         "*5\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n",
 		"no text":          "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
 		"lists":            "*4\r\n*0\r\n*0\r\n*0\r\n*0\r\n",
-		"huge numbers":     "*10\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:9223372036854775807\r\n:0\r\n:1\r\n:0\r\n",
-		"negative numbers": "*10\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:1\r\n:-1\r\n:1\r\n:0\r\n",
-		"too many seats":   "*10\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:1\r\n:0\r\n:1\r\n:4097\r\n",
+		"huge numbers":     "*12\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:9223372036854775807\r\n:0\r\n:1\r\n:0\r\n:0\r\n:0\r\n",
+		"negative numbers": "*12\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:1\r\n:-1\r\n:1\r\n:0\r\n:0\r\n:0\r\n",
+		"a negative age":   "*12\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:9000000\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:0\r\n",
+		"too many seats":   "*12\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:1\r\n:0\r\n:1\r\n:4097\r\n:0\r\n:0\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -43,17 +43,17 @@ func (s *boardScript) run(t *testing.T, at int64, args ...any) []any {
 
 // posted are the arguments of one post, by a process that knows nothing.
 func posted(key string, wait, every time.Duration) []any {
-	return []any{int64(0), int64(0), 1, key, wait.Microseconds(), every.Microseconds()}
+	return []any{int64(0), int64(0), "post", key, wait.Microseconds(), every.Microseconds()}
 }
 
 // heard are the arguments of a process that knows nothing and wants to know all.
-var heard = []any{int64(0), int64(0), 0}
+var heard = []any{int64(0), int64(0)}
 
 // told is what a process hears of key at a time, in µs: left, every, seats.
 func (s *boardScript) told(t *testing.T, at int64, key string) (told []int64) {
 	t.Helper()
 	reply := s.run(t, at, heard...)
-	for c := reply[4:]; len(c) > 0; c = c[6:] {
+	for c := reply[4:]; len(c) > 0; c = c[width:] {
 		if c[0] == key {
 			told = append(told, c[2].(int64), c[3].(int64), c[5].(int64))
 		}
@@ -62,6 +62,9 @@ func (s *boardScript) told(t *testing.T, at int64, key string) (told []int64) {
 }
 
 const second = int64(1e6)
+
+// width is how long the description of a cool-down is in a reply.
+const width = 8
 
 func TestBoardScriptNeverShortens(t *testing.T) {
 	s := newBoardScript(t)
@@ -101,7 +104,7 @@ func TestBoardScriptGivesSeatsUntilTheLastHadItsTurn(t *testing.T) {
 	s := newBoardScript(t)
 	s.run(t, 0, posted("k", time.Second, 10*time.Millisecond)...)
 	round := t0*1000 + 1
-	claim := func(at, round int64) any { return s.run(t, at, int64(0), int64(0), 0, "k", round)[4] }
+	claim := func(at, round int64) any { return s.run(t, at, int64(0), int64(0), "claim", "k", round)[4] }
 	assert.EqualValues(t, 0, claim(0, round))
 	assert.EqualValues(t, 1, claim(second-1, round))
 	assert.EqualValues(t, -1, claim(second-1, round+1), "of another round")
@@ -111,7 +114,7 @@ func TestBoardScriptGivesSeatsUntilTheLastHadItsTurn(t *testing.T) {
 	s.run(t, second+30_000, posted("k", time.Second, 10*time.Millisecond)...)
 	assert.EqualValues(t, -1, claim(second+30_000, round))
 	assert.Equal(t, []int64{second, 10_000, 0}, s.told(t, second+30_000, "k"))
-	assert.EqualValues(t, -1, s.run(t, 0, int64(0), int64(0), 0, "other", round)[4])
+	assert.EqualValues(t, -1, s.run(t, 0, int64(0), int64(0), "claim", "other", round)[4])
 }
 
 func TestBoardScriptTellsWhatIsNew(t *testing.T) {
@@ -119,21 +122,21 @@ func TestBoardScriptTellsWhatIsNew(t *testing.T) {
 	news := func(args ...any) []any { return s.run(t, 0, args...) }
 	assert.Equal(t, []any{int64(0), int64(0), int64(0), ""}, news(heard...), "nothing")
 	first := t0 * 1000
-	assert.Equal(t, []any{first, first + 1, first + 1, "", "a", first + second, second, int64(0), first + 1, int64(0)},
+	assert.Equal(t, []any{first, first + 1, first + 1, "", "a", first + second, second, int64(0), first + 1, int64(0), int64(0), int64(0)},
 		news(posted("a", time.Second, 0)...))
-	assert.Equal(t, []any{first, first + 2, first + 2, "", "b", first + second, second, int64(0), first + 2, int64(0)},
-		news(first, first+1, 1, "b", second, 0))
-	assert.Equal(t, []any{first, first + 2, first + 2, ""}, news(first, first+2, 0))
-	assert.Len(t, news(first, first+9, 0), 4+2*6, "it has forgotten what the caller knows")
-	assert.Len(t, news(first-1, first+2, 0), 4+2*6, "it has begun anew since")
+	assert.Equal(t, []any{first, first + 2, first + 2, "", "b", first + second, second, int64(0), first + 2, int64(0), int64(0), int64(0)},
+		news(first, first+1, "post", "b", second, 0))
+	assert.Equal(t, []any{first, first + 2, first + 2, ""}, news(first, first+2))
+	assert.Len(t, news(first, first+9), 4+2*width, "it has forgotten what the caller knows")
+	assert.Len(t, news(first-1, first+2), 4+2*width, "it has begun anew since")
 }
 
 func TestBoardScriptTellsMuchNewsInParts(t *testing.T) {
 	s := newBoardScript(t)
 	for part := range 3 {
-		args := []any{int64(0), int64(0), 200}
+		args := []any{int64(0), int64(0)}
 		for i := range 200 {
-			args = append(args, fmt.Sprint("k", part, i), second, 0)
+			args = append(args, "post", fmt.Sprint("k", part, i), second, 0)
 		}
 		s.run(t, 0, args...)
 	}
@@ -141,10 +144,10 @@ func TestBoardScriptTellsMuchNewsInParts(t *testing.T) {
 	var parts []int
 	heard := map[any]bool{}
 	for {
-		reply := s.run(t, 0, begun, upto, 0)
+		reply := s.run(t, 0, begun, upto)
 		begun, upto = reply[0].(int64), reply[2].(int64)
-		parts = append(parts, len(reply[4:])/6)
-		for c := reply[4:]; len(c) > 0; c = c[6:] {
+		parts = append(parts, len(reply[4:])/width)
+		for c := reply[4:]; len(c) > 0; c = c[width:] {
 			heard[c[0]] = true
 		}
 		if upto == reply[1] {
@@ -158,9 +161,9 @@ func TestBoardScriptTellsMuchNewsInParts(t *testing.T) {
 func TestBoardScriptBoundsWhatItKeeps(t *testing.T) {
 	s := newBoardScript(t)
 	for part := range 30 {
-		args := []any{int64(0), int64(0), 200}
+		args := []any{int64(0), int64(0)}
 		for i := range 200 {
-			args = append(args, fmt.Sprint(200*part+i), second*3600, 0)
+			args = append(args, "post", fmt.Sprint(200*part+i), second*3600, 0)
 		}
 		s.run(t, 0, args...)
 	}
@@ -198,7 +201,7 @@ func TestBoardScriptOutlivesWhatItKeeps(t *testing.T) {
 	expires(24*time.Hour + 10*time.Second)
 	round := s.run(t, 0, posted("c", 0, 0)...)
 	for range 4 { // seats, the last of whom has its turn in four days
-		s.run(t, 0, int64(0), int64(0), 0, "c", round[1])
+		s.run(t, 0, int64(0), int64(0), "claim", "c", round[1])
 	}
 	expires(48 * time.Hour)
 	require.NoError(t, s.client.Persist(ctx, hash).Err())
@@ -223,7 +226,7 @@ func TestBoardScriptTellsNoMoreThanWasPostedWhenTheClockStepsBack(t *testing.T) 
 	s.run(t, -3600*second, posted("k", 2*time.Second, 0)...)
 	assert.Equal(t, []int64{second, 0, 0}, s.told(t, -3600*second, "k"), "that ends before")
 	s.run(t, -3600*second, posted("other", 2*time.Second, 0)...)
-	reply := s.run(t, -3600*second, t0*1000, t0*1000+1, 0)
+	reply := s.run(t, -3600*second, t0*1000, t0*1000+1)
 	assert.Equal(t, "other", reply[4], "and what is new then is numbered on")
 }
 
@@ -250,7 +253,7 @@ func TestBoardScriptTakesAFieldThatCannotBeForAbsent(t *testing.T) {
 		s.run(t, 0, posted("k", time.Second, 0)...)
 		require.NoError(t, s.client.HSet(ctx, hash, "kk", value).Err())
 		require.Empty(t, s.told(t, 0, "k"), "%.50q", value)
-		require.EqualValues(t, -1, s.run(t, 0, int64(0), int64(0), 0, "k", int64(1))[4], "%.50q", value)
+		require.EqualValues(t, -1, s.run(t, 0, int64(0), int64(0), "claim", "k", int64(1))[4], "%.50q", value)
 		s.run(t, 0, posted("k", 2*time.Second, 0)...)
 		require.Equal(t, []int64{2 * second, 0, 0}, s.told(t, 0, "k"), "%.50q", value)
 	}
@@ -268,7 +271,7 @@ func TestBoardScriptBeginsAnewIfItsNumbersCannotBe(t *testing.T) {
 			require.NoError(t, s.client.HSet(ctx, hash, field, value).Err())
 			reply := s.run(t, 5, posted("b", time.Second, 0)...)
 			require.Equal(t, []any{t0*1000 + 5, t0*1000 + 6}, reply[:2], "%s=%.50q", field, value)
-			require.Len(t, reply[4:], 2*6, "%s=%.50q", field, value)
+			require.Len(t, reply[4:], 2*width, "%s=%.50q", field, value)
 		}
 	}
 }
@@ -281,7 +284,7 @@ func TestBoardScriptSurvivesHostileScores(t *testing.T) {
 	}
 	reply := s.run(t, 0, posted("b", time.Second, 0)...)
 	assert.Equal(t, reply[1], reply[2])
-	assert.Len(t, reply[4:], 2*6)
+	assert.Len(t, reply[4:], 2*width)
 }
 
 func TestBoardScriptWritesNothingIfAKeyIsSomethingElse(t *testing.T) {
@@ -324,7 +327,7 @@ func TestBoardScriptPublishesOnceForAllItWrites(t *testing.T) {
 	defer sub.Close()
 	_, err := sub.Receive(ctx)
 	require.NoError(t, err)
-	s.run(t, 0, int64(0), int64(0), 2, "a", second, 0, "b", second, 0)
+	s.run(t, 0, int64(0), int64(0), "post", "a", second, 0, "post", "b", second, 0)
 	s.run(t, 0, heard...)
 	s.run(t, 0, posted("b", time.Second/2, 0)...)
 	s.run(t, 0, posted("c", time.Second, 0)...)
@@ -352,16 +355,16 @@ func TestBoardScriptAgreesWithAModel(t *testing.T) {
 		for range 100 {
 			at += r.Int64N(1 + r.Int64N(4*second))
 			p := &processes[r.IntN(3)]
-			n := r.IntN(3)
-			args := []any{p.begun, p.upto, n}
-			for range n {
-				args = append(args, fmt.Sprint("k", r.IntN(5)), 1+r.Int64N(3*second), max(0, r.Int64N(second)-second/2))
+			args := []any{p.begun, p.upto}
+			for range r.IntN(3) {
+				args = append(args, m.instruction(r)...)
 			}
 			for range r.IntN(3) {
 				key := fmt.Sprint("k", r.IntN(5))
 				if c := m.all[key]; c != nil {
-					args = append(args, key, c.round-r.Int64N(2))
+					args = append(args, "claim", key, c.round-r.Int64N(2))
 				}
+				args = append(args, "probe", key, 1+r.Int64N(2*second))
 			}
 			want, _ := m.run(t0*1000+at, args)
 			got := s.run(t, at, args...)
@@ -369,4 +372,20 @@ func TestBoardScriptAgreesWithAModel(t *testing.T) {
 			*p = process{got[0].(int64), got[2].(int64)}
 		}
 	}
+}
+
+// instruction is any that changes what m has.
+func (m *boardModel) instruction(r *rand.Rand) []any {
+	key, left, every := fmt.Sprint("k", r.IntN(5)), 1+r.Int64N(3*second), max(0, r.Int64N(second)-second/2)
+	replaced := int64(0)
+	if c := m.all[key]; c != nil {
+		replaced = []int64{0, c.replaced, c.round - 1, c.round, c.change + 1}[r.IntN(5)]
+	}
+	switch r.IntN(6) {
+	case 0:
+		return []any{"replace", key, r.Int64N(2) * left, every, replaced}
+	case 1:
+		return []any{"restore", key, r.Int64N(2) * left, every, r.Int64N(3 * second), replaced, r.Int64N(2) * replaced}
+	}
+	return []any{"post", key, left, every}
 }

@@ -29,18 +29,19 @@ type boardStand struct {
 	mute   bool          // it sends no message
 	trips  []time.Time
 	subs   map[net.Conn]chan string
+	cut    map[*redisstore.Board]bool // whose questions get lost
 }
 
 func newBoardStand(t *testing.T) *boardStand {
 	t.Cleanup(func() { time.Sleep(time.Minute) }) // after Close, whatever sleeps wakes up
-	return &boardStand{delay: time.Millisecond / 2, subs: make(map[net.Conn]chan string)}
+	return &boardStand{delay: time.Millisecond / 2, subs: make(map[net.Conn]chan string), cut: make(map[*redisstore.Board]bool)}
 }
 
 // board is one in a process of its own.
 func (s *boardStand) board(t *testing.T) *redisstore.Board {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: s.dial, DialerRetries: 1})
-	client.AddHook(s)
 	b := &redisstore.Board{Client: client}
+	client.AddHook(standHook{s, b})
 	t.Cleanup(func() {
 		// go-redis waits for a mutex while a connection is being made, and time
 		// stands still in a bubble while anybody does.
@@ -75,6 +76,12 @@ func (s *boardStand) took() (n int) {
 	return n
 }
 
+// restore hangs up on everybody, and goes back to what there was before.
+func (s *boardStand) restore(before boardModel) {
+	s.restart()
+	s.set(func() { s.model = before })
+}
+
 func (s *boardStand) state() (delay time.Duration, silent, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,12 +95,22 @@ func (s *boardStand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.P
 }
 
 func (s *boardStand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return standHook{s, nil}.ProcessHook(next)
+}
+
+// A standHook has s answer what b asks.
+type standHook struct {
+	*boardStand
+	b *redisstore.Board
+}
+
+func (s standHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if cmd.Name() != "evalsha" {
 			return next(ctx, cmd)
 		}
 		delay, silent, gone := s.state()
-		s.set(func() { s.trips = append(s.trips, time.Now()) })
+		s.set(func() { s.trips = append(s.trips, time.Now()); gone = gone || s.cut[s.b] })
 		switch {
 		case gone:
 			return errGone

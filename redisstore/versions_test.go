@@ -25,7 +25,7 @@ var (
 	comment = regexp.MustCompile(`--.*`)
 
 	// options are words that are no commands, and older than Redis 6.2.
-	options = []string{"LIMIT", "WITHSCORES"}
+	options = []string{"LIMIT", "NX", "WITHSCORES"}
 
 	// functions are those of Redis 6.2, and the one of Redis 7 that a script looks for
 	// before it calls it. Those of Lua itself are the same in both.

@@ -1,0 +1,301 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// probed has n callers of each board ask for a probe of key every so often, for some time,
+// and returns when they were told true.
+func probed(t *testing.T, boards []*redisstore.Board, key string, n int, every, long time.Duration) (times []time.Time) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	end := time.Now().Add(long)
+	for i, b := range boards {
+		for j := range n {
+			all.Go(func() {
+				time.Sleep(every * time.Duration(i*n+j) / time.Duration(len(boards)*n))
+				for ; time.Now().Before(end); time.Sleep(every) {
+					if b.Probe(t.Context(), key) {
+						mu.Lock()
+						times = append(times, time.Now())
+						mu.Unlock()
+					}
+				}
+			})
+		}
+	}
+	all.Wait()
+	return times
+}
+
+// aMinuteApart asserts that there was a probe a minute after begin, and each minute after that.
+func aMinuteApart(t *testing.T, begin time.Time, times []time.Time, n int) {
+	t.Helper()
+	require.Len(t, times, n)
+	for i, at := range times {
+		d := at.Sub(begin)
+		assert.GreaterOrEqual(t, d, time.Duration(i+1)*time.Minute-5*ms, "%d", i)
+		assert.LessOrEqual(t, d, time.Duration(i+1)*(time.Minute+3*time.Second), "%d", i)
+	}
+}
+
+func TestAThousandCallersOfAFleetAreLetOneProbeAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBoardStand(t)
+		boards := openBoards(t, s, 20)
+		require.NoError(t, boards[0].Post(t.Context(), host, day, 0))
+		posted := time.Now()
+		boards = append(boards, s.board(t)) // who hears of it late
+		s.took()
+		times := probed(t, boards, host, 50, time.Second, 3*time.Minute+30*time.Second)
+		aMinuteApart(t, posted, times, 3)
+		polls := 21 * (3*60 + 30)
+		assert.Less(t, s.took()-polls, 21*3*10, "round trips besides those that there are anyway")
+		assert.Len(t, s.model.grants[host], 3)
+	})
+}
+
+func TestProbesAreOfLongCoolDownsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBoardStand(t)
+		boards := openBoards(t, s, 2)
+		b := boards[0]
+		require.NoError(t, b.Post(t.Context(), host, 2*time.Minute-time.Second, 0))
+		assert.Empty(t, probed(t, boards, host, 1, time.Second, 3*time.Minute), "when it may, less than a minute is left")
+		s.took()
+		assert.False(t, b.Probe(t.Context(), "other"))
+		require.NoError(t, b.Post(t.Context(), host, time.Hour, 0))
+		s.took()
+		for range 59 {
+			assert.False(t, b.Probe(t.Context(), host), "not at once")
+			time.Sleep(time.Second)
+		}
+		assert.LessOrEqual(t, s.took(), 2*61, "and Redis is not asked")
+		time.Sleep(2 * time.Second)
+		over, cancel := context.WithCancel(t.Context())
+		cancel()
+		assert.False(t, b.Probe(over, host))
+		assert.True(t, b.Probe(t.Context(), host))
+		assert.False(t, b.Probe(t.Context(), host))
+
+		require.NoError(t, boards[1].Replace(t.Context(), host, 30*time.Minute, 0))
+		replaced := time.Now()
+		aMinuteApart(t, replaced, probed(t, boards, host, 5, 100*ms, 150*time.Second), 2)
+		require.NoError(t, boards[1].Post(t.Context(), host, time.Hour, 0)) // as after a probe that was denied
+		posted := time.Now()
+		aMinuteApart(t, posted, probed(t, boards, host, 5, 100*ms, 90*time.Second), 1)
+		require.NoError(t, boards[1].Replace(t.Context(), host, 0, 0))
+		time.Sleep(2 * ms)
+		assert.Empty(t, probed(t, boards, host, 5, 100*ms, 3*time.Minute))
+	})
+}
+
+func TestWithoutRedisEachProcessProbesOnceAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBoardStand(t)
+		boards := openBoards(t, s, 3)
+		require.NoError(t, boards[0].Post(t.Context(), host, day, 0))
+		posted := time.Now()
+		time.Sleep(2 * ms)
+		s.set(func() { s.gone = true })
+		var all sync.WaitGroup
+		for _, b := range boards {
+			all.Go(func() {
+				aMinuteApart(t, posted, probed(t, []*redisstore.Board{b}, host, 20, 100*ms, 210*time.Second), 3)
+			})
+		}
+		all.Wait()
+		s.set(func() { s.gone = false })
+		time.Sleep(1200 * ms)
+		assert.LessOrEqual(t, len(probed(t, boards, host, 20, 100*ms, 179*time.Second)), 3, "together when it is back")
+	})
+}
+
+func TestAProbeThatRedisDoesNotAnswerIsMadeAfterTheTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBoardStand(t)
+		b := openBoards(t, s, 1)[0]
+		require.NoError(t, b.Post(t.Context(), host, day, 0))
+		time.Sleep(61 * time.Second)
+		s.set(func() { s.silent = true })
+		began := time.Now()
+		assert.True(t, b.Probe(t.Context(), host))
+		assert.LessOrEqual(t, time.Since(began), 50*ms)
+		assert.False(t, b.Probe(t.Context(), host))
+		require.Error(t, b.Replace(t.Context(), host, 0, 0), "Redis is lost in between")
+		assert.Zero(t, left(t, b, host))
+		assert.False(t, b.Probe(t.Context(), host))
+		s.set(func() { s.silent = false })
+		time.Sleep(1200 * ms)
+		newcomer := s.board(t)
+		left(t, newcomer, host)
+		time.Sleep(5 * ms)
+		assert.Zero(t, left(t, newcomer, host))
+	})
+}
+
+// A Redis that forgets is told when the last probe was, too.
+func TestARestartOfRedisBringsNoMoreProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBoardStand(t)
+		boards := openBoards(t, s, 5)
+		require.NoError(t, boards[0].Post(t.Context(), host, day, 0))
+		posted := time.Now()
+		go func() {
+			for range 20 {
+				time.Sleep(17 * time.Second)
+				s.restart()
+			}
+		}()
+		aMinuteApart(t, posted, probed(t, boards, host, 10, 300*ms, 330*time.Second), 5)
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestFarMoreCallersThanProbesOnARealRedis(t *testing.T) {
+	mostlyWaits(t)
+	const every = 2 * time.Second
+	server := redistest.Shared(t)
+	boards := make([]*redisstore.Board, 30)
+	for i := range boards {
+		boards[i] = openBoard(t, newClient(t, server))
+		redisstore.SetProbeEvery(boards[i], every)
+	}
+	began := time.Now()
+	require.NoError(t, boards[0].Post(ctx, host, time.Hour, 0))
+	for _, b := range boards {
+		held(t, b, host)
+	}
+	var granted atomic.Int64
+	var all sync.WaitGroup
+	for i := range 1000 {
+		all.Go(func() {
+			for took := time.Since(began); took < 2*every+every/2 || granted.Load() == 0 && took < hang; took = time.Since(began) {
+				if boards[i%30].Probe(ctx, host) {
+					granted.Add(1)
+				}
+				time.Sleep(time.Duration(20+i%7) * ms)
+			}
+		})
+	}
+	all.Wait()
+	assert.Positive(t, granted.Load())
+	assert.LessOrEqual(t, granted.Load(), int64(time.Since(began)/every))
+}
+
+// A thousand ask at one time of Redis' clock, again and again.
+func TestBoardScriptGrantsOneProbeAMinute(t *testing.T) {
+	s := newBoardScript(t)
+	s.run(t, 0, posted("k", time.Hour, 0)...)
+	grants := func(at int64, n int) int64 {
+		var granted atomic.Int64
+		var all sync.WaitGroup
+		for range n {
+			all.Go(func() {
+				granted.Add(s.run(t, at, int64(0), int64(0), "probe", "k", 60*second)[4].(int64))
+			})
+		}
+		all.Wait()
+		return granted.Load()
+	}
+	for at := second; at < 59*second; at += 10 * second {
+		assert.Zero(t, grants(at, 10))
+	}
+	assert.Zero(t, grants(60*second-1, 10))
+	assert.EqualValues(t, 1, grants(60*second, 1000))
+	assert.Zero(t, grants(120*second-1, 10))
+	assert.EqualValues(t, 1, grants(120*second, 100))
+	s.run(t, 150*second, posted("k", 2*time.Hour, 0)...)
+	assert.Zero(t, grants(210*second-1, 10))
+	assert.EqualValues(t, 1, grants(210*second, 10))
+
+	assert.Zero(t, grants(-3600*second, 10), "the clock has gone back")
+	assert.Zero(t, grants(-3541*second, 10))
+	assert.EqualValues(t, 1, grants(-3540*second, 10))
+	assert.EqualValues(t, 1, grants(0, 10), "and on")
+	assert.Zero(t, grants(59*second, 10))
+	assert.Zero(t, grants(8000*second, 10), "when it is over")
+	assert.Zero(t, s.run(t, 0, int64(0), int64(0), "probe", "other", 60*second)[4])
+	assert.Len(t, s.client.Keys(ctx, "*").Val(), 2)
+}
+
+// What former versions have written is read, and they can read what is written now.
+func TestBoardScriptWritesWhatFormerVersionsRead(t *testing.T) {
+	s := newBoardScript(t)
+	s.run(t, 0, posted("k", time.Hour, 0)...)
+	require.NoError(t, s.client.HSet(ctx, hash, "kk", fmt.Sprintf("%d 3600000000 20000 %d 3", t0*1000+3600*second, t0*1000+1)).Err())
+	assert.Equal(t, []int64{3600 * second, 20_000, 3}, s.told(t, 0, "k"))
+	assert.Equal(t, int64(1), s.run(t, 60*second, int64(0), int64(0), "probe", "k", 60*second)[4])
+	for _, left := range []int64{600 * second, 0} {
+		s.run(t, 60*second, int64(0), int64(0), "replace", "k", left, int64(0), int64(1<<53))
+		assert.Regexp(t, `^\d+ \d+ \d+ \d+ \d+$`, s.client.HGet(ctx, hash, "kk").Val())
+		assert.Equal(t, []int64{left, 0, 0}, s.told(t, 60*second, "k"))
+	}
+	s.client.HSet(ctx, hash, "kk", fmt.Sprintf("%d 1800000000 0 %d 0", t0*1000+1860*second, t0*1000+60*second)) // a post of one
+	assert.Equal(t, []int64{1800 * second, 0, 0}, s.told(t, 60*second, "k"))
+	s.client.HDel(ctx, hash, "kk") // it forgets
+	s.client.ZRem(ctx, changes, "k")
+	s.run(t, 100*second, posted("k", time.Hour, 0)...)
+	assert.Equal(t, []int64{3600 * second, 0, 0}, s.told(t, 100*second, "k"))
+}
+
+func TestBoardScriptReplacesNothingUnlessItMayWriteAll(t *testing.T) {
+	s := newBoardScript(t)
+	s.run(t, 0, posted("k", time.Hour, 0)...)
+	for _, denied := range []string{"hset", "hdel", "zadd", "zrem", "pexpire"} {
+		require.NoError(t, s.client.Do(ctx, "ACL", "SETUSER", denied, "on", "nopass", "~*", "&*", "+@all", "-"+denied).Err())
+		user := redis.NewClient(&redis.Options{Addr: s.client.Options().Addr, Username: denied, Password: "x"})
+		before := s.client.HGetAll(ctx, hash).Val()
+		for _, args := range [][]any{
+			{0, 0, "replace", "k", 0, 0, int64(1 << 53)},
+			{0, 0, "restore", "k", 0, 0, 0, t0*1000 + 100, 0},
+			{0, 0, "restore", "new", second, 0, 0, 0, 0},
+			{0, 0, "probe", "k", 60 * second},
+		} {
+			now := t0/1000 + 100
+			err := user.Eval(ctx, s.source, []string{hash, changes, fmt.Sprint(now), "0"}, args...).Err()
+			assert.Error(t, err, "%s: %v", denied, args)
+			assert.Equal(t, before, s.client.HGetAll(ctx, hash).Val(), denied)
+		}
+		user.Close()
+	}
+}
+
+func TestBoardScriptTakesAReplacementThatCannotBeForNone(t *testing.T) {
+	for _, value := range []string{"", "x", "-1", "1e3", "inf", "9007199254740992", fmt.Sprint(t0*1000 + 86_400*second + 1)} {
+		s := newBoardScript(t)
+		s.run(t, 0, posted("k", time.Hour, 0)...)
+		require.NoError(t, s.client.HSet(ctx, hash, "rk", value).Err())
+		s.run(t, 0, int64(0), int64(0), "restore", "k", 7200*second, 0, 0, 0, 0)
+		assert.Equal(t, []int64{7200 * second, 0, 0}, s.told(t, 0, "k"), "%q", value)
+	}
+	s := newBoardScript(t)
+	s.run(t, 0, posted("k", time.Hour, 0)...)
+	reply := s.run(t, 0, int64(0), int64(0), "restore", "k", second, 0, 0, t0*1000+86_400*second+1, t0*1000+86_400*second+1)
+	assert.Equal(t, []int64{3600 * second, 0, 0}, s.told(t, 0, "k"), "nor one that is told")
+	assert.Equal(t, t0*1000+1, reply[1])
+}
+
+func TestProbeDoesNotAllocate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &redisstore.Board{}
+		defer b.Close()
+		b.Post(t.Context(), host, time.Hour, 0)
+		for _, key := range []string{host, "other"} {
+			synctest.Wait()
+			assert.Zero(t, testing.AllocsPerRun(1000, func() { b.Probe(ctx, key) }), key)
+		}
+	})
+}
