@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/heedhttp/heed/internal/hostkey"
+	"github.com/heedhttp/heed/internal/keyed"
 )
 
 // A Budget decides whether a retry may be spent. Its key is always the
@@ -60,7 +61,8 @@ type LocalBudget struct {
 	Ratio float64
 
 	// MinPerSecond·TTL is how many retries a key may have at once however few requests
-	// there are, or two if that is less. It has as many as it had successes within TTL; but
+	// there are, or two if that is less, and twice as many are all that it may have within
+	// TTL. Each success within TTL earns one; but
 	// two do not expire: a new key has them, and once they are spent, the next successes
 	// give them back. So a client whose first requests fail may retry, and a server that
 	// is down is not sent more and more. If zero, 1; if negative or NaN, there is no floor;
@@ -71,7 +73,7 @@ type LocalBudget struct {
 	// zero or negative, 10 s; above an hour, an hour.
 	TTL time.Duration
 
-	accounts rows[account]
+	accounts keyed.Table[account]
 }
 
 // An account is the balance of one key, in units of a billionth of a retry.
@@ -82,7 +84,8 @@ type account struct {
 	full   atomic.Int64 // until when a success earns nothing
 
 	mu        sync.Mutex   // guards what follows, the rotation of slots, and what they lose
-	successes [tenths]slot // what they have earned of the floor, but for what was spent
+	earnings  [tenths]slot // what successes have earned of the floor
+	successes [tenths]slot // of that, what was not spent
 	spent     int64        // of the two retries that do not expire
 	spentAt   time.Duration
 }
@@ -95,6 +98,11 @@ const (
 	tenths  = 10
 	retry   = 1_000_000_000 // the price of one retry, in units
 	minimum = 2 * retry     // what does not expire of a floor
+
+	// Within TTL a floor is earned twice at most: a server that fails half of its requests
+	// answers the other half, and is not to be sent twice as many for that. Earned once, it
+	// is a little too small for a spike of load.
+	earnable = 2
 
 	// forgotten is when the key of a server that no longer answers is as good as new.
 	forgotten = time.Hour
@@ -113,7 +121,7 @@ func (b *LocalBudget) Withdraw(_ context.Context, key string) bool {
 
 // Success is called once for each request that was answered well.
 func (b *LocalBudget) Success(_ context.Context, key string) {
-	b.success(hostkey.NameOf(key))
+	b.success(hostkey.NameOf(key), now())
 }
 
 // Refund gives back a retry that was withdrawn and not sent.
@@ -125,7 +133,7 @@ func (b *LocalBudget) Refund(_ context.Context, key string) {
 // Balance reports how many retries could be withdrawn for key now.
 func (b *LocalBudget) Balance(key string) float64 {
 	now := now()
-	a := b.accounts.find(key)
+	a := b.accounts.Find(hostkey.NameOf(key))
 	if a == nil {
 		return float64(b.newBalance()) / retry
 	}
@@ -142,18 +150,14 @@ func (b *LocalBudget) deposit(key hostkey.Name, now time.Duration) {
 }
 
 // success takes no lock while the floor is full.
-func (b *LocalBudget) success(key hostkey.Name) {
-	now := now()
+func (b *LocalBudget) success(key hostkey.Name, now time.Duration) {
 	if a := b.account(key, now); int64(now) >= a.full.Load() {
 		a.succeed(b, now)
 	}
 }
 
 func (b *LocalBudget) account(key hostkey.Name, now time.Duration) *account {
-	if a := b.accounts.recall(key); a != nil {
-		return a
-	}
-	return b.accounts.get(key, func(a *account) bool { return b.idle(a, now) })
+	return b.accounts.Get(key, func(a *account) bool { return b.idle(a, now) })
 }
 
 // idle reports that nothing of a is worth keeping.
@@ -248,19 +252,23 @@ func (a *account) rotate(b *LocalBudget, now time.Duration) {
 func (a *account) succeed(b *LocalBudget, now time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	index, most := b.index(now), b.floorMax()
-	part := min(retry, a.spent)
-	a.spent -= part
-	have := unitsOf(&a.successes, index)
-	part = max(0, min(retry-part, most-have))
-	a.addSuccessLocked(index, part)
-	if a.spent == 0 && have+part == most {
+	index := b.index(now)
+	most, have := b.floorMax(), unitsOf(&a.successes, index)
+	units := min(retry, max(most-have, a.spent), earnable*most-unitsOf(&a.earnings, index))
+	if units <= 0 {
 		a.full.Store((index + 1) * int64(b.ttl()/tenths))
+		return
 	}
+	addUnits(&a.earnings, index, units)
+	part := min(units, a.spent)
+	a.spent -= part
+	lasting := min(part, max(0, minimum-have))
+	addUnits(&a.successes, index, units-part+lasting)
 }
 
-func (a *account) addSuccessLocked(index, units int64) {
-	s := &a.successes[index%tenths]
+// addUnits earns units in the tenth that is now.
+func addUnits(slots *[tenths]slot, index, units int64) {
+	s := &slots[index%tenths]
 	if s.index.Load() < index {
 		s.index.Store(index)
 		s.units.Store(0)
@@ -316,7 +324,7 @@ func (a *account) refundFloor(b *LocalBudget, index int64) (rest int64) {
 	have := max(unitsOf(&a.successes, index), minimum)
 	more := max(0, min(retry-part, b.floorMax()-have))
 	if more > 0 {
-		a.addSuccessLocked(index, have+more-unitsOf(&a.successes, index))
+		addUnits(&a.successes, index, have+more-unitsOf(&a.successes, index))
 	}
 	return retry - part - more
 }

@@ -57,9 +57,12 @@ func TestALocalBudgetThroughTime(t *testing.T) {
 			{time.Minute, 0, 1, 1}, // a success earns one
 			{time.Minute, 5, 0, 0},
 			{time.Minute, 5, 0, 1},
-			{2 * time.Minute, 0, 30, 10}, // but no more than one a second for ten seconds
+			{2 * time.Minute, 0, 10, 10}, // but no more than one a second for ten seconds
 			{2 * time.Minute, 0, 3, 3},
 			{2 * time.Minute, 0, 1, 1},
+			{2 * time.Minute, 0, 1000, 6}, // and twice that within TTL
+			{2*time.Minute + 9*time.Second, 0, 1000, 0},
+			{2*time.Minute + 10*time.Second, 0, 1000, 10},
 		}},
 		"what successes earn expires, but for two": {&heed.LocalBudget{Ratio: -1}, []moment{
 			{0, 0, 7, -1},
@@ -73,7 +76,7 @@ func TestALocalBudgetThroughTime(t *testing.T) {
 			{0, 1, 0, 2}, {59 * time.Minute, 1, 0, 0}, {2 * time.Hour, 1, 0, 2},
 		}},
 		"a fifth of a second's worth at a time": {&heed.LocalBudget{Ratio: -1, MinPerSecond: 5, TTL: time.Second}, []moment{
-			{0, 0, 100, 5}, {time.Second, 0, 100, 5}, {1500 * time.Millisecond, 0, 4, 4},
+			{0, 0, 100, 5}, {time.Second, 0, 100, 5}, {1500 * time.Millisecond, 0, 4, 4}, {1500 * time.Millisecond, 0, 4, 1},
 		}},
 		"deposits expire": {&heed.LocalBudget{MinPerSecond: -1}, []moment{
 			{0, 100, 0, 10},

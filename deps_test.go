@@ -19,14 +19,16 @@ import (
 // statement of policy: do not change it to make a build pass. Tests may import
 // anything.
 const policy = `
-	.                    < ratelimit internal/hostkey
+	.                    < ratelimit internal/hostkey internal/keyed internal/adaptive
 	internal/hostkey     <
+	internal/keyed       < internal/hostkey
+	internal/adaptive    <
 	ratelimit            < github.com/dunglas/httpsfv
 	quota                <
 	quota/quotatest      < quota
 	contract             <
 	testserver           < contract
-	pace                 < . quota ratelimit internal/hostkey golang.org/x/time/rate
+	pace                 < . quota ratelimit internal/hostkey internal/adaptive golang.org/x/time/rate
 	redisstore           < quota github.com/redis/go-redis/v9
 	serverside           < quota ratelimit
 	serverside/profiles  < serverside serverside/rulefile quota ratelimit

@@ -19,8 +19,9 @@ import (
 // whose caller gave up between two attempts. The first cause is the one it
 // stands for; errors.Is and errors.As find them all.
 type failure struct {
-	what   string
-	causes []error
+	what    string
+	causes  []error
+	retried bool // after the last of several attempts
 }
 
 // maxCauses bounds what a failure remembers, however many attempts there were.
@@ -50,7 +51,7 @@ func (f *failure) Temporary() bool {
 func gaveUp(attempts int, errs []error) error {
 	last := errs[len(errs)-1]
 	causes := append([]error{last}, errs[:len(errs)-1]...)
-	return &failure{fmt.Sprintf("%d attempts failed", attempts), causes}
+	return &failure{fmt.Sprintf("%d attempts failed", attempts), causes, true}
 }
 
 // stopped is the failure of a request that could not be sent again after a,
@@ -61,7 +62,7 @@ func stopped(a Attempt, cause error, errs []error) error {
 		after = strings.TrimSpace(fmt.Sprintf("ended with status %d %s", a.Response.StatusCode, http.StatusText(a.Response.StatusCode)))
 	}
 	what := fmt.Sprintf("not sent again after attempt %d, which %s", a.Number, after)
-	return &failure{what, append([]error{cause}, errs...)}
+	return &failure{what: what, causes: append([]error{cause}, errs...)}
 }
 
 // text is what err says, without the URL that a *url.Error shows: its query may
@@ -84,7 +85,7 @@ func errorOf(ctx context.Context) error {
 	if errors.Is(cause, err) {
 		return cause
 	}
-	return &failure{"cancelled", []error{err, cause}}
+	return &failure{what: "cancelled", causes: []error{err, cause}}
 }
 
 // A timeoutError is the error of an attempt that took longer than

@@ -149,9 +149,10 @@ func ExampleTransport_breaker() { // F161
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	defer srv.Close()
-	client := &http.Client{Transport: &breaker{base: &heed.Transport{Retry: heed.RetryPolicy{
-		Backoff: heed.Exponential(time.Millisecond, time.Second),
-	}}}}
+	client := &http.Client{Transport: &breaker{base: &heed.Transport{
+		Retry: heed.RetryPolicy{Backoff: heed.Exponential(time.Millisecond, time.Second)},
+		Board: heed.NoBoard, // or a server that refuses all would be left alone for longer and longer
+	}}}
 	get := func(path string) {
 		resp, err := client.Get(srv.URL + path)
 		if err != nil {

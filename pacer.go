@@ -56,7 +56,8 @@ type OverdueError struct {
 	Cause Cause
 
 	// Limit is what Left comes from: "RetryPolicy.MaxWait", "RetryPolicy.MaxElapsed",
-	// "deadline", or "" if it is a Pacer's own bound.
+	// "deadline", "line" if 10,000 requests wait for the same cool-down already, or "" if
+	// it is a Pacer's own bound.
 	Limit string
 
 	// Err is what the Pacer returned, if that was more than an OverdueError, or none.
@@ -68,6 +69,7 @@ const (
 	limitMaxWait    = "RetryPolicy.MaxWait"
 	limitMaxElapsed = "RetryPolicy.MaxElapsed"
 	limitDeadline   = "deadline"
+	limitLine       = "line"
 )
 
 func (e *OverdueError) Error() string {
@@ -85,6 +87,8 @@ func (e *OverdueError) Error() string {
 		fmt.Fprintf(&s, "heed: %s was refused by its Pacer: %s", e.Key, text(e.Err))
 	case e.Deadline:
 		fmt.Fprintf(&s, ", longer than the %v left until the deadline", left)
+	case e.Limit == limitLine:
+		fmt.Fprintf(&s, ", for which %d requests wait already: no more may", longestLine)
 	case e.Limit == limitMaxElapsed:
 		fmt.Fprintf(&s, ", longer than the %v left of %s", left, e.Limit)
 	case e.Limit != "":
@@ -118,4 +122,24 @@ func (e *OverdueError) Temporary() bool { return true }
 // Is reports whether target is context.DeadlineExceeded and there was a deadline.
 func (e *OverdueError) Is(target error) bool {
 	return e.Deadline && target == context.DeadlineExceeded
+}
+
+// paceAtMost bounds a Pacer that does not know of bounds by a deadline, which
+// leaves it a moment even where no wait is allowed.
+func paceAtMost(p Pacer, req *http.Request, most time.Duration) error {
+	if bounded, ok := p.(BoundedPacer); ok {
+		return bounded.WaitAtMost(req, most)
+	}
+	ctx, cancel := context.WithTimeout(req.Context(), max(most, time.Millisecond))
+	defer cancel()
+	err := p.Wait(req.WithContext(ctx))
+	if err == nil || req.Context().Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	overdue := OverdueError{Key: hosts.Key(req.URL.Scheme, req.URL.Host), Wait: most}
+	if theirs := (*OverdueError)(nil); errors.As(err, &theirs) {
+		overdue = *theirs // but of a deadline that is not the caller's
+	}
+	overdue.Left, overdue.Deadline = most, false
+	return &overdue
 }

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+	"weak"
 )
 
 const (
@@ -203,4 +205,20 @@ func (s *slots) releaseLocked() {
 	}
 	close(s.waiting[0])
 	s.waiting = slices.Delete(s.waiting, 0, 1)
+}
+
+// givenUp are the responses that a Transport has given up after it might have retried:
+// another one around it does not repeat what this one did not, or the attempts of both
+// would multiply.
+var givenUp sync.Map // of weak.Pointer[http.Response]
+
+func giveUpOn(resp *http.Response) {
+	p := weak.Make(resp)
+	givenUp.Store(p, nil)
+	runtime.AddCleanup(resp, func(p weak.Pointer[http.Response]) { givenUp.Delete(p) }, p)
+}
+
+func wasGivenUp(resp *http.Response) bool {
+	_, found := givenUp.Load(weak.Make(resp))
+	return found
 }

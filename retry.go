@@ -2,93 +2,14 @@ package heed
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/heedhttp/heed/ratelimit"
 )
-
-// A RetryPolicy says which attempts are worth repeating, when, and for how
-// long. The zero RetryPolicy is a careful one. A policy must not change while
-// it is in use.
-type RetryPolicy struct {
-	// MaxAttempts bounds the attempts of one request, the first included.
-	// If zero, 4; if one or negative, nothing is retried.
-	MaxAttempts int
-
-	// If reports whether another attempt may do better than a. If nil,
-	// Worthwhile.
-	If func(a Attempt) bool
-
-	// Hint reports how long the server asks the client to wait, counted from
-	// now. If nil, the Profile that serves the request's host, or else
-	// RetryAfter; they are asked of statuses from 400 on, and of those that the
-	// Profile suspects. It must leave the response's Body as it was.
-	Hint func(resp *http.Response, now time.Time) (time.Duration, bool)
-
-	// Profiles say what the responses of certain vendors mean: the first that
-	// serves the request's host. What it takes for a limit's is treated as a 429,
-	// whatever its status. It may have to read the beginning of a body, which the
-	// caller still gets whole. If there is none, statuses and header fields say it
-	// all. See ratelimit.Vendors.
-	Profiles []*ratelimit.Profile
-
-	// Backoff is the wait after an attempt whose response says nothing, and
-	// the least wait after one that does. If nil, FullJitter(Exponential(base,
-	// 30*time.Second)) with a base of a second after a throttle, and otherwise of
-	// 50 ms or twice what the attempt took, if that is more; but drawn within MaxWait,
-	// and within half of the time that is left before the deadline and within MaxElapsed.
-	Backoff Backoff
-
-	// MaxWait is the longest single wait, whatever causes it: a hint, the
-	// backoff, a cool-down or the pacer. A longer one is never shortened: the
-	// response is returned at once, or an *OverdueError if there is none.
-	// If zero, 1 minute; if negative, there is no waiting at all.
-	MaxWait time.Duration
-
-	// MaxElapsed bounds all attempts and waits of one RoundTrip. It is checked
-	// like a deadline, before each wait. If zero, 5 minutes; if negative, there
-	// is no such bound.
-	MaxElapsed time.Duration
-
-	// AttemptTimeout bounds each attempt, up to the end of its response's
-	// header: a body may stream for longer. If zero or negative, there is no
-	// such bound.
-	AttemptTimeout time.Duration
-
-	// MaxBodyBuffer is how many bytes of a request body without GetBody are
-	// kept for replay, as they are sent. If zero or negative, none: such a
-	// request is repeated only if nothing of its body was read.
-	MaxBodyBuffer int64
-
-	// IgnoreGetBody treats every body as one without GetBody. It is for
-	// requests whose Body was replaced by something between the caller and the
-	// Transport that left GetBody as it was: what that returns is not what was
-	// sent.
-	IgnoreGetBody bool
-
-	// IdempotencyKey returns the Idempotency-Key of a request that is not idempotent
-	// by its method and has none: with one it may be repeated after a failure as
-	// well. It is asked once for each request, and the key is the same on
-	// every attempt; if it is "", or if IdempotencyKey is nil, the request has none.
-	// Set it, to RandomIdempotencyKey or a function of your own, where the server is
-	// known to act upon each key once: others ignore it, and act upon each attempt.
-	IdempotencyKey func(req *http.Request) string
-
-	// TellServer has each attempt tell its number and how much time is left for it,
-	// in the fields of ratelimit.Call: a server that reads them can refuse
-	// repetitions before first attempts, and what it cannot answer in time.
-	TellServer bool
-}
-
-// WithRetry returns a context in which p is the whole policy of a request,
-// instead of the Transport's. A redirect keeps it: http.Client gives the
-// context of the first request to those that follow.
-func WithRetry(ctx context.Context, p RetryPolicy) context.Context {
-	o := overridesOf(ctx)
-	o.retry = &p
-	return context.WithValue(ctx, overridesKey{}, &o)
-}
 
 // An Attempt is one sending of a request, and what came of it.
 type Attempt struct {
@@ -140,7 +61,8 @@ func (v Verdict) String() string {
 // circumstances are what a verdict depends on beside the attempt.
 type circumstances struct {
 	replayable bool
-	cooling    time.Duration // what is left of the posted cool-down
+	cooling    time.Duration // what is left of the key's cool-down
+	free       bool          // the retry waits for as long as the server, or the key's throttle, says
 	left       time.Duration // before the deadline and within MaxElapsed
 	withdraw   func() bool
 }
@@ -149,7 +71,7 @@ type circumstances struct {
 // Its order matters: nothing is spent, and nothing is waited for, that another
 // answer makes useless. wait is what the next attempt waits, or would have to.
 func (p *RetryPolicy) decide(a *Attempt, c circumstances) (v Verdict, wait time.Duration) {
-	if !p.worthwhile(a) {
+	if !p.worthwhile(a) || a.givenUp() {
 		return Final, 0
 	}
 	a.backoff = p.backoff(a, c.left)
@@ -163,10 +85,19 @@ func (p *RetryPolicy) decide(a *Attempt, c circumstances) (v Verdict, wait time.
 		return WaitTooLong, wait
 	case wait >= c.left: // how long an attempt takes, the one before does not tell
 		return OutOfTime, wait
-	case !a.invited() && !c.withdraw():
+	case !c.free && !c.withdraw():
 		return OutOfBudget, wait
 	}
 	return Again, wait
+}
+
+// givenUp reports that a Transport in Base has retried as often as it could.
+func (a *Attempt) givenUp() bool {
+	if a.Response == nil {
+		var f *failure
+		return errors.As(a.Err, &f) && f.retried
+	}
+	return wasGivenUp(a.Response)
 }
 
 // limitOf names what a verdict comes from; the wait did not fit into left.
@@ -186,100 +117,144 @@ func limitOf(v Verdict, left string) string {
 	return ""
 }
 
-func (p *RetryPolicy) worthwhile(a *Attempt) bool {
-	if p.If != nil {
-		return p.If(*a)
-	}
-	return a.worthwhile()
-}
+// Worthwhile reports whether another attempt may do better than a. It is the If
+// of the zero RetryPolicy.
+//
+// Broken connections and the statuses 408, 500, 502, 503 and 504 are worth
+// another attempt of an idempotent request: one by its method (RFC 9110 section
+// 9.2.2), or one with an Idempotency-Key, be it of RetryPolicy.IdempotencyKey, or
+// X-Idempotency-Key. What the server
+// has not acted upon is worth one of any request: 429, 425, and the statuses
+// 403, 413, 420, 430 and 529 if they come with a hint; and errors which prove
+// that nothing of the request was sent, or that the server did not process it: in
+// the name look-up, in dialing, a TLS handshake that took too long, a stream that
+// was refused, a connection whose GOAWAY excludes it (RFC 9113 sections 6.8 and 8.7).
+//
+// A Profile of the RetryPolicy may know more of what a response means, and is
+// believed.
+//
+// A server's X-Should-Retry: false or Stripe-Should-Retry: false ends it, and so does
+// the 504 that a cache gives to Cache-Control: only-if-cached (RFC 9111 section
+// 5.2.1.7). Never worth it are a name that does not exist, a certificate, scheme or
+// header that is wrong, an answer that is malformed, an error that has a response in
+// it (that of a token endpoint, say) or says that it is final (by a method
+// NonRetriable, or Retryable or RetryableError that returns false), and the caller's
+// own cancellation.
+func Worthwhile(a Attempt) bool { return a.worthwhile() }
 
-func (p *RetryPolicy) maxAttempts() int {
-	if p.MaxAttempts == 0 {
-		return 4
-	}
-	return max(1, p.MaxAttempts)
-}
-
-func (p *RetryPolicy) backoff(a *Attempt, left time.Duration) time.Duration {
-	if p.Backoff == nil {
-		return defaultBackoff(a, p.maxWait(), left)
-	}
-	return max(0, p.Backoff(*a))
-}
-
-func (p *RetryPolicy) maxWait() time.Duration {
-	if p.MaxWait == 0 {
-		return time.Minute
-	}
-	return max(0, p.MaxWait)
-}
-
-// lookInterval is how often one request of a key may look during a cool-down
-// that is longer than requests may wait: rarely enough to harm nobody, however
-// short MaxWait is.
-func (p *RetryPolicy) lookInterval() time.Duration { return max(time.Minute, p.MaxWait) }
-
-func (p *RetryPolicy) maxElapsed() time.Duration {
+func (a *Attempt) worthwhile() bool {
 	switch {
-	case p.MaxElapsed == 0:
-		return 5 * time.Minute
-	case p.MaxElapsed < 0:
-		return maxDuration
+	case a.Err != nil:
+		return a.worthwhileError()
+	case a.Response == nil || vetoed(a.Response.Header) || a.means == ratelimit.Final || a.notCached():
+		return false
+	case a.throttled(), a.Response.StatusCode == http.StatusTooEarly, a.means == ratelimit.Retry:
+		return true
 	}
-	return p.MaxElapsed
-}
-
-// rewinds reports whether req can give its body anew.
-func (p *RetryPolicy) rewinds(req *http.Request) bool {
-	return req.GetBody != nil && !p.IgnoreGetBody
-}
-
-// hear asks for the server's hint, unless there is nobody to ask.
-func (p *RetryPolicy) hear(a *Attempt) {
-	a.heard = true
-	switch resp := a.Response; {
-	case resp == nil:
-	case len(p.Profiles) > 0 || p.Hint != nil:
-		p.listen(a)
-	case resp.StatusCode >= 400:
-		a.hint, a.hinted = RetryAfter(resp, time.Time{})
+	switch a.Response.StatusCode {
+	case http.StatusRequestTimeout, http.StatusInternalServerError, http.StatusBadGateway,
+		http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return a.idempotent()
 	}
+	return false
 }
 
-// listen asks the Profile of the response, if it has one, and Hint, which has the last
-// word; if there is neither, RetryAfter.
-func (p *RetryPolicy) listen(a *Attempt) {
-	resp := a.Response
-	if p.suspects(a.Request, resp) || resp.StatusCode >= 400 {
-		if profile := p.profile(a.Request); profile != nil {
-			answer := profile.Read(resp, time.Time{})
-			a.means, a.hint, a.hinted = answer.Meaning, answer.Wait, answer.Known
-		} else if p.Hint == nil {
-			a.hint, a.hinted = RetryAfter(resp, time.Time{})
+func (a *Attempt) idempotent() bool { return a.keyed || idempotent(a.Request) }
+
+func (a *Attempt) worthwhileError() bool {
+	if a.Request == nil || malformed(a.Request) || cancelled(a.Request) != nil || finalError(a.Err) {
+		return false
+	}
+	return a.idempotent() || notSent(a.Err)
+}
+
+// notCached reports that a cache has answered that it has no answer, and was told not
+// to ask the server (RFC 9111 section 5.2.1.7).
+func (a *Attempt) notCached() bool {
+	return a.Response.StatusCode == http.StatusGatewayTimeout && a.Request != nil &&
+		slices.ContainsFunc(a.Request.Header["Cache-Control"], func(line string) bool {
+			return strings.Contains(strings.ToLower(line), "only-if-cached")
+		})
+}
+
+// throttled reports that the server refused the request because of a limit, and
+// so did not act upon it. A 403 out of a cache refused another request.
+func (a *Attempt) throttled() bool {
+	if a.Response == nil {
+		return false
+	}
+	switch a.means {
+	case ratelimit.Limited:
+		return true
+	case ratelimit.Retry, ratelimit.Final:
+		return false
+	}
+	switch a.Response.StatusCode {
+	case http.StatusTooManyRequests:
+		return true
+	case http.StatusForbidden, http.StatusRequestEntityTooLarge, 420, 430, 529:
+		if ratelimit.FromCache(a.Response.Header) {
+			return false
+		}
+		if !a.heard {
+			_, ok := RetryAfter(a.Response, time.Time{})
+			return ok
+		}
+		return a.hinted
+	}
+	return false
+}
+
+// invited reports that the server named the time of the next attempt: that one
+// costs no budget.
+func (a *Attempt) invited() bool { return a.throttled() && a.hint > 0 }
+
+// vetoed reports that the server asks not to be asked again.
+func vetoed(h http.Header) bool {
+	return isFalse(h["X-Should-Retry"]) || isFalse(h["Stripe-Should-Retry"])
+}
+
+func isFalse(values []string) bool { return len(values) > 0 && values[0] == "false" }
+
+// malformed reports that req lacks what net/http refuses to send it without.
+func malformed(req *http.Request) bool {
+	return req.URL == nil || req.URL.Host == "" || req.Header == nil
+}
+
+// idempotent reports whether req may be repeated even if the server has acted
+// upon it. Methods are case-sensitive; that the header has a key is enough, as
+// it is for net/http.
+func idempotent(req *http.Request) bool {
+	if req == nil {
+		return false
+	}
+	switch req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	_, ok := req.Header["Idempotency-Key"]
+	_, x := req.Header["X-Idempotency-Key"]
+	return ok || x
+}
+
+// cancelled returns why the caller no longer wants req, or nil if he does.
+func cancelled(req *http.Request) error {
+	if ctx := req.Context(); ctx.Err() != nil {
+		return errorOf(ctx)
+	}
+	if done := cancelOf(req); done != nil {
+		select {
+		case <-done:
+			return context.Canceled
+		default:
 		}
 	}
-	if p.Hint != nil {
-		a.hint, a.hinted = p.Hint(resp, time.Now())
-	}
-	if a.hint = max(0, a.hint); !a.hinted {
-		a.hint = 0
-	}
+	return nil
 }
 
-// profile returns the first that serves req's host, or nil.
-func (p *RetryPolicy) profile(req *http.Request) *ratelimit.Profile {
-	if len(p.Profiles) == 0 || req.URL == nil {
-		return nil
-	}
-	return ratelimit.For(req.URL.Host, p.Profiles)
-}
-
-// suspects reports whether a response below 400 may have to be repeated.
-func (p *RetryPolicy) suspects(req *http.Request, resp *http.Response) bool {
-	return len(p.Profiles) > 0 && resp.StatusCode < 400 && p.suspected(req, resp)
-}
-
-func (p *RetryPolicy) suspected(req *http.Request, resp *http.Response) bool {
-	profile := p.profile(req)
-	return profile != nil && profile.Suspects(resp.StatusCode, resp.Header)
+// cancelOf is the channel with which requests were cancelled before contexts:
+// http.Client still uses it, for its Timeout.
+func cancelOf(req *http.Request) <-chan struct{} {
+	//lint:ignore SA1019 who sets it wants it obeyed
+	return req.Cancel
 }

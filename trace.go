@@ -39,7 +39,7 @@ func WithTrace(ctx context.Context, trace *Trace) context.Context {
 
 // overrides are what a context brings for its requests.
 type overrides struct {
-	retry  *RetryPolicy
+	retry  func(RetryPolicy) RetryPolicy
 	traces []*Trace
 }
 

@@ -2,8 +2,6 @@ package heed
 
 import (
 	"net/http"
-
-	"github.com/heedhttp/heed/internal/hostkey"
 )
 
 // A Transport is an http.RoundTripper that keeps to the limits which servers
@@ -63,54 +61,6 @@ type Transport struct {
 	draining slots
 }
 
-// RoundTrip sends req, and sends it again as Retry says. It returns the last
-// response as it came, its body unread, with a nil error: whatever its status, a
-// response is never turned into an error. It returns an error if there is no
-// response at all, an *OverdueError if req may not wait for its turn, and the
-// context's error, among others, if the caller gave up.
-func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL == nil {
-		return t.base().RoundTrip(req) // which knows what to say, and closes the body
-	}
-	b := begin{now(), hosts.Name(req.URL.Scheme, req.URL.Host)}
-	o, _ := req.Context().Value(overridesKey{}).(*overrides)
-	budget := t.direct(req, b.host)
-	if o != nil || budget == nil {
-		return runCall(t, req, b, o)
-	}
-	budget.deposit(b.host, b.start)
-	resp, err := t.base().RoundTrip(req)
-	if resp, err = proper(req, req, resp, err); err == nil && resp.StatusCode < 400 && !t.Retry.suspects(req, resp) {
-		budget.success(b.host)
-		return resp, nil
-	}
-	return resumeCall(t, req, b, resp, err)
-}
-
-// direct returns the budget of a request that is given to Base without further
-// ado: its first attempt has nothing to wait for, its body need not be watched,
-// and nobody else's code is to be told of it. For any other it returns nil.
-func (t *Transport) direct(req *http.Request, host hostkey.Name) *LocalBudget {
-	p := &t.Retry
-	if t.Pacer != nil || t.Trace != nil || p.If != nil || p.Hint != nil || p.AttemptTimeout > 0 ||
-		p.marks(req) || hasBody(req) && !p.rewinds(req) || !t.open(host) {
-		return nil
-	}
-	return t.localBudget()
-}
-
-// open reports that the request to host meets no cool-down.
-func (t *Transport) open(host hostkey.Name) bool {
-	if t.shared() != nil {
-		return false
-	}
-	lanes := t.lanes()
-	if lanes == nil || !lanes.used.Load() {
-		return true
-	}
-	return t.Key == nil && lanes.closed(host) == nil
-}
-
 // CloseIdleConnections closes those of Base, if it can.
 func (t *Transport) CloseIdleConnections() {
 	if b, ok := t.base().(interface{ CloseIdleConnections() }); ok {
@@ -139,16 +89,16 @@ func (t *Transport) localBudget() *LocalBudget {
 	return b
 }
 
-func (t *Transport) retries() Budget {
+func (t *Transport) budgetOrOwn() Budget {
 	if b := t.localBudget(); b != nil {
 		return b
 	}
 	return t.Budget
 }
 
-// lanes is where this process's requests wait in line, whatever the Board; nil
+// localBoard is where this process's requests wait in line, whatever the Board; nil
 // if there are no cool-downs.
-func (t *Transport) lanes() *LocalBoard {
+func (t *Transport) localBoard() *LocalBoard {
 	if t.Board == nil {
 		return &t.board
 	}
@@ -163,8 +113,8 @@ func (t *Transport) lanes() *LocalBoard {
 	return &t.board
 }
 
-// shared is the Board that others post to as well, nil if it is this process's.
-func (t *Transport) shared() Board {
+// sharedBoard is the Board that others post to as well, nil if it is this process's.
+func (t *Transport) sharedBoard() Board {
 	if t.Board == nil {
 		return nil
 	}

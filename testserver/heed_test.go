@@ -174,17 +174,17 @@ func TestEveryStyleOfFieldsKeepsTheContract(t *testing.T) {
 // back one by one; and where a window comes back whole they need not wait for it.
 func TestTheReleaseKeepsToTheAdvertisedRate(t *testing.T) {
 	for _, test := range []struct {
-		name, state string
-		least       time.Duration // between any two arrivals after the cool-down
-		within      time.Duration // all of them
+		name, algorithm, state string
+		least                  time.Duration // between any two arrivals after the cool-down
+		within                 time.Duration // all of them
 	}{
-		{"a bucket", `"api";r=0;t=1`, time.Second, 30 * time.Second},
-		{"a window", `"api";r=0;t=40`, 0, 5 * time.Second},
+		{"a bucket", "token-bucket", `"api";r=0;t=1`, time.Second, 30 * time.Second},
+		{"a window", "fixed-window", `"api";r=0;t=40`, 0, 15 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: 40 * time.Second, Header: http.Header{
-					"Ratelimit": {test.state}, "Ratelimit-Policy": {`"api";q=60;w=60`},
+					"Ratelimit": {test.state}, "Ratelimit-Policy": {`"api";q=60;w=60;heed-algorithm=` + test.algorithm},
 				}})
 				c := &http.Client{Transport: &heed.Transport{Base: srv.Transport()}}
 				start := time.Now()

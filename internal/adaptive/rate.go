@@ -39,6 +39,11 @@ type Rate struct {
 	cycle   cycle
 }
 
+// From is a Rate that begins so: what was sent before says nothing of it.
+func From(perSecond float64, begin time.Time) Rate {
+	return Rate{PerSecond: perSecond, changed: begin}
+}
+
 // A cycle is the time from the end of a series of refusals to that of the next one.
 type cycle struct {
 	spent   float64 // seconds, without those in which nobody waited

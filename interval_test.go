@@ -1,0 +1,282 @@
+package heed_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/serverside"
+)
+
+// denied is a 429 that asks for a wait and tells policies and their state.
+func denied(took time.Duration, seconds, policies, states string) reply {
+	return reply{status: 429, took: took, header: []string{"Retry-After", seconds, "RateLimit-Policy", policies, "RateLimit", states}}
+}
+
+// told is a policy of a bucket that says so.
+func told(name string, quota, window int) string {
+	return fmt.Sprintf(`"%s";q=%d;w=%d;heed-algorithm=token-bucket`, name, quota, window)
+}
+
+// Of several policies that deny, all wait for the last, and go at the longest interval of a
+// bucket that says that it is one.
+func TestTheLongestIntervalOfABucketHolds(t *testing.T) {
+	const ms, s = time.Millisecond, time.Second
+	slow := denied(100*ms, "2", told("slow", 30, 60), `"slow";r=0;t=2`)
+	fast := denied(100*ms, "10", told("fast", 600, 60), `"fast";r=0;t=1`)
+	window := denied(100*ms, "20", `"window";q=60;w=60`, `"window";r=0;t=20`)
+	later := func(r reply) reply { r.took += 400 * ms; return r }
+	for name, test := range map[string]struct {
+		replies    []reply
+		end, every time.Duration
+	}{
+		"one":                              {[]reply{slow}, 2100 * ms, 2 * s},
+		"a longer wait and a shorter one":  {[]reply{fast, later(slow)}, 10100 * ms, 2 * s},
+		"a shorter wait and a longer one":  {[]reply{slow, later(fast)}, 10500 * ms, 2 * s},
+		"a window, which has no interval":  {[]reply{window, later(fast)}, 20100 * ms, 100 * ms},
+		"a window that is told afterwards": {[]reply{fast, later(window)}, 20500 * ms, 100 * ms},
+		"one that may be a window": {
+			[]reply{denied(100*ms, "2", `"x";q=30;w=60`, `"x";r=0;t=2`)}, 2100 * ms, 0},
+		"one that denies, and one that does not": {
+			[]reply{denied(100*ms, "2", told("fast", 600, 60)+", "+told("slow", 30, 60), `"fast";r=0;t=1, "slow";r=1;t=2`)}, 2100 * ms, 100 * ms},
+		"two at once": {
+			[]reply{denied(100*ms, "2", told("fast", 600, 60)+", "+told("slow", 30, 60), `"fast";r=0;t=1, "slow";r=0;t=2`)}, 2100 * ms, 2 * s},
+		"one with a new limit": {
+			[]reply{slow, later(denied(100*ms, "2", told("slow", 60, 60), `"slow";r=0;t=1`))}, 2500 * ms, s},
+		"one name in two partitions": {
+			[]reply{denied(100*ms, "2", told("a", 30, 60), `"a";r=0;t=2;pk=:YQ==:`), later(denied(100*ms, "2", told("a", 60, 60), `"a";r=0;t=1;pk=:Yg==:`))}, 2500 * ms, 2 * s},
+		"one of more than a minute": {
+			[]reply{denied(100*ms, "2", told("day", 1, 999999999), `"day";r=0;t=1`)}, 2100 * ms, 0},
+		"one of a minute": {
+			[]reply{denied(100*ms, "2", told("x", 2, 120), `"x";r=0;t=1`)}, 2100 * ms, time.Minute},
+		"tokens": {
+			[]reply{denied(100*ms, "2", `"x";q=30;w=60;qu="tokens";heed-algorithm=token-bucket`, `"x";r=0;t=1`)}, 2100 * ms, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				board := &heed.LocalBoard{}
+				tr := &heed.Transport{Base: newScript(test.replies...), Board: board, Retry: heed.RetryPolicy{MaxAttempts: 1}}
+				var all sync.WaitGroup
+				start := time.Now()
+				for range test.replies {
+					all.Go(func() { assert.Equal(t, 429, status(t, tr, get(t.Context()))) })
+					synctest.Wait()
+				}
+				all.Wait()
+				time.Sleep(time.Until(start.Add(s)))
+				wait, every, err := board.Read(t.Context(), key)
+				assert.Equal(t, []any{test.end - s, test.every, nil}, []any{wait, every, err})
+			})
+		})
+	}
+}
+
+func TestALineGoesAtTheLongestInterval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(
+			denied(50*time.Millisecond, "3", told("slow", 30, 60), `"slow";r=0;t=2`),
+			denied(100*time.Millisecond, "10", told("fast", 600, 60), `"fast";r=0;t=1`), ok)
+		tr := &heed.Transport{Base: s}
+		var all sync.WaitGroup
+		for range 2 {
+			all.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))) })
+			synctest.Wait()
+		}
+		time.Sleep(200 * time.Millisecond)
+		for range 3 {
+			all.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))) })
+		}
+		all.Wait()
+		times := s.times()[2:]
+		slices.Sort(times)
+		between(t, 10100*time.Millisecond, times[0], 10700*time.Millisecond) // a fifth of the jitter window
+		for i, at := range times {
+			assert.Equal(t, times[0]+time.Duration(i)*2*time.Second, at)
+		}
+	})
+}
+
+// What denied before the key was last open has nothing to do with the next cool-down.
+func TestAPolicyThatDeniedOnceIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := &heed.LocalBoard{}
+		s := newScript(denied(0, "2", told("hour", 100, 3600), `"hour";r=0;t=36`), denied(0, "1", told("fast", 600, 60), `"fast";r=0;t=1`))
+		tr := &heed.Transport{Base: s, Board: board, Retry: heed.RetryPolicy{MaxAttempts: 1}}
+		assert.Equal(t, 429, status(t, tr, get(t.Context())))
+		_, every, _ := board.Read(t.Context(), key)
+		assert.Equal(t, 36*time.Second, every)
+		time.Sleep(time.Minute)
+		assert.Equal(t, 429, status(t, tr, get(t.Context())))
+		_, every, _ = board.Read(t.Context(), key)
+		assert.Equal(t, 100*time.Millisecond, every)
+	})
+}
+
+// A policy that cannot be true, or that is none of this request's, must not keep a healthy
+// server from being used.
+func TestAHostileIntervalSlowsNobody(t *testing.T) {
+	for _, policy := range []string{
+		`"x";q=1;w=999999999`, told("x", 1, 999999999), told("x", 1, 86400), `"x";q=1;w=61`, `"x";q=3;w=9000`,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScript(denied(0, "1", policy, `"x";r=0;t=1`), ok)
+			tr := &heed.Transport{Base: s}
+			assert.Equal(t, 200, status(t, tr, get(t.Context())))
+			for range 100 {
+				start := time.Now()
+				assert.Equal(t, 200, status(t, tr, get(t.Context())), policy)
+				assert.LessOrEqual(t, time.Since(start), time.Second, policy)
+			}
+		})
+	}
+}
+
+// One that is believed is the server's pace. Who cannot wait for it is told so at once, and
+// nobody waits longer than MaxWait and the jitter window.
+func TestAnIntervalThatIsBelievedKeepsNobodyLongerThanMaxWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &heed.Transport{Base: newScript(denied(0, "1", told("x", 2, 60), `"x";r=0;t=1`), ok)}
+		assert.Equal(t, 200, status(t, tr, get(t.Context())))
+		done, refused := 0, 0
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for range 10 {
+			all.Go(func() {
+				start := time.Now()
+				resp, err := tr.RoundTrip(get(t.Context()))
+				mu.Lock()
+				defer mu.Unlock()
+				if err != nil {
+					var overdue *heed.OverdueError
+					require.ErrorAs(t, err, &overdue)
+					assert.Equal(t, "RetryPolicy.MaxWait", overdue.Limit)
+					assert.Zero(t, time.Since(start))
+					refused++
+					return
+				}
+				resp.Body.Close()
+				assert.LessOrEqual(t, time.Since(start), time.Minute+300*time.Millisecond)
+				done++
+			})
+		}
+		all.Wait()
+		assert.Equal(t, []int{2, 8}, []int{done, refused}, "at 30 s and at 60 s")
+	})
+}
+
+// inMemory makes a server's answers without a network.
+type inMemory struct{ http.Handler }
+
+func (h inMemory) RoundTrip(req *http.Request) (*http.Response, error) {
+	time.Sleep(time.Millisecond)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, req)
+	return w.Result(), nil
+}
+
+// limiting is a heed server with one policy for all.
+func limiting(t *testing.T, policy quota.Policy) http.RoundTripper {
+	limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{
+		Name: "api", Pattern: "/", Key: func(*http.Request) string { return "all" }, Policies: []quota.Policy{policy},
+	}}})
+	require.NoError(t, err)
+	return inMemory{limiter.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))}
+}
+
+// A counter counts what was admitted from some time on.
+type counter struct {
+	base  http.RoundTripper
+	start time.Time
+
+	mu                sync.Mutex
+	admitted, refused int
+}
+
+func (c *counter) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := c.base.RoundTrip(req)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case time.Now().Before(c.start):
+	case resp.StatusCode == 200:
+		c.admitted++
+	default:
+		c.refused++
+	}
+	return resp, err
+}
+
+// Fifty workers without a pause use what heed's own server allows.
+func TestALimitOfHeedsOwnServerIsUsed(t *testing.T) {
+	for _, policy := range []quota.Policy{
+		quota.PerSecond(20), quota.PerSecond(500), quota.PerSecond(2000),
+		{Quota: 20, Window: time.Second, Burst: 4}, {Quota: 500, Window: time.Second, Burst: 100},
+		{Quota: 2000, Window: time.Second, Burst: 400}, {Quota: 600, Window: time.Minute, Burst: 10},
+	} {
+		t.Run(fmt.Sprintf("%d in %v, %d at once", policy.Quota, policy.Window, policy.Burst), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const during = 6 * time.Second
+				c := &counter{base: limiting(t, policy), start: time.Now().Add(time.Second)}
+				_, lost := work(t, &heed.Transport{Base: c}, 50, 0, during)
+				perSecond := float64(policy.Quota) / policy.Window.Seconds()
+				used := float64(c.admitted) / perSecond / time.Since(c.start).Seconds()
+				t.Logf("%.0f %% used, %d refused of %d", 100*used, c.refused, c.refused+c.admitted)
+				assert.GreaterOrEqual(t, used, 0.85)
+				assert.Zero(t, lost)
+			})
+		})
+	}
+}
+
+// A batch goes into a window that has just begun, whatever the last one said in its last
+// seconds.
+func TestABatchGoesIntoAFreshWindow(t *testing.T) {
+	const quotaOf = 60
+	for _, before := range []time.Duration{time.Second, 3 * time.Second, 10 * time.Second, 40 * time.Second} {
+		t.Run(before.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := limiting(t, quota.Policy{Quota: quotaOf, Window: time.Minute, Algorithm: quota.FixedWindow})
+				time.Sleep(time.Until(time.Now().Truncate(time.Minute).Add(2*time.Minute - before)))
+				others := &heed.Transport{Base: base, Board: heed.NoBoard, Retry: heed.RetryPolicy{MaxAttempts: 1}}
+				for range quotaOf {
+					require.Equal(t, 200, status(t, others, get(t.Context())))
+				}
+				start, tr := time.Now(), &heed.Transport{Base: base}
+				var all sync.WaitGroup
+				for range 50 {
+					all.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))) })
+				}
+				all.Wait()
+				assert.LessOrEqual(t, time.Since(start), before+13*time.Second)
+			})
+		})
+	}
+}
+
+// A sequential caller goes on while the server says that there is something left.
+func TestASequentialCallerUsesWhatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left := func(r int) reply {
+			return reply{status: 200, header: []string{"RateLimit-Policy", told("x", 5, 60), "RateLimit", fmt.Sprintf(`"x";r=%d;t=12`, r)}}
+		}
+		s := newScript(denied(0, "12", told("x", 5, 60), `"x";r=0;t=12`), left(4), left(3), left(2), left(1), left(0), left(0))
+		tr := &heed.Transport{Base: s}
+		start := time.Now()
+		for range 5 {
+			assert.Equal(t, 200, status(t, tr, get(t.Context())))
+		}
+		between(t, 12*time.Second, time.Since(start), 16*time.Second)
+		assert.Equal(t, 200, status(t, tr, get(t.Context())))
+		between(t, 24*time.Second, time.Since(start), 28*time.Second) // one interval after the last
+	})
+}

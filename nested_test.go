@@ -1,0 +1,70 @@
+package heed_test
+
+import (
+	"net/http"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/heedhttp/heed"
+)
+
+// around puts a Transport around rt, n times, with what does not know of it in between.
+func around(rt http.RoundTripper, n int) http.RoundTripper {
+	for range n {
+		inner := rt
+		rt = &heed.Transport{Base: base(func(req *http.Request) (*http.Response, error) {
+			return inner.RoundTrip(req.Clone(req.Context())) // as what signs or traces requests does
+		})}
+	}
+	return rt
+}
+
+func TestTransportsAroundEachOtherDoNotMultiplyAttempts(t *testing.T) {
+	for name, answer := range map[string]reply{
+		"503": unavailable, "an error": {err: errBroken}, "429": throttle("1"), "a plain 429": {status: 429},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for n := 1; n <= 4; n++ {
+					s := newScript(answer)
+					for i := range 3 {
+						before := s.count()
+						if resp, err := around(s, n).RoundTrip(get(t.Context())); err == nil {
+							resp.Body.Close()
+						}
+						sent := s.count() - before
+						assert.LessOrEqual(t, sent, 4, "%d Transports, call %d", n, i)
+						assert.Greater(t, sent, 1, "it is retried")
+					}
+				}
+			})
+		})
+	}
+}
+
+// An inner Transport that is told not to retry leaves that to the outer one.
+func TestAnOuterTransportRetriesWhatTheInnerOneMayNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(unavailable, unavailable, ok)
+		inner := &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxAttempts: -1}}
+		assert.Equal(t, 200, status(t, &heed.Transport{Base: inner}, get(t.Context())))
+		assert.Equal(t, 3, s.count())
+	})
+}
+
+// A sub-request of Base is a call of its own.
+func TestASubRequestIsACallOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tokens, s := newScript(unavailable, ok), newScript(unavailable, ok)
+		auth := &heed.Transport{Base: tokens}
+		outer := &heed.Transport{Base: base(func(req *http.Request) (*http.Response, error) {
+			sub, _ := http.NewRequestWithContext(req.Context(), "GET", "http://tokens.example.com/", nil)
+			assert.Equal(t, 200, status(t, auth, sub))
+			return s.RoundTrip(req)
+		})}
+		assert.Equal(t, 200, status(t, outer, get(t.Context())))
+		assert.Equal(t, []int{3, 2}, []int{tokens.count(), s.count()})
+	})
+}

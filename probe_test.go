@@ -1,0 +1,320 @@
+package heed_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/heedhttp/heed"
+)
+
+// everySecond makes a call a second for so long, and returns how many were answered with a
+// 200, and how many failed.
+func everySecond(t *testing.T, rt http.RoundTripper, during time.Duration) (good, failed int) {
+	for range int(during / time.Second) {
+		time.Sleep(time.Second)
+		resp, err := rt.RoundTrip(get(t.Context()))
+		switch {
+		case err != nil:
+			failed++
+		case resp.StatusCode == 200:
+			good++
+			fallthrough
+		default:
+			resp.Body.Close()
+		}
+	}
+	return good, failed
+}
+
+// One bogus hint of a day must not cost a day.
+func TestAProbeThatIsAnsweredWellOpensTheKey(t *testing.T) {
+	for name, answer := range map[string]reply{
+		"200": ok, "404": {status: 404}, "500, which is another trouble": {status: 500},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := &heed.Transport{Base: newScript(throttle("86400"), answer, ok), Retry: heed.RetryPolicy{MaxAttempts: 1}}
+				assert.Equal(t, 429, status(t, tr, get(t.Context())))
+				good, failed := everySecond(t, tr, time.Hour)
+				assert.Equal(t, 59, failed)
+				assert.GreaterOrEqual(t, good, 3600-60)
+			})
+		})
+	}
+}
+
+func TestAProbeThatIsToldASecondReplacesADay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &heed.Transport{Base: newScript(throttle("86400"), throttle("1"), ok)}
+		assert.Equal(t, 429, status(t, tr, get(t.Context())))
+		good, failed := everySecond(t, tr, time.Hour)
+		assert.Equal(t, 59, failed)
+		assert.Equal(t, 3600-59, good)
+	})
+}
+
+// What a probe is not told changes nothing.
+func TestAProbeThatIsNotToldLeavesTheKeyClosed(t *testing.T) {
+	for name, answer := range map[string]reply{
+		"a 429 without a hint": {status: 429}, "a broken connection": {err: errBroken},
+		"an answer of a cache": {status: 200, header: []string{"X-From-Cache", "1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScript(throttle("86400"), answer)
+				tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxAttempts: 1}}
+				assert.Equal(t, 429, status(t, tr, get(t.Context())))
+				everySecond(t, tr, 10*time.Minute)
+				assert.Equal(t, 1+10, s.count(), "one a minute")
+			})
+		})
+	}
+}
+
+func TestAProbeThatIsToldMoreReplacesLess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := &heed.LocalBoard{}
+		tr := &heed.Transport{Base: newScript(throttle("600"), throttle("7200")), Board: board, Retry: heed.RetryPolicy{MaxAttempts: 1}}
+		assert.Equal(t, 429, status(t, tr, get(t.Context())))
+		time.Sleep(time.Minute)
+		assert.Equal(t, 429, status(t, tr, get(t.Context())))
+		wait, _, _ := board.Read(t.Context(), key)
+		assert.Equal(t, 2*time.Hour, wait)
+	})
+}
+
+// Who can wait waits: a probe would cost it an attempt.
+func TestARequestThatMayWaitIsNoProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(throttle("600"), throttle("540"), ok)
+		tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxWait: time.Hour, MaxElapsed: time.Hour}}
+		assert.Equal(t, 429, status(t, &heed.Transport{Base: s, Board: tr.Board, Retry: heed.RetryPolicy{MaxAttempts: 1}}, get(t.Context())))
+		assert.Equal(t, 200, status(t, tr, get(t.Context())))
+		assert.Equal(t, 3, s.count())
+	})
+}
+
+// Those who share a Board share its probes, and what they find.
+func TestOneOfAllWhoShareABoardProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(throttle("86400"), throttle("3600"), ok)
+		board := &farBoard{}
+		fleet := make([]*heed.Transport, 100)
+		for i := range fleet {
+			fleet[i] = &heed.Transport{Base: s, Board: board, Retry: heed.RetryPolicy{MaxAttempts: 1}}
+		}
+		assert.Equal(t, 429, status(t, fleet[0], get(t.Context())))
+		ask := func() (sent, refused int) {
+			before := s.count()
+			var all sync.WaitGroup
+			var mu sync.Mutex
+			for _, tr := range fleet {
+				all.Go(func() {
+					resp, err := tr.RoundTrip(get(t.Context()))
+					mu.Lock()
+					defer mu.Unlock()
+					if err != nil {
+						assert.ErrorAs(t, err, new(*heed.OverdueError))
+						refused++
+						return
+					}
+					resp.Body.Close()
+				})
+			}
+			all.Wait()
+			return s.count() - before, refused
+		}
+		time.Sleep(30 * time.Second)
+		sent, refused := ask()
+		assert.Equal(t, []int{0, 100}, []int{sent, refused}, "too early")
+		time.Sleep(30 * time.Second)
+		sent, refused = ask()
+		assert.Equal(t, []int{1, 99}, []int{sent, refused}, "one probe, which is told an hour")
+		time.Sleep(time.Minute)
+		sent, _ = ask()
+		assert.GreaterOrEqual(t, sent, 1, "one probe, which is answered well")
+		sent, refused = ask()
+		assert.Equal(t, []int{100, 0}, []int{sent, refused}, "all have heard of it")
+	})
+}
+
+// A Board that cannot be opened is obeyed; each process probes by itself.
+func TestABoardThatCannotReplaceIsProbedAllTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := &toldBoard{}
+		board.say(24*time.Hour, 0)
+		s := newScript(ok)
+		tr := &heed.Transport{Base: s, Board: board}
+		good, failed := everySecond(t, tr, 10*time.Minute)
+		assert.InDelta(t, 10, good, 1)
+		assert.Equal(t, 600, good+failed)
+	})
+}
+
+func TestHowLongARequestWaitsBeforeAnAttempt(t *testing.T) {
+	for name, test := range map[string]struct {
+		hint     string
+		maxWait  time.Duration
+		waits    bool
+		deadline time.Duration
+		limit    string
+	}{
+		"a minute fits the default":   {"60", 0, true, 0, ""},
+		"more does not":               {"61", 0, false, 0, "RetryPolicy.MaxWait"},
+		"two seconds":                 {"2", 2 * time.Second, true, 0, ""},
+		"three are more than two":     {"3", 2 * time.Second, false, 0, "RetryPolicy.MaxWait"},
+		"no waiting at all":           {"1", -1, false, 0, "RetryPolicy.MaxWait"},
+		"the deadline is too early":   {"10", 0, false, 5 * time.Second, "deadline"},
+		"the deadline is late enough": {"10", 0, true, 20 * time.Second, ""},
+		"both are too early":          {"100", 0, false, 5 * time.Second, "RetryPolicy.MaxWait"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScript(throttle(test.hint), ok)
+				tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxWait: test.maxWait}}
+				once := &heed.Transport{Base: s, Board: &heed.LocalBoard{}, Retry: heed.RetryPolicy{MaxAttempts: 1}}
+				tr.Board = once.Board
+				assert.Equal(t, 429, status(t, once, get(t.Context())))
+				hint, _ := time.ParseDuration(test.hint + "s")
+				ctx, start := t.Context(), time.Now()
+				if test.deadline > 0 {
+					c, cancel := context.WithTimeout(ctx, test.deadline)
+					defer cancel()
+					ctx = c
+				}
+				resp, err := tr.RoundTrip(get(ctx))
+				if test.waits {
+					if assert.NoError(t, err) {
+						resp.Body.Close()
+					}
+					between(t, hint, time.Since(start), hint+hint*3/10)
+					return
+				}
+				var overdue *heed.OverdueError
+				if assert.True(t, errors.As(err, &overdue), err) {
+					assert.Equal(t, test.limit, overdue.Limit)
+					assert.Equal(t, heed.CauseCoolDown, overdue.Cause)
+					assert.Contains(t, err.Error(), "cool-down")
+					assert.Contains(t, err.Error(), test.limit)
+				}
+				assert.Zero(t, time.Since(start), "at once")
+			})
+		})
+	}
+}
+
+// In a line that moves slowly, too: 60 callers of a server that takes 20 s to answer.
+func TestNobodyWaitsInLineForLongerThanMaxWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(throttle("1"), reply{status: 200, took: 20 * time.Second})
+		tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxWait: 2 * time.Second}}
+		var all sync.WaitGroup
+		for range 60 {
+			all.Go(func() {
+				start := time.Now()
+				resp, err := tr.RoundTrip(get(t.Context()))
+				took := time.Since(start)
+				if err == nil {
+					resp.Body.Close()
+					took -= 20 * time.Second
+				}
+				assert.LessOrEqual(t, took, 2300*time.Millisecond)
+			})
+			synctest.Wait()
+		}
+		all.Wait()
+	})
+}
+
+func TestALineIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &heed.Transport{Base: newScript(throttle("30"), ok), Retry: heed.RetryPolicy{MaxAttempts: 1}}
+		assert.Equal(t, 429, status(t, tr, get(t.Context())))
+		start := time.Now()
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		refused, done := 0, 0
+		for range 10_100 {
+			all.Go(func() {
+				resp, err := tr.RoundTrip(get(t.Context()))
+				mu.Lock()
+				defer mu.Unlock()
+				if err == nil {
+					resp.Body.Close()
+					done++
+					return
+				}
+				refused++
+				var overdue *heed.OverdueError
+				if assert.ErrorAs(t, err, &overdue) {
+					assert.Equal(t, "line", overdue.Limit)
+					assert.Contains(t, err.Error(), "10000 requests wait already")
+				}
+				assert.Zero(t, time.Since(start), "at once")
+			})
+		}
+		all.Wait()
+		assert.Equal(t, []int{10_000, 100}, []int{done, refused})
+	})
+}
+
+// Processes that were told the same second come back at different moments, whatever else
+// they were told.
+func TestProcessesThatWereToldTheSameComeBackAtDifferentMoments(t *testing.T) {
+	for name, answer := range map[string]reply{
+		"Retry-After alone": throttle("12"), "a bucket": denied(0, "12", told("x", 5, 60), `"x";r=0;t=12`),
+		"what may be a bucket": denied(0, "12", `"x";q=5;w=60`, `"x";r=0;t=12`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				moments := map[time.Duration]bool{}
+				var mu sync.Mutex
+				var all sync.WaitGroup
+				for range 20 {
+					s := newScript(answer, ok)
+					all.Go(func() {
+						assert.Equal(t, 200, status(t, &heed.Transport{Base: s}, get(t.Context())))
+						mu.Lock()
+						defer mu.Unlock()
+						between(t, 12*time.Second, s.times()[1], 15600*time.Millisecond)
+						moments[s.times()[1].Truncate(time.Millisecond)] = true
+					})
+				}
+				all.Wait()
+				assert.GreaterOrEqual(t, len(moments), 19, "of 3600 ms, two may draw the same")
+			})
+		})
+	}
+}
+
+func TestThoseWhoWaitForAFastServerDoNotArriveAllAtOnce(t *testing.T) {
+	for _, hint := range []string{"1", "2", "30"} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScript(throttle(hint), reply{status: 200, took: time.Millisecond})
+			tr := &heed.Transport{Base: s}
+			var all sync.WaitGroup
+			for range 50 {
+				all.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))) })
+				synctest.Wait()
+			}
+			all.Wait()
+			times := s.times()[1:]
+			for i, from := range times {
+				n := 0
+				for _, at := range times[i:] {
+					if at < from+100*time.Millisecond {
+						n++
+					}
+				}
+				assert.LessOrEqual(t, n, 25, "hint %s s: within 100 ms from %v", hint, from)
+			}
+		})
+	}
+}

@@ -1,0 +1,236 @@
+package heed_test
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/heedhttp/heed"
+)
+
+// A gateway admits or refuses, and tells nothing but a status.
+type gateway struct {
+	admits  func(now time.Duration) bool // called one at a time
+	latency time.Duration
+
+	mu            sync.Mutex
+	start         time.Time
+	sent, refused int
+}
+
+func newGateway(admits func(now time.Duration) bool) *gateway {
+	return &gateway{admits: admits, latency: 2 * time.Millisecond, start: time.Now()}
+}
+
+func (g *gateway) RoundTrip(req *http.Request) (*http.Response, error) {
+	time.Sleep(g.latency)
+	g.mu.Lock()
+	admitted := g.admits(time.Since(g.start))
+	g.sent++
+	if !admitted {
+		g.refused++
+	}
+	g.mu.Unlock()
+	if !admitted {
+		return response(req, reply{status: 429}), nil
+	}
+	return response(req, ok), nil
+}
+
+// nginx is limit_req with nodelay: what a request exceeds the rate by is forgotten at that rate.
+func nginx(rate, burst float64) func(time.Duration) bool {
+	excess, last := -1.0, time.Duration(0)
+	return func(now time.Duration) bool {
+		next := max(0, excess-rate*(now-last).Seconds()+1)
+		if excess < 0 {
+			next = 0
+		}
+		if next > burst {
+			return false
+		}
+		excess, last = next, now
+		return true
+	}
+}
+
+// haproxy is http_req_rate of a second, which counts what it denies, too.
+func haproxy(most float64) func(time.Duration) bool {
+	second, counts := time.Duration(0), [2]float64{}
+	return func(now time.Duration) bool {
+		for ; now >= second+time.Second; second += time.Second {
+			counts = [2]float64{0, counts[0]}
+		}
+		counts[0]++
+		return counts[0]+counts[1]*(1-(now-second).Seconds()) <= most
+	}
+}
+
+// varnish is vsthrottle.is_denied: a bucket of all that a period allows.
+func varnish(most float64, period time.Duration) func(time.Duration) bool {
+	tokens, last := most, time.Duration(0)
+	return func(now time.Duration) bool {
+		tokens, last = min(most, tokens+most*(now-last).Seconds()/period.Seconds()), now
+		if tokens < 1 {
+			return false
+		}
+		tokens--
+		return true
+	}
+}
+
+// work has workers make one call after the other for some time, with a pause between.
+func work(t *testing.T, rt http.RoundTripper, workers int, pause, during time.Duration) (done, lost int) {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	start := time.Now()
+	for range workers {
+		all.Go(func() {
+			for time.Since(start) < during {
+				resp, err := rt.RoundTrip(get(t.Context()))
+				good := err == nil && resp.StatusCode == 200
+				if err == nil {
+					resp.Body.Close()
+				}
+				mu.Lock()
+				if good {
+					done++
+				} else {
+					lost++
+				}
+				mu.Unlock()
+				time.Sleep(pause)
+			}
+		})
+	}
+	all.Wait()
+	return done, lost
+}
+
+// Gateways that say 429 and nothing else are used, not stormed.
+func TestAGatewayThatTellsNothingIsUsedAndNotStormed(t *testing.T) {
+	for name, test := range map[string]struct {
+		admits func(time.Duration) bool
+		used   float64
+	}{
+		"nginx, burst 10":    {nginx(20, 10), 0.75},
+		"nginx, no burst":    {nginx(20, 0), 0.75},
+		"haproxy":            {haproxy(20), 0.65},
+		"varnish":            {varnish(20, time.Second), 0.75},
+		"varnish, 200 in 10": {varnish(200, 10*time.Second), 0.75},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGateway(test.admits)
+				const during = 30 * time.Second
+				done, lost := work(t, &heed.Transport{Base: g}, 30, 50*time.Millisecond, during)
+				took := time.Since(g.start)
+				refused, used := float64(g.refused)/float64(g.sent), float64(done)/20/took.Seconds()
+				t.Logf("%d done, %d lost in %v; %.1f %% of %d refused, %.0f %% used", done, lost, took, 100*refused, g.sent, 100*used)
+				assert.Zero(t, lost)
+				assert.LessOrEqual(t, refused, 0.1)
+				assert.GreaterOrEqual(t, used, test.used)
+			})
+		})
+	}
+}
+
+// A batch gets through a limit that is told by nothing but refusals.
+func TestABatchGetsThroughALimitThatIsNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGateway(varnish(20, 4*time.Second)) // 5 a second, 20 at once
+		tr := &heed.Transport{Base: g}
+		var workers sync.WaitGroup
+		var mu sync.Mutex
+		done := 0
+		for range 50 {
+			workers.Go(func() {
+				for range 4 {
+					if status(t, tr, get(t.Context())) == 200 {
+						mu.Lock()
+						done++
+						mu.Unlock()
+					}
+				}
+			})
+		}
+		workers.Wait()
+		t.Logf("%d of 200 done, %d requests, %v", done, g.sent, time.Since(g.start))
+		assert.GreaterOrEqual(t, done, 190)
+		assert.LessOrEqual(t, g.sent, 320)
+	})
+}
+
+// Chance refusals of one request in a hundred slow down only those that are refused.
+func TestRefusalsByChanceSlowNobodyElse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRandom(1)
+		g := newGateway(func(time.Duration) bool { return !r.oneIn(100) })
+		tr := &heed.Transport{Base: g}
+		var calls sync.WaitGroup
+		var mu sync.Mutex
+		slow, lost, n := 0, 0, 10_000
+		for range n {
+			time.Sleep(2 * time.Millisecond)
+			calls.Go(func() {
+				start := time.Now()
+				code := status(t, tr, get(t.Context()))
+				mu.Lock()
+				defer mu.Unlock()
+				if time.Since(start) > 200*time.Millisecond {
+					slow++
+				}
+				if code != 200 {
+					lost++
+				}
+			})
+		}
+		calls.Wait()
+		t.Logf("%.2f %% of the calls took more than 200 ms, %d were lost", 100*float64(slow)/float64(n), lost)
+		assert.LessOrEqual(t, slow, n*4/100)
+		assert.Zero(t, lost)
+	})
+}
+
+// A route that is limited does not slow those that are not.
+func TestALimitOfOneRouteSlowsNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limit, start := nginx(5, 0), time.Now()
+		var mu sync.Mutex
+		answered, refused := map[string]int{}, 0
+		tr := &heed.Transport{Base: base(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(10 * time.Millisecond)
+			mu.Lock()
+			defer mu.Unlock()
+			if req.URL.Path == "/search" && !limit(time.Since(start)) {
+				refused++
+				return response(req, reply{status: 429}), nil
+			}
+			answered[req.URL.Path]++
+			return response(req, ok), nil
+		})}
+		var workers sync.WaitGroup
+		for i := range 30 {
+			workers.Go(func() {
+				for time.Since(start) < 30*time.Second {
+					req := get(t.Context())
+					req.URL.Path = "/items"
+					if i < 10 {
+						req.URL.Path = "/search"
+					}
+					assert.Equal(t, 200, status(t, tr, req))
+					time.Sleep(50 * time.Millisecond)
+				}
+			})
+		}
+		workers.Wait()
+		took := time.Since(start).Seconds()
+		t.Logf("%v answered in %.0f s, %d refused", answered, took, refused)
+		assert.GreaterOrEqual(t, float64(answered["/items"]), 0.85*20/0.06*took)
+		assert.GreaterOrEqual(t, float64(answered["/search"]), 0.7*5*took)
+		assert.LessOrEqual(t, refused, answered["/search"]/2)
+	})
+}
