@@ -125,6 +125,8 @@ func spikeOf(t *testing.T, r rival, seed uint64) (s spike) {
 		}
 		calls.Wait()
 		time.Sleep(time.Minute) // for what the server is still working on
+		server.mu.Lock()
+		defer server.mu.Unlock()
 		s.sent = server.sent
 	})
 	return s

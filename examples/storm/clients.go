@@ -10,16 +10,26 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// A client is a way to retry. Its random numbers are those of the run, so that a seed
-// always gives the same figures.
+// A client is a way to retry. What is random in it is drawn from the dice of the run, so
+// that a seed gives the same figures each time.
 type client struct {
 	name string
 	over func(base http.RoundTripper, random *dice) http.RoundTripper
 }
 
-// ours is heed as it comes, with at most so many attempts.
-func ours(attempts int, base http.RoundTripper, random *dice) *heed.Transport {
-	return &heed.Transport{Base: base, Retry: heed.RetryPolicy{MaxAttempts: attempts, Backoff: random.backoff()}}
+// transport is heed with at most so many attempts, and a backoff below edge. Without a
+// budget it has heed's own.
+func transport(attempts int, budget heed.Budget, edge heed.Backoff) func(http.RoundTripper, *dice) http.RoundTripper {
+	return func(base http.RoundTripper, random *dice) http.RoundTripper {
+		jitter := func(a heed.Attempt) time.Duration { return time.Duration(random.share() * float64(edge(a))) }
+		return &heed.Transport{Base: base, Budget: budget, Retry: heed.RetryPolicy{MaxAttempts: attempts, Backoff: jitter}}
+	}
+}
+
+// byDefault is the edge of the backoff of a RetryPolicy that has none, after a failure. That
+// one cannot be seeded; a test compares the two.
+func byDefault(a heed.Attempt) time.Duration {
+	return heed.Exponential(max(50*time.Millisecond, 2*a.Took), 30*time.Second)(a)
 }
 
 // loop sends a request again at once as long as it fails and there are attempts left.
@@ -27,16 +37,12 @@ func loop(attempts int) func(http.RoundTripper, *dice) http.RoundTripper {
 	return func(base http.RoundTripper, _ *dice) http.RoundTripper {
 		return function(func(req *http.Request) (resp *http.Response, err error) {
 			for n := 1; ; n++ {
-				if resp, err = base.RoundTrip(req); n == attempts || !failed(resp, err) {
+				if resp, err = base.RoundTrip(req); n == attempts || succeeded(resp, err) {
 					return resp, err
 				}
 			}
 		})
 	}
-}
-
-func failed(resp *http.Response, err error) bool {
-	return err != nil || resp.StatusCode != http.StatusOK
 }
 
 // limited gives each attempt so much time.
@@ -52,25 +58,38 @@ type function func(*http.Request) (*http.Response, error)
 
 func (f function) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
+func succeeded(resp *http.Response, err error) bool {
+	return err == nil && resp.StatusCode == http.StatusOK
+}
+
 func answer(req *http.Request, status int) *http.Response {
 	return &http.Response{StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Body: http.NoBody, Request: req}
 }
 
-// call reports whether a GET through rt was answered with 200.
-func call(rt http.RoundTripper) bool {
-	req, err := http.NewRequest(http.MethodGet, "http://api.example.com/", nil)
-	if err != nil {
-		panic(err)
+// offer has calls begin at random until the end, gap apart in the mean, and waits for them.
+// Each goes through the client that pick returns; done is told when it began and whether
+// it succeeded.
+func offer(load *dice, end time.Duration, gap func(at time.Duration) time.Duration, pick func() http.RoundTripper, done func(at time.Duration, ok bool)) {
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	start := time.Now()
+	for {
+		time.Sleep(load.wait(gap(time.Since(start))))
+		at, rt := time.Since(start), pick()
+		if at >= end {
+			return
+		}
+		calls.Go(func() {
+			req, _ := http.NewRequest(http.MethodGet, "http://api.example.com/", nil)
+			done(at, succeeded(rt.RoundTrip(req)))
+		})
 	}
-	resp, err := rt.RoundTrip(req)
-	return !failed(resp, err)
 }
 
-// dice are random numbers of which several goroutines draw.
+// dice are random numbers that several goroutines draw.
 type dice struct {
 	mu     sync.Mutex // guards random
 	random *rand.Rand
-	plain  bool // heed draws its backoff from random numbers of its own
 }
 
 func newDice(seed, stream uint64) *dice { return &dice{random: rand.New(rand.NewPCG(seed, stream))} }
@@ -82,24 +101,9 @@ func (d *dice) wait(mean time.Duration) time.Duration {
 	return time.Duration(d.random.ExpFloat64() * float64(mean))
 }
 
+// share draws from [0, 1).
 func (d *dice) share() float64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.random.Float64()
-}
-
-// jitter is heed.FullJitter with the random numbers of the run.
-func (d *dice) jitter(b heed.Backoff) heed.Backoff {
-	return func(a heed.Attempt) time.Duration { return time.Duration(d.share() * float64(b(a))) }
-}
-
-// backoff is what a heed.RetryPolicy without a Backoff does after a failure, with the
-// random numbers of the run. A test compares the two.
-func (d *dice) backoff() heed.Backoff {
-	if d.plain {
-		return nil
-	}
-	return d.jitter(func(a heed.Attempt) time.Duration {
-		return heed.Exponential(max(50*time.Millisecond, 2*a.Took), 30*time.Second)(a)
-	})
 }

@@ -43,9 +43,9 @@ type line struct {
 type kind string
 
 const (
-	oursKind  kind = "ours"
-	badKind   kind = "bad"
-	otherKind kind = "other"
+	ours  kind = "ours"
+	bad   kind = "bad"
+	other kind = "other"
 )
 
 // A tick is a figure of an axis.
@@ -80,7 +80,11 @@ func (p picture) draw(w io.Writer) {
 			fmt.Fprintf(w, "%-*s  │%s│ %s\n", width, l.name, spark(l.ys, q.most, wide), q.figure)
 		}
 		if len(q.named()) > 1 || i == len(p.panels)-1 {
-			fmt.Fprintf(w, "%*s   %s  %s\n", width, "", q.axis(wide), q.x)
+			x := q.x
+			if q.shade != "" {
+				x += ", ─ is " + q.shade
+			}
+			fmt.Fprintf(w, "%*s   %s  %s\n", width, "", q.axis(wide), x)
 		}
 	}
 	fmt.Fprintln(w)

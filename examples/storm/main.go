@@ -21,7 +21,6 @@ import (
 	"strings"
 	"testing"
 	"text/tabwriter"
-	"unicode/utf8"
 )
 
 var experiments = []experiment{failures, collapse}
@@ -31,7 +30,8 @@ type experiment struct {
 	name   string // for -only
 	title  string
 	source string // where it is published
-	about  string // what is simulated, in two sentences
+	about  string // what is simulated
+	notes  string // what the table does not say
 	run    func(t *testing.T, runs int) findings
 }
 
@@ -39,7 +39,6 @@ type experiment struct {
 type findings struct {
 	head    []string
 	rows    [][]string
-	notes   string
 	bounds  []bound
 	picture picture
 }
@@ -48,7 +47,6 @@ type findings struct {
 type bound struct {
 	what        string
 	value, most float64
-	unit        string
 }
 
 func (b bound) broken() bool { return b.value > b.most }
@@ -58,7 +56,7 @@ func (b bound) String() string {
 	if b.broken() {
 		verdict = "BROKEN"
 	}
-	return fmt.Sprintf("%s %.4g%s, at most %g%s: %s", b.what, b.value, b.unit, b.most, b.unit, verdict)
+	return fmt.Sprintf("%s: %.4g, at most %g: %s", b.what, b.value, b.most, verdict)
 }
 
 func main() {
@@ -85,6 +83,8 @@ func exitCode(err error) int {
 	return 1
 }
 
+const defaultRuns = 20
+
 type options struct {
 	runs      int
 	svg, only string
@@ -93,13 +93,12 @@ type options struct {
 
 func parse(args []string, stderr io.Writer) (o options, err error) {
 	flags := flag.NewFlagSet("storm", flag.ContinueOnError)
-	flags.IntVar(&o.runs, "runs", 20, "`number` of runs of an experiment whose runs differ")
+	flags.IntVar(&o.runs, "runs", defaultRuns, "`number` of runs of an experiment whose runs differ")
 	flags.StringVar(&o.svg, "svg", "", "write a picture of each experiment into `directory`")
 	flags.StringVar(&o.only, "only", "", "`name` of the one experiment to run")
 	flags.BoolVar(&o.list, "list", false, "list the experiments, and run none")
 	flags.SetOutput(io.Discard)
 	err = flags.Parse(args)
-	known := slices.ContainsFunc(experiments, func(e experiment) bool { return e.name == o.only })
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(stderr, "usage: go run ./examples/storm [flags]\n\nRepeats published experiments on retries, with heed among the clients.\n\n")
@@ -111,7 +110,7 @@ func parse(args []string, stderr io.Writer) (o options, err error) {
 		err = fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	case o.runs < 1 || o.runs > 200:
 		err = fmt.Errorf("-runs is %d: it must be from 1 to 200", o.runs)
-	case o.only != "" && !known:
+	case o.only != "" && !slices.ContainsFunc(experiments, func(e experiment) bool { return e.name == o.only }):
 		err = fmt.Errorf("-only is %q: there is no such experiment; -list lists them", o.only)
 	}
 	if err != nil {
@@ -136,7 +135,7 @@ func run(t *testing.T, args []string, stdout, stderr io.Writer) error {
 		case o.only == "" || o.only == e.name:
 			f := e.run(t, o.runs)
 			e.print(stdout, f)
-			err = errors.Join(err, f.broken(), f.save(o.svg))
+			err = errors.Join(err, f.broken(), f.picture.save(o.svg))
 		}
 	}
 	return err
@@ -151,45 +150,24 @@ func (f findings) broken() (err error) {
 	return err
 }
 
-func (f findings) save(dir string) error {
+func (p picture) save(dir string) error {
 	if dir == "" {
 		return nil
 	}
-	return os.WriteFile(filepath.Join(dir, f.picture.file), f.picture.svg(), 0o644)
+	return os.WriteFile(filepath.Join(dir, p.file), p.svg(), 0o644)
 }
 
 func (e experiment) print(w io.Writer, f findings) {
-	fmt.Fprintf(w, "%s\n%s\n\n%s\n\n", strings.ToUpper(e.title), e.source, wrapped(e.about))
-	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintf(w, "%s\n%s\n\n%s\n\n", strings.ToUpper(e.title), e.source, e.about)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range append([][]string{f.head}, f.rows...) {
 		fmt.Fprintln(table, strings.Join(row, "\t"))
 	}
 	table.Flush()
-	fmt.Fprintf(w, "\n%s\n\n", wrapped(f.notes))
+	fmt.Fprintf(w, "\n%s\n\n", e.notes)
 	f.picture.draw(w)
 	for _, b := range f.bounds {
 		fmt.Fprintln(w, "bound:", b)
 	}
 	fmt.Fprintln(w)
-}
-
-// wrapped breaks text into lines of a terminal's width.
-func wrapped(text string) string {
-	var b strings.Builder
-	column := 0
-	for _, word := range strings.Fields(text) {
-		n := utf8.RuneCountInString(word)
-		switch {
-		case column == 0:
-		case column+1+n > 100:
-			b.WriteByte('\n')
-			column = 0
-		default:
-			b.WriteByte(' ')
-			column++
-		}
-		b.WriteString(word)
-		column += n
-	}
-	return b.String()
 }
