@@ -44,5 +44,5 @@ func align(ctx context.Context) {
 			time.Sleep(time.Second - step)
 		}
 	}
-	time.Sleep(1) // the last nanosecond
+	time.Sleep(time.Nanosecond) // the last one
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"sync"
@@ -73,7 +74,7 @@ func runCollapse(t *testing.T, runs int) findings {
 			if runs < 20 {
 				most = 3 // few runs differ more
 			}
-			f.bounds = []bound{{"heed: runs that stay down", float64(down), 0}, {"heed: calls lost, per cent", lost, most}}
+			f.bounds = []bound{{"heed: runs that stay down", float64(down), 0}, {"heed: calls lost, per cent", math.Round(10*lost) / 10, most}}
 		}
 	}
 	return f
