@@ -41,10 +41,11 @@ func TestTheFirstCommentOfAnExampleHasItsCommand(t *testing.T) {
 		"quickstart": "\n//\tgo run ./examples/quickstart\n",
 		"rules":      "\n//\tgo run ./examples/rules\n",
 		"server":     "\n//\tgo run ./examples/server\n",
+		"storm":      "\n//\tgo run ./examples/storm\n",
 		"testing":    "\n//\tgo test -v ./examples/testing\n",
 		"workers":    "\n//\tgo run ./examples/workers\n",
 	}
-	for _, name := range append(short, "batch", "fleet", "profiles", "workers") {
+	for _, name := range append(short, "batch", "fleet", "profiles", "storm", "workers") {
 		assert.Contains(t, strings.Join(firstComments(t, name), ""), command[name], name)
 	}
 }
