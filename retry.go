@@ -67,13 +67,10 @@ type circumstances struct {
 	withdraw   func() bool
 }
 
-// decide is the one place where it is decided whether another attempt follows.
-// Its order matters: nothing is spent, and nothing is waited for, that another
+// decide is the one place where it is decided whether another attempt follows one that is
+// worth it. Its order matters: nothing is spent, and nothing is waited for, that another
 // answer makes useless. wait is what the next attempt waits, or would have to.
 func (p *RetryPolicy) decide(a *Attempt, c circumstances) (v Verdict, wait time.Duration) {
-	if !p.worthwhile(a) || a.givenUp() {
-		return Final, 0
-	}
 	a.backoff = p.backoff(a, c.left)
 	wait = max(a.hint, a.backoff, c.cooling)
 	switch {

@@ -516,6 +516,10 @@ func (c *call) counting() *coolDown {
 
 // decide returns what follows from the attempt.
 func (c *call) decide() (Verdict, time.Duration) {
+	if !c.policy.worthwhile(&c.last) || c.last.givenUp() {
+		c.decided(Final, 0)
+		return Final, 0
+	}
 	left, limit := c.left(c.ended)
 	verdict, wait := c.policy.decide(&c.last, circumstances{
 		replayable: c.out.replayable(c.req), cooling: c.cooling(), free: c.free, left: left, withdraw: c.withdraw,
