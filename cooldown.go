@@ -397,8 +397,10 @@ func (c *coolDown) releaseLocked(at int, now time.Duration) permit {
 	c.line = slices.Delete(c.line, at, at+1)
 	c.last = now
 	if w.since < due {
-		c.last = max(due, now-lateness)
 		c.throttle.held = now
+		if !c.throttle.on { // its server may bear no two requests that come close together
+			c.last = max(due, now-lateness)
+		}
 	}
 	c.unanswered++
 	c.places--
@@ -631,7 +633,8 @@ const (
 	countFor     = time.Minute // after a refusal
 	firstPause   = time.Second
 	longestPause = 10 * time.Second
-	leastRate    = 0.1 // requests a second
+	keepRate     = 0.75 // of what was refused
+	leastRate    = 0.1  // requests a second
 	mostRate     = 1e6
 )
 
@@ -713,7 +716,7 @@ func (t *throttle) start(now time.Duration) {
 	}
 	t.pause = min(max(firstPause, 2*t.pause), longestPause)
 	t.begin = now + t.pause + uniform(t.pause/2)
-	t.on, t.granted, t.held, t.rate = true, false, t.begin, adaptive.From(adaptive.First, epoch.Add(t.begin))
+	t.on, t.granted, t.held, t.rate = true, false, t.begin, adaptive.From(epoch.Add(t.begin), keepRate)
 }
 
 // refusing reports that the server refuses whatever it is sent.

@@ -12,30 +12,37 @@
 // In this order:
 //
 //  1. The request earns its [Budget] a tenth of a retry.
-//  2. If the key it is counted under (its scheme and host, unless
-//     Transport.Key says otherwise) cools down, the request waits for the end,
-//     and then for its place in line: waiters are let go as a drip, not all at
-//     once. If the cool-down is longer than MaxWait or the deadline, it fails at
-//     once with an [*OverdueError], unsent. One request a minute, or each MaxWait
-//     if that is longer, is let through to look again.
-//  3. If there is a Pacer, the request waits for its turn, and if a cool-down was
-//     posted meanwhile, for its end.
+//  2. If the key it is counted under (its scheme and host, and whose credential it has,
+//     unless Transport.Key says otherwise) cools down, the request waits for the end, and
+//     then for its place in line: the line is released evenly over the jitter window, and
+//     then as fast as good answers come, or at the server's interval if that is known. If
+//     the wait would be longer than MaxWait, or not end before the deadline, the request
+//     fails at once with an [*OverdueError], unsent. While a minute or more is left, one
+//     such request a minute is sent as a probe, and what it is told holds from then on.
+//  3. If there is a Pacer, the request waits for its turn, for what is left of MaxWait, and
+//     if a cool-down began meanwhile, for its end.
 //  4. Base sends it.
 //  5. The outcome is observed: the Pacer is told, and if the server refused the
 //     request because of a limit and said for how long (429, or 403, 413, 420,
 //     430 or 529 with a hint), that is posted for all others on the [Board]. What
-//     else a vendor's responses mean is known to RetryPolicy.Profiles.
+//     else a vendor's responses mean is known to RetryPolicy.Profiles. If a server says
+//     429 and nothing else, to a fifth of the requests or more, the key is throttled: its
+//     requests wait for a second, longer if all are refused then, too, and after that for
+//     a rate that is searched for. Routes that are not refused go on.
 //  6. The [Verdict]: is another attempt worth it, are attempts left, can the body
 //     be sent again, does the wait fit into MaxWait, does it end before the
-//     deadline and within MaxElapsed, and does the budget allow it? The first "no" returns the response as it came, unread, with a
-//     nil error.
+//     deadline and within MaxElapsed, and does the budget allow it? The first "no"
+//     returns the response as it came, unread, with a nil error.
 //  7. Otherwise the body is drained, the request waits, and goes on at 2. The wait
 //     is the longest of hint, backoff and cool-down; after a hint h it is longer
 //     by a jitter from [0, min(0.3·h, 10 s)]. A hint is a floor: it is never
 //     shortened, and never jittered downward.
 //
-// A retry that waits out a refusal's hint costs no budget: the server has named
-// the time. Every other costs one, a 503's with a hint included.
+// A retry that waits out a refusal's hint, or for a throttle, costs no budget: it comes no
+// sooner than the server allows. Every other costs one, a 503's with a hint included.
+//
+// Of Transports around each other, each paces and observes, but only the innermost one
+// retries: what it gave up is final to the others.
 //
 // # What it does not do
 //

@@ -7,9 +7,13 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -191,6 +195,21 @@ func ExampleWithRetry() {
 	// Output: 503 busy
 }
 
+// Or change one thing of the policy that it has.
+func ExampleWithRetryFunc() {
+	srv := busy(1)
+	defer srv.Close()
+
+	client := &http.Client{Transport: &heed.Transport{Retry: heed.RetryPolicy{Profiles: ratelimit.Vendors()}}}
+	ctx := heed.WithRetryFunc(context.Background(), func(p heed.RetryPolicy) heed.RetryPolicy {
+		p.MaxAttempts = 1 // and Profiles stay
+		return p
+	})
+	req, _ := http.NewRequestWithContext(ctx, "GET", srv.URL, nil)
+	show(client.Do(req))
+	// Output: 503 busy
+}
+
 // What GitHub's GraphQL API and others say with a 200 or in a body is obeyed, too. An
 // installation of your own is what you say it is.
 func ExampleRetryPolicy_profiles() {
@@ -276,9 +295,8 @@ func ExampleLocalBudget() {
 	// Output: 2
 }
 
-// One customer's limit stops only him.
+// One customer's limit stops no other: whose it is, the credential says.
 func ExampleByCredential() {
-	_ = &http.Client{Transport: &heed.Transport{Key: heed.ByCredential}}
 	req, _ := http.NewRequest("GET", "https://API.example.com:443/v1/orders", nil)
 	fmt.Println(heed.ByCredential(req))
 	req.Header.Set("Authorization", "Bearer secret")
@@ -286,6 +304,69 @@ func ExampleByCredential() {
 	// Output:
 	// https://api.example.com
 	// false
+}
+
+// Where the credential is added in Base, or is in the path, a Key takes the customer from the
+// context.
+func ExampleTransport_key() {
+	type customer struct{}
+	client := &http.Client{Transport: &heed.Transport{
+		Key: func(req *http.Request) string {
+			name, _ := req.Context().Value(customer{}).(string)
+			return heed.ByHost(req) + " " + name
+		},
+	}}
+	srv := busy(0)
+	defer srv.Close()
+
+	ctx := context.WithValue(context.Background(), customer{}, "ann")
+	req, _ := http.NewRequestWithContext(ctx, "GET", srv.URL, nil)
+	show(client.Do(req))
+	// Output: 200 answer to request 1
+}
+
+// In a reverse proxy each user has a cool-down of their own, and who is held back is told
+// 429 and when to come back, not 502.
+func ExampleTransport_reverseProxy() {
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "Bearer greedy" {
+			w.Header().Set("Retry-After", "600")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	}))
+	defer api.Close()
+	target, _ := url.Parse(api.URL)
+	proxy := &httputil.ReverseProxy{
+		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
+		Transport: &heed.Transport{Retry: heed.RetryPolicy{MaxWait: 5 * time.Second}},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			var overdue *heed.OverdueError
+			if errors.As(err, &overdue) {
+				w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(overdue.Wait.Seconds()))))
+				w.WriteHeader(http.StatusTooManyRequests)
+				return
+			}
+			w.WriteHeader(http.StatusBadGateway)
+		},
+	}
+	front := httptest.NewServer(proxy)
+	defer front.Close()
+
+	for _, user := range []string{"greedy", "greedy", "modest"} {
+		req, _ := http.NewRequest("GET", front.URL, nil)
+		req.Header.Set("Authorization", "Bearer "+user)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		resp.Body.Close()
+		fmt.Println(user, resp.StatusCode, resp.Header.Get("Retry-After"))
+	}
+	// Output:
+	// greedy 429 600
+	// greedy 429 600
+	// modest 200
 }
 
 // RetryAfter is of use outside the Transport too: here it makes an error of a

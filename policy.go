@@ -40,9 +40,10 @@ type RetryPolicy struct {
 	// and within half of the time that is left before the deadline and within MaxElapsed.
 	Backoff Backoff
 
-	// MaxWait is the longest single wait, whatever causes it: a hint, the
-	// backoff, a cool-down or the pacer. A longer one is never shortened: the
-	// response is returned at once, or an *OverdueError if there is none.
+	// MaxWait is the longest wait before an attempt: for a cool-down, the line after it
+	// and the Pacer together; and as much before that for a hint or the backoff. A longer
+	// one is never shortened: the response is returned at once, or an *OverdueError if
+	// there is none. Only the jitter window after a hint, ten seconds at most, comes on top.
 	// If zero, 1 minute; if negative, there is no waiting at all.
 	MaxWait time.Duration
 

@@ -70,6 +70,7 @@ want_programs() {
 	want haproxy haproxy
 	want caddy caddy
 	want varnishd varnish
+	[ -n "$(find /usr/lib -name libvmod_vsthrottle.so)" ] || want libvmod_vsthrottle varnish-modules
 	want chromium chromium
 	want prometheus prometheus
 	want promtool prometheus

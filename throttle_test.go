@@ -1,6 +1,7 @@
 package heed_test
 
 import (
+	"math"
 	"net/http"
 	"sync"
 	"testing"
@@ -69,11 +70,25 @@ func haproxy(most float64) func(time.Duration) bool {
 	}
 }
 
-// varnish is vsthrottle.is_denied: a bucket of all that a period allows.
+// varnish is vsthrottle.is_denied: a bucket of all that a period allows, which since the last
+// request that it admitted has gained whole tokens only.
 func varnish(most float64, period time.Duration) func(time.Duration) bool {
 	tokens, last := most, time.Duration(0)
 	return func(now time.Duration) bool {
-		tokens, last = min(most, tokens+most*(now-last).Seconds()/period.Seconds()), now
+		tokens = min(most, tokens+math.Floor(most*(now-last).Seconds()/period.Seconds()))
+		if tokens < 1 {
+			return false
+		}
+		tokens, last = tokens-1, now
+		return true
+	}
+}
+
+// bucket admits so many a second, and so many at once.
+func bucket(rate, burst float64) func(time.Duration) bool {
+	tokens, last := burst, time.Duration(0)
+	return func(now time.Duration) bool {
+		tokens, last = min(burst, tokens+rate*(now-last).Seconds()), now
 		if tokens < 1 {
 			return false
 		}
@@ -121,6 +136,7 @@ func TestAGatewayThatTellsNothingIsUsedAndNotStormed(t *testing.T) {
 		"haproxy":            {haproxy(20), 0.65},
 		"varnish":            {varnish(20, time.Second), 0.75},
 		"varnish, 200 in 10": {varnish(200, 10*time.Second), 0.75},
+		"a bucket":           {bucket(20, 20), 0.75},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -141,7 +157,7 @@ func TestAGatewayThatTellsNothingIsUsedAndNotStormed(t *testing.T) {
 // A batch gets through a limit that is told by nothing but refusals.
 func TestABatchGetsThroughALimitThatIsNotTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateway(varnish(20, 4*time.Second)) // 5 a second, 20 at once
+		g := newGateway(bucket(5, 20))
 		tr := &heed.Transport{Base: g}
 		var workers sync.WaitGroup
 		var mu sync.Mutex

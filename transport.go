@@ -45,8 +45,9 @@ type Transport struct {
 	// Transport's own. NoBoard turns them off.
 	Board Board
 
-	// Key says what a cool-down applies to. If nil, scheme://host; "" means
-	// that the request neither posts one nor waits for one. See ByCredential.
+	// Key says what a cool-down applies to. If nil, ByCredential: scheme://host, and
+	// whose credential the request has. "" means that the request neither posts one nor
+	// waits for one.
 	//
 	// Which of a server's policies a request will meet, no field tells before its
 	// answer. So a policy that denies one request of a key holds all of them, and

@@ -126,6 +126,7 @@ func (a *Adaptive) join(ctx context.Context, key string, most time.Duration) (*a
 func (a *Adaptive) addLocked(key string) *adaptiveLine {
 	first := min(max(adaptive.First, a.min()), a.max())
 	l := a.lines.add(key, a.maxKeys(), (*adaptiveLine).idleLocked)
+	l.search = adaptive.From(time.Time{}, 0.5)
 	l.search.PerSecond = float64(first)
 	l.line.mu, l.line.limiter, l.line.own = &a.mu, rate.NewLimiter(first, 1), true
 	return l
@@ -161,7 +162,7 @@ func (a *Adaptive) Observe(at heed.Attempt) {
 // server refuses all, those who wait are not told that it will be so for ever.
 func (l *adaptiveLine) followLocked(now time.Time) {
 	if l.search.Peak > 0 {
-		l.hope = rate.Limit(l.search.Half())
+		l.hope = rate.Limit(l.search.Sure())
 	}
 	if limit := rate.Limit(l.search.PerSecond); limit != l.limiter.Limit() {
 		l.refreshLocked(now)

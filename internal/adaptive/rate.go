@@ -18,30 +18,34 @@ const (
 	recoveryRequests = 100
 )
 
-// A Rate is a search for the rate that a server allows. It halves on refusals, doubles
-// on answers until it is back at half of what was refused, and grows slowly from
-// there: AIMD, with a curve instead of a line. It has no clock and holds no request
-// back: the caller says what time it is, and keeps to PerSecond.
+// A Rate is a search for the rate that a server allows. It falls to a part on a refusal,
+// and to half on each one after it, doubles on answers until it is back at that part of
+// what was refused, and grows slowly from there: AIMD, with a curve instead of a line. It
+// has no clock and holds no request back: the caller says what time it is, and keeps to
+// PerSecond.
 //
 // An answer speaks of the rate at which its request was sent. So those to
-// requests sent before the last halving or doubling cause no other.
+// requests sent before the last change cause no other.
 //
-// The zero Rate is not ready to use: set PerSecond. It is not safe for concurrent use.
+// The zero Rate is not ready to use: From makes one. It is not safe for concurrent use.
 type Rate struct {
+	Keep      float64 // what the first of a series of refusals leaves of the rate
 	PerSecond float64 // requests a second, now
 	Peak      float64 // where the last series of refusals began; 0 before the first
 	Refused   bool    // the series goes on: no request sent since was answered
 
-	changed time.Time // when the rate was last halved or doubled
-	grown   float64   // seconds since the rate was half of Peak again
+	changed time.Time // when the rate last fell or doubled
+	grown   float64   // seconds since it was that part of Peak again
 	spent   float64   // seconds since a series began, without those in which nobody waited
 	granted float64   // requests that were answered since
 	cycle   cycle
 }
 
-// From is a Rate that begins so: what was sent before says nothing of it.
-func From(perSecond float64, begin time.Time) Rate {
-	return Rate{PerSecond: perSecond, changed: begin}
+// From is a Rate that begins at First: what was sent before that moment says nothing of it.
+// With a keep of a half it finds any rate within 20 seconds; with more it uses more of what a
+// server allows that has no room for bursts, and may take minutes to find others.
+func From(begin time.Time, keep float64) Rate {
+	return Rate{Keep: keep, PerSecond: First, changed: begin}
 }
 
 // A cycle is the time from the end of a series of refusals to that of the next one.
@@ -60,10 +64,12 @@ func (r *Rate) Refuse(sent, now time.Time, held bool, least float64) {
 	if !sent.After(r.changed) {
 		return
 	}
+	factor := 0.5
 	if !r.Refused {
 		r.beginSeries(least)
+		factor = r.Keep
 	}
-	r.PerSecond, r.changed, r.grown = max(min(r.PerSecond, r.Peak)/2, least), now, 0
+	r.PerSecond, r.changed, r.grown = max(min(r.PerSecond, r.Peak)*factor, least), now, 0
 	r.spend(held)
 }
 
@@ -109,22 +115,22 @@ func (r *Rate) Answer(sent, now time.Time, held bool, step, most float64) {
 	r.granted++
 	r.cycle.granted++
 	r.spend(held)
-	switch half := r.Half(); {
+	switch sure := r.Sure(); {
 	case !held:
-	case r.PerSecond >= half:
+	case r.PerSecond >= sure:
 		r.grown += 1 / r.PerSecond
 		r.PerSecond = min(max(r.PerSecond, r.curve(step)), most)
 	case fresh:
-		r.PerSecond, r.changed = min(2*r.PerSecond, half, most), now
+		r.PerSecond, r.changed = min(2*r.PerSecond, sure, most), now
 	}
 }
 
-// Half is as far as the rate doubles: while nothing was refused, without end.
-func (r *Rate) Half() float64 {
+// Sure is as far as the rate doubles: while nothing was refused, without end.
+func (r *Rate) Sure() float64 {
 	if r.Peak == 0 {
 		return math.MaxFloat64
 	}
-	return r.Peak / 2
+	return r.Peak * r.Keep
 }
 
 // curve is the rate after it has grown for a while: with a step, in a straight line. If
@@ -132,11 +138,11 @@ func (r *Rate) Half() float64 {
 // does not depend on the rate: steep at first, level near the peak, and steep
 // again beyond it, where the server may have come to allow more.
 //
-//	peak · (1 + ½·(t/length - 1)³)
+//	peak · (1 + (1-keep)·(t/length - 1)³)
 func (r *Rate) curve(step float64) float64 {
 	if step > 0 {
-		return r.Half() + step*r.grown
+		return r.Sure() + step*r.grown
 	}
 	length := max(recoverySeconds, recoveryRequests/r.Peak)
-	return r.Peak * (1 + math.Pow(r.grown/length-1, 3)/2)
+	return r.Peak * (1 + (1-r.Keep)*math.Pow(r.grown/length-1, 3))
 }

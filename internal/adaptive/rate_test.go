@@ -27,7 +27,7 @@ type ours struct {
 	step float64
 }
 
-func newOurs(step float64) *ours { return &ours{Rate{PerSecond: First}, step} }
+func newOurs(step float64) *ours { return &ours{From(time.Time{}, 0.5), step} }
 
 func (o *ours) limit() float64 { return o.PerSecond }
 

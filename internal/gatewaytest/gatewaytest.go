@@ -30,13 +30,17 @@ type Limit struct {
 // its test, which is skipped if there is no nginx.
 func Nginx(t testing.TB, addr string, l Limit) (url string) {
 	t.Helper()
-	return NginxWith(t, addr, fmt.Sprintf(limitReq, l.Rate, l.Status, l.Burst))
+	burst := ""
+	if l.Burst > 0 {
+		burst = fmt.Sprintf(" burst=%d nodelay", l.Burst)
+	}
+	return NginxWith(t, addr, fmt.Sprintf(limitReq, l.Rate, l.Status, burst))
 }
 
 const limitReq = `
 	limit_req_zone $binary_remote_addr zone=clients:1m rate=%dr/s;
 	limit_req_status %d;
-	limit_req zone=clients burst=%d nodelay;
+	limit_req zone=clients%s;
 `
 
 // NginxWith is Nginx with directives in its http block, which may be wrong: then the
@@ -188,10 +192,39 @@ func Proxy(t testing.TB, addr string) (url string) {
 		if filepath.Base(path) == "caddy" {
 			return caddy(t, path, dir, fmt.Sprintf(caddyfile, "", port, "reverse_proxy "+addr))
 		}
-		file := write(t, dir, "default.vcl", fmt.Sprintf(vcl, hostOf(addr), portOf(addr)))
-		return exec.Command(path, "-F", "-n", dir, "-a", "127.0.0.1:"+strconv.Itoa(port), "-f", file, "-s", "malloc,8m")
+		return varnish(t, path, dir, port, fmt.Sprintf(vcl, hostOf(addr), portOf(addr)))
 	})
 }
+
+// Varnish starts a varnishd in front of the server at addr, with a vsthrottle that tells
+// nothing, and returns its URL. It ends with its test, which is skipped if there is no
+// varnishd or no vsthrottle.
+func Varnish(t testing.TB, addr string, l Limit) (url string) {
+	t.Helper()
+	path := testenv.Program(t, "varnishd", "/usr/sbin/varnishd")
+	if found, _ := filepath.Glob("/usr/lib/*/varnish/vmods/libvmod_vsthrottle.so"); len(found) == 0 {
+		t.Skip("gatewaytest: there is no vsthrottle, which the package varnish-modules has")
+	}
+	return start(t, func(dir string, port int) *exec.Cmd {
+		return varnish(t, path, dir, port, fmt.Sprintf(vsthrottle, hostOf(addr), portOf(addr), l.Rate, l.Status))
+	})
+}
+
+func varnish(t testing.TB, path, dir string, port int, vcl string) *exec.Cmd {
+	file := write(t, dir, "default.vcl", vcl)
+	return exec.Command(path, "-j", "none", "-F", "-n", dir, "-a", "127.0.0.1:"+strconv.Itoa(port), "-f", file, "-s", "malloc,8m")
+}
+
+const vsthrottle = `
+vcl 4.0;
+import vsthrottle;
+backend service { .host = "%s"; .port = "%s"; }
+sub vcl_recv {
+	if (vsthrottle.is_denied("all", %d, 1s)) { return (synth(%d)); }
+	return (pass);
+}
+sub vcl_synth { return (deliver); } # or it says Retry-After: 5
+`
 
 // Caddy starts a caddy with snippets, and a site of some directives. It ends with its
 // test, which is skipped if there is no caddy.
