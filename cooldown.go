@@ -235,6 +235,9 @@ func (c *coolDown) follow(now, wait, every time.Duration, shorten bool) {
 		c.interval.add(toldInterval(every))
 		c.wakeLateLocked(0, now)
 	}
+	if every > 0 && !c.begun {
+		c.window = 0 // the Board has spread those who share it already
+	}
 }
 
 // probe reports whether a request may go although the key is closed for more than a minute:
@@ -475,7 +478,7 @@ func (c *coolDown) answerLocked(a answer, now time.Duration) {
 		return
 	}
 	c.answered++
-	c.interval.learn(a.limits, c.unanswered+min(1, len(c.line)))
+	c.interval.learn(a, c.unanswered+min(1, len(c.line)))
 	if c.interval.believed {
 		c.wakeLateLocked(0, now)
 	} else if len(c.line) == 0 && !c.throttle.on {
@@ -520,9 +523,10 @@ type interval struct {
 	policy   string // as the server calls it, with its partition
 	quota    int64
 	every    time.Duration
-	believed bool  // the server says that it counts so, or its answers show it
-	told     bool  // its answers tell what is left
-	left     int64 // what the last one told, less what was sent since
+	believed bool          // the server says that it counts so, or its answers show it
+	told     bool          // its answers tell what is left
+	left     int64         // what the newest one told, less what was sent since
+	sent     time.Duration // when its request was
 }
 
 // toldInterval is one that a Board tells.
@@ -569,12 +573,12 @@ func (i *interval) add(other interval) {
 // what requests under way need and, while others wait, one unit, so that a server that counts
 // a little more, or a network that brings two at once, does not refuse. An interval was a guess until here: a bucket has
 // little right after it was empty, and a new window nearly all.
-func (i *interval) learn(limits []ratelimit.Limit, reserve int) {
+func (i *interval) learn(a answer, reserve int) {
 	if i.every == 0 {
 		return
 	}
 	least := int64(-1)
-	for _, l := range limits {
+	for _, l := range a.limits {
 		if l.Unit != "" || l.Remaining < 0 {
 			continue
 		}
@@ -589,9 +593,14 @@ func (i *interval) learn(limits []ratelimit.Limit, reserve int) {
 			}
 		}
 	}
-	if i.told = least >= 0; i.told {
-		i.left = least - int64(reserve)
+	if i.told = least >= 0; !i.told {
+		return
 	}
+	left := least - int64(reserve)
+	if a.sent <= i.sent { // answers overtake each other: an older one may tell less, but not more
+		left = min(left, i.left)
+	}
+	i.left, i.sent = left, max(i.sent, a.sent)
 }
 
 // A throttle is for a server that refuses and does not say for how long. Once refusals are
