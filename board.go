@@ -25,7 +25,8 @@ type Board interface {
 }
 
 // A ProbeBoard is a Board whose cool-downs can be found to be wrong: while one lasts, a
-// request is sent now and then as a probe, and what it is told holds for all.
+// request is sent now and then as a probe, and what it is told holds for all. What it was
+// given by Post or Replace without an error, its Read in the same process tells from then on.
 type ProbeBoard interface {
 	Board
 

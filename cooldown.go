@@ -2,6 +2,7 @@ package heed
 
 import (
 	"cmp"
+	"math/bits"
 	"net/http"
 	"slices"
 	"sync"
@@ -31,12 +32,13 @@ import (
 type coolDown struct {
 	state atomic.Int32 // open, counting or closed
 
-	mu     sync.Mutex // guards what follows
-	round  int        // which closure this is: a request sent in an earlier one says nothing of it
-	until  time.Duration
-	window time.Duration // the jitter window, which begins at until
-	asked  time.Duration // when the server last told, or a probe was last sent
-	line   []*waiter     // sorted by precedes
+	mu      sync.Mutex // guards what follows
+	round   int        // which closure this is: a request sent in an earlier one says nothing of it
+	until   time.Duration
+	window  time.Duration // the jitter window, which begins at until
+	asked   time.Duration // when the server last told, or a probe was last sent
+	onBoard bool          // a Board was read that has this closure
+	line    []*waiter     // sorted by precedes
 
 	// The release of the line.
 	begun      bool
@@ -101,7 +103,7 @@ func (w *waiter) latest(window time.Duration) time.Duration {
 	if w.most <= 0 {
 		return min(w.since, w.bound)
 	}
-	return min(after(w.since, w.most+window), w.bound)
+	return min(after(after(w.since, w.most), window), w.bound)
 }
 
 // after is t+d, or the end of time.
@@ -160,10 +162,12 @@ func (c *coolDown) overLocked(now time.Duration) bool {
 
 func (c *coolDown) openLocked(now time.Duration) {
 	c.interval, c.throttle.on = interval{}, false
-	c.state.Store(open)
 	if c.throttle.counts(now) {
 		c.state.Store(counting)
+		return
 	}
+	c.throttle.routes = nil
+	c.state.Store(open)
 }
 
 // read reports what is left, and the interval.
@@ -210,34 +214,50 @@ func (c *coolDown) replaceLocked(now, wait time.Duration, i interval) {
 	c.closeLocked(now, now+wait, wait)
 }
 
+// posted notes whether a Board has this closure as well.
+func (c *coolDown) posted(onBoard bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.onBoard = c.onBoard || onBoard
+}
+
 func (c *coolDown) closeLocked(now, until, wait time.Duration) {
 	c.until, c.window, c.asked = until, jitterWindow(wait), now
 	c.round++
+	c.onBoard = false
 	c.begun, c.from, c.last, c.unanswered, c.answered = false, 0, 0, 0, 0
 	c.state.Store(closed)
-	c.wakeAllLocked()
+	c.wakeLateLocked(0, now)
+	c.wakeNextLocked()
 }
 
 // follow is what a Board says that others post to as well: read again and again, the same
 // cool-down ends a little later or earlier each time, and the interval grows with the
-// number of those who share it. It is shortened only if the Board's can be.
-func (c *coolDown) follow(now, wait, every time.Duration, shorten bool) {
+// number of those who share it. A Board that can be replaced shortens what it is known to
+// have had, but not what it has not heard of yet.
+func (c *coolDown) follow(now, wait, every time.Duration, replaceable bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch left := max(0, c.until-now); {
-	case wait > left+time.Millisecond:
-		c.postLocked(now, wait, toldInterval(every))
+	left := c.until - now
+	same := wait > 0 && c.state.Load() == closed && max(wait-left, left-wait) < time.Second
+	switch {
+	case same:
+		c.until = max(c.until, now+wait) // by another clock
+	case wait > max(0, left):
+		c.postLocked(now, wait, interval{})
+		same = true
 	case c.state.Load() != closed:
-		// Nobody has waited here: who comes after the end need not.
-	case shorten && wait < left-time.Second:
-		c.replaceLocked(now, wait, toldInterval(every))
-	default:
-		c.interval.add(toldInterval(every))
-		c.wakeLateLocked(0, now)
+		return // nobody has waited here: who comes after the end need not
+	case replaceable && c.onBoard && wait < left:
+		c.replaceLocked(now, wait, interval{})
+		same = true
 	}
+	c.onBoard = c.onBoard || same
+	c.interval.add(toldInterval(every))
 	if every > 0 && !c.begun {
 		c.window = 0 // the Board has spread those who share it already
 	}
+	c.wakeLateLocked(0, now)
 }
 
 // probe reports whether a request may go although the key is closed for more than a minute:
@@ -418,12 +438,6 @@ func (c *coolDown) wakeNextLocked() {
 	}
 }
 
-func (c *coolDown) wakeAllLocked() {
-	for _, w := range c.line {
-		w.awake()
-	}
-}
-
 // wakeLateLocked wakes those of the line that will not be released in time, from a place on.
 func (c *coolDown) wakeLateLocked(from int, now time.Duration) {
 	for at, w := range c.line[from:] {
@@ -462,6 +476,10 @@ type answer struct {
 func (c *coolDown) answer(p permit, a answer, now time.Duration) (throttled bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.state.Load() == counting && !c.throttle.counts(now) && !a.plain {
+		c.openLocked(now)
+		return false
+	}
 	if c.throttle.count(a, len(c.line) > 0 || now-c.throttle.held < time.Second, now) {
 		c.throttleLocked(now)
 	}
@@ -479,6 +497,9 @@ func (c *coolDown) answerLocked(a answer, now time.Duration) {
 	}
 	c.answered++
 	c.interval.learn(a, c.unanswered+min(1, len(c.line)))
+	if !c.interval.told && now-c.asked >= longestInterval {
+		c.interval = interval{} // nothing bears it out
+	}
 	if c.interval.believed {
 		c.wakeLateLocked(0, now)
 	} else if len(c.line) == 0 && !c.throttle.on {
@@ -502,6 +523,7 @@ func (c *coolDown) throttleLocked(now time.Duration) {
 	c.throttle.start(now)
 	c.begun, c.from, c.last, c.places = true, max(c.until, c.throttle.begin), 0, 0
 	c.state.Store(closed)
+	c.wakeLateLocked(0, now)
 }
 
 // startCounting has answers be counted from now on: one was a refusal without a hint.
@@ -609,7 +631,9 @@ func (i *interval) learn(a answer, reserve int) {
 // requests are released at a rate that is searched for.
 //
 // Such a limit is often one route's. So a route that is answered, and was not refused, goes
-// on as if nothing were.
+// on as if nothing were. And a server that refuses by chance, or some requests whatever the
+// rate, is none to be slow for: if refusals come again and again between good answers at a
+// quarter of what was answered well, the throttle ends.
 type throttle struct {
 	on      bool
 	rate    adaptive.Rate
@@ -623,6 +647,11 @@ type throttle struct {
 	answers   [2]int        // in that second, and in the one before
 	refusals  [2]int
 	routes    map[string]*route // since the counting began
+
+	best    int           // good answers in one second
+	recent  uint32        // of the last answers at a low rate, the newest first: whether each was a refusal
+	ended   time.Duration // when it last did because it was of no use
+	useless time.Duration // for how long it must last before it may end so again
 }
 
 // A route is what is known of one.
@@ -634,10 +663,16 @@ type route struct {
 const (
 	// A server that refuses one request in a hundred by chance must slow nobody down.
 	fewestRefusals = 3
-	refusedPart    = 5 // one in five
+	refusedPart    = 1. / 5
 
-	fewestAnswers = 3    // that a route must have had to be spared
-	mostRoutes    = 1000 // that are known
+	// Nor one that was found to refuse by chance, for some minutes.
+	manyRefusals  = 10
+	refusedMost   = 2. / 3
+	trustedFor    = 10 * time.Minute
+	longestUseful = time.Hour
+
+	fewestAnswers = 3   // that a route must have had to be spared
+	mostRoutes    = 100 // that are known
 
 	countFor     = time.Minute // after a refusal
 	firstPause   = time.Second
@@ -659,42 +694,113 @@ func (t *throttle) interval() time.Duration {
 
 // count takes note of an answer. It reports whether a pause is to begin. held tells that
 // requests wait.
-func (t *throttle) count(a answer, held bool, now time.Duration) (start bool) {
-	if second := int64(now / time.Second); second != t.second {
-		if second == t.second+1 {
-			t.answers[1], t.refusals[1] = t.answers[0], t.refusals[0]
-		} else {
-			t.answers[1], t.refusals[1] = 0, 0
-		}
-		t.second, t.answers[0], t.refusals[0] = second, 0, 0
-	}
+func (t *throttle) count(a answer, held bool, now time.Duration) (pause bool) {
 	if a.failed {
 		return false
 	}
+	first := !t.counts(now)
+	if a.refused && a.plain {
+		t.refusedAt = now
+	}
+	if first {
+		return false // or three refusals in a row would be all that was ever counted
+	}
+	t.turnTo(int64(now / time.Second))
 	spared := t.spares(a.route, now)
 	t.note(a, now)
 	if spared && !a.refused {
 		return false
 	}
 	t.answers[0]++
-	if a.refused && a.plain {
+	if a.refused {
 		t.refusals[0]++
-		t.refusedAt = now
 	}
-	switch sent, at := epoch.Add(a.sent), epoch.Add(now); {
-	case t.on && a.refused && !t.granted:
+	t.best = max(t.best, t.answers[0]-t.refusals[0])
+	if !t.on {
+		return t.stormed(now)
+	}
+	if !t.granted && a.refused {
 		return a.sent >= t.begin
-	case t.on && a.refused:
-		t.rate.Refuse(sent, at, held, leastRate)
-		return false
-	case t.on:
+	}
+	if a.refused {
+		least := leastRate
+		if !t.rate.Refused { // one refusal alone, far below what it has answered well, is by chance
+			least = max(least, min(t.rate.PerSecond, float64(t.best)/16))
+		}
+		t.rate.Refuse(epoch.Add(a.sent), epoch.Add(now), held, least)
+	} else {
 		t.granted = t.granted || a.sent >= t.begin
-		t.rate.Answer(sent, at, held, 0, mostRate)
-		return false
+		t.rate.Answer(epoch.Add(a.sent), epoch.Add(now), held, 0, mostRate)
+	}
+	t.compare(a.refused, now)
+	return false
+}
+
+// turnTo begins a second, and forgets what is older than the one before.
+func (t *throttle) turnTo(second int64) {
+	switch second - t.second {
+	case 0:
+		return
+	case 1:
+		t.answers[1], t.refusals[1] = t.answers[0], t.refusals[0]
+	default:
+		t.answers[1], t.refusals[1] = 0, 0
+	}
+	t.second, t.answers[0], t.refusals[0] = second, 0, 0
+}
+
+// stormed reports that refusals are a large part of the answers.
+func (t *throttle) stormed(now time.Duration) bool {
+	fewest, part := fewestRefusals, refusedPart
+	if t.trusted(now) {
+		fewest, part = manyRefusals, refusedMost
 	}
 	refusals := t.refusals[0] + t.refusals[1]
-	return refusals >= fewestRefusals && refusals*refusedPart >= t.answers[0]+t.answers[1]
+	return refusals >= fewest && float64(refusals) >= part*float64(t.answers[0]+t.answers[1])
 }
+
+// trusted reports that the server was lately found to refuse by chance.
+func (t *throttle) trusted(now time.Duration) bool { return t.ended > 0 && now-t.ended < trustedFor }
+
+// start begins a pause, and then the search.
+func (t *throttle) start(now time.Duration) {
+	if !t.on {
+		t.pause = 0
+		if t.trusted(now) { // wrongly
+			t.useless = min(max(2*t.useless, time.Minute), longestUseful)
+		}
+	}
+	t.pause = min(max(firstPause, 2*t.pause), longestPause)
+	t.begin = now + t.pause + uniform(t.pause/2)
+	t.on, t.granted, t.held, t.recent = true, false, t.begin, allRefused
+	t.rate = adaptive.From(epoch.Add(t.begin), keepRate)
+}
+
+const allRefused = 1<<32 - 1
+
+// compare looks at the last thirty answers at a quarter of the best rate or less. If three
+// were refusals that came after a good answer, the throttle ends: of a limit that depends on
+// the rate, there are none, or one after the other. If none was, the rate may double.
+func (t *throttle) compare(refused bool, now time.Duration) {
+	if t.rate.PerSecond > float64(t.best)/4 {
+		t.recent = allRefused
+		return
+	}
+	t.recent <<= 1
+	if refused {
+		t.recent |= 1
+	}
+	const thirty = 1<<30 - 1
+	switch {
+	case bits.OnesCount32(t.recent&^(t.recent>>1)&thirty) >= 3 && now-t.begin >= t.useless:
+		t.on, t.ended, t.best = false, now, 0
+	case t.recent&thirty == 0:
+		t.rate.Peak, t.recent = max(t.rate.Peak, 2*t.rate.PerSecond/keepRate), allRefused
+	}
+}
+
+// refusing reports that the server refuses whatever it is sent.
+func (t *throttle) refusing() bool { return t.on && (t.rate.Refused || !t.granted) }
 
 // note remembers an answer for its route.
 func (t *throttle) note(a answer, now time.Duration) {
@@ -717,16 +823,3 @@ func (t *throttle) spares(name string, now time.Duration) bool {
 	r := t.routes[name]
 	return r != nil && r.answers >= fewestAnswers && (r.refusedAt == 0 || now-r.refusedAt >= countFor)
 }
-
-// start begins a pause, and then the search.
-func (t *throttle) start(now time.Duration) {
-	if !t.on {
-		t.pause = 0
-	}
-	t.pause = min(max(firstPause, 2*t.pause), longestPause)
-	t.begin = now + t.pause + uniform(t.pause/2)
-	t.on, t.granted, t.held, t.rate = true, false, t.begin, adaptive.From(epoch.Add(t.begin), keepRate)
-}
-
-// refusing reports that the server refuses whatever it is sent.
-func (t *throttle) refusing() bool { return t.on && (t.rate.Refused || !t.granted) }

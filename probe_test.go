@@ -3,7 +3,9 @@ package heed_test
 import (
 	"context"
 	"errors"
+	"math"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -317,4 +319,110 @@ func TestThoseWhoWaitForAFastServerDoNotArriveAllAtOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Others have heard more since: the answer of a probe that took long changes nothing.
+func TestALateAnswerOfAProbeChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := &heed.LocalBoard{}
+		s := newScript(throttle("600"), reply{status: 200, took: 90 * time.Second}, throttle("3600"))
+		tr := &heed.Transport{Base: s, Board: board, Retry: heed.RetryPolicy{MaxAttempts: 1}}
+		assert.Equal(t, 429, status(t, tr, get(t.Context())))
+		time.Sleep(time.Minute)
+		var late sync.WaitGroup
+		late.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))) })
+		time.Sleep(time.Minute)
+		assert.Equal(t, 429, status(t, tr, get(t.Context())))
+		late.Wait()
+		wait, _, _ := board.Read(t.Context(), key)
+		assert.Equal(t, time.Hour-30*time.Second, wait)
+	})
+}
+
+// A Board that others have opened is read by those who wait, too.
+func TestThoseWhoWaitNoticeThatOthersHaveOpenedTheKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := &farBoard{}
+		board.Post(t.Context(), key, 30*time.Minute, 0)
+		s := newScript(ok)
+		tr := &heed.Transport{Base: s, Board: board, Retry: heed.RetryPolicy{MaxWait: time.Hour, MaxElapsed: time.Hour}}
+		time.AfterFunc(time.Minute, func() { board.Replace(t.Context(), key, 0, 0) })
+		assert.Equal(t, 200, status(t, tr, get(t.Context())))
+		between(t, time.Minute, s.times()[0], time.Minute+time.Second)
+	})
+}
+
+// slowBoard has a clock that goes slower than the process's.
+type slowBoard struct {
+	heed.LocalBoard
+	start time.Time
+	until time.Duration
+	slow  float64
+}
+
+func (b *slowBoard) Post(context.Context, string, time.Duration, time.Duration) error { return nil }
+
+func (b *slowBoard) Read(context.Context, string) (time.Duration, time.Duration, error) {
+	return max(0, b.until-time.Duration(float64(time.Since(b.start))*(1-b.slow))), 0, nil
+}
+
+func (b *slowBoard) Probe(context.Context, string) bool { return true }
+
+func TestTheClockOfABoardMayDiffer(t *testing.T) {
+	for _, slow := range []float64{-200e-6, 0, 10e-6, 200e-6} {
+		synctest.Test(t, func(t *testing.T) {
+			board := &slowBoard{start: time.Now(), until: 24 * time.Hour, slow: slow}
+			s := newScript(reply{status: 429})
+			everySecond(t, &heed.Transport{Base: s, Board: board, Retry: heed.RetryPolicy{MaxAttempts: 1}}, 20*time.Minute)
+			assert.InDelta(t, 19, s.count(), 1, "a probe a minute")
+		})
+		synctest.Test(t, func(t *testing.T) {
+			board := &slowBoard{start: time.Now(), until: 50 * time.Second, slow: slow}
+			s := newScript(reply{status: 200, took: time.Millisecond})
+			tr := &heed.Transport{Base: s, Board: board}
+			var all sync.WaitGroup
+			for range 50 {
+				all.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))) })
+			}
+			all.Wait()
+			times := s.times()
+			slices.Sort(times)
+			assert.GreaterOrEqual(t, times[49]-times[0], 9*time.Second, "the jitter window is that of what was asked for")
+		})
+	}
+}
+
+// What a Board could not be told is obeyed all the same.
+func TestAHintThatTheBoardDidNotTakeIsObeyed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := &slowBoard{start: time.Now()} // which knows of nothing
+		s := newScript(throttle("10"), ok)
+		assert.Equal(t, 200, status(t, &heed.Transport{Base: s, Board: &losing{board}}, get(t.Context())))
+		between(t, 10*time.Second, s.times()[1], 13*time.Second)
+	})
+}
+
+type losing struct{ *slowBoard }
+
+func (*losing) Post(context.Context, string, time.Duration, time.Duration) error {
+	return errors.New("no route to host")
+}
+
+func TestAHugeMaxWaitIsNoShortOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(throttle("10"), ok)
+		tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxWait: math.MaxInt64, MaxElapsed: -1}}
+		assert.Equal(t, 200, status(t, tr, get(t.Context())))
+		assert.Equal(t, 2, s.count())
+	})
+}
+
+// An interval that a healthy server's answers say nothing of is forgotten.
+func TestAnIntervalThatNothingBearsOutEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &heed.Transport{Base: newScript(denied(0, "1", told("x", 1, 60), `"x";r=0;t=1`), ok)}
+		good, failed := everySecond(t, tr, 10*time.Minute)
+		assert.LessOrEqual(t, failed, 62)
+		assert.GreaterOrEqual(t, good, 600-62)
+	})
 }

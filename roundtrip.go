@@ -156,12 +156,20 @@ func (c *call) coolDown(since time.Duration) error {
 			return c.overdue(t.wait, left, limit)
 		}
 		c.cooled(now, t)
+		if c.t.sharedBoard() != nil {
+			t.again = min(t.again, time.Second) // others may have opened the key
+		}
 		if err := c.sleep(t.again, w.wake); err != nil {
 			return err
 		}
-		c.readBoard()
+		if after := now + readEvery; time.Since(epoch) >= after {
+			c.readBoard()
+		}
 	}
 }
+
+// readEvery is how often a waiter reads the Board, however often it is woken.
+const readEvery = 10 * time.Millisecond
 
 // beforeDeadline is when a wait in line ends that leads to nothing: not with the
 // deadline, so that it is known which of the two it was.
@@ -246,22 +254,23 @@ func (c *call) post(wait time.Duration, i interval, probe bool) {
 		every = i.every
 	}
 	// First where others look, or what this process knows would seem to be newer.
-	if shared := c.t.sharedBoard(); shared != nil {
-		var err error
-		if p, ok := shared.(ProbeBoard); ok && probe {
-			err = p.Replace(c.req.Context(), c.key().Key, wait, every)
-		} else if wait > 0 {
-			err = shared.Post(c.req.Context(), c.key().Key, wait, every)
-		}
-		if err != nil {
-			c.degraded(err)
-		}
+	shared := c.t.sharedBoard()
+	var err error
+	if p, ok := shared.(ProbeBoard); ok && probe {
+		err = p.Replace(c.req.Context(), c.key().Key, wait, every)
+	} else if shared != nil && wait > 0 {
+		err = shared.Post(c.req.Context(), c.key().Key, wait, every)
 	}
-	if d := b.get(c.key(), c.ended, wait); probe {
+	if err != nil {
+		c.degraded(err)
+	}
+	d := b.get(c.key(), c.ended, wait)
+	if probe {
 		d.replace(c.ended, wait, i)
 	} else {
 		d.post(c.ended, wait, i)
 	}
+	d.posted(shared != nil && err == nil)
 }
 
 // cooled traces a wait for a cool-down, as far as it goes beyond what was traced: once for
@@ -463,6 +472,9 @@ func (c *call) observe() {
 func (c *call) learn(a *Attempt) {
 	p, refused, hinted := c.permit, a.throttled(), a.invited()
 	c.permit, c.free = permit{}, hinted
+	if p.probe && p.stale() {
+		p = permit{} // others have heard since
+	}
 	if p.c == nil && !refused && c.counting() == nil {
 		return
 	}
@@ -476,6 +488,9 @@ func (c *call) learn(a *Attempt) {
 		c.post(0, interval{}, true)
 	} else if hinted {
 		c.post(a.hint, intervalOf(a.Response.Header), p.probe)
+	}
+	if b := c.t.localBoard(); b != nil && p.c != nil {
+		b.touch(c.key(), c.ended, 0) // a line may live for longer than what was posted
 	}
 	d := c.counts(p, refused && !hinted)
 	if d == nil {
@@ -536,7 +551,7 @@ func (c *call) decide() (Verdict, time.Duration) {
 
 // cooling is what is left of the key's cool-down.
 func (c *call) cooling() time.Duration {
-	if d := c.find(c.ended); d != nil {
+	if d := c.find(c.ended); d != nil && !d.open(c.req, c.ended) {
 		return d.closedFor(c.ended)
 	}
 	return 0

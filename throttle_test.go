@@ -1,6 +1,8 @@
 package heed_test
 
 import (
+	"context"
+	"fmt"
 	"math"
 	"net/http"
 	"sync"
@@ -248,5 +250,144 @@ func TestALimitOfOneRouteSlowsNoOther(t *testing.T) {
 		assert.GreaterOrEqual(t, float64(answered["/items"]), 0.85*20/0.06*took)
 		assert.GreaterOrEqual(t, float64(answered["/search"]), 0.7*5*took)
 		assert.LessOrEqual(t, refused, answered["/search"]/2)
+	})
+}
+
+// byMinute makes a call each 10 ms for so long, and returns how many of each minute were
+// answered with a 200.
+func byMinute(t *testing.T, rt http.RoundTripper, path func() string, minutes int) []int {
+	good := make([]int, minutes)
+	var mu sync.Mutex
+	var calls sync.WaitGroup
+	for minute := range minutes {
+		for range 6000 {
+			time.Sleep(10 * time.Millisecond)
+			calls.Go(func() {
+				req := get(t.Context())
+				req.URL.Path = path()
+				resp, err := rt.RoundTrip(req)
+				if err != nil {
+					return
+				}
+				resp.Body.Close()
+				if resp.StatusCode == 200 {
+					mu.Lock()
+					good[minute]++
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	calls.Wait()
+	return good
+}
+
+// Refusals that do not depend on the rate are no reason to be slow for long.
+func TestAServerThatRefusesWhateverTheRateIsNotThrottledForLong(t *testing.T) {
+	const minutes = 6
+	for name, refuses := range map[string]func(r *random, since time.Duration, path string) bool{
+		"one in ten": func(r *random, _ time.Duration, _ string) bool { return r.oneIn(10) },
+		"one in two at first, then one in a hundred": func(r *random, since time.Duration, _ string) bool {
+			if since < 10*time.Second {
+				return r.oneIn(2)
+			}
+			return r.oneIn(100)
+		},
+		"all at first, then none": func(_ *random, since time.Duration, _ string) bool { return since < time.Minute },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, start := newRandom(3), time.Now()
+				tr := &heed.Transport{Base: base(func(req *http.Request) (*http.Response, error) {
+					time.Sleep(10 * time.Millisecond)
+					if refuses(r, time.Since(start), req.URL.Path) {
+						return response(req, reply{status: 429}), nil
+					}
+					return response(req, ok), nil
+				})}
+				good := byMinute(t, tr, func() string { return "/things" }, minutes)
+				t.Logf("good of 6000 in each minute: %v", good)
+				for _, n := range good[4:] {
+					assert.GreaterOrEqual(t, n, 5000)
+				}
+			})
+		})
+	}
+}
+
+// A route that refuses all does not slow others, though each of them is asked once.
+func TestARouteThatRefusesAllSlowsNoOtherForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRandom(5)
+		tr := &heed.Transport{Base: base(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(10 * time.Millisecond)
+			if req.URL.Path == "/bad" {
+				return response(req, reply{status: 429}), nil
+			}
+			return response(req, ok), nil
+		})}
+		ctx, cancel := context.WithCancel(t.Context())
+		var bad sync.WaitGroup
+		for range 5 {
+			bad.Go(func() {
+				for ctx.Err() == nil {
+					req := get(ctx)
+					req.URL.Path = "/bad"
+					if resp, err := tr.RoundTrip(req); err == nil {
+						resp.Body.Close()
+					}
+					time.Sleep(200 * time.Millisecond)
+				}
+			})
+		}
+		good := byMinute(t, tr, func() string { return fmt.Sprintf("/things/%d", r.upTo(1e6)) }, 4)
+		cancel()
+		bad.Wait()
+		t.Logf("good of 6000 in each minute: %v", good)
+		assert.GreaterOrEqual(t, good[2], 5900)
+		assert.GreaterOrEqual(t, good[3], 5900)
+	})
+}
+
+// A route that is spared a throttle backs off, and obeys what it is told itself.
+func TestARouteThatIsSparedBacksOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		down := false
+		var sent []time.Time
+		tr := &heed.Transport{Budget: heed.Unlimited, Base: base(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(10 * time.Millisecond)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case req.URL.Path == "/limited":
+				return response(req, reply{status: 429}), nil
+			case down:
+				sent = append(sent, time.Now())
+				return response(req, reply{status: 503, header: []string{"Retry-After", "4"}}), nil
+			}
+			return response(req, ok), nil
+		})}
+		ask := func(ctx context.Context, path string) {
+			req := get(ctx)
+			req.URL.Path = path
+			if resp, err := tr.RoundTrip(req); err == nil {
+				resp.Body.Close()
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var limited sync.WaitGroup
+		for range 20 {
+			limited.Go(func() { ask(ctx, "/limited") })
+			ask(t.Context(), "/spared")
+		}
+		down = true
+		ask(t.Context(), "/spared")
+		cancel()
+		limited.Wait()
+		for i := range sent[1:] {
+			assert.GreaterOrEqual(t, sent[i+1].Sub(sent[i]), 4*time.Second)
+		}
+		assert.Len(t, sent, 4)
 	})
 }

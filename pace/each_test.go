@@ -138,6 +138,8 @@ func TestTheDeadlineOfTheCallerIsToldApartFromTheBound(t *testing.T) {
 }
 
 func TestAPlainPacerThatNeedNotWaitLetsGoWhoMayNotWait(t *testing.T) {
-	pacer := pace.Each(&plainPacer{wait: func(req *http.Request) error { return req.Context().Err() }})
-	assert.NoError(t, pacer.(heed.BoundedPacer).WaitAtMost(get(), 0))
+	synctest.Test(t, func(t *testing.T) {
+		pacer := pace.Each(&plainPacer{wait: func(req *http.Request) error { return req.Context().Err() }})
+		assert.NoError(t, pacer.(heed.BoundedPacer).WaitAtMost(get(), 0))
+	})
 }
