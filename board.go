@@ -62,7 +62,7 @@ type LocalBoard struct {
 
 // Post makes key wait at least wait from now, at most 24 hours. It returns nil.
 func (b *LocalBoard) Post(_ context.Context, key string, wait, every time.Duration) error {
-	b.post(hostkey.NameOf(key), now(), wait, toldInterval(every))
+	b.post(hostkey.NameOf(key), now(), wait, boardInterval(every))
 	return nil
 }
 
@@ -83,7 +83,7 @@ func (b *LocalBoard) Probe(_ context.Context, key string) bool {
 // Replace makes key wait for wait from now instead of what was posted before. It returns nil.
 func (b *LocalBoard) Replace(_ context.Context, key string, wait, every time.Duration) error {
 	if c := b.find(hostkey.NameOf(key)); c != nil {
-		c.replace(now(), wait, toldInterval(every))
+		c.replace(now(), wait, boardInterval(every))
 	}
 	return nil
 }

@@ -15,9 +15,9 @@ var errTakenBack = errors.New("heed: the request's body was taken back for anoth
 // none, and stays as it is: wrapped, it would be sent in chunks.
 func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
 
-// A source is a request body without GetBody. It is lent to one attempt after
+// A source is a request body without GetBody. It is given to one attempt after
 // the other, and closed once, when it is certain that no other follows: until
-// then an attempt that closes its loan gives it back.
+// then an attempt that closes its body gives it back.
 //
 // It can be taken back while nothing of it was read, or while all that was read
 // is kept: bytes are kept as they are sent, at most keep of them.
@@ -25,27 +25,27 @@ type source struct {
 	body io.ReadCloser
 	keep int64
 
-	mu     sync.Mutex // guards what follows; not held while body is read
-	holder *loan      // who may read; nil if nobody
-	busy   bool       // whether one is under way
-	lost   bool       // whether bytes were read that are not kept
+	mu     sync.Mutex   // guards what follows; not held while body is read
+	holder *attemptBody // who may read; nil if nobody
+	busy   bool         // whether a Read is under way
+	lost   bool         // whether bytes were read that are not kept
 	kept   []byte
 	err    error // what body ended with
-	final  bool  // there will not be another loan
+	final  bool  // no other attempt follows
 	closed bool  // body was
 }
 
-// A loan is the body of one attempt.
-type loan struct {
+// An attemptBody is the body of one attempt.
+type attemptBody struct {
 	src    *source
 	at     int // bytes of src.kept that were handed out
 	closed bool
 }
 
-func (s *source) lend() io.ReadCloser {
+func (s *source) next() io.ReadCloser {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.holder = &loan{src: s}
+	s.holder = &attemptBody{src: s}
 	return s.holder
 }
 
@@ -58,7 +58,7 @@ func (s *source) replayable() bool {
 
 func (s *source) replayableLocked() bool { return !s.busy && !s.lost && !s.closed }
 
-// takeBack ends the present loan, so that a later Read or Close by the attempt
+// takeBack ends the present attempt's hold, so that a later Read or Close by the attempt
 // which held it touches nothing. It reports whether it could.
 func (s *source) takeBack() bool {
 	s.mu.Lock()
@@ -70,7 +70,7 @@ func (s *source) takeBack() bool {
 	return true
 }
 
-// finish says that there will not be another loan. A body that nobody holds is
+// finish says that no other attempt follows. A body that nobody holds is
 // closed now, one that is still being sent when its attempt is done with it.
 func (s *source) finish() {
 	s.mu.Lock()
@@ -94,28 +94,28 @@ func (s *source) close() error {
 	return s.body.Close()
 }
 
-func (l *loan) Read(p []byte) (int, error) {
-	s := l.src
-	if n, err, done := s.begin(l, p); done {
+func (a *attemptBody) Read(p []byte) (int, error) {
+	s := a.src
+	if n, err, done := s.startRead(a, p); done {
 		return n, err
 	}
 	n, err := s.body.Read(p)
-	s.end(l, p[:n], err)
+	s.endRead(a, p[:n], err)
 	return n, err
 }
 
-// begin answers what need not be read from the body.
-func (s *source) begin(l *loan, p []byte) (n int, err error, done bool) {
+// startRead answers what need not be read from the body.
+func (s *source) startRead(a *attemptBody, p []byte) (n int, err error, done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.holder != l:
+	case s.holder != a:
 		return 0, errTakenBack, true
-	case l.closed:
+	case a.closed:
 		return 0, http.ErrBodyReadAfterClose, true
-	case l.at < len(s.kept):
-		n = copy(p, s.kept[l.at:])
-		l.at += n
+	case a.at < len(s.kept):
+		n = copy(p, s.kept[a.at:])
+		a.at += n
 		return n, nil, true
 	case s.err != nil:
 		return 0, s.err, true
@@ -124,17 +124,17 @@ func (s *source) begin(l *loan, p []byte) (n int, err error, done bool) {
 	return 0, nil, false
 }
 
-// end keeps what was read, if there is room for all of it. A body that fails
+// endRead keeps what was read, if there is room for all of it. A body that fails
 // cannot be sent again.
-func (s *source) end(l *loan, b []byte, err error) {
+func (s *source) endRead(a *attemptBody, b []byte, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.busy, s.err = false, err
 	if !s.lost && int64(len(s.kept)+len(b)) <= s.keep {
 		s.kept = append(s.kept, b...)
-		l.at = len(s.kept)
+		a.at = len(s.kept)
 	} else if len(b) > 0 {
-		s.lost, s.kept, l.at = true, nil, 0
+		s.lost, s.kept, a.at = true, nil, 0
 	}
 	if err != nil && err != io.EOF {
 		s.lost = true
@@ -143,14 +143,14 @@ func (s *source) end(l *loan, b []byte, err error) {
 
 // Close gives the body back if another attempt may want it, and closes it if
 // that cannot be: a Read under way may only return once it is closed.
-func (l *loan) Close() error {
-	s := l.src
+func (a *attemptBody) Close() error {
+	s := a.src
 	s.mu.Lock()
-	if s.holder != l || l.closed {
+	if s.holder != a || a.closed {
 		s.mu.Unlock()
 		return nil
 	}
-	l.closed = true
+	a.closed = true
 	over := s.final || s.busy || s.lost
 	s.mu.Unlock()
 	if over {

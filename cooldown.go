@@ -152,7 +152,7 @@ func (c *coolDown) overLocked(now time.Duration) bool {
 	switch {
 	case c.throttle.on:
 		end = max(end, c.throttle.held+quiet)
-	case c.interval.believed && c.interval.told:
+	case c.interval.believed && c.interval.reported:
 		end = max(end, c.last+quiet)
 	case c.interval.believed:
 		end = max(end, c.last+c.interval.every)
@@ -253,7 +253,7 @@ func (c *coolDown) follow(now, wait, every time.Duration, replaceable bool) {
 		same = true
 	}
 	c.onBoard = c.onBoard || same
-	c.interval.add(toldInterval(every))
+	c.interval.add(boardInterval(every))
 	if every > 0 && !c.begun {
 		c.window = 0 // the Board has spread those who share it already
 	}
@@ -304,8 +304,8 @@ func (c *coolDown) leave(w *waiter) {
 	}
 }
 
-// A turn is what a waiter is told: it has a permit, or it waits, or it waits too long.
-type turn struct {
+// A standing is that of a waiter: it has a permit, or it waits, or it waits too long.
+type standing struct {
 	permit permit
 	round  int
 	wait   time.Duration // until it is released, as far as that is known
@@ -315,15 +315,15 @@ type turn struct {
 }
 
 // ask reports whether w, which is in line, may go.
-func (c *coolDown) ask(w *waiter, now time.Duration) turn {
+func (c *coolDown) ask(w *waiter, now time.Duration) standing {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := slices.Index(c.line, w)
 	next := at == c.nextLocked()
 	if next && c.readyLocked(now) {
-		return turn{permit: c.releaseLocked(at, now)}
+		return standing{permit: c.releaseLocked(at, now)}
 	}
-	t := turn{round: c.round, wait: c.expectedLocked(at, now) - now}
+	t := standing{round: c.round, wait: c.expectedLocked(at, now) - now}
 	if t.late = c.lateLocked(w, at, now); t.late {
 		t.most = w.latest(c.window) < w.bound || c.until > after(w.since, w.most)
 		return t
@@ -497,7 +497,7 @@ func (c *coolDown) answerLocked(a answer, now time.Duration) {
 	}
 	c.answered++
 	c.interval.learn(a, c.unanswered+min(1, len(c.line)))
-	if !c.interval.told && now-c.asked >= longestInterval {
+	if !c.interval.reported && now-c.asked >= longestInterval {
 		c.interval = interval{} // nothing bears it out
 	}
 	if c.interval.believed {
@@ -521,7 +521,7 @@ func (c *coolDown) unused(p permit) {
 // for the rate.
 func (c *coolDown) throttleLocked(now time.Duration) {
 	c.throttle.start(now)
-	c.begun, c.from, c.last, c.places = true, max(c.until, c.throttle.begin), 0, 0
+	c.begun, c.from, c.last, c.places = true, max(c.until, c.throttle.resumes), 0, 0
 	c.state.Store(closed)
 	c.wakeLateLocked(0, now)
 }
@@ -546,13 +546,13 @@ type interval struct {
 	quota    int64
 	every    time.Duration
 	believed bool          // the server says that it counts so, or its answers show it
-	told     bool          // its answers tell what is left
+	reported bool          // its answers tell what is left
 	left     int64         // what the newest one told, less what was sent since
 	sent     time.Duration // when its request was
 }
 
-// toldInterval is one that a Board tells.
-func toldInterval(every time.Duration) interval {
+// boardInterval is one that a Board tells.
+func boardInterval(every time.Duration) interval {
 	if every <= 0 {
 		return interval{}
 	}
@@ -615,7 +615,7 @@ func (i *interval) learn(a answer, reserve int) {
 			}
 		}
 	}
-	if i.told = least >= 0; !i.told {
+	if i.reported = least >= 0; !i.reported {
 		return
 	}
 	left := least - int64(reserve)
@@ -638,7 +638,7 @@ type throttle struct {
 	on      bool
 	rate    adaptive.Rate
 	pause   time.Duration // the last one
-	begin   time.Duration // when it ends
+	resumes time.Duration // when it ends
 	granted bool          // a request was answered since
 	held    time.Duration // when a request was last held back
 
@@ -651,7 +651,7 @@ type throttle struct {
 	best    int           // good answers in one second
 	recent  uint32        // of the last answers at a low rate, the newest first: whether each was a refusal
 	ended   time.Duration // when it last did because it was of no use
-	useless time.Duration // for how long it must last before it may end so again
+	atLeast time.Duration // for how long it must last before it may end so again
 }
 
 // A route is what is known of one.
@@ -667,7 +667,7 @@ const (
 
 	// Nor one that was found to refuse by chance, for some minutes.
 	manyRefusals  = 10
-	refusedMost   = 2. / 3
+	manyRefused   = 1. / 2
 	trustedFor    = 10 * time.Minute
 	longestUseful = time.Hour
 
@@ -720,7 +720,7 @@ func (t *throttle) count(a answer, held bool, now time.Duration) (pause bool) {
 		return t.stormed(now)
 	}
 	if !t.granted && a.refused {
-		return a.sent >= t.begin
+		return a.sent >= t.resumes
 	}
 	if a.refused {
 		least := leastRate
@@ -729,7 +729,7 @@ func (t *throttle) count(a answer, held bool, now time.Duration) (pause bool) {
 		}
 		t.rate.Refuse(epoch.Add(a.sent), epoch.Add(now), held, least)
 	} else {
-		t.granted = t.granted || a.sent >= t.begin
+		t.granted = t.granted || a.sent >= t.resumes
 		t.rate.Answer(epoch.Add(a.sent), epoch.Add(now), held, 0, mostRate)
 	}
 	t.compare(a.refused, now)
@@ -753,7 +753,7 @@ func (t *throttle) turnTo(second int64) {
 func (t *throttle) stormed(now time.Duration) bool {
 	fewest, part := fewestRefusals, refusedPart
 	if t.trusted(now) {
-		fewest, part = manyRefusals, refusedMost
+		fewest, part = manyRefusals, manyRefused
 	}
 	refusals := t.refusals[0] + t.refusals[1]
 	return refusals >= fewest && float64(refusals) >= part*float64(t.answers[0]+t.answers[1])
@@ -767,33 +767,37 @@ func (t *throttle) start(now time.Duration) {
 	if !t.on {
 		t.pause = 0
 		if t.trusted(now) { // wrongly
-			t.useless = min(max(2*t.useless, time.Minute), longestUseful)
+			t.atLeast = min(max(2*t.atLeast, time.Minute), longestUseful)
 		}
 	}
 	t.pause = min(max(firstPause, 2*t.pause), longestPause)
-	t.begin = now + t.pause + uniform(t.pause/2)
-	t.on, t.granted, t.held, t.recent = true, false, t.begin, allRefused
-	t.rate = adaptive.From(epoch.Add(t.begin), keepRate)
+	t.resumes = now + t.pause + uniform(t.pause/2)
+	t.on, t.granted, t.held, t.recent = true, false, t.resumes, allRefused
+	t.rate = adaptive.From(epoch.Add(t.resumes), keepRate)
 }
 
 const allRefused = 1<<32 - 1
 
-// compare looks at the last thirty answers at a quarter of the best rate or less. If three
-// were refusals that came after a good answer, the throttle ends: of a limit that depends on
-// the rate, there are none, or one after the other. If none was, the rate may double.
+// compare asks whether the throttle is of use. It looks at the last thirty answers at a quarter
+// of the best rate or less. If three were refusals that came after a good answer, it ends: of
+// a limit that depends on the rate, there are none, or one after the other. If none was, the
+// rate may double. And after a minute, and then after longer and longer, it ends to see
+// whether requests are still refused.
 func (t *throttle) compare(refused bool, now time.Duration) {
-	if t.rate.PerSecond > float64(t.best)/4 {
-		t.recent = allRefused
-		return
-	}
+	const thirty = 1<<30 - 1
 	t.recent <<= 1
 	if refused {
 		t.recent |= 1
 	}
-	const thirty = 1<<30 - 1
+	if t.rate.PerSecond > float64(t.best)/4 {
+		t.recent = allRefused
+	}
+	lasted := now - t.resumes
 	switch {
-	case bits.OnesCount32(t.recent&^(t.recent>>1)&thirty) >= 3 && now-t.begin >= t.useless:
+	case bits.OnesCount32(t.recent&^(t.recent>>1)&thirty) >= 3 && lasted >= t.atLeast:
 		t.on, t.ended, t.best = false, now, 0
+	case lasted >= max(time.Minute, 2*t.atLeast):
+		t.on, t.best, t.atLeast = false, 0, max(time.Minute, min(2*t.atLeast, longestUseful))
 	case t.recent&thirty == 0:
 		t.rate.Peak, t.recent = max(t.rate.Peak, 2*t.rate.PerSecond/keepRate), allRefused
 	}

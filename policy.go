@@ -153,7 +153,7 @@ func (p *RetryPolicy) rewinds(req *http.Request) bool {
 
 // readHint asks for the server's hint, unless there is nobody to ask.
 func (p *RetryPolicy) readHint(a *Attempt) {
-	a.heard = true
+	a.hintRead = true
 	switch resp := a.Response; {
 	case resp == nil:
 	case len(p.Profiles) > 0 || p.Hint != nil:

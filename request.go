@@ -87,7 +87,7 @@ func (o *outgoing) next(req *http.Request, attempt int, timeLeft time.Duration) 
 	if o.source == nil {
 		o.source = &source{body: req.Body, keep: o.policy.MaxBodyBuffer}
 	}
-	out.Body = o.source.lend()
+	out.Body = o.source.next()
 	return out, nil
 }
 

@@ -22,12 +22,12 @@ type Attempt struct {
 	Waited   time.Duration // the wait between the attempt before and this one; 0 for the first
 	Cause    Cause         // why the next attempt waits, once that is decided; 0 if there is none
 
-	heard, hinted bool          // whether the policy's Hint was asked, and whether it knew
-	keyed         bool          // it was sent with an Idempotency-Key of the call's own
-	most          int32         // MaxAttempts
-	hint          time.Duration // what the policy's Hint said, not negative
-	backoff       time.Duration // what its Backoff said, once it was asked
-	limit         string        // the setting that the verdict comes from, or "deadline"; once there is one
+	hintRead, hinted bool          // whether the policy's Hint was asked, and whether it knew
+	keyed            bool          // it was sent with an Idempotency-Key of the call's own
+	most             int32         // MaxAttempts
+	hint             time.Duration // what the policy's Hint said, not negative
+	backoff          time.Duration // what its Backoff said, once it was asked
+	limit            string        // the setting that the verdict comes from, or "deadline"; once there is one
 
 	means ratelimit.Meaning // what a Profile says of it
 }
@@ -193,7 +193,7 @@ func (a *Attempt) throttled() bool {
 		if ratelimit.FromCache(a.Response.Header) {
 			return false
 		}
-		if !a.heard {
+		if !a.hintRead {
 			_, ok := RetryAfter(a.Response, time.Time{})
 			return ok
 		}
@@ -202,9 +202,9 @@ func (a *Attempt) throttled() bool {
 	return false
 }
 
-// invited reports that the server named the time of the next attempt: that one
+// hintedThrottle reports that the server named the time of the next attempt: that one
 // costs no budget.
-func (a *Attempt) invited() bool { return a.throttled() && a.hint > 0 }
+func (a *Attempt) hintedThrottle() bool { return a.throttled() && a.hint > 0 }
 
 // vetoed reports that the server asks not to be asked again.
 func vetoed(h http.Header) bool {

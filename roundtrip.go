@@ -31,7 +31,7 @@ type call struct {
 	cool   hostkey.Name  // the cool-down's key, once it was computed
 	permit permit        // of the present attempt
 	paced  bool          // the Pacer waits for the outcome of the present attempt
-	told   time.Duration // the end of the wait that was traced
+	traced time.Duration // the end of the wait that was traced
 	round  int           // of the coolDown that this was for
 
 	out    outgoing
@@ -275,16 +275,16 @@ func (c *call) post(wait time.Duration, i interval, probe bool) {
 
 // cooled traces a wait for a cool-down, as far as it goes beyond what was traced: once for
 // each closure.
-func (c *call) cooled(now time.Duration, t turn) {
+func (c *call) cooled(now time.Duration, t standing) {
 	if c.round == t.round {
 		return
 	}
 	c.round = t.round
-	more := now + t.wait - max(now, c.told)
+	more := now + t.wait - max(now, c.traced)
 	if more <= 0 {
 		return
 	}
-	c.told = now + t.wait
+	c.traced = now + t.wait
 	if c.t.Trace == nil && c.traces == nil {
 		return
 	}
@@ -470,7 +470,7 @@ func (c *call) observe() {
 
 // learn has the cool-down of the request's key learn from a.
 func (c *call) learn(a *Attempt) {
-	p, refused, hinted := c.permit, a.throttled(), a.invited()
+	p, refused, hinted := c.permit, a.throttled(), a.hintedThrottle()
 	c.permit, c.free = permit{}, hinted
 	if p.probe && p.stale() {
 		p = permit{} // others have heard since
@@ -572,7 +572,7 @@ func (c *call) refund() {
 // pause waits before the next attempt. The wait for a cool-down is left to its
 // line, where the request keeps its place meanwhile.
 func (c *call) pause(wait time.Duration) error {
-	c.told = c.ended + wait
+	c.traced = c.ended + wait
 	if c.open {
 		c.open = false
 		c.kept = keep(c.resp, &c.t.draining, c.stoppedTimer)

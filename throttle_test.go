@@ -253,15 +253,15 @@ func TestALimitOfOneRouteSlowsNoOther(t *testing.T) {
 	})
 }
 
-// byMinute makes a call each 10 ms for so long, and returns how many of each minute were
+// byMinute makes a call each 20 ms for so long, and returns how many of each minute were
 // answered with a 200.
 func byMinute(t *testing.T, rt http.RoundTripper, path func() string, minutes int) []int {
 	good := make([]int, minutes)
 	var mu sync.Mutex
 	var calls sync.WaitGroup
 	for minute := range minutes {
-		for range 6000 {
-			time.Sleep(10 * time.Millisecond)
+		for range 3000 {
+			time.Sleep(20 * time.Millisecond)
 			calls.Go(func() {
 				req := get(t.Context())
 				req.URL.Path = path()
@@ -284,7 +284,7 @@ func byMinute(t *testing.T, rt http.RoundTripper, path func() string, minutes in
 
 // Refusals that do not depend on the rate are no reason to be slow for long.
 func TestAServerThatRefusesWhateverTheRateIsNotThrottledForLong(t *testing.T) {
-	const minutes = 6
+	const minutes = 4
 	for name, refuses := range map[string]func(r *random, since time.Duration, path string) bool{
 		"one in ten": func(r *random, _ time.Duration, _ string) bool { return r.oneIn(10) },
 		"one in two at first, then one in a hundred": func(r *random, since time.Duration, _ string) bool {
@@ -306,10 +306,8 @@ func TestAServerThatRefusesWhateverTheRateIsNotThrottledForLong(t *testing.T) {
 					return response(req, ok), nil
 				})}
 				good := byMinute(t, tr, func() string { return "/things" }, minutes)
-				t.Logf("good of 6000 in each minute: %v", good)
-				for _, n := range good[4:] {
-					assert.GreaterOrEqual(t, n, 5000)
-				}
+				t.Logf("good of 3000 in each minute: %v", good)
+				assert.GreaterOrEqual(t, good[minutes-1], 2700)
 			})
 		})
 	}
@@ -343,9 +341,8 @@ func TestARouteThatRefusesAllSlowsNoOtherForLong(t *testing.T) {
 		good := byMinute(t, tr, func() string { return fmt.Sprintf("/things/%d", r.upTo(1e6)) }, 4)
 		cancel()
 		bad.Wait()
-		t.Logf("good of 6000 in each minute: %v", good)
-		assert.GreaterOrEqual(t, good[2], 5900)
-		assert.GreaterOrEqual(t, good[3], 5900)
+		t.Logf("good of 3000 in each minute: %v", good)
+		assert.GreaterOrEqual(t, good[3], 2900)
 	})
 }
 
