@@ -11,7 +11,8 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// A coolDown is one key's: closed until a time, and then the line of those who waited.
+// A coolDown is the state of one key: nobody goes until a time; after that, those who waited
+// are released one by one.
 //
 //   - A request waits only as long as it may: where its turn cannot come in time, it is
 //     refused at once.
@@ -36,14 +37,14 @@ type coolDown struct {
 	window  time.Duration // the jitter window, which begins at until
 	asked   time.Duration // when the server last said so, or a probe was last sent
 	onBoard bool          // a Board that others post to has this closure, too
-	line    []*waiter     // sorted by precedes
+	line    []*waiter     // sorted by compare, the first goes first
 
 	// The release of the line, after until.
-	begun      bool          // places and from are set
+	begun      bool          // slots and from are set
 	from       time.Duration // the first release, at the earliest
 	last       time.Duration // when the last one was, or was due
-	places     int           // how many places in the jitter window are left
-	place      time.Duration // the length of one
+	slots      int           // how many slots in the jitter window are left
+	slotGap    time.Duration // between two of them
 	unanswered int           // how many requests of this round are under way
 	answered   int           // how many were answered, and not refused
 	interval   interval
@@ -52,9 +53,9 @@ type coolDown struct {
 
 // States of a coolDown.
 const (
-	open     = iota // nobody waits, and nothing is counted
-	counting        // nobody waits, but answers are counted: lately one was a refusal without a hint
-	closed          // each request asks whether it may go
+	stateOpen     = iota // nobody waits, and nothing is counted
+	stateCounting        // nobody waits, but answers are counted: lately one was a refusal without a hint
+	stateClosed          // each request asks whether it may go
 )
 
 const (
@@ -75,23 +76,23 @@ const (
 	quiet = 10 * time.Second
 )
 
-// jitterWindow is the range of the jitter after a hint: wide enough to tell many
+// jitterWindow is the range of the jitter after a hint, three tenths of it: wide enough to tell many
 // waiters apart, narrow enough not to be noticed beside the hint.
 func jitterWindow(hint time.Duration) time.Duration { return min(hint/10*3, 10*time.Second) }
 
 // A waiter is a request in line.
 type waiter struct {
 	attempts int           // that were made of it
-	called   time.Duration // when RoundTrip was
+	called   time.Duration // when RoundTrip was called
 	since    time.Duration // when its wait began
 	most     time.Duration // RetryPolicy.MaxWait
 	bound    time.Duration // its deadline, or the end of its MaxElapsed
-	wake     chan struct{} // it is to ask again
+	wake     chan struct{} // receives when the waiter is to ask again
 }
 
-// precedes orders the line: those with the fewest attempts left go first, so that none
-// runs out of attempts while others have theirs before them; then those called first.
-func (w *waiter) precedes(v *waiter) int {
+// compare is negative if w goes before v: the one that was sent more often, so that none runs
+// out of attempts while others have theirs before them, and then the one called first.
+func (w *waiter) compare(v *waiter) int {
 	return cmp.Or(cmp.Compare(v.attempts, w.attempts), cmp.Compare(w.called, v.called))
 }
 
@@ -104,7 +105,7 @@ func (w *waiter) latest(window time.Duration) time.Duration {
 	return min(after(after(w.since, w.most), window), w.bound)
 }
 
-// after is t+d, or the end of time.
+// after is t+d, saturated.
 func after(t, d time.Duration) time.Duration {
 	if d > maxDuration-t {
 		return maxDuration
@@ -121,7 +122,7 @@ type permit struct {
 
 // open reports that req need not wait, nor be counted as released.
 func (c *coolDown) open(req *http.Request, now time.Duration) bool {
-	if c.state.Load() != closed {
+	if c.state.Load() != stateClosed {
 		return true
 	}
 	c.mu.Lock()
@@ -129,11 +130,11 @@ func (c *coolDown) open(req *http.Request, now time.Duration) bool {
 	if c.overLocked(now) {
 		c.openLocked(now)
 	}
-	return c.state.Load() != closed ||
+	return c.state.Load() != stateClosed ||
 		c.throttle.on && now >= c.until && !c.interval.believed && c.throttle.spares(routeOf(req), now)
 }
 
-// idle reports that a new coolDown would do as well.
+// idle reports that c holds nothing worth keeping.
 func (c *coolDown) idle(now time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,18 +162,18 @@ func (c *coolDown) overLocked(now time.Duration) bool {
 func (c *coolDown) openLocked(now time.Duration) {
 	c.interval, c.throttle.on = interval{}, false
 	if c.throttle.counts(now) {
-		c.state.Store(counting)
+		c.state.Store(stateCounting)
 		return
 	}
 	c.throttle.routes = nil
-	c.state.Store(open)
+	c.state.Store(stateOpen)
 }
 
 // read reports what is left, and the interval.
 func (c *coolDown) read(now time.Duration) (wait, every time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state.Load() == closed && !c.overLocked(now) && c.interval.believed {
+	if c.state.Load() == stateClosed && !c.overLocked(now) && c.interval.believed {
 		every = c.interval.every
 	}
 	return max(0, c.until-now), every
@@ -187,7 +188,7 @@ func (c *coolDown) post(now, wait time.Duration, i interval) {
 }
 
 func (c *coolDown) postLocked(now, wait time.Duration, i interval) {
-	if c.state.Load() != closed || c.overLocked(now) {
+	if c.state.Load() != stateClosed || c.overLocked(now) {
 		c.openLocked(now) // what was told before has nothing to do with this
 	}
 	c.interval.add(i)
@@ -204,7 +205,7 @@ func (c *coolDown) replace(now, wait time.Duration, i interval) {
 }
 
 func (c *coolDown) replaceLocked(now, wait time.Duration, i interval) {
-	if c.state.Load() != closed {
+	if c.state.Load() != stateClosed {
 		return
 	}
 	wait = min(max(0, wait), longestCoolDown)
@@ -224,27 +225,27 @@ func (c *coolDown) closeLocked(now, until, wait time.Duration) {
 	c.round++
 	c.onBoard = false
 	c.begun, c.from, c.last, c.unanswered, c.answered = false, 0, 0, 0, 0
-	c.state.Store(closed)
+	c.state.Store(stateClosed)
 	c.wakeLateLocked(0, now)
 	c.wakeNextLocked()
 }
 
-// follow is what a Board says that others post to as well: read again and again, the same
-// cool-down ends a little later or earlier each time, and the interval grows with the
-// number of those who share it. A Board that can be replaced shortens what it is known to
-// have had, but not what it has not heard of yet.
+// follow applies what was read from a Board that others post to as well. By its clock the same
+// cool-down ends a little later or earlier with each reading, and its interval grows with the
+// number of processes. A ProbeBoard may shorten a closure that it has, but not one that it does
+// not know yet.
 func (c *coolDown) follow(now, wait, every time.Duration, replaceable bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	left := c.until - now
-	same := wait > 0 && c.state.Load() == closed && max(wait-left, left-wait) < time.Second
+	same := wait > 0 && c.state.Load() == stateClosed && max(wait-left, left-wait) < time.Second
 	switch {
 	case same:
 		c.until = max(c.until, now+wait) // by another clock
 	case wait > max(0, left):
 		c.postLocked(now, wait, interval{})
 		same = true
-	case c.state.Load() != closed:
+	case c.state.Load() != stateClosed:
 		return // nobody has waited here: who comes after the end need not
 	case replaceable && c.onBoard && wait < left:
 		c.replaceLocked(now, wait, interval{})
@@ -284,7 +285,7 @@ func (c *coolDown) join(w *waiter, now time.Duration) bool {
 	if len(c.line) >= longestLine {
 		return false
 	}
-	at, _ := slices.BinarySearchFunc(c.line, w, func(v, w *waiter) int { return cmp.Or(v.precedes(w), -1) })
+	at, _ := slices.BinarySearchFunc(c.line, w, func(v, w *waiter) int { return cmp.Or(v.compare(w), -1) })
 	c.line = slices.Insert(c.line, at, w)
 	if at+1 < len(c.line) && c.interval.believed {
 		c.wakeLateLocked(at+1, now) // those behind w wait longer now
@@ -349,17 +350,20 @@ func (c *coolDown) earliestLocked(at int, now time.Duration) time.Duration {
 	return start + time.Duration(max(0, at-max(0, int(c.interval.left))))*c.interval.every
 }
 
-// expectedLocked is when that is going to be.
+// expectedLocked is when that is going to be, if the rate of a throttle stays as it is.
 func (c *coolDown) expectedLocked(at int, now time.Duration) time.Duration {
 	start := c.earliestLocked(at, now)
 	if c.throttle.on {
+		if c.throttle.refusing() {
+			at = len(c.line) - 1 - at // the last goes first
+		}
 		return start + time.Duration(at)*c.throttle.interval()
 	}
 	return start
 }
 
-// nextLocked is the place of the one that goes next: the first, but the last while the
-// server refuses all, since that one has the most attempts left to lose.
+// nextLocked is the index of the one that goes next: the first, but the last while the
+// server refuses all, since that one was sent least often.
 func (c *coolDown) nextLocked() int {
 	if c.throttle.refusing() {
 		return len(c.line) - 1
@@ -394,15 +398,15 @@ func (c *coolDown) beginLocked() {
 	if c.begun {
 		return
 	}
-	c.begun, c.places = true, max(1, len(c.line))
-	c.place = c.window / time.Duration(c.places)
-	c.from = max(c.from, c.until+uniform(c.place))
+	c.begun, c.slots = true, max(1, len(c.line))
+	c.slotGap = c.window / time.Duration(c.slots)
+	c.from = max(c.from, c.until+uniform(c.slotGap))
 }
 
 // spacingLocked is the time between two releases.
 func (c *coolDown) spacingLocked(now time.Duration) (gap time.Duration) {
-	if c.places > 0 && now < c.until+c.window {
-		gap = c.place
+	if c.slots > 0 && now < c.until+c.window {
+		gap = c.slotGap
 	}
 	switch {
 	case c.throttle.on:
@@ -419,12 +423,12 @@ func (c *coolDown) releaseLocked(at int, now time.Duration) permit {
 	c.last = now
 	if w.since < due {
 		c.throttle.held = now
-		if !c.throttle.on { // its server may bear no two requests that come close together
+		if !c.throttle.on { // which spaces by the real time: its server may allow no burst at all
 			c.last = max(due, now-lateness)
 		}
 	}
 	c.unanswered++
-	c.places--
+	c.slots--
 	c.interval.left--
 	c.wakeNextLocked()
 	return permit{c: c, round: c.round}
@@ -432,7 +436,7 @@ func (c *coolDown) releaseLocked(at int, now time.Duration) permit {
 
 func (c *coolDown) wakeNextLocked() {
 	if len(c.line) > 0 {
-		c.line[c.nextLocked()].awake()
+		c.line[c.nextLocked()].wakeUp()
 	}
 }
 
@@ -440,12 +444,12 @@ func (c *coolDown) wakeNextLocked() {
 func (c *coolDown) wakeLateLocked(from int, now time.Duration) {
 	for at, w := range c.line[from:] {
 		if c.lateLocked(w, from+at, now) {
-			w.awake()
+			w.wakeUp()
 		}
 	}
 }
 
-func (w *waiter) awake() {
+func (w *waiter) wakeUp() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -474,7 +478,7 @@ type answer struct {
 func (c *coolDown) answer(p permit, a answer, now time.Duration) (throttled bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state.Load() == counting && !c.throttle.counts(now) && !a.plain {
+	if c.state.Load() == stateCounting && !c.throttle.counts(now) && !a.plain {
 		c.openLocked(now)
 		return false
 	}
@@ -505,7 +509,7 @@ func (c *coolDown) answerLocked(a answer, now time.Duration) {
 	}
 }
 
-// unused takes back a permit of which nothing was learnt.
+// unused takes back a permit whose request was not sent, or was not answered by the server.
 func (c *coolDown) unused(p permit) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -519,19 +523,19 @@ func (c *coolDown) unused(p permit) {
 // for the rate.
 func (c *coolDown) throttleLocked(now time.Duration) {
 	c.throttle.start(now)
-	c.begun, c.from, c.last, c.places = true, max(c.until, c.throttle.resumes), 0, 0
-	c.state.Store(closed)
+	c.begun, c.from, c.last, c.slots = true, max(c.until, c.throttle.resumes), 0, 0
+	c.state.Store(stateClosed)
 	c.wakeLateLocked(0, now)
 }
 
 // startCounting has answers be counted from now on: one was a refusal without a hint.
-func (c *coolDown) startCounting() { c.state.CompareAndSwap(open, counting) }
+func (c *coolDown) startCounting() { c.state.CompareAndSwap(stateOpen, stateCounting) }
 
 // closedFor is how long nobody goes.
 func (c *coolDown) closedFor(now time.Duration) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state.Load() != closed {
+	if c.state.Load() != stateClosed {
 		return 0
 	}
 	return max(0, c.until-now, c.from-now)

@@ -16,7 +16,7 @@ type interval struct {
 	believed bool          // the server says that it counts so, or its answers show it
 	reported bool          // its answers tell what is left
 	left     int64         // what the newest one told, less what was sent since
-	sent     time.Duration // when its request was
+	sent     time.Duration // when the request of that answer was sent
 }
 
 // boardInterval is one that a Board tells.

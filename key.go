@@ -91,7 +91,7 @@ var signedSchemes = map[string]string{
 }
 
 // shortestKey is longer than the name of any scheme, which may stand alone.
-const shortestKey = 20
+const shortestKey = 24
 
 // accountOf returns the part of an Authorization field that stays the same in all requests
 // of an account, or "".
@@ -139,8 +139,8 @@ func parameter(list, name string) string {
 	return ""
 }
 
-// routeOf is the method of req and the first two segments of its path: what a server counts
-// apart if it does not count all requests together.
+// routeOf is the method of req and the first two segments of its path, at most 64 bytes: what a
+// server counts apart if it does not count all requests together.
 func routeOf(req *http.Request) string {
 	path := req.URL.Path
 	end, slashes := 0, 0

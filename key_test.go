@@ -31,7 +31,7 @@ func TestWhoseCoolDownItIs(t *testing.T) {
 		"the same bearer":            {[]string{auth, "Bearer a"}, []string{auth, "bearer a"}, true},
 		"basic":                      {[]string{auth, "Basic YTpi"}, []string{auth, "Basic Yjph"}, false},
 		"token":                      {[]string{auth, "token a"}, []string{auth, "token b"}, false},
-		"a key alone":                {[]string{auth, "lin_api_0123456789abcdef"}, []string{auth, "lin_api_0123456789abcdeg"}, false},
+		"a key alone":                {[]string{auth, "lin_api_0123456789abcdef01"}, []string{auth, "lin_api_0123456789abcdef02"}, false},
 		"X-Api-Key":                  {[]string{"X-Api-Key", "a"}, []string{"X-Api-Key", "b"}, false},
 		"Private-Token":              {[]string{"Private-Token", "a"}, []string{"Private-Token", "b"}, false},
 		"X-Goog-Api-Key":             {[]string{"X-Goog-Api-Key", "a"}, []string{"X-Goog-Api-Key", "b"}, false},

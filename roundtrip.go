@@ -58,7 +58,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
 		return t.base().RoundTrip(req) // which knows what to say, and closes the body
 	}
-	c := call{t: t, req: req, policy: &t.Retry, start: now(), host: hosts.Name(req.URL.Scheme, req.URL.Host)}
+	c := call{t: t, req: req, policy: &t.Retry, start: now(), round: -1, host: hosts.Name(req.URL.Scheme, req.URL.Host)}
 	c.override()
 	defer c.cleanUp()
 	c.deposit()
@@ -171,8 +171,8 @@ func (c *call) coolDown(since time.Duration) error {
 // readEvery is how often a waiter reads the Board, however often it is woken.
 const readEvery = 10 * time.Millisecond
 
-// beforeDeadline is when a wait in line ends that leads to nothing: not with the
-// deadline, so that it is known which of the two it was.
+// beforeDeadline is how long before its deadline a waiter gives up: so the error is an
+// OverdueError, and not the context's.
 const beforeDeadline = time.Millisecond
 
 // closed returns the coolDown of the request's key if that is closed.
@@ -253,7 +253,7 @@ func (c *call) post(wait time.Duration, i interval, probe bool) {
 	if i.believed {
 		every = i.every
 	}
-	// First where others look, or what this process knows would seem to be newer.
+	// The shared Board first: a reading in between would look like an older state.
 	shared := c.t.sharedBoard()
 	var err error
 	if p, ok := shared.(ProbeBoard); ok && probe {
@@ -395,7 +395,7 @@ func (c *call) timeLeft() time.Duration {
 	return max(left, time.Millisecond)
 }
 
-// longestElapsed is more than any bound that is meant as one.
+// longestElapsed is what no bound is longer than.
 const longestElapsed = 1 << 31 * time.Second
 
 // send makes the attempt.
@@ -475,7 +475,7 @@ func (c *call) learn(a *Attempt) {
 	if p.probe && p.stale() {
 		p = permit{} // others have heard since
 	}
-	if p.c == nil && !refused && c.counting() == nil {
+	if p.c == nil && !refused && c.activeCoolDown() == nil {
 		return
 	}
 	if cancelled(c.req) != nil || a.Response != nil && ratelimit.FromCache(a.Response.Header) {
@@ -492,7 +492,7 @@ func (c *call) learn(a *Attempt) {
 	if b := c.t.localBoard(); b != nil && p.c != nil {
 		b.touch(c.key(), c.ended, 0) // a line may live for longer than what was posted
 	}
-	d := c.counts(p, refused && !hinted)
+	d := c.learner(p, refused && !hinted)
 	if d == nil {
 		return
 	}
@@ -503,13 +503,13 @@ func (c *call) learn(a *Attempt) {
 	c.free = d.answer(p, answer, c.ended) && refused || hinted
 }
 
-// counts returns the coolDown that is to know of an answer, nil if none is. A refusal that
+// learner returns the coolDown that is to know of an answer, nil if none is. A refusal that
 // says nothing more begins one.
-func (c *call) counts(p permit, plain bool) *coolDown {
+func (c *call) learner(p permit, plain bool) *coolDown {
 	if p.c != nil {
 		return p.c
 	}
-	if d := c.counting(); d != nil {
+	if d := c.activeCoolDown(); d != nil {
 		return d
 	}
 	b := c.t.localBoard()
@@ -521,9 +521,9 @@ func (c *call) counts(p permit, plain bool) *coolDown {
 	return d
 }
 
-// counting returns the coolDown of the request's key unless that is open.
-func (c *call) counting() *coolDown {
-	if d := c.find(c.ended); d != nil && d.state.Load() != open {
+// activeCoolDown returns the coolDown of the request's key unless that is open.
+func (c *call) activeCoolDown() *coolDown {
+	if d := c.find(c.ended); d != nil && d.state.Load() != stateOpen {
 		return d
 	}
 	return nil

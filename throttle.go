@@ -28,7 +28,7 @@ type throttle struct {
 	second    int64         // the last one of those counted
 	answers   [2]int        // in that second, and in the one before
 	refusals  [2]int
-	routes    map[string]*route // since the counting began
+	routes    map[string]*route // since the answers are counted
 
 	best    int           // good answers in one second
 	recent  uint32        // of the last answers at a low rate, the newest first: whether each was a refusal
@@ -38,7 +38,7 @@ type throttle struct {
 
 // A route is what is known of one.
 type route struct {
-	answers   int
+	good      int // answers that were no refusals
 	refusedAt time.Duration
 }
 
@@ -53,8 +53,8 @@ const (
 	trustedFor    = 10 * time.Minute
 	longestUseful = time.Hour
 
-	fewestAnswers = 3   // that a route must have had to be spared
-	mostRoutes    = 100 // that are known
+	fewestGood = 3   // answers, for a route to be spared
+	mostRoutes = 100 // that are known
 
 	countFor     = time.Minute // after a refusal
 	firstPause   = time.Second
@@ -198,14 +198,15 @@ func (t *throttle) note(a answer, now time.Duration) {
 		r = new(route)
 		t.routes[a.route] = r
 	}
-	r.answers++
 	if a.refused {
 		r.refusedAt = now
+	} else {
+		r.good++
 	}
 }
 
 // spares reports that a route has had good answers, and lately no other.
 func (t *throttle) spares(name string, now time.Duration) bool {
 	r := t.routes[name]
-	return r != nil && r.answers >= fewestAnswers && (r.refusedAt == 0 || now-r.refusedAt >= countFor)
+	return r != nil && r.good >= fewestGood && (r.refusedAt == 0 || now-r.refusedAt >= countFor)
 }

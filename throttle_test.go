@@ -388,3 +388,58 @@ func TestARouteThatIsSparedBacksOff(t *testing.T) {
 		assert.Len(t, sent, 4)
 	})
 }
+
+// A wait for a throttle is traced as one for a cool-down, once for each attempt at most.
+func TestAWaitForAThrottleIsTraced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		cooled := 0
+		g := newGateway(bucket(5, 1))
+		tr := &heed.Transport{Base: g, Trace: &heed.Trace{Cooled: func(_ *http.Request, _ string, wait time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			assert.Positive(t, wait)
+			cooled++
+		}}}
+		work(t, tr, 10, 0, 5*time.Second)
+		assert.Positive(t, cooled)
+		assert.LessOrEqual(t, cooled, g.sent)
+	})
+}
+
+// A route that was only ever refused is not spared.
+func TestARouteWithoutAGoodAnswerIsNotSpared(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var sent []time.Time
+		tr := &heed.Transport{Retry: heed.RetryPolicy{MaxAttempts: 1}, Base: base(func(req *http.Request) (*http.Response, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			sent = append(sent, time.Now())
+			return response(req, reply{status: 429}), nil
+		})}
+		ask := func(path string) {
+			req := get(t.Context())
+			req.URL.Path = path
+			if resp, err := tr.RoundTrip(req); err == nil {
+				resp.Body.Close()
+			}
+		}
+		for range 10 {
+			ask("/refused")
+		}
+		for range 70 { // the throttle goes on, by another route
+			ask("/other")
+		}
+		before := len(sent)
+		start := time.Now()
+		var all sync.WaitGroup
+		for range 5 {
+			all.Go(func() { ask("/refused") })
+		}
+		all.Wait()
+		for _, at := range sent[before:] {
+			assert.NotEqual(t, start, at, "sent at once")
+		}
+	})
+}
