@@ -20,16 +20,16 @@ func ByHost(req *http.Request) string { return hosts.Key(req.URL.Scheme, req.URL
 // credential, a hash of it, from which it cannot be read. So one customer's limit stops
 // only that one.
 //
-// The credential is that of the Authorization field, or else of the first field in which
-// vendors expect an API key (X-Api-Key, Private-Token and the like). Of a scheme that
-// signs each request (AWS4-HMAC-SHA256, Digest, OAuth 1.0, Hawk, SharedKey) it is the part
-// that names the account, so that all requests of one account share a cool-down. A scheme
-// that is not known counts for nothing, and neither does a key in the URL or a cookie: for
-// these write a Key. A token that is renewed is a new customer.
+// The credential is that of the Authorization field, where a key may stand without a scheme, or
+// else of the first field in which vendors expect one (X-Api-Key, Private-Token and the like).
+// Of a scheme that signs each request (AWS4-HMAC-SHA256, Digest, OAuth 1.0, Hawk, SharedKey)
+// it is the part that names the account, so that all requests of one account share a
+// cool-down. A scheme that is not known counts for nothing, and neither does a key in the URL
+// or a cookie: for these write a Key. A token that is renewed is a new customer.
 //
-// The credential must be on the request that reaches the Transport. What is added in Base
-// cannot be seen: put oauth2.Transport, or whatever adds it, around heed, as its base, or
-// write a Key that takes the customer from the request's context.
+// The credential must be on the request that reaches the Transport: what is added in Base
+// cannot be seen. So put what adds it around heed (oauth2.Transport{Base: &heed.Transport{}}),
+// or write a Key that takes the customer from the request's context.
 func ByCredential(req *http.Request) string {
 	host := ByHost(req)
 	credential := credentialOf(req.Header)

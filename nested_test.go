@@ -68,3 +68,24 @@ func TestASubRequestIsACallOfItsOwn(t *testing.T) {
 		assert.Equal(t, []int{3, 2}, []int{tokens.count(), s.count()})
 	})
 }
+
+var onlyResponse = &http.Response{StatusCode: 503, Proto: "HTTP/1.1", ProtoMajor: 1, Header: http.Header{}, Body: http.NoBody}
+
+// A Base that has one response for all requests is retried by each Transport.
+func TestABaseThatReturnsOneResponseAgainAndAgainIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 3 {
+			for _, resp := range []*http.Response{onlyResponse, {StatusCode: 503, Body: http.NoBody}} {
+				sent := 0
+				tr := &heed.Transport{Budget: heed.Unlimited, Base: base(func(*http.Request) (*http.Response, error) {
+					sent++
+					return resp, nil
+				})}
+				for range 2 {
+					assert.Equal(t, 503, status(t, tr, get(t.Context())))
+				}
+				assert.Equal(t, 8, sent)
+			}
+		}
+	})
+}

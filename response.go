@@ -207,18 +207,23 @@ func (s *slots) releaseLocked() {
 	s.waiting = slices.Delete(s.waiting, 0, 1)
 }
 
-// givenUp are the responses that a Transport has given up after it might have retried:
-// another one around it does not repeat what this one did not, or the attempts of both
-// would multiply.
-var givenUp sync.Map // of weak.Pointer[http.Response]
+// givenUp are the responses that a Transport gave up although it might have retried, by when
+// that was: another Transport around it does not repeat what this one did not, or the attempts
+// of both would multiply. There is no place in a response for it.
+var givenUp sync.Map // of weak.Pointer[http.Response] to int64
+
+// givenUps is the time for that: how many there were.
+var givenUps atomic.Int64
 
 func giveUpOn(resp *http.Response) {
 	p := weak.Make(resp)
-	givenUp.Store(p, nil)
+	givenUp.Store(p, givenUps.Add(1))
 	runtime.AddCleanup(resp, func(p weak.Pointer[http.Response]) { givenUp.Delete(p) }, p)
 }
 
-func wasGivenUp(resp *http.Response) bool {
-	_, found := givenUp.Load(weak.Make(resp))
-	return found
+// wasGivenUp reports whether resp was given up since then. What was given up before is a
+// response that Base makes once, and returns again and again.
+func wasGivenUp(resp *http.Response, since int64) bool {
+	n, found := givenUp.Load(weak.Make(resp))
+	return found && n.(int64) > since
 }

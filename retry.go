@@ -25,6 +25,7 @@ type Attempt struct {
 	hintRead, hinted bool          // whether the policy's Hint was asked, and whether it knew
 	keyed            bool          // it was sent with an Idempotency-Key of the call's own
 	most             int32         // MaxAttempts
+	givenUps         int64         // of all responses, before it was sent
 	hint             time.Duration // what the policy's Hint said, not negative
 	backoff          time.Duration // what its Backoff said, once it was asked
 	limit            string        // the setting that the verdict comes from, or "deadline"; once there is one
@@ -94,7 +95,7 @@ func (a *Attempt) givenUp() bool {
 		var f *failure
 		return errors.As(a.Err, &f) && f.retried
 	}
-	return wasGivenUp(a.Response)
+	return wasGivenUp(a.Response, a.givenUps)
 }
 
 // limitOf names what a verdict comes from; the wait did not fit into left.

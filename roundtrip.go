@@ -420,7 +420,7 @@ func (c *call) send() error {
 	}
 	c.number++
 	c.out.given = true
-	c.last = Attempt{Number: c.number, Request: c.req, Waited: waited}
+	c.last = Attempt{Number: c.number, Request: c.req, Waited: waited, givenUps: givenUps.Load()}
 	if d := c.policy.AttemptTimeout; d > 0 {
 		c.resp, c.err = roundTripWithin(c.t.base(), out, d)
 	} else {
