@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/serverside"
 )
@@ -279,4 +280,36 @@ func TestASequentialCallerUsesWhatIsLeft(t *testing.T) {
 		assert.Equal(t, 200, status(t, tr, get(t.Context())))
 		between(t, 24*time.Second, time.Since(start), 28*time.Second) // one interval after the last
 	})
+}
+
+// In real time, where timers are late: over a socket, and with other things to do.
+func TestALimitOfHeedsOwnServerIsUsedInRealTime(t *testing.T) {
+	testenv.NeedLong(t)
+	for _, perSecond := range []int64{20, 500, 2000} {
+		t.Run(fmt.Sprint(perSecond), func(t *testing.T) {
+			limiter := limiting(t, quota.PerSecond(perSecond)).(inMemory)
+			srv := httptest.NewServer(limiter.Handler)
+			defer srv.Close()
+			inner := &http.Transport{MaxIdleConnsPerHost: 50}
+			defer inner.CloseIdleConnections()
+			var used float64
+			for range 3 { // a machine that stands still makes a client late, but not each time
+				c := &counter{base: inner, start: time.Now().Add(time.Second)}
+				tr := &heed.Transport{Base: c}
+				_, lost := work(t, base(func(req *http.Request) (*http.Response, error) {
+					out, err := http.NewRequestWithContext(req.Context(), "GET", srv.URL, nil)
+					if err != nil {
+						return nil, err
+					}
+					return tr.RoundTrip(out)
+				}), 50, 0, 6*time.Second)
+				used = float64(c.admitted) / float64(perSecond) / time.Since(c.start).Seconds()
+				t.Logf("%.0f %% used, %d refused of %d, %d lost", 100*used, c.refused, c.refused+c.admitted, lost)
+				if used >= 0.85 {
+					break
+				}
+			}
+			assert.GreaterOrEqual(t, used, 0.85)
+		})
+	}
 }
