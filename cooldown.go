@@ -141,8 +141,8 @@ func (c *coolDown) idle(now time.Duration) bool {
 	return c.overLocked(now) && !c.throttle.counts(now)
 }
 
-// overLocked reports that it ended so long ago that those who waited for it, here and in
-// other processes, have gone.
+// overLocked reports that the cool-down ended so long ago that no request waits for it any
+// more, here or in another process, and that the server's answers inform it no longer.
 func (c *coolDown) overLocked(now time.Duration) bool {
 	if len(c.line) > 0 {
 		return false
@@ -246,7 +246,7 @@ func (c *coolDown) follow(now, wait, every time.Duration, replaceable bool) {
 		c.postLocked(now, wait, interval{})
 		same = true
 	case c.state.Load() != stateClosed:
-		return // nobody has waited here: who comes after the end need not
+		return // no request has waited here, and one that comes after the end need not
 	case replaceable && c.onBoard && wait < left:
 		c.replaceLocked(now, wait, interval{})
 		same = true
@@ -254,13 +254,13 @@ func (c *coolDown) follow(now, wait, every time.Duration, replaceable bool) {
 	c.onBoard = c.onBoard || same
 	c.interval.add(boardInterval(every))
 	if every > 0 && !c.begun {
-		c.window = 0 // the Board has spread those who share it already
+		c.window = 0 // the Board has given each process a time of its own already
 	}
 	c.wakeLateLocked(0, now)
 }
 
-// probe reports whether a request may go although the key is closed for more than a minute:
-// one a minute since the server last told, or was last probed.
+// probe reports whether a request may go although the key is closed for a minute or more: one a
+// minute since the server last said so, or was last probed. It takes the turn if so.
 func (c *coolDown) probe(now time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -303,7 +303,7 @@ func (c *coolDown) leave(w *waiter) {
 	}
 }
 
-// A standing is that of a waiter: it has a permit, or it waits, or it waits too long.
+// A standing is where a waiter stands: it has a permit, or it waits, or it would wait too long.
 type standing struct {
 	permit permit
 	round  int
@@ -400,7 +400,10 @@ func (c *coolDown) beginLocked() {
 	}
 	c.begun, c.slots = true, max(1, len(c.line))
 	c.slotGap = c.window / time.Duration(c.slots)
-	c.from = max(c.from, c.until+uniform(c.slotGap))
+	c.from = c.until + uniform(c.slotGap)
+	if c.throttle.on {
+		c.from = max(c.from, c.throttle.resumes) // a short hint does not end its pause
+	}
 }
 
 // spacingLocked is the time between two releases.
@@ -519,8 +522,7 @@ func (c *coolDown) unused(p permit) {
 	}
 }
 
-// throttleLocked has requests wait, for a moment in which the server may recover, and then
-// for the rate.
+// throttleLocked pauses the key, and then releases requests at the throttle's rate.
 func (c *coolDown) throttleLocked(now time.Duration) {
 	c.throttle.start(now)
 	c.begun, c.from, c.last, c.slots = true, max(c.until, c.throttle.resumes), 0, 0
@@ -528,7 +530,7 @@ func (c *coolDown) throttleLocked(now time.Duration) {
 	c.wakeLateLocked(0, now)
 }
 
-// startCounting has answers be counted from now on: one was a refusal without a hint.
+// startCounting makes answers count from now on: one was a refusal without a hint.
 func (c *coolDown) startCounting() { c.state.CompareAndSwap(stateOpen, stateCounting) }
 
 // closedFor is how long nobody goes.

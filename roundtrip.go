@@ -162,7 +162,7 @@ func (c *call) coolDown(since time.Duration) error {
 		if err := c.sleep(t.again, w.wake); err != nil {
 			return err
 		}
-		if after := now + readEvery; time.Since(epoch) >= after {
+		if time.Since(epoch)-now >= readEvery {
 			c.readBoard()
 		}
 	}

@@ -449,3 +449,19 @@ func TestARouteWithoutAGoodAnswerIsNotSpared(t *testing.T) {
 		}
 	})
 }
+
+// A hint of a moment, in between, does not end the pause of a throttle.
+func TestAShortHintDoesNotEndThePauseOfAThrottle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		board := &heed.LocalBoard{}
+		s := newScript(reply{status: 429})
+		tr := &heed.Transport{Base: s, Board: board, Retry: heed.RetryPolicy{MaxAttempts: 1}}
+		for range 4 {
+			assert.Equal(t, 429, status(t, tr, get(t.Context())))
+		}
+		board.Post(t.Context(), key, time.Millisecond, 0)
+		start := time.Now()
+		assert.Equal(t, 429, status(t, tr, get(t.Context())))
+		between(t, 900*time.Millisecond, time.Since(start), 1500*time.Millisecond)
+	})
+}
