@@ -147,7 +147,10 @@ func TestAClusterThatWasNeverReachedFailsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := redistest.NewMemoryFake(t, redistest.Silence)
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, Dialer: fake.Dial})
-		defer client.Close()
+		defer func() {
+			client.Close()
+			time.Sleep(time.Hour) // the client dials on for a while, and no bubble ends before its goroutines
+		}()
 		s := &redisstore.Store{Client: client}
 		c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
 		begin := time.Now()
@@ -155,7 +158,8 @@ func TestAClusterThatWasNeverReachedFailsInTime(t *testing.T) {
 			_, err := s.Take(ctx, nil, c)
 			require.Error(t, err)
 		}
-		assert.LessOrEqual(t, time.Since(begin), 50*time.Millisecond)
+		// The first decision waits 50 ms. A second may be begun before its failure is counted.
+		assert.LessOrEqual(t, time.Since(begin), 100*time.Millisecond)
 	})
 }
 
