@@ -17,17 +17,17 @@ type evidence struct {
 	reader  reader // of the fields that the Profile does not name
 }
 
-// meaning returns that of the first Sign.
-func (e *evidence) meaning() Meaning {
+// meaning returns that of the first Sign, and whether it is about all requests.
+func (e *evidence) meaning() (m Meaning, all bool) {
 	for i := range e.profile.Signs {
 		if s := &e.profile.Signs[i]; e.shows(s) {
-			return s.Means
+			return s.Means, s.All
 		}
 	}
 	if e.status == http.StatusTooManyRequests {
-		return Limited
+		return Limited, false
 	}
-	return Unsaid
+	return Unsaid, false
 }
 
 // shows reports whether the response shows s.

@@ -104,6 +104,6 @@ func ExampleProfile() {
 	fmt.Println(ours.Judge(400, h, []byte(`{"error":"slow_down"}`), time.Now()))
 	fmt.Println(ours.Judge(400, nil, []byte(`{"error":"no such thing"}`), time.Now()))
 	// Output:
-	// {limited 1.5s true}
-	// {unsaid 0s false}
+	// {limited 1.5s true false}
+	// {unsaid 0s false false}
 }

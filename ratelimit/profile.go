@@ -38,6 +38,10 @@ type Profile struct {
 	// Cost is how a body tells what a query costs. If nil, it does not.
 	Cost *Cost
 
+	// Scope says which requests share a limit. A client's cool-down and its
+	// pace.Advertised go by it.
+	Scope Scope
+
 	// Otherwise is the wait after a Limited response that does not tell one. If
 	// zero, none is known.
 	Otherwise time.Duration
@@ -72,6 +76,7 @@ type Sign struct {
 	Header string   // a field that is there, and is not blank
 	Body   string   // a member of the JSON body that is there: see Delay
 	Is     []string // one value of Header or Body is one of these, which may begin and end in *; if empty, any is
+	All    bool     // the limit is one of all requests of the credential, whatever the Profile's Scope
 }
 
 // A Delay is where a vendor tells a wait.
@@ -193,6 +198,7 @@ type Answer struct {
 	Meaning Meaning
 	Wait    time.Duration // from now; 0 unless Known
 	Known   bool
+	All     bool // the limit is one of all requests of the credential, whatever the Profile's Scope
 }
 
 // Judge returns what a response of p's vendor means. body is the response's, or nil if
@@ -200,7 +206,7 @@ type Answer struct {
 func (p *Profile) Judge(status int, h http.Header, body []byte, now time.Time) Answer {
 	e := p.evidence(status, h)
 	e.body.text, e.reader.clock.local = body, now
-	meaning := e.meaning()
+	meaning, all := e.meaning()
 	wait := unknown
 	if meaning != Final {
 		wait = e.wait(meaning)
@@ -208,7 +214,7 @@ func (p *Profile) Judge(status int, h http.Header, body []byte, now time.Time) A
 	if wait == impossible {
 		meaning, wait = Final, unknown
 	}
-	return Answer{meaning, max(wait, 0), wait != unknown}
+	return Answer{Meaning: meaning, Wait: max(wait, 0), Known: wait != unknown, All: all && meaning == Limited}
 }
 
 // evidence puts a response before p.

@@ -70,6 +70,7 @@ func vendors() []Profile {
 		{
 			Name: "auth0", Title: "Auth0", Hosts: []string{"*.auth0.com"}, Checked: "2026-11", Source: "auth0.com/docs",
 			Sends: "`X-RateLimit-*`, Unix time",
+			Scope: Scope{Endpoints: true, Methods: true},
 		},
 		{
 			Name: "aws", Title: "Amazon Web Services", Hosts: []string{"*.amazonaws.com"}, Checked: "2026-11", Source: "github.com/smithy-lang/smithy-rs",
@@ -129,7 +130,12 @@ func vendors() []Profile {
 		{
 			Name: "discord", Title: "Discord", Hosts: []string{"discord.com", "discordapp.com"}, Checked: "2026-11", Source: "github.com/discord/discord-api-docs",
 			Sends:  "`Retry-After`, rounded up; `retry_after` in the body, not rounded; `X-RateLimit-Reset-After`; a limit may be shared while the bucket has something left",
+			Signs:  []Sign{{Means: Limited, Status: []int{429}, Header: "X-Ratelimit-Global", All: true}},
 			Delays: []Delay{{Body: "retry_after", Form: Seconds}},
+			Scope: Scope{
+				Endpoints: true, Methods: true, Header: "X-Ratelimit-Bucket",
+				Keep: []string{"/api/*/channels/{}", "/api/*/guilds/{}", "/api/*/webhooks/{}/{}", "/api/channels/{}", "/api/guilds/{}", "/api/webhooks/{}/{}"},
+			},
 		},
 		{
 			Name: "dockerhub", Title: "Docker Hub", Hosts: []string{"registry-1.docker.io", "hub.docker.com"}, Checked: "2026-11", Source: "docs.docker.com/docker-hub/usage/pulls",
@@ -147,13 +153,24 @@ func vendors() []Profile {
 			Sends: "`Retry-After`; `X-RateLimit-Reset`, Unix time; 403 or 429, and 200 from GraphQL; else wait a minute. A 403 with something left is about permissions",
 			Signs: []Sign{
 				{Means: Limited, Status: []int{403, 429}, Spent: true},
-				{Means: Limited, Status: []int{403, 429}, Header: "Retry-After"},
-				{Means: Limited, Status: []int{403}, Body: "documentation_url", Is: []string{"*secondary-rate-limits", "*abuse-rate-limits"}},
-				{Means: Limited, Status: []int{403}, Body: "message", Is: []string{"*secondary rate limit*", "*abuse detection*", "API rate limit exceeded*"}},
+				{Means: Limited, Status: []int{403, 429}, Header: "Retry-After", All: true},
+				{Means: Limited, Status: []int{403, 429}, Body: "documentation_url", Is: []string{"*secondary-rate-limits", "*abuse-rate-limits"}, All: true},
+				{Means: Limited, Status: []int{403, 429}, Body: "message", Is: []string{"*secondary rate limit*", "*abuse detection*"}, All: true},
+				{Means: Limited, Status: []int{403}, Body: "message", Is: []string{"API rate limit exceeded*"}},
 				{Means: Limited, Status: []int{200}, Spent: true, Body: "errors.*.type", Is: []string{"RATE_LIMITED"}},
 				{Means: Limited, Status: []int{200}, Header: "Retry-After", Body: "message", Is: []string{"*secondary rate limit*"}},
 			},
 			Otherwise: time.Minute,
+			Scope: Scope{Header: "X-Ratelimit-Resource", Groups: []Group{
+				{Name: "code_search", Paths: []string{"/search/code"}},
+				{Name: "search", Paths: []string{"/search/*"}},
+				{Name: "graphql", Paths: []string{"/graphql"}},
+				{Name: "code_scanning_upload", Paths: []string{"/repos/*/*/code-scanning/sarifs"}},
+				{Name: "dependency_snapshots", Paths: []string{"/repos/*/*/dependency-graph/snapshots"}},
+				{Name: "integration_manifest", Paths: []string{"/app-manifests/*/conversions"}},
+				{Name: "scim", Paths: []string{"/scim/*"}},
+				{Name: "core", Paths: []string{"/*"}},
+			}},
 		},
 		{
 			Name: "gitlab", Title: "GitLab", Hosts: []string{"gitlab.com"}, Checked: "2026-11", Source: "docs.gitlab.com, user and IP rate limits",
@@ -185,6 +202,7 @@ func vendors() []Profile {
 			Name: "jira", Title: "Jira and Confluence Cloud", Hosts: []string{"*.atlassian.net", "api.atlassian.com"}, Checked: "2026-11", Source: "developer.atlassian.com, Jira rate limiting",
 			Sends: "`Retry-After`; `X-RateLimit-Reset`, a date without seconds, and so up to 59 s off; 503 with `Retry-After`",
 			Signs: []Sign{{Means: Limited, Status: []int{503}, Header: "Retry-After"}},
+			Scope: Scope{Endpoints: true, Methods: true, Keep: []string{"PUT /rest/api/*/issue/{}", "POST /rest/api/*/issue/{}", "DELETE /rest/api/*/issue/{}"}},
 		},
 		{
 			Name: "kinto", Title: "Kinto", Checked: "2026-11", Source: "docs.kinto-storage.org", Hearsay: true,
@@ -236,6 +254,7 @@ func vendors() []Profile {
 		{
 			Name: "okta", Title: "Okta", Hosts: []string{"*.okta.com", "*.oktapreview.com"}, Checked: "2026-11", Source: "developer.okta.com",
 			Sends: "`X-Rate-Limit-*`, Unix time",
+			Scope: Scope{Endpoints: true, Methods: true},
 		},
 		{
 			Name: "openai", Title: "OpenAI", Hosts: []string{"api.openai.com"}, Checked: "2026-11", Source: "github.com/openai/openai-python",
@@ -301,6 +320,7 @@ func vendors() []Profile {
 			Signs: []Sign{
 				{Means: Limited, Status: []int{200}, Header: "Retry-After", Body: "error", Is: []string{"ratelimited", "rate_limited"}},
 			},
+			Scope: Scope{Endpoints: true},
 		},
 		{
 			Name: "spotify", Title: "Spotify", Hosts: []string{"api.spotify.com"}, Checked: "2026-11", Source: "developer.spotify.com, rate limits",
@@ -339,6 +359,7 @@ func vendors() []Profile {
 				{Means: Limited, Status: []int{420, 429}},
 				{Means: Limited, Body: "errors.*.code", Is: []string{"88"}},
 			},
+			Scope: Scope{Endpoints: true, Methods: true},
 		},
 		{
 			Name: "zendesk", Title: "Zendesk", Hosts: []string{"*.zendesk.com"}, Checked: "2026-11", Source: "developer.zendesk.com, rate limits",
