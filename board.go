@@ -98,7 +98,7 @@ func (b *LocalBoard) post(key hostkey.Name, now, wait time.Duration, i interval)
 func (b *LocalBoard) get(key hostkey.Name, now, wait time.Duration) *coolDown {
 	b.used.Store(true)
 	b.touch(key, now, min(wait, longestCoolDown))
-	return b.keys.Get(key, func(c *coolDown) bool { return c.idle(now) })
+	return b.keys.Get(key, func(c *coolDown) keyed.State { return keyed.IdleIf(c.idle(now)) })
 }
 
 // find returns key's coolDown, or nil if there is none.
@@ -129,5 +129,5 @@ func (b *LocalBoard) touched(host hostkey.Name, now time.Duration) bool {
 }
 
 func (b *LocalBoard) host(host hostkey.Name, now time.Duration) *atomic.Int64 {
-	return b.hosts.Get(host, func(until *atomic.Int64) bool { return until.Load() <= int64(now) })
+	return b.hosts.Get(host, func(until *atomic.Int64) keyed.State { return keyed.IdleIf(until.Load() <= int64(now)) })
 }

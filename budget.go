@@ -157,7 +157,7 @@ func (b *LocalBudget) success(key hostkey.Name, now time.Duration) {
 }
 
 func (b *LocalBudget) account(key hostkey.Name, now time.Duration) *account {
-	return b.accounts.Get(key, func(a *account) bool { return b.idle(a, now) })
+	return b.accounts.Get(key, func(a *account) keyed.State { return keyed.IdleIf(b.idle(a, now)) })
 }
 
 // idle reports that nothing of a is worth keeping.

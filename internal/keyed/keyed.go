@@ -1,26 +1,48 @@
-// Package keyed is the one bounded table of keys: what a client knows of each server.
+// Package keyed is the one bounded table of keys: what a client knows of each server or
+// customer.
 package keyed
 
 import (
+	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/heedhttp/heed/internal/hostkey"
 )
 
-// Most is how many keys a Table holds.
+// Most is how many keys a Table holds if its own Most is zero.
 const Most = 1 << 16
 
 const (
 	firstSweep = 1 << 8 // how many entries there are when idle ones are looked for
-	evictAmong = 16     // how many entries are looked at when the table is full
+	evictAmong = 32     // how many entries are looked at when the table is full
 )
+
+// A State is whether an entry may be forgotten.
+type State int
+
+const (
+	Idle  State = iota // a new one would do as well
+	Spare              // only if there is no room
+	InUse              // never: a full Table grows rather
+)
+
+// IdleIf returns Idle or Spare.
+func IdleIf(idle bool) State {
+	if idle {
+		return Idle
+	}
+	return Spare
+}
 
 // A Table keeps one V for each key, at most Most of them. A key that was used
 // lately is found without a lock. The zero Table is ready to use, by any number of
 // goroutines. It must not be copied.
 type Table[V any] struct {
+	Most int // how many keys there may be; it must not be changed after first use
+
 	recent [64]atomic.Pointer[entry[V]]
+	uses   atomic.Int64
 
 	mu      sync.Mutex // guards what follows
 	all     map[string]*entry[V]
@@ -29,29 +51,31 @@ type Table[V any] struct {
 
 type entry[V any] struct {
 	name  hostkey.Name
+	used  atomic.Int64 // the number of its last use, among those of all entries
 	value V
 }
 
-// Get returns key's V, a new one if there is none. Those of which idle reports that a
-// new one would do as well are forgotten in passing; it is called with the table locked.
-func (t *Table[V]) Get(key hostkey.Name, idle func(*V) bool) *V {
-	if e := t.slot(key).Load(); e != nil && e.name.Key == key.Key {
-		return &e.value
+// Get returns key's V, a new one if there is none. state says which entries may be
+// forgotten to make room: those that are Idle in passing, else the least recently used of
+// some. It is called with the table locked.
+func (t *Table[V]) Get(key hostkey.Name, state func(*V) State) *V {
+	if v := t.latest(key); v != nil {
+		return v
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	e := t.all[key.Key]
 	if e == nil {
-		e = t.addLocked(key, idle)
+		e = t.addLocked(key, state)
 	}
 	t.slot(key).Store(e)
-	return &e.value
+	return t.use(e)
 }
 
 // Find returns key's V, or nil.
 func (t *Table[V]) Find(key hostkey.Name) *V {
-	if e := t.slot(key).Load(); e != nil && e.name.Key == key.Key {
-		return &e.value
+	if v := t.latest(key); v != nil {
+		return v
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,6 +84,23 @@ func (t *Table[V]) Find(key hostkey.Name) *V {
 		return nil
 	}
 	t.slot(key).Store(e)
+	return t.use(e)
+}
+
+// latest returns key's V if it is the one that was used last in its slot.
+func (t *Table[V]) latest(key hostkey.Name) *V {
+	if e := t.slot(key).Load(); e != nil && e.name.Key == key.Key {
+		return t.use(e)
+	}
+	return nil
+}
+
+// use counts a use of e. That of one key again and again is counted once, so that it costs
+// no writing.
+func (t *Table[V]) use(e *entry[V]) *V {
+	if e.used.Load() != t.uses.Load() {
+		e.used.Store(t.uses.Add(1))
+	}
 	return &e.value
 }
 
@@ -74,26 +115,34 @@ func (t *Table[V]) slot(key hostkey.Name) *atomic.Pointer[entry[V]] {
 	return &t.recent[key.Hash%uint64(len(t.recent))]
 }
 
-func (t *Table[V]) addLocked(key hostkey.Name, idle func(*V) bool) *entry[V] {
+func (t *Table[V]) addLocked(key hostkey.Name, state func(*V) State) *entry[V] {
 	if t.all == nil {
 		t.all, t.sweepAt = make(map[string]*entry[V]), firstSweep
 	}
 	switch {
-	case len(t.all) >= Most:
-		t.evictLocked(idle)
+	case len(t.all) >= t.most():
+		t.evictLocked(state)
 	case len(t.all) >= t.sweepAt:
-		t.sweepLocked(idle)
+		t.sweepLocked(state)
 	}
+	key.Key = strings.Clone(key.Key) // it may be a part of something large
 	e := &entry[V]{name: key}
 	t.all[key.Key] = e
 	return e
 }
 
+func (t *Table[V]) most() int {
+	if t.Most == 0 {
+		return Most
+	}
+	return t.Most
+}
+
 // sweepLocked forgets every idle entry, and looks again when the table has
 // doubled, so that an addition costs the same however many there are.
-func (t *Table[V]) sweepLocked(idle func(*V) bool) {
+func (t *Table[V]) sweepLocked(state func(*V) State) {
 	for _, e := range t.all {
-		if idle(&e.value) {
+		if state(&e.value) == Idle {
 			t.dropLocked(e)
 		}
 	}
@@ -101,16 +150,22 @@ func (t *Table[V]) sweepLocked(idle func(*V) bool) {
 }
 
 // evictLocked makes room in a full table: it looks at a few entries, as the map
-// happens to order them, and forgets the first idle one, else the last.
-func (t *Table[V]) evictLocked(idle func(*V) bool) {
-	var e *entry[V]
-	looked := 0
-	for _, e = range t.all {
-		if looked++; looked == evictAmong || idle(&e.value) {
+// happens to order them, and forgets an idle one, else the least recently used.
+func (t *Table[V]) evictLocked(state func(*V) State) {
+	var oldest *entry[V]
+	looked, idle := 0, false
+	for _, e := range t.all {
+		s := state(&e.value)
+		if s != InUse && (oldest == nil || s == Idle && !idle || (s == Idle) == idle && e.used.Load() < oldest.used.Load()) {
+			oldest, idle = e, s == Idle
+		}
+		if looked++; looked == evictAmong {
 			break
 		}
 	}
-	t.dropLocked(e)
+	if oldest != nil {
+		t.dropLocked(oldest)
+	}
 }
 
 func (t *Table[V]) dropLocked(e *entry[V]) {

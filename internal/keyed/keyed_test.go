@@ -12,7 +12,7 @@ import (
 
 func name(i int) hostkey.Name { return hostkey.NameOf(fmt.Sprint(i)) }
 
-func never(*int) bool { return false }
+func never(*int) State { return Spare }
 
 func TestATableFindsWhatItHas(t *testing.T) {
 	var table Table[int]
@@ -40,7 +40,12 @@ func TestAFullTableForgets(t *testing.T) {
 
 func TestATableForgetsTheIdleInPassing(t *testing.T) {
 	var table Table[int]
-	idle := func(v *int) bool { return *v == 0 }
+	idle := func(v *int) State {
+		if *v == 0 {
+			return Idle
+		}
+		return InUse
+	}
 	*table.Get(name(0), idle) = 1
 	for i := range 100_000 {
 		table.Get(name(1+i), idle)
@@ -55,7 +60,7 @@ func TestATableIsOneForAllGoroutines(t *testing.T) {
 	for g := range 8 {
 		all.Go(func() {
 			for i := range 1000 {
-				table.Get(name(i), func(*sync.Map) bool { return false }).Store(g, i)
+				table.Get(name(i), func(*sync.Map) State { return Spare }).Store(g, i)
 			}
 		})
 	}
@@ -66,4 +71,23 @@ func TestATableIsOneForAllGoroutines(t *testing.T) {
 			assert.Equal(t, i, v)
 		}
 	}
+}
+
+func TestAFullTableForgetsWhatIsIdleElseTheLeastRecentlyUsed(t *testing.T) {
+	table := Table[State]{Most: 3}
+	state := func(s *State) State { return *s }
+	for i, s := range []State{Spare, InUse, Spare} {
+		*table.Get(name(i), state) = s
+	}
+	table.Find(name(0)) // so 2 is the least recently used
+	*table.Get(name(3), state) = Spare
+	assert.Nil(t, table.Find(name(2)))
+	*table.Find(name(3)) = Idle
+	table.Get(name(4), state)
+	assert.Nil(t, table.Find(name(3)), "it was idle, if the most recently used one")
+	for _, i := range []int{0, 1, 4} {
+		*table.Find(name(i)) = InUse
+	}
+	table.Get(name(5), state)
+	assert.Equal(t, 4, table.Len(), "what is in use is not forgotten")
 }
