@@ -152,7 +152,7 @@ func TestATrueCostTheStoreCouldNotBeToldIsOwed(t *testing.T) {
 		tl := newTimeline(t, &pace.Shared{
 			Store:    store,
 			Policies: []quota.Policy{quota.PerHour(6)},
-			Settle:   func(heed.Attempt) int64 { return 4 },
+			Settle:   func(heed.Attempt, string) int64 { return 4 },
 		})
 		req := get()
 		require.NoError(t, tl.pacer.Wait(req))

@@ -1,43 +1,65 @@
 package pace
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 
 	"github.com/heedhttp/heed"
 )
 
-// CostHeader returns a function for the Cost of a Queue or a Shared: what the
-// field of that name says, as a decimal number, or 1 if it is absent, malformed
-// or less than 1. It is for requests of which it is known how many units they
-// take, such as tokens. The field is sent, too.
-func CostHeader(name string) func(*http.Request) int64 {
-	return func(req *http.Request) int64 {
-		if n, ok := unitsIn(req.Header, name); ok {
-			return max(n, 1)
-		}
-		return 1
-	}
+// costKey is the context's key of a cost in a unit.
+type costKey string
+
+// WithCost returns a context whose requests cost n of unit: "" for requests, or a
+// word such as "tokens". A request may have costs in several units: nest the calls.
+// Of two in one unit the inner one holds. A negative n is 0.
+//
+// Pacers whose Cost is nil go by it. Nothing of it is sent to the server.
+func WithCost(ctx context.Context, unit string, n int64) context.Context {
+	return context.WithValue(ctx, costKey(unit), max(n, 0))
 }
 
-// SettleHeader returns a function for the Settle of a Shared: what the field of
-// that name says in the response, as a decimal number. If there is no response,
-// or no such field, it is what expected says of the request, which should be
-// the Shared's Cost; if that is nil, 1.
+// Cost returns what WithCost has put into req's context for unit. Without that, a
+// request costs 1 of the unit "", and nothing of any other.
+func Cost(req *http.Request, unit string) int64 {
+	if n, ok := knownCost(req, unit); ok {
+		return n
+	}
+	if unit == "" {
+		return 1
+	}
+	return 0
+}
+
+// knownCost is what WithCost says; ok is false if it says nothing of unit.
+func knownCost(req *http.Request, unit string) (n int64, ok bool) {
+	n, ok = req.Context().Value(costKey(unit)).(int64)
+	return n, ok
+}
+
+// costOf is what fn, the Cost of a pacer, says of req, which may be negative; or if fn is
+// nil, what Cost says.
+func costOf(fn func(req *http.Request, unit string) int64, req *http.Request, unit string) (n int64) {
+	if fn == nil {
+		return Cost(req, unit)
+	}
+	return fn(req, unit)
+}
+
+// SettleHeader returns a function for the Settle of a Shared: the decimal number in
+// the field of that name in the response, whatever the unit. Without a response, or
+// if the field is absent, malformed or negative, the true cost is not known: -1.
 //
-// What a request did cost may stand in the response's body instead. For that, see
-// Shared.Correct.
-func SettleHeader(name string, expected func(*http.Request) int64) func(heed.Attempt) int64 {
-	return func(a heed.Attempt) int64 {
+// For a cost that is in the response's body, see Shared.Correct.
+func SettleHeader(name string) func(a heed.Attempt, unit string) int64 {
+	return func(a heed.Attempt, _ string) int64 {
 		if a.Response != nil {
 			if n, ok := unitsIn(a.Response.Header, name); ok {
 				return n
 			}
 		}
-		if expected == nil {
-			return 1
-		}
-		return expected(a.Request)
+		return -1
 	}
 }
 

@@ -86,7 +86,7 @@ func TestACostAboveTheSharesBurstIsOwed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(store)
 		store.fails.Store(true)
-		pacer := &pace.Shared{Store: store, Policies: tenPerSecond(10), Processes: 5, Cost: func(*http.Request) int64 { return 10 }}
+		pacer := &pace.Shared{Store: store, Policies: tenPerSecond(10), Processes: 5, Cost: func(*http.Request, string) int64 { return 10 }}
 		start := time.Now()
 		require.NoError(t, pacer.WaitAtMost(get(), 0)) // 2 are there, 8 are owed
 		require.NoError(t, pacer.Wait(get()))

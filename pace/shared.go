@@ -48,16 +48,21 @@ type Shared struct {
 	// so it must not be a secret.
 	Key func(*http.Request) string
 
-	// Cost is how many units of each policy a request takes. If nil, 1. A
-	// request that costs nothing is not paced; a negative cost is an error.
-	Cost func(*http.Request) int64
+	// Unit is what Policies count, such as "tokens". If empty, requests.
+	Unit string
 
-	// Settle is what a request did cost, asked when its outcome is known. The
-	// difference to Cost is given back, or taken, into debt if need be. If nil,
-	// what was taken is right. It is not asked if nothing was sent: then all is
-	// given back. It must leave the response's body alone: see SettleHeader, and
-	// Correct for a cost that stands in the body.
-	Settle func(heed.Attempt) int64
+	// Cost is how many units of each policy a request takes: unit is Unit. If nil,
+	// what WithCost says, or else 1 request, and nothing of any other Unit. A request
+	// that costs nothing is not paced; a negative cost is an error. Of one request it
+	// must always be the same.
+	Cost func(req *http.Request, unit string) int64
+
+	// Settle is what a request did cost, asked when its outcome is known: unit is
+	// Unit. The difference to Cost is given back, or taken, into debt if need be. If
+	// Settle is nil, or negative, what was taken is right. It is not asked if nothing
+	// was sent: then all is given back. It must leave the response's body alone: see
+	// SettleHeader, and Correct for a cost that is in the body.
+	Settle func(a heed.Attempt, unit string) int64
 
 	// Processes is how many share the Store. While it does not answer, this one
 	// keeps to one Processes-th of Policies. If zero, 1: each process then
@@ -108,7 +113,7 @@ func (s *Shared) WaitAtMost(req *http.Request, most time.Duration) error {
 	if s.once.Do(s.prepare); s.err != nil {
 		return s.err
 	}
-	n := s.cost(req)
+	n := costOf(s.Cost, req, s.Unit)
 	if n < 0 {
 		return fmt.Errorf("pace: Shared.Cost is %d: it must not be negative", n)
 	}
@@ -135,7 +140,9 @@ func (s *Shared) Observe(a heed.Attempt) {
 	case a.Err == heed.ErrNotSent:
 		s.settle(a.Request.Context(), t, -t.n)
 	case s.Settle != nil:
-		s.settle(a.Request.Context(), t, max(s.Settle(a), 0)-t.n)
+		if n := s.Settle(a, s.Unit); n >= 0 {
+			s.settle(a.Request.Context(), t, n-t.n)
+		}
 	}
 }
 
@@ -336,11 +343,4 @@ func (s *Shared) key(req *http.Request) string {
 		}
 	}
 	return sharedKey
-}
-
-func (s *Shared) cost(req *http.Request) int64 {
-	if s.Cost == nil {
-		return 1
-	}
-	return s.Cost(req)
 }

@@ -75,6 +75,14 @@ func tenPerSecond(n int64) []quota.Policy {
 	return []quota.Policy{{Quota: 10, Window: time.Second, Burst: n}}
 }
 
+// everyAlgorithm is q per window as each Algorithm counts it.
+func everyAlgorithm(q int64, window time.Duration) (policies []quota.Policy) {
+	for a := quota.TokenBucket; a <= quota.SlidingLog; a++ {
+		policies = append(policies, quota.Policy{Quota: q, Window: window, Algorithm: a})
+	}
+	return policies
+}
+
 func TestSharedPacesAllWhoUseOneStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(store)
@@ -185,7 +193,7 @@ func TestSharedRefusesAtOnceWhatIsTooLong(t *testing.T) {
 
 func TestWhatWasNotSentIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pacer := &pace.Shared{Store: new(quota.Memory), Policies: tenPerSecond(5), Cost: func(*http.Request) int64 { return 5 }}
+		pacer := &pace.Shared{Store: new(quota.Memory), Policies: tenPerSecond(5), Cost: func(*http.Request, string) int64 { return 5 }}
 		req := get()
 		require.NoError(t, pacer.Wait(req))
 		overdueError(t, pacer.WaitAtMost(get(), 0))
@@ -217,14 +225,14 @@ func TestTheTrueCostIsSettled(t *testing.T) {
 		settled int64
 		wait    time.Duration // for 20 more, after 10 and these
 	}{
-		{0, 1000 * ms}, {-5, 1000 * ms}, {4, 1400 * ms}, {10, 2000 * ms}, {30, 4000 * ms},
+		{0, 1000 * ms}, {-1, 2000 * ms}, {4, 1400 * ms}, {10, 2000 * ms}, {30, 4000 * ms},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			pacer := &pace.Shared{
 				Store:    new(quota.Memory),
 				Policies: tenPerSecond(20),
-				Cost:     func(*http.Request) int64 { return 10 },
-				Settle:   func(heed.Attempt) int64 { return c.settled },
+				Cost:     func(*http.Request, string) int64 { return 10 },
+				Settle:   func(heed.Attempt, string) int64 { return c.settled },
 			}
 			req := get()
 			require.NoError(t, pacer.Wait(get()))
@@ -241,7 +249,7 @@ func TestTheTrueCostIsSettled(t *testing.T) {
 func TestCostsThatAreNoneOrTooMuch(t *testing.T) {
 	var cost int64
 	store := new(store)
-	pacer := &pace.Shared{Store: store, Policies: tenPerSecond(5), Cost: func(*http.Request) int64 { return cost }}
+	pacer := &pace.Shared{Store: store, Policies: tenPerSecond(5), Cost: func(*http.Request, string) int64 { return cost }}
 	for range 100 {
 		require.NoError(t, pacer.WaitAtMost(get(), 0), "what costs nothing is not paced")
 	}
