@@ -40,7 +40,7 @@ func intervalOf(h http.Header) (i interval) {
 		}
 		i.add(interval{
 			policy: policyOf(l), quota: l.Quota, every: every,
-			believed: l.Algorithm != 0,
+			believed: l.Algorithm != "",
 		})
 	}
 	return i

@@ -27,7 +27,7 @@ import (
 // comes back of the quota, and what other clients take, is seen in what remains
 // from one answer to the next. Others are left what they take. How units come back
 // is seen, too, but where units slide or wait for their turn: that package
-// serverside tells in RateLimit-Policy (see ratelimit.Algorithm). Of a leaky bucket
+// serverside tells in RateLimit-Policy (see ratelimit.TokenBucket). Of a leaky bucket
 // so told, hardly anything is spent early, since it would wait at the server.
 //
 // Measured with package serverside, 60 requests a minute and 50 workers who want

@@ -28,7 +28,7 @@ func FuzzAnyAnswersLeaveALedgerInOrder(f *testing.F) {
 		told := func(n int64) int64 { return r.Int64N(max(1, n)) - int64(r.IntN(2)) }
 		span := func() time.Duration { return time.Duration(max(-1, min(told(seconds), 1<<31))) * time.Second }
 		var l ledger
-		algorithm := ratelimit.Algorithm(r.IntN(6))
+		algorithm := []string{"", ratelimit.TokenBucket, ratelimit.LeakyBucket, ratelimit.FixedWindow, ratelimit.SlidingWindow, ratelimit.SlidingLog}[r.IntN(6)]
 		for range 100 {
 			now = now.Add(time.Duration(r.IntN(5000)) * time.Millisecond)
 			c := costs{{"", int64(r.IntN(3))}, {"tokens", r.Int64N(1 << 40)}}

@@ -37,7 +37,7 @@ const (
 // take, and beside that what is left is spread over the time until all are back.
 //
 // Two ways of counting do not show, and servers may tell them (see
-// ratelimit.Algorithm). Of what slides, a unit comes back a window after it was
+// ratelimit.TokenBucket). Of what slides, a unit comes back a window after it was
 // spent: so there is a memory of what this process spent. Of a leaky bucket, what is
 // spent early waits at the server: so hardly anything is, and an answer is as old as
 // its request.

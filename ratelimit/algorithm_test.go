@@ -23,18 +23,18 @@ func TestAnAlgorithmIsAParameterOfItsPolicy(t *testing.T) {
 }
 
 func TestAnAlgorithmOfWhichNothingIsToldOrKnownIsNone(t *testing.T) {
-	for policy, want := range map[string]ratelimit.Algorithm{
+	for policy, want := range map[string]string{
 		`"a";q=9;w=60;heed-algorithm=token-bucket`:                         ratelimit.TokenBucket,
 		`"a";q=9;w=60;heed-algorithm=leaky-bucket`:                         ratelimit.LeakyBucket,
 		`"a";q=9;w=60;heed-algorithm=fixed-window`:                         ratelimit.FixedWindow,
 		`"a";q=9;w=60;heed-algorithm=sliding-window`:                       ratelimit.SlidingWindow,
 		`"a";q=9;heed-algorithm=sliding-log;w=60`:                          ratelimit.SlidingLog,
-		`"a";q=9;w=60;heed-algorithm=token-bucket;heed-algorithm=concrete`: 0,
-		`"a";q=9;w=60;heed-algorithm="sliding-log"`:                        0,
-		`"a";q=9;w=60;heed-algorithm=1`:                                    0,
-		`"a";q=9;w=60;heed-algorithm`:                                      0,
-		`"a";q=9;w=60;acme-algorithm=sliding-log`:                          0,
-		`"a";q=9;w=60`:                       0,
+		`"a";q=9;w=60;heed-algorithm=token-bucket;heed-algorithm=concrete`: "",
+		`"a";q=9;w=60;heed-algorithm="sliding-log"`:                        "",
+		`"a";q=9;w=60;heed-algorithm=1`:                                    "",
+		`"a";q=9;w=60;heed-algorithm`:                                      "",
+		`"a";q=9;w=60;acme-algorithm=sliding-log`:                          "",
+		`"a";q=9;w=60`:                       "",
 		`9;w=60;heed-algorithm=fixed-window`: ratelimit.FixedWindow,
 	} {
 		limits := ratelimit.Parse(http.Header{"Ratelimit-Policy": {policy}}, now)
@@ -42,8 +42,12 @@ func TestAnAlgorithmOfWhichNothingIsToldOrKnownIsNone(t *testing.T) {
 		assert.Equal(t, want, limits[0].Algorithm, policy)
 		assert.EqualValues(t, 9, limits[0].Quota, policy)
 	}
-	assert.Equal(t, "Algorithm(0)", ratelimit.Algorithm(0).String())
-	assert.Equal(t, "Algorithm(6)", ratelimit.Algorithm(6).String())
+}
+
+func TestAnAlgorithmThatIsNotKnownIsNotWritten(t *testing.T) {
+	l := limit("a")
+	l.Algorithm = "concrete;x=1"
+	expect(t, set(ratelimit.Draft11, l), `Ratelimit: "a";r=42;t=17`, `Ratelimit-Policy: "a";q=100;w=60`)
 }
 
 // Where another dialect tells of the same quota, too, as by default.

@@ -18,7 +18,8 @@ type Limit struct {
 	Remaining int64         // units left; -1 if unknown
 	Next      time.Duration // from At until one more unit than Remaining fits; 0 if the quota is whole; -1 if unknown
 	Reset     time.Duration // from At until the quota is whole again; -1 if unknown
-	Algorithm Algorithm     // how units come back; 0 if unknown
+	Cost      int64         // units that the request took; 0 if unknown; Set does not write it
+	Algorithm string        // how units come back: TokenBucket or another of the constants; "" if unknown
 	At        time.Time     // the moment of the decision, or when the response was received
 }
 
@@ -61,6 +62,7 @@ func tightness(a, b Limit) int {
 		cmp.Compare(a.Quota, b.Quota),
 		cmp.Compare(a.Window, b.Window),
 		cmp.Compare(a.Remaining, b.Remaining),
+		cmp.Compare(a.Cost, b.Cost),
 		cmp.Compare(a.Algorithm, b.Algorithm),
 	)
 }

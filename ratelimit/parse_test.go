@@ -194,6 +194,9 @@ func TestAtIsWhenTheResponseWasReceived(t *testing.T) {
 	})
 }
 
+// algorithms are those that are known, and none.
+var algorithms = []string{"", ratelimit.TokenBucket, ratelimit.LeakyBucket, ratelimit.FixedWindow, ratelimit.SlidingWindow, ratelimit.SlidingLog}
+
 // What Set wrote is what Parse reads, in every style that has all of it, but for
 // what a field tells in whole seconds only.
 func TestParseReadsWhatSetWrote(t *testing.T) {
@@ -202,7 +205,7 @@ func TestParseReadsWhatSetWrote(t *testing.T) {
 		l := ratelimit.Limit{
 			Name: []string{"", "default", "a\"b\\c", "per-ip"}[random.IntN(4)], Quota: 2 + random.Int64N(1000), Window: time.Duration(1+random.IntN(4000)) * time.Second,
 			Partition: []string{"", "bob", "\x00\xff"}[random.IntN(3)], Unit: []string{"", "content-bytes"}[random.IntN(2)],
-			Next: time.Duration(1 + random.Int64N(1e12)), At: now, Algorithm: ratelimit.Algorithm(random.IntN(6)),
+			Next: time.Duration(1 + random.Int64N(1e12)), At: now, Algorithm: algorithms[random.IntN(len(algorithms))],
 		}
 		l.Remaining = random.Int64N(l.Quota)
 		l.Reset = l.Next + time.Duration(random.Int64N(1e12))

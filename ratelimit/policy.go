@@ -7,7 +7,7 @@ type policy struct {
 	Name, Unit, Partition string
 	Quota                 int64
 	Window                time.Duration
-	Algorithm             Algorithm
+	Algorithm             string
 	named                 bool // as since draft-08; in the drafts before, its quota tells it from others
 	told                  bool // there is a state of it
 }

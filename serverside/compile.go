@@ -183,14 +183,14 @@ func newPolicy(r *rule, from quota.Policy) (*policy, error) {
 	compiled := limit.Policy()
 	return &policy{
 		rule: r, limit: limit, atOnce: limit.AtOnce(),
-		fields: ratelimit.Limit{Name: name, Quota: compiled.Quota, Window: compiled.Window, Algorithm: told[compiled.Algorithm]},
+		fields: ratelimit.Limit{Name: name, Quota: compiled.Quota, Window: compiled.Window, Algorithm: onWire[compiled.Algorithm]},
 	}, nil
 }
 
-// told is how the fields call each algorithm. They say it of every policy: a client
+// onWire is how the fields call each algorithm. They say it of every policy: a client
 // cannot see from the other parameters whether what was used comes back bit by bit, or all
 // at once.
-var told = map[quota.Algorithm]ratelimit.Algorithm{
+var onWire = map[quota.Algorithm]string{
 	quota.TokenBucket:   ratelimit.TokenBucket,
 	quota.FixedWindow:   ratelimit.FixedWindow,
 	quota.LeakyBucket:   ratelimit.LeakyBucket,
