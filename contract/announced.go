@@ -28,7 +28,7 @@ type announced struct {
 }
 
 // announces reads the fields of e's response: RateLimit and RateLimit-Policy
-// of the IETF's drafts, new and old, and X-RateLimit.
+// of the IETF's drafts, old, new and next, and X-RateLimit.
 func announces(e *Exchange) *announced {
 	a := &announced{}
 	quotas := a.policy(e.ResponseHeader["Ratelimit-Policy"])
@@ -78,14 +78,25 @@ func (a *announced) rateLimit(lines []string, quotas map[string]int64) {
 	}
 	list, err := parseList(lines)
 	for _, it := range list {
-		err = errors.Join(err, it.isString(), it.counts("t", false, 0), it.has("r"))
-		st := standing{field: "RateLimit", name: it.value.s, limit: -1, remaining: it.params["r"].n, reset: -1, next: true}
+		err = errors.Join(err, it.isString(), it.counts("t", false, 0), it.counts("w", false, 0), it.counts("c", false, 0))
+		st := standing{field: "RateLimit", name: it.value.s, limit: -1, reset: -1, next: true}
 		if q, ok := quotas[st.name]; ok {
 			st.limit = q
 		}
-		if t, ok := it.params["t"]; ok {
-			st.reset = t.n
+		// The next draft calls r and t a and w. Of what is there twice, the stricter counts.
+		available, renamed := it.params["a"]
+		remaining, ok := it.params["r"]
+		if ok || !renamed {
+			err = errors.Join(err, it.has("r"))
+			st.remaining = remaining.n
 		}
+		if renamed {
+			err = errors.Join(err, it.has("a"))
+		}
+		if renamed && (!ok || available.n < remaining.n) {
+			st.remaining = available.n
+		}
+		st.reset = max(st.reset, it.seconds("t"), it.seconds("w"))
 		a.standings = append(a.standings, st)
 	}
 	if err != nil {
@@ -185,6 +196,14 @@ func (it item) has(param string) error {
 		return fmt.Errorf("%q: %s is no Integer", clip(it.value.s), param)
 	}
 	return nil
+}
+
+// seconds returns a parameter, or -1 without one.
+func (it item) seconds(param string) int64 {
+	if v, ok := it.params[param]; ok {
+		return v.n
+	}
+	return -1
 }
 
 // counts reports a parameter that is no Integer of at least least.

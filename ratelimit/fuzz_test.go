@@ -101,7 +101,7 @@ func checkDate(t *testing.T, s string, now time.Time, wait time.Duration, ok boo
 // FuzzParse holds what Parse returns to its bounds, and Wait to what it returns.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
-		`"default";r=0;t=17`, `"a";r=1, "b";r=0;t=9;pk=:YQ==:`, `limit=10, remaining=0, reset=7`, `"a";q=100;w=60;qu="x"`, "100;w=60, 10;w=1", "10, 10;w=1, 1000;w=3600",
+		`"default";r=0;t=17`, `"a";r=1, "b";r=0;t=9;pk=:YQ==:`, `"a";a=0;w=45;c=5`, `"a";r=3;t=17;a=2;w=45`, `limit=10, remaining=0, reset=7`, `"a";q=100;w=60;qu="x"`, "100;w=60, 10;w=1", "10, 10;w=1, 1000;w=3600",
 		"0", "-1", "0.5", "598.0", "1795203030", "1795203030250", "1d2h", "2026-11-20T19:31Z", "Fri, 20 Nov 2026 19:30:30 GMT", "0;w=21600", "", "x", ",", ";",
 	} {
 		f.Add(s, s, s, s, s, "X-RateLimit-Reset-Tokens", s, "", 429)

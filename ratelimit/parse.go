@@ -18,7 +18,9 @@ import (
 //
 // The dialects are
 //
-//   - RateLimit and RateLimit-Policy of draft-08 to draft-11, where t is Next;
+//   - RateLimit and RateLimit-Policy of draft-08 to draft-11, where r is Remaining and t
+//     is Next, and of the draft after it, where they are a and w, and c is Cost; where
+//     both are sent, the stricter counts;
 //   - the same of draft-07;
 //   - RateLimit-Limit, -Remaining and -Reset of draft-03 to draft-06, with
 //     RateLimit-Policy or the policies that draft-03 has in RateLimit-Limit;

@@ -105,7 +105,7 @@ func TestOnlyWhatIsUsedUpCounts(t *testing.T) {
 		{"0s", []string{`RateLimit: "a";r=0;t=0`}},
 		{"7s", []string{`RateLimit: "a";r=5;r=0;t=1;t=7`}},
 		{"7s", []string{`RateLimit: "a";r=x;r=0;t="";t=7`}},
-		{"7s", []string{`RateLimit: "a;\"b\\";r=0;t=7;c=?0;d=1.5;e=tok/en;f=@1;g=%"%c3%a9";h`}},
+		{"7s", []string{`RateLimit: "a;\"b\\";r=0;t=7;b=?0;d=1.5;e=tok/en;f=@1;g=%"%c3%a9";h`}},
 		{longest, []string{`RateLimit: "a";r=0;t=2147483648`}},
 		{longest, []string{`RateLimit: "a";r=0;t=2147483649`}},
 		{none, []string{`RateLimit: "a";r=1;t=5`}},

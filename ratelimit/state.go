@@ -20,24 +20,36 @@ func readStates(dst []Limit, lines []string) []Limit {
 	return dst[:n]
 }
 
-// state reads "default";r=42;t=17.
+// state reads "default";r=42;t=17, and what the next draft calls them: a is what is
+// available, w the effective window, and c what the request cost. A server on its way
+// from one to the other sends both: then the stricter counts.
 func (s *structured) state(l *Limit) {
 	item := s.bareItem()
-	var r, t, pk bareItem
+	var r, t, a, w, c, pk bareItem
 	for key, more := s.parameter(); more; key, more = s.parameter() {
 		switch value := s.value(); key {
 		case "r":
 			r = value
 		case "t":
 			t = value
+		case "a":
+			a = value
+		case "w":
+			w = value
+		case "c":
+			c = value
 		case "pk":
 			pk = value
 		}
 	}
-	s.failed = s.failed || item.kind != aString || r.kind == absent
+	s.failed = s.failed || item.kind != aString || r.kind == absent && a.kind == absent
 	l.Name, l.Partition = s.text(item), s.bytes(pk)
 	l.Remaining = s.count(r, -1)
-	l.Next = s.seconds(t, unknown)
+	if left := s.count(a, -1); l.Remaining < 0 || 0 <= left && left < l.Remaining {
+		l.Remaining = left
+	}
+	l.Next = max(s.seconds(t, unknown), s.seconds(w, unknown))
+	l.Cost = s.count(c, 0)
 }
 
 // readState07 reads limit=100, remaining=42, reset=17. Of these only remaining may be
