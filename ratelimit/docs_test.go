@@ -34,13 +34,14 @@ This page is made of the table in [` + "`ratelimit/vendors.go`" + `](../ratelimi
 | finer ones, which refine it | ` + "`Retry-After-Ms`, `X-Ms-Retry-After-Ms`, `X-Amz-Retry-After`" + ` | milliseconds |
 | | ` + "`X-Retry-In`" + ` | a duration: ` + "`1m30s`" + ` |
 | if there is none of these | ` + "`X-Retry-After`, `X-RateLimit-Retry-After`" + ` | seconds below 10⁹, else Unix time in s, ms, µs or ns by its magnitude; a duration; a date |
-| if there is none of these either: quotas that are used up | ` + "`RateLimit`" + ` of draft-08 to draft-11, or of draft-07 | seconds |
+| if there is none of these either: quotas that are used up | ` + "`RateLimit`" + ` of draft-08 to draft-11, of the draft after it (` + "`a`, `w`" + ` and ` + "`c`" + `), or of draft-07 | seconds |
 | | ` + "`RateLimit-Reset`, `X-RateLimit-Reset`, `X-Rate-Limit-Reset`" + ` beside a ` + "`…-Remaining`" + ` below 1 | as above |
 | | ` + "`X-RateLimit-Reset-<word>`, `X-RateLimit-<word>-Reset`, `Anthropic-RateLimit-<word>-Reset`" + ` beside theirs | as above |
 | | ` + "`RateLimit-Reset-After`, `X-RateLimit-Reset-After`, `X-Rate-Limit-Reset-After`" + `, which are preferred | seconds |
 
 Only a 429, 420 or 430 lets a reset count of which it is not told what is left. A quota with something left never does.
-Nothing is read of 1xx and 2xx, and of 3xx only what is a delay by its name. What is malformed is absent; what is too large
+There, too, a ` + "`Retry-After`" + ` of whole seconds gives way to the reset of a quota that is used up, if that is at most two seconds
+later: it was rounded down. Nothing is read of 1xx and 2xx, and of 3xx only what is a delay by its name. What is malformed is absent; what is too large
 is 2³¹ s; a date counts from the response's own ` + "`Date`" + ` and ` + "`Age`" + `.
 
 ## What this module's servers add

@@ -65,7 +65,8 @@ func (e *evidence) spent() bool {
 
 // wait returns how long the response asks the client to wait.
 func (e *evidence) wait(m Meaning) time.Duration {
-	refused := m == Limited || e.status < 100 || e.status >= 400
+	limited := m == Limited || limitsOnly(e.status)
+	refused := limited || e.status < 100 || e.status >= 400
 	switch {
 	case !refused && e.status < 300:
 		return unknown
@@ -74,11 +75,14 @@ func (e *evidence) wait(m Meaning) time.Duration {
 	}
 	coarse, fine := e.reader.coarse(), max(e.reader.fine(), e.delay())
 	wait := refine(coarse, fine)
-	if wait == unknown {
+	switch {
+	case wait == unknown:
 		wait = e.reader.lastResort()
+	case limited && roundedDown(coarse, fine):
+		wait = unrounded(wait, e.reader.quotas(e.quotas(nil), false))
 	}
 	if wait == unknown && refused {
-		wait = e.untilRestored(m)
+		wait = e.untilRestored(limited)
 	}
 	if wait == unknown && m == Limited && e.profile.Otherwise > 0 {
 		wait = min(e.profile.Otherwise, maxWait)
@@ -87,11 +91,11 @@ func (e *evidence) wait(m Meaning) time.Duration {
 }
 
 // untilRestored returns how long it is until there is something left again.
-func (e *evidence) untilRestored(m Meaning) time.Duration {
+func (e *evidence) untilRestored(limited bool) time.Duration {
 	if wait := e.cost(); wait != unknown {
 		return wait
 	}
-	return spent(e.reader.quotas(e.quotas(nil), false), m == Limited || limitsOnly(e.status))
+	return spent(e.reader.quotas(e.quotas(nil), false), limited)
 }
 
 // delay returns the longest of the Profile's Delays.

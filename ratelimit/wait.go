@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -38,7 +39,11 @@ const unknown time.Duration = -1
 //     does not count: it is not what refused the request.
 //
 // The order is that of precedence: a Retry-After counts even if it is zero, or
-// shorter than the time until a quota is whole.
+// shorter than the time until a quota is whole. There is one exception. Some servers
+// round Retry-After down, so that a request after it is refused again: where a limit
+// refused the request (429, 420 and 430), a Retry-After of whole seconds that nothing
+// refines gives way to the reset of a quota that is used up, if that is at most two
+// seconds later.
 //
 // Where a field has several values, on several lines or on one, the longest
 // counts. Values that are malformed are ignored. A date is measured against the
@@ -58,9 +63,16 @@ func Wait(status int, h http.Header, now time.Time) (wait time.Duration, ok bool
 		return 0, false // as of most
 	}
 	r := reader{header: h, clock: clock{local: now}}
-	wait = r.explicit()
+	coarse, fine := r.coarse(), r.fine()
+	wait, limited := refine(coarse, fine), limitsOnly(status)
+	switch {
+	case wait == unknown:
+		wait = r.lastResort()
+	case limited && roundedDown(coarse, fine):
+		wait = r.unrounded(wait)
+	}
 	if wait == unknown && (status < 100 || status >= 400) {
-		wait = r.spent(status)
+		wait = r.spent(limited)
 	}
 	return max(wait, 0), wait != unknown
 }
@@ -69,14 +81,6 @@ func Wait(status int, h http.Header, now time.Time) (wait time.Duration, ok bool
 type reader struct {
 	header http.Header
 	clock  clock
-}
-
-// explicit returns the delay that the server asked for in so many words.
-func (r *reader) explicit() time.Duration {
-	if wait := refine(r.coarse(), r.fine()); wait != unknown {
-		return wait
-	}
-	return r.lastResort()
 }
 
 // coarse returns the standard's delay.
@@ -113,7 +117,7 @@ func tellsAnything(h http.Header) bool {
 	return false
 }
 
-// isDelay reports whether explicit reads a field.
+// isDelay reports whether a field asks for a delay in so many words.
 func isDelay(name string) bool {
 	switch name {
 	case "Retry-After", "Retry-After-Ms", "X-Ms-Retry-After-Ms", "X-Amz-Retry-After", "X-Retry-In",
@@ -123,9 +127,14 @@ func isDelay(name string) bool {
 	return false
 }
 
-func (r *reader) spent(status int) time.Duration {
+func (r *reader) spent(limited bool) time.Duration {
 	var space [4]Limit
-	return spent(r.quotas(space[:0], false), limitsOnly(status))
+	return spent(r.quotas(space[:0], false), limited)
+}
+
+func (r *reader) unrounded(after time.Duration) time.Duration {
+	var space [4]Limit
+	return unrounded(after, r.quotas(space[:0], false))
 }
 
 // spent returns how long what is used up keeps the client waiting. If limited, a limit
@@ -142,6 +151,32 @@ func spent(limits []Limit, limited bool) time.Duration {
 	}
 	if !empty && limited {
 		return perhaps
+	}
+	return wait
+}
+
+// roundedDown reports whether a Retry-After may have been rounded down.
+func roundedDown(coarse, fine time.Duration) bool {
+	return coarse != unknown && coarse%time.Second == 0 && fine == unknown
+}
+
+// mostRounded is how much later than a Retry-After a reset counts instead: a second for
+// the Retry-After, and one for a Date or a Unix time, which are rounded, too.
+const mostRounded = 2 * time.Second
+
+// unrounded returns the wait for a Retry-After that may have been rounded down. Where it
+// is told when one more unit fits, it does not matter when a quota is whole.
+func unrounded(after time.Duration, limits []Limit) time.Duration {
+	exact := slices.ContainsFunc(limits, func(l Limit) bool { return l.Remaining == 0 && l.Next >= 0 })
+	wait := after
+	for i := range limits {
+		l := &limits[i]
+		if l.Remaining != 0 || exact && l.Next < 0 {
+			continue
+		}
+		if until := l.until(); until <= after+mostRounded {
+			wait = max(wait, until)
+		}
 	}
 	return wait
 }

@@ -30,8 +30,11 @@ function cut(s, separator) {
 export function wait(status, header, now) {
 	if (status >= 100 && status < 300) return [0n, false];
 	const r = new Reader(header, now);
-	let found = r.explicit();
-	if (found === unknown && (status < 100 || status >= 400)) found = r.spent(status);
+	const [coarse, fine] = [r.coarse(), r.fine()];
+	let found = refine(coarse, fine);
+	if (found === unknown) found = r.lastResort();
+	else if (limitsOnly(status) && roundedDown(coarse, fine)) found = unrounded(found, r.quotas([], false));
+	if (found === unknown && (status < 100 || status >= 400)) found = spent(r.quotas([], false), limitsOnly(status));
 	return [max(found, 0n), found !== unknown];
 }
 
@@ -43,11 +46,6 @@ class Reader {
 
 	lines(name) {
 		return this.header.get(name) ?? [];
-	}
-
-	explicit() {
-		const found = refine(this.coarse(), this.fine());
-		return found !== unknown ? found : this.lastResort();
 	}
 
 	coarse() {
@@ -65,10 +63,6 @@ class Reader {
 
 	lastResort() {
 		return max(this.longest(this.lines("X-Retry-After"), "reset"), this.longest(this.lines("X-Ratelimit-Retry-After"), "reset"));
-	}
-
-	spent(status) {
-		return spent(this.quotas([], false), limitsOnly(status));
 	}
 
 	longest(lines, as) {
@@ -257,6 +251,17 @@ function spent(limits, limited) {
 		else if (l.remaining < 0) perhaps = max(perhaps, until(l));
 	}
 	return !empty && limited ? perhaps : found;
+}
+
+const roundedDown = (coarse, fine) => coarse !== unknown && coarse % second === 0n && fine === unknown;
+
+const mostRounded = 2n * second;
+
+function unrounded(after, limits) {
+	const empty = limits.filter((l) => l.remaining === 0);
+	const exact = empty.some((l) => l.next >= 0n);
+	const near = empty.filter((l) => !exact || l.next >= 0n).map(until).filter((found) => found <= after + mostRounded);
+	return max(after, ...near);
 }
 
 const limitsOnly = (status) => status === 429 || status === 420 || status === 430;
@@ -579,7 +584,7 @@ const compare = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
 
 function tightness(a, b) {
 	return compare(left(a), left(b)) || compare(until(b), until(a)) || compare(a.name, b.name) || compare(a.unit, b.unit) ||
-		compare(a.partition, b.partition) || compare(a.quota, b.quota) || compare(a.window, b.window) || compare(a.remaining, b.remaining);
+		compare(a.partition, b.partition) || compare(a.quota, b.quota) || compare(a.window, b.window) || compare(a.remaining, b.remaining) || compare(a.cost, b.cost);
 }
 
 function left(l) {
@@ -588,7 +593,7 @@ function left(l) {
 	return l.quota <= 0 ? 2 : Math.min(l.remaining / l.quota, 1);
 }
 
-const stateless = () => ({ name: "", unit: "", partition: "", quota: 0, window: 0n, remaining: -1, next: unknown, reset: unknown });
+const stateless = () => ({ name: "", unit: "", partition: "", quota: 0, window: 0n, remaining: -1, next: unknown, reset: unknown, cost: 0 });
 
 const same = (a, b) => Object.keys(a).every((key) => a[key] === b[key]);
 
@@ -805,12 +810,15 @@ class Structured {
 	state() {
 		const item = this.bareItem();
 		const has = this.parameters();
-		this.failed ||= item.kind !== "string" || !has.has("r");
+		this.failed ||= item.kind !== "string" || (!has.has("r") && !has.has("a"));
 		const l = stateless();
 		l.name = this.text(item);
 		l.partition = this.bytes(has.get("pk"));
 		l.remaining = this.count(has.get("r"), -1);
-		l.next = this.seconds(has.get("t"), unknown);
+		const left = this.count(has.get("a"), -1);
+		if (l.remaining < 0 || (left >= 0 && left < l.remaining)) l.remaining = left;
+		l.next = max(this.seconds(has.get("t"), unknown), this.seconds(has.get("w"), unknown));
+		l.cost = this.count(has.get("c"), 0);
 		return l;
 	}
 
@@ -1017,20 +1025,23 @@ class Evidence {
 	}
 
 	wait(meaning) {
-		const refused = meaning === limited || this.status < 100 || this.status >= 400;
+		const certain = meaning === limited || limitsOnly(this.status);
+		const refused = certain || this.status < 100 || this.status >= 400;
 		if (!refused && this.status < 300) return unknown;
 		if (!refused) this.body = new Body("");
-		let found = refine(this.reader.coarse(), max(this.reader.fine(), this.delay()));
+		const [coarse, fine] = [this.reader.coarse(), max(this.reader.fine(), this.delay())];
+		let found = refine(coarse, fine);
 		if (found === unknown) found = this.reader.lastResort();
-		if (found === unknown && refused) found = this.untilRestored(meaning);
+		else if (certain && roundedDown(coarse, fine)) found = unrounded(found, this.reader.quotas(this.quotas([]), false));
+		if (found === unknown && refused) found = this.untilRestored(certain);
 		if (found === unknown && meaning === limited && this.profile.Otherwise > 0) found = min(BigInt(this.profile.Otherwise), maxWait);
 		return found;
 	}
 
-	untilRestored(meaning) {
+	untilRestored(certain) {
 		const found = this.cost();
 		if (found !== unknown) return found;
-		return spent(this.reader.quotas(this.quotas([]), false), meaning === limited || limitsOnly(this.status));
+		return spent(this.reader.quotas(this.quotas([]), false), certain);
 	}
 
 	delay() {

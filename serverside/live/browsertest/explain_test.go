@@ -76,7 +76,7 @@ func (v vector) want() answer {
 
 func texts(limits []ratelimit.Limit) (all []string) {
 	for _, l := range limits {
-		all = append(all, fmt.Sprintf("%s|%s|%x|%d|%d|%d|%d|%d", l.Name, l.Unit, l.Partition, l.Quota, l.Window, l.Remaining, l.Next, l.Reset))
+		all = append(all, fmt.Sprintf("%s|%s|%x|%d|%d|%d|%d|%d|%d", l.Name, l.Unit, l.Partition, l.Quota, l.Window, l.Remaining, l.Next, l.Reset, l.Cost))
 	}
 	return all
 }
@@ -96,7 +96,7 @@ func answers(b *tab, all []vector) []answer {
 	require.NoError(b, err)
 	script := `Promise.all(["ratelimit.js", "vendors.js", "explain.js"].map((name) => import(location.href.replace(/explain$/, name)))).then(([r, {vendors}, e]) => {
 		const hex = (s) => Array.from(s, (c) => c.charCodeAt(0).toString(16).padStart(2, "0")).join("");
-		const text = (l) => [l.name, l.unit, hex(l.partition), l.quota, l.window, l.remaining, l.next, l.reset].join("|");
+		const text = (l) => [l.name, l.unit, hex(l.partition), l.quota, l.window, l.remaining, l.next, l.reset, l.cost].join("|");
 		return ` + string(data) + `.map((q) => {
 			const [header, now] = [new Map(Object.entries(q.headers ?? {})), BigInt(q.Nanos)];
 			if (!q.profile) {
@@ -145,7 +145,7 @@ func explaining(t testing.TB) (*site, *tab) {
 func TestThePageMeansWhatThePackageMeans(t *testing.T) {
 	s, b := explaining(t)
 	all := vectors(t, "wire-vectors.json")
-	require.Len(t, all, 176)
+	require.Len(t, all, 207)
 	for _, v := range vectors(t, "wire-vectors-profiles.json") {
 		if v.Profile == "pace" { // no vendor's
 			v.Profile = ""
@@ -235,7 +235,7 @@ var (
 		"Fri, 20 Nov 2026 19:32:00 GMT", "Friday, 20-Nov-26 19:32:00 GMT", "Sunday, 06-Nov-94 08:49:37 +0130", "Fri Nov 20 19:32:00 2026",
 		"2026-11-20T19:32:00.123456789Z", "2026-11-20 19:32 +01:00", "Thu, 29 Feb 2024 23:59:60 GMT", "Fri Nov 20 2026 20:32:30 GMT+0100 (CET)",
 		`"default";r=0;t=17`, `"a";r=5;t=60, "b";r=0;t=9;pk=:cHJvag==:`, `limit=10, remaining=0, reset=7`, `"default";q=100;w=60`, `"a";q=5;qu="tokens";w=1, 100;w=60`,
-		`10, 10;w=1, 1000;w=3600`, `0;w=21600`, `"x";r=1;n=%"f%c3%bc";b=?1;d=@17;f=1.5;t=(1 2)`, `("a" "b");r=1`, `"a\"b";r=0;t=3`}
+		`10, 10;w=1, 1000;w=3600`, `0;w=21600`, `"x";r=1;n=%"f%c3%bc";b=?1;d=@17;f=1.5;t=(1 2)`, `("a" "b");r=1`, `"a\"b";r=0;t=3`, `"default";a=0;w=45;c=5`, `"a";r=5;t=60;a=0;w=90, "b";a=9;c=-1`, "4", "6"}
 )
 
 // madeUp is a response like some of seeds.
