@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/heedhttp/heed/internal/scope"
 	"github.com/heedhttp/heed/ratelimit"
 )
 
@@ -131,7 +132,7 @@ func (c *coolDown) open(req *http.Request, now time.Duration) bool {
 		c.openLocked(now)
 	}
 	return c.state.Load() != stateClosed ||
-		c.throttle.on && now >= c.until && !c.interval.believed && c.throttle.spares(routeOf(req), now)
+		c.throttle.on && now >= c.until && !c.interval.believed && c.throttle.spares(scope.Route(req), now)
 }
 
 // idle reports that c holds nothing worth keeping.

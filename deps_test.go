@@ -19,16 +19,17 @@ import (
 // statement of policy: do not change it to make a build pass. Tests may import
 // anything.
 const policy = `
-	.                    < ratelimit internal/hostkey internal/keyed internal/adaptive
+	.                    < ratelimit internal/hostkey internal/keyed internal/adaptive internal/scope
 	internal/hostkey     <
 	internal/keyed       < internal/hostkey
 	internal/adaptive    <
+	internal/scope       < ratelimit internal/hostkey internal/keyed
 	ratelimit            < github.com/dunglas/httpsfv
 	quota                <
 	quota/quotatest      < quota
 	contract             <
 	testserver           < contract
-	pace                 < . quota ratelimit internal/hostkey internal/adaptive golang.org/x/time/rate
+	pace                 < . quota ratelimit internal/hostkey internal/keyed internal/adaptive internal/scope golang.org/x/time/rate
 	redisstore           < quota github.com/redis/go-redis/v9
 	serverside           < quota ratelimit
 	serverside/profiles  < serverside serverside/rulefile quota ratelimit

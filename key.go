@@ -138,18 +138,3 @@ func parameter(list, name string) string {
 	}
 	return ""
 }
-
-// routeOf is the method of req and the first two segments of its path, at most 64 bytes: what a
-// server counts apart if it does not count all requests together.
-func routeOf(req *http.Request) string {
-	path := req.URL.Path
-	end, slashes := 0, 0
-	for ; end < len(path) && end < 64; end++ {
-		if path[end] == '/' && end > 0 {
-			if slashes++; slashes == 2 {
-				break
-			}
-		}
-	}
-	return req.Method + " " + path[:end]
-}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/heedhttp/heed/internal/hostkey"
+	"github.com/heedhttp/heed/internal/scope"
 	"github.com/heedhttp/heed/ratelimit"
 )
 
@@ -496,7 +497,7 @@ func (c *call) learn(a *Attempt) {
 	if d == nil {
 		return
 	}
-	answer := answer{route: routeOf(c.req), sent: c.sent, failed: a.Err != nil, refused: refused, plain: refused && !hinted}
+	answer := answer{route: scope.Route(c.req), sent: c.sent, failed: a.Err != nil, refused: refused, plain: refused && !hinted}
 	if p.c != nil && a.Response != nil && !refused {
 		answer.limits = ratelimit.Parse(a.Response.Header, time.Time{})
 	}

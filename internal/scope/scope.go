@@ -1,0 +1,183 @@
+// Package scope tells which of a server's limits a request is charged to: by what the
+// Profile of its vendor says, and by what responses have named.
+package scope
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/heedhttp/heed/internal/hostkey"
+	"github.com/heedhttp/heed/internal/keyed"
+	"github.com/heedhttp/heed/ratelimit"
+)
+
+// vendors are the built-in Profiles. They are read only.
+var vendors = sync.OnceValue(ratelimit.Vendors)
+
+// A Table knows the Profile of each host, and which limit each route was charged to, where
+// responses name it. The zero Table is ready to use, by any number of goroutines. It must not
+// be copied.
+type Table struct {
+	hosts  keyed.Table[served]
+	routes keyed.Table[atomic.Pointer[string]] // of a host and an endpoint: the limit that was named last
+}
+
+// served is which Profile serves a host.
+type served struct{ last atomic.Pointer[choice] }
+
+// A choice is the Profile that was found when these were asked for.
+type choice struct {
+	profiles []*ratelimit.Profile
+	profile  *ratelimit.Profile
+}
+
+// Profile returns the first of profiles that serves a host, or else the built-in one of its
+// vendor, or nil. It searches once for a host, as long as profiles are the same slice.
+func (t *Table) Profile(host hostkey.Name, profiles []*ratelimit.Profile) *ratelimit.Profile {
+	s := t.hosts.Get(host, func(*served) keyed.State { return keyed.Idle })
+	if c := s.last.Load(); c != nil && same(c.profiles, profiles) {
+		return c.profile
+	}
+	_, name, _ := strings.Cut(host.Key, "://")
+	p := ratelimit.For(name, profiles)
+	if p == nil {
+		p = ratelimit.For(name, vendors())
+	}
+	s.last.Store(&choice{profiles, p})
+	return p
+}
+
+func same(a, b []*ratelimit.Profile) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
+
+// Of returns the scope of a request to a host: requests of one credential and the same scope
+// share limits. It is "" if all requests of the credential do, or if no Profile serves the
+// host. A limit that a response to the same endpoint has named goes before what the path
+// says.
+func (t *Table) Of(req *http.Request, host hostkey.Name, profiles []*ratelimit.Profile) string {
+	p := t.Profile(host, profiles)
+	if p == nil || req.URL == nil {
+		return ""
+	}
+	name := p.Scope.Of(req)
+	if p.Scope.Header != "" {
+		endpoint := endpoints.Of(req)
+		if named := t.routes.Find(routeName(host, endpoint)); named != nil {
+			return withSecretsHashed(charged(*named.Load(), name, endpoint, p))
+		}
+	}
+	return withSecretsHashed(name)
+}
+
+// Learn takes note of the limit that a response names, if its host's Profile says that it
+// names one. Where a Profile names no field, or the response has none, it costs a few
+// nanoseconds.
+func (t *Table) Learn(req *http.Request, host hostkey.Name, response http.Header, profiles []*ratelimit.Profile) {
+	p := t.Profile(host, profiles)
+	if p == nil || p.Scope.Header == "" || req.URL == nil {
+		return
+	}
+	values := response[p.Scope.Header]
+	if len(values) == 0 || !isName(values[0]) {
+		return
+	}
+	name, endpoint := values[0], endpoints.Of(req)
+	route := routeName(host, endpoint)
+	named := t.routes.Find(route)
+	switch {
+	case named == nil && name == p.Scope.Of(req):
+		return // as the path says
+	case named == nil:
+		named = t.routes.Get(hostkey.NameOf(strings.Clone(route.Key)), func(*atomic.Pointer[string]) keyed.State { return keyed.Spare })
+	case *named.Load() == name:
+		return
+	}
+	name = strings.Clone(name) // of a header's block
+	named.Store(&name)
+}
+
+// endpoints tells a request's endpoint, whatever the vendor.
+var endpoints = ratelimit.Scope{Endpoints: true, Methods: true}
+
+func routeName(host hostkey.Name, endpoint string) hostkey.Name {
+	return hostkey.NameOf(host.Key + " " + endpoint)
+}
+
+// charged returns the scope of a request that is charged to a named limit: a name of
+// Discord's leaves out the channel or guild, each of which has a limit of its own.
+func charged(limit, scope, endpoint string, p *ratelimit.Profile) string {
+	if !p.Scope.Endpoints || len(p.Scope.Keep) == 0 {
+		return limit
+	}
+	_, scope, _ = strings.Cut(scope, "/")
+	_, endpoint, _ = strings.Cut(endpoint, "/")
+	for more := true; more; {
+		var kept, segment string
+		kept, scope, _ = strings.Cut(scope, "/")
+		segment, endpoint, more = strings.Cut(endpoint, "/")
+		if kept != segment {
+			limit += " " + kept
+		}
+	}
+	return limit
+}
+
+// longestName is of a limit, as a response names it; Discord's have 32 bytes.
+const longestName = 64
+
+// isName reports whether a limit may be called so: without spaces, which separate the parts
+// of a key.
+func isName(s string) bool {
+	return s != "" && len(s) <= longestName &&
+		strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
+}
+
+// longestPlain is of a part of a path that may be shown in errors, in bytes.
+const longestPlain = 32
+
+// withSecretsHashed replaces each part of a scope that is long enough to be a secret, such as
+// a webhook's token, by a hash.
+func withSecretsHashed(scope string) string {
+	if len(scope) <= longestPlain {
+		return scope
+	}
+	var b strings.Builder
+	for rest := scope; rest != ""; {
+		end := strings.IndexAny(rest, "/ ")
+		if end < 0 {
+			end = len(rest)
+		}
+		if part := rest[:end]; len(part) > longestPlain {
+			sum := sha256.Sum256([]byte(part))
+			b.WriteString(hex.EncodeToString(sum[:8]))
+		} else {
+			b.WriteString(part)
+		}
+		if end == len(rest) {
+			break
+		}
+		b.WriteByte(rest[end])
+		rest = rest[end+1:]
+	}
+	return b.String()
+}
+
+// Route is the method of req and the first two segments of its path, at most 64 bytes: what a
+// server counts apart if it does not count all requests together.
+func Route(req *http.Request) string {
+	path := req.URL.Path
+	end, slashes := 0, 0
+	for ; end < len(path) && end < 64; end++ {
+		if path[end] == '/' && end > 0 {
+			if slashes++; slashes == 2 {
+				break
+			}
+		}
+	}
+	return req.Method + " " + path[:end]
+}
