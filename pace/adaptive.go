@@ -2,9 +2,13 @@ package pace
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -12,6 +16,7 @@ import (
 	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/internal/adaptive"
 	"github.com/heedhttp/heed/internal/hostkey"
+	"github.com/heedhttp/heed/internal/keyed"
 )
 
 // An Adaptive finds out at what rate a server of which nothing else is known
@@ -65,23 +70,48 @@ type Adaptive struct {
 	// those for which requests wait. If zero, 1,024.
 	MaxKeys int
 
-	// Refused reports whether the server refused a request because there were
-	// too many. If nil, that is what 429 and 503 say. It is not asked if there
-	// is no response: nothing follows from an error.
+	// Refused reports whether the server refused a request because there were too
+	// many. If nil, that is what 429 says, and 503 with a Retry-After: without one,
+	// a 503 is an outage. It is asked about errors, too: then there is no response.
+	// See Refusals.
 	Refused func(heed.Attempt) bool
 
 	hosts hostkey.Cache
 
-	mu    sync.Mutex // guards what follows, and the lines
-	lines table[adaptiveLine]
+	mu    sync.Mutex // guards the lines
+	lines keyed.Table[adaptiveLine]
 }
 
 var _ heed.BoundedPacer = (*Adaptive)(nil)
 
 type adaptiveLine struct {
-	line
+	bucketLine
 	search adaptive.Rate
 	held   int // requests that waited, and have not been answered
+}
+
+// Refusals returns a function for Adaptive.Refused: a server refuses by one of these
+// statuses, or, if closes is true, by closing the connection without an answer. What
+// gateways do when a client exceeds their limit:
+//
+//	nginx limit_req, limit_conn                503             Refusals(false, 503)
+//	… with limit_req_status 429                429             nil
+//	HAProxy http-request deny deny_status 429  429             nil
+//	HAProxy http-request reject                closes          Refusals(true)
+//	HAProxy http-request tarpit                500, late       Refusals(false, 500)
+//	Varnish vsthrottle                         429             nil
+//	Apache mod_qos                             500             Refusals(false, 500)
+//	Apache mod_evasive, Squid maxconn          403             Refusals(false, 403)
+//
+// What else has these statuses is taken for a refusal, too: an outage slows an Adaptive that
+// goes by 500 or 503.
+func Refusals(closes bool, statuses ...int) func(heed.Attempt) bool {
+	return func(a heed.Attempt) bool {
+		if a.Response != nil {
+			return slices.Contains(statuses, a.Response.StatusCode)
+		}
+		return closes && (errors.Is(a.Err, io.EOF) || errors.Is(a.Err, io.ErrUnexpectedEOF) || errors.Is(a.Err, syscall.ECONNRESET))
+	}
 }
 
 // Wait blocks until req may be sent, for as long as its context allows.
@@ -100,7 +130,7 @@ func (a *Adaptive) WaitAtMost(req *http.Request, most time.Duration) error {
 	if w == nil {
 		return err
 	}
-	if err := w.wait(ctx); err != nil {
+	if err := w.wait(ctx, nil); err != nil {
 		return err
 	}
 	a.mu.Lock()
@@ -112,35 +142,42 @@ func (a *Adaptive) WaitAtMost(req *http.Request, most time.Duration) error {
 func (a *Adaptive) join(ctx context.Context, key string, most time.Duration) (*adaptiveLine, *waiter, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	l := a.lines.use(key)
+	name := hostkey.NameOf(key)
+	l := a.lines.Find(name)
 	if l == nil {
 		if err := a.check(); err != nil {
 			return nil, nil, err
 		}
-		l = a.addLocked(key)
+		l = a.addLocked(name)
 	}
 	w, err := l.joinLocked(ctx, key, most, time.Now())
 	return l, w, err
 }
 
-func (a *Adaptive) addLocked(key string) *adaptiveLine {
+func (a *Adaptive) addLocked(name hostkey.Name) *adaptiveLine {
+	a.lines.Most = maxKeys(a.MaxKeys)
+	l := a.lines.Get(name, (*adaptiveLine).stateLocked)
 	first := min(max(adaptive.First, a.min()), a.max())
-	l := a.lines.add(key, a.maxKeys(), (*adaptiveLine).idleLocked)
 	l.search = adaptive.From(time.Time{}, 0.5)
 	l.search.PerSecond = float64(first)
-	l.line.mu, l.line.limiter, l.line.own = &a.mu, rate.NewLimiter(first, 1), true
+	l.start(&a.mu, rate.NewLimiter(first, 1), true)
 	return l
 }
 
-func (l *adaptiveLine) idleLocked() bool { return l.waiting.Len() == 0 }
+func (l *adaptiveLine) stateLocked() keyed.State {
+	if l.waiting.Len() > 0 {
+		return keyed.InUse
+	}
+	return keyed.Spare
+}
 
 // Observe learns from what became of a request.
 func (a *Adaptive) Observe(at heed.Attempt) {
-	refused := at.Response != nil && a.refused(at)
+	refused := at.Err != heed.ErrNotSent && a.refused(at)
 	key := a.key(at.Request)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	l := a.lines.use(key)
+	l := a.lines.Find(hostkey.NameOf(key))
 	if l == nil {
 		return // forgotten meanwhile
 	}
@@ -151,7 +188,7 @@ func (a *Adaptive) Observe(at heed.Attempt) {
 		l.giveBackLocked(now)
 	case refused:
 		l.search.Refuse(sent, now, l.held > 0, float64(a.min()))
-	case at.Err == nil:
+	case at.Response != nil && at.Response.StatusCode < 500: // of an outage nothing follows
 		l.search.Answer(sent, now, l.held > 0, float64(a.Step), float64(a.max()))
 	}
 	l.held = max(l.held-1, 0)
@@ -162,11 +199,11 @@ func (a *Adaptive) Observe(at heed.Attempt) {
 // server refuses all, those who wait are not told that it will be so for ever.
 func (l *adaptiveLine) followLocked(now time.Time) {
 	if l.search.Peak > 0 {
-		l.hope = rate.Limit(l.search.Sure())
+		l.bucket.hope = rate.Limit(l.search.Sure())
 	}
-	if limit := rate.Limit(l.search.PerSecond); limit != l.limiter.Limit() {
+	if limit := rate.Limit(l.search.PerSecond); limit != l.bucket.limiter.Limit() {
 		l.refreshLocked(now)
-		l.limiter.SetLimitAt(now, limit)
+		l.bucket.limiter.SetLimitAt(now, limit)
 		l.refreshLocked(now)
 	}
 }
@@ -177,7 +214,7 @@ func (a *Adaptive) Limit(req *http.Request) rate.Limit {
 	key := a.key(req)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if l := a.lines.use(key); l != nil {
+	if l := a.lines.Find(hostkey.NameOf(key)); l != nil {
 		return rate.Limit(l.search.PerSecond)
 	}
 	return 0
@@ -204,7 +241,17 @@ func (a *Adaptive) refused(at heed.Attempt) bool {
 	if a.Refused != nil {
 		return a.Refused(at)
 	}
-	return at.Response.StatusCode == http.StatusTooManyRequests || at.Response.StatusCode == http.StatusServiceUnavailable
+	if at.Response == nil {
+		return false
+	}
+	switch at.Response.StatusCode {
+	case http.StatusTooManyRequests:
+		return true
+	case http.StatusServiceUnavailable:
+		_, hinted := heed.RetryAfter(at.Response, time.Now())
+		return hinted
+	}
+	return false
 }
 
 func (a *Adaptive) key(req *http.Request) string {
@@ -226,11 +273,4 @@ func (a *Adaptive) max() rate.Limit {
 		return rate.Inf
 	}
 	return a.Max
-}
-
-func (a *Adaptive) maxKeys() int {
-	if a.MaxKeys == 0 {
-		return defaultMaxKeys
-	}
-	return a.MaxKeys
 }

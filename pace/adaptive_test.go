@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net"
 	"net/http"
+	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,6 +39,14 @@ func (l *learner) answered(status int, took time.Duration) {
 	l.pacer.Observe(heed.Attempt{Request: req, Response: &http.Response{StatusCode: status}, Took: took})
 }
 
+func (l *learner) refused(status int, field, value string) {
+	l.t.Helper()
+	req := get()
+	require.NoError(l.t, l.pacer.Wait(req))
+	time.Sleep(ms)
+	l.pacer.Observe(heed.Attempt{Request: req, Response: &http.Response{StatusCode: status, Header: http.Header{field: {value}}}, Took: ms})
+}
+
 func (l *learner) limit() rate.Limit { return l.adaptive.Limit(get()) }
 
 func TestAdaptiveDoublesUntilItIsRefusedAndHalvesThen(t *testing.T) {
@@ -51,6 +62,8 @@ func TestAdaptiveDoublesUntilItIsRefusedAndHalvesThen(t *testing.T) {
 		l.answered(429, ms)
 		assert.EqualValues(t, 40, l.limit())
 		l.answered(503, ms)
+		assert.EqualValues(t, 40, l.limit(), "an outage, perhaps")
+		l.refused(503, "Retry-After", "1")
 		assert.EqualValues(t, 20, l.limit())
 	})
 }
@@ -284,4 +297,100 @@ func findRate(t *testing.T, limit rate.Limit, burst int) {
 	t.Logf("%.1f %% refused, %.0f %% used", 100*refused/sent, 100*used)
 	assert.LessOrEqual(t, refused/sent, 0.05)
 	assert.GreaterOrEqual(t, used, 0.8)
+}
+
+// An outage of ten minutes, at 5 requests a second, and what becomes of them afterwards.
+func TestAMinuteAfterAnOutageNearlyAllGo(t *testing.T) {
+	for name, test := range map[string]struct {
+		status  int
+		refused func(heed.Attempt) bool
+	}{
+		"503":                        {503, nil},
+		"503 that counts as refused": {503, pace.Refusals(false, 503)},
+		"429":                        {429, nil},
+		"a closed connection":        {0, pace.Refusals(true)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				adaptive := &pace.Adaptive{Refused: test.refused}
+				begin := time.Now()
+				base := answers(func(*http.Request) (*http.Response, error) {
+					if m := time.Since(begin).Minutes(); m < 1 || m >= 11 {
+						return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+					}
+					if test.status == 0 {
+						return nil, io.EOF
+					}
+					return &http.Response{StatusCode: test.status, Body: http.NoBody}, nil
+				})
+				client := &heed.Transport{Base: base, Pacer: adaptive, Retry: heed.RetryPolicy{MaxAttempts: -1}, Board: heed.NoBoard}
+				var (
+					mu        sync.Mutex
+					good, all [20]int
+					wg        sync.WaitGroup
+				)
+				for time.Since(begin) < 15*time.Minute {
+					wg.Go(func() {
+						minute := int(time.Since(begin).Minutes())
+						resp, err := client.RoundTrip(get())
+						mu.Lock()
+						defer mu.Unlock()
+						all[minute]++
+						if err == nil && resp.StatusCode == 200 {
+							good[minute]++
+						}
+					})
+					time.Sleep(200 * ms)
+				}
+				wg.Wait()
+				t.Log(good)
+				for minute := 12; minute < 15; minute++ {
+					assert.GreaterOrEqual(t, float64(good[minute]), 0.97*float64(all[minute]), minute)
+				}
+			})
+		})
+	}
+}
+
+type answers func(*http.Request) (*http.Response, error)
+
+func (a answers) RoundTrip(req *http.Request) (*http.Response, error) { return a(req) }
+
+func TestRefusalsAreWhatAGatewayDoes(t *testing.T) {
+	reset := &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
+	for i, test := range []struct {
+		refused func(heed.Attempt) bool
+		attempt heed.Attempt
+		want    bool
+	}{
+		{pace.Refusals(false, 503), heed.Attempt{Response: &http.Response{StatusCode: 503}}, true},
+		{pace.Refusals(false, 503), heed.Attempt{Response: &http.Response{StatusCode: 429}}, false},
+		{pace.Refusals(false, 403, 429), heed.Attempt{Response: &http.Response{StatusCode: 429}}, true},
+		{pace.Refusals(true), heed.Attempt{Err: io.EOF}, true},
+		{pace.Refusals(true), heed.Attempt{Err: reset}, true},
+		{pace.Refusals(true), heed.Attempt{Err: fmt.Errorf("http: %w", io.ErrUnexpectedEOF)}, true},
+		{pace.Refusals(true), heed.Attempt{Err: context.DeadlineExceeded}, false},
+		{pace.Refusals(false, 429), heed.Attempt{Err: io.EOF}, false},
+		{pace.Refusals(true), heed.Attempt{Response: &http.Response{StatusCode: 429}}, false},
+	} {
+		assert.Equal(t, test.want, test.refused(test.attempt), i)
+	}
+}
+
+func TestAdaptiveIsAskedAboutErrorsButNotAboutWhatWasNotSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked []error
+		l := newLearner(t, &pace.Adaptive{Refused: func(a heed.Attempt) bool {
+			asked = append(asked, a.Err)
+			return a.Err != nil
+		}})
+		for _, err := range []error{io.EOF, heed.ErrNotSent} {
+			req := get()
+			require.NoError(t, l.pacer.Wait(req))
+			time.Sleep(ms)
+			l.pacer.Observe(heed.Attempt{Request: req, Err: err, Took: ms})
+		}
+		assert.Equal(t, []error{io.EOF}, asked)
+		assert.EqualValues(t, 5, l.limit())
+	})
 }

@@ -1,114 +1,143 @@
 package pace
 
 import (
-	"container/list"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/internal/hostkey"
+	"github.com/heedhttp/heed/internal/keyed"
+	"github.com/heedhttp/heed/internal/scope"
 	"github.com/heedhttp/heed/ratelimit"
 )
 
 // An Advertised keeps to the limits that servers tell in their responses'
 // fields, in whatever dialect ratelimit.Parse reads, of successes as well as of
-// refusals. What is left of a quota is spread evenly over the time until it is
-// whole again, so that it is used and nobody is refused. Where several policies
-// are told, all are kept.
+// refusals. What is left of a quota is spread evenly over the time that is
+// left. Nothing is delayed while more than three quarters of a quota are left,
+// and while something is left nothing is refused: a request that cannot wait
+// for its turn goes at once. Where several policies are told, all are kept.
 //
-// While no request waits, a tenth of a quota may be spent earlier than evenly, so
-// that a few requests need not wait at all; and after some time without requests
-// those that were not sent may be, at once. If nothing is left for longer than requests may wait, one a
-// minute is let go to look whether that is still so.
+// A request is held back by what its own route was told. Where Profiles know
+// the host, the vendor's Scope says what a route is: GitHub's search has a limit
+// of its own, and so has each method of Slack's. Elsewhere it is the method and
+// the first two segments of the path. A route of which nothing is known yet is
+// held back by what every other route was told. Policies are told apart by
+// their names and numbers, and by X-RateLimit-Resource and X-RateLimit-Bucket.
 //
-// Every answer replaces what was known: a new limit is followed at once. What
-// comes back of the quota, and what other clients take, is seen in what remains
-// from one answer to the next. Others are left what they take. How units come back
-// is seen, too, but where units slide or wait for their turn: that package
-// serverside tells in RateLimit-Policy (see ratelimit.TokenBucket). Of a leaky bucket
-// so told, hardly anything is spent early, since it would wait at the server.
+// Every answer replaces what was known. A policy that an answer of the same
+// route no longer tells is forgotten, and so is everything after 24 hours. If
+// nothing is left for more than a minute, one request a minute goes to see
+// whether that is still so.
 //
-// Measured with package serverside, 60 requests a minute and 50 workers who want
-// more, for ten minutes after the first answer, alone and with a stranger who asks
-// for half of the quota and does not pace himself (see the package's tests; a
-// bucket is full at first, and so used to more than 100 %):
-//
-//	                            alone             with the stranger
-//	                            refused  used     refused  used
-//	with RateLimit-Policy (by default, and with draft 11 or draft 7 alone)
-//	  token and leaky bucket    0        ≥ 100 %  0        ≥ 100 %
-//	  fixed window              0        100 %    0        97 %
-//	  sliding window            0        96 %     0        94 %
-//	  sliding log               0        98 %     0        97 %
-//	without it (draft 6 or X-RateLimit alone)
-//	  sliding window            0        86 %     0        73 %
-//	  sliding log               0        90 %     0        78 %
-//	  others                    as above
+// How units come back is told by package serverside (see heed-algorithm in
+// package ratelimit): a token bucket is spent as it fills; of a leaky bucket
+// hardly anything is spent early, since it would wait at the server; and what is
+// left of a window that slides is spread over a sixteenth of it. From others, a
+// policy whose units are seen to come back early is treated as one that slides.
 //
 // A key of which nothing was told, as at the beginning, or as one whose server
 // never tells anything, is not held back: all who are there go at once. Fields
-// tell whole seconds, so a window of a few seconds is not used up. What is told
-// of one route is kept on all others of the same key, for as long as it was told
-// to be true.
+// tell whole seconds, so a window of a few seconds is not used up.
 //
 // An Advertised is a heed.BoundedPacer. The zero Advertised is ready to use. Its
 // fields must not be changed, nor the Advertised be copied, after first use. It
 // may be used by any number of goroutines, and shared by Transports. Each Wait
 // that returns nil must be followed by Observe, as a Transport does it.
 type Advertised struct {
-	// Key is whose quota it is. If nil, scheme://host, in lower case and
-	// without the default port: right if all requests to a host have one
-	// credential. If not, use heed.ByCredential. All requests whose key is ""
-	// share one. A key is part of error messages, so it must not be a secret.
+	// Key is whose quota it is. If nil, heed.ByCredential. All requests whose key
+	// is "" share one. A key is part of error messages, so it must not be a secret.
 	Key func(*http.Request) string
 
 	// Cost is how many units a request takes that are counted so: unit is ""
 	// for requests, or the word in the fields' names, such as "tokens". A
-	// negative cost is 0. If nil, every request is 1 of unit "", and takes an
-	// unknown part of any other: it waits only if nothing of that is left. What
-	// it did cost after all is seen in the fields.
+	// negative cost is 0. If nil, what WithCost says; without that, every request is
+	// 1 of unit "", and takes an unknown part of any other: it waits only if nothing of
+	// that is left. What it did cost after all is seen in the fields.
 	Cost func(req *http.Request, unit string) int64
+
+	// Profiles say what vendors' routes are, and how they tell their quotas. The first
+	// that serves a host counts, else the one of ratelimit.Vendors. They must not be
+	// changed.
+	Profiles []*ratelimit.Profile
 
 	// MaxKeys is how many keys are remembered: the most recently used ones, and
 	// those for which requests wait or are under way. If zero, 1,024.
 	MaxKeys int
 
-	hosts hostkey.Cache
+	hosts  hostkey.Cache
+	scopes scope.Table
 
-	mu    sync.Mutex // guards what follows
-	lines table[advertisedLine]
+	mu   sync.Mutex // guards what follows
+	keys keyed.Table[advertisedKey]
 }
 
 var _ heed.BoundedPacer = (*Advertised)(nil)
 
-// An advertisedLine is where requests of a key wait, first in, first out.
-type advertisedLine struct {
-	ledger
-	mu       *sync.Mutex
-	waiting  list.List // of *advertisedWaiter
-	reviewed time.Time
-	timer    *time.Timer // calls tick; nil if nobody waits
+const (
+	mostRoutes      = 256 // of a key that are remembered
+	mostPolicies    = 256 // of a key
+	policiesOfRoute = 16  // the tightest ones that an answer tells
+	mostUnits       = 16  // that policies of a key are counted in
+)
+
+// An advertisedKey is what is known of one key.
+type advertisedKey struct {
+	line
+	routes   map[string]*route
+	answered int // routes that were
+	policies map[policyID]*policy
+	units    []string // of policies; it is only ever appended to
+	flights  map[*http.Request]flight
 }
 
-type advertisedWaiter struct {
-	line  *advertisedLine
-	key   string
-	req   *http.Request
-	costs costs
-	bound bound
-	place *list.Element // nil once it has left the line
-	turn  chan error    // nil, or why there will be no turn
+// A route is what is known of the limits of some requests.
+type route struct {
+	gates    []gate // policies
+	answered bool   // its own answers told them, and not those of all other routes
+	underway int64  // requests that have not been answered
+}
+
+// A flight is a request under way.
+type flight struct {
+	at      time.Time // when it was sent
+	route   *route
+	costs   costs
+	charges []charge
+	next    *flight // of the same request, which is sent more than once at a time
+}
+
+// A costs is what a request costs in each unit. Nil is one request.
+type costs []unitCost
+
+type unitCost struct {
+	unit string
+	n    int64
+}
+
+func (c costs) of(unit string) int64 {
+	for _, one := range c {
+		if one.unit == unit {
+			return max(0, one.n)
+		}
+	}
+	if unit == "" {
+		return 1
+	}
+	return 0
 }
 
 // Wait blocks until req may be sent, for as long as its context allows.
 func (a *Advertised) Wait(req *http.Request) error { return a.WaitAtMost(req, forever) }
 
 // WaitAtMost blocks until req may be sent. If that is later than most from
-// now, or not before the deadline of req's context, it returns a
-// *heed.OverdueError: at once, or when an answer makes the wait too long. If
-// most is zero or negative, there is no wait.
+// now, or not before the deadline of req's context, and nothing is left that it may
+// have at once, it returns a *heed.OverdueError: at once, or when an answer makes the
+// wait too long. If most is zero or negative, there is no wait.
 func (a *Advertised) WaitAtMost(req *http.Request, most time.Duration) error {
 	ctx := req.Context()
 	if ctx.Err() != nil {
@@ -118,72 +147,252 @@ func (a *Advertised) WaitAtMost(req *http.Request, most time.Duration) error {
 		return fmt.Errorf("pace: Advertised.MaxKeys is %d: it must not be negative", a.MaxKeys)
 	}
 	key := a.key(req)
-	w, err := a.join(req, key, a.costs(key, req), most)
+	var space [128]byte
+	name := a.scopes.AppendRoute(space[:0], req, a.hosts.Name(req.URL.Scheme, req.URL.Host), a.Profiles)
+	k, r, w, err := a.join(req, key, name, a.costs(key, req), most)
 	if w == nil {
 		return err
 	}
-	select {
-	case err := <-w.turn:
+	if err := w.wait(ctx, nil); err != nil {
 		return err
-	case <-ctx.Done():
-		w.leave()
-		return ended(ctx)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	k.depart(req, r, &w.claim, time.Now())
+	return nil
+}
+
+func (a *Advertised) join(req *http.Request, key string, name []byte, c costs, most time.Duration) (*advertisedKey, *route, *waiter, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.keys.Most = maxKeys(a.MaxKeys)
+	k := a.keys.Get(hostkey.NameOf(key), (*advertisedKey).stateLocked)
+	if k.mu == nil {
+		k.mu, k.routes, k.policies, k.flights = &a.mu, map[string]*route{}, map[policyID]*policy{}, map[*http.Request]flight{}
+	}
+	now := time.Now()
+	r := k.route(name)
+	claim := claim{key: key, gates: &r.gates, costs: c, deadline: deadlineOf(req.Context(), most, now)}
+	w, err := k.joinLocked(&claim, startTag{}, now)
+	if w == nil && err == nil {
+		k.depart(req, r, &claim, now)
+	}
+	return k, r, w, err
+}
+
+func (k *advertisedKey) stateLocked() keyed.State {
+	if k.waiting.Len() > 0 || len(k.flights) > 0 {
+		return keyed.InUse
+	}
+	return keyed.IdleIf(len(k.policies) == 0)
+}
+
+// route returns the route of that name, a new one if there is none.
+func (k *advertisedKey) route(name []byte) *route {
+	if r := k.routes[string(name)]; r != nil {
+		return r
+	}
+	if len(k.routes) >= mostRoutes {
+		k.forgetRoute()
+	}
+	r := &route{}
+	for _, p := range k.policies {
+		if p.routes == k.answered {
+			r.gates = append(r.gates, p)
+		}
+	}
+	k.routes[string(name)] = r
+	return r
+}
+
+// forgetRoute forgets any route. Its requests in line are held back by what it was told.
+func (k *advertisedKey) forgetRoute() {
+	for name, r := range k.routes {
+		delete(k.routes, name)
+		if r.answered {
+			k.answered--
+			k.leavePolicies(r.gates)
+		}
+		return
 	}
 }
 
-func (a *Advertised) join(req *http.Request, key string, c costs, most time.Duration) (*advertisedWaiter, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	l := a.lines.use(key)
-	if l == nil {
-		l = a.lines.add(key, a.maxKeys(), (*advertisedLine).idleLocked)
-		l.mu = &a.mu
+// leavePolicies counts that a route is no longer told of some policies.
+func (k *advertisedKey) leavePolicies(gates []gate) {
+	for _, g := range gates {
+		p := g.(*policy)
+		if p.routes--; p.routes == 0 {
+			delete(k.policies, p.id)
+		}
 	}
-	now := time.Now()
-	l.refreshLocked(now)
-	b := boundOf(req.Context(), most, now)
-	wait := l.ahead(l.waiting.Len(), c, now)
-	late := !b.holds(wait, now)
-	switch {
-	case l.waiting.Len() == 0 && (wait <= 0 || l.early(c, now)), late && l.looks(c, wait, now):
-		l.spend(req, c, now)
-		return nil, nil
-	case late:
-		return nil, b.overdue(key, wait, now)
+}
+
+// depart counts that a request is let go.
+func (k *advertisedKey) depart(req *http.Request, r *route, c *claim, now time.Time) {
+	r.underway++
+	f := flight{at: now, route: r, costs: c.costs, charges: c.charges}
+	if _, ok := k.flights[req]; ok {
+		same := k.flights[req] // in the branch, since it goes to the heap
+		f.next = &same
 	}
-	w := &advertisedWaiter{line: l, key: key, req: req, costs: c, bound: b.eased(), turn: make(chan error, 1)}
-	w.place = l.waiting.PushBack(w)
-	l.refreshLocked(now)
-	return w, nil
+	k.flights[req] = f
+}
+
+// arrive counts that a request is no longer under way: if a copy of it was sent, any of its
+// route.
+func (k *advertisedKey) arrive(req *http.Request, name []byte) (flight, bool) {
+	f, ok := k.flights[req]
+	if !ok {
+		r := k.routes[string(name)]
+		for other, g := range k.flights {
+			if g.route == r {
+				req, f, ok = other, g, true
+				break
+			}
+		}
+	}
+	if f.next != nil {
+		k.flights[req] = *f.next
+	} else {
+		delete(k.flights, req)
+	}
+	if ok {
+		f.route.underway--
+	}
+	return f, ok
 }
 
 // Observe learns what the response tells.
 func (a *Advertised) Observe(at heed.Attempt) {
+	now, req := time.Now(), at.Request
+	host := a.hosts.Name(req.URL.Scheme, req.URL.Host)
 	var limits []ratelimit.Limit
-	now := time.Now()
+	limit := ""
 	if at.Response != nil && !ratelimit.FromCache(at.Response.Header) {
-		limits = ratelimit.Parse(at.Response.Header, now)
+		limits, limit = a.parse(req, host, at.Response.Header, now)
 	}
-	key := a.key(at.Request)
+	key := hostkey.NameOf(a.key(req))
+	var space [128]byte
+	name := a.scopes.AppendRoute(space[:0], req, host, a.Profiles)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	l := a.lines.use(key)
-	if l == nil {
+	k := a.keys.Find(key)
+	if k == nil {
 		return // forgotten meanwhile
 	}
-	if at.Err == heed.ErrNotSent {
-		l.notSent(at.Request)
-	} else if f, ok := l.land(at.Request); ok && at.Response != nil {
-		l.learn(limits, f, !refusal(at), now)
+	f, ok := k.arrive(req, name)
+	for _, c := range f.charges {
+		if at.Err == heed.ErrNotSent {
+			c.gate.giveBack(c.n, now)
+		} else {
+			c.gate.(*policy).underway -= c.n
+		}
 	}
-	l.refreshLocked(now)
+	switch {
+	case !ok || at.Err == heed.ErrNotSent:
+	case at.Response != nil && !ratelimit.FromCache(at.Response.Header):
+		k.learn(f, limits, limit, at.Response.StatusCode, now)
+	}
+	k.refreshLocked(now)
 }
 
-// notSent gives req's turn back.
-func (l *ledger) notSent(req *http.Request) {
-	if f, ok := l.land(req); ok {
-		l.giveBack(f)
+// parse returns what a response tells, and what it calls the limit that was charged.
+func (a *Advertised) parse(req *http.Request, host hostkey.Name, h http.Header, now time.Time) ([]ratelimit.Limit, string) {
+	var limits []ratelimit.Limit
+	if p := a.scopes.Profile(host, a.Profiles); p != nil {
+		limits = p.Parse(h, now)
+	} else {
+		limits = ratelimit.Parse(h, now)
 	}
+	if len(limits) == 0 || len(limits) == 1 && unlimited(h, &limits[0]) {
+		return nil, ""
+	}
+	return limits, a.scopes.LimitOf(req, host, h, a.Profiles)
+}
+
+// unlimited reports whether a response says that there is no limit, as some servers do: a
+// limit of 0, of which 0 are left.
+func unlimited(h http.Header, l *ratelimit.Limit) bool {
+	if l.Quota != 0 || l.Remaining != 0 {
+		return false
+	}
+	for _, name := range [...]string{"Ratelimit-Limit", "X-Ratelimit-Limit", "X-Rate-Limit-Limit"} {
+		if values := h[name]; len(values) > 0 && strings.TrimSpace(values[0]) == "0" {
+			return true
+		}
+	}
+	return false
+}
+
+// learn takes over what f's answer tells of its route.
+func (k *advertisedKey) learn(f flight, limits []ratelimit.Limit, name string, status int, now time.Time) {
+	var told []gate
+	for i := range limits {
+		if l := &limits[i]; useful(l) && len(told) < policiesOfRoute {
+			if p := k.policy(l, name, now); p != nil && !slices.Contains(told, gate(p)) {
+				p.learn(f.answer(p, l), now)
+				told = append(told, p)
+			}
+		}
+	}
+	r := f.route
+	contradicts := status < 500 && status != http.StatusTooManyRequests
+	if len(told) == 0 && (len(r.gates) == 0 && r.answered || !contradicts) {
+		return
+	}
+	gates := told
+	for _, g := range r.gates {
+		stands := !contradicts || g.(*policy).at.After(f.at) // f says nothing of what was told later
+		if r.answered && stands && !slices.Contains(told, g) {
+			gates = append(gates, g)
+		}
+	}
+	if !r.answered || !sameGates(r.gates, gates) {
+		k.enter(r, gates)
+	}
+}
+
+// enter has a route be held back by some policies, and no others.
+func (k *advertisedKey) enter(r *route, gates []gate) {
+	for _, g := range gates {
+		g.(*policy).routes++
+	}
+	if r.answered {
+		k.leavePolicies(r.gates)
+	} else {
+		r.answered = true
+		k.answered++
+	}
+	r.gates = gates
+	k.reviewed = time.Time{} // who waits may wait for others now
+}
+
+func sameGates(a, b []gate) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(g gate) bool { return !slices.Contains(b, g) })
+}
+
+// answer is what f's answer tells of p.
+func (f *flight) answer(p *policy, l *ratelimit.Limit) answer {
+	a := answer{Limit: l, sent: f.at, own: f.costs.of(l.Unit), underway: p.underway}
+	if l.Unit == "" {
+		a.underway = max(a.underway, f.route.underway) // of which some were sent before p was known
+	}
+	return a
+}
+
+// policy returns the policy of which l tells, which a response calls so; nil if there are too
+// many.
+func (k *advertisedKey) policy(l *ratelimit.Limit, name string, now time.Time) *policy {
+	id := policyID{l.Name, l.Unit, l.Partition, name, l.Quota, l.Window}
+	p := k.policies[id]
+	if p == nil && len(k.policies) < mostPolicies {
+		p = &policy{id: id, last: now}
+		k.policies[id] = p
+		if !slices.Contains(k.units, l.Unit) && len(k.units) < mostUnits {
+			k.units = append(k.units, l.Unit)
+		}
+	}
+	return p
 }
 
 // refusal reports whether the server refused a request because there were too
@@ -192,21 +401,20 @@ func refusal(a heed.Attempt) bool {
 	return a.Response.StatusCode == http.StatusTooManyRequests || a.Response.StatusCode == http.StatusServiceUnavailable
 }
 
-// costs asks Cost, without a lock, what req takes of what is told of key.
-func (a *Advertised) costs(key string, req *http.Request) costs {
-	if a.Cost == nil {
-		return nil
-	}
-	c := costs{{unit: ""}}
+// costs asks, without a lock, what req takes of what is told of key.
+func (a *Advertised) costs(key string, req *http.Request) (c costs) {
 	a.mu.Lock()
-	if l := a.lines.use(key); l != nil {
-		for i := range l.policies {
-			c = append(c, cost{unit: l.policies[i].unit})
-		}
+	var units []string
+	if k := a.keys.Find(hostkey.NameOf(key)); k != nil {
+		units = k.units
 	}
 	a.mu.Unlock()
-	for i := range c {
-		c[i].n = a.Cost(req, c[i].unit)
+	for _, unit := range units {
+		if a.Cost != nil {
+			c = append(c, unitCost{unit, a.Cost(req, unit)})
+		} else if n, ok := knownCost(req, unit); ok {
+			c = append(c, unitCost{unit, n})
+		}
 	}
 	return c
 }
@@ -215,90 +423,5 @@ func (a *Advertised) key(req *http.Request) string {
 	if a.Key != nil {
 		return a.Key(req)
 	}
-	return a.hosts.Key(req.URL.Scheme, req.URL.Host)
-}
-
-func (a *Advertised) maxKeys() int {
-	if a.MaxKeys == 0 {
-		return defaultMaxKeys
-	}
-	return a.MaxKeys
-}
-
-func (l *advertisedLine) idleLocked() bool { return l.waiting.Len() == 0 && len(l.flights) == 0 }
-
-// refreshLocked lets those go whose turn it is, and sends those away whose turn
-// would come too late.
-func (l *advertisedLine) refreshLocked(now time.Time) {
-	for l.waiting.Len() > 0 {
-		w := l.waiting.Front().Value.(*advertisedWaiter)
-		if l.ledger.wait(w.costs, now) > 0 {
-			break
-		}
-		l.spend(w.req, w.costs, now)
-		l.dismissLocked(w, nil)
-	}
-	if now.Sub(l.reviewed) >= reviewEvery {
-		l.reviewed = now
-		l.reviewLocked(now)
-	}
-	l.armLocked(now)
-}
-
-func (l *advertisedLine) reviewLocked(now time.Time) {
-	ahead := 0
-	for place := l.waiting.Front(); place != nil; {
-		w := place.Value.(*advertisedWaiter)
-		place = place.Next()
-		if wait := l.ahead(ahead, w.costs, now); w.bound.holds(wait, now) {
-			ahead++
-		} else {
-			l.dismissLocked(w, w.bound.overdue(w.key, wait, now))
-		}
-	}
-}
-
-// dismissLocked takes w out of the line and tells it why: nil is its turn.
-func (l *advertisedLine) dismissLocked(w *advertisedWaiter, why error) {
-	l.waiting.Remove(w.place)
-	w.place = nil
-	w.turn <- why
-}
-
-// armLocked sets the timer to the next moment when there is something to do.
-func (l *advertisedLine) armLocked(now time.Time) {
-	if l.waiting.Len() == 0 {
-		if l.timer != nil {
-			l.timer.Stop()
-			l.timer = nil
-		}
-		return
-	}
-	first := l.waiting.Front().Value.(*advertisedWaiter)
-	d := min(l.ledger.wait(first.costs, now), reviewEvery)
-	if l.timer == nil {
-		l.timer = time.AfterFunc(d, l.tick)
-	} else {
-		l.timer.Reset(d)
-	}
-}
-
-// tick is what the timer calls.
-func (l *advertisedLine) tick() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.refreshLocked(time.Now())
-}
-
-// leave gives up the place in line, or the turn if it came at the same moment.
-func (w *advertisedWaiter) leave() {
-	l := w.line
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w.place != nil {
-		l.dismissLocked(w, nil)
-	} else if err := <-w.turn; err == nil {
-		l.notSent(w.req)
-	}
-	l.refreshLocked(time.Now())
+	return heed.ByCredential(req)
 }

@@ -16,9 +16,18 @@ import (
 )
 
 // teller lets requests go, and tells the pacer what the server says.
-type teller struct{ *timeline }
+type teller struct {
+	*timeline
+	advertised *pace.Advertised
+}
 
-func newTeller(t *testing.T, a *pace.Advertised) *teller { return &teller{newTimeline(t, a)} }
+func newTeller(t *testing.T, a *pace.Advertised) *teller { return &teller{newTimeline(t, a), a} }
+
+// waits asserts that a request that came now would wait so long.
+func (l *teller) waits(d time.Duration) {
+	l.t.Helper()
+	require.Equal(l.t, d.String(), l.advertised.WouldWait(get()).String(), "at %v", time.Since(l.start))
+}
 
 func (l *teller) hears(req *http.Request, status int, fields ...string) {
 	h := http.Header{}
@@ -68,7 +77,7 @@ func TestWithNothingLeftOneRequestGoesAfterTheResetAndTheOthersWaitForItsAnswer(
 		l.hears(asks, 200, window(99, 10)...)
 		l.wg.Wait()
 		l.letGoAt(3*time.Second+100*ms, b)
-		l.letGoAt(3*time.Second+100*ms+10*time.Second/99, c)
+		l.letGoAt(3*time.Second+100*ms, c)
 	})
 }
 
@@ -101,18 +110,17 @@ func TestAnAnswerThatNeverComesHoldsNobodyUpForMoreThanASecond(t *testing.T) {
 	})
 }
 
-func TestATenthOfTheQuotaMayBeSpentEarly(t *testing.T) {
+func TestNothingIsDelayedWhileMoreThanThreeQuartersAreLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTeller(t, &pace.Advertised{})
-		for left := 99; left >= 90; left-- {
+		for left := 99; left >= 75; left-- {
 			l.sends(window(left, 1000)...)
 		}
-		l.waits(time.Duration(1000) * time.Second / 91)
+		l.waits(time.Duration(1000) * time.Second / 76)
 		l.at(500 * time.Second)
-		for left := 89; left >= 40; left-- {
-			l.sends(window(left, 500)...)
-		}
-		l.waits(500 * time.Second / 41)
+		l.waits(0)
+		l.sends(window(74, 500)...)
+		l.waits(500 * time.Second / 75)
 	})
 }
 
@@ -120,12 +128,14 @@ func TestWhereNothingIsLeftForLongOneRequestAMinuteLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTeller(t, &pace.Advertised{})
 		l.sends(window(0, 100_000)...)
-		l.waits(100_000 * time.Second)
+		l.waits(24 * time.Hour)
+		assert.Equal(t, 24*time.Hour, overdueError(t, l.pacer.WaitAtMost(get(), time.Hour)).Wait)
 		l.at(time.Minute)
 		req := get()
 		require.NoError(t, l.pacer.WaitAtMost(req, 0))
 		l.hears(req, 429, window(0, 99_940)...)
-		l.waits(99_940 * time.Second)
+		l.waits(24 * time.Hour)
+		overdueError(t, l.pacer.WaitAtMost(get(), time.Hour))
 		l.at(2 * time.Minute)
 		l.sends(window(99, 50)...)
 		l.goes()
@@ -143,7 +153,7 @@ func TestANewLimitIsFollowedAtOnce(t *testing.T) {
 		b := l.joins()
 		l.hears(asks, 200, "RateLimit-Limit", "1000", "RateLimit-Remaining", "99", "RateLimit-Reset", "90")
 		l.wg.Wait()
-		l.letGoAt(10*time.Second+900*ms-1, b)
+		l.letGoAt(10*time.Second+900*ms, b)
 	})
 }
 
@@ -248,9 +258,6 @@ func TestThoseForWhomItIsTooLateAreToldWhenItIsKnown(t *testing.T) {
 		asks := get()
 		require.NoError(t, l.pacer.WaitAtMost(asks, 0))
 		l.sends(window(9, 60)...)
-		assert.Equal(t, 6*time.Second, overdueError(t, l.pacer.WaitAtMost(get(), 5*time.Second)).Wait)
-		assert.Zero(t, time.Since(l.start))
-
 		l.wg.Go(func() {
 			err := l.pacer.WaitAtMost(get(), 10*time.Second)
 			assert.Equal(t, 57*time.Second, overdueError(t, err).Wait)
@@ -259,6 +266,85 @@ func TestThoseForWhomItIsTooLateAreToldWhenItIsKnown(t *testing.T) {
 		l.at(2 * time.Second)
 		l.hears(asks, 429, window(0, 58)...)
 		l.wg.Wait()
+	})
+}
+
+func TestWhileSomethingIsLeftNothingIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTeller(t, &pace.Advertised{})
+		l.sends(window(9, 6000)...)
+		b := l.joins() // for the one that waits, one of them is kept
+		for range 8 {
+			require.NoError(t, l.pacer.WaitAtMost(get(), time.Minute))
+		}
+		assert.Zero(t, time.Since(l.start))
+		overdueError(t, l.pacer.WaitAtMost(get(), time.Minute))
+		soon, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		assert.ErrorIs(t, l.pacer.Wait(request(soon, "http://example.com/")), context.DeadlineExceeded)
+		b.cancel(nil)
+		l.wg.Wait()
+		assert.NoError(t, l.pacer.WaitAtMost(get(), time.Minute))
+	})
+}
+
+// A script that sends twenty requests to GitHub without a token.
+func TestAFewRequestsTakeNoLongerThanWithout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTeller(t, &pace.Advertised{})
+		for sent := 1; sent <= 60; sent++ {
+			req := get()
+			require.NoError(t, l.pacer.WaitAtMost(req, time.Minute))
+			time.Sleep(100 * ms)
+			l.hears(req, 200, "X-RateLimit-Limit", "60", "X-RateLimit-Remaining", strconv.Itoa(60-sent), "X-RateLimit-Reset", "3600")
+		}
+		assert.Equal(t, 6*time.Second, time.Since(l.start))
+		overdueError(t, l.pacer.WaitAtMost(get(), time.Minute))
+	})
+}
+
+func TestWhatContradictsABogusAnswerEndsIt(t *testing.T) {
+	bogus := []string{"X-RateLimit-Limit", "100", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "2147483647"}
+	for name, test := range map[string]struct {
+		status int
+		fields []string
+		ends   bool
+	}{
+		"nothing is told":              {200, nil, true},
+		"nothing, to a bad request":    {404, nil, true},
+		"other numbers":                {200, window(50, 60), true},
+		"an outage":                    {503, nil, false},
+		"a refusal that tells no time": {429, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newTeller(t, &pace.Advertised{})
+				l.sends(bogus...)
+				overdueError(t, l.pacer.WaitAtMost(get(), 30*time.Second))
+				l.at(time.Minute)
+				probe := get()
+				require.NoError(t, l.pacer.WaitAtMost(probe, 30*time.Second))
+				overdueError(t, l.pacer.WaitAtMost(get(), 30*time.Second))
+				l.hears(probe, test.status, test.fields...)
+				err := l.pacer.WaitAtMost(get(), 30*time.Second)
+				if test.ends {
+					assert.NoError(t, err)
+				} else {
+					overdueError(t, err)
+				}
+			})
+		})
+	}
+}
+
+func TestALimitOfZeroIsNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTeller(t, &pace.Advertised{})
+		for range 100 {
+			l.sends("X-RateLimit-Limit", "0", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "3600")
+		}
+		l.sends("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "3600")
+		l.waits(time.Hour)
 	})
 }
 

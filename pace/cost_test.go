@@ -17,14 +17,6 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-func TestCostHeaderIsOneWhereNothingElseIsSaid(t *testing.T) {
-	for value, want := range map[string]int64{"": 1, "0": 1, "-5": 1, "x": 1, "1.5": 1, "250": 250} {
-		req := get()
-		req.Header.Set("Tokens", value)
-		assert.Equal(t, want, pace.CostHeader("tokens")(req), value)
-	}
-}
-
 func TestARequestCostsWhatItsContextSays(t *testing.T) {
 	ctx := t.Context()
 	for _, c := range []struct {

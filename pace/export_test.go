@@ -1,11 +1,16 @@
 package pace
 
-import "time"
+import (
+	"net/http"
+	"time"
+
+	"github.com/heedhttp/heed/internal/hostkey"
+)
 
 // TickAt makes a line believe that its timer fires at now, while something
 // happens for which waiters need the lock to notice it.
 func (k *Keyed) TickAt(key string, now time.Time, meanwhile func()) {
-	k.lines[key].Value.(*keyedLine).tickAt(now, meanwhile)
+	k.lines.Find(hostkey.NameOf(key)).tickAt(now, meanwhile)
 }
 
 func (w *with) TickAt(now time.Time) { w.line.tickAt(now, func() {}) }
@@ -15,4 +20,27 @@ func (l *line) tickAt(now time.Time, meanwhile func()) {
 	defer l.mu.Unlock()
 	meanwhile()
 	l.refreshLocked(now)
+}
+
+// WouldWait is how long a request like req would wait if it came now.
+func (a *Advertised) WouldWait(req *http.Request) time.Duration {
+	key := a.key(req)
+	name := a.scopes.AppendRoute(nil, req, a.hosts.Name(req.URL.Scheme, req.URL.Host), a.Profiles)
+	costs := a.costs(key, req)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	k := a.keys.Find(hostkey.NameOf(key))
+	if k == nil {
+		return 0
+	}
+	now := time.Now()
+	k.refreshLocked(now)
+	c := claim{gates: &k.route(name).gates, costs: costs}
+	return c.wait(now)
+}
+
+// Sizes is how many routes and policies of req's key are remembered.
+func (a *Advertised) Sizes(req *http.Request) (routes, policies int) {
+	k := a.keys.Find(hostkey.NameOf(a.key(req)))
+	return len(k.routes), len(k.policies)
 }

@@ -1,12 +1,9 @@
 package pace
 
 import (
-	"container/list"
 	"context"
 	"fmt"
-	"math"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,12 +11,16 @@ import (
 
 	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/internal/hostkey"
+	"github.com/heedhttp/heed/internal/keyed"
 )
 
-const (
-	defaultMaxKeys = 1024
-	mostLooks      = 32 // at lines, to find one to forget
-)
+// maxKeys is how many keys a pacer remembers whose MaxKeys is n.
+func maxKeys(n int) int {
+	if n == 0 {
+		return 1024
+	}
+	return n
+}
 
 // A Keyed paces the requests of each key with a rate.Limiter of its own. It
 // is a heed.BoundedPacer. Its fields must not be changed, nor the Keyed be
@@ -43,26 +44,19 @@ type Keyed struct {
 
 	// MaxKeys is how many keys are remembered. If zero, 1,024.
 	//
-	// When one more comes, one of the 32 least recently used is forgotten: the
-	// oldest whose burst is whole, since it would be the same if it had been
-	// remembered. If there is none, that one which has most of its burst; should
-	// it come again, it starts with a whole one. A key with requests in line is
-	// not forgotten, so there are more than MaxKeys if the 32 are waited for.
+	// When one more comes, one of some 32 is forgotten: one whose burst is whole,
+	// since it would be the same if it had been remembered, or else the least
+	// recently used; should that come again, it starts with a whole burst. A key
+	// with requests in line is not forgotten.
 	MaxKeys int
 
 	hosts hostkey.Cache
 
-	mu     sync.Mutex               // guards all below, and the lines
-	lines  map[string]*list.Element // of recent, by key
-	recent list.List                // of *keyedLine, the most recently used first
+	mu    sync.Mutex // guards the lines
+	lines keyed.Table[bucketLine]
 }
 
 var _ heed.BoundedPacer = (*Keyed)(nil)
-
-type keyedLine struct {
-	key string
-	line
-}
 
 // PerHost lets r requests a second go to each host, and burst of them at once.
 // It is short for a Keyed with these two fields.
@@ -81,12 +75,11 @@ func (k *Keyed) WaitAtMost(req *http.Request, most time.Duration) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
 	}
-	key := k.key(req)
-	w, err := k.join(ctx, key, most)
+	w, err := k.join(ctx, k.key(req), most)
 	if w == nil {
 		return err
 	}
-	return w.wait(ctx)
+	return w.wait(ctx, nil)
 }
 
 // Observe gives the turn back if nothing was sent.
@@ -94,11 +87,10 @@ func (k *Keyed) Observe(a heed.Attempt) {
 	if a.Err != heed.ErrNotSent {
 		return
 	}
-	key := k.key(a.Request)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if place := k.lines[key]; place != nil {
-		place.Value.(*keyedLine).giveBackLocked(time.Now())
+	if l := k.lines.Find(hostkey.NameOf(k.key(a.Request))); l != nil {
+		l.giveBackLocked(time.Now())
 	}
 }
 
@@ -113,53 +105,17 @@ func (k *Keyed) join(ctx context.Context, key string, most time.Duration) (*wait
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
-	l, err := k.lineLocked(key, now)
-	if err != nil {
-		return nil, err
+	name := hostkey.NameOf(key)
+	l := k.lines.Find(name)
+	if l == nil {
+		if err := k.check(); err != nil {
+			return nil, err
+		}
+		k.lines.Most = maxKeys(k.MaxKeys)
+		l = k.lines.Get(name, func(l *bucketLine) keyed.State { return l.stateLocked(k.burst(), now) })
+		l.start(&k.mu, rate.NewLimiter(k.Limit, k.burst()), true)
 	}
 	return l.joinLocked(ctx, key, most, now)
-}
-
-// lineLocked returns the line of key, as the most recently used one.
-func (k *Keyed) lineLocked(key string, now time.Time) (*keyedLine, error) {
-	if place := k.lines[key]; place != nil {
-		k.recent.MoveToFront(place)
-		return place.Value.(*keyedLine), nil
-	}
-	if err := k.check(); err != nil {
-		return nil, err
-	}
-	if k.lines == nil {
-		k.lines = make(map[string]*list.Element)
-	}
-	if len(k.lines) >= k.maxKeys() {
-		k.forgetLocked(now)
-	}
-	key = strings.Clone(key) // it may be a part of something large
-	limiter := rate.NewLimiter(min(k.Limit, rate.Inf), k.burst())
-	l := &keyedLine{key, line{mu: &k.mu, limiter: limiter, own: true}}
-	k.lines[key] = k.recent.PushFront(l)
-	return l, nil
-}
-
-// forgetLocked makes room for a key, if it can.
-func (k *Keyed) forgetLocked(now time.Time) {
-	var (
-		least *list.Element
-		most  = math.Inf(-1)
-	)
-	place := k.recent.Back()
-	for looks := 0; looks < mostLooks && place != nil && most < float64(k.burst()); looks++ {
-		l := place.Value.(*keyedLine)
-		if tokens := l.limiter.TokensAt(now); l.waiting.Len() == 0 && tokens > most {
-			least, most = place, tokens
-		}
-		place = place.Prev()
-	}
-	if least != nil {
-		delete(k.lines, least.Value.(*keyedLine).key)
-		k.recent.Remove(least)
-	}
 }
 
 // check returns an error that names the first field that is wrong.
@@ -180,11 +136,4 @@ func (k *Keyed) burst() int {
 		return 1
 	}
 	return k.Burst
-}
-
-func (k *Keyed) maxKeys() int {
-	if k.MaxKeys == 0 {
-		return defaultMaxKeys
-	}
-	return k.MaxKeys
 }

@@ -45,7 +45,7 @@ func TestTheLeastRecentWholeKeyIsForgottenFirst(t *testing.T) {
 		time.Sleep(1900 * ms)
 		drain("c")
 		require.NoError(t, let("b")) // at 0.9 now, a at 1.9, c at 0: none whole
-		require.NoError(t, let("d")) // so a is forgotten: it is owed least
+		require.NoError(t, let("d")) // so a is forgotten: it was used least recently
 		require.NoError(t, let("d"))
 
 		assert.Error(t, let("b"))
@@ -101,29 +101,4 @@ func TestAFloodOfHostsForgetsOnlyTheRest(t *testing.T) {
 	assert.Equal(t, 1024, flood(0, 1024))
 	assert.Equal(t, 0, flood(0, 1024), "1,024 are remembered by default")
 	assert.Equal(t, 1, flood(1024, 1025))
-}
-
-func TestOfManyKeysOnlyTheOldest32AreLookedAtToForgetOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		pacer := &pace.Keyed{Limit: 1, Burst: 4, MaxKeys: 40}
-		let := func(host, n int) {
-			for range n {
-				require.NoError(t, pacer.WaitAtMost(request(t.Context(), fmt.Sprintf("http://%d.example", host)), 0))
-			}
-		}
-		for host := range 40 {
-			switch host {
-			case 31, 32:
-				let(host, host-29) // 2 of 4 are left of the 32nd, 1 of the 33rd
-			case 39:
-				let(host, 1) // it has most, but is the youngest
-			default:
-				let(host, 4)
-			}
-		}
-		let(100, 1)
-		let(39, 3)
-		assert.Error(t, pacer.WaitAtMost(request(t.Context(), "http://39.example"), 0), "it was remembered")
-		let(31, 4) // it was forgotten
-	})
 }

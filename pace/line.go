@@ -3,83 +3,196 @@ package pace
 import (
 	"container/list"
 	"context"
+	"errors"
 	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
 )
 
-// reviewEvery is how often a line looks whether its limiter is still as it was
-// when the first in line asked it.
+// reviewEvery is how often a line looks whether those who wait still can: limits change.
 const reviewEvery = time.Second
 
-// A line is where requests wait for a rate.Limiter, first in, first out.
+// A line is where the requests of one key wait, first in, first out, each for one gate or
+// several. One whose gates are open may overtake those who wait for another gate.
 //
-// A rate.Limiter names a time to everybody who comes, and when one of them
-// leaves, the others keep theirs. So here only the first in line has a token
-// reserved. When he leaves, it is the next one's, and all move up.
+// A request in line has taken nothing yet. It takes what it costs when all its gates let it
+// go. So one that leaves the line has nothing to give back, and those behind it move up.
 type line struct {
-	mu      *sync.Mutex // guards all below, and the waiters; several lines may share it
-	limiter *rate.Limiter
-	own     bool       // nobody else uses limiter
-	hope    rate.Limit // what the limit is going to be, if it is less for the moment
+	mu     *sync.Mutex             // guards all below, and the gates; several lines may share it
+	before func(a, b *waiter) bool // the order; if nil, that of arrival
 
-	waiting  list.List  // of *waiter
-	reserved bool       // the limiter has given a token for the first of waiting
-	due      time.Time  // when he may use it
-	limit    rate.Limit // the limiter's, when it said so
+	waiting  list.List // of *waiter
+	busy     []*queue  // of the gates for which somebody waits
 	reviewed time.Time
 	timer    *time.Timer // calls tick; nil if nobody waits
 }
 
-// A waiter is a request in a line.
+// A gate is one limit. Its methods are called with the line locked.
+type gate interface {
+	// cost is how many units a request takes.
+	cost(c costs) int64
+
+	// wait is how long n units must wait behind others that wait already: forever if
+	// they are never let through, unknown if only an event can tell.
+	wait(n, ahead int64, now time.Time) time.Duration
+
+	// spare reports whether n units are left beyond those for which others wait: a
+	// request that cannot wait takes them early.
+	spare(n, ahead int64, now time.Time) bool
+
+	// take takes n units. It reports whether the gate is to know what becomes of them.
+	take(n int64, now time.Time) (counts bool)
+
+	// giveBack returns n units that were taken and not used.
+	giveBack(n int64, now time.Time)
+
+	// rest is called when nobody waits for the gate any more.
+	rest(now time.Time)
+
+	// waiters is who waits for the gate.
+	waiters() *queue
+}
+
+// A queue counts those who wait for a gate.
+type queue struct {
+	gate    gate
+	count   int
+	units   int64     // what they cost together
+	first   time.Time // when the first of them came
+	blocked bool      // for the rest of a walk along the line
+}
+
+// A claim is a request before its gates.
+type claim struct {
+	key      string
+	gates    *[]gate // they may change while it waits
+	costs    costs
+	deadline deadline
+	charges  []charge // what it has taken of gates that are to know what becomes of it
+}
+
+// A charge is what a request costs at a gate.
+type charge struct {
+	gate gate
+	n    int64
+}
+
+// A waiter is a claim in line.
 type waiter struct {
-	line   *line
-	key    string
+	claim
+	start  startTag // in a Queue
 	joined time.Time
-	bound  bound
+	line   *line
 	place  *list.Element // nil once it has left the line
+	counts []charge      // what it is counted with in its gates' queues
 	turn   chan error    // nil, or why there will be no turn
 }
 
-// joinLocked takes a turn. If it has come already, the waiter is nil.
-func (l *line) joinLocked(ctx context.Context, key string, most time.Duration, now time.Time) (*waiter, error) {
-	if l.waiting.Len() == 0 && l.limiter.AllowN(now, 1) {
+// errExpired is the end of a wait of which nobody could say how long it would be.
+var errExpired = errors.New("pace: waited too long")
+
+// joinLocked has c take what it costs, if it may: then the waiter is nil.
+func (l *line) joinLocked(c *claim, start startTag, now time.Time) (*waiter, error) {
+	l.refreshLocked(now)
+	wait := c.wait(now)
+	if wait <= 0 {
+		c.take(now)
 		return nil, nil
 	}
-	l.refreshLocked(now)
-	b := boundOf(ctx, most, now)
-	if wait := l.waitLocked(l.waiting.Len(), now); !b.holds(wait, now) {
-		return nil, b.overdue(key, wait, now)
+	if !c.deadline.allows(wait, now) {
+		if c.spare(now) {
+			c.take(now)
+			return nil, nil
+		}
+		l.restLocked(now, *c.gates)
+		return nil, c.deadline.overdue(c.key, wait, now)
 	}
-	w := &waiter{line: l, key: key, joined: now, bound: b.eased(), turn: make(chan error, 1)}
-	w.place = l.waiting.PushBack(w)
+	w := &waiter{claim: *c, start: start, joined: now, line: l, turn: make(chan error, 1)}
+	w.deadline = c.deadline.eased()
+	l.insertLocked(w)
+	l.countLocked(w)
 	l.refreshLocked(now)
 	return w, nil
 }
 
-// wait blocks until w's turn.
-func (w *waiter) wait(ctx context.Context) error {
+// wait is how long c must wait behind all who wait already.
+func (c *claim) wait(now time.Time) (longest time.Duration) {
+	for _, g := range *c.gates {
+		longest = max(longest, g.wait(g.cost(c.costs), g.waiters().units, now))
+	}
+	return longest
+}
+
+func (c *claim) spare(now time.Time) bool {
+	for _, g := range *c.gates {
+		n, ahead := g.cost(c.costs), g.waiters().units
+		if g.wait(n, ahead, now) > 0 && !g.spare(n, ahead, now) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *claim) take(now time.Time) {
+	for _, g := range *c.gates {
+		if n := g.cost(c.costs); g.take(n, now) {
+			c.charges = append(c.charges, charge{g, n})
+		}
+	}
+}
+
+// wait blocks until w's turn, until it expires, or until ctx ends.
+func (w *waiter) wait(ctx context.Context, expired <-chan time.Time) error {
 	select {
 	case err := <-w.turn:
 		return err
 	case <-ctx.Done():
-		w.leave()
-		return ended(ctx)
+		return w.leave(ended(ctx))
+	case <-expired:
+		return w.leave(errExpired)
 	}
 }
 
 // leave gives up the place in line, or the turn if it came at the same moment.
-func (w *waiter) leave() {
+func (w *waiter) leave(why error) error {
 	l := w.line
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	if w.place != nil {
-		l.dismissLocked(w, nil)
-		l.refreshLocked(now)
+		l.dismissLocked(w, why)
 	} else if err := <-w.turn; err == nil {
-		l.giveBackLocked(now)
+		for _, g := range *w.gates {
+			g.giveBack(g.cost(w.costs), now)
+		}
+	}
+	l.refreshLocked(now)
+	return why
+}
+
+func (l *line) insertLocked(w *waiter) {
+	place := l.waiting.Back()
+	for place != nil && l.before != nil && l.before(w, place.Value.(*waiter)) {
+		place = place.Prev()
+	}
+	if place == nil {
+		w.place = l.waiting.PushFront(w)
+	} else {
+		w.place = l.waiting.InsertAfter(w, place)
+	}
+}
+
+// countLocked counts w in the queues of its gates.
+func (l *line) countLocked(w *waiter) {
+	w.counts = w.counts[:0]
+	for _, g := range *w.gates {
+		n, q := g.cost(w.costs), g.waiters()
+		if q.count == 0 {
+			q.gate, q.first = g, w.joined
+			l.busy = append(l.busy, q)
+		}
+		q.count++
+		q.units += n
+		w.counts = append(w.counts, charge{g, n})
 	}
 }
 
@@ -87,158 +200,124 @@ func (w *waiter) leave() {
 func (l *line) dismissLocked(w *waiter, why error) {
 	l.waiting.Remove(w.place)
 	w.place = nil
+	for _, c := range w.counts {
+		q := c.gate.waiters()
+		q.count--
+		q.units -= c.n
+	}
 	w.turn <- why
 }
 
-// giveBackLocked takes back a turn that was not used: the first in line may have
-// it now. What is reserved for him goes back with it, so that the limiter counts
-// both, and keeps no more than its burst. But if others have reservations after
-// his, he would fall behind them: then it is left to the next in line.
-func (l *line) giveBackLocked(now time.Time) {
-	l.refreshLocked(now)
-	if l.reserved && l.limiter.TokensAt(now) <= -1 {
-		l.dismissLocked(l.firstLocked(), nil)
-	} else {
-		if l.reserved {
-			l.releaseLocked(now)
-		}
-		l.returnLocked(now)
+// refreshLocked is called after every change, and before one is decided on.
+func (l *line) refreshLocked(now time.Time) {
+	if l.waiting.Len() == 0 && l.timer == nil {
+		return
 	}
-	l.refreshLocked(now)
+	next := l.releaseLocked(now)
+	if now.Sub(l.reviewed) >= reviewEvery {
+		l.reviewLocked(now)
+		next = l.releaseLocked(now)
+	}
+	l.armLocked(next)
 }
 
-// releaseLocked gives back what is reserved.
-func (l *line) releaseLocked(now time.Time) {
-	l.reserved, l.due = false, now
-	l.returnLocked(now)
+// releaseLocked lets those go whose gates are open. It returns in how long the next may.
+func (l *line) releaseLocked(now time.Time) time.Duration {
+	next, blocked := reviewEvery, 0
+	for place := l.waiting.Front(); place != nil && blocked < len(l.busy); {
+		w := place.Value.(*waiter)
+		place = place.Next()
+		wait := time.Duration(0)
+		for _, g := range *w.gates {
+			q := g.waiters()
+			d := unknown // behind one who waits for the same gate
+			if !q.blocked {
+				d = g.wait(g.cost(w.costs), 0, now)
+			}
+			if d > 0 && !q.blocked && q.count > 0 {
+				q.blocked = true
+				blocked++
+			}
+			wait = max(wait, d)
+		}
+		if wait > 0 {
+			next = min(next, wait)
+			continue
+		}
+		w.take(now)
+		l.dismissLocked(w, nil)
+	}
+	busy := l.busy[:0]
+	for _, q := range l.busy {
+		if q.blocked = false; q.count > 0 {
+			busy = append(busy, q)
+		} else {
+			q.gate.rest(now)
+		}
+	}
+	l.busy = busy
+	return next
 }
 
-// returnLocked puts a token back into the limiter, which keeps no more of them
-// than its burst. That a negative number of events does so is undocumented, but
-// much relied upon (golang.org/issue/54082), by tests here as well. A
-// Reservation's Cancel cannot do it once the time to act has come.
-func (l *line) returnLocked(now time.Time) { l.limiter.ReserveN(now, -1) }
+// reviewLocked counts all who wait anew, and sends those away whose turns would now come
+// too late.
+func (l *line) reviewLocked(now time.Time) {
+	l.reviewed = now
+	for _, q := range l.busy {
+		q.count, q.units = 0, 0
+	}
+	counted := l.busy
+	l.busy = nil
+	for place := l.waiting.Front(); place != nil; {
+		w := place.Value.(*waiter)
+		place = place.Next()
+		w.counts = w.counts[:0]
+		switch wait := w.claim.wait(now); {
+		case len(*w.gates) == 0:
+			l.dismissLocked(w, nil)
+		case w.deadline.allows(wait, now):
+			l.countLocked(w)
+		case w.spare(now):
+			w.take(now)
+			l.dismissLocked(w, nil)
+		default:
+			l.dismissLocked(w, w.deadline.overdue(w.key, wait, now))
+		}
+	}
+	for _, q := range counted {
+		if q.count == 0 {
+			q.gate.rest(now)
+		}
+	}
+}
 
-func (l *line) firstLocked() *waiter { return l.waiting.Front().Value.(*waiter) }
+// restLocked tells those gates for which nobody waits.
+func (l *line) restLocked(now time.Time, gates []gate) {
+	for _, g := range gates {
+		if g.waiters().count == 0 {
+			g.rest(now)
+		}
+	}
+}
+
+// armLocked sets the timer to the next moment when there is something to do.
+func (l *line) armLocked(next time.Duration) {
+	switch {
+	case l.waiting.Len() == 0:
+		if l.timer != nil {
+			l.timer.Stop()
+			l.timer = nil
+		}
+	case l.timer == nil:
+		l.timer = time.AfterFunc(next, l.tick)
+	default:
+		l.timer.Reset(next)
+	}
+}
 
 // tick is what the timer calls.
 func (l *line) tick() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refreshLocked(time.Now())
-}
-
-// refreshLocked is called after every change, and before one is decided on.
-func (l *line) refreshLocked(now time.Time) {
-	l.advanceLocked(now)
-	if l.waiting.Len() > 0 && (l.limit != l.limiter.Limit() || now.Sub(l.reviewed) >= reviewEvery) {
-		l.reviewLocked(now)
-	}
-	if l.waiting.Len() == 0 && l.reserved {
-		l.releaseLocked(now)
-	}
-	l.armLocked(now)
-}
-
-// advanceLocked grants the turns that have come, and reserves the next.
-func (l *line) advanceLocked(now time.Time) {
-	for l.waiting.Len() > 0 {
-		if !l.reserved {
-			l.reserveLocked(now)
-		}
-		if l.due.After(now) {
-			return
-		}
-		l.reserved = false
-		l.dismissLocked(l.firstLocked(), nil)
-	}
-}
-
-// reserveLocked asks the limiter for the token of the first in line. It is
-// asked as of the moment he came to be the first: however late the timer
-// was, no time is lost. With a limiter that others use, too, that would turn
-// its clock back, and so make tokens out of nothing.
-func (l *line) reserveLocked(now time.Time) {
-	at := now
-	if l.own {
-		at = later(l.due, l.firstLocked().joined)
-	}
-	l.limit = l.limiter.Limit()
-	l.due = at.Add(l.limiter.ReserveN(at, 1).DelayFrom(at))
-	l.reserved = true
-}
-
-// reviewLocked asks the limiter anew if its limit changed, and dismisses all
-// whose turns would now come too late.
-func (l *line) reviewLocked(now time.Time) {
-	l.reviewed = now
-	if l.limit != l.limiter.Limit() {
-		l.releaseLocked(now)
-		l.advanceLocked(now)
-	}
-	ahead := 0
-	for place := l.waiting.Front(); place != nil; {
-		w := place.Value.(*waiter)
-		place = place.Next()
-		if wait := l.waitLocked(ahead, now); w.bound.holds(wait, now) {
-			ahead++
-		} else {
-			l.dismissLocked(w, w.bound.overdue(w.key, wait, now))
-		}
-	}
-}
-
-// armLocked sets the timer to the next moment when there is something to do.
-func (l *line) armLocked(now time.Time) {
-	if l.waiting.Len() == 0 {
-		if l.timer != nil {
-			l.timer.Stop()
-			l.timer = nil
-		}
-		return
-	}
-	d := min(l.due.Sub(now), reviewEvery)
-	if l.timer == nil {
-		l.timer = time.AfterFunc(d, l.tick)
-	} else {
-		l.timer.Reset(d)
-	}
-}
-
-// waitLocked is how long a request waits for its turn that has so many others
-// ahead of it.
-func (l *line) waitLocked(ahead int, now time.Time) time.Duration {
-	limit := max(l.limiter.Limit(), l.hope)
-	switch {
-	case limit == rate.Inf:
-		return 0
-	case l.limiter.Burst() < 1:
-		return forever
-	case !l.reserved:
-		return delay(ahead+1, l.limiter.TokensAt(now), limit)
-	case ahead == 0 && limit > 0:
-		return l.due.Sub(now)
-	}
-	return delay(ahead, l.limiter.TokensAt(now), limit)
-}
-
-// delay is the time until a bucket of so many tokens, negative if they are
-// owed, holds n.
-func delay(n int, tokens float64, limit rate.Limit) time.Duration {
-	missing := float64(n) - tokens
-	if missing <= 0 {
-		return 0
-	}
-	d := missing / float64(limit) * float64(time.Second)
-	if limit > 0 && d < float64(forever) {
-		return time.Duration(d)
-	}
-	return forever
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

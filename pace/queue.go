@@ -1,10 +1,12 @@
 package pace
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,12 +26,13 @@ const defaultMaxQueued = 1000
 //
 //	Pacer: &pace.Queue{Pacer: pace.PerHost(10, 1), Max: 100}
 //
-// The requests of each host are in a line of their own. Its first one asks
-// Pacer, and only when that has let it go the next one does. So a request that
-// comes with a higher priority is overtaken by one other at most. Within a
-// priority, the requests of each key are first in, first out, and keys take
-// turns: each has as many units, whatever the others send. Higher priorities
-// can hold lower ones up for ever.
+// There is a line for each key of the Pacer: a customer whose limit is spent
+// holds up nobody else's. (A Pacer of another package has a line for each
+// host.) The first in a line asks the Pacer, and only when that has let it go
+// the next one does. So a request that comes with a higher priority is
+// overtaken by one other at most. Within a priority, the requests of each Key
+// are first in, first out, and keys take turns: each has as many units,
+// whatever the others send. Higher priorities can hold lower ones up for ever.
 //
 // It does not send anything: the goroutine that calls http.Client.Do is the
 // job, and waits. Have no more of them than Max, and set the RetryPolicy's
@@ -45,7 +48,7 @@ type Queue struct {
 	// Pacer keeps the limit. If nil, there is none.
 	Pacer heed.Pacer
 
-	// Max is how many requests may wait, of all hosts together. One more is
+	// Max is how many requests may wait, in all lines together. One more is
 	// refused at once, with ErrQueueFull. If zero, 1,000.
 	Max int
 
@@ -57,10 +60,12 @@ type Queue struct {
 	// request is. If nil, or if all have the same, first in, first out.
 	Key func(*http.Request) string
 
-	// Cost is how many units a request takes of its key's turns. If nil, or less
-	// than 1, 1. To have the limit count it as well, set that Pacer's Cost; see
-	// CostHeader.
-	Cost func(*http.Request) int64
+	// Cost is how many units a request takes of its key's turns: if less than 1, 1, and
+	// if more than 2⁴⁰, that. If nil, what WithCost says.
+	Cost func(req *http.Request, unit string) int64
+
+	// Unit is the unit that Cost is asked for, such as "tokens". If empty, requests.
+	Unit string
 
 	// Progress is told whenever a number in it changes, one call at a time and
 	// in order. It must be quick, and not use the Queue. If nil, nobody is.
@@ -68,8 +73,8 @@ type Queue struct {
 
 	hosts hostkey.Cache
 
-	mu    sync.Mutex            // guards what follows
-	lanes map[string]*queueLane // by host; those in which nobody waits are forgotten
+	mu    sync.Mutex            // guards what follows, and the lines
+	lines map[string]*queueLine // those in which nobody waits are forgotten
 	state Progress
 }
 
@@ -83,17 +88,71 @@ type Progress struct {
 
 var _ heed.BoundedPacer = (*Queue)(nil)
 
-// A queueLane is where the requests of a host wait.
-type queueLane struct {
-	schedule
-	first *queued // who asks the Pacer; nil if nobody waits
-}
-
 type priorityKey struct{}
 
 // WithPriority returns a context whose requests have that priority in a Queue.
 func WithPriority(ctx context.Context, priority int) context.Context {
 	return context.WithValue(ctx, priorityKey{}, priority)
+}
+
+// A queueLine is where the requests of one key of the Pacer wait, until they may ask it.
+type queueLine struct {
+	line
+	asking  askGate
+	gates   []gate           // asking
+	flows   map[string]int64 // by Queue.Key: when what came before has had its units
+	now     int64            // the latest start that was given
+	present int              // requests in line, and one that asks the Pacer
+}
+
+// An askGate lets one request at a time ask the Pacer.
+type askGate struct {
+	queue queue
+	taken bool
+}
+
+func (g *askGate) cost(costs) int64                   { return 1 }
+func (g *askGate) spare(int64, int64, time.Time) bool { return false }
+func (g *askGate) take(int64, time.Time) bool         { g.taken = true; return false }
+func (g *askGate) giveBack(int64, time.Time)          { g.taken = false }
+func (g *askGate) rest(time.Time)                     {}
+func (g *askGate) waiters() *queue                    { return &g.queue }
+
+func (g *askGate) wait(_, ahead int64, _ time.Time) time.Duration {
+	if g.taken || ahead > 0 {
+		return unknown
+	}
+	return 0
+}
+
+// A startTag orders requests: the highest priority first; of these, keys by start-time fair
+// queueing (Goyal et al., 1996): each request starts, in a time that counts units, when the
+// one before it of its key has had its units, and the earliest start is first; of these, who
+// came first.
+type startTag struct {
+	priority int
+	units    int64 // since when the line is, in which the request starts
+}
+
+func (t startTag) before(u startTag) bool {
+	return cmp.Or(cmp.Compare(u.priority, t.priority), cmp.Compare(t.units, u.units)) < 0
+}
+
+// highestCost bounds the cost of one request, so that no sum of them overflows.
+const highestCost = 1 << 40
+
+// tag gives a request of a key its place in the order.
+func (l *queueLine) tag(key string, priority int, units int64) startTag {
+	start := max(l.now, l.flows[key])
+	if len(l.flows) > 2*l.present {
+		for other, free := range l.flows { // one that starts anew has the same tag
+			if free <= l.now {
+				delete(l.flows, other)
+			}
+		}
+	}
+	l.flows[key] = start + min(max(units, 1), highestCost)
+	return startTag{priority, start}
 }
 
 // Wait blocks until req may be sent, for as long as its context allows.
@@ -107,28 +166,34 @@ func (q *Queue) WaitAtMost(req *http.Request, most time.Duration) error {
 	if ctx.Err() != nil {
 		return ended(ctx)
 	}
-	start := time.Now()
-	host := q.hosts.Key(req.URL.Scheme, req.URL.Host)
-	l, w, err := q.enter(host, req)
-	if err != nil {
-		return err
+	begin := time.Now()
+	key := q.key(req)
+	l, w, err := q.enter(key, req, most, begin)
+	if err == nil && w != nil {
+		timer := time.NewTimer(min(most, forever))
+		if err = w.wait(ctx, timer.C); err == errExpired {
+			err = &heed.OverdueError{Key: key, Wait: most, Left: most}
+		}
+		timer.Stop()
 	}
-	err = w.wait(ctx, host, most)
-	if err == nil && q.Pacer != nil {
-		err = waitAtMost(q.Pacer, req, most-time.Since(start))
+	asked := err == nil
+	if asked && w != nil {
+		q.starts(l, w.start)
 	}
-	q.leave(host, l, w, err == nil)
+	if asked && q.Pacer != nil {
+		err = waitAtMost(q.Pacer, req, most-time.Since(begin))
+	}
+	if l != nil {
+		q.leave(key, l, asked, err == nil)
+	}
 	return err
 }
 
-// enter puts req in line.
-func (q *Queue) enter(host string, req *http.Request) (*queueLane, *queued, error) {
-	w := &queued{priority: q.priority(req), units: 1, turn: make(chan struct{})}
+// enter puts req in line. The line is nil if there was no room.
+func (q *Queue) enter(key string, req *http.Request, most time.Duration, now time.Time) (*queueLine, *waiter, error) {
+	flow, priority, units := "", q.priority(req), costOf(q.Cost, req, q.Unit)
 	if q.Key != nil {
-		w.key = q.Key(req)
-	}
-	if q.Cost != nil {
-		w.units = q.Cost(req)
+		flow = q.Key(req)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -138,65 +203,45 @@ func (q *Queue) enter(host string, req *http.Request) (*queueLane, *queued, erro
 	case q.state.Waiting >= q.max():
 		return nil, nil, ErrQueueFull
 	}
-	if q.lanes == nil {
-		q.lanes = make(map[string]*queueLane)
-	}
-	l := q.lanes[host]
+	l := q.lines[key]
 	if l == nil {
-		l = &queueLane{}
-		q.lanes[host] = l
+		l = &queueLine{flows: map[string]int64{}}
+		l.mu, l.gates = &q.mu, []gate{&l.asking}
+		l.before = func(a, b *waiter) bool { return a.start.before(b.start) }
+		if q.lines == nil {
+			q.lines = map[string]*queueLine{}
+		}
+		q.lines[key] = l
 	}
-	l.push(w)
-	l.advance()
+	l.present++
 	q.state.Waiting++
 	q.tellLocked()
-	return l, w, nil
+	c := claim{key: key, gates: &l.gates, deadline: deadlineOf(req.Context(), most, now)}
+	start := l.tag(flow, priority, units)
+	w, err := l.joinLocked(&c, start, now)
+	if w == nil && err == nil {
+		l.now = max(l.now, start.units)
+	}
+	return l, w, err
 }
 
-// advance gives the first in line its turn, unless another one has it.
-func (l *queueLane) advance() {
-	if l.first == nil {
-		if l.first = l.pop(); l.first != nil {
-			close(l.first.turn)
-		}
-	}
-}
-
-// wait blocks until w's turn to ask the Pacer.
-func (w *queued) wait(ctx context.Context, host string, most time.Duration) error {
-	select {
-	case <-w.turn:
-		return nil
-	default:
-	}
-	b := boundOf(ctx, most, time.Now())
-	if most <= 0 {
-		return b.overdue(host, 0, time.Now())
-	}
-	timer := time.NewTimer(min(most, forever))
-	defer timer.Stop()
-	select {
-	case <-w.turn:
-		return nil
-	case <-timer.C:
-		return &heed.OverdueError{Key: host, Wait: most, Left: most}
-	case <-ctx.Done():
-		return ended(ctx)
-	}
-}
-
-// leave takes w out of line, sent or not, and gives the next one its turn.
-func (q *Queue) leave(host string, l *queueLane, w *queued, sent bool) {
+func (q *Queue) starts(l *queueLine, start startTag) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if l.first == w {
-		l.first = nil
-		l.advance()
-	} else {
-		l.remove(w)
+	l.now = max(l.now, start.units)
+}
+
+// leave counts that a request is no longer in line, sent or not. If it asked the Pacer, the
+// next one may.
+func (q *Queue) leave(key string, l *queueLine, asked, sent bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if asked {
+		l.asking.taken = false
+		l.refreshLocked(time.Now())
 	}
-	if l.first == nil {
-		delete(q.lanes, host)
+	if l.present--; l.present == 0 {
+		delete(q.lines, key)
 	}
 	q.state.Waiting--
 	if sent {
@@ -234,6 +279,31 @@ func (q *Queue) priority(req *http.Request) int {
 	}
 	priority, _ := req.Context().Value(priorityKey{}).(int)
 	return priority
+}
+
+// key is that of the Pacer, as far as it is known.
+func (q *Queue) key(req *http.Request) string {
+	if key, ok := keyOf(q.Pacer, req); ok {
+		return key
+	}
+	return q.hosts.Key(req.URL.Scheme, req.URL.Host)
+}
+
+// keyOf is what p counts req for, if p is of this package.
+func keyOf(p heed.Pacer, req *http.Request) (key string, ok bool) {
+	switch p := p.(type) {
+	case each:
+		keys := make([]string, len(p))
+		for i, one := range p {
+			if keys[i], ok = keyOf(one, req); !ok {
+				return "", false
+			}
+		}
+		return strings.Join(keys, " "), len(p) > 0
+	case interface{ key(*http.Request) string }:
+		return p.key(req), true
+	}
+	return "", false
 }
 
 func (q *Queue) max() int {

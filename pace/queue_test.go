@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -61,19 +63,18 @@ func TestAQueueIsFirstInFirstOutWithinAPriority(t *testing.T) {
 func TestKeysOfAQueueTakeTurnsByTheirCosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reqs := make(map[string]*http.Request)
-		of := func(key, cost string, names ...string) {
+		of := func(key string, tokens int64, names ...string) {
 			for _, name := range names {
-				reqs[name] = get()
+				reqs[name] = request(pace.WithCost(t.Context(), "tokens", tokens), "http://example.com/")
 				reqs[name].Header.Set("Customer", key)
-				reqs[name].Header.Set("Tokens", cost)
 			}
 		}
-		of("a", "1", "a1", "a2", "a3", "a4", "a5")
-		of("b", "2", "b1", "b2")
-		of("c", "no number", "c1")
+		of("a", 1, "a1", "a2", "a3", "a4", "a5")
+		of("b", 2, "b1", "b2")
+		of("c", -7, "c1")
 		q := &pace.Queue{
 			Key:  func(req *http.Request) string { return req.Header.Get("Customer") },
-			Cost: pace.CostHeader("Tokens"),
+			Unit: "tokens",
 		}
 		order := letGoInOrder(t, q, reqs, "a1", "a2", "a3", "a4", "a5", "b1", "b2", "c1")
 		assert.Equal(t, []string{"a1", "b1", "c1", "a2", "a3", "b2", "a4", "a5"}, order)
@@ -213,5 +214,64 @@ func TestAQueueLosesNobodyWhateverTheOrder(t *testing.T) {
 		assert.Zero(t, last.Waiting)
 		assert.Zero(t, last.Sent)
 		assert.GreaterOrEqual(t, last.Done, int64(500-72))
+	})
+}
+
+// Each customer has a bucket: one that is empty holds up nobody else, whatever the Queue's Key.
+func TestACustomerWhoseBucketIsEmptyHoldsUpNobodyElse(t *testing.T) {
+	customer := func(req *http.Request) string { return req.Header.Get("Customer") }
+	of := func(name string) *http.Request {
+		req := get()
+		req.Header.Set("Customer", name)
+		return req
+	}
+	for name, inner := range map[string]heed.Pacer{
+		"Keyed":    &pace.Keyed{Key: customer, Limit: 0.1},
+		"Shared":   &pace.Shared{Key: customer, Store: &quota.Memory{}, Policies: []quota.Policy{{Quota: 6, Window: time.Minute, Burst: 1}}},
+		"Each":     pace.Each(pace.PerHost(rate.Inf, 1), &pace.Keyed{Key: customer, Limit: 0.1}),
+		"Adaptive": &pace.Adaptive{Key: customer, Max: 0.1},
+		"Queue":    &pace.Queue{Pacer: &pace.Keyed{Key: customer, Limit: 0.1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := &pace.Queue{Pacer: inner, Key: customer}
+				require.NoError(t, q.Wait(of("heavy")))
+				var wg sync.WaitGroup
+				ctx, cancel := context.WithCancel(t.Context())
+				for range 10 {
+					wg.Go(func() { assert.ErrorIs(t, q.Wait(of("heavy").WithContext(ctx)), context.Canceled) })
+				}
+				synctest.Wait()
+				for i := range 10 {
+					require.NoError(t, q.WaitAtMost(of(strconv.Itoa(i)), 0))
+				}
+				cancel()
+				wg.Wait()
+			})
+		})
+	}
+}
+
+func TestNoCostOfAQueueOverflows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		costs := map[string]int64{"heavy": math.MaxInt64, "light": 1, "least": math.MinInt64}
+		q := &pace.Queue{
+			Key:  func(req *http.Request) string { return req.Header.Get("Customer") },
+			Cost: func(req *http.Request, _ string) int64 { return costs[req.Header.Get("Customer")] },
+		}
+		reqs := map[string]*http.Request{}
+		var names []string
+		for i := range 5 {
+			for _, key := range []string{"heavy", "light", "least"} {
+				name := key + strconv.Itoa(i)
+				reqs[name] = get()
+				reqs[name].Header.Set("Customer", key)
+				names = append(names, name)
+			}
+		}
+		assert.Equal(t, []string{
+			"heavy0", "light0", "least0", "light1", "least1", "light2", "least2", "light3", "least3", "light4", "least4",
+			"heavy1", "heavy2", "heavy3", "heavy4",
+		}, letGoInOrder(t, q, reqs, names...))
 	})
 }

@@ -120,7 +120,7 @@ func (s *Shared) WaitAtMost(req *http.Request, most time.Duration) error {
 	if n == 0 {
 		return nil
 	}
-	b := boundOf(ctx, most, time.Now())
+	b := deadlineOf(ctx, most, time.Now())
 	t, wait, err := s.take(ctx, s.key(req), n, b)
 	if err == nil {
 		err = s.await(ctx, t, wait, b)
@@ -193,7 +193,7 @@ func (s *Shared) share() (counter, error) {
 }
 
 // take reserves n units, in the Store if it answers.
-func (s *Shared) take(ctx context.Context, key string, n int64, b bound) (*taking, time.Duration, error) {
+func (s *Shared) take(ctx context.Context, key string, n int64, b deadline) (*taking, time.Duration, error) {
 	if s.remote.burst() < n {
 		return nil, 0, b.overdue(key, forever, time.Now())
 	}
@@ -261,11 +261,11 @@ func (s *Shared) reserve(ctx context.Context, key string, n int64, most time.Dur
 // await sleeps until what was taken may be used. It gives it back if that is
 // not to be: if the answer took so long that the wait is too long now, or if
 // ctx ends.
-func (s *Shared) await(ctx context.Context, t *taking, wait time.Duration, b bound) error {
+func (s *Shared) await(ctx context.Context, t *taking, wait time.Duration, b deadline) error {
 	if wait <= 0 {
 		return nil
 	}
-	if now := time.Now(); !b.eased().holds(wait, now) {
+	if now := time.Now(); !b.eased().allows(wait, now) {
 		s.settle(ctx, t, -t.n)
 		return b.overdue(t.key, wait, now)
 	}

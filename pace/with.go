@@ -28,19 +28,19 @@ import (
 // What With returns is a heed.BoundedPacer.
 func With(l *rate.Limiter) heed.Pacer {
 	w := &with{}
-	w.line = line{mu: &w.mu, limiter: l}
+	w.line.start(&w.mu, l, false)
 	return w
 }
 
 type with struct {
 	mu   sync.Mutex
-	line line
+	line bucketLine
 }
 
 var _ heed.BoundedPacer = (*with)(nil)
 
-// limiterKey is the Key of With's errors.
-const limiterKey = "the limiter"
+// key is that of With's errors.
+func (w *with) key(*http.Request) string { return "the limiter" }
 
 func (w *with) Wait(req *http.Request) error { return w.WaitAtMost(req, forever) }
 
@@ -52,31 +52,32 @@ func (w *with) WaitAtMost(req *http.Request, most time.Duration) error {
 	if err := w.check(); err != nil {
 		return err
 	}
-	waiter, err := w.join(ctx, most)
+	waiter, err := w.join(ctx, w.key(req), most)
 	if waiter == nil {
 		return err
 	}
-	return waiter.wait(ctx)
+	return waiter.wait(ctx, nil)
 }
 
-func (w *with) join(ctx context.Context, most time.Duration) (*waiter, error) {
+func (w *with) join(ctx context.Context, key string, most time.Duration) (*waiter, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.line.joinLocked(ctx, limiterKey, most, time.Now())
+	return w.line.joinLocked(ctx, key, most, time.Now())
 }
 
 func (w *with) check() error {
-	if w.line.limiter == nil {
+	limiter := w.line.bucket.limiter
+	if limiter == nil {
 		return errors.New("pace: With was given a nil limiter")
 	}
-	if math.IsNaN(float64(w.line.limiter.Limit())) {
+	if math.IsNaN(float64(limiter.Limit())) {
 		return errors.New("pace: the limit of With's limiter is not a number")
 	}
 	return nil
 }
 
 func (w *with) Observe(a heed.Attempt) {
-	if a.Err != heed.ErrNotSent || w.line.limiter == nil {
+	if a.Err != heed.ErrNotSent || w.line.bucket.limiter == nil {
 		return
 	}
 	w.mu.Lock()

@@ -18,6 +18,10 @@ const (
 	recoveryRequests = 100
 )
 
+// longestSeries is how long a limit refuses everything: for the rest of a window of a minute,
+// and until a request has seen that it is over, at a rate that fell to almost nothing.
+const longestSeries = 90 * time.Second
+
 // A Rate is a search for the rate that a server allows. It falls to a part on a refusal,
 // and to half on each one after it, doubles on answers until it is back at that part of
 // what was refused, and grows slowly from there: AIMD, with a curve instead of a line. It
@@ -34,6 +38,8 @@ type Rate struct {
 	Peak      float64 // where the last series of refusals began; 0 before the first
 	Refused   bool    // the series goes on: no request sent since was answered
 
+	began   time.Time // when the series did
+	before  float64   // Peak before it
 	changed time.Time // when the rate last fell or doubled
 	grown   float64   // seconds since it was that part of Peak again
 	spent   float64   // seconds since a series began, without those in which nobody waited
@@ -66,6 +72,7 @@ func (r *Rate) Refuse(sent, now time.Time, held bool, least float64) {
 	}
 	factor := 0.5
 	if !r.Refused {
+		r.before, r.began = r.Peak, now
 		r.beginSeries(least)
 		factor = r.Keep
 	}
@@ -89,8 +96,12 @@ func (r *Rate) beginSeries(least float64) {
 // than it had, that was the rest of a window whose quota was used up in no time: what it
 // grants in the long run is what it granted from the end of one to that of the next,
 // and not the rate at which it began to refuse.
-func (r *Rate) endSeries() {
-	if r.cycle.granted >= fewest && r.cycle.spent > 2*r.cycle.before {
+//
+// A longer series was an outage: nothing follows from that.
+func (r *Rate) endSeries(now time.Time) {
+	if now.Sub(r.began) > longestSeries {
+		r.Peak, r.spent, r.granted = max(r.Peak, r.before), 0, 0
+	} else if r.cycle.granted >= fewest && r.cycle.spent > 2*r.cycle.before {
 		r.Peak = min(r.Peak, 2*r.cycle.granted/r.cycle.spent)
 	}
 	r.Refused, r.cycle = false, cycle{}
@@ -110,7 +121,7 @@ func (r *Rate) spend(held bool) {
 func (r *Rate) Answer(sent, now time.Time, held bool, step, most float64) {
 	fresh := sent.After(r.changed)
 	if fresh && r.Refused {
-		r.endSeries()
+		r.endSeries(now)
 	}
 	r.granted++
 	r.cycle.granted++

@@ -127,6 +127,7 @@ func (t *Table[V]) addLocked(key hostkey.Name, state func(*V) State) *entry[V] {
 	}
 	key.Key = strings.Clone(key.Key) // it may be a part of something large
 	e := &entry[V]{name: key}
+	e.used.Store(t.uses.Add(1))
 	t.all[key.Key] = e
 	return e
 }

@@ -1,0 +1,68 @@
+package scope
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/heedhttp/heed/internal/hostkey"
+	"github.com/heedhttp/heed/ratelimit"
+)
+
+// AppendRoute appends the route of a request to b: what is told of a limit in one answer is
+// taken to hold for all requests of the same route. Where the host is a vendor's whose limits
+// have Scopes, it is the request's scope, else its method and the first two segments of its
+// path, in which * stands for each identifier.
+func (t *Table) AppendRoute(b []byte, req *http.Request, host hostkey.Name, profiles []*ratelimit.Profile) []byte {
+	if p := t.Profile(host, profiles); p != nil {
+		if name := p.Scope.Of(req); name != "" {
+			return append(b, name...)
+		}
+	}
+	b = append(b, req.Method...)
+	b = append(b, ' ')
+	rest := strings.TrimPrefix(req.URL.Path, "/")
+	for range 2 {
+		segment, after, more := strings.Cut(rest, "/")
+		b = append(b, '/')
+		if isIdentifier(segment) {
+			segment = "*"
+		}
+		b = append(b, segment[:min(len(segment), longestSegment)]...)
+		if rest = after; !more {
+			break
+		}
+	}
+	return b
+}
+
+const longestSegment = 64
+
+// isIdentifier reports whether a segment of a path names one of many things: if it is a
+// number, or long and with a digit.
+func isIdentifier(segment string) bool {
+	digits := 0
+	for i := range len(segment) {
+		if '0' <= segment[i] && segment[i] <= '9' {
+			digits++
+		}
+	}
+	return digits > 0 && (digits == len(segment) || len(segment) >= 16)
+}
+
+// LimitOf returns what a response calls the limit that a request was charged to, or "": what
+// the Profile's Scope says, or else the fields in which several vendors tell it.
+func (t *Table) LimitOf(req *http.Request, host hostkey.Name, h http.Header, profiles []*ratelimit.Profile) string {
+	if p := t.Profile(host, profiles); p != nil && p.Scope.Header != "" {
+		if len(h[p.Scope.Header]) == 0 {
+			return ""
+		}
+		t.Learn(req, host, h, profiles)
+		return t.Of(req, host, profiles)
+	}
+	for _, name := range [...]string{"X-Ratelimit-Resource", "X-Ratelimit-Bucket"} {
+		if values := h[name]; len(values) > 0 && isName(values[0]) {
+			return strings.Clone(values[0]) // of a header's block
+		}
+	}
+	return ""
+}

@@ -1,0 +1,238 @@
+package pace_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/internal/testenv"
+	"github.com/heedhttp/heed/pace"
+	"github.com/heedhttp/heed/quota"
+)
+
+// A bucket that is whole again within a second is used as any other.
+func TestABucketWithASmallBurstIsUsed(t *testing.T) {
+	for _, p := range []quota.Policy{
+		{Quota: 20, Window: time.Second, Burst: 4},
+		{Quota: 100, Window: time.Second, Burst: 20},
+		{Quota: 1000, Window: time.Second, Burst: 200},
+		{Quota: 6000, Window: time.Minute, Burst: 20},
+		{Quota: 2400, Window: time.Minute, Burst: 8},
+		{Quota: 600, Window: time.Minute, Burst: 10},
+		{Quota: 600, Window: time.Minute, Burst: 2},
+		{Quota: 60, Window: time.Minute, Burst: 1},
+		{Quota: 600, Window: time.Minute},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ours, _ := shareQuota(t, paired(0, p), 30*time.Second, 0)
+			perMinute := p.Quota * int64(time.Minute/p.Window)
+			t.Logf("%d in %v, burst %d: %.2f %% refused, %.0f %% used", p.Quota, p.Window, p.Burst, 100*ours.share(), 100*used(perMinute, 30*time.Second, ours))
+			assert.LessOrEqual(t, ours.share(), 0.02, p)
+			assert.GreaterOrEqual(t, used(perMinute, 30*time.Second, ours), 0.85, p)
+		})
+	}
+}
+
+// A github has resources that are told in the same fields, apart only by X-RateLimit-Resource.
+type github struct {
+	mu        sync.Mutex
+	resources map[string]*resource
+	refused   atomic.Int64
+}
+
+type resource struct {
+	limit  int
+	window time.Duration
+	used   int
+	end    time.Time
+}
+
+func newGithub() *github {
+	return &github{resources: map[string]*resource{
+		"core": {limit: 5000, window: time.Hour}, "search": {limit: 30, window: time.Minute}, "code_search": {limit: 10, window: time.Minute},
+	}}
+}
+
+func (g *github) RoundTrip(req *http.Request) (*http.Response, error) {
+	rests(req.Context(), 50*ms)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	name := req.Header.Get("Resource")
+	r, status := g.resources[name], 200
+	if now := time.Now(); !now.Before(r.end) {
+		r.used, r.end = 0, now.Add(r.window).Truncate(time.Second)
+	}
+	if r.used++; r.used > r.limit {
+		r.used, status = r.limit, 403
+		g.refused.Add(1)
+	}
+	return &http.Response{StatusCode: status, Body: http.NoBody, Request: req, Header: http.Header{
+		"X-Ratelimit-Limit": {strconv.Itoa(r.limit)}, "X-Ratelimit-Remaining": {strconv.Itoa(r.limit - r.used)},
+		"X-Ratelimit-Reset": {strconv.FormatInt(r.end.Unix(), 10)}, "X-Ratelimit-Resource": {name},
+		"Date": {time.Now().UTC().Format(http.TimeFormat)},
+	}}, nil
+}
+
+// The results are what became of some calls.
+type results struct {
+	sent, failed int
+	longest      time.Duration
+}
+
+// calls sends a request of a resource so often, as long as it takes.
+func calls(t *testing.T, client *http.Client, url, resource string, every, all time.Duration) results {
+	var (
+		o  results
+		mu sync.Mutex
+		wg sync.WaitGroup
+	)
+	for start := time.Now(); time.Since(start) < all; time.Sleep(every) {
+		wg.Go(func() {
+			req := request(t.Context(), url)
+			req.Header.Set("Resource", resource)
+			begin := time.Now()
+			resp, err := client.Do(req)
+			if err == nil {
+				resp.Body.Close()
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			o.sent++
+			if err != nil || resp.StatusCode != 200 {
+				o.failed++
+			}
+			o.longest = max(o.longest, time.Since(begin))
+		})
+	}
+	wg.Wait()
+	return o
+}
+
+// Each of several resources is used below its limit: nothing of one is a limit of another,
+// at GitHub and at a server that is not known.
+func TestResourcesOfOneHostAreKeptApart(t *testing.T) {
+	for _, host := range []string{"https://api.github.com", "https://unknown.example"} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(fakeStart)
+			server := newGithub()
+			client := &http.Client{Transport: &heed.Transport{Base: server, Pacer: &pace.Advertised{}}}
+			var core, search, code results
+			var wg sync.WaitGroup
+			wg.Go(func() { core = calls(t, client, host+"/repos/x/y", "core", time.Second, 25*time.Minute) })
+			wg.Go(func() { search = calls(t, client, host+"/search/issues", "search", 3*time.Second, 25*time.Minute) })
+			wg.Go(func() { code = calls(t, client, host+"/search/code", "code_search", 10*time.Second, 25*time.Minute) })
+			wg.Wait()
+			t.Logf("%s: %+v %+v %+v", host, core, search, code)
+			assert.Zero(t, server.refused.Load())
+			for _, o := range []results{core, search, code} {
+				assert.Zero(t, o.failed)
+			}
+			assert.Equal(t, 50*ms, core.longest, "more than what is asked for is left until the end")
+			assert.LessOrEqual(t, search.longest, 4*time.Second)
+			assert.LessOrEqual(t, code.longest, 10*time.Second)
+		})
+	}
+}
+
+// A script of searches and of core requests, one after the other.
+func TestASequentialScriptIsNoSlowerThanItsSearchesAsk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(fakeStart)
+		client := &http.Client{Transport: &heed.Transport{Base: newGithub(), Pacer: &pace.Advertised{}}}
+		begin := time.Now()
+		for range 20 {
+			for i := range 6 {
+				path, resource := "/repos/x/y", "core"
+				if i == 0 {
+					path, resource = "/search/issues", "search"
+				}
+				req := request(t.Context(), "https://api.github.com"+path)
+				req.Header.Set("Resource", resource)
+				resp, err := client.Do(req)
+				require.NoError(t, err)
+				resp.Body.Close()
+			}
+		}
+		assert.LessOrEqual(t, time.Since(begin), 35*time.Second, "20 of 30 searches a minute, of which 7 are free, and the others spread over what is left")
+	})
+}
+
+// A route of which nothing is known yet is held back by what all others were told.
+func TestAnUnknownRouteIsHeldBackByWhatAllOthersWereTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTeller(t, &pace.Advertised{})
+		to := func(path string) *http.Request { return request(t.Context(), "http://example.com"+path) }
+		tells := func(path string, fields ...string) {
+			req := to(path)
+			require.NoError(t, l.pacer.WaitAtMost(req, time.Hour))
+			l.hears(req, 200, fields...)
+		}
+		tells("/users/a", window(9, 60)...)
+		assert.Equal(t, 6*time.Second, l.advertised.WouldWait(to("/users/b")))
+		assert.Equal(t, 6*time.Second, l.advertised.WouldWait(to("/users/7")), "as /users/8")
+		tells("/health")
+		assert.Zero(t, l.advertised.WouldWait(to("/users/c")), "the limit is not one of all routes")
+		assert.Zero(t, l.advertised.WouldWait(to("/health")))
+		assert.Equal(t, 6*time.Second, l.advertised.WouldWait(to("/users/a")).Round(time.Second))
+	})
+}
+
+// What comes out of a cache, or from an outage, tells nothing.
+func TestRoutesAndPoliciesOfAKeyAreBounded(t *testing.T) {
+	pacer := &pace.Advertised{}
+	for i := range 5000 {
+		req := request(t.Context(), "http://example.com/"+fmt.Sprintf("%c%c%c", 'a'+i%26, 'a'+i/26%26, 'a'+i/676))
+		require.NoError(t, pacer.WaitAtMost(req, time.Hour))
+		h := http.Header{"X-Ratelimit-Limit": {strconv.Itoa(1000 + i)}, "X-Ratelimit-Remaining": {"1000"}, "X-Ratelimit-Reset": {"3600"}}
+		pacer.Observe(heed.Attempt{Request: req, Response: &http.Response{StatusCode: 200, Header: h}})
+	}
+	routes, policies := pacer.Sizes(get())
+	assert.Equal(t, 256, routes)
+	assert.LessOrEqual(t, policies, 256)
+	assert.Positive(t, policies)
+}
+
+// A wrapper may give Wait a copy of the request.
+func TestACopyOfTheRequestMayBeObserved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTeller(t, &pace.Advertised{})
+		for range 1000 {
+			req := get()
+			require.NoError(t, l.pacer.WaitAtMost(req.WithContext(context.WithoutCancel(req.Context())), time.Hour))
+			l.hears(req, 200, window(9, 60)...)
+		}
+		l.waits(6 * time.Second)
+	})
+}
+
+func TestTenThousandUnderWayAreObservedInLinearTime(t *testing.T) {
+	testenv.NeedLong(t)
+	took := func(n int) time.Duration {
+		pacer := &pace.Advertised{}
+		reqs := make([]*http.Request, n)
+		for i := range reqs {
+			reqs[i] = get()
+			require.NoError(t, pacer.WaitAtMost(reqs[i], time.Hour))
+		}
+		h := http.Header{"X-Ratelimit-Limit": {"1000000"}, "X-Ratelimit-Remaining": {"999999"}, "X-Ratelimit-Reset": {"3600"}}
+		begin := time.Now()
+		for _, req := range reqs {
+			pacer.Observe(heed.Attempt{Request: req, Response: &http.Response{StatusCode: 200, Header: h}})
+		}
+		return time.Since(begin)
+	}
+	took(1000)
+	few, many := took(10_000), took(100_000)
+	t.Logf("10,000: %v, 100,000: %v", few, many)
+	assert.Less(t, many, 40*few)
+}

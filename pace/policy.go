@@ -1,0 +1,314 @@
+package pace
+
+import (
+	"time"
+
+	"github.com/heedhttp/heed/ratelimit"
+)
+
+const (
+	// free is the part of a quota that may be left before anybody is delayed: a client that
+	// uses a quarter of its quota in a window never notices that there is one.
+	free = 0.75
+
+	// parts is into how many parts a window is divided whose units come back one by one:
+	// what is left is spread over one of them. In the long run all but 1/17 of such a quota
+	// is used, and that is left for others who use it, too.
+	parts = 16
+
+	// reserved is the part of a quota that is left for others who are seen to use it, too.
+	reserved = 1. / 16
+
+	// queueing is the part of a leaky bucket that is left unused: what is sent early to a
+	// leaky bucket waits there.
+	queueing = 0.95
+
+	// longestBelief is how long what was told once is believed, whatever it was.
+	longestBelief = 24 * time.Hour
+
+	// askAgain is how long others wait for the answer of a request that asks what is left.
+	askAgain = time.Second
+
+	// probeEvery is how often a request goes although nothing is left, where that is to
+	// be so for longer than this. A server that was wrong once must not be lost for a day.
+	probeEvery = time.Minute
+
+	// rounding is by how much a time is off that is told in whole seconds.
+	rounding = time.Second
+
+	// mostLeft bounds the units that are believed to be left, so that no sum of them overflows.
+	mostLeft = 1 << 50
+)
+
+// A policyID tells policies of a key apart.
+type policyID struct {
+	name, unit, partition string
+	limit                 string // what the vendor calls it
+	quota                 int64
+	window                time.Duration
+}
+
+// A policy is a limit as its server has told it. It is a gate: what is left is spread over
+// the time that is left. It must be guarded by its owner.
+type policy struct {
+	queue  queue
+	id     policyID
+	routes int // how many routes are told of it
+
+	quota  int64
+	window time.Duration // or the longest time that was left; 0 if unknown
+	refill refill
+
+	told   int64     // what was left in the newest answer
+	at     time.Time // when that came
+	until  time.Time // when what is left is told to be renewed
+	left   float64   // told, less what was taken since; of a bucket, with what came back
+	since  time.Time // when left was counted
+	burst  int64     // the most that was ever left: a bucket holds no more, as far as is known
+	others time.Time // when it was last seen that others use the policy, too
+
+	underway int64     // units of requests that have not been answered
+	last     time.Time // when units were taken
+	asked    time.Time // when a request went to see what there is after until
+}
+
+// A refill is how units come back.
+type refill int
+
+const (
+	atOnce     refill = iota // all of them, at until
+	oneByOne                 // a window after they were spent, or about so
+	steadily                 // quota in a window, up to burst
+	inQueue                  // steadily, but what was admitted waits for its turn
+	unmeasured               // steadily, and nobody tells what is left
+)
+
+// useful reports whether anything follows from l.
+func useful(l *ratelimit.Limit) bool {
+	if l.Remaining < 0 {
+		return l.Quota > 0 && l.Window > 0
+	}
+	return l.Next >= 0 || l.Reset >= 0 || l.Window > 0
+}
+
+// refillOf is how the units of l come back, as far as l tells it.
+func refillOf(l *ratelimit.Limit) refill {
+	known := l.Quota > 0 && l.Window > 0
+	switch {
+	case l.Remaining < 0:
+		return unmeasured
+	case known && l.Algorithm == ratelimit.TokenBucket:
+		return steadily
+	case known && l.Algorithm == ratelimit.LeakyBucket:
+		return inQueue
+	case l.Algorithm == ratelimit.SlidingWindow, l.Algorithm == ratelimit.SlidingLog:
+		return oneByOne
+	}
+	return atOnce
+}
+
+// timeLeft is for how long what l tells is true.
+func (p *policy) timeLeft(l *ratelimit.Limit) time.Duration {
+	d := max(l.Next, l.Reset)
+	switch {
+	case p.refill == oneByOne && l.Remaining > 0:
+		d = max(d, p.window) // before, only some come back
+	case p.refill == oneByOne && l.Next > 0:
+		d = max(l.Next, p.part()) // when the next one comes back, there would be just that one
+	case d < 0:
+		d = l.Window
+	}
+	return min(d, longestBelief)
+}
+
+// part is over how long what is left is spread where units come back one by one.
+func (p *policy) part() time.Duration { return p.window / parts }
+
+// An answer is what a response tells of a policy.
+type answer struct {
+	*ratelimit.Limit
+	sent     time.Time // when its request was sent
+	own      int64     // units that this took
+	underway int64     // units of other requests that are not answered yet, and may not be counted
+}
+
+// learn takes over what an answer tells.
+func (p *policy) learn(a answer, now time.Time) {
+	remaining := min(a.Remaining, mostLeft)
+	newer := a.sent.After(p.at) // than the one before: it was not under way with that
+	p.watch(a, remaining, newer, now)
+	if p.window = max(p.window, a.Reset); a.Window > 0 {
+		p.window = a.Window
+	}
+	until := now.Add(p.timeLeft(a.Limit))
+	renewed := p.refill == oneByOne || p.refill == atOnce && until.Sub(p.until) >= p.window/2
+	if p.quota = a.Quota; !newer && !renewed {
+		// Answers of requests that were under way together come in any order: in one
+		// period there is no more than the one before told, and what came back since.
+		remaining = min(remaining, p.told+p.back(p.at, now))
+	}
+	p.told, p.at, p.until, p.asked = remaining, now, until, time.Time{}
+	p.left, p.since = float64(remaining-a.underway), now
+	if p.refill == inQueue {
+		p.since = a.sent // it was counted then, and waited for its turn
+	}
+	p.burst = max(p.burst, remaining+a.own)
+}
+
+// watch sees from one answer to the next how units come back, and whether others use them.
+func (p *policy) watch(a answer, remaining int64, newer bool, now time.Time) {
+	known := newer && !p.at.IsZero()
+	left := p.until.Sub(now)
+	early := known && remaining > p.told && left > rounding && max(a.Next, a.Reset)-left < p.window/2
+	switch told := refillOf(a.Limit); {
+	case told != atOnce || p.refill != oneByOne && !early:
+		p.refill = told
+	default:
+		p.refill = oneByOne
+	}
+	if known && remaining < p.told-a.own-a.underway {
+		p.others = now
+	}
+}
+
+// back is how many units a bucket gets in a time.
+func (p *policy) back(from, to time.Time) int64 {
+	if p.refill != steadily && p.refill != inQueue || p.window <= 0 {
+		return 0
+	}
+	return int64(min(float64(p.quota)/p.window.Seconds()*to.Sub(from).Seconds(), mostLeft))
+}
+
+// reserve is what is not spent, for others.
+func (p *policy) reserve(now time.Time) float64 {
+	if p.others.IsZero() || now.Sub(p.others) > p.window {
+		return 0
+	}
+	return max(1, reserved*float64(p.quota))
+}
+
+// cost is what a request takes of p: nobody knows how many tokens if it is not said.
+func (p *policy) cost(c costs) int64 { return c.of(p.id.unit) }
+
+func (p *policy) waiters() *queue { return &p.queue }
+
+func (p *policy) rest(time.Time) {}
+
+// wait is how long n units must wait behind others.
+func (p *policy) wait(n, ahead int64, now time.Time) time.Duration {
+	switch {
+	case now.Sub(p.at) > longestBelief:
+		return 0
+	case n == 0 && p.left > 0 || n == 0 && p.refill == unmeasured:
+		return 0 // what it costs is not known: it waits if nothing is left
+	}
+	switch p.refill {
+	case unmeasured:
+		return max(0, p.last.Add(p.time(ahead+n)).Sub(now))
+	case steadily, inQueue:
+		return p.waitForLevel(n, ahead, now)
+	}
+	return p.waitForTurn(n, ahead, now)
+}
+
+// time is in how long n units come back on average.
+func (p *policy) time(n int64) time.Duration {
+	if p.quota <= 0 || n <= 0 {
+		return 0
+	}
+	return seconds(float64(n) / float64(p.quota) * p.window.Seconds())
+}
+
+// level is how many units are left, of a bucket with those that have come back.
+func (p *policy) level(now time.Time) float64 {
+	if p.refill != steadily && p.refill != inQueue {
+		return p.left
+	}
+	back := float64(p.quota) / p.window.Seconds() * now.Sub(p.since).Seconds()
+	return min(p.left+back, float64(p.burst))
+}
+
+// waitForLevel is how long it is until a bucket holds n units for this request, those for
+// others ahead, and a reserve.
+func (p *policy) waitForLevel(n, ahead int64, now time.Time) time.Duration {
+	reserve := min(max(1, p.reserve(now)), float64(p.burst/4)) // but not of hardly anything
+	if p.refill == inQueue {
+		reserve = queueing * float64(p.burst)
+	}
+	need := min(float64(max(n, 1))+reserve, float64(p.burst)) + float64(ahead)
+	missing := need - p.level(now)
+	if missing <= 0 {
+		return 0
+	}
+	return seconds(missing * p.window.Seconds() / float64(p.quota))
+}
+
+// waitForTurn is how long it is until n units may be spent if what is left is spread evenly:
+// with n units left for a period, the first of them is spent one (n+1)-th of it from now,
+// and with the end of the period the first of the next.
+func (p *policy) waitForTurn(n, ahead int64, now time.Time) time.Duration {
+	renewal, left := p.until.Sub(now), p.left-float64(ahead)
+	if p.refill == atOnce {
+		left -= p.reserve(now)
+	}
+	switch {
+	case renewal <= 0:
+		return p.waitForAnswer(ahead, now)
+	case left < float64(max(n, 1)):
+		return renewal + p.time(ahead+n-1-int64(max(0, p.left)))
+	case left > free*float64(p.quota) && p.quota > 0:
+		return 0
+	}
+	begin := later(p.at, p.last)
+	horizon := p.until.Sub(begin)
+	if p.refill == oneByOne {
+		horizon = min(horizon, p.part())
+	}
+	turn := begin.Add(seconds(float64(ahead+n) / (left + float64(ahead) + 1) * horizon.Seconds()))
+	return min(max(0, turn.Sub(now)), renewal)
+}
+
+// waitForAnswer is how long it is until a request may go when what was told is over: one
+// goes to see what there is now, and the others wait for its answer.
+func (p *policy) waitForAnswer(ahead int64, now time.Time) time.Duration {
+	if p.asked.IsZero() {
+		if ahead == 0 {
+			return 0
+		}
+		return askAgain
+	}
+	return max(0, p.asked.Add(askAgain).Sub(now))
+}
+
+// spare reports whether n units are left for a request that cannot wait: something is left,
+// or it is time for a probe.
+func (p *policy) spare(n, ahead int64, now time.Time) bool {
+	switch {
+	case p.refill == unmeasured:
+		return false
+	case p.level(now) >= float64(ahead+max(n, 1)):
+		return p.until.After(now) || p.refill != atOnce && p.refill != oneByOne
+	}
+	return p.until.Sub(now) > probeEvery && now.Sub(p.last) >= probeEvery
+}
+
+func (p *policy) take(n int64, now time.Time) (counts bool) {
+	p.left, p.since = p.level(now)-float64(n), now
+	p.underway += n
+	p.last = now
+	if !p.until.After(now) {
+		p.asked = now
+	}
+	return true
+}
+
+func (p *policy) giveBack(n int64, now time.Time) {
+	p.left += float64(n)
+	p.underway -= n
+	p.asked = time.Time{}
+}
+
+// seconds is s as a Duration, at most longestBelief: no server is waited for longer.
+func seconds(s float64) time.Duration {
+	return time.Duration(min(s, longestBelief.Seconds()) * float64(time.Second))
+}
