@@ -23,6 +23,9 @@
 // [NewLimited] tests the other half: it puts a middleware around a handler, and
 // its Check judges the server as well.
 //
+// A [Vendor] stands in for the API of GitHub, Slack, Discord, Okta or OpenAI, with limits
+// of your own.
+//
 // What happened is in [Server.Log], to be counted, or to be held against some
 // of the clauses:
 //

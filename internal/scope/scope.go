@@ -68,7 +68,7 @@ func (t *Table) Of(req *http.Request, host hostkey.Name, profiles []*ratelimit.P
 	if p.Scope.Header != "" {
 		endpoint := endpoints.Of(req)
 		if named := t.routes.Find(routeName(host, endpoint)); named != nil {
-			return withSecretsHashed(charged(*named.Load(), name, endpoint, p))
+			return charged(*named.Load(), name, endpoint, p)
 		}
 	}
 	return withSecretsHashed(name)
@@ -121,7 +121,7 @@ func charged(limit, scope, endpoint string, p *ratelimit.Profile) string {
 		kept, scope, _ = strings.Cut(scope, "/")
 		segment, endpoint, more = strings.Cut(endpoint, "/")
 		if kept != segment {
-			limit += " " + kept
+			limit += " " + hashed(kept)
 		}
 	}
 	return limit
@@ -137,34 +137,43 @@ func isName(s string) bool {
 		strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
 }
 
-// longestPlain is of a part of a path that may be shown in errors, in bytes.
-const longestPlain = 32
-
-// withSecretsHashed replaces each part of a scope that is long enough to be a secret, such as
-// a webhook's token, by a hash.
+// withSecretsHashed replaces each segment of an endpoint that may be a secret, such as a
+// webhook's token, by a hash: a scope is shown in errors.
 func withSecretsHashed(scope string) string {
-	if len(scope) <= longestPlain {
+	start := strings.IndexByte(scope, '/') + 1
+	if start == 0 || len(scope)-start <= longestWord {
 		return scope
 	}
-	var b strings.Builder
-	for rest := scope; rest != ""; {
-		end := strings.IndexAny(rest, "/ ")
-		if end < 0 {
-			end = len(rest)
-		}
-		if part := rest[:end]; len(part) > longestPlain {
-			sum := sha256.Sum256([]byte(part))
-			b.WriteString(hex.EncodeToString(sum[:8]))
-		} else {
-			b.WriteString(part)
-		}
-		if end == len(rest) {
-			break
-		}
-		b.WriteByte(rest[end])
-		rest = rest[end+1:]
+	segments := strings.Split(scope[start:], "/")
+	for i, segment := range segments {
+		segments[i] = hashed(segment)
 	}
-	return b.String()
+	return scope[:start] + strings.Join(segments, "/")
+}
+
+// hashed returns a segment of a path, or its hash if it may be a secret.
+func hashed(segment string) string {
+	if !maybeSecret(segment) {
+		return segment
+	}
+	sum := sha256.Sum256([]byte(segment))
+	return hex.EncodeToString(sum[:8])
+}
+
+// A segment of a path is shown if neither it nor one of its words, which dots separate, is
+// longer than this, in bytes. Tokens are.
+const (
+	longestPlain = 32
+	longestWord  = 20
+)
+
+func maybeSecret(segment string) bool {
+	for word := range strings.SplitSeq(segment, ".") {
+		if len(word) > longestWord {
+			return true
+		}
+	}
+	return len(segment) > longestPlain
 }
 
 // Route is the method of req and the first two segments of its path, at most 64 bytes: what a

@@ -105,6 +105,8 @@ func TestATokenInAPathIsNotShown(t *testing.T) {
 	before := of(t, &table, line)
 	assert.Regexp(t, `^POST /api/\*/webhooks/12/[0-9a-f]{16}$`, before)
 	assert.NotEqual(t, before, of(t, &table, line+"x"))
+	assert.Regexp(t, `^/services/\*/\*/[0-9a-f]{16}$`, of(t, &table, "POST https://hooks.slack.com/services/T00/B00/abcdefghijKLMNOPQRSTuvwx"))
+	assert.Equal(t, "/api/conversations.requestSharedInv", of(t, &table, "POST https://slack.com/api/conversations.requestSharedInv"))
 	learn(t, &table, line, "X-Ratelimit-Bucket", "abcd")
 	after := of(t, &table, line)
 	assert.Regexp(t, `^abcd 12 [0-9a-f]{16}$`, after)
