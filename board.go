@@ -8,6 +8,7 @@ import (
 
 	"github.com/heedhttp/heed/internal/hostkey"
 	"github.com/heedhttp/heed/internal/keyed"
+	"github.com/heedhttp/heed/internal/scope"
 )
 
 // A Board is where cool-downs are posted: what one worker is told, all obey.
@@ -52,12 +53,14 @@ func (noBoard) Read(context.Context, string) (wait, every time.Duration, err err
 
 // A LocalBoard holds the cool-downs of one process. It is a ProbeBoard. Its zero value is
 // ready to use; shared by pointer, it lets the Transports that share it wait in one line
-// for each key. Keys whose cool-down is over are forgotten, and at 65,536 keys
-// others as well. It must not be copied.
+// for each key, and know of each other's which of a vendor's limits a route is charged to.
+// Keys whose cool-down is over are forgotten, and at 65,536 keys others as well. It must
+// not be copied.
 type LocalBoard struct {
-	used  atomic.Bool               // whether there ever was a cool-down: until then there is nothing to look up
-	hosts keyed.Table[atomic.Int64] // until when a host may have one, of whatever credential
-	keys  keyed.Table[coolDown]
+	used   atomic.Bool               // whether there ever was a cool-down: until then there is nothing to look up
+	hosts  keyed.Table[atomic.Int64] // until when a host may have one, of whatever credential
+	keys   keyed.Table[coolDown]
+	scopes scope.Table
 }
 
 // Post makes key wait at least wait from now, at most 24 hours. It returns nil.

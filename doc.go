@@ -12,13 +12,14 @@
 // In this order:
 //
 //  1. The request earns its [Budget] a tenth of a retry.
-//  2. If the key it is counted under (its scheme and host, and whose credential it has,
-//     unless Transport.Key says otherwise) cools down, the request waits for the end, and
-//     then for its place in line: the line is released evenly over the jitter window, and
-//     then as fast as good answers come, or at the server's interval if that is known. If
-//     the wait would be longer than MaxWait, or not end before the deadline, the request
-//     fails at once with an [*OverdueError], unsent. While a minute or more is left, one
-//     such request a minute is sent as a probe, and what it is told holds from then on.
+//  2. If a key it is counted under (its scheme and host, and whose credential it has; and
+//     which of a vendor's limits it is charged to; unless Transport.Key says otherwise)
+//     cools down, the request waits for the end, and then for its place in line: the line
+//     is released evenly over the jitter window, and then as fast as good answers come, or
+//     at the server's interval if that is known. If the wait would be longer than MaxWait,
+//     or not end before the deadline, the request fails at once with an [*OverdueError],
+//     unsent. While a minute or more is left, one such request a minute is sent as a probe,
+//     and what it is told holds from then on.
 //  3. If there is a Pacer, the request waits for its turn, for what is left of MaxWait, and
 //     if a cool-down began meanwhile, for its end.
 //  4. Base sends it.

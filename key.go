@@ -16,9 +16,10 @@ var hosts hostkey.Cache
 // ByHost is a Key: scheme://host, whoever asks.
 func ByHost(req *http.Request) string { return hosts.Key(req.URL.Scheme, req.URL.Host) }
 
-// ByCredential is the Key of the zero Transport: scheme://host and, if the request has a
-// credential, a hash of it, from which it cannot be read. So one customer's limit stops
-// only that one.
+// ByCredential is a Key: scheme://host and, if the request has a credential, a hash of it,
+// from which it cannot be read. So one customer's limit stops only that one. The zero
+// Transport adds the request's scope, where the host is that of a vendor that has any: see
+// Transport.Key.
 //
 // The credential is that of the Authorization field, where a key may stand without a scheme, or
 // else of the first field in which vendors expect one (X-Api-Key, Private-Token and the like).

@@ -30,7 +30,9 @@ type Attempt struct {
 	backoff          time.Duration // what its Backoff said, once it was asked
 	limit            string        // the setting that the verdict comes from, or "deadline"; once there is one
 
-	means ratelimit.Meaning // what a Profile says of it
+	means  ratelimit.Meaning // what a Profile says of it
+	judged bool              // whether there is one that was asked
+	all    bool              // it says that the limit is one of all requests of the credential
 }
 
 // A Verdict is what follows from an attempt.

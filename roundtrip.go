@@ -29,11 +29,13 @@ type call struct {
 	start  time.Duration
 	host   hostkey.Name // the budget's key
 
-	cool   hostkey.Name  // the cool-down's key, once it was computed
-	permit permit        // of the present attempt
+	named  bool          // keys are computed
+	keyed  int           // how many of them there are
+	cool   [2]coolKey    // what cool-downs apply to: all requests of the credential, and those of the request's scope
 	paced  bool          // the Pacer waits for the outcome of the present attempt
 	traced time.Duration // the end of the wait that was traced
-	round  int           // of the coolDown that this was for
+	waited *coolDown     // for which this was
+	round  int           // and its round
 
 	out    outgoing
 	number int            // of the present attempt, or the last one
@@ -50,6 +52,12 @@ type call struct {
 	timer  *time.Timer
 }
 
+// A coolKey is a key that the request waits for, and its permit for the present attempt.
+type coolKey struct {
+	hostkey.Name
+	permit permit
+}
+
 // RoundTrip sends req, and sends it again as Retry says. It returns the last
 // response as it came, its body unread, with a nil error: whatever its status, a
 // response is never turned into an error. It returns an error if there is no
@@ -59,7 +67,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
 		return t.base().RoundTrip(req) // which knows what to say, and closes the body
 	}
-	c := call{t: t, req: req, policy: &t.Retry, start: now(), round: -1, host: hosts.Name(req.URL.Scheme, req.URL.Host)}
+	c := call{t: t, req: req, policy: &t.Retry, start: now(), host: hosts.Name(req.URL.Scheme, req.URL.Host)}
 	c.override()
 	defer c.cleanUp()
 	c.deposit()
@@ -126,19 +134,32 @@ func (c *call) admit() error {
 	}
 }
 
-// coolDown waits in the line of the request's key, if that is closed.
+// coolDown waits in the lines of the request's keys that are closed: first where it takes
+// longest, so that it keeps nobody up in a line while it waits in another.
 func (c *call) coolDown(since time.Duration) error {
-	d := c.closed(since)
-	if d == nil {
-		return nil
+	k, d := c.closed(since)
+	for d != nil {
+		if err := c.waitFor(k, d, since); err != nil {
+			return err
+		}
+		if c.keyed == 1 {
+			return nil
+		}
+		c.returnStale()
+		k, d = c.closed(now())
 	}
+	return nil
+}
+
+// waitFor waits in the line of a key.
+func (c *call) waitFor(k *coolKey, d *coolDown, since time.Duration) error {
 	left, limit := c.left(since)
 	w := &waiter{
 		attempts: c.number, called: c.start, since: since, most: c.policy.maxWait(),
 		bound: after(since, left-beforeDeadline), wake: make(chan struct{}, 1),
 	}
 	if !d.join(w, now()) {
-		return c.overdue(d.closedFor(since), 0, limitLine)
+		return c.overdue(k, d.closedFor(since), 0, limitLine)
 	}
 	defer d.leave(w)
 	for {
@@ -146,17 +167,17 @@ func (c *call) coolDown(since time.Duration) error {
 		t := d.ask(w, now)
 		switch {
 		case t.permit.c != nil:
-			c.permit = t.permit
+			k.permit = t.permit
 			return nil
-		case t.late && c.probe(d, now):
+		case t.late && c.probe(k, d, now):
 			return nil
 		case t.late && t.most:
-			return c.overdue(t.wait, c.policy.maxWait(), limitMaxWait)
+			return c.overdue(k, t.wait, c.policy.maxWait(), limitMaxWait)
 		case t.late:
 			left, _ := c.left(now)
-			return c.overdue(t.wait, left, limit)
+			return c.overdue(k, t.wait, left, limit)
 		}
-		c.cooled(now, t)
+		c.cooled(k, d, now, t)
 		if c.t.sharedBoard() != nil {
 			t.again = min(t.again, time.Second) // others may have opened the key
 		}
@@ -164,10 +185,22 @@ func (c *call) coolDown(since time.Duration) error {
 			return err
 		}
 		if time.Since(epoch)-now >= readEvery {
-			c.readBoard()
+			c.readBoard(k)
 		}
 	}
 }
+
+// returnStale gives back the permits of keys that were closed since.
+func (c *call) returnStale() {
+	for i := range c.cool[:c.keyed] {
+		if k := &c.cool[i]; k.permit.c != nil && !k.permit.probe && k.permit.stale() {
+			k.permit = permit{}
+		}
+	}
+}
+
+// permitted reports that the present attempt has met a cool-down.
+func (c *call) permitted() bool { return c.cool[0].permit.c != nil || c.cool[1].permit.c != nil }
 
 // readEvery is how often a waiter reads the Board, however often it is woken.
 const readEvery = 10 * time.Millisecond
@@ -176,79 +209,97 @@ const readEvery = 10 * time.Millisecond
 // OverdueError, and not the context's.
 const beforeDeadline = time.Millisecond
 
-// closed returns the coolDown of the request's key if that is closed.
-func (c *call) closed(now time.Duration) *coolDown {
-	c.readBoard()
-	if d := c.find(now); d != nil && !d.open(c.req, now) {
-		return d
+// closed returns the key that is closed for longest, of those for which there is no permit, and
+// its coolDown, or nil.
+func (c *call) closed(now time.Duration) (key *coolKey, closed *coolDown) {
+	if c.t.sharedBoard() == nil && !c.touched(now) {
+		return nil, nil
 	}
-	return nil
-}
-
-// find returns the coolDown of the request's key, or nil. A request to a host that never
-// had one costs a few nanoseconds.
-func (c *call) find(now time.Duration) *coolDown {
-	b := c.t.localBoard()
-	if b == nil || !b.used.Load() || c.t.Key == nil && !b.touched(c.host, now) {
-		return nil
-	}
-	key := c.key()
-	if key.Key == "" {
-		return nil
-	}
-	return b.find(key)
-}
-
-// key is what a cool-down of this request applies to.
-func (c *call) key() hostkey.Name {
-	if c.cool.Hash == 0 {
-		if c.t.Key != nil {
-			c.cool = hostkey.NameOf(c.t.Key(c.req))
-		} else {
-			c.cool = hostkey.NameOf(ByCredential(c.req))
+	longest := time.Duration(-1)
+	for i := range c.keys() {
+		k := &c.cool[i]
+		if k.permit.c != nil {
+			continue
+		}
+		c.readBoard(k)
+		if d := c.find(k); d != nil && !d.open(c.req, now) {
+			if left := d.closedFor(now); left > longest {
+				key, closed, longest = k, d, left
+			}
 		}
 	}
-	return c.cool
+	return key, closed
+}
+
+// touched reports whether a key of the request may have a coolDown. It costs a few
+// nanoseconds.
+func (c *call) touched(now time.Duration) bool {
+	b := c.t.localBoard()
+	return b != nil && b.used.Load() && (c.t.Key != nil || b.touched(c.host, now))
+}
+
+// find returns a key's coolDown, or nil.
+func (c *call) find(k *coolKey) *coolDown { return c.t.localBoard().find(k.Name) }
+
+// keys are what cool-downs of this request apply to. There are none if there are no
+// cool-downs, or if Transport.Key says so.
+func (c *call) keys() []coolKey {
+	if c.named {
+		return c.cool[:c.keyed]
+	}
+	c.named = true
+	b := c.t.localBoard()
+	switch {
+	case b == nil:
+	case c.t.Key != nil:
+		if key := c.t.Key(c.req); key != "" {
+			c.cool[0].Name, c.keyed = hostkey.NameOf(key), 1
+		}
+	default:
+		key := ByCredential(c.req)
+		c.cool[0].Name, c.keyed = hostkey.NameOf(key), 1
+		if scope := b.scopes.Of(c.req, c.host, c.policy.Profiles); scope != "" {
+			c.cool[1].Name, c.keyed = hostkey.NameOf(key+" "+scope), 2
+		}
+	}
+	return c.cool[:c.keyed]
 }
 
 // readBoard learns what others have posted, if there is a Board that others post to.
-func (c *call) readBoard() {
+func (c *call) readBoard(k *coolKey) {
 	shared := c.t.sharedBoard()
-	if shared == nil || c.key().Key == "" {
+	if shared == nil {
 		return
 	}
-	wait, every, err := shared.Read(c.req.Context(), c.key().Key)
+	wait, every, err := shared.Read(c.req.Context(), k.Key)
 	if err != nil {
 		c.degraded(err)
 	}
 	_, replaceable := shared.(ProbeBoard)
 	if b, now := c.t.localBoard(), now(); wait > 0 || every > 0 {
-		b.get(c.key(), now, wait).follow(now, wait, every, replaceable && err == nil)
-	} else if d := b.find(c.key()); d != nil && replaceable && err == nil {
+		b.get(k.Name, now, wait).follow(now, wait, every, replaceable && err == nil)
+	} else if d := b.find(k.Name); d != nil && replaceable && err == nil {
 		d.follow(now, 0, 0, true)
 	}
 }
 
-// probe lets the request go although its key is closed, to see whether it is still meant:
+// probe lets the request go although a key is closed, to see whether it is still meant:
 // one that would be refused now has nothing to lose.
-func (c *call) probe(d *coolDown, now time.Duration) bool {
+func (c *call) probe(k *coolKey, d *coolDown, now time.Duration) bool {
 	if !d.probe(now) {
 		return false
 	}
-	if b, ok := c.t.sharedBoard().(ProbeBoard); ok && !b.Probe(c.req.Context(), c.key().Key) {
+	if b, ok := c.t.sharedBoard().(ProbeBoard); ok && !b.Probe(c.req.Context(), k.Key) {
 		return false
 	}
-	c.permit = d.permitProbe()
+	k.permit = d.permitProbe()
 	return true
 }
 
-// post lets everybody know that the key is to be left alone for so long, or, after a
+// post lets everybody know that a key is to be left alone for so long, or, after a
 // probe, that this holds instead of what was told before.
-func (c *call) post(wait time.Duration, i interval, probe bool) {
+func (c *call) post(k *coolKey, wait time.Duration, i interval, probe bool) {
 	b := c.t.localBoard()
-	if b == nil || c.key().Key == "" {
-		return
-	}
 	wait = min(wait, longestCoolDown)
 	every := time.Duration(0)
 	if i.believed {
@@ -258,14 +309,14 @@ func (c *call) post(wait time.Duration, i interval, probe bool) {
 	shared := c.t.sharedBoard()
 	var err error
 	if p, ok := shared.(ProbeBoard); ok && probe {
-		err = p.Replace(c.req.Context(), c.key().Key, wait, every)
+		err = p.Replace(c.req.Context(), k.Key, wait, every)
 	} else if shared != nil && wait > 0 {
-		err = shared.Post(c.req.Context(), c.key().Key, wait, every)
+		err = shared.Post(c.req.Context(), k.Key, wait, every)
 	}
 	if err != nil {
 		c.degraded(err)
 	}
-	d := b.get(c.key(), c.ended, wait)
+	d := b.get(k.Name, c.ended, wait)
 	if probe {
 		d.replace(c.ended, wait, i)
 	} else {
@@ -276,11 +327,11 @@ func (c *call) post(wait time.Duration, i interval, probe bool) {
 
 // cooled traces a wait for a cool-down, as far as it goes beyond what was traced: once for
 // each closure.
-func (c *call) cooled(now time.Duration, t standing) {
-	if c.round == t.round {
+func (c *call) cooled(k *coolKey, d *coolDown, now time.Duration, t standing) {
+	if c.waited == d && c.round == t.round {
 		return
 	}
-	c.round = t.round
+	c.waited, c.round = d, t.round
 	more := now + t.wait - max(now, c.traced)
 	if more <= 0 {
 		return
@@ -289,7 +340,7 @@ func (c *call) cooled(now time.Duration, t standing) {
 	if c.t.Trace == nil && c.traces == nil {
 		return
 	}
-	req, key := c.req, c.key().Key
+	req, key := c.req, k.Key
 	c.allTraces(func(trace *Trace) {
 		if trace.Cooled != nil {
 			trace.Cooled(req, key, more)
@@ -298,22 +349,26 @@ func (c *call) cooled(now time.Duration, t standing) {
 }
 
 // overdue is the error of a request that would wait too long for a cool-down.
-func (c *call) overdue(wait, left time.Duration, limit string) error {
-	err := &OverdueError{Key: c.key().Key, Wait: wait, Left: left, Limit: limit, Cause: CauseCoolDown, Deadline: limit == limitDeadline}
+func (c *call) overdue(k *coolKey, wait, left time.Duration, limit string) error {
+	err := &OverdueError{Key: k.Key, Wait: wait, Left: left, Limit: limit, Cause: CauseCoolDown, Deadline: limit == limitDeadline}
 	c.traceRefused(err)
 	return err
 }
 
 // cooledMeanwhile reports that a cool-down began while the Pacer held the request back.
 func (c *call) cooledMeanwhile() bool {
-	switch {
-	case c.permit.probe:
-		return false
-	case c.permit.c != nil:
-		c.readBoard()
-		return c.permit.stale()
+	for i := range c.cool[:c.keyed] {
+		switch k := &c.cool[i]; {
+		case k.permit.probe:
+			return false
+		case k.permit.c != nil:
+			c.readBoard(k)
+			if k.permit.stale() {
+				return true
+			}
+		}
 	}
-	d := c.closed(now())
+	_, d := c.closed(now())
 	return d != nil
 }
 
@@ -321,7 +376,7 @@ func (c *call) cooledMeanwhile() bool {
 func (c *call) pace(since time.Duration) error {
 	began := now()
 	most, limit := c.policy.maxWait(), limitMaxWait
-	if c.permit.c != nil {
+	if c.permitted() {
 		most = max(0, most-(began-since))
 	}
 	if left := c.elapsedLeft(began); left < most {
@@ -410,7 +465,7 @@ func (c *call) send() error {
 		return err
 	}
 	c.sent = c.start
-	if c.out.given || c.paced || c.permit.c != nil {
+	if c.out.given || c.paced || c.permitted() {
 		c.sent = now()
 	}
 	waited := time.Duration(0)
@@ -469,31 +524,56 @@ func (c *call) observe() {
 	c.learn(a)
 }
 
-// learn has the cool-down of the request's key learn from a.
+// learn has the cool-downs of the request's keys learn from a.
 func (c *call) learn(a *Attempt) {
-	p, refused, hinted := c.permit, a.throttled(), a.hintedThrottle()
-	c.permit, c.free = permit{}, hinted
-	if p.probe && p.stale() {
-		p = permit{} // others have heard since
+	refused, hinted := a.throttled(), a.hintedThrottle()
+	c.free = hinted
+	b := c.t.localBoard()
+	if b == nil {
+		return
 	}
-	if p.c == nil && !refused && c.activeCoolDown() == nil {
+	if c.t.Key == nil && a.Response != nil && b.scopes.Learn(c.req, c.host, a.Response.Header, c.policy.Profiles) {
+		c.named = false // the request has another key now, though its permit is of the old one
+	}
+	if !c.permitted() && !refused && !c.touched(c.ended) {
 		return
 	}
 	if cancelled(c.req) != nil || a.Response != nil && ratelimit.FromCache(a.Response.Header) {
-		if p.c != nil {
-			p.c.unused(p) // it says nothing of the server
-		}
+		c.returnPermits() // it says nothing of the server
 		return
 	}
-	if p.probe && a.Response != nil && !refused {
-		c.post(0, interval{}, true)
-	} else if hinted {
-		c.post(a.hint, intervalOf(a.Response.Header), p.probe)
+	own := len(c.keys()) - 1 // the index of the key that a refusal is about
+	all := own > 0 && hinted && c.refusesAll(a)
+	for i := range c.cool[:c.keyed] {
+		if about := i == own && !all || i == 0 && all; refused && !about {
+			c.returnPermit(i) // the refusal says nothing of this key
+		} else {
+			c.learnOf(i, a, refused, hinted, i == own)
+		}
 	}
-	if b := c.t.localBoard(); b != nil && p.c != nil {
-		b.touch(c.key(), c.ended, 0) // a line may live for longer than what was posted
+}
+
+// learnOf has one cool-down learn from an answer. Only that of the request's own
+// scope searches for the rate of a throttle.
+func (c *call) learnOf(i int, a *Attempt, refused, hinted, own bool) {
+	k, b := &c.cool[i], c.t.localBoard()
+	p := k.permit
+	k.permit = permit{}
+	if p.probe && p.stale() {
+		p = permit{} // others have heard since
 	}
-	d := c.learner(p, refused && !hinted)
+	switch {
+	case hinted && own:
+		c.post(k, a.hint, intervalOf(a.Response.Header), p.probe)
+	case hinted:
+		c.post(k, a.hint, interval{}, p.probe) // the fields are those of the scope
+	case p.probe && a.Response != nil && !refused:
+		c.post(k, 0, interval{}, true)
+	}
+	if p.c != nil {
+		b.touch(k.Name, c.ended, 0) // a line may live for longer than what was posted
+	}
+	d := c.learner(p, k, own && refused && !hinted)
 	if d == nil {
 		return
 	}
@@ -501,33 +581,35 @@ func (c *call) learn(a *Attempt) {
 	if p.c != nil && a.Response != nil && !refused {
 		answer.limits = ratelimit.Parse(a.Response.Header, time.Time{})
 	}
-	c.free = d.answer(p, answer, c.ended) && refused || hinted
+	throttled := d.answer(p, answer, c.ended)
+	c.free = c.free || throttled && refused
 }
 
-// learner returns the coolDown that is to know of an answer, nil if none is. A refusal that
-// says nothing more begins one.
-func (c *call) learner(p permit, plain bool) *coolDown {
+// refusesAll reports whether a refusal is about all requests of the credential, whatever their
+// scope.
+func (c *call) refusesAll(a *Attempt) bool {
+	if a.judged {
+		return a.all
+	}
+	p := c.t.localBoard().scopes.Profile(c.host, nil)
+	return p != nil && p.Judge(a.Response.StatusCode, a.Response.Header, nil, time.Time{}).All
+}
+
+// learner returns the coolDown of a key that is to know of an answer, nil if none is. A
+// refusal that says nothing more begins one.
+func (c *call) learner(p permit, k *coolKey, plain bool) *coolDown {
 	if p.c != nil {
 		return p.c
 	}
-	if d := c.activeCoolDown(); d != nil {
+	if d := c.find(k); d != nil && d.state.Load() != stateOpen {
 		return d
 	}
-	b := c.t.localBoard()
-	if !plain || b == nil || c.key().Key == "" {
+	if !plain {
 		return nil
 	}
-	d := b.get(c.key(), c.ended, countFor)
+	d := c.t.localBoard().get(k.Name, c.ended, countFor)
 	d.startCounting()
 	return d
-}
-
-// activeCoolDown returns the coolDown of the request's key unless that is open.
-func (c *call) activeCoolDown() *coolDown {
-	if d := c.find(c.ended); d != nil && d.state.Load() != stateOpen {
-		return d
-	}
-	return nil
 }
 
 // decide returns what follows from the attempt.
@@ -550,12 +632,17 @@ func (c *call) decide() (Verdict, time.Duration) {
 	return verdict, wait
 }
 
-// cooling is what is left of the key's cool-down.
-func (c *call) cooling() time.Duration {
-	if d := c.find(c.ended); d != nil && !d.open(c.req, c.ended) {
-		return d.closedFor(c.ended)
+// cooling is what is left of the cool-downs of the request's keys.
+func (c *call) cooling() (left time.Duration) {
+	if !c.touched(c.ended) {
+		return 0
 	}
-	return 0
+	for i := range c.keys() {
+		if d := c.find(&c.cool[i]); d != nil && !d.open(c.req, c.ended) {
+			left = max(left, d.closedFor(c.ended))
+		}
+	}
+	return left
 }
 
 func (c *call) withdraw() bool {
@@ -666,9 +753,20 @@ func (c *call) unused() {
 		c.paced = false
 		c.t.Pacer.Observe(Attempt{Number: c.number + 1, Request: c.req, Err: ErrNotSent})
 	}
-	if c.permit.c != nil {
-		c.permit.c.unused(c.permit)
-		c.permit = permit{}
+	c.returnPermits()
+}
+
+// returnPermits gives back the permits of an attempt that the server has not answered.
+func (c *call) returnPermits() {
+	for i := range c.cool[:c.keyed] {
+		c.returnPermit(i)
+	}
+}
+
+func (c *call) returnPermit(i int) {
+	if k := &c.cool[i]; k.permit.c != nil {
+		k.permit.c.unused(k.permit)
+		k.permit = permit{}
 	}
 }
 

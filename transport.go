@@ -45,13 +45,20 @@ type Transport struct {
 	// Transport's own. NoBoard turns them off.
 	Board Board
 
-	// Key says what a cool-down applies to. If nil, ByCredential: scheme://host, and
-	// whose credential the request has. "" means that the request neither posts one nor
-	// waits for one.
+	// Key says what a cool-down applies to. If nil, ByCredential, scheme://host and whose
+	// credential the request has; and of a vendor that limits some requests apart from
+	// others, the scope of the request: GitHub's resource, Slack's method, Discord's
+	// bucket. That is what the Scope of the Profile says which serves the host: the one in
+	// Retry.Profiles, or else the built-in one (see ratelimit.Vendors), and what responses
+	// name. A refusal that a Profile says is of all requests, such as GitHub's secondary
+	// limit, holds all scopes of the credential.
 	//
-	// Which of a server's policies a request will meet, no field tells before its
-	// answer. So a policy that denies one request of a key holds all of them, and
-	// where it is only for some, a Key that tells those apart holds no others.
+	// A Key of your own is used as it is, without a scope. "" means that the request
+	// neither posts a cool-down nor waits for one.
+	//
+	// Of other servers no field tells which policy a request will meet. So a policy that
+	// denies one request of a key holds all of them, and where it is only for some, a Key
+	// that tells those apart holds no others.
 	Key func(*http.Request) string
 
 	// Trace is told what happens. If nil, nobody is.

@@ -22,6 +22,7 @@ var vendors = sync.OnceValue(ratelimit.Vendors)
 // responses name it. The zero Table is ready to use, by any number of goroutines. It must not
 // be copied.
 type Table struct {
+	plain  [64]atomic.Uint64 // hashes of hosts whose built-in Profile names no field, if there is one
 	hosts  keyed.Table[served]
 	routes keyed.Table[atomic.Pointer[string]] // of a host and an endpoint: the limit that was named last
 }
@@ -67,38 +68,57 @@ func (t *Table) Of(req *http.Request, host hostkey.Name, profiles []*ratelimit.P
 	name := p.Scope.Of(req)
 	if p.Scope.Header != "" {
 		endpoint := endpoints.Of(req)
-		if named := t.routes.Find(routeName(host, endpoint)); named != nil {
-			return charged(*named.Load(), name, endpoint, p)
+		if limit := t.named(host, endpoint); limit != "" {
+			return charged(limit, name, endpoint, p)
 		}
 	}
 	return withSecretsHashed(name)
 }
 
-// Learn takes note of the limit that a response names, if its host's Profile says that it
-// names one. Where a Profile names no field, or the response has none, it costs a few
+// Learn takes note of the limit that a response names, if its host's Profile says in which
+// field, and reports whether Of now returns another scope. Of other hosts it costs a few
 // nanoseconds.
-func (t *Table) Learn(req *http.Request, host hostkey.Name, response http.Header, profiles []*ratelimit.Profile) {
+func (t *Table) Learn(req *http.Request, host hostkey.Name, response http.Header, profiles []*ratelimit.Profile) (learnt bool) {
+	plain := &t.plain[host.Hash%uint64(len(t.plain))]
+	if len(profiles) == 0 && plain.Load() == host.Hash {
+		return false
+	}
 	p := t.Profile(host, profiles)
-	if p == nil || p.Scope.Header == "" || req.URL == nil {
-		return
+	if p == nil || p.Scope.Header == "" {
+		if len(profiles) == 0 {
+			plain.Store(host.Hash)
+		}
+		return false
 	}
 	values := response[p.Scope.Header]
-	if len(values) == 0 || !isName(values[0]) {
-		return
-	}
-	name, endpoint := values[0], endpoints.Of(req)
-	route := routeName(host, endpoint)
+	return len(values) > 0 && isName(values[0]) && req.URL != nil && t.learn(req, host, values[0], p)
+}
+
+func (t *Table) learn(req *http.Request, host hostkey.Name, name string, p *ratelimit.Profile) bool {
+	route := routeName(host, endpoints.Of(req))
 	named := t.routes.Find(route)
 	switch {
 	case named == nil && name == p.Scope.Of(req):
-		return // as the path says
+		return false // as the path says
 	case named == nil:
-		named = t.routes.Get(hostkey.NameOf(strings.Clone(route.Key)), func(*atomic.Pointer[string]) keyed.State { return keyed.Spare })
-	case *named.Load() == name:
-		return
+		named = t.routes.Get(route, func(*atomic.Pointer[string]) keyed.State { return keyed.Spare })
+	}
+	if last := named.Load(); last != nil && *last == name {
+		return false
 	}
 	name = strings.Clone(name) // of a header's block
 	named.Store(&name)
+	return true
+}
+
+// named returns the limit that a response to an endpoint has named, or "".
+func (t *Table) named(host hostkey.Name, endpoint string) string {
+	if named := t.routes.Find(routeName(host, endpoint)); named != nil {
+		if limit := named.Load(); limit != nil {
+			return *limit
+		}
+	}
+	return ""
 }
 
 // endpoints tells a request's endpoint, whatever the vendor.

@@ -1,0 +1,615 @@
+package heed_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/contract"
+	"github.com/heedhttp/heed/ratelimit"
+	"github.com/heedhttp/heed/testserver"
+)
+
+// vendorPacers are what the stand-ins of vendors are driven through: each has to keep to all
+// that these tests ask for.
+var vendorPacers = map[string]func() heed.Pacer{
+	"without a pacer": func() heed.Pacer { return nil },
+}
+
+// vendorBoards are how the Transports of a fleet share their cool-downs: one Board for each.
+var vendorBoards = map[string]func(fleet int) []heed.Board{
+	"one process": func(int) []heed.Board { return make([]heed.Board, 1) },
+	"a fleet with one LocalBoard": func(fleet int) (boards []heed.Board) {
+		shared := &heed.LocalBoard{}
+		for range fleet {
+			boards = append(boards, shared)
+		}
+		return boards
+	},
+	"a fleet with a Board elsewhere": func(fleet int) (boards []heed.Board) {
+		shared := &farBoard{}
+		for range fleet {
+			boards = append(boards, shared)
+		}
+		return boards
+	},
+}
+
+const (
+	vendorWorkers = 50
+	vendorTook    = 20 * time.Millisecond // by the handler of each
+)
+
+// A vendorScenario is a stand-in with a limit of some requests in a window, a request that is
+// charged to it, and others that have limits of their own.
+type vendorScenario struct {
+	vendor   func(testing.TB) *testserver.Vendor
+	limit    string // its name
+	quota    int
+	window   time.Duration
+	line     string   // which is charged to it
+	others   []string // which are not
+	whose    string   // their credential, where it is another one
+	profiles bool     // a refusal is no 429
+	refill   bool     // units come back one by one
+}
+
+func vendorLimit(name string, quota int, window time.Duration, routes ...string) testserver.VendorLimit {
+	return testserver.VendorLimit{Name: name, Quota: quota, Window: window, Routes: routes}
+}
+
+var vendorScenarios = map[string]vendorScenario{
+	"GitHub's search": {
+		vendor: func(t testing.TB) *testserver.Vendor {
+			return testserver.GitHub(t, vendorLimit("secondary", 1e9, time.Minute))
+		},
+		limit: "search", quota: 30, window: time.Minute, profiles: true,
+		line:   "GET http://api.github.com/search/issues",
+		others: []string{"GET http://api.github.com/repos/o/r/issues/7", "GET http://api.github.com/search/code", "POST http://api.github.com/graphql"},
+	},
+	"GitHub's core": {
+		vendor: func(t testing.TB) *testserver.Vendor {
+			return testserver.GitHub(t, vendorLimit("core", 60, 10*time.Minute))
+		},
+		limit: "core", quota: 60, window: 10 * time.Minute, profiles: true,
+		line: "GET http://api.github.com/repos/o/r/issues/7", others: []string{"GET http://api.github.com/search/issues"},
+	},
+	"a method of Slack": {
+		vendor: func(t testing.TB) *testserver.Vendor {
+			return testserver.Slack(t, vendorLimit("users.list", 20, time.Minute))
+		},
+		limit: "users.list", quota: 20, window: time.Minute,
+		line: "GET http://slack.com/api/users.list", others: []string{"GET http://slack.com/api/users.info", "POST http://slack.com/api/reactions.add"},
+	},
+	"a bucket of Discord": {
+		vendor: func(t testing.TB) *testserver.Vendor {
+			return testserver.Discord(t, vendorLimit("abcd", 10, 5*time.Second, "/api/v10/channels/{c}/messages"), vendorLimit("ef01", 50, 5*time.Second, "/api/v10/channels/{c}/pins"))
+		},
+		limit: "abcd", quota: 10, window: 5 * time.Second,
+		line:   "POST http://discord.com/api/v10/channels/7/messages",
+		others: []string{"POST http://discord.com/api/v10/channels/8/messages", "GET http://discord.com/api/v10/channels/7/pins"},
+	},
+	"an endpoint of Okta": {
+		vendor: func(t testing.TB) *testserver.Vendor {
+			return testserver.Okta(t, vendorLimit("GET /api/v1/users/*", 60, time.Minute))
+		},
+		limit: "GET /api/v1/users/*", quota: 60, window: time.Minute,
+		line: "GET http://acme.okta.com/api/v1/users/00u1", others: []string{"GET http://acme.okta.com/api/v1/users", "PUT http://acme.okta.com/api/v1/users/00u1"},
+	},
+	"OpenAI's requests": {
+		vendor: func(t testing.TB) *testserver.Vendor {
+			return testserver.OpenAI(t, vendorLimit("requests", 60, time.Minute))
+		},
+		limit: "requests", quota: 60, window: time.Minute, refill: true,
+		line: "POST http://api.openai.com/v1/responses", others: []string{"POST http://api.openai.com/v1/responses"}, whose: "other",
+	},
+}
+
+// A fleet sends requests to a stand-in through one Transport after the other.
+type fleet struct {
+	srv        *testserver.Server
+	vendor     *testserver.Vendor
+	transports []*heed.Transport
+	start      time.Time
+	late       time.Duration // after which all have heard of a cool-down
+
+	mu    sync.Mutex
+	calls map[string]*calls // by line
+}
+
+// calls are what became of those of one line.
+type calls struct {
+	done, lost int
+	slowest    time.Duration
+}
+
+func (s vendorScenario) fleet(t *testing.T, boards func(int) []heed.Board, pacer func() heed.Pacer) *fleet {
+	f := &fleet{vendor: s.vendor(t), calls: map[string]*calls{}, start: time.Now()}
+	f.srv = testserver.NewLimited(t, func(http.Handler) http.Handler {
+		return f.vendor.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			time.Sleep(vendorTook)
+			_, _ = io.WriteString(w, "{}")
+		}))
+	})
+	for _, board := range boards(5) {
+		if _, far := board.(*farBoard); far {
+			f.late = 10 * time.Millisecond // waiters read it as often
+		}
+		tr := &heed.Transport{Base: f.srv.Transport(), Board: board, Pacer: pacer()}
+		tr.Retry = heed.RetryPolicy{MaxWait: time.Hour, MaxElapsed: 24 * time.Hour}
+		if s.profiles {
+			tr.Retry.Profiles = ratelimit.Vendors()
+		}
+		if s.refill {
+			tr.Retry.MaxAttempts = 20 // no field tells at which rate
+		}
+		f.transports = append(f.transports, tr)
+	}
+	return f
+}
+
+// call makes the nth call.
+func (f *fleet) call(t *testing.T, n int, line, credential string) {
+	method, url, _ := strings.Cut(line, " ")
+	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer "+credential)
+	start := time.Now()
+	resp, err := f.transports[n%len(f.transports)].RoundTrip(req)
+	good := err == nil && resp.StatusCode == 200
+	if err == nil {
+		_, err = io.Copy(io.Discard, resp.Body)
+		assert.NoError(t, err)
+		resp.Body.Close()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.calls[line+credential]
+	if c == nil {
+		c = &calls{}
+		f.calls[line+credential] = c
+	}
+	c.slowest = max(c.slowest, time.Since(start))
+	if good {
+		c.done++
+	} else {
+		c.lost++
+	}
+}
+
+// every has fifty workers make so many calls of a line, one each interval, the first after
+// some time.
+func (f *fleet) every(t *testing.T, all *sync.WaitGroup, n int, after, interval time.Duration, line, credential string) {
+	for w := range vendorWorkers {
+		all.Go(func() {
+			for i := w; i < n; i += vendorWorkers {
+				time.Sleep(time.Until(f.start.Add(after + time.Duration(i)*interval)))
+				f.call(t, i, line, credential)
+			}
+		})
+	}
+}
+
+// quiet asserts that nothing that is charged to the same limit arrives before the wait is over
+// that a refusal asked for. name tells what a request is charged to, "" if that is of no
+// interest.
+func (f *fleet) quiet(t *testing.T, name func(contract.Exchange) string) {
+	type closure struct{ told, until time.Time }
+	closures := map[string][]closure{}
+	profiles := ratelimit.Vendors()
+	log := f.srv.Log()
+	for _, e := range log {
+		host := strings.Split(e.URL, "/")[2]
+		answer := ratelimit.For(host, profiles).Judge(e.Status, e.ResponseHeader, e.ResponseBody, e.Answered)
+		if answer.Meaning == ratelimit.Limited && answer.Known && name(e) != "" {
+			closures[name(e)] = append(closures[name(e)], closure{e.Answered.Add(f.late), e.Answered.Add(answer.Wait)})
+		}
+	}
+	for _, e := range log {
+		for _, c := range closures[name(e)] {
+			if e.Arrived.After(c.told) && e.Arrived.Before(c.until) {
+				t.Errorf("%s %s arrives at %v, %v too early", e.Method, e.URL, e.Arrived.Sub(f.start), c.until.Sub(e.Arrived))
+				return
+			}
+		}
+	}
+}
+
+// eachVendor runs a test in a bubble for each scenario, pacer and board.
+func eachVendor(t *testing.T, test func(t *testing.T, s vendorScenario, f *fleet)) {
+	for name, s := range vendorScenarios {
+		for pacerName, pacer := range vendorPacers {
+			for boardName, boards := range vendorBoards {
+				t.Run(fmt.Sprintf("%s/%s/%s", name, pacerName, boardName), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) { test(t, s, s.fleet(t, boards, pacer)) })
+				})
+			}
+		}
+	}
+}
+
+func TestBelowAVendorsLimitsNobodyWaitsOrIsRefused(t *testing.T) {
+	eachVendor(t, func(t *testing.T, s vendorScenario, f *fleet) {
+		var all sync.WaitGroup
+		n := 2 * s.quota
+		f.every(t, &all, n, 0, 2*s.window/time.Duration(s.quota), s.line, "a")
+		all.Wait()
+		assert.Equal(t, &calls{done: n, slowest: vendorTook}, f.calls[s.line+"a"])
+		assert.Equal(t, testserver.VendorCount{Admitted: n}, f.vendor.Counts()[s.limit])
+	})
+}
+
+func TestAtAVendorsLimitsNobodyWaitsOrIsRefused(t *testing.T) {
+	eachVendor(t, func(t *testing.T, s vendorScenario, f *fleet) {
+		var all sync.WaitGroup
+		n := 3 * s.quota
+		f.every(t, &all, n, 0, s.window/time.Duration(s.quota), s.line, "a")
+		all.Wait()
+		assert.Equal(t, &calls{done: n, slowest: vendorTook}, f.calls[s.line+"a"])
+		assert.Equal(t, testserver.VendorCount{Admitted: n}, f.vendor.Counts()[s.limit])
+	})
+}
+
+// Twice what a limit admits, and beside it other requests of the same customer, below theirs.
+func TestBeyondAVendorsLimitNothingIsLostAndOthersAreNotSlowed(t *testing.T) {
+	eachVendor(t, func(t *testing.T, s vendorScenario, f *fleet) {
+		var all sync.WaitGroup
+		n := 4 * s.quota
+		f.every(t, &all, n, 0, s.window/time.Duration(2*s.quota), s.line, "a")
+		credential := "a"
+		if s.whose != "" {
+			credential = s.whose
+		}
+		for _, line := range s.others {
+			f.every(t, &all, s.quota/4, 0, 8*s.window/time.Duration(s.quota), line, credential)
+		}
+		all.Wait()
+		assert.Equal(t, n, f.calls[s.line+"a"].done)
+		assert.Zero(t, f.calls[s.line+"a"].lost)
+		count := f.vendor.Counts()[s.limit]
+		t.Logf("%+v in %v", count, time.Since(f.start))
+		if s.refill {
+			assert.LessOrEqual(t, count.Refused, count.Admitted)
+		} else {
+			assert.LessOrEqual(t, count.Refused, count.Admitted/2)
+		}
+		for _, line := range s.others {
+			assert.Equal(t, &calls{done: s.quota / 4, slowest: vendorTook}, f.calls[line+credential], line)
+		}
+		f.quiet(t, func(e contract.Exchange) string {
+			if e.Method+" "+e.URL == s.line && e.Header.Get("Authorization") == "Bearer a" {
+				return s.line
+			}
+			return ""
+		})
+	})
+}
+
+// GitHub's secondary limit, and Discord's global one, are of all that a customer sends.
+func TestALimitOfAllRequestsStopsAllScopesOfTheCredential(t *testing.T) {
+	for name, s := range map[string]vendorScenario{
+		"GitHub's secondary limit": {
+			vendor: func(t testing.TB) *testserver.Vendor {
+				return testserver.GitHub(t, vendorLimit("secondary", 60, time.Minute))
+			},
+			limit: "secondary", quota: 60, window: time.Minute, profiles: true,
+			line:   "GET http://api.github.com/repos/o/r/issues/7",
+			others: []string{"GET http://api.github.com/search/issues", "POST http://api.github.com/graphql"},
+		},
+		"Discord's global limit": {
+			vendor: func(t testing.TB) *testserver.Vendor {
+				return testserver.Discord(t, vendorLimit("global", 30, 10*time.Second), vendorLimit("", 1000, time.Second))
+			},
+			limit: "global", quota: 30, window: 10 * time.Second,
+			line:   "POST http://discord.com/api/v10/channels/7/messages",
+			others: []string{"GET http://discord.com/api/v10/channels/8/pins", "GET http://discord.com/api/v10/gateway"},
+		},
+	} {
+		for boardName, boards := range vendorBoards {
+			for pacerName, pacer := range vendorPacers {
+				t.Run(name+"/"+boardName+"/"+pacerName, func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						f := s.fleet(t, boards, pacer)
+						var all sync.WaitGroup
+						interval := s.window / time.Duration(s.quota)
+						for i, line := range append(s.others, s.line) { // half as many again as there may be
+							f.every(t, &all, s.quota, time.Duration(i)*interval/2, 2*interval, line, "a")
+						}
+						f.every(t, &all, s.quota/2, 0, 2*interval, s.line, "b")
+						all.Wait()
+						for _, line := range append(s.others, s.line) {
+							c := f.calls[line+"a"]
+							assert.Equal(t, s.quota, c.done, line)
+							assert.Greater(t, c.slowest, s.window/10, "%s waits with the others", line)
+						}
+						assert.Equal(t, &calls{done: s.quota / 2, slowest: vendorTook}, f.calls[s.line+"b"], "another customer")
+						count := f.vendor.Counts()[s.limit]
+						t.Logf("%+v in %v", count, time.Since(f.start))
+						assert.Positive(t, count.Refused)
+						assert.LessOrEqual(t, count.Refused, count.Admitted/2)
+						f.quiet(t, func(e contract.Exchange) string { return e.Header.Get("Authorization") })
+					})
+				})
+			}
+		}
+	}
+}
+
+// What GitHub says of its secondary limit, and of search.
+var (
+	secondary = reply{status: 403, header: []string{"Retry-After", "3600", "X-RateLimit-Remaining", "12"}}
+	noSearch  = reply{status: 403, header: []string{"Retry-After", "3600", "X-RateLimit-Remaining", "0", "X-RateLimit-Resource", "search"}}
+)
+
+// github is a policy that knows GitHub, and sends a request once.
+func github() heed.RetryPolicy {
+	return heed.RetryPolicy{MaxAttempts: 1, Profiles: ratelimit.Vendors()}
+}
+
+// one returns a request of "GET http://example.com/path" with a credential.
+func one(t *testing.T, line string) *http.Request {
+	method, url, _ := strings.Cut(line, " ")
+	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+	require.NoError(t, err)
+	req.Header.Set("Authorization", "Bearer a")
+	return req
+}
+
+// goes reports whether a request is sent at once.
+func goes(t *testing.T, rt http.RoundTripper, line string) bool {
+	start := time.Now()
+	resp, err := rt.RoundTrip(one(t, line))
+	assert.Equal(t, start, time.Now())
+	if err != nil {
+		assert.ErrorAs(t, err, new(*heed.OverdueError))
+		return false
+	}
+	resp.Body.Close()
+	return true
+}
+
+const (
+	core       = "GET http://api.github.com/user"
+	search     = "GET http://api.github.com/search/issues"
+	codeSearch = "GET http://api.github.com/search/code"
+)
+
+// One probe a minute, of whatever scope, finds out for all of them, in all processes.
+func TestAProbeThatIsAnsweredWellOpensAllScopes(t *testing.T) {
+	for name, boards := range vendorBoards {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScript(secondary, secondary, ok)
+				var fleet []*heed.Transport
+				for _, board := range boards(3) {
+					fleet = append(fleet, &heed.Transport{Base: s, Board: board, Retry: github()})
+				}
+				assert.Equal(t, 403, status(t, fleet[0], one(t, search)))
+				round := func() (sent int) {
+					for _, tr := range fleet {
+						for _, line := range []string{core, search, codeSearch} {
+							if goes(t, tr, line) {
+								sent++
+							}
+						}
+					}
+					return sent
+				}
+				assert.Zero(t, round())
+				time.Sleep(time.Minute - 1)
+				assert.Zero(t, round())
+				time.Sleep(1)
+				assert.Equal(t, 1, round(), "a probe, which is refused")
+				assert.Zero(t, round())
+				time.Sleep(time.Minute)
+				assert.Equal(t, 3*len(fleet), round(), "the probe is answered well, and opens all")
+				assert.Equal(t, 2+3*len(fleet), s.count())
+			})
+		})
+	}
+}
+
+// A scope that is closed stays closed when the limit of all requests turns out to be over.
+func TestAScopeThatIsRefusedIsLeftAloneAlthoughOthersAreNot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &heed.Transport{Base: newScript(noSearch, secondary, ok), Retry: github()}
+		assert.True(t, goes(t, tr, search))
+		assert.False(t, goes(t, tr, search))
+		assert.True(t, goes(t, tr, core), "which is told of the secondary limit")
+		assert.False(t, goes(t, tr, core))
+		time.Sleep(time.Minute)
+		assert.True(t, goes(t, tr, core), "a probe of the secondary limit, which is over")
+		assert.True(t, goes(t, tr, codeSearch))
+		assert.True(t, goes(t, tr, search), "a probe of search, which is over, too")
+		assert.True(t, goes(t, tr, search))
+	})
+	synctest.Test(t, func(t *testing.T) {
+		tr := &heed.Transport{Base: newScript(noSearch, secondary, noSearch, ok), Retry: github()}
+		assert.True(t, goes(t, tr, search))
+		assert.True(t, goes(t, tr, core))
+		time.Sleep(time.Minute)
+		assert.True(t, goes(t, tr, search), "a probe of both, which says something of search only")
+		assert.False(t, goes(t, tr, search))
+		assert.False(t, goes(t, tr, core))
+		time.Sleep(time.Minute)
+		assert.True(t, goes(t, tr, core), "a probe, which is answered well")
+		assert.True(t, goes(t, tr, core))
+	})
+}
+
+// A request waits for both of its keys, whichever is closed for longer, within its MaxWait.
+func TestARequestWaitsForItsScopeAndForAllRequests(t *testing.T) {
+	closed := func(seconds string, remaining string) reply {
+		return reply{status: 403, header: []string{"Retry-After", seconds, "X-RateLimit-Remaining", remaining}}
+	}
+	for name, replies := range map[string][]reply{
+		"first for its scope":     {closed("50", "0"), closed("20", "5"), ok},
+		"first for all requests":  {closed("20", "0"), closed("50", "5"), ok},
+		"for both, equally long":  {closed("50", "0"), closed("50", "5"), ok},
+		"longer than it may wait": {closed("61", "0"), closed("10", "5"), ok},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				board := &heed.LocalBoard{}
+				once := &heed.Transport{Base: newScript(replies...), Board: board, Retry: github()}
+				assert.Equal(t, 403, status(t, once, one(t, search)))
+				assert.Equal(t, 403, status(t, once, one(t, core)))
+				tr := &heed.Transport{Base: once.Base, Board: board}
+				if name == "longer than it may wait" {
+					assert.False(t, goes(t, tr, search))
+					return
+				}
+				start := time.Now()
+				assert.Equal(t, 200, status(t, tr, one(t, search)))
+				between(t, 50*time.Second, time.Since(start), 60*time.Second)
+				start = time.Now()
+				assert.Equal(t, 200, status(t, tr, one(t, core)))
+				assert.Zero(t, time.Since(start))
+			})
+		})
+	}
+}
+
+// What closes while a request waits for its other key is waited for as well.
+func TestWhatClosesWhileARequestWaitsIsObeyed(t *testing.T) {
+	patient := heed.RetryPolicy{MaxWait: time.Hour, MaxElapsed: time.Hour, Profiles: ratelimit.Vendors()}
+	post := func(t *testing.T, board heed.Board, after time.Duration, key string, wait time.Duration) {
+		time.AfterFunc(after, func() { assert.NoError(t, board.Post(t.Context(), key, wait, 0)) })
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s, board := newScript(ok), &heed.LocalBoard{}
+		tr := &heed.Transport{Base: s, Board: board, Retry: patient}
+		all := heed.ByCredential(one(t, search))
+		require.NoError(t, board.Post(t.Context(), all, 10*time.Second, 0))
+		post(t, board, 5*time.Second, all+" search", 30*time.Second)
+		post(t, board, 20*time.Second, all, 60*time.Second)
+		assert.Equal(t, 200, status(t, tr, one(t, search)))
+		between(t, 80*time.Second, s.times()[0], 90*time.Second)
+	})
+	// One that has waited for its scope is refused for another reason.
+	synctest.Test(t, func(t *testing.T) {
+		s, board := newScript(reply{status: 403, header: []string{"Retry-After", "10"}}, ok), &heed.LocalBoard{}
+		tr := &heed.Transport{Base: s, Board: board, Retry: patient}
+		all := heed.ByCredential(one(t, search))
+		require.NoError(t, board.Post(t.Context(), all+" search", 10*time.Second, 0))
+		post(t, board, 15*time.Second, all+" search", 45*time.Second)
+		assert.Equal(t, 200, status(t, tr, one(t, search)))
+		require.Len(t, s.times(), 2)
+		between(t, 10*time.Second, s.times()[0], 13*time.Second)
+		between(t, 60*time.Second, s.times()[1], 74*time.Second)
+	})
+}
+
+// Which routes share a bucket of Discord's, their responses tell; each channel has its own.
+func TestRoutesThatNameTheSameBucketShareACoolDown(t *testing.T) {
+	const (
+		pin     = "PUT http://discord.com/api/v10/channels/7/pins/8"
+		unpin   = "DELETE http://discord.com/api/v10/channels/7/pins/9"
+		another = "PUT http://discord.com/api/v10/channels/8/pins/8"
+		message = "POST http://discord.com/api/v10/channels/7/messages"
+	)
+	named := []string{"X-RateLimit-Bucket", "abcd"}
+	refused := reply{status: 429, header: append([]string{"Retry-After", "300", "X-RateLimit-Scope", "user"}, named...)}
+	good := reply{status: 200, header: named}
+	for name, test := range map[string]struct {
+		replies []reply
+		before  []string // what was sent before the one that is refused
+		closed  []string
+		open    []string
+	}{
+		"after good answers":        {[]reply{good, good, refused, ok}, []string{pin, unpin, pin}, []string{pin, unpin}, []string{another, message}},
+		"of another channel":        {[]reply{good, good, refused, ok}, []string{another, strings.Replace(unpin, "7", "9", 1), pin}, []string{pin, unpin}, []string{another, message}},
+		"when each was refused":     {[]reply{refused, refused, ok}, []string{pin, unpin}, []string{pin, unpin}, []string{another, message}},
+		"not before it has told so": {[]reply{refused, ok}, []string{pin}, []string{pin}, []string{unpin, another, message}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := &heed.Transport{Base: newScript(test.replies...), Retry: heed.RetryPolicy{MaxAttempts: 1}}
+				for _, line := range test.before {
+					assert.True(t, goes(t, tr, line), line)
+				}
+				for _, line := range test.closed {
+					assert.False(t, goes(t, tr, line), line)
+				}
+				for _, line := range test.open {
+					assert.True(t, goes(t, tr, line), line)
+				}
+			})
+		})
+	}
+}
+
+// A cool-down of a route is that of the bucket which the refusal names.
+func TestARequestThatIsRefusedWaitsForTheBucketThatIsNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		named := []string{"X-RateLimit-Bucket", "abcd", "Retry-After", "30"}
+		s := newScript(reply{status: 429, header: []string{"Retry-After", "10"}}, reply{status: 429, header: named}, ok)
+		board := &heed.LocalBoard{}
+		tr := &heed.Transport{Base: s, Board: board}
+		const line = "POST http://discord.com/api/v10/channels/7/messages"
+		hasty := &heed.Transport{Base: s, Board: board, Retry: heed.RetryPolicy{MaxWait: -1}}
+		time.AfterFunc(20*time.Second, func() { assert.False(t, goes(t, hasty, line)) })
+		assert.Equal(t, 200, status(t, tr, one(t, line)))
+		require.Len(t, s.times(), 3)
+		between(t, 10*time.Second, s.times()[1], 13*time.Second)
+		between(t, s.times()[1]+30*time.Second, s.times()[2], s.times()[1]+39*time.Second)
+		assert.True(t, goes(t, tr, line))
+	})
+}
+
+func TestWhoseScopeARequestHas(t *testing.T) {
+	own := &ratelimit.Profile{Hosts: []string{"api.github.com"}, Signs: []ratelimit.Sign{{Means: ratelimit.Limited, Status: []int{403}}}}
+	spent := reply{status: 429, header: []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "300"}}
+	for name, test := range map[string]struct {
+		tr    *heed.Transport
+		reply reply
+		apart bool // search and core
+	}{
+		"without Profiles, the built-in one's":     {&heed.Transport{}, spent, true},
+		"without Profiles, a limit of all":         {&heed.Transport{}, throttle("300"), false},
+		"with Profiles":                            {&heed.Transport{Retry: github()}, noSearch, true},
+		"with Profiles, a limit of all":            {&heed.Transport{Retry: github()}, secondary, false},
+		"with a Profile of one's own, without any": {&heed.Transport{Retry: heed.RetryPolicy{Profiles: []*ratelimit.Profile{own}}}, spent, false},
+		"with Profiles of other hosts":             {&heed.Transport{Retry: heed.RetryPolicy{Profiles: []*ratelimit.Profile{ratelimit.Vendor("slack")}}}, spent, true},
+		"with a Key":                               {&heed.Transport{Key: heed.ByCredential, Retry: github()}, noSearch, false},
+		"with a Key that is empty":                 {&heed.Transport{Key: func(*http.Request) string { return "" }, Retry: github()}, secondary, true},
+		"without a Board":                          {&heed.Transport{Board: heed.NoBoard, Retry: github()}, secondary, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tr := &heed.Transport{Base: newScript(test.reply, ok), Key: test.tr.Key, Board: test.tr.Board, Retry: test.tr.Retry}
+				tr.Retry.MaxAttempts = 1
+				status(t, tr, one(t, search))
+				assert.Equal(t, test.apart, goes(t, tr, core))
+			})
+		})
+	}
+}
+
+// The key of an error says which limit it is, and nothing that is secret.
+func TestAKeyNamesTheScopeAndNoSecret(t *testing.T) {
+	for line, want := range map[string]string{
+		search: "http://api.github.com [0-9a-f]{32} search$",
+		"POST http://discord.com/api/v10/webhooks/7/s3cret-s3cret-s3cret-s3cret-s3cret-": `http://discord.com [0-9a-f]{32} POST /api/\*/webhooks/7/[0-9a-f]{16}$`,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			tr := &heed.Transport{Base: newScript(reply{status: 429, header: []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "300"}}, ok)}
+			tr.Retry.MaxAttempts = 1
+			assert.Equal(t, 429, status(t, tr, one(t, line)))
+			_, err := tr.RoundTrip(one(t, line))
+			var overdue *heed.OverdueError
+			require.ErrorAs(t, err, &overdue)
+			assert.Regexp(t, want, overdue.Key)
+			assert.NotContains(t, err.Error(), "s3cret")
+		})
+	}
+}
