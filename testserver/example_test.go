@@ -114,6 +114,31 @@ func ExampleNewLimited() {
 	// server/no-store
 }
 
+// A stand-in for GitHub, with limits small enough to exceed.
+func ExampleGitHub() {
+	inTest(func(t testing.TB) {
+		github := testserver.GitHub(t, testserver.VendorLimit{Name: "search", Quota: 2, Window: time.Minute})
+		srv := testserver.NewLimited(t, github.Wrap)
+		client := &http.Client{Transport: srv.Transport()}
+		for _, path := range []string{"/search/issues", "/search/users", "/search/issues", "/user"} {
+			resp, err := client.Get("http://api.github.com" + path)
+			if err != nil {
+				fmt.Println(err)
+				return
+			}
+			resp.Body.Close()
+			fmt.Println(path, resp.StatusCode, resp.Header.Get("X-RateLimit-Resource"), resp.Header.Get("X-RateLimit-Remaining"))
+		}
+		fmt.Printf("%+v\n", github.Counts()["search"])
+	})
+	// Output:
+	// /search/issues 200 search 1
+	// /search/users 200 search 0
+	// /search/issues 403 search 0
+	// /user 200 core 4999
+	// {Admitted:2 Refused:1}
+}
+
 // A script for each part of an API.
 func ExampleServer_Route() {
 	inTest(func(t testing.TB) {

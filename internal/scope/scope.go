@@ -90,7 +90,7 @@ func (t *Table) Learn(req *http.Request, host hostkey.Name, response http.Header
 		}
 		return false
 	}
-	values := response[p.Scope.Header]
+	values := response.Values(p.Scope.Header)
 	return len(values) > 0 && isName(values[0]) && req.URL != nil && t.learn(req, host, values[0], p)
 }
 

@@ -85,6 +85,19 @@ func TestAResourceThatIsNamedGoesBeforeThePath(t *testing.T) {
 	assert.Equal(t, "core", of(t, &table, runner))
 }
 
+// A Scope that names a field and nothing else is known from responses.
+func TestAScopeMayBeKnownFromResponsesAlone(t *testing.T) {
+	var table scope.Table
+	own := &ratelimit.Profile{Hosts: []string{"example.com"}, Scope: ratelimit.Scope{Header: "x-my-limit"}}
+	assert.Empty(t, of(t, &table, "GET https://example.com/a/1", own))
+	req, host := request(t, "GET https://example.com/a/1")
+	for i, want := range []bool{true, false} {
+		assert.Equal(t, want, table.Learn(req, host, http.Header{"X-My-Limit": {"small"}}, []*ratelimit.Profile{own}), i)
+	}
+	assert.Equal(t, "small", of(t, &table, "GET https://example.com/a/2", own))
+	assert.Empty(t, of(t, &table, "GET https://example.com/b", own))
+}
+
 func TestANameThatIsNoneIsNotLearnt(t *testing.T) {
 	var table scope.Table
 	const line = "GET https://discord.com/api/v10/gateway"
