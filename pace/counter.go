@@ -12,14 +12,13 @@ import (
 
 var noTime time.Time // of charges that are not corrections
 
-// A counter is a store and the limits as it counts them.
+// A counter is a store and the limits that it counts.
 type counter struct {
 	store  quota.Reserver
 	limits []*quota.Limit
 }
 
-// newCounter compiles policies for store. Its error names the policy by its
-// index.
+// newCounter compiles policies for store. Its error names each policy at fault.
 func newCounter(store quota.Reserver, policies []quota.Policy) (counter, error) {
 	c := counter{store, make([]*quota.Limit, len(policies))}
 	var faults []error
@@ -39,23 +38,55 @@ func newCounter(store quota.Reserver, policies []quota.Policy) (counter, error) 
 	return c, errors.Join(faults...)
 }
 
-// share is one n-th of p. Its rate is exact; its burst is rounded down, but to
-// one unit at least.
-func share(p quota.Policy, n int) quota.Policy {
-	if p.Window > math.MaxInt64/time.Duration(n) {
-		p.Window = math.MaxInt64
-	} else {
-		p.Window *= time.Duration(n)
+// share returns a counter in store of what one of n processes may take of c.
+func (c *counter) share(store quota.Reserver, n int) (counter, error) {
+	share := counter{store, make([]*quota.Limit, len(c.limits))}
+	var faults []error
+	for i, l := range c.limits {
+		p, err := shareOf(l, int64(n))
+		if err == nil {
+			share.limits[i], err = p.Compile()
+		}
+		if err != nil {
+			faults = append(faults, fmt.Errorf("pace: Shared.Policies[%d]: %q cannot be shared by %d Processes: %w", i, l.Name(), n, err))
+		}
 	}
-	p.Burst = max(1, p.Burst/int64(n))
-	return p
+	return share, errors.Join(faults...)
 }
 
-// burst is what all limits have room for at once.
-func (c *counter) burst() int64 {
+// shareOf returns the n-th part of a policy. A bucket keeps its rate exactly, and has the
+// n-th part of its burst; anything else has the n-th part of its quota. What is less than
+// 1 unit is 1: in a window that is as many times as long as it takes for n units to be no
+// more than the policy admits in that time.
+func shareOf(l *quota.Limit, n int64) (quota.Policy, error) {
+	p, longer := l.Policy(), n
+	if !isBucket(l) {
+		longer = (n + p.Quota - 1) / p.Quota
+		p.Quota = max(1, p.Quota/n)
+		p.Burst = p.Quota
+	}
+	if p.Calendar != 0 && longer > 1 {
+		return p, fmt.Errorf("its Quota is %d, and a %v cannot be made longer", l.Policy().Quota, p.Calendar)
+	}
+	if isBucket(l) {
+		p.Burst = max(1, p.Burst/n)
+	}
+	if p.Window > math.MaxInt64/time.Duration(longer) {
+		p.Window = math.MaxInt64 / 1000 * 1000 // whole µs
+	} else {
+		p.Window *= time.Duration(longer)
+	}
+	return p, nil
+}
+
+// isBucket reports whether what is charged comes back bit by bit.
+func isBucket(l *quota.Limit) bool { return l.Rate() > 0 }
+
+// atOnce is what all limits have room for at once.
+func (c *counter) atOnce() int64 {
 	least := int64(math.MaxInt64)
 	for _, l := range c.limits {
-		least = min(least, l.Policy().Burst)
+		least = min(least, l.AtOnce())
 	}
 	return least
 }
@@ -82,22 +113,38 @@ func (c *counter) reserve(ctx context.Context, key string, n int64, most time.Du
 	return r, err
 }
 
-// reserveDebt is reserve for a counter whose bursts may be smaller than n: what
-// does not fit into one is owed, and waited for by those who come later.
-func (c *counter) reserveDebt(ctx context.Context, key string, n int64, most time.Duration) (r reservation, err error) {
-	if n <= c.burst() {
+// reserveOwing is reserve for a share, which n units may not fit into at once: those that
+// do not are owed, and requests that come later wait for them.
+func (c *counter) reserveOwing(ctx context.Context, key string, n int64, most time.Duration) (r reservation, err error) {
+	if n <= c.atOnce() {
 		return c.reserve(ctx, key, n, most)
 	}
-	charges, debts := c.charges(key, n, noTime), c.charges(key, 0, noTime)
+	charges := c.charges(key, n, noTime)
 	for i, l := range c.limits {
-		charges[i].N = min(n, l.Policy().Burst)
-		debts[i].N = n - charges[i].N
+		charges[i].N = min(n, l.AtOnce())
 	}
 	r.wait, r.at, r.ok, err = c.store.Reserve(ctx, most, charges...)
-	if err == nil && r.ok {
-		err = c.store.Settle(ctx, debts...)
+	for i := 0; i < len(charges) && r.ok && err == nil; i++ {
+		err = c.owe(ctx, key, c.limits[i], n-charges[i].N)
 	}
 	return r, err
+}
+
+// owe charges n units of a limit that has no room for them. A bucket owes them. A window
+// would forget them at its end, so they are taken of those that come.
+func (c *counter) owe(ctx context.Context, key string, l *quota.Limit, n int64) error {
+	if isBucket(l) {
+		return c.store.Settle(ctx, quota.Charge{Key: key, Limit: l, N: n})
+	}
+	for n > 0 {
+		part := min(n, l.AtOnce())
+		_, _, ok, err := c.store.Reserve(ctx, forever, quota.Charge{Key: key, Limit: l, N: part})
+		if !ok || err != nil {
+			return err // not further ahead than a day
+		}
+		n -= part
+	}
+	return nil
 }
 
 // settle takes n units more, or gives them back if n is negative.

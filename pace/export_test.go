@@ -44,3 +44,16 @@ func (a *Advertised) Sizes(req *http.Request) (routes, policies int) {
 	k := a.keys.Find(hostkey.NameOf(a.key(req)))
 	return len(k.routes), len(k.policies)
 }
+
+// Held is how many requests are remembered.
+func (s *Shared) Held() int {
+	s.holds.mu.Lock()
+	defer s.holds.mu.Unlock()
+	n := 0
+	for _, h := range s.holds.ids {
+		for ; h != nil; h = h.next {
+			n++
+		}
+	}
+	return n
+}

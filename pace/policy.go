@@ -29,9 +29,9 @@ const (
 	// askAgain is how long others wait for the answer of a request that asks what is left.
 	askAgain = time.Second
 
-	// probeEvery is how often a request goes although nothing is left, where that is to
+	// probeInterval is how often a request goes although nothing is left, where that is to
 	// be so for longer than this. A server that was wrong once must not be lost for a day.
-	probeEvery = time.Minute
+	probeInterval = time.Minute
 
 	// rounding is by how much a time is off that is told in whole seconds.
 	rounding = time.Second
@@ -289,7 +289,7 @@ func (p *policy) spare(n, ahead int64, now time.Time) bool {
 	case p.level(now) >= float64(ahead+max(n, 1)):
 		return p.until.After(now) || p.refill != atOnce && p.refill != oneByOne
 	}
-	return p.until.Sub(now) > probeEvery && now.Sub(p.last) >= probeEvery
+	return p.until.Sub(now) > probeInterval && now.Sub(p.last) >= probeInterval
 }
 
 func (p *policy) take(n int64, now time.Time) (counts bool) {

@@ -200,9 +200,90 @@ func TestWhatWasNotSentIsGivenBack(t *testing.T) {
 		notSent := heed.Attempt{Request: req, Err: heed.ErrNotSent}
 		pacer.Observe(notSent)
 		require.NoError(t, pacer.WaitAtMost(get(), 0))
-		pacer.Observe(notSent) // twice for one Wait: the second is of no effect
 		overdueError(t, pacer.WaitAtMost(get(), 0))
 	})
+}
+
+func TestWhatIsObservedWithoutAWaitGivesNothingBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		settled := 0
+		store := new(store)
+		pacer := &pace.Shared{Store: store, Policies: tenPerSecond(5), Settle: func(heed.Attempt, string) int64 { settled++; return 0 }}
+		for range 5 {
+			req := get()
+			require.NoError(t, pacer.Wait(req))
+			pacer.Observe(heed.Attempt{Request: req, Err: errGone})
+		}
+		asked := store.asked.Load()
+		for range 3 { // of requests that were observed, or that never waited
+			pacer.Observe(heed.Attempt{Request: get(), Err: heed.ErrNotSent})
+			pacer.Observe(heed.Attempt{Request: get(), Response: &http.Response{}})
+			pacer.Observe(heed.Attempt{Request: request(pace.WithCost(t.Context(), "", 5), "http://example.com/"), Err: heed.ErrNotSent})
+		}
+		assert.Equal(t, 5, settled)
+		assert.Equal(t, asked, store.asked.Load())
+	})
+}
+
+// A copier is a Pacer that gives another one a copy of the request, with a context of its
+// own, and observes the request itself.
+type copier struct {
+	*pace.Shared
+	clones bool
+}
+
+func (c copier) WaitAtMost(req *http.Request, most time.Duration) error {
+	ctx, cancel := context.WithCancel(req.Context())
+	defer cancel()
+	if c.clones {
+		return c.Shared.WaitAtMost(req.Clone(ctx), most)
+	}
+	return c.Shared.WaitAtMost(req.WithContext(ctx), most)
+}
+
+func TestSharedKnowsTheCopyOfARequest(t *testing.T) {
+	for _, clones := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			shared := &pace.Shared{
+				Store:    new(quota.Memory),
+				Policies: []quota.Policy{{Quota: 100, Window: 1000 * time.Hour}},
+				Settle:   func(heed.Attempt, string) int64 { return 0 },
+			}
+			pacer := copier{shared, clones}
+			var all sync.WaitGroup
+			one := get() // which all send
+			for i := range 1000 {
+				all.Go(func() {
+					req := one
+					if i%2 == 0 {
+						req = request(pace.WithCost(t.Context(), "", 2), "http://example.com/")
+					}
+					if pacer.WaitAtMost(req, 0) != nil {
+						return
+					}
+					a := heed.Attempt{Request: req, Response: &http.Response{}}
+					if i%4 < 2 {
+						a = heed.Attempt{Request: req, Err: heed.ErrNotSent}
+					}
+					pacer.Observe(a)
+				})
+			}
+			all.Wait()
+			assert.Zero(t, shared.Held(), "nothing is remembered")
+			for range 100 {
+				require.NoError(t, pacer.WaitAtMost(get(), 0), "all was given back")
+			}
+			overdueError(t, pacer.WaitAtMost(get(), 0))
+		})
+	}
+}
+
+func TestRequestsThatAreNeverObservedAreForgotten(t *testing.T) {
+	pacer := &pace.Shared{Store: new(quota.Memory), Policies: []quota.Policy{quota.PerHour(1_000_000)}}
+	for range 65_536 + 10 {
+		require.NoError(t, pacer.WaitAtMost(get(), 0))
+	}
+	assert.Equal(t, 10, pacer.Held())
 }
 
 func TestARequestSentTwiceAtOnceIsCountedTwice(t *testing.T) {
@@ -276,7 +357,24 @@ func TestEveryFaultOfSharedIsNamed(t *testing.T) {
 		assert.ErrorContains(t, err, "pace: Shared.Policies[1]: ")
 		assert.ErrorContains(t, err, `pace: Shared.Policies[2]: its name "1/1s" is that of another`)
 	}
+	assert.Equal(t, err, pacer.Check())
 	pacer.Observe(heed.Attempt{Request: get(), Err: heed.ErrNotSent})
+
+	assert.EqualError(t, new(pace.Shared).Check(), "pace: Shared.Store is nil\npace: Shared.Policies is empty: it must name one limit at least")
+	assert.NoError(t, (&pace.Shared{Store: new(quota.Memory), Policies: tenPerSecond(1), Processes: 65_536}).Check())
+	assert.EqualError(t, (&pace.Shared{Store: new(quota.Memory), Policies: tenPerSecond(1), Processes: 65_537}).Check(),
+		"pace: Shared.Processes is 65537: it must not be more than 65536")
+}
+
+func TestWhatCannotBeSharedIsNamed(t *testing.T) {
+	pacer := &pace.Shared{Store: new(quota.Memory), Processes: 50, Policies: []quota.Policy{
+		{Quota: 50, Calendar: quota.Month, Algorithm: quota.FixedWindow},
+		{Quota: 49, Calendar: quota.Day, Algorithm: quota.FixedWindow},
+		{Name: "decade", Quota: 1, Window: 10 * 365 * 24 * time.Hour, Algorithm: quota.SlidingLog},
+	}}
+	assert.EqualError(t, pacer.Check(), `pace: Shared.Policies[1]: "49/day" cannot be shared by 50 Processes: its Quota is 49, and a day cannot be made longer`+"\n"+
+		`pace: Shared.Policies[2]: "decade" cannot be shared by 50 Processes: quota: policy "decade": Window is 2562047h47m16.854775s: must not be longer than 71 years`)
+	assert.Equal(t, pacer.Check(), pacer.Wait(get()))
 }
 
 func TestGoroutinesOf64PacersShareOneBurstExactly(t *testing.T) {

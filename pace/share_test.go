@@ -1,0 +1,244 @@
+package pace_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/pace"
+	"github.com/heedhttp/heed/quota"
+)
+
+// most is how many of at are in any one window at most: (t, t+window], or the windows that
+// the clock shows.
+func most(at []time.Time, window time.Duration, byTheClock bool) (n int) {
+	first := 0
+	for i := range at {
+		for byTheClock && at[first].UnixNano()/int64(window) < at[i].UnixNano()/int64(window) || at[i].Sub(at[first]) >= window {
+			first++
+		}
+		n = max(n, i+1-first)
+	}
+	return n
+}
+
+// withoutStore returns when n processes let requests go that ask all the time, while their
+// Store fails.
+func withoutStore(t *testing.T, p quota.Policy, n int, during time.Duration) []time.Time {
+	store := new(store)
+	store.fails.Store(true)
+	var pacers []*pace.Shared
+	for range n {
+		pacers = append(pacers, &pace.Shared{Store: store, Policies: []quota.Policy{p}, Processes: n})
+		require.NoError(t, pacers[0].Check())
+	}
+	return runs(t, pacers, during)
+}
+
+// runs returns when pacers let requests go that ask all the time.
+func runs(t *testing.T, pacers []*pace.Shared, during time.Duration) (at []time.Time) {
+	ctx, cancel := context.WithTimeout(t.Context(), during)
+	defer cancel()
+	var (
+		mu  sync.Mutex
+		all sync.WaitGroup
+	)
+	for _, pacer := range pacers {
+		all.Go(func() {
+			for req := request(ctx, "http://example.com/"); pacer.Wait(req) == nil; {
+				pacer.Observe(heed.Attempt{Request: req})
+				mu.Lock()
+				at = append(at, time.Now())
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	slices.SortFunc(at, time.Time.Compare)
+	return at
+}
+
+// All processes together keep to what the policy allows one, and use what their shares,
+// rounded down, come to. Where each has less than a unit, that is in windows that are
+// longer.
+func TestSharesOfEveryAlgorithmKeepToThePolicyTogether(t *testing.T) {
+	const window, windows = 10 * time.Second, 30
+	for _, q := range []int64{7, 100} {
+		for _, p := range everyAlgorithm(q, window) {
+			for _, n := range []int{1, 3, 50} {
+				t.Run(fmt.Sprintf("%d %v by %d", q, p.Algorithm, n), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						time.Sleep(window / 3)
+						at := withoutStore(t, p, n, windows*window)
+						used := float64(len(at)) / float64(q*windows)
+						longer := (int64(n) + q - 1) / q // so many windows for one unit each
+						share := float64(n) * float64(max(1, q/int64(n))) / float64(q*longer)
+						t.Logf("%.2f of the policy were used, %d in a window", used, most(at, window, false))
+						limit, window := int(q*longer), time.Duration(longer)*window
+						switch p.Algorithm {
+						case quota.TokenBucket, quota.LeakyBucket:
+							share = 1
+							atOnce := max(n, int(q))
+							if p.Algorithm == quota.LeakyBucket {
+								atOnce = n
+							}
+							assert.LessOrEqual(t, most(at, window, false), atOnce+limit)
+							assert.LessOrEqual(t, most(at, time.Millisecond, false), atOnce)
+						case quota.FixedWindow:
+							assert.LessOrEqual(t, most(at, window, true), limit)
+						case quota.SlidingWindow:
+							assert.LessOrEqual(t, most(at, window, false), 2*limit-1)
+							share *= 0.5 // of few units, that is all that this Algorithm admits in the long run
+						case quota.SlidingLog:
+							assert.LessOrEqual(t, most(at, window, false), limit)
+						}
+						assert.GreaterOrEqual(t, used, 0.93*share)
+					})
+				})
+			}
+		}
+	}
+}
+
+func TestSharesOfADayKeepToItTogether(t *testing.T) {
+	for _, n := range []int{1, 3, 50} {
+		synctest.Test(t, func(t *testing.T) {
+			at := withoutStore(t, quota.Policy{Quota: 100, Calendar: quota.Day, Algorithm: quota.FixedWindow}, n, 5*24*time.Hour)
+			assert.Len(t, at, 5*(100/n)*n)
+			assert.Equal(t, 100/n*n, most(at, 24*time.Hour, true))
+		})
+	}
+}
+
+// In memory, nothing fails, and Processes does not matter.
+func TestSharesAreNotUsedInMemory(t *testing.T) {
+	for _, p := range everyAlgorithm(60, time.Minute) {
+		for _, n := range []int{1, 3, 50} {
+			synctest.Test(t, func(t *testing.T) {
+				pacer := &pace.Shared{Store: new(quota.Memory), Policies: []quota.Policy{p}, Processes: n}
+				at := runs(t, []*pace.Shared{pacer}, 10*time.Minute)
+				assert.InDelta(t, 600, len(at), 60, p.Algorithm)
+			})
+		}
+	}
+}
+
+// One process keeps to the policy, and uses it, however often its Store fails. Workers that
+// wait while the Store fails or comes back may be too many: those that are not the one
+// which finds that out.
+func TestAStoreThatComesAndGoesGivesNoSecondWindow(t *testing.T) {
+	const window, q = 10 * time.Second, 40
+	for _, p := range everyAlgorithm(q, window)[2:] {
+		for _, workers := range []int{1, 8} {
+			for _, turn := range []time.Duration{2300 * ms, 7100 * ms, 25900 * ms} {
+				t.Run(fmt.Sprintf("%v, %d workers, %v", p.Algorithm, workers, turn), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						pacer := &pace.Shared{Store: new(store), Policies: []quota.Policy{p}}
+						at := letGo(t, workers, 60*turn, turn, turn, pacer)
+						limit := map[quota.Algorithm]int{quota.FixedWindow: q, quota.SlidingWindow: 2*q - 1, quota.SlidingLog: q}[p.Algorithm]
+						inAWindow := most(at, window, p.Algorithm == quota.FixedWindow)
+						used := float64(len(at)) / (60 * turn.Seconds() / window.Seconds() * q)
+						t.Logf("%d in a window, %.2f of the policy", inAWindow, used)
+						assert.LessOrEqual(t, inAWindow, limit+workers-1)
+						assert.GreaterOrEqual(t, used, 0.8)
+					})
+				})
+			}
+		}
+	}
+}
+
+// Of several processes each has its share, once: what it took from the Store in this
+// window is a part of that.
+func TestAStoreThatFailsGivesTheRestOfASharesWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := new(store)
+		policies := []quota.Policy{{Quota: 30, Window: time.Minute, Algorithm: quota.FixedWindow}}
+		tl := newTimeline(t, &pace.Shared{Store: store, Policies: policies, Processes: 3})
+		for range 4 {
+			tl.goes()
+		}
+		store.fails.Store(true)
+		for range 6 {
+			tl.goes()
+		}
+		tl.waits(time.Minute)
+		store.fails.Store(false)
+		tl.at(1 * time.Second)
+		for range 20 { // the Store's 30, without the 4 it gave and the 6 it did not know of
+			tl.goes()
+		}
+		tl.waits(59 * time.Second)
+	})
+}
+
+// A request that costs more than a share has in a window goes, and the next ones wait for
+// as many windows as that takes.
+func TestACostAboveTheSharesWindowIsOwedWindowByWindow(t *testing.T) {
+	for _, a := range []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog} {
+		synctest.Test(t, func(t *testing.T) {
+			store := new(store)
+			store.fails.Store(true)
+			pacer := &pace.Shared{Store: store, Processes: 5, Policies: []quota.Policy{{Quota: 10, Window: time.Second, Algorithm: a}}}
+			start := time.Now()
+			costly := request(pace.WithCost(t.Context(), "", 10), "http://example.com/")
+			require.NoError(t, pacer.WaitAtMost(costly, 0))
+			require.NoError(t, pacer.Wait(get()))
+			want := 5.0 // 10 at 2 per second
+			if a == quota.SlidingWindow {
+				want = 9.5 // in which a window that was full is half of the next
+			}
+			assert.InDelta(t, want, time.Since(start).Seconds(), 1e-3, a)
+		})
+	}
+}
+
+// What Shared.Policies says of the first minute, and any other. Its end is not a part of
+// it here: with that, a bucket has one more, and its Burst and its Quota are used.
+func TestWhatAMinuteAdmits(t *testing.T) {
+	per := func(q int64, a quota.Algorithm) quota.Policy {
+		return quota.Policy{Quota: q, Window: time.Minute, Algorithm: a}
+	}
+	for _, c := range []struct {
+		policy        quota.Policy
+		atOnce, admit int
+	}{
+		{per(60, quota.TokenBucket), 60, 119},
+		{quota.Policy{Quota: 60, Window: time.Minute, Burst: 1}, 1, 60},
+		{quota.Policy{Quota: 59, Window: time.Minute, Burst: 1}, 1, 59},
+		{per(60, quota.LeakyBucket), 1, 60},
+		{per(60, quota.FixedWindow), 60, 120},
+		{per(60, quota.SlidingWindow), 60, 119},
+		{per(60, quota.SlidingLog), 60, 60},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(59*time.Second + 999*ms) // of a minute by the clock, whose end is the worst time to begin
+			pacer := &pace.Shared{Store: new(quota.Memory), Policies: []quota.Policy{c.policy}}
+			var sent atomic.Int64
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			var all sync.WaitGroup
+			for range 200 {
+				all.Go(func() {
+					for req := request(ctx, "http://example.com/"); pacer.Wait(req) == nil; sent.Add(1) {
+						pacer.Observe(heed.Attempt{Request: req})
+					}
+				})
+			}
+			time.Sleep(0)
+			synctest.Wait()
+			assert.EqualValues(t, c.atOnce, sent.Load(), c.policy)
+			all.Wait()
+			assert.EqualValues(t, c.admit, sent.Load(), c.policy)
+		})
+	}
+}

@@ -1,0 +1,123 @@
+package pace
+
+import (
+	"context"
+	"math"
+	"math/bits"
+	"sync"
+
+	"github.com/heedhttp/heed/quota"
+)
+
+// maxUnsynced is for how many keys unsynced usage is remembered.
+const maxUnsynced = 65_536
+
+// unsynced is what was taken of each key while the Store failed, and the Store does not
+// know of. The zero unsynced is nothing.
+type unsynced struct {
+	mu   sync.Mutex // guards all below, and each usage's units
+	keys map[string]*usage
+}
+
+type usage struct {
+	units   int64
+	syncing chan struct{} // holds an element while a call tells the Store
+}
+
+// add makes key's usage n units more, or less if n is negative. If there are too many
+// keys, any other is forgotten.
+func (u *unsynced) add(key string, n int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	k := u.keys[key]
+	if k == nil {
+		if n <= 0 {
+			return
+		}
+		k = u.newLocked(key)
+	}
+	if k.units += min(n, math.MaxInt64-max(k.units, 0)); k.units <= 0 {
+		delete(u.keys, key)
+	}
+}
+
+func (u *unsynced) newLocked(key string) *usage {
+	if u.keys == nil {
+		u.keys = make(map[string]*usage)
+	}
+	if len(u.keys) >= maxUnsynced {
+		for other := range u.keys {
+			delete(u.keys, other)
+			break
+		}
+	}
+	k := &usage{syncing: make(chan struct{}, 1)}
+	u.keys[key] = k
+	return k
+}
+
+// sync calls tell with key's usage, if there is any, and forgets it if tell succeeds.
+// Calls for the same key wait meanwhile, so that none takes units before the Store knows
+// what is left.
+func (u *unsynced) sync(ctx context.Context, key string, tell func(n int64) error) error {
+	u.mu.Lock()
+	k := u.keys[key]
+	u.mu.Unlock()
+	if k == nil {
+		return nil
+	}
+	select {
+	case k.syncing <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-k.syncing }()
+	u.mu.Lock()
+	n := k.units
+	u.mu.Unlock()
+	if n <= 0 {
+		return nil // another call was first
+	}
+	err := tell(n)
+	if err == nil {
+		u.add(key, -n)
+	}
+	return err
+}
+
+// sync charges the Store with n units that key took without it, but with no more than
+// still count by the share, which knows when they were taken: what was taken longer ago
+// has come back since.
+func (s *Shared) sync(ctx context.Context, key string, n int64) error {
+	left, err := s.memory.Peek(ctx, nil, s.local.charges(key, 0, noTime)...)
+	if err != nil {
+		return err
+	}
+	charges := s.remote.charges(key, 0, noTime)
+	for i, l := range s.local.limits {
+		charges[i].N = min(n, counted(l, left[i], s.remote.limits[i]))
+	}
+	return s.remote.store.Settle(ctx, charges...)
+}
+
+// counted is how many units a share counts still, as d says, rounded up. Of whole, which
+// it is a share of, it is Quota where more may be reserved ahead: a window has no more.
+func counted(share *quota.Limit, d quota.Decision, whole *quota.Limit) int64 {
+	p := share.Policy()
+	switch {
+	case isBucket(share):
+		hi, lo := bits.Mul64(uint64(d.ResetAfter), uint64(p.Quota))
+		if hi >= uint64(p.Window) {
+			return math.MaxInt64
+		}
+		units, rest := bits.Div64(hi, lo, uint64(p.Window))
+		if rest > 0 {
+			units++
+		}
+		return int64(min(units, math.MaxInt64))
+	case d.Remaining > 0:
+		return p.Quota - d.Remaining
+	default:
+		return whole.Policy().Quota
+	}
+}
