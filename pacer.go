@@ -20,7 +20,8 @@ type Pacer interface {
 	// Observe is called once for each Wait that returned nil, by the same
 	// goroutine, after the header or error and before the verdict. Response is
 	// the live one: its header only. If a.Err is ErrNotSent, nothing was sent,
-	// and the turn is given back.
+	// and the turn is given back. a.Request may be another copy of the request than
+	// Wait had: a Pacer in between may have given it one with a context of its own.
 	Observe(a Attempt)
 }
 
@@ -37,7 +38,8 @@ type BoundedPacer interface {
 
 // ErrNotSent is the error of an Attempt that a Pacer let go and that was not
 // sent after all: because a cool-down was posted meanwhile, or because its body
-// could not be had again.
+// could not be had again. It is in the error of a call, too, of which nothing was sent
+// because of WithDrain.
 var ErrNotSent = errors.New("heed: not sent")
 
 // An OverdueError says that a request was not sent because its turn would have

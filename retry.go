@@ -43,7 +43,7 @@ const (
 	Again                        // another attempt follows
 	OutOfAttempts                // MaxAttempts were made
 	OutOfBudget                  // the Budget has no retry left
-	OutOfTime                    // the wait does not end before the deadline, or within MaxElapsed
+	OutOfTime                    // the wait does not end before the deadline, or within MaxElapsed, or WithDrain ends it
 	WaitTooLong                  // the wait is longer than MaxWait
 	NotReplayable                // the request's body cannot be sent again
 )

@@ -1,6 +1,7 @@
 package heed
 
 import (
+	"context"
 	"errors"
 	"math"
 	"net/http"
@@ -25,14 +26,15 @@ type call struct {
 	t      *Transport
 	req    *http.Request
 	policy *RetryPolicy
-	traces []*Trace // of the context
+	traces []*Trace        // of the context
+	drain  context.Context // when it ends, nothing waits any more; nil if there is none
 	start  time.Duration
 	host   hostkey.Name // the budget's key
 
 	named  bool          // keys are computed
 	keyed  int           // how many of them there are
 	cool   [2]coolKey    // what cool-downs apply to: all requests of the credential, and those of the request's scope
-	paced  bool          // the Pacer waits for the outcome of the present attempt
+	paced  *http.Request // whose outcome the Pacer waits for, in the present attempt
 	traced time.Duration // the end of the wait that was traced
 	waited *coolDown     // for which this was
 	round  int           // and its round
@@ -97,6 +99,9 @@ func (c *call) override() {
 			c.policy = &p
 		}
 		c.traces = o.traces
+		if c.req.Response == nil { // not after a redirect
+			c.drain = o.drain
+		}
 	}
 	c.out.policy = c.policy
 	if c.policy.IdempotencyKey != nil && !idempotent(c.req) {
@@ -121,6 +126,9 @@ func (c *call) admit() error {
 		since = now()
 	}
 	for {
+		if err := c.drained(); err != nil {
+			return err
+		}
 		if err := c.coolDown(since); err != nil || c.t.Pacer == nil {
 			return err
 		}
@@ -128,7 +136,7 @@ func (c *call) admit() error {
 			return err
 		}
 		if !c.cooledMeanwhile() {
-			return nil
+			return c.drained()
 		}
 		c.unused()
 	}
@@ -382,10 +390,16 @@ func (c *call) pace(since time.Duration) error {
 	if left := c.elapsedLeft(began); left < most {
 		most, limit = left, limitMaxElapsed
 	}
-	if err := paceAtMost(c.t.Pacer, c.req, most); err != nil {
+	paced, release := c.whilePaced()
+	err := paceAtMost(c.t.Pacer, paced, most)
+	release()
+	if err != nil && cancelled(c.req) == nil && c.drained() != nil {
+		return c.drained()
+	}
+	if err != nil {
 		return c.refusedByPacer(err, began, most, limit)
 	}
-	c.paced = true
+	c.paced = paced
 	if c.t.Trace == nil && c.traces == nil {
 		return nil
 	}
@@ -465,7 +479,7 @@ func (c *call) send() error {
 		return err
 	}
 	c.sent = c.start
-	if c.out.given || c.paced || c.permitted() {
+	if c.out.given || c.paced != nil || c.permitted() {
 		c.sent = now()
 	}
 	waited := time.Duration(0)
@@ -514,12 +528,9 @@ func (c *call) observe() {
 	a.Response, a.Err, a.Took, a.Elapsed = c.resp, c.err, c.ended-c.sent, c.ended-c.start
 	a.most, a.keyed = int32(min(c.policy.maxAttempts(), math.MaxInt32)), c.out.key != ""
 	if c.err != nil {
-		c.errs = append(c.errs[max(0, len(c.errs)-maxCauses+1):], c.err)
+		c.errs = append(c.errs[max(0, len(c.errs)-maxCauses+1):], sent(c.err))
 	}
-	if c.paced {
-		c.paced = false
-		c.t.Pacer.Observe(*a)
-	}
+	c.tellPacer(*a)
 	c.policy.readHint(a)
 	c.learn(a)
 }
@@ -619,6 +630,9 @@ func (c *call) decide() (Verdict, time.Duration) {
 		return Final, 0
 	}
 	left, limit := c.left(c.ended)
+	if c.drained() != nil {
+		left, limit = 0, limitDrain
+	}
 	verdict, wait := c.policy.decide(&c.last, circumstances{
 		replayable: c.out.replayable(c.req), cooling: c.cooling(), free: c.free, left: left, withdraw: c.withdraw,
 	})
@@ -681,7 +695,8 @@ func (c *call) jitter(wait time.Duration) time.Duration {
 	return min(uniform(jitterWindow(c.last.hint)), max(0, left-wait)/2)
 }
 
-// sleep waits for d or until woken. It returns why the caller gave up.
+// sleep waits for d or until woken. It returns why the caller gave up, or why it is to wait
+// no longer.
 func (c *call) sleep(d time.Duration, wake <-chan struct{}) error {
 	if d <= 0 {
 		return cancelled(c.req)
@@ -692,8 +707,12 @@ func (c *call) sleep(d time.Duration, wake <-chan struct{}) error {
 	case <-wake:
 	case <-c.req.Context().Done():
 	case <-cancelOf(c.req):
+	case <-c.draining():
 	}
-	return cancelled(c.req)
+	if err := cancelled(c.req); err != nil {
+		return err
+	}
+	return c.drained()
 }
 
 // stoppedTimer is the one timer of all waits of the call.
@@ -739,20 +758,17 @@ func (c *call) giveUp(err error) (*http.Response, error) {
 	c.out.finish()
 	switch {
 	case !c.out.given:
-		return nil, err
+		return nil, unsent(err)
 	case cancelled(c.req) == nil && c.kept.resp != nil:
 		giveUpOn(c.kept.resp)
 		return c.kept.response(), nil
 	}
-	return nil, stopped(c.last, err, c.errs)
+	return nil, stopped(c.last, sent(err), c.errs)
 }
 
 // unused gives back the turn of an attempt that was admitted and not sent.
 func (c *call) unused() {
-	if c.paced {
-		c.paced = false
-		c.t.Pacer.Observe(Attempt{Number: c.number + 1, Request: c.req, Err: ErrNotSent})
-	}
+	c.tellPacer(Attempt{Number: c.number + 1, Err: ErrNotSent})
 	c.returnPermits()
 }
 
@@ -768,6 +784,16 @@ func (c *call) returnPermit(i int) {
 		k.permit.c.unused(k.permit)
 		k.permit = permit{}
 	}
+}
+
+// tellPacer has the Pacer observe a, if it let the attempt go: with the request that it
+// knows.
+func (c *call) tellPacer(a Attempt) {
+	if c.paced == nil {
+		return
+	}
+	a.Request, c.paced = c.paced, nil
+	c.t.Pacer.Observe(a)
 }
 
 // cleanUp closes what is still open, and gives back what was not used: after a

@@ -41,6 +41,7 @@ func WithTrace(ctx context.Context, trace *Trace) context.Context {
 type overrides struct {
 	retry  func(RetryPolicy) RetryPolicy
 	traces []*Trace
+	drain  context.Context // of WithDrain
 }
 
 type overridesKey struct{}
