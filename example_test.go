@@ -13,11 +13,16 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/time/rate"
 
 	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/pace"
@@ -423,6 +428,43 @@ func ExampleWithTrace() {
 	// Output:
 	// 200 answer to request 3
 	// map[final:1 again:2]
+}
+
+// A pool of workers is told to stop: what was sent is answered, and what was not sent is known,
+// so that another process can do it.
+func ExampleWithDrain() {
+	stop, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer cancel()
+	ctx := heed.WithDrain(context.Background(), stop)
+
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		cancel() // as the signal does
+	}))
+	defer srv.Close()
+	client := &http.Client{Transport: &heed.Transport{
+		Pacer: pace.PerHost(rate.Every(time.Hour), 1),
+		Retry: heed.RetryPolicy{MaxWait: 24 * time.Hour, MaxElapsed: -1},
+	}}
+	var done, notSent, failed atomic.Int64
+	var workers sync.WaitGroup
+	for range 5 {
+		workers.Go(func() {
+			req, _ := http.NewRequestWithContext(ctx, "POST", srv.URL, nil)
+			resp, err := client.Do(req)
+			switch {
+			case err == nil:
+				resp.Body.Close()
+				done.Add(1)
+			case errors.Is(err, heed.ErrNotSent):
+				notSent.Add(1) // back to the queue
+			default:
+				failed.Add(1) // sent, and its error is known
+			}
+		})
+	}
+	workers.Wait()
+	fmt.Println(done.Load(), "done,", notSent.Load(), "not sent,", failed.Load(), "failed")
+	// Output: 1 done, 4 not sent, 0 failed
 }
 
 // A request that may not wait for its turn fails at once.

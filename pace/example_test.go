@@ -1,6 +1,7 @@
 package pace_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -120,6 +121,54 @@ func ExampleShared() {
 	defer srv.Close()
 	threeGets(pacer, srv.URL)
 	// Output: at least 100ms: true
+}
+
+// Requests and tokens are limited by the minute. A request says how many tokens it may take,
+// to the pacers alone, and the response how many it took.
+func ExampleWithCost() {
+	pacer := pace.Each(
+		&pace.Shared{
+			Store:    &quota.Memory{},
+			Policies: []quota.Policy{quota.PerMinute(500)},
+		},
+		&pace.Shared{
+			Store:    &quota.Memory{},
+			Policies: []quota.Policy{quota.PerMinute(200_000)},
+			Unit:     "tokens",
+			Settle:   pace.SettleHeader("X-Tokens-Used"),
+		},
+	)
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Tokens-Used", "900")
+	}))
+	defer srv.Close()
+	client := &http.Client{Transport: &heed.Transport{Pacer: pacer}}
+
+	ctx := pace.WithCost(context.Background(), "tokens", 1500)
+	req, err := http.NewRequestWithContext(ctx, "POST", srv.URL, nil)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	resp.Body.Close()
+	fmt.Println(pace.Cost(req, "tokens"), "tokens were taken, and all but", resp.Header.Get("X-Tokens-Used"), "given back")
+	// Output: 1500 tokens were taken, and all but 900 given back
+}
+
+// What is wrong with the limits is known when the program starts.
+func ExampleShared_Check() {
+	pacer := &pace.Shared{
+		Store:     &quota.Memory{},
+		Policies:  []quota.Policy{{Quota: 20, Calendar: quota.Day, Algorithm: quota.FixedWindow}},
+		Processes: 50,
+	}
+	fmt.Println(pacer.Check())
+	// Output: pace: Shared.Policies[0]: "20/day" cannot be shared by 50 Processes: its Quota is 20, and a day cannot be made longer
 }
 
 // A Pacer bounds how often requests begin, not how many are under way. For

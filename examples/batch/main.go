@@ -4,8 +4,8 @@
 //	go run ./examples/batch
 //	go run ./examples/batch -server https://api.example.com/jobs -rate 10
 //
-// Ctrl-C lets the jobs in hand end; what was answered is in the journal, a file,
-// and is not sent again. If the process is killed, or the machine, the server
+// Ctrl-C, or SIGTERM, lets the jobs end that were sent, and sends no other; what was
+// answered is in the journal, a file, and is not sent again. If the process is killed, or the machine, the server
 // may have done jobs whose answers were not written down: they are sent once
 // more, with the same Idempotency-Key, by which a server that keeps to it knows
 // them. With one that does not, no client can tell what became of them.
@@ -89,8 +89,9 @@ func (b *batch) run(ctx context.Context) error {
 	for range b.workers {
 		all.Go(func() {
 			for id := range todo {
-				// Not ctx: what is in hand is brought to its end.
-				if err := b.do(context.WithoutCancel(ctx), id); err != nil {
+				// What was sent is brought to its end, and what was not is left for the next time.
+				err := b.do(heed.WithDrain(context.WithoutCancel(ctx), ctx), id)
+				if err != nil && !errors.Is(err, heed.ErrNotSent) {
 					errs <- fmt.Errorf("job %d: %w", id, err)
 				}
 			}

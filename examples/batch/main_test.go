@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -175,6 +177,20 @@ func TestAFileThatIsNoJournalIsLeftAlone(t *testing.T) {
 	left, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.Equal(t, text, string(left))
+}
+
+// The server allows a job in half an hour: those in line are left for the next time.
+func TestABatchThatIsStoppedWaitsForNoneInLine(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { stop() }))
+	defer srv.Close()
+	j, err := openJournal(filepath.Join(t.TempDir(), "journal"))
+	require.NoError(t, err)
+	defer j.close()
+	b := &batch{server: srv.URL, jobs: 100, workers: 20, journal: j}
+	b.client = b.newClient(rate.Every(30 * time.Minute))
+	assert.EqualError(t, b.run(ctx), "stopped: start it again to go on")
+	assert.Equal(t, 1, j.count())
 }
 
 func TestAJobThatFailsIsNotDone(t *testing.T) {
