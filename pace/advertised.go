@@ -25,9 +25,10 @@ import (
 // A request is held back by what its own route was told. Where Profiles know
 // the host, the vendor's Scope says what a route is: GitHub's search has a limit
 // of its own, and so has each method of Slack's. Elsewhere it is the method and
-// the first two segments of the path. A route of which nothing is known yet is
-// held back by what every other route was told. Policies are told apart by
-// their names and numbers, and by X-RateLimit-Resource and X-RateLimit-Bucket.
+// the first two segments of the path, in which numbers and other identifiers
+// count as one; and a new route is held back, too, by what all others were told,
+// if these are eight or more. Policies are told apart by their names and numbers,
+// and by X-RateLimit-Resource and X-RateLimit-Bucket.
 //
 // Every answer replaces what was known. A policy that an answer of the same
 // route no longer tells is forgotten, and so is everything after 24 hours. If
@@ -83,6 +84,10 @@ const (
 	mostPolicies    = 256 // of a key
 	policiesOfRoute = 16  // the tightest ones that an answer tells
 	mostUnits       = 16  // that policies of a key are counted in
+
+	// manyRoutes is how many routes must all be told of a policy before a new one is taken to
+	// be bound by it, too: then it is one of the whole server, whose paths hold identifiers.
+	manyRoutes = 8
 )
 
 // An advertisedKey is what is known of one key.
@@ -148,8 +153,8 @@ func (a *Advertised) WaitAtMost(req *http.Request, most time.Duration) error {
 	}
 	key := a.key(req)
 	var space [128]byte
-	name := a.scopes.AppendRoute(space[:0], req, a.hosts.Name(req.URL.Scheme, req.URL.Host), a.Profiles)
-	k, r, w, err := a.join(req, key, name, a.costs(key, req), most)
+	name, known := a.scopes.AppendRoute(space[:0], req, a.hosts.Name(req.URL.Scheme, req.URL.Host), a.Profiles)
+	k, r, w, err := a.join(req, key, name, known, a.costs(key, req), most)
 	if w == nil {
 		return err
 	}
@@ -162,7 +167,7 @@ func (a *Advertised) WaitAtMost(req *http.Request, most time.Duration) error {
 	return nil
 }
 
-func (a *Advertised) join(req *http.Request, key string, name []byte, c costs, most time.Duration) (*advertisedKey, *route, *waiter, error) {
+func (a *Advertised) join(req *http.Request, key string, name []byte, known bool, c costs, most time.Duration) (*advertisedKey, *route, *waiter, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.keys.Most = maxKeys(a.MaxKeys)
@@ -171,7 +176,7 @@ func (a *Advertised) join(req *http.Request, key string, name []byte, c costs, m
 		k.mu, k.routes, k.policies, k.flights = &a.mu, map[string]*route{}, map[policyID]*policy{}, map[*http.Request]flight{}
 	}
 	now := time.Now()
-	r := k.route(name)
+	r := k.route(name, known)
 	claim := claim{key: key, gates: &r.gates, costs: c, deadline: deadlineOf(req.Context(), most, now)}
 	w, err := k.joinLocked(&claim, startTag{}, now)
 	if w == nil && err == nil {
@@ -187,8 +192,9 @@ func (k *advertisedKey) stateLocked() keyed.State {
 	return keyed.IdleIf(len(k.policies) == 0)
 }
 
-// route returns the route of that name, a new one if there is none.
-func (k *advertisedKey) route(name []byte) *route {
+// route returns the route of that name, a new one if there is none. known tells that it has
+// limits of its own.
+func (k *advertisedKey) route(name []byte, known bool) *route {
 	if r := k.routes[string(name)]; r != nil {
 		return r
 	}
@@ -197,7 +203,7 @@ func (k *advertisedKey) route(name []byte) *route {
 	}
 	r := &route{}
 	for _, p := range k.policies {
-		if p.routes == k.answered {
+		if p.routes == k.answered && p.routes >= manyRoutes && !known {
 			r.gates = append(r.gates, p)
 		}
 	}
@@ -273,7 +279,7 @@ func (a *Advertised) Observe(at heed.Attempt) {
 	}
 	key := hostkey.NameOf(a.key(req))
 	var space [128]byte
-	name := a.scopes.AppendRoute(space[:0], req, host, a.Profiles)
+	name, _ := a.scopes.AppendRoute(space[:0], req, host, a.Profiles)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	k := a.keys.Find(key)

@@ -167,8 +167,7 @@ func TestASequentialScriptIsNoSlowerThanItsSearchesAsk(t *testing.T) {
 	})
 }
 
-// A route of which nothing is known yet is held back by what all others were told.
-func TestAnUnknownRouteIsHeldBackByWhatAllOthersWereTold(t *testing.T) {
+func TestARequestIsHeldBackByWhatItsOwnRouteWasTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTeller(t, &pace.Advertised{})
 		to := func(path string) *http.Request { return request(t.Context(), "http://example.com"+path) }
@@ -177,17 +176,20 @@ func TestAnUnknownRouteIsHeldBackByWhatAllOthersWereTold(t *testing.T) {
 			require.NoError(t, l.pacer.WaitAtMost(req, time.Hour))
 			l.hears(req, 200, fields...)
 		}
-		tells("/users/a", window(9, 60)...)
-		assert.Equal(t, 6*time.Second, l.advertised.WouldWait(to("/users/b")))
-		assert.Equal(t, 6*time.Second, l.advertised.WouldWait(to("/users/7")), "as /users/8")
+		tells("/users/7/orders", window(9, 60)...)
+		assert.Equal(t, 6*time.Second, l.advertised.WouldWait(to("/users/8/name")), "an identifier is not looked at")
+		assert.Zero(t, l.advertised.WouldWait(to("/users/anna")))
+		for _, name := range []string{"b", "c", "d", "e", "f", "g", "h"} {
+			tells("/users/"+name, window(9, 60)...)
+		}
+		assert.Equal(t, 6*time.Second, l.advertised.WouldWait(to("/orders/x")), "all of eight routes were told of the limit")
 		tells("/health")
-		assert.Zero(t, l.advertised.WouldWait(to("/users/c")), "the limit is not one of all routes")
 		assert.Zero(t, l.advertised.WouldWait(to("/health")))
-		assert.Equal(t, 6*time.Second, l.advertised.WouldWait(to("/users/a")).Round(time.Second))
+		assert.Zero(t, l.advertised.WouldWait(to("/orders/y")), "it is not one of all routes")
+		assert.Equal(t, 6*time.Second, l.advertised.WouldWait(to("/users/b")))
 	})
 }
 
-// What comes out of a cache, or from an outage, tells nothing.
 func TestRoutesAndPoliciesOfAKeyAreBounded(t *testing.T) {
 	pacer := &pace.Advertised{}
 	for i := range 5000 {

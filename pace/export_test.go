@@ -25,7 +25,7 @@ func (l *line) tickAt(now time.Time, meanwhile func()) {
 // WouldWait is how long a request like req would wait if it came now.
 func (a *Advertised) WouldWait(req *http.Request) time.Duration {
 	key := a.key(req)
-	name := a.scopes.AppendRoute(nil, req, a.hosts.Name(req.URL.Scheme, req.URL.Host), a.Profiles)
+	name, known := a.scopes.AppendRoute(nil, req, a.hosts.Name(req.URL.Scheme, req.URL.Host), a.Profiles)
 	costs := a.costs(key, req)
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -35,7 +35,7 @@ func (a *Advertised) WouldWait(req *http.Request) time.Duration {
 	}
 	now := time.Now()
 	k.refreshLocked(now)
-	c := claim{gates: &k.route(name).gates, costs: costs}
+	c := claim{gates: &k.route(name, known).gates, costs: costs}
 	return c.wait(now)
 }
 

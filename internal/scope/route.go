@@ -11,11 +11,12 @@ import (
 // AppendRoute appends the route of a request to b: what is told of a limit in one answer is
 // taken to hold for all requests of the same route. Where the host is a vendor's whose limits
 // have Scopes, it is the request's scope, else its method and the first two segments of its
-// path, in which * stands for each identifier.
-func (t *Table) AppendRoute(b []byte, req *http.Request, host hostkey.Name, profiles []*ratelimit.Profile) []byte {
+// path, in which * stands for each identifier. Then known is false: several routes may share a
+// limit.
+func (t *Table) AppendRoute(b []byte, req *http.Request, host hostkey.Name, profiles []*ratelimit.Profile) (route []byte, known bool) {
 	if p := t.Profile(host, profiles); p != nil {
 		if name := p.Scope.Of(req); name != "" {
-			return append(b, name...)
+			return append(b, name...), true
 		}
 	}
 	b = append(b, req.Method...)
@@ -32,7 +33,7 @@ func (t *Table) AppendRoute(b []byte, req *http.Request, host hostkey.Name, prof
 			break
 		}
 	}
-	return b
+	return b, false
 }
 
 const longestSegment = 64
