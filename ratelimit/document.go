@@ -68,7 +68,14 @@ func walk(node any, path string, yield func(string) bool) bool {
 	step, rest, _ := strings.Cut(path, ".")
 	switch node := node.(type) {
 	case map[string]any:
-		return walk(node[step], rest, yield)
+		if step != "*" {
+			return walk(node[step], rest, yield)
+		}
+		for _, member := range node {
+			if !walk(member, rest, yield) {
+				return false
+			}
+		}
 	case []any:
 		if step != "*" {
 			return true

@@ -14,20 +14,30 @@ type evidence struct {
 	status  int
 	header  http.Header // all of it
 	body    document
-	reader  reader // of the fields that the Profile does not name
+	reader  reader // of the fields that the Profile does not name; see others
 }
 
-// meaning returns that of the first Sign, and whether it is about all requests.
-func (e *evidence) meaning() (m Meaning, all bool) {
+// others returns the reader of those fields. To set them apart takes memory, and most
+// responses need not be asked.
+func (e *evidence) others() *reader {
+	if e.reader.header == nil {
+		e.reader.header = e.profile.others(e.header)
+	}
+	return &e.reader
+}
+
+// sign returns the first that the response shows, or one that says what any server's
+// would mean.
+func (e *evidence) sign() Sign {
 	for i := range e.profile.Signs {
 		if s := &e.profile.Signs[i]; e.shows(s) {
-			return s.Means, s.All
+			return *s
 		}
 	}
 	if e.status == http.StatusTooManyRequests {
-		return Limited, false
+		return Sign{Means: Limited}
 	}
-	return Unsaid, false
+	return Sign{Means: Unsaid}
 }
 
 // shows reports whether the response shows s.
@@ -42,7 +52,8 @@ func (e *evidence) shows(s *Sign) bool {
 func (e *evidence) mayShow(s *Sign) bool {
 	switch {
 	case len(s.Status) == 0 && 100 <= e.status && e.status < 400,
-		len(s.Status) > 0 && !slices.Contains(s.Status, e.status):
+		len(s.Status) > 0 && !slices.Contains(s.Status, e.status),
+		s.Without != "" && len(e.header[s.Without]) > 0:
 		return false
 	case s.Spent && !e.spent():
 		return false
@@ -59,7 +70,7 @@ func (e *evidence) mayShow(s *Sign) bool {
 // spent reports whether some quota is used up.
 func (e *evidence) spent() bool {
 	var space [4]Limit
-	limits := e.reader.quotas(e.quotas(space[:0]), false)
+	limits := e.others().quotas(e.quotas(space[:0]), false)
 	return slices.ContainsFunc(limits, func(l Limit) bool { return l.Remaining == 0 })
 }
 
@@ -73,13 +84,13 @@ func (e *evidence) wait(m Meaning) time.Duration {
 	case !refused:
 		e.body = document{} // of a redirect only what the header asks for counts
 	}
-	coarse, fine := e.reader.coarse(), max(e.reader.fine(), e.delay())
+	coarse, fine := e.others().coarse(), max(e.others().fine(), e.delay())
 	wait := refine(coarse, fine)
 	switch {
 	case wait == unknown:
-		wait = e.reader.lastResort()
+		wait = e.others().lastResort()
 	case limited && roundedDown(coarse, fine):
-		wait = unrounded(wait, e.reader.quotas(e.quotas(nil), false))
+		wait = unrounded(wait, e.others().quotas(e.quotas(nil), false))
 	}
 	if wait == unknown && refused {
 		wait = e.untilRestored(limited)
@@ -95,7 +106,7 @@ func (e *evidence) untilRestored(limited bool) time.Duration {
 	if wait := e.cost(); wait != unknown {
 		return wait
 	}
-	return spent(e.reader.quotas(e.quotas(nil), false), limited)
+	return spent(e.others().quotas(e.quotas(nil), false), limited)
 }
 
 // delay returns the longest of the Profile's Delays.
@@ -103,15 +114,31 @@ func (e *evidence) delay() time.Duration {
 	longest := unknown
 	for i := range e.profile.Delays {
 		d := &e.profile.Delays[i]
-		wait := e.reader.longest(e.header[d.Header], d.Form.syntax())
-		for value := range e.body.values(d.Body) {
-			wait = max(wait, e.reader.value(value, d.Form.syntax()))
+		wait := unknown
+		switch {
+		case d.Body == "":
+			wait = e.others().longest(e.header[d.Header], d.Form.syntax())
+		case d.Header == "":
+			wait = e.within(&e.body, d)
+		default:
+			for _, line := range e.header[d.Header] {
+				wait = max(wait, e.within(&document{text: []byte(line)}, d))
+			}
 		}
 		if wait > 0 || wait == 0 && !d.NotZero {
 			longest = max(longest, wait)
 		}
 	}
 	return longest
+}
+
+// within returns the longest wait that a document has where d says.
+func (e *evidence) within(doc *document, d *Delay) time.Duration {
+	wait := unknown
+	for value := range doc.values(d.Body) {
+		wait = max(wait, e.others().value(value, d.Form.syntax()))
+	}
+	return wait
 }
 
 // quotas appends the Profile's Quotas, unless the response comes out of a cache.
@@ -152,8 +179,8 @@ func (e *evidence) quota(dst []Limit, q *Quota, name string, record map[string][
 	if used, limit := usage(record[q.Used]); limit >= 0 {
 		l.Remaining, l.Quota = max(limit-used, 0), limit
 	}
-	l.Reset = e.reader.longest(record[q.Reset], q.Form.syntax())
-	l.Window = max(e.reader.longest(record[q.Window], q.WindowForm.syntax()), 0)
+	l.Reset = e.others().longest(record[q.Reset], q.Form.syntax())
+	l.Window = max(e.others().longest(record[q.Window], q.WindowForm.syntax()), 0)
 	if l == stateless {
 		return dst
 	}

@@ -101,9 +101,11 @@ func ExampleProfile() {
 		Delays: []ratelimit.Delay{{Header: "X-Come-Back", Form: ratelimit.Milliseconds}},
 	}
 	h := http.Header{"X-Come-Back": {"1500"}}
-	fmt.Println(ours.Judge(400, h, []byte(`{"error":"slow_down"}`), time.Now()))
-	fmt.Println(ours.Judge(400, nil, []byte(`{"error":"no such thing"}`), time.Now()))
+	slow := ours.Judge(400, h, []byte(`{"error":"slow_down"}`), time.Now())
+	fmt.Println(slow.Meaning, slow.Wait, slow.Known)
+	wrong := ours.Judge(400, nil, []byte(`{"error":"no such thing"}`), time.Now())
+	fmt.Println(wrong.Meaning, wrong.Wait, wrong.Known)
 	// Output:
-	// {limited 1.5s true false}
-	// {unsaid 0s false false}
+	// limited 1.5s true
+	// unsaid 0s false
 }

@@ -70,21 +70,24 @@ func (m Meaning) String() string {
 // A Sign is what tells a response's meaning. The response must show all that the
 // Sign names.
 type Sign struct {
-	Means  Meaning
-	Status []int    // one of these; if empty, any from 400 on
-	Spent  bool     // some quota is used up
-	Header string   // a field that is there, and is not blank
-	Body   string   // a member of the JSON body that is there: see Delay
-	Is     []string // one value of Header or Body is one of these, which may begin and end in *; if empty, any is
-	All    bool     // the limit is one of all requests of the credential, whatever the Profile's Scope
+	Means   Meaning
+	Status  []int    // one of these; if empty, any from 400 on
+	Spent   bool     // some quota is used up
+	Header  string   // a field that is there, and is not blank
+	Without string   // a field that is not there
+	Body    string   // a member of the JSON body that is there: see Delay
+	Is      []string // one value of Header or Body is one of these, which may begin and end in *; if empty, any is
+	All     bool     // the limit is one of all requests of the credential, whatever the Profile's Scope
+	Own     bool     // the limit is one of requests that nothing but their bodies tells from others: only this one waits
 }
 
 // A Delay is where a vendor tells a wait.
 type Delay struct {
 	Header string // the name of a field, canonical
 	// Body is the path of a member of the JSON body, such as
-	// "error.details.*.retryDelay", in which * is every element of an array; or the
-	// name of an element of an XML body in angle brackets.
+	// "error.details.*.retryDelay", in which * is every element of an array and every
+	// member of an object; or the name of an element of an XML body in angle brackets.
+	// If Header is not empty, it is of the JSON that the field holds.
 	Body    string
 	Form    Form
 	NotZero bool // 0 tells nothing
@@ -121,11 +124,12 @@ const (
 	Duration                 // 1m30s
 	JavaScript               // a date as its Date.toString prints it: Fri Nov 20 2026 20:30:30 GMT+0100 (CET)
 	Window                   // the seconds after w=, as in 0;w=21600: of the quota's window, and so the longest that a wait can be
+	Minutes                  // a number of them
 )
 
 var forms = [...]string{
 	Any: "a number by its magnitude, a duration or a date", Seconds: "seconds", Milliseconds: "milliseconds", Duration: "a duration",
-	JavaScript: "a date of JavaScript's", Window: "the window",
+	JavaScript: "a date of JavaScript's", Window: "the window", Minutes: "minutes",
 }
 
 // String says f in words.
@@ -142,6 +146,8 @@ func (f Form) syntax() syntax {
 		return delay
 	case Milliseconds:
 		return milliseconds
+	case Minutes:
+		return minutes
 	case Duration:
 		return duration
 	case JavaScript:
@@ -199,6 +205,7 @@ type Answer struct {
 	Wait    time.Duration // from now; 0 unless Known
 	Known   bool
 	All     bool // the limit is one of all requests of the credential, whatever the Profile's Scope
+	Own     bool // the limit is of this request, and says nothing of others of its credential and scope: see Sign
 }
 
 // Judge returns what a response of p's vendor means. body is the response's, or nil if
@@ -206,20 +213,21 @@ type Answer struct {
 func (p *Profile) Judge(status int, h http.Header, body []byte, now time.Time) Answer {
 	e := p.evidence(status, h)
 	e.body.text, e.reader.clock.local = body, now
-	meaning, all := e.meaning()
-	wait := unknown
+	sign := e.sign()
+	meaning, wait := sign.Means, unknown
 	if meaning != Final {
 		wait = e.wait(meaning)
 	}
 	if wait == impossible {
 		meaning, wait = Final, unknown
 	}
-	return Answer{Meaning: meaning, Wait: max(wait, 0), Known: wait != unknown, All: all && meaning == Limited}
+	limited := meaning == Limited
+	return Answer{Meaning: meaning, Wait: max(wait, 0), Known: wait != unknown, All: sign.All && limited, Own: sign.Own && limited}
 }
 
 // evidence puts a response before p.
 func (p *Profile) evidence(status int, h http.Header) evidence {
-	return evidence{profile: p, status: status, header: h, reader: reader{header: p.others(h)}}
+	return evidence{profile: p, status: status, header: h}
 }
 
 // impossible is the wait for what never comes.
@@ -256,5 +264,5 @@ func (q *Quota) names(name string) bool {
 func (p *Profile) Parse(h http.Header, now time.Time) []Limit {
 	e := p.evidence(http.StatusOK, h)
 	e.reader.clock.local = now
-	return e.reader.finish(e.reader.quotas(e.quotas(nil), true))
+	return e.others().finish(e.others().quotas(e.quotas(nil), true))
 }

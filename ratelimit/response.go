@@ -39,7 +39,8 @@ func (p *Profile) Hint(resp *http.Response, now time.Time) (wait time.Duration, 
 
 // Suspects reports whether a response with a status below 400 may mean more than the
 // status says, so that Read should look at it. It looks at no more than the status if
-// p has no Sign for that, and does not allocate unless p has Delays or Quotas.
+// p has no Sign for that, and does not allocate unless such a Sign is of a used-up quota
+// and p has Delays or Quotas.
 func (p *Profile) Suspects(status int, h http.Header) bool {
 	if !slices.ContainsFunc(p.Signs, func(s Sign) bool { return slices.Contains(s.Status, status) }) {
 		return false
@@ -49,7 +50,7 @@ func (p *Profile) Suspects(status int, h http.Header) bool {
 
 // needsBody reports whether Judge has to know the body.
 func (p *Profile) needsBody(status int, h http.Header) bool {
-	told := p.Cost != nil || slices.ContainsFunc(p.Delays, func(d Delay) bool { return d.Body != "" })
+	told := p.Cost != nil || slices.ContainsFunc(p.Delays, func(d Delay) bool { return d.Body != "" && d.Header == "" })
 	if told && (status < 100 || status >= 400) {
 		return true
 	}

@@ -11,6 +11,7 @@ type syntax int
 const (
 	delay        syntax = iota // seconds, or a date
 	milliseconds               // a number of them
+	minutes                    // a number of them
 	duration                   // such as 1m30s
 	interval                   // seconds, or a duration
 	javaScript                 // a date
@@ -68,6 +69,8 @@ func (r *reader) number(d decimal, as syntax) time.Duration {
 		return ceilMilli(d.times(time.Second))
 	case milliseconds:
 		return ceilMilli(d.times(time.Millisecond))
+	case minutes:
+		return ceilMilli(d.times(time.Minute))
 	case reset:
 		return r.resetNumber(d)
 	default:

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -39,7 +40,19 @@ func VendorNames() []string {
 	return names
 }
 
-// vendors is the table, in the order of names. What each row says was so when it was
+// awsErrors are the places in which AWS' protocols have an error code.
+func awsErrors(means Meaning, codes ...string) []Sign {
+	status := []int{400, 429, 500, 503}
+	return []Sign{
+		{Means: means, Status: status, Header: "X-Amzn-Errortype", Is: codes},
+		{Means: means, Status: status, Body: "__type", Is: codes},
+		{Means: means, Status: status, Body: "code", Is: codes},
+		{Means: means, Status: status, Body: "<Code>", Is: codes},
+	}
+}
+
+// vendors is the table of those that have a rule, in the order of names; docs/fields.md has
+// others. The first that serves a host counts, so Google Maps stands before Google. What each row says was so when it was
 // last checked: vendors change their limits, and the fields that tell them, without
 // notice.
 func vendors() []Profile {
@@ -47,12 +60,30 @@ func vendors() []Profile {
 	asked := Sign{Means: Retry, Header: "X-Should-Retry", Is: []string{"true"}}
 	refused := Sign{Means: Limited, Status: []int{http.StatusTooManyRequests}}
 	throttled := []string{ // AWS says that a limit was exceeded
-		"BandwidthLimitExceeded", "EC2ThrottledException", "LimitExceededException", "PriorRequestNotComplete",
+		"BandwidthLimitExceeded", "EC2ThrottledException", "PriorRequestNotComplete",
 		"ProvisionedThroughputExceededException", "RequestLimitExceeded", "RequestThrottled", "RequestThrottledException",
 		"SlowDown", "ThrottledException", "Throttling", "ThrottlingException", "TooManyRequestsException",
 		"TransactionInProgressException",
 	}
+	const callLimit = "X-Shopify-Shop-Api-Call-Limit" // which REST has
+	throttledQueries := []Sign{
+		{Means: Limited, Status: []int{200}, Without: callLimit, Body: "errors.*.extensions.code", Is: []string{"THROTTLED"}},
+		{Means: Limited, Status: []int{200}, Without: callLimit, Body: "errors.*.message", Is: []string{"Throttled"}},
+	}
+	queryCost := func() *Cost {
+		return &Cost{
+			Requested: "extensions.cost.requestedQueryCost",
+			Available: "extensions.cost.throttleStatus.currentlyAvailable",
+			Rate:      "extensions.cost.throttleStatus.restoreRate",
+			Maximum:   "extensions.cost.throttleStatus.maximumAvailable",
+		}
+	}
 	return []Profile{
+		{
+			Name: "airtable", Title: "Airtable", Hosts: []string{"api.airtable.com"}, Checked: "2026-11", Source: "airtable.com/developers/web/api/rate-limits",
+			Sends:     "429 without any time: nothing is answered for 30 s",
+			Otherwise: 30 * time.Second,
+		},
 		{
 			Name: "akamai", Title: "Akamai APIs", Hosts: []string{"*.luna.akamaiapis.net"}, Checked: "2026-11", Source: "techdocs.akamai.com", Hearsay: true,
 			Sends:  "`X-RateLimit-Next`, a date",
@@ -64,27 +95,15 @@ func vendors() []Profile {
 			Signs: []Sign{vetoed, {Means: Limited, Status: []int{429, 529}}, asked},
 		},
 		{
-			Name: "attio", Title: "Attio", Hosts: []string{"api.attio.com"}, Checked: "2026-11", Source: "docs.attio.com, rate limiting", Hearsay: true,
-			Sends: "`Retry-After`, a date as in RFC 3339",
+			Name: "auth0", Title: "Auth0", Hosts: []string{"*.auth0.com"}, Checked: "2026-11", Source: "auth0.com/docs, rate limit policy: Management API endpoint rate limits",
+			Sends: "`X-RateLimit-*`, Unix time; many endpoints have limits of their own, beside that of the tenant",
+			Scope: Scope{Endpoints: true, Methods: true, Keep: []string{"/api/*/users/*", "/api/*/organizations/name/*"}},
 		},
 		{
-			Name: "auth0", Title: "Auth0", Hosts: []string{"*.auth0.com"}, Checked: "2026-11", Source: "auth0.com/docs",
-			Sends: "`X-RateLimit-*`, Unix time",
-			Scope: Scope{Endpoints: true, Methods: true},
-		},
-		{
-			Name: "aws", Title: "Amazon Web Services", Hosts: []string{"*.amazonaws.com"}, Checked: "2026-11", Source: "github.com/smithy-lang/smithy-rs",
-			Sends: "`X-Amz-Retry-After` in milliseconds, seldom; an error code, often with status 400",
-			Signs: []Sign{
-				{Means: Limited, Status: []int{400, 429, 500, 503}, Header: "X-Amzn-Errortype", Is: throttled},
-				{Means: Limited, Status: []int{400, 429, 500, 503}, Body: "__type", Is: throttled},
-				{Means: Limited, Status: []int{400, 429, 500, 503}, Body: "code", Is: throttled},
-				{Means: Limited, Status: []int{400, 429, 500, 503}, Body: "<Code>", Is: throttled},
-			},
-		},
-		{
-			Name: "azure", Title: "Azure SDKs' services, Cosmos DB", Hosts: []string{"*.documents.azure.com", "*.azure-api.net", "*.windows.net"}, Checked: "2026-11", Source: "github.com/Azure/azure-sdk-for-go",
-			Sends: "`X-Ms-Retry-After-Ms`, `Retry-After-Ms`, `Retry-After`; 429 and 503",
+			Name: "aws", Title: "Amazon Web Services", Hosts: []string{"*.amazonaws.com", "*.api.aws", "*.amazonaws.com.cn", "*.amazonwebservices.com.cn"}, Checked: "2026-11",
+			Source: "github.com/smithy-lang/smithy-rs; docs.aws.amazon.com and docs.amazonaws.cn, service endpoints",
+			Sends:  "`X-Amz-Retry-After` in milliseconds, seldom; an error code, often with status 400. LimitExceededException is a limit on requests in some services, and on what an account may have in others: only the request itself is repeated",
+			Signs:  append(awsErrors(Limited, throttled...), awsErrors(Retry, "LimitExceededException")...),
 		},
 		{
 			Name: "azure-arm", Title: "Azure Resource Manager", Hosts: []string{"management.azure.com"}, Checked: "2026-11", Source: "learn.microsoft.com, request limits and throttling",
@@ -92,11 +111,7 @@ func vendors() []Profile {
 			Signs: []Sign{{Means: Retry, Status: []int{409, 429}, Body: "error.code", Is: []string{"RetryableErrorDueToAnotherOperation"}}},
 		},
 		{
-			Name: "azure-devops", Title: "Azure DevOps", Hosts: []string{"dev.azure.com"}, Checked: "2026-11", Source: "learn.microsoft.com, Azure DevOps rate limits",
-			Sends: "`Retry-After`, also on a 200 that was delayed; `X-RateLimit-Reset`, Unix time; `X-RateLimit-Delay`, how long it was",
-		},
-		{
-			Name: "azure-openai", Title: "Azure OpenAI", Hosts: []string{"*.openai.azure.com"}, Checked: "2026-11", Source: "learn.microsoft.com, Azure OpenAI",
+			Name: "azure-openai", Title: "Azure OpenAI, AI Foundry", Hosts: []string{"*.openai.azure.com", "*.cognitiveservices.azure.com", "*.services.ai.azure.com"}, Checked: "2026-11", Source: "learn.microsoft.com, Azure OpenAI; endpoints for Azure AI Foundry Models",
 			Sends: "`Retry-After-Ms`; the fields of OpenAI in plain seconds, −1 where there is no limit",
 			Signs: []Sign{vetoed, refused, asked},
 		},
@@ -104,10 +119,6 @@ func vendors() []Profile {
 			Name: "basecamp", Title: "Basecamp", Hosts: []string{"*.basecampapi.com"}, Checked: "2026-11", Source: "github.com/basecamp/bc-api/issues/84",
 			Sends:  "`X-RateLimit`, a JSON object",
 			Quotas: []Quota{{In: "X-Ratelimit", Limit: "limit", Remaining: "remaining", Reset: "until", Window: "period"}},
-		},
-		{
-			Name: "bitbucket", Title: "Bitbucket Cloud", Hosts: []string{"api.bitbucket.org"}, Checked: "2026-11", Source: "support.atlassian.com", Hearsay: true,
-			Sends: "nothing that is documented",
 		},
 		{
 			Name: "brevo", Title: "Brevo", Hosts: []string{"api.brevo.com"}, Checked: "2026-11", Source: "developers.brevo.com", Hearsay: true,
@@ -120,21 +131,27 @@ func vendors() []Profile {
 			Delays: []Delay{{Header: "Retry-After", Form: Any}},
 		},
 		{
-			Name: "cloudflare", Title: "Cloudflare's API", Hosts: []string{"api.cloudflare.com"}, Checked: "2026-11", Source: "developers.cloudflare.com",
-			Sends: "`RateLimit` and `RateLimit-Policy` as since draft-08; `Retry-After`, rounded up",
+			Name: "contentful", Title: "Contentful", Hosts: []string{"api.contentful.com", "cdn.contentful.com", "preview.contentful.com", "graphql.contentful.com"}, Checked: "2026-11",
+			Source: "contentful.com/developers, API changes: Content Delivery API and GraphQL API response header",
+			Sends:  "`X-Contentful-RateLimit-Reset` in seconds, on a 429",
+			Quotas: []Quota{{
+				Limit: "X-Contentful-Ratelimit-Second-Limit", Remaining: "X-Contentful-Ratelimit-Second-Remaining", Reset: "X-Contentful-Ratelimit-Reset", Form: Seconds,
+			}},
 		},
 		{
-			Name: "digitalocean", Title: "DigitalOcean", Hosts: []string{"api.digitalocean.com"}, Checked: "2026-11", Source: "docs.digitalocean.com",
-			Sends: "`RateLimit-Reset`, Unix time; `Retry-After` for bursts",
-		},
-		{
-			Name: "discord", Title: "Discord", Hosts: []string{"discord.com", "discordapp.com"}, Checked: "2026-11", Source: "github.com/discord/discord-api-docs",
-			Sends:  "`Retry-After`, rounded up; `retry_after` in the body, not rounded; `X-RateLimit-Reset-After`; a limit may be shared while the bucket has something left",
-			Signs:  []Sign{{Means: Limited, Status: []int{429}, Header: "X-Ratelimit-Global", All: true}},
+			Name: "discord", Title: "Discord", Hosts: []string{"discord.com", "discordapp.com"}, Checked: "2026-11", Source: "docs.discord.com/developers/topics/rate-limits",
+			Sends: "`Retry-After`, rounded up; `retry_after` in the body, not rounded; `X-RateLimit-Reset-After`; a limit may be shared while the bucket has something left",
+			Signs: []Sign{
+				{Means: Limited, Status: []int{429}, Header: "X-Ratelimit-Global", All: true},
+				{Means: Limited, Status: []int{429}, Header: "X-Ratelimit-Scope", Is: []string{"global"}, All: true},
+			},
 			Delays: []Delay{{Body: "retry_after", Form: Seconds}},
 			Scope: Scope{
 				Endpoints: true, Methods: true, Header: "X-Ratelimit-Bucket",
-				Keep: []string{"/api/*/channels/{}", "/api/*/guilds/{}", "/api/*/webhooks/{}/{}", "/api/channels/{}", "/api/guilds/{}", "/api/webhooks/{}/{}"},
+				Keep: []string{
+					"/api/*/channels/{}", "/api/*/guilds/{}", "/api/*/webhooks/{}/{}", "/api/channels/{}", "/api/guilds/{}", "/api/webhooks/{}/{}",
+					"/api/*/channels/{}/messages/*/reactions/*", "/api/*/invites/*", // emojis and codes
+				},
 			},
 		},
 		{
@@ -145,11 +162,7 @@ func vendors() []Profile {
 			},
 		},
 		{
-			Name: "envoy", Title: "Envoy", Checked: "2026-11", Source: "github.com/envoyproxy/ratelimit",
-			Sends: "`X-RateLimit-Reset` in seconds; `X-RateLimit-Limit` with policies; `X-Envoy-RateLimited`, which forbids Envoy to retry",
-		},
-		{
-			Name: "github", Title: "GitHub", Hosts: []string{"api.github.com"}, Checked: "2026-11", Source: "docs.github.com, rate limits for the REST API; github.com/octokit/plugin-throttling.js",
+			Name: "github", Title: "GitHub", Hosts: []string{"api.github.com", "uploads.github.com"}, Checked: "2026-11", Source: "docs.github.com, rate limits for the REST API and REST API endpoints for rate limits; github.com/octokit/plugin-throttling.js",
 			Sends: "`Retry-After`; `X-RateLimit-Reset`, Unix time; 403 or 429, and 200 from GraphQL; else wait a minute. A 403 with something left is about permissions",
 			Signs: []Sign{
 				{Means: Limited, Status: []int{403, 429}, Spent: true},
@@ -158,23 +171,29 @@ func vendors() []Profile {
 				{Means: Limited, Status: []int{403, 429}, Body: "message", Is: []string{"*secondary rate limit*", "*abuse detection*"}, All: true},
 				{Means: Limited, Status: []int{403}, Body: "message", Is: []string{"API rate limit exceeded*"}},
 				{Means: Limited, Status: []int{200}, Spent: true, Body: "errors.*.type", Is: []string{"RATE_LIMITED"}},
-				{Means: Limited, Status: []int{200}, Header: "Retry-After", Body: "message", Is: []string{"*secondary rate limit*"}},
+				{Means: Limited, Status: []int{200}, Header: "Retry-After", Body: "message", Is: []string{"*secondary rate limit*"}, All: true},
 			},
 			Otherwise: time.Minute,
-			Scope: Scope{Header: "X-Ratelimit-Resource", Groups: []Group{
-				{Name: "code_search", Paths: []string{"/search/code"}},
-				{Name: "search", Paths: []string{"/search/*"}},
-				{Name: "graphql", Paths: []string{"/graphql"}},
-				{Name: "code_scanning_upload", Paths: []string{"/repos/*/*/code-scanning/sarifs"}},
-				{Name: "dependency_snapshots", Paths: []string{"/repos/*/*/dependency-graph/snapshots"}},
-				{Name: "integration_manifest", Paths: []string{"/app-manifests/*/conversions"}},
+			Scope: Scope{Header: "X-Ratelimit-Resource", Groups: []Group{ // the second patterns are of GitHub Enterprise Server
+				{Name: "code_search", Paths: []string{"/search/code", "/api/v3/search/code"}},
+				{Name: "search", Paths: []string{"/search/*", "/api/v3/search/*"}},
+				{Name: "graphql", Paths: []string{"/graphql", "/api/graphql"}},
+				{Name: "code_scanning_upload", Paths: []string{"POST /repos/*/*/code-scanning/sarifs"}},
+				{Name: "code_scanning_autofix", Paths: []string{"POST /repos/*/*/code-scanning/alerts/*/autofix"}},
+				{Name: "dependency_snapshots", Paths: []string{"POST /repos/*/*/dependency-graph/snapshots"}},
+				{Name: "actions_runner_registration", Paths: []string{
+					"POST /repos/*/*/actions/runners/registration-token", "POST /orgs/*/actions/runners/registration-token", "POST /enterprises/*/actions/runners/registration-token",
+				}},
+				{Name: "audit_log", Paths: []string{"/orgs/*/audit-log", "/enterprises/*/audit-log"}},
+				{Name: "integration_manifest", Paths: []string{"POST /app-manifests/*/conversions"}},
 				{Name: "scim", Paths: []string{"/scim/*"}},
 				{Name: "core", Paths: []string{"/*"}},
 			}},
 		},
 		{
-			Name: "gitlab", Title: "GitLab", Hosts: []string{"gitlab.com"}, Checked: "2026-11", Source: "docs.gitlab.com, user and IP rate limits",
-			Sends: "`Retry-After`; `RateLimit-Reset`, Unix time under the name for which the IETF had seconds; the limits of single features are not told",
+			Name: "gmaps", Title: "Google Maps", Hosts: []string{"maps.googleapis.com"}, Checked: "2026-11", Source: "developers.google.com/maps, usage limits for web services",
+			Sends: "200 with a status of OVER_QUERY_LIMIT; no time. OVER_DAILY_LIMIT is about keys and billing",
+			Signs: []Sign{{Means: Limited, Status: []int{200}, Body: "status", Is: []string{"OVER_QUERY_LIMIT"}}},
 		},
 		{
 			Name: "google", Title: "Google APIs", Hosts: []string{"*.googleapis.com"}, Checked: "2026-11", Source: "github.com/googleapis/googleapis, google/rpc/error_details.proto",
@@ -186,10 +205,6 @@ func vendors() []Profile {
 			Delays: []Delay{{Body: "error.details.*.retryDelay", Form: Duration}},
 		},
 		{
-			Name: "graph", Title: "Microsoft Graph", Hosts: []string{"graph.microsoft.com"}, Checked: "2026-11", Source: "learn.microsoft.com, Microsoft Graph throttling",
-			Sends: "`Retry-After`, though not of every resource",
-		},
-		{
 			Name: "hubspot", Title: "HubSpot", Hosts: []string{"api.hubapi.com"}, Checked: "2026-11", Source: "developers.hubspot.com", Hearsay: true,
 			Sends: "`X-HubSpot-RateLimit-*`, of which Interval is the window, not the reset; `Retry-After` on 477, an account on the move",
 			Signs: []Sign{{Means: Limited, Status: []int{477}}},
@@ -199,19 +214,22 @@ func vendors() []Profile {
 			},
 		},
 		{
-			Name: "jira", Title: "Jira and Confluence Cloud", Hosts: []string{"*.atlassian.net", "api.atlassian.com"}, Checked: "2026-11", Source: "developer.atlassian.com, Jira rate limiting",
-			Sends: "`Retry-After`; `X-RateLimit-Reset`, a date without seconds, and so up to 59 s off; 503 with `Retry-After`",
-			Signs: []Sign{{Means: Limited, Status: []int{503}, Header: "Retry-After"}},
-			Scope: Scope{Endpoints: true, Methods: true, Keep: []string{"PUT /rest/api/*/issue/{}", "POST /rest/api/*/issue/{}", "DELETE /rest/api/*/issue/{}"}},
+			Name: "jira", Title: "Jira and Confluence Cloud", Hosts: []string{"*.atlassian.net", "api.atlassian.com"}, Checked: "2026-11", Source: "developer.atlassian.com/cloud/jira/platform/rate-limiting and build-an-app-that-respects-rate-limits",
+			Sends: "`Retry-After`; `X-RateLimit-Reset`, a date without seconds, and so up to 59 s off; 503 with `Retry-After`; `RateLimit-Reason`: a quota of all requests, a burst to one endpoint, or writes to one issue",
+			Signs: []Sign{
+				{Means: Limited, Status: []int{429}, Header: "Ratelimit-Reason", Is: []string{"*-quota-*"}, All: true},
+				{Means: Limited, Status: []int{503}, Header: "Retry-After"},
+			},
+			Scope: Scope{Endpoints: true, Methods: true, Keep: []string{
+				"PUT /rest/api/*/issue/{}", "POST /rest/api/*/issue/{}", "DELETE /rest/api/*/issue/{}", "/rest/api/*/project/*", "/wiki/rest/api/space/*",
+				"/ex/jira/{}", "/ex/confluence/{}", // the cloud, and so the tenant
+				"PUT /ex/jira/{}/rest/api/*/issue/{}", "POST /ex/jira/{}/rest/api/*/issue/{}", "DELETE /ex/jira/{}/rest/api/*/issue/{}", "/ex/jira/{}/rest/api/*/project/*",
+			}},
 		},
 		{
 			Name: "kinto", Title: "Kinto", Checked: "2026-11", Source: "docs.kinto-storage.org", Hearsay: true,
 			Sends:  "`Retry-After`; `Backoff` in seconds, also on successes, which are not repeated for it",
 			Delays: []Delay{{Header: "Backoff", Form: Seconds}},
-		},
-		{
-			Name: "kong", Title: "Kong", Checked: "2026-11", Source: "github.com/Kong/kong",
-			Sends: "`X-RateLimit-Remaining-{Second,Minute,Hour,Day,Month,Year}`; `RateLimit-Reset` and `Retry-After` in seconds",
 		},
 		{
 			Name: "kubernetes", Title: "Kubernetes", Checked: "2026-11", Source: "github.com/kubernetes/apiserver",
@@ -230,16 +248,18 @@ func vendors() []Profile {
 			Signs: []Sign{{Means: Limited, Status: []int{400}, Body: "errors.*.extensions.code", Is: []string{"RATELIMITED"}}},
 		},
 		{
-			Name: "mailerlite", Title: "MailerLite", Hosts: []string{"connect.mailerlite.com"}, Checked: "2026-11", Source: "developers-classic.mailerlite.com", Hearsay: true,
-			Sends: "`X-RateLimit-Retry-After` in seconds",
+			Name: "meta", Title: "Meta's Graph API", Hosts: []string{"graph.facebook.com"}, Checked: "2026-11", Source: "developers.facebook.com/docs/graph-api/overview/rate-limiting",
+			Sends:  "400 or 403 with a code; `X-Business-Use-Case-Usage`, JSON, with the minutes until access is back; `X-App-Usage`, what is used in per cent",
+			Signs:  []Sign{{Means: Limited, Status: []int{400, 403, 429}, Body: "error.code", Is: []string{"4", "17", "32", "613", "8000*", "8001*"}}},
+			Delays: []Delay{{Header: "X-Business-Use-Case-Usage", Body: "*.*.estimated_time_to_regain_access", Form: Minutes, NotZero: true}},
 		},
 		{
-			Name: "netlify", Title: "Netlify", Hosts: []string{"api.netlify.com"}, Checked: "2026-11", Source: "its responses", Hearsay: true,
-			Sends: "`Retry-After: 2024-06-12 09:53:37 UTC`",
-		},
-		{
-			Name: "nginx", Title: "nginx", Checked: "2026-11", Source: "nginx.org, limit_req_status",
-			Sends: "503, or 429 where it is configured, without any hint",
+			Name: "monday", Title: "monday.com", Hosts: []string{"api.monday.com"}, Checked: "2026-11", Source: "support.monday.com, API rate limits",
+			Sends: "`Retry-After`; 200 with a code; `retry_in_seconds` in the body",
+			Signs: []Sign{{Means: Limited, Status: []int{200, 429}, Body: "errors.*.extensions.code", Is: []string{
+				"COMPLEXITY_BUDGET_EXHAUSTED", "DAILY_LIMIT_EXCEEDED", "IP_RATE_LIMIT_EXCEEDED", "Rate Limit Exceeded", "maxConcurrencyExceeded",
+			}}},
+			Delays: []Delay{{Body: "errors.*.extensions.retry_in_seconds", Form: Seconds, NotZero: true}},
 		},
 		{
 			Name: "notion", Title: "Notion", Hosts: []string{"api.notion.com"}, Checked: "2026-11", Source: "developers.notion.com",
@@ -252,9 +272,9 @@ func vendors() []Profile {
 			Delays: []Delay{{Header: "Retry-After", Form: Seconds, NotZero: true}},
 		},
 		{
-			Name: "okta", Title: "Okta", Hosts: []string{"*.okta.com", "*.oktapreview.com"}, Checked: "2026-11", Source: "developer.okta.com",
+			Name: "okta", Title: "Okta", Hosts: []string{"*.okta.com", "*.oktapreview.com"}, Checked: "2026-11", Source: "developer.okta.com/docs/reference/rate-limits and rl-best-practices",
 			Sends: "`X-Rate-Limit-*`, Unix time",
-			Scope: Scope{Endpoints: true, Methods: true},
+			Scope: Scope{Endpoints: true, Methods: true, Keep: []string{"/api/*/users/*", "/oauth2/v1", "/oauth2/*/v1"}}, // names that people sign in with; authorization servers
 		},
 		{
 			Name: "openai", Title: "OpenAI", Hosts: []string{"api.openai.com"}, Checked: "2026-11", Source: "github.com/openai/openai-python",
@@ -273,46 +293,30 @@ func vendors() []Profile {
 			Quotas: []Quota{{Limit: "X-Rate-Limit-Limit", Remaining: "X-Rate-Limit-Remaining", Reset: "X-Rate-Limit-Reset", Form: Milliseconds}},
 		},
 		{
-			Name: "pubg", Title: "PUBG", Hosts: []string{"api.pubg.com"}, Checked: "2026-11", Source: "github.com/pubg/api-documentation-content/issues/61", Hearsay: true,
-			Sends: "`X-RateLimit-Reset`, Unix time in nanoseconds",
-		},
-		{
-			Name: "rapidapi", Title: "RapidAPI", Hosts: []string{"*.rapidapi.com"}, Checked: "2026-11", Source: "its responses", Hearsay: true,
-			Sends: "`X-RateLimit-Requests-Reset` in seconds, under the name for which Linear has Unix time",
-		},
-		{
-			Name: "reddit", Title: "Reddit", Hosts: []string{"oauth.reddit.com"}, Checked: "2026-11", Source: "github.com/praw-dev/prawcore",
-			Sends: "`X-Ratelimit-Reset` in seconds; `X-Ratelimit-Remaining` with a fraction",
-		},
-		{
 			Name: "salesforce", Title: "Salesforce", Hosts: []string{"*.salesforce.com"}, Checked: "2026-11", Source: "developer.salesforce.com, REST API",
 			Sends:  "403 with code REQUEST_LIMIT_EXCEEDED; `Sforce-Limit-Info`, what is used of what; no time: the limit is on any 24 hours",
 			Signs:  []Sign{{Means: Limited, Status: []int{403}, Body: "*.errorCode", Is: []string{"REQUEST_LIMIT_EXCEEDED"}}},
 			Quotas: []Quota{{In: "Sforce-Limit-Info", Name: "api-usage", Used: "api-usage"}},
 		},
 		{
-			Name: "sendgrid", Title: "SendGrid", Hosts: []string{"api.sendgrid.com"}, Checked: "2026-11", Source: "twilio.com/docs/sendgrid, rate limits",
-			Sends: "`X-RateLimit-*`, Unix time; no `Retry-After`",
+			Name: "sentry", Title: "Sentry", Hosts: []string{"*.sentry.io", "sentry.io"}, Checked: "2026-11", Source: "docs.sentry.io/api/ratelimits; github.com/getsentry/sentry-rust",
+			Sends:  "`Retry-After` with a fraction; `X-Sentry-Rate-Limit-*`, Unix time, for each endpoint; `X-Sentry-Rate-Limits`, limits on what an envelope holds, which share one URL",
+			Signs:  []Sign{{Means: Limited, Status: []int{429}, Header: "X-Sentry-Rate-Limits", Own: true}},
+			Quotas: []Quota{{Limit: "X-Sentry-Rate-Limit-Limit", Remaining: "X-Sentry-Rate-Limit-Remaining", Reset: "X-Sentry-Rate-Limit-Reset"}},
+			Scope:  Scope{Endpoints: true, Methods: true},
 		},
 		{
-			Name: "sentry", Title: "Sentry", Hosts: []string{"*.sentry.io", "sentry.io"}, Checked: "2026-11", Source: "docs.sentry.io", Hearsay: true,
-			Sends: "`Retry-After` with a fraction; `X-Sentry-Rate-Limit-*`",
-		},
-		{
-			Name: "shopify", Title: "Shopify's REST API", Checked: "2026-11", Source: "shopify.dev",
-			Sends:  "`Retry-After: 2.0`; `X-Shopify-Shop-Api-Call-Limit`, what is used of what",
-			Quotas: []Quota{{Used: "X-Shopify-Shop-Api-Call-Limit"}},
+			Name: "shopify", Title: "Shopify", Hosts: []string{"*.myshopify.com"}, Checked: "2026-11", Source: "shopify.dev",
+			Sends:  "REST: `Retry-After: 2.0`; `X-Shopify-Shop-Api-Call-Limit`, what is used of what. GraphQL, at the same hosts, as below",
+			Signs:  throttledQueries,
+			Quotas: []Quota{{Used: callLimit}},
+			Cost:   queryCost(),
 		},
 		{
 			Name: "shopify-graphql", Title: "Shopify's GraphQL API", Checked: "2026-11", Source: "shopify.dev",
 			Sends: "200 with code THROTTLED and what the query costs, from which the wait follows; a query that costs more than there can be is never let through",
-			Signs: []Sign{{Means: Limited, Status: []int{200}, Body: "errors.*.extensions.code", Is: []string{"THROTTLED"}}},
-			Cost: &Cost{
-				Requested: "extensions.cost.requestedQueryCost",
-				Available: "extensions.cost.throttleStatus.currentlyAvailable",
-				Rate:      "extensions.cost.throttleStatus.restoreRate",
-				Maximum:   "extensions.cost.throttleStatus.maximumAvailable",
-			},
+			Signs: slices.Clone(throttledQueries),
+			Cost:  queryCost(),
 		},
 		{
 			Name: "slack", Title: "Slack", Hosts: []string{"slack.com", "*.slack.com", "slack-gov.com", "*.slack-gov.com"}, Checked: "2026-11", Source: "docs.slack.dev, rate limits; github.com/slack-go/slack",
@@ -320,14 +324,10 @@ func vendors() []Profile {
 			Signs: []Sign{
 				{Means: Limited, Status: []int{200}, Header: "Retry-After", Body: "error", Is: []string{"ratelimited", "rate_limited"}},
 			},
-			Scope: Scope{Endpoints: true},
+			Scope: Scope{Endpoints: true, Keep: []string{"/services/{}/{}/*"}}, // of a webhook, but for its secret
 		},
 		{
-			Name: "spotify", Title: "Spotify", Hosts: []string{"api.spotify.com"}, Checked: "2026-11", Source: "developer.spotify.com, rate limits",
-			Sends: "`Retry-After`, sometimes of many hours",
-		},
-		{
-			Name: "stripe", Title: "Stripe", Hosts: []string{"api.stripe.com"}, Checked: "2026-11", Source: "github.com/stripe/stripe-go",
+			Name: "stripe", Title: "Stripe", Hosts: []string{"api.stripe.com", "files.stripe.com"}, Checked: "2026-11", Source: "github.com/stripe/stripe-go; docs.stripe.com/file-upload",
 			Sends: "`Stripe-Should-Retry`, which goes before the status; `Stripe-Rate-Limited-Reason`; no time",
 			Signs: []Sign{
 				{Means: Final, Header: "Stripe-Should-Retry", Is: []string{"false"}},
@@ -336,21 +336,17 @@ func vendors() []Profile {
 			},
 		},
 		{
-			Name: "teamdynamix", Title: "TeamDynamix", Hosts: []string{"*.teamdynamix.com"}, Checked: "2026-11", Source: "solutions.teamdynamix.com", Hearsay: true,
-			Sends: "`X-RateLimit-Reset`, a date",
-		},
-		{
 			Name: "telegram", Title: "Telegram bots", Hosts: []string{"api.telegram.org"}, Checked: "2026-11", Source: "core.telegram.org/bots/api#responseparameters",
 			Sends:  "`parameters.retry_after` in the body, in seconds",
 			Delays: []Delay{{Body: "parameters.retry_after", Form: Seconds}},
 		},
 		{
-			Name: "traefik", Title: "Traefik", Checked: "2026-11", Source: "github.com/traefik/traefik",
-			Sends: "`Retry-After`; `X-Retry-In`, a duration; nothing if no wait would do",
-		},
-		{
-			Name: "twilio", Title: "Twilio", Hosts: []string{"api.twilio.com"}, Checked: "2026-11", Source: "twilio.com/docs/api/errors/20429",
-			Sends: "429 with code 20429; no time",
+			Name: "trello", Title: "Trello", Hosts: []string{"api.trello.com"}, Checked: "2026-11", Source: "developer.atlassian.com/cloud/trello/guides/rest-api/rate-limits; community.developer.atlassian.com/t/30353",
+			Sends: "`X-Rate-Limit-Api-{Token,Key}-*`, without a reset: the interval is the longest that it can be",
+			Quotas: []Quota{
+				{Name: "token", Limit: "X-Rate-Limit-Api-Token-Max", Remaining: "X-Rate-Limit-Api-Token-Remaining", Reset: "X-Rate-Limit-Api-Token-Interval-Ms", Form: Milliseconds, Window: "X-Rate-Limit-Api-Token-Interval-Ms", WindowForm: Milliseconds},
+				{Name: "key", Limit: "X-Rate-Limit-Api-Key-Max", Remaining: "X-Rate-Limit-Api-Key-Remaining", Reset: "X-Rate-Limit-Api-Key-Interval-Ms", Form: Milliseconds, Window: "X-Rate-Limit-Api-Key-Interval-Ms", WindowForm: Milliseconds},
+			},
 		},
 		{
 			Name: "x", Title: "X", Hosts: []string{"api.x.com", "api.twitter.com"}, Checked: "2026-11", Source: "docs.x.com/fundamentals/rate-limits",
@@ -359,16 +355,12 @@ func vendors() []Profile {
 				{Means: Limited, Status: []int{420, 429}},
 				{Means: Limited, Body: "errors.*.code", Is: []string{"88"}},
 			},
-			Scope: Scope{Endpoints: true, Methods: true},
+			Scope: Scope{Endpoints: true, Methods: true, Keep: []string{"/*/users/by/username/*"}},
 		},
 		{
 			Name: "zendesk", Title: "Zendesk", Hosts: []string{"*.zendesk.com"}, Checked: "2026-11", Source: "developer.zendesk.com, rate limits",
 			Sends:  "`Retry-After`; `RateLimit-Reset` in seconds; `Zendesk-RateLimit-<endpoint>: total=100; remaining=0; resets=41`",
 			Quotas: []Quota{{In: "Zendesk-Ratelimit-*", Limit: "total", Remaining: "remaining", Reset: "resets"}},
-		},
-		{
-			Name: "zoom", Title: "Zoom", Hosts: []string{"api.zoom.us"}, Checked: "2026-11", Source: "developers.zoom.us, rate limits", Hearsay: true,
-			Sends: "`Retry-After`, a date as in RFC 3339",
 		},
 	}
 }

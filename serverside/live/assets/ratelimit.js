@@ -116,6 +116,8 @@ class Reader {
 				return ceilMilli(times(d, second));
 			case "milliseconds":
 				return ceilMilli(times(d, millisecond));
+			case "minutes":
+				return ceilMilli(times(d, minute));
 			case "reset":
 				return this.resetNumber(d);
 		}
@@ -974,7 +976,7 @@ export function sources(status, header, now) {
 
 export const meanings = ["unsaid", "limited", "retry", "final"];
 const [unsaid, limited, , final] = [0, 1, 2, 3];
-const forms = ["reset", "delay", "milliseconds", "duration", "javaScript", "window"];
+const forms = ["reset", "delay", "milliseconds", "duration", "javaScript", "window", "minutes"];
 
 export function judge(profile, status, header, body, now) {
 	const e = new Evidence(profile, status, header, body, now);
@@ -1014,6 +1016,7 @@ class Evidence {
 	mayShow(s) {
 		const statuses = s.Status ?? [];
 		if (statuses.length === 0 ? this.status >= 100 && this.status < 400 : !statuses.includes(this.status)) return false;
+		if (s.Without !== "" && this.header.has(s.Without)) return false;
 		if (s.Spent && !this.spent()) return false;
 		if (s.Header === "") return true;
 		const is = s.Body !== "" ? [] : s.Is ?? [];
@@ -1047,8 +1050,11 @@ class Evidence {
 	delay() {
 		let longest = unknown;
 		for (const d of this.profile.Delays ?? []) {
-			const told = this.body.values(d.Body).map((value) => this.reader.value(value, forms[d.Form]));
-			const found = max(this.reader.longest(this.header.get(d.Header) ?? [], forms[d.Form]), ...told);
+			const lines = this.header.get(d.Header) ?? [];
+			const within = (body) => body.values(d.Body).map((value) => this.reader.value(value, forms[d.Form]));
+			let found;
+			if (d.Body === "") found = this.reader.longest(lines, forms[d.Form]);
+			else found = max(unknown, ...(d.Header === "" ? within(this.body) : lines.flatMap((line) => within(new Body(line)))));
 			if (found > 0n || (found === 0n && !d.NotZero)) longest = max(longest, found);
 		}
 		return longest;
@@ -1161,7 +1167,9 @@ function walk(node, path) {
 	}
 	const [step, ...rest] = path;
 	if (Array.isArray(node)) return step === "*" ? node.flatMap((element) => walk(element, rest)) : [];
-	if (node === null || typeof node !== "object" || node instanceof Literal || !Object.hasOwn(node, step)) return [];
+	if (node === null || typeof node !== "object" || node instanceof Literal) return [];
+	if (step === "*") return Object.values(node).flatMap((member) => walk(member, rest));
+	if (!Object.hasOwn(node, step)) return [];
 	return walk(node[step], rest);
 }
 

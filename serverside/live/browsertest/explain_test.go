@@ -137,7 +137,7 @@ func nilIfEmpty(s []string) []string {
 func explaining(t testing.TB) (*site, *tab) {
 	s, b := serve(t, serverside.Rule{Name: "api", Policies: []quota.Policy{quota.PerHour(1)}}), open(t)
 	b.do(chromedp.Navigate(s.url + "/admin/limits/explain"))
-	b.await(`document.querySelectorAll("#vendor option").length > 50`)
+	b.await(`document.querySelectorAll("#vendor option").length > 30`)
 	return s, b
 }
 
