@@ -146,6 +146,7 @@ func (e *evidence) quotas(dst []Limit) []Limit {
 	if age(e.header["Age"]) > 0 {
 		return dst
 	}
+	first := len(dst)
 	for i := range e.profile.Quotas {
 		q := &e.profile.Quotas[i]
 		switch {
@@ -153,7 +154,7 @@ func (e *evidence) quotas(dst []Limit) []Limit {
 			dst = e.quota(dst, q, q.Name, e.header)
 		case strings.HasSuffix(q.In, "*"):
 			for name := range e.header {
-				if matches(name, q.In) {
+				if len(dst)-first < mostStates && matches(name, q.In) {
 					dst = e.quotasIn(dst, q, strings.ToLower(name[len(q.In)-1:]), e.header[name])
 				}
 			}
@@ -166,7 +167,7 @@ func (e *evidence) quotas(dst []Limit) []Limit {
 
 // quotasIn appends what each line of a field holds.
 func (e *evidence) quotasIn(dst []Limit, q *Quota, name string, lines []string) []Limit {
-	for _, line := range lines {
+	for _, line := range lines[:min(len(lines), mostStates)] {
 		dst = e.quota(dst, q, name, recordOf(line))
 	}
 	return dst

@@ -10,8 +10,9 @@ import (
 // Sources returns the canonical names, sorted, of the fields that the answer of
 // Wait to the same arguments comes from: those without which it would be another
 // one; or, where several say the same, each that says it by itself. It is empty if
-// Wait is not ok, or if there are more than 64 fields that may say something. It calls
-// Wait for each of them, and is for people: for a log, or to explain a wait.
+// Wait is not ok, or if there are more than 64 fields that may say something, or more than
+// 64 KiB of them. It calls Wait for each of them, and is for people: for a log, or to
+// explain a wait.
 func Sources(status int, h http.Header, now time.Time) (names []string) {
 	if now.IsZero() {
 		now = time.Now()
@@ -20,8 +21,7 @@ func Sources(status int, h http.Header, now time.Time) (names []string) {
 	if !ok {
 		return nil
 	}
-	h = telling(h)
-	if len(h) > mostSources {
+	if h = telling(h); h == nil {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(h)) {
@@ -42,18 +42,23 @@ func Sources(status int, h http.Header, now time.Time) (names []string) {
 
 const mostSources = 64
 
-// telling returns the fields of h that Wait reads, or some that are too many.
+// telling returns the fields of h that Wait reads, or nil if they are too many to be asked
+// one by one.
 func telling(h http.Header) http.Header {
-	told := http.Header{}
+	fields, size := http.Header{}, 0
 	for name, lines := range h {
-		if familyOf(name) != noFamily || isDelay(name) || isClock(name) {
-			told[name] = lines
+		if familyOf(name) == noFamily && !isDelay(name) && !isClock(name) {
+			continue
 		}
-		if len(told) > mostSources {
-			break
+		fields[name] = lines
+		for _, line := range lines {
+			size += len(line) + 1 // which the line takes, too
+		}
+		if size += len(name); len(fields) > mostSources || size > longestField {
+			return nil
 		}
 	}
-	return told
+	return fields
 }
 
 // isClock reports whether a field says what the time is, and never what to wait.

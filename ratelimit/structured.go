@@ -27,9 +27,13 @@ func combine(lines []string) string {
 	if len(lines) == 0 {
 		return ""
 	}
+	n, size := 0, 0
+	for ; n < len(lines) && size <= longestField; n++ {
+		size += len(lines[n])
+	}
 	value := lines[0]
-	if len(lines) > 1 {
-		value = strings.Join(lines, ", ")
+	if n > 1 {
+		value = strings.Join(lines[:n], ", ")
 	}
 	if len(value) > longestField {
 		value = value[:max(0, strings.LastIndexByte(value[:longestField], ','))]
