@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"encoding/base64"
+	"strconv"
 	"time"
 )
 
@@ -23,44 +24,21 @@ func appendPolicies11(b []byte, policies []Limit) []byte {
 	return b
 }
 
-// state11 renders RateLimit of draft-11, section 4, a List: "default";r=42;t=17.
-func (x *text) state11(b []byte, f *frame, limits []Limit) []byte {
-	b = appendHead(b, x.item, limits[0].Name)
-	b = x.remaining.integer(b, limits[0].Remaining)
-	b = appendPartition(appendNext(b, limits[0].Next), limits[0].Partition)
-	for i := 1; i < len(limits); i++ {
+// appendStates11 appends RateLimit of draft-11, section 4, a List: "default";r=42;t=17.
+func appendStates11(b []byte, limits []Limit) []byte {
+	for i := range limits {
 		l := &limits[i]
-		b = appendHead(append(b, ", "...), f.item(i, l.Name), l.Name)
-		b = appendPartition(appendNext(appendInteger(b, l.Remaining), l.Next), l.Partition)
+		b = appendName(separate(b, i), l.Name)
+		b = appendInteger(append(b, ";r="...), l.Remaining)
+		if l.Next > 0 {
+			b = appendInteger(append(b, ";t="...), ceilSeconds(l.Next))
+		}
+		if l.Partition != "" { // a Byte Sequence
+			b = base64.StdEncoding.AppendEncode(append(b, ";pk=:"...), []byte(l.Partition))
+			b = append(b, ':')
+		}
 	}
-	x.state.to = len(b)
 	return b
-}
-
-// appendHead appends how the member of the policy called name begins. If it was
-// not prepared, item is nil.
-func appendHead(b []byte, item *item, name string) []byte {
-	if item != nil {
-		return append(b, item.head...)
-	}
-	return append(appendName(b, name), ";r="...)
-}
-
-// appendNext appends t, unless the quota is whole.
-func appendNext(b []byte, next time.Duration) []byte {
-	if next <= 0 {
-		return b
-	}
-	return appendInteger(append(b, ";t="...), ceilSeconds(next))
-}
-
-// appendPartition appends pk, a Byte Sequence, unless nobody's was named.
-func appendPartition(b []byte, key string) []byte {
-	if key == "" {
-		return b
-	}
-	b = base64.StdEncoding.AppendEncode(append(b, ";pk=:"...), []byte(key))
-	return append(b, ':')
 }
 
 // separate appends what stands before member i of a list.
@@ -69,4 +47,49 @@ func separate(b []byte, i int) []byte {
 		return b
 	}
 	return append(b, ", "...)
+}
+
+// appendName appends name, or "default", as a String of RFC 9651, section 3.3.3, which
+// holds printable ASCII only.
+func appendName(b []byte, name string) []byte {
+	if name == "" {
+		name = "default"
+	}
+	const hex = "0123456789ABCDEF"
+	b = append(b, '"')
+	for i := range len(name) {
+		switch c := name[i]; {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < ' ' || c > '~':
+			b = append(b, '%', hex[c>>4], hex[c&15])
+		default:
+			b = append(b, c)
+		}
+	}
+	return append(b, '"')
+}
+
+// appendInteger appends n as an Integer of RFC 9651 that is not negative, or what is
+// nearest to it of these.
+func appendInteger(b []byte, n int64) []byte {
+	return strconv.AppendInt(b, min(max(n, 0), maxInteger), 10)
+}
+
+// maxInteger is the largest Integer of RFC 9651.
+const maxInteger = 999_999_999_999_999
+
+// wholeSeconds returns d in seconds. ok is false unless it is a whole number of
+// them, at least 1.
+func wholeSeconds(d time.Duration) (seconds int64, ok bool) {
+	return int64(d / time.Second), d >= time.Second && d%time.Second == 0
+}
+
+// ceilSeconds rounds d up to a whole second.
+func ceilSeconds(d time.Duration) int64 {
+	seconds := int64(d / time.Second)
+	if d%time.Second > 0 {
+		seconds++
+	}
+	return seconds
 }

@@ -32,33 +32,110 @@ import (
 // bytes of what such a String cannot hold, anything but printable ASCII, are
 // written as in a URL: é becomes %C3%A9.
 func Set(h http.Header, style Style, limits ...Limit) {
-	f := frameOf(style, limits)
-	f.set(h, limits)
+	Prepare(style, limits...).Set(h, limits...)
 }
 
-// A Template is Set for limits of which only the state changes: the
-// part of the fields that they make is rendered once. It is immutable. The zero
-// Template writes nothing.
-type Template struct{ frame *frame }
+// A Template is Set for limits of which only the state changes: what RateLimit-Policy
+// says is rendered once. It is immutable. The zero Template writes nothing.
+type Template struct {
+	style    Style  // the effective one
+	policies string // what RateLimit-Policy says; may be empty in Draft07
+}
 
 // Prepare returns a Template for limits of these policies, of which it reads
 // Name, Unit, Quota, Window and Algorithm.
 func Prepare(style Style, policies ...Limit) Template {
-	f := frameOf(style, policies)
-	f.items = itemsOf(policies)
-	return Template{&f}
+	t := Template{style: style.effective()}
+	var space [128]byte
+	switch {
+	case t.style&Draft11 != 0:
+		t.policies = string(appendPolicies11(space[:0], policies))
+	case t.style&Draft07 != 0:
+		t.policies = string(appendPolicies07(space[:0], policies))
+	}
+	return t
 }
 
 // Set writes what Set writes for limits, which are those of the policies that t
-// was prepared for, known by their Name, in any order, the tightest first.
+// was prepared for, in any order, the tightest first.
 func (t Template) Set(h http.Header, limits ...Limit) {
-	if t.frame != nil {
-		t.frame.set(h, limits)
+	if len(limits) == 0 || t.style == 0 {
+		return
+	}
+	var space [128]byte // enough for one or two limits; more go to the heap
+	text, tightest := space[:0], &limits[0]
+	var v values
+	switch {
+	case t.style&Draft11 != 0:
+		text = v.add("Ratelimit", appendStates11(text, limits))
+	case t.style&Draft07 != 0:
+		text = v.add("Ratelimit", appendState07(text, tightest))
+	}
+	if t.style&Draft06 != 0 {
+		text = v.triple(text, &draft06, tightest, ceilSeconds(tightest.Reset))
+	}
+	if t.style&XRateLimit != 0 {
+		text = v.triple(text, &xRateLimit, tightest, unixReset(tightest))
+	}
+	if t.style&XRateLimitDelta != 0 {
+		text = v.triple(text, &xRateLimit, tightest, ceilSeconds(tightest.Reset))
+	}
+	t.write(h, &v, string(text))
+}
+
+// write puts the lines into h. Their values share one array, but each has a place
+// of its own and a capacity of one, so that whoever changes one or appends to it
+// leaves the others alone.
+func (t *Template) write(h http.Header, v *values, text string) {
+	from := 0
+	lines := make([]string, v.n+1)
+	for i, name := range v.names[:v.n] {
+		lines[i], from = text[from:v.ends[i]], v.ends[i]
+		line := lines[i : i+1 : i+1]
+		if name == "Ratelimit" && t.style&Draft11 != 0 { // in Draft07 it is a Dictionary, not a List
+			line = following(h[name], line)
+		}
+		h[name] = line
+	}
+	if t.policies != "" {
+		lines[v.n] = t.policies
+		h["Ratelimit-Policy"] = following(h["Ratelimit-Policy"], lines[v.n:])
 	}
 }
 
-// wholeSeconds returns d in seconds. ok is false unless it is a whole number of
-// them, at least 1.
-func wholeSeconds(d time.Duration) (seconds int64, ok bool) {
-	return int64(d / time.Second), d >= time.Second && d%time.Second == 0
+// following returns line, which is one, after those that there are.
+func following(lines, line []string) []string {
+	if len(lines) == 0 {
+		return line
+	}
+	return append(lines, line[0])
+}
+
+// A values says where in a text those of some fields end. They are rendered into one, so
+// that they are allocated together.
+type values struct {
+	names [7]string // no style has more
+	ends  [7]int
+	n     int
+}
+
+// add notes that the value of a field is the end of text, which it returns.
+func (v *values) add(name string, text []byte) []byte {
+	v.names[v.n], v.ends[v.n] = name, len(text)
+	v.n++
+	return text
+}
+
+// triple appends what the three fields say of l.
+func (v *values) triple(text []byte, names *triple, l *Limit, reset int64) []byte {
+	text = v.add(names.limit, appendInteger(text, l.Quota))
+	text = v.add(names.remaining, appendInteger(text, l.Remaining))
+	return v.add(names.reset, appendInteger(text, reset))
+}
+
+// unixReset returns the Unix time at which l is whole again.
+func unixReset(l *Limit) int64 {
+	wait := max(l.Reset, 0)
+	part := wait%time.Second + time.Duration(l.At.Nanosecond()) // apart, since the sum of all might overflow
+	return l.At.Unix() + int64(wait/time.Second) + ceilSeconds(part)
 }

@@ -53,18 +53,3 @@ func (s Style) effective() Style {
 	}
 	return s
 }
-
-// lines returns how many lines s writes, if it is effective.
-func (s Style) lines() int {
-	n := 0
-	if s&(Draft11|Draft07) != 0 {
-		n += 2
-	}
-	if s&Draft06 != 0 {
-		n += 3
-	}
-	if s&(XRateLimit|XRateLimitDelta) != 0 {
-		n += 3
-	}
-	return n
-}
