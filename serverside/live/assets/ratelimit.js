@@ -331,7 +331,7 @@ function parseDuration(s) {
 	return total;
 }
 
-// names.go
+// date.go
 
 const months = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 const weekdays = ["sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"];
@@ -345,8 +345,6 @@ function formOf(word) {
 }
 
 const isWeekday = (word) => formOf(word) !== "";
-
-// scanner.go
 
 class Scanner {
 	failed = false;
@@ -533,7 +531,7 @@ function parseJavaScript(s) {
 	sc.skip(" ");
 	sc.timeOfDay(d);
 	sc.skip(" ");
-	sc.zone();
+	d.offset = sc.zone();
 	if (sc.is("+") || sc.is("-")) d.offset = sc.offset();
 	return sc.failed || (sc.rest !== "" && !sc.is(" ")) || !valid(d) ? null : time(d);
 }
