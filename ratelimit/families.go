@@ -16,16 +16,32 @@ const (
 	dimensionFields // those of many quotas, told apart by a word in their names
 )
 
-// families is a set of them.
-type families uint
+// A triple is the names of a family of three fields, and of one that some servers
+// send for the last of them.
+type triple struct{ limit, remaining, reset, after string }
 
-func (f families) has(one family) bool { return f&(1<<one) != 0 }
+var (
+	draft06          = triple{"Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset", "Ratelimit-Reset-After"}
+	xRateLimit       = triple{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "X-Ratelimit-Reset-After"}
+	xRateLimitHyphen = triple{"X-Rate-Limit-Limit", "X-Rate-Limit-Remaining", "X-Rate-Limit-Reset", "X-Rate-Limit-Reset-After"}
+)
 
-// fields are those that a response has.
-type fields struct {
-	families         // of three fields each
-	states, policies []string
+// triples are in the order in which they are read.
+var triples = [...]struct {
+	family family
+	names  *triple
+}{
+	{draft06Fields, &draft06}, {xRateLimitFields, &xRateLimit}, {xRateLimitHyphenFields, &xRateLimitHyphen},
 }
+
+func (t *triple) has(name string) bool {
+	return name == t.limit || name == t.remaining || name == t.reset || name == t.after
+}
+
+const (
+	xPrefix         = "X-Ratelimit-"
+	anthropicPrefix = "Anthropic-Ratelimit-"
+)
 
 // familyOf returns the family of a field. Nearly all names are of none, and it is
 // asked of each that a response has: so their first letter decides.
@@ -49,42 +65,28 @@ func familyOf(name string) family {
 	return noFamily
 }
 
-const (
-	xPrefix         = "X-Ratelimit-"
-	anthropicPrefix = "Anthropic-Ratelimit-"
-)
-
 func draftFamily(name string) family {
-	switch name {
-	case "Ratelimit":
+	switch {
+	case name == "Ratelimit":
 		return stateField
-	case "Ratelimit-Policy":
+	case name == "Ratelimit-Policy":
 		return policyField
-	case draft06.limit, draft06.remaining, draft06.reset, draft06.after:
+	case draft06.has(name):
 		return draft06Fields
 	}
 	return noFamily
 }
 
 func xFamily(name string) family {
-	switch name {
-	case xRateLimit.limit, xRateLimit.remaining, xRateLimit.reset, xRateLimit.after:
+	switch {
+	case !strings.HasPrefix(name, "X-Rate"):
+		return noFamily
+	case xRateLimit.has(name):
 		return xRateLimitFields
-	case xRateLimitHyphen.limit, xRateLimitHyphen.remaining, xRateLimitHyphen.reset, xRateLimitHyphen.after:
+	case xRateLimitHyphen.has(name):
 		return xRateLimitHyphenFields
-	}
-	if strings.HasPrefix(name, xPrefix) {
+	case strings.HasPrefix(name, xPrefix):
 		return dimensionFields
 	}
 	return noFamily
-}
-
-// undimensioned are the families of three fields that tell of one quota.
-var undimensioned = [...]struct {
-	family family
-	names  *triple
-}{
-	{draft06Fields, &draft06},
-	{xRateLimitFields, &xRateLimit},
-	{xRateLimitHyphenFields, &xRateLimitHyphen},
 }

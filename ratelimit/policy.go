@@ -9,7 +9,7 @@ type policy struct {
 	Window                time.Duration
 	Algorithm             string
 	named                 bool // as since draft-08; in the drafts before, its quota tells it from others
-	told                  bool // there is a state of it
+	stated                bool // there is a state of it
 }
 
 // limit is p without a state.
@@ -76,7 +76,7 @@ func (s *structured) policy(p *policy) {
 // of reports whether l is a state of p. One that has no name is known by its quota.
 func (p *policy) of(l *Limit) bool {
 	if l.Name == "" && l.Quota > 0 {
-		return l.Quota == p.Quota && (l.Window == 0 || l.Window == p.Window) && !(p.named && p.told)
+		return l.Quota == p.Quota && (l.Window == 0 || l.Window == p.Window) && !(p.named && p.stated)
 	}
 	return p.named && l.Name == p.Name && (p.Partition == "" || l.Partition == "" || l.Partition == p.Partition)
 }
@@ -88,16 +88,16 @@ func describe(states []Limit, policies []policy) {
 		for j := range states[:min(len(states), mostPolicies)] {
 			if l := &states[j]; p.of(l) {
 				l.Name, l.Unit, l.Quota, l.Window, l.Algorithm = p.Name, p.Unit, p.Quota, p.Window, p.Algorithm
-				p.told = true
+				p.stated = true
 			}
 		}
 	}
 }
 
-// untold appends the policies of which no state is known.
-func untold(dst []Limit, policies []policy) []Limit {
+// unstated appends the policies of which no state is known.
+func unstated(dst []Limit, policies []policy) []Limit {
 	for i := range policies {
-		if !policies[i].told {
+		if !policies[i].stated {
 			dst = append(dst, policies[i].limit())
 		}
 	}

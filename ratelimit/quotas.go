@@ -5,6 +5,12 @@ import (
 	"time"
 )
 
+// fields are those that a response has.
+type fields struct {
+	families         uint // a bit for each family of three
+	states, policies []string
+}
+
 // quotas appends to dst what the fields tell of each quota. If not all, it is what
 // a wait may depend on: what is left, and until when. A response that comes out of
 // a cache tells of none: what was left when it went in is no longer.
@@ -37,9 +43,9 @@ func (r *reader) quotas(dst []Limit, all bool) []Limit {
 		return r.described(dst, &found)
 	}
 	dst = readStates(dst, found.states)
-	for _, f := range undimensioned {
-		if found.has(f.family) {
-			dst = append(dst, r.triple(f.names))
+	for _, t := range triples {
+		if found.families>>t.family&1 == 1 {
+			dst = append(dst, r.triple(t.names))
 		}
 	}
 	return dst
@@ -52,22 +58,22 @@ func (r *reader) described(dst []Limit, found *fields) []Limit {
 	first, policies := len(dst), readPolicies(space[:0], found.policies)
 	dst = readStates(dst, found.states)
 	describe(dst[first:], policies)
-	for _, f := range undimensioned {
-		if found.families == 0 {
+	for _, t := range triples {
+		if found.families == 0 { // as nearly always where there are states
 			break
 		}
-		if !found.has(f.family) {
+		if found.families>>t.family&1 == 0 {
 			continue
 		}
-		l := r.triple(f.names)
-		policies = l.readQuota(policies, r.header[f.names.limit])
+		l := r.triple(t.names)
+		policies = l.readQuota(policies, r.header[t.names.limit])
 		if l == stateless || merged(dst[first:], &l) {
 			continue
 		}
 		dst = append(dst, l)
 		describe(dst[len(dst)-1:], policies)
 	}
-	return untold(dst, policies)
+	return unstated(dst, policies)
 }
 
 // readQuota reads the quota, and what some servers put after it: its window, and

@@ -50,11 +50,11 @@ func (p *Profile) Suspects(status int, h http.Header) bool {
 
 // needsBody reports whether Judge has to know the body.
 func (p *Profile) needsBody(status int, h http.Header) bool {
-	told := p.Cost != nil || slices.ContainsFunc(p.Delays, func(d Delay) bool { return d.Body != "" && d.Header == "" })
-	if told && (status < 100 || status >= 400) {
+	inBody := p.Cost != nil || slices.ContainsFunc(p.Delays, func(d Delay) bool { return d.Body != "" && d.Header == "" })
+	if inBody && (status < 100 || status >= 400) {
 		return true
 	}
-	return p.mayShow(status, h, func(s *Sign) bool { return s.Body != "" || told && s.Means == Limited })
+	return p.mayShow(status, h, func(s *Sign) bool { return s.Body != "" || inBody && s.Means == Limited })
 }
 
 // mayShow reports whether a response may show one of the signs asked for.

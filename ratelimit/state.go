@@ -45,10 +45,14 @@ func (s *structured) state(l *Limit) {
 	s.failed = s.failed || item.kind != aString || r.kind == absent && a.kind == absent
 	l.Name, l.Partition = s.text(item), s.bytes(pk)
 	l.Remaining = s.count(r, -1)
+	l.Next = s.seconds(t, unknown)
+	if a.kind == absent && w.kind == absent && c.kind == absent {
+		return // as today's have it
+	}
 	if left := s.count(a, -1); l.Remaining < 0 || 0 <= left && left < l.Remaining {
 		l.Remaining = left
 	}
-	l.Next = max(s.seconds(t, unknown), s.seconds(w, unknown))
+	l.Next = max(l.Next, s.seconds(w, unknown))
 	l.Cost = s.count(c, 0)
 }
 

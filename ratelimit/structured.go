@@ -27,12 +27,12 @@ func combine(lines []string) string {
 	if len(lines) == 0 {
 		return ""
 	}
-	n, size := 0, 0
-	for ; n < len(lines) && size <= longestField; n++ {
-		size += len(lines[n])
-	}
 	value := lines[0]
-	if n > 1 {
+	if len(lines) > 1 {
+		n, size := 0, 0
+		for ; n < len(lines) && size <= longestField; n++ {
+			size += len(lines[n])
+		}
 		value = strings.Join(lines[:n], ", ")
 	}
 	if len(value) > longestField {
@@ -70,7 +70,7 @@ func (s *structured) parameter() (key string, more bool) {
 	if s.failed || !s.is(';') {
 		return "", false
 	}
-	s.expect(';')
+	s.at++
 	s.spaces()
 	key = s.key()
 	return key, !s.failed
@@ -81,7 +81,7 @@ func (s *structured) value() bareItem {
 	if !s.is('=') {
 		return bareItem{kind: another}
 	}
-	s.expect('=')
+	s.at++
 	return s.bareItem()
 }
 
@@ -212,15 +212,25 @@ func (s *structured) bareItem() bareItem {
 		return s.byteSequence()
 	case c == '*' || isLetter(c):
 		return s.token()
-	case c == '?':
-		s.boolean()
-	case c == '@':
-		s.date()
+	case c == '?': // a Boolean, section 4.2.8
+		if s.at++; !s.is('0') && !s.is('1') {
+			return s.fail()
+		}
+		s.at++
+	case c == '@': // a Date, section 4.2.9
+		if s.at++; s.number().kind != anInteger {
+			return s.fail()
+		}
 	case c == '%':
-		s.displayString()
+		return s.displayString()
 	default:
-		s.failed = true
+		return s.fail()
 	}
+	return bareItem{kind: another}
+}
+
+func (s *structured) fail() bareItem {
+	s.failed = true
 	return bareItem{kind: another}
 }
 
@@ -228,11 +238,11 @@ func (s *structured) bareItem() bareItem {
 func (s *structured) number() bareItem {
 	negative := s.is('-')
 	if negative {
-		s.expect('-')
+		s.at++
 	}
 	n, value := s.digits()
 	if s.is('.') {
-		s.expect('.')
+		s.at++
 		places, _ := s.digits()
 		s.failed = s.failed || n == 0 || n > 12 || places == 0 || places > 3
 		return bareItem{kind: another}
@@ -246,38 +256,33 @@ func (s *structured) number() bareItem {
 
 // string reads a String, section 4.2.5.
 func (s *structured) string() bareItem {
-	s.expect('"')
+	s.at++
 	for n := s.at; n < len(s.in); n++ {
 		switch c := s.in[n]; {
 		case c == '"':
 			text := s.cut(n)
-			s.expect('"')
+			s.at++
 			return bareItem{kind: aString, text: text}
 		case c == '\\':
-			n++
-			if n < len(s.in) && s.in[n] != '"' && s.in[n] != '\\' {
-				s.failed = true
-				return bareItem{kind: another}
+			if n++; n == len(s.in) || s.in[n] != '"' && s.in[n] != '\\' {
+				return s.fail()
 			}
 		case c < ' ' || c > '~':
-			s.failed = true
-			return bareItem{kind: another}
+			return s.fail()
 		}
 	}
-	s.failed = true
-	return bareItem{kind: another}
+	return s.fail()
 }
 
 // byteSequence reads a Byte Sequence, section 4.2.7.
 func (s *structured) byteSequence() bareItem {
-	s.expect(':')
+	s.at++
 	n := strings.IndexByte(s.in[s.at:], ':')
 	if n < 0 {
-		s.failed = true
-		return bareItem{kind: another}
+		return s.fail()
 	}
 	text := s.cut(s.at + n)
-	s.expect(':')
+	s.at++
 	return bareItem{kind: aByteSequence, text: text}
 }
 
@@ -294,59 +299,34 @@ func isTokenByte(c byte) bool {
 	return isLetter(c) || '0' <= c && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~:/", c) >= 0
 }
 
-// boolean reads a Boolean, section 4.2.8.
-func (s *structured) boolean() {
-	s.expect('?')
-	if !s.is('0') && !s.is('1') {
-		s.failed = true
-		return
-	}
-	s.at++
-}
-
-// date reads a Date, section 4.2.9.
-func (s *structured) date() {
-	s.expect('@')
-	if s.number().kind != anInteger {
-		s.failed = true
-	}
-}
-
 // displayString reads a Display String, section 4.2.10.
-func (s *structured) displayString() {
+func (s *structured) displayString() bareItem {
 	s.expect('%')
 	s.expect('"')
+	n := strings.IndexByte(s.in[s.at:], '"')
+	if s.failed || n < 0 {
+		return s.fail()
+	}
+	text := s.cut(s.at + n)
+	s.at++
 	var decoded []byte
-	for !s.failed && !s.end() && !s.is('"') {
-		c := s.peek()
-		s.at++
-		switch {
-		case c == '%':
-			c = s.hexByte()
-		case c < ' ' || c > '~':
-			s.failed = true
+	for i := 0; i < len(text); i++ {
+		c := text[i]
+		if c == '%' && i+2 < len(text) {
+			high, low := hexDigit(text[i+1]), hexDigit(text[i+2])
+			s.failed = s.failed || high < 0 || low < 0
+			c, i = byte(high<<4|low), i+2
+		} else if c < ' ' || c > '~' || c == '%' {
+			return s.fail()
 		}
 		decoded = append(decoded, c)
 	}
-	s.expect('"')
 	s.failed = s.failed || !utf8.Valid(decoded)
+	return bareItem{kind: another}
 }
 
-// hexByte reads two hexadecimal digits, which are lower case.
-func (s *structured) hexByte() byte {
-	const digits = "0123456789abcdef"
-	if len(s.in)-s.at < 2 {
-		s.failed = true
-		return 0
-	}
-	high, low := strings.IndexByte(digits, s.in[s.at]), strings.IndexByte(digits, s.in[s.at+1])
-	if high < 0 || low < 0 {
-		s.failed = true
-		return 0
-	}
-	s.at += 2
-	return byte(high<<4 | low)
-}
+// hexDigit returns the value of a hexadecimal digit, which is lower case, or -1.
+func hexDigit(c byte) int { return strings.IndexByte("0123456789abcdef", c) }
 
 // end reports whether all was read.
 func (s *structured) end() bool { return s.at >= len(s.in) }
@@ -380,11 +360,13 @@ func (s *structured) cut(end int) string {
 
 // digits reads ASCII digits, n of them. Of more than 18, value means nothing.
 func (s *structured) digits() (n int, value int64) {
-	begin := s.at
-	for ; '0' <= s.peek() && s.peek() <= '9'; s.at++ {
-		value = value*10 + int64(s.in[s.at]-'0')
+	rest := s.in[s.at:]
+	for n < len(rest) && '0' <= rest[n] && rest[n] <= '9' {
+		value = value*10 + int64(rest[n]-'0')
+		n++
 	}
-	return s.at - begin, value
+	s.at += n
+	return n, value
 }
 
 // spaces reads SP.
