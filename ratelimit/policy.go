@@ -45,32 +45,34 @@ func readPolicies(dst []policy, lines []string) []policy {
 // counts; those that it does not know are comments.
 func (s *structured) policy(p *policy) {
 	item := s.bareItem()
-	var q, qu, w, pk bareItem
+	var q, w int64 = missing, missing
+	var qu, pk bareItem
 	for key, more := s.parameter(); more; key, more = s.parameter() {
 		switch value := s.value(); key {
 		case "q":
-			q = value
+			q = value.count()
 		case "qu":
 			qu = value
 		case "w":
-			w = value
+			w = value.count()
 		case "pk":
 			pk = value
 		case "heed-algorithm":
 			p.Algorithm = value.algorithm()
 		}
 	}
-	p.Window = s.seconds(w, 0)
+	p.Window, s.failed = seconds(w, 0), s.failed || w == malformed
 	if p.named = item.kind == aString; !p.named {
-		p.Quota = s.count(item, 0)
+		p.Quota = item.count()
+		s.failed = s.failed || p.Quota == malformed
 		return
 	}
 	p.Name, p.Unit, p.Partition = s.text(item), s.text(qu), s.bytes(pk)
 	if p.Unit == "requests" {
 		p.Unit = ""
 	}
-	p.Quota = s.count(q, 0)
-	s.failed = s.failed || q.kind == absent
+	p.Quota = q
+	s.failed = s.failed || q < 0
 }
 
 // of reports whether l is a state of p. One that has no name is known by its quota.

@@ -25,54 +25,49 @@ func readStates(dst []Limit, lines []string) []Limit {
 // from one to the other sends both: then the stricter counts.
 func (s *structured) state(l *Limit) {
 	item := s.bareItem()
-	var r, t, a, w, c, pk bareItem
+	var r, t, a, w, c int64 = missing, missing, missing, missing, missing
+	var pk bareItem
 	for key, more := s.parameter(); more; key, more = s.parameter() {
 		switch value := s.value(); key {
 		case "r":
-			r = value
+			r = value.count()
 		case "t":
-			t = value
+			t = value.count()
 		case "a":
-			a = value
+			a = value.count()
 		case "w":
-			w = value
+			w = value.count()
 		case "c":
-			c = value
+			c = value.count()
 		case "pk":
 			pk = value
 		}
 	}
-	s.failed = s.failed || item.kind != aString || r.kind == absent && a.kind == absent
 	l.Name, l.Partition = s.text(item), s.bytes(pk)
-	l.Remaining = s.count(r, -1)
-	l.Next = s.seconds(t, unknown)
-	if a.kind == absent && w.kind == absent && c.kind == absent {
-		return // as today's have it
+	l.Remaining, l.Next, l.Cost = max(r, a), seconds(max(t, w), unknown), max(c, 0)
+	if r != missing && a != missing {
+		l.Remaining = min(r, a)
 	}
-	if left := s.count(a, -1); l.Remaining < 0 || 0 <= left && left < l.Remaining {
-		l.Remaining = left
-	}
-	l.Next = max(l.Next, s.seconds(w, unknown))
-	l.Cost = s.count(c, 0)
+	s.failed = s.failed || item.kind != aString || l.Remaining == missing || min(r, t, a, w, c) == malformed
 }
 
 // readState07 reads limit=100, remaining=42, reset=17. Of these only remaining may be
 // missing.
 func readState07(value string) (l Limit, ok bool) {
-	var limit, remaining, reset bareItem
+	var limit, remaining, reset int64 = missing, missing, missing
 	s := structured{in: value}
 	for s.next() {
 		key := s.key()
 		switch value := s.member(); key {
 		case "limit":
-			limit = value
+			limit = value.count()
 		case "remaining":
-			remaining = value
+			remaining = value.count()
 		case "reset":
-			reset = value
+			reset = value.count()
 		}
 	}
 	l = stateless
-	l.Quota, l.Remaining, l.Reset = s.count(limit, 0), s.count(remaining, -1), s.seconds(reset, unknown)
-	return l, !s.failed && limit.kind != absent && reset.kind != absent
+	l.Quota, l.Remaining, l.Reset = max(limit, 0), remaining, seconds(reset, unknown)
+	return l, !s.failed && limit >= 0 && reset >= 0 && remaining != malformed
 }

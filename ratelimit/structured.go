@@ -155,20 +155,22 @@ const (
 	another // a Decimal, a Boolean, a Date or a Display String, which no field of this package may be
 )
 
-// count returns a non-negative Integer, or n without one.
-func (s *structured) count(b bareItem, n int64) int64 {
-	switch {
-	case b.kind == absent:
-		return n
-	case b.kind != anInteger || b.integer < 0:
-		s.failed = true
+// What a count is that is none.
+const (
+	missing   = -1
+	malformed = -2
+)
+
+// count returns a non-negative Integer, or malformed.
+func (b bareItem) count() int64 {
+	if b.kind != anInteger || b.integer < 0 {
+		return malformed
 	}
 	return b.integer
 }
 
-// seconds returns a non-negative Integer of them, or d without one.
-func (s *structured) seconds(b bareItem, d time.Duration) time.Duration {
-	n := s.count(b, -1)
+// seconds returns so many of them, or d if they are missing.
+func seconds(n int64, d time.Duration) time.Duration {
 	if n < 0 {
 		return d
 	}
