@@ -155,10 +155,12 @@ func checkNotEarly(t *testing.T, limits []ratelimit.Limit, wait time.Duration, o
 // Judge says of the same body.
 func FuzzJudge(f *testing.F) {
 	for _, body := range []string{
-		"", "{}", "[]", `{"retry_after":1.5}`, `{"parameters":{"retry_after":35}}`, `{"error":{"details":[{"retryDelay":"34.07s"}]}}`, `[{"errorCode":"REQUEST_LIMIT_EXCEEDED"}]`,
+		"", "{}", "[]", `{"error":{"code":80004}}`, `{"status":"OVER_QUERY_LIMIT"}`, `{"errors":[{"message":"Throttled","extensions":{"code":"COMPLEXITY_BUDGET_EXHAUSTED","retry_in_seconds":5}}]}`, `{"retry_after":1.5}`, `{"parameters":{"retry_after":35}}`, `{"error":{"details":[{"retryDelay":"34.07s"}]}}`, `[{"errorCode":"REQUEST_LIMIT_EXCEEDED"}]`,
 		throttledCost("752", "1000", "666", "50"), throttledCost("1", "1", "0", "0.0000000001"), `<Error><Code>SlowDown</Code></Error>`, `{"errors":[{"type":"RATE_LIMITED","code":88}]}`, `{"a":`, "<Code>",
 	} {
 		f.Add(body, "0", "7", "Zendesk-RateLimit-X", "total=1; remaining=0; resets=41", 200)
+		f.Add(body, "0", "7", "X-Business-Use-Case-Usage", `{"1":[{"estimated_time_to_regain_access":19}]}`, 400)
+		f.Add(body, "0", "7", "X-Sentry-Rate-Limits", "60:transaction:key", 429)
 		f.Add(body, "1;w=5", "1795203030", "X-RateLimit", `{"remaining":0,"until":"2026-11-20T19:30:03Z"}`, 429)
 	}
 	f.Fuzz(func(t *testing.T, body, left, reset, name, value string, status int) {
