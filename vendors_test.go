@@ -618,7 +618,7 @@ func TestWhoseScopeARequestHas(t *testing.T) {
 func TestAKeyNamesTheScopeAndNoSecret(t *testing.T) {
 	for line, want := range map[string]string{
 		search: "http://api.github.com [0-9a-f]{32} search$",
-		"POST http://discord.com/api/v10/webhooks/7/s3cret-s3cret-s3cret-s3cret-s3cret-": `http://discord.com [0-9a-f]{32} POST /api/\*/webhooks/7/[0-9a-f]{16}$`,
+		"POST http://discord.com/api/v10/webhooks/7/s3cret-s3cret-s3cret-s3cret-s3cret-": `http://discord.com [0-9a-f]{32} POST /api/\*/webhooks/7/#[0-9a-f]{1,16}$`,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			tr := &heed.Transport{Base: newScript(reply{status: 429, header: []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "300"}}, ok)}

@@ -3,8 +3,6 @@
 package scope
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"net/http"
 	"strings"
 	"sync"
@@ -72,7 +70,7 @@ func (t *Table) Of(req *http.Request, host hostkey.Name, profiles []*ratelimit.P
 			return charged(limit, name, endpoint, p)
 		}
 	}
-	return withSecretsHashed(name)
+	return name
 }
 
 // Learn takes note of the limit that a response names, if its host's Profile says in which
@@ -141,7 +139,7 @@ func charged(limit, scope, endpoint string, p *ratelimit.Profile) string {
 		kept, scope, _ = strings.Cut(scope, "/")
 		segment, endpoint, more = strings.Cut(endpoint, "/")
 		if kept != segment {
-			limit += " " + hashed(kept)
+			limit += " " + kept
 		}
 	}
 	return limit
@@ -155,45 +153,6 @@ const longestName = 64
 func isName(s string) bool {
 	return s != "" && len(s) <= longestName &&
 		strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
-}
-
-// withSecretsHashed replaces each segment of an endpoint that may be a secret, such as a
-// webhook's token, by a hash: a scope is shown in errors.
-func withSecretsHashed(scope string) string {
-	start := strings.IndexByte(scope, '/') + 1
-	if start == 0 || len(scope)-start <= longestWord {
-		return scope
-	}
-	segments := strings.Split(scope[start:], "/")
-	for i, segment := range segments {
-		segments[i] = hashed(segment)
-	}
-	return scope[:start] + strings.Join(segments, "/")
-}
-
-// hashed returns a segment of a path, or its hash if it may be a secret.
-func hashed(segment string) string {
-	if !maybeSecret(segment) {
-		return segment
-	}
-	sum := sha256.Sum256([]byte(segment))
-	return hex.EncodeToString(sum[:8])
-}
-
-// A segment of a path is shown if neither it nor one of its words, which dots separate, is
-// longer than this, in bytes. Tokens are.
-const (
-	longestPlain = 32
-	longestWord  = 20
-)
-
-func maybeSecret(segment string) bool {
-	for word := range strings.SplitSeq(segment, ".") {
-		if len(word) > longestWord {
-			return true
-		}
-	}
-	return len(segment) > longestPlain
 }
 
 // Route is the method of req and the first two segments of its path, at most 64 bytes: what a
