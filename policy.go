@@ -171,7 +171,7 @@ func (p *RetryPolicy) askProfile(a *Attempt) {
 		if profile := p.profile(a.Request); profile != nil {
 			answer := profile.Read(resp, time.Time{})
 			a.means, a.hint, a.hinted = answer.Meaning, answer.Wait, answer.Known
-			a.judged, a.all = true, answer.All
+			a.judged, a.all, a.own = true, answer.All, answer.Own
 		} else if p.Hint == nil {
 			a.hint, a.hinted = RetryAfter(resp, time.Time{})
 		}

@@ -33,6 +33,7 @@ type Attempt struct {
 	means  ratelimit.Meaning // what a Profile says of it
 	judged bool              // whether there is one that was asked
 	all    bool              // it says that the limit is one of all requests of the credential
+	own    bool              // or that it is one of this request, and says nothing of others
 }
 
 // A Verdict is what follows from an attempt.

@@ -553,13 +553,13 @@ func (c *call) learn(a *Attempt) {
 		c.returnPermits() // it says nothing of the server
 		return
 	}
-	own := len(c.keys()) - 1 // the index of the key that a refusal is about
-	all := own > 0 && hinted && c.refusesAll(a)
+	last := len(c.keys()) - 1 // the index of the key that a refusal is about
+	all, alone := c.whom(a, hinted)
 	for i := range c.cool[:c.keyed] {
-		if about := i == own && !all || i == 0 && all; refused && !about {
+		if about := i == last && !all || i == 0 && all; refused && (!about || alone) {
 			c.returnPermit(i) // the refusal says nothing of this key
 		} else {
-			c.learnOf(i, a, refused, hinted, i == own)
+			c.learnOf(i, a, refused, hinted, i == last)
 		}
 	}
 }
@@ -596,14 +596,18 @@ func (c *call) learnOf(i int, a *Attempt, refused, hinted, own bool) {
 	c.free = c.free || throttled && refused
 }
 
-// refusesAll reports whether a refusal is about all requests of the credential, whatever their
-// scope.
-func (c *call) refusesAll(a *Attempt) bool {
-	if a.judged {
-		return a.all
+// whom reports whether a refusal is about all requests of the credential, whatever their
+// scope, or about this one alone.
+func (c *call) whom(a *Attempt, hinted bool) (all, alone bool) {
+	if !hinted || a.judged {
+		return a.all, a.own
 	}
 	p := c.t.localBoard().scopes.Profile(c.host, nil)
-	return p != nil && p.Judge(a.Response.StatusCode, a.Response.Header, nil, time.Time{}).All
+	if p == nil {
+		return false, false
+	}
+	answer := p.Judge(a.Response.StatusCode, a.Response.Header, nil, time.Time{})
+	return answer.All, answer.Own
 }
 
 // learner returns the coolDown of a key that is to know of an answer, nil if none is. A

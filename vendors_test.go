@@ -632,3 +632,32 @@ func TestAKeyNamesTheScopeAndNoSecret(t *testing.T) {
 		})
 	}
 }
+
+// Sentry tells by one URL what is limited, and in its bodies what is meant.
+func TestALimitOfOneRequestAloneStopsNoOther(t *testing.T) {
+	for name, profiles := range map[string][]*ratelimit.Profile{"the zero Transport": nil, "with Profiles": ratelimit.Vendors()} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := testserver.New(t, testserver.Step{
+					Status: 429, RetryAfter: 50 * time.Second, Header: http.Header{"X-Sentry-Rate-Limits": {"50:transaction:organization"}},
+				})
+				client := &http.Client{Transport: &heed.Transport{Base: srv.Transport(), Retry: heed.RetryPolicy{Profiles: profiles}}}
+				start := time.Now()
+				var all sync.WaitGroup
+				all.Go(func() {
+					resp, err := client.Post("http://o1.ingest.sentry.io/api/1/envelope/", "", strings.NewReader("a transaction"))
+					require.NoError(t, err)
+					resp.Body.Close()
+					assert.GreaterOrEqual(t, time.Since(start), 50*time.Second)
+				})
+				synctest.Wait()
+				resp, err := client.Post("http://o1.ingest.sentry.io/api/1/envelope/", "", strings.NewReader("an error"))
+				require.NoError(t, err)
+				resp.Body.Close()
+				assert.Zero(t, time.Since(start))
+				all.Wait()
+				assert.Len(t, srv.Log(), 3)
+			})
+		})
+	}
+}
