@@ -2,11 +2,14 @@ package pace_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -43,7 +46,7 @@ func (m *meter) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := m.base.RoundTrip(req)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	refused := err == nil && resp.StatusCode >= 400
+	refused := err == nil && resp.StatusCode >= 400 || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
 	m.answers = append(m.answers, answer{sent, refused})
 	if refused && m.first == 0 {
 		m.first = time.Since(m.start)
@@ -116,23 +119,23 @@ func TestAdaptiveFindsTheRateOfRealGateways(t *testing.T) {
 	addr := strings.TrimPrefix(service.URL, "http://")
 	c := course{rate: 50, during: 40 * time.Second, settled: 10 * time.Second, mostRefused: 0.05, least: 0.6}
 	t.Run("group", func(t *testing.T) {
-		for name, start := range map[string]func(*testing.T) string{
-			"nginx 503": func(t *testing.T) string {
-				return gatewaytest.Nginx(t, addr, gatewaytest.Limit{Rate: c.rate, Burst: 10, Status: 503})
-			},
-			"nginx 429": func(t *testing.T) string {
-				return gatewaytest.Nginx(t, addr, gatewaytest.Limit{Rate: c.rate, Burst: 10, Status: 429})
-			},
-			"haproxy 429": func(t *testing.T) string {
-				return gatewaytest.HAProxy(t, addr, gatewaytest.Limit{Rate: c.rate, Status: 429})
-			},
+		for name, test := range map[string]struct {
+			start   func(testing.TB, string, gatewaytest.Limit) string
+			status  int
+			refused func(heed.Attempt) bool
+		}{
+			"nginx 503":      {gatewaytest.Nginx, 503, pace.Refusals(false, 503)},
+			"nginx 429":      {gatewaytest.Nginx, 429, nil},
+			"haproxy 429":    {gatewaytest.HAProxy, 429, nil},
+			"haproxy reject": {haproxyThat("reject"), 0, pace.Refusals(true)},
+			"haproxy tarpit": {haproxyThat("tarpit"), 500, pace.Refusals(false, 500)},
+			"varnish 429":    {gatewaytest.Varnish, 429, nil},
 		} {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				url := start(t)
-				if !testenv.Long() {
-					pacer := &pace.Adaptive{}
-					m := driveOn(t, url, pacer, 2*time.Second)
+				url := test.start(t, addr, gatewaytest.Limit{Rate: c.rate, Burst: 10, Status: test.status})
+				if !testenv.Long() || name == "haproxy tarpit" { // of which one learns a second late
+					m := driveOn(t, url, &pace.Adaptive{Refused: test.refused}, 2*time.Second)
 					assert.NotZero(t, m.first, "nothing was refused: the rate was not found")
 					sent, refused := m.between(m.first, time.Hour)
 					assert.Less(t, refused, sent, "some are admitted again")
@@ -140,7 +143,7 @@ func TestAdaptiveFindsTheRateOfRealGateways(t *testing.T) {
 				}
 				var faults []string
 				for range 3 { // a machine that stands still makes a client late, but not each time
-					if faults = c.faults(t, driveOn(t, url, &pace.Adaptive{}, c.during)); len(faults) == 0 {
+					if faults = c.faults(t, driveOn(t, url, &pace.Adaptive{Refused: test.refused}, c.during)); len(faults) == 0 {
 						return
 					}
 				}
@@ -148,6 +151,12 @@ func TestAdaptiveFindsTheRateOfRealGateways(t *testing.T) {
 			})
 		}
 	})
+}
+
+func haproxyThat(action string) func(testing.TB, string, gatewaytest.Limit) string {
+	return func(t testing.TB, addr string, l gatewaytest.Limit) string {
+		return gatewaytest.HAProxyThat(t, addr, l, action)
+	}
 }
 
 // A course is what is asked of a client of a gateway.

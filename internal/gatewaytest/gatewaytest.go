@@ -131,7 +131,14 @@ http {
 // stick table, refused ones too.
 func HAProxy(t testing.TB, addr string, l Limit) (url string) {
 	t.Helper()
-	return HAProxyWith(t, addr, fmt.Sprintf(stickTable, l.Status, l.Rate))
+	return HAProxyThat(t, addr, l, fmt.Sprintf("deny deny_status %d", l.Status))
+}
+
+// HAProxyThat is HAProxy with another action than to deny: "reject", or "tarpit", which it
+// does for a second.
+func HAProxyThat(t testing.TB, addr string, l Limit, action string) (url string) {
+	t.Helper()
+	return HAProxyWith(t, addr, fmt.Sprintf(stickTable, action, l.Rate))
 }
 
 const stickTable = `
@@ -143,7 +150,7 @@ defaults heed
 	timeout client 30s
 	timeout server 30s
 	http-request track-sc0 src table clients
-	http-request deny deny_status %d if { sc_http_req_rate(0) gt %d }
+	http-request %s if { sc_http_req_rate(0) gt %d }
 `
 
 // HAProxyWith is HAProxy with a file in front of its own, which has a defaults section
