@@ -10,19 +10,25 @@
 //     priority, fair between keys.
 //   - Each puts several of them together.
 //
-// # The line
+// # Waiting
 //
 // Requests of one key wait in a line, first in, first out. A request that
-// leaves, because its context ended, gives its turn to the next one, and those
-// behind it move up. A turn that was given and not used after all, since a
-// cool-down was posted meanwhile, goes back, too. So no turn is lost, and none is
-// made: in any time t at most burst + limit·t requests of a key are let go.
-// A Shared whose Store fails comes close to that; it says how close.
+// leaves, because its context ended, has taken nothing, and those behind it move
+// up. What was taken and not used after all, since a cool-down was posted
+// meanwhile, goes back, too. So nothing is lost, and nothing is made: in any time
+// t at most burst + limit·t requests of a key are let go. A Shared whose Store
+// fails comes close to that; it says how close.
 //
 // A request that would wait for longer than it may is refused at once, unsent,
 // with a *heed.OverdueError that says how long the wait would be. Those ahead
 // of it in line count. How long it may wait is the time to its context's
 // deadline, and what the Transport's RetryPolicy allows.
+//
+// # Costs
+//
+// A request costs 1, or what WithCost has put into its context, or what the
+// pacer's Cost says: in requests, or in another unit, such as "tokens". Nothing
+// of that is sent to the server.
 //
 // # When not to use it
 //

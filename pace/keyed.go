@@ -34,7 +34,8 @@ type Keyed struct {
 	Limit rate.Limit
 
 	// Burst is how many requests of a key may be sent at once, after it was
-	// idle for long enough. If zero, 1.
+	// idle for long enough. If zero, 1. In the first minute of a limit of one a
+	// second, Burst + 60 go: where a server counts by windows, leave room for it.
 	Burst int
 
 	// Key is what the limit applies to. If nil, scheme://host, in lower case
@@ -82,7 +83,7 @@ func (k *Keyed) WaitAtMost(req *http.Request, most time.Duration) error {
 	return w.wait(ctx, nil)
 }
 
-// Observe gives the turn back if nothing was sent.
+// Observe gives a token back if nothing was sent.
 func (k *Keyed) Observe(a heed.Attempt) {
 	if a.Err != heed.ErrNotSent {
 		return
