@@ -661,3 +661,38 @@ func TestALimitOfOneRequestAloneStopsNoOther(t *testing.T) {
 		})
 	}
 }
+
+// Fifty workers who use tokens as well as requests, and say how many.
+func TestTokensOfOpenAIAreSpentAsTheyComeBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		vendor := testserver.OpenAI(t, vendorLimit("tokens", 10_000, time.Minute))
+		srv := testserver.NewLimited(t, func(http.Handler) http.Handler {
+			return vendor.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				time.Sleep(vendorTook)
+				_, _ = io.WriteString(w, "{}")
+			}))
+		})
+		client := &http.Client{Transport: &heed.Transport{
+			Base: srv.Transport(), Pacer: &pace.Advertised{},
+			Retry: heed.RetryPolicy{MaxWait: time.Hour, MaxElapsed: -1, Profiles: ratelimit.Vendors()},
+		}}
+		start := time.Now()
+		var all sync.WaitGroup
+		for range 50 {
+			all.Go(func() {
+				ctx := pace.WithCost(t.Context(), "tokens", 1500)
+				req, err := http.NewRequestWithContext(ctx, "POST", "http://api.openai.com/v1/responses", strings.NewReader(`{"max_tokens": 1500}`))
+				require.NoError(t, err)
+				resp, err := client.Do(req)
+				require.NoError(t, err)
+				assert.Equal(t, 200, resp.StatusCode)
+				resp.Body.Close()
+			})
+		}
+		all.Wait()
+		count := vendor.Counts()["tokens"]
+		t.Logf("%+v in %v", count, time.Since(start))
+		assert.LessOrEqual(t, count.Refused, 50, "the first fifty go before anything is told")
+		assert.LessOrEqual(t, time.Since(start), 8*time.Minute, "what is there at first is for six, and each other takes nine seconds")
+	})
+}
