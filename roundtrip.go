@@ -153,7 +153,7 @@ func (c *call) coolDown(since time.Duration) error {
 		if c.keyed == 1 {
 			return nil
 		}
-		c.returnStale()
+		c.dropStale()
 		k, d = c.closed(now())
 	}
 	return nil
@@ -161,12 +161,13 @@ func (c *call) coolDown(since time.Duration) error {
 
 // waitFor waits in the line of a key.
 func (c *call) waitFor(k *coolKey, d *coolDown, since time.Duration) error {
-	left, limit := c.left(since)
+	begin := now()
+	left, limit := c.left(begin)
 	w := &waiter{
 		attempts: c.number, called: c.start, since: since, most: c.policy.maxWait(),
-		bound: after(since, left-beforeDeadline), wake: make(chan struct{}, 1),
+		bound: after(begin, left-beforeDeadline), wake: make(chan struct{}, 1),
 	}
-	if !d.join(w, now()) {
+	if !d.join(w, begin) {
 		return c.overdue(k, d.closedFor(since), 0, limitLine)
 	}
 	defer d.leave(w)
@@ -198,8 +199,8 @@ func (c *call) waitFor(k *coolKey, d *coolDown, since time.Duration) error {
 	}
 }
 
-// returnStale gives back the permits of keys that were closed since.
-func (c *call) returnStale() {
+// dropStale forgets the permits of keys that were closed since.
+func (c *call) dropStale() {
 	for i := range c.cool[:c.keyed] {
 		if k := &c.cool[i]; k.permit.c != nil && !k.permit.probe && k.permit.stale() {
 			k.permit = permit{}
@@ -554,9 +555,15 @@ func (c *call) learn(a *Attempt) {
 		return
 	}
 	last := len(c.keys()) - 1 // the index of the key that a refusal is about
-	all, alone := c.whom(a, hinted)
+	about, one := last, false
+	if refused {
+		var all bool
+		if all, one = c.refusalScope(a, hinted); all {
+			about = 0
+		}
+	}
 	for i := range c.cool[:c.keyed] {
-		if about := i == last && !all || i == 0 && all; refused && (!about || alone) {
+		if refused && (i != about || one) {
 			c.returnPermit(i) // the refusal says nothing of this key
 		} else {
 			c.learnOf(i, a, refused, hinted, i == last)
@@ -596,13 +603,16 @@ func (c *call) learnOf(i int, a *Attempt, refused, hinted, own bool) {
 	c.free = c.free || throttled && refused
 }
 
-// whom reports whether a refusal is about all requests of the credential, whatever their
-// scope, or about this one alone.
-func (c *call) whom(a *Attempt, hinted bool) (all, alone bool) {
-	if !hinted || a.judged {
+// refusalScope reports whether a refusal is about all requests of the credential, whatever
+// their scope, or about this one request.
+func (c *call) refusalScope(a *Attempt, hinted bool) (all, one bool) {
+	switch {
+	case !hinted: // without a hint it is throttled where it was refused
+		return false, a.own
+	case a.judged:
 		return a.all, a.own
 	}
-	p := c.t.localBoard().scopes.Profile(c.host, nil)
+	p := c.t.localBoard().scopes.Profile(c.host, c.policy.Profiles)
 	if p == nil {
 		return false, false
 	}

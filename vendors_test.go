@@ -1,6 +1,7 @@
 package heed_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -695,4 +696,27 @@ func TestTokensOfOpenAIAreSpentAsTheyComeBack(t *testing.T) {
 		assert.LessOrEqual(t, count.Refused, 50, "the first fifty go before anything is told")
 		assert.LessOrEqual(t, time.Since(start), 8*time.Minute, "what is there at first is for six, and each other takes nine seconds")
 	})
+}
+
+// What was waited for one of two keys is not waited for again before the deadline of the other.
+func TestADeadlineHoldsInBothLinesOfARequest(t *testing.T) {
+	for _, deadline := range []time.Duration{65 * time.Second, 75 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			board := &heed.LocalBoard{}
+			closed := func(seconds, remaining string) reply {
+				return reply{status: 403, header: []string{"Retry-After", seconds, "X-RateLimit-Remaining", remaining}}
+			}
+			once := &heed.Transport{Base: newScript(closed("40", "0"), closed("39", "5"), ok), Board: board, Retry: github()}
+			assert.Equal(t, 403, status(t, once, one(t, search)))
+			assert.Equal(t, 403, status(t, once, one(t, core)))
+			ctx, cancel := context.WithTimeout(t.Context(), deadline)
+			defer cancel()
+			tr := &heed.Transport{Base: once.Base, Board: board}
+			var all sync.WaitGroup
+			for range 5 {
+				all.Go(func() { assert.Equal(t, 200, status(t, tr, one(t, search).WithContext(ctx))) })
+			}
+			all.Wait()
+		})
+	}
 }

@@ -50,8 +50,8 @@ import (
 // may be used by any number of goroutines, and shared by Transports. Each Wait
 // that returns nil must be followed by Observe, as a Transport does it.
 type Advertised struct {
-	// Key is whose quota it is. If nil, heed.ByCredential. All requests whose key
-	// is "" share one. A key is part of error messages, so it must not be a secret.
+	// Key is whose quota it is, the same before a request and after. If nil,
+	// heed.ByCredential. All requests whose key is "" share one. A key is part of error messages, so it must not be a secret.
 	Key func(*http.Request) string
 
 	// Cost is how many units a request takes that are counted so: unit is ""
@@ -67,7 +67,8 @@ type Advertised struct {
 	Profiles []*ratelimit.Profile
 
 	// MaxKeys is how many keys are remembered: the most recently used ones, and
-	// those for which requests wait or are under way. If zero, 1,024.
+	// those for which requests wait or are under way. If zero, 1,024; a negative
+	// one is an error.
 	MaxKeys int
 
 	hosts  hostkey.Cache
@@ -102,9 +103,10 @@ type advertisedKey struct {
 
 // A route is what is known of the limits of some requests.
 type route struct {
-	gates    []gate // policies
-	answered bool   // its own answers told them, and not those of all other routes
-	underway int64  // requests that have not been answered
+	gates     []gate // policies
+	answered  bool   // its own answers told them, and not those of all other routes
+	forgotten bool   // what its requests that are under way will tell is not learnt
+	underway  int64  // requests that have not been answered
 }
 
 // A flight is a request under way.
@@ -163,7 +165,7 @@ func (a *Advertised) WaitAtMost(req *http.Request, most time.Duration) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	k.depart(req, r, &w.claim, time.Now())
+	k.depart(req, r, &w.claim, w.taken, time.Now())
 	return nil
 }
 
@@ -180,7 +182,7 @@ func (a *Advertised) join(req *http.Request, key string, name []byte, known bool
 	claim := claim{key: key, gates: &r.gates, costs: c, deadline: deadlineOf(req.Context(), most, now)}
 	w, err := k.joinLocked(&claim, startTag{}, now)
 	if w == nil && err == nil {
-		k.depart(req, r, &claim, now)
+		k.depart(req, r, &claim, claim.charges(), now)
 	}
 	return k, r, w, err
 }
@@ -215,6 +217,7 @@ func (k *advertisedKey) route(name []byte, known bool) *route {
 func (k *advertisedKey) forgetRoute() {
 	for name, r := range k.routes {
 		delete(k.routes, name)
+		r.forgotten = true
 		if r.answered {
 			k.answered--
 			k.leavePolicies(r.gates)
@@ -234,9 +237,9 @@ func (k *advertisedKey) leavePolicies(gates []gate) {
 }
 
 // depart counts that a request is let go.
-func (k *advertisedKey) depart(req *http.Request, r *route, c *claim, now time.Time) {
+func (k *advertisedKey) depart(req *http.Request, r *route, c *claim, charges []charge, now time.Time) {
 	r.underway++
-	f := flight{at: now, route: r, costs: c.costs, charges: c.charges}
+	f := flight{at: now, route: r, costs: c.costs, charges: charges}
 	if _, ok := k.flights[req]; ok {
 		same := k.flights[req] // in the branch, since it goes to the heap
 		f.next = &same
@@ -287,16 +290,15 @@ func (a *Advertised) Observe(at heed.Attempt) {
 		return // forgotten meanwhile
 	}
 	f, ok := k.arrive(req, name)
+	cached := at.Response != nil && ratelimit.FromCache(at.Response.Header)
 	for _, c := range f.charges {
-		if at.Err == heed.ErrNotSent {
+		if at.Err == heed.ErrNotSent || cached {
 			c.gate.giveBack(c.n, now)
 		} else {
 			c.gate.(*policy).underway -= c.n
 		}
 	}
-	switch {
-	case !ok || at.Err == heed.ErrNotSent:
-	case at.Response != nil && !ratelimit.FromCache(at.Response.Header):
+	if ok && at.Response != nil && !cached && !f.route.forgotten {
 		k.learn(f, limits, limit, at.Response.StatusCode, now)
 	}
 	k.refreshLocked(now)
@@ -332,24 +334,23 @@ func unlimited(h http.Header, l *ratelimit.Limit) bool {
 
 // learn takes over what f's answer tells of its route.
 func (k *advertisedKey) learn(f flight, limits []ratelimit.Limit, name string, status int, now time.Time) {
-	var told []gate
+	var gates []gate
 	for i := range limits {
-		if l := &limits[i]; useful(l) && len(told) < policiesOfRoute {
-			if p := k.policy(l, name, now); p != nil && !slices.Contains(told, gate(p)) {
+		if l := &limits[i]; useful(l) && len(gates) < policiesOfRoute {
+			if p := k.policy(l, name, now); p != nil && !slices.Contains(gates, gate(p)) {
 				p.learn(f.answer(p, l), now)
-				told = append(told, p)
+				gates = append(gates, p)
 			}
 		}
 	}
 	r := f.route
 	contradicts := status < 500 && status != http.StatusTooManyRequests
-	if len(told) == 0 && (len(r.gates) == 0 && r.answered || !contradicts) {
+	if len(gates) == 0 && (len(r.gates) == 0 && r.answered || !contradicts) {
 		return
 	}
-	gates := told
 	for _, g := range r.gates {
 		stands := !contradicts || g.(*policy).at.After(f.at) // f says nothing of what was told later
-		if r.answered && stands && !slices.Contains(told, g) {
+		if r.answered && stands && !slices.Contains(gates, g) {
 			gates = append(gates, g)
 		}
 	}

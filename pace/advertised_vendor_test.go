@@ -238,3 +238,61 @@ func TestTenThousandUnderWayAreObservedInLinearTime(t *testing.T) {
 	t.Logf("10,000: %v, 100,000: %v", few, many)
 	assert.Less(t, many, 40*few)
 }
+
+// Routes that were forgotten while their requests were under way count no policy twice.
+func TestForgottenRoutesTakeNoPolicyWithThem(t *testing.T) {
+	pacer := &pace.Advertised{}
+	var reqs []*http.Request
+	for i := range 2000 {
+		req := request(t.Context(), "http://example.com/"+fmt.Sprintf("%c%c%c", 'a'+i%26, 'a'+i/26%26, 'a'+i/676))
+		require.NoError(t, pacer.WaitAtMost(req, time.Hour))
+		reqs = append(reqs, req)
+	}
+	for _, last := range []bool{false, true} {
+		for i, req := range reqs {
+			if last {
+				require.NoError(t, pacer.WaitAtMost(req, 0))
+			}
+			pacer.Observe(heed.Attempt{Request: req, Response: &http.Response{StatusCode: 200, Header: http.Header{
+				"X-Ratelimit-Limit": {"100000"}, "X-Ratelimit-Remaining": {strconv.Itoa(60_000 - i)}, "X-Ratelimit-Reset": {"3600"},
+			}}})
+		}
+	}
+	routes, policies := pacer.Sizes(get())
+	assert.Equal(t, 256, routes)
+	assert.Equal(t, 1, policies)
+	assert.Positive(t, pacer.WouldWait(request(t.Context(), "http://example.com/new")), "all were told of it")
+}
+
+// A request of which nobody knows what it costs puts off nobody whose cost is known.
+func TestUnknownCostsPutNobodyOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTeller(t, &pace.Advertised{})
+		fields := []string{"X-RateLimit-Limit-Tokens", "1000", "X-RateLimit-Remaining-Tokens", "599", "X-RateLimit-Reset-Tokens", "60s"}
+		l.sends(fields...)
+		known := request(pace.WithCost(t.Context(), "tokens", 100), "http://example.com/")
+		l.wg.Go(func() {
+			require.NoError(t, l.pacer.Wait(known))
+			assert.Equal(t, 10*time.Second, time.Since(l.start))
+		})
+		for second := range 15 {
+			l.at(time.Duration(second) * time.Second)
+			require.NoError(t, l.pacer.WaitAtMost(get(), 0))
+		}
+		l.wg.Wait()
+	})
+}
+
+// What comes out of a cache costs the server nothing.
+func TestAnAnswerOutOfACacheGivesBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTeller(t, &pace.Advertised{})
+		l.sends(window(9, 60)...)
+		for range 5 {
+			req := get()
+			require.NoError(t, l.pacer.WaitAtMost(req, 0))
+			l.hears(req, 200, "X-From-Cache", "1", "RateLimit-Remaining", "0", "RateLimit-Reset", "60")
+		}
+		l.waits(6 * time.Second)
+	})
+}

@@ -20,7 +20,7 @@ type bucket struct {
 	own     bool       // nobody else uses limiter
 	hope    rate.Limit // what the limit is going to be, if it is less for the moment
 
-	queue    queue
+	waiters  waiting
 	reserved bool       // a token is reserved for the first in line
 	due      time.Time  // when it may be used
 	limit    rate.Limit // the limiter's, when it said so
@@ -29,10 +29,10 @@ type bucket struct {
 
 func (b *bucket) cost(costs) int64                   { return 1 }
 func (b *bucket) spare(int64, int64, time.Time) bool { return false }
-func (b *bucket) waiters() *queue                    { return &b.queue }
+func (b *bucket) waiting() *waiting                  { return &b.waiters }
 
-// wait reserves a token if nobody is ahead.
-func (b *bucket) wait(_, ahead int64, now time.Time) time.Duration {
+// delay reserves a token if nobody is ahead.
+func (b *bucket) delay(_, ahead int64, now time.Time) time.Duration {
 	limit := b.limiter.Limit()
 	switch {
 	case limit == rate.Inf:
@@ -40,9 +40,9 @@ func (b *bucket) wait(_, ahead int64, now time.Time) time.Duration {
 	case b.limiter.Burst() < 1:
 		return forever
 	case ahead > 0 && b.reserved:
-		return delay(ahead, b.limiter.TokensAt(now), max(limit, b.hope))
+		return refillTime(ahead, b.limiter.TokensAt(now), max(limit, b.hope))
 	case ahead > 0:
-		return delay(ahead+1, b.limiter.TokensAt(now), max(limit, b.hope))
+		return refillTime(ahead+1, b.limiter.TokensAt(now), max(limit, b.hope))
 	}
 	if b.returned > 0 || b.reserved && !b.due.After(now) {
 		return 0
@@ -64,21 +64,20 @@ func (b *bucket) wait(_, ahead int64, now time.Time) time.Duration {
 // others use, too, that would turn its clock back, and so make tokens out of nothing.
 func (b *bucket) reserve(now time.Time) {
 	at := now
-	if b.own && b.queue.count > 0 {
-		at = later(b.due, b.queue.first)
+	if b.own && b.waiters.count > 0 {
+		at = later(b.due, b.waiters.first)
 	}
 	b.limit = b.limiter.Limit()
 	b.due = at.Add(b.limiter.ReserveN(at, 1).DelayFrom(at))
 	b.reserved = true
 }
 
-func (b *bucket) take(int64, time.Time) bool {
+func (b *bucket) take(int64, time.Time) {
 	if b.returned > 0 {
 		b.returned--
 	} else {
 		b.reserved = false
 	}
-	return false
 }
 
 // giveBack lets the first in line have the token. What is reserved for it goes back with
@@ -112,8 +111,8 @@ func (b *bucket) rest(now time.Time) {
 // the time to act has come.
 func (b *bucket) put(now time.Time) { b.limiter.ReserveN(now, -1) }
 
-// delay is the time until a bucket of so many tokens, negative if they are owed, holds n.
-func delay(n int64, tokens float64, limit rate.Limit) time.Duration {
+// refillTime is the time until a bucket of so many tokens, negative if they are owed, holds n.
+func refillTime(n int64, tokens float64, limit rate.Limit) time.Duration {
 	missing := float64(n) - tokens
 	if missing <= 0 {
 		return 0
@@ -143,7 +142,7 @@ func (l *bucketLine) joinLocked(ctx context.Context, key string, most time.Durat
 	return l.line.joinLocked(&c, startTag{}, now)
 }
 
-// giveBackLocked takes back a turn that was not used.
+// giveBackLocked takes back a token that was not used.
 func (l *bucketLine) giveBackLocked(now time.Time) {
 	l.refreshLocked(now)
 	l.bucket.giveBack(1, now)

@@ -20,8 +20,8 @@ type line struct {
 	mu     *sync.Mutex             // guards all below, and the gates; several lines may share it
 	before func(a, b *waiter) bool // the order; if nil, that of arrival
 
-	waiting  list.List // of *waiter
-	busy     []*queue  // of the gates for which somebody waits
+	waiting  list.List  // of *waiter
+	busy     []*waiting // of the gates for which somebody waits
 	reviewed time.Time
 	timer    *time.Timer // calls tick; nil if nobody waits
 }
@@ -31,16 +31,16 @@ type gate interface {
 	// cost is how many units a request takes.
 	cost(c costs) int64
 
-	// wait is how long n units must wait behind others that wait already: forever if
+	// delay is how long n units must wait behind others that wait already: forever if
 	// they are never let through, unknown if only an event can tell.
-	wait(n, ahead int64, now time.Time) time.Duration
+	delay(n, ahead int64, now time.Time) time.Duration
 
 	// spare reports whether n units are left beyond those for which others wait: a
 	// request that cannot wait takes them early.
 	spare(n, ahead int64, now time.Time) bool
 
-	// take takes n units. It reports whether the gate is to know what becomes of them.
-	take(n int64, now time.Time) (counts bool)
+	// take takes n units.
+	take(n int64, now time.Time)
 
 	// giveBack returns n units that were taken and not used.
 	giveBack(n int64, now time.Time)
@@ -48,12 +48,12 @@ type gate interface {
 	// rest is called when nobody waits for the gate any more.
 	rest(now time.Time)
 
-	// waiters is who waits for the gate.
-	waiters() *queue
+	// waiting counts those who wait for the gate.
+	waiting() *waiting
 }
 
-// A queue counts those who wait for a gate.
-type queue struct {
+// A waiting counts the requests in line that wait for a gate.
+type waiting struct {
 	gate    gate
 	count   int
 	units   int64     // what they cost together
@@ -67,7 +67,6 @@ type claim struct {
 	gates    *[]gate // they may change while it waits
 	costs    costs
 	deadline deadline
-	charges  []charge // what it has taken of gates that are to know what becomes of it
 }
 
 // A charge is what a request costs at a gate.
@@ -79,12 +78,13 @@ type charge struct {
 // A waiter is a claim in line.
 type waiter struct {
 	claim
-	start  startTag // in a Queue
-	joined time.Time
-	line   *line
-	place  *list.Element // nil once it has left the line
-	counts []charge      // what it is counted with in its gates' queues
-	turn   chan error    // nil, or why there will be no turn
+	start   startTag // in a Queue
+	joined  time.Time
+	line    *line
+	place   *list.Element // nil once it has left the line
+	counted []charge      // what it is counted with among those who wait for its gates
+	taken   []charge      // what it took when it was released
+	done    chan error    // nil if it was released, or why it will not be
 }
 
 // errExpired is the end of a wait of which nobody could say how long it would be.
@@ -93,7 +93,7 @@ var errExpired = errors.New("pace: waited too long")
 // joinLocked has c take what it costs, if it may: then the waiter is nil.
 func (l *line) joinLocked(c *claim, start startTag, now time.Time) (*waiter, error) {
 	l.refreshLocked(now)
-	wait := c.wait(now)
+	wait := c.delay(now)
 	if wait <= 0 {
 		c.take(now)
 		return nil, nil
@@ -106,7 +106,7 @@ func (l *line) joinLocked(c *claim, start startTag, now time.Time) (*waiter, err
 		l.restLocked(now, *c.gates)
 		return nil, c.deadline.overdue(c.key, wait, now)
 	}
-	w := &waiter{claim: *c, start: start, joined: now, line: l, turn: make(chan error, 1)}
+	w := &waiter{claim: *c, start: start, joined: now, line: l, done: make(chan error, 1)}
 	w.deadline = c.deadline.eased()
 	l.insertLocked(w)
 	l.countLocked(w)
@@ -114,18 +114,18 @@ func (l *line) joinLocked(c *claim, start startTag, now time.Time) (*waiter, err
 	return w, nil
 }
 
-// wait is how long c must wait behind all who wait already.
-func (c *claim) wait(now time.Time) (longest time.Duration) {
+// delay is how long c must wait behind all who wait already.
+func (c *claim) delay(now time.Time) (longest time.Duration) {
 	for _, g := range *c.gates {
-		longest = max(longest, g.wait(g.cost(c.costs), g.waiters().units, now))
+		longest = max(longest, g.delay(g.cost(c.costs), g.waiting().units, now))
 	}
 	return longest
 }
 
 func (c *claim) spare(now time.Time) bool {
 	for _, g := range *c.gates {
-		n, ahead := g.cost(c.costs), g.waiters().units
-		if g.wait(n, ahead, now) > 0 && !g.spare(n, ahead, now) {
+		n, ahead := g.cost(c.costs), g.waiting().units
+		if g.delay(n, ahead, now) > 0 && !g.spare(n, ahead, now) {
 			return false
 		}
 	}
@@ -134,16 +134,23 @@ func (c *claim) spare(now time.Time) bool {
 
 func (c *claim) take(now time.Time) {
 	for _, g := range *c.gates {
-		if n := g.cost(c.costs); g.take(n, now) {
-			c.charges = append(c.charges, charge{g, n})
-		}
+		g.take(g.cost(c.costs), now)
 	}
 }
 
-// wait blocks until w's turn, until it expires, or until ctx ends.
+// charges is what c takes.
+func (c *claim) charges() []charge {
+	charges := make([]charge, len(*c.gates))
+	for i, g := range *c.gates {
+		charges[i] = charge{g, g.cost(c.costs)}
+	}
+	return charges
+}
+
+// wait blocks until w may go, until it expires, or until ctx ends.
 func (w *waiter) wait(ctx context.Context, expired <-chan time.Time) error {
 	select {
-	case err := <-w.turn:
+	case err := <-w.done:
 		return err
 	case <-ctx.Done():
 		return w.leave(ended(ctx))
@@ -152,7 +159,7 @@ func (w *waiter) wait(ctx context.Context, expired <-chan time.Time) error {
 	}
 }
 
-// leave gives up the place in line, or the turn if it came at the same moment.
+// leave gives up the place in line, or what was taken if that came at the same moment.
 func (w *waiter) leave(why error) error {
 	l := w.line
 	l.mu.Lock()
@@ -160,9 +167,9 @@ func (w *waiter) leave(why error) error {
 	now := time.Now()
 	if w.place != nil {
 		l.dismissLocked(w, why)
-	} else if err := <-w.turn; err == nil {
-		for _, g := range *w.gates {
-			g.giveBack(g.cost(w.costs), now)
+	} else if err := <-w.done; err == nil {
+		for _, c := range w.taken {
+			c.gate.giveBack(c.n, now)
 		}
 	}
 	l.refreshLocked(now)
@@ -181,31 +188,38 @@ func (l *line) insertLocked(w *waiter) {
 	}
 }
 
-// countLocked counts w in the queues of its gates.
+// countLocked counts w among those who wait for its gates.
 func (l *line) countLocked(w *waiter) {
-	w.counts = w.counts[:0]
+	w.counted = w.counted[:0]
 	for _, g := range *w.gates {
-		n, q := g.cost(w.costs), g.waiters()
+		n, q := g.cost(w.costs), g.waiting()
 		if q.count == 0 {
 			q.gate, q.first = g, w.joined
 			l.busy = append(l.busy, q)
 		}
 		q.count++
 		q.units += n
-		w.counts = append(w.counts, charge{g, n})
+		w.counted = append(w.counted, charge{g, n})
 	}
 }
 
-// dismissLocked takes w out of the line and tells it why: nil is its turn.
+// admitLocked has w take what it costs, and go.
+func (l *line) admitLocked(w *waiter, now time.Time) {
+	w.take(now)
+	w.taken = w.charges()
+	l.dismissLocked(w, nil)
+}
+
+// dismissLocked takes w out of the line and tells it why: nil if it may go.
 func (l *line) dismissLocked(w *waiter, why error) {
 	l.waiting.Remove(w.place)
 	w.place = nil
-	for _, c := range w.counts {
-		q := c.gate.waiters()
+	for _, c := range w.counted {
+		q := c.gate.waiting()
 		q.count--
 		q.units -= c.n
 	}
-	w.turn <- why
+	w.done <- why
 }
 
 // refreshLocked is called after every change, and before one is decided on.
@@ -229,10 +243,10 @@ func (l *line) releaseLocked(now time.Time) time.Duration {
 		place = place.Next()
 		wait := time.Duration(0)
 		for _, g := range *w.gates {
-			q := g.waiters()
+			q := g.waiting()
 			d := unknown // behind one who waits for the same gate
 			if !q.blocked {
-				d = g.wait(g.cost(w.costs), 0, now)
+				d = g.delay(g.cost(w.costs), 0, now)
 			}
 			if d > 0 && !q.blocked && q.count > 0 {
 				q.blocked = true
@@ -244,8 +258,7 @@ func (l *line) releaseLocked(now time.Time) time.Duration {
 			next = min(next, wait)
 			continue
 		}
-		w.take(now)
-		l.dismissLocked(w, nil)
+		l.admitLocked(w, now)
 	}
 	busy := l.busy[:0]
 	for _, q := range l.busy {
@@ -259,8 +272,8 @@ func (l *line) releaseLocked(now time.Time) time.Duration {
 	return next
 }
 
-// reviewLocked counts all who wait anew, and sends those away whose turns would now come
-// too late.
+// reviewLocked counts all who wait anew, and sends those away who would now have to wait
+// too long.
 func (l *line) reviewLocked(now time.Time) {
 	l.reviewed = now
 	for _, q := range l.busy {
@@ -271,15 +284,14 @@ func (l *line) reviewLocked(now time.Time) {
 	for place := l.waiting.Front(); place != nil; {
 		w := place.Value.(*waiter)
 		place = place.Next()
-		w.counts = w.counts[:0]
-		switch wait := w.claim.wait(now); {
+		w.counted = w.counted[:0]
+		switch wait := w.claim.delay(now); {
 		case len(*w.gates) == 0:
 			l.dismissLocked(w, nil)
 		case w.deadline.allows(wait, now):
 			l.countLocked(w)
 		case w.spare(now):
-			w.take(now)
-			l.dismissLocked(w, nil)
+			l.admitLocked(w, now)
 		default:
 			l.dismissLocked(w, w.deadline.overdue(w.key, wait, now))
 		}
@@ -294,7 +306,7 @@ func (l *line) reviewLocked(now time.Time) {
 // restLocked tells those gates for which nobody waits.
 func (l *line) restLocked(now time.Time, gates []gate) {
 	for _, g := range gates {
-		if g.waiters().count == 0 {
+		if g.waiting().count == 0 {
 			g.rest(now)
 		}
 	}

@@ -7,21 +7,21 @@ import (
 )
 
 const (
-	// free is the part of a quota that may be left before anybody is delayed: a client that
+	// freePart is the part of a quota that may be left before anybody is delayed: a client that
 	// uses a quarter of its quota in a window never notices that there is one.
-	free = 0.75
+	freePart = 0.75
 
-	// parts is into how many parts a window is divided whose units come back one by one:
+	// slidingParts is into how many parts a window is divided whose units come back one by one:
 	// what is left is spread over one of them. In the long run all but 1/17 of such a quota
 	// is used, and that is left for others who use it, too.
-	parts = 16
+	slidingParts = 16
 
-	// reserved is the part of a quota that is left for others who are seen to use it, too.
-	reserved = 1. / 16
+	// othersPart is the part of a quota that is left for others who are seen to use it, too.
+	othersPart = 1. / 16
 
-	// queueing is the part of a leaky bucket that is left unused: what is sent early to a
+	// leakyPart is the part of a leaky bucket that is left unused: what is sent early to a
 	// leaky bucket waits there.
-	queueing = 0.95
+	leakyPart = 0.95
 
 	// longestBelief is how long what was told once is believed, whatever it was.
 	longestBelief = 24 * time.Hour
@@ -33,8 +33,8 @@ const (
 	// be so for longer than this. A server that was wrong once must not be lost for a day.
 	probeInterval = time.Minute
 
-	// rounding is by how much a time is off that is told in whole seconds.
-	rounding = time.Second
+	// secondsError is by how much a time is off that is told in whole seconds.
+	secondsError = time.Second
 
 	// mostLeft bounds the units that are believed to be left, so that no sum of them overflows.
 	mostLeft = 1 << 50
@@ -49,23 +49,23 @@ type policyID struct {
 }
 
 // A policy is a limit as its server has told it. It is a gate: what is left is spread over
-// the time that is left. It must be guarded by its owner.
+// the time that is left. Callers hold the lock of its line.
 type policy struct {
-	queue  queue
-	id     policyID
-	routes int // how many routes are told of it
+	waiters waiting
+	id      policyID
+	routes  int // how many routes are told of it
 
 	quota  int64
 	window time.Duration // or the longest time that was left; 0 if unknown
 	refill refill
 
-	told   int64     // what was left in the newest answer
-	at     time.Time // when that came
-	until  time.Time // when what is left is told to be renewed
-	left   float64   // told, less what was taken since; of a bucket, with what came back
-	since  time.Time // when left was counted
-	burst  int64     // the most that was ever left: a bucket holds no more, as far as is known
-	others time.Time // when it was last seen that others use the policy, too
+	remaining int64     // what was left in the newest answer
+	at        time.Time // when that came
+	until     time.Time // when what is left is told to be renewed
+	left      float64   // remaining, less what was taken since; of a bucket, with what came back
+	since     time.Time // when left was counted
+	burst     int64     // the most that was ever left: a bucket holds no more, as far as is known
+	others    time.Time // when it was last seen that others use the policy, too
 
 	underway int64     // units of requests that have not been answered
 	last     time.Time // when units were taken
@@ -122,7 +122,7 @@ func (p *policy) timeLeft(l *ratelimit.Limit) time.Duration {
 }
 
 // part is over how long what is left is spread where units come back one by one.
-func (p *policy) part() time.Duration { return p.window / parts }
+func (p *policy) part() time.Duration { return p.window / slidingParts }
 
 // An answer is what a response tells of a policy.
 type answer struct {
@@ -145,9 +145,9 @@ func (p *policy) learn(a answer, now time.Time) {
 	if p.quota = a.Quota; !newer && !renewed {
 		// Answers of requests that were under way together come in any order: in one
 		// period there is no more than the one before told, and what came back since.
-		remaining = min(remaining, p.told+p.back(p.at, now))
+		remaining = min(remaining, p.remaining+p.back(p.at, now))
 	}
-	p.told, p.at, p.until, p.asked = remaining, now, until, time.Time{}
+	p.remaining, p.at, p.until, p.asked = remaining, now, until, time.Time{}
 	p.left, p.since = float64(remaining-a.underway), now
 	if p.refill == inQueue {
 		p.since = a.sent // it was counted then, and waited for its turn
@@ -159,14 +159,14 @@ func (p *policy) learn(a answer, now time.Time) {
 func (p *policy) watch(a answer, remaining int64, newer bool, now time.Time) {
 	known := newer && !p.at.IsZero()
 	left := p.until.Sub(now)
-	early := known && remaining > p.told && left > rounding && max(a.Next, a.Reset)-left < p.window/2
-	switch told := refillOf(a.Limit); {
-	case told != atOnce || p.refill != oneByOne && !early:
-		p.refill = told
+	early := known && remaining > p.remaining && left > secondsError && max(a.Next, a.Reset)-left < p.window/2
+	switch kind := refillOf(a.Limit); {
+	case kind != atOnce || p.refill != oneByOne && !early:
+		p.refill = kind
 	default:
 		p.refill = oneByOne
 	}
-	if known && remaining < p.told-a.own-a.underway {
+	if known && a.own > 0 && remaining < p.remaining-a.own-a.underway {
 		p.others = now
 	}
 }
@@ -184,18 +184,18 @@ func (p *policy) reserve(now time.Time) float64 {
 	if p.others.IsZero() || now.Sub(p.others) > p.window {
 		return 0
 	}
-	return max(1, reserved*float64(p.quota))
+	return max(1, othersPart*float64(p.quota))
 }
 
 // cost is what a request takes of p: nobody knows how many tokens if it is not said.
 func (p *policy) cost(c costs) int64 { return c.of(p.id.unit) }
 
-func (p *policy) waiters() *queue { return &p.queue }
+func (p *policy) waiting() *waiting { return &p.waiters }
 
 func (p *policy) rest(time.Time) {}
 
-// wait is how long n units must wait behind others.
-func (p *policy) wait(n, ahead int64, now time.Time) time.Duration {
+// delay is how long n units must wait behind others.
+func (p *policy) delay(n, ahead int64, now time.Time) time.Duration {
 	switch {
 	case now.Sub(p.at) > longestBelief:
 		return 0
@@ -204,15 +204,15 @@ func (p *policy) wait(n, ahead int64, now time.Time) time.Duration {
 	}
 	switch p.refill {
 	case unmeasured:
-		return max(0, p.last.Add(p.time(ahead+n)).Sub(now))
+		return max(0, p.last.Add(p.refillTime(ahead+n)).Sub(now))
 	case steadily, inQueue:
 		return p.waitForLevel(n, ahead, now)
 	}
-	return p.waitForTurn(n, ahead, now)
+	return p.waitForShare(n, ahead, now)
 }
 
-// time is in how long n units come back on average.
-func (p *policy) time(n int64) time.Duration {
+// refillTime is in how long n units come back on average.
+func (p *policy) refillTime(n int64) time.Duration {
 	if p.quota <= 0 || n <= 0 {
 		return 0
 	}
@@ -233,7 +233,7 @@ func (p *policy) level(now time.Time) float64 {
 func (p *policy) waitForLevel(n, ahead int64, now time.Time) time.Duration {
 	reserve := min(max(1, p.reserve(now)), float64(p.burst/4)) // but not of hardly anything
 	if p.refill == inQueue {
-		reserve = queueing * float64(p.burst)
+		reserve = leakyPart * float64(p.burst)
 	}
 	need := min(float64(max(n, 1))+reserve, float64(p.burst)) + float64(ahead)
 	missing := need - p.level(now)
@@ -243,10 +243,10 @@ func (p *policy) waitForLevel(n, ahead int64, now time.Time) time.Duration {
 	return seconds(missing * p.window.Seconds() / float64(p.quota))
 }
 
-// waitForTurn is how long it is until n units may be spent if what is left is spread evenly:
+// waitForShare is how long it is until n units may be spent if what is left is spread evenly:
 // with n units left for a period, the first of them is spent one (n+1)-th of it from now,
 // and with the end of the period the first of the next.
-func (p *policy) waitForTurn(n, ahead int64, now time.Time) time.Duration {
+func (p *policy) waitForShare(n, ahead int64, now time.Time) time.Duration {
 	renewal, left := p.until.Sub(now), p.left-float64(ahead)
 	if p.refill == atOnce {
 		left -= p.reserve(now)
@@ -255,8 +255,8 @@ func (p *policy) waitForTurn(n, ahead int64, now time.Time) time.Duration {
 	case renewal <= 0:
 		return p.waitForAnswer(ahead, now)
 	case left < float64(max(n, 1)):
-		return renewal + p.time(ahead+n-1-int64(max(0, p.left)))
-	case left > free*float64(p.quota) && p.quota > 0:
+		return renewal + p.refillTime(ahead+n-1-int64(max(0, p.left)))
+	case left > freePart*float64(p.quota) && p.quota > 0:
 		return 0
 	}
 	begin := later(p.at, p.last)
@@ -264,8 +264,8 @@ func (p *policy) waitForTurn(n, ahead int64, now time.Time) time.Duration {
 	if p.refill == oneByOne {
 		horizon = min(horizon, p.part())
 	}
-	turn := begin.Add(seconds(float64(ahead+n) / (left + float64(ahead) + 1) * horizon.Seconds()))
-	return min(max(0, turn.Sub(now)), renewal)
+	due := begin.Add(seconds(float64(ahead+n) / (left + float64(ahead) + 1) * horizon.Seconds()))
+	return min(max(0, due.Sub(now)), renewal)
 }
 
 // waitForAnswer is how long it is until a request may go when what was told is over: one
@@ -292,14 +292,15 @@ func (p *policy) spare(n, ahead int64, now time.Time) bool {
 	return p.until.Sub(now) > probeInterval && now.Sub(p.last) >= probeInterval
 }
 
-func (p *policy) take(n int64, now time.Time) (counts bool) {
+func (p *policy) take(n int64, now time.Time) {
 	p.left, p.since = p.level(now)-float64(n), now
 	p.underway += n
-	p.last = now
+	if n > 0 { // a request whose cost is not known must not put off those whose is
+		p.last = now
+	}
 	if !p.until.After(now) {
 		p.asked = now
 	}
-	return true
 }
 
 func (p *policy) giveBack(n int64, now time.Time) {

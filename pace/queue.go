@@ -42,14 +42,15 @@ const defaultMaxQueued = 1000
 //
 // A Queue is a heed.BoundedPacer. Its fields must not be changed, nor the Queue
 // be copied, after first use. It may be used by any number of goroutines, and
-// shared by Transports. The zero Queue lets all requests go at once: its Pacer
-// is missing.
+// shared by Transports; its functions are called by all of them. The zero Queue
+// lets requests go one after the other, at once: its Pacer is missing.
 type Queue struct {
 	// Pacer keeps the limit. If nil, there is none.
 	Pacer heed.Pacer
 
-	// Max is how many requests may wait, in all lines together. One more is
-	// refused at once, with ErrQueueFull. If zero, 1,000.
+	// Max is how many requests may wait, in all lines together, those that ask
+	// Pacer included. One more is refused at once, with ErrQueueFull. If zero, 1,000;
+	// a negative one is an error.
 	Max int
 
 	// Priority is how urgent a request is: the highest goes first. If nil, what
@@ -80,7 +81,7 @@ type Queue struct {
 
 // A Progress is how many requests a Queue has.
 type Progress struct {
-	Waiting int   // in line
+	Waiting int   // in line, or asking the Pacer
 	Sent    int   // under way: let go, and not observed yet
 	Done    int64 // answered, or failed, since the beginning
 	Refused int64 // of Done, with 429 or 503
@@ -90,7 +91,8 @@ var _ heed.BoundedPacer = (*Queue)(nil)
 
 type priorityKey struct{}
 
-// WithPriority returns a context whose requests have that priority in a Queue.
+// WithPriority returns a context whose requests have that priority in a Queue, which
+// may be negative. Without it, it is 0; of two, the inner one holds.
 func WithPriority(ctx context.Context, priority int) context.Context {
 	return context.WithValue(ctx, priorityKey{}, priority)
 }
@@ -107,18 +109,18 @@ type queueLine struct {
 
 // An askGate lets one request at a time ask the Pacer.
 type askGate struct {
-	queue queue
-	taken bool
+	waiters waiting
+	taken   bool
 }
 
 func (g *askGate) cost(costs) int64                   { return 1 }
 func (g *askGate) spare(int64, int64, time.Time) bool { return false }
-func (g *askGate) take(int64, time.Time) bool         { g.taken = true; return false }
+func (g *askGate) take(int64, time.Time)              { g.taken = true }
 func (g *askGate) giveBack(int64, time.Time)          { g.taken = false }
 func (g *askGate) rest(time.Time)                     {}
-func (g *askGate) waiters() *queue                    { return &g.queue }
+func (g *askGate) waiting() *waiting                  { return &g.waiters }
 
-func (g *askGate) wait(_, ahead int64, _ time.Time) time.Duration {
+func (g *askGate) delay(_, ahead int64, _ time.Time) time.Duration {
 	if g.taken || ahead > 0 {
 		return unknown
 	}
@@ -141,17 +143,18 @@ func (t startTag) before(u startTag) bool {
 // highestCost bounds the cost of one request, so that no sum of them overflows.
 const highestCost = 1 << 40
 
-// tag gives a request of a key its place in the order.
-func (l *queueLine) tag(key string, priority int, units int64) startTag {
-	start := max(l.now, l.flows[key])
+// tag gives a request of a flow its place in the order: the next one of the flow follows when
+// others have had as many units.
+func (l *queueLine) tag(flow string, priority int, units int64) startTag {
+	start := max(l.now, l.flows[flow])
 	if len(l.flows) > 2*l.present {
-		for other, free := range l.flows { // one that starts anew has the same tag
-			if free <= l.now {
+		for other, next := range l.flows {
+			if next <= l.now { // one that is not known has the same tag
 				delete(l.flows, other)
 			}
 		}
 	}
-	l.flows[key] = start + min(max(units, 1), highestCost)
+	l.flows[flow] = start + units
 	return startTag{priority, start}
 }
 
@@ -161,48 +164,77 @@ func (q *Queue) Wait(req *http.Request) error { return q.WaitAtMost(req, forever
 // WaitAtMost blocks until req may be sent. If that is later than most from now, it
 // returns a *heed.OverdueError: when that time has passed in line, since it is
 // not known before; at once, if Pacer knows, or if most is zero or negative.
-func (q *Queue) WaitAtMost(req *http.Request, most time.Duration) error {
+func (q *Queue) WaitAtMost(req *http.Request, most time.Duration) (err error) {
 	ctx := req.Context()
 	if ctx.Err() != nil {
 		return ended(ctx)
 	}
 	begin := time.Now()
-	key := q.key(req)
-	l, w, err := q.enter(key, req, most, begin)
-	if err == nil && w != nil {
+	e, err := q.enter(req, most, begin)
+	if e == nil {
+		return err
+	}
+	var asked, sent bool
+	defer func() { q.leave(e, asked, sent) }() // even if the Pacer panics
+	if err != nil {
+		return err
+	}
+	if e.waiter != nil {
 		timer := time.NewTimer(min(most, forever))
-		if err = w.wait(ctx, timer.C); err == errExpired {
-			err = &heed.OverdueError{Key: key, Wait: most, Left: most}
+		defer timer.Stop()
+		if err = e.waiter.wait(ctx, timer.C); err == errExpired {
+			return &heed.OverdueError{Key: e.key, Wait: most, Left: most}
 		}
-		timer.Stop()
+		if err != nil {
+			return err
+		}
 	}
-	asked := err == nil
-	if asked && w != nil {
-		q.starts(l, w.start)
-	}
-	if asked && q.Pacer != nil {
+	asked = true
+	q.starts(e)
+	if q.Pacer != nil {
 		err = waitAtMost(q.Pacer, req, most-time.Since(begin))
 	}
-	if l != nil {
-		q.leave(key, l, asked, err == nil)
-	}
+	sent = err == nil
 	return err
 }
 
-// enter puts req in line. The line is nil if there was no room.
-func (q *Queue) enter(key string, req *http.Request, most time.Duration, now time.Time) (*queueLine, *waiter, error) {
-	flow, priority, units := "", q.priority(req), costOf(q.Cost, req, q.Unit)
+// A queued is a request in a Queue.
+type queued struct {
+	key    string // of line
+	line   *queueLine
+	flow   string
+	units  int64
+	start  startTag
+	waiter *waiter // nil if it need not wait
+}
+
+// enter puts req in line, unless the Queue has no room. There may be an error all the same.
+func (q *Queue) enter(req *http.Request, most time.Duration, now time.Time) (*queued, error) {
+	e := &queued{key: q.key(req), units: min(max(costOf(q.Cost, req, q.Unit), 1), highestCost)}
+	priority := q.priority(req)
 	if q.Key != nil {
-		flow = q.Key(req)
+		e.flow = q.Key(req)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
 	case q.Max < 0:
-		return nil, nil, fmt.Errorf("pace: Queue.Max is %d: it must not be negative", q.Max)
+		return nil, fmt.Errorf("pace: Queue.Max is %d: it must not be negative", q.Max)
 	case q.state.Waiting >= q.max():
-		return nil, nil, ErrQueueFull
+		return nil, ErrQueueFull
 	}
+	e.line = q.lineLocked(e.key)
+	e.line.present++
+	q.state.Waiting++
+	q.tellLocked()
+	e.start = e.line.tag(e.flow, priority, e.units)
+	c := claim{key: e.key, gates: &e.line.gates, deadline: deadlineOf(req.Context(), most, now)}
+	var err error
+	e.waiter, err = e.line.joinLocked(&c, e.start, now)
+	return e, err
+}
+
+func (q *Queue) lineLocked(key string) *queueLine {
 	l := q.lines[key]
 	if l == nil {
 		l = &queueLine{flows: map[string]int64{}}
@@ -213,35 +245,30 @@ func (q *Queue) enter(key string, req *http.Request, most time.Duration, now tim
 		}
 		q.lines[key] = l
 	}
-	l.present++
-	q.state.Waiting++
-	q.tellLocked()
-	c := claim{key: key, gates: &l.gates, deadline: deadlineOf(req.Context(), most, now)}
-	start := l.tag(flow, priority, units)
-	w, err := l.joinLocked(&c, start, now)
-	if w == nil && err == nil {
-		l.now = max(l.now, start.units)
-	}
-	return l, w, err
+	return l
 }
 
-func (q *Queue) starts(l *queueLine, start startTag) {
+// starts counts that a request asks the Pacer.
+func (q *Queue) starts(e *queued) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	l.now = max(l.now, start.units)
+	e.line.now = max(e.line.now, e.start.units)
 }
 
 // leave counts that a request is no longer in line, sent or not. If it asked the Pacer, the
-// next one may.
-func (q *Queue) leave(key string, l *queueLine, asked, sent bool) {
+// next one may; if not, others of its flow need not make up for it.
+func (q *Queue) leave(e *queued, asked, sent bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	l := e.line
 	if asked {
 		l.asking.taken = false
 		l.refreshLocked(time.Now())
+	} else if l.flows[e.flow] > e.units {
+		l.flows[e.flow] -= e.units
 	}
 	if l.present--; l.present == 0 {
-		delete(q.lines, key)
+		delete(q.lines, e.key)
 	}
 	q.state.Waiting--
 	if sent {

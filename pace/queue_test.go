@@ -275,3 +275,52 @@ func TestNoCostOfAQueueOverflows(t *testing.T) {
 		}, letGoInOrder(t, q, reqs, names...))
 	})
 }
+
+// Requests that went away before their turn do not put off the others of their key.
+func TestWhoLeavesAQueueCostsItsKeyNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		customer := func(req *http.Request) string { return req.Header.Get("Customer") }
+		of := func(ctx context.Context, name string) *http.Request {
+			req := request(ctx, "http://example.com/")
+			req.Header.Set("Customer", name)
+			return req
+		}
+		q := &pace.Queue{Pacer: pace.PerHost(1, 1), Key: customer}
+		require.NoError(t, q.Wait(of(t.Context(), "c")))
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = q.Wait(of(t.Context(), "c")) }) // asks the Pacer
+		synctest.Wait()
+		for range 10 {
+			wg.Go(func() { assert.Error(t, q.Wait(of(ctx, "a"))) })
+		}
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		var order []string
+		var mu sync.Mutex
+		for _, name := range []string{"b", "a", "b", "b"} {
+			wg.Go(func() {
+				assert.NoError(t, q.Wait(of(t.Context(), name)))
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, name)
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		assert.Equal(t, []string{"b", "a", "b", "b"}, order)
+	})
+}
+
+func TestAPacerThatPanicsHoldsNobodyUp(t *testing.T) {
+	q := &pace.Queue{Pacer: panics{}}
+	for range 3 {
+		assert.Panics(t, func() { _ = q.Wait(get()) })
+	}
+}
+
+type panics struct{}
+
+func (panics) Wait(*http.Request) error { panic("a bug of the Pacer's") }
+func (panics) Observe(heed.Attempt)     {}

@@ -254,7 +254,7 @@ func (s *Shared) reserve(ctx context.Context, key string, n int64, most time.Dur
 // mirror counts h where it was not taken from, for the time when that is used: the Store
 // is charged when it answers again, the share at once.
 //
-// The share is not charged if that made others wait for longer than h does, and the Store
+// The share is charged only if it has room within h's own wait and the time that the Store
 // may take to answer. So a process that had more than its share from the Store is not held
 // up for that when the Store fails. With Processes 1 it never has more.
 func (s *Shared) mirror(ctx context.Context, h *hold, wait time.Duration) {

@@ -85,7 +85,8 @@ func (u *unsynced) sync(ctx context.Context, key string, tell func(n int64) erro
 	return err
 }
 
-// sync charges the Store with n units that key took without it, but with no more than
+// sync charges the Store with n units that key took without it (again, if a charge that was
+// made was not answered in time: too much rather than too little), but with no more than
 // still count by the share, which knows when they were taken: what was taken longer ago
 // has come back since.
 func (s *Shared) sync(ctx context.Context, key string, n int64) error {
@@ -100,8 +101,9 @@ func (s *Shared) sync(ctx context.Context, key string, n int64) error {
 	return s.remote.store.Settle(ctx, charges...)
 }
 
-// counted is how many units a share counts still, as d says, rounded up. Of whole, which
-// it is a share of, it is Quota where more may be reserved ahead: a window has no more.
+// counted is how many units share still counts, rounded up. A window or log that is full may
+// be reserved ahead, so its count is not known: then it is whole's Quota, which one window
+// never exceeds.
 func counted(share *quota.Limit, d quota.Decision, whole *quota.Limit) int64 {
 	p := share.Policy()
 	switch {

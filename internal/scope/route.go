@@ -54,7 +54,7 @@ func isIdentifier(segment string) bool {
 // the Profile's Scope says, or else the fields in which several vendors tell it.
 func (t *Table) LimitOf(req *http.Request, host hostkey.Name, h http.Header, profiles []*ratelimit.Profile) string {
 	if p := t.Profile(host, profiles); p != nil && p.Scope.Header != "" {
-		if len(h[p.Scope.Header]) == 0 {
+		if len(h.Values(p.Scope.Header)) == 0 {
 			return ""
 		}
 		t.Learn(req, host, h, profiles)

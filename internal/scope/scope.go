@@ -129,7 +129,7 @@ func routeName(host hostkey.Name, endpoint string) hostkey.Name {
 // charged returns the scope of a request that is charged to a named limit: a name of
 // Discord's leaves out the channel or guild, each of which has a limit of its own.
 func charged(limit, scope, endpoint string, p *ratelimit.Profile) string {
-	if !p.Scope.Endpoints || len(p.Scope.Keep) == 0 {
+	if !p.Scope.Endpoints || len(p.Scope.Keep) == 0 || !strings.Contains(scope, "/") { // as the name of a Group
 		return limit
 	}
 	_, scope, _ = strings.Cut(scope, "/")
