@@ -103,10 +103,10 @@ type advertisedKey struct {
 
 // A route is what is known of the limits of some requests.
 type route struct {
-	gates     []gate // policies
-	answered  bool   // its own answers told them, and not those of all other routes
-	forgotten bool   // what its requests that are under way will tell is not learnt
-	underway  int64  // requests that have not been answered
+	gates    []gate // policies
+	answered bool   // its own answers told them, and not those of all other routes
+	waiting  int64  // requests in line
+	underway int64  // requests that have not been answered
 }
 
 // A flight is a request under way.
@@ -129,7 +129,7 @@ type unitCost struct {
 func (c costs) of(unit string) int64 {
 	for _, one := range c {
 		if one.unit == unit {
-			return max(0, one.n)
+			return min(max(0, one.n), highestCost)
 		}
 	}
 	if unit == "" {
@@ -160,11 +160,13 @@ func (a *Advertised) WaitAtMost(req *http.Request, most time.Duration) error {
 	if w == nil {
 		return err
 	}
-	if err := w.wait(ctx, nil); err != nil {
-		return err
-	}
+	err = w.wait(ctx, nil)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	r.waiting--
+	if err != nil {
+		return err
+	}
 	k.depart(req, r, &w.claim, w.taken, time.Now())
 	return nil
 }
@@ -180,9 +182,12 @@ func (a *Advertised) join(req *http.Request, key string, name []byte, known bool
 	now := time.Now()
 	r := k.route(name, known)
 	claim := claim{key: key, gates: &r.gates, costs: c, deadline: deadlineOf(req.Context(), most, now)}
-	w, err := k.joinLocked(&claim, startTag{}, now)
-	if w == nil && err == nil {
-		k.depart(req, r, &claim, claim.charges(), now)
+	w, charges, err := k.joinLocked(&claim, startTag{}, now)
+	switch {
+	case w != nil:
+		r.waiting++
+	case err == nil:
+		k.depart(req, r, &claim, charges, now)
 	}
 	return k, r, w, err
 }
@@ -200,8 +205,10 @@ func (k *advertisedKey) route(name []byte, known bool) *route {
 	if r := k.routes[string(name)]; r != nil {
 		return r
 	}
-	if len(k.routes) >= mostRoutes {
-		k.forgetRoute()
+	for range 2 { // of which one is for what was too much before
+		if len(k.routes) >= mostRoutes {
+			k.forgetRoute()
+		}
 	}
 	r := &route{}
 	for _, p := range k.policies {
@@ -213,11 +220,13 @@ func (k *advertisedKey) route(name []byte, known bool) *route {
 	return r
 }
 
-// forgetRoute forgets any route. Its requests in line are held back by what it was told.
+// forgetRoute forgets any route that has no requests.
 func (k *advertisedKey) forgetRoute() {
 	for name, r := range k.routes {
+		if r.waiting > 0 || r.underway > 0 {
+			continue
+		}
 		delete(k.routes, name)
-		r.forgotten = true
 		if r.answered {
 			k.answered--
 			k.leavePolicies(r.gates)
@@ -298,7 +307,7 @@ func (a *Advertised) Observe(at heed.Attempt) {
 			c.gate.(*policy).underway -= c.n
 		}
 	}
-	if ok && at.Response != nil && !cached && !f.route.forgotten {
+	if ok && at.Response != nil && !cached {
 		k.learn(f, limits, limit, at.Response.StatusCode, now)
 	}
 	k.refreshLocked(now)
@@ -335,8 +344,11 @@ func unlimited(h http.Header, l *ratelimit.Limit) bool {
 // learn takes over what f's answer tells of its route.
 func (k *advertisedKey) learn(f flight, limits []ratelimit.Limit, name string, status int, now time.Time) {
 	var gates []gate
+	// Of a policy without its state only the numbers are known: they are kept where there is
+	// nothing better.
+	measured := slices.ContainsFunc(limits, func(l ratelimit.Limit) bool { return l.Remaining >= 0 })
 	for i := range limits {
-		if l := &limits[i]; useful(l) && len(gates) < policiesOfRoute {
+		if l := &limits[i]; useful(l) && (l.Remaining >= 0 || !measured) && len(gates) < policiesOfRoute {
 			if p := k.policy(l, name, now); p != nil && !slices.Contains(gates, gate(p)) {
 				p.learn(f.answer(p, l), now)
 				gates = append(gates, p)
@@ -355,12 +367,12 @@ func (k *advertisedKey) learn(f flight, limits []ratelimit.Limit, name string, s
 		}
 	}
 	if !r.answered || !sameGates(r.gates, gates) {
-		k.enter(r, gates)
+		k.enter(r, gates, now)
 	}
 }
 
 // enter has a route be held back by some policies, and no others.
-func (k *advertisedKey) enter(r *route, gates []gate) {
+func (k *advertisedKey) enter(r *route, gates []gate, now time.Time) {
 	for _, g := range gates {
 		g.(*policy).routes++
 	}
@@ -371,7 +383,9 @@ func (k *advertisedKey) enter(r *route, gates []gate) {
 		k.answered++
 	}
 	r.gates = gates
-	k.reviewed = time.Time{} // who waits may wait for others now
+	if now.Sub(k.reviewed) > reviewAtMost {
+		k.reviewed = time.Time{} // who waits may wait for others now
+	}
 }
 
 func sameGates(a, b []gate) bool {
@@ -383,6 +397,12 @@ func (f *flight) answer(p *policy, l *ratelimit.Limit) answer {
 	a := answer{Limit: l, sent: f.at, own: f.costs.of(l.Unit), underway: p.underway}
 	if l.Unit == "" {
 		a.underway = max(a.underway, f.route.underway) // of which some were sent before p was known
+	}
+	a.later = a.underway
+	for _, c := range f.charges {
+		if c.gate == p {
+			a.later = p.sum - c.before - c.n
+		}
 	}
 	return a
 }

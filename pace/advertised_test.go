@@ -173,6 +173,15 @@ func TestAPolicyWithoutStateIsKeptAsItIs(t *testing.T) {
 	})
 }
 
+func TestAPolicyWithoutStateBesideOthersIsNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTeller(t, &pace.Advertised{})
+		for range 10 {
+			l.sends("RateLimit", `"a";r=99;t=60`, "RateLimit-Policy", `"a";q=100;w=60, "b";q=1000;w=86400`)
+		}
+	})
+}
+
 func TestACostIsWaitedForAsAWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newTeller(t, &pace.Advertised{Cost: func(req *http.Request, unit string) int64 {

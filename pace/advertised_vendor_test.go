@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -39,6 +40,30 @@ func TestABucketWithASmallBurstIsUsed(t *testing.T) {
 			t.Logf("%d in %v, burst %d: %.2f %% refused, %.0f %% used", p.Quota, p.Window, p.Burst, 100*ours.share(), 100*used(perMinute, 30*time.Second, ours))
 			assert.LessOrEqual(t, ours.share(), 0.02, p)
 			assert.GreaterOrEqual(t, used(perMinute, 30*time.Second, ours), 0.85, p)
+		})
+	}
+}
+
+// What comes back while an answer is on its way is not lost.
+func TestABucketIsUsedHoweverLateItsAnswersAre(t *testing.T) {
+	for _, test := range []struct {
+		policy  quota.Policy
+		latency time.Duration
+	}{
+		{quota.Policy{Quota: 100, Window: time.Second, Burst: 20}, 300 * ms},
+		{quota.Policy{Quota: 50, Window: time.Second, Burst: 50}, 900 * ms},
+		{quota.Policy{Quota: 5, Window: time.Second, Burst: 1}, 50 * ms},
+		{quota.Policy{Quota: 5, Window: time.Second, Burst: 1}, time.Second},
+		{quota.Policy{Quota: 600, Window: time.Minute, Burst: 10}, time.Second},
+		{quota.Policy{Quota: 600, Window: time.Minute, Burst: 10}, 2 * time.Second},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ours, _ := shareQuotaAfter(t, paired(0, test.policy), test.latency, 2*time.Minute, 0)
+			perMinute := test.policy.Quota * int64(time.Minute/test.policy.Window)
+			t.Logf("%d in %v, burst %d, after %v: %.2f %% refused, %.0f %% used", test.policy.Quota, test.policy.Window, test.policy.Burst,
+				test.latency, 100*ours.share(), 100*used(perMinute, 2*time.Minute, ours))
+			assert.LessOrEqual(t, ours.share(), 0.03, test)
+			assert.GreaterOrEqual(t, used(perMinute, 2*time.Minute, ours), 0.85, test)
 		})
 	}
 }
@@ -259,9 +284,141 @@ func TestForgottenRoutesTakeNoPolicyWithThem(t *testing.T) {
 		}
 	}
 	routes, policies := pacer.Sizes(get())
-	assert.Equal(t, 256, routes)
+	assert.Equal(t, 2000, routes, "all had requests under way")
 	assert.Equal(t, 1, policies)
 	assert.Positive(t, pacer.WouldWait(request(t.Context(), "http://example.com/new")), "all were told of it")
+	for i := range 2000 {
+		req := request(t.Context(), "http://example.com/x"+fmt.Sprintf("%c%c%c", 'a'+i%26, 'a'+i/26%26, 'a'+i/676))
+		require.NoError(t, pacer.WaitAtMost(req, 0))
+		pacer.Observe(heed.Attempt{Request: req, Response: &http.Response{StatusCode: 200, Header: http.Header{
+			"X-Ratelimit-Limit": {"100000"}, "X-Ratelimit-Remaining": {"50000"}, "X-Ratelimit-Reset": {"3600"},
+		}}})
+	}
+	routes, policies = pacer.Sizes(get())
+	assert.Equal(t, 256, routes)
+	assert.Equal(t, 1, policies)
+}
+
+// A server that was wrong once, and what it says afterwards.
+func TestABogusAnswerIsForgottenWithTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newTeller(t, &pace.Advertised{})
+		l.sends(window(50, 86400)...)
+		l.at(time.Minute)
+		l.sends(window(60, 60)...)
+		l.waits(60 * time.Second / 61)
+		for left := 59; left > 50; left-- {
+			req := get()
+			require.NoError(t, l.pacer.WaitAtMost(req, time.Hour))
+			l.hears(req, 200, window(left, left)...)
+		}
+		assert.Less(t, time.Since(l.start), 75*time.Second)
+	})
+}
+
+// After the end of a period nobody knows what is left, but that there may be something.
+func TestAfterAPeriodNobodyIsRefused(t *testing.T) {
+	for name, fields := range map[string][]string{"much was left": window(99, 60), "little was left": window(9, 60), "at once": window(9, 0)} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newTeller(t, &pace.Advertised{})
+				l.sends(fields...)
+				l.at(2 * time.Minute)
+				for range 20 {
+					require.NoError(t, l.pacer.WaitAtMost(get(), 500*ms))
+				}
+				assert.Zero(t, time.Since(l.start)-2*time.Minute)
+			})
+		})
+	}
+}
+
+// Nothing is left for a day, it is said, and those in line may wait for two.
+func TestThoseWhoMayWaitSendProbesToo(t *testing.T) {
+	for name, fields := range map[string][]string{
+		"nothing is left":    window(0, 86400),
+		"a policy, no state": {"RateLimit-Policy", `"a";q=1;w=86400`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newTeller(t, &pace.Advertised{})
+				l.sends(fields...)
+				for minute := 1; minute <= 3; minute++ {
+					req := get()
+					require.NoError(t, l.pacer.WaitAtMost(req, 48*time.Hour))
+					assert.Equal(t, time.Duration(minute)*time.Minute, time.Since(l.start))
+					l.hears(req, 429, fields...)
+				}
+			})
+		})
+	}
+}
+
+// One that needs two limits is not overtaken for ever by those who need one of them.
+func TestWhoWaitsForTwoLimitsIsNotOvertakenForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pacer := &pace.Advertised{Key: func(*http.Request) string { return "one" }}
+		left := map[string]int{"a": 400, "b": 400}
+		start := time.Now()
+		state := func(name string) string {
+			return fmt.Sprintf("%q;r=%d;t=%d", name, left[name], 1000-int(time.Since(start).Seconds()))
+		}
+		route := map[string][]string{"/a": {"a"}, "/b": {"b"}, "/ab": {"a", "b"}}
+		send := func(path string) time.Duration {
+			req := request(t.Context(), "http://example.com"+path)
+			begin := time.Now()
+			if !assert.NoError(t, pacer.WaitAtMost(req, time.Hour)) {
+				return 0
+			}
+			took := time.Since(begin)
+			var states []string
+			for _, name := range route[path] {
+				left[name]--
+				states = append(states, state(name))
+			}
+			pacer.Observe(heed.Attempt{Request: req, Took: ms, Response: &http.Response{StatusCode: 200, Header: http.Header{
+				"Ratelimit": {strings.Join(states, ", ")}, "Ratelimit-Policy": {`"a";q=1000;w=1000, "b";q=1000;w=1000`},
+			}}})
+			return took
+		}
+		send("/a")
+		time.Sleep(time.Second)
+		send("/b")
+		send("/ab")
+		var wg sync.WaitGroup
+		for _, path := range []string{"/a", "/b", "/a", "/b"} {
+			wg.Go(func() {
+				for time.Since(start) < 200*time.Second {
+					send(path)
+				}
+			})
+		}
+		var longest time.Duration
+		for time.Since(start) < 200*time.Second {
+			longest = max(longest, send("/ab"))
+		}
+		wg.Wait()
+		assert.Less(t, longest, 30*time.Second)
+	})
+}
+
+// GitHub's search is spent, and a Queue has requests of its core, too.
+func TestAQueueAroundAdvertisedHasALineForEachRoute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pacer := &pace.Advertised{}
+		q := &pace.Queue{Pacer: pacer}
+		search := func() *http.Request { return request(t.Context(), "https://api.github.com/search/issues") }
+		first := search()
+		require.NoError(t, q.Wait(first))
+		q.Observe(heed.Attempt{Request: first, Response: &http.Response{StatusCode: 200, Header: http.Header{
+			"X-Ratelimit-Limit": {"30"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"60"}, "X-Ratelimit-Resource": {"search"},
+		}}})
+		var wg sync.WaitGroup
+		wg.Go(func() { assert.NoError(t, q.WaitAtMost(search(), time.Hour)) })
+		synctest.Wait()
+		assert.NoError(t, q.WaitAtMost(request(t.Context(), "https://api.github.com/repos/x/y"), 0))
+		wg.Wait()
+	})
 }
 
 // A request of which nobody knows what it costs puts off nobody whose cost is known.

@@ -22,7 +22,7 @@ type bucket struct {
 
 	waiters  waiting
 	reserved bool       // a token is reserved for the first in line
-	due      time.Time  // when it may be used
+	dueAt    time.Time  // when it may be used
 	limit    rate.Limit // the limiter's, when it said so
 	returned int        // tokens that the first in line may have before it is due
 }
@@ -44,7 +44,7 @@ func (b *bucket) delay(_, ahead int64, now time.Time) time.Duration {
 	case ahead > 0:
 		return refillTime(ahead+1, b.limiter.TokensAt(now), max(limit, b.hope))
 	}
-	if b.returned > 0 || b.reserved && !b.due.After(now) {
+	if b.returned > 0 || b.reserved && !b.dueAt.After(now) {
 		return 0
 	}
 	if b.reserved && b.limit != limit {
@@ -56,8 +56,10 @@ func (b *bucket) delay(_, ahead int64, now time.Time) time.Duration {
 		}
 		b.reserve(now)
 	}
-	return b.due.Sub(now)
+	return b.dueAt.Sub(now)
 }
+
+func (b *bucket) due(n int64, now time.Time) time.Duration { return b.delay(n, 0, now) }
 
 // reserve asks the limiter for the token of the first in line. It is asked as of the moment
 // since when somebody waits: however late the timer was, no time is lost. With a limiter that
@@ -65,19 +67,20 @@ func (b *bucket) delay(_, ahead int64, now time.Time) time.Duration {
 func (b *bucket) reserve(now time.Time) {
 	at := now
 	if b.own && b.waiters.count > 0 {
-		at = later(b.due, b.waiters.first)
+		at = later(b.dueAt, b.waiters.first)
 	}
 	b.limit = b.limiter.Limit()
-	b.due = at.Add(b.limiter.ReserveN(at, 1).DelayFrom(at))
+	b.dueAt = at.Add(b.limiter.ReserveN(at, 1).DelayFrom(at))
 	b.reserved = true
 }
 
-func (b *bucket) take(int64, time.Time) {
+func (b *bucket) take(int64, time.Time) (before int64) {
 	if b.returned > 0 {
 		b.returned--
 	} else {
 		b.reserved = false
 	}
+	return -1
 }
 
 // giveBack lets the first in line have the token. What is reserved for it goes back with
@@ -100,7 +103,7 @@ func (b *bucket) rest(now time.Time) {
 		b.put(now)
 	}
 	if b.reserved {
-		b.reserved, b.due = false, now
+		b.reserved, b.dueAt = false, now
 		b.put(now)
 	}
 }
@@ -139,7 +142,8 @@ func (l *bucketLine) start(mu *sync.Mutex, limiter *rate.Limiter, own bool) {
 
 func (l *bucketLine) joinLocked(ctx context.Context, key string, most time.Duration, now time.Time) (*waiter, error) {
 	c := claim{key: key, gates: &l.gates, deadline: deadlineOf(ctx, most, now)}
-	return l.line.joinLocked(&c, startTag{}, now)
+	w, _, err := l.line.joinLocked(&c, startTag{}, now)
+	return w, err
 }
 
 // giveBackLocked takes back a token that was not used.

@@ -11,6 +11,13 @@ import (
 // reviewEvery is how often a line looks whether those who wait still can: limits change.
 const reviewEvery = time.Second
 
+// reviewAtMost is how often it does so if limits seem to change all the time.
+const reviewAtMost = 100 * time.Millisecond
+
+// longestOvertaken is how long those who wait for one gate may overtake one that waits for that
+// and another: after that its gates are kept for it, or it might wait for ever.
+const longestOvertaken = 5 * time.Second
+
 // A line is where the requests of one key wait, first in, first out, each for one gate or
 // several. One whose gates are open may overtake those who wait for another gate.
 //
@@ -35,12 +42,16 @@ type gate interface {
 	// they are never let through, unknown if only an event can tell.
 	delay(n, ahead int64, now time.Time) time.Duration
 
+	// due is delay for the first of those who wait already.
+	due(n int64, now time.Time) time.Duration
+
 	// spare reports whether n units are left beyond those for which others wait: a
 	// request that cannot wait takes them early.
 	spare(n, ahead int64, now time.Time) bool
 
-	// take takes n units.
-	take(n int64, now time.Time)
+	// take takes n units. It returns how many were taken before this moment, if the gate wants
+	// to know that of each request, or -1.
+	take(n int64, now time.Time) (before int64)
 
 	// giveBack returns n units that were taken and not used.
 	giveBack(n int64, now time.Time)
@@ -71,8 +82,9 @@ type claim struct {
 
 // A charge is what a request costs at a gate.
 type charge struct {
-	gate gate
-	n    int64
+	gate   gate
+	n      int64
+	before int64 // what take returned
 }
 
 // A waiter is a claim in line.
@@ -90,28 +102,27 @@ type waiter struct {
 // errExpired is the end of a wait of which nobody could say how long it would be.
 var errExpired = errors.New("pace: waited too long")
 
-// joinLocked has c take what it costs, if it may: then the waiter is nil.
-func (l *line) joinLocked(c *claim, start startTag, now time.Time) (*waiter, error) {
+// joinLocked has c take what it costs, if it may: then the waiter is nil, and what gates want to
+// know is returned.
+func (l *line) joinLocked(c *claim, start startTag, now time.Time) (*waiter, []charge, error) {
 	l.refreshLocked(now)
 	wait := c.delay(now)
 	if wait <= 0 {
-		c.take(now)
-		return nil, nil
+		return nil, c.take(now), nil
 	}
 	if !c.deadline.allows(wait, now) {
 		if c.spare(now) {
-			c.take(now)
-			return nil, nil
+			return nil, c.take(now), nil
 		}
 		l.restLocked(now, *c.gates)
-		return nil, c.deadline.overdue(c.key, wait, now)
+		return nil, nil, c.deadline.overdue(c.key, wait, now)
 	}
 	w := &waiter{claim: *c, start: start, joined: now, line: l, done: make(chan error, 1)}
 	w.deadline = c.deadline.eased()
 	l.insertLocked(w)
 	l.countLocked(w)
 	l.refreshLocked(now)
-	return w, nil
+	return w, nil, nil
 }
 
 // delay is how long c must wait behind all who wait already.
@@ -132,17 +143,13 @@ func (c *claim) spare(now time.Time) bool {
 	return true
 }
 
-func (c *claim) take(now time.Time) {
+// take takes what c costs. It returns what gates want to know of each request.
+func (c *claim) take(now time.Time) (charges []charge) {
 	for _, g := range *c.gates {
-		g.take(g.cost(c.costs), now)
-	}
-}
-
-// charges is what c takes.
-func (c *claim) charges() []charge {
-	charges := make([]charge, len(*c.gates))
-	for i, g := range *c.gates {
-		charges[i] = charge{g, g.cost(c.costs)}
+		n := g.cost(c.costs)
+		if before := g.take(n, now); before >= 0 {
+			charges = append(charges, charge{g, n, before})
+		}
 	}
 	return charges
 }
@@ -168,12 +175,22 @@ func (w *waiter) leave(why error) error {
 	if w.place != nil {
 		l.dismissLocked(w, why)
 	} else if err := <-w.done; err == nil {
-		for _, c := range w.taken {
-			c.gate.giveBack(c.n, now)
-		}
+		w.giveBack(now)
 	}
 	l.refreshLocked(now)
 	return why
+}
+
+// giveBack returns what w took: where gates change while a request waits, they note it.
+func (w *waiter) giveBack(now time.Time) {
+	for _, c := range w.taken {
+		c.gate.giveBack(c.n, now)
+	}
+	if w.taken == nil {
+		for _, g := range *w.gates {
+			g.giveBack(g.cost(w.costs), now)
+		}
+	}
 }
 
 func (l *line) insertLocked(w *waiter) {
@@ -199,14 +216,13 @@ func (l *line) countLocked(w *waiter) {
 		}
 		q.count++
 		q.units += n
-		w.counted = append(w.counted, charge{g, n})
+		w.counted = append(w.counted, charge{gate: g, n: n})
 	}
 }
 
 // admitLocked has w take what it costs, and go.
 func (l *line) admitLocked(w *waiter, now time.Time) {
-	w.take(now)
-	w.taken = w.charges()
+	w.taken = w.take(now)
 	l.dismissLocked(w, nil)
 }
 
@@ -241,12 +257,12 @@ func (l *line) releaseLocked(now time.Time) time.Duration {
 	for place := l.waiting.Front(); place != nil && blocked < len(l.busy); {
 		w := place.Value.(*waiter)
 		place = place.Next()
-		wait := time.Duration(0)
+		wait, overtaken := time.Duration(0), now.Sub(w.joined) > longestOvertaken
 		for _, g := range *w.gates {
 			q := g.waiting()
 			d := unknown // behind one who waits for the same gate
 			if !q.blocked {
-				d = g.delay(g.cost(w.costs), 0, now)
+				d = g.due(g.cost(w.costs), now)
 			}
 			if d > 0 && !q.blocked && q.count > 0 {
 				q.blocked = true
@@ -256,6 +272,14 @@ func (l *line) releaseLocked(now time.Time) time.Duration {
 		}
 		if wait > 0 {
 			next = min(next, wait)
+			if overtaken { // keep its gates for it
+				for _, g := range *w.gates {
+					if q := g.waiting(); !q.blocked && q.count > 0 {
+						q.blocked = true
+						blocked++
+					}
+				}
+			}
 			continue
 		}
 		l.admitLocked(w, now)

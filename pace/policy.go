@@ -26,7 +26,7 @@ const (
 	// longestBelief is how long what was told once is believed, whatever it was.
 	longestBelief = 24 * time.Hour
 
-	// askAgain is how long others wait for the answer of a request that asks what is left.
+	// askAgain is how long others wait at least for the answer of a request that asks what is left.
 	askAgain = time.Second
 
 	// probeInterval is how often a request goes although nothing is left, where that is to
@@ -67,9 +67,13 @@ type policy struct {
 	burst     int64     // the most that was ever left: a bucket holds no more, as far as is known
 	others    time.Time // when it was last seen that others use the policy, too
 
-	underway int64     // units of requests that have not been answered
-	last     time.Time // when units were taken
-	asked    time.Time // when a request went to see what there is after until
+	sum      int64 // units that were ever taken
+	before   int64 // sum, before those that were taken at the moment counted
+	counted  time.Time
+	underway int64         // units of requests that have not been answered
+	latency  time.Duration // of the newest answer
+	last     time.Time     // when units were taken
+	asked    time.Time     // when a request went to see what there is after until
 }
 
 // A refill is how units come back.
@@ -129,55 +133,65 @@ type answer struct {
 	*ratelimit.Limit
 	sent     time.Time // when its request was sent
 	own      int64     // units that this took
-	underway int64     // units of other requests that are not answered yet, and may not be counted
+	later    int64     // units that were taken with or after it: they are not in what remains
+	underway int64     // units of other requests that are not answered yet: they may be in it or not
 }
 
 // learn takes over what an answer tells.
 func (p *policy) learn(a answer, now time.Time) {
 	remaining := min(a.Remaining, mostLeft)
-	newer := a.sent.After(p.at) // than the one before: it was not under way with that
+	// An answer is newer than the one before if it was not under way with that. Those that
+	// were come in any order.
+	newer := a.sent.After(p.at)
+	level := p.level(now)
 	p.watch(a, remaining, newer, now)
-	if p.window = max(p.window, a.Reset); a.Window > 0 {
-		p.window = a.Window
-	}
+	p.quota, p.burst = a.Quota, max(p.burst, remaining+a.own)
 	until := now.Add(p.timeLeft(a.Limit))
-	renewed := p.refill == oneByOne || p.refill == atOnce && until.Sub(p.until) >= p.window/2
-	if p.quota = a.Quota; !newer && !renewed {
-		// Answers of requests that were under way together come in any order: in one
-		// period there is no more than the one before told, and what came back since.
-		remaining = min(remaining, p.remaining+p.back(p.at, now))
+	if p.fills() {
+		p.left = float64(remaining-a.later) + p.flow()*now.Sub(a.sent).Seconds()
+		if !newer {
+			p.left = min(p.left, level)
+		}
+	} else {
+		// In one period there is no more than was told before.
+		if same := p.refill == atOnce && until.Sub(p.until) < p.window/2; same && !newer {
+			remaining = min(remaining, p.remaining)
+		}
+		p.left = float64(remaining - a.underway)
 	}
-	p.remaining, p.at, p.until, p.asked = remaining, now, until, time.Time{}
-	p.left, p.since = float64(remaining-a.underway), now
-	if p.refill == inQueue {
-		p.since = a.sent // it was counted then, and waited for its turn
-	}
-	p.burst = max(p.burst, remaining+a.own)
+	p.since, p.remaining, p.at, p.until, p.asked = now, remaining, now, until, time.Time{}
+	p.latency = now.Sub(a.sent)
 }
 
-// watch sees from one answer to the next how units come back, and whether others use them.
+// watch sees from one answer to the next how units come back, how long that takes, and whether
+// others use them.
 func (p *policy) watch(a answer, remaining int64, newer bool, now time.Time) {
 	known := newer && !p.at.IsZero()
-	left := p.until.Sub(now)
-	early := known && remaining > p.remaining && left > secondsError && max(a.Next, a.Reset)-left < p.window/2
-	switch kind := refillOf(a.Limit); {
-	case kind != atOnce || p.refill != oneByOne && !early:
-		p.refill = kind
-	default:
-		p.refill = oneByOne
+	longer := max(a.Next, a.Reset) - p.until.Sub(now) // than was told before
+	early := known && remaining > p.remaining && p.until.Sub(now) > secondsError && longer.Abs() < p.window/2
+	kind := refillOf(a.Limit)
+	if kind == atOnce && (early || p.refill == oneByOne) {
+		kind = oneByOne
 	}
+	switch {
+	case a.Window > 0:
+		p.window = a.Window
+	case known && -longer > p.window/2: // it contradicts what was told before
+		kind, p.window = refillOf(a.Limit), a.Reset
+	default:
+		p.window = max(p.window, a.Reset)
+	}
+	p.refill = kind
 	if known && a.own > 0 && remaining < p.remaining-a.own-a.underway {
 		p.others = now
 	}
 }
 
-// back is how many units a bucket gets in a time.
-func (p *policy) back(from, to time.Time) int64 {
-	if p.refill != steadily && p.refill != inQueue || p.window <= 0 {
-		return 0
-	}
-	return int64(min(float64(p.quota)/p.window.Seconds()*to.Sub(from).Seconds(), mostLeft))
-}
+// fills reports whether the policy is a bucket, and so what comes back is known.
+func (p *policy) fills() bool { return p.refill == steadily || p.refill == inQueue }
+
+// flow is how many units a bucket gets in a second.
+func (p *policy) flow() float64 { return float64(p.quota) / p.window.Seconds() }
 
 // reserve is what is not spent, for others.
 func (p *policy) reserve(now time.Time) float64 {
@@ -202,13 +216,22 @@ func (p *policy) delay(n, ahead int64, now time.Time) time.Duration {
 	case n == 0 && p.left > 0 || n == 0 && p.refill == unmeasured:
 		return 0 // what it costs is not known: it waits if nothing is left
 	}
-	switch p.refill {
-	case unmeasured:
+	switch {
+	case p.refill == unmeasured:
 		return max(0, p.last.Add(p.refillTime(ahead+n)).Sub(now))
-	case steadily, inQueue:
+	case p.fills():
 		return p.waitForLevel(n, ahead, now)
 	}
 	return p.waitForShare(n, ahead, now)
+}
+
+// due is delay for the first in line, which may be a probe if nothing is left for long.
+func (p *policy) due(n int64, now time.Time) time.Duration {
+	d := p.delay(n, 0, now)
+	if d > probeInterval && (p.refill == unmeasured || p.level(now) < 1) {
+		d = min(d, max(0, p.last.Add(probeInterval).Sub(now)))
+	}
+	return d
 }
 
 // refillTime is in how long n units come back on average.
@@ -221,11 +244,10 @@ func (p *policy) refillTime(n int64) time.Duration {
 
 // level is how many units are left, of a bucket with those that have come back.
 func (p *policy) level(now time.Time) float64 {
-	if p.refill != steadily && p.refill != inQueue {
+	if !p.fills() {
 		return p.left
 	}
-	back := float64(p.quota) / p.window.Seconds() * now.Sub(p.since).Seconds()
-	return min(p.left+back, float64(p.burst))
+	return min(p.left+p.flow()*now.Sub(p.since).Seconds(), float64(p.burst))
 }
 
 // waitForLevel is how long it is until a bucket holds n units for this request, those for
@@ -240,7 +262,7 @@ func (p *policy) waitForLevel(n, ahead int64, now time.Time) time.Duration {
 	if missing <= 0 {
 		return 0
 	}
-	return seconds(missing * p.window.Seconds() / float64(p.quota))
+	return seconds(missing / p.flow())
 }
 
 // waitForShare is how long it is until n units may be spent if what is left is spread evenly:
@@ -252,12 +274,12 @@ func (p *policy) waitForShare(n, ahead int64, now time.Time) time.Duration {
 		left -= p.reserve(now)
 	}
 	switch {
+	case left > freePart*float64(p.quota) && p.quota > 0:
+		return 0
 	case renewal <= 0:
 		return p.waitForAnswer(ahead, now)
 	case left < float64(max(n, 1)):
 		return renewal + p.refillTime(ahead+n-1-int64(max(0, p.left)))
-	case left > freePart*float64(p.quota) && p.quota > 0:
-		return 0
 	}
 	begin := later(p.at, p.last)
 	horizon := p.until.Sub(begin)
@@ -271,29 +293,36 @@ func (p *policy) waitForShare(n, ahead int64, now time.Time) time.Duration {
 // waitForAnswer is how long it is until a request may go when what was told is over: one
 // goes to see what there is now, and the others wait for its answer.
 func (p *policy) waitForAnswer(ahead int64, now time.Time) time.Duration {
+	wait := max(askAgain, 2*p.latency)
 	if p.asked.IsZero() {
 		if ahead == 0 {
 			return 0
 		}
-		return askAgain
+		return wait
 	}
-	return max(0, p.asked.Add(askAgain).Sub(now))
+	return max(0, p.asked.Add(wait).Sub(now))
 }
 
-// spare reports whether n units are left for a request that cannot wait: something is left,
-// or it is time for a probe.
+// spare reports whether n units are left for a request that cannot wait: something is left, or
+// is again, or it is time for a probe.
 func (p *policy) spare(n, ahead int64, now time.Time) bool {
+	n = max(n, 1)
 	switch {
 	case p.refill == unmeasured:
-		return false
-	case p.level(now) >= float64(ahead+max(n, 1)):
-		return p.until.After(now) || p.refill != atOnce && p.refill != oneByOne
+	case !p.fills() && !p.until.After(now): // nobody knows how much of a new quota is left
+		return p.quota == 0 || p.underway+ahead+n <= p.quota
+	case p.level(now) >= float64(ahead+n):
+		return true
 	}
-	return p.until.Sub(now) > probeInterval && now.Sub(p.last) >= probeInterval
+	return now.Sub(p.last) >= probeInterval
 }
 
-func (p *policy) take(n int64, now time.Time) {
+func (p *policy) take(n int64, now time.Time) (before int64) {
 	p.left, p.since = p.level(now)-float64(n), now
+	if now.After(p.counted) {
+		p.counted, p.before = now, p.sum
+	}
+	p.sum += n
 	p.underway += n
 	if n > 0 { // a request whose cost is not known must not put off those whose is
 		p.last = now
@@ -301,6 +330,7 @@ func (p *policy) take(n int64, now time.Time) {
 	if !p.until.After(now) {
 		p.asked = now
 	}
+	return p.before
 }
 
 func (p *policy) giveBack(n int64, now time.Time) {

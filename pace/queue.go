@@ -115,10 +115,12 @@ type askGate struct {
 
 func (g *askGate) cost(costs) int64                   { return 1 }
 func (g *askGate) spare(int64, int64, time.Time) bool { return false }
-func (g *askGate) take(int64, time.Time)              { g.taken = true }
+func (g *askGate) take(int64, time.Time) int64        { g.taken = true; return -1 }
 func (g *askGate) giveBack(int64, time.Time)          { g.taken = false }
 func (g *askGate) rest(time.Time)                     {}
 func (g *askGate) waiting() *waiting                  { return &g.waiters }
+
+func (g *askGate) due(n int64, now time.Time) time.Duration { return g.delay(n, 0, now) }
 
 func (g *askGate) delay(_, ahead int64, _ time.Time) time.Duration {
 	if g.taken || ahead > 0 {
@@ -230,7 +232,7 @@ func (q *Queue) enter(req *http.Request, most time.Duration, now time.Time) (*qu
 	e.start = e.line.tag(e.flow, priority, e.units)
 	c := claim{key: e.key, gates: &e.line.gates, deadline: deadlineOf(req.Context(), most, now)}
 	var err error
-	e.waiter, err = e.line.joinLocked(&c, e.start, now)
+	e.waiter, _, err = e.line.joinLocked(&c, e.start, now)
 	return e, err
 }
 
@@ -327,6 +329,10 @@ func keyOf(p heed.Pacer, req *http.Request) (key string, ok bool) {
 			}
 		}
 		return strings.Join(keys, " "), len(p) > 0
+	case *Advertised: // which has limits of each route
+		host := p.hosts.Name(req.URL.Scheme, req.URL.Host)
+		route, _ := p.scopes.AppendRoute(append([]byte(p.key(req)), ' '), req, host, p.Profiles)
+		return string(route), true
 	case interface{ key(*http.Request) string }:
 		return p.key(req), true
 	}

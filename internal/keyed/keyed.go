@@ -122,6 +122,9 @@ func (t *Table[V]) addLocked(key hostkey.Name, state func(*V) State) *entry[V] {
 	switch {
 	case len(t.all) >= t.most():
 		t.evictLocked(state)
+		if len(t.all) >= t.most() { // there were too many, all of them in use
+			t.evictLocked(state)
+		}
 	case len(t.all) >= t.sweepAt:
 		t.sweepLocked(state)
 	}

@@ -1,6 +1,7 @@
 package scope
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 
@@ -19,11 +20,14 @@ func (t *Table) AppendRoute(b []byte, req *http.Request, host hostkey.Name, prof
 			return append(b, name...), true
 		}
 	}
-	b = append(b, req.Method...)
+	b = append(b, cmp.Or(req.Method, http.MethodGet)...)
 	b = append(b, ' ')
 	rest := strings.TrimPrefix(req.URL.Path, "/")
-	for range 2 {
+	for counted := 0; counted < 2; {
 		segment, after, more := strings.Cut(rest, "/")
+		if counted > 0 || !isPrefix(segment) {
+			counted++
+		}
 		b = append(b, '/')
 		if isIdentifier(segment) {
 			segment = "*"
@@ -37,6 +41,16 @@ func (t *Table) AppendRoute(b []byte, req *http.Request, host hostkey.Name, prof
 }
 
 const longestSegment = 64
+
+// isPrefix reports whether a segment tells nothing of what a request is about: api, rest, or a
+// version.
+func isPrefix(segment string) bool {
+	if segment == "api" || segment == "rest" {
+		return true
+	}
+	version, _ := strings.CutPrefix(segment, "v")
+	return version != "" && len(version) <= 4 && strings.Trim(version, "0123456789.") == ""
+}
 
 // isIdentifier reports whether a segment of a path names one of many things: if it is a
 // number, or long and with a digit.
