@@ -358,6 +358,7 @@ func TestThoseWhoMayWaitSendProbesToo(t *testing.T) {
 func TestWhoWaitsForTwoLimitsIsNotOvertakenForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pacer := &pace.Advertised{Key: func(*http.Request) string { return "one" }}
+		var mu sync.Mutex
 		left := map[string]int{"a": 400, "b": 400}
 		start := time.Now()
 		state := func(name string) string {
@@ -372,10 +373,12 @@ func TestWhoWaitsForTwoLimitsIsNotOvertakenForEver(t *testing.T) {
 			}
 			took := time.Since(begin)
 			var states []string
+			mu.Lock()
 			for _, name := range route[path] {
 				left[name]--
 				states = append(states, state(name))
 			}
+			mu.Unlock()
 			pacer.Observe(heed.Attempt{Request: req, Took: ms, Response: &http.Response{StatusCode: 200, Header: http.Header{
 				"Ratelimit": {strings.Join(states, ", ")}, "Ratelimit-Policy": {`"a";q=1000;w=1000, "b";q=1000;w=1000`},
 			}}})

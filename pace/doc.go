@@ -12,12 +12,13 @@
 //
 // # Waiting
 //
-// Requests of one key wait in a line, first in, first out. A request that
-// leaves, because its context ended, has taken nothing, and those behind it move
-// up. What was taken and not used after all, since a cool-down was posted
-// meanwhile, goes back, too. So nothing is lost, and nothing is made: in any time
-// t at most burst + limit·t requests of a key are let go. A Shared whose Store
-// fails comes close to that; it says how close.
+// Requests of one key wait in a line, first in, first out. When one leaves, since
+// its context ended, those behind it move up. What was not used after all, since
+// a cool-down was posted meanwhile, goes back, too. So nothing is lost, and
+// nothing is made: in any time t a Keyed lets at most burst + limit·t requests of
+// a key go, and so do With and Shared, together with all others that use the
+// limiter or the Store. A Shared whose Store fails comes close to that; it says how
+// close.
 //
 // A request that would wait for longer than it may is refused at once, unsent,
 // with a *heed.OverdueError that says how long the wait would be. Those ahead

@@ -14,9 +14,10 @@ type hold struct {
 	from     *counter
 	key      string
 	n        int64
-	at       time.Time
-	mirrored bool  // from the Store, and from the share too
-	next     *hold // an older one of the same key and n
+	at       time.Time // for the Store
+	due      time.Time // when it may be used
+	mirrored bool      // from the Store, and from the share too
+	next     *hold     // an older one of the same key and n
 }
 
 type holdID struct {

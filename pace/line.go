@@ -26,6 +26,7 @@ const longestOvertaken = 5 * time.Second
 type line struct {
 	mu     *sync.Mutex             // guards all below, and the gates; several lines may share it
 	before func(a, b *waiter) bool // the order; if nil, that of arrival
+	fixed  bool                    // what its gates say changes only when somebody comes or goes
 
 	waiting  list.List  // of *waiter
 	busy     []*waiting // of the gates for which somebody waits
@@ -96,7 +97,8 @@ type waiter struct {
 	place   *list.Element // nil once it has left the line
 	counted []charge      // what it is counted with among those who wait for its gates
 	taken   []charge      // what it took when it was released
-	done    chan error    // nil if it was released, or why it will not be
+	done    chan error    // nil if it was admitted, or why it will not be
+	passed  bool          // it was admitted
 }
 
 // errExpired is the end of a wait of which nobody could say how long it would be.
@@ -222,7 +224,7 @@ func (l *line) countLocked(w *waiter) {
 
 // admitLocked has w take what it costs, and go.
 func (l *line) admitLocked(w *waiter, now time.Time) {
-	w.taken = w.take(now)
+	w.taken, w.passed = w.take(now), true
 	l.dismissLocked(w, nil)
 }
 
@@ -244,7 +246,7 @@ func (l *line) refreshLocked(now time.Time) {
 		return
 	}
 	next := l.releaseLocked(now)
-	if now.Sub(l.reviewed) >= reviewEvery {
+	if !l.fixed && now.Sub(l.reviewed) >= reviewEvery {
 		l.reviewLocked(now)
 		next = l.releaseLocked(now)
 	}
@@ -253,7 +255,10 @@ func (l *line) refreshLocked(now time.Time) {
 
 // releaseLocked lets those go whose gates are open. It returns in how long the next may.
 func (l *line) releaseLocked(now time.Time) time.Duration {
-	next, blocked := reviewEvery, 0
+	next, blocked := unknown, 0
+	if !l.fixed {
+		next = reviewEvery
+	}
 	for place := l.waiting.Front(); place != nil && blocked < len(l.busy); {
 		w := place.Value.(*waiter)
 		place = place.Next()
@@ -339,7 +344,7 @@ func (l *line) restLocked(now time.Time, gates []gate) {
 // armLocked sets the timer to the next moment when there is something to do.
 func (l *line) armLocked(next time.Duration) {
 	switch {
-	case l.waiting.Len() == 0:
+	case l.waiting.Len() == 0 || next == unknown:
 		if l.timer != nil {
 			l.timer.Stop()
 			l.timer = nil

@@ -240,7 +240,7 @@ func (q *Queue) lineLocked(key string) *queueLine {
 	l := q.lines[key]
 	if l == nil {
 		l = &queueLine{flows: map[string]int64{}}
-		l.mu, l.gates = &q.mu, []gate{&l.asking}
+		l.mu, l.fixed, l.gates = &q.mu, true, []gate{&l.asking}
 		l.before = func(a, b *waiter) bool { return a.start.before(b.start) }
 		if q.lines == nil {
 			q.lines = map[string]*queueLine{}

@@ -99,6 +99,9 @@ type Shared struct {
 	memory   quota.Memory // counts all that this process takes
 	unsynced unsynced     // what of that the Store does not know
 	holds    holds        // of requests that are under way
+
+	mu    sync.Mutex // guards the lines
+	lines map[holdID]*reservedLine
 }
 
 var _ heed.BoundedPacer = (*Shared)(nil)
@@ -170,7 +173,7 @@ func (s *Shared) WaitAtMost(req *http.Request, most time.Duration) error {
 	b := deadlineOf(ctx, most, time.Now())
 	h, wait, err := s.take(ctx, s.key(req), n, b)
 	if err == nil {
-		err = s.await(ctx, h, wait, b)
+		h, err = s.await(ctx, h, wait, b)
 	}
 	if err == nil {
 		s.holds.add(h)
@@ -185,7 +188,7 @@ func (s *Shared) Observe(a heed.Attempt) {
 	switch {
 	case h == nil:
 	case a.Err == heed.ErrNotSent:
-		s.settle(a.Request.Context(), h, -h.n)
+		s.giveBack(a.Request.Context(), h)
 	case s.Settle != nil:
 		if n := s.Settle(a, s.Unit); n >= 0 {
 			s.settle(a.Request.Context(), h, n-h.n)
@@ -268,25 +271,71 @@ func (s *Shared) mirror(ctx context.Context, h *hold, wait time.Duration) {
 	}
 }
 
-// await sleeps until what was taken may be used. It gives it back if that is not to be: if
-// the answer took so long that the wait is too long now, or if ctx ends.
-func (s *Shared) await(ctx context.Context, h *hold, wait time.Duration, b deadline) error {
+// await waits until what was taken may be used, and returns it. It gives it back if that is not
+// to be: if the answer took so long that the wait is too long now, or if ctx ends.
+func (s *Shared) await(ctx context.Context, h *hold, wait time.Duration, b deadline) (*hold, error) {
 	if wait <= 0 {
-		return nil
+		return h, nil
 	}
-	if now := time.Now(); !b.eased().allows(wait, now) {
+	now := time.Now()
+	if !b.eased().allows(wait, now) {
 		s.settle(ctx, h, -h.n)
-		return b.overdue(h.key, wait, now)
+		return nil, b.overdue(h.key, wait, now)
 	}
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		s.settle(ctx, h, -h.n)
-		return ended(ctx)
+	h.due = now.Add(wait)
+	l, w, err := s.enter(h, b, now)
+	if w != nil {
+		err = w.wait(ctx, nil)
 	}
+	h = s.fetch(l, h, w != nil && w.passed || w == nil && err == nil)
+	if err != nil {
+		s.giveBack(ctx, h)
+		return nil, err
+	}
+	return h, nil
+}
+
+// giveBack gives back what h took, as the first in line may have it now: the latest of what is
+// waited for goes back to the Store.
+func (s *Shared) giveBack(ctx context.Context, h *hold) {
+	s.mu.Lock()
+	if l := s.lines[holdID{h.key, h.n}]; l != nil && l.waiters.count > 0 {
+		h = l.exchangeLocked(h, time.Now())
+	}
+	s.mu.Unlock()
+	s.settle(ctx, h, -h.n)
+}
+
+// enter puts a request in the line of its key and cost.
+func (s *Shared) enter(h *hold, b deadline, now time.Time) (*reservedLine, *waiter, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := holdID{h.key, h.n}
+	l := s.lines[id]
+	if l == nil {
+		l = &reservedLine{line: line{mu: &s.mu, fixed: true}}
+		l.gates = []gate{l}
+		if s.lines == nil {
+			s.lines = map[holdID]*reservedLine{}
+		}
+		s.lines[id] = l
+	}
+	l.enterLocked(h)
+	c := claim{key: h.key, gates: &l.gates, deadline: b.eased()}
+	w, _, err := l.joinLocked(&c, startTag{}, now)
+	return l, w, err
+}
+
+// fetch returns the hold of a request that no longer waits, whose own may be another's now.
+// passed tells that it was let go.
+func (s *Shared) fetch(l *reservedLine, own *hold, passed bool) *hold {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := l.fetchLocked(passed)
+	if len(l.holds) == 0 && len(l.released) == 0 {
+		delete(s.lines, holdID{own.key, own.n})
+	}
+	return h
 }
 
 // settle takes n units more than h did, or gives them back if n is negative: also if ctx

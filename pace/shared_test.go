@@ -409,3 +409,90 @@ func TestGoroutinesOf64PacersShareOneBurstExactly(t *testing.T) {
 		assert.EqualValues(t, 1000, sent.Load())
 	})
 }
+
+// Those who go away leave their places to those behind them: newcomers get none of them.
+func TestSharedLetsNobodyHaveTheMomentOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shared := &pace.Shared{Store: &quota.Memory{}, Policies: []quota.Policy{{Quota: 60, Window: time.Minute, Burst: 1}}}
+		require.NoError(t, shared.Wait(get()))
+		start := time.Now()
+		var (
+			mu sync.Mutex
+			at []time.Duration
+			wg sync.WaitGroup
+		)
+		join := func(ctx context.Context) {
+			wg.Go(func() {
+				if shared.Wait(request(ctx, "http://example.com/")) == nil {
+					mu.Lock()
+					defer mu.Unlock()
+					at = append(at, time.Since(start))
+				}
+			})
+			synctest.Wait()
+		}
+		leaving, leave := context.WithCancel(t.Context())
+		for i := range 10 {
+			if i < 5 {
+				join(leaving)
+			} else {
+				join(t.Context())
+			}
+		}
+		leave()
+		synctest.Wait()
+		for range 5 {
+			join(t.Context())
+		}
+		wg.Wait()
+		var want []time.Duration
+		for i := range 10 {
+			want = append(want, time.Duration(i+1)*time.Second)
+		}
+		assert.Equal(t, want, at)
+	})
+}
+
+// However many come and go, no more are let go than the policy admits, and no fewer.
+func TestSharedLosesAndMakesNothingWhenRequestsComeAndGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit, burst, seconds = 20, 5, 60
+		shared := &pace.Shared{Store: &quota.Memory{}, Policies: []quota.Policy{{Quota: limit, Window: time.Second, Burst: burst}}}
+		start := time.Now()
+		var (
+			mu  sync.Mutex
+			at  []time.Duration
+			all sync.WaitGroup
+		)
+		for i := range 64 {
+			all.Go(func() {
+				for n := i; time.Since(start) < seconds*time.Second; n++ {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(n%80+30)*50*ms)
+					if n%3 == 0 {
+						time.AfterFunc(time.Duration(n%37)*50*ms, cancel)
+					}
+					req := request(ctx, "http://example.com/")
+					switch err := shared.Wait(req); {
+					case err != nil:
+						time.Sleep(ms)
+					case n%5 == 0:
+						shared.Observe(heed.Attempt{Request: req, Err: heed.ErrNotSent})
+						time.Sleep(ms)
+					default:
+						mu.Lock()
+						at = append(at, time.Since(start))
+						mu.Unlock()
+					}
+					cancel()
+				}
+			})
+		}
+		all.Wait()
+		level, last := float64(burst), time.Duration(0)
+		for _, moment := range at {
+			level, last = min(burst, level+limit*(moment-last).Seconds())-1, moment
+			require.GreaterOrEqual(t, level, -0.001, "at %v", moment)
+		}
+		assert.GreaterOrEqual(t, len(at), limit*seconds*9/10)
+	})
+}
