@@ -25,10 +25,10 @@ import (
 // A request is held back by what its own route was told. Where Profiles know
 // the host, the vendor's Scope says what a route is: GitHub's search has a limit
 // of its own, and so has each method of Slack's. Elsewhere it is the method and
-// the first two segments of the path, in which numbers and other identifiers
-// count as one; and a new route is held back, too, by what all others were told,
-// if these are eight or more. Policies are told apart by their names and numbers,
-// and by X-RateLimit-Resource and X-RateLimit-Bucket.
+// the first two segments of the path, after api, rest and a version; numbers and
+// other identifiers count as one. A new route is held back, too, by what all
+// others were told, if these are eight or more. Policies are told apart by their
+// names and numbers, and by X-RateLimit-Resource and X-RateLimit-Bucket.
 //
 // Every answer replaces what was known. A policy that an answer of the same
 // route no longer tells is forgotten, and so is everything after 24 hours. If
@@ -41,6 +41,14 @@ import (
 // left of a window that slides is spread over a sixteenth of it. From others, a
 // policy whose units are seen to come back early is treated as one that slides.
 //
+// Measured with package serverside and 50 workers who want more (see the package's
+// tests): nobody is refused after the first answer, and of the quota are used at
+// least 97 % of token buckets, whatever their burst and a latency of up to two
+// seconds, 100 % of fixed windows, leaky buckets and sliding logs, and 96 % of
+// sliding windows. Where RateLimit-Policy is not sent, 80 to 100 %. With a stranger
+// in the quota who does not pace itself, up to 10 % are refused by a sliding log, and
+// below 1 % by the others.
+//
 // A key of which nothing was told, as at the beginning, or as one whose server
 // never tells anything, is not held back: all who are there go at once. Fields
 // tell whole seconds, so a window of a few seconds is not used up.
@@ -51,7 +59,8 @@ import (
 // that returns nil must be followed by Observe, as a Transport does it.
 type Advertised struct {
 	// Key is whose quota it is, the same before a request and after. If nil,
-	// heed.ByCredential. All requests whose key is "" share one. A key is part of error messages, so it must not be a secret.
+	// heed.ByCredential. All requests whose key is "" share one. A key is part of
+	// error messages, so it must not be a secret.
 	Key func(*http.Request) string
 
 	// Cost is how many units a request takes that are counted so: unit is ""
