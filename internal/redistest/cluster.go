@@ -59,8 +59,8 @@ func prepareCluster(timeout time.Duration) func(nodes []*Server) {
 func joined(t testing.TB, nodes []*Server) []*Server {
 	t.Helper()
 	for _, node := range nodes {
-
 		node.await("cluster_state:ok\r\n", "CLUSTER", "INFO")
+		node.await("cluster_slots_ok:"+strconv.Itoa(slots)+"\r\n", "CLUSTER", "INFO")
 	}
 	return nodes
 }
