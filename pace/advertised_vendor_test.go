@@ -19,6 +19,7 @@ import (
 	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/pace"
 	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/serverside"
 )
 
 // A bucket that is whole again within a second is used as any other.
@@ -455,4 +456,49 @@ func TestAnAnswerOutOfACacheGivesBack(t *testing.T) {
 		}
 		l.waits(6 * time.Second)
 	})
+}
+
+// Two processes that do not know of each other, each with an Advertised, share one limit. Of
+// eight, a third is refused: they should have a Shared.
+func TestTwoProcessesShareABucketWithFewRefusals(t *testing.T) {
+	const processes = 2
+	for _, p := range []quota.Policy{
+		{Quota: 600, Window: time.Minute, Burst: 20},
+		{Quota: 100, Window: time.Second, Burst: 20},
+		{Quota: 60, Window: time.Minute},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(fakeStart)
+			limiter, err := serverside.New(paired(0, p))
+			require.NoError(t, err)
+			srv := inProcess{limiter.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { rests(r.Context(), 20*ms) }))}
+			all := &count{}
+			const during = 2 * time.Minute
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(during, cancel)
+			var wg sync.WaitGroup
+			for range processes {
+				client := &http.Client{Transport: &heed.Transport{
+					Base: counted{all, srv}, Pacer: &pace.Advertised{}, Retry: heed.RetryPolicy{MaxWait: tenMinutes, MaxElapsed: -1},
+				}}
+				for range 10 {
+					wg.Go(func() {
+						for {
+							resp, err := client.Do(request(ctx, "http://example.com/"))
+							if err != nil {
+								assert.ErrorIs(t, err, context.Canceled)
+								return
+							}
+							resp.Body.Close()
+						}
+					})
+				}
+			}
+			wg.Wait()
+			perMinute := p.Quota * int64(time.Minute/p.Window)
+			t.Logf("%d in %v, burst %d: %.2f %% refused, %.0f %% used", p.Quota, p.Window, p.Burst, 100*all.share(), 100*used(perMinute, during, all))
+			assert.LessOrEqual(t, all.share(), 0.05, p)
+			assert.GreaterOrEqual(t, used(perMinute, during, all), 0.95, p)
+		})
+	}
 }
