@@ -83,7 +83,7 @@ func test(dir, pattern string) ([]byte, error) {
 
 // copyClient copies what the root package is tested with.
 func copyClient(dir string) error {
-	for _, part := range []string{".", "ratelimit", "internal/hostkey", "internal/keyed", "internal/adaptive"} {
+	for _, part := range []string{".", "ratelimit", "internal/hostkey", "internal/keyed", "internal/adaptive", "internal/scope"} {
 		if err := copyFiles(part, filepath.Join(dir, part)); err != nil {
 			return err
 		}
