@@ -69,3 +69,23 @@ func unitsIn(h http.Header, name string) (n int64, ok bool) {
 	n, err := strconv.ParseInt(h.Get(name), 10, 64)
 	return n, err == nil && n >= 0
 }
+
+// A costs is what a request costs in each unit. Nil is one request.
+type costs []unitCost
+
+type unitCost struct {
+	unit string
+	n    int64
+}
+
+func (c costs) of(unit string) int64 {
+	for _, one := range c {
+		if one.unit == unit {
+			return min(max(0, one.n), highestCost)
+		}
+	}
+	if unit == "" {
+		return 1
+	}
+	return 0
+}

@@ -296,6 +296,12 @@ func (q *Queue) Observe(a heed.Attempt) {
 	q.tellLocked()
 }
 
+// refusal reports whether the server refused a request because there were too
+// many.
+func refusal(a heed.Attempt) bool {
+	return a.Response.StatusCode == http.StatusTooManyRequests || a.Response.StatusCode == http.StatusServiceUnavailable
+}
+
 func (q *Queue) tellLocked() {
 	if q.Progress != nil {
 		q.Progress(q.state)
