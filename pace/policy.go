@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// freePart is the part of a quota that may be left before anybody is delayed: a client that
-	// uses a quarter of its quota in a window never notices that there is one.
+	// freePart is the part of a quota: while more than that is left nobody is delayed. A client
+	// that uses less than a quarter of its quota in a window never notices that there is one.
 	freePart = 0.75
 
 	// slidingParts is into how many parts a window is divided whose units come back one by one:
@@ -167,7 +167,8 @@ func (p *policy) learn(a answer, now time.Time) {
 // others use them.
 func (p *policy) watch(a answer, remaining int64, newer bool, now time.Time) {
 	known := newer && !p.at.IsZero()
-	longer := max(a.Next, a.Reset) - p.until.Sub(now) // than was told before
+	// In one period the end stays about where it was; with a new one it moves by a window.
+	longer := max(a.Next, a.Reset) - p.until.Sub(now)
 	early := known && remaining > p.remaining && p.until.Sub(now) > secondsError && longer.Abs() < p.window/2
 	kind := refillOf(a.Limit)
 	if kind == atOnce && (early || p.refill == oneByOne) {
@@ -253,7 +254,9 @@ func (p *policy) level(now time.Time) float64 {
 // waitForLevel is how long it is until a bucket holds n units for this request, those for
 // others ahead, and a reserve.
 func (p *policy) waitForLevel(n, ahead int64, now time.Time) time.Duration {
-	reserve := min(max(1, p.reserve(now)), float64(p.burst/4)) // but not of hardly anything
+	// One unit is left for others, who are not seen before they have taken it; but a bucket of
+	// fewer than four is too small for that.
+	reserve := min(max(1, p.reserve(now)), float64(p.burst/4))
 	if p.refill == inQueue {
 		reserve = leakyPart * float64(p.burst)
 	}
@@ -293,7 +296,7 @@ func (p *policy) waitForShare(n, ahead int64, now time.Time) time.Duration {
 // waitForAnswer is how long it is until a request may go when what was told is over: one
 // goes to see what there is now, and the others wait for its answer.
 func (p *policy) waitForAnswer(ahead int64, now time.Time) time.Duration {
-	wait := max(askAgain, 2*p.latency)
+	wait := max(askAgain, 2*p.latency) // where answers are late, no sooner than one can be there
 	if p.asked.IsZero() {
 		if ahead == 0 {
 			return 0
