@@ -52,7 +52,7 @@ func (s *session) export(args []string) error {
 
 // flagTargets are the targets for which a flag means something.
 var flagTargets = map[string][]string{
-	"times": {"nginx", "haproxy", "kong", "caddy"}, "redis": {"kong"}, "window": {"prometheus"},
+	"times": {"nginx", "kong"}, "redis": {"kong"}, "window": {"prometheus"},
 }
 
 // flagsOf checks that the flags that are set mean something to a target.

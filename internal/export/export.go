@@ -70,9 +70,7 @@ var targets = []struct {
 	make func(*exporter) string
 }{
 	{"nginx", nginx},
-	{"haproxy", haproxy},
 	{"kong", kong},
-	{"caddy", caddy},
 	{"openapi", openapi},
 	{"prometheus", prometheus},
 	{"grafana", grafana},

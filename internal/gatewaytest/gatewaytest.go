@@ -138,41 +138,11 @@ func HAProxy(t testing.TB, addr string, l Limit) (url string) {
 // does for a second.
 func HAProxyThat(t testing.TB, addr string, l Limit, action string) (url string) {
 	t.Helper()
-	return HAProxyWith(t, addr, fmt.Sprintf(stickTable, action, l.Rate))
-}
-
-const stickTable = `
-backend clients
-	stick-table type ip size 1k expire 10s store http_req_rate(1s)
-defaults heed
-	mode http
-	timeout connect 1s
-	timeout client 30s
-	timeout server 30s
-	http-request track-sc0 src table clients
-	http-request %s if { sc_http_req_rate(0) gt %d }
-`
-
-// HAProxyWith is HAProxy with a file in front of its own, which has a defaults section
-// called heed.
-func HAProxyWith(t testing.TB, addr, file string) (url string) {
-	t.Helper()
 	path := testenv.Program(t, "haproxy", "/usr/sbin/haproxy")
-	return start(t, func(dir string, port int) *exec.Cmd { return haproxy(t, path, dir, port, addr, file) })
-}
-
-// CheckHAProxy has haproxy look at a file as HAProxyWith uses it.
-func CheckHAProxy(t testing.TB, file string) {
-	t.Helper()
-	cmd := haproxy(t, testenv.Program(t, "haproxy", "/usr/sbin/haproxy"), t.TempDir(), 1024, "127.0.0.1:1", file)
-	cmd.Args = append(cmd.Args, "-c")
-	if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "WARNING") {
-		t.Errorf("gatewaytest: haproxy -c: %v\n%s", err, out)
-	}
-}
-
-func haproxy(t testing.TB, path, dir string, port int, addr, file string) *exec.Cmd {
-	return exec.Command(path, "-db", "-f", write(t, dir, "heed.cfg", file), "-f", write(t, dir, "haproxy.cfg", fmt.Sprintf(haproxyCfg, port, addr)))
+	return start(t, func(dir string, port int) *exec.Cmd {
+		file := write(t, dir, "haproxy.cfg", fmt.Sprintf(haproxyCfg, port, action, l.Rate, addr))
+		return exec.Command(path, "-db", "-f", file)
+	})
 }
 
 const haproxyCfg = `
@@ -183,8 +153,11 @@ defaults
 	timeout connect 1s
 	timeout client 30s
 	timeout server 30s
-frontend clients from heed
+frontend clients
 	bind 127.0.0.1:%d
+	stick-table type ip size 1k expire 10s store http_req_rate(1s)
+	http-request track-sc0 src
+	http-request %s if { sc_http_req_rate(0) gt %d }
 	default_backend service
 backend service
 	server service %s
@@ -197,7 +170,7 @@ func Proxy(t testing.TB, addr string) (url string) {
 	path := testenv.Program(t, "caddy", "varnishd", "/usr/sbin/varnishd")
 	return start(t, func(dir string, port int) *exec.Cmd {
 		if filepath.Base(path) == "caddy" {
-			return caddy(t, path, dir, fmt.Sprintf(caddyfile, "", port, "reverse_proxy "+addr))
+			return caddy(t, path, dir, fmt.Sprintf(caddyfile, port, addr))
 		}
 		return varnish(t, path, dir, port, fmt.Sprintf(vcl, hostOf(addr), portOf(addr)))
 	})
@@ -233,16 +206,6 @@ sub vcl_recv {
 sub vcl_synth { return (deliver); } # or it says Retry-After: 5
 `
 
-// Caddy starts a caddy with snippets, and a site of some directives. It ends with its
-// test, which is skipped if there is no caddy.
-func Caddy(t testing.TB, snippets, site string) (url string) {
-	t.Helper()
-	path := testenv.Program(t, "caddy")
-	return start(t, func(dir string, port int) *exec.Cmd {
-		return caddy(t, path, dir, fmt.Sprintf(caddyfile, snippets, port, site))
-	})
-}
-
 func caddy(t testing.TB, path, dir, config string) *exec.Cmd {
 	cmd := exec.Command(path, "run", "--adapter", "caddyfile", "--config", write(t, dir, "Caddyfile", config))
 	cmd.Env = append(os.Environ(), "HOME="+dir, "XDG_DATA_HOME="+dir, "XDG_CONFIG_HOME="+dir)
@@ -254,9 +217,8 @@ const caddyfile = `
 	admin off
 	auto_https off
 }
-%s
 http://:%d {
-	%s
+	reverse_proxy %s
 }
 `
 
