@@ -42,8 +42,9 @@ const policy = `
 	internal/gatewaytest < internal/daemon internal/testenv
 	internal/load        <
 	internal/faults      <
+	internal/spelling    <
 	internal/topk        <
-	internal/export      < serverside/rulefile serverside quota ratelimit go.yaml.in/yaml/v3
+	internal/export      < serverside/rulefile serverside quota ratelimit internal/spelling go.yaml.in/yaml/v3
 	cmd/...              < ...
 	examples/...         < ...
 `

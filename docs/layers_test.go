@@ -60,7 +60,7 @@ func post(t *testing.T, url string) (status int, header http.Header) {
 }
 
 // Who sends a little too much is told so by the application, which charges each request
-// once; who floods meets the edge, and what comes through it is what the edge admits. C36, F202.
+// once; who floods meets the edge, and what comes through it is what the edge admits.
 func TestTheApplicationDecidesAndTheEdgeStopsFloods(t *testing.T) {
 	var arrived atomic.Int64
 	url := layers(t, smaller(t), &arrived)

@@ -12,7 +12,8 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// export prints what a rule file is in the language of a target.
+// export prints a rule file in the language of a target, and warnings of what that cannot
+// express.
 func (s *session) export(args []string) error {
 	var o export.Options
 	f := s.flags("rules export")
@@ -24,12 +25,12 @@ func (s *session) export(args []string) error {
 		return err
 	}
 	target, name := args[0], args[1]
-	if err := s.flagsOf(f, target); err != nil {
-		return err
-	}
-	if !slices.Contains(export.Targets(), target) {
-		fmt.Fprintf(s.err, "heed: there is no target %q: there are %s\n", target, strings.Join(export.Targets(), ", "))
+	if err := export.CheckTarget(target); err != nil {
+		fmt.Fprintln(s.err, "heed:", err)
 		return errUsage
+	}
+	if err := s.checkFlags(f, target); err != nil {
+		return err
 	}
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -50,16 +51,15 @@ func (s *session) export(args []string) error {
 	return err
 }
 
-// flagTargets are the targets for which a flag means something.
-var flagTargets = map[string][]string{
-	"times": {"nginx", "kong"}, "redis": {"kong"}, "window": {"prometheus"},
-}
+// flagTargets are the targets to which a flag means something.
+var flagTargets = map[string][]string{"times": {"kong", "nginx"}, "redis": {"kong"}, "window": {"prometheus"}}
 
-// flagsOf checks that the flags that are set mean something to a target.
-func (s *session) flagsOf(f *flag.FlagSet, target string) (err error) {
+// checkFlags returns an error if a flag was set that means nothing to the target.
+func (s *session) checkFlags(f *flag.FlagSet, target string) (err error) {
 	f.Visit(func(set *flag.Flag) {
-		if targets := flagTargets[set.Name]; slices.Contains(export.Targets(), target) && !slices.Contains(targets, target) {
-			fmt.Fprintf(s.err, "heed: -%s means nothing to %s: it is for %s\n", set.Name, target, strings.Join(targets, ", "))
+		if targets := flagTargets[set.Name]; !slices.Contains(targets, target) {
+			of := strings.Join(targets, " and ")
+			fmt.Fprintf(s.err, "heed: -%s means nothing to %s: it is for %s\n", set.Name, target, of)
 			err = errUsage
 		}
 	})

@@ -1,9 +1,9 @@
-// Package export says the rules of a rule file in the languages of others: of
-// gateways, which guard a server against floods, of those who document APIs, and of
-// those who watch servers.
+// Package export translates a rule file for other programs: gateways (nginx, Kong), which
+// protect a server from floods; OpenAPI documents; and what watches servers (Prometheus,
+// Grafana).
 //
-// What a target cannot say is a Gap, and stands in a comment of what is made too.
-// No text of the file gets out of its place: what is not plain is escaped.
+// What a target cannot express is a Gap, which the output also lists in a comment. Text of
+// the rule file, such as a rule's name, is escaped, so that it cannot become a directive.
 package export
 
 import (
@@ -15,68 +15,24 @@ import (
 	"strings"
 	"time"
 
+	"github.com/heedhttp/heed/internal/spelling"
+	"github.com/heedhttp/heed/serverside"
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// Options change what is made. The zero Options leave it as the rules have it.
-type Options struct {
-	// Times is what the limits of gateways are multiplied by. If zero, 1.
-	Times int64
-
-	// Redis is where Kong counts, a host or host:port. If empty, each Kong counts in
-	// its own memory.
-	Redis string
-
-	// Window is the time over which Prometheus takes rates, in whole seconds, and at
-	// least four of its scrapes long. All other durations of alarms are in proportion
-	// to it. If zero, five minutes.
-	Window time.Duration
-}
-
-// withDefaults checks o.
-func (o Options) withDefaults() (Options, error) {
-	o.Times, o.Window = cmp.Or(o.Times, 1), cmp.Or(o.Window, window)
-	if o.Times < 1 {
-		return o, fmt.Errorf("export: times: is %d: must be at least 1", o.Times)
-	}
-	if o.Window < time.Second || o.Window > 24*time.Hour || o.Window%time.Second != 0 {
-		return o, fmt.Errorf("export: window: is %v: must be whole seconds, and a day at most", o.Window)
-	}
-	return o, nil
-}
-
-// An Output is what is made of rules.
-type Output struct {
-	Text string
-	Gaps []Gap // in the order of the file
-}
-
-// A Gap is something that the rules say and the output does not.
-type Gap struct {
-	File         string
-	Line, Column int
-	Of           string // such as `rule "api"`
-	Reason       string
-}
-
-// String is g as compilers write their warnings.
-func (g Gap) String() string {
-	return fmt.Sprintf("%s:%d:%d: warning: %s: %s", g.File, g.Line, g.Column, g.Of, g.Reason)
-}
-
-// targets are what there is, in the order of the documentation.
+// targets are the languages that rules are exported to, in the order of the alphabet.
 var targets = []struct {
-	name string
-	make func(*exporter) string
+	name   string
+	render func(*exporter) string
 }{
-	{"nginx", nginx},
+	{"grafana", grafana},
 	{"kong", kong},
+	{"nginx", nginx},
 	{"openapi", openapi},
 	{"prometheus", prometheus},
-	{"grafana", grafana},
 }
 
-// Targets are the names of what rules can be exported to.
+// Targets returns the names of all targets, in the order of the alphabet.
 func Targets() (names []string) {
 	for _, t := range targets {
 		names = append(names, t.name)
@@ -84,20 +40,78 @@ func Targets() (names []string) {
 	return names
 }
 
-// Export says what l lists in the language of a target.
+// CheckTarget returns an error if there is no target of that name. It lists those there are,
+// and names the one that was probably meant.
+func CheckTarget(name string) error {
+	if slices.Contains(Targets(), name) {
+		return nil
+	}
+	meant := ""
+	if nearest := spelling.Nearest(name, Targets()); nearest != "" {
+		meant = fmt.Sprintf(": did you mean %q?", nearest)
+	}
+	return fmt.Errorf("unknown target %q%s (targets: %s)", name, meant, strings.Join(Targets(), ", "))
+}
+
+// Options change the output. The zero Options are ready to use.
+type Options struct {
+	// Times is what the limits of a gateway are multiplied by, 1 to 1000. If zero, 1.
+	Times int64
+
+	// Redis is where Kong counts, a host or host:port. If empty, each Kong counts in its
+	// own memory.
+	Redis string
+
+	// Window is the time over which Prometheus takes rates: whole seconds, and a day at
+	// most. It should be at least four scrapes long. All other durations of the alerts are
+	// scaled with it. If zero, five minutes.
+	Window time.Duration
+}
+
+// withDefaults returns o with its defaults, or an error if a value is out of range.
+func (o Options) withDefaults() (Options, error) {
+	o.Times, o.Window = cmp.Or(o.Times, 1), cmp.Or(o.Window, alertsWindow)
+	if o.Times < 1 || o.Times > 1000 {
+		return o, fmt.Errorf("export: times is %d: it must be 1 to 1000", o.Times)
+	}
+	if o.Window < time.Second || o.Window > 24*time.Hour || o.Window%time.Second != 0 {
+		return o, fmt.Errorf("export: window is %v: it must be whole seconds, from 1s to 24h", o.Window)
+	}
+	return o, nil
+}
+
+// An Output is the translation of a rule file.
+type Output struct {
+	Text string
+	Gaps []Gap // in the order of the file
+}
+
+// A Gap is something that the rules say and an Output does not.
+type Gap struct {
+	File         string
+	Line, Column int
+	Of           string // such as `rule "api"`
+	Reason       string
+}
+
+// String returns g in the form of a compiler's warning.
+func (g Gap) String() string {
+	return fmt.Sprintf("%s:%d:%d: warning: %s: %s", g.File, g.Line, g.Column, g.Of, g.Reason)
+}
+
+// Export translates the rules that l lists for a target. The error is that of CheckTarget, or
+// names an option that is out of range.
 func Export(target string, l *rulefile.Listing, o Options) (Output, error) {
+	if err := CheckTarget(target); err != nil {
+		return Output{}, fmt.Errorf("export: %w", err)
+	}
 	o, err := o.withDefaults()
 	if err != nil {
 		return Output{}, err
 	}
-	for _, t := range targets {
-		if t.name == target {
-			e := &exporter{Listing: l, Options: o}
-			text := t.make(e)
-			return Output{text, e.gaps}, nil
-		}
-	}
-	return Output{}, fmt.Errorf("export: there is no target %q: there are %s", target, strings.Join(Targets(), ", "))
+	e := &exporter{Listing: l, Options: o}
+	render := targets[slices.Index(Targets(), target)].render
+	return Output{render(e), e.gaps}, nil
 }
 
 // An exporter makes one Output.
@@ -107,40 +121,57 @@ type exporter struct {
 	gaps []Gap
 }
 
-// gap says that something of r is not said.
-func (e *exporter) gap(r *rulefile.Listed, format string, args ...any) {
-	e.gapOf(fmt.Sprintf("rule %s", quoted(r.Rule.Name)), r.Line, r.Column, format, args...)
+// ruleGap adds a Gap of a rule.
+func (e *exporter) ruleGap(r *rulefile.Listed, format string, args ...any) {
+	e.gap("rule "+quoted(r.Rule.Name), r.Line, r.Column, fmt.Sprintf(format, args...))
 }
 
-func (e *exporter) gapOf(of string, line, column int, format string, args ...any) {
-	e.gaps = append(e.gaps, Gap{e.File, line, column, of, fmt.Sprintf(format, args...)})
+// settingGap adds a Gap of a setting of the file, such as "exempt".
+func (e *exporter) settingGap(name, format string, args ...any) {
+	e.gap(name, 1, 1, fmt.Sprintf(format, args...))
 }
 
-// quoted is text on one line of ASCII, whatever it is.
-func quoted(text string) string { return strconv.QuoteToASCII(text) }
-
-// source is where the rules come from, for a comment.
-func (e *exporter) source() string { return quoted(filepath.Base(e.File)) }
-
-// comment is what is said of the output, without the signs of a comment. All gaps are
-// known then.
-func (e *exporter) comment(lines ...string) []string {
-	slices.SortStableFunc(e.gaps, func(a, b Gap) int { return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column)) })
-	if len(e.gaps) == 0 {
-		return lines
+// allowGaps adds a Gap of each entry of the allow-list, for the same reason.
+func (e *exporter) allowGaps(reason string) {
+	for i := range e.Allow {
+		e.allowGap(&e.Allow[i], reason)
 	}
-	lines = append(lines, "", "What the rules say, and this does not:")
+}
+
+func (e *exporter) allowGap(a *rulefile.Listed, reason string) {
+	e.gap("allowance "+quoted(a.Rule.Name), a.Line, a.Column, reason)
+}
+
+func (e *exporter) gap(of string, line, column int, reason string) {
+	e.gaps = append(e.gaps, Gap{e.File, line, column, of, reason})
+}
+
+// failsClosed reports whether a rule denies requests while they cannot be counted.
+func (e *exporter) failsClosed(r *rulefile.Listed) bool {
+	return cmp.Or(r.Rule.OnStoreError, e.Config.OnStoreError) == serverside.FailClosed
+}
+
+// comment returns lines, and the gaps, as a comment in which each line begins with "#". It is
+// called last, when all gaps are known.
+func (e *exporter) comment(lines ...string) string {
+	slices.SortStableFunc(e.gaps, func(a, b Gap) int {
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
+	})
+	if len(e.gaps) > 0 {
+		lines = append(lines, "", "Not expressed here:")
+	}
 	for _, g := range e.gaps {
 		lines = append(lines, "- "+g.Of+": "+g.Reason)
 	}
-	return lines
-}
-
-// hashed are lines as a comment that begins with a hash.
-func hashed(lines []string) string {
 	var b strings.Builder
 	for _, line := range lines {
 		b.WriteString(strings.TrimRight("# "+line, " ") + "\n")
 	}
 	return b.String()
 }
+
+// source is the rule file's name, for a comment.
+func (e *exporter) source() string { return quoted(filepath.Base(e.File)) }
+
+// quoted returns text in quotes, as one line of ASCII.
+func quoted(text string) string { return strconv.QuoteToASCII(text) }

@@ -2,6 +2,7 @@ package export_test
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -38,7 +39,7 @@ func gaps(out export.Output) (all []string) {
 	return all
 }
 
-// Each file of testdata/*.yaml is exported to each target. F014.
+// Each file of testdata/*.yaml is exported to each target.
 func TestOutputsAreThoseOfTestdata(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	require.NoError(t, err)
@@ -72,24 +73,31 @@ func TestEachGapStandsInTheOutputToo(t *testing.T) {
 	}
 }
 
-func TestATargetThatThereIsNotIsAnErrorThatNamesThoseThereAre(t *testing.T) {
+func TestAnUnknownTargetIsAnErrorThatNamesTheRightOnes(t *testing.T) {
 	l := listing(t, "rules: [{policies: 1/1s}]")
-	_, err := export.Export("ngnix", l, export.Options{})
-	assert.ErrorContains(t, err, `no target "ngnix"`)
-	for _, target := range export.Targets() {
-		assert.ErrorContains(t, err, target)
+	for target, want := range map[string]string{
+		"ngnix":      `unknown target "ngnix": did you mean "nginx"? (targets: grafana, kong, nginx, openapi, prometheus)`,
+		"Prometheus": `unknown target "Prometheus": did you mean "prometheus"? (targets: grafana, kong, nginx, openapi, prometheus)`,
+		"caddy":      `unknown target "caddy" (targets: grafana, kong, nginx, openapi, prometheus)`,
+		"":           `unknown target "" (targets: grafana, kong, nginx, openapi, prometheus)`,
+	} {
+		assert.EqualError(t, export.CheckTarget(target), want)
+		_, err := export.Export(target, l, export.Options{})
+		assert.EqualError(t, err, "export: "+want)
 	}
-	_, err = export.Export("nginx", l, export.Options{Times: -1})
-	assert.ErrorContains(t, err, "is -1")
+	for _, target := range export.Targets() {
+		assert.NoError(t, export.CheckTarget(target))
+	}
 }
 
-// C36: the guard may be several times as wide as the rules.
-func TestGuardsAreAsManyTimesAsWideAsIsSaid(t *testing.T) {
+func TestLimitsOfGatewaysAreMultiplied(t *testing.T) {
 	out := exported(t, "nginx", "rules: [{name: api, policies: 10/1s}]", export.Options{Times: 5})
 	assert.Contains(t, out.Text, "rate=50r/s")
 	assert.Contains(t, out.Text, "burst=49 nodelay")
-	out = exported(t, "nginx", "rules: [{name: api, policies: 10/1s}]", export.Options{Times: 1 << 48})
-	assert.Equal(t, []string{`rule "api": 281474976710656 times 10 is too large`}, gaps(out))
+	for _, times := range []int64{-1, 1001} {
+		_, err := export.Export("nginx", listing(t, "rules: [{policies: 1/1s}]"), export.Options{Times: times})
+		assert.EqualError(t, err, fmt.Sprintf("export: times is %d: it must be 1 to 1000", times))
+	}
 }
 
 // A name space is for the store: an address is one under each.

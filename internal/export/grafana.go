@@ -8,49 +8,68 @@ import (
 	"strings"
 )
 
-// grafana makes a dashboard, of what package serverside/metrics counts.
+// grafana writes a dashboard of what package serverside/metrics counts: a row for all rules, and
+// one for each.
 func grafana(e *exporter) string {
 	d := &dashboard{
-		Title: "Limits of " + plain(filepath.Base(e.File)), Tags: []string{"rate limits"}, Schema: 39, Refresh: "30s",
-		Time:       object{"from": "now-6h", "to": "now"},
-		Templating: object{"list": []any{object{"name": "source", "type": "datasource", "query": "prometheus", "label": "Prometheus"}}},
+		Title: "Limits of " + title(filepath.Base(e.File)), Tags: []string{"rate limits"}, Schema: 39, Refresh: "30s",
+		Time: object{"from": "now-6h", "to": "now"},
+		Templating: object{"list": []any{
+			object{"name": "source", "type": "datasource", "query": "prometheus", "label": "Prometheus"},
+		}},
 	}
-	d.row("All rules")
-	d.graph("Decisions", "How requests were decided.", "reqps", series{"{{verdict}}", "sum by (verdict) (rate(rate_limit_decisions_total[$__rate_interval]))"})
-	d.graph("Denied", "The part of all decisions that are denials. More than 5 % for long is an alarm.", "percentunit",
-		series{"all", "sum(rate(rate_limit_exceeded_total[$__rate_interval])) / sum(rate(rate_limit_decisions_total[$__rate_interval]))"})
-	d.graph("Time to decide", "With the wait for the Store. More than 0.1 s is an alarm.", "s",
-		series{"99 %", "histogram_quantile(0.99, sum by (le) (rate(rate_limit_check_duration_seconds_bucket[$__rate_interval])))"},
-		series{"50 %", "histogram_quantile(0.5, sum by (le) (rate(rate_limit_check_duration_seconds_bucket[$__rate_interval])))"})
-	d.graph("Store", "Whether it fails, and what becomes of requests.", "short",
-		series{"unavailable", "max(rate_limit_redis_unavailable)"},
-		series{"failures a second, {{mode}}", "sum by (mode) (rate(rate_limit_store_failures_total[$__rate_interval]))"},
-		series{"uncounted a second", "sum(rate(rate_limit_fail_open_total[$__rate_interval]))"})
-	d.graph("Keys that are denied most", "By hashes, as in the log.", "short", series{"{{strategy}} {{key}}", "topk(10, sum by (strategy, key) (rate_limit_top_denials))"})
-	d.graph("How close clients come", "The least part of a quota that was left. At 0, somebody is denied.", "percentunit",
-		series{"{{strategy}}", "min by (strategy) (rate_limit_headroom_ratio)"})
-	for _, r := range e.Rules {
-		_, texts := policiesOf(&r)
-		labels := fmt.Sprintf("{endpoint=%s, strategy=%s}[$__rate_interval]", label(endpoint(r.Rule.Pattern)), label(r.Rule.Name))
-		name, limits := plain(r.Rule.Name), plain(strings.Join(texts, ", ")+", by "+r.Key)
-		d.row(name)
-		denied := series{"denied", "sum(rate(rate_limit_exceeded_total" + labels + "))"}
-		if r.Rule.DryRun {
-			denied = series{"would be denied", "sum(rate(rate_limit_would_exceed_total" + labels + "))"}
-		}
-		d.graph(name+": denials", limits, "reqps", denied)
-		d.graph(name+": signs", limits, "reqps", series{"near the limit", "sum(rate(rate_limit_near_limit_total" + labels + "))"},
-			series{"hot keys", "sum(rate(rate_limit_hot_keys_total" + labels + "))"}, series{"penalties", "sum(rate(rate_limit_penalties_total" + labels + "))"})
+	d.all()
+	for i := range e.Rules {
+		r := &e.Rules[i]
+		d.rule(title(r.Rule.Name), title(limitsOf(r)), label(endpoint(r.Rule.Pattern)), label(r.Rule.Name), r.Rule.DryRun)
 	}
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	if err := encoder.Encode(d); err != nil {
-		panic(err) // of plain values, it cannot be
+		panic(err) // d is of strings, numbers, lists and maps
 	}
 	return b.String()
 }
+
+// all adds the row of all rules.
+func (d *dashboard) all() {
+	d.row("All rules")
+	d.graph("Decisions", "How requests were decided.", "reqps",
+		series{"{{verdict}}", "sum by (verdict) (" + rate("decisions_total") + ")"})
+	d.graph("Denied", "The part of all decisions that are denials. More than 5 % for long is an alert.", "percentunit",
+		series{"all", "sum(" + rate("exceeded_total") + ") / sum(" + rate("decisions_total") + ")"})
+	d.graph("Time to decide", "With the wait for the store. More than 0.1 s is an alert.", "s",
+		series{"99 %", "histogram_quantile(0.99, sum by (le) (" + rate("check_duration_seconds_bucket") + "))"},
+		series{"50 %", "histogram_quantile(0.5, sum by (le) (" + rate("check_duration_seconds_bucket") + "))"})
+	d.graph("Store", "Whether it fails, and what happens to requests then.", "short",
+		series{"unavailable", "max(rate_limit_redis_unavailable)"},
+		series{"failures a second, {{mode}}", "sum by (mode) (" + rate("store_failures_total") + ")"},
+		series{"uncounted a second", "sum(" + rate("fail_open_total") + ")"})
+	d.graph("Keys that are denied most", "By their hashes, as in the log.", "short",
+		series{"{{strategy}} {{key}}", "topk(10, sum by (strategy, key) (rate_limit_top_denials))"})
+	d.graph("How close clients come", "The least part of a quota that was left. At 0, a client is denied.", "percentunit",
+		series{"{{strategy}}", "min by (strategy) (rate_limit_headroom_ratio)"})
+}
+
+// rule adds the row of a rule, which metrics have under two labels.
+func (d *dashboard) rule(name, limits, endpoint, strategy string, dryRun bool) {
+	sum := func(metric string) string {
+		return "sum(" + rate(fmt.Sprintf("%s{endpoint=%s, strategy=%s}", metric, endpoint, strategy)) + ")"
+	}
+	denied := series{"denied", sum("exceeded_total")}
+	if dryRun {
+		denied = series{"would be denied", sum("would_exceed_total")}
+	}
+	d.row(name)
+	d.graph(name+": denials", limits, "reqps", denied)
+	d.graph(name+": signs", limits, "reqps", series{"near the limit", sum("near_limit_total")},
+		series{"hot keys", sum("hot_keys_total")}, series{"penalties", sum("penalties_total")})
+}
+
+// rate is a query for the rate of one of our counters.
+func rate(counter string) string { return "rate(rate_limit_" + counter + "[$__rate_interval])" }
 
 // A dashboard is one of Grafana.
 type dashboard struct {
@@ -62,62 +81,71 @@ type dashboard struct {
 	Templating object   `json:"templating"`
 	Panels     []panel  `json:"panels"`
 
-	x, y int // where the next panel begins
+	x, y int // where the next panel is placed
 }
 
 type panel struct {
-	ID          int    `json:"id"`
-	Type        string `json:"type"`
-	Title       string `json:"title"`
-	Description string `json:"description,omitempty"`
-	Place       place  `json:"gridPos"`
-	Source      object `json:"datasource,omitempty"`
-	Fields      object `json:"fieldConfig,omitempty"`
-	Targets     []any  `json:"targets,omitempty"`
+	ID          int      `json:"id"`
+	Type        string   `json:"type"`
+	Title       string   `json:"title"`
+	Description string   `json:"description,omitempty"`
+	Position    position `json:"gridPos"`
+	Source      object   `json:"datasource,omitempty"`
+	Fields      object   `json:"fieldConfig,omitempty"`
+	Targets     []any    `json:"targets,omitempty"`
 }
 
-// A place is one in a grid that is 24 columns wide.
-type place struct {
+// A position is one in a grid that is 24 columns wide.
+type position struct {
 	X int `json:"x"`
 	Y int `json:"y"`
 	W int `json:"w"`
 	H int `json:"h"`
 }
 
-// A series is a query, and what it is called.
-type series struct{ legend, expr string }
+// A series is a query, and what its graph is called.
+type series struct{ legend, query string }
 
 // row begins a row.
 func (d *dashboard) row(title string) {
 	if d.x > 0 {
 		d.x, d.y = 0, d.y+8
 	}
-	d.Panels = append(d.Panels, panel{ID: len(d.Panels) + 1, Type: "row", Title: title, Place: place{0, d.y, 24, 1}})
+	d.add(panel{Type: "row", Title: title, Position: position{0, d.y, 24, 1}})
 	d.y++
 }
 
-// graph adds a graph of series, two in a row.
+// graph adds a graph, of which two fit side by side.
 func (d *dashboard) graph(title, description, unit string, all ...series) {
 	source := object{"type": "prometheus", "uid": "${source}"}
-	p := panel{ID: len(d.Panels) + 1, Type: "timeseries", Title: title, Description: description, Place: place{d.x, d.y, 12, 8}, Source: source,
-		Fields: object{"defaults": object{"unit": unit, "min": 0}, "overrides": []any{}}}
+	fields := object{"defaults": object{"unit": unit, "min": 0}, "overrides": []any{}}
+	var targets []any
 	for i, s := range all {
-		p.Targets = append(p.Targets, object{"refId": string(rune('A' + i)), "datasource": source, "expr": s.expr, "legendFormat": s.legend})
+		id := string(rune('A' + i))
+		targets = append(targets, object{"refId": id, "datasource": source, "expr": s.query, "legendFormat": s.legend})
 	}
-	d.Panels = append(d.Panels, p)
+	d.add(panel{Type: "timeseries", Title: title, Description: description, Position: position{d.x, d.y, 12, 8},
+		Source: source, Fields: fields, Targets: targets})
 	if d.x += 12; d.x == 24 {
 		d.x, d.y = 0, d.y+8
 	}
 }
 
-// variables are the signs by which Grafana knows its variables.
-var variables = strings.NewReplacer("$", `\x24`, "[", `\x5b`)
+func (d *dashboard) add(p panel) {
+	p.ID = len(d.Panels) + 1
+	d.Panels = append(d.Panels, p)
+}
 
-// label is a label's value in PromQL, in which Grafana finds no variables.
-func label(value string) string { return variables.Replace(quoted(value)) }
+// Grafana replaces $name and [[name]] by the values of variables, in queries and in titles.
 
-// plain is text for people, in which Grafana finds no variables.
-func plain(text string) string {
+// label returns the value of a label for a query, without variables.
+func label(value string) string {
+	return strings.NewReplacer("$", `\x24`, "[", `\x5b`).Replace(quoted(value))
+}
+
+// title returns text for a title, without variables. It has other characters in place of those
+// that make one, since a title knows no escapes.
+func title(text string) string {
 	text = quoted(text)
 	return strings.NewReplacer("$", "＄", "[[", "[ [").Replace(text[1 : len(text)-1])
 }

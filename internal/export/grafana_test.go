@@ -74,7 +74,7 @@ rules:
 	promtool(t, "check", rules.String())
 }
 
-// F191, F195: there is a panel for what there are alarms for.
+// There is a panel for what there are alarms for.
 func TestTheDashboardShowsWhatThereAreAlarmsFor(t *testing.T) {
 	out := exported(t, "grafana", "rules: [{name: trial, dry_run: true, policies: 1/1s}]")
 	for _, name := range []string{"rate_limit_exceeded_total", "rate_limit_redis_unavailable", "rate_limit_check_duration_seconds_bucket",

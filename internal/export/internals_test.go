@@ -1,7 +1,7 @@
 package export
 
 // Expression is that of the paths of a pattern.
-func Expression(text string) string { return "^" + newPattern(text).path("/", false) }
+func Expression(text string) string { return "^" + newPattern(text).path(false) }
 
 // Covers reports whether a pattern matches all that another does.
 func Covers(outer, inner string) bool { return newPattern(outer).covers(newPattern(inner)) }

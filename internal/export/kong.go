@@ -1,8 +1,8 @@
 package export
 
 import (
-	"cmp"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -10,35 +10,42 @@ import (
 	"time"
 
 	"github.com/heedhttp/heed/quota"
-	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// kong makes declarative configuration for the rate-limiting plugin of Kong, 3.0 or
-// later. Of the plugins that are for a request, Kong asks only the most specific: so a
-// route has the numbers of all rules that hold there.
+// kong writes declarative configuration for the rate-limiting plugin of Kong, 3.0 or later:
+// one for all requests, and one for each route of a rule with a pattern. Kong applies only the
+// plugin of a request's route, so that has the limits of all rules that cover the route.
 func kong(e *exporter) string {
-	k := &kongFile{exporter: e}
-	k.notSaid()
-	guards := k.kept(e.guards())
+	if bits := e.ipv6Bits(); bits < 128 {
+		e.settingGap("ipv6_bits", "Kong counts by whole addresses of IPv6, and not by /%d", bits)
+	}
+	if len(e.Config.Exempt) > 0 {
+		e.settingGap("exempt", "Kong limits these requests like all others")
+	}
+	e.allowGaps("Kong has no limits of their own for addresses: here it has those of all others")
+
+	k := kongFile{e}
+	rules := k.rules()
 	var file struct {
 		Version  string        `yaml:"_format_version"`
 		Plugins  []kongPlugin  `yaml:",omitempty"`
 		Services []kongService `yaml:",omitempty"`
 	}
 	file.Version = "3.0"
-	everywhere := slices.DeleteFunc(slices.Clone(guards), func(g guard) bool { return g.pattern.text != "" })
+	everywhere := slices.DeleteFunc(slices.Clone(rules), func(g gatewayRule) bool { return !g.pattern.isAny() })
 	if len(everywhere) > 0 {
 		file.Plugins = []kongPlugin{k.plugin(everywhere)}
 	}
-	if routes := k.routes(guards); len(routes) > 0 {
+	if routes := k.routes(rules); len(routes) > 0 {
 		file.Services = []kongService{{"application", "http://127.0.0.1:8080", routes}}
 	}
-	return hashed(e.comment(append(e.layering("Kong", "Put the address of the application in place of url: deck gateway sync FILE."), k.settings()...)...)) + marshaled(file)
+	lines := e.purpose("Kong", "Replace the url by the application's, and run deck gateway sync FILE.")
+	return e.comment(append(lines, k.settings()...)...) + toYAML(file)
 }
 
 type kongFile struct{ *exporter }
 
-// A kongService is an application, with what of it is limited by itself.
 type kongService struct {
 	Name   string
 	URL    string
@@ -56,174 +63,120 @@ type kongRoute struct {
 
 type kongPlugin struct {
 	Name   string
-	Config kongLimits
+	Config object
 }
 
-// A kongLimits is how many requests an address may send in windows of the clock.
-type kongLimits struct {
-	Second        int64  `yaml:",omitempty"`
-	Minute        int64  `yaml:",omitempty"`
-	Hour          int64  `yaml:",omitempty"`
-	Day           int64  `yaml:",omitempty"`
-	LimitBy       string `yaml:"limit_by"`
-	Policy        string
-	RedisHost     string `yaml:"redis_host,omitempty"`
-	RedisPort     int    `yaml:"redis_port,omitempty"`
-	FaultTolerant bool   `yaml:"fault_tolerant"`
-}
+// kongWindows are the windows that Kong counts in.
+var kongWindows = []struct {
+	name   string
+	length time.Duration
+}{{"second", time.Second}, {"minute", time.Minute}, {"hour", time.Hour}, {"day", 24 * time.Hour}}
 
-// of is the limit of a window, or nil if Kong has none.
-func (l *kongLimits) of(window time.Duration) *int64 {
-	switch window {
-	case time.Second:
-		return &l.Second
-	case time.Minute:
-		return &l.Minute
-	case time.Hour:
-		return &l.Hour
-	case 24 * time.Hour:
-		return &l.Day
-	default:
-		return nil
-	}
-}
-
-// inOrder leaves out the limits of windows that those of longer ones are below: Kong
-// takes them for a mistake.
-func (l *kongLimits) inOrder() {
-	least := int64(most)
-	for _, n := range []*int64{&l.Day, &l.Hour, &l.Minute, &l.Second} {
-		if *n > least {
-			*n = 0
-		} else if *n > 0 {
-			least = *n
+// rules returns the rules that Kong can apply.
+func (k kongFile) rules() []gatewayRule {
+	return slices.DeleteFunc(k.gatewayRules(k.keeps), func(g gatewayRule) bool {
+		if g.pattern.needsEscapes() {
+			k.ruleGap(g.Listed, "Kong does not decode the path: it is left to the application")
 		}
-	}
+		return g.pattern.needsEscapes()
+	})
 }
 
-// notSaid are the gaps of what is beside the rules.
-func (k *kongFile) notSaid() {
-	if bits := k.ipv6Bits(); bits < 128 {
-		k.gapOf("ipv6_bits", 1, 1, "Kong counts by whole addresses of IPv6, and not by /%d", bits)
-	}
-	for i := range k.Allow {
-		a := &k.Allow[i]
-		k.gapOf("allowance "+quoted(a.Rule.Name), a.Line, a.Column, "Kong has no other limits for addresses: the others' hold here")
-	}
-	if len(k.Config.Exempt) > 0 {
-		k.gapOf("exempt", 1, 1, "Kong limits these requests as all others")
-	}
-}
-
-// kept are the guards with what limits Kong can keep of them.
-func (k *kongFile) kept(guards []guard) (all []guard) {
-	for _, g := range guards {
-		g.limits = slices.DeleteFunc(slices.Clone(g.limits), func(l limit) bool { return !k.keeps(&g, l) })
-		switch {
-		case len(g.limits) == 0:
-		case !g.pattern.isPlain():
-			k.gap(&g.Listed, "Kong does not decode the path: the rule is left out")
-		default:
-			all = append(all, g)
-		}
-	}
-	return all
-}
-
-// keeps reports whether Kong has a window like l's, and what else it has not.
-func (k *kongFile) keeps(g *guard, l limit) bool {
-	if new(kongLimits).of(l.Window) == nil {
-		k.gap(&g.Listed, "%v is left to the application: Kong has windows of a second, a minute, an hour and a day", l)
-		return false
-	}
-	if l.Algorithm != quota.FixedWindow && l.Algorithm != quota.TokenBucket {
-		k.gap(&g.Listed, "Kong counts in a window of the clock, and not in a %v", l.Algorithm)
-	} else if l.Burst != l.Quota {
-		k.gap(&g.Listed, "Kong counts in a window of the clock: %d at once, and not %d", l.Quota, l.Burst)
-	}
-	return true
-}
-
-// plugin limits what some guards do: the least of each window.
-func (k *kongFile) plugin(guards []guard) kongPlugin {
-	c := kongLimits{LimitBy: "ip", Policy: "local", FaultTolerant: true}
-	if k.Redis != "" {
-		c.Policy, c.RedisHost = "redis", k.Redis
-		if host, port, err := net.SplitHostPort(k.Redis); err == nil {
-			c.RedisHost = host
-			c.RedisPort, _ = strconv.Atoi(port)
-		}
-	}
-	for _, g := range guards {
-		for _, l := range g.limits {
-			if n := c.of(l.Window); *n == 0 || l.Quota < *n {
-				*n = l.Quota
-			}
-		}
-		if cmp.Or(g.Rule.OnStoreError, k.Config.OnStoreError) == serverside.FailClosed {
-			c.FaultTolerant = false
-		}
-	}
-	c.inOrder()
-	return kongPlugin{"rate-limiting", c}
-}
-
-// routes are for the guards that have a pattern.
-func (k *kongFile) routes(guards []guard) (routes []kongRoute) {
-	apart := make([]int, len(guards))   // on how many routes the numbers of a guard hold besides
-	crossed := make([]int, len(guards)) // with how many others a guard has some requests in common
-	for i := range guards {
-		g := &guards[i]
-		if g.pattern.text == "" {
+// keeps reports whether Kong can apply a limit of a rule. How it differs is a gap.
+func (k kongFile) keeps(r *rulefile.Listed, l limit) bool {
+	for _, w := range kongWindows {
+		if w.length != l.Window {
 			continue
 		}
-		r := kongRoute{Name: g.id, Paths: []string{kongPath(g.pattern)}, Priority: len(g.pattern.segments)}
-		if g.pattern.method != "" {
-			r.Methods = strings.Split(strings.Trim(g.pattern.methods(), "()"), "|")
+		if l.Algorithm != quota.FixedWindow && l.Algorithm != quota.TokenBucket {
+			k.ruleGap(r, "Kong counts in a window of the clock, and not in a %v", l.Algorithm)
+		} else if l.Burst != l.Quota {
+			k.ruleGap(r, "Kong counts in a window of the clock: %d at once, and not %d", l.Quota, l.Burst)
 		}
-		if g.pattern.host != "" {
-			r.Hosts = []string{g.pattern.host}
+		return true
+	}
+	k.ruleGap(r, "%v is left to the application: Kong has windows of a second, a minute, an hour and a day", l)
+	return false
+}
+
+// plugin returns the plugin that applies some rules: the lowest limit of each window.
+func (k kongFile) plugin(rules []gatewayRule) kongPlugin {
+	config := object{"limit_by": "ip", "policy": "local", "fault_tolerant": true}
+	if k.Redis != "" {
+		config["policy"], config["redis_host"] = "redis", k.Redis
+		if host, port, err := net.SplitHostPort(k.Redis); err == nil {
+			config["redis_host"] = host
+			config["redis_port"], _ = strconv.Atoi(port)
 		}
-		here := []guard{*g}
-		for j := range guards {
-			switch o := guards[j].pattern; {
-			case i == j:
-			case o.covers(g.pattern):
-				here = append(here, guards[j])
-				apart[j]++
-			case o.overlaps(g.pattern) && !g.pattern.covers(o):
-				crossed[j]++
+	}
+	lowest := make(map[time.Duration]int64)
+	for _, g := range rules {
+		if k.failsClosed(g.Listed) {
+			config["fault_tolerant"] = false
+		}
+		for _, l := range g.limits {
+			if n, ok := lowest[l.Window]; !ok || l.Quota < n {
+				lowest[l.Window] = l.Quota
 			}
 		}
-		r.Plugins = []kongPlugin{k.plugin(here)}
-		routes = append(routes, r)
 	}
-	for j := range guards {
-		if n := apart[j]; n > 0 {
-			k.gap(&guards[j].Listed, "its numbers hold on routes of %d other rules too, but Kong counts them apart", n)
+	// Kong rejects a limit that is higher than that of a longer window. It would never be
+	// reached, and is left out.
+	most := int64(math.MaxInt64)
+	for _, w := range slices.Backward(kongWindows) {
+		if n, ok := lowest[w.length]; ok && n <= most {
+			config[w.name], most = n, n
 		}
-		if n := crossed[j]; n > 0 {
-			k.gap(&guards[j].Listed, "it has some requests in common with %d of the other rules: Kong limits each of those by one of the rules alone", n)
+	}
+	return kongPlugin{"rate-limiting", config}
+}
+
+// routes returns a route for each rule that has a pattern.
+func (k kongFile) routes(rules []gatewayRule) (routes []kongRoute) {
+	others := make([]int, len(rules)) // how many routes of other rules have requests of each rule
+	for i, g := range rules {
+		if g.pattern.isAny() {
+			continue
+		}
+		var here []gatewayRule
+		for j, other := range rules {
+			if other.pattern.covers(g.pattern) {
+				here = append(here, other)
+			}
+			if i != j && other.pattern.concerns(g.pattern) {
+				others[j]++
+			}
+		}
+		route := kongRoute{
+			Name: g.id, Methods: g.pattern.methods(), Paths: []string{kongPath(g.pattern)},
+			Priority: len(here), // the narrower a pattern, the more rules cover it
+			Plugins:  []kongPlugin{k.plugin(here)},
+		}
+		if g.pattern.host != "" {
+			route.Hosts = []string{g.pattern.host}
+		}
+		routes = append(routes, route)
+	}
+	for j, n := range others {
+		if n > 0 {
+			k.ruleGap(rules[j].Listed, "some of its requests take the routes of other rules (%d): "+
+				"Kong counts each route by itself, by the rules that cover it", n)
 		}
 	}
 	return routes
 }
 
-// kongPath is p's path as an expression of Kong, which must begin with a slash.
-func kongPath(p pattern) string {
-	path := strings.TrimPrefix(p.path("/", false), "/")
-	if path == "*$" { // the root alone
-		return "~/$"
-	}
-	return "~/(?i)" + path
-}
+// kongPath returns p's path as an expression of Kong, which has to begin with a slash.
+func kongPath(p pattern) string { return "~/(?i)" + strings.TrimLeft(p.path(false), "/*") }
 
-// settings are what Kong has in a file of its own.
-func (k *kongFile) settings() []string {
-	lines := []string{"", "Kong counts in windows of the clock, so it lets through up to twice the numbers around", "their end."}
+// settings returns what a comment says of Kong and its kong.conf.
+func (k kongFile) settings() []string {
+	lines := []string{"", "Kong counts in windows of the clock: around the end of one it may admit twice the limit."}
 	if len(k.Proxies.Trusted) == 0 {
-		return append(lines, "Behind another proxy, each client has the proxy's address: name it in", "trusted_proxies, and what kong.conf needs stands here.")
+		return append(lines, "Behind another proxy, all clients have the proxy's address: name it in trusted_proxies of",
+			"the rules, and what kong.conf needs stands here.")
 	}
-	return append(lines, "In kong.conf:", "  trusted_ips = "+strings.ReplaceAll(strings.Trim(fmt.Sprint(k.Proxies.Trusted), "[]"), " ", ","),
-		"  real_ip_header = "+proxyField(k.exporter, "Kong"), "  real_ip_recursive = on")
+	proxies := strings.ReplaceAll(strings.Trim(fmt.Sprint(k.Proxies.Trusted), "[]"), " ", ",")
+	return append(lines, "In kong.conf:",
+		"  trusted_ips = "+proxies, "  real_ip_header = "+k.proxyField(), "  real_ip_recursive = on")
 }

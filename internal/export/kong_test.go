@@ -17,7 +17,6 @@ func kongOf(t *testing.T, rules string, o export.Options) (d map[string]any) {
 	return d
 }
 
-// F201.
 func TestKongGetsTheValuesOfItsDocumentation(t *testing.T) {
 	rules := "ipv6_bits: 128\nrules: [{name: api, policies: [60/1m, 1000/1h]}]"
 	limits := map[string]any{"minute": 60, "hour": 1000, "limit_by": "ip", "policy": "redis", "redis_host": "redis.internal", "fault_tolerant": true}
@@ -44,9 +43,9 @@ rules:
 - {name: cafe, pattern: /caf%C3%A9, policies: 1/1s}`
 	assert.Equal(t, []string{
 		`rule "address": 10 in 7s is left to the application: Kong has windows of a second, a minute, an hour and a day`,
-		`rule "address": its numbers hold on routes of 2 other rules too, but Kong counts them apart`,
+		`rule "address": some of its requests take the routes of other rules (2): Kong counts each route by itself, by the rules that cover it`,
 		`rule "login": Kong counts in a window of the clock: 5 at once, and not 2`,
-		`rule "cafe": Kong does not decode the path: the rule is left out`,
+		`rule "cafe": Kong does not decode the path: it is left to the application`,
 	}, gaps(exported(t, "kong", rules)))
 	d := kongOf(t, rules, export.Options{})
 	service := d["services"].([]any)[0].(map[string]any)
@@ -56,7 +55,7 @@ rules:
 	}
 	assert.Equal(t, config(map[string]any{"second": 50, "minute": 500, "fault_tolerant": true}), d["plugins"])
 	assert.Equal(t, []any{
-		map[string]any{"name": "login", "methods": []any{"POST"}, "hosts": []any{"example.com"}, "paths": []any{"~/(?i)login/*$"}, "regex_priority": 1,
+		map[string]any{"name": "login", "methods": []any{"POST"}, "hosts": []any{"example.com"}, "paths": []any{"~/(?i)login/*$"}, "regex_priority": 2,
 			"plugins": config(map[string]any{"minute": 5, "fault_tolerant": false})},
 		map[string]any{"name": "v1", "methods": []any{"GET", "HEAD"}, "paths": []any{"~/(?i)v1(/|$)"}, "regex_priority": 2,
 			"plugins": config(map[string]any{"second": 50, "minute": 500, "day": 9000, "fault_tolerant": true})},
@@ -72,8 +71,8 @@ rules:
 - {name: reads, pattern: GET /v1/, policies: 100/1m}
 - {name: orders, pattern: /v1/orders, policies: 10/1m}
 - {name: login, pattern: POST /login, policies: 5/1m}`)
-	const told = "it has some requests in common with 1 of the other rules: Kong limits each of those by one of the rules alone"
-	assert.Equal(t, []string{`rule "reads": ` + told, `rule "orders": ` + told}, gaps(out))
+	const reason = "some of its requests take the routes of other rules (1): Kong counts each route by itself, by the rules that cover it"
+	assert.Equal(t, []string{`rule "reads": ` + reason, `rule "orders": ` + reason}, gaps(out))
 }
 
 // What Kong's own schema asks of routes and of this plugin.

@@ -3,214 +3,188 @@ package export
 import (
 	"cmp"
 	"fmt"
-	"math/big"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// nginx makes directives for the http context of nginx, 1.17.6 or later. Which rules
-// apply to a request is decided by maps rather than locations: all do that match, as
-// in package serverside, and the locations stay as they are.
+// nginx writes directives for the http block of nginx, 1.17.6 or later. Maps decide which
+// rules apply to a request, and not locations: as in package serverside, all rules that match
+// do, and the locations stay as they are.
 func nginx(e *exporter) string {
 	n := &nginxFile{exporter: e, client: "$binary_remote_addr"}
 	n.realIP()
-	n.addresses()
-	n.exemptions()
-	for _, g := range e.guards() {
-		n.guard(g)
-	}
-	n.retryAfter()
-	return hashed(append(e.comment(e.layering("nginx", "Include it in the http block.")...), "",
-		"A server or location with limit_req or add_header directives of its own needs those",
-		"from here too: nginx inherits all or none. Expressions in map forget $1, $2 …: where",
-		"a location passes them on, name them, as in (?<id>.*).")) + n.String()
+	n.networks()
+	n.allow()
+	n.exempt()
+	n.rules()
+	lines := append(e.purpose("nginx", "Include it in the http block."), "",
+		"A server or location that has limit_req or add_header directives of its own needs those",
+		"below too: nginx inherits all of them or none. A map that matches an expression changes",
+		"$1, $2 and so on: a location that uses them should name its groups, as in (?<id>.*).")
+	return e.comment(lines...) + n.String()
 }
 
 type nginxFile struct {
 	*exporter
 	strings.Builder
-	client  string // the variable that tells clients apart
-	source  string // what maps look at
-	before  string // what stands before the method in it
-	passes  []string
-	waiting []nginxWait
-}
-
-// A nginxWait is how long requests that match are to wait.
-type nginxWait struct {
-	pattern pattern
-	seconds int64
+	client string // the variable that tells clients apart; empty for a request that is not counted
 }
 
 func (n *nginxFile) printf(format string, args ...any) { fmt.Fprintf(n, format, args...) }
 
-// realIP has nginx believe the proxies that the rules believe.
+// request is what maps match with expressions of a pattern.
+const request = "$request_method $host$uri"
+
+// realIP makes nginx believe the proxies that the rules believe.
 func (n *nginxFile) realIP() {
 	if len(n.Proxies.Trusted) == 0 {
-		n.printf("\n# Behind another proxy, each client has the proxy's address: name it in\n# trusted_proxies, and set_real_ip_from stands here.\n")
+		n.printf("\n# Behind another proxy, all clients have the proxy's address: name it in trusted_proxies\n" +
+			"# of the rules, and set_real_ip_from stands here.\n")
 		return
 	}
-	field := proxyField(n.exporter, "nginx")
-	n.printf("\n# Clients are told apart by what these proxies say (ngx_http_realip_module).\n")
+	n.printf("\n# The proxies that are believed (ngx_http_realip_module).\n")
 	for _, p := range n.Proxies.Trusted {
 		n.printf("set_real_ip_from %v;\n", p)
 	}
-	n.printf("real_ip_header %s;\nreal_ip_recursive on;\n", field)
+	n.printf("real_ip_header %q;\nreal_ip_recursive on;\n", n.proxyField())
 }
 
-// addresses has clients with IPv6 told apart by their network.
-func (n *nginxFile) addresses() {
+// networks makes all IPv6 addresses of a network one client.
+func (n *nginxFile) networks() {
 	bits := n.ipv6Bits()
-	if bits > 120 {
-		return
-	}
 	bytes := (bits + 7) / 8
 	if bits%8 != 0 {
-		n.gapOf("ipv6_bits", 1, 1, "nginx counts by whole bytes of an address: by /%d", 8*bytes)
+		n.settingGap("ipv6_bits", "nginx counts by whole bytes of an address: here by /%d", 8*bytes)
 	}
+	if bytes == 16 {
+		return
+	}
+	n.printf("\n# A client with IPv6 is a /%d.\n", 8*bytes)
+	n.printf("map $binary_remote_addr $heed_network {\n\tdefault $binary_remote_addr;\n")
+	n.printf("\t\"~(?s)^(?<heed_prefix>.{%d}).{%d}$\" $heed_prefix;\n}\n", bytes, 16-bytes)
+	n.client = "$heed_network"
+}
+
+// allow leaves the addresses of the allow-list uncounted.
+func (n *nginxFile) allow() {
+	peers := n.allowed()
+	if len(peers) == 0 {
+		return
+	}
+	peer := ""
+	if len(n.Proxies.Trusted) > 0 {
+		peer = "$realip_remote_addr " // of the connection, whatever the proxy says
+	}
+	n.printf("\n# These addresses are not limited.\ngeo %s$heed_allowed {\n\tdefault 0;\n", peer)
+	for _, p := range peers {
+		n.printf("\t%v 1;\n", p)
+	}
+	n.printf("}\nmap $heed_allowed $heed_not_allowed {\n\t0 %s;\n\t1 \"\";\n}\n", n.client)
+	n.client = "$heed_not_allowed"
+}
+
+// exempt leaves requests uncounted that no rule limits.
+func (n *nginxFile) exempt() {
+	if len(n.Config.Exempt) == 0 {
+		return
+	}
+	n.printf("\n# These requests are not limited.\nmap %q $heed_client {\n", request)
+	for _, text := range n.Config.Exempt {
+		n.printf("\t\"~^%s\" \"\";\n", newPattern(text).expression(true))
+	}
+	n.printf("\tdefault %s;\n}\n", n.client)
 	n.client = "$heed_client"
-	n.printf("\n# A client with IPv6 has a /%d.\n", 8*bytes)
-	n.printf("map $binary_remote_addr $heed_client {\n\tdefault $binary_remote_addr;\n")
-	n.printf("\t\"~(?s)^(?<heed_network>.{%d}).{%d}$\" $heed_network;\n}\n", bytes, 16-bytes)
 }
 
-// exemptions prepares what is never limited.
-func (n *nginxFile) exemptions() {
-	n.source = "$request_method $host$uri"
-	if peers := n.allowed(); len(peers) > 0 {
-		n.source, n.before = "$heed_allowed "+n.source, "0 "
-		n.passes = append(n.passes, "^1 ")
-		address := ""
-		if len(n.Proxies.Trusted) > 0 {
-			address = "$realip_remote_addr " // the peer's
-		}
-		n.printf("\ngeo %s$heed_allowed {\n\tdefault 0;\n", address)
-		slices.SortFunc(peers, comparePrefixes)
-		for _, p := range slices.Compact(peers) {
-			n.printf("\t%v 1;\n", p)
-		}
-		n.printf("}\n")
-	}
-	for _, p := range n.exempt() {
-		n.passes = append(n.passes, match(p, n.before, true))
-	}
-}
-
-// match is an expression for requests, as source has them.
-func match(p pattern, before string, exact bool) string {
-	return "^" + before + p.expression("/", exact)
-}
-
-// guard limits what a rule limits.
-func (n *nginxFile) guard(g guard) {
-	key := n.client
-	if g.pattern.text != "" || len(n.passes) > 0 {
-		key = "$heed_rule_" + g.id
-	}
-	var limits strings.Builder
-	wait := int64(0)
-	for _, l := range g.limits {
-		text, seconds := n.limit(&g, l, key)
-		limits.WriteString(text)
-		wait = max(wait, seconds)
-	}
-	if wait == 0 {
+// rules writes the limits, and when clients that are denied should come back.
+func (n *nginxFile) rules() {
+	rules := n.gatewayRules(n.keeps)
+	if len(rules) == 0 {
 		return
 	}
-	n.printf("\n# rule %s\n", quoted(g.Rule.Name))
-	if key != n.client {
-		n.mapTo(key, g.pattern)
+	zones := identifiers{}
+	for _, g := range rules {
+		n.rule(g, zones)
 	}
-	n.WriteString(limits.String())
-	n.waiting = append(n.waiting, nginxWait{g.pattern, wait})
-}
-
-// mapTo maps requests to their client, or to nothing, which is not counted.
-func (n *nginxFile) mapTo(key string, p pattern) {
-	n.printf("map %q %s {\n", n.source, key)
-	for _, pass := range n.passes {
-		n.printf("\t\"~%s\" \"\";\n", pass)
-	}
-	if p.text == "" {
-		n.printf("\tdefault %s;\n}\n", n.client)
-		return
-	}
-	n.printf("\tdefault \"\";\n\t\"~%s\" %s;\n}\n", match(p, n.before, false), n.client)
-}
-
-// limit are the directives of one policy, and how long who is denied waits, in
-// seconds; 0 if there are none.
-func (n *nginxFile) limit(g *guard, l limit, key string) (directives string, wait int64) {
-	rate, milli := n.rate(g, l)
-	if milli == 0 {
-		return "", 0
-	}
-	burst, delay := fmt.Sprintf(" burst=%d", l.Burst-1), " nodelay" // nginx has one more than its burst
-	switch {
-	case l.Algorithm == quota.LeakyBucket:
-		burst, delay = fmt.Sprintf(" burst=%d", l.Burst), ""
-	case l.Algorithm != quota.TokenBucket:
-		n.gap(&g.Listed, "nginx counts in a bucket, and not in a %v: it admits up to twice %d in %s", l.Algorithm, l.Quota, brief(l.Window))
-	}
-	if l.Burst == 1 && delay != "" {
-		burst, delay = "", ""
-	}
-	return fmt.Sprintf("# %v\nlimit_req_zone %s zone=%s:10m rate=%s;\nlimit_req zone=%s%s%s;\n", l, key, l.id, rate, l.id, burst, delay),
-		(1000 + milli - 1) / milli
-}
-
-// fastest is what nginx counts without an overflow, in requests a second.
-const fastest = 1_000_000
-
-// rate is l's as nginx has it, and in thousandths of a request a second, as nginx
-// counts; 0 if it is too fast to be counted.
-func (n *nginxFile) rate(g *guard, l limit) (text string, milli int64) {
-	if perSecond, exact := perTime(l, time.Second); perSecond > fastest {
-		n.gap(&g.Listed, "%v is faster than nginx can count", l)
-		return "", 0
-	} else if exact {
-		return fmt.Sprintf("%dr/s", perSecond), 1000 * perSecond
-	}
-	perMinute, exact := perTime(l, time.Minute)
-	milli = 1000 * perMinute / 60
-	if inThousand, _ := perTime(l, 1000*time.Second); inThousand > milli {
-		n.gap(&g.Listed, "nginx counts whole thousandths of a request a second: %v is %d in 1000s", l, milli)
-	} else if !exact {
-		n.gap(&g.Listed, "nginx counts whole requests a second or minute: %v is rounded up to %dr/m", l, perMinute)
-	}
-	return fmt.Sprintf("%dr/m", perMinute), milli
-}
-
-// perTime is how many requests l gives back in a time, rounded up.
-func perTime(l limit, d time.Duration) (n int64, exact bool) {
-	product := new(big.Int).Mul(big.NewInt(l.Quota), big.NewInt(int64(d)))
-	whole, part := product.QuoRem(product, big.NewInt(int64(l.Window)), new(big.Int))
-	if part.Sign() > 0 {
-		whole.Add(whole, big.NewInt(1))
-	}
-	if !whole.IsInt64() {
-		return most, false
-	}
-	return min(whole.Int64(), most), part.Sign() == 0
-}
-
-// retryAfter tells who is denied here when to come back. What the application
-// denies is told by the application.
-func (n *nginxFile) retryAfter() {
-	if len(n.waiting) == 0 {
-		return
-	}
-	slices.SortStableFunc(n.waiting, func(a, b nginxWait) int { return cmp.Compare(b.seconds, a.seconds) })
-	n.printf("\nlimit_req_status 429;\nmap \"$limit_req_status $request_method $host$uri\" $heed_retry_after {\n\tdefault \"\";\n")
-	seen := make(map[string]bool)
-	for _, w := range n.waiting {
-		if m := match(w.pattern, "REJECTED ", false); !seen[m] {
-			seen[m] = true
-			n.printf("\t\"~%s\" %d;\n", m, w.seconds)
-		}
+	n.printf("\nlimit_req_status 429;\nmap \"$limit_req_status %s\" $heed_retry_after {\n\tdefault \"\";\n", request)
+	// Of the expressions that match, nginx takes the first: that with the longest wait.
+	slices.SortStableFunc(rules, func(a, b gatewayRule) int { return cmp.Compare(retryAfter(b), retryAfter(a)) })
+	for _, g := range rules {
+		n.printf("\t\"~^REJECTED %s\" %d;\n", g.pattern.expression(false), retryAfter(g))
 	}
 	n.printf("}\nadd_header Retry-After $heed_retry_after always;\n")
+}
+
+// rule writes the limits of a rule.
+func (n *nginxFile) rule(g gatewayRule, zones identifiers) {
+	n.printf("\n# rule %s\n", quoted(g.Rule.Name))
+	key := n.client
+	if !g.pattern.isAny() {
+		key = "$heed_rule_" + g.id
+		n.printf("map %q %s {\n\tdefault \"\";\n\t\"~^%s\" %s;\n}\n", request, key, g.pattern.expression(false), n.client)
+	}
+	for _, l := range g.limits {
+		zone := g.id
+		if len(g.limits) > 1 {
+			zone += "_" + brief(l.Window)
+		}
+		zone = zones.add(zone)
+		rate, _ := nginxRate(l)
+		burst, option := l.Burst-1, " nodelay" // nginx admits one request more than its burst
+		if l.Algorithm == quota.LeakyBucket {
+			burst, option = l.Burst, ""
+		}
+		n.printf("# %v\nlimit_req_zone %s zone=%s:10m rate=%s;\nlimit_req zone=%s", l, key, zone, rate, zone)
+		if burst > 0 {
+			n.printf(" burst=%d%s", burst, option)
+		}
+		n.printf(";\n")
+	}
+}
+
+// nginx counts in 64 bits: it overflows when a client has more than these.
+const (
+	mostPerMinute = 60_000_000
+	mostBurst     = 1_000_000_000
+)
+
+// keeps reports whether nginx can apply a limit of a rule. How it differs is a gap.
+func (n *nginxFile) keeps(r *rulefile.Listed, l limit) bool {
+	if l.in(time.Minute) > mostPerMinute || l.Burst > mostBurst {
+		n.ruleGap(r, "%v is more than nginx can count: it is left to the application", l)
+		return false
+	}
+	if _, thousandths := nginxRate(l); float64(thousandths) != l.in(1000*time.Second) {
+		n.ruleGap(r, "nginx rounds rates: %v is %d in 1000s here", l, thousandths)
+	}
+	if l.Algorithm != quota.TokenBucket && l.Algorithm != quota.LeakyBucket {
+		n.ruleGap(r, "nginx counts in a bucket, and not in a %v: it admits up to twice %d in %s",
+			l.Algorithm, l.Quota, brief(l.Window))
+	}
+	return true
+}
+
+// nginxRate returns a limit's rate as nginx is told it, in whole requests a second or a
+// minute, rounded up; and what nginx makes of it: whole thousandths of a request a second.
+func nginxRate(l limit) (text string, thousandths int64) {
+	perMinute := int64(math.Ceil(l.in(time.Minute)))
+	text = fmt.Sprintf("%dr/m", perMinute)
+	if perMinute%60 == 0 {
+		text = fmt.Sprintf("%dr/s", perMinute/60)
+	}
+	return text, perMinute * 1000 / 60
+}
+
+// retryAfter is how long a client waits for the slowest limit of a rule, in seconds.
+func retryAfter(g gatewayRule) (seconds int64) {
+	for _, l := range g.limits {
+		_, thousandths := nginxRate(l)
+		seconds = max(seconds, (1000+thousandths-1)/thousandths)
+	}
+	return seconds
 }

@@ -30,7 +30,6 @@ func service(t *testing.T) (addr string) {
 	return strings.TrimPrefix(s.URL, "http://")
 }
 
-// F200, F036, B70.
 func TestNginxGetsTheDirectivesOfItsDocumentation(t *testing.T) {
 	out := exported(t, "nginx", "ipv6_bits: 128\nrules: [{name: api, policies: 10/1s burst 21}]")
 	assert.Empty(t, out.Gaps)
@@ -44,7 +43,7 @@ func TestNginxGetsTheDirectivesOfItsDocumentation(t *testing.T) {
 		assert.Contains(t, out.Text, directive)
 	}
 	out = exported(t, "nginx", "trusted_proxies: 10.0.0.0/8\nproxy_fields: X-Real-IP\nrules: [{policies: 10/1s}]")
-	assert.Contains(t, out.Text, "set_real_ip_from 10.0.0.0/8;\nreal_ip_header X-Real-IP;\n")
+	assert.Contains(t, out.Text, "set_real_ip_from 10.0.0.0/8;\nreal_ip_header \"X-Real-IP\";\n")
 }
 
 func TestNginxTakesWhatIsMadeForIt(t *testing.T) {
@@ -115,7 +114,7 @@ func send(t *testing.T, method, url string, fields ...string) *http.Response {
 	return resp
 }
 
-// F014: what nginx admits is what the rule does, to the request. It reads its clock
+// What nginx admits is what the rule does, to the request. It reads its clock
 // in milliseconds, in which less than one request is given back.
 func TestNginxAdmitsWhatTheRuleDoes(t *testing.T) {
 	t.Parallel()
@@ -129,27 +128,36 @@ func TestNginxAdmitsWhatTheRuleDoes(t *testing.T) {
 	assert.Equal(t, http.StatusOK, get(t, url+"/v2").StatusCode, "another path")
 }
 
-// nginx has whole requests a second or a minute, of which it counts thousandths a
-// second and drops what is less: whatever differs from the rule is told.
+// nginx is told whole requests a second or a minute, rounded up, of which it counts whole
+// thousandths a second: a rate that differs from the rule's is a gap.
 func TestNginxTellsHowItRounds(t *testing.T) {
-	for policy, want := range map[string]struct{ rate, told string }{
-		"60/1m":       {"1r/s", ""},
-		"30/1m":       {"30r/m", ""},
-		"6/1m":        {"6r/m", ""},
-		"7/1m":        {"7r/m", "nginx counts whole thousandths of a request a second: 7 in 1m is 116 in 1000s"},
-		"1/1m":        {"1r/m", "nginx counts whole thousandths of a request a second: 1 in 1m is 16 in 1000s"},
-		"1999/1000m":  {"2r/m", "nginx counts whole thousandths of a request a second: 1999 in 16h40m is 33 in 1000s"},
-		"13/2m":       {"7r/m", "nginx counts whole requests a second or minute: 13 in 2m is rounded up to 7r/m"},
-		"1000003/24h": {"695r/m", "nginx counts whole requests a second or minute: 1000003 in 24h is rounded up to 695r/m"},
-		"1/24h":       {"1r/m", "nginx counts whole requests a second or minute: 1 in 24h is rounded up to 1r/m"},
+	for policy, want := range map[string]struct{ rate, gap string }{
+		"60/1m":          {"1r/s", ""},
+		"30/1m":          {"30r/m", ""},
+		"6/1m":           {"6r/m", ""},
+		"1/100ms":        {"10r/s", ""},
+		"7/1m":           {"7r/m", "7 in 1m is 116 in 1000s"},
+		"1/1m":           {"1r/m", "1 in 1m is 16 in 1000s"},
+		"1999/1000m":     {"2r/m", "1999 in 16h40m is 33 in 1000s"},
+		"13/2m":          {"7r/m", "13 in 2m is 116 in 1000s"},
+		"1000003/24h":    {"695r/m", "1000003 in 24h is 11583 in 1000s"},
+		"1/24h":          {"1r/m", "1 in 24h is 16 in 1000s"},
+		"1_000_000/1s":   {"1000000r/s", ""},
+		"60_000_000/1m":  {"1000000r/s", ""},
+		"999_999_999/1d": {"694445r/m", "999999999 in 24h is 11574083 in 1000s"},
 	} {
 		out := exported(t, "nginx", "rules: [{name: api, policies: "+policy+"}]")
 		assert.Contains(t, out.Text, " rate="+want.rate+";\n", policy)
-		var told string
-		for _, g := range out.Gaps {
-			told += g.Reason
+		var reasons []string
+		if want.gap != "" {
+			reasons = []string{`rule "api": nginx rounds rates: ` + want.gap + " here"}
 		}
-		assert.Equal(t, want.told, told, policy)
+		assert.Equal(t, reasons, gaps(out), policy)
+	}
+	for _, policy := range []string{"1_000_001/1s", "1_000_000_001/1d"} {
+		out := exported(t, "nginx", "rules: [{name: api, policies: "+policy+"}]")
+		assert.NotContains(t, out.Text, "limit_req_zone", policy)
+		assert.Regexp(t, "more than nginx can count", gaps(out), policy)
 	}
 }
 
@@ -208,6 +216,24 @@ func applyAll(t *testing.T, url string) {
 		assert.Equal(t, http.StatusOK, get(t, url+"/login/help").StatusCode, "exempt")
 	}
 	assert.Equal(t, []string{"77"}, get(t, url+"/own").Header["Retry-After"], "the application's own")
+}
+
+// The addresses of the allow-list are those of connections, whatever a proxy says.
+func TestNginxDoesNotLimitTheAllowList(t *testing.T) {
+	t.Parallel()
+	for peers, want := range map[string]int{"127.0.0.1": http.StatusOK, "192.0.2.1": http.StatusTooManyRequests} {
+		out := exported(t, "nginx", `
+trusted_proxies: loopback
+exempt: /health
+allow: [{name: probe, peers: `+peers+`, policies: 9/1s}]
+rules: [{name: api, pattern: /v1/, policies: 1/1h}, {name: all, policies: 2/1h}]`)
+		url := gatewaytest.NginxWith(t, service(t), out.Text)
+		for range 3 {
+			get(t, url+"/v1/users", "X-Forwarded-For", "192.0.2.1")
+		}
+		assert.Equal(t, want, get(t, url+"/v1/users", "X-Forwarded-For", "192.0.2.1").StatusCode, peers)
+		assert.Equal(t, http.StatusOK, get(t, url+"/health", "X-Forwarded-For", "192.0.2.1").StatusCode, "exempt")
+	}
 }
 
 // Who obeys Retry-After is admitted.

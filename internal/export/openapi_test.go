@@ -23,7 +23,6 @@ type apiDocument struct {
 			Description string
 			Headers     map[string]ref
 			Content     map[string]struct{ Schema ref }
-			Limits      []map[string]any `yaml:"x-rate-limits"`
 		}
 		Headers map[string]any
 		Schemas map[string]any
@@ -31,7 +30,8 @@ type apiDocument struct {
 }
 
 type operation struct {
-	Responses map[string]ref
+	Description string
+	Responses   map[string]ref
 }
 
 // UnmarshalYAML leaves parameters, which are beside operations, alone.
@@ -62,7 +62,7 @@ rules:
 - {name: odd, pattern: BREW /pot, policies: 1/1s}
 - {name: guard, stage: overload, status: 503, policies: 1000/1s}`
 
-// F203: each limited route has a 429 with the fields that its denials have.
+// Each limited route has a 429 with the fields that its denials have.
 func TestEachLimitedRouteHasA429WithItsFields(t *testing.T) {
 	d := apiOf(t, documented)
 	assert.ElementsMatch(t, []string{"/login", "/v1/items/{id}", "/{rest}"}, slices.Collect(keys(d.Paths)))
@@ -87,11 +87,8 @@ func TestEachLimitedRouteHasA429WithItsFields(t *testing.T) {
 			}
 		}
 	}
-	name := strings.TrimPrefix(d.Paths["/v1/items/{id}"]["get"].Responses["429"].Ref, "#/components/responses/")
-	response := d.Components.Responses[name]
-	assert.Equal(t, "Too many requests. There are 60 in 1m, 10 at once, 10000 in each month, by ip, and 1 in 1s, by ip.", response.Description)
-	assert.Equal(t, map[string]any{"rule": "item", "key": "ip", "quota": 60, "burst": 10, "window": 60, "algorithm": "TokenBucket"}, response.Limits[0])
-	assert.Equal(t, "month", response.Limits[1]["calendar"])
+	assert.Equal(t, "Limits: 60 in 1m, 10 at once, 10000 in each month, by ip; 1 in 1s, by ip; 1000 in 1s, by everybody.",
+		d.Paths["/v1/items/{id}"]["get"].Description)
 }
 
 func keys[V any](m map[string]V) func(func(string) bool) {
@@ -126,7 +123,7 @@ func TestTheDocumentedFieldsAreThoseOfDenials(t *testing.T) {
 		}
 	}
 	out := exported(t, "openapi", "body: ours\nrules: [{policies: 1/1h}]")
-	assert.Equal(t, []string{`body: only the program knows the body "ours"`, `rule "default": OpenAPI has no word for all paths beneath one: it is the variable at the end of "/{rest}"`}, gaps(out))
+	assert.Equal(t, []string{`body: only the program knows the body "ours"`, `rule "default": OpenAPI has no way to say all paths beneath one: the variable at the end of "/{rest}" stands for them`}, gaps(out))
 }
 
 // denial is what a server with some rules answers to the second request.
@@ -149,8 +146,8 @@ func TestWhatFailsClosedHasA503(t *testing.T) {
 	assert.Contains(t, d.Components.Responses["Unavailable"].Headers, "Retry-After")
 	assert.NotContains(t, d.Paths["/a"]["get"].Responses, "503")
 	out := exported(t, "openapi", "exempt: /health\nallow: [{name: probe, peers: 10.0.0.1, policies: 9/1s}]\nrules: [{pattern: /a, policies: 1/1s}]")
-	assert.Equal(t, []string{"exempt: these requests are not limited, also where they are among paths here",
-		`allowance "probe": some clients have limits of their own: others are told nothing of it`}, gaps(out))
+	assert.Equal(t, []string{"exempt: these requests are not limited, even where the document has them under a path",
+		`allowance "probe": some clients have limits of their own, of which others are not told`}, gaps(out))
 }
 
 func TestPathsThatDifferInNamesAreOne(t *testing.T) {
@@ -164,41 +161,36 @@ rules:
 	assert.Contains(t, d.Paths["/v1/{id}"], "post")
 }
 
-// Where a rule for one segment and a rule for all beneath are one path, those of both are
-// denied there, whichever comes first.
-func TestAPathHasTheDenialsOfAllRulesThatItStandsFor(t *testing.T) {
+// Where a rule for one segment and a rule for all beneath are one path, the limits of both
+// apply there, whichever comes first.
+func TestAPathHasTheLimitsOfAllRulesThatItStandsFor(t *testing.T) {
 	const one, all = "{name: one, pattern: 'GET /v1/{id}', policies: 1/1s}", "{name: all, pattern: /v1/, policies: 2/1s}"
-	for path, rules := range map[string]string{"/v1/{id}": one + ", " + all, "/v1/{rest}": all + ", " + one} {
-		d := apiOf(t, "rules: ["+rules+"]")
-		for method, want := range map[string][]any{"get": {"one", "all"}, "post": {"all"}} {
-			name := strings.TrimPrefix(d.Paths[path][method].Responses["429"].Ref, "#/components/responses/")
-			var got []any
-			for _, l := range d.Components.Responses[name].Limits {
-				got = append(got, l["rule"])
-			}
-			assert.ElementsMatch(t, want, got, "%s %s", method, path)
-		}
-		assert.Len(t, d.Components.Responses, 2, "none that no path has")
-	}
+	both := apiOf(t, "rules: ["+one+", "+all+"]").Paths["/v1/{id}"]
+	assert.Equal(t, "Limits: 1 in 1s, by ip; 2 in 1s, by ip.", both["get"].Description)
+	assert.Equal(t, "Limits: 2 in 1s, by ip.", both["post"].Description)
+	both = apiOf(t, "rules: ["+all+", "+one+"]").Paths["/v1/{rest}"]
+	assert.Equal(t, "Limits: 2 in 1s, by ip; 1 in 1s, by ip.", both["get"].Description)
+	assert.Equal(t, "Limits: 2 in 1s, by ip.", both["post"].Description)
 }
 
-// A request that two rules are for, neither of which is for all of the other's, is at one
-// path of OpenAPI.
-func TestOpenAPITellsOfRulesThatCross(t *testing.T) {
-	const told = "it has some requests in common with 1 of the other rules: of each of those the document says what one of the rules alone denies"
-	for rules, want := range map[string][]string{
-		"{name: a, pattern: 'GET /v1/{id}', policies: 1/1s}, {name: b, pattern: '/{kind}/orders', policies: 1/1s}": {`rule "a": ` + told, `rule "b": ` + told},
-		// The narrower path says what both deny.
-		"{name: a, pattern: '/v1/{id}', policies: 1/1s}, {name: b, pattern: 'POST /{kind}/{id}', policies: 1/1s}": {},
-		"{name: a, pattern: '/v1/{id}', policies: 1/1s}, {name: b, pattern: 'GET /v1/orders', policies: 1/1s}":    {},
-		"{name: a, pattern: 'GET /v1/{id}', policies: 1/1s}, {name: b, pattern: '/v1/orders', policies: 1/1s}":    {},
-		// No request is for both.
-		"{name: a, pattern: 'GET /v1/{id}', policies: 1/1s}, {name: b, pattern: 'POST /{kind}/orders', policies: 1/1s}": {},
-		"{name: a, pattern: '/v1/{id}', policies: 1/1s}, {name: b, pattern: '/{kind}/{id}/parts', policies: 1/1s}":      {},
-		// What is left out is told of already.
-		"{name: a, pattern: '/v1/{id}', policies: 1/1s}, {name: b, pattern: '/{kind}/orders', dry_run: true, policies: 1/1s}": {
-			`rule "b": it is a dry run: nobody is told of it`},
+// Some requests of an operation may be limited by a rule that is for other paths too: the
+// operation has its limits, unless the rule is only for a path that the document has besides.
+func TestAnOperationHasTheLimitsOfRulesThatCross(t *testing.T) {
+	const here, both = "Limits: 1 in 1s, by ip.", "Limits: 1 in 1s, by ip; 2 in 1s, by ip."
+	for other, want := range map[string]string{
+		"/{kind}/orders":             both,
+		"POST /{kind}/{id}":          here,
+		"GET /{kind}/{id}":           both,
+		"/":                          both,
+		"GET /v1/orders":             here, // which has a path of its own
+		"/v1/orders":                 here,
+		"POST /{kind}/orders":        here,
+		"/{kind}/{id}/parts":         here,
+		"/v1/{id}, dry_run: true":    here,
+		"GET /{kind}/parts, cost: 3": both,
 	} {
-		assert.ElementsMatch(t, want, gaps(exported(t, "openapi", "rules: ["+rules+"]")), rules)
+		d := apiOf(t, "rules: [{name: a, pattern: 'GET /v1/{id}', policies: 1/1s}, {name: b, pattern: '"+
+			strings.Replace(other+",", ",", "',", 1)+" policies: 2/1s}]")
+		assert.Equal(t, want, d.Paths["/v1/{id}"]["get"].Description, other)
 	}
 }

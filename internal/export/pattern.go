@@ -8,116 +8,127 @@ import (
 	"strings"
 )
 
-// A pattern is a pattern of http.ServeMux in its parts. The zero pattern matches
-// every request.
+// A pattern is a pattern of http.ServeMux in its parts.
 type pattern struct {
-	text         string
-	method, host string    // if empty, any
-	segments     []segment // of the path
+	method, host string // if empty, any
+	segments     []segment
+	slash        bool   // it ends in {$}: its path has a slash at the end
+	beneath      bool   // it ends in a slash or {name...}: it also matches all paths beneath
+	rest         string // the name in {name...}
 }
 
-type kind int
-
-const (
-	literal  kind = iota
-	wildcard      // {name}: one segment
-	rest          // {name...}, or the slash at the end: any number of them
-	ending        // {$}: none
-)
-
+// A segment is what stands between two slashes of a path.
 type segment struct {
-	kind kind
-	name string // of a literal, without escapes; of a wildcard, between the brackets
+	name     string // of a wildcard, what stands in its brackets; otherwise without escapes
+	wildcard bool
 }
 
-// newPattern reads what serverside.New has accepted.
+// newPattern parses a pattern that serverside.New has accepted. Like there, "" matches every
+// request.
 func newPattern(text string) (p pattern) {
+	text = cmp.Or(text, "/")
 	slash := strings.IndexByte(text, '/')
-	if slash < 0 {
-		return p
-	}
-	p.text, p.host = text, text[:slash]
+	p.host = text[:slash]
 	if space := strings.IndexAny(p.host, " \t"); space >= 0 {
 		p.method, p.host = p.host[:space], strings.TrimLeft(p.host[space:], " \t")
 	}
 	p.host = strings.TrimSuffix(strings.Trim(strings.ToLower(p.host), "[]"), ".")
 	for part := range strings.SplitSeq(text[slash+1:], "/") {
-		p.segments = append(p.segments, newSegment(part))
+		name := strings.Trim(part, "{}")
+		switch {
+		case part == "":
+			p.beneath = true
+			return p
+		case part == "{$}":
+			p.slash = true
+		case strings.HasPrefix(part, "{") && strings.HasSuffix(name, "..."):
+			p.beneath, p.rest = true, strings.TrimSuffix(name, "...")
+		case strings.HasPrefix(part, "{"):
+			p.segments = append(p.segments, segment{name, true})
+		default:
+			if decoded, err := url.PathUnescape(part); err == nil {
+				part = decoded
+			}
+			p.segments = append(p.segments, segment{part, false})
+		}
 	}
 	return p
 }
 
-func newSegment(part string) segment {
-	name := strings.Trim(part, "{}")
-	switch {
-	case part == "":
-		return segment{rest, ""}
-	case part[0] != '{':
-		if decoded, err := url.PathUnescape(part); err == nil {
-			part = decoded
-		}
-		return segment{literal, part}
-	case part == "{$}":
-		return segment{ending, ""}
-	case strings.HasSuffix(name, "..."):
-		return segment{rest, strings.TrimSuffix(name, "...")}
+// isAny reports whether p matches every request.
+func (p pattern) isAny() bool {
+	return p.method == "" && p.host == "" && len(p.segments) == 0 && p.beneath
+}
+
+// methods returns the methods that p matches. As in http.ServeMux, GET matches HEAD too. If
+// there are none, p matches all.
+func (p pattern) methods() []string {
+	switch p.method {
+	case "":
+		return nil
+	case "GET":
+		return []string{"GET", "HEAD"}
 	default:
-		return segment{wildcard, name}
+		return []string{p.method}
 	}
 }
 
-// expression is a regular expression (PCRE) for a method, a space, a host and a
-// decoded path. As in package serverside, case and a slash at the end make no
-// difference, unless the path is to be exact. A separator is what stands between
-// segments.
-func (p pattern) expression(separator string, exact bool) string {
-	if p.text == "" {
+// withMethod returns p for one method only, if it matches that.
+func (p pattern) withMethod(method string) pattern {
+	p.method = cmp.Or(p.method, method)
+	return p
+}
+
+// expression returns a regular expression (PCRE) for a method, a space, a host, and a decoded
+// path. It is empty if p matches every request.
+func (p pattern) expression(exact bool) string {
+	if p.isAny() {
 		return ""
 	}
-	method, host := cmp.Or(p.methods(), "[^ ]+"), "[^/]*"
+	method, host, option := "[^ ]+", "[^/]*", "(?i)"
+	if p.method != "" {
+		var methods []string
+		for _, m := range p.methods() {
+			methods = append(methods, escaped(m))
+		}
+		method = "(" + strings.Join(methods, "|") + ")"
+	}
 	if p.host != "" {
 		host = `\[?` + escaped(p.host) + `\]?\.?`
 	}
-	path := p.path(separator, exact)
-	if !exact {
-		path = "(?i)" + path
+	if exact {
+		option = ""
 	}
-	return method + " " + host + path
+	return method + " " + host + option + p.path(exact)
 }
 
-// path is the expression for the path.
-func (p pattern) path(separator string, exact bool) string {
-	var b strings.Builder
+// path returns a regular expression for a decoded path. Package serverside compares the paths
+// of rules without regard to slashes at their end, but those of exemptions exactly.
+func (p pattern) path(exact bool) string {
+	path := ""
 	for _, s := range p.segments {
-		switch s.kind {
-		case literal:
-			b.WriteString(separator + escaped(s.name))
-		case wildcard:
-			b.WriteString(separator + "[^/]+")
-		case rest:
-			return b.String() + ofRest(b.Len() == 0 || exact, separator)
+		if s.wildcard {
+			path += "/[^/]+"
+		} else {
+			path += "/" + escaped(s.name)
 		}
 	}
-	switch last := p.segments[len(p.segments)-1]; {
+	switch {
+	case p.beneath && (exact || path == ""):
+		return path + "/"
+	case p.beneath:
+		return path + "(/|$)"
 	case !exact:
-		b.WriteString("/*$")
-	case last.kind == ending:
-		b.WriteString(separator + "$")
+		return path + "/*$"
+	case p.slash:
+		return path + "/$"
 	default:
-		b.WriteString("$")
+		return path + "$"
 	}
-	return b.String()
 }
 
-func ofRest(slash bool, separator string) string {
-	if slash {
-		return separator
-	}
-	return "(/|$)"
-}
-
-// escaped is text in a regular expression, of nothing but ASCII letters, digits, "_"
-// and "-", and escapes that are letters and digits too.
+// escaped returns text for a regular expression. All but ASCII letters, digits, "_" and "-"
+// becomes \x and two digits, so that no character has a meaning to the target's own syntax.
 func escaped(text string) string {
 	var b strings.Builder
 	for i := range len(text) {
@@ -131,100 +142,52 @@ func escaped(text string) string {
 	return b.String()
 }
 
-// isLong reports whether p would be more than the parsers of gateways take.
-func (p pattern) isLong() bool { return len(escaped(p.text)) > 1500 }
-
-// isPlain reports whether p's path is ASCII, and needs no escapes.
-func (p pattern) isPlain() bool {
-	return !slices.ContainsFunc(p.segments, func(s segment) bool {
-		return s.kind == literal && (&url.URL{Path: s.name}).EscapedPath() != s.name
+// needsEscapes reports whether a request of p's path may need percent-encoding.
+func (p pattern) needsEscapes() bool {
+	return slices.ContainsFunc(p.segments, func(s segment) bool {
+		return !s.wildcard && (&url.URL{Path: s.name}).EscapedPath() != s.name
 	})
 }
 
-// methods is an expression for the methods that p matches; "" means all.
-func (p pattern) methods() string {
-	if p.method == "GET" {
-		return "(GET|HEAD)"
-	}
-	return escaped(p.method)
-}
-
-// as is p for a method alone, if it is for all.
-func (p pattern) as(method string) pattern {
-	p.method = cmp.Or(p.method, strings.ToUpper(method))
-	return p
-}
-
-// covers reports whether p matches all that q does.
+// covers reports whether p matches all requests that q matches.
 func (p pattern) covers(q pattern) bool {
-	switch {
-	case p.text == "":
-		return true
-	case q.text == "", p.host != "" && p.host != q.host:
+	if p.host != "" && p.host != q.host || len(p.segments) > len(q.segments) {
 		return false
-	case p.method != "" && p.method != q.method && !(p.method == "GET" && q.method == "HEAD"):
+	}
+	if p.method != "" && (q.method == "" || !slices.Contains(p.methods(), q.method)) {
 		return false
 	}
 	for i, s := range p.segments {
-		if s.kind == rest {
-			return true
-		}
-		if i >= len(q.segments) || !s.covers(q.segments[i]) {
+		if t := q.segments[i]; !s.wildcard && (t.wildcard || !strings.EqualFold(s.name, t.name)) {
 			return false
 		}
 	}
-	return len(p.segments) == len(q.segments)
+	return p.beneath || !q.beneath && len(p.segments) == len(q.segments)
 }
 
 // overlaps reports whether there are requests that both p and q match.
 func (p pattern) overlaps(q pattern) bool {
-	if p.text == "" || q.text == "" {
-		return true
+	if len(p.segments) > len(q.segments) {
+		p, q = q, p
 	}
 	if p.host != "" && q.host != "" && p.host != q.host {
 		return false
 	}
-	head := p.method == "GET" && q.method == "HEAD" || p.method == "HEAD" && q.method == "GET"
-	if p.method != "" && q.method != "" && p.method != q.method && !head {
+	common := func(method string) bool { return slices.Contains(q.methods(), method) }
+	if p.method != "" && q.method != "" && !slices.ContainsFunc(p.methods(), common) {
 		return false
 	}
-	for i := range max(len(p.segments), len(q.segments)) {
-		switch a, b := p.segment(i), q.segment(i); {
-		case a.kind == rest || b.kind == rest:
-			return true
-		case !a.overlaps(b):
+	for i, s := range p.segments {
+		if t := q.segments[i]; !s.wildcard && !t.wildcard && !strings.EqualFold(s.name, t.name) {
 			return false
 		}
 	}
-	return true
+	return p.beneath || len(p.segments) == len(q.segments)
 }
 
-// segment is the i-th of p's path, behind which it ends.
-func (p pattern) segment(i int) segment {
-	if i < len(p.segments) {
-		return p.segments[i]
-	}
-	return segment{kind: ending}
-}
-
-func (s segment) overlaps(t segment) bool {
-	switch {
-	case s.kind == ending || t.kind == ending:
-		return s.kind == t.kind
-	case s.kind == wildcard || t.kind == wildcard:
-		return true
-	default:
-		return strings.EqualFold(s.name, t.name)
-	}
-}
-
-func (s segment) covers(t segment) bool {
-	switch {
-	case t.kind == rest || t.kind == ending && s.kind != ending:
-		return false
-	case s.kind == wildcard:
-		return true
-	default:
-		return s.kind == t.kind && strings.EqualFold(s.name, t.name)
-	}
+// concerns reports whether a rule for p matters where q has a place of its own, such as a
+// path of OpenAPI or a route of Kong: they share requests, and p is not just a part of q,
+// which has its own place.
+func (p pattern) concerns(q pattern) bool {
+	return p.overlaps(q) && (p.covers(q) || !q.covers(p))
 }

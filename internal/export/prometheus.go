@@ -1,55 +1,54 @@
 package export
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 )
 
-// alerts are the alarms, for rates over five minutes. They hold for all rules.
+// alerts are recording and alerting rules for all that package serverside/metrics counts, with
+// rates over alertsWindow.
 //
 //go:embed alerts.yml
 var alerts string
 
-// window is that of alerts.
-const window = 5 * time.Minute
+const alertsWindow = 5 * time.Minute
 
 var duration = regexp.MustCompile(`(\d+)([mh])\b`)
 
-// prometheus makes rules for Prometheus, on what package serverside/metrics counts.
+// prometheus writes alerts, with all durations scaled to Window, and the labels of the rules.
 func prometheus(e *exporter) string {
 	lines := []string{
-		"Alarms for Prometheus on the limits of " + e.source() + ", made by heed rules export: name the",
-		"file in rule_files. They ask for what package serverside/metrics counts. Adapt the",
-		"thresholds.",
+		"Alerts for Prometheus on the limits of " + e.source() + ", made by heed rules export: name this",
+		"file in rule_files. They use the metrics of package serverside/metrics. Adapt the thresholds.",
 		"",
-		"The label endpoint is the pattern of a rule, and strategy its name. These rules have",
+		"The label endpoint is a rule's pattern, and strategy its name. These rules have",
 	}
 	for _, r := range e.Rules {
-		lines = append(lines, fmt.Sprintf("- endpoint=%s, strategy=%s", quoted(endpoint(r.Rule.Pattern)), quoted(r.Rule.Name)))
+		lines = append(lines,
+			fmt.Sprintf("- endpoint=%s, strategy=%s", quoted(endpoint(r.Rule.Pattern)), quoted(r.Rule.Name)))
 	}
-	return hashed(e.comment(lines...)) + duration.ReplaceAllStringFunc(alerts, e.inProportion)
+	return e.comment(lines...) + duration.ReplaceAllStringFunc(alerts, e.scaled)
 }
 
-// endpoint is the label of a pattern.
+// endpoint is the label that metrics have for a pattern.
 func endpoint(pattern string) string {
-	if pattern == "" {
-		return "/"
-	}
-	return strings.ToValidUTF8(pattern, "\uFFFD")
+	return strings.ToValidUTF8(cmp.Or(pattern, "/"), "\uFFFD")
 }
 
-// inProportion is a duration of alerts in proportion to Window, as Prometheus writes
-// it, which has no fractions.
-func (e *exporter) inProportion(text string) string {
-	n, _ := strconv.Atoi(text[:len(text)-1])
-	d := time.Duration(n) * map[byte]time.Duration{'m': time.Minute, 'h': time.Hour}[text[len(text)-1]]
-	d = d / time.Minute * e.Window / (window / time.Minute)
-	if d%time.Second != 0 {
-		return fmt.Sprintf("%dms", d.Milliseconds())
+// scaled returns a duration of alerts in proportion to Window, as Prometheus writes it: without
+// fractions.
+func (e *exporter) scaled(text string) string {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return text // duration matches nothing else
 	}
-	return brief(d)
+	ms := d.Milliseconds() * e.Window.Milliseconds() / alertsWindow.Milliseconds()
+	if ms%1000 != 0 {
+		return fmt.Sprintf("%dms", ms)
+	}
+	return brief(time.Duration(ms) * time.Millisecond)
 }

@@ -40,7 +40,6 @@ func TestPromtoolTakesWhatIsMadeForPrometheus(t *testing.T) {
 	promtool(t, "check", out.Text)
 }
 
-// F191, F195, C45.
 func TestAlarmsFireWhenTheyShould(t *testing.T) {
 	out := exported(t, "prometheus", "rules: [{policies: 1/1s}]")
 	assert.Empty(t, out.Gaps)
@@ -60,6 +59,6 @@ func TestDurationsOfAlarmsAreInProportion(t *testing.T) {
 	}
 	for _, w := range []time.Duration{-time.Second, 1500 * time.Millisecond, 25 * time.Hour} {
 		_, err := export.Export("prometheus", listing(t, "rules: [{policies: 1/1s}]"), export.Options{Window: w})
-		assert.ErrorContains(t, err, "window: is "+w.String())
+		assert.ErrorContains(t, err, "window is "+w.String())
 	}
 }

@@ -65,7 +65,7 @@ func references(d any, found func(string)) {
 	}
 }
 
-// F203: the document is one of OpenAPI 3.1, and has all that it refers to.
+// The document is one of OpenAPI 3.1, and has all that it refers to.
 func TestTheDocumentIsOneOfOpenAPI(t *testing.T) {
 	schema := compiled(t, schemaOf31)
 	files, err := filepath.Glob("../testdata/*.yaml")
@@ -86,7 +86,7 @@ func TestTheDocumentIsOneOfOpenAPI(t *testing.T) {
 	assert.Error(t, schema.Validate(d), "the schema sees what is missing")
 }
 
-// F203: what a server answers to those that it denies is as documented.
+// What a server answers to those that it denies is as documented.
 func TestDenialsAreAsDocumented(t *testing.T) {
 	for _, body := range []string{"problem", "envelope", "limit", "detail", "flat"} {
 		rules := []byte("body: " + body + "\nretry_after_ms: true\nrules: [{policies: 1/1h}]")
