@@ -49,7 +49,7 @@ func (d *dashboard) all() {
 		series{"uncounted a second", "sum(" + rate("fail_open_total") + ")"})
 	d.graph("Keys that are denied most", "By their hashes, as in the log.", "short",
 		series{"{{strategy}} {{key}}", "topk(10, sum by (strategy, key) (rate_limit_top_denials))"})
-	d.graph("How close clients come", "The least part of a quota that was left. At 0, a client is denied.", "percentunit",
+	d.graph("How close clients come", "The least part of a quota that was left. At 0, it denies.", "percentunit",
 		series{"{{strategy}}", "min by (strategy) (rate_limit_headroom_ratio)"})
 }
 

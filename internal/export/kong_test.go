@@ -75,6 +75,23 @@ rules:
 	assert.Equal(t, []string{`rule "reads": ` + reason, `rule "orders": ` + reason}, gaps(out))
 }
 
+// Of the routes that match a request Kong takes that with the highest priority.
+func TestTheNarrowerRouteOfKongHasThePriority(t *testing.T) {
+	const rules = `
+rules:
+- {name: beneath, pattern: /v1/, policies: 5/1m}
+- {name: exact, pattern: /v1, policies: 5/1m}
+- {name: wildcard, pattern: "/v1/{id}", policies: 5/1m}
+- {name: orders, pattern: /v1/orders, policies: 5/1m}
+- {name: post, pattern: POST /v1/orders, policies: 5/1m}`
+	priorities := map[any]any{}
+	for _, route := range kongOf(t, rules, export.Options{})["services"].([]any)[0].(map[string]any)["routes"].([]any) {
+		route := route.(map[string]any)
+		priorities[route["name"]] = route["regex_priority"]
+	}
+	assert.Equal(t, map[any]any{"beneath": 1, "exact": 2, "wildcard": 2, "orders": 3, "post": 4}, priorities)
+}
+
 // What Kong's own schema asks of routes and of this plugin.
 func TestKongsSchemaIsKept(t *testing.T) {
 	text, err := os.ReadFile("testdata/all.yaml")
