@@ -33,7 +33,7 @@ const policy = `
 	redisstore           < quota github.com/redis/go-redis/v9
 	serverside           < quota ratelimit
 	serverside/profiles  < serverside serverside/rulefile quota ratelimit
-	serverside/live      < serverside ratelimit internal/topk
+	serverside/live      < serverside ratelimit internal/explain internal/topk
 	serverside/rulefile  < serverside quota ratelimit go.yaml.in/yaml/v3 github.com/fsnotify/fsnotify
 	retryable            < . github.com/hashicorp/go-retryablehttp
 	internal/testenv     <
@@ -41,6 +41,7 @@ const policy = `
 	internal/redistest   < internal/daemon internal/testenv
 	internal/gatewaytest < internal/daemon internal/testenv
 	internal/load        <
+	internal/explain     < ratelimit
 	internal/faults      <
 	internal/spelling    <
 	internal/topk        <

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/heedhttp/heed/internal/explain"
 	"github.com/heedhttp/heed/serverside"
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
@@ -184,7 +185,7 @@ func linesOf(a rulefile.Applied) (lines []string) {
 		lines = append(lines, chargeOf(c))
 	}
 	if p := a.Rule.Penalty; p != nil {
-		lines = append(lines, fmt.Sprintf("penalty: after %s within %s, kept out for %s and longer", count(int(p.After), "strike"), brief(p.Within), brief(p.First)))
+		lines = append(lines, fmt.Sprintf("penalty: after %s within %s, kept out for %s and longer", count(int(p.After), "strike"), explain.Brief(p.Within), explain.Brief(p.First)))
 	}
 	return lines
 }
@@ -231,7 +232,7 @@ func chargeOf(c rulefile.Charged) string {
 	p := c.Policy
 	window := p.Calendar.String()
 	if p.Calendar == 0 {
-		window = brief(p.Window)
+		window = explain.Brief(p.Window)
 	}
 	text := fmt.Sprintf("%s: costs %d of %d per %s", p.Name, c.Cost, p.Quota, window)
 	if p.Burst != p.Quota {

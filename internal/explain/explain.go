@@ -1,0 +1,227 @@
+// Package explain reads a response that somebody pasted, or one value of its header, and
+// says what it means in terms of limits.
+package explain
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/textproto"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/heedhttp/heed/ratelimit"
+)
+
+// An Answer is what a response means, in words for people and in code. What is not known
+// or does not apply is zero.
+type Answer struct {
+	Assumed []string `json:"assumed,omitempty"` // sentences on what the text does not say
+	Known   bool     `json:"known"`             // whether the server asks for a wait
+	Wait    string   `json:"wait"`              // 1m30s
+	Until   int64    `json:"until"`             // the moment, Unix milliseconds
+	Meaning string   `json:"meaning"`           // a sentence; only of a vendor's response
+	Fields  []string `json:"fields,omitempty"`  // that tell the wait; not of a vendor's response
+	Quotas  []Quota  `json:"quotas,omitempty"`  // the tightest first
+	Client  string   `json:"client"`            // Go code that makes a client that obeys
+	Call    string   `json:"call"`              // Go code that reads the wait, and what it returns
+}
+
+// A Quota is what a response tells of one quota. What it does not tell is zero.
+type Quota struct {
+	Name  string `json:"name"`  // "default" if it has none
+	Left  string `json:"left"`  // 3
+	Of    string `json:"of"`    // 100
+	Unit  string `json:"unit"`  // requests
+	Per   string `json:"per"`   // 1h
+	Next  string `json:"next"`  // 36s, until there is one more
+	Reset string `json:"reset"` // 59m12s, until it is whole
+	Whole int64  `json:"whole"` // that moment, Unix milliseconds
+}
+
+// Text says what text means: a response as curl -i and -v print it and browsers copy it,
+// with its body or without; or a value of Retry-After, RateLimit and the like by itself.
+// status replaces the one in text, unless it is 0; if both are, 429 is assumed. The
+// response is of the vendor of profile, or of any server if that is nil, and was received
+// now. It is an error if text is no response.
+func Text(text string, status int, profile *ratelimit.Profile, now time.Time) (*Answer, error) {
+	r := parse(text)
+	if len(r.header) == 0 && r.status == 0 {
+		if r = guess(strings.TrimSpace(text), now); r == nil {
+			return nil, errors.New("this is neither a response header nor a value of Retry-After, RateLimit or the like")
+		}
+	}
+	r.status = cmp.Or(status, r.status)
+	if r.status == 0 {
+		r.status = http.StatusTooManyRequests
+		r.assumed = append(r.assumed, "No status is told: it is taken for 429.")
+	}
+	if profile != nil {
+		return r.ofVendor(profile, now), nil
+	}
+	return r.ofAnybody(now), nil
+}
+
+// A response is what was pasted.
+type response struct {
+	status  int // 0 if unknown
+	header  http.Header
+	body    []byte
+	assumed []string
+}
+
+// parse reads a status line, if there is one, fields up to an empty line, and the body. Of
+// several responses, as of redirects that curl followed, the last counts.
+func parse(text string) *response {
+	r := &response{header: make(http.Header)}
+	for text != "" {
+		var line string
+		line, text, _ = strings.Cut(text, "\n")
+		line = strings.TrimSpace(strings.TrimPrefix(line, "< "))
+		version, rest, _ := strings.Cut(line, " ")
+		name, value, isField := strings.Cut(line, ":")
+		switch {
+		case line == "" && (r.status != 0 || len(r.header) > 0):
+			if strings.HasPrefix(strings.TrimPrefix(text, "< "), "HTTP/") {
+				return parse(text)
+			}
+			r.body = []byte(strings.TrimSpace(text))
+			return r
+		case strings.HasPrefix(version, "HTTP/"):
+			code, _, _ := strings.Cut(strings.TrimSpace(rest), " ")
+			if n, err := strconv.Atoi(code); err == nil && n >= 100 && n <= 999 {
+				r.status = n
+			}
+		case isField && isName(name):
+			name = textproto.CanonicalMIMEHeaderKey(name)
+			r.header[name] = append(r.header[name], strings.TrimSpace(value))
+		}
+	}
+	return r
+}
+
+// isName reports whether name is one that header fields have, and no part of a time:
+// 2026-11-20T19 would be one by the standard.
+func isName(name string) bool {
+	const letters = "abcdefghijklmnopqrstuvwxyz"
+	name = strings.ToLower(name)
+	return strings.IndexAny(name, letters) == 0 && strings.Trim(name, letters+"0123456789-_") == ""
+}
+
+// candidates are the fields that a value by itself may be of.
+var candidates = []struct {
+	field string
+	waits bool // it tells a wait, or nothing
+	until bool // a number of 10⁹ or more is a moment, not a delay
+}{
+	{"Retry-After", true, true},
+	{"RateLimit", false, false},
+	{"RateLimit-Policy", false, false},
+	{"X-RateLimit-Reset", true, false},
+}
+
+// guess returns a 429 with the first field that value may be of; nil if there is none.
+func guess(value string, now time.Time) *response {
+	for _, c := range candidates {
+		h := make(http.Header)
+		h.Set(c.field, value)
+		if c.field == "X-RateLimit-Reset" {
+			h.Set("X-RateLimit-Remaining", "0")
+		}
+		wait, ok := ratelimit.Wait(http.StatusTooManyRequests, h, now)
+		isWait := ok && !(c.until && wait >= 1e9*time.Second)
+		isQuota := !c.waits && strings.Contains(value, "=") && len(ratelimit.Parse(h, now)) > 0
+		if isWait || isQuota {
+			assumed := []string{"It is taken for a " + c.field + " of a 429."}
+			return &response{status: http.StatusTooManyRequests, header: h, assumed: assumed}
+		}
+	}
+	return nil
+}
+
+func (r *response) ofAnybody(now time.Time) *Answer {
+	wait, known := ratelimit.Wait(r.status, r.header, now)
+	a := r.answer(wait, known, ratelimit.Parse(r.header, now), now)
+	for _, name := range ratelimit.Sources(r.status, r.header, now) {
+		a.Fields = append(a.Fields, usual.Replace(name))
+	}
+	a.Client = "client := &http.Client{Transport: &heed.Transport{}}"
+	a.Call = fmt.Sprintf("wait, ok := ratelimit.Wait(resp.StatusCode, resp.Header, time.Now()) // %v, %v", wait, known)
+	return a
+}
+
+func (r *response) ofVendor(p *ratelimit.Profile, now time.Time) *Answer {
+	judged := p.Judge(r.status, r.header, r.body, now)
+	a := r.answer(judged.Wait, judged.Known, p.Parse(r.header, now), now)
+	a.Meaning = meanings[judged.Meaning]
+	a.Client = "client := &http.Client{Transport: &heed.Transport{\n" +
+		"\tRetry: heed.RetryPolicy{Profiles: ratelimit.Vendors()},\n}}"
+	a.Call = fmt.Sprintf("answer := ratelimit.Vendor(%q).Read(resp, time.Now()) // %v, %v, %v",
+		p.Name, judged.Meaning, judged.Wait, judged.Known)
+	return a
+}
+
+var meanings = map[ratelimit.Meaning]string{
+	ratelimit.Unsaid:  "It says nothing of limits: the status says it all.",
+	ratelimit.Limited: "A limit refused the request, and nothing was done.",
+	ratelimit.Retry:   "The server asks for another attempt, whatever the status is.",
+	ratelimit.Final:   "No wait helps.",
+}
+
+// answer is what all Answers have.
+func (r *response) answer(wait time.Duration, known bool, limits []ratelimit.Limit, now time.Time) *Answer {
+	a := &Answer{Assumed: r.assumed, Known: known}
+	if known {
+		a.Wait, a.Until = Brief(wait), end(now, wait)
+	}
+	for _, l := range limits {
+		a.Quotas = append(a.Quotas, quotaOf(l, now))
+	}
+	return a
+}
+
+func quotaOf(l ratelimit.Limit, now time.Time) Quota {
+	q := Quota{Name: cmp.Or(l.Name, "default"), Unit: cmp.Or(l.Unit, "requests")}
+	if l.Remaining >= 0 {
+		q.Left = strconv.FormatInt(l.Remaining, 10)
+	}
+	if l.Quota > 0 {
+		q.Of = strconv.FormatInt(l.Quota, 10)
+	}
+	if l.Window > 0 {
+		q.Per = Brief(l.Window)
+	}
+	if l.Next > 0 {
+		q.Next = Brief(l.Next)
+	}
+	if l.Reset > 0 {
+		q.Reset, q.Whole = Brief(l.Reset), end(now, l.Reset)
+	}
+	return q
+}
+
+// usual is how names of fields are written where they are defined.
+var usual = strings.NewReplacer("Ratelimit", "RateLimit", "-Ms", "-ms")
+
+// end is when a wait from now is over, rounded up to a second. Waits were rounded up to a
+// millisecond already, so one that ends less than 2 ms after a second ends with it.
+func end(now time.Time, wait time.Duration) int64 {
+	return now.Add(wait + time.Second - 2*time.Millisecond).Truncate(time.Second).UnixMilli()
+}
+
+// Brief is d without the units of which there are none: 1m, 1h30m, 2d.
+func Brief(d time.Duration) string {
+	if day := 24 * time.Hour; d >= day && d%day == 0 {
+		return strconv.FormatInt(int64(d/day), 10) + "d"
+	}
+	text := d.Round(time.Millisecond).String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}
