@@ -2,7 +2,7 @@
 // page with its rules, requests and denials by the second, the keys that are denied
 // most, what is left of their quotas, and whether the Store answers.
 //
-//	page := new(live.Page)
+//	page := &live.Page{Hosts: []string{"admin.example.com"}}
 //	limiter, err := serverside.New(page.Instrument(cfg))
 //	…
 //	admin.Handle("/limits/", page)
@@ -13,12 +13,11 @@
 //
 // The page asks nobody but its own handler for anything, and runs no code but that of
 // this package: its Content-Security-Policy sees to it. Keys are the hashes that Events
-// have, and errors are not shown: they are in the log.
+// have, and errors are not shown: they are in the log. The handler answers only for hosts
+// that it knows (see Page.Hosts), so that a page from elsewhere, whose name was made to
+// resolve to this server, reads nothing.
 //
 // Beside it, at explain, is a page that says what a Retry-After means, or a RateLimit, or
-// the response of a vendor that is pasted there. It does so in the browser, and its policy
-// forbids it to send anything to anybody. What package ratelimit does in Go,
-// assets/ratelimit.js does there: a script that can be read, of 34 kB, where the package
-// itself, compiled for browsers, would be a blob of megabytes. A test holds it to all
-// vectors of that package.
+// the response of a vendor that is pasted there. What is pasted is sent to this handler,
+// which answers with what package ratelimit makes of it, and keeps and logs nothing.
 package live

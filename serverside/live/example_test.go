@@ -12,7 +12,7 @@ import (
 
 // The page is mounted beside the limited handlers, for operators only.
 func Example() {
-	page := &live.Page{Title: "Limits of the orders API"}
+	page := &live.Page{Title: "Limits of the orders API", Hosts: []string{"admin.example.com"}}
 	limiter, err := serverside.New(page.Instrument(serverside.Config{
 		Rules: []serverside.Rule{{Name: "api", Pattern: "/v1/", Policies: []quota.Policy{quota.PerMinute(60)}}},
 	}))

@@ -168,7 +168,7 @@ func (s *site) watch() *viewer {
 	v := &viewer{header: make(http.Header), leave: cancel, ended: make(chan struct{}), hold: make(chan struct{}, 1)}
 	go func() {
 		defer close(v.ended)
-		s.page.ServeHTTP(v, httptest.NewRequestWithContext(ctx, "GET", "/events", nil))
+		s.page.ServeHTTP(v, httptest.NewRequestWithContext(ctx, "GET", "http://localhost/events", nil))
 	}()
 	synctest.Wait()
 	return v
@@ -642,7 +642,7 @@ func TestRulesOfAFileAreShown(t *testing.T) {
 
 func TestFiles(t *testing.T) {
 	get := func(method, path string, fields ...string) *httptest.ResponseRecorder {
-		r, w := httptest.NewRequest(method, "http://admin.example/"+path, nil), httptest.NewRecorder()
+		r, w := httptest.NewRequest(method, "http://localhost/"+path, nil), httptest.NewRecorder()
 		for i := 0; i < len(fields); i += 2 {
 			r.Header.Set(fields[i], fields[i+1])
 		}
@@ -650,33 +650,40 @@ func TestFiles(t *testing.T) {
 		return w
 	}
 	for path, kind := range map[string]string{
-		"": "text/html; charset=utf-8", "limits/": "text/html; charset=utf-8", "limits/live.js": "text/javascript; charset=utf-8",
-		"style.css": "text/css; charset=utf-8", "icon.svg": "image/svg+xml", "limits/explain": "text/html; charset=utf-8",
-		"explain.js": "text/javascript; charset=utf-8", "ratelimit.js": "text/javascript; charset=utf-8", "vendors.js": "text/javascript; charset=utf-8",
+		"":               "text/html; charset=utf-8",
+		"limits/":        "text/html; charset=utf-8",
+		"limits/explain": "text/html; charset=utf-8",
+		"limits/live.js": "text/javascript; charset=utf-8",
+		"explain.js":     "text/javascript; charset=utf-8",
+		"style.css":      "text/css; charset=utf-8",
+		"icon.svg":       "image/svg+xml",
 	} {
 		w := get("GET", path)
 		assert.Equal(t, 200, w.Code, path)
 		assert.Equal(t, kind, w.Header().Get("Content-Type"), path)
-		assert.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'")
-		assert.NotContains(t, w.Header().Get("Content-Security-Policy"), "unsafe")
+		assert.Equal(t, policy, w.Header().Get("Content-Security-Policy"), path)
 		assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
+		assert.Equal(t, "no-referrer", w.Header().Get("Referrer-Policy"))
+		assert.Equal(t, "same-origin", w.Header().Get("Cross-Origin-Resource-Policy"))
 		assert.Equal(t, 304, get("GET", path, "If-None-Match", w.Header().Get("ETag")).Code, path)
 		assert.Empty(t, get("HEAD", path).Body.String(), path)
 		assert.NotContains(t, w.Body.String(), "innerHTML", path)
 		assert.NotContains(t, w.Body.String(), "//unpkg", path)
 	}
-	assert.Contains(t, get("GET", "").Header().Get("Content-Security-Policy"), "; connect-src 'self'")
-	assert.Contains(t, get("GET", "explain").Header().Get("Content-Security-Policy"), "; connect-src 'none'")
-	assert.Contains(t, get("GET", "vendors.js").Body.String(), `"Name":"shopify-graphql"`)
+	assert.Contains(t, get("GET", "explain").Body.String(), `<option value="shopify-graphql">Shopify`)
 	assert.Equal(t, 404, get("GET", "index.html").Code)
 	assert.Equal(t, 404, get("GET", "../doc.go").Code)
 	assert.Equal(t, 405, get("POST", "").Code)
 	assert.Equal(t, "GET, HEAD", get("POST", "").Header().Get("Allow"))
+	assert.Equal(t, "GET, HEAD, POST", get("PUT", "explain").Header().Get("Allow"))
 }
+
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 func TestTheSlashAtTheEndIsAdded(t *testing.T) {
 	for target, location := range map[string]string{"/admin/limits": "limits/", "/limits?x=/y": "limits/", "//evil.example": "evil.example/"} {
-		r, w := httptest.NewRequest("GET", "http://admin.example/", nil), httptest.NewRecorder()
+		r, w := httptest.NewRequest("GET", "http://localhost/", nil), httptest.NewRecorder()
 		r.URL.Path, r.RequestURI = "", target
 		new(live.Page).ServeHTTP(w, r)
 		assert.Equal(t, 302, w.Code)
@@ -689,7 +696,7 @@ type hiding struct{ http.ResponseWriter }
 
 func TestAWriterThatCannotFlushIsRefused(t *testing.T) {
 	w := httptest.NewRecorder()
-	new(live.Page).ServeHTTP(hiding{w}, httptest.NewRequest("GET", "/events", nil))
+	new(live.Page).ServeHTTP(hiding{w}, httptest.NewRequest("GET", "http://localhost/events", nil))
 	assert.Equal(t, 500, w.Code)
 	assert.Contains(t, w.Body.String(), "Flush")
 }

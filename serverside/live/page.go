@@ -5,8 +5,8 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
+	"html"
 	"net/http"
 	"path"
 	"strings"
@@ -28,6 +28,14 @@ type Page struct {
 	// Title is what stands above the page. If empty, "Limits".
 	Title string
 
+	// Hosts are the names or addresses by which browsers reach the page, such as
+	// "admin.example.com"; case and ports do not matter. localhost, loopback addresses and
+	// the address that a connection came in on need not be named: if Hosts is empty, there
+	// are no others. A request for another host is answered with 421, because it may come
+	// from a page elsewhere whose name was made to resolve to this server (DNS rebinding).
+	// Behind a proxy, the Host that the proxy sends counts.
+	Hosts []string
+
 	// MaxViewers is how many may watch at a time; others get 503, and see the page
 	// when somebody has left. If zero, 32.
 	MaxViewers int
@@ -40,16 +48,34 @@ type Page struct {
 	streams          streams
 }
 
-// ServeHTTP serves the page, its parts, and the events that it shows. What matters of a
-// path is what follows its last slash: so a Page can be mounted anywhere, with
-// http.StripPrefix or without it.
+// ServeHTTP serves the page, its parts, the events that it shows, and explanations. What
+// matters of a path is what follows its last slash: so a Page can be mounted anywhere,
+// with http.StripPrefix or without it.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	switch _, file := path.Split(r.URL.Path); {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	_, file := path.Split(r.URL.Path)
+	asking := file == "explain" && r.Method == http.MethodPost
+	switch {
+	case !p.knows(r):
+		const reason = "this page is not for that host: the program has to name it in live.Page.Hosts"
+		http.Error(w, reason, http.StatusMisdirectedRequest)
+	case (asking || file == "events") && !sameOrigin(r):
+		http.Error(w, "only the page itself may ask for this", http.StatusForbidden)
+	case asking:
+		answer(w, r)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
-		w.Header().Set("Allow", "GET, HEAD")
+		allow := "GET, HEAD"
+		if file == "explain" {
+			allow += ", POST"
+		}
+		h.Set("Allow", allow)
 		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
 	case r.URL.Path == "": // as http.StripPrefix leaves it; relative URLs need the slash
-		w.Header().Set("Location", path.Base(strings.SplitN(r.RequestURI, "?", 2)[0])+"/")
+		h.Set("Location", path.Base(strings.SplitN(r.RequestURI, "?", 2)[0])+"/")
 		w.WriteHeader(http.StatusFound)
 	case file == "events":
 		p.stream(w, r)
@@ -58,58 +84,48 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// policy has browsers run scripts of the page's own origin, talk to that alone, and load
+// nothing from elsewhere.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
 //go:embed assets
 var files embed.FS
 
 // An asset is a part of the page.
 type asset struct {
-	data               []byte
-	kind, policy, etag string
+	data       []byte
+	kind, etag string
 }
 
 // assets are all parts, by what URLs call them.
-var assets = func() map[string]asset {
-	all := make(map[string]asset)
-	add := func(name, kind, connect string, data []byte) {
-		sum := sha256.Sum256(data)
-		all[name] = asset{data, kind, policy + connect, `"` + hex.EncodeToString(sum[:8]) + `"`}
-	}
-	for _, file := range []string{"live.js", "explain.js", "ratelimit.js"} {
-		add(file, "text/javascript; charset=utf-8", "'none'", read(file))
-	}
-	add("", "text/html; charset=utf-8", "'self'", read("index.html")) // for events
-	add("explain", "text/html; charset=utf-8", "'none'", read("explain.html"))
-	add("style.css", "text/css; charset=utf-8", "'none'", read("style.css"))
-	add("icon.svg", "image/svg+xml", "'none'", read("icon.svg"))
-	add("vendors.js", "text/javascript; charset=utf-8", "'none'", vendors())
-	return all
-}()
+var assets = map[string]asset{
+	"":           load("index.html", "text/html; charset=utf-8"),
+	"explain":    load("explain.html", "text/html; charset=utf-8"),
+	"live.js":    load("live.js", "text/javascript; charset=utf-8"),
+	"explain.js": load("explain.js", "text/javascript; charset=utf-8"),
+	"style.css":  load("style.css", "text/css; charset=utf-8"),
+	"icon.svg":   load("icon.svg", "image/svg+xml"),
+}
 
-func read(file string) []byte {
+func load(file, kind string) asset {
 	data, err := files.ReadFile("assets/" + file)
 	if err != nil {
 		panic(err) // it is embedded
 	}
-	return data
+	data = bytes.Replace(data, []byte("<!-- vendors -->"), vendorOptions(), 1)
+	sum := sha256.Sum256(data)
+	return asset{data, kind, `"` + hex.EncodeToString(sum[:8]) + `"`}
 }
 
-// vendors is a script that has all profiles.
-func vendors() []byte {
-	var profiles []*ratelimit.Profile
+// vendorOptions is HTML with an option for each vendor.
+func vendorOptions() (options []byte) {
 	for _, name := range ratelimit.VendorNames() {
-		profiles = append(profiles, ratelimit.Vendor(name))
+		title := html.EscapeString(ratelimit.Vendor(name).Title)
+		options = fmt.Appendf(options, `<option value="%s">%s</option>`, html.EscapeString(name), title)
 	}
-	data, err := json.Marshal(profiles)
-	if err != nil {
-		panic(err) // they are data
-	}
-	return fmt.Appendf(nil, "export const vendors = %s;\n", data)
+	return options
 }
-
-// policy is the Content-Security-Policy of all parts but for whom they may talk to: they
-// run scripts of their own origin, and nothing from elsewhere.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
-	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; connect-src "
 
 func serve(w http.ResponseWriter, r *http.Request, name string) {
 	a, ok := assets[name]
@@ -119,10 +135,6 @@ func serve(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	h := w.Header()
 	h.Set("Content-Type", a.kind)
-	h.Set("Content-Security-Policy", a.policy)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Referrer-Policy", "no-referrer")
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-cache")
 	h.Set("ETag", a.etag)
 	http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(a.data))

@@ -1,6 +1,7 @@
 package browsertest_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -16,6 +17,15 @@ import (
 	"github.com/heedhttp/heed/serverside"
 	"github.com/heedhttp/heed/serverside/live"
 )
+
+// literal is v as JavaScript.
+func literal(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err)
+	}
+	return string(data)
+}
 
 // A site is a limited server, and its page under /admin/limits/.
 type site struct {
