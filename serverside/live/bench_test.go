@@ -3,6 +3,7 @@ package live_test
 import (
 	"fmt"
 	"net/http"
+	"net/url"
 	"testing"
 
 	"github.com/heedhttp/heed/quota"
@@ -25,7 +26,8 @@ func BenchmarkRequest(b *testing.B) {
 		name   string
 		policy quota.Policy
 	}{{"admitted", quota.PerSecond(1e9)}, {"denied", quota.PerDay(1)}} {
-		for name, cfg := range map[string]serverside.Config{"alone": silent, "with page": new(live.Page).Instrument(silent)} {
+		instrumented := new(live.Page).Instrument(silent)
+		for name, cfg := range map[string]serverside.Config{"alone": silent, "with page": instrumented} {
 			cfg.Rules = []serverside.Rule{{Name: "api", Policies: []quota.Policy{c.policy}}}
 			l, err := serverside.New(cfg)
 			if err != nil {
@@ -51,14 +53,14 @@ func BenchmarkObserve(b *testing.B) {
 	observe := new(live.Page).Instrument(serverside.Config{}).Observe
 	var all []serverside.Observation
 	l, err := serverside.New(serverside.Config{
-		Rules:   []serverside.Rule{{Name: "api", Key: byUser, Policies: []quota.Policy{quota.PerSecond(1e9)}}},
+		Rules:   []serverside.Rule{api(quota.PerSecond(1e9))},
 		Observe: func(o serverside.Observation) { all = append(all, o) },
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
 	for i := range 1000 {
-		r := &http.Request{Method: "GET", Header: http.Header{"X-User": {fmt.Sprint(i)}}}
+		r := &http.Request{Method: "GET", URL: &url.URL{Path: "/v1/"}, Header: http.Header{"X-User": {fmt.Sprint(i)}}}
 		l.Wrap(http.NotFoundHandler()).ServeHTTP(null{make(http.Header)}, r)
 	}
 	b.ReportAllocs()

@@ -1,102 +1,66 @@
 package live
 
-import (
-	"sync"
-	"sync/atomic"
-)
+import "sync"
 
-// A kind is what a request counts as.
-type kind int
+// An outcome is what became of a request.
+type outcome int
 
 const (
-	admitted kind = iota // as serverside.Admitted and what follows it
+	admitted outcome = iota
 	denied
 	uncounted // the Store failed, and it was served
-	trusted   // by an entry of the allow-list
-	would     // it was admitted, and a rule with DryRun would have denied it
-	kinds
+	trusted   // an entry of the allow-list admitted it
+	wouldDeny // it was admitted, and a rule with DryRun would have denied it
+	outcomes
 )
 
-// A tally is how many there were of each kind.
-type tally [kinds]int64
+// counts are how many requests there were of each outcome.
+type counts [outcomes]int64
 
-// span is of how many seconds is known what was in them.
+// span is how many seconds a history has.
 const span = 120
 
-// A history is the tally of each of the last seconds. What is added goes to the second
-// that is not over yet; end says that it is. It takes no lock to add.
-type history struct {
-	total [kinds]atomic.Int64
-	fresh atomic.Int64 // what was admitted before this second
-
-	mu    sync.Mutex     // guards what follows
-	marks [span + 1]mark // a ring
-	made  int            // how many marks were made
-}
-
-// A mark is the total at the end of a second in which something was added.
-type mark struct {
-	second int64
-	total  tally
-}
-
-// At most this many of a second, and then one of so many, are looked at closer.
+// Of the requests that are admitted in a second, so many are sampled, and then one in so
+// many; of the others, all.
 const (
-	manySamples = 50
-	sampleEvery = 16
+	firstSamples = 50
+	sampleEvery  = 16
 )
 
-// add counts one of k, and reports whether it is one to look at closer.
-func (h *history) add(k kind) bool {
-	n := h.total[k].Add(1)
-	return k != admitted || n-h.fresh.Load() <= manySamples || n%sampleEvery == 0
+// A history is what was counted of a rule in each of the last seconds.
+type history struct {
+	mu      sync.Mutex   // guards what follows
+	last    int64        // the latest second, Unix time
+	seconds [span]counts // that of second s is at s % span
 }
 
-// now is the total.
-func (h *history) now() (t tally) {
-	for k := range t {
-		t[k] = h.total[k].Load()
-	}
-	return t
-}
-
-// end ends a second.
-func (h *history) end(second int64) {
+// add counts a request in a second, or in the latest if that is later, and reports whether
+// to sample it.
+func (h *history) add(second int64, o outcome) (sample bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	total := h.now()
-	h.fresh.Store(total[admitted])
-	if h.made > 0 && h.marks[(h.made-1)%len(h.marks)].total == total {
-		return
-	}
-	h.marks[h.made%len(h.marks)] = mark{second, total}
-	h.made++
+	h.advance(second)
+	n := &h.seconds[h.last%span][o]
+	*n++
+	return o != admitted || *n <= firstSamples || *n%sampleEvery == 0
 }
 
-// between returns the tallies of the seconds from first to last. current is the second
-// that is not over yet.
-func (h *history) between(first, last, current int64) []tally {
+// advance forgets what is too old once a second has begun. It is called with mu held.
+func (h *history) advance(second int64) {
+	for s := max(h.last, second-span) + 1; s <= second; s++ {
+		h.seconds[s%span] = counts{}
+	}
+	h.last = max(h.last, second)
+}
+
+// read returns the counts of the seconds from first, which is not too old, to now. What is
+// added later counts in now or later.
+func (h *history) read(first, now int64) (seconds []counts) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	tallies := make([]tally, last-first+1)
-	var before tally
-	add := func(m mark) {
-		if first <= m.second && m.second <= last {
-			for k := range before {
-				tallies[m.second-first][k] += m.total[k] - before[k]
-			}
-		}
-		before = m.total
+	h.advance(now)
+	for s := first; s <= now; s++ {
+		seconds = append(seconds, h.seconds[s%span])
 	}
-	oldest := 0
-	if h.made > len(h.marks) { // what was before the oldest is forgotten
-		oldest = h.made - len(h.marks)
-		before = h.marks[oldest%len(h.marks)].total
-		oldest++
-	}
-	for i := oldest; i < h.made; i++ {
-		add(h.marks[i%len(h.marks)])
-	}
-	add(mark{current, h.now()})
-	return tallies
+	return seconds
 }

@@ -58,10 +58,10 @@ func (s *site) ask(n int, target, user string) {
 	}
 }
 
-func byUser(r *http.Request) string { return r.Header.Get("X-User") }
-
+// api is a rule for each user.
 func api(policies ...quota.Policy) serverside.Rule {
-	return serverside.Rule{Name: "api", Pattern: "/v1/", Key: byUser, Policies: policies}
+	return serverside.Rule{Name: "api", Pattern: "/v1/", Stage: serverside.AfterAuth,
+		Key: serverside.Header("X-User"), Policies: policies}
 }
 
 func rules(all ...serverside.Rule) serverside.Config { return serverside.Config{Rules: all} }
@@ -79,10 +79,9 @@ type message struct {
 			DryRun              bool
 		}
 	}
-	Outage  *struct{ Mode string }
-	Viewers int
-	First   int64
-	Routes  []struct {
+	Outage *struct{ Mode string }
+	First  int64
+	Counts []struct {
 		Rule, Pattern string
 		Seconds       [][5]int64
 	}
@@ -104,9 +103,9 @@ type left struct{ Remaining, Limit, At int64 }
 
 // sum is what was counted of a rule.
 func (m *message) sum(rule string) (sum [5]int64) {
-	for _, r := range m.Routes {
-		for _, tally := range r.Seconds {
-			for k, n := range tally {
+	for _, r := range m.Counts {
+		for _, counts := range r.Seconds {
+			for k, n := range counts {
 				if r.Rule == rule {
 					sum[k] += n
 				}
@@ -116,22 +115,22 @@ func (m *message) sum(rule string) (sum [5]int64) {
 	return sum
 }
 
-// A memory is what a viewer has been told of a rule: the latest of each second.
+// A memory is what a viewer was sent of a rule: the latest of each second.
 type memory map[int64][5]int64
 
-func (known memory) learn(rule string, m message) {
-	for _, r := range m.Routes {
-		for i, tally := range r.Seconds {
+func (known memory) add(rule string, m message) {
+	for _, r := range m.Counts {
+		for i, counts := range r.Seconds {
 			if r.Rule == rule {
-				known[m.First+int64(i)] = tally
+				known[m.First+int64(i)] = counts
 			}
 		}
 	}
 }
 
 func (known memory) sum() (sum [5]int64) {
-	for _, tally := range known {
-		for k, n := range tally {
+	for _, counts := range known {
+		for k, n := range counts {
 			sum[k] += n
 		}
 	}
@@ -180,6 +179,17 @@ func (v *viewer) close() {
 	<-v.ended
 }
 
+// gone reports whether the stream has ended.
+func (v *viewer) gone() bool {
+	synctest.Wait()
+	select {
+	case <-v.ended:
+		return true
+	default:
+		return false
+	}
+}
+
 // messages are those that have come since they were last asked for.
 func (v *viewer) messages(t testing.TB) (all []message) {
 	synctest.Wait()
@@ -206,7 +216,8 @@ func (v *viewer) only(t testing.TB) message {
 
 func TestAViewerIsToldWhatWas(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, rules(api(quota.PerHour(3)), serverside.Rule{Name: "trial", DryRun: true, Policies: []quota.Policy{quota.PerHour(1)}}))
+		s := open(t, rules(api(quota.PerHour(3)), serverside.Rule{Name: "next", Stage: serverside.AfterAuth,
+			DryRun: true, Policies: []quota.Policy{quota.PerHour(1)}}))
 		s.ask(5, "/v1/x", "ann")
 		time.Sleep(2 * time.Second)
 		s.ask(1, "/v1/x", "bob")
@@ -214,7 +225,6 @@ func TestAViewerIsToldWhatWas(t *testing.T) {
 		defer v.close()
 		assert.Equal(t, "text/event-stream", v.header.Get("Content-Type"))
 		assert.Equal(t, "no-store", v.header.Get("Cache-Control"))
-		assert.Contains(t, v.text.String(), "retry: 2000\n\n")
 
 		m := v.only(t)
 		assert.Equal(t, "Limits", m.Title)
@@ -227,8 +237,8 @@ func TestAViewerIsToldWhatWas(t *testing.T) {
 		assert.True(t, m.Config.Rules[1].DryRun)
 
 		assert.Equal(t, [5]int64{4, 2, 0, 0, 0}, m.sum("api"))
-		assert.EqualValues(t, 5, m.sum("trial")[4], "would have been denied")
-		last := m.Routes[0].Seconds
+		assert.EqualValues(t, 5, m.sum("next")[4], "would have been denied")
+		last := m.Counts[0].Seconds
 		require.Len(t, last, 120)
 		assert.Equal(t, m.Now/1000, m.First+119)
 
@@ -247,8 +257,7 @@ func TestAViewerIsToldWhatWas(t *testing.T) {
 	})
 }
 
-// What comes later is told once, at most four times a second, and about once if nothing
-// happens.
+// What comes later is sent once, with the next message: there is one each second.
 func TestAViewerIsToldWhatHappens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, rules(api(quota.PerHour(100))))
@@ -256,7 +265,7 @@ func TestAViewerIsToldWhatHappens(t *testing.T) {
 		defer v.close()
 		v.only(t)
 		time.Sleep(10*time.Second - time.Millisecond)
-		assert.Len(t, v.messages(t), 9, "heartbeats")
+		assert.Len(t, v.messages(t), 9)
 
 		for range 40 { // 10 ms each
 			s.ask(1, "/v1/x", "ann")
@@ -264,11 +273,11 @@ func TestAViewerIsToldWhatHappens(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		all := v.messages(t)
-		assert.LessOrEqual(t, len(all), 5)
+		assert.Len(t, all, 2)
 		known := memory{}
 		for _, m := range all {
 			assert.Nil(t, m.Config, "which is known")
-			known.learn("api", m)
+			known.add("api", m)
 		}
 		assert.Equal(t, [5]int64{40}, known.sum())
 	})
@@ -286,11 +295,11 @@ func TestSecondsAreForgottenAfterTwoMinutes(t *testing.T) {
 		v := s.watch()
 		defer v.close()
 		m := v.only(t)
-		require.Len(t, m.Routes, 1)
-		seconds := m.Routes[0].Seconds
+		require.Len(t, m.Counts, 1)
+		seconds := m.Counts[0].Seconds
 		require.Len(t, seconds, 120)
-		for i, tally := range seconds[:119] {
-			assert.EqualValues(t, 2, tally[0], i)
+		for i, counts := range seconds[:119] {
+			assert.EqualValues(t, 2, counts[0], i)
 		}
 		assert.EqualValues(t, 3, seconds[119][0])
 
@@ -299,15 +308,42 @@ func TestSecondsAreForgottenAfterTwoMinutes(t *testing.T) {
 		later := s.watch()
 		defer later.close()
 		m = later.only(t)
-		assert.EqualValues(t, 3, m.Routes[0].Seconds[0][0])
-		assert.EqualValues(t, 1, m.Routes[0].Seconds[119][0])
+		assert.EqualValues(t, 3, m.Counts[0].Seconds[0][0])
+		assert.EqualValues(t, 1, m.Counts[0].Seconds[119][0])
 		assert.EqualValues(t, 4, m.sum("api")[0])
+	})
+}
+
+// What is older than two minutes is not shown as new, whether requests have come since or not.
+func TestSecondsWithoutRequestsAreEmpty(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, rules(api(quota.PerSecond(1000))))
+		start := time.Now().Unix()
+		for range 120 {
+			s.ask(1, "/v1/x", "ann")
+			time.Sleep(time.Second)
+		}
+		for _, asked := range []int64{0, 2} {
+			time.Sleep(30 * time.Second)
+			s.ask(int(asked), "/v1/x", "ann")
+			want := map[int64]int64{time.Now().Unix(): asked}
+			for second := range int64(120) {
+				want[start+second] = 1
+			}
+			v := s.watch()
+			m := v.only(t)
+			v.close()
+			for i, counts := range m.Counts[0].Seconds {
+				assert.Equal(t, want[m.First+int64(i)], counts[0], i)
+			}
+		}
 	})
 }
 
 func TestOfEachPolicyOfAKeyIsToldWhatWasLeftWhenItWasTheTightest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, rules(api(quota.PerHour(24), quota.PerSecond(10)), serverside.Rule{Name: "all", Key: byUser, Policies: []quota.Policy{quota.PerDay(1000)}}))
+		s := open(t, rules(api(quota.PerHour(24), quota.PerSecond(10)), serverside.Rule{Name: "all", Stage: serverside.AfterAuth,
+			Key: serverside.Header("X-User"), Policies: []quota.Policy{quota.PerDay(1000)}}))
 		s.ask(11, "/v1/x", "ann")
 		began := time.Now().UnixMilli()
 		time.Sleep(10 * time.Second)
@@ -331,7 +367,8 @@ func TestThePoliciesOfAKeyAreBounded(t *testing.T) {
 		observe := s.page.Instrument(serverside.Config{}).Observe
 		var want []left
 		for i := range int64(40) {
-			observe(serverside.Observation{Verdict: serverside.Admitted, Rule: "api", Pattern: "/v1/", Remaining: i, Limit: 1000 - i})
+			observe(serverside.Observation{Verdict: serverside.Admitted, Rule: "api", Pattern: "/v1/",
+				Remaining: i, Limit: 1000 - i})
 			want = append([]left{{i, 1000 - i, time.Now().UnixMilli()}}, want...)
 			time.Sleep(time.Millisecond)
 		}
@@ -357,6 +394,16 @@ func TestKeysAreForgottenAfterTenMinutes(t *testing.T) {
 			v.close()
 		}
 		s.ask(1, "/v1/x", "ann")
+		for _, c := range []struct {
+			after time.Duration
+			keys  int
+		}{{10*time.Minute - time.Second, 1}, {time.Second, 0}} { // nobody has watched in between
+			time.Sleep(c.after)
+			v := s.watch()
+			assert.Len(t, v.only(t).Keys, c.keys, c.after)
+			v.close()
+		}
+		s.ask(1, "/v1/x", "ann")
 		time.Sleep(time.Hour)
 		v := s.watch()
 		defer v.close()
@@ -364,8 +411,8 @@ func TestKeysAreForgottenAfterTenMinutes(t *testing.T) {
 	})
 }
 
-// A viewer who does not read holds up nobody, and is told of the latest denials, not of
-// all of them, when he does.
+// A viewer that does not read holds up nobody. Once it reads, it is sent the latest denials,
+// and not all.
 func TestASlowViewerLosesEventsAndBlocksNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, rules(api(quota.PerHour(1))))
@@ -387,30 +434,72 @@ func TestASlowViewerLosesEventsAndBlocksNobody(t *testing.T) {
 				denials += n
 				assert.EqualValues(t, 100, m.Denials[n-1].ID)
 			}
-			known.learn("api", m)
+			known.add("api", m)
 		}
 		assert.Equal(t, 64, denials)
 		assert.EqualValues(t, 100, known.sum()[1], "numbers are not lost")
 	})
 }
 
-func TestViewersAreBounded(t *testing.T) {
+// A newer viewer gets in, however many there are, and the oldest has to go.
+func TestTheOldestViewerMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, rules(api(quota.PerHour(1))))
 		s.page.MaxViewers = 2
-		a, b, c := s.watch(), s.watch(), s.watch()
-		defer b.close()
-		<-c.ended
-		assert.Equal(t, 503, c.status)
-		assert.Equal(t, "10", c.header.Get("Retry-After"))
+		a, b := s.watch(), s.watch()
 		a.close()
+		c := s.watch()
+		assert.False(t, b.gone(), "there was room")
 		d := s.watch()
-		defer d.close()
-		assert.Equal(t, 2, d.only(t).Viewers)
+		assert.True(t, b.gone())
+		assert.Contains(t, b.text.String(), "event: replaced\ndata: {}\n\n")
+		e := s.watch()
+		defer e.close()
+		assert.True(t, c.gone())
+		assert.False(t, d.gone())
+		d.close()
+		f := s.watch()
+		defer f.close()
+		assert.False(t, e.gone())
+		f.only(t)
 	})
 }
 
-// The browser asks again after a while, and so does whoever guards the page.
+func TestThirtyTwoMayWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, rules(api(quota.PerHour(1))))
+		var all []*viewer
+		for range 33 {
+			all = append(all, s.watch())
+		}
+		for i, v := range all {
+			assert.Equal(t, i == 0, v.gone(), i)
+			v.close()
+		}
+	})
+}
+
+// A viewer that does not read makes room once it does, or is cut off.
+func TestAnOldViewerThatDoesNotReadMakesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, rules(api(quota.PerHour(1))))
+		s.page.MaxViewers = 1
+		a := s.watch()
+		a.hold <- struct{}{}
+		time.Sleep(2 * time.Second)
+		b := s.watch()
+		assert.Len(t, b.messages(t), 1)
+		c := s.watch()
+		defer c.close()
+		assert.True(t, b.gone())
+		assert.False(t, a.gone())
+		<-a.hold
+		assert.True(t, a.gone())
+		assert.False(t, c.gone())
+	})
+}
+
+// Then the browser asks for another one, and has to authenticate again.
 func TestAStreamLastsTenMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, rules(api(quota.PerHour(1))))
@@ -427,6 +516,7 @@ func TestAnOutageIsShownUntilItEnds(t *testing.T) {
 		var down atomic.Bool
 		down.Store(true)
 		cfg := rules(api(quota.PerHour(100)))
+		cfg.Rules[0].OnStoreError = serverside.FailClosed
 		cfg.Store = &switched{down: &down}
 		s := open(t, cfg)
 		s.ask(3, "/v1/x", "ann")
@@ -434,8 +524,7 @@ func TestAnOutageIsShownUntilItEnds(t *testing.T) {
 		defer v.close()
 		m := v.only(t)
 		require.NotNil(t, m.Outage)
-		assert.Equal(t, "open", m.Outage.Mode)
-		assert.Equal(t, [5]int64{0, 0, 3}, m.sum("api"))
+		assert.Equal(t, "closed", m.Outage.Mode)
 		require.Len(t, m.Notices, 2, "of each outage one")
 		assert.Equal(t, "store failed", m.Notices[1].Kind)
 		down.Store(false)
@@ -466,10 +555,12 @@ func TestANewConfigurationIsShown(t *testing.T) {
 		v := s.watch()
 		defer v.close()
 		before := v.only(t).Config.Hash
-		cfg := s.page.Instrument(serverside.Config{Audit: func(serverside.Event) {}, Rules: []serverside.Rule{api(quota.PerHour(2))}})
+		cfg := rules(api(quota.PerHour(2)))
+		cfg.Audit = func(serverside.Event) {}
+		cfg = s.page.Instrument(cfg)
 		require.NoError(t, s.limiter.Reconfigure(cfg))
 		require.Error(t, s.limiter.Reconfigure(s.page.Instrument(serverside.Config{})))
-		time.Sleep(250 * time.Millisecond)
+		time.Sleep(time.Second)
 		m := v.only(t)
 		require.NotNil(t, m.Config)
 		assert.NotEqual(t, before, m.Config.Hash)
@@ -529,7 +620,7 @@ func TestRulesAreBounded(t *testing.T) {
 		v := (&site{TB: t, page: page}).watch()
 		defer v.close()
 		m := v.only(t)
-		assert.Len(t, m.Routes, 257)
+		assert.Len(t, m.Counts, 257)
 		assert.EqualValues(t, 1000-256, m.sum("other")[0])
 		assert.EqualValues(t, 1, m.sum("0")[0])
 	})
@@ -547,7 +638,7 @@ func TestNothingIsMiscounted(t *testing.T) {
 		group.Go(func() {
 			known := memory{}
 			for body := s.events(server); known.sum() != want; {
-				known.learn("api", next(t, body))
+				known.add("api", next(t, body))
 			}
 		})
 	}
@@ -618,13 +709,14 @@ func TestAServerShutsDownWhileSomebodyWatches(t *testing.T) {
 	}
 }
 
-// Who instruments the Config for a rule file does not know its rules.
+// A program that instruments the Config of a rule file does not know the rules.
 func TestRulesOfAFileAreShown(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o644)) }
 	write("rules: [{name: orders, pattern: /v1/, policies: 60/1m}]")
 	s := &site{TB: t, page: new(live.Page)}
-	watcher, err := rulefile.Watch(file, rulefile.Env{Config: s.page.Instrument(serverside.Config{Audit: func(serverside.Event) {}})})
+	cfg := s.page.Instrument(serverside.Config{Audit: func(serverside.Event) {}})
+	watcher, err := rulefile.Watch(file, rulefile.Env{Config: cfg})
 	require.NoError(t, err)
 	defer watcher.Close()
 	server := httptest.NewServer(s.page)
@@ -676,13 +768,18 @@ func TestFiles(t *testing.T) {
 	assert.Equal(t, 405, get("POST", "").Code)
 	assert.Equal(t, "GET, HEAD", get("POST", "").Header().Get("Allow"))
 	assert.Equal(t, "GET, HEAD, POST", get("PUT", "explain").Header().Get("Allow"))
+	w := get("HEAD", "events")
+	assert.Equal(t, 200, w.Code)
+	assert.Equal(t, "text/event-stream", w.Header().Get("Content-Type"))
 }
 
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 func TestTheSlashAtTheEndIsAdded(t *testing.T) {
-	for target, location := range map[string]string{"/admin/limits": "limits/", "/limits?x=/y": "limits/", "//evil.example": "evil.example/"} {
+	for target, location := range map[string]string{
+		"/admin/limits": "limits/", "/limits?x=/y": "limits/", "//evil.example": "evil.example/",
+	} {
 		r, w := httptest.NewRequest("GET", "http://localhost/", nil), httptest.NewRecorder()
 		r.URL.Path, r.RequestURI = "", target
 		new(live.Page).ServeHTTP(w, r)
@@ -691,7 +788,7 @@ func TestTheSlashAtTheEndIsAdded(t *testing.T) {
 	}
 }
 
-// A ResponseWriter of somebody's that hides what the server's can do.
+// A hiding is a ResponseWriter that hides what the one it wraps can do.
 type hiding struct{ http.ResponseWriter }
 
 func TestAWriterThatCannotFlushIsRefused(t *testing.T) {

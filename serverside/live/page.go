@@ -36,15 +36,14 @@ type Page struct {
 	// Behind a proxy, the Host that the proxy sends counts.
 	Hosts []string
 
-	// MaxViewers is how many may watch at a time; others get 503, and see the page
-	// when somebody has left. If zero, 32.
+	// MaxViewers is how many may watch at a time. When one more comes, the one that was
+	// connected first has to go. If zero or less, 32.
 	MaxViewers int
 
-	routes
-	store            store
+	stats            stats
 	rules            atomic.Pointer[rules]
+	outage           atomic.Pointer[outage] // nil while the Store answers
 	denials, notices journal
-	worst            cache
 	streams          streams
 }
 

@@ -2,76 +2,60 @@ package live
 
 import (
 	"net/http"
+	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 const (
-	// beat is how often there may be an event.
-	beat = 250 * time.Millisecond
+	interval     = time.Second      // between two messages
+	writeTimeout = 10 * time.Second // for a message
 
-	// idleBeats is every how many there is one although nothing was counted: the
-	// heartbeat, and what moves the time axis.
-	idleBeats = 4
-
-	// patience is how long a viewer may take to receive an event.
-	patience = 10 * time.Second
-
-	// longest is how long a stream lasts. Then the browser asks for another one, and
-	// whoever guards the page is asked again.
-	longest = 10 * time.Minute
+	// maxStream is how long a stream lasts. Then the browser asks for another one, and has
+	// to get past whatever authenticates operators again.
+	maxStream = 10 * time.Minute
 )
 
-// head is what a stream begins with: how many milliseconds a browser waits before it
-// asks for another one.
-const head = "retry: 2000\n\n"
+// replaced is how a stream ends whose place a newer one has: live.js asks for no other.
+const replaced = "event: replaced\ndata: {}\n\n"
 
-// stream tells a viewer what happens, until he goes, does not read, or the server shuts
-// down. There is nothing between him and what requests count: while he does not read, it
-// is counted all the same, and he is told what is still known of it later.
+// stream tells a viewer what happens, until the viewer goes, does not read, or has to make
+// room, or the server shuts down. What happens while a viewer does not read is sent later,
+// as far as it is known then.
 func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
-	most := int64(p.MaxViewers)
-	if most == 0 {
-		most = 32
-	}
-	if !p.streams.enter(most) {
-		w.Header().Set("Retry-After", "10")
-		http.Error(w, "too many viewers", http.StatusServiceUnavailable)
-		return
-	}
-	defer p.streams.leave()
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Accel-Buffering", "no") // or nginx collects events
-	h.Set("X-Content-Type-Options", "nosniff")
 	c := http.NewResponseController(w)
 	_ = c.SetReadDeadline(time.Time{}) // Server.ReadTimeout is for requests; not all can do it
 	if err := c.Flush(); err != nil {
 		http.Error(w, "events cannot be sent: a handler in front of this one hides Flush", http.StatusInternalServerError)
 		return
 	}
-	if r.Method != http.MethodHead && send(w, c, []byte(head)) == nil {
-		p.follow(w, r, c)
+	if r.Method == http.MethodHead {
+		return
 	}
-}
-
-func (p *Page) follow(w http.ResponseWriter, r *http.Request, c *http.ResponseController) {
-	v := viewer{page: p}
-	tick, end := time.NewTicker(beat), time.NewTimer(longest)
+	limit := p.MaxViewers
+	if limit <= 0 {
+		limit = 32
+	}
+	place := p.streams.enter(limit)
+	defer p.streams.leave(place)
+	shutdown := p.streams.shutdownOf(r)
+	tick, end := time.NewTicker(interval), time.NewTimer(maxStream)
 	defer tick.Stop()
 	defer end.Stop()
-	shutdown := p.streams.shutdownOf(r)
-	for idle := idleBeats; ; idle++ {
-		if m := v.next(time.Now()); m.news || idle >= idleBeats {
-			idle = 0
-			if send(w, c, m.encode()) != nil {
-				return
-			}
+	v := viewer{page: p}
+	for {
+		if send(w, c, v.next(time.Now()).encode()) != nil {
+			return
 		}
 		select {
 		case <-tick.C:
+		case <-place:
+			_ = send(w, c, []byte(replaced)) // it ends, sent or not
+			return
 		case <-end.C:
 			return
 		case <-shutdown:
@@ -82,9 +66,9 @@ func (p *Page) follow(w http.ResponseWriter, r *http.Request, c *http.ResponseCo
 	}
 }
 
-// send sends b at once, or not at all.
+// send sends b, and waits for no longer than writeTimeout.
 func send(w http.ResponseWriter, c *http.ResponseController, b []byte) error {
-	_ = c.SetWriteDeadline(time.Now().Add(patience)) // not all can do it
+	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout)) // not all can do it
 	if _, err := w.Write(b); err != nil {
 		return err
 	}
@@ -93,21 +77,31 @@ func send(w http.ResponseWriter, c *http.ResponseController, b []byte) error {
 
 // streams are those that are open.
 type streams struct {
-	open atomic.Int64
-
-	mu      sync.Mutex                     // guards servers
+	mu      sync.Mutex                     // guards what follows
+	places  []chan struct{}                // the oldest first; closed for a newer one
 	servers map[*http.Server]chan struct{} // closed when the server shuts down
 }
 
-func (s *streams) enter(most int64) bool {
-	if s.open.Add(1) > most {
-		s.leave()
-		return false
+// enter returns a place, which is closed when a newer stream needs it. It takes that of
+// the oldest stream if there are limit of them.
+func (s *streams) enter(limit int) chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.places) >= limit {
+		close(s.places[0])
+		s.places = slices.Delete(s.places, 0, 1)
 	}
-	return true
+	place := make(chan struct{})
+	s.places = append(s.places, place)
+	return place
 }
 
-func (s *streams) leave() { s.open.Add(-1) }
+// leave gives place back, if it was not taken.
+func (s *streams) leave(place chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.places = slices.DeleteFunc(s.places, func(other chan struct{}) bool { return other == place })
+}
 
 // shutdownOf is closed when the server of r begins to shut down: it would wait for the
 // stream otherwise.

@@ -1,41 +1,41 @@
-// What the page shows. It learns everything from one stream of server-sent events, and
+// What the page shows. It gets everything from one stream of server-sent events, and
 // puts nothing into the document but as text.
 
 const span = 120; // seconds that are shown
-const kinds = ["admitted", "denied", "uncounted", "trusted", "would"]; // as tallies have them
+const outcomes = ["admitted", "denied", "uncounted", "trusted", "would"]; // as counts have them
 const shown = 50; // denials, and notices
 
 const byId = (id) => document.getElementById(id);
 
-// State: what was told so far.
+// State: what was received so far.
 let now = 0; // seconds
 let config = null;
 let keys = [];
 let paused = false;
 let stale = false;
-const routes = new Map(); // of a rule's name and pattern: {rule, pattern, seconds: Map of tallies}
+const counted = new Map(); // of a rule's name and pattern: {rule, pattern, seconds: Map of counts}
 const denials = []; // the newest first
 const notices = [];
 const hot = new Set();
 
 const nameOf = (r) => JSON.stringify([r.rule ?? "", r.pattern ?? ""]);
 
-function routeOf(r) {
+function countedOf(r) {
 	const name = nameOf(r);
-	if (!routes.has(name)) routes.set(name, { rule: r.rule, pattern: r.pattern, seconds: new Map() });
-	return routes.get(name);
+	if (!counted.has(name)) counted.set(name, { rule: r.rule, pattern: r.pattern, seconds: new Map() });
+	return counted.get(name);
 }
 
-function learn(m) {
+function receive(m) {
 	now = Math.floor(m.now / 1000);
 	if (m.title) document.title = byId("title").textContent = m.title;
 	if (m.config) config = m.config;
-	keys = m.keys;
-	for (const r of m.routes ?? []) {
-		const { seconds } = routeOf(r);
-		r.seconds.forEach((tally, i) => seconds.set(m.first + i, tally));
+	keys = m.keys ?? [];
+	for (const r of m.counts ?? []) {
+		const { seconds } = countedOf(r);
+		r.seconds.forEach((counts, i) => seconds.set(m.first + i, counts));
 	}
-	for (const { seconds } of routes.values())
+	for (const { seconds } of counted.values())
 		for (const second of seconds.keys()) if (second <= now - span) seconds.delete(second);
 	for (const e of m.denials ?? []) denials.unshift(e);
 	for (const e of m.notices ?? []) {
@@ -44,18 +44,19 @@ function learn(m) {
 	}
 	denials.length = Math.min(denials.length, shown);
 	notices.length = Math.min(notices.length, shown);
-	told(byId("store"), m.outage ? `The Store fails since ${clock(m.outage.since)}: requests ${modes[m.outage.mode]}` : "The Store answers", !m.outage);
+	if (!m.outage) status(byId("store"), "The Store answers", true);
+	else status(byId("store"), `The Store fails since ${clock(m.outage.since)}: requests ${modes[m.outage.mode]}`, false);
 }
 
 const modes = { open: "are admitted uncounted", closed: "are refused", local: "are counted in this process" };
 
-// series are the tallies of the last seconds of some routes, the oldest first.
+// series are the counts of the last seconds of some rules, the oldest first.
 function series(some) {
-	const all = Array.from({ length: span }, () => kinds.map(() => 0));
+	const all = Array.from({ length: span }, () => outcomes.map(() => 0));
 	for (const { seconds } of some)
-		for (const [second, tally] of seconds) {
+		for (const [second, counts] of seconds) {
 			const at = all[second - now + span - 1];
-			if (at) tally.forEach((n, k) => (at[k] += n));
+			if (at) counts.forEach((n, i) => (at[i] += n));
 		}
 	return all;
 }
@@ -70,7 +71,7 @@ const meanings = {
 	would: (t) => t[4],
 };
 
-const sum = (tallies, of) => tallies.reduce((n, t) => n + of(t), 0);
+const sum = (seconds, of) => seconds.reduce((n, t) => n + of(t), 0);
 const number = new Intl.NumberFormat();
 const count = (n) => number.format(n);
 const clock = (ms) => new Date(ms).toLocaleTimeString();
@@ -79,7 +80,9 @@ function duration(ms) {
 	if (!ms) return "never fits";
 	if (ms < 1000) return `${ms} ms`;
 	const s = Math.ceil(ms / 1000);
-	return s < 60 ? `${s} s` : s < 3600 ? `${Math.floor(s / 60)} min ${s % 60} s` : `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+	if (s < 60) return `${s} s`;
+	if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
+	return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
 }
 
 // Building the document.
@@ -88,7 +91,7 @@ function put(node, text) {
 	if (node.textContent !== text) node.textContent = text;
 }
 
-function told(node, text, good) {
+function status(node, text, good) {
 	put(node, text);
 	node.className = good ? "good" : "bad";
 }
@@ -165,22 +168,23 @@ function ceiling(n) {
 	return [1, 1.2, 1.6, 2, 3, 4, 6, 8, 10].map((f) => f * power).find((c) => c >= Math.max(n, 2));
 }
 
-// draw draws tallies into svg, which is width × height, but for the second that is not
+// draw draws seconds into svg, which is width × height, but for the second that is not
 // over yet; with room for an axis at the left if that is not 0.
 function draw(svg, all, width, height, left) {
-	const tallies = all.slice(0, -1);
+	const seconds = all.slice(0, -1);
 	const layers = ["admitted", "uncounted", "denied"];
-	const stacks = [tallies.map(() => 0)];
-	for (const layer of layers) stacks.push(tallies.map((t, i) => stacks.at(-1)[i] + meanings[layer](t)));
-	const would = tallies.map(meanings.would);
+	const stacks = [seconds.map(() => 0)];
+	for (const layer of layers) stacks.push(seconds.map((t, i) => stacks.at(-1)[i] + meanings[layer](t)));
+	const would = seconds.map(meanings.would);
 	const top = ceiling(Math.max(...stacks.at(-1), ...would));
-	const x = (i) => left + (i / (tallies.length - 1)) * (width - left);
+	const x = (i) => left + (i / (seconds.length - 1)) * (width - left);
 	const [above, below] = left ? [18, 6] : [2, 1];
 	const y = (v) => height - below - (v / top) * (height - above - below);
 	const paths = [];
 	if (left) paths.push(...axis(top, x, y, width, left));
 	layers.forEach((layer, i) => paths.push(drawing("path", { class: layer, d: area(stacks[i], stacks[i + 1], x, y) })));
-	if (would.some(Boolean)) for (const name of ["halo", "would"]) paths.push(drawing("path", { class: name, d: line(would, x, y) }));
+	if (would.some(Boolean))
+		for (const name of ["halo", "would"]) paths.push(drawing("path", { class: name, d: line(would, x, y) }));
 	svg.replaceChildren(...paths);
 }
 
@@ -203,21 +207,22 @@ function axis(top, x, y, width, left) {
 // Showing.
 
 function showRequests() {
-	const tallies = series(routes.values());
+	const seconds = series(counted.values());
 	for (const [name, of] of Object.entries(meanings)) {
-		put(byId(name), count(of(tallies.at(-2))));
-		put(byId(name + "-sum"), `${count(sum(tallies, of))} in 2 min`);
+		put(byId(name), count(of(seconds.at(-2))));
+		put(byId(name + "-sum"), `${count(sum(seconds, of))} in 2 min`);
 	}
-	draw(byId("chart"), tallies, 1000, 200, 56);
-	byId("chart").setAttribute("aria-label", "Requests per second in the last two minutes: " +
-		`${sum(tallies, meanings.admitted)} admitted, ${sum(tallies, meanings.uncounted)} failed open, ${sum(tallies, meanings.denied)} denied`);
+	draw(byId("chart"), seconds, 1000, 200, 56);
+	const [admitted, uncounted, denied] = ["admitted", "uncounted", "denied"].map((name) => sum(seconds, meanings[name]));
+	byId("chart").setAttribute("aria-label",
+		`Requests per second in the last two minutes: ${admitted} admitted, ${uncounted} failed open, ${denied} denied`);
 }
 
-// shownRules are those of the configuration, and others that something was heard of.
+// shownRules are those of the configuration, and others of which something was counted.
 function shownRules() {
 	const rules = config?.rules ?? [];
 	const named = new Set(rules.map(nameOf));
-	const others = Array.from(routes.values()).filter((r) => !named.has(nameOf(r)) && r.seconds.size > 0);
+	const others = Array.from(counted.values()).filter((r) => !named.has(nameOf(r)) && r.seconds.size > 0);
 	return rules.concat(others.map((r) => ({ rule: r.rule, pattern: r.pattern, policies: [],
 		text: r.pattern ? "No longer a rule." : "An entry of the allow-list, or no longer a rule." })));
 }
@@ -225,14 +230,16 @@ function shownRules() {
 function showRules() {
 	if (config) put(byId("config"), `Rule set ${config.hash}, in effect since ${new Date(config.since).toLocaleString()}.`);
 	arrange(byId("rules"), shownRules(), (r) => nameOf(r) + r.text, (r) => {
-		const spark = drawing("svg", { class: "spark", viewBox: "0 0 120 28", preserveAspectRatio: "none", "aria-hidden": "true" });
+		const spark = drawing("svg", {
+			class: "spark", viewBox: "0 0 120 28", preserveAspectRatio: "none", "aria-hidden": "true" });
 		const made = row(r.rule, ["", r.text], ["", ...codes(r.policies)], ["", spark], ["n"], ["n"], ["n"], ["n"]);
 		if (r.dryRun) made.cells[0].append(make("span", "tag", "dry run"));
 		return made;
 	}, (made, r) => {
-		const tallies = series([routeOf(r)]);
-		draw(made.querySelector("svg"), tallies, 120, 28, 0);
-		["admitted", "denied", "uncounted", "would"].forEach((name, i) => put(made.cells[4 + i], count(sum(tallies, meanings[name]))));
+		const seconds = series([countedOf(r)]);
+		draw(made.querySelector("svg"), seconds, 120, 28, 0);
+		for (const [i, name] of ["admitted", "denied", "uncounted", "would"].entries())
+			put(made.cells[4 + i], count(sum(seconds, meanings[name])));
 	}, "None yet.");
 }
 
@@ -266,7 +273,8 @@ function showKeys() {
 		}
 		k.quotas.forEach((q, i) => fillQuota(quotas.map((cell) => cell.children[i]), k, q));
 		put(made.cells[6], count(k.denied));
-		if (hot.has(nameOf(k) + k.key) && !made.cells[0].querySelector(".tag")) made.cells[0].append(make("span", "tag bad", "hot"));
+		const head = made.cells[0];
+		if (hot.has(nameOf(k) + k.key) && !head.querySelector(".tag")) head.append(make("span", "tag bad", "hot"));
 	}, "None yet.");
 }
 
@@ -283,7 +291,8 @@ const notice = {
 	"store recovered": () => "the Store answers again",
 	"configured": (e) => `rule set ${e.hash} is in effect`,
 	"config rejected": () => "a configuration was rejected, and what was in effect still is. The error is in the log",
-	"forwarding ignored": () => "a peer that is no trusted proxy sent X-Forwarded-For: if it is a proxy, all its clients share one quota",
+	"forwarding ignored": () => "a peer that is no trusted proxy sent X-Forwarded-For: " +
+		"if it is a proxy, all its clients share one quota",
 };
 
 function showNotices() {
@@ -312,17 +321,21 @@ function connect() {
 	const stream = new EventSource("events");
 	const connection = byId("connection");
 	stream.onmessage = (event) => {
-		learn(JSON.parse(event.data));
-		told(connection, "Live", true);
+		receive(JSON.parse(event.data));
+		status(connection, "Live", true);
 		update();
 	};
-	stream.onopen = () => { // everything is told anew
-		routes.clear();
+	stream.addEventListener("replaced", () => {
+		stream.close();
+		status(connection, "Not connected: too many watch at once. Reload to watch again", false);
+	});
+	stream.onopen = () => { // everything is sent anew
+		counted.clear();
 		denials.length = notices.length = 0;
 	};
 	stream.onerror = () => {
-		told(connection, "Not connected; trying again", false);
-		if (stream.readyState === EventSource.CLOSED) setTimeout(connect, 5000); // as when there are too many viewers
+		status(connection, "Not connected; trying again", false);
+		if (stream.readyState === EventSource.CLOSED) setTimeout(connect, 5000); // as when a proxy has no server
 	};
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -31,6 +32,7 @@ func literal(v any) string {
 type site struct {
 	testing.TB
 	url    string
+	page   *live.Page
 	audit  func(serverside.Event)
 	server *httptest.Server
 }
@@ -45,7 +47,7 @@ func serve(t testing.TB, rules ...serverside.Rule) *site {
 	mux.Handle("/v1/", limiter.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
-	return &site{t, server.URL, cfg.Audit, server}
+	return &site{t, server.URL, page, cfg.Audit, server}
 }
 
 // ask sends n requests.
@@ -91,7 +93,8 @@ func TestThePageShowsWhatHappens(t *testing.T) {
 	assert.Contains(t, eval[string](b, `document.querySelector("#chart path.denied").getAttribute("d")`), "L")
 
 	s.ask(2, "/v1/hostile")
-	s.audit(serverside.Event{Kind: serverside.Denied, Rule: hostile, Pattern: hostile, Key: hostile, Policies: []string{hostile}, Status: 429})
+	s.audit(serverside.Event{Kind: serverside.Denied, Rule: hostile, Pattern: hostile, Key: hostile,
+		Policies: []string{hostile}, Status: 429})
 	s.audit(serverside.Event{Kind: serverside.HotKey, Rule: hostile, Pattern: hostile, Key: hostile})
 	b.await(`document.querySelector("#denials td .key")?.title.startsWith("<img")`)
 	b.await(`document.getElementById("notices").textContent.includes("<img")`)
@@ -119,12 +122,14 @@ func TestThePageShowsEachPolicyOfAKey(t *testing.T) {
 	s.ask(4, "/v1/x")
 	b.await(bars + ` === "1/2,0/4"`)
 	lines := func(cell int) []string {
-		return eval[[]string](b, fmt.Sprintf(`Array.from(document.querySelector("#keys tr").cells[%d].children, (line) => line.textContent)`, cell))
+		const cells = `Array.from(document.querySelector("#keys tr").cells[%d].children, (line) => line.textContent)`
+		return eval[[]string](b, fmt.Sprintf(cells, cell))
 	}
 	assert.Equal(t, []string{"burst", "4/1d"}, lines(2))
 	assert.Equal(t, []string{"1 of 2", "0 of 4"}, lines(4))
 	assert.Len(t, lines(5), 2)
-	assert.Equal(t, "0 of 4 left, 4/1d", eval[string](b, `document.querySelectorAll("#keys meter")[1].getAttribute("aria-label")`))
+	const label = `document.querySelectorAll("#keys meter")[1].getAttribute("aria-label")`
+	assert.Equal(t, "0 of 4 left, 4/1d", eval[string](b, label))
 	assert.Equal(t, "1", b.text("#keys tr td:last-child"))
 	s.clean(b)
 }
@@ -148,7 +153,8 @@ func TestAPausedPageStandsStillAndCatchesUp(t *testing.T) {
 // On narrow screens tables scroll, and nothing else does.
 func TestThePageFitsItsWindow(t *testing.T) {
 	s := serve(t,
-		serverside.Rule{Name: strings.Repeat("long", 25), Pattern: "/v1/", Policies: []quota.Policy{{Quota: 600, Window: time.Minute, Burst: 50}, quota.PerDay(20000)}},
+		serverside.Rule{Name: strings.Repeat("long", 25), Pattern: "/v1/", Policies: []quota.Policy{
+			{Quota: 600, Window: time.Minute, Burst: 50}, quota.PerDay(20000)}},
 		serverside.Rule{Name: "dry", Pattern: "/v1/reports", DryRun: true, Policies: []quota.Policy{quota.PerHour(1)}})
 	b := open(t)
 	b.do(chromedp.Navigate(s.url + "/admin/limits/"))
@@ -164,6 +170,64 @@ func TestThePageFitsItsWindow(t *testing.T) {
 	s.clean(b)
 }
 
+// A viewer whose place a newer one has does not take it back.
+func TestAPageThatMadeRoomStaysAway(t *testing.T) {
+	s := serve(t, serverside.Rule{Name: "api", Policies: []quota.Policy{quota.PerHour(3)}})
+	s.page.MaxViewers = 1
+	first, second := open(t), open(t)
+	_, err := chromedp.Call(first.ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{
+		Source: `window.streams = []; window.EventSource = class extends EventSource {
+			constructor(url) { super(url); streams.push(this); }
+		}`})
+	require.NoError(t, err)
+	for _, b := range []*tab{first, second} {
+		b.do(chromedp.Navigate(s.url + "/admin/limits/"))
+		b.await(`document.getElementById("connection").textContent === "Live"`)
+	}
+	first.await(`document.getElementById("connection").textContent.startsWith("Not connected: too many watch at once")`)
+	assert.Equal(t, []int{2}, eval[[]int](first, `streams.map((s) => s.readyState)`), "closed, and no other")
+	s.ask(2, "/v1/x")
+	second.await(`document.getElementById("all-sum").textContent === "2 in 2 min"`)
+	assert.Equal(t, "0 in 2 min", first.text("#all-sum"))
+	s.clean(first)
+	s.clean(second)
+}
+
+// A page of another site cannot read the events, nor ask questions, nor take places.
+func TestAnotherSiteReadsNothing(t *testing.T) {
+	s := serve(t, serverside.Rule{Name: "api", Policies: []quota.Policy{quota.PerHour(3)}})
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = w.Write([]byte("<!doctype html><title>other</title>"))
+	}))
+	t.Cleanup(other.Close)
+	s.page.MaxViewers = 1
+	b, attacker := open(t), open(t)
+	b.do(chromedp.Navigate(s.url + "/admin/limits/"))
+	b.await(`document.getElementById("connection").textContent === "Live"`)
+	attacker.do(chromedp.Navigate(strings.Replace(other.URL, "127.0.0.1", "localhost", 1)))
+	attacker.run(`window.limits = ` + literal(s.url+"/admin/limits/") + `, null`)
+	for _, attempt := range []string{
+		`fetch(limits + "events").then(() => "read", () => "blocked")`,
+		`fetch(limits + "events", {mode: "no-cors"}).then((r) => r.type, () => "blocked")`,
+		`fetch(limits + "explain", {method: "POST", headers: {"Content-Type": "application/json"}, body: "{}"}).
+			then(() => "read", () => "blocked")`,
+		`new Promise((done) => {
+			const e = new EventSource(limits + "events");
+			e.onopen = () => done("read");
+			e.onerror = () => done("blocked");
+		})`,
+	} {
+		got, err := chromedp.Run(attacker.ctx, chromedp.Evaluate[string](attempt, chromedp.EvalAwaitPromise))
+		require.NoError(t, err)
+		assert.Contains(t, []string{"blocked", "opaque"}, got, attempt)
+	}
+	s.ask(1, "/v1/x")
+	b.await(`document.getElementById("all-sum").textContent === "1 in 2 min"`)
+	assert.Equal(t, "Live", b.text("#connection"), "its place was not taken")
+	s.clean(b)
+}
+
 func TestAPageThatLostItsServerConnectsAgain(t *testing.T) {
 	s := serve(t, serverside.Rule{Name: "api", Policies: []quota.Policy{quota.PerHour(3)}})
 	b := open(t)
@@ -176,7 +240,8 @@ func TestAPageThatLostItsServerConnectsAgain(t *testing.T) {
 	b.await(`said.some((text) => text.startsWith("Not connected"))`) // which it may be no more
 	s.ask(2, "/v1/x")
 	b.await(`document.getElementById("connection").textContent === "Live"`)
-	b.await(`document.getElementById("all-sum").textContent === "4 in 2 min"`) // what it knew is told again, and counted once
+	// What it knew is sent again, and counted once.
+	b.await(`document.getElementById("all-sum").textContent === "4 in 2 min"`)
 	assert.Equal(t, "1 in 2 min", b.text("#denied-sum"))
 }
 
@@ -195,7 +260,10 @@ func TestWhatThePolicyForbidsIsNoticed(t *testing.T) {
 	} {
 		_, before := b.seen()
 		b.run(breach + ", null")
-		require.Eventually(t, func() bool { _, after := b.seen(); return len(after) > len(before) }, patience, 10*time.Millisecond, breach)
+		require.Eventually(t, func() bool {
+			_, after := b.seen()
+			return len(after) > len(before)
+		}, patience, 10*time.Millisecond, breach)
 	}
 	assert.Equal(t, "Limits", eval[string](b, `document.title`))
 }

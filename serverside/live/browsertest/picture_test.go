@@ -36,13 +36,17 @@ func TestPicture(t *testing.T) {
 		t.Skip("without -update")
 	}
 	page := &live.Page{Title: "Limits of api.example.com"}
-	user := func(r *http.Request) string { return r.Header.Get("X-User") }
-	limiter, err := serverside.New(page.Instrument(serverside.Config{Audit: func(serverside.Event) {}, Rules: []serverside.Rule{
-		{Name: "search", Pattern: "/v1/search", Key: user, Policies: []quota.Policy{quota.PerMinute(60)}},
-		{Name: "login", Pattern: "POST /login", Policies: []quota.Policy{{Quota: 10, Window: time.Minute, Algorithm: quota.SlidingLog}}, Key: user},
-		{Name: "api", Pattern: "/v1/", Key: user, Policies: []quota.Policy{{Quota: 600, Window: time.Minute, Burst: 50}, quota.PerDay(20000)}},
-		{Name: "next year's", Pattern: "/v1/", Key: user, DryRun: true, Policies: []quota.Policy{quota.PerMinute(30)}},
-	}}))
+	rules := []serverside.Rule{
+		{Name: "search", Pattern: "/v1/search", Policies: []quota.Policy{quota.PerMinute(60)}},
+		{Name: "login", Pattern: "POST /login", Policies: []quota.Policy{
+			{Quota: 10, Window: time.Minute, Algorithm: quota.SlidingLog}}},
+		{Name: "api", Pattern: "/v1/", Policies: []quota.Policy{{Quota: 600, Window: time.Minute, Burst: 50}, quota.PerDay(20000)}},
+		{Name: "next year's", Pattern: "/v1/", DryRun: true, Policies: []quota.Policy{quota.PerMinute(30)}},
+	}
+	for i := range rules {
+		rules[i].Stage, rules[i].Key = serverside.AfterAuth, serverside.Header("X-User")
+	}
+	limiter, err := serverside.New(page.Instrument(serverside.Config{Audit: func(serverside.Event) {}, Rules: rules}))
 	require.NoError(t, err)
 	h := limiter.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	server := httptest.NewServer(page)
@@ -59,7 +63,7 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-// traffic is that of a lively day, with somebody who asks too often.
+// traffic is that of a lively day, with a crawler that asks too often.
 func traffic(h http.Handler, lasts time.Duration) {
 	ask := func(method, target, user string) {
 		r := httptest.NewRequest(method, target, nil)
