@@ -283,6 +283,23 @@ func TestAViewerIsToldWhatHappens(t *testing.T) {
 	})
 }
 
+func TestEachVerdictIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := open(t, rules(api(quota.PerHour(1))))
+		observe := s.page.Instrument(serverside.Config{}).Observe
+		all := []serverside.Verdict{serverside.Admitted, serverside.Refused, serverside.Uncounted, serverside.Trusted}
+		for i, verdict := range all {
+			for range i + 1 {
+				observe(serverside.Observation{Verdict: verdict, Rule: "api"})
+			}
+		}
+		v := s.watch()
+		defer v.close()
+		m := v.only(t)
+		assert.Equal(t, [5]int64{1, 2, 3, 4}, m.sum("api"))
+	})
+}
+
 // A timeline: what is in which second, and what is forgotten.
 func TestSecondsAreForgottenAfterTwoMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -516,7 +533,7 @@ func TestAnOutageIsShownUntilItEnds(t *testing.T) {
 		var down atomic.Bool
 		down.Store(true)
 		cfg := rules(api(quota.PerHour(100)))
-		cfg.Rules[0].OnStoreError = serverside.FailClosed
+		cfg.OnStoreError = serverside.FailOpen
 		cfg.Store = &switched{down: &down}
 		s := open(t, cfg)
 		s.ask(3, "/v1/x", "ann")
@@ -524,7 +541,8 @@ func TestAnOutageIsShownUntilItEnds(t *testing.T) {
 		defer v.close()
 		m := v.only(t)
 		require.NotNil(t, m.Outage)
-		assert.Equal(t, "closed", m.Outage.Mode)
+		assert.Equal(t, "open", m.Outage.Mode)
+		assert.Equal(t, [5]int64{0, 0, 3}, m.sum("api"))
 		require.Len(t, m.Notices, 2, "of each outage one")
 		assert.Equal(t, "store failed", m.Notices[1].Kind)
 		down.Store(false)
