@@ -188,7 +188,7 @@ func (h inMemory) RoundTrip(req *http.Request) (*http.Response, error) {
 // limiting is a heed server with one policy for all.
 func limiting(t *testing.T, policy quota.Policy) http.RoundTripper {
 	limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{
-		Name: "api", Pattern: "/", Key: func(*http.Request) string { return "all" }, Policies: []quota.Policy{policy},
+		Name: "api", Pattern: "/", Key: serverside.KeyFunc(func(*http.Request) string { return "all" }), Policies: []quota.Policy{policy},
 	}}})
 	require.NoError(t, err)
 	return inMemory{limiter.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))}

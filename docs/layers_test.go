@@ -29,7 +29,7 @@ func smaller(t *testing.T) []byte {
 // it with all rules; arrived counts what comes as far as that.
 func layers(t *testing.T, rules []byte, arrived *atomic.Int64) (url string) {
 	env := rulefile.Env{
-		Keys:   map[string]serverside.KeyFunc{"user": func(r *http.Request) string { return r.Header.Get("X-User") }},
+		Keys:   map[string]serverside.Key{"user": serverside.KeyFunc(func(r *http.Request) string { return r.Header.Get("X-User") })},
 		Config: serverside.Config{Audit: func(serverside.Event) {}},
 	}
 	listing, err := rulefile.List("rules.yaml", rules, env)

@@ -126,7 +126,7 @@ func newWitness(t *testing.T, took time.Duration) *witness {
 	limiter, err := serverside.New(serverside.Config{
 		Audit: func(serverside.Event) {},
 		Rules: []serverside.Rule{{
-			Name: "api", Key: func(*http.Request) string { return "everybody" },
+			Name: "api", Key: serverside.KeyFunc(func(*http.Request) string { return "everybody" }),
 			Policies: []quota.Policy{{Quota: fleetRate, Window: time.Second, Burst: fleetRate / 4}},
 		}},
 	})

@@ -198,11 +198,11 @@ func TestWhatAServiceTellsPassesThroughAGateway(t *testing.T) {
 	}
 	limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{
 		{
-			Name: "api", Pattern: "/api", Key: func(*http.Request) string { return "all" },
+			Name: "api", Pattern: "/api", Key: serverside.KeyFunc(func(*http.Request) string { return "all" }),
 			Policies: []quota.Policy{{Quota: 20, Window: time.Second}},
 		},
 		{
-			Name: "once", Pattern: "/once", Key: func(*http.Request) string { return "all" },
+			Name: "once", Pattern: "/once", Key: serverside.KeyFunc(func(*http.Request) string { return "all" }),
 			Policies: []quota.Policy{{Quota: 1, Window: time.Hour}},
 		},
 	}})

@@ -175,7 +175,7 @@ func TestLimitsThatAreChangedHoldForTheNextRequest(t *testing.T) { // F011, F179
 	l.TTL = time.Hour
 	limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{
 		Name: "key", Stage: serverside.AfterAuth, Limits: l, Policies: []quota.Policy{quota.PerDay(1)},
-		Key: func(r *http.Request) string { return r.Header.Get("X-User") },
+		Key: serverside.KeyFunc(func(r *http.Request) string { return r.Header.Get("X-User") }),
 	}}, StoreTimeout: hang, Audit: func(serverside.Event) {}})
 	require.NoError(t, err)
 	limit := func() string {

@@ -27,7 +27,7 @@ import (
 )
 
 func TestKeyAlgorithmAndStoreAreChosenApart(t *testing.T) { // F001, F052, F055, F210, F211
-	keys := map[string]serverside.KeyFunc{"peer": nil, "address": serverside.ClientIP(), "user": user}
+	keys := map[string]serverside.Key{"peer": nil, "address": serverside.ClientIP(), "user": user}
 	stores := map[string]func() quota.Store{"own": func() quota.Store { return nil }, "remote": func() quota.Store { return &elsewhere{memory: new(quota.Memory)} }}
 	algorithms := []quota.Algorithm{0, quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog}
 	for keyName, key := range keys {
@@ -309,14 +309,14 @@ func TestARuleDescribesItself(t *testing.T) { // F048
 	trial := by(user, serverside.Rule{Name: "crowd", MaxInFlight: 20, DryRun: true})
 	burst := serverside.Rule{Policies: []quota.Policy{{Quota: 10, Window: time.Second, Burst: 50}, {Quota: 1000, Algorithm: quota.FixedWindow, Calendar: quota.Month}}}
 	for rule, want := range map[*serverside.Rule]string{
-		&login: "At most 5 in 1m of requests to POST /login, counted for each value that clients send, as a hash. " +
+		&login: "At most 5 in 1m of requests to POST /login, counted for each account and network, and each account. " +
 			"Others get 429 Too Many Requests with Retry-After, and after 5 strikes are kept out for 12s or longer.",
 		&guard: "At most 1000 in 1h of all requests, counted for all clients together. Others get 503 Service Unavailable with Retry-After.",
-		&trial: "At most 20 at the same time of all requests, counted for each key that the server knows. Others are counted, and served all the same.",
+		&trial: "At most 20 at the same time of all requests, counted for each value of a function of the program. Others are counted, and served all the same.",
 		&burst: "At most 10 in 1s (50 at once) and 1000 in month of all requests, counted for each address, or what Config.Key makes of it. " +
 			"Others get 429 Too Many Requests with Retry-After.",
 		&tiered()[0]: "At most 10 in 1m and 100 in 1h for free, 100 in 1m and 10000 in 1h for pro, 1000 in 1m and 100000 in 1h for enterprise " +
-			"of all requests, counted for each key that the server knows. Others get 429 Too Many Requests with Retry-After.",
+			"of all requests, counted for each value of a function of the program. Others get 429 Too Many Requests with Retry-After.",
 	} {
 		assert.Equal(t, want, rule.Describe())
 	}

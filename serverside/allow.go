@@ -3,7 +3,6 @@ package serverside
 import (
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/heedhttp/heed/quota"
@@ -26,13 +25,16 @@ type Allow struct {
 	Policies []quota.Policy
 
 	// Key is as in Rule.
-	Key KeyFunc
+	Key Key
 }
 
-// Peers reports whether a request comes straight from an address in one of
-// prefixes. A request with a header field such as X-Forwarded-For has come by way
-// of the peer, and is not trusted: so no such field can make a client trusted, and
-// a proxy on the same host makes none of its clients trusted either.
+// Peers reports whether a request comes straight from an address in one of prefixes. A
+// request in which anything looks forwarded (Via, X-Forwarded-For, X-Real-IP and the like)
+// has come by way of the peer, and is not trusted.
+//
+// A proxy that adds no such field, as nginx' proxy_pass and HAProxy do unless they are told
+// to, cannot be seen: where one runs at an address in prefixes, all its clients are
+// trusted. Name Loopback only where no proxy runs on the same host.
 func Peers(prefixes ...netip.Prefix) func(*http.Request) bool {
 	trusted := trustOf(prefixes)
 	return func(r *http.Request) bool {
@@ -44,13 +46,6 @@ func Peers(prefixes ...netip.Prefix) func(*http.Request) bool {
 // Loopback are the addresses of this machine, for Peers.
 func Loopback() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")}
-}
-
-// KeyIs reports whether a request has one of keys. Where key is Header or Cookie,
-// which hash what they read, compare with what HashKey makes of the value.
-func KeyIs(key KeyFunc, keys ...string) func(*http.Request) bool {
-	keys = slices.DeleteFunc(slices.Clone(keys), func(k string) bool { return k == "" })
-	return func(r *http.Request) bool { return slices.Contains(keys, key(r)) }
 }
 
 // entry compiles from to a rule that stands in place of all others.
@@ -75,8 +70,8 @@ func (c *compiler) entry(from *Allow, mode FailureMode, field string) *rule {
 }
 
 // allowed returns the entry that req is charged to, or nil.
-func (p *plan) allowed(req *http.Request) *rule {
-	for _, r := range p.allow {
+func (c *compiled) allowed(req *http.Request) *rule {
+	for _, r := range c.allow {
 		if r.entry.Match(req) {
 			return r
 		}
@@ -105,8 +100,8 @@ func (c *compiler) exemption(pattern, field string) *matcher {
 func (m *matcher) path() string { return m.pattern[strings.IndexByte(m.pattern, '/'):] }
 
 // exempts reports whether req is never limited.
-func (p *plan) exempts(req *http.Request) bool {
-	for _, m := range p.exempt {
+func (c *compiled) exempts(req *http.Request) bool {
+	for _, m := range c.exempt {
 		if m.matchesPlainly(req) {
 			return true
 		}

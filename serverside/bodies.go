@@ -128,6 +128,10 @@ func TimedProblem(uri string) func(http.ResponseWriter, *http.Request, Denial) {
 // code is what is the matter: limited, if a quota is used up.
 func (d *Denial) code(limited string) string {
 	switch {
+	case d.Unread && d.Status == http.StatusRequestEntityTooLarge:
+		return "content_too_large"
+	case d.Unread:
+		return "bad_request"
 	case d.Never:
 		return "cost_exceeds_limit"
 	case d.InFlight:
@@ -142,6 +146,10 @@ func (d *Denial) code(limited string) string {
 // reason is the same in words.
 func (d *Denial) reason(limited string) string {
 	switch d.code("") {
+	case "content_too_large":
+		return "The body is too long."
+	case "bad_request":
+		return "The body does not say whose request it is."
 	case "cost_exceeds_limit":
 		return "The request costs more than the limit ever allows."
 	case "too_many_at_once":

@@ -1,6 +1,7 @@
 package serverside
 
 import (
+	"iter"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -18,10 +19,14 @@ import (
 // Ports, brackets and zones are dropped, IPv4 in IPv6 becomes IPv4, and IPv6 is
 // cut to its /64, since that is what one client has to choose from.
 //
+// Where X-Real-IP says another address than X-Forwarded-For, the proxy writes one of
+// them and passes on the other, which the client has written: the key is then the peer's
+// address, and Audit is told (ForwardingDisputed). See Proxies to name the field.
+//
 // Trust only addresses that are yours. With 0.0.0.0/0 the client is believed,
 // and so is free to choose its key: to New it is then what a Header is. The peer of a Unix socket has no address and
 // is not trusted; give it one (r.RemoteAddr = "127.0.0.1:0") in front of Wrap.
-func ClientIP(trusted ...netip.Prefix) KeyFunc {
+func ClientIP(trusted ...netip.Prefix) Key {
 	return Proxies{Trusted: trusted}.ClientIP()
 }
 
@@ -31,13 +36,15 @@ type Proxies struct {
 	// Trusted are the addresses of the proxies. Nobody else is believed.
 	Trusted []netip.Prefix
 
-	// Fields are the header fields that are read, the first that a request has and
-	// no other. If there are none, X-Forwarded-For. Of that and of Forwarded (RFC
-	// 7239) the nearest address that is not Trusted counts; of any other field,
-	// such as X-Real-IP or CF-Connecting-IP, the one address that it holds.
+	// Fields are the header fields that are read: name the one that the proxies write,
+	// in every request. One that they pass on is written by the client. If there are
+	// several, all of them that a request has must say the same, or else the peer's
+	// address counts. If there are none, X-Forwarded-For, which X-Real-IP must not
+	// contradict.
 	//
-	// Name only fields that the proxies write, or delete, in every request: one
-	// that they pass on is written by the client.
+	// Of X-Forwarded-For and of Forwarded (RFC 7239) the nearest address that is not
+	// Trusted counts; of any other field, such as X-Real-IP or CF-Connecting-IP, the one
+	// address that it holds.
 	Fields []string
 
 	// IPv6Bits is how much of an IPv6 address tells clients apart. If zero, 64. A
@@ -46,8 +53,11 @@ type Proxies struct {
 	IPv6Bits int
 }
 
+// addressText is what a ClientIP is.
+const addressText = "the client's address"
+
 // ClientIP is the address of the client, as that of ClientIP.
-func (p Proxies) ClientIP() KeyFunc {
+func (p Proxies) ClientIP() Key {
 	w := walker{trusted: trustOf(p.Trusted), bits: p.IPv6Bits}
 	if w.bits <= 0 || w.bits > 128 {
 		w.bits = oneClient
@@ -56,17 +66,11 @@ func (p Proxies) ClientIP() KeyFunc {
 		w.fields = append(w.fields, fieldOf(http.CanonicalHeaderKey(name)))
 	}
 	if len(w.fields) == 0 {
-		w.fields = []field{fieldOf("X-Forwarded-For")}
+		w.fields, w.doubts = []field{fieldOf("X-Forwarded-For")}, []field{fieldOf("X-Real-Ip")}
 	}
-	key := func(r *http.Request) string {
-		addr, ok := w.client(r)
-		if !ok {
-			return "" // a Unix socket's
-		}
-		return cutTo(addr, w.bits).String()
-	}
+	key := &builtIn{origin: address, text: addressText, of: w.key, ip: w.client, disputed: w.disputed}
 	if slices.ContainsFunc(w.trusted, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
-		return claim{key}.key // whoever writes the field is believed
+		key.origin, key.text = claimed, "the address that the client says it has"
 	}
 	return key
 }
@@ -95,98 +99,178 @@ func (t trust) trust(addr netip.Addr) bool {
 // speaks is trusted.
 type walker struct {
 	trusted trust
-	fields  []field
+	fields  []field // those that are read
+	doubts  []field // those that must not contradict them
 	bits    int
 }
 
 // A field is a header field in which proxies write.
 type field struct {
 	name string
-	last func(line string) (rest, hop string) // splits off the last hop
-	hop  func(string) (netip.Addr, bool)
+	hops func(line string) iter.Seq[string] // the nearest first, which is the last
+	addr func(hop string) (netip.Addr, bool)
 }
 
 func fieldOf(name string) field {
 	switch name {
 	case "X-Forwarded-For":
-		return field{name, cutLast, parseHop}
+		return field{name, listed, parseHop}
 	case "Forwarded":
-		return field{name, cutLastElement, parseElement}
+		return field{name, elements, parseElement}
 	default:
-		return field{name, func(line string) (rest, hop string) { return "", strings.Trim(line, " \t") }, parseHop}
+		return field{name, whole, parseHop}
 	}
+}
+
+// key is the address that r comes from, as a key.
+func (w *walker) key(r *http.Request) string {
+	addr, ok := w.client(r)
+	if !ok {
+		return "" // a Unix socket's
+	}
+	return cutTo(addr, w.bits).String()
 }
 
 // client is the address that r comes from. It is not ok if it comes from none.
-func (w *walker) client(r *http.Request) (netip.Addr, bool) {
+func (w *walker) client(r *http.Request) (addr netip.Addr, ok bool) {
+	addr, _, ok = w.walkAll(r)
+	return addr, ok
+}
+
+// disputed reports whether the fields of r contradict each other.
+func (w *walker) disputed(r *http.Request) bool {
+	_, disputed, _ := w.walkAll(r)
+	return disputed
+}
+
+// walkAll returns what all fields say, or the peer where they disagree.
+func (w *walker) walkAll(r *http.Request) (client netip.Addr, disputed, ok bool) {
 	peer, ok := parseHop(r.RemoteAddr)
 	if !ok || !w.trusted.trust(peer) {
-		return peer, ok
+		return peer, false, ok
 	}
-	for i := range w.fields {
-		if lines := r.Header[w.fields[i].name]; len(lines) > 0 {
-			return w.walk(&w.fields[i], peer, lines), true
+	client = peer // until a field says another
+	for _, f := range w.fields {
+		addr, ok := w.walk(f, peer, r.Header[f.name])
+		switch {
+		case !ok:
+			return peer, len(w.fields) > 1, true
+		case w.trusted.trust(client):
+			client = addr
+		case addr != client && !w.trusted.trust(addr):
+			return peer, true, true
 		}
 	}
-	return peer, true
+	for _, f := range w.doubts {
+		addr, ok := w.walk(f, peer, r.Header[f.name])
+		if ok && addr != client && !w.trusted.trust(addr) && !w.trusted.trust(client) {
+			return peer, true, true
+		}
+	}
+	return client, false, true
 }
 
 // walk returns the nearest address in lines that is not trusted, or the farthest
-// if all are; and peer where it meets what is no address.
-func (w *walker) walk(f *field, peer netip.Addr, lines []string) netip.Addr {
-	addr, ok := peer, true
-	for i := len(lines) - 1; i >= 0; i-- {
-		for line := lines[i]; line != ""; {
+// if all are. It is not ok where it meets what is no address.
+func (w *walker) walk(f field, peer netip.Addr, lines []string) (addr netip.Addr, ok bool) {
+	addr = peer
+	for _, line := range slices.Backward(lines) {
+		for hop := range f.hops(line) {
 			if !w.trusted.trust(addr) {
-				return addr
+				return addr, true
 			}
-			var hop string
-			if line, hop = f.last(line); hop == "" {
+			if hop == "" {
 				continue
 			}
-			if addr, ok = f.hop(hop); !ok {
-				return peer
+			if addr, ok = f.addr(hop); !ok {
+				return peer, false
 			}
 		}
 	}
-	return addr
+	return addr, true
 }
 
-// isForwarded reports whether r says that it has come by way of its peer.
+// isForwarded reports whether anything in r looks as if it had come by way of its peer:
+// Via, Forwarded, X-Forwarded-Proto, X-Real-IP, True-Client-IP and the like.
 func isForwarded(r *http.Request) bool {
-	h := r.Header
-	return len(h["X-Forwarded-For"]) > 0 || len(h["Forwarded"]) > 0 || len(h["X-Real-Ip"]) > 0 || len(h["Cf-Connecting-Ip"]) > 0
-}
-
-// cutLast splits off the last element of a comma-separated list.
-func cutLast(line string) (rest, last string) {
-	i := strings.LastIndexByte(line, ',')
-	if i < 0 {
-		return "", strings.Trim(line, " \t")
-	}
-	return line[:i], strings.Trim(line[i+1:], " \t")
-}
-
-// cutLastElement is cutLast of elements that may have commas in quotes. From the
-// right, what a client has written cannot change where the elements that proxies
-// have appended begin.
-func cutLastElement(line string) (rest, last string) {
-	quoted := false
-	for i := len(line) - 1; i >= 0; i-- {
+	for name := range r.Header {
 		switch {
-		case line[i] == '"':
-			quoted = !quoted
-		case line[i] == ',' && !quoted:
-			return line[:i], strings.Trim(line[i+1:], " \t")
+		case name == "Via", name == "Forwarded", name == "X-Real-Ip", name == "X-Envoy-External-Address",
+			strings.Contains(name, "Forwarded-"), strings.HasSuffix(name, "Client-Ip"), strings.HasSuffix(name, "Connecting-Ip"):
+			return true
 		}
 	}
-	return "", strings.Trim(line, " \t")
+	return false
 }
+
+// whole is a line with one hop.
+func whole(line string) iter.Seq[string] {
+	return func(yield func(string) bool) { yield(strings.Trim(line, " \t")) }
+}
+
+// listed are the elements of a comma-separated list, the last first.
+func listed(line string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for comma := 0; comma >= 0; line = line[:max(comma, 0)] {
+			comma = strings.LastIndexByte(line, ',')
+			if !yield(strings.Trim(line[comma+1:], " \t")) {
+				return
+			}
+		}
+	}
+}
+
+// elements are those of a line of Forwarded (RFC 7239, section 4), the last first. They
+// are told apart from the left, as quotes and backslashes ask for. A client may have
+// written a quote that ends only in what a proxy has appended: then what follows that is
+// no separator, and the line is one hop which is no address.
+func elements(line string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, element := range slices.Backward(splitQuoted(line, ',')) {
+			if !yield(strings.Trim(element, " \t")) {
+				return
+			}
+		}
+	}
+}
+
+// splitQuoted splits s at separators outside of quoted strings (RFC 9110, section 5.6.4).
+// If s is malformed, it is one part that is malformed.
+func splitQuoted(s string, separator byte) (parts []string) {
+	from, quoted, closed := 0, false, false
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"' && quoted:
+			quoted, closed = false, true
+		case quoted:
+		case c == '"' && (i == 0 || s[i-1] != '='): // a quote begins a value
+			return []string{malformed}
+		case c == '"':
+			quoted = true
+		case c == separator || c == ';' || c == ',':
+			closed = false
+			if c == separator {
+				parts, from = append(parts, s[from:i]), i+1
+			}
+		case closed && c != ' ' && c != '\t': // there is nothing else behind a value
+			return []string{malformed}
+		}
+	}
+	if quoted {
+		return []string{malformed}
+	}
+	return append(parts, s[from:])
+}
+
+// malformed is no address, nor an element with one.
+const malformed = "?"
 
 // parseElement reads the one "for" of an element of Forwarded (RFC 7239, section
 // 4). Without one, or with a name that is no address (section 6), it is not ok.
 func parseElement(s string) (addr netip.Addr, ok bool) {
-	for pair := range strings.SplitSeq(s, ";") {
+	for _, pair := range splitQuoted(s, ';') {
 		name, value, _ := strings.Cut(strings.Trim(pair, " \t"), "=")
 		if !strings.EqualFold(name, "for") {
 			continue

@@ -19,16 +19,24 @@ func (c *compiler) fault(field, format string, args ...any) {
 	c.faults = append(c.faults, &ConfigError{field, fmt.Sprintf(format, args...)})
 }
 
-// compile checks cfg and makes l's plan of it.
-func compile(cfg Config, l *Limiter) (*plan, error) {
+// compile checks cfg and prepares it for l.
+func compile(cfg Config, l *Limiter) (*compiled, error) {
+	if cfg.Memory == nil {
+		cfg.Memory = &l.memory
+	}
 	var c compiler
-	p := &plan{Config: cfg, heat: &l.heat, audited: cfg.Audit != nil}
+	p := &compiled{Config: cfg, hot: &l.hot, audited: cfg.Audit != nil}
 	if p.Audit == nil {
 		p.Audit = logWarnings()
 	}
 	c.settings(cfg)
 	for i, from := range cfg.Rules {
-		p.rules = append(p.rules, c.rule(from, cfg.OnStoreError, fmt.Sprintf("Rules[%d]", i)))
+		field := fmt.Sprintf("Rules[%d]", i)
+		if from.Login != nil {
+			p.rules = append(p.rules, c.loginRules(from, &cfg, field)...)
+		} else {
+			p.rules = append(p.rules, c.rule(from, cfg.OnStoreError, field))
+		}
 	}
 	for i := range cfg.Allow {
 		p.allow = append(p.allow, c.entry(&cfg.Allow[i], cfg.OnStoreError, fmt.Sprintf("Allow[%d]", i)))
@@ -38,7 +46,7 @@ func compile(cfg Config, l *Limiter) (*plan, error) {
 	}
 	all := slices.Concat(p.rules, p.allow)
 	c.distinct(all)
-	c.ceilings(p)
+	c.checkClaims(p)
 	if err := errors.Join(c.faults...); err != nil {
 		return nil, err
 	}
@@ -46,21 +54,9 @@ func compile(cfg Config, l *Limiter) (*plan, error) {
 	p.sort()
 	p.hash = hashOf(p)
 	p.prepare()
-	p.countWith(cfg.Store, &l.local)
+	p.store = newCounter(&cfg, cfg.Memory)
+	p.gates = newGates(&cfg, p.store, cfg.Memory)
 	return p, nil
-}
-
-// sort puts rules in the order in which they are asked.
-func (p *plan) sort() {
-	slices.SortStableFunc(p.rules, func(a, b *rule) int {
-		return cmp.Or(cmp.Compare(a.stage, b.stage), a.matcher.compare(b.matcher))
-	})
-	for i, r := range p.rules {
-		r.order = i
-		if r.stage == BeforeAuth {
-			p.early = i + 1
-		}
-	}
 }
 
 func (c *compiler) settings(cfg Config) {
@@ -73,7 +69,7 @@ func (c *compiler) settings(cfg Config) {
 		c.fault("Rules", "a guard against overload alone lets one client take everything: add a rule for each client")
 	}
 	if _, ok := cfg.Store.(quota.Settler); cfg.Store != nil && !ok && slices.ContainsFunc(cfg.Rules, settles) {
-		c.fault("Store", "cannot correct charges, which Settle and Penalty need: it is no quota.Settler")
+		c.fault("Store", "cannot correct charges, which Settle, Penalty and Login need: it is no quota.Settler")
 	}
 	if cfg.StoreTimeout < 0 {
 		c.fault("StoreTimeout", "is %v: must not be negative", cfg.StoreTimeout)
@@ -90,7 +86,7 @@ func (c *compiler) settings(cfg Config) {
 }
 
 // settles reports whether r corrects charges.
-func settles(r Rule) bool { return r.Settle != nil || r.Penalty != nil }
+func settles(r Rule) bool { return r.Settle != nil || r.Penalty != nil || r.Login != nil }
 
 // rule compiles from.
 func (c *compiler) rule(from Rule, mode FailureMode, field string) *rule {
@@ -98,7 +94,7 @@ func (c *compiler) rule(from Rule, mode FailureMode, field string) *rule {
 		name: cmp.Or(from.Name, from.Pattern, "default"), pattern: from.Pattern, field: field,
 		stage: from.Stage, applies: from.If, key: from.Key, cost: from.Cost, dryRun: from.DryRun,
 		status: cmp.Or(from.Status, http.StatusTooManyRequests), mode: from.modeOr(mode), inFlight: from.MaxInFlight,
-		settle: from.Settle, more: from.MaxInFlight > 0 || from.Settle != nil || from.Penalty != nil,
+		settle: from.Settle,
 	}
 	if !printable(r.name) {
 		c.fault(field+".Name", "%q must be printable ASCII", r.name)
@@ -138,7 +134,7 @@ func (c *compiler) stage(r *rule, field string) {
 		c.fault(field+".Status", "is 503, which is for the Overload stage: who exceeds a quota of its own is told 429")
 	}
 	if r.stage == Overload && r.key == nil {
-		r.key = func(*http.Request) string { return everybody }
+		r.key = everybody
 	}
 }
 
@@ -147,15 +143,15 @@ func (c *compiler) limits(r *rule, from Rule, field string) {
 	if from.MaxInFlight < 0 {
 		c.fault(field+".MaxInFlight", "is %d: must not be negative", from.MaxInFlight)
 	}
-	c.vary(r, from, field)
-	if len(from.Policies) == 0 && from.MaxInFlight == 0 && r.vary == nil {
+	c.varying(r, from, field)
+	if len(from.Policies) == 0 && from.MaxInFlight == 0 && r.limits == nil {
 		c.fault(field+".Policies", "there must be at least one")
 	}
-	c.share(r, &r.share, from.Policies, field)
+	c.policySet(r, &r.policySet, from.Policies, field)
 }
 
-// share compiles policies of r into s.
-func (c *compiler) share(r *rule, s *share, policies []quota.Policy, field string) {
+// policySet compiles policies of r into s.
+func (c *compiler) policySet(r *rule, s *policySet, policies []quota.Policy, field string) {
 	names := make(map[string]bool)
 	for i, from := range policies {
 		p, err := newPolicy(r, from)
@@ -167,7 +163,7 @@ func (c *compiler) share(r *rule, s *share, policies []quota.Policy, field strin
 			c.fault(field+".Policies", "there are two policies called %q: give one another Name", p.limit.Name())
 		}
 		names[p.limit.Name()] = true
-		p.share = s
+		p.set = s
 		s.policies = append(s.policies, p)
 	}
 }
@@ -180,9 +176,12 @@ func newPolicy(r *rule, from quota.Policy) (*policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	compiled := limit.Policy()
+	compiled, shown := limit.Policy(), always
+	if r.stage == Overload {
+		shown = whenDenying
+	}
 	return &policy{
-		rule: r, limit: limit, atOnce: limit.AtOnce(),
+		rule: r, limit: limit, atOnce: limit.AtOnce(), shown: shown,
 		fields: ratelimit.Limit{Name: name, Quota: compiled.Quota, Window: compiled.Window, Algorithm: onWire[compiled.Algorithm]},
 	}, nil
 }
@@ -235,13 +234,16 @@ func (c *compiler) distinct(rules []*rule) {
 // limitNames are the names by which a Store knows r's policies.
 func (r *rule) limitNames() map[string]bool {
 	names := make(map[string]bool)
-	for _, s := range r.shares() {
+	for _, s := range r.sets() {
 		for _, p := range s.policies {
 			names[p.limit.Name()] = true
 		}
 	}
 	for _, l := range r.penalty.limits() {
 		names[l.Name()] = true
+	}
+	if r.login != nil && r.login.byNetwork {
+		names[r.login.known.Name()] = true
 	}
 	return names
 }
@@ -256,7 +258,7 @@ func nameOnWire(rules []*rule) {
 		}
 	}
 	for _, r := range rules {
-		for _, s := range r.shares() {
+		for _, s := range r.sets() {
 			for _, p := range s.policies {
 				if p.fields.Name == "" || count[p.fields.Name] > 1 {
 					p.fields.Name = p.limit.Name()
@@ -269,7 +271,7 @@ func nameOnWire(rules []*rule) {
 // wireNames are all names that r's policies may have in fields.
 func (r *rule) wireNames() map[string]bool {
 	names := r.limitNames()
-	for _, s := range r.shares() {
+	for _, s := range r.sets() {
 		for _, p := range s.policies {
 			if p.fields.Name == "" && len(s.policies) == 1 {
 				p.fields.Name = r.name
@@ -304,4 +306,41 @@ func printable(s string) bool {
 		}
 	}
 	return true
+}
+
+// checkClaims checks that no rule is all there is to stop clients that make up a key
+// for each request.
+func (c *compiler) checkClaims(p *compiled) {
+	for _, r := range p.rules {
+		if !p.isClaimed(r) || r.stage != BeforeAuth || r.matcher == nil && r.pattern != "" || r.login != nil && r.login.byNetwork {
+			continue
+		}
+		if !slices.ContainsFunc(p.rules, func(by *rule) bool { return p.caps(by, r) }) {
+			c.fault(r.field+".Key", "is what clients say of themselves, and they can say something else each time: "+
+				"add a rule by ClientIP for the same requests, or check the key first and set Stage to AfterAuth")
+		}
+	}
+}
+
+// originOf is what is known of r's keys.
+func (p *compiled) originOf(r *rule) origin {
+	switch {
+	case r.key != nil:
+		return known(r.key).origin
+	case p.Key != nil:
+		return known(p.Key).origin
+	default:
+		return address
+	}
+}
+
+// isClaimed reports whether clients can make up r's keys.
+func (p *compiled) isClaimed(r *rule) bool { return p.originOf(r) == claimed }
+
+// caps reports whether rule by limits all that r does, by something that clients can
+// neither make up nor step out of.
+func (p *compiled) caps(by, r *rule) bool {
+	final := by.settle == nil && (by.penalty == nil || by.penalty.Pardon == nil)
+	return by.stage == BeforeAuth && !by.dryRun && p.originOf(by) >= address && by.applies == nil && final &&
+		len(by.policies) > 0 && by.limits == nil && by.matcher.covers(r.matcher)
 }

@@ -32,9 +32,15 @@ type Config struct {
 	// first entry that matches counts.
 	Allow []Allow
 
-	// Store counts. If nil, the Limiter counts in a quota.Memory of its own,
-	// which is right for one process and too generous for several.
+	// Store counts. If nil, Memory does, which is right for one process and too
+	// generous for several. A Store with a method Ping(context.Context) error is
+	// asked once, in the background, by New, so that one that cannot be reached is
+	// told at the start.
 	Store quota.Store
+
+	// Memory counts without a Store, and for FailLocal. If nil, a quota.Memory of the
+	// Limiter's own, of 65,536 keys: set it for another number, or see Limiter.Memory.
+	Memory *quota.Memory
 
 	// Gate counts what is in flight, for rules with MaxInFlight. If nil, the
 	// Store if it is a quota.Gate, and otherwise this process.
@@ -47,7 +53,7 @@ type Config struct {
 	StoreTimeout time.Duration
 
 	// OnStoreError is what happens to a request while the Store fails, where a
-	// Rule does not say otherwise. If zero, FailOpen.
+	// Rule does not say otherwise. If zero, FailLocal.
 	OnStoreError FailureMode
 
 	// ClosedStatus is the status of what FailClosed refuses: 503 Service Unavailable,
@@ -56,7 +62,7 @@ type Config struct {
 
 	// Key says whose quota a request is charged to, where a Rule does not. If
 	// nil, the peer's: behind a proxy, set it to ClientIP.
-	Key KeyFunc
+	Key Key
 
 	// Style says which rate-limit fields responses carry. If zero,
 	// ratelimit.Draft11|ratelimit.XRateLimit.
@@ -94,6 +100,10 @@ type Config struct {
 	// slog.Default, as by LogAudit: nobody is denied in silence.
 	Audit func(Event)
 
+	// AuditAddresses puts the client's address into Events, by Key if that is a
+	// ClientIP, and otherwise the peer's. If false, Events hold a hash of the key.
+	AuditAddresses bool
+
 	// Description says what the functions of the Config are, in words that are equal
 	// where they do the same, for Limiter.Hash: it cannot tell functions apart.
 	// Package rulefile writes it.
@@ -121,6 +131,11 @@ type Rule struct {
 	// pattern of the handler's. If it is, and Wrap is behind the router that has
 	// matched it, Request.Pattern says so, and the path is not looked at again: it
 	// may have been changed, as by http.StripPrefix.
+	//
+	// A method is the one that the request has at Wrap. Where a handler behind it
+	// takes another from a header or a form (X-HTTP-Method-Override, _method), a
+	// GET passes a rule for "POST /login": put what overrides methods in front of
+	// the Limiter, or leave the method out.
 	Pattern string
 
 	// If, if not nil, says to which of these requests the rule applies: to the
@@ -130,8 +145,8 @@ type Rule struct {
 	// Stage is when the rule is asked. If zero, BeforeAuth.
 	Stage Stage
 
-	// Policies are the limits. There is at least one, unless there are Tiers or
-	// MaxInFlight. A policy without a Name is called by its Window.
+	// Policies are the limits. There is at least one, unless there are Tiers,
+	// MaxInFlight or a Login. A policy without a Name is called by its Window.
 	Policies []quota.Policy
 
 	// Tiers, if there are any, stand in place of Policies, the lowest first: Tier
@@ -155,9 +170,14 @@ type Rule struct {
 	MaxInFlight int64
 
 	// Key says whose quota a request is charged to. If nil, or where it returns
-	// "", Config.Key does. If the Stage is Overload and it is nil, all requests
-	// are charged to one key.
-	Key KeyFunc
+	// "", Config.Key does: in a name space of its own, so that a user who is called
+	// like an address does not share its quota. If the Stage is Overload and it is
+	// nil, all requests are charged to one key.
+	//
+	// A rule whose Key reads the body, or that has Limits, is asked after the
+	// others: what those deny costs neither the reading nor the look-up. If it
+	// then denies, the others get back what they were charged.
+	Key Key
 
 	// Cost is what a request costs, in units. If nil, 1, which is also what
 	// less than 1 counts as.
@@ -167,11 +187,16 @@ type Rule struct {
 	// answered. It is charged its Cost before, so that it counts while it is
 	// served; then the difference is given back, or charged, into debt if need be.
 	// The Store must be a quota.Settler. ChargeIf and RefundIf make such functions.
+	// A request whose answer is not seen (Response) keeps its charge.
 	Settle func(Response) int64
 
 	// Penalty, if not nil, keeps keys out that do too often what they should not.
 	// The Store must be a quota.Settler.
 	Penalty *Penalty
+
+	// Login, if not nil, has the rule limit guesses at the passwords of the accounts that
+	// Key names. Logins makes such a rule.
+	Login *Login
 
 	// Status of denials is 429 Too Many Requests, also if zero; or 503 Service
 	// Unavailable, only in the Overload stage: who is within a quota of its own
@@ -179,11 +204,12 @@ type Rule struct {
 	Status int
 
 	// DryRun decides and counts, but neither denies nor writes fields: Audit
-	// tells what would have been.
+	// tells what would have been. What it counts, penalties too, is apart from what
+	// is counted without: a rule that is enforced later begins with nothing.
 	DryRun bool
 
 	// OnStoreError is what happens to a request while the Store fails. If zero,
-	// Config.OnStoreError; to admit where that says otherwise, ForceOpen.
+	// Config.OnStoreError.
 	OnStoreError FailureMode
 }
 
@@ -199,8 +225,8 @@ const (
 	// somebody has checked it.
 	AfterAuth
 
-	// Overload is for guards of the server as a whole, which are asked last: what
-	// another rule denies does not count.
+	// Overload is for guards of the server as a whole. The fields of a response tell
+	// of them only if they deny: their numbers are not the client's own.
 	Overload
 
 	stages // their number
@@ -212,15 +238,20 @@ type Tier struct {
 	Policies []quota.Policy // at least one
 }
 
-// A FailureMode is what happens to a request when the Store fails: when it
-// returns an error, answers nonsense, panics, or is not done in time. Of a
-// request's rules that do not admit it, the strictest decides.
+// A FailureMode is what happens to a request when the Store is gone: when it
+// returns an error, answers nonsense, panics, or is not done in time. Of a request's
+// rules, the strictest decides. If zero, what is inherited: a Rule's is Config's, and
+// Config's is FailLocal.
+//
+// It is about a Store that is gone. Where it is this process that is late, because it
+// has too many calls under way or others are answered meanwhile, requests are counted
+// in this process, whatever the mode: a limiter that is saturated is not turned off.
 type FailureMode int
 
 const (
 	// FailOpen admits the request. Nobody counted it, so its response has no
-	// rate-limit fields. In a Rule, it is Config's mode.
-	FailOpen FailureMode = iota
+	// rate-limit fields.
+	FailOpen FailureMode = iota + 1
 
 	// FailClosed answers 503, or Config.ClosedStatus, with Retry-After.
 	FailClosed
@@ -228,14 +259,11 @@ const (
 	// FailLocal counts by the same policies in this process, and tells the
 	// numbers it counted.
 	FailLocal
-
-	// ForceOpen is FailOpen, for a Rule of a Config that has another mode.
-	ForceOpen
 )
 
-var modeNames = [...]string{"open", "closed", "local", "open"}
+var modeNames = [...]string{"inherited", "open", "closed", "local"}
 
-// String is "open", "closed" or "local".
+// String is "open", "closed" or "local"; and "inherited" if m is zero.
 func (m FailureMode) String() string {
 	if !m.valid() {
 		return fmt.Sprintf("FailureMode(%d)", int(m))
@@ -259,8 +287,8 @@ func (m FailureMode) severity() int {
 
 // modeOr is r's mode, or what it inherits. A dry run refuses nobody.
 func (r Rule) modeOr(inherited FailureMode) FailureMode {
-	mode := cmp.Or(r.OnStoreError, inherited)
-	if mode == ForceOpen || mode == FailClosed && r.DryRun {
+	mode := cmp.Or(r.OnStoreError, inherited, FailLocal)
+	if mode == FailClosed && r.DryRun {
 		return FailOpen
 	}
 	return mode

@@ -38,26 +38,3 @@ func FromContext(ctx context.Context) (Decision, bool) {
 	}
 	return *d, true
 }
-
-// decision is what was decided about e's request, or nil if no rule is told of.
-func (e *escort) decision() *Decision {
-	if len(e.trial.policies) == 0 || e.trial.policies[0].hidden || e.trial.charges[0].DryRun {
-		return nil
-	}
-	p, d := e.trial.policies[0], &e.trial.decisions[0]
-	told := Decision{
-		Verdict: verdictOf(e.outcome, e.entry), Rule: p.rule.name, Policy: p.fields.Name,
-		Degraded: e.local || e.outcome == uncounted,
-	}
-	if e.outcome == admitted {
-		told.Quota, told.Remaining, told.ResetAt = p.fields.Quota, d.Remaining, d.At.Add(d.ResetAfter)
-	}
-	return &told
-}
-
-// pass has the rest of e see the decision in the request's context.
-func (e *escort) pass() {
-	if d := e.decision(); d != nil && e.InContext {
-		e.r = e.r.WithContext(context.WithValue(e.r.Context(), decisionKey{}, d))
-	}
-}

@@ -57,14 +57,14 @@ func (r Rule) requests() string {
 // whose is who has a count of his own.
 func (r Rule) whose() string {
 	switch {
+	case r.Login != nil:
+		return "each account and network, and each account"
 	case r.Key == nil && r.Stage == Overload:
 		return "all clients together"
 	case r.Key == nil:
 		return "each address, or what Config.Key makes of it"
-	case isClaim(r.Key):
-		return "each value that clients send, as a hash"
 	default:
-		return "each key that the server knows"
+		return known(r.Key).each()
 	}
 }
 

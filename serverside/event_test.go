@@ -97,7 +97,7 @@ func TestWhatIsLoggedOfAStore(t *testing.T) { // F171, F178
 func TestAFloodOfRequestsIsNoFloodOfRecords(t *testing.T) { // F171
 	synctest.Test(t, func(t *testing.T) {
 		logger, out := toBuffer(slog.LevelWarn)
-		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(100)), Store: store(down), Audit: serverside.LogAudit(logger)}).Wrap(new(ok))
+		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(100)), Store: store(down), OnStoreError: serverside.FailOpen, Audit: serverside.LogAudit(logger)}).Wrap(new(ok))
 		codes(1000, h, "GET", "/")
 		assert.Len(t, records(t, out), 100)
 		time.Sleep(time.Second)
@@ -113,7 +113,7 @@ func TestItIsToldWhenTheStoreIsBack(t *testing.T) { // F172, B77
 		up := false
 		memory := new(quota.Memory)
 		var events log
-		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Audit: events.add, Store: store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Audit: events.add, OnStoreError: serverside.FailOpen, Store: store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
 			if !up {
 				return nil, errDown
 			}
@@ -298,7 +298,7 @@ func TestEachDecisionIsObserved(t *testing.T) { // F189
 		cfg := serverside.Config{
 			Rules: []serverside.Rule{perHour("api", "/v1/", 4), {Name: "crowd", Pattern: "/crowd", MaxInFlight: 1}},
 			Allow: []serverside.Allow{{Name: "ops", Match: serverside.KeyIs(user, "ops"), Policies: []quota.Policy{quota.PerHour(2)}}},
-			Audit: silent,
+			Audit: silent, OnStoreError: serverside.FailOpen,
 			Observe: func(o serverside.Observation) {
 				keys = append(keys, o.Key())
 				seen = append(seen, withoutKey(o))

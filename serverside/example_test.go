@@ -73,7 +73,7 @@ func ExampleClientIP() {
 	r := httptest.NewRequest("GET", "/", nil)
 	r.RemoteAddr = "10.0.0.1:41234"
 	r.Header.Set("X-Forwarded-For", "6.6.6.6, 203.0.113.9")
-	fmt.Println(key(r))
+	fmt.Println(key.Of(r))
 	// Output:
 	// 203.0.113.9
 }
@@ -84,7 +84,7 @@ func ExampleClientIP_pitfall() {
 	wrong := func(r *http.Request) string { return r.Header.Get("X-Forwarded-For") }
 	per := []quota.Policy{quota.PerHour(1)}
 
-	for _, key := range []serverside.KeyFunc{wrong, serverside.ClientIP(netip.MustParsePrefix("10.0.0.0/8"))} {
+	for _, key := range []serverside.Key{serverside.KeyFunc(wrong), serverside.ClientIP(netip.MustParsePrefix("10.0.0.0/8"))} {
 		limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{Policies: per, Key: key}}})
 		if err != nil {
 			fmt.Println(err)
@@ -222,7 +222,7 @@ func ExampleLimiter_WrapEarly() {
 		{Name: "address", Policies: []quota.Policy{quota.PerHour(4)}},
 		{
 			Name: "user", Stage: serverside.AfterAuth, Policies: []quota.Policy{quota.PerHour(1)},
-			Key: func(r *http.Request) string { return r.Context().Value(key{}).(string) },
+			Key: serverside.KeyFunc(func(r *http.Request) string { return r.Context().Value(key{}).(string) }),
 		},
 	}})
 	if err != nil {
@@ -285,7 +285,7 @@ func ExampleProxies() {
 	r.Header.Set("X-Real-IP", "203.0.113.9")
 	for _, peer := range []string{"10.0.0.1:41234", "198.51.100.7:41234"} {
 		r.RemoteAddr = peer
-		fmt.Println(key(r))
+		fmt.Println(key.Of(r))
 	}
 	// Output:
 	// 203.0.113.9
@@ -298,7 +298,7 @@ func ExampleLimitTable() {
 	limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{
 		Name:  "api",
 		Stage: serverside.AfterAuth,
-		Key:   customer,
+		Key:   serverside.KeyFunc(customer),
 		Tier:  func(r *http.Request) string { return r.Header.Get("X-Plan") },
 		Tiers: []serverside.Tier{
 			{Name: "free", Policies: []quota.Policy{quota.PerMinute(10), quota.PerHour(100)}},
@@ -402,11 +402,14 @@ func ExampleLogins() {
 	h := limiter.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.FormValue("password") != "open sesame" {
 			w.WriteHeader(http.StatusUnauthorized)
+			return
 		}
+		w.WriteHeader(http.StatusOK)
 	}))
 	for _, password := range []string{"open sesame", "a", "b", "c", "d", "e", "open sesame"} {
 		form := url.Values{"user": {"ali"}, "password": {password}}
-		r, w := httptest.NewRequest("POST", "/login?"+form.Encode(), nil), httptest.NewRecorder()
+		r, w := httptest.NewRequest("POST", "/login", strings.NewReader(form.Encode())), httptest.NewRecorder()
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		h.ServeHTTP(w, r)
 		fmt.Println(w.Code, w.Header().Get("Retry-After") != "") // which is 12 seconds
 	}
@@ -480,6 +483,7 @@ func ExampleRule_settle() {
 	}
 	h := limiter.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Rows", r.FormValue("rows"))
+		w.WriteHeader(http.StatusOK)
 	}))
 	for _, rows := range []string{"200", "5", "0"} {
 		w := httptest.NewRecorder()
@@ -525,11 +529,11 @@ func ExampleKeyFunc() {
 	limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{
 		{ // whoever makes tokens does not make quota: the tenant has a limit too
 			Name: "tenant", Stage: serverside.AfterAuth, Policies: []quota.Policy{quota.PerHour(3)},
-			Key: func(r *http.Request) string { return verified(r).Tenant },
+			Key: serverside.KeyFunc(func(r *http.Request) string { return verified(r).Tenant }),
 		},
 		{
 			Name: "subject", Stage: serverside.AfterAuth, Policies: []quota.Policy{quota.PerHour(2)},
-			Key: func(r *http.Request) string { return verified(r).Subject },
+			Key: serverside.KeyFunc(func(r *http.Request) string { return verified(r).Subject }),
 		},
 	}})
 	if err != nil {
@@ -556,5 +560,5 @@ func ExampleRule_Describe() {
 	rule := serverside.Rule{Pattern: "GET /search", Policies: []quota.Policy{quota.PerMinute(30)}, Key: serverside.Header("Authorization")}
 	fmt.Println(rule.Describe())
 	// Output:
-	// At most 30 in 1m of requests to GET /search, counted for each value that clients send, as a hash. Others get 429 Too Many Requests with Retry-After.
+	// At most 30 in 1m of requests to GET /search, counted for each header Authorization that clients send. Others get 429 Too Many Requests with Retry-After.
 }

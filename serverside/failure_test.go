@@ -70,7 +70,7 @@ func TestFailOpenAdmitsAndTellsNoNumbers(t *testing.T) { // F177, B35
 	inOutages(t, func(t *testing.T, outage quota.Store) { // F134, F171, F175, C07
 		var events log
 		handler := new(ok)
-		h := promptly(t, must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: outage, Audit: events.add}).Wrap(handler))
+		h := promptly(t, must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: outage, Audit: events.add, OnStoreError: serverside.FailOpen}).Wrap(handler))
 		for range 100 {
 			w := ask(h, "GET", "/")
 			require.Equal(t, 200, w.Code)
@@ -163,7 +163,7 @@ func TestFailureModesAreARulesOwn(t *testing.T) {
 			{Name: "inherits", Pattern: "/inherits", Policies: per},
 			{Name: "closed", Pattern: "/closed", Policies: per, OnStoreError: serverside.FailClosed},
 			{Name: "local", Pattern: "/local", Policies: per, OnStoreError: serverside.FailLocal},
-			{Name: "open", Pattern: "/open", Policies: per, OnStoreError: serverside.ForceOpen},
+			{Name: "open", Pattern: "/open", Policies: per, OnStoreError: serverside.FailOpen},
 			{Name: "dry", Pattern: "/dry", Policies: per, OnStoreError: serverside.FailClosed, DryRun: true},
 		}
 		for _, c := range []struct {
@@ -171,11 +171,13 @@ func TestFailureModesAreARulesOwn(t *testing.T) {
 			want map[string][2]int // the codes of the first and the second request
 		}{
 			{serverside.FailOpen, map[string][2]int{"/inherits": {200, 200}, "/closed": {503, 503}, "/local": {200, 429}, "/open": {200, 200}, "/dry": {200, 200}}},
-			{serverside.ForceOpen, map[string][2]int{"/inherits": {200, 200}, "/closed": {503, 503}}},
+			{0, map[string][2]int{"/inherits": {200, 429}, "/closed": {503, 503}, "/open": {200, 200}}},
 			{serverside.FailClosed, map[string][2]int{"/inherits": {503, 503}, "/local": {200, 429}, "/open": {200, 200}, "/dry": {200, 200}}},
 			{serverside.FailLocal, map[string][2]int{"/inherits": {200, 429}, "/closed": {503, 503}, "/open": {200, 200}}},
 		} {
-			open := func(e serverside.Event) { assert.NotEqual(t, serverside.ForceOpen, e.Mode, "what is done is FailOpen") }
+			open := func(e serverside.Event) {
+				assert.NotZero(t, e.Mode|serverside.FailureMode(e.Kind-serverside.StoreFailed), "what is done is said")
+			}
 			h := must(t, serverside.Config{Rules: rules, Store: store(down), OnStoreError: c.mode, Audit: open}).Wrap(new(ok))
 			for target, codes := range c.want {
 				assert.Equal(t, codes, [2]int{ask(h, "GET", target).Code, ask(h, "GET", target).Code}, "%v %s", c.mode, target)
@@ -216,7 +218,7 @@ func TestAnOutageEndsWithoutARestart(t *testing.T) {
 			}
 			return memory.Take(ctx, dst, charges...)
 		})
-		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: starting}).Wrap(new(ok))
+		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: starting, OnStoreError: serverside.FailOpen}).Wrap(new(ok))
 		spend(t, h, 3)
 		up.Store(true)
 		spend(t, h, 1)
@@ -234,7 +236,7 @@ func TestAStoreThatHangsGathersNoGoroutines(t *testing.T) {
 			<-release
 			return memory.Take(ctx, dst, charges...)
 		})
-		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1000)), Store: hanging, StoreTimeout: time.Millisecond}).Wrap(new(ok))
+		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1000)), Store: hanging, StoreTimeout: time.Millisecond, OnStoreError: serverside.FailOpen}).Wrap(new(ok))
 		start := time.Now()
 		spend(t, h, 1000)
 		assert.Equal(t, int64(128), asked.Load())
@@ -255,7 +257,7 @@ func TestThousandsOfRequestsGatherABoundedNumberOfGoroutines(t *testing.T) {
 			time.Sleep(time.Hour)
 			return nil, errDown
 		})
-		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: hanging}).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(10_000)), Store: hanging}).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		var all sync.WaitGroup
 		for range 3_000 {
 			all.Go(func() { assert.Equal(t, 200, ask(h, "GET", "/").Code) })

@@ -1,98 +1,103 @@
 package serverside
 
 import (
+	"cmp"
 	"context"
-	"fmt"
-	"time"
 
+	"github.com/heedhttp/heed/internal/remote"
 	"github.com/heedhttp/heed/quota"
 )
 
 // gates count what is in flight.
 type gates struct {
-	gate    quota.Gate
-	local   *quota.Memory // counts while gate fails, for FailLocal
-	timeout time.Duration
-	calls   calls
+	gate   quota.Gate
+	memory *quota.Memory // gate, if it is in this process
+	local  *quota.Memory // counts while gate fails, for FailLocal
+	caller remote.Caller
 }
 
-func newGates(p *plan, local *quota.Memory, timeout time.Duration) *gates {
-	g := &gates{gate: p.Gate, local: local, timeout: timeout}
-	if g.gate == nil && p.memory != nil {
-		g.gate = p.memory
+func newGates(cfg *Config, store *counter, local *quota.Memory) *gates {
+	g := &gates{gate: cfg.Gate, local: local, caller: remote.Caller{Name: "serverside: the Gate", Timeout: store.caller.Timeout}}
+	if g.gate == nil && store.memory != nil {
+		g.gate = store.memory
 	}
 	if g.gate == nil {
-		g.gate, _ = p.Store.(quota.Gate)
+		g.gate, _ = cfg.Store.(quota.Gate)
 	}
 	if g.gate == nil {
 		g.gate = local
 	}
+	g.memory, _ = g.gate.(*quota.Memory)
 	return g
 }
 
-// A place is what one rule holds for a request while it is served.
-type place struct {
-	hold     *quota.Hold
-	decision quota.Decision
-	err      error
-	end      context.CancelFunc // of the context that the Gate was asked with; may be nil
+// acquire takes a place among limit for key. It returns nil if there is none.
+func (g *gates) acquire(ctx context.Context, key string, limit int64) (*quota.Hold, error) {
+	if g.memory != nil {
+		return acquireIn(ctx, g.memory, key, limit)
+	}
+	hold, err := remote.Do(ctx, &g.caller, func(ctx context.Context) (*quota.Hold, error) {
+		return acquireIn(context.WithoutCancel(ctx), g.gate, key, limit) // the Hold outlives the call
+	}, (*quota.Hold).Release)
+	return hold, storeError(err)
 }
 
-// release gives the place back.
-func (p *place) release() {
-	p.hold.Release()
-	if p.end != nil {
-		p.end() // not before, for it bounds Release too
-	}
-}
-
-// acquire takes a place among limit for key, or waits no longer than timeout.
-func (g *gates) acquire(ctx context.Context, key string, limit int64) place {
-	if m, ok := g.gate.(*quota.Memory); ok {
-		return acquireIn(ctx, m, key, limit)
-	}
-	if !g.calls.begin() {
-		return place{err: errOverdue}
-	}
-	defer g.calls.waited()
-	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
-	taken, overdue := make(chan place), time.NewTimer(g.timeout)
-	defer overdue.Stop()
-	go func() {
-		defer g.calls.ended()
-		p := g.ask(ctx, key, limit)
-		p.end = end
-		select {
-		case taken <- p:
-		case <-ctx.Done(): // nobody waits for it any longer
-			p.release()
-		}
-	}()
-	select {
-	case p := <-taken:
-		return p
-	case <-overdue.C:
-		end()
-		return place{err: fmt.Errorf("serverside: the Gate did not answer within %v", g.timeout)}
-	}
-}
-
-// ask turns a panic into an error.
-func (g *gates) ask(ctx context.Context, key string, limit int64) (p place) {
-	defer func() {
-		if fault := recover(); fault != nil {
-			p.err = fmt.Errorf("serverside: the Gate panicked: %v", fault)
-		}
-	}()
-	return acquireIn(ctx, g.gate, key, limit)
-}
-
-func acquireIn(ctx context.Context, g quota.Gate, key string, limit int64) place {
-	hold, decision, err := g.Acquire(ctx, key, limit, 1)
-	return place{hold: hold, decision: decision, err: err}
+func acquireIn(ctx context.Context, g quota.Gate, key string, limit int64) (*quota.Hold, error) {
+	hold, _, err := g.Acquire(ctx, key, limit, 1)
+	return hold, err
 }
 
 // inFlightKey is the Gate's key for what key has in flight of r.
 func (r *rule) inFlightKey(key string) string {
 	return string(appendNetstring(nil, r.name)) + key
+}
+
+// hold takes a place for m, and reports whether the request may be served beside those
+// that are.
+func (c *check) hold(all *matched, m match) bool {
+	r := m.rule
+	key := r.inFlightKey(m.key)
+	hold, err := c.gates.acquire(c.r.Context(), key, r.inFlight)
+	if err != nil {
+		c.auditFailure(r, m.key, err)
+		switch mode := r.modeAfter(err); mode {
+		case FailOpen:
+			c.uncounted = true
+			return true
+		case FailClosed:
+			c.observe(all, Refused)
+			c.refuse(c.outageOf(r))
+			return false
+		}
+		hold, _ = acquireIn(c.r.Context(), c.gates.local, key, r.inFlight)
+	} else if len(all.charges) == 0 { // otherwise the Store may still fail
+		c.auditSuccess()
+	}
+	switch {
+	case hold != nil:
+		c.holds = append(c.holds, hold)
+		return true
+	case r.dryRun:
+		c.auditFull(WouldDeny, m)
+		return true
+	default:
+		c.auditFull(Denied, m)
+		c.observe(all, Refused)
+		c.refuse(fullOf(r))
+		return false
+	}
+}
+
+// fullOf is that as many requests as r allows are being served.
+func fullOf(r *rule) Denial {
+	return Denial{Status: r.status, RetryAfter: fullWait, InFlight: true, Rule: r.name, Quota: r.inFlight, Cost: 1}
+}
+
+// modeAfter is what happens to a request of r after err: it is counted in this process if
+// only that is late.
+func (r *rule) modeAfter(err error) FailureMode {
+	if isLate(err) {
+		return FailLocal
+	}
+	return cmp.Or(r.mode, FailLocal)
 }

@@ -172,7 +172,7 @@ func TestItIsToldWhenTheGateIsBack(t *testing.T) { // F172
 	var events log
 	var verdicts []serverside.Verdict
 	h := must(t, serverside.Config{
-		Rules: []serverside.Rule{crowded(1)}, Audit: events.add,
+		Rules: []serverside.Rule{crowded(1)}, Audit: events.add, OnStoreError: serverside.FailOpen,
 		Observe: func(o serverside.Observation) { verdicts = append(verdicts, o.Verdict) },
 		Gate: gate(func(ctx context.Context, key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
 			if !up {

@@ -1,9 +1,11 @@
 package serverside
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/heedhttp/heed/quota"
 )
@@ -12,10 +14,9 @@ import (
 // number of handlers, and must not be copied. The zero Limiter admits all
 // requests until it is Reconfigured.
 type Limiter struct {
-	plan  atomic.Pointer[plan]
-	local quota.Memory // what counts without a Store, or while it fails
-	heat  heat         // who is denied
-	wraps atomic.Int64 // calls of Wrap and WrapEarly
+	compiled atomic.Pointer[compiled]
+	memory   quota.Memory // what counts if Config.Memory is nil
+	hot      hotKeys      // who is denied
 }
 
 // New returns a Limiter that does what cfg says. The error joins a *ConfigError
@@ -37,16 +38,49 @@ func New(cfg Config) (*Limiter, error) {
 // (policies without one, their window), also where their numbers change: 40 of
 // 60 spent are 40 of 600 spent. This does not hold from one Store to another.
 func (l *Limiter) Reconfigure(cfg Config) error {
-	p, err := compile(cfg, l)
+	old := l.compiled.Load()
+	c, err := compile(cfg, l)
 	if err != nil {
-		if old := l.plan.Load(); old != nil {
+		if old != nil {
 			old.Audit(Event{Kind: ConfigRejected, Err: err})
 		}
 		return err
 	}
-	l.plan.Store(p)
-	p.Audit(Event{Kind: Configured, Hash: p.hash, Rules: slices.Clone(cfg.Rules)})
+	l.compiled.Store(c)
+	c.Audit(Event{Kind: Configured, Hash: c.hash, Rules: slices.Clone(cfg.Rules)})
+	for _, warning := range c.warnings() {
+		c.Audit(Event{Kind: ConfigWarning, Rule: warning.rule.name, Pattern: warning.rule.pattern, Err: warning.err})
+	}
+	if old == nil || old.Store != c.Store {
+		c.pingStore()
+	}
 	return nil
+}
+
+// pingStore tells of a Store that cannot be reached.
+func (c *compiled) pingStore() {
+	store, ok := c.Store.(interface{ Ping(context.Context) error })
+	if !ok {
+		return
+	}
+	const patience = 5 * time.Second
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := store.Ping(ctx); err != nil {
+			c.failing.Store(true)
+			c.Audit(Event{Kind: StoreFailed, Mode: c.rules[0].mode, Err: &StoreError{Err: err}})
+		}
+	}()
+}
+
+// Memory returns what counts without a Store, and for FailLocal: Config.Memory, or one of
+// l's own. Its Forgotten and Dropped say whether it is too small.
+func (l *Limiter) Memory() *quota.Memory {
+	if c := l.compiled.Load(); c != nil {
+		return c.Memory
+	}
+	return &l.memory
 }
 
 // Wrap returns a handler that has h serve what l admits. If h is nil,
@@ -54,12 +88,16 @@ func (l *Limiter) Reconfigure(cfg Config) error {
 //
 // The fields of a response are in its header before h is called, so h may write
 // early, fail or panic, and may change or delete them. h gets the ResponseWriter
-// that the server made, with all its methods, unless a rule with Settle or Penalty
-// applies, which has to see the status: then h gets one with the methods of
-// net/http's own. A request that meets l again on
-// its way through h, in another handler that l wraps, is not charged again. What a
-// quota.LeakyBucket admits waits here for its turn; if its client goes meanwhile, h is
-// not called.
+// that the server made, unless a rule with Settle, Penalty or Login applies, which has to
+// see the status: then h gets one with the methods that net/http's own has. A request that
+// meets l again on its way through h, in another handler that l wraps, is not charged
+// again; a request that h makes itself and serves is one of its own. What a quota.LeakyBucket admits
+// waits here for its turn; if its client goes meanwhile, h is not called.
+//
+// Wrap the handler that is the server's, such as a framework's engine, rather than a
+// group of its routes: what a framework writes when its middleware has returned is not
+// seen (Response). What takes over whole connections, such as h2c.NewHandler, belongs
+// around Wrap: what it serves itself is not limited.
 func (l *Limiter) Wrap(h http.Handler) http.Handler { return l.wrap(h, stages) }
 
 // WrapEarly is Wrap for rules of the BeforeAuth stage only. Put it in front of
@@ -77,102 +115,39 @@ func (l *Limiter) wrap(h http.Handler, until Stage) http.Handler {
 	if h == nil {
 		h = http.DefaultServeMux
 	}
-	l.wraps.Add(1)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		p := l.plan.Load()
-		switch {
-		case p == nil:
+		compiled := l.compiled.Load()
+		if compiled == nil {
 			h.ServeHTTP(w, r)
-		case l.wraps.Load() > 1:
-			l.visited(p, w, r, h, until)
-		case !p.plain || until != stages:
-			l.escort(p, w, r, h, nil, BeforeAuth, until)
-		case l.admit(p, w, r):
-			h.ServeHTTP(w, r)
+			return
+		}
+		marked, progress := l.meet(r)
+		c := check{compiled: compiled, w: w, r: marked, progress: progress}
+		defer c.end(r)
+		if compiled.exempts(r) {
+			progress.passes.Store(true)
+		}
+		from, ok := progress.begin(until)
+		if !ok {
+			h.ServeHTTP(w, marked)
+			return
+		}
+		all := matchedPool.Get().(*matched)
+		admitted, settlement := c.admits(all, from, until), c.settlement(all)
+		all.free()
+		if admitted {
+			c.serve(h, settlement)
 		}
 	})
 }
 
-// visited serves a request that may meet l again, or has met it.
-func (l *Limiter) visited(p *plan, w http.ResponseWriter, r *http.Request, h http.Handler, until Stage) {
-	marked, v := l.meet(r)
-	if marked != r {
-		defer returned(r, marked)
+// end gives back the places in flight, and gives r what handlers have set in its copy for
+// those around them: the pattern that matched, and the files that the server is to remove.
+func (c *check) end(r *http.Request) {
+	for _, hold := range c.holds {
+		hold.Release()
 	}
-	from, ok := v.begin(until)
-	switch {
-	case !ok:
-		h.ServeHTTP(w, marked)
-	case !p.plain || until-from != stages:
-		l.escort(p, w, marked, h, v, from, until)
-	case l.admit(p, w, marked):
-		h.ServeHTTP(w, marked)
+	if c.r != r {
+		r.Pattern, r.MultipartForm = c.r.Pattern, c.r.MultipartForm
 	}
 }
-
-// returned gives r what handlers have set in its copy for those around them: the
-// pattern that matched, and the files that the server is to remove.
-func returned(r, copied *http.Request) {
-	r.Pattern, r.MultipartForm = copied.Pattern, copied.MultipartForm
-}
-
-// admit reports whether r is admitted by all rules. If so, its response has its
-// fields; if not, the response is written.
-func (l *Limiter) admit(p *plan, w http.ResponseWriter, r *http.Request) bool {
-	if p.sole != nil {
-		return p.admitToSole(w, r)
-	}
-	var n room
-	t := n.trial()
-	t.charge(p, p.rules, r, nil)
-	if len(t.charges) == 0 {
-		return true
-	}
-	o := l.decide(p, w, r, &t, nil)
-	return o == uncounted || o == admitted && turn(r.Context(), t.delay())
-}
-
-// decide decides on the charges of t, and writes what the client is to know. e is
-// nil where there is nothing but rules to look after.
-func (l *Limiter) decide(p *plan, w http.ResponseWriter, r *http.Request, t *trial, e *escort) outcome {
-	if err := t.take(p, r); err != nil {
-		if o := l.cope(p, w, r, t, err); o != admitted {
-			return o
-		}
-		if e != nil {
-			e.local = true
-		}
-	} else if p.remote != nil {
-		p.auditSuccess()
-		t.remember(&l.local)
-	}
-	t.judge()
-	return p.sentence(w, r, t, e)
-}
-
-// cope does what is to be done while the Store fails. If t is counted in this
-// process instead, it is admitted so far.
-func (l *Limiter) cope(p *plan, w http.ResponseWriter, r *http.Request, t *trial, err error) outcome {
-	i := t.strictest()
-	failing := t.policies[i].rule
-	p.auditFailure(failing, t.charges[i].Key, err)
-	switch failing.mode {
-	case FailOpen:
-		return uncounted
-	case FailClosed:
-		p.refuse(w, r, p.outageOf(failing))
-		return denied
-	}
-	t.keepLocal()
-	t.count(&l.local)
-	return admitted
-}
-
-// An outcome is what was decided.
-type outcome int
-
-const (
-	admitted  outcome = iota
-	denied            // the response is written
-	uncounted         // nobody knows, and so it is admitted
-)

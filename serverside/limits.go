@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/heedhttp/heed/quota"
 )
@@ -25,7 +24,7 @@ import (
 // a short deadline. It must be safe for concurrent use. If it has a method
 // Validate() error, New calls it.
 type Limits interface {
-	// Limits returns the policies of key, which is what the rule's KeyFunc
+	// Limits returns the policies of key, which is what the rule's Key
 	// returned. Those with a Quota of zero are not enforced. If there are none at
 	// all, key has no limits of its own, and those of the rule hold. An error is
 	// told to Audit; policies beside it, which may be the last that were known, hold
@@ -104,14 +103,14 @@ func LoadLimits(name string) (LimitTable, error) {
 	return ReadLimits(f)
 }
 
-// A variety is what a rule's policies depend on.
-type variety struct {
-	tier   func(*http.Request) string
-	tiers  []*share // the lowest first; may be empty
-	named  map[string]*share
-	limits Limits // may be nil
+// limits are what a rule's policies depend on.
+type limits struct {
+	tier  func(*http.Request) string
+	tiers []*policySet // the lowest first; may be empty
+	named map[string]*policySet
+	byKey Limits // may be nil
 
-	known sync.Map     // quota.Policy of Limits to its *policy
+	known sync.Map     // quota.Policy of byKey to its *policy
 	count atomic.Int64 // of known
 }
 
@@ -119,13 +118,13 @@ type variety struct {
 // the same limits share one.
 const mostKnown = 4096
 
-// vary compiles what r's policies depend on.
-func (c *compiler) vary(r *rule, from Rule, field string) {
+// varying compiles what r's policies depend on.
+func (c *compiler) varying(r *rule, from Rule, field string) {
 	if len(from.Tiers) == 0 && from.Tier == nil && from.Limits == nil {
 		return
 	}
-	v := &variety{tier: from.Tier, named: make(map[string]*share), limits: from.Limits}
-	r.vary = v
+	l := &limits{tier: from.Tier, named: make(map[string]*policySet), byKey: from.Limits}
+	r.limits = l
 	switch {
 	case len(from.Tiers) > 0 && from.Tier == nil:
 		c.fault(field+".Tier", "must say which of Tiers holds")
@@ -147,54 +146,54 @@ func (c *compiler) vary(r *rule, from Rule, field string) {
 }
 
 func (c *compiler) tier(r *rule, from Tier, field string) {
-	s := &share{tier: from.Name}
-	if r.vary.named[from.Name] != nil {
+	s := &policySet{tier: from.Name}
+	if r.limits.named[from.Name] != nil {
 		c.fault(field+".Name", "%q is the name of another tier too", from.Name)
 	}
 	if len(from.Policies) == 0 {
 		c.fault(field+".Policies", "there must be at least one")
 	}
-	c.share(r, s, from.Policies, field)
-	r.vary.tiers, r.vary.named[from.Name] = append(r.vary.tiers, s), s
+	c.policySet(r, s, from.Policies, field)
+	r.limits.tiers, r.limits.named[from.Name] = append(r.limits.tiers, s), s
 }
 
-// of returns what holds for req, whose Store's key is key.
-func (v *variety) of(p *plan, r *rule, req *http.Request, key string) *share {
-	if s := v.ofKey(p, r, req, key); s != nil {
+// of returns what holds for the request of c by m.
+func (l *limits) of(c *check, m match) *policySet {
+	if s := l.ofKey(c, m); s != nil {
 		return s
 	}
-	if len(v.tiers) == 0 {
-		return &r.share
+	if len(l.tiers) == 0 {
+		return &m.rule.policySet
 	}
-	if s := v.named[v.tier(req)]; s != nil {
+	if s := l.named[l.tier(c.r)]; s != nil {
 		return s
 	}
-	return v.tiers[0]
+	return l.tiers[0]
 }
 
-// ofKey returns what Limits says of key, or nil.
-func (v *variety) ofKey(p *plan, r *rule, req *http.Request, key string) *share {
-	name, isKey := strings.CutPrefix(key, keySpace)
-	if v.limits == nil || !isKey {
+// ofKey returns what Limits says of m's key, or nil.
+func (l *limits) ofKey(c *check, m match) *policySet {
+	key, isKey := strings.CutPrefix(m.key, keySpace)
+	if l.byKey == nil || !isKey {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(req.Context(), p.patience())
+	ctx, cancel := context.WithTimeout(c.r.Context(), c.store.caller.Timeout)
 	defer cancel()
-	policies, err := v.limits.Limits(ctx, name)
+	policies, err := l.byKey.Limits(ctx, key)
 	if err != nil {
-		p.auditLimits(r, key, err)
+		c.auditLimits(m, err)
 	}
 	if len(policies) == 0 {
 		return nil
 	}
-	s := new(share)
+	s := new(policySet)
 	for _, from := range policies {
 		if from.Quota == 0 {
 			continue
 		}
-		policy, err := v.compiled(r, from)
+		policy, err := l.compiled(m.rule, from)
 		if err != nil {
-			p.auditLimits(r, key, err)
+			c.auditLimits(m, err)
 			return nil
 		}
 		s.policies = append(s.policies, policy)
@@ -203,8 +202,8 @@ func (v *variety) ofKey(p *plan, r *rule, req *http.Request, key string) *share 
 }
 
 // compiled is from, compiled once.
-func (v *variety) compiled(r *rule, from quota.Policy) (*policy, error) {
-	if known, ok := v.known.Load(from); ok {
+func (l *limits) compiled(r *rule, from quota.Policy) (*policy, error) {
+	if known, ok := l.known.Load(from); ok {
 		return known.(*policy), nil
 	}
 	policy, err := newPolicy(r, from)
@@ -212,18 +211,10 @@ func (v *variety) compiled(r *rule, from quota.Policy) (*policy, error) {
 		return nil, err
 	}
 	policy.fields.Name = policy.limit.Name()
-	if v.count.Add(1) > mostKnown {
-		v.known.Clear()
-		v.count.Store(0)
+	if l.count.Add(1) > mostKnown {
+		l.known.Clear()
+		l.count.Store(0)
 	}
-	v.known.Store(from, policy)
+	l.known.Store(from, policy)
 	return policy, nil
-}
-
-// patience is how long a request waits for what is not in this process.
-func (p *plan) patience() time.Duration {
-	if p.StoreTimeout > 0 {
-		return p.StoreTimeout
-	}
-	return 75 * time.Millisecond
 }

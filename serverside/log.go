@@ -22,8 +22,12 @@ import (
 //	rate_limit.penalized            WARN   Penalized
 //	rate_limit.configured           INFO   Configured
 //	rate_limit.config_rejected      ERROR  ConfigRejected
+//	rate_limit.store_late           WARN   StoreLate
+//	rate_limit.forwarding_disputed  WARN   ForwardingDisputed
+//	rate_limit.response_unseen      WARN   ResponseUnseen
+//	rate_limit.config_warning       WARN   ConfigWarning
 //
-// with what the Event says as attributes: rule, endpoint, policies, limit, key,
+// with what the Event says as attributes: rule, endpoint, policies, limit, key, address,
 // wait, status, mode, hash and error. A flood of requests is no flood of records:
 // of each message there are 100 in a second at most, and the next one has the
 // number of those left out as its attribute dropped.
@@ -45,7 +49,7 @@ const mostRecords = 100
 type auditLog struct {
 	logger *slog.Logger
 	least  slog.Level // what is less is not logged
-	kinds  [ConfigRejected + 1]allowance
+	kinds  [kinds]allowance
 }
 
 // An allowance is how many records of a kind were logged in this second.
@@ -89,6 +93,11 @@ var messages = [...]struct {
 	Penalized:         {"rate_limit.penalized", slog.LevelWarn},
 	Configured:        {"rate_limit.configured", slog.LevelInfo},
 	ConfigRejected:    {"rate_limit.config_rejected", slog.LevelError},
+
+	StoreLate:          {"rate_limit.store_late", slog.LevelWarn},
+	ForwardingDisputed: {"rate_limit.forwarding_disputed", slog.LevelWarn},
+	ResponseUnseen:     {"rate_limit.response_unseen", slog.LevelWarn},
+	ConfigWarning:      {"rate_limit.config_warning", slog.LevelWarn},
 }
 
 func (a *auditLog) write(e Event) {
@@ -115,6 +124,7 @@ func (a *auditLog) write(e Event) {
 func (e *Event) attrs(dropped int64) []slog.Attr {
 	all := []slog.Attr{
 		slog.String("rule", e.Rule), slog.String("endpoint", e.Pattern), slog.Int64("limit", e.Limit), slog.String("key", e.Key),
+		slog.String("address", e.Address),
 		slog.Duration("wait", e.Wait), slog.Int("status", e.Status), slog.String("hash", e.Hash), slog.Int64("dropped", dropped),
 	}
 	attrs := all[:0]
@@ -126,7 +136,7 @@ func (e *Event) attrs(dropped int64) []slog.Attr {
 	if len(e.Policies) > 0 {
 		attrs = append(attrs, slog.Any("policies", e.Policies))
 	}
-	if e.Kind == StoreFailed {
+	if e.Kind == StoreFailed || e.Kind == StoreLate {
 		attrs = append(attrs, slog.String("mode", e.Mode.String()))
 	}
 	if e.Err != nil {

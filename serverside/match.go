@@ -241,7 +241,7 @@ func (m *matcher) covers(n *matcher) bool {
 		if s == anyPath {
 			return true
 		}
-		if i >= len(n.segments) || n.segments[i] == anyPath || s != anyName && s != n.segments[i] {
+		if i >= len(n.segments) || n.segments[i] == anyPath || s != n.segments[i] && (s != anyName || n.segments[i] == noName) {
 			return false
 		}
 	}

@@ -65,36 +65,22 @@ func (v Verdict) String() string {
 	return verdictNames[v]
 }
 
-func verdictOf(o outcome, entry *rule) Verdict {
-	switch {
-	case o == denied:
-		return Refused
-	case o == uncounted:
-		return Uncounted
-	case entry != nil:
-		return Trusted
-	default:
-		return Admitted
-	}
-}
-
-// observe tells of a decision on what e is charged.
-func (e *escort) observe(v Verdict) {
-	if e.Observe == nil {
+// observe tells of a decision on the request.
+func (c *check) observe(all *matched, v Verdict) {
+	if c.Observe == nil {
 		return
 	}
-	o := Observation{Verdict: v, Took: time.Since(e.begun), Left: -1}
+	o := Observation{Verdict: v, Took: time.Since(c.began), Left: -1}
 	switch {
-	case len(e.trial.policies) > 0:
-		o.Rule, o.Pattern = e.trial.policies[0].rule.name, e.trial.policies[0].rule.pattern
-		o.key = e.trial.charges[0].Key
-	case len(e.extras) > 0:
-		o.Rule, o.Pattern = e.extras[0].rule.name, e.extras[0].rule.pattern
-		o.key = e.extras[0].key
+	case len(all.charges) > 0:
+		x := &all.charges[0]
+		o.Rule, o.Pattern, o.key = x.policy.rule.name, x.policy.rule.pattern, x.charge.Key
+		if v != Uncounted && x.decision.Limit > 0 && x.policy.shown != never {
+			o.Left, o.Remaining, o.Limit = x.left(), x.decision.Remaining, x.policy.atOnce
+		}
+	case len(all.matches) > 0:
+		m := &all.matches[0]
+		o.Rule, o.Pattern, o.key = m.rule.name, m.rule.pattern, m.key
 	}
-	if v != Uncounted && len(e.trial.decisions) > 0 && e.trial.decisions[0].Limit > 0 && !e.trial.policies[0].hidden {
-		o.Left = e.trial.left(0)
-		o.Remaining, o.Limit = e.trial.decisions[0].Remaining, e.trial.policies[0].atOnce
-	}
-	e.Observe(o)
+	c.Observe(o)
 }

@@ -44,58 +44,6 @@ type Penalty struct {
 	OnViolations func(w http.ResponseWriter, r *http.Request)
 }
 
-// A Response is what a request was answered.
-type Response struct {
-	Request *http.Request
-	Status  int         // 200 if the handler wrote none, 500 if it panicked
-	Header  http.Header // as the handler left it
-	Cost    int64       // what the request was charged
-}
-
-// Unauthorized reports whether r is 401 or 403: a login that failed.
-func Unauthorized(r Response) bool {
-	return r.Status == http.StatusUnauthorized || r.Status == http.StatusForbidden
-}
-
-// Succeeded reports whether r is below 400.
-func Succeeded(r Response) bool { return r.Status < http.StatusBadRequest }
-
-// ChargeIf is a Rule.Settle that charges only what is: login attempts that failed,
-// with Unauthorized.
-func ChargeIf(is func(Response) bool) func(Response) int64 {
-	return RefundIf(func(r Response) bool { return !is(r) })
-}
-
-// RefundIf is a Rule.Settle that charges nothing for what is: responses from a
-// cache, with FromCache.
-func RefundIf(is func(Response) bool) func(Response) int64 {
-	return func(r Response) int64 {
-		if is(r) {
-			return 0
-		}
-		return r.Cost
-	}
-}
-
-// Logins is a rule for attempts to log in to an account: five that fail are
-// admitted in a minute. Then the account has to wait for 12 s, and twice as long
-// after each further failure, up to an hour; a success forgives it all. While
-// attempts are being answered they count as failed, so that no more can be made at
-// once either.
-//
-// account is who the login is for, whether such an account exists or not, such as
-// FormValue("user"). It is what clients say, so there must be a rule by ClientIP
-// beside it.
-func Logins(name, pattern string, account KeyFunc) Rule {
-	return Rule{
-		Name: name, Pattern: pattern, Key: account, Policies: []quota.Policy{quota.PerMinute(5)},
-		Settle: ChargeIf(Unauthorized), OnStoreError: FailLocal,
-		Penalty: &Penalty{
-			Strike: Unauthorized, Pardon: Succeeded, After: 5, Within: time.Minute, First: 12 * time.Second, Max: time.Hour,
-		},
-	}
-}
-
 // A penalty is a compiled Penalty. A penalty that lasts is a bucket in debt.
 type penalty struct {
 	Penalty
@@ -164,7 +112,7 @@ func (p *penalty) compile(c *compiler, r *rule, field string) int {
 	p.strikes = limit("strikes", "", quota.Policy{Quota: p.After, Window: p.Within})
 	p.counted = limit("penalties", ".Forget", quota.Policy{Quota: 1, Window: p.Forget, Burst: mostPenalties})
 	debt := limit("penalty", ".First", quota.Policy{Quota: 1e6, Window: time.Second, Burst: slack})
-	p.debt = &policy{rule: r, limit: debt, atOnce: slack, hidden: true}
+	p.debt = &policy{rule: r, limit: debt, atOnce: slack, shown: never}
 	p.debt.fields.Name = r.name + "/penalty"
 	return len(c.faults)
 }
@@ -190,3 +138,73 @@ func (p *penalty) lasts(n int64) time.Duration {
 
 // perStrike is after how long a strike is forgotten.
 func (p *penalty) perStrike() time.Duration { return max(1, p.Within/time.Duration(p.After)) }
+
+// strikeDenied counts denials that are strikes, before they are written: those by a rule's
+// policies, but not by its penalty.
+func (c *check) strikeDenied(all *matched, denying []charged) {
+	for _, m := range all.matches {
+		if p := m.rule.penalty; p == nil || p.Strike != nil {
+			continue
+		}
+		denied, penalized := false, false
+		for _, x := range denying {
+			if x.policy.rule == m.rule {
+				denied, penalized = true, penalized || x.policy.shown == never
+			}
+		}
+		if denied && !penalized {
+			c.settlement(all).strike(m)
+		}
+	}
+}
+
+// strike counts one, and does what it leads to.
+func (s *settlement) strike(m match) {
+	p := m.rule.penalty
+	d, ok := s.takeOne(m, p.strikes)
+	if !ok || d.Allowed && d.Remaining > 0 {
+		return
+	}
+	if p.First > 0 {
+		s.penalize(m)
+	}
+	if p.OnViolations != nil && !m.rule.dryRun {
+		p.OnViolations(s.w, s.r)
+	}
+}
+
+// penalize keeps m's key out: the bucket that every request of it takes a unit from
+// goes into debt. Its strikes stay as many as they are until the penalty ends.
+func (s *settlement) penalize(m match) {
+	p := m.rule.penalty
+	d, ok := s.takeOne(m, p.counted)
+	if !ok {
+		return
+	}
+	lasts := p.lasts(mostPenalties - d.Remaining)
+	s.correct(m,
+		m.charge(p.debt.limit, -everything), m.charge(p.debt.limit, lasts.Microseconds()+slack-1),
+		m.charge(p.strikes, ceil(lasts, p.perStrike())),
+	)
+	if m.rule.dryRun {
+		return
+	}
+	penalized := s.about(Penalized, m.rule, m.key)
+	penalized.Wait = lasts
+	s.Audit(penalized)
+}
+
+// takeOne takes a unit of limit for m.
+func (s *settlement) takeOne(m match, limit *quota.Limit) (d quota.Decision, ok bool) {
+	charge := m.charge(limit, 1)
+	if memory := s.memoryOf(); memory != nil {
+		decisions, err := memory.Take(s.r.Context(), nil, charge)
+		return decisions[0], err == nil
+	}
+	decisions, err := s.store.take(s.r.Context(), []quota.Charge{charge})
+	if err != nil {
+		s.auditFailure(m.rule, m.key, err)
+		return quota.Decision{}, false
+	}
+	return decisions[0], true
+}

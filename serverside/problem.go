@@ -21,6 +21,10 @@ const (
 	// ProblemPenalty is that the client is kept out for what it did before.
 	ProblemPenalty = "https://pkg.go.dev/github.com/heedhttp/heed/serverside#ProblemPenalty"
 
+	// ProblemUnread is that the body of a request does not say whose quota it is charged
+	// to: it is too long, or says it not at all, or in two ways.
+	ProblemUnread = "https://pkg.go.dev/github.com/heedhttp/heed/serverside#ProblemUnread"
+
 	// ProblemNever is that a request costs more than its quota ever holds: the
 	// same request will not be admitted, however long it waits.
 	ProblemNever = "https://pkg.go.dev/github.com/heedhttp/heed/serverside#ProblemNever"
@@ -31,6 +35,12 @@ const (
 // are what a flood of requests gets.
 func (d *Denial) appendProblem(b []byte) []byte {
 	switch {
+	case d.Unread && d.Status == http.StatusRequestEntityTooLarge:
+		b = appendKind(b, ProblemUnread, "Content Too Large", d.Status)
+		b = append(b, "The body is longer than 64 KiB."...)
+	case d.Unread:
+		b = appendKind(b, ProblemUnread, "Bad Request", d.Status)
+		b = append(b, "The body does not say, or says in two ways, whose request it is."...)
 	case d.Penalized:
 		b = appendKind(b, ProblemPenalty, "Kept Out for Now", d.Status)
 		b = append(b, "There were too many failures or denials."...)

@@ -132,7 +132,7 @@ func TestAllReplicasKeepAnAccountLocked(t *testing.T) { // F028, F032, F098
 
 func TestAllReplicasCountWhatIsInFlightTogether(t *testing.T) { // F106
 	store := redistest.Start(t)
-	rule := serverside.Rule{Name: "api", MaxInFlight: 2, Key: func(*http.Request) string { return "tenant" }}
+	rule := serverside.Rule{Name: "api", MaxInFlight: 2, Key: serverside.KeyFunc(func(*http.Request) string { return "tenant" })}
 	busy := newHeld()
 	one, two := replica(t, store.Addr, busy, rule), replica(t, store.Addr, busy, rule)
 	var group sync.WaitGroup

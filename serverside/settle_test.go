@@ -36,6 +36,7 @@ func settled(t *testing.T, store quota.Store, settle func(serverside.Response) i
 		for name, values := range r.Header {
 			w.Header()[name] = values
 		}
+		w.WriteHeader(200)
 	}))
 }
 
@@ -100,7 +101,7 @@ func TestASettlementThatFailsIsToldAndTheChargeStays(t *testing.T) {
 		store, events := &elsewhere{memory: new(quota.Memory)}, log{}
 		h := must(t, serverside.Config{Store: store, Audit: events.add, Rules: []serverside.Rule{{
 			Name: "api", Policies: []quota.Policy{quota.PerHour(10)}, Settle: func(serverside.Response) int64 { return 0 },
-		}}}).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { store.down = true }))
+		}}}).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { store.down = true; w.WriteHeader(200) }))
 		assert.Equal(t, 200, ask(h, "GET", "/").Code)
 		synctest.Wait()
 		require.Equal(t, []serverside.EventKind{serverside.StoreFailed}, events.kinds())
@@ -114,7 +115,6 @@ func TestWhatAHandlerAnswersIsSeenAsItIs(t *testing.T) {
 		handler http.HandlerFunc
 		want    int
 	}{
-		"nothing":      {func(http.ResponseWriter, *http.Request) {}, 200},
 		"a body":       {func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "x") }, 200},
 		"bytes":        {func(w http.ResponseWriter, _ *http.Request) { w.Write(nil) }, 200},
 		"a status":     {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(404) }, 404},
@@ -144,6 +144,23 @@ func TestWhatAHandlerAnswersIsSeenAsItIs(t *testing.T) {
 		}
 		assert.Equal(t, c.want, <-seen, name)
 	}
+}
+
+func TestAnAnswerThatIsNotSeenSettlesNothing(t *testing.T) {
+	var events log
+	rule := serverside.Logins("login", "POST /login", serverside.FormValue("user"))
+	rules := []serverside.Rule{rule, perHour("ip", "", 1000), {
+		Name: "api", Pattern: "POST /login", Policies: []quota.Policy{quota.PerHour(100)}, Settle: func(serverside.Response) int64 { return 0 },
+	}}
+	h := must(t, serverside.Config{Rules: rules, Audit: events.add}).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	for range 5 {
+		require.Equal(t, 200, login(h, "192.0.2.1:1", "ann", "right").Code)
+	}
+	w := login(h, "192.0.2.1:1", "ann", "right")
+	assert.Equal(t, 429, w.Code)
+	assert.Contains(t, w.Header().Get("RateLimit"), `"login";r=0`)
+	assert.Len(t, events.of(serverside.ResponseUnseen), 1, "it is told once")
+	assert.Empty(t, events.of(serverside.Penalized), "it is no failure either")
 }
 
 func TestAWatchedWriterHasTheMethodsOfTheServersOwn(t *testing.T) {

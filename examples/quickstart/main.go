@@ -29,7 +29,7 @@ func main() {
 	store.AlwaysAsk = true // whom an operator resets is admitted at once
 	rules, err := rulefile.Watch(cmp.Or(os.Getenv("RULES"), "examples/quickstart/rules.yaml"), rulefile.Env{
 		Config: serverside.Config{Store: store, Audit: serverside.LogAudit(nil)},
-		Keys:   map[string]serverside.KeyFunc{"user": user},
+		Keys:   map[string]serverside.Key{"user": serverside.KeyFunc(user)},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -47,7 +47,7 @@ func TestAFloodOfKeysTakesNoMemoryAndNobodysQuota(t *testing.T) {
 			Store: &quota.Memory{MaxKeys: 8_192},
 			Rules: []serverside.Rule{{
 				Name: "key", Stage: serverside.AfterAuth, Policies: []quota.Policy{quota.PerHour(100)},
-				Key: func(r *http.Request) string { return r.Header["X-User"][0] },
+				Key: serverside.KeyFunc(func(r *http.Request) string { return r.Header["X-User"][0] }),
 			}},
 		})
 		require.NoError(t, err)

@@ -40,7 +40,7 @@ func serveReplica(how string) {
 		return serverside.Rule{
 			Name: name, Pattern: "/" + name, Stage: serverside.AfterAuth, OnStoreError: mode,
 			Policies: []quota.Policy{quota.PerHour(replicaLimit)},
-			Key:      func(r *http.Request) string { return r.Header.Get("X-User") },
+			Key:      serverside.KeyFunc(func(r *http.Request) string { return r.Header.Get("X-User") }),
 		}
 	}
 	limiter, err := serverside.New(serverside.Config{

@@ -16,6 +16,11 @@ var events = [...]struct{ name, help string }{
 	serverside.Penalized:         {"rate_limit_penalties_total", "Penalties that began."},
 	serverside.LimitsFailed:      {"rate_limit_limits_failures_total", "Requests whose own limits could not be looked up."},
 	serverside.ForwardingIgnored: {"rate_limit_forwarding_ignored_total", "Configurations in which a peer that nobody trusts sent X-Forwarded-For: if it is a proxy, its clients share one quota."},
+
+	serverside.StoreLate:          {"rate_limit_store_late_total", "Requests that were counted in this process because it was late itself, and the Store not gone."},
+	serverside.ForwardingDisputed: {"rate_limit_forwarding_disputed_total", "Minutes in which a trusted proxy's fields said different clients."},
+	serverside.ResponseUnseen:     {"rate_limit_response_unseen_total", "Configurations in which a response did not go through the limiter, so that nothing was settled."},
+	serverside.ConfigWarning:      {"rate_limit_config_warnings_total", "Likely mistakes in configurations."},
 }
 
 // Labels of routes.

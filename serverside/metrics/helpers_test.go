@@ -123,7 +123,7 @@ func (s *switched) Take(ctx context.Context, dst []quota.Decision, charges ...qu
 	return s.Memory.Take(ctx, dst, charges...)
 }
 
-func user(r *http.Request) string { return r.Header.Get("X-User") }
+var user = serverside.KeyFunc(func(r *http.Request) string { return r.Header.Get("X-User") })
 
 func rule(name, pattern string, p quota.Policy) serverside.Rule {
 	return serverside.Rule{Name: name, Pattern: pattern, Policies: []quota.Policy{p}}

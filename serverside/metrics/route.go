@@ -38,7 +38,7 @@ type route struct {
 	name      name // as it is shown
 	verdicts  [serverside.Trusted + 1]prometheus.Counter
 	events    [len(events)]prometheus.Counter
-	failures  [serverside.ForceOpen + 1]prometheus.Counter
+	failures  [serverside.FailLocal + 1]prometheus.Counter
 	failOpen  prometheus.Counter
 	duration  prometheus.Observer
 	remaining prometheus.Observer
@@ -87,7 +87,7 @@ func (f *families) route(n name) *route {
 	for v := serverside.Admitted; v <= serverside.Trusted; v++ {
 		r.verdicts[v] = f.decisions.WithLabelValues(n.pattern, v.String())
 	}
-	for mode := serverside.FailOpen; mode <= serverside.ForceOpen; mode++ {
+	for mode := serverside.FailOpen; mode <= serverside.FailLocal; mode++ {
 		r.failures[mode] = f.failures.WithLabelValues(n.pattern, mode.String())
 	}
 	for kind, family := range f.events {

@@ -26,7 +26,7 @@ import (
 func API(o Options) serverside.Config {
 	cfg := o.config(ratelimit.XRateLimit)
 	cfg.Deny = apiBody
-	of := func(kind string) serverside.KeyFunc {
+	of := func(kind string) serverside.Key {
 		return serverside.Named(kind, serverside.First(o.user(), o.ip()))
 	}
 	cfg.Rules = []serverside.Rule{

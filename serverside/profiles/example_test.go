@@ -15,10 +15,10 @@ import (
 func ExampleForge() {
 	type tokenKey struct{}
 	limiter, err := serverside.New(profiles.Forge(profiles.Options{
-		Token: func(r *http.Request) string {
+		Token: serverside.KeyFunc(func(r *http.Request) string {
 			token, _ := r.Context().Value(tokenKey{}).(string)
 			return token
-		},
+		}),
 		Audit: func(serverside.Event) {},
 	}))
 	if err != nil {

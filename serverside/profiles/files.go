@@ -41,7 +41,7 @@ func File(name string) []byte {
 func (o Options) Env() rulefile.Env {
 	return rulefile.Env{
 		Config: serverside.Config{Store: o.Store, Audit: o.Audit, Observe: o.Observe},
-		Keys: map[string]serverside.KeyFunc{
+		Keys: map[string]serverside.Key{
 			"account": o.account(), "token": o.token(), "api_key": o.apiKey(), "user": o.user(),
 		},
 		Matches: map[string]func(*http.Request) bool{

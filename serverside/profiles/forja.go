@@ -39,20 +39,33 @@ func Forja(o Options) serverside.Config {
 }
 
 // ForjaFromEnv is Forja with the numbers, the failure mode and the proxies of the
-// environment, as serverside.FromEnv reads them; Options.Proxies is not used. Its
-// error is that of serverside.FromEnv.
+// environment; Options.Proxies is not used. A number of 0 is not enforced, but not all
+// may be.
+//
+//	APP__SECURITY__RATE_LIMIT_PER_SECOND  requests per second of an address; 50
+//	APP__SECURITY__RATE_LIMIT_PER_MINUTE  requests per minute of an address; 500
+//	APP__SECURITY__RATE_LIMIT_BURST       requests in flight of an address; 20
+//	RATE_LIMIT_FAIL_MODE                  open, closed or local; open
+//	TRUST_PROXY_HEADERS                   true or false; false
+//	TRUSTED_PROXIES                       addresses and networks, with commas between
+//	PROXY_HEADER                          the field that they write; X-Forwarded-For
+//
+// TRUST_PROXY_HEADERS has the TRUSTED_PROXIES believed in PROXY_HEADER. Without
+// TRUSTED_PROXIES it is an error: nobody is believed because everybody is.
+//
+// The error joins an *EnvError for each variable that is wrong. An empty one is as
+// good as none.
 func ForjaFromEnv(o Options) (serverside.Config, error) {
-	env, err := serverside.FromEnv()
+	env, err := readForjaEnv()
 	if err != nil {
 		return serverside.Config{}, err
 	}
-	ip := env.Rules[0]
-	cfg := forja(o, env.Key, ip.MaxInFlight, fixed(ip.Policies...))
-	cfg.OnStoreError = env.OnStoreError
+	cfg := forja(o, env.ip, env.inFlight, fixed(env.policies...))
+	cfg.OnStoreError = env.mode
 	return cfg, nil
 }
 
-func forja(o Options, ip serverside.KeyFunc, atOnce int64, ofAddress []quota.Policy) serverside.Config {
+func forja(o Options, ip serverside.Key, atOnce int64, ofAddress []quota.Policy) serverside.Config {
 	cfg := o.config(ratelimit.XRateLimitDelta)
 	cfg.Deny = forjaBody
 	cfg.ClosedStatus = http.StatusTooManyRequests

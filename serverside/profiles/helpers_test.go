@@ -38,7 +38,7 @@ var all = []profile{
 // no client can send.
 func options() profiles.Options {
 	return profiles.Options{
-		Account: field("X-Account"), Tenant: field("X-Tenant"), Token: field("X-Token"), APIKey: field("X-Api-Key"), User: field("X-User"),
+		Account: serverside.KeyFunc(field("X-Account")), Tenant: serverside.KeyFunc(field("X-Tenant")), Token: serverside.KeyFunc(field("X-Token")), APIKey: serverside.KeyFunc(field("X-Api-Key")), User: serverside.KeyFunc(field("X-User")),
 		Audit: func(serverside.Event) {},
 	}
 }

@@ -29,23 +29,23 @@ type Options struct {
 
 	// Account is whom a login is for, which clients say. If nil, the value "user" of
 	// the form. Forge asks it.
-	Account serverside.KeyFunc
+	Account serverside.Key
 
 	// Tenant is who pays: all tokens of one are one client, so that to make more of
 	// them is of no use. If nil, nobody is known to be of a tenant. Forge asks it.
-	Tenant serverside.KeyFunc
+	Tenant serverside.Key
 
 	// Token is what a request is authenticated by. If nil, the hash of Authorization.
 	// Forge asks it.
-	Token serverside.KeyFunc
+	Token serverside.Key
 
 	// APIKey is the key of a service. If nil, the hash of X-Api-Key. Forja and Patterns
 	// ask it.
-	APIKey serverside.KeyFunc
+	APIKey serverside.Key
 
 	// User is the id of who is authenticated. If nil, the hash of Authorization.
 	// Universal, API and Patterns ask it.
-	User serverside.KeyFunc
+	User serverside.Key
 
 	// Tier, if not nil, names the plan of a request, which is free, pro or enterprise:
 	// then those have limits of their own in Universal and Patterns. Any other is free.
@@ -77,14 +77,14 @@ func (o Options) config(style ratelimit.Style) serverside.Config {
 	}
 }
 
-func (o Options) ip() serverside.KeyFunc { return o.Proxies.ClientIP() }
+func (o Options) ip() serverside.Key { return o.Proxies.ClientIP() }
 
-func (o Options) account() serverside.KeyFunc { return or(o.Account, serverside.FormValue("user")) }
-func (o Options) apiKey() serverside.KeyFunc  { return or(o.APIKey, serverside.Header("X-Api-Key")) }
-func (o Options) user() serverside.KeyFunc    { return or(o.User, serverside.Header("Authorization")) }
+func (o Options) account() serverside.Key { return or(o.Account, serverside.FormValue("user")) }
+func (o Options) apiKey() serverside.Key  { return or(o.APIKey, serverside.Header("X-Api-Key")) }
+func (o Options) user() serverside.Key    { return or(o.User, serverside.Header("Authorization")) }
 
 // token is the tenant whose token it is, or else the token.
-func (o Options) token() serverside.KeyFunc {
+func (o Options) token() serverside.Key {
 	token := or(o.Token, serverside.Header("Authorization"))
 	if o.Tenant == nil {
 		return token
@@ -106,7 +106,7 @@ func (o Options) tier() func(*http.Request) string {
 	return o.Tier
 }
 
-func or(key, otherwise serverside.KeyFunc) serverside.KeyFunc {
+func or(key, otherwise serverside.Key) serverside.Key {
 	if key == nil {
 		return otherwise
 	}
@@ -114,12 +114,12 @@ func or(key, otherwise serverside.KeyFunc) serverside.KeyFunc {
 }
 
 // has reports whether a request has a key, and lacks whether it has none.
-func has(key serverside.KeyFunc) func(*http.Request) bool {
-	return func(r *http.Request) bool { return key(r) != "" }
+func has(key serverside.Key) func(*http.Request) bool {
+	return func(r *http.Request) bool { return key.Of(r) != "" }
 }
 
-func lacks(key serverside.KeyFunc) func(*http.Request) bool {
-	return func(r *http.Request) bool { return key(r) == "" }
+func lacks(key serverside.Key) func(*http.Request) bool {
+	return func(r *http.Request) bool { return key.Of(r) == "" }
 }
 
 // writing reports whether r is anything but a read.

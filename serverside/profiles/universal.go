@@ -62,7 +62,7 @@ func Universal(o Options) serverside.Config {
 }
 
 // universalAPI is for what has no rule of its own.
-func (o Options) universalAPI(user serverside.KeyFunc) []serverside.Rule {
+func (o Options) universalAPI(user serverside.Key) []serverside.Rule {
 	if o.Tier != nil {
 		return []serverside.Rule{
 			{Name: "anonymous_read", Pattern: "GET /api/", If: lacks(o.user()), Stage: serverside.AfterAuth, Policies: per(100, time.Minute)},

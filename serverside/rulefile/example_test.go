@@ -71,7 +71,7 @@ rules:
 // What a file cannot say, functions and a store, the program gives names.
 func ExampleParse_functions() {
 	env := rulefile.Env{
-		Keys:  map[string]serverside.KeyFunc{"tenant": func(r *http.Request) string { return r.PathValue("tenant") }},
+		Keys:  map[string]serverside.Key{"tenant": serverside.KeyFunc(func(r *http.Request) string { return r.PathValue("tenant") })},
 		Costs: map[string]func(*http.Request) int64{"megabytes": func(r *http.Request) int64 { return r.ContentLength>>20 + 1 }},
 	}
 	cfg, err := rulefile.Parse("rules.json", []byte(`{

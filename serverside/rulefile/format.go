@@ -119,7 +119,7 @@ var ruleFields = []field[rule]{
 	{"dry_run", "DryRun", "`true` or `false`", "Counts and tells the log, and denies nobody.",
 		func(r *reader, s spot, u *rule) { u.DryRun = r.bool(s) }},
 	{"on_store_error", "OnStoreError", "`open`, `closed` or `local`; default the file's", "What happens while the store fails.",
-		func(r *reader, s spot, u *rule) { u.OnStoreError = choice(r, s, modeNames, forcedModes) }},
+		func(r *reader, s spot, u *rule) { u.OnStoreError = choice(r, s, modeNames, modes) }},
 }
 
 var penaltyFields = []field[penalty]{
@@ -180,9 +180,8 @@ var policyFields = []field[quota.Policy]{
 }
 
 var (
-	modeNames   = []string{"open", "closed", "local"}
-	modes       = []serverside.FailureMode{serverside.FailOpen, serverside.FailClosed, serverside.FailLocal}
-	forcedModes = []serverside.FailureMode{serverside.ForceOpen, serverside.FailClosed, serverside.FailLocal}
+	modeNames = []string{"open", "closed", "local"}
+	modes     = []serverside.FailureMode{serverside.FailOpen, serverside.FailClosed, serverside.FailLocal}
 
 	stageNames = []string{"before-auth", "after-auth", "overload"}
 	stages     = []serverside.Stage{serverside.BeforeAuth, serverside.AfterAuth, serverside.Overload}

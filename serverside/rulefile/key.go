@@ -14,7 +14,7 @@ import (
 
 // A key is a KeyFunc, and the expression that it was read from, in one spelling.
 type key struct {
-	of   serverside.KeyFunc
+	of   serverside.Key
 	text string
 }
 
@@ -50,7 +50,7 @@ func (r *reader) parseKey(text string, depth int) (k key, rest string, err error
 	return k, rest, err
 }
 
-var combinations = map[string]func(...serverside.KeyFunc) serverside.KeyFunc{"join": serverside.Join, "first": serverside.First}
+var combinations = map[string]func(...serverside.Key) serverside.Key{"join": serverside.Join, "first": serverside.First}
 
 // parseCall reads the keys between brackets, the first of which is read.
 func (r *reader) parseCall(word, rest string, depth int) (key, string, error) {
@@ -63,7 +63,7 @@ func (r *reader) parseCall(word, rest string, depth int) (key, string, error) {
 	case depth > mostDepth:
 		return key{}, "", errors.New("is nested too deeply")
 	}
-	var funcs []serverside.KeyFunc
+	var funcs []serverside.Key
 	var texts []string
 	for {
 		k, after, err := r.parseKey(rest, depth+1)
@@ -116,7 +116,7 @@ func (r *reader) parseWord(word string) (key, error) {
 	case !named:
 		of, err := lookUp(r, r.env.Keys, word, "key", []string{"ip", "peer"})
 		if of == nil {
-			of = func(*http.Request) string { return "" } // it is wrong, or unknown
+			of = serverside.KeyFunc(func(*http.Request) string { return "" }) // it is wrong, or unknown
 		}
 		return key{of, word}, err
 	case !fieldName.MatchString(name):

@@ -21,7 +21,7 @@ type Env struct {
 	Config serverside.Config
 
 	// The functions and tables that the file may name.
-	Keys      map[string]serverside.KeyFunc
+	Keys      map[string]serverside.Key
 	Costs     map[string]func(*http.Request) int64
 	Tiers     map[string]func(*http.Request) string
 	Limits    map[string]serverside.Limits

@@ -24,7 +24,7 @@ import (
 func env() rulefile.Env {
 	return rulefile.Env{
 		Config:    serverside.Config{Audit: func(serverside.Event) {}},
-		Keys:      map[string]serverside.KeyFunc{"user": func(r *http.Request) string { return r.Header.Get("X-User") }},
+		Keys:      map[string]serverside.Key{"user": serverside.KeyFunc(func(r *http.Request) string { return r.Header.Get("X-User") })},
 		Costs:     map[string]func(*http.Request) int64{"weight": func(r *http.Request) int64 { return int64(len(r.URL.Path)) }},
 		Tiers:     map[string]func(*http.Request) string{"plan": func(r *http.Request) string { return r.Header.Get("X-Plan") }},
 		Limits:    map[string]serverside.Limits{"contracts": serverside.LimitTable{"ann": {PerMinute: 1}}},
@@ -140,7 +140,7 @@ func TestAFileSaysWhatAConfigCan(t *testing.T) {
 
 	assert.Equal(t, "GET /v1/{id}", v1.Pattern)
 	assert.Equal(t, serverside.AfterAuth, v1.Stage)
-	assert.Equal(t, serverside.ForceOpen, v1.OnStoreError, "although the file's is local")
+	assert.Equal(t, serverside.FailOpen, v1.OnStoreError, "although the file's is local")
 	assert.Equal(t, []serverside.Tier{
 		{Name: "free", Policies: []quota.Policy{quota.PerMinute(10)}},
 		{Name: "pro", Policies: []quota.Policy{{Quota: 100, Window: time.Minute, Burst: 20}, quota.PerDay(1000)}},
@@ -172,15 +172,15 @@ func TestKeysOfAFileSayWhoseQuotaItIs(t *testing.T) {
 		}
 		return r
 	}
-	assert.Equal(t, "9:192.0.2.13:ann", cfg.Key(request("X-User", "ann")))
-	assert.Equal(t, "16:2001:db8:0:100::3:ann", cfg.Key(request("X-User", "ann", "X-Real-IP", "2001:db8:0:1ff::1")), "a /56 that a trusted proxy names")
-	assert.Equal(t, "v1:0:ann", cfg.Rules[1].Key(request("X-User", "ann", "Cookie", "sid=1")))
-	assert.Equal(t, "v1:1:"+serverside.HashKey("Cookie sid", "1"), cfg.Rules[1].Key(request("Cookie", "sid=1")))
+	assert.Equal(t, "9:192.0.2.13:ann", cfg.Key.Of(request("X-User", "ann")))
+	assert.Equal(t, "16:2001:db8:0:100::3:ann", cfg.Key.Of(request("X-User", "ann", "X-Real-IP", "2001:db8:0:1ff::1")), "a /56 that a trusted proxy names")
+	assert.Equal(t, "v1:0:ann", cfg.Rules[1].Key.Of(request("X-User", "ann", "Cookie", "sid=1")))
+	assert.Equal(t, "v1:1:"+serverside.HashKey("Cookie sid", "1"), cfg.Rules[1].Key.Of(request("Cookie", "sid=1")))
 
 	assert.True(t, cfg.Allow[0].Match(&http.Request{RemoteAddr: "198.51.100.7:1", Header: http.Header{}}))
 	assert.False(t, cfg.Allow[0].Match(&http.Request{RemoteAddr: "198.51.100.8:1", Header: http.Header{}}))
 	assert.True(t, cfg.Allow[1].Match(request("X-Ours", "1")))
-	assert.Equal(t, "192.0.2.1", cfg.Allow[1].Key(request("X-Real-IP", "203.0.113.1")), "the peer is not asked who it is")
+	assert.Equal(t, "192.0.2.1", cfg.Allow[1].Key.Of(request("X-Real-IP", "203.0.113.1")), "the peer is not asked who it is")
 	keys := parsed(t, "r.yaml", `{allow: [{name: a, key: 'header:x-key', keys: `+serverside.HashKey("X-Key", "secret")+`, policies: 1/s}], rules: [{policies: 1/s}]}`)
 	assert.True(t, keys.Allow[0].Match(request("X-Key", "secret")))
 	assert.False(t, keys.Allow[0].Match(request("X-Key", "guess")))
@@ -189,8 +189,8 @@ func TestKeysOfAFileSayWhoseQuotaItIs(t *testing.T) {
 func TestWithoutTrustedProxiesNobodyIsBelieved(t *testing.T) { // F035, C02
 	r := httptest.NewRequest("GET", "/", nil)
 	r.Header.Set("X-Forwarded-For", "203.0.113.1")
-	assert.Equal(t, "192.0.2.1", parsed(t, "r.yaml", "rules: [{policies: 1/s}]").Key(r))
-	assert.Equal(t, "203.0.113.1", parsed(t, "r.yaml", "{rules: [{policies: 1/s}], trusted_proxies: 192.0.2.1}").Key(r),
+	assert.Equal(t, "192.0.2.1", parsed(t, "r.yaml", "rules: [{policies: 1/s}]").Key.Of(r))
+	assert.Equal(t, "203.0.113.1", parsed(t, "r.yaml", "{rules: [{policies: 1/s}], trusted_proxies: 192.0.2.1}").Key.Of(r),
 		"wherever the field stands")
 }
 
@@ -370,7 +370,7 @@ func TestALenientEnvKnowsAllFunctions(t *testing.T) {
 	assert.Equal(t, 200, status(limiter(t, cfg).Wrap(fine), "GET", "/"))
 	cfg, err = rulefile.Parse("r.yaml", []byte("rules: [{policies: 1/s, key: 'first(tenant, ip)'}]"), rulefile.Env{Lenient: true})
 	require.NoError(t, err)
-	assert.Equal(t, "1:192.0.2.1", cfg.Rules[0].Key(httptest.NewRequest("GET", "/", nil)))
+	assert.Equal(t, "1:192.0.2.1", cfg.Rules[0].Key.Of(httptest.NewRequest("GET", "/", nil)))
 }
 
 // The short form of a policy is the name that quota gives it.

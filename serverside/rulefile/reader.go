@@ -21,7 +21,7 @@ type reader struct {
 	faults []*Fault
 	places map[string]spot // by the name that a ConfigError has for the field
 
-	ip      serverside.KeyFunc // what ip means
+	ip      serverside.Key     // what ip means
 	ipText  string             // the same in words
 	keyText string             // what Config.Key is
 	proxies serverside.Proxies // which ip is made of

@@ -1,6 +1,7 @@
-package serverside
+package profiles
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -9,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/serverside"
 )
 
 // An EnvError is one fault of the environment. FromEnv joins all there are.
@@ -17,25 +19,18 @@ type EnvError struct {
 	Reason   string // what is wrong with it
 }
 
-func (e *EnvError) Error() string { return "serverside: " + e.Variable + ": " + e.Reason }
+func (e *EnvError) Error() string { return "profiles: " + e.Variable + ": " + e.Reason }
 
-// FromEnv is a Config of one rule, for each client's address, with the numbers of
-// the environment. A number of 0 is not enforced, but not all may be.
-//
-//	APP__SECURITY__RATE_LIMIT_PER_SECOND  requests per second; 50
-//	APP__SECURITY__RATE_LIMIT_PER_MINUTE  requests per minute; 500
-//	APP__SECURITY__RATE_LIMIT_BURST       requests in flight; 20
-//	RATE_LIMIT_FAIL_MODE                  open, closed or local; open
-//	TRUST_PROXY_HEADERS                   true or false; false
-//	TRUSTED_PROXIES                       addresses and networks, with commas between
-//
-// TRUST_PROXY_HEADERS has the TRUSTED_PROXIES believed in X-Forwarded-For, or, in a
-// request without it, X-Real-IP. Without TRUSTED_PROXIES it is an error: nobody is
-// believed because everybody is.
-//
-// The error joins an *EnvError for each variable that is wrong. An empty one is as
-// good as none.
-func FromEnv() (Config, error) {
+// forjaEnv is what the environment says about Forja.
+type forjaEnv struct {
+	policies []quota.Policy // of an address
+	inFlight int64
+	mode     serverside.FailureMode
+	ip       serverside.Key
+}
+
+// readForjaEnv reads the variables of ForjaFromEnv.
+func readForjaEnv() (forjaEnv, error) {
 	var e environment
 	perSecond := e.number("APP__SECURITY__RATE_LIMIT_PER_SECOND", 50)
 	perMinute := e.number("APP__SECURITY__RATE_LIMIT_PER_MINUTE", 500)
@@ -43,14 +38,13 @@ func FromEnv() (Config, error) {
 	if perSecond+perMinute+inFlight == 0 && len(e.faults) == 0 {
 		e.fault("APP__SECURITY__RATE_LIMIT_PER_SECOND", "is 0, and so are the others: nothing would be limited")
 	}
-	rule := Rule{Name: "ip", MaxInFlight: inFlight}
+	env := forjaEnv{inFlight: inFlight, mode: e.mode("RATE_LIMIT_FAIL_MODE"), ip: e.proxies().ClientIP()}
 	for _, p := range []quota.Policy{quota.PerSecond(perSecond), quota.PerMinute(perMinute)} {
 		if p.Quota > 0 {
-			rule.Policies = append(rule.Policies, p)
+			env.policies = append(env.policies, p)
 		}
 	}
-	cfg := Config{Rules: []Rule{rule}, OnStoreError: e.mode("RATE_LIMIT_FAIL_MODE"), Key: e.proxies().ClientIP()}
-	return cfg, errors.Join(e.faults...)
+	return env, errors.Join(e.faults...)
 }
 
 // An environment collects what is wrong with variables.
@@ -73,32 +67,33 @@ func (e *environment) number(variable string, otherwise int64) int64 {
 	return n
 }
 
-func (e *environment) mode(variable string) FailureMode {
+func (e *environment) mode(variable string) serverside.FailureMode {
 	switch text := os.Getenv(variable); text {
 	case "", "open":
-		return FailOpen
+		return serverside.FailOpen
 	case "closed":
-		return FailClosed
+		return serverside.FailClosed
 	case "local":
-		return FailLocal
+		return serverside.FailLocal
 	default:
 		e.fault(variable, "is %q: must be open, closed or local", text)
-		return FailOpen
+		return serverside.FailOpen
 	}
 }
 
 // proxies are those that are believed.
-func (e *environment) proxies() Proxies {
+func (e *environment) proxies() serverside.Proxies {
 	trusted := e.prefixes("TRUSTED_PROXIES")
 	switch text := os.Getenv("TRUST_PROXY_HEADERS"); {
 	case text == "", text == "false":
-		return Proxies{}
+		return serverside.Proxies{}
 	case text != "true":
 		e.fault("TRUST_PROXY_HEADERS", "is %q: must be true or false", text)
 	case os.Getenv("TRUSTED_PROXIES") == "":
 		e.fault("TRUST_PROXY_HEADERS", "is true, but whom to trust is not said: set TRUSTED_PROXIES to the proxies' addresses, as in 10.0.0.0/8,127.0.0.1")
 	}
-	return Proxies{Trusted: trusted, Fields: []string{"X-Forwarded-For", "X-Real-IP"}}
+	field := cmp.Or(os.Getenv("PROXY_HEADER"), "X-Forwarded-For")
+	return serverside.Proxies{Trusted: trusted, Fields: []string{field}}
 }
 
 func (e *environment) prefixes(variable string) (all []netip.Prefix) {

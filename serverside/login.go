@@ -1,0 +1,181 @@
+package serverside
+
+import (
+	"cmp"
+	"net/http"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/heedhttp/heed/quota"
+)
+
+// Logins is a rule for attempts to log in to an account. pattern has a method, as in
+// "POST /login". account is who the login is for, whether there is such an account or not,
+// such as FormValue("user"). It is what clients say, so there must be a rule by ClientIP
+// beside it.
+//
+// What a 2xx means, the rule has to be told: if a failed login is answered 200 with the
+// form again, or a good one 303, set Login.Failed. See Login for what is limited; the rule
+// that is returned may be changed, such as its Penalty.Max.
+func Logins(name, pattern string, account Key) Rule {
+	return Rule{
+		Name: name, Pattern: pattern, Key: account, Policies: []quota.Policy{quota.PerMinute(5)}, Login: new(Login),
+		Penalty: &Penalty{After: 5, Within: time.Minute, First: 12 * time.Second, Max: time.Hour}, OnStoreError: FailLocal,
+	}
+}
+
+// A Login has a rule limit guesses at the passwords of accounts, which its Key names. As
+// Logins makes it:
+//
+//   - By account and network: of each account, five attempts a minute from each network
+//     (an IPv4 /24, an IPv6 /48) that are no success. At the fifth failure the network has
+//     to wait for 12 s, and twice as long after each further one, up to an hour. A success
+//     forgives it all. These are the rule's Policies and Penalty.
+//   - By account: the same Policies for all networks together from which nobody has logged
+//     in to the account for 30 days. So guesses from anywhere are no more than ten in any
+//     minute; and whoever has logged in before is not kept out by what others do.
+//
+// What is not a known success is charged, while it is being answered too. A success is a
+// 2xx that the handler wrote; of what is below 400, Failed decides, if it is set. A failure
+// is what Failed says, and 4xx. Everything else, such as a redirect, 5xx or a client that
+// goes, is charged, but is not one of the failures that a Penalty counts.
+//
+// Each request says whose account it is about. One whose body does not (FormValue) is
+// denied: 413 if the body is longer than 64 KiB, and otherwise 400.
+//
+// The networks are those of Config.Key if that is a ClientIP, otherwise of the first rule
+// by ClientIP, otherwise of the peer. The zero Login is ready to use.
+type Login struct {
+	// Failed, if not nil, reports whether a response below 400 is a login that failed.
+	// If it is not, it is a success, also if it is a redirect.
+	Failed func(Response) bool
+}
+
+// succeeded reports whether r is a known success.
+func (l *Login) succeeded(r Response) bool {
+	if l.Failed != nil && r.Status >= 200 && r.Status < http.StatusBadRequest {
+		return !l.Failed(r)
+	}
+	return Succeeded(r)
+}
+
+// failed reports whether r is a known failure.
+func (l *Login) failed(r Response) bool {
+	if r.Status < http.StatusBadRequest {
+		return r.Status >= 200 && l.Failed != nil && l.Failed(r)
+	}
+	return r.Status < http.StatusInternalServerError
+}
+
+// A login is one of the two rules of a Login.
+type login struct {
+	account   Key
+	byNetwork bool         // it counts by account and network; the other, by account
+	key       Key          // the account and the network
+	known     *quota.Limit // of which key owes a unit if it has logged in
+}
+
+// knownFor is for how long a network is known from which somebody has logged in.
+const knownFor = 30 * 24 * time.Hour
+
+// loginRules compiles from, which has a Login, to its two rules.
+func (c *compiler) loginRules(from Rule, cfg *Config, field string) []*rule {
+	for _, other := range []struct {
+		field string
+		isSet bool
+	}{
+		{"Tiers", len(from.Tiers) > 0}, {"Tier", from.Tier != nil}, {"Limits", from.Limits != nil},
+		{"Settle", from.Settle != nil}, {"Cost", from.Cost != nil},
+	} {
+		if other.isSet {
+			c.fault(field+"."+other.field, "has no meaning beside Login")
+		}
+	}
+	if from.Key == nil {
+		c.fault(field+".Key", "must not be nil: it is the account that a login is for")
+		from.Key = everybody
+	}
+	l, name := *from.Login, cmp.Or(from.Name, from.Pattern)
+	from.Settle = RefundIf(l.succeeded)
+	byNetwork, byAccount := from, from
+	byNetwork.Name, byNetwork.Key = name, Join(from.Key, networkOf(cfg))
+	byAccount.Name, byAccount.Penalty, byAccount.MaxInFlight = name+"/account", nil, 0
+	penalty := Penalty{After: 5, Within: time.Minute, First: 12 * time.Second}
+	if from.Penalty != nil {
+		penalty = *from.Penalty
+	}
+	if penalty.Strike == nil {
+		penalty.Strike = l.failed
+	}
+	if penalty.Pardon == nil {
+		penalty.Pardon = l.succeeded
+	}
+	byNetwork.Penalty = &penalty
+
+	rules := []*rule{c.rule(byNetwork, cfg.OnStoreError, field), c.rule(byAccount, cfg.OnStoreError, field)}
+	if m := rules[0].matcher; from.Pattern == "" || m != nil && m.method == "" {
+		c.fault(field+".Pattern", "%q needs a method, as in \"POST /login\": what is no attempt to log in must not count as one",
+			from.Pattern)
+	}
+	known, _ := quota.Policy{Name: name + "/known", Quota: 1, Window: knownFor}.Compile() // is right
+	for i, r := range rules {
+		r.login = &login{account: from.Key, byNetwork: i == 0, key: byNetwork.Key, known: known}
+	}
+	for _, p := range rules[1].policies {
+		p.shown = whenDenying
+	}
+	return rules
+}
+
+// networkOf is the network that a client is in: the /24 or /48 of its address.
+func networkOf(cfg *Config) Key {
+	ip := func(r *http.Request) (netip.Addr, bool) { return parseHop(r.RemoteAddr) }
+	for _, r := range slices.Backward(cfg.Rules) {
+		if r.Key != nil && known(r.Key).ip != nil {
+			ip = known(r.Key).ip
+		}
+	}
+	if cfg.Key != nil && known(cfg.Key).ip != nil {
+		ip = known(cfg.Key).ip
+	}
+	return &builtIn{origin: address, text: "the client's network", of: func(r *http.Request) string {
+		addr, ok := ip(r)
+		if !ok {
+			return ""
+		}
+		bits := 48
+		if addr.Is4() {
+			bits = 24
+		}
+		network, _ := addr.Prefix(bits) // cannot fail: an address has as many
+		return network.String()
+	}}
+}
+
+// knowsNetwork reports whether somebody has logged in to the account of the request from
+// its network.
+func (c *check) knowsNetwork(l *login) bool {
+	// It asks for more than there ever is: nothing is taken, and the decision says what is left.
+	charge := quota.Charge{Key: storeKey(keySpace, l.key.Of(c.r)), Limit: l.known, N: 2, DryRun: true}
+	memory := c.store.memory
+	if memory == nil {
+		decisions, err := c.store.take(c.r.Context(), []quota.Charge{charge})
+		if err == nil {
+			return decisions[0].Remaining == 0
+		}
+		memory = c.Memory // and what is to be charged will fail, and tell of it
+	}
+	decisions, err := memory.Take(c.r.Context(), nil, charge)
+	return err == nil && decisions[0].Remaining == 0
+}
+
+// knowing are the charges by which m's network is known.
+func (l *login) knowing(m match) []quota.Charge {
+	if l == nil || !l.byNetwork {
+		return nil
+	}
+	forget, know := m.charge(l.known, -everything), m.charge(l.known, 1)
+	forget.DryRun, know.DryRun = true, true
+	return []quota.Charge{forget, know}
+}

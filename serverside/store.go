@@ -1,0 +1,103 @@
+package serverside
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/heedhttp/heed/internal/remote"
+	"github.com/heedhttp/heed/quota"
+)
+
+// storeTimeout is Config.StoreTimeout if that is zero.
+const storeTimeout = 75 * time.Millisecond
+
+// A counter counts charges: in this process, or in a Store that may fail in any way.
+type counter struct {
+	memory *quota.Memory // if it is in this process
+	store  quota.Store   // if not
+	caller remote.Caller
+}
+
+func newCounter(cfg *Config, local *quota.Memory) *counter {
+	c := &counter{store: cfg.Store, caller: remote.Caller{Name: "serverside: the Store", Timeout: cmp.Or(cfg.StoreTimeout, storeTimeout)}}
+	memory, ok := cfg.Store.(*quota.Memory)
+	switch {
+	case cfg.Store == nil || ok && memory == nil:
+		c.memory = local
+	case ok:
+		c.memory = memory
+	}
+	return c
+}
+
+// take has the Store decide on charges.
+func (c *counter) take(ctx context.Context, charges []quota.Charge) ([]quota.Decision, error) {
+	copied := slices.Clone(charges) // the Store may be left behind with them
+	decisions, err := remote.Do(ctx, &c.caller, func(ctx context.Context) ([]quota.Decision, error) {
+		decisions, err := c.store.Take(ctx, nil, copied...)
+		if err == nil {
+			err = checked(decisions, len(copied))
+		}
+		return decisions, err
+	}, nil)
+	return decisions, storeError(err)
+}
+
+// settle has the Store, which is a quota.Settler, correct charges.
+func (c *counter) settle(ctx context.Context, charges []quota.Charge) error {
+	_, err := remote.Do(ctx, &c.caller, func(ctx context.Context) (_ struct{}, err error) {
+		return struct{}{}, c.store.(quota.Settler).Settle(ctx, charges...)
+	}, nil)
+	return storeError(err)
+}
+
+// settles reports whether c can correct charges.
+func (c *counter) settles() bool {
+	_, ok := c.store.(quota.Settler)
+	return c.memory != nil || ok
+}
+
+// checked returns an error if decisions are none that n charges can have.
+func checked(decisions []quota.Decision, n int) error {
+	if len(decisions) != n {
+		return fmt.Errorf("serverside: the Store answered %d charges with %d decisions", n, len(decisions))
+	}
+	for i, d := range decisions {
+		if d.Limit < 0 || d.Remaining < 0 || d.RetryAfter < 0 || d.NextAfter < 0 || d.ResetAfter < 0 {
+			return fmt.Errorf("serverside: the Store's decision on charge %d makes no sense", i)
+		}
+	}
+	return nil
+}
+
+// A StoreError is what Event.Err is of a Store that did not decide.
+type StoreError struct {
+	Err error // what the Store returned, or how it failed to return anything
+
+	// Late says that it is this process that is late, and the Store is not gone: as many
+	// calls are waited for as there may be, or others have been answered meanwhile.
+	Late bool
+}
+
+func (e *StoreError) Error() string { return e.Err.Error() }
+
+// Unwrap returns e.Err.
+func (e *StoreError) Unwrap() error { return e.Err }
+
+func storeError(err error) error {
+	if err == nil {
+		return nil
+	}
+	failed, _ := errors.AsType[*remote.Error](err)
+	return &StoreError{failed.Err, failed.Late}
+}
+
+// isLate reports whether err says that this process is late.
+func isLate(err error) bool {
+	failed, ok := errors.AsType[*StoreError](err)
+	return ok && failed.Late
+}

@@ -1,0 +1,230 @@
+package serverside
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+)
+
+// A watcher sees the status of a response, before it is written.
+type watcher struct {
+	http.ResponseWriter
+	status   int              // 0 until something is written
+	answered func(status int) // is called before, once
+}
+
+// watch returns w as one that calls answered, and the watcher that sees what is written. It
+// has those of the optional methods of net/http's writers that w has, and by Unwrap, for
+// http.ResponseController, all that w has.
+func watch(w http.ResponseWriter, answered func(status int)) (http.ResponseWriter, *watcher) {
+	seen := &watcher{ResponseWriter: w, answered: answered}
+	return withMethodsOf(w, seen), seen
+}
+
+func (w *watcher) see(status int) {
+	if w.status == 0 {
+		w.status = status
+		w.answered(status)
+	}
+}
+
+func (w *watcher) WriteHeader(status int) {
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		w.see(status)
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *watcher) Write(b []byte) (int, error) {
+	w.see(http.StatusOK)
+	return w.ResponseWriter.Write(b)
+}
+
+// WriteString spares callers of io.WriteString a copy, where the writer does.
+func (w *watcher) WriteString(s string) (int, error) {
+	w.see(http.StatusOK)
+	return io.WriteString(w.ResponseWriter, s)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *watcher) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// FlushError is Flush for http.ResponseController.
+func (w *watcher) FlushError() error {
+	w.see(http.StatusOK)
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+func (w *watcher) Flush() { _ = w.FlushError() }
+
+func (w *watcher) ReadFrom(r io.Reader) (int64, error) {
+	w.see(http.StatusOK)
+	return w.ResponseWriter.(io.ReaderFrom).ReadFrom(r)
+}
+
+func (w *watcher) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	w.see(http.StatusSwitchingProtocols)
+	return http.NewResponseController(w.ResponseWriter).Hijack()
+}
+
+func (w *watcher) Push(target string, options *http.PushOptions) error {
+	return w.ResponseWriter.(http.Pusher).Push(target, options)
+}
+
+// A denialWriter writes a denial's body, and nothing but its status: what Deny
+// forgets or does wrong does not turn a denial into a success.
+type denialWriter struct {
+	http.ResponseWriter
+	status int
+	head   bool // the request was a HEAD
+	wrote  bool // the status
+}
+
+func (w *denialWriter) WriteHeader(status int) {
+	switch {
+	case w.wrote:
+	case 100 <= status && status < 200 && status != http.StatusSwitchingProtocols:
+		w.ResponseWriter.WriteHeader(status)
+	default:
+		w.wrote = true
+		w.ResponseWriter.WriteHeader(w.status)
+	}
+}
+
+func (w *denialWriter) Write(b []byte) (int, error) {
+	w.WriteHeader(w.status)
+	if w.head {
+		return len(b), nil
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Flush sends what was written.
+func (w *denialWriter) Flush() {
+	w.WriteHeader(w.status)
+	_ = http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// Unwrap is for http.ResponseController.
+func (w *denialWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+type (
+	// plainWriter is what every watcher is to a handler.
+	plainWriter interface {
+		http.ResponseWriter
+		io.StringWriter
+		Unwrap() http.ResponseWriter
+	}
+
+	flusher interface {
+		http.Flusher
+		FlushError() error
+	}
+)
+
+// withMethodsOf returns s with those of the optional methods that w has: handlers ask
+// whether a type has them, so there is one for each combination.
+func withMethodsOf(w http.ResponseWriter, s *watcher) http.ResponseWriter {
+	const flushes, hijacks, reads, pushes = 1, 2, 4, 8
+	_, f := w.(http.Flusher)
+	_, h := w.(http.Hijacker)
+	_, r := w.(io.ReaderFrom)
+	_, p := w.(http.Pusher)
+	switch boolInt(f)*flushes | boolInt(h)*hijacks | boolInt(r)*reads | boolInt(p)*pushes {
+	case flushes:
+		return struct {
+			plainWriter
+			flusher
+		}{s, s}
+	case hijacks:
+		return struct {
+			plainWriter
+			http.Hijacker
+		}{s, s}
+	case flushes | hijacks:
+		return struct {
+			plainWriter
+			flusher
+			http.Hijacker
+		}{s, s, s}
+	case reads:
+		return struct {
+			plainWriter
+			io.ReaderFrom
+		}{s, s}
+	case flushes | reads:
+		return struct {
+			plainWriter
+			flusher
+			io.ReaderFrom
+		}{s, s, s}
+	case hijacks | reads:
+		return struct {
+			plainWriter
+			http.Hijacker
+			io.ReaderFrom
+		}{s, s, s}
+	case flushes | hijacks | reads:
+		return struct {
+			plainWriter
+			flusher
+			http.Hijacker
+			io.ReaderFrom
+		}{s, s, s, s}
+	case pushes:
+		return struct {
+			plainWriter
+			http.Pusher
+		}{s, s}
+	case flushes | pushes:
+		return struct {
+			plainWriter
+			flusher
+			http.Pusher
+		}{s, s, s}
+	case hijacks | pushes:
+		return struct {
+			plainWriter
+			http.Hijacker
+			http.Pusher
+		}{s, s, s}
+	case flushes | hijacks | pushes:
+		return struct {
+			plainWriter
+			flusher
+			http.Hijacker
+			http.Pusher
+		}{s, s, s, s}
+	case reads | pushes:
+		return struct {
+			plainWriter
+			io.ReaderFrom
+			http.Pusher
+		}{s, s, s}
+	case flushes | reads | pushes:
+		return struct {
+			plainWriter
+			flusher
+			io.ReaderFrom
+			http.Pusher
+		}{s, s, s, s}
+	case hijacks | reads | pushes:
+		return struct {
+			plainWriter
+			http.Hijacker
+			io.ReaderFrom
+			http.Pusher
+		}{s, s, s, s}
+	case flushes | hijacks | reads | pushes:
+		return struct {
+			plainWriter
+			flusher
+			http.Hijacker
+			io.ReaderFrom
+			http.Pusher
+		}{s, s, s, s, s}
+	default:
+		return struct{ plainWriter }{s}
+	}
+}
