@@ -84,8 +84,9 @@ func (c *check) admittedTo(all *matched, cheap, dear []*rule) bool {
 	if !c.step(all, cheap) {
 		return false
 	}
-	if n := len(all.charges); len(dear) > 0 && !c.step(all, dear) {
-		c.giveBack(all.charges[:n])
+	made := all.charges
+	if len(dear) > 0 && !c.step(all, dear) {
+		c.giveBack(made)
 		return false
 	}
 	return len(all.matches) == 0 || c.respond(all)
