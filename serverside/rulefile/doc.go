@@ -1,29 +1,29 @@
-// Package rulefile keeps the rules of a serverside.Limiter in a file, of YAML or
-// JSON, and has the Limiter follow the file while it runs.
+// Package rulefile keeps the rules of a serverside.Limiter in a file of YAML or JSON,
+// and has the Limiter follow the file while it runs.
 //
 //	rules:
+//	  - name: address
+//	    policies: 300/1m
 //	  - name: login
 //	    pattern: POST /login
-//	    policies: 5/1m log
-//	    on_store_error: closed
+//	    login: form:user
 //	  - name: api
 //	    pattern: /v1/
 //	    key: header:X-Api-Key
 //	    stage: after-auth
 //	    policies: [60/1m burst 10, 10000/month Europe/Berlin]
 //
-// docs/rules.md has all fields. Parse reads a file, and says of each fault where it
-// is; Watch makes a Limiter that follows it:
+// docs/rules.md has all keys of a file. Parse reads a file, and reports each fault with
+// its place. Watch makes a Limiter that follows a file:
 //
 //	rules, err := rulefile.Watch("rules.yaml", rulefile.Env{})
 //	…
 //	defer rules.Close()
 //	http.ListenAndServe(":8080", rules.Limiter.Wrap(mux))
 //
-// A file that is wrong changes nothing: what was in effect stays. What keys have
-// spent stays spent in rules and policies that keep their name, also where their
-// numbers change.
+// A wrong file changes nothing: the rules in effect stay. Rules and policies that keep
+// their name keep what was spent, also when their numbers change.
 //
-// What a file cannot say, functions and stores, is given by the program in an Env,
-// under names that the file may use.
+// Functions and stores cannot be in a file. The program passes them in an Env, under
+// names that the file may use.
 package rulefile

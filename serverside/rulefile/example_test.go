@@ -64,14 +64,16 @@ rules:
 	_, err := rulefile.Parse("rules.yaml", []byte(text), rulefile.Env{})
 	fmt.Println(err)
 	// Output:
-	// rules.yaml:4:5: rules[0].patern: there is no such field; did you mean pattern?
+	// rules.yaml:4:5: rules[0]: unknown key "patern": did you mean "pattern"?
 	// rules.yaml:5:23: rules[0].policies[1]: "1x" is no duration: write as in 500ms, 90s, 1m, 1h30m or 7d
 }
 
 // What a file cannot say, functions and a store, the program gives names.
 func ExampleParse_functions() {
 	env := rulefile.Env{
-		Keys:  map[string]serverside.Key{"tenant": serverside.KeyFunc(func(r *http.Request) string { return r.PathValue("tenant") })},
+		Keys: map[string]serverside.Key{
+			"tenant": serverside.KeyFunc(func(r *http.Request) string { return r.PathValue("tenant") }),
+		},
 		Costs: map[string]func(*http.Request) int64{"megabytes": func(r *http.Request) int64 { return r.ContentLength>>20 + 1 }},
 	}
 	cfg, err := rulefile.Parse("rules.json", []byte(`{

@@ -38,14 +38,15 @@ rules:
 			policies = append(policies, c.Policy.Name)
 		}
 	}
-	assert.Equal(t, []string{"slots", "v1", "ip", "all"}, names)
+	assert.Equal(t, []string{"v1", "ip", "slots", "all"}, names)
 	assert.Equal(t, []string{"v1/1m", "ip/1s", "ip/1m", "all/1s"}, policies)
-	v1 := e.Rules[1]
+	v1, slots := e.Rules[0], e.Rules[2]
 	assert.Equal(t, []string{"join(ip, user)", "key:9:192.0.2.13:ann"}, []string{v1.Key, v1.Value})
 	assert.EqualValues(t, 5, v1.Charges[0].Cost)
 	assert.True(t, v1.Charges[0].Decision.Never, "5 of 4")
 	assert.Equal(t, []string{"cost weight"}, v1.Functions[:1])
-	assert.Equal(t, []string{"ip", "key:192.0.2.1"}, []string{e.Rules[0].Key, e.Rules[0].Value})
+	assert.Equal(t, []string{"ip", "key:192.0.2.1"}, []string{slots.Key, slots.Value})
+	assert.Empty(t, slots.Charges)
 	assert.Equal(t, []string{"everybody", "key:*"}, []string{e.Rules[3].Key, e.Rules[3].Value})
 
 	assert.Equal(t, &rulefile.Explanation{Exempt: true}, explain("GET", "/health"))
@@ -54,6 +55,10 @@ rules:
 	assert.True(t, trusted.Rules[0].Allowed)
 	assert.Equal(t, "ops", trusted.Rules[0].Rule.Name)
 
+	text = "{exempt: /health, key: 'header:X-Key', rules: [{pattern: /v1/, stage: after-auth, policies: 1/s}]}"
+	assert.Equal(t, &rulefile.Explanation{Exempt: true}, explain("GET", "/health"))
+	assert.Equal(t, &rulefile.Explanation{}, explain("GET", "/v2/"), "which no rule is for")
+	assert.Len(t, explain("GET", "/v1/").Rules, 1)
 	text = "rules: [{pattern: /v1/, policies: 1/s}]"
 	assert.Equal(t, &rulefile.Explanation{}, explain("GET", "/v2/"), "which no rule is for")
 	text = "rules: [{pattern: /v1/}]"

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// A Fault is one thing that is wrong with a rule file. Parse joins all there are.
+// A Fault is one thing that is wrong with a rule file, or a warning.
 type Fault struct {
 	File         string // as it was named to Parse
 	Line, Column int    // from 1; in characters
@@ -28,27 +28,35 @@ func (f *Fault) Error() string {
 
 // Faults returns the faults that err joins, in the order of the file; none if err
 // is not of this package.
-func Faults(err error) (faults []*Fault) {
+func Faults(err error) []*Fault { return unjoin[*Fault](err) }
+
+// unjoin returns all errors of one type that err joins.
+func unjoin[E error](err error) (all []E) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range joined.Unwrap() {
-			faults = append(faults, Faults(err)...)
+			all = append(all, unjoin[E](err)...)
 		}
-		return faults
+		return all
 	}
-	if fault, ok := errors.AsType[*Fault](err); ok {
-		return []*Fault{fault}
+	if one, ok := errors.AsType[E](err); ok {
+		return []E{one}
 	}
 	return nil
 }
 
-// joined is faults as one error, in the order of the file.
-func joined(faults []*Fault) error {
+// inOrder sorts faults as the file has them.
+func inOrder(faults []*Fault) []*Fault {
 	slices.SortStableFunc(faults, func(a, b *Fault) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
-	errs := make([]error, len(faults))
-	for i, f := range faults {
-		errs[i] = f
+	return faults
+}
+
+// join joins faults, in the order of the file. It is nil if there are none.
+func join(faults []*Fault) error {
+	var errs []error
+	for _, f := range inOrder(faults) {
+		errs = append(errs, f)
 	}
 	return errors.Join(errs...)
 }

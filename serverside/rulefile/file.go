@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	// calm is how long nothing has happened before the file is read: who writes a
-	// file does so in several steps.
-	calm = 100 * time.Millisecond
+	// quiet is how long nothing has happened before the file is read: editors write a
+	// file in several steps.
+	quiet = 100 * time.Millisecond
 
-	// longestStir is how long it is not read because something happens all the time.
-	longestStir = time.Second
+	// maxDelay is how long reading is put off while something happens all the time.
+	maxDelay = time.Second
 
-	// lookAgain is how often the file is read though nothing has been told, for file
-	// systems that do not tell.
-	lookAgain = 30 * time.Second
+	// interval is how often the file is read although no event came, for file systems
+	// that send none.
+	interval = 30 * time.Second
 )
 
-// A file is a Source that is one.
+// A file is the Source that Watch follows.
 type file struct {
 	name   string
 	events *fsnotify.Watcher
-	dirs   map[string]bool // that are watched; of the goroutine that follows only
+	dirs   map[string]bool // that are watched; only Follow's goroutine uses it
 }
 
 // open watches a file, so that no change is missed between Read and Follow.
@@ -56,36 +56,37 @@ func (f *file) Read(context.Context) ([]byte, error) {
 		return nil, fmt.Errorf("rulefile: %w", err)
 	}
 	defer opened.Close()
-	data, err := io.ReadAll(io.LimitReader(opened, mostBytes+1))
+	data, err := io.ReadAll(io.LimitReader(opened, maxBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("rulefile: %s: %w", f.name, err)
 	}
 	return data, nil
 }
 
-// Follow waits for something to happen near the file, and then until nothing does.
+// Follow calls changed when something has happened near the file, and nothing does any
+// more.
 func (f *file) Follow(ctx context.Context, changed func()) {
 	defer f.close()
-	again := time.NewTicker(lookAgain)
-	defer again.Stop()
-	quiet := time.NewTimer(calm)
-	quiet.Stop() // until something happens
-	defer quiet.Stop()
-	var stirred time.Time // when the first thing happened that was not looked at
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	settled := time.NewTimer(quiet)
+	settled.Stop() // until something happens
+	defer settled.Stop()
+	var first time.Time // event since the file was read
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-f.events.Events:
-			if stirred.IsZero() {
-				stirred = time.Now()
+			if first.IsZero() {
+				first = time.Now()
 			}
-			quiet.Reset(max(0, min(calm, longestStir-time.Since(stirred))))
+			settled.Reset(max(0, min(quiet, maxDelay-time.Since(first))))
 			continue
 		case <-f.events.Errors: // events were lost
-		case <-again.C:
-		case <-quiet.C:
-			stirred = time.Time{}
+		case <-ticker.C:
+		case <-settled.C:
+			first = time.Time{}
 		}
 		f.watch()
 		changed()
@@ -93,21 +94,21 @@ func (f *file) Follow(ctx context.Context, changed func()) {
 }
 
 // watch watches the directories in which a change may give the file other contents:
-// that in which its name is, and that in which the file is, if the name is a link.
-// A file that is replaced would be lost if it were watched itself.
+// that of its name and, if the name is a link, that of its target. A watch on the file
+// itself would be lost when the file is replaced.
 func (f *file) watch() {
-	now := map[string]bool{filepath.Dir(f.name): true}
+	wanted := map[string]bool{filepath.Dir(f.name): true}
 	if target, err := filepath.EvalSymlinks(f.name); err == nil {
-		now[filepath.Dir(target)] = true
+		wanted[filepath.Dir(target)] = true
 	}
 	for dir := range f.dirs {
-		if !now[dir] {
+		if !wanted[dir] {
 			_ = f.events.Remove(dir) // which may be gone by itself
 		}
 	}
 	watched := make(map[string]bool)
-	for dir := range now {
-		if err := f.events.Add(dir); err == nil { // again, for it may be another one by that name
+	for dir := range wanted {
+		if err := f.events.Add(dir); err == nil { // also if it was: it may be another one by that name
 			watched[dir] = true
 		}
 	}

@@ -1,162 +1,167 @@
 package rulefile
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
-	"regexp"
-	"slices"
+	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/heedhttp/heed/serverside"
 )
 
-// A key is a KeyFunc, and the expression that it was read from, in one spelling.
+// A key says who is charged for a request.
 type key struct {
 	of   serverside.Key
-	text string
+	text string // the expression that it was read from, in one spelling
+
+	makes func(made string) bool // reports whether a request may have this key
 }
 
-// key reads an expression. Where it is wrong, the key is that of the client's
+// keyOf reads an expression. Where it is wrong, the key is that of the client's
 // address.
-func (r *reader) key(s spot) key {
-	text, ok := r.text(s)
-	if !ok {
-		return key{r.ip, "ip"}
+func (w *walk) keyOf(v value) key {
+	text := w.text(v)
+	if text == "" {
+		return w.ip()
 	}
-	k, rest, err := r.parseKey(text, 1)
+	e, rest, err := parseExpr(text, 1)
 	if err == nil && rest != "" {
 		err = fmt.Errorf("there is %s after the key", quote(rest))
 	}
+	var k key
+	if err == nil {
+		k, err = w.keyFrom(e)
+	}
 	if err != nil {
-		r.fault(s, "%v", err)
-		return key{r.ip, "ip"}
+		w.fault(v, "%v", err)
+		return w.ip()
 	}
 	return k
 }
 
-// parseKey reads the key that text begins with.
-func (r *reader) parseKey(text string, depth int) (k key, rest string, err error) {
-	end := strings.IndexAny(text, "(),")
-	if end < 0 {
-		end = len(text)
-	}
-	word, rest := strings.TrimSpace(text[:end]), text[end:]
-	if strings.HasPrefix(rest, "(") {
-		return r.parseCall(word, rest[1:], depth)
-	}
-	k, err = r.parseWord(word)
-	return k, rest, err
+// An expr is an expression of a file: a word, or a call such as join(ip, user).
+type expr struct {
+	word   string
+	called bool
+	args   []expr
 }
 
-var combinations = map[string]func(...serverside.Key) serverside.Key{"join": serverside.Join, "first": serverside.First}
-
-// parseCall reads the keys between brackets, the first of which is read.
-func (r *reader) parseCall(word, rest string, depth int) (key, string, error) {
-	combine := combinations[word]
+// parseExpr reads the expression that text begins with, and returns what is left.
+func parseExpr(text string, depth int) (e expr, rest string, err error) {
+	end := strings.IndexAny(text+",", "(),")
+	e.word, rest = strings.TrimSpace(text[:end]), text[end:]
+	e.called = strings.HasPrefix(rest, "(")
 	switch {
-	case word == "named" && depth <= mostDepth:
-		return r.parseNamed(rest, depth)
-	case combine == nil && word != "named":
-		return key{}, "", fmt.Errorf("there is no %s(…): there are join, first and named", quote(word))
-	case depth > mostDepth:
-		return key{}, "", errors.New("is nested too deeply")
+	case e.word == "":
+		return e, "", errors.New("a key is missing")
+	case !e.called:
+		return e, rest, nil
+	case depth > maxDepth:
+		return e, "", errors.New("is nested too deeply")
 	}
-	var funcs []serverside.Key
+	for rest[0] != ')' {
+		var arg expr
+		if arg, rest, err = parseExpr(rest[1:], depth+1); err != nil {
+			return e, "", err
+		}
+		e.args = append(e.args, arg)
+		if rest == "" || rest[0] != ',' && rest[0] != ')' {
+			return e, "", errors.New("a closing bracket is missing")
+		}
+	}
+	return e, strings.TrimSpace(rest[1:]), nil
+}
+
+// keyFrom is the key that e means.
+func (w *walk) keyFrom(e expr) (key, error) {
+	switch {
+	case !e.called:
+		return w.simpleKey(e.word)
+	case e.word == "named":
+		return w.namedKey(e.args)
+	case e.word != "join" && e.word != "first":
+		return key{}, fmt.Errorf("there is no %s(…): there are join, first and named", quote(e.word))
+	}
+	var keys []key
+	var all []serverside.Key
 	var texts []string
-	for {
-		k, after, err := r.parseKey(rest, depth+1)
+	for _, arg := range e.args {
+		k, err := w.keyFrom(arg)
 		if err != nil {
-			return key{}, "", err
+			return key{}, err
 		}
-		funcs, texts = append(funcs, k.of), append(texts, k.text)
-		rest = strings.TrimSpace(after)
-		if inner, ok := strings.CutPrefix(rest, ")"); ok {
-			text := word + "(" + strings.Join(texts, ", ") + ")"
-			return key{combine(funcs...), text}, strings.TrimSpace(inner), nil
-		}
-		var more bool
-		if rest, more = strings.CutPrefix(rest, ","); !more {
-			return key{}, "", errors.New("a closing bracket is missing")
-		}
+		keys, all, texts = append(keys, k), append(all, k.of), append(texts, k.text)
 	}
+	text := e.word + "(" + strings.Join(texts, ", ") + ")"
+	if e.word == "join" {
+		return key{serverside.Join(all...), text, anyText}, nil
+	}
+	return key{serverside.First(all...), text, func(made string) bool {
+		index, rest, _ := strings.Cut(made, ":")
+		i, err := strconv.Atoi(index)
+		return err == nil && 0 <= i && i < len(keys) && keys[i].makes(rest)
+	}}, nil
 }
 
-// parseNamed reads a name and a key, up to the closing bracket.
-func (r *reader) parseNamed(rest string, depth int) (key, string, error) {
-	name, rest, more := strings.Cut(rest, ",")
-	if name = strings.TrimSpace(name); !more || !fieldName.MatchString(name) {
-		return key{}, "", errors.New("named(…) has a name and a key, as in named(user, header:X-User)")
+func (w *walk) namedKey(args []expr) (key, error) {
+	if len(args) != 2 || args[0].called || !isToken(args[0].word) {
+		return key{}, errors.New("named(…) has a name and a key, as in named(user, header:X-User)")
 	}
-	k, rest, err := r.parseKey(rest, depth+1)
-	if err != nil {
-		return key{}, "", err
-	}
-	rest, closed := strings.CutPrefix(strings.TrimSpace(rest), ")")
-	if !closed {
-		return key{}, "", errors.New("a closing bracket is missing")
-	}
-	return key{serverside.Named(name, k.of), "named(" + name + ", " + k.text + ")"}, strings.TrimSpace(rest), nil
+	name := args[0].word
+	k, err := w.keyFrom(args[1])
+	return key{serverside.Named(name, k.of), "named(" + name + ", " + k.text + ")", func(made string) bool {
+		rest, ok := strings.CutPrefix(made, name+":")
+		return ok && k.makes(rest)
+	}}, err
 }
 
-var fieldName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
-
-// parseWord reads a key that is no combination of others.
-func (r *reader) parseWord(word string) (key, error) {
-	source, name, named := strings.Cut(word, ":")
+// simpleKey is a key that is no combination of others.
+func (w *walk) simpleKey(word string) (key, error) {
+	source, name, ok := strings.Cut(word, ":")
 	source, name = strings.TrimSpace(source), strings.TrimSpace(name)
 	switch {
-	case word == "":
-		return key{}, errors.New("a key is missing")
 	case word == "ip":
-		return key{r.ip, word}, nil
+		return w.ip(), nil
 	case word == "peer":
-		return key{serverside.ClientIP(), word}, nil
-	case !named:
-		of, err := lookUp(r, r.env.Keys, word, "key", []string{"ip", "peer"})
-		if of == nil {
-			of = serverside.KeyFunc(func(*http.Request) string { return "" }) // it is wrong, or unknown
-		}
-		return key{of, word}, err
-	case !fieldName.MatchString(name):
+		return addressKey(word, serverside.Proxies{}), nil
+	case !ok:
+		ours := choices[serverside.Key]{{"ip", nil}, {"peer", nil}} // for the error
+		unknown := serverside.KeyFunc(func(*http.Request) string { return "" })
+		of, err := find[serverside.Key](w, "key", word, ours, w.env.Keys, unknown)
+		return key{of, word, anyText}, err
+	case !isToken(name):
 		return key{}, fmt.Errorf("%s is no name of a %s", quote(name), source)
 	}
 	switch source {
 	case "header":
 		name = http.CanonicalHeaderKey(name)
-		return key{serverside.Header(name), source + ":" + name}, nil
+		return key{serverside.Header(name), source + ":" + name, isHash}, nil
 	case "cookie":
-		return key{serverside.Cookie(name), source + ":" + name}, nil
+		return key{serverside.Cookie(name), source + ":" + name, isHash}, nil
 	case "form":
-		return key{serverside.FormValue(name), source + ":" + name}, nil
+		return key{serverside.FormValue(name), source + ":" + name, isHash}, nil
 	}
 	return key{}, fmt.Errorf("there is no key %s: write header:NAME, cookie:NAME or form:NAME", quote(word))
 }
 
-// lookUp returns the function of a name that the program gave it. If there is none,
-// that is an error, unless Env is Lenient.
-func lookUp[F any](r *reader, functions map[string]F, name, what string, others []string) (f F, err error) {
-	f, ok := functions[name]
-	if ok || r.env.Lenient && fieldName.MatchString(name) {
-		return f, nil
-	}
-	known := slices.Concat(others, slices.Sorted(maps.Keys(functions)))
-	if len(known) == 0 {
-		return f, fmt.Errorf("there is no %s %s: the program has named none", what, quote(name))
-	}
-	return f, fmt.Errorf("there is no %s %s: there is %s%s", what, quote(name), strings.Join(known, ", "), didYouMean(name, known))
+// ip is the client's address.
+func (w *walk) ip() key { return addressKey("ip", w.Proxies) }
+
+func addressKey(text string, proxies serverside.Proxies) key {
+	of := proxies.ClientIP()
+	return key{of, text, func(made string) bool {
+		addr, err := netip.ParseAddr(made)
+		return err == nil && of.Of(&http.Request{RemoteAddr: netip.AddrPortFrom(addr, 1).String()}) == made
+	}}
 }
 
-// function returns the function that s names; the zero F if there is none.
-func function[F any](r *reader, s spot, functions map[string]F, what string, others ...string) (f F, name string) {
-	name, ok := r.text(s)
-	if !ok {
-		return f, ""
-	}
-	f, err := lookUp(r, functions, name, what, others)
-	if err != nil {
-		r.fault(s, "%v", err)
-	}
-	return f, name
+// isHash reports whether text may be what Header, Cookie and FormValue make.
+func isHash(text string) bool {
+	sum, err := hex.DecodeString(text)
+	return err == nil && len(sum) == 16 && strings.ToLower(text) == text
 }
+
+func anyText(string) bool { return true }

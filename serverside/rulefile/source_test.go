@@ -94,7 +94,7 @@ func (s *redisStage) put(text string) {
 	require.Eventually(s, func() bool { return s.do("PUBLISH", "heed:rules", "changed") == "1" }, time.Minute, time.Millisecond)
 }
 
-func TestALimitThatIsChangedInRedisHoldsForTheNextRequest(t *testing.T) { // F011, F179
+func TestALimitThatIsChangedInRedisHoldsForTheNextRequest(t *testing.T) {
 	s := newRedisStage(t)
 	s.do("SET", "heed:rules", rules("600/24h", "5/24h"))
 	s.follow()
@@ -105,13 +105,13 @@ func TestALimitThatIsChangedInRedisHoldsForTheNextRequest(t *testing.T) { // F01
 	assert.Equal(t, 5, s.admits("/1", 9))
 }
 
-func TestABadTextInRedisChangesNothingAndSaysWhy(t *testing.T) { // F179
+func TestABadTextInRedisChangesNothingAndSaysWhy(t *testing.T) {
 	s := newRedisStage(t)
 	s.do("SET", "heed:rules", rules("5/1h"))
 	s.follow()
 	hash := s.Limiter.Hash()
 	s.put("rules:\n- {polices: 9/1h, name: rule0, pattern: /0}\n")
-	assert.ErrorContains(t, s.next(serverside.ConfigRejected).Err, "rules.yaml:2:4: rules[0].polices: there is no such field")
+	assert.ErrorContains(t, s.next(serverside.ConfigRejected).Err, "rules.yaml:2:4: rules[0]: unknown key \"polices\"")
 	assert.Equal(t, hash, s.Limiter.Hash())
 	assert.Equal(t, 5, s.admits("/0", 9))
 
@@ -186,7 +186,7 @@ func TestABadTextToBeginWithIsAnErrorUnlessThereIsAFallback(t *testing.T) {
 	assert.Empty(t, s.events, "which is known")
 }
 
-func TestProcessesThatFollowOneTextHaveTheSameLimits(t *testing.T) { // F015
+func TestProcessesThatFollowOneTextHaveTheSameLimits(t *testing.T) {
 	s := newRedisStage(t)
 	s.do("SET", "heed:rules", rules("5/1h"))
 	var hashes, limits []string

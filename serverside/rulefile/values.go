@@ -1,66 +1,37 @@
 package rulefile
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/netip"
+	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
-	"github.com/heedhttp/heed/quota"
+	"go.yaml.in/yaml/v3"
+
 	"github.com/heedhttp/heed/serverside"
 )
 
-func (r *reader) duration(s spot) time.Duration {
-	text, ok := r.text(s)
-	if !ok {
-		return 0
+var token = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
+
+// isToken reports whether text may be the name of a header field, a method or a function.
+func isToken(text string) bool { return token.MatchString(text) }
+
+func parseFieldName(text string) (string, error) {
+	if !isToken(text) {
+		return "", fmt.Errorf("%s is no name of a header field", quote(text))
 	}
-	d, err := parseWindow(text)
-	if err != nil {
-		r.fault(s, "%v", err)
-	}
-	return d
+	return text, nil
 }
 
-// texts_ returns the scalars of a list, or of one scalar.
-func (r *reader) list(s spot) (texts []string) {
-	for _, item := range r.items(s) {
-		text, _ := r.text(item)
-		texts = append(texts, text)
-	}
-	return texts
-}
+func asItIs(text string) (string, error) { return text, nil }
 
-// names returns names of header fields.
-func (r *reader) names(s spot) (names []string) {
-	for _, item := range r.items(s) {
-		name, ok := r.text(item)
-		if ok && !fieldName.MatchString(name) {
-			r.fault(item, "%s is no name of a header field", quote(name))
-		}
-		names = append(names, name)
-	}
-	return names
-}
-
-// prefixes returns networks.
-func (r *reader) prefixes(s spot) (all []netip.Prefix) {
-	for _, item := range r.items(s) {
-		text, ok := r.text(item)
-		if !ok {
-			continue
-		}
-		prefixes, err := parsePrefixes(text)
-		if err != nil {
-			r.fault(item, "%v", err)
-		}
-		all = append(all, prefixes...)
-	}
-	return all
-}
+// prefixes reads networks.
+func (w *walk) prefixes(v value) []netip.Prefix { return slices.Concat(list(w, v, parsePrefixes)...) }
 
 // parsePrefixes reads an address, a network or a name for several.
 func parsePrefixes(text string) ([]netip.Prefix, error) {
@@ -72,7 +43,8 @@ func parsePrefixes(text string) ([]netip.Prefix, error) {
 	}
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s is neither an address nor a network: write as in 10.0.0.0/8, 2001:db8::/32 or loopback", quote(text))
+		return nil, fmt.Errorf("%s is neither an address nor a network: "+
+			"write as in 10.0.0.0/8, 2001:db8::/32 or loopback", quote(text))
 	}
 	if p != p.Masked() {
 		return nil, fmt.Errorf("%s has bits beyond its length: write %v", quote(text), p.Masked())
@@ -80,159 +52,183 @@ func parsePrefixes(text string) ([]netip.Prefix, error) {
 	return []netip.Prefix{p}, nil
 }
 
-func readIPv6Bits(r *reader, s spot, c *settings) {
-	bits := r.integer(s)
+func (w *walk) ipv6Bits(v value) int {
+	bits := w.integer(v)
 	if bits < 1 || bits > 128 {
-		r.fault(s, "is %d: must be 1 to 128", bits)
+		w.fault(v, "is %d: must be 1 to 128", bits)
 	}
-	c.proxies.IPv6Bits = int(bits)
+	return int(bits)
 }
 
-func readStyle(r *reader, s spot, c *settings) {
-	c.Style = 0
-	for _, item := range r.items(s) {
-		c.Style |= choice(r, item, styleNames, styles)
+func readStyle(w *walk, v value, l *Listing) {
+	l.Config.Style = 0
+	for _, style := range list(w, v, styles.parse) {
+		l.Config.Style |= style
 	}
 }
 
-func readBody(r *reader, s spot, c *settings) {
-	r.body = s.text
-	if f, ok := r.env.Bodies[s.text]; ok {
-		c.Deny = f
+// A body writes what a denial says, as Config.Deny.
+type body = func(http.ResponseWriter, *http.Request, serverside.Denial)
+
+// readBody reads the name of a body. Those that are problem documents of a type of the
+// application's have its URI after it.
+func readBody(w *walk, v value, l *Listing) {
+	text := w.text(v)
+	name, uri, _ := strings.Cut(text, " ")
+	l.Body, l.ProblemType = cmp.Or(name, l.Body), strings.TrimSpace(uri)
+	problem, ok := problems.find(name)
+	switch u, err := url.Parse(l.ProblemType); {
+	case text == "":
+	case !ok:
+		l.Config.Deny = function(w, v, "body", bodies, w.env.Bodies, nil)
+	case err != nil || !u.IsAbs():
+		w.fault(v, "%s needs a URI after it, as in %s https://api.example.com/problems/rate-limited", name, name)
+	default:
+		l.Config.Deny = problem(l.ProblemType)
+	}
+}
+
+func readRules(w *walk, v value, l *Listing) {
+	objects(w, v, ruleFields, func(item value, r *rule) {
+		l.Config.Rules = append(l.Config.Rules, r.Rule)
+		r.Name = ruleName(r.Rule)
+		if r.Stage == serverside.Overload {
+			r.key.text = cmp.Or(r.key.text, "everybody")
+		}
+		l.Rules = append(l.Rules, Listed{
+			Rule: r.Rule, Key: r.key.text, Functions: w.noted(), Line: item.Line, Column: item.Column,
+		})
+	})
+}
+
+// ruleName is the name by which a Store and the log know a rule.
+func ruleName(r serverside.Rule) string { return cmp.Or(r.Name, r.Pattern, "default") }
+
+// readMethod puts a method that stands by itself into the pattern.
+func readMethod(w *walk, v value, r *rule) {
+	text := w.text(v)
+	switch {
+	case text == "":
+	case !isToken(text) || strings.ToUpper(text) != text:
+		w.fault(v, "%s is no method: write as in POST", quote(text))
+	case strings.ContainsAny(r.Pattern, " \t"):
+		w.fault(v, "the pattern %s has a method already", quote(r.Pattern))
+	default:
+		r.Pattern = text + " " + cmp.Or(r.Pattern, "/")
+	}
+}
+
+// readLogin makes the rule one for attempts to log in: to an account, which may stand
+// alone, or be among other fields.
+func readLogin(w *walk, v value, r *rule) {
+	r.Rule = serverside.Logins("", "", w.ip().of) // in place of an account that is wrong
+	if v.Kind == yaml.ScalarNode {
+		readAccount(w, v, r)
+	} else {
+		object(w, v, loginFields, r)
+	}
+	if r.key.of == nil && !w.isBroken(v.path) {
+		w.fault(v, "must have an account, as in form:user")
+	}
+	w.note(v, r.key.text)
+}
+
+func readAccount(w *walk, v value, r *rule) { r.key = w.keyOf(v); r.Key = r.key.of }
+
+func readKey(w *walk, v value, r *rule) {
+	if r.Login != nil {
+		w.fault(v, "would never hold beside login, which has the key")
 		return
 	}
-	if r.env.Lenient && fieldName.MatchString(s.text) && !slices.Contains(bodyNames, s.text) {
-		return
-	}
-	c.Deny = choice(r, s, bodyNames, bodies)
+	r.key = w.keyOf(v)
+	r.Key = r.key.of
 }
 
-func readMethod(r *reader, s spot, u *rule) {
-	text, ok := r.text(s)
-	if ok && (!fieldName.MatchString(text) || strings.ToUpper(text) != text) {
-		r.fault(s, "%s is no method: write as in POST", quote(text))
-		return
+func readStage(w *walk, v value, r *rule) {
+	text := w.text(v)
+	stage, err := stages.parse(text)
+	if text != "" && err != nil {
+		w.fault(v, "%v", err)
+		stage = serverside.Overload // in which every status and key is right
 	}
-	u.method = text
+	r.Stage = stage
 }
 
-func readIf(r *reader, s spot, u *rule) {
-	if s.text == "repeated" {
-		u.If = serverside.Repeated
-		u.say("if", s.text)
-		return
-	}
-	var name string
-	u.If, name = function(r, s, r.env.Matches, "function of requests", "repeated")
-	u.say("if", name)
-}
-
-func readTiers(r *reader, s spot, u *rule) {
-	if !r.wants(s, list) {
-		return
-	}
-	for _, item := range r.items(s) {
-		var t serverside.Tier
-		readObject(r, item, tierFields, &t)
-		u.Tiers = append(u.Tiers, t)
-	}
-}
-
-func readTier(r *reader, s spot, u *rule) {
-	var name string
-	if u.Tier, name = function(r, s, r.env.Tiers, "function of tiers"); u.Tier == nil {
-		u.Tier = func(*http.Request) string { return "" } // it is wrong, or unknown
-	}
-	u.say("tier", name)
-}
-
-// response reads a kind of responses.
-func (r *reader) response(s spot) (is func(serverside.Response) bool, name string) {
-	if i := slices.Index(responseNames, s.text); i >= 0 {
-		return responses[i], s.text
-	}
-	if is, name = function(r, s, r.env.Responses, "kind of responses", responseNames...); is == nil {
-		is = func(serverside.Response) bool { return false } // it is wrong, or unknown
-	}
-	return is, name
-}
-
-func readSettle(r *reader, s spot, u *rule, way string, settle func(func(serverside.Response) bool) func(serverside.Response) int64) {
-	is, name := r.response(s)
-	if u.Settle != nil {
-		r.fault(s, "would never hold beside charge_if")
-	}
-	u.Settle = settle(is)
-	u.say(way, name)
-}
-
-func readPenalty(r *reader, s spot, u *rule) {
-	var p penalty
-	readObject(r, s, penaltyFields, &p)
-	u.Penalty = &p.Penalty
-	u.say("strike", p.strike)
-	u.say("pardon", p.pardon)
+func readTiers(w *walk, v value, r *rule) {
+	objects(w, v, tierFields, func(_ value, t *serverside.Tier) { r.Tiers = append(r.Tiers, *t) })
 }
 
 // readCost reads a number or the name of a function.
-func readCost(r *reader, s spot, u *rule) {
-	text, ok := r.text(s)
-	if !ok {
-		return
-	}
+func readCost(w *walk, v value, r *rule) {
+	text := w.text(v)
 	n, err := parseInteger(text)
 	switch {
+	case text == "":
 	case err != nil:
-		u.Cost, text = function(r, s, r.env.Costs, "function of costs")
-		u.say("cost", text)
+		r.Cost = function(w, v, "function of costs", nil, w.env.Costs, nil)
 	case n < 1:
-		r.fault(s, "is %d: must be at least 1: what is not to be charged is not to be matched", n)
+		w.fault(v, "is %d: must be at least 1: exempt what costs nothing", n)
 	case n > 1:
-		u.Cost = func(*http.Request) int64 { return n }
-		u.say("cost", strconv.FormatInt(n, 10))
+		r.Cost = func(*http.Request) int64 { return n }
+		w.note(v, strconv.FormatInt(n, 10))
 	}
 }
 
-func readMatch(r *reader, s spot, e *entry) {
-	e.Match, e.match = function(r, s, r.env.Matches, "function of requests")
-	if e.Match == nil {
-		e.Match = func(*http.Request) bool { return false } // it is wrong, or unknown
-	}
+// response reads a kind of responses.
+func (w *walk) response(v value) func(serverside.Response) bool {
+	return function(w, v, "kind of responses", responses, w.env.Responses, func(serverside.Response) bool { return false })
 }
 
-func readLocation(r *reader, s spot, p *quota.Policy) {
-	text, ok := r.text(s)
-	if !ok {
-		return
+// settle reads for which responses a rule charges, or gives back.
+func (w *walk) settle(v value, r *rule, settle func(func(serverside.Response) bool) func(serverside.Response) int64) {
+	if r.Settle != nil {
+		w.fault(v, "would never hold beside charge_if")
 	}
-	var err error
-	if p.Location, err = parseLocation(text); err != nil {
-		r.fault(s, "%v", err)
-	}
+	r.Settle = settle(w.response(v))
 }
 
-// policies reads policies, each in its short form or its long one.
-func (r *reader) policies(s spot) (policies []quota.Policy) {
-	for _, item := range r.items(s) {
-		var p quota.Policy
-		if item.kind == scalar {
-			p = r.shortPolicy(item)
-		} else {
-			readObject(r, item, policyFields, &p)
+func readPenalty(w *walk, v value, r *rule) {
+	r.Penalty = new(serverside.Penalty)
+	object(w, v, penaltyFields, r.Penalty)
+}
+
+func readAllow(w *walk, v value, l *Listing) {
+	l.Config.Allow, l.Allow = nil, nil
+	objects(w, v, allowFields, func(item value, a *allowance) {
+		trusts := w.noted()
+		if item.Kind == yaml.MappingNode && len(trusts) != 1 {
+			w.fault(item, "must have one of peers, keys and match: it has %d", len(trusts))
 		}
-		policies = append(policies, p)
-	}
-	return policies
+		l.Config.Allow = append(l.Config.Allow, a.Allow)
+		l.Allow = append(l.Allow, Listed{
+			Rule: serverside.Rule{Name: a.Name, Policies: a.Policies}, Key: a.key.text,
+			Peers: a.peers, trusts: trusts, Line: item.Line, Column: item.Column,
+		})
+	})
 }
 
-func (r *reader) shortPolicy(s spot) quota.Policy {
-	text, ok := r.text(s)
-	if !ok {
-		return quota.Policy{}
+func readPeers(w *walk, v value, a *allowance) {
+	a.peers = w.prefixes(v)
+	a.Match = serverside.Peers(a.peers...)
+	w.note(v, fmt.Sprint(sorted(a.peers)))
+}
+
+func readKeys(w *walk, v value, a *allowance) {
+	keys := list(w, v, asItIs)
+	w.note(v, fmt.Sprintf("%q", slices.Sorted(slices.Values(keys))))
+	if a.Key == nil {
+		w.fault(v, "are keys of what? key is missing")
+		a.key = w.ip()
 	}
-	p, err := parsePolicy(text)
-	if err != nil {
-		r.fault(s, "%v", err)
+	for i, item := range w.items(v) {
+		if !a.key.makes(keys[i]) {
+			w.warn(item, "is no key that %s makes of a request: "+
+				"of a header, cookie or form write the hash that heed rules key prints", a.key.text)
+		}
 	}
-	return p
+	a.Match = serverside.KeyIs(a.key.of, keys...)
+}
+
+func readMatch(w *walk, v value, a *allowance) {
+	a.Match = function(w, v, "function of requests", nil, w.env.Matches, func(*http.Request) bool { return false })
 }

@@ -52,7 +52,7 @@ func watch(t *testing.T, name string) *stage {
 // env has s told of what becomes of the rules.
 func (s *stage) env() rulefile.Env {
 	return rulefile.Env{Config: serverside.Config{Audit: func(e serverside.Event) {
-		if e.Kind == serverside.Configured || e.Kind == serverside.ConfigRejected {
+		if e.Kind == serverside.Configured || e.Kind == serverside.ConfigRejected || e.Kind == serverside.ConfigWarning {
 			s.events <- e
 		}
 	}}}
@@ -106,7 +106,7 @@ func fileWith(t *testing.T, text string) string {
 	return name
 }
 
-func TestAChangedLimitHoldsForTheNextRequest(t *testing.T) { // F011, F179
+func TestAChangedLimitHoldsForTheNextRequest(t *testing.T) {
 	s := watch(t, fileWith(t, rules("600/24h", "5/24h")))
 	assert.Equal(t, 100, s.admits("/0", 100))
 	assert.Equal(t, 5, s.admits("/1", 9))
@@ -122,7 +122,7 @@ func TestAChangedLimitHoldsForTheNextRequest(t *testing.T) { // F011, F179
 	assert.Equal(t, 30, s.admits("/0", 40), "100 of 130 are spent")
 }
 
-func TestABadFileChangesNothingAndSaysWhy(t *testing.T) { // F179
+func TestABadFileChangesNothingAndSaysWhy(t *testing.T) {
 	s := watch(t, fileWith(t, rules("5/1h")))
 	assert.Equal(t, 3, s.admits("/0", 3))
 	hash := s.Limiter.Hash()
@@ -130,7 +130,7 @@ func TestABadFileChangesNothingAndSaysWhy(t *testing.T) { // F179
 	write(t, s.name, "rules:\n- {polices: 9/1h, name: rule0, pattern: /0}\n")
 	rejected := s.next(serverside.ConfigRejected)
 	require.Len(t, rulefile.Faults(rejected.Err), 1)
-	assert.ErrorContains(t, rejected.Err, s.name+":2:4: rules[0].polices: there is no such field; did you mean policies?")
+	assert.ErrorContains(t, rejected.Err, s.name+":2:4: rules[0]: unknown key \"polices\": did you mean \"policies\"?")
 	assert.Equal(t, rejected.Err, s.Err())
 	assert.Equal(t, hash, s.Limiter.Hash())
 	assert.Equal(t, 2, s.admits("/0", 9))
@@ -229,7 +229,7 @@ func noGoroutineIsLeft(t *testing.T) {
 	}
 }
 
-func TestTheHashIsLoggedAtTheStart(t *testing.T) { // F015
+func TestTheHashIsLoggedAtTheStart(t *testing.T) {
 	var mu sync.Mutex
 	var log bytes.Buffer
 	before := slog.Default()
@@ -299,4 +299,14 @@ func TestRequestsMayComeWhileRulesChange(t *testing.T) {
 	}
 	wg.Wait()
 	assert.Equal(t, 1000, total, "no change of other rules gives anything away")
+}
+
+// What a file means by mistake is told with its place, and holds all the same.
+func TestAWarningIsTold(t *testing.T) {
+	name := fileWith(t, "allow: [{name: a, key: 'header:X-Key', keys: secret, policies: 1/s}]\n"+rules("5/1h"))
+	s := watch(t, name)
+	assert.ErrorContains(t, s.next(serverside.ConfigWarning).Err, name+":1:46: allow[0].keys[0]: is no key that header:X-Key makes")
+	assert.Equal(t, 5, s.admits("/0", 9))
+	assert.NoError(t, s.Reload())
+	assert.Empty(t, s.events)
 }

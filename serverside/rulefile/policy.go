@@ -4,23 +4,34 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"github.com/heedhttp/heed/quota"
 )
 
-// The names of quota's constants. The short ones end a policy's short form.
-var (
-	algorithmNames = []string{"token-bucket", "leaky-bucket", "fixed-window", "sliding-window", "sliding-log"}
-	algorithmShort = []string{"token", "leaky", "fixed", "sliding", "log"}
-	algorithms     = []quota.Algorithm{quota.TokenBucket, quota.LeakyBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog}
+// policies reads policies, each in its short form or with a field for each number.
+func (w *walk) policies(v value) (policies []quota.Policy) {
+	for _, item := range w.items(v) {
+		var p quota.Policy
+		if item.Kind == yaml.ScalarNode {
+			p = parsed(w, item, parsePolicy)
+		} else {
+			object(w, item, policyFields, &p)
+		}
+		policies = append(policies, p)
+	}
+	return policies
+}
 
-	calendarNames = []string{"day", "week", "month"}
-	calendars     = []quota.Calendar{quota.Day, quota.Week, quota.Month}
-)
+// shortAlgorithms end a policy's short form.
+var shortAlgorithms = choices[quota.Algorithm]{
+	{"token", quota.TokenBucket}, {"leaky", quota.LeakyBucket}, {"fixed", quota.FixedWindow},
+	{"sliding", quota.SlidingWindow}, {"log", quota.SlidingLog},
+}
 
 // parsePolicy reads the short form of a policy, which is the name that quota gives
 // a policy without one:
@@ -31,51 +42,48 @@ var (
 //	1000/month Europe/Berlin
 func parsePolicy(text string) (p quota.Policy, err error) {
 	words := strings.Fields(text)
-	if len(words) == 0 {
-		return p, errors.New(`is empty: write as in "60/1m"`)
-	}
-	number, period, ok := strings.Cut(words[0], "/")
+	number, window, ok := strings.Cut(words[0], "/")
 	if !ok {
 		return p, fmt.Errorf(`is %s: write a quota, a slash and a window, as in "60/1m"`, quote(text))
 	}
 	if p.Quota, err = parseInteger(number); err != nil {
 		return p, err
 	}
-	if i := slices.Index(calendarNames, period); i >= 0 {
-		p.Calendar, p.Algorithm = calendars[i], quota.FixedWindow
-	} else if p.Window, err = parseWindow(period); err != nil {
+	if p.Calendar, ok = calendars.find(window); ok {
+		p.Algorithm = quota.FixedWindow
+	} else if p.Window, err = parseWindow(window); err != nil {
 		return p, err
 	}
-	return p, readWords(&p, words[1:])
+	for words = words[1:]; len(words) > 0 && err == nil; {
+		words, err = parseOption(&p, words)
+	}
+	return p, err
 }
 
-// readWords reads what follows the numbers.
-func readWords(p *quota.Policy, words []string) (err error) {
-	for len(words) > 0 {
-		word := words[0]
-		words = words[1:]
-		algorithm := slices.Index(algorithmShort, word)
-		switch {
-		case word == "burst" && len(words) == 0:
-			return errors.New(`"burst" needs a number after it`)
-		case word == "burst":
-			if p.Burst, err = parseInteger(words[0]); err != nil {
-				return err
-			}
-			words = words[1:]
-		case p.Calendar != 0:
-			if p.Location, err = parseLocation(word); err != nil {
-				return err
-			}
-		case algorithm >= 0:
-			p.Algorithm = algorithms[algorithm]
-		default:
-			return fmt.Errorf("%s is neither \"burst\" nor one of %s%s", quote(word),
-				strings.Join(algorithmShort, ", "), didYouMean(word, append(algorithmShort, "burst")))
-		}
+// parseOption reads what may follow the window, and returns what is left.
+func parseOption(p *quota.Policy, words []string) (rest []string, err error) {
+	word, rest := words[0], words[1:]
+	algorithm, ok := shortAlgorithms.find(word)
+	switch {
+	case word == "burst" && len(rest) == 0:
+		return nil, errors.New(`"burst" needs a number after it`)
+	case word == "burst":
+		p.Burst, err = parseInteger(rest[0])
+		return rest[1:], err
+	case p.Calendar != 0:
+		p.Location, err = parseLocation(word)
+	case ok:
+		p.Algorithm = algorithm
+	default:
+		options := append(shortAlgorithms.names(), "burst")
+		_, hint := nearest(word, options)
+		err = fmt.Errorf("%s is none of %s%s", quote(word), strings.Join(options, ", "), hint)
 	}
-	return nil
+	return rest, err
 }
+
+func (w *walk) integer(v value) int64          { return parsed(w, v, parseInteger) }
+func (w *walk) duration(v value) time.Duration { return parsed(w, v, parseWindow) }
 
 // parseInteger reads a decimal number, in which "_" may part groups of digits.
 func parseInteger(text string) (int64, error) {

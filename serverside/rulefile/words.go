@@ -1,0 +1,92 @@
+package rulefile
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// fileWords are the words of a file for those of Go: of fields, and of what may be in
+// them.
+var fileWords = func() map[string]string {
+	words := map[string]string{
+		"ClientIP": "ip", "Deny": "body", "Settle": "charge_if",
+		"BeforeAuth": "before-auth", "AfterAuth": "after-auth", "Overload": "overload",
+		"TokenBucket": "token-bucket", "LeakyBucket": "leaky-bucket", "FixedWindow": "fixed-window",
+		"SlidingWindow": "sliding-window", "SlidingLog": "sliding-log",
+	}
+	addWords(words, fileFields)
+	addWords(words, ruleFields)
+	addWords(words, loginFields)
+	addWords(words, penaltyFields)
+	addWords(words, tierFields)
+	addWords(words, allowFields)
+	addWords(words, policyFields)
+	return words
+}()
+
+func addWords[T any](words map[string]string, fields []field[T]) {
+	for _, f := range fields {
+		if words[f.goes] == "" {
+			words[f.goes] = f.name
+		}
+	}
+}
+
+// goWord finds words that may be Go's, but for those in quotes, which are the file's.
+var goWord = regexp.MustCompile(`"(?:\\.|[^"\\])*"|\b[A-Z][\w-]*`)
+
+// inFile is what serverside and quota say, a field or a reason, in the words of a file.
+func inFile(said string) string {
+	said = strings.ReplaceAll(said, ", or OnViolations be set", "") // which only a program can
+	return goWord.ReplaceAllStringFunc(said, func(word string) string { return cmp.Or(fileWords[word], word) })
+}
+
+// quote is what a fault says of text that may be long, or not text at all.
+func quote(text string) string {
+	if len(text) > 40 {
+		text = strings.ToValidUTF8(text[:40], "") + "…"
+	}
+	return strconv.Quote(text)
+}
+
+// nearest returns the name that a word is most like, and asks whether that was meant. If
+// there is none like it, it returns the word itself.
+func nearest(word string, names []string) (name, hint string) {
+	const longest = 40 // word that is compared
+	if len(names) == 0 || len(word) > longest {
+		return word, ""
+	}
+	name = slices.MinFunc(names, func(a, b string) int { return cmp.Compare(distance(word, a), distance(word, b)) })
+	if distance(word, name) > 1+len(name)/4 {
+		return word, ""
+	}
+	return name, fmt.Sprintf(": did you mean %q?", name)
+}
+
+// distance is how many characters are to be put in, left out or changed to make a
+// of b (Levenshtein), where case, "_" and "-" do not count.
+func distance(a, b string) int {
+	plain := strings.NewReplacer("_", "", "-", "")
+	a, b = plain.Replace(strings.ToLower(a)), plain.Replace(strings.ToLower(b))
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}
