@@ -21,7 +21,7 @@ var fileFields = []field[Listing]{
 	{"exempt", "Exempt", func(w *walk, v value, l *Listing) { l.Config.Exempt = list(w, v, asItIs) }},
 	{"allow", "Allow", readAllow},
 	{"on_store_error", "OnStoreError", func(w *walk, v value, l *Listing) {
-		l.Config.OnStoreError = parsed(w, v, modes.parse)
+		l.Config.OnStoreError = parsed(w, v, oneOf(modes))
 	}},
 	{"closed_status", "ClosedStatus", func(w *walk, v value, l *Listing) { l.Config.ClosedStatus = int(w.integer(v)) }},
 	{"store_timeout", "StoreTimeout", func(w *walk, v value, l *Listing) { l.Config.StoreTimeout = w.duration(v) }},
@@ -67,7 +67,7 @@ var ruleFields = []field[rule]{
 	{"penalty", "Penalty", readPenalty},
 	{"status", "Status", func(w *walk, v value, r *rule) { r.Status = int(w.integer(v)) }},
 	{"dry_run", "DryRun", func(w *walk, v value, r *rule) { r.DryRun = w.bool(v) }},
-	{"on_store_error", "OnStoreError", func(w *walk, v value, r *rule) { r.OnStoreError = parsed(w, v, modes.parse) }},
+	{"on_store_error", "OnStoreError", func(w *walk, v value, r *rule) { r.OnStoreError = parsed(w, v, oneOf(modes)) }},
 }
 
 var loginFields = []field[rule]{
@@ -112,40 +112,40 @@ var policyFields = []field[quota.Policy]{
 	{"window", "Window", func(w *walk, v value, p *quota.Policy) { p.Window = w.duration(v) }},
 	{"burst", "Burst", func(w *walk, v value, p *quota.Policy) { p.Burst = w.integer(v) }},
 	{"calendar", "Calendar", func(w *walk, v value, p *quota.Policy) {
-		p.Calendar, p.Algorithm = parsed(w, v, calendars.parse), quota.FixedWindow
+		p.Calendar, p.Algorithm = parsed(w, v, oneOf(calendars)), quota.FixedWindow
 	}},
-	{"algorithm", "Algorithm", func(w *walk, v value, p *quota.Policy) { p.Algorithm = parsed(w, v, algorithms.parse) }},
+	{"algorithm", "Algorithm", func(w *walk, v value, p *quota.Policy) { p.Algorithm = parsed(w, v, oneOf(algorithms)) }},
 	{"location", "Location", func(w *walk, v value, p *quota.Policy) { p.Location = parsed(w, v, parseLocation) }},
 }
 
 var (
-	modes = choices[serverside.FailureMode]{
-		{"open", serverside.FailOpen}, {"closed", serverside.FailClosed}, {"local", serverside.FailLocal},
+	modes = map[string]serverside.FailureMode{
+		"open": serverside.FailOpen, "closed": serverside.FailClosed, "local": serverside.FailLocal,
 	}
 
-	stages = choices[serverside.Stage]{
-		{"before-auth", serverside.BeforeAuth}, {"after-auth", serverside.AfterAuth}, {"overload", serverside.Overload},
+	stages = map[string]serverside.Stage{
+		"before-auth": serverside.BeforeAuth, "after-auth": serverside.AfterAuth, "overload": serverside.Overload,
 	}
-	styles = choices[ratelimit.Style]{
-		{"draft-11", ratelimit.Draft11}, {"draft-07", ratelimit.Draft07}, {"draft-06", ratelimit.Draft06},
-		{"x-ratelimit", ratelimit.XRateLimit}, {"x-ratelimit-delta", ratelimit.XRateLimitDelta}, {"none", ratelimit.None},
+	styles = map[string]ratelimit.Style{
+		"draft-11": ratelimit.Draft11, "draft-07": ratelimit.Draft07, "draft-06": ratelimit.Draft06,
+		"x-ratelimit": ratelimit.XRateLimit, "x-ratelimit-delta": ratelimit.XRateLimitDelta, "none": ratelimit.None,
 	}
-	algorithms = choices[quota.Algorithm]{
-		{"token-bucket", quota.TokenBucket}, {"leaky-bucket", quota.LeakyBucket}, {"fixed-window", quota.FixedWindow},
-		{"sliding-window", quota.SlidingWindow}, {"sliding-log", quota.SlidingLog},
+	algorithms = map[string]quota.Algorithm{
+		"token-bucket": quota.TokenBucket, "leaky-bucket": quota.LeakyBucket, "fixed-window": quota.FixedWindow,
+		"sliding-window": quota.SlidingWindow, "sliding-log": quota.SlidingLog,
 	}
-	calendars = choices[quota.Calendar]{{"day", quota.Day}, {"week", quota.Week}, {"month", quota.Month}}
+	calendars = map[string]quota.Calendar{"day": quota.Day, "week": quota.Week, "month": quota.Month}
 
-	requests  = choices[func(*http.Request) bool]{{"repeated", serverside.Repeated}}
-	responses = choices[func(serverside.Response) bool]{
-		{"unauthorized", serverside.Unauthorized}, {"succeeded", serverside.Succeeded}, {"from-cache", serverside.FromCache},
+	requests  = map[string]func(*http.Request) bool{"repeated": serverside.Repeated}
+	responses = map[string]func(serverside.Response) bool{
+		"unauthorized": serverside.Unauthorized, "succeeded": serverside.Succeeded, "from-cache": serverside.FromCache,
 	}
-	bodies = choices[body]{
-		{"problem", nil}, {"envelope", serverside.EnvelopeBody}, {"limit", serverside.LimitBody},
-		{"detail", serverside.DetailBody}, {"flat", serverside.FlatBody},
-		{"timed-problem", nil}, {"coded-problem", nil}, // which problems are
+	bodies = map[string]body{
+		"problem": nil, "envelope": serverside.EnvelopeBody, "limit": serverside.LimitBody,
+		"detail": serverside.DetailBody, "flat": serverside.FlatBody,
+		"timed-problem": nil, "coded-problem": nil, // which problems are
 	}
-	problems = choices[func(uri string) body]{
-		{"timed-problem", serverside.TimedProblem}, {"coded-problem", serverside.CodedProblem},
+	problems = map[string]func(uri string) body{
+		"timed-problem": serverside.TimedProblem, "coded-problem": serverside.CodedProblem,
 	}
 )

@@ -128,7 +128,7 @@ func (w *walk) simpleKey(word string) (key, error) {
 	case word == "peer":
 		return addressKey(word, serverside.Proxies{}), nil
 	case !ok:
-		ours := choices[serverside.Key]{{"ip", nil}, {"peer", nil}} // for the error
+		ours := map[string]serverside.Key{"ip": nil, "peer": nil} // for the error
 		unknown := serverside.KeyFunc(func(*http.Request) string { return "" })
 		of, err := find[serverside.Key](w, "key", word, ours, w.env.Keys, unknown)
 		return key{of, word, anyText}, err

@@ -3,7 +3,9 @@ package rulefile
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,9 +30,9 @@ func (w *walk) policies(v value) (policies []quota.Policy) {
 }
 
 // shortAlgorithms end a policy's short form.
-var shortAlgorithms = choices[quota.Algorithm]{
-	{"token", quota.TokenBucket}, {"leaky", quota.LeakyBucket}, {"fixed", quota.FixedWindow},
-	{"sliding", quota.SlidingWindow}, {"log", quota.SlidingLog},
+var shortAlgorithms = map[string]quota.Algorithm{
+	"token": quota.TokenBucket, "leaky": quota.LeakyBucket, "fixed": quota.FixedWindow,
+	"sliding": quota.SlidingWindow, "log": quota.SlidingLog,
 }
 
 // parsePolicy reads the short form of a policy, which is the name that quota gives
@@ -49,7 +51,7 @@ func parsePolicy(text string) (p quota.Policy, err error) {
 	if p.Quota, err = parseInteger(number); err != nil {
 		return p, err
 	}
-	if p.Calendar, ok = calendars.find(window); ok {
+	if p.Calendar, ok = calendars[window]; ok {
 		p.Algorithm = quota.FixedWindow
 	} else if p.Window, err = parseWindow(window); err != nil {
 		return p, err
@@ -63,7 +65,7 @@ func parsePolicy(text string) (p quota.Policy, err error) {
 // parseOption reads what may follow the window, and returns what is left.
 func parseOption(p *quota.Policy, words []string) (rest []string, err error) {
 	word, rest := words[0], words[1:]
-	algorithm, ok := shortAlgorithms.find(word)
+	algorithm, ok := shortAlgorithms[word]
 	switch {
 	case word == "burst" && len(rest) == 0:
 		return nil, errors.New(`"burst" needs a number after it`)
@@ -75,7 +77,7 @@ func parseOption(p *quota.Policy, words []string) (rest []string, err error) {
 	case ok:
 		p.Algorithm = algorithm
 	default:
-		options := append(shortAlgorithms.names(), "burst")
+		options := append(slices.Sorted(maps.Keys(shortAlgorithms)), "burst")
 		_, hint := nearest(word, options)
 		err = fmt.Errorf("%s is none of %s%s", quote(word), strings.Join(options, ", "), hint)
 	}

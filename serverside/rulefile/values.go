@@ -62,7 +62,7 @@ func (w *walk) ipv6Bits(v value) int {
 
 func readStyle(w *walk, v value, l *Listing) {
 	l.Config.Style = 0
-	for _, style := range list(w, v, styles.parse) {
+	for _, style := range list(w, v, oneOf(styles)) {
 		l.Config.Style |= style
 	}
 }
@@ -76,7 +76,7 @@ func readBody(w *walk, v value, l *Listing) {
 	text := w.text(v)
 	name, uri, _ := strings.Cut(text, " ")
 	l.Body, l.ProblemType = cmp.Or(name, l.Body), strings.TrimSpace(uri)
-	problem, ok := problems.find(name)
+	problem, ok := problems[name]
 	switch u, err := url.Parse(l.ProblemType); {
 	case text == "":
 	case !ok:
@@ -146,7 +146,7 @@ func readKey(w *walk, v value, r *rule) {
 
 func readStage(w *walk, v value, r *rule) {
 	text := w.text(v)
-	stage, err := stages.parse(text)
+	stage, err := oneOf(stages)(text)
 	if text != "" && err != nil {
 		w.fault(v, "%v", err)
 		stage = serverside.Overload // in which every status and key is right

@@ -245,41 +245,22 @@ func (w *walk) bool(v value) bool {
 	return text == "true"
 }
 
-// choices are what a value may be, by name.
-type choices[T any] []struct {
-	name string
-	is   T
-}
-
-func (c choices[T]) names() (names []string) {
-	for _, choice := range c {
-		names = append(names, choice.name)
+// oneOf parses the name of one of choices.
+func oneOf[T any](choices map[string]T) func(name string) (T, error) {
+	return func(name string) (T, error) {
+		choice, ok := choices[name]
+		if !ok {
+			names := slices.Sorted(maps.Keys(choices))
+			_, hint := nearest(name, names)
+			return choice, fmt.Errorf("is %s: must be one of %s%s", quote(name), strings.Join(names, ", "), hint)
+		}
+		return choice, nil
 	}
-	return names
-}
-
-// find returns what a name stands for, and whether there is such a name.
-func (c choices[T]) find(name string) (is T, ok bool) {
-	i := slices.Index(c.names(), name)
-	if i < 0 {
-		return is, false
-	}
-	return c[i].is, true
-}
-
-// parse is find, with an error that has all names.
-func (c choices[T]) parse(name string) (T, error) {
-	is, ok := c.find(name)
-	if !ok {
-		_, hint := nearest(name, c.names())
-		return is, fmt.Errorf("is %s: must be one of %s%s", quote(name), strings.Join(c.names(), ", "), hint)
-	}
-	return is, nil
 }
 
 // function reads the name of a function: one of ours, or one that the program has in
 // Env. If Env is Lenient, unknown stands in for those that it does not have.
-func function[F any](w *walk, v value, what string, ours choices[F], programs map[string]F, unknown F) F {
+func function[F any](w *walk, v value, what string, ours, programs map[string]F, unknown F) F {
 	return parsed(w, v, func(name string) (F, error) {
 		w.note(v, name)
 		return find(w, what, name, ours, programs, unknown)
@@ -287,22 +268,23 @@ func function[F any](w *walk, v value, what string, ours choices[F], programs ma
 }
 
 // find returns the function of a name, as function does.
-func find[F any](w *walk, what, name string, ours choices[F], programs map[string]F, unknown F) (F, error) {
+func find[F any](w *walk, what, name string, ours, programs map[string]F, unknown F) (F, error) {
 	if f, ok := programs[name]; ok {
 		return f, nil
 	}
-	if f, ok := ours.find(name); ok {
+	if f, ok := ours[name]; ok {
 		return f, nil
 	}
 	if w.env.Lenient && isToken(name) {
 		return unknown, nil
 	}
-	known := slices.Concat(ours.names(), slices.Sorted(maps.Keys(programs)))
-	if len(known) == 0 {
+	names := slices.Sorted(maps.Keys(ours))
+	names = append(names, slices.Sorted(maps.Keys(programs))...)
+	if len(names) == 0 {
 		return unknown, fmt.Errorf("there is no %s %s: the program has named none", what, quote(name))
 	}
-	_, hint := nearest(name, known)
-	return unknown, fmt.Errorf("there is no %s %s: there is %s%s", what, quote(name), strings.Join(known, ", "), hint)
+	_, hint := nearest(name, names)
+	return unknown, fmt.Errorf("there is no %s %s: there is %s%s", what, quote(name), strings.Join(names, ", "), hint)
 }
 
 // note remembers what the field v has named, in words that are the same whenever they
