@@ -97,10 +97,12 @@ func (w *walk) check() {
 		}
 	}
 	_, err := serverside.New(c)
+	known := make(map[serverside.ConfigError]bool) // of a Login, all is checked twice
 	for _, fault := range unjoin[*serverside.ConfigError](err) {
-		if path := inFile(fault.Field); !w.isBroken(path) {
+		if path := inFile(fault.Field); !w.isBroken(path) && !known[*fault] {
 			w.faultAt(w.place(path), path, "%s", inFile(fault.Reason))
 		}
+		known[*fault] = true
 	}
 }
 

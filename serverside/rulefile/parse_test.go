@@ -546,11 +546,12 @@ func TestALoginMayHaveAFunctionThatKnowsFailures(t *testing.T) {
 	assert.Equal(t, limiter(t, parsed(t, "r.yaml", short)).Hash(), limiter(t, parsed(t, "r.yaml", long)).Hash())
 	assert.NotEqual(t, limiter(t, parsed(t, "r.yaml", short)).Hash(), limiter(t, cfg).Hash())
 	for login, fault := range map[string]string{
-		"{failed: teapot}": "r.yaml:1:73: rules[1].login: must have an account, as in form:user",
-		"{account: usr}":   `r.yaml:1:83: rules[1].login.account: there is no key "usr": there is ip, peer, user: did you mean "user"?`,
-		"[a]":              "r.yaml:1:73: rules[1].login: is a list: must be an object",
-		"user, key: ip":    "r.yaml:1:84: rules[1].key: would never hold beside login, which has the key",
-		"{acount: user}":   `r.yaml:1:74: rules[1].login: unknown key "acount": did you mean "account"?`,
+		"{failed: teapot}":     "r.yaml:1:73: rules[1].login: must have an account, as in form:user",
+		"{account: usr}":       `r.yaml:1:83: rules[1].login.account: there is no key "usr": there is ip, peer, user: did you mean "user"?`,
+		"[a]":                  "r.yaml:1:73: rules[1].login: is a list: must be an object",
+		"user, policies: 0/1m": "r.yaml:1:89: rules[1].policies[0].quota: is 0: must be at least 1",
+		"user, key: ip":        "r.yaml:1:84: rules[1].key: would never hold beside login, which has the key",
+		"{acount: user}":       `r.yaml:1:74: rules[1].login: unknown key "acount": did you mean "account"?`,
 	} {
 		_, err := rulefile.Parse("r.yaml", []byte(strings.Replace(rule, "LOGIN", login, 1)), env())
 		assert.EqualError(t, err, fault)
