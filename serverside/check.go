@@ -3,7 +3,6 @@ package serverside
 import (
 	"context"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/heedhttp/heed/quota"
@@ -29,26 +28,15 @@ type check struct {
 	local     bool    // it was counted in this process, because the Store failed
 }
 
-// A matched is what a request matches, while it is decided on.
+// A matched is what a request matches. It is passed and returned by value, as append does
+// it, so that its room is on the stack.
 type matched struct {
 	matches []match   // the rules that apply
 	charges []charged // to each of their policies
-
-	asked     []quota.Charge   // room for what the Store is asked
-	decisions []quota.Decision // and for what a Memory answers
 }
 
-// matchedPool saves an allocation of a kilobyte for each request.
-var matchedPool = sync.Pool{New: func() any { return new(matched) }}
-
-// free gives all back, without what it leads to.
-func (all *matched) free() {
-	clear(all.matches)
-	clear(all.charges)
-	clear(all.asked)
-	all.matches, all.charges, all.asked = all.matches[:0], all.charges[:0], all.asked[:0]
-	matchedPool.Put(all)
-}
+// few is how many charges there is room for on the stack, which nearly all requests have.
+const few = 4
 
 // A match is a rule that applies to the request, with the Store's key and the units that
 // it charges.
@@ -61,13 +49,22 @@ type match struct {
 // A charged is a charge to one policy, and what was decided on it.
 type charged struct {
 	policy   *policy
-	charge   quota.Charge
+	key      string
+	n        int64 // units
 	decision quota.Decision
 }
 
-// admits reports whether the rules of the stages from from to until admit the request. If
-// they do, its response has its fields; if not, the response is written.
-func (c *check) admits(all *matched, from, until Stage) bool {
+// charge is what the Store is asked.
+func (x *charged) charge() quota.Charge {
+	return quota.Charge{Key: x.key, Limit: x.policy.limit, N: x.n, DryRun: x.dryRun()}
+}
+
+func (x *charged) dryRun() bool { return x.policy.rule.dryRun }
+
+// admits reports whether the rules of the stages from from to until admit the request, and
+// returns what it matches. If they do, its response has its fields; if not, the response
+// is written.
+func (c *check) admits(all matched, from, until Stage) (_ matched, ok bool) {
 	if c.Observe != nil {
 		c.began = time.Now()
 	}
@@ -80,39 +77,42 @@ func (c *check) admits(all *matched, from, until Stage) bool {
 
 // admittedTo reports whether the request is admitted to all of the rules: first to those
 // that are cheap to ask.
-func (c *check) admittedTo(all *matched, cheap, dear []*rule) bool {
-	if !c.step(all, cheap) {
-		return false
+func (c *check) admittedTo(all matched, cheap, dear []*rule) (_ matched, ok bool) {
+	if all, ok = c.step(all, cheap); !ok {
+		return all, false
 	}
 	made := all.charges
-	if len(dear) > 0 && !c.step(all, dear) {
+	if all, ok = c.step(all, dear); !ok {
 		c.giveBack(made)
-		return false
+		return all, false
 	}
-	return len(all.matches) == 0 || c.respond(all)
+	return all, len(all.matches) == 0 || c.respond(all)
 }
 
 // step reports whether the request is admitted to those of rules that apply, in one
 // decision. If not, the response is written.
-func (c *check) step(all *matched, rules []*rule) bool {
+func (c *check) step(all matched, rules []*rule) (_ matched, ok bool) {
 	matched, charged := len(all.matches), len(all.charges)
-	if !c.match(all, rules) {
-		return false
+	if all, ok = c.match(all, rules); !ok {
+		return all, false
 	}
 	for _, m := range all.matches[matched:] {
 		if m.rule.inFlight > 0 && !c.hold(all, m) {
-			return false
+			return all, false
 		}
 	}
 	if len(all.charges) == charged {
-		return true
+		return all, true
 	}
-	return c.take(all, charged) && !c.isDenied(all, charged)
+	if all, ok = c.take(all, charged); !ok {
+		return all, false
+	}
+	return all, !c.isDenied(all, charged)
 }
 
 // match finds those of rules that apply, and makes a charge for each of their policies. It
 // reports whether it is known what to charge: if not, the response is written.
-func (c *check) match(all *matched, rules []*rule) bool {
+func (c *check) match(all matched, rules []*rule) (_ matched, ok bool) {
 	target := target{request: c.r}
 	for _, r := range rules {
 		if !r.matches(&target) {
@@ -120,23 +120,23 @@ func (c *check) match(all *matched, rules []*rule) bool {
 		}
 		m := match{r, c.keyOf(r), r.units(c.r)}
 		if !c.isReadable(all, m) {
-			return false
+			return all, false
 		}
 		if l := r.login; l != nil && !l.byNetwork && c.knowsNetwork(l) {
 			continue
 		}
 		all.matches = append(all.matches, m)
 		for _, p := range c.policiesOf(m) {
-			all.charge(p, m.key, m.cost)
+			all.charges = append(all.charges, charged{policy: p, key: m.key, n: m.cost})
 		}
 		if p := r.penalty; p != nil && p.First > 0 {
-			all.charge(p.debt, m.key, 1)
+			all.charges = append(all.charges, charged{policy: p.debt, key: m.key, n: 1})
 		}
 		if c.audited {
 			c.auditForwarding(r, m.key)
 		}
 	}
-	return true
+	return all, true
 }
 
 // matches reports whether r is about a request.
@@ -152,11 +152,6 @@ func (c *check) policiesOf(m match) []*policy {
 	return m.rule.limits.of(c, m).policies
 }
 
-// charge adds a charge to p.
-func (all *matched) charge(p *policy, key string, n int64) {
-	all.charges = append(all.charges, charged{policy: p, charge: quota.Charge{Key: key, Limit: p.limit, N: n, DryRun: p.rule.dryRun}})
-}
-
 // units is what req costs. Nothing is free, and nothing pays back.
 func (r *rule) units(req *http.Request) int64 {
 	if r.cost == nil {
@@ -167,7 +162,7 @@ func (r *rule) units(req *http.Request) int64 {
 
 // isReadable reports whether the request says what m's key is, if that is to be read from
 // its body, or is an account. If not, the response is written.
-func (c *check) isReadable(all *matched, m match) bool {
+func (c *check) isReadable(all matched, m match) bool {
 	r := m.rule
 	if b, ok := c.r.Body.(*body); ok && known(r.key).body {
 		switch {
@@ -188,38 +183,45 @@ func (c *check) isReadable(all *matched, m match) bool {
 
 // take has the Store decide on the charges from an index on, and reports whether there is
 // a decision, or none is needed. If not, the response is written.
-func (c *check) take(all *matched, from int) bool {
-	all.asked = all.asked[:0]
-	for i := range all.charges[from:] {
-		all.asked = append(all.asked, all.charges[from+i].charge)
+func (c *check) take(all matched, from int) (_ matched, ok bool) {
+	made := all.charges[from:]
+	if c.store.memory != nil {
+		takeIn(c.store.memory, made)
+		return all, true
 	}
-	if m := c.store.memory; m != nil {
-		all.takeIn(m, from)
-		return true
+	asked := make([]quota.Charge, len(made))
+	for i := range made {
+		asked[i] = made[i].charge()
 	}
-	decisions, err := c.store.take(c.r.Context(), all.asked)
+	decisions, err := c.store.take(c.r.Context(), asked)
 	if err != nil {
 		return c.takeWithout(all, from, err)
 	}
-	for i := range decisions {
-		all.charges[from+i].decision = decisions[i]
+	for i := range made {
+		made[i].decision = decisions[i]
 	}
 	c.auditSuccess()
-	c.remember(all.charges[from:])
-	return true
+	c.remember(made)
+	return all, true
 }
 
-// takeIn has m decide on what is asked, which are the charges from an index on.
-func (all *matched) takeIn(m *quota.Memory, from int) {
-	all.decisions, _ = m.Take(context.Background(), all.decisions[:0], all.asked...) // fails only on charges that compile does not make
-	for i := range all.decisions {
-		all.charges[from+i].decision = all.decisions[i]
+// takeIn has m decide on charges.
+func takeIn(m *quota.Memory, made []charged) {
+	var charges [few]quota.Charge
+	var decisions [few]quota.Decision
+	asked := charges[:0]
+	for i := range made {
+		asked = append(asked, made[i].charge())
+	}
+	answer, _ := m.Take(context.Background(), decisions[:0], asked...) // fails only on charges that compile does not make
+	for i := range made {
+		made[i].decision = answer[i]
 	}
 }
 
 // takeWithout does, for the charges from an index on, what is to be done without the
 // Store.
-func (c *check) takeWithout(all *matched, from int, err error) bool {
+func (c *check) takeWithout(all matched, from int, err error) (_ matched, ok bool) {
 	strictest := all.charges[from]
 	for _, other := range all.charges[from:] {
 		if other.policy.rule.modeAfter(err).severity() > strictest.policy.rule.modeAfter(err).severity() {
@@ -227,27 +229,26 @@ func (c *check) takeWithout(all *matched, from int, err error) bool {
 		}
 	}
 	failing := strictest.policy.rule
-	c.auditFailure(failing, strictest.charge.Key, err)
+	c.auditFailure(failing, strictest.key, err)
 	switch failing.modeAfter(err) {
 	case FailOpen:
 		c.uncounted, c.lost = true, all.charges[from].policy
 		all.charges = all.charges[:from]
-		return true
+		return all, true
 	case FailClosed:
 		c.observe(all, Refused)
 		c.refuse(c.outageOf(failing))
-		return false
+		return all, false
 	}
 	kept := all.charges[:from]
-	all.asked = all.asked[:0]
 	for _, each := range all.charges[from:] {
 		if each.policy.rule.modeAfter(err) == FailLocal {
-			kept, all.asked = append(kept, each), append(all.asked, each.charge)
+			kept = append(kept, each)
 		}
 	}
 	all.charges, c.local = kept, true
-	all.takeIn(c.Memory, from)
-	return true
+	takeIn(c.Memory, all.charges[from:])
+	return all, true
 }
 
 // remember charges this process's memory with what the Store has admitted, so that an
@@ -260,7 +261,7 @@ func (c *check) remember(made []charged) {
 	}
 	for i := range made {
 		if made[i].policy.rule.mode == FailLocal {
-			charge := made[i].charge
+			charge := made[i].charge()
 			charge.N = charge.Units()
 			_ = c.Memory.Settle(context.Background(), charge) // fails only on charges that compile does not make
 		}
@@ -268,20 +269,20 @@ func (c *check) remember(made []charged) {
 }
 
 // denies reports whether x is a reason to deny the request.
-func (x *charged) denies() bool { return !x.decision.Allowed && !x.charge.DryRun }
+func (x *charged) denies() bool { return !x.decision.Allowed && !x.dryRun() }
 
 // giveBack gives back what an earlier step was charged for a request that a later one
 // denied.
 func (c *check) giveBack(made []charged) {
 	var charges []quota.Charge
 	for i := range made {
-		if charge := made[i].charge; made[i].decision.Allowed {
+		if charge := made[i].charge(); made[i].decision.Allowed {
 			charge.N, charge.At = -charge.Units(), made[i].decision.At
 			charges = append(charges, charge)
 		}
 	}
 	if len(charges) > 0 && c.store.settles() {
 		s := &settlement{compiled: c.compiled, w: c.w, r: c.r, local: c.local}
-		s.correct(match{rule: made[0].policy.rule, key: made[0].charge.Key}, charges...)
+		s.correct(match{rule: made[0].policy.rule, key: made[0].key}, charges...)
 	}
 }

@@ -181,7 +181,7 @@ func (c *compiled) templateOf(all []charged, n int) (_ ratelimit.Template, ok bo
 	for i := range all {
 		p := all[i].policy
 		switch {
-		case all[i].charge.DryRun || !p.isShown(&all[i].decision):
+		case all[i].dryRun() || !p.isShown(&all[i].decision):
 		case p.shown != always || p.set == nil || p.rule.entry != nil && n == c.told:
 			return ratelimit.Template{}, false
 		default:

@@ -168,7 +168,7 @@ func (c *compiled) addressOf(req *http.Request) string {
 
 // auditDenial tells of denying, which d sums up.
 func (c *check) auditDenial(kind EventKind, denying []charged, d Denial) {
-	first, key := firstAsked(denying), denying[0].charge.Key
+	first, key := firstAsked(denying), denying[0].key
 	e := c.about(kind, first, key)
 	e.Policies, e.Limit, e.Wait = d.Policies, d.Quota, d.RetryAfter
 	if kind == Denied {
@@ -204,13 +204,13 @@ func (c *check) countDenial(r *rule, key string, at time.Time) {
 // auditNear tells that a request leaves less than a tenth of a quota, of which
 // there was more before.
 func (c *check) auditNear(all []charged) {
-	if len(all) == 0 || all[0].charge.DryRun {
+	if len(all) == 0 || all[0].dryRun() {
 		return
 	}
 	x := &all[0]
-	left, before := x.decision.Remaining, x.decision.Remaining+x.charge.Units()
+	left, before := x.decision.Remaining, x.decision.Remaining+x.n
 	if left*10 < x.policy.atOnce && before*10 >= x.policy.atOnce {
-		e := c.about(NearLimit, x.policy.rule, x.charge.Key)
+		e := c.about(NearLimit, x.policy.rule, x.key)
 		e.Policies, e.Limit = []string{x.policy.fields.Name}, x.policy.fields.Quota
 		c.Audit(e)
 	}

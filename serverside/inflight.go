@@ -54,7 +54,7 @@ func (r *rule) inFlightKey(key string) string {
 
 // hold takes a place for m, and reports whether the request may be served beside those
 // that are.
-func (c *check) hold(all *matched, m match) bool {
+func (c *check) hold(all matched, m match) bool {
 	r := m.rule
 	key := r.inFlightKey(m.key)
 	hold, err := c.gates.acquire(c.r.Context(), key, r.inFlight)

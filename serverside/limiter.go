@@ -132,11 +132,10 @@ func (l *Limiter) wrap(h http.Handler, until Stage) http.Handler {
 			h.ServeHTTP(w, marked)
 			return
 		}
-		all := matchedPool.Get().(*matched)
-		admitted, settlement := c.admits(all, from, until), c.settlement(all)
-		all.free()
-		if admitted {
-			c.serve(h, settlement)
+		var matches [few]match
+		var charges [few]charged
+		if all, ok := c.admits(matched{matches[:0], charges[:0]}, from, until); ok {
+			c.serve(h, c.settlement(all))
 		}
 	})
 }

@@ -85,9 +85,11 @@ func post(target, kind, body string) *http.Request {
 const urlencoded, asJSON = "application/x-www-form-urlencoded", "application/json"
 
 var tricks = map[string]trick{
-	"none":     func(n int) *http.Request { return post("/login", urlencoded, "user=victim&password=x") },
-	"case":     func(n int) *http.Request { return post("/login", urlencoded, "password=x&user="+variant(n)) },
-	"spaces":   func(n int) *http.Request { return post("/login", urlencoded, "user="+strings.Repeat("+", n)+"victim%20%09") },
+	"none": func(n int) *http.Request { return post("/login", urlencoded, "user=victim&password=x") },
+	"case": func(n int) *http.Request { return post("/login", urlencoded, "password=x&user="+variant(n)) },
+	"spaces": func(n int) *http.Request {
+		return post("/login", urlencoded, "user="+strings.Repeat("+", n)+"victim%20%09")
+	},
 	"json":     func(n int) *http.Request { return post("/login", asJSON, `{"password":"x","user":"victim"}`) },
 	"no type":  func(n int) *http.Request { return post("/login", "", `{"user":"victim"}`) },
 	"any type": func(n int) *http.Request { return post("/login", "text/plain", `{"user":"victim"}`) },

@@ -66,7 +66,7 @@ func (v Verdict) String() string {
 }
 
 // observe tells of a decision on the request.
-func (c *check) observe(all *matched, v Verdict) {
+func (c *check) observe(all matched, v Verdict) {
 	if c.Observe == nil {
 		return
 	}
@@ -74,7 +74,7 @@ func (c *check) observe(all *matched, v Verdict) {
 	switch {
 	case len(all.charges) > 0:
 		x := &all.charges[0]
-		o.Rule, o.Pattern, o.key = x.policy.rule.name, x.policy.rule.pattern, x.charge.Key
+		o.Rule, o.Pattern, o.key = x.policy.rule.name, x.policy.rule.pattern, x.key
 		if v != Uncounted && x.decision.Limit > 0 && x.policy.shown != never {
 			o.Left, o.Remaining, o.Limit = x.left(), x.decision.Remaining, x.policy.atOnce
 		}

@@ -141,7 +141,7 @@ func (p *penalty) perStrike() time.Duration { return max(1, p.Within/time.Durati
 
 // strikeDenied counts denials that are strikes, before they are written: those by a rule's
 // policies, but not by its penalty.
-func (c *check) strikeDenied(all *matched, denying []charged) {
+func (c *check) strikeDenied(all matched, denying []charged) {
 	for _, m := range all.matches {
 		if p := m.rule.penalty; p == nil || p.Strike != nil {
 			continue

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -71,12 +70,12 @@ type Denial struct {
 
 // isDenied reports whether the charges from an index on, which one decision was about,
 // deny the request. If so, the response is written.
-func (c *check) isDenied(matched *matched, from int) bool {
+func (c *check) isDenied(matched matched, from int) bool {
 	all := matched.charges[from:]
-	slices.SortStableFunc(all, compareTightness)
-	enforced := slices.IndexFunc(all, func(x charged) bool { return x.charge.DryRun })
-	if enforced < 0 {
-		enforced = len(all)
+	sortByTightness(all)
+	enforced := len(all) // which stand first
+	for enforced > 0 && all[enforced-1].dryRun() {
+		enforced--
 	}
 	if would := denying(all[enforced:], func(x *charged) bool { return !x.decision.Allowed }); len(would) > 0 {
 		c.auditDenial(WouldDeny, would, denialOf(would, would))
@@ -105,18 +104,35 @@ func denying(all []charged, denies func(*charged) bool) []charged {
 	return all
 }
 
-// compareTightness orders first what is enforced; then what denies, the longest wait first;
-// then the smallest part of a quota left; then what is whole again latest.
-func compareTightness(x, y charged) int {
-	a, b := &x.decision, &y.decision
-	return cmp.Or(
-		compareBool(y.charge.DryRun, x.charge.DryRun), compareBool(b.Allowed, a.Allowed), compareBool(a.Never, b.Never),
-		cmp.Compare(b.RetryAfter, a.RetryAfter), cmp.Compare(x.left(), y.left()), cmp.Compare(b.ResetAfter, a.ResetAfter),
-	)
+// sortByTightness sorts all, which are few, and are not copied to be compared.
+func sortByTightness(all []charged) {
+	for i := range all {
+		for j := i; j > 0 && all[j].isTighter(&all[j-1]); j-- {
+			all[j], all[j-1] = all[j-1], all[j]
+		}
+	}
 }
 
-// compareBool orders true before false.
-func compareBool(a, b bool) int { return boolInt(b) - boolInt(a) }
+// isTighter reports whether x stands before y: first what is enforced; then what denies,
+// the longest wait first; then the smallest part of a quota left; then what is whole again
+// latest.
+func (x *charged) isTighter(y *charged) bool {
+	a, b := &x.decision, &y.decision
+	switch {
+	case x.dryRun() != y.dryRun():
+		return y.dryRun()
+	case a.Allowed != b.Allowed:
+		return b.Allowed
+	case a.Never != b.Never:
+		return a.Never
+	case a.RetryAfter != b.RetryAfter:
+		return a.RetryAfter > b.RetryAfter
+	}
+	if left, other := x.left(), y.left(); left != other {
+		return left < other
+	}
+	return a.ResetAfter > b.ResetAfter
+}
 
 // left is the part of the quota that is left. Equal parts are equal, since a
 // division is rounded correctly. What is not shown has more than anything else.
@@ -129,8 +145,8 @@ func (x *charged) left() float64 {
 
 // respond puts the fields into the response of a request that was admitted, and reports
 // whether it is served: not if its client goes while it waits for its turn.
-func (c *check) respond(all *matched) bool {
-	slices.SortStableFunc(all.charges, compareTightness)
+func (c *check) respond(all matched) bool {
+	sortByTightness(all.charges)
 	if c.expose != "" {
 		c.w.Header().Add("Access-Control-Expose-Headers", c.expose)
 	}
@@ -159,7 +175,7 @@ func (c *check) respond(all *matched) bool {
 func (c *check) waitsTurn(all []charged) bool {
 	var delay time.Duration
 	for i := range all {
-		if !all[i].charge.DryRun {
+		if !all[i].dryRun() {
 			delay = max(delay, all[i].decision.Delay)
 		}
 	}
@@ -178,10 +194,10 @@ func (c *check) waitsTurn(all []charged) bool {
 
 // tell writes the rate-limit fields of all that are shown, which are sorted.
 func (c *check) tell(all []charged) {
-	var room [4]ratelimit.Limit // few have more
+	var room [few]ratelimit.Limit
 	limits, first := room[:0], (*charged)(nil)
 	for i := range all {
-		if x := &all[i]; !x.charge.DryRun && x.policy.isShown(&x.decision) {
+		if x := &all[i]; !x.dryRun() && x.policy.isShown(&x.decision) {
 			limits = append(limits, x.policy.describe(&x.decision))
 			if first == nil {
 				first = x
@@ -216,7 +232,7 @@ func denialOf(denying, all []charged) Denial {
 		Quota:      longest.policy.fields.Quota,
 		Window:     longest.policy.fields.Window,
 		ResetAt:    longest.decision.At.Add(longest.decision.ResetAfter),
-		Cost:       longest.charge.Units(),
+		Cost:       longest.n,
 		FitsNow:    all[0].decision.Remaining,
 	}
 	for i := range denying {
@@ -245,7 +261,7 @@ func (c *compiled) outageOf(r *rule) Denial {
 }
 
 // refuseUnread answers a request whose body does not say what m's key is.
-func (c *check) refuseUnread(all *matched, m match, status int) {
+func (c *check) refuseUnread(all matched, m match, status int) {
 	all.matches = append(all.matches, m)
 	e := c.about(Denied, m.rule, m.key)
 	e.Status = status
@@ -317,10 +333,10 @@ func ceil(d, unit time.Duration) int64 {
 
 // putDecision puts what was decided into the context of the request, if a policy that is
 // shown says something.
-func (c *check) putDecision(all *matched, verdict Verdict) {
+func (c *check) putDecision(all matched, verdict Verdict) {
 	d := Decision{Verdict: verdict, Degraded: c.local || c.uncounted}
 	switch {
-	case len(all.charges) > 0 && all.charges[0].policy.shown == always && !all.charges[0].charge.DryRun:
+	case len(all.charges) > 0 && all.charges[0].policy.shown == always && !all.charges[0].dryRun():
 		x := &all.charges[0]
 		d.Rule, d.Policy, d.Quota = x.policy.rule.name, x.policy.fields.Name, x.policy.fields.Quota
 		d.Remaining, d.ResetAt = x.decision.Remaining, x.decision.At.Add(x.decision.ResetAfter)

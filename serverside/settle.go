@@ -93,7 +93,7 @@ type settlement struct {
 }
 
 // settlement is for what is to be corrected of all, or nil if nothing can be.
-func (c *check) settlement(all *matched) *settlement {
+func (c *check) settlement(all matched) *settlement {
 	if !slices.ContainsFunc(all.matches, func(m match) bool { return m.rule.follows() || m.rule.penalty != nil }) {
 		return nil
 	}
@@ -139,7 +139,7 @@ func (s *settlement) settle(status int) {
 func (s *settlement) difference(m match, n int64) (charges []quota.Charge) {
 	for _, x := range s.charges {
 		if n != 0 && x.policy.rule == m.rule && x.policy.shown != never && x.decision.Allowed {
-			c := x.charge
+			c := x.charge()
 			c.N, c.At = n, x.decision.At
 			charges = append(charges, c)
 		}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/heedhttp/heed/internal/remote"
@@ -34,13 +33,12 @@ func newCounter(cfg *Config, local *quota.Memory) *counter {
 	return c
 }
 
-// take has the Store decide on charges.
+// take has the Store decide on charges, which it may keep.
 func (c *counter) take(ctx context.Context, charges []quota.Charge) ([]quota.Decision, error) {
-	copied := slices.Clone(charges) // the Store may be left behind with them
 	decisions, err := remote.Do(ctx, &c.caller, func(ctx context.Context) ([]quota.Decision, error) {
-		decisions, err := c.store.Take(ctx, nil, copied...)
+		decisions, err := c.store.Take(ctx, nil, charges...)
 		if err == nil {
-			err = checked(decisions, len(copied))
+			err = checked(decisions, len(charges))
 		}
 		return decisions, err
 	}, nil)
