@@ -15,11 +15,15 @@ const (
 
 	// maxDenial is how many bytes a Key and a log may have to be remembered.
 	maxDenial = 1 << 10
+
+	// longestDenial is for how long a denial is remembered at most: what other processes
+	// give back, reset or allow meanwhile is seen so much later.
+	longestDenial = time.Second
 )
 
 // denials remember the states in which Redis denied a Take, and deny what these states
-// deny until Redis would not any more: what costs less than fits, and what a Limit of
-// other numbers admits, is not theirs to decide. They never allow.
+// deny until Redis would not any more, for longestDenial at most: what costs less than
+// fits, and what a Limit of other numbers admits, is not theirs to decide. They never allow.
 //
 // A state is what Redis told, drained by all the time that can have passed since,
 // which is counted from before the question was asked. So it owes no more than the
@@ -47,7 +51,7 @@ type denial struct {
 	limit     string
 	bucket    quota.Bucket
 	ahead     int64  // of Redis' clock, or a little more: µs from monotonic to the Unix epoch's
-	over      int64  // when what was denied fits, in µs since the Unix epoch
+	over      int64  // when it is forgotten, in µs since the Unix epoch
 	forgotten uint64 // of its set
 }
 
@@ -113,8 +117,10 @@ func (d *denials) drop(parts []part) {
 	}
 }
 
-// note remembers what r found, until what was denied fits, which is over from zero.
+// note remembers what r found, until what was denied fits, which is over from zero, or
+// for longestDenial.
 func (d *denials) note(r *request, over time.Duration) {
+	over = min(over, longestDenial)
 	for i := range r.charges {
 		c, before := &r.charges[i], &r.visits[i].before
 		if over <= 0 || !remembered(c) || len(c.Key)+len(before.Log) > maxDenial {

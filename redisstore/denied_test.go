@@ -77,6 +77,17 @@ func TestADenialEndsWhenWhatWasDeniedFits(t *testing.T) {
 	}
 }
 
+// Whatever others do meanwhile is seen a second later.
+func TestADenialIsRememberedForASecondAtMost(t *testing.T) {
+	d, c := new(redisstore.Denials), quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
+	const sent = time.Hour
+	denied(d, sent, 1, c)
+	ds, known := d.Decide(nil, sent+time.Second-µs, c)
+	require.True(t, known)
+	assert.Equal(t, 24*time.Hour-time.Second+µs, ds[0].RetryAfter, "the exact wait")
+	assert.False(t, knows(d, sent+time.Second, c))
+}
+
 // The state was Redis' at some moment after the question was sent.
 func TestADenialIsNeverLongerThanRedisWouldMakeIt(t *testing.T) {
 	d, c := new(redisstore.Denials), quota.Charge{Key: "key", Limit: compile(t, quota.PerSecond(10))}
@@ -190,11 +201,11 @@ func TestARefundIsSeenAtOnce(t *testing.T) {
 }
 
 func TestDenialsTakeBoundedMemory(t *testing.T) {
-	d, l := new(redisstore.Denials), compile(t, quota.PerMinute(60))
+	d, l := new(redisstore.Denials), compile(t, quota.PerMinute(600))
 	long := quota.Charge{Key: "long", N: 60, Limit: l}
-	denied(d, 0, 60, long)
+	denied(d, 0, 600, long)
 	key := func(i int) quota.Charge { return quota.Charge{Key: fmt.Sprint(i), Limit: l} }
-	spent := []quota.Bucket{full(l, 60)}
+	spent := []quota.Bucket{full(l, 600)}
 	free := noon.Add(l.Wait(spent[0], 1, noon.UnixMicro()))
 	for i := range stated(10, 5) * redisstore.MostDenials {
 		d.Ask(0, func() (now, over time.Time, buckets []quota.Bucket) { return noon, free, spent }, key(i))
@@ -210,12 +221,12 @@ func TestDenialsTakeBoundedMemory(t *testing.T) {
 
 	late := quota.Charge{Key: "late", Limit: l}
 	for i := range 10 { // the same takes one place
-		denied(d, time.Duration(i), 60, late)
+		denied(d, time.Duration(i), 600, late)
 	}
 	assert.True(t, knows(d, 0, late))
 
 	large := quota.Charge{Key: strings.Repeat("x", 2000), Limit: l}
-	denied(d, 0, 60, large)
+	denied(d, 0, 600, large)
 	assert.False(t, knows(d, 0, large))
 	log := quota.Charge{Key: "log", Limit: compile(t, quota.Policy{Quota: 500, Window: time.Minute, Algorithm: quota.SlidingLog})}
 	d.Ask(0, func() (now, over time.Time, buckets []quota.Bucket) {

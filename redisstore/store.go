@@ -29,13 +29,12 @@ import (
 // of many, one after the other; on a Cluster or Ring there is one for each Key, and those
 // for one server are sent together. What fails fails alone.
 //
-// What a Take was denied is remembered for RetryAfter: what the same state still denies
-// is denied without asking Redis. That is never more than Redis would deny: what costs
-// less and fits, a Limit whose numbers were raised, dry runs and charges with an ID are
-// asked for as ever, and so is all that this Store has reserved, settled or reset. Not
-// seen until Redis is asked again is what others do: if they gave units back it is too
-// soon known as denied, and if they took more RetryAfter is too short. The buckets that
-// are remembered are some 14,000. See AlwaysAsk.
+// What a Take was denied is remembered for RetryAfter, but a second at most: what the same
+// state still denies is denied without asking Redis. That is never more than Redis would
+// deny: what costs less and fits, a Limit whose numbers were raised, dry runs and charges
+// with an ID are asked for as ever, and so is all that this Store has reserved, settled or
+// reset. What other processes take, refund or reset is seen a second later at most. The
+// buckets that are remembered are some 14,000. See AlwaysAsk.
 //
 // After a script that was not answered within Timeout, whether its caller was still
 // there or not, calls fail at once until Redis answers again, for which it is asked
@@ -65,8 +64,8 @@ type Store struct {
 	// others' and the way there and back included. If zero or negative, 50 ms.
 	Timeout time.Duration
 
-	// AlwaysAsk has Redis asked also for what it denied a moment ago. Set it if
-	// units are given back by other processes and must be seen at once.
+	// AlwaysAsk has Redis asked also for what it denied less than a second ago. Set it
+	// if what other processes give back must be seen at once.
 	AlwaysAsk bool
 
 	// HoldTTL is how long a Hold of Acquire keeps its places after the process

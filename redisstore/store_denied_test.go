@@ -20,8 +20,69 @@ func asks(s *redisstore.Store) func() int64 {
 	return func() int64 { return v.scripts.Swap(0) }
 }
 
+// A clock is what a Store remembers by, for a test to set.
+type clock struct{ now time.Time }
+
+// inOneMoment has all that s remembers be of one moment, until the clock is set.
+func inOneMoment(s *redisstore.Store) *clock {
+	c := &clock{time.Now()}
+	redisstore.RememberBy(s, func() time.Time { return c.now })
+	return c
+}
+
+// What process A gives back, process B sees a second later at most.
+func TestWhatOneProcessGivesBackIsSeenByOthersWithinASecond(t *testing.T) {
+	server := redistest.Shared(t)
+	for name, giveBack := range map[string]func(a *redisstore.Store, c quota.Charge) error{
+		"refund": func(a *redisstore.Store, c quota.Charge) error { c.N = -1; return a.Settle(ctx, c) },
+		"reset":  func(a *redisstore.Store, c quota.Charge) error { return a.Reset(ctx, c.Key) },
+	} {
+		a, b := newStore(t, server), newStore(t, server)
+		clock, asked := inOneMoment(b), asks(b)
+		c := quota.Charge{Key: name, Limit: compile(t, quota.PerDay(1))}
+		require.True(t, take(t, a, c)[0].Allowed)
+		require.False(t, take(t, b, c)[0].Allowed)
+		asked()
+		require.NoError(t, giveBack(a, c))
+		clock.now = clock.now.Add(time.Second - time.Millisecond)
+		assert.False(t, take(t, b, c)[0].Allowed, name)
+		assert.Zero(t, asked(), name)
+		clock.now = clock.now.Add(time.Millisecond)
+		assert.True(t, take(t, b, c)[0].Allowed, name)
+	}
+}
+
+// Two limits that a key has of its own are told apart by their numbers, so that one that
+// was raised, wherever that was, is seen at once.
+func TestARaisedLimitIsSeenAtOnce(t *testing.T) {
+	server := redistest.Shared(t)
+	a, b := newStore(t, server), newStore(t, server)
+	inOneMoment(b)
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.Policy{Name: "api", Quota: 1, Window: time.Hour})}
+	require.True(t, take(t, a, c)[0].Allowed)
+	require.False(t, take(t, b, c)[0].Allowed)
+	raised := c
+	raised.Limit = compile(t, quota.Policy{Name: "api", Quota: 2, Window: time.Hour})
+	assert.True(t, take(t, b, raised)[0].Allowed)
+}
+
+// While nothing changes, a key that is denied costs a script a second.
+func TestAKeyThatIsDeniedIsAskedForOnceASecond(t *testing.T) {
+	s := newStore(t, redistest.Shared(t))
+	clock, asked := inOneMoment(s), asks(s)
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
+	require.True(t, take(t, s, c)[0].Allowed)
+	asked()
+	for range 100 {
+		require.False(t, take(t, s, c)[0].Allowed)
+		clock.now = clock.now.Add(100 * time.Millisecond)
+	}
+	assert.EqualValues(t, 10, asked())
+}
+
 func TestWhatWasDeniedIsDeniedWithoutRedis(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
+	inOneMoment(s)
 	asked := asks(s)
 	c := quota.Charge{Key: "key", N: 2, Limit: compile(t, quota.PerDay(5))}
 	for range 2 {
@@ -79,13 +140,14 @@ func TestWhatIsGivenBackHereIsSeenAtOnce(t *testing.T) {
 func TestWhatOthersGiveBackIsSeenAtOnceByWhoAlwaysAsks(t *testing.T) {
 	server := redistest.Shared(t)
 	s, other := newStore(t, server), newStore(t, server)
+	inOneMoment(s)
 	asking := &redisstore.Store{Client: s.Client, Timeout: patient, AlwaysAsk: true}
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
 	require.True(t, take(t, s, c)[0].Allowed)
 	require.False(t, take(t, s, c)[0].Allowed)
 	require.False(t, take(t, asking, c)[0].Allowed)
 	require.NoError(t, other.Settle(ctx, quota.Charge{Key: "key", N: -1, Limit: c.Limit}))
-	assert.False(t, take(t, s, c)[0].Allowed, "for RetryAfter")
+	assert.False(t, take(t, s, c)[0].Allowed, "for a second")
 	assert.True(t, take(t, asking, c)[0].Allowed)
 }
 
@@ -101,6 +163,7 @@ func TestAChargeWithAnIDIsAlwaysAskedFor(t *testing.T) {
 
 func TestReservationsAndDryRunsAreAlwaysAskedFor(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
+	inOneMoment(s)
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
 	require.True(t, take(t, s, c)[0].Allowed)
 	require.False(t, take(t, s, c)[0].Allowed)
@@ -147,6 +210,7 @@ func TestWhatALeaseGivesBackIsSeenAtOnce(t *testing.T) {
 func TestOnARingADenialOfSeveralKeysIsRemembered(t *testing.T) {
 	ring := newRing(t)
 	s := &redisstore.Store{Client: ring, Timeout: patient}
+	inOneMoment(s)
 	wide := quota.Charge{Key: "wide", Limit: compile(t, quota.PerDay(100))}
 	narrow := quota.Charge{Key: "narrow", N: 2, Limit: compile(t, quota.PerDay(3))}
 	other := quota.Charge{Key: "other", N: 2, Limit: compile(t, quota.PerDay(2))}
@@ -173,6 +237,7 @@ func TestOnARingADenialOfSeveralKeysIsRemembered(t *testing.T) {
 func BenchmarkDenied(b *testing.B) {
 	s := newStore(b, redistest.Shared(b))
 	c := quota.Charge{Key: "user:12345", Limit: compile(b, quota.PerDay(1))}
+	inOneMoment(s)
 	for range 2 {
 		take(b, s, c)
 	}
