@@ -134,7 +134,7 @@ func (s *Store) runGate(ctx context.Context, keys []string, args []any) (reply a
 	}
 	server := s.breaker(keys)
 	if err := server.pass(s.probe(keys)); err != nil {
-		return nil, false, err
+		return nil, false, s.connections.explain(err)
 	}
 	reply, err = s.evaluateJudged(ctx, server, gateScript, keys, args)
 	return reply, err == nil || !unexecuted(err), err

@@ -157,16 +157,17 @@ func (g *gateStand) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 		g.mu.Lock()
 		serve := g.serve
 		g.mu.Unlock()
-		value, err := serve(ctx, func() any { return g.execute(args[3], args[4:]) })
+		value, err := serve(ctx, func() any { return g.execute(args[3:]) })
 		cmd.(interface{ SetVal(any) }).SetVal(value)
 		return err
 	}
 }
 
-func (g *gateStand) execute(key string, args []string) any {
-	if len(args) == 0 {
-		return int64(1) // a probe
+func (g *gateStand) execute(args []string) any {
+	if len(args) < 2 {
+		return int64(1) // a probe or a ping
 	}
+	key, args := args[0], args[1:]
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var verbs []string

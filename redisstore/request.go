@@ -52,7 +52,7 @@ func (s *Store) ask(ctx context.Context, c *call[request]) error {
 	server := s.serverFor(r.charges[0].Key)
 	if server.broken.Load() && !c.stubborn {
 		if err := server.pass(s.probe(s.keysOf(c))); err != nil {
-			return err
+			return s.connections.explain(err)
 		}
 	}
 	now := monotonic()
@@ -61,9 +61,9 @@ func (s *Store) ask(ctx context.Context, c *call[request]) error {
 	}
 	r.err, c.weight = nil, len(r.charges)
 	if err := server.line.do(ctx, c, now, s.straight(ctx)); err != nil {
-		return err
+		return s.connections.explain(err)
 	}
-	return r.err
+	return s.connections.explain(r.err)
 }
 
 // straight reports whether a call may be made by its caller's own goroutine: go-redis

@@ -51,6 +51,7 @@ func (s *servers) trust() {
 
 // serverFor returns the server of a Key.
 func (s *Store) serverFor(key string) *server {
+	s.connections.watch(s.Client)
 	if _, single := s.Client.(*redis.Client); single {
 		return s.serverAt("")
 	}
@@ -64,6 +65,7 @@ func (s *Store) serverAt(address string) *server {
 		_, of.line.halves = s.Client.(*redis.Client)
 		of.line.silent = func(batch []*call[request], err error) error {
 			lookAgain(s.Client)
+			s.findReason()
 			return of.open(err, s.probe(s.keysOf(batch[0])))
 		}
 		return of
@@ -72,6 +74,7 @@ func (s *Store) serverAt(address string) *server {
 
 // breaker returns that of the server of keys, which are as Redis has them.
 func (s *Store) breaker(keys []string) *breaker {
+	s.connections.watch(s.Client)
 	return &s.serverAt(addressOf(s.Client, keys[0])).breaker
 }
 

@@ -40,7 +40,9 @@ import (
 // there or not, calls fail at once until Redis answers again, for which it is asked
 // in the background, once at a time; so a Redis that is gone costs the calls under
 // way one Timeout, and the others nothing. Each master of a Cluster, and each shard
-// of a Ring, is judged by itself. Degraded counts the calls that were not decided.
+// of a Ring, is judged by itself. Degraded counts the calls that were not decided. Where
+// there is no connection, the error says why, and wraps what the client last failed to
+// connect with: for that a Store adds a hook to its Client. See Ping.
 //
 // There is a hash for each Key, named Prefix and Key, with a field for each
 // Limit's Name. It expires, soon after all in it is whole. A field that
@@ -73,15 +75,16 @@ type Store struct {
 	// 30 s; below 100 ms, 100 ms; above a day, a day.
 	HoldTTL time.Duration
 
-	calls    caller
-	servers  servers
-	denials  denials
-	corrupt  atomic.Int64
-	degraded atomic.Int64
-	holds    holds
-	requests sync.Pool            // of calls without a request
-	scripts  *storeScripts        // if nil, embedded
-	clock    func() time.Duration // if nil, monotonic
+	calls       caller
+	servers     servers
+	connections connections
+	denials     denials
+	corrupt     atomic.Int64
+	degraded    atomic.Int64
+	holds       holds
+	requests    sync.Pool            // of calls without a request
+	scripts     *storeScripts        // if nil, embedded
+	clock       func() time.Duration // if nil, monotonic
 }
 
 var (
@@ -221,7 +224,7 @@ func (s *Store) attempt(ctx context.Context, p *plan, now int64) error {
 func (s *Store) evaluate(ctx context.Context, script *script, keys []string, args ...any) (any, error) {
 	server := s.breaker(keys)
 	if err := server.pass(s.probe(keys)); err != nil {
-		return nil, err
+		return nil, s.connections.explain(err)
 	}
 	return s.evaluateJudged(ctx, server, script, keys, args)
 }
@@ -235,11 +238,13 @@ func (s *Store) evaluateJudged(ctx context.Context, server *breaker, script *scr
 	if err != nil {
 		return nil, err
 	}
-	return call.wait(ctx, func(err error) {
+	value, err := call.wait(ctx, func(err error) {
 		if err != nil && !unexecuted(err) {
 			server.open(err, s.probe(keys))
+			s.findReason()
 		}
 	})
+	return value, s.connections.explain(err)
 }
 
 // time is that by which s remembers, when monotonic says now.

@@ -1,0 +1,159 @@
+package redisstore_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/http/httptest"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// secured listens with TLS, and a certificate that nobody trusts.
+func secured(t *testing.T) (addr string) {
+	t.Helper()
+	server := httptest.NewTLSServer(nil)
+	t.Cleanup(server.Close)
+	server.Config.ErrorLog = nil
+	return server.Listener.Addr().String()
+}
+
+// locked is a Redis that wants a password.
+func locked(t *testing.T) (addr string) {
+	t.Helper()
+	server := redistest.Start(t)
+	_, err := server.Do("CONFIG", "SET", "requirepass", "open-s3same")
+	require.NoError(t, err)
+	return server.Addr
+}
+
+// nowhere is an address at which nobody listens.
+func nowhere(t *testing.T) (addr string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func noSuchHost(_ context.Context, network, addr string) (net.Conn, error) {
+	return nil, &net.OpError{Op: "dial", Net: network, Err: &net.DNSError{Err: "no such host", Name: addr, IsNotFound: true}}
+}
+
+func is(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
+
+func as[E error](err error) bool { _, ok := errors.AsType[E](err); return ok }
+
+// misconfigured are clients that cannot reach a Redis, and what their Stores say.
+func misconfigured(t *testing.T) map[string]struct {
+	options redis.Options
+	says    string
+	is      func(error) bool
+} {
+	return map[string]struct {
+		options redis.Options
+		says    string
+		is      func(error) bool
+	}{
+		"refused":           {redis.Options{Addr: nowhere(t)}, "connection refused", is(syscall.ECONNREFUSED)},
+		"no such host":      {redis.Options{Addr: "redis.example:6379", Dialer: noSuchHost}, "no such host", as[*net.DNSError]},
+		"unknown authority": {redis.Options{Addr: secured(t), TLSConfig: new(tls.Config)}, "certificate", as[*tls.CertificateVerificationError]},
+		"plain against TLS": {redis.Options{Addr: secured(t)}, "does it expect TLS?", nil},
+		"TLS against plain": {redis.Options{Addr: redistest.Start(t).Addr, TLSConfig: new(tls.Config), DialTimeout: 100 * time.Millisecond}, "TLS handshake", nil},
+		"no password":       {redis.Options{Addr: locked(t)}, "NOAUTH", as[redis.Error]},
+		"wrong password":    {redis.Options{Addr: locked(t), Password: "s3cret"}, "WRONGPASS", as[redis.Error]},
+	}
+}
+
+func TestWhatIsWrongWithRedisIsToldInItsOwnWords(t *testing.T) {
+	mostlyWaits(t)
+	for name, c := range misconfigured(t) {
+		t.Run(name, func(t *testing.T) {
+			client := redis.NewClient(&c.options)
+			defer client.Close()
+			s := &redisstore.Store{Client: client}
+			told := func(err error) {
+				assert.ErrorContains(t, err, c.says)
+				assert.NotContains(t, err.Error(), "s3", "a secret")
+				if c.is != nil {
+					assert.True(t, c.is(err), "%v", err)
+				}
+			}
+			for call, do := range calls(s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}) {
+				var err error
+				assert.Eventually(t, func() bool { // the client may need a while to find out
+					err = do(ctx)
+					return err != nil && strings.Contains(err.Error(), c.says)
+				}, hang, 10*time.Millisecond, call)
+				told(err)
+			}
+			_, err := s.Inspect(ctx, "key")
+			told(err)
+			told(s.Ping(ctx))
+		})
+	}
+}
+
+func TestAPingOfARedisThatAnswersIsNoError(t *testing.T) {
+	server := redistest.Shared(t)
+	for name, client := range map[string]redis.UniversalClient{
+		"server":  newClient(t, server),
+		"cluster": newCluster(t),
+		"ring":    newRing(t),
+	} {
+		s := &redisstore.Store{Client: client, Timeout: 1} // which does not matter
+		assert.NoError(t, s.Ping(ctx), name)
+		assert.NoError(t, (&redisstore.Lease{Store: s}).Ping(ctx), name)
+	}
+	assert.Error(t, new(redisstore.Lease).Ping(ctx))
+	assert.EqualError(t, new(redisstore.Store).Ping(ctx), "redisstore: Client is nil")
+}
+
+func TestAPingTakesAsLongAsItsContextLetsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := silentRedis(t, redis.Options{DialTimeout: 2 * time.Second})
+		s := &redisstore.Store{Client: client}
+		for _, c := range []struct{ given, takes time.Duration }{{10 * time.Millisecond, 10 * time.Millisecond}, {time.Minute, 2 * time.Second}} {
+			within, cancel := context.WithTimeout(ctx, c.given)
+			begin := time.Now()
+			assert.ErrorIs(t, s.Ping(within), context.DeadlineExceeded)
+			assert.Equal(t, c.takes, time.Since(begin))
+			cancel()
+		}
+	})
+}
+
+// A Redis that is slow to connect is there for decisions after a Ping.
+func TestAfterAPingThereIsAConnection(t *testing.T) {
+	const far = 60 * time.Millisecond // more than a decision waits
+	server := redistest.Shared(t)
+	client := redis.NewClient(&redis.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		select {
+		case <-time.After(far):
+			return net.Dial("tcp", server.Addr)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}})
+	defer client.Close()
+	s := &redisstore.Store{Client: client, Timeout: far - 10*time.Millisecond}
+	limit := compile(t, quota.PerDay(1))
+	_, err := s.Take(ctx, nil, quota.Charge{Key: "key", Limit: limit})
+	require.Error(t, err)
+	require.NoError(t, s.Ping(ctx))
+	assert.Eventually(t, func() bool { // on a busy machine it may be late now and then
+		_, err := s.Take(ctx, nil, quota.Charge{Key: "key", Limit: limit})
+		return err == nil
+	}, hang, time.Millisecond)
+}
