@@ -21,13 +21,23 @@ import (
 // far away needs longer to connect than a decision may take.
 //
 // It takes as long as ctx lets it, and no longer than the client's DialTimeout, which is
-// 5 s by default. Timeout does not matter, nor does it whether Redis failed to answer before.
+// 5 s by default, and a second. Timeout does not matter, nor whether Redis failed to answer
+// before.
 func (s *Store) Ping(ctx context.Context) error {
 	if isNil(s.Client) {
 		return errNoClient
 	}
-	s.connections.watch(s.Client)
-	err := s.ping(ctx)
+	within := dialTimeout(s.Client) + time.Second // in which the client says what it ran into
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	answer := make(chan error, 1)
+	go func() { answer <- s.ping(ctx, within) }()
+	var err error
+	select {
+	case err = <-answer:
+	case <-ctx.Done(): // which go-redis does not always heed
+		err = fmt.Errorf("redisstore: no answer to a ping: %w", ctx.Err())
+	}
 	if err == nil {
 		s.servers.trust()
 	}
@@ -42,23 +52,15 @@ func (l *Lease) Ping(ctx context.Context) error {
 	return l.Store.Ping(ctx)
 }
 
-func (s *Store) ping(ctx context.Context) error {
-	within := dialTimeout(s.Client)
-	ask := func(ctx context.Context, server *redis.Client) error {
-		_, err := s.calls.run(ctx, server, within, probeScript, nil)
-		return err
+// ping is Ping, without regard to how long it takes.
+func (s *Store) ping(ctx context.Context, within time.Duration) error {
+	masters, err := s.masters(ctx)
+	for _, server := range masters {
+		if err == nil {
+			_, err = s.calls.run(ctx, server, within, probeScript, nil)
+		}
 	}
-	switch c := s.Client.(type) {
-	case *redis.ClusterClient:
-		ctx, cancel := context.WithTimeout(ctx, within)
-		defer cancel()
-		return c.ForEachMaster(ctx, ask)
-	case *redis.Ring:
-		return c.ForEachShard(ctx, ask)
-	default:
-		_, err := s.calls.run(ctx, s.Client, within, probeScript, nil)
-		return err
-	}
+	return err
 }
 
 // dialTimeout is how long a client may take to connect.
@@ -148,9 +150,9 @@ func (dialHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 
 // faultOf is err, of dialing addr, with the address.
 func (h dialHook) faultOf(addr string, err error) error {
-	_, told := errors.AsType[*net.OpError](err)
+	_, isNet := errors.AsType[*net.OpError](err)
 	switch {
-	case told:
+	case isNet:
 		return err
 	case h.tls && errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("dial %s: no answer to a TLS handshake (does it expect TLS?): %w", addr, err)

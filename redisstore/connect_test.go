@@ -80,10 +80,14 @@ func TestWhatIsWrongWithRedisIsToldInItsOwnWords(t *testing.T) {
 	mostlyWaits(t)
 	for name, c := range misconfigured(t) {
 		t.Run(name, func(t *testing.T) {
+			start := redis.NewClient(&c.options)
+			defer start.Close()
+			assert.ErrorContains(t, (&redisstore.Store{Client: start}).Ping(ctx), c.says, "at the start")
+
 			client := redis.NewClient(&c.options)
 			defer client.Close()
 			s := &redisstore.Store{Client: client}
-			told := func(err error) {
+			check := func(err error) {
 				assert.ErrorContains(t, err, c.says)
 				assert.NotContains(t, err.Error(), "s3", "a secret")
 				if c.is != nil {
@@ -96,11 +100,11 @@ func TestWhatIsWrongWithRedisIsToldInItsOwnWords(t *testing.T) {
 					err = do(ctx)
 					return err != nil && strings.Contains(err.Error(), c.says)
 				}, hang, 10*time.Millisecond, call)
-				told(err)
+				check(err)
 			}
 			_, err := s.Inspect(ctx, "key")
-			told(err)
-			told(s.Ping(ctx))
+			check(err)
+			check(s.Ping(ctx))
 		})
 	}
 }
@@ -117,6 +121,11 @@ func TestAPingOfARedisThatAnswersIsNoError(t *testing.T) {
 		assert.NoError(t, (&redisstore.Lease{Store: s}).Ping(ctx), name)
 	}
 	assert.Error(t, new(redisstore.Lease).Ping(ctx))
+	gone := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nowhere(t)}})
+	defer gone.Close()
+	err := (&redisstore.Store{Client: gone}).Ping(ctx)
+	assert.ErrorContains(t, err, "redisstore: ")
+	assert.ErrorContains(t, err, "connection refused")
 	assert.EqualError(t, new(redisstore.Store).Ping(ctx), "redisstore: Client is nil")
 }
 
@@ -124,7 +133,7 @@ func TestAPingTakesAsLongAsItsContextLetsIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := silentRedis(t, redis.Options{DialTimeout: 2 * time.Second})
 		s := &redisstore.Store{Client: client}
-		for _, c := range []struct{ given, takes time.Duration }{{10 * time.Millisecond, 10 * time.Millisecond}, {time.Minute, 2 * time.Second}} {
+		for _, c := range []struct{ given, takes time.Duration }{{10 * time.Millisecond, 10 * time.Millisecond}, {time.Minute, 3 * time.Second}} {
 			within, cancel := context.WithTimeout(ctx, c.given)
 			begin := time.Now()
 			assert.ErrorIs(t, s.Ping(within), context.DeadlineExceeded)

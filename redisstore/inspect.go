@@ -29,24 +29,29 @@ func (s *Store) Inspect(ctx context.Context, key string) ([]quota.State, error) 
 	for ; len(list) > 0; list = list[2:] {
 		field, _ := list[0].(string)
 		value, _ := list[1].(string)
-		bucket, ok := decode(value)
-		if !ok {
-			s.corrupt.Add(1)
-			continue
-		}
-		name, dry := strings.CutSuffix(field, dryRun)
-		states = append(states, quota.State{Name: name, DryRun: dry, Bucket: bucket})
+		states = s.addState(states, field, value)
 	}
 	slices.SortFunc(states, compareStates)
 	return states, nil
+}
+
+// addState appends what a field says to states, if it can be read.
+func (s *Store) addState(states []quota.State, field, value string) []quota.State {
+	bucket, ok := decode(value)
+	if !ok {
+		s.corrupt.Add(1)
+		return states
+	}
+	name, dry := strings.CutSuffix(field, dryRun)
+	return append(states, quota.State{Name: name, DryRun: dry, Bucket: bucket})
 }
 
 func compareStates(a, b quota.State) int {
 	return cmp.Or(cmp.Compare(a.Name, b.Name), int(bit(a.DryRun))-int(bit(b.DryRun)))
 }
 
-// Reset implements quota.Inspector. It does not tell other processes, which may
-// remember for a while what they were denied.
+// Reset implements quota.Inspector. Other processes see it a second later at most: so
+// long they may remember what they denied.
 func (s *Store) Reset(ctx context.Context, key string) error {
 	_, err := s.evaluate(ctx, resetScript, []string{s.prefix() + key, setOf(s.prefix(), key)})
 	s.denials.forget(key)

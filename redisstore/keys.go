@@ -1,0 +1,139 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	scanned = 1000 // names that a SCAN looks at
+	fetched = 100  // keys that are read in one round trip
+)
+
+// A KeyState is what is stored of one Key.
+type KeyState struct {
+	Key    string
+	States []quota.State // at least one, as Inspect returns them
+	At     time.Time     // when they were read, by Redis' clock
+	TTL    time.Duration // until Redis forgets them, which is when nothing is owed, or a little later
+}
+
+// Keys returns what is stored of all Keys, in no order, for operators and reports. It
+// is no way to look for one Key: Inspect is.
+//
+// It reads in batches, by SCAN, while others go on: a Key that is charged meanwhile may
+// be there or not, and be there twice. It needs the permission to SCAN, which limiters do
+// not. An error is the last that comes. On a Cluster or Ring one server is read after the
+// other.
+func (s *Store) Keys(ctx context.Context) iter.Seq2[KeyState, error] {
+	return func(yield func(KeyState, error) bool) {
+		masters, err := s.masters(ctx)
+		if err != nil {
+			yield(KeyState{}, err)
+			return
+		}
+		for _, server := range masters {
+			if !s.scan(ctx, server, yield) {
+				return
+			}
+		}
+	}
+}
+
+// masters returns a client for each server that has Keys of its own.
+func (s *Store) masters(ctx context.Context) (all []redis.UniversalClient, err error) {
+	if isNil(s.Client) {
+		return nil, errNoClient
+	}
+	s.connections.watch(s.Client)
+	var mu sync.Mutex // guards all
+	add := func(_ context.Context, server *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, server)
+		return nil
+	}
+	switch c := s.Client.(type) {
+	case *redis.ClusterClient:
+		err = c.ForEachMaster(ctx, add)
+	case *redis.Ring:
+		err = c.ForEachShard(ctx, add)
+	default:
+		return []redis.UniversalClient{s.Client}, nil
+	}
+	return all, s.readFault(err)
+}
+
+// scan yields what server has, and reports whether to go on.
+func (s *Store) scan(ctx context.Context, server redis.UniversalClient, yield func(KeyState, error) bool) bool {
+	match := globQuoter.Replace(s.prefix()) + "*"
+	for cursor := uint64(0); ; {
+		names, next, err := server.ScanType(ctx, cursor, match, scanned, "hash").Result()
+		if err != nil {
+			yield(KeyState{}, s.readFault(err))
+			return false
+		}
+		for batch := range slices.Chunk(names, fetched) {
+			states, err := s.fetch(ctx, server, batch)
+			if err != nil {
+				yield(KeyState{}, s.readFault(err))
+				return false
+			}
+			for _, k := range states {
+				if !yield(k, nil) {
+					return false
+				}
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return true
+		}
+	}
+}
+
+// globQuoter quotes what MATCH takes for a pattern.
+var globQuoter = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
+
+// fetch reads the hashes with these names, but for those that are gone or cannot be read.
+func (s *Store) fetch(ctx context.Context, server redis.UniversalClient, names []string) (all []KeyState, err error) {
+	var now *redis.TimeCmd
+	hashes, ttls := make([]*redis.MapStringStringCmd, len(names)), make([]*redis.DurationCmd, len(names))
+	_, err = server.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		now = pipe.Time(ctx)
+		for i, name := range names {
+			hashes[i], ttls[i] = pipe.HGetAll(ctx, name), pipe.PTTL(ctx, name)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, name := range names {
+		k := KeyState{Key: strings.TrimPrefix(name, s.prefix()), At: now.Val(), TTL: max(0, ttls[i].Val())}
+		for field, value := range hashes[i].Val() {
+			k.States = s.addState(k.States, field, value)
+		}
+		if len(k.States) > 0 {
+			slices.SortFunc(k.States, compareStates)
+			all = append(all, k)
+		}
+	}
+	return all, nil
+}
+
+// readFault is err of a command that was no script.
+func (s *Store) readFault(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return err
+	}
+	return s.connections.explain(fmt.Errorf("redisstore: %w", err))
+}
