@@ -35,7 +35,11 @@ func (s *session) say(a *explain.Answer) error {
 		fmt.Fprintln(s.out, assumed)
 	}
 	if a.Known {
-		fmt.Fprintf(s.out, "Wait %s: until %s.\n", a.Wait, s.moment(a.Until))
+		if a.Wait == "0s" {
+			fmt.Fprintln(s.out, "Wait 0s: it may be repeated at once.")
+		} else {
+			fmt.Fprintf(s.out, "Wait %s: until %s.\n", a.Wait, s.moment(a.Until))
+		}
 		fmt.Fprintf(s.out, "It says so in %s.\n", strings.Join(a.Fields, ", "))
 	} else {
 		fmt.Fprintf(s.out, "It asks for no wait.\n")
@@ -46,22 +50,20 @@ func (s *session) say(a *explain.Answer) error {
 	for _, q := range a.Quotas {
 		fmt.Fprintf(s.out, "   %q: %s\n", q.Name, s.quota(q))
 	}
+	for _, note := range a.Notes {
+		fmt.Fprintf(s.out, "\n%s\n", wrapped(note))
+	}
 	if !a.Known && len(a.Quotas) == 0 {
 		return errWrong
 	}
-	fmt.Fprintf(s.out, code, a.Client, a.Call)
+	own := "In Go, it is read by"
+	if a.Client != "" {
+		own = "and with a client of your own, it is read by"
+		fmt.Fprintf(s.out, "\nIn Go, a client that obeys it by itself is\n\n\t%s\n", strings.ReplaceAll(a.Client, "\n", "\n\t"))
+	}
+	fmt.Fprintf(s.out, "\n%s\n\n\t%s\n", own, a.Call)
 	return nil
 }
-
-const code = `
-In Go, a client that obeys it by itself is
-
-	%s
-
-and with a client of your own, it is read by
-
-	%s
-`
 
 // moment is the time by the clock of who reads.
 func (s *session) moment(milliseconds int64) string {

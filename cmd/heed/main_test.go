@@ -27,12 +27,30 @@ var calls = []struct {
 	code                 int
 }{
 	{"nothing", "", "", 2},
+	{"help", "help", "", 0},
+	{"help", "-h", "", 0},
+	{"help", "--help", "", 0},
+	{"help-group", "help|store", "", 0},
+	{"help-group", "store|--help", "", 0},
+	{"help-command", "help|rules|explain", "", 0},
+	{"help-command", "rules|explain|-h", "", 0},
+	{"help-command", "--help|rules|explain", "", 0},
+	{"help-unknown", "help|rules|exprot", "", 2},
 	{"unknown", "rules|chek", "", 2},
+	{"unknown-group", "ruels|check", "", 2},
+	{"unknown-all", "frobnicate", "", 2},
+	{"group", "rules", "", 2},
+	{"store-none", "store|show", "", 2},
+	{"store-many", "store|show|a|b", "", 2},
+	{"store-denied", "store|list|-denied", "", 2},
+	{"limits-none", "limits|set|ann", "", 2},
 	{"check", "rules|check|testdata/rules.yaml", "", 0},
 	{"check-bad", "rules|check|testdata/bad.yaml|testdata/rules.yaml|testdata/none.yaml", "", 1},
 	{"check-none", "rules|check", "", 2},
 	{"rules-search", "rules|explain|testdata/rules.yaml|GET|/v1/search?q=a", "", 0},
 	{"rules-proxied", "rules|explain|-from|10.0.0.1|-H|X-Forwarded-For: 203.0.113.9|-H|Authorization: Bearer s3cret|testdata/rules.yaml|POST|https://api.example.com/v1/users", "", 0},
+	{"rules-user", "rules|explain|testdata/tiers.yaml|GET|/|-key|user=ann|-tier|plan=pro", "", 0},
+	{"rules-nobody", "rules|explain|-key|ann|testdata/tiers.yaml|GET|/", "", 2},
 	{"rules-exempt", "rules|explain|testdata/rules.yaml|GET|/health", "", 0},
 	{"rules-allowed", "rules|explain|-from|198.51.100.7|testdata/rules.yaml|GET|/v1/users", "", 0},
 	{"rules-bad", "rules|explain|testdata/bad.yaml|GET|/v1/users", "", 1},
@@ -49,8 +67,15 @@ var calls = []struct {
 	{"export-window", "rules|export|-window|1500ms|prometheus|testdata/rules.yaml", "", 1},
 	{"key", "rules|key|header:x-api-key", "s3cret\n", 0},
 	{"key-unknown", "rules|key|query:x", "s3cret\n", 1},
+	{"key-function", "rules|key|user", "s3cret\n", 1},
+	{"key-nameless", "rules|key|header:", "s3cret\n", 1},
+	{"key-empty", "rules|key|header:X-Api-Key", "\n", 1},
 	{"seconds", "explain|120", "", 0},
 	{"date", "explain|Sat, 21 Nov 2026 11:30:00 GMT", "", 0},
+	{"date-past", "explain|Sat, 21 Nov 2026 10:30:00 GMT", "", 0},
+	{"now", "explain|0", "", 0},
+	{"hours", "explain|7201", "", 0},
+	{"days", "explain|172800", "", 0},
 	{"unix", "explain|1795262400", "", 0},
 	{"duration", "explain|1m30s", "", 0},
 	{"draft11", `explain|"default";r=0;t=17`, "", 0},
@@ -61,6 +86,7 @@ var calls = []struct {
 	{"verbose", "explain", verbose, 0},
 	{"success", "explain", "HTTP/1.1 200 OK\nRateLimit-Limit: 100\nRateLimit-Remaining: 99\nRateLimit-Reset: 30\n", 0},
 	{"no-limit", "explain", "HTTP/1.1 200 OK\nServer: x\n", 1},
+	{"github-silent", "explain", "HTTP/2 403\nX-GitHub-Request-Id: 1\n", 1},
 	{"rfc3339", "explain|2026-11-21T11:02:30Z", "", 0},
 	{"nonsense", "explain|soon", "", 1},
 	{"empty", "explain", "", 1},
@@ -101,9 +127,9 @@ func TestTheUsageIsThatOfThePackage(t *testing.T) {
 	source, err := os.ReadFile("main.go")
 	require.NoError(t, err)
 	comment, _, _ := strings.Cut(string(source), "package main")
-	for line := range strings.Lines(usage) {
-		if command, ok := strings.CutPrefix(line, "\theed "); ok {
-			assert.Contains(t, comment, "//\theed "+command)
+	for _, c := range commands() {
+		if c.name != "help" {
+			assert.Contains(t, comment, "//\t"+c.usage()+"\n")
 		}
 	}
 }
@@ -128,6 +154,7 @@ func TestKeysAreSpeltForPeople(t *testing.T) {
 	for _, c := range [][3]string{
 		{"ip", "key:192.0.2.1", "192.0.2.1"},
 		{"user", "192.0.2.1", "192.0.2.1, for want of it"},
+		{"user", "default:192.0.2.1", "192.0.2.1, for want of it"},
 		{"first(user, ip)", "key:1:192.0.2.1", "192.0.2.1"},
 		{"join(ip, user)", "key:9:192.0.2.13:ann", "192.0.2.1 and ann"},
 		{"join(user, ip)", "key:-9:192.0.2.19:192.0.2.1", "192.0.2.1 (for want of it) and 192.0.2.1"},

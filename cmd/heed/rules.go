@@ -2,12 +2,14 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -74,10 +76,22 @@ func (s *session) key(args []string) error {
 		hash = serverside.HashKey("Form "+name, strings.ToLower(strings.TrimSpace(value)))
 	}
 	if hash == "" {
-		return fmt.Errorf("heed: %q of nothing, or no key: write header:NAME, cookie:NAME or form:NAME, and the secret to standard input", args[0])
+		return keyFault(source, name, args[0])
 	}
 	fmt.Fprintln(s.out, hash)
 	return nil
+}
+
+// keyFault says why there is no hash for a key.
+func keyFault(source, name, key string) error {
+	switch {
+	case !slices.Contains([]string{"header", "cookie", "form"}, source):
+		return fmt.Errorf("heed rules key: %q is not hashed: KEY is header:NAME, cookie:NAME or form:NAME, as in the rule", key)
+	case name == "":
+		return fmt.Errorf("heed rules key: %s of which name? Write as in %s:NAME", source, source)
+	default:
+		return fmt.Errorf("heed rules key: standard input is empty: write the value of %s to it", key)
+	}
 }
 
 // explainRules says what a rule file does to a request.
@@ -93,6 +107,19 @@ func (s *session) explainRules(args []string) error {
 		header.Add(name, strings.TrimSpace(value))
 		return nil
 	})
+	body := f.String("d", "", "the request's `body`: a form, unless -H has a Content-Type")
+	env := quiet
+	env.Keys, env.Tiers = map[string]serverside.Key{}, map[string]func(*http.Request) string{}
+	f.Func("key", "what a function that the file has as a key returns, as `NAME=VALUE`: user=ann", func(text string) error {
+		name, value, err := named(text)
+		env.Keys[name] = serverside.KeyFunc(func(*http.Request) string { return value })
+		return err
+	})
+	f.Func("tier", "what a function that the file has as a tier returns, as `NAME=TIER`", func(text string) error {
+		name, value, err := named(text)
+		env.Tiers[name] = func(*http.Request) string { return value }
+		return err
+	})
 	args, err := s.parse(f, args, 3, 3)
 	if err != nil {
 		return err
@@ -101,16 +128,31 @@ func (s *session) explainRules(args []string) error {
 	if err != nil {
 		return err
 	}
+	if *body != "" {
+		req.Body, req.ContentLength = io.NopCloser(strings.NewReader(*body)), int64(len(*body))
+		if header.Get("Content-Type") == "" {
+			header.Set("Content-Type", "application/x-www-form-urlencoded")
+		}
+	}
 	data, err := os.ReadFile(args[0])
 	if err != nil {
 		return fmt.Errorf("heed: %w", err)
 	}
-	e, err := rulefile.Explain(args[0], data, quiet, req)
+	e, err := rulefile.Explain(args[0], data, env, req)
 	if err != nil {
 		return err
 	}
 	s.tell(e, req.Method+" "+args[2])
 	return nil
+}
+
+// named reads what a function returns, as NAME=VALUE.
+func named(text string) (name, value string, err error) {
+	name, value, ok := strings.Cut(text, "=")
+	if !ok || name == "" {
+		err = fmt.Errorf("is %q: write as NAME=VALUE", text)
+	}
+	return name, value, err
 }
 
 // request makes the request that is explained.
@@ -157,7 +199,18 @@ func (s *session) tell(e *rulefile.Explanation, request string) {
 			fmt.Fprintf(s.out, "   %s\n", line)
 		}
 	}
-	fmt.Fprintf(s.out, "\nIf one denies it, it is charged to none.\n")
+	fmt.Fprintf(s.out, "\n%s\n", chargedTo(e.Rules))
+}
+
+// chargedTo says what is charged if a rule denies a request.
+func chargedTo(rules []rulefile.Applied) string {
+	early := func(a rulefile.Applied) bool { return a.Rule.Stage == serverside.BeforeAuth && !a.Allowed }
+	late := func(a rulefile.Applied) bool { return !early(a) }
+	if !slices.ContainsFunc(rules, early) || !slices.ContainsFunc(rules, late) {
+		return "If one denies it, it is charged to none."
+	}
+	return "If one denies it, it is charged to none; but where WrapEarly asks the rules before authentication,\n" +
+		"what these were charged stays charged if a later one denies it."
 }
 
 func titleOf(a rulefile.Applied) string {
@@ -197,7 +250,7 @@ func spell(expression, value string) string {
 	case strings.HasPrefix(value, "hash:"): // of a key that is long
 		return value
 	case !made:
-		return value + ", for want of it"
+		return strings.TrimPrefix(value, "default:") + ", for want of it"
 	case strings.HasPrefix(expression, "first("):
 		_, key, _ = strings.Cut(key, ":") // which of them it is
 	case strings.HasPrefix(expression, "join("):

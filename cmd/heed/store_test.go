@@ -3,6 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,70 +21,353 @@ import (
 	"github.com/heedhttp/heed/internal/redistest"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/redisstore"
+	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// command runs heed, and returns all it prints.
-func command(args ...string) (code int, said string) {
+func TestMain(m *testing.M) {
+	defer redistest.EndShared()
+	m.Run()
+}
+
+// execute runs the command, and returns all it prints.
+func execute(args ...string) (code int, said string) {
 	var out bytes.Buffer
 	s := &session{in: &out, out: &out, err: &out, now: time.Now().UTC()}
 	return s.run(args), out.String()
 }
 
-func TestWhatASubjectOwesIsShownAndForgotten(t *testing.T) { // F198
-	addr := redistest.Start(t).Addr
+// environment has REDIS_URL name a Redis that is empty.
+func environment(t *testing.T) *redis.Client {
+	t.Helper()
+	addr := redistest.Shared(t).Addr
 	t.Setenv("REDIS_URL", "redis://"+addr+"/0")
 	client := redis.NewClient(&redis.Options{Addr: addr})
-	defer client.Close()
-	store := &redisstore.Store{Client: client, Timeout: patience}
-	other := &redisstore.Store{Client: client, Timeout: patience, Prefix: "other:"}
-	hour, err := quota.Policy{Name: "api/1h", Quota: 10, Window: time.Hour}.Compile()
+	t.Cleanup(func() { client.Close() })
+	return client
+}
+
+// shopRules have all that a count can be of.
+const shopRules = `
+rules:
+  - name: login
+    pattern: POST /login
+    stage: after-auth
+    key: form:user
+    policies: 2/15m log
+    penalty: {strike: unauthorized, after: 1, within: 1h, first: 2h}
+  - name: api
+    pattern: /v1/
+    key: user
+    stage: after-auth
+    policies: [3/1h, 1000/month]
+    limits: contracts
+  - name: search
+    pattern: /search
+    key: user
+    stage: after-auth
+    tier: plan
+    tiers:
+      - {name: free, policies: 2/1h}
+      - {name: pro, policies: 20/1h burst 10}
+  - name: try
+    pattern: /try
+    key: user
+    stage: after-auth
+    dry_run: true
+    policies: 1/1h
+`
+
+// A shop is a server that limits by shopRules, in the Redis of the environment.
+type shop struct {
+	*testing.T
+	rules   string // the file
+	handler http.Handler
+}
+
+func newShop(t *testing.T, client *redis.Client) *shop {
+	t.Helper()
+	limits := &redisstore.Limits{Client: client, Timeout: patience}
+	t.Cleanup(func() { limits.Close() })
+	s := &shop{T: t, rules: filepath.Join(t.TempDir(), "rules.yaml")}
+	require.NoError(t, os.WriteFile(s.rules, []byte(shopRules), 0o600))
+	env := rulefile.Env{
+		Config: serverside.Config{Store: &redisstore.Store{Client: client, Timeout: patience}, StoreTimeout: time.Minute, Audit: func(serverside.Event) {}},
+		Keys:   map[string]serverside.Key{"user": serverside.KeyFunc(func(r *http.Request) string { return r.URL.Query().Get("as") })},
+		Tiers:  map[string]func(*http.Request) string{"plan": func(r *http.Request) string { return r.URL.Query().Get("plan") }},
+		Limits: map[string]serverside.Limits{"contracts": limits},
+	}
+	cfg, err := rulefile.Parse(s.rules, []byte(shopRules), env)
 	require.NoError(t, err)
-	window, err := quota.Policy{Name: "api/1d", Quota: 10, Window: 24 * time.Hour, Algorithm: quota.SlidingWindow}.Compile()
+	l, err := serverside.New(cfg)
 	require.NoError(t, err)
-	for _, s := range []*redisstore.Store{store, other} {
-		_, err = s.Take(context.Background(), nil, quota.Charge{Key: "key:ann", Limit: hour, N: 3},
-			quota.Charge{Key: "key:ann", Limit: window, N: 4}, quota.Charge{Key: "key:ann", Limit: hour, DryRun: true})
-		require.NoError(t, err)
+	s.handler = l.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/login" {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	return s
+}
+
+// get is how n requests are answered at last.
+func (s *shop) get(n int, target string) (code int) {
+	s.Helper()
+	for range n {
+		w := httptest.NewRecorder()
+		s.handler.ServeHTTP(w, httptest.NewRequest("GET", target, nil))
+		code = w.Code
+	}
+	return code
+}
+
+func (s *shop) login(user string) (code int) {
+	s.Helper()
+	r := httptest.NewRequest("POST", "/login", strings.NewReader(url.Values{"user": {user}}.Encode()))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	w := httptest.NewRecorder()
+	s.handler.ServeHTTP(w, r)
+	return w.Code
+}
+
+// columns are the lines of a table, each space that is wider than one as one.
+func columns(said string) (lines []string) {
+	for line := range strings.Lines(said) {
+		lines = append(lines, strings.TrimSpace(regexp.MustCompile(` {2,}`).ReplaceAllString(line, "  ")))
+	}
+	return lines
+}
+
+// assertLines compares lines with patterns, whatever their order.
+func assertLines(t *testing.T, patterns []string, said string) {
+	t.Helper()
+	lines := columns(said)
+	assert.Len(t, lines, len(patterns), said)
+	for _, pattern := range patterns {
+		whole := regexp.MustCompile("^" + pattern + "$")
+		assert.True(t, slices.ContainsFunc(lines, whole.MatchString), "%s is not in\n%s", pattern, said)
+	}
+}
+
+const (
+	clock = `(?:\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d`
+	until = clock + ` \([^)]+\)`
+)
+
+func TestWhoIsLimitedByWhatUntilWhenIsListed(t *testing.T) {
+	s := newShop(t, environment(t))
+	assert.Equal(t, 200, s.get(3, "/v1/?as=user:ann"))
+	assert.Equal(t, 429, s.get(1, "/v1/?as=user:ann"))
+	assert.Equal(t, 200, s.get(1, "/v1/?as=bob"))
+	assert.Equal(t, 200, s.get(2, "/search?as=cat&plan=pro"))
+	assert.Equal(t, 200, s.get(2, "/try?as=dan"))
+	assert.Equal(t, 401, s.login("eve"))
+	assert.Equal(t, 429, s.login("eve"))
+	eve := "key:" + serverside.HashKey("Form user", "eve")
+
+	code, said := execute("store", "list", "-rules", s.rules)
+	assert.Zero(t, code)
+	denied := []string{
+		eve + `  login/penalty \(kept out\)  -  denied  ` + clock + ` \((2h|1h59m).*\)`,
+		`key:cat  search/1h \(free\)  2/2  denied  ` + clock + ` \((30m|29m).*\)`,
+		`key:user:ann  api/1h  3/3  denied  ` + clock + ` \((20m|19m).*\)`,
+	}
+	assertLines(t, append(denied,
+		`KEY  LIMIT  USED  STATE  UNTIL`,
+		`key:user:ann  api/month  3/1000  admitted  whole at `+until,
+		`key:bob  api/month  1/1000  admitted  whole at `+until,
+		`key:bob  api/1h  1/3  admitted  whole at `+until,
+		`key:cat  search/1h \(pro\)  2/10  admitted  whole at `+until,
+		`key:dan  try/1h  1/1  would be denied  `+until,
+		eve+`  login/strikes  1/1  admitted  whole at `+until,
+		eve+`  login/15m  1/2  admitted  whole at `+until,
+		`5 keys, 3 of them denied\.`,
+	), said)
+	for i, pattern := range denied {
+		assert.Regexp(t, pattern, columns(said)[i+1], "those who are denied longest first")
 	}
 
-	const moment = `\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC`
-	code, said := command("store", "show", "key:ann")
+	code, said = execute("store", "list", "-denied", "-rules", s.rules, "-n", "1")
 	assert.Zero(t, code)
-	assert.Regexp(t, `^"api/1d": 4 owed at `+moment+`\n"api/1h": 3 owed at `+moment+`\n"api/1h": 1 owed at `+moment+`, as a dry run\n$`, said)
-	code, said = command("store", "reset", "key:ann")
+	assertLines(t, []string{`KEY .*`, denied[0], `2 lines more: -n 3 prints all\.`, `5 keys, 3 of them denied\.`}, said)
+
+	const ignorant = "5 keys. Redis does not know the limits: who is denied, and until when, says -rules FILE."
+	code, said = execute("store", "list")
 	assert.Zero(t, code)
-	assert.Equal(t, "\"key:ann\" owes nothing any more.\n", said)
-	code, said = command("store", "show", "key:ann")
+	assertLines(t, []string{
+		`KEY  LIMIT  USED  STATE  UNTIL`,
+		`key:user:ann  api/1h  3  \?  forgotten by ` + until, `key:user:ann  api/month  3  \?  .*`,
+		`key:bob  api/1h  1  \?  .*`, `key:bob  api/month  1  \?  .*`, `key:cat  search/1h  2  \?  .*`, `key:dan  try/1h  1  \?  .*`,
+		eve + `  login/15m  1  \?  .*`, eve + `  login/strikes  \d  \?  .*`, eve + `  login/penalty  .*`, eve + `  login/penalties  1  \?  .*`,
+		regexp.QuoteMeta(ignorant),
+	}, said)
+	_, said = execute("store", "list", "-prefix", "other:")
+	assert.Equal(t, strings.Replace(ignorant, "5", "0", 1)+"\n", said)
+}
+
+// A file that lacks a limit says so, and does not deny that it is owed.
+func TestALimitThatTheRulesDoNotHaveIsListedAsUnknown(t *testing.T) {
+	s := newShop(t, environment(t))
+	s.get(1, "/v1/?as=bob")
+	other := filepath.Join(t.TempDir(), "rules.yaml")
+	require.NoError(t, os.WriteFile(other, []byte("rules: [{name: api, policies: 5/1m}]"), 0o600))
+	code, said := execute("store", "list", "-rules", other)
 	assert.Zero(t, code)
-	assert.Equal(t, "\"key:ann\" owes nothing.\n", said)
-	_, said = command("store", "show", "-prefix", "other:", "key:ann")
-	assert.Contains(t, said, `"api/1h": 3 owed`)
+	assertLines(t, []string{`KEY .*`, `key:bob  api/1h  1  \?  .*`, `key:bob  api/month  1  \?  .*`, `1 key, 0 of them denied\.`, `\? is a limit that the file does not have.*`}, said)
+	code, said = execute("store", "list", "-rules", "testdata/bad.yaml")
+	assert.Equal(t, wrong, code)
+	assert.Contains(t, said, "testdata/bad.yaml:")
+}
+
+func TestAKeyIsShownHoweverItIsSpelt(t *testing.T) {
+	client := environment(t)
+	s := newShop(t, client)
+	require.Equal(t, 429, s.get(4, "/v1/?as=user:ann"))
+	s.get(1, "/v1/") // of 192.0.2.1
+	for _, spelt := range []string{"key:user:ann", "user:ann", "heed:quota:key:user:ann"} {
+		code, said := execute("store", "show", spelt, "-rules", s.rules)
+		assert.Zero(t, code, spelt)
+		assertLines(t, []string{
+			"key:user:ann", `"api/1h": 3 of 3 used, denied until ` + until, `"api/month": 3 of 1000 used, whole at ` + until,
+		}, said)
+	}
+	code, said := execute("store", "show", "user:ann")
+	assert.Zero(t, code)
+	assertLines(t, []string{
+		"key:user:ann", `"api/1h": 3 owed at \S+ \S+ UTC`, `"api/month": 3 owed at \S+ \S+ UTC`,
+		`whole by ` + until + `, at the latest; -rules FILE says whether it is denied until then`,
+	}, said)
+	for _, spelt := range []string{"192.0.2.1", "key:192.0.2.1", "::ffff:192.0.2.1"} {
+		code, said = execute("store", "show", spelt)
+		assert.Zero(t, code, spelt)
+		assert.Contains(t, said, "192.0.2.1\n")
+	}
+	code, said = execute("store", "show", "-prefix", "other:", "key:user:ann")
+	assert.Equal(t, wrong, code, said)
+}
+
+func TestAKeyThatNobodyHasIsUnknown(t *testing.T) {
+	s := newShop(t, environment(t))
+	s.get(1, "/v1/?as=user:ann")
+	s.get(1, "/v1/?as=user:hannah")
+	for _, do := range []string{"show", "reset"} {
+		code, said := execute("store", do, "ann")
+		assert.Equal(t, wrong, code)
+		assert.Equal(t, "heed: there is no such key: it owes nothing, or is spelt in another way\n"+
+			"did you mean key:user:ann\n"+
+			"headers, cookies and form values are hashed: heed rules key header:NAME prints the hash of one\n", said)
+		code, said = execute("store", do, "s3cret")
+		assert.Equal(t, wrong, code)
+		assert.NotContains(t, said, "s3cret")
+		assert.NotContains(t, said, "did you mean")
+	}
+	assert.Equal(t, []string{"user:ann", "key:user:ann", "default:user:ann"}, spellings("user:ann", "heed:quota:"))
+	assert.Contains(t, spellings("2001:db8:1:2:3:4:5:6", ""), "key:2001:db8:1:2::")
+}
+
+func TestAKeyThatIsResetIsAdmittedAgain(t *testing.T) {
+	s := newShop(t, environment(t))
+	require.Equal(t, 429, s.get(4, "/v1/?as=user:ann"))
+	code, said := execute("store", "reset", "user:ann")
+	assert.Zero(t, code)
+	assertLines(t, []string{
+		`"api/1h": 3 owed at .*`, `"api/month": 3 owed at .*`,
+		`key:user:ann owes nothing any more\. Every process sees that within a second\.`,
+	}, said)
+	assert.Eventually(t, func() bool { return s.get(1, "/v1/?as=user:ann") == 200 }, time.Minute, 10*time.Millisecond)
+	assert.Equal(t, 200, s.get(1, "/v1/?as=user:ann"), "all of it is back")
+}
+
+func TestOneCustomersLimitsAreRaised(t *testing.T) {
+	client := environment(t)
+	s := newShop(t, client)
+	require.Equal(t, 429, s.get(4, "/v1/?as=user:ann"))
+	code, said := execute("limits", "show", "user:ann")
+	assert.Equal(t, wrong, code)
+	assert.Equal(t, "heed: user:ann has no limits of its own\n", said)
+
+	code, said = execute("limits", "set", "key:user:ann", "per_hour=5", "per_day=0")
+	assert.Zero(t, code)
+	assert.Equal(t, "Listeners that were told: 1.\nuser:ann: 5 per 1h\nuser:ann: any number per 1d\n", said)
+	assert.Eventually(t, func() bool { return s.get(1, "/v1/?as=user:ann") == 200 }, time.Minute, 10*time.Millisecond)
+	_, said = execute("store", "show", "user:ann", "-rules", s.rules)
+	assert.Regexp(t, `"api/1h \(its own\)": [45] of 5 used`, said, "three before, and some since")
+	assert.Contains(t, said, `"api/month": 3 owed at`, "which is not enforced any more")
+	assert.Equal(t, 200, s.get(1, "/v1/?as=bob"), "others have theirs")
+	assert.Equal(t, 429, s.get(3, "/v1/?as=bob"))
+
+	code, said = execute("limits", "unset", "user:ann")
+	assert.Zero(t, code)
+	assert.Contains(t, said, "user:ann has no limits of its own any more: those of the rules hold.")
+	assert.Eventually(t, func() bool { return s.get(1, "/v1/?as=user:ann") == 429 }, time.Minute, 10*time.Millisecond)
+	code, _ = execute("limits", "unset", "user:ann")
+	assert.Equal(t, wrong, code)
+
+	code, said = execute("limits", "set", "bob", "-prefix", "other:", "per_second=1", "per_minute=7")
+	assert.Zero(t, code)
+	assert.Contains(t, said, "no process listens")
+	assert.Equal(t, map[string]string{"per_second": "1", "per_minute": "7"}, client.HGetAll(t.Context(), "other:bob").Val())
+}
+
+func TestLimitsThatMakeNoSenseAreNotSet(t *testing.T) {
+	client := environment(t)
+	for _, c := range [][2]string{
+		{"per_week=1", "there is per_second"}, {"120", "write as in per_minute=120"}, {"per_day=", `"" is no whole number`},
+		{"per_day=-1", `"-1" is no whole number`}, {"per_day=1e3", "no whole number"}, {"per_day=9223372036854775807", "cannot be counted"},
+	} {
+		code, said := execute("limits", "set", "ann", "per_minute=1", c[0])
+		assert.Equal(t, wrong, code, c[0])
+		assert.Contains(t, said, c[1])
+	}
+	assert.Empty(t, client.Keys(t.Context(), "*").Val())
+	require.NoError(t, client.HSet(t.Context(), "heed:limits:ann", "per_week", 5).Err())
+	code, said := execute("limits", "show", "ann")
+	assert.Equal(t, wrong, code)
+	assert.Contains(t, said, "per_week: there is no such field")
 }
 
 func TestARedisThatCannotBeAskedIsAFault(t *testing.T) {
+	commands := [][]string{
+		{"store", "list"}, {"store", "show", "key:ann"}, {"store", "reset", "key:ann"},
+		{"limits", "show", "ann"}, {"limits", "set", "ann", "per_day=1"}, {"limits", "unset", "ann"},
+	}
 	t.Setenv("REDIS_URL", "")
-	for _, args := range [][]string{{"store", "show", "key:ann"}, {"store", "reset", "key:ann"}} {
-		code, said := command(args...)
+	for _, args := range commands {
+		code, said := execute(args...)
 		assert.Equal(t, wrong, code)
 		assert.Contains(t, said, "redisstore: REDIS_URL: is missing")
 	}
 	fake := redistest.NewFake(t, redistest.WrongType)
 	t.Setenv("REDIS_URL", "redis://:s3cret@"+fake.Addr)
-	for _, args := range [][]string{{"store", "show", "key:ann"}, {"store", "reset", "key:ann"}} {
-		code, said := command(args...)
-		assert.Equal(t, wrong, code)
+	for _, args := range commands {
+		code, said := execute(args...)
+		assert.Equal(t, wrong, code, args)
 		assert.NotContains(t, said, "s3cret")
 	}
-	for _, args := range [][]string{{"store"}, {"store", "show"}, {"store", "show", "a", "b"}, {"store", "forget", "a"}} {
-		code, _ := command(args...)
-		assert.Equal(t, help, code, args)
+	t.Setenv("REDIS_URL", "redis://:s3cret@127.0.0.1:1")
+	for _, args := range commands[:3] {
+		code, said := execute(args...)
+		assert.Equal(t, wrong, code, args)
+		assert.Contains(t, said, "connection refused")
+		assert.NotContains(t, said, "s3cret")
 	}
+}
+
+func TestWhoMayNotListIsToldWhoMay(t *testing.T) {
+	client := environment(t)
+	require.NoError(t, client.Do(t.Context(), "ACL", "SETUSER", "limiter", "on", ">any", "~*", "+@all", "-scan").Err())
+	t.Setenv("REDIS_URL", "redis://limiter:any@"+client.Options().Addr)
+	code, said := execute("store", "list")
+	assert.Equal(t, wrong, code)
+	assert.Contains(t, said, "list with a user of Redis that may SCAN, as operators may")
+	code, said = execute("store", "show", "ann")
+	assert.Equal(t, wrong, code)
+	assert.Contains(t, said, "there is no such key")
 }
 
 func TestACountOfAWindowHasTheOneBefore(t *testing.T) {
 	s := &session{now: time.Unix(0, 0).UTC()}
-	state := quota.State{Name: "api/1d", Bucket: quota.Bucket{Time: 1795262400000000, Level: 9, Unit: 2, Prev: 3}}
-	assert.Equal(t, `"api/1d": 4.5 owed at 2026-11-21 12:00:00 UTC, and 3 in the window before`, s.owed(state))
+	state := quota.State{Name: "api/1d", DryRun: true, Bucket: quota.Bucket{Time: 1795262400000000, Level: 9, Unit: 2, Prev: 3}}
+	assert.Equal(t, `"api/1d": 4.5 owed at 2026-11-21 12:00:00 UTC, and 3 in the window before, as a dry run`, s.owed(state))
 }
 
 func TestAllDigitsOfALargeCountAreShown(t *testing.T) {
@@ -91,12 +382,20 @@ func TestAllDigitsOfALargeCountAreShown(t *testing.T) {
 }
 
 func TestACountThatCannotBeReadIsAFault(t *testing.T) {
-	server := redistest.Start(t)
-	t.Setenv("REDIS_URL", "redis://"+server.Addr)
-	_, err := server.Do("HSET", "heed:quota:key:ann", "api/1h", "nonsense")
-	require.NoError(t, err)
-	code, said := command("store", "show", "key:ann")
+	client := environment(t)
+	require.NoError(t, client.HSet(t.Context(), "heed:quota:key:ann", "api/1h", "nonsense").Err())
+	code, said := execute("store", "show", "key:ann")
 	assert.Equal(t, wrong, code)
-	assert.Contains(t, said, `1 counts of "key:ann" cannot be read, and are as good as none`)
-	assert.NotContains(t, said, "owes nothing")
+	assert.Contains(t, said, "1 count cannot be read: as good as none")
+}
+
+func TestAKeyDoesNothingToATerminal(t *testing.T) {
+	store := &redisstore.Store{Client: environment(t), Timeout: patience}
+	limit, err := quota.PerHour(1).Compile()
+	require.NoError(t, err)
+	_, err = store.Take(context.Background(), nil, quota.Charge{Key: "key:\x1b[2J", Limit: limit})
+	require.NoError(t, err)
+	_, said := execute("store", "list")
+	assert.NotContains(t, said, "\x1b")
+	assert.Contains(t, said, `"key:\x1b[2J"`)
 }

@@ -25,7 +25,8 @@ type Answer struct {
 	Meaning string   `json:"meaning"`           // a sentence; only of a vendor's response
 	Fields  []string `json:"fields,omitempty"`  // that tell the wait; not of a vendor's response
 	Quotas  []Quota  `json:"quotas,omitempty"`  // the tightest first
-	Client  string   `json:"client"`            // Go code that makes a client that obeys
+	Notes   []string `json:"notes,omitempty"`   // sentences on the client; not of a vendor's response
+	Client  string   `json:"client"`            // Go code that makes a client that obeys; "" if none should
 	Call    string   `json:"call"`              // Go code that reads the wait, and what it returns
 }
 
@@ -147,7 +148,7 @@ func (r *response) ofAnybody(now time.Time) *Answer {
 	for _, name := range ratelimit.Sources(r.status, r.header, now) {
 		a.Fields = append(a.Fields, usual.Replace(name))
 	}
-	a.Client = "client := &http.Client{Transport: &heed.Transport{}}"
+	a.Client, a.Notes = advise(r.status, r.header, wait, now)
 	a.Call = fmt.Sprintf("wait, ok := ratelimit.Wait(resp.StatusCode, resp.Header, time.Now()) // %v, %v", wait, known)
 	return a
 }

@@ -128,6 +128,9 @@ func TestWhatIsPastedIsExplained(t *testing.T) {
 		`"a";r=0;t=17`: wait(17*time.Second, "17s", "It is taken for a RateLimit of a 429.", "RateLimit",
 			quotaShown{Name: "a", Left: "0", Unit: "requests", Next: "17s"}),
 	} {
+		if want.Wait == "2m" { // longer than a client waits by default
+			want.Client = "client := &http.Client{Transport: &heed.Transport{\n\tRetry: heed.RetryPolicy{MaxWait: 2 * time.Minute},\n}}"
+		}
 		if text == "retry-after-ms: 1500" {
 			want.Until = now.Add(2 * time.Second).UnixMilli() // rounded up to a second
 		}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/heedhttp/heed/internal/explain"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/redisstore"
+)
+
+const limitsPrefix = "heed:limits:"
+
+// A window is one in which a key may have a limit of its own, as redisstore.Limits has them.
+type window struct {
+	field string
+	of    func(n int64) quota.Policy
+}
+
+var windows = []window{
+	{"per_second", quota.PerSecond}, {"per_minute", quota.PerMinute},
+	{"per_hour", quota.PerHour}, {"per_day", quota.PerDay},
+}
+
+// showLimits says which limits a key has of its own.
+func (s *session) showLimits(args []string) error {
+	return s.inLimits("limits show", args, 1, func(ctx context.Context, l *ownLimits, _ []string) error {
+		return l.show(ctx)
+	})
+}
+
+// setLimits gives a key limits of its own.
+func (s *session) setLimits(args []string) error {
+	return s.inLimits("limits set", args, math.MaxInt, func(ctx context.Context, l *ownLimits, assigned []string) error {
+		var fields []any
+		for _, a := range assigned {
+			field, n, err := assignment(a)
+			if err != nil {
+				return fmt.Errorf("heed limits set: %w", err)
+			}
+			fields = append(fields, field, n)
+		}
+		if err := l.client.HSet(ctx, l.prefix+l.key, fields...).Err(); err != nil {
+			return fmt.Errorf("heed: %w", err)
+		}
+		if err := l.publish(ctx); err != nil { // before this command listens itself
+			return err
+		}
+		return l.show(ctx)
+	})
+}
+
+// assignment reads per_minute=120.
+func assignment(text string) (field string, n int64, err error) {
+	field, value, _ := strings.Cut(text, "=")
+	i := slices.IndexFunc(windows, func(w window) bool { return w.field == field })
+	if i < 0 {
+		return "", 0, fmt.Errorf("%q: write as in per_minute=120; there is per_second, per_minute, per_hour, per_day", text)
+	}
+	if n, err = strconv.ParseInt(value, 10, 64); err != nil || n < 0 {
+		return "", 0, fmt.Errorf("%s: %q is no whole number", field, value)
+	}
+	if n > 0 {
+		_, err = windows[i].of(n).Compile()
+	}
+	return field, n, err
+}
+
+// unsetLimits takes a key's own limits away.
+func (s *session) unsetLimits(args []string) error {
+	return s.inLimits("limits unset", args, 1, func(ctx context.Context, l *ownLimits, _ []string) error {
+		gone, err := l.client.Unlink(ctx, l.prefix+l.key).Result()
+		if err != nil {
+			return fmt.Errorf("heed: %w", err)
+		}
+		if gone == 0 {
+			return l.none()
+		}
+		fmt.Fprintf(l.out, "%s has no limits of its own any more: those of the rules hold.\n", printable(l.key))
+		return l.publish(ctx)
+	})
+}
+
+// ownLimits are those of one key, in Redis.
+type ownLimits struct {
+	*session
+	client      redis.UniversalClient
+	prefix, key string
+}
+
+// inLimits calls do with the key that args begin with, and the other arguments.
+func (s *session) inLimits(
+	name string, args []string, most int, do func(context.Context, *ownLimits, []string) error,
+) error {
+	f := s.flags(name)
+	prefix := f.String("prefix", "", "what `text` names in Redis begin with, if it is not heed:limits:")
+	args, err := s.parse(f, args, min(2, most), most)
+	if err != nil {
+		return err
+	}
+	store, err := redisstore.FromEnv()
+	if err != nil {
+		return err
+	}
+	defer store.Client.Close()
+	l := &ownLimits{session: s, client: store.Client, prefix: cmp.Or(*prefix, limitsPrefix)}
+	l.key = strings.TrimPrefix(strings.TrimPrefix(args[0], l.prefix), "key:") // as a Store has it
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	return do(ctx, l, args[1:])
+}
+
+// show says what Redis has.
+func (l *ownLimits) show(ctx context.Context) error {
+	limits := &redisstore.Limits{Client: l.client, Prefix: l.prefix, Timeout: patience}
+	defer limits.Close()
+	policies, err := limits.Limits(ctx, l.key)
+	if _, senseless := errors.AsType[*redisstore.LimitsError](err); senseless || err != nil && len(policies) == 0 {
+		return err // and not only that changes cannot be listened for
+	}
+	if len(policies) == 0 {
+		return l.none()
+	}
+	for _, p := range policies {
+		if p.Quota == 0 {
+			fmt.Fprintf(l.out, "%s: any number per %s\n", printable(l.key), explain.Brief(p.Window))
+		} else {
+			fmt.Fprintf(l.out, "%s: %d per %s\n", printable(l.key), p.Quota, explain.Brief(p.Window))
+		}
+	}
+	return nil
+}
+
+func (l *ownLimits) none() error {
+	fmt.Fprintf(l.err, "heed: %s has no limits of its own\n", printable(l.key))
+	return errWrong
+}
+
+// publish tells all processes that the limits have changed.
+func (l *ownLimits) publish(ctx context.Context) error {
+	heard, err := l.client.Publish(ctx, l.prefix+"changed", l.key).Result()
+	if err != nil {
+		return fmt.Errorf("heed: it is changed, but no process was told: %w", err)
+	}
+	if heard == 0 {
+		fmt.Fprintln(l.err, "heed: no process listens: one with a redisstore.Limits sees it within its TTL, 10 s by default")
+		return nil
+	}
+	fmt.Fprintf(l.out, "Listeners that were told: %d.\n", heard)
+	return nil
+}

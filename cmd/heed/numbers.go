@@ -1,0 +1,159 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/heedhttp/heed/serverside/rulefile"
+)
+
+// ruleNumbers are what a rule file says of limits, by the names that they have in a Store.
+// A nil one knows none.
+type ruleNumbers struct {
+	limits map[string][]numbers
+	tables []string          // rules that have a table of single keys' limits
+	keys   redisstore.Limits // which is taken to be this one
+}
+
+// numbers are those of one limit.
+type numbers struct {
+	limit  *quota.Limit
+	note   string // which of several it is, such as a tier's
+	counts bool   // it counts, but denies nobody
+	hidden bool   // it is nobody's business
+	dryRun bool
+}
+
+// readNumbers reads a rule file.
+func readNumbers(name string, client redis.UniversalClient) (*ruleNumbers, error) {
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("heed: %w", err)
+	}
+	l, err := rulefile.List(name, data, quiet)
+	if err != nil {
+		return nil, err
+	}
+	n := &ruleNumbers{limits: make(map[string][]numbers)}
+	n.keys.Client, n.keys.Timeout = client, patience
+	for _, listed := range append(l.Rules, l.Allow...) {
+		if err := n.add(listed); err != nil {
+			return nil, fmt.Errorf("heed: %w", err)
+		}
+	}
+	return n, nil
+}
+
+func (n *ruleNumbers) Close() error { return n.keys.Close() }
+
+// add adds the limits of a rule.
+func (n *ruleNumbers) add(listed rulefile.Listed) error {
+	rule := listed.Rule
+	isTable := func(function string) bool { return strings.HasPrefix(function, "limits ") }
+	if slices.ContainsFunc(listed.Functions, isTable) {
+		n.tables = append(n.tables, rule.Name)
+	}
+	put := func(p quota.Policy, of numbers) error {
+		p.Name = policyName(rule.Name, p)
+		limit, err := p.Compile()
+		of.limit = limit
+		n.limits[p.Name] = append(n.limits[p.Name], of)
+		return err
+	}
+	for _, p := range rule.Policies {
+		if err := put(p, numbers{dryRun: rule.DryRun}); err != nil {
+			return err
+		}
+	}
+	for _, tier := range rule.Tiers {
+		for _, p := range tier.Policies {
+			if err := put(p, numbers{dryRun: rule.DryRun, note: tier.Name}); err != nil {
+				return err
+			}
+		}
+	}
+	if p := rule.Penalty; p != nil {
+		strikes := quota.Policy{Name: "strikes", Quota: p.After, Window: p.Within}
+		if err := put(strikes, numbers{counts: true}); err != nil {
+			return err
+		}
+		n.limits[rule.Name+"/penalties"] = []numbers{{hidden: true}}                        // how often it was kept out
+		kept := quota.Policy{Name: "penalty", Quota: 1e6, Window: time.Second, Burst: 1000} // whose units are µs
+		return put(kept, numbers{dryRun: rule.DryRun, note: "kept out"})
+	}
+	return nil
+}
+
+// policyName is what a policy of a rule is called in a Store.
+func policyName(rule string, p quota.Policy) string {
+	window := p.Calendar.String()
+	if p.Calendar == 0 {
+		window = p.Window.String()
+		if strings.HasSuffix(window, "m0s") {
+			window = strings.TrimSuffix(window, "0s")
+		}
+		if strings.HasSuffix(window, "h0m") {
+			window = strings.TrimSuffix(window, "0m")
+		}
+	}
+	return rule + "/" + cmp.Or(p.Name, window)
+}
+
+// of returns the numbers by which a key has a count: several if the rule has tiers, and
+// none if they are not known.
+func (n *ruleNumbers) of(ctx context.Context, key string, state quota.State) []numbers {
+	if n == nil {
+		return nil
+	}
+	name, isKey := strings.CutPrefix(key, "key:")
+	for _, rule := range n.tables {
+		if !isKey || !strings.HasPrefix(state.Name, rule+"/") {
+			continue
+		}
+		own, err := n.keys.Limits(ctx, name)
+		if err != nil || len(own) == 0 {
+			continue
+		}
+		for _, p := range own {
+			if p.Quota > 0 && policyName(rule, p) == state.Name {
+				p.Name = state.Name
+				if limit, err := p.Compile(); err == nil {
+					return []numbers{{limit: limit, note: "its own", dryRun: state.DryRun}}
+				}
+			}
+		}
+		return nil // which it had before it had limits of its own
+	}
+	return n.limits[state.Name]
+}
+
+// row says where a count stands at a time by Redis' clock, in µs.
+func (n numbers) row(state quota.State, now int64) row {
+	b := n.limit.Drain(state.Bucket, now)
+	d := n.limit.Describe(b, now)
+	r := row{limit: state.Name, state: admitted, wait: d.ResetAfter}
+	r.used = strconv.FormatInt(n.limit.AtOnce()-d.Remaining, 10) + "/" + strconv.FormatInt(n.limit.AtOnce(), 10)
+	if n.note != "" {
+		r.limit += " (" + n.note + ")"
+	}
+	if n.note == "kept out" {
+		r.used = "-"
+	}
+	if wait := n.limit.Wait(b, 1, now); wait > 0 && !n.counts {
+		r.wait, r.denied, r.state = wait, true, isDenied
+		if n.dryRun || state.DryRun {
+			r.denied, r.state = false, wouldBe
+		}
+	}
+	return r
+}
