@@ -26,7 +26,6 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	store.AlwaysAsk = true // whom an operator resets is admitted at once
 	rules, err := rulefile.Watch(cmp.Or(os.Getenv("RULES"), "examples/quickstart/rules.yaml"), rulefile.Env{
 		Config: serverside.Config{Store: store, Audit: serverside.LogAudit(nil)},
 		Keys:   map[string]serverside.Key{"user": serverside.KeyFunc(user)},
