@@ -9,7 +9,8 @@ import (
 )
 
 // A check decides on one request, in steps: match finds the rules that apply and what they
-// are charged to, take has the Store decide, and respond tells the client.
+// are charged to, take has the Store decide, and respond tells the client. Where a method
+// reports that the request is not admitted, it has written the response.
 type check struct {
 	*compiled
 	w        http.ResponseWriter
@@ -41,9 +42,10 @@ const few = 4
 // A match is a rule that applies to the request, with the Store's key and the units that
 // it charges.
 type match struct {
-	rule *rule
-	key  string
-	cost int64
+	rule  *rule
+	key   string
+	cost  int64
+	local bool // it was counted in this process, because the Store failed
 }
 
 // A charged is a charge to one policy, and what was decided on it.
@@ -81,7 +83,7 @@ func (c *check) admittedTo(all matched, cheap, dear []*rule) (_ matched, ok bool
 	if all, ok = c.step(all, cheap); !ok {
 		return all, false
 	}
-	made := all.charges
+	made := all
 	if all, ok = c.step(all, dear); !ok {
 		c.giveBack(made)
 		return all, false
@@ -104,7 +106,7 @@ func (c *check) step(all matched, rules []*rule) (_ matched, ok bool) {
 	if len(all.charges) == charged {
 		return all, true
 	}
-	if all, ok = c.take(all, charged); !ok {
+	if all, ok = c.take(all, matched, charged); !ok {
 		return all, false
 	}
 	return all, !c.isDenied(all, charged)
@@ -118,8 +120,8 @@ func (c *check) match(all matched, rules []*rule) (_ matched, ok bool) {
 		if !r.matches(&target) {
 			continue
 		}
-		m := match{r, c.keyOf(r), r.units(c.r)}
-		if !c.isReadable(all, m) {
+		m := match{rule: r, key: c.keyOf(r), cost: r.units(c.r)}
+		if !c.requireReadable(all, m) {
 			return all, false
 		}
 		if l := r.login; l != nil && !l.byNetwork && c.knowsNetwork(l) {
@@ -160,11 +162,11 @@ func (r *rule) units(req *http.Request) int64 {
 	return max(1, r.cost(req))
 }
 
-// isReadable reports whether the request says what m's key is, if that is to be read from
-// its body, or is an account. If not, the response is written.
-func (c *check) isReadable(all matched, m match) bool {
+// requireReadable reports whether the request says what m's key is, if that is to be read
+// from its body, or is an account.
+func (c *check) requireReadable(all matched, m match) bool {
 	r := m.rule
-	if b, ok := c.r.Body.(*body); ok && known(r.key).body {
+	if b, ok := c.r.Body.(*body); ok && r.readsBody {
 		switch {
 		case b.tooLong:
 			c.refuseUnread(all, m, http.StatusRequestEntityTooLarge)
@@ -181,10 +183,10 @@ func (c *check) isReadable(all matched, m match) bool {
 	return true
 }
 
-// take has the Store decide on the charges from an index on, and reports whether there is
+// take has the Store decide on the charges from an index on, those of the matches from another on, and reports whether there is
 // a decision, or none is needed. If not, the response is written.
-func (c *check) take(all matched, from int) (_ matched, ok bool) {
-	made := all.charges[from:]
+func (c *check) take(all matched, matched, charged int) (_ matched, ok bool) {
+	made := all.charges[charged:]
 	if c.store.memory != nil {
 		takeIn(c.store.memory, made)
 		return all, true
@@ -195,7 +197,10 @@ func (c *check) take(all matched, from int) (_ matched, ok bool) {
 	}
 	decisions, err := c.store.take(c.r.Context(), asked)
 	if err != nil {
-		return c.takeWithout(all, from, err)
+		for i := range all.matches[matched:] {
+			all.matches[matched+i].local = true
+		}
+		return c.takeWithout(all, charged, err)
 	}
 	for i := range made {
 		made[i].decision = decisions[i]
@@ -273,16 +278,12 @@ func (x *charged) denies() bool { return !x.decision.Allowed && !x.dryRun() }
 
 // giveBack gives back what an earlier step was charged for a request that a later one
 // denied.
-func (c *check) giveBack(made []charged) {
-	var charges []quota.Charge
-	for i := range made {
-		if charge := made[i].charge(); made[i].decision.Allowed {
-			charge.N, charge.At = -charge.Units(), made[i].decision.At
-			charges = append(charges, charge)
-		}
+func (c *check) giveBack(made matched) {
+	if !c.store.settles() {
+		return
 	}
-	if len(charges) > 0 && c.store.settles() {
-		s := &settlement{compiled: c.compiled, w: c.w, r: c.r, local: c.local}
-		s.correct(match{rule: made[0].policy.rule, key: made[0].key}, charges...)
+	s := c.settlement(made)
+	for _, m := range made.matches {
+		s.correct(m, s.difference(m, -m.cost)...)
 	}
 }

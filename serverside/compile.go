@@ -51,11 +51,14 @@ func compile(cfg Config, l *Limiter) (*compiled, error) {
 		return nil, err
 	}
 	nameOnWire(all)
+	for _, r := range all {
+		r.readsBody = p.readsBody(r)
+	}
 	p.sort()
 	p.hash = hashOf(p)
 	p.prepare()
-	p.store = newCounter(&cfg, cfg.Memory)
-	p.gates = newGates(&cfg, p.store, cfg.Memory)
+	p.store = newCounter(&cfg)
+	p.gates = newGates(&cfg, p.store)
 	return p, nil
 }
 
@@ -332,6 +335,11 @@ func (p *compiled) originOf(r *rule) origin {
 	default:
 		return address
 	}
+}
+
+// readsBody reports whether the body is read for r's keys.
+func (p *compiled) readsBody(r *rule) bool {
+	return r.key != nil && known(r.key).body || p.Key != nil && known(p.Key).body
 }
 
 // isClaimed reports whether clients can make up r's keys.

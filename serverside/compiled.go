@@ -59,6 +59,7 @@ type rule struct {
 	inFlight      int64
 	settle        func(Response) int64
 	penalty       *penalty // may be nil
+	readsBody     bool     // the body is read for its key
 	login         *login   // it is one of the two rules of a Login
 	limits        *limits  // where policies depend on the request
 	entry         *Allow   // it was made of, if any
@@ -71,7 +72,7 @@ func (r *rule) follows() bool {
 
 // isDear reports whether r takes more than a request's header to know what to charge.
 func (r *rule) isDear() bool {
-	return r.limits != nil && r.limits.byKey != nil || r.key != nil && known(r.key).body
+	return r.limits != nil && r.limits.byKey != nil || r.readsBody
 }
 
 // A policySet is policies that hold together for a request: a rule's, or a tier's.
@@ -112,6 +113,9 @@ func (p *policy) describe(d *quota.Decision) ratelimit.Limit {
 		Remaining: remaining, Next: next, Reset: d.ResetAfter, At: d.At,
 	}
 }
+
+// isPenalty reports whether p is a Penalty's: in debt while the key is kept out.
+func (p *policy) isPenalty() bool { return p.shown == never }
 
 // isShown reports whether the fields of a response tell of p, which decided so.
 func (p *policy) isShown(d *quota.Decision) bool {

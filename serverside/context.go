@@ -38,3 +38,20 @@ func FromContext(ctx context.Context) (Decision, bool) {
 	}
 	return *d, true
 }
+
+// putDecision puts what was decided into the context of the request, if a policy that is
+// shown says something.
+func (c *check) putDecision(all matched, verdict Verdict) {
+	d := Decision{Verdict: verdict, Degraded: c.local || c.uncounted}
+	switch {
+	case len(all.charges) > 0 && all.charges[0].policy.shown == always && !all.charges[0].dryRun():
+		x := &all.charges[0]
+		d.Rule, d.Policy, d.Quota = x.policy.rule.name, x.policy.fields.Name, x.policy.fields.Quota
+		d.Remaining, d.ResetAt = x.decision.Remaining, x.decision.At.Add(x.decision.ResetAfter)
+	case verdict == Uncounted && c.lost != nil && c.lost.shown == always && !c.lost.rule.dryRun:
+		d.Rule, d.Policy = c.lost.rule.name, c.lost.fields.Name
+	default:
+		return
+	}
+	c.r = c.r.WithContext(context.WithValue(c.r.Context(), decisionKey{}, &d))
+}

@@ -1,7 +1,6 @@
 package serverside
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/heedhttp/heed/internal/remote"
@@ -16,8 +15,8 @@ type gates struct {
 	caller remote.Caller
 }
 
-func newGates(cfg *Config, store *counter, local *quota.Memory) *gates {
-	g := &gates{gate: cfg.Gate, local: local, caller: remote.Caller{Name: "serverside: the Gate", Timeout: store.caller.Timeout}}
+func newGates(cfg *Config, store *counter) *gates {
+	g := &gates{gate: cfg.Gate, local: cfg.Memory, caller: remote.Caller{Name: "serverside: the Gate", Timeout: store.caller.Timeout}}
 	if g.gate == nil && store.memory != nil {
 		g.gate = store.memory
 	}
@@ -25,7 +24,7 @@ func newGates(cfg *Config, store *counter, local *quota.Memory) *gates {
 		g.gate, _ = cfg.Store.(quota.Gate)
 	}
 	if g.gate == nil {
-		g.gate = local
+		g.gate = cfg.Memory
 	}
 	g.memory, _ = g.gate.(*quota.Memory)
 	return g
@@ -88,16 +87,11 @@ func (c *check) hold(all matched, m match) bool {
 	}
 }
 
-// fullOf is that as many requests as r allows are being served.
-func fullOf(r *rule) Denial {
-	return Denial{Status: r.status, RetryAfter: fullWait, InFlight: true, Rule: r.name, Quota: r.inFlight, Cost: 1}
-}
-
 // modeAfter is what happens to a request of r after err: it is counted in this process if
 // only that is late.
 func (r *rule) modeAfter(err error) FailureMode {
 	if isLate(err) {
 		return FailLocal
 	}
-	return cmp.Or(r.mode, FailLocal)
+	return r.mode
 }

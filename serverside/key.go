@@ -110,6 +110,9 @@ func Cookie(name string) Key {
 // It is the first half of SHA-256. Nobody can find a random token by it; but whoever can
 // guess a value, such as one of the 2³² IPv4 addresses, can find out that it is the one.
 func HashKey(name, value string) string {
+	if !strings.Contains(name, " ") {
+		name = http.CanonicalHeaderKey(name)
+	}
 	if name == "Authorization" {
 		value = oneSpelling(value)
 	}

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/heedhttp/heed/internal/remote"
 	"github.com/heedhttp/heed/quota"
 )
 
@@ -63,13 +64,14 @@ func (c *compiled) pingStore() {
 	if !ok {
 		return
 	}
-	const patience = 5 * time.Second
+	caller := &remote.Caller{Name: "serverside: the Store", Timeout: 5 * time.Second}
 	go func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		if err := store.Ping(ctx); err != nil {
+		_, err := remote.Do(context.Background(), caller, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, store.Ping(ctx)
+		}, nil)
+		if err != nil {
+			c.Audit(Event{Kind: StoreFailed, Mode: c.rules[0].mode, Err: storeError(err)})
 			c.failing.Store(true)
-			c.Audit(Event{Kind: StoreFailed, Mode: c.rules[0].mode, Err: &StoreError{Err: err}})
 		}
 	}()
 }
@@ -135,7 +137,7 @@ func (l *Limiter) wrap(h http.Handler, until Stage) http.Handler {
 		var matches [few]match
 		var charges [few]charged
 		if all, ok := c.admits(matched{matches[:0], charges[:0]}, from, until); ok {
-			c.serve(h, c.settlement(all))
+			c.serve(h, all)
 		}
 	})
 }

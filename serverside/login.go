@@ -131,13 +131,12 @@ func (c *compiler) loginRules(from Rule, cfg *Config, field string) []*rule {
 // networkOf is the network that a client is in: the /24 or /48 of its address.
 func networkOf(cfg *Config) Key {
 	ip := func(r *http.Request) (netip.Addr, bool) { return parseHop(r.RemoteAddr) }
-	for _, r := range slices.Backward(cfg.Rules) {
-		if r.Key != nil && known(r.Key).ip != nil {
-			ip = known(r.Key).ip
-		}
+	keys := []Key{cfg.Key}
+	for _, r := range cfg.Rules {
+		keys = append(keys, r.Key)
 	}
-	if cfg.Key != nil && known(cfg.Key).ip != nil {
-		ip = known(cfg.Key).ip
+	if i := slices.IndexFunc(keys, func(k Key) bool { return k != nil && known(k).ip != nil }); i >= 0 {
+		ip = known(keys[i]).ip
 	}
 	return &builtIn{origin: address, text: "the client's network", of: func(r *http.Request) string {
 		addr, ok := ip(r)
@@ -158,16 +157,11 @@ func networkOf(cfg *Config) Key {
 func (c *check) knowsNetwork(l *login) bool {
 	// It asks for more than there ever is: nothing is taken, and the decision says what is left.
 	charge := quota.Charge{Key: storeKey(keySpace, l.key.Of(c.r)), Limit: l.known, N: 2, DryRun: true}
-	memory := c.store.memory
-	if memory == nil {
-		decisions, err := c.store.take(c.r.Context(), []quota.Charge{charge})
-		if err == nil {
-			return decisions[0].Remaining == 0
-		}
-		memory = c.Memory // and what is to be charged will fail, and tell of it
+	d, err := c.store.takeOne(c.r.Context(), match{}, charge)
+	if err != nil { // what is to be charged will fail as well, and tell of it
+		d, err = c.store.takeOne(c.r.Context(), match{local: true}, charge)
 	}
-	decisions, err := memory.Take(c.r.Context(), nil, charge)
-	return err == nil && decisions[0].Remaining == 0
+	return err == nil && d.Remaining == 0
 }
 
 // knowing are the charges by which m's network is known.

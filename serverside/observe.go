@@ -75,7 +75,7 @@ func (c *check) observe(all matched, v Verdict) {
 	case len(all.charges) > 0:
 		x := &all.charges[0]
 		o.Rule, o.Pattern, o.key = x.policy.rule.name, x.policy.rule.pattern, x.key
-		if v != Uncounted && x.decision.Limit > 0 && x.policy.shown != never {
+		if v != Uncounted && x.decision.Limit > 0 && !x.policy.isPenalty() {
 			o.Left, o.Remaining, o.Limit = x.left(), x.decision.Remaining, x.policy.atOnce
 		}
 	case len(all.matches) > 0:

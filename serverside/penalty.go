@@ -149,7 +149,7 @@ func (c *check) strikeDenied(all matched, denying []charged) {
 		denied, penalized := false, false
 		for _, x := range denying {
 			if x.policy.rule == m.rule {
-				denied, penalized = true, penalized || x.policy.shown == never
+				denied, penalized = true, penalized || x.policy.isPenalty()
 			}
 		}
 		if denied && !penalized {
@@ -196,15 +196,9 @@ func (s *settlement) penalize(m match) {
 
 // takeOne takes a unit of limit for m.
 func (s *settlement) takeOne(m match, limit *quota.Limit) (d quota.Decision, ok bool) {
-	charge := m.charge(limit, 1)
-	if memory := s.memoryOf(); memory != nil {
-		decisions, err := memory.Take(s.r.Context(), nil, charge)
-		return decisions[0], err == nil
-	}
-	decisions, err := s.store.take(s.r.Context(), []quota.Charge{charge})
+	d, err := s.store.takeOne(s.r.Context(), m, m.charge(limit, 1))
 	if err != nil {
 		s.auditFailure(m.rule, m.key, err)
-		return quota.Decision{}, false
 	}
-	return decisions[0], true
+	return d, err == nil
 }

@@ -17,6 +17,8 @@ type progress struct {
 	asked  atomic.Int32 // the rules of stages before this have been asked
 	passes atomic.Bool  // an Allow entry was charged: no rule is
 
+	exposed bool // an earlier stage has exposed the fields
+
 	told  bool          // an earlier stage has written fields
 	left  float64       // the part of the tightest quota that they tell of
 	reset time.Duration // until that is whole again

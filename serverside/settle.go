@@ -62,14 +62,13 @@ func FromCache(r Response) bool {
 	return strings.HasPrefix(strings.ToUpper(r.Header.Get("X-Cache")), "HIT") || age != "" && strings.Trim(age, "0") != ""
 }
 
-// serve has h serve the request, and corrects its charges by what it is answered. s is nil
-// if there is nothing to correct.
-func (c *check) serve(h http.Handler, s *settlement) {
-	if s == nil {
+// serve has h serve the request, and corrects its charges by what it is answered.
+func (c *check) serve(h http.Handler, all matched) {
+	if !slices.ContainsFunc(all.matches, func(m match) bool { return m.rule.follows() }) {
 		h.ServeHTTP(c.w, c.r)
 		return
 	}
-	s.r = c.r // with the decision in its context
+	s := c.settlement(all)
 	w, seen := watch(c.w, s.answered)
 	panicked := true
 	defer func() {
@@ -89,18 +88,11 @@ type settlement struct {
 	r       *http.Request
 	matches []match
 	charges []charged
-	local   bool // they were counted in this process, because the Store failed
 }
 
-// settlement is for what is to be corrected of all, or nil if nothing can be.
+// settlement is for what is to be corrected of all.
 func (c *check) settlement(all matched) *settlement {
-	if !slices.ContainsFunc(all.matches, func(m match) bool { return m.rule.follows() || m.rule.penalty != nil }) {
-		return nil
-	}
-	return &settlement{
-		compiled: c.compiled, w: c.w, r: c.r,
-		matches: slices.Clone(all.matches), charges: slices.Clone(all.charges), local: c.local,
-	}
+	return &settlement{compiled: c.compiled, w: c.w, r: c.r, matches: slices.Clone(all.matches), charges: slices.Clone(all.charges)}
 }
 
 // response is what the request was answered, as m sees it.
@@ -138,7 +130,7 @@ func (s *settlement) settle(status int) {
 // difference are n units more, or less, for each policy of m that was charged.
 func (s *settlement) difference(m match, n int64) (charges []quota.Charge) {
 	for _, x := range s.charges {
-		if n != 0 && x.policy.rule == m.rule && x.policy.shown != never && x.decision.Allowed {
+		if n != 0 && x.policy.rule == m.rule && !x.policy.isPenalty() && x.decision.Allowed {
 			c := x.charge()
 			c.N, c.At = n, x.decision.At
 			charges = append(charges, c)
@@ -150,7 +142,7 @@ func (s *settlement) difference(m match, n int64) (charges []quota.Charge) {
 // pardon is all that m's key may owe to its rule.
 func (s *settlement) pardon(m match) (charges []quota.Charge) {
 	for _, x := range s.charges {
-		if x.policy.rule == m.rule && x.policy.shown != never {
+		if x.policy.rule == m.rule && !x.policy.isPenalty() {
 			charges = append(charges, m.charge(x.policy.limit, -everything))
 		}
 	}
@@ -171,24 +163,7 @@ func (s *settlement) correct(m match, charges ...quota.Charge) {
 	if len(charges) == 0 {
 		return
 	}
-	var err error
-	if memory := s.memoryOf(); memory != nil {
-		err = memory.Settle(s.r.Context(), charges...)
-	} else {
-		err = s.store.settle(s.r.Context(), charges)
-	}
-	if err == nil && s.store.memory == nil && m.rule.mode == FailLocal {
-		_ = s.Memory.Settle(s.r.Context(), charges...) // which was charged as well (check.remember)
-	}
-	if err != nil {
+	if err := s.store.settle(s.r.Context(), m, charges); err != nil {
 		s.auditFailure(m.rule, m.key, err)
 	}
-}
-
-// memoryOf returns what the request was counted in, or nil if that is the Store.
-func (s *settlement) memoryOf() *quota.Memory {
-	if s.local {
-		return s.Memory
-	}
-	return s.store.memory
 }

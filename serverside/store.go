@@ -18,15 +18,16 @@ const storeTimeout = 75 * time.Millisecond
 type counter struct {
 	memory *quota.Memory // if it is in this process
 	store  quota.Store   // if not
+	local  *quota.Memory // counts while the Store fails
 	caller remote.Caller
 }
 
-func newCounter(cfg *Config, local *quota.Memory) *counter {
-	c := &counter{store: cfg.Store, caller: remote.Caller{Name: "serverside: the Store", Timeout: cmp.Or(cfg.StoreTimeout, storeTimeout)}}
+func newCounter(cfg *Config) *counter {
+	c := &counter{store: cfg.Store, local: cfg.Memory, caller: remote.Caller{Name: "serverside: the Store", Timeout: cmp.Or(cfg.StoreTimeout, storeTimeout)}}
 	memory, ok := cfg.Store.(*quota.Memory)
 	switch {
 	case cfg.Store == nil || ok && memory == nil:
-		c.memory = local
+		c.memory = cfg.Memory
 	case ok:
 		c.memory = memory
 	}
@@ -45,8 +46,39 @@ func (c *counter) take(ctx context.Context, charges []quota.Charge) ([]quota.Dec
 	return decisions, storeError(err)
 }
 
-// settle has the Store, which is a quota.Settler, correct charges.
-func (c *counter) settle(ctx context.Context, charges []quota.Charge) error {
+// memoryOf returns what m was counted in, or nil if that is the Store.
+func (c *counter) memoryOf(m match) *quota.Memory {
+	if m.local {
+		return c.local
+	}
+	return c.memory
+}
+
+// takeOne decides on a charge of m's key.
+func (c *counter) takeOne(ctx context.Context, m match, charge quota.Charge) (quota.Decision, error) {
+	if memory := c.memoryOf(m); memory != nil {
+		decisions, err := memory.Take(ctx, nil, charge)
+		if err != nil {
+			return quota.Decision{}, err
+		}
+		return decisions[0], nil
+	}
+	decisions, err := c.take(ctx, []quota.Charge{charge})
+	if err != nil {
+		return quota.Decision{}, err
+	}
+	return decisions[0], nil
+}
+
+// settle corrects charges of m's key, where they were counted. What counts is a
+// quota.Settler.
+func (c *counter) settle(ctx context.Context, m match, charges []quota.Charge) error {
+	if memory := c.memoryOf(m); memory != nil {
+		return memory.Settle(ctx, charges...)
+	}
+	if m.rule.mode == FailLocal { // it was charged here as well (check.remember)
+		_ = c.local.Settle(ctx, charges...) // fails only on charges that compile does not make
+	}
 	_, err := remote.Do(ctx, &c.caller, func(ctx context.Context) (_ struct{}, err error) {
 		return struct{}{}, c.store.(quota.Settler).Settle(ctx, charges...)
 	}, nil)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// The name spaces of the Store's keys. A peer's address has none: it contains neither
-// a "k", nor a "d", followed by an "e", nor an "h".
+// The name spaces of the Store's keys. A peer's address has none, and does not begin like
+// any of them.
 const (
 	keySpace      = "key:"     // what a Key returned
 	fallbackSpace = "default:" // what Config.Key returned where a Rule's Key returned ""

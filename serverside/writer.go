@@ -64,50 +64,16 @@ func (w *watcher) ReadFrom(r io.Reader) (int64, error) {
 }
 
 func (w *watcher) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	w.see(http.StatusSwitchingProtocols)
-	return http.NewResponseController(w.ResponseWriter).Hijack()
+	conn, rw, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err == nil {
+		w.see(http.StatusSwitchingProtocols)
+	}
+	return conn, rw, err
 }
 
 func (w *watcher) Push(target string, options *http.PushOptions) error {
 	return w.ResponseWriter.(http.Pusher).Push(target, options)
 }
-
-// A denialWriter writes a denial's body, and nothing but its status: what Deny
-// forgets or does wrong does not turn a denial into a success.
-type denialWriter struct {
-	http.ResponseWriter
-	status int
-	head   bool // the request was a HEAD
-	wrote  bool // the status
-}
-
-func (w *denialWriter) WriteHeader(status int) {
-	switch {
-	case w.wrote:
-	case 100 <= status && status < 200 && status != http.StatusSwitchingProtocols:
-		w.ResponseWriter.WriteHeader(status)
-	default:
-		w.wrote = true
-		w.ResponseWriter.WriteHeader(w.status)
-	}
-}
-
-func (w *denialWriter) Write(b []byte) (int, error) {
-	w.WriteHeader(w.status)
-	if w.head {
-		return len(b), nil
-	}
-	return w.ResponseWriter.Write(b)
-}
-
-// Flush sends what was written.
-func (w *denialWriter) Flush() {
-	w.WriteHeader(w.status)
-	_ = http.NewResponseController(w.ResponseWriter).Flush()
-}
-
-// Unwrap is for http.ResponseController.
-func (w *denialWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 type (
 	// plainWriter is what every watcher is to a handler.

@@ -26,17 +26,18 @@ type Caller struct {
 	Name    string        // what is called, for errors: "redisstore: Redis"
 	Timeout time.Duration // how long a call is waited for
 
-	calls   atomic.Int64 // under way
-	waited  atomic.Int64 // of them, those that are waited for
-	answers atomic.Int64 // how many calls have succeeded
+	calls    atomic.Int64              // under way
+	waited   atomic.Int64              // of them, those that are waited for
+	answered atomic.Pointer[time.Time] // when a call succeeded last
 }
 
 // An Error is a call that failed.
 type Error struct {
 	Err error // why
 
-	// Late says that it is this process that is late: as many calls are waited for as
-	// there may be, or others have been answered meanwhile. What was asked is not gone.
+	// Late says that it is this process that is late, and what was asked is not gone: as
+	// many calls are waited for as there may be, or one timed out while others were
+	// answered.
 	Late bool
 }
 
@@ -60,7 +61,7 @@ func Do[T any](ctx context.Context, c *Caller, ask func(context.Context) (T, err
 	if ok, late := c.enter(); !ok {
 		return none, &Error{fmt.Errorf("%s %w", c.Name, ErrBusy), late}
 	}
-	before := c.answers.Load()
+	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Timeout)
 	answer := make(chan result[T]) // without a buffer: somebody takes it, or it is unused
 	go func() {
@@ -71,7 +72,8 @@ func Do[T any](ctx context.Context, c *Caller, ask func(context.Context) (T, err
 			}
 			c.calls.Add(-1)
 			if r.err == nil {
-				c.answers.Add(1)
+				now := time.Now()
+				c.answered.Store(&now)
 			}
 			select {
 			case answer <- r:
@@ -88,23 +90,29 @@ func Do[T any](ctx context.Context, c *Caller, ask func(context.Context) (T, err
 	select {
 	case r := <-answer:
 		if r.err != nil {
-			return none, &Error{r.err, c.answers.Load() != before}
+			return none, &Error{r.err, errors.Is(r.err, context.DeadlineExceeded) && c.answeredSince(began)}
 		}
 		return r.value, nil
 	case <-ctx.Done():
-		return none, &Error{fmt.Errorf("%s did not answer within %v", c.Name, c.Timeout), c.answers.Load() != before}
+		return none, &Error{fmt.Errorf("%s did not answer within %v", c.Name, c.Timeout), c.answeredSince(began)}
 	}
 }
 
+// answeredSince reports whether a call has succeeded since a time.
+func (c *Caller) answeredSince(at time.Time) bool {
+	last := c.answered.Load()
+	return last != nil && !last.Before(at)
+}
+
 // enter reports whether there may be one more call; if not, whether that is because so
-// many are waited for.
+// many are waited for, or those that are abandoned are answered yet.
 func (c *Caller) enter() (ok, late bool) {
 	waited, calls := c.waited.Add(1), c.calls.Add(1)
 	hung := calls-waited >= mostAbandoned
 	if calls > mostCalls || hung {
 		c.waited.Add(-1)
 		c.calls.Add(-1)
-		return false, !hung
+		return false, !hung || c.answeredSince(time.Now().Add(-c.Timeout))
 	}
 	return true, false
 }
