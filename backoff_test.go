@@ -47,7 +47,7 @@ func extremes(b heed.Backoff, a heed.Attempt) (least, most time.Duration) {
 	return least, most
 }
 
-func TestTheRangeOfEachJitter(t *testing.T) { // F153, F166, B16
+func TestTheRangeOfEachJitter(t *testing.T) {
 	s := time.Second
 	exp := heed.Exponential(s, 30*s)
 	for name, c := range map[string]struct {

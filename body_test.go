@@ -270,7 +270,6 @@ func TestALateCloseByAnOldAttemptTouchesNothing(t *testing.T) {
 	})
 }
 
-// F168
 func TestEachAttemptSendsTheSameMebibyte(t *testing.T) {
 	mebibyte := strings.Repeat("0123456789abcdef", 1<<16)
 	want := sha256.Sum256([]byte(mebibyte))

@@ -207,7 +207,7 @@ func TestTwoTransportsShareOneBudgetCountedExactly(t *testing.T) {
 	})
 }
 
-func TestAThousandRequestsAgainstAnOutage(t *testing.T) { // F009
+func TestAThousandRequestsAgainstAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(unavailable)
 		tr := &heed.Transport{Base: s}
@@ -354,7 +354,7 @@ func TestRefundsAndSuccessesFillTheFloorAndNoMore(t *testing.T) {
 	})
 }
 
-func TestWhatARetryCosts(t *testing.T) { // B74
+func TestWhatARetryCosts(t *testing.T) {
 	for name, c := range map[string]struct {
 		replies []reply
 		want    int

@@ -76,7 +76,7 @@ func (l *limited) early() (n int) {
 	return n
 }
 
-func TestFiftyWorkersMeetALimitOfTen(t *testing.T) { // F149, B20
+func TestFiftyWorkersMeetALimitOfTen(t *testing.T) {
 	for _, latency := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond} {
 		t.Run(latency.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestFiftyWorkersMeetALimitOfTen(t *testing.T) { // F149, B20
 	}
 }
 
-func TestDuringACoolDownNobodyReachesTheServer(t *testing.T) { // F149, B20
+func TestDuringACoolDownNobodyReachesTheServer(t *testing.T) {
 	for name, pacer := range map[string]heed.Pacer{"alone": nil, "with a pacer": &tick{every: 10 * time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

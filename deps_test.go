@@ -31,7 +31,7 @@ const policy = `
 	testserver           < contract
 	pace                 < . quota ratelimit internal/hostkey internal/keyed internal/adaptive internal/scope golang.org/x/time/rate
 	redisstore           < quota github.com/redis/go-redis/v9
-	serverside           < quota ratelimit
+	serverside           < quota ratelimit internal/remote
 	serverside/profiles  < serverside serverside/rulefile quota ratelimit
 	serverside/live      < serverside ratelimit internal/explain internal/topk
 	serverside/rulefile  < serverside quota ratelimit go.yaml.in/yaml/v3 github.com/fsnotify/fsnotify
@@ -43,6 +43,7 @@ const policy = `
 	internal/load        <
 	internal/explain     < ratelimit
 	internal/faults      <
+	internal/remote      <
 	internal/spelling    <
 	internal/topk        <
 	internal/export      < serverside/rulefile serverside quota ratelimit internal/spelling go.yaml.in/yaml/v3

@@ -149,7 +149,7 @@ func (b *breaker) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // A circuit breaker goes around the Transport, where it counts only what retries could
 // not mend. A limit does not open it.
-func ExampleTransport_breaker() { // F161
+func ExampleTransport_breaker() {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/limited" {
 			w.WriteHeader(http.StatusTooManyRequests)
@@ -246,7 +246,7 @@ func ExampleRetryPolicy_profiles() {
 
 // Delays of 200 ms, doubled each time, and at most 30 % more; a 429 without a
 // hint waits a second.
-func ExampleBackoff() { // F151, F152
+func ExampleBackoff() {
 	upward := func(b heed.Backoff) heed.Backoff {
 		part := heed.FullJitter(func(a heed.Attempt) time.Duration { return b(a) * 3 / 10 })
 		return func(a heed.Attempt) time.Duration { return b(a) + part(a) }
@@ -266,7 +266,7 @@ func ExampleBackoff() { // F151, F152
 	// Output: true
 }
 
-func ExampleExponential() { // F153, F154, F166
+func ExampleExponential() {
 	backoff := heed.Exponential(time.Second, 30*time.Second)
 	for n := range 7 {
 		fmt.Print(backoff(heed.Attempt{Number: n + 1}), " ")
@@ -376,7 +376,7 @@ func ExampleTransport_reverseProxy() {
 
 // RetryAfter is of use outside the Transport too: here it makes an error of a
 // refusal, for callers that want one.
-func ExampleRetryAfter() { // F156
+func ExampleRetryAfter() {
 	exhausted := func(resp *http.Response, err error) error {
 		if err != nil || resp.StatusCode != http.StatusTooManyRequests {
 			return err

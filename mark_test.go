@@ -44,7 +44,7 @@ func recorder(t *testing.T, all *[]sent, statuses ...int) base {
 	}
 }
 
-func TestF159APostIsGivenOneIdempotencyKeyForAllItsAttempts(t *testing.T) {
+func TestAPostIsGivenOneIdempotencyKeyForAllItsAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bodies := map[string]func() io.Reader{
 			"with GetBody": func() io.Reader { return strings.NewReader("order") },

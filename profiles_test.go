@@ -33,7 +33,7 @@ func post(ctx context.Context) *http.Request {
 	return req
 }
 
-func TestQuotasThatAreUsedUpAreWaitedFor(t *testing.T) { // F140
+func TestQuotasThatAreUsedUpAreWaitedFor(t *testing.T) {
 	for _, c := range []struct {
 		want   time.Duration
 		header []string

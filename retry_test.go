@@ -64,7 +64,7 @@ func TestTheVerdictsOrder(t *testing.T) {
 	})
 }
 
-func TestTheWaitAfterAHintIsAFloorWithJitterAbove(t *testing.T) { // F150, C12, C13, C14, B05, B07, B17
+func TestTheWaitAfterAHintIsAFloorWithJitterAbove(t *testing.T) {
 	for _, c := range []struct {
 		hint      string
 		backoff   time.Duration
@@ -139,7 +139,7 @@ func TestAfterAnAttemptThatTimedOutAnotherIsMadeWithinTheDeadline(t *testing.T) 
 	})
 }
 
-func TestThePolicysDefaultsAndBounds(t *testing.T) { // F160, B14, B15
+func TestThePolicysDefaultsAndBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
 			policy  heed.RetryPolicy
@@ -149,7 +149,7 @@ func TestThePolicysDefaultsAndBounds(t *testing.T) { // F160, B14, B15
 			"four attempts":         {heed.RetryPolicy{}, []reply{unavailable}, 4},
 			"two":                   {heed.RetryPolicy{MaxAttempts: 2}, []reply{unavailable}, 2},
 			"one":                   {heed.RetryPolicy{MaxAttempts: 1}, []reply{unavailable}, 1},
-			"a negative number":     {heed.RetryPolicy{MaxAttempts: -5}, []reply{unavailable}, 1}, // B14
+			"a negative number":     {heed.RetryPolicy{MaxAttempts: -5}, []reply{unavailable}, 1},
 			"a minute's wait":       {heed.RetryPolicy{}, []reply{throttle("60"), ok}, 2},
 			"more than a minute's":  {heed.RetryPolicy{}, []reply{throttle("61"), ok}, 1},
 			"no wait at all":        {heed.RetryPolicy{MaxWait: -1}, []reply{throttle("1"), ok}, 1},
@@ -218,7 +218,7 @@ func TestWithRetryReplacesThePolicyForOneRequestAndItsRedirects(t *testing.T) {
 	})
 }
 
-// F155, B08, B15, C17, C18: as many requests as attempts, and no wait after the last.
+// As many requests as attempts, and no wait after the last.
 func TestTheLastRefusalIsReturnedAtOnceAndUnread(t *testing.T) {
 	for attempts := 1; attempts <= 5; attempts++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -245,7 +245,7 @@ func TestTheLastRefusalIsReturnedAtOnceAndUnread(t *testing.T) {
 }
 
 // The policies of other clients are a few lines each.
-func TestPoliciesOfOthers(t *testing.T) { // F151, F152, F153, F154, B16
+func TestPoliciesOfOthers(t *testing.T) {
 	around := func(b heed.Backoff, low, high float64) heed.Backoff {
 		return func(a heed.Attempt) time.Duration {
 			return time.Duration(float64(b(a)) * (low + (high-low)*rand.Float64()))
@@ -294,7 +294,7 @@ func TestPoliciesOfOthers(t *testing.T) { // F151, F152, F153, F154, B16
 
 const ms = time.Millisecond
 
-// F160: who asks for endless attempts gets as many as fit into MaxElapsed and the budget.
+// Who asks for endless attempts gets as many as fit into MaxElapsed and the budget.
 func TestThereAreNoEndlessRetries(t *testing.T) {
 	for name, c := range map[string]struct {
 		tr   *heed.Transport

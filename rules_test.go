@@ -221,7 +221,7 @@ func TestRule07_LengthEncodingAndTrailerStayTheSame(t *testing.T) {
 	})
 }
 
-func TestRule08_AStreamIsRepeatedOnlyIfNothingOfItWasRead(t *testing.T) { // B19
+func TestRule08_AStreamIsRepeatedOnlyIfNothingOfItWasRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		unread := newScript(reply{status: 429, unread: true}, reply{err: errBroken, unread: true}, ok)
 		assert.Equal(t, 200, status(t, &heed.Transport{Base: unread}, stream(t.Context(), "PUT", newBody("content"))))
@@ -368,7 +368,7 @@ func TestRule15_AnAttemptsTimeoutIsNotTheCallersDeadline(t *testing.T) {
 	})
 }
 
-func TestRule16_AWaitEndsWithTheContextAndWithCancel(t *testing.T) { // B18
+func TestRule16_AWaitEndsWithTheContextAndWithCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -390,7 +390,7 @@ func TestRule16_AWaitEndsWithTheContextAndWithCancel(t *testing.T) { // B18
 	})
 }
 
-func TestRule17_AWaitThatDoesNotFitBeforeTheDeadlineIsNotBegun(t *testing.T) { // B18
+func TestRule17_AWaitThatDoesNotFitBeforeTheDeadlineIsNotBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -405,7 +405,7 @@ func TestRule17_AWaitThatDoesNotFitBeforeTheDeadlineIsNotBegun(t *testing.T) { /
 	})
 }
 
-func TestRule18_TheBodyIsDrainedAfterTheDecisionAndBeforeTheWait(t *testing.T) { // B18
+func TestRule18_TheBodyIsDrainedAfterTheDecisionAndBeforeTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		b := newBody("busy")
@@ -482,7 +482,7 @@ type idleCloser struct {
 
 func (c *idleCloser) CloseIdleConnections() { c.calls++ }
 
-func TestRule20_IdleConnectionsAreClosedOnlyOnDemand(t *testing.T) { // B74
+func TestRule20_IdleConnectionsAreClosedOnlyOnDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &idleCloser{RoundTripper: newScript(unavailable)}
 		client := &http.Client{Transport: &heed.Transport{Base: base}}
@@ -495,7 +495,7 @@ func TestRule20_IdleConnectionsAreClosedOnlyOnDemand(t *testing.T) { // B74
 	})
 }
 
-func TestRule21_RedirectsAreTheClientsBusiness(t *testing.T) { // B72
+func TestRule21_RedirectsAreTheClientsBusiness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, location := range []string{"/elsewhere", "http://%zz"} {
 			s := newScript(reply{status: 302, header: []string{"Location", location, "Retry-After", "1", "Set-Cookie", "a=b"}})
@@ -552,7 +552,7 @@ func TestRule24_AnEmptyIdempotencyKeyOptsIn(t *testing.T) {
 	})
 }
 
-func TestRule25_OnlyWhatIsIdempotentOrWasNotDoneIsRepeated(t *testing.T) { // F159, F162, B71
+func TestRule25_OnlyWhatIsIdempotentOrWasNotDoneIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dial := reply{err: &net.OpError{Op: "dial", Err: errBroken}}
 		for _, c := range []struct {
@@ -613,7 +613,7 @@ func TestRule26_WhatIsPermanentIsNotRepeated(t *testing.T) {
 	assert.Equal(t, 1, s.count())
 }
 
-func TestRule27_RetryAfterIsAFloorInEveryForm(t *testing.T) { // F135, B01, B02, B18, F150
+func TestRule27_RetryAfterIsAFloorInEveryForm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		then := time.Now().Add(20 * time.Second).UTC()
 		for _, value := range []string{
@@ -632,7 +632,7 @@ func TestRule27_RetryAfterIsAFloorInEveryForm(t *testing.T) { // F135, B01, B02,
 	})
 }
 
-func TestRule28_AnEpochInRetryAfterIsADelayTooLongToWait(t *testing.T) { // B03, B04
+func TestRule28_AnEpochInRetryAfterIsADelayTooLongToWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		for _, value := range []string{"1795203030", "9223372037", "99999999999999999999"} {

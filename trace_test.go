@@ -62,7 +62,7 @@ func TestContextsOfOneParentDoNotMixTheirTraces(t *testing.T) {
 	assert.Equal(t, map[string]int{"p": 9, "a": 2, "b": 1}, calls)
 }
 
-func TestTheLogNeverShowsASecret(t *testing.T) { // F158, F196, B72
+func TestTheLogNeverShowsASecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))

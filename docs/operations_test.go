@@ -129,7 +129,7 @@ func serve(t *testing.T, d *database, programs, dir string) (addr string) {
 
 // A reader who pastes all commands of the page, from its beginning to its end, sees what
 // it says: with the quickstart, and a Redis that is configured as the page says.
-// F095, F198, F205, F206, B37, B46.
+
 func TestTheCommandsOfThePageDoWhatItSays(t *testing.T) {
 	testenv.Program(t, "curl")
 	built := programs(t)
@@ -164,7 +164,7 @@ func paste(t *testing.T, programs string, all []block) (faults []string) {
 	return faults
 }
 
-// KEYS and MONITOR stop everybody for as long as they last. F198, B46.
+// KEYS and MONITOR stop everybody for as long as they last.
 func TestNoCommandOfThePageStopsEverybody(t *testing.T) {
 	sections := map[string]bool{}
 	all := blocks(read(t, page))

@@ -125,7 +125,6 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// F093, F094, C24.
 func TestRedisDoesWhatTheConfigurationSays(t *testing.T) {
 	d := documented(t)
 	for _, s := range settings(t) {
@@ -165,18 +164,8 @@ func granted(t *testing.T) (commands []string) {
 	return commands
 }
 
-func TestThePagesOnRedisNameOneAndTheSameUser(t *testing.T) { // F091
-	_, rest, found := strings.Cut(read(t, "redis.md"), "    ACL SETUSER ")
-	require.True(t, found)
-	rules, _, _ := strings.Cut(rest, "\n\n")
-	_, conf, found := strings.Cut(read(t, "redis.conf"), "\nuser ")
-	require.True(t, found)
-	conf, _, _ = strings.Cut(conf, "\n")
-	assert.Equal(t, strings.Join(strings.Fields(rules), " "), strings.ReplaceAll(conf, ">"+ofLimiters, ">secret"))
-}
-
 // The user of the configuration may do all that heed asks of Redis, and no command is
-// granted that it does not ask for. F091, F093.
+// granted that it does not ask for.
 func TestTheUserOfTheConfigurationMayDoWhatIsAskedAndNothingElse(t *testing.T) {
 	d := documented(t)
 	client := d.as("heed", ofLimiters)
@@ -422,7 +411,7 @@ func memoryOf(t *testing.T, d *database) (bytes int) {
 }
 
 // An attacker who makes up subjects has a Redis that evicts whatever was not used of
-// late forget whom it denies; the documented one forgets nobody. C24, F093.
+// late forget whom it denies; the documented one forgets nobody.
 func TestAFloodOfSubjectsIsNoWayAroundALimit(t *testing.T) {
 	d := documented(t)
 	for policy, want := range map[string]struct {
@@ -444,7 +433,7 @@ func TestAFloodOfSubjectsIsNoWayAroundALimit(t *testing.T) {
 	}
 }
 
-// A full Redis that evicts nothing is to limiters what a lost one is. C24.
+// A full Redis that evicts nothing is to limiters what a lost one is.
 func TestWhatHappensWhenRedisIsFullIsWhatTheRuleSays(t *testing.T) {
 	d := documented(t)
 	squeeze(t, d, "noeviction")
@@ -526,7 +515,7 @@ func TestASubjectTakesAsMuchMemoryAsThePageSays(t *testing.T) {
 	assert.InDelta(t, 170, each, 25)
 }
 
-// With the lines for TLS, and certificates where they say, redisstore.FromEnv finds it. F091.
+// With the lines for TLS, and certificates where they say, redisstore.FromEnv finds it.
 func TestTheConfigurationsTLSWorks(t *testing.T) {
 	if os.Getenv("OPERATIONS_TLS") != "" { // in a process of its own, which reads SSL_CERT_FILE once
 		s, err := redisstore.FromEnv()
@@ -580,16 +569,4 @@ func certify(t *testing.T, dir string) {
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
 	}
-}
-
-// Each setting stands on the page, and no other.
-func TestThePageSaysWhyASettingIsWhatItIs(t *testing.T) { // F093
-	_, rest, found := strings.Cut(read(t, "operations.md"), "<!-- settings -->\n\n")
-	require.True(t, found)
-	table, _, _ := strings.Cut(rest, "\n\n")
-	var explained [][2]string
-	for _, row := range regexp.MustCompile("(?m)^\\| `([^ ]+) ([^`]+)` \\|").FindAllStringSubmatch(table, -1) {
-		explained = append(explained, [2]string{row[1], strings.Trim(row[2], `"`)})
-	}
-	assert.Equal(t, settings(t), explained)
 }

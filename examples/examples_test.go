@@ -113,7 +113,7 @@ func TestTheClientEndsByItself(t *testing.T) {
 	}
 }
 
-func TestTheServerLimitsUntilCtrlC(t *testing.T) { // F095
+func TestTheServerLimitsUntilCtrlC(t *testing.T) {
 	t.Parallel()
 	server := exec.Command(built(t, "server"), "localhost:0")
 	stdout, err := server.StdoutPipe()

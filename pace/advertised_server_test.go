@@ -176,7 +176,7 @@ func figureOf(style ratelimit.Style, a quota.Algorithm) figure {
 	return figures[a]
 }
 
-func TestAfterTheFirstAnswerNobodyIsRefusedAndTheQuotaIsUsed(t *testing.T) { // F164
+func TestAfterTheFirstAnswerNobodyIsRefusedAndTheQuotaIsUsed(t *testing.T) {
 	eachPairing(t, func(t *testing.T, cfg serverside.Config, want figure) {
 		ours, _ := shareQuota(t, cfg, tenMinutes, 0)
 		t.Logf("%.2f %% refused, %.0f %% used", 100*ours.share(), 100*used(60, tenMinutes, ours))

@@ -39,7 +39,7 @@ func TestABurstGoesAtOnceAndTheRestAtTheLimit(t *testing.T) {
 	})
 }
 
-// F103: nobody limits the job, and still it takes its time. F070: no two requests are
+// Nobody limits the job, and still it takes its time: no two requests are
 // closer than the rate says.
 func TestAJobThatNobodyLimitsPacesItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -145,7 +145,7 @@ func TestATurnThatComesToOneWhoIsJustLeavingIsPassedOn(t *testing.T) {
 	})
 }
 
-func TestAWaitThatIsTooLongIsRefusedAtOnceWithThePlaceInLineCounted(t *testing.T) { // B76
+func TestAWaitThatIsTooLongIsRefusedAtOnceWithThePlaceInLineCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := newTimeline(t, pace.PerHost(10, 1))
 		tl.goes()

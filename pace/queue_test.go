@@ -81,7 +81,7 @@ func TestKeysOfAQueueTakeTurnsByTheirCosts(t *testing.T) {
 	})
 }
 
-// F163: a batch of 100 at 10 a second, of which the 101st is one too many.
+// A batch of 100 at 10 a second, of which the 101st is one too many.
 func TestABatchGoesThroughAQueueWithoutRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter, err := serverside.New(serverside.Config{

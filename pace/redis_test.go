@@ -61,7 +61,7 @@ func (a *arrivals) ServeHTTP(http.ResponseWriter, *http.Request) {
 
 // Three processes, ten workers each, take what one bucket in Redis has, and not a
 // request more.
-func TestThreeProcessesShareOneBucket(t *testing.T) { // F165
+func TestThreeProcessesShareOneBucket(t *testing.T) {
 	if os.Getenv("PACE_REDIS") != "" {
 		takeAll(t)
 		return

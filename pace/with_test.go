@@ -103,7 +103,7 @@ func TestTheReservationsOfOthersDoNotDelayTheFirst(t *testing.T) {
 	})
 }
 
-func TestAChangedLimitIsNoticedWithinASecond(t *testing.T) { // B76
+func TestAChangedLimitIsNoticedWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := rate.NewLimiter(0.01, 1)
 		tl := newTimeline(t, pace.With(limiter))
@@ -197,7 +197,7 @@ func TestNobodyOvertakesTheLine(t *testing.T) {
 	})
 }
 
-// B76: what rate.Limiter says of a limit or a burst of zero.
+// What rate.Limiter says of a limit or a burst of zero.
 func TestALimiterThatLetsNothingGoIsAnErrorAtOnce(t *testing.T) {
 	for name, limiter := range map[string]*rate.Limiter{
 		"zero":                  {},
@@ -219,7 +219,7 @@ func spent(l *rate.Limiter) *rate.Limiter {
 	return l
 }
 
-func TestALimitOfZeroAdmitsTheBurst(t *testing.T) { // B76
+func TestALimitOfZeroAdmitsTheBurst(t *testing.T) {
 	pacer := pace.With(rate.NewLimiter(0, 2))
 	require.NoError(t, pacer.Wait(get()))
 	require.NoError(t, pacer.Wait(get()))

@@ -150,7 +150,7 @@ func TestAMostCounts(t *testing.T) {
 	assert.EqualValues(t, 15, tr.most(31*µs))
 }
 
-// F063, B22: from ten thousand random states, by random policies of every Algorithm,
+// From ten thousand random states, by random policies of every Algorithm,
 // what is promised is kept to the microsecond.
 func TestWhoWaitsExactlyIsAdmittedFromAnyState(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))

@@ -25,7 +25,7 @@ func algorithmsPage(t *testing.T) string {
 	return string(page)
 }
 
-// F059, B31: what the page says of a bucket through time, done.
+// What the page says of a bucket through time, done.
 func TestTheTimelineOfThePageIsWhatABucketDoes(t *testing.T) {
 	row := regexp.MustCompile(`(?m)^\| ([\dm.]+s) \| (\d+) \| (yes|no, for ([\d.]+s)) \| ([\d.]+) \|$`)
 	rows := row.FindAllStringSubmatch(algorithmsPage(t), -1)
@@ -56,7 +56,7 @@ func (c *count) left() string {
 	return strings.TrimSuffix(big.NewRat(c.limit.Capacity()-met.Level, c.limit.Unit()).FloatString(2), ".00")
 }
 
-// F057: no rate is rounded.
+// No rate is rounded.
 func TestARateIsTheQuotaInItsWindowExactly(t *testing.T) {
 	for _, p := range []quota.Policy{quota.PerMinute(100), quota.PerSecond(3), quota.PerDay(99_991), {Quota: 7, Window: 13 * time.Hour, Burst: 2}} {
 		l := compile(t, p)
@@ -68,8 +68,8 @@ func TestARateIsTheQuotaInItsWindowExactly(t *testing.T) {
 	assert.EqualValues(t, 100, compile(t, quota.PerMinute(100)).AtOnce())
 }
 
-// F069, B29, B30: the page and the comments warn of what is admitted at worst, with the
-// numbers that TestF069FixedWindowAdmitsAtWorstTwiceTheQuotaAtABoundary and
+// The page and the comments warn of what is admitted at worst, with the
+// numbers that TestFixedWindowAdmitsAtWorstTwiceTheQuotaAtABoundary and
 // TestTokenBucketAdmitsAtWorstTheBurstAndTheQuota find.
 func TestTheDocumentationWarnsOfWhatIsAdmittedAtWorst(t *testing.T) {
 	page := algorithmsPage(t)
@@ -86,7 +86,7 @@ func TestTheDocumentationWarnsOfWhatIsAdmittedAtWorst(t *testing.T) {
 	}
 }
 
-// F054: counting is of use without HTTP, as ExampleMemory_Take_worker shows.
+// Counting is of use without HTTP, as ExampleMemory_Take_worker shows.
 func TestCountingDoesNotKnowOfHTTP(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)

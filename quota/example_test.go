@@ -30,7 +30,7 @@ func ExampleMemory_Take() {
 
 // Nothing here is about HTTP: a worker that takes jobs from a queue does five, and
 // then one as often as it may.
-func ExampleMemory_Take_worker() { // F054
+func ExampleMemory_Take_worker() {
 	limit, err := quota.Policy{Quota: 5, Window: time.Second}.Compile()
 	if err != nil {
 		panic(err)

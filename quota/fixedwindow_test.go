@@ -26,7 +26,7 @@ func TestFixedWindowTimeline(t *testing.T) {
 	})
 }
 
-func TestF068WindowsAreAlignedToTheEpoch(t *testing.T) {
+func TestWindowsAreAlignedToTheEpoch(t *testing.T) {
 	at := time.Unix(1_709_136_060, 0).UnixMicro()
 	for window, id := range map[time.Duration]int64{s: 1_709_136_060, m: 28_485_601, h: 474_760, 24 * h: 19_781} {
 		l := compile(t, fixed(1, window))
@@ -42,7 +42,7 @@ func TestF068WindowsAreAlignedToTheEpoch(t *testing.T) {
 }
 
 // Twice the Quota in one microsecond and the next: a Window admits no more.
-func TestF069FixedWindowAdmitsAtWorstTwiceTheQuotaAtABoundary(t *testing.T) { // F007, B29
+func TestFixedWindowAdmitsAtWorstTwiceTheQuotaAtABoundary(t *testing.T) {
 	got := newCount(t, fixed(60, m)).greedy(m-µs, m)
 	assert.EqualValues(t, 120, got.most(2*µs))
 	got = newCount(t, fixed(60, m)).greedy(every(s/2, 10*m)...)

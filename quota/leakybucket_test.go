@@ -32,7 +32,7 @@ func TestLeakyBucketAdmitsAtWorstOneTheBurstAndTheQuota(t *testing.T) {
 }
 
 // Whoever waits for his turn is let through at even intervals.
-func TestF070LeakyBucketLetsThroughEvenly(t *testing.T) {
+func TestLeakyBucketLetsThroughEvenly(t *testing.T) {
 	c := newCount(t, quota.Policy{Quota: 10, Window: s, Burst: 5, Algorithm: quota.LeakyBucket})
 	var turns trail
 	for range 400 {

@@ -71,7 +71,7 @@ func names(what string, n int) []string {
 	return all
 }
 
-func TestF074CountsAreExactUnder64Goroutines(t *testing.T) { // F072, B69
+func TestCountsAreExactUnder64Goroutines(t *testing.T) {
 	for _, p := range []quota.Policy{
 		quota.PerDay(1000),
 		{Quota: 999, Window: time.Hour, Algorithm: quota.LeakyBucket},

@@ -37,9 +37,6 @@ func compile(t testing.TB, p quota.Policy) *quota.Limit {
 
 func ratio(a, b int64) *big.Rat { return big.NewRat(a, b) }
 
-// The timelines of the suite show, in whatever Store:
-// F052, F058, F060, F061, F062, F063, F066, F069, F070, F076, F219, B09, B10, B11, B12,
-// B13, B22, B42, B68, B69.
 func TestMemoryIsAStore(t *testing.T) {
 	quotatest.Run(t, func(t *testing.T, now func() time.Time) quota.Store {
 		m := new(quota.Memory)
@@ -48,7 +45,7 @@ func TestMemoryIsAStore(t *testing.T) {
 	})
 }
 
-// F072, B42: a wall clock that is set back cannot lock anybody out, since it is not
+// A wall clock that is set back cannot lock anybody out, since it is not
 // what a Memory reads.
 func TestAMemoryMeasuresByTheMonotonicClock(t *testing.T) {
 	m := new(quota.Memory)
@@ -162,7 +159,7 @@ func TestWhatOfDifferentKindsIsWholeSoonestIsForgotten(t *testing.T) {
 	})
 }
 
-func TestF077WhatIsWholeMakesRoom(t *testing.T) {
+func TestWhatIsWholeMakesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, most := range []int{10, 1000, 20_000} {
 			m := &quota.Memory{MaxKeys: most}
@@ -222,7 +219,7 @@ func TestNothingIsForgottenForWantOfSearching(t *testing.T) {
 	})
 }
 
-func TestAFloodLeavesNothingBehind(t *testing.T) { // F077
+func TestAFloodLeavesNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &quota.Memory{MaxKeys: 100_000}
 		l := compile(t, quota.PerSecond(1))

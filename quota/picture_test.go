@@ -30,7 +30,7 @@ func TestThePictureIsCurrent(t *testing.T) {
 	require.Equal(t, want, string(got), "run: go test ./quota -run Picture -update")
 }
 
-func TestF071ThePageHasARowForEachAlgorithm(t *testing.T) {
+func TestThePageHasARowForEachAlgorithm(t *testing.T) {
 	page, err := os.ReadFile("../docs/algorithms.md")
 	require.NoError(t, err)
 	var named []string

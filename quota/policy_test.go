@@ -69,7 +69,7 @@ func TestCompileNamesEveryFault(t *testing.T) {
 	}, "\n"), err.Error())
 }
 
-func TestCompileRefusesOneFault(t *testing.T) { // B21, B47
+func TestCompileRefusesOneFault(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, test := range []struct {
 		field  string

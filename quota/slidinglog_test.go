@@ -30,7 +30,7 @@ func TestSlidingLogTimeline(t *testing.T) {
 	})
 }
 
-func TestF064SlidingLogAdmitsTheQuotaInAnyWindow(t *testing.T) { // F007
+func TestSlidingLogAdmitsTheQuotaInAnyWindow(t *testing.T) {
 	c := newCount(t, logged(10, m))
 	random := rand.New(rand.NewPCG(1, 2))
 	var got trail

@@ -31,7 +31,7 @@ func TestSlidingWindowTimeline(t *testing.T) {
 	})
 }
 
-func TestF066TheWindowBeforeWeighs(t *testing.T) { // B66
+func TestTheWindowBeforeWeighs(t *testing.T) {
 	c := newCount(t, sliding(10, m))
 	c.take(10)
 	c.wait(m + 600*ms) // a hundredth of the window

@@ -25,7 +25,7 @@ func TestTokenBucketTimeline(t *testing.T) {
 }
 
 // In a Window come the Burst and what comes back in it, and not a unit more.
-func TestTokenBucketAdmitsAtWorstTheBurstAndTheQuota(t *testing.T) { // B30
+func TestTokenBucketAdmitsAtWorstTheBurstAndTheQuota(t *testing.T) {
 	c := newCount(t, quota.Policy{Quota: 10, Window: s, Burst: 4})
 	got := c.greedy(every(100*ms/4, 5*s)...)
 	assert.EqualValues(t, 4+10-1, got.most(s), "the next unit comes a Window after the first")

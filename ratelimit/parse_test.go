@@ -43,7 +43,7 @@ func describe(l ratelimit.Limit) string {
 	return strings.Join(parts, " ")
 }
 
-// F125: a proxy and the service behind it may each write a family of its own.
+// A proxy and the service behind it may each write a family of its own.
 func TestWhereFamiliesDifferTheTighterCounts(t *testing.T) {
 	draft := func(remaining, reset string) []string {
 		return []string{"RateLimit-Limit: 10", "RateLimit-Remaining: " + remaining, "RateLimit-Reset: " + reset}
@@ -63,7 +63,7 @@ func TestWhereFamiliesDifferTheTighterCounts(t *testing.T) {
 	})
 }
 
-func TestParseReadsEveryDialect(t *testing.T) { // F169
+func TestParseReadsEveryDialect(t *testing.T) {
 	for _, c := range []struct {
 		what   string
 		fields []string

@@ -43,7 +43,6 @@ func expect(t *testing.T, got string, want ...string) {
 // limit's At+Reset is 19:30:35.3.
 const resetUnix = "1795203036"
 
-// F123, F124, F126-F130.
 func TestEachStyleWritesItsFieldsAndNoOthers(t *testing.T) {
 	draft11 := []string{`Ratelimit: "default";r=42;t=17`, `Ratelimit-Policy: "default";q=100;w=60`}
 	unix := []string{"X-Ratelimit-Limit: 100", "X-Ratelimit-Remaining: 42", "X-Ratelimit-Reset: " + resetUnix}
@@ -189,7 +188,7 @@ func TestNextIsRoundedUpAndLeftOutWhenWhole(t *testing.T) {
 	}
 }
 
-// F121: a bucket that lacks 1 s at second 1000.9 is whole at 1001.9.
+// A bucket that lacks 1 s at second 1000.9 is whole at 1001.9.
 func TestResetIsNeverEarlierThanWhole(t *testing.T) {
 	for _, c := range []struct {
 		at    time.Time

@@ -48,7 +48,7 @@ func header(fields ...string) http.Header {
 	return h
 }
 
-func TestRetryAfterIsADecimalNumberOfSeconds(t *testing.T) { // F157, B03, B04
+func TestRetryAfterIsADecimalNumberOfSeconds(t *testing.T) {
 	run(t, []row{
 		after("0", "0s"),
 		after("00", "0s"),
@@ -76,7 +76,7 @@ func TestRetryAfterIsADecimalNumberOfSeconds(t *testing.T) { // F157, B03, B04
 	})
 }
 
-func TestRetryAfterIsNothingElse(t *testing.T) { // F157, B06, B73
+func TestRetryAfterIsNothingElse(t *testing.T) {
 	for _, value := range []string{
 		"", " ", "-1", "-0", "+1", "1.", ".5", ".", "1..5", "1.5.", "1e3", "1E3", "1e-3", "0x10", "0b1", "0o7",
 		"1_000", "1'000", "1 000", "NaN", "nan", "Inf", "+Inf", "Infinity", "null", "undefined", "true", "?1",
@@ -88,7 +88,7 @@ func TestRetryAfterIsNothingElse(t *testing.T) { // F157, B06, B73
 	}
 }
 
-func TestTheLongestOfSeveralValuesCounts(t *testing.T) { // F157, B06
+func TestTheLongestOfSeveralValuesCounts(t *testing.T) {
 	run(t, []row{
 		after("1,", "1s"),
 		after(",1", "1s"),

@@ -20,7 +20,7 @@ import (
 // FuzzLuaAgreesWithGo makes random errands, several by one script, at random moments,
 // by policies of every Algorithm that share their names, on counts some of which
 // nobody has written; and has package quota alone say what becomes of them.
-func FuzzLuaAgreesWithGo(f *testing.F) { // F058, F061, B23
+func FuzzLuaAgreesWithGo(f *testing.F) {
 	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(f).Addr})
 	f.Cleanup(func() { client.Close() })
 	seeds := uint64(20)

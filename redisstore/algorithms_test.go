@@ -17,8 +17,8 @@ import (
 )
 
 // One process has the time, and another, in a bubble, the beginning of the year 2000.
-// B09, B10, B42, B53.
-func TestF046ProcessesWhoseClocksDifferGetTheSameVerdicts(t *testing.T) {
+
+func TestProcessesWhoseClocksDifferGetTheSameVerdicts(t *testing.T) {
 	server := redistest.Shared(t)
 	limits := map[string]*quota.Limit{}
 	for _, algorithm := range []quota.Algorithm{quota.TokenBucket, quota.SlidingWindow, quota.SlidingLog} {
@@ -72,9 +72,9 @@ func TestAStoreInABubbleLeavesNothingForThoseOutside(t *testing.T) {
 	}
 }
 
-// B54, B55: there is no moment at which the entry of a request that is denied can be
+// There is no moment at which the entry of a request that is denied can be
 // seen, or be left behind.
-func TestF065ADenialByALogAddsNothingAndTellsWhenTheOldestLeaves(t *testing.T) {
+func TestADenialByALogAddsNothingAndTellsWhenTheOldestLeaves(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	s.AlwaysAsk = true
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.Policy{Quota: 3, Window: time.Hour, Algorithm: quota.SlidingLog})}
@@ -91,8 +91,8 @@ func TestF065ADenialByALogAddsNothingAndTellsWhenTheOldestLeaves(t *testing.T) {
 	assert.LessOrEqual(t, s.Client.PTTL(ctx, "heed:quota:key").Val(), ttl, "nor is anything kept for longer")
 }
 
-// B57, B67: nor is there one between the count and its TTL.
-func TestF067AFixedWindowIsCountedInOneScriptAndItsKeyExpires(t *testing.T) {
+// Nor is there one between the count and its TTL.
+func TestAFixedWindowIsCountedInOneScriptAndItsKeyExpires(t *testing.T) {
 	client := newClient(t, redistest.Shared(t))
 	at := time.Date(2026, 2, 3, 12, 0, 0, 200_000_000, time.UTC)
 	client.AddHook(timekeeper{func() time.Time { return at }})
@@ -119,7 +119,7 @@ func TestF067AFixedWindowIsCountedInOneScriptAndItsKeyExpires(t *testing.T) {
 	assert.Positive(t, client.PTTL(ctx, "heed:quota:key").Val())
 }
 
-func TestF087ASlidingWindowIsKeptUntilTheWindowAfterHasEnded(t *testing.T) {
+func TestASlidingWindowIsKeptUntilTheWindowAfterHasEnded(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.Policy{Quota: 50, Window: time.Hour, Algorithm: quota.SlidingWindow})}
 	d := take(t, s, c)[0]

@@ -15,7 +15,7 @@ import (
 	"github.com/heedhttp/heed/redisstore"
 )
 
-func TestEnvironmentNamesARedis(t *testing.T) { // F091
+func TestEnvironmentNamesARedis(t *testing.T) {
 	for _, c := range []struct {
 		url, tls string
 		options  redis.Options
@@ -44,7 +44,7 @@ func TestEnvironmentNamesARedis(t *testing.T) { // F091
 	}
 }
 
-func TestAnEnvironmentThatNamesNoRedisMayMeanOne(t *testing.T) { // F092
+func TestAnEnvironmentThatNamesNoRedisMayMeanOne(t *testing.T) {
 	t.Setenv("REDIS_TLS", "")
 	for url, want := range map[string]string{"": "127.0.0.1:6379", "redis://redis.example": "redis.example:6379"} {
 		t.Setenv("REDIS_URL", url)
@@ -55,7 +55,7 @@ func TestAnEnvironmentThatNamesNoRedisMayMeanOne(t *testing.T) { // F092
 	}
 }
 
-func TestEnvironmentThatIsWrongIsAnErrorWithoutSecrets(t *testing.T) { // F176
+func TestEnvironmentThatIsWrongIsAnErrorWithoutSecrets(t *testing.T) {
 	for _, c := range []struct{ url, tls, want string }{
 		{"", "", "redisstore: REDIS_URL: is missing: write as in redis://:password@host:6379/0"},
 		{"", "s3cret", "redisstore: REDIS_URL: is missing: write as in redis://:password@host:6379/0\nredisstore: REDIS_TLS: must be true or false"},
@@ -73,7 +73,7 @@ func TestEnvironmentThatIsWrongIsAnErrorWithoutSecrets(t *testing.T) { // F176
 	}
 }
 
-func TestTheEnvironmentSaysHowLongADecisionMayTake(t *testing.T) { // F091
+func TestTheEnvironmentSaysHowLongADecisionMayTake(t *testing.T) {
 	t.Setenv("REDIS_URL", "redis://redis.example")
 	t.Setenv("REDIS_TLS", "")
 	for text, want := range map[string]time.Duration{"": 0, "20ms": 20 * time.Millisecond, "1s": time.Second} {

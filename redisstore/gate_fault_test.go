@@ -72,7 +72,7 @@ func TestAnAnswerToAcquireThatMakesNoSenseIsAnError(t *testing.T) {
 	}
 }
 
-func TestB75AnAcquireThatIsNotAnsweredIsSentOnce(t *testing.T) {
+func TestAnAcquireThatIsNotAnsweredIsSentOnce(t *testing.T) {
 	t.Parallel()
 	for name, reply := range map[string]string{
 		"silence": redistest.Silence, "closed connection": redistest.HangUp, "loading": redistest.Loading,

@@ -120,7 +120,7 @@ func must(t testing.TB, server *redistest.Server, command ...string) {
 	require.NoError(t, err)
 }
 
-func TestAKeysLimitsAreAHash(t *testing.T) { // F038
+func TestAKeysLimitsAreAHash(t *testing.T) {
 	server := redistest.Shared(t)
 	must(t, server, "HSET", "heed:limits:all", "per_day", "4", "per_hour", "3", "per_minute", "2", "per_second", "1")
 	must(t, server, "HSET", "heed:limits:some", "per_minute", "120", "per_day", "0")
@@ -168,7 +168,7 @@ func TestNoMoreOfAHashIsReadThanTellsWhatIsWrongWithIt(t *testing.T) {
 	assert.Less(t, sent, 1<<19)
 }
 
-func TestLimitsThatAreChangedHoldForTheNextRequest(t *testing.T) { // F011, F179
+func TestLimitsThatAreChangedHoldForTheNextRequest(t *testing.T) {
 	server := redistest.Shared(t)
 	must(t, server, "HSET", "heed:limits:ann", "per_day", "600")
 	l := newLimits(t, server)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAScriptThatMayNotWriteAllItHasToWritesNothing(t *testing.T) { // B21, B57, B67
+func TestAScriptThatMayNotWriteAllItHasToWritesNothing(t *testing.T) {
 	for _, rules := range [][]string{
 		{"~*", "-pexpire"},
 		{"~*", "-hset"},

@@ -150,7 +150,7 @@ func ringOf(t *testing.T, n *node, wait time.Duration) *redis.Ring {
 
 // Whatever a server does with a pipeline, nothing in it is sent twice, while the
 // same client sends a pipeline of its own commands several times.
-func TestB75OfAPipelineTooNothingIsSentTwice(t *testing.T) {
+func TestOfAPipelineTooNothingIsSentTwice(t *testing.T) {
 	says := func(reply string) func(*node, string, string) string {
 		return func(*node, string, string) string { return reply }
 	}

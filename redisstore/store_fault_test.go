@@ -32,7 +32,7 @@ func calls(s *redisstore.Store, c quota.Charge) map[string]func(context.Context)
 	}
 }
 
-func TestAStoreWithoutAClientSaysSo(t *testing.T) { // B34
+func TestAStoreWithoutAClientSaysSo(t *testing.T) {
 	for _, client := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil)} {
 		s := &redisstore.Store{Client: client}
 		for name, call := range calls(s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}) {
@@ -50,7 +50,7 @@ func TestAChargeThatCannotBeRightIsNotSent(t *testing.T) {
 	assert.Empty(t, fake.Commands())
 }
 
-func TestAnAnswerThatMakesNoSenseIsAnErrorInTime(t *testing.T) { // F061, F177
+func TestAnAnswerThatMakesNoSenseIsAnErrorInTime(t *testing.T) {
 	for name, reply := range map[string]string{
 		"wrong type":        redistest.WrongType,
 		"loading":           redistest.Loading,
@@ -88,7 +88,7 @@ func TestAnAnswerThatMakesNoSenseIsAnErrorInTime(t *testing.T) { // F061, F177
 	}
 }
 
-func TestB75ACallThatIsNotAnsweredIsSentOnce(t *testing.T) {
+func TestACallThatIsNotAnsweredIsSentOnce(t *testing.T) {
 	for name, reply := range map[string]string{
 		"silence": redistest.Silence, "closed connection": redistest.HangUp, "loading": redistest.Loading,
 	} {
@@ -220,7 +220,7 @@ func TestACallerThatHasGoneIsNotServed(t *testing.T) {
 	})
 }
 
-func TestAStoppedRedisCostsOneTimeoutAndIsFoundAgain(t *testing.T) { // B75
+func TestAStoppedRedisCostsOneTimeoutAndIsFoundAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, client := silentRedis(t, redis.Options{})
 		s := &redisstore.Store{Client: client}
@@ -286,7 +286,7 @@ func isFound(t *testing.T, s *redisstore.Store, c quota.Charge) {
 	require.Eventually(t, func() bool { _, err := s.Take(ctx, nil, c); return err == nil }, hang, 10*time.Millisecond)
 }
 
-func TestF172ARedisThatIsStartedLaterIsFound(t *testing.T) {
+func TestARedisThatIsStartedLaterIsFound(t *testing.T) {
 	server := redistest.Shared(t)
 	server.Kill()
 	s := &redisstore.Store{Client: newClient(t, server)}

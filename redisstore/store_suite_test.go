@@ -105,8 +105,6 @@ func suite(t *testing.T, client redis.UniversalClient, chosen func(name string) 
 	}
 }
 
-// The timelines of the suite show, by the scripts: F052, F058, F060, F061, F062, F063,
-// F066, F069, F070, F076, F219, B09, B10, B11, B12, B13, B22, B42, B53, B54, B57, B68, B69.
 func TestStoreIsAStore(t *testing.T) { isAStore(t, redistest.Shared) }
 
 func TestStoreIsAStoreOnValkey(t *testing.T) { isAStore(t, redistest.StartValkey) }
@@ -122,7 +120,7 @@ func isAStore(t *testing.T, start func(testing.TB) *redistest.Server) {
 
 // What differs on a cluster is how several charges find their masters, which one of the
 // random timelines shows.
-func TestOnAClusterAStoreIsAStore(t *testing.T) { // F076, B64
+func TestOnAClusterAStoreIsAStore(t *testing.T) {
 	mostlyWaits(t)
 	nodes := redistest.SharedCluster(t)
 	suite(t, newClusterClient(t, nodes), func(name string) bool {

@@ -43,7 +43,7 @@ func take(t testing.TB, s *redisstore.Store, charges ...quota.Charge) []quota.De
 	return ds
 }
 
-func TestF074TwoClientsAdmitExactlyTheLimit(t *testing.T) { // F215, B32, B66
+func TestTwoClientsAdmitExactlyTheLimit(t *testing.T) {
 	server := redistest.Shared(t)
 	stores := []*redisstore.Store{newStore(t, server), newStore(t, server)}
 	for round := range stated(100, 30) {
@@ -64,7 +64,7 @@ func TestF074TwoClientsAdmitExactlyTheLimit(t *testing.T) { // F215, B32, B66
 	}
 }
 
-func TestF090StateIsSharedAndSurvivesTheStore(t *testing.T) {
+func TestStateIsSharedAndSurvivesTheStore(t *testing.T) {
 	server := redistest.Shared(t)
 	c := quota.Charge{Key: "key", N: 4, Limit: compile(t, quota.PerDay(10))}
 	assert.EqualValues(t, 6, take(t, newStore(t, server), c)[0].Remaining)
@@ -79,7 +79,7 @@ func TestTheClockIsThatOfRedis(t *testing.T) {
 	assert.False(t, at.Before(before) || at.After(after), "%v is not between %v and %v", at, before, after)
 }
 
-func TestWhoWaitsExactlyIsAdmittedByTheRealClockToo(t *testing.T) { // F063
+func TestWhoWaitsExactlyIsAdmittedByTheRealClockToo(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.Policy{Quota: 50, Window: time.Second, Burst: 1})}
 	for range 10 {
@@ -96,7 +96,7 @@ func TestWhoWaitsExactlyIsAdmittedByTheRealClockToo(t *testing.T) { // F063
 	}
 }
 
-func TestACallIsOneScriptAndAKeyAHashWithAFieldForEachLimit(t *testing.T) { // F073, B32, B37, B55, B57
+func TestACallIsOneScriptAndAKeyAHashWithAFieldForEachLimit(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	minute, day := compile(t, quota.PerMinute(60)), compile(t, quota.PerDay(100))
 	c := []quota.Charge{{Key: "me", Limit: minute}, {Key: "me", Limit: day}, {Key: "me", Limit: day, DryRun: true}}
@@ -123,7 +123,7 @@ func commandsProcessed(t *testing.T, client redis.UniversalClient) (n int64) {
 	return n
 }
 
-func TestF083KeysLiveUntilAllIsWhole(t *testing.T) { // F084, F085, B11, B21, B67
+func TestKeysLiveUntilAllIsWhole(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	var at time.Time // of the last decision
 	charge := func(charges ...quota.Charge) { at = take(t, s, charges...)[0].At }
@@ -156,7 +156,7 @@ func TestF083KeysLiveUntilAllIsWhole(t *testing.T) { // F084, F085, B11, B21, B6
 	lives("key", 0)
 }
 
-func TestF086AKeyGoesWhenItIsWhole(t *testing.T) {
+func TestAKeyGoesWhenItIsWhole(t *testing.T) {
 	mostlyWaits(t)
 	s := newStore(t, redistest.Shared(t))
 	take(t, s, quota.Charge{Key: "slow", Limit: compile(t, quota.PerHour(1))}, quota.Charge{Key: "quick", Limit: compile(t, quota.PerSecond(100))})
@@ -165,7 +165,7 @@ func TestF086AKeyGoesWhenItIsWhole(t *testing.T) {
 	assert.EqualValues(t, 1, s.Client.Exists(ctx, "heed:quota:slow").Val())
 }
 
-func TestADenialWritesNothing(t *testing.T) { // B54
+func TestADenialWritesNothing(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	wide := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(100))}
 	narrow := quota.Charge{Key: "other", Limit: compile(t, quota.PerDay(1))}
@@ -180,7 +180,7 @@ func TestADenialWritesNothing(t *testing.T) { // B54
 	assert.Zero(t, s.Client.Exists(ctx, "heed:quota:key").Val())
 }
 
-func TestF089AForgottenScriptIsShownAgain(t *testing.T) {
+func TestAForgottenScriptIsShownAgain(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(10))}
 	for remaining := range int64(3) {
@@ -191,7 +191,7 @@ func TestF089AForgottenScriptIsShownAgain(t *testing.T) {
 	assert.EqualValues(t, 9, take(t, s, c)[0].Remaining)
 }
 
-func TestB13B41AStateThatCannotBeReadIsWhole(t *testing.T) { // F214
+func TestAStateThatCannotBeReadIsWhole(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(10))}
 	now := time.Now().UnixMicro()
@@ -223,7 +223,7 @@ func TestB13B41AStateThatCannotBeReadIsWhole(t *testing.T) { // F214
 	everyKeyExpires(t, s.Client.(*redis.Client))
 }
 
-func TestB25AKeyOfAnotherTypeIsAnErrorAndNothingIsTaken(t *testing.T) { // B52
+func TestAKeyOfAnotherTypeIsAnErrorAndNothingIsTaken(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	limit := compile(t, quota.PerDay(10))
 	require.NoError(t, s.Client.Set(ctx, "heed:quota:wrong", "1", 0).Err())

@@ -32,7 +32,7 @@ var (
 	functions = []string{"call", "pcall", "error_reply", "acl_check_cmd"}
 )
 
-// F094: what the README asks for is what go.mod says, and what is tested here.
+// What the README asks for is what go.mod says, and what is tested here.
 func TestTheReadmeNamesTheVersionsThatAreNeeded(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	require.NoError(t, err)

@@ -46,7 +46,6 @@ func TestABrokenConnectionIsReplaced(t *testing.T) {
 	})
 }
 
-// B71
 func TestAPostWithoutAKeyIsNotRepeated(t *testing.T) {
 	for _, step := range []testserver.Step{{Status: 503, Body: "busy"}, {Drop: true}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -151,7 +150,6 @@ func TestTheErrorOfAResponseHandlerIsFinal(t *testing.T) {
 	assert.Equal(t, 1, b.count())
 }
 
-// B74
 func TestAFailureLeavesTheConnectionsOfOthersAlone(t *testing.T) {
 	b := always(0, &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}})
 	c, tr := client(b), &heed.Transport{Budget: heed.Unlimited}

@@ -218,7 +218,7 @@ func TestWithTheirPoliciesAHintIsStillAFloor(t *testing.T) {
 	}
 }
 
-// B71: who asks for their policy gets it.
+// Who asks for their policy gets it.
 func TestWithTheirPolicyAPostIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inTurn(503, 200)

@@ -22,8 +22,8 @@ func TestRetryAfterIsObeyedInEveryForm(t *testing.T) {
 		for name, value := range map[string]func(time.Time) string{
 			"seconds":  func(time.Time) string { return "20" },
 			"RFC 1123": func(at time.Time) string { return at.UTC().Format(http.TimeFormat) },
-			"RFC 850":  func(at time.Time) string { return at.UTC().Format("Monday, 02-Jan-06 15:04:05 GMT") }, // B73
-			"asctime":  func(at time.Time) string { return at.UTC().Format(time.ANSIC) },                       // B73
+			"RFC 850":  func(at time.Time) string { return at.UTC().Format("Monday, 02-Jan-06 15:04:05 GMT") },
+			"asctime":  func(at time.Time) string { return at.UTC().Format(time.ANSIC) },
 		} {
 			t.Run(fmt.Sprint(status, " ", name), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {

@@ -26,7 +26,7 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-func TestKeyAlgorithmAndStoreAreChosenApart(t *testing.T) { // F001, F052, F055, F210, F211
+func TestKeyAlgorithmAndStoreAreChosenApart(t *testing.T) {
 	keys := map[string]serverside.Key{"peer": nil, "address": serverside.ClientIP(), "user": user}
 	stores := map[string]func() quota.Store{"own": func() quota.Store { return nil }, "remote": func() quota.Store { return &elsewhere{memory: new(quota.Memory)} }}
 	algorithms := []quota.Algorithm{0, quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog}
@@ -53,7 +53,7 @@ func TestKeyAlgorithmAndStoreAreChosenApart(t *testing.T) { // F001, F052, F055,
 
 // Whoever waits exactly as long as it is told is admitted at the first try, and who
 // comes a microsecond earlier is not: for every algorithm.
-func TestExactlyWhatIsPromisedIsKept(t *testing.T) { // F007, F063, F212, F219
+func TestExactlyWhatIsPromisedIsKept(t *testing.T) {
 	for _, algorithm := range []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog} {
 		synctest.Test(t, func(t *testing.T) {
 			decided := make(chan serverside.Denial, 1)
@@ -79,7 +79,7 @@ func TestExactlyWhatIsPromisedIsKept(t *testing.T) { // F007, F063, F212, F219
 	}
 }
 
-func TestABurstIsAdmittedAtOnceAndThenTheRate(t *testing.T) { // F016, F056, F104, F105
+func TestABurstIsAdmittedAtOnceAndThenTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := must(t, serverside.Config{Rules: oneRule(quota.PerMinute(60)), Audit: silent}).Wrap(new(ok))
 		assert.Equal(t, map[int]int{200: 60, 429: 1}, codes(61, h, "GET", "/"))
@@ -101,7 +101,7 @@ func TestABurstIsAdmittedAtOnceAndThenTheRate(t *testing.T) { // F016, F056, F10
 	})
 }
 
-func TestLoginsAreNarrowWhereFilesAreWide(t *testing.T) { // F006, F027
+func TestLoginsAreNarrowWhereFilesAreWide(t *testing.T) {
 	rules := []serverside.Rule{perHour("login", "POST /login", 5), perHour("static", "/static/", 1000)}
 	h := must(t, serverside.Config{Rules: rules, Audit: silent}).Wrap(new(ok))
 	assert.Equal(t, map[int]int{200: 5, 429: 1}, codes(6, h, "POST", "/login"))
@@ -109,7 +109,7 @@ func TestLoginsAreNarrowWhereFilesAreWide(t *testing.T) { // F006, F027
 	assert.Equal(t, 200, askFrom("192.0.2.2:1", h, "POST", "/login").Code, "another address has its own")
 }
 
-func TestALimitIsTightenedWithoutARestart(t *testing.T) { // F011, F179
+func TestALimitIsTightenedWithoutARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := must(t, serverside.Config{Rules: []serverside.Rule{perHour("api", "/api/", 600)}, Audit: silent})
 		h := l.Wrap(new(ok))
@@ -121,7 +121,7 @@ func TestALimitIsTightenedWithoutARestart(t *testing.T) { // F011, F179
 	})
 }
 
-func TestMeasureFirst(t *testing.T) { // F021
+func TestMeasureFirst(t *testing.T) {
 	rule := perHour("api", "", 1)
 	rule.DryRun = true
 	var events log
@@ -130,7 +130,7 @@ func TestMeasureFirst(t *testing.T) { // F021
 	assert.Equal(t, []serverside.EventKind{serverside.WouldDeny}, events.kinds())
 }
 
-func TestEveryRequestIsAnswered(t *testing.T) { // F017, F217
+func TestEveryRequestIsAnswered(t *testing.T) {
 	srv := listen(t, must(t, serverside.Config{Rules: oneRule(quota.PerDay(5)), Audit: silent}).Wrap(new(http.ServeMux)))
 	client := srv.Client()
 	client.Transport.(*http.Transport).MaxConnsPerHost = 10
@@ -158,7 +158,7 @@ func TestEveryRequestIsAnswered(t *testing.T) { // F017, F217
 	assert.Equal(t, int64(995), denied.Load())
 }
 
-func TestTenTimesTheLoadIsCutToTheLimit(t *testing.T) { // F218
+func TestTenTimesTheLoadIsCutToTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := must(t, serverside.Config{Rules: oneRule(quota.Policy{Quota: 100, Window: time.Second, Burst: 20}), Audit: silent}).Wrap(new(ok))
 		admitted := 0
@@ -172,7 +172,7 @@ func TestTenTimesTheLoadIsCutToTheLimit(t *testing.T) { // F218
 	})
 }
 
-func TestEveryAnswerCarriesTheFields(t *testing.T) { // F004, F123, F131, F137
+func TestEveryAnswerCarriesTheFields(t *testing.T) {
 	for _, status := range []int{200, 201, 204, 304, 404, 500} {
 		for _, method := range []string{"GET", "HEAD"} {
 			h := limit(t, quota.PerHour(10)).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
@@ -182,14 +182,14 @@ func TestEveryAnswerCarriesTheFields(t *testing.T) { // F004, F123, F131, F137
 				assert.Equal(t, []string{want}, w.Header()[http.CanonicalHeaderKey(name)])
 			}
 			assert.Len(t, w.Header()["X-Ratelimit-Reset"], 1)
-			assert.Empty(t, w.Header()["Retry-After"], "F137: only denials say it")
+			assert.Empty(t, w.Header()["Retry-After"], "only denials say it")
 		}
 	}
 	h := limit(t, quota.PerHour(10)).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a fault") }))
 	assert.Len(t, limitFields(ask(recovering(h), "GET", "/").Header()), 5)
 }
 
-func TestResetIsWhenTheQuotaIsWholeRoundedUp(t *testing.T) { // F121, F124, F126, F127, F128, F129, F130, B26, B50, C08
+func TestResetIsWhenTheQuotaIsWholeRoundedUp(t *testing.T) {
 	for style, c := range map[ratelimit.Style]struct{ field, want string }{
 		ratelimit.XRateLimit:      {"X-Ratelimit-Reset", "946684861"}, // 60 s after 0.9 s past the hour
 		ratelimit.XRateLimitDelta: {"X-Ratelimit-Reset", "60"},
@@ -207,7 +207,7 @@ func TestResetIsWhenTheQuotaIsWholeRoundedUp(t *testing.T) { // F121, F124, F126
 	}
 }
 
-func TestTheTightestQuotaIsTheOneThatIsTold(t *testing.T) { // F132
+func TestTheTightestQuotaIsTheOneThatIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := must(t, serverside.Config{Rules: oneRule(quota.PerSecond(50), quota.PerMinute(500)), Audit: silent}).Wrap(new(ok))
 		for range 8 {
@@ -225,7 +225,7 @@ func TestTheTightestQuotaIsTheOneThatIsTold(t *testing.T) { // F132
 }
 
 // However a request is denied, it is told when to come back, once.
-func FuzzEveryDenialSaysWhenToComeBack(f *testing.F) { // F003, F020, F025, F136, F147
+func FuzzEveryDenialSaysWhenToComeBack(f *testing.F) {
 	for i := range uint8(8) {
 		f.Add(i, int64(i)*7, int64(1)<<(i*8), i%2 == 0)
 	}
@@ -278,7 +278,7 @@ func FuzzEveryDenialSaysWhenToComeBack(f *testing.F) { // F003, F020, F025, F136
 	})
 }
 
-func TestKeysDoNotFillTheMemory(t *testing.T) { // F077: more of them than are kept, and their entries go
+func TestKeysDoNotFillTheMemory(t *testing.T) { // More of them than are kept, and their entries go
 	cfg, most := serverside.Config{Rules: oneRule(quota.PerSecond(1)), Audit: silent}, 150_000
 	if !testenv.Long() {
 		cfg.Store, most = &quota.Memory{MaxKeys: 6500}, 15_000
@@ -302,7 +302,7 @@ func TestKeysDoNotFillTheMemory(t *testing.T) { // F077: more of them than are k
 	runtime.KeepAlive(h)
 }
 
-func TestARuleDescribesItself(t *testing.T) { // F048
+func TestARuleDescribesItself(t *testing.T) {
 	login := serverside.Logins("login", "POST /login", serverside.FormValue("user"))
 	guard := at(serverside.Overload, perHour("all", "", 1000))
 	guard.Status = 503
@@ -322,7 +322,7 @@ func TestARuleDescribesItself(t *testing.T) { // F048
 	}
 }
 
-func TestTheStoreIsAskedOncePerStage(t *testing.T) { // F073, F033
+func TestTheStoreIsAskedOncePerStage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
 		memory := new(quota.Memory)
@@ -343,7 +343,7 @@ func TestTheStoreIsAskedOncePerStage(t *testing.T) { // F073, F033
 	})
 }
 
-func TestConcurrentRequestsThroughEverythingAreCountedExactly(t *testing.T) { // F074, F219
+func TestConcurrentRequestsThroughEverythingAreCountedExactly(t *testing.T) {
 	rules := []serverside.Rule{
 		{Name: "ip", Policies: []quota.Policy{quota.PerDay(1000)}, MaxInFlight: 1000},
 		{Name: "user", Stage: serverside.AfterAuth, Key: user, Tier: tierOf, Tiers: []serverside.Tier{{Name: "free", Policies: []quota.Policy{quota.PerDay(50)}}},

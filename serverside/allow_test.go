@@ -13,7 +13,7 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-func TestWhoIsTrustedHasALargerLimitAndIsTold(t *testing.T) { // F023, F119, F120
+func TestWhoIsTrustedHasALargerLimitAndIsTold(t *testing.T) {
 	monitoring := serverside.Allow{Name: "monitoring", Match: serverside.KeyIs(user, "monitor"), Key: user,
 		Policies: []quota.Policy{quota.PerHour(50)}}
 	var events log
@@ -32,7 +32,7 @@ func TestWhoIsTrustedHasALargerLimitAndIsTold(t *testing.T) { // F023, F119, F12
 	assert.Equal(t, `"monitoring";q=50;w=3600;heed-algorithm=token-bucket`, ask(h, "GET", "/", "X-User", "monitor").Header().Get("RateLimit-Policy"))
 }
 
-func TestThisMachineIsNotTrustedUnlessItIsSaidSo(t *testing.T) { // F023, F034, C03, B60
+func TestThisMachineIsNotTrustedUnlessItIsSaidSo(t *testing.T) {
 	loopback := serverside.Allow{Name: "loopback", Match: serverside.Peers(serverside.Loopback()...), Policies: []quota.Policy{quota.PerMinute(6000)}}
 	for _, peer := range []string{"127.0.0.1:1", "127.0.0.2:1", "[::1]:1", "[::ffff:127.0.0.1]:1"} {
 		count := func(cfg serverside.Config, fields ...string) map[int]int {
@@ -53,7 +53,7 @@ func TestThisMachineIsNotTrustedUnlessItIsSaidSo(t *testing.T) { // F023, F034, 
 	h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(5)), Allow: []serverside.Allow{loopback}, Audit: silent,
 		Key: serverside.ClientIP(proxies...)}).Wrap(new(ok))
 	n := make(map[int]int)
-	for range 10 { // B58: no header makes a client one of this machine
+	for range 10 { // No header makes a client one of this machine
 		r := httptest.NewRequest("GET", "/", nil)
 		r.RemoteAddr = "10.0.0.1:1"
 		r.Header.Set("X-Forwarded-For", "127.0.0.1")
@@ -62,7 +62,7 @@ func TestThisMachineIsNotTrustedUnlessItIsSaidSo(t *testing.T) { // F023, F034, 
 	assert.Equal(t, map[int]int{200: 5, 429: 5}, n)
 }
 
-func TestTheTrustedHaveACeilingToo(t *testing.T) { // F023
+func TestTheTrustedHaveACeilingToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(5)), Audit: silent, Allow: []serverside.Allow{{
 			Name: "loopback", Match: serverside.Peers(serverside.Loopback()...), Policies: []quota.Policy{quota.PerDay(6000)}}}}).Wrap(new(ok))
@@ -74,7 +74,7 @@ func TestTheTrustedHaveACeilingToo(t *testing.T) { // F023
 	})
 }
 
-func TestAProxyOnThisMachineThatNobodyTrustsIsReported(t *testing.T) { // F037, B59
+func TestAProxyOnThisMachineThatNobodyTrustsIsReported(t *testing.T) {
 	var events log
 	h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(100)), Audit: events.add, Allow: []serverside.Allow{{
 		Name: "loopback", Match: serverside.Peers(serverside.Loopback()...), Policies: []quota.Policy{quota.PerDay(6000)}}}}).Wrap(new(ok))

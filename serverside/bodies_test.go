@@ -28,7 +28,7 @@ var bodies = map[string]deny{
 	"timed":    serverside.TimedProblem("https://api.example.com/problems/rate-limited"),
 }
 
-func TestTheBodiesThatClientsKnow(t *testing.T) { // F141, F142, F143, F144, F145, F146, F147, F148, C29, C30, B51
+func TestTheBodiesThatClientsKnow(t *testing.T) {
 	for _, c := range []struct {
 		body   string
 		policy quota.Policy
@@ -56,7 +56,7 @@ func TestTheBodiesThatClientsKnow(t *testing.T) { // F141, F142, F143, F144, F14
 	}
 }
 
-func TestNoRequestIDIsMadeUpOrPassedOnAtAnyLength(t *testing.T) { // F141
+func TestNoRequestIDIsMadeUpOrPassedOnAtAnyLength(t *testing.T) {
 	answer := func(fields ...string) string {
 		r := request("GET", "/", "192.0.2.1:1")
 		for i := 0; i < len(fields); i += 2 {
@@ -72,7 +72,7 @@ func TestNoRequestIDIsMadeUpOrPassedOnAtAnyLength(t *testing.T) { // F141
 }
 
 // What is told in a body is what is told in the header, whatever denies.
-func TestTheNumbersOfABodyAreThoseOfTheHeader(t *testing.T) { // F145, F146, F148, B70
+func TestTheNumbersOfABodyAreThoseOfTheHeader(t *testing.T) {
 	calendar := quota.Policy{Quota: 1, Algorithm: quota.FixedWindow, Calendar: quota.Day}
 	for kind, cfg := range map[string]serverside.Config{
 		"quota":    {Rules: oneRule(quota.Policy{Quota: 1, Window: 90 * time.Second})},

@@ -30,7 +30,7 @@ func faults(t *testing.T, err error) (fields []string) {
 	return fields
 }
 
-func TestAllFaultsOfAConfigAreNamed(t *testing.T) { // F053, B47
+func TestAllFaultsOfAConfigAreNamed(t *testing.T) {
 	per := []quota.Policy{quota.PerMinute(1)}
 	_, err := serverside.New(serverside.Config{
 		StoreTimeout: -1,
@@ -88,13 +88,13 @@ func TestLimitersWithOneMemoryCountTogether(t *testing.T) {
 	assert.Equal(t, 429, ask(two, "GET", "/").Code)
 }
 
-func TestLimitersOfTheirOwnCountApart(t *testing.T) { // F002
+func TestLimitersOfTheirOwnCountApart(t *testing.T) {
 	cfg := serverside.Config{Rules: oneRule(quota.PerHour(1))}
 	spend(t, must(t, cfg).Wrap(new(ok)), 1)
 	spend(t, must(t, cfg).Wrap(new(ok)), 1)
 }
 
-func TestAClientHasABucketUnderEachRule(t *testing.T) { // F053
+func TestAClientHasABucketUnderEachRule(t *testing.T) {
 	h := must(t, serverside.Config{Rules: []serverside.Rule{perHour("a", "/a", 2), perHour("b", "/b", 3)}, Audit: silent}).Wrap(new(ok))
 	assert.Equal(t, map[int]int{200: 2, 429: 1}, codes(3, h, "GET", "/a"))
 	assert.Equal(t, map[int]int{200: 3, 429: 1}, codes(4, h, "GET", "/b"))
@@ -129,7 +129,7 @@ func TestNamesOnTheWire(t *testing.T) {
 	}
 }
 
-func TestStyles(t *testing.T) { // F124
+func TestStyles(t *testing.T) {
 	for style, want := range map[ratelimit.Style]int{
 		0: 5, ratelimit.Draft11: 2, ratelimit.XRateLimit: 3, ratelimit.Draft06: 3, ratelimit.Draft07: 2, ratelimit.None: 0,
 		ratelimit.Draft11 | ratelimit.XRateLimitDelta: 5, ratelimit.XRateLimit | ratelimit.Draft06: 6, ratelimit.None | ratelimit.Draft11: 0,

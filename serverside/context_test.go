@@ -14,7 +14,7 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-func TestAHandlerFindsTheDecisionThatItsHeaderTells(t *testing.T) { // F133, B63
+func TestAHandlerFindsTheDecisionThatItsHeaderTells(t *testing.T) {
 	h := must(t, serverside.Config{Rules: oneRule(quota.PerDay(1000)), InContext: true, Audit: silent}).Wrap(
 		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			var group sync.WaitGroup
@@ -36,7 +36,7 @@ func TestAHandlerFindsTheDecisionThatItsHeaderTells(t *testing.T) { // F133, B63
 	group.Wait()
 }
 
-func TestADecisionWithoutAStoreIsDegraded(t *testing.T) { // F175
+func TestADecisionWithoutAStoreIsDegraded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for mode, want := range map[serverside.FailureMode]serverside.Decision{
 			serverside.FailOpen:  {Verdict: serverside.Uncounted, Rule: "api", Policy: "api", Degraded: true},

@@ -18,7 +18,7 @@ import (
 )
 
 func TestADeniedRequestIsToldWhenToComeBackAndIsAdmittedThen(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // F003, F136, F137, F212, C10, C11, B36: 5 per minute is a token every 12 s
+	synctest.Test(t, func(t *testing.T) { // 5 per minute is a token every 12 s
 		handler := new(ok)
 		h := limit(t, quota.PerMinute(5)).Wrap(handler)
 		spend(t, h, 5)
@@ -41,7 +41,7 @@ func TestADeniedRequestIsToldWhenToComeBackAndIsAdmittedThen(t *testing.T) {
 
 func TestRetryAfterIsWholeSecondsRoundedUpAndAtLeastOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, c := range []struct { // F136
+		for _, c := range []struct {
 			wait   time.Duration
 			field  string
 			millis int64
@@ -63,7 +63,7 @@ func TestRetryAfterIsWholeSecondsRoundedUpAndAtLeastOne(t *testing.T) {
 }
 
 func TestADenialIsAProblemDocumentThatNobodyStoresAndThatNamesNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // F020, F025, F183, C04
+	synctest.Test(t, func(t *testing.T) {
 		key := serverside.Join(serverside.Header("Authorization"), serverside.KeyFunc(func(*http.Request) string { return "tenant-7" }))
 		rules := []serverside.Rule{{Name: "api", Stage: serverside.AfterAuth, Policies: []quota.Policy{quota.PerMinute(1)}, Key: key}}
 		h := must(t, serverside.Config{Rules: rules}).Wrap(new(ok))
@@ -106,7 +106,7 @@ func TestADenialOfAHEADHasNoBody(t *testing.T) {
 }
 
 func TestADenialDoesNotReadTheBody(t *testing.T) {
-	h := limit(t, quota.PerMinute(1)).Wrap(new(ok)) // F186
+	h := limit(t, quota.PerMinute(1)).Wrap(new(ok))
 	spend(t, h, 1)
 	r := httptest.NewRequest("POST", "/", untouchable{t})
 	r.RemoteAddr = "192.0.2.1:1234"
@@ -120,7 +120,7 @@ func (b untouchable) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-func TestARequestThatCostsMoreThanTheBurstIsNotToldToRetry(t *testing.T) { // F060, B12
+func TestARequestThatCostsMoreThanTheBurstIsNotToldToRetry(t *testing.T) {
 	rules := oneRule(quota.PerMinute(5))
 	rules[0].Cost = func(r *http.Request) int64 { return r.ContentLength }
 	h := must(t, serverside.Config{Rules: rules}).Wrap(new(ok))
@@ -138,7 +138,7 @@ func TestARequestThatCostsMoreThanTheBurstIsNotToldToRetry(t *testing.T) { // F0
 	assert.Equal(t, 429, serve(h, httptest.NewRequest("POST", "/", strings.NewReader("1"))).Code)
 }
 
-func TestTheWaitToldIsTheLongestWhateverResetsLater(t *testing.T) { // B62
+func TestTheWaitToldIsTheLongestWhateverResetsLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		decisions := answering(quota.Decision{RetryAfter: 5 * time.Second, ResetAfter: time.Hour},
 			quota.Decision{RetryAfter: 10 * time.Second, ResetAfter: time.Minute})
@@ -167,7 +167,7 @@ func TestADenialWithoutAWaitIsNotToldToComeBackAtOnce(t *testing.T) {
 }
 
 func TestDenyWritesTheBodyButNotTheStatus(t *testing.T) {
-	for _, c := range []struct { // F020: a denial is never a 200
+	for _, c := range []struct { // A denial is never a 200
 		name string
 		deny func(http.ResponseWriter, *http.Request, serverside.Denial)
 		body string

@@ -37,7 +37,7 @@ func toBuffer(level slog.Level) (*slog.Logger, *bytes.Buffer) {
 	return slog.New(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})), out
 }
 
-func TestADenialIsLoggedOnceWithoutSecrets(t *testing.T) { // F024, F178, F196, C40
+func TestADenialIsLoggedOnceWithoutSecrets(t *testing.T) {
 	logger, out := toBuffer(slog.LevelInfo)
 	l := must(t, serverside.Config{Audit: serverside.LogAudit(logger), Rules: []serverside.Rule{{
 		Name: "login", Pattern: "POST /login/{rest...}", Stage: serverside.AfterAuth, Key: serverside.Header("Authorization"),
@@ -65,7 +65,7 @@ func TestADenialIsLoggedOnceWithoutSecrets(t *testing.T) { // F024, F178, F196, 
 	assert.NotContains(t, out.String(), "192.0.2.1")
 }
 
-func TestWithoutALoggerTheDefaultOneIsUsed(t *testing.T) { // F024
+func TestWithoutALoggerTheDefaultOneIsUsed(t *testing.T) {
 	logger, out := toBuffer(slog.LevelWarn)
 	before := slog.Default()
 	slog.SetDefault(logger)
@@ -78,7 +78,7 @@ func TestWithoutALoggerTheDefaultOneIsUsed(t *testing.T) { // F024
 	}
 }
 
-func TestWhatIsLoggedOfAStore(t *testing.T) { // F171, F178
+func TestWhatIsLoggedOfAStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for mode, level := range map[serverside.FailureMode]string{serverside.FailOpen: "WARN", serverside.FailLocal: "WARN", serverside.FailClosed: "ERROR"} {
 			logger, out := toBuffer(slog.LevelWarn)
@@ -94,7 +94,7 @@ func TestWhatIsLoggedOfAStore(t *testing.T) { // F171, F178
 	})
 }
 
-func TestAFloodOfRequestsIsNoFloodOfRecords(t *testing.T) { // F171
+func TestAFloodOfRequestsIsNoFloodOfRecords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, out := toBuffer(slog.LevelWarn)
 		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(100)), Store: store(down), OnStoreError: serverside.FailOpen, Audit: serverside.LogAudit(logger)}).Wrap(new(ok))
@@ -108,7 +108,7 @@ func TestAFloodOfRequestsIsNoFloodOfRecords(t *testing.T) { // F171
 	})
 }
 
-func TestItIsToldWhenTheStoreIsBack(t *testing.T) { // F172, B77
+func TestItIsToldWhenTheStoreIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := false
 		memory := new(quota.Memory)
@@ -127,7 +127,7 @@ func TestItIsToldWhenTheStoreIsBack(t *testing.T) { // F172, B77
 	})
 }
 
-func TestARecoveryIsToldAfterTheLastFailure(t *testing.T) { // F195
+func TestARecoveryIsToldAfterTheLastFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := false
 		memory := new(quota.Memory)
@@ -154,7 +154,7 @@ func TestARecoveryIsToldAfterTheLastFailure(t *testing.T) { // F195
 	})
 }
 
-func TestAKeyThatIsDeniedAgainAndAgainIsAnAlarmOnce(t *testing.T) { // F180, C45
+func TestAKeyThatIsDeniedAgainAndAgainIsAnAlarmOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events log
 		h := must(t, serverside.Config{Rules: oneRule(quota.PerDay(1)), Audit: events.add}).Wrap(new(ok))
@@ -207,7 +207,7 @@ func TestAHotKeyIsFoundAmongManyOthers(t *testing.T) {
 	})
 }
 
-func TestAQuotaThatIsNearlyUsedUpIsToldOnce(t *testing.T) { // F192
+func TestAQuotaThatIsNearlyUsedUpIsToldOnce(t *testing.T) {
 	var events log
 	h := must(t, serverside.Config{Rules: oneRule(quota.PerDay(100)), Audit: events.all}).Wrap(new(ok))
 	near := func() int { return len(events.of(serverside.NearLimit)) }
@@ -230,7 +230,7 @@ func TestARejectedConfigIsToldToTheAuditInForce(t *testing.T) {
 	assert.ErrorContains(t, events.events[1].Err, "Rules")
 }
 
-func TestEqualRulesHaveEqualHashes(t *testing.T) { // F015
+func TestEqualRulesHaveEqualHashes(t *testing.T) {
 	one := func() serverside.Config {
 		return serverside.Config{Rules: append(tiered(), perHour("ip", "/v1/", 5)), Exempt: []string{"/health"}, Audit: silent}
 	}
@@ -289,7 +289,7 @@ func TestTheRulesInEffectAreTold(t *testing.T) {
 	assert.NoError(t, err, "an Audit may write JSON")
 }
 
-func TestEachDecisionIsObserved(t *testing.T) { // F189
+func TestEachDecisionIsObserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen []serverside.Observation
 		var keys []string
@@ -345,7 +345,7 @@ func TestEachDecisionIsObserved(t *testing.T) { // F189
 	})
 }
 
-func TestAPenaltyLeavesNothingOfAQuota(t *testing.T) { // F189
+func TestAPenaltyLeavesNothingOfAQuota(t *testing.T) {
 	var seen []serverside.Observation
 	rule := serverside.Rule{Name: "api", Policies: []quota.Policy{quota.PerHour(1)},
 		Penalty: &serverside.Penalty{After: 1, Within: time.Hour, First: time.Hour}}

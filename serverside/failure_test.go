@@ -20,7 +20,7 @@ import (
 )
 
 // failures are the ways in which a Store may fail.
-var failures = map[string]quota.Store{ // F177, B35
+var failures = map[string]quota.Store{
 	"error":    store(down),
 	"too few":  store(func(context.Context, []quota.Decision, ...quota.Charge) ([]quota.Decision, error) { return nil, nil }),
 	"too many": store(tooMany),
@@ -66,8 +66,8 @@ func promptly(t *testing.T, h http.Handler) http.Handler {
 	})
 }
 
-func TestFailOpenAdmitsAndTellsNoNumbers(t *testing.T) { // F177, B35
-	inOutages(t, func(t *testing.T, outage quota.Store) { // F134, F171, F175, C07
+func TestFailOpenAdmitsAndTellsNoNumbers(t *testing.T) {
+	inOutages(t, func(t *testing.T, outage quota.Store) {
 		var events log
 		handler := new(ok)
 		h := promptly(t, must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: outage, Audit: events.add, OnStoreError: serverside.FailOpen}).Wrap(handler))
@@ -86,8 +86,8 @@ func TestFailOpenAdmitsAndTellsNoNumbers(t *testing.T) { // F177, B35
 	})
 }
 
-func TestFailClosedAnswers503WithRetryAfter(t *testing.T) { // F177, B52
-	inOutages(t, func(t *testing.T, outage quota.Store) { // F003, F173, C05, C43, B64
+func TestFailClosedAnswers503WithRetryAfter(t *testing.T) {
+	inOutages(t, func(t *testing.T, outage quota.Store) {
 		var events log
 		handler := new(ok)
 		h := promptly(t, must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: outage,
@@ -108,7 +108,7 @@ func TestFailClosedAnswers503WithRetryAfter(t *testing.T) { // F177, B52
 }
 
 func TestFailClosedMayAnswer429(t *testing.T) {
-	inOutages(t, func(t *testing.T, outage quota.Store) { // F173, C05
+	inOutages(t, func(t *testing.T, outage quota.Store) {
 		h := promptly(t, must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: outage, Audit: silent,
 			OnStoreError: serverside.FailClosed, ClosedStatus: 429}).Wrap(new(ok)))
 		w := ask(h, "GET", "/")
@@ -130,7 +130,7 @@ func TestFailClosedMayAnswer429(t *testing.T) {
 }
 
 func TestFailLocalCountsInThisProcessAndTellsItsNumbers(t *testing.T) {
-	inOutages(t, func(t *testing.T, outage quota.Store) { // C05, C07
+	inOutages(t, func(t *testing.T, outage quota.Store) {
 		h := promptly(t, must(t, serverside.Config{Rules: oneRule(quota.PerDay(2)), Store: outage,
 			OnStoreError: serverside.FailLocal}).Wrap(new(ok)))
 		assert.Equal(t, "1", ask(h, "GET", "/").Header().Get("X-RateLimit-Remaining"))
@@ -158,7 +158,7 @@ func TestAStoresOwnSliceIsNotWrittenTo(t *testing.T) {
 
 func TestFailureModesAreARulesOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		per := []quota.Policy{quota.PerHour(1)} // F174
+		per := []quota.Policy{quota.PerHour(1)}
 		rules := []serverside.Rule{
 			{Name: "inherits", Pattern: "/inherits", Policies: per},
 			{Name: "closed", Pattern: "/closed", Policies: per, OnStoreError: serverside.FailClosed},
@@ -210,7 +210,7 @@ func TestOfSeveralRulesTheStrictestDecides(t *testing.T) {
 
 func TestAnOutageEndsWithoutARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var memory quota.Memory // F172, C06
+		var memory quota.Memory
 		var up atomic.Bool
 		starting := store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
 			if !up.Load() {

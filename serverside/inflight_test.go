@@ -36,7 +36,7 @@ func (h *held) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 
 func crowded(n int64) serverside.Rule { return serverside.Rule{Name: "api", MaxInFlight: n} }
 
-func TestSoManyRequestsAreServedAtOnceAndNoMore(t *testing.T) { // F106, C38
+func TestSoManyRequestsAreServedAtOnceAndNoMore(t *testing.T) {
 	for _, panics := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			busy, memory := newHeld(), new(quota.Memory)
@@ -129,7 +129,7 @@ func (g gate) Acquire(ctx context.Context, key string, limit, n int64) (*quota.H
 	return g(ctx, key, limit, n)
 }
 
-func TestAGateThatFails(t *testing.T) { // F174, F177
+func TestAGateThatFails(t *testing.T) {
 	for name, g := range map[string]gate{
 		"error": func(context.Context, string, int64, int64) (*quota.Hold, quota.Decision, error) {
 			return nil, quota.Decision{}, errors.New("down")
@@ -166,7 +166,7 @@ func TestAGateThatFails(t *testing.T) { // F174, F177
 	}
 }
 
-func TestItIsToldWhenTheGateIsBack(t *testing.T) { // F172
+func TestItIsToldWhenTheGateIsBack(t *testing.T) {
 	up := false
 	memory := new(quota.Memory)
 	var events log

@@ -20,7 +20,7 @@ import (
 
 func TestEveryResponseOfALimitedRouteCarriesTheFields(t *testing.T) {
 	type writer = http.ResponseWriter
-	handlers := map[string]func(w writer){ // F004, F123, F131, C09
+	handlers := map[string]func(w writer){
 		"200":   func(w writer) { io.WriteString(w, "ok") },
 		"201":   func(w writer) { w.WriteHeader(201) },
 		"204":   func(w writer) { w.WriteHeader(204) },
@@ -44,7 +44,7 @@ func TestEveryResponseOfALimitedRouteCarriesTheFields(t *testing.T) {
 					"X-Ratelimit-Remaining": {"59"},
 					"X-Ratelimit-Reset":     {"946684801"}, // a bubble's time begins at 946684800
 				}, limitFields(w.Header()), "%s %s", method, name)
-				assert.Empty(t, w.Header()["Retry-After"], "F137, C43")
+				assert.Empty(t, w.Header()["Retry-After"])
 				assert.Empty(t, w.Header()["Cache-Control"])
 			}
 		})
@@ -69,7 +69,7 @@ func TestACostBeyondAllNumbersIsDenied(t *testing.T) {
 }
 
 func TestTheTightestPolicyIsToldFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // F132: 50/s with 40 left, 500/min with 100 left
+	synctest.Test(t, func(t *testing.T) { // 50/s with 40 left, 500/min with 100 left
 		second := quota.Policy{Name: "second", Quota: 50, Window: time.Second}
 		minute := quota.Policy{Name: "minute", Quota: 500, Window: time.Minute}
 		left := map[string]int64{"api/second": 40, "api/minute": 100}
@@ -90,7 +90,7 @@ func TestTheTightestPolicyIsToldFirst(t *testing.T) {
 }
 
 func TestOfPoliciesEquallyTightTheOneThatResetsLaterIsToldFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // F132
+	synctest.Test(t, func(t *testing.T) {
 		h := limit(t, quota.Policy{Name: "short", Quota: 3, Window: time.Second},
 			quota.Policy{Name: "long", Quota: 3, Window: time.Hour}).Wrap(new(ok))
 		assert.Equal(t, `"long";r=2;t=1200, "short";r=2;t=1`, ask(h, "GET", "/").Header().Get("RateLimit"))
@@ -105,8 +105,8 @@ func TestThePartOfAQuotaThatIsLeftIsOfWhatFitsAtOnce(t *testing.T) {
 	})
 }
 
-func TestOfPoliciesThatDenyTheLongestWaitIsTold(t *testing.T) { // B62
-	synctest.Test(t, func(t *testing.T) { // F132: on denial the denying one wins
+func TestOfPoliciesThatDenyTheLongestWaitIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // On denial the denying one wins
 		h := limit(t, quota.Policy{Name: "second", Quota: 2, Window: time.Second},
 			quota.Policy{Name: "hour", Quota: 2, Window: time.Hour},
 			quota.Policy{Name: "day", Quota: 1000, Window: 24 * time.Hour}).Wrap(new(ok))
@@ -115,14 +115,14 @@ func TestOfPoliciesThatDenyTheLongestWaitIsTold(t *testing.T) { // B62
 		require.Equal(t, 429, w.Code)
 		assert.Equal(t, "1800", w.Header().Get("Retry-After"))
 		assert.Equal(t, "2", w.Header().Get("X-RateLimit-Limit"))
-		assert.Equal(t, "946688400", w.Header().Get("X-RateLimit-Reset"), "an hour from now: B26")
+		assert.Equal(t, "946688400", w.Header().Get("X-RateLimit-Reset"), "an hour from now")
 		assert.Equal(t, []string{"hour", "second"}, problemOf(t, w).Violated)
 	})
 }
 
 func TestResetIsRoundedUpFromTheStoresOwnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		at := time.Unix(1000, 900_000_000) // B26
+		at := time.Unix(1000, 900_000_000)
 		decision := answering(quota.Decision{Allowed: true, Remaining: 1, NextAfter: time.Second, ResetAfter: time.Second, At: at})
 		h := must(t, serverside.Config{Rules: oneRule(quota.PerMinute(60)), Store: decision}).Wrap(new(ok))
 		assert.Equal(t, "1002", ask(h, "GET", "/").Header().Get("X-RateLimit-Reset"))
@@ -137,7 +137,7 @@ func TestWhatRemainsIsNeverMoreThanTheLimit(t *testing.T) {
 }
 
 func TestAllRulesThatMatchAreChargedOrNone(t *testing.T) {
-	for _, twist := range []bool{false, true} { // C31, B27, B43: a denied user leaves the address's quota alone
+	for _, twist := range []bool{false, true} { // A denied user leaves the address's quota alone
 		user := serverside.KeyFunc(func(r *http.Request) string { return r.Header.Get("X-User") })
 		rules := []serverside.Rule{
 			{Name: "address", Policies: []quota.Policy{quota.PerHour(4)}},
@@ -253,7 +253,7 @@ func TestFieldsOnDenialOnly(t *testing.T) {
 
 func TestALimiterMetTwiceOnTheWayChargesOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := limit(t, quota.PerHour(10)) // F184
+		l := limit(t, quota.PerHour(10))
 		mux := http.NewServeMux()
 		mux.Handle("/v1/", l.Wrap(l.Wrap(new(ok))))
 		h := l.Wrap(http.StripPrefix("/api", mux))
@@ -269,7 +269,7 @@ func TestTwoLimitersOnTheWayAreBothTold(t *testing.T) {
 }
 
 func TestEveryRequestOfManyAtOnceIsCountedExactly(t *testing.T) {
-	l := limit(t, quota.PerDay(100)) // B63 too: every response's numbers are of one decision
+	l := limit(t, quota.PerDay(100)) // Every response's numbers are of one decision
 	var mu sync.Mutex
 	remaining := make(map[string]int)
 	h := l.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -27,7 +27,7 @@ func perMinuteAndHour(minute, hour int64) []quota.Policy {
 	return []quota.Policy{quota.PerMinute(minute), quota.PerHour(hour)}
 }
 
-// tiered are the tiers of F115.
+// tiered are tiers of three plans.
 func tiered() []serverside.Rule {
 	return []serverside.Rule{{Name: "api", Stage: serverside.AfterAuth, Key: user, Tier: tierOf, Tiers: []serverside.Tier{
 		{Name: "free", Policies: perMinuteAndHour(10, 100)},
@@ -36,7 +36,7 @@ func tiered() []serverside.Rule {
 	}}}
 }
 
-func TestATierHasSeveralWindowsAndAnUnknownOneIsTheLowest(t *testing.T) { // F115, F116, B44
+func TestATierHasSeveralWindowsAndAnUnknownOneIsTheLowest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := must(t, serverside.Config{Rules: tiered(), Audit: silent}).Wrap(new(ok))
 		assert.Equal(t, map[int]int{200: 10, 429: 1}, codes(11, h, "GET", "/", "X-User", "gold-ann"), "unknown is free")
@@ -58,7 +58,7 @@ func TestATierHasSeveralWindowsAndAnUnknownOneIsTheLowest(t *testing.T) { // F11
 	})
 }
 
-func TestATierMayHaveABurstOfItsOwn(t *testing.T) { // F116
+func TestATierMayHaveABurstOfItsOwn(t *testing.T) {
 	hourly := func(n, burst int64) []quota.Policy {
 		return []quota.Policy{{Quota: n, Window: time.Hour, Burst: burst}}
 	}
@@ -100,7 +100,7 @@ func limitedBy(limits serverside.Limits) []serverside.Rule {
 	return []serverside.Rule{{Name: "key", Stage: serverside.AfterAuth, Key: user, Limits: limits, Policies: []quota.Policy{quota.PerMinute(4)}}}
 }
 
-func TestAKeyMayHaveLimitsOfItsOwn(t *testing.T) { // F038
+func TestAKeyMayHaveLimitsOfItsOwn(t *testing.T) {
 	table := serverside.LimitTable{"two": {PerMinute: 2}, "both": {PerMinute: 100, PerDay: 3}, "none": {}}
 	h := must(t, serverside.Config{Rules: limitedBy(table), Audit: silent}).Wrap(new(ok))
 	assert.Equal(t, map[int]int{200: 2, 429: 1}, codes(3, h, "GET", "/", "X-User", "two"))
@@ -173,7 +173,7 @@ func TestManyDifferentLimitsAreCountedAndDoNotPileUp(t *testing.T) {
 	assert.Equal(t, 429, ask(h, "GET", "/", "X-User", "1").Code)
 }
 
-func TestLimitsAreReadFromJSON(t *testing.T) { // F038
+func TestLimitsAreReadFromJSON(t *testing.T) {
 	table, err := serverside.ReadLimits(strings.NewReader(`{"a": {"per_minute": 2, "per_day": null}, "b": {"per_second": 1, "per_hour": 5}}`))
 	require.NoError(t, err)
 	assert.Equal(t, serverside.LimitTable{"a": {PerMinute: 2}, "b": {PerSecond: 1, PerHour: 5}}, table)

@@ -34,7 +34,7 @@ func TestPatterns(t *testing.T) {
 		{"/v1/", "GET", "/v1/", true},
 		{"/v1/", "GET", "/v1", true},
 		{"/v1/", "GET", "/v10/users", false},
-		{"/api/auth", "GET", "/api/authors", false}, // B38
+		{"/api/auth", "GET", "/api/authors", false},
 		{"/health", "GET", "/healthz", false},
 		{"GET /v1/", "HEAD", "/v1/users", true},
 		{"GET /v1/", "POST", "/v1/users", false},
@@ -71,7 +71,7 @@ func TestPatterns(t *testing.T) {
 }
 
 func TestThereIsNoWayAroundAPattern(t *testing.T) {
-	for _, target := range []string{ // B38: what some router or other takes for /api/auth/login
+	for _, target := range []string{ // What some router or other takes for /api/auth/login
 		"/api/auth/login", "/api/auth/login/", "/api//auth/login", "//api/auth/login", "/api/auth//login",
 		"/API/auth/Login", "/api/./auth/login", "/api/x/../auth/login", "/api/auth/login/.", "/api/auth/login/x/..",
 		"/api/auth/login?x=/other", "/%61pi/auth/login", "/api%2Fauth%2flogin", "/api/%61uth/login//",
@@ -84,7 +84,7 @@ func TestThereIsNoWayAroundAPattern(t *testing.T) {
 }
 
 func TestWaysOfWritingAPathShareOneQuota(t *testing.T) {
-	rules := []serverside.Rule{{Pattern: "/login", Policies: []quota.Policy{quota.PerHour(3)}}} // B38, B39, C41
+	rules := []serverside.Rule{{Pattern: "/login", Policies: []quota.Policy{quota.PerHour(3)}}}
 	h := must(t, serverside.Config{Rules: rules}).Wrap(new(ok))
 	assert.Equal(t, 200, ask(h, "GET", "/login").Code)
 	assert.Equal(t, 200, ask(h, "GET", "/login/").Code)
@@ -150,7 +150,7 @@ func TestARequestThatNoRuleMatchesIsNotTouched(t *testing.T) {
 	rules := []serverside.Rule{{Pattern: "/v1/", Policies: []quota.Policy{quota.PerHour(1)}}}
 	never := store(down)
 	h := must(t, serverside.Config{Rules: rules, Store: never, OnStoreError: serverside.FailClosed}).Wrap(new(ok))
-	w := ask(h, "GET", "/health") // F170
+	w := ask(h, "GET", "/health")
 	assert.Equal(t, 200, w.Code)
 	assert.Empty(t, limitFields(w.Header()))
 }

@@ -82,7 +82,7 @@ func eachStore(t *testing.T, test func(t *testing.T, store quota.Store)) {
 	}
 }
 
-func TestFiveFailedLoginsLockAnAccountForLongerEachTime(t *testing.T) { // F028, F032, F098
+func TestFiveFailedLoginsLockAnAccountForLongerEachTime(t *testing.T) {
 	eachStore(t, func(t *testing.T, store quota.Store) {
 		var events log
 		h := guarded(t, store, events.add)
@@ -116,7 +116,7 @@ func TestFiveFailedLoginsLockAnAccountForLongerEachTime(t *testing.T) { // F028,
 	})
 }
 
-func TestASuccessfulLoginForgivesTheFailuresBefore(t *testing.T) { // F032, F098
+func TestASuccessfulLoginForgivesTheFailuresBefore(t *testing.T) {
 	eachStore(t, func(t *testing.T, store quota.Store) {
 		h := guarded(t, store, silent)
 		for range 20 {
@@ -139,7 +139,7 @@ func TestASuccessfulLoginForgivesTheFailuresBefore(t *testing.T) { // F032, F098
 	})
 }
 
-func TestSuccessfulLoginsAreNotCharged(t *testing.T) { // F098
+func TestSuccessfulLoginsAreNotCharged(t *testing.T) {
 	eachStore(t, func(t *testing.T, store quota.Store) {
 		h := guarded(t, store, silent)
 		for range 100 {
@@ -149,7 +149,7 @@ func TestSuccessfulLoginsAreNotCharged(t *testing.T) { // F098
 	})
 }
 
-func TestGuessesThatAreMadeAtOnceAreNoMoreThanFive(t *testing.T) { // F074
+func TestGuessesThatAreMadeAtOnceAreNoMoreThanFive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		arrived := make(chan struct{})
 		h := must(t, serverside.Config{Audit: silent, Rules: []serverside.Rule{
@@ -176,7 +176,7 @@ func TestGuessesThatAreMadeAtOnceAreNoMoreThanFive(t *testing.T) { // F074
 	})
 }
 
-func TestADenialDoesNotTellWhetherThereIsSuchAnAccount(t *testing.T) { // F182
+func TestADenialDoesNotTellWhetherThereIsSuchAnAccount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := guarded(t, nil, silent)
 		var answers []*httptest.ResponseRecorder
@@ -247,7 +247,7 @@ func TestAPenaltyThatIsTriedOutKeepsNobodyOut(t *testing.T) {
 	})
 }
 
-func TestTheHookIsCalledFromTheNthViolationOn(t *testing.T) { // F181, C44
+func TestTheHookIsCalledFromTheNthViolationOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule := serverside.Logins("login", "POST /login", serverside.FormValue("user"))
 		rule.Penalty = &serverside.Penalty{Strike: serverside.Unauthorized, After: 3, Within: time.Hour,

@@ -46,7 +46,7 @@ func inRedis(t *testing.T, addr string, mode serverside.FailureMode, patience ti
 	return l.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 }
 
-func TestReplicasCountTogetherExactly(t *testing.T) { // F002, F090, F215
+func TestReplicasCountTogetherExactly(t *testing.T) {
 	store := redistest.Start(t)
 	replicas := []http.Handler{
 		inRedis(t, store.Addr, serverside.FailClosed, time.Minute), inRedis(t, store.Addr, serverside.FailClosed, time.Minute),
@@ -70,7 +70,7 @@ func TestReplicasCountTogetherExactly(t *testing.T) { // F002, F090, F215
 	assert.Equal(t, "0", w.Header().Get("X-RateLimit-Remaining"))
 }
 
-func TestRedisStopsAndComesBack(t *testing.T) { // F134, F171, F173, F213, C05, C07, B34
+func TestRedisStopsAndComesBack(t *testing.T) {
 	store := redistest.Start(t)
 	store.Stop()
 	for mode, want := range map[serverside.FailureMode][]int{
@@ -110,7 +110,7 @@ func replica(t *testing.T, addr string, h http.Handler, rules ...serverside.Rule
 	return l.Wrap(h)
 }
 
-func TestAllReplicasKeepAnAccountLocked(t *testing.T) { // F028, F032, F098
+func TestAllReplicasKeepAnAccountLocked(t *testing.T) {
 	store := redistest.Start(t)
 	logins := serverside.Logins("login", "POST /login", serverside.FormValue("user"))
 	logins.Policies = []quota.Policy{quota.PerHour(5)} // which lasts on a machine that is busy, as what follows does
@@ -130,7 +130,7 @@ func TestAllReplicasKeepAnAccountLocked(t *testing.T) { // F028, F032, F098
 	}
 }
 
-func TestAllReplicasCountWhatIsInFlightTogether(t *testing.T) { // F106
+func TestAllReplicasCountWhatIsInFlightTogether(t *testing.T) {
 	store := redistest.Start(t)
 	rule := serverside.Rule{Name: "api", MaxInFlight: 2, Key: serverside.KeyFunc(func(*http.Request) string { return "tenant" })}
 	busy := newHeld()
@@ -148,7 +148,7 @@ func TestAllReplicasCountWhatIsInFlightTogether(t *testing.T) { // F106
 	assert.Equal(t, 200, askPeer(two, "192.0.2.1:1").Code)
 }
 
-func TestWhatRedisForgetsIsNoError(t *testing.T) { // F088, F089, B24
+func TestWhatRedisForgetsIsNoError(t *testing.T) {
 	store := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: store.Addr})
 	defer client.Close()
@@ -164,7 +164,7 @@ func TestWhatRedisForgetsIsNoError(t *testing.T) { // F088, F089, B24
 	assert.Equal(t, "4", w.Header().Get("X-RateLimit-Remaining"))
 }
 
-func TestNoSecretIsSeenInRedis(t *testing.T) { // F029, F091
+func TestNoSecretIsSeenInRedis(t *testing.T) {
 	store := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: store.Addr})
 	defer client.Close()

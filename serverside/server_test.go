@@ -134,7 +134,7 @@ func TestAPanicIsTheServersToHandle(t *testing.T) {
 }
 
 func TestADeniedUploadIsNotAskedFor(t *testing.T) {
-	srv := listen(t, limit(t, quota.PerHour(1)).Wrap(new(ok))) // F186: 10 MiB, of which the server asks for none
+	srv := listen(t, limit(t, quota.PerHour(1)).Wrap(new(ok))) // 10 MiB, of which the server asks for none
 	get(t, srv.Client(), "GET", srv.URL, nil)
 
 	conn, err := net.Dial("tcp", srv.Listener.Addr().String())

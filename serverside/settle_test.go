@@ -40,7 +40,7 @@ func settled(t *testing.T, store quota.Store, settle func(serverside.Response) i
 	}))
 }
 
-func TestWhatCameFromACacheIsGivenBack(t *testing.T) { // F183
+func TestWhatCameFromACacheIsGivenBack(t *testing.T) {
 	eachStore(t, func(t *testing.T, store quota.Store) {
 		h := settled(t, store, serverside.RefundIf(serverside.FromCache))
 		for _, c := range []struct {

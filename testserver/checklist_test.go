@@ -23,7 +23,7 @@ import (
 	"github.com/heedhttp/heed/testserver"
 )
 
-// F220: what to look at before limits go into production, over real HTTP and a real
+// What to look at before limits go into production, over real HTTP and a real
 // Redis, a test for each item.
 
 // patience is a timeout that a busy machine does not exceed.
@@ -76,7 +76,7 @@ func statuses(responses []*http.Response) map[int]int {
 	return count
 }
 
-// F220: state survives a restart of the service.
+// State survives a restart of the service.
 func TestChecklist_StateSurvivesARestart(t *testing.T) {
 	store := redistest.Start(t)
 	rule := perHour("api", "", 5)
@@ -86,7 +86,7 @@ func TestChecklist_StateSurvivesARestart(t *testing.T) {
 	assert.Equal(t, map[int]int{200: 2, 429: 1}, statuses(restarted))
 }
 
-// F220: the fields are on 200, 429 and all others.
+// The fields are on 200, 429 and all others.
 func TestChecklist_EveryResponseHasTheFields(t *testing.T) {
 	srv := limited(t, counted(t, redistest.Start(t), perHour("api", "", 7)))
 	for _, status := range []int{200, 201, 204, 304, 404, 500} {
@@ -105,7 +105,7 @@ func TestChecklist_EveryResponseHasTheFields(t *testing.T) {
 	}
 }
 
-// F220: no refusal is without Retry-After, whatever refuses.
+// No refusal is without Retry-After, whatever refuses.
 func TestChecklist_EveryRefusalSaysWhenToComeBack(t *testing.T) {
 	store := redistest.Start(t)
 	configs := map[string]serverside.Config{}
@@ -135,7 +135,7 @@ func TestChecklist_EveryRefusalSaysWhenToComeBack(t *testing.T) {
 	}
 }
 
-// F220: each family of routes has limits of its own.
+// Each family of routes has limits of its own.
 func TestChecklist_RoutesHaveLimitsOfTheirOwn(t *testing.T) {
 	srv := limited(t, counted(t, redistest.Start(t), perHour("login", "POST /login", 2), perHour("search", "/search", 5), perHour("static", "/static/", 1000)))
 	assert.Equal(t, map[int]int{200: 2, 429: 1}, statuses(ask(t, srv, "POST", "/login", 3)))
@@ -143,7 +143,7 @@ func TestChecklist_RoutesHaveLimitsOfTheirOwn(t *testing.T) {
 	assert.Equal(t, map[int]int{200: 20}, statuses(ask(t, srv, "GET", "/static/x", 20)))
 }
 
-// F220: a limit is changed without a deployment, and what was spent stays spent.
+// A limit is changed without a deployment, and what was spent stays spent.
 func TestChecklist_LimitsChangeWithoutADeployment(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
@@ -161,7 +161,7 @@ func TestChecklist_LimitsChangeWithoutADeployment(t *testing.T) {
 	assert.Equal(t, map[int]int{429: 1}, statuses(ask(t, srv, "GET", "/", 1)), "a mistake changes nothing")
 }
 
-// F220: the client waits for as long as it is told, and is admitted then.
+// The client waits for as long as it is told, and is admitted then.
 func TestChecklist_TheClientHonoursRetryAfter(t *testing.T) {
 	policy := quota.Policy{Quota: 60, Window: time.Minute, Burst: 2}
 	srv := limited(t, counted(t, redistest.Start(t), serverside.Rule{Name: "api", Policies: []quota.Policy{policy}}))

@@ -50,7 +50,7 @@ func applied(t testing.TB, log []contract.Exchange, clauses []contract.Clause) (
 	return ids
 }
 
-// F149, F218, and both halves of the contract at once: fifty workers against ten
+// Both halves of the contract at once: fifty workers against ten
 // requests a second.
 func TestHeedsWorkersKeepTheContract(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -74,7 +74,7 @@ func usedUp(limit, reset string) http.Header {
 	return http.Header{"X-Ratelimit-Limit": {limit}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {reset}}
 }
 
-// F135, F122: seconds and dates, a 503 and a 429.
+// Seconds and dates, a 503 and a 429.
 func TestHeedKeepsTheContractWhateverIsScripted(t *testing.T) {
 	date := func(d time.Duration) http.Header {
 		return http.Header{"Retry-After": {time.Now().Add(d).UTC().Format(http.TimeFormat)}}
@@ -121,7 +121,7 @@ func TestHeedKeepsTheContractWhateverIsScripted(t *testing.T) {
 	}
 }
 
-// F167: a client that obeys is admitted, and between them every clause about
+// A client that obeys is admitted, and between them every clause about
 // limits has something to say.
 func TestHeedAndItsServerTouchTheClausesTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestHeedAndItsServerTouchTheClausesTogether(t *testing.T) {
 	})
 }
 
-// F167: whatever fields a server is told to send, they keep the contract.
+// Whatever fields a server is told to send, they keep the contract.
 func TestEveryStyleOfFieldsKeepsTheContract(t *testing.T) {
 	for name, style := range map[string]ratelimit.Style{
 		"default": 0, "Draft11": ratelimit.Draft11, "XRateLimit": ratelimit.XRateLimit, "XRateLimitDelta": ratelimit.XRateLimitDelta,

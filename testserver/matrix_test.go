@@ -66,7 +66,7 @@ var (
 	}
 )
 
-// F140, F167: whatever the server counts by, whatever it says it in, and whatever a proxy
+// Whatever the server counts by, whatever it says it in, and whatever a proxy
 // leaves of that: who obeys is admitted at the first retry, not a moment early, and
 // no request is wasted.
 func TestObeyingAdmitsAtTheFirstRetry(t *testing.T) {

@@ -38,7 +38,6 @@ func formOf() form {
 	return form{connections: 500, limited: 300 * time.Millisecond}
 }
 
-// F017, F217, F218.
 func TestUnderTenTimesItsLimitEveryRequestIsAnsweredAndExactlyTheLimitAdmitted(t *testing.T) {
 	f := formOf()
 	if testenv.Long() && raced { // which would die

@@ -28,7 +28,7 @@ func (w *null) Header() http.Header         { return w.header }
 func (w *null) Write(b []byte) (int, error) { return len(b), nil }
 func (w *null) WriteHeader(status int)      { w.status = status }
 
-// F077. At one moment, requests come from more keys than are counted: those who have
+// At one moment, requests come from more keys than are counted: those who have
 // asked most are not forgotten, and those who keep to their quota are not denied.
 func TestAFloodOfKeysTakesNoMemoryAndNobodysQuota(t *testing.T) {
 	keys := 100_000

@@ -139,7 +139,7 @@ func (s *service) flood(path, user string, n int) map[int]int {
 	return statuses
 }
 
-func TestReplicasBehindAProxyAdmitTheLimitTogether(t *testing.T) { // F002, F215
+func TestReplicasBehindAProxyAdmitTheLimitTogether(t *testing.T) {
 	s := newService(t, 20*time.Second)
 	exactly := map[int]int{200: replicaLimit, 429: 150}
 	rounds := 3
@@ -155,7 +155,7 @@ func TestReplicasBehindAProxyAdmitTheLimitTogether(t *testing.T) { // F002, F215
 	assert.Equal(t, exactly, s.flood("/open", "bob", replicaLimit+150))
 }
 
-func TestWhileRedisHangsEachRuleDoesWhatItsModeSays(t *testing.T) { // F171, F173, F174, F213
+func TestWhileRedisHangsEachRuleDoesWhatItsModeSays(t *testing.T) {
 	s := newService(t, 50*time.Millisecond)
 	for _, path := range []string{"/open", "/closed", "/local"} {
 		require.Eventually(t, func() bool {

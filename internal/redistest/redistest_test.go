@@ -43,7 +43,7 @@ func TestServersRunSideBySide(t *testing.T) {
 	assert.Equal(t, "0", exists)
 }
 
-func TestStoppedServerAnswersWhenItGoesOn(t *testing.T) { // B45
+func TestStoppedServerAnswersWhenItGoesOn(t *testing.T) {
 	s := redistest.Start(t)
 	ping := func(patience time.Duration) error {
 		client := redis.NewClient(&redis.Options{Addr: s.Addr, ReadTimeout: patience, MaxRetries: -1})
@@ -117,7 +117,7 @@ func listens(addr string) bool {
 	return true
 }
 
-func TestWithoutBinaryTheTestIsSkippedOrFailsUnderCI(t *testing.T) { // B45
+func TestWithoutBinaryTheTestIsSkippedOrFailsUnderCI(t *testing.T) {
 	for ci, want := range map[string]string{"true": "--- FAIL", "": "--- SKIP"} {
 		child := exec.Command(os.Args[0], "-test.v", "-test.run", "^TestServersRunSideBySide$")
 		child.Env = []string{"PATH=" + t.TempDir(), "CI=" + ci}

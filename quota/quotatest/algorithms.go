@@ -41,7 +41,7 @@ var algorithms = []test{
 			{h, 1, true, 2, 0, 100 * ms, 100 * ms, 0},
 		})
 	}},
-	{name: "F070: LeakyBucket lets through at even intervals", run: func(r *run) {
+	{name: "LeakyBucket lets through at even intervals", run: func(r *run) {
 		c, turn := r.charge("key", 1, leaky(7, 5, m)), time.Time{}
 		for range 60 {
 			if d := r.take(c)[0]; d.Allowed {
@@ -72,7 +72,7 @@ var algorithms = []test{
 			{µs, 4, true, 1, 0, m, m, 0},
 			{m - µs, 2, false, 1, µs, µs, µs, 0},
 			{0, 1, true, 0, 0, µs, µs, 0},
-			{µs, 5, true, 0, 0, m, m, 0}, // F069: twice the Quota in 2 µs
+			{µs, 5, true, 0, 0, m, m, 0}, // Twice the Quota in 2 µs
 			{h, 5, true, 0, 0, m, m, 0},
 		})
 	}},
@@ -132,7 +132,7 @@ var algorithms = []test{
 			{h, 10, true, 0, 0, 66 * s, 120 * s, 0},
 		})
 	}},
-	{name: "F066: a window that was full leaves no room for one in the next at once", run: func(r *run) {
+	{name: "a window that was full leaves no room for one in the next at once", run: func(r *run) {
 		r.align(m)
 		c := r.charge("key", 10, slidingWindow(10, m))
 		r.allowed(c)

@@ -16,7 +16,7 @@ const crowd = 64
 
 // contended are tests of what must be exact however many call at once.
 var contended = []test{
-	{name: "F074: of 256 at once, exactly as many as the limit are admitted", run: func(r *run) {
+	{name: "of 256 at once, exactly as many as the limit are admitted", run: func(r *run) {
 		for _, p := range mixed {
 			for _, cost := range []int64{1, 3} {
 				c := r.charge("key", cost, p)

@@ -35,7 +35,7 @@ type gateRun struct {
 }
 
 var gateTests = []gateTest{
-	{"F106: of 21 at once 20 are admitted, and the 21st after a release", func(r *gateRun) {
+	{"of 21 at once 20 are admitted, and the 21st after a release", func(r *gateRun) {
 		var holds []*quota.Hold
 		for i := range int64(20) {
 			holds = append(holds, r.admitted("key", 20, 1, 19-i))

@@ -60,7 +60,7 @@ var ways = append(versions[:len(versions):len(versions)],
 )
 
 var properties = []test{
-	{name: "F063: who waits exactly RetryAfter is admitted, who comes 1 µs early is not", run: func(r *run) {
+	{name: "who waits exactly RetryAfter is admitted, who comes 1 µs early is not", run: func(r *run) {
 		random := rand.New(rand.NewPCG(1, 2))
 		for _, p := range odd {
 			limit := r.compile(p)

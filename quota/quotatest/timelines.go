@@ -114,7 +114,7 @@ var timelines = []test{
 			{0, 0, false, 0, 500 * ms, 500 * ms, s, 0},
 		})
 	}},
-	{name: "B22: polling for exactly the promised time is rewarded", run: func(r *run) {
+	{name: "polling for exactly the promised time is rewarded", run: func(r *run) {
 		c := r.charge("key", 1, quota.Policy{Quota: 5, Window: 60 * s})
 		for range 5 {
 			r.allowed(c)
@@ -240,7 +240,7 @@ var timelines = []test{
 		r.take(dry)
 		r.allowed(r.charge("key", 2, quota.PerHour(2)))
 	}},
-	{name: "C26: a denial writes nothing, so polling postpones nothing", run: func(r *run) {
+	{name: "a denial writes nothing, so polling postpones nothing", run: func(r *run) {
 		c := r.charge("key", 10, quota.PerMinute(10))
 		r.allowed(c)
 		for range 60 {
@@ -254,7 +254,7 @@ var timelines = []test{
 		r.move(µs)
 		r.allowed(c)
 	}},
-	{name: "B11: a slow bucket is remembered for as long as it owes", run: func(r *run) {
+	{name: "a slow bucket is remembered for as long as it owes", run: func(r *run) {
 		c := r.charge("key", 1, quota.PerDay(10))
 		for range 10 {
 			r.allowed(c)
@@ -264,7 +264,7 @@ var timelines = []test{
 			r.t.Errorf("%+v", d)
 		}
 	}},
-	{name: "B09, B10: a clock that steps back gives nothing and takes nothing", back: true, run: func(r *run) {
+	{name: "a clock that steps back gives nothing and takes nothing", back: true, run: func(r *run) {
 		r.follow(quota.PerMinute(60), []moment{
 			{0, 1, true, 59, 0, s, s, 0},
 			{-h, 1, true, 58, 0, h + s, h + 2*s, 0},
@@ -275,7 +275,7 @@ var timelines = []test{
 			{µs, 1, true, 0, 0, s, 60 * s, 0},
 		})
 	}},
-	{name: "B13: a time that is more than a day ahead is not believed", back: true, run: func(r *run) {
+	{name: "a time that is more than a day ahead is not believed", back: true, run: func(r *run) {
 		r.follow(quota.PerMinute(2), []moment{
 			{0, 2, true, 0, 0, 30 * s, 60 * s, 0},
 			{-24 * h, 1, false, 0, 24*h + 30*s, 24*h + 30*s, 24*h + 60*s, 0},

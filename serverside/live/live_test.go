@@ -594,6 +594,7 @@ func TestNoSecretsAreShown(t *testing.T) {
 		var down atomic.Bool
 		cfg := rules(serverside.Rule{Name: "api", Pattern: "/v1/{rest...}", Policies: []quota.Policy{quota.PerHour(1)},
 			Stage: serverside.AfterAuth, Key: serverside.Header("Authorization")})
+		cfg.OnStoreError = serverside.FailOpen
 		cfg.Store = &switched{down: &down}
 		s := open(t, cfg)
 		ask := func() {

@@ -32,7 +32,7 @@ var update = flag.Bool("update", false, "write docs/metrics.md")
 const page = "../../docs/metrics.md"
 
 // TestDocsAreWhatAScrapeShows keeps the page that people read.
-func TestDocsAreWhatAScrapeShows(t *testing.T) { // F189-F195
+func TestDocsAreWhatAScrapeShows(t *testing.T) {
 	want := markdown(t)
 	if *update {
 		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
@@ -99,7 +99,7 @@ func exported(t testing.TB, target, rules string, o export.Options) string {
 	return out.Text
 }
 
-func TestAlarmsAskForWhatAScrapeShows(t *testing.T) { // F195, B46
+func TestAlarmsAskForWhatAScrapeShows(t *testing.T) {
 	shown, labels := map[string]bool{}, map[string]bool{}
 	for series := range busy(t).scrape() {
 		name, rest, _ := strings.Cut(series, "{")
@@ -134,7 +134,7 @@ func TestAlarmsAskForWhatAScrapeShows(t *testing.T) { // F195, B46
 	assert.Equal(t, "rate(rate_limit_exceeded_total[5m]) > 10", names["HighRateLimitViolations"])
 	assert.Equal(t, "rate_limit_redis_unavailable > 0", names["RateLimitRedisDown"])
 	assert.Contains(t, names["RateLimitHighLatency"], "> 0.1")
-	assert.Contains(t, names, "RateLimitHitRatio") // C45
+	assert.Contains(t, names, "RateLimitHitRatio")
 	assert.Contains(t, names, "RateLimitHotKey")
 }
 

@@ -52,7 +52,7 @@ func Example() {
 	// rate_limit_exceeded_total{endpoint="/v1/",strategy="address"} 3
 }
 
-// The rules of a file are counted like those of a program. F205.
+// The rules of a file are counted like those of a program.
 func Example_rulefile() {
 	file, err := os.CreateTemp("", "rules*.yaml")
 	if err != nil {

@@ -131,7 +131,7 @@ func (l *load) end() {
 }
 
 // A Prometheus that scrapes a limited server raises the alarms while there is reason
-// to, and ends them when there is none. F195, B46. With HEED_TEST=long their durations
+// to, and ends them when there is none. With HEED_TEST=long their durations
 // are those of the file, which takes a quarter of an hour; otherwise most of the time
 // goes by before a Prometheus that has been started scrapes at all, five seconds.
 func TestAPrometheusRaisesAndEndsTheAlarms(t *testing.T) {

@@ -56,7 +56,7 @@ func shown(t *testing.T, reg *prometheus.Registry, names ...string) string {
 	return b.String()
 }
 
-func TestThrottledAndUnavailableAreCountedApart(t *testing.T) { // F162
+func TestThrottledAndUnavailableAreCountedApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, reg := open(t, clientside.Options{})
 		srv := testserver.New(t,
