@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/heedhttp/heed/quota"
 )
 
 // An Event is something that a Limiter did, for a log or an alarm. It holds no
@@ -49,6 +51,9 @@ type Event struct {
 
 	// Hash is Limiter.Hash, of Configured.
 	Hash string
+
+	// Memory is Limiter.Memory, of Configured, for its Forgotten and Dropped.
+	Memory *quota.Memory `json:"-"`
 
 	// Rules are Config.Rules, of Configured: what holds from now on. They must not
 	// be changed, and have functions, of which there is no JSON.

@@ -48,7 +48,7 @@ func (l *Limiter) Reconfigure(cfg Config) error {
 		return err
 	}
 	l.compiled.Store(c)
-	c.Audit(Event{Kind: Configured, Hash: c.hash, Rules: slices.Clone(cfg.Rules)})
+	c.Audit(Event{Kind: Configured, Hash: c.hash, Memory: c.Memory, Rules: slices.Clone(cfg.Rules)})
 	for _, warning := range c.warnings() {
 		c.Audit(Event{Kind: ConfigWarning, Rule: warning.rule.name, Pattern: warning.rule.pattern, Err: warning.err})
 	}

@@ -36,6 +36,10 @@ var (
 	topDenials = prometheus.NewDesc("rate_limit_top_denials",
 		"Denials of a key in the last 5 to 10 minutes, for those with the most; key is a hash, as in the log.",
 		append(byRule[:2:2], "key"), nil)
+	forgotten = prometheus.NewDesc("rate_limit_memory_forgotten_total",
+		"Keys that owed something and were forgotten, because this process keeps no more: see Memory.MaxKeys.", nil, nil)
+	dropped = prometheus.NewDesc("rate_limit_memory_dropped_total",
+		"Places in flight that were not given back, but found free in the end.", nil, nil)
 )
 
 // families are what is counted.
@@ -90,6 +94,8 @@ func (f *families) describe(descs chan<- *prometheus.Desc) {
 	}
 	descs <- headroom
 	descs <- topDenials
+	descs <- forgotten
+	descs <- dropped
 }
 
 func (f *families) collect(metrics chan<- prometheus.Metric) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/serverside"
 )
 
@@ -80,6 +81,7 @@ type Metrics struct {
 	options  Options
 	families families
 
+	memory  atomic.Pointer[quota.Memory]    // that of the Limiter configured last
 	routes  atomic.Pointer[map[name]*route] // replaced, not changed
 	mu      sync.Mutex                      // guards replacing routes, and what follows
 	rotated time.Time
@@ -159,10 +161,14 @@ func (m *Metrics) count(e serverside.Event) {
 	case serverside.Configured: // which tells of a failure anew
 		m.families.unavailable.Set(0)
 		m.families.applied.Inc()
+		m.memory.Store(e.Memory)
 	case serverside.ConfigRejected:
 		m.families.rejected.Inc()
 	case serverside.StoreFailed:
 		m.families.unavailable.Set(1)
+		if e.Rule == "" { // New asked, and no request
+			return
+		}
 		m.route(name{e.Rule, e.Pattern}).failed(e.Mode)
 	default:
 		m.route(name{e.Rule, e.Pattern}).count(e)
@@ -178,6 +184,10 @@ func (m *Metrics) Describe(descs chan<- *prometheus.Desc) {
 func (m *Metrics) Collect(metrics chan<- prometheus.Metric) {
 	m.rotate(time.Now())
 	m.families.collect(metrics)
+	if memory := m.memory.Load(); memory != nil {
+		metrics <- prometheus.MustNewConstMetric(forgotten, prometheus.CounterValue, float64(memory.Forgotten()))
+		metrics <- prometheus.MustNewConstMetric(dropped, prometheus.CounterValue, float64(memory.Dropped()))
+	}
 	for n, r := range *m.routes.Load() {
 		if n == r.name {
 			r.collect(metrics, m.options.TopKeys)

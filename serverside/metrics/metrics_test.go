@@ -3,6 +3,7 @@ package metrics_test
 import (
 	"fmt"
 	"math"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,7 +50,7 @@ func TestWhatThereIsToLookAt(t *testing.T) {
 	store := &switched{}
 	byUser := rule("user", "/v1/", quota.PerHour(2))
 	byUser.Key = user
-	s := open(t, serverside.Config{Rules: []serverside.Rule{byUser, rule("ip", "/v1/", quota.PerHour(10))}, Store: store})
+	s := open(t, serverside.Config{Rules: []serverside.Rule{byUser, rule("ip", "/v1/", quota.PerHour(10))}, Store: store, OnStoreError: serverside.FailOpen})
 	for name, n := range map[string]int{"ann": 5, "bob": 3} {
 		assert.Equal(t, map[int]int{200: 2, 429: n - 2}, s.ask(n, "/v1/x", "X-User", name))
 	}
@@ -204,7 +205,7 @@ func TestEachRequestThatNobodyCountedIsCounted(t *testing.T) {
 	store.off.Store(true)
 	closed, local := rule("closed", "/closed", quota.PerHour(10)), rule("local", "/local", quota.PerHour(10))
 	closed.OnStoreError, local.OnStoreError = serverside.FailClosed, serverside.FailLocal
-	s := open(t, serverside.Config{Rules: []serverside.Rule{rule("open", "/open", quota.PerHour(10)), closed, local}, Store: store})
+	s := open(t, serverside.Config{Rules: []serverside.Rule{rule("open", "/open", quota.PerHour(10)), closed, local}, Store: store, OnStoreError: serverside.FailOpen})
 	assert.Equal(t, map[int]int{200: 100}, s.ask(100, "/open"))
 	assert.Equal(t, map[int]int{503: 20}, s.ask(20, "/closed"))
 	assert.Equal(t, map[int]int{200: 10, 429: 5}, s.ask(15, "/local"))
@@ -451,4 +452,15 @@ func BenchmarkObserve(b *testing.B) {
 			s.metrics.Observe(o)
 		}
 	})
+}
+
+func TestKeysThatAProcessForgotAreCounted(t *testing.T) {
+	s := open(t, serverside.Config{Rules: []serverside.Rule{rule("ip", "/", quota.PerHour(10))}, Memory: &quota.Memory{MaxKeys: 64}})
+	assert.Zero(t, s.of("rate_limit_memory_forgotten_total")[""])
+	for i := range 5000 {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.RemoteAddr = fmt.Sprintf("10.0.%d.%d:1", i>>8, i&255)
+		s.handler.ServeHTTP(httptest.NewRecorder(), r)
+	}
+	assert.Positive(t, s.of("rate_limit_memory_forgotten_total")[""])
 }
