@@ -41,15 +41,18 @@ func (s *session) checkFile(name string) error {
 	if err != nil {
 		return fmt.Errorf("heed: %w", err)
 	}
-	cfg, err := rulefile.Parse(name, data, quiet)
+	listing, err := rulefile.List(name, data, quiet)
 	if err != nil {
 		return err
 	}
-	l, err := serverside.New(cfg)
+	l, err := serverside.New(listing.Config)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.out, "%s: %s, hash %s\n", name, count(len(cfg.Rules), "rule"), l.Hash())
+	for _, w := range listing.Warnings {
+		fmt.Fprintf(s.out, "%v (a warning)\n", w)
+	}
+	fmt.Fprintf(s.out, "%s: %s, hash %s\n", name, count(len(listing.Config.Rules), "rule"), l.Hash())
 	return nil
 }
 
@@ -73,7 +76,7 @@ func (s *session) key(args []string) error {
 	case source == "cookie":
 		hash = serverside.HashKey("Cookie "+name, value)
 	case source == "form":
-		hash = serverside.HashKey("Form "+name, strings.ToLower(strings.TrimSpace(value)))
+		hash = serverside.HashKey("Form "+name, strings.ToLower(strings.ToUpper(strings.TrimSpace(value)))) // as serverside folds it
 	}
 	if hash == "" {
 		return keyFault(source, name, args[0])
