@@ -13,7 +13,7 @@ set -uo pipefail
 cd "$(dirname "$0")"
 
 shipped=(. ./serverside/metrics)
-extra=(./benchmarks ./examples/sdks ./internal/export/oas ./serverside/live/browsertest)
+extra=(./benchmarks ./examples/frameworks ./examples/sdks ./internal/export/oas ./serverside/live/browsertest)
 
 failed=()
 left_out=()
