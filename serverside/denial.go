@@ -48,7 +48,7 @@ type Denial struct {
 
 	// Policies are the names, as in the RateLimit field, of all policies that
 	// deny, the one with the longest wait first. It is empty if the Store failed, if the
-	// body is Unread, and for what is in flight.
+	// body is Unread, for what is in flight, and if a Penalty alone denies.
 	Policies []string
 
 	// Quota and Window are those of the first of Policies; or Quota is how many
@@ -81,7 +81,9 @@ func denialOf(denying, all []charged) Denial {
 		FitsNow:    all[0].decision.Remaining,
 	}
 	for i := range denying {
-		d.Policies = append(d.Policies, denying[i].policy.fields.Name)
+		if p := denying[i].policy; !p.isPenalty() {
+			d.Policies = append(d.Policies, p.fields.Name)
+		}
 	}
 	for i := range all {
 		d.FitsNow = min(d.FitsNow, all[i].decision.Remaining)

@@ -11,11 +11,11 @@ import (
 // A Response is what a request was answered: what the handler wrote through the
 // http.ResponseWriter that the Limiter gave it.
 //
-// A Response that was not seen is none: if the handler wrote nothing, because its client
-// had gone or to have net/http write 200, or if it wrote past that writer, as frameworks
-// do whose middleware has a writer of its own, nobody knows how the request ended. Then
-// nothing is settled, no strike is counted, and nothing is pardoned. ResponseUnseen tells
-// of it. So a handler that relies on the implied 200 has to write it.
+// If the handler wrote nothing, to have net/http write 200, if it bypassed that writer, as
+// frameworks do whose middleware has a writer of its own, or if its client had gone before
+// anything below 400 was written, nobody knows how the request ended. Then nothing is
+// settled, no strike is counted, and nothing is pardoned. ResponseUnseen tells of it. So a
+// handler that relies on the implied 200 has to write it.
 type Response struct {
 	Request *http.Request
 	Status  int         // 500 if the handler panicked before it wrote one
@@ -88,6 +88,7 @@ type settlement struct {
 	r       *http.Request
 	matches []match
 	charges []charged
+	gone    bool // the client had gone before a success was written
 }
 
 // settlement is for what is to be corrected of all.
@@ -100,8 +101,14 @@ func (s *settlement) response(m match, status int) Response {
 	return Response{Request: s.r, Status: status, Header: s.w.Header(), Cost: m.cost}
 }
 
-// answered counts strikes, before the header is written.
+// answered counts strikes, before the header is written. What is written to a client that
+// has gone is not seen, but for a failure: it may be what a framework writes for a handler
+// that has written nothing.
 func (s *settlement) answered(status int) {
+	if status < http.StatusBadRequest && s.r.Context().Err() != nil {
+		s.gone = true
+		return
+	}
 	for _, m := range s.matches {
 		if p := m.rule.penalty; p != nil && p.Strike != nil && p.Strike(s.response(m, status)) {
 			s.strike(m)
@@ -111,7 +118,7 @@ func (s *settlement) answered(status int) {
 
 // settle corrects what the request was charged by what it has cost, and pardons.
 func (s *settlement) settle(status int) {
-	if status == 0 {
+	if status == 0 || s.gone {
 		s.auditUnseen()
 		return
 	}
