@@ -35,7 +35,8 @@ func EnvelopeBody(w http.ResponseWriter, r *http.Request, d Denial) {
 		Message string `json:"message"`
 		ID      string `json:"request_id,omitempty"`
 	}
-	writeJSON(w, "application/json", map[string]fault{"error": {d.code("rate_limited"), d.message("Too many requests."), id}})
+	f := fault{d.code("rate_limited"), d.message("Too many requests."), id}
+	writeJSON(w, "application/json", map[string]fault{"error": f})
 }
 
 // longestID is the longest request_id that is sent back.
@@ -53,7 +54,10 @@ func LimitBody(w http.ResponseWriter, _ *http.Request, d Denial) {
 		Limit      int64  `json:"limit,omitempty"`
 		ResetAt    string `json:"reset_at,omitempty"`
 	}
-	f := fault{Code: d.code("rate_limit_exceeded"), Message: d.reason("Rate limit exceeded. Maximum " + requests(d.Quota, d.Window) + "."), Limit: d.Quota}
+	f := fault{
+		Code: d.code("rate_limit_exceeded"), Limit: d.Quota,
+		Message: d.reason("Rate limit exceeded. Maximum " + requests(d.Quota, d.Window) + "."),
+	}
 	if !d.Never {
 		f.RetryAfter = d.seconds()
 	}
@@ -75,7 +79,8 @@ func FlatBody(w http.ResponseWriter, _ *http.Request, d Denial) {
 		Message    string `json:"message"`
 		RetryAfter int64  `json:"retryAfter,omitempty"`
 	}
-	b := body{Error: trimDot(d.reason("Rate limit exceeded.")), Message: "Please try again later", RetryAfter: d.seconds()}
+	b := body{Message: "Please try again later", RetryAfter: d.seconds()}
+	b.Error = trimDot(d.reason("Rate limit exceeded."))
 	if d.Never {
 		b.Message, b.RetryAfter = "Please send less at once", 0
 	}
@@ -117,7 +122,8 @@ func TimedProblem(uri string) func(http.ResponseWriter, *http.Request, Denial) {
 		RetryAfter int64  `json:"retryAfter,omitempty"`
 	}
 	return func(w http.ResponseWriter, _ *http.Request, d Denial) {
-		p := problem{uri, http.StatusText(d.Status), d.Status, d.reason("API rate limit exceeded. Limit: " + requests(d.Quota, d.Window) + "."), d.seconds()}
+		detail := d.reason("API rate limit exceeded. Limit: " + requests(d.Quota, d.Window) + ".")
+		p := problem{uri, http.StatusText(d.Status), d.Status, detail, d.seconds()}
 		if d.Never {
 			p.RetryAfter = 0
 		}

@@ -24,7 +24,7 @@ const longestBody = 64 << 10
 // does, 400 Bad Request: a handler might take the one that was not counted. What Header says
 // of values that nobody has checked holds for it too.
 func FormValue(name string) Key {
-	return &builtIn{origin: claimed, text: "form value " + name, hashed: "Form " + name, body: true, of: func(r *http.Request) string {
+	of := func(r *http.Request) string {
 		b := readBody(r)
 		if b.values == nil {
 			b.values = make(map[string]string)
@@ -35,7 +35,8 @@ func FormValue(name string) Key {
 			b.values[name] = value
 		}
 		return HashKey("Form "+name, value)
-	}}
+	}
+	return &builtIn{origin: claimed, text: "form value " + name, hashed: "Form " + name, body: true, of: of}
 }
 
 // A body is the body of a request, read in advance. It is the request's Body afterwards.

@@ -94,6 +94,9 @@ func (c *check) admittedTo(all matched, cheap, dear []*rule) (_ matched, ok bool
 // step reports whether the request is admitted to those of rules that apply, in one
 // decision. If not, the response is written.
 func (c *check) step(all matched, rules []*rule) (_ matched, ok bool) {
+	if len(rules) == 0 {
+		return all, true
+	}
 	matched, charged := len(all.matches), len(all.charges)
 	if all, ok = c.match(all, rules); !ok {
 		return all, false
@@ -183,8 +186,8 @@ func (c *check) requireReadable(all matched, m match) bool {
 	return true
 }
 
-// take has the Store decide on the charges from an index on, those of the matches from another on, and reports whether there is
-// a decision, or none is needed. If not, the response is written.
+// take has the Store decide on what a step has added: the matches and the charges from two
+// indexes on. It reports whether there is a decision, or none is needed.
 func (c *check) take(all matched, matched, charged int) (_ matched, ok bool) {
 	made := all.charges[charged:]
 	if c.store.memory != nil {
@@ -218,7 +221,8 @@ func takeIn(m *quota.Memory, made []charged) {
 	for i := range made {
 		asked = append(asked, made[i].charge())
 	}
-	answer, _ := m.Take(context.Background(), decisions[:0], asked...) // fails only on charges that compile does not make
+	// It fails only on charges that compile does not make.
+	answer, _ := m.Take(context.Background(), decisions[:0], asked...)
 	for i := range made {
 		made[i].decision = answer[i]
 	}

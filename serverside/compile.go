@@ -185,7 +185,9 @@ func newPolicy(r *rule, from quota.Policy) (*policy, error) {
 	}
 	return &policy{
 		rule: r, limit: limit, atOnce: limit.AtOnce(), shown: shown,
-		fields: ratelimit.Limit{Name: name, Quota: compiled.Quota, Window: compiled.Window, Algorithm: onWire[compiled.Algorithm]},
+		fields: ratelimit.Limit{
+			Name: name, Quota: compiled.Quota, Window: compiled.Window, Algorithm: onWire[compiled.Algorithm],
+		},
 	}, nil
 }
 
@@ -315,7 +317,9 @@ func printable(s string) bool {
 // for each request.
 func (c *compiler) checkClaims(p *compiled) {
 	for _, r := range p.rules {
-		if !p.isClaimed(r) || r.stage != BeforeAuth || r.matcher == nil && r.pattern != "" || r.login != nil && r.login.byNetwork {
+		faulty := r.matcher == nil && r.pattern != ""
+		reported := r.login != nil && r.login.byNetwork // with the other rule of the Login
+		if !p.isClaimed(r) || r.stage != BeforeAuth || faulty || reported {
 			continue
 		}
 		if !slices.ContainsFunc(p.rules, func(by *rule) bool { return p.caps(by, r) }) {

@@ -243,7 +243,8 @@ func (l *Limiter) Hash() string {
 func hashOf(c *compiled) string {
 	sum := sha256.New()
 	for _, r := range c.rules {
-		fmt.Fprintf(sum, "rule %q %q %d %d %v %v %d\n", r.name, r.pattern, r.stage, r.status, r.dryRun, r.mode, r.inFlight)
+		fmt.Fprintf(sum, "rule %q %q %d %d ", r.name, r.pattern, r.stage, r.status)
+		fmt.Fprintf(sum, "%v %v %d\n", r.dryRun, r.mode, r.inFlight)
 		r.writeTo(sum)
 	}
 	for _, r := range c.allow {

@@ -104,7 +104,8 @@ func firstAsked(all []charged) *rule {
 
 // outageOf is that nobody knows whether r would deny.
 func (c *compiled) outageOf(r *rule) Denial {
-	return Denial{Status: cmp.Or(c.ClosedStatus, http.StatusServiceUnavailable), RetryAfter: outageWait, Outage: true, Rule: r.name}
+	status := cmp.Or(c.ClosedStatus, http.StatusServiceUnavailable)
+	return Denial{Status: status, RetryAfter: outageWait, Outage: true, Rule: r.name}
 }
 
 // fullOf is that as many requests as r allows are being served.

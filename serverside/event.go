@@ -260,8 +260,8 @@ func (c *check) auditLimits(m match, err error) {
 // auditForwarding tells, now and then, that a request was charged to its peer although
 // its header says that it is another's.
 func (c *check) auditForwarding(r *rule, key string) {
-	if len(c.r.Header["X-Forwarded-For"]) == 0 && len(c.r.Header["Forwarded"]) == 0 && len(c.r.Header["X-Real-Ip"]) == 0 ||
-		!chargesPeer(c.r, key) {
+	h := c.r.Header
+	if len(h["X-Forwarded-For"])+len(h["Forwarded"])+len(h["X-Real-Ip"]) == 0 || !chargesPeer(c.r, key) {
 		return
 	}
 	if c.disputes(r) {
@@ -326,8 +326,9 @@ func (c *compiled) warnings() (all []warning) {
 			return err == nil && len(b) == sha256.Size/2
 		}
 		if unknown := len(table) - countFunc(maps.Keys(table), isHash); unknown > 0 {
-			all = append(all, warning{r, fmt.Errorf("%d of %d keys of its Limits match nothing: %s is known by its hash, HashKey(%q, …)",
-				unknown, len(table), known(r.key).text, known(r.key).hashed)})
+			err := fmt.Errorf("%d of %d keys of its Limits match nothing: %s is known by its hash, HashKey(%q, …)",
+				unknown, len(table), known(r.key).text, known(r.key).hashed)
+			all = append(all, warning{r, err})
 		}
 	}
 	return all

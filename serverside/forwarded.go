@@ -117,7 +117,8 @@ func isForwarded(r *http.Request) bool {
 	for name := range r.Header {
 		switch {
 		case name == "Via", name == "Forwarded", name == "X-Real-Ip", name == "X-Envoy-External-Address",
-			strings.Contains(name, "Forwarded-"), strings.HasSuffix(name, "Client-Ip"), strings.HasSuffix(name, "Connecting-Ip"):
+			strings.Contains(name, "Forwarded-"),
+			strings.HasSuffix(name, "Client-Ip"), strings.HasSuffix(name, "Connecting-Ip"):
 			return true
 		}
 	}

@@ -16,7 +16,8 @@ type gates struct {
 }
 
 func newGates(cfg *Config, store *counter) *gates {
-	g := &gates{gate: cfg.Gate, local: cfg.Memory, caller: remote.Caller{Name: "serverside: the Gate", Timeout: store.caller.Timeout}}
+	g := &gates{gate: cfg.Gate, local: cfg.Memory}
+	g.caller.Name, g.caller.Timeout = "serverside: the Gate", store.caller.Timeout
 	if g.gate == nil && store.memory != nil {
 		g.gate = store.memory
 	}

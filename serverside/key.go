@@ -68,7 +68,9 @@ func known(k Key) *builtIn {
 }
 
 // everybody is the Key of an Overload rule without one.
-var everybody Key = &builtIn{origin: constant, text: "all clients together", of: func(*http.Request) string { return "*" }}
+var everybody Key = &builtIn{
+	origin: constant, text: "all clients together", of: func(*http.Request) string { return "*" },
+}
 
 // Header is the first value of the request header field called name, as a hash:
 // neither the Store nor an Event sees a token. It is "" if the field is absent.
@@ -94,13 +96,14 @@ func Header(name string) Key {
 // Cookie is the value of the cookie called name, as a hash, or "" if there is
 // none. What Header says of values that nobody has checked holds for it too.
 func Cookie(name string) Key {
-	return &builtIn{origin: claimed, text: "cookie " + name, hashed: "Cookie " + name, of: func(r *http.Request) string {
+	of := func(r *http.Request) string {
 		c, err := r.Cookie(name)
 		if err != nil {
 			return ""
 		}
 		return HashKey("Cookie "+name, c.Value)
-	}}
+	}
+	return &builtIn{origin: claimed, text: "cookie " + name, hashed: "Cookie " + name, of: of}
 }
 
 // HashKey is the key that Header(name) makes of value: for Allow, LimitTable and

@@ -123,9 +123,9 @@ func (a *auditLog) write(e Event) {
 // attrs is what e says, without what it does not.
 func (e *Event) attrs(dropped int64) []slog.Attr {
 	all := []slog.Attr{
-		slog.String("rule", e.Rule), slog.String("endpoint", e.Pattern), slog.Int64("limit", e.Limit), slog.String("key", e.Key),
-		slog.String("address", e.Address),
-		slog.Duration("wait", e.Wait), slog.Int("status", e.Status), slog.String("hash", e.Hash), slog.Int64("dropped", dropped),
+		slog.String("rule", e.Rule), slog.String("endpoint", e.Pattern), slog.Int64("limit", e.Limit),
+		slog.String("key", e.Key), slog.String("address", e.Address), slog.Duration("wait", e.Wait),
+		slog.Int("status", e.Status), slog.String("hash", e.Hash), slog.Int64("dropped", dropped),
 	}
 	attrs := all[:0]
 	for _, a := range all {

@@ -19,11 +19,15 @@ import (
 // form again, or a good one 303, set Login.Failed. See Login for what is limited; the rule
 // that is returned may be changed, such as its Penalty.Max.
 func Logins(name, pattern string, account Key) Rule {
+	penalty := loginPenalty
 	return Rule{
-		Name: name, Pattern: pattern, Key: account, Policies: []quota.Policy{quota.PerMinute(5)}, Login: new(Login),
-		Penalty: &Penalty{After: 5, Within: time.Minute, First: 12 * time.Second, Max: time.Hour}, OnStoreError: FailLocal,
+		Name: name, Pattern: pattern, Key: account, Login: new(Login),
+		Policies: []quota.Policy{quota.PerMinute(5)}, Penalty: &penalty, OnStoreError: FailLocal,
 	}
 }
+
+// loginPenalty is that of a Login which has none.
+var loginPenalty = Penalty{After: 5, Within: time.Minute, First: 12 * time.Second, Max: time.Hour}
 
 // A Login has a rule limit guesses at the passwords of accounts, which its Key names. As
 // Logins makes it:
@@ -101,7 +105,7 @@ func (c *compiler) loginRules(from Rule, cfg *Config, field string) []*rule {
 	byNetwork, byAccount := from, from
 	byNetwork.Name, byNetwork.Key = name, Join(from.Key, networkOf(cfg))
 	byAccount.Name, byAccount.Penalty, byAccount.MaxInFlight = name+"/account", nil, 0
-	penalty := Penalty{After: 5, Within: time.Minute, First: 12 * time.Second}
+	penalty := loginPenalty
 	if from.Penalty != nil {
 		penalty = *from.Penalty
 	}
@@ -115,8 +119,8 @@ func (c *compiler) loginRules(from Rule, cfg *Config, field string) []*rule {
 
 	rules := []*rule{c.rule(byNetwork, cfg.OnStoreError, field), c.rule(byAccount, cfg.OnStoreError, field)}
 	if m := rules[0].matcher; from.Pattern == "" || m != nil && m.method == "" {
-		c.fault(field+".Pattern", "%q needs a method, as in \"POST /login\": what is no attempt to log in must not count as one",
-			from.Pattern)
+		c.fault(field+".Pattern", "%q needs a method, as in \"POST /login\": "+
+			"what is no attempt to log in must not count as one", from.Pattern)
 	}
 	known, _ := quota.Policy{Name: name + "/known", Quota: 1, Window: knownFor}.Compile() // is right
 	for i, r := range rules {

@@ -209,7 +209,8 @@ func (m *matcher) compare(n *matcher) int {
 	}
 	return cmp.Or(
 		cmp.Compare(n.depth(), m.depth()), cmp.Compare(n.names(), m.names()),
-		cmp.Compare(boolInt(n.host != ""), boolInt(m.host != "")), cmp.Compare(boolInt(n.method != ""), boolInt(m.method != "")),
+		cmp.Compare(boolInt(n.host != ""), boolInt(m.host != "")),
+		cmp.Compare(boolInt(n.method != ""), boolInt(m.method != "")),
 	)
 }
 
@@ -241,7 +242,10 @@ func (m *matcher) covers(n *matcher) bool {
 		if s == anyPath {
 			return true
 		}
-		if i >= len(n.segments) || n.segments[i] == anyPath || s != n.segments[i] && (s != anyName || n.segments[i] == noName) {
+		if i >= len(n.segments) || n.segments[i] == anyPath {
+			return false
+		}
+		if isAny := s == anyName && n.segments[i] != noName; !isAny && s != n.segments[i] {
 			return false
 		}
 	}

@@ -58,8 +58,10 @@ func FromCache(r Response) bool {
 			}
 		}
 	}
-	age := r.Header.Get("Age")
-	return strings.HasPrefix(strings.ToUpper(r.Header.Get("X-Cache")), "HIT") || age != "" && strings.Trim(age, "0") != ""
+	if strings.HasPrefix(strings.ToUpper(r.Header.Get("X-Cache")), "HIT") {
+		return true
+	}
+	return strings.Trim(r.Header.Get("Age"), "0") != ""
 }
 
 // serve has h serve the request, and corrects its charges by what it is answered.
@@ -93,7 +95,10 @@ type settlement struct {
 
 // settlement is for what is to be corrected of all.
 func (c *check) settlement(all matched) *settlement {
-	return &settlement{compiled: c.compiled, w: c.w, r: c.r, matches: slices.Clone(all.matches), charges: slices.Clone(all.charges)}
+	return &settlement{
+		compiled: c.compiled, w: c.w, r: c.r,
+		matches: slices.Clone(all.matches), charges: slices.Clone(all.charges),
+	}
 }
 
 // response is what the request was answered, as m sees it.

@@ -23,7 +23,8 @@ type counter struct {
 }
 
 func newCounter(cfg *Config) *counter {
-	c := &counter{store: cfg.Store, local: cfg.Memory, caller: remote.Caller{Name: "serverside: the Store", Timeout: cmp.Or(cfg.StoreTimeout, storeTimeout)}}
+	c := &counter{store: cfg.Store, local: cfg.Memory}
+	c.caller.Name, c.caller.Timeout = "serverside: the Store", cmp.Or(cfg.StoreTimeout, storeTimeout)
 	memory, ok := cfg.Store.(*quota.Memory)
 	switch {
 	case cfg.Store == nil || ok && memory == nil:
