@@ -71,7 +71,7 @@ func (c *check) admits(all matched, from, until Stage) (_ matched, ok bool) {
 		c.began = time.Now()
 	}
 	if c.entry = c.allowed(c.r); c.entry != nil {
-		c.progress.passes.Store(true)
+		c.progress.exempt.Store(true)
 		return c.admittedTo(all, []*rule{c.entry}, nil)
 	}
 	return c.admittedTo(all, between(c.cheap, from, until), between(c.dear, from, until))
@@ -112,7 +112,7 @@ func (c *check) step(all matched, rules []*rule) (_ matched, ok bool) {
 	if all, ok = c.take(all, matched, charged); !ok {
 		return all, false
 	}
-	return all, !c.isDenied(all, charged)
+	return all, !c.denies(all, charged)
 }
 
 // match finds those of rules that apply, and makes a charge for each of their policies. It

@@ -29,11 +29,11 @@ type compiled struct {
 	gates  *gates
 	hash   string
 
-	audited  bool               // somebody listens to more than warnings
-	told     int                // how many policies the fields tell of if all rules apply; negative if that varies
-	template ratelimit.Template // of them
-	lists    ratelimit.Style    // what of Style tells of all policies
-	expose   string             // Access-Control-Expose-Headers
+	audited    bool               // somebody listens to more than warnings
+	fieldCount int                // how many policies the fields tell of if all rules apply; negative if that varies
+	template   ratelimit.Template // of them
+	lists      ratelimit.Style    // what of Style tells of all policies
+	expose     string             // Access-Control-Expose-Headers
 
 	hot     *hotKeys
 	failing atomic.Bool  // the Store failed when it was last asked
@@ -165,10 +165,10 @@ func (c *compiled) prepare() {
 	for _, r := range c.rules {
 		switch {
 		case r.limits != nil:
-			c.told = -1
-		case !r.dryRun && c.told >= 0:
+			c.fieldCount = -1
+		case !r.dryRun && c.fieldCount >= 0:
 			all = append(all, r.fields()...)
-			c.told = len(all)
+			c.fieldCount = len(all)
 		}
 	}
 	c.template = ratelimit.Prepare(c.Style, all...)
@@ -186,14 +186,14 @@ func (c *compiled) templateOf(all []charged, n int) (_ ratelimit.Template, ok bo
 		p := all[i].policy
 		switch {
 		case all[i].dryRun() || !p.isShown(&all[i].decision):
-		case p.shown != always || p.set == nil || p.rule.entry != nil && n == c.told:
+		case p.shown != always || p.set == nil || p.rule.entry != nil && n == c.fieldCount:
 			return ratelimit.Template{}, false
 		default:
 			same = same && (set == nil || p.set == set)
 			set = p.set
 		}
 	}
-	if n == c.told {
+	if n == c.fieldCount {
 		return c.template, true
 	}
 	return set.template, same && n == len(set.policies)

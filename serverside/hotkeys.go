@@ -22,9 +22,9 @@ type hotKeys struct {
 
 // denials are those of one key since a time.
 type denials struct {
-	since time.Time
-	n     int
-	told  bool
+	since    time.Time
+	n        int
+	reported bool
 }
 
 // add counts a denial of key, and reports whether it is the one that makes it hot.
@@ -37,13 +37,13 @@ func (h *hotKeys) add(key string, now time.Time) bool {
 		d.since = now
 	}
 	if now.Sub(d.since) >= hotTime {
-		*d = denials{since: now, told: d.told && d.n > hotDenials && now.Sub(d.since) < 2*hotTime}
+		*d = denials{since: now, reported: d.reported && d.n > hotDenials && now.Sub(d.since) < 2*hotTime}
 	}
 	d.n++
-	if d.n <= hotDenials || d.told {
+	if d.n <= hotDenials || d.reported {
 		return false
 	}
-	d.told = true
+	d.reported = true
 	return true
 }
 

@@ -123,13 +123,13 @@ func (l *Limiter) wrap(h http.Handler, until Stage) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		marked, progress := l.meet(r)
+		marked, progress := l.progressOf(r)
 		c := check{compiled: compiled, w: w, r: marked, progress: progress}
 		defer c.end(r)
 		if compiled.exempts(r) {
-			progress.passes.Store(true)
+			progress.exempt.Store(true)
 		}
-		from, ok := progress.begin(until)
+		from, ok := progress.claim(until)
 		if !ok {
 			h.ServeHTTP(w, marked)
 			return

@@ -15,13 +15,13 @@ type progress struct {
 	method, uri string // of the request that it is about
 
 	asked  atomic.Int32 // the rules of stages before this have been asked
-	passes atomic.Bool  // an Allow entry was charged: no rule is
+	exempt atomic.Bool  // an Allow entry was charged: no rule is
 
 	exposed bool // an earlier stage has exposed the fields
 
-	told  bool          // an earlier stage has written fields
-	left  float64       // the part of the tightest quota that they tell of
-	reset time.Duration // until that is whole again
+	hasFields bool          // an earlier stage has written fields
+	left      float64       // the part of the tightest quota that they tell of
+	reset     time.Duration // until that is whole again
 }
 
 // Value returns p for its Limiter.
@@ -32,9 +32,9 @@ func (p *progress) Value(key any) any {
 	return p.Context.Value(key)
 }
 
-// meet returns the progress of r, and r with it as its context. A request that a handler
+// progressOf returns the progress of r, and r with it as its context. A request that a handler
 // makes of its own, with the context of the one that it serves, has another URI.
-func (l *Limiter) meet(r *http.Request) (*http.Request, *progress) {
+func (l *Limiter) progressOf(r *http.Request) (*http.Request, *progress) {
 	ctx, uri := r.Context(), r.RequestURI // which http.StripPrefix and routers leave alone
 	if uri == "" {
 		uri = r.URL.RequestURI()
@@ -46,10 +46,10 @@ func (l *Limiter) meet(r *http.Request) (*http.Request, *progress) {
 	return r.WithContext(p), p
 }
 
-// begin returns the stage from which on rules are to be asked now, if there are
+// claim returns the stage from which on rules are to be asked now, if there are
 // any before until.
-func (p *progress) begin(until Stage) (from Stage, ok bool) {
-	if p.passes.Load() {
+func (p *progress) claim(until Stage) (from Stage, ok bool) {
+	if p.exempt.Load() {
 		return until, false
 	}
 	for {
@@ -63,14 +63,14 @@ func (p *progress) begin(until Stage) (from Stage, ok bool) {
 	}
 }
 
-// tell remembers what the fields say, of which x is the tightest.
-func (p *progress) tell(x *charged) {
-	p.told, p.left, p.reset = true, x.left(), x.decision.ResetAfter
+// setTightest remembers what the fields say, of which x is the tightest.
+func (p *progress) setTightest(x *charged) {
+	p.hasFields, p.left, p.reset = true, x.left(), x.decision.ResetAfter
 }
 
 // isTighter reports whether an earlier stage has told of a quota that is tighter than x.
 func (p *progress) isTighter(x *charged) bool {
-	if !p.told || !x.decision.Allowed {
+	if !p.hasFields || !x.decision.Allowed {
 		return false
 	}
 	left := x.left()

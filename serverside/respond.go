@@ -6,9 +6,9 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// isDenied reports whether the charges from an index on, which one decision was about,
+// denies reports whether the charges from an index on, which one decision was about,
 // deny the request. If so, the response is written.
-func (c *check) isDenied(matched matched, from int) bool {
+func (c *check) denies(matched matched, from int) bool {
 	all := matched.charges[from:]
 	sortByTightness(all)
 	enforced := len(all) // which stand first
@@ -22,7 +22,7 @@ func (c *check) isDenied(matched matched, from int) bool {
 	if len(denying) == 0 {
 		return false
 	}
-	c.tell(all[:enforced])
+	c.setFields(all[:enforced])
 	d := denialOf(denying, all[:enforced])
 	c.auditDenial(Denied, denying, d)
 	c.strikeDenied(matched, denying)
@@ -87,7 +87,7 @@ func (c *check) respond(all matched) bool {
 	sortByTightness(all.charges)
 	c.exposeFields()
 	if !c.FieldsOnDenialOnly {
-		c.tell(all.charges)
+		c.setFields(all.charges)
 	}
 	verdict := Admitted
 	switch {
@@ -137,8 +137,8 @@ func (c *check) waitsTurn(all []charged) bool {
 	}
 }
 
-// tell writes the rate-limit fields of all that are shown, which are sorted.
-func (c *check) tell(all []charged) {
+// setFields writes the rate-limit fields of all that are shown, which are sorted.
+func (c *check) setFields(all []charged) {
 	var room [few]ratelimit.Limit
 	limits, first := room[:0], (*charged)(nil)
 	for i := range all {
@@ -156,7 +156,7 @@ func (c *check) tell(all []charged) {
 			ratelimit.Set(c.w.Header(), c.lists, limits...)
 		}
 	default:
-		c.progress.tell(first)
+		c.progress.setTightest(first)
 		if template, ok := c.templateOf(all, len(limits)); ok {
 			template.Set(c.w.Header(), limits...)
 		} else {
