@@ -11,11 +11,11 @@ import (
 	"github.com/heedhttp/heed/serverside/profiles"
 )
 
-// F117, F131: what may be done at once, and how long the next takes.
+// What may be done at once, and how long the next takes.
 func TestAPIHasTheNumbersOfItsKinds(t *testing.T) {
-	user := []string{"X-User", "7"}
+	user, account := []string{"X-User", "7"}, []string{"X-Account", "ann"}
 	meets(t, profiles.API, options(),
-		line{"POST /login", nil, []string{"5", "4", unix(900)}, 5, "900"},
+		line{"POST /login", account, []string{"5", "4", unix(900)}, 5, "900"},
 		line{"POST /register", nil, []string{"5", "4", unix(900)}, 5, "900"},
 		line{"GET /api/items", user, []string{"100", "99", unix(60)}, 100, "60"},
 		line{"POST /api/items", user, []string{"30", "29", unix(1)}, 30, "1"},
@@ -23,7 +23,7 @@ func TestAPIHasTheNumbersOfItsKinds(t *testing.T) {
 	)
 }
 
-// F118, B48, C34: whoever asks all the time is admitted five times in any quarter of an
+// Whoever asks all the time is admitted five times in any quarter of an
 // hour to log in, a hundred times in any minute to ask, and beyond what may be done at
 // once five times a second to write and once a minute to upload.
 func TestAPIAdmitsWhatItSaysAndNoMore(t *testing.T) {
@@ -39,7 +39,7 @@ func TestAPIAdmitsWhatItSaysAndNoMore(t *testing.T) {
 			for i, want := range []int{c.first, c.second} {
 				admitted := 0
 				for range 5 * int(c.window/time.Second) {
-					n, _ := spend(h, 1000, what, "X-User", "7")
+					n, _ := spend(h, 1000, what, "X-User", "7", "X-Account", "ann")
 					admitted += n
 					time.Sleep(200 * time.Millisecond)
 				}
@@ -49,7 +49,7 @@ func TestAPIAdmitsWhatItSaysAndNoMore(t *testing.T) {
 	}
 }
 
-// F118, B54, B55: in no minute there are more than a hundred, wherever it begins; and a
+// In no minute there are more than a hundred, wherever it begins; and a
 // denial leaves nothing behind that would count, be it asked for ever so often.
 func TestAPISlidesOverQueries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -70,7 +70,7 @@ func TestAPISlidesOverQueries(t *testing.T) {
 	})
 }
 
-// F081, F047, B49: a count is kept under the kind and who it is; a user who is called
+// A count is kept under the kind and who it is; a user who is called
 // like an address is not it.
 func TestAPINamesTheKindAndTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -78,17 +78,17 @@ func TestAPINamesTheKindAndTheClient(t *testing.T) {
 		o := options()
 		o.Store = &store
 		h := limited(t, profiles.API(o))
-		ask(h, "POST /login", "X-User", "7")
+		ask(h, "PUT /login", "X-User", "7")
 		ask(h, "GET /api/items", "X-User", "7")
 		ask(h, "GET /api/items", "X-User", "203.0.113.45")
 		ask(h, "GET /api/items")
 		assert.Equal(t, []string{
 			"key:login:203.0.113.45 login/15m", "key:query:0:7 query/1m", "key:query:0:203.0.113.45 query/1m", "key:query:1:203.0.113.45 query/1m",
-		}, store.charged)
+		}, store.chargedBeside("address"))
 	})
 }
 
-// B56, C32: two users behind one address have a count each, because they are known when
+// Two users behind one address have a count each, because they are known when
 // it is asked for; what comes before that goes by the address.
 func TestAPIKnowsUsersBehindAuthentication(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -99,13 +99,13 @@ func TestAPIKnowsUsersBehindAuthentication(t *testing.T) {
 			assert.Equal(t, 100, n, credentials)
 		}
 		for range 5 {
-			assert.Equal(t, 401, ask(h, "POST /login").Code)
+			assert.Equal(t, 401, ask(h, "POST /login", "X-Account", "ann").Code)
 		}
-		assert.Equal(t, 429, ask(h, "POST /login").Code, "wrong credentials are counted too")
+		assert.Equal(t, 429, ask(h, "POST /login", "X-Account", "ann").Code, "wrong credentials are counted too")
 	})
 }
 
-// F145, F129, B50, B51: a problem document, as such, with the wait of the header; the
+// A problem document, as such, with the wait of the header; the
 // reset is not in the past while something is missing.
 func TestAPIAnswersInItsOwnWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -67,7 +67,7 @@ var dice = rand.Float64
 func loadDice()   { dice = rand.New(rand.NewPCG(3, 4)).Float64 }
 func unloadDice() { dice = rand.Float64 }
 
-// forgeLoop knows dates as no number, and then comes at once (B01).
+// forgeLoop knows dates as no number, and then comes at once.
 func forgeLoop(c *http.Client, again func() *http.Request) bool {
 	for i := range 3 {
 		status, h := send(c, again)
@@ -97,7 +97,7 @@ func number(text string, otherwise float64) float64 {
 
 var digits = regexp.MustCompile(`^\d+`)
 
-// apiLoop comes up to a quarter too early (B05), and knows no dates (B02).
+// apiLoop comes up to a quarter too early, and knows no dates.
 func apiLoop(c *http.Client, again func() *http.Request) bool {
 	for i := range 4 {
 		status, h := send(c, again)
@@ -115,8 +115,8 @@ func apiLoop(c *http.Client, again func() *http.Request) bool {
 	return false
 }
 
-// patternsLoop sleeps once more when it has given up (B08), and comes at once where it
-// meets a date (B01).
+// patternsLoop sleeps once more when it has given up, and comes at once where it
+// meets a date.
 func patternsLoop(c *http.Client, again func() *http.Request) bool {
 	for i := range 3 {
 		status, h := send(c, again)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,39 +14,50 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// An EnvError is one fault of the environment. FromEnv joins all there are.
+// ForjaFromEnv is Forja with the numbers, the failure mode and the proxies that the
+// environment says. Options.Proxies are not used. An empty variable is as good as none.
+//
+//	APP__SECURITY__RATE_LIMIT_PER_SECOND  requests of an address in a second
+//	APP__SECURITY__RATE_LIMIT_PER_MINUTE  requests of an address in a minute
+//	APP__SECURITY__RATE_LIMIT_BURST       requests of an address at the same time
+//	RATE_LIMIT_FAIL_MODE                  open, closed or local; default open
+//	TRUST_PROXY_HEADERS                   true or false; default false
+//	TRUSTED_PROXIES                       addresses and networks, separated by commas
+//	PROXY_HEADER                          the field that they write; default X-Forwarded-For
+//
+// The default numbers are those of forja.yaml. A limit of 0 is not enforced, but one of the
+// three must be. If TRUST_PROXY_HEADERS is true, the client's address is what
+// TRUSTED_PROXIES, which then must be set, write into the field that PROXY_HEADER names.
+//
+// The error joins an *EnvError for each variable that is wrong.
+func ForjaFromEnv(o Options) (serverside.Config, error) {
+	var env environment
+	o.Proxies = env.proxies()
+	cfg := Forja(o)
+	cfg.OnStoreError = env.mode("RATE_LIMIT_FAIL_MODE", cfg.OnStoreError)
+	address := &cfg.Rules[0]
+	for i, variable := range []string{"APP__SECURITY__RATE_LIMIT_PER_SECOND", "APP__SECURITY__RATE_LIMIT_PER_MINUTE"} {
+		address.Policies[i].Quota = env.number(variable, address.Policies[i].Quota)
+	}
+	address.Policies = slices.DeleteFunc(address.Policies, func(p quota.Policy) bool { return p.Quota == 0 })
+	address.MaxInFlight = env.number("APP__SECURITY__RATE_LIMIT_BURST", address.MaxInFlight)
+	if len(address.Policies) == 0 && address.MaxInFlight == 0 && len(env.faults) == 0 {
+		env.fault("APP__SECURITY__RATE_LIMIT_PER_SECOND", "is 0, and so are the others: nothing would be limited")
+	}
+	if len(env.faults) > 0 {
+		return serverside.Config{}, errors.Join(env.faults...)
+	}
+	return cfg, nil
+}
+
+// An EnvError is one fault of the environment. ForjaFromEnv joins all there are.
 type EnvError struct {
 	Variable string // its name
 	Reason   string // what is wrong with it
 }
 
+// Error returns the reason with the name of the variable.
 func (e *EnvError) Error() string { return "profiles: " + e.Variable + ": " + e.Reason }
-
-// forjaEnv is what the environment says about Forja.
-type forjaEnv struct {
-	policies []quota.Policy // of an address
-	inFlight int64
-	mode     serverside.FailureMode
-	ip       serverside.Key
-}
-
-// readForjaEnv reads the variables of ForjaFromEnv.
-func readForjaEnv() (forjaEnv, error) {
-	var e environment
-	perSecond := e.number("APP__SECURITY__RATE_LIMIT_PER_SECOND", 50)
-	perMinute := e.number("APP__SECURITY__RATE_LIMIT_PER_MINUTE", 500)
-	inFlight := e.number("APP__SECURITY__RATE_LIMIT_BURST", 20)
-	if perSecond+perMinute+inFlight == 0 && len(e.faults) == 0 {
-		e.fault("APP__SECURITY__RATE_LIMIT_PER_SECOND", "is 0, and so are the others: nothing would be limited")
-	}
-	env := forjaEnv{inFlight: inFlight, mode: e.mode("RATE_LIMIT_FAIL_MODE"), ip: e.proxies().ClientIP()}
-	for _, p := range []quota.Policy{quota.PerSecond(perSecond), quota.PerMinute(perMinute)} {
-		if p.Quota > 0 {
-			env.policies = append(env.policies, p)
-		}
-	}
-	return env, errors.Join(e.faults...)
-}
 
 // An environment collects what is wrong with variables.
 type environment struct{ faults []error }
@@ -67,21 +79,20 @@ func (e *environment) number(variable string, otherwise int64) int64 {
 	return n
 }
 
-func (e *environment) mode(variable string) serverside.FailureMode {
-	switch text := os.Getenv(variable); text {
-	case "", "open":
-		return serverside.FailOpen
-	case "closed":
-		return serverside.FailClosed
-	case "local":
-		return serverside.FailLocal
-	default:
-		e.fault(variable, "is %q: must be open, closed or local", text)
-		return serverside.FailOpen
+func (e *environment) mode(variable string, otherwise serverside.FailureMode) serverside.FailureMode {
+	text := os.Getenv(variable)
+	for _, mode := range []serverside.FailureMode{serverside.FailOpen, serverside.FailClosed, serverside.FailLocal} {
+		if text == mode.String() {
+			return mode
+		}
 	}
+	if text != "" {
+		e.fault(variable, "is %q: must be open, closed or local", text)
+	}
+	return otherwise
 }
 
-// proxies are those that are believed.
+// proxies returns those that are trusted, and the field that they write.
 func (e *environment) proxies() serverside.Proxies {
 	trusted := e.prefixes("TRUSTED_PROXIES")
 	switch text := os.Getenv("TRUST_PROXY_HEADERS"); {
@@ -90,10 +101,24 @@ func (e *environment) proxies() serverside.Proxies {
 	case text != "true":
 		e.fault("TRUST_PROXY_HEADERS", "is %q: must be true or false", text)
 	case os.Getenv("TRUSTED_PROXIES") == "":
-		e.fault("TRUST_PROXY_HEADERS", "is true, but whom to trust is not said: set TRUSTED_PROXIES to the proxies' addresses, as in 10.0.0.0/8,127.0.0.1")
+		e.fault("TRUST_PROXY_HEADERS", "is true, but whom to trust is not said: "+
+			"set TRUSTED_PROXIES to the proxies' addresses, as in 10.0.0.0/8,127.0.0.1")
 	}
-	field := cmp.Or(os.Getenv("PROXY_HEADER"), "X-Forwarded-For")
-	return serverside.Proxies{Trusted: trusted, Fields: []string{field}}
+	return serverside.Proxies{Trusted: trusted, Fields: []string{e.field("PROXY_HEADER", "X-Forwarded-For")}}
+}
+
+// tokenChars are what the name of a header field is made of (RFC 9110, section 5.6.2).
+const tokenChars = "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+// field reads the name of a header field. Of several, clients could write those that the
+// proxies do not.
+func (e *environment) field(variable, otherwise string) string {
+	name := cmp.Or(os.Getenv(variable), otherwise)
+	if strings.Trim(name, tokenChars) != "" {
+		e.fault(variable, "is %q: must be the name of one header field", name)
+		return otherwise
+	}
+	return name
 }
 
 func (e *environment) prefixes(variable string) (all []netip.Prefix) {

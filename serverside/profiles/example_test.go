@@ -50,8 +50,10 @@ func ExampleOptions_Env() {
 		fmt.Println(rule.Name, rule.Policies[0].Quota, rule.Policies[0].Window)
 	}
 	// Output:
+	// address 6000 1m0s
 	// login 5 15m0s
 	// register 5 15m0s
+	// login_account 5 1m0s
 	// query 100 1m0s
 	// write 30 6s
 	// upload 10 10m0s

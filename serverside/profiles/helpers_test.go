@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -127,6 +128,11 @@ func (w *witness) Take(ctx context.Context, dst []quota.Decision, charges ...quo
 	}
 	w.mu.Unlock()
 	return w.Memory.Take(ctx, dst, charges...)
+}
+
+// chargedBeside is what was charged, but for the rule of a name.
+func (w *witness) chargedBeside(rule string) []string {
+	return slices.DeleteFunc(w.charged, func(charge string) bool { return strings.Contains(charge, " "+rule+"/") })
 }
 
 // down is a Store that fails.

@@ -53,16 +53,10 @@ var quick = []job{
 	{"Forja", profiles.Forja, "GET /x", nil, 50},
 	{"Universal", profiles.Universal, "POST /api/data", []string{"X-User", "ann"}, 50},
 	{"API", profiles.API, "POST /api/items", []string{"X-User", "ann"}, 33},
-	{"Patterns", ofManyAddresses, "GET /x", []string{"X-User", "ann", "X-Tier", "pro"}, 100},
+	{"Patterns", patternsWithTiers, "GET /x", []string{"X-User", "ann", "X-Tier", "pro"}, 100},
 }
 
-// ofManyAddresses are the tiers of Patterns for a user whose requests come from many
-// addresses, so that none of those is limited.
-func ofManyAddresses(o profiles.Options) serverside.Config {
-	cfg := profiles.Patterns(withTiers(o))
-	cfg.Rules = slices.DeleteFunc(cfg.Rules, func(r serverside.Rule) bool { return r.Name == "ip" })
-	return cfg
-}
+func patternsWithTiers(o profiles.Options) serverside.Config { return profiles.Patterns(withTiers(o)) }
 
 // A proxy changes what a response says.
 type proxy struct {
@@ -221,7 +215,7 @@ func table(results []result) string {
 	return b.String()
 }
 
-// F140, F167: heed's client has all of a job served by each of the servers,
+// Heed's client has all of a job served by each of the servers,
 // whatever a proxy makes of Retry-After, and is never early. The others are told the
 // same.
 func TestTheMatrixInFakeTime(t *testing.T) {
@@ -319,7 +313,7 @@ func TestTheMatrixWithRedis(t *testing.T) {
 	}
 }
 
-// F149, F167: eight workers who share heed's client keep the contract together, herd and
+// Eight workers who share heed's client keep the contract together, herd and
 // cool-down included, and lose nothing.
 func TestManyWorkersKeepTheContractWithEachProfile(t *testing.T) {
 	for _, j := range slow {

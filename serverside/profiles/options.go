@@ -1,63 +1,62 @@
 package profiles
 
 import (
-	"context"
 	"net/http"
+	"path"
 	"strings"
-	"time"
 
 	"github.com/heedhttp/heed/quota"
-	"github.com/heedhttp/heed/ratelimit"
 	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// Options are what a profile cannot know. The zero Options are for one process with no
-// proxy in front of it, whose clients are told apart by what they send once somebody
-// behind WrapEarly has checked it.
+// Options are what a profile cannot know. The zero Options are for one process without a
+// proxy in front of it, whose clients are told apart by the header fields that they send.
 //
-// The KeyFuncs, but Account, are asked behind authentication, and may read what that
-// has put into the request's context. "" means that a request has none. Where nothing
-// is authenticated, let them return that: a token that nobody has checked is the
-// client's to make up, and each one it makes up is a fresh quota.
+// The Keys, but Account, are asked after authentication, and may read what it has put into
+// the request's context. They return "" if a request has none. A token that nobody has
+// checked is no key: clients can make up any number of them, and each would have a fresh
+// quota.
 type Options struct {
-	// Store counts, as serverside.Config.Store. If nil, this process does.
+	// Store counts, as serverside.Config.Store. If nil, this process counts.
 	Store quota.Store
 
-	// Proxies are those in front, whose word on the client's address is taken. The
-	// zero Proxies are none: then it is the peer's.
+	// Proxies are trusted to say who the client is. If zero, none are, and the client is the
+	// peer. A name in Fields that cannot be that of a header field is a panic.
 	Proxies serverside.Proxies
 
-	// Account is whom a login is for, which clients say. If nil, the value "user" of
-	// the form. Forge asks it.
+	// Account is the account that a login is for, as clients say it. If nil, the value user
+	// of a form or of a JSON object. Forge, Universal and API use it; a POST to the login
+	// path that names no account is answered 400.
 	Account serverside.Key
 
-	// Tenant is who pays: all tokens of one are one client, so that to make more of
-	// them is of no use. If nil, nobody is known to be of a tenant. Forge asks it.
+	// Tenant is the customer: all its tokens share one quota. If nil, each token has its
+	// own. Forge uses it.
 	Tenant serverside.Key
 
 	// Token is what a request is authenticated by. If nil, the hash of Authorization.
-	// Forge asks it.
+	// Forge uses it.
 	Token serverside.Key
 
 	// APIKey is the key of a service. If nil, the hash of X-Api-Key. Forja and Patterns
-	// ask it.
+	// use it.
 	APIKey serverside.Key
 
-	// User is the id of who is authenticated. If nil, the hash of Authorization.
-	// Universal, API and Patterns ask it.
+	// User is the id of the authenticated user. If nil, the hash of Authorization.
+	// Universal, API and Patterns use it.
 	User serverside.Key
 
-	// Tier, if not nil, names the plan of a request, which is free, pro or enterprise:
-	// then those have limits of their own in Universal and Patterns. Any other is free.
+	// Tier returns the plan of a request: free, pro or enterprise. Any other is free. If
+	// nil, there are no plans. Universal and Patterns use it.
 	Tier func(*http.Request) string
 
-	// Limits, if not nil, knows limits of single API keys, by what APIKey returns, for
-	// Forja. A key that it does not know is limited by its address alone.
+	// Limits are the limits of single API keys, by what APIKey returns. A key that they do
+	// not know is limited by its address alone. If nil, they know none. Forja uses them.
 	Limits serverside.Limits
 
-	// Trusted, if not nil, says whom more is admitted of, 6,000 a minute in place of all
-	// rules, such as one's own monitoring: serverside.Peers and serverside.KeyIs are
-	// such functions. Nobody is trusted without a limit, and Audit is told of each.
+	// Trusted reports whether a request comes from a client that has the allowance trusted
+	// in place of all rules, such as one's own monitoring: serverside.Peers and
+	// serverside.KeyIs are such functions. If nil, none does. Audit is told of each.
 	Trusted func(*http.Request) bool
 
 	// Audit and Observe are told what happens, as in serverside.Config.
@@ -65,45 +64,43 @@ type Options struct {
 	Observe func(serverside.Observation)
 }
 
-// config is what all profiles have in common.
-func (o Options) config(style ratelimit.Style) serverside.Config {
-	return serverside.Config{
-		Store: o.Store, Audit: o.Audit, Observe: o.Observe, Style: style,
-		Key:    serverside.Named("ip", o.ip()),
-		Exempt: []string{"GET /health"},
-		Allow: []serverside.Allow{{
-			Name: "trusted", Match: o.trusted(), Policies: []quota.Policy{quota.PerMinute(6000)},
-		}},
-	}
-}
-
-func (o Options) ip() serverside.Key { return o.Proxies.ClientIP() }
-
-func (o Options) account() serverside.Key { return or(o.Account, serverside.FormValue("user")) }
-func (o Options) apiKey() serverside.Key  { return or(o.APIKey, serverside.Header("X-Api-Key")) }
-func (o Options) user() serverside.Key    { return or(o.User, serverside.Header("Authorization")) }
-
-// token is the tenant whose token it is, or else the token.
-func (o Options) token() serverside.Key {
+// Env is what the rule files name: the functions of o, its Store, Audit and Observe.
+// Options.Proxies are not in it, since a file has its own.
+func (o Options) Env() rulefile.Env {
+	account := or(o.Account, serverside.FormValue("user"))
 	token := or(o.Token, serverside.Header("Authorization"))
-	if o.Tenant == nil {
-		return token
+	if o.Tenant != nil {
+		token = serverside.First(o.Tenant, token)
 	}
-	return serverside.First(o.Tenant, token)
-}
-
-func (o Options) trusted() func(*http.Request) bool {
+	apiKey := or(o.APIKey, serverside.Header("X-Api-Key"))
+	user := or(o.User, serverside.Header("Authorization"))
+	has := func(key serverside.Key) func(*http.Request) bool {
+		return func(r *http.Request) bool { return key.Of(r) != "" }
+	}
+	env := rulefile.Env{
+		Config: serverside.Config{Store: o.Store, Audit: o.Audit, Observe: o.Observe},
+		Keys: map[string]serverside.Key{
+			"account": account, "token": token, "api_key": apiKey, "user": user,
+			"endpoint": serverside.KeyFunc(endpoint),
+		},
+		Matches: map[string]func(*http.Request) bool{
+			"trusted": o.Trusted, "writing": writing,
+			"has_token": has(token), "no_token": not(has(token)),
+			"has_user": has(user), "no_user": not(has(user)),
+			"no_user_writing": func(r *http.Request) bool { return writing(r) && user.Of(r) == "" },
+			"has_api_key":     has(apiKey),
+			"anonymous":       func(r *http.Request) bool { return user.Of(r) == "" && apiKey.Of(r) == "" },
+		},
+		Tiers:  map[string]func(*http.Request) string{"tier": o.Tier},
+		Limits: map[string]serverside.Limits{"api_keys": keyTable{o.Limits}},
+	}
 	if o.Trusted == nil {
-		return func(*http.Request) bool { return false }
+		env.Matches["trusted"] = func(*http.Request) bool { return false }
 	}
-	return o.Trusted
-}
-
-func (o Options) tier() func(*http.Request) string {
 	if o.Tier == nil {
-		return func(*http.Request) string { return "" }
+		env.Tiers["tier"] = func(*http.Request) string { return "" }
 	}
-	return o.Tier
+	return env
 }
 
 func or(key, otherwise serverside.Key) serverside.Key {
@@ -113,13 +110,8 @@ func or(key, otherwise serverside.Key) serverside.Key {
 	return key
 }
 
-// has reports whether a request has a key, and lacks whether it has none.
-func has(key serverside.Key) func(*http.Request) bool {
-	return func(r *http.Request) bool { return key.Of(r) != "" }
-}
-
-func lacks(key serverside.Key) func(*http.Request) bool {
-	return func(r *http.Request) bool { return key.Of(r) == "" }
+func not(is func(*http.Request) bool) func(*http.Request) bool {
+	return func(r *http.Request) bool { return !is(r) }
 }
 
 // writing reports whether r is anything but a read.
@@ -127,49 +119,10 @@ func writing(r *http.Request) bool {
 	return r.Method != http.MethodGet && r.Method != http.MethodHead
 }
 
-func both(a, b func(*http.Request) bool) func(*http.Request) bool {
-	return func(r *http.Request) bool { return a(r) && b(r) }
-}
-
-// per is n in a window, all of which may be spent at once.
-func per(n int64, window time.Duration) []quota.Policy {
-	return []quota.Policy{{Quota: n, Window: window}}
-}
-
-// exactly is never more than n in any window.
-func exactly(n int64, window time.Duration) []quota.Policy {
-	return []quota.Policy{{Quota: n, Window: window, Algorithm: quota.SlidingLog}}
-}
-
-// about is n in a window that slides, which needs no more than three numbers.
-func about(n int64, window time.Duration) []quota.Policy {
-	return []quota.Policy{{Quota: n, Window: window, Algorithm: quota.SlidingWindow}}
-}
-
-// A keyTable has the limits of API keys by fixed windows, as Forja counts, and those
-// of no one else.
-type keyTable struct{ known serverside.Limits }
-
-// Limits implements serverside.Limits, for keys Named "key".
-func (t keyTable) Limits(ctx context.Context, named string) ([]quota.Policy, error) {
-	key, isKey := strings.CutPrefix(named, "key:")
-	if t.known == nil || !isKey {
-		return unlimited, nil
-	}
-	policies, err := t.known.Limits(ctx, key)
-	if err == nil && len(policies) == 0 {
-		return unlimited, nil
-	}
-	return fixed(policies...), err
-}
-
-// unlimited is that no window is enforced.
-var unlimited = serverside.KeyLimits{}.Policies()
-
-// Validate says what is wrong with the table, if it can.
-func (t keyTable) Validate() error {
-	if v, ok := t.known.(interface{ Validate() error }); ok {
-		return v.Validate()
-	}
-	return nil
+// endpoint is the endpoint that a webhook is sent to, in one spelling: the first segment of
+// the path after /webhooks, with its slash.
+func endpoint(r *http.Request) string {
+	rest := strings.TrimPrefix(strings.ToLower(path.Clean("/"+r.URL.Path)), "/webhooks")
+	name, _, _ := strings.Cut(strings.TrimPrefix(rest, "/"), "/")
+	return "/" + name
 }

@@ -35,26 +35,31 @@ func patient(cfg serverside.Config) serverside.Config {
 	return cfg
 }
 
-// F040, F041, F078, F079, F080, F081, F082, B37: what is in Redis has the parts that the
-// descriptions name, in their order, and its prefix once. B57: none of it stays for
-// ever.
+// What is in Redis has the parts that the
+// descriptions name, in their order, after its prefix. None of it stays for ever.
 func TestTheNamesInRedisAreThoseOfTheParts(t *testing.T) {
 	server, ctx := redistest.Start(t), context.Background()
+	operator, _ := inRedis(t, server.Addr, "")
+	require.NoError(t, operator.Do(ctx, "ACL", "SETUSER", "default", "resetkeys", "~heed:*").Err()) // as in docs/redis.conf
 	for _, c := range []struct {
 		profile, prefix, file string
 		fields                []string
 		names                 map[string][]string // of the hashes, and their fields
 	}{
-		{"POST /api/auth/login", "rate_limit:", "universal_routes.json", nil, map[string][]string{"rate_limit:key:ip:203.0.113.45": {"/api/auth/login/1m"}}},
-		{"GET /api/data", "rate_limit:", "universal_routes.json", []string{"X-User", "usr_abc123"},
-			map[string][]string{"rate_limit:key:user:usr_abc123": {"/api/data/1m"}}},
-		{"GET /x", "rate_limit:", "universal.yaml", nil, map[string][]string{"rate_limit:key:*": {"global:all/1m"}}},
-		{"POST /signup", "rl:", "forge.yaml", nil, map[string][]string{"rl:key:signup_ip:203.0.113.45": {"signup_ip/1m"}}},
-		{"GET /x", "rl:", "forge.yaml", []string{"X-Token", "t"}, map[string][]string{"rl:key:api_token:1:t": {"api_token/requests"}}},
-		{"GET /x", "rl:", "forja.yaml", nil, map[string][]string{"rl:key:ip:203.0.113.45": {"ip/s", "ip/m"}}},
-		{"GET /api/x", "rl:", "api.yaml", []string{"X-User", "7"}, map[string][]string{"rl:key:query:0:7": {"query/1m"}}},
-		{"GET /x", "rl:", "patterns.yaml", []string{"X-User", "7"},
-			map[string][]string{"rl:key:ip:203.0.113.45": {"ip/1m"}, "rl:key:user:7": {"user/1h"}}},
+		{"PUT /api/auth/login", "heed:rate_limit:", "universal_routes.json", nil, map[string][]string{"heed:rate_limit:key:ip:203.0.113.45": {"/api/auth/login/1m"}}},
+		{"GET /api/data", "heed:rate_limit:", "universal_routes.json", []string{"X-User", "usr_abc123"},
+			map[string][]string{"heed:rate_limit:key:user:usr_abc123": {"/api/data/1m"}}},
+		{"GET /x", "heed:rate_limit:", "universal.yaml", nil,
+			map[string][]string{"heed:rate_limit:key:ip:203.0.113.45": {"address/1m", "address/penalty"}, "heed:rate_limit:key:*": {"global:all/1m"}}},
+		{"POST /signup", "heed:rl:", "forge.yaml", nil,
+			map[string][]string{"heed:rl:key:ip:203.0.113.45": {"address/1m", "address/penalty"}, "heed:rl:key:signup_ip:203.0.113.45": {"signup_ip/1m"}}},
+		{"GET /x", "heed:rl:", "forge.yaml", []string{"X-Token", "t"},
+			map[string][]string{"heed:rl:key:ip:203.0.113.45": {"address/1m", "address/penalty"}, "heed:rl:key:api_token:1:t": {"api_token/requests"}}},
+		{"GET /x", "heed:rl:", "forja.yaml", nil, map[string][]string{"heed:rl:key:ip:203.0.113.45": {"ip/s", "ip/m"}}},
+		{"GET /api/x", "heed:rl:", "api.yaml", []string{"X-User", "7"},
+			map[string][]string{"heed:rl:key:ip:203.0.113.45": {"address/1m", "address/penalty"}, "heed:rl:key:query:0:7": {"query/1m"}}},
+		{"GET /x", "heed:rl:", "patterns.yaml", []string{"X-User", "7"},
+			map[string][]string{"heed:rl:key:ip:203.0.113.45": {"ip/1m"}, "heed:rl:key:user:7": {"user/1h"}}},
 	} {
 		client, o := inRedis(t, server.Addr, c.prefix)
 		require.NoError(t, client.FlushAll(ctx).Err())
@@ -81,7 +86,7 @@ func TestTheNamesInRedisAreThoseOfTheParts(t *testing.T) {
 	}
 }
 
-// B32, F215: fifty that ask at once, two replicas of the server, a limit of five.
+// Fifty that ask at once, two replicas of the server, a limit of five.
 func TestTheLimitHoldsForThoseWhoAskAtOnce(t *testing.T) {
 	server := redistest.Start(t)
 	_, one := inRedis(t, server.Addr, "")
@@ -119,38 +124,38 @@ func TestTheLimitHoldsForThoseWhoAskAtOnce(t *testing.T) {
 	}
 }
 
-// F214, B41: what somebody else wrote into a bucket neither opens it nor locks it for
+// What somebody else wrote into a bucket neither opens it nor locks it for
 // ever.
 func TestWhatIsNoCountInRedisIsOneFromTheBeginning(t *testing.T) {
 	server, ctx := redistest.Start(t), context.Background()
-	client, o := inRedis(t, server.Addr, "rate_limit:")
+	client, o := inRedis(t, server.Addr, "heed:rate_limit:")
 	h := limited(t, patient(profiles.Universal(o)))
 	for i, poison := range []string{"1000", "abc", "nan", "inf", "-inf", "", "99999999999999 99999999999999 1"} {
 		user := fmt.Sprint("user", i)
-		require.NoError(t, client.HSet(ctx, "rate_limit:key:user:"+user, "/api/export/1h", poison, "tokens", "1000", "last_refill", "abc").Err())
+		require.NoError(t, client.HSet(ctx, "heed:rate_limit:key:user:"+user, "/api/export/1h", poison, "tokens", "1000", "last_refill", "abc").Err())
 		n, denied := spend(h, 20, "GET /api/export", "X-User", user)
 		assert.Equal(t, 10, n, "%q", poison)
 		assert.Equal(t, "0", told(denied)[1])
 	}
 }
 
-// B52, F177: a key of another type is an outage, not a count of nothing: the failure
+// A key of another type is an outage, not a count of nothing: the failure
 // mode decides, and logins are counted all the same.
 func TestAKeyOfAnotherTypeIsNoWayAroundALimit(t *testing.T) {
 	server, ctx := redistest.Start(t), context.Background()
-	client, o := inRedis(t, server.Addr, "rl:")
+	client, o := inRedis(t, server.Addr, "heed:rl:")
 	var failed atomic.Int64
 	o.Audit = func(e serverside.Event) {
 		if e.Kind == serverside.StoreFailed {
 			failed.Add(1)
 		}
 	}
-	require.NoError(t, client.ZAdd(ctx, "rl:key:login:203.0.113.45", redis.Z{Score: 1, Member: "1"}).Err())
-	n, _ := spend(limited(t, patient(profiles.API(o))), 20, "POST /login")
+	require.NoError(t, client.ZAdd(ctx, "heed:rl:key:login:203.0.113.45", redis.Z{Score: 1, Member: "1"}).Err())
+	n, _ := spend(limited(t, patient(profiles.API(o))), 20, "POST /login", "X-Account", "ann")
 	assert.Equal(t, 5, n)
 	assert.Positive(t, failed.Load())
 
-	require.NoError(t, client.Set(ctx, "rl:key:query:0:7", "1", 0).Err())
+	require.NoError(t, client.Set(ctx, "heed:rl:key:query:0:7", "1", 0).Err())
 	cfg := patient(profiles.API(o))
 	cfg.OnStoreError = serverside.FailClosed
 	for range 20 {

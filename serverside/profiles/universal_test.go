@@ -16,14 +16,15 @@ import (
 	"github.com/heedhttp/heed/serverside/profiles"
 )
 
-// F108, F109, F110, F111, F112, F128, F137: the table of categories. B36: who is told to wait is
-// told when the next request fits, not when the window is over.
+// The table of categories. Retry-After is when the next request fits, not when the window
+// is over.
 func TestUniversalHasTheNumbersOfItsCategories(t *testing.T) {
 	user := []string{"X-User", "usr_abc123"}
 	meets(t, profiles.Universal, options(),
-		line{"POST /api/auth/login", nil, []string{"5", "4", unix(60)}, 5, "60"},
+		line{"POST /api/auth/login", []string{"X-Account", "ann"}, []string{"5", "4", unix(60)}, 5, "60"},
 		line{"POST /api/auth/register", nil, []string{"5", "4", unix(60)}, 5, "60"},
 		line{"POST /api/auth/reset", nil, []string{"5", "4", unix(60)}, 5, "60"},
+		line{"POST /api/auth/otp", nil, []string{"5", "4", unix(60)}, 5, "60"},
 		line{"POST /api/contact", nil, []string{"5", "4", unix(720)}, 5, "720"},
 		line{"POST /api/newsletter", nil, []string{"10", "9", unix(360)}, 10, "360"},
 		line{"GET /api/public/x", nil, []string{"20", "19", unix(3)}, 20, "3"},
@@ -35,7 +36,7 @@ func TestUniversalHasTheNumbersOfItsCategories(t *testing.T) {
 	)
 }
 
-// F210, F211, F212, B45: the description's own tests, as they were meant: all of the
+// The description's own tests, as they were meant: all of the
 // five are there at first, then none, and one more after 12 s, not a moment before.
 func TestUniversalPassesTheTestsOfItsDescription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -52,14 +53,14 @@ func TestUniversalPassesTheTestsOfItsDescription(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		assert.Equal(t, 200, ask(h, "POST /api/account/email", "X-User", "ann").Code)
 	})
-	h := limited(t, profiles.Universal(options()))                                                               // spoofed fields: neither another client nor none
-	for i, spoofed := range []string{"1.1.1.1, 2.2.2.2, 3.3.3.3", "invalid-ip", "", ", 1.2.3.4", "1.2.3.4:80"} { // B40, F216
-		w := ask(h, "POST /api/auth/login", "X-Forwarded-For", spoofed)
+	h := limited(t, profiles.Universal(options())) // spoofed fields: neither another client nor none
+	for i, spoofed := range []string{"1.1.1.1, 2.2.2.2, 3.3.3.3", "invalid-ip", "", ", 1.2.3.4", "1.2.3.4:80"} {
+		w := ask(h, "POST /api/auth/otp", "X-Forwarded-For", spoofed)
 		assert.Equal(t, fmt.Sprint(4-i), told(w)[1], spoofed)
 	}
 }
 
-// B31: a hundred requests in ten seconds leave sixteen of a hundred a minute, and the
+// A hundred requests in ten seconds leave sixteen of a hundred a minute, and the
 // next is admitted.
 func TestUniversalRefillsWhileItIsUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -82,7 +83,7 @@ func TestUniversalRefillsWhileItIsUsed(t *testing.T) {
 	})
 }
 
-// F040, F041, F082, B37, B49: a count is kept under the strategy, who it is and the
+// A count is kept under the strategy, who it is and the
 // endpoint, each once. A user who is called like an address is not it.
 func TestUniversalNamesTheStrategyTheClientAndTheEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -90,21 +91,21 @@ func TestUniversalNamesTheStrategyTheClientAndTheEndpoint(t *testing.T) {
 		o := options()
 		o.Store = &store
 		h := limited(t, fromFile(t, "universal_routes.json", o))
-		ask(h, "POST /api/auth/login")
+		ask(h, "PUT /api/auth/login")
 		ask(h, "GET /api/data", "X-User", "usr_abc123")
 		ask(h, "GET /api/data", "X-User", "203.0.113.45")
 		ask(h, "GET /api/data")
 		assert.Equal(t, []string{
 			"key:ip:203.0.113.45 /api/auth/login/1m", "key:user:usr_abc123 /api/data/1m",
-			"key:user:203.0.113.45 /api/data/1m", "key:ip:203.0.113.45 /api/data/1m",
+			"key:user:203.0.113.45 /api/data/1m", "default:ip:203.0.113.45 /api/data/1m",
 		}, store.charged)
 		store.charged = nil
 		ask(limited(t, profiles.Universal(o)), "GET /api/data", "X-User", "ann")
-		assert.Equal(t, []string{"key:user:ann GET /api//1m", "key:* global:all/1m"}, store.charged)
+		assert.Equal(t, []string{"key:user:ann GET /api//1m", "key:* global:all/1m"}, store.chargedBeside("address"))
 	})
 }
 
-// F042, B43: what a user's own limit denies is not charged to his address.
+// What a user's own limit denies is not charged to his address.
 func TestUniversalChargesAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
@@ -124,13 +125,13 @@ func TestUniversalChargesAllOrNothing(t *testing.T) {
 	})
 }
 
-// F114, F044, C04, C35: everybody together; and what another rule denies is not counted.
+// Everybody together; and what another rule denies is not counted.
 func TestUniversalGuardsTheServerAsAWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Universal(options()))
-		spend(h, 6, "POST /api/auth/login")
+		spend(h, 6, "POST /api/auth/otp")
 		for range 100 {
-			assert.Equal(t, 429, ask(h, "POST /api/auth/login").Code)
+			assert.Equal(t, 429, ask(h, "POST /api/auth/otp").Code)
 		}
 		var w *httptest.ResponseRecorder
 		admitted := 5
@@ -147,6 +148,40 @@ func TestUniversalGuardsTheServerAsAWhole(t *testing.T) {
 	})
 }
 
+// The busier the server, the less the limit of all together must hide a client's own.
+func TestUniversalTellsAClientOfItsOwnQuota(t *testing.T) {
+	for _, o := range []profiles.Options{options(), withTiers(options())} {
+		synctest.Test(t, func(t *testing.T) {
+			h := limited(t, profiles.Universal(o))
+			for i := range 2500 {
+				require.Equal(t, 200, askFrom(fmt.Sprintf("198.51.100.%d:1", i%250), h, "GET /x").Code)
+			}
+			w := ask(h, "POST /api/auth/login", "X-Account", "ann", "X-Fails", "yes")
+			assert.Equal(t, []string{"5", "4", unix(60)}, told(w))
+			assert.Equal(t, []string{"6000", "5998"}, told(ask(h, "GET /x"))[:2])
+		})
+	}
+}
+
+// Guesses at passwords and at one-time codes are of one quota; what is only called alike is
+// of none.
+func TestUniversalLimitsAllThatIsBelowAuth(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := limited(t, profiles.Universal(options()))
+		admitted := 0
+		for range 20 {
+			for _, path := range []string{"/api/auth/otp", "/api/auth/register", "/api/auth/reset", "/api/auth", "/api/auth/a/b"} {
+				if ask(h, "POST "+path).Code == 200 {
+					admitted++
+				}
+			}
+		}
+		assert.Equal(t, 5, admitted)
+		n, _ := spend(h, 40, "POST /api/authors")
+		assert.Equal(t, 40, n)
+	})
+}
+
 // Tiers are of users: an address has the limits of the public endpoints, tiers or not.
 func TestUniversalHasTiersForUsersAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -159,7 +194,7 @@ func TestUniversalHasTiersForUsersAlone(t *testing.T) {
 	})
 }
 
-// F115, B44: the hour of a tier holds whatever its minutes admit, and an unknown tier is
+// The hour of a tier holds whatever its minutes admit, and an unknown tier is
 // the lowest.
 func TestUniversalHasTiersOfTwoWindows(t *testing.T) {
 	for tier, c := range map[string]struct{ minute, hour int }{"free": {10, 100}, "pro": {100, 10000}, "enterprise": {1000, 100000}, "gold": {10, 100}} {
@@ -181,7 +216,7 @@ func TestUniversalHasTiersOfTwoWindows(t *testing.T) {
 	})
 }
 
-// B38, B39, C41: a path is limited in whatever way it is written, and nothing else is;
+// A path is limited in whatever way it is written, and nothing else is;
 // and to write it in many ways makes no more buckets.
 func TestUniversalLimitsAPathHoweverItIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -191,7 +226,7 @@ func TestUniversalLimitsAPathHoweverItIsWritten(t *testing.T) {
 		h := limited(t, profiles.Universal(o))
 		admitted := 0
 		for _, path := range []string{"/api/auth/login", "/api/auth/login/", "/api//auth/login", "/API/Auth/LOGIN", "/api/x/../auth/login", "/api/auth/%6cogin", "/api/./auth/login"} {
-			if ask(h, "POST "+path).Code == 200 {
+			if ask(h, "POST "+path, "X-Account", "ann").Code == 200 {
 				admitted++
 			}
 		}
@@ -208,11 +243,11 @@ func TestUniversalLimitsAPathHoweverItIsWritten(t *testing.T) {
 		for _, charge := range store.charged {
 			keys[charge] = true
 		}
-		assert.LessOrEqual(t, len(keys), 5, "%v", keys)
+		assert.LessOrEqual(t, len(keys), 10, "%v", keys)
 	})
 }
 
-// F143, F144, F148: the two bodies of the description, whose numbers are the header's.
+// The two bodies of the description, whose numbers are the header's.
 func TestUniversalAnswersInItsOwnWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := profiles.Universal(options())
@@ -225,7 +260,7 @@ func TestUniversalAnswersInItsOwnWords(t *testing.T) {
 	})
 }
 
-// F018, F171, F173, F175, F213, B33, B34, B35, B46: every request is answered also while
+// Every request is answered also while
 // the store fails, by the handler; none fails because of the limiter. Fields are on all
 // limited paths, when they are counted.
 func TestUniversalAnswersWhateverHappensToTheStore(t *testing.T) {
@@ -240,8 +275,8 @@ func TestUniversalAnswersWhateverHappensToTheStore(t *testing.T) {
 			assert.Empty(t, told(w))
 		}
 	}
-	n, _ := spend(h, 10, "POST /api/auth/login")
-	assert.Equal(t, 5, n, "but passwords cannot be guessed meanwhile (C05)")
+	n, _ := spend(h, 10, "POST /api/auth/login", "X-Account", "ann")
+	assert.Equal(t, 5, n, "but passwords cannot be guessed meanwhile")
 
 	h = limited(t, profiles.Universal(options()))
 	for _, what := range []string{"GET /api/data", "GET /api/endpoint", "GET /", "POST /api/contact"} {
@@ -250,7 +285,7 @@ func TestUniversalAnswersWhateverHappensToTheStore(t *testing.T) {
 	assert.Empty(t, told(ask(h, "GET /health")))
 }
 
-// B47: what cannot be counted by is an error at the start, not a division by zero at the
+// What cannot be counted by is an error at the start, not a division by zero at the
 // second request.
 func TestAFileWithoutAWindowOrALimitIsRefused(t *testing.T) {
 	text := string(profiles.File("universal.yaml"))
@@ -259,7 +294,7 @@ func TestAFileWithoutAWindowOrALimitIsRefused(t *testing.T) {
 		assert.ErrorContains(t, err, "must be", wrong)
 	}
 	cfg := profiles.Universal(options())
-	cfg.Rules[3].Policies = []quota.Policy{{Quota: 5}}
+	cfg.Rules[0].Policies = []quota.Policy{{Quota: 5}}
 	_, err := serverside.New(cfg)
-	assert.ErrorContains(t, err, "Rules[3].Policies[0].Window")
+	assert.ErrorContains(t, err, "Rules[0].Policies[0].Window")
 }
