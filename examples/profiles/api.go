@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// authenticate lets through who says nothing of himself, and who has a token: all but
-// "wrong" are right.
+// authenticate lets requests pass that have no token, or any token but "wrong".
 func authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if token(r) == "wrong" {

@@ -66,7 +66,9 @@ func run(ctx context.Context, w io.Writer, shown show, at string, once bool) err
 	go func() { ended <- server.Serve(listener) }()
 
 	shown.introduce(w, listener.Addr())
-	if err := shown.perform(ctx, w, "http://"+listener.Addr().String()); err != nil || once {
+	base := &http.Transport{MaxIdleConnsPerHost: workers}
+	defer base.CloseIdleConnections()
+	if err := shown.perform(ctx, w, base, "http://"+listener.Addr().String()); err != nil || once {
 		server.Close()
 		return err
 	}
@@ -77,13 +79,13 @@ func run(ctx context.Context, w io.Writer, shown show, at string, once bool) err
 	return nil
 }
 
-// serve is the server: a profile around authentication, and a page that shows it.
+// serve returns the server: a profile around authentication, and a page that shows it.
 func serve(shown show) (http.Handler, error) {
 	o := profiles.Options{
 		Proxies: serverside.Proxies{Trusted: serverside.Loopback()}, // so that curl can play any client
 		Limits:  serverside.LimitTable{serverside.HashKey("X-Api-Key", "small"): {PerMinute: 5}},
 		Tier:    tier,
-		Audit:   func(serverside.Event) {}, // the page tells
+		Audit:   func(serverside.Event) {}, // the page shows it
 	}
 	if os.Getenv("REDIS_URL") != "" {
 		store, err := redisstore.FromEnv()
@@ -103,10 +105,10 @@ func serve(shown show) (http.Handler, error) {
 	}
 	limited := limiter.WrapEarly(authenticate(limiter.Wrap(http.HandlerFunc(answer))))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/limits/") { // in earnest, on a port of its own
+		if strings.HasPrefix(r.URL.Path, "/limits/") { // in production, on a port of its own
 			page.ServeHTTP(w, r)
 			return
 		}
-		limited.ServeHTTP(w, r) // in whatever way the path is written
+		limited.ServeHTTP(w, r) // however the path is written
 	}), nil
 }

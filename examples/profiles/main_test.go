@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/internal/testenv"
 )
 
@@ -51,28 +50,11 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// performed is perform without a network: in a bubble, where all is as fast as the limit
-// lets it be.
+// performed is perform without a network, for a bubble, in which requests take no time.
 func (s show) performed(t *testing.T, w io.Writer) error {
 	handler, err := serve(s)
 	require.NoError(t, err)
-	a := &account{w: w, of: s.requests, began: time.Now()}
-	client := &http.Client{Transport: &heed.Transport{Base: inProcess{handler}, Trace: &heed.Trace{Decided: a.decided}}}
-	numbers := make(chan int)
-	var all sync.WaitGroup
-	for range workers {
-		all.Go(func() {
-			for n := range numbers {
-				a.answered(s.ask(t.Context(), client, "http://localhost", n))
-			}
-		})
-	}
-	for n := range s.requests {
-		numbers <- n
-	}
-	close(numbers)
-	all.Wait()
-	return a.end(t.Context())
+	return s.perform(t.Context(), w, inProcess{handler}, "http://localhost")
 }
 
 func TestEachServerServesAllThatItsClientAsksFor(t *testing.T) {
@@ -156,18 +138,17 @@ func TestWhatIsNotServedIsAnError(t *testing.T) {
 	assert.Contains(t, w.String(), ", 3 lost.")
 }
 
-// Whoever is refused each time gives up in the end.
+// A client that is refused each time gives up in the end.
 func TestWhatIsRefusedEachTimeIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w screen
-		a := &account{w: &w, of: 1, began: time.Now()}
 		no := inProcess{http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Retry-After", "1")
 			w.WriteHeader(http.StatusTooManyRequests)
 		})}
-		client := &http.Client{Transport: &heed.Transport{Base: no, Trace: &heed.Trace{Decided: a.decided}}}
-		a.answered(shows["forja"].ask(t.Context(), client, "http://localhost", 0))
-		assert.Error(t, a.end(t.Context()))
+		shown := shows["forja"]
+		shown.requests = 1
+		assert.EqualError(t, shown.perform(t.Context(), &w, no, "http://localhost"), "not all was served")
 		assert.Contains(t, w.String(), "429, Retry-After: 1. All its requests wait for at least ")
 		assert.Contains(t, w.String(), "429, Retry-After: 1. It is handed to the caller: ")
 		assert.Contains(t, w.String(), "0 requests served")

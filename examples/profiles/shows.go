@@ -10,18 +10,16 @@ import (
 	"github.com/heedhttp/heed/serverside/profiles"
 )
 
-// A show is a profile with what there is to see of it.
+// A show is what there is to see of a profile.
 type show struct {
 	name   string
 	config func(profiles.Options) (serverside.Config, error)
 	limit  string // what the client will meet
 
-	// What the client asks for, and how often; each time from another address if so.
-	method, path, token string
-	requests            int
-	roams               bool
+	method, path, token string // of the client's requests
+	requests            int    // how many it sends
 
-	try []string // with the server's address in place of HOST
+	try []string // commands, with the server's address in place of HOST
 }
 
 var shows = map[string]show{
@@ -32,7 +30,8 @@ var shows = map[string]show{
 			"for i in 1 2 3 4 5 6; do curl -si HOST/login -d user=ann -d password=guess$i | grep -iE '^(http|x-rate|retry)'; done",
 			"curl -si HOST/api/items -H 'Authorization: Bearer bob'",
 			"curl -si HOST/ -H 'X-Forwarded-For: 198.51.100.7'    # another address has its own",
-			"curl -s -o /dev/null -w '%{http_code}\\n' 'HOST/webhooks/a?[1-105]' -X POST -H 'Authorization: Bearer hub' | sort | uniq -c",
+			"curl -s -o /dev/null -w '%{http_code}\\n' 'HOST/webhooks/a?[1-105]' -X POST -H 'Authorization: Bearer hub' | sort | uniq -c    # 100 a minute of an endpoint",
+			"curl -s -o /dev/null -w '%{http_code}\\n' 'HOST/x?[1-110]' -H 'Authorization: Bearer wrong' -H 'X-Forwarded-For: 198.51.100.8' | sort | uniq -c    # 100 wrong tokens",
 		},
 	},
 	"forja": {
@@ -46,25 +45,25 @@ var shows = map[string]show{
 	},
 	"universal": {
 		name: "Universal", config: sure(profiles.Universal), limit: "1,000 a minute of a user of the tier enterprise",
-		method: "GET", path: "/api/data", token: "ann.enterprise", requests: 1020, roams: true,
+		method: "GET", path: "/api/data", token: "ann.enterprise", requests: 1020,
 		try: []string{
 			"for i in 1 2 3 4 5 6; do curl -si HOST/api/contact -d text=$i | grep -iE '^(http|x-rate|retry|[{])'; done    # 720 s, not an hour",
 			"curl -s -o /dev/null -w '%{http_code}\\n' 'HOST/api/data?[1-11]' -H 'Authorization: Bearer bob.free' | sort | uniq -c",
-			"curl -si --path-as-is HOST//API/auth/../auth/Login -d password=x    # one path, however it is written",
+			"curl -si --path-as-is HOST//API/auth/../auth/Login -d user=ann -d password=x    # one path, however it is written",
 		},
 	},
 	"api": {
 		name: "API", config: sure(profiles.API), limit: "30 writes at once of a user, then 5 a second",
 		method: "PUT", path: "/api/items", token: "ann", requests: 40,
 		try: []string{
-			"for i in 1 2 3 4 5 6; do curl -si HOST/login -d password=guess$i | grep -iE '^(http|x-rate|retry|[{])'; done",
+			"for i in 1 2 3 4 5 6; do curl -si HOST/login -d user=ann -d password=guess$i | grep -iE '^(http|x-rate|retry|[{])'; done",
 			"curl -s -o /dev/null -w '%{http_code}\\n' 'HOST/api/items?[1-105]' -H 'Authorization: Bearer bob' | sort | uniq -c",
 			"curl -s -o /dev/null -w '%{http_code}\\n' 'HOST/login?[1-6]' -H 'Authorization: Bearer wrong' -H 'X-Forwarded-For: 198.51.100.7'    # before authentication",
 		},
 	},
 	"patterns": {
 		name: "Patterns", config: sure(profiles.Patterns), limit: "100 at once of a user of the tier pro, then 5,000 an hour",
-		method: "GET", path: "/x", token: "ann.pro", requests: 103, roams: true,
+		method: "GET", path: "/x", token: "ann.pro", requests: 103,
 		try: []string{
 			"curl -s -o /dev/null -w '%{http_code}\\n' 'HOST/search?[1-65]' | sort | uniq -c",
 			"for i in $(seq 11); do curl -si HOST/x -H 'Authorization: Bearer bob.free' | grep -iE '^(http|rate|retry|[{])'; done",
@@ -73,7 +72,7 @@ var shows = map[string]show{
 	},
 }
 
-// sure is a profile that does not fail.
+// sure is a profile whose function returns no error.
 func sure(config func(profiles.Options) serverside.Config) func(profiles.Options) (serverside.Config, error) {
 	return func(o profiles.Options) (serverside.Config, error) { return config(o), nil }
 }
