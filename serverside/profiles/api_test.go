@@ -23,9 +23,9 @@ func TestAPIHasTheNumbersOfItsKinds(t *testing.T) {
 	)
 }
 
-// Whoever asks all the time is admitted five times in any quarter of an
-// hour to log in, a hundred times in any minute to ask, and beyond what may be done at
-// once five times a second to write and once a minute to upload.
+// A client that asks all the time is admitted five times in any quarter of an hour to log
+// in, a hundred times in any minute to read, and beyond what may be done at once five times
+// a second to write and once a minute to upload.
 func TestAPIAdmitsWhatItSaysAndNoMore(t *testing.T) {
 	for what, c := range map[string]struct {
 		window        time.Duration
@@ -49,8 +49,8 @@ func TestAPIAdmitsWhatItSaysAndNoMore(t *testing.T) {
 	}
 }
 
-// In no minute there are more than a hundred, wherever it begins; and a
-// denial leaves nothing behind that would count, be it asked for ever so often.
+// No minute has more than a hundred, wherever it begins. Denials are not counted, however
+// many there are.
 func TestAPISlidesOverQueries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.API(options()))
@@ -70,8 +70,8 @@ func TestAPISlidesOverQueries(t *testing.T) {
 	})
 }
 
-// A count is kept under the kind and who it is; a user who is called
-// like an address is not it.
+// Counts are kept under the kind of operation and the client. A user that is called like
+// an address is not that address.
 func TestAPINamesTheKindAndTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store witness
@@ -88,8 +88,8 @@ func TestAPINamesTheKindAndTheClient(t *testing.T) {
 	})
 }
 
-// Two users behind one address have a count each, because they are known when
-// it is asked for; what comes before that goes by the address.
+// Two users behind one address have a count each behind authentication. In front of it
+// the address counts.
 func TestAPIKnowsUsersBehindAuthentication(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := must(t, profiles.API(options()))
@@ -105,8 +105,8 @@ func TestAPIKnowsUsersBehindAuthentication(t *testing.T) {
 	})
 }
 
-// A problem document, as such, with the wait of the header; the
-// reset is not in the past while something is missing.
+// The body is a problem document with the wait of the header. The reset is not in the past
+// while something is missing.
 func TestAPIAnswersInItsOwnWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.API(options()))

@@ -76,7 +76,7 @@ func TestEnvironmentSaysTheNumbers(t *testing.T) {
 	}
 }
 
-// More than the file's numbers are more for whoever has no key, too.
+// More than the file's numbers are more for requests without a known key, too.
 func TestEnvironmentMayAdmitMore(t *testing.T) {
 	setenv(t, "APP__SECURITY__RATE_LIMIT_PER_SECOND=400")
 	synctest.Test(t, func(t *testing.T) {

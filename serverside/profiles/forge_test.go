@@ -74,7 +74,7 @@ func TestForgeHasTheNumbersOfItsKindsOfEndpoint(t *testing.T) {
 	})
 }
 
-// Who guesses passwords is slower than who loads files.
+// Guessing passwords is slower than loading files.
 func TestForgeIsNarrowForLoginsAndWideForFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forge(options()))
@@ -89,8 +89,7 @@ func TestForgeIsNarrowForLoginsAndWideForFiles(t *testing.T) {
 	})
 }
 
-// Whoever knocks all the time is let in five times in any minute, also in
-// the first.
+// A client that tries all the time is admitted five times in any minute, also in the first.
 func TestForgeAdmitsFiveLoginsInAnyMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forge(options()))
@@ -108,8 +107,7 @@ func TestForgeAdmitsFiveLoginsInAnyMinute(t *testing.T) {
 	})
 }
 
-// An account is locked after five failures from wherever, for 12 s,
-// 24 s, 48 s; what succeeds is not charged.
+// After five failures the account has to wait for 12 s, 24 s, 48 s. A success costs nothing.
 func TestForgeLocksAnAccountThatFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forge(options()))
@@ -140,8 +138,7 @@ func TestForgeLocksAnAccountThatFails(t *testing.T) {
 	})
 }
 
-// A client's count is kept under the name of the bucket and who it is, and
-// under another name is another.
+// Counts are kept under the name of the rule and the client.
 func TestForgeNamesABucketAndWhoseItIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store witness
@@ -203,7 +200,7 @@ func TestForgeCountsWebhooksBySenderAndEndpoint(t *testing.T) {
 	})
 }
 
-// To make more tokens makes no more quota.
+// More tokens are no more quota.
 func TestForgeCountsATenantWhateverItsTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forge(options()))
@@ -218,8 +215,8 @@ func TestForgeCountsATenantWhateverItsTokens(t *testing.T) {
 	})
 }
 
-// A login without a token is counted as a login, and who has no token is counted
-// as the address that he has, not with everybody else.
+// Logins have no token, and are counted as logins. Other requests without a token are
+// counted by their addresses, not all together.
 func TestForgeHasNoBucketForAllWhoHaveNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forge(options()))
@@ -230,7 +227,7 @@ func TestForgeHasNoBucketForAllWhoHaveNoToken(t *testing.T) {
 	})
 }
 
-// Neither a field that anybody can send nor its absence chooses a bucket.
+// No field that clients can send, nor its absence, chooses a bucket.
 func TestForgeBelievesNoHeaderField(t *testing.T) {
 	h := limited(t, profiles.Forge(options()))
 	admitted := 0
@@ -246,7 +243,7 @@ func TestForgeBelievesNoHeaderField(t *testing.T) {
 	}
 }
 
-// Three fields and an envelope, whose numbers agree.
+// There are three fields and an envelope, and their numbers agree.
 func TestForgeAnswersInItsOwnWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forge(options()))
@@ -261,7 +258,7 @@ func TestForgeAnswersInItsOwnWords(t *testing.T) {
 	})
 }
 
-// Who is trusted has a ceiling too, and it is told.
+// Trusted clients have a limit too, and each use of it is audited.
 func TestForgeTrustsNobodyWithoutALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
@@ -291,8 +288,7 @@ func TestForgeCountsByItselfWhileTheStoreFails(t *testing.T) {
 	assert.Equal(t, []string{"60", "0"}, told(last)[:2])
 }
 
-// A minute's 600 become 60 while the server runs, and what was spent is
-// not given back.
+// A minute's 600 become 60 while the server runs. What was spent stays spent.
 func TestForgeIsTightenedInItsFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()

@@ -19,8 +19,8 @@ import (
 	"github.com/heedhttp/heed/serverside/profiles"
 )
 
-// Fifty in a second of the clock, five hundred in a minute; what
-// is told is the window with the smallest part left, and its rest in seconds.
+// Fifty in a second of the clock, five hundred in a minute. The fields tell of the window
+// with the smallest part left, with its rest in seconds.
 func TestForjaLimitsAnAddressByTheSecondAndTheMinute(t *testing.T) {
 	meets(t, profiles.Forja, options(), line{"GET /x", nil, []string{"50", "49", "1"}, 50, "1"})
 	synctest.Test(t, func(t *testing.T) {
@@ -54,8 +54,8 @@ func TestForjaLimitsAnAddressByTheSecondAndTheMinute(t *testing.T) {
 	})
 }
 
-// Every denial says when to come back; of two windows that are used up in the
-// same moment, the longer one counts.
+// Every denial has Retry-After. Of two windows that are used up at the same moment, the
+// longer one counts.
 func TestForjaTellsTheLongerOfTwoWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forja(options()))
@@ -71,8 +71,7 @@ func TestForjaTellsTheLongerOfTwoWaits(t *testing.T) {
 	})
 }
 
-// Windows are those of the clock, and a client's count is under who it is
-// and the window's letter.
+// Windows are those of the clock. Counts are kept under the client and the window's letter.
 func TestForjaCountsByTheWindowsOfTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Unix(1709136060+59, 0))) // the last second of minute 28485601
@@ -112,7 +111,7 @@ func TestForjaServesTwentyOfAnAddressAtOnce(t *testing.T) {
 	})
 }
 
-// Each window of a key's own, of which none and zero are not enforced.
+// A key may have a limit for each window. None and zero are not enforced.
 func TestForjaLimitsAKeyAsItsTableSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
@@ -136,7 +135,7 @@ func TestForjaLimitsAKeyAsItsTableSays(t *testing.T) {
 	})
 }
 
-// While nobody knows the limits of keys, each has those of an address.
+// While the table fails, each key has the limits of an address.
 func TestForjaLimitsKeysAlsoWhileTheirTableFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
@@ -159,8 +158,8 @@ func (noTable) Limits(context.Context, string) ([]quota.Policy, error) {
 	return nil, io.ErrUnexpectedEOF
 }
 
-// What the key denies is not charged to the address, and what the
-// address denies is not charged to the key.
+// What the key denies is not charged to the address, and what the address denies is not
+// charged to the key.
 func TestForjaChargesBothOrNeither(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
@@ -179,8 +178,7 @@ func TestForjaChargesBothOrNeither(t *testing.T) {
 	})
 }
 
-// Who guesses keys is limited by his address, although no key of his was
-// ever valid.
+// Guesses at keys are limited by address, although none of the keys is valid.
 func TestForjaLimitsWrongKeysInFrontOfAuthentication(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := must(t, profiles.Forja(options()))
@@ -199,8 +197,8 @@ func TestForjaLimitsWrongKeysInFrontOfAuthentication(t *testing.T) {
 	})
 }
 
-// No field makes a client one of this machine; this machine is
-// limited, unless it is said to be trusted, in whatever form its address comes.
+// No field makes a client one of this machine. This machine is limited unless the program
+// trusts it, in whatever form its address comes.
 func TestForjaDoesNotBelieveThatAClientIsThisMachine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forja(options()))
@@ -225,7 +223,7 @@ func TestForjaDoesNotBelieveThatAClientIsThisMachine(t *testing.T) {
 		n, _ = spend(h, 100, "GET /x", "X-Forwarded-For", "127.0.0.1")
 		assert.Equal(t, 50, n)
 		admitted := 0
-		for range 100 { // a proxy here that nobody trusts makes none of its clients this machine
+		for range 100 { // a proxy here that is not trusted makes none of its clients this machine
 			if askFrom("127.0.0.1:1", h, "GET /x", "X-Forwarded-For", "198.51.100.1").Code == 200 {
 				admitted++
 			}
@@ -234,7 +232,7 @@ func TestForjaDoesNotBelieveThatAClientIsThisMachine(t *testing.T) {
 	})
 }
 
-// What a client writes into a key with colons is no part of a key.
+// What a client writes into a forwarding field is an address or nothing.
 func TestForjaTakesNoKeyFromAHeaderField(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Setenv("TRUST_PROXY_HEADERS", "true")
@@ -258,7 +256,7 @@ func TestForjaTakesNoKeyFromAHeaderField(t *testing.T) {
 	})
 }
 
-// The three numbers are of one moment, and who is not limited is told none.
+// The three numbers are of one moment. A request that is not limited has none.
 func TestForjaTellsNumbersThatBelongTogether(t *testing.T) {
 	h := limited(t, profiles.Forja(options()))
 	assert.Empty(t, told(ask(h, "GET /health")))
@@ -276,7 +274,7 @@ func TestForjaTellsNumbersThatBelongTogether(t *testing.T) {
 	all.Wait()
 }
 
-// A problem document with a code.
+// The body is a problem document with a code.
 func TestForjaAnswersInItsOwnWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forja(options()))
@@ -311,8 +309,8 @@ func TestForjaReadsTheEnvironment(t *testing.T) {
 	require.NoError(t, store.Client.Close())
 }
 
-// What fails closed says 429 and when to come back, and lets
-// probes through; it limits again as soon as the store is there.
+// What fails closed is 429 with Retry-After. Health checks pass. Once the store is back,
+// requests are counted.
 func TestForjaFailsClosedWithA429ThatSaysWhen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Setenv("RATE_LIMIT_FAIL_MODE", "closed")
@@ -336,7 +334,7 @@ func TestForjaFailsClosedWithA429ThatSaysWhen(t *testing.T) {
 	})
 }
 
-// What fails open is served, and told no numbers.
+// What fails open is served without fields.
 func TestForjaFailsOpenUnlessItIsToldOtherwise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()

@@ -35,8 +35,8 @@ var all = []profile{
 	{"Patterns with tiers", profiles.Patterns, "patterns_tiers.yaml", true},
 }
 
-// options are those of a program that has checked who asks: it says so in fields that
-// no client can send.
+// options are those of a program that has checked the client: it says so in fields that no
+// client can send.
 func options() profiles.Options {
 	return profiles.Options{
 		Account: serverside.KeyFunc(field("X-Account")), Tenant: serverside.KeyFunc(field("X-Tenant")), Token: serverside.KeyFunc(field("X-Token")), APIKey: serverside.KeyFunc(field("X-Api-Key")), User: serverside.KeyFunc(field("X-User")),
@@ -60,7 +60,7 @@ func must(t testing.TB, cfg serverside.Config) *serverside.Limiter {
 	return l
 }
 
-// handler is what a profile limits. It answers 401 to who says that he fails.
+// handler is what a profile limits. It answers 401 to a request with X-Fails.
 var handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("X-Fails") != "" {
 		w.WriteHeader(http.StatusUnauthorized)

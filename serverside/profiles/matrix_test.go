@@ -156,7 +156,7 @@ func (r *result) count(log []contract.Exchange) {
 	}
 }
 
-// asSeen is log as it was behind the proxy: nobody can obey what he is not told.
+// asSeen is log as it was behind the proxy: a client obeys only what it gets.
 func asSeen(log []contract.Exchange, p proxy) []contract.Exchange {
 	seen := slices.Clone(log)
 	for i := range seen {
@@ -182,8 +182,8 @@ func broken(log []contract.Exchange, clauses []contract.Clause) []string {
 // measured is what inMemory has found.
 var measured []result
 
-// inMemory is the matrix in fake time: the same every time, but for how long heed's
-// client takes, whose dice are its own.
+// inMemory is the matrix in fake time. It is the same every time, but for how long heed's
+// client takes, which has random waits of its own.
 func inMemory(t *testing.T) (results []result) {
 	if measured != nil {
 		return measured
@@ -215,9 +215,8 @@ func table(results []result) string {
 	return b.String()
 }
 
-// Heed's client has all of a job served by each of the servers,
-// whatever a proxy makes of Retry-After, and is never early. The others are told the
-// same.
+// heed's client gets all of a job served by each of the servers, whatever a proxy makes of
+// Retry-After, and is never early. The others get the same responses.
 func TestTheMatrixInFakeTime(t *testing.T) {
 	results := inMemory(t)
 	t.Log("\n" + table(results))
@@ -239,8 +238,9 @@ func TestTheMatrixInFakeTime(t *testing.T) {
 	}
 }
 
-// keepsItsWord checks that the server keeps all its clauses, whoever asks. A body that is
-// no problem document, as some descriptions have it, is one that a server should not send.
+// keepsItsWord checks that the server keeps all its clauses, whatever the client does. A body
+// that is no problem document, as some documents ask for, is one that a server should not
+// send.
 func keepsItsWord(t *testing.T, r result, who string) {
 	t.Helper()
 	if r.profile == "Forja" || r.profile == "API" {
@@ -286,7 +286,7 @@ func TestTheMatrixWithRedis(t *testing.T) {
 				})
 			}
 		}
-		if long { // so that nobody is too slow to meet a limit
+		if long { // so that no client is too slow to meet a limit
 			all.Wait()
 		}
 	}
@@ -313,8 +313,7 @@ func TestTheMatrixWithRedis(t *testing.T) {
 	}
 }
 
-// Eight workers who share heed's client keep the contract together, herd and
-// cool-down included, and lose nothing.
+// Eight workers that share heed's client keep the contract together, and lose nothing.
 func TestManyWorkersKeepTheContractWithEachProfile(t *testing.T) {
 	for _, j := range slow {
 		synctest.Test(t, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/heedhttp/heed/serverside/profiles"
 )
 
-// Four scopes. Who is asked for by many addresses meets his own.
+// There are four scopes. Requests from many addresses meet the limit of their user or key.
 func TestPatternsHasTheNumbersOfItsScopes(t *testing.T) {
 	for who, c := range map[string]struct {
 		what   string
@@ -48,8 +48,8 @@ func TestPatternsHasTheNumbersOfItsScopes(t *testing.T) {
 	}
 }
 
-// Of several that deny, the most specific is reported; the address is asked
-// in front of authentication.
+// Of several rules that deny, the most specific is reported. The address is asked in front
+// of authentication.
 func TestPatternsAsksTheMostSpecificFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var rules []string
@@ -76,7 +76,7 @@ func TestPatternsAsksTheMostSpecificFirst(t *testing.T) {
 	})
 }
 
-// The tiers of the price list; what may be spent at once is less than an hour's.
+// One address can use a whole plan. What may be spent at once is less than what an hour has.
 func TestPatternsHasTiersWithABurst(t *testing.T) {
 	for tier, c := range map[string]struct {
 		burst, hour int
@@ -97,7 +97,7 @@ func TestPatternsHasTiersWithABurst(t *testing.T) {
 	}
 }
 
-// A count is kept under who it is and the window.
+// Counts are kept under the client and the window.
 func TestPatternsNamesTheClientAndTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store witness
@@ -108,8 +108,8 @@ func TestPatternsNamesTheClientAndTheWindow(t *testing.T) {
 	})
 }
 
-// Three fields, in seconds from now; and the body's numbers
-// are theirs, the moment as well.
+// There are three fields, in seconds from now. The body's numbers are theirs, the moment
+// too.
 func TestPatternsAnswersInItsOwnWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
@@ -151,7 +151,7 @@ func TestPatternsNeverAnswers503(t *testing.T) {
 	}
 }
 
-// Who is not authenticated cannot make himself quotas by making up names.
+// Clients that are not authenticated get no quotas by making up names.
 func TestPatternsLimitsWhoMakesUpUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := must(t, profiles.Patterns(options()))

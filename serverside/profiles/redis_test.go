@@ -86,7 +86,7 @@ func TestTheNamesInRedisAreThoseOfTheParts(t *testing.T) {
 	}
 }
 
-// Fifty that ask at once, two replicas of the server, a limit of five.
+// Fifty requests at once, two replicas of the server, one limit.
 func TestTheLimitHoldsForThoseWhoAskAtOnce(t *testing.T) {
 	server := redistest.Start(t)
 	_, one := inRedis(t, server.Addr, "")
@@ -124,8 +124,7 @@ func TestTheLimitHoldsForThoseWhoAskAtOnce(t *testing.T) {
 	}
 }
 
-// What somebody else wrote into a bucket neither opens it nor locks it for
-// ever.
+// What others wrote into a bucket neither opens it nor locks it for ever.
 func TestWhatIsNoCountInRedisIsOneFromTheBeginning(t *testing.T) {
 	server, ctx := redistest.Start(t), context.Background()
 	client, o := inRedis(t, server.Addr, "heed:rate_limit:")
@@ -139,8 +138,7 @@ func TestWhatIsNoCountInRedisIsOneFromTheBeginning(t *testing.T) {
 	}
 }
 
-// A key of another type is an outage, not a count of nothing: the failure
-// mode decides, and logins are counted all the same.
+// A key of another type is an outage, not a count of nothing: the failure mode decides.
 func TestAKeyOfAnotherTypeIsNoWayAroundALimit(t *testing.T) {
 	server, ctx := redistest.Start(t), context.Background()
 	client, o := inRedis(t, server.Addr, "heed:rl:")

@@ -36,8 +36,7 @@ func TestUniversalHasTheNumbersOfItsCategories(t *testing.T) {
 	)
 }
 
-// The description's own tests, as they were meant: all of the
-// five are there at first, then none, and one more after 12 s, not a moment before.
+// All five are there at first, then none, and one more after 12 s, not a moment before.
 func TestUniversalPassesTheTestsOfItsDescription(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Universal(options()))
@@ -60,8 +59,8 @@ func TestUniversalPassesTheTestsOfItsDescription(t *testing.T) {
 	}
 }
 
-// A hundred requests in ten seconds leave sixteen of a hundred a minute, and the
-// next is admitted.
+// A hundred requests in ten seconds leave sixteen of a hundred a minute, and the next is
+// admitted.
 func TestUniversalRefillsWhileItIsUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Universal(options()))
@@ -83,8 +82,8 @@ func TestUniversalRefillsWhileItIsUsed(t *testing.T) {
 	})
 }
 
-// A count is kept under the strategy, who it is and the
-// endpoint, each once. A user who is called like an address is not it.
+// Counts are kept under the strategy, the client and the endpoint, each once. A user that is
+// called like an address is not that address.
 func TestUniversalNamesTheStrategyTheClientAndTheEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store witness
@@ -105,7 +104,7 @@ func TestUniversalNamesTheStrategyTheClientAndTheEndpoint(t *testing.T) {
 	})
 }
 
-// What a user's own limit denies is not charged to his address.
+// What a user's own limit denies is not charged to the address.
 func TestUniversalChargesAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
@@ -125,7 +124,7 @@ func TestUniversalChargesAllOrNothing(t *testing.T) {
 	})
 }
 
-// Everybody together; and what another rule denies is not counted.
+// There is a limit for all clients together. What another rule denies is not charged to it.
 func TestUniversalGuardsTheServerAsAWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Universal(options()))
@@ -194,8 +193,7 @@ func TestUniversalHasTiersForUsersAlone(t *testing.T) {
 	})
 }
 
-// The hour of a tier holds whatever its minutes admit, and an unknown tier is
-// the lowest.
+// The hour of a tier holds whatever its minutes admit. An unknown tier is the lowest.
 func TestUniversalHasTiersOfTwoWindows(t *testing.T) {
 	for tier, c := range map[string]struct{ minute, hour int }{"free": {10, 100}, "pro": {100, 10000}, "enterprise": {1000, 100000}, "gold": {10, 100}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -216,8 +214,8 @@ func TestUniversalHasTiersOfTwoWindows(t *testing.T) {
 	})
 }
 
-// A path is limited in whatever way it is written, and nothing else is;
-// and to write it in many ways makes no more buckets.
+// A path is limited however it is written, and no other path is. Other spellings make no
+// more buckets.
 func TestUniversalLimitsAPathHoweverItIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store witness
@@ -247,7 +245,7 @@ func TestUniversalLimitsAPathHoweverItIsWritten(t *testing.T) {
 	})
 }
 
-// The two bodies of the description, whose numbers are the header's.
+// The numbers of both bodies are the header's.
 func TestUniversalAnswersInItsOwnWords(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := profiles.Universal(options())
@@ -260,9 +258,8 @@ func TestUniversalAnswersInItsOwnWords(t *testing.T) {
 	})
 }
 
-// Every request is answered also while
-// the store fails, by the handler; none fails because of the limiter. Fields are on all
-// limited paths, when they are counted.
+// While the store fails, the handler answers every request, but logins are counted. The
+// fields are on all limited paths when they are counted.
 func TestUniversalAnswersWhateverHappensToTheStore(t *testing.T) {
 	o := options()
 	o.Store = new(down)
@@ -285,8 +282,7 @@ func TestUniversalAnswersWhateverHappensToTheStore(t *testing.T) {
 	assert.Empty(t, told(ask(h, "GET /health")))
 }
 
-// What cannot be counted by is an error at the start, not a division by zero at the
-// second request.
+// What cannot be counted is an error at the start, not a division by zero later.
 func TestAFileWithoutAWindowOrALimitIsRefused(t *testing.T) {
 	text := string(profiles.File("universal.yaml"))
 	for _, wrong := range []string{"5/0s", "0/1h", "-1/1h"} {
