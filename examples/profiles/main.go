@@ -46,7 +46,8 @@ func main() {
 }
 
 func usage() {
-	fmt.Fprintf(flag.CommandLine.Output(), "usage: profiles [-at ADDRESS] [-once] forge | forja | universal | api | patterns\n")
+	fmt.Fprint(flag.CommandLine.Output(),
+		"usage: profiles [-at ADDRESS] [-once] forge | forja | universal | api | patterns\n")
 	flag.PrintDefaults()
 }
 

@@ -98,7 +98,8 @@ func TestItServesOnAndHasAPage(t *testing.T) {
 	var w screen
 	ended := make(chan error, 1)
 	go func() { ended <- run(ctx, &w, shown, "localhost:0", false) }()
-	require.Eventually(t, func() bool { return regexp.MustCompile("Ctrl-C").MatchString(w.String()) }, time.Minute, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return regexp.MustCompile("Ctrl-C").MatchString(w.String()) }, time.Minute,
+		5*time.Millisecond)
 	url := regexp.MustCompile(`http://[\d.:]+`).FindString(w.String())
 	for range 5 {
 		status, _ := get(t, url+"/login")

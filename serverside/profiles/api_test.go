@@ -83,7 +83,8 @@ func TestAPINamesTheKindAndTheClient(t *testing.T) {
 		ask(h, "GET /api/items", "X-User", "203.0.113.45")
 		ask(h, "GET /api/items")
 		assert.Equal(t, []string{
-			"key:login:203.0.113.45 login/15m", "key:query:0:7 query/1m", "key:query:0:203.0.113.45 query/1m", "key:query:1:203.0.113.45 query/1m",
+			"key:login:203.0.113.45 login/15m", "key:query:0:7 query/1m",
+			"key:query:0:203.0.113.45 query/1m", "key:query:1:203.0.113.45 query/1m",
 		}, store.chargedBeside("address"))
 	})
 }

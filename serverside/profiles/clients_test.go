@@ -20,19 +20,18 @@ import (
 // A client gets a request served, or gives up.
 type client struct {
 	name string
-	does string // in a sentence, for people
 	get  func(c *http.Client, again func() *http.Request) (served bool)
 }
 
 var clients = []client{
-	{"heed", "`heed.Transport`, which may wait for up to twenty minutes", func(c *http.Client, again func() *http.Request) bool {
+	{"heed", func(c *http.Client, again func() *http.Request) bool {
 		status, _ := send(c, again)
 		return status == http.StatusOK
 	}},
-	{"Forge's", "three attempts; the wait is what Retry-After has as a number, in seconds, or one second; at least 200 ms, then 400 ms; and up to 30 % more", forgeLoop},
-	{"API's", "four attempts; the wait is Retry-After if that is digits, or 1, 2 and 4 s; 25 % more or less", apiLoop},
-	{"Patterns'", "three attempts; the wait is what Retry-After begins with as a number, or 1, 2 and 4 s; it is slept after the last one too", patternsLoop},
-	{"deaf", "twelve attempts, 10 ms apart, whatever is said", deaf},
+	{"Forge's", forgeLoop},
+	{"API's", apiLoop},
+	{"Patterns'", patternsLoop},
+	{"deaf", deaf},
 }
 
 // send makes one attempt.
@@ -48,7 +47,8 @@ func send(c *http.Client, again func() *http.Request) (status int, h http.Header
 
 // patientClient is heed's, over a transport.
 func patientClient(base http.RoundTripper) *http.Client {
-	return &http.Client{Transport: &heed.Transport{Base: base, Retry: heed.RetryPolicy{MaxWait: 20 * time.Minute, MaxElapsed: time.Hour}}}
+	retry := heed.RetryPolicy{MaxWait: 20 * time.Minute, MaxElapsed: time.Hour}
+	return &http.Client{Transport: &heed.Transport{Base: base, Retry: retry}}
 }
 
 // setTimeout sleeps as JavaScript does: for a millisecond where the number is none, or

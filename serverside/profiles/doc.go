@@ -25,11 +25,10 @@
 //
 // # Keys
 //
-// A key in the store is made of a name and a value, such as ip:203.0.113.45. It holds the
-// counts of all rules that have this key, by rule and window, such as /api/auth/1m. With
-// "heed:rl:" as redisstore.Store.Prefix, there is one hash in Redis for each key,
+// A key in the store is a name and a value, such as ip:203.0.113.45. With "heed:rl:" as
+// redisstore.Store.Prefix, there is one hash in Redis for each key,
 //
 //	heed:rl:key:ip:203.0.113.45
 //
-// with a field for each rule and window. It expires by itself.
+// with a field for each rule and window, such as address/1m. It expires by itself.
 package profiles

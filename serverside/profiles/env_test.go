@@ -61,7 +61,8 @@ func TestEnvironmentSaysTheNumbers(t *testing.T) {
 		"APP__SECURITY__RATE_LIMIT_BURST=3", "RATE_LIMIT_FAIL_MODE=closed")
 	cfg, err := profiles.ForjaFromEnv(options())
 	require.NoError(t, err)
-	assert.Equal(t, []quota.Policy{{Name: "s", Quota: 2, Window: time.Second, Algorithm: quota.FixedWindow}}, cfg.Rules[0].Policies)
+	assert.Equal(t, []quota.Policy{{Name: "s", Quota: 2, Window: time.Second, Algorithm: quota.FixedWindow}},
+		cfg.Rules[0].Policies)
 	assert.EqualValues(t, 3, cfg.Rules[0].MaxInFlight)
 	assert.Equal(t, serverside.FailClosed, cfg.OnStoreError)
 	synctest.Test(t, func(t *testing.T) {
@@ -131,7 +132,8 @@ func TestEnvironmentThatIsWrongIsAnErrorForEachVariable(t *testing.T) {
 		"RATE_LIMIT_FAIL_MODE=inherited": {"RATE_LIMIT_FAIL_MODE": `is "inherited": must be open, closed or local`},
 		"TRUST_PROXY_HEADERS=true|TRUSTED_PROXIES=::1|PROXY_HEADER=X-Real-IP, X-Forwarded-For": {
 			"PROXY_HEADER": `is "X-Real-IP, X-Forwarded-For": must be the name of one header field`},
-		"RATE_LIMIT_FAIL_MODE=foo|TRUSTED_PROXIES=10.0.0.0/8,all|APP__SECURITY__RATE_LIMIT_BURST=-1|APP__SECURITY__RATE_LIMIT_PER_SECOND=1e3": {
+		"RATE_LIMIT_FAIL_MODE=foo|TRUSTED_PROXIES=10.0.0.0/8,all|" +
+			"APP__SECURITY__RATE_LIMIT_BURST=-1|APP__SECURITY__RATE_LIMIT_PER_SECOND=1e3": {
 			"APP__SECURITY__RATE_LIMIT_PER_SECOND": `is "1e3": must be a whole number from 0 to 1000000000`,
 			"APP__SECURITY__RATE_LIMIT_BURST":      `is "-1": must be a whole number from 0 to 1000000000`,
 			"RATE_LIMIT_FAIL_MODE":                 `is "foo": must be open, closed or local`,

@@ -57,7 +57,8 @@ func TestTheRoutesOfTheExampleAreReadFromJSON(t *testing.T) {
 		routes = append(routes, route{r.Pattern, r.Policies[0].Quota, r.Policies[0].Window, r.Key != nil})
 	}
 	assert.Equal(t, []route{
-		{"/api/auth/login", 5, time.Minute, false}, {"POST /api/auth/login", 5, time.Minute, true}, {"/api/auth/register", 3, time.Minute, false}, {"/api/contact", 5, time.Hour, false},
+		{"/api/auth/login", 5, time.Minute, false}, {"POST /api/auth/login", 5, time.Minute, true},
+		{"/api/auth/register", 3, time.Minute, false}, {"/api/contact", 5, time.Hour, false},
 		{"/api/data", 100, time.Minute, true}, {"/api/export", 10, time.Hour, true},
 	}, routes)
 }

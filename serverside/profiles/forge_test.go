@@ -49,7 +49,8 @@ func unix(seconds int) string { return fmt.Sprint(began + seconds) }
 func TestForgeHasTheNumbersOfItsKindsOfEndpoint(t *testing.T) {
 	token := []string{"X-Token", "t1"}
 	meets(t, profiles.Forge, options(),
-		line{"GET /login", nil, []string{"5", "4", unix(60)}, 5, "60"}, // the log of logins is narrower than the reads of an address
+		// The log of logins is narrower than the reads of an address.
+		line{"GET /login", nil, []string{"5", "4", unix(60)}, 5, "60"},
 		line{"POST /signup", nil, []string{"5", "4", unix(60)}, 5, "60"},
 		line{"POST /reset", nil, []string{"5", "4", unix(60)}, 5, "60"},
 		line{"GET /", nil, []string{"60", "59", unix(1)}, 60, "1"},
@@ -61,7 +62,9 @@ func TestForgeHasTheNumbersOfItsKindsOfEndpoint(t *testing.T) {
 	)
 	synctest.Test(t, func(t *testing.T) { // 600 a minute of reads, 60 of writes, 100 of webhooks
 		h := limited(t, profiles.Forge(options()))
-		for what, perMinute := range map[string]int{"GET /api/items": 600, "POST /api/items": 60, "POST /webhooks/github": 100} {
+		for what, perMinute := range map[string]int{
+			"GET /api/items": 600, "POST /api/items": 60, "POST /webhooks/github": 100,
+		} {
 			spend(h, 1000, what, token...)
 			admitted := 0
 			for range 600 {
@@ -169,7 +172,9 @@ func TestForgeCountsWebhooksBySenderAndEndpoint(t *testing.T) {
 		h := limited(t, profiles.Forge(options()))
 		admitted := map[string]int{}
 		for range 30 {
-			for _, path := range []string{"/webhooks/gh", "/webhooks/GH/", "/webhooks//gh/push", "/webhooks/x/../gh", "/webhooks/%67h", "/webhooks/other"} {
+			for _, path := range []string{
+				"/webhooks/gh", "/webhooks/GH/", "/webhooks//gh/push", "/webhooks/x/../gh", "/webhooks/%67h", "/webhooks/other",
+			} {
 				if ask(h, "POST "+path, "X-Token", "t1").Code == 200 {
 					admitted[path]++
 				}
@@ -220,7 +225,8 @@ func TestForgeCountsATenantWhateverItsTokens(t *testing.T) {
 func TestForgeHasNoBucketForAllWhoHaveNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forge(options()))
-		assert.Equal(t, []string{"5", "4", unix(60)}, told(ask(h, "POST /login", "X-Account", "ann")), "not the sixty of another rule")
+		assert.Equal(t, []string{"5", "4", unix(60)}, told(ask(h, "POST /login", "X-Account", "ann")),
+			"not the sixty of another rule")
 		n, _ := spend(h, 1000, "PATCH /api/items")
 		assert.Equal(t, 60, n)
 		assert.Equal(t, 200, askFrom("203.0.113.46:1", h, "PATCH /api/items").Code)
@@ -251,9 +257,12 @@ func TestForgeAnswersInItsOwnWords(t *testing.T) {
 		_, denied := spend(h, 100, "GET /", "X-Request-Id", "01HXY")
 		assert.Equal(t, []string{"60", "0", unix(61)}, told(denied))
 		assert.Equal(t, "application/json", denied.Header().Get("Content-Type"))
-		assert.JSONEq(t, `{"error":{"code":"rate_limited","message":"Too many requests. Retry after 1 second.","request_id":"01HXY"}}`, denied.Body.String())
+		assert.JSONEq(t, `{"error":{"code":"rate_limited","message":"Too many requests. Retry after 1 second.",
+			"request_id":"01HXY"}}`, denied.Body.String())
 		for name := range denied.Header() {
-			assert.Contains(t, []string{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Retry-After", "Cache-Control", "Content-Type"}, name)
+			assert.Contains(t, []string{
+				"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "Retry-After", "Cache-Control", "Content-Type",
+			}, name)
 		}
 	})
 }

@@ -81,7 +81,9 @@ func TestForjaCountsByTheWindowsOfTheClock(t *testing.T) {
 		h := limited(t, profiles.Forja(o))
 		w := askFrom("192.168.1.100:1", h, "GET /x", "X-Api-Key", "4f2b")
 		assert.Equal(t, 200, w.Code)
-		assert.Equal(t, []string{"key:ip:192.168.1.100 ip/s", "key:ip:192.168.1.100 ip/m", "key:key:4f2b key/h", "key:key:4f2b key/d"}, store.charged)
+		assert.Equal(t, []string{
+			"key:ip:192.168.1.100 ip/s", "key:ip:192.168.1.100 ip/m", "key:key:4f2b key/h", "key:key:4f2b key/d",
+		}, store.charged)
 		spend(h, 49, "GET /x")
 		time.Sleep(time.Second)
 		n, _ := spend(h, 51, "GET /x")
@@ -115,7 +117,9 @@ func TestForjaServesTwentyOfAnAddressAtOnce(t *testing.T) {
 func TestForjaLimitsAKeyAsItsTableSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
-		o.Limits = serverside.LimitTable{"second": {PerSecond: 2}, "minute": {PerMinute: 2}, "hour": {PerHour: 2}, "day": {PerDay: 2}, "none": {}}
+		o.Limits = serverside.LimitTable{
+			"second": {PerSecond: 2}, "minute": {PerMinute: 2}, "hour": {PerHour: 2}, "day": {PerDay: 2}, "none": {},
+		}
 		h := limited(t, profiles.Forja(o))
 		time.Sleep(1800 * time.Millisecond)
 		for key, wait := range map[string]string{"second": "1", "minute": "59", "hour": "3599", "day": "86399"} {
@@ -281,7 +285,8 @@ func TestForjaAnswersInItsOwnWords(t *testing.T) {
 		_, denied := spend(h, 51, "GET /x")
 		assert.Equal(t, "application/problem+json", denied.Header().Get("Content-Type"))
 		assert.JSONEq(t, `{"type":"https://forja.dev/errors/rate_limited","title":"Rate Limited","status":429,
-			"detail":"Rate limit exceeded: 51 requests per second exceeded (limit: 50)","code":"RATE_LIMITED"}`, denied.Body.String())
+			"detail":"Rate limit exceeded: 51 requests per second exceeded (limit: 50)","code":"RATE_LIMITED"}`,
+			denied.Body.String())
 	})
 }
 

@@ -92,7 +92,8 @@ func TestWrongTokensAreLimitedByAddress(t *testing.T) {
 			}
 			assert.Equal(t, map[int]int{401: 100, 429: 600}, codes, p.name)
 			assert.Equal(t, "10", denied.Header().Get("Retry-After"), p.name)
-			assert.Equal(t, 200, askFrom("198.51.100.7:1", h, "GET /api/items", "Authorization", "of ann").Code, "another address")
+			assert.Equal(t, 200, askFrom("198.51.100.7:1", h, "GET /api/items", "Authorization", "of ann").Code,
+				"another address")
 			time.Sleep(10 * time.Second)
 			assert.Equal(t, 200, ask(h, "GET /api/items", "Authorization", "of ann").Code, p.name)
 

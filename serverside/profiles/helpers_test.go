@@ -39,8 +39,12 @@ var all = []profile{
 // client can send.
 func options() profiles.Options {
 	return profiles.Options{
-		Account: serverside.KeyFunc(field("X-Account")), Tenant: serverside.KeyFunc(field("X-Tenant")), Token: serverside.KeyFunc(field("X-Token")), APIKey: serverside.KeyFunc(field("X-Api-Key")), User: serverside.KeyFunc(field("X-User")),
-		Audit: func(serverside.Event) {},
+		Account: serverside.KeyFunc(field("X-Account")),
+		Tenant:  serverside.KeyFunc(field("X-Tenant")),
+		Token:   serverside.KeyFunc(field("X-Token")),
+		APIKey:  serverside.KeyFunc(field("X-Api-Key")),
+		User:    serverside.KeyFunc(field("X-User")),
+		Audit:   func(serverside.Event) {},
 	}
 }
 

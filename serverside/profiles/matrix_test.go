@@ -104,11 +104,6 @@ type result struct {
 	server        []string // those that the server breaks
 }
 
-// short is r in a cell of a table.
-func (r result) short() string {
-	return fmt.Sprintf("%d served, %d sent, %d early", r.served, r.sent, r.early)
-}
-
 // run has a client do a job.
 func (j job) run(t testing.TB, o profiles.Options, c client, p proxy) result {
 	srv := testserver.NewLimited(t, must(t, patient(j.config(o))).Wrap)
@@ -210,7 +205,8 @@ func table(results []result) string {
 		"profile", "request", "client", "wait", "sent", "denied", "early", "served", "took", "clauses broken")
 	for _, r := range results {
 		fmt.Fprintf(&b, "%-10s %-24s %-10s %-9s %6d %6d %6d %6s %10v  %s\n", r.profile, r.what, r.client, r.proxy,
-			r.sent, r.denied, r.early, fmt.Sprintf("%d/%d", r.served, r.n), r.took.Round(10*time.Millisecond), strings.Join(r.breaks, " "))
+			r.sent, r.denied, r.early, fmt.Sprintf("%d/%d", r.served, r.n),
+			r.took.Round(10*time.Millisecond), strings.Join(r.breaks, " "))
 	}
 	return b.String()
 }

@@ -104,7 +104,9 @@ func TestPatternsNamesTheClientAndTheWindow(t *testing.T) {
 		o := options()
 		o.Store = &store
 		ask(limited(t, profiles.Patterns(o)), "GET /search", "X-User", "ann", "X-Api-Key", "k")
-		assert.Equal(t, []string{"key:ip:203.0.113.45 ip/1m", "key:0:ann search/1m", "key:user:ann user/1h", "key:api_key:k api_key/1h"}, store.charged)
+		assert.Equal(t, []string{
+			"key:ip:203.0.113.45 ip/1m", "key:0:ann search/1m", "key:user:ann user/1h", "key:api_key:k api_key/1h",
+		}, store.charged)
 	})
 }
 
@@ -127,13 +129,16 @@ func TestPatternsAnswersInItsOwnWords(t *testing.T) {
 		}
 		require.NoError(t, json.Unmarshal(denied.Body.Bytes(), &body))
 		e := body.Error
-		assert.Equal(t, []any{"rate_limit_exceeded", "Rate limit exceeded. Maximum 60 requests per minute.", int64(60)}, []any{e.Code, e.Message, e.Limit})
+		assert.Equal(t, []any{"rate_limit_exceeded", "Rate limit exceeded. Maximum 60 requests per minute.", int64(60)},
+			[]any{e.Code, e.Message, e.Limit})
 		assert.Equal(t, denied.Header().Get("Retry-After"), fmt.Sprint(e.RetryAfter))
 		reset, err := strconv.Atoi(denied.Header().Get("Ratelimit-Reset"))
 		require.NoError(t, err)
 		assert.Equal(t, time.Now().UTC().Add(time.Duration(reset)*time.Second), e.ResetAt)
 		for name := range denied.Header() {
-			assert.Contains(t, []string{"Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset", "Retry-After", "Cache-Control", "Content-Type"}, name)
+			assert.Contains(t, []string{
+				"Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset", "Retry-After", "Cache-Control", "Content-Type",
+			}, name)
 		}
 	})
 }

@@ -40,24 +40,30 @@ func patient(cfg serverside.Config) serverside.Config {
 func TestTheNamesInRedisAreThoseOfTheParts(t *testing.T) {
 	server, ctx := redistest.Start(t), context.Background()
 	operator, _ := inRedis(t, server.Addr, "")
-	require.NoError(t, operator.Do(ctx, "ACL", "SETUSER", "default", "resetkeys", "~heed:*").Err()) // as in docs/redis.conf
+	// As the user of docs/redis.conf:
+	require.NoError(t, operator.Do(ctx, "ACL", "SETUSER", "default", "resetkeys", "~heed:*").Err())
 	for _, c := range []struct {
 		profile, prefix, file string
 		fields                []string
 		names                 map[string][]string // of the hashes, and their fields
 	}{
-		{"PUT /api/auth/login", "heed:rate_limit:", "universal_routes.json", nil, map[string][]string{"heed:rate_limit:key:ip:203.0.113.45": {"/api/auth/login/1m"}}},
+		{"PUT /api/auth/login", "heed:rate_limit:", "universal_routes.json", nil,
+			map[string][]string{"heed:rate_limit:key:ip:203.0.113.45": {"/api/auth/login/1m"}}},
 		{"GET /api/data", "heed:rate_limit:", "universal_routes.json", []string{"X-User", "usr_abc123"},
 			map[string][]string{"heed:rate_limit:key:user:usr_abc123": {"/api/data/1m"}}},
 		{"GET /x", "heed:rate_limit:", "universal.yaml", nil,
-			map[string][]string{"heed:rate_limit:key:ip:203.0.113.45": {"address/1m", "address/penalty"}, "heed:rate_limit:key:*": {"global:all/1m"}}},
+			map[string][]string{"heed:rate_limit:key:ip:203.0.113.45": {"address/1m", "address/penalty"},
+				"heed:rate_limit:key:*": {"global:all/1m"}}},
 		{"POST /signup", "heed:rl:", "forge.yaml", nil,
-			map[string][]string{"heed:rl:key:ip:203.0.113.45": {"address/1m", "address/penalty"}, "heed:rl:key:signup_ip:203.0.113.45": {"signup_ip/1m"}}},
+			map[string][]string{"heed:rl:key:ip:203.0.113.45": {"address/1m", "address/penalty"},
+				"heed:rl:key:signup_ip:203.0.113.45": {"signup_ip/1m"}}},
 		{"GET /x", "heed:rl:", "forge.yaml", []string{"X-Token", "t"},
-			map[string][]string{"heed:rl:key:ip:203.0.113.45": {"address/1m", "address/penalty"}, "heed:rl:key:api_token:1:t": {"api_token/requests"}}},
+			map[string][]string{"heed:rl:key:ip:203.0.113.45": {"address/1m", "address/penalty"},
+				"heed:rl:key:api_token:1:t": {"api_token/requests"}}},
 		{"GET /x", "heed:rl:", "forja.yaml", nil, map[string][]string{"heed:rl:key:ip:203.0.113.45": {"ip/s", "ip/m"}}},
 		{"GET /api/x", "heed:rl:", "api.yaml", []string{"X-User", "7"},
-			map[string][]string{"heed:rl:key:ip:203.0.113.45": {"address/1m", "address/penalty"}, "heed:rl:key:query:0:7": {"query/1m"}}},
+			map[string][]string{"heed:rl:key:ip:203.0.113.45": {"address/1m", "address/penalty"},
+				"heed:rl:key:query:0:7": {"query/1m"}}},
 		{"GET /x", "heed:rl:", "patterns.yaml", []string{"X-User", "7"},
 			map[string][]string{"heed:rl:key:ip:203.0.113.45": {"ip/1m"}, "heed:rl:key:user:7": {"user/1h"}}},
 	} {
@@ -95,7 +101,10 @@ func TestTheLimitHoldsForThoseWhoAskAtOnce(t *testing.T) {
 		config func(profiles.Options) serverside.Config
 		what   string
 		limit  int64
-	}{{profiles.Forge, "GET /login", 5}, {profiles.Forja, "GET /x", 20}, {profiles.Universal, "POST /api/account/x", 5}, {profiles.API, "POST /upload", 10}} {
+	}{
+		{profiles.Forge, "GET /login", 5}, {profiles.Forja, "GET /x", 20},
+		{profiles.Universal, "POST /api/account/x", 5}, {profiles.API, "POST /upload", 10},
+	} {
 		replicas := []serverside.Config{patient(c.config(one)), patient(c.config(other))}
 		for i := range replicas {
 			if replicas[i].Rules[0].MaxInFlight > 0 { // which is another limit
@@ -114,13 +123,40 @@ func TestTheLimitHoldsForThoseWhoAskAtOnce(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 50 {
 			all.Go(func() {
-				if askFrom("198.51.100.99:1", handlers[i%2].Wrap(handler), c.what, "X-User", "ann", "X-Tenant", "acme").Code == 200 {
+				h := handlers[i%2].Wrap(handler)
+				if askFrom("198.51.100.99:1", h, c.what, "X-User", "ann", "X-Tenant", "acme").Code == 200 {
 					admitted.Add(1)
 				}
 			})
 		}
 		all.Wait()
 		assert.Equal(t, c.limit, admitted.Load(), c.what)
+	}
+}
+
+// What the profiles do against guesses holds for two replicas together.
+func TestGuessesAreLimitedForAllReplicas(t *testing.T) {
+	server := redistest.Start(t)
+	_, one := inRedis(t, server.Addr, "heed:rl:")
+	_, other := inRedis(t, server.Addr, "heed:rl:")
+	for _, p := range withLogin[:4] {
+		limiters := []*serverside.Limiter{must(t, patient(p.of(one))), must(t, patient(p.of(other)))}
+		began, codes := time.Now(), map[int]int{}
+		for i := range 60 {
+			h := limiters[i%2].Wrap(handler)
+			peer := fmt.Sprintf("198.51.%d.7:1", i)
+			codes[askFrom(peer, h, "POST "+p.path, "X-Account", p.name, "X-Fails", "yes").Code]++
+		}
+		assert.LessOrEqual(t, codes[401], 6+int(time.Since(began)/(12*time.Second)), "%s: %v", p.name, codes)
+		assert.GreaterOrEqual(t, codes[401], 5, "%s: %v", p.name, codes)
+
+		began, codes = time.Now(), map[int]int{}
+		for i := range 300 {
+			early := limiters[i%2].WrapEarly(authenticated(handler))
+			codes[ask(early, "GET /api/items", "Authorization", fmt.Sprint("made up ", i)).Code]++
+		}
+		assert.LessOrEqual(t, codes[401], 101+int(time.Since(began)/(600*time.Millisecond)), "%s: %v", p.name, codes)
+		require.NoError(t, one.Store.(*redisstore.Store).Client.FlushAll(t.Context()).Err())
 	}
 }
 
@@ -131,7 +167,8 @@ func TestWhatIsNoCountInRedisIsOneFromTheBeginning(t *testing.T) {
 	h := limited(t, patient(profiles.Universal(o)))
 	for i, poison := range []string{"1000", "abc", "nan", "inf", "-inf", "", "99999999999999 99999999999999 1"} {
 		user := fmt.Sprint("user", i)
-		require.NoError(t, client.HSet(ctx, "heed:rate_limit:key:user:"+user, "/api/export/1h", poison, "tokens", "1000", "last_refill", "abc").Err())
+		key, fields := "heed:rate_limit:key:user:"+user, []any{"/api/export/1h", poison, "tokens", "1000", "last_refill", "abc"}
+		require.NoError(t, client.HSet(ctx, key, fields...).Err())
 		n, denied := spend(h, 20, "GET /api/export", "X-User", user)
 		assert.Equal(t, 10, n, "%q", poison)
 		assert.Equal(t, "0", told(denied)[1])

@@ -169,7 +169,9 @@ func TestUniversalLimitsAllThatIsBelowAuth(t *testing.T) {
 		h := limited(t, profiles.Universal(options()))
 		admitted := 0
 		for range 20 {
-			for _, path := range []string{"/api/auth/otp", "/api/auth/register", "/api/auth/reset", "/api/auth", "/api/auth/a/b"} {
+			for _, path := range []string{
+				"/api/auth/otp", "/api/auth/register", "/api/auth/reset", "/api/auth", "/api/auth/a/b",
+			} {
 				if ask(h, "POST "+path).Code == 200 {
 					admitted++
 				}
@@ -184,7 +186,9 @@ func TestUniversalLimitsAllThatIsBelowAuth(t *testing.T) {
 // Tiers are of users: an address has the limits of the public endpoints, tiers or not.
 func TestUniversalHasTiersForUsersAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for request, want := range map[string]int{"GET /api/public/x": 20, "GET /api/search": 30, "GET /api/data": 100, "POST /api/data": 50} {
+		for request, want := range map[string]int{
+			"GET /api/public/x": 20, "GET /api/search": 30, "GET /api/data": 100, "POST /api/data": 50,
+		} {
 			n, _ := spend(limited(t, profiles.Universal(withTiers(options()))), 200, request)
 			assert.Equal(t, want, n, request)
 		}
@@ -195,7 +199,9 @@ func TestUniversalHasTiersForUsersAlone(t *testing.T) {
 
 // The hour of a tier holds whatever its minutes admit. An unknown tier is the lowest.
 func TestUniversalHasTiersOfTwoWindows(t *testing.T) {
-	for tier, c := range map[string]struct{ minute, hour int }{"free": {10, 100}, "pro": {100, 10000}, "enterprise": {1000, 100000}, "gold": {10, 100}} {
+	for tier, c := range map[string]struct{ minute, hour int }{
+		"free": {10, 100}, "pro": {100, 10000}, "enterprise": {1000, 100000}, "gold": {10, 100},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			h := limited(t, profiles.Universal(withTiers(options())))
 			n, denied := spend(h, 2000, "GET /api/data", "X-User", "ann", "X-Tier", tier)
@@ -223,7 +229,10 @@ func TestUniversalLimitsAPathHoweverItIsWritten(t *testing.T) {
 		o.Store = &store
 		h := limited(t, profiles.Universal(o))
 		admitted := 0
-		for _, path := range []string{"/api/auth/login", "/api/auth/login/", "/api//auth/login", "/API/Auth/LOGIN", "/api/x/../auth/login", "/api/auth/%6cogin", "/api/./auth/login"} {
+		for _, path := range []string{
+			"/api/auth/login", "/api/auth/login/", "/api//auth/login", "/API/Auth/LOGIN",
+			"/api/x/../auth/login", "/api/auth/%6cogin", "/api/./auth/login",
+		} {
 			if ask(h, "POST "+path, "X-Account", "ann").Code == 200 {
 				admitted++
 			}
@@ -254,7 +263,8 @@ func TestUniversalAnswersInItsOwnWords(t *testing.T) {
 		assert.Equal(t, []string{"5", "0", unix(3600)}, told(denied))
 		cfg.Deny = serverside.FlatBody
 		_, denied = spend(limited(t, cfg), 10, "POST /api/contact")
-		assert.JSONEq(t, `{"error":"Rate limit exceeded","message":"Please try again later","retryAfter":720}`, denied.Body.String())
+		assert.JSONEq(t, `{"error":"Rate limit exceeded","message":"Please try again later","retryAfter":720}`,
+			denied.Body.String())
 	})
 }
 
