@@ -24,6 +24,7 @@ type check struct {
 	entry *rule         // of the allow-list, if it matches
 	holds []*quota.Hold // places in flight
 
+	unread    bool    // the body does not say what to charge
 	uncounted bool    // the Store is gone, and the request is admitted all the same
 	lost      *policy // the first that it was not counted by
 	local     bool    // it was counted in this process, because the Store failed
@@ -85,7 +86,9 @@ func (c *check) admittedTo(all matched, cheap, dear []*rule) (_ matched, ok bool
 	}
 	made := all
 	if all, ok = c.step(all, dear); !ok {
-		c.giveBack(made)
+		if !c.unread { // which costs what is read
+			c.giveBack(made)
+		}
 		return all, false
 	}
 	return all, len(all.matches) == 0 || c.respond(all)

@@ -115,6 +115,7 @@ func fullOf(r *rule) Denial {
 
 // refuseUnread answers a request whose body does not say what m's key is.
 func (c *check) refuseUnread(all matched, m match, status int) {
+	c.unread = true
 	all.matches = append(all.matches, m)
 	e := c.about(Denied, m.rule, m.key)
 	e.Status = status

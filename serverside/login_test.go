@@ -303,6 +303,12 @@ func TestABodyThatDoesNotSayWhoseLoginItIsIsDenied(t *testing.T) {
 		assert.Empty(t, w.Header().Get("Retry-After"), name)
 		assert.Equal(t, "false", w.Header().Get("X-Should-Retry"), name)
 	}
+	narrow := append(logins(), perHour("narrow", "", 3))
+	h = must(t, serverside.Config{Rules: narrow, Audit: silent}).Wrap(b)
+	for _, want := range []int{400, 400, 400, 429} {
+		assert.Equal(t, want, serve(h, post("/login", urlencoded, "")).Code, "it is charged by address")
+	}
+	h = must(t, serverside.Config{Rules: logins(), Audit: silent}).Wrap(b)
 	bounded := http.MaxBytesHandler(h, 10)
 	assert.Equal(t, 413, serve(bounded, post("/login", urlencoded, "password=xxxxxxxxx&user=victim")).Code)
 	assert.Zero(t, b.guesses.Load())

@@ -36,7 +36,7 @@ func (p *progress) Value(key any) any {
 // makes of its own, with the context of the one that it serves, has another URI.
 func (l *Limiter) progressOf(r *http.Request) (*http.Request, *progress) {
 	ctx, uri := r.Context(), r.RequestURI // which http.StripPrefix and routers leave alone
-	if uri == "" { // no server has read it
+	if uri == "" {                        // no server has read it
 		uri = r.URL.Path
 	}
 	if p, ok := ctx.Value(l).(*progress); ok && p.method == r.Method && p.uri == uri {
