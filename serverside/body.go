@@ -20,11 +20,12 @@ const longestBody = 64 << 10
 // object, in which name is that of a member. It is for the account that a login is for.
 //
 // The body is read, and kept for the handler. One that is longer than 64 KiB is answered
-// 413 Content Too Large, and one that says two different values, or another than the query
-// does, 400 Bad Request: a handler might take the one that was not counted. What Header says
+// 413 Content Too Large; and one that says two different values, or another than the query
+// does, or that programs read in different ways, such as one that is compressed or is no
+// JSON to the end, 400 Bad Request: a handler might take what was not counted. What Header says
 // of values that nobody has checked holds for it too.
 func FormValue(name string) Key {
-	of := func(r *http.Request) string {
+	read := func(r *http.Request) string {
 		b := readBody(r)
 		if b.values == nil {
 			b.values = make(map[string]string)
@@ -34,9 +35,13 @@ func FormValue(name string) Key {
 			value = b.value(r, name)
 			b.values[name] = value
 		}
-		return HashKey("Form "+name, value)
+		return value
 	}
-	return &builtIn{origin: claimed, text: "form value " + name, hashed: "Form " + name, body: true, of: of}
+	return &builtIn{
+		origin: claimed, text: "form value " + name, hashed: "Form " + name, body: true,
+		of:    func(r *http.Request) string { return HashKey("Form "+name, fold(read(r))) },
+		exact: func(r *http.Request) string { return HashKey("Form "+name, read(r)) },
+	}
 }
 
 // A body is the body of a request, read in advance. It is the request's Body afterwards.
@@ -47,7 +52,7 @@ type body struct {
 	tooLong bool
 	doubt   bool // what it says is ambiguous
 
-	values map[string]string // by name, folded; what FormValue found
+	values map[string]string // by name; what FormValue found, as it is written
 }
 
 // readBody reads r's body, once.
@@ -75,52 +80,59 @@ type failingReader struct{ err error }
 
 func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 
-// value is what all that a handler might read agrees on, or "".
+// value is what all that a handler might read agrees on, or "". If there is a doubt about
+// it, b says so.
 func (b *body) value(r *http.Request, name string) (value string) {
 	if b.tooLong {
 		return ""
 	}
-	for _, v := range b.all(r, name) {
-		v = fold(v)
-		switch {
-		case v == "" || v == value:
-		case value == "":
-			value = v
-		default:
-			b.doubt = true
-			return ""
+	values, err := b.all(r, name)
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		if values = append(values, r.URL.Query()[name]...); len(b.data) == 0 && len(values) > 0 {
+			err = errDoubt // which is in the query alone
 		}
 	}
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
-		return value
-	}
-	for _, v := range r.URL.Query()[name] {
-		if fold(v) != value {
-			b.doubt = true
-			return ""
+	for _, v := range values {
+		if value = v; fold(v) != fold(values[0]) {
+			err = errDoubt
 		}
+	}
+	if b.doubt = b.doubt || err != nil; b.doubt {
+		return ""
 	}
 	return value
 }
 
+// errDoubt is that programs differ in what they read.
+var errDoubt = errors.New("ambiguous")
+
 // all are the values called name that a handler could find. Many do not look at the
 // Content-Type; and what begins with an object is JSON to a decoder, whatever follows.
-func (b *body) all(r *http.Request, name string) (values []string) {
+func (b *body) all(r *http.Request, name string) (values []string, err error) {
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
+		return nil, errDoubt
+	}
 	kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	switch kind {
-	case "multipart/form-data":
-		values = multipartValues(b.data, params["boundary"], name)
-	case "application/x-www-form-urlencoded", "":
-		form, _ := url.ParseQuery(string(b.data)) // what is malformed is left out, as by http.Request
-		values = form[name]
+	text := bytes.TrimLeft(b.data, " \t\r\n")
+	isObject := len(text) > 0 && text[0] == '{'
+	if isObject {
+		values, err = jsonValues(text, name)
 	}
-	if text := bytes.TrimLeft(b.data, " \t\r\n"); len(text) > 0 && text[0] == '{' {
-		values = append(values, jsonValues(text, name)...)
+	switch {
+	case strings.HasPrefix(kind, "multipart/"):
+		values = append(values, multipartValues(b.data, params["boundary"], name)...)
+	case isObject && strings.HasSuffix(kind, "json"):
+	default:
+		form, fault := url.ParseQuery(string(b.data))
+		values = append(values, form[name]...)
+		if fault != nil && !isObject && len(form[name]) > 0 { // of which others may read the rest
+			err = errDoubt
+		}
 	}
-	return values
+	return values, err
 }
 
-// multipartValues are the fields called name that are no files.
+// multipartValues are the parts called name, files among them.
 func multipartValues(data []byte, boundary, name string) (values []string) {
 	parts := multipart.NewReader(bytes.NewReader(data), boundary)
 	for {
@@ -128,29 +140,30 @@ func multipartValues(data []byte, boundary, name string) (values []string) {
 		if err != nil {
 			return values
 		}
-		if part.FormName() == name && part.FileName() == "" {
+		_, params, _ := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
+		if params["name"] == name {
 			value, _ := io.ReadAll(part)
 			values = append(values, string(value))
 		}
 	}
 }
 
-// jsonValues are the members called name, in any case, of an object: decoders differ in
-// which of two they take.
-func jsonValues(data []byte, name string) (values []string) {
+// jsonValues are the members called name, in any case, of an object, which is all of data:
+// decoders differ in which of two they take, and in what they make of anything else.
+func jsonValues(data []byte, name string) (values []string, err error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	if _, err := d.Token(); err != nil {
-		return nil
+		return nil, errDoubt
 	}
 	for d.More() {
 		key, err := d.Token()
 		if err != nil {
-			return values
+			return nil, errDoubt
 		}
 		var value any
 		if d.Decode(&value) != nil {
-			return values
+			return nil, errDoubt
 		}
 		if member, _ := key.(string); !strings.EqualFold(member, name) {
 			continue
@@ -159,10 +172,18 @@ func jsonValues(data []byte, name string) (values []string) {
 		case string:
 			values = append(values, value)
 		case json.Number:
+			if strings.ContainsAny(value.String(), ".eE") { // one number in many spellings
+				return nil, errDoubt
+			}
 			values = append(values, value.String())
+		default:
+			return nil, errDoubt
 		}
 	}
-	return values
+	if _, err := d.Token(); err != nil || len(bytes.TrimSpace(data[d.InputOffset():])) > 0 {
+		return nil, errDoubt
+	}
+	return values, nil
 }
 
 // fold makes equal what differs in case and in spaces around it.

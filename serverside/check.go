@@ -27,7 +27,7 @@ type check struct {
 	unread    bool    // the body does not say what to charge
 	uncounted bool    // the Store is gone, and the request is admitted all the same
 	lost      *policy // the first that it was not counted by
-	local     bool    // it was counted in this process, because the Store failed
+	failed    error   // why the Store is not asked any more
 }
 
 // A matched is what a request matches. It is passed and returned by value, as append does
@@ -123,12 +123,14 @@ func (c *check) step(all matched, rules []*rule) (_ matched, ok bool) {
 func (c *check) match(all matched, rules []*rule) (_ matched, ok bool) {
 	target := target{request: c.r}
 	for _, r := range rules {
-		if !r.matches(&target) {
+		if !c.matches(r, &target) {
 			continue
 		}
 		m := match{rule: r, key: c.keyOf(r), cost: r.units(c.r)}
-		if !c.requireReadable(all, m) {
+		if ok, skip := c.requireReadable(all, m); !ok {
 			return all, false
+		} else if skip {
+			continue
 		}
 		if l := r.login; l != nil && !l.byNetwork && c.knowsNetwork(l) {
 			continue
@@ -147,9 +149,18 @@ func (c *check) match(all matched, rules []*rule) (_ matched, ok bool) {
 	return all, true
 }
 
-// matches reports whether r is about a request.
-func (r *rule) matches(t *target) bool {
-	return (r.matcher == nil || r.matcher.matches(t)) && (r.applies == nil || r.applies(t.request))
+// matches reports whether r is about the request.
+func (c *check) matches(r *rule, t *target) bool {
+	if r.matcher != nil && !r.matcher.matches(t) {
+		return false
+	}
+	if r.applies == nil {
+		return true
+	}
+	if r.readsBody {
+		readBody(c.r) // before If does
+	}
+	return r.applies(c.r)
 }
 
 // policiesOf are the policies that hold for m.
@@ -169,24 +180,30 @@ func (r *rule) units(req *http.Request) int64 {
 }
 
 // requireReadable reports whether the request says what m's key is, if that is to be read
-// from its body, or is an account.
-func (c *check) requireReadable(all matched, m match) bool {
-	r := m.rule
-	if b, ok := c.r.Body.(*body); ok && r.readsBody {
+// from its body, or is an account. A dry run does not require it.
+func (c *check) requireReadable(all matched, m match) (ok, skip bool) {
+	status := 0
+	if b, read := c.r.Body.(*body); read && m.rule.readsBody {
 		switch {
 		case b.tooLong:
-			c.refuseUnread(all, m, http.StatusRequestEntityTooLarge)
-			return false
+			status = http.StatusRequestEntityTooLarge
 		case b.doubt:
-			c.refuseUnread(all, m, http.StatusBadRequest)
-			return false
+			status = http.StatusBadRequest
 		}
 	}
-	if r.login != nil && r.login.account.Of(c.r) == "" {
-		c.refuseUnread(all, m, http.StatusBadRequest)
-		return false
+	if l := m.rule.login; status == 0 && l != nil && l.account.Of(c.r) == "" {
+		status = http.StatusBadRequest
 	}
-	return true
+	switch {
+	case status == 0:
+		return true, false
+	case m.rule.dryRun:
+		c.Audit(c.about(WouldDeny, m.rule, m.key))
+		return true, true
+	default:
+		c.refuseUnread(all, m, status)
+		return false, false
+	}
 }
 
 // take has the Store decide on what a step has added: the matches and the charges from two
@@ -201,8 +218,13 @@ func (c *check) take(all matched, matched, charged int) (_ matched, ok bool) {
 	for i := range made {
 		asked[i] = made[i].charge()
 	}
-	decisions, err := c.store.take(c.r.Context(), asked)
+	var decisions []quota.Decision
+	err := c.failed
+	if err == nil {
+		decisions, err = c.store.take(c.r.Context(), asked)
+	}
 	if err != nil {
+		c.failed = err
 		for i := range all.matches[matched:] {
 			all.matches[matched+i].local = true
 		}
@@ -258,7 +280,7 @@ func (c *check) takeWithout(all matched, from int, err error) (_ matched, ok boo
 			kept = append(kept, each)
 		}
 	}
-	all.charges, c.local = kept, true
+	all.charges = kept
 	takeIn(c.Memory, all.charges[from:])
 	return all, true
 }
@@ -272,11 +294,7 @@ func (c *check) remember(made []charged) {
 		}
 	}
 	for i := range made {
-		if made[i].policy.rule.mode == FailLocal {
-			charge := made[i].charge()
-			charge.N = charge.Units()
-			_ = c.Memory.Settle(context.Background(), charge) // fails only on charges that compile does not make
-		}
+		_ = c.Memory.Settle(context.Background(), made[i].charge()) // fails only on charges that compile does not make
 	}
 }
 

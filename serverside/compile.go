@@ -74,6 +74,9 @@ func (c *compiler) settings(cfg Config) {
 	if _, ok := cfg.Store.(quota.Settler); cfg.Store != nil && !ok && slices.ContainsFunc(cfg.Rules, settles) {
 		c.fault("Store", "cannot correct charges, which Settle, Penalty and Login need: it is no quota.Settler")
 	}
+	if f, ok := cfg.Key.(KeyFunc); ok && f == nil {
+		c.fault("Key", "must not be a nil KeyFunc")
+	}
 	if cfg.StoreTimeout < 0 {
 		c.fault("StoreTimeout", "is %v: must not be negative", cfg.StoreTimeout)
 	}
@@ -105,6 +108,9 @@ func (c *compiler) rule(from Rule, mode FailureMode, field string) *rule {
 	}
 	if !from.OnStoreError.valid() {
 		c.fault(field+".OnStoreError", "there is no %v", from.OnStoreError)
+	}
+	if f, ok := from.Key.(KeyFunc); ok && f == nil {
+		c.fault(field+".Key", "must not be a nil KeyFunc")
 	}
 	r.matcher = c.matcher(from.Pattern, field+".Pattern")
 	c.stage(r, field)

@@ -187,7 +187,7 @@ type Rule struct {
 	// answered. It is charged its Cost before, so that it counts while it is
 	// served; then the difference is given back, or charged, into debt if need be.
 	// The Store must be a quota.Settler. ChargeIf and RefundIf make such functions.
-	// A request whose answer is not seen (Response) keeps its charge.
+	// A request whose answer is not seen (Response) keeps its charge. Less than 0 is 0.
 	Settle func(Response) int64
 
 	// Penalty, if not nil, keeps keys out that do too often what they should not.

@@ -42,7 +42,7 @@ func FromContext(ctx context.Context) (Decision, bool) {
 // putDecision puts what was decided into the context of the request, if a policy that is
 // shown says something.
 func (c *check) putDecision(all matched, verdict Verdict) {
-	d := Decision{Verdict: verdict, Degraded: c.local || c.uncounted}
+	d := Decision{Verdict: verdict, Degraded: c.failed != nil || c.uncounted}
 	switch {
 	case len(all.charges) > 0 && all.charges[0].policy.shown == always && !all.charges[0].dryRun():
 		x := &all.charges[0]

@@ -37,7 +37,11 @@ func (g *gates) acquire(ctx context.Context, key string, limit int64) (*quota.Ho
 		return acquireIn(ctx, g.memory, key, limit)
 	}
 	hold, err := remote.Do(ctx, &g.caller, func(ctx context.Context) (*quota.Hold, error) {
-		return acquireIn(context.WithoutCancel(ctx), g.gate, key, limit) // the Hold outlives the call
+		kept, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the Hold outlives the call
+		stop := context.AfterFunc(ctx, cancel)
+		hold, err := acquireIn(kept, g.gate, key, limit)
+		stop()
+		return hold, err
 	}, (*quota.Hold).Release)
 	return hold, storeError(err)
 }

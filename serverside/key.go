@@ -16,8 +16,7 @@ import (
 // of itself, and what it can say otherwise each time; ClientIP is an address, and Join,
 // First and Named are as good as what they are made of. Of a KeyFunc, whatever it reads or
 // calls, nothing is known: New trusts it to be checked, but does not take it for a limit
-// that stops clients which make up keys for another rule. Limiter.Rules says which are
-// which.
+// that stops clients which make up keys for another rule. Rule.Describe says so.
 type Key interface {
 	// Of returns r's key. "" stands for Config.Key, or if it is Config.Key, for the
 	// peer's address: never for one bucket for everybody, nor for no limit.
@@ -50,6 +49,7 @@ type builtIn struct {
 	origin origin
 	text   string // what it is, for people
 	of     func(*http.Request) string
+	exact  func(*http.Request) string // the same, but as it is written; nil if of is that
 
 	ip       func(*http.Request) (netip.Addr, bool) // the whole address, of an address
 	disputed func(*http.Request) bool               // what is known of the address contradicts itself
@@ -158,26 +158,21 @@ func respelt(encoding *base64.Encoding, text string) string {
 // the peer's address takes its place.
 func Join(keys ...Key) Key {
 	keys = slices.Clone(keys)
-	return combined(" and ", keys, func(r *http.Request) string {
+	return combined(" and ", keys, func(r *http.Request, read reading) string {
 		var b []byte
 		for _, key := range keys {
-			b = appendPart(b, r, key)
+			part := ""
+			if key != nil {
+				part = read(key, r)
+			}
+			if part == "" { // a "-", which no netstring begins with
+				b = appendNetstring(append(b, '-'), peerOf(r))
+			} else {
+				b = appendNetstring(b, part)
+			}
 		}
 		return string(b)
 	})
-}
-
-// appendPart appends key's value as a netstring, or the peer's with a "-" that
-// no netstring begins with.
-func appendPart(b []byte, r *http.Request, key Key) []byte {
-	part := ""
-	if key != nil {
-		part = key.Of(r)
-	}
-	if part == "" {
-		return appendNetstring(append(b, '-'), peerOf(r))
-	}
-	return appendNetstring(b, part)
 }
 
 func appendNetstring(b []byte, s string) []byte {
@@ -190,9 +185,9 @@ func appendNetstring(b []byte, s string) []byte {
 // same. It is "" if all are.
 func First(keys ...Key) Key {
 	keys = slices.DeleteFunc(slices.Clone(keys), func(k Key) bool { return k == nil })
-	return combined(", or else ", keys, func(r *http.Request) string {
+	return combined(", or else ", keys, func(r *http.Request, read reading) string {
 		for i, key := range keys {
-			if k := key.Of(r); k != "" {
+			if k := read(key, r); k != "" {
 				return strconv.Itoa(i) + ":" + k
 			}
 		}
@@ -203,8 +198,8 @@ func First(keys ...Key) Key {
 // Named is key in a name space of its own, "user:ann" for a key "ann" named "user": who
 // reads the Store's keys sees what they are of. name has no colon. It is "" if key is.
 func Named(name string, key Key) Key {
-	named := combined("", []Key{key}, func(r *http.Request) string {
-		k := key.Of(r)
+	named := combined("", []Key{key}, func(r *http.Request, read reading) string {
+		k := read(key, r)
 		if k == "" {
 			return ""
 		}
@@ -214,9 +209,25 @@ func Named(name string, key Key) Key {
 	return named
 }
 
+// A reading is how the keys that others are made of are read: by Of, or as they are
+// written.
+type reading func(Key, *http.Request) string
+
+// exactly is what k reads as it is written, where Of folds it.
+func exactly(k Key, r *http.Request) string {
+	if exact := known(k).exact; exact != nil {
+		return exact(r)
+	}
+	return k.Of(r)
+}
+
 // combined is a Key made of keys, as good as the worst of them.
-func combined(and string, keys []Key, of func(*http.Request) string) *builtIn {
-	k := &builtIn{origin: constant, of: of}
+func combined(and string, keys []Key, of func(*http.Request, reading) string) *builtIn {
+	k := &builtIn{
+		origin: constant,
+		of:     func(r *http.Request) string { return of(r, Key.Of) },
+		exact:  func(r *http.Request) string { return of(r, exactly) },
+	}
 	if len(keys) == 0 {
 		k.origin = unknown
 	}

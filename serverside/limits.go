@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -173,8 +172,14 @@ func (l *limits) of(c *check, m match) *policySet {
 
 // ofKey returns what Limits says of m's key, or nil.
 func (l *limits) ofKey(c *check, m match) *policySet {
-	key, isKey := strings.CutPrefix(m.key, keySpace)
-	if l.byKey == nil || !isKey {
+	if l.byKey == nil {
+		return nil
+	}
+	key := c.fallback
+	if m.rule.key != nil {
+		key = m.rule.key.Of(c.r)
+	}
+	if key == "" {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), c.store.caller.Timeout)
@@ -192,6 +197,9 @@ func (l *limits) ofKey(c *check, m match) *policySet {
 			continue
 		}
 		policy, err := l.compiled(m.rule, from)
+		if err == nil && s.has(policy.limit.Name()) {
+			err = fmt.Errorf("serverside: Limits has two policies called %q", policy.limit.Name())
+		}
 		if err != nil {
 			c.auditLimits(m, err)
 			return nil
@@ -199,6 +207,11 @@ func (l *limits) ofKey(c *check, m match) *policySet {
 		s.policies = append(s.policies, policy)
 	}
 	return s
+}
+
+// has reports whether s has a policy that the Store knows by a name.
+func (s *policySet) has(name string) bool {
+	return slices.ContainsFunc(s.policies, func(p *policy) bool { return p.limit.Name() == name })
 }
 
 // compiled is from, compiled once.

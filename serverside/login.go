@@ -38,7 +38,12 @@ var loginPenalty = Penalty{After: 5, Within: time.Minute, First: 12 * time.Secon
 //     forgives it all. These are the rule's Policies and Penalty.
 //   - By account: the same Policies for all networks together from which nobody has logged
 //     in to the account for 30 days. So guesses from anywhere are no more than ten in any
-//     minute; and whoever has logged in before is not kept out by what others do.
+//     minute; and whoever has logged in before is not kept out by what others do. An owner
+//     in a new network is, for as long as others guess.
+//
+// Case and spaces around an account's name make no difference to how often it is guessed at,
+// but to what a success forgives. A pattern of POST is about all methods but GET, HEAD,
+// OPTIONS and TRACE, for handlers look at no other.
 //
 // What is not a known success is charged, while it is being answered too. A success is a
 // 2xx that the handler wrote; of what is below 400, Failed decides, if it is set. A failure
@@ -103,7 +108,11 @@ func (c *compiler) loginRules(from Rule, cfg *Config, field string) []*rule {
 	l, name := *from.Login, cmp.Or(from.Name, from.Pattern)
 	from.Settle = RefundIf(l.succeeded)
 	byNetwork, byAccount := from, from
-	byNetwork.Name, byNetwork.Key = name, Join(from.Key, networkOf(cfg))
+	// A success forgives, and makes known, the account that is written so, and no other: two
+	// that differ in case may be two people's. The guesses at all of them are counted together.
+	network := c.networkOf(cfg)
+	exact := KeyFunc(func(r *http.Request) string { return exactly(from.Key, r) })
+	byNetwork.Name, byNetwork.Key = name, Join(exact, network)
 	byAccount.Name, byAccount.Penalty, byAccount.MaxInFlight = name+"/account", nil, 0
 	penalty := loginPenalty
 	if from.Penalty != nil {
@@ -122,9 +131,13 @@ func (c *compiler) loginRules(from Rule, cfg *Config, field string) []*rule {
 		c.fault(field+".Pattern", "%q needs a method, as in \"POST /login\": "+
 			"what is no attempt to log in must not count as one", from.Pattern)
 	}
-	known, _ := quota.Policy{Name: name + "/known", Quota: 1, Window: knownFor}.Compile() // is right
+	knows, _ := quota.Policy{Name: name + "/known", Quota: 1, Window: knownFor}.Compile() // is right
 	for i, r := range rules {
-		r.login = &login{account: from.Key, byNetwork: i == 0, key: byNetwork.Key, known: known}
+		r.login = &login{account: from.Key, byNetwork: i == 0, key: byNetwork.Key, known: knows}
+		r.key = &builtIn{origin: claimed, text: "account", of: r.key.Of, body: known(from.Key).body}
+		if r.matcher != nil {
+			r.matcher.unsafe = !isSafe(r.matcher.method)
+		}
 	}
 	for _, p := range rules[1].policies {
 		p.shown = whenDenying
@@ -133,7 +146,7 @@ func (c *compiler) loginRules(from Rule, cfg *Config, field string) []*rule {
 }
 
 // networkOf is the network that a client is in: the /24 or /48 of its address.
-func networkOf(cfg *Config) Key {
+func (c *compiler) networkOf(cfg *Config) Key {
 	ip := func(r *http.Request) (netip.Addr, bool) { return parseHop(r.RemoteAddr) }
 	keys := []Key{cfg.Key}
 	for _, r := range cfg.Rules {
@@ -141,6 +154,9 @@ func networkOf(cfg *Config) Key {
 	}
 	if i := slices.IndexFunc(keys, func(k Key) bool { return k != nil && known(k).ip != nil }); i >= 0 {
 		ip = known(keys[i]).ip
+		if known(keys[i]).origin == claimed {
+			c.fault("Key", "believes anybody about the client's address, by which a Login tells networks apart")
+		}
 	}
 	return &builtIn{origin: address, text: "the client's network", of: func(r *http.Request) string {
 		addr, ok := ip(r)
@@ -161,8 +177,9 @@ func networkOf(cfg *Config) Key {
 func (c *check) knowsNetwork(l *login) bool {
 	// It asks for more than there ever is: nothing is taken, and the decision says what is left.
 	charge := quota.Charge{Key: storeKey(keySpace, l.key.Of(c.r)), Limit: l.known, N: 2, DryRun: true}
-	d, err := c.store.takeOne(c.r.Context(), match{}, charge)
-	if err != nil { // what is to be charged will fail as well, and tell of it
+	d, err := c.store.takeOne(c.r.Context(), match{local: c.failed != nil}, charge)
+	if err != nil {
+		c.failed = err // what is to be charged is not asked for, and tells of it
 		d, err = c.store.takeOne(c.r.Context(), match{local: true}, charge)
 	}
 	return err == nil && d.Remaining == 0

@@ -19,6 +19,7 @@ import (
 type matcher struct {
 	pattern  string   // as it was written
 	method   string   // if empty, all
+	unsafe   bool     // all methods but those that are safe
 	host     string   // folded; if empty, all
 	segments []string // folded, or one of these:
 }
@@ -72,6 +73,7 @@ func foldWildcard(segment string) string {
 // foldSegment makes equal what differs in case or escapes only. Dots that were
 // escaped stay so: they are names here, not steps.
 func foldSegment(escaped string) string {
+	escaped, _, _ = strings.Cut(escaped, ";") // parameters, which some servers leave out of the path
 	name, err := url.PathUnescape(escaped)
 	if err != nil {
 		name = escaped
@@ -162,7 +164,19 @@ func (m *matcher) matches(t *target) bool {
 }
 
 func (m *matcher) matchesMethod(method string) bool {
+	if m.unsafe {
+		return !isSafe(method)
+	}
 	return m.method == "" || m.method == method || m.method == http.MethodGet && method == http.MethodHead
+}
+
+// isSafe reports whether a method is safe (RFC 9110, section 9.2.1).
+func isSafe(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		return true
+	}
+	return false
 }
 
 // matchesPath reports whether a path that is folded matches, with or without a

@@ -3,6 +3,7 @@ package serverside
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -11,8 +12,8 @@ import (
 // times. It is the request's context.
 type progress struct {
 	context.Context
-	limiter     *Limiter
-	method, uri string // of the request that it is about
+	limiter           *Limiter
+	method, uri, path string // of the request that it is about
 
 	asked  atomic.Int32 // the rules of stages before this have been asked
 	exempt atomic.Bool  // an Allow entry was charged: no rule is
@@ -32,17 +33,16 @@ func (p *progress) Value(key any) any {
 	return p.Context.Value(key)
 }
 
-// progressOf returns the progress of r, and r with it as its context. A request that a handler
-// makes of its own, with the context of the one that it serves, has another URI.
+// progressOf returns the progress of r, and r with it as its context. A request that a
+// handler makes of its own, with the context of the one that it serves, has a progress of its
+// own: no server has read its URI, or its path is not what http.StripPrefix leaves of it.
 func (l *Limiter) progressOf(r *http.Request) (*http.Request, *progress) {
-	ctx, uri := r.Context(), r.RequestURI // which http.StripPrefix and routers leave alone
-	if uri == "" {                        // no server has read it
-		uri = r.URL.Path
-	}
-	if p, ok := ctx.Value(l).(*progress); ok && p.method == r.Method && p.uri == uri {
+	ctx := r.Context()
+	p, ok := ctx.Value(l).(*progress)
+	if ok && p.method == r.Method && p.uri == r.RequestURI && strings.HasSuffix(p.path, r.URL.Path) {
 		return r, p
 	}
-	p := &progress{Context: ctx, limiter: l, method: r.Method, uri: uri}
+	p = &progress{Context: ctx, limiter: l, method: r.Method, uri: r.RequestURI, path: r.URL.Path}
 	return r.WithContext(p), p
 }
 

@@ -130,7 +130,7 @@ func (s *settlement) settle(status int) {
 	for _, m := range s.matches {
 		var charges []quota.Charge
 		if m.rule.settle != nil {
-			charges = s.difference(m, m.rule.settle(s.response(m, status))-m.cost)
+			charges = s.difference(m, max(0, m.rule.settle(s.response(m, status)))-m.cost)
 		}
 		if p := m.rule.penalty; p != nil && p.Pardon != nil && p.Pardon(s.response(m, status)) {
 			charges = s.pardon(m)

@@ -77,9 +77,7 @@ func (c *counter) settle(ctx context.Context, m match, charges []quota.Charge) e
 	if memory := c.memoryOf(m); memory != nil {
 		return memory.Settle(ctx, charges...)
 	}
-	if m.rule.mode == FailLocal { // it was charged here as well (check.remember)
-		_ = c.local.Settle(ctx, charges...) // fails only on charges that compile does not make
-	}
+	_ = c.local.Settle(ctx, charges...) // which was charged as well (check.remember)
 	_, err := remote.Do(ctx, &c.caller, func(ctx context.Context) (_ struct{}, err error) {
 		return struct{}{}, c.store.(quota.Settler).Settle(ctx, charges...)
 	}, nil)

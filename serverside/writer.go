@@ -2,6 +2,7 @@ package serverside
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -52,15 +53,34 @@ func (w *watcher) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // FlushError is Flush for http.ResponseController.
 func (w *watcher) FlushError() error {
-	w.see(http.StatusOK)
-	return http.NewResponseController(w.ResponseWriter).Flush()
+	err := http.NewResponseController(w.ResponseWriter).Flush()
+	if !errors.Is(err, http.ErrNotSupported) { // otherwise nothing was written
+		w.see(http.StatusOK)
+	}
+	return err
 }
 
 func (w *watcher) Flush() { _ = w.FlushError() }
 
 func (w *watcher) ReadFrom(r io.Reader) (int64, error) {
-	w.see(http.StatusOK)
+	if w.status == 0 { // what fails at once writes nothing
+		r = &firstRead{r, func() { w.see(http.StatusOK) }}
+	}
 	return w.ResponseWriter.(io.ReaderFrom).ReadFrom(r)
+}
+
+// A firstRead calls before when there is something to write.
+type firstRead struct {
+	io.Reader
+	before func()
+}
+
+func (f *firstRead) Read(b []byte) (int, error) {
+	n, err := f.Reader.Read(b)
+	if n > 0 || err == io.EOF {
+		f.before()
+	}
+	return n, err
 }
 
 func (w *watcher) Hijack() (net.Conn, *bufio.ReadWriter, error) {

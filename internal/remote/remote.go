@@ -28,7 +28,9 @@ type Caller struct {
 
 	calls    atomic.Int64              // under way
 	waited   atomic.Int64              // of them, those that are waited for
-	answered atomic.Pointer[time.Time] // when a call succeeded last
+	answers  atomic.Int64              // how many have succeeded
+	answered atomic.Pointer[time.Time] // when one did last
+	starved  atomic.Pointer[time.Time] // when one had to wait for a processor last
 }
 
 // An Error is a call that failed.
@@ -36,8 +38,8 @@ type Error struct {
 	Err error // why
 
 	// Late says that it is this process that is late, and what was asked is not gone: as
-	// many calls are waited for as there may be, or one timed out while others were
-	// answered.
+	// many calls are waited for as there may be, one timed out while others were answered,
+	// or one had to wait for a processor, within a second, for more than half of the Timeout.
 	Late bool
 }
 
@@ -61,11 +63,11 @@ func Do[T any](ctx context.Context, c *Caller, ask func(context.Context) (T, err
 	if ok, late := c.enter(); !ok {
 		return none, &Error{fmt.Errorf("%s %w", c.Name, ErrBusy), late}
 	}
-	began := time.Now()
+	began, before := time.Now(), c.answers.Load()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.Timeout)
 	answer := make(chan result[T]) // without a buffer: somebody takes it, or it is unused
 	go func() {
-		r := result[T]{err: fmt.Errorf("%s ended the goroutine that asked it", c.Name)}
+		r := result[T]{waited: time.Since(began), err: fmt.Errorf("%s ended the goroutine that asked it", c.Name)}
 		defer func() { // also after a panic or runtime.Goexit
 			if p := recover(); p != nil {
 				r.err = fmt.Errorf("%s panicked: %v", c.Name, p)
@@ -74,6 +76,7 @@ func Do[T any](ctx context.Context, c *Caller, ask func(context.Context) (T, err
 			if r.err == nil {
 				now := time.Now()
 				c.answered.Store(&now)
+				c.answers.Add(1)
 			}
 			select {
 			case answer <- r:
@@ -90,12 +93,24 @@ func Do[T any](ctx context.Context, c *Caller, ask func(context.Context) (T, err
 	select {
 	case r := <-answer:
 		if r.err != nil {
-			return none, &Error{r.err, errors.Is(r.err, context.DeadlineExceeded) && c.answeredSince(began)}
+			late := errors.Is(r.err, context.DeadlineExceeded) && c.answers.Load() != before
+			return none, &Error{r.err, c.isStarved(r.waited > c.Timeout/2) || late}
 		}
 		return r.value, nil
 	case <-ctx.Done():
-		return none, &Error{fmt.Errorf("%s did not answer within %v", c.Name, c.Timeout), c.answeredSince(began)}
+		return none, &Error{fmt.Errorf("%s did not answer within %v", c.Name, c.Timeout), c.isStarved(time.Since(began) > c.Timeout*3/2) || c.answers.Load() != before}
 	}
+}
+
+// isStarved reports whether this process is, or was within a second, short of processors:
+// what is asked has failed since, for a call that was late.
+func (c *Caller) isStarved(now bool) bool {
+	at := time.Now()
+	if now {
+		c.starved.Store(&at)
+	}
+	last := c.starved.Load()
+	return last != nil && at.Sub(*last) < time.Second
 }
 
 // answeredSince reports whether a call has succeeded since a time.
@@ -118,6 +133,7 @@ func (c *Caller) enter() (ok, late bool) {
 }
 
 type result[T any] struct {
-	value T
-	err   error
+	value  T
+	err    error
+	waited time.Duration // for a processor
 }
