@@ -2,7 +2,6 @@ package serverside
 
 import (
 	"bufio"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -53,11 +52,24 @@ func (w *watcher) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // FlushError is Flush for http.ResponseController.
 func (w *watcher) FlushError() error {
-	err := http.NewResponseController(w.ResponseWriter).Flush()
-	if !errors.Is(err, http.ErrNotSupported) { // otherwise nothing was written
+	if canFlush(w.ResponseWriter) { // otherwise nothing is written
 		w.see(http.StatusOK)
 	}
-	return err
+	return http.NewResponseController(w.ResponseWriter).Flush()
+}
+
+// canFlush reports whether http.ResponseController can flush w.
+func canFlush(w http.ResponseWriter) bool {
+	for {
+		switch inner := w.(type) {
+		case http.Flusher, interface{ FlushError() error }:
+			return true
+		case interface{ Unwrap() http.ResponseWriter }:
+			w = inner.Unwrap()
+		default:
+			return false
+		}
+	}
 }
 
 func (w *watcher) Flush() { _ = w.FlushError() }
