@@ -1,6 +1,7 @@
 package serverside
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -192,13 +193,14 @@ func (l *limits) ofKey(c *check, m match) *policySet {
 		return nil
 	}
 	s := new(policySet)
-	for _, from := range policies {
+	for i, from := range policies {
 		if from.Quota == 0 {
 			continue
 		}
 		policy, err := l.compiled(m.rule, from)
-		if err == nil && s.has(policy.limit.Name()) {
-			err = fmt.Errorf("serverside: Limits has two policies called %q", policy.limit.Name())
+		if err == nil && s.has(policy.limit.Name()) { // two of one window are counted apart
+			from.Name = fmt.Sprintf("%s/%d", cmp.Or(from.Name, windowName(from)), i+1)
+			policy, err = l.compiled(m.rule, from)
 		}
 		if err != nil {
 			c.auditLimits(m, err)

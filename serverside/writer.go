@@ -2,6 +2,7 @@ package serverside
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -52,10 +53,15 @@ func (w *watcher) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // FlushError is Flush for http.ResponseController.
 func (w *watcher) FlushError() error {
+	before := w.status
 	if canFlush(w.ResponseWriter) { // otherwise nothing is written
 		w.see(http.StatusOK)
 	}
-	return http.NewResponseController(w.ResponseWriter).Flush()
+	err := http.NewResponseController(w.ResponseWriter).Flush()
+	if errors.Is(err, http.ErrNotSupported) { // by what can flush
+		w.status = before
+	}
+	return err
 }
 
 // canFlush reports whether http.ResponseController can flush w.
