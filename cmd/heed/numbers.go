@@ -82,6 +82,15 @@ func (n *ruleNumbers) add(listed rulefile.Listed) error {
 			}
 		}
 	}
+	if rule.Login != nil { // its second rule, and the networks that it knows
+		for _, p := range rule.Policies {
+			p.Name = "account/" + strings.TrimPrefix(policyName(rule.Name, p), rule.Name+"/")
+			if err := put(p, numbers{dryRun: rule.DryRun}); err != nil {
+				return err
+			}
+		}
+		n.limits[rule.Name+"/known"] = []numbers{{hidden: true}}
+	}
 	if p := rule.Penalty; p != nil {
 		strikes := quota.Policy{Name: "strikes", Quota: p.After, Window: p.Within}
 		if err := put(strikes, numbers{counts: true}); err != nil {

@@ -399,3 +399,34 @@ func TestAKeyDoesNothingToATerminal(t *testing.T) {
 	assert.NotContains(t, said, "\x1b")
 	assert.Contains(t, said, `"key:\x1b[2J"`)
 }
+
+// What is counted of a login, by account and network and by account, has numbers in the
+// file; the networks that it knows are nobody's business.
+func TestTheLimitsOfALoginAreListed(t *testing.T) {
+	client := environment(t)
+	s := newShop(t, client)
+	rules := filepath.Join(t.TempDir(), "rules.yaml")
+	text := "rules: [{name: sign-in, pattern: POST /login, login: \"form:user\"}, {name: ip, policies: 100/1m}]"
+	require.NoError(t, os.WriteFile(rules, []byte(text), 0o600))
+	cfg, err := rulefile.Parse(rules, []byte(text), rulefile.Env{Config: serverside.Config{
+		Store: &redisstore.Store{Client: client, Timeout: patience}, StoreTimeout: time.Minute,
+	}})
+	require.NoError(t, err)
+	l, err := serverside.New(cfg)
+	require.NoError(t, err)
+	s.handler = l.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.FormValue("user") == "ann" {
+			w.WriteHeader(http.StatusOK)
+			return
+		}
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	assert.Equal(t, 401, s.login("eve"))
+	assert.Equal(t, 200, s.login("ann"))
+	code, said := execute("store", "list", "-rules", rules)
+	assert.Zero(t, code)
+	assert.NotContains(t, said, "?")
+	assert.Regexp(t, `sign-in/account/1m +1/5`, said)
+	assert.Regexp(t, `sign-in/1m +1/5`, said)
+	assert.NotContains(t, said, "sign-in/known")
+}
