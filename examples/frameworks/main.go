@@ -9,6 +9,7 @@ import (
 	"log"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -43,5 +44,8 @@ func main() {
 	}
 	fmt.Print(text)
 	go func() { log.Fatal(http.ListenAndServe("localhost:9090", promhttp.Handler())) }() // not for the public
-	log.Fatal(http.ListenAndServe("localhost:8080", server))
+	log.Fatal((&http.Server{
+		Addr: "localhost:8080", Handler: http.MaxBytesHandler(server, 1<<20),
+		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+	}).ListenAndServe())
 }

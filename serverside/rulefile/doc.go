@@ -19,7 +19,7 @@
 //	rules, err := rulefile.Watch("rules.yaml", rulefile.Env{})
 //	…
 //	defer rules.Close()
-//	http.ListenAndServe(":8080", rules.Limiter.Wrap(mux))
+//	server := &http.Server{Handler: rules.Limiter.Wrap(mux), ReadTimeout: 10 * time.Second}
 //
 // A wrong file changes nothing: the rules in effect stay. Rules and policies that keep
 // their name keep what was spent, also when their numbers change.
