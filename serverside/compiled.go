@@ -70,9 +70,10 @@ func (r *rule) follows() bool {
 	return r.settle != nil || r.penalty != nil && (r.penalty.Strike != nil || r.penalty.Pardon != nil)
 }
 
-// isDear reports whether r takes more than a request's header to know what to charge.
+// isDear reports whether r takes more than a request's header to know what to charge, or may
+// refuse the request for what it says.
 func (r *rule) isDear() bool {
-	return r.limits != nil && r.limits.byKey != nil || r.readsBody
+	return r.limits != nil && r.limits.byKey != nil || r.readsBody || r.login != nil
 }
 
 // A policySet is policies that hold together for a request: a rule's, or a tier's.

@@ -134,7 +134,7 @@ func (c *compiler) loginRules(from Rule, cfg *Config, field string) []*rule {
 	knows, _ := quota.Policy{Name: name + "/known", Quota: 1, Window: knownFor}.Compile() // is right
 	for i, r := range rules {
 		r.login = &login{account: from.Key, byNetwork: i == 0, key: byNetwork.Key, known: knows}
-		r.key = &builtIn{origin: claimed, text: "account", of: r.key.Of, body: known(from.Key).body}
+		r.key = &builtIn{origin: known(from.Key).origin, text: "account", of: r.key.Of, body: known(from.Key).body}
 		if r.matcher != nil {
 			r.matcher.unsafe = !isSafe(r.matcher.method)
 		}

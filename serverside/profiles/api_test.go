@@ -78,7 +78,7 @@ func TestAPINamesTheKindAndTheClient(t *testing.T) {
 		o := options()
 		o.Store = &store
 		h := limited(t, profiles.API(o))
-		ask(h, "PUT /login", "X-User", "7")
+		ask(h, "OPTIONS /login", "X-User", "7")
 		ask(h, "GET /api/items", "X-User", "7")
 		ask(h, "GET /api/items", "X-User", "203.0.113.45")
 		ask(h, "GET /api/items")

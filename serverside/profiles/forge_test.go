@@ -148,7 +148,7 @@ func TestForgeNamesABucketAndWhoseItIs(t *testing.T) {
 		o := options()
 		o.Store = &store
 		h := limited(t, profiles.Forge(o))
-		ask(h, "PUT /login")
+		ask(h, "OPTIONS /login")
 		ask(h, "POST /signup")
 		ask(h, "GET /api/items", "X-Token", "t1")
 		ask(h, "POST /webhooks/a", "X-Token", "t1", "X-Tenant", "acme")

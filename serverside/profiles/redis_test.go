@@ -47,7 +47,7 @@ func TestTheNamesInRedisAreThoseOfTheParts(t *testing.T) {
 		fields                []string
 		names                 map[string][]string // of the hashes, and their fields
 	}{
-		{"PUT /api/auth/login", "heed:rate_limit:", "universal_routes.json", nil,
+		{"OPTIONS /api/auth/login", "heed:rate_limit:", "universal_routes.json", nil,
 			map[string][]string{"heed:rate_limit:key:ip:203.0.113.45": {"/api/auth/login/1m"}}},
 		{"GET /api/data", "heed:rate_limit:", "universal_routes.json", []string{"X-User", "usr_abc123"},
 			map[string][]string{"heed:rate_limit:key:user:usr_abc123": {"/api/data/1m"}}},

@@ -90,7 +90,7 @@ func TestUniversalNamesTheStrategyTheClientAndTheEndpoint(t *testing.T) {
 		o := options()
 		o.Store = &store
 		h := limited(t, fromFile(t, "universal_routes.json", o))
-		ask(h, "PUT /api/auth/login")
+		ask(h, "OPTIONS /api/auth/login")
 		ask(h, "GET /api/data", "X-User", "usr_abc123")
 		ask(h, "GET /api/data", "X-User", "203.0.113.45")
 		ask(h, "GET /api/data")
