@@ -98,12 +98,13 @@ func Do[T any](ctx context.Context, c *Caller, ask func(context.Context) (T, err
 		}
 		return r.value, nil
 	case <-ctx.Done():
-		return none, &Error{fmt.Errorf("%s did not answer within %v", c.Name, c.Timeout), c.isStarved(time.Since(began) > c.Timeout*3/2) || c.answers.Load() != before}
+		late := c.isStarved(time.Since(began) > c.Timeout*3/2) || c.answers.Load() != before
+		return none, &Error{fmt.Errorf("%s did not answer within %v", c.Name, c.Timeout), late}
 	}
 }
 
-// isStarved reports whether this process is, or was within a second, short of processors:
-// what is asked has failed since, for a call that was late.
+// isStarved reports whether this process is, or was within a second, short of processors. A
+// call that it made too late may have closed what it asks (a breaker) for those that follow.
 func (c *Caller) isStarved(now bool) bool {
 	at := time.Now()
 	if now {
@@ -119,8 +120,8 @@ func (c *Caller) answeredSince(at time.Time) bool {
 	return last != nil && !last.Before(at)
 }
 
-// enter reports whether there may be one more call; if not, whether that is because so
-// many are waited for, or those that are abandoned are answered yet.
+// enter reports whether there may be one more call; and if not, whether it is this process
+// that is late: as many as there may be are waited for, or some have been answered lately.
 func (c *Caller) enter() (ok, late bool) {
 	waited, calls := c.waited.Add(1), c.calls.Add(1)
 	hung := calls-waited >= mostAbandoned
