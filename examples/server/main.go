@@ -46,10 +46,7 @@ func main() {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/v1/hello", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello") })
 	mux.Handle("/limits/", page) // put it behind authentication, or on a port of its own
-	server := &http.Server{
-		Handler:           http.MaxBytesHandler(limiter.Wrap(mux), 64<<10),
-		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-	}
+	server := &http.Server{Handler: http.MaxBytesHandler(limiter.Wrap(mux), 64<<10), ReadTimeout: 10 * time.Second}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
