@@ -34,7 +34,7 @@ const policy = `
 	serverside           < quota ratelimit internal/remote
 	serverside/profiles  < serverside serverside/rulefile quota ratelimit
 	serverside/live      < serverside ratelimit internal/explain internal/topk
-	serverside/rulefile  < serverside quota ratelimit go.yaml.in/yaml/v3 github.com/fsnotify/fsnotify
+	serverside/rulefile  < serverside quota ratelimit internal/spelling go.yaml.in/yaml/v3 github.com/fsnotify/fsnotify
 	retryable            < . github.com/hashicorp/go-retryablehttp
 	internal/testenv     <
 	internal/daemon      <

@@ -46,10 +46,11 @@ type Config struct {
 	// Store if it is a quota.Gate, and otherwise this process.
 	Gate quota.Gate
 
-	// StoreTimeout bounds how long a request waits for the Store, whether or
-	// not the Store heeds its context; then OnStoreError decides. If zero,
-	// 75 ms, which leaves a redisstore.Store time for its own deadline. A
-	// quota.Memory is not waited for.
+	// StoreTimeout bounds how long a request waits for an answer of the Store, whether or
+	// not the Store heeds its context; then OnStoreError decides, and the Store is not
+	// asked to decide on that request again. Most requests ask once; one with a rule that
+	// reads the body or has Limits, twice; a login, three times. If zero, 75 ms, which
+	// leaves a redisstore.Store time for its own deadline. A quota.Memory is not waited for.
 	StoreTimeout time.Duration
 
 	// OnStoreError is what happens to a request while the Store fails, where a

@@ -37,9 +37,9 @@ var loginPenalty = Penalty{After: 5, Within: time.Minute, First: 12 * time.Secon
 //     to wait for 12 s, and twice as long after each further one, up to an hour. A success
 //     forgives it all. These are the rule's Policies and Penalty.
 //   - By account: the same Policies for all networks together from which nobody has logged
-//     in to the account for 30 days. So guesses from anywhere are no more than ten in any
-//     minute; and whoever has logged in before is not kept out by what others do. An owner
-//     in a new network is, for as long as others guess.
+//     in to the account for 30 days. So guesses from all of these are no more than ten in
+//     any minute; and whoever has logged in before is not kept out by what others do. An
+//     owner in a new network is, for as long as others guess.
 //
 // Case and spaces around an account's name make no difference to how often it is guessed at,
 // but to what a success forgives. A pattern of POST is about all methods but GET, HEAD,

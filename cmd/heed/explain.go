@@ -65,7 +65,7 @@ func (s *session) say(a *explain.Answer) error {
 	return nil
 }
 
-// moment is the time by the clock of who reads.
+// moment is the time by the clock of this machine.
 func (s *session) moment(milliseconds int64) string {
 	return time.UnixMilli(milliseconds).In(s.now.Location()).Format("Monday, 2 January 2006, 15:04:05 MST")
 }

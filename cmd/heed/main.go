@@ -35,6 +35,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/heedhttp/heed/internal/export"
+	"github.com/heedhttp/heed/internal/spelling"
 )
 
 func main() {
@@ -193,33 +194,11 @@ func (s *session) find(args []string) (c command, rest []string, err error) {
 
 // unknown says that word is none of known, and which may be meant.
 func (s *session) unknown(word string, known []string) {
-	nearest := slices.MinFunc(known, func(a, b string) int { return cmp.Compare(distance(word, a), distance(word, b)) })
-	if distance(word, nearest) <= 2 {
+	if nearest := spelling.Nearest(word, known); nearest != "" {
 		fmt.Fprintf(s.err, "heed: unknown command %q: did you mean %q?\n", word, nearest)
 		return
 	}
 	fmt.Fprintf(s.err, "heed: unknown command %q: there is %s\n", word, strings.Join(known, ", "))
-}
-
-// distance is how many bytes must be inserted, deleted or replaced to make b of a.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // help prints what a command does, or which there are: all, or those that begin with a word.

@@ -55,7 +55,7 @@ const (
 	rulesUse  = "the rule `file` in force, for the numbers of the limits"
 )
 
-// list says who owes what.
+// list prints what each key has used.
 func (s *session) list(args []string) error {
 	f := s.flags("store list")
 	prefix, rules := f.String("prefix", "", prefixUse), f.String("rules", "", rulesUse)
@@ -154,7 +154,7 @@ const (
 	wouldBe      = "would be denied" // in a dry run
 )
 
-// compareRows puts first who is denied, the longest first.
+// compareRows orders denied keys first, those with the longest wait before others.
 func compareRows(a, b row) int {
 	first := func(r row) int {
 		if r.denied {
@@ -194,7 +194,7 @@ func (c *storeCommand) rowsOf(ctx context.Context, k redisstore.KeyState) (rows 
 	return rows
 }
 
-// clock says when a wait is over, by the clock of who reads.
+// clock prints when a wait is over, by the clock of this machine.
 func (s *session) clock(wait time.Duration) string {
 	at, layout := s.now.Add(wait+time.Second-1).Truncate(time.Second), time.TimeOnly
 	if wait > 12*time.Hour {

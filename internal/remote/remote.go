@@ -23,7 +23,7 @@ var ErrBusy = errors.New("is not asked: too many calls are under way")
 // A Caller bounds the calls of one remote thing. The zero value times out at once. It is
 // safe for concurrent use, and must not be copied.
 type Caller struct {
-	Name    string        // what is called, for errors: "redisstore: Redis"
+	Name    string        // what is called, for errors: "serverside: the Store"
 	Timeout time.Duration // how long a call is waited for
 
 	calls    atomic.Int64              // under way
@@ -45,12 +45,6 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
-
-// IsLate reports whether err says that this process is late.
-func IsLate(err error) bool {
-	failed, ok := errors.AsType[*Error](err)
-	return ok && failed.Late
-}
 
 // Do returns what ask returns, or an *Error: that of ask, or that it panicked, or that it
 // took longer than c's Timeout. Then it is left to itself; what it returns in the end

@@ -18,6 +18,12 @@ import (
 
 const timeout = 50 * time.Millisecond
 
+// isLate reports whether err says that this process is late.
+func isLate(err error) bool {
+	failed, ok := errors.AsType[*remote.Error](err)
+	return ok && failed.Late
+}
+
 func TestAnswersAndErrorsAreReturned(t *testing.T) {
 	c := &remote.Caller{Name: "the store", Timeout: time.Minute}
 	n, err := remote.Do(t.Context(), c, func(context.Context) (int, error) { return 7, nil }, nil)
@@ -27,7 +33,7 @@ func TestAnswersAndErrorsAreReturned(t *testing.T) {
 	down := errors.New("down")
 	_, err = remote.Do(t.Context(), c, func(context.Context) (int, error) { return 7, down }, nil)
 	assert.ErrorIs(t, err, down)
-	assert.False(t, remote.IsLate(err))
+	assert.False(t, isLate(err))
 
 	_, err = remote.Do(t.Context(), c, func(context.Context) (int, error) { panic("a fault") }, nil)
 	assert.EqualError(t, err, "the store panicked: a fault")
@@ -54,7 +60,7 @@ func TestACallOutlivesItsContextButNotTheTimeout(t *testing.T) {
 		_, err = remote.Do(t.Context(), c, func(context.Context) (int, error) { time.Sleep(time.Hour); return 8, nil },
 			func(n int) { unused <- n })
 		assert.EqualError(t, err, "the store did not answer within 50ms")
-		assert.False(t, remote.IsLate(err))
+		assert.False(t, isLate(err))
 		assert.Equal(t, timeout, time.Since(start))
 		assert.Equal(t, 8, <-unused)
 		assert.Equal(t, time.Hour, time.Since(start))
@@ -77,7 +83,7 @@ func TestWhatHangsIsNotAskedAgainUntilItReturns(t *testing.T) {
 		_, err := remote.Do(t.Context(), c, hang, nil)
 		assert.ErrorIs(t, err, remote.ErrBusy)
 		assert.EqualError(t, err, "the store is not asked: too many calls are under way")
-		assert.False(t, remote.IsLate(err), "it hangs")
+		assert.False(t, isLate(err), "it hangs")
 
 		close(release)
 		synctest.Wait()
@@ -96,7 +102,7 @@ func TestThousandsOfCallsAtOnceAreBounded(t *testing.T) {
 				_, err := remote.Do(t.Context(), c, func(context.Context) (int, error) { time.Sleep(time.Millisecond); return 0, nil }, nil)
 				if err == nil {
 					answered.Add(1)
-				} else if remote.IsLate(err) {
+				} else if isLate(err) {
 					late.Add(1)
 				}
 			})
@@ -117,6 +123,6 @@ func TestWhoeverIsLateWhileOthersAreAnsweredIsSaidToBeLate(t *testing.T) {
 		synctest.Wait()
 		_, err := remote.Do(t.Context(), c, func(context.Context) (int, error) { return 0, nil }, nil)
 		require.NoError(t, err)
-		assert.True(t, remote.IsLate(<-failed))
+		assert.True(t, isLate(<-failed))
 	})
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // Nearest returns the one of words that word is closest to, or "" if none is close: if more
-// than two characters, or more than half of them, would have to change. Case, "_" and "-" do
-// not count.
+// than one character, and one of each four, would have to change. Case, "_" and "-" do not
+// count.
 func Nearest(word string, words []string) string {
 	if len(words) == 0 || len(word) > longest {
 		return ""
@@ -17,7 +17,7 @@ func Nearest(word string, words []string) string {
 	nearest := slices.MinFunc(words, func(a, b string) int {
 		return cmp.Compare(distance(word, a), distance(word, b))
 	})
-	if d := distance(word, nearest); d > 2 || d > len(nearest)/2 {
+	if distance(word, nearest) > 1+len(nearest)/4 {
 		return ""
 	}
 	return nearest

@@ -4,9 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/heedhttp/heed/internal/spelling"
 )
 
 // fileWords are the words of a file for those of Go: of fields, and of what may be in
@@ -56,37 +57,8 @@ func quote(text string) string {
 // nearest returns the name that a word is most like, and asks whether that was meant. If
 // there is none like it, it returns the word itself.
 func nearest(word string, names []string) (name, hint string) {
-	const longest = 40 // word that is compared
-	if len(names) == 0 || len(word) > longest {
-		return word, ""
-	}
-	name = slices.MinFunc(names, func(a, b string) int { return cmp.Compare(distance(word, a), distance(word, b)) })
-	if distance(word, name) > 1+len(name)/4 {
+	if name = spelling.Nearest(word, names); name == "" {
 		return word, ""
 	}
 	return name, fmt.Sprintf(": did you mean %q?", name)
-}
-
-// distance is how many characters are to be put in, left out or changed to make a
-// of b (Levenshtein), where case, "_" and "-" do not count.
-func distance(a, b string) int {
-	plain := strings.NewReplacer("_", "", "-", "")
-	a, b = plain.Replace(strings.ToLower(a)), plain.Replace(strings.ToLower(b))
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }
