@@ -36,7 +36,7 @@ func (g *gates) acquire(ctx context.Context, key string, limit int64) (*quota.Ho
 	if g.memory != nil {
 		return acquireIn(ctx, g.memory, key, limit)
 	}
-	hold, err := remote.Do(ctx, &g.caller, func(ctx context.Context) (*quota.Hold, error) {
+	hold, err := remote.Do(context.WithoutCancel(ctx), &g.caller, func(ctx context.Context) (*quota.Hold, error) {
 		kept, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the Hold outlives the call
 		stop := context.AfterFunc(ctx, cancel)
 		hold, err := acquireIn(kept, g.gate, key, limit)

@@ -37,7 +37,7 @@ func newCounter(cfg *Config) *counter {
 
 // take has the Store decide on charges, which it may keep.
 func (c *counter) take(ctx context.Context, charges []quota.Charge) ([]quota.Decision, error) {
-	decisions, err := remote.Do(ctx, &c.caller, func(ctx context.Context) ([]quota.Decision, error) {
+	decisions, err := remote.Do(context.WithoutCancel(ctx), &c.caller, func(ctx context.Context) ([]quota.Decision, error) {
 		decisions, err := c.store.Take(ctx, nil, charges...)
 		if err == nil {
 			err = checked(decisions, len(charges))
@@ -78,7 +78,7 @@ func (c *counter) settle(ctx context.Context, m match, charges []quota.Charge) e
 		return memory.Settle(ctx, charges...)
 	}
 	_ = c.local.Settle(ctx, charges...) // which was charged as well (check.remember)
-	_, err := remote.Do(ctx, &c.caller, func(ctx context.Context) (_ struct{}, err error) {
+	_, err := remote.Do(context.WithoutCancel(ctx), &c.caller, func(ctx context.Context) (_ struct{}, err error) {
 		return struct{}{}, c.store.(quota.Settler).Settle(ctx, charges...)
 	}, nil)
 	return storeError(err)
@@ -122,7 +122,7 @@ func storeError(err error) error {
 		return nil
 	}
 	failed, _ := errors.AsType[*remote.Error](err)
-	return &StoreError{failed.Err, failed.Late}
+	return &StoreError{failed.Err, remote.IsLate(err)}
 }
 
 // isLate reports whether err says that this process is late.

@@ -38,28 +38,32 @@ func TestAnswersAndErrorsAreReturned(t *testing.T) {
 	_, err = remote.Do(t.Context(), c, func(context.Context) (int, error) { panic("a fault") }, nil)
 	assert.EqualError(t, err, "the store panicked: a fault")
 	_, err = remote.Do(t.Context(), c, func(context.Context) (int, error) { runtime.Goexit(); return 0, nil }, nil)
-	assert.EqualError(t, err, "the store ended the goroutine that asked it")
+	assert.EqualError(t, err, "the store ended the goroutine that called it")
 }
 
 func TestACallOutlivesItsContextButNotTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &remote.Caller{Name: "the store", Timeout: timeout}
-		gone, cancel := context.WithCancel(context.WithValue(t.Context(), c, "value"))
-		cancel()
-		n, err := remote.Do(gone, c, func(ctx context.Context) (int, error) {
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), c, "value"))
+		unused := make(chan int, 1)
+		start := time.Now()
+		time.AfterFunc(timeout/5, cancel)
+		_, err := remote.Do(ctx, c, func(ctx context.Context) (int, error) {
 			deadline, _ := ctx.Deadline()
 			assert.Equal(t, timeout, time.Until(deadline))
 			assert.Equal(t, "value", ctx.Value(c))
+			time.Sleep(timeout / 2)
 			return 7, ctx.Err()
-		}, nil)
-		require.NoError(t, err)
-		assert.Equal(t, 7, n)
+		}, func(n int) { unused <- n })
+		assert.Equal(t, context.Canceled, err)
+		assert.Equal(t, timeout/5, time.Since(start))
+		assert.Equal(t, 7, <-unused)
 
-		start := time.Now()
-		unused := make(chan int, 1)
+		start = time.Now()
 		_, err = remote.Do(t.Context(), c, func(context.Context) (int, error) { time.Sleep(time.Hour); return 8, nil },
 			func(n int) { unused <- n })
 		assert.EqualError(t, err, "the store did not answer within 50ms")
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.False(t, isLate(err))
 		assert.Equal(t, timeout, time.Since(start))
 		assert.Equal(t, 8, <-unused)
@@ -82,7 +86,7 @@ func TestWhatHangsIsNotAskedAgainUntilItReturns(t *testing.T) {
 		assert.Equal(t, 128*timeout, time.Since(start), "the others did not wait")
 		_, err := remote.Do(t.Context(), c, hang, nil)
 		assert.ErrorIs(t, err, remote.ErrBusy)
-		assert.EqualError(t, err, "the store is not asked: too many calls are under way")
+		assert.EqualError(t, err, "the store is not called: too many calls are under way")
 		assert.False(t, isLate(err), "it hangs")
 
 		close(release)
