@@ -1,6 +1,9 @@
 package quota
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // maxID is how many bytes an ID may have.
 const maxID = 256
@@ -77,18 +80,19 @@ func (c *Charge) SameBucket(d *Charge) bool {
 // bucket as the call left it; both are drained to now. Of a charge whose ID was
 // charged before the Decision is Limit.Describe of left, and Allowed.
 func Judge(charges []Charge, i int, met, left Bucket, now int64) (d Decision) {
-	d.judge(charges, i, &met, &left, now)
+	c := &charges[i]
+	c.Limit.describe(&d, &left, now)
+	d.judge(charges, i, c.Limit.wait(&met, c.Units(), now), c.Limit.delay(&met, now))
 	return d
 }
 
-// judge makes d, which is zero, what Judge returns.
-func (d *Decision) judge(charges []Charge, i int, met, left *Bucket, now int64) {
-	c := &charges[i]
-	c.Limit.describe(d, left, now)
-	switch wait := c.Limit.wait(met, c.Units(), now); {
+// judge says in d what becomes of charges[i], which fits after wait and then waits for its
+// turn for as long as delay.
+func (d *Decision) judge(charges []Charge, i int, wait, delay time.Duration) {
+	switch {
 	case wait == 0:
-		d.Allowed, d.Delay = true, c.Limit.delay(met, now)
-	case wait == Forever || Needs(charges, i) > c.Limit.atOnce:
+		d.Allowed, d.Delay = true, delay
+	case wait == Forever || Needs(charges, i) > charges[i].Limit.atOnce:
 		d.Never = true
 	default:
 		d.RetryAfter = wait

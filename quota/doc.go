@@ -28,7 +28,7 @@
 // level, in parts of 1/Unit of a unit of quota. With Quota/Window reduced to
 // Rate/Unit per tick,
 //
-//	level(now)  = max(0, level - (now - time)·Rate)         time never runs backwards
+//	level(now)  = max(0, level - (now - time)·Rate)         or level, if now is before time
 //	n units fit   if level + n·Unit ≤ Capacity              and are added to level
 //	Remaining   = ⌊(Capacity - level) / Unit⌋
 //	RetryAfter  = ⌈(level + n·Unit - Capacity) / Rate⌉      ticks
@@ -36,8 +36,8 @@
 //	Delay       = ⌈level / Rate⌉                            ticks, of a LeakyBucket
 //
 // where Capacity is Burst·Unit, or (Burst+1)·Unit of a LeakyBucket. So no rate is
-// rounded, and no sum drifts. Who waits exactly RetryAfter is admitted, unless
-// another was in between; who comes a microsecond early is not.
+// rounded, and no sum drifts. A caller that waits exactly RetryAfter is admitted,
+// unless another was in between; one that comes a microsecond early is not.
 //
 // A SlidingWindow weighs in integers too: with e ticks gone of the W that a Window
 // has,
@@ -63,4 +63,14 @@
 // same goes for a change of Algorithm: the units that one counted are owed to the
 // other, a window's as of its beginning, a log's as of its newest entry. A state is
 // forgotten when nothing would be owed by the numbers it was last charged with.
+//
+// # Clocks
+//
+// If a Store's clock is set back, or another server's clock takes over, a state may be
+// of a time to come. A bucket then owes now what it owed at that time, and goes on
+// draining: nobody waits for the clock. A window or a log waits for that time, since
+// its units may have been reserved for then, and the limit would be exceeded if they
+// were forgotten. So a window admits nothing, and a log counts its units longer, for as
+// long as the clock was set back, a day at most: nothing is reserved further ahead, and
+// a state of a later time, whatever the Algorithm, owes nothing.
 package quota

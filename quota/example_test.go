@@ -73,7 +73,7 @@ func ExampleMemory_Take_several() {
 	// false 999 0
 }
 
-// Who can wait queues up instead of asking again.
+// A caller that can wait queues up instead of asking again.
 func ExampleMemory_Reserve() {
 	var store quota.Memory
 	limit, _ := quota.Policy{Quota: 10, Window: time.Hour, Burst: 1}.Compile()
@@ -126,7 +126,7 @@ func ExamplePolicy_calendar() {
 	// 2026-04-01 00:00:00 +0200 CEST
 }
 
-// Who is admitted by a LeakyBucket waits for his turn.
+// What a LeakyBucket admits waits for its turn.
 func ExampleMemory_Take_leakyBucket() {
 	var store quota.Memory
 	limit, _ := quota.Policy{Quota: 10, Window: time.Hour, Burst: 2, Algorithm: quota.LeakyBucket}.Compile()

@@ -5,11 +5,16 @@ import "time"
 // SetClock has m read the time from now.
 func SetClock(m *Memory, now func() time.Time) { m.now = now }
 
-// Kept reports how many buckets m keeps.
-func Kept(m *Memory) int64 { return m.ledger().kept.Load() }
+// Start is when m began, which it measures from.
+func Start(m *Memory) time.Time { return m.start }
 
-// MaxKeys reports how many buckets m keeps at most.
-func MaxKeys(m *Memory) int { return m.maxKeys() }
+// Kept reports how many buckets and IDs m keeps.
+func Kept(m *Memory) int64 { return m.kept.Load() }
 
-// Since is when m began, which it measures from.
-func Since(m *Memory) time.Time { return m.ledger().start }
+// KeysInFlight reports of how many keys m keeps places in use.
+func KeysInFlight(m *Memory) (n int) {
+	for i := range m.shards {
+		n += len(m.shards[i].held)
+	}
+	return n
+}

@@ -27,10 +27,11 @@ func (l *Limit) drainFixed(b *Bucket, now int64) {
 // counted is what b counts in the window that begins at begin, in which b.Time is.
 // If b's own window began later, the one before it may lie in that one, too.
 func (l *Limit) counted(b *Bucket, begin int64) int64 {
+	units := convert(b.Level, b.Unit, 1)
 	if begin < b.Time {
-		return owed(b.units(), b.Prev, l.most)
+		return owed(units, b.Prev, l.most)
 	}
-	return min(l.most, b.units())
+	return min(l.most, units)
 }
 
 // fixedMoment is when n units fit at the earliest: in b's window, or the next.
@@ -42,14 +43,6 @@ func (l *Limit) fixedMoment(b *Bucket, n int64) int64 {
 	return end
 }
 
-func (l *Limit) tryFixed(b *Bucket, n, now int64) (fits bool) {
-	if b.Time > now || n > l.atOnce-b.Level {
-		return false
-	}
-	b.Level += n
-	return true
-}
-
 // settleFixed gives back only what was charged in the window that b counts: what
 // was not used in another leaves no room in this one.
 func (l *Limit) settleFixed(b *Bucket, n, at int64) {
@@ -58,14 +51,6 @@ func (l *Limit) settleFixed(b *Bucket, n, at int64) {
 	} else if begin, _ := l.windowAt(at); begin == b.Time {
 		b.Level = max(0, b.Level-given(n))
 	}
-}
-
-// fixedRemaining is what is left of b's window, once it has begun.
-func (l *Limit) fixedRemaining(b *Bucket, now int64) int64 {
-	if b.Time > now {
-		return 0
-	}
-	return max(0, l.atOnce-b.Level)
 }
 
 // fixedWhole is the end of b's window, or if it owes nothing its beginning, up to

@@ -11,8 +11,8 @@ import (
 // worked on. Where a Store counts what has begun, a Gate counts what has not
 // ended.
 //
-// It is no queue: nothing waits in it, and who asks again has no claim over who
-// asks for the first time. It is no lock either: see Hold.Lost.
+// It is no queue: nothing waits in it, and a caller that asks again has no claim over
+// one that asks for the first time. It is no lock either: see Hold.Lost.
 //
 // Implementations must be safe for concurrent use.
 type Gate interface {
@@ -27,8 +27,8 @@ type Gate interface {
 	//
 	// Of the Decision, Limit, Remaining and At are set, and Allowed or, if n
 	// exceeds limit, Never. RetryAfter, NextAfter and ResetAfter are zero, which
-	// here means unknown: a place is free when who holds it has finished, and no
-	// clock knows when that will be.
+	// here means unknown: a place is free when its holder has finished, and no clock
+	// knows when that will be.
 	//
 	// An error says that no place is held. An *AcquireError says that none can be,
 	// by this call.
@@ -91,7 +91,7 @@ func NewHold(release, dropped func(), lost <-chan struct{}) *Hold {
 }
 
 // Release gives the places back. Only the first call does: it can be repeated
-// without taking anything from who holds the places now. When one returns, they
+// without taking anything from those who hold the places now. When one returns, they
 // are free; but if they are kept elsewhere, Release waits no longer than for one
 // call, nor than the context of Acquire lets it, and what is not done by then is
 // done in the background.
@@ -108,12 +108,12 @@ func (h *Hold) Release() {
 }
 
 // Lost returns a channel that is closed if the Gate cannot vouch for the places
-// any longer: it could not be reached for too long, or did not hear of this
-// process for too long, and they may be somebody else's. It is never closed, and
+// any longer: it could not be reached for too long, or this process did not reach it
+// for too long, and they may be somebody else's. It is never closed, and
 // may be nil, if places cannot get lost, as those of a Memory cannot.
 //
-// Who limits load can ignore it. Who must not go on without the places can give
-// up, but not rely on it: by the time one hears of a loss, another may long have
+// Code that limits load can ignore it. Code that must not go on without the places can
+// give up, but not rely on it: by the time a loss is known, another caller may long have
 // begun. A lost Hold is to be released like any other.
 func (h *Hold) Lost() <-chan struct{} {
 	if h == nil {

@@ -2,115 +2,57 @@ package quota
 
 import (
 	"context"
-	"hash/maphash"
-	"maps"
-	"strings"
-	"sync"
-	"sync/atomic"
+	"time"
 )
 
 var _ Gate = (*Memory)(nil)
 
 // Acquire implements Gate. Places are counted apart from buckets: they are not
 // among MaxKeys, they are never forgotten, and a key of which none is in use
-// takes no memory. A Hold that is dropped is noticed by the garbage collector.
+// takes no memory for long. A Hold that is dropped is noticed by the garbage collector.
 func (m *Memory) Acquire(_ context.Context, key string, limit, n int64) (*Hold, Decision, error) {
 	if err := CheckAcquire(limit, n); err != nil {
 		return nil, Decision{}, err
 	}
 	n = max(n, 1)
-	at, _ := m.moment()
-	d := Decision{Limit: limit, Never: n > limit, At: at}
-	part := m.inFlight.partOf(key)
-	place, used := part.take(key, limit, n)
-	d.Remaining = max(0, limit-used)
-	if place == nil {
+	s, h := m.shardOf(key)
+	used, ok := s.acquire(h, limit, n)
+	d := Decision{Allowed: ok, Never: n > limit, Limit: limit, Remaining: max(0, limit-used)}
+	d.At = time.UnixMicro(m.micros())
+	if !ok {
 		return nil, d, nil
 	}
-	d.Allowed = true
-	release := func() { part.giveBack(place, n) }
-	dropped := func() { m.inFlight.dropped.Add(1); part.giveBack(place, n) }
+	release := func() { s.release(h, n) }
+	dropped := func() { m.dropped.Add(1); s.release(h, n) }
 	return NewHold(release, dropped, nil), d, nil
 }
 
 // Dropped returns how many Holds became garbage without having been released.
 // There should be none.
-func (m *Memory) Dropped() int64 { return m.inFlight.dropped.Load() }
+func (m *Memory) Dropped() int64 { return m.dropped.Load() }
 
-// inFlight is what is in use of all keys.
-type inFlight struct {
-	parts   [16]inFlightPart
-	dropped atomic.Int64
-}
-
-var inFlightSeed = maphash.MakeSeed()
-
-func (f *inFlight) partOf(key string) *inFlightPart {
-	return &f.parts[maphash.String(inFlightSeed, key)%uint64(len(f.parts))]
-}
-
-// An inFlightPart is the part that one lock guards.
-type inFlightPart struct {
-	mu   sync.Mutex
-	keys map[string]*places // guarded by mu; those of which any place is in use
-	peak int                // guarded by mu; how many keys the map had room for
-
-	_ [64]byte // keeps two locks out of one cache line
-}
-
-// places are those in use of one key.
-type places struct {
-	key  string
-	used int64 // guarded by the part's mu
-}
-
-// take takes n places within limit, and returns how many are in use then. If they
-// do not fit, it returns no places.
-func (p *inFlightPart) take(key string, limit, n int64) (*places, int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	of := p.keys[key]
-	used := int64(0)
-	if of != nil {
-		used = of.used
+// acquire takes n places if so many of limit are free, and returns how many are in use
+// then.
+func (s *shard) acquire(h keyHash, limit, n int64) (used int64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if used = s.held[h]; n > limit-used {
+		return used, false
 	}
-	if n > limit-used {
-		return nil, used
-	}
-	if of == nil {
-		of = p.addLocked(key)
-	}
-	of.used += n
-	return of, of.used
+	s.held[h] = used + n
+	s.heldMax = max(s.heldMax, len(s.held))
+	return used + n, true
 }
 
-func (p *inFlightPart) giveBack(of *places, n int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if of.used -= n; of.used == 0 {
-		p.forgetLocked(of)
-	}
-}
-
-func (p *inFlightPart) addLocked(key string) *places {
-	if p.keys == nil {
-		p.keys = make(map[string]*places)
-	}
-	of := &places{key: strings.Clone(key)} // which may be a piece of a whole request
-	p.keys[of.key] = of
-	p.peak = max(p.peak, len(p.keys))
-	return of
-}
-
-// forgetLocked forgets a key. A map keeps the room that it once had, so after a
-// flood of keys it is replaced.
-func (p *inFlightPart) forgetLocked(of *places) {
-	delete(p.keys, of.key)
-	if p.peak < 64 || len(p.keys) > p.peak/8 {
+func (s *shard) release(h keyHash, n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held[h] > n {
+		s.held[h] -= n
 		return
 	}
-	p.peak = len(p.keys)
-	kept := make(map[string]*places, p.peak)
-	maps.Copy(kept, p.keys)
-	p.keys = kept
+	delete(s.held, h)
+	if len(s.held) == 0 && s.heldMax > minEntries {
+		s.held, s.heldMax = make(map[keyHash]int64), 0 // an emptied map keeps its room
+	}
 }

@@ -10,6 +10,6 @@ package quota
 // waits for its turn, lets through at most 1 + Quota·t/Window: of several units at a
 // time, those behind the first have its turn.
 //
-// A Burst of zero means Quota here too. Who wants no waiting line has what he wants
-// in a TokenBucket with a Burst of 1.
+// A Burst of zero means Quota here too. Without a waiting line, use a TokenBucket with a
+// Burst of 1.
 const LeakyBucket Algorithm = 1

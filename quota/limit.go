@@ -2,6 +2,7 @@ package quota
 
 import (
 	"fmt"
+	"hash/maphash"
 	"sync/atomic"
 	"time"
 	"unique"
@@ -29,11 +30,15 @@ const (
 // must not be copied. The zero Limit is no limit that a Store accepts.
 type Limit struct {
 	arithmetic
-	packed packing // how Memory keeps what it counts
-	name   unique.Handle[string]
 	policy Policy
+	id     unique.Handle[Policy] // of policy: what is compiled alike counts alike
+	name   unique.Handle[string]
+	spread uint64                   // a hash of Name
 	latest atomic.Pointer[[4]int64] // windows of a Calendar, as last looked up
 }
+
+// spreadSeed keeps the places of a Key's counts in a Memory from being predictable.
+var spreadSeed = maphash.MakeSeed()
 
 // arithmetic is what every decision reads. Rate/Unit of a unit of quota drain from
 // a bucket per tick; windows and logs count whole units.
@@ -47,8 +52,6 @@ type arithmetic struct {
 	atOnce    int64
 	quota     int64
 	window    int64 // µs, a multiple of tick; of windows and logs only, and 0 with a Calendar
-
-	perUnit, perRate divisor // by unit and rate; of buckets only
 }
 
 // Compile checks p and chooses the units it is counted in. The error joins a
@@ -63,10 +66,10 @@ func (p Policy) Compile() (*Limit, error) {
 		return nil, err
 	}
 	a.algorithm, a.quota = p.Algorithm, p.Quota
-	l := &Limit{policy: p, name: unique.Make(p.Name), arithmetic: a}
-	l.packed = l.packing()
-	l.register()
-	return l, nil
+	return &Limit{
+		arithmetic: a, policy: p,
+		id: unique.Make(p), name: unique.Make(p.Name), spread: maphash.String(spreadSeed, p.Name),
+	}, nil
 }
 
 // arithmetic chooses the numbers that p is counted with.
@@ -108,13 +111,15 @@ func (p Policy) draining() (arithmetic, error) {
 	for tick := int64(1); tick <= maxTick && tick <= p.Window.Microseconds()+1; tick *= 10 {
 		if a, ok := p.countedIn(tick); ok {
 			if a.capacity > a.most {
-				return a, &PolicyError{p.Name, "Burst", fmt.Sprintf("of %d takes more than 142 years to come back", p.Burst)}
+				reason := fmt.Sprintf("of %d takes more than 142 years to come back", p.Burst)
+				return a, &PolicyError{p.Name, "Burst", reason}
 			}
 			return a, nil
 		}
 	}
 	return arithmetic{}, &PolicyError{p.Name, "Quota", fmt.Sprintf(
-		"%d in %v with a burst of %d cannot be counted exactly: choose rounder or smaller numbers", p.Quota, p.Window, p.Burst)}
+		"%d in %v with a burst of %d cannot be counted exactly: choose rounder or smaller numbers",
+		p.Quota, p.Window, p.Burst)}
 }
 
 // countedIn returns the arithmetic of p in ticks of the given µs, and whether
@@ -134,7 +139,6 @@ func (p Policy) countedIn(tick int64) (a arithmetic, ok bool) {
 	}
 	a = arithmetic{tick: tick, unit: window, rate: quota * nanos, capacity: atOnce * window, atOnce: atOnce}
 	a.most = min(maxExact, saturatedProduct(a.rate, maxOwed/tick))
-	a.perUnit, a.perRate = by(a.unit), by(a.rate)
 	return a, true
 }
 

@@ -1,278 +1,200 @@
 package quota
 
-import "time"
+import (
+	"math/bits"
+	"time"
+)
 
-// A visit is what one charge of a call finds and leaves.
-type visit struct {
-	shard *shard
-	hash  hash
-	prev  int    // the visit before of the same bucket, or -1
-	last  int    // of the first of a bucket: the last that charged it, or -1
-	slot  *slot  // of the first of a bucket: where that is, held; nil if nowhere
-	word  uint64 // of slot
-
-	met   Bucket        // what the charge finds, those before made
-	after Bucket        // what it leaves if it is made
-	wait  time.Duration // until it fits
-	fits  bool          // within the wait allowed
-	known bool          // its ID was charged before
-	made  bool          // it is charged if the call is: after is not what it found
-}
-
-// A call is what is done for several charges at once. Their shards are locked and
-// their slots held before its clock is read, and until it ends: so others see all
-// of it or nothing, and never is a charge made before one that was made earlier.
+// A call is the one way to take, peek, reserve and settle: begin locks the shards of all
+// Keys and then reads the clock, try or settle works out what becomes of each charge, write
+// keeps it, and end unlocks. So others see all of a call or nothing of it, and no charge is
+// made as of an earlier time than one that was made before it.
 type call struct {
+	memory  *Memory
 	charges []Charge
-	visits  []visit
-	locked  shardSet
-	now     int64 // µs since the Unix epoch
+	steps   []step // one for each charge
+	locked  uint64 // a bit for each shard
+	now     int64  // µs since the Unix epoch
 }
 
-// room returns n visits, in few if they fit.
-func room(few []visit, n int) []visit {
-	if n <= len(few) {
-		return few[:n]
-	}
-	return make([]visit, n)
+// A step is what one charge finds and leaves.
+type step struct {
+	key      keyHash
+	previous int           // the charge before it of the same bucket, or -1
+	bucket   Bucket        // what it finds, with earlier charges of the call; then what it leaves
+	wait     time.Duration // until it fits
+	delay    time.Duration // until its turn
+	fits     bool          // within the wait allowed, or since its ID was charged before
+	repeated bool          // its ID was charged before
+	made     bool          // it changes what is kept, if the call is allowed
 }
 
-// begin begins a call. visits are zero.
-func (g *ledger) begin(charges []Charge, visits []visit) (c call) {
-	c = call{charges: charges, visits: visits}
-	for i := range visits {
-		v := &visits[i]
-		v.hash = charges[i].hash()
-		v.shard, v.prev, v.last = g.shardOf(v.hash), c.earlier(i), -1
-		c.locked |= 1 << g.indexOf(v.hash)
+// stepsFor returns as many steps as there are charges, in few if there is room.
+func stepsFor(charges []Charge, few []step) []step {
+	if len(charges) <= len(few) {
+		return few[:len(charges)]
 	}
-	g.lock(c.locked)
-	c.hold(g)
-	if c.aged() {
-		c.release()
-		c.renew()
-		c.hold(g)
-	}
-	return c
+	return make([]step, len(charges))
 }
 
-// earlier returns the last visit before i of the same bucket, or -1.
-func (c *call) earlier(i int) int {
+// begin begins a call. c.steps are zero.
+func (c *call) begin(m *Memory) {
+	m.once.Do(m.open)
+	c.memory = m
+	charges, steps := c.charges, c.steps
+	for i := range charges {
+		if i > 0 && charges[i].Key == charges[i-1].Key {
+			steps[i].key = steps[i-1].key
+		} else {
+			steps[i].key = m.hash(charges[i].Key)
+		}
+		steps[i].previous = previous(charges, i)
+		c.locked |= 1 << (steps[i].key.check & uint64(len(m.shards)-1))
+	}
+	for set := c.locked; set != 0; set &= set - 1 { // in order, so that no two calls wait for each other
+		m.shards[bits.TrailingZeros64(set)].mu.Lock()
+	}
+	c.now = m.micros()
+	for set := c.locked; set != 0; set &= set - 1 {
+		m.shards[bits.TrailingZeros64(set)].tidy(c.now)
+	}
+}
+
+// previous returns the last charge before i of the same bucket, or -1.
+func previous(charges []Charge, i int) int {
 	for j := i - 1; j >= 0; j-- {
-		if c.visits[j].hash == c.visits[i].hash {
+		if charges[j].SameBucket(&charges[i]) {
 			return j
 		}
 	}
 	return -1
 }
 
-// first returns the first visit of the bucket of i.
-func (c *call) first(i int) *visit {
-	for c.visits[i].prev >= 0 {
-		i = c.visits[i].prev
-	}
-	return &c.visits[i]
-}
-
-// hold holds all slots, and then reads the clock.
-func (c *call) hold(g *ledger) {
-	for i := range c.visits {
-		v := &c.visits[i]
-		if v.prev >= 0 {
-			continue
-		}
-		t := v.shard.table.Load()
-		if place := t.find(v.hash); place >= 0 {
-			v.slot = &t.slots[place]
-			v.word = v.slot.hold()
-		}
-	}
-	c.now = g.now()
-}
-
-// release lets all slots go as they were.
-func (c *call) release() {
-	for i := range c.visits {
-		if v := &c.visits[i]; v.slot != nil {
-			v.slot.release(v.word)
-			v.slot = nil
-		}
+func (c *call) end() {
+	for set := c.locked; set != 0; set &= set - 1 {
+		c.memory.shards[bits.TrailingZeros64(set)].mu.Unlock()
 	}
 }
 
-// aged reports whether a table is too old to count with.
-func (c *call) aged() bool {
-	for i := range c.visits {
-		if c.visits[i].shard.agedLocked(c.now) {
-			return true
-		}
+// find makes b what is kept for charges[i], as its Limit counts.
+func (c *call) find(i int, b *Bucket) {
+	key, charge := c.steps[i].key, &c.charges[i]
+	by := c.memory.shard(key).load(key, charge, b)
+	if by != nil && by != charge.Limit && by.algorithm.drains() {
+		by.drain(b, c.now) // what came back until now did so by its own numbers
 	}
-	return false
+	charge.Limit.drain(b, c.now)
 }
 
-// renew replaces such tables. Nothing is held.
-func (c *call) renew() {
-	for i := range c.visits {
-		if s := c.visits[i].shard; s.agedLocked(c.now) {
-			s.renewLocked(c.now)
-		}
+// meet finds out what charges[i] meets.
+func (c *call) meet(i int) *step {
+	s, charge := &c.steps[i], &c.charges[i]
+	j := s.previous
+	for j >= 0 && !c.steps[j].made {
+		j = c.steps[j].previous
 	}
-}
-
-// raw sets b, which is zero, to what is owed before charges[i] is made, by the
-// numbers it was charged with, which if they are l's may be left to l.
-func (c *call) raw(i int, l *Limit, b *Bucket) {
-	switch v := &c.visits[i]; {
-	case v.prev >= 0 && c.visits[v.prev].made:
-		*b = c.visits[v.prev].after
-	case v.prev >= 0:
-		c.raw(v.prev, l, b)
-	case v.slot != nil:
-		v.shard.readLocked(b, v.slot, v.word, l, c.now)
+	if j >= 0 {
+		s.bucket = c.steps[j].bucket
+		charge.Limit.drain(&s.bucket, c.now)
+	} else {
+		c.find(i, &s.bucket)
 	}
+	s.repeated = charge.ID != "" && c.charged(i)
+	return s
 }
 
-// meet finds out what is owed before charges[i] is made, as its Limit counts.
-func (c *call) meet(i int) *visit {
-	v, charge := &c.visits[i], &c.charges[i]
-	c.raw(i, charge.Limit, &v.met)
-	charge.Limit.drain(&v.met, c.now)
-	v.known = charge.ID != "" && c.known(i)
-	return v
-}
-
-// known reports whether the ID of charges[i] was charged before, by this call or
+// charged reports whether the ID of charges[i] was charged before, by this call or
 // another.
-func (c *call) known(i int) bool {
-	v, id := &c.visits[i], c.charges[i].ID
-	for j := v.prev; j >= 0; j = c.visits[j].prev {
-		if c.visits[j].fits && c.charges[j].ID == id {
+func (c *call) charged(i int) bool {
+	s, charge := &c.steps[i], &c.charges[i]
+	for j := s.previous; j >= 0; j = c.steps[j].previous {
+		if c.steps[j].fits && c.charges[j].ID == charge.ID {
 			return true
 		}
 	}
-	return v.shard.rememberedLocked(v.hash.named(id), c.now)
+	id := refOf(s.key, charge, c.memory.hash(charge.ID))
+	return c.memory.shard(s.key).rest[id].Time > c.now
 }
 
 // try works out what becomes of all charges, at once or, where they are reserved,
 // within max. It reports whether all but the DryRun ones fit.
 func (c *call) try(reserved bool, max time.Duration) (allowed bool) {
 	allowed = true
-	for i := range c.visits {
-		v, charge := c.meet(i), &c.charges[i]
-		v.after = v.met
+	for i := range c.steps {
+		s, charge := c.meet(i), &c.charges[i]
+		l, n := charge.Limit, charge.Units()
 		switch {
-		case v.known:
-			v.fits = true
+		case s.repeated:
+			s.fits = true
 		case reserved:
-			v.wait, v.fits = charge.Limit.tryWithin(&v.after, charge.Units(), c.now, max)
+			s.wait, s.fits = l.tryWithin(&s.bucket, n, c.now, max)
 		default:
-			v.fits = charge.Limit.try(&v.after, charge.Units(), c.now)
+			s.wait, s.delay = l.wait(&s.bucket, n, c.now), l.delay(&s.bucket, c.now)
+			s.fits = l.try(&s.bucket, n, c.now)
 		}
-		if v.made = v.fits && !v.known; v.made {
-			c.first(i).last = i
-		}
-		allowed = allowed && (v.fits || charge.DryRun)
+		s.made = s.fits && !s.repeated
+		allowed = allowed && (s.fits || charge.DryRun)
 	}
 	return allowed
 }
 
+// settle works out what becomes of all charges.
+func (c *call) settle() {
+	for i := range c.steps {
+		s, charge := c.meet(i), &c.charges[i]
+		if s.repeated {
+			continue
+		}
+		at := int64(0)
+		if !charge.At.IsZero() {
+			at = charge.At.UnixMicro()
+		}
+		met := s.bucket
+		s.bucket = charge.Limit.Settle(met, charge.N, at, c.now)
+		s.fits, s.made = charge.N != 0, s.bucket != met
+	}
+}
+
 // wait returns how long the slowest charge has to wait that is no DryRun.
 func (c *call) wait() (longest time.Duration) {
-	for i := range c.visits {
+	for i := range c.steps {
 		if !c.charges[i].DryRun {
-			longest = max(longest, c.visits[i].wait)
+			longest = max(longest, c.steps[i].wait)
 		}
 	}
 	return longest
 }
 
-// settle works out what becomes of all charges.
-func (c *call) settle() {
-	for i := range c.visits {
-		v, charge := c.meet(i), &c.charges[i]
-		v.after = v.met
-		if !v.known {
-			charge.Limit.settle(&v.after, charge.N, charge.at(), c.now)
-			v.fits = charge.N != 0
-		}
-		if v.made = v.after != v.met; v.made { // otherwise it is as if nobody had looked
-			c.first(i).last = i
-		}
-	}
-}
-
-// at is c.At in µs since the Unix epoch; zero if there is none.
-func (c *Charge) at() int64 {
-	if c.At.IsZero() {
-		return 0
-	}
-	return c.At.UnixMicro()
-}
-
-// judge appends the Decisions.
+// judge appends the Decisions. Nothing is written yet.
 func (c *call) judge(dst []Decision, taken bool) []Decision {
-	for i := range c.visits {
-		v, charge := &c.visits[i], &c.charges[i]
+	for i := range c.steps {
+		s, charge := &c.steps[i], &c.charges[i]
+		if !taken && (s.fits || s.previous >= 0) || !s.fits && s.previous >= 0 {
+			s.bucket = Bucket{}
+			c.find(i, &s.bucket)
+		}
 		dst = append(dst, Decision{})
 		d := &dst[len(dst)-1]
-		left := &v.after
-		if !taken || !v.fits {
-			found := c.found(i)
-			left = &found
+		d.Allowed, d.At = s.repeated, time.UnixMicro(c.now)
+		charge.Limit.describe(d, &s.bucket, c.now)
+		if !s.repeated {
+			d.judge(c.charges, i, s.wait, s.delay)
 		}
-		if v.known {
-			charge.Limit.describe(d, left, c.now)
-			d.Allowed = true
-		} else {
-			d.judge(c.charges, i, &v.met, left, c.now)
-		}
-		d.At = time.UnixMicro(c.now)
 	}
 	return dst
 }
 
-// found returns what the call found, as the Limit of charges[i] counts.
-func (c *call) found(i int) (b Bucket) {
-	v := &c.visits[i]
-	if v.prev < 0 {
-		return v.met
-	}
-	if v = c.first(i); v.slot != nil {
-		v.shard.readLocked(&b, v.slot, v.word, c.charges[i].Limit, c.now)
-	}
-	c.charges[i].Limit.drain(&b, c.now)
-	return b
-}
-
-// end makes the charges, or not.
-func (c *call) end(taken bool) {
-	for i := range c.visits {
-		if v := &c.visits[i]; v.slot != nil && taken && v.last >= 0 {
-			v.shard.keepLocked(v.slot, v.hash, c.left(i), c.now)
-		} else if v.slot != nil {
-			v.slot.release(v.word)
+// write keeps what the charges leave, and remembers their IDs.
+func (c *call) write() {
+	for i := range c.steps {
+		s, charge := &c.steps[i], &c.charges[i]
+		shard := c.memory.shard(s.key)
+		if s.made {
+			shard.store(s.key, charge, &s.bucket, c.now)
+		}
+		if charge.ID != "" && s.fits && !s.repeated {
+			id := refOf(s.key, charge, c.memory.hash(charge.ID))
+			shard.remember(id, charge.Limit.Remembers(c.now), c.now)
 		}
 	}
-	for i := range c.visits {
-		if taken {
-			c.add(i)
-		}
-	}
-}
-
-// add keeps what charges[i] is the first to leave. Nothing is held.
-func (c *call) add(i int) {
-	v, charge := &c.visits[i], &c.charges[i]
-	if v.slot == nil && v.last >= 0 {
-		v.shard.addLocked(v.hash, c.left(i), c.now)
-	}
-	if charge.ID != "" && v.fits && !v.known {
-		v.shard.rememberLocked(v.hash.named(charge.ID), keyHash(charge.Key), charge.Limit.Remembers(c.now), c.now)
-	}
-}
-
-// left is what is owed to the bucket that charges[i] is the first to visit.
-func (c *call) left(i int) *account {
-	last := c.visits[i].last
-	return &account{limit: c.charges[last].Limit, Bucket: c.visits[last].after}
 }

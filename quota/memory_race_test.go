@@ -108,7 +108,7 @@ func TestGrowingLosesNoCharge(t *testing.T) {
 	}
 }
 
-// A flood moves slots about, and forgets what is not meant here.
+// A flood moves entries about, and forgets others.
 func TestForgettingOthersLosesNoCharge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &quota.Memory{MaxKeys: 500}
@@ -175,8 +175,8 @@ func TestBeingReclaimedLosesNoCharge(t *testing.T) {
 	}
 }
 
-// Whoever looks at two buckets, both of which each call charges alike, sees no
-// difference, whatever else happens to them; and nobody waits for ever.
+// Two buckets that each call charges alike show no difference to a Peek, whatever else
+// happens to them; and no call waits for ever.
 func TestNobodySeesHalfACall(t *testing.T) {
 	m := new(quota.Memory)
 	a, b := compile(t, quota.Policy{Name: "a", Quota: 1e6, Window: time.Hour}), compile(t, quota.Policy{Name: "b", Quota: 1e6, Window: time.Hour})
@@ -185,7 +185,7 @@ func TestNobodySeesHalfACall(t *testing.T) {
 		key, other := fmt.Sprint(i), fmt.Sprint((i+1)%len(pairs))
 		pairs[i] = []quota.Charge{{Key: key, Limit: a, N: 3}, {Key: other, Limit: b, N: 3}}
 	}
-	stop := disturb(func(i int) { // makes tables grow, and charges what others hold
+	stop := disturb(func(i int) { // makes tables grow, and charges what others charge
 		_, _ = m.Take(ctx, nil, quota.Charge{Key: fmt.Sprint("new ", i), Limit: a})
 		_, _ = m.Take(ctx, nil, quota.Charge{Key: fmt.Sprint(i % 10), Limit: a, DryRun: true})
 	})
@@ -217,7 +217,7 @@ func TestNobodySeesHalfACall(t *testing.T) {
 
 // Calls of all sorts, by many: in the end is owed what was taken less what was given
 // back, which was never more than there is.
-func TestARandomCrowdIsCountedToTheUnit(t *testing.T) {
+func TestRandomCallsAreCountedToTheUnit(t *testing.T) {
 	for seed := range uint64(4) {
 		synctest.Test(t, func(t *testing.T) {
 			m := &quota.Memory{MaxKeys: []int{100, 200_000}[seed%2]}
@@ -230,7 +230,7 @@ func TestARandomCrowdIsCountedToTheUnit(t *testing.T) {
 			keys := names("key", 5)
 			var owed [5][4]atomic.Int64
 			together(16, func(_ int, random *rand.Rand) {
-				c := crowd{m, limits, keys, &owed, random}
+				c := caller{m, limits, keys, &owed, random}
 				for range 500 {
 					c.step()
 				}
@@ -245,7 +245,7 @@ func TestARandomCrowdIsCountedToTheUnit(t *testing.T) {
 	}
 }
 
-type crowd struct {
+type caller struct {
 	m      *quota.Memory
 	limits []*quota.Limit
 	keys   []string
@@ -254,7 +254,7 @@ type crowd struct {
 }
 
 // step takes a few charges, or one, or reserves, and sometimes gives it back.
-func (c *crowd) step() {
+func (c *caller) step() {
 	charges := make([]quota.Charge, 1+c.random.IntN(2)*c.random.IntN(5))
 	places := make([]*atomic.Int64, len(charges))
 	for i := range charges {
@@ -277,7 +277,7 @@ func (c *crowd) step() {
 	}
 }
 
-func (c *crowd) make(charges []quota.Charge) (allowed bool) {
+func (c *caller) make(charges []quota.Charge) (allowed bool) {
 	if c.random.IntN(4) == 0 {
 		_, _, ok, _ := c.m.Reserve(ctx, 0, charges...)
 		return ok

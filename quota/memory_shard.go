@@ -1,187 +1,210 @@
 package quota
 
 import (
-	"math/bits"
+	"math"
 	"sync"
-	"sync/atomic"
+	"unique"
 )
 
 const (
-	// maxShards is how many locks a Memory has at most: as many as a shardSet
-	// has bits.
-	maxShards = 64
+	// sample is how many entries are compared when one must be evicted.
+	sample = 64
 
-	// keysPerShard is what makes another lock worthwhile.
-	keysPerShard = 512
+	// maxAge is after how long, in µs, a shard forgets what owes nothing.
+	maxAge = 10 * 60 * 1_000_000
 
-	// linger is how long, in µs, what is owed no more is kept if there is room: its
-	// key may be back soon, and finding it is cheaper than adding it.
-	linger = 10_000_000
+	// grace is how long, in µs, what owes nothing survives that: a clock may be set back a
+	// little without anything being given back.
+	grace = 10 * 1_000_000
 )
 
-// shardsFor is a power of two.
-func shardsFor(keys int) int {
-	return min(maxShards, 1<<bits.Len(uint(keys/keysPerShard/2)))
-}
-
-// A shard is the part of a ledger that one lock guards. All that is counted for one
-// Key is in the same one. Methods that end in Locked are for who has the lock.
+// A shard is what one lock guards: all that is kept of some Keys. Most states are entries
+// of the table; the rest is what does not fit there.
 type shard struct {
-	ledger *ledger               // that it is a part of
-	table  atomic.Pointer[table] // replaced by who has the lock
+	memory *Memory
 
-	mu       sync.Mutex
-	accounts []account // guarded by mu
-	free     []int     // guarded by mu; places in accounts
-	hand     int       // guarded by mu; the slot that was looked at last by forgetLocked
+	mu sync.Mutex // guards what follows
+	table
+	rest    map[ref]kept
+	tidied  int64             // when, in µs since the Unix epoch
+	hand    int               // the entry that was compared last when one was evicted
+	held    map[keyHash]int64 // places in use, of the Gate
+	heldMax int               // how many keys there once were in held
 
-	_ [48]byte // keeps the locks of two shards out of one cache line
+	_ [64]byte // keeps the locks of two shards out of one cache line
 }
 
-// An account is what a slot keeps aside: a Bucket of any kind, or until when an ID
-// is remembered.
-type account struct {
-	limit  *Limit // that was charged last; nil for an ID
-	Bucket        // of an ID only Time, until when it is remembered
-	owner  hash   // of an ID, its Key's
+// A ref names something in the rest: a count of a Key, or an ID that was charged.
+type ref struct {
+	key    keyHash
+	name   unique.Handle[string] // of the Limit
+	dryRun bool
+	id     keyHash // of the ID; zero for the count
 }
 
-// whole returns when a owes nothing more.
-func (a *account) whole() int64 {
-	if a.limit == nil {
-		return a.Time
+func refOf(key keyHash, c *Charge, id keyHash) ref { return ref{key, c.Limit.name, c.DryRun, id} }
+
+// A kept is a state in the rest: a Bucket, or of an ID until when it is remembered.
+type kept struct {
+	limit  *Limit // which it was charged by last; nil for an ID
+	Bucket        // of an ID only Time
+}
+
+// whole returns when k may be forgotten.
+func (k *kept) whole() int64 {
+	if k.limit == nil {
+		return k.Time
 	}
-	return a.limit.whole(&a.Bucket)
+	return k.limit.whole(&k.Bucket)
 }
 
-// accountLocked returns the account of a slot.
-func (s *shard) accountLocked(word uint64) *account { return &s.accounts[stateOf(word)] }
-
-// openLocked returns the place of a new account.
-func (s *shard) openLocked(a account) (place int64) {
-	if n := len(s.free); n > 0 {
-		place := s.free[n-1]
-		s.free = s.free[:n-1]
-		s.accounts[place] = a
-		return int64(place)
+// load makes b, which is zero, what is kept for a charge, and returns the Limit it was
+// charged by last; nil if there is nothing.
+func (s *shard) load(h keyHash, c *Charge, b *Bucket) (by *Limit) {
+	if i := s.find(h, c.Limit, c.DryRun); i >= 0 {
+		e := &s.entries[i]
+		by = s.counts[e.number()].limit
+		*b = e.bucket(by)
+	} else if len(s.rest) > 0 {
+		k := s.rest[refOf(h, c, keyHash{})]
+		*b, by = k.Bucket, k.limit
 	}
-	s.accounts = append(s.accounts, a)
-	return int64(len(s.accounts) - 1)
+	return by
 }
 
-// closeLocked closes the account of a slot, if it has one.
-func (s *shard) closeLocked(tag, word uint64) {
-	if tag&scaleMask != aside {
+// store keeps b, which charge c left.
+func (s *shard) store(h keyHash, c *Charge, b *Bucket, now int64) {
+	i := s.find(h, c.Limit, c.DryRun)
+	if i >= 0 && fits(b) && s.counts[s.entries[i].number()].limit.id == c.Limit.id {
+		s.entries[i].set(b)
 		return
 	}
-	*s.accountLocked(word) = account{}
-	if s.free = append(s.free, int(stateOf(word))); len(s.free) == len(s.accounts) {
-		s.accounts, s.free = nil, nil
+	r := refOf(h, c, keyHash{})
+	if _, ok := s.rest[r]; ok {
+		s.forgetRest(r)
+	} else if i >= 0 {
+		s.forget(i)
 	}
+	if s.memory.kept.Add(1) > int64(s.memory.maxKeys()) {
+		s.evict(now)
+	}
+	if s.full() {
+		s.rebuild(now)
+	}
+	if fits(b) {
+		if number := s.number(count{c.Limit, c.DryRun}); number > 0 {
+			s.add(newEntry(h, number, b))
+			return
+		}
+	}
+	s.rest[r] = kept{c.Limit, *b}
 }
 
-// readLocked sets b, which is zero, to what a slot owes at now: of a bucket, by the
-// numbers it was charged with, which if they are l's may be left to l.
-func (s *shard) readLocked(b *Bucket, slot *slot, word uint64, l *Limit, now int64) {
-	tag := slot.tag.Load()
-	if tag&scaleMask != aside {
-		scaleOf(tag).unpack(b, stateOf(word), s.table.Load().origin, now)
-		return
+// remember keeps an ID until a moment.
+func (s *shard) remember(id ref, until, now int64) {
+	if _, ok := s.rest[id]; !ok && s.memory.kept.Add(1) > int64(s.memory.maxKeys()) {
+		s.evict(now)
 	}
-	a := s.accountLocked(word)
-	*b = a.Bucket
-	if a.limit != l && a.limit != nil && a.limit.algorithm.drains() {
-		a.limit.drain(b, now)
-	}
+	s.rest[id] = kept{Bucket: Bucket{Time: until}}
 }
 
-// keepLocked has a slot of h, which is held, keep a, and lets it go.
-func (s *shard) keepLocked(slot *slot, h hash, a *account, now int64) {
-	tag, word := slot.tag.Load(), slot.word.Load()
-	number, state := s.packLocked(a, now)
+func (s *shard) forget(i int) {
+	s.remove(i)
+	s.memory.kept.Add(-1)
+}
+
+func (s *shard) forgetRest(r ref) {
+	delete(s.rest, r)
+	s.memory.kept.Add(-1)
+}
+
+// evict makes room: it forgets what owes nothing, among some of what is kept. If all of
+// that owes something, it forgets what would owe nothing soonest.
+func (s *shard) evict(now int64) {
+	soonest, victim, name, freed := int64(math.MaxInt64), -1, ref{}, false
+	seen := 0
+	for range len(s.entries) {
+		if s.hand = s.next(s.hand); s.entries[s.hand].key == 0 {
+			continue
+		}
+		switch whole := s.whole(s.hand); {
+		case whole <= now:
+			s.forget(s.hand)
+			freed = true
+		case whole < soonest:
+			soonest, victim = whole, s.hand
+		}
+		if seen++; seen == sample {
+			break
+		}
+	}
+	for r, k := range s.rest {
+		switch whole := k.whole(); {
+		case whole <= now:
+			s.forgetRest(r)
+			freed = true
+		case whole < soonest:
+			soonest, victim, name = whole, -1, r
+		}
+		if seen++; seen >= 2*sample {
+			break
+		}
+	}
 	switch {
-	case number == aside && slot.aside():
-		*s.accountLocked(word) = *a
+	case freed || soonest == math.MaxInt64:
 		return
-	case number == aside:
-		state = s.openLocked(*a)
+	case victim >= 0:
+		s.forget(victim)
 	default:
-		s.closeLocked(tag, word)
+		s.forgetRest(name)
 	}
-	slot.let(h.tag(number), h.check(), state)
+	s.memory.forgotten.Add(1)
 }
 
-// packLocked returns a's state and its scale, or aside if it does not fit.
-func (s *shard) packLocked(a *account, now int64) (number uint64, state int64) {
-	if a.limit != nil {
-		if state, ok := a.limit.pack(&a.Bucket, s.table.Load().origin, now); ok {
-			return a.limit.packed.number, state
+// tidy forgets what has long owed nothing, now and then.
+func (s *shard) tidy(now int64) {
+	if now-s.tidied <= maxAge {
+		if len(s.counts) > 2*s.used+minEntries { // of Limits that charge nothing any more
+			s.rebuild(now)
+		}
+		return
+	}
+	s.rebuild(now)
+	rest, held := make(map[ref]kept), make(map[keyHash]int64, len(s.held)) // which need less than the old ones
+	for r, k := range s.rest {
+		if k.whole() > now-grace {
+			rest[r] = k
 		}
 	}
-	return aside, 0
+	for h, n := range s.held {
+		held[h] = n
+	}
+	s.memory.kept.Add(int64(len(rest) - len(s.rest)))
+	s.rest, s.held, s.heldMax, s.tidied = rest, held, len(held), now
 }
 
-// addLocked adds a slot of h, which keeps a.
-func (s *shard) addLocked(h hash, a *account, now int64) {
-	if s.ledger.kept.Add(1) > s.ledger.most {
-		s.makeRoomLocked(now)
-	}
-	if !s.table.Load().roomy() {
-		s.renewLocked(now)
-	}
-	number, state := s.packLocked(a, now)
-	if number == aside {
-		state = s.openLocked(*a)
-	}
-	s.table.Load().add(h.tag(number), h.check(), state)
-}
-
-// removeLocked forgets the tenant at i, whose slot is held.
-func (s *shard) removeLocked(i int) {
-	t := s.table.Load()
-	s.closeLocked(t.slots[i].tag.Load(), t.slots[i].word.Load())
-	t.remove(i)
-	s.ledger.kept.Add(-1)
-}
-
-// renewLocked replaces the table by one that fits, whose origin is now, without
-// what has long been owed no more.
-func (s *shard) renewLocked(now int64) {
-	old, owing := s.table.Load(), 0
-	g := s.gaugeLocked(now - linger)
-	for i := range old.slots {
-		old.slots[i].hold()
-		if g.owes(i) {
-			owing++
+// rebuild replaces the table by one of the right size, without what owes nothing.
+func (s *shard) rebuild(now int64) {
+	owing := func(i int) bool { return s.entries[i].key != 0 && s.whole(i) > now-grace }
+	n := 0
+	for i := range s.entries {
+		if owing(i) {
+			n++
 		}
 	}
-	t := newTable(owing, s.ledger.origin(now))
-	for i := range old.slots {
-		tag, word := old.slots[i].tag.Load(), old.slots[i].word.Load()
-		switch {
-		case !g.owes(i):
-			s.closeLocked(tag, word)
-		case tag&scaleMask == aside:
-			t.add(tag, word&checkMask, stateOf(word))
-		default:
-			t.add(tag, word&checkMask, scaleOf(tag).moved(stateOf(word), t.origin-old.origin))
+	t := newTable(n)
+	numbers := make([]uint64, len(s.counts)) // the new ones
+	for i := range s.entries {
+		if !owing(i) {
+			continue
 		}
+		e := s.entries[i]
+		old := e.number()
+		if numbers[old] == 0 {
+			numbers[old] = t.number(s.counts[old])
+		}
+		t.add(e.numbered(numbers[old]))
 	}
-	s.table.Store(t)
-	s.ledger.kept.Add(int64(t.taken - old.taken))
-}
-
-// A shardSet has a bit for each shard.
-type shardSet uint64
-
-func (g *ledger) lock(set shardSet) {
-	for ; set != 0; set &= set - 1 {
-		g.shards[bits.TrailingZeros64(uint64(set))].mu.Lock()
-	}
-}
-
-func (g *ledger) unlock(set shardSet) {
-	for ; set != 0; set &= set - 1 {
-		g.shards[bits.TrailingZeros64(uint64(set))].mu.Unlock()
-	}
+	s.memory.kept.Add(int64(n - s.used))
+	s.table, s.hand = t, 0
 }

@@ -1,141 +1,193 @@
 package quota
 
 import (
-	"math"
 	"math/bits"
+	"unique"
 )
+
+// An entry is the state of one count of one Key, in 24 bytes without a pointer, so that
+// the garbage collector need not read them:
+//
+//	key    64 bits of the keyHash; 0 if the entry is empty
+//	time   Bucket.Time in 53 bits, 11 more bits of the keyHash
+//	level  Bucket.Level in 53 bits, the number of the count in 11 bits
+//
+// Two Keys are taken for one another if these 75 bits, and those that choose the shard, are
+// the same: among a million Keys with a probability of less than 1 in 10^10.
+type entry struct {
+	key   uint64
+	time  int64
+	level uint64
+}
 
 const (
-	// A table is made anew when more than fullest 64ths of its slots are taken, with
-	// emptiest 64ths taken: so 16·64/emptiest bytes are what a slot takes at most.
-	fullest  = 50
-	emptiest = 45
+	lowBits = 11
+	lowMask = 1<<lowBits - 1
 
-	// A small one, which is in a cache anyway, has fewer taken, and nearly all of
-	// them where they belong.
-	small         = 1024
-	fullestSmall  = 32
-	emptiestSmall = 24
+	// maxNumber is the largest number of a count. What would need another is in the rest.
+	maxNumber = lowMask
 
-	fewestSlots = 8
-
-	// slotsPerLine are those of a cache line of 64 bytes.
-	slotsPerLine = 4
+	// minEntries are those of an empty table.
+	minEntries = 8
 )
 
-// A table finds slots by their hashes, in an array in which each slot is where its
-// tag belongs, or behind that with nothing empty between.
-//
-// Who has locked the shard may do anything with it. Others may read: they find what
-// is there and does not move. Who finds nothing asks again with the lock. All slots
-// of a table that was replaced are held for ever.
+// fits reports whether b fits in an entry: what counts in buckets and fixed windows does.
+func fits(b *Bucket) bool { return b.Prev == 0 && b.Log == "" && b.Time<<lowBits>>lowBits == b.Time }
+
+func newEntry(h keyHash, number uint64, b *Bucket) entry {
+	e := entry{key: h.place, time: int64(h.check / maxShards & lowMask), level: number}
+	e.set(b)
+	return e
+}
+
+// set makes b, which fits, the state of e.
+func (e *entry) set(b *Bucket) {
+	e.time = b.Time<<lowBits | e.time&lowMask
+	e.level = uint64(b.Level)<<lowBits | e.level&lowMask
+}
+
+// numbered returns e with another number.
+func (e entry) numbered(number uint64) entry {
+	e.level = e.level&^lowMask | number
+	return e
+}
+
+// of reports whether e is of the Key of h.
+func (e *entry) of(h keyHash) bool {
+	return e.key == h.place && uint64(e.time&lowMask) == h.check/maxShards&lowMask
+}
+
+func (e *entry) number() uint64 { return e.level & lowMask }
+
+// bucket returns the state of e, which was charged by a Limit.
+func (e *entry) bucket(by *Limit) Bucket {
+	return Bucket{Time: e.time >> lowBits, Level: int64(e.level >> lowBits), Unit: by.unit}
+}
+
+// A count is what the entries with one number count.
+type count struct {
+	limit  *Limit
+	dryRun bool
+}
+
+// place returns where the entry of a Key belongs, as a fraction of 2^64 of a table.
+func (c count) place(key uint64) uint64 {
+	if c.dryRun {
+		key = ^key
+	}
+	return key ^ c.limit.spread
+}
+
+// A table finds entries by open addressing: each is at its first place, or behind that with
+// nothing empty between.
 type table struct {
-	slots  []slot
-	origin int64 // of the states, in µs since the Unix epoch; a whole second
-	taken  int   // of slots; guarded by the shard's lock
+	entries []entry
+	used    int
+	counts  []count // by number; that of 0 is none
+	numbers map[countID]uint64
 }
 
-// nothing is the table of a shard that has none yet.
-var nothing = &table{slots: make([]slot, 1), origin: math.MaxInt64}
+// A countID is the same for all Limits that are compiled from one Policy.
+type countID struct {
+	policy unique.Handle[Policy]
+	dryRun bool
+}
 
-// newTable returns one for so many tenants, and some more.
-func newTable(tenants int, origin int64) *table {
-	slots := max(fewestSlots, tenants*64/emptiestSmall+1)
-	if slots > small {
-		slots = max(small, tenants*64/emptiest+1)
+// newTable returns an empty table for so many entries and a fifth more.
+func newTable(entries int) table {
+	return table{
+		entries: make([]entry, max(minEntries, entries*8/5)),
+		counts:  make([]count, 1),
+		numbers: make(map[countID]uint64),
 	}
-	return &table{slots: make([]slot, slots), origin: origin}
 }
 
-// roomy reports whether there is room for another tenant.
-func (t *table) roomy() bool {
-	n := len(t.slots)
-	if n < small {
-		return (t.taken+1)*64 <= n*fullestSmall
+// full reports whether a table is to be replaced by a larger one before another entry is
+// added.
+func (t *table) full() bool { return (t.used+1)*4 > len(t.entries)*3 }
+
+// number returns the number of a count, or 0 if there are too many.
+func (t *table) number(c count) uint64 {
+	id := countID{c.limit.id, c.dryRun}
+	if number, ok := t.numbers[id]; ok {
+		return number
 	}
-	return (t.taken+1)*64 <= n*fullest
-}
-
-// home is where a tag belongs: in a table that is not small, at the beginning of a
-// cache line, so that seven of eight tenants are in the line that is fetched first.
-// To fetch another takes longer than to look at all of that one.
-func (t *table) home(tag uint64) int {
-	n, _ := bits.Mul64(tag&^scaleMask, uint64(len(t.slots)))
-	if len(t.slots) >= small {
-		n &^= slotsPerLine - 1
+	if len(t.counts) > maxNumber {
+		return 0
 	}
-	return int(n)
+	t.numbers[id] = uint64(len(t.counts))
+	t.counts = append(t.counts, c)
+	return t.numbers[id]
 }
 
-// next is the place after i.
+// first returns the first index at which an entry with this place may be.
+//
+// It is rounded down to an entry that begins a cache line of 64 bytes, as of eight entries
+// those at 0, 3 and 6 do: to fetch another line takes longer than to compare all of this.
+func (t *table) first(place uint64) int {
+	i, _ := bits.Mul64(place, uint64(len(t.entries)))
+	return int(i - i%8%3)
+}
+
+// next returns the index after i.
 func (t *table) next(i int) int {
-	if i++; i < len(t.slots) {
+	if i++; i < len(t.entries) {
 		return i
 	}
 	return 0
 }
 
-// read returns the slot of a tag and a check, and its word, or nil. It needs no
-// lock, and what it returns may be held.
-func (t *table) read(tag, check uint64) (s *slot, word uint64) {
-	for i := t.home(tag); ; i = t.next(i) {
-		s = &t.slots[i]
-		word = s.word.Load() // before the tag
-		switch s.tag.Load() {
-		case tag:
-			if word&checkMask == check {
-				return s, word
-			}
-		case 0:
-			return nil, 0
-		}
-	}
-}
-
-// find returns the place of h, in whatever scale it is counted, or -1.
-func (t *table) find(h hash) int {
-	for i := t.home(uint64(h)); ; i = t.next(i) {
-		s := &t.slots[i]
-		switch tag := s.tag.Load(); {
-		case tag == 0:
+// find returns the index of the entry of a Key that counts for the Name of a Limit, or -1.
+func (t *table) find(h keyHash, l *Limit, dryRun bool) int {
+	for i := t.first(count{l, dryRun}.place(h.place)); ; i = t.next(i) {
+		switch e := &t.entries[i]; {
+		case e.key == 0:
 			return -1
-		case (tag^uint64(h))>>scaleBits == 0 && s.word.Load()&checkMask == h.check():
-			return i
+		case e.of(h):
+			if c := &t.counts[e.number()]; c.limit.name == l.name && c.dryRun == dryRun {
+				return i
+			}
 		}
 	}
 }
 
-// add gives an empty slot to a new tenant.
-func (t *table) add(tag, check uint64, state int64) {
-	i := t.home(tag)
-	for t.slots[i].tag.Load() != 0 {
+// add adds an entry, for which there is room.
+func (t *table) add(e entry) {
+	i := t.first(t.counts[e.number()].place(e.key))
+	for t.entries[i].key != 0 {
 		i = t.next(i)
 	}
-	t.slots[i].hold()
-	t.slots[i].let(tag, check, state)
-	t.taken++
+	t.entries[i] = e
+	t.used++
 }
 
-// remove makes the slot at i, which is held, empty, and moves those forward that are
-// behind where they belong because of it.
+// remove empties the place at i, and moves entries there that come after it only because
+// it was taken.
 func (t *table) remove(i int) {
-	for j := t.next(i); t.slots[j].tag.Load() != 0; j = t.next(j) {
-		if t.belongs(j, i) {
-			word := t.slots[j].hold()
-			t.slots[i].let(t.slots[j].tag.Load(), word&checkMask, stateOf(word))
+	for j := t.next(i); t.entries[j].key != 0; j = t.next(j) {
+		e := &t.entries[j]
+		first := t.first(t.counts[e.number()].place(e.key))
+		if t.distance(first, j) >= t.distance(i, j) { // i is not before its first place
+			t.entries[i] = *e
 			i = j
 		}
 	}
-	t.slots[i].let(0, 0, 0)
-	t.taken--
+	t.entries[i] = entry{}
+	t.used--
 }
 
-// belongs reports whether the tenant at j may be at i as well, which is before j:
-// whether his home is not behind i.
-func (t *table) belongs(j, i int) bool {
-	home := t.home(t.slots[j].tag.Load())
-	if home <= j {
-		return home <= i && i < j
+// distance returns how far j is after i.
+func (t *table) distance(i, j int) int {
+	if j < i {
+		j += len(t.entries)
 	}
-	return home <= i || i < j // he is at the beginning, for want of room at the end
+	return j - i
+}
+
+// whole returns when the entry at i owes nothing.
+func (t *table) whole(i int) int64 {
+	e := &t.entries[i]
+	by := t.counts[e.number()].limit
+	b := e.bucket(by)
+	return by.whole(&b)
 }

@@ -129,12 +129,16 @@ func (p Policy) faults() error {
 	}
 	check(printable(p.Name), "Name", "must be printable ASCII")
 	check(p.Quota >= 1, "Quota", "is %d: must be at least 1", p.Quota)
-	check(p.Algorithm != SlidingLog || p.Quota <= maxLogged, "Quota", "is %d: a SlidingLog remembers %d at most", p.Quota, maxLogged)
-	check(p.Algorithm != FixedWindow || p.Quota <= maxExact, "Quota", "is %d: %d can be counted", p.Quota, int64(maxExact))
+	check(p.Algorithm != SlidingLog || p.Quota <= maxLogged,
+		"Quota", "is %d: a SlidingLog remembers %d at most", p.Quota, maxLogged)
+	check(p.Algorithm != FixedWindow || p.Quota <= maxExact,
+		"Quota", "is %d: %d can be counted", p.Quota, int64(maxExact))
 	p.checkWindow(check)
 	check(p.Burst >= 0, "Burst", "is %d: must not be negative", p.Burst)
-	check(p.Burst < 0 || p.Burst == p.Quota || p.Algorithm.drains(), "Burst", "is %d: of a %v it is the Quota", p.Burst, p.Algorithm)
-	check(p.Algorithm >= TokenBucket && p.Algorithm <= SlidingLog, "Algorithm", "is %d: there is none", int(p.Algorithm))
+	check(p.Burst < 0 || p.Burst == p.Quota || p.Algorithm.drains(),
+		"Burst", "is %d: of a %v it is the Quota", p.Burst, p.Algorithm)
+	check(p.Algorithm >= TokenBucket && p.Algorithm <= SlidingLog,
+		"Algorithm", "is %d: there is none", int(p.Algorithm))
 	check(p.Calendar == 0 || p.Algorithm == FixedWindow, "Calendar", "is for FixedWindow, not %v", p.Algorithm)
 	check(p.Calendar >= 0 && p.Calendar <= Month, "Calendar", "is %d: there is none", int(p.Calendar))
 	check(p.Calendar != 0 || p.Location == nil, "Location", "is of no use without a Calendar")

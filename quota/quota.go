@@ -7,7 +7,7 @@ import (
 
 // A Charge asks for units of one Limit on behalf of one Key.
 type Charge struct {
-	// Key is whom the units are counted for. Any string is a key of its own.
+	// Key is what the units are counted for: a user, an address. Any string is a key of its own.
 	Key string
 
 	// Limit is what they are counted against; it must be compiled. One Key has
@@ -102,7 +102,8 @@ type Reserver interface {
 	//
 	// wait is set also when not ok, to Forever if no wait is long enough. A
 	// DryRun charge neither waits nor refuses.
-	Reserve(ctx context.Context, max time.Duration, charges ...Charge) (wait time.Duration, at time.Time, ok bool, err error)
+	Reserve(ctx context.Context, max time.Duration, charges ...Charge) (
+		wait time.Duration, at time.Time, ok bool, err error)
 }
 
 // An Inspector shows and forgets what is counted of a Key.

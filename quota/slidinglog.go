@@ -34,17 +34,19 @@ func entryAt(log string, i int) (time, units int64) {
 // logEntry returns the bytes of an entry.
 func logEntry(time, units int64) string {
 	return string([]byte{
-		byte(time >> 48), byte(time >> 40), byte(time >> 32), byte(time >> 24), byte(time >> 16), byte(time >> 8), byte(time),
+		byte(time >> 48), byte(time >> 40), byte(time >> 32), byte(time >> 24),
+		byte(time >> 16), byte(time >> 8), byte(time),
 		byte(units >> 8), byte(units),
 	})
 }
 
 // drainLog drops the entries that are a Window old, and counts the others.
 func (l *Limit) drainLog(b *Bucket, now int64) {
-	if b.Log == "" && b.believed(now) {
-		l.enter(b)
+	log := b.Log
+	if log == "" && b.believed(now) && b.Level+b.Prev > 0 { // another Algorithm counted it
+		log = logEntry(b.Time, owed(convert(b.Level, b.Unit, 1), b.Prev, l.most))
 	}
-	live, units, newest := entriesAfter(b.Log, now-l.window)
+	live, units, newest := entriesAfter(log, now-l.window)
 	if live == "" || units > l.most || newest > now+farAhead || !b.believed(now) {
 		*b = Bucket{Time: now, Unit: 1}
 		return
@@ -74,13 +76,6 @@ func entriesAfter(log string, moment int64) (live string, units, newest int64) {
 	return log[gone:], units, newest
 }
 
-// enter makes what another Algorithm counted an entry.
-func (l *Limit) enter(b *Bucket) {
-	if level := owed(b.units(), b.Prev, l.most); level > 0 {
-		b.Log = logEntry(b.Time, level)
-	}
-}
-
 // logMoment is when n units, no more than Quota, fit at the earliest: when enough
 // of the oldest entries have left.
 func (l *Limit) logMoment(b *Bucket, n int64) (at int64) {
@@ -92,12 +87,8 @@ func (l *Limit) logMoment(b *Bucket, n int64) (at int64) {
 	return at
 }
 
-func (l *Limit) tryLog(b *Bucket, n, now int64) (fits bool) {
-	return n <= l.atOnce-b.Level && l.chargeLog(b, n, now)
-}
-
 // chargeLog adds an entry, if there is room for one. It is no older than the
-// newest: who comes after another is counted after it, whatever his clock says.
+// newest: what comes after another is counted after it, whatever its clock says.
 func (l *Limit) chargeLog(b *Bucket, n, at int64) (fits bool) {
 	if n > l.most-b.Level {
 		return false

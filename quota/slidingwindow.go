@@ -53,17 +53,21 @@ func (l *Limit) slidingMoment(b *Bucket, n int64) int64 {
 	return begin + max(0, window-room*window/prev)*l.tick
 }
 
-func (l *Limit) trySliding(b *Bucket, n, now int64) (fits bool) {
+// fitsSliding reports whether n units fit at now.
+func (l *Limit) fitsSliding(b *Bucket, n, now int64) bool {
 	room := l.atOnce - b.Level
-	if b.Time > now || n > room || b.Prev*l.left(b, now) > (room-n)*(l.window/l.tick) {
-		return false
-	}
-	b.Level += n
-	return true
+	return b.Time <= now && n <= room && b.Prev*l.left(b, now) <= (room-n)*(l.window/l.tick)
 }
 
 // left is how many ticks are left at now of b's window, which has begun.
 func (l *Limit) left(b *Bucket, now int64) int64 { return l.window/l.tick - (now-b.Time)/l.tick }
+
+// weighed is what the window before counts at now, rounded up to units. b's window has
+// begun.
+func (l *Limit) weighed(b *Bucket, now int64) int64 {
+	window := l.window / l.tick
+	return (b.Prev*l.left(b, now) + window - 1) / window
+}
 
 // settleSliding gives back only what was charged in the two windows of b.
 func (l *Limit) settleSliding(b *Bucket, n, at int64) {
@@ -76,16 +80,6 @@ func (l *Limit) settleSliding(b *Bucket, n, at int64) {
 	case end == b.Time:
 		b.Prev = max(0, b.Prev-given(n))
 	}
-}
-
-// slidingRemaining is how many units fit at now, once b's window has begun.
-func (l *Limit) slidingRemaining(b *Bucket, now int64) int64 {
-	if b.Time > now {
-		return 0
-	}
-	window := l.window / l.tick
-	weighed := (b.Prev*l.left(b, now) + window - 1) / window
-	return max(0, l.atOnce-b.Level-weighed)
 }
 
 // slidingWhole is the end of the next window, in which what was charged in this

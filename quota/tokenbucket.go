@@ -13,38 +13,22 @@ const TokenBucket Algorithm = 0
 
 // drainBucket drains what has come back since b.Time.
 func (l *Limit) drainBucket(b *Bucket, now int64) {
-	if l.tick != 1 {
-		now -= now % l.tick
+	level, at := int64(0), now
+	if b.believed(now) {
+		at = min(b.Time, now) // a time to come was another clock's
+		level = owed(convert(b.Level, b.Unit, l.unit), saturatedProduct(b.Prev, l.unit), l.most)
 	}
-	if b.Unit != l.unit || uint64(b.Level) > uint64(l.most) || b.Prev != 0 || b.Log != "" || l.tick != 1 || b.Time > now+farAhead {
-		l.adopt(b, now)
+	if early := at % l.tick; early != 0 {
+		at += l.tick - early // written by a Limit with a finer tick
 	}
-	if now <= b.Time {
-		return
+	if ticks := (now - at) / l.tick; ticks > 0 {
+		at += ticks * l.tick
+		level = max(0, level-saturatedProduct(ticks, l.rate))
 	}
-	ticks := now - b.Time
-	if l.tick != 1 {
-		ticks /= l.tick
+	if level == 0 {
+		at = now - now%l.tick
 	}
-	b.Level = max(0, b.Level-saturatedProduct(ticks, l.rate))
-	b.Time = now
-}
-
-// adopt makes b, which others may have written, one of l. now is at a tick.
-func (l *Limit) adopt(b *Bucket, now int64) {
-	if !b.believed(now) {
-		*b = Bucket{Time: now, Unit: l.unit}
-		return
-	}
-	level := b.Level
-	if b.Unit != l.unit {
-		level = convert(level, b.Unit, l.unit)
-	}
-	level = owed(level, saturatedProduct(b.Prev, l.unit), l.most)
-	*b = Bucket{Time: b.Time, Level: level, Unit: l.unit}
-	if early := b.Time % l.tick; early != 0 {
-		b.Time += l.tick - early // written by a Limit with a finer tick
-	}
+	*b = Bucket{Time: at, Level: level, Unit: l.unit}
 }
 
 // bucketWait is how long n units, which are no more than AtOnce, have to wait.
@@ -53,15 +37,7 @@ func (l *Limit) bucketWait(b *Bucket, n, now int64) time.Duration {
 	if over <= 0 {
 		return 0
 	}
-	return l.until(b, over, now)
-}
-
-func (l *Limit) tryBucket(b *Bucket, n int64) (fits bool) {
-	if n > l.atOnce || b.Level > l.capacity-n*l.unit {
-		return false
-	}
-	b.Level += n * l.unit
-	return true
+	return after(now, b.Time+l.ticks(over)*l.tick)
 }
 
 // chargeBucket charges beyond Burst, as far as anything can be owed.
@@ -81,26 +57,5 @@ func (l *Limit) settleBucket(b *Bucket, n int64) {
 	}
 }
 
-// describeBucket describes one that owes level, so many µs from now.
-func (l *Limit) describeBucket(d *Decision, level, ahead int64) {
-	free := l.capacity - level
-	d.Remaining = l.perUnit.floor(max(0, free))
-	if level > 0 {
-		d.NextAfter = l.payable((d.Remaining+1)*l.unit-free, ahead)
-		d.ResetAfter = l.payable(level, ahead)
-	}
-}
-
-// until returns how long after now so many parts of what b owes are paid back.
-func (l *Limit) until(b *Bucket, parts, now int64) time.Duration {
-	return l.payable(parts, b.Time-now)
-}
-
-// payable returns how long it takes until so many parts are paid back that are owed
-// so many µs from now.
-func (l *Limit) payable(parts, ahead int64) time.Duration {
-	return time.Duration(ahead+l.ticks(parts)*l.tick) * time.Microsecond
-}
-
 // ticks returns how many ticks it takes to pay so many parts back.
-func (l *Limit) ticks(parts int64) int64 { return l.perRate.floor(parts + l.rate - 1) }
+func (l *Limit) ticks(parts int64) int64 { return (parts + l.rate - 1) / l.rate }

@@ -11,8 +11,8 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// crowd is how many goroutines call a Store at once.
-const crowd = 64
+// callers is how many goroutines call a Store at once.
+const callers = 64
 
 // contended are tests of what must be exact however many call at once.
 var contended = []test{
@@ -48,7 +48,7 @@ var contended = []test{
 		names := []string{"a", "b", "c", "d", "e"}
 		limits := r.limits([]quota.Policy{quota.PerDay(100_000), slidingWindow(100_000, 24*h), fixedWindow(100_000, 24*h)})
 		var asked [5][3]atomic.Int64
-		r.crowd(func(i int) {
+		r.together(func(i int) {
 			random := rand.New(rand.NewPCG(uint64(i), 10))
 			for range 4 {
 				charges := make([]quota.Charge, 6)
@@ -66,7 +66,7 @@ var contended = []test{
 			}
 		}
 	}},
-	{name: "64 who reserve at once have the waits of 64 who reserve in turn", run: func(r *run) {
+	{name: "64 that reserve at once have the waits of 64 that reserve in turn", run: func(r *run) {
 		if !r.reserves() {
 			return
 		}
@@ -77,7 +77,7 @@ var contended = []test{
 			c := r.charge("key", 1, p)
 			var mu sync.Mutex
 			var got, want []time.Duration
-			r.crowd(func(int) {
+			r.together(func(int) {
 				wait, ok := r.reserve(h, c)
 				mu.Lock()
 				defer mu.Unlock()
@@ -86,7 +86,7 @@ var contended = []test{
 				}
 			})
 			m := newModel(false)
-			for range crowd {
+			for range callers {
 				wait, _ := m.reserve([]quota.Charge{c}, h, r.now().UnixMicro())
 				want = append(want, wait)
 			}
@@ -100,7 +100,7 @@ var contended = []test{
 			return
 		}
 		charges := r.charges(mixed)
-		r.crowd(func(int) {
+		r.together(func(int) {
 			for range 4 {
 				for _, c := range charges {
 					if d := r.take(c)[0]; d.Allowed {
@@ -116,11 +116,11 @@ var contended = []test{
 	}},
 }
 
-// crowd has call called by many goroutines at once.
-func (r *run) crowd(call func(i int)) {
+// together has call called by many goroutines at once.
+func (r *run) together(call func(i int)) {
 	var all sync.WaitGroup
 	begin := make(chan struct{})
-	for i := range crowd {
+	for i := range callers {
 		all.Go(func() {
 			<-begin
 			call(i)
@@ -134,7 +134,7 @@ func (r *run) crowd(call func(i int)) {
 // times each.
 func (r *run) atOnce(times int, charges ...quota.Charge) int64 {
 	var allowed atomic.Int64
-	r.crowd(func(int) {
+	r.together(func(int) {
 		for range times {
 			ds, err := r.store.Take(context.Background(), nil, charges...)
 			if err != nil {

@@ -38,7 +38,7 @@ func newModel(old bool) *model {
 
 // An account is what is owed. Moments are µs since the Unix epoch.
 type account struct {
-	by   *quota.Limit // who wrote it; nil if nobody has
+	by   *quota.Limit // that wrote it; nil if none has
 	at   int64        // when owed was owed; the start of a window; the newest entry
 	owed *big.Rat     // units
 	prev *big.Rat     // units of the window before
@@ -102,22 +102,22 @@ const day = int64(24 * time.Hour / time.Microsecond)
 
 func drains(l *quota.Limit) bool { return l.Policy().Algorithm <= quota.LeakyBucket }
 
-// A modelVisit is what becomes of one charge.
-type modelVisit struct {
+// A modelStep is what becomes of one charge.
+type modelStep struct {
 	id                accountID
 	found, met, after account // after is as it was if nothing is charged
 	wait              time.Duration
 	fits, repeated    bool
 }
 
-// visit decides charges at now, changing nothing: to be taken now, or if reserved
+// decide decides charges at now, changing nothing: to be taken now, or if reserved
 // says so, within longest.
-func (m *model) visit(charges []quota.Charge, reserved bool, longest time.Duration, now int64) (visits []modelVisit, allowed bool) {
+func (m *model) decide(charges []quota.Charge, reserved bool, longest time.Duration, now int64) (steps []modelStep, allowed bool) {
 	allowed = true
-	mine := make(map[accountID]modelVisit)
+	mine := make(map[accountID]modelStep)
 	once := make(map[onceID]bool)
 	for _, c := range charges {
-		v := modelVisit{id: accountID{c.Key, c.Limit.Name(), c.DryRun}}
+		v := modelStep{id: accountID{c.Key, c.Limit.Name(), c.DryRun}}
 		v.after = m.accounts[v.id]
 		v.found = m.read(v.after, c.Limit, now)
 		if before, ok := mine[v.id]; ok {
@@ -130,13 +130,13 @@ func (m *model) visit(charges []quota.Charge, reserved bool, longest time.Durati
 		once[id] = v.fits
 		allowed = allowed && (v.fits || c.DryRun)
 		mine[v.id] = v
-		visits = append(visits, v)
+		steps = append(steps, v)
 	}
-	return visits, allowed
+	return steps, allowed
 }
 
 // try sets after, wait and fits.
-func (v *modelVisit) try(c quota.Charge, reserved bool, longest time.Duration, now int64) {
+func (v *modelStep) try(c quota.Charge, reserved bool, longest time.Duration, now int64) {
 	if v.repeated {
 		v.fits = true
 		return
@@ -162,8 +162,8 @@ func (v *modelVisit) try(c quota.Charge, reserved bool, longest time.Duration, n
 
 // take decides charges, and makes them if taking and all fit.
 func (m *model) take(charges []quota.Charge, taking bool, now int64) (ds []quota.Decision) {
-	visits, allowed := m.visit(charges, false, 0, now)
-	for i, v := range visits {
+	steps, allowed := m.decide(charges, false, 0, now)
+	for i, v := range steps {
 		c, left := charges[i], v.found
 		if taking && allowed && v.fits && !v.repeated {
 			left = v.after
@@ -188,7 +188,7 @@ func (m *model) take(charges []quota.Charge, taking bool, now int64) (ds []quota
 }
 
 // keep makes a charge that was decided.
-func (m *model) keep(c quota.Charge, v modelVisit, now int64) {
+func (m *model) keep(c quota.Charge, v modelStep, now int64) {
 	v.after.by = c.Limit
 	m.accounts[v.id] = v.after
 	m.remember(c, now)
@@ -206,8 +206,8 @@ func (m *model) remember(c quota.Charge, now int64) {
 }
 
 func (m *model) reserve(charges []quota.Charge, longest time.Duration, now int64) (wait time.Duration, ok bool) {
-	visits, ok := m.visit(charges, true, longest, now)
-	for i, v := range visits {
+	steps, ok := m.decide(charges, true, longest, now)
+	for i, v := range steps {
 		if !charges[i].DryRun {
 			wait = max(wait, v.wait)
 		}

@@ -7,15 +7,15 @@ import (
 )
 
 // draining is TokenBucket and LeakyBucket: what is owed is paid back at a rate, by
-// a clock that ticks.
+// a clock that ticks. What was owed at a time to come is owed now.
 type draining struct{ *quota.Limit }
 
 func (l draining) read(a account, now int64) account {
-	tick := l.Tick().Microseconds()
-	now = now / tick * tick
 	if a.at > now+day {
 		a = nothing(l.Limit)
 	}
+	tick := l.Tick().Microseconds()
+	a.at, now = min(a.at, now), now/tick*tick
 	owed, at := new(big.Rat).Add(a.owed, a.prev), (a.at+tick-1)/tick*tick
 	if a.by.Unit() != l.Unit() {
 		owed = big.NewRat(ceil(new(big.Rat).Mul(owed, big.NewRat(l.Unit(), 1))), l.Unit())
@@ -23,9 +23,9 @@ func (l draining) read(a account, now int64) account {
 	a = limited(account{l.Limit, at, owed, new(big.Rat), nil}, l.Limit)
 	if at < now {
 		a.owed, a.at = new(big.Rat).Sub(a.owed, new(big.Rat).Mul(l.perMicrosecond(), big.NewRat(now-at, 1))), now
-		if a.owed.Sign() < 0 {
-			a.owed = new(big.Rat)
-		}
+	}
+	if a.owed.Sign() <= 0 {
+		a.owed, a.at = new(big.Rat), now
 	}
 	return a
 }

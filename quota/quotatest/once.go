@@ -126,7 +126,7 @@ var once = []test{
 			r.t.Errorf("8 of 10 are not too many, even twice: %+v", ds)
 		}
 	}},
-	{name: "Peek says what an ID would be told, and does not remember it", run: func(r *run) {
+	{name: "Peek says what Take would say of an ID, and does not remember it", run: func(r *run) {
 		if !r.peeks() {
 			return
 		}
@@ -213,7 +213,7 @@ var once = []test{
 	{name: "of 64 at once with one ID, one is charged, and all are allowed", run: func(r *run) {
 		for _, c := range r.charges(mixed) {
 			c.N, c.ID = 2, "call"
-			if n := r.atOnce(2, c); n != 2*crowd {
+			if n := r.atOnce(2, c); n != 2*callers {
 				r.t.Errorf("%s: %d were allowed", c.Limit.Name(), n)
 			}
 			r.remaining(atOnce(c.Limit)-2, c)
@@ -221,7 +221,7 @@ var once = []test{
 		var allowed atomic.Int64
 		names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
 		limit := r.compile(quota.PerMinute(5))
-		r.crowd(func(i int) {
+		r.together(func(i int) {
 			for j := range names {
 				c := quota.Charge{Key: "ids", Limit: limit, ID: names[(i+j)%len(names)]}
 				if r.take(c)[0].Allowed {
@@ -229,7 +229,7 @@ var once = []test{
 				}
 			}
 		})
-		if n := allowed.Load(); n < crowd || n > 5*crowd {
+		if n := allowed.Load(); n < callers || n > 5*callers {
 			r.t.Errorf("%d were allowed, of 5 IDs that fit", n)
 		}
 		r.remaining(0, quota.Charge{Key: "ids", Limit: limit})

@@ -54,8 +54,8 @@ func newPlain(now func() time.Time) *plain {
 	return &plain{now: now, buckets: make(map[place]quota.Bucket), ids: make(map[remembered]int64)}
 }
 
-// A visit is what becomes of a charge.
-type visit struct {
+// A step is what becomes of a charge.
+type step struct {
 	place
 	found, met, after quota.Bucket
 	wait              time.Duration
@@ -63,14 +63,14 @@ type visit struct {
 }
 
 // decide finds out what becomes of charges; try is what Take or Reserve does.
-func (s *plain) decide(charges []quota.Charge, now int64, try func(l *quota.Limit, b quota.Bucket, n int64) (quota.Bucket, time.Duration, bool)) (visits []visit, allowed bool) {
+func (s *plain) decide(charges []quota.Charge, now int64, try func(l *quota.Limit, b quota.Bucket, n int64) (quota.Bucket, time.Duration, bool)) (steps []step, allowed bool) {
 	allowed = true
 	for i := range charges {
 		c := &charges[i]
-		v := visit{place: s.place(c)}
+		v := step{place: s.place(c)}
 		v.found = c.Limit.Drain(s.read(v.place, now), now)
 		v.met = v.found
-		for j, before := range visits {
+		for j, before := range steps {
 			if before.place == v.place && before.fits {
 				v.repeated = v.repeated || c.ID != "" && c.ID == charges[j].ID
 				if !before.repeated {
@@ -83,9 +83,9 @@ func (s *plain) decide(charges []quota.Charge, now int64, try func(l *quota.Limi
 			v.after, v.wait, v.fits = try(c.Limit, v.met, c.Units())
 		}
 		allowed = allowed && (v.fits || c.DryRun)
-		visits = append(visits, v)
+		steps = append(steps, v)
 	}
-	return visits, allowed
+	return steps, allowed
 }
 
 // read looks a bucket up, and counts what nobody has written.
@@ -120,7 +120,7 @@ func (s *plain) knows(c *quota.Charge, now int64) bool {
 }
 
 // keep makes a charge.
-func (s *plain) keep(c *quota.Charge, v *visit, now int64) {
+func (s *plain) keep(c *quota.Charge, v *step, now int64) {
 	if v.repeated {
 		return
 	}
@@ -158,7 +158,7 @@ func (s *plain) take(dst []quota.Decision, charges []quota.Charge, taking bool) 
 	defer s.mu.Unlock()
 	at := s.now()
 	now := at.UnixMicro()
-	visits, allowed := s.decide(charges, now, func(l *quota.Limit, b quota.Bucket, n int64) (quota.Bucket, time.Duration, bool) {
+	steps, allowed := s.decide(charges, now, func(l *quota.Limit, b quota.Bucket, n int64) (quota.Bucket, time.Duration, bool) {
 		after, fits := l.Try(b, n, now)
 		return after, 0, fits
 	})
@@ -167,8 +167,8 @@ func (s *plain) take(dst []quota.Decision, charges []quota.Charge, taking bool) 
 		runtime.Gosched()
 		s.mu.Lock()
 	}
-	for i := range visits {
-		v, c := &visits[i], &charges[i]
+	for i := range steps {
+		v, c := &steps[i], &charges[i]
 		left := v.found
 		if taking && v.fits && (allowed || s.fault.partly) {
 			left = v.after
@@ -200,11 +200,11 @@ func (s *plain) Reserve(_ context.Context, most time.Duration, charges ...quota.
 	defer s.mu.Unlock()
 	at = s.now()
 	now := at.UnixMicro()
-	visits, ok := s.decide(charges, now, func(l *quota.Limit, b quota.Bucket, n int64) (quota.Bucket, time.Duration, bool) {
+	steps, ok := s.decide(charges, now, func(l *quota.Limit, b quota.Bucket, n int64) (quota.Bucket, time.Duration, bool) {
 		return l.TryWithin(b, n, now, most)
 	})
-	for i := range visits {
-		v, c := &visits[i], &charges[i]
+	for i := range steps {
+		v, c := &steps[i], &charges[i]
 		if !c.DryRun {
 			wait = max(wait, v.wait)
 		}

@@ -60,14 +60,14 @@ var ways = append(versions[:len(versions):len(versions)],
 )
 
 var properties = []test{
-	{name: "who waits exactly RetryAfter is admitted, who comes 1 µs early is not", run: func(r *run) {
+	{name: "a caller that waits exactly RetryAfter is admitted, one that comes 1 µs early is not", run: func(r *run) {
 		random := rand.New(rand.NewPCG(1, 2))
 		for _, p := range odd {
 			limit := r.compile(p)
 			c := quota.Charge{Key: "key", Limit: limit}
-			for tries, trials := 0, 0; trials < 20; tries++ {
+			for tries, denials := 0, 0; denials < 20; tries++ {
 				if tries == 10_000 {
-					r.t.Fatalf("%s: denied but %d times of %d", limit.Name(), trials, tries)
+					r.t.Fatalf("%s: denied but %d times of %d", limit.Name(), denials, tries)
 				}
 				r.move(time.Duration(random.Int64N(int64(limit.Tick()/µs)*3+1)) * µs)
 				c.N = 1 + random.Int64N(atOnce(limit))
@@ -75,7 +75,7 @@ var properties = []test{
 				if d.Allowed {
 					continue
 				}
-				trials++
+				denials++
 				if d.RetryAfter <= 0 {
 					r.t.Fatalf("%s: denied: %+v", limit.Name(), d)
 				}

@@ -24,7 +24,7 @@ var reserving = []test{
 			}
 		}
 		if d := r.take(c)[0]; d.Allowed || d.Remaining != 0 || d.RetryAfter != 400*ms || d.ResetAfter != 500*ms {
-			r.t.Errorf("who does not queue comes last: %+v", d)
+			r.t.Errorf("a caller that does not queue comes last: %+v", d)
 		}
 		r.move(100 * ms)
 		if wait, ok := r.reserve(300*ms, c); !ok || wait != 300*ms {
@@ -100,7 +100,7 @@ var reserving = []test{
 			r.t.Errorf("beyond the wait: %v, %v", wait, ok)
 		}
 		if d := r.denied(c); d.RetryAfter != 400*ms {
-			r.t.Errorf("there is room for one who waits: %+v", d)
+			r.t.Errorf("there is room for one that waits: %+v", d)
 		}
 	}},
 	{name: "Reserve takes of the windows to come, first in, first out", run: func(r *run) {

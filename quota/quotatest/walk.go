@@ -19,7 +19,7 @@ type walk struct {
 	keys  []string
 	model *model
 	times []time.Time   // of Decisions and reservations
-	wait  time.Duration // that was told last
+	wait  time.Duration // of the last Decision or reservation
 }
 
 // charges are one to three, often more than one of a bucket.
