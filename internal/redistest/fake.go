@@ -35,9 +35,10 @@ type Fake struct {
 	closed   bool
 }
 
-// NewFake starts a Fake that answers each command but a client's introduction
-// with the next of replies, in the protocol's bytes, and from then on with the
-// last. It ends with the test.
+// NewFake starts a Fake that answers each command with the next of replies, in the
+// protocol's bytes, and from then on with the last: but a client's introduction, and the
+// script "return 1", which finds out whether there is a server, as one would, unless the
+// next reply is Silence or HangUp. It ends with the test.
 func NewFake(t testing.TB, replies ...string) *Fake {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -86,7 +87,8 @@ func (f *Fake) Say(replies ...string) {
 	f.replies = slices.Clone(replies)
 }
 
-// Commands returns what the Fake was sent, a client's introduction left out.
+// Commands returns what the Fake was sent, a client's introduction and the script
+// "return 1" left out.
 func (f *Fake) Commands() [][]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -152,6 +154,8 @@ func (f *Fake) serve(conn net.Conn) {
 	}
 }
 
+const shaOfReturn1 = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db"
+
 func (f *Fake) reply(args []string) string {
 	switch strings.ToUpper(args[0]) {
 	case "HELLO": // as a server before Redis 6
@@ -161,8 +165,14 @@ func (f *Fake) reply(args []string) string {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.commands = append(f.commands, args)
 	next := f.replies[0]
+	if len(args) > 1 && (args[1] == "return 1" || args[1] == shaOfReturn1) {
+		if next != Silence && next != HangUp {
+			next = ":1\r\n"
+		}
+		return next
+	}
+	f.commands = append(f.commands, args)
 	if len(f.replies) > 1 {
 		f.replies = f.replies[1:]
 	}
