@@ -30,7 +30,7 @@ const policy = `
 	contract             <
 	testserver           < contract
 	pace                 < . quota ratelimit internal/hostkey internal/keyed internal/adaptive internal/scope golang.org/x/time/rate
-	redisstore           < quota github.com/redis/go-redis/v9
+	redisstore           < quota internal/hostkey internal/keyed internal/remote github.com/redis/go-redis/v9
 	serverside           < quota ratelimit internal/remote
 	serverside/profiles  < serverside serverside/rulefile quota ratelimit
 	serverside/live      < serverside ratelimit internal/explain internal/topk

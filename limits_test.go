@@ -19,10 +19,10 @@ import (
 // stands here, with the reason. (Those of vendors, which stand-ins have, are the vendors'.)
 func TestNoLimitIsWrittenIntoTheSource(t *testing.T) {
 	reasons := map[string]string{
-		"quota.PerMinute(5) in serverside/login.go":       "Logins is a preset, and a Rule that may be changed",
-		"Quota: 1e6 in cmd/heed/numbers.go":               "microseconds in a second",
-		"Quota: 1e6 in serverside/penalty.go":             "microseconds in a second",
-		"Quota: 1_000_000 in redisstore/lease_holders.go": "counts who shares a lease, and limits nobody",
+		"quota.PerMinute(5) in serverside/login.go":      "Logins is a preset, and a Rule that may be changed",
+		"Quota: 1e6 in cmd/heed/numbers.go":              "microseconds in a second",
+		"Quota: 1e6 in serverside/penalty.go":            "microseconds in a second",
+		"Quota: 1_000_000 in redisstore/lease_tokens.go": "counts who shares a lease, and limits nobody",
 	}
 	found := map[string]bool{}
 	elsewhere := regexp.MustCompile(`_test\.go$|^(examples|benchmarks|quota/quotatest|serverside/profiles|internal/\w+test)/|^testserver/vendors.go$`)

@@ -99,6 +99,7 @@ func TestAFixedWindowIsCountedInOneScriptAndItsKeyExpires(t *testing.T) {
 	s := &redisstore.Store{Client: client, Timeout: patient, AlwaysAsk: true}
 	redisstore.SetClock(s)
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.Policy{Quota: 50, Window: time.Second, Algorithm: quota.FixedWindow})}
+	require.NoError(t, s.Ping(ctx))
 	before := commandsProcessed(t, client)
 	for range 50 {
 		require.True(t, take(t, s, c)[0].Allowed)

@@ -2,13 +2,19 @@ package redisstore
 
 import "time"
 
-// Know makes b know of a cool-down that was posted to it, without telling Redis.
-func Know(b *Board, key string, wait time.Duration) { b.open().known.post(key, wait, 0, monotonic()) }
+// BoardSource is the script of a Board.
+var BoardSource = boardSource
+
+// Known reports how many cool-downs b keeps.
+func Known(b *Board) int { return int(b.open().known.count.Load()) }
+
+// BoardKeys are those that b has in Redis.
+func BoardKeys(b *Board) []string { return b.keys() }
 
 // SetProbeEvery lets b's probes follow each other faster than once a minute.
 func SetProbeEvery(b *Board, every time.Duration) {
-	t := &b.open().known
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.probeEvery = every
+	s := b.open()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known.probeApart = every
 }

@@ -17,11 +17,11 @@ type boardModel struct {
 
 type modelled struct {
 	key                                     string
-	ends, wait, every, round, seats, change int64
+	ends, wait, every, round, slots, change int64
 	replaced                                int64
 }
 
-func (m *modelled) closes() int64 { return m.ends + m.every*m.seats }
+func (m *modelled) closes() int64 { return m.ends + m.every*m.slots }
 
 func (m *modelled) kept() int64 {
 	if m.replaced == 0 {
@@ -34,34 +34,35 @@ func (m *modelled) kept() int64 {
 // something to be notified.
 func (m *boardModel) run(now int64, args []any) (reply []any, changed bool) {
 	begun, upto := args[0].(int64), args[1].(int64)
-	before := m.last
+	before := *m
+	if begun != 0 && begun == m.begun && m.last < upto {
+		m.begun = max(now, begun+1)
+	}
 	var answers []any
-	for args = args[2:]; len(args) > 0; {
+	for args = args[2:]; len(args) > 0; args = args[7:] {
 		key := args[1].(string)
-		n := func(i int) int64 { return args[1+i].(int64) }
+		n := func(i int) int64 { return args[2+i].(int64) }
+		left, every, ago, round, replaced := n(0), n(1), n(2), n(3), n(4)
+		var answer int64
 		switch args[0] {
 		case "post":
-			m.lengthen(now, m.current(now, key), n(1), n(2), 0, false)
-			args = args[4:]
+			m.lengthen(now, m.current(now, key), left, every, ago, false)
 		case "replace":
-			m.replace(now, key, n(1), n(2), n(3))
-			args = args[5:]
+			m.replace(now, key, left, every, replaced)
 		case "restore":
-			m.restore(now, key, n(1), n(2), n(3), n(4), n(5))
-			args = args[7:]
+			m.restore(now, key, left, every, ago, replaced, round)
 		case "claim":
-			answers = append(answers, m.claim(now, key, n(1)))
-			args = args[3:]
+			answer = m.claim(now, key, round)
 		case "probe":
-			answers = append(answers, m.probe(now, key, n(1)))
-			args = args[3:]
+			answer = m.probe(now, key, every)
 		}
+		answers = append(answers, answer)
 	}
-	if begun != m.begun || m.last < upto {
+	if begun != m.begun {
 		upto = 0
 	}
 	reply = append([]any{m.begun, m.last, m.last, ""}, answers...)
-	return append(reply, m.changes(now, upto)...), m.last != before
+	return append(reply, m.changes(now, upto)...), m.last != before.last || m.begun != before.begun
 }
 
 // current is key's cool-down, or one that has not begun.
@@ -88,7 +89,7 @@ func (m *boardModel) lengthen(now int64, c modelled, left, every, ago int64, cha
 }
 
 func (m *boardModel) replace(now int64, key string, left, every, known int64) {
-	if old := m.all[key]; old != nil && old.replaced > known {
+	if old := m.all[key]; old != nil && known >= 0 && old.replaced > known {
 		return
 	}
 	c := &modelled{key: key, ends: now + left, wait: left, every: every}
@@ -116,9 +117,9 @@ func (m *boardModel) claim(now int64, key string, round int64) int64 {
 	if c == nil || c.round != round || c.closes() <= now {
 		return -1
 	}
-	c.seats++
+	c.slots++
 	m.save(now, c)
-	return c.seats - 1
+	return c.slots - 1
 }
 
 func (m *boardModel) probe(now int64, key string, apart int64) int64 {
@@ -149,7 +150,7 @@ func (m *boardModel) changes(now, upto int64) (list []any) {
 	for _, c := range slices.SortedFunc(maps.Values(m.all), func(a, b *modelled) int { return cmp.Compare(a.change, b.change) }) {
 		if c.change > upto && c.kept() > now {
 			left := min(c.ends-now, c.wait)
-			list = append(list, c.key, c.ends, left, c.every, c.round, c.seats, c.wait-left, c.replaced)
+			list = append(list, c.key, c.ends, c.wait, c.wait-left, c.every, c.round, c.slots, c.replaced)
 		}
 	}
 	return list

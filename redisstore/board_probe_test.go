@@ -57,7 +57,7 @@ func TestAThousandCallersOfAFleetAreLetOneProbeAMinute(t *testing.T) {
 		boards := openBoards(t, s, 20)
 		require.NoError(t, boards[0].Post(t.Context(), host, day, 0))
 		posted := time.Now()
-		boards = append(boards, s.board(t)) // who hears of it late
+		boards = append(boards, s.board(t)) // which learns of it late
 		s.took()
 		times := probed(t, boards, host, 50, time.Second, 3*time.Minute+30*time.Second)
 		aMinuteApart(t, posted, times, 3)
@@ -204,7 +204,7 @@ func TestBoardScriptGrantsOneProbeAMinute(t *testing.T) {
 		var all sync.WaitGroup
 		for range n {
 			all.Go(func() {
-				granted.Add(s.run(t, at, int64(0), int64(0), "probe", "k", 60*second)[4].(int64))
+				granted.Add(s.probe(t, at, "k").(int64))
 			})
 		}
 		all.Wait()
@@ -227,28 +227,8 @@ func TestBoardScriptGrantsOneProbeAMinute(t *testing.T) {
 	assert.EqualValues(t, 1, grants(0, 10), "and on")
 	assert.Zero(t, grants(59*second, 10))
 	assert.Zero(t, grants(8000*second, 10), "when it is over")
-	assert.Zero(t, s.run(t, 0, int64(0), int64(0), "probe", "other", 60*second)[4])
+	assert.Zero(t, s.probe(t, 0, "other"))
 	assert.Len(t, s.client.Keys(ctx, "*").Val(), 2)
-}
-
-// What former versions have written is read, and they can read what is written now.
-func TestBoardScriptWritesWhatFormerVersionsRead(t *testing.T) {
-	s := newBoardScript(t)
-	s.run(t, 0, posted("k", time.Hour, 0)...)
-	require.NoError(t, s.client.HSet(ctx, hash, "kk", fmt.Sprintf("%d 3600000000 20000 %d 3", t0*1000+3600*second, t0*1000+1)).Err())
-	assert.Equal(t, []int64{3600 * second, 20_000, 3}, s.told(t, 0, "k"))
-	assert.Equal(t, int64(1), s.run(t, 60*second, int64(0), int64(0), "probe", "k", 60*second)[4])
-	for _, left := range []int64{600 * second, 0} {
-		s.run(t, 60*second, int64(0), int64(0), "replace", "k", left, int64(0), int64(1<<53))
-		assert.Regexp(t, `^\d+ \d+ \d+ \d+ \d+$`, s.client.HGet(ctx, hash, "kk").Val())
-		assert.Equal(t, []int64{left, 0, 0}, s.told(t, 60*second, "k"))
-	}
-	s.client.HSet(ctx, hash, "kk", fmt.Sprintf("%d 1800000000 0 %d 0", t0*1000+1860*second, t0*1000+60*second)) // a post of one
-	assert.Equal(t, []int64{1800 * second, 0, 0}, s.told(t, 60*second, "k"))
-	s.client.HDel(ctx, hash, "kk") // it forgets
-	s.client.ZRem(ctx, changes, "k")
-	s.run(t, 100*second, posted("k", time.Hour, 0)...)
-	assert.Equal(t, []int64{3600 * second, 0, 0}, s.told(t, 100*second, "k"))
 }
 
 func TestBoardScriptReplacesNothingUnlessItMayWriteAll(t *testing.T) {
@@ -259,10 +239,10 @@ func TestBoardScriptReplacesNothingUnlessItMayWriteAll(t *testing.T) {
 		user := redis.NewClient(&redis.Options{Addr: s.client.Options().Addr, Username: denied, Password: "x"})
 		before := s.client.HGetAll(ctx, hash).Val()
 		for _, args := range [][]any{
-			{0, 0, "replace", "k", 0, 0, int64(1 << 53)},
-			{0, 0, "restore", "k", 0, 0, 0, t0*1000 + 100, 0},
-			{0, 0, "restore", "new", second, 0, 0, 0, 0},
-			{0, 0, "probe", "k", 60 * second},
+			ops(op("replace", "k", 0, 0, 0, 0, -1)),
+			ops(op("restore", "k", 0, 0, 0, 0, t0*1000+100)),
+			ops(op("restore", "new", second)),
+			ops(op("probe", "k", 0, 60*second)),
 		} {
 			now := t0/1000 + 100
 			err := user.Eval(ctx, s.source, []string{hash, changes, fmt.Sprint(now), "0"}, args...).Err()
@@ -273,18 +253,12 @@ func TestBoardScriptReplacesNothingUnlessItMayWriteAll(t *testing.T) {
 	}
 }
 
-func TestBoardScriptTakesAReplacementThatCannotBeForNone(t *testing.T) {
-	for _, value := range []string{"", "x", "-1", "1e3", "inf", "9007199254740992", fmt.Sprint(t0*1000 + 86_400*second + 1)} {
-		s := newBoardScript(t)
-		s.run(t, 0, posted("k", time.Hour, 0)...)
-		require.NoError(t, s.client.HSet(ctx, hash, "rk", value).Err())
-		s.run(t, 0, int64(0), int64(0), "restore", "k", 7200*second, 0, 0, 0, 0)
-		assert.Equal(t, []int64{7200 * second, 0, 0}, s.told(t, 0, "k"), "%q", value)
-	}
+func TestBoardScriptTakesAReplacementFromTheFutureForNone(t *testing.T) {
 	s := newBoardScript(t)
 	s.run(t, 0, posted("k", time.Hour, 0)...)
-	reply := s.run(t, 0, int64(0), int64(0), "restore", "k", second, 0, 0, t0*1000+86_400*second+1, t0*1000+86_400*second+1)
-	assert.Equal(t, []int64{3600 * second, 0, 0}, s.told(t, 0, "k"), "nor one that is told")
+	future := t0*1000 + 86_400*second + 1
+	reply := s.run(t, 0, ops(op("restore", "k", second, 0, 0, future, future))...)
+	assert.Equal(t, []int64{3600 * second, 0, 0}, s.read(t, 0, "k"))
 	assert.Equal(t, t0*1000+1, reply[1])
 }
 

@@ -204,7 +204,7 @@ func TestHowLongOthersGoOnAfterA429OfOneProcess(t *testing.T) {
 	var wentOn []time.Duration
 	for range 40 {
 		wentOn = append(wentOn, u.refuseOne(t)...)
-		time.Sleep(time.Second) // for the drip
+		time.Sleep(time.Second) // for the waiters to be released
 	}
 	slices.Sort(wentOn)
 	n := len(wentOn)

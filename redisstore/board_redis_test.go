@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// openBoard is a patient Board that has heard of Redis.
+// openBoard is a patient Board that Redis has answered.
 func openBoard(t *testing.T, client redis.UniversalClient) *redisstore.Board {
 	b := &redisstore.Board{Client: client, Timeout: patient}
 	t.Cleanup(func() { b.Close() })
@@ -119,36 +119,36 @@ func TestABoardThatMayNotSubscribeAsksInstead(t *testing.T) {
 	a := openBoard(t, admin)
 	b := &redisstore.Board{Client: user, Timeout: patient}
 	defer b.Close()
-	posts := 0 // the first may leave with what a new Board asks, and is told of by Read then
+	posts := 0 // the first may go with what a new Board polls: Read returns the error then
 	require.Eventually(t, func() bool {
 		posts++
 		err := b.Post(ctx, "first", time.Duration(posts)*time.Second, 0)
-		return err != nil && strings.Contains(err.Error(), "redisstore: others hear of it late: ")
+		return err != nil && strings.Contains(err.Error(), "redisstore: other processes see it late: ")
 	}, hang, time.Millisecond)
 	require.Eventually(t, func() bool {
 		_, _, err := b.Read(ctx, host)
-		return err != nil && strings.Contains(err.Error(), "redisstore: cannot subscribe: NOPERM")
+		return err != nil && strings.Contains(err.Error(), "cannot subscribe to heed:board:{cool-downs}: NOPERM")
 	}, hang, time.Millisecond)
 	require.NoError(t, a.Post(ctx, host, time.Hour, 0))
 	held(t, b, host)
-	b.Post(ctx, "theirs", time.Hour, 0) // an error as above, unless it left with what b asks ten times a second
+	b.Post(ctx, "theirs", time.Hour, 0) // an error as above, unless it went with what b polls ten times a second
 	held(t, a, "theirs")
 }
 
 func TestABoardOnAStoppedRedisHoldsAndGoesOn(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := openBoard(t, newClient(t, server)), openBoard(t, newClient(t, server))
-	quick := &redisstore.Board{Client: newClient(t, server)}
-	defer quick.Close()
+	hasty := &redisstore.Board{Client: newClient(t, server)}
+	defer hasty.Close()
 	require.NoError(t, a.Post(ctx, "before", time.Hour, 0))
 	held(t, b, "before")
-	held(t, quick, "before")
+	held(t, hasty, "before")
 
 	server.Stop()
-	require.Error(t, quick.Post(ctx, host, time.Hour, 0))
+	require.Error(t, hasty.Post(ctx, host, time.Hour, 0))
 	for range 100 {
-		require.Positive(t, left(t, quick, host))
-		require.Positive(t, left(t, quick, "before"))
+		require.Positive(t, left(t, hasty, host))
+		require.Positive(t, left(t, hasty, "before"))
 	}
 	assert.Zero(t, left(t, b, host))
 
@@ -157,15 +157,15 @@ func TestABoardOnAStoppedRedisHoldsAndGoesOn(t *testing.T) {
 	held(t, b, host)
 }
 
-func TestABoardOnARestartedRedisTellsItWhatItKnows(t *testing.T) {
+func TestABoardRestoresARestartedRedis(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := openBoard(t, newClient(t, server)), openBoard(t, newClient(t, server))
 	require.NoError(t, a.Post(ctx, "before", time.Hour, 0))
 	held(t, b, "before")
 	server.Kill()
-	quick := &redisstore.Board{Client: newClient(t, server)}
-	defer quick.Close()
-	require.Error(t, quick.Post(ctx, "meanwhile", time.Hour, 0))
+	hasty := &redisstore.Board{Client: newClient(t, server)}
+	defer hasty.Close()
+	require.Error(t, hasty.Post(ctx, "meanwhile", time.Hour, 0))
 	time.Sleep(100 * time.Millisecond) // in which the others notice, mostly
 	server.Restart()
 	held(t, a, "meanwhile")
@@ -186,11 +186,11 @@ func TestABoardOnARingFollowsItsKeyToAnotherShard(t *testing.T) {
 		return ring
 	}
 	a, b := openBoard(t, connect()), openBoard(t, connect())
-	home := "a"
+	owner := "a"
 	if newClient(t, shards["a"]).Exists(ctx, hash).Val() == 0 {
-		home = "b"
+		owner = "b"
 	}
-	for _, change := range []func(){shards[home].Kill, shards[home].Restart} {
+	for _, change := range []func(){shards[owner].Kill, shards[owner].Restart} {
 		change()
 		require.Eventually(t, func() bool {
 			key := fmt.Sprint(time.Now())
@@ -226,13 +226,13 @@ func TestABoardOnAServerThatMisbehavesHoldsItsOwn(t *testing.T) {
 		"nothing":          "$-1\r\n",
 		"an empty list":    "*0\r\n",
 		"too few":          "*3\r\n:1\r\n:1\r\n:1\r\n",
-		"too many":         "*5\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n",
+		"too many":         "*6\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n:0\r\n$1\r\nk\r\n",
 		"no text":          "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
 		"lists":            "*4\r\n*0\r\n*0\r\n*0\r\n*0\r\n",
-		"huge numbers":     "*12\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:9223372036854775807\r\n:0\r\n:1\r\n:0\r\n:0\r\n:0\r\n",
-		"negative numbers": "*12\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:1\r\n:-1\r\n:1\r\n:0\r\n:0\r\n:0\r\n",
-		"a negative age":   "*12\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:9000000\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:0\r\n",
-		"too many seats":   "*12\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:1\r\n:0\r\n:1\r\n:4097\r\n:0\r\n:0\r\n",
+		"huge numbers":     "*12\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:9223372036854775807\r\n:0\r\n:0\r\n:1\r\n:0\r\n:0\r\n",
+		"negative numbers": "*12\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:9000000\r\n:0\r\n:-1\r\n:1\r\n:0\r\n:0\r\n",
+		"a negative age":   "*12\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:9000000\r\n:-1\r\n:0\r\n:1\r\n:0\r\n:0\r\n",
+		"too many slots":   "*12\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:1\r\n:0\r\n:0\r\n:1\r\n:4097\r\n:0\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -267,11 +267,11 @@ func TestABoardSurvivesAFailover(t *testing.T) {
 	require.NoError(t, a.Post(ctx, "before", time.Hour, 0))
 	held(t, b, "before")
 	s.Master.Kill()
-	quick := &redisstore.Board{Client: connect()}
-	defer quick.Close()
-	quick.Post(ctx, "meanwhile", time.Hour, 0) // an error, unless there is another master by now
-	assert.Positive(t, left(t, quick, "meanwhile"))
-	t.Logf("a post without a master is heard after %v", held(t, b, "meanwhile"))
+	hasty := &redisstore.Board{Client: connect()}
+	defer hasty.Close()
+	hasty.Post(ctx, "meanwhile", time.Hour, 0) // an error, unless there is another master by now
+	assert.Positive(t, left(t, hasty, "meanwhile"))
+	t.Logf("a post without a master is known after %v", held(t, b, "meanwhile"))
 	held(t, a, "meanwhile")
 	held(t, openBoard(t, connect()), "before")
 }

@@ -39,7 +39,7 @@ func TestAReplacementHoldsEverywhere(t *testing.T) {
 		{0, tick, 0, 0},
 		{-time.Hour, tick, 0, 0},
 	} {
-		for name, quick := range map[string]struct {
+		for name, lost := range map[string]struct {
 			spoil  func(*boardStand)
 			within time.Duration
 		}{
@@ -50,18 +50,18 @@ func TestAReplacementHoldsEverywhere(t *testing.T) {
 			t.Run(fmt.Sprint(c.wait, ", ", name), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := newBoardStand(t)
-					quick.spoil(s)
+					lost.spoil(s)
 					boards := openBoards(t, s, 3)
 					require.NoError(t, boards[0].Post(t.Context(), host, time.Hour, time.Second))
 					time.Sleep(2 * time.Second)
 					require.NoError(t, boards[1].Replace(t.Context(), host, c.wait, c.every))
 					assert.InDelta(t, c.left, left(t, boards[1], host), float64(2*ms), "at once")
-					time.Sleep(quick.within)
+					time.Sleep(lost.within)
 					for i, b := range boards {
 						wait, every, _ := b.Read(t.Context(), host)
-						seats := c.interval * 3 // one more each, and the first is that of whoever comes first
-						assert.GreaterOrEqual(t, wait, max(0, c.left-quick.within-5*ms), "process %d", i)
-						assert.LessOrEqual(t, wait, max(0, c.left-quick.within+5*ms)+seats, "process %d", i)
+						slots := c.interval * 3 // each process that reads takes one
+						assert.GreaterOrEqual(t, wait, max(0, c.left-lost.within-5*ms), "process %d", i)
+						assert.LessOrEqual(t, wait, max(0, c.left-lost.within+5*ms)+slots, "process %d", i)
 						assert.GreaterOrEqual(t, every, c.interval)
 						assert.LessOrEqual(t, every, 4*c.interval, "of the new round")
 					}
@@ -90,7 +90,7 @@ func TestAPostAfterAReplacementHolds(t *testing.T) {
 	})
 }
 
-func TestAReplacementGivesNewSeats(t *testing.T) {
+func TestAReplacementGivesNewSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, server := newBoardStand(t), &arrivals{}
 		boards := openBoards(t, s, 3)
@@ -104,7 +104,7 @@ func TestAReplacementGivesNewSeats(t *testing.T) {
 		start := time.Now()
 		time.Sleep(2 * ms)
 		for i, b := range boards {
-			c := newCrew(t, b, server)
+			c := newClientProcess(t, b, server)
 			defer c.done.Wait()
 			c.send(t.Context(), 8)
 			time.Sleep(time.Duration(i) * ms)
@@ -116,7 +116,7 @@ func TestAReplacementGivesNewSeats(t *testing.T) {
 }
 
 // Redis has the old cool-down all the time.
-func TestAReplacementThatRedisWasNotToldIsToldWhenItIsBack(t *testing.T) {
+func TestAReplacementReachesRedisWhenItIsBack(t *testing.T) {
 	for name, lost := range map[string]struct {
 		set  func(*boardStand, bool)
 		long time.Duration
@@ -191,7 +191,7 @@ func TestARedisThatLostAReplacementIsToldAgain(t *testing.T) {
 	}
 }
 
-func TestWhoWasCutOffForHoursHearsOfAReplacement(t *testing.T) {
+func TestAProcessThatWasCutOffForHoursLearnsOfAReplacement(t *testing.T) {
 	for _, wait := range []time.Duration{0, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newBoardStand(t)
@@ -210,7 +210,7 @@ func TestWhoWasCutOffForHoursHearsOfAReplacement(t *testing.T) {
 	}
 }
 
-func TestAPostThatRedisDoesNotKnowOutlivesAReplacementThatIsHeardOf(t *testing.T) {
+func TestAPostThatRedisDoesNotKnowOutlivesAReplacementByAnotherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBoardStand(t)
 		boards := openBoards(t, s, 3)
@@ -230,6 +230,25 @@ func TestAPostThatRedisDoesNotKnowOutlivesAReplacementThatIsHeardOf(t *testing.T
 			assert.InDelta(t, time.Hour, wait, float64(1300*ms))
 			assert.Positive(t, every)
 		}
+	})
+}
+
+// The replacement was sent while Redis was lost, and yields to another one; the post after it
+// is later than both.
+func TestAPostAfterAReplacementThatYieldsHoldsOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBoardStand(t)
+		boards := openBoards(t, s, 3)
+		require.NoError(t, boards[0].Post(t.Context(), host, day, 0))
+		time.Sleep(2 * ms)
+		s.set(func() { s.cut[boards[2]] = true })
+		require.Error(t, boards[2].Replace(t.Context(), host, 0, 0))
+		time.Sleep(time.Minute)
+		require.Error(t, boards[2].Post(t.Context(), host, 2*time.Hour, 0))
+		require.NoError(t, boards[1].Replace(t.Context(), host, time.Hour, 0))
+		s.set(func() { s.cut[boards[2]] = false })
+		time.Sleep(1200 * ms)
+		allWait(t, boards, host, 2*time.Hour-1200*ms)
 	})
 }
 
@@ -263,7 +282,7 @@ func TestOfReplacementsThatCrossOneHoldsEverywhere(t *testing.T) {
 }
 
 // What was replaced while one process could not tell Redis is not replaced once more.
-func TestAReplacementThatIsToldLateYieldsToOneThatWasMadeMeanwhile(t *testing.T) {
+func TestALateReplacementYieldsToOneThatWasMadeMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBoardStand(t)
 		boards := openBoards(t, s, 3)
@@ -321,7 +340,7 @@ func TestProcessesAgreeInTheEnd(t *testing.T) {
 			for i, b := range boards {
 				got := left(t, b, host)
 				require.GreaterOrEqual(t, got, want-5*ms, "seed %d: process %d", seed, i)
-				require.LessOrEqual(t, got, want+5*ms+4*tick, "seed %d: process %d", seed, i) // with seats
+				require.LessOrEqual(t, got, want+5*ms+4*tick, "seed %d: process %d", seed, i) // with slots
 			}
 		})
 	}

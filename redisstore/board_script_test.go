@@ -3,6 +3,7 @@ package redisstore_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,24 +42,44 @@ func (s *boardScript) run(t *testing.T, at int64, args ...any) []any {
 	return reply
 }
 
-// posted are the arguments of one post, by a process that knows nothing.
-func posted(key string, wait, every time.Duration) []any {
-	return []any{int64(0), int64(0), "post", key, wait.Microseconds(), every.Microseconds()}
+// op are the arguments of one operation: left, every, ago, round and replaced, in µs; the
+// last ones may be missing.
+func op(name, key string, numbers ...int64) []any {
+	args := []any{name, key, int64(0), int64(0), int64(0), int64(0), int64(0)}
+	for i, n := range numbers {
+		args[2+i] = n
+	}
+	return args
 }
 
-// heard are the arguments of a process that knows nothing and wants to know all.
-var heard = []any{int64(0), int64(0)}
+// ops are the arguments of a process that knows nothing.
+func ops(all ...[]any) []any { return append([]any{int64(0), int64(0)}, slices.Concat(all...)...) }
 
-// told is what a process hears of key at a time, in µs: left, every, seats.
-func (s *boardScript) told(t *testing.T, at int64, key string) (told []int64) {
+// posted are the arguments of one post.
+func posted(key string, wait, every time.Duration) []any {
+	return ops(op("post", key, wait.Microseconds(), every.Microseconds()))
+}
+
+// claim returns the answer to one.
+func (s *boardScript) claim(t *testing.T, at int64, key string, round int64) any {
+	return s.run(t, at, ops(op("claim", key, 0, 0, 0, round))...)[4]
+}
+
+// probe returns the answer to one, that asks for a minute between them.
+func (s *boardScript) probe(t *testing.T, at int64, key string) any {
+	return s.run(t, at, ops(op("probe", key, 0, 60*second))...)[4]
+}
+
+// read is what a process learns of key at a time, in µs: left, every, slots.
+func (s *boardScript) read(t *testing.T, at int64, key string) (read []int64) {
 	t.Helper()
-	reply := s.run(t, at, heard...)
+	reply := s.run(t, at, ops()...)
 	for c := reply[4:]; len(c) > 0; c = c[width:] {
 		if c[0] == key {
-			told = append(told, c[2].(int64), c[3].(int64), c[5].(int64))
+			read = append(read, c[2].(int64)-c[3].(int64), c[4].(int64), c[6].(int64))
 		}
 	}
-	return told
+	return read
 }
 
 const second = int64(1e6)
@@ -70,100 +91,104 @@ func TestBoardScriptNeverShortens(t *testing.T) {
 	s := newBoardScript(t)
 	s.run(t, 0, posted("k", 10*time.Second, 0)...)
 	s.run(t, 0, posted("k", 5*time.Second, 0)...)
-	assert.Equal(t, []int64{10 * second, 0, 0}, s.told(t, 0, "k"))
+	assert.Equal(t, []int64{10 * second, 0, 0}, s.read(t, 0, "k"))
 	s.run(t, 4*second, posted("k", 6*time.Second, 0)...)
-	assert.Equal(t, []int64{5 * second, 0, 0}, s.told(t, 5*second, "k"))
+	assert.Equal(t, []int64{5 * second, 0, 0}, s.read(t, 5*second, "k"))
 	s.run(t, 5*second, posted("k", 7*time.Second, 0)...)
-	assert.Equal(t, []int64{7 * second, 0, 0}, s.told(t, 5*second, "k"))
-	assert.Equal(t, []int64{-9 * second, 0, 0}, s.told(t, 21*second, "k"), "for those who hear late")
-	assert.Empty(t, s.told(t, 22*second, "k"))
+	assert.Equal(t, []int64{7 * second, 0, 0}, s.read(t, 5*second, "k"))
+	assert.Equal(t, []int64{-9 * second, 0, 0}, s.read(t, 21*second, "k"), "for processes that sync late")
+	assert.Empty(t, s.read(t, 22*second, "k"))
 	s.run(t, 22*second, posted("k", time.Second, 0)...)
-	assert.Equal(t, []int64{second, 0, 0}, s.told(t, 22*second, "k"))
+	assert.Equal(t, []int64{second, 0, 0}, s.read(t, 22*second, "k"))
 }
 
 func TestBoardScriptKeepsTheLongestInterval(t *testing.T) {
 	s := newBoardScript(t)
 	s.run(t, 0, posted("k", 10*time.Second, 0)...)
 	s.run(t, 0, posted("k", 5*time.Second, 20*time.Millisecond)...)
-	assert.Equal(t, []int64{10 * second, 20_000, 0}, s.told(t, 0, "k"), "a known one is better than none")
+	assert.Equal(t, []int64{10 * second, 20_000, 0}, s.read(t, 0, "k"), "a known one is better than none")
 	s.run(t, 0, posted("k", 5*time.Second, 25*time.Millisecond)...)
-	assert.Equal(t, []int64{10 * second, 25_000, 0}, s.told(t, 0, "k"), "whichever ends first")
+	assert.Equal(t, []int64{10 * second, 25_000, 0}, s.read(t, 0, "k"), "whichever ends first")
 	s.run(t, 0, posted("k", 5*time.Second, 20*time.Millisecond)...)
-	assert.Equal(t, []int64{10 * second, 25_000, 0}, s.told(t, 0, "k"))
+	assert.Equal(t, []int64{10 * second, 25_000, 0}, s.read(t, 0, "k"))
 	s.run(t, 0, posted("k", 11*time.Second, 0)...)
-	assert.Equal(t, []int64{11 * second, 25_000, 0}, s.told(t, 0, "k"), "no reason to forget it")
+	assert.Equal(t, []int64{11 * second, 25_000, 0}, s.read(t, 0, "k"), "no reason to forget it")
 	s.run(t, 0, posted("k", 11500*time.Millisecond, 20*time.Millisecond)...)
-	assert.Equal(t, []int64{11500 * second / 1000, 25_000, 0}, s.told(t, 0, "k"), "nor is a shorter one")
+	assert.Equal(t, []int64{11500 * second / 1000, 25_000, 0}, s.read(t, 0, "k"), "nor is a shorter one")
 	s.run(t, 0, posted("k", 12*time.Second, 30*time.Millisecond)...)
-	assert.Equal(t, []int64{12 * second, 30_000, 0}, s.told(t, 0, "k"))
+	assert.Equal(t, []int64{12 * second, 30_000, 0}, s.read(t, 0, "k"))
 	s.run(t, 12*second, posted("k", time.Second, 0)...)
-	assert.Equal(t, []int64{second, 0, 0}, s.told(t, 12*second, "k"), "another round")
+	assert.Equal(t, []int64{second, 0, 0}, s.read(t, 12*second, "k"), "another round")
 }
 
-func TestBoardScriptGivesSeatsUntilTheLastHadItsTurn(t *testing.T) {
+func TestBoardScriptGivesSlotsUntilTheFirstRequestOfTheLast(t *testing.T) {
 	s := newBoardScript(t)
 	s.run(t, 0, posted("k", time.Second, 10*time.Millisecond)...)
 	round := t0*1000 + 1
-	claim := func(at, round int64) any { return s.run(t, at, int64(0), int64(0), "claim", "k", round)[4] }
+	claim := func(at, round int64) any { return s.claim(t, at, "k", round) }
 	assert.EqualValues(t, 0, claim(0, round))
 	assert.EqualValues(t, 1, claim(second-1, round))
 	assert.EqualValues(t, -1, claim(second-1, round+1), "of another round")
-	assert.EqualValues(t, 2, claim(second+10_000, round), "its turn is 10 ms later")
+	assert.EqualValues(t, 2, claim(second+10_000, round), "its first request is 10 ms later")
 	assert.EqualValues(t, -1, claim(second+30_000, round))
-	assert.Equal(t, []int64{-30_000, 10_000, 3}, s.told(t, second+30_000, "k"))
+	assert.Equal(t, []int64{-30_000, 10_000, 3}, s.read(t, second+30_000, "k"))
 	s.run(t, second+30_000, posted("k", time.Second, 10*time.Millisecond)...)
 	assert.EqualValues(t, -1, claim(second+30_000, round))
-	assert.Equal(t, []int64{second, 10_000, 0}, s.told(t, second+30_000, "k"))
-	assert.EqualValues(t, -1, s.run(t, 0, int64(0), int64(0), "claim", "other", round)[4])
+	assert.Equal(t, []int64{second, 10_000, 0}, s.read(t, second+30_000, "k"))
+	assert.EqualValues(t, -1, s.claim(t, 0, "other", round))
 }
 
-func TestBoardScriptTellsWhatIsNew(t *testing.T) {
+func TestBoardScriptRepliesWhatHasChanged(t *testing.T) {
 	s := newBoardScript(t)
-	news := func(args ...any) []any { return s.run(t, 0, args...) }
-	assert.Equal(t, []any{int64(0), int64(0), int64(0), ""}, news(heard...), "nothing")
-	first := t0 * 1000
-	assert.Equal(t, []any{first, first + 1, first + 1, "", "a", first + second, second, int64(0), first + 1, int64(0), int64(0), int64(0)},
-		news(posted("a", time.Second, 0)...))
-	assert.Equal(t, []any{first, first + 2, first + 2, "", "b", first + second, second, int64(0), first + 2, int64(0), int64(0), int64(0)},
-		news(first, first+1, "post", "b", second, 0))
-	assert.Equal(t, []any{first, first + 2, first + 2, ""}, news(first, first+2))
-	assert.Len(t, news(first, first+9), 4+2*width, "it has forgotten what the caller knows")
-	assert.Len(t, news(first-1, first+2), 4+2*width, "it has begun anew since")
+	zero, first := int64(0), t0*1000
+	run := func(args ...any) []any { return s.run(t, 0, args...) }
+	assert.Equal(t, []any{zero, zero, zero, ""}, run(ops()...), "nothing")
+	assert.Equal(t, []any{first, first + 1, first + 1, "", zero, "a", first + second, second, zero, zero, first + 1, zero, zero},
+		run(posted("a", time.Second, 0)...))
+	assert.Equal(t, []any{first, first + 2, first + 2, "", zero, "b", first + second, second, zero, zero, first + 2, zero, zero},
+		run(append([]any{first, first + 1}, op("post", "b", second)...)...))
+	assert.Equal(t, []any{first, first + 2, first + 2, ""}, run(first, first+2))
+	assert.Len(t, run(first-1, first+2), 4+2*width, "it has begun anew since")
+	lost := run(first, first+9) // which the caller knows
+	assert.Equal(t, []any{first + 1, first + 2}, lost[:2], "so it begins anew, for all")
+	assert.Len(t, lost, 4+2*width)
+	assert.Len(t, run(first, first+2), 4+2*width)
+	assert.Len(t, run(first+1, first+2), 4)
 }
 
-func TestBoardScriptTellsMuchNewsInParts(t *testing.T) {
+func TestBoardScriptRepliesManyChangesInParts(t *testing.T) {
 	s := newBoardScript(t)
 	for part := range 3 {
-		args := []any{int64(0), int64(0)}
+		args := ops()
 		for i := range 200 {
-			args = append(args, "post", fmt.Sprint("k", part, i), second, 0)
+			args = append(args, op("post", fmt.Sprint("k", part, i), second)...)
 		}
 		s.run(t, 0, args...)
 	}
 	begun, upto := int64(0), int64(0)
 	var parts []int
-	heard := map[any]bool{}
+	keys := map[any]bool{}
 	for {
 		reply := s.run(t, 0, begun, upto)
 		begun, upto = reply[0].(int64), reply[2].(int64)
 		parts = append(parts, len(reply[4:])/width)
 		for c := reply[4:]; len(c) > 0; c = c[width:] {
-			heard[c[0]] = true
+			keys[c[0]] = true
 		}
 		if upto == reply[1] {
 			break
 		}
 	}
 	assert.Equal(t, []int{256, 256, 88}, parts)
-	assert.Len(t, heard, 600)
+	assert.Len(t, keys, 600)
 }
 
 func TestBoardScriptBoundsWhatItKeeps(t *testing.T) {
 	s := newBoardScript(t)
 	for part := range 30 {
-		args := []any{int64(0), int64(0)}
+		args := ops()
 		for i := range 200 {
-			args = append(args, "post", fmt.Sprint(200*part+i), second*3600, 0)
+			args = append(args, op("post", fmt.Sprint(200*part+i), 3600*second)...)
 		}
 		s.run(t, 0, args...)
 	}
@@ -200,8 +225,8 @@ func TestBoardScriptOutlivesWhatItKeeps(t *testing.T) {
 	s.run(t, 0, posted("c", 24*time.Hour, 24*time.Hour)...)
 	expires(24*time.Hour + 10*time.Second)
 	round := s.run(t, 0, posted("c", 0, 0)...)
-	for range 4 { // seats, the last of whom has its turn in four days
-		s.run(t, 0, int64(0), int64(0), "claim", "c", round[1])
+	for range 4 { // slots, the last of which begins in four days
+		s.claim(t, 0, "c", round[1].(int64))
 	}
 	expires(48 * time.Hour)
 	require.NoError(t, s.client.Persist(ctx, hash).Err())
@@ -219,24 +244,24 @@ func expiresIn(t *testing.T, client redis.UniversalClient, key string, ttl time.
 	assert.GreaterOrEqual(t, left, (ttl-time.Since(began)).Truncate(time.Millisecond)-time.Millisecond, key)
 }
 
-func TestBoardScriptTellsNoMoreThanWasPostedWhenTheClockStepsBack(t *testing.T) {
+func TestBoardScriptRepliesNoMoreThanWasPostedWhenTheClockStepsBack(t *testing.T) {
 	s := newBoardScript(t)
 	s.run(t, 0, posted("k", time.Second, 0)...)
-	assert.Equal(t, []int64{second, 0, 0}, s.told(t, -3600*second, "k"))
+	assert.Equal(t, []int64{second, 0, 0}, s.read(t, -3600*second, "k"))
 	s.run(t, -3600*second, posted("k", 2*time.Second, 0)...)
-	assert.Equal(t, []int64{second, 0, 0}, s.told(t, -3600*second, "k"), "that ends before")
+	assert.Equal(t, []int64{second, 0, 0}, s.read(t, -3600*second, "k"), "that ends before")
 	s.run(t, -3600*second, posted("other", 2*time.Second, 0)...)
 	reply := s.run(t, -3600*second, t0*1000, t0*1000+1)
-	assert.Equal(t, "other", reply[4], "and what is new then is numbered on")
+	assert.Equal(t, "other", reply[4], "and later changes have higher numbers")
 }
 
 func TestBoardScriptTakesAFieldThatCannotBeForAbsent(t *testing.T) {
 	s := newBoardScript(t)
 	now := t0 * 1000
-	good := fmt.Sprintf("%d 1000000 0 1 0", now+second)
+	good := fmt.Sprintf("%d 1000000 0 1 0 0", now+second)
 	numbers := []string{"", "x", "-1", "1e3", "inf", "nan", "0.5", "0x10", "9007199254740992", strings.Repeat("9", 400)}
 	var values []string
-	for i := range 5 {
+	for i := range 6 {
 		for _, n := range numbers {
 			fields := strings.Fields(good)
 			fields[i] = n
@@ -244,21 +269,22 @@ func TestBoardScriptTakesAFieldThatCannotBeForAbsent(t *testing.T) {
 		}
 	}
 	values = append(values, "", " ", good+" ", good+" 0", good+"\n", strings.Repeat("x", 1<<20),
-		fmt.Sprintf("%d 1000000 0 1 0", now+172_800*second+1), // ends in more than two days
-		fmt.Sprintf("%d 86400000001 0 1 0", now+second),
-		fmt.Sprintf("%d 1000000 86400000001 1 0", now+second),
-		fmt.Sprintf("%d 1000000 0 1 4097", now+second))
+		fmt.Sprintf("%d 1000000 0 1 0 0", now+172_800*second+1), // ends in more than two days
+		fmt.Sprintf("%d 86400000001 0 1 0 0", now+second),
+		fmt.Sprintf("%d 1000000 86400000001 1 0 0", now+second),
+		fmt.Sprintf("%d 1000000 0 1 4097 0", now+second),
+		fmt.Sprintf("%d 1000000 0 1 0 %d", now+second, now+86_400*second+1)) // replaced in more than a day
 	for _, value := range values {
 		require.NoError(t, s.client.FlushAll(ctx).Err())
 		s.run(t, 0, posted("k", time.Second, 0)...)
 		require.NoError(t, s.client.HSet(ctx, hash, "kk", value).Err())
-		require.Empty(t, s.told(t, 0, "k"), "%.50q", value)
-		require.EqualValues(t, -1, s.run(t, 0, int64(0), int64(0), "claim", "k", int64(1))[4], "%.50q", value)
+		require.Empty(t, s.read(t, 0, "k"), "%.50q", value)
+		require.EqualValues(t, -1, s.claim(t, 0, "k", 1), "%.50q", value)
 		s.run(t, 0, posted("k", 2*time.Second, 0)...)
-		require.Equal(t, []int64{2 * second, 0, 0}, s.told(t, 0, "k"), "%.50q", value)
+		require.Equal(t, []int64{2 * second, 0, 0}, s.read(t, 0, "k"), "%.50q", value)
 	}
 	s.client.HSet(ctx, hash, "kk", good)
-	assert.Equal(t, []int64{second, 0, 0}, s.told(t, 0, "k"), "and this one can be")
+	assert.Equal(t, []int64{second, 0, 0}, s.read(t, 0, "k"), "and this one can be")
 }
 
 func TestBoardScriptBeginsAnewIfItsNumbersCannotBe(t *testing.T) {
@@ -271,7 +297,7 @@ func TestBoardScriptBeginsAnewIfItsNumbersCannotBe(t *testing.T) {
 			require.NoError(t, s.client.HSet(ctx, hash, field, value).Err())
 			reply := s.run(t, 5, posted("b", time.Second, 0)...)
 			require.Equal(t, []any{t0*1000 + 5, t0*1000 + 6}, reply[:2], "%s=%.50q", field, value)
-			require.Len(t, reply[4:], 2*width, "%s=%.50q", field, value)
+			require.Len(t, reply[5:], width, "%s=%.50q: only what is known by these numbers", field, value)
 		}
 	}
 }
@@ -284,7 +310,7 @@ func TestBoardScriptSurvivesHostileScores(t *testing.T) {
 	}
 	reply := s.run(t, 0, posted("b", time.Second, 0)...)
 	assert.Equal(t, reply[1], reply[2])
-	assert.Len(t, reply[4:], 2*width)
+	assert.Len(t, reply[5:], 2*width)
 }
 
 func TestBoardScriptWritesNothingIfAKeyIsSomethingElse(t *testing.T) {
@@ -300,7 +326,7 @@ func TestBoardScriptWritesNothingIfAKeyIsSomethingElse(t *testing.T) {
 
 func TestBoardScriptWritesNothingUnlessItMayWriteAll(t *testing.T) {
 	s := newBoardScript(t)
-	for _, denied := range []string{"hset", "hdel", "zadd", "zrem", "pexpire"} {
+	for _, denied := range []string{"hset", "hdel", "zadd", "zrem", "pexpire", "del"} {
 		require.NoError(t, s.client.Do(ctx, "ACL", "SETUSER", denied, "on", "nopass", "~*", "&*", "+@all", "-"+denied).Err())
 		user := redis.NewClient(&redis.Options{Addr: s.client.Options().Addr, Username: denied, Password: "x"})
 		err := user.Eval(ctx, s.source, []string{hash, changes, "1", "1"}, posted("k", time.Second, 0)...).Err()
@@ -318,7 +344,7 @@ func TestBoardScriptPostsAlthoughItMayNotPublish(t *testing.T) {
 	reply, err := user.Eval(ctx, s.source, []string{hash, changes, fmt.Sprint(t0 / 1000), "0"}, posted("k", time.Second, 0)...).Slice()
 	require.NoError(t, err)
 	assert.Contains(t, reply[3], "channel", "and it says so")
-	assert.NotEmpty(t, s.told(t, 0, "k"))
+	assert.NotEmpty(t, s.read(t, 0, "k"))
 }
 
 func TestBoardScriptPublishesOnceForAllItWrites(t *testing.T) {
@@ -327,8 +353,8 @@ func TestBoardScriptPublishesOnceForAllItWrites(t *testing.T) {
 	defer sub.Close()
 	_, err := sub.Receive(ctx)
 	require.NoError(t, err)
-	s.run(t, 0, int64(0), int64(0), "post", "a", second, 0, "post", "b", second, 0)
-	s.run(t, 0, heard...)
+	s.run(t, 0, ops(op("post", "a", second), op("post", "b", second))...)
+	s.run(t, 0, ops()...)
 	s.run(t, 0, posted("b", time.Second/2, 0)...)
 	s.run(t, 0, posted("c", time.Second, 0)...)
 	require.NoError(t, s.client.Publish(ctx, hash, "the end").Err())
@@ -357,14 +383,14 @@ func TestBoardScriptAgreesWithAModel(t *testing.T) {
 			p := &processes[r.IntN(3)]
 			args := []any{p.begun, p.upto}
 			for range r.IntN(3) {
-				args = append(args, m.instruction(r)...)
+				args = append(args, m.operation(r)...)
 			}
 			for range r.IntN(3) {
 				key := fmt.Sprint("k", r.IntN(5))
 				if c := m.all[key]; c != nil {
-					args = append(args, "claim", key, c.round-r.Int64N(2))
+					args = append(args, op("claim", key, 0, 0, 0, c.round-r.Int64N(2))...)
 				}
-				args = append(args, "probe", key, 1+r.Int64N(2*second))
+				args = append(args, op("probe", key, 0, 1+r.Int64N(2*second))...)
 			}
 			want, _ := m.run(t0*1000+at, args)
 			got := s.run(t, at, args...)
@@ -374,8 +400,8 @@ func TestBoardScriptAgreesWithAModel(t *testing.T) {
 	}
 }
 
-// instruction is any that changes what m has.
-func (m *boardModel) instruction(r *rand.Rand) []any {
+// operation is any that changes what m has.
+func (m *boardModel) operation(r *rand.Rand) []any {
 	key, left, every := fmt.Sprint("k", r.IntN(5)), 1+r.Int64N(3*second), max(0, r.Int64N(second)-second/2)
 	replaced := int64(0)
 	if c := m.all[key]; c != nil {
@@ -383,9 +409,9 @@ func (m *boardModel) instruction(r *rand.Rand) []any {
 	}
 	switch r.IntN(6) {
 	case 0:
-		return []any{"replace", key, r.Int64N(2) * left, every, replaced}
+		return op("replace", key, r.Int64N(2)*left, every, 0, 0, replaced-r.Int64N(2))
 	case 1:
-		return []any{"restore", key, r.Int64N(2) * left, every, r.Int64N(3 * second), replaced, r.Int64N(2) * replaced}
+		return op("restore", key, r.Int64N(2)*left, every, r.Int64N(3*second), r.Int64N(2)*replaced, replaced)
 	}
-	return []any{"post", key, left, every}
+	return op("post", key, left, every)
 }

@@ -27,7 +27,8 @@ type boardStand struct {
 	gone   bool          // it cannot be reached
 	deaf   bool          // it takes no subscription
 	mute   bool          // it sends no message
-	trips  []time.Time
+	calls  []time.Time
+	probes int // of clients that find out whether it answers
 	subs   map[net.Conn]chan string
 	cut    map[*redisstore.Board]bool // whose questions get lost
 }
@@ -70,9 +71,9 @@ func (s *boardStand) restart() {
 	})
 }
 
-// took returns how many trips were made since it was last asked.
+// took returns how many scripts were called since it was last asked.
 func (s *boardStand) took() (n int) {
-	s.set(func() { n, s.trips = len(s.trips), nil })
+	s.set(func() { n, s.calls = len(s.calls), nil })
 	return n
 }
 
@@ -110,13 +111,24 @@ func (s standHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return next(ctx, cmd)
 		}
 		delay, silent, gone := s.state()
-		s.set(func() { s.trips = append(s.trips, time.Now()); gone = gone || s.cut[s.b] })
+		isProbe := len(cmd.Args()) == 3
+		s.set(func() {
+			if isProbe {
+				s.probes++
+			} else {
+				s.calls = append(s.calls, time.Now())
+			}
+			gone = gone || s.cut[s.b]
+		})
 		switch {
 		case gone:
 			return errGone
 		case silent:
 			<-ctx.Done()
 			return ctx.Err()
+		}
+		if isProbe {
+			return nil
 		}
 		time.Sleep(delay)
 		reply := s.eval(cmd.Args()[5:])

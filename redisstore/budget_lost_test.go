@@ -4,14 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/internal/remote"
 	"github.com/heedhttp/heed/redisstore"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -45,10 +47,10 @@ func TestLostBudgetForgetsItsShareAfterTTL(t *testing.T) {
 		require.True(t, b.Withdraw(t.Context(), host))
 		s.fallSilent()
 		require.True(t, b.Withdraw(t.Context(), host))
-		time.Sleep(9940 * time.Millisecond)
+		time.Sleep(8900 * time.Millisecond)
 		require.True(t, b.Withdraw(t.Context(), host))
 		deposit(b, 30)
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(1060 * time.Millisecond)
 		assert.Equal(t, 3, withdrawn(b))
 		deposit(b, 100)
 		time.Sleep(11 * time.Second)
@@ -62,6 +64,7 @@ func TestAnHourOfLossEarnsNoMoreThanTTL(t *testing.T) {
 		s := newStand(t)
 		s.fallSilent()
 		b := s.budget()
+		b.MinPerSecond = -1
 		require.False(t, b.Withdraw(t.Context(), host))
 		for range 3600 {
 			deposit(b, 10)
@@ -72,28 +75,52 @@ func TestAnHourOfLossEarnsNoMoreThanTTL(t *testing.T) {
 	})
 }
 
-func TestBudgetThatNeverReachedRedisSpendsWhatItEarns(t *testing.T) {
+func TestBudgetThatNeverReachedRedisSpendsWhatItEarnsAndOneRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		told := make(chan error, 100)
-		b := &redisstore.Budget{Degraded: func(err error) { told <- err }}
-		assert.Equal(t, 0, withdrawn(b))
+		errs := make(chan error, 100)
+		b := &redisstore.Budget{Degraded: func(err error) { errs <- err }}
+		assert.Equal(t, 1, withdrawn(b))
 		deposit(b, 30)
 		assert.Equal(t, 3, withdrawn(b))
 		b.Refund(t.Context(), host)
 		assert.Equal(t, 1, withdrawn(b))
-		assert.EqualError(t, <-told, "redisstore: Client is nil")
+		assert.EqualError(t, <-errs, "redisstore: Client is nil")
 		time.Sleep(time.Hour)
-		assert.Less(t, len(told), 20, "it stops asking when nobody uses it")
+		assert.Less(t, len(errs), 20, "it stops asking when nobody uses it")
 		for _, client := range []redis.UniversalClient{(*redis.Client)(nil), (*redis.ClusterClient)(nil)} {
 			b := &redisstore.Budget{Client: client}
 			deposit(b, 10)
-			assert.Equal(t, 1, withdrawn(b))
+			assert.Equal(t, 2, withdrawn(b))
 		}
 		time.Sleep(time.Minute)
 	})
 }
 
-func TestLostBudgetFailsFastWhileOneProbeAsks(t *testing.T) {
+// It does not know how many others there are: a thousand must not have a thousand floors.
+func TestAProcessThatNeverReachedRedisHasOneRetryOfTheFloorEachTTL(t *testing.T) {
+	for _, test := range []struct {
+		minPerSecond float64
+		want         [4]int // at once, and after 9.9 s, 10.1 s and an hour
+	}{
+		{0, [4]int{1, 0, 1, 1}},
+		{1000, [4]int{1, 0, 1, 1}},
+		{0.01, [4]int{1, 0, 0, 1}}, // which takes 100 s
+		{-1, [4]int{}},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := &redisstore.Budget{MinPerSecond: test.minPerSecond}
+			var got [4]int
+			for i, wait := range []time.Duration{0, 9900 * ms, 200 * ms, time.Hour} {
+				time.Sleep(wait)
+				got[i] = withdrawn(b)
+			}
+			assert.Equal(t, test.want, got, "%v", test.minPerSecond)
+			time.Sleep(time.Minute)
+		})
+	}
+}
+
+func TestLostBudgetWaitsForRedisOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStand(t)
 		s.answer(1, 1000*unit, 1)
@@ -108,14 +135,19 @@ func TestLostBudgetFailsFastWhileOneProbeAsks(t *testing.T) {
 		assert.Equal(t, 1000-1, withdrawn(b))
 		assert.Zero(t, time.Since(began))
 		assert.Len(t, s.took(), 1)
-		time.Sleep(3500 * time.Millisecond)
-		assert.Equal(t, []sent{{}, {}, {}}, s.took(), "a probe brings nothing that could get lost")
+		for range 35 {
+			time.Sleep(100 * ms)
+			began = time.Now()
+			b.Deposit(t.Context(), host)
+			b.Withdraw(t.Context(), host)
+			assert.Zero(t, time.Since(began))
+		}
 		time.Sleep(time.Hour)
-		assert.Less(t, len(s.took()), 12, "it stops when nobody uses it")
+		assert.Empty(t, s.took(), "nothing that could get lost is sent")
 	})
 }
 
-func TestWhatWasSpentAloneIsChargedWhenRedisIsBack(t *testing.T) {
+func TestWhatWasSpentWithoutRedisIsChargedWhenItIsBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStand(t)
 		s.answer(1, 30*unit, 3)
@@ -127,8 +159,8 @@ func TestWhatWasSpentAloneIsChargedWhenRedisIsBack(t *testing.T) {
 		deposit(b, 4)
 		s.answer(1, 28*unit, 3)
 		s.took()
-		time.Sleep(2100 * time.Millisecond)
-		assert.Equal(t, []sent{{}, {earned: 4 * earns, owed: 2 * unit}}, s.took())
+		time.Sleep(5 * time.Second)
+		assert.Equal(t, []sent{{}, {earned: 4 * earns, owed: unit}}, s.took(), "not what it may have charged")
 		require.True(t, b.Withdraw(t.Context(), host))
 		assert.Equal(t, []sent{{price: unit}}, s.took(), "and only once")
 		time.Sleep(time.Minute)
@@ -154,17 +186,18 @@ func TestEachOfManyProcessesHasAPartOfTheFloor(t *testing.T) {
 	})
 }
 
-func TestNoMoreIsOwedThanTheFloorsPartOnceTheBalanceIsVoid(t *testing.T) {
+// What Redis does not remember after TTL, neither the balance nor the floor, nobody owes.
+func TestWhatWasSpentWithoutRedisIsOwedForTTL(t *testing.T) {
 	for _, test := range []struct {
 		balance int64
-		alone   int // retries spent at once
+		spent   int // retries spent at once, the first of which Redis may have paid for
 		wait    time.Duration
 		later   int // and after wait
 		owed    int64
 	}{
-		{balance: 15 * unit, alone: 5, wait: time.Second, owed: 5 * unit},
+		{balance: 15 * unit, spent: 5, wait: time.Second, owed: 4 * unit},
 		{wait: 4 * time.Second, later: 1, owed: unit},
-		{balance: 15 * unit, alone: 5, wait: 11 * time.Second, later: 3, owed: 10 * unit / 3},
+		{balance: 15 * unit, spent: 5, wait: 11 * time.Second, later: 3, owed: 3 * unit},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStand(t)
@@ -172,36 +205,170 @@ func TestNoMoreIsOwedThanTheFloorsPartOnceTheBalanceIsVoid(t *testing.T) {
 			b := s.budget()
 			require.True(t, b.Withdraw(t.Context(), host))
 			s.fallSilent()
-			require.Equal(t, test.alone, withdrawn(b))
+			require.Equal(t, test.spent, withdrawn(b))
 			time.Sleep(test.wait)
 			require.Equal(t, test.later, withdrawn(b))
 			s.answer(0, 10*unit, 3)
 			s.took()
-			time.Sleep(2100 * time.Millisecond)
+			time.Sleep(5*time.Second + ms)
 			assert.Equal(t, []sent{{}, {owed: test.owed}}, s.took())
 			time.Sleep(time.Minute)
 		})
 	}
 }
 
-func TestWhatIsOwedIsChargedEvenIfRedisIsLostAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStand(t)
-		s.answer(1, 30*unit, 3)
-		b := s.budget()
-		require.True(t, b.Withdraw(t.Context(), host))
-		s.fallSilent()
-		require.True(t, b.Withdraw(t.Context(), host))
-		s.answer(0, 30*unit, 3)
-		time.Sleep(1500 * time.Millisecond) // the probe
-		s.fallSilent()
-		s.took()
-		require.True(t, b.Withdraw(t.Context(), host))
-		s.answer(0, 30*unit, 3)
-		time.Sleep(2100 * time.Millisecond)
-		assert.Equal(t, []sent{{owed: unit, price: unit}, {}, {owed: 2 * unit}}, s.took())
-		time.Sleep(time.Minute)
-	})
+func TestWhatMayHaveBeenChargedIsNotChargedAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		fail func(*stand)
+		want []sent
+	}{
+		"no answer": {(*stand).fallSilent, []sent{{}, {owed: 2 * unit}}},
+		"refused": {
+			func(s *stand) { s.refuse(redisError("LOADING")) },
+			[]sent{{}, {owed: 2 * unit}, {}, {owed: 2 * unit}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStand(t)
+				s.answer(1, 30*unit, 3)
+				b := s.budget()
+				require.True(t, b.Withdraw(t.Context(), host))
+				s.fallSilent()
+				for range 3 {
+					require.True(t, b.Withdraw(t.Context(), host))
+				}
+				s.answer(0, 30*unit, 3)
+				s.took()
+				var got []sent
+				for len(got) == 0 { // until Redis is back
+					time.Sleep(10 * ms)
+					got = s.took()
+				}
+				test.fail(s) // and gone again when it is sent what is owed
+				time.Sleep(1500 * ms)
+				s.answer(0, 30*unit, 3)
+				time.Sleep(5 * time.Second)
+				assert.Equal(t, test.want, append(got, s.took()...))
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
+// A losing hook loses every tenth call of a Budget: the call, or its answer.
+type losing struct {
+	answer bool
+	calls  atomic.Int64
+	units  atomic.Int64 // what the lost ones were to charge
+}
+
+func (l *losing) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *losing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (l *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		args := cmd.Args()
+		if len(args) < 8 || l.calls.Add(1)%10 != 0 {
+			return next(ctx, cmd)
+		}
+		l.units.Add(args[6].(int64) + args[7].(int64))
+		if l.answer {
+			next(ctx, cmd)
+		}
+		cmd.SetErr(io.ErrUnexpectedEOF)
+		return io.ErrUnexpectedEOF
+	}
+}
+
+func TestNoRetryIsChargedTwiceWhateverIsLost(t *testing.T) {
+	for name, answer := range map[string]bool{"calls": false, "answers": true} {
+		t.Run(name, func(t *testing.T) {
+			mostlyWaits(t)
+			client := newClient(t, redistest.Shared(t))
+			hook := &losing{answer: answer}
+			client.AddHook(hook)
+			// A floor of a thousand retries, which does not refill during the test.
+			b := &redisstore.Budget{Client: client, Key: "k", MinPerSecond: 0.1, TTL: 10_000 * time.Second}
+			b.Timeout = patient
+			granted := 0
+			end := time.Now().Add(stated(10*time.Second, 3*time.Second))
+			for ; time.Now().Before(end); time.Sleep(20 * ms) {
+				if b.Withdraw(t.Context(), host) {
+					granted++
+				}
+			}
+			require.Positive(t, hook.units.Load())
+			charged := func() int64 {
+				floor, err := client.HGet(t.Context(), "heed:budget:k", "floor").Int64()
+				assert.NoError(t, err)
+				return 1000*unit - floor
+			}
+			all := func() bool { // but for what the floor has gained
+				missing := int64(0)
+				if !answer {
+					missing = hook.units.Load()
+				}
+				return charged() >= int64(granted)*unit-missing-5*unit
+			}
+			require.Eventually(t, all, hang, 50*ms)
+			time.Sleep(3 * time.Second)
+			assert.LessOrEqual(t, charged(), int64(granted)*unit)
+		})
+	}
+}
+
+// A Redis that is stopped executes afterwards what it was sent before.
+func TestNoRetryIsChargedTwiceByARedisThatIsStopped(t *testing.T) {
+	mostlyWaits(t)
+	server := redistest.Start(t)
+	client := newClient(t, server)
+	var granted, failed atomic.Int64
+	b := &redisstore.Budget{Client: client, Key: "k", MinPerSecond: 0.1, TTL: 10_000 * time.Second}
+	b.Degraded = func(error) { failed.Add(1) }
+	require.Eventually(t, func() bool { // Redis has been reached, or it could not be stopped
+		before := failed.Load()
+		if b.Withdraw(t.Context(), host) {
+			granted.Add(1)
+		}
+		return failed.Load() == before
+	}, hang, ms)
+	end := make(chan struct{})
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for {
+				select {
+				case <-end:
+					return
+				case <-time.After(200 * ms):
+				}
+				if b.Withdraw(t.Context(), host) {
+					granted.Add(1)
+				}
+			}
+		})
+	}
+	for range 2 {
+		server.Stop()
+		time.Sleep(1500 * ms)
+		server.Cont()
+		time.Sleep(1500 * ms)
+	}
+	close(end)
+	all.Wait()
+	charged := func() int64 {
+		floor, err := client.HGet(t.Context(), "heed:budget:k", "floor").Int64()
+		assert.NoError(t, err)
+		return 1000*unit - floor
+	}
+	require.Eventually(t, func() bool { return charged() >= (granted.Load()-failed.Load()-5)*unit }, hang, 50*ms)
+	time.Sleep(3 * time.Second)
+	assert.LessOrEqual(t, charged(), granted.Load()*unit)
+	assert.Positive(t, failed.Load())
 }
 
 func TestARefusalLosesNoDepositAndSilenceDoes(t *testing.T) {
@@ -219,13 +386,16 @@ func TestARefusalLosesNoDepositAndSilenceDoes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStand(t)
-				s.refuse(lose.err)
+				s.answer(1, 0, 1)
 				b := s.budget()
-				told := make(chan error, 100)
-				b.Degraded = func(err error) { told <- err }
+				b.MinPerSecond = -1
+				require.True(t, b.Withdraw(t.Context(), host))
+				s.refuse(lose.err)
+				errs := make(chan error, 100)
+				b.Degraded = func(err error) { errs <- err }
 				deposit(b, 20)
 				assert.Equal(t, lose.kept, withdrawn(b))
-				err := <-told
+				err := <-errs
 				assert.ErrorIs(t, err, lose.err)
 				assert.ErrorContains(t, err, "redisstore: ")
 				time.Sleep(time.Minute)
@@ -247,35 +417,39 @@ func TestAnswersThatMakeNoSenseAreLosses(t *testing.T) {
 			s := newStand(t)
 			s.set(func(context.Context) (any, error) { return reply, nil })
 			b := s.budget()
-			told := make(chan error, 100)
-			b.Degraded = func(err error) { told <- err }
+			b.MinPerSecond = -1
+			errs := make(chan error, 100)
+			b.Degraded = func(err error) { errs <- err }
 			assert.False(t, b.Withdraw(t.Context(), host), "%v", reply)
-			assert.ErrorContains(t, <-told, "redisstore: the budget's script replied", "%v", reply)
+			assert.ErrorContains(t, <-errs, "redisstore: the budget's script replied", "%v", reply)
 			time.Sleep(time.Minute)
 		})
 	}
 }
 
-func TestCallsLeftBehindAreBounded(t *testing.T) {
+func TestCallsThatHangAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStand(t)
-		release := make(chan struct{})
-		s.set(func(context.Context) (any, error) { <-release; return nil, nil })
+		s.answer(0, 0, 1)
 		var busy atomic.Int64
 		b := &redisstore.Budget{Client: s.Client, Degraded: func(err error) {
-			if strings.Contains(err.Error(), "1024 calls are waiting") {
+			if errors.Is(err, remote.ErrBusy) {
 				busy.Add(1)
 			}
 		}}
+		require.False(t, b.Withdraw(t.Context(), host))
+		s.took()
+		release := make(chan struct{})
+		s.set(func(context.Context) (any, error) { <-release; return nil, nil })
 		began := time.Now()
 		var all sync.WaitGroup
-		for i := range 1500 {
+		for i := range 3000 {
 			all.Go(func() { b.Withdraw(t.Context(), fmt.Sprint(host, i)) })
 		}
 		all.Wait()
 		assert.Equal(t, 50*time.Millisecond, time.Since(began))
-		assert.Len(t, s.took(), 1024)
-		assert.EqualValues(t, 1500-1024, busy.Load())
+		assert.Positive(t, busy.Load())
+		assert.EqualValues(t, 3000, len(s.took())+int(busy.Load()))
 		s.answer(0, 0, 1)
 		close(release)
 		time.Sleep(time.Minute)

@@ -23,7 +23,9 @@ type down struct{ sent atomic.Int64 }
 
 func (d *down) RoundTrip(req *http.Request) (*http.Response, error) {
 	d.sent.Add(1)
-	return &http.Response{StatusCode: 503, Proto: "HTTP/1.1", ProtoMajor: 1, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+	return &http.Response{
+		StatusCode: 503, Proto: "HTTP/1.1", ProtoMajor: 1, Header: http.Header{}, Body: http.NoBody, Request: req,
+	}, nil
 }
 
 // A thousand small clients that share a budget send an outage what one large one does: a

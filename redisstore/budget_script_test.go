@@ -25,18 +25,18 @@ const (
 
 // budgetScript is the script of a Budget, with a clock of the test's.
 type budgetScript struct {
-	client *redis.Client
-	source string
-	heard  int64
+	client  *redis.Client
+	source  string
+	counted int64
 }
 
 func newBudgetScript(t *testing.T) *budgetScript {
 	const clock = "local time = redis.call('TIME')\n"
 	require.Equal(t, 1, strings.Count(redisstore.BudgetSource, clock))
 	return &budgetScript{
-		client: newClient(t, redistest.Shared(t)),
-		source: strings.Replace(redisstore.BudgetSource, clock, "local time = {ARGV[9], ARGV[10]}\n", 1),
-		heard:  -1,
+		client:  newClient(t, redistest.Shared(t)),
+		source:  strings.Replace(redisstore.BudgetSource, clock, "local time = {ARGV[9], ARGV[10]}\n", 1),
+		counted: -1,
 	}
 }
 
@@ -65,11 +65,11 @@ func (s *budgetScript) run(t *testing.T, key string, terms terms, st step) []int
 	t.Helper()
 	now := t0 + st.at
 	got, err := s.client.Eval(context.Background(), s.source, []string{key},
-		st.earned, st.refunded, st.owed, st.price, terms.rate, terms.most, terms.tenth, s.heard,
+		st.earned, st.refunded, st.owed, st.price, terms.rate, terms.most, terms.tenth, s.counted,
 		now/1000, now%1000*1000+999).Int64Slice()
 	require.NoError(t, err, "%+v", st)
 	require.Len(t, got, 4)
-	s.heard = got[2]
+	s.counted = got[2]
 	return got
 }
 
@@ -165,8 +165,8 @@ func TestBudgetScriptSaturates(t *testing.T) {
 
 func TestBudgetScriptCountsTheProcessesOfATenth(t *testing.T) {
 	s := newBudgetScript(t)
-	processes := func(at, heard int64) int64 {
-		s.heard = heard
+	processes := func(at, counted int64) int64 {
+		s.counted = counted
 		return s.run(t, "k", oneASecond, step{at: at})[3]
 	}
 	assert.EqualValues(t, 1, processes(0, -1))
@@ -205,8 +205,8 @@ func TestBudgetScriptTakesAFieldThatCannotBeForAbsent(t *testing.T) {
 	s := newBudgetScript(t)
 	ctx := context.Background()
 	field := func(kind string, at int64) string { return fmt.Sprint(kind, t0+at) }
-	values := []string{"", "x", "-1", "-0", "-1e300", "1e300", "1e3", "inf", "-inf", "nan", "-nan", "0.5", "0x10", " 1",
-		"9007199254740992", strings.Repeat("9", 400)}
+	values := []string{"", "x", "-1", "-0", "-1e300", "1e300", "1e3", "inf", "-inf", "nan", "-nan", "0.5", "0x10",
+		" 1", "9007199254740992", strings.Repeat("9", 400)}
 	for _, test := range []struct {
 		field  string
 		values []string
@@ -222,7 +222,7 @@ func TestBudgetScriptTakesAFieldThatCannotBeForAbsent(t *testing.T) {
 	} {
 		for _, value := range test.values {
 			key := test.field + value
-			s.heard = -1
+			s.counted = -1
 			began := time.Now()
 			require.NoError(t, s.client.HSet(ctx, key, test.field, value).Err())
 			got := s.run(t, key, oneASecond, step{price: unit})
@@ -261,10 +261,10 @@ func TestBudgetScriptAgreesWithAModel(t *testing.T) {
 }
 
 type model struct {
-	terms terms
-	purse [][2]int64 // tenth's number, units
-	floor int64
-	at    int64
+	terms    terms
+	deposits [][2]int64 // tenth's number, units
+	floor    int64
+	at       int64
 }
 
 func (m *model) step(st step) (granted, balance int64) {
@@ -272,21 +272,21 @@ func (m *model) step(st step) (granted, balance int64) {
 	for ; m.at < st.at; m.at++ {
 		m.floor = min(m.terms.most, m.floor+m.terms.rate)
 	}
-	m.purse = append(m.purse, [2]int64{number, st.earned})
+	m.deposits = append(m.deposits, [2]int64{number, st.earned})
 	balance = m.floor
-	for i, p := range m.purse {
+	for i, p := range m.deposits {
 		if p[0] <= number-10 {
-			m.purse[i][1] = 0
+			m.deposits[i][1] = 0
 		}
-		balance += m.purse[i][1]
+		balance += m.deposits[i][1]
 	}
 	if st.price == 0 || balance < st.price {
 		return 0, balance
 	}
 	rest := st.price
-	for i := range m.purse {
-		part := min(rest, m.purse[i][1])
-		m.purse[i][1] -= part
+	for i := range m.deposits {
+		part := min(rest, m.deposits[i][1])
+		m.deposits[i][1] -= part
 		rest -= part
 	}
 	m.floor -= rest

@@ -1,89 +1,88 @@
 package redisstore
 
-// A share is what one process may spend while Redis is lost. All amounts are in
-// units, all times in milliseconds of now.
+import "time"
+
+// A share is what one process may spend while Redis is lost. All amounts are in units.
 type share struct {
-	given int64 // of the balance that Redis last told
-	until int64 // when that is void
-
-	floor   int64 // of the floor's part, at floorAt
-	floorAt int64
-	rate    int64
-	most    int64
-
-	earned [10]tenth // by this process alone, not sent
-	owed   int64     // spent of given and floor, not charged yet
+	processes int64  // that draw on the budget; 0 if Redis never answered
+	given     tenths // of the balance that Redis answered
+	floor     int64  // of the floor's part, at floorAt
+	floorAt   time.Duration
+	earned    tenths // by this process alone, not sent
+	owed      tenths // spent of given and floor, not charged yet
 }
 
-// A tenth is what was earned in a tenth of TTL.
-type tenth struct{ index, units int64 }
-
-// newShare is the share of each of a.processes when Redis answered a.
-func newShare(b *Budget, a answer, now int64) share {
-	s := share{
-		given:   a.balance / a.processes,
-		until:   now + 10*b.tenth(),
-		floorAt: now,
-		rate:    b.rate() / a.processes,
-	}
-	if b.most() > 0 {
-		s.most = max(retry, b.most()/a.processes)
-	}
-	return s
-}
-
-func (s *share) earn(index, units int64) {
-	t := &s.earned[index%10]
-	if t.index != index {
-		*t = tenth{index: index}
-	}
-	t.units += units
-}
-
-// withdraw pays for a retry with what is void first, and reports whether it could.
-func (s *share) withdraw(now, index int64) bool {
-	s.advance(now)
-	if s.given+s.alive(index)+s.floor < retry {
+// withdraw pays for a retry, with what Redis gave first and the floor last, and reports
+// whether there was enough. If the retry was charged, nothing is owed for it.
+func (s *share) withdraw(b *Budget, now time.Duration, charged bool) bool {
+	s.fillFloor(b, now)
+	index := b.index(now)
+	if s.given.sum(index)+s.earned.sum(index)+s.floor < retry {
 		return false
 	}
-	price := int64(retry)
-	s.owed += moveUnits(&s.given, &price)
-	for i := index - 9; i <= index; i++ {
-		if t := &s.earned[i%10]; t.index == i {
-			moveUnits(&t.units, &price)
-		}
+	rest := s.given.spend(index, retry)
+	ofFloor := s.earned.spend(index, rest)
+	s.floor -= ofFloor
+	if !charged {
+		s.owed.add(index, retry-rest+ofFloor)
 	}
-	s.owed += moveUnits(&s.floor, &price)
 	return true
 }
 
-// moveUnits moves as much as there is from purse to price, and returns how much.
-func moveUnits(purse, price *int64) int64 {
-	part := min(*purse, *price)
-	*purse -= part
-	*price -= part
-	return part
-}
-
-// advance brings given and floor up to now. What was spent of a balance that is
-// void by now, in Redis as well, is no longer owed; and no more is than the part
-// of the floor, which filled up meanwhile.
-func (s *share) advance(now int64) {
-	if now >= s.until {
-		s.given, s.owed = 0, min(s.owed, s.most)
-	}
-	if since := now - s.floorAt; s.rate > 0 && since > 0 {
-		s.floor = min(s.most, s.floor+s.rate*min(since, s.most/s.rate+1))
-		s.floorAt = now
+// fillFloor brings the floor up to now. Its zero value is full.
+func (s *share) fillFloor(b *Budget, now time.Duration) {
+	rate, most := b.partOfFloor(s.processes)
+	if ms := (now - s.floorAt).Milliseconds(); rate > 0 && ms > 0 {
+		s.floor = min(most, s.floor+rate*min(ms, most/rate+1))
+		s.floorAt += time.Duration(ms) * time.Millisecond
 	}
 }
 
-// alive is what was earned and can still be spent.
-func (s *share) alive(index int64) (units int64) {
-	for _, t := range s.earned {
-		if index-t.index < 10 {
-			units += t.units
+// partOfFloor returns what the floor of one of so many processes gains in a millisecond,
+// and what it holds: at least one retry, or it would never pay one. A process that does not
+// know how many there are has one retry in each TTL: with none, a client that sends few
+// requests could repeat nothing; with more, a fleet that starts without Redis would send
+// a server that is down many times its requests.
+func (b *Budget) partOfFloor(processes int64) (rate, most int64) {
+	switch {
+	case b.rate() == 0:
+		return 0, 0
+	case processes == 0:
+		return min(b.rate(), retry/(10*b.tenth().Milliseconds())), retry
+	}
+	return b.rate() / processes, max(retry, b.most()/processes)
+}
+
+// tenths are units by the tenth of TTL in which they came. They are in force for ten tenths,
+// the first included. An index is the number of a tenth.
+type tenths [10]struct{ index, units int64 }
+
+func (t *tenths) add(index, units int64) {
+	slot := &t[index%10]
+	if slot.index != index {
+		slot.index, slot.units = index, 0
+	}
+	slot.units += units
+}
+
+// sum is what is in force.
+func (t *tenths) sum(index int64) (units int64) {
+	for _, slot := range t {
+		if index-slot.index < 10 {
+			units += slot.units
 		}
 	}
 	return units
+}
+
+// spend takes price from what expires first, and returns the part that was not there.
+func (t *tenths) spend(index, price int64) (rest int64) {
+	for i := index - 9; i <= index; i++ {
+		if slot := &t[i%10]; slot.index == i {
+			part := min(price, slot.units)
+			slot.units -= part
+			price -= part
+		}
+	}
+	return price
 }

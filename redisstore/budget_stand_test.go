@@ -67,6 +67,11 @@ func (s *stand) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		a := cmd.Args()
 		s.mu.Lock()
+		if reply := s.reply; len(a) < 12 { // a probe
+			s.mu.Unlock()
+			_, err := reply(ctx)
+			return err
+		}
 		s.calls = append(s.calls, sent{a[4].(int64), a[5].(int64), a[6].(int64), a[7].(int64)})
 		s.keys = append(s.keys, a[3].(string))
 		s.terms = append(s.terms, terms{a[8].(int64), a[9].(int64), a[10].(int64)})

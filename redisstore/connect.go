@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/heedhttp/heed/internal/remote"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -24,24 +24,19 @@ import (
 // 5 s by default, and a second. Timeout does not matter, nor whether Redis failed to answer
 // before.
 func (s *Store) Ping(ctx context.Context) error {
-	if isNil(s.Client) {
+	c := s.redis()
+	if isNil(c.redis) {
 		return errNoClient
 	}
-	within := dialTimeout(s.Client) + time.Second // in which the client says what it ran into
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	answer := make(chan error, 1)
-	go func() { answer <- s.ping(ctx, within) }()
-	var err error
-	select {
-	case err = <-answer:
-	case <-ctx.Done(): // which go-redis does not always heed
-		err = fmt.Errorf("redisstore: no answer to a ping: %w", ctx.Err())
+	pinged := remote.Caller{Name: "redisstore: Redis", Timeout: c.connectTimeout()}
+	_, err := remote.Do(ctx, &pinged, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.ping(ctx) }, nil)
+	switch {
+	case err == nil:
+		c.answers()
+	case err == ctx.Err():
+		err = fmt.Errorf("redisstore: no answer to a ping: %w", err)
 	}
-	if err == nil {
-		s.servers.trust()
-	}
-	return s.connections.explain(err)
+	return c.connections.explain(err)
 }
 
 // Ping is Store.Ping of l's Store.
@@ -53,11 +48,17 @@ func (l *Lease) Ping(ctx context.Context) error {
 }
 
 // ping is Ping, without regard to how long it takes.
-func (s *Store) ping(ctx context.Context, within time.Duration) error {
-	masters, err := s.masters(ctx)
-	for _, server := range masters {
+func (s *Store) ping(ctx context.Context) error {
+	c := s.redis()
+	servers, err := masters(ctx, c.redis)
+	err = s.readFault(err)
+	for _, server := range servers {
+		inTime := ctx
+		if node, ok := server.(*redis.Client); ok {
+			inTime = context.WithValue(ctx, timedClient{}, node.WithTimeout(c.connectTimeout()))
+		}
 		if err == nil {
-			_, err = s.calls.run(ctx, server, within, probeScript, nil)
+			err = runProbe(inTime, server)
 		}
 	}
 	return err
@@ -79,56 +80,44 @@ func dialTimeout(client redis.UniversalClient) (d time.Duration) {
 	return d
 }
 
-// findReason pings in the background if nobody knows yet why Redis does not answer: the
-// client takes longer than a decision to find out that the other side is no Redis.
-func (s *Store) findReason() {
-	c := &s.connections
-	if c.answered.Load() || c.fault.Load() != nil || !c.pinging.CompareAndSwap(false, true) {
-		return
-	}
-	go func() {
-		defer c.pinging.Store(false)
-		s.Ping(context.Background())
-	}()
-}
-
 // connections know why a client last failed to connect. A decision gives up sooner than
 // the client does, and would say no more than that there was no answer in time. The zero
 // value is ready to use, by many goroutines.
 type connections struct {
-	once     sync.Once             // guards the adding of the hook
 	fault    atomic.Pointer[error] // nil once there is a connection
-	answered atomic.Bool           // Redis has, to anything
-	pinging  atomic.Bool           // in the background
+	answered atomic.Bool           // Redis has answered once
 }
 
-// watch adds a hook to client that notes why it cannot connect.
-func (c *connections) watch(client redis.UniversalClient) {
-	c.once.Do(func() {
-		if isNil(client) {
-			return
-		}
-		add := func(server *redis.Client) {
-			server.AddHook(dialHook{c, server.Options().TLSConfig != nil})
-		}
-		switch client := client.(type) {
-		case *redis.Client:
-			add(client)
-		case *redis.ClusterClient: // whose own hooks do not hear its nodes dial
-			client.OnNewNode(add)
-		case *redis.Ring:
-			client.OnNewNode(add)
-		}
-	})
+// watch adds a hook to client that notes why it cannot connect, and calls dialFailed with it.
+func (c *connections) watch(client redis.UniversalClient, dialFailed func(error)) {
+	add := func(server *redis.Client) {
+		server.AddHook(clientHook{c, dialFailed, server.Options().TLSConfig != nil})
+	}
+	switch client := client.(type) {
+	case *redis.Client:
+		add(client)
+	case *redis.ClusterClient: // whose own hooks are not called when its nodes dial
+		client.OnNewNode(add)
+	case *redis.Ring:
+		client.OnNewNode(add)
+	}
 }
 
-// A dialHook notes how dialing ended.
-type dialHook struct {
+// succeeded takes note that there is a connection.
+func (c *connections) succeeded() {
+	c.fault.Store(nil)
+	c.answered.Store(true)
+}
+
+// A clientHook notes how dialing ended, and sends a command with the client that client.inTime has put
+// into its context.
+type clientHook struct {
 	*connections
-	tls bool
+	dialFailed func(error)
+	tls        bool
 }
 
-func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
+func (h clientHook) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := next(ctx, network, addr)
 		switch {
@@ -137,19 +126,28 @@ func (h dialHook) DialHook(next redis.DialHook) redis.DialHook {
 		case !errors.Is(err, context.Canceled): // or else nobody waited for it
 			fault := h.faultOf(addr, err)
 			h.fault.Store(&fault)
+			h.dialFailed(fault)
 		}
 		return conn, err
 	}
 }
 
-func (dialHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (clientHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		timed, ok := ctx.Value(timedClient{}).(*redis.Client)
+		if _, ours := cmd.(sentOnce); ok && ours { // and not what introduces a new connection
+			return timed.Process(ctx, cmd)
+		}
+		return next(ctx, cmd)
+	}
+}
 
-func (dialHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (clientHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
 // faultOf is err, of dialing addr, with the address.
-func (h dialHook) faultOf(addr string, err error) error {
+func (h clientHook) faultOf(addr string, err error) error {
 	_, isNet := errors.AsType[*net.OpError](err)
 	switch {
 	case isNet:
@@ -170,10 +168,12 @@ type connectError struct {
 func (e *connectError) Error() string   { return "redisstore: no connection: " + e.fault.Error() }
 func (e *connectError) Unwrap() []error { return []error{e.err, e.fault} }
 
-// explain returns err, of a call, with the reason why there was no connection, if that is
-// why there was no answer. It notes that there was one.
+// explain is to be called with the outcome of every call, also if that is nil. It notes whether there
+// was an answer, and returns err; if there was none for want of a connection, with why that is.
 func (c *connections) explain(err error) error {
+	_, explained := errors.AsType[*connectError](err)
 	switch fault := c.fault.Load(); {
+	case explained:
 	case err == nil || isAnswer(err):
 		if fault != nil {
 			c.fault.Store(nil)
@@ -189,11 +189,6 @@ func (c *connections) explain(err error) error {
 		return &connectError{err, fault}
 	}
 	return err
-}
-
-func isAnswer(err error) bool {
-	_, refused := errors.AsType[redis.Error](err)
-	return refused
 }
 
 // isHangUp reports whether err says that the other side closed the connection.

@@ -1,11 +1,12 @@
 package redisstore_test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/heedhttp/heed/quota"
@@ -14,37 +15,54 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// noon is when Redis answers in these tests.
-var noon = time.UnixMicro(1_790_000_000_000_000)
-
-// denied has d learn that Redis denied charges at noon, at a time that is sent later
-// by the process's own clock, when each charge's bucket owed so many units.
-func denied(d *redisstore.Denials, sent time.Duration, owed int64, charges ...quota.Charge) {
-	d.Ask(sent, func() (now, over time.Time, buckets []quota.Bucket) {
-		over = noon
-		for _, c := range charges {
-			b := full(c.Limit, owed)
-			buckets = append(buckets, b)
-			if at := noon.Add(c.Limit.Wait(b, c.Units(), noon.UnixMicro())); at.After(over) && !c.DryRun {
-				over = at
-			}
-		}
-		return noon, over, buckets
-	}, charges...)
-}
-
-// full is what l counts at noon when so many units have been charged then.
-func full(l *quota.Limit, owed int64) quota.Bucket {
-	b, _ := l.Try(l.Drain(quota.Bucket{}, noon.UnixMicro()), owed, noon.UnixMicro())
-	return b
-}
-
-func knows(d *redisstore.Denials, at time.Duration, charges ...quota.Charge) bool {
-	_, denied := d.Decide(nil, at, charges...)
-	return denied
-}
-
 const µs = time.Microsecond
+
+// A denialStand is a Store of a fakeRedis that answers at once.
+type denialStand struct {
+	*fakeRedis
+	t     *testing.T
+	store *redisstore.Store
+}
+
+// whereDenied plays in a bubble.
+func whereDenied(t *testing.T, play func(t *testing.T, s *denialStand)) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFakeRedis(0)
+		s := &denialStand{f, t, &redisstore.Store{Client: f.link(t).Client, Timeout: time.Second}}
+		redisstore.RememberBy(s.store, time.Now) // to the microsecond
+		require.NoError(t, s.store.Ping(ctx))
+		play(t, s)
+	})
+}
+
+// take returns the decisions on charges, and whether Redis was asked.
+func (s *denialStand) take(charges ...quota.Charge) (ds []quota.Decision, asked bool) {
+	s.t.Helper()
+	before := s.roundTrips()
+	ds, err := s.store.Take(ctx, nil, charges...)
+	require.NoError(s.t, err)
+	return ds, s.roundTrips() > before
+}
+
+// denied has s ask Redis, which denies charges.
+func (s *denialStand) denied(charges ...quota.Charge) {
+	s.t.Helper()
+	ds, asked := s.take(charges...)
+	require.True(s.t, asked)
+	for i, d := range ds {
+		if !d.Allowed && !charges[i].DryRun {
+			return
+		}
+	}
+	require.Fail(s.t, "allowed")
+}
+
+// knows reports whether s denies charges by itself. It has Redis asked if not.
+func (s *denialStand) knows(charges ...quota.Charge) bool {
+	s.t.Helper()
+	_, asked := s.take(charges...)
+	return !asked
+}
 
 func TestADenialEndsWhenWhatWasDeniedFits(t *testing.T) {
 	for _, p := range []quota.Policy{
@@ -54,267 +72,347 @@ func TestADenialEndsWhenWhatWasDeniedFits(t *testing.T) {
 		{Quota: 10, Window: 100 * time.Millisecond, Algorithm: quota.FixedWindow},
 		{Quota: 10, Window: 100 * time.Millisecond, Algorithm: quota.SlidingLog},
 	} {
-		d, l := new(redisstore.Denials), compile(t, p)
-		c := quota.Charge{Key: "key", Limit: l}
-		const wait, sent = 100 * time.Millisecond, 7 * time.Hour
-		require.Equal(t, wait, l.Wait(full(l, l.AtOnce()), 1, noon.UnixMicro()), "%v", p)
-		denied(d, sent, l.AtOnce(), c)
+		whereDenied(t, func(t *testing.T, s *denialStand) {
+			c := quota.Charge{Key: "key", Limit: s.limit(p)}
+			const wait = 100 * time.Millisecond
+			full := c
+			full.N = c.Limit.AtOnce()
+			ds, _ := s.take(full)
+			require.True(t, ds[0].Allowed)
+			begin := time.Now()
+			s.denied(c)
 
-		ds, known := d.Decide(nil, sent, c)
-		require.True(t, known, "%v", p)
-		assert.Equal(t, []quota.Decision{{Limit: 10, RetryAfter: wait, NextAfter: wait, ResetAfter: ds[0].ResetAfter, At: noon.Local()}}, ds)
+			ds, asked := s.take(c)
+			require.False(t, asked, "%v", p)
+			assert.Equal(t, []quota.Decision{{
+				Limit: 10, RetryAfter: wait, NextAfter: wait, ResetAfter: ds[0].ResetAfter, At: begin.Local(),
+			}}, ds)
+			whole := ds[0].ResetAfter
 
-		ds, known = d.Decide(ds, sent+wait-µs, c)
-		require.True(t, known)
-		require.Len(t, ds, 2)
-		assert.Equal(t, µs, ds[1].RetryAfter)
-		assert.Equal(t, ds[0].ResetAfter-wait+µs, ds[1].ResetAfter)
-		assert.Equal(t, noon.Add(wait-µs).Local(), ds[1].At)
+			time.Sleep(wait - µs)
+			ds, asked = s.take(c)
+			require.False(t, asked)
+			assert.Equal(t, µs, ds[0].RetryAfter)
+			assert.Equal(t, whole-wait+µs, ds[0].ResetAfter)
+			assert.Equal(t, begin.Add(wait-µs).Local(), ds[0].At)
 
-		assert.False(t, knows(d, sent+wait, c))
-		assert.False(t, knows(d, sent+wait-1, c), "less than a microsecond is not known to be left")
-		assert.False(t, knows(d, sent+time.Hour, c))
+			time.Sleep(time.Nanosecond)
+			assert.False(t, s.knows(c), "less than a microsecond is not known to be left")
+			time.Sleep(µs - 1)
+			ds, asked = s.take(c)
+			assert.True(t, asked)
+			assert.True(t, ds[0].Allowed)
+		})
 	}
 }
 
 // Whatever others do meanwhile is seen a second later.
 func TestADenialIsRememberedForASecondAtMost(t *testing.T) {
-	d, c := new(redisstore.Denials), quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
-	const sent = time.Hour
-	denied(d, sent, 1, c)
-	ds, known := d.Decide(nil, sent+time.Second-µs, c)
-	require.True(t, known)
-	assert.Equal(t, 24*time.Hour-time.Second+µs, ds[0].RetryAfter, "the exact wait")
-	assert.False(t, knows(d, sent+time.Second, c))
+	whereDenied(t, func(t *testing.T, s *denialStand) {
+		c := quota.Charge{Key: "key", Limit: s.limit(quota.PerDay(1))}
+		s.charge(c, 1)
+		s.denied(c)
+		time.Sleep(time.Second - µs)
+		ds, asked := s.take(c)
+		require.False(t, asked)
+		assert.Equal(t, 24*time.Hour-time.Second+µs, ds[0].RetryAfter, "the exact wait")
+		time.Sleep(µs)
+		assert.False(t, s.knows(c))
+	})
 }
 
-// The state was Redis' at some moment after the question was sent.
+// The bucket was Redis' at some moment after it was asked.
 func TestADenialIsNeverLongerThanRedisWouldMakeIt(t *testing.T) {
-	d, c := new(redisstore.Denials), quota.Charge{Key: "key", Limit: compile(t, quota.PerSecond(10))}
-	const sent, took = time.Hour, 30 * time.Millisecond
-	denied(d, sent, 10, c)
-	ds, known := d.Decide(nil, sent+took, c)
-	require.True(t, known)
-	assert.Equal(t, 100*time.Millisecond-took, ds[0].RetryAfter, "it may have answered at once")
+	whereDenied(t, func(t *testing.T, s *denialStand) {
+		const took = 30 * time.Millisecond
+		c := quota.Charge{Key: "key", Limit: s.limit(quota.PerSecond(10))}
+		s.setRTT(took)
+		time.AfterFunc(took/2-µs, func() { s.charge(c, 10) })
+		s.denied(c)
+		ds, asked := s.take(c)
+		require.False(t, asked)
+		assert.Equal(t, 100*time.Millisecond-took-µs, ds[0].RetryAfter, "it may have answered at once")
+	})
 }
 
 func TestWhatCostsLessThanFitsIsNotDenied(t *testing.T) {
-	d, c := new(redisstore.Denials), quota.Charge{Key: "key", N: 5, Limit: compile(t, quota.PerSecond(10))}
-	denied(d, 0, 7, c)
 	for n := int64(1); n <= 12; n++ {
-		c.N = n
-		ds, known := d.Decide(nil, 0, c)
-		assert.Equal(t, n > 3, known, n)
-		if known {
-			assert.Equal(t, n > 10, ds[0].Never, n)
-			assert.EqualValues(t, 3, ds[0].Remaining, n)
-		}
+		whereDenied(t, func(t *testing.T, s *denialStand) {
+			c := quota.Charge{Key: "key", N: 5, Limit: s.limit(quota.PerSecond(10))}
+			s.charge(c, 7)
+			s.denied(c)
+			c.N = n
+			ds, asked := s.take(c)
+			assert.Equal(t, n <= 3, asked, n)
+			assert.Equal(t, n <= 3, ds[0].Allowed, n)
+			if n > 3 {
+				assert.Equal(t, n > 10, ds[0].Never, n)
+				assert.EqualValues(t, 3, ds[0].Remaining, n)
+			}
+		})
 	}
-	c.N = 4
-	assert.True(t, knows(d, 100*time.Millisecond-µs, c))
-	assert.False(t, knows(d, 100*time.Millisecond, c))
-	c.N = 10
-	assert.True(t, knows(d, 200*time.Millisecond-µs, c), "for as long as what was denied is")
-	assert.False(t, knows(d, 200*time.Millisecond, c))
+	for n, until := range map[int64]time.Duration{4: 100 * time.Millisecond, 10: 200 * time.Millisecond} {
+		whereDenied(t, func(t *testing.T, s *denialStand) {
+			c := quota.Charge{Key: "key", N: 5, Limit: s.limit(quota.PerSecond(10))}
+			s.charge(c, 7)
+			s.denied(c)
+			c.N = n
+			time.Sleep(until - µs)
+			assert.True(t, s.knows(c), "for as long as what was denied is")
+			time.Sleep(µs)
+			assert.False(t, s.knows(c))
+		})
+	}
 }
 
 func TestALimitOfOtherNumbersIsSeenAtOnce(t *testing.T) {
-	d, p := new(redisstore.Denials), quota.Policy{Name: "api", Quota: 10, Window: time.Minute}
-	denied(d, 0, 10, quota.Charge{Key: "key", Limit: compile(t, p)})
-	for _, quota60 := range []int64{11, 1000} {
-		raised := p
-		raised.Quota = quota60
-		assert.False(t, knows(d, 0, quota.Charge{Key: "key", Limit: compile(t, raised)}), "%d", quota60)
+	p := quota.Policy{Name: "api", Quota: 10, Window: time.Minute}
+	for _, raised := range []int64{11, 1000} {
+		whereDenied(t, func(t *testing.T, s *denialStand) {
+			s.charge(quota.Charge{Key: "key", Limit: s.limit(p)}, 10)
+			s.denied(quota.Charge{Key: "key", Limit: s.limit(p)})
+			p := p
+			p.Quota = raised
+			assert.False(t, s.knows(quota.Charge{Key: "key", Limit: s.limit(p)}), "%d", raised)
+		})
 	}
-	lowered := p
-	lowered.Quota = 3
-	ds, known := d.Decide(nil, 0, quota.Charge{Key: "key", Limit: compile(t, lowered)})
-	require.True(t, known)
-	assert.EqualValues(t, 3, ds[0].Limit)
-	assert.Equal(t, 160*time.Second, ds[0].RetryAfter)
+	whereDenied(t, func(t *testing.T, s *denialStand) {
+		s.charge(quota.Charge{Key: "key", Limit: s.limit(p)}, 10)
+		s.denied(quota.Charge{Key: "key", Limit: s.limit(p)})
+		lowered := p
+		lowered.Quota = 3
+		ds, asked := s.take(quota.Charge{Key: "key", Limit: s.limit(lowered)})
+		require.True(t, asked)
+		assert.EqualValues(t, 3, ds[0].Limit)
+		assert.Equal(t, 160*time.Second, ds[0].RetryAfter)
+	})
 }
 
 func TestADenialIsOfOneBucket(t *testing.T) {
-	d := new(redisstore.Denials)
-	minute, day := compile(t, quota.PerMinute(10)), compile(t, quota.PerDay(10))
-	denied(d, 0, 10, quota.Charge{Key: "key", Limit: minute})
-	assert.True(t, knows(d, 0, quota.Charge{Key: "key", Limit: minute}))
-	assert.False(t, knows(d, 0, quota.Charge{Key: "other", Limit: minute}))
-	assert.False(t, knows(d, 0, quota.Charge{Key: "key", Limit: day}))
-	assert.False(t, knows(d, 0, quota.Charge{Key: "key", Limit: minute, DryRun: true}))
-	assert.False(t, knows(d, 0, quota.Charge{Key: "key", Limit: minute, ID: "request 1"}), "it may have been made before")
-	assert.False(t, knows(d, 0))
+	whereDenied(t, func(t *testing.T, s *denialStand) {
+		minute, day := s.limit(quota.PerMinute(10)), s.limit(quota.PerDay(10))
+		s.charge(quota.Charge{Key: "key", Limit: minute}, 10)
+		s.denied(quota.Charge{Key: "key", Limit: minute})
+		assert.True(t, s.knows(quota.Charge{Key: "key", Limit: minute}))
+		assert.False(t, s.knows(quota.Charge{Key: "other", Limit: minute}))
+		assert.False(t, s.knows(quota.Charge{Key: "key", Limit: day}))
+		assert.False(t, s.knows(quota.Charge{Key: "key", Limit: minute, DryRun: true}))
+		assert.False(t, s.knows(quota.Charge{Key: "key", Limit: minute, ID: "request 1"}), "it may have been made before")
+	})
 }
 
-func TestACallIsDeniedOnlyIfAllItsStatesAreKnown(t *testing.T) {
-	d := new(redisstore.Denials)
-	minute := quota.Charge{Key: "key", Limit: compile(t, quota.PerMinute(10))}
-	day := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1000))}
-	dry := quota.Charge{Key: "key", Limit: compile(t, quota.PerHour(5)), DryRun: true}
-	denied(d, 0, 10, minute)
-	assert.False(t, knows(d, 0, minute, day))
-	denied(d, 0, 10, minute, day)
-	ds, known := d.Decide(nil, 0, minute, day)
-	require.True(t, known)
-	assert.False(t, ds[0].Allowed)
-	assert.True(t, ds[1].Allowed)
-	assert.EqualValues(t, 990, ds[1].Remaining)
-	assert.True(t, knows(d, 0, day, minute), "in any order")
-	assert.False(t, knows(d, 0, day), "what fits is for Redis to take")
+func TestACallIsDeniedOnlyIfAllItsBucketsAreKnown(t *testing.T) {
+	whereDenied(t, func(t *testing.T, s *denialStand) {
+		minute := quota.Charge{Key: "key", Limit: s.limit(quota.PerMinute(10))}
+		day := quota.Charge{Key: "key", Limit: s.limit(quota.PerDay(1000))}
+		dry := quota.Charge{Key: "key", Limit: s.limit(quota.PerHour(5)), DryRun: true}
+		s.charge(minute, 10)
+		s.charge(day, 10)
+		s.charge(dry, 5)
+		s.denied(minute)
+		s.denied(minute, day)
+		ds, asked := s.take(minute, day)
+		require.False(t, asked)
+		assert.False(t, ds[0].Allowed)
+		assert.True(t, ds[1].Allowed)
+		assert.EqualValues(t, 990, ds[1].Remaining)
+		assert.True(t, s.knows(day, minute), "in any order")
+		assert.False(t, s.knows(day), "what fits is for Redis to take")
 
-	denied(d, 0, 10, minute, dry)
-	assert.True(t, knows(d, 0, minute))
-	assert.False(t, knows(d, 0, minute, dry), "dry runs are for Redis to count")
+		s.denied(minute, dry)
+		assert.True(t, s.knows(minute))
+		assert.False(t, s.knows(minute, dry), "dry runs are for Redis to count")
+	})
 }
 
 // What a call asks of one bucket in several charges it asks in all.
 func TestChargesOfOneBucketAddUp(t *testing.T) {
-	d, c := new(redisstore.Denials), quota.Charge{Key: "key", N: 5, Limit: compile(t, quota.PerSecond(10))}
-	denied(d, 0, 7, c)
-	c.N = 2
-	assert.False(t, knows(d, 0, c))
-	ds, known := d.Decide(nil, 0, c, c)
-	require.True(t, known)
-	assert.True(t, ds[0].Allowed)
-	assert.Equal(t, 100*time.Millisecond, ds[1].RetryAfter)
-	c.N = 6
-	ds, known = d.Decide(nil, 0, c, c)
-	require.True(t, known)
-	assert.True(t, ds[1].Never)
+	whereDenied(t, func(t *testing.T, s *denialStand) {
+		c := quota.Charge{Key: "key", N: 5, Limit: s.limit(quota.PerSecond(10))}
+		s.charge(c, 7)
+		s.denied(c)
+		c.N = 2
+		ds, asked := s.take(c, c)
+		require.False(t, asked)
+		assert.True(t, ds[0].Allowed)
+		assert.Equal(t, 100*time.Millisecond, ds[1].RetryAfter)
+		c.N = 6
+		ds, asked = s.take(c, c)
+		require.False(t, asked)
+		assert.True(t, ds[1].Never)
+		c.N = 2
+		assert.False(t, s.knows(c))
+	})
 }
 
-func TestARefundIsSeenAtOnce(t *testing.T) {
-	d, c := new(redisstore.Denials), quota.Charge{Key: "key", Limit: compile(t, quota.PerMinute(10))}
-	denied(d, 0, 10, c)
-	require.True(t, knows(d, 0, c))
-	d.Forget("key")
-	assert.False(t, knows(d, 0, c))
-
-	// Even if the state, from before the refund, comes later.
-	d.Ask(0, func() (now, over time.Time, buckets []quota.Bucket) {
-		d.Forget("key")
-		return noon, noon.Add(time.Minute), []quota.Bucket{full(c.Limit, 10)}
-	}, c)
-	assert.False(t, knows(d, 0, c))
-	denied(d, 0, 10, c)
-	assert.True(t, knows(d, 0, c))
+func TestARefundIsSeenAtOnceByAnAnswerThatIsLate(t *testing.T) {
+	whereDenied(t, func(t *testing.T, s *denialStand) {
+		c := quota.Charge{Key: "key", Limit: s.limit(quota.PerDay(10))}
+		s.charge(c, 10)
+		s.setRTT(2 * ms)
+		late := make(chan []quota.Decision)
+		go func() {
+			ds, _ := s.take(c)
+			late <- ds
+		}()
+		time.Sleep(ms / 2)
+		s.setRTT(100 * ms) // which it needs for the way back
+		time.Sleep(ms)
+		s.setRTT(2 * ms)
+		c.N = -1
+		require.NoError(t, s.store.Settle(ctx, c))
+		c.N = 1
+		require.False(t, (<-late)[0].Allowed)
+		ds, asked := s.take(c)
+		assert.True(t, asked, "the answer is from before the refund")
+		assert.True(t, ds[0].Allowed)
+	})
 }
+
+func TestWhatALeaseGivesBackIsSeenAtOnce(t *testing.T) {
+	whereDenied(t, func(t *testing.T, s *denialStand) {
+		c := quota.Charge{Key: "key", Limit: s.limit(quota.Policy{Quota: 1, Window: time.Hour, Burst: 100})}
+		l := &redisstore.Lease{Store: s.store}
+		for range 10 {
+			ds, err := l.Take(ctx, nil, c)
+			require.NoError(t, err)
+			require.True(t, ds[0].Allowed)
+		}
+		c.N = 89 // what goes back is rounded down
+		s.denied(c)
+		require.True(t, s.knows(c), "what is held is not there")
+		require.NoError(t, l.Close(ctx))
+		ds, _ := s.take(c)
+		assert.True(t, ds[0].Allowed)
+		time.Sleep(time.Second)
+	})
+}
+
+// mostDenials is how many are remembered at most.
+const mostDenials = 14336
 
 func TestDenialsTakeBoundedMemory(t *testing.T) {
-	d, l := new(redisstore.Denials), compile(t, quota.PerMinute(600))
-	long := quota.Charge{Key: "long", N: 60, Limit: l}
-	denied(d, 0, 600, long)
-	key := func(i int) quota.Charge { return quota.Charge{Key: fmt.Sprint(i), Limit: l} }
-	spent := []quota.Bucket{full(l, 600)}
-	free := noon.Add(l.Wait(spent[0], 1, noon.UnixMicro()))
-	for i := range stated(10, 5) * redisstore.MostDenials {
-		d.Ask(0, func() (now, over time.Time, buckets []quota.Bucket) { return noon, free, spent }, key(i))
-	}
-	known := 0
-	for i := range stated(10, 5) * redisstore.MostDenials {
-		if knows(d, 0, key(i)) {
-			known++
+	whereDenied(t, func(t *testing.T, s *denialStand) {
+		const keys = 3 * mostDenials
+		l := s.limit(quota.Policy{Quota: 60, Window: time.Minute, Burst: 600})
+		last := quota.Charge{Key: "last", N: 60, Limit: l}
+		key := func(i int) quota.Charge { return quota.Charge{Key: fmt.Sprint(i), Limit: l} }
+		for i := range keys {
+			s.charge(key(i), 600)
 		}
-	}
-	assert.Equal(t, redisstore.MostDenials-1, known)
-	assert.True(t, knows(d, 0, long), "which ends last")
-
-	late := quota.Charge{Key: "late", Limit: l}
-	for i := range 10 { // the same takes one place
-		denied(d, time.Duration(i), 600, late)
-	}
-	assert.True(t, knows(d, 0, late))
-
-	large := quota.Charge{Key: strings.Repeat("x", 2000), Limit: l}
-	denied(d, 0, 600, large)
-	assert.False(t, knows(d, 0, large))
-	log := quota.Charge{Key: "log", Limit: compile(t, quota.Policy{Quota: 500, Window: time.Minute, Algorithm: quota.SlidingLog})}
-	d.Ask(0, func() (now, over time.Time, buckets []quota.Bucket) {
-		var b quota.Bucket
-		for i := range int64(500) {
-			b, _ = log.Limit.Try(log.Limit.Drain(b, noon.UnixMicro()+i), 1, noon.UnixMicro()+i)
+		s.charge(last, 600)
+		time.Sleep(50 * time.Millisecond) // so that others than last will be forgotten sooner
+		s.denied(last)
+		for i := range keys {
+			s.denied(key(i))
 		}
-		return noon, noon.Add(time.Minute), []quota.Bucket{b}
-	}, log)
-	assert.False(t, knows(d, 0, log))
+		s.fail(errors.New("gone"))
+		known := 0
+		for i := range keys {
+			if _, err := s.store.Take(ctx, nil, key(i)); err == nil {
+				known++
+			}
+		}
+		assert.Less(t, known, mostDenials)
+		assert.Greater(t, known, mostDenials*9/10)
+		_, err := s.store.Take(ctx, nil, last)
+		assert.NoError(t, err, "which ends last")
+	})
+}
+
+func TestLargeBucketsAreNotRemembered(t *testing.T) {
+	whereDenied(t, func(t *testing.T, s *denialStand) {
+		key := quota.Charge{Key: strings.Repeat("x", 2000), Limit: s.limit(quota.PerMinute(600))}
+		s.charge(key, 600)
+		s.denied(key)
+		assert.False(t, s.knows(key))
+		many := quota.Policy{Quota: 500, Window: time.Minute, Algorithm: quota.SlidingLog}
+		log := quota.Charge{Key: "log", Limit: s.limit(many)}
+		for range 500 {
+			s.charge(log, 1)
+			time.Sleep(µs)
+		}
+		s.denied(log)
+		assert.False(t, s.knows(log))
+	})
 }
 
 // Whatever others charge in the meantime, what is denied here Redis would deny.
-func TestWhatIsDeniedIsDeniedByTheStateItself(t *testing.T) {
-	random := rand.New(rand.NewPCG(5, 6))
-	var both, told int
-	for range stated(3000, 1000) {
-		p := quota.Policy{Name: "api", Quota: 1 + random.Int64N(50), Window: time.Duration(1+random.Int64N(5000)) * time.Millisecond}
-		p.Algorithm = quota.Algorithm(random.IntN(5))
-		l := compile(t, p)
-		d, now := new(redisstore.Denials), noon.UnixMicro()
-		sent := time.Duration(random.Int64N(1e9)) * µs
-		var state quota.Bucket
-		pass := func(by int64) { now += by; state = l.Drain(state, now) }
-		for range random.IntN(60) {
-			pass(random.Int64N(50_000))
-			state, _ = l.Try(state, 1+random.Int64N(3), now)
-		}
-		c := quota.Charge{Key: "key", N: 1 + random.Int64N(3), Limit: l}
-		asked, lag := now, random.Int64N(3000) // Redis answered so much later
-		pass(lag)
-		wait := l.Wait(state, c.N, now)
-		if wait == 0 || wait == quota.Forever {
-			continue
-		}
-		d.Ask(sent, func() (at, over time.Time, buckets []quota.Bucket) {
-			return time.UnixMicro(now), time.UnixMicro(now).Add(wait), []quota.Bucket{state}
-		}, c)
-		for range 20 {
-			pass(random.Int64N(1 + wait.Microseconds()/5))
-			state, _ = l.Try(state, 1, now) // somebody else's
-			c.N = 1 + random.Int64N(5)
-			ds, known := d.Decide(nil, sent+time.Duration(now-asked)*µs, c)
-			_, fits := l.Try(state, c.N, now)
-			if known {
-				told++
-				require.False(t, fits, "%v: %d", p, c.N)
-				if !ds[0].Never {
-					require.LessOrEqual(t, ds[0].RetryAfter, l.Wait(state, c.N, now), "%v", p)
+func TestWhatIsDeniedIsDeniedByTheBucketItself(t *testing.T) {
+	whereDenied(t, func(t *testing.T, s *denialStand) {
+		random := rand.New(rand.NewPCG(5, 6))
+		var both, known int
+		for i := range stated(3000, 1000) {
+			p := quota.Policy{Name: fmt.Sprint(i), Quota: 1 + random.Int64N(50), Algorithm: quota.Algorithm(random.IntN(5))}
+			p.Window = time.Duration(1+random.Int64N(5000)) * ms
+			c := quota.Charge{Key: "key", Limit: s.limit(p)}
+			for range random.IntN(60) {
+				time.Sleep(time.Duration(random.Int64N(50_000)) * µs)
+				c.N = 1 + random.Int64N(3)
+				if s.wait(c) == 0 {
+					s.charge(c, c.N)
 				}
 			}
-			if !fits {
-				both++
+			c.N = 1 + random.Int64N(3)
+			s.setRTT(time.Duration(random.Int64N(3000)) * 2 * µs)
+			wait := s.wait(c)
+			if wait == 0 || wait == quota.Forever {
+				continue
+			}
+			s.take(c)
+			for range 20 {
+				time.Sleep(time.Duration(random.Int64N(1+wait.Microseconds()/5)) * µs)
+				if one := (quota.Charge{Key: "key", Limit: c.Limit}); s.wait(one) == 0 {
+					s.charge(one, 1) // somebody else's
+				}
+				c.N = 1 + random.Int64N(5)
+				wait := s.wait(c)
+				ds, asked := s.take(c)
+				if !asked {
+					known++
+					require.Positive(t, wait, "%v: %d", p, c.N)
+					if !ds[0].Never {
+						require.LessOrEqual(t, ds[0].RetryAfter, wait, "%v", p)
+					}
+				}
+				if wait > 0 {
+					both++
+				}
 			}
 		}
-	}
-	assert.Greater(t, told, both/3)
+		assert.Greater(t, known, both/3)
+	})
 }
 
 func TestDenialsMayBeUsedByManyAtOnce(t *testing.T) {
-	d, l := new(redisstore.Denials), compile(t, quota.PerMinute(10))
-	var all sync.WaitGroup
-	for i := range 8 {
-		all.Go(func() {
-			var dst []quota.Decision
-			for j := range 2000 {
-				c := quota.Charge{Key: fmt.Sprint(j % 100), Limit: l}
-				if j%10 == i {
-					d.Forget(c.Key)
-				}
-				denied(d, 0, 10, c)
-				ds, known := d.Decide(dst[:0], 0, c)
-				if known {
-					assert.False(t, ds[0].Allowed)
-				}
+	whereDenied(t, func(t *testing.T, s *denialStand) {
+		l := s.limit(quota.PerMinute(10))
+		for key := range 100 {
+			s.charge(quota.Charge{Key: fmt.Sprint(key), Limit: l}, 10)
+		}
+		callers(8, 2000, func(caller, i int) {
+			c := quota.Charge{Key: fmt.Sprint(i % 100), Limit: l}
+			if i%10 == caller {
+				assert.NoError(t, s.store.Settle(ctx, quota.Charge{Key: c.Key, Limit: l, N: 1}))
+			}
+			ds, err := s.store.Take(ctx, nil, c)
+			if assert.NoError(t, err) {
+				assert.False(t, ds[0].Allowed)
 			}
 		})
-	}
-	all.Wait()
+	})
 }
 
 func TestADenialThatIsKnownAllocatesNothing(t *testing.T) {
-	d, c := new(redisstore.Denials), quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(10))}
-	denied(d, 0, 10, c)
-	dst := make([]quota.Decision, 0, 1)
-	assert.Zero(t, testing.AllocsPerRun(100, func() {
-		if _, known := d.Decide(dst, 0, c); !known {
-			t.Error("unknown")
-		}
-	}))
+	whereDenied(t, func(t *testing.T, s *denialStand) {
+		c := quota.Charge{Key: "key", Limit: s.limit(quota.PerDay(10))}
+		s.charge(c, 10)
+		s.denied(c)
+		dst, charges := make([]quota.Decision, 0, 1), []quota.Charge{c}
+		assert.Zero(t, testing.AllocsPerRun(100, func() {
+			if ds, _ := s.store.Take(ctx, dst, charges...); ds[0].Allowed {
+				t.Error("allowed")
+			}
+		}))
+	})
 }

@@ -19,17 +19,19 @@ func ExampleBudget() {
 	defer client.CloseIdleConnections()
 }
 
-// Without Redis a process still has the retries that its own requests earn.
+// Without Redis a process still has the retries that its own requests earn, and one more
+// each TTL.
 func ExampleBudget_withoutRedis() {
 	ctx := context.Background()
 	budget := &redisstore.Budget{Key: "orders-api"}
 	for range 20 {
 		budget.Deposit(ctx, "https://api.example.com")
 	}
-	for range 3 {
+	for range 4 {
 		fmt.Println(budget.Withdraw(ctx, "https://api.example.com"))
 	}
 	// Output:
+	// true
 	// true
 	// true
 	// false

@@ -4,11 +4,4 @@ package redisstore
 var BudgetSource = budgetSource
 
 // Accounts reports how many accounts b keeps.
-func Accounts(b *Budget) int {
-	b.accounts.mu.Lock()
-	defer b.accounts.mu.Unlock()
-	return len(b.accounts.all)
-}
-
-// Touch makes b keep an account for key.
-func Touch(b *Budget, key string) { b.account(key) }
+func Accounts(b *Budget) int { return b.accounts.Len() }

@@ -8,11 +8,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/redisstore"
 	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -83,7 +85,10 @@ type server func(ctx context.Context, execute func() any) (any, error)
 func newGateStand(t *testing.T) *gateStand {
 	g := &gateStand{Client: redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), sets: make(sets), serve: well}
 	g.AddHook(g)
-	t.Cleanup(func() { g.Close() })
+	t.Cleanup(func() {
+		time.Sleep(time.Minute) // for probes of a server that was silent
+		g.Close()
+	})
 	return g
 }
 
@@ -142,6 +147,15 @@ func (g *gateStand) took() []string {
 	return calls
 }
 
+// isForgotten asserts that there is nothing of which a Store tells Redis, now or later.
+func (g *gateStand) isForgotten(t *testing.T) {
+	t.Helper()
+	synctest.Wait()
+	g.took()
+	time.Sleep(time.Hour)
+	assert.Empty(t, g.took())
+}
+
 func (g *gateStand) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (g *gateStand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
@@ -179,7 +193,12 @@ func (g *gateStand) execute(args []string) any {
 	return g.sets.run(key, time.Now(), ttl, args[1:])
 }
 
-func (g *gateStand) store() *redisstore.Store { return &redisstore.Store{Client: g.Client} }
+// store is one that knows that Redis answers.
+func (g *gateStand) store(t *testing.T) *redisstore.Store {
+	s := &redisstore.Store{Client: g.Client}
+	require.NoError(t, s.Ping(ctx))
+	return s
+}
 
 // mustAcquire takes n places, which must be free, for a Hold that does not become
 // garbage before the test ends.

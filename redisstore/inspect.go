@@ -47,7 +47,14 @@ func (s *Store) addState(states []quota.State, field, value string) []quota.Stat
 }
 
 func compareStates(a, b quota.State) int {
-	return cmp.Or(cmp.Compare(a.Name, b.Name), int(bit(a.DryRun))-int(bit(b.DryRun)))
+	return cmp.Or(cmp.Compare(a.Name, b.Name), dryRuns(a)-dryRuns(b))
+}
+
+func dryRuns(s quota.State) int {
+	if s.DryRun {
+		return 1
+	}
+	return 0
 }
 
 // Reset implements quota.Inspector. Other processes see it a second later at most: so

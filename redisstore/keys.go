@@ -36,12 +36,17 @@ type KeyState struct {
 // other.
 func (s *Store) Keys(ctx context.Context) iter.Seq2[KeyState, error] {
 	return func(yield func(KeyState, error) bool) {
-		masters, err := s.masters(ctx)
-		if err != nil {
-			yield(KeyState{}, err)
+		c := s.redis()
+		if isNil(c.redis) {
+			yield(KeyState{}, errNoClient)
 			return
 		}
-		for _, server := range masters {
+		servers, err := masters(ctx, c.redis)
+		if err != nil {
+			yield(KeyState{}, s.readFault(err))
+			return
+		}
+		for _, server := range servers {
 			if !s.scan(ctx, server, yield) {
 				return
 			}
@@ -50,11 +55,7 @@ func (s *Store) Keys(ctx context.Context) iter.Seq2[KeyState, error] {
 }
 
 // masters returns a client for each server that has Keys of its own.
-func (s *Store) masters(ctx context.Context) (all []redis.UniversalClient, err error) {
-	if isNil(s.Client) {
-		return nil, errNoClient
-	}
-	s.connections.watch(s.Client)
+func masters(ctx context.Context, client redis.UniversalClient) (all []redis.UniversalClient, err error) {
 	var mu sync.Mutex // guards all
 	add := func(_ context.Context, server *redis.Client) error {
 		mu.Lock()
@@ -62,15 +63,15 @@ func (s *Store) masters(ctx context.Context) (all []redis.UniversalClient, err e
 		all = append(all, server)
 		return nil
 	}
-	switch c := s.Client.(type) {
+	switch c := client.(type) {
 	case *redis.ClusterClient:
 		err = c.ForEachMaster(ctx, add)
 	case *redis.Ring:
 		err = c.ForEachShard(ctx, add)
 	default:
-		return []redis.UniversalClient{s.Client}, nil
+		all = append(all, c)
 	}
-	return all, s.readFault(err)
+	return all, err
 }
 
 // scan yields what server has, and reports whether to go on.
@@ -135,5 +136,5 @@ func (s *Store) readFault(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err
 	}
-	return s.connections.explain(fmt.Errorf("redisstore: %w", err))
+	return s.redis().connections.explain(fmt.Errorf("redisstore: %w", err))
 }

@@ -3,7 +3,9 @@ package redisstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,17 +17,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A leaseFleet is processes that lease from one Redis, which is a Memory behind a wire.
+// A leaseFleet is processes that lease from one Redis.
 type leaseFleet struct {
-	t      *testing.T
-	memory *redisstore.FakeRedis
-	uses   []time.Duration // of units, since start
-	start  time.Time
-	mu     sync.Mutex // guards uses
+	t     *testing.T
+	redis *fakeRedis
+	start time.Time
+
+	mu   sync.Mutex      // guards what follows
+	uses []time.Duration // of units, since start
 }
 
 func newLeaseFleet(t *testing.T) *leaseFleet {
-	return &leaseFleet{t: t, memory: &redisstore.FakeRedis{RTT: time.Millisecond}, start: time.Now()}
+	return &leaseFleet{t: t, redis: newFakeRedis(time.Millisecond), start: time.Now()}
 }
 
 // inFleet plays in a bubble.
@@ -37,18 +40,27 @@ func inFleet(t *testing.T, play func(t *testing.T, f *leaseFleet)) {
 func (f *leaseFleet) each(n int, process func(i int, l *redisstore.Lease)) {
 	var all sync.WaitGroup
 	for i := range n {
-		all.Go(func() { process(i, f.lease(0)) })
+		all.Go(func() { process(i, f.lease()) })
 	}
 	all.Wait()
 }
 
-func (f *leaseFleet) lease(most int64) *redisstore.Lease {
-	l := redisstore.LeaseOf(f.memory, most)
+func (f *leaseFleet) lease() *redisstore.Lease {
+	l, _ := f.leaseBy(timeout)
+	return l
+}
+
+// leaseBy returns one of a Store with a Timeout, and how that reaches Redis.
+func (f *leaseFleet) leaseBy(timeout time.Duration) (*redisstore.Lease, *fakeLink) {
+	link := f.redis.link(f.t)
+	l := &redisstore.Lease{Store: &redisstore.Store{Client: link.Client, Timeout: timeout}}
 	f.t.Cleanup(func() {
-		assert.NoError(f.t, l.Close(context.Background()))
+		if err := l.Close(context.Background()); !link.isCut() {
+			assert.NoError(f.t, err)
+		}
 		time.Sleep(time.Second)
 	})
-	return l
+	return l, link
 }
 
 // use notes that a unit is used now.
@@ -66,16 +78,9 @@ func (f *leaseFleet) within(burst, perSecond int, late time.Duration) {
 	require.LessOrEqual(f.t, lateness(f.uses, p), late)
 }
 
-func compiled(t *testing.T, p quota.Policy) *quota.Limit {
-	t.Helper()
-	l, err := p.Compile()
-	require.NoError(t, err)
-	return l
-}
-
 // slow is a Limit of which nothing comes back while a test lasts.
-func slow(t *testing.T, burst int64) *quota.Limit {
-	return compiled(t, quota.Policy{Quota: 1, Window: time.Hour, Burst: burst})
+func (f *leaseFleet) slow(burst int64) *quota.Limit {
+	return f.redis.limit(quota.Policy{Quota: 1, Window: time.Hour, Burst: burst})
 }
 
 // takeAll takes n units, one by one, which there are.
@@ -87,7 +92,9 @@ func (f *leaseFleet) takeAll(l *redisstore.Lease, limit *quota.Limit, n int) {
 }
 
 // takeFor asks for units until end, and uses what it gets, with a pause between.
-func (f *leaseFleet) takeFor(l *redisstore.Lease, limit *quota.Limit, end time.Duration, pause func() time.Duration) (used int) {
+func (f *leaseFleet) takeFor(
+	l *redisstore.Lease, limit *quota.Limit, end time.Duration, pause func() time.Duration,
+) (used int) {
 	for time.Since(f.start) < end {
 		ds, err := l.Take(f.t.Context(), nil, quota.Charge{Key: "key", Limit: limit, N: 1})
 		if assert.NoError(f.t, err) && ds[0].Allowed {
@@ -112,7 +119,7 @@ var lasting = stated(30*time.Second, 10*time.Second)
 
 func TestAFleetOfLeasesKeepsToItsBoundAndUsesIt(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := compiled(t, quota.Policy{Quota: 100, Window: time.Second, Burst: 20})
+		limit := f.redis.limit(quota.Policy{Quota: 100, Window: time.Second, Burst: 20})
 		f.each(10, func(_ int, l *redisstore.Lease) { f.takeFor(l, limit, lasting, upTo(20*time.Millisecond)) })
 		f.within(20, 100, late)
 		given := 20 + int(lasting.Seconds()*100)
@@ -123,23 +130,23 @@ func TestAFleetOfLeasesKeepsToItsBoundAndUsesIt(t *testing.T) {
 
 func TestALeaseAsksSeldom(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := compiled(t, quota.PerSecond(1000))
-		used := f.takeFor(f.lease(0), limit, 10*time.Second, every(2*time.Millisecond))
+		limit := f.redis.limit(quota.PerSecond(1000))
+		used := f.takeFor(f.lease(), limit, 10*time.Second, every(2*time.Millisecond))
 		assert.GreaterOrEqual(t, used, 4900, "none is denied, and nearly none waits for Redis")
-		assert.LessOrEqual(t, f.memory.Calls(), used/20)
+		assert.LessOrEqual(t, f.redis.roundTrips(), used/20)
 	})
 }
 
 // A process in a tight loop takes whatever is free. Who is denied meanwhile has units
-// taken ahead, and finds them when he comes back as he was told.
+// taken ahead, and finds them after RetryAfter.
 func TestWhoAsksLittleIsNotStarvedByWhoAsksMuch(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := compiled(t, quota.Policy{Quota: 100, Window: time.Second, Burst: 10})
+		limit := f.redis.limit(quota.Policy{Quota: 100, Window: time.Second, Burst: 10})
 		var all sync.WaitGroup
-		all.Go(func() { f.takeFor(f.lease(0), limit, lasting, every(time.Millisecond/2)) })
+		all.Go(func() { f.takeFor(f.lease(), limit, lasting, every(time.Millisecond/2)) })
 		for range 9 {
 			all.Go(func() {
-				l := f.lease(0)
+				l := f.lease()
 				for time.Since(f.start) < lasting {
 					asked := time.Now()
 					f.obey(l, quota.Charge{Key: "key", Limit: limit})
@@ -150,11 +157,12 @@ func TestWhoAsksLittleIsNotStarvedByWhoAsksMuch(t *testing.T) {
 		}
 		all.Wait()
 		f.within(10, 100, late)
-		assert.GreaterOrEqual(t, len(f.uses), int(lasting.Seconds()*100)*85/100, "little of what is taken ahead for those who seldom come is lost")
+		assert.GreaterOrEqual(t, len(f.uses), int(lasting.Seconds()*100)*85/100,
+			"little of what is taken ahead for those who seldom come is lost")
 	})
 }
 
-// obey takes a unit, coming back when it is told.
+// obey takes a unit, coming back after RetryAfter.
 func (f *leaseFleet) obey(l *redisstore.Lease, c quota.Charge) {
 	for {
 		ds, err := l.Take(f.t.Context(), nil, c)
@@ -171,7 +179,7 @@ func (f *leaseFleet) obey(l *redisstore.Lease, c quota.Charge) {
 
 func TestWhoReservesLittleIsNotStarvedByWhoReservesMuch(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := compiled(t, quota.Policy{Quota: 100, Window: time.Second, Burst: 10})
+		limit := f.redis.limit(quota.Policy{Quota: 100, Window: time.Second, Burst: 10})
 		reserve := func(l *redisstore.Lease, pause time.Duration) {
 			for time.Since(f.start) < lasting {
 				asked := time.Now()
@@ -185,12 +193,12 @@ func TestWhoReservesLittleIsNotStarvedByWhoReservesMuch(t *testing.T) {
 			}
 		}
 		var all sync.WaitGroup
-		greedy := f.lease(0)
+		greedy := f.lease()
 		for range 16 {
 			all.Go(func() { reserve(greedy, 0) })
 		}
 		for range 9 {
-			all.Go(func() { reserve(f.lease(0), rand.N(400*time.Millisecond)) })
+			all.Go(func() { reserve(f.lease(), rand.N(400*time.Millisecond)) })
 		}
 		all.Wait()
 		f.within(10, 100, late)
@@ -200,7 +208,7 @@ func TestWhoReservesLittleIsNotStarvedByWhoReservesMuch(t *testing.T) {
 
 func TestGreedyLeasesShareAlike(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := compiled(t, quota.Policy{Quota: 200, Window: time.Second, Burst: 20})
+		limit := f.redis.limit(quota.Policy{Quota: 200, Window: time.Second, Burst: 20})
 		used := make([]int, 10)
 		f.each(len(used), func(i int, l *redisstore.Lease) {
 			used[i] = f.takeFor(l, limit, lasting, upTo(time.Duration(i+1)*2*time.Millisecond))
@@ -221,44 +229,46 @@ func jain(used []int) float64 {
 
 func TestWhatIsHeldAndNotWantedGoesBack(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := slow(t, 100)
-		l := f.lease(0)
+		limit := f.slow(100)
+		l := f.lease()
 		f.takeAll(l, limit, 40)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		assert.EqualValues(t, 60-1, f.memory.Remaining("key", limit), "what came back in a second is rounded up")
+		assert.EqualValues(t, 60-1, f.redis.remaining("key", limit), "what came back in a second is rounded up")
 	})
 }
 
 func TestCloseGivesBackWhatIsHeld(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := slow(t, 100)
-		l := f.lease(0)
+		limit := f.slow(100)
+		l := f.lease()
 		f.takeAll(l, limit, 20)
-		require.Less(t, f.memory.Remaining("key", limit), int64(80), "some are held")
+		require.Less(t, f.redis.remaining("key", limit), int64(80), "some are held")
 		require.NoError(t, l.Close(t.Context()))
-		assert.EqualValues(t, 80-1, f.memory.Remaining("key", limit))
-		_, err := l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit})
-		assert.EqualError(t, err, "redisstore: Client is nil", "from then on the Store decides")
+		assert.EqualValues(t, 80-1, f.redis.remaining("key", limit))
+		for n := range int64(20) {
+			f.takeAll(l, limit, 1)
+			require.EqualValues(t, 80-1-1-n, f.redis.remaining("key", limit), "from then on the Store decides")
+		}
 	})
 }
 
 func TestWhatGoesBackGoesBackOnceThoughTheAnswerIsLost(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := slow(t, 100)
-		l := f.lease(0)
+		limit := f.slow(100)
+		l := f.lease()
 		f.takeAll(l, limit, 20)
 		synctest.Wait()
-		f.memory.LoseAnswers(3)
+		f.redis.loseAnswers(3)
 		require.NoError(t, l.Close(t.Context()))
-		assert.EqualValues(t, 80-1, f.memory.Remaining("key", limit))
+		assert.EqualValues(t, 80-1, f.redis.remaining("key", limit))
 	})
 }
 
 func TestReservationsFromALeaseAreSpacedAsTheBucketIs(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := compiled(t, quota.Policy{Quota: 50, Window: time.Second, Burst: 5})
-		l := f.lease(0)
+		limit := f.redis.limit(quota.Policy{Quota: 50, Window: time.Second, Burst: 5})
+		l := f.lease()
 		var all sync.WaitGroup
 		for range 8 {
 			all.Go(func() {
@@ -279,9 +289,9 @@ func TestReservationsFromALeaseAreSpacedAsTheBucketIs(t *testing.T) {
 
 func TestChargesOfSeveralLimitsAreHeldTogether(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		fast := compiled(t, quota.Policy{Quota: 50, Window: time.Second, Burst: 5})
-		slow := compiled(t, quota.Policy{Quota: 100, Window: 10 * time.Second, Burst: 30})
-		l := f.lease(0)
+		fast := f.redis.limit(quota.Policy{Quota: 50, Window: time.Second, Burst: 5})
+		slow := f.redis.limit(quota.Policy{Quota: 100, Window: 10 * time.Second, Burst: 30})
+		l := f.lease()
 		for time.Since(f.start) < 20*time.Second {
 			ds, err := l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: fast}, quota.Charge{Key: "key", Limit: slow})
 			require.NoError(t, err)
@@ -298,20 +308,20 @@ func TestChargesOfSeveralLimitsAreHeldTogether(t *testing.T) {
 
 func TestADenialSaysWhenAndIsObeyedExactly(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		f.memory.RTT = 0
-		limit := compiled(t, quota.Policy{Quota: 1, Window: time.Second, Burst: 10})
-		l := f.lease(0)
+		f.redis.setRTT(0)
+		limit := f.redis.limit(quota.Policy{Quota: 1, Window: time.Second, Burst: 10})
+		l := f.lease()
 		charge := quota.Charge{Key: "key", Limit: limit}
 		f.takeAll(l, limit, 10)
 		ds, err := l.Take(t.Context(), nil, charge)
 		require.NoError(t, err)
 		require.False(t, ds[0].Allowed)
 		require.Equal(t, time.Second, ds[0].RetryAfter)
-		calls := f.memory.Calls()
+		calls := f.redis.roundTrips()
 		for range 100 {
 			require.False(t, f.take(l, charge))
 		}
-		assert.Equal(t, calls, f.memory.Calls(), "Redis is not asked what is known")
+		assert.Equal(t, calls, f.redis.roundTrips(), "Redis is not asked what is known")
 		time.Sleep(time.Second - time.Microsecond)
 		require.False(t, f.take(l, charge))
 		time.Sleep(time.Microsecond)
@@ -321,10 +331,10 @@ func TestADenialSaysWhenAndIsObeyedExactly(t *testing.T) {
 
 func TestWhileRedisIsGoneWhatIsHeldIsUsed(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := compiled(t, quota.PerSecond(1000))
-		l := f.lease(0)
+		limit := f.redis.limit(quota.PerSecond(1000))
+		l := f.lease()
 		f.takeFor(l, limit, time.Second, every(2*time.Millisecond))
-		f.memory.Down(errors.New("gone"))
+		f.redis.fail(errors.New("gone"))
 		synctest.Wait()
 		used, failed := 0, 0
 		for range 200 {
@@ -333,41 +343,124 @@ func TestWhileRedisIsGoneWhatIsHeldIsUsed(t *testing.T) {
 				used++
 			} else {
 				failed++
-				assert.EqualError(t, err, "gone")
+				assert.ErrorContains(t, err, "gone")
 			}
 		}
 		assert.Greater(t, used, 10)
 		assert.Greater(t, failed, 90)
-		f.memory.Down(nil)
+		f.redis.fail(nil)
+		time.Sleep(100 * time.Millisecond)
+		_, _ = l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit}) // which has Redis probed
+		time.Sleep(10 * time.Millisecond)
 		_, err := l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit})
-		assert.NoError(t, err, "and it recovers alone")
+		assert.NoError(t, err, "and it recovers by itself")
 	})
 }
 
-func TestACallerWhoLeavesTakesNothing(t *testing.T) {
+// Of calls that Redis was asked for by themselves nobody knows what came of them, as with a Store.
+func TestACallerWhoLeavesARefillTakesNothing(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		f.memory.RTT = 50 * time.Millisecond
-		limit := slow(t, 100)
-		l := f.lease(0)
+		f.redis.setRTT(50 * time.Millisecond)
+		limit := f.slow(1000)
+		l, _ := f.leaseBy(time.Second)
+		require.NoError(t, l.Ping(t.Context()))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		_, err := l.Take(ctx, nil, quota.Charge{Key: "key", Limit: limit})
-		require.ErrorIs(t, err, context.DeadlineExceeded)
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				_, err := l.Take(ctx, nil, quota.Charge{Key: "key", Limit: limit})
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
+			})
+		}
+		all.Wait()
 		time.Sleep(time.Second)
-		assert.EqualValues(t, 100, f.memory.Remaining("key", limit))
+		assert.GreaterOrEqual(t, f.redis.remaining("key", limit), int64(1000-3-2),
+			"the first three did not wait for a refill, and what goes back is rounded down")
 	})
 }
 
 func TestAnIdleLeaseKeepsNothingAndAsksNothing(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := compiled(t, quota.PerSecond(1000))
-		l := f.lease(0)
-		f.takeFor(l, limit, time.Second, every(5*time.Millisecond))
-		time.Sleep(time.Second)
-		assert.Zero(t, redisstore.HoldingsOf(l))
-		calls := f.memory.Calls()
+		limit := f.redis.limit(quota.PerSecond(1000))
+		l := f.lease()
+		const keys = 2000
+		var idle []int64
+		for wave := range 3 {
+			callers(keys, 6, func(caller, _ int) {
+				_, err := l.Take(t.Context(), nil, quota.Charge{Key: fmt.Sprint(wave, caller), Limit: limit})
+				assert.NoError(t, err)
+			})
+			time.Sleep(time.Second)
+			f.redis.forget()
+			idle = append(idle, heap())
+		}
+		assert.Less(t, idle[2]-idle[1], int64(keys*100), "a Key that is leased has some hundred bytes")
+		calls := f.redis.roundTrips()
 		time.Sleep(time.Hour)
-		assert.Equal(t, calls, f.memory.Calls())
+		assert.Equal(t, calls, f.redis.roundTrips())
+		runtime.KeepAlive(l)
+	})
+}
+
+func heap() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
+// callers has so many at the same time make calls, one after the other.
+func callers(n, calls int, call func(caller, i int)) {
+	var all sync.WaitGroup
+	for caller := range n {
+		all.Go(func() {
+			for i := range calls {
+				call(caller, i)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestAKeyThatIsSeldomUsedCostsWhatAStoreCosts(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *leaseFleet) {
+		limit := f.redis.limit(quota.PerSecond(1000))
+		l := f.lease()
+		const keys, uses = 20, 100
+		for i := range keys * uses {
+			require.True(t, f.take(l, quota.Charge{Key: fmt.Sprint(i % keys), Limit: limit}))
+			time.Sleep(2 * time.Millisecond) // so that each is used three times within 125 ms
+		}
+		time.Sleep(time.Second)
+		assert.Equal(t, keys*uses, f.redis.roundTrips())
+		assert.EqualValues(t, 1000, f.redis.remaining("0", limit))
+	})
+}
+
+func TestManyKeysShareRoundTrips(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *leaseFleet) {
+		limit := f.redis.limit(quota.PerSecond(1_000_000))
+		l := f.lease()
+		const keys, uses = 1000, 100
+		callers(64, keys*uses/64, func(caller, i int) {
+			_, err := l.Take(t.Context(), nil, quota.Charge{Key: fmt.Sprint(rand.N(keys)), Limit: limit})
+			assert.NoError(t, err)
+		})
+		assert.LessOrEqual(t, f.redis.roundTrips(), keys*uses/50)
+	})
+}
+
+func TestNewKeysOfManyCallersAtOnceDoNotFail(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *leaseFleet) {
+		limit := f.redis.limit(quota.PerSecond(1000))
+		l := f.lease()
+		callers(3000, 5, func(caller, i int) {
+			ds, err := l.Take(t.Context(), nil, quota.Charge{Key: fmt.Sprint(caller, i), Limit: limit})
+			if assert.NoError(t, err) {
+				assert.True(t, ds[0].Allowed)
+			}
+		})
 	})
 }
 
@@ -380,7 +473,7 @@ func TestEveryAlgorithmIsLeasedWithinItsBound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inFleet(t, func(t *testing.T, f *leaseFleet) {
-				limit := compiled(t, quota.Policy{Quota: 100, Window: time.Second, Algorithm: algorithm})
+				limit := f.redis.limit(quota.Policy{Quota: 100, Window: time.Second, Algorithm: algorithm})
 				f.each(4, func(_ int, l *redisstore.Lease) { f.takeFor(l, limit, 10*time.Second, upTo(10*time.Millisecond)) })
 				f.within(200, 100, late)
 				assert.GreaterOrEqual(t, len(f.uses), 800)
@@ -391,16 +484,21 @@ func TestEveryAlgorithmIsLeasedWithinItsBound(t *testing.T) {
 
 func TestNothingIsUnderWayAnyMoreWhenCloseHasReturned(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		f.memory.RTT = 40 * time.Millisecond
-		limit := slow(t, 1000)
+		f.redis.setRTT(40 * time.Millisecond)
+		limit := f.slow(1000)
 		for pause := range 30 {
-			l := f.lease(0)
-			f.takeAll(l, limit, 8)
+			l, _ := f.leaseBy(time.Second)
+			require.NoError(t, l.Ping(t.Context()))
+			var all sync.WaitGroup
+			for range 8 {
+				all.Go(func() { f.take(l, quota.Charge{Key: "key", Limit: limit}) })
+			}
+			all.Wait()
 			time.Sleep(time.Duration(pause) * 10 * time.Millisecond)
 			require.NoError(t, l.Close(t.Context()))
-			calls := f.memory.Calls()
+			calls := f.redis.roundTrips()
 			time.Sleep(time.Second)
-			require.Equal(t, calls, f.memory.Calls(), "closed after %d0 ms", pause)
+			require.Equal(t, calls, f.redis.roundTrips(), "closed after %d0 ms", pause)
 		}
 	})
 }

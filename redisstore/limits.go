@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/heedhttp/heed/internal/hostkey"
+	"github.com/heedhttp/heed/internal/keyed"
 	"github.com/heedhttp/heed/quota"
 )
 
@@ -17,23 +20,23 @@ import (
 //
 // Those of a key are a hash, named Prefix and the key, with the fields per_second,
 // per_minute, per_hour and per_day. A window that is 0 or missing is not enforced; a key
-// without a hash has no limits of its own. Who changes them says so on the channel
-// Prefix + "changed", in a message that is the key, or is empty for all keys:
+// without a hash has no limits of its own. A program that changes them publishes a message
+// on the channel Prefix + "changed", which is the key, or is empty for all keys:
 //
 //	HSET heed:limits:key-1 per_minute 120 per_day 5000
 //	PUBLISH heed:limits:changed key-1
 //
-// What Redis said is known for TTL, or until a message says that it has changed. Where
+// What Redis answers is known for TTL, or until a message says that it has changed. Where
 // half of TTL is over, Redis is asked while requests go on by what is known, so that
 // none waits for limits that are in use. Others wait, all those of one key for one
-// question, and for no longer than Timeout or their context lets them. A change without a
+// answer, and for no longer than Timeout or their context lets them. A change without a
 // message, or while there is no subscription, is seen after TTL.
 //
-// While Redis does not answer, or the hash makes no sense, what it said last holds, for
+// While Redis does not answer, or the hash makes no sense, its last answer holds, for
 // however long that takes. A key for which there was no answer is asked for again
-// once in a second.
+// after a second.
 //
-// A Limits that is used for the first time begins to hear messages, in a goroutine and
+// A Limits that is used for the first time subscribes to the channel, in a goroutine and
 // with a connection for it, until Close. The zero Limits knows nothing; set Client. Fields
 // must not change once it is in use, and it must not be copied. It is safe for
 // concurrent use.
@@ -44,7 +47,7 @@ type Limits struct {
 	// Prefix begins the name of each hash, and of the channel. If empty, "heed:limits:".
 	Prefix string
 
-	// TTL is how long what Redis said is known. If zero or negative, 10 s.
+	// TTL is how long an answer is known. If zero or negative, 10 s; above a year, a year.
 	TTL time.Duration
 
 	// MaxKeys is how many keys' limits are known at once, those of keys without any
@@ -55,12 +58,36 @@ type Limits struct {
 	// Timeout is how long a call may take. If zero or negative, 50 ms.
 	Timeout time.Duration
 
-	once    sync.Once // guards the making of store and end
-	store   Store     // through which Redis is asked
+	once    sync.Once // guards the making of redis and end
+	redis   *client
 	end     context.CancelFunc
 	corrupt atomic.Int64
-	trouble trouble // of the subscription
-	known   knownLimits
+	unheard atomic.Pointer[error] // why there are no messages, if nobody knows yet
+	version atomic.Int64          // how many messages were about all keys, and one
+	known   keyed.Table[knownLimits]
+}
+
+// retryLimits is how long a key is not asked for after Redis did not answer.
+const retryLimits = time.Second
+
+// knownLimits are what is known of one key.
+type knownLimits struct {
+	mu       sync.Mutex // guards what follows
+	policies []quota.Policy
+	err      error
+
+	version    int64         // of all keys when Redis was asked; 0 if never, or if the key has changed since
+	refreshAt  time.Duration // when Redis is to be asked again
+	freshUntil time.Duration // when nothing holds any more but what a new answer says
+	reading    *limitsReading
+}
+
+// A limitsReading is a call to Redis about one key.
+type limitsReading struct {
+	version  int64         // when it began
+	done     chan struct{} // closed when what follows is there
+	policies []quota.Policy
+	err      error
 }
 
 // Limits returns the policies of key; none if it has no limits of its own. A policy with
@@ -68,35 +95,22 @@ type Limits struct {
 //
 // An error says why these are perhaps not what Redis has: it joins a *LimitsError for
 // each thing that is wrong with the hash, or says that Redis did not answer. The policies
-// beside it are the last that made sense; none if there were none yet. One for which
-// Redis sends no messages, such as a user who may not hear the channel, is told to one
-// caller, whatever his key is, and not again until they were heard.
+// beside it are the last that made sense; none if there were none yet. An error for which
+// there are no messages, such as a user who may not subscribe to the channel, is returned to one
+// caller, whatever the key, and not again until there were some.
 func (l *Limits) Limits(ctx context.Context, key string) ([]quota.Policy, error) {
 	l.open()
-	policies, err := l.look(ctx, key)
-	if trouble := l.trouble.take(); trouble != nil {
-		err = errors.Join(err, trouble)
+	policies, err := l.get(ctx, key)
+	if unheard := l.unheard.Load(); unheard != nil && l.unheard.CompareAndSwap(unheard, nil) {
+		err = errors.Join(err, *unheard)
 	}
 	return policies, err
-}
-
-func (l *Limits) look(ctx context.Context, key string) ([]quota.Policy, error) {
-	known, asked := l.known.look(key, monotonic(), l.ttl(), l.maxKeys(), l.ask)
-	if asked == nil {
-		return known.policies, known.err
-	}
-	select {
-	case <-asked.done:
-		return asked.answer.policies, asked.answer.err
-	case <-ctx.Done():
-		return known.policies, ctx.Err()
-	}
 }
 
 // Corrupt returns how many times a hash was found in Redis that makes no sense.
 func (l *Limits) Corrupt() int64 { return l.corrupt.Load() }
 
-// Close ends the goroutine. A Limits that was closed hears no messages. It returns nil.
+// Close ends the goroutine. A Limits that was closed gets no messages. It returns nil.
 func (l *Limits) Close() error {
 	l.open()
 	l.end()
@@ -105,59 +119,93 @@ func (l *Limits) Close() error {
 
 func (l *Limits) open() {
 	l.once.Do(func() {
-		l.store.Client, l.store.Prefix, l.store.Timeout = l.Client, l.prefix(), l.Timeout
 		var ctx context.Context
 		ctx, l.end = context.WithCancel(context.Background())
+		l.redis, l.known.Most = newClient(l.Client, l.timeout()), l.maxKeys()
+		l.version.Store(1)
 		if isNil(l.Client) {
 			return
 		}
 		s := &subscription{
-			client: l.Client, channel: l.prefix() + "changed",
-			began: func() { l.trouble.take(); l.void("") }, heard: l.void, vain: l.trouble.put,
+			client: l.Client, channel: l.prefix() + "changed", message: l.changed,
+			started: func() { l.unheard.Store(nil); l.changed("") },
+			failed:  func(err error) { l.unheard.Store(&err) },
 		}
 		go s.run(ctx)
 	})
 }
 
-// ask has Redis answer q.
-func (l *Limits) ask(q *inquiry) {
-	at := monotonic()
-	reply, err := l.store.evaluate(context.Background(), limitsScript, []string{l.prefix() + q.key})
-	if err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE") { // which replies nothing
-		l.known.fail(q, err, monotonic()+limitsAgain)
+// changed has Redis asked when key is next looked up, or any key if it is empty. A message
+// is a sign that Redis answers again if it did not.
+func (l *Limits) changed(key string) {
+	l.redis.answers()
+	if key == "" {
+		l.version.Add(1)
+	} else if k := l.known.Find(hostkey.NameOf(key)); k != nil {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.version, k.reading = 0, nil
+	}
+}
+
+// get returns what is known of key if that is fresh, and otherwise what Redis answers.
+func (l *Limits) get(ctx context.Context, key string) ([]quota.Policy, error) {
+	k := l.known.Get(hostkey.NameOf(key), func(*knownLimits) keyed.State { return keyed.Spare })
+	k.mu.Lock()
+	now, version := monotonic(), l.version.Load()
+	fresh := k.version == version && now < k.freshUntil
+	if (!fresh || now >= k.refreshAt) && (k.reading == nil || k.reading.version != version) {
+		k.reading = &limitsReading{version: version, done: make(chan struct{})}
+		go l.read(key, k, k.reading)
+	}
+	policies, err, reading := k.policies, k.err, k.reading
+	k.mu.Unlock()
+	if fresh {
+		return policies, err
+	}
+	select {
+	case <-reading.done:
+		return reading.policies, reading.err
+	case <-ctx.Done():
+		return policies, ctx.Err()
+	}
+}
+
+// read asks Redis for key, and notes the answer unless key has changed meanwhile.
+func (l *Limits) read(key string, k *knownLimits, r *limitsReading) {
+	asked := monotonic()
+	reply, err := l.redis.run(context.Background(), limitsScript, []string{l.prefix() + key})
+	answered := err == nil || redis.HasErrorPrefix(err, "WRONGTYPE") // which parseLimits says in its words
+	if answered {
+		if r.policies, err = parseLimits(key, reply); err != nil {
+			l.corrupt.Add(1)
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	defer close(r.done)
+	if r.err = err; err != nil {
+		r.policies = k.policies
+	}
+	if k.reading != r {
 		return
 	}
-	policies, err := parseLimits(q.key, reply)
-	if err != nil {
-		l.corrupt.Add(1)
+	if !answered && k.version != r.version { // the last answer is void
+		k.freshUntil = 0
 	}
-	l.known.learn(q, keyLimits{policies, err}, at)
+	k.policies, k.err, k.version, k.reading = r.policies, r.err, r.version, nil
+	if answered {
+		k.refreshAt, k.freshUntil = asked+l.ttl()/2, asked+l.ttl()
+	} else {
+		k.refreshAt = monotonic() + retryLimits
+		k.freshUntil = max(k.freshUntil, k.refreshAt)
+	}
 }
 
-// void has Redis asked when key is next looked up, or any key if it is empty. Who says
-// so has spoken through Redis, so that it answers again if it did not.
-func (l *Limits) void(key string) {
-	l.store.servers.trust()
-	l.known.void(key)
-}
-
-func (l *Limits) prefix() string {
-	if l.Prefix != "" {
-		return l.Prefix
-	}
-	return "heed:limits:"
-}
+func (l *Limits) prefix() string         { return cmp.Or(l.Prefix, "heed:limits:") }
+func (l *Limits) maxKeys() int           { return cmp.Or(max(l.MaxKeys, 0), 16_384) }
+func (l *Limits) timeout() time.Duration { return cmp.Or(max(l.Timeout, 0), 50*time.Millisecond) }
 
 func (l *Limits) ttl() time.Duration {
-	if l.TTL <= 0 {
-		return 10 * time.Second
-	}
-	return l.TTL
-}
-
-func (l *Limits) maxKeys() int {
-	if l.MaxKeys <= 0 {
-		return 16_384
-	}
-	return l.MaxKeys
+	return min(cmp.Or(max(l.TTL, 0), 10*time.Second), 365*24*time.Hour)
 }

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	mostFields = 16 // of a hash of Limits: more than it has, but few to tell of
-	mostBytes  = 64 // of a field, or a value
+	maxFields = 16 // of a hash of Limits: it has four, and the others go into an error
+	maxBytes  = 64 // of a field, or a value
 )
 
-// limitsScript replies with what HGETALL does, but no more of it than tells what is wrong
-// with what somebody else may have put there: how many fields there are if there are too
-// many, and how long a value is that is too long.
+// limitsScript replies with what HGETALL does, but no more than an error has to say of what
+// somebody else may have put there: how many fields there are if there are too many, and
+// how long a value is that is too long.
 var limitsScript = newScript(fmt.Sprintf(`
 local key, reply = KEYS[1], {}
 local fields = redis.call('HLEN', key)
@@ -27,7 +27,7 @@ for _, field in ipairs(redis.call('HKEYS', key)) do
 	reply[#reply + 1] = string.sub(field, 1, %[2]d)
 	reply[#reply + 1] = size > %[2]d and size .. ' bytes long' or redis.call('HGET', key, field)
 end
-return reply`, mostFields, mostBytes))
+return reply`, maxFields, maxBytes))
 
 // A LimitsError is one thing that is wrong with a hash of Limits.
 type LimitsError struct {
@@ -43,8 +43,8 @@ func (e *LimitsError) Error() string {
 	return fmt.Sprintf("redisstore: the limits of %q: %s: %s", e.Key, printable(e.Field), e.Reason)
 }
 
-// printable is text, in quotes if it would not stay where it is written: anybody who
-// may write to Redis chooses the names of fields.
+// printable returns text, in quotes if it has characters that could break a log's line:
+// anybody who may write to Redis chooses the names of fields.
 func printable(text string) string {
 	if quoted := strconv.Quote(text); quoted != `"`+text+`"` {
 		return quoted
@@ -52,7 +52,7 @@ func printable(text string) string {
 	return text
 }
 
-// windows are the fields of a hash of Limits.
+// windows has the policy of each field of a hash of Limits.
 var windows = map[string]func(n int64) quota.Policy{
 	"per_second": quota.PerSecond,
 	"per_minute": quota.PerMinute,
@@ -60,8 +60,8 @@ var windows = map[string]func(n int64) quota.Policy{
 	"per_day":    quota.PerDay,
 }
 
-// parseLimits returns the policies in key's hash, as limitsScript replies: none if it is
-// not there. The error joins all faults.
+// parseLimits returns the policies in key's hash from the reply of limitsScript; none if
+// there is no hash. The error joins all faults.
 func parseLimits(key string, reply any) (policies []quota.Policy, err error) {
 	if fields, many := reply.(int64); many {
 		return nil, &LimitsError{key, "", fmt.Sprintf("have %d fields: there are %d", fields, len(windows))}
@@ -84,7 +84,7 @@ func parseLimits(key string, reply any) (policies []quota.Policy, err error) {
 	return policies, err
 }
 
-// parseLimit returns the policy that a field is, or the reason why it is none.
+// parseLimit returns the policy of a field, or what is wrong with it.
 func parseLimit(field, value string) (p quota.Policy, reason string) {
 	window := windows[field]
 	if window == nil {

@@ -33,7 +33,7 @@ func newLimitsStand(t *testing.T) *limitsStand {
 	return &limitsStand{newBoardStand(t), make(map[string][]any)}
 }
 
-// limits are those of a process of its own, which hears messages.
+// limits returns those of a process of its own, which gets messages.
 func (s *limitsStand) limits(t *testing.T, l *redisstore.Limits) *redisstore.Limits {
 	client := s.client()
 	l.Client = client
@@ -58,12 +58,13 @@ func (s *limitsStand) client() *redis.Client {
 func (s *limitsStand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		args := cmd.Args()
-		if cmd.Name() != "evalsha" || len(args) != 4 {
+		isProbe := len(args) == 3
+		if cmd.Name() != "evalsha" || len(args) != 4 && !isProbe {
 			return next(ctx, cmd)
 		}
 		delay, silent, gone := s.state()
-		if args[3] != "heed:limits:" { // not a probe
-			s.set(func() { s.trips = append(s.trips, time.Now()) })
+		if !isProbe {
+			s.set(func() { s.calls = append(s.calls, time.Now()) })
 		}
 		switch {
 		case gone:
@@ -71,6 +72,9 @@ func (s *limitsStand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		case silent:
 			<-ctx.Done()
 			return ctx.Err()
+		}
+		if isProbe {
+			return nil
 		}
 		time.Sleep(delay)
 		var hash []any
@@ -86,7 +90,7 @@ func (s *limitsStand) put(key string, fields ...any) {
 	s.set(func() { s.hashes["heed:limits:"+key] = fields })
 }
 
-// publish is PUBLISH, and returns when it was heard.
+// publish is PUBLISH, and returns when the message has arrived.
 func (s *limitsStand) publish(message string) {
 	s.set(func() {
 		for _, sub := range s.subs {
@@ -96,8 +100,8 @@ func (s *limitsStand) publish(message string) {
 	time.Sleep(10 * ms)
 }
 
-// told is what a key's limits are, and how often Redis was asked for it.
-func (s *limitsStand) told(t *testing.T, l *redisstore.Limits, key string) (policies []quota.Policy, asked int) {
+// limitsOf returns a key's limits, and how often Redis was asked for them.
+func (s *limitsStand) limitsOf(t *testing.T, l *redisstore.Limits, key string) (policies []quota.Policy, asked int) {
 	t.Helper()
 	policies, err := l.Limits(t.Context(), key)
 	require.NoError(t, err)
@@ -150,10 +154,11 @@ func TestNoMoreOfAHashIsReadThanTellsWhatIsWrongWithIt(t *testing.T) {
 	}
 	must(t, server, "HSET", "heed:limits:line", "one\nlevel=INFO", "1")
 	l := newLimits(t, server)
+	const unknown = ": there is no such field: it must be per_second, per_minute, per_hour or per_day"
 	for key, want := range map[string]string{
-		"line":  `redisstore: the limits of "line": "one\nlevel=INFO": there is no such field: it must be per_second, per_minute, per_hour or per_day`,
+		"line":  `redisstore: the limits of "line": "one\nlevel=INFO"` + unknown,
 		"value": `redisstore: the limits of "value": per_minute: is "1048576 bytes long": must be a whole number`,
-		"field": `redisstore: the limits of "field": ` + large[:64] + ": there is no such field: it must be per_second, per_minute, per_hour or per_day",
+		"field": `redisstore: the limits of "field": ` + large[:64] + unknown,
 		"many":  `redisstore: the limits of "many": have 100 fields: there are 4`,
 	} {
 		policies, err := l.Limits(t.Context(), key)
@@ -194,7 +199,7 @@ func TestLimitsThatAreChangedHoldForTheNextRequest(t *testing.T) {
 	} {
 		must(t, server, c.command...)
 		assert.Eventually(t, func() bool {
-			_, err := server.Do("PUBLISH", "heed:limits:changed", "ann") // again, until messages are heard
+			_, err := server.Do("PUBLISH", "heed:limits:changed", "ann") // again, until messages arrive
 			return err == nil && limit() == c.limit
 		}, hang, 5*ms)
 	}
@@ -219,23 +224,23 @@ func TestLimitsAreKnownForTTL(t *testing.T) {
 		s := newLimitsStand(t)
 		s.put("ann", "per_minute", "600")
 		l := s.limits(t, &redisstore.Limits{})
-		told := func(limit int64, asked int) {
+		expect := func(limit int64, asked int) {
 			t.Helper()
-			policies, times := s.told(t, l, "ann")
+			policies, times := s.limitsOf(t, l, "ann")
 			assert.Equal(t, perMinute(limit), policies)
 			assert.Equal(t, asked, times)
 		}
-		told(600, 1)
+		expect(600, 1)
 		s.put("ann", "per_minute", "60")
-		told(600, 0)
+		expect(600, 0)
 		time.Sleep(5*time.Second - 30*ms)
-		told(600, 0)
+		expect(600, 0)
 		time.Sleep(20 * ms)
-		told(600, 1) // in the background
-		told(60, 0)
+		expect(600, 1) // in the background
+		expect(60, 0)
 		s.put("ann", "per_minute", "6")
 		time.Sleep(10 * time.Second)
-		told(6, 1) // nobody has asked in all this time
+		expect(6, 1) // nobody has asked in all this time
 	})
 }
 
@@ -244,19 +249,19 @@ func TestAMessageMakesLimitsUnknown(t *testing.T) {
 		s := newLimitsStand(t)
 		l := s.limits(t, &redisstore.Limits{})
 		for _, key := range []string{"ann", "bob"} {
-			_, asked := s.told(t, l, key)
+			_, asked := s.limitsOf(t, l, key)
 			assert.Equal(t, 1, asked)
 			s.put(key, "per_minute", "7")
 		}
 		s.publish("ann")
-		policies, asked := s.told(t, l, "ann")
+		policies, asked := s.limitsOf(t, l, "ann")
 		assert.Equal(t, perMinute(7), policies)
 		assert.Equal(t, 1, asked)
-		policies, asked = s.told(t, l, "bob")
+		policies, asked = s.limitsOf(t, l, "bob")
 		assert.Empty(t, policies)
 		assert.Zero(t, asked)
 		s.publish("")
-		policies, asked = s.told(t, l, "bob")
+		policies, asked = s.limitsOf(t, l, "bob")
 		assert.Equal(t, perMinute(7), policies)
 		assert.Equal(t, 1, asked)
 	})
@@ -275,7 +280,7 @@ func TestAnAnswerFromBeforeTheMessageIsNotKept(t *testing.T) {
 			s.set(func() { s.delay = 0 })
 			s.publish(message)
 			time.Sleep(time.Second)
-			policies, _ := s.told(t, l, "ann")
+			policies, _ := s.limitsOf(t, l, "ann")
 			assert.Equal(t, perMinute(60), policies)
 		})
 	}
@@ -326,7 +331,7 @@ func TestWhileRedisIsGoneTheLastLimitsHold(t *testing.T) {
 		s := newLimitsStand(t)
 		s.put("ann", "per_minute", "600")
 		l := s.limits(t, &redisstore.Limits{})
-		s.told(t, l, "ann")
+		s.limitsOf(t, l, "ann")
 		s.set(func() { s.gone = true })
 		time.Sleep(time.Hour)
 		s.took()
@@ -345,20 +350,20 @@ func TestWhileRedisIsGoneTheLastLimitsHold(t *testing.T) {
 		time.Sleep(1100 * ms)
 		l.Limits(t.Context(), "ann") // finds out
 		time.Sleep(1100 * ms)
-		policies, _ := s.told(t, l, "ann")
+		policies, _ := s.limitsOf(t, l, "ann")
 		assert.Equal(t, perMinute(60), policies)
 	})
 }
 
-// Who hears of Redis again asks at once, though it did not answer a moment ago; and what
-// was void is so still.
+// A message has Redis asked at once, though it did not answer a moment ago; and what was void
+// is so still.
 func TestAMessageEndsTheWaitForAnAnswer(t *testing.T) {
 	for _, message := range []string{"ann", ""} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newLimitsStand(t)
 			s.put("ann", "per_minute", "600")
 			l := s.limits(t, &redisstore.Limits{TTL: time.Hour})
-			s.told(t, l, "ann")
+			s.limitsOf(t, l, "ann")
 			s.put("ann", "per_minute", "60")
 			s.set(func() { s.gone = true })
 			s.publish(message)
@@ -371,14 +376,14 @@ func TestAMessageEndsTheWaitForAnAnswer(t *testing.T) {
 			assert.Error(t, err, "not a second later")
 			assert.Equal(t, perMinute(600), policies)
 			s.publish(message)
-			policies, _ = s.told(t, l, "ann")
+			policies, _ = s.limitsOf(t, l, "ann")
 			assert.Equal(t, perMinute(60), policies)
 		})
 		synctest.Test(t, func(t *testing.T) {
 			s := newLimitsStand(t)
 			s.put("ann", "per_minute", "600")
 			l := s.limits(t, &redisstore.Limits{TTL: time.Hour})
-			s.told(t, l, "ann")
+			s.limitsOf(t, l, "ann")
 			s.put("ann", "per_minute", "60")
 			s.set(func() { s.gone = true })
 			s.publish(message)
@@ -387,7 +392,7 @@ func TestAMessageEndsTheWaitForAnAnswer(t *testing.T) {
 			time.Sleep(200 * ms)
 			l.Limits(t.Context(), "bob") // finds out
 			time.Sleep(1100 * ms)
-			policies, _ := s.told(t, l, "ann")
+			policies, _ := s.limitsOf(t, l, "ann")
 			assert.Equal(t, perMinute(60), policies)
 		})
 	}
@@ -398,7 +403,7 @@ func TestAHashThatMakesNoSenseLeavesTheLastLimitsInForce(t *testing.T) {
 		s := newLimitsStand(t)
 		s.put("ann", "per_minute", "600")
 		l := s.limits(t, &redisstore.Limits{})
-		s.told(t, l, "ann")
+		s.limitsOf(t, l, "ann")
 		for field, c := range map[string]struct{ value, reason string }{
 			"per_minute": {"-5", "is -5: must not be negative"},
 			"per_hour":   {"many", `is "many": must be a whole number`},
@@ -437,7 +442,7 @@ func TestAFloodOfKeysDoesNotPileUpNorForgetWhoIsThere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimitsStand(t)
 		l := s.limits(t, &redisstore.Limits{MaxKeys: 100, TTL: time.Hour})
-		s.told(t, l, "ann")
+		s.limitsOf(t, l, "ann")
 		asked := 0
 		for i := range stated(10_000, 2000) {
 			l.Limits(t.Context(), fmt.Sprint(i))

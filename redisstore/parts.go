@@ -7,71 +7,54 @@ import (
 	"slices"
 
 	"github.com/heedhttp/heed/quota"
-	"github.com/redis/go-redis/v9"
 )
 
-// A part is a request with those charges of a call that one script can make, in their
-// order.
+// A part is an op on the charges of a call that one script can make: all of them, or on a Cluster or
+// Ring those whose Keys have one hash tag. They are in the order of the call.
 type part struct {
-	*call[request]
-	places []int // of charges in the call; nil if they are all there are
+	*op
+	question
+	places []int // of its charges in the call
 	tag    string
-	narrow int64 // the smallest of their limits' AtOnce
+	atOnce int64 // the smallest of their limits' AtOnce
 }
 
-// split appends to parts what is to be done like an errand without charges: one part if
-// there is one server for all charges, or they are in one slot. Otherwise there is one
-// for each tag, the narrowest first, so that what is denied is denied before what is
-// wide is taken.
-func (s *Store) split(parts []part, like errand, charges []quota.Charge) []part {
-	if _, single := s.Client.(*redis.Client); single || len(charges) < 2 || s.together(charges) {
-		c := s.newRequest(like)
-		c.work.charges = append(c.work.charges, charges...)
-		return append(parts, part{call: c})
-	}
+// split divides charges into parts, each a copy of like, an op without charges. Those with the
+// smallest limits are first: they are the likeliest to be denied, and what others took before would
+// have to be given back.
+func (s *Store) split(like op, charges []quota.Charge) (parts []part) {
+	single := s.redis().single != nil
 	for i, c := range charges {
-		tag := tagOf(s.prefix() + c.Key)
+		tag := ""
+		if !single {
+			tag = tagOf(s.prefix() + c.Key)
+		}
 		at := slices.IndexFunc(parts, func(p part) bool { return p.tag == tag })
 		if at < 0 {
 			at = len(parts)
-			parts = append(parts, part{call: s.newRequest(like), tag: tag, narrow: c.Limit.AtOnce()})
+			o := like
+			parts = append(parts, part{op: &o, tag: tag, atOnce: c.Limit.AtOnce()})
 		}
 		p := &parts[at]
-		p.work.charges, p.places = append(p.work.charges, c), append(p.places, i)
-		p.narrow = min(p.narrow, c.Limit.AtOnce())
+		p.charges, p.places = append(p.charges, c), append(p.places, i)
+		p.atOnce = min(p.atOnce, c.Limit.AtOnce())
 	}
-	slices.SortStableFunc(parts, func(p, q part) int { return cmp.Compare(p.narrow, q.narrow) })
+	slices.SortStableFunc(parts, func(p, q part) int { return cmp.Compare(p.atOnce, q.atOnce) })
 	return parts
 }
 
-// free is for parts that have all been answered.
-func (s *Store) free(parts []part) {
-	for i := range parts {
-		s.freeRequest(parts[i].call)
-	}
-}
-
-// together reports whether charges are of one Key, which is worth knowing soon, or of
-// Keys with one tag.
-func (s *Store) together(charges []quota.Charge) bool {
-	first := charges[0].Key
-	return !slices.ContainsFunc(charges, func(c quota.Charge) bool { return c.Key != first }) ||
-		!slices.ContainsFunc(charges, func(c quota.Charge) bool { return tagOf(s.prefix()+c.Key) != tagOf(s.prefix()+first) })
-}
-
-// make makes all charges of parts if they fit, or none, and has each part answered.
-// Parts that were made before one was denied are given back, and then say what they
-// hold without them.
-func (s *Store) make(ctx context.Context, parts []part) (allowed bool, err error) {
+// askAll makes the charges of all parts, or if one part is denied of none, and has all answered. Parts
+// that were made before that one are given back, and answered anew by a peek, as are those after it.
+func (s *Store) askAll(ctx context.Context, parts []part) (allowed bool, err error) {
 	denied := len(parts)
 	for i := range parts {
-		if err := s.ask(ctx, parts[i].call); err != nil {
+		if err := s.askPart(ctx, &parts[i]); err != nil {
 			if lost := s.giveBack(ctx, parts[:i]); lost != nil {
 				err = partial{join(err, lost)}
 			}
 			return false, err
 		}
-		if !parts[i].work.allowed && !parts[i].work.peek {
+		if !parts[i].allowed && parts[i].verb != peek {
 			denied = i
 			break
 		}
@@ -82,29 +65,36 @@ func (s *Store) make(ctx context.Context, parts []part) (allowed bool, err error
 	if lost := s.giveBack(ctx, parts[:denied]); lost != nil {
 		return false, partial{lost}
 	}
-	return false, join(s.look(ctx, parts[:denied]), s.look(ctx, parts[denied+1:]))
+	return false, join(s.peekAll(ctx, parts[:denied]), s.peekAll(ctx, parts[denied+1:]))
 }
 
-// look has each of parts answered once more, without taking.
-func (s *Store) look(ctx context.Context, parts []part) error {
+func (s *Store) askPart(ctx context.Context, p *part) error {
+	p.question = s.denials.ask(p.charges, s.time())
+	return s.ask(ctx, p.op)
+}
+
+// peekAll has each of parts answered by a peek. Those of a take become peeks: see op.made.
+func (s *Store) peekAll(ctx context.Context, parts []part) error {
 	for i := range parts {
-		parts[i].work.peek = true
-		if err := s.ask(ctx, parts[i].call); err != nil {
+		p := &parts[i]
+		was := p.verb
+		p.verb = peek
+		if err := s.askPart(ctx, p); err != nil {
 			return err
+		}
+		if was == reserve { // or else op.after would compute no wait
+			p.verb, p.allowed = reserve, false
 		}
 	}
 	return nil
 }
 
-// giveBack refunds what parts took, even if the caller has gone, or another server
-// than theirs.
+// giveBack refunds what parts took, even if ctx has ended or the server of another part is down.
 func (s *Store) giveBack(ctx context.Context, parts []part) error {
 	var faults []error
 	for i := range parts {
-		if back := parts[i].work.revocation(); len(back.charges) > 0 {
-			c := newCall[request]()
-			c.work.errand, c.stubborn = *back, true
-			faults = append(faults, s.ask(context.WithoutCancel(ctx), c))
+		if back := parts[i].revocation(); len(back.charges) > 0 {
+			faults = append(faults, s.askPatiently(context.WithoutCancel(ctx), back))
 		}
 	}
 	return join(faults...)
@@ -114,14 +104,9 @@ func (s *Store) giveBack(ctx context.Context, parts []part) error {
 func decisions(dst []quota.Decision, parts []part, n int) []quota.Decision {
 	start := len(dst)
 	dst = slices.Grow(dst, n)[:start+n]
-	for p := range parts {
-		e, places := &parts[p].work.errand, parts[p].places
-		for i := range e.charges {
-			place := i
-			if places != nil {
-				place = places[i]
-			}
-			dst[start+place] = e.decision(i)
+	for _, p := range parts {
+		for i, place := range p.places {
+			dst[start+place] = p.decision(i)
 		}
 	}
 	return dst

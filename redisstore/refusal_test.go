@@ -37,7 +37,7 @@ func TestAScriptThatMayNotWriteAllItHasToWritesNothing(t *testing.T) {
 
 			lost := make(chan error, 10)
 			budget := slowly(limited)
-			budget.Timeout, budget.Degraded = patient, func(err error) { lost <- err }
+			budget.MinPerSecond, budget.Timeout, budget.Degraded = -1, patient, func(err error) { lost <- err }
 			assert.False(t, budget.Withdraw(ctx, host))
 			assert.ErrorAs(t, <-lost, new(redis.Error))
 
@@ -55,7 +55,7 @@ func TestAScriptThatMayNotWriteLeavesABudgetAsItIs(t *testing.T) {
 		require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "limited", "reset", "on", "nopass", "~*", "+@all", rule).Err())
 		limited := redis.NewClient(&redis.Options{Addr: admin.Options().Addr, Username: "limited", Password: "any"})
 		b := slowly(limited)
-		b.Timeout = patient
+		b.MinPerSecond, b.Timeout = -1, patient
 		assert.False(t, b.Withdraw(ctx, host), rule)
 		assert.Equal(t, before, admin.HGetAll(ctx, "heed:budget:orders-api").Val(), rule)
 		assert.NoError(t, limited.Close())

@@ -2,213 +2,199 @@ package redisstore
 
 import (
 	"context"
-	"fmt"
+	_ "embed"
+	"errors"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/heedhttp/heed/internal/remote"
 )
 
-// A request is an errand that waits in line, and how it was done.
+var (
+	//go:embed lua/number.lua
+	numberSource string
+	//go:embed lua/state.lua
+	stateSource string
+	//go:embed lua/bucket.lua
+	bucketSource string
+	//go:embed lua/window.lua
+	windowSource string
+	//go:embed lua/log.lua
+	logSource string
+	//go:embed lua/expiry.lua
+	expirySource string
+	//go:embed lua/store.lua
+	storeSource string
+
+	storeScript = newScript(numberSource + stateSource + bucketSource + windowSource + logSource + expirySource + storeSource)
+)
+
+// A request is ops that are done one after the other, by one script, for one caller. All their
+// keys are on one server, and in a Cluster in one slot.
 type request struct {
-	errand
-	question
-	err error // of this errand: others of its train may be done
+	ops []*op
+	err error // of this request: others of its batch may be done
 }
 
-// newRequest returns a call to do what like is, with charges to be added. Calls are
-// not shared by Stores: the channel of one that was made in a bubble of testing/synctest
-// must not leave it.
-func (s *Store) newRequest(like errand) *call[request] {
-	c, _ := s.requests.Get().(*call[request])
-	if c == nil {
-		c = newCall[request]()
-	}
-	e := &c.work.errand
-	e.verb, e.peek, e.max = like.verb, like.peek, like.max
-	return c
-}
-
-// freeRequest keeps what c has allocated, for others. Nobody may be about to do it.
-func (s *Store) freeRequest(c *call[request]) {
-	charges, visits := c.work.charges, c.work.visits
-	clear(charges)
-	clear(visits)
-	c.work = request{errand: errand{charges: charges[:0], visits: visits[:0]}}
-	c.ctx, c.stubborn = nil, false
-	s.requests.Put(c)
-}
-
-// ask has c done, with others if there are any. After an error it was not done, if
-// that is a redis.Error, or nobody knows; but the server is not asked if it is known
-// not to answer, unless c is stubborn.
-func (s *Store) ask(ctx context.Context, c *call[request]) error {
+// ask has ops done, in a batch with those of other callers, and fills in their answers. After a
+// redis.Error they were not done; after another error nobody knows.
+func (s *Store) ask(ctx context.Context, ops ...*op) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if isNil(s.Client) {
+	c := s.redis()
+	if isNil(c.redis) {
 		return errNoClient
 	}
-	r := &c.work
-	server := s.serverFor(r.charges[0].Key)
-	if server.broken.Load() && !c.stubborn {
-		if err := server.pass(s.probe(s.keysOf(c))); err != nil {
-			return s.connections.explain(err)
-		}
+	server := c.serverOf(s.prefix() + ops[0].charges[0].Key)
+	began := time.Now()
+	within, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	r := &request{ops: ops}
+	err := s.enqueue(within, server, r)
+	switch {
+	case err == nil:
+		err = r.err
+	case err == within.Err() && ctx.Err() == nil:
+		err = server.Expired(began)
 	}
-	now := monotonic()
-	if !s.AlwaysAsk {
-		r.question = s.denials.ask(r.charges, s.time(now))
-	}
-	r.err, c.weight = nil, len(r.charges)
-	if err := server.line.do(ctx, c, now, s.straight(ctx)); err != nil {
-		return s.connections.explain(err)
-	}
-	return s.connections.explain(r.err)
+	return c.connections.explain(err)
 }
 
-// straight reports whether a call may be made by its caller's own goroutine: go-redis
-// has to give it up when its time is over, and its caller must not want to sooner.
-func (s *Store) straight(ctx context.Context) bool {
-	client, single := s.Client.(*redis.Client)
-	if !single || !client.Options().ContextTimeoutEnabled {
+// askPatiently is ask, but if Redis does not answer, it first waits up to the timeout until a probe
+// says that it does.
+func (s *Store) askPatiently(ctx context.Context, o *op) error {
+	c := s.redis()
+	within, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	_ = c.serverOf(s.prefix() + o.charges[0].Key).WaitReady(within) // of which ask returns the error
+	return s.ask(ctx, o)
+}
+
+// enqueue blocks until r is answered. It is sent in the caller's goroutine if nothing else is in
+// flight, which saves two switches of goroutines, and otherwise in a batch.
+func (s *Store) enqueue(ctx context.Context, on *server, r *request) error {
+	if s.client.mayInline(ctx) {
+		ok, err := on.batches.doInline(func() error {
+			return remote.Inline(ctx, &on.Caller, func(ctx context.Context) error { return s.execute(ctx, []*request{r}) })
+		})
+		if ok {
+			return err
+		}
+	}
+	return on.batches.do(ctx, r)
+}
+
+// mayInline reports whether a call may be made in its caller's goroutine. There nothing but
+// go-redis ends it, which by default does so after the timeout, whatever ctx says. So ctx must have about as
+// much time left, and there must be a connection: dialing may take longer.
+func (c *client) mayInline(ctx context.Context) bool {
+	if c.single == nil {
 		return false
 	}
-	deadline, ok := ctx.Deadline()
-	return !ok || time.Until(deadline) >= s.timeout()
+	deadline, _ := ctx.Deadline()
+	return time.Until(deadline) > c.timeout*9/10 && c.single.PoolStats().IdleConns > 0
 }
 
-// keysOf names the first Key of c.
-func (s *Store) keysOf(c *call[request]) []string {
-	return []string{s.prefix() + c.work.charges[0].Key}
+// A group is the requests of a batch that are done by one script.
+type group struct {
+	requests []*request
+	now      int64 // Redis' time, which it replied to an earlier attempt; 0 if there was none
 }
 
-// A run is one execution of the script, for some calls of a train.
-type run struct {
-	calls   []*call[request]
-	now     int64 // Redis' time; 0 if it should be this process's
-	plan    *plan
-	special bool // as the plan is
-	execution
-}
-
-// carry has the calls of a batch done, in one round trip: by one script, or on a Cluster
-// or Ring by one for each tag. It returns an error if there was no answer.
-func (s *Store) carry(ctx context.Context, batch []*call[request]) (silence error) {
-	defer func() {
-		for _, c := range batch {
-			s.forget(&c.work.errand)
+// execute has the requests of a batch done in one round trip, and sets their errors: by one script,
+// or on a Cluster or Ring by one for each hash tag. Some may need another round trip. It returns an
+// error if a server did not answer; a reply that is an error is that of a request.
+func (s *Store) execute(ctx context.Context, batch []*request) (noAnswer error) {
+	for groups := s.groupByTag(batch); len(groups) > 0 && noAnswer == nil; {
+		groups, noAnswer = s.sendGroups(ctx, groups)
+	}
+	for _, r := range batch {
+		for _, o := range r.ops {
+			s.forget(o)
 		}
-	}()
-	runs := s.divide(batch)
-	if err := s.calls.begin(); err != nil {
-		fail(runs, err)
-		return nil
 	}
-	defer s.calls.end()
-	for len(runs) > 0 && silence == nil {
-		runs, silence = s.execute(ctx, runs)
-	}
-	fail(runs, silence)
-	return silence
+	return noAnswer
 }
 
-// fail tells the calls of runs that they were not sent because of err.
-func fail(runs []*run, err error) {
-	for _, r := range runs {
-		r.end(err)
+// groupByTag returns a group for each script that batch needs.
+func (s *Store) groupByTag(batch []*request) (groups []*group) {
+	if s.client.single != nil || len(batch) == 1 {
+		return []*group{{requests: batch}}
 	}
-}
-
-// end tells the calls of r that they were done, or not.
-func (r *run) end(err error) {
-	for _, c := range r.calls {
-		c.work.err = err
-	}
-}
-
-// divide makes runs of a batch.
-func (s *Store) divide(batch []*call[request]) (runs []*run) {
-	if _, single := s.Client.(*redis.Client); single || len(batch) == 1 {
-		return []*run{{calls: batch}}
-	}
-	tags := make(map[string]*run)
-	for _, c := range batch {
-		tag := tagOf(s.prefix() + c.work.charges[0].Key)
-		r := tags[tag]
-		if r == nil {
-			r = new(run)
-			tags[tag], runs = r, append(runs, r)
+	tags := make(map[string]*group)
+	for _, r := range batch {
+		tag := tagOf(s.prefix() + r.ops[0].charges[0].Key)
+		g := tags[tag]
+		if g == nil {
+			g = new(group)
+			tags[tag], groups = g, append(groups, g)
 		}
-		r.calls = append(r.calls, c)
+		g.requests = append(g.requests, r)
 	}
-	return runs
+	return groups
 }
 
-// execute has runs executed in one round trip, and returns those to be executed once
-// more: nothing of them was done.
-func (s *Store) execute(ctx context.Context, runs []*run) (again []*run, silence error) {
-	all := make([]*execution, len(runs))
-	for i, r := range runs {
-		s.prepare(r)
-		all[i] = &r.execution
+// sendGroups has groups executed in one round trip, and returns those to be executed once more:
+// nothing of them was done.
+func (s *Store) sendGroups(ctx context.Context, groups []*group) (again []*group, noAnswer error) {
+	all := make([]*execution, len(groups))
+	for i, g := range groups {
+		all[i] = &execution{script: s.storeScript()}
+		all[i].keys, all[i].args = encodeOps(s.prefix(), g.ops(), g.assumedNow())
 	}
-	sendAll(ctx, s.Client, all...)
-	for _, r := range runs {
-		if r.err != nil && !unexecuted(r.err) {
-			silence = r.err
+	sendAll(s.client.inTime(ctx), s.client.redis, all)
+	for i, g := range groups {
+		if err := all[i].err; err != nil && !isAnswer(err) {
+			noAnswer = err
 		}
-		again = append(again, s.finish(r)...)
-		r.plan.free()
+		again = append(again, s.finish(g, all[i])...)
 	}
-	return again, silence
+	return again, noAnswer
 }
 
-// prepare makes what r is to send.
-func (s *Store) prepare(r *run) {
-	errands := make([]*errand, len(r.calls))
-	for i, c := range r.calls {
-		errands[i] = &c.work.errand
+func (g *group) ops() (ops []*op) {
+	for _, r := range g.requests {
+		ops = append(ops, r.ops...)
 	}
-	now := r.now
-	if now == 0 {
-		now = time.Now().UnixMicro()
-	}
-	r.plan = newPlan(s.prefix(), errands)
-	r.plan.special = r.special
-	r.plan.encode(now)
-	r.execution = execution{script: s.script().of(r.plan), keys: r.plan.keys, args: []any{r.plan.args}}
+	return ops
 }
 
-// finish tells the calls of r what came of it, unless it is to be repeated. If several
-// were refused, it may have been because of one, and each has to be asked for alone.
-func (s *Store) finish(r *run) (again []*run) {
-	err := r.err
+// assumedNow is the time for which g is encoded, which matters for the windows of a Calendar.
+func (g *group) assumedNow() int64 {
+	if g.now != 0 {
+		return g.now
+	}
+	return time.Now().UnixMicro()
+}
+
+// finish has the requests of g answered by the reply of e, or returns what is to be sent again since
+// nothing of it was done: g for the time that Redis says it is, or after a refusal, which may have
+// been because of one request, each by itself.
+func (s *Store) finish(g *group, e *execution) (again []*group) {
+	err := e.err
 	if err == nil {
-		err = s.answer(r.plan, r.value)
+		var corrupt int64
+		corrupt, err = decodeReply(g.ops(), e.value)
+		s.corrupt.Add(corrupt)
 	}
-	now, other := err.(otherTime)
-	switch {
-	case err == errSpecial:
-		return []*run{{calls: r.calls, special: true}}
-	case other && r.now == 0:
-		return []*run{{calls: r.calls, now: int64(now)}}
-	case err != nil && unexecuted(err) && len(r.calls) > 1:
-		for i := range r.calls {
-			again = append(again, &run{calls: r.calls[i : i+1], now: r.now})
+	if now, other := errors.AsType[otherTime](err); other && g.now == 0 {
+		return []*group{{g.requests, int64(now)}}
+	}
+	if err != nil && isAnswer(err) && len(g.requests) > 1 {
+		for i := range g.requests {
+			again = append(again, &group{g.requests[i : i+1], g.now})
 		}
 		return again
 	}
-	r.end(err)
+	for _, r := range g.requests {
+		r.err = err
+	}
 	return nil
 }
 
-// answer has the errands of p answered by a reply.
-func (s *Store) answer(p *plan, value any) error {
-	reply, ok := value.(string)
-	if !ok {
-		return fmt.Errorf("%w %.60q", errReply, fmt.Sprint(value))
+func (s *Store) storeScript() *script {
+	if s.script != nil {
+		return s.script
 	}
-	corrupt, err := p.answer(reply)
-	s.corrupt.Add(corrupt)
-	return err
+	return storeScript
 }

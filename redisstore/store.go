@@ -18,28 +18,26 @@ import (
 // A call is one round trip and one script, whatever the number of charges; on a
 // Cluster or Ring, one for each Key, and some more if a later one is denied. It is
 // executed at most once: nothing that may have been executed is sent again. A call
-// waits no longer than Timeout, nor than its context lets it. If it was still in line
-// it is then not made; if it was on its way it may be.
+// ends with Timeout or its context, whichever is first. If it was still waiting to be sent,
+// it is never sent; if it was in flight, nobody knows whether it was made.
 //
-// Calls of one process share round trips. Nobody waits for company: a call is sent at
-// once if none is on its way, and else with others that have come since, first come, first
-// served, when that one is answered. (If Redis is far away, or many come at once, several
-// round trips are made at once; and by a redis.Client no more than half of many are sent
-// together, so that the others make their next calls meanwhile.) One script makes the calls
-// of many, one after the other; on a Cluster or Ring there is one for each Key, and those
-// for one server are sent together. What fails fails alone.
+// Calls of one process share round trips. A call is sent at once if none is in flight to its
+// server. Otherwise it waits until that one is answered, and is then sent in a batch with all
+// that came meanwhile, first come, first served. If Redis is far away, or many calls wait,
+// several batches are in flight at once. A batch is one script that makes its calls one after
+// the other; on a Cluster or Ring it is one script for each Key, in one pipeline for each
+// server. A call that fails does not fail the others of its batch.
 //
-// What a Take was denied is remembered for RetryAfter, but a second at most: what the same
-// state still denies is denied without asking Redis. That is never more than Redis would
-// deny: what costs less and fits, a Limit whose numbers were raised, dry runs and charges
-// with an ID are asked for as ever, and so is all that this Store has reserved, settled or
-// reset. What other processes take, refund or reset is seen a second later at most. The
-// buckets that are remembered are some 14,000. See AlwaysAsk.
+// The buckets of a Take that Redis denied are remembered until it would fit, but no
+// longer than a second. A Take that they still deny is denied without asking Redis. Redis is
+// asked about what fits into them, about a Limit of other numbers, about dry runs and
+// charges with an ID, and about a Key that this Store has reserved, settled or reset. What
+// other processes refund or reset is seen a second later at most. Some 14,000 buckets are
+// remembered. See AlwaysAsk.
 //
-// After a script that was not answered within Timeout, whether its caller was still
-// there or not, calls fail at once until Redis answers again, for which it is asked
-// in the background, once at a time; so a Redis that is gone costs the calls under
-// way one Timeout, and the others nothing. Each master of a Cluster, and each shard
+// After a script that was not answered within Timeout, even if its caller had left, calls fail
+// at once until Redis answers a probe, which is sent in the background. So a Redis that is
+// gone costs the calls in flight one Timeout, and the others nothing. Each master of a Cluster, and each shard
 // of a Ring, is judged by itself. Degraded counts the calls that were not decided. Where
 // there is no connection, the error says why, and wraps what the client last failed to
 // connect with: for that a Store adds a hook to its Client. See Ping.
@@ -51,12 +49,12 @@ import (
 // It is safe for concurrent use and must not be copied. Fields must not change
 // once it is in use.
 type Store struct {
-	// Client is how Redis is reached. If nil, every call fails.
+	// Client is how Redis is reached. If nil, every call fails. A Store adds a hook to it;
+	// other hooks must have been added before the Store is used.
 	//
-	// A call that finds a redis.Client idle is quickest, by some microseconds, if
-	// Options.ContextTimeoutEnabled is set: it is then made in its caller's own
-	// goroutine, and heeds its context's deadline, but its cancellation only when
-	// Redis has answered or Timeout is over.
+	// By a *redis.Client, a call that is the only one is made in its caller's own goroutine,
+	// and heeds the deadline of its context, but its cancellation only when Redis has
+	// answered or Timeout is over.
 	Client redis.UniversalClient
 
 	// Prefix begins the name of every key in Redis. If empty, "heed:quota:".
@@ -75,16 +73,14 @@ type Store struct {
 	// 30 s; below 100 ms, 100 ms; above a day, a day.
 	HoldTTL time.Duration
 
-	calls       caller
-	servers     servers
-	connections connections
-	denials     denials
-	corrupt     atomic.Int64
-	degraded    atomic.Int64
-	holds       holds
-	requests    sync.Pool            // of calls without a request
-	scripts     *storeScripts        // if nil, embedded
-	clock       func() time.Duration // if nil, monotonic
+	once     sync.Once // guards the making of client
+	client   *client
+	denials  denials
+	corrupt  atomic.Int64
+	degraded atomic.Int64
+	gate     gateEntries
+	script   *script              // if nil, storeScript
+	clock    func() time.Duration // if nil, monotonic
 }
 
 var (
@@ -106,37 +102,34 @@ func (s *Store) Degraded() int64 { return s.degraded.Load() }
 // Take implements quota.Store. An error that is neither a *quota.ChargeError nor
 // a redis.Error leaves open whether the charges were made.
 func (s *Store) Take(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
-	return s.decide(ctx, errand{verb: toTake}, dst, charges)
+	return s.decide(ctx, take, dst, charges)
 }
 
 // Peek implements quota.Peeker. It always asks Redis.
 func (s *Store) Peek(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
-	return s.decide(ctx, errand{verb: toTake, peek: true}, dst, charges)
+	return s.decide(ctx, peek, dst, charges)
 }
 
-func (s *Store) decide(ctx context.Context, like errand, dst []quota.Decision, charges []quota.Charge) ([]quota.Decision, error) {
+func (s *Store) decide(ctx context.Context, v verb, dst []quota.Decision, charges []quota.Charge) ([]quota.Decision, error) {
 	if err := quota.CheckTake(charges); err != nil || len(charges) == 0 {
 		return dst, err
 	}
-	remembers := !s.AlwaysAsk && !like.peek
-	if remembers && s.denials.any.Load() {
-		if ds, denied := s.denials.deny(dst, charges, s.time(monotonic())); denied {
+	remembers := !s.AlwaysAsk && v == take
+	if remembers {
+		if ds, denied := s.denials.deny(dst, charges, s.time()); denied {
 			return ds, nil
 		}
 	}
-	var one [1]part
-	parts := s.split(one[:0], like, charges)
-	allowed, err := s.make(ctx, parts)
+	parts := s.split(op{verb: v}, charges)
+	allowed, err := s.askAll(ctx, parts)
 	if err != nil {
 		s.degraded.Add(1)
 		return dst, err
 	}
-	dst = decisions(dst, parts, len(charges))
 	if remembers {
 		s.denials.learn(parts, allowed)
 	}
-	s.free(parts)
-	return dst, nil
+	return decisions(dst, parts, len(charges)), nil
 }
 
 // Reserve implements quota.Reserver.
@@ -147,20 +140,18 @@ func (s *Store) Reserve(ctx context.Context, most time.Duration, charges ...quot
 	if len(charges) == 0 {
 		return 0, time.Now(), true, nil
 	}
-	var one [1]part
-	parts := s.split(one[:0], errand{verb: toReserve, max: most}, charges)
-	if ok, err = s.make(ctx, parts); err != nil {
+	parts := s.split(op{verb: reserve, within: most}, charges)
+	if ok, err = s.askAll(ctx, parts); err != nil {
 		s.degraded.Add(1)
 		return 0, time.Time{}, false, err
 	}
 	for i := range parts {
-		wait = max(wait, parts[i].work.wait())
+		wait = max(wait, parts[i].wait())
 	}
-	at = time.UnixMicro(parts[0].work.now)
+	at = time.UnixMicro(parts[0].now)
 	if ok {
 		at = at.Add(wait)
 	}
-	s.free(parts)
 	return wait, at, ok, nil
 }
 
@@ -173,93 +164,37 @@ func (s *Store) Settle(ctx context.Context, charges ...quota.Charge) error {
 	if len(charges) == 0 {
 		return nil
 	}
-	parts := s.split(nil, errand{verb: toSettle}, charges)
+	parts := s.split(op{verb: settle}, charges)
 	var faults []error
 	for i := range parts {
-		faults = append(faults, s.ask(ctx, parts[i].call))
+		faults = append(faults, s.ask(ctx, parts[i].op))
 	}
 	err := join(faults...)
-	switch {
-	case err == nil:
-		s.free(parts)
-	case len(parts) > 1:
+	if err != nil && len(parts) > 1 {
 		return partial{err}
 	}
 	return err
 }
 
-// run has errands done by one script of their own, one after the other, as if they came
-// one by one. All their keys must be on one server, and in a Cluster in one slot. Its
-// errors are those of ask, for all of them.
-func (s *Store) run(ctx context.Context, errands ...*errand) error {
-	p := newPlan(s.prefix(), errands)
-	err := s.attempt(ctx, p, time.Now().UnixMicro())
-	if err == errSpecial {
-		p.special = true
-		err = s.attempt(ctx, p, time.Now().UnixMicro())
-	}
-	if now, other := err.(otherTime); other {
-		err = s.attempt(ctx, p, int64(now))
-	}
-	if err == nil {
-		p.free() // or else it may still be about to be sent
-	}
-	for _, e := range errands {
-		s.forget(e)
-	}
-	return err
-}
-
-// attempt has p done if Redis' clock is somewhere near now.
-func (s *Store) attempt(ctx context.Context, p *plan, now int64) error {
-	p.encode(now)
-	value, err := s.evaluate(ctx, s.script().of(p), p.keys, p.args)
-	if err != nil {
-		return err
-	}
-	return s.answer(p, value)
-}
-
-// evaluate runs a script by itself, unless the server of keys is known not to answer.
+// evaluate runs a script that is in no batch.
 func (s *Store) evaluate(ctx context.Context, script *script, keys []string, args ...any) (any, error) {
-	server := s.breaker(keys)
-	if err := server.pass(s.probe(keys)); err != nil {
-		return nil, s.connections.explain(err)
-	}
-	return s.evaluateJudged(ctx, server, script, keys, args)
+	return s.redis().run(ctx, script, keys, args...)
 }
 
-// evaluateJudged tells the server's breaker when there is no answer.
-func (s *Store) evaluateJudged(ctx context.Context, server *breaker, script *script, keys []string, args []any) (any, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	call, err := s.calls.start(ctx, s.Client, s.timeout(), script, keys, args)
-	if err != nil {
-		return nil, err
-	}
-	value, err := call.wait(ctx, func(err error) {
-		if err != nil && !unexecuted(err) {
-			server.open(err, s.probe(keys))
-			s.findReason()
-		}
+func (s *Store) redis() *client {
+	s.once.Do(func() {
+		s.client = newClient(s.Client, s.timeout())
+		s.client.execute = s.execute
 	})
-	return value, s.connections.explain(err)
+	return s.client
 }
 
-// time is that by which s remembers, when monotonic says now.
-func (s *Store) time(now time.Duration) time.Duration {
+// time is now, by the clock that denials are remembered by.
+func (s *Store) time() time.Duration {
 	if s.clock != nil {
 		return s.clock()
 	}
-	return now
-}
-
-func (s *Store) script() *storeScripts {
-	if s.scripts != nil {
-		return s.scripts
-	}
-	return embedded
+	return monotonic()
 }
 
 func (s *Store) prefix() string {

@@ -195,18 +195,17 @@ func TestAStateThatCannotBeReadIsWhole(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(10))}
 	now := time.Now().UnixMicro()
-	good := valueOf(quota.Bucket{Time: now, Level: 10 * c.Limit.Unit(), Unit: c.Limit.Unit()})
-	log := "\x00\x00" + valueOf(quota.Bucket{Time: now})[:7] + "\x00\x01"
+	entry := func(at int64) string {
+		return string([]byte{byte(at >> 48), byte(at >> 40), byte(at >> 32), byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at), 0, 1})
+	}
 	for i, state := range []string{
-		"abc", "", "nan", "inf", "-inf:1:1", "1:2:3", "1700000000000000:10:1000000", strings.Repeat("9", 400), "{}", "null",
-		"\x86", good[:7], good[:11], "\x00" + good, good + "12345678", strings.Repeat("x", 70_000),
-		valueOf(quota.Bucket{Time: now + 25*time.Hour.Microseconds(), Level: 1, Unit: 1}),
-		valueOf(quota.Bucket{Time: 1<<52 - 1, Level: 1, Unit: 1}),
-		valueOf(quota.Bucket{Time: now, Level: 1 << 53, Unit: 1}),
-		valueOf(quota.Bucket{Time: now, Level: 1, Unit: 1 << 53}),
-		valueOf(quota.Bucket{Time: now, Unit: 1, Prev: 1 << 53}),
-		good[:12] + "\x00", good[:12] + "\x00\x08\x01\x01\x01\x01\x01\x01\x01\x01", good[:12] + "\x00\x02\x01", good[:12] + "\x00\x00\x01",
-		good[:12] + log[:10], good[:12] + log + "x", valueOf(quota.Bucket{Time: now + 1, Level: 1})[:8] + log, good[:12] + log,
+		"abc", "", "nan", "inf", "-inf 1 1", "1:2:3", fmt.Sprint(now), fmt.Sprint(now, " 1"), fmt.Sprint(now, " 1 0"),
+		fmt.Sprint(now, " -1 1"), fmt.Sprint(now, " 1.5 1"), fmt.Sprint(now, " 1e3 1"), fmt.Sprint(" ", now, " 1 1"),
+		fmt.Sprint(now, "  1 1"), fmt.Sprint(now, " 1 1x"), fmt.Sprint(now, " 1 1 x"), strings.Repeat("9", 400), "{}", "null",
+		strings.Repeat("x", 70_000), fmt.Sprint(now+25*time.Hour.Microseconds(), " 1 1"), fmt.Sprint(1<<52-1, " 1 1"),
+		fmt.Sprint(now, " ", 1<<53, " 1"), fmt.Sprint(now, " 1 ", 1<<53), fmt.Sprint(now, " 0 1 ", 1<<53),
+		fmt.Sprint(now, " 1 1 0x", entry(now)), fmt.Sprint(now, " 1 1 0 ", entry(now)[1:]), fmt.Sprint(now, " 1 1 0 ", entry(now-1)),
+		fmt.Sprint(now, " 65536 1 0 ", entry(now)),
 	} {
 		require.NoError(t, s.Client.HSet(ctx, "heed:quota:key", "10/1d", state).Err())
 		d := take(t, s, c)[0]
@@ -245,9 +244,9 @@ func TestConversionsAgreeWithBigNumbers(t *testing.T) {
 		limit := compile(t, quota.Policy{Name: "api", Quota: 1, Burst: 1 + random.Int64N(200),
 			Window: time.Duration(1+random.Int64N(1<<44)) * time.Microsecond})
 		from, level := 1+random.Int64N(1<<(1+random.IntN(53))-1), random.Int64N(1<<53)
-		at := time.Now().Add(time.Hour).UnixMicro() / 1e6 * 1e6
+		at := time.Now().Add(time.Hour).UnixMicro() // which counts as now
 		state := fmt.Sprintf("%d of 1/%d", level, from)
-		value := valueOf(quota.Bucket{Time: at, Level: level, Unit: from})
+		value := fmt.Sprint(at, " ", level, " ", from)
 		require.NoError(t, s.Client.HSet(ctx, "heed:quota:key", "api", value).Err())
 		ds, err := s.Peek(ctx, nil, quota.Charge{Key: "key", Limit: limit})
 		require.NoError(t, err)
@@ -262,9 +261,9 @@ func TestConversionsAgreeWithBigNumbers(t *testing.T) {
 		require.Equal(t, remaining, ds[0].Remaining, "%s in 1/%d", state, limit.Unit())
 		ticks := (owed + limit.Rate() - 1) / limit.Rate()
 		if owed > 0 {
-			whole := ds[0].At.Add(ds[0].ResetAfter).UnixMicro()
-			tick := limit.Tick().Microseconds()
-			require.Equal(t, (at+tick-1)/tick*tick+ticks*tick, whole, "%s in 1/%d", state, limit.Unit())
+			now, tick := ds[0].At.UnixMicro(), limit.Tick().Microseconds()
+			whole := now + ds[0].ResetAfter.Microseconds()
+			require.Equal(t, (now+tick-1)/tick*tick+ticks*tick, whole, "%s in 1/%d", state, limit.Unit())
 		}
 	}
 }

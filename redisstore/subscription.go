@@ -12,77 +12,57 @@ import (
 )
 
 const (
-	quietAtMost = 2 * time.Second        // until a connection has to prove that it lives
-	firstRest   = 100 * time.Millisecond // the longest after one attempt to subscribe, doubled after each one more
-	longestRest = 10 * time.Second
-	mostReasons = 16 // that are remembered
+	pingAfter    = 2 * time.Second        // without a message: then the connection has to prove that it lives
+	firstPause   = 100 * time.Millisecond // at most, after an attempt to subscribe; doubled after each one more
+	longestPause = 10 * time.Second
+	maxReasons   = 16 // that are remembered
 )
 
-// A subscription hears what is published on a channel, and begins anew whenever that
-// ends. Its functions are called by one goroutine; those that are nil are not.
+// A subscription receives what is published on a channel, and subscribes again whenever
+// its connection is lost. Its functions are called by one goroutine.
 type subscription struct {
 	client  redis.UniversalClient
 	channel string
-	began   func()               // messages are heard from now on; what was said before was not
-	heard   func(message string) // a message
-	ended   func(err error)      // none are heard any more, or none could be to begin with
-	vain    func(err error)      // none could be to begin with: once for each reason, until some are
+	started func()            // messages are received from now on; those before were not
+	message func(text string) // one is received
+	stopped func()            // none are received any more; it may be nil
+	failed  func(err error)   // it cannot subscribe: once for each reason, until it can
 
-	told reasons
+	reasons map[string]bool // for which it failed since it last did not
 }
 
-// run hears messages until ctx is over. All who have lost a server want to come back at
-// once: each rests for a time of its own.
+// run receives messages until ctx is over. All who have lost a server want to come back at
+// once: each pauses for a random time of its own.
 func (s *subscription) run(ctx context.Context) {
-	for short := 0; ctx.Err() == nil; short++ {
+	for attempts := 0; ctx.Err() == nil; attempts++ {
 		start := time.Now()
-		began, err := s.hear(ctx)
-		if ctx.Err() == nil {
-			s.tell(began, err)
+		subscribed, err := s.receive(ctx)
+		switch {
+		case ctx.Err() != nil:
+		case !subscribed && err != nil:
+			s.fail(err)
+		case subscribed && s.stopped != nil:
+			s.stopped()
 		}
-		if began && time.Since(start) >= longestRest {
-			short = 0
+		if subscribed && time.Since(start) >= longestPause {
+			attempts = 0
 		}
-		rest(ctx, rand.N(min(longestRest, firstRest<<min(short, 7))))
+		rest(ctx, rand.N(min(longestPause, firstPause<<min(attempts, 7))))
 	}
 }
 
-// tell tells how an attempt ended.
-func (s *subscription) tell(began bool, err error) {
-	if s.ended != nil {
-		s.ended(err)
+// fail reports err if its reason is new. What it says around that may differ each time,
+// such as a port.
+func (s *subscription) fail(err error) {
+	reason := innermost(err).Error()
+	if s.reasons == nil || len(s.reasons) >= maxReasons {
+		s.reasons = make(map[string]bool)
 	}
-	switch {
-	case began:
-		s.told.clear()
-	case s.vain != nil && s.told.add(err):
-		s.vain(fmt.Errorf("redisstore: changes are seen late: cannot subscribe to %s: %w", s.channel, err))
+	if !s.reasons[reason] {
+		s.reasons[reason] = true
+		s.failed(fmt.Errorf("redisstore: changes are seen late: cannot subscribe to %s: %w", s.channel, err))
 	}
 }
-
-// reasons are those for which something has failed since it last did not. The zero value
-// has none.
-type reasons struct{ known map[string]bool }
-
-// add reports whether err has a reason that is new. What it says around that may differ
-// each time, such as a port.
-func (r *reasons) add(err error) bool {
-	if err == nil {
-		return false
-	}
-	for within := err; within != nil; within = errors.Unwrap(within) {
-		err = within
-	}
-	if r.known == nil || len(r.known) >= mostReasons {
-		r.known = make(map[string]bool)
-	}
-	reason := err.Error()
-	known := r.known[reason]
-	r.known[reason] = true
-	return !known
-}
-
-func (r *reasons) clear() { r.known = nil }
 
 func rest(ctx context.Context, d time.Duration) {
 	select {
@@ -91,8 +71,8 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// hear subscribes once, and hears messages until the connection is lost.
-func (s *subscription) hear(ctx context.Context) (began bool, err error) {
+// receive subscribes once, and receives messages until the connection is lost.
+func (s *subscription) receive(ctx context.Context) (subscribed bool, err error) {
 	defer func() { // go-redis panics if a server replies what no Redis does
 		if v := recover(); v != nil {
 			err = fmt.Errorf("unexpected reply: %v", v)
@@ -109,36 +89,31 @@ func (s *subscription) hear(ctx context.Context) (began bool, err error) {
 		return false, err
 	}
 	for pinged := false; ; {
-		message, err := sub.ReceiveTimeout(ctx, quietAtMost)
-		pong, _ := message.(*redis.Pong)
+		received, err := sub.ReceiveTimeout(ctx, pingAfter)
 		switch {
-		case pong != nil && !began: // go-redis takes any text for one
-			return false, fmt.Errorf("unexpected reply %.60q", pong.Payload)
 		case err == nil:
 			pinged = false
-			began = s.take(message) || began
 		case !isTimeout(err) || pinged:
-			return began, err
+			return subscribed, err
 		default:
 			if now, err := s.publisher(); now != from || err != nil {
-				return began, err
+				return subscribed, err
 			}
 			pinged = true
 			sub.Ping(ctx)
 		}
+		switch m := received.(type) {
+		case *redis.Subscription:
+			subscribed, s.reasons = true, nil
+			s.started()
+		case *redis.Message:
+			s.message(m.Payload)
+		case *redis.Pong:
+			if !subscribed { // go-redis takes any text for one
+				return false, fmt.Errorf("unexpected reply %.60q", m.Payload)
+			}
+		}
 	}
-}
-
-// take reports whether what came says that messages are heard from now on.
-func (s *subscription) take(came any) (begins bool) {
-	switch m := came.(type) {
-	case *redis.Subscription:
-		s.began()
-		return true
-	case *redis.Message:
-		s.heard(m.Payload)
-	}
-	return false
 }
 
 type publisher interface {
@@ -146,7 +121,7 @@ type publisher interface {
 }
 
 // publisher is whom messages come from. A Ring's own Subscribe panics if no shard is
-// up, and is not told when there is another one for the channel.
+// up, and does not change over when another one takes the channel.
 func (s *subscription) publisher() (publisher, error) {
 	if ring, ok := s.client.(*redis.Ring); ok {
 		return ring.GetShardClientForKey(s.channel)

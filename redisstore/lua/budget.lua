@@ -1,8 +1,8 @@
--- One step of a retry budget: what was earned goes in, then a retry is paid.
+-- One step of a retry budget: what was earned is added, then a retry is paid for.
 --
 -- KEYS[1] is a hash. The tenth of a TTL that began at T (in milliseconds) has a
 -- field e<T>, the units earned in it and not spent, and a field p<T>, how many
--- processes were heard in it. The field floor holds the units of the floor at
+-- processes called in it. The field floor holds the units of the floor at
 -- the moment in the field at. Where there is no hash, the floor is full.
 --
 -- All numbers are integers; those that count are below 2^53, and so exact. What
@@ -11,7 +11,7 @@ local earned, refunded = tonumber(ARGV[1]), tonumber(ARGV[2])
 local owed, price = tonumber(ARGV[3]), tonumber(ARGV[4])
 local rate, most = tonumber(ARGV[5]), tonumber(ARGV[6]) -- of the floor: units a millisecond, units at most
 local tenth = tonumber(ARGV[7])                         -- in milliseconds
-local heard = tonumber(ARGV[8])                         -- the tenth in which the caller was last counted
+local counted = tonumber(ARGV[8])                       -- the tenth in which the caller was last counted
 local MOST = 2 ^ 48                                     -- units earned in one tenth
 
 local time = redis.call('TIME')
@@ -24,54 +24,49 @@ for _, call in ipairs({{'DEL', KEYS[1]}, {'HSET', KEYS[1], 'at', '0'}, {'PEXPIRE
 	if redis.acl_check_cmd and not redis.acl_check_cmd(unpack(call)) then redis.call(unpack(call)) end
 end
 
--- number reads what keep wrote.
-local function number(text)
-	local n = string.match(text, '^%d+$') and tonumber(text)
-	if n and n <= 2 ^ 53 - 1 then return n end
-end
-
-local state, stored = {}, redis.call('HGETALL', KEYS[1])
+local floor, at = most, now
+local units, callers = {[begin] = 0}, {[begin] = 0} -- by the beginning of their tenth
+local stored = redis.call('HGETALL', KEYS[1])
 for i = 1, #stored, 2 do
-	state[stored[i]] = number(stored[i + 1])
+	local field, value = stored[i], string.match(stored[i + 1], '^%d+$') and tonumber(stored[i + 1])
+	local kind, from = string.match(field, '^([ep])(%d+)$')
+	from = tonumber(from)
+	if value and value <= 2 ^ 53 - 1 then
+		if field == 'floor' then floor = value end
+		if field == 'at' then at = value end
+		if from and math.abs(begin - from) < 10 * tenth and value <= MOST then
+			if kind == 'e' then units[from] = value else callers[from] = value end
+		end
+	end
 end
 
 -- A clock that stepped back earns nothing twice, and stands still for a TTL at most.
-local at = math.min(state.at or now, now + 10 * tenth)
-local floor = math.min(most, (state.floor or most) + math.max(0, now - at) * rate)
+at = math.min(at, now + 10 * tenth)
+floor = math.min(most, floor + math.max(0, now - at) * rate)
 at = math.max(at, now)
-
-local purse, heads = {[begin] = 0}, {[begin] = 0}
-for field, value in pairs(state) do
-	local kind, from = string.match(field, '^([ep])(%d+)$')
-	from = tonumber(from)
-	if from and math.abs(begin - from) < 10 * tenth and value <= MOST then
-		if kind == 'e' then purse[from] = value else heads[from] = value end
-	end
-end
 
 local filled = math.min(refunded, most - floor)
 floor = floor + filled
-purse[begin] = math.min(MOST, purse[begin] + earned + refunded - filled)
-if heard ~= begin then heads[begin] = heads[begin] + 1 end
+units[begin] = math.min(MOST, units[begin] + earned + refunded - filled)
+if counted ~= begin then callers[begin] = callers[begin] + 1 end
 
-local begins, balance, processes = {}, floor, 1 -- the caller, even if its count was flushed
-for from, units in pairs(purse) do
+local balance, begins = floor, {}
+for from, n in pairs(units) do
+	balance = balance + n
 	table.insert(begins, from)
-	balance = balance + units
 end
 table.sort(begins)
-for _, count in pairs(heads) do processes = math.max(processes, count) end
 
 -- What was earned first is spent first, and the floor last.
-local function spend(units)
-	units = math.min(units, balance)
-	balance = balance - units
+local function spend(amount)
+	amount = math.min(amount, balance)
+	balance = balance - amount
 	for _, from in ipairs(begins) do
-		local part = math.min(units, purse[from])
-		purse[from] = purse[from] - part
-		units = units - part
+		local part = math.min(amount, units[from])
+		units[from] = units[from] - part
+		amount = amount - part
 	end
-	floor = floor - units
+	floor = floor - amount
 end
 
 spend(owed)
@@ -81,17 +76,20 @@ if price > 0 and balance >= price then
 	granted = 1
 end
 
-local fields = {}
+local fields, processes = {}, 1 -- the caller, even if its count was flushed
 local function keep(name, value)
 	table.insert(fields, name)
 	table.insert(fields, string.format('%.0f', value))
 end
 keep('floor', floor)
 keep('at', at)
-for from, units in pairs(purse) do
-	if units > 0 then keep(string.format('e%.0f', from), units) end
+for from, n in pairs(units) do
+	if n > 0 then keep(string.format('e%.0f', from), n) end
 end
-for from, count in pairs(heads) do keep(string.format('p%.0f', from), count) end
+for from, n in pairs(callers) do
+	keep(string.format('p%.0f', from), n)
+	processes = math.max(processes, n)
+end
 
 local full = 0 -- how long until the floor is
 if rate > 0 then full = at - now + math.ceil((most - floor) / rate) end

@@ -1,27 +1,26 @@
--- Places in flight. KEYS[1] is a sorted set. A member <n>:<id> is a hold of n
--- places, and its score is when it expires, in ms since the Unix epoch. The score
--- of the member 'places' is how many all holds have together, negative so that it
--- passes for no time.
+-- Places in flight. KEYS[1] is a sorted set. A member <n>:<id> is an entry of n places, and
+-- its score is when it expires, in ms since the Unix epoch. The score of the member 'places'
+-- is how many all entries have together, negative so that it passes for no time.
 --
--- ARGV: how long a hold lives, in ms; then, for each hold that is asked about,
--- what to do, its member, and a limit:
---   take  if it is not there, add it if its places are free within the limit
---   keep  if it is there, put off its expiry; take does that too
+-- ARGV: how long an entry is kept, in ms; then, for each command, its verb, the entry and a
+-- limit:
+--   take  add the entry if its places are free within the limit; if it is there, as keep
+--   keep  if it is there, put off its expiry
 --   drop  remove it
--- Returns the time in µs, how many places are in use, whether the set was as it
--- cannot be, and for each hold whether it is there, or, with drop, was.
+-- Returns the time in µs, how many places are in use, whether the set was as it cannot be,
+-- and for each command whether the entry is there, or, with drop, was.
 
 -- This line is replaced in tests, which have a clock of their own.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
 local key, ttl = KEYS[1], tonumber(ARGV[1])
-local ahead = 86400000 -- an expiry further in the future is not believed
+local farthest = now + 86400000 -- no entry expires later
 
 local function integer(n) return string.format('%.0f', n) end
 
--- write is redis.call, but before the first one raises an error if any may not be
--- made, which Redis 7 and later can be asked: nothing is written by halves.
+-- write is redis.call. Before the first write it raises an error if any may not be made, so
+-- that nothing is written by halves. Redis 7 and later can be asked.
 local permitted = not redis.acl_check_cmd
 local function write(...)
 	if not permitted then
@@ -33,57 +32,54 @@ local function write(...)
 	return redis.call(...)
 end
 
--- places is how many a hold has.
-local function places(hold) return tonumber(string.match(hold, '^(%d+):') or 0) end
+local function places(entry) return tonumber(string.match(entry, '^(%d+):') or 0) end
 
-local said = redis.call('ZSCORE', key, 'places')
-local used, corrupt = -tonumber(said or 0), 0
+local before = -tonumber(redis.call('ZSCORE', key, 'places') or 0)
+local used, corrupt = before, 0
 
-local function remove(hold)
-	write('ZREM', key, hold)
-	used = used - places(hold)
+local function remove(entry)
+	write('ZREM', key, entry)
+	used = used - places(entry)
 end
 
--- set has a hold expire ttl from now.
-local function set(hold) write('ZADD', key, integer(now + ttl), hold) end
+for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, '0', integer(now))) do remove(entry) end
+for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, '(' .. integer(farthest), '+inf')) do
+	corrupt = 1
+	remove(entry)
+end
 
--- outlive has the key live a second longer than a hold that is set now, for the
--- sake of coarse clocks.
-local function outlive()
+-- What cannot be the number of places is counted anew: every entry has one at least.
+local entries = redis.call('ZCOUNT', key, '0', '+inf')
+if used % 1 ~= 0 or used < entries or used > 0 and entries == 0 or used >= 2 ^ 53 then
+	corrupt, used = 1, 0
+	for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, '0', '+inf')) do used = used + places(entry) end
+end
+
+local function set(entry) write('ZADD', key, integer(now + ttl), entry) end
+
+-- extend has the key live a second longer than an entry that is set now: clocks are coarse.
+local function extend()
 	write('PEXPIRE', key, integer(math.max(redis.call('PTTL', key), ttl + 1000)))
 end
 
-for _, hold in ipairs(redis.call('ZRANGEBYSCORE', key, '0', integer(now))) do remove(hold) end
-for _, hold in ipairs(redis.call('ZRANGEBYSCORE', key, '(' .. integer(now + ahead), '+inf')) do
-	corrupt = 1
-	remove(hold)
-end
-
--- What cannot be the number of places is counted anew: every hold has one at least.
-local number = redis.call('ZCOUNT', key, '0', '+inf')
-if used % 1 ~= 0 or used < number or used > 0 and number == 0 or used >= 2 ^ 53 then
-	corrupt, used = 1, 0
-	for _, hold in ipairs(redis.call('ZRANGEBYSCORE', key, '0', '+inf')) do used = used + places(hold) end
-end
-
-local answers = {}
+local found = {}
 for i = 2, #ARGV, 3 do
-	local verb, hold, limit = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
-	local there = redis.call('ZSCORE', key, hold)
+	local verb, entry, limit = ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2])
+	local there = redis.call('ZSCORE', key, entry)
 	if there and verb == 'drop' then
-		remove(hold)
+		remove(entry)
 	elseif there then
-		outlive() -- first: out of memory, Redis refuses a ZADD unless something was written before it
-		set(hold)
-	elseif verb == 'take' and places(hold) <= limit - used then
-		set(hold)
-		outlive()
-		used, there = used + places(hold), true
+		extend() -- first: out of memory, Redis refuses a ZADD unless something was written before it
+		set(entry)
+	elseif verb == 'take' and places(entry) <= limit - used then
+		set(entry)
+		extend()
+		used, there = used + places(entry), true
 	end
-	table.insert(answers, there and 1 or 0)
+	table.insert(found, there and 1 or 0)
 end
 
-if used ~= -tonumber(said or 0) then
+if used ~= before then
 	if used > 0 then write('ZADD', key, integer(-used), 'places') else write('DEL', key) end
 end
-return {clock[1] * 1000000 + clock[2], used, corrupt, unpack(answers)}
+return {clock[1] * 1000000 + clock[2], used, corrupt, unpack(found)}

@@ -1,7 +1,6 @@
--- Every number is an integer up to 2^53 - 1, which a Lua number holds exactly; what
--- can grow beyond is only ever compared with one that cannot. Times are µs since
--- the Unix epoch. In strings the most significant byte comes first.
-local byte, char, sub, call = string.byte, string.char, string.sub, redis.call
+-- Every number is an integer up to 2^53 - 1, which a Lua number holds exactly; what can grow
+-- beyond is only ever compared with one that cannot. Times are µs since the Unix epoch.
+local byte, char, sub, match, find, call = string.byte, string.char, string.sub, string.match, string.find, redis.call
 local ceil, floor = math.ceil, math.floor
 
 -- This line is replaced in tests, which have a clock of their own.
@@ -9,65 +8,49 @@ local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
 local exact = 9007199254740991 -- 2^53 - 1
-local high = 281474976710656 -- 2^48
+local day = 86400000000
 
--- number is what bytes i to j of s are, seven at most.
+-- digits is x as Redis keeps it.
+local function digits(x) return string.format('%d', x) end
+
+-- number is what bytes i to j of s are, the most significant first.
 local function number(s, i, j)
-	local a, b, c, d, e, f, g = byte(s, i, j)
-	if g then return (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g end
-	if not a then return 0 end
-	if not b then return a end
-	a = a * 256 + b
-	if not c then return a end
-	a = a * 256 + c
-	if not d then return a end
-	a = a * 256 + d
-	if not e then return a end
-	a = a * 256 + e
-	if not f then return a end
-	return a * 256 + f
+	local n = 0
+	for k = i, j do n = n * 256 + byte(s, k) end
+	return n
 end
 
--- bytes is x in as few bytes as hold it: none for 0.
-local function bytes(x)
-	if x == 0 then return '' end
-	local g = x % 256
-	x = (x - g) / 256
-	if x == 0 then return char(g) end
-	local f = x % 256
-	x = (x - f) / 256
-	if x == 0 then return char(f, g) end
-	local e = x % 256
-	x = (x - e) / 256
-	if x == 0 then return char(e, f, g) end
-	local d = x % 256
-	x = (x - d) / 256
-	if x == 0 then return char(d, e, f, g) end
-	local c = x % 256
-	x = (x - c) / 256
-	if x == 0 then return char(c, d, e, f, g) end
-	local b = x % 256
-	x = (x - b) / 256
-	if x == 0 then return char(b, c, d, e, f, g) end
-	return char(x, b, c, d, e, f, g)
+-- entry is one of a log: a time in seven bytes, and units in two.
+local function entry(time, units)
+	local bytes = char(floor(units / 256), units % 256)
+	for _ = 1, 7 do
+		local low = time % 256
+		bytes, time = char(low) .. bytes, (time - low) / 256
+	end
+	return bytes
 end
 
--- six is the lower six bytes of x.
-local function six(x)
-	local f = x % 256
-	x = (x - f) / 256
-	local e = x % 256
-	x = (x - e) / 256
-	local d = x % 256
-	x = (x - d) / 256
-	local c = x % 256
-	x = (x - c) / 256
-	local b = x % 256
-	return char((x - b) / 256 % 256, b, c, d, e, f)
-end
-local low = six(now)
-
--- seven is x, in seven bytes.
-local function seven(x)
-	return char((x - x % high) / high) .. (x == now and low or six(x))
+-- convert turns parts of 1/from into parts of 1/to, rounded up. What is less than a unit is
+-- multiplied and divided bit by bit, since the product may be twice as long as a number.
+local function convert(parts, from, to)
+	local part, quotient, rest, bits, bit = parts % from, 0, 0, to, 4503599627370496
+	while bit >= 1 do
+		quotient = quotient * 2
+		if rest >= from - rest then
+			quotient, rest = quotient + 1, rest - (from - rest)
+		else
+			rest = rest + rest
+		end
+		if bits >= bit then
+			bits = bits - bit
+			if rest >= from - part then
+				quotient, rest = quotient + 1, rest - (from - part)
+			else
+				rest = rest + part
+			end
+		end
+		bit = bit / 2
+	end
+	if rest > 0 then quotient = quotient + 1 end
+	return (parts - part) / from * to + quotient
 end

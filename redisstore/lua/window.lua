@@ -1,7 +1,8 @@
 -- FixedWindow and SlidingWindow.
+local fixed, sliding = {}, {}
 
--- window returns when the window of limit begins that t is in, and when it ends.
--- Those of a Calendar were sent: from two before the one of now to two after it.
+-- window returns when the window of limit begins that t is in, and when it ends. Those of a
+-- Calendar were sent: from two before the one of now to two after it.
 local function window(limit, t)
 	local starts = limit.starts
 	if not starts then
@@ -13,113 +14,102 @@ local function window(limit, t)
 	end
 end
 
--- counted is what cell owes in the window that begins at begin, in which its time is.
--- If its own window began later than that one, so may the one before it have.
-local function counted(cell, limit, begin)
-	local level = owed(cell, 1, limit.most)
-	if begin < cell.time then level = level + cell.prev end
-	if level > limit.most then return limit.most end
-	return level
+-- counted is what s counts in the window that begins at begin, in which its time is. If its
+-- own window began later than that one, so may the one before it have.
+local function counted(limit, s, begin)
+	local level = owed(s, 1, limit.most)
+	if begin < s.time then level = level + s.prev end
+	return level > limit.most and limit.most or level
 end
 
--- drainFixed returns when the window of cell begins, what is owed in it, and no prev.
-local function drainFixed(cell, limit)
+-- between is x, at least 0 and at most most.
+local function between(x, most)
+	if x < 0 then return 0 end
+	return x > most and most or x
+end
+
+function fixed.drain(limit, s)
 	local begin, finish = window(limit, now)
-	local t = cell.time
-	if not t or t < begin then return begin, 0, 0 end
-	if t >= finish then begin = window(limit, t) end
-	return begin, counted(cell, limit, begin), 0
+	if not s or s.time < begin then return state(begin, 0, 1) end
+	if s.time >= finish then begin = window(limit, s.time) end
+	return state(begin, counted(limit, s, begin), 1)
 end
 
--- chargeFixed is chargeBucket for a FixedWindow. What is reserved is charged in the
--- window that has room for it: that of cell, or the next.
-local function chargeFixed(cell, limit, n, within)
-	local begin, level = cell.time, cell.level
-	if cell.limit ~= limit then begin, level = drainFixed(cell, limit) end
-	local full = n > limit.capacity - level
+-- What is reserved is charged in the window that has room for it: that of s, or the next.
+function fixed.try(limit, s, n, within)
+	local full = n > limit.capacity - s.level
 	if within then
-		local free, finish = window(limit, begin)
+		local free, finish = window(limit, s.time)
 		if full then free = finish end
-		if n > limit.capacity or free - now > within or free - now > ahead then return false end
-		if full then begin, level = finish, 0 end
-	elseif full or begin > now then
-		return false
+		if n > limit.capacity or free - now > within or free - now > day then return end
+		if full then return state(finish, n, 1) end
+	elseif full or s.time > now then
+		return
 	end
-	leave(cell, limit, begin, level + n, 0)
-	return true
+	return state(s.time, s.level + n, 1)
 end
 
--- settleFixed gives back only what was charged, at at, in the window of cell.
-local function settleFixed(cell, limit, n, at)
-	local begin, level = cell.time, cell.level
-	if cell.limit ~= limit then begin, level = drainFixed(cell, limit) end
-	local settled, first, finish = level + n, window(limit, begin)
+-- Only what was charged in the window of s is given back.
+function fixed.settle(limit, s, n, at)
+	local begin, finish = window(limit, s.time)
 	at = at or now
-	if n < 0 and (at < first or at >= finish) then return end
-	if settled < 0 then settled = 0 end
-	if settled > limit.most then settled = limit.most end
-	if settled ~= level then leave(cell, limit, begin, settled, 0) end
+	if n < 0 and (at < begin or at >= finish) then return s end
+	return state(s.time, between(s.level + n, limit.most), 1)
 end
 
--- slide returns the two counts as they are at at.
-local function slide(limit, begin, level, prev, at)
+function fixed.whole(limit, s)
+	if s.level == 0 then return s.time end
+	local _, finish = window(limit, s.time)
+	return finish
+end
+
+-- slide returns s as it is at at.
+local function slide(limit, s, at)
 	local present = at - at % limit.window
-	if present <= begin then return begin, level, prev end
-	if present - begin == limit.window then return present, 0, level end
-	return present, 0, 0
+	if present <= s.time then return s end
+	return state(present, 0, 1, present - s.time == limit.window and s.level or 0)
 end
 
--- drainSliding returns when the window of cell begins, what is owed in it, and in the one
--- before.
-local function drainSliding(cell, limit)
-	local t = cell.time
-	if not t then return now - now % limit.window, 0, 0 end
-	local begin, prev = t - t % limit.window, 0
-	if begin == t then
-		prev = cell.prev
-		if prev > limit.most then prev = limit.most end
-	end
-	return slide(limit, begin, counted(cell, limit, begin), prev, now)
+function sliding.drain(limit, s)
+	if not s then return state(now - now % limit.window, 0, 1) end
+	local begin, prev = s.time - s.time % limit.window, 0
+	if begin == s.time then prev = between(s.prev, limit.most) end
+	return slide(limit, state(begin, counted(limit, s, begin), 1, prev), now)
 end
 
--- chargeSliding is chargeBucket for a SlidingWindow. What is reserved is charged when
--- so little of the window before is left that it fits beside what that weighs.
-local function chargeSliding(cell, limit, n, within)
-	local begin, level, prev = cell.time, cell.level, cell.prev
-	if cell.limit ~= limit then begin, level, prev = drainSliding(cell, limit) end
+-- What is reserved is charged when so little of the window before is left that it fits beside
+-- what that weighs.
+function sliding.try(limit, s, n, within)
 	local at, ticks, capacity = now, limit.window / limit.tick, limit.capacity
 	if within then
-		if n > capacity then return false end
-		local free, before, room = begin, prev, capacity - level - n
-		if room < 0 then free, before, room = begin + limit.window, level, capacity - n end
+		if n > capacity then return end
+		local free, before, room = s.time, s.prev, capacity - s.level - n
+		if room < 0 then free, before, room = s.time + limit.window, s.level, capacity - n end
 		local weighs = before > 0 and ticks - floor(room * ticks / before) or 0
 		if weighs > 0 then free = free + weighs * limit.tick end
 		if free > at then at = free end
-		if at - now > within or at - now > ahead then return false end
-		begin, level, prev = slide(limit, begin, level, prev, at)
+		if at - now > within or at - now > day then return end
+		s = slide(limit, s, at)
 	end
-	local room = capacity - level - n
-	if begin > at or room < 0 then return false end
-	if prev * (ticks - floor((at - begin) / limit.tick)) > room * ticks then return false end
-	leave(cell, limit, begin, level + n, prev)
-	return true
+	local room = capacity - s.level - n
+	if s.time > at or room < 0 then return end
+	if s.prev * (ticks - floor((at - s.time) / limit.tick)) > room * ticks then return end
+	return state(s.time, s.level + n, 1, s.prev)
 end
 
--- settleSliding gives back only what was charged, at at, in the two windows of cell.
-local function settleSliding(cell, limit, n, at)
-	local begin, level, prev = cell.time, cell.level, cell.prev
-	if cell.limit ~= limit then begin, level, prev = drainSliding(cell, limit) end
-	local counts, weighs = level, prev
+-- Only what was charged in the two windows of s is given back.
+function sliding.settle(limit, s, n, at)
+	local level, prev = s.level, s.prev
 	at = at or now
-	if n > 0 then
-		counts = level + n
-		if counts > limit.most then counts = limit.most end
-	elseif at >= begin and at < begin + limit.window then
-		counts = level + n
-		if counts < 0 then counts = 0 end
-	elseif at >= begin - limit.window and at < begin then
-		weighs = prev + n
-		if weighs < 0 then weighs = 0 end
+	if n > 0 or at >= s.time and at < s.time + limit.window then
+		level = between(level + n, limit.most)
+	elseif at >= s.time - limit.window and at < s.time then
+		prev = between(prev + n, limit.most)
 	end
-	if counts ~= level or weighs ~= prev then leave(cell, limit, begin, counts, weighs) end
+	return state(s.time, level, 1, prev)
+end
+
+function sliding.whole(limit, s)
+	if s.level > 0 then return s.time + 2 * limit.window end
+	return s.prev > 0 and s.time + limit.window or s.time
 end

@@ -41,18 +41,18 @@ func (a *arrivals) since(start time.Time) (times []time.Duration) {
 	return times
 }
 
-// A crew are workers of one process, each of whom sends one request.
-type crew struct {
+// A clientProcess has workers, each of which sends one request.
+type clientProcess struct {
 	t    *testing.T
 	tr   *heed.Transport
 	done sync.WaitGroup
 }
 
-func newCrew(t *testing.T, b *redisstore.Board, server http.RoundTripper) *crew {
-	return &crew{t: t, tr: &heed.Transport{Base: server, Board: b, Retry: heed.RetryPolicy{MaxElapsed: time.Hour}}}
+func newClientProcess(t *testing.T, b *redisstore.Board, server http.RoundTripper) *clientProcess {
+	return &clientProcess{t: t, tr: &heed.Transport{Base: server, Board: b, Retry: heed.RetryPolicy{MaxElapsed: time.Hour}}}
 }
 
-func (c *crew) send(ctx context.Context, n int) {
+func (c *clientProcess) send(ctx context.Context, n int) {
 	for range n {
 		c.done.Go(func() {
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, host, nil)
@@ -83,7 +83,7 @@ func TestAFleetLetsGoAsManyAsOneProcessWould(t *testing.T) {
 			start := time.Now()
 			time.Sleep(2 * ms)
 			for i, b := range boards {
-				c := newCrew(t, b, server)
+				c := newClientProcess(t, b, server)
 				c.send(t.Context(), 8)
 				defer c.done.Wait()
 				time.Sleep(time.Duration(i%3) * ms)
@@ -96,7 +96,7 @@ func TestAFleetLetsGoAsManyAsOneProcessWould(t *testing.T) {
 	}
 }
 
-func TestProcessesWithoutWaitersTakeNoPartInTheDrip(t *testing.T) {
+func TestProcessesWithoutWaitersTakeNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, server := newBoardStand(t), &arrivals{}
 		boards := openBoards(t, s, 10)
@@ -104,7 +104,7 @@ func TestProcessesWithoutWaitersTakeNoPartInTheDrip(t *testing.T) {
 		start := time.Now()
 		time.Sleep(2 * ms)
 		for _, b := range boards[4:6] {
-			c := newCrew(t, b, server)
+			c := newClientProcess(t, b, server)
 			c.send(t.Context(), 20)
 			defer c.done.Wait()
 		}
@@ -114,7 +114,7 @@ func TestProcessesWithoutWaitersTakeNoPartInTheDrip(t *testing.T) {
 	})
 }
 
-func TestWhoComesWhileTheDripBeginsIsGivenTheNextSeat(t *testing.T) {
+func TestAProcessThatComesWhileTheReleaseBeginsIsGivenTheNextSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, server := newBoardStand(t), &arrivals{}
 		boards := openBoards(t, s, 6)
@@ -122,7 +122,7 @@ func TestWhoComesWhileTheDripBeginsIsGivenTheNextSeat(t *testing.T) {
 		start := time.Now()
 		time.Sleep(2 * ms)
 		for i, b := range boards[:5] {
-			c := newCrew(t, b, server)
+			c := newClientProcess(t, b, server)
 			defer c.done.Wait()
 			c.send(t.Context(), 10)
 			if i == 2 {
@@ -141,7 +141,7 @@ func TestWhoComesWhileTheDripBeginsIsGivenTheNextSeat(t *testing.T) {
 	})
 }
 
-func TestSeatsOfTheDeadGoUnused(t *testing.T) {
+func TestSlotsOfDeadProcessesGoUnused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, server := newBoardStand(t), &arrivals{}
 		boards := openBoards(t, s, 4)
@@ -150,14 +150,14 @@ func TestSeatsOfTheDeadGoUnused(t *testing.T) {
 		time.Sleep(2 * ms)
 		dying, die := context.WithCancel(t.Context())
 		for i, b := range boards {
-			c := newCrew(t, b, server)
+			c := newClientProcess(t, b, server)
 			defer c.done.Wait()
 			if i%2 == 0 {
 				c.send(dying, 10)
 			} else {
 				c.send(t.Context(), 10)
 			}
-			time.Sleep(5 * ms) // which is the order of the seats
+			time.Sleep(5 * ms) // which is the order of the slots
 		}
 		time.Sleep(500 * ms)
 		die()
@@ -170,8 +170,8 @@ func TestSeatsOfTheDeadGoUnused(t *testing.T) {
 	})
 }
 
-// A cool-down that is posted during the drip is another round, with other seats.
-func TestANewCoolDownStopsTheDripEverywhere(t *testing.T) {
+// A cool-down that is posted while waiters are released is another round, with other slots.
+func TestANewCoolDownStopsTheReleaseEverywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, server := newBoardStand(t), &arrivals{}
 		boards := openBoards(t, s, 3)
@@ -179,7 +179,7 @@ func TestANewCoolDownStopsTheDripEverywhere(t *testing.T) {
 		start := time.Now()
 		time.Sleep(2 * ms)
 		for _, b := range boards {
-			c := newCrew(t, b, server)
+			c := newClientProcess(t, b, server)
 			defer c.done.Wait()
 			c.send(t.Context(), 20)
 		}
@@ -213,7 +213,7 @@ func TestTheReleaseNeverExceedsTheServersRate(t *testing.T) {
 			require.NoError(t, boards[0].Post(t.Context(), host, time.Second, tick))
 			time.Sleep(2*s.delay + ms)
 			for _, b := range boards {
-				c := newCrew(t, b, server)
+				c := newClientProcess(t, b, server)
 				defer c.done.Wait()
 				came := time.Duration(r.Int64N(int64(1100 * ms)))
 				size := r.IntN(30)
@@ -237,7 +237,7 @@ func TestTheReleaseNeverExceedsTheServersRate(t *testing.T) {
 	}
 }
 
-func TestWithoutRedisEachProcessGoesByTheSeatsItKnowsOf(t *testing.T) {
+func TestWithoutRedisEachProcessGoesByTheSlotsItKnowsOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBoardStand(t)
 		boards := openBoards(t, s, 3)
@@ -247,7 +247,7 @@ func TestWithoutRedisEachProcessGoesByTheSeatsItKnowsOf(t *testing.T) {
 			wait, every, _ := boards[i].Read(t.Context(), host)
 			return [2]time.Duration{wait.Round(10 * ms), every}
 		}
-		assert.Equal(t, [2]time.Duration{1000 * ms, tick}, read(0), "until it has a seat, as if it got the next")
+		assert.Equal(t, [2]time.Duration{1000 * ms, tick}, read(0), "until it has a slot, as if it got the next")
 		time.Sleep(10 * ms)
 		assert.Equal(t, [2]time.Duration{1010 * ms, 2 * tick}, read(1))
 		time.Sleep(10 * ms)
@@ -258,7 +258,7 @@ func TestWithoutRedisEachProcessGoesByTheSeatsItKnowsOf(t *testing.T) {
 		assert.Equal(t, [2]time.Duration{920 * ms, 2 * tick}, read(1))
 		assert.Equal(t, [2]time.Duration{940 * ms, 3 * tick}, read(2))
 		time.Sleep(900 * ms)
-		assert.Equal(t, [2]time.Duration{0, 2 * tick}, read(0), "the interval is told while others may wait")
+		assert.Equal(t, [2]time.Duration{0, 2 * tick}, read(0), "the interval holds while others may wait")
 		assert.Equal(t, [2]time.Duration{20 * ms, 2 * tick}, read(1))
 		assert.Equal(t, [2]time.Duration{40 * ms, 3 * tick}, read(2))
 		s.set(func() { s.silent = false })
@@ -267,6 +267,42 @@ func TestWithoutRedisEachProcessGoesByTheSeatsItKnowsOf(t *testing.T) {
 			assert.Zero(t, read(i))
 		}
 	})
+}
+
+func TestARedisThatHasLostSlotsGivesOthers(t *testing.T) {
+	for name, lose := range map[string]func(s *boardStand, before boardModel){
+		"an older copy": (*boardStand).restore,
+		"all forgotten": func(s *boardStand, _ boardModel) { s.restart() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newBoardStand(t)
+				boards := openBoards(t, s, 6)
+				require.NoError(t, boards[0].Post(t.Context(), host, 10*time.Second, tick))
+				time.Sleep(2 * ms)
+				var before boardModel
+				for i, b := range boards {
+					if i == 2 {
+						s.set(func() { before = s.model.copied() })
+					}
+					left(t, b, host)
+					time.Sleep(5 * ms)
+				}
+				lose(s, before)
+				time.Sleep(1200 * ms)
+				var waits []time.Duration
+				for _, b := range boards {
+					wait, every, _ := b.Read(t.Context(), host)
+					assert.GreaterOrEqual(t, every, 6*tick)
+					waits = append(waits, wait)
+				}
+				slices.Sort(waits)
+				for i := range waits[1:] {
+					assert.InDelta(t, tick, waits[i+1]-waits[i], float64(5*ms), "%v", waits)
+				}
+			})
+		})
+	}
 }
 
 // Two policies deny, in two processes, and the one whose wait is longer is the faster.

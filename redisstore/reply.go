@@ -1,0 +1,27 @@
+package redisstore
+
+// A replyReader takes a list apart.
+type replyReader struct {
+	rest   []any
+	failed bool // something was missing, or of another type
+}
+
+func (r *replyReader) number() int64 { return next[int64](r) }
+func (r *replyReader) text() string  { return next[string](r) }
+
+// natural is a number that is not negative, and exact in Lua.
+func (r *replyReader) natural() int64 {
+	n := r.number()
+	r.failed = r.failed || n < 0 || n > exact
+	return n
+}
+
+func next[T any](r *replyReader) (v T) {
+	if len(r.rest) == 0 {
+		r.failed = true
+		return v
+	}
+	v, ok := r.rest[0].(T)
+	r.rest, r.failed = r.rest[1:], r.failed || !ok
+	return v
+}
