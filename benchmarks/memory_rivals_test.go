@@ -44,6 +44,7 @@ type counter struct {
 var counters = []counter{
 	{name: "bare", open: openBare},
 	{name: "heed", open: openMemory, denies: true},
+	{name: "simple", open: openSimple, denies: true},
 	{name: "x/time/rate", open: openRate, denies: true},
 	{name: "go-limiter", open: openGoLimiter, denies: true},
 	{name: "throttled", open: openThrottled, denies: true, races: true},

@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a decision costs that is made in memory, the reading of the clock
-// included. Each is checked: a limit that is not reached admits, and one that is
-// denies.
+// What a decision costs that is made in memory: the reading of the clock and the fetching
+// of the key from memory included, which is in no order, and which every row pays for. Each
+// is checked: a limit that is not reached admits, and one that is denies.
 
 // ample is a limit that is not reached, and yet gives so little back that every key
 // owes something all the time: a store could forget one that does not.
@@ -35,9 +35,11 @@ func eachCounter(b *testing.B, bench func(*testing.B, counter)) {
 func serially(b *testing.B, n int) {
 	eachCounter(b, func(b *testing.B, c counter) {
 		b.ReportAllocs()
-		keys, decide := newKeys(n), c.open(b, n, ample)
-		for i := 0; b.Loop(); i++ {
-			if ok, err := decide(keys.at(i % n)); !ok || err != nil {
+		keys, decide := packKeys(n).split(), c.open(b, n, ample)
+		fill(b, keys, decide)
+		order := newOrder(1)
+		for b.Loop() {
+			if ok, err := decide(keys[order.next(n)]); !ok || err != nil {
 				b.Fatal(ok, err)
 			}
 		}
@@ -53,24 +55,43 @@ func inParallel(b *testing.B, n int, admitted bool) {
 		if !admitted && !c.denies {
 			b.Skip("it does not deny")
 		}
-		keys, decide := newKeys(n), c.open(b, n, limit)
-		for i := range n {
-			if ok, err := decide(keys.at(i)); !ok || err != nil {
-				b.Fatal(ok, err)
-			}
-		}
-		var first, wrong atomic.Int64
+		keys, decide := packKeys(n).split(), c.open(b, n, limit)
+		fill(b, keys, decide)
+		var goroutines, wrong atomic.Int64
 		b.ReportAllocs()
 		b.ResetTimer()
 		b.RunParallel(func(pb *testing.PB) {
-			for i := int(first.Add(7919)); pb.Next(); i++ {
-				if ok, err := decide(keys.at(i % n)); ok != admitted || err != nil {
+			for order := newOrder(goroutines.Add(1)); pb.Next(); {
+				if ok, err := decide(keys[order.next(n)]); ok != admitted || err != nil {
 					wrong.Add(1)
 				}
 			}
 		})
 		tolerate(b, c.races, wrong.Load())
 	})
+}
+
+// fill has each key decided once, which adds it. The string is another one, as it is in each
+// request.
+func fill(b *testing.B, keys []string, decide decide) {
+	for _, key := range keys {
+		if ok, err := decide(strings.Clone(key)); !ok || err != nil {
+			b.Fatal(ok, err)
+		}
+	}
+}
+
+// An order is that of random numbers, by xorshift, so that no key is where the last one was.
+type order uint64
+
+func newOrder(seed int64) order { return order(uint64(seed) * 0x9e3779b97f4a7c15) }
+
+// next returns a number below n.
+func (o *order) next(n int) int {
+	*o ^= *o << 13
+	*o ^= *o >> 7
+	*o ^= *o << 17
+	return int(uint64(*o) >> 32 * uint64(n) >> 32)
 }
 
 // tolerate reports wrong answers, of a library that is known for them.
@@ -83,35 +104,39 @@ func tolerate(b *testing.B, races bool, wrong int64) {
 	}
 }
 
-// keys are n keys of one length in one string, so that they cost the garbage
-// collector nothing.
-type keys string
+// packed are keys of one length in one string, so that they cost the garbage collector
+// nothing.
+type packed string
 
 const keyBytes = len("192.0.2.0000001")
 
-func newKeys(n int) keys {
+func packKeys(n int) packed {
 	var all strings.Builder
 	for i := range n {
 		fmt.Fprintf(&all, "192.0.2.%07d", i)
 	}
-	return keys(all.String())
+	return packed(all.String())
 }
 
-func (k keys) at(i int) string { return string(k[i*keyBytes : (i+1)*keyBytes]) }
+func (p packed) at(i int) string { return string(p[i*keyBytes : (i+1)*keyBytes]) }
+
+// split returns each key as a string.
+func (p packed) split() []string {
+	keys := make([]string, len(p)/keyBytes)
+	for i := range keys {
+		keys[i] = p.at(i)
+	}
+	return keys
+}
 
 const million = 1_000_000
 
-// BenchmarkMemoryMillion measures a decision on one of a million keys that are
-// visited in no order, how many bytes each key costs, and what the garbage
-// collector needs for all of them.
-//
-// No order is that of what is kept for the keys: they are added in another one than
-// they are visited in, and what is hashed is in none. But their own bytes are visited
-// as they lie in memory: to fetch them is nobody's work, for a request brings its key
-// along, in the cache.
+// BenchmarkMemoryMillion measures a decision on one of a million keys, by one goroutine and
+// by one for each processor, how many bytes each key costs, and what the garbage collector
+// needs for all of them.
 func BenchmarkMemoryMillion(b *testing.B) {
 	const limit = 100 // of which one is given back every 864 s
-	keys := newKeys(million)
+	packed := packKeys(million)
 	eachCounter(b, func(b *testing.B, c counter) {
 		if c.keyless {
 			b.Skip("it has no keys")
@@ -119,18 +144,17 @@ func BenchmarkMemoryMillion(b *testing.B) {
 		heapBefore, timeBefore := collected()
 		decide := c.open(b, million, limit)
 		for i := range million {
-			key := strings.Clone(keys.at(i * 611_953 % million)) // as a request brings it
+			key := strings.Clone(packed.at(i)) // as a request brings it
 			if ok, err := decide(key); !ok || err != nil {
 				b.Fatal(ok, err)
 			}
 		}
 		heap, took := collected()
-		next := 0
+		keys, order := packed.split(), newOrder(1)
 		visit := func() {
-			if ok, err := decide(keys.at(next)); !ok || err != nil {
+			if ok, err := decide(keys[order.next(million)]); !ok || err != nil {
 				b.Fatal(ok, err)
 			}
-			next = (next + 1) % million
 		}
 		for range million / 10 { // after the collections
 			visit()
@@ -138,13 +162,38 @@ func BenchmarkMemoryMillion(b *testing.B) {
 		for b.Loop() {
 			visit()
 		}
-		if c.denies && decideAll(decide, keys.at(million/2), limit) == limit {
+		b.ReportMetric(parallelTime(b, c, keys, decide), "parallel-ns")
+		if c.denies && decideAll(decide, keys[million/2], limit) == limit {
 			b.Error("a key was forgotten")
 		}
 		b.ReportMetric(float64(heap-heapBefore)/million, "B/key")
 		b.ReportMetric(float64(max(0, took-timeBefore).Nanoseconds()), "gc-ns")
 		runtime.KeepAlive(decide)
 	})
+}
+
+// parallelTime is what a decision takes, in ns, while each processor makes some.
+func parallelTime(b *testing.B, c counter, keys []string, decide decide) float64 {
+	const each = 200_000
+	var wrong atomic.Int64
+	var all sync.WaitGroup
+	begin, processors := time.Now(), runtime.GOMAXPROCS(0)
+	for g := range processors {
+		all.Go(func() {
+			order := newOrder(int64(2 + g))
+			for range each {
+				if ok, err := decide(keys[order.next(len(keys))]); !ok || err != nil {
+					wrong.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	took := time.Since(begin)
+	if wrong.Load() > 0 && !c.races {
+		b.Errorf("%d answers are wrong", wrong.Load())
+	}
+	return float64(took.Nanoseconds()) / float64(each*processors)
 }
 
 // decideAll asks n times, and returns how often the answer was yes.

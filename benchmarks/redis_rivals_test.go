@@ -41,6 +41,14 @@ var sharedCounters = []sharedCounter{
 	{name: "ulule", key: "192.0.2.1234", open: openUluleRedis},
 }
 
+// plainForms are no libraries, but what anybody would write who needs a token bucket in Redis
+// and nothing else: a batcher, and a script for each decision, by go-redis' own pipelines too.
+var plainForms = []sharedCounter{
+	{name: "simple", key: "192.0.2.12345", open: openSimpleStore, alone: true},
+	{name: "plain-script", key: "192.0.2.12345", open: openPlainScript, alone: true},
+	{name: "auto-pipeline", key: "192.0.2.12345", open: openAutoPipeline, alone: true},
+}
+
 func openStore(tb testing.TB, client redis.UniversalClient, rules, limit int) decideShared {
 	return taking(tb, &redisstore.Store{Client: client, Timeout: patience}, rules, limit)
 }

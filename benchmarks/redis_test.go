@@ -67,13 +67,16 @@ type workload struct {
 	heed             openShared    // in which way heed does it; openStore if nil
 }
 
-// compare has each library do w, heed first.
+// compare has each library do w, heed first, and the plain forms if it is asked of a Store.
 func compare(b *testing.B, w workload) {
-	server := redistest.Start(b)
+	server, counters := redistest.Start(b), sharedCounters
+	if w.heed == nil && !w.denied {
+		counters = slices.Concat(sharedCounters, plainForms)
+	}
 	if w.pause > 0 {
 		b.Run("bare", func(b *testing.B) { w.measure(b, inMemory, single(b, server), server) })
 	}
-	for _, c := range sharedCounters {
+	for _, c := range counters {
 		b.Run(c.name, func(b *testing.B) {
 			if w.heed != nil {
 				if c.races {
@@ -100,10 +103,9 @@ func BenchmarkRedisCluster(b *testing.B) {
 	}
 }
 
-// single and cluster return a client, its options as they come but for the number
-// of connections: none has to wait for one.
+// single and cluster return a client with the options that go-redis has by default.
 func single(tb testing.TB, server *redistest.Server) redis.UniversalClient {
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: 256})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	tb.Cleanup(func() { client.Close() })
 	return client
 }
@@ -113,7 +115,7 @@ func cluster(tb testing.TB, nodes []*redistest.Server) redis.UniversalClient {
 	for _, node := range nodes {
 		addrs = append(addrs, node.Addr)
 	}
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, PoolSize: 256})
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
 	tb.Cleanup(func() { client.Close() })
 	return client
 }
@@ -124,18 +126,18 @@ func (w workload) measure(b *testing.B, c sharedCounter, client redis.UniversalC
 	if w.denied {
 		limit = 1
 	}
-	decide, keys := c.open(b, client, max(1, w.rules), limit), newKeys(w.keys)
+	decide, keys := c.open(b, client, max(1, w.rules), limit), packKeys(w.keys).split()
 	require.NoError(b, client.FlushAll(background).Err())
-	for i := range w.keys {
-		if ok, err := decide(background, keys.at(i)); !ok || err != nil {
+	for _, key := range keys {
+		if ok, err := decide(background, key); !ok || err != nil {
 			b.Fatal(ok, err)
 		}
 	}
-	w.call(w.before(), decide, keys)
+	w.call(0, w.before(), decide, keys)
 	b.ReportAllocs()
 	client0, redis0 := processorTime(b), redisTime(b, servers)
 	b.ResetTimer()
-	took, wrong := w.call(b.N, decide, keys)
+	took, wrong := w.call(0, b.N, decide, keys)
 	b.StopTimer()
 	tolerate(b, c.races, wrong)
 	each := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / float64(b.N) }
@@ -158,8 +160,9 @@ func (w workload) before() int {
 	return 2 * w.goroutines
 }
 
-// call makes n decisions, and returns how long each took, and how many were wrong.
-func (w workload) call(n int, decide decideShared, keys keys) ([]time.Duration, int64) {
+// call makes n decisions after the first so many, and returns how long each took, and how many
+// were wrong.
+func (w workload) call(first, n int, decide decideShared, keys []string) ([]time.Duration, int64) {
 	took := make([]time.Duration, n)
 	var wrong atomic.Int64
 	var all sync.WaitGroup
@@ -167,7 +170,7 @@ func (w workload) call(n int, decide decideShared, keys keys) ([]time.Duration, 
 		all.Go(func() {
 			for i := g; i < n; i += w.goroutines {
 				begin := time.Now()
-				ok, err := decide(background, keys.at(i*7919%w.keys))
+				ok, err := decide(background, keys[(first+i)*7919%w.keys])
 				took[i] = time.Since(begin)
 				if ok == w.denied || err != nil {
 					wrong.Add(1)
@@ -265,7 +268,7 @@ func TestEverySharedCounterAdmitsItsLimitAndNoMore(t *testing.T) {
 		MaxRetries: -1, // or what was counted without an answer would be counted again
 	})
 	t.Cleanup(func() { client.Close() })
-	for _, c := range sharedCounters {
+	for _, c := range slices.Concat(sharedCounters, plainForms) {
 		for _, rules := range []int{1, 4} {
 			require.NoError(t, client.FlushAll(background).Err())
 			decide := c.open(t, client, rules, 5)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // A figure is what is compared: one benchmark as it is, or what it costs more
@@ -67,12 +68,12 @@ func (rs rows) of(library string) row {
 	return row{library: library}
 }
 
-// best is the best value any rival has.
+// best is the best value any rival has. What is no library is no rival.
 func (rs rows) best(m metric) float64 {
 	best := math.NaN()
 	for _, r := range rs {
 		v := m.of(r)
-		if r.library == bare || r.library == heed || math.IsNaN(v) {
+		if r.library == heed || slices.Contains(plain, r.library) || math.IsNaN(v) {
 			continue
 		}
 		if math.IsNaN(best) || m.rate == (v > best) {

@@ -5,7 +5,7 @@
 //
 // All benchmarks are run one after the other, briefly, in many rounds, so that a
 // noisy machine is noisy for all of them; what is printed are medians. It must be
-// run in the benchmarks directory, takes less than four minutes, and fails if a
+// run in the benchmarks directory, takes about ten minutes, and fails if a
 // target is missed. The group wrk is measured only if -group names it.
 package main
 

@@ -23,6 +23,7 @@ var (
 	allocations = metric{"allocs", "allocs/op", false, decimal}
 	connections = metric{"connections", "conns/retry", false, decimal}
 
+	inParallel  = metric{"ns, parallel", "parallel-ns", false, number}
 	bytesPerKey = metric{"B/key", "B/key", false, decimal}
 	collection  = metric{"GC", "gc-ns", false, duration}
 	wrong       = metric{"wrong", "wrong-%", false, percent}

@@ -8,11 +8,15 @@ import (
 	"strings"
 )
 
-// bare is no library at all, and heed is ours; whatever else there is are rivals.
+// bare is no library at all, and heed is ours.
 const (
 	bare = "bare"
 	heed = "heed"
 )
+
+// plain are the rows that are no library: what anybody would write, without what a library
+// knows, and the Store that a Lease is compared with. All others are rivals.
+var plain = []string{bare, "simple", "plain-script", "auto-pipeline", "store"}
 
 // samples are all values that were measured, by benchmark, library and unit.
 type samples map[sample][]float64
@@ -50,7 +54,7 @@ func (s samples) medians(benchmark, library string) map[string]float64 {
 	return values
 }
 
-// libraries are those of a benchmark, bare and heed first.
+// libraries are those of a benchmark, bare and heed first, then what is plain.
 func (s samples) libraries(benchmark string) (names []string) {
 	for at := range s {
 		if at.benchmark == benchmark && !slices.Contains(names, at.library) {
@@ -70,5 +74,8 @@ func rank(library string) int {
 	case heed:
 		return 1
 	}
-	return 2
+	if slices.Contains(plain, library) {
+		return 2
+	}
+	return 3
 }

@@ -17,7 +17,8 @@ BenchmarkMemoryOneSerial/heed-2         	 1000	        40.0 ns/op	       0 B/op	
 BenchmarkMemoryOneSerial/heed-2         	 1000	        30.0 ns/op	       0 B/op	       0 allocs/op
 BenchmarkMemoryOneSerial/heed-2         	 1000	        90.0 ns/op	       0 B/op	       1 allocs/op
 BenchmarkMemoryOneSerial/x/time/rate-2  	 1000	        81.0 ns/op	       0 B/op	       0 allocs/op
-BenchmarkMemoryMillion/heed-2           	 1000	       100 ns/op	        24.0 B/key	   2600000 gc-ns
+BenchmarkMemoryMillion/heed-2           	 1000	       130 ns/op	        40.0 B/key	   5100000 gc-ns
+BenchmarkMemoryMillion/simple-2       	 1000	        80 ns/op	        50.0 B/key	         0 gc-ns
 BenchmarkMemoryMillion/go-limiter-2     	 1000	       300 ns/op	       136 B/key	  52000000 gc-ns
 BenchmarkMemoryMillion/throttled-map-2  	 1000	       200 ns/op	        80 B/key	  53000000 gc-ns
 BenchmarkMemoryContention/heed          	   10	         0.5 wrong-%
@@ -39,7 +40,7 @@ func verdicts(f figure, all samples) (met []bool) {
 
 func TestMediansAreOfAllRounds(t *testing.T) {
 	assert.Equal(t, map[string]float64{"ns/op": 40, "B/op": 0, "allocs/op": 0}, measured().medians("MemoryOneSerial", "heed"))
-	assert.Equal(t, []string{"heed", "go-limiter", "throttled-map"}, measured().libraries("MemoryMillion"))
+	assert.Equal(t, []string{"heed", "simple", "go-limiter", "throttled-map"}, measured().libraries("MemoryMillion"))
 	assert.Equal(t, []string{"heed", "x/time/rate"}, measured().libraries("MemoryOneSerial"))
 }
 
@@ -53,9 +54,9 @@ func TestATargetIsMetOrMissedOrNotMeasured(t *testing.T) {
 		}
 		return nil
 	}
-	assert.Equal(t, []bool{true, true}, of("MemoryOneSerial"), "40 of 40.5")
-	assert.Equal(t, []bool{false, false}, of("MemoryOneParallel"), "not measured")
-	assert.Equal(t, []bool{false, true, false}, of("MemoryMillion"), "100 of 80, the best rival; 24 of 24; 2.6 of 2.5 ms")
+	assert.Equal(t, []bool{true, true}, of("MemoryOneSerial"), "40 of 60.75")
+	assert.Equal(t, []bool{false}, of("MemoryOneParallel"), "not measured")
+	assert.Equal(t, []bool{false, true, false}, of("MemoryMillion"), "130 of 120, for simple is no rival; 40 of 40; 5.1 of 5 ms")
 	assert.Equal(t, []bool{false}, of("MemoryContention"))
 }
 
@@ -83,7 +84,7 @@ func TestTheTableShowsAllThatWasMeasured(t *testing.T) {
 		targets += len(f.targets)
 	}
 	assert.Equal(t, targets-3, missed)
-	for _, text := range []string{"x/time/rate", "2.02×", "wrong: none", "53ms", "0.5 %", "40 of 40", "not measured"} {
+	for _, text := range []string{"x/time/rate", "2.02×", "wrong: none", "53ms", "0.5 %", "40 of 61", "not measured"} {
 		assert.Contains(t, out.String(), text)
 	}
 	assert.NotContains(t, out.String(), "of bare")
@@ -98,7 +99,7 @@ func TestAPictureIsWellFormedAndHasABarForEachValue(t *testing.T) {
 		}
 		require.NoError(t, err)
 	}
-	assert.Equal(t, 2+3*3+1, strings.Count(picture, "<rect class=\"heed\"")+strings.Count(picture, "<rect class=\"rival\""))
+	assert.Equal(t, 2+3*4+1, strings.Count(picture, "<rect class=\"heed\"")+strings.Count(picture, "<rect class=\"rival\""))
 	assert.Equal(t, 1+3+1, strings.Count(picture, "class=\"target\""))
 	assert.Equal(t, 2, strings.Count(picture, "class=\"cut\""), "of the collections of the garbage")
 }
