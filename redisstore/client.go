@@ -282,7 +282,10 @@ func runProbe(ctx context.Context, on sender, keys ...string) error {
 func probeAll(ctx context.Context, on sender, n int) {
 	var all sync.WaitGroup
 	for range n {
-		all.Go(func() { _ = runProbe(ctx, on) })
+		all.Go(func() {
+			defer func() { _ = recover() }() // of a user's hook, which the probe that counts reports
+			_ = runProbe(ctx, on)
+		})
 	}
 	all.Wait()
 }
