@@ -340,6 +340,3 @@ func (b *Budget) index(now time.Duration) int64 { return int64(now / b.tenth()) 
 func (b *Budget) interval() time.Duration { return min(time.Second, b.tenth()) }
 
 func (b *Budget) timeout() time.Duration { return cmp.Or(max(b.Timeout, 0), 50*time.Millisecond) }
-
-// epoch is long before any reading, inside a synctest bubble too.
-var epoch = time.Now().Add(-60 * 365 * 24 * time.Hour)

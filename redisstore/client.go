@@ -125,6 +125,9 @@ func (c *client) serverOf(key string) *server {
 // serverAt returns the server that node is a client of. A server that leaves a Cluster or Ring and
 // comes back has another: the first is closed.
 func (c *client) serverAt(node *redis.Client) *server {
+	if c.only != nil {
+		return c.only
+	}
 	return c.serverBy(node, func(ctx context.Context, s *server) error { return c.connect(ctx, s, node) })
 }
 

@@ -47,7 +47,8 @@ func (l *Lease) Ping(ctx context.Context) error {
 	return l.Store.Ping(ctx)
 }
 
-// ping is Ping, without regard to how long it takes.
+// ping is Ping, without regard to how long it takes. A server that has answered is made ready for
+// as many calls as may come at once.
 func (s *Store) ping(ctx context.Context) error {
 	c := s.redis()
 	servers, err := masters(ctx, c.redis)
@@ -59,6 +60,9 @@ func (s *Store) ping(ctx context.Context) error {
 		}
 		if err == nil {
 			err = runProbe(inTime, server)
+		}
+		if node, ok := server.(*redis.Client); ok && err == nil {
+			err = c.connect(ctx, c.serverAt(node), node)
 		}
 	}
 	return err

@@ -445,3 +445,14 @@ func TestAnAnswerThatIsLostNeverLetsTooManyBeInFlight(t *testing.T) {
 		eventually(t, s, "key", most, most).Release()
 	}
 }
+
+// A program that pings when it starts has connections for all calls that may come at once.
+func TestAfterAPingOfAFarRedisThereAreConnectionsForManyCalls(t *testing.T) {
+	mostlyWaits(t)
+	proxy := redistest.NewProxy(t, redistest.Shared(t).Addr)
+	proxy.SetDelay(5 * ms)
+	client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), PoolSize: 20})
+	defer client.Close()
+	require.NoError(t, (&redisstore.Store{Client: client}).Ping(ctx))
+	assert.GreaterOrEqual(t, client.PoolStats().TotalConns, uint32(16))
+}

@@ -294,7 +294,7 @@ func (l *Lease) spendLocked(s *leaseShard, charges []quota.Charge, within, now t
 		return 0, 0, false
 	}
 	for i := range charges {
-		if k.of(charges[i].Limit).isLow(now) {
+		if k.tokensOf(charges[i].Limit).isLow(now) {
 			l.refillLocked(s, k, now)
 			break
 		}
@@ -311,7 +311,7 @@ func (l *Lease) hasten(ds []quota.Decision, charges []quota.Charge) {
 	k := s.leased[charges[0].Key]
 	for i := range ds {
 		if k != nil && !ds[i].Allowed {
-			wait, _, ok := k.of(charges[i].Limit).find(charges[i].Units(), monotonic())
+			wait, _, ok := k.tokensOf(charges[i].Limit).find(charges[i].Units(), monotonic())
 			if ok {
 				ds[i].RetryAfter = min(ds[i].RetryAfter, max(wait, time.Microsecond))
 			}
@@ -319,8 +319,8 @@ func (l *Lease) hasten(ds []quota.Decision, charges []quota.Charge) {
 	}
 }
 
-// of returns the tokens of a Limit.
-func (k *leaseKey) of(limit *quota.Limit) *tokens {
+// tokensOf returns the tokens of a Limit.
+func (k *leaseKey) tokensOf(limit *quota.Limit) *tokens {
 	for _, t := range k.tokens {
 		if t.limit == limit {
 			return t
@@ -336,7 +336,7 @@ func (k *leaseKey) spend(charges []quota.Charge, within, now time.Duration) (
 	wait time.Duration, at int64, ok bool,
 ) {
 	for i := range charges {
-		w, micros, ok := k.of(charges[i].Limit).find(charges[i].Units(), now)
+		w, micros, ok := k.tokensOf(charges[i].Limit).find(charges[i].Units(), now)
 		if !ok || w > within {
 			return 0, 0, false
 		}
@@ -345,7 +345,7 @@ func (k *leaseKey) spend(charges []quota.Charge, within, now time.Duration) (
 		}
 	}
 	for i := range charges {
-		k.of(charges[i].Limit).spend(charges[i].Units())
+		k.tokensOf(charges[i].Limit).spend(charges[i].Units())
 	}
 	return wait, at, true
 }
@@ -353,7 +353,7 @@ func (k *leaseKey) spend(charges []quota.Charge, within, now time.Duration) (
 // decisions appends those on charges for which units were held.
 func (k *leaseKey) decisions(dst []quota.Decision, charges []quota.Charge, now time.Duration) []quota.Decision {
 	for i := range charges {
-		t := k.of(charges[i].Limit)
+		t := k.tokensOf(charges[i].Limit)
 		b, at := t.stateAt(now)
 		d := t.limit.Describe(t.limit.Settle(b, -t.left, 0, at), at) // without what is held here
 		d.Allowed, d.At = true, time.UnixMicro(at)
@@ -408,7 +408,7 @@ func (l *Lease) enqueue(s *leaseShard, hash uint64, w *leaseWaiter) bool {
 	}
 	expected := true
 	for i := range w.charges {
-		t := k.of(w.charges[i].Limit)
+		t := k.tokensOf(w.charges[i].Limit)
 		t.want = min(max(worthLeasing, 2*t.want), l.max()) // what was held did not suffice
 		_, ok := t.toRefill(w.charges[i].Units(), k.peers.n, now)
 		expected = expected && ok
@@ -417,7 +417,7 @@ func (l *Lease) enqueue(s *leaseShard, hash uint64, w *leaseWaiter) bool {
 		return false
 	}
 	for i := range w.charges {
-		k.of(w.charges[i].Limit).waiting += w.charges[i].Units()
+		k.tokensOf(w.charges[i].Limit).waiting += w.charges[i].Units()
 	}
 	w.key, w.done = k, make(chan struct{})
 	k.waiters = append(k.waiters, w)
@@ -471,7 +471,7 @@ func (l *Lease) learn(s *leaseShard, w *leaseWaiter, sent time.Duration) {
 	}
 	k.failed = false
 	for i := range w.charges {
-		c, t := &w.charges[i], k.of(w.charges[i].Limit)
+		c, t := &w.charges[i], k.tokensOf(w.charges[i].Limit)
 		t.know(w.left(i), w.now, sent)
 		t.used += c.Units()
 		if !w.found[i].fits {
@@ -694,6 +694,3 @@ func (l *Lease) giveBackOne(ctx context.Context, r *refund, until time.Duration)
 		}
 	}
 }
-
-// monotonic is the time of this process, and positive.
-func monotonic() time.Duration { return time.Since(epoch) }

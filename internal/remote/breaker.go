@@ -94,8 +94,10 @@ func (c *Caller) Answers() { c.breaker.set(nil) }
 // Fails gives the reason why a Probe under way will fail, so that nobody has to wait for its end. It
 // does nothing if calls may be made.
 func (c *Caller) Fails(cause error) {
+	c.breaker.mu.Lock()
+	defer c.breaker.mu.Unlock()
 	if c.Probe != nil && !c.breaker.ready.Load() {
-		c.breaker.set(cause)
+		c.breaker.setLocked(cause)
 	}
 }
 
