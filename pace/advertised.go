@@ -67,7 +67,8 @@ type Advertised struct {
 	// for requests, or the word in the fields' names, such as "tokens". A
 	// negative cost is 0. If nil, what WithCost says; without that, every request is
 	// 1 of unit "", and takes an unknown part of any other: it waits only if nothing of
-	// that is left. What it did cost after all is seen in the fields.
+	// that is left. What it did cost after all is seen in the fields. A request that takes 0
+	// of every unit, such as a conditional one that GitHub does not count, is not held back.
 	Cost func(req *http.Request, unit string) int64
 
 	// Profiles say what vendors' routes are, and how they tell their quotas. The first
@@ -133,6 +134,10 @@ func (a *Advertised) join(req *http.Request, key string, name []byte, known bool
 	now := time.Now()
 	r := k.route(name, known)
 	claim := claim{key: key, gates: &r.gates, costs: c, deadline: deadlineOf(req.Context(), most, now)}
+	if c.none(k.units) {
+		k.depart(req, r, &claim, claim.take(now), now)
+		return k, r, nil, nil
+	}
 	w, charges, err := k.joinLocked(&claim, startTag{}, now)
 	switch {
 	case w != nil:

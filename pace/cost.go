@@ -78,6 +78,16 @@ type unitCost struct {
 	n    int64
 }
 
+// none reports whether the cost of every one of units is known, and 0.
+func (c costs) none(units []string) bool {
+	for _, one := range c {
+		if one.n > 0 {
+			return false
+		}
+	}
+	return len(c) > 0 && len(c) == len(units)
+}
+
 func (c costs) of(unit string) int64 {
 	for _, one := range c {
 		if one.unit == unit {

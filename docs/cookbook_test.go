@@ -1,0 +1,228 @@
+package docs_test
+
+import (
+	"bufio"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/pace"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/testserver"
+)
+
+// The recipes of cookbook.md, and tests that they work.
+
+// A signer signs each attempt anew.
+type signer struct {
+	base   http.RoundTripper
+	secret []byte
+}
+
+func (s *signer) RoundTrip(req *http.Request) (*http.Response, error) {
+	out := req.Clone(req.Context()) // the caller's request must not change
+	out.Header.Set("X-Resend-Count", strconv.Itoa(heed.ResendCount(req.Context())))
+	out.Header.Set("X-Time", strconv.FormatInt(time.Now().Unix(), 10))
+	mac := hmac.New(sha256.New, s.secret)
+	mac.Write([]byte(out.Method + " " + out.URL.RequestURI() + " " + out.Header.Get("X-Time")))
+	out.Header.Set("X-Signature", hex.EncodeToString(mac.Sum(nil)))
+	return s.base.RoundTrip(out)
+}
+
+func TestEachAttemptIsSignedAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: time.Second}, testserver.Step{Status: 429, RetryAfter: time.Second})
+		secret := []byte("secret")
+		base := srv.Transport()
+		client := &http.Client{Transport: &heed.Transport{Base: &signer{base, secret}}}
+		resp, err := client.Get(srv.URL)
+		require.NoError(t, err)
+		resp.Body.Close()
+		signatures := map[string]bool{}
+		for i, e := range srv.Log() {
+			assert.Equal(t, strconv.Itoa(i), e.Header.Get("X-Resend-Count"))
+			signatures[e.Header.Get("X-Signature")] = true
+		}
+		assert.Len(t, signatures, 3)
+	})
+}
+
+func freeIfConditional() *pace.Advertised {
+	return &pace.Advertised{
+		Cost: func(req *http.Request, unit string) int64 {
+			if req.Header.Get("If-None-Match") != "" {
+				return 0 // GitHub does not count a 304
+			}
+			return pace.Cost(req, unit)
+		},
+	}
+}
+
+func TestAConditionalRequestIsNotHeldBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spent := http.Header{"Etag": {`"v1"`}, "X-Ratelimit-Limit": {"60"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"600"}}
+		srv := testserver.New(t, testserver.Step{Header: spent}, testserver.Step{Status: 304, Header: spent})
+		transport := &heed.Transport{Base: srv.Transport(), Pacer: freeIfConditional()}
+		status, err := get(t.Context(), t, transport, srv.URL)
+		require.NoError(t, err)
+		require.Equal(t, 200, status)
+		_, err = get(t.Context(), t, transport, srv.URL)
+		require.ErrorAs(t, err, new(*heed.OverdueError), "any other request waits for ten minutes")
+
+		req, err := http.NewRequestWithContext(t.Context(), "GET", srv.URL, nil)
+		require.NoError(t, err)
+		req.Header.Set("If-None-Match", `"v1"`)
+		start := time.Now()
+		resp, err := (&http.Client{Transport: transport}).Do(req)
+		require.NoError(t, err)
+		resp.Body.Close()
+		assert.Equal(t, 304, resp.StatusCode)
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+func tokenPacer(store quota.Reserver) (pacer heed.Pacer, tokens *pace.Shared) {
+	requests := &pace.Shared{
+		Store:    store,
+		Policies: []quota.Policy{{Name: "requests", Quota: 500, Window: time.Minute, Burst: 1}},
+	}
+	tokens = &pace.Shared{
+		Store:    store,
+		Policies: []quota.Policy{{Name: "tokens", Quota: 200_000, Window: time.Minute, Burst: 20_000}},
+		Unit:     "tokens",
+	}
+	return pace.Each(requests, tokens), tokens
+}
+
+// complete sends a prompt that may use most tokens, and corrects that by what the stream's last
+// event says.
+func complete(ctx context.Context, client *http.Client, tokens *pace.Shared, url, prompt string, most int64) error {
+	ctx = pace.WithCost(ctx, "tokens", most)
+	req, err := http.NewRequestWithContext(ctx, "POST", url, strings.NewReader(prompt))
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		data, _ := strings.CutPrefix(lines.Text(), "data: ")
+		var event struct {
+			Usage struct {
+				TotalTokens int64 `json:"total_tokens"`
+			}
+		}
+		if json.Unmarshal([]byte(data), &event) == nil && event.Usage.TotalTokens > 0 {
+			tokens.Correct(req, event.Usage.TotalTokens-most)
+		}
+	}
+	return lines.Err()
+}
+
+func TestStreamedUsageCorrectsWhatWasTaken(t *testing.T) {
+	const stream = "data: {\"choices\": []}\n\ndata: {\"usage\": {\"total_tokens\": 1500}}\n\ndata: [DONE]\n\n"
+	synctest.Test(t, func(t *testing.T) {
+		srv := testserver.New(t, testserver.Step{Body: stream, Times: 10})
+		pacer, tokens := tokenPacer(new(quota.Memory))
+		client := &http.Client{Transport: &heed.Transport{Base: srv.Transport(), Pacer: pacer}}
+		start := time.Now()
+		for range 10 { // each may use the whole burst, and uses 1,500 of it
+			require.NoError(t, complete(t.Context(), client, tokens, srv.URL, "hello", 20_000))
+		}
+		assert.InDelta(t, 9*(1500/(200_000.0/60)), time.Since(start).Seconds(), 0.5)
+	})
+}
+
+// worker sends jobs until it is told to stop. It returns those that were not sent.
+func worker(ctx context.Context, client *http.Client, jobs <-chan string) (notSent []string) {
+	for url := range jobs {
+		req, err := http.NewRequestWithContext(ctx, "POST", url, nil)
+		if err != nil {
+			continue
+		}
+		resp, err := client.Do(req)
+		switch {
+		case err == nil:
+			resp.Body.Close() // done
+		case errors.Is(err, heed.ErrNotSent):
+			notSent = append(notSent, url) // for another process
+		default:
+			// It was sent, and failed.
+		}
+	}
+	return notSent
+}
+
+func TestWorkersThatStopKnowWhatWasNotSent(t *testing.T) {
+	stop, cancel := signal.NotifyContext(t.Context(), syscall.SIGTERM)
+	defer cancel()
+	ctx := heed.WithDrain(t.Context(), stop)
+
+	srv := testserver.NewTCP(t)
+	client := &http.Client{Transport: &heed.Transport{Pacer: pace.PerHost(1e-3, 1), Retry: heed.RetryPolicy{MaxWait: time.Hour, MaxElapsed: -1}}}
+	jobs := make(chan string, 9)
+	for range cap(jobs) {
+		jobs <- srv.URL
+	}
+	close(jobs)
+	var notSent atomic.Int64
+	var workers sync.WaitGroup
+	for range 3 {
+		workers.Go(func() { notSent.Add(int64(len(worker(ctx, client, jobs)))) })
+	}
+	for len(srv.Log()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	require.NoError(t, syscall.Kill(syscall.Getpid(), syscall.SIGTERM))
+	workers.Wait()
+	assert.EqualValues(t, 8, notSent.Load())
+	assert.Len(t, srv.Log(), 1)
+}
+
+func TestOrdersAreSentAgainWhenTheServerIsBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: time.Minute})
+		client := &http.Client{Transport: &heed.Transport{Base: srv.Transport()}} // or your own client
+		start := time.Now()
+		resp, err := client.Post(srv.URL+"/orders", "application/json", strings.NewReader(`{}`))
+		require.NoError(t, err)
+		resp.Body.Close()
+		assert.Equal(t, 200, resp.StatusCode)
+		assert.GreaterOrEqual(t, time.Since(start), time.Minute) // which takes a millisecond
+		srv.Check(t)                                             // the client kept to the contract
+	})
+}
+
+// Retries of one request only: it is urgent, and everything else in the policy stays.
+func TestOneRequestHasAPolicyOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := testserver.New(t, testserver.Step{Status: 503})
+		ctx := heed.WithRetryFunc(t.Context(), func(p heed.RetryPolicy) heed.RetryPolicy {
+			p.MaxAttempts = 1
+			return p
+		})
+		status, err := get(ctx, t, &heed.Transport{Base: srv.Transport()}, srv.URL)
+		require.NoError(t, err)
+		assert.Equal(t, 503, status)
+	})
+}

@@ -1,0 +1,233 @@
+package docs_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/pace"
+	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/ratelimit"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/heedhttp/heed/testserver"
+)
+
+// The functions of settings.md. Each returns a Transport, which its test gives the test server
+// for a Base.
+
+func forHandlers() *heed.Transport {
+	return &heed.Transport{Retry: heed.RetryPolicy{
+		MaxAttempts:    3,
+		AttemptTimeout: 700 * time.Millisecond, // a replica that hangs is left for another one
+		MaxWait:        500 * time.Millisecond, // a longer wait is the caller's to decide on
+	}}
+}
+
+func forBatches() *heed.Transport {
+	return &heed.Transport{
+		Retry: heed.RetryPolicy{
+			MaxAttempts:    10,
+			AttemptTimeout: time.Minute,
+			MaxWait:        time.Hour, // limits by the hour let go after an hour
+			MaxElapsed:     -1,        // a job may take as long as it takes
+		},
+		Budget: &heed.LocalBudget{Ratio: 0.5}, // a retry for every two requests
+		Pacer:  &pace.Queue{Pacer: pace.PerHost(10, 1)},
+	}
+}
+
+func forFleets(rdb redis.UniversalClient, processes int) (*heed.Transport, error) {
+	lost := func(err error) { slog.Warn("rate limits are not shared", "error", err) }
+	pacer := &pace.Shared{
+		Store:     &redisstore.Store{Client: rdb},
+		Policies:  []quota.Policy{{Name: "api", Quota: 600, Window: time.Minute, Burst: 1}},
+		Processes: processes, // each keeps to its share while Redis is lost
+		Degraded:  lost,
+	}
+	return &heed.Transport{
+		Pacer:  pacer,
+		Budget: &redisstore.Budget{Client: rdb, Degraded: lost},
+		Board:  &redisstore.Board{Client: rdb},
+	}, pacer.Check()
+}
+
+// NewClient returns a client of the API. It sends its requests through httpClient; if that is nil,
+// it retries and keeps to the API's limits.
+func NewClient(httpClient *http.Client) *Client {
+	if httpClient == nil {
+		httpClient = &http.Client{Transport: forSDKs()}
+	}
+	return &Client{http: httpClient}
+}
+
+func forSDKs() *heed.Transport {
+	return &heed.Transport{Retry: heed.RetryPolicy{
+		AttemptTimeout: 30 * time.Second,
+		IdempotencyKey: heed.RandomIdempotencyKey, // only if the API acts on each key once
+		Profiles: []*ratelimit.Profile{{
+			Name:  "example",
+			Hosts: []string{"api.example.com"},
+			// A 403 with this code is the rate limit's, and may be sent again.
+			Signs: []ratelimit.Sign{{Means: ratelimit.Limited, Status: []int{403}, Body: "code", Is: []string{"rate_limited"}}},
+		}},
+	}}
+}
+
+type Client struct{ http *http.Client }
+
+func forNginx() *heed.Transport {
+	return &heed.Transport{
+		Retry: heed.RetryPolicy{Profiles: []*ratelimit.Profile{{
+			Name:  "our nginx",
+			Hosts: []string{"api.internal.example"},
+			Signs: []ratelimit.Sign{{Means: ratelimit.Limited, Status: []int{503}, Without: "Retry-After"}},
+		}}},
+	}
+}
+
+type customer struct{} // the context key of the customer's name
+
+func forCustomers() *heed.Transport {
+	byCustomer := func(req *http.Request) string {
+		name, _ := req.Context().Value(customer{}).(string)
+		return heed.ByHost(req) + " " + name
+	}
+	return &heed.Transport{
+		Key:   byCustomer,                                       // whose cool-down it is
+		Pacer: &pace.Keyed{Limit: 5, Burst: 1, Key: byCustomer}, // whose pace
+	}
+}
+
+// get sends a GET and returns the status, or the error.
+func get(ctx context.Context, t *testing.T, transport http.RoundTripper, url string) (int, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(ctx, "GET", url, nil)
+	require.NoError(t, err)
+	resp, err := (&http.Client{Transport: transport}).Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, resp.Body)
+	return resp.StatusCode, err
+}
+
+func TestHandlersGetAnAnswerWithinTheirDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := testserver.New(t,
+			testserver.Step{Delay: time.Hour}, testserver.Step{}, // a replica that hangs
+			testserver.Step{Status: 429, RetryAfter: 30 * time.Second},
+		)
+		transport := forHandlers()
+		transport.Base = srv.Transport()
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		status, err := get(ctx, t, transport, srv.URL)
+		require.NoError(t, err)
+		assert.Equal(t, 200, status)
+
+		start := time.Now()
+		status, err = get(ctx, t, transport, srv.URL)
+		require.NoError(t, err)
+		assert.Equal(t, 429, status, "the wait does not fit")
+		_, err = get(ctx, t, transport, srv.URL)
+		var overdue *heed.OverdueError
+		require.ErrorAs(t, err, &overdue, "the cool-down is the others', too")
+		assert.Greater(t, overdue.Wait, 29*time.Second)
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+func TestABatchWaitsForAnHour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := testserver.New(t, testserver.Step{Status: 503, Times: 2}, testserver.Step{Status: 429, RetryAfter: 59 * time.Minute})
+		transport := forBatches()
+		transport.Base = srv.Transport()
+		start := time.Now()
+		status, err := get(t.Context(), t, transport, srv.URL)
+		require.NoError(t, err)
+		assert.Equal(t, 200, status)
+		assert.GreaterOrEqual(t, time.Since(start), 59*time.Minute)
+		srv.Check(t)
+	})
+}
+
+func TestAFleetSharesItsCoolDown(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr})
+	defer rdb.Close()
+	srv := testserver.NewTCP(t, testserver.Step{Status: 429, RetryAfter: time.Hour})
+	var fleet [2]*heed.Transport
+	for i := range fleet {
+		var err error
+		fleet[i], err = forFleets(rdb, len(fleet))
+		require.NoError(t, err)
+	}
+	status, err := get(t.Context(), t, fleet[0], srv.URL)
+	require.NoError(t, err)
+	require.Equal(t, 429, status)
+	require.Eventually(t, func() bool {
+		_, err := get(t.Context(), t, fleet[1], srv.URL)
+		return errors.As(err, new(*heed.OverdueError))
+	}, time.Minute, time.Second)
+}
+
+func TestAnSDKsPostIsRetriedWithItsKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limited := testserver.Step{Status: 403, Body: `{"code": "rate_limited"}`, Header: http.Header{"Content-Type": {"application/json"}}}
+		srv := testserver.New(t, testserver.Step{Status: 503}, limited, testserver.Step{Status: 201})
+		transport := forSDKs()
+		transport.Base = srv.Transport()
+		transport.Retry.Profiles[0] = transport.Retry.Profiles[0].On("server.test")
+		client := NewClient(&http.Client{Transport: transport})
+		resp, err := client.http.Post(srv.URL, "text/plain", nil)
+		require.NoError(t, err)
+		resp.Body.Close()
+		assert.Equal(t, 201, resp.StatusCode)
+		assert.NotNil(t, NewClient(nil).http.Transport)
+		srv.Check(t)
+	})
+}
+
+func TestNginxs503IsALimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := forNginx()
+		transport.Retry.Profiles[0] = transport.Retry.Profiles[0].On("server.test")
+		srv := testserver.New(t, testserver.Step{Status: 503})
+		transport.Base = srv.Transport()
+		req, err := http.NewRequestWithContext(t.Context(), "POST", srv.URL, nil)
+		require.NoError(t, err)
+		resp, err := (&http.Client{Transport: transport}).Do(req)
+		require.NoError(t, err)
+		resp.Body.Close()
+		assert.Equal(t, 200, resp.StatusCode, "a POST that a limit refused may be sent again")
+	})
+}
+
+func TestOneCustomersLimitDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: 10 * time.Minute})
+		transport := forCustomers()
+		transport.Base = srv.Transport()
+		ann := context.WithValue(t.Context(), customer{}, "ann")
+		bob := context.WithValue(t.Context(), customer{}, "bob")
+		status, err := get(ann, t, transport, srv.URL)
+		require.NoError(t, err)
+		assert.Equal(t, 429, status)
+		_, err = get(ann, t, transport, srv.URL)
+		assert.ErrorAs(t, err, new(*heed.OverdueError))
+		status, err = get(bob, t, transport, srv.URL)
+		require.NoError(t, err)
+		assert.Equal(t, 200, status)
+	})
+}
