@@ -79,7 +79,9 @@ func forSDKs() *heed.Transport {
 			Name:  "example",
 			Hosts: []string{"api.example.com"},
 			// A 403 with this code is the rate limit's, and may be sent again.
-			Signs: []ratelimit.Sign{{Means: ratelimit.Limited, Status: []int{403}, Body: "code", Is: []string{"rate_limited"}}},
+			Signs: []ratelimit.Sign{{
+				Means: ratelimit.Limited, Status: []int{403}, Body: "code", Is: []string{"rate_limited"},
+			}},
 		}},
 	}}
 }
@@ -129,7 +131,8 @@ func TestHandlersGetAnAnswerWithinTheirDeadline(t *testing.T) {
 			testserver.Step{Delay: time.Hour}, testserver.Step{}, // a replica that hangs
 			testserver.Step{Status: 429, RetryAfter: 30 * time.Second},
 		)
-		transport := forHandlers()
+		client := &http.Client{Transport: forHandlers()}
+		transport := client.Transport.(*heed.Transport)
 		transport.Base = srv.Transport()
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
@@ -219,8 +222,9 @@ func TestOneCustomersLimitDelaysNoOther(t *testing.T) {
 		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: 10 * time.Minute})
 		transport := forCustomers()
 		transport.Base = srv.Transport()
-		ann := context.WithValue(t.Context(), customer{}, "ann")
-		bob := context.WithValue(t.Context(), customer{}, "bob")
+		ctx := t.Context()
+		ann := context.WithValue(ctx, customer{}, "ann")
+		bob := context.WithValue(ctx, customer{}, "bob")
 		status, err := get(ann, t, transport, srv.URL)
 		require.NoError(t, err)
 		assert.Equal(t, 429, status)
