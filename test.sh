@@ -8,11 +8,13 @@
 #
 # redis-server is installed through apt-get if it is missing; -all and -long install more.
 # What of that cannot be had is left out, and named at the end. Tests start the servers
-# they need on free ports, and stop them.
+# they need on free ports, and stop them. otelheed is left out in all forms if the modules of
+# OpenTelemetry cannot be downloaded.
 set -uo pipefail
 cd "$(dirname "$0")"
 
 shipped=(. ./serverside/metrics)
+if_to_be_had=(./otelheed) # shipped as well
 extra=(./benchmarks ./examples/frameworks ./examples/sdks ./internal/export/oas ./serverside/live/browsertest)
 
 failed=()
@@ -116,8 +118,22 @@ want_packages() {
 	done
 }
 
+# want_shipped adds the modules whose imports can be downloaded to those that are shipped.
+want_shipped() {
+	local module
+	for module in "${if_to_be_had[@]}"; do
+		reason=$(not_to_be_had "$module" ./...)
+		if [ -n "$reason" ]; then
+			left_out+=("module $module: $reason")
+		else
+			shipped+=("$module")
+		fi
+	done
+}
+
 test_shipped() {
 	step "gofmt" formatted
+	want_shipped
 	for module in "${shipped[@]}"; do
 		step "vet of module $module" go -C "$module" vet -race ./... # compiles what the tests need
 		step "tests of module $module" go -C "$module" test -race -vet=off -shuffle=on -timeout 60m "$@" ./...

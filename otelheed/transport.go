@@ -1,0 +1,134 @@
+package otelheed
+
+import (
+	"net/http"
+	"runtime"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/heedhttp/heed"
+)
+
+const scope = "github.com/heedhttp/heed/otelheed"
+
+// Options say where a Transport reports to, and what. The zero value is right for most.
+type Options struct {
+	// TracerProvider makes the spans. If nil, otel.GetTracerProvider().
+	TracerProvider trace.TracerProvider
+
+	// MeterProvider makes the metrics. If nil, otel.GetMeterProvider().
+	MeterProvider metric.MeterProvider
+
+	// Propagator writes the span of an attempt into its request. If nil,
+	// otel.GetTextMapPropagator(), which writes nothing unless the program sets one.
+	Propagator propagation.TextMapPropagator
+
+	// Attempts makes the span of each attempt, instead of otelheed: set it to use otelhttp.
+	// It is called once, with a RoundTripper that sends, and returns one around it:
+	//
+	//	func(base http.RoundTripper) http.RoundTripper { return otelhttp.NewTransport(base) }
+	//
+	// If nil, otelheed makes a span for each attempt.
+	Attempts func(base http.RoundTripper) http.RoundTripper
+
+	// Servers is how many servers the metrics tell apart; the server.address of all others
+	// is "_OTHER". If zero or negative, 100.
+	Servers int
+
+	// Attributes are on all metrics, to tell Transports to the same server apart.
+	Attributes []attribute.KeyValue
+}
+
+// A Transport is an http.RoundTripper that sends as its heed.Transport does, and reports it.
+// NewTransport makes it. It is safe for concurrent use.
+type Transport struct {
+	heed   *heed.Transport
+	base   http.RoundTripper // the user's
+	tracer trace.Tracer
+}
+
+// NewTransport returns a Transport that sends with the settings of t: all its exported
+// fields, its Trace among them. If t is nil, those of the zero heed.Transport.
+//
+// It neither changes t nor sends through it. What t points to is shared with t: Board,
+// Budget, Pacer. Where Board or Budget is nil, the new Transport has one of its own, as any
+// heed.Transport. So make one Transport, and use it for all requests.
+//
+// An error in making a metric goes to otel.Handle; the others are made.
+func NewTransport(t *heed.Transport, o Options) *Transport {
+	if t == nil {
+		t = new(heed.Transport)
+	}
+	if o.TracerProvider == nil {
+		o.TracerProvider = otel.GetTracerProvider()
+	}
+	if o.MeterProvider == nil {
+		o.MeterProvider = otel.GetMeterProvider()
+	}
+	if o.Propagator == nil {
+		o.Propagator = otel.GetTextMapPropagator()
+	}
+	tracer := o.TracerProvider.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL))
+	meter := o.MeterProvider.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL))
+	base, budget := baseOf(t), budgetOf(t)
+	m := newMetrics(meter, o)
+	out := &Transport{
+		heed: &heed.Transport{
+			Base: o.attempts(base, tracer), Retry: t.Retry, Budget: budget, Pacer: t.Pacer,
+			Board: t.Board, Key: t.Key, Trace: hooks{m, t.Trace}.trace(),
+		},
+		base:   base,
+		tracer: tracer,
+	}
+	if r := m.observe(meter, budget); r != nil { // until the Transport is collected
+		runtime.AddCleanup(out, func(r metric.Registration) { r.Unregister() }, r)
+	}
+	return out
+}
+
+func (o Options) attempts(base http.RoundTripper, tracer trace.Tracer) http.RoundTripper {
+	if o.Attempts != nil {
+		return o.Attempts(resends{base})
+	}
+	return attempts{base, tracer, o.Propagator}
+}
+
+// defaultBase is read once, as heed's own is, so that a Transport may become the default.
+var defaultBase = http.DefaultTransport
+
+func baseOf(t *heed.Transport) http.RoundTripper {
+	if t.Base == nil {
+		return defaultBase
+	}
+	return t.Base
+}
+
+// budgetOf is t's Budget, or one of the new Transport's own, whose balance can be read.
+func budgetOf(t *heed.Transport) heed.Budget {
+	if b, local := t.Budget.(*heed.LocalBudget); t.Budget == nil || local && b == nil {
+		return new(heed.LocalBudget)
+	}
+	return t.Budget
+}
+
+// RoundTrip sends req as heed.Transport.RoundTrip does, within a span that is a child of the
+// one in req's context. The Request of the response, and the one that the Trace, the Key and
+// the Pacer see, is a copy of req whose context has the span.
+func (t *Transport) RoundTrip(req *http.Request) (resp *http.Response, err error) {
+	c, ctx := start(t.tracer, req)
+	defer func() { c.end(resp, err) }() // after a panic, too
+	return t.heed.RoundTrip(req.WithContext(ctx))
+}
+
+// CloseIdleConnections closes those of Base, if it can. What Options.Attempts puts around Base
+// need not have the method: otelhttp's Transport has none.
+func (t *Transport) CloseIdleConnections() {
+	if b, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		b.CloseIdleConnections()
+	}
+}
