@@ -15,7 +15,7 @@ cd "$(dirname "$0")"
 
 shipped=(. ./serverside/metrics)
 if_to_be_had=(./otelheed) # shipped as well
-extra=(./benchmarks ./examples/frameworks ./examples/sdks ./internal/export/oas ./serverside/live/browsertest)
+extra=(./benchmarks ./examples/frameworks ./examples/migrating ./examples/sdks ./internal/export/oas ./serverside/live/browsertest)
 
 failed=()
 left_out=()

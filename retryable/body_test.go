@@ -31,8 +31,8 @@ func TestEachKindOfBodyIsReplayedAsItWas(t *testing.T) {
 		"io.ReadSeeker": {strings.NewReader(text), int64(len(text))},
 		"io.Reader":     {io.MultiReader(strings.NewReader(text)), int64(len(text))},
 		"empty reader":  {io.MultiReader(), 0},
-		"ReaderFunc":    {retryablehttp.ReaderFunc(func() (io.Reader, error) { return strings.NewReader(text), nil }), int64(len(text))},
-		"func":          {func() (io.Reader, error) { return strings.NewReader(text), nil }, int64(len(text))},
+		"ReaderFunc":    {retryablehttp.ReaderFunc(opened(text)), int64(len(text))},
+		"func":          {opened(text), int64(len(text))},
 		"func, no Len":  {func() (io.Reader, error) { return io.MultiReader(strings.NewReader(text)), nil }, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -51,6 +51,10 @@ func TestEachKindOfBodyIsReplayedAsItWas(t *testing.T) {
 			})
 		})
 	}
+}
+
+func opened(text string) func() (io.Reader, error) {
+	return func() (io.Reader, error) { return strings.NewReader(text), nil }
 }
 
 func TestTheContentLengthIsOnTheWireEachTime(t *testing.T) {

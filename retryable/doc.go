@@ -1,7 +1,13 @@
-// Package retryable brings programs that use hashicorp/go-retryablehttp to heed.
+// Package retryable moves a program from hashicorp/go-retryablehttp to heed.
 //
-// Install puts heed into a *retryablehttp.Client that exists already, whose
-// callers stay as they are. If and Backoff make one's own CheckRetry and Backoff
-// a part of a heed.RetryPolicy. Whoever needs no *retryablehttp.Client can do
-// without this package: a heed.Transport is the Transport of any http.Client.
+// The first step is one line. The callers of client stay as they are, and so do its
+// RetryMax, waits, CheckRetry, hooks, logger and timeout:
+//
+//	retryable.Install(client, &heed.Transport{})
+//
+// A program that no longer needs a *retryablehttp.Client does not need this package: a
+// heed.Transport is the Transport of any http.Client. If, Backoff and LogTrace take a
+// CheckRetry, a Backoff and a logger such as hclog's along.
+//
+// See docs/migrating.md for what behaves differently, and for each field.
 package retryable

@@ -1,6 +1,7 @@
 package retryable_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -16,22 +17,24 @@ import (
 	"github.com/heedhttp/heed/testserver"
 )
 
-// client is a go-retryablehttp client with its usual settings that reaches base.
+// client is a go-retryablehttp client with its usual settings that reaches base, and
+// returns the last response whatever its status.
 func client(base http.RoundTripper) *retryablehttp.Client {
 	c := retryablehttp.NewClient()
 	c.Logger = nil
 	c.HTTPClient.Transport = base
+	c.ErrorHandler = retryablehttp.PassthroughErrorHandler
 	return c
 }
 
-// installed is the same with heed in it.
+// installed is the same with heed in it, and without a budget.
 func installed(base http.RoundTripper) *retryablehttp.Client {
 	c := client(base)
 	retryable.Install(c, &heed.Transport{Budget: heed.Unlimited})
 	return c
 }
 
-// request is one of go-retryablehttp's.
+// request is a request of go-retryablehttp's.
 func request(t testing.TB, method, url string, body any) *retryablehttp.Request {
 	t.Helper()
 	req, err := retryablehttp.NewRequest(method, url, body)
@@ -39,7 +42,7 @@ func request(t testing.TB, method, url string, body any) *retryablehttp.Request 
 	return req
 }
 
-// content reads and closes the body of what must be a response.
+// content reads and closes the body of a response; it fails the test if there is none.
 func content(t testing.TB, resp *http.Response, err error) (status int, body string) {
 	t.Helper()
 	require.NoError(t, err)
@@ -49,7 +52,7 @@ func content(t testing.TB, resp *http.Response, err error) (status int, body str
 	return resp.StatusCode, string(b)
 }
 
-// statuses are what srv answered, one for each arrival.
+// statuses returns what srv answered, one for each arrival.
 func statuses(srv *testserver.Server) (all []int) {
 	for _, e := range srv.Log() {
 		all = append(all, e.Status)
@@ -57,7 +60,7 @@ func statuses(srv *testserver.Server) (all []int) {
 	return all
 }
 
-// paths are what was asked of srv.
+// paths returns what was asked of srv.
 func paths(srv *testserver.Server) (all []string) {
 	for _, e := range srv.Log() {
 		all = append(all, e.Method+" "+strings.TrimPrefix(e.URL, srv.URL))
@@ -65,7 +68,7 @@ func paths(srv *testserver.Server) (all []string) {
 	return all
 }
 
-// took is how long f takes.
+// took returns how long f takes.
 func took(f func()) time.Duration {
 	began := time.Now()
 	f()
@@ -136,7 +139,11 @@ func answer(req *http.Request, status int) *http.Response {
 	if status == 0 {
 		return nil
 	}
-	return &http.Response{StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Body: http.NoBody, Request: req}
+	return &http.Response{
+		StatusCode: status, Status: fmt.Sprint(status, " ", http.StatusText(status)),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{}, Body: http.NoBody, Request: req,
+	}
 }
 
 // A tracked body knows whether it was closed.

@@ -1,8 +1,9 @@
 package retryable
 
 import (
-	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -11,59 +12,64 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// An installed is the Transport of c's http.Client. It has no
-// CloseIdleConnections: c would call it whenever a request fails, and throw away
-// the connections of all the others.
-type installed struct {
-	c     *retryablehttp.Client
-	t     *heed.Transport
-	trace heed.Trace
-}
-
-func newInstalled(c *retryablehttp.Client, t *heed.Transport) *installed {
-	i := &installed{c: c, t: t}
-	i.trace.Decided = i.decided
-	return i
-}
-
-// RoundTrip is t's. c calls its hooks for the first attempt and for the last
-// response; those between, it does not see.
-func (i *installed) RoundTrip(req *http.Request) (*http.Response, error) {
-	if i.c.RequestLogHook == nil && i.c.ResponseLogHook == nil && i.c.PrepareRetry == nil {
-		return i.t.RoundTrip(req)
+// trace is t with the hooks of c, or LogTrace of c's Logger with them if t is nil.
+func (i *installed) trace(t *heed.Trace) *heed.Trace {
+	if t == nil {
+		t = i.logTrace()
 	}
-	ctx := context.WithValue(req.Context(), clientKey{}, i.c)
-	out := req.WithContext(heed.WithTrace(ctx, &i.trace))
-	resp, err := i.t.RoundTrip(out)
-	if resp != nil && resp.Request == out {
-		resp.Request = req
+	all := *t
+	all.Decided = func(a heed.Attempt, v heed.Verdict, wait time.Duration) {
+		i.decided(a, v, wait)
+		if t.Decided != nil {
+			t.Decided(a, v, wait)
+		}
 	}
-	return resp, err
+	return &all
 }
 
-func (i *installed) decided(a heed.Attempt, v heed.Verdict, _ time.Duration) {
+// logTrace is LogTrace of c's Logger. It tells, too, what CheckRetry would have repeated.
+func (i *installed) logTrace() *heed.Trace {
+	h := handler{func() any { return i.c.Logger }}
+	t := h.trace()
+	decided := t.Decided
+	t.Decided = func(a heed.Attempt, v heed.Verdict, wait time.Duration) {
+		if c := callOf(contextOf(a.Request)); c != nil && c.unsafe && a.Response != nil {
+			h.log(slog.LevelWarn, "request not retried", []any{
+				"method", a.Request.Method, "host", a.Request.URL.Host,
+				"status", a.Response.StatusCode, "cause", errUnsafe.Error(),
+			})
+		}
+		decided(a, v, wait)
+	}
+	return t
+}
+
+// decided calls c's hook for a response that is retried; c calls it for the last one.
+func (i *installed) decided(a heed.Attempt, v heed.Verdict, wait time.Duration) {
+	ctx := contextOf(a.Request)
+	if c := callOf(ctx); c != nil {
+		deadline, ok := ctx.Deadline()
+		c.attempts, c.took, c.verdict = a.Number, a.Took, v
+		c.late = v == heed.OutOfTime && ok && time.Until(deadline) <= wait
+	}
 	if v == heed.Again && a.Response != nil && i.c.ResponseLogHook != nil {
 		i.c.ResponseLogHook(logger(i.c), a.Response)
 	}
 }
 
-// clientKey is the context key of the *retryablehttp.Client whose hooks a
-// request is shown to: a heed.Transport may serve several.
-type clientKey struct{}
-
-// A resender is the Base of an installed heed.Transport. It shows each retry to
-// the hooks before it sends it.
+// A resender is the Base of an installed heed.Transport. It calls the hooks for each retry
+// before it sends it; c calls them for the first attempt.
 type resender struct{ base http.RoundTripper }
 
 func (r *resender) RoundTrip(req *http.Request) (*http.Response, error) {
 	n := heed.ResendCount(req.Context())
-	c, ok := req.Context().Value(clientKey{}).(*retryablehttp.Client)
-	if n == 0 || !ok {
+	call := callOf(req.Context())
+	if n == 0 || call == nil {
 		return r.base.RoundTrip(req)
 	}
 	out := req.WithContext(req.Context())
 	out.Header = req.Header.Clone() // the hooks may write to it, and the caller owns req's
-	if err := prepare(c, out, n); err != nil {
+	if err := prepare(call.client.c, out, n); err != nil {
 		if req.Body != nil {
 			req.Body.Close()
 		}
@@ -83,12 +89,14 @@ func (r *resender) CloseIdleConnections() {
 	}
 }
 
-// A prepareError is that of a PrepareRetry. It is final, as c has it.
+// A prepareError is the error of a PrepareRetry. It is final, as c has it.
 type prepareError struct{ err error }
 
 func (e *prepareError) Error() string { return "retryable: PrepareRetry: " + e.err.Error() }
 func (e *prepareError) Unwrap() error { return e.err }
 func (e *prepareError) NonRetriable() {}
+
+func isPrepareError(err error) bool { return errors.As(err, new(*prepareError)) }
 
 func prepare(c *retryablehttp.Client, req *http.Request, n int) error {
 	if c.PrepareRetry != nil {
@@ -102,7 +110,7 @@ func prepare(c *retryablehttp.Client, req *http.Request, n int) error {
 	return nil
 }
 
-// logger is what c hands to its hooks.
+// logger is what c gives to its hooks.
 func logger(c *retryablehttp.Client) retryablehttp.Logger {
 	switch l := c.Logger.(type) {
 	case retryablehttp.LeveledLogger:
@@ -113,7 +121,7 @@ func logger(c *retryablehttp.Client) retryablehttp.Logger {
 	return nil
 }
 
-// leveled makes a Logger of a LeveledLogger.
+// leveled makes a LeveledLogger a Logger.
 type leveled struct{ retryablehttp.LeveledLogger }
 
 func (l leveled) Printf(format string, args ...any) { l.Info(fmt.Sprintf(format, args...)) }

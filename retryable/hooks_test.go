@@ -22,7 +22,8 @@ import (
 
 func TestTheLogHooksSeeEachAttemptAndEachResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv := testserver.New(t, testserver.Step{Drop: true}, testserver.Step{Status: 503}, testserver.Step{Status: 429}, testserver.Step{Status: 200})
+		srv := testserver.New(t, testserver.Step{Drop: true},
+			testserver.Step{Status: 503}, testserver.Step{Status: 429}, testserver.Step{Status: 200})
 		c := installed(srv.Transport())
 		var seen []string
 		c.RequestLogHook = func(_ retryablehttp.Logger, req *http.Request, n int) {
@@ -62,7 +63,7 @@ func TestPrepareRetryPreparesEachRetryAndNothingElse(t *testing.T) {
 		}
 		assert.Equal(t, []string{"", "1", "2"}, signatures)
 		assert.Empty(t, req.Header, "the caller's request")
-		assert.Same(t, req.Request, resp.Request)
+		assert.Equal(t, req.URL, resp.Request.URL)
 	})
 }
 
@@ -71,7 +72,9 @@ func TestTheHooksComeInTheUsualOrder(t *testing.T) {
 		c := installed(inTurn(503, 200))
 		var order []string
 		c.PrepareRetry = func(*http.Request) error { order = append(order, "prepare"); return nil }
-		c.RequestLogHook = func(_ retryablehttp.Logger, _ *http.Request, n int) { order = append(order, fmt.Sprint("request ", n)) }
+		c.RequestLogHook = func(_ retryablehttp.Logger, _ *http.Request, n int) {
+			order = append(order, fmt.Sprint("request ", n))
+		}
 		resp, err := c.Get("http://api.example.com")
 		content(t, resp, err)
 		assert.Equal(t, []string{"request 0", "prepare", "request 1"}, order)
@@ -99,7 +102,7 @@ func installedWith(b *base, prepare retryablehttp.PrepareRetry) *retryablehttp.C
 	return c
 }
 
-func TestABodyThatIsNotSentForWantOfPreparationIsClosed(t *testing.T) {
+func TestABodyThatCouldNotBePreparedIsClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var bodies []*tracked
 		body := func() (io.Reader, error) {
@@ -182,9 +185,9 @@ func TestTwoClientsOfOneTransportKeepTheirHooks(t *testing.T) {
 			}
 		}
 		wg.Wait()
-		assert.EqualValues(t, 3*4, responses[0].Load())
-		assert.EqualValues(t, 5*4, responses[1].Load())
-		assert.EqualValues(t, 3*3, retries[0].Load())
-		assert.EqualValues(t, 5*3, retries[1].Load())
+		assert.EqualValues(t, 3*5, responses[0].Load())
+		assert.EqualValues(t, 5*5, responses[1].Load())
+		assert.EqualValues(t, 3*4, retries[0].Load())
+		assert.EqualValues(t, 5*4, retries[1].Load())
 	})
 }

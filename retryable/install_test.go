@@ -71,7 +71,9 @@ func TestTheLastResponseIsReturnedWhole(t *testing.T) {
 		get  func(c *retryablehttp.Client, url string) (*http.Response, error)
 	}{
 		{"Get", func(c *retryablehttp.Client, url string) (*http.Response, error) { return c.Get(url) }},
-		{"StandardClient", func(c *retryablehttp.Client, url string) (*http.Response, error) { return c.StandardClient().Get(url) }},
+		{"StandardClient", func(c *retryablehttp.Client, url string) (*http.Response, error) {
+			return c.StandardClient().Get(url)
+		}},
 	} {
 		t.Run(do.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -80,7 +82,7 @@ func TestTheLastResponseIsReturnedWhole(t *testing.T) {
 				status, body := content(t, resp, err)
 				assert.Equal(t, 503, status)
 				assert.Equal(t, "down for maintenance", body)
-				assert.Len(t, srv.Log(), 4)
+				assert.Len(t, srv.Log(), 5)
 				srv.Check(t)
 			})
 		})
@@ -100,8 +102,8 @@ func TestAFailureIsTheHTTPClientsError(t *testing.T) {
 			resp, err := get(installed(b))
 			require.Nil(t, resp)
 			require.ErrorIs(t, err, broken)
-			assert.Equal(t, `Get "http://api.example.com": heed: 4 attempts failed: broken`, err.Error())
-			assert.Equal(t, 4, b.count())
+			assert.Equal(t, `Get "http://api.example.com": heed: 5 attempts failed: broken`, err.Error())
+			assert.Equal(t, 5, b.count())
 		}
 	})
 }
@@ -143,7 +145,10 @@ func TestTheErrorOfAResponseHandlerIsFinal(t *testing.T) {
 	nonsense := errors.New("nonsense")
 	req := request(t, "GET", "http://api.example.com", nil)
 	req.SetResponseHandler(func(*http.Response) error { return nonsense })
-	resp, err := installed(b).Do(req)
+	c := installed(b)
+	c.ErrorHandler = nil
+	retryable.Install(c, nil)
+	resp, err := c.Do(req)
 	require.ErrorIs(t, err, nonsense)
 	require.Nil(t, resp)
 	assert.True(t, body.closed)
@@ -208,7 +213,7 @@ func TestInstallingAgainReplacesWhatWasInstalled(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := always(503, nil)
 				c := client(b)
-				tr, want := prepare(c), 4
+				tr, want := prepare(c), 5
 				if tr == nil {
 					want = 3 // as the budget of a new Transport has two retries
 				}
@@ -221,7 +226,7 @@ func TestInstallingAgainReplacesWhatWasInstalled(t *testing.T) {
 	}
 }
 
-func TestATransportThatIsItsOwnBaseIsNotInstalledIntoItself(t *testing.T) {
+func TestATransportIsNotInstalledIntoItself(t *testing.T) {
 	c, tr := client(nil), &heed.Transport{Budget: heed.Unlimited}
 	c.HTTPClient.Transport = tr // and so it sends through http.DefaultTransport
 	retryable.Install(c, tr)
@@ -229,7 +234,7 @@ func TestATransportThatIsItsOwnBaseIsNotInstalledIntoItself(t *testing.T) {
 	require.ErrorContains(t, err, "unsupported protocol scheme")
 }
 
-func TestABaseOfOnesOwnIsUsedInsteadOfTheClients(t *testing.T) {
+func TestABaseOfTheCallersReplacesThatOfTheClient(t *testing.T) {
 	former, own := inTurn(200), inTurn(200)
 	c := client(former)
 	retryable.Install(c, &heed.Transport{Budget: heed.Unlimited, Base: own})

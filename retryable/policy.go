@@ -12,27 +12,33 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// If makes check the If of a heed.RetryPolicy. If check is nil, so is the
+// If makes a CheckRetry the If of a heed.RetryPolicy. If check is nil, so is the
 // result, and heed.Worthwhile decides.
 //
-// check is given what it is used to: the context of the request, and an error
-// within a *url.Error. Whether it wants a retry is all that counts; an error that
-// it returns is dropped, since heed does not make an error of a response.
+// check is called for each attempt, with the context of the request, and with an error
+// within a *url.Error, as go-retryablehttp calls it. An error that it returns is dropped,
+// since heed makes no error of a response.
 //
-// What check says replaces heed.Worthwhile as a whole. So with go-retryablehttp's
-// own policies a POST is repeated although the server may have acted upon it;
-// the example shows how to have both.
+// check replaces heed.Worthwhile as a whole. So with go-retryablehttp's own policies a
+// POST is repeated although the server may have acted upon it; the example shows how to
+// have both.
 func If(check retryablehttp.CheckRetry) func(heed.Attempt) bool {
 	if check == nil {
 		return nil
 	}
 	return func(a heed.Attempt) bool {
-		if a.Response == nil && a.Err == nil {
-			return false
-		}
-		again, _ := check(contextOf(a.Request), a.Response, asURLError(a.Request, a.Err))
+		again, _ := ask(check, a)
 		return again
 	}
+}
+
+// ask asks check about an attempt. As go-retryablehttp has it, an error of PrepareRetry is
+// final.
+func ask(check retryablehttp.CheckRetry, a heed.Attempt) (again bool, err error) {
+	if a.Response == nil && a.Err == nil || isPrepareError(a.Err) {
+		return false, nil
+	}
+	return check(contextOf(a.Request), a.Response, asURLError(a.Request, a.Err))
 }
 
 func contextOf(req *http.Request) context.Context {
@@ -55,16 +61,15 @@ func asURLError(req *http.Request, err error) error {
 	return wrapped
 }
 
-// Backoff makes b, called with min and max, a heed.Backoff. If b is nil, so is
-// the result, and heed's own backoff is used.
+// Backoff makes a Backoff of go-retryablehttp's one of heed's; b is called with min and max.
+// If b is nil, so is the result, and heed's own backoff is used.
 //
-// b sees the response without its Retry-After and without its body: heed has
-// read the former itself, overflow, dates and the server's clock included, and
-// waits at least that long. A negative wait, which is what b has when it
-// overflows, counts as max.
+// b sees the response without its Retry-After and without its body: heed has read
+// Retry-After itself, and waits at least that long. A negative wait, which is what b
+// returns when it overflows, counts as max.
 //
-// go-retryablehttp's DefaultBackoff has no jitter: all clients that failed
-// together come back together. heed.FullJitter around it helps.
+// go-retryablehttp's DefaultBackoff has no jitter: all clients that failed together come
+// back together. heed.EqualJitter around it, with twice the min, never waits less than min.
 func Backoff(b retryablehttp.Backoff, min, max time.Duration) heed.Backoff {
 	if b == nil {
 		return nil

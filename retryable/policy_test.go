@@ -83,14 +83,14 @@ func TestIfGivesThePolicyWhatItIsUsedTo(t *testing.T) {
 	assert.Equal(t, 1, asked)
 }
 
-func TestIfStandsAnAttemptWithoutARequest(t *testing.T) {
+func TestIfAcceptsAnAttemptWithoutARequest(t *testing.T) {
 	check := retryable.If(retryablehttp.DefaultRetryPolicy)
 	assert.True(t, check(heed.Attempt{Err: io.EOF}))
 	assert.True(t, check(heed.Attempt{Err: io.EOF, Request: &http.Request{}}))
 	assert.False(t, check(heed.Attempt{}))
 }
 
-func TestAnErrorOfThePolicyIsNotTheCallers(t *testing.T) {
+func TestIfDropsTheErrorOfACheckRetry(t *testing.T) {
 	for _, again := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			srv := testserver.New(t, testserver.Step{Status: 503, Body: "busy", Times: -1})
@@ -113,7 +113,7 @@ func TestNilsLeaveTheDecisionToHeed(t *testing.T) {
 	assert.Nil(t, retryable.Backoff(nil, time.Second, time.Minute))
 }
 
-func TestBackoffIsTheEnvelopeOfTheirs(t *testing.T) {
+func TestBackoffIsTheirsWithoutRetryAfter(t *testing.T) {
 	const least, most = time.Second, 30 * time.Second
 	b := retryable.Backoff(retryablehttp.DefaultBackoff, least, most)
 	for _, c := range []struct {
@@ -143,7 +143,9 @@ func TestBackoffIsTheEnvelopeOfTheirs(t *testing.T) {
 }
 
 func TestLinearBackoffGrowsByTheAttempt(t *testing.T) {
-	for _, theirs := range []retryablehttp.Backoff{retryablehttp.LinearJitterBackoff, retryablehttp.RateLimitLinearJitterBackoff} {
+	for _, theirs := range []retryablehttp.Backoff{
+		retryablehttp.LinearJitterBackoff, retryablehttp.RateLimitLinearJitterBackoff,
+	} {
 		b := retryable.Backoff(theirs, 800*time.Millisecond, 1200*time.Millisecond)
 		for n := 1; n <= 10; n++ {
 			resp := answer(nil, 503)
@@ -166,7 +168,7 @@ func TestABackoffThatOverflowsWaitsLongest(t *testing.T) {
 	assert.EqualValues(t, math.MaxInt64/2, linear(heed.Attempt{Number: 3}))
 }
 
-func TestABackoffOfOnesOwnSeesTheResponse(t *testing.T) {
+func TestACustomBackoffSeesTheResponse(t *testing.T) {
 	resp := answer(nil, 403)
 	resp.Header.Set("Retry-After", "5")
 	resp.Header.Set("X-Reset-In", "7")
@@ -185,7 +187,7 @@ func TestABackoffOfOnesOwnSeesTheResponse(t *testing.T) {
 	assert.Same(t, body, resp.Body)
 }
 
-func TestWithTheirPoliciesAHintIsStillAFloor(t *testing.T) {
+func TestAHintIsAFloorForTheirPoliciesToo(t *testing.T) {
 	for _, c := range []struct {
 		value    string
 		low, top time.Duration
@@ -218,12 +220,14 @@ func TestWithTheirPoliciesAHintIsStillAFloor(t *testing.T) {
 	}
 }
 
-// Who asks for their policy gets it.
-func TestWithTheirPolicyAPostIsRepeated(t *testing.T) {
+func TestWithCheckRetryAsTheIfAPostIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := inTurn(503, 200)
 		c := client(b)
-		retryable.Install(c, &heed.Transport{Budget: heed.Unlimited, Retry: heed.RetryPolicy{If: retryable.If(c.CheckRetry)}})
+		retryable.Install(c, &heed.Transport{
+			Budget: heed.Unlimited,
+			Retry:  heed.RetryPolicy{If: retryable.If(c.CheckRetry)},
+		})
 		resp, err := c.Post("http://api.example.com", "text/plain", []byte("pay"))
 		status, _ := content(t, resp, err)
 		assert.Equal(t, 200, status)
@@ -231,8 +235,8 @@ func TestWithTheirPolicyAPostIsRepeated(t *testing.T) {
 	})
 }
 
-// What go-retryablehttp calls final of the errors of a Base, heed does too.
-func TestWhatIsFinalToThemIsFinalToHeed(t *testing.T) {
+// Errors that go-retryablehttp does not retry, heed does not retry either.
+func TestErrorsThatAreFinalToThemAreFinalToHeed(t *testing.T) {
 	for _, err := range []error{
 		errors.New(`unsupported protocol scheme "ftp"`),
 		errors.New(`net/http: invalid header field name "\x1b"`),
