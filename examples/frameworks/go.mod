@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	github.com/gin-gonic/gin v1.10.1
 	github.com/go-chi/chi/v5 v5.5.0
-	github.com/heedhttp/heed v0.0.0
+	github.com/heedhttp/heed v0.1.0
 	github.com/heedhttp/heed/serverside/metrics v0.0.0
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/prometheus/client_golang v1.25.0
