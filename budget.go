@@ -130,7 +130,8 @@ func (b *LocalBudget) Refund(_ context.Context, key string) {
 	b.account(hostkey.NameOf(key), now).refund(b, now)
 }
 
-// Balance reports how many retries could be withdrawn for key now.
+// Balance returns how many retries are left for key, for metrics and tests: below 1,
+// Withdraw allows none. It changes nothing, and keeps no balance for a new key.
 func (b *LocalBudget) Balance(key string) float64 {
 	now := now()
 	a := b.accounts.Find(hostkey.NameOf(key))

@@ -192,6 +192,20 @@ func TestALocalBudgetForgetsIdleKeys(t *testing.T) {
 	})
 }
 
+func TestReadingABalanceChangesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var b heed.LocalBudget
+		deposit(&b, key, 5)
+		for i := range 100 {
+			assert.EqualValues(t, 2.5, b.Balance(key))
+			assert.EqualValues(t, 2, b.Balance(fmt.Sprint("new", i)))
+		}
+		assert.Equal(t, 1, b.Keys())
+		assert.Equal(t, 2, withdrawn(&b, key))
+		assert.EqualValues(t, 0.5, b.Balance(key))
+	})
+}
+
 func TestTwoTransportsShareOneBudgetCountedExactly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		budget, s := &heed.LocalBudget{}, newScript(unavailable)

@@ -1,12 +1,12 @@
-// Package metrics counts what limiters of package serverside do, for Prometheus:
+// Package metrics counts for Prometheus what a serverside.Limiter does:
 //
 //	m, err := metrics.New(prometheus.DefaultRegisterer, metrics.Options{})
 //	limiter, err := serverside.New(m.Instrument(cfg))
 //
-// The names are listed in docs/metrics.md, with what alarms there are for; the
-// rules for those are what heed rules export prometheus prints.
+// docs/metrics.md lists the metrics, with queries. heed rules export prometheus prints alert
+// rules for them.
 //
-// There are as many series as the rules make, whatever clients send: the label
-// endpoint is the Pattern of a rule, never a path, strategy is its Name, and of the
-// keys that are denied only the most frequent are shown, as hashes.
+// The number of series depends on the rules, and not on what clients send: the label
+// endpoint is the Pattern of a rule, never the path of a request, and strategy is its Name.
+// Keys are shown as hashes, and only those that are denied most.
 package metrics

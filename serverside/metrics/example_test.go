@@ -2,6 +2,7 @@ package metrics_test
 
 import (
 	"fmt"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,14 +21,14 @@ func Example() {
 	reg := prometheus.NewRegistry()
 	m, err := metrics.New(reg, metrics.Options{})
 	if err != nil {
-		panic(err)
+		log.Fatal(err)
 	}
 	limiter, err := serverside.New(m.Instrument(serverside.Config{
 		Rules:  []serverside.Rule{{Name: "address", Pattern: "/v1/", Policies: []quota.Policy{quota.PerMinute(2)}}},
-		Exempt: []string{"/metrics"}, // Prometheus must see what happens
+		Exempt: []string{"/metrics"}, // scrapes are not limited
 	}))
 	if err != nil {
-		panic(err)
+		log.Fatal(err)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/v1/users/{id}", func(http.ResponseWriter, *http.Request) {})
@@ -52,25 +53,25 @@ func Example() {
 	// rate_limit_exceeded_total{endpoint="/v1/",strategy="address"} 3
 }
 
-// The rules of a file are counted like those of a program.
+// Rules in a file: Instrument the Config of the rulefile.Env.
 func Example_rulefile() {
 	file, err := os.CreateTemp("", "rules*.yaml")
 	if err != nil {
-		panic(err)
+		log.Fatal(err)
 	}
 	defer os.Remove(file.Name())
 	if _, err := file.WriteString("rules: [{name: address, pattern: /v1/, policies: 2/1m}]"); err != nil {
-		panic(err)
+		log.Fatal(err)
 	}
-	var store quota.Store // if nil, this process; a redisstore.Store where there are several
-	m, err := metrics.New(prometheus.NewRegistry(), metrics.Options{})
+	var store quota.Store // nil keeps counts in this process; use a redisstore.Store to share them
+	m, err := metrics.New(prometheus.DefaultRegisterer, metrics.Options{})
 	if err != nil {
-		panic(err)
+		log.Fatal(err)
 	}
 	env := rulefile.Env{Config: m.Instrument(serverside.Config{Store: store, Audit: serverside.LogAudit(nil)})}
 	rules, err := rulefile.Watch(file.Name(), env)
 	if err != nil {
-		panic(err)
+		log.Fatal(err)
 	}
 	defer rules.Close()
 	h := rules.Limiter.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

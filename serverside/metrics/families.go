@@ -6,21 +6,32 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// events are the counters of what an Audit is told, by rule.
+// events are the counters of the Events that an Audit gets, by rule.
 var events = [...]struct{ name, help string }{
-	serverside.Denied:            {"rate_limit_exceeded_total", "Requests that were denied, by the first rule that denies."},
-	serverside.WouldDeny:         {"rate_limit_would_exceed_total", "Requests that a rule with DryRun would have denied."},
-	serverside.NearLimit:         {"rate_limit_near_limit_total", "Requests that left less than a tenth of a quota where the one before had found more."},
-	serverside.HotKey:            {"rate_limit_hot_keys_total", "Keys that were denied for more than 100 times within a minute."},
-	serverside.Bypassed:          {"rate_limit_bypassed_total", "Requests that an entry of the allow-list admitted; strategy is its name."},
-	serverside.Penalized:         {"rate_limit_penalties_total", "Penalties that began."},
-	serverside.LimitsFailed:      {"rate_limit_limits_failures_total", "Requests whose own limits could not be looked up."},
-	serverside.ForwardingIgnored: {"rate_limit_forwarding_ignored_total", "Configurations in which a peer that nobody trusts sent X-Forwarded-For: if it is a proxy, its clients share one quota."},
-
-	serverside.StoreLate:          {"rate_limit_store_late_total", "Requests that were counted in this process because it was late itself, and the Store not gone."},
-	serverside.ForwardingDisputed: {"rate_limit_forwarding_disputed_total", "Minutes in which a trusted proxy's fields said different clients."},
-	serverside.ResponseUnseen:     {"rate_limit_response_unseen_total", "Configurations in which a response did not go through the limiter, so that nothing was settled."},
-	serverside.ConfigWarning:      {"rate_limit_config_warnings_total", "Likely mistakes in configurations."},
+	serverside.Denied: {"rate_limit_exceeded_total",
+		"Denied requests, by the first rule that denied."},
+	serverside.WouldDeny: {"rate_limit_would_exceed_total",
+		"Requests that a rule with DryRun would have denied."},
+	serverside.NearLimit: {"rate_limit_near_limit_total",
+		"Requests that took a quota below a tenth."},
+	serverside.HotKey: {"rate_limit_hot_keys_total",
+		"Keys that were denied more than 100 times in a minute."},
+	serverside.Bypassed: {"rate_limit_bypassed_total",
+		"Requests that an entry of the allow-list admitted. strategy is the entry's name."},
+	serverside.Penalized: {"rate_limit_penalties_total",
+		"Penalties that began."},
+	serverside.LimitsFailed: {"rate_limit_limits_failures_total",
+		"Requests whose own limits could not be looked up."},
+	serverside.ForwardingIgnored: {"rate_limit_forwarding_ignored_total",
+		"Configurations in which an untrusted peer sent X-Forwarded-For. If it is a proxy, its clients share one quota."},
+	serverside.StoreLate: {"rate_limit_store_late_total",
+		"Requests that were counted in this process because it was late itself. The store was not down."},
+	serverside.ForwardingDisputed: {"rate_limit_forwarding_disputed_total",
+		"Minutes in which the fields of a trusted proxy contradicted each other."},
+	serverside.ResponseUnseen: {"rate_limit_response_unseen_total",
+		"Configurations in which a response bypassed the limiter, so no pardon, refund or penalty followed."},
+	serverside.ConfigWarning: {"rate_limit_config_warnings_total",
+		"Likely mistakes in configurations."},
 }
 
 // Labels of routes.
@@ -29,27 +40,27 @@ var (
 	byRule     = []string{"endpoint", "strategy"}
 )
 
-// Families that are made of what is known at the time.
+// Metrics that are computed at each scrape.
 var (
 	headroom = prometheus.NewDesc("rate_limit_headroom_ratio",
-		"The least part of the rule's quota that a request left in the last 5 to 10 minutes.", byRule, nil)
+		"The smallest part of the rule's quota that a request left, in the last 5 to 10 minutes.", byRule, nil)
 	topDenials = prometheus.NewDesc("rate_limit_top_denials",
-		"Denials of a key in the last 5 to 10 minutes, for those with the most; key is a hash, as in the log.",
+		"Denials of the keys with the most, in the last 5 to 10 minutes. key is a hash, as in the log.",
 		append(byRule[:2:2], "key"), nil)
 	forgotten = prometheus.NewDesc("rate_limit_memory_forgotten_total",
-		"Keys that owed something and were forgotten, because this process keeps no more: see Memory.MaxKeys.", nil, nil)
+		"Keys that were forgotten before their quota was whole again, because the process keeps no more.", nil, nil)
 	dropped = prometheus.NewDesc("rate_limit_memory_dropped_total",
-		"Places in flight that were not given back, but found free in the end.", nil, nil)
+		"Slots for requests in flight that were never released, until the garbage collector freed them.", nil, nil)
 )
 
-// families are what is counted.
+// families are the metrics that are kept.
 type families struct {
 	decisions   *prometheus.CounterVec
 	duration    *prometheus.HistogramVec
 	remaining   *prometheus.HistogramVec
 	failures    *prometheus.CounterVec
 	failOpen    *prometheus.CounterVec
-	events      [len(events)]*prometheus.CounterVec // nil where nothing is counted
+	events      [len(events)]*prometheus.CounterVec // nil for kinds that are not counted
 	unavailable prometheus.Gauge
 	changes     *prometheus.CounterVec
 	applied     prometheus.Counter // of changes
@@ -58,20 +69,26 @@ type families struct {
 }
 
 func newFamilies(o Options) (f families) {
-	f.decisions = f.counter("rate_limit_decisions_total", "Decisions on requests: one for each, or one for each stage that rules have.", "endpoint", "verdict")
-	f.duration = f.histogram("rate_limit_check_duration_seconds", "How long decisions took, with what they waited for the Store.", o.Buckets)
-	f.remaining = f.histogram("rate_limit_remaining_ratio", "Samples of the part of the tightest quota that a decision left, from 0 to 1.", prometheus.LinearBuckets(0, .1, 10))
-	f.failures = f.counter("rate_limit_store_failures_total", "Failures of the Store, Redis or another, by what was done about them.", "endpoint", "mode")
-	f.failOpen = f.counter("rate_limit_fail_open_total", "Requests that were admitted without being counted, because the Store failed.", byEndpoint...)
+	f.decisions = f.counter("rate_limit_decisions_total",
+		"Decisions on requests: one for each request, or for each stage if rules have several.", "endpoint", "verdict")
+	f.duration = f.histogram("rate_limit_check_duration_seconds",
+		"How long a decision took, with the wait for the store.", o.Buckets)
+	f.remaining = f.histogram("rate_limit_remaining_ratio",
+		"Samples of what a decision left of the tightest quota, from 0 to 1.", prometheus.LinearBuckets(0, .1, 10))
+	f.failures = f.counter("rate_limit_store_failures_total",
+		"Failures of the store, Redis or another, by what the rule does about them.", "endpoint", "mode")
+	f.failOpen = f.counter("rate_limit_fail_open_total",
+		"Requests that were admitted uncounted because the store failed.", byEndpoint...)
 	for kind, e := range events {
 		if e.name != "" {
 			f.events[kind] = f.counter(e.name, e.help, byRule...)
 		}
 	}
 	f.unavailable = prometheus.NewGauge(prometheus.GaugeOpts{Name: "rate_limit_redis_unavailable",
-		Help: "1 from a failure of the Store until it decides again, otherwise 0."})
+		Help: "1 from a failure of the store until it decides again, otherwise 0."})
 	f.collected = append(f.collected, f.unavailable)
-	f.changes = f.counter("rate_limit_config_changes_total", "Configurations that were applied, and those that were rejected.", "result")
+	f.changes = f.counter("rate_limit_config_changes_total",
+		"Changes of the configuration, by whether they were applied or rejected.", "result")
 	f.applied, f.rejected = f.changes.WithLabelValues("applied"), f.changes.WithLabelValues("rejected")
 	return f
 }
@@ -83,7 +100,8 @@ func (f *families) counter(name, help string, labels ...string) *prometheus.Coun
 }
 
 func (f *families) histogram(name, help string, buckets []float64) *prometheus.HistogramVec {
-	h := prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, byEndpoint)
+	o := prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}
+	h := prometheus.NewHistogramVec(o, byEndpoint)
 	f.collected = append(f.collected, h)
 	return h
 }

@@ -30,7 +30,7 @@ type site struct {
 	handler http.Handler
 }
 
-// open starts a site that samples all that is left, with cfg, or else o.
+// open starts a site with cfg. Without other options, each decision is a sample.
 func open(t testing.TB, cfg serverside.Config, o ...metrics.Options) *site {
 	t.Helper()
 	o = append(o, metrics.Options{SampleEvery: 1})
@@ -44,7 +44,7 @@ func open(t testing.TB, cfg serverside.Config, o ...metrics.Options) *site {
 	return s
 }
 
-// instrumented is cfg, counted, and silent if nobody listens.
+// instrumented returns cfg with metrics, and without a log unless it has one.
 func (s *site) instrumented(cfg serverside.Config) serverside.Config {
 	if cfg.Audit == nil {
 		cfg.Audit = func(serverside.Event) {}
@@ -76,7 +76,7 @@ func (s *site) from(peer string, n int, target string, fields ...string) map[int
 	return codes
 }
 
-// text is what a scrape shows.
+// text returns a scrape.
 func (s *site) text() string {
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(s.reg, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
@@ -84,7 +84,7 @@ func (s *site) text() string {
 	return w.Body.String()
 }
 
-// scrape is what a scrape shows, by series.
+// scrape returns the values of a scrape by series.
 func (s *site) scrape() map[string]float64 {
 	series := map[string]float64{}
 	for line := range strings.Lines(s.text()) {
@@ -99,7 +99,7 @@ func (s *site) scrape() map[string]float64 {
 	return series
 }
 
-// of is what a scrape shows of the family called name, without its name.
+// of returns the values of one metric by its labels.
 func (s *site) of(name string) map[string]float64 {
 	series := map[string]float64{}
 	for labels, value := range s.scrape() {
@@ -131,7 +131,7 @@ func rule(name, pattern string, p quota.Policy) serverside.Rule {
 
 func rules(all ...serverside.Rule) serverside.Config { return serverside.Config{Rules: all} }
 
-// logged is what is logged until t ends.
+// logged returns a buffer for the log until t ends.
 func logged(t testing.TB) *bytes.Buffer {
 	out, before := new(bytes.Buffer), slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(out, nil)))

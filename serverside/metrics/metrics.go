@@ -15,25 +15,23 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// Options are how a Metrics counts. The zero value is right for most.
+// Options change what a Metrics keeps. The zero value suits most programs.
 type Options struct {
 	// Buckets are the upper bounds of rate_limit_check_duration_seconds, in
-	// seconds. If nil, from 10 µs to 1 s; 0.1 is among them, which an alarm asks
-	// for.
+	// seconds. If nil, from 10 µs to 1 s. An alert rule needs the bound 0.1.
 	Buckets []float64
 
-	// SampleEvery is how many decisions of a route there are for each one of
-	// which rate_limit_remaining_ratio is told. If zero, 16; 1 is all of them.
+	// SampleEvery has rate_limit_remaining_ratio observe one decision in so many.
+	// If zero, 16. 1 observes all.
 	SampleEvery int
 
-	// TopKeys is how many keys of each rule rate_limit_top_denials shows at
-	// most, up to 100. If zero, 10; if negative, none.
+	// TopKeys is how many keys rate_limit_top_denials shows for each rule, at
+	// most 100. If zero, 10; if negative, none.
 	TopKeys int
 }
 
-// window is how old what is told of the top keys and of the headroom gets before
-// it is forgotten, and at most twice as old. Windows end with scrapes, so if those
-// are rarer, it is since the last one.
+// window is how long the top keys and the headroom count, and twice that is the longest
+// they are shown. A window ends with the next scrape.
 const window = 5 * time.Minute
 
 var defaultBuckets = []float64{1e-5, 2.5e-5, 1e-4, 2.5e-4, 1e-3, 2.5e-3, .005, .01, .025, .05, .1, .25, 1}
@@ -71,25 +69,24 @@ func (o Options) equal(other Options) bool {
 	return slices.Equal(o.Buckets, other.Buckets) && o.SampleEvery == other.SampleEvery && o.TopKeys == other.TopKeys
 }
 
-// A Metrics counts what Limiters do. It is safe for concurrent use, and a
-// prometheus.Collector.
+// A Metrics counts what Limiters do. It is a prometheus.Collector, and safe for
+// concurrent use.
 //
-// Several Limiters may share one, if their Stores fail and recover together: it
-// has one rate_limit_redis_unavailable. Otherwise give each one of its own, with a
-// label of its own by prometheus.WrapRegistererWith.
+// Limiters that use the same Store may share a Metrics: there is one
+// rate_limit_redis_unavailable. Give others a Metrics each, and tell these apart with a
+// label: prometheus.WrapRegistererWith.
 type Metrics struct {
 	options  Options
 	families families
 
-	memory  atomic.Pointer[quota.Memory]    // that of the Limiter configured last
+	memory  atomic.Pointer[quota.Memory]    // of the Limiter that was configured last
 	routes  atomic.Pointer[map[name]*route] // replaced, not changed
-	mu      sync.Mutex                      // guards replacing routes, and what follows
-	rotated time.Time
+	mu      sync.Mutex                      // guards replacing routes, and rotated
+	rotated time.Time                       // when the window began
 }
 
-// New returns a Metrics that is registered with reg, or with none if that is nil.
-// If one with the same options is registered already, New returns that one, so that
-// what is set up twice is counted together.
+// New returns a Metrics that is registered with reg. If reg is nil, the caller registers it.
+// A second call with the same reg and options returns the Metrics of the first.
 func New(reg prometheus.Registerer, options Options) (*Metrics, error) {
 	options, err := options.withDefaults()
 	if err != nil {
@@ -119,9 +116,9 @@ func (m *Metrics) register(reg prometheus.Registerer) (*Metrics, error) {
 	return nil, fmt.Errorf("metrics: register: %w", err)
 }
 
-// Instrument returns cfg with an Audit and an Observe that count, and then do what
-// those of cfg do. Use it for each Reconfigure too; and for rules in a file, on the
-// Config of the rulefile.Env.
+// Instrument returns cfg with an Audit and an Observe that count, and then call those of
+// cfg. Use it for the Config of New and of each Reconfigure. For rules in a file, use it
+// for the Config of the rulefile.Env.
 func (m *Metrics) Instrument(cfg serverside.Config) serverside.Config {
 	cfg.Audit = m.Audit(cfg.Audit)
 	observe := cfg.Observe
@@ -135,9 +132,9 @@ func (m *Metrics) Instrument(cfg serverside.Config) serverside.Config {
 	return cfg
 }
 
-// Audit is a serverside.Config.Audit that counts e and has next do the rest. If
-// next is nil, that is serverside.LogAudit: nobody is denied in silence. What
-// Observe counts is not among it: a Config needs both.
+// Audit returns a serverside.Config.Audit that counts an Event, and then calls next. If
+// next is nil, it calls serverside.LogAudit, so that denials are logged. A Config needs
+// Observe, too.
 func (m *Metrics) Audit(next func(serverside.Event)) func(serverside.Event) {
 	if next == nil {
 		next = serverside.LogAudit(nil)
@@ -148,17 +145,16 @@ func (m *Metrics) Audit(next func(serverside.Event)) func(serverside.Event) {
 	}
 }
 
-// Observe is a serverside.Config.Observe.
+// Observe counts a decision: it is a serverside.Config.Observe.
 func (m *Metrics) Observe(o serverside.Observation) {
 	m.route(name{o.Rule, o.Pattern}).observe(o, uint64(m.options.SampleEvery))
 }
 
-// count counts e.
 func (m *Metrics) count(e serverside.Event) {
 	switch e.Kind {
 	case serverside.StoreRecovered:
 		m.families.unavailable.Set(0)
-	case serverside.Configured: // which tells of a failure anew
+	case serverside.Configured: // a Store that fails now is reported again
 		m.families.unavailable.Set(0)
 		m.families.applied.Inc()
 		m.memory.Store(e.Memory)
@@ -166,7 +162,7 @@ func (m *Metrics) count(e serverside.Event) {
 		m.families.rejected.Inc()
 	case serverside.StoreFailed:
 		m.families.unavailable.Set(1)
-		if e.Rule == "" { // New asked, and no request
+		if e.Rule == "" { // New found it, and no request
 			return
 		}
 		m.route(name{e.Rule, e.Pattern}).failed(e.Mode)

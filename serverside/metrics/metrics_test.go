@@ -26,7 +26,8 @@ type series = map[string]float64
 
 func TestDenialsAndLatenciesAreCountedByPattern(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, rules(rule("login", "POST /login/{id}", quota.PerHour(1)), rule("ip", "GET /v1/{rest...}", quota.PerHour(3))))
+		login := rule("login", "POST /login/{id}", quota.PerHour(1))
+		s := open(t, rules(login, rule("ip", "GET /v1/{rest...}", quota.PerHour(3))))
 		for i := range 5 {
 			s.ask(1, "/v1/users/"+strconv.Itoa(i))
 		}
@@ -37,20 +38,23 @@ func TestDenialsAndLatenciesAreCountedByPattern(t *testing.T) {
 	})
 }
 
-func TestTheLatencyIsWhatTheStoreTook(t *testing.T) {
+func TestTheLatencyIncludesTheStore(t *testing.T) {
 	s := open(t, rules(rule("api", "/", quota.PerHour(1))))
-	s.metrics.Observe(serverside.Observation{Verdict: serverside.Admitted, Rule: "api", Pattern: "/", Took: 150 * time.Millisecond, Left: -1})
+	const took = 150 * time.Millisecond
+	s.metrics.Observe(serverside.Observation{Verdict: serverside.Admitted, Rule: "api", Pattern: "/", Took: took, Left: -1})
 	got := s.of("rate_limit_check_duration_seconds_bucket")
 	assert.EqualValues(t, 0, got[`{endpoint="/",le="0.1"}`])
 	assert.EqualValues(t, 1, got[`{endpoint="/",le="0.25"}`])
 	assert.EqualValues(t, .15, s.of("rate_limit_check_duration_seconds_sum")[`{endpoint="/"}`])
 }
 
-func TestWhatThereIsToLookAt(t *testing.T) {
+func TestAMixOfRequestsIsCountedByVerdict(t *testing.T) {
 	store := &switched{}
 	byUser := rule("user", "/v1/", quota.PerHour(2))
 	byUser.Key = user
-	s := open(t, serverside.Config{Rules: []serverside.Rule{byUser, rule("ip", "/v1/", quota.PerHour(10))}, Store: store, OnStoreError: serverside.FailOpen})
+	cfg := rules(byUser, rule("ip", "/v1/", quota.PerHour(10)))
+	cfg.Store, cfg.OnStoreError = store, serverside.FailOpen
+	s := open(t, cfg)
 	for name, n := range map[string]int{"ann": 5, "bob": 3} {
 		assert.Equal(t, map[int]int{200: 2, 429: n - 2}, s.ask(n, "/v1/x", "X-User", name))
 	}
@@ -66,8 +70,9 @@ func TestWhatThereIsToLookAt(t *testing.T) {
 		`{endpoint="/v1/",verdict="uncounted"}`: 4, `{endpoint="/v1/",verdict="trusted"}`: 0,
 	}, s.of("rate_limit_decisions_total"), "hits")
 	assert.Equal(t, series{`{endpoint="/v1/"}`: 20}, s.of("rate_limit_check_duration_seconds_count"), "check latency")
-	assert.Equal(t, series{`{endpoint="/v1/",mode="open"}`: 4, `{endpoint="/v1/",mode="closed"}`: 0, `{endpoint="/v1/",mode="local"}`: 0},
-		s.of("rate_limit_store_failures_total"), "failures of the Store")
+	assert.Equal(t, series{
+		`{endpoint="/v1/",mode="open"}`: 4, `{endpoint="/v1/",mode="closed"}`: 0, `{endpoint="/v1/",mode="local"}`: 0,
+	}, s.of("rate_limit_store_failures_total"), "failures of the Store")
 	assert.Equal(t, series{`{endpoint="/v1/"}`: 4}, s.of("rate_limit_fail_open_total"), "fail-open incidents")
 	var ips, users []float64
 	for labels, n := range s.of("rate_limit_top_denials") {
@@ -82,11 +87,12 @@ func TestWhatThereIsToLookAt(t *testing.T) {
 	assert.ElementsMatch(t, []float64{3, 1}, users, "top limited users")
 }
 
-func TestTheHitRatioOfAScriptedMix(t *testing.T) {
+func TestTheHitRatioIsDenialsByDecisions(t *testing.T) {
 	s := open(t, rules(rule("api", "/", quota.PerHour(94))))
 	assert.Equal(t, map[int]int{200: 94, 429: 6}, s.ask(100, "/"))
 	_, recorded := alerts(t)
-	require.Equal(t, "sum(rate(rate_limit_exceeded_total[5m])) / sum(rate(rate_limit_decisions_total[5m]))", recorded["rate_limit:hit_ratio:rate5m"])
+	require.Equal(t, "sum(rate(rate_limit_exceeded_total[5m])) / sum(rate(rate_limit_decisions_total[5m]))",
+		recorded["rate_limit:hit_ratio:rate5m"])
 	ratio := sum(s.of("rate_limit_exceeded_total")) / sum(s.of("rate_limit_decisions_total"))
 	assert.InDelta(t, .06, ratio, 1e-12)
 }
@@ -98,7 +104,7 @@ func sum(s series) (sum float64) {
 	return sum
 }
 
-func TestTheRequestThatLeavesLessThanATenthIsCounted(t *testing.T) {
+func TestARequestThatLeavesLessThanATenthIsCounted(t *testing.T) {
 	s := open(t, rules(rule("api", "/", quota.PerDay(100))))
 	near := func() float64 { return s.of("rate_limit_near_limit_total")[`{endpoint="/",strategy="api"}`] }
 	s.ask(90, "/")
@@ -109,7 +115,7 @@ func TestTheRequestThatLeavesLessThanATenthIsCounted(t *testing.T) {
 	assert.EqualValues(t, 1, near())
 }
 
-func TestTheTenKeysThatAreDeniedMostAreShown(t *testing.T) {
+func TestTheTenMostDeniedKeysAreShown(t *testing.T) {
 	s := open(t, rules(rule("ip", "/", quota.PerDay(1))))
 	for i := range 200 {
 		s.from("10.0.0."+strconv.Itoa(i), 2, "/")
@@ -127,7 +133,7 @@ func TestTheTenKeysThatAreDeniedMostAreShown(t *testing.T) {
 	assert.ElementsMatch(t, []float64{20, 21, 22, 23, 24, 25, 26, 27, 28, 29}, got)
 }
 
-func TestTheHeadroomIsTheLeastThatWasLeft(t *testing.T) {
+func TestTheHeadroomIsTheLeastOfTwoWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, rules(rule("api", "/", quota.Policy{Quota: 100, Window: 24 * time.Hour, Algorithm: quota.FixedWindow})))
 		headroom := func() series { return s.of("rate_limit_headroom_ratio") }
@@ -137,7 +143,7 @@ func TestTheHeadroomIsTheLeastThatWasLeft(t *testing.T) {
 		left := func(v float64) series { return series{`{endpoint="/",strategy="api"}`: v} }
 		assert.Equal(t, left(.6), headroom())
 		time.Sleep(5 * time.Minute)
-		assert.Equal(t, left(.6), headroom(), "the window before")
+		assert.Equal(t, left(.6), headroom(), "in the window before")
 		s.from("10.0.0.2", 10, "/")
 		assert.Equal(t, left(.6), headroom())
 		time.Sleep(5*time.Minute - time.Nanosecond)
@@ -149,7 +155,7 @@ func TestTheHeadroomIsTheLeastThatWasLeft(t *testing.T) {
 	})
 }
 
-func TestWhoStopsIsForgotten(t *testing.T) {
+func TestAKeyThatStopsIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, rules(rule("api", "/", quota.PerDay(1))))
 		denied := func() float64 { return sum(s.of("rate_limit_top_denials")) }
@@ -166,7 +172,7 @@ func TestWhoStopsIsForgotten(t *testing.T) {
 	})
 }
 
-func TestWhatIsLeftIsSampled(t *testing.T) {
+func TestOneDecisionInTenIsSampled(t *testing.T) {
 	s := open(t, rules(rule("api", "/", quota.PerDay(100))), metrics.Options{SampleEvery: 10})
 	s.ask(100, "/")
 	got := s.of("rate_limit_remaining_ratio_bucket")
@@ -178,7 +184,7 @@ func TestWhatIsLeftIsSampled(t *testing.T) {
 	assert.EqualValues(t, 1, got[`{endpoint="/",le="0"}`], "a denial that leaves nothing")
 }
 
-func TestTheGaugeIsUpWhileTheStoreFails(t *testing.T) {
+func TestTheGaugeIsOneWhileTheStoreFails(t *testing.T) {
 	store := &switched{}
 	cfg := serverside.Config{Rules: []serverside.Rule{rule("api", "/", quota.PerHour(1000))}, Store: store}
 	s := open(t, cfg)
@@ -195,21 +201,24 @@ func TestTheGaugeIsUpWhileTheStoreFails(t *testing.T) {
 	store.off.Store(true)
 	s.ask(1, "/")
 	require.NoError(t, s.reconfigure(cfg))
-	assert.Zero(t, down(), "nobody has asked since")
+	assert.Zero(t, down(), "no request came since")
 	s.ask(1, "/")
 	assert.EqualValues(t, 1, down())
 }
 
-func TestEachRequestThatNobodyCountedIsCounted(t *testing.T) {
+func TestRequestsDuringAStoreFailureAreCounted(t *testing.T) {
 	store := &switched{}
 	store.off.Store(true)
 	closed, local := rule("closed", "/closed", quota.PerHour(10)), rule("local", "/local", quota.PerHour(10))
 	closed.OnStoreError, local.OnStoreError = serverside.FailClosed, serverside.FailLocal
-	s := open(t, serverside.Config{Rules: []serverside.Rule{rule("open", "/open", quota.PerHour(10)), closed, local}, Store: store, OnStoreError: serverside.FailOpen})
+	cfg := rules(rule("open", "/open", quota.PerHour(10)), closed, local)
+	cfg.Store, cfg.OnStoreError = store, serverside.FailOpen
+	s := open(t, cfg)
 	assert.Equal(t, map[int]int{200: 100}, s.ask(100, "/open"))
 	assert.Equal(t, map[int]int{503: 20}, s.ask(20, "/closed"))
 	assert.Equal(t, map[int]int{200: 10, 429: 5}, s.ask(15, "/local"))
-	assert.Equal(t, series{`{endpoint="/open"}`: 100, `{endpoint="/closed"}`: 0, `{endpoint="/local"}`: 0}, s.of("rate_limit_fail_open_total"))
+	assert.Equal(t, series{`{endpoint="/open"}`: 100, `{endpoint="/closed"}`: 0, `{endpoint="/local"}`: 0},
+		s.of("rate_limit_fail_open_total"))
 	failures := s.of("rate_limit_store_failures_total")
 	assert.EqualValues(t, 100, failures[`{endpoint="/open",mode="open"}`])
 	assert.EqualValues(t, 20, failures[`{endpoint="/closed",mode="closed"}`])
@@ -220,19 +229,23 @@ func TestEachRequestThatNobodyCountedIsCounted(t *testing.T) {
 func TestBypassesDryRunsAndHotKeysAreCounted(t *testing.T) {
 	dry := rule("dry", "/", quota.PerDay(1))
 	dry.DryRun = true
+	ops := serverside.Allow{Name: "ops", Match: serverside.KeyIs(user, "ops"), Policies: []quota.Policy{quota.PerHour(5)}}
 	s := open(t, serverside.Config{
-		Rules: []serverside.Rule{dry, rule("ip", "/", quota.PerDay(10))},
-		Allow: []serverside.Allow{{Name: "ops", Match: serverside.KeyIs(user, "ops"), Policies: []quota.Policy{quota.PerHour(5)}}},
+		Rules: []serverside.Rule{dry, rule("ip", "/", quota.PerDay(10))}, Allow: []serverside.Allow{ops},
 	})
 	s.ask(111, "/")
 	assert.Equal(t, map[int]int{200: 5, 429: 2}, s.ask(7, "/", "X-User", "ops"))
-	assert.Equal(t, series{`{endpoint="/",strategy="ops"}`: 5, `{endpoint="/",strategy="ip"}`: 0, `{endpoint="/",strategy="dry"}`: 0}, s.of("rate_limit_bypassed_total"))
+	assert.Equal(t, series{
+		`{endpoint="/",strategy="ops"}`: 5, `{endpoint="/",strategy="ip"}`: 0, `{endpoint="/",strategy="dry"}`: 0,
+	}, s.of("rate_limit_bypassed_total"))
 	assert.EqualValues(t, 110, s.of("rate_limit_would_exceed_total")[`{endpoint="/",strategy="dry"}`])
-	assert.Equal(t, series{`{endpoint="/",strategy="ops"}`: 0, `{endpoint="/",strategy="ip"}`: 1, `{endpoint="/",strategy="dry"}`: 0}, s.of("rate_limit_hot_keys_total"))
+	assert.Equal(t, series{
+		`{endpoint="/",strategy="ops"}`: 0, `{endpoint="/",strategy="ip"}`: 1, `{endpoint="/",strategy="dry"}`: 0,
+	}, s.of("rate_limit_hot_keys_total"))
 	assert.EqualValues(t, 5, s.of("rate_limit_decisions_total")[`{endpoint="/",verdict="trusted"}`])
 }
 
-func TestChangesOfTheConfigAreCounted(t *testing.T) {
+func TestConfigChangesAreCounted(t *testing.T) {
 	cfg := rules(rule("api", "/", quota.PerHour(1)))
 	s := open(t, cfg)
 	require.NoError(t, s.reconfigure(cfg))
@@ -252,7 +265,7 @@ func TestRulesOfAFileAreCounted(t *testing.T) {
 	assert.EqualValues(t, 2, s.of("rate_limit_config_changes_total")[`{result="applied"}`])
 }
 
-func TestNothingIsLostOfManyRequestsAtOnce(t *testing.T) {
+func TestConcurrentRequestsAreCountedExactly(t *testing.T) {
 	s := open(t, rules(rule("ip", "/a/", quota.PerDay(50)), rule("all", "/b/", quota.PerDay(20))))
 	const clients, each = 16, 100
 	var group sync.WaitGroup
@@ -271,10 +284,13 @@ func TestNothingIsLostOfManyRequestsAtOnce(t *testing.T) {
 		`{endpoint="/a/",verdict="uncounted"}`: 0, `{endpoint="/a/",verdict="trusted"}`: 0,
 		`{endpoint="/b/",verdict="uncounted"}`: 0, `{endpoint="/b/",verdict="trusted"}`: 0,
 	}, s.of("rate_limit_decisions_total"))
-	assert.Equal(t, series{`{endpoint="/a/",strategy="ip"}`: clients * 50, `{endpoint="/b/",strategy="all"}`: clients*each - 20}, s.of("rate_limit_exceeded_total"))
+	assert.Equal(t, series{
+		`{endpoint="/a/",strategy="ip"}`: clients * 50, `{endpoint="/b/",strategy="all"}`: clients*each - 20,
+	}, s.of("rate_limit_exceeded_total"))
 	assert.EqualValues(t, clients*each, s.of("rate_limit_remaining_ratio_count")[`{endpoint="/a/"}`])
 	assert.EqualValues(t, clients, s.of("rate_limit_near_limit_total")[`{endpoint="/a/",strategy="ip"}`])
-	assert.Equal(t, series{`{endpoint="/a/",strategy="ip"}`: 0, `{endpoint="/b/",strategy="all"}`: 0}, s.of("rate_limit_headroom_ratio"))
+	assert.Equal(t, series{`{endpoint="/a/",strategy="ip"}`: 0, `{endpoint="/b/",strategy="all"}`: 0},
+		s.of("rate_limit_headroom_ratio"))
 	var counts []float64
 	for labels, n := range s.of("rate_limit_top_denials") {
 		if strings.Contains(labels, `"all"`) {
@@ -286,7 +302,7 @@ func TestNothingIsLostOfManyRequestsAtOnce(t *testing.T) {
 	assert.Equal(t, []float64{50, 50, 50, 50, 50, 50, 50, 50, 50, 50}, counts)
 }
 
-func TestAFloodOfKeysAndPathsMakesNoSeries(t *testing.T) {
+func TestKeysAndPathsAddNoSeries(t *testing.T) {
 	byUser := rule("user", "/", quota.PerDay(1))
 	byUser.Key = user
 	s := open(t, rules(byUser, rule("ip", "/", quota.PerDay(1))))
@@ -298,15 +314,16 @@ func TestAFloodOfKeysAndPathsMakesNoSeries(t *testing.T) {
 	for i := range 3000 {
 		s.from(fmt.Sprintf("10.2.%d.%d", i/250, i%250), 2, "/path/"+strconv.Itoa(i), "X-User", "x"+strconv.Itoa(i))
 	}
-	assert.LessOrEqual(t, len(s.scrape()), before+10, "at most, the other rule shows ten keys, too")
+	assert.LessOrEqual(t, len(s.scrape()), before+10, "the other rule may show ten keys, too")
 	assert.LessOrEqual(t, len(s.of("rate_limit_top_denials")), 20)
 	assert.Greater(t, sum(s.of("rate_limit_exceeded_total")), 3000.)
 }
 
-func TestAFloodOfRulesEndsInOne(t *testing.T) {
+func TestRulesBeyondAThousandAreOther(t *testing.T) {
 	s := open(t, rules(rule("api", "/", quota.PerDay(1))))
 	for i := range 3000 {
-		s.metrics.Observe(serverside.Observation{Verdict: serverside.Admitted, Rule: strconv.Itoa(i), Pattern: "/" + strconv.Itoa(i), Left: 1})
+		name := strconv.Itoa(i)
+		s.metrics.Observe(serverside.Observation{Verdict: serverside.Admitted, Rule: name, Pattern: "/" + name, Left: 1})
 	}
 	got := s.of("rate_limit_decisions_total")
 	assert.EqualValues(t, 3000, sum(got))
@@ -320,7 +337,8 @@ func TestNoSecretIsALabel(t *testing.T) {
 	token.Key, token.Stage = serverside.Header("Authorization"), serverside.AfterAuth
 	s := open(t, serverside.Config{Rules: []serverside.Rule{token, rule("ip", "/v1/", quota.PerDay(1))}, Store: store})
 	ask := func() {
-		s.from("203.0.113.77", 200, "/v1/path-s3cr3t?token=query-s3cr3t", "Authorization", "Bearer header-s3cr3t", "Cookie", "sid=cookie-s3cr3t", "X-Forwarded-For", "203.0.113.78")
+		s.from("203.0.113.77", 200, "/v1/path-s3cr3t?token=query-s3cr3t", "Authorization", "Bearer header-s3cr3t",
+			"Cookie", "sid=cookie-s3cr3t", "X-Forwarded-For", "203.0.113.78")
 	}
 	ask()
 	store.off.Store(true)
@@ -332,7 +350,7 @@ func TestNoSecretIsALabel(t *testing.T) {
 	}
 }
 
-func TestWhatIsSetUpTwiceIsCountedTogether(t *testing.T) {
+func TestASecondNewReturnsTheFirstMetrics(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	one, err := metrics.New(reg, metrics.Options{})
 	require.NoError(t, err)
@@ -343,7 +361,7 @@ func TestWhatIsSetUpTwiceIsCountedTogether(t *testing.T) {
 	assert.EqualError(t, err, "metrics: registered before, with other options")
 }
 
-func TestEachLimiterMayHaveItsOwn(t *testing.T) {
+func TestALabelTellsLimitersApart(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	of := func(limiter string) *metrics.Metrics {
 		m, err := metrics.New(prometheus.WrapRegistererWith(prometheus.Labels{"limiter": limiter}, reg), metrics.Options{})
@@ -355,20 +373,20 @@ func TestEachLimiterMayHaveItsOwn(t *testing.T) {
 	assert.Same(t, inner, of("inner"))
 }
 
-func TestNamesThatAreTakenAreAnError(t *testing.T) {
+func TestATakenNameIsAnError(t *testing.T) {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "rate_limit_exceeded_total"}))
 	_, err := metrics.New(reg, metrics.Options{})
 	assert.ErrorContains(t, err, "metrics: register: ")
 }
 
-func TestWithoutARegistererItIsRegisteredLater(t *testing.T) {
+func TestANilRegistererRegistersNothing(t *testing.T) {
 	m, err := metrics.New(nil, metrics.Options{})
 	require.NoError(t, err)
 	assert.NoError(t, prometheus.NewRegistry().Register(m))
 }
 
-func TestAllFaultsOfOptionsAreTold(t *testing.T) {
+func TestAllFaultsOfOptionsAreInTheError(t *testing.T) {
 	_, err := metrics.New(nil, metrics.Options{Buckets: []float64{1, math.NaN(), 1, 1}, SampleEvery: -1, TopKeys: 101})
 	assert.EqualError(t, err, `metrics: Buckets[1] must be more than the one before
 metrics: Buckets[3] must be more than the one before
@@ -376,13 +394,13 @@ metrics: SampleEvery must not be negative
 metrics: TopKeys must not be more than 100`)
 }
 
-func TestNoKeysAreShownIfNoneAreAskedFor(t *testing.T) {
+func TestNegativeTopKeysShowNoKeys(t *testing.T) {
 	s := open(t, rules(rule("api", "/", quota.PerDay(1))), metrics.Options{TopKeys: -1})
 	s.ask(3, "/")
 	assert.Empty(t, s.of("rate_limit_top_denials"))
 }
 
-func TestWhatAConfigDidBeforeItStillDoes(t *testing.T) {
+func TestInstrumentKeepsAuditAndObserve(t *testing.T) {
 	var events, observations int
 	s := open(t, serverside.Config{
 		Rules:   []serverside.Rule{rule("api", "/", quota.PerDay(1))},
@@ -402,31 +420,35 @@ func TestWithoutAnAuditDenialsAreLogged(t *testing.T) {
 	assert.Contains(t, out.String(), "rate_limit.exceeded")
 }
 
-func TestLabelsThatAreNoTextDoNotPanic(t *testing.T) {
+func TestInvalidUTF8InLabelsDoesNotPanic(t *testing.T) {
 	s := open(t, rules(rule("api", "/", quota.PerDay(1))))
 	for _, bad := range []string{"\xff", "\xfe", "\uFFFD"} {
 		s.metrics.Observe(serverside.Observation{Verdict: serverside.Admitted, Rule: bad, Pattern: "/" + bad, Left: .5})
-		s.metrics.Audit(func(serverside.Event) {})(serverside.Event{Kind: serverside.Denied, Rule: bad, Pattern: "/" + bad, Key: bad})
+		denied := serverside.Event{Kind: serverside.Denied, Rule: bad, Pattern: "/" + bad, Key: bad}
+		s.metrics.Audit(func(serverside.Event) {})(denied)
 	}
 	assert.EqualValues(t, 3, s.of("rate_limit_exceeded_total")["{endpoint=\"/\uFFFD\",strategy=\"\uFFFD\"}"])
 	assert.EqualValues(t, 3, sum(s.of("rate_limit_top_denials")))
 	assert.Len(t, s.of("rate_limit_headroom_ratio"), 1)
 }
 
-func TestWhatIsUnknownIsLeftOut(t *testing.T) {
+func TestUnknownKindsAndVerdictsAreNotCounted(t *testing.T) {
 	s := open(t, rules(rule("api", "/", quota.PerDay(1))))
 	audit := s.metrics.Audit(func(serverside.Event) {})
 	audit(serverside.Event{Kind: -1})
 	audit(serverside.Event{Kind: 1000})
 	audit(serverside.Event{Kind: serverside.StoreFailed, Mode: 1000})
 	s.metrics.Observe(serverside.Observation{Verdict: 1000, Left: math.NaN()})
-	for _, name := range []string{"rate_limit_decisions_total", "rate_limit_exceeded_total", "rate_limit_store_failures_total", "rate_limit_remaining_ratio_count"} {
+	for _, name := range []string{
+		"rate_limit_decisions_total", "rate_limit_exceeded_total",
+		"rate_limit_store_failures_total", "rate_limit_remaining_ratio_count",
+	} {
 		assert.Zero(t, sum(s.of(name)), name)
 	}
 	assert.Empty(t, s.of("rate_limit_headroom_ratio"))
 }
 
-func TestTheNamesAreAsPrometheusAdvises(t *testing.T) {
+func TestNamesFollowTheAdviceOfPrometheus(t *testing.T) {
 	s := open(t, rules(rule("api", "/", quota.PerDay(1))))
 	s.ask(3, "/")
 	problems, err := testutil.GatherAndLint(s.reg)
@@ -454,8 +476,10 @@ func BenchmarkObserve(b *testing.B) {
 	})
 }
 
-func TestKeysThatAProcessForgotAreCounted(t *testing.T) {
-	s := open(t, serverside.Config{Rules: []serverside.Rule{rule("ip", "/", quota.PerHour(10))}, Memory: &quota.Memory{MaxKeys: 64}})
+func TestForgottenKeysAreCounted(t *testing.T) {
+	cfg := rules(rule("ip", "/", quota.PerHour(10)))
+	cfg.Memory = &quota.Memory{MaxKeys: 64}
+	s := open(t, cfg)
 	assert.Zero(t, s.of("rate_limit_memory_forgotten_total")[""])
 	for i := range 5000 {
 		r := httptest.NewRequest("GET", "/", nil)

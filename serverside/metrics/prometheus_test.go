@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,7 +25,7 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// A slow is a Store that takes its time.
+// A slow is a Store that answers late.
 type slow struct {
 	switched
 	took atomic.Int64
@@ -37,19 +36,18 @@ func (s *slow) Take(ctx context.Context, dst []quota.Decision, charges ...quota.
 	return s.switched.Take(ctx, dst, charges...)
 }
 
-// A watch is a Prometheus.
+// A watch is a Prometheus that runs.
 type watch struct {
 	*testing.T
 	url      string
 	interval time.Duration
-	patience time.Duration // how long an alarm may take
+	patience time.Duration // how long an alert may take
 }
 
-// watchOver starts a Prometheus that scrapes the server at addr, and takes rates
-// over a window.
+// watchOver starts a Prometheus that scrapes the server at addr. Its rates are over a window.
 func watchOver(t *testing.T, addr string, window, interval time.Duration) *watch {
 	path, dir, port := testenv.Program(t, "prometheus"), t.TempDir(), daemon.FreePort(t)
-	rules := exported(t, "prometheus", "rules: [{name: api, pattern: /v1/, policies: 5/1h}]", export.Options{Window: window})
+	rules := exported(t, "prometheus", "rules: [{policies: 5/1h}]", export.Options{Window: window})
 	config := fmt.Sprintf(`
 global: {scrape_interval: %[1]v, scrape_timeout: %[1]v, evaluation_interval: %[1]v}
 rule_files: [alerts.yml]
@@ -57,9 +55,11 @@ scrape_configs: [{job_name: api, static_configs: [{targets: ["%[2]s"]}]}]
 `, interval, addr)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "alerts.yml"), []byte(rules), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600))
-	w := &watch{T: t, url: fmt.Sprintf("http://127.0.0.1:%d", port), interval: interval, patience: 3*window + 10*time.Second}
-	d, err := daemon.Start(exec.Command(path, "--config.file", filepath.Join(dir, "prometheus.yml"), "--storage.tsdb.path", filepath.Join(dir, "data"),
-		"--web.listen-address", strings.TrimPrefix(w.url, "http://")), func(*daemon.Daemon) bool {
+	listen := fmt.Sprintf("127.0.0.1:%d", port)
+	w := &watch{T: t, url: "http://" + listen, interval: interval, patience: 3*window + 10*time.Second}
+	cmd := exec.Command(path, "--config.file", filepath.Join(dir, "prometheus.yml"),
+		"--storage.tsdb.path", filepath.Join(dir, "data"), "--web.listen-address", listen)
+	d, err := daemon.Start(cmd, func(*daemon.Daemon) bool {
 		resp, err := http.Get(w.url + "/-/ready")
 		if err == nil {
 			resp.Body.Close()
@@ -71,7 +71,7 @@ scrape_configs: [{job_name: api, static_configs: [{targets: ["%[2]s"]}]}]
 	return w
 }
 
-// firing are the alarms that are raised.
+// firing returns the alerts that fire.
 func (w *watch) firing() (names []string) {
 	resp, err := http.Get(w.url + "/api/v1/alerts")
 	require.NoError(w, err)
@@ -93,17 +93,17 @@ func (w *watch) firing() (names []string) {
 	return names
 }
 
-// until waits for something to be so of the alarms that are raised.
-func (w *watch) until(what string, so func(firing []string) bool) {
+// until waits until the alerts that fire are as wanted.
+func (w *watch) until(what string, wanted func(firing []string) bool) {
 	w.Helper()
 	began := time.Now()
-	for ; !so(w.firing()); time.Sleep(w.interval / 2) {
-		require.Less(w, time.Since(began), w.patience, "%s: not after so long; raised are %v", what, w.firing())
+	for ; !wanted(w.firing()); time.Sleep(w.interval / 2) {
+		require.Less(w, time.Since(began), w.patience, "%s: not in time, firing are %v", what, w.firing())
 	}
 	w.Logf("%s: after %v", what, time.Since(began).Round(10*time.Millisecond))
 }
 
-// A load is clients that send without end.
+// A load is a number of clients that send until it ends.
 type load struct {
 	stop    context.CancelFunc
 	clients sync.WaitGroup
@@ -130,11 +130,9 @@ func (l *load) end() {
 	l.clients.Wait()
 }
 
-// A Prometheus that scrapes a limited server raises the alarms while there is reason
-// to, and ends them when there is none. With HEED_TEST=long their durations
-// are those of the file, which takes a quarter of an hour; otherwise most of the time
-// goes by before a Prometheus that has been started scrapes at all, five seconds.
-func TestAPrometheusRaisesAndEndsTheAlarms(t *testing.T) {
+// With HEED_TEST=long the durations are those of the file, which takes a quarter of an hour.
+// Otherwise most of the time passes before a new Prometheus scrapes at all, five seconds.
+func TestAlertsFireInPrometheusAndEnd(t *testing.T) {
 	window, interval := time.Second, 100*time.Millisecond
 	if testenv.Long() {
 		window, interval = 5*time.Minute, 5*time.Second
@@ -166,6 +164,8 @@ func TestAPrometheusRaisesAndEndsTheAlarms(t *testing.T) {
 	calm := startLoad(t, server.URL+"/v1/x", 1, time.Second)
 	defer calm.end()
 	w.until("all is well", func(firing []string) bool {
-		return !slices.Contains(firing, "HighRateLimitViolations") && !slices.Contains(firing, "RateLimitHighLatency") && !slices.Contains(firing, "RateLimitRedisDown")
+		return !slices.ContainsFunc(firing, func(name string) bool {
+			return name == "HighRateLimitViolations" || name == "RateLimitHighLatency" || name == "RateLimitRedisDown"
+		})
 	})
 }

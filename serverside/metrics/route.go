@@ -14,17 +14,17 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// mostRoutes bounds the names by which rules are told apart: those of one Config
-// are fewer, but each Reconfigure may bring others.
+// mostRoutes is how many rules have labels of their own. One Config has fewer rules, but
+// each Reconfigure may bring others.
 const mostRoutes = 1000
 
-// other stands for all rules beyond mostRoutes.
+// other is the name of all rules beyond mostRoutes.
 var other = name{"other", "other"}
 
 // A name is a rule's name and pattern.
 type name struct{ rule, pattern string }
 
-// labels is n as it is shown: a rule without a pattern is for every path.
+// labels returns n as labels: valid UTF-8, and with the pattern "/" if there is none.
 func (n name) labels() name {
 	if n.pattern == "" {
 		n.pattern = "/"
@@ -32,10 +32,10 @@ func (n name) labels() name {
 	return name{strings.ToValidUTF8(n.rule, "\uFFFD"), strings.ToValidUTF8(n.pattern, "\uFFFD")}
 }
 
-// A route is what is counted of one rule. What it has in common with other rules of
-// the same pattern is counted together.
+// A route has the metrics of one rule. Rules with the same pattern share those that have no
+// other label.
 type route struct {
-	name      name // as it is shown
+	name      name // the labels
 	verdicts  [serverside.Trusted + 1]prometheus.Counter
 	events    [len(events)]prometheus.Counter
 	failures  [serverside.FailLocal + 1]prometheus.Counter
@@ -43,12 +43,12 @@ type route struct {
 	duration  prometheus.Observer
 	remaining prometheus.Observer
 
-	decided atomic.Uint64
+	decided atomic.Uint64 // how many decisions had a quota
 	left    least
 	denied  tops
 }
 
-// route returns that of n. It allocates only if n is new.
+// route returns the route of a rule. It allocates only for a new one.
 func (m *Metrics) route(n name) *route {
 	if r := m.known(n); r != nil {
 		return r
@@ -62,16 +62,17 @@ func (m *Metrics) route(n name) *route {
 	if len(routes) >= mostRoutes {
 		n = other
 	}
-	shown := n.labels()
-	if routes[shown] == nil { // otherwise two names are shown as one
-		routes[shown] = m.families.route(shown)
+	labels := n.labels()
+	if routes[labels] == nil { // two names may have the same labels
+		routes[labels] = m.families.route(labels)
 	}
-	routes[n] = routes[shown]
+	routes[n] = routes[labels]
 	m.routes.Store(&routes)
 	return routes[n]
 }
 
-// known returns the route of n, or if there are too many, of other; or nil.
+// known returns the route of a rule, nil if it is new. If there are too many, it returns that
+// of other.
 func (m *Metrics) known(n name) *route {
 	routes := *m.routes.Load()
 	if r := routes[n]; r != nil {
@@ -80,7 +81,7 @@ func (m *Metrics) known(n name) *route {
 	return routes[other]
 }
 
-// route makes all series of n, so that those of which nothing happens are 0.
+// route makes a route with all its series, which begin at 0.
 func (f *families) route(n name) *route {
 	r := &route{name: n, failOpen: f.failOpen.WithLabelValues(n.pattern),
 		duration: f.duration.WithLabelValues(n.pattern), remaining: f.remaining.WithLabelValues(n.pattern)}
@@ -99,7 +100,7 @@ func (f *families) route(n name) *route {
 	return r
 }
 
-// observe counts o, and tells what is left of one decision in every so many.
+// observe counts a decision. One in every so many is a sample of what was left.
 func (r *route) observe(o serverside.Observation, every uint64) {
 	if o.Verdict >= serverside.Admitted && int(o.Verdict) < len(r.verdicts) {
 		r.verdicts[o.Verdict].Inc()
@@ -117,7 +118,7 @@ func (r *route) observe(o serverside.Observation, every uint64) {
 	}
 }
 
-// count counts e, if it is of a kind that is.
+// count counts an Event, if its kind is counted.
 func (r *route) count(e serverside.Event) {
 	if e.Kind < 0 || int(e.Kind) >= len(r.events) || r.events[e.Kind] == nil {
 		return
@@ -135,7 +136,7 @@ func (r *route) failed(mode serverside.FailureMode) {
 	}
 }
 
-// rotate forgets what is older than the window before the one that is over.
+// rotate ends the window if it is over, and forgets the one before.
 func (m *Metrics) rotate(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -151,19 +152,23 @@ func (m *Metrics) rotate(now time.Time) {
 	}
 }
 
-// collect tells what is known of this time.
+// collect sends what is computed at each scrape.
 func (r *route) collect(metrics chan<- prometheus.Metric, keys int) {
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		labels = append([]string{r.name.pattern, r.name.rule}, labels...)
+		metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
 	if left, ok := r.left.value(); ok {
-		metrics <- prometheus.MustNewConstMetric(headroom, prometheus.GaugeValue, left, r.name.pattern, r.name.rule)
+		gauge(headroom, left)
 	}
 	for _, k := range r.denied.most(keys) {
-		metrics <- prometheus.MustNewConstMetric(topDenials, prometheus.GaugeValue, float64(k.N), r.name.pattern, r.name.rule, k.Key)
+		gauge(topDenials, float64(k.N), k.Key)
 	}
 }
 
-// A least is the least of what was added in this window and the one before.
+// A least is the least value of this window and the one before.
 type least struct {
-	now, before atomic.Uint64 // the bits of a float64, which are in order from 0 to +Inf
+	now, before atomic.Uint64 // bits of a float64: from 0 to +Inf their order is the same
 }
 
 var nothing = math.Float64bits(math.Inf(1))
@@ -184,13 +189,13 @@ func (l *least) add(v float64) {
 
 func (l *least) rotate() { l.before.Store(l.now.Swap(nothing)) }
 
-// value returns the least, if anything was added.
+// value returns the least value, if there was one.
 func (l *least) value() (float64, bool) {
 	bits := min(l.now.Load(), l.before.Load())
 	return math.Float64frombits(bits), bits != nothing
 }
 
-// tops are the keys that were denied in this window and the one before.
+// tops are the keys that were denied most in this window and the one before.
 type tops struct {
 	mu   sync.Mutex
 	keys topk.Recent[struct{}] // guarded by mu

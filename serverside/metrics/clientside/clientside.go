@@ -1,18 +1,17 @@
-// Package clientside counts what Transports of package heed do, for Prometheus:
+// Package clientside counts for Prometheus what a heed.Transport does:
 //
 //	m, err := clientside.New(prometheus.DefaultRegisterer, clientside.Options{})
 //	client := &http.Client{Transport: &heed.Transport{Trace: m.Trace(nil)}}
 //
-// The names are listed in docs/metrics.md. It is in the module of the limiter's
-// metrics, and apart from them, so that a server does not link a client.
+// docs/observability.md lists the metrics, with queries and alert rules. This package
+// shares a module with the metrics of limiters, but not a package: a server links no client.
 package clientside
 
 import (
+	_ "embed"
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,28 +19,33 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// Options are how a Metrics counts. The zero value is right for most.
+// Alerts are alert rules for these metrics: a file for rule_files in prometheus.yml.
+//
+//go:embed alerts.yml
+var Alerts string
+
+// Options change how a Metrics counts. The zero value suits most programs.
 type Options struct {
-	// Hosts is how many hosts are told apart; all beyond them are "other". If
-	// zero, 100.
+	// Hosts is how many servers have a label of their own. The others share the label
+	// "other". A server is a scheme and a host: http and https are two. If zero, 100.
 	Hosts int
 }
 
-// A Metrics counts what Transports do. It is safe for concurrent use, and a
-// prometheus.Collector.
+// A Metrics counts what Transports do. It is a prometheus.Collector, and safe for
+// concurrent use.
 type Metrics struct {
 	options  Options
 	attempts *prometheus.CounterVec
-	waits    *prometheus.HistogramVec
+	seconds  *prometheus.HistogramVec
 	refused  *prometheus.CounterVec
 	degraded prometheus.Counter
-
-	mu    sync.RWMutex
-	hosts map[string]bool // those that are told apart; guarded by mu
+	hosts    hosts
+	pauses   pauses
+	budgets  budgets
 }
 
-// New returns a Metrics that is registered with reg, or with none if that is nil.
-// If one with the same options is registered already, New returns that one.
+// New returns a Metrics that is registered with reg. If reg is nil, the caller registers it.
+// A second call with the same reg and options returns the Metrics of the first.
 func New(reg prometheus.Registerer, options Options) (*Metrics, error) {
 	if options.Hosts < 0 {
 		return nil, errors.New("clientside: Hosts must not be negative")
@@ -51,16 +55,18 @@ func New(reg prometheus.Registerer, options Options) (*Metrics, error) {
 	}
 	m := &Metrics{
 		options: options,
-		hosts:   make(map[string]bool),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "heed_attempts_total",
-			Help: "Attempts, by what came of them and what followed: with the verdict again, a retry."}, []string{"host", "outcome", "verdict"}),
-		waits: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "heed_wait_seconds",
-			Help:    "Waits of requests: before a retry, for a cool-down, and for a Pacer.",
+			Help: "Attempts, by outcome and verdict. Those with the verdict again were retried.",
+		}, []string{"host", "outcome", "verdict"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: "heed_wait_seconds",
+			Help:    "How long requests waited before an attempt, by cause.",
 			Buckets: []float64{.001, .01, .1, .5, 1, 2.5, 5, 10, 30, 60, 300}}, []string{"host", "cause"}),
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "heed_refused_total",
-			Help: "Requests that were not sent, or not sent again, because they would have had to wait for too long."}, []string{"host", "cause"}),
+			Help: "Requests that were not sent, or not sent again, because they would have waited too long.",
+		}, []string{"host", "cause"}),
 		degraded: prometheus.NewCounter(prometheus.CounterOpts{Name: "heed_store_failures_total",
-			Help: "Times that a Board, Budget or Pacer told that it works without its store."}),
+			Help: "Reports of a Board, Budget or Pacer that it works without its store."}),
+		hosts: hosts{most: options.Hosts},
 	}
 	if reg == nil {
 		return m, nil
@@ -84,21 +90,21 @@ func (m *Metrics) register(reg prometheus.Registerer) (*Metrics, error) {
 	return nil, fmt.Errorf("clientside: register: %w", err)
 }
 
-// Trace is a heed.Transport.Trace that counts, and then tells next, which may be
-// nil.
+// Trace returns a heed.Transport.Trace that counts, and then calls the hooks of next.
+// next may be nil.
 func (m *Metrics) Trace(next *heed.Trace) *heed.Trace {
 	if next == nil {
 		next = new(heed.Trace)
 	}
 	return &heed.Trace{
 		Paced: func(req *http.Request, wait time.Duration) {
-			m.waited(req, heed.CausePace.String(), wait)
+			m.paced(req, wait)
 			if next.Paced != nil {
 				next.Paced(req, wait)
 			}
 		},
 		Cooled: func(req *http.Request, key string, wait time.Duration) {
-			m.waited(req, heed.CauseCoolDown.String(), wait)
+			m.pauses.change(req, 0, func(p *pause) { p.cooled = true })
 			if next.Cooled != nil {
 				next.Cooled(req, key, wait)
 			}
@@ -110,7 +116,7 @@ func (m *Metrics) Trace(next *heed.Trace) *heed.Trace {
 			}
 		},
 		Refused: func(req *http.Request, err *heed.OverdueError) {
-			m.refused.WithLabelValues(m.host(req), err.Cause.String()).Inc()
+			m.refuse(req, err)
 			if next.Refused != nil {
 				next.Refused(req, err)
 			}
@@ -124,19 +130,49 @@ func (m *Metrics) Trace(next *heed.Trace) *heed.Trace {
 	}
 }
 
-func (m *Metrics) decided(a heed.Attempt, v heed.Verdict, wait time.Duration) {
-	m.attempts.WithLabelValues(m.host(a.Request), outcome(a), v.String()).Inc()
-	if a.Cause != 0 {
-		m.waited(a.Request, a.Cause.String(), wait)
+func (m *Metrics) paced(req *http.Request, d time.Duration) {
+	if d < time.Millisecond {
+		return // asking takes as long
+	}
+	m.pauses.change(req, d, func(p *pause) { p.paced += d })
+	m.waited(req, heed.CausePace, d)
+}
+
+func (m *Metrics) decided(a heed.Attempt, v heed.Verdict, next time.Duration) {
+	m.attempts.WithLabelValues(m.hosts.label(a.Request), outcome(a), v.String()).Inc()
+	if p := m.pauses.take(a.Request); p != nil {
+		total := a.Waited
+		if a.Number == 1 {
+			total = a.Elapsed - a.Took
+		}
+		m.ended(a.Request, p, total)
+	}
+	if v == heed.Again && next > 0 {
+		m.pauses.change(a.Request, 0, func(p *pause) { p.cause, p.decided = a.Cause, next })
 	}
 }
 
-func (m *Metrics) waited(req *http.Request, cause string, wait time.Duration) {
-	m.waits.WithLabelValues(m.host(req), cause).Observe(wait.Seconds())
+func (m *Metrics) refuse(req *http.Request, err *heed.OverdueError) {
+	m.refused.WithLabelValues(m.hosts.label(req), err.Cause.String()).Inc()
+	if p := m.pauses.take(req); p != nil {
+		m.ended(req, p, time.Since(p.since))
+	}
 }
 
-// outcome is the class of a's status. Throttled and unavailable are told apart
-// from the others.
+// ended counts a pause that took total, but for the Pacer's part, which is counted already.
+func (m *Metrics) ended(req *http.Request, p *pause, total time.Duration) {
+	first, more := p.split(total)
+	m.waited(req, p.cause, first)
+	m.waited(req, heed.CauseCoolDown, more)
+}
+
+func (m *Metrics) waited(req *http.Request, cause heed.Cause, d time.Duration) {
+	if d > 0 {
+		m.seconds.WithLabelValues(m.hosts.label(req), cause.String()).Observe(d.Seconds())
+	}
+}
+
+// outcome is "429", "503", the class of another status, or "error".
 func outcome(a heed.Attempt) string {
 	if a.Err != nil || a.Response == nil {
 		return "error"
@@ -153,39 +189,20 @@ func outcome(a heed.Attempt) string {
 	}
 }
 
-// host is the host of req, unless there are too many.
-func (m *Metrics) host(req *http.Request) string {
-	host := strings.ToValidUTF8(strings.ToLower(req.URL.Host), "\uFFFD")
-	m.mu.RLock()
-	known, full := m.hosts[host], len(m.hosts) >= m.options.Hosts
-	m.mu.RUnlock()
-	switch {
-	case known:
-		return host
-	case full:
-		return "other"
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.hosts) >= m.options.Hosts && !m.hosts[host] {
-		return "other"
-	}
-	m.hosts[strings.Clone(host)] = true // which may be a part of a long URL
-	return host
-}
-
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(descs chan<- *prometheus.Desc) {
 	m.attempts.Describe(descs)
-	m.waits.Describe(descs)
+	m.seconds.Describe(descs)
 	m.refused.Describe(descs)
 	m.degraded.Describe(descs)
+	descs <- retriesLeft
 }
 
 // Collect implements prometheus.Collector.
 func (m *Metrics) Collect(metrics chan<- prometheus.Metric) {
 	m.attempts.Collect(metrics)
-	m.waits.Collect(metrics)
+	m.seconds.Collect(metrics)
 	m.refused.Collect(metrics)
 	m.degraded.Collect(metrics)
+	m.budgets.collect(metrics, m.hosts.known())
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -28,7 +29,7 @@ func open(t *testing.T, o clientside.Options) (*clientside.Metrics, *prometheus.
 	return m, reg
 }
 
-// answer is a Base that answers each request by its path.
+// answer is a Base whose answer depends on the path.
 type answer func(path string) (int, error)
 
 func (f answer) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -39,11 +40,11 @@ func (f answer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
 }
 
-// shown are the samples of the families called names, or of all, without buckets
-// and what Prometheus wants to know of them.
+// shown returns the samples of some metrics, or of all, without buckets and comments.
 func shown(t *testing.T, reg *prometheus.Registry, names ...string) string {
 	if len(names) == 0 {
-		names = []string{"heed_attempts_total", "heed_wait_seconds", "heed_refused_total", "heed_store_failures_total"}
+		names = []string{"heed_attempts_total", "heed_wait_seconds", "heed_refused_total", "heed_store_failures_total",
+			"heed_budget_retries_left"}
 	}
 	all, err := testutil.GatherAndFormat(reg, expfmt.TypeTextPlain, names...)
 	require.NoError(t, err)
@@ -61,7 +62,8 @@ func TestThrottledAndUnavailableAreCountedApart(t *testing.T) {
 		m, reg := open(t, clientside.Options{})
 		srv := testserver.New(t,
 			testserver.Step{Status: 429, RetryAfter: 10 * time.Second},
-			testserver.Step{Status: 503, RetryAfter: 20 * time.Second}, testserver.Step{Status: 503, RetryAfter: 10 * time.Minute})
+			testserver.Step{Status: 503, RetryAfter: 20 * time.Second},
+			testserver.Step{Status: 503, RetryAfter: 10 * time.Minute})
 		var told []heed.Verdict
 		client := &http.Client{Transport: &heed.Transport{Base: srv.Transport(), Trace: m.Trace(&heed.Trace{
 			Decided: func(_ heed.Attempt, v heed.Verdict, _ time.Duration) { told = append(told, v) }})}}
@@ -76,33 +78,39 @@ heed_attempts_total{host=%[1]q,outcome="429",verdict="again"} 1
 heed_attempts_total{host=%[1]q,outcome="503",verdict="again"} 1
 heed_attempts_total{host=%[1]q,outcome="503",verdict="wait too long"} 1
 `, host), shown(t, reg, "heed_attempts_total"))
-		assert.Len(t, told, 4, "and what follows is told")
+		assert.Len(t, told, 4, "the next Trace is called, too")
 		waits := shown(t, reg, "heed_wait_seconds")
 		assert.Contains(t, waits, fmt.Sprintf("heed_wait_seconds_count{cause=\"hint\",host=%q} 2\n", host))
 		assert.NotContains(t, waits, "cool-down", "each wait is counted once, under its cause")
 	})
 }
 
-func TestAllWaitsAreCountedByCause(t *testing.T) {
+func TestHooksAreCountedAndThenCalled(t *testing.T) {
 	m, reg := open(t, clientside.Options{})
-	var told []string
+	var called []string
 	trace := m.Trace(&heed.Trace{
-		Paced:    func(*http.Request, time.Duration) { told = append(told, "paced") },
-		Cooled:   func(*http.Request, string, time.Duration) { told = append(told, "cooled") },
-		Refused:  func(*http.Request, *heed.OverdueError) { told = append(told, "refused") },
-		Degraded: func(error) { told = append(told, "degraded") },
+		Paced:    func(*http.Request, time.Duration) { called = append(called, "paced") },
+		Cooled:   func(*http.Request, string, time.Duration) { called = append(called, "cooled") },
+		Decided:  func(heed.Attempt, heed.Verdict, time.Duration) { called = append(called, "decided") },
+		Refused:  func(*http.Request, *heed.OverdueError) { called = append(called, "refused") },
+		Degraded: func(error) { called = append(called, "degraded") },
 	})
 	for _, trace := range []*heed.Trace{trace, m.Trace(nil)} {
-		req, err := http.NewRequest("GET", "https://user:pass@API.example.com/path-s3cr3t?q=query-s3cr3t", nil)
+		req, err := http.NewRequest("GET", "https://user:pass@API.example.com:443/path-s3cr3t?q=query-s3cr3t", nil)
 		require.NoError(t, err)
-		trace.Paced(req, time.Second)
+		failed := heed.Attempt{Request: req, Err: errors.New("err-s3cr3t"), Cause: heed.CauseBackoff}
 		trace.Cooled(req, "key-s3cr3t", 2*time.Second)
-		trace.Decided(heed.Attempt{Request: req, Err: errors.New("err-s3cr3t"), Cause: heed.CauseBackoff}, heed.Again, 3*time.Second)
+		trace.Paced(req, time.Second)
+		failed.Number, failed.Took, failed.Elapsed = 1, time.Second, 4*time.Second
+		trace.Decided(failed, heed.Again, 3*time.Second)
+		failed.Number, failed.Waited = 2, 3*time.Second
+		trace.Decided(failed, heed.OutOfAttempts, 0)
 		trace.Refused(req, &heed.OverdueError{Key: "key-s3cr3t", Cause: heed.CausePace})
 		trace.Degraded(errors.New("err-s3cr3t"))
 	}
-	assert.Equal(t, []string{"paced", "cooled", "refused", "degraded"}, told)
+	assert.Equal(t, []string{"cooled", "paced", "decided", "decided", "refused", "degraded"}, called)
 	assert.Equal(t, `heed_attempts_total{host="api.example.com",outcome="error",verdict="again"} 2
+heed_attempts_total{host="api.example.com",outcome="error",verdict="out of attempts"} 2
 heed_refused_total{cause="pace",host="api.example.com"} 2
 heed_store_failures_total 2
 heed_wait_seconds_sum{cause="backoff",host="api.example.com"} 6
@@ -117,9 +125,10 @@ heed_wait_seconds_count{cause="pace",host="api.example.com"} 2
 	assert.Empty(t, problems)
 }
 
-func TestNothingIsLostOfManyHostsAtOnce(t *testing.T) {
+func TestHostsBeyondTheLimitAreOther(t *testing.T) {
 	m, reg := open(t, clientside.Options{Hosts: 5})
-	client := &http.Client{Transport: &heed.Transport{Trace: m.Trace(nil), Base: answer(func(string) (int, error) { return 200, nil })}}
+	base := answer(func(string) (int, error) { return 200, nil })
+	client := &http.Client{Transport: &heed.Transport{Trace: m.Trace(nil), Base: base}}
 	const clients, each = 8, 250
 	var group sync.WaitGroup
 	for i := range clients {
@@ -134,12 +143,16 @@ func TestNothingIsLostOfManyHostsAtOnce(t *testing.T) {
 	}
 	group.Wait()
 	lines := strings.Split(strings.TrimSpace(shown(t, reg, "heed_attempts_total")), "\n")
-	assert.Len(t, lines, 6, "five hosts, and all others")
-	assert.Contains(t, lines, fmt.Sprintf(`heed_attempts_total{host="other",outcome="2xx",verdict="final"} %d`, clients*each-5))
+	assert.Len(t, lines, 6, "five hosts, and the others together")
+	other := `heed_attempts_total{host="other",outcome="2xx",verdict="final"} `
+	assert.Contains(t, lines, other+strconv.Itoa(clients*each-5))
 }
 
 func TestEachStatusHasAnOutcome(t *testing.T) {
-	for status, want := range map[int]string{101: "1xx", 204: "2xx", 304: "3xx", 404: "4xx", 500: "5xx", 599: "5xx", 429: "429", 503: "503", 600: "other", 99: "other", 0: "other"} {
+	for status, want := range map[int]string{
+		101: "1xx", 204: "2xx", 304: "3xx", 404: "4xx", 500: "5xx", 599: "5xx",
+		429: "429", 503: "503", 600: "other", 99: "other", 0: "other",
+	} {
 		m, reg := open(t, clientside.Options{})
 		req, err := http.NewRequest("GET", "http://example.com", nil)
 		require.NoError(t, err)
@@ -148,7 +161,7 @@ func TestEachStatusHasAnOutcome(t *testing.T) {
 	}
 }
 
-func TestWhatIsSetUpTwiceIsCountedTogether(t *testing.T) {
+func TestASecondNewReturnsTheFirstMetrics(t *testing.T) {
 	one, reg := open(t, clientside.Options{})
 	two, err := clientside.New(reg, clientside.Options{Hosts: 100})
 	require.NoError(t, err)
@@ -164,36 +177,4 @@ func TestWhatIsSetUpTwiceIsCountedTogether(t *testing.T) {
 	unregistered, err := clientside.New(nil, clientside.Options{})
 	require.NoError(t, err)
 	assert.NoError(t, prometheus.NewRegistry().Register(unregistered))
-}
-
-func Example() {
-	reg := prometheus.NewRegistry()
-	m, err := clientside.New(reg, clientside.Options{})
-	if err != nil {
-		panic(err)
-	}
-	base := answer(func(path string) (int, error) {
-		if path == "/busy" {
-			return 429, nil
-		}
-		return 200, nil
-	})
-	client := &http.Client{Transport: &heed.Transport{Base: base, Trace: m.Trace(nil), Retry: heed.RetryPolicy{MaxAttempts: 1}}}
-	for _, path := range []string{"/", "/", "/busy"} {
-		resp, err := client.Get("https://api.example.com" + path)
-		if err != nil {
-			panic(err)
-		}
-		resp.Body.Close()
-	}
-	text, err := testutil.GatherAndFormat(reg, expfmt.TypeTextPlain, "heed_attempts_total")
-	if err != nil {
-		panic(err)
-	}
-	fmt.Print(string(text))
-	// Output:
-	// # HELP heed_attempts_total Attempts, by what came of them and what followed: with the verdict again, a retry.
-	// # TYPE heed_attempts_total counter
-	// heed_attempts_total{host="api.example.com",outcome="2xx",verdict="final"} 2
-	// heed_attempts_total{host="api.example.com",outcome="429",verdict="out of attempts"} 1
 }
