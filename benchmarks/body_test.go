@@ -12,8 +12,7 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// What a request costs, its making included, whose body is 1 MiB, can be had anew
-// from GetBody, and is sent once.
+// These benchmarks make and send a request once. Its body is 1 MiB and has a GetBody.
 
 func BenchmarkBody(b *testing.B) {
 	each(b, append([]rival{bare, ours}, rivals...), func(b *testing.B, r rival) {
@@ -45,8 +44,8 @@ func TestABodyIsNeitherCopiedNorKept(t *testing.T) {
 	assert.Equal(t, bareAllocs, heedAllocs)
 }
 
-// cost is what f allocates, bytes and pieces, in the median of many calls: a
-// runtime that allocates beside it now and then must not matter.
+// cost returns what f allocates, bytes and pieces: the median of many calls, since the runtime
+// allocates now and then too.
 func cost(f func()) (bytes, allocs uint64) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var all [2][101]uint64

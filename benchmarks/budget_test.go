@@ -15,10 +15,9 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// What an upstream has to bear that is down: 1000 GETs that are started together
-// while it answers nothing but 503. All wait between their attempts, at least a
-// second and twice as long each time, or as their jitter says; the time is that
-// of a bubble.
+// These tests count the requests that an upstream gets while it is down. 1000 GETs start at the
+// same time, and each attempt gets a 503. All clients back off, from a second on and twice as
+// long each time, with jitter if they have it. The time is simulated.
 
 const herd = 1000
 
@@ -36,10 +35,10 @@ func TestAnOutageMeetsAtMostATenthMore(t *testing.T) {
 	requests, took := outageOf(t, ours)
 	t.Logf("%-26s %5d requests, %4.2f for each, in %v", ours.name, requests, float64(requests)/herd, took)
 	assert.LessOrEqual(t, requests, herd+herd/10+10+int(took/time.Second))
-	assert.GreaterOrEqual(t, requests, herd+herd/10, "a budget that nobody can spend is none")
+	assert.GreaterOrEqual(t, requests, herd+herd/10, "a budget must be spendable")
 }
 
-// outageOf is how many requests the upstream gets, and for how long.
+// outageOf returns how many requests the upstream gets, and for how long.
 func outageOf(t *testing.T, r rival) (requests int, took time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		var n atomic.Int64
@@ -68,7 +67,7 @@ type function func(*http.Request) (*http.Response, error)
 
 func (f function) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// overLoop is what everybody writes first.
+// overLoop is the retry loop that everybody writes first.
 func overLoop(base http.RoundTripper) http.RoundTripper {
 	return function(func(req *http.Request) (resp *http.Response, err error) {
 		for attempt := 1; ; attempt++ {

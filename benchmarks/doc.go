@@ -1,21 +1,20 @@
-// Package benchmarks measures heed beside other libraries, in the same run: a
-// figure that was measured on another machine, or on another day, says nothing.
+// Package benchmarks measures heed and other libraries in the same run, because figures from
+// different machines or days cannot be compared.
 //
 //	go run ./cmd/table
 //
-// runs everything and prints medians and ratios, and whether heed's own targets are
-// met; it takes about ten minutes. Flags choose groups (-group memory,redis), and
-// have pictures drawn (-svg ../docs). The group wrk takes another minute and a half,
-// and is measured only if it is named. It needs redis-server and wrk, which it starts
-// and stops.
+// This runs everything in about ten minutes. It prints medians and ratios, and whether heed
+// meets its own targets. Flags choose groups (-group memory,redis) and draw pictures
+// (-svg ../docs). The group wrk takes another minute and a half, and is measured only if it is
+// named. The program starts and stops redis-server and wrk, which must be installed.
 //
-// Some rows are no library. "bare" is what none can do without. "simple" is a plain limiter
-// of this package, of a hundred lines, that counts as exactly as heed does, and does nothing
-// else: what heed costs more than that, or less, is what the rest of its lines buy.
-// "plain-script" sends Redis the same script once for each decision, and "auto-pipeline" does
-// so by go-redis' own pipelines. "store" is the Store that a Lease is compared with.
+// Some rows are not libraries. "bare" is the least that any library must do. "simple" is a
+// plain limiter of this package: it counts as exactly as heed and does nothing else, so the
+// difference is the price of heed's other features. "plain-script" sends Redis the same script
+// once for each decision, and "auto-pipeline" does so through the pipelines of go-redis.
+// "store" is the Store that a Lease is compared with.
 //
-// The tests are what can be counted exactly: allocations, connections, requests.
+// The tests count what can be counted exactly: allocations, connections and requests.
 //
-// This is a module of its own, so that nobody who uses heed downloads its rivals.
+// This is a module of its own, so that users of heed do not download its rivals.
 package benchmarks

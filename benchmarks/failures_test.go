@@ -18,8 +18,8 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// What retries add to a server of which a share of the requests fails: the experiment failures
-// of examples/storm, with rivals. All make four attempts.
+// These benchmarks run the first experiment of examples/storm with rivals: what retries add when
+// a share of the requests fails. All clients make four attempts.
 var failing = []rival{
 	{"no retries", bare.over},
 	{"retryablehttp", func(base http.RoundTripper) http.RoundTripper {
@@ -30,10 +30,12 @@ var failing = []rival{
 	}},
 	{"rehttp", func(base http.RoundTripper) http.RoundTripper {
 		failed := rehttp.RetryStatuses(http.StatusServiceUnavailable)
-		return rehttp.NewTransport(base, rehttp.RetryAll(rehttp.RetryMaxRetries(3), failed), rehttp.ExpJitterDelay(time.Second, 30*time.Second))
+		retry := rehttp.RetryAll(rehttp.RetryMaxRetries(3), failed)
+		return rehttp.NewTransport(base, retry, rehttp.ExpJitterDelay(time.Second, 30*time.Second))
 	}},
 	{"failsafe", func(base http.RoundTripper) http.RoundTripper {
-		return failsafehttp.NewRoundTripper(base, failsafehttp.NewRetryPolicyBuilder().WithMaxRetries(3).WithBackoff(time.Second, 30*time.Second).Build())
+		policy := failsafehttp.NewRetryPolicyBuilder().WithMaxRetries(3).WithBackoff(time.Second, 30*time.Second)
+		return failsafehttp.NewRoundTripper(base, policy.Build())
 	}},
 	{"failsafe, with its budget", func(base http.RoundTripper) http.RoundTripper {
 		policy := failsafehttp.NewRetryPolicyBuilder().WithMaxRetries(3).WithBackoff(time.Second, 30*time.Second)
@@ -63,7 +65,8 @@ func TestWhatRetriesAddToAServerThatFails(t *testing.T) {
 					if rand.Float64() < scenario.share {
 						status = http.StatusServiceUnavailable
 					}
-					return &http.Response{StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, Header: http.Header{}, Body: http.NoBody, Request: req}, nil
+					return &http.Response{StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1,
+						Header: http.Header{}, Body: http.NoBody, Request: req}, nil
 				})
 				clients := make([]http.RoundTripper, scenario.clients)
 				for i := range clients {

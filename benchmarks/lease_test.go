@@ -12,8 +12,8 @@ import (
 	"github.com/heedhttp/heed/internal/redistest"
 )
 
-// What a Lease is worth beside its own Store, with 64 callers: from its first decision on, and
-// after a second of use. Of keys that are seldom used there is nothing to take ahead.
+// These benchmarks compare a Lease with its own Store, with 64 callers: from the first decision
+// on, and after a second of use. For keys that are seldom used, a Lease takes nothing ahead.
 
 func BenchmarkRedisLeaseCold1(b *testing.B)      { leaseBesideStore(b, 1, 0) }
 func BenchmarkRedisLeaseCold1000(b *testing.B)   { leaseBesideStore(b, 1000, 0) }

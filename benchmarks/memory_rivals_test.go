@@ -26,18 +26,18 @@ import (
 
 const day = 24 * time.Hour
 
-// decide answers whether a key may go on.
+// decide reports whether a request of a key is admitted.
 type decide func(key string) (bool, error)
 
 // A counter is a library that counts in memory.
 type counter struct {
 	name    string
-	denies  bool // it can say no
-	races   bool // it may answer with an error if others ask at once
-	keyless bool // it has no keys; x/time/rate, which has none either, stands for its like
+	denies  bool // it can refuse a request
+	races   bool // concurrent calls may get an error
+	keyless bool // it has no keys; x/time/rate stands for such libraries
 
-	// open returns what admits each of so many keys limit times at once, and
-	// hardly more for the rest of the day.
+	// open returns a limiter that admits each key limit times at once, and hardly more for the
+	// rest of the day.
 	open func(tb testing.TB, keys, limit int) decide
 }
 
@@ -75,10 +75,9 @@ func openMemory(tb testing.TB, keys, limit int) decide {
 	}
 }
 
-// openBare is no library, but what none can do without, and nobody is denied: for each
-// key it keeps 16 bytes, in which it reads a word before it reads the clock, and writes
-// it after. In parallel that is mostly the way of a cache line from one processor to
-// another, and a library that has them take turns on one key can be faster.
+// openBare is the least that a library must do, and refuses nothing: it keeps 16 bytes for each
+// key, reads a word of them, reads the clock, and writes the word. In parallel, most of the time
+// a cache line travels between processors, so a library with a mutex for each key can be faster.
 func openBare(_ testing.TB, keys, _ int) decide {
 	kept, seed, start := make([][2]atomic.Int64, keys), maphash.MakeSeed(), time.Now()
 	return func(key string) (bool, error) {
@@ -89,8 +88,8 @@ func openBare(_ testing.TB, keys, _ int) decide {
 	}
 }
 
-// forEachKey gives a library that has no keys a limiter for each. For one key it is
-// the limiter alone.
+// forEachKey gives a library without keys a limiter for each key. For one key it is that limiter
+// alone.
 func forEachKey[L any](keys int, newLimiter func() L, allow func(L) bool) decide {
 	if keys == 1 {
 		only := newLimiter()
@@ -111,8 +110,9 @@ func openRate(_ testing.TB, keys, limit int) decide {
 	return forEachKey(keys, func() *rate.Limiter { return rate.NewLimiter(every, limit) }, (*rate.Limiter).Allow)
 }
 
-func openUber(_ testing.TB, keys, _ int) decide { // which does not deny, but sleeps: here never
-	return forEachKey(keys, func() uber.Limiter { return uber.New(lots) }, func(l uber.Limiter) bool { l.Take(); return true })
+func openUber(_ testing.TB, keys, _ int) decide { // sleeps if it is too fast, which never happens here
+	take := func(l uber.Limiter) bool { l.Take(); return true }
+	return forEachKey(keys, func() uber.Limiter { return uber.New(lots) }, take)
 }
 
 func openFailsafe(_ testing.TB, keys, limit int) decide {
@@ -134,7 +134,7 @@ func openThrottled(tb testing.TB, keys, limit int) decide {
 	return throttledIn(tb, max(1<<16, 2*keys), limit)
 }
 
-func openThrottledMap(tb testing.TB, _, limit int) decide { // which never forgets a key
+func openThrottledMap(tb testing.TB, _, limit int) decide { // never evicts a key
 	return throttledIn(tb, 0, limit)
 }
 
@@ -149,7 +149,7 @@ func throttledIn(tb testing.TB, maxKeys, limit int) decide {
 	}
 }
 
-// throttledQuota admits limit at once: its MaxBurst is what comes after the first.
+// throttledQuota admits limit at once: MaxBurst does not count the first.
 func throttledQuota(limit int) throttled.RateQuota {
 	return throttled.RateQuota{MaxRate: throttled.PerDay(limit), MaxBurst: limit - 1}
 }
@@ -162,8 +162,7 @@ func openUlule(_ testing.TB, _, limit int) decide {
 	}
 }
 
-// openHttprate uses httprate's counter as its limiter does: by two windows, under
-// a mutex of its own.
+// openHttprate uses the counter of httprate as its limiter does: with two windows and a mutex.
 func openHttprate(_ testing.TB, _, limit int) decide {
 	var mu sync.Mutex
 	counter := httprate.NewLocalLimitCounter(day)

@@ -12,12 +12,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a decision costs that is made in memory: the reading of the clock and the fetching
-// of the key from memory included, which is in no order, and which every row pays for. Each
-// is checked: a limit that is not reached admits, and one that is denies.
+// These benchmarks measure a decision in memory. Each row pays for reading the clock and for
+// fetching a random key from memory. Each decision is checked.
 
-// ample is a limit that is not reached, and yet gives so little back that every key
-// owes something all the time: a store could forget one that does not.
+// ample is a limit that is never reached. It refills so slowly that no key is ever full, because
+// a store could evict a full one.
 const ample = 100_000_000
 
 func BenchmarkMemoryOneSerial(b *testing.B)        { serially(b, 1) }
@@ -71,8 +70,7 @@ func inParallel(b *testing.B, n int, admitted bool) {
 	})
 }
 
-// fill has each key decided once, which adds it. The string is another one, as it is in each
-// request.
+// fill decides each key once, which adds it. The string is a new one, as in each request.
 func fill(b *testing.B, keys []string, decide decide) {
 	for _, key := range keys {
 		if ok, err := decide(strings.Clone(key)); !ok || err != nil {
@@ -81,7 +79,7 @@ func fill(b *testing.B, keys []string, decide decide) {
 	}
 }
 
-// An order is that of random numbers, by xorshift, so that no key is where the last one was.
+// An order has random numbers, by xorshift, so that successive keys are far apart in memory.
 type order uint64
 
 func newOrder(seed int64) order { return order(uint64(seed) * 0x9e3779b97f4a7c15) }
@@ -94,7 +92,7 @@ func (o *order) next(n int) int {
 	return int(uint64(*o) >> 32 * uint64(n) >> 32)
 }
 
-// tolerate reports wrong answers, of a library that is known for them.
+// tolerate reports the wrong answers of a library that is known for them.
 func tolerate(b *testing.B, races bool, wrong int64) {
 	if wrong > 0 {
 		if !races {
@@ -104,8 +102,7 @@ func tolerate(b *testing.B, races bool, wrong int64) {
 	}
 }
 
-// packed are keys of one length in one string, so that they cost the garbage collector
-// nothing.
+// packed has keys of one length in one string, so that the garbage collector has no work.
 type packed string
 
 const keyBytes = len("192.0.2.0000001")
@@ -131,11 +128,11 @@ func (p packed) split() []string {
 
 const million = 1_000_000
 
-// BenchmarkMemoryMillion measures a decision on one of a million keys, by one goroutine and
-// by one for each processor, how many bytes each key costs, and what the garbage collector
-// needs for all of them.
+// BenchmarkMemoryMillion measures a decision on one of a million keys, with one goroutine and
+// with one for each processor. It also measures the bytes of each key, and how long a garbage
+// collection takes with all of them.
 func BenchmarkMemoryMillion(b *testing.B) {
-	const limit = 100 // of which one is given back every 864 s
+	const limit = 100 // refilled by one every 864 s
 	packed := packKeys(million)
 	eachCounter(b, func(b *testing.B, c counter) {
 		if c.keyless {
@@ -172,7 +169,7 @@ func BenchmarkMemoryMillion(b *testing.B) {
 	})
 }
 
-// parallelTime is what a decision takes, in ns, while each processor makes some.
+// parallelTime returns how long a decision takes, in ns, while all processors make decisions.
 func parallelTime(b *testing.B, c counter, keys []string, decide decide) float64 {
 	const each = 200_000
 	var wrong atomic.Int64
@@ -196,7 +193,7 @@ func parallelTime(b *testing.B, c counter, keys []string, decide decide) float64
 	return float64(took.Nanoseconds()) / float64(each*processors)
 }
 
-// decideAll asks n times, and returns how often the answer was yes.
+// decideAll makes n decisions, and returns how many admit.
 func decideAll(decide decide, key string, n int) (admitted int) {
 	for range n {
 		if ok, err := decide(key); ok && err == nil {
@@ -206,9 +203,8 @@ func decideAll(decide decide, key string, n int) (admitted int) {
 	return admitted
 }
 
-// collected returns how many bytes of the heap a collection of the garbage leaves,
-// and how long it takes, at best. It needs more than one to be rid of what is in pools
-// or has finalizers.
+// collected returns how many bytes a garbage collection leaves on the heap, and how long the
+// fastest takes. Several are needed to empty pools and run finalizers.
 func collected() (heap int64, took time.Duration) {
 	took = time.Hour
 	for range 3 {
@@ -221,9 +217,8 @@ func collected() (heap int64, took time.Duration) {
 	return int64(m.HeapAlloc), took
 }
 
-// BenchmarkMemoryContention has 64 goroutines ask for three times what there is.
-// What they are given beyond that, or short of it, or an error instead, is a wrong
-// answer.
+// BenchmarkMemoryContention has 64 goroutines ask for three times the limit. Each unit too many
+// or too few, and each error, is a wrong answer.
 func BenchmarkMemoryContention(b *testing.B) {
 	const goroutines, limit = 64, 1000
 	eachCounter(b, func(b *testing.B, c counter) {
@@ -240,7 +235,7 @@ func BenchmarkMemoryContention(b *testing.B) {
 	})
 }
 
-// contend asks three times limit, and counts the wrong answers.
+// contend asks three times as often as limit, and counts the wrong answers.
 func contend(goroutines, limit int, decide func() (bool, error)) (wrong int) {
 	var asked, admitted, failed atomic.Int64
 	var all sync.WaitGroup
@@ -260,7 +255,7 @@ func contend(goroutines, limit int, decide func() (bool, error)) (wrong int) {
 	return max(int(admitted.Load())-limit, limit-int(admitted.Load())) + int(failed.Load())
 }
 
-// reportWrong reports the wrong answers, and no time: it says nothing here.
+// reportWrong reports the wrong answers, and no time, which means nothing here.
 func reportWrong(b *testing.B, wrong, asked int) {
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(100*float64(wrong)/float64(asked), "wrong-%")

@@ -24,19 +24,18 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// What a limiter adds to a handler that does nothing, in memory, by the peer's
-// address, with a limit that is never reached and the fields it writes by
-// default.
+// These benchmarks measure what a limiter adds to a handler that does nothing. It limits by the
+// address of the peer, its limit is never reached, and it writes its default fields.
 
 const lots = 1_000_000_000
 
-// peer is httprate's key for a client that no proxy stands in front of.
+// peer is the key of httprate for clients without a proxy.
 func peer(r *http.Request) (string, error) {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	return httprate.CanonicalizeIP(host), err
 }
 
-// A limiter is a library, and how it is put in front of a handler.
+// A limiter is a library, and how it wraps a handler.
 type limiter struct {
 	name string
 	wrap func(testing.TB, http.Handler) http.Handler
@@ -44,7 +43,7 @@ type limiter struct {
 
 var unlimited = limiter{"bare", func(_ testing.TB, h http.Handler) http.Handler { return h }}
 
-// rules are one for each name, for requests that match pattern.
+// rules returns a rule for each name, for requests that match pattern.
 func rules(pattern string, names ...string) (all []serverside.Rule) {
 	for _, name := range names {
 		all = append(all, serverside.Rule{Name: name, Pattern: pattern, Policies: []quota.Policy{quota.PerSecond(lots)}})
@@ -67,14 +66,16 @@ var limiters = []limiter{
 	{"throttled", func(tb testing.TB, h http.Handler) http.Handler {
 		store, err := memstore.NewCtx(65536)
 		require.NoError(tb, err)
-		l, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerSec(lots), MaxBurst: lots})
+		allowed := throttled.RateQuota{MaxRate: throttled.PerSec(lots), MaxBurst: lots}
+		l, err := throttled.NewGCRARateLimiterCtx(store, allowed)
 		require.NoError(tb, err)
 		return (&throttled.HTTPRateLimiterCtx{RateLimiter: l, VaryBy: &throttled.VaryBy{RemoteAddr: true}}).RateLimit(h)
 	}},
-	{"throttled-map", func(tb testing.TB, h http.Handler) http.Handler { // which never forgets a key
+	{"throttled-map", func(tb testing.TB, h http.Handler) http.Handler { // never evicts a key
 		store, err := memstore.NewCtx(0)
 		require.NoError(tb, err)
-		l, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{MaxRate: throttled.PerSec(lots), MaxBurst: lots})
+		allowed := throttled.RateQuota{MaxRate: throttled.PerSec(lots), MaxBurst: lots}
+		l, err := throttled.NewGCRARateLimiterCtx(store, allowed)
 		require.NoError(tb, err)
 		return (&throttled.HTTPRateLimiterCtx{RateLimiter: l, VaryBy: &throttled.VaryBy{RemoteAddr: true}}).RateLimit(h)
 	}},
@@ -102,25 +103,25 @@ const things = "GET /v1/things"
 
 func BenchmarkMiddleware(b *testing.B) { serve(b, limiters...) }
 
-// Two fields are what heed writes in the style of the IETF's draft alone.
+// heed writes two fields in the style of the IETF draft alone.
 func BenchmarkMiddlewareTwoFields(b *testing.B) {
 	serve(b, limiter{"heed", limitedBy(serverside.Config{Rules: rules("", "all"), Style: ratelimit.Draft11})})
 }
 
-// Four rules of heed, of which one decision is made, beside one limit of each rival.
+// Four rules of heed, which take one decision, beside one limit of each rival.
 func BenchmarkMiddlewareFourRules(b *testing.B) {
 	four := slices.Clone(limiters)
 	four[1].wrap = limitedBy(serverside.Config{Rules: rules("", "one", "two", "three", "four")})
 	serve(b, four...)
 }
 
-// What a pattern adds, beside what http.ServeMux takes to find a handler by it.
+// What a pattern adds, beside the time in which http.ServeMux finds a handler by it.
 func BenchmarkMiddlewarePattern(b *testing.B) {
 	serve(b, limiter{"heed", limitedBy(serverside.Config{Rules: rules(things, "all")})})
 	b.Run("ServeMux", findHandler)
 }
 
-// The same where the router in front has found the pattern already.
+// The same if the router in front has matched the pattern already.
 func BenchmarkMiddlewareRouted(b *testing.B) {
 	routed := limitedBy(serverside.Config{Rules: rules(things, "all")})
 	serve(b, limiter{"heed", func(tb testing.TB, h http.Handler) http.Handler {
@@ -144,7 +145,7 @@ func findHandler(b *testing.B) {
 
 var nothing = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 
-// serve measures a request through each of all.
+// serve measures a request through each limiter.
 func serve(b *testing.B, all ...limiter) {
 	for _, l := range all {
 		b.Run(l.name, func(b *testing.B) {
@@ -159,7 +160,7 @@ func serve(b *testing.B, all ...limiter) {
 	}
 }
 
-// A null is a ResponseWriter that costs nothing.
+// A null is a ResponseWriter that does nothing.
 type null struct{ header http.Header }
 
 func (w null) Header() http.Header         { return w.header }

@@ -9,8 +9,8 @@ import (
 	"github.com/heedhttp/heed/pace"
 )
 
-// What it costs to be paced by a limit that is never reached: pace.PerHost finds
-// the host's limiter and keeps its line; rate.Limiter.Wait is all that is below.
+// This benchmark measures pacing with a limit that is never reached. pace.PerHost finds the
+// limiter of the host, and calls rate.Limiter.Wait, which is the other row.
 
 const plenty = rate.Limit(1e12)
 

@@ -21,15 +21,15 @@ import (
 // A sharedCounter is a library that counts in Redis.
 type sharedCounter struct {
 	name  string
-	alone bool // it cannot count in a Cluster
-	races bool // it may answer with an error if others ask at once
+	alone bool // it does not support a Cluster
+	races bool // concurrent calls may get an error
 
 	open openShared
-	key  string // a subject whose name in Redis has 20 characters
+	key  string // its key in Redis has 20 characters
 }
 
-// openShared returns what admits each key limit times at once, and hardly more for
-// the rest of the day, by so many rules.
+// openShared returns a limiter with so many rules. It admits each key limit times at once, and
+// hardly more for the rest of the day.
 type openShared func(tb testing.TB, client redis.UniversalClient, rules, limit int) decideShared
 
 type decideShared func(ctx context.Context, key string) (bool, error)
@@ -41,8 +41,8 @@ var sharedCounters = []sharedCounter{
 	{name: "ulule", key: "192.0.2.1234", open: openUluleRedis},
 }
 
-// plainForms are no libraries, but what anybody would write who needs a token bucket in Redis
-// and nothing else: a batcher, and a script for each decision, by go-redis' own pipelines too.
+// plainForms are not libraries, but the token buckets that one would write for Redis: with a
+// batcher, with a script for each decision, and with the pipelines of go-redis.
 var plainForms = []sharedCounter{
 	{name: "simple", key: "192.0.2.12345", open: openSimpleStore, alone: true},
 	{name: "plain-script", key: "192.0.2.12345", open: openPlainScript, alone: true},
@@ -53,12 +53,14 @@ func openStore(tb testing.TB, client redis.UniversalClient, rules, limit int) de
 	return taking(tb, &redisstore.Store{Client: client, Timeout: patience}, rules, limit)
 }
 
-// inMemory counts for this process alone.
-var inMemory = sharedCounter{name: "bare", open: func(tb testing.TB, _ redis.UniversalClient, rules, limit int) decideShared {
+// inMemory counts in this process alone.
+var inMemory = sharedCounter{name: "bare", open: func(
+	tb testing.TB, _ redis.UniversalClient, rules, limit int,
+) decideShared {
 	return taking(tb, new(quota.Memory), rules, limit)
 }}
 
-// openLease is heed with up to most units taken ahead.
+// openLease is a Lease of heed that takes up to most units ahead.
 func openLease(most int64) openShared {
 	return func(tb testing.TB, client redis.UniversalClient, rules, limit int) decideShared {
 		lease := &redisstore.Lease{Store: &redisstore.Store{Client: client, Timeout: patience}, Max: most}
@@ -72,7 +74,7 @@ func taking(tb testing.TB, store quota.Store, rules, limit int) decideShared {
 	for i := range limits {
 		limits[i] = compile(tb, quota.Policy{Name: ruleNames[i], Quota: int64(limit), Window: day})
 	}
-	if rules == 1 { // what the others need not allocate is not to be measured
+	if rules == 1 { // the others allocate nothing for rules
 		return func(ctx context.Context, key string) (bool, error) {
 			var decisions [1]quota.Decision
 			ds, err := store.Take(ctx, decisions[:0], quota.Charge{Key: key, Limit: limits[0]})
@@ -97,8 +99,7 @@ func taking(tb testing.TB, store quota.Store, rules, limit int) decideShared {
 
 var ruleNames = [...]string{"minute", "second", "hour", "day"}
 
-// byRule has each rule counted by a call of its own, under a key of its own, until
-// one denies.
+// byRule counts each rule by a call of its own, under a key of its own, until one denies.
 func byRule(rules int, one decideShared) decideShared {
 	if rules == 1 {
 		return one

@@ -18,13 +18,13 @@ import (
 	"github.com/heedhttp/heed/internal/redistest"
 )
 
-// What a decision costs that is made in Redis, on the same machine: the client's
-// part of it and that of Redis. Each is checked, as in memory.
+// These benchmarks measure a decision in a Redis on the same machine: the time of the client and
+// the time of Redis. Each decision is checked.
 
-// patience is a Timeout that a busy machine does not exceed.
+// patience is a Timeout that is long enough for a busy machine.
 const patience = 30 * time.Second
 
-// plentiful is a limit that is not reached, and gives back less than is taken.
+// plentiful is a limit that is never reached, and refills more slowly than it is used.
 const plentiful = 1_000_000
 
 func BenchmarkRedis1(b *testing.B)   { compare(b, workload{goroutines: 1, keys: 1000}) }
@@ -41,33 +41,31 @@ func BenchmarkRedisDenied64(b *testing.B) {
 	compare(b, workload{goroutines: 64, keys: 1, denied: true})
 }
 
-// A lease makes up to most decisions for one round trip: the figure is one goroutine's,
-// which waits for nobody else. 64 that do nothing but ask use up what is ahead before
-// Redis has answered, and wait with everybody.
+// A lease takes up to most decisions in one round trip. One goroutine hardly ever waits. 64 that
+// only ask use up the units before Redis has answered, and wait for it.
 func BenchmarkRedisLeased10(b *testing.B)      { leasing(b, 1, 10, 0) }
 func BenchmarkRedisLeased100(b *testing.B)     { leasing(b, 1, 100, 0) }
 func BenchmarkRedisLeased10By64(b *testing.B)  { leasing(b, 64, 10, 0) }
 func BenchmarkRedisLeased100By64(b *testing.B) { leasing(b, 64, 100, 0) }
 
-// BenchmarkRedisLeasedPaced measures no throughput, but how long a decision takes for
-// which there is time to take units ahead. What is bare is decided in memory: it shows
-// how long a decision takes, at worst, just because its caller has slept.
+// BenchmarkRedisLeasedPaced measures how long a decision takes if there is time to take units
+// ahead. The row bare decides in memory, and shows what the sleep of its caller alone adds.
 func BenchmarkRedisLeasedPaced(b *testing.B) { leasing(b, 4, 100, time.Millisecond) }
 
 func leasing(b *testing.B, goroutines int, most int64, pause time.Duration) {
 	compare(b, workload{goroutines: goroutines, keys: 1, pause: pause, heed: openLease(most)})
 }
 
-// A workload is what is asked of a library.
+// A workload says which decisions a library makes.
 type workload struct {
 	goroutines, keys int
 	rules            int // 1 if zero
 	denied           bool
 	pause            time.Duration // of each goroutine, after a decision
-	heed             openShared    // in which way heed does it; openStore if nil
+	heed             openShared    // how heed decides; openStore if nil
 }
 
-// compare has each library do w, heed first, and the plain forms if it is asked of a Store.
+// compare has each library do w: heed first, then the plain forms if heed uses a Store.
 func compare(b *testing.B, w workload) {
 	server, counters := redistest.Start(b), sharedCounters
 	if w.heed == nil && !w.denied {
@@ -103,7 +101,7 @@ func BenchmarkRedisCluster(b *testing.B) {
 	}
 }
 
-// single and cluster return a client with the options that go-redis has by default.
+// single and cluster return a client with the default options of go-redis.
 func single(tb testing.TB, server *redistest.Server) redis.UniversalClient {
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
 	tb.Cleanup(func() { client.Close() })
@@ -120,7 +118,7 @@ func cluster(tb testing.TB, nodes []*redistest.Server) redis.UniversalClient {
 	return client
 }
 
-// measure has b.N decisions made.
+// measure makes b.N decisions.
 func (w workload) measure(b *testing.B, c sharedCounter, client redis.UniversalClient, servers ...*redistest.Server) {
 	limit := plentiful
 	if w.denied {
@@ -151,8 +149,8 @@ func (w workload) measure(b *testing.B, c sharedCounter, client redis.UniversalC
 	b.ReportMetric(float64(took[len(took)*99/100]), "p99-ns")
 }
 
-// before is how many decisions are made before any is measured: so many that all
-// connections are open, and that a lease knows the demand.
+// before is how many decisions are made before any is measured: enough to open all connections,
+// and for a lease to learn the demand.
 func (w workload) before() int {
 	if w.heed != nil {
 		return 100 * w.goroutines
@@ -160,8 +158,8 @@ func (w workload) before() int {
 	return 2 * w.goroutines
 }
 
-// call makes n decisions after the first so many, and returns how long each took, and how many
-// were wrong.
+// call makes n decisions, beginning with number first, and returns how long each took and how
+// many were wrong.
 func (w workload) call(first, n int, decide decideShared, keys []string) ([]time.Duration, int64) {
 	took := make([]time.Duration, n)
 	var wrong atomic.Int64
@@ -185,14 +183,14 @@ func (w workload) call(first, n int, decide decideShared, keys []string) ([]time
 	return took, wrong.Load()
 }
 
-// processorTime is what this process has used of the processors.
+// processorTime returns the processor time of this process.
 func processorTime(tb testing.TB) time.Duration {
 	var u syscall.Rusage
 	require.NoError(tb, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// redisTime is what servers have used of them.
+// redisTime returns the processor time of the servers.
 func redisTime(tb testing.TB, servers []*redistest.Server) (total time.Duration) {
 	for _, s := range servers {
 		info, err := s.Do("INFO", "cpu")
@@ -219,7 +217,7 @@ func BenchmarkRedisContention(b *testing.B) {
 			var wrong, asked int
 			for b.Loop() {
 				require.NoError(b, client.FlushAll(background).Err())
-				decide := c.open(b, client, 1, limit) // which remembers nothing of before
+				decide := c.open(b, client, 1, limit) // a new one, without memory
 				wrong += contend(goroutines, limit, func() (bool, error) { return decide(background, c.key) })
 				asked += 3 * limit
 			}
@@ -228,8 +226,7 @@ func BenchmarkRedisContention(b *testing.B) {
 	}
 }
 
-// BenchmarkRedisMemory measures no time, but what a subject costs Redis whose name
-// there has 20 characters.
+// BenchmarkRedisMemory measures the memory of Redis for one subject, whose key has 20 characters.
 func BenchmarkRedisMemory(b *testing.B) {
 	server := redistest.Start(b)
 	for _, c := range sharedCounters {
@@ -242,7 +239,7 @@ func BenchmarkRedisMemory(b *testing.B) {
 	}
 }
 
-// memoryUsage is that of all a subject has, with so many rules.
+// memoryUsage returns the bytes of all keys of one subject, with so many rules.
 func memoryUsage(tb testing.TB, c sharedCounter, client redis.UniversalClient, rules int) (total float64) {
 	decide := c.open(tb, client, rules, plentiful)
 	require.NoError(tb, client.FlushAll(background).Err())
@@ -265,7 +262,7 @@ func TestEverySharedCounterAdmitsItsLimitAndNoMore(t *testing.T) {
 	server := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{
 		Addr: server.Addr, DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience,
-		MaxRetries: -1, // or what was counted without an answer would be counted again
+		MaxRetries: -1, // a retry would count a second time
 	})
 	t.Cleanup(func() { client.Close() })
 	for _, c := range slices.Concat(sharedCounters, plainForms) {

@@ -18,17 +18,15 @@ import (
 	"github.com/heedhttp/heed/testserver"
 )
 
-// What a retry costs that does not wait. The base allocates nothing, so all that
-// is measured is the library: what one request with three retries costs, less
-// what one without costs, is the price of three.
+// These benchmarks measure a retry without a pause. The base allocates nothing, so only the
+// library is measured: a request with three retries, less one without any, is the cost of three.
 
 const (
 	retries   = 3
 	bodyBytes = 16 << 10
 )
 
-// An outage is a base that answers 503 retries times, and then 200. It is for
-// one goroutine.
+// An outage is a base that answers 503 so many times, and then 200. It is for one goroutine.
 type outage struct {
 	every int // which answer is a 200
 	n     int
@@ -40,7 +38,8 @@ type outage struct {
 
 func newOutage(retries, bodyBytes int) *outage {
 	o := &outage{every: retries + 1, bytes: make([]byte, bodyBytes)}
-	o.down = http.Response{StatusCode: 503, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, ContentLength: int64(bodyBytes)}
+	o.down = http.Response{StatusCode: 503, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{},
+		ContentLength: int64(bodyBytes)}
 	o.up = http.Response{StatusCode: 200, ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}}
 	return o
 }
@@ -59,8 +58,7 @@ func (o *outage) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// A reader is a body that costs nothing. Like one from the network, it cannot
-// write itself anywhere.
+// A reader is a body that allocates nothing. Like one from the network, it has no WriteTo.
 type reader struct{ all bytes.Reader }
 
 func (r *reader) Read(p []byte) (int, error) { return r.all.Read(p) }
@@ -93,8 +91,8 @@ func TestARetryAllocatesLittle(t *testing.T) {
 	assert.LessOrEqual(t, (allocs(retries, bodyBytes)-none)/retries, 5.0, "with 16 KiB")
 }
 
-// BenchmarkRetrySocket measures a request with three retries over a loopback
-// connection. What counts is how many connections each retry costs.
+// BenchmarkRetrySocket measures a request with three retries over a loopback connection, and how
+// many connections each retry opens.
 func BenchmarkRetrySocket(b *testing.B) {
 	socket := func(b *testing.B, over func(http.RoundTripper) doer) {
 		srv := newUnreliable(b)
@@ -118,10 +116,11 @@ func BenchmarkRetrySocket(b *testing.B) {
 }
 
 func TestARetryUsesTheConnectionAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // as heed gives up a body that does not come in time
+	synctest.Test(t, func(t *testing.T) { // heed gives up on a slow body
 		var steps []testserver.Step
 		for range 100 {
-			steps = append(steps, testserver.Step{Status: 503, Body: strings.Repeat("x", bodyBytes), Times: retries}, testserver.Step{Status: 200})
+			down := testserver.Step{Status: 503, Body: strings.Repeat("x", bodyBytes), Times: retries}
+			steps = append(steps, down, testserver.Step{Status: 200})
 		}
 		srv := testserver.New(t, steps...)
 		client := tripper{insistent.over(srv.Transport())}
@@ -137,8 +136,8 @@ func TestARetryUsesTheConnectionAgain(t *testing.T) {
 	})
 }
 
-// An unreliable server answers 503 with a body of 16 KiB three times, and then
-// 200, over TCP. It counts its connections.
+// An unreliable server answers 503 with a body of 16 KiB three times, and then 200. It counts its
+// connections.
 type unreliable struct {
 	url       string
 	transport *http.Transport
@@ -172,7 +171,7 @@ func newUnreliable(tb testing.TB) *unreliable {
 
 func (u *unreliable) do(tb testing.TB, client doer) { fetch(tb, client, u.url) }
 
-// fetch gets what must be a 200, and reads it.
+// fetch reads a response, which must be a 200.
 func fetch(tb testing.TB, client doer, url string) {
 	resp, err := client.Do(request(tb, "GET", url, nil))
 	require.NoError(tb, err)

@@ -15,20 +15,19 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// A rival is a library that retries, set to four attempts without a pause, and
-// otherwise as it comes.
+// A rival is a library that retries, with its default settings, but four attempts and no pause.
 type rival struct {
 	name string
 	over func(base http.RoundTripper) http.RoundTripper
 }
 
-// bare is no library at all.
+// bare uses no library.
 var bare = rival{"bare", func(base http.RoundTripper) http.RoundTripper { return base }}
 
-// ours is heed as it comes: cool-downs and the budget are on.
+// ours is heed with its default settings: cool-downs and the budget are on.
 var ours = rival{"heed", func(base http.RoundTripper) http.RoundTripper { return &heed.Transport{Base: base} }}
 
-// insistent is heed without a pause and without a budget, as its rivals are.
+// insistent is heed without a pause and without a budget, like its rivals.
 var insistent = rival{"heed", func(base http.RoundTripper) http.RoundTripper {
 	return &heed.Transport{
 		Base:   base,
@@ -68,7 +67,7 @@ func overFailsafe(least, most time.Duration) func(http.RoundTripper) http.RoundT
 	}
 }
 
-// heimdallOver is not a RoundTripper but a client of its own.
+// heimdallOver uses heimdall, which is a client and not a RoundTripper.
 func heimdallOver(base http.RoundTripper) doer {
 	return httpclient.NewClient(
 		httpclient.WithHTTPClient(&http.Client{Transport: base}),
@@ -82,7 +81,7 @@ type doer interface {
 	Do(*http.Request) (*http.Response, error)
 }
 
-// tripper makes a doer of a RoundTripper.
+// A tripper is a RoundTripper as a doer.
 type tripper struct{ http.RoundTripper }
 
 func (t tripper) Do(req *http.Request) (*http.Response, error) { return t.RoundTrip(req) }
@@ -97,8 +96,8 @@ func each(b *testing.B, all []rival, bench func(b *testing.B, r rival)) {
 	}
 }
 
-// An answer is a base without a network: it reads the request's body and answers
-// 200. The response is a new one each time, as it is with net/http.
+// An answer is a base without a network. It reads the body of the request and answers 200, with a
+// new response each time, as net/http does.
 type answer struct{}
 
 func (answer) RoundTrip(req *http.Request) (*http.Response, error) {

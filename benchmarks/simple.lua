@@ -1,7 +1,7 @@
--- KEYS[i] is a hash for call i, with a field for each limit: a time in µs, and what is owed at
--- that time. ARGV has for each call the number of its limits, and for each limit its name, the
--- parts of a unit, how many parts drain per µs, and how many may be owed. A call takes a unit of
--- each limit, or nothing. The reply has for each call whether it did, and each limit's level.
+-- KEYS[i] is the hash of call i. It has a field for each limit: a time in µs, and the level then.
+-- For each call, ARGV has the number of its limits, and for each limit its name, the parts of a
+-- unit, the parts that drain per µs, and the highest level. A call takes a unit of each limit, or
+-- nothing. The reply has for each call whether it was admitted, and the level of each limit.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 local at, reply = 1, {}

@@ -11,11 +11,10 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// A simpleMemory is a plain limiter: token buckets in flat tables without pointers, each
-// behind a mutex. It counts as exactly as quota.Memory does, and lacks all the rest: it
-// never forgets a key, does not notice a limit that changes, has no other algorithm, no
-// calls of several charges, no refunds, and takes two keys of one hash for the same.
-// What quota.Memory costs more than this is the price of that.
+// A simpleMemory is a plain limiter: token buckets in flat tables without pointers, each with a
+// mutex. It counts as exactly as quota.Memory and lacks all else: it evicts no keys, does not
+// notice changed limits, mixes up keys with the same hash, and has no other algorithm, no
+// decisions about several limits and no refunds. The difference in cost is the price of these.
 type simpleMemory struct {
 	seed   maphash.Seed
 	start  time.Time
@@ -24,20 +23,19 @@ type simpleMemory struct {
 
 type simpleShard struct {
 	mu    sync.Mutex
-	slots []simpleSlot // a power of two of them, of which a quarter is always free
+	slots []simpleSlot // a power of two; a quarter of them is always free
 	used  int
 	_     [24]byte // to the end of the cache line
 }
 
-// A simpleSlot holds what a key owes; it is free if hash is 0.
+// A simpleSlot holds the level of a key. It is free if hash is 0.
 type simpleSlot struct {
 	hash  uint64
 	time  int64 // in µs since the start
-	level int64 // owed at that time, in parts
+	level int64 // at that time, in parts
 }
 
-// A simpleLimit is a quota.Limit's numbers: a unit is so many parts, of which rate drain
-// per µs.
+// A simpleLimit has the numbers of a quota.Limit. A unit has many parts; rate parts drain each µs.
 type simpleLimit struct{ unit, rate, capacity int64 }
 
 // take takes a unit of key if there is one.
@@ -56,7 +54,7 @@ func (m *simpleMemory) take(key string, l *simpleLimit) (remaining int64, retryA
 	return (l.capacity - level) / l.unit, 0, true
 }
 
-// find returns the slot of hash, a free one if it has none yet.
+// find returns the slot of hash, or a free one.
 func (s *simpleShard) find(hash uint64) *simpleSlot {
 	if 4*s.used >= 3*len(s.slots) {
 		s.grow()

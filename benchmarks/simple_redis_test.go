@@ -21,31 +21,30 @@ var simpleSource string
 var simpleScript = redis.NewScript(simpleSource)
 
 // A simpleStore is a plain limiter in Redis: token buckets, and one script for all calls that
-// gathered while the last one was under way. It counts as exactly as redisstore.Store does, and
-// lacks all the rest: no other algorithm, no costs, refunds or IDs, no Cluster, no breaker, and
-// one call that Redis refuses fails all that were sent with it. What a Store costs more than
-// this is the price of that.
+// arrive while the last script runs. It counts as exactly as redisstore.Store and lacks all else:
+// no other algorithm, no costs, refunds or IDs, no Cluster and no breaker, and one bad call fails
+// its whole batch. The difference in cost is the price of these.
 type simpleStore struct {
 	client  redis.Scripter
 	timeout time.Duration
 
 	mu      sync.Mutex // guards what follows
 	queue   []*simpleCall
-	sending bool // a goroutine sends what is in the queue
+	sending bool // a goroutine sends the queue
 }
 
 type simpleCall struct {
 	key    string
-	limits []any // as the script has them: how many, and their numbers
+	limits []any // arguments of the script: how many, and their numbers
 	done   chan struct{}
 
-	// What became of it, once done is closed:
+	// The result, once done is closed:
 	allowed bool
 	levels  []any // of each limit
 	err     error
 }
 
-// take takes a unit of key of each limit if all have one.
+// take takes a unit of each limit of key if all have one.
 func (s *simpleStore) take(ctx context.Context, key string, limits []any) (allowed bool, levels []any, err error) {
 	c := &simpleCall{key: key, limits: limits, done: make(chan struct{})}
 	s.mu.Lock()
@@ -63,7 +62,7 @@ func (s *simpleStore) take(ctx context.Context, key string, limits []any) (allow
 	}
 }
 
-// send sends what has gathered, again and again until there is nothing.
+// send sends the queue until it is empty.
 func (s *simpleStore) send() {
 	for {
 		s.mu.Lock()
@@ -77,7 +76,7 @@ func (s *simpleStore) send() {
 	}
 }
 
-// run makes calls, by one script.
+// run makes the calls with one script.
 func (s *simpleStore) run(calls []*simpleCall) {
 	keys, args := make([]string, len(calls)), make([]any, 0, len(calls)*len(calls[0].limits))
 	for i, c := range calls {
@@ -97,7 +96,7 @@ func (s *simpleStore) run(calls []*simpleCall) {
 	}
 }
 
-// simpleLimits are what a simpleStore is told of limits.
+// simpleLimits returns limits as arguments of the script.
 func simpleLimits(tb testing.TB, rules, limit int) []any {
 	all := []any{rules}
 	for i := range rules {
@@ -121,7 +120,7 @@ func openPlainScript(tb testing.TB, client redis.UniversalClient, rules, limit i
 	return byScript(tb, client, rules, limit)
 }
 
-// openAutoPipeline does too, but has go-redis gather commands in pipelines.
+// openAutoPipeline does too, but go-redis collects commands in pipelines.
 func openAutoPipeline(tb testing.TB, client redis.UniversalClient, rules, limit int) decideShared {
 	pipeline, err := client.(*redis.Client).AutoPipeline()
 	require.NoError(tb, err)

@@ -19,10 +19,10 @@ import (
 	"github.com/heedhttp/heed/internal/testenv"
 )
 
-// What becomes of a server after five seconds of twice its load: the experiment collapse of
-// examples/storm, which says whose it is. This is a copy of its load and its server, as what
-// is in its package can be imported by nobody. All make three attempts of three seconds, and
-// wait in between as their documentation has it, from one second to thirty.
+// These benchmarks run the second experiment of examples/storm with rivals: whether a server
+// recovers from five seconds of twice its load. The load and the server are copies, because a
+// main package cannot be imported. All clients make three attempts of three seconds, and back
+// off from one second to thirty as their documentation shows.
 var spiked = []rival{
 	{"bare loop", func(base http.RoundTripper) http.RoundTripper {
 		return function(func(req *http.Request) (resp *http.Response, err error) {
@@ -42,10 +42,12 @@ var spiked = []rival{
 	}},
 	{"rehttp", func(base http.RoundTripper) http.RoundTripper {
 		failed := func(a rehttp.Attempt) bool { return a.Error != nil }
-		return rehttp.NewTransport(base, rehttp.RetryAll(rehttp.RetryMaxRetries(2), failed), rehttp.ExpJitterDelay(time.Second, 30*time.Second))
+		retry := rehttp.RetryAll(rehttp.RetryMaxRetries(2), failed)
+		return rehttp.NewTransport(base, retry, rehttp.ExpJitterDelay(time.Second, 30*time.Second))
 	}},
 	{"failsafe", func(base http.RoundTripper) http.RoundTripper {
-		return failsafehttp.NewRoundTripper(base, failsafehttp.NewRetryPolicyBuilder().WithMaxRetries(2).WithBackoff(time.Second, 30*time.Second).Build())
+		policy := failsafehttp.NewRetryPolicyBuilder().WithMaxRetries(2).WithBackoff(time.Second, 30*time.Second)
+		return failsafehttp.NewRoundTripper(base, policy.Build())
 	}},
 	{"failsafe, with its budget", func(base http.RoundTripper) http.RoundTripper {
 		policy := failsafehttp.NewRetryPolicyBuilder().WithMaxRetries(2).WithBackoff(time.Second, 30*time.Second)
@@ -75,7 +77,8 @@ func TestASpikeOfLoadLeavesNoCollapse(t *testing.T) {
 			all.calls, all.lost, all.sent = all.calls+s.calls, all.lost+s.lost, all.sent+s.sent
 		}
 		lost := float64(all.lost) / float64(all.calls)
-		t.Logf("%-26s %2d of %d runs stay down, %4.1f %% of the calls lost, %.2f requests a call", r.name, down, runs, 100*lost, float64(all.sent)/float64(all.calls))
+		t.Logf("%-26s %2d of %d runs stay down, %4.1f %% of the calls lost, %.2f requests a call",
+			r.name, down, runs, 100*lost, float64(all.sent)/float64(all.calls))
 		switch r.name {
 		case "bare loop":
 			assert.Positive(t, down, "otherwise this shows nothing")
@@ -86,8 +89,7 @@ func TestASpikeOfLoadLeavesNoCollapse(t *testing.T) {
 	}
 }
 
-// A spike is what became of the calls of one run, and of those that began 25 to 55 s after
-// the spike.
+// A spike counts the calls of one run, and those that began 25 to 55 s after the spike.
 type spike struct{ calls, lost, sent, later, lostLater int }
 
 func spikeOf(t *testing.T, r rival, seed uint64) (s spike) {
@@ -124,7 +126,7 @@ func spikeOf(t *testing.T, r rival, seed uint64) (s spike) {
 			})
 		}
 		calls.Wait()
-		time.Sleep(time.Minute) // for what the server is still working on
+		time.Sleep(time.Minute) // until the server has ended what clients gave up
 		server.mu.Lock()
 		defer server.mu.Unlock()
 		s.sent = server.sent
@@ -132,11 +134,11 @@ func spikeOf(t *testing.T, r rival, seed uint64) (s spike) {
 	return s
 }
 
-// overloaded takes a second and 10 ms for each request in flight, whether its client waits
-// or not, which it does for three seconds. Each way takes 100 ms in the mean.
+// overloaded takes a second, and 10 ms for each request in flight. Clients wait for three seconds,
+// and it works on without them. The network takes 100 ms each way on average.
 type overloaded struct {
 	mu             sync.Mutex
-	random         *rand.Rand // guarded by mu, as what follows
+	random         *rand.Rand // guarded by mu, like the next fields
 	inFlight, sent int
 }
 

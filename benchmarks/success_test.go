@@ -9,8 +9,8 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// What a request costs that needs no help. For heed that is with the default
-// budget and cool-downs on; rivals have neither.
+// These benchmarks measure a request that succeeds at once. heed has its default budget and
+// cool-downs; rivals have neither.
 
 func BenchmarkSuccessSerial(b *testing.B) {
 	each(b, append([]rival{bare, ours}, rivals...), func(b *testing.B, r rival) {

@@ -18,18 +18,18 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// Requests through wrk, which sends them as fast as they are answered, over 64
-// connections, from the same machine: what a limiter costs beside what net/http does.
+// These benchmarks measure a whole server with wrk, which sends requests as fast as they are
+// answered, over 64 connections, from the same machine.
 
 func BenchmarkWrk(b *testing.B) { flood(b, limiters...) }
 
-// The fields are for denials only, of which there are none.
+// Only denials have fields, and there are none.
 func BenchmarkWrkDenialOnly(b *testing.B) {
 	flood(b, unlimited, limiter{"heed", limitedBy(serverside.Config{Rules: rules("", "all"), FieldsOnDenialOnly: true})})
 }
 
-// What net/http does with five fields is done whoever writes them: so beside heed is a
-// handler that always writes the same, which cost it nothing.
+// Five fields cost net/http time in any case. So the other row is a handler that always
+// writes the same five.
 func BenchmarkWrkByHand(b *testing.B) { flood(b, limiter{"bare", byHand}, limiters[1]) }
 
 func byHand(tb testing.TB, h http.Handler) http.Handler {
@@ -43,7 +43,7 @@ func byHand(tb testing.TB, h http.Handler) http.Handler {
 	})
 }
 
-// flood measures each of all for a second.
+// flood measures each handler for a second.
 func flood(b *testing.B, all ...limiter) {
 	wrk := testenv.Program(b, "wrk")
 	for _, l := range all {
@@ -67,11 +67,11 @@ var (
 	wrkDenied = regexp.MustCompile(`Non-2xx or 3xx responses: ([0-9]+)`)
 )
 
-// A storm is what wrk has seen.
+// A storm is what wrk reports.
 type storm struct {
-	rate     float64 // requests that are answered in a second
+	rate     float64 // responses a second
 	requests float64
-	denied   float64 // of them, though the limit is far away
+	denied   float64 // wrongly: the limit is far away
 }
 
 func through(b *testing.B, wrk, url string) storm {

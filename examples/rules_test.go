@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestTheServerFollowsItsFile(t *testing.T) {
+func TestTheServerReadsAChangedFile(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("rules/rules.yaml")
 	require.NoError(t, err)
 	require.Contains(t, string(text), "30/1m burst 5")
-	rules := strings.Replace(string(text), "30/1m burst 5", "30/24h burst 5", 1) // none comes back meanwhile
+	rules := strings.Replace(string(text), "30/1m burst 5", "30/24h burst 5", 1) // no refill during the test
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(rules), 0o644))
 	server := exec.Command(built(t, "rules"), file, "localhost:0")
@@ -45,18 +45,18 @@ func TestTheServerFollowsItsFile(t *testing.T) {
 	for status(t, url) == http.StatusOK {
 		admitted++
 	}
-	assert.Equal(t, 4, admitted, "of 9 at once 5 are spent")
+	assert.Equal(t, 4, admitted, "5 of 9 are spent")
 }
 
-// logs waits for a record of a message.
+// logs waits until the log has a message.
 func logs(t *testing.T, log *bufio.Scanner, message string) {
 	t.Helper()
-	timer := time.AfterFunc(time.Minute, func() { panic("there is no " + message + " in the log") })
+	timer := time.AfterFunc(time.Minute, func() { panic("missing in the log: " + message) })
 	defer timer.Stop()
 	for log.Scan() {
 		if strings.Contains(log.Text(), message) {
 			return
 		}
 	}
-	require.Fail(t, "the server has ended", log.Err())
+	require.Fail(t, "the server ended", log.Err())
 }

@@ -1,5 +1,5 @@
-// Command client is an http.Client that keeps to a pace, does what the server
-// asks for, and logs it. It needs nothing, and ends by itself:
+// Command client sends five requests at a steady pace, retries as the server asks, and logs all
+// of it. It has a server of its own, and ends by itself:
 //
 //	go run ./examples/client
 package main
@@ -23,7 +23,7 @@ func main() {
 
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	client := &http.Client{Transport: &heed.Transport{
-		Pacer: pace.PerHost(5, 1), // five requests a second, one at a time
+		Pacer: pace.PerHost(5, 1), // five requests a second, no bursts
 		Trace: heed.LogTrace(logger),
 	}}
 	for i := range 5 {
@@ -36,8 +36,7 @@ func main() {
 	}
 }
 
-// busy is a server that is down for its second request, and has had enough for
-// a second at its fifth.
+// busy returns a server that answers its second request with 503, and its fifth with 429.
 func busy() http.Handler {
 	var requests atomic.Int64
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

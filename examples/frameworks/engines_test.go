@@ -26,14 +26,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A way is one of putting a limiter and a framework together.
+// A way is how a limiter and a framework are combined.
 type way struct {
 	name   string
 	limit  func(wrap func(http.Handler) http.Handler) http.Handler
 	unseen []string // the passwords whose responses the limiter does not see
 }
 
-// unseenOf is how often the limiter tells that it does not see the responses to a password.
+// unseenOf returns how often the limiter reports that it does not see responses to a password.
 func (w way) unseenOf(password string) int {
 	if slices.Contains(w.unseen, password) {
 		return 1
@@ -41,7 +41,7 @@ func (w way) unseenOf(password string) int {
 	return 0
 }
 
-// Right and wrong passwords, and two with which the login is answered in another way.
+// The passwords. The login answers the last two in other ways.
 const (
 	right    = "right"
 	wrong    = "wrong"
@@ -60,13 +60,14 @@ func ways() []way {
 			unseen: []string{right, wrong}},
 		{name: "echo inside Wrap", limit: func(wrap wrapper) http.Handler { return wrap(echoEngine()) }},
 		{name: "echo middleware", limit: func(wrap wrapper) http.Handler { return echoEngine(echolimit.Middleware(wrap)) }},
-		{name: "echo middleware, naive", limit: func(wrap wrapper) http.Handler { return echoEngine(echo.WrapMiddleware(wrap)) },
+		{name: "echo middleware, naive",
+			limit:  func(wrap wrapper) http.Handler { return echoEngine(echo.WrapMiddleware(wrap)) },
 			unseen: []string{wrong}},
 	}
 }
 
-// naiveGin is what a middleware of net/http is usually made one of gin with. What handlers write
-// to Context.Writer goes past the limiter.
+// naiveGin is the usual adapter of net/http middleware for gin. What handlers write to
+// Context.Writer goes past the limiter.
 func naiveGin(wrap func(http.Handler) http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		called := false
@@ -145,7 +146,7 @@ func echoEngine(middleware ...echo.MiddlewareFunc) http.Handler {
 	return engine
 }
 
-// events are what a limiter has told. They are for one request at a time.
+// events has what a limiter reports. It is for one request at a time.
 type events []serverside.Event
 
 func (all *events) add(e serverside.Event) { *all = append(*all, e) }
@@ -165,7 +166,7 @@ func newLimiter(t *testing.T, audit func(serverside.Event), rules ...serverside.
 	return limiter
 }
 
-// loginRules limit guesses at passwords; the other rule is one that nobody here meets.
+// loginRules limits guesses at passwords. The other rule is never reached.
 func loginRules() []serverside.Rule {
 	return []serverside.Rule{
 		{Name: "address", Policies: []quota.Policy{{Quota: 100_000, Window: 1 << 40}}},
@@ -173,7 +174,7 @@ func loginRules() []serverside.Rule {
 	}
 }
 
-// serveLogins is a server, in memory, that limits guesses in this way.
+// serveLogins starts a server in memory that limits guesses in this way.
 func (w way) serveLogins(t *testing.T) (*testserver.Server, *events) {
 	all := new(events)
 	return serve(t, w.limit(newLimiter(t, all.add, loginRules()...).Wrap)), all
@@ -183,7 +184,7 @@ func serve(t *testing.T, h http.Handler) *testserver.Server {
 	return testserver.NewLimited(t, func(http.Handler) http.Handler { return h })
 }
 
-// attempt is an attempt of ann to log in.
+// attempt returns a login of ann.
 func attempt(t *testing.T, srv *testserver.Server, method, path, password string) *http.Request {
 	form := url.Values{"user": {"ann"}, "password": {password}}
 	r, err := http.NewRequestWithContext(t.Context(), method, srv.URL+path, strings.NewReader(form.Encode()))
@@ -192,7 +193,7 @@ func attempt(t *testing.T, srv *testserver.Server, method, path, password string
 	return r
 }
 
-// status sends r once, and follows nothing.
+// status sends r once, and follows no redirect.
 func status(t *testing.T, srv *testserver.Server, r *http.Request) int {
 	resp, err := srv.Transport().RoundTrip(r)
 	require.NoError(t, err)
@@ -200,7 +201,7 @@ func status(t *testing.T, srv *testserver.Server, r *http.Request) int {
 	return resp.StatusCode
 }
 
-// logIn returns the statuses of attempts to log in.
+// logIn tries passwords, and returns the statuses.
 func logIn(t *testing.T, srv *testserver.Server, passwords ...string) (all []int) {
 	for _, password := range passwords {
 		all = append(all, status(t, srv, attempt(t, srv, "POST", "/login", password)))

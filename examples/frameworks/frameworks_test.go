@@ -24,7 +24,7 @@ import (
 	"github.com/heedhttp/heed/testserver"
 )
 
-// each runs a test of each way, in a bubble of its own.
+// each runs a test for each way, in a bubble of its own.
 func each(t *testing.T, test func(t *testing.T, w way)) {
 	for _, w := range ways() {
 		t.Run(w.name, func(t *testing.T) {
@@ -33,15 +33,15 @@ func each(t *testing.T, test func(t *testing.T, w way)) {
 	}
 }
 
-func TestFiveWrongPasswordsAreAllThereAre(t *testing.T) {
+func TestTheSixthWrongPasswordIsDenied(t *testing.T) {
 	each(t, func(t *testing.T, w way) {
 		srv, events := w.serveLogins(t)
 		assert.Equal(t, []int{401, 401, 401, 401, 401, 429, 429}, logIn(t, srv, slices.Repeat([]string{wrong}, 7)...))
-		assert.Equal(t, w.unseenOf(wrong), events.count(serverside.ResponseUnseen), "it is told once")
+		assert.Equal(t, w.unseenOf(wrong), events.count(serverside.ResponseUnseen), "it is reported once")
 	})
 }
 
-// Where responses are not seen there is no penalty that grows: an attempt every 12 s remains.
+// Where responses are not seen, no penalty grows, and an attempt every 12 s is admitted.
 func TestGuessingForAnHourIsLimited(t *testing.T) {
 	each(t, func(t *testing.T, w way) {
 		srv, _ := w.serveLogins(t)
@@ -75,7 +75,7 @@ func TestASuccessForgivesWhereItIsSeen(t *testing.T) {
 	})
 }
 
-func TestNothingButASuccessForgives(t *testing.T) {
+func TestOnlyASuccessForgives(t *testing.T) {
 	for _, other := range []struct{ method, path, password string }{
 		{"POST", "//login", wrong},
 		{"POST", "/./login", wrong},
@@ -98,7 +98,7 @@ func TestNothingButASuccessForgives(t *testing.T) {
 	}
 }
 
-func TestADenialIsTheLimiters(t *testing.T) {
+func TestTheLimiterWritesTheDenial(t *testing.T) {
 	each(t, func(t *testing.T, w way) {
 		srv, _ := w.serveLogins(t)
 		logIn(t, srv, wrong, wrong, wrong, wrong, wrong)
@@ -139,7 +139,9 @@ func TestARequestIsChargedOnce(t *testing.T) {
 	for name, limit := range map[string]func(l *serverside.Limiter) http.Handler{
 		"Wrap, Wrap":      func(l *serverside.Limiter) http.Handler { return l.Wrap(l.Wrap(chiEngine())) },
 		"WrapEarly, Wrap": func(l *serverside.Limiter) http.Handler { return l.WrapEarly(l.Wrap(chiEngine())) },
-		"chi":             func(l *serverside.Limiter) http.Handler { return l.Wrap(chiEngine(l.WrapEarly, l.Wrap, l.Wrap)) },
+		"chi": func(l *serverside.Limiter) http.Handler {
+			return l.Wrap(chiEngine(l.WrapEarly, l.Wrap, l.Wrap))
+		},
 		"gin": func(l *serverside.Limiter) http.Handler {
 			early, late := ginlimit.Middleware(l.WrapEarly), ginlimit.Middleware(l.Wrap)
 			return l.WrapEarly(ginEngine(early, late, late))
@@ -169,7 +171,7 @@ func TestARequestIsChargedOnce(t *testing.T) {
 	}
 }
 
-// stream writes a line, and another a minute later; or, if asked to, takes the connection over.
+// stream writes a line, and another a minute later. With ?hijack it takes the connection over.
 func stream(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	if r.URL.Query().Has("hijack") {
@@ -194,7 +196,7 @@ func stream(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintln(w, "two")
 }
 
-// serveStream is a server, in memory, whose limiter wants to see the responses of /stream.
+// serveStream starts a server in memory whose limiter needs the responses of /stream.
 func (w way) serveStream(t *testing.T) (*testserver.Server, *events) {
 	all := new(events)
 	limiter := newLimiter(t, all.add, serverside.Rule{
@@ -258,7 +260,7 @@ func TestTheServersLimitAndCount(t *testing.T) {
 	}
 }
 
-// counted is the sum of a metric's series that have a label with a value.
+// counted returns the sum of the series of a metric that have a label with a value.
 func counted(t *testing.T, reg *prometheus.Registry, metric, value string) (sum float64) {
 	families, err := reg.Gather()
 	require.NoError(t, err)

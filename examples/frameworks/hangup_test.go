@@ -13,7 +13,7 @@ import (
 )
 
 // A handler that returns because its client has gone writes nothing. gin then writes 200 for it.
-func TestHangingUpForgivesNothing(t *testing.T) {
+func TestAClientThatHangsUpIsForgivenNothing(t *testing.T) {
 	each(t, func(t *testing.T, w way) {
 		srv, events := w.serveLogins(t)
 		logIn(t, srv, wrong, wrong, wrong)
@@ -23,7 +23,7 @@ func TestHangingUpForgivesNothing(t *testing.T) {
 		_, err := srv.Transport().RoundTrip(attempt(t, srv, "POST", "/login", slow).WithContext(ctx))
 		require.ErrorIs(t, err, context.Canceled)
 		synctest.Wait() // until the handler has returned
-		assert.Equal(t, told, events.count(serverside.ResponseUnseen), "a client that goes is no mistake of the server's")
+		assert.Equal(t, told, events.count(serverside.ResponseUnseen), "the server is not to blame")
 		assert.Equal(t, []int{401, 429}, logIn(t, srv, wrong, wrong))
 	})
 }

@@ -1,5 +1,5 @@
-// Command frameworks runs a server made with gin, echo or chi that limits requests and logins. It
-// says what to try, and runs until Ctrl-C:
+// Command frameworks runs a server of gin, echo or chi that limits requests and logins. It prints
+// what to try, and runs until Ctrl-C:
 //
 //	cd examples/frameworks && go run . gin
 package main

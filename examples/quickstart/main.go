@@ -1,6 +1,6 @@
-// Command quickstart limits requests as a file says: by address before it knows who asks,
-// and by user afterwards. All replicas count in one Redis. docs/operations.md explains it.
-// It runs until Ctrl-C:
+// Command quickstart limits requests by the rules of a file: by address before authentication,
+// and by user after it. All replicas count in one Redis. docs/operations.md explains it. It runs
+// until Ctrl-C:
 //
 //	redis-server docs/redis.conf
 //	export REDIS_URL=redis://heed:change-this-too@localhost:6379/0
@@ -45,7 +45,7 @@ var users = map[string]string{"s3cret": "ann"} // by API key
 
 func user(r *http.Request) string { return users[r.Header.Get("X-Api-Key")] }
 
-// authenticate knows no passwords: every login fails.
+// authenticate fails every login.
 func authenticate(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if user(r) == "" && r.URL.Path != "/health" {

@@ -1,5 +1,5 @@
-// Command rules limits as a file says, and follows the file while it runs. It says
-// what to try, and runs until Ctrl-C:
+// Command rules limits requests by the rules of a file, and reads the file again when it
+// changes. It prints what to try, and runs until Ctrl-C:
 //
 //	go run ./examples/rules
 //	go run ./examples/rules examples/rules/rules.yaml localhost:9000

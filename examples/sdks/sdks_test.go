@@ -1,4 +1,4 @@
-// Package sdks_test keeps the examples short, and the README true of them.
+// Package sdks_test keeps the examples short, and the pages true that describe them.
 package sdks_test
 
 import (
@@ -24,8 +24,14 @@ func TestExamplesAreShortAndBeginWithTheirCommand(t *testing.T) {
 	}
 }
 
-func TestTheReadmesTableIsOfWhatTheExamplesDo(t *testing.T) {
-	rows := regexp.MustCompile(`(?m)^\| \[.*\]\((examples/sdks/\w+/main\.go)\) \|(.*)$`).FindAllStringSubmatch(read(t, "../../README.md"), -1)
+func TestTheTableOfSDKsShowsPartsOfTheExamples(t *testing.T) {
+	pages, err := filepath.Glob("../../docs/*.md")
+	require.NoError(t, err)
+	var rows [][]string
+	for _, page := range append(pages, "../../README.md") {
+		row := regexp.MustCompile(`(?m)^\| \[.*\]\((?:\.\./)?(examples/sdks/\w+/main\.go)\) \|(.*)$`)
+		rows = append(rows, row.FindAllStringSubmatch(read(t, page), -1)...)
+	}
 	require.Len(t, rows, 4)
 	for _, row := range rows {
 		code := read(t, "../../"+row[1])

@@ -1,5 +1,5 @@
-// Command server admits five requests at once from each address, and then one
-// every two seconds, and has a page. It says what to try, and runs until Ctrl-C:
+// Command server admits five requests at once from each address, then one every two seconds. It
+// has a page that shows them, prints what to try, and runs until Ctrl-C:
 //
 //	go run ./examples/server
 //	go run ./examples/server localhost:9000

@@ -10,85 +10,88 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/examples/internal/lab"
 	"github.com/heedhttp/heed/internal/testenv"
 )
 
-// The bounds of what heed does after a spike, and of what happens without it: otherwise the
-// experiment would show nothing.
-func TestNobodyKeepsTheServerDownThroughHeed(t *testing.T) {
-	runs := 2
+// spikes returns how many runs stay down, all calls, and how many requests they sent.
+func spikes(t *testing.T, c client, runs int) (down int, all []lab.Call, sent int) {
+	for seed := range uint64(runs) {
+		calls, requests := spike(t, c, seed)
+		all, sent = append(all, calls...), sent+requests
+		if lab.Lost(calls, later) > 0.5 {
+			down++
+		}
+	}
+	t.Logf("%s: %d of %d stay down, %.1f %% are lost", c.name, down, runs, 100*lab.Lost(all, 0))
+	return down, all, sent
+}
+
+// What stays down without heed shows that the experiment can fail.
+func TestHeedLetsTheServerRecoverAfterASpike(t *testing.T) {
+	runs, most := 2, 0.03 // few runs differ more
 	if testenv.Long() {
-		runs = 80
+		runs, most = 80, 0.02
 	}
-	f := runCollapse(t, runs)
-	require.Len(t, f.bounds, 2)
-	assert.NoError(t, f.broken())
-	down := map[string]string{}
-	for _, row := range f.rows {
-		t.Log(row)
-		down[row[0]] = row[1][:1]
-	}
-	for _, name := range []string{"no retries", "heed"} {
-		assert.Equal(t, "0", down[name], name)
-	}
-	for _, name := range []string{"naive retry loop", "backoff and jitter"} {
-		assert.NotEqual(t, "0", down[name], name)
+	for _, c := range collapseClients {
+		down, all, _ := spikes(t, c, runs)
+		switch c.name {
+		case "heed":
+			assert.Zero(t, down)
+			assert.LessOrEqual(t, lab.Lost(all, 0), most)
+		case "no retries":
+			assert.Zero(t, down)
+		case "naive retry loop", "backoff and jitter":
+			assert.Positive(t, down)
+		}
 	}
 }
 
-func TestHeedAddsLittleToAnOutageHoweverManyClientsThereAre(t *testing.T) {
-	bucket := []float64{1.105, 1.148, 1.532} // in the source's own language
+func TestHeedAddsLittleToAnOutageOfManyClients(t *testing.T) {
+	published := []float64{1.105, 1.148, 1.532} // the article's code, run for 10, 100 and 1000 clients
 	for i, n := range counts {
-		o := outage{n, 10 * time.Millisecond, 0, 90 * time.Second, 1}
-		perCall, lost := o.run(t, failureClients[2].client)
+		o := outage{clients: n, gap: 10 * time.Millisecond, lasts: 90 * time.Second, share: 1}
+		perCall, lost := o.run(t, retriesClients[2])
 		t.Logf("%d clients: %.3f requests a call", n, perCall)
 		assert.Greater(t, perCall, 1.05, "some are retried")
 		assert.LessOrEqual(t, perCall, 1.25)
 		assert.EqualValues(t, 1, lost)
 
-		perCall, _ = o.run(t, client{"", tokenBucket})
-		assert.InDelta(t, bucket[i], perCall, 0.06)
+		perCall, _ = o.run(t, client{over: tokenBucket})
+		assert.InDelta(t, published[i], perCall, 0.06)
 	}
 }
 
-func TestTheBoundsHoldInTheWholeExperiment(t *testing.T) {
+func TestHeedAddsLittleToAnOutageAfterAHealthyMinute(t *testing.T) {
 	testenv.NeedLong(t)
-	f := runFailures(t, 1)
-	require.Len(t, f.bounds, 6)
-	assert.NoError(t, f.broken())
-	for _, row := range f.rows {
-		t.Log(row)
+	for _, n := range counts {
+		o := outage{clients: n, gap: 10 * time.Millisecond, healthy: time.Minute, lasts: 90 * time.Second, share: 1}
+		perCall, _ := o.run(t, retriesClients[2])
+		t.Logf("%d clients: %.3f requests a call", n, perCall)
+		assert.LessOrEqual(t, perCall, 1.25)
 	}
 }
 
-// The runs draw heed's backoff from their own random numbers. Left to itself it does the
-// same.
+// The runs draw heed's backoff from their own random numbers, which can be seeded.
 func TestTheBackoffOfTheRunsIsHeedsOwn(t *testing.T) {
-	own := client{"heed", func(base http.RoundTripper, _ *dice) http.RoundTripper {
+	own := client{"heed itself", "", func(base http.RoundTripper, _ *lab.Random) http.RoundTripper {
 		return &heed.Transport{Base: base, Retry: heed.RetryPolicy{MaxAttempts: 3}}
 	}}
-	var mine, theirs spike
-	for seed := range uint64(2) {
-		s := spikeOf(t, own, seed)
-		assert.Less(t, s.lost(later), 0.5)
-		mine.add(s)
-		theirs.add(spikeOf(t, collapseClients[len(collapseClients)-1].client, seed))
-	}
-	assert.Equal(t, mine.begun, theirs.begun)
-	assert.InDelta(t, float64(mine.sent), float64(theirs.sent), 0.02*float64(mine.calls(0)))
-	assert.InDelta(t, mine.lost(0), theirs.lost(0), 0.02)
+	_, itself, sentItself := spikes(t, own, 2)
+	_, seeded, sentSeeded := spikes(t, collapseClients[len(collapseClients)-1], 2)
+	require.Equal(t, len(itself), len(seeded), "the same calls")
+	assert.InDelta(t, sentItself, sentSeeded, 0.02*float64(len(itself)))
+	assert.InDelta(t, lab.Lost(itself, 0), lab.Lost(seeded, 0), 0.02)
 
 	assert.Equal(t, 50*time.Millisecond, byDefault(heed.Attempt{Number: 1, Took: time.Millisecond}))
 	assert.Equal(t, 12*time.Second, byDefault(heed.Attempt{Number: 2, Took: 3 * time.Second}))
 }
 
-// The pictures in docs are those of the default.
-func TestThePicturesInDocsAreDrawnFromTheseRuns(t *testing.T) {
+func TestThePicturesInDocsAreOfTheseRuns(t *testing.T) {
 	testenv.NeedLong(t)
-	for _, e := range experiments {
-		p := e.run(t, defaultRuns).picture
-		want, err := os.ReadFile("../../docs/" + p.file)
+	for file, r := range map[string]report{"storm-retries.svg": retries(t), "storm-collapse.svg": collapse(t, 20)} {
+		want, err := os.ReadFile("../../docs/" + file)
 		require.NoError(t, err)
-		assert.Equal(t, string(want), string(p.svg()), "go run ./examples/storm -svg docs")
+		assert.Equal(t, string(want), string(r.picture.SVG()), "go run ./examples/storm -svg docs")
 	}
 }

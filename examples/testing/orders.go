@@ -1,5 +1,5 @@
-// Package orders is somebody's client of somebody's API. Its test waits for a
-// minute, in no time:
+// Package orders is a client of an API. Its test waits for a simulated minute, which takes no
+// time:
 //
 //	go test -v ./examples/testing
 package orders
@@ -16,7 +16,7 @@ type Client struct {
 	HTTP *http.Client
 }
 
-// Place orders an item. The id makes it safe to ask again.
+// Place orders an item. The id makes it safe to retry.
 func (c *Client) Place(id, item string) error {
 	req, err := http.NewRequest("POST", c.URL+"/orders", strings.NewReader(item))
 	if err != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAnOrderWaitsAsLongAsItIsTold(t *testing.T) {
+func TestAnOrderWaitsAsLongAsTheServerAsks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: time.Minute})
 		transport := &heed.Transport{Base: srv.Transport()}
 		client := &orders.Client{URL: srv.URL, HTTP: &http.Client{Transport: transport}}
 		require.NoError(t, client.Place("7", "a bicycle"))
-		srv.Check(t) // not a moment too early, the same body and key each time, and all else
+		srv.Check(t) // not too early, the same body and key each time, and the rest of the contract
 	})
 }

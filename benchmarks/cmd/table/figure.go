@@ -6,26 +6,24 @@ import (
 	"slices"
 )
 
-// A figure is what is compared: one benchmark as it is, or what it costs more
-// than another one, divided.
+// A figure is one value to compare: a benchmark, or its difference from another one, divided.
 type figure struct {
 	title     string
 	benchmark string
-	less      string   // a benchmark whose cost is taken away; none if empty
-	over      float64  // what the cost is divided by; 1 if zero
-	drawn     []metric // in the picture; the group's first if nil
+	less      string   // a benchmark whose cost is subtracted, if any
+	over      float64  // the divisor of the cost; 1 if zero
+	drawn     []metric // in the picture; the first of the group if nil
 	targets   []target
 }
 
-// A target is what heed is measured by: a bound that its value does not exceed
-// or, of a rate, does not fall short of.
+// A target is a bound on the value of heed: the most it may be, or the least if it is a rate.
 type target struct {
 	text   string
 	metric metric
 	bound  func(rows) float64
 }
 
-// met reports whether heed's value keeps to the bound. Without either it is not.
+// met reports whether the value of heed is within the bound. It is not if one is missing.
 func (t target) met(rs rows) bool {
 	v, bound := t.metric.of(rs.of(heed)), t.bound(rs)
 	if t.metric.rate {
@@ -36,7 +34,7 @@ func (t target) met(rs rows) bool {
 
 type rows []row
 
-// A row is what one library was measured to have in one figure, by unit.
+// A row has the values of one library in one figure, by unit.
 type row struct {
 	library string
 	values  map[string]float64
@@ -58,7 +56,7 @@ func (f figure) rows(all samples) (rs rows) {
 	return rs
 }
 
-// of is the row of library, without values if there is none.
+// of returns the row of library, without values if there is none.
 func (rs rows) of(library string) row {
 	for _, r := range rs {
 		if r.library == library {
@@ -68,7 +66,7 @@ func (rs rows) of(library string) row {
 	return row{library: library}
 }
 
-// best is the best value any rival has. What is no library is no rival.
+// best returns the best value of all rivals. A row that is not a library is not a rival.
 func (rs rows) best(m metric) float64 {
 	best := math.NaN()
 	for _, r := range rs {
@@ -83,29 +81,29 @@ func (rs rows) best(m metric) float64 {
 	return best
 }
 
-// atMost is met if heed's value is no more than most, whatever others have.
+// atMost is met if the value of heed is at most most.
 func atMost(m metric, most float64) target {
 	return target{fmt.Sprintf("%s at most %s", m.title, m.show(most)), m, func(rows) float64 { return most }}
 }
 
-// none is met if heed's value is zero.
+// none is met if the value of heed is zero.
 func none(m metric) target {
 	return target{m.title + ": none", m, func(rows) float64 { return 0 }}
 }
 
-// times is at most, or of a rate at least, factor times what library has.
+// times is met if heed has at most, or of a rate at least, factor times the value of library.
 func times(m metric, factor float64, library string) target {
 	return target{fmt.Sprintf("%s %s %g× %s", m.title, m.side(), factor, library), m,
 		func(rs rows) float64 { return factor * m.of(rs.of(library)) }}
 }
 
-// timesBest is the same of the best rival.
+// timesBest is the same with the best rival.
 func timesBest(m metric, factor float64) target {
 	return target{fmt.Sprintf("%s %s %g× the best rival", m.title, m.side(), factor), m,
 		func(rs rows) float64 { return factor * rs.best(m) }}
 }
 
-// addsHalf is what is met if heed adds to bare half of what the best rival does.
+// addsHalf is met if heed adds to bare at most half of what the best rival adds.
 func addsHalf(m metric) target {
 	return target{m.title + " added: at most half of the best rival's", m, func(rs rows) float64 {
 		least := m.of(rs.of(bare))

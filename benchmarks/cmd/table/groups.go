@@ -2,7 +2,7 @@ package main
 
 import "time"
 
-// A group is what is measured and shown together.
+// A group is measured and shown together.
 type group struct {
 	name    string
 	title   string
@@ -11,7 +11,7 @@ type group struct {
 	figures []figure
 }
 
-// A batch is some benchmarks, and how long and how often they are run.
+// A batch has some benchmarks, and how long and how often they run.
 type batch struct {
 	benchmarks string // a regular expression
 	rounds     int
@@ -20,8 +20,7 @@ type batch struct {
 
 var groups = []group{client, middleware, throughWrk, memory, inRedis}
 
-// The target of a success is meant for a machine on which the bare base takes 70
-// ns, and grows with that.
+// The target of a success is for a machine on which the bare base takes 70 ns, and grows with it.
 var client = group{
 	name:    "client",
 	title:   "What a client adds to a request",
@@ -34,7 +33,8 @@ var client = group{
 		{title: "body of 1 MiB", benchmark: "Body", targets: []target{times(nanoseconds, 1.05, bare), addsNone(bytes)}},
 		{title: "a retry", benchmark: "RetryNoBody", less: "RetryNone", over: 3,
 			targets: []target{atMost(nanoseconds, 200), atMost(allocations, 1)}},
-		{title: "a retry, 16 KiB", benchmark: "RetryBody", less: "RetryNone", over: 3, targets: []target{atMost(allocations, 4)}},
+		{title: "a retry, 16 KiB", benchmark: "RetryBody", less: "RetryNone", over: 3,
+			targets: []target{atMost(allocations, 4)}},
 		{title: "3 retries, TCP, 16 KiB", benchmark: "RetrySocket", targets: []target{none(connections)}},
 		{title: "pacing", benchmark: "Pacing", targets: []target{times(nanoseconds, 1.3, bare), addsNone(allocations)}},
 	},
@@ -50,22 +50,25 @@ var middleware = group{
 	columns: []metric{nanoseconds, bytes, allocations},
 	figures: []figure{
 		{title: "one rule", benchmark: "Middleware", targets: []target{addsHalf(nanoseconds), addsHalf(allocations)}},
-		{title: "one rule, two fields", benchmark: "MiddlewareTwoFields", targets: []target{atMost(nanoseconds, 140), atMost(allocations, 2)}},
+		{title: "one rule, two fields", benchmark: "MiddlewareTwoFields",
+			targets: []target{atMost(nanoseconds, 140), atMost(allocations, 2)}},
 		{title: "four rules, rivals one", benchmark: "MiddlewareFourRules", targets: []target{timesBest(nanoseconds, 1)}},
-		{title: "a pattern", benchmark: "MiddlewarePattern", less: "Middleware", targets: []target{times(nanoseconds, 1, "ServeMux")}},
+		{title: "a pattern", benchmark: "MiddlewarePattern", less: "Middleware",
+			targets: []target{times(nanoseconds, 1, "ServeMux")}},
 		{title: "a pattern, already found", benchmark: "MiddlewareRouted", less: "Middleware",
 			targets: []target{times(nanoseconds, 0.5, "ServeMux"), none(allocations)}},
 	},
 }
 
-// It is measured apart from the others, for it takes a minute and a half.
+// It is measured only by name, because it takes a minute and a half.
 var throughWrk = group{
 	name:    "wrk",
 	title:   "Requests through wrk",
 	runs:    []batch{{"^BenchmarkWrk", 7, time.Millisecond}},
 	columns: []metric{perSecond, serverTime, wrong},
 	figures: []figure{
-		{title: "one rule", benchmark: "Wrk", targets: []target{times(perSecond, 0.90, bare), timesBest(perSecond, 1), none(wrong)}},
+		{title: "one rule", benchmark: "Wrk",
+			targets: []target{times(perSecond, 0.90, bare), timesBest(perSecond, 1), none(wrong)}},
 		{title: "beside five fields by hand", benchmark: "WrkByHand", targets: []target{times(perSecond, 0.95, bare)}},
 		{title: "fields on denial only", benchmark: "WrkDenialOnly", targets: []target{times(perSecond, 0.98, bare)}},
 	},
@@ -86,9 +89,11 @@ var memory = group{
 		{title: "1,000 keys, serial", benchmark: "MemoryThousandSerial", targets: []target{timesBest(nanoseconds, 0.8)}},
 		{title: "1,000 keys, parallel", benchmark: "MemoryThousandParallel"},
 		{title: "denial, 1,000 keys, parallel", benchmark: "MemoryDenial"},
-		{title: "1,000,000 keys", benchmark: "MemoryMillion", drawn: []metric{nanoseconds, inParallel, bytesPerKey, collection},
+		{title: "1,000,000 keys", benchmark: "MemoryMillion",
+			drawn:   []metric{nanoseconds, inParallel, bytesPerKey, collection},
 			targets: []target{timesBest(nanoseconds, 0.6), atMost(bytesPerKey, 40), atMost(collection, 5e6)}},
-		{title: "64 goroutines, one limit", benchmark: "MemoryContention", drawn: []metric{wrong}, targets: []target{none(wrong)}},
+		{title: "64 goroutines, one limit", benchmark: "MemoryContention", drawn: []metric{wrong},
+			targets: []target{none(wrong)}},
 	},
 }
 
@@ -109,10 +114,12 @@ var inRedis = group{
 		{title: "256 goroutines", benchmark: "Redis256", targets: []target{times(perSecond, 2, redisRate)}},
 		{title: "64 goroutines, one key", benchmark: "RedisHot", targets: []target{times(perSecond, 2.5, redisRate)}},
 		{title: "four limits, 1 goroutine", benchmark: "RedisRules1"},
-		{title: "four limits, 64 goroutines", benchmark: "RedisRules64", targets: []target{times(perSecond, 4, redisRate)}},
+		{title: "four limits, 64 goroutines", benchmark: "RedisRules64",
+			targets: []target{times(perSecond, 4, redisRate)}},
 		{title: "Cluster, 64 goroutines", benchmark: "RedisCluster"},
 		{title: "leased by 10, 1 goroutine", benchmark: "RedisLeased10"},
-		{title: "leased by 100, 1 goroutine", benchmark: "RedisLeased100", targets: []target{times(perSecond, 8, redisRate)}},
+		{title: "leased by 100, 1 goroutine", benchmark: "RedisLeased100",
+			targets: []target{times(perSecond, 8, redisRate)}},
 		{title: "leased by 10, 64 goroutines", benchmark: "RedisLeased10By64"},
 		{title: "leased by 100, 64 goroutines", benchmark: "RedisLeased100By64"},
 		{title: "leased by 100, 4 goroutines, paced", benchmark: "RedisLeasedPaced", drawn: []metric{slowest}},
@@ -127,7 +134,8 @@ var inRedis = group{
 		{title: "already denied, 1 goroutine", benchmark: "RedisDenied1"},
 		{title: "already denied, 64 goroutines", benchmark: "RedisDenied64"},
 		{title: "bytes in Redis", benchmark: "RedisMemory", drawn: []metric{oneRule, fourRules}},
-		{title: "64 goroutines, one limit", benchmark: "RedisContention", drawn: []metric{wrong}, targets: []target{none(wrong)}},
+		{title: "64 goroutines, one limit", benchmark: "RedisContention", drawn: []metric{wrong},
+			targets: []target{none(wrong)}},
 	},
 }
 

@@ -1,12 +1,12 @@
-// The command table measures heed beside its rivals and prints what each costs,
-// and whether heed's own targets are met.
+// Command table measures heed and its rivals, prints what each costs, and whether heed meets its
+// own targets.
 //
 //	go run ./cmd/table [-group LIST] [-rounds N] [-time D] [-svg DIRECTORY]
 //
-// All benchmarks are run one after the other, briefly, in many rounds, so that a
-// noisy machine is noisy for all of them; what is printed are medians. It must be
-// run in the benchmarks directory, takes about ten minutes, and fails if a
-// target is missed. The group wrk is measured only if -group names it.
+// All benchmarks run briefly, one after the other, in many rounds, so that a noisy machine is
+// noisy for all of them. The program prints medians. Run it in the benchmarks directory. It takes
+// about ten minutes, and fails if a target is missed. The group wrk is measured only if -group
+// names it.
 package main
 
 import (
@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// choose returns the groups of a list of names.
+// choose returns the groups with the names of a list.
 func choose(names string) (chosen []group, err error) {
 	for name := range strings.SplitSeq(names, ",") {
 		at := slices.IndexFunc(groups, func(g group) bool { return g.name == name })
@@ -58,8 +58,7 @@ func choose(names string) (chosen []group, err error) {
 	return chosen, nil
 }
 
-// override has all of g run as often and as long as the command line says, if it
-// does.
+// override applies -rounds and -time to all of g.
 func (g *group) override(rounds int, each time.Duration) {
 	g.runs = slices.Clone(g.runs)
 	for i := range g.runs {
@@ -126,7 +125,8 @@ func measure(binary string, chosen []group) (samples, error) {
 }
 
 func (b batch) run(binary string, all samples) error {
-	out, err := exec.Command(binary, "-test.run=^$", "-test.bench="+b.benchmarks, "-test.benchtime="+b.each.String()).CombinedOutput()
+	args := []string{"-test.run=^$", "-test.bench=" + b.benchmarks, "-test.benchtime=" + b.each.String()}
+	out, err := exec.Command(binary, args...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
@@ -134,8 +134,8 @@ func (b batch) run(binary string, all samples) error {
 	return nil
 }
 
-// outage prints what an upstream has to bear that is down. It is a test, since
-// its time is that of a bubble.
+// outage prints how many requests an upstream gets while it is down. It runs a test, because the
+// time is simulated.
 func outage(binary string) error {
 	out, err := exec.Command(binary, "-test.run=^TestAnOutage", "-test.v").CombinedOutput()
 	if err != nil {

@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// A metric is a column of a table: values of one unit, as the testing package
-// prints it, in the way people read them.
+// A metric is a column of a table: values of one unit of package testing, formatted for people.
 type metric struct {
 	title string
 	unit  string
-	rate  bool // the value is a time, and shown as how many there are in a second
+	rate  bool // the value is a time, and shown as a rate per second
 	show  func(float64) string
 }
 
@@ -38,7 +37,7 @@ var (
 	fourRules  = metric{"four rules", "four-B", false, number}
 )
 
-// of is the value of m that a library was measured to have, or NaN.
+// of returns the value of a library, or NaN.
 func (m metric) of(r row) float64 {
 	v, ok := r.values[m.unit]
 	switch {
@@ -50,7 +49,7 @@ func (m metric) of(r row) float64 {
 	return v
 }
 
-// text is that value, or nothing.
+// text returns that value, or an empty string.
 func (m metric) text(r row) string {
 	v := m.of(r)
 	if math.IsNaN(v) {

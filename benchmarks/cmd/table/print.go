@@ -9,8 +9,7 @@ import (
 	"text/tabwriter"
 )
 
-// print writes the group's table and what becomes of its targets, and returns how
-// many are missed.
+// print writes the table of the group and its targets, and returns how many are missed.
 func (g group) print(out io.Writer, all samples) (missed int) {
 	fmt.Fprintf(out, "\n%s\n\n", g.title)
 	columns := g.measured(all)
@@ -41,14 +40,14 @@ func (g group) print(out io.Writer, all samples) (missed int) {
 	return missed
 }
 
-// measured are those columns of which there is a value.
+// measured returns the columns that have a value.
 func (g group) measured(all samples) []metric {
 	return slices.DeleteFunc(slices.Clone(g.columns), func(m metric) bool {
 		return !g.contains(all, func(r row) bool { return !math.IsNaN(m.of(r)) })
 	})
 }
 
-// comparisons are whom all are compared with.
+// comparisons returns the libraries that all others are compared with.
 func (g group) comparisons(all samples) []string {
 	if g.contains(all, func(r row) bool { return r.library == bare }) {
 		return []string{bare, heed}
@@ -71,7 +70,7 @@ func heading(columns []metric, comparisons []string) string {
 	return strings.Join(titles, "\t") + "\t"
 }
 
-// line has the values of a library, and how its first compares with others'.
+// line returns the values of a library, and how its first compares with others.
 func (f figure) line(columns []metric, comparisons []string, rs rows, r row) string {
 	cells := []string{f.title, r.library}
 	for _, m := range columns {
@@ -83,7 +82,7 @@ func (f figure) line(columns []metric, comparisons []string, rs rows, r row) str
 	return strings.Join(cells, "\t") + "\t"
 }
 
-// figures are heed's value and its bound.
+// figures returns the value of heed and its bound.
 func (t target) figures(rs rows) string {
 	v, bound := t.metric.of(rs.of(heed)), t.bound(rs)
 	if math.IsNaN(v) || math.IsNaN(bound) {

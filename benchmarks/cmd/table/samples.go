@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// bare is no library at all, and heed is ours.
+// bare uses no library.
 const (
 	bare = "bare"
 	heed = "heed"
 )
 
-// plain are the rows that are no library: what anybody would write, without what a library
-// knows, and the Store that a Lease is compared with. All others are rivals.
+// plain has the rows that are not libraries: simple limiters, and the Store that a Lease is
+// compared with. All others are rivals.
 var plain = []string{bare, "simple", "plain-script", "auto-pipeline", "store"}
 
-// samples are all values that were measured, by benchmark, library and unit.
+// samples has all measured values, by benchmark, library and unit.
 type samples map[sample][]float64
 
 type sample struct{ benchmark, library, unit string }
@@ -42,7 +42,7 @@ func (s samples) parse(out string) {
 	}
 }
 
-// medians are the values of a library in a benchmark, by unit.
+// medians returns the values of a library in a benchmark, by unit.
 func (s samples) medians(benchmark, library string) map[string]float64 {
 	values := make(map[string]float64)
 	for at, all := range s {
@@ -54,7 +54,7 @@ func (s samples) medians(benchmark, library string) map[string]float64 {
 	return values
 }
 
-// libraries are those of a benchmark, bare and heed first, then what is plain.
+// libraries returns those of a benchmark: bare and heed first, then the plain rows.
 func (s samples) libraries(benchmark string) (names []string) {
 	for at := range s {
 		if at.benchmark == benchmark && !slices.Contains(names, at.library) {

@@ -12,7 +12,7 @@ const (
 	pictureWidth = 960
 	margin       = 24
 	columnWidth  = 456 // from one column of charts to the other
-	labels       = 96  // of a chart's left, for the libraries' names
+	labels       = 96  // at the left, for the names of libraries
 	plotWidth    = 260 // of the longest bar
 	rowHeight    = 18
 	barHeight    = 12
@@ -20,12 +20,10 @@ const (
 	pictureHead  = 76 // of the picture's own
 )
 
-// clip is how many times longer than heed's, or its target's, a bar may be that
-// should be short, before it is cut.
+// clip is how many times longer than the bar of heed, or its target, a bar may be before it is cut.
 const clip = 6
 
-// style keeps the picture legible on light and dark pages: it brings its ground
-// along.
+// style is legible on light and dark pages.
 const style = `
 	text { font: 12px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #57606a }
 	.title { font-size: 19px; font-weight: 600; fill: #1f2328 }
@@ -59,7 +57,7 @@ type chart struct {
 	longest float64 // the value at the right end
 }
 
-// charts are those of all figures that were measured.
+// charts returns a chart for each measured figure.
 func (g group) charts(all samples) (charts []chart) {
 	for _, f := range g.figures {
 		drawn := f.drawn
@@ -97,7 +95,7 @@ func newChart(f figure, m metric, rs rows) chart {
 	return c
 }
 
-// zero is v, or 0 if v is not a number.
+// zero returns v, or 0 if v is not a number.
 func zero(v float64) float64 {
 	if math.IsNaN(v) {
 		return 0
@@ -121,11 +119,16 @@ func (g group) picture(all samples) []byte {
 	}
 	height := max(columns[0], columns[1]) + margin
 	var page strings.Builder
-	fmt.Fprintf(&page, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" width=\"%[1]d\" height=\"%d\" role=\"img\">\n", pictureWidth, height)
+	fmt.Fprintf(&page, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%[1]d" height="%d" role="img">`,
+		pictureWidth, height)
+	fmt.Fprintln(&page)
 	fmt.Fprintf(&page, "<title>%s</title>\n<style>%s</style>\n", html.EscapeString(g.title), style)
-	fmt.Fprintf(&page, "<rect class=\"ground\" x=\"0.5\" y=\"0.5\" width=\"%d\" height=\"%d\" rx=\"8\"/>\n", pictureWidth-1, height-1)
+	fmt.Fprintf(&page, `<rect class="ground" x="0.5" y="0.5" width="%d" height="%d" rx="8"/>`+"\n",
+		pictureWidth-1, height-1)
 	text(&page, "title", margin, 40, g.title)
-	text(&page, "", margin, 62, "Medians of one run; the dashed line is heed's target. More per second is better, and less of everything else.")
+	const legend = "Medians of one run. The dashed line is heed's target. " +
+		"More per second is better, and less of everything else."
+	text(&page, "", margin, 62, legend)
 	return []byte(page.String() + b.String() + "</svg>\n")
 }
 
@@ -150,7 +153,7 @@ func (c chart) draw(b *strings.Builder, left, top int) {
 	}
 }
 
-// bar draws a library's, one that is too long with a cut through it.
+// bar draws the bar of a library, with a cut through it if it is too long.
 func (c chart) bar(b *strings.Builder, x, y float64, r row) {
 	class := "rival"
 	if r.library == heed {
@@ -158,14 +161,14 @@ func (c chart) bar(b *strings.Builder, x, y float64, r row) {
 	}
 	v := c.metric.of(r)
 	length := c.length(v)
-	fmt.Fprintf(b, "<rect class=%q x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%d\"/>\n", class, x, y, length, barHeight)
+	fmt.Fprintf(b, `<rect class="%s" x="%.1f" y="%.1f" width="%.1f" height="%d"/>`+"\n", class, x, y, length, barHeight)
 	if v > c.longest {
 		fmt.Fprintf(b, "<line class=\"cut\" x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"/>\n",
 			x+length-22, y+barHeight+2, x+length-14, y-2)
 	}
 }
 
-// label writes a library's name and its value on both sides of the bar.
+// label writes the name of a library and its value on both sides of the bar.
 func (c chart) label(b *strings.Builder, x, y float64, r row) {
 	ours := ""
 	if r.library == heed {
@@ -176,7 +179,7 @@ func (c chart) label(b *strings.Builder, x, y float64, r row) {
 	text(b, "value"+ours, x+c.length(v)+6, y, c.metric.show(v))
 }
 
-// length is that of a bar of v.
+// length returns the length of a bar of v.
 func (c chart) length(v float64) float64 {
 	if c.longest == 0 {
 		return 0

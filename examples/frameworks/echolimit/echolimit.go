@@ -1,5 +1,5 @@
-// Package echolimit makes a limiter of package serverside middleware of echo. Prefer to wrap the
-// engine, limiter.Wrap(engine), which needs no adapter and sees every response.
+// Package echolimit makes a limiter of package serverside into middleware of echo. Prefer to wrap
+// the engine, limiter.Wrap(engine), which needs no adapter and sees every response.
 package echolimit
 
 import (
@@ -12,12 +12,12 @@ import (
 //
 //	engine.Use(middleware.Logger(), middleware.Recover(), echolimit.Middleware(limiter.Wrap))
 //
-// It is echo.WrapMiddleware, except that an error that a handler returns is handled by
-// Echo.HTTPErrorHandler before the limiter goes on, so that it sees the response. Middleware in
-// front of it gets the response, and no error.
+// It is echo.WrapMiddleware, but Echo.HTTPErrorHandler handles the error of a handler before the
+// limiter goes on, so that the limiter sees the response. Middleware before it gets the response
+// and no error.
 //
-// A handler that writes nothing and returns nil has net/http answer 200, which is no success to
-// the limiter (serverside.Response).
+// If a handler writes nothing and returns nil, net/http answers 200. The limiter does not count
+// that as a success (serverside.Response).
 func Middleware(wrap func(http.Handler) http.Handler) echo.MiddlewareFunc {
 	middleware := echo.WrapMiddleware(wrap)
 	return func(next echo.HandlerFunc) echo.HandlerFunc {

@@ -16,7 +16,7 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// A limited engine has a limiter of so many requests an hour as its middleware, between others.
+// A limited engine has a limiter among its middleware.
 type limited struct {
 	*echo.Echo
 	seen   []int // the statuses that the limiter saw
@@ -56,12 +56,18 @@ func TestTheLimiterSeesTheStatusThatIsSent(t *testing.T) {
 		handler echo.HandlerFunc
 		status  int
 	}{
-		"a body":               {func(c echo.Context) error { return c.String(200, "a") }, 200},
-		"a status alone":       {func(c echo.Context) error { return c.NoContent(401) }, 401},
-		"an HTTPError":         {func(echo.Context) error { return echo.ErrForbidden }, 403},
-		"an error":             {func(echo.Context) error { return errors.New("x") }, 500},
-		"an error, too late":   {func(c echo.Context) error { return errors.Join(c.String(202, "a"), errors.New("x")) }, 202},
-		"a flush":              {func(c echo.Context) error { c.Response().WriteHeader(203); c.Response().Flush(); return nil }, 203},
+		"a body":         {func(c echo.Context) error { return c.String(200, "a") }, 200},
+		"a status alone": {func(c echo.Context) error { return c.NoContent(401) }, 401},
+		"an HTTPError":   {func(echo.Context) error { return echo.ErrForbidden }, 403},
+		"an error":       {func(echo.Context) error { return errors.New("x") }, 500},
+		"an error, too late": {func(c echo.Context) error {
+			return errors.Join(c.String(202, "a"), errors.New("x"))
+		}, 202},
+		"a flush": {func(c echo.Context) error {
+			c.Response().WriteHeader(203)
+			c.Response().Flush()
+			return nil
+		}, 203},
 		"a panic, if recovers": {func(echo.Context) error { panic("x") }, 500},
 	} {
 		t.Run(name, func(t *testing.T) {

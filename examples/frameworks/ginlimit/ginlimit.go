@@ -1,5 +1,5 @@
-// Package ginlimit makes a limiter of package serverside middleware of gin. Prefer to wrap the
-// engine, limiter.Wrap(engine), which needs no adapter and sees every response.
+// Package ginlimit makes a limiter of package serverside into middleware of gin. Prefer to wrap
+// the engine, limiter.Wrap(engine), which needs no adapter and sees every response.
 package ginlimit
 
 import (
@@ -15,13 +15,13 @@ import (
 //
 //	engine.Use(gin.Logger(), gin.Recovery(), ginlimit.Middleware(limiter.Wrap))
 //
-// If the limiter denies a request, the handlers behind it are not called. If it admits one, it
-// sees what they answer: what they write, the status that they set with Context.Status, and the
-// 404 or 405 that gin writes itself. It does not see what middleware in front of it writes after
-// Context.Next, such as what turns Context.Errors into responses: put that behind it.
+// If the limiter denies a request, the handlers after it are not called. If it admits one, it sees
+// their responses: what they write, the status that they set with Context.Status, and the 404 or
+// 405 of gin itself. It does not see what middleware before it writes after Context.Next. So put
+// middleware that turns Context.Errors into responses after it.
 //
-// A handler that neither writes nor sets a status has gin answer 200, which is no success to the
-// limiter (serverside.Response).
+// If a handler neither writes nor sets a status, gin answers 200. The limiter does not count that
+// as a success (serverside.Response).
 func Middleware(wrap func(http.Handler) http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		original, admitted := c.Writer, false
@@ -39,11 +39,11 @@ func Middleware(wrap func(http.Handler) http.Handler) gin.HandlerFunc {
 	}
 }
 
-// A responseWriter writes through the limiter's writer, which writes to the gin.ResponseWriter
-// that it embeds. That one knows the status and the size.
+// A responseWriter writes through the limiter's writer, which writes to the embedded
+// gin.ResponseWriter. That one knows the status and the size.
 //
-// In gin WriteHeader only sets the status, which may change until something is written. The
-// limiter takes the first one that it is told, so it is told when the status is final.
+// In gin, WriteHeader only sets the status, which may change until something is written. The
+// limiter takes the first status that it gets, so it gets the final one.
 type responseWriter struct {
 	gin.ResponseWriter
 	limiter http.ResponseWriter
@@ -84,13 +84,13 @@ func (w *responseWriter) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // Unwrap is for http.ResponseController.
 func (w *responseWriter) Unwrap() http.ResponseWriter { return w.limiter }
 
-// finish tells the limiter of a status without a body, which gin would write past it.
+// finish passes a status without a body to the limiter. gin would write it past the limiter.
 func (w *responseWriter) finish() {
 	switch {
 	case w.Written():
 	case w.set:
 		w.WriteHeaderNow()
 	case w.Status() != http.StatusOK:
-		w.limiter.WriteHeader(w.Status()) // gin's own 404 or 405, to which it will write a body
+		w.limiter.WriteHeader(w.Status()) // the 404 or 405 of gin, which writes the body later
 	}
 }

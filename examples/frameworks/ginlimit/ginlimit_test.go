@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A limited engine has a limiter of so many requests an hour as its middleware, between others.
+// A limited engine has a limiter among its middleware.
 type limited struct {
 	*gin.Engine
 	seen   []int // the statuses that the limiter saw
@@ -79,7 +79,7 @@ func TestTheLimiterSeesTheStatusThatIsSent(t *testing.T) {
 			l := limit(t, 10, func(c *gin.Context) {
 				writer := c.Writer
 				c.Next()
-				assert.Same(t, writer, c.Writer, "the limiter's is not used when it has returned")
+				assert.Same(t, writer, c.Writer, "gin's own writer is back")
 				logged, size = c.Writer.Status(), c.Writer.Size()
 			})
 			l.GET("/", c.handler)
@@ -94,7 +94,7 @@ func TestTheLimiterSeesTheStatusThatIsSent(t *testing.T) {
 	}
 }
 
-func TestAStatusIsToldOnce(t *testing.T) {
+func TestTheLimiterGetsAStatusOnce(t *testing.T) {
 	told := 0
 	engine := gin.New()
 	engine.Use(ginlimit.Middleware(func(h http.Handler) http.Handler {
@@ -182,8 +182,8 @@ func TestAPanicIsSeenAndRecovered(t *testing.T) {
 	})
 }
 
-// What replaces Context.Writer behind the limiter, as compression does, writes through it.
-func TestMiddlewareBehindMayHaveAWriterOfItsOwn(t *testing.T) {
+// Middleware after the limiter may replace Context.Writer, as compression does.
+func TestLaterMiddlewareMayReplaceTheWriter(t *testing.T) {
 	l := limit(t, 10)
 	l.Use(func(c *gin.Context) {
 		c.Writer = &shouting{c.Writer}

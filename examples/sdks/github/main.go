@@ -1,5 +1,5 @@
-// Command github opens an issue with google/go-github. GitHub, which package standin plays,
-// refuses the first attempt until a quota is restored; heed waits for that:
+// Command github opens an issue with google/go-github. GitHub, played by package standin, refuses
+// the first attempt until the quota is restored. heed waits and sends it again:
 //
 //	cd examples/sdks && go run ./github
 package main
@@ -19,16 +19,16 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// newClient returns a client of go-github that keeps to GitHub's limits. If base is nil,
-// it reaches the real one.
+// newClient returns a client of go-github that respects GitHub's limits. If base is nil, it calls
+// the real GitHub.
 func newClient(base http.RoundTripper) *github.Client {
-	// GitHub restores quotas by the hour: who can wait that long raises MaxWait and MaxElapsed.
+	// GitHub restores quotas every hour. To wait that long, raise MaxWait and MaxElapsed.
 	client := github.NewClient(&http.Client{Transport: &heed.Transport{
 		Base:  base,
 		Retry: heed.RetryPolicy{Profiles: []*ratelimit.Profile{ratelimit.Vendor("github")}},
 	}})
-	// go-github repeats nothing, unless SleepUntilPrimaryRateLimitResetWhenRateLimited is in
-	// the context. But when a quota is used up, it fails by itself what heed lets wait.
+	// go-github retries only if SleepUntilPrimaryRateLimitResetWhenRateLimited is in the context.
+	// But once a quota is used up, its own check fails requests for which heed would wait.
 	client.DisableRateLimitCheck = true
 	return client
 }
@@ -37,7 +37,8 @@ func main() {
 	restored := strconv.FormatInt(time.Now().Unix()+2, 10)
 	client := newClient(standin.Refusing(403, `{"message": "API rate limit exceeded for user ID 1."}`, `{"number": 7}`,
 		"X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", restored))
-	issue, _, err := client.Issues.Create(context.Background(), "heedhttp", "heed", &github.IssueRequest{Title: new("Hello")})
+	request := &github.IssueRequest{Title: new("Hello")}
+	issue, _, err := client.Issues.Create(context.Background(), "heedhttp", "heed", request)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -29,24 +29,28 @@ func Example() {
 	// Output: opened issue 7
 }
 
-// spent are the fields of a quota that is used up, and restored in a while.
+// spent returns the fields of a quota that is used up, and restored after a while.
 func spent(in time.Duration) []string {
 	return []string{"X-RateLimit-Limit", "5000", "X-RateLimit-Remaining", "0", "X-RateLimit-Used", "5000",
 		"X-RateLimit-Resource", "core", "X-RateLimit-Reset", strconv.FormatInt(time.Now().Add(in).Unix(), 10)}
 }
 
 func open(client *github.Client, body string) (*github.Issue, error) {
-	issue, _, err := client.Issues.Create(context.Background(), "heedhttp", "heed", &github.IssueRequest{Title: new("Hello"), Body: &body})
+	request := &github.IssueRequest{Title: new("Hello"), Body: &body}
+	issue, _, err := client.Issues.Create(context.Background(), "heedhttp", "heed", request)
 	return issue, err
 }
 
 const (
-	exceeded  = `{"message": "API rate limit exceeded for user ID 1.", "documentation_url": "https://docs.github.com/rest/overview/resources-in-the-rest-api#rate-limiting"}`
-	secondary = `{"message": "You have exceeded a secondary rate limit.", "documentation_url": "https://docs.github.com/rest/overview/rate-limits-for-the-rest-api#about-secondary-rate-limits"}`
-	forbidden = `{"message": "Resource not accessible by personal access token", "documentation_url": "https://docs.github.com/rest/issues"}`
+	exceeded = `{"message": "API rate limit exceeded for user ID 1.",
+		"documentation_url": "https://docs.github.com/rest/overview/resources-in-the-rest-api#rate-limiting"}`
+	secondary = `{"message": "You have exceeded a secondary rate limit.", "documentation_url":
+		"https://docs.github.com/rest/overview/rate-limits-for-the-rest-api#about-secondary-rate-limits"}`
+	forbidden = `{"message": "Resource not accessible by personal access token",
+		"documentation_url": "https://docs.github.com/rest/issues"}`
 )
 
-func TestAnIssueIsOpenedOnceTheQuotaIsRestored(t *testing.T) {
+func TestAnIssueIsOpenedWhenTheQuotaIsRestored(t *testing.T) {
 	for _, status := range []int{403, 429} {
 		synctest.Test(t, func(t *testing.T) {
 			srv := apitest.Start(t)
@@ -64,7 +68,8 @@ func TestASecondaryLimitIsWaitedOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := apitest.Start(t,
 			apitest.JSON(403, secondary, "Retry-After", "30"),
-			apitest.JSON(403, secondary, "X-RateLimit-Remaining", "4000", "X-RateLimit-Reset", "1795000000"), // a minute, as is documented
+			// without Retry-After a minute, as GitHub documents
+			apitest.JSON(403, secondary, "X-RateLimit-Remaining", "4000", "X-RateLimit-Reset", "1795000000"),
 			compressed(t, apitest.JSON(403, secondary)),
 			apitest.JSON(201, `{"number": 12}`),
 		)
@@ -86,18 +91,18 @@ func compressed(t *testing.T, s testserver.Step) testserver.Step {
 	return s
 }
 
-func TestWhatIsForbiddenIsNotAskedForAgain(t *testing.T) {
+func TestAForbiddenRequestIsNotRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := apitest.Start(t, apitest.JSON(403, forbidden, "X-RateLimit-Remaining", "4000"))
 		_, err := open(newClient(apitest.Base(srv)), "body")
 		var response *github.ErrorResponse
 		require.ErrorAs(t, err, &response)
 		assert.Equal(t, "Resource not accessible by personal access token", response.Message)
-		apitest.Attempts(t, srv.Log()) // not Check: go-github reads an error's body to its end, and leaves it open
+		apitest.Attempts(t, srv.Log()) // not Check: go-github leaves the body of an error open
 	})
 }
 
-func TestAQuotaThatIsRestoredTooLateIsAnErrorAndNothingIsSentUntilThen(t *testing.T) {
+func TestNothingIsSentUntilADistantResetOfTheQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := apitest.Start(t)
 		srv.Route("/", apitest.JSON(403, exceeded, spent(40*time.Minute)...), apitest.JSON(201, `{"number": 12}`))
@@ -135,7 +140,7 @@ func TestAListThatUsesUpTheQuotaArrivesWhole(t *testing.T) {
 	})
 }
 
-func TestAnAnswerThatIsSlowToComeArrivesWhole(t *testing.T) {
+func TestASlowResponseArrivesWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testserver.NewLimited(t, func(http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -144,7 +149,7 @@ func TestAnAnswerThatIsSlowToComeArrivesWhole(t *testing.T) {
 				for _, piece := range []string{`[{"number": 1}`, `,{"number": 2}`, `]`} {
 					_, _ = io.WriteString(w, piece)
 					w.(http.Flusher).Flush()
-					time.Sleep(3 * time.Second) // longer than heed looks at it
+					time.Sleep(3 * time.Second) // longer than heed reads it
 				}
 			})
 		})
@@ -160,8 +165,8 @@ func TestAnAnswerThatIsSlowToComeArrivesWhole(t *testing.T) {
 func TestTheCallAfterTheLastOfAQuotaWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := apitest.Start(t)
-		srv.Route("/", apitest.JSON(201, `{"number": 11}`, spent(30*time.Second)...), apitest.JSON(403, exceeded, spent(30*time.Second)...),
-			apitest.JSON(201, `{"number": 12}`))
+		srv.Route("/", apitest.JSON(201, `{"number": 11}`, spent(30*time.Second)...),
+			apitest.JSON(403, exceeded, spent(30*time.Second)...), apitest.JSON(201, `{"number": 12}`))
 		client := newClient(apitest.Base(srv))
 		for number := 11; number <= 12; number++ {
 			issue, err := open(client, strconv.Itoa(number))
@@ -173,8 +178,9 @@ func TestTheCallAfterTheLastOfAQuotaWaits(t *testing.T) {
 	})
 }
 
-func TestAnIssueThatMayHaveBeenOpenedIsNotOpenedAgain(t *testing.T) {
-	for _, step := range []testserver.Step{{Drop: true}, apitest.JSON(502, `{"message": "Server Error"}`, "Retry-After", "1")} {
+func TestAnIssueThatMayBeOpenIsNotRepeated(t *testing.T) {
+	failed := apitest.JSON(502, `{"message": "Server Error"}`, "Retry-After", "1")
+	for _, step := range []testserver.Step{{Drop: true}, failed} {
 		synctest.Test(t, func(t *testing.T) {
 			srv := apitest.Start(t, step)
 			_, err := open(newClient(apitest.Base(srv)), "body")
@@ -184,10 +190,11 @@ func TestAnIssueThatMayHaveBeenOpenedIsNotOpenedAgain(t *testing.T) {
 	}
 }
 
-func TestNobodyAsksWhileOneIsToldToWait(t *testing.T) {
+func TestOneRefusalDelaysAllRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := apitest.Start(t)
-		srv.Route("/", apitest.JSON(403, secondary, "Retry-After", "20"), apitest.JSON(201, `{"number": 12}`), testserver.Step{Body: "{}", Times: -1})
+		srv.Route("/", apitest.JSON(403, secondary, "Retry-After", "20"), apitest.JSON(201, `{"number": 12}`),
+			testserver.Step{Body: "{}", Times: -1})
 		client := newClient(apitest.Base(srv))
 		start := time.Now()
 		var calls sync.WaitGroup
@@ -207,10 +214,11 @@ func TestNobodyAsksWhileOneIsToldToWait(t *testing.T) {
 	})
 }
 
-func TestGraphQLsLimitIsAnAnswerOf200(t *testing.T) {
+func TestAGraphQLErrorInA200IsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := apitest.Start(t)
-		srv.Route("/", apitest.JSON(200, `{"errors": [{"type": "RATE_LIMITED", "message": "API rate limit exceeded"}]}`, spent(15*time.Second)...),
+		const limited = `{"errors": [{"type": "RATE_LIMITED", "message": "API rate limit exceeded"}]}`
+		srv.Route("/", apitest.JSON(200, limited, spent(15*time.Second)...),
 			apitest.JSON(200, `{"data": {"viewer": {"login": "heed"}}}`))
 		client := newClient(apitest.Base(srv))
 		req, err := client.NewRequest("POST", "graphql", map[string]string{"query": "{viewer{login}}"})

@@ -1,5 +1,5 @@
-// Command kubernetes creates an object with client-go. The API server, which package
-// standin plays, is busy and refuses the first attempt; heed waits:
+// Command kubernetes creates an object with client-go. The API server, played by package
+// standin, is busy and refuses the first attempt. heed waits and sends it again:
 //
 //	cd examples/sdks && go run ./kubernetes
 package main
@@ -18,11 +18,11 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// newClient returns a client that keeps to the limits of its server. A clientset takes
-// the same config. Leader election needs one of its own, without heed: a lease cannot wait
-// until the server has time for other requests.
+// newClient returns a client that respects the limits of its server. A clientset takes the same
+// config. Leader election needs a config of its own, without heed, because the renewal of a
+// lease must not wait.
 func newClient(config *rest.Config) (*rest.RESTClient, error) {
-	config.QPS = -1 // or client-go keeps to 5 requests a second, whatever the server allows
+	config.QPS = -1 // or client-go limits itself to 5 requests a second
 	config.Wrap(func(base http.RoundTripper) http.RoundTripper {
 		return last{&heed.Transport{Base: base, Retry: heed.RetryPolicy{Profiles: profiles}}}
 	})
@@ -33,8 +33,8 @@ func newClient(config *rest.Config) (*rest.RESTClient, error) {
 var profiles = []*ratelimit.Profile{ratelimit.Vendor("kubernetes").On()} // any host
 const configMaps = "/api/v1/namespaces/default/configmaps"
 
-// last takes Retry-After off what heed has given up: client-go repeats whatever has it,
-// ten times. Request.MaxRetries(0) forbids that too, but clientsets do not let you call it.
+// last removes Retry-After from the responses that heed returns, because client-go retries all
+// that have it, ten times. Request.MaxRetries(0) stops that too, but clientsets do not offer it.
 type last struct{ http.RoundTripper }
 
 func (l last) RoundTrip(req *http.Request) (*http.Response, error) {

@@ -28,9 +28,10 @@ const (
 	made = `{"metadata": {"uid": "7"}}`
 )
 
-// refusal is what priority and fairness answers.
+// refusal returns the answer of priority and fairness.
 func refusal(fields ...string) testserver.Step {
-	return apitest.JSON(429, busy, append(fields, "X-Kubernetes-Pf-Flowschema-Uid", "a", "X-Kubernetes-Pf-Prioritylevel-Uid", "b")...)
+	fields = append(fields, "X-Kubernetes-Pf-Flowschema-Uid", "a", "X-Kubernetes-Pf-Prioritylevel-Uid", "b")
+	return apitest.JSON(429, busy, fields...)
 }
 
 func client(t *testing.T, srv *testserver.Server) *rest.RESTClient {
@@ -45,7 +46,7 @@ func create(client *rest.RESTClient, body any) ([]byte, error) {
 	return answer, result.Error()
 }
 
-func TestAnObjectIsCreatedOnceTheServerHasTime(t *testing.T) {
+func TestAnObjectIsCreatedAfterTheWait(t *testing.T) {
 	for _, c := range []struct {
 		wait time.Duration
 		step testserver.Step
@@ -81,11 +82,12 @@ func TestClientGosOwnRetriesAreOff(t *testing.T) {
 	})
 }
 
-func TestAnEvictionThatABudgetForbidsHoldsNobodyElse(t *testing.T) {
+func TestARefusedEvictionDelaysNoOtherRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := apitest.Start(t, testserver.Step{Body: made, Times: -1})
-		srv.Route("POST /", apitest.JSON(429, `{"kind": "Status", "apiVersion": "v1", "code": 429, "reason": "TooManyRequests", "details":
-			{"retryAfterSeconds": 10, "causes": [{"reason": "DisruptionBudget", "message": "still being processed"}]}}`, "Retry-After", "10"))
+		const budget = `{"kind": "Status", "apiVersion": "v1", "code": 429, "reason": "TooManyRequests", "details":
+			{"retryAfterSeconds": 10, "causes": [{"reason": "DisruptionBudget", "message": "still being processed"}]}}`
+		srv.Route("POST /", apitest.JSON(429, budget, "Retry-After", "10"))
 		client := client(t, srv)
 		begin := time.Now()
 		evicted := make(chan error)
@@ -102,7 +104,7 @@ func TestAnEvictionThatABudgetForbidsHoldsNobodyElse(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeSentAgainIsSentOnce(t *testing.T) {
+func TestABodyThatCannotBeReplayedIsSentOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := apitest.Start(t, refusal("Retry-After", "10"))
 		stream := io.MultiReader(strings.NewReader("{"), strings.NewReader("}"))

@@ -1,5 +1,5 @@
-// Command openai asks a model with openai/openai-go. OpenAI, which package standin plays,
-// refuses the first attempt and says in milliseconds when to come back; heed does:
+// Command openai asks a model with openai/openai-go. OpenAI, played by package standin, refuses the
+// first attempt and says in milliseconds how long to wait. heed waits and sends it again:
 //
 //	cd examples/sdks && go run ./openai
 package main
@@ -19,14 +19,13 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// newClient returns a client of openai-go that keeps to OpenAI's limits. If base is nil,
-// it reaches the real one. openai.NewClient takes the same options; this is the part of
-// it that is quick to compile.
+// newClient returns a client of openai-go that respects OpenAI's limits. If base is nil, it calls
+// the real OpenAI. openai.NewClient takes the same options, but takes longer to compile.
 func newClient(base http.RoundTripper, key string) responses.ResponseService {
 	return responses.NewResponseService(
 		option.WithEnvironmentProduction(),
 		option.WithAPIKey(key),
-		option.WithMaxRetries(0), // or openai-go repeats what heed gave up, twice by default
+		option.WithMaxRetries(0), // or openai-go retries after heed, twice by default
 		option.WithHTTPClient(&http.Client{Transport: &heed.Transport{
 			Base:  base,
 			Retry: heed.RetryPolicy{Profiles: []*ratelimit.Profile{ratelimit.Vendor("openai")}},
@@ -34,7 +33,7 @@ func newClient(base http.RoundTripper, key string) responses.ResponseService {
 	)
 }
 
-// ask is a question to a model.
+// ask returns a question to a model.
 func ask(question string) responses.ResponseNewParams {
 	return responses.ResponseNewParams{
 		Model: "gpt-5",
@@ -43,7 +42,8 @@ func ask(question string) responses.ResponseNewParams {
 }
 
 func main() {
-	client := newClient(standin.Refusing(429, `{"error": {"code": "rate_limit_exceeded"}}`, answer, "Retry-After-Ms", "1200"), "secret")
+	api := standin.Refusing(429, `{"error": {"code": "rate_limit_exceeded"}}`, answer, "Retry-After-Ms", "1200")
+	client := newClient(api, "secret")
 	resp, err := client.New(context.Background(), ask("May I?"))
 	if err != nil {
 		log.Fatal(err)

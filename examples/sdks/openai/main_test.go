@@ -22,10 +22,11 @@ func Example() {
 
 const (
 	busy  = `{"error": {"message": "Rate limit reached", "type": "requests", "code": "rate_limit_exceeded"}}`
-	broke = `{"error": {"message": "You exceeded your current quota", "type": "insufficient_quota", "code": "insufficient_quota"}}`
+	broke = `{"error": {"message": "You exceeded your current quota",
+		"type": "insufficient_quota", "code": "insufficient_quota"}}`
 )
 
-func TestAQuestionIsAskedAgainWhenOpenAISaysSo(t *testing.T) {
+func TestAQuestionIsRetriedWhenOpenAISaysSo(t *testing.T) {
 	for _, c := range []struct {
 		wait   time.Duration
 		fields []string
@@ -55,14 +56,14 @@ func TestAQuestionIsAskedAgainWhenOpenAISaysSo(t *testing.T) {
 	}
 }
 
-func TestWhatOpenAICallsFinalIsNotAskedAgain(t *testing.T) {
+func TestAFinalErrorIsNotRetried(t *testing.T) {
 	for _, c := range []struct {
 		step testserver.Step
 		code string
 	}{
 		{apitest.JSON(429, busy, "X-Should-Retry", "false", "Retry-After", "1"), "rate_limit_exceeded"},
 		{apitest.JSON(429, broke, "Retry-After", "1"), "insufficient_quota"},
-		{apitest.JSON(500, busy), "rate_limit_exceeded"}, // it may have been answered, and paid for
+		{apitest.JSON(500, busy), "rate_limit_exceeded"}, // the answer may exist, and be charged
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			srv := apitest.Start(t, c.step)
@@ -76,9 +77,10 @@ func TestWhatOpenAICallsFinalIsNotAskedAgain(t *testing.T) {
 	}
 }
 
-func TestAServerErrorIsAskedAgainIfOpenAISaysSo(t *testing.T) {
+func TestAServerErrorIsRetriedIfOpenAISaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv := apitest.Start(t, apitest.JSON(503, busy, "X-Should-Retry", "true", "Retry-After", "3"), apitest.JSON(200, answer))
+		refusal := apitest.JSON(503, busy, "X-Should-Retry", "true", "Retry-After", "3")
+		srv := apitest.Start(t, refusal, apitest.JSON(200, answer))
 		client := newClient(apitest.Base(srv), "secret")
 		_, err := client.New(context.Background(), ask("May I?"))
 		require.NoError(t, err)
@@ -100,7 +102,9 @@ func TestOpenAIsOwnRetriesAreOff(t *testing.T) {
 
 func TestAnAnswerIsStreamedAfterAWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		events := strings.Repeat("event: response.output_text.delta\ndata: {\"type\":\"response.output_text.delta\",\"delta\":\"word \"}\n\n", 1000)
+		const event = "event: response.output_text.delta\n" +
+			`data: {"type":"response.output_text.delta","delta":"word "}` + "\n\n"
+		events := strings.Repeat(event, 1000)
 		stream := testserver.Step{Header: map[string][]string{"Content-Type": {"text/event-stream"}}, Body: events}
 		srv := apitest.Start(t, apitest.JSON(429, busy, "Retry-After", "2"), stream)
 		client := newClient(apitest.Base(srv), "secret")

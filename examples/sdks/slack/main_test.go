@@ -17,8 +17,8 @@ import (
 	"github.com/heedhttp/heed/testserver"
 )
 
-// An Example would run in real time, in which heed reads the body that refuses only if it
-// comes within a second.
+// It is not an Example, which would run in real time: there heed reads a body only if it comes
+// within a second.
 func TestTheExamplePostsItsMessage(t *testing.T) {
 	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	require.NoError(t, err)
@@ -36,7 +36,7 @@ const (
 	posted  = `{"ok": true, "channel": "C1", "ts": "1.7"}`
 )
 
-// start starts a Slack whose limits are those of its methods.
+// start starts a Slack that limits each method.
 func start(t *testing.T) *testserver.Server {
 	srv := apitest.Start(t)
 	srv.Key = method
@@ -48,7 +48,7 @@ func post(client *slack.Client, text string) (timestamp string, err error) {
 	return timestamp, err
 }
 
-func TestAMessageIsPostedOnceItMayBe(t *testing.T) {
+func TestAMessageIsPostedAfterTheWait(t *testing.T) {
 	for _, status := range []int{200, 429} {
 		synctest.Test(t, func(t *testing.T) {
 			srv := start(t)
@@ -62,7 +62,7 @@ func TestAMessageIsPostedOnceItMayBe(t *testing.T) {
 	}
 }
 
-func TestWhatSlackStillRefusesIsSlackGosError(t *testing.T) {
+func TestALastRefusalIsAnErrorOfSlackGo(t *testing.T) {
 	for status, want := range map[int]string{200: "ratelimited", 429: "slack rate limit exceeded, retry after 10s"} {
 		synctest.Test(t, func(t *testing.T) {
 			srv := start(t)
@@ -79,14 +79,15 @@ func TestWhatSlackStillRefusesIsSlackGosError(t *testing.T) {
 func TestAnErrorOf200IsNotRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := start(t)
-		srv.Route("/api/chat.postMessage", apitest.JSON(200, `{"ok": false, "error": "channel_not_found"}`, "Retry-After", "10"))
+		missing := apitest.JSON(200, `{"ok": false, "error": "channel_not_found"}`, "Retry-After", "10")
+		srv.Route("/api/chat.postMessage", missing)
 		_, err := post(newClient(apitest.Base(srv), "xoxb-1"), "Hello")
 		assert.EqualError(t, err, "channel_not_found")
 		apitest.Waited(t, srv)
 	})
 }
 
-func TestTheLimitOfOneMethodHoldsNoOther(t *testing.T) {
+func TestTheLimitOfOneMethodDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := start(t)
 		srv.Route("/api/chat.postMessage", apitest.JSON(429, limited, "Retry-After", "30"), apitest.JSON(200, posted))
@@ -112,11 +113,12 @@ func TestTheLimitOfOneMethodHoldsNoOther(t *testing.T) {
 // upload sends a file as slack-go does: from a pipe, without GetBody.
 func upload(client *slack.Client, size int) error {
 	return client.UploadToURL(context.Background(), slack.UploadToURLParameters{
-		UploadURL: "https://files.slack.com/upload/v1/abc", Filename: "a.txt", Reader: strings.NewReader(strings.Repeat("x", size)),
+		UploadURL: "https://files.slack.com/upload/v1/abc", Filename: "a.txt",
+		Reader: strings.NewReader(strings.Repeat("x", size)),
 	})
 }
 
-func TestAFileThatIsKeptIsUploadedAgain(t *testing.T) {
+func TestASmallFileIsUploadedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := start(t)
 		srv.Route("/upload/v1/abc", apitest.JSON(429, limited, "Retry-After", "30"), apitest.JSON(200, `{"ok": true}`))
@@ -126,7 +128,7 @@ func TestAFileThatIsKeptIsUploadedAgain(t *testing.T) {
 	})
 }
 
-func TestAFileThatIsNotKeptIsUploadedOnce(t *testing.T) {
+func TestALargeFileIsUploadedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := start(t)
 		srv.Route("/upload/v1/abc", apitest.JSON(429, limited, "Retry-After", "30"))

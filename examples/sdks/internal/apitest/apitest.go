@@ -1,4 +1,4 @@
-// Package apitest tests clients of APIs: a testserver plays the API.
+// Package apitest tests clients of APIs against a testserver that plays the API.
 package apitest
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/heedhttp/heed/testserver"
 )
 
-// Start waits, in a bubble, for today: bubbles begin in 2000, when Unix time had nine
-// digits. Then it starts a server in memory.
+// Start starts a server in memory. Before that it waits for 2026, because a bubble begins in 2000,
+// when Unix time had nine digits.
 func Start(t *testing.T, steps ...testserver.Step) *testserver.Server {
 	time.Sleep(time.Until(time.Date(2026, time.November, 21, 0, 0, 0, 0, time.UTC)))
 	return testserver.New(t, steps...)
@@ -31,7 +31,7 @@ func (b base) RoundTrip(req *http.Request) (*http.Response, error) {
 	return b.RoundTripper.RoundTrip(plain)
 }
 
-// JSON answers with a body and fields, as names and values in turn.
+// JSON returns a step with a body and fields, as names and values in turn.
 func JSON(status int, body string, fields ...string) testserver.Step {
 	h := http.Header{"Content-Type": {"application/json; charset=utf-8"}}
 	for i := 0; i+1 < len(fields); i += 2 {
@@ -40,17 +40,16 @@ func JSON(status int, body string, fields ...string) testserver.Step {
 	return testserver.Step{Status: status, Header: h, Body: body}
 }
 
-// Waited asserts that one call was sent again after each of some waits, and that the
-// client kept the contract.
+// Waited asserts that one call was sent again after each wait, and that the client kept the
+// contract.
 func Waited(t *testing.T, srv *testserver.Server, waits ...time.Duration) {
 	t.Helper()
 	srv.Check(t)
 	Attempts(t, srv.Log(), waits...)
 }
 
-// Attempts asserts that log is of one call that was sent again after each of some waits,
-// which are floors: heed adds its jitter, and nothing else; and that the same body arrived
-// with each attempt, to its end.
+// Attempts asserts that log is of one call that was sent again after each wait, plus at most
+// heed's jitter, and that the whole body arrived with each attempt.
 func Attempts(t *testing.T, log []contract.Exchange, waits ...time.Duration) {
 	t.Helper()
 	require.NoError(t, contract.Check(log, contract.Client()...))

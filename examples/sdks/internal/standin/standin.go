@@ -1,5 +1,4 @@
-// Package standin stands in for an API, so that an example needs neither an account
-// nor a network.
+// Package standin plays an API in memory, so that an example needs no account and no network.
 package standin
 
 import (
@@ -9,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// Refusing is an API that refuses the first request with a status and fields, as
-// names and values in turn, and has the same JSON for every other, whatever its URL.
+// Refusing returns an API that refuses the first request with a status and fields, as names and
+// values in turn, and answers all others with the same JSON.
 func Refusing(status int, refusal, answer string, fields ...string) http.RoundTripper {
 	var requests atomic.Int64
 	return API(func(w http.ResponseWriter, _ *http.Request) {
@@ -27,10 +26,10 @@ func Refusing(status int, refusal, answer string, fields ...string) http.RoundTr
 	})
 }
 
-// An API is a handler that is reached in memory, under any URL.
+// An API is a handler that answers requests to any URL, in memory.
 type API http.HandlerFunc
 
-// RoundTrip has a answer req.
+// RoundTrip lets a answer req.
 func (a API) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body != nil {
 		defer req.Body.Close()
