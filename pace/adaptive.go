@@ -19,61 +19,58 @@ import (
 	"github.com/heedhttp/heed/internal/keyed"
 )
 
-// An Adaptive finds out at what rate a server of which nothing else is known
-// lets requests through: it goes faster while requests that had to wait are
-// answered, and halves its rate when one is refused. It does so for each key
-// apart. Requests are evenly spaced, without bursts.
+// An Adaptive discovers the rate a server allows when the server announces none: it goes
+// faster while delayed requests are answered, and halves the rate after a refusal. Each
+// key has its own rate. Requests are evenly spaced, without bursts.
 //
-// A refusal of a request that was sent before the rate was last halved says
-// nothing new, so all refusals of one burst halve it once. While every answer
-// is a refusal, as for the rest of a minute whose quota is spent, the rate goes
-// on halving; then it doubles with every answer until it is half of what it
-// was, and goes up slowly from there. It begins with 10 requests a second, and
-// doubles until the first refusal.
+//	transport := &heed.Transport{Pacer: &pace.Adaptive{}} // the zero value is ready
 //
-// Measured with servers that allow 1 to 1,000 requests a second, by buckets or
-// by windows of up to a minute, and only ever say 429 (see the package's tests):
-// the rate of a bucket is found within 20 seconds; after 10, or the first
-// window, at most 3 % of all requests are refused, and at least 80 % of the quota
-// is used, of buckets of 10 and more at least 87 %, of windows that slide at least
-// 75 %. AIMD with a Step of one a second, and the CUBIC of the AWS SDKs, have
-// 48 % and 38 % refused at their worst by the same servers. No client can do
-// without refusals where nothing else tells the limit. Where the server tells it,
-// use Advertised, and where you know it, Keyed.
+// Use Advertised if the server announces its limit, and Keyed if you know it: an Adaptive
+// cannot find a limit without some refusals.
 //
-// An Adaptive is a heed.BoundedPacer. The zero Adaptive is ready to use. Its
-// fields must not be changed, nor the Adaptive be copied, after first use. It
-// may be used by any number of goroutines, and shared by Transports. When each
-// answered request was sent, it learns from Attempt.Took.
+// It starts with 10 requests a second and doubles the rate until the first refusal.
+// Refusals of requests that were sent before the last halving do not count, so all
+// refusals of one burst halve the rate once. While every answer is a refusal, as in the
+// rest of a minute whose quota is used up, the rate keeps halving. After that it doubles
+// with every answer up to half of the rate before the refusals, and rises slowly from
+// there.
+//
+// The package's tests measure it with servers that allow 1 to 1,000 requests a second, by
+// buckets or by windows of up to a minute, and only answer 429. It finds the rate of a
+// bucket within 20 seconds. After 10 seconds, or the first window, at most 3 % of all
+// requests are refused. It uses at least 80 % of the quota, of buckets of 10 and more at
+// least 87 %, and of sliding windows at least 75 %. With the same servers, AIMD with a
+// Step of one a second and the CUBIC of the AWS SDKs have up to 48 % and 38 % refused.
+//
+// An Adaptive is a heed.BoundedPacer. Do not change its fields or copy it after first
+// use. Goroutines and Transports may share it. It uses Attempt.Took to learn when an
+// answered request was sent.
 type Adaptive struct {
-	// Min is the least rate, in requests a second: at which a server that
-	// refuses everything is asked again. If zero, 0.1.
+	// Min is the lowest rate, in requests a second: how often to ask a server that
+	// refuses everything. If zero, 0.1.
 	Min rate.Limit
 
 	// Max is the highest rate. If zero, there is none.
 	Max rate.Limit
 
-	// Step is by how much the rate goes up in a second, once it is half of what
-	// was refused. It is right for one server only: small beside what that
-	// allows, or else too many requests are refused, and not too small, or else
-	// it is long before a halving is made up for. If zero, the rate goes up
-	// along a curve: fast at first, slow near what was refused, and faster
-	// beyond.
+	// Step is the increase of the rate per second, once it is half of the refused rate. A
+	// Step suits one server only: too large for the server's limit, it causes refusals;
+	// too small, recovery takes long. If zero, the rate follows a curve: it rises fast at
+	// first, slowly near the refused rate, and faster beyond.
 	Step rate.Limit
 
-	// Key is what a rate applies to. If nil, scheme://host, in lower case and
-	// without the default port. All requests whose key is "" share one. A key
-	// is part of error messages, so it must not be a secret.
+	// Key returns what a rate applies to. If nil, it is scheme://host, in lower case and
+	// without the default port. All requests with the key "" share a rate. Error messages
+	// contain keys, so a key must not be a secret.
 	Key func(*http.Request) string
 
-	// MaxKeys is how many keys are remembered: the most recently used ones, and
-	// those for which requests wait. If zero, 1,024.
+	// MaxKeys is the number of keys to remember: the most recently used ones, and those
+	// with waiting requests. If zero, 1,024.
 	MaxKeys int
 
-	// Refused reports whether the server refused a request because there were too
-	// many. If nil, that is what 429 says, and 503 with a Retry-After: without one,
-	// a 503 is an outage. It is asked about errors, too: then there is no response.
-	// See Refusals.
+	// Refused reports whether the server refused a request because there were too many.
+	// If nil, a 429 is a refusal, and so is a 503 with a Retry-After; a 503 without one
+	// is an outage. It is also called for errors, without a response. See Refusals.
 	Refused func(heed.Attempt) bool
 
 	hosts hostkey.Cache
@@ -87,12 +84,15 @@ var _ heed.BoundedPacer = (*Adaptive)(nil)
 type adaptiveLine struct {
 	bucketLine
 	search adaptive.Rate
-	held   int // requests that waited, and have not been answered
+	held   int // requests that waited and are not answered yet
 }
 
-// Refusals returns a function for Adaptive.Refused: a server refuses by one of these
-// statuses, or, if closes is true, by closing the connection without an answer. What
-// gateways do when a client exceeds their limit:
+// Refusals returns a function for Adaptive.Refused. A server refuses with one of statuses
+// or, if closes is true, by closing the connection without an answer:
+//
+//	pacer := &pace.Adaptive{Refused: pace.Refusals(false, 503)} // behind nginx limit_req
+//
+// What gateways do when a client exceeds their limit:
 //
 //	nginx limit_req, limit_conn                503             Refusals(false, 503)
 //	… with limit_req_status 429                429             nil
@@ -103,24 +103,24 @@ type adaptiveLine struct {
 //	Apache mod_qos                             500             Refusals(false, 500)
 //	Apache mod_evasive, Squid maxconn          403             Refusals(false, 403)
 //
-// What else has these statuses is taken for a refusal, too: an outage slows an Adaptive that
-// goes by 500 or 503.
+// Any other response with the same status counts as a refusal, too: with 500 or 503, an
+// outage slows the Adaptive down.
 func Refusals(closes bool, statuses ...int) func(heed.Attempt) bool {
 	return func(a heed.Attempt) bool {
 		if a.Response != nil {
 			return slices.Contains(statuses, a.Response.StatusCode)
 		}
-		return closes && (errors.Is(a.Err, io.EOF) || errors.Is(a.Err, io.ErrUnexpectedEOF) || errors.Is(a.Err, syscall.ECONNRESET))
+		return closes &&
+			(errors.Is(a.Err, io.EOF) || errors.Is(a.Err, io.ErrUnexpectedEOF) || errors.Is(a.Err, syscall.ECONNRESET))
 	}
 }
 
 // Wait blocks until req may be sent, for as long as its context allows.
 func (a *Adaptive) Wait(req *http.Request) error { return a.WaitAtMost(req, forever) }
 
-// WaitAtMost blocks until req may be sent. If that is later than most from
-// now, or not before the deadline of req's context, it returns a
-// *heed.OverdueError: at once, or when refusals make the wait too long. If most
-// is zero or negative, there is no wait.
+// WaitAtMost blocks until req may be sent. It returns a *heed.OverdueError if that takes
+// longer than most or reaches the deadline of req's context: at once, or when refusals
+// make the wait too long. If most is zero or negative, it does not wait.
 func (a *Adaptive) WaitAtMost(req *http.Request, most time.Duration) error {
 	ctx := req.Context()
 	if ctx.Err() != nil {
@@ -171,7 +171,7 @@ func (l *adaptiveLine) stateLocked() keyed.State {
 	return keyed.Spare
 }
 
-// Observe learns from what became of a request.
+// Observe adjusts the rate to the outcome of a request.
 func (a *Adaptive) Observe(at heed.Attempt) {
 	refused := at.Err != heed.ErrNotSent && a.refused(at)
 	key := a.key(at.Request)
@@ -184,7 +184,7 @@ func (a *Adaptive) Observe(at heed.Attempt) {
 	now := time.Now()
 	sent := now.Add(-at.Took)
 	switch {
-	case at.Err == heed.ErrNotSent:
+	case at.Err == heed.ErrNotSent: // an outage says nothing about the rate
 		l.giveBackLocked(now)
 	case refused:
 		l.search.Refuse(sent, now, l.held > 0, float64(a.min()))
@@ -195,11 +195,11 @@ func (a *Adaptive) Observe(at heed.Attempt) {
 	l.followLocked(now)
 }
 
-// followLocked has the line keep to the rate that was found. While that is low, since the
-// server refuses all, those who wait are not told that it will be so for ever.
+// followLocked applies the rate that was found. While it is low because the server
+// refuses everything, waits are estimated by the last rate that worked.
 func (l *adaptiveLine) followLocked(now time.Time) {
 	if l.search.Peak > 0 {
-		l.bucket.hope = rate.Limit(l.search.Sure())
+		l.bucket.expected = rate.Limit(l.search.Sure())
 	}
 	if limit := rate.Limit(l.search.PerSecond); limit != l.bucket.limiter.Limit() {
 		l.refreshLocked(now)
@@ -208,8 +208,7 @@ func (l *adaptiveLine) followLocked(now time.Time) {
 	}
 }
 
-// Limit is the rate at which requests of req's key are let go now; 0 if there
-// were none yet, or so long ago that they are forgotten.
+// Limit returns the present rate of req's key, or 0 if the key is unknown.
 func (a *Adaptive) Limit(req *http.Request) rate.Limit {
 	key := a.key(req)
 	a.mu.Lock()

@@ -22,16 +22,18 @@ import (
 	"github.com/heedhttp/heed/pace"
 )
 
-// learner lets requests go, and tells the pacer what came of each.
-type learner struct {
+// An adaptiveTimeline sends requests and reports their outcomes to the pacer.
+type adaptiveTimeline struct {
 	*timeline
 	adaptive *pace.Adaptive
 }
 
-func newLearner(t *testing.T, a *pace.Adaptive) *learner { return &learner{newTimeline(t, a), a} }
+func newAdaptiveTimeline(t *testing.T, a *pace.Adaptive) *adaptiveTimeline {
+	return &adaptiveTimeline{newTimeline(t, a), a}
+}
 
-// answered is a request that waits if it must and is answered so after took.
-func (l *learner) answered(status int, took time.Duration) {
+// answered sends a request, after its wait, which is answered with status after took.
+func (l *adaptiveTimeline) answered(status int, took time.Duration) {
 	l.t.Helper()
 	req := get()
 	require.NoError(l.t, l.pacer.Wait(req))
@@ -39,22 +41,27 @@ func (l *learner) answered(status int, took time.Duration) {
 	l.pacer.Observe(heed.Attempt{Request: req, Response: &http.Response{StatusCode: status}, Took: took})
 }
 
-func (l *learner) refused(status int, field, value string) {
+func (l *adaptiveTimeline) refused(status int, field, value string) {
 	l.t.Helper()
 	req := get()
 	require.NoError(l.t, l.pacer.Wait(req))
 	time.Sleep(ms)
-	l.pacer.Observe(heed.Attempt{Request: req, Response: &http.Response{StatusCode: status, Header: http.Header{field: {value}}}, Took: ms})
+	l.pacer.Observe(
+		heed.Attempt{
+			Request: req, Response: &http.Response{StatusCode: status, Header: http.Header{field: {value}}},
+			Took: ms,
+		},
+	)
 }
 
-func (l *learner) limit() rate.Limit { return l.adaptive.Limit(get()) }
+func (l *adaptiveTimeline) limit() rate.Limit { return l.adaptive.Limit(get()) }
 
-func TestAdaptiveDoublesUntilItIsRefusedAndHalvesThen(t *testing.T) {
+func TestAdaptiveDoublesUntilARefusalThenHalves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLearner(t, &pace.Adaptive{})
+		l := newAdaptiveTimeline(t, &pace.Adaptive{})
 		assert.Zero(t, l.limit())
 		l.answered(200, ms)
-		assert.EqualValues(t, 10, l.limit(), "nobody was held back")
+		assert.EqualValues(t, 10, l.limit(), "no request had to wait")
 		for _, want := range []rate.Limit{20, 40, 80} {
 			l.answered(200, ms)
 			assert.Equal(t, want, l.limit())
@@ -62,16 +69,16 @@ func TestAdaptiveDoublesUntilItIsRefusedAndHalvesThen(t *testing.T) {
 		l.answered(429, ms)
 		assert.EqualValues(t, 40, l.limit())
 		l.answered(503, ms)
-		assert.EqualValues(t, 40, l.limit(), "an outage, perhaps")
+		assert.EqualValues(t, 40, l.limit(), "perhaps an outage")
 		l.refused(503, "Retry-After", "1")
 		assert.EqualValues(t, 20, l.limit())
 	})
 }
 
-func TestAllRefusalsOfOneBurstHalveOnce(t *testing.T) {
+func TestRefusalsOfOneBurstHalveOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLearner(t, &pace.Adaptive{})
-		for range 30 { // in 3 s, while the answers are under way
+		l := newAdaptiveTimeline(t, &pace.Adaptive{})
+		for range 30 { // in 3 s, while the answers are in flight
 			l.wg.Go(func() { l.answered(429, 10*time.Second) })
 		}
 		l.wg.Wait()
@@ -81,9 +88,9 @@ func TestAllRefusalsOfOneBurstHalveOnce(t *testing.T) {
 	})
 }
 
-func TestAfterASeriesOfRefusalsTheRateDoublesToHalfAndClimbsFromThere(t *testing.T) {
+func TestAfterManyRefusalsTheRateDoublesToHalfThenRises(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLearner(t, &pace.Adaptive{Step: 2})
+		l := newAdaptiveTimeline(t, &pace.Adaptive{Step: 2})
 		for range 4 {
 			l.answered(200, ms)
 		}
@@ -95,16 +102,16 @@ func TestAfterASeriesOfRefusalsTheRateDoublesToHalfAndClimbsFromThere(t *testing
 			l.answered(200, ms)
 			require.Equal(t, want, l.limit())
 		}
-		for range 200 { // 5 s at 40 a second, a bit less as it becomes faster
+		for range 200 { // 5 s at 40 a second, and a little faster
 			l.answered(200, ms)
 		}
 		require.InDelta(t, 40+2*4.5, float64(l.limit()), 0.5)
 	})
 }
 
-func TestRequestsThatNeedNotWaitAreNoReasonToGoFaster(t *testing.T) {
+func TestUndelayedRequestsDoNotRaiseTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLearner(t, &pace.Adaptive{})
+		l := newAdaptiveTimeline(t, &pace.Adaptive{})
 		for range 100 {
 			l.answered(200, 100*ms)
 		}
@@ -114,7 +121,7 @@ func TestRequestsThatNeedNotWaitAreNoReasonToGoFaster(t *testing.T) {
 
 func TestAdaptiveKeepsBetweenMinAndMax(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLearner(t, &pace.Adaptive{Min: 3, Max: 12})
+		l := newAdaptiveTimeline(t, &pace.Adaptive{Min: 3, Max: 12})
 		for range 20 {
 			l.answered(200, ms)
 		}
@@ -124,26 +131,31 @@ func TestAdaptiveKeepsBetweenMinAndMax(t *testing.T) {
 		}
 		assert.EqualValues(t, 3, l.limit())
 
-		slow := newLearner(t, &pace.Adaptive{Max: 0.01})
+		slow := newAdaptiveTimeline(t, &pace.Adaptive{Max: 0.01})
 		slow.answered(429, ms)
-		assert.EqualValues(t, 0.01, slow.limit(), "Min is no more than Max")
+		assert.EqualValues(t, 0.01, slow.limit(), "Min is at most Max")
 	})
 }
 
-func TestErrorsAndWhatWasNotSentChangeNoRate(t *testing.T) {
+func TestErrorsAndUnsentRequestsLeaveTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLearner(t, &pace.Adaptive{})
+		l := newAdaptiveTimeline(t, &pace.Adaptive{})
 		for _, err := range []error{io.ErrUnexpectedEOF, heed.ErrNotSent, context.Canceled} {
 			req := get()
 			require.NoError(t, l.pacer.Wait(req))
 			l.pacer.Observe(heed.Attempt{Request: req, Err: err})
 		}
 		assert.EqualValues(t, 10, l.limit())
-		l.pacer.Observe(heed.Attempt{Request: request(t.Context(), "http://other.example"), Response: &http.Response{StatusCode: 429}})
+		l.pacer.Observe(
+			heed.Attempt{
+				Request:  request(t.Context(), "http://other.example"),
+				Response: &http.Response{StatusCode: 429},
+			},
+		)
 	})
 }
 
-func TestAdaptiveGivesTurnsBack(t *testing.T) {
+func TestAdaptiveReturnsUnusedTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := newTimeline(t, &pace.Adaptive{})
 		tl.goes()
@@ -151,14 +163,14 @@ func TestAdaptiveGivesTurnsBack(t *testing.T) {
 		tl.waits(200 * ms)
 		tl.givesBack()
 		tl.wg.Wait()
-		tl.letGoAt(0, b)
+		tl.admittedAt(0, b)
 		tl.waits(100 * ms)
 	})
 }
 
-func TestWhatARefusalIsIsTheUsersToSay(t *testing.T) {
+func TestRefusedDecidesWhatARefusalIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLearner(t, &pace.Adaptive{
+		l := newAdaptiveTimeline(t, &pace.Adaptive{
 			Refused: func(a heed.Attempt) bool { return a.Response.StatusCode == http.StatusBadRequest },
 		})
 		l.answered(429, ms)
@@ -168,10 +180,10 @@ func TestWhatARefusalIsIsTheUsersToSay(t *testing.T) {
 	})
 }
 
-// A server that refuses everything for a while must not fail all who wait.
-func TestThoseWhoWaitOutASeriesOfRefusalsAreNotSentAway(t *testing.T) {
+// A server that refuses everything for a while must not fail all waiters.
+func TestWaitersSurviveASeriesOfRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLearner(t, &pace.Adaptive{Min: 1})
+		l := newAdaptiveTimeline(t, &pace.Adaptive{Min: 1})
 		for range 5 {
 			l.answered(200, ms)
 		}
@@ -193,7 +205,7 @@ func TestThoseWhoWaitOutASeriesOfRefusalsAreNotSentAway(t *testing.T) {
 	})
 }
 
-func TestEachKeyHasARateOfItsOwnAndOldOnesAreForgotten(t *testing.T) {
+func TestKeysHaveTheirOwnRatesAndOldOnesAreForgotten(t *testing.T) {
 	synctest.Test(t, forgetOldRates)
 }
 
@@ -217,7 +229,7 @@ func forgetOldRates(t *testing.T) {
 	assert.EqualValues(t, 10, pacer.Limit(of("b")))
 }
 
-func TestEveryFaultOfAdaptiveIsNamed(t *testing.T) {
+func TestAdaptiveNamesInvalidFields(t *testing.T) {
 	for want, a := range map[string]*pace.Adaptive{
 		"pace: Adaptive.Min is -1: it must not be negative":        {Min: -1},
 		"pace: Adaptive.Max is NaN: it must not be negative":       {Max: rate.Limit(math.NaN())},
@@ -229,11 +241,11 @@ func TestEveryFaultOfAdaptiveIsNamed(t *testing.T) {
 	}
 }
 
-// silent refuses what a bucket does not admit, and says nothing beside 429.
+// silent refuses what a bucket does not admit, with nothing but a 429.
 func silent(limit rate.Limit, burst int, count func(refused bool)) http.Handler {
 	bucket := rate.NewLimiter(limit, burst)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		rests(r.Context(), 20*ms)
+		sleeps(r.Context(), 20*ms)
 		ok := bucket.Allow()
 		if count(!ok); !ok {
 			w.WriteHeader(http.StatusTooManyRequests)
@@ -241,7 +253,7 @@ func silent(limit rate.Limit, burst int, count func(refused bool)) http.Handler 
 	})
 }
 
-func TestWorkersFindTheRateOfAServerThatTellsNothing(t *testing.T) {
+func TestAdaptiveFindsTheRateOfASilentServer(t *testing.T) {
 	for _, limit := range []rate.Limit{5, 50} {
 		for _, burst := range []int{1, 20} {
 			t.Run(fmt.Sprintf("%v a second, %d at once", limit, burst), func(t *testing.T) {
@@ -286,7 +298,7 @@ func findRate(t *testing.T, limit rate.Limit, burst int) {
 					return
 				}
 				resp.Body.Close()
-				if resp.StatusCode != 200 { // another attempt did not fit
+				if resp.StatusCode != 200 { // there was no time for another attempt
 					assert.WithinDuration(t, start.Add(all), time.Now(), 10*time.Second)
 				}
 			}
@@ -299,8 +311,8 @@ func findRate(t *testing.T, limit rate.Limit, burst int) {
 	assert.GreaterOrEqual(t, used, 0.8)
 }
 
-// An outage of ten minutes, at 5 requests a second, and what becomes of them afterwards.
-func TestAMinuteAfterAnOutageNearlyAllGo(t *testing.T) {
+// An outage of ten minutes at 5 requests a second, and the requests after it.
+func TestNearlyAllRequestsSucceedAMinuteAfterAnOutage(t *testing.T) {
 	for name, test := range map[string]struct {
 		status  int
 		refused func(heed.Attempt) bool
@@ -313,9 +325,9 @@ func TestAMinuteAfterAnOutageNearlyAllGo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				adaptive := &pace.Adaptive{Refused: test.refused}
-				begin := time.Now()
+				start := time.Now()
 				base := answers(func(*http.Request) (*http.Response, error) {
-					if m := time.Since(begin).Minutes(); m < 1 || m >= 11 {
+					if m := time.Since(start).Minutes(); m < 1 || m >= 11 {
 						return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 					}
 					if test.status == 0 {
@@ -323,15 +335,17 @@ func TestAMinuteAfterAnOutageNearlyAllGo(t *testing.T) {
 					}
 					return &http.Response{StatusCode: test.status, Body: http.NoBody}, nil
 				})
-				client := &heed.Transport{Base: base, Pacer: adaptive, Retry: heed.RetryPolicy{MaxAttempts: -1}, Board: heed.NoBoard}
+				client := &heed.Transport{
+					Base: base, Pacer: adaptive, Retry: heed.RetryPolicy{MaxAttempts: -1}, Board: heed.NoBoard,
+				}
 				var (
 					mu        sync.Mutex
 					good, all [20]int
 					wg        sync.WaitGroup
 				)
-				for time.Since(begin) < 15*time.Minute {
+				for time.Since(start) < 15*time.Minute {
 					wg.Go(func() {
-						minute := int(time.Since(begin).Minutes())
+						minute := int(time.Since(start).Minutes())
 						resp, err := client.RoundTrip(get())
 						mu.Lock()
 						defer mu.Unlock()
@@ -356,7 +370,7 @@ type answers func(*http.Request) (*http.Response, error)
 
 func (a answers) RoundTrip(req *http.Request) (*http.Response, error) { return a(req) }
 
-func TestRefusalsAreWhatAGatewayDoes(t *testing.T) {
+func TestRefusalsMatchStatusesAndClosedConnections(t *testing.T) {
 	reset := &net.OpError{Op: "read", Err: os.NewSyscallError("read", syscall.ECONNRESET)}
 	for i, test := range []struct {
 		refused func(heed.Attempt) bool
@@ -377,10 +391,10 @@ func TestRefusalsAreWhatAGatewayDoes(t *testing.T) {
 	}
 }
 
-func TestAdaptiveIsAskedAboutErrorsButNotAboutWhatWasNotSent(t *testing.T) {
+func TestRefusedSeesErrorsButNotUnsentRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []error
-		l := newLearner(t, &pace.Adaptive{Refused: func(a heed.Attempt) bool {
+		l := newAdaptiveTimeline(t, &pace.Adaptive{Refused: func(a heed.Attempt) bool {
 			asked = append(asked, a.Err)
 			return a.Err != nil
 		}})

@@ -14,77 +14,73 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// An Advertised keeps to the limits that servers tell in their responses'
-// fields, in whatever dialect ratelimit.Parse reads, of successes as well as of
-// refusals. What is left of a quota is spread evenly over the time that is
-// left. Nothing is delayed while more than three quarters of a quota are left,
-// and while something is left nothing is refused: a request that cannot wait
-// for its turn goes at once. Where several policies are told, all are kept.
+// An Advertised follows the limits that servers announce in their responses, in any
+// dialect that ratelimit.Parse reads. It spreads what is left of a quota evenly over the
+// time until the quota is renewed.
 //
-// A request is held back by what its own route was told. Where Profiles know
-// the host, the vendor's Scope says what a route is: GitHub's search has a limit
-// of its own, and so has each method of Slack's. Elsewhere it is the method and
-// the first two segments of the path, after api, rest and a version; numbers and
-// other identifiers count as one. A new route is held back, too, by what all
-// others were told, if these are eight or more. Policies are told apart by their
-// names and numbers, and by X-RateLimit-Resource and X-RateLimit-Bucket.
+//	transport := &heed.Transport{Pacer: &pace.Advertised{}} // the zero value is ready
 //
-// Every answer replaces what was known. A policy that an answer of the same
-// route no longer tells is forgotten, and so is everything after 24 hours. If
-// nothing is left for more than a minute, one request a minute goes to see
-// whether that is still so.
+// It delays nothing while more than three quarters of a quota are left. While something
+// is left it refuses nothing: a request that cannot wait goes at once. If several
+// policies are announced, it keeps all of them. A key without an announced limit is not
+// delayed; that includes the first requests to a server.
 //
-// How units come back is told by package serverside (see heed-algorithm in
-// package ratelimit): a token bucket is spent as it fills; of a leaky bucket
-// hardly anything is spent early, since it would wait at the server; and what is
-// left of a window that slides is spread over a sixteenth of it. From others, a
-// policy whose units are seen to come back early is treated as one that slides.
+// A limit holds for a route. For a host with a Profile, the vendor's Scope defines
+// routes: GitHub's search has its own limit, and so has each method of Slack's API. For
+// other hosts a route is the method and the first two segments of the path after api,
+// rest and a version; numbers and other identifiers count as one. A new route starts with
+// the policies that all other routes have in common, if there are eight or more. Policies
+// are distinguished by name and numbers, and by X-RateLimit-Resource and
+// X-RateLimit-Bucket.
 //
-// Measured with package serverside and 50 workers who want more (see the package's
-// tests): nobody is refused after the first answer, and of the quota are used at
-// least 97 % of token buckets, whatever their burst and a latency of up to two
-// seconds, 100 % of fixed windows, leaky buckets and sliding logs, and 96 % of
-// sliding windows. Where RateLimit-Policy is not sent, 80 to 100 %. With a stranger
-// in the quota who does not pace itself, up to 10 % are refused by a sliding log, and
-// below 1 % by the others. Two processes on one bucket have 2 % refused, and eight a
-// third: they should have a Shared.
+// Each answer replaces what was known. A policy that an answer no longer announces is
+// forgotten for that route, and everything is forgotten after 24 hours. If nothing is
+// left for more than a minute, one request a minute probes whether that still holds.
 //
-// A key of which nothing was told, as at the beginning, or as one whose server
-// never tells anything, is not held back: all who are there go at once. Fields
-// tell whole seconds, so a window of a few seconds is not used up.
+// The server of package serverside announces how units come back, in heed-algorithm of
+// package ratelimit. A token bucket is used as it fills. A leaky bucket would delay early
+// requests at the server, so hardly anything is sent early. What is left of a sliding
+// window is spread over a sixteenth of the window. With other servers, a policy whose
+// units come back early is treated as a sliding window.
 //
-// An Advertised is a heed.BoundedPacer. The zero Advertised is ready to use. Its
-// fields must not be changed, nor the Advertised be copied, after first use. It
-// may be used by any number of goroutines, and shared by Transports. Each Wait
-// that returns nil must be followed by Observe, as a Transport does it.
+// The package's tests measure it with package serverside and 50 workers who want more
+// than the quota. Nothing is refused after the first answer. It uses at least 97 % of
+// token buckets, with any burst and a latency of up to two seconds; 100 % of fixed
+// windows, leaky buckets and sliding logs; and 96 % of sliding windows. Without
+// RateLimit-Policy it uses 80 to 100 %. If another client uses the same quota without
+// pacing, up to 10 % are refused by a sliding log and below 1 % by the others. Of two
+// processes on one bucket, 2 % are refused, and of eight, a third: use a Shared for them.
+// Fields announce whole seconds, so a window of a few seconds is not fully used.
+//
+// An Advertised is a heed.BoundedPacer. Do not change its fields or copy it after first
+// use. Goroutines and Transports may share it. Call Observe after each Wait that returns
+// nil, as a Transport does.
 type Advertised struct {
-	// Key is whose quota it is, the same before a request and after. If nil,
-	// heed.ByCredential. All requests whose key is "" share one. A key is part of
-	// error messages, so it must not be a secret.
+	// Key returns whose quota a request uses. It must return the same before and after
+	// the request. If nil, heed.ByCredential. All requests with the key "" share a quota.
+	// Error messages contain keys, so a key must not be a secret.
 	Key func(*http.Request) string
 
-	// Cost is how many units a request takes that are counted so: unit is ""
-	// for requests, or the word in the fields' names, such as "tokens". A
-	// negative cost is 0. If nil, what WithCost says; without that, every request is
-	// 1 of unit "", and takes an unknown part of any other: it waits only if nothing of
-	// that is left. What it did cost after all is seen in the fields. A request that takes 0
-	// of every unit, such as a conditional one that GitHub does not count, is not held back.
+	// Cost returns how many units a request uses of a quota that is counted in unit: ""
+	// for requests, or the word in the field names, such as "tokens". A negative cost is
+	// 0. If nil, it is what WithCost says. Without that, a request costs 1 of unit "",
+	// and an unknown number of any other unit: then it waits only if nothing of that unit
+	// is left. The server's next answer shows the true cost. A request that costs 0 of
+	// every unit is not delayed, such as a conditional request that GitHub does not count.
 	Cost func(req *http.Request, unit string) int64
 
-	// Profiles say what vendors' routes are, and how they tell their quotas. The first
-	// that serves a host counts, else the one of ratelimit.Vendors. They must not be
-	// changed.
+	// Profiles define vendors' routes and how they announce quotas. The first for a host
+	// counts; without one, that of ratelimit.Vendors. Do not change them.
 	Profiles []*ratelimit.Profile
 
-	// MaxKeys is how many keys are remembered: the most recently used ones, and
-	// those for which requests wait or are under way. If zero, 1,024; a negative
-	// one is an error.
+	// MaxKeys is the number of keys to remember: the most recently used ones, and those
+	// with requests waiting or in flight. If zero, 1,024; a negative one is an error.
 	MaxKeys int
 
 	hosts  hostkey.Cache
 	scopes scope.Table
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards keys
 	keys keyed.Table[advertisedKey]
 }
 
@@ -93,10 +89,10 @@ var _ heed.BoundedPacer = (*Advertised)(nil)
 // Wait blocks until req may be sent, for as long as its context allows.
 func (a *Advertised) Wait(req *http.Request) error { return a.WaitAtMost(req, forever) }
 
-// WaitAtMost blocks until req may be sent. If that is later than most from
-// now, or not before the deadline of req's context, and nothing is left that it may
-// have at once, it returns a *heed.OverdueError: at once, or when an answer makes the
-// wait too long. If most is zero or negative, there is no wait.
+// WaitAtMost blocks until req may be sent. It returns a *heed.OverdueError if that takes
+// longer than most or reaches the deadline of req's context, and nothing is left for req
+// to take early: at once, or when an answer makes the wait too long. If most is zero or
+// negative, it does not wait.
 func (a *Advertised) WaitAtMost(req *http.Request, most time.Duration) error {
 	ctx := req.Context()
 	if ctx.Err() != nil {
@@ -119,23 +115,26 @@ func (a *Advertised) WaitAtMost(req *http.Request, most time.Duration) error {
 	if err != nil {
 		return err
 	}
-	k.depart(req, r, &w.claim, w.taken, time.Now())
+	k.markSent(req, r, &w.claim, w.taken, time.Now())
 	return nil
 }
 
-func (a *Advertised) join(req *http.Request, key string, name []byte, known bool, c costs, most time.Duration) (*advertisedKey, *route, *waiter, error) {
+func (a *Advertised) join(
+	req *http.Request, key string, name []byte, known bool, c costs, most time.Duration,
+) (*advertisedKey, *route, *waiter, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.keys.Most = maxKeys(a.MaxKeys)
 	k := a.keys.Get(hostkey.NameOf(key), (*advertisedKey).stateLocked)
 	if k.mu == nil {
-		k.mu, k.routes, k.policies, k.flights = &a.mu, map[string]*route{}, map[policyID]*policy{}, map[*http.Request]flight{}
+		k.mu, k.routes, k.policies = &a.mu, map[string]*route{}, map[policyID]*policy{}
+		k.flights = map[*http.Request]flight{}
 	}
 	now := time.Now()
 	r := k.route(name, known)
 	claim := claim{key: key, gates: &r.gates, costs: c, deadline: deadlineOf(req.Context(), most, now)}
 	if c.none(k.units) {
-		k.depart(req, r, &claim, claim.take(now), now)
+		k.markSent(req, r, &claim, claim.take(now), now)
 		return k, r, nil, nil
 	}
 	w, charges, err := k.joinLocked(&claim, startTag{}, now)
@@ -143,12 +142,12 @@ func (a *Advertised) join(req *http.Request, key string, name []byte, known bool
 	case w != nil:
 		r.waiting++
 	case err == nil:
-		k.depart(req, r, &claim, charges, now)
+		k.markSent(req, r, &claim, charges, now)
 	}
 	return k, r, w, err
 }
 
-// Observe learns what the response tells.
+// Observe learns from a response.
 func (a *Advertised) Observe(at heed.Attempt) {
 	now, req := time.Now(), at.Request
 	host := a.hosts.Name(req.URL.Scheme, req.URL.Host)
@@ -167,7 +166,7 @@ func (a *Advertised) Observe(at heed.Attempt) {
 	if k == nil {
 		return // forgotten meanwhile
 	}
-	f, ok := k.arrive(req, name)
+	f, ok := k.markDone(req, name)
 	for _, c := range f.charges {
 		if at.Err == heed.ErrNotSent || cached {
 			c.gate.giveBack(c.n, now)
@@ -181,8 +180,11 @@ func (a *Advertised) Observe(at heed.Attempt) {
 	k.refreshLocked(now)
 }
 
-// parse returns what a response tells, and what it calls the limit that was charged.
-func (a *Advertised) parse(req *http.Request, host hostkey.Name, h http.Header, now time.Time) ([]ratelimit.Limit, string) {
+// parse returns the limits that a response announces, and the vendor's name for the limit
+// that it charged.
+func (a *Advertised) parse(
+	req *http.Request, host hostkey.Name, h http.Header, now time.Time,
+) ([]ratelimit.Limit, string) {
 	var limits []ratelimit.Limit
 	if p := a.scopes.Profile(host, a.Profiles); p != nil {
 		limits = p.Parse(h, now)
@@ -195,8 +197,8 @@ func (a *Advertised) parse(req *http.Request, host hostkey.Name, h http.Header, 
 	return limits, a.scopes.LimitOf(req, host, h, a.Profiles)
 }
 
-// unlimited reports whether a response says that there is no limit, as some servers do: a
-// limit of 0, of which 0 are left.
+// unlimited reports whether a response says that there is no limit, as some servers do
+// with a limit of 0 and a remainder of 0.
 func unlimited(h http.Header, l *ratelimit.Limit) bool {
 	if l.Quota != 0 || l.Remaining != 0 {
 		return false
@@ -209,7 +211,7 @@ func unlimited(h http.Header, l *ratelimit.Limit) bool {
 	return false
 }
 
-// costs asks, without a lock, what req takes of what is told of key.
+// costs returns what req costs in the units of key. It calls Cost without the lock.
 func (a *Advertised) costs(key string, req *http.Request) (c costs) {
 	a.mu.Lock()
 	var units []string

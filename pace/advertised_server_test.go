@@ -30,7 +30,7 @@ var styles = map[string]ratelimit.Style{
 	"draft 6":          ratelimit.Draft06,
 }
 
-// A count is of what a server did with the requests of a client.
+// A count is what a server did with the requests of a client.
 type count struct{ admitted, refused atomic.Int64 }
 
 func (c *count) share() float64 {
@@ -58,26 +58,28 @@ func (c counted) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.count.RoundTrip(c.next, req)
 }
 
-// fakeStart is after when a bubble's clock begins: Unix times have ten digits then, and
-// no window begins.
+// fakeStart is after the start of a bubble's clock: a time when Unix times have ten
+// digits and no window starts.
 const fakeStart = 26*365*24*time.Hour + 12*time.Second + 345*ms
 
-// tenMinutes is how long a quota is spent for the figures that Advertised states.
+// tenMinutes is the length of the measurements whose results Advertised's doc states.
 const tenMinutes = 10 * time.Minute
 
-// shareQuota has 50 workers spend a quota for so long, which a stranger may use, too,
-// at so many requests a second; it does not pace itself.
+// shareQuota runs 50 workers against a quota, together with another client that sends
+// perSecond requests a second without pacing.
 func shareQuota(t *testing.T, cfg serverside.Config, all time.Duration, perSecond float64) (ours, theirs *count) {
 	return shareQuotaAfter(t, cfg, 20*ms, all, perSecond)
 }
 
-// shareQuotaAfter is shareQuota with a server whose answers take so long.
-func shareQuotaAfter(t *testing.T, cfg serverside.Config, latency, all time.Duration, perSecond float64) (ours, theirs *count) {
+// shareQuotaAfter is shareQuota with a server that answers after latency.
+func shareQuotaAfter(
+	t *testing.T, cfg serverside.Config, latency, all time.Duration, perSecond float64,
+) (ours, theirs *count) {
 	time.Sleep(fakeStart)
 	limiter, err := serverside.New(cfg)
 	require.NoError(t, err)
 	srv := inProcess{limiter.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		rests(r.Context(), latency)
+		sleeps(r.Context(), latency)
 	}))}
 	ours, theirs = new(count), new(count)
 	start := time.Now()
@@ -119,16 +121,16 @@ func shareQuotaAfter(t *testing.T, cfg serverside.Config, latency, all time.Dura
 	return ours, theirs
 }
 
-// paired is a server's Config of one policy.
+// paired returns a server's Config with one policy.
 func paired(style ratelimit.Style, p quota.Policy) serverside.Config {
 	return serverside.Config{
 		Style: style,
 		Rules: []serverside.Rule{{Policies: []quota.Policy{p}}},
-		Audit: func(serverside.Event) {}, // denials are counted by who asked
+		Audit: func(serverside.Event) {}, // because count counts the denials
 	}
 }
 
-// used is the part of a quota that was admitted in all that time.
+// used returns the part of the quota that was admitted.
 func used(perMinute int64, all time.Duration, counts ...*count) (part float64) {
 	for _, c := range counts {
 		part += float64(c.admitted.Load()) / (float64(perMinute) * all.Minutes())
@@ -136,12 +138,12 @@ func used(perMinute int64, all time.Duration, counts ...*count) (part float64) {
 	return part
 }
 
-// A figure is what Advertised states of an algorithm.
+// A figure is what Advertised's doc states for an algorithm.
 type figure struct{ used, refused, usedWithStranger, refusedWithStranger float64 }
 
-// figures are of styles that tell how units come back, and when the next one does; untimed are
-// of Draft07, which tells how, but only when all are back; unsaid are of the others. Where they
-// do not differ, figures hold.
+// figures hold for styles that announce how units come back and when the next one does;
+// untimed for Draft07, which announces how, but only when all are back; unsaid for the
+// others. Algorithms missing from the last two are as in figures.
 var (
 	figures = map[quota.Algorithm]figure{
 		quota.TokenBucket:   {0.95, 0, 0.95, 0.01},
@@ -161,7 +163,7 @@ var (
 	}
 )
 
-// figureOf is what Advertised states of a server that counts so and tells it in style.
+// figureOf returns the figure for a server with this style and algorithm.
 func figureOf(style ratelimit.Style, a quota.Algorithm) figure {
 	differ := unsaid
 	switch style {
@@ -176,7 +178,7 @@ func figureOf(style ratelimit.Style, a quota.Algorithm) figure {
 	return figures[a]
 }
 
-func TestAfterTheFirstAnswerNobodyIsRefusedAndTheQuotaIsUsed(t *testing.T) {
+func TestAdvertisedUsesTheQuotaWithoutRefusals(t *testing.T) {
 	eachPairing(t, func(t *testing.T, cfg serverside.Config, want figure) {
 		ours, _ := shareQuota(t, cfg, tenMinutes, 0)
 		t.Logf("%.2f %% refused, %.0f %% used", 100*ours.share(), 100*used(60, tenMinutes, ours))
@@ -185,7 +187,7 @@ func TestAfterTheFirstAnswerNobodyIsRefusedAndTheQuotaIsUsed(t *testing.T) {
 	})
 }
 
-func TestWithAStrangerInTheQuotaHardlyAnybodyIsRefused(t *testing.T) {
+func TestFewRefusalsWithAnotherClientInTheQuota(t *testing.T) {
 	eachPairing(t, func(t *testing.T, cfg serverside.Config, want figure) {
 		ours, theirs := shareQuota(t, cfg, tenMinutes, 0.5)
 		t.Logf("%.2f %% refused, %.0f %% used", 100*ours.share(), 100*used(60, tenMinutes, ours, theirs))
@@ -194,8 +196,8 @@ func TestWithAStrangerInTheQuotaHardlyAnybodyIsRefused(t *testing.T) {
 	})
 }
 
-// eachPairing is a test of 60 a minute for each style and algorithm. The short form has
-// all algorithms with RateLimit-Policy and without, and one in each other style.
+// eachPairing runs test with 60 a minute for each style and algorithm. Without -long it
+// runs all algorithms with and without RateLimit-Policy, and one in each other style.
 func eachPairing(t *testing.T, test func(*testing.T, serverside.Config, figure)) {
 	for name, style := range styles {
 		for a := range figures {
@@ -218,7 +220,9 @@ func TestAFastQuotaIsUsedWithoutRefusals(t *testing.T) {
 				all = tenMinutes
 			}
 			synctest.Test(t, func(t *testing.T) {
-				ours, theirs := shareQuota(t, paired(0, quota.Policy{Quota: 600, Window: time.Minute, Algorithm: a}), all, others)
+				ours, theirs := shareQuota(
+					t, paired(0, quota.Policy{Quota: 600, Window: time.Minute, Algorithm: a}), all, others,
+				)
 				t.Logf("%v: %.2f %% refused, %.0f %% used", a, 100*ours.share(), 100*used(600, all, ours, theirs))
 				assert.LessOrEqual(t, ours.share(), others/5*0.02, a)
 				assert.GreaterOrEqual(t, used(600, all, ours, theirs), 0.95-others/5*0.02, a)
@@ -227,18 +231,23 @@ func TestAFastQuotaIsUsedWithoutRefusals(t *testing.T) {
 	}
 }
 
-func TestSeveralPoliciesAreKeptAtOnce(t *testing.T) {
+func TestSeveralPoliciesAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, _ := shareQuota(t, serverside.Config{Rules: []serverside.Rule{
 			{Name: "short", Policies: []quota.Policy{{Name: "second", Quota: 5, Window: time.Second}}},
-			{Name: "long", Policies: []quota.Policy{{Name: "minute", Quota: 60, Window: time.Minute, Algorithm: quota.FixedWindow}}},
+			{
+				Name: "long",
+				Policies: []quota.Policy{
+					{Name: "minute", Quota: 60, Window: time.Minute, Algorithm: quota.FixedWindow},
+				},
+			},
 		}}, tenMinutes, 0)
 		assert.Zero(t, ours.refused.Load())
 		assert.GreaterOrEqual(t, used(60, tenMinutes, ours), 0.95)
 	})
 }
 
-// What is sent early to a leaky bucket waits there.
+// A leaky bucket delays early requests at the server.
 func TestALeakyBucketIsNotFilled(t *testing.T) {
 	for _, others := range []float64{0, 0.5} {
 		synctest.Test(t, func(t *testing.T) {
@@ -260,7 +269,7 @@ func TestALeakyBucketIsNotFilled(t *testing.T) {
 				return 1
 			}
 			shareQuota(t, cfg, tenMinutes, others)
-			synctest.Wait() // for what is told of the last ones
+			synctest.Wait() // for the answers to the last ones
 			t.Logf("%v", longest)
 			assert.Positive(t, longest)
 			assert.Less(t, longest, 10*time.Second)

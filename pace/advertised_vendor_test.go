@@ -22,8 +22,8 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// A bucket that is whole again within a second is used as any other.
-func TestABucketWithASmallBurstIsUsed(t *testing.T) {
+// A bucket that is full again within a second is used like any other.
+func TestABucketWithASmallBurstIsFullyUsed(t *testing.T) {
 	for _, p := range []quota.Policy{
 		{Quota: 20, Window: time.Second, Burst: 4},
 		{Quota: 100, Window: time.Second, Burst: 20},
@@ -38,15 +38,18 @@ func TestABucketWithASmallBurstIsUsed(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ours, _ := shareQuota(t, paired(0, p), 30*time.Second, 0)
 			perMinute := p.Quota * int64(time.Minute/p.Window)
-			t.Logf("%d in %v, burst %d: %.2f %% refused, %.0f %% used", p.Quota, p.Window, p.Burst, 100*ours.share(), 100*used(perMinute, 30*time.Second, ours))
+			t.Logf(
+				"%d in %v, burst %d: %.2f %% refused, %.0f %% used", p.Quota, p.Window, p.Burst,
+				100*ours.share(), 100*used(perMinute, 30*time.Second, ours),
+			)
 			assert.LessOrEqual(t, ours.share(), 0.02, p)
 			assert.GreaterOrEqual(t, used(perMinute, 30*time.Second, ours), 0.85, p)
 		})
 	}
 }
 
-// What comes back while an answer is on its way is not lost.
-func TestABucketIsUsedHoweverLateItsAnswersAre(t *testing.T) {
+// What comes back while an answer is in flight is not lost.
+func TestABucketWithSlowAnswersIsFullyUsed(t *testing.T) {
 	for _, test := range []struct {
 		policy  quota.Policy
 		latency time.Duration
@@ -61,7 +64,8 @@ func TestABucketIsUsedHoweverLateItsAnswersAre(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ours, _ := shareQuotaAfter(t, paired(0, test.policy), test.latency, 2*time.Minute, 0)
 			perMinute := test.policy.Quota * int64(time.Minute/test.policy.Window)
-			t.Logf("%d in %v, burst %d, after %v: %.2f %% refused, %.0f %% used", test.policy.Quota, test.policy.Window, test.policy.Burst,
+			t.Logf("%d in %v, burst %d, after %v: %.2f %% refused, %.0f %% used", test.policy.Quota,
+				test.policy.Window, test.policy.Burst,
 				test.latency, 100*ours.share(), 100*used(perMinute, 2*time.Minute, ours))
 			assert.LessOrEqual(t, ours.share(), 0.03, test)
 			assert.GreaterOrEqual(t, used(perMinute, 2*time.Minute, ours), 0.85, test)
@@ -69,7 +73,7 @@ func TestABucketIsUsedHoweverLateItsAnswersAre(t *testing.T) {
 	}
 }
 
-// A github has resources that are told in the same fields, apart only by X-RateLimit-Resource.
+// A github has resources that only X-RateLimit-Resource tells apart.
 type github struct {
 	mu        sync.Mutex
 	resources map[string]*resource
@@ -85,12 +89,13 @@ type resource struct {
 
 func newGithub() *github {
 	return &github{resources: map[string]*resource{
-		"core": {limit: 5000, window: time.Hour}, "search": {limit: 30, window: time.Minute}, "code_search": {limit: 10, window: time.Minute},
+		"core": {limit: 5000, window: time.Hour}, "search": {limit: 30, window: time.Minute},
+		"code_search": {limit: 10, window: time.Minute},
 	}}
 }
 
 func (g *github) RoundTrip(req *http.Request) (*http.Response, error) {
-	rests(req.Context(), 50*ms)
+	sleeps(req.Context(), 50*ms)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	name := req.Header.Get("Resource")
@@ -109,13 +114,13 @@ func (g *github) RoundTrip(req *http.Request) (*http.Response, error) {
 	}}, nil
 }
 
-// The results are what became of some calls.
+// The results count the outcomes of calls.
 type results struct {
 	sent, failed int
 	longest      time.Duration
 }
 
-// calls sends a request of a resource so often, as long as it takes.
+// calls sends a request for resource every so often, for the duration of all.
 func calls(t *testing.T, client *http.Client, url, resource string, every, all time.Duration) results {
 	var (
 		o  results
@@ -126,7 +131,7 @@ func calls(t *testing.T, client *http.Client, url, resource string, every, all t
 		wg.Go(func() {
 			req := request(t.Context(), url)
 			req.Header.Set("Resource", resource)
-			begin := time.Now()
+			start := time.Now()
 			resp, err := client.Do(req)
 			if err == nil {
 				resp.Body.Close()
@@ -137,16 +142,16 @@ func calls(t *testing.T, client *http.Client, url, resource string, every, all t
 			if err != nil || resp.StatusCode != 200 {
 				o.failed++
 			}
-			o.longest = max(o.longest, time.Since(begin))
+			o.longest = max(o.longest, time.Since(start))
 		})
 	}
 	wg.Wait()
 	return o
 }
 
-// Each of several resources is used below its limit: nothing of one is a limit of another,
-// at GitHub and at a server that is not known.
-func TestResourcesOfOneHostAreKeptApart(t *testing.T) {
+// Each of several resources is used below its own limit, and the limits of the others do
+// not apply, at GitHub and at an unknown server.
+func TestResourcesOfOneHostAreIndependent(t *testing.T) {
 	for _, host := range []string{"https://api.github.com", "https://unknown.example"} {
 		synctest.Test(t, func(t *testing.T) {
 			time.Sleep(fakeStart)
@@ -163,19 +168,19 @@ func TestResourcesOfOneHostAreKeptApart(t *testing.T) {
 			for _, o := range []results{core, search, code} {
 				assert.Zero(t, o.failed)
 			}
-			assert.Equal(t, 50*ms, core.longest, "more than what is asked for is left until the end")
+			assert.Equal(t, 50*ms, core.longest, "more is left until the end than is asked for")
 			assert.LessOrEqual(t, search.longest, 4*time.Second)
 			assert.LessOrEqual(t, code.longest, 10*time.Second)
 		})
 	}
 }
 
-// A script of searches and of core requests, one after the other.
-func TestASequentialScriptIsNoSlowerThanItsSearchesAsk(t *testing.T) {
+// A script alternates searches and core requests.
+func TestSearchesDoNotSlowCoreRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(fakeStart)
 		client := &http.Client{Transport: &heed.Transport{Base: newGithub(), Pacer: &pace.Advertised{}}}
-		begin := time.Now()
+		start := time.Now()
 		for range 20 {
 			for i := range 6 {
 				path, resource := "/repos/x/y", "core"
@@ -189,29 +194,30 @@ func TestASequentialScriptIsNoSlowerThanItsSearchesAsk(t *testing.T) {
 				resp.Body.Close()
 			}
 		}
-		assert.LessOrEqual(t, time.Since(begin), 35*time.Second, "20 of 30 searches a minute, of which 7 are free, and the others spread over what is left")
+		assert.LessOrEqual(t, time.Since(start), 35*time.Second,
+			"of 30 searches a minute 20 are used: 7 without delay, the others spread over what is left")
 	})
 }
 
-func TestARequestIsHeldBackByWhatItsOwnRouteWasTold(t *testing.T) {
+func TestARequestWaitsForItsOwnRoutesLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newTeller(t, &pace.Advertised{})
+		l := newAdvertisedTimeline(t, &pace.Advertised{})
 		to := func(path string) *http.Request { return request(t.Context(), "http://example.com"+path) }
 		tells := func(path string, fields ...string) {
 			req := to(path)
 			require.NoError(t, l.pacer.WaitAtMost(req, time.Hour))
-			l.hears(req, 200, fields...)
+			l.observes(req, 200, fields...)
 		}
 		tells("/users/7/orders", window(9, 60)...)
-		assert.Equal(t, 6*time.Second, l.advertised.WouldWait(to("/users/8/name")), "an identifier is not looked at")
+		assert.Equal(t, 6*time.Second, l.advertised.WouldWait(to("/users/8/name")), "an identifier does not count")
 		assert.Zero(t, l.advertised.WouldWait(to("/users/anna")))
 		for _, name := range []string{"b", "c", "d", "e", "f", "g", "h"} {
 			tells("/users/"+name, window(9, 60)...)
 		}
-		assert.Equal(t, 6*time.Second, l.advertised.WouldWait(to("/orders/x")), "all of eight routes were told of the limit")
+		assert.Equal(t, 6*time.Second, l.advertised.WouldWait(to("/orders/x")), "all eight routes announced the limit")
 		tells("/health")
 		assert.Zero(t, l.advertised.WouldWait(to("/health")))
-		assert.Zero(t, l.advertised.WouldWait(to("/orders/y")), "it is not one of all routes")
+		assert.Zero(t, l.advertised.WouldWait(to("/orders/y")), "not all routes have the limit any more")
 		assert.Equal(t, 6*time.Second, l.advertised.WouldWait(to("/users/b")))
 	})
 }
@@ -221,7 +227,10 @@ func TestRoutesAndPoliciesOfAKeyAreBounded(t *testing.T) {
 	for i := range 5000 {
 		req := request(t.Context(), "http://example.com/"+fmt.Sprintf("%c%c%c", 'a'+i%26, 'a'+i/26%26, 'a'+i/676))
 		require.NoError(t, pacer.WaitAtMost(req, time.Hour))
-		h := http.Header{"X-Ratelimit-Limit": {strconv.Itoa(1000 + i)}, "X-Ratelimit-Remaining": {"1000"}, "X-Ratelimit-Reset": {"3600"}}
+		h := http.Header{
+			"X-Ratelimit-Limit": {strconv.Itoa(1000 + i)}, "X-Ratelimit-Remaining": {"1000"},
+			"X-Ratelimit-Reset": {"3600"},
+		}
 		pacer.Observe(heed.Attempt{Request: req, Response: &http.Response{StatusCode: 200, Header: h}})
 	}
 	routes, policies := pacer.Sizes(get())
@@ -230,20 +239,20 @@ func TestRoutesAndPoliciesOfAKeyAreBounded(t *testing.T) {
 	assert.Positive(t, policies)
 }
 
-// A wrapper may give Wait a copy of the request.
-func TestACopyOfTheRequestMayBeObserved(t *testing.T) {
+// A wrapper may pass Wait a copy of the request.
+func TestObserveAcceptsACopyOfTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newTeller(t, &pace.Advertised{})
+		l := newAdvertisedTimeline(t, &pace.Advertised{})
 		for range 1000 {
 			req := get()
 			require.NoError(t, l.pacer.WaitAtMost(req.WithContext(context.WithoutCancel(req.Context())), time.Hour))
-			l.hears(req, 200, window(9, 60)...)
+			l.observes(req, 200, window(9, 60)...)
 		}
 		l.waits(6 * time.Second)
 	})
 }
 
-func TestTenThousandUnderWayAreObservedInLinearTime(t *testing.T) {
+func TestTenThousandInFlightAreObservedInLinearTime(t *testing.T) {
 	testenv.NeedLong(t)
 	took := func(n int) time.Duration {
 		pacer := &pace.Advertised{}
@@ -252,12 +261,15 @@ func TestTenThousandUnderWayAreObservedInLinearTime(t *testing.T) {
 			reqs[i] = get()
 			require.NoError(t, pacer.WaitAtMost(reqs[i], time.Hour))
 		}
-		h := http.Header{"X-Ratelimit-Limit": {"1000000"}, "X-Ratelimit-Remaining": {"999999"}, "X-Ratelimit-Reset": {"3600"}}
-		begin := time.Now()
+		h := http.Header{
+			"X-Ratelimit-Limit": {"1000000"}, "X-Ratelimit-Remaining": {"999999"},
+			"X-Ratelimit-Reset": {"3600"},
+		}
+		start := time.Now()
 		for _, req := range reqs {
 			pacer.Observe(heed.Attempt{Request: req, Response: &http.Response{StatusCode: 200, Header: h}})
 		}
-		return time.Since(begin)
+		return time.Since(start)
 	}
 	took(1000)
 	few, many := took(10_000), took(100_000)
@@ -265,8 +277,8 @@ func TestTenThousandUnderWayAreObservedInLinearTime(t *testing.T) {
 	assert.Less(t, many, 40*few)
 }
 
-// Routes that were forgotten while their requests were under way count no policy twice.
-func TestForgottenRoutesTakeNoPolicyWithThem(t *testing.T) {
+// Forgetting a route with requests in flight must not count its policies twice.
+func TestForgettingARouteKeepsSharedPolicies(t *testing.T) {
 	pacer := &pace.Advertised{}
 	var reqs []*http.Request
 	for i := range 2000 {
@@ -280,14 +292,15 @@ func TestForgottenRoutesTakeNoPolicyWithThem(t *testing.T) {
 				require.NoError(t, pacer.WaitAtMost(req, 0))
 			}
 			pacer.Observe(heed.Attempt{Request: req, Response: &http.Response{StatusCode: 200, Header: http.Header{
-				"X-Ratelimit-Limit": {"100000"}, "X-Ratelimit-Remaining": {strconv.Itoa(60_000 - i)}, "X-Ratelimit-Reset": {"3600"},
+				"X-Ratelimit-Limit": {"100000"}, "X-Ratelimit-Remaining": {strconv.Itoa(60_000 - i)},
+				"X-Ratelimit-Reset": {"3600"},
 			}}})
 		}
 	}
 	routes, policies := pacer.Sizes(get())
-	assert.Equal(t, 2000, routes, "all had requests under way")
+	assert.Equal(t, 2000, routes, "all had requests in flight")
 	assert.Equal(t, 1, policies)
-	assert.Positive(t, pacer.WouldWait(request(t.Context(), "http://example.com/new")), "all were told of it")
+	assert.Positive(t, pacer.WouldWait(request(t.Context(), "http://example.com/new")), "all routes announced it")
 	for i := range 2000 {
 		req := request(t.Context(), "http://example.com/x"+fmt.Sprintf("%c%c%c", 'a'+i%26, 'a'+i/26%26, 'a'+i/676))
 		require.NoError(t, pacer.WaitAtMost(req, 0))
@@ -300,10 +313,10 @@ func TestForgottenRoutesTakeNoPolicyWithThem(t *testing.T) {
 	assert.Equal(t, 1, policies)
 }
 
-// A server that was wrong once, and what it says afterwards.
-func TestABogusAnswerIsForgottenWithTheNext(t *testing.T) {
+// A server is wrong once.
+func TestTheNextAnswerReplacesABogusOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newTeller(t, &pace.Advertised{})
+		l := newAdvertisedTimeline(t, &pace.Advertised{})
 		l.sends(window(50, 86400)...)
 		l.at(time.Minute)
 		l.sends(window(60, 60)...)
@@ -311,18 +324,20 @@ func TestABogusAnswerIsForgottenWithTheNext(t *testing.T) {
 		for left := 59; left > 50; left-- {
 			req := get()
 			require.NoError(t, l.pacer.WaitAtMost(req, time.Hour))
-			l.hears(req, 200, window(left, left)...)
+			l.observes(req, 200, window(left, left)...)
 		}
 		assert.Less(t, time.Since(l.start), 75*time.Second)
 	})
 }
 
-// After the end of a period nobody knows what is left, but that there may be something.
-func TestAfterAPeriodNobodyIsRefused(t *testing.T) {
-	for name, fields := range map[string][]string{"much was left": window(99, 60), "little was left": window(9, 60), "at once": window(9, 0)} {
+// After the end of a period the remainder is unknown, and probably not zero.
+func TestNothingIsRefusedAfterThePeriodEnds(t *testing.T) {
+	for name, fields := range map[string][]string{
+		"much was left": window(99, 60), "little was left": window(9, 60), "at once": window(9, 0),
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newTeller(t, &pace.Advertised{})
+				l := newAdvertisedTimeline(t, &pace.Advertised{})
 				l.sends(fields...)
 				l.at(2 * time.Minute)
 				for range 20 {
@@ -334,29 +349,30 @@ func TestAfterAPeriodNobodyIsRefused(t *testing.T) {
 	}
 }
 
-// Nothing is left for a day, it is said, and those in line may wait for two.
-func TestThoseWhoMayWaitSendProbesToo(t *testing.T) {
+// Nothing is left for a day, and the waiters may wait for two.
+func TestWaitersInLineSendProbes(t *testing.T) {
 	for name, fields := range map[string][]string{
 		"nothing is left":    window(0, 86400),
 		"a policy, no state": {"RateLimit-Policy", `"a";q=1;w=86400`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := newTeller(t, &pace.Advertised{})
+				l := newAdvertisedTimeline(t, &pace.Advertised{})
 				l.sends(fields...)
 				for minute := 1; minute <= 3; minute++ {
 					req := get()
 					require.NoError(t, l.pacer.WaitAtMost(req, 48*time.Hour))
 					assert.Equal(t, time.Duration(minute)*time.Minute, time.Since(l.start))
-					l.hears(req, 429, fields...)
+					l.observes(req, 429, fields...)
 				}
 			})
 		})
 	}
 }
 
-// One that needs two limits is not overtaken for ever by those who need one of them.
-func TestWhoWaitsForTwoLimitsIsNotOvertakenForEver(t *testing.T) {
+// A request that needs two limits is not overtaken forever by those that need one of
+// them.
+func TestAWaiterForTwoLimitsIsNotOvertakenForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pacer := &pace.Advertised{Key: func(*http.Request) string { return "one" }}
 		var mu sync.Mutex
@@ -368,11 +384,11 @@ func TestWhoWaitsForTwoLimitsIsNotOvertakenForEver(t *testing.T) {
 		route := map[string][]string{"/a": {"a"}, "/b": {"b"}, "/ab": {"a", "b"}}
 		send := func(path string) time.Duration {
 			req := request(t.Context(), "http://example.com"+path)
-			begin := time.Now()
+			start := time.Now()
 			if !assert.NoError(t, pacer.WaitAtMost(req, time.Hour)) {
 				return 0
 			}
-			took := time.Since(begin)
+			took := time.Since(start)
 			var states []string
 			mu.Lock()
 			for _, name := range route[path] {
@@ -406,8 +422,8 @@ func TestWhoWaitsForTwoLimitsIsNotOvertakenForEver(t *testing.T) {
 	})
 }
 
-// GitHub's search is spent, and a Queue has requests of its core, too.
-func TestAQueueAroundAdvertisedHasALineForEachRoute(t *testing.T) {
+// GitHub's search is used up, and a Queue also has core requests.
+func TestAQueueHasALineForEachAdvertisedRoute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pacer := &pace.Advertised{}
 		q := &pace.Queue{Pacer: pacer}
@@ -415,7 +431,8 @@ func TestAQueueAroundAdvertisedHasALineForEachRoute(t *testing.T) {
 		first := search()
 		require.NoError(t, q.Wait(first))
 		q.Observe(heed.Attempt{Request: first, Response: &http.Response{StatusCode: 200, Header: http.Header{
-			"X-Ratelimit-Limit": {"30"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"60"}, "X-Ratelimit-Resource": {"search"},
+			"X-Ratelimit-Limit": {"30"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"60"},
+			"X-Ratelimit-Resource": {"search"},
 		}}})
 		var wg sync.WaitGroup
 		wg.Go(func() { assert.NoError(t, q.WaitAtMost(search(), time.Hour)) })
@@ -425,11 +442,14 @@ func TestAQueueAroundAdvertisedHasALineForEachRoute(t *testing.T) {
 	})
 }
 
-// A request of which nobody knows what it costs puts off nobody whose cost is known.
-func TestUnknownCostsPutNobodyOff(t *testing.T) {
+// A request of unknown cost does not delay those of known cost.
+func TestUnknownCostsDoNotDelayKnownOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newTeller(t, &pace.Advertised{})
-		fields := []string{"X-RateLimit-Limit-Tokens", "1000", "X-RateLimit-Remaining-Tokens", "599", "X-RateLimit-Reset-Tokens", "60s"}
+		l := newAdvertisedTimeline(t, &pace.Advertised{})
+		fields := []string{
+			"X-RateLimit-Limit-Tokens", "1000", "X-RateLimit-Remaining-Tokens", "599",
+			"X-RateLimit-Reset-Tokens", "60s",
+		}
 		l.sends(fields...)
 		known := request(pace.WithCost(t.Context(), "tokens", 100), "http://example.com/")
 		l.wg.Go(func() {
@@ -444,23 +464,23 @@ func TestUnknownCostsPutNobodyOff(t *testing.T) {
 	})
 }
 
-// What comes out of a cache costs the server nothing.
-func TestAnAnswerOutOfACacheGivesBack(t *testing.T) {
+// A cached response costs the server nothing.
+func TestACachedAnswerReturnsItsUnits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newTeller(t, &pace.Advertised{})
+		l := newAdvertisedTimeline(t, &pace.Advertised{})
 		l.sends(window(9, 60)...)
 		for range 5 {
 			req := get()
 			require.NoError(t, l.pacer.WaitAtMost(req, 0))
-			l.hears(req, 200, "X-From-Cache", "1", "RateLimit-Remaining", "0", "RateLimit-Reset", "60")
+			l.observes(req, 200, "X-From-Cache", "1", "RateLimit-Remaining", "0", "RateLimit-Reset", "60")
 		}
 		l.waits(6 * time.Second)
 	})
 }
 
-// Two processes that do not know of each other, each with an Advertised, share one limit. Of
-// eight, a third is refused: they should have a Shared.
-func TestTwoProcessesShareABucketWithFewRefusals(t *testing.T) {
+// Two processes with an Advertised each share a limit without knowing of each other. Of
+// eight, a third of the requests would be refused: they need a Shared.
+func TestTwoProcessesOnOneBucketAreSeldomRefused(t *testing.T) {
 	const processes = 2
 	for _, p := range []quota.Policy{
 		{Quota: 600, Window: time.Minute, Burst: 20},
@@ -471,7 +491,13 @@ func TestTwoProcessesShareABucketWithFewRefusals(t *testing.T) {
 			time.Sleep(fakeStart)
 			limiter, err := serverside.New(paired(0, p))
 			require.NoError(t, err)
-			srv := inProcess{limiter.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { rests(r.Context(), 20*ms) }))}
+			srv := inProcess{
+				limiter.Wrap(
+					http.HandlerFunc(
+						func(_ http.ResponseWriter, r *http.Request) { sleeps(r.Context(), 20*ms) },
+					),
+				),
+			}
 			all := &count{}
 			const during = 2 * time.Minute
 			ctx, cancel := context.WithCancel(t.Context())
@@ -479,7 +505,8 @@ func TestTwoProcessesShareABucketWithFewRefusals(t *testing.T) {
 			var wg sync.WaitGroup
 			for range processes {
 				client := &http.Client{Transport: &heed.Transport{
-					Base: counted{all, srv}, Pacer: &pace.Advertised{}, Retry: heed.RetryPolicy{MaxWait: tenMinutes, MaxElapsed: -1},
+					Base: counted{all, srv}, Pacer: &pace.Advertised{},
+					Retry: heed.RetryPolicy{MaxWait: tenMinutes, MaxElapsed: -1},
 				}}
 				for range 10 {
 					wg.Go(func() {
@@ -496,7 +523,10 @@ func TestTwoProcessesShareABucketWithFewRefusals(t *testing.T) {
 			}
 			wg.Wait()
 			perMinute := p.Quota * int64(time.Minute/p.Window)
-			t.Logf("%d in %v, burst %d: %.2f %% refused, %.0f %% used", p.Quota, p.Window, p.Burst, 100*all.share(), 100*used(perMinute, during, all))
+			t.Logf(
+				"%d in %v, burst %d: %.2f %% refused, %.0f %% used", p.Quota, p.Window, p.Burst,
+				100*all.share(), 100*used(perMinute, during, all),
+			)
 			assert.LessOrEqual(t, all.share(), 0.05, p)
 			assert.GreaterOrEqual(t, used(perMinute, during, all), 0.95, p)
 		})

@@ -11,11 +11,11 @@ import (
 	"github.com/heedhttp/heed/pace"
 )
 
-// plenty is a limit that is counted, but never reached.
+// plenty is a limit that is counted but never reached.
 const plenty = rate.Limit(1e12)
 
-// What PerHost costs is compared with x/time/rate's own Wait, to which it adds
-// the host's name, the table of hosts, and the line.
+// Compare PerHost with x/time/rate's own Wait: PerHost adds the host's name, the table of
+// hosts, and the line.
 
 func BenchmarkRateWait(b *testing.B) {
 	limiter := rate.NewLimiter(plenty, 1000)
@@ -76,11 +76,11 @@ func BenchmarkAdaptive(b *testing.B) {
 	}
 }
 
-func BenchmarkAdvertisedUntold(b *testing.B) {
+func BenchmarkAdvertisedWithoutFields(b *testing.B) {
 	benchmarkAdvertised(b, http.Header{"Content-Type": {"text/plain"}})
 }
 
-func BenchmarkAdvertisedTold(b *testing.B) {
+func BenchmarkAdvertisedWithFields(b *testing.B) {
 	benchmarkAdvertised(b, http.Header{"Ratelimit": {`"default";r=999999999999;t=1`}})
 }
 

@@ -11,32 +11,31 @@ import (
 )
 
 const (
-	storeTime    = 50 * time.Millisecond // how long a Store may take to answer
-	probeEvery   = time.Second           // how often a Store that failed is asked again
-	maxAbandoned = 16                    // calls that may hang before the Store is not asked at all
+	storeTime    = 50 * time.Millisecond // for a Store to answer
+	probeEvery   = time.Second           // between probes of a Store that failed
+	maxAbandoned = 16                    // calls that hang before the Store is left alone
 )
 
 var (
 	errLate = fmt.Errorf("pace: the Store did not answer within %v", storeTime)
-	errOpen = errors.New("pace: the Store is not asked because it failed")
+	errOpen = errors.New("pace: the Store failed and is not called until its next probe")
 )
 
-// A breaker keeps a Store that fails, or does not answer, from holding requests up. It is
-// open after a call that failed: then one call a second probes whether the Store has
-// recovered. A call that has not ended in time, whatever its context says, is abandoned.
+// A breaker stops a Store that fails or hangs from delaying requests. After a failed call
+// it is open: then one call a second probes the Store. A call that takes too long is
+// abandoned, whatever its context says.
 type breaker struct {
-	trusted bool        // the Store is in this process's memory, and cannot fail
-	report  func(error) // is called with each error of the Store
+	trusted bool        // the Store is in this process's memory and cannot fail
+	report  func(error) // called with each error of the Store
 
 	mu        sync.Mutex // guards all below
-	probe     time.Time  // when a Store that failed may be asked again; zero if it works
-	abandoned int        // calls that were abandoned and have not ended yet
+	probe     time.Time  // when to probe a Store that failed; zero if it works
+	abandoned int        // abandoned calls that have not returned
 }
 
-// call calls f, and returns what it does, or errOpen if the Store is not to be asked. It
-// returns after storeTime at the latest, or when ctx ends. f goes on without it, so that
-// the Store is judged by its own time and not by the caller's: what f returns then is
-// given to late instead.
+// call calls f and returns its error, or errOpen if the breaker is open. It returns after
+// storeTime at the latest, or when ctx ends. f then goes on, and its error goes to late:
+// so the Store is judged by its own time, not by the caller's.
 func (b *breaker) call(ctx context.Context, f func(context.Context) error, late func(error)) error {
 	if b.trusted {
 		return f(ctx)
@@ -61,12 +60,14 @@ func (b *breaker) call(ctx context.Context, f func(context.Context) error, late 
 	}
 }
 
-// start calls f in a goroutine of its own. The first of f's error and errLate is what the
-// Store is judged by, and is the answer to the caller unless that is gone.
-func (b *breaker) start(ctx context.Context, f func(context.Context) error, late func(error)) (<-chan error, chan<- struct{}) {
+// start calls f in a new goroutine. The answer is f's error, or errLate if f is too slow,
+// and sets the breaker. The caller closes gone to stop waiting for the answer.
+func (b *breaker) start(
+	ctx context.Context, f func(context.Context) error, late func(error),
+) (<-chan error, chan<- struct{}) {
 	answer, gone := make(chan error), make(chan struct{})
 	reply := func(err error) bool {
-		b.judge(err)
+		b.record(err)
 		select {
 		case answer <- err:
 			return true
@@ -78,7 +79,7 @@ func (b *breaker) start(ctx context.Context, f func(context.Context) error, late
 	inTime := context.AfterFunc(bounded, func() {
 		b.abandon(+1)
 		if !reply(errLate) {
-			b.abandon(-1) // the caller has counted it already
+			b.abandon(-1) // the caller counted it already
 		}
 	})
 	go func() {
@@ -91,14 +92,14 @@ func (b *breaker) start(ctx context.Context, f func(context.Context) error, late
 	return answer, gone
 }
 
-// endsSoon reports whether ctx may end before a Store that does not answer is given up:
-// such a request is better off with the share than as a probe.
+// endsSoon reports whether ctx may end before storeTime. Such a request uses the share at
+// once instead of probing.
 func endsSoon(ctx context.Context) bool {
 	d, ok := ctx.Deadline()
 	return ok && time.Until(d) <= storeTime
 }
 
-// admit reports whether the Store may be asked now, and whether that is a probe.
+// admit reports whether the Store may be called now, and whether the call is a probe.
 func (b *breaker) admit(now time.Time) (ok, probing bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,8 +112,8 @@ func (b *breaker) admit(now time.Time) (ok, probing bool) {
 	return true, probing
 }
 
-// judge opens or closes the breaker, by a call's end.
-func (b *breaker) judge(err error) {
+// record sets the breaker by the outcome of a call.
+func (b *breaker) record(err error) {
 	b.mu.Lock()
 	b.probe = time.Time{}
 	if failed(err) {
@@ -130,7 +131,8 @@ func (b *breaker) abandon(n int) {
 	b.abandoned += n
 }
 
-// failed reports whether err is the Store's, and not of what it was asked.
+// failed reports whether err means that the Store failed, rather than that the charge was
+// invalid.
 func failed(err error) bool {
 	var fault *quota.ChargeError
 	return err != nil && !errors.As(err, &fault)

@@ -18,7 +18,7 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-func TestWithoutItsStoreEachKeepsToItsShareAndReturnsToItAlone(t *testing.T) {
+func TestWithoutTheStoreEachProcessUsesItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var degraded []error
 		store := new(store)
@@ -31,13 +31,13 @@ func TestWithoutItsStoreEachKeepsToItsShareAndReturnsToItAlone(t *testing.T) {
 		tl.goes()
 		store.fails.Store(true)
 		tl.goes()          // one is left of a burst of 2 of 4
-		tl.waits(200 * ms) // and 5 of 10 per second
+		tl.waits(200 * ms) // at 5 of 10 per second
 		assert.Equal(t, []error{errStore}, degraded)
 		assert.EqualValues(t, 2, store.asked.Load(), "a Store that failed is left alone")
 
 		tl.at(1 * time.Second)
 		tl.goes()
-		assert.EqualValues(t, 3, store.asked.Load(), "for a second")
+		assert.EqualValues(t, 3, store.asked.Load(), "one probe a second")
 		assert.Len(t, degraded, 2)
 
 		store.fails.Store(false)
@@ -50,7 +50,7 @@ func TestWithoutItsStoreEachKeepsToItsShareAndReturnsToItAlone(t *testing.T) {
 	})
 }
 
-func TestOneAtATimeAsksWhetherTheStoreHasRecovered(t *testing.T) {
+func TestOneRequestAtATimeProbesTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(store)
 		store.fails.Store(true)
@@ -67,7 +67,7 @@ func TestOneAtATimeAsksWhetherTheStoreHasRecovered(t *testing.T) {
 	})
 }
 
-func TestWithoutItsStoreAnHourAdmitsTheShare(t *testing.T) {
+func TestAnHourWithoutTheStoreAdmitsTheShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(store)
 		store.fails.Store(true)
@@ -82,19 +82,22 @@ func TestWithoutItsStoreAnHourAdmitsTheShare(t *testing.T) {
 	})
 }
 
-func TestACostAboveTheSharesBurstIsOwed(t *testing.T) {
+func TestACostAboveTheBurstOfAShareBecomesDebt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(store)
 		store.fails.Store(true)
-		pacer := &pace.Shared{Store: store, Policies: tenPerSecond(10), Processes: 5, Cost: func(*http.Request, string) int64 { return 10 }}
+		pacer := &pace.Shared{
+			Store: store, Policies: tenPerSecond(10), Processes: 5,
+			Cost: func(*http.Request, string) int64 { return 10 },
+		}
 		start := time.Now()
-		require.NoError(t, pacer.WaitAtMost(get(), 0)) // 2 are there, 8 are owed
+		require.NoError(t, pacer.WaitAtMost(get(), 0)) // 2 are available, 8 become debt
 		require.NoError(t, pacer.Wait(get()))
 		assert.Equal(t, 5*time.Second, time.Since(start), "10 at 2 per second")
 	})
 }
 
-func TestAStoreThatHangsHoldsNobodyUpForMoreThan50Milliseconds(t *testing.T) {
+func TestAHangingStoreDelaysRequestsAtMost50Milliseconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var degraded []error
 		store := new(store)
@@ -110,7 +113,7 @@ func TestAStoreThatHangsHoldsNobodyUpForMoreThan50Milliseconds(t *testing.T) {
 		require.NoError(t, pacer.WaitAtMost(get(), time.Minute))
 		assert.Equal(t, 50*ms, time.Since(start))
 		require.NoError(t, pacer.WaitAtMost(get(), 0))
-		assert.Equal(t, 50*ms, time.Since(start), "not again")
+		assert.Equal(t, 50*ms, time.Since(start), "a second request does not wait for the Store")
 		require.Len(t, degraded, 1)
 		assert.EqualError(t, degraded[0], "pace: the Store did not answer within 50ms")
 
@@ -123,7 +126,7 @@ func TestAStoreThatHangsHoldsNobodyUpForMoreThan50Milliseconds(t *testing.T) {
 
 		release()
 		synctest.Wait()
-		assert.EqualValues(t, 16, store.settled.Load(), "what came too late is given back")
+		assert.EqualValues(t, 16, store.settled.Load(), "a late reservation is given back")
 		time.Sleep(time.Second)
 		require.NoError(t, pacer.WaitAtMost(get(), 0))
 		assert.EqualValues(t, 17+16, store.asked.Load(), "and the Store is used again")
@@ -139,7 +142,7 @@ func charge(t *testing.T, key string, p quota.Policy) quota.Charge {
 	return quota.Charge{Key: key, Limit: limit}
 }
 
-func TestACallersOwnEndIsNotTheStoresFault(t *testing.T) {
+func TestACancelledCallerDoesNotOpenTheBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(store)
 		store.slow.Store(int64(40 * ms))
@@ -150,13 +153,13 @@ func TestACallersOwnEndIsNotTheStoresFault(t *testing.T) {
 		assert.Equal(t, context.DeadlineExceeded, pacer.Wait(request(ctx, "http://example.com/")))
 		assert.Equal(t, 20*ms, time.Since(start))
 		time.Sleep(100 * ms)
-		assert.EqualValues(t, 1, store.settled.Load(), "what came too late is given back")
+		assert.EqualValues(t, 1, store.settled.Load(), "a late reservation is given back")
 		require.NoError(t, pacer.Wait(get()))
 		assert.EqualValues(t, 3, store.asked.Load())
 	})
 }
 
-func TestAStoreThatHangsIsNoticedHoweverShortTheDeadlines(t *testing.T) {
+func TestAHangingStoreIsDetectedDespiteShortDeadlines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var degraded atomic.Int64
 		store := new(store)
@@ -168,20 +171,20 @@ func TestAStoreThatHangsIsNoticedHoweverShortTheDeadlines(t *testing.T) {
 			defer cancel()
 			return pacer.Wait(request(ctx, "http://example.com/"))
 		}
-		assert.Equal(t, context.DeadlineExceeded, wait(), "nobody knows of it yet")
+		assert.Equal(t, context.DeadlineExceeded, wait(), "the hang is not detected yet")
 		assert.Equal(t, 40*ms, time.Since(start))
 		time.Sleep(10 * ms)
 		synctest.Wait()
 		assert.EqualValues(t, 1, degraded.Load())
 
-		for range 60 { // a minute, in which the Store is asked once a second
+		for range 60 { // a minute with one probe a second
 			before := time.Now()
 			require.NoError(t, wait())
 			require.NoError(t, wait())
 			require.Zero(t, time.Since(before), "the share is there at once")
 			time.Sleep(time.Second + 100*ms)
 		}
-		assert.EqualValues(t, 60, degraded.Load(), "one more each time but the first")
+		assert.EqualValues(t, 60, degraded.Load(), "one error a probe")
 
 		release()
 		time.Sleep(time.Second)
@@ -189,18 +192,18 @@ func TestAStoreThatHangsIsNoticedHoweverShortTheDeadlines(t *testing.T) {
 		synctest.Wait()
 		asked := store.asked.Load()
 		require.NoError(t, wait())
-		assert.Greater(t, store.asked.Load(), asked, "and it is used again")
+		assert.Greater(t, store.asked.Load(), asked, "the Store is used again")
 	})
 }
 
-func TestTheTimeTheStoreTakesIsAPartOfTheWait(t *testing.T) {
+func TestTheStoresLatencyIsPartOfTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(store)
 		pacer := &pace.Shared{Store: store, Policies: tenPerSecond(1)}
 		require.NoError(t, pacer.Wait(get()))
 		store.slow.Store(int64(40 * ms))
 		start := time.Now()
-		// At 40 ms the wait is 60 ms more, so 100 in all.
+		// At 40 ms the wait is another 60 ms: 100 in total.
 		err := pacer.WaitAtMost(get(), 90*ms)
 		assert.Equal(t, 60*ms, overdueError(t, err).Wait)
 		assert.Equal(t, 50*ms, overdueError(t, err).Left)

@@ -10,28 +10,28 @@ import (
 	"github.com/heedhttp/heed/internal/keyed"
 )
 
-// A bucket is a rate.Limiter as a gate.
+// A bucket is a gate around a rate.Limiter.
 //
-// A rate.Limiter names a time to everybody who comes, and when one of them leaves, the
-// others keep theirs. So here only the first in line has a token reserved. When it leaves,
-// the token is the next one's, and all move up.
+// A rate.Limiter gives each caller a fixed time, and nobody moves up when one leaves. So
+// only the first in line has a reservation. When it leaves, the next one gets the
+// reservation.
 type bucket struct {
-	limiter *rate.Limiter
-	own     bool       // nobody else uses limiter
-	hope    rate.Limit // what the limit is going to be, if it is less for the moment
+	limiter  *rate.Limiter
+	own      bool       // limiter has no other users
+	expected rate.Limit // the limit to expect later, if it is lower now
 
-	waiters  waiting
+	waiters  demand
 	reserved bool       // a token is reserved for the first in line
-	dueAt    time.Time  // when it may be used
-	limit    rate.Limit // the limiter's, when it said so
-	returned int        // tokens that the first in line may have before it is due
+	dueAt    time.Time  // when that token may be used
+	limit    rate.Limit // the limiter's at the reservation
+	returned int        // tokens for the first in line to use before dueAt
 }
 
 func (b *bucket) cost(costs) int64                   { return 1 }
 func (b *bucket) spare(int64, int64, time.Time) bool { return false }
-func (b *bucket) waiting() *waiting                  { return &b.waiters }
+func (b *bucket) demand() *demand                    { return &b.waiters }
 
-// delay reserves a token if nobody is ahead.
+// delay reserves a token if nothing is ahead.
 func (b *bucket) delay(_, ahead int64, now time.Time) time.Duration {
 	limit := b.limiter.Limit()
 	switch {
@@ -40,15 +40,15 @@ func (b *bucket) delay(_, ahead int64, now time.Time) time.Duration {
 	case b.limiter.Burst() < 1:
 		return forever
 	case ahead > 0 && b.reserved:
-		return refillTime(ahead, b.limiter.TokensAt(now), max(limit, b.hope))
+		return refillTime(ahead, b.limiter.TokensAt(now), max(limit, b.expected))
 	case ahead > 0:
-		return refillTime(ahead+1, b.limiter.TokensAt(now), max(limit, b.hope))
+		return refillTime(ahead+1, b.limiter.TokensAt(now), max(limit, b.expected))
 	}
 	if b.returned > 0 || b.reserved && !b.dueAt.After(now) {
 		return 0
 	}
 	if b.reserved && b.limit != limit {
-		b.rest(now)
+		b.idle(now)
 	}
 	if !b.reserved {
 		if limit <= 0 && b.limiter.TokensAt(now) < 1 {
@@ -61,9 +61,9 @@ func (b *bucket) delay(_, ahead int64, now time.Time) time.Duration {
 
 func (b *bucket) due(n int64, now time.Time) time.Duration { return b.delay(n, 0, now) }
 
-// reserve asks the limiter for the token of the first in line. It is asked as of the moment
-// since when somebody waits: however late the timer was, no time is lost. With a limiter that
-// others use, too, that would turn its clock back, and so make tokens out of nothing.
+// reserve reserves the token of the first in line. Without other users it reserves as of
+// the moment when the waiting began, so that a late timer loses no time. With other users
+// that would turn the limiter's clock back and create tokens.
 func (b *bucket) reserve(now time.Time) {
 	at := now
 	if b.own && b.waiters.count > 0 {
@@ -83,22 +83,23 @@ func (b *bucket) take(int64, time.Time) (before int64) {
 	return -1
 }
 
-// giveBack lets the first in line have the token. What is reserved for it goes back with
-// that, so that the limiter counts both, and keeps no more than its burst. But if others have
-// reservations after it, it would fall behind them: then the token is left to the next.
+// giveBack gives the token to the first in line. Its reservation goes back to the limiter
+// together with the token, so that the limiter caps both at its burst. But if others have
+// later reservations, the first in line would end up behind them: then it keeps its
+// reservation and uses the token early.
 func (b *bucket) giveBack(_ int64, now time.Time) {
 	switch {
 	case b.reserved && b.limiter.TokensAt(now) <= -1:
 		b.returned++
 		return
 	case b.reserved:
-		b.rest(now)
+		b.idle(now)
 	}
 	b.put(now)
 }
 
-// rest gives back what is reserved.
-func (b *bucket) rest(now time.Time) {
+// idle gives the reservation back.
+func (b *bucket) idle(now time.Time) {
 	for ; b.returned > 0; b.returned-- {
 		b.put(now)
 	}
@@ -108,13 +109,13 @@ func (b *bucket) rest(now time.Time) {
 	}
 }
 
-// put puts a token back into the limiter, which keeps no more of them than its burst. That
-// a negative number of events does so is undocumented, but much relied upon
-// (golang.org/issue/54082), by tests here as well. A Reservation's Cancel cannot do it once
-// the time to act has come.
+// put returns a token to the limiter, which caps tokens at its burst. A negative number
+// of events is undocumented but common (golang.org/issue/54082), and tested here.
+// Reservation.Cancel cannot do it once the time to act has come.
 func (b *bucket) put(now time.Time) { b.limiter.ReserveN(now, -1) }
 
-// refillTime is the time until a bucket of so many tokens, negative if they are owed, holds n.
+// refillTime returns the time until a bucket with so many tokens, negative if in debt,
+// holds n.
 func refillTime(n int64, tokens float64, limit rate.Limit) time.Duration {
 	missing := float64(n) - tokens
 	if missing <= 0 {
@@ -127,33 +128,36 @@ func refillTime(n int64, tokens float64, limit rate.Limit) time.Duration {
 	return forever
 }
 
-// A bucketLine is a line before one bucket.
+// A bucketLine is the line for one bucket.
 type bucketLine struct {
 	line
 	bucket bucket
 	gates  []gate // the bucket
 }
 
-// start makes the zero bucketLine ready for use.
+// start prepares a zero bucketLine.
 func (l *bucketLine) start(mu *sync.Mutex, limiter *rate.Limiter, own bool) {
 	l.mu, l.bucket.limiter, l.bucket.own = mu, limiter, own
 	l.gates = []gate{&l.bucket}
 }
 
-func (l *bucketLine) joinLocked(ctx context.Context, key string, most time.Duration, now time.Time) (*waiter, error) {
+func (l *bucketLine) joinLocked(
+	ctx context.Context, key string, most time.Duration, now time.Time,
+) (*waiter, error) {
 	c := claim{key: key, gates: &l.gates, deadline: deadlineOf(ctx, most, now)}
 	w, _, err := l.line.joinLocked(&c, startTag{}, now)
 	return w, err
 }
 
-// giveBackLocked takes back a token that was not used.
+// giveBackLocked returns a token that was not used.
 func (l *bucketLine) giveBackLocked(now time.Time) {
 	l.refreshLocked(now)
 	l.bucket.giveBack(1, now)
 	l.refreshLocked(now)
 }
 
-// stateLocked is whether the line may be forgotten: nothing is lost by it if the burst is whole.
+// stateLocked reports whether the line may be forgotten. With a full burst that changes
+// nothing.
 func (l *bucketLine) stateLocked(burst int, now time.Time) keyed.State {
 	if l.waiting.Len() > 0 {
 		return keyed.InUse

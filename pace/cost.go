@@ -8,20 +8,22 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// costKey is the context's key of a cost in a unit.
+// A costKey is the context key of the cost in one unit.
 type costKey string
 
-// WithCost returns a context whose requests cost n of unit: "" for requests, or a
-// word such as "tokens". A request may have costs in several units: nest the calls.
-// Of two in one unit the inner one holds. A negative n is 0.
+// WithCost returns a context whose requests cost n of unit, for Pacers whose Cost is nil.
+// unit is "" for requests, or a word such as "tokens":
 //
-// Pacers whose Cost is nil go by it. Nothing of it is sent to the server.
+//	ctx = pace.WithCost(ctx, "tokens", 1500)
+//
+// Nest calls for costs in several units; the innermost call for a unit counts. A negative
+// n is 0. The cost is not sent to the server.
 func WithCost(ctx context.Context, unit string, n int64) context.Context {
 	return context.WithValue(ctx, costKey(unit), max(n, 0))
 }
 
-// Cost returns what WithCost has put into req's context for unit. Without that, a
-// request costs 1 of the unit "", and nothing of any other.
+// Cost returns the cost of req in unit that WithCost set. The default is 1 for the unit
+// "", and 0 for any other.
 func Cost(req *http.Request, unit string) int64 {
 	if n, ok := knownCost(req, unit); ok {
 		return n
@@ -32,14 +34,14 @@ func Cost(req *http.Request, unit string) int64 {
 	return 0
 }
 
-// knownCost is what WithCost says; ok is false if it says nothing of unit.
+// knownCost returns what WithCost set. ok is false if it set nothing for unit.
 func knownCost(req *http.Request, unit string) (n int64, ok bool) {
 	n, ok = req.Context().Value(costKey(unit)).(int64)
 	return n, ok
 }
 
-// costOf is what fn, the Cost of a pacer, says of req, which may be negative; or if fn is
-// nil, what Cost says.
+// costOf returns the result of fn, a Pacer's Cost, or of Cost if fn is nil. It may be
+// negative.
 func costOf(fn func(req *http.Request, unit string) int64, req *http.Request, unit string) (n int64) {
 	if fn == nil {
 		return Cost(req, unit)
@@ -47,11 +49,14 @@ func costOf(fn func(req *http.Request, unit string) int64, req *http.Request, un
 	return fn(req, unit)
 }
 
-// SettleHeader returns a function for the Settle of a Shared: the decimal number in
-// the field of that name in the response, whatever the unit. Without a response, or
-// if the field is absent, malformed or negative, the true cost is not known: -1.
+// SettleHeader returns a function for Shared.Settle that reads the true cost from a
+// response field, a decimal number:
 //
-// For a cost that is in the response's body, see Shared.Correct.
+//	Settle: pace.SettleHeader("X-Tokens-Used")
+//
+// Without a response, or if the field is absent, malformed or negative, the true cost is
+// unknown and the function returns -1. For a cost in the response's body, see
+// Shared.Correct.
 func SettleHeader(name string) func(a heed.Attempt, unit string) int64 {
 	return func(a heed.Attempt, _ string) int64 {
 		if a.Response != nil {
@@ -63,14 +68,13 @@ func SettleHeader(name string) func(a heed.Attempt, unit string) int64 {
 	}
 }
 
-// unitsIn is the number in a field; ok is false unless there is one that is not
-// negative.
+// unitsIn returns the number in a field. ok is false if there is none or it is negative.
 func unitsIn(h http.Header, name string) (n int64, ok bool) {
 	n, err := strconv.ParseInt(h.Get(name), 10, 64)
 	return n, err == nil && n >= 0
 }
 
-// A costs is what a request costs in each unit. Nil is one request.
+// A costs lists what a request costs in each unit. Nil means one request.
 type costs []unitCost
 
 type unitCost struct {

@@ -17,7 +17,7 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-func TestARequestCostsWhatItsContextSays(t *testing.T) {
+func TestCostComesFromTheContext(t *testing.T) {
 	ctx := t.Context()
 	for _, c := range []struct {
 		ctx              context.Context
@@ -39,16 +39,18 @@ func TestARequestCostsWhatItsContextSays(t *testing.T) {
 	}
 }
 
-func TestSettleHeaderDoesNotKnowWhatNoFieldSays(t *testing.T) {
-	for value, want := range map[string]int64{"": -1, "0": 0, "-5": -1, "x": -1, "1.5": -1, "250": 250, "9223372036854775808": -1} {
+func TestSettleHeaderWithoutAFieldIsUnknown(t *testing.T) {
+	for value, want := range map[string]int64{
+		"": -1, "0": 0, "-5": -1, "x": -1, "1.5": -1, "250": 250, "9223372036854775808": -1,
+	} {
 		a := heed.Attempt{Request: get(), Response: &http.Response{Header: http.Header{"Units": {value}}}}
 		assert.Equal(t, want, pace.SettleHeader("units")(a, "tokens"), value)
 	}
 	assert.EqualValues(t, -1, pace.SettleHeader("units")(heed.Attempt{Request: get()}, ""))
 }
 
-// Requests and tokens are limited by the minute: both hold, and what a response says of
-// tokens is settled.
+// Requests and tokens are limited by the minute. Both limits hold, and the response
+// settles the tokens.
 func TestRequestsAndTokensArePacedTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pacer := pace.Each(
@@ -65,17 +67,18 @@ func TestRequestsAndTokensArePacedTogether(t *testing.T) {
 		}
 		req := asks(1000)
 		require.NoError(t, pacer.WaitAtMost(req, 0))
-		assert.Equal(t, 300*ms, overdueError(t, pacer.WaitAtMost(asks(5), 0)).Wait, "of tokens: the request is given back")
+		assert.Equal(t, 300*ms, overdueError(t, pacer.WaitAtMost(asks(5), 0)).Wait,
+			"tokens are short, and the request goes back")
 		used := http.Header{"Tokens-Used": {"900"}}
 		pacer.Observe(heed.Attempt{Request: req, Response: &http.Response{Header: used}})
 		for range 5 {
 			require.NoError(t, pacer.WaitAtMost(asks(20), 0))
 		}
-		assert.Equal(t, 10*time.Second, overdueError(t, pacer.WaitAtMost(asks(0), 0)).Wait, "of requests")
+		assert.Equal(t, 10*time.Second, overdueError(t, pacer.WaitAtMost(asks(0), 0)).Wait, "the requests are short")
 	})
 }
 
-func TestACostOfAllThereIsIsNeverLetGo(t *testing.T) {
+func TestACostAboveTheBurstIsNeverAdmitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, p := range everyAlgorithm(100, time.Minute) {
 			pacer := &pace.Shared{Store: new(quota.Memory), Policies: []quota.Policy{p}}
@@ -88,8 +91,8 @@ func TestACostOfAllThereIsIsNeverLetGo(t *testing.T) {
 	})
 }
 
-// A cost of which only the body tells is known after Observe.
-func TestACostThatStandsInTheBodyIsCorrected(t *testing.T) {
+// A cost that only the body contains is known after Observe.
+func TestCorrectChargesACostFromTheBody(t *testing.T) {
 	for name, store := range map[string]quota.Reserver{"in memory": new(quota.Memory), "elsewhere": new(store)} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -104,10 +107,10 @@ func TestACostThatStandsInTheBodyIsCorrected(t *testing.T) {
 			})
 		})
 	}
-	(&pace.Shared{}).Correct(get(), 1) // whose Wait says what is wrong
+	(&pace.Shared{}).Correct(get(), 1) // its Wait returns the error
 }
 
-func TestACorrectionTheStoreCouldNotBeToldIsOwed(t *testing.T) {
+func TestACorrectionDuringAnOutageIsChargedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(store)
 		pacer := &pace.Shared{Store: store, Policies: []quota.Policy{quota.PerHour(6)}}

@@ -10,15 +10,15 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-var noTime time.Time // of charges that are not corrections
+var noTime time.Time // for charges that correct no earlier one
 
-// A counter is a store and the limits that it counts.
+// A counter is a store and the limits to count in it.
 type counter struct {
 	store  quota.Reserver
 	limits []*quota.Limit
 }
 
-// newCounter compiles policies for store. Its error names each policy at fault.
+// newCounter compiles policies for store. Its error names each invalid policy.
 func newCounter(store quota.Reserver, policies []quota.Policy) (counter, error) {
 	c := counter{store, make([]*quota.Limit, len(policies))}
 	var faults []error
@@ -26,7 +26,7 @@ func newCounter(store quota.Reserver, policies []quota.Policy) (counter, error) 
 	for i, p := range policies {
 		limit, err := p.Compile()
 		if err == nil && names[limit.Name()] {
-			err = fmt.Errorf("its name %q is that of another", limit.Name())
+			err = fmt.Errorf("its name %q is not unique", limit.Name())
 		}
 		if err != nil {
 			faults = append(faults, fmt.Errorf("pace: Shared.Policies[%d]: %w", i, err))
@@ -38,7 +38,7 @@ func newCounter(store quota.Reserver, policies []quota.Policy) (counter, error) 
 	return c, errors.Join(faults...)
 }
 
-// share returns a counter in store of what one of n processes may take of c.
+// share returns a counter in store for what one of n processes may use of c.
 func (c *counter) share(store quota.Reserver, n int) (counter, error) {
 	share := counter{store, make([]*quota.Limit, len(c.limits))}
 	var faults []error
@@ -48,16 +48,21 @@ func (c *counter) share(store quota.Reserver, n int) (counter, error) {
 			share.limits[i], err = p.Compile()
 		}
 		if err != nil {
-			faults = append(faults, fmt.Errorf("pace: Shared.Policies[%d]: %q cannot be shared by %d Processes: %w", i, l.Name(), n, err))
+			faults = append(
+				faults,
+				fmt.Errorf(
+					"pace: Shared.Policies[%d]: %q cannot be shared by %d Processes: %w", i, l.Name(), n, err,
+				),
+			)
 		}
 	}
 	return share, errors.Join(faults...)
 }
 
-// shareOf returns the n-th part of a policy. A bucket keeps its rate exactly, and has the
-// n-th part of its burst; anything else has the n-th part of its quota. What is less than
-// 1 unit is 1: in a window that is as many times as long as it takes for n units to be no
-// more than the policy admits in that time.
+// shareOf returns the n-th part of a policy. A bucket keeps its rate exactly and gets the
+// n-th part of its burst; any other algorithm gets the n-th part of its quota. A part of
+// less than 1 unit becomes 1, in a window so much longer that n units in it stay within
+// the policy.
 func shareOf(l *quota.Limit, n int64) (quota.Policy, error) {
 	p, longer := l.Policy(), n
 	if !isBucket(l) {
@@ -66,7 +71,7 @@ func shareOf(l *quota.Limit, n int64) (quota.Policy, error) {
 		p.Burst = p.Quota
 	}
 	if p.Calendar != 0 && longer > 1 {
-		return p, fmt.Errorf("its Quota is %d, and a %v cannot be made longer", l.Policy().Quota, p.Calendar)
+		return p, fmt.Errorf("Quota must be at least %d", n) // the window cannot be made longer
 	}
 	if isBucket(l) {
 		p.Burst = max(1, p.Burst/n)
@@ -79,10 +84,10 @@ func shareOf(l *quota.Limit, n int64) (quota.Policy, error) {
 	return p, nil
 }
 
-// isBucket reports whether what is charged comes back bit by bit.
+// isBucket reports whether units come back continuously.
 func isBucket(l *quota.Limit) bool { return l.Rate() > 0 }
 
-// atOnce is what all limits have room for at once.
+// atOnce returns the number of units that all limits can admit at once.
 func (c *counter) atOnce() int64 {
 	least := int64(math.MaxInt64)
 	for _, l := range c.limits {
@@ -91,7 +96,7 @@ func (c *counter) atOnce() int64 {
 	return least
 }
 
-// charges are n units of each limit.
+// charges returns a charge of n units for each limit.
 func (c *counter) charges(key string, n int64, at time.Time) []quota.Charge {
 	charges := make([]quota.Charge, len(c.limits))
 	for i, l := range c.limits {
@@ -100,22 +105,24 @@ func (c *counter) charges(key string, n int64, at time.Time) []quota.Charge {
 	return charges
 }
 
-// A reservation is what a Store answers to Reserve.
+// A reservation is the result of Store.Reserve.
 type reservation struct {
 	wait time.Duration
 	at   time.Time
 	ok   bool
 }
 
-// reserve takes n units of each limit if they are there within most.
+// reserve takes n units of each limit if that is possible within most.
 func (c *counter) reserve(ctx context.Context, key string, n int64, most time.Duration) (r reservation, err error) {
 	r.wait, r.at, r.ok, err = c.store.Reserve(ctx, most, c.charges(key, n, noTime)...)
 	return r, err
 }
 
-// reserveOwing is reserve for a share, which n units may not fit into at once: those that
-// do not are owed, and requests that come later wait for them.
-func (c *counter) reserveOwing(ctx context.Context, key string, n int64, most time.Duration) (r reservation, err error) {
+// reserveOwing is reserve for a share, which may be smaller than n. It takes the rest as
+// debt, and later requests wait for it.
+func (c *counter) reserveOwing(
+	ctx context.Context, key string, n int64, most time.Duration,
+) (r reservation, err error) {
 	if n <= c.atOnce() {
 		return c.reserve(ctx, key, n, most)
 	}
@@ -130,8 +137,8 @@ func (c *counter) reserveOwing(ctx context.Context, key string, n int64, most ti
 	return r, err
 }
 
-// owe charges n units of a limit that has no room for them. A bucket owes them. A window
-// would forget them at its end, so they are taken of those that come.
+// owe charges n units above what a limit can admit. A bucket goes into debt. A window
+// would forget the debt at its end, so owe reserves units of the next windows.
 func (c *counter) owe(ctx context.Context, key string, l *quota.Limit, n int64) error {
 	if isBucket(l) {
 		return c.store.Settle(ctx, quota.Charge{Key: key, Limit: l, N: n})
@@ -140,14 +147,14 @@ func (c *counter) owe(ctx context.Context, key string, l *quota.Limit, n int64) 
 		part := min(n, l.AtOnce())
 		_, _, ok, err := c.store.Reserve(ctx, forever, quota.Charge{Key: key, Limit: l, N: part})
 		if !ok || err != nil {
-			return err // not further ahead than a day
+			return err // only as far ahead as a day
 		}
 		n -= part
 	}
 	return nil
 }
 
-// settle takes n units more, or gives them back if n is negative.
+// settle takes n more units, or returns them if n is negative.
 func (c *counter) settle(ctx context.Context, key string, n int64, at time.Time) error {
 	return c.store.Settle(ctx, c.charges(key, n, at)...)
 }

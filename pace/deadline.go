@@ -11,25 +11,25 @@ import (
 )
 
 const (
-	// forever is the wait for what never comes, and how long a request may wait that may
-	// wait for any time.
+	// forever is the wait for what never comes, and the bound of a request that may wait
+	// any time.
 	forever = rate.InfDuration
 
 	// unknown is a wait that may end at any moment, or never.
 	unknown = forever - 1
 
-	// grace is what is added to a deadline once the wait was found to fit, so that no
-	// rounding can end it a nanosecond before the turn.
+	// grace is added to a deadline after the wait was found to fit, so that rounding
+	// cannot end the wait a nanosecond early.
 	grace = time.Millisecond
 )
 
-// A deadline is the latest time at which a request's turn may come.
+// A deadline is the latest time at which a request may still be admitted.
 type deadline struct {
 	at      time.Time // zero if there is none
-	context bool      // it is the context's: a turn must come before it, not with it
+	context bool      // it comes from the context, so admission must come before it, not at it
 }
 
-// deadlineOf is the earlier of most from now and the context's deadline.
+// deadlineOf returns the earlier of the context's deadline and most from now.
 func deadlineOf(ctx context.Context, most time.Duration, now time.Time) deadline {
 	var d deadline
 	if most < unknown {
@@ -41,7 +41,7 @@ func deadlineOf(ctx context.Context, most time.Duration, now time.Time) deadline
 	return d
 }
 
-// allows reports whether a wait that begins now is short enough.
+// allows reports whether a wait that starts now is short enough.
 func (d deadline) allows(wait time.Duration, now time.Time) bool {
 	left := d.left(now)
 	if wait == unknown {
@@ -57,7 +57,7 @@ func (d deadline) left(now time.Time) time.Duration {
 	return max(d.at.Sub(now), 0)
 }
 
-// most is the longest wait that is allowed, if it begins now.
+// most returns the longest allowed wait that starts now.
 func (d deadline) most(now time.Time) time.Duration {
 	left := d.left(now)
 	if d.context {
@@ -66,26 +66,26 @@ func (d deadline) most(now time.Time) time.Duration {
 	return left
 }
 
-func (d deadline) eased() deadline {
+func (d deadline) withGrace() deadline {
 	if !d.at.IsZero() {
 		d.at = d.at.Add(grace)
 	}
 	return d
 }
 
-// overdue says that a wait that begins now is too long.
+// overdue returns the error for a wait that starts now and is too long.
 func (d deadline) overdue(key string, wait time.Duration, now time.Time) error {
 	err := &heed.OverdueError{Key: key, Wait: wait, Left: d.left(now), Deadline: d.context}
 	if wait == unknown {
 		err.Wait = err.Left
 	}
 	if wait == forever {
-		return fmt.Errorf("pace: the limit of %s never lets this request go: %w", key, err)
+		return fmt.Errorf("pace: the limit of %s never admits this request: %w", key, err)
 	}
 	return err
 }
 
-// ended is the error of a context that has ended: its own, and the cause.
+// ended returns the error of a context that has ended, with its cause.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == err {

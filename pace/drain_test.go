@@ -35,8 +35,9 @@ func (s *slowServer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Header: s.header, Body: http.NoBody, Request: req}, nil
 }
 
-// Of 20 workers, each pacer lets one go a second. They are told to stop after 5.5 s: the six
-// that were sent are answered, the others were not sent, and what they held is given back.
+// Each pacer admits one request a second of 20 workers. A drain starts after 5.5 s: the
+// six requests that were sent are answered, the others are not sent, and their units go
+// back.
 func TestDrainEndsTheLineOfEveryPacer(t *testing.T) {
 	perSecond := []quota.Policy{{Quota: 1, Window: time.Second, Burst: 1}}
 	shared := func() *pace.Shared { return &pace.Shared{Store: new(quota.Memory), Policies: perSecond} }
@@ -66,7 +67,7 @@ func TestDrainEndsTheLineOfEveryPacer(t *testing.T) {
 				assert.Equal(t, []int{6, 14, 0}, []int{answered, notSent, unknown})
 				assert.EqualValues(t, 6, server.sent.Load())
 
-				start := time.Now() // 7.5 s, since when one may go
+				start := time.Now() // at 7.5 s, when the next may go
 				for range 2 {
 					resp, err := tr.RoundTrip(get())
 					require.NoError(t, err)
@@ -82,7 +83,7 @@ func TestDrainEndsTheLineOfEveryPacer(t *testing.T) {
 	assert.Equal(t, pace.Progress{Done: 8}, progress)
 }
 
-// works has workers send a request each, until stop ends, and counts what became of them.
+// works has workers send a request each until stop ends, and counts the outcomes.
 func works(t *testing.T, tr *heed.Transport, workers int, stop context.Context) (answered, notSent, unknown int) {
 	var (
 		mu  sync.Mutex
@@ -109,7 +110,7 @@ func works(t *testing.T, tr *heed.Transport, workers int, stop context.Context) 
 	return answered, notSent, unknown
 }
 
-// sinceEnd is how long ago stop's deadline was.
+// sinceEnd returns the time since stop's deadline.
 func sinceEnd(stop context.Context) time.Duration {
 	deadline, _ := stop.Deadline()
 	return time.Since(deadline)
@@ -117,8 +118,15 @@ func sinceEnd(stop context.Context) time.Duration {
 
 func TestDrainEndsTheWaitForAnAdvertisedQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := &slowServer{header: http.Header{"Ratelimit-Limit": {"10"}, "Ratelimit-Remaining": {"0"}, "Ratelimit-Reset": {"60"}}}
-		tr := &heed.Transport{Base: server, Pacer: &pace.Advertised{}, Retry: heed.RetryPolicy{MaxWait: time.Hour, MaxElapsed: -1}}
+		server := &slowServer{
+			header: http.Header{
+				"Ratelimit-Limit": {"10"}, "Ratelimit-Remaining": {"0"}, "Ratelimit-Reset": {"60"},
+			},
+		}
+		tr := &heed.Transport{
+			Base: server, Pacer: &pace.Advertised{},
+			Retry: heed.RetryPolicy{MaxWait: time.Hour, MaxElapsed: -1},
+		}
 		resp, err := tr.RoundTrip(get())
 		require.NoError(t, err)
 		resp.Body.Close()
@@ -130,8 +138,8 @@ func TestDrainEndsTheWaitForAnAdvertisedQuota(t *testing.T) {
 	})
 }
 
-// Some are in line for a Pacer, others behind them in a Queue, one waits for its second
-// attempt, and then a cool-down holds all of them.
+// Some requests are in line for a Pacer, others behind them in a Queue, one waits for its
+// second attempt, and then a cool-down delays all of them.
 func TestDrainOfAQueueInACoolDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent atomic.Int64
@@ -149,7 +157,7 @@ func TestDrainOfAQueueInACoolDown(t *testing.T) {
 		stop, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		answered, notSent, unknown := works(t, tr, 30, stop)
-		assert.Equal(t, []int{6, 24, 0}, []int{answered, notSent, unknown}, "the refused one has its refusal")
+		assert.Equal(t, []int{6, 24, 0}, []int{answered, notSent, unknown}, "the refused request returns its refusal")
 		assert.EqualValues(t, 6, sent.Load())
 		assert.Equal(t, pace.Progress{Done: 6, Refused: 1}, progress)
 	})

@@ -10,13 +10,15 @@ import (
 	"github.com/heedhttp/heed/internal/hostkey"
 )
 
-// Each lets a request go when all of pacers do: they are asked one after the
-// other, and if one of them refuses, the others have their turns back. While
-// it waits for one, it holds its turns of those before; so put the one with the
-// longest line first.
+// Each returns a Pacer that admits a request when all of pacers do:
 //
-// Pacers that are nil are left out. Without any, every request may go at once.
-// What Each returns is a heed.BoundedPacer, whatever pacers are.
+//	Pacer: pace.Each(pace.PerHost(10, 1), &pace.Advertised{})
+//
+// They are asked in order. While a request waits for one, it keeps the tokens of those
+// before, so put the slowest first. If one refuses, those before get their tokens back.
+//
+// Nil pacers are skipped; without any, every request is admitted at once. The result is a
+// heed.BoundedPacer even if pacers are not.
 func Each(pacers ...heed.Pacer) heed.Pacer {
 	var e each
 	for _, p := range pacers {
@@ -56,9 +58,8 @@ func (e each) Observe(a heed.Attempt) {
 	}
 }
 
-// waitAtMost bounds the wait for any pacer: one that is no BoundedPacer has a
-// deadline, of at least a millisecond, since without any time it might not even
-// look.
+// waitAtMost bounds the wait for any Pacer. One that is not a BoundedPacer gets a
+// deadline of at least a millisecond, because with less it might refuse without a check.
 func waitAtMost(p heed.Pacer, req *http.Request, most time.Duration) error {
 	if b, ok := p.(heed.BoundedPacer); ok {
 		return b.WaitAtMost(req, most)
@@ -71,8 +72,8 @@ func waitAtMost(p heed.Pacer, req *http.Request, most time.Duration) error {
 		return err
 	}
 	overdue := heed.OverdueError{Key: hostkey.Of(req.URL.Scheme, req.URL.Host), Wait: most, Left: most}
-	if told := (*heed.OverdueError)(nil); errors.As(err, &told) {
-		overdue.Key, overdue.Wait = told.Key, told.Wait
+	if inner := (*heed.OverdueError)(nil); errors.As(err, &inner) {
+		overdue.Key, overdue.Wait = inner.Key, inner.Wait
 	}
 	return &overdue
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/heedhttp/heed/pace"
 )
 
-// A plainPacer is no BoundedPacer. It lets go what its function does.
+// A plainPacer is not a BoundedPacer. Its Wait calls a function.
 type plainPacer struct {
 	wait     func(*http.Request) error
 	observed []heed.Attempt
@@ -23,7 +23,7 @@ type plainPacer struct {
 func (p *plainPacer) Wait(req *http.Request) error { return p.wait(req) }
 func (p *plainPacer) Observe(a heed.Attempt)       { p.observed = append(p.observed, a) }
 
-// sleeper lets requests go after d.
+// sleeper admits requests after d.
 func sleeper(d time.Duration) *plainPacer {
 	return &plainPacer{wait: func(req *http.Request) error {
 		select {
@@ -45,7 +45,7 @@ func TestEachWaitsForAll(t *testing.T) {
 	})
 }
 
-func TestEachGivesBackWhatTheOthersGaveWhenOneRefuses(t *testing.T) {
+func TestEachReturnsTokensWhenOnePacerRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := pace.PerHost(0.01, 1), pace.PerHost(10, 1)
 		tl := newTimeline(t, pace.Each(first, second))
@@ -55,7 +55,7 @@ func TestEachGivesBackWhatTheOthersGaveWhenOneRefuses(t *testing.T) {
 	})
 }
 
-func TestEachObservesWithAllInOrder(t *testing.T) {
+func TestEachObservesInOrder(t *testing.T) {
 	var order []int
 	nth := func(i int) heed.Pacer { return &observer{func(heed.Attempt) { order = append(order, i) }} }
 	pace.Each(nth(1), nth(2), nth(3)).Observe(heed.Attempt{Request: get()})
@@ -67,28 +67,28 @@ type observer struct{ observe func(heed.Attempt) }
 func (o *observer) Wait(*http.Request) error { return nil }
 func (o *observer) Observe(a heed.Attempt)   { o.observe(a) }
 
-func TestEachOfNothingPacesNothing(t *testing.T) {
+func TestEachWithoutPacersPacesNothing(t *testing.T) {
 	for _, pacer := range []heed.Pacer{pace.Each(), pace.Each(nil, nil)} {
 		assert.NoError(t, pacer.Wait(get()))
 		pacer.Observe(heed.Attempt{Request: get(), Err: heed.ErrNotSent})
 	}
 }
 
-func TestTheBoundOfEachIsOfTheWhole(t *testing.T) {
+func TestTheBoundOfEachCoversAllPacers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := pace.PerHost(10, 1), pace.PerHost(5, 1)
 		pacer := pace.Each(first, second).(heed.BoundedPacer)
 		require.NoError(t, pacer.Wait(get()))
 		start := time.Now()
-		err := pacer.WaitAtMost(get(), 150*ms) // 100 ms for the first, 200 in all for the second
+		err := pacer.WaitAtMost(get(), 150*ms) // 100 ms for the first, 200 in total for the second
 		assert.Equal(t, 100*ms, overdueError(t, err).Wait)
 		assert.Equal(t, 50*ms, overdueError(t, err).Left)
 		assert.Equal(t, 100*ms, time.Since(start))
-		newTimeline(t, first).goes() // given back
+		newTimeline(t, first).goes() // was returned
 	})
 }
 
-func TestEachBoundsPacersThatAreNotBounded(t *testing.T) {
+func TestEachBoundsPlainPacers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, slow := pace.PerHost(10, 1), sleeper(time.Second)
 		pacer := pace.Each(first, slow).(heed.BoundedPacer)
@@ -98,7 +98,7 @@ func TestEachBoundsPacersThatAreNotBounded(t *testing.T) {
 		assert.Equal(t, &heed.OverdueError{Key: "http://example.com", Wait: 400 * ms, Left: 400 * ms}, err)
 		assert.NotErrorIs(t, err, context.DeadlineExceeded, "the caller set no deadline")
 		assert.Equal(t, 400*ms, time.Since(start))
-		assert.Empty(t, slow.observed, "it gave nothing")
+		assert.Empty(t, slow.observed, "it admitted nothing")
 
 		soon, cancel := context.WithTimeout(t.Context(), 300*ms)
 		defer cancel()
@@ -112,7 +112,7 @@ func TestEachBoundsPacersThatAreNotBounded(t *testing.T) {
 	})
 }
 
-func TestAPlainPacersOwnRefusalIsKeptWithoutTheDeadlineNobodySet(t *testing.T) {
+func TestAPlainPacersRefusalHidesTheAddedDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := pace.PerHost(10, 1)
 		require.NoError(t, inner.Wait(get()))
@@ -124,7 +124,7 @@ func TestAPlainPacersOwnRefusalIsKeptWithoutTheDeadlineNobodySet(t *testing.T) {
 	})
 }
 
-func TestTheDeadlineOfTheCallerIsToldApartFromTheBound(t *testing.T) {
+func TestTheCallersDeadlineDiffersFromTheBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner := pace.PerHost(10, 1)
 		require.NoError(t, inner.Wait(get()))
@@ -137,7 +137,7 @@ func TestTheDeadlineOfTheCallerIsToldApartFromTheBound(t *testing.T) {
 	})
 }
 
-func TestAPlainPacerThatNeedNotWaitLetsGoWhoMayNotWait(t *testing.T) {
+func TestAPlainPacerWithoutAWaitAdmitsWithoutABound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pacer := pace.Each(&plainPacer{wait: func(req *http.Request) error { return req.Context().Err() }})
 		assert.NoError(t, pacer.(heed.BoundedPacer).WaitAtMost(get(), 0))

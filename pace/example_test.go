@@ -14,7 +14,7 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// threeGets fetches url three times and says how long that took.
+// threeGets fetches url three times and prints whether that took at least 100 ms.
 func threeGets(pacer heed.Pacer, url string) {
 	client := &http.Client{Transport: &heed.Transport{Pacer: pacer}}
 	start := time.Now()
@@ -33,7 +33,7 @@ func server() *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 }
 
-// Each host has 20 requests a second, one at a time.
+// 20 requests a second to each host, one at a time.
 func ExamplePerHost() {
 	srv := server()
 	defer srv.Close()
@@ -41,7 +41,7 @@ func ExamplePerHost() {
 	// Output: at least 100ms: true
 }
 
-// A key of one's own: here, each account has a limit.
+// A limit for each account instead of each host.
 func ExampleKeyed() {
 	pacer := &pace.Keyed{
 		Limit: rate.Every(50 * time.Millisecond),
@@ -63,8 +63,8 @@ func ExampleWith() {
 	// Output: at least 100ms: true
 }
 
-// The server tells what is left of its quota, and the client keeps to that: here,
-// 20 requests for the rest of a second.
+// The client follows what the server announces: here 20 requests for the rest of a
+// second.
 func ExampleAdvertised() {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("RateLimit-Remaining", "19")
@@ -75,7 +75,7 @@ func ExampleAdvertised() {
 	// Output: at least 100ms: true
 }
 
-// A batch in which customers take turns, and which says how far it is.
+// A batch that serves customers fairly and reports its progress.
 func ExampleQueue() {
 	pacer := &pace.Queue{
 		Pacer:    pace.PerHost(20, 1),
@@ -89,7 +89,7 @@ func ExampleQueue() {
 	// Output: at least 100ms: true
 }
 
-// The server's limit is unknown: it is found, here within bounds.
+// The pacer discovers an unknown limit, here within bounds.
 func ExampleAdaptive() {
 	pacer := &pace.Adaptive{Min: 1, Max: 20}
 	srv := server()
@@ -98,7 +98,7 @@ func ExampleAdaptive() {
 	// Output: at least 100ms: true
 }
 
-// Ten a second to each host, and a hundred a minute to all of them together.
+// Ten a second to each host, and a hundred a minute in total.
 func ExampleEach() {
 	pacer := pace.Each(
 		pace.With(rate.NewLimiter(rate.Every(time.Minute/100), 100)),
@@ -110,8 +110,8 @@ func ExampleEach() {
 	// Output: at least 100ms: true
 }
 
-// One limit for everybody who uses the store. With a redisstore.Store in place
-// of the quota.Memory, that is every process.
+// One limit for all users of a store. With a redisstore.Store instead of the
+// quota.Memory, several processes share it.
 func ExampleShared() {
 	pacer := &pace.Shared{
 		Store:    &quota.Memory{},
@@ -123,8 +123,8 @@ func ExampleShared() {
 	// Output: at least 100ms: true
 }
 
-// Requests and tokens are limited by the minute. A request says how many tokens it may take,
-// to the pacers alone, and the response how many it took.
+// Requests and tokens are limited by the minute. A request gives the pacers an upper
+// bound of its tokens, and the response contains the true number.
 func ExampleWithCost() {
 	pacer := pace.Each(
 		&pace.Shared{
@@ -156,11 +156,14 @@ func ExampleWithCost() {
 		return
 	}
 	resp.Body.Close()
-	fmt.Println(pace.Cost(req, "tokens"), "tokens were taken, and all but", resp.Header.Get("X-Tokens-Used"), "given back")
+	fmt.Println(
+		pace.Cost(req, "tokens"), "tokens were taken, and all but", resp.Header.Get("X-Tokens-Used"),
+		"given back",
+	)
 	// Output: 1500 tokens were taken, and all but 900 given back
 }
 
-// What is wrong with the limits is known when the program starts.
+// Check finds invalid limits when the program starts.
 func ExampleShared_Check() {
 	pacer := &pace.Shared{
 		Store:     &quota.Memory{},
@@ -168,11 +171,11 @@ func ExampleShared_Check() {
 		Processes: 50,
 	}
 	fmt.Println(pacer.Check())
-	// Output: pace: Shared.Policies[0]: "20/day" cannot be shared by 50 Processes: its Quota is 20, and a day cannot be made longer
+	// Output: pace: Shared.Policies[0]: "20/day" cannot be shared by 50 Processes: Quota must be at least 50
 }
 
-// A Pacer bounds how often requests begin, not how many are under way. For
-// that, set the base's limit of connections.
+// A Pacer limits how often requests start, not how many are in flight. For that, limit
+// the connections of the base.
 func ExamplePerHost_notForConcurrency() {
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	base.MaxConnsPerHost = 4

@@ -32,19 +32,19 @@ const (
 	fleetRate      = 200
 )
 
-// A visit is a request that a server of a fleet has answered.
-type visit struct {
+// A reply is a request that the server of a fleet has answered.
+type reply struct {
 	process string
 	at      time.Time
 	status  int
 }
 
-// A witness writes down what a server answers, and to whom.
-type witness struct {
+// A recorder records what a server answers, and to which process.
+type recorder struct {
 	next http.Handler
 
-	mu     sync.Mutex
-	visits []visit // guarded by mu
+	mu      sync.Mutex
+	replies []reply // guarded by mu
 }
 
 type statusWriter struct {
@@ -57,12 +57,12 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-func (w *witness) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
+func (w *recorder) ServeHTTP(rw http.ResponseWriter, r *http.Request) {
 	sw := &statusWriter{rw, http.StatusOK}
 	w.next.ServeHTTP(sw, r)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.visits = append(w.visits, visit{r.Header.Get("Process"), time.Now(), sw.status})
+	w.replies = append(w.replies, reply{r.Header.Get("Process"), time.Now(), sw.status})
 }
 
 // A phase is what a fleet did for a while.
@@ -72,17 +72,17 @@ type phase struct {
 	took              time.Duration
 }
 
-// watch lets a fleet of so many processes go on for some time.
-func (w *witness) watch(processes int, during time.Duration) phase {
+// watch returns what a fleet does in the given time.
+func (w *recorder) watch(processes int, during time.Duration) phase {
 	w.mu.Lock()
-	first := len(w.visits)
+	first := len(w.replies)
 	w.mu.Unlock()
 	start := time.Now()
 	time.Sleep(during)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p, each := phase{took: time.Since(start)}, map[string]int{}
-	for _, v := range w.visits[first:] {
+	for _, v := range w.replies[first:] {
 		if v.status == http.StatusOK {
 			p.admitted++
 			each[v.process]++
@@ -98,31 +98,35 @@ func (w *witness) watch(processes int, during time.Duration) phase {
 	return p
 }
 
-// processes is how many it has seen.
-func (w *witness) processes() int {
+// processes returns the number of processes seen.
+func (w *recorder) processes() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	names := map[string]bool{}
-	for _, v := range w.visits {
+	for _, v := range w.replies {
 		names[v.process] = true
 	}
 	return len(names)
 }
 
-// judge lets a fleet go on for some time, in which the limit is to be used, hardly
-// anybody refused, and none of the processes starved.
-func (w *witness) judge(t *testing.T, name string, processes int, during time.Duration) {
+// check lets a fleet run for some time, and checks that it uses the limit, is hardly
+// refused, and is fair to its processes.
+func (w *recorder) check(t *testing.T, name string, processes int, during time.Duration) {
 	p := w.watch(processes, during)
 	rate := float64(p.admitted) / p.took.Seconds()
-	t.Logf("%s: %.1f a second of %d, %d refused of %d, fairness %.4f", name, rate, fleetRate, p.refused, p.admitted+p.refused, p.fairness)
+	t.Logf(
+		"%s: %.1f a second of %d, %d refused of %d, fairness %.4f", name, rate, fleetRate, p.refused,
+		p.admitted+p.refused, p.fairness,
+	)
 	assert.GreaterOrEqual(t, rate, 0.98*fleetRate, name)
 	assert.LessOrEqual(t, rate, 1.02*fleetRate, name)
 	assert.LessOrEqual(t, float64(p.refused), 0.005*float64(p.admitted), name)
 	assert.GreaterOrEqual(t, p.fairness, 0.95, name)
 }
 
-// newWitness is before a server that allows so much and no more, and takes so long.
-func newWitness(t *testing.T, took time.Duration) *witness {
+// newRecorder returns a recorder before a server with the fleet's limit, which answers
+// after took.
+func newRecorder(t *testing.T, took time.Duration) *recorder {
 	limiter, err := serverside.New(serverside.Config{
 		Audit: func(serverside.Event) {},
 		Rules: []serverside.Rule{{
@@ -131,10 +135,14 @@ func newWitness(t *testing.T, took time.Duration) *witness {
 		}},
 	})
 	require.NoError(t, err)
-	return &witness{next: limiter.Wrap(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { rests(r.Context(), took) }))}
+	return &recorder{
+		next: limiter.Wrap(
+			http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { sleeps(r.Context(), took) }),
+		),
+	}
 }
 
-// fleetPacer is one of the processes'.
+// fleetPacer returns the pacer of one process.
 func fleetPacer(store quota.Reserver) *pace.Shared {
 	return &pace.Shared{
 		Store:     store,
@@ -143,7 +151,7 @@ func fleetPacer(store quota.Reserver) *pace.Shared {
 	}
 }
 
-// work has the workers of a process ask until ctx ends.
+// work runs the workers of a process until ctx ends.
 func work(ctx context.Context, t *testing.T, name, url string, tr *heed.Transport) {
 	var workers sync.WaitGroup
 	for range fleetWorkers {
@@ -163,14 +171,18 @@ func work(ctx context.Context, t *testing.T, name, url string, tr *heed.Transpor
 	workers.Wait()
 }
 
-// A forgetful store is one that may lose everything.
+// A forgetful store can lose everything.
 type forgetful struct{ atomic.Pointer[quota.Memory] }
 
-func (f *forgetful) Take(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+func (f *forgetful) Take(
+	ctx context.Context, dst []quota.Decision, charges ...quota.Charge,
+) ([]quota.Decision, error) {
 	return f.Load().Take(ctx, dst, charges...)
 }
 
-func (f *forgetful) Reserve(ctx context.Context, most time.Duration, charges ...quota.Charge) (time.Duration, time.Time, bool, error) {
+func (f *forgetful) Reserve(
+	ctx context.Context, most time.Duration, charges ...quota.Charge,
+) (time.Duration, time.Time, bool, error) {
 	return f.Load().Reserve(ctx, most, charges...)
 }
 
@@ -178,26 +190,25 @@ func (f *forgetful) Settle(ctx context.Context, charges ...quota.Charge) error {
 	return f.Load().Settle(ctx, charges...)
 }
 
-// A mortal is what a process has of a store: if it is killed, it gives nothing back.
-type mortal struct {
+// A killable store belongs to one process: once that is killed, nothing is given back.
+type killable struct {
 	quota.Reserver
 	killed atomic.Bool
 }
 
-func (m *mortal) Settle(ctx context.Context, charges ...quota.Charge) error {
+func (m *killable) Settle(ctx context.Context, charges ...quota.Charge) error {
 	if m.killed.Load() {
 		return errStore
 	}
 	return m.Reserver.Settle(ctx, charges...)
 }
 
-// Eight processes, sixteen workers each, before one server that allows so much and no
-// more: it is used, nobody is refused, and nobody starves, also after four were
-// killed, and after the store has lost everything.
-func TestAFleetUsesItsLimitAndIsNotRefused(t *testing.T) {
+// Eight processes with sixteen workers each use the limit of one server without refusals
+// and fairly, also after four were killed and after the store has lost everything.
+func TestAFleetUsesItsLimitWithoutRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const during = 5 * time.Second
-		seen, store := newWitness(t, ms), new(forgetful)
+		seen, store := newRecorder(t, ms), new(forgetful)
 		store.Store(new(quota.Memory))
 		var (
 			all   sync.WaitGroup
@@ -205,23 +216,26 @@ func TestAFleetUsesItsLimitAndIsNotRefused(t *testing.T) {
 		)
 		for i := range fleetProcesses {
 			ctx, cancel := context.WithCancel(t.Context())
-			own := &mortal{Reserver: store}
+			own := &killable{Reserver: store}
 			all.Go(func() {
-				work(ctx, t, strconv.Itoa(i), "http://example.com/", &heed.Transport{Base: inProcess{seen}, Pacer: fleetPacer(own)})
+				work(
+					ctx, t, strconv.Itoa(i), "http://example.com/",
+					&heed.Transport{Base: inProcess{seen}, Pacer: fleetPacer(own)},
+				)
 			})
 			fleet = append(fleet, func() { own.killed.Store(true); cancel() })
 		}
 		time.Sleep(time.Second)
-		require.Equal(t, fleetProcesses, seen.processes(), "all have begun")
-		seen.judge(t, "all eight", fleetProcesses, during)
+		require.Equal(t, fleetProcesses, seen.processes(), "all have started")
+		seen.check(t, "all eight", fleetProcesses, during)
 		for _, kill := range fleet[:4] {
 			kill()
 		}
-		time.Sleep(time.Second) // what they had reserved lapses
-		seen.judge(t, "four were killed", fleetProcesses-4, during)
+		time.Sleep(time.Second) // for their reservations to lapse
+		seen.check(t, "four were killed", fleetProcesses-4, during)
 		store.Store(new(quota.Memory))
-		time.Sleep(3 * time.Second) // it is as full as at the beginning: who was refused for that waits
-		seen.judge(t, "the store was emptied", fleetProcesses-4, during)
+		time.Sleep(3 * time.Second) // the bucket is full again, and refused requests wait for it
+		seen.check(t, "the store was emptied", fleetProcesses-4, during)
 		for _, kill := range fleet[4:] {
 			kill()
 		}
@@ -229,30 +243,33 @@ func TestAFleetUsesItsLimitAndIsNotRefused(t *testing.T) {
 	})
 }
 
-// The same, by real processes and a real Redis, in real time.
-func TestAFleetOfProcessesUsesItsLimitAndIsNotRefused(t *testing.T) {
+// The same with real processes and a real Redis, in real time.
+func TestAFleetOfProcessesUsesItsLimitWithoutRefusals(t *testing.T) {
 	testenv.NeedLong(t)
 	if name := os.Getenv("PACE_FLEET"); name != "" {
 		workInFleet(t, name)
 		return
 	}
 	const during = 20 * time.Second
-	seen := newWitness(t, 0)
+	seen := newRecorder(t, 0)
 	srv := httptest.NewServer(seen)
 	defer srv.Close()
 	store := redistest.Start(t)
 	fleet := startFleet(t, srv.URL, store.Addr)
-	require.Eventually(t, func() bool { return seen.processes() == fleetProcesses }, 20*time.Second, 10*time.Millisecond, "all have begun")
+	require.Eventually(
+		t, func() bool { return seen.processes() == fleetProcesses }, 20*time.Second, 10*time.Millisecond,
+		"all have started",
+	)
 
-	seen.judge(t, "all eight", fleetProcesses, during)
+	seen.check(t, "all eight", fleetProcesses, during)
 	for _, process := range fleet[:4] {
 		require.NoError(t, process.Process.Kill())
 	}
-	time.Sleep(300 * time.Millisecond) // what they had reserved lapses
-	seen.judge(t, "four were killed", fleetProcesses-4, during)
+	time.Sleep(300 * time.Millisecond) // for their reservations to lapse
+	seen.check(t, "four were killed", fleetProcesses-4, during)
 	store.Restart()
 	time.Sleep(time.Second)
-	seen.judge(t, "Redis was restarted", fleetProcesses-4, during)
+	seen.check(t, "Redis was restarted", fleetProcesses-4, during)
 }
 
 // startFleet starts the processes, which end with the test.
@@ -267,7 +284,7 @@ func startFleet(t *testing.T, server, store string) (fleet []*exec.Cmd) {
 	return fleet
 }
 
-// workInFleet is one of the processes.
+// workInFleet is the main function of a process.
 func workInFleet(t *testing.T, name string) {
 	client := redis.NewClient(&redis.Options{Addr: os.Getenv("PACE_REDIS_ADDR")})
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

@@ -23,8 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A meter is a base that writes down when each request was answered, and whether
-// it was refused.
+// A meter is a base that records when each request was answered, and whether it was
+// refused.
 type meter struct {
 	base  http.RoundTripper
 	start time.Time
@@ -33,7 +33,7 @@ type meter struct {
 	answers []answer      // guarded by mu
 	first   time.Duration // when the first request was refused, or 0; guarded by mu
 
-	refused func() // is told of that
+	refused func() // called after a refusal
 }
 
 type answer struct {
@@ -55,7 +55,7 @@ func (m *meter) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// between counts what was sent from one moment to another.
+// between counts the requests sent between two times.
 func (m *meter) between(from, to time.Duration) (sent, refused int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,7 +70,7 @@ func (m *meter) between(from, to time.Duration) (sent, refused int) {
 	return sent, refused
 }
 
-// drive has workers send one request after the other for some time.
+// drive has workers send requests one after the other for some time.
 func drive(t *testing.T, url string, pacer heed.Pacer, during time.Duration) *meter {
 	ctx, cancel := context.WithTimeout(t.Context(), during)
 	defer cancel()
@@ -79,7 +79,7 @@ func drive(t *testing.T, url string, pacer heed.Pacer, during time.Duration) *me
 	return m
 }
 
-// driveOn is drive for some time from the first refusal on, which may be late on a busy
+// driveOn is drive, for some time after the first refusal, which may be late on a busy
 // machine.
 func driveOn(t *testing.T, url string, pacer heed.Pacer, during time.Duration) *meter {
 	ctx, cancel := context.WithTimeout(t.Context(), during+time.Minute)
@@ -111,8 +111,8 @@ func (m *meter) drive(ctx context.Context, t *testing.T, url string, pacer heed.
 	workers.Wait()
 }
 
-// Gateways that tell nothing but a status: 16 workers find their rate, which is that
-// some are refused, and go on. How well they keep to it is measured in the long form.
+// Gateways refuse with a status alone. 16 workers find the rate: some requests are
+// refused, and they continue. The -long form measures how well they keep the rate.
 func TestAdaptiveFindsTheRateOfRealGateways(t *testing.T) {
 	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer service.Close()
@@ -134,7 +134,7 @@ func TestAdaptiveFindsTheRateOfRealGateways(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				url := test.start(t, addr, gatewaytest.Limit{Rate: c.rate, Burst: 10, Status: test.status})
-				if !testenv.Long() || name == "haproxy tarpit" { // of which one learns a second late
+				if !testenv.Long() || name == "haproxy tarpit" { // a refusal that arrives a second late
 					m := driveOn(t, url, &pace.Adaptive{Refused: test.refused}, 2*time.Second)
 					assert.NotZero(t, m.first, "nothing was refused: the rate was not found")
 					sent, refused := m.between(m.first, time.Hour)
@@ -142,7 +142,7 @@ func TestAdaptiveFindsTheRateOfRealGateways(t *testing.T) {
 					return
 				}
 				var faults []string
-				for range 3 { // a machine that stands still makes a client late, but not each time
+				for range 3 { // a stalled machine makes a client late, but not every time
 					if faults = c.faults(t, driveOn(t, url, &pace.Adaptive{Refused: test.refused}, c.during)); len(faults) == 0 {
 						return
 					}
@@ -159,15 +159,15 @@ func haproxyThat(action string) func(testing.TB, string, gatewaytest.Limit) stri
 	}
 }
 
-// A course is what is asked of a client of a gateway.
+// A course is what a client of a gateway must achieve.
 type course struct {
-	rate            int           // that the gateway allows, in a second
-	during, settled time.Duration // how long it lasts, and from when on what follows holds: since the first refusal
-	mostRefused     float64       // the part of what is sent
-	least           float64       // the part of the rate that is admitted
+	rate            int           // of the gateway, per second
+	during, settled time.Duration // the length of the run, and when the bounds start, since the first refusal
+	mostRefused     float64       // the highest part of refused requests
+	least           float64       // the lowest part of the rate to use
 }
 
-// faults are how m fell short.
+// faults returns how m fell short.
 func (c course) faults(t *testing.T, m *meter) (all []string) {
 	fault := func(wrong bool, format string, args ...any) {
 		if wrong {
@@ -177,11 +177,18 @@ func (c course) faults(t *testing.T, m *meter) (all []string) {
 	end := m.first + c.during
 	sent, refused := m.between(m.first+c.settled, end)
 	total, allRefused := m.between(0, end)
-	t.Logf("%d sent in %v, the first refused after %v, %d in all; then, after %v, %d sent, %.1f a second, %d refused: %.1f %%", total, end, m.first,
-		allRefused, c.settled, sent, float64(sent)/(c.during-c.settled).Seconds(), refused, 100*float64(refused)/float64(sent))
+	t.Logf(
+		"%d sent in %v, the first refused after %v, %d in all; then, after %v, %d sent, %.1f a second, %d "+
+			"refused: %.1f %%",
+		total, end, m.first,
+		allRefused, c.settled, sent,
+		float64(sent)/(c.during-c.settled).Seconds(), refused, 100*float64(refused)/float64(sent))
 	fault(m.first == 0, "nothing was refused: the rate was not found")
 	fault(float64(refused) > c.mostRefused*float64(sent), "%d of %d were refused", refused, sent)
-	fault(float64(sent-refused) < c.least*float64(c.rate)*(c.during-c.settled).Seconds(), "%d were admitted", sent-refused)
+	fault(
+		float64(sent-refused) < c.least*float64(c.rate)*(c.during-c.settled).Seconds(), "%d were admitted",
+		sent-refused,
+	)
 	for second := time.Duration(0); second < end; second += time.Second {
 		sent, _ := m.between(second, second+time.Second)
 		fault(sent > 2*c.rate+10, "%d were sent in the second from %v: a storm", sent, second)
@@ -189,9 +196,9 @@ func (c course) faults(t *testing.T, m *meter) (all []string) {
 	return all
 }
 
-// A gateway passes on what the service says, and the client heeds it: nobody is
-// refused twice. How much of the quota is used is measured in the long form.
-func TestWhatAServiceTellsPassesThroughAGateway(t *testing.T) {
+// A gateway passes the service's fields on, and the client follows them: no request is
+// refused twice. The -long form measures how much of the quota is used.
+func TestAServicesFieldsPassThroughAGateway(t *testing.T) {
 	during := time.Second
 	if testenv.Long() {
 		during = 30 * time.Second
@@ -222,7 +229,7 @@ func TestWhatAServiceTellsPassesThroughAGateway(t *testing.T) {
 	start := time.Now()
 	m := drive(t, url+"/api", &pace.Adaptive{}, during)
 	all, allRefused := m.between(0, time.Hour)
-	assert.LessOrEqual(t, float64(all-allRefused), 20+20*time.Since(start).Seconds()+1, "admitted by the service")
+	assert.LessOrEqual(t, float64(all-allRefused), 20+20*time.Since(start).Seconds()+1, "the service admits its limit")
 	assert.Less(t, allRefused, all)
 	if !testenv.Long() {
 		return
@@ -231,5 +238,5 @@ func TestWhatAServiceTellsPassesThroughAGateway(t *testing.T) {
 	sent, refused := m.between(settled, during)
 	t.Logf("%d sent in %v, %d refused; after %v %d sent, %d refused", all, during, allRefused, settled, sent, refused)
 	assert.LessOrEqual(t, float64(refused), 0.05*float64(sent))
-	assert.GreaterOrEqual(t, float64(all-allRefused), 0.6*20*during.Seconds(), "admitted")
+	assert.GreaterOrEqual(t, float64(all-allRefused), 0.6*20*during.Seconds(), "enough is admitted")
 }

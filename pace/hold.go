@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// maxHolds is how many requests' holds are remembered. There are more only if
-// requests are not observed, or more are under way than a process can have connections.
+// maxHolds is the number of holds to remember. More exist only if requests are not
+// observed, or if more are in flight than a process can have connections.
 const maxHolds = 65_536
 
 // A hold is what a request has taken, until it is observed.
@@ -16,8 +16,8 @@ type hold struct {
 	n        int64
 	at       time.Time // for the Store
 	due      time.Time // when it may be used
-	mirrored bool      // from the Store, and from the share too
-	next     *hold     // an older one of the same key and n
+	mirrored bool      // taken from the Store, and from the share as well
+	next     *hold     // an older hold of the same key and n
 }
 
 type holdID struct {
@@ -25,17 +25,17 @@ type holdID struct {
 	n   int64
 }
 
-// holds are those of requests that are under way. A Pacer around the Shared may have
-// copied the request that Wait gets, so requests are known by their key and cost: which
-// of several alike it is does not matter. The zero holds are none.
+// holds are the holds of requests in flight. A Pacer around the Shared may have copied
+// the request, so a hold is found by key and cost; which one of several alike does not
+// matter. The zero holds is ready to use.
 type holds struct {
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards all below
 	ids map[holdID]*hold
 	len int
 }
 
-// add remembers h. If there are too many, the others are forgotten: what they took stays
-// taken.
+// add remembers h. At maxHolds it forgets all others, whose units are then not given
+// back.
 func (hs *holds) add(h *hold) {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
@@ -48,9 +48,9 @@ func (hs *holds) add(h *hold) {
 	hs.len++
 }
 
-// remove returns the newest hold of n units of key, once; nil if there is none. It is the
-// newest because what is not sent is given back soon, and only to the window that it was
-// taken from.
+// remove returns and forgets the newest hold of n units of key, or nil. The newest,
+// because units of a request that was not sent come back soon, and must go back to the
+// window that they were taken from.
 func (hs *holds) remove(key string, n int64) *hold {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()

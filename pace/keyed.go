@@ -14,7 +14,7 @@ import (
 	"github.com/heedhttp/heed/internal/keyed"
 )
 
-// maxKeys is how many keys a pacer remembers whose MaxKeys is n.
+// maxKeys returns the number of keys to remember, given a field MaxKeys.
 func maxKeys(n int) int {
 	if n == 0 {
 		return 1024
@@ -22,33 +22,37 @@ func maxKeys(n int) int {
 	return n
 }
 
-// A Keyed paces the requests of each key with a rate.Limiter of its own. It
-// is a heed.BoundedPacer. Its fields must not be changed, nor the Keyed be
-// copied, after first use. It may be used by any number of goroutines, and
-// shared by Transports.
+// A Keyed limits the requests of each key: by default of each host.
 //
-// The zero Keyed lets nothing go: its Limit is missing, and Wait says so.
+//	pacer := &pace.Keyed{
+//		Limit: 5, // a second
+//		Key:   func(req *http.Request) string { return req.Header.Get("X-Account") },
+//	}
+//
+// It is a heed.BoundedPacer. Do not change its fields or copy it after first use.
+// Goroutines and Transports may share it. The zero Keyed admits nothing: Wait returns an
+// error because Limit is missing.
 type Keyed struct {
-	// Limit is how many requests of a key may be sent each second, in the long
-	// run. It must be positive. rate.Inf is no limit.
+	// Limit is the number of requests of a key per second, in the long run. It must be
+	// positive; rate.Inf means no limit.
 	Limit rate.Limit
 
-	// Burst is how many requests of a key may be sent at once, after it was
-	// idle for long enough. If zero, 1. In the first minute of a limit of one a
-	// second, Burst + 60 go: where a server counts by windows, leave room for it.
+	// Burst is the number of requests of a key that may be sent at once after a pause. If
+	// zero, 1. With a limit of one a second, Burst + 60 requests go in the first minute:
+	// leave room for that if the server counts by windows.
 	Burst int
 
-	// Key is what the limit applies to. If nil, scheme://host, in lower case
-	// and without the default port. All requests whose key is "" share one.
-	// A key is part of error messages, so it must not be a secret.
+	// Key returns what the limit applies to. If nil, it is scheme://host, in lower case
+	// and without the default port. All requests with the key "" share a limit. Error
+	// messages contain keys, so a key must not be a secret.
 	Key func(*http.Request) string
 
-	// MaxKeys is how many keys are remembered. If zero, 1,024.
+	// MaxKeys is the number of keys to remember. If zero, 1,024.
 	//
-	// When one more comes, one of some 32 is forgotten: one whose burst is whole,
-	// since it would be the same if it had been remembered, or else the least
-	// recently used; should that come again, it starts with a whole burst. A key
-	// with requests in line is not forgotten.
+	// For a new key beyond that, the Keyed looks at about 32 keys and forgets one: one
+	// with a full burst, which loses nothing, or else the least recently used, which
+	// starts with a full burst if it returns. A key with waiting requests is not
+	// forgotten.
 	MaxKeys int
 
 	hosts hostkey.Cache
@@ -59,8 +63,8 @@ type Keyed struct {
 
 var _ heed.BoundedPacer = (*Keyed)(nil)
 
-// PerHost lets r requests a second go to each host, and burst of them at once.
-// It is short for a Keyed with these two fields.
+// PerHost returns a Keyed that admits r requests a second to each host, and burst of them
+// at once. For 60 a minute use rate.Every(time.Second).
 func PerHost(r rate.Limit, burst int) *Keyed {
 	return &Keyed{Limit: r, Burst: burst}
 }
@@ -68,9 +72,9 @@ func PerHost(r rate.Limit, burst int) *Keyed {
 // Wait blocks until req may be sent, for as long as its context allows.
 func (k *Keyed) Wait(req *http.Request) error { return k.WaitAtMost(req, forever) }
 
-// WaitAtMost blocks until req may be sent. If that is later than most from
-// now, or not before the deadline of req's context, it returns a
-// *heed.OverdueError at once. If most is zero or negative, there is no wait.
+// WaitAtMost blocks until req may be sent. It returns a *heed.OverdueError at once if
+// that takes longer than most or reaches the deadline of req's context. If most is zero
+// or negative, it does not wait.
 func (k *Keyed) WaitAtMost(req *http.Request, most time.Duration) error {
 	ctx := req.Context()
 	if ctx.Err() != nil {
@@ -83,7 +87,7 @@ func (k *Keyed) WaitAtMost(req *http.Request, most time.Duration) error {
 	return w.wait(ctx, nil)
 }
 
-// Observe gives a token back if nothing was sent.
+// Observe returns a token if nothing was sent.
 func (k *Keyed) Observe(a heed.Attempt) {
 	if a.Err != heed.ErrNotSent {
 		return

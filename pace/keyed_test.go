@@ -19,7 +19,7 @@ import (
 	"github.com/heedhttp/heed/testserver"
 )
 
-func TestABurstGoesAtOnceAndTheRestAtTheLimit(t *testing.T) {
+func TestTheBurstGoesAtOnceThenTheLimitHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := newTimeline(t, pace.PerHost(10, 3))
 		tl.goes()
@@ -39,9 +39,8 @@ func TestABurstGoesAtOnceAndTheRestAtTheLimit(t *testing.T) {
 	})
 }
 
-// Nobody limits the job, and still it takes its time: no two requests are
-// closer than the rate says.
-func TestAJobThatNobodyLimitsPacesItself(t *testing.T) {
+// Nothing else limits the job; two requests are never closer than the rate allows.
+func TestAnUnlimitedJobIsPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testserver.New(t)
 		client := &http.Client{Transport: &heed.Transport{Base: srv.Transport(), Pacer: pace.PerHost(10, 1)}}
@@ -76,14 +75,14 @@ func TestTheLineIsServedInOrder(t *testing.T) {
 		tl.at(150 * ms)
 		tl.waits(250 * ms)
 		tl.wg.Wait()
-		tl.letGoAt(100*ms, b)
-		tl.letGoAt(200*ms, c)
-		tl.letGoAt(300*ms, d)
+		tl.admittedAt(100*ms, b)
+		tl.admittedAt(200*ms, c)
+		tl.admittedAt(300*ms, d)
 		tl.waits(100 * ms)
 	})
 }
 
-func TestACancelledWaiterPassesItsTurnOn(t *testing.T) {
+func TestACancelledWaitersTokenGoesToTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := newTimeline(t, pace.PerHost(10, 1))
 		tl.goes()
@@ -95,13 +94,13 @@ func TestACancelledWaiterPassesItsTurnOn(t *testing.T) {
 		tl.waits(350 * ms)
 
 		tl.at(60 * ms)
-		b.cancel(nil) // from the head: d has its turn
+		b.cancel(nil) // from the front: d gets the token
 		synctest.Wait()
 		tl.waits(240 * ms)
 
 		tl.wg.Wait()
-		tl.letGoAt(100*ms, d)
-		tl.letGoAt(200*ms, e)
+		tl.admittedAt(100*ms, d)
+		tl.admittedAt(200*ms, e)
 		assert.Equal(t, 50*ms, c.at)
 		assert.ErrorIs(t, c.err, context.Canceled)
 		assert.ErrorIs(t, c.err, errGone)
@@ -110,7 +109,7 @@ func TestACancelledWaiterPassesItsTurnOn(t *testing.T) {
 	})
 }
 
-func TestALineThatEveryoneLeftHasTakenNothing(t *testing.T) {
+func TestAnAbandonedLineTakesNoTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := newTimeline(t, pace.PerHost(10, 2))
 		tl.goes()
@@ -131,7 +130,7 @@ func TestALineThatEveryoneLeftHasTakenNothing(t *testing.T) {
 	})
 }
 
-func TestATurnThatComesToOneWhoIsJustLeavingIsPassedOn(t *testing.T) {
+func TestATokenForALeavingWaiterGoesToTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pacer := pace.PerHost(10, 1)
 		tl := newTimeline(t, pacer)
@@ -141,11 +140,11 @@ func TestATurnThatComesToOneWhoIsJustLeavingIsPassedOn(t *testing.T) {
 		pacer.TickAt("http://example.com", tl.start.Add(100*ms), func() { b.cancel(nil) })
 		tl.wg.Wait()
 		assert.Equal(t, context.Canceled, b.err)
-		tl.letGoAt(99*ms, c)
+		tl.admittedAt(99*ms, c)
 	})
 }
 
-func TestAWaitThatIsTooLongIsRefusedAtOnceWithThePlaceInLineCounted(t *testing.T) {
+func TestATooLongWaitIsRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := newTimeline(t, pace.PerHost(10, 1))
 		tl.goes()
@@ -160,7 +159,11 @@ func TestAWaitThatIsTooLongIsRefusedAtOnceWithThePlaceInLineCounted(t *testing.T
 		defer cancel()
 		for _, most := range []time.Duration{299 * ms, time.Hour} { // a deadline as early as most is the one named
 			err = tl.pacer.WaitAtMost(request(soon, "http://example.com"), most)
-			assert.Equal(t, &heed.OverdueError{Key: "http://example.com", Wait: 300 * ms, Left: 299 * ms, Deadline: true}, err)
+			assert.Equal(
+				t,
+				&heed.OverdueError{Key: "http://example.com", Wait: 300 * ms, Left: 299 * ms, Deadline: true},
+				err,
+			)
 			assert.ErrorIs(t, err, context.DeadlineExceeded)
 		}
 		assert.Zero(t, time.Since(tl.start), "no time passed")
@@ -171,7 +174,7 @@ func TestAWaitThatIsTooLongIsRefusedAtOnceWithThePlaceInLineCounted(t *testing.T
 	})
 }
 
-func TestATurnMustComeBeforeTheDeadlineNotWithIt(t *testing.T) {
+func TestAdmissionMustComeBeforeTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := newTimeline(t, pace.PerHost(10, 1))
 		tl.goes()
@@ -187,7 +190,7 @@ func TestATurnMustComeBeforeTheDeadlineNotWithIt(t *testing.T) {
 	})
 }
 
-func TestNothingIsTakenForAContextThatHasEnded(t *testing.T) {
+func TestAnEndedContextTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, pacer := range []heed.Pacer{pace.PerHost(10, 1), pace.With(rate.NewLimiter(10, 1))} {
 			tl := newTimeline(t, pacer)
@@ -201,35 +204,35 @@ func TestNothingIsTakenForAContextThatHasEnded(t *testing.T) {
 	})
 }
 
-func TestANegativeMostAllowsNoWait(t *testing.T) {
+func TestANegativeBoundAllowsNoWait(t *testing.T) {
 	pacer := pace.PerHost(hourly, 1)
 	require.NoError(t, pacer.WaitAtMost(get(), -time.Hour))
 	assert.Zero(t, overdueError(t, pacer.WaitAtMost(get(), -time.Hour)).Left)
 }
 
-func TestATurnThatWasNotUsedIsThereForTheNext(t *testing.T) {
+func TestAnUnusedTokenGoesToTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := newTimeline(t, pace.PerHost(10, 1))
 		tl.goes()
 		tl.at(30 * ms)
-		tl.givesBack() // 0.3 tokens and 1 are 1: never more than the burst
+		tl.givesBack() // 0.3 tokens and 1 are 1, the burst
 		tl.goes()
 		tl.waits(100 * ms)
 
 		b, c := tl.joins(), tl.joins()
 		tl.at(50 * ms)
 		tl.givesBack()
-		tl.letGoAt(50*ms, b)
+		tl.admittedAt(50*ms, b)
 		tl.wg.Wait()
-		tl.letGoAt(150*ms, c) // not at 130: 0.2 tokens and 1 were 1
+		tl.admittedAt(150*ms, c) // not at 130: 0.2 tokens and 1 were 1
 	})
 }
 
-func TestTurnsGivenBackAreNeverMoreThanTheBurst(t *testing.T) {
+func TestReturnedTokensNeverExceedTheBurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := newTimeline(t, pace.PerHost(10, 2))
 		for range 10 {
-			tl.givesBack() // of a host nobody asked for
+			tl.givesBack() // of an unknown host
 		}
 		tl.goes()
 		for range 10 {
@@ -241,7 +244,7 @@ func TestTurnsGivenBackAreNeverMoreThanTheBurst(t *testing.T) {
 	})
 }
 
-func TestAnAttemptThatWasSentGivesNothingBack(t *testing.T) {
+func TestASentAttemptReturnsNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := newTimeline(t, pace.PerHost(10, 1))
 		tl.goes()
@@ -282,15 +285,15 @@ func TestALateTimerLosesNoTime(t *testing.T) {
 			tl.joins()
 		}
 		pacer.TickAt("http://example.com", tl.start.Add(450*ms), func() {})
-		tl.waits(300 * ms) // 4 of the 6 went; the next one's turn is at 500 ms, 50 from then
+		tl.waits(300 * ms) // 4 of the 6 went; the next one goes at 500 ms, 50 later
 		tl.wg.Wait()
 	})
 }
 
-// hourly is a limit of which nothing comes back while a test lasts.
+// hourly is a limit whose tokens do not come back during a test.
 const hourly = rate.Limit(1.0 / 3600)
 
-func TestFieldsThatAreWrongAreNamed(t *testing.T) {
+func TestInvalidFieldsOfKeyedAreNamed(t *testing.T) {
 	for want, pacer := range map[string]*pace.Keyed{
 		"pace: Keyed.Limit is 0: it must be positive":        {},
 		"pace: Keyed.Limit is -1: it must be positive":       pace.PerHost(-1, 1),
@@ -311,7 +314,7 @@ func TestABurstOfZeroIsOne(t *testing.T) {
 	overdueError(t, pacer.WaitAtMost(get(), 0))
 }
 
-func TestInfiniteLimitsLetAllGo(t *testing.T) {
+func TestInfiniteLimitsAdmitEverything(t *testing.T) {
 	for _, limit := range []rate.Limit{rate.Inf, rate.Limit(math.Inf(1))} {
 		pacer := pace.PerHost(limit, 0)
 		for range 1000 {
@@ -320,16 +323,16 @@ func TestInfiniteLimitsLetAllGo(t *testing.T) {
 	}
 }
 
-func TestALimitOfNextToNothingNeitherHangsNorOverflows(t *testing.T) {
+func TestATinyLimitNeitherHangsNorOverflows(t *testing.T) {
 	pacer := pace.PerHost(math.SmallestNonzeroFloat64, 1)
 	require.NoError(t, pacer.Wait(get()))
 	err := pacer.Wait(get())
 	assert.Equal(t, rate.InfDuration, overdueError(t, err).Wait)
 	assert.Equal(t, rate.InfDuration, overdueError(t, err).Left)
-	assert.ErrorContains(t, err, "http://example.com never lets this request go")
+	assert.ErrorContains(t, err, "http://example.com never admits this request")
 }
 
-func TestTheWayOfARequestThatNeedNotWaitAllocatesNothing(t *testing.T) {
+func TestAnUndelayedRequestDoesNotAllocate(t *testing.T) {
 	for name, pacer := range map[string]heed.Pacer{
 		"PerHost": pace.PerHost(plenty, 1000),
 		"With":    pace.With(rate.NewLimiter(plenty, 1000)),
@@ -344,9 +347,9 @@ func TestTheWayOfARequestThatNeedNotWaitAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Every turn is either used or given back, whoever cancels when: so in the end
-// as much time has passed as the turns that were used need.
-func TestNoTurnIsLostOrMadeAmong64GoroutinesThatComeAndGo(t *testing.T) {
+// Every token is used or returned, whenever requests are cancelled: in the end, exactly
+// the time has passed that the used tokens need.
+func TestNoTokenIsLostOrCreatedAmong64Goroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, burst, seconds = 1000, 10, 10
 		pacer := pace.PerHost(limit, burst)
@@ -377,11 +380,11 @@ func TestNoTurnIsLostOrMadeAmong64GoroutinesThatComeAndGo(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		assert.InDelta(t, limit*seconds+burst, used.Load(), limit*0.08, "the last ones ended up to 80 ms later")
+		assert.InDelta(t, limit*seconds+burst, used.Load(), limit*0.08, "the last requests end up to 80 ms later")
 	})
 }
 
-func TestRealGoroutinesShareOneBurstExactly(t *testing.T) {
+func TestGoroutinesShareOneBurstExactly(t *testing.T) {
 	const burst = 1000
 	pacer := pace.PerHost(1e-6, burst)
 	var (
@@ -410,7 +413,7 @@ func TestRealGoroutinesShareOneBurstExactly(t *testing.T) {
 	assert.EqualValues(t, burst, sent.Load())
 }
 
-func TestALineThatEmptiedBeginsAnew(t *testing.T) {
+func TestAnEmptiedLineStartsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := newTimeline(t, pace.PerHost(1, 1))
 		tl.goes()
@@ -427,8 +430,8 @@ func TestALineThatEmptiedBeginsAnew(t *testing.T) {
 	})
 }
 
-// As a client that is a global variable is, in tests.
-func TestAPacerMayBeUsedInOneBubbleAfterAnotherAndOutside(t *testing.T) {
+// Tests use a client in a global variable like this.
+func TestAPacerWorksInSeveralBubblesAndOutside(t *testing.T) {
 	pacer := pace.PerHost(1000, 1)
 	use := func(t *testing.T) {
 		for range 3 {

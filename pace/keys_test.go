@@ -13,7 +13,7 @@ import (
 	"github.com/heedhttp/heed/pace"
 )
 
-func TestHostsAreApart(t *testing.T) {
+func TestHostsAreIndependent(t *testing.T) {
 	pacer := pace.PerHost(hourly, 1)
 	for _, url := range []string{"http://a.example", "https://a.example", "http://b.example", "http://a.example:8080"} {
 		require.NoError(t, pacer.WaitAtMost(request(t.Context(), url), 0))
@@ -22,7 +22,7 @@ func TestHostsAreApart(t *testing.T) {
 	overdueError(t, pacer.WaitAtMost(request(t.Context(), "HTTP://A.Example:80"), 0))
 }
 
-func TestKeysAreTheUsers(t *testing.T) {
+func TestKeyDefinesTheKeys(t *testing.T) {
 	pacer := &pace.Keyed{Limit: hourly, Key: func(req *http.Request) string { return req.Method }}
 	require.NoError(t, pacer.WaitAtMost(request(t.Context(), "http://a.example"), 0))
 	assert.Equal(t, "GET", overdueError(t, pacer.WaitAtMost(request(t.Context(), "http://b.example"), 0)).Key)
@@ -32,7 +32,7 @@ func TestKeysAreTheUsers(t *testing.T) {
 	overdueError(t, pacer.WaitAtMost(get(), 0))
 }
 
-func TestTheLeastRecentWholeKeyIsForgottenFirst(t *testing.T) {
+func TestTheLeastRecentFullKeyIsForgottenFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pacer := &pace.Keyed{Limit: 1, Burst: 2, MaxKeys: 3}
 		let := func(host string) error { return pacer.WaitAtMost(request(t.Context(), "http://"+host), 0) }
@@ -44,36 +44,36 @@ func TestTheLeastRecentWholeKeyIsForgottenFirst(t *testing.T) {
 		drain("b")
 		time.Sleep(1900 * ms)
 		drain("c")
-		require.NoError(t, let("b")) // at 0.9 now, a at 1.9, c at 0: none whole
-		require.NoError(t, let("d")) // so a is forgotten: it was used least recently
+		require.NoError(t, let("b")) // at 0.9 now, a at 1.9, c at 0: none full
+		require.NoError(t, let("d")) // a is forgotten as the least recently used
 		require.NoError(t, let("d"))
 
 		assert.Error(t, let("b"))
 		assert.Error(t, let("c"))
 		assert.Error(t, let("d"))
-		time.Sleep(1100 * ms) // b is whole; c and d are not
+		time.Sleep(1100 * ms) // b is full; c and d are not
 		drain("e")
-		assert.NoError(t, let("c"), "c has its one token, not two")
+		assert.NoError(t, let("c"), "c has one token, not two")
 		assert.Error(t, let("c"))
 		assert.NoError(t, let("d"))
 		assert.Error(t, let("d"))
 	})
 }
 
-func TestOfKeysThatOweTheSameTheLeastRecentIsForgotten(t *testing.T) {
+func TestOfEqualKeysTheLeastRecentIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pacer := &pace.Keyed{Limit: 1, MaxKeys: 2}
 		let := func(host string) error { return pacer.WaitAtMost(request(t.Context(), "http://"+host), 0) }
 		require.NoError(t, let("a"))
 		require.NoError(t, let("b"))
-		require.Error(t, let("a")) // used, if in vain
+		require.Error(t, let("a")) // a refused use counts, too
 		require.NoError(t, let("c"))
 		assert.Error(t, let("a"))
 		assert.NoError(t, let("b"), "it was forgotten")
 	})
 }
 
-func TestAKeyWithRequestsInLineIsNotForgotten(t *testing.T) {
+func TestAKeyWithWaitersIsNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pacer := &pace.Keyed{Limit: 10, MaxKeys: 1}
 		tl := newTimeline(t, pacer)
@@ -84,11 +84,11 @@ func TestAKeyWithRequestsInLineIsNotForgotten(t *testing.T) {
 		}
 		tl.waits(200 * ms)
 		tl.wg.Wait()
-		tl.letGoAt(100*ms, b)
+		tl.admittedAt(100*ms, b)
 	})
 }
 
-func TestAFloodOfHostsForgetsOnlyTheRest(t *testing.T) {
+func TestAFloodOfHostsKeepsKeysInUse(t *testing.T) {
 	pacer := pace.PerHost(0.001, 1)
 	flood := func(from, to int) (goes int) {
 		for i := from; i < to; i++ {

@@ -8,104 +8,106 @@ import (
 	"time"
 )
 
-// reviewEvery is how often a line looks whether those who wait still can: limits change.
+// reviewEvery is how often a line checks whether its waiters can still be in time: limits
+// change.
 const reviewEvery = time.Second
 
-// reviewAtMost is how often it does so if limits seem to change all the time.
+// reviewAtMost is the shortest time between reviews if limits change all the time.
 const reviewAtMost = 100 * time.Millisecond
 
-// longestOvertaken is how long those who wait for one gate may overtake one that waits for that
-// and another: after that its gates are kept for it, or it might wait for ever.
+// longestOvertaken is how long a waiter for several gates may be overtaken by waiters for
+// one of them. After that its gates are kept for it, or it might wait forever.
 const longestOvertaken = 5 * time.Second
 
-// A line is where the requests of one key wait, first in, first out, each for one gate or
-// several. One whose gates are open may overtake those who wait for another gate.
+// A line is where the requests of one key wait, first in, first out, each for one or more
+// gates. A request whose gates are open may overtake those that wait for another gate.
 //
-// A request in line has taken nothing yet. It takes what it costs when all its gates let it
-// go. So one that leaves the line has nothing to give back, and those behind it move up.
+// A waiting request has taken nothing. It takes its cost from all its gates when it is
+// admitted. So when one leaves the line, nothing has to be given back and those behind it
+// move up.
 type line struct {
 	mu     *sync.Mutex             // guards all below, and the gates; several lines may share it
-	before func(a, b *waiter) bool // the order; if nil, that of arrival
-	fixed  bool                    // what its gates say changes only when somebody comes or goes
+	before func(a, b *waiter) bool // the order; if nil, by arrival
+	fixed  bool                    // the gates change only when a waiter comes or goes
 
-	waiting  list.List  // of *waiter
-	busy     []*waiting // of the gates for which somebody waits
+	waiting  list.List // of *waiter
+	busy     []*demand // of the gates that have waiters
 	reviewed time.Time
-	timer    *time.Timer // calls tick; nil if nobody waits
+	timer    *time.Timer // calls tick; nil without waiters
 }
 
 // A gate is one limit. Its methods are called with the line locked.
 type gate interface {
-	// cost is how many units a request takes.
+	// cost returns the number of units that a request takes.
 	cost(c costs) int64
 
-	// delay is how long n units must wait behind others that wait already: forever if
-	// they are never let through, unknown if only an event can tell.
+	// delay returns how long n units must wait behind ahead units of other waiters:
+	// forever if they never fit, unknown if only an event can tell.
 	delay(n, ahead int64, now time.Time) time.Duration
 
-	// due is delay for the first of those who wait already.
+	// due is delay for the first waiter.
 	due(n int64, now time.Time) time.Duration
 
-	// spare reports whether n units are left beyond those for which others wait: a
+	// spare reports whether n units are left besides those that others wait for. A
 	// request that cannot wait takes them early.
 	spare(n, ahead int64, now time.Time) bool
 
-	// take takes n units. It returns how many were taken before this moment, if the gate wants
-	// to know that of each request, or -1.
+	// take takes n units. It returns the number of units taken before now if the gate
+	// needs that for each request, or -1.
 	take(n int64, now time.Time) (before int64)
 
 	// giveBack returns n units that were taken and not used.
 	giveBack(n int64, now time.Time)
 
-	// rest is called when nobody waits for the gate any more.
-	rest(now time.Time)
+	// idle is called when the gate has no more waiters.
+	idle(now time.Time)
 
-	// waiting counts those who wait for the gate.
-	waiting() *waiting
+	// demand returns the waiters for the gate.
+	demand() *demand
 }
 
-// A waiting counts the requests in line that wait for a gate.
-type waiting struct {
+// A demand counts the waiters for a gate.
+type demand struct {
 	gate    gate
 	count   int
-	units   int64     // what they cost together
+	units   int64     // their total cost
 	first   time.Time // when the first of them came
-	blocked bool      // for the rest of a walk along the line
+	blocked bool      // for the rest of a pass along the line
 }
 
-// A claim is a request before its gates.
+// A claim is a request for units of some gates.
 type claim struct {
 	key      string
-	gates    *[]gate // they may change while it waits
+	gates    *[]gate // may change while it waits
 	costs    costs
 	deadline deadline
 }
 
-// A charge is what a request costs at a gate.
+// A charge is the cost of a request at one gate.
 type charge struct {
 	gate   gate
 	n      int64
-	before int64 // what take returned
+	before int64 // the result of take
 }
 
 // A waiter is a claim in line.
 type waiter struct {
 	claim
-	start   startTag // in a Queue
-	joined  time.Time
-	line    *line
-	place   *list.Element // nil once it has left the line
-	counted []charge      // what it is counted with among those who wait for its gates
-	taken   []charge      // what it took when it was released
-	done    chan error    // nil if it was admitted, or why it will not be
-	passed  bool          // it was admitted
+	start    startTag // in a Queue
+	joined   time.Time
+	line     *line
+	place    *list.Element // nil once it has left the line
+	counted  []charge      // its part of the demand at each gate
+	taken    []charge      // what it took on admission
+	done     chan error    // gets nil on admission, or why it is refused
+	admitted bool
 }
 
-// errExpired is the end of a wait of which nobody could say how long it would be.
+// errExpired ends a wait of unknown length.
 var errExpired = errors.New("pace: waited too long")
 
-// joinLocked has c take what it costs, if it may: then the waiter is nil, and what gates want to
-// know is returned.
+// joinLocked admits c at once if it can: then the waiter is nil and the charges are those
+// that gates asked for. Otherwise c joins the line, or is refused.
 func (l *line) joinLocked(c *claim, start startTag, now time.Time) (*waiter, []charge, error) {
 	l.refreshLocked(now)
 	wait := c.delay(now)
@@ -116,28 +118,28 @@ func (l *line) joinLocked(c *claim, start startTag, now time.Time) (*waiter, []c
 		if c.spare(now) {
 			return nil, c.take(now), nil
 		}
-		l.restLocked(now, *c.gates)
+		l.idleLocked(now, *c.gates)
 		return nil, nil, c.deadline.overdue(c.key, wait, now)
 	}
 	w := &waiter{claim: *c, start: start, joined: now, line: l, done: make(chan error, 1)}
-	w.deadline = c.deadline.eased()
+	w.deadline = c.deadline.withGrace()
 	l.insertLocked(w)
 	l.countLocked(w)
 	l.refreshLocked(now)
 	return w, nil, nil
 }
 
-// delay is how long c must wait behind all who wait already.
+// delay returns how long c must wait behind all waiters.
 func (c *claim) delay(now time.Time) (longest time.Duration) {
 	for _, g := range *c.gates {
-		longest = max(longest, g.delay(g.cost(c.costs), g.waiting().units, now))
+		longest = max(longest, g.delay(g.cost(c.costs), g.demand().units, now))
 	}
 	return longest
 }
 
 func (c *claim) spare(now time.Time) bool {
 	for _, g := range *c.gates {
-		n, ahead := g.cost(c.costs), g.waiting().units
+		n, ahead := g.cost(c.costs), g.demand().units
 		if g.delay(n, ahead, now) > 0 && !g.spare(n, ahead, now) {
 			return false
 		}
@@ -145,7 +147,7 @@ func (c *claim) spare(now time.Time) bool {
 	return true
 }
 
-// take takes what c costs. It returns what gates want to know of each request.
+// take takes the cost of c from its gates. It returns the charges that gates asked for.
 func (c *claim) take(now time.Time) (charges []charge) {
 	for _, g := range *c.gates {
 		n := g.cost(c.costs)
@@ -156,7 +158,7 @@ func (c *claim) take(now time.Time) (charges []charge) {
 	return charges
 }
 
-// wait blocks until w may go, until it expires, or until ctx ends.
+// wait blocks until w is admitted, until it expires, or until ctx ends.
 func (w *waiter) wait(ctx context.Context, expired <-chan time.Time) error {
 	select {
 	case err := <-w.done:
@@ -168,7 +170,8 @@ func (w *waiter) wait(ctx context.Context, expired <-chan time.Time) error {
 	}
 }
 
-// leave gives up the place in line, or what was taken if that came at the same moment.
+// leave takes w out of the line. If w was admitted at the same moment, it returns what w
+// took.
 func (w *waiter) leave(why error) error {
 	l := w.line
 	l.mu.Lock()
@@ -183,7 +186,7 @@ func (w *waiter) leave(why error) error {
 	return why
 }
 
-// giveBack returns what w took: where gates change while a request waits, they note it.
+// giveBack returns what w took. Gates that may change during a wait record it in taken.
 func (w *waiter) giveBack(now time.Time) {
 	for _, c := range w.taken {
 		c.gate.giveBack(c.n, now)
@@ -207,11 +210,11 @@ func (l *line) insertLocked(w *waiter) {
 	}
 }
 
-// countLocked counts w among those who wait for its gates.
+// countLocked adds w to the demand of its gates.
 func (l *line) countLocked(w *waiter) {
 	w.counted = w.counted[:0]
 	for _, g := range *w.gates {
-		n, q := g.cost(w.costs), g.waiting()
+		n, q := g.cost(w.costs), g.demand()
 		if q.count == 0 {
 			q.gate, q.first = g, w.joined
 			l.busy = append(l.busy, q)
@@ -222,25 +225,25 @@ func (l *line) countLocked(w *waiter) {
 	}
 }
 
-// admitLocked has w take what it costs, and go.
+// admitLocked takes the cost of w and admits it.
 func (l *line) admitLocked(w *waiter, now time.Time) {
-	w.taken, w.passed = w.take(now), true
+	w.taken, w.admitted = w.take(now), true
 	l.dismissLocked(w, nil)
 }
 
-// dismissLocked takes w out of the line and tells it why: nil if it may go.
+// dismissLocked removes w from the line and sends it why, nil for admission.
 func (l *line) dismissLocked(w *waiter, why error) {
 	l.waiting.Remove(w.place)
 	w.place = nil
 	for _, c := range w.counted {
-		q := c.gate.waiting()
+		q := c.gate.demand()
 		q.count--
 		q.units -= c.n
 	}
 	w.done <- why
 }
 
-// refreshLocked is called after every change, and before one is decided on.
+// refreshLocked runs after every change, and before every decision.
 func (l *line) refreshLocked(now time.Time) {
 	if l.waiting.Len() == 0 && l.timer == nil {
 		return
@@ -253,7 +256,8 @@ func (l *line) refreshLocked(now time.Time) {
 	l.armLocked(next)
 }
 
-// releaseLocked lets those go whose gates are open. It returns in how long the next may.
+// releaseLocked admits the waiters whose gates are open. It returns the time until the
+// next one.
 func (l *line) releaseLocked(now time.Time) time.Duration {
 	next, blocked := unknown, 0
 	if !l.fixed {
@@ -264,8 +268,8 @@ func (l *line) releaseLocked(now time.Time) time.Duration {
 		place = place.Next()
 		wait, overtaken := time.Duration(0), now.Sub(w.joined) > longestOvertaken
 		for _, g := range *w.gates {
-			q := g.waiting()
-			d := unknown // behind one who waits for the same gate
+			q := g.demand()
+			d := unknown // behind a waiter for the same gate
 			if !q.blocked {
 				d = g.due(g.cost(w.costs), now)
 			}
@@ -279,7 +283,7 @@ func (l *line) releaseLocked(now time.Time) time.Duration {
 			next = min(next, wait)
 			if overtaken { // keep its gates for it
 				for _, g := range *w.gates {
-					if q := g.waiting(); !q.blocked && q.count > 0 {
+					if q := g.demand(); !q.blocked && q.count > 0 {
 						q.blocked = true
 						blocked++
 					}
@@ -294,15 +298,14 @@ func (l *line) releaseLocked(now time.Time) time.Duration {
 		if q.blocked = false; q.count > 0 {
 			busy = append(busy, q)
 		} else {
-			q.gate.rest(now)
+			q.gate.idle(now)
 		}
 	}
 	l.busy = busy
 	return next
 }
 
-// reviewLocked counts all who wait anew, and sends those away who would now have to wait
-// too long.
+// reviewLocked counts all waiters anew and refuses those that would now wait too long.
 func (l *line) reviewLocked(now time.Time) {
 	l.reviewed = now
 	for _, q := range l.busy {
@@ -327,21 +330,21 @@ func (l *line) reviewLocked(now time.Time) {
 	}
 	for _, q := range counted {
 		if q.count == 0 {
-			q.gate.rest(now)
+			q.gate.idle(now)
 		}
 	}
 }
 
-// restLocked tells those gates for which nobody waits.
-func (l *line) restLocked(now time.Time, gates []gate) {
+// idleLocked calls idle of the gates that have no waiters.
+func (l *line) idleLocked(now time.Time, gates []gate) {
 	for _, g := range gates {
-		if g.waiting().count == 0 {
-			g.rest(now)
+		if g.demand().count == 0 {
+			g.idle(now)
 		}
 	}
 }
 
-// armLocked sets the timer to the next moment when there is something to do.
+// armLocked sets the timer to the next moment with something to do.
 func (l *line) armLocked(next time.Duration) {
 	switch {
 	case l.waiting.Len() == 0 || next == unknown:
@@ -356,7 +359,7 @@ func (l *line) armLocked(next time.Duration) {
 	}
 }
 
-// tick is what the timer calls.
+// tick is called by the timer.
 func (l *line) tick() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,18 +16,17 @@ import (
 	"github.com/heedhttp/heed/pace"
 )
 
-// An arrival is a request in a random timeline. Its times are chosen so that no
-// two events fall on one moment, since their order is left open: requests come on
-// whole milliseconds, leave 0.417 ms after one, and are given back at odd
-// nanoseconds.
+// An arrival is a request in a random timeline. No two events fall on the same moment,
+// because their order would be undefined: requests come on whole milliseconds, leave
+// 0.417 ms later, and are given back at odd nanoseconds.
 type arrival struct {
 	at       time.Duration
-	most     time.Duration // how long it may wait
+	most     time.Duration // the bound of its wait
 	cancel   time.Duration // after its arrival; 0: never
-	giveBack time.Duration // after its turn; 0: never
+	giveBack time.Duration // after its admission; 0: never
 }
 
-// An outcome is when a request went, or that it did not.
+// An outcome is when a request was admitted, or that it was refused.
 type outcome = time.Duration
 
 const (
@@ -53,7 +52,7 @@ func randomArrivals(r *rand.Rand, n int) []arrival {
 	return arrivals
 }
 
-// observed runs arrivals through a Keyed, and tells what became of each.
+// observed runs arrivals through a Keyed and returns their outcomes.
 func observed(t *testing.T, limit rate.Limit, burst int, arrivals []arrival) []outcome {
 	outcomes := make([]outcome, len(arrivals))
 	synctest.Test(t, func(t *testing.T) {
@@ -75,7 +74,7 @@ func observed(t *testing.T, limit rate.Limit, burst int, arrivals []arrival) []o
 				case time.Since(tl.start) == a.at:
 					outcomes[i] = refused
 				default:
-					outcomes[i] = wrong // refused late
+					outcomes[i] = wrong // refused too late
 				}
 				if a.giveBack > 0 && outcomes[i] >= 0 {
 					time.Sleep(a.giveBack)
@@ -88,8 +87,8 @@ func observed(t *testing.T, limit rate.Limit, burst int, arrivals []arrival) []o
 	return outcomes
 }
 
-// A model is a first-in-first-out token bucket in exact arithmetic, that knows
-// nothing of limiters, timers or goroutines: it steps from event to event.
+// A model is a first-in-first-out token bucket in exact arithmetic, without limiters,
+// timers or goroutines: it steps from event to event.
 type model struct {
 	limit    *big.Rat // tokens per nanosecond
 	burst    *big.Rat
@@ -128,13 +127,13 @@ func modelled(limit, burst int64, arrivals []arrival) []outcome {
 	return m.outcomes
 }
 
-// step lets the next thing happen: a turn, or an event.
+// step makes the next thing happen: an admission or an event.
 func (m *model) step() {
 	slices.SortFunc(m.events, func(a, b event) int { return int(a.at - b.at) })
 	if len(m.waiting) > 0 {
-		turn := m.when(1)
-		if len(m.events) == 0 || turn.Cmp(rat(m.events[0].at)) <= 0 {
-			m.moveTo(turn)
+		due := m.when(1)
+		if len(m.events) == 0 || due.Cmp(rat(m.events[0].at)) <= 0 {
+			m.moveTo(due)
 			m.tokens.Sub(m.tokens, big.NewRat(1, 1))
 			m.letFirstGo()
 			return
@@ -147,7 +146,7 @@ func (m *model) step() {
 	case "arrives":
 		m.waiting = append(m.waiting, e.who)
 		latest := rat(e.at + m.arrivals[e.who].most)
-		if turn := m.when(len(m.waiting)); turn.Cmp(latest) > 0 {
+		if due := m.when(len(m.waiting)); due.Cmp(latest) > 0 {
 			m.waiting = m.waiting[:len(m.waiting)-1]
 			m.outcomes[e.who] = refused
 		}
@@ -172,7 +171,7 @@ func (m *model) letFirstGo() {
 	}
 }
 
-// when is the time at which n tokens are there.
+// when returns the time at which n tokens are available.
 func (m *model) when(n int) *big.Rat {
 	missing := new(big.Rat).Sub(big.NewRat(int64(n), 1), m.tokens)
 	if missing.Sign() <= 0 {
@@ -197,7 +196,7 @@ func least(a, b *big.Rat) *big.Rat {
 
 func rat(d time.Duration) *big.Rat { return new(big.Rat).SetInt64(int64(d)) }
 
-func FuzzAnyTimelineIsThatOfAnExactBucket(f *testing.F) {
+func FuzzKeyedAgainstAnExactBucket(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(seed, int64(1+seed%13), int64(1+seed%4))
 	}

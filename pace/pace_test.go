@@ -28,13 +28,13 @@ func request(ctx context.Context, url string) *http.Request {
 	return req
 }
 
-// An inProcess calls a handler as a server would, in the goroutine of whoever asks and
-// without a connection: in a bubble, thousands of requests take no time.
+// An inProcess calls a handler in the caller's goroutine, without a connection: in a
+// bubble, thousands of requests take no time.
 type inProcess struct{ handler http.Handler }
 
 func (p inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(req.Context())
-	defer cancel() // as a server's request ends with its handler
+	defer cancel() // a server's request ends with its handler
 	served := req.WithContext(ctx)
 	served.RemoteAddr = "192.0.2.1:1234"
 	rec := httptest.NewRecorder()
@@ -47,8 +47,8 @@ func (p inProcess) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// rests waits for d, or until ctx ends.
-func rests(ctx context.Context, d time.Duration) {
+// sleeps waits for d, or until ctx ends.
+func sleeps(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():
@@ -57,7 +57,7 @@ func rests(ctx context.Context, d time.Duration) {
 
 func get() *http.Request { return request(context.Background(), "http://example.com/") }
 
-// A timeline runs waiters in a bubble and remembers when each was let go.
+// A timeline runs waiters in a bubble and records when each is admitted.
 type timeline struct {
 	t     *testing.T
 	pacer heed.BoundedPacer
@@ -70,23 +70,23 @@ func newTimeline(t *testing.T, pacer heed.Pacer) *timeline {
 	return &timeline{t: t, pacer: pacer.(heed.BoundedPacer), start: time.Now()}
 }
 
-// A turn is what became of a waiter.
-type turn struct {
+// A result is the outcome of a waiter.
+type result struct {
 	at     time.Duration // since the timeline's start
 	err    error
 	cancel context.CancelCauseFunc
 }
 
-// at sleeps until so long after the start.
+// at sleeps until d after the start.
 func (tl *timeline) at(d time.Duration) {
 	time.Sleep(time.Until(tl.start.Add(d)))
 	synctest.Wait()
 }
 
-// joins lets a request wait, from now on.
-func (tl *timeline) joins() *turn {
+// joins starts a waiting request.
+func (tl *timeline) joins() *result {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	w := &turn{cancel: cancel}
+	w := &result{cancel: cancel}
 	tl.wg.Go(func() {
 		w.err = tl.pacer.Wait(request(ctx, "http://example.com/"))
 		w.at = time.Since(tl.start)
@@ -95,7 +95,7 @@ func (tl *timeline) joins() *turn {
 	return w
 }
 
-// goes asserts that a request is let go now, without a wait.
+// goes asserts that a request is admitted now, without a wait.
 func (tl *timeline) goes() {
 	tl.t.Helper()
 	before := time.Now()
@@ -103,8 +103,7 @@ func (tl *timeline) goes() {
 	require.Zero(tl.t, time.Since(before))
 }
 
-// waits asserts that a request would have to wait so long now, and is told so
-// at once.
+// waits asserts that a request is refused now, at once, because it would wait d.
 func (tl *timeline) waits(d time.Duration) {
 	tl.t.Helper()
 	before := time.Now()
@@ -116,7 +115,7 @@ func (tl *timeline) waits(d time.Duration) {
 	require.Zero(tl.t, time.Since(before))
 }
 
-// gives back a turn that was not used.
+// givesBack returns an unused token.
 func (tl *timeline) givesBack() {
 	tl.pacer.Observe(heed.Attempt{Request: get(), Err: heed.ErrNotSent})
 	synctest.Wait()
@@ -129,7 +128,7 @@ func overdueError(t *testing.T, err error) *heed.OverdueError {
 	return overdue
 }
 
-func (tl *timeline) letGoAt(want time.Duration, w *turn) {
+func (tl *timeline) admittedAt(want time.Duration, w *result) {
 	tl.t.Helper()
 	assert.NoError(tl.t, w.err)
 	assert.Equal(tl.t, want.String(), w.at.String())

@@ -7,87 +7,90 @@ import (
 )
 
 const (
-	// freePart is the part of a quota: while more than that is left nobody is delayed. A client
-	// that uses less than a quarter of its quota in a window never notices that there is one.
+	// freePart is the part of a quota above which nothing is delayed. A client that uses
+	// less than a quarter of its quota in a window notices nothing.
 	freePart = 0.75
 
-	// slidingParts is into how many parts a window is divided whose units come back one by one:
-	// what is left is spread over one of them. In the long run all but 1/17 of such a quota
-	// is used, and that is left for others who use it, too.
+	// slidingParts divides the window of a policy whose units come back one by one: what
+	// is left is spread over one part. In the long run 1/17 of the quota stays unused,
+	// for other clients.
 	slidingParts = 16
 
-	// othersPart is the part of a quota that is left for others who are seen to use it, too.
+	// othersPart is the part of a quota to leave for other clients, once they were
+	// detected.
 	othersPart = 1. / 16
 
-	// leakyPart is the part of a leaky bucket that is left unused: what is sent early to a
-	// leaky bucket waits there.
+	// leakyPart is the part of a leaky bucket to leave unused: the server delays whatever
+	// is sent early.
 	leakyPart = 0.95
 
-	// longestBelief is how long what was told once is believed, whatever it was.
-	longestBelief = 24 * time.Hour
+	// maxAge is how long an answer is trusted, whatever it says.
+	maxAge = 24 * time.Hour
 
-	// askAgain is how long others wait at least for the answer of a request that asks what is left.
-	askAgain = time.Second
+	// minAnswerWait is the shortest time to wait for the answer of a request that asks
+	// for the new state.
+	minAnswerWait = time.Second
 
-	// probeInterval is how often a request goes although nothing is left, where that is to
-	// be so for longer than this. A server that was wrong once must not be lost for a day.
+	// probeInterval is the time between requests that go although nothing is left, if
+	// that lasts longer than this. A server that was wrong once must not be lost for a
+	// day.
 	probeInterval = time.Minute
 
-	// secondsError is by how much a time is off that is told in whole seconds.
+	// secondsError is the rounding error of a time in whole seconds.
 	secondsError = time.Second
 
-	// mostLeft bounds the units that are believed to be left, so that no sum of them overflows.
+	// mostLeft caps the units that are left, so that no sum of them overflows.
 	mostLeft = 1 << 50
 )
 
-// A policyID tells policies of a key apart.
+// A policyID distinguishes the policies of a key.
 type policyID struct {
 	name, unit, partition string
-	limit                 string // what the vendor calls it
+	limit                 string // the vendor's name for it
 	quota                 int64
 	window                time.Duration
 }
 
-// A policy is a limit as its server has told it. It is a gate: what is left is spread over
-// the time that is left. Callers hold the lock of its line.
+// A policy is a limit as its server announced it. It is a gate: what is left is spread
+// over the time that is left. Callers hold the lock of its line.
 type policy struct {
-	waiters waiting
+	waiters demand
 	id      policyID
-	routes  int // how many routes are told of it
+	routes  int // the number of routes with this policy
 
 	quota  int64
-	window time.Duration // or the longest time that was left; 0 if unknown
+	window time.Duration // if not announced, the longest reset; 0 if unknown
 	refill refill
 
-	remaining int64     // what was left in the newest answer
+	remaining int64     // in the newest answer
 	at        time.Time // when that came
-	until     time.Time // when what is left is told to be renewed
-	left      float64   // remaining, less what was taken since; of a bucket, with what came back
-	since     time.Time // when left was counted
-	burst     int64     // the most that was ever left: a bucket holds no more, as far as is known
-	others    time.Time // when it was last seen that others use the policy, too
+	until     time.Time // when the quota is renewed
+	left      float64   // remaining, less what was taken since; in a bucket, with what came back
+	since     time.Time // when left was updated
+	burst     int64     // the highest level seen: a bucket holds no more, as far as is known
+	others    time.Time // when other clients were last detected
 
-	sum      int64 // units that were ever taken
-	before   int64 // sum, before those that were taken at the moment counted
+	sum      int64 // units taken in total
+	before   int64 // sum before counted
 	counted  time.Time
-	underway int64         // units of requests that have not been answered
+	underway int64         // units of requests that are not answered yet
 	latency  time.Duration // of the newest answer
-	last     time.Time     // when units were taken
-	asked    time.Time     // when a request went to see what there is after until
+	last     time.Time     // when units were last taken
+	asked    time.Time     // when a request was sent after until, to ask for the new state
 }
 
-// A refill is how units come back.
+// A refill is the way in which units come back.
 type refill int
 
 const (
-	atOnce     refill = iota // all of them, at until
-	oneByOne                 // a window after they were spent, or about so
+	atOnce     refill = iota // all at until
+	oneByOne                 // each about a window after its use
 	steadily                 // quota in a window, up to burst
-	inQueue                  // steadily, but what was admitted waits for its turn
-	unmeasured               // steadily, and nobody tells what is left
+	inQueue                  // steadily, but the server delays admitted requests
+	unmeasured               // steadily, with an unknown remainder
 )
 
-// useful reports whether anything follows from l.
+// useful reports whether l says anything to pace by.
 func useful(l *ratelimit.Limit) bool {
 	if l.Remaining < 0 {
 		return l.Quota > 0 && l.Window > 0
@@ -95,7 +98,7 @@ func useful(l *ratelimit.Limit) bool {
 	return l.Next >= 0 || l.Reset >= 0 || l.Window > 0
 }
 
-// refillOf is how the units of l come back, as far as l tells it.
+// refillOf returns the refill that l announces.
 func refillOf(l *ratelimit.Limit) refill {
 	known := l.Quota > 0 && l.Window > 0
 	switch {
@@ -111,40 +114,40 @@ func refillOf(l *ratelimit.Limit) refill {
 	return atOnce
 }
 
-// timeLeft is for how long what l tells is true.
+// timeLeft returns how long the state in l holds.
 func (p *policy) timeLeft(l *ratelimit.Limit) time.Duration {
 	d := max(l.Next, l.Reset)
 	switch {
 	case p.refill == oneByOne && l.Remaining > 0:
-		d = max(d, p.window) // before, only some come back
+		d = max(d, p.window) // before that, only some come back
 	case p.refill == oneByOne && l.Next > 0:
-		d = max(l.Next, p.part()) // when the next one comes back, there would be just that one
+		d = max(l.Next, p.part()) // when the next unit comes back, it is just that one
 	case d < 0:
 		d = l.Window
 	}
-	return min(d, longestBelief)
+	return min(d, maxAge)
 }
 
-// part is over how long what is left is spread where units come back one by one.
+// part returns the time over which to spread what is left, if units come back one by one.
 func (p *policy) part() time.Duration { return p.window / slidingParts }
 
-// An answer is what a response tells of a policy.
+// An answer is what a response says about a policy.
 type answer struct {
 	*ratelimit.Limit
 	sent     time.Time // when its request was sent
-	own      int64     // units that this took
-	later    int64     // units that were taken with or after it: they are not in what remains
-	underway int64     // units of other requests that are not answered yet: they may be in it or not
+	own      int64     // units of that request
+	later    int64     // units taken at the same moment or later: not part of Remaining
+	underway int64     // units of other unanswered requests: perhaps part of Remaining
 }
 
-// learn takes over what an answer tells.
+// learn updates p from an answer.
 func (p *policy) learn(a answer, now time.Time) {
 	remaining := min(a.Remaining, mostLeft)
-	// An answer is newer than the one before if it was not under way with that. Those that
-	// were come in any order.
+	// An answer is newer than the last one if its request was sent after that came.
+	// Answers to overlapping requests come in any order.
 	newer := a.sent.After(p.at)
 	level := p.level(now)
-	p.watch(a, remaining, newer, now)
+	p.detect(a, remaining, newer, now)
 	p.quota, p.burst = a.Quota, max(p.burst, remaining+a.own)
 	until := now.Add(p.timeLeft(a.Limit))
 	if p.fills() {
@@ -153,7 +156,7 @@ func (p *policy) learn(a answer, now time.Time) {
 			p.left = min(p.left, level)
 		}
 	} else {
-		// In one period there is no more than was told before.
+		// Within one period, Remaining only falls.
 		if same := p.refill == atOnce && until.Sub(p.until) < p.window/2; same && !newer {
 			remaining = min(remaining, p.remaining)
 		}
@@ -163,11 +166,11 @@ func (p *policy) learn(a answer, now time.Time) {
 	p.latency = now.Sub(a.sent)
 }
 
-// watch sees from one answer to the next how units come back, how long that takes, and whether
-// others use them.
-func (p *policy) watch(a answer, remaining int64, newer bool, now time.Time) {
+// detect finds out, from one answer to the next, how units come back, how long that
+// takes, and whether other clients use them.
+func (p *policy) detect(a answer, remaining int64, newer bool, now time.Time) {
 	known := newer && !p.at.IsZero()
-	// In one period the end stays about where it was; with a new one it moves by a window.
+	// Within one period the end hardly moves; a new period moves it by a window.
 	longer := max(a.Next, a.Reset) - p.until.Sub(now)
 	early := known && remaining > p.remaining && p.until.Sub(now) > secondsError && longer.Abs() < p.window/2
 	kind := refillOf(a.Limit)
@@ -177,7 +180,7 @@ func (p *policy) watch(a answer, remaining int64, newer bool, now time.Time) {
 	switch {
 	case a.Window > 0:
 		p.window = a.Window
-	case known && -longer > p.window/2: // it contradicts what was told before
+	case known && -longer > p.window/2: // contradicts the last answer
 		kind, p.window = refillOf(a.Limit), a.Reset
 	default:
 		p.window = max(p.window, a.Reset)
@@ -188,13 +191,13 @@ func (p *policy) watch(a answer, remaining int64, newer bool, now time.Time) {
 	}
 }
 
-// fills reports whether the policy is a bucket, and so what comes back is known.
+// fills reports whether p is a bucket, whose level can be computed.
 func (p *policy) fills() bool { return p.refill == steadily || p.refill == inQueue }
 
-// flow is how many units a bucket gets in a second.
+// flow returns how many units a bucket gets per second.
 func (p *policy) flow() float64 { return float64(p.quota) / p.window.Seconds() }
 
-// reserve is what is not spent, for others.
+// reserve returns the units to leave for other clients.
 func (p *policy) reserve(now time.Time) float64 {
 	if p.others.IsZero() || now.Sub(p.others) > p.window {
 		return 0
@@ -202,20 +205,21 @@ func (p *policy) reserve(now time.Time) float64 {
 	return max(1, othersPart*float64(p.quota))
 }
 
-// cost is what a request takes of p: nobody knows how many tokens if it is not said.
+// cost returns what a request takes of p. A cost in tokens is unknown unless the caller
+// gave it.
 func (p *policy) cost(c costs) int64 { return c.of(p.id.unit) }
 
-func (p *policy) waiting() *waiting { return &p.waiters }
+func (p *policy) demand() *demand { return &p.waiters }
 
-func (p *policy) rest(time.Time) {}
+func (p *policy) idle(time.Time) {}
 
-// delay is how long n units must wait behind others.
+// delay returns how long n units must wait behind others.
 func (p *policy) delay(n, ahead int64, now time.Time) time.Duration {
 	switch {
-	case now.Sub(p.at) > longestBelief:
+	case now.Sub(p.at) > maxAge:
 		return 0
 	case n == 0 && p.left > 0 || n == 0 && p.refill == unmeasured:
-		return 0 // what it costs is not known: it waits if nothing is left
+		return 0 // unknown cost: wait only if nothing is left
 	}
 	switch {
 	case p.refill == unmeasured:
@@ -226,7 +230,7 @@ func (p *policy) delay(n, ahead int64, now time.Time) time.Duration {
 	return p.waitForShare(n, ahead, now)
 }
 
-// due is delay for the first in line, which may be a probe if nothing is left for long.
+// due is delay for the first waiter, which may be a probe if nothing is left for long.
 func (p *policy) due(n int64, now time.Time) time.Duration {
 	d := p.delay(n, 0, now)
 	if d > probeInterval && (p.refill == unmeasured || p.level(now) < 1) {
@@ -235,7 +239,7 @@ func (p *policy) due(n int64, now time.Time) time.Duration {
 	return d
 }
 
-// refillTime is in how long n units come back on average.
+// refillTime returns the average time in which n units come back.
 func (p *policy) refillTime(n int64) time.Duration {
 	if p.quota <= 0 || n <= 0 {
 		return 0
@@ -243,7 +247,8 @@ func (p *policy) refillTime(n int64) time.Duration {
 	return seconds(float64(n) / float64(p.quota) * p.window.Seconds())
 }
 
-// level is how many units are left, of a bucket with those that have come back.
+// level returns how many units are left. In a bucket it includes those that have come
+// back.
 func (p *policy) level(now time.Time) float64 {
 	if !p.fills() {
 		return p.left
@@ -251,11 +256,11 @@ func (p *policy) level(now time.Time) float64 {
 	return min(p.left+p.flow()*now.Sub(p.since).Seconds(), float64(p.burst))
 }
 
-// waitForLevel is how long it is until a bucket holds n units for this request, those for
+// waitForLevel returns the time until a bucket holds n units for this request, those for
 // others ahead, and a reserve.
 func (p *policy) waitForLevel(n, ahead int64, now time.Time) time.Duration {
-	// One unit is left for others, who are not seen before they have taken it; but a bucket of
-	// fewer than four is too small for that.
+	// Leave one unit for other clients, which are not detected before they take it; but a
+	// bucket of fewer than four is too small for that.
 	reserve := min(max(1, p.reserve(now)), float64(p.burst/4))
 	if p.refill == inQueue {
 		reserve = leakyPart * float64(p.burst)
@@ -268,9 +273,9 @@ func (p *policy) waitForLevel(n, ahead int64, now time.Time) time.Duration {
 	return seconds(missing / p.flow())
 }
 
-// waitForShare is how long it is until n units may be spent if what is left is spread evenly:
-// with n units left for a period, the first of them is spent one (n+1)-th of it from now,
-// and with the end of the period the first of the next.
+// waitForShare returns the time until n units may be used if what is left is spread evenly:
+// with n units left for a period, the first goes after one (n+1)-th of it, and the first
+// of the next period goes at its end.
 func (p *policy) waitForShare(n, ahead int64, now time.Time) time.Duration {
 	renewal, left := p.until.Sub(now), p.left-float64(ahead)
 	if p.refill == atOnce {
@@ -284,19 +289,19 @@ func (p *policy) waitForShare(n, ahead int64, now time.Time) time.Duration {
 	case left < float64(max(n, 1)):
 		return renewal + p.refillTime(ahead+n-1-int64(max(0, p.left)))
 	}
-	begin := later(p.at, p.last)
-	horizon := p.until.Sub(begin)
+	start := later(p.at, p.last)
+	horizon := p.until.Sub(start)
 	if p.refill == oneByOne {
 		horizon = min(horizon, p.part())
 	}
-	due := begin.Add(seconds(float64(ahead+n) / (left + float64(ahead) + 1) * horizon.Seconds()))
+	due := start.Add(seconds(float64(ahead+n) / (left + float64(ahead) + 1) * horizon.Seconds()))
 	return min(max(0, due.Sub(now)), renewal)
 }
 
-// waitForAnswer is how long it is until a request may go when what was told is over: one
-// goes to see what there is now, and the others wait for its answer.
+// waitForAnswer returns the time until a request may go when the state has expired. One
+// request asks for the new state, and the others wait for its answer.
 func (p *policy) waitForAnswer(ahead int64, now time.Time) time.Duration {
-	wait := max(askAgain, 2*p.latency) // where answers are late, no sooner than one can be there
+	wait := max(minAnswerWait, 2*p.latency) // with slow answers, no sooner than one can arrive
 	if p.asked.IsZero() {
 		if ahead == 0 {
 			return 0
@@ -306,13 +311,13 @@ func (p *policy) waitForAnswer(ahead int64, now time.Time) time.Duration {
 	return max(0, p.asked.Add(wait).Sub(now))
 }
 
-// spare reports whether n units are left for a request that cannot wait: something is left, or
-// is again, or it is time for a probe.
+// spare reports whether a request that cannot wait may take n units: some are left, or
+// come back now, or a probe is due.
 func (p *policy) spare(n, ahead int64, now time.Time) bool {
 	n = max(n, 1)
 	switch {
 	case p.refill == unmeasured:
-	case !p.fills() && !p.until.After(now): // nobody knows how much of a new quota is left
+	case !p.fills() && !p.until.After(now): // how much of a new quota is left is unknown
 		return p.quota == 0 || p.underway+ahead+n <= p.quota
 	case p.level(now) >= float64(ahead+n):
 		return true
@@ -327,7 +332,7 @@ func (p *policy) take(n int64, now time.Time) (before int64) {
 	}
 	p.sum += n
 	p.underway += n
-	if n > 0 { // a request whose cost is not known must not put off those whose is
+	if n > 0 { // a request of unknown cost must not delay those of known cost
 		p.last = now
 	}
 	if !p.until.After(now) {
@@ -342,7 +347,7 @@ func (p *policy) giveBack(n int64, now time.Time) {
 	p.asked = time.Time{}
 }
 
-// seconds is s as a Duration, at most longestBelief: no server is waited for longer.
+// seconds returns s as a Duration, at most maxAge.
 func seconds(s float64) time.Duration {
-	return time.Duration(min(s, longestBelief.Seconds()) * float64(time.Second))
+	return time.Duration(min(s, maxAge.Seconds()) * float64(time.Second))
 }

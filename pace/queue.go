@@ -14,102 +14,107 @@ import (
 	"github.com/heedhttp/heed/internal/hostkey"
 )
 
-// ErrQueueFull is the error of a request that a Queue had no room for.
+// ErrQueueFull is the error of a request for which a Queue has no room.
 var ErrQueueFull = errors.New("pace: the queue is full")
 
 const defaultMaxQueued = 1000
 
-// A Queue puts requests in order before they go to another Pacer, for batches
-// that are sent by more workers, or for more customers, than a server's limit
-// has room for. Put it where the Transport has its Pacer, around the Pacer that
-// keeps the limit:
+// A Queue orders requests before they go to another Pacer: for a batch with more workers,
+// or for more customers, than the server's limit has room for. Put it around the Pacer
+// that keeps the limit:
 //
-//	Pacer: &pace.Queue{Pacer: pace.PerHost(10, 1), Max: 100}
+//	Pacer: &pace.Queue{
+//		Pacer: pace.PerHost(10, 1),
+//		Key:   func(req *http.Request) string { return req.Header.Get("X-Customer") },
+//		Max:   100,
+//	}
 //
-// There is a line for each key of the Pacer: a customer whose limit is spent
-// holds up nobody else's. (A Pacer of another package has a line for each
-// host.) The first in a line asks the Pacer, and only when that has let it go
-// the next one does. So a request that comes with a higher priority is
-// overtaken by one other at most. Within a priority, the requests of each Key
-// are first in, first out, and keys take turns: each has as many units,
-// whatever the others send. Higher priorities can hold lower ones up for ever.
+// Higher priorities go first. Within a priority, the requests of each Key are first in,
+// first out, and keys share the limit fairly: each gets as many units, however much the
+// others send. Higher priorities can starve lower ones.
 //
-// It does not send anything: the goroutine that calls http.Client.Do is the
-// job, and waits. Have no more of them than Max, and set the RetryPolicy's
-// MaxWait and MaxElapsed to what the batch may take, or those in line for longer
-// are sent away with a *heed.OverdueError. An attempt that is a retry stands in
-// line again.
+// The Queue has a line for each key of its Pacer, so that one customer's limit delays
+// only that customer. (For a Pacer of another package it has a line for each host.) Only
+// the first in a line waits for the Pacer, so a new request with a higher priority is
+// delayed by at most one other.
 //
-// A Queue is a heed.BoundedPacer. Its fields must not be changed, nor the Queue
-// be copied, after first use. It may be used by any number of goroutines, and
-// shared by Transports; its functions are called by all of them. The zero Queue
-// lets requests go one after the other, at once: its Pacer is missing.
+// A Queue sends nothing: the goroutine that calls http.Client.Do is the job, and waits.
+// Start no more of them than Max. Set the RetryPolicy's MaxWait and MaxElapsed to what
+// the batch may take; requests that wait longer get a *heed.OverdueError. A retry joins
+// the line again.
+//
+// A Queue is a heed.BoundedPacer. Do not change its fields or copy it after first use.
+// Goroutines and Transports may share it; its functions are called concurrently. The zero
+// Queue has no Pacer: it sends requests one after the other, without delay.
 type Queue struct {
 	// Pacer keeps the limit. If nil, there is none.
 	Pacer heed.Pacer
 
-	// Max is how many requests may wait, in all lines together, those that ask
-	// Pacer included. One more is refused at once, with ErrQueueFull. If zero, 1,000;
-	// a negative one is an error.
+	// Max is the number of requests that may wait, in all lines together, including those
+	// that wait for Pacer. Another one is refused at once, with ErrQueueFull. If zero,
+	// 1,000; a negative one is an error.
 	Max int
 
-	// Priority is how urgent a request is: the highest goes first. If nil, what
-	// WithPriority has put into its context, or else 0.
+	// Priority returns how urgent a request is: the highest goes first. If nil, it is
+	// what WithPriority set, or else 0.
 	Priority func(*http.Request) int
 
-	// Key is among whom turns are shared fairly, as the customer for whom a
-	// request is. If nil, or if all have the same, first in, first out.
+	// Key returns the customer, or whatever else shares the limit fairly. If nil, or if
+	// all requests have the same key, requests are first in, first out.
 	Key func(*http.Request) string
 
-	// Cost is how many units a request takes of its key's turns: if less than 1, 1, and
-	// if more than 2⁴⁰, that. If nil, what WithCost says.
+	// Cost returns how many units a request uses of its key's part: at least 1, at
+	// most 2⁴⁰. If nil, it is what WithCost set.
 	Cost func(req *http.Request, unit string) int64
 
-	// Unit is the unit that Cost is asked for, such as "tokens". If empty, requests.
+	// Unit is the unit passed to Cost, such as "tokens". If empty, requests.
 	Unit string
 
-	// Progress is told whenever a number in it changes, one call at a time and
-	// in order. It must be quick, and not use the Queue. If nil, nobody is.
+	// Progress is called whenever one of its numbers changes, one call at a time and in
+	// order. It must be quick and must not use the Queue.
 	Progress func(Progress)
 
 	hosts hostkey.Cache
 
-	mu    sync.Mutex            // guards what follows, and the lines
-	lines map[string]*queueLine // those in which nobody waits are forgotten
+	mu    sync.Mutex            // guards all below, and the lines
+	lines map[string]*queueLine // those with waiting requests
 	state Progress
 }
 
-// A Progress is how many requests a Queue has.
+// A Progress counts the requests of a Queue.
 type Progress struct {
-	Waiting int   // in line, or asking the Pacer
-	Sent    int   // under way: let go, and not observed yet
-	Done    int64 // answered, or failed, since the beginning
-	Refused int64 // of Done, with 429 or 503
+	Waiting int   // in line, or waiting for the Pacer
+	Sent    int   // in flight: admitted and not observed yet
+	Done    int64 // answered or failed, in total
+	Refused int64 // of Done, those answered 429 or 503
 }
 
 var _ heed.BoundedPacer = (*Queue)(nil)
 
 type priorityKey struct{}
 
-// WithPriority returns a context whose requests have that priority in a Queue, which
-// may be negative. Without it, it is 0; of two, the inner one holds.
+// WithPriority returns a context whose requests have that priority in a Queue:
+//
+//	ctx = pace.WithPriority(ctx, 1) // ahead of the others
+//
+// The default is 0, and a priority may be negative. The innermost call counts.
 func WithPriority(ctx context.Context, priority int) context.Context {
 	return context.WithValue(ctx, priorityKey{}, priority)
 }
 
-// A queueLine is where the requests of one key of the Pacer wait, until they may ask it.
+// A queueLine is where the requests of one key of the Pacer wait until they may ask it.
 type queueLine struct {
 	line
 	asking  askGate
 	gates   []gate           // asking
-	flows   map[string]int64 // by Queue.Key: when what came before has had its units
-	now     int64            // the latest start that was given
-	present int              // requests in line, and one that asks the Pacer
+	flows   map[string]int64 // by Queue.Key: the start of the flow's next request
+	now     int64            // the latest start that was admitted
+	present int              // requests in line or asking the Pacer
 }
 
-// An askGate lets one request at a time ask the Pacer.
+// An askGate admits one request at a time, to ask the Pacer.
 type askGate struct {
-	waiters waiting
+	waiters demand
 	taken   bool
 }
 
@@ -117,8 +122,8 @@ func (g *askGate) cost(costs) int64                   { return 1 }
 func (g *askGate) spare(int64, int64, time.Time) bool { return false }
 func (g *askGate) take(int64, time.Time) int64        { g.taken = true; return -1 }
 func (g *askGate) giveBack(int64, time.Time)          { g.taken = false }
-func (g *askGate) rest(time.Time)                     {}
-func (g *askGate) waiting() *waiting                  { return &g.waiters }
+func (g *askGate) idle(time.Time)                     {}
+func (g *askGate) demand() *demand                    { return &g.waiters }
 
 func (g *askGate) due(n int64, now time.Time) time.Duration { return g.delay(n, 0, now) }
 
@@ -129,29 +134,29 @@ func (g *askGate) delay(_, ahead int64, _ time.Time) time.Duration {
 	return 0
 }
 
-// A startTag orders requests: the highest priority first; of these, keys by start-time fair
-// queueing (Goyal et al., 1996): each request starts, in a time that counts units, when the
-// one before it of its key has had its units, and the earliest start is first; of these, who
-// came first.
+// A startTag orders requests: by priority, and within a priority by start-time fair
+// queueing (Goyal et al., 1996). Time counts units there. A request starts when the
+// previous one of its key has had its units, and the earliest start goes first; of equal
+// ones, the first that came.
 type startTag struct {
 	priority int
-	units    int64 // since when the line is, in which the request starts
+	units    int64 // the start, in units that the line has admitted
 }
 
 func (t startTag) before(u startTag) bool {
 	return cmp.Or(cmp.Compare(u.priority, t.priority), cmp.Compare(t.units, u.units)) < 0
 }
 
-// highestCost bounds the cost of one request, so that no sum of them overflows.
+// highestCost caps the cost of one request, so that no sum of them overflows.
 const highestCost = 1 << 40
 
-// tag gives a request of a flow its place in the order: the next one of the flow follows when
-// others have had as many units.
+// tag returns the place of a flow's request in the order. The next one of the flow
+// follows after the other flows have had as many units.
 func (l *queueLine) tag(flow string, priority int, units int64) startTag {
 	start := max(l.now, l.flows[flow])
 	if len(l.flows) > 2*l.present {
 		for other, next := range l.flows {
-			if next <= l.now { // one that is not known has the same tag
+			if next <= l.now { // a new flow gets the same tag
 				delete(l.flows, other)
 			}
 		}
@@ -163,16 +168,16 @@ func (l *queueLine) tag(flow string, priority int, units int64) startTag {
 // Wait blocks until req may be sent, for as long as its context allows.
 func (q *Queue) Wait(req *http.Request) error { return q.WaitAtMost(req, forever) }
 
-// WaitAtMost blocks until req may be sent. If that is later than most from now, it
-// returns a *heed.OverdueError: when that time has passed in line, since it is
-// not known before; at once, if Pacer knows, or if most is zero or negative.
+// WaitAtMost blocks until req may be sent. It returns a *heed.OverdueError if that takes
+// longer than most: when the time has passed in line, because the wait is not known
+// before; or at once, if Pacer knows it, or if most is zero or negative.
 func (q *Queue) WaitAtMost(req *http.Request, most time.Duration) (err error) {
 	ctx := req.Context()
 	if ctx.Err() != nil {
 		return ended(ctx)
 	}
-	begin := time.Now()
-	e, err := q.enter(req, most, begin)
+	start := time.Now()
+	e, err := q.enter(req, most, start)
 	if e == nil {
 		return err
 	}
@@ -194,7 +199,7 @@ func (q *Queue) WaitAtMost(req *http.Request, most time.Duration) (err error) {
 	asked = true
 	q.starts(e)
 	if q.Pacer != nil {
-		err = waitAtMost(q.Pacer, req, most-time.Since(begin))
+		err = waitAtMost(q.Pacer, req, most-time.Since(start))
 	}
 	sent = err == nil
 	return err
@@ -210,7 +215,8 @@ type queued struct {
 	waiter *waiter // nil if it need not wait
 }
 
-// enter puts req in line, unless the Queue has no room. There may be an error all the same.
+// enter puts req in line, unless the Queue is full. The request is in line even if the
+// error is not nil, unless queued is nil.
 func (q *Queue) enter(req *http.Request, most time.Duration, now time.Time) (*queued, error) {
 	e := &queued{key: q.key(req), units: min(max(costOf(q.Cost, req, q.Unit), 1), highestCost)}
 	priority := q.priority(req)
@@ -228,7 +234,7 @@ func (q *Queue) enter(req *http.Request, most time.Duration, now time.Time) (*qu
 	e.line = q.lineLocked(e.key)
 	e.line.present++
 	q.state.Waiting++
-	q.tellLocked()
+	q.reportLocked()
 	e.start = e.line.tag(e.flow, priority, e.units)
 	c := claim{key: e.key, gates: &e.line.gates, deadline: deadlineOf(req.Context(), most, now)}
 	var err error
@@ -250,15 +256,15 @@ func (q *Queue) lineLocked(key string) *queueLine {
 	return l
 }
 
-// starts counts that a request asks the Pacer.
+// starts records that a request asks the Pacer.
 func (q *Queue) starts(e *queued) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	e.line.now = max(e.line.now, e.start.units)
 }
 
-// leave counts that a request is no longer in line, sent or not. If it asked the Pacer, the
-// next one may; if not, others of its flow need not make up for it.
+// leave removes a request from its line, sent or not. If it asked the Pacer, the next one
+// may ask. If not, its flow gets its units back.
 func (q *Queue) leave(e *queued, asked, sent bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -276,10 +282,10 @@ func (q *Queue) leave(e *queued, asked, sent bool) {
 	if sent {
 		q.state.Sent++
 	}
-	q.tellLocked()
+	q.reportLocked()
 }
 
-// Observe passes a on to Pacer.
+// Observe passes a on to Pacer and updates Progress.
 func (q *Queue) Observe(a heed.Attempt) {
 	if q.Pacer != nil {
 		q.Pacer.Observe(a)
@@ -293,16 +299,15 @@ func (q *Queue) Observe(a heed.Attempt) {
 			q.state.Refused++
 		}
 	}
-	q.tellLocked()
+	q.reportLocked()
 }
 
-// refusal reports whether the server refused a request because there were too
-// many.
+// refusal reports whether the server refused a request because there were too many.
 func refusal(a heed.Attempt) bool {
 	return a.Response.StatusCode == http.StatusTooManyRequests || a.Response.StatusCode == http.StatusServiceUnavailable
 }
 
-func (q *Queue) tellLocked() {
+func (q *Queue) reportLocked() {
 	if q.Progress != nil {
 		q.Progress(q.state)
 	}
@@ -316,7 +321,7 @@ func (q *Queue) priority(req *http.Request) int {
 	return priority
 }
 
-// key is that of the Pacer, as far as it is known.
+// key returns the key that the Pacer uses, or the host if it is unknown.
 func (q *Queue) key(req *http.Request) string {
 	if key, ok := keyOf(q.Pacer, req); ok {
 		return key
@@ -324,7 +329,7 @@ func (q *Queue) key(req *http.Request) string {
 	return q.hosts.Key(req.URL.Scheme, req.URL.Host)
 }
 
-// keyOf is what p counts req for, if p is of this package.
+// keyOf returns the key that p uses for req, if p is of this package.
 func keyOf(p heed.Pacer, req *http.Request) (key string, ok bool) {
 	switch p := p.(type) {
 	case each:
@@ -335,7 +340,7 @@ func keyOf(p heed.Pacer, req *http.Request) (key string, ok bool) {
 			}
 		}
 		return strings.Join(keys, " "), len(p) > 0
-	case *Advertised: // which has limits of each route
+	case *Advertised: // which has limits for each route
 		host := p.hosts.Name(req.URL.Scheme, req.URL.Host)
 		route, _ := p.scopes.AppendRoute(append([]byte(p.key(req)), ' '), req, host, p.Profiles)
 		return string(route), true

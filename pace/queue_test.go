@@ -23,9 +23,9 @@ import (
 	"github.com/heedhttp/heed/testserver"
 )
 
-// letGoInOrder has requests wait, one after the other, and returns in which
-// order a queue that lets one go each 100 ms let them.
-func letGoInOrder(t *testing.T, q *pace.Queue, reqs map[string]*http.Request, names ...string) (order []string) {
+// admissionOrder starts requests one after the other, and returns the order in which a
+// queue with a pace of one per 100 ms admits them.
+func admissionOrder(t *testing.T, q *pace.Queue, reqs map[string]*http.Request, names ...string) (order []string) {
 	q.Pacer = pace.PerHost(10, 1)
 	require.NoError(t, q.Wait(get()))
 	var (
@@ -46,21 +46,21 @@ func letGoInOrder(t *testing.T, q *pace.Queue, reqs map[string]*http.Request, na
 		synctest.Wait()
 	}
 	wg.Wait()
-	require.Equal(t, "next", order[0], "whose turn it is already is not overtaken")
+	require.Equal(t, "next", order[0], "a request that asks the Pacer is not overtaken")
 	return order[1:]
 }
 
-func TestAQueueIsFirstInFirstOutWithinAPriority(t *testing.T) {
+func TestAQueueIsFIFOWithinAPriority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		urgent := request(pace.WithPriority(t.Context(), 1), "http://example.com")
 		late := request(pace.WithPriority(t.Context(), -1), "http://example.com")
-		order := letGoInOrder(t, &pace.Queue{}, map[string]*http.Request{"urgent": urgent, "late": late},
+		order := admissionOrder(t, &pace.Queue{}, map[string]*http.Request{"urgent": urgent, "late": late},
 			"late", "a", "b", "urgent", "c")
 		assert.Equal(t, []string{"urgent", "a", "b", "c", "late"}, order)
 	})
 }
 
-func TestKeysOfAQueueTakeTurnsByTheirCosts(t *testing.T) {
+func TestQueueKeysShareUnitsFairly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reqs := make(map[string]*http.Request)
 		of := func(key string, tokens int64, names ...string) {
@@ -76,13 +76,13 @@ func TestKeysOfAQueueTakeTurnsByTheirCosts(t *testing.T) {
 			Key:  func(req *http.Request) string { return req.Header.Get("Customer") },
 			Unit: "tokens",
 		}
-		order := letGoInOrder(t, q, reqs, "a1", "a2", "a3", "a4", "a5", "b1", "b2", "c1")
+		order := admissionOrder(t, q, reqs, "a1", "a2", "a3", "a4", "a5", "b1", "b2", "c1")
 		assert.Equal(t, []string{"a1", "b1", "c1", "a2", "a3", "b2", "a4", "a5"}, order)
 	})
 }
 
-// A batch of 100 at 10 a second, of which the 101st is one too many.
-func TestABatchGoesThroughAQueueWithoutRefusals(t *testing.T) {
+// A batch of 100 at 10 a second, and a 101st that has no room.
+func TestABatchPassesAQueueWithoutRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter, err := serverside.New(serverside.Config{
 			Rules: []serverside.Rule{{Policies: []quota.Policy{{Quota: 10, Window: time.Second, Burst: 1}}}},
@@ -94,7 +94,7 @@ func TestABatchGoesThroughAQueueWithoutRefusals(t *testing.T) {
 		client := &http.Client{Transport: &heed.Transport{Base: srv.Transport(), Pacer: q}}
 		var wg sync.WaitGroup
 		start := time.Now()
-		for range 101 { // one is on its way at once
+		for range 101 { // one does not wait
 			wg.Go(func() {
 				resp, err := client.Get(srv.URL)
 				if assert.NoError(t, err) {
@@ -114,7 +114,7 @@ func TestABatchGoesThroughAQueueWithoutRefusals(t *testing.T) {
 	})
 }
 
-func TestHostsOfAQueueDoNotWaitForEachOther(t *testing.T) {
+func TestQueueLinesOfHostsAreIndependent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &pace.Queue{Pacer: pace.PerHost(1, 1)}
 		require.NoError(t, q.WaitAtMost(get(), 0))
@@ -126,24 +126,24 @@ func TestHostsOfAQueueDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
-func TestWhoLeavesAQueueIsNotWaitedFor(t *testing.T) {
+func TestLeavingAQueueMovesOthersUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &pace.Queue{Pacer: pace.PerHost(10, 1), Max: 3}
 		tl := newTimeline(t, q)
 		tl.goes()
 		b, c, d := tl.joins(), tl.joins(), tl.joins()
 		assert.ErrorIs(t, q.Wait(get()), pace.ErrQueueFull)
-		b.cancel(errGone) // who had asked the Pacer
+		b.cancel(errGone) // it was asking the Pacer
 		c.cancel(errGone)
 		tl.wg.Wait()
 		assert.ErrorIs(t, b.err, errGone)
 		assert.ErrorIs(t, c.err, context.Canceled)
-		tl.letGoAt(100*ms, d)
+		tl.admittedAt(100*ms, d)
 		tl.waits(100 * ms)
 	})
 }
 
-func TestTooLongInAQueueIsOverdue(t *testing.T) {
+func TestWaitingTooLongInAQueueIsOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := &pace.Queue{Pacer: pace.PerHost(1, 1)}
 		tl := newTimeline(t, q)
@@ -156,14 +156,14 @@ func TestTooLongInAQueueIsOverdue(t *testing.T) {
 		defer cancel()
 		assert.ErrorIs(t, q.Wait(request(ctx, "http://example.com")), context.DeadlineExceeded)
 		tl.wg.Wait()
-		tl.letGoAt(1*time.Second, b)
-		tl.letGoAt(2*time.Second, c)
+		tl.admittedAt(1*time.Second, b)
+		tl.admittedAt(2*time.Second, c)
 	})
 }
 
-func TestAQueuePassesOnWhatThePacerSays(t *testing.T) {
+func TestAQueueReturnsThePacersError(t *testing.T) {
 	errNo := errors.New("no")
-	inner := &says{err: errNo}
+	inner := &fixedPacer{err: errNo}
 	q := &pace.Queue{Pacer: inner}
 	assert.ErrorIs(t, q.Wait(get()), errNo)
 	inner.err = nil
@@ -175,16 +175,16 @@ func TestAQueuePassesOnWhatThePacerSays(t *testing.T) {
 	assert.EqualError(t, (&pace.Queue{Max: -1}).Wait(get()), "pace: Queue.Max is -1: it must not be negative")
 }
 
-// says is a Pacer that answers err.
-type says struct {
+// A fixedPacer returns err.
+type fixedPacer struct {
 	err      error
 	observed []error
 }
 
-func (s *says) Wait(*http.Request) error { return s.err }
-func (s *says) Observe(a heed.Attempt)   { s.observed = append(s.observed, a.Err) }
+func (s *fixedPacer) Wait(*http.Request) error { return s.err }
+func (s *fixedPacer) Observe(a heed.Attempt)   { s.observed = append(s.observed, a.Err) }
 
-func TestAQueueLosesNobodyWhateverTheOrder(t *testing.T) {
+func TestAQueueLosesNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var last pace.Progress
 		q := &pace.Queue{
@@ -217,8 +217,8 @@ func TestAQueueLosesNobodyWhateverTheOrder(t *testing.T) {
 	})
 }
 
-// Each customer has a bucket: one that is empty holds up nobody else, whatever the Queue's Key.
-func TestACustomerWhoseBucketIsEmptyHoldsUpNobodyElse(t *testing.T) {
+// Each customer has a bucket. An empty one delays nobody else, whatever the Queue's Key.
+func TestAnEmptyBucketDelaysOnlyItsCustomer(t *testing.T) {
 	customer := func(req *http.Request) string { return req.Header.Get("Customer") }
 	of := func(name string) *http.Request {
 		req := get()
@@ -226,8 +226,11 @@ func TestACustomerWhoseBucketIsEmptyHoldsUpNobodyElse(t *testing.T) {
 		return req
 	}
 	for name, inner := range map[string]heed.Pacer{
-		"Keyed":    &pace.Keyed{Key: customer, Limit: 0.1},
-		"Shared":   &pace.Shared{Key: customer, Store: &quota.Memory{}, Policies: []quota.Policy{{Quota: 6, Window: time.Minute, Burst: 1}}},
+		"Keyed": &pace.Keyed{Key: customer, Limit: 0.1},
+		"Shared": &pace.Shared{
+			Key: customer, Store: &quota.Memory{},
+			Policies: []quota.Policy{{Quota: 6, Window: time.Minute, Burst: 1}},
+		},
 		"Each":     pace.Each(pace.PerHost(rate.Inf, 1), &pace.Keyed{Key: customer, Limit: 0.1}),
 		"Adaptive": &pace.Adaptive{Key: customer, Max: 0.1},
 		"Queue":    &pace.Queue{Pacer: &pace.Keyed{Key: customer, Limit: 0.1}},
@@ -252,7 +255,7 @@ func TestACustomerWhoseBucketIsEmptyHoldsUpNobodyElse(t *testing.T) {
 	}
 }
 
-func TestNoCostOfAQueueOverflows(t *testing.T) {
+func TestQueueCostsDoNotOverflow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		costs := map[string]int64{"heavy": math.MaxInt64, "light": 1, "least": math.MinInt64}
 		q := &pace.Queue{
@@ -272,12 +275,12 @@ func TestNoCostOfAQueueOverflows(t *testing.T) {
 		assert.Equal(t, []string{
 			"heavy0", "light0", "least0", "light1", "least1", "light2", "least2", "light3", "least3", "light4", "least4",
 			"heavy1", "heavy2", "heavy3", "heavy4",
-		}, letGoInOrder(t, q, reqs, names...))
+		}, admissionOrder(t, q, reqs, names...))
 	})
 }
 
-// Requests that went away before their turn do not put off the others of their key.
-func TestWhoLeavesAQueueCostsItsKeyNothing(t *testing.T) {
+// Requests that leave early do not delay the others of their key.
+func TestLeavingAQueueCostsItsKeyNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		customer := func(req *http.Request) string { return req.Header.Get("Customer") }
 		of := func(ctx context.Context, name string) *http.Request {
@@ -313,7 +316,7 @@ func TestWhoLeavesAQueueCostsItsKeyNothing(t *testing.T) {
 	})
 }
 
-func TestAPacerThatPanicsHoldsNobodyUp(t *testing.T) {
+func TestAPanickingPacerDoesNotBlockTheQueue(t *testing.T) {
 	q := &pace.Queue{Pacer: panics{}}
 	for range 3 {
 		assert.Panics(t, func() { _ = q.Wait(get()) })

@@ -38,7 +38,11 @@ const (
 )
 
 func inRedis(t testing.TB, addr string) *pace.Shared {
-	client := redis.NewClient(&redis.Options{Addr: addr, DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
+	client := redis.NewClient(
+		&redis.Options{
+			Addr: addr, DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute,
+		},
+	)
 	t.Cleanup(func() { client.Close() })
 	return &pace.Shared{
 		Store:     &redisstore.Store{Client: client},
@@ -47,7 +51,7 @@ func inRedis(t testing.TB, addr string) *pace.Shared {
 	}
 }
 
-// arrivals is a server that writes down when it was reached.
+// An arrivals is a server that records when requests arrive.
 type arrivals struct {
 	mu sync.Mutex
 	at []time.Time
@@ -59,7 +63,7 @@ func (a *arrivals) ServeHTTP(http.ResponseWriter, *http.Request) {
 	a.at = append(a.at, time.Now())
 }
 
-// Three processes, ten workers each, take what one bucket in Redis has, and not a
+// Three processes with ten workers each take what one bucket in Redis has, and not a
 // request more.
 func TestThreeProcessesShareOneBucket(t *testing.T) {
 	if os.Getenv("PACE_REDIS") != "" {
@@ -88,11 +92,11 @@ func TestThreeProcessesShareOneBucket(t *testing.T) {
 	assert.Equal(t, bucketful, taken[0]+taken[1]+taken[2])
 }
 
-// bucketful is more than a process needs that has it all to itself.
+// bucketful is more than a process needs that has the bucket to itself.
 const bucketful = 300
 
-// takeAll is one of the processes. In a bubble, no time passes while Redis is asked,
-// so that it is never too slow an answer, however busy the machine is.
+// takeAll is the main function of a process. In a bubble no time passes while Redis is
+// asked, so Redis is never too slow, however busy the machine is.
 func takeAll(t *testing.T) {
 	awaitOthers(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -122,9 +126,11 @@ func takeAll(t *testing.T) {
 	})
 }
 
-// awaitOthers returns when all three processes have begun.
+// awaitOthers blocks until all three processes have started.
 func awaitOthers(t *testing.T) {
-	client := redis.NewClient(&redis.Options{Addr: os.Getenv("PACE_REDIS"), DialTimeout: time.Minute, ReadTimeout: time.Minute})
+	client := redis.NewClient(
+		&redis.Options{Addr: os.Getenv("PACE_REDIS"), DialTimeout: time.Minute, ReadTimeout: time.Minute},
+	)
 	defer client.Close()
 	require.NoError(t, client.Incr(t.Context(), "begun").Err())
 	require.Eventually(t, func() bool {
@@ -133,17 +139,17 @@ func awaitOthers(t *testing.T) {
 	}, time.Minute, time.Millisecond)
 }
 
-// Three processes, ten workers each, pace themselves by one bucket in Redis, and use
+// Three processes with ten workers each pace themselves by one bucket in Redis and use
 // what it gives.
-func TestThreeProcessesKeepToOneRate(t *testing.T) {
+func TestThreeProcessesKeepOneRate(t *testing.T) {
 	testenv.NeedLong(t)
 	if os.Getenv("PACE_REDIS") != "" {
-		callUntilTold(t)
+		callUntilStopped(t)
 		return
 	}
 	for range 3 {
 		if at, lag, ok := arrivalsOfThree(t); ok {
-			judgeArrivals(t, at, lag)
+			checkArrivals(t, at, lag)
 			return
 		}
 		t.Log("Redis took more than 50 ms to answer on this machine, so that shares were used: once more")
@@ -151,8 +157,8 @@ func TestThreeProcessesKeepToOneRate(t *testing.T) {
 	t.Fatal("this machine is too slow for the test")
 }
 
-// arrivalsOfThree runs three processes, and reports whether they had Redis all
-// the time. lag is by how much this machine woke a process too late at worst.
+// arrivalsOfThree runs three processes, and reports whether they had Redis all the time.
+// lag is the longest delay of this machine in waking a process.
 func arrivalsOfThree(t *testing.T) (at []time.Time, lag time.Duration, ok bool) {
 	store, seen := redistest.Start(t), &arrivals{}
 	defer store.Kill()
@@ -178,7 +184,7 @@ func arrivalsOfThree(t *testing.T) (at []time.Time, lag time.Duration, ok bool) 
 	return seen.at, lag, !degraded.Load()
 }
 
-// measureLag writes to lag, until stopped, the longest delay of a sleep.
+// measureLag writes the longest delay of a sleep to lag, until stopped.
 func measureLag(lag *time.Duration) (stop func()) {
 	stopped, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -196,15 +202,15 @@ func measureLag(lag *time.Duration) (stop func()) {
 	return func() { close(stopped); <-done }
 }
 
-func judgeArrivals(t *testing.T, at []time.Time, lag time.Duration) {
+func checkArrivals(t *testing.T, at []time.Time, lag time.Duration) {
 	most := 0.0
 	for i := range at {
 		for j := i; j < len(at); j++ {
 			most = max(most, float64(j-i+1)-rateHz*at[j].Sub(at[i]).Seconds())
 		}
 	}
-	// A request that is late shortens the windows that it begins: by 20 ms on the
-	// way, and by what this machine adds to its sender and to its receiver.
+	// A late request shortens the windows that start with it: by 20 ms in transit, and by
+	// this machine's delays of its sender and its receiver.
 	late := 20*time.Millisecond + 2*lag
 	assert.LessOrEqual(t, most, burst+rateHz*late.Seconds(), "more than burst + %d·t in some window", rateHz)
 	end := at[0].Add(runTime)
@@ -215,8 +221,8 @@ func judgeArrivals(t *testing.T, at []time.Time, lag time.Duration) {
 		used, allowed, runTime, most, rateHz, lag)
 }
 
-// callUntilTold is one of the processes.
-func callUntilTold(t *testing.T) {
+// callUntilStopped is the main function of a process.
+func callUntilStopped(t *testing.T) {
 	shared := inRedis(t, os.Getenv("PACE_REDIS"))
 	shared.Degraded = func(err error) { fmt.Println("degraded:", err) }
 	client := &http.Client{Transport: &heed.Transport{Pacer: shared}}
@@ -239,13 +245,15 @@ func callUntilTold(t *testing.T) {
 	all.Wait()
 }
 
-// An answering store counts what it answers.
+// An answering store counts its answers.
 type answering struct {
 	quota.Reserver
 	answers atomic.Int64
 }
 
-func (a *answering) Reserve(ctx context.Context, most time.Duration, charges ...quota.Charge) (time.Duration, time.Time, bool, error) {
+func (a *answering) Reserve(
+	ctx context.Context, most time.Duration, charges ...quota.Charge,
+) (time.Duration, time.Time, bool, error) {
 	wait, at, ok, err := a.Reserver.Reserve(ctx, most, charges...)
 	if err == nil {
 		a.answers.Add(1)
@@ -253,7 +261,7 @@ func (a *answering) Reserve(ctx context.Context, most time.Duration, charges ...
 	return wait, at, ok, err
 }
 
-func TestWithRedisStoppedEachProcessFallsToItsShare(t *testing.T) {
+func TestWithoutRedisEachProcessUsesItsShare(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	shared := inRedis(t, server.Addr)
@@ -276,14 +284,17 @@ func TestWithRedisStoppedEachProcessFallsToItsShare(t *testing.T) {
 	for ; n < 20; n++ {
 		require.NoError(t, shared.Wait(req))
 	}
-	assert.LessOrEqual(t, float64(n), float64(burst)/3+rateHz*time.Since(start).Seconds()/3+1, "its share, however long that took")
+	assert.LessOrEqual(
+		t, float64(n), float64(burst)/3+rateHz*time.Since(start).Seconds()/3+1,
+		"its share, however long that took",
+	)
 	assert.Equal(t, answered, store.answers.Load())
 
-	server.Cont() // it is only asked if there are requests
+	server.Cont() // Redis is only asked when there are requests
 	require.Eventually(t, asked, time.Minute, time.Millisecond)
 }
 
-func TestWithRedisStoppedAShareIsUsedAndThenTheWhole(t *testing.T) {
+func TestAfterARedisOutageTheWholeLimitIsUsedAgain(t *testing.T) {
 	testenv.NeedLong(t)
 	store := redistest.Start(t)
 	shared := inRedis(t, store.Addr)
@@ -296,7 +307,7 @@ func TestWithRedisStoppedAShareIsUsedAndThenTheWhole(t *testing.T) {
 	store.Stop()
 	start := time.Now()
 	require.NoError(t, shared.Wait(req), "the first one learns of it")
-	assert.Less(t, time.Since(start), 150*time.Millisecond, "50 ms, and what a loaded machine adds")
+	assert.Less(t, time.Since(start), 150*time.Millisecond, "50 ms and the delay of a busy machine")
 	assert.EqualValues(t, 1, lost.Load())
 	n := 1
 	for ; time.Since(start) < 3*time.Second; n++ {
@@ -307,7 +318,7 @@ func TestWithRedisStoppedAShareIsUsedAndThenTheWhole(t *testing.T) {
 	assert.GreaterOrEqual(t, float64(n), 0.8*share, "neither unlimited nor blocked")
 
 	store.Cont()
-	for start = time.Now(); time.Since(start) < 3*time.Second; { // it is only asked if there are requests
+	for start = time.Now(); time.Since(start) < 3*time.Second; { // Redis is only asked when there are requests
 		require.NoError(t, shared.Wait(req))
 	}
 	before := lost.Load()
@@ -315,18 +326,18 @@ func TestWithRedisStoppedAShareIsUsedAndThenTheWhole(t *testing.T) {
 	for ; time.Since(start) < time.Second; n++ {
 		require.NoError(t, shared.Wait(req))
 	}
-	assert.Equal(t, before, lost.Load(), "Redis is asked again")
-	assert.GreaterOrEqual(t, n, rateHz*8/10, "the whole rate is this process's, since the others are idle")
+	assert.Equal(t, before, lost.Load(), "no more errors of Redis")
+	assert.GreaterOrEqual(t, n, rateHz*8/10, "the other processes are idle")
 }
 
-// mute is a connection to a server that reads all and never answers.
+// mute dials a server that reads everything and never answers.
 func mute(context.Context, string, string) (net.Conn, error) {
 	client, server := net.Pipe()
 	go func() { _, _ = io.Copy(io.Discard, server) }()
 	return client, nil
 }
 
-func TestWithASilentRedisShortDeadlinesGetTheShare(t *testing.T) {
+func TestWithASilentRedisShortDeadlinesUseTheShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: "192.0.2.1:6379", Dialer: mute})
 		defer client.Close()
@@ -345,7 +356,7 @@ func TestWithASilentRedisShortDeadlinesGetTheShare(t *testing.T) {
 			}
 			cancel()
 		}
-		assert.LessOrEqual(t, failed, 2, "those of the first 50 ms")
+		assert.LessOrEqual(t, failed, 2, "those that came before the breaker opened")
 		assert.Positive(t, lost.Load())
 	})
 }

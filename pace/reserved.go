@@ -5,23 +5,24 @@ import (
 	"time"
 )
 
-// A reservedLine is where requests of one key and one cost wait for the moments that they have
-// reserved. The first in line has the earliest of them: when a request leaves, those behind it
-// move up, and the latest is given back. To give back its own would not do: the Store would let
-// a newcomer have units for a moment that is another's as well.
+// A reservedLine is where requests of one key and one cost wait for the times that they
+// reserved in the Store. The first in line has the earliest. When a request leaves, those
+// behind it move up, and the latest reservation goes back to the Store. The request's own
+// cannot go back: the Store would give those units to a new request at a time that
+// another one has reserved as well.
 type reservedLine struct {
 	line
 	gates    []gate // the line itself
-	waiters  waiting
-	holds    []*hold // of those who wait, by their dues
-	released []*hold // of those who were let go, and have not fetched them yet
+	waiters  demand
+	holds    []*hold // of the waiters, by due
+	released []*hold // of admitted requests that have not fetched them yet
 }
 
 func (l *reservedLine) cost(costs) int64                   { return 1 }
 func (l *reservedLine) spare(int64, int64, time.Time) bool { return false }
-func (l *reservedLine) giveBack(int64, time.Time)          {} // what is released is fetched
-func (l *reservedLine) rest(time.Time)                     {}
-func (l *reservedLine) waiting() *waiting                  { return &l.waiters }
+func (l *reservedLine) giveBack(int64, time.Time)          {} // the requests fetch what was released
+func (l *reservedLine) idle(time.Time)                     {}
+func (l *reservedLine) demand() *demand                    { return &l.waiters }
 
 func (l *reservedLine) due(_ int64, now time.Time) time.Duration { return l.delay(1, 0, now) }
 
@@ -38,7 +39,7 @@ func (l *reservedLine) take(int64, time.Time) int64 {
 	return -1
 }
 
-// enterLocked puts h among those that are waited for.
+// enterLocked inserts h by due.
 func (l *reservedLine) enterLocked(h *hold) {
 	i := len(l.holds)
 	for ; i > 0 && l.holds[i-1].due.After(h.due); i-- {
@@ -46,8 +47,7 @@ func (l *reservedLine) enterLocked(h *hold) {
 	l.holds = slices.Insert(l.holds, i, h)
 }
 
-// exchangeLocked puts a hold that is not used among those that are waited for, and takes out the
-// latest.
+// exchangeLocked inserts h, which was not used, and returns the latest hold instead.
 func (l *reservedLine) exchangeLocked(h *hold, now time.Time) *hold {
 	if h.due.Before(now) {
 		h.due = now
@@ -59,10 +59,10 @@ func (l *reservedLine) exchangeLocked(h *hold, now time.Time) *hold {
 	return h
 }
 
-// fetchLocked returns the hold of a request that no longer waits: if it passed, one that was
-// released, or else the latest.
-func (l *reservedLine) fetchLocked(passed bool) (h *hold) {
-	if passed {
+// fetchLocked returns the hold of a request that no longer waits: if it was admitted, a
+// released one, otherwise the latest.
+func (l *reservedLine) fetchLocked(admitted bool) (h *hold) {
+	if admitted {
 		h, l.released = l.released[0], l.released[1:]
 		return h
 	}

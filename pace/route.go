@@ -10,41 +10,41 @@ import (
 )
 
 const (
-	mostRoutes      = 256 // of a key that are remembered
+	mostRoutes      = 256 // of a key, to be remembered
 	mostPolicies    = 256 // of a key
-	policiesOfRoute = 16  // the tightest ones that an answer tells
-	mostUnits       = 16  // that policies of a key are counted in
+	policiesOfRoute = 16  // the tightest in an answer
+	mostUnits       = 16  // in which the policies of a key count
 
-	// manyRoutes is how many routes must all be told of a policy before a new one is taken to
-	// be bound by it, too: then it is one of the whole server, whose paths hold identifiers.
+	// manyRoutes is how many routes must share a policy before a new route starts with
+	// it, too: then the policy is the whole server's, and the paths contain identifiers.
 	manyRoutes = 8
 )
 
-// An advertisedKey is what is known of one key.
+// An advertisedKey is the state of one key.
 type advertisedKey struct {
 	line
 	routes   map[string]*route
 	answered int // routes that have had an answer
 	policies map[policyID]*policy
-	units    []string // of policies; it is only ever appended to
+	units    []string // of policies; append only
 	flights  map[*http.Request]flight
 }
 
-// A route is what is known of the limits of some requests.
+// A route is a group of requests that share limits.
 type route struct {
 	gates    []gate // policies
-	answered bool   // gates are from answers of its own, not from those of all other routes
+	answered bool   // gates come from its own answers, not from all other routes
 	waiting  int64  // requests in line
-	underway int64  // requests that have not been answered
+	underway int64  // requests that are not answered yet
 }
 
-// A flight is a request under way.
+// A flight is a request in flight.
 type flight struct {
 	at      time.Time // when it was sent
 	route   *route
 	costs   costs
 	charges []charge
-	next    *flight // of the same request, which is sent more than once at a time
+	next    *flight // of the same request, if it is in flight more than once
 }
 
 func (k *advertisedKey) stateLocked() keyed.State {
@@ -54,13 +54,13 @@ func (k *advertisedKey) stateLocked() keyed.State {
 	return keyed.IdleIf(len(k.policies) == 0)
 }
 
-// route returns the route of that name, a new one if there is none. known tells that it has
-// limits of its own.
+// route returns the route called name, or a new one. known says that the vendor's Scope
+// defines it, so it does not start with others' policies.
 func (k *advertisedKey) route(name []byte, known bool) *route {
 	if r := k.routes[string(name)]; r != nil {
 		return r
 	}
-	for range 2 { // of which one is for what was too much before
+	for range 2 { // one for the new route, one in case there was one too many
 		if len(k.routes) >= mostRoutes {
 			k.forgetRoute()
 		}
@@ -75,7 +75,7 @@ func (k *advertisedKey) route(name []byte, known bool) *route {
 	return r
 }
 
-// forgetRoute forgets any route that has no requests.
+// forgetRoute forgets some route without requests.
 func (k *advertisedKey) forgetRoute() {
 	for name, r := range k.routes {
 		if r.waiting > 0 || r.underway > 0 {
@@ -84,14 +84,14 @@ func (k *advertisedKey) forgetRoute() {
 		delete(k.routes, name)
 		if r.answered {
 			k.answered--
-			k.leavePolicies(r.gates)
+			k.dropGates(r.gates)
 		}
 		return
 	}
 }
 
-// leavePolicies counts that a route is no longer told of some policies.
-func (k *advertisedKey) leavePolicies(gates []gate) {
+// dropGates takes a route out of the counts of its policies.
+func (k *advertisedKey) dropGates(gates []gate) {
 	for _, g := range gates {
 		p := g.(*policy)
 		if p.routes--; p.routes == 0 {
@@ -100,20 +100,20 @@ func (k *advertisedKey) leavePolicies(gates []gate) {
 	}
 }
 
-// depart counts that a request is let go.
-func (k *advertisedKey) depart(req *http.Request, r *route, c *claim, charges []charge, now time.Time) {
+// markSent records that a request is in flight.
+func (k *advertisedKey) markSent(req *http.Request, r *route, c *claim, charges []charge, now time.Time) {
 	r.underway++
 	f := flight{at: now, route: r, costs: c.costs, charges: charges}
 	if _, ok := k.flights[req]; ok {
-		same := k.flights[req] // in the branch, since it goes to the heap
+		same := k.flights[req] // declared here, because it escapes to the heap
 		f.next = &same
 	}
 	k.flights[req] = f
 }
 
-// arrive counts that a request is no longer under way: if a copy of it was sent, any of its
-// route.
-func (k *advertisedKey) arrive(req *http.Request, name []byte) (flight, bool) {
+// markDone removes a request from those in flight. If req is a copy, it removes any
+// request of the route.
+func (k *advertisedKey) markDone(req *http.Request, name []byte) (flight, bool) {
 	f, ok := k.flights[req]
 	if !ok {
 		r := k.routes[string(name)]
@@ -135,11 +135,11 @@ func (k *advertisedKey) arrive(req *http.Request, name []byte) (flight, bool) {
 	return f, ok
 }
 
-// learn takes over what f's answer tells of its route.
+// learn updates the route of f from the answer to it.
 func (k *advertisedKey) learn(f flight, limits []ratelimit.Limit, name string, status int, now time.Time) {
 	var gates []gate
-	// Of a policy without its state only the numbers are known: they are kept where there is
-	// nothing better.
+	// A policy without a state has only its numbers. They count if the answer has nothing
+	// better.
 	measured := slices.ContainsFunc(limits, func(l ratelimit.Limit) bool { return l.Remaining >= 0 })
 	for i := range limits {
 		if l := &limits[i]; useful(l) && (l.Remaining >= 0 || !measured) && len(gates) < policiesOfRoute {
@@ -155,30 +155,30 @@ func (k *advertisedKey) learn(f flight, limits []ratelimit.Limit, name string, s
 		return
 	}
 	for _, g := range r.gates {
-		stands := !contradicts || g.(*policy).at.After(f.at) // f says nothing of what was told later
-		if r.answered && stands && !slices.Contains(gates, g) {
+		keep := !contradicts || g.(*policy).at.After(f.at) // f does not contradict later answers
+		if r.answered && keep && !slices.Contains(gates, g) {
 			gates = append(gates, g)
 		}
 	}
 	if !r.answered || !sameGates(r.gates, gates) {
-		k.enter(r, gates, now)
+		k.setGates(r, gates, now)
 	}
 }
 
-// enter has a route be held back by some policies, and no others.
-func (k *advertisedKey) enter(r *route, gates []gate, now time.Time) {
+// setGates makes a route wait for these policies and no others.
+func (k *advertisedKey) setGates(r *route, gates []gate, now time.Time) {
 	for _, g := range gates {
 		g.(*policy).routes++
 	}
 	if r.answered {
-		k.leavePolicies(r.gates)
+		k.dropGates(r.gates)
 	} else {
 		r.answered = true
 		k.answered++
 	}
 	r.gates = gates
 	if now.Sub(k.reviewed) > reviewAtMost {
-		k.reviewed = time.Time{} // who waits may wait for others now
+		k.reviewed = time.Time{} // waiters may have to wait for other gates now
 	}
 }
 
@@ -186,11 +186,11 @@ func sameGates(a, b []gate) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(g gate) bool { return !slices.Contains(b, g) })
 }
 
-// answer is what f's answer tells of p.
+// answer returns what the answer to f says about p.
 func (f *flight) answer(p *policy, l *ratelimit.Limit) answer {
 	a := answer{Limit: l, sent: f.at, own: f.costs.of(l.Unit), underway: p.underway}
 	if l.Unit == "" {
-		a.underway = max(a.underway, f.route.underway) // of which some were sent before p was known
+		a.underway = max(a.underway, f.route.underway) // some were sent before p was known
 	}
 	a.later = a.underway
 	for _, c := range f.charges {
@@ -201,8 +201,8 @@ func (f *flight) answer(p *policy, l *ratelimit.Limit) answer {
 	return a
 }
 
-// policy returns the policy that l is about, which the response calls by that name; nil if there
-// are too many.
+// policy returns the policy that l describes, or nil if there are too many. name is the
+// vendor's name for it.
 func (k *advertisedKey) policy(l *ratelimit.Limit, name string, now time.Time) *policy {
 	id := policyID{l.Name, l.Unit, l.Partition, name, l.Quota, l.Window}
 	p := k.policies[id]

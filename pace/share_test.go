@@ -18,12 +18,13 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// most is how many of at are in any one window at most: (t, t+window], or the windows that
-// the clock shows.
+// most returns the highest number of times in any one window: (t, t+window], or the
+// windows of the clock.
 func most(at []time.Time, window time.Duration, byTheClock bool) (n int) {
 	first := 0
 	for i := range at {
-		for byTheClock && at[first].UnixNano()/int64(window) < at[i].UnixNano()/int64(window) || at[i].Sub(at[first]) >= window {
+		for byTheClock && at[first].UnixNano()/int64(window) < at[i].UnixNano()/int64(window) ||
+			at[i].Sub(at[first]) >= window {
 			first++
 		}
 		n = max(n, i+1-first)
@@ -31,7 +32,7 @@ func most(at []time.Time, window time.Duration, byTheClock bool) (n int) {
 	return n
 }
 
-// withoutStore returns when n processes let requests go that ask all the time, while their
+// withoutStore returns the times at which n busy processes admit requests while their
 // Store fails.
 func withoutStore(t *testing.T, p quota.Policy, n int, during time.Duration) []time.Time {
 	store := new(store)
@@ -44,7 +45,7 @@ func withoutStore(t *testing.T, p quota.Policy, n int, during time.Duration) []t
 	return runs(t, pacers, during)
 }
 
-// runs returns when pacers let requests go that ask all the time.
+// runs returns the times at which busy pacers admit requests.
 func runs(t *testing.T, pacers []*pace.Shared, during time.Duration) (at []time.Time) {
 	ctx, cancel := context.WithTimeout(t.Context(), during)
 	defer cancel()
@@ -67,10 +68,9 @@ func runs(t *testing.T, pacers []*pace.Shared, during time.Duration) (at []time.
 	return at
 }
 
-// All processes together keep to what the policy allows one, and use what their shares,
-// rounded down, come to. Where each has less than a unit, that is in windows that are
-// longer.
-func TestSharesOfEveryAlgorithmKeepToThePolicyTogether(t *testing.T) {
+// All processes together stay within the policy of one, and use the sum of their shares,
+// rounded down. Shares of less than a unit have longer windows.
+func TestSharesOfEveryAlgorithmKeepThePolicyTogether(t *testing.T) {
 	const window, windows = 10 * time.Second, 16
 	for _, q := range []int64{7, 100} {
 		for _, p := range everyAlgorithm(q, window) {
@@ -80,7 +80,7 @@ func TestSharesOfEveryAlgorithmKeepToThePolicyTogether(t *testing.T) {
 						time.Sleep(window / 3)
 						at := withoutStore(t, p, n, windows*window)
 						used := float64(len(at)) / float64(q*windows)
-						longer := (int64(n) + q - 1) / q // so many windows for one unit each
+						longer := (int64(n) + q - 1) / q // the windows for one unit each
 						share := float64(n) * float64(max(1, q/int64(n))) / float64(q*longer)
 						t.Logf("%.2f of the policy were used, %d in a window", used, most(at, window, false))
 						limit, window := int(q*longer), time.Duration(longer)*window
@@ -97,7 +97,7 @@ func TestSharesOfEveryAlgorithmKeepToThePolicyTogether(t *testing.T) {
 							assert.LessOrEqual(t, most(at, window, true), limit)
 						case quota.SlidingWindow:
 							assert.LessOrEqual(t, most(at, window, false), 2*limit-1)
-							share *= 0.5 // of few units, that is all that this Algorithm admits in the long run
+							share *= 0.5 // with few units, this algorithm admits no more in the long run
 						case quota.SlidingLog:
 							assert.LessOrEqual(t, most(at, window, false), limit)
 						}
@@ -109,18 +109,21 @@ func TestSharesOfEveryAlgorithmKeepToThePolicyTogether(t *testing.T) {
 	}
 }
 
-func TestSharesOfADayKeepToItTogether(t *testing.T) {
+func TestSharesOfACalendarDayKeepItTogether(t *testing.T) {
 	for _, n := range []int{1, 3, 50} {
 		synctest.Test(t, func(t *testing.T) {
-			at := withoutStore(t, quota.Policy{Quota: 100, Calendar: quota.Day, Algorithm: quota.FixedWindow}, n, 5*24*time.Hour)
+			at := withoutStore(
+				t, quota.Policy{Quota: 100, Calendar: quota.Day, Algorithm: quota.FixedWindow}, n,
+				5*24*time.Hour,
+			)
 			assert.Len(t, at, 5*(100/n)*n)
 			assert.Equal(t, 100/n*n, most(at, 24*time.Hour, true))
 		})
 	}
 }
 
-// In memory, nothing fails, and Processes does not matter.
-func TestSharesAreNotUsedInMemory(t *testing.T) {
+// A store in memory cannot fail, so Processes does not matter.
+func TestAMemoryStoreIgnoresProcesses(t *testing.T) {
 	for _, p := range everyAlgorithm(60, time.Minute) {
 		for _, n := range []int{1, 3, 50} {
 			synctest.Test(t, func(t *testing.T) {
@@ -132,21 +135,23 @@ func TestSharesAreNotUsedInMemory(t *testing.T) {
 	}
 }
 
-// One process keeps to the policy, and uses it, however often its Store fails, but for
-// requests that wait while the Store fails or comes back. A single worker never does.
-func TestAStoreThatComesAndGoesGivesNoSecondWindow(t *testing.T) {
+// One process stays within the policy and uses it, however often its Store fails, except
+// for requests that wait while the Store fails or recovers. A single worker has none.
+func TestAFlappingStoreGivesNoSecondWindow(t *testing.T) {
 	const window, q = 10 * time.Second, 40
 	for _, p := range everyAlgorithm(q, window)[2:] {
 		for _, workers := range []int{1, 8} {
-			for _, turn := range []time.Duration{2300 * ms, 7100 * ms, 25900 * ms} {
-				t.Run(fmt.Sprintf("%v, %d workers, %v", p.Algorithm, workers, turn), func(t *testing.T) {
+			for _, phase := range []time.Duration{2300 * ms, 7100 * ms, 25900 * ms} {
+				t.Run(fmt.Sprintf("%v, %d workers, %v", p.Algorithm, workers, phase), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						pacer := &pace.Shared{Store: new(store), Policies: []quota.Policy{p}}
-						const turns = 24
-						at := letGo(t, workers, turns*turn, turn, turn, pacer)
-						limit := map[quota.Algorithm]int{quota.FixedWindow: q, quota.SlidingWindow: 2*q - 1, quota.SlidingLog: q}[p.Algorithm]
+						const phases = 24
+						at := admissions(t, workers, phases*phase, phase, phase, pacer)
+						limit := map[quota.Algorithm]int{
+							quota.FixedWindow: q, quota.SlidingWindow: 2*q - 1, quota.SlidingLog: q,
+						}[p.Algorithm]
 						inAWindow := most(at, window, p.Algorithm == quota.FixedWindow)
-						used := float64(len(at)) / (turns * turn.Seconds() / window.Seconds() * q)
+						used := float64(len(at)) / (phases * phase.Seconds() / window.Seconds() * q)
 						t.Logf("%d in a window, %.2f of the policy", inAWindow, used)
 						if workers > 1 {
 							limit += workers
@@ -160,9 +165,9 @@ func TestAStoreThatComesAndGoesGivesNoSecondWindow(t *testing.T) {
 	}
 }
 
-// Of several processes each has its share, once: what it took from the Store in this
-// window is a part of that.
-func TestAStoreThatFailsGivesTheRestOfASharesWindow(t *testing.T) {
+// Each of several processes has its share once. What it took from the Store in this
+// window is part of that.
+func TestAFailingStoreLeavesTheRestOfASharesWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(store)
 		policies := []quota.Policy{{Quota: 30, Window: time.Minute, Algorithm: quota.FixedWindow}}
@@ -184,30 +189,33 @@ func TestAStoreThatFailsGivesTheRestOfASharesWindow(t *testing.T) {
 	})
 }
 
-// A request that costs more than a share has in a window goes, and the next ones wait for
-// as many windows as that takes.
-func TestACostAboveTheSharesWindowIsOwedWindowByWindow(t *testing.T) {
+// A request that costs more than a share's window is admitted, and the next ones wait for
+// as many windows as the cost takes.
+func TestACostAboveASharesWindowIsOwedByWindow(t *testing.T) {
 	for _, a := range []quota.Algorithm{quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog} {
 		synctest.Test(t, func(t *testing.T) {
 			store := new(store)
 			store.fails.Store(true)
-			pacer := &pace.Shared{Store: store, Processes: 5, Policies: []quota.Policy{{Quota: 10, Window: time.Second, Algorithm: a}}}
+			pacer := &pace.Shared{
+				Store: store, Processes: 5,
+				Policies: []quota.Policy{{Quota: 10, Window: time.Second, Algorithm: a}},
+			}
 			start := time.Now()
 			costly := request(pace.WithCost(t.Context(), "", 10), "http://example.com/")
 			require.NoError(t, pacer.WaitAtMost(costly, 0))
 			require.NoError(t, pacer.Wait(get()))
 			want := 5.0 // 10 at 2 per second
 			if a == quota.SlidingWindow {
-				want = 9.5 // in which a window that was full is half of the next
+				want = 9.5 // a full window counts for half of the next
 			}
 			assert.InDelta(t, want, time.Since(start).Seconds(), 1e-3, a)
 		})
 	}
 }
 
-// What Shared.Policies says of the first minute, and any other. Its end is not a part of
-// it here: with that, a bucket has one more, and its Burst and its Quota are used.
-func TestWhatAMinuteAdmits(t *testing.T) {
+// The table in the doc of Shared.Policies. The end of a minute is not part of it here:
+// with that, a bucket has one more, all of its Burst and its Quota.
+func TestRequestsAdmittedInAnyMinute(t *testing.T) {
 	per := func(q int64, a quota.Algorithm) quota.Policy {
 		return quota.Policy{Quota: q, Window: time.Minute, Algorithm: a}
 	}
@@ -224,7 +232,7 @@ func TestWhatAMinuteAdmits(t *testing.T) {
 		{per(60, quota.SlidingLog), 60, 60},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			time.Sleep(59*time.Second + 999*ms) // of a minute by the clock, whose end is the worst time to begin
+			time.Sleep(59*time.Second + 999*ms) // of a minute by the clock, whose end is the worst start
 			pacer := &pace.Shared{Store: new(quota.Memory), Policies: []quota.Policy{c.policy}}
 			var sent atomic.Int64
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -22,8 +22,7 @@ import (
 
 var errStore = errors.New("connection refused")
 
-// A store is a quota.Memory that can be made to fail, to be slow, or to hang
-// whatever the context says.
+// A store is a quota.Memory that can fail, be slow, or hang whatever the context says.
 type store struct {
 	quota.Memory
 	fails   atomic.Bool
@@ -45,7 +44,9 @@ func (s *store) fault() error {
 	return nil
 }
 
-func (s *store) Reserve(ctx context.Context, most time.Duration, charges ...quota.Charge) (time.Duration, time.Time, bool, error) {
+func (s *store) Reserve(
+	ctx context.Context, most time.Duration, charges ...quota.Charge,
+) (time.Duration, time.Time, bool, error) {
 	if err := s.fault(); err != nil {
 		return 0, time.Time{}, false, err
 	}
@@ -60,7 +61,7 @@ func (s *store) Settle(ctx context.Context, charges ...quota.Charge) error {
 	return s.Memory.Settle(ctx, charges...)
 }
 
-// hang makes s hang until the function it returns is called.
+// hang makes s hang until release is called.
 func (s *store) hang() (release func()) {
 	c := make(chan struct{})
 	s.hangs.Store(&c)
@@ -75,7 +76,7 @@ func tenPerSecond(n int64) []quota.Policy {
 	return []quota.Policy{{Quota: 10, Window: time.Second, Burst: n}}
 }
 
-// everyAlgorithm is q per window as each Algorithm counts it.
+// everyAlgorithm returns q per window in each algorithm.
 func everyAlgorithm(q int64, window time.Duration) (policies []quota.Policy) {
 	for a := quota.TokenBucket; a <= quota.SlidingLog; a++ {
 		policies = append(policies, quota.Policy{Quota: q, Window: window, Algorithm: a})
@@ -83,7 +84,7 @@ func everyAlgorithm(q int64, window time.Duration) (policies []quota.Policy) {
 	return policies
 }
 
-func TestSharedPacesAllWhoUseOneStore(t *testing.T) {
+func TestSharedPacesAllUsersOfOneStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(store)
 		one := newTimeline(t, &pace.Shared{Store: store, Policies: tenPerSecond(2)})
@@ -94,14 +95,14 @@ func TestSharedPacesAllWhoUseOneStore(t *testing.T) {
 		b, c, d := one.joins(), other.joins(), one.joins()
 		one.wg.Wait()
 		other.wg.Wait()
-		one.letGoAt(100*ms, b)
-		other.letGoAt(200*ms, c)
-		one.letGoAt(300*ms, d)
+		one.admittedAt(100*ms, b)
+		other.admittedAt(200*ms, c)
+		one.admittedAt(300*ms, d)
 		other.waits(100 * ms)
 	})
 }
 
-func TestSharedAdmitsAnHour(t *testing.T) {
+func TestSharedAdmitsAnHoursQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(quota.Memory)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
@@ -130,7 +131,7 @@ func TestSharedAdmitsAnHour(t *testing.T) {
 	})
 }
 
-func TestEveryPolicyOfSharedHolds(t *testing.T) {
+func TestSharedKeepsEveryPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := newTimeline(t, &pace.Shared{Store: new(quota.Memory), Policies: []quota.Policy{
 			{Quota: 10, Window: time.Second, Burst: 1},
@@ -146,7 +147,7 @@ func TestEveryPolicyOfSharedHolds(t *testing.T) {
 	})
 }
 
-func TestKeysOfSharedAreApart(t *testing.T) {
+func TestSharedKeysAreIndependent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pacer := &pace.Shared{Store: new(quota.Memory), Policies: tenPerSecond(1), Key: func(req *http.Request) string {
 			return req.URL.Query().Get("account")
@@ -178,7 +179,7 @@ func TestACancelledReservationIsGivenBack(t *testing.T) {
 	})
 }
 
-func TestSharedRefusesAtOnceWhatIsTooLong(t *testing.T) {
+func TestSharedRefusesATooLongWaitAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tl := newTimeline(t, &pace.Shared{Store: new(quota.Memory), Policies: tenPerSecond(1)})
 		tl.goes()
@@ -191,9 +192,12 @@ func TestSharedRefusesAtOnceWhatIsTooLong(t *testing.T) {
 	})
 }
 
-func TestWhatWasNotSentIsGivenBack(t *testing.T) {
+func TestUnsentRequestsReturnTheirUnits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		pacer := &pace.Shared{Store: new(quota.Memory), Policies: tenPerSecond(5), Cost: func(*http.Request, string) int64 { return 5 }}
+		pacer := &pace.Shared{
+			Store: new(quota.Memory), Policies: tenPerSecond(5),
+			Cost: func(*http.Request, string) int64 { return 5 },
+		}
 		req := get()
 		require.NoError(t, pacer.Wait(req))
 		overdueError(t, pacer.WaitAtMost(get(), 0))
@@ -204,11 +208,14 @@ func TestWhatWasNotSentIsGivenBack(t *testing.T) {
 	})
 }
 
-func TestWhatIsObservedWithoutAWaitGivesNothingBack(t *testing.T) {
+func TestObserveWithoutWaitReturnsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		settled := 0
 		store := new(store)
-		pacer := &pace.Shared{Store: store, Policies: tenPerSecond(5), Settle: func(heed.Attempt, string) int64 { settled++; return 0 }}
+		pacer := &pace.Shared{
+			Store: store, Policies: tenPerSecond(5),
+			Settle: func(heed.Attempt, string) int64 { settled++; return 0 },
+		}
 		for range 5 {
 			req := get()
 			require.NoError(t, pacer.Wait(req))
@@ -218,15 +225,20 @@ func TestWhatIsObservedWithoutAWaitGivesNothingBack(t *testing.T) {
 		for range 3 { // of requests that were observed, or that never waited
 			pacer.Observe(heed.Attempt{Request: get(), Err: heed.ErrNotSent})
 			pacer.Observe(heed.Attempt{Request: get(), Response: &http.Response{}})
-			pacer.Observe(heed.Attempt{Request: request(pace.WithCost(t.Context(), "", 5), "http://example.com/"), Err: heed.ErrNotSent})
+			pacer.Observe(
+				heed.Attempt{
+					Request: request(pace.WithCost(t.Context(), "", 5), "http://example.com/"),
+					Err:     heed.ErrNotSent,
+				},
+			)
 		}
 		assert.Equal(t, 5, settled)
 		assert.Equal(t, asked, store.asked.Load())
 	})
 }
 
-// A copier is a Pacer that gives another one a copy of the request, with a context of its
-// own, and observes the request itself.
+// A copier is a Pacer that passes a copy of the request on, with another context, and
+// observes the original.
 type copier struct {
 	*pace.Shared
 	clones bool
@@ -241,7 +253,7 @@ func (c copier) WaitAtMost(req *http.Request, most time.Duration) error {
 	return c.Shared.WaitAtMost(req.WithContext(ctx), most)
 }
 
-func TestSharedKnowsTheCopyOfARequest(t *testing.T) {
+func TestSharedObservesACopyOfTheRequest(t *testing.T) {
 	for _, clones := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			shared := &pace.Shared{
@@ -251,7 +263,7 @@ func TestSharedKnowsTheCopyOfARequest(t *testing.T) {
 			}
 			pacer := copier{shared, clones}
 			var all sync.WaitGroup
-			one := get() // which all send
+			one := get() // all send the same request
 			for i := range 1000 {
 				all.Go(func() {
 					req := one
@@ -269,7 +281,7 @@ func TestSharedKnowsTheCopyOfARequest(t *testing.T) {
 				})
 			}
 			all.Wait()
-			assert.Zero(t, shared.Held(), "nothing is remembered")
+			assert.Zero(t, shared.Held(), "no hold is left")
 			for range 100 {
 				require.NoError(t, pacer.WaitAtMost(get(), 0), "all was given back")
 			}
@@ -278,7 +290,7 @@ func TestSharedKnowsTheCopyOfARequest(t *testing.T) {
 	}
 }
 
-func TestRequestsThatAreNeverObservedAreForgotten(t *testing.T) {
+func TestUnobservedRequestsAreForgotten(t *testing.T) {
 	pacer := &pace.Shared{Store: new(quota.Memory), Policies: []quota.Policy{quota.PerHour(1_000_000)}}
 	for range 65_536 + 10 {
 		require.NoError(t, pacer.WaitAtMost(get(), 0))
@@ -286,7 +298,7 @@ func TestRequestsThatAreNeverObservedAreForgotten(t *testing.T) {
 	assert.Equal(t, 10, pacer.Held())
 }
 
-func TestARequestSentTwiceAtOnceIsCountedTwice(t *testing.T) {
+func TestARequestSentTwiceCountsTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pacer := &pace.Shared{Store: new(quota.Memory), Policies: tenPerSecond(2)}
 		req := get()
@@ -327,10 +339,12 @@ func TestTheTrueCostIsSettled(t *testing.T) {
 	}
 }
 
-func TestCostsThatAreNoneOrTooMuch(t *testing.T) {
+func TestInvalidCosts(t *testing.T) {
 	var cost int64
 	store := new(store)
-	pacer := &pace.Shared{Store: store, Policies: tenPerSecond(5), Cost: func(*http.Request, string) int64 { return cost }}
+	pacer := &pace.Shared{
+		Store: store, Policies: tenPerSecond(5), Cost: func(*http.Request, string) int64 { return cost },
+	}
 	for range 100 {
 		require.NoError(t, pacer.WaitAtMost(get(), 0), "what costs nothing is not paced")
 	}
@@ -339,46 +353,53 @@ func TestCostsThatAreNoneOrTooMuch(t *testing.T) {
 	cost = 6
 	err := pacer.Wait(get())
 	assert.Equal(t, rate.InfDuration, overdueError(t, err).Wait)
-	assert.ErrorContains(t, err, "pace: the limit of shared never lets this request go")
+	assert.ErrorContains(t, err, "pace: the limit of shared never admits this request")
 	assert.Zero(t, store.asked.Load())
 }
 
-func TestEveryFaultOfSharedIsNamed(t *testing.T) {
+func TestSharedNamesEveryInvalidField(t *testing.T) {
 	err := (&pace.Shared{Processes: -1}).Wait(get())
 	assert.EqualError(t, err, strings.Join([]string{
 		"pace: Shared.Store is nil",
-		"pace: Shared.Policies is empty: it must name one limit at least",
+		"pace: Shared.Policies is empty: at least one limit is required",
 		"pace: Shared.Processes is -1: it must not be negative",
 	}, "\n"))
 
-	pacer := &pace.Shared{Store: new(quota.Memory), Policies: []quota.Policy{quota.PerSecond(1), {}, quota.PerSecond(1)}}
+	pacer := &pace.Shared{
+		Store: new(quota.Memory), Policies: []quota.Policy{quota.PerSecond(1), {}, quota.PerSecond(1)},
+	}
 	for range 2 {
 		err = pacer.Wait(get())
 		assert.ErrorContains(t, err, "pace: Shared.Policies[1]: ")
-		assert.ErrorContains(t, err, `pace: Shared.Policies[2]: its name "1/1s" is that of another`)
+		assert.ErrorContains(t, err, `pace: Shared.Policies[2]: its name "1/1s" is not unique`)
 	}
 	assert.Equal(t, err, pacer.Check())
 	pacer.Observe(heed.Attempt{Request: get(), Err: heed.ErrNotSent})
 
-	assert.EqualError(t, new(pace.Shared).Check(), "pace: Shared.Store is nil\npace: Shared.Policies is empty: it must name one limit at least")
+	assert.EqualError(
+		t, new(pace.Shared).Check(),
+		"pace: Shared.Store is nil\npace: Shared.Policies is empty: at least one limit is required",
+	)
 	assert.NoError(t, (&pace.Shared{Store: new(quota.Memory), Policies: tenPerSecond(1), Processes: 65_536}).Check())
 	assert.EqualError(t, (&pace.Shared{Store: new(quota.Memory), Policies: tenPerSecond(1), Processes: 65_537}).Check(),
 		"pace: Shared.Processes is 65537: it must not be more than 65536")
 }
 
-func TestWhatCannotBeSharedIsNamed(t *testing.T) {
+func TestPoliciesThatCannotBeSharedAreNamed(t *testing.T) {
 	pacer := &pace.Shared{Store: new(quota.Memory), Processes: 50, Policies: []quota.Policy{
 		{Quota: 50, Calendar: quota.Month, Algorithm: quota.FixedWindow},
 		{Quota: 49, Calendar: quota.Day, Algorithm: quota.FixedWindow},
 		{Name: "decade", Quota: 1, Window: 10 * 365 * 24 * time.Hour, Algorithm: quota.SlidingLog},
 	}}
-	assert.EqualError(t, pacer.Check(), `pace: Shared.Policies[1]: "49/day" cannot be shared by 50 Processes: its Quota is 49, and a day cannot be made longer`+"\n"+
-		`pace: Shared.Policies[2]: "decade" cannot be shared by 50 Processes: quota: policy "decade": Window is 2562047h47m16.854775s: must not be longer than 71 years`)
+	assert.EqualError(t, pacer.Check(),
+		`pace: Shared.Policies[1]: "49/day" cannot be shared by 50 Processes: Quota must be at least 50`+"\n"+
+			`pace: Shared.Policies[2]: "decade" cannot be shared by 50 Processes: `+
+			`quota: policy "decade": Window is 2562047h47m16.854775s: must not be longer than 71 years`)
 	assert.Equal(t, pacer.Check(), pacer.Wait(get()))
 }
 
-func TestGoroutinesOf64PacersShareOneBurstExactly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // where nobody is slow
+func TestSixtyFourPacersShareOneBurstExactly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // a bubble, where nothing is slow
 		var (
 			store quota.Memory
 			sent  atomic.Int64
@@ -410,10 +431,12 @@ func TestGoroutinesOf64PacersShareOneBurstExactly(t *testing.T) {
 	})
 }
 
-// Those who go away leave their places to those behind them: newcomers get none of them.
-func TestSharedLetsNobodyHaveTheMomentOfAnother(t *testing.T) {
+// A place that becomes free goes to the next in line, not to new requests.
+func TestSharedNeverReusesAReservedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shared := &pace.Shared{Store: &quota.Memory{}, Policies: []quota.Policy{{Quota: 60, Window: time.Minute, Burst: 1}}}
+		shared := &pace.Shared{
+			Store: &quota.Memory{}, Policies: []quota.Policy{{Quota: 60, Window: time.Minute, Burst: 1}},
+		}
 		require.NoError(t, shared.Wait(get()))
 		start := time.Now()
 		var (
@@ -453,11 +476,13 @@ func TestSharedLetsNobodyHaveTheMomentOfAnother(t *testing.T) {
 	})
 }
 
-// However many come and go, no more are let go than the policy admits, and no fewer.
-func TestSharedLosesAndMakesNothingWhenRequestsComeAndGo(t *testing.T) {
+// However many requests come and go, exactly what the policy allows is admitted.
+func TestSharedLosesAndCreatesNoUnits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, burst, seconds = 20, 5, 60
-		shared := &pace.Shared{Store: &quota.Memory{}, Policies: []quota.Policy{{Quota: limit, Window: time.Second, Burst: burst}}}
+		shared := &pace.Shared{
+			Store: &quota.Memory{}, Policies: []quota.Policy{{Quota: limit, Window: time.Second, Burst: burst}},
+		}
 		start := time.Now()
 		var (
 			mu  sync.Mutex

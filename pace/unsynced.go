@@ -9,23 +9,23 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// maxUnsynced is for how many keys unsynced usage is remembered.
+// maxUnsynced is the number of keys to remember.
 const maxUnsynced = 65_536
 
-// unsynced is what was taken of each key while the Store failed, and the Store does not
-// know of. The zero unsynced is nothing.
+// unsynced is what was taken of each key while the Store failed, and what the Store does
+// not know. The zero unsynced is empty.
 type unsynced struct {
-	mu   sync.Mutex // guards all below, and each usage's units
+	mu   sync.Mutex // guards all below, and the units of each usage
 	keys map[string]*usage
 }
 
 type usage struct {
 	units   int64
-	syncing chan struct{} // holds an element while a call tells the Store
+	syncing chan struct{} // full while a call charges the Store
 }
 
-// add makes key's usage n units more, or less if n is negative. If there are too many
-// keys, any other is forgotten.
+// add adds n units to the usage of key; n may be negative. With too many keys it forgets
+// another one.
 func (u *unsynced) add(key string, n int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -56,10 +56,10 @@ func (u *unsynced) newLocked(key string) *usage {
 	return k
 }
 
-// sync calls tell with key's usage, if there is any, and forgets it if tell succeeds.
-// Calls for the same key wait meanwhile, so that none takes units before the Store knows
-// what is left.
-func (u *unsynced) sync(ctx context.Context, key string, tell func(n int64) error) error {
+// sync calls charge with the usage of key, if there is any, and forgets it if charge
+// succeeds. Other calls for the key wait meanwhile, so that none takes units before the
+// Store knows what is left.
+func (u *unsynced) sync(ctx context.Context, key string, charge func(n int64) error) error {
 	u.mu.Lock()
 	k := u.keys[key]
 	u.mu.Unlock()
@@ -76,19 +76,18 @@ func (u *unsynced) sync(ctx context.Context, key string, tell func(n int64) erro
 	n := k.units
 	u.mu.Unlock()
 	if n <= 0 {
-		return nil // another call was first
+		return nil // another call did it
 	}
-	err := tell(n)
+	err := charge(n)
 	if err == nil {
 		u.add(key, -n)
 	}
 	return err
 }
 
-// sync charges the Store with n units that key took without it (again, if a charge that was
-// made was not answered in time: too much rather than too little), but with no more than
-// still count by the share, which knows when they were taken: what was taken longer ago
-// has come back since.
+// sync charges the Store with n units that key took without it. If an earlier charge was
+// made but not answered in time, that is too much rather than too little. Units that have
+// come back since are not charged; the share knows how many still count.
 func (s *Shared) sync(ctx context.Context, key string, n int64) error {
 	left, err := s.memory.Peek(ctx, nil, s.local.charges(key, 0, noTime)...)
 	if err != nil {
@@ -101,9 +100,9 @@ func (s *Shared) sync(ctx context.Context, key string, n int64) error {
 	return s.remote.store.Settle(ctx, charges...)
 }
 
-// counted is how many units share still counts, rounded up. A window or log that is full may
-// be reserved ahead, so its count is not known: then it is whole's Quota, which one window
-// never exceeds.
+// counted returns how many units share still counts, rounded up. A full window or log may
+// have reservations ahead, so its count is unknown: then the result is the Quota of
+// whole, which one window never exceeds.
 func counted(share *quota.Limit, d quota.Decision, whole *quota.Limit) int64 {
 	p := share.Policy()
 	switch {

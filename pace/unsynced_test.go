@@ -17,9 +17,9 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// letGo returns when requests were let go by pacers with so many workers each,
-// in so long a time, while the store works and fails for up and down in turn.
-func letGo(t *testing.T, workers int, all, up, down time.Duration, pacers ...*pace.Shared) []time.Time {
+// admissions returns when pacers with so many workers each admitted requests, while the store
+// works for up and fails for down, in turn.
+func admissions(t *testing.T, workers int, all, up, down time.Duration, pacers ...*pace.Shared) []time.Time {
 	ctx, cancel := context.WithTimeout(t.Context(), all)
 	defer cancel()
 	var (
@@ -51,10 +51,9 @@ func letGo(t *testing.T, workers int, all, up, down time.Duration, pacers ...*pa
 	return at
 }
 
-// excess is the most by which the number let go in any window is more than 10
-// per second.
+// excess returns by how much the number in the worst window exceeds 10 per second.
 func excess(at []time.Time) float64 {
-	most, least := 0.0, 0.0 // of those before, how few
+	most, least := 0.0, 0.0 // the least before
 	for i, a := range at {
 		due := 10 * a.Sub(at[0]).Seconds()
 		least = min(least, float64(i)-due)
@@ -63,20 +62,20 @@ func excess(at []time.Time) float64 {
 	return most
 }
 
-func TestAStoreThatFailsAndRecoversRaisesNoRate(t *testing.T) {
+func TestAnUnreliableStoreRaisesNoRate(t *testing.T) {
 	for _, workers := range []int{1, 8} {
 		synctest.Test(t, func(t *testing.T) {
 			pacer := &pace.Shared{Store: new(store), Policies: tenPerSecond(10)}
-			at := letGo(t, workers, 1200*time.Second, 2*time.Second, 2*time.Second, pacer)
-			racing := workers - 1 // those under way in the moment in which the Store fails or recovers
+			at := admissions(t, workers, 1200*time.Second, 2*time.Second, 2*time.Second, pacer)
+			racing := workers - 1 // in flight at the moment in which the Store fails or recovers
 			assert.LessOrEqual(t, len(at), 12_010+racing)
-			assert.GreaterOrEqual(t, len(at), 11_990, "nor lowers it")
+			assert.GreaterOrEqual(t, len(at), 11_990, "the rate is not lowered")
 			assert.LessOrEqual(t, excess(at), 10+float64(racing)+1e-6, "the burst, in any window")
 		})
 	}
 }
 
-func TestSeveralProcessesKeepNearTheRateWhenTheStoreFailsAndRecovers(t *testing.T) {
+func TestProcessesStayNearTheRateWithAnUnreliableStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var (
 			store  = new(store)
@@ -85,10 +84,10 @@ func TestSeveralProcessesKeepNearTheRateWhenTheStoreFailsAndRecovers(t *testing.
 		for range 4 {
 			pacers = append(pacers, &pace.Shared{Store: store, Policies: tenPerSecond(20), Processes: 4})
 		}
-		at := letGo(t, 2, 1200*time.Second, 2*time.Second, 2*time.Second, pacers...)
-		t.Logf("%d let go, at most %.2f beyond the rate", len(at), excess(at))
+		at := admissions(t, 2, 1200*time.Second, 2*time.Second, 2*time.Second, pacers...)
+		t.Logf("%d admitted, at most %.2f beyond the rate", len(at), excess(at))
 		assert.GreaterOrEqual(t, len(at), 12_020*95/100)
-		assert.LessOrEqual(t, len(at), 12_020+300*20*3/4, "idle shares of a burst, each time")
+		assert.LessOrEqual(t, len(at), 12_020+300*20*3/4, "at most the idle shares of a burst each time")
 	})
 }
 
@@ -108,14 +107,14 @@ func TestAFailingStoreGivesNoSecondBurst(t *testing.T) {
 		tl.waits(100 * ms)
 		store.fails.Store(false)
 		tl.at(1 * time.Second)
-		for range 5 { // the Store's 10, without the 5 it was told of
+		for range 5 { // the Store's 10, without the 5 that it knows of
 			tl.goes()
 		}
 		tl.waits(100 * ms)
 	})
 }
 
-func TestWhatWasGivenBackAloneIsNotOwed(t *testing.T) {
+func TestUnitsReturnedDuringAnOutageAreNotOwed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(store)
 		tl := newTimeline(t, &pace.Shared{Store: store, Policies: []quota.Policy{quota.PerHour(3)}})
@@ -132,7 +131,7 @@ func TestWhatWasGivenBackAloneIsNotOwed(t *testing.T) {
 	})
 }
 
-func TestWhatTheStoreGaveBackIsTheSharesToo(t *testing.T) {
+func TestUnitsReturnedToTheStoreReturnToTheShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(store)
 		tl := newTimeline(t, &pace.Shared{Store: store, Policies: tenPerSecond(2)})
@@ -146,7 +145,7 @@ func TestWhatTheStoreGaveBackIsTheSharesToo(t *testing.T) {
 	})
 }
 
-func TestATrueCostTheStoreCouldNotBeToldIsOwed(t *testing.T) {
+func TestATrueCostDuringAnOutageIsChargedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(store)
 		tl := newTimeline(t, &pace.Shared{
@@ -166,7 +165,7 @@ func TestATrueCostTheStoreCouldNotBeToldIsOwed(t *testing.T) {
 	})
 }
 
-func TestMoreThanItsShareFromTheStoreHoldsNobodyUpWithoutIt(t *testing.T) {
+func TestEarlierUseAboveTheShareDoesNotDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(store)
 		tl := newTimeline(t, &pace.Shared{Store: store, Policies: tenPerSecond(10), Processes: 5})
@@ -180,18 +179,21 @@ func TestMoreThanItsShareFromTheStoreHoldsNobodyUpWithoutIt(t *testing.T) {
 	})
 }
 
-func TestNobodyIsAheadOfADebt(t *testing.T) {
+func TestADebtIsChargedBeforeNewRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := new(store)
 		key := "a"
-		pacer := &pace.Shared{Store: store, Policies: []quota.Policy{quota.PerHour(10)}, Key: func(*http.Request) string { return key }}
+		pacer := &pace.Shared{
+			Store: store, Policies: []quota.Policy{quota.PerHour(10)},
+			Key: func(*http.Request) string { return key },
+		}
 		store.fails.Store(true)
 		for range 10 {
 			require.NoError(t, pacer.WaitAtMost(get(), 0))
 		}
 		store.fails.Store(false)
 		time.Sleep(time.Second)
-		key = "b" // finds that the Store works again
+		key = "b" // detects that the Store works again
 		require.NoError(t, pacer.WaitAtMost(get(), 0))
 		asked := store.asked.Load()
 		key = "a"
@@ -201,6 +203,6 @@ func TestNobodyIsAheadOfADebt(t *testing.T) {
 			wg.Go(func() { overdueError(t, pacer.WaitAtMost(get(), 0)) })
 		}
 		wg.Wait()
-		assert.Equal(t, asked+1+10, store.asked.Load(), "the debt is paid once, and then all are answered")
+		assert.Equal(t, asked+1+10, store.asked.Load(), "one charge for the debt, then all requests")
 	})
 }

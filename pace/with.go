@@ -13,19 +13,23 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// With lets requests go as l allows, whatever their host. Others may use l at
-// the same time, for requests or anything else, and its limit and burst may be
-// changed: those who wait notice within a second.
+// With returns a Pacer that uses l, whatever the host of a request:
 //
-// The requests wait in one line, whose first has a reservation of l; so to
-// others who wait for l, all of them together count as one. A second pacer of
-// the same l has a line of its own.
+//	limiter := rate.NewLimiter(10, 1) // 10 a second
+//	client := &http.Client{Transport: &heed.Transport{Pacer: pace.With(limiter)}}
 //
-// If l is nil, or its limit not a number, no request is let go, and Wait says
-// why. If no turn can ever come, since l's burst is zero, or its limit is zero
-// and the burst spent, the *heed.OverdueError's Wait is rate.InfDuration.
+// Other code may use l at the same time, and may change its limit and burst: waiting
+// requests notice within a second.
 //
-// What With returns is a heed.BoundedPacer.
+// Requests wait in one line, and only the first has a reservation of l. So to others that
+// wait for l, all requests together count as one waiter. A second Pacer with the same l
+// has its own line.
+//
+// If l is nil, or its limit is not a number, nothing is admitted and Wait returns an
+// error. If a request can never be admitted, because l's burst is zero or its limit is
+// zero and the burst used up, the Wait of the *heed.OverdueError is rate.InfDuration.
+//
+// The result is a heed.BoundedPacer.
 func With(l *rate.Limiter) heed.Pacer {
 	w := &with{}
 	w.line.start(&w.mu, l, false)
@@ -39,7 +43,7 @@ type with struct {
 
 var _ heed.BoundedPacer = (*with)(nil)
 
-// key is that of With's errors.
+// key returns the key in errors.
 func (w *with) key(*http.Request) string { return "the limiter" }
 
 func (w *with) Wait(req *http.Request) error { return w.WaitAtMost(req, forever) }
@@ -68,10 +72,10 @@ func (w *with) join(ctx context.Context, key string, most time.Duration) (*waite
 func (w *with) check() error {
 	limiter := w.line.bucket.limiter
 	if limiter == nil {
-		return errors.New("pace: With was given a nil limiter")
+		return errors.New("pace: the limiter given to With is nil")
 	}
 	if math.IsNaN(float64(limiter.Limit())) {
-		return errors.New("pace: the limit of With's limiter is not a number")
+		return errors.New("pace: the limit of the limiter given to With is not a number")
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/heedhttp/heed/pace"
 )
 
-func TestWithSharesTheUsersLimiter(t *testing.T) {
+func TestWithSharesALimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := rate.NewLimiter(10, 2)
 		tl := newTimeline(t, pace.With(limiter))
@@ -24,12 +24,12 @@ func TestWithSharesTheUsersLimiter(t *testing.T) {
 		assert.False(t, limiter.Allow())
 		tl.waits(100 * ms)
 		tl.givesBack()
-		assert.True(t, limiter.Allow(), "a turn given back is there for all")
+		assert.True(t, limiter.Allow(), "a returned token is available to all")
 		assert.False(t, limiter.Allow())
 	})
 }
 
-func TestWithKeepsItsPlaceAmongOthersWhoReserve(t *testing.T) {
+func TestWithKeepsItsPlaceAmongOtherReservations(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := rate.NewLimiter(10, 1)
 		tl := newTimeline(t, pace.With(limiter))
@@ -38,12 +38,12 @@ func TestWithKeepsItsPlaceAmongOthersWhoReserve(t *testing.T) {
 		assert.Equal(t, 200*ms, limiter.Reserve().Delay(), "the line counts as one")
 		tl.waits(400 * ms)
 		tl.wg.Wait()
-		tl.letGoAt(100*ms, b)
-		tl.letGoAt(300*ms, c)
+		tl.admittedAt(100*ms, b)
+		tl.admittedAt(300*ms, c)
 	})
 }
 
-func TestATurnGivenBackWhileOthersAreInDebtIsNotLost(t *testing.T) {
+func TestATokenReturnedDuringOthersDebtIsNotLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := rate.NewLimiter(10, 1)
 		tl := newTimeline(t, pace.With(limiter))
@@ -56,7 +56,7 @@ func TestATurnGivenBackWhileOthersAreInDebtIsNotLost(t *testing.T) {
 	})
 }
 
-func TestATurnGivenBackToALineIsTheFirstOnesEvenIfOthersAreInDebt(t *testing.T) {
+func TestAReturnedTokenGoesToTheFirstInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := rate.NewLimiter(10, 1)
 		tl := newTimeline(t, pace.With(limiter))
@@ -67,12 +67,12 @@ func TestATurnGivenBackToALineIsTheFirstOnesEvenIfOthersAreInDebt(t *testing.T) 
 		tl.at(50 * ms)
 		tl.givesBack()
 		tl.wg.Wait()
-		tl.letGoAt(50*ms, b)
-		tl.letGoAt(100*ms, c)
+		tl.admittedAt(50*ms, b)
+		tl.admittedAt(100*ms, c)
 	})
 }
 
-func TestALateTimerMakesNoTokensForALimiterThatOthersUse(t *testing.T) {
+func TestALateTimerCreatesNoTokensInASharedLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := rate.NewLimiter(10, 1)
 		pacer := pace.With(limiter)
@@ -82,12 +82,12 @@ func TestALateTimerMakesNoTokensForALimiterThatOthersUse(t *testing.T) {
 		require.True(t, limiter.AllowN(tl.start.Add(440*ms), 1))
 		pacer.(interface{ TickAt(time.Time) }).TickAt(tl.start.Add(450 * ms))
 		tl.wg.Wait()
-		tl.letGoAt(0, b)
-		tl.letGoAt(540*ms, c)
+		tl.admittedAt(0, b)
+		tl.admittedAt(540*ms, c)
 	})
 }
 
-func TestTheReservationsOfOthersDoNotDelayTheFirst(t *testing.T) {
+func TestOtherReservationsDoNotDelayTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := rate.NewLimiter(0.4, 1)
 		tl := newTimeline(t, pace.With(limiter))
@@ -109,16 +109,17 @@ func TestAChangedLimitIsNoticedWithinASecond(t *testing.T) {
 		tl := newTimeline(t, pace.With(limiter))
 		tl.goes()
 		b, c := tl.joins(), tl.joins()
-		tl.at(10*time.Second + 500*ms) // 0.105 tokens are there
+		tl.at(10*time.Second + 500*ms) // 0.105 tokens are available
 		limiter.SetLimit(1)
 		tl.wg.Wait()
-		// Noticed at 11 s, when 0.605 are: the first waits 395 ms more.
-		tl.letGoAt(11*time.Second+395*ms, b)
-		tl.letGoAt(12*time.Second+395*ms, c)
+		// The change is noticed at 11 s with 0.605 tokens: the first waits another 395
+		// ms.
+		tl.admittedAt(11*time.Second+395*ms, b)
+		tl.admittedAt(12*time.Second+395*ms, c)
 	})
 }
 
-func TestThoseForWhomASlowerLimitIsTooSlowAreToldWithinASecond(t *testing.T) {
+func TestASlowerLimitRefusesLateWaitersWithinASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := rate.NewLimiter(1, 1)
 		tl := newTimeline(t, pace.With(limiter))
@@ -133,7 +134,7 @@ func TestThoseForWhomASlowerLimitIsTooSlowAreToldWithinASecond(t *testing.T) {
 			synctest.Wait()
 		}
 		tl.at(500 * ms)
-		limiter.SetLimit(0.25) // the first keeps his turn; the others' would be at 6.5 and 10.5 s
+		limiter.SetLimit(0.25) // the first keeps its time; the others' would be 6.5 and 10.5 s
 		tl.wg.Wait()
 
 		assert.NoError(t, errs[0])
@@ -142,11 +143,11 @@ func TestThoseForWhomASlowerLimitIsTooSlowAreToldWithinASecond(t *testing.T) {
 		assert.Equal(t, 5500*ms, overdueError(t, errs[1]).Wait)
 		assert.Equal(t, 4*time.Second+1*ms, overdueError(t, errs[1]).Left)
 		assert.Equal(t, 1*time.Second, ats[2])
-		assert.Equal(t, 5500*ms, overdueError(t, errs[2]).Wait, "the one before has left")
+		assert.Equal(t, 5500*ms, overdueError(t, errs[2]).Wait, "the waiter before has left")
 	})
 }
 
-func TestWhoWaitsForALimiterThatIsStoppedIsTold(t *testing.T) {
+func TestAStoppedLimiterRefusesItsWaiters(t *testing.T) {
 	for name, stop := range map[string]func(*rate.Limiter){
 		"limit 0": func(l *rate.Limiter) { l.SetLimit(0) },
 		"burst 0": func(l *rate.Limiter) { l.SetBurst(0) },
@@ -160,7 +161,7 @@ func TestWhoWaitsForALimiterThatIsStoppedIsTold(t *testing.T) {
 				tl.at(500 * ms)
 				stop(limiter)
 				tl.wg.Wait()
-				for _, w := range []*turn{b, c} {
+				for _, w := range []*result{b, c} {
 					assert.Equal(t, rate.InfDuration, overdueError(t, w.err).Wait)
 					assert.LessOrEqual(t, w.at, 2*time.Second)
 				}
@@ -169,7 +170,7 @@ func TestWhoWaitsForALimiterThatIsStoppedIsTold(t *testing.T) {
 	}
 }
 
-func TestWhoWaitsForALimiterThatIsOpenedGoes(t *testing.T) {
+func TestAnOpenedLimiterAdmitsItsWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := rate.NewLimiter(0.01, 1)
 		tl := newTimeline(t, pace.With(limiter))
@@ -177,12 +178,12 @@ func TestWhoWaitsForALimiterThatIsOpenedGoes(t *testing.T) {
 		b, c := tl.joins(), tl.joins()
 		limiter.SetLimit(rate.Inf)
 		tl.wg.Wait()
-		tl.letGoAt(1*time.Second, b)
-		tl.letGoAt(1*time.Second, c)
+		tl.admittedAt(1*time.Second, b)
+		tl.admittedAt(1*time.Second, c)
 	})
 }
 
-func TestNobodyOvertakesTheLine(t *testing.T) {
+func TestNewRequestsDoNotOvertakeTheLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := rate.NewLimiter(0.01, 1)
 		tl := newTimeline(t, pace.With(limiter))
@@ -190,15 +191,15 @@ func TestNobodyOvertakesTheLine(t *testing.T) {
 		b, c := tl.joins(), tl.joins()
 		tl.at(100 * ms)
 		limiter.SetLimit(rate.Inf)
-		tl.goes() // so those before it do, too
+		tl.goes() // and so do those before it
 		tl.wg.Wait()
-		tl.letGoAt(100*ms, b)
-		tl.letGoAt(100*ms, c)
+		tl.admittedAt(100*ms, b)
+		tl.admittedAt(100*ms, c)
 	})
 }
 
-// What rate.Limiter says of a limit or a burst of zero.
-func TestALimiterThatLetsNothingGoIsAnErrorAtOnce(t *testing.T) {
+// As rate.Limiter defines a limit or a burst of zero.
+func TestAClosedLimiterIsAnErrorAtOnce(t *testing.T) {
 	for name, limiter := range map[string]*rate.Limiter{
 		"zero":                  {},
 		"burst 0":               rate.NewLimiter(10, 0),
@@ -209,7 +210,7 @@ func TestALimiterThatLetsNothingGoIsAnErrorAtOnce(t *testing.T) {
 		pacer := pace.With(limiter)
 		err := pacer.Wait(get())
 		assert.Equal(t, rate.InfDuration, overdueError(t, err).Wait, name)
-		assert.ErrorContains(t, err, "the limiter never lets this request go", name)
+		assert.ErrorContains(t, err, "the limiter never admits this request", name)
 		assert.NotErrorIs(t, err, context.DeadlineExceeded)
 	}
 }
@@ -228,10 +229,10 @@ func TestALimitOfZeroAdmitsTheBurst(t *testing.T) {
 	require.NoError(t, pacer.Wait(get()))
 }
 
-func TestALimiterThatIsNoneIsAnError(t *testing.T) {
+func TestAnInvalidLimiterIsAnError(t *testing.T) {
 	pacer := pace.With(nil)
-	assert.EqualError(t, pacer.Wait(get()), "pace: With was given a nil limiter")
+	assert.EqualError(t, pacer.Wait(get()), "pace: the limiter given to With is nil")
 	pacer.Observe(heed.Attempt{Request: get(), Err: heed.ErrNotSent})
 	pacer = pace.With(rate.NewLimiter(rate.Limit(math.NaN()), 1))
-	assert.EqualError(t, pacer.Wait(get()), "pace: the limit of With's limiter is not a number")
+	assert.EqualError(t, pacer.Wait(get()), "pace: the limit of the limiter given to With is not a number")
 }

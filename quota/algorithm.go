@@ -14,8 +14,8 @@ func (a Algorithm) String() string {
 	return names[a]
 }
 
-// suffix is what the name of a policy that has none ends with: short, since it is
-// sent with each answer.
+// suffix ends the default name of a policy. It is short, because each response contains
+// it.
 func (a Algorithm) suffix() string {
 	switch a {
 	case LeakyBucket:
@@ -31,5 +31,5 @@ func (a Algorithm) suffix() string {
 	}
 }
 
-// drains reports whether a counts with a bucket.
+// drains reports whether a uses a bucket.
 func (a Algorithm) drains() bool { return a == TokenBucket || a == LeakyBucket }

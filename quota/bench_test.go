@@ -8,7 +8,7 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// now keeps a reading from being optimised away.
+// now keeps the compiler from dropping a call.
 var now time.Time
 
 func BenchmarkMemoryTake(b *testing.B) {
@@ -40,7 +40,10 @@ func BenchmarkMemoryTake(b *testing.B) {
 		b.ReportAllocs()
 		for i := range b.N {
 			key := keys[i%len(keys)]
-			store.Take(ctx, dst, quota.Charge{Key: key, Limit: limit}, quota.Charge{Key: key, Limit: minute}, quota.Charge{Key: key, Limit: day})
+			store.Take(
+				ctx, dst, quota.Charge{Key: key, Limit: limit}, quota.Charge{Key: key, Limit: minute},
+				quota.Charge{Key: key, Limit: day},
+			)
 		}
 	})
 	b.Run("denied", func(b *testing.B) {
@@ -78,8 +81,7 @@ func BenchmarkMemoryTake(b *testing.B) {
 	})
 }
 
-// BenchmarkLimit is a decision without a Store: what is left, whether one more
-// fits, and what there is to say about it.
+// BenchmarkLimit measures a decision without a Store.
 func BenchmarkLimit(b *testing.B) {
 	for _, p := range ways(1000, m) {
 		b.Run(p.Algorithm.String(), func(b *testing.B) {
@@ -87,7 +89,7 @@ func BenchmarkLimit(b *testing.B) {
 			c.take(500)
 			b.ReportAllocs()
 			for range b.N {
-				c.now += 60_000 // in which one comes back
+				c.now += 60_000 // one unit comes back
 				met := c.limit.Drain(c.bucket, c.now)
 				c.bucket, _ = c.limit.Try(met, 1, c.now)
 				c.limit.Describe(c.bucket, c.now)

@@ -6,52 +6,52 @@ import (
 	"time"
 )
 
-// farAhead is how far, in µs, a state's time may be ahead of the clock's. Nothing is
+// farAhead is how far, in µs, a state's time may be ahead of the clock. Nothing is
 // reserved further ahead, and a clock that is off by more than a day was wrong.
 const farAhead = 24 * 60 * 60 * 1_000_000
 
 // longAgo is how far, in µs, a bucket's time may be before 1970.
 const longAgo = 1 << 60
 
-// A Bucket is the state of a count, as a Store keeps it: what is owed at a
-// moment. It carries its own unit, and Time, Level and Unit have a meaning for
-// every Algorithm, so it can be read by a Limit of other numbers, and of another
-// Algorithm. The zero Bucket owes nothing.
+// A Bucket is the state of a count as a Store keeps it: what is owed at a time. It
+// carries its own unit, and Time, Level and Unit have a meaning for every Algorithm, so a
+// Limit with other numbers or another Algorithm can read it. The zero Bucket owes
+// nothing.
 //
-// The methods of Limit that take a Bucket are pure functions. All but Drain
-// expect one that Drain returned, for the same now.
+// The methods of Limit that take a Bucket are pure functions. All but Drain expect a
+// Bucket that Drain returned for the same now.
 type Bucket struct {
-	// Time is the moment at which Level is owed, in µs since the Unix epoch: the
-	// latest charge of a bucket, the start of a window, the newest entry of a log.
+	// Time is when Level is owed, in µs since the Unix epoch: the latest charge of a
+	// bucket, the start of a window, the newest entry of a log.
 	Time int64
 
-	// Level is what is owed, in parts: in a window, what was charged in it.
+	// Level is what is owed, in parts; of a window, what was charged in it.
 	Level int64
 
-	// Unit is how many parts make a unit of quota; 1 in windows and logs.
+	// Unit is the number of parts in a unit of quota; 1 for windows and logs.
 	Unit int64
 
-	// Prev is what a SlidingWindow counted in the window before, in units.
+	// Prev is what a SlidingWindow counted in the previous window, in units.
 	Prev int64
 
-	// Log is what a SlidingLog remembers: entries of 9 bytes, oldest first, which
-	// are a time, 7 bytes, and units, 2 bytes, in big-endian order.
+	// Log is what a SlidingLog remembers: entries of 9 bytes, oldest first. An entry is a
+	// time of 7 bytes and units of 2 bytes, in big-endian order.
 	Log string
 }
 
-// Drain returns b as it is at now, in µs since the Unix epoch, as l counts: what
-// no longer matters is gone.
+// Drain returns b as of now, in µs since the Unix epoch, in the units of l. What has come
+// back since is removed.
 //
-// If b.Time is after now, a bucket owes at now what it owed then. A window or a log
-// waits for that time, since it may have been reserved. A Bucket that nobody can have
-// written, or from more than a day ahead, owes nothing.
+// If b.Time is after now, a bucket owes at now what it owed then. A window or a log waits
+// for that time, because it may have been reserved. An invalid Bucket, or one from more
+// than a day ahead, owes nothing.
 func (l *Limit) Drain(b Bucket, now int64) Bucket {
 	l.drain(&b, now)
 	return b
 }
 
-// drain is Drain in place, which is faster than to pass a Bucket about. So are wait,
-// delay, try, tryWithin, describe and whole.
+// drain is Drain in place, which is faster than copying a Bucket. The same holds for
+// wait, delay, try, tryWithin, describe and whole.
 func (l *Limit) drain(b *Bucket, now int64) {
 	switch l.algorithm {
 	case FixedWindow:
@@ -65,8 +65,8 @@ func (l *Limit) drain(b *Bucket, now int64) {
 	}
 }
 
-// Wait returns how long after now n units fit into b: 0 if they fit at once,
-// Forever if n exceeds AtOnce.
+// Wait returns how long after now n units fit into b: 0 if they fit at once, Forever if n
+// exceeds AtOnce.
 func (l *Limit) Wait(b Bucket, n, now int64) time.Duration { return l.wait(&b, n, now) }
 
 func (l *Limit) wait(b *Bucket, n, now int64) time.Duration {
@@ -85,8 +85,8 @@ func (l *Limit) wait(b *Bucket, n, now int64) time.Duration {
 	}
 }
 
-// Delay returns how long what is charged next at now waits for its turn: zero but
-// for LeakyBucket.
+// Delay returns how long the next charge at now waits after it is admitted. It is 0 for
+// all but LeakyBucket.
 func (l *Limit) Delay(b Bucket, now int64) time.Duration { return l.delay(&b, now) }
 
 func (l *Limit) delay(b *Bucket, now int64) time.Duration {
@@ -96,8 +96,8 @@ func (l *Limit) delay(b *Bucket, now int64) time.Duration {
 	return after(now, l.whole(b))
 }
 
-// Try returns b with n units more and true if they fit at now, and b and false
-// if not: what Take does.
+// Try charges b with n units if they fit at now, and reports whether they do. Take uses
+// it.
 func (l *Limit) Try(b Bucket, n, now int64) (after Bucket, fits bool) {
 	fits = l.try(&b, n, now)
 	return b, fits
@@ -120,9 +120,9 @@ func (l *Limit) try(b *Bucket, n, now int64) (fits bool) {
 	return fits
 }
 
-// TryWithin is what Reserve does: n units are charged at now + wait, if that is
-// no later than max. wait is set also if they do not fit, to Forever if n exceeds
-// AtOnce. Windows and logs are charged no further ahead than a day.
+// TryWithin charges n units at now + wait if wait is at most max. Reserve uses it. wait
+// is also set if they do not fit; it is Forever if n exceeds AtOnce. Windows and logs are
+// charged at most a day ahead.
 func (l *Limit) TryWithin(b Bucket, n, now int64, max time.Duration) (after Bucket, wait time.Duration, fits bool) {
 	wait, fits = l.tryWithin(&b, n, now, max)
 	return b, wait, fits
@@ -142,8 +142,8 @@ func (l *Limit) tryWithin(b *Bucket, n, now int64, max time.Duration) (wait time
 	return wait, l.chargeAt(b, n, now, now+wait.Microseconds())
 }
 
-// chargeAt charges n units, which fit when it is at, and reports whether that is
-// no more than can be kept.
+// chargeAt charges n units that fit at at. It reports whether the state has room for
+// that.
 func (l *Limit) chargeAt(b *Bucket, n, now, at int64) (fits bool) {
 	switch {
 	case l.algorithm.drains():
@@ -151,17 +151,17 @@ func (l *Limit) chargeAt(b *Bucket, n, now, at int64) (fits bool) {
 	case at > now+farAhead:
 		return false
 	case l.algorithm == SlidingLog:
-		return l.chargeLog(b, n, at) // which counts what is in it until then, too
+		return l.chargeLog(b, n, at) // which also counts its entries until then
 	default:
 		l.drain(b, at)
 		return l.try(b, n, at)
 	}
 }
 
-// Settle returns b with n units more, into debt if need be, or with -n units less
-// where n is negative, but never below zero. What is refunded was charged at at,
-// in µs since the Unix epoch, or now if at is zero. Buckets do not ask for it;
-// a window or a log gives back only what it still counts.
+// Settle charges b with n units, into debt if need be. If n is negative it refunds -n
+// units, never below zero. at is when the refunded charge was made, in µs since the Unix
+// epoch, or now if zero. A window or a log refunds only what it still counts; buckets
+// ignore at.
 func (l *Limit) Settle(b Bucket, n, at, now int64) Bucket {
 	switch l.algorithm {
 	case FixedWindow:
@@ -176,8 +176,8 @@ func (l *Limit) Settle(b Bucket, n, at, now int64) Bucket {
 	return b
 }
 
-// Describe returns a Decision that says what b holds at now: Limit, Remaining,
-// NextAfter and ResetAfter are set.
+// Describe returns a Decision about the state of b at now, with Limit, Remaining,
+// NextAfter and ResetAfter.
 func (l *Limit) Describe(b Bucket, now int64) (d Decision) {
 	l.describe(&d, &b, now)
 	return d
@@ -190,7 +190,7 @@ func (l *Limit) describe(d *Decision, b *Bucket, now int64) {
 	}
 }
 
-// remaining is how many units fit into b at now; it is negative in debt.
+// remaining returns how many units fit into b at now. It is negative in debt.
 func (l *Limit) remaining(b *Bucket, now int64) int64 {
 	switch {
 	case l.algorithm.drains():
@@ -198,16 +198,16 @@ func (l *Limit) remaining(b *Bucket, now int64) int64 {
 	case l.algorithm == SlidingLog:
 		return l.atOnce - b.Level
 	case b.Time > now:
-		return 0 // until the window begins
+		return 0 // until the window starts
 	case l.algorithm == SlidingWindow:
-		return l.atOnce - b.Level - l.weighed(b, now)
+		return l.atOnce - b.Level - l.weightOfPrev(b, now)
 	default:
 		return l.atOnce - b.Level
 	}
 }
 
-// Whole returns when b owes nothing, in µs since the Unix epoch. From then on it
-// may be forgotten.
+// Whole returns when b owes nothing, in µs since the Unix epoch. It may be forgotten
+// then.
 func (l *Limit) Whole(b Bucket) int64 { return l.whole(&b) }
 
 func (l *Limit) whole(b *Bucket) int64 {
@@ -223,13 +223,13 @@ func (l *Limit) whole(b *Bucket) int64 {
 	}
 }
 
-// believed reports whether somebody can have written b at now.
-func (b *Bucket) believed(now int64) bool {
+// plausible reports whether a Store could have written b by now.
+func (b *Bucket) plausible(now int64) bool {
 	return b.Unit > 0 && b.Level >= 0 && b.Prev >= 0 && b.Time >= -longAgo && b.Time <= now+farAhead
 }
 
-// convert turns parts of 1/from into parts of 1/to, rounded up: a change of
-// unit forgives nothing.
+// convert turns parts of 1/from into parts of 1/to, rounded up, so that a change of unit
+// forgives nothing.
 func convert(parts, from, to int64) int64 {
 	if from == to {
 		return min(parts, maxExact)
@@ -245,7 +245,7 @@ func convert(parts, from, to int64) int64 {
 	return int64(min(q, maxExact))
 }
 
-// saturatedProduct is a·b, or a little more than any number here if that is more.
+// saturatedProduct returns a·b, capped just above every number used here.
 func saturatedProduct(a, b int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	if hi != 0 || lo > maxExact {
@@ -254,13 +254,13 @@ func saturatedProduct(a, b int64) int64 {
 	return int64(lo)
 }
 
-// given is how many units n, which is negative, gives back.
-func given(n int64) int64 { return -max(n, -maxExact) }
+// refundOf returns the number of units that a negative n refunds.
+func refundOf(n int64) int64 { return -max(n, -maxExact) }
 
-// owed is level with n units more, of which there may be most.
-func owed(level, n, most int64) int64 { return min(most, level+min(n, maxExact)) }
+// addCapped returns level with n more units, at most most.
+func addCapped(level, n, most int64) int64 { return min(most, level+min(n, maxExact)) }
 
-// after is how long after now it is at, in µs both; not negative.
+// after returns how long at is after now, both in µs; at least 0.
 func after(now, at int64) time.Duration {
 	return time.Duration(max(0, at-now)) * time.Microsecond
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ways are all the algorithms, of one name and with any numbers.
+// ways returns a policy of each algorithm, all with one name and the same numbers.
 func ways(n int64, window time.Duration) (policies []quota.Policy) {
 	for a := quota.TokenBucket; a <= quota.SlidingLog; a++ {
 		policies = append(policies, quota.Policy{Name: "api", Quota: n, Window: window, Algorithm: a})
@@ -29,7 +29,7 @@ func each(t *testing.T, n int64, window time.Duration, test func(t *testing.T, o
 	}
 }
 
-func TestAnotherAlgorithmReadsWhatIsOwed(t *testing.T) {
+func TestAnotherAlgorithmReadsTheUnitsOwed(t *testing.T) {
 	each(t, 31, m, func(t *testing.T, old, new quota.Policy) {
 		c := newCount(t, old)
 		c.take(5)
@@ -37,7 +37,7 @@ func TestAnotherAlgorithmReadsWhatIsOwed(t *testing.T) {
 		c.under(new)
 		atOnce := c.limit.AtOnce()
 		assert.Equal(t, atOnce-7, c.describe().Remaining)
-		c.take(1) // which is written by the new one
+		c.take(1) // written by the new policy
 		assert.Equal(t, atOnce-8, c.describe().Remaining)
 		c.under(old)
 		assert.Equal(t, c.limit.AtOnce()-8, c.describe().Remaining)
@@ -55,7 +55,7 @@ func TestAnotherAlgorithmReadsADebt(t *testing.T) {
 	})
 }
 
-func TestWhatIsOwedInPartIsReadAsAWhole(t *testing.T) {
+func TestPartlyOwedUnitsAreReadAsWholeUnits(t *testing.T) {
 	for _, new := range ways(20, m) {
 		c := newCount(t, quota.Policy{Name: "api", Quota: 3, Window: m})
 		c.take(2)
@@ -63,7 +63,7 @@ func TestWhatIsOwedInPartIsReadAsAWhole(t *testing.T) {
 		c.under(new)
 		part := 0
 		if new.Algorithm.String() == "TokenBucket" || new.Algorithm.String() == "LeakyBucket" {
-			part = 1 // and what has come back in 1 µs is kept
+			part = 1 // what has come back in 1 µs counts
 		}
 		assert.Equal(t, c.limit.AtOnce()-2, c.describe().Remaining, new.Algorithm)
 		assert.Equal(t, part == 1, c.limit.Unit() > 1)
@@ -71,21 +71,21 @@ func TestWhatIsOwedInPartIsReadAsAWhole(t *testing.T) {
 	}
 }
 
-// What two windows count is owed whoever reads it, if it may have been charged in
-// the time that matters to him.
-func TestTheWindowBeforeIsReadToo(t *testing.T) {
+// The counts of two windows are owed under another policy, too, as far as they may have
+// been charged in its window.
+func TestThePreviousWindowIsReadToo(t *testing.T) {
 	for _, test := range []struct {
 		new  quota.Policy
 		owed int64
 	}{
 		{ways(50, m)[quota.TokenBucket], 13},
 		{ways(50, m)[quota.LeakyBucket], 13},
-		{ways(50, m)[quota.FixedWindow], 6},    // the window before is over
-		{ways(50, m)[quota.SlidingWindow], 13}, // and not for this one
+		{ways(50, m)[quota.FixedWindow], 6},    // the previous window is over
+		{ways(50, m)[quota.SlidingWindow], 13}, // and does not count here
 		{ways(50, m)[quota.SlidingLog], 13},
-		{ways(50, h)[quota.FixedWindow], 13},   // in which there are both
+		{ways(50, h)[quota.FixedWindow], 13},   // contains both windows
 		{ways(50, h)[quota.SlidingWindow], 13}, // as here
-		{ways(50, s)[quota.SlidingWindow], 13}, // or one each, for all that is known
+		{ways(50, s)[quota.SlidingWindow], 13}, // one window each, as far as is known
 	} {
 		c := newCount(t, ways(20, m)[quota.SlidingWindow])
 		c.wait(m)
@@ -93,12 +93,15 @@ func TestTheWindowBeforeIsReadToo(t *testing.T) {
 		c.wait(m)
 		c.take(6)
 		c.under(test.new)
-		assert.Equal(t, c.limit.AtOnce()-test.owed, c.describe().Remaining, "%v in %v", test.new.Algorithm, test.new.Window)
+		assert.Equal(
+			t, c.limit.AtOnce()-test.owed, c.describe().Remaining, "%v in %v", test.new.Algorithm,
+			test.new.Window,
+		)
 	}
 }
 
-// What is reserved in a window to come is owed then, and until then.
-func TestAWindowToComeIsReadToo(t *testing.T) {
+// A reservation in a future window is owed then, and until then.
+func TestAReservedFutureWindowIsReadToo(t *testing.T) {
 	for _, new := range ways(20, m) {
 		c := newCount(t, ways(20, m)[quota.FixedWindow])
 		c.take(20)
@@ -109,7 +112,7 @@ func TestAWindowToComeIsReadToo(t *testing.T) {
 	}
 }
 
-func TestWhatNobodyCanHaveWrittenOwesNothing(t *testing.T) {
+func TestAnInvalidStateOwesNothing(t *testing.T) {
 	day := 24 * time.Hour.Microseconds()
 	now := noon.UnixMicro()
 	for name, b := range map[string]quota.Bucket{
@@ -135,7 +138,10 @@ func TestWhatNobodyCanHaveWrittenOwesNothing(t *testing.T) {
 		assert.Equal(t, l.AtOnce()-5, l.Describe(l.Drain(quota.Bucket{Time: now, Level: 5, Unit: 1}, now), now).Remaining)
 		ahead := l.Drain(quota.Bucket{Time: now + day, Level: 5, Unit: 1}, now)
 		if p.Algorithm <= quota.LeakyBucket {
-			assert.Equal(t, quota.Bucket{Time: now, Level: 5 * l.Unit(), Unit: l.Unit()}, ahead, "what was owed then is owed now")
+			assert.Equal(
+				t, quota.Bucket{Time: now, Level: 5 * l.Unit(), Unit: l.Unit()}, ahead,
+				"what was owed then is owed now",
+			)
 		} else {
 			assert.Greater(t, l.Whole(ahead), now+day, "a day ahead is believed, %v", p.Algorithm)
 		}
@@ -163,11 +169,12 @@ func TestWhatNobodyCanHaveWrittenOwesNothing(t *testing.T) {
 	assert.Equal(t, quota.Bucket{Time: now, Level: 65_535, Unit: 1, Log: good}, got)
 }
 
-func TestPartsOfAnySizeAreRead(t *testing.T) {
+func TestPartsOfAnyUnitAreRead(t *testing.T) {
 	now := noon.UnixMicro()
 	window := compile(t, ways(20, m)[quota.FixedWindow])
 	for _, test := range []struct{ level, unit, units int64 }{
-		{5, 1, 5}, {5, 2, 3}, {6, 2, 3}, {5, 5, 1}, {5, 6, 1}, {1<<53 - 1, 1, 1<<53 - 1}, {1<<53 - 1, 1<<53 - 1, 1}, {1<<63 - 1, 1, 1<<53 - 1},
+		{5, 1, 5}, {5, 2, 3}, {6, 2, 3}, {5, 5, 1}, {5, 6, 1}, {1<<53 - 1, 1, 1<<53 - 1},
+		{1<<53 - 1, 1<<53 - 1, 1}, {1<<63 - 1, 1, 1<<53 - 1},
 	} {
 		got := window.Drain(quota.Bucket{Time: now, Level: test.level, Unit: test.unit}, now)
 		assert.Equal(t, test.units, got.Level, "%d of 1/%d", test.level, test.unit)
@@ -175,14 +182,15 @@ func TestPartsOfAnySizeAreRead(t *testing.T) {
 	bucket := compile(t, quota.Policy{Quota: 1, Window: 1 << 41 * µs})
 	require.EqualValues(t, 1<<41, bucket.Unit())
 	for _, test := range []struct{ level, unit, parts int64 }{
-		{3, 1 << 42, 2}, {1, 1 << 60, 1}, {1 << 52, 1 << 41, 1 << 52}, {1 << 52, 1 << 30, bucket.Most()}, {1 << 52, 1 << 29, bucket.Most()}, {1 << 62, 1, bucket.Most()},
+		{3, 1 << 42, 2}, {1, 1 << 60, 1}, {1 << 52, 1 << 41, 1 << 52}, {1 << 52, 1 << 30, bucket.Most()},
+		{1 << 52, 1 << 29, bucket.Most()}, {1 << 62, 1, bucket.Most()},
 	} {
 		got := bucket.Drain(quota.Bucket{Time: now, Level: test.level, Unit: test.unit}, now)
 		assert.Equal(t, min(test.parts, bucket.Most()), got.Level, "%d of 1/%d", test.level, test.unit)
 	}
 }
 
-// A bucket that counts in whole units reads what others count in them, too.
+// A bucket that counts in whole units reads the counts of other algorithms.
 func TestABucketOfWholeUnitsReadsWindowsAndLogs(t *testing.T) {
 	bucket := compile(t, quota.Policy{Quota: 1_000_000, Window: s, Burst: 100})
 	require.EqualValues(t, 1, bucket.Unit())
@@ -195,7 +203,7 @@ func TestABucketOfWholeUnitsReadsWindowsAndLogs(t *testing.T) {
 	assert.Equal(t, want, bucket.Drain(log.bucket, now))
 }
 
-// A time between two ticks is that of the later one.
+// A time between two ticks becomes the later one.
 func TestATimeBetweenTicksIsRoundedUp(t *testing.T) {
 	l := compile(t, quota.PerDay(1_000_003))
 	require.Equal(t, 10*µs, l.Tick())
@@ -207,13 +215,18 @@ func TestATimeBetweenTicksIsRoundedUp(t *testing.T) {
 	}
 }
 
-// A state of any bytes is read, and leads to Decisions within their bounds.
+// Any bytes can be read as a state, and lead to Decisions within their bounds.
 func FuzzDrain(f *testing.F) {
 	f.Add(int64(5), int64(3), int64(1), int64(2), "")
-	f.Add(int64(0), int64(1)<<53-1, int64(1)<<52, int64(1)<<53, strings.Repeat("\x06\x49\xea\x2d\xcf\x50\x00\x00\x64", 3))
+	f.Add(
+		int64(0), int64(1)<<53-1, int64(1)<<52, int64(1)<<53,
+		strings.Repeat("\x06\x49\xea\x2d\xcf\x50\x00\x00\x64", 3),
+	)
 	f.Add(int64(-1)<<63, int64(-1), int64(1)<<62, int64(7), "\xff\xff\xff\xff\xff\xff\xff\xff\xff")
 	var limits []*quota.Limit
-	for _, p := range append(ways(20, m), append(ways(1000, 97*h), calendar(9, quota.Week, time.FixedZone("", 3600)))...) {
+	for _, p := range append(
+		ways(20, m), append(ways(1000, 97*h), calendar(9, quota.Week, time.FixedZone("", 3600)))...,
+	) {
 		limits = append(limits, compile(f, p))
 	}
 	f.Fuzz(func(t *testing.T, at, level, unit, prev int64, log string) {

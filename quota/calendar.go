@@ -6,19 +6,23 @@ import (
 	"time"
 )
 
-// A Calendar is a unit of time as people count it, by the clocks of a Location.
-// The zero Calendar is none.
+// A Calendar makes the windows of a FixedWindow days, weeks or months, by the clocks of a
+// Location:
+//
+//	quota.Policy{Quota: 10_000, Algorithm: quota.FixedWindow, Calendar: quota.Day, Location: berlin}
+//
+// The zero Calendar means that windows are as long as Policy.Window.
 type Calendar int
 
 const (
-	// Day is from midnight to midnight: 23 or 25 hours when clocks change. A day
-	// whose midnight is skipped begins with its first moment.
+	// Day lasts from midnight to midnight: 23 or 25 hours when clocks change. A day whose
+	// midnight is skipped starts with its first moment.
 	Day Calendar = iota + 1
 
-	// Week is seven Days, from Monday.
+	// Week is seven days, from Monday.
 	Week
 
-	// Month is from the first Day to the last.
+	// Month lasts from its first day to its last.
 	Month
 )
 
@@ -36,8 +40,8 @@ func (c Calendar) String() string {
 	}
 }
 
-// first returns the first day of the c that day is in, and then of the n-th one
-// after it. Days are midnights in UTC, whatever the Location.
+// first returns the first day of the n-th day, week or month after the one that contains
+// day. Days are midnights in UTC, whatever the Location.
 func (c Calendar) first(day time.Time, n int) time.Time {
 	switch c {
 	case Week:
@@ -49,10 +53,9 @@ func (c Calendar) first(day time.Time, n int) time.Time {
 	}
 }
 
-// windowsAround returns when four windows begin, the second of which is the one
-// that t is in. Where clocks that were set back show the day before once more, the
-// new day has begun all the same: no window comes back. Times are µs since the
-// Unix epoch.
+// windowsAround returns the starts of four windows; the second contains t. Times are in
+// µs since the Unix epoch. When clocks that are set back show the previous day once more,
+// the new window goes on: none comes back.
 func (c Calendar) windowsAround(t int64, in *time.Location) (starts [4]int64) {
 	year, month, day := time.UnixMicro(t).In(in).Date()
 	today := time.Date(year, month, day, 0, 0, 0, 0, time.UTC)
@@ -60,25 +63,25 @@ func (c Calendar) windowsAround(t int64, in *time.Location) (starts [4]int64) {
 		starts[i] = math.MinInt64
 	}
 	for n := -3; starts[2] <= t; n++ {
-		if begin := beginning(c.first(today, n), in); begin > starts[3] { // or it was skipped
-			starts = [4]int64{starts[1], starts[2], starts[3], begin}
+		if start := startOfDay(c.first(today, n), in); start > starts[3] { // start is not new if the day was skipped
+			starts = [4]int64{starts[1], starts[2], starts[3], start}
 		}
 	}
 	return starts
 }
 
-// beginning returns the first moment at which the clocks of a Location show a day,
-// or a later one: in µs since the Unix epoch.
-func beginning(day time.Time, in *time.Location) int64 {
+// startOfDay returns the first moment, in µs since the Unix epoch, when the clocks of in
+// show day or a later day.
+func startOfDay(day time.Time, in *time.Location) int64 {
 	const farthest = 16 * time.Hour // from UTC
 	for t := day.Add(-farthest).In(in); ; {
 		from, until := t.ZoneBounds()
 		_, offset := t.Zone()
 		midnight := day.Add(-time.Duration(offset) * time.Second)
-		// On the last day of a leap year to come, ZoneBounds tells of no later moment.
+		// ZoneBounds reports no bound after the last day of some leap years to come.
 		if until.IsZero() || midnight.Before(until) || !until.After(t) {
 			if !from.IsZero() && midnight.Before(from) {
-				midnight = from // which was skipped
+				midnight = from // midnight was skipped
 			}
 			return midnight.UnixMicro()
 		}
@@ -86,8 +89,8 @@ func beginning(day time.Time, in *time.Location) int64 {
 	}
 }
 
-// around is windowsAround for l. What it returned last is remembered, since most
-// moments are in one window.
+// around is windowsAround for l. It caches the latest result, because most times are in
+// one window.
 func (l *Limit) around(t int64) *[4]int64 {
 	if starts := l.latest.Load(); starts != nil && starts[1] <= t && t < starts[2] {
 		return starts
@@ -98,7 +101,7 @@ func (l *Limit) around(t int64) *[4]int64 {
 }
 
 // calendarAt is windowAt for a Calendar.
-func (l *Limit) calendarAt(t int64) (begin, end int64) {
+func (l *Limit) calendarAt(t int64) (start, end int64) {
 	if starts := l.latest.Load(); starts != nil && starts[0] <= t && t < starts[3] {
 		i := 0
 		for starts[i+1] <= t {

@@ -5,14 +5,13 @@ import (
 	"time"
 )
 
-// maxID is how many bytes an ID may have.
+// maxID is the highest number of bytes of an ID.
 const maxID = 256
 
-// A ChargeError says which field of which Charge of a call cannot be right.
-// Nothing was taken.
+// A ChargeError says which field of which Charge in a call is invalid. Nothing was taken.
 type ChargeError struct {
 	Index  int    // of the charge in the call
-	Field  string // the field at fault
+	Field  string // the invalid field
 	Reason string // what is wrong with it
 }
 
@@ -20,18 +19,18 @@ func (e *ChargeError) Error() string {
 	return fmt.Sprintf("quota: charge %d: %s %s", e.Index, e.Field, e.Reason)
 }
 
-// CheckTake returns a *ChargeError if charges cannot be those of a Take, Peek or
-// Reserve. Every Store calls it first.
+// CheckTake returns a *ChargeError if charges are invalid for Take, Peek or Reserve.
+// Every Store calls it first.
 func CheckTake(charges []Charge) error {
 	for i := range charges {
 		if charges[i].N < 0 {
-			return &ChargeError{i, "N", fmt.Sprintf("is %d: only Settle takes a negative one", charges[i].N)}
+			return &ChargeError{i, "N", fmt.Sprintf("is %d: must not be negative, except in Settle", charges[i].N)}
 		}
 	}
 	return CheckSettle(charges)
 }
 
-// CheckSettle returns a *ChargeError if charges cannot be those of a Settle.
+// CheckSettle returns a *ChargeError if charges are invalid for Settle.
 func CheckSettle(charges []Charge) error {
 	for i := range charges {
 		switch c := &charges[i]; {
@@ -40,15 +39,15 @@ func CheckSettle(charges []Charge) error {
 		case c.Limit.unit == 0:
 			return &ChargeError{i, "Limit", "was not made by Policy.Compile"}
 		case len(c.ID) > maxID:
-			return &ChargeError{i, "ID", fmt.Sprintf("has %d bytes: %d are allowed", len(c.ID), maxID)}
+			return &ChargeError{i, "ID", fmt.Sprintf("has %d bytes: must have at most %d", len(c.ID), maxID)}
 		}
 	}
 	return nil
 }
 
-// Needs returns how many units charges[:i+1] ask of the bucket that charges[i]
-// is counted in. If it exceeds AtOnce, charges[i] never fits in this call. What has
-// one ID is asked for once.
+// Needs returns how many units charges[:i+1] need together of the count of charges[i]. If
+// that exceeds AtOnce, charges[i] never fits in this call. Charges with the same ID count
+// once.
 func Needs(charges []Charge, i int) int64 {
 	c := &charges[i]
 	sum := min(maxExact, c.Units())
@@ -60,7 +59,7 @@ func Needs(charges []Charge, i int) int64 {
 	return sum
 }
 
-// repeated reports whether one of charges[j+1:i+1] is charges[j] once more.
+// repeated reports whether charges[j+1:i+1] contain charges[j] again.
 func repeated(charges []Charge, j, i int) bool {
 	for k := j + 1; k <= i && charges[j].ID != ""; k++ {
 		if charges[k].ID == charges[j].ID && charges[k].SameBucket(&charges[j]) {
@@ -75,20 +74,20 @@ func (c *Charge) SameBucket(d *Charge) bool {
 	return c.Key == d.Key && c.Limit.name == d.Limit.name && c.DryRun == d.DryRun
 }
 
-// Judge returns the Decision on charges[i] but for its At. met is the bucket as
-// the charge met it, with what earlier charges of the call took; left is the
-// bucket as the call left it; both are drained to now. Of a charge whose ID was
-// charged before the Decision is Limit.Describe of left, and Allowed.
+// Judge returns the Decision on charges[i], without At. met is the bucket before the
+// charge, with what earlier charges of the call took. left is the bucket after the call.
+// Both are drained to now. For a charge whose ID was charged before, the Decision is
+// Limit.Describe of left, with Allowed set.
 func Judge(charges []Charge, i int, met, left Bucket, now int64) (d Decision) {
 	c := &charges[i]
 	c.Limit.describe(&d, &left, now)
-	d.judge(charges, i, c.Limit.wait(&met, c.Units(), now), c.Limit.delay(&met, now))
+	d.resolve(charges, i, c.Limit.wait(&met, c.Units(), now), c.Limit.delay(&met, now))
 	return d
 }
 
-// judge says in d what becomes of charges[i], which fits after wait and then waits for its
-// turn for as long as delay.
-func (d *Decision) judge(charges []Charge, i int, wait, delay time.Duration) {
+// resolve sets the outcome of charges[i], which fits after wait and is then delayed by
+// delay.
+func (d *Decision) resolve(charges []Charge, i int, wait, delay time.Duration) {
 	switch {
 	case wait == 0:
 		d.Allowed, d.Delay = true, delay

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestWhatACallNeedsAddsUpForEachBucket(t *testing.T) {
+func TestNeedsAddsUpForEachBucket(t *testing.T) {
 	hour, day := compile(t, quota.PerHour(5)), compile(t, quota.PerDay(5))
 	charges := []quota.Charge{
 		{Key: "a", Limit: hour, N: 2},
@@ -31,7 +31,7 @@ func TestWhatACallNeedsAddsUpForEachBucket(t *testing.T) {
 	most := int64(1<<53 - 1)
 	assert.Equal(t, []int64{2, 3, 3, 4, 5, 9, 9, 9, 16, 13}, needs[:10])
 	assert.GreaterOrEqual(t, needs[10], most)
-	assert.GreaterOrEqual(t, needs[11], most, "and no overflow")
+	assert.GreaterOrEqual(t, needs[11], most, "no overflow")
 	charges = append(charges, charges[10], charges[10], quota.Charge{Key: "a", Limit: hour})
 	assert.GreaterOrEqual(t, quota.Needs(charges, len(charges)-1), most)
 }

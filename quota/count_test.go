@@ -18,10 +18,10 @@ const (
 	h  = time.Hour
 )
 
-// noon is the beginning of a day, an hour and a minute since the Unix epoch.
+// noon is the start of an hour and of a minute since the Unix epoch.
 var noon = time.Date(2026, 2, 3, 12, 0, 0, 0, time.UTC)
 
-// A count is what a Store keeps of one key, without the Store.
+// A count is the state that a Store keeps for one key, without the Store.
 type count struct {
 	t      testing.TB
 	limit  *quota.Limit
@@ -35,7 +35,7 @@ func newCount(t testing.TB, p quota.Policy) *count {
 
 func (c *count) wait(d time.Duration) { c.now += d.Microseconds() }
 
-// take is Take of one charge.
+// take is Take with one charge.
 func (c *count) take(n int64) quota.Decision {
 	met := c.limit.Drain(c.bucket, c.now)
 	after, fits := c.limit.Try(met, n, c.now)
@@ -48,7 +48,7 @@ func (c *count) take(n int64) quota.Decision {
 	return d
 }
 
-// all takes all there is, unit by unit, and returns how many there were.
+// all takes everything that is left, unit by unit, and returns the number of units.
 func (c *count) all() (n int64) {
 	for c.take(1).Allowed {
 		n++
@@ -64,7 +64,7 @@ func (c *count) reserve(n int64, max time.Duration) (wait time.Duration, ok bool
 	return wait, ok
 }
 
-// settle settles n units of a charge that was made so long ago.
+// settle settles n units of a charge made ago.
 func (c *count) settle(n int64, ago time.Duration) {
 	c.bucket = c.limit.Settle(c.limit.Drain(c.bucket, c.now), n, c.now-ago.Microseconds(), c.now)
 }
@@ -73,14 +73,13 @@ func (c *count) describe() quota.Decision {
 	return c.limit.Describe(c.limit.Drain(c.bucket, c.now), c.now)
 }
 
-// under goes on counting by another policy.
+// under continues the count with another policy.
 func (c *count) under(p quota.Policy) *count {
 	c.limit = compile(c.t, p)
 	return c
 }
 
-// A moment is one Take of n units, so long after the moment before, and what the
-// Decision is.
+// A moment is one Take of n units, some time after the previous moment, and its Decision.
 type moment struct {
 	after     time.Duration
 	n         int64
@@ -107,8 +106,8 @@ func (c *count) follow(moments []moment) {
 // A trail is what was taken, and when.
 type trail []struct{ at, n int64 }
 
-// most is the most that was taken in any time as long as window, which is
-// half-open: it begins or ends with something that was taken.
+// most returns the highest number of units in any half-open time as long as window. It
+// starts or ends with a charge.
 func (tr trail) most(window time.Duration) (most int64) {
 	for _, first := range tr {
 		var sum int64
@@ -122,11 +121,11 @@ func (tr trail) most(window time.Duration) (most int64) {
 	return most
 }
 
-// greedy takes all there is at each of the moments, and returns what it got.
+// greedy takes everything that is left at each of the moments.
 func (c *count) greedy(moments ...time.Duration) (got trail) {
-	begin := c.now
+	start := c.now
 	for _, at := range moments {
-		c.now = begin + at.Microseconds()
+		c.now = start + at.Microseconds()
 		if n := c.all(); n > 0 {
 			got = append(got, struct{ at, n int64 }{c.now, n})
 		}
@@ -134,7 +133,7 @@ func (c *count) greedy(moments ...time.Duration) (got trail) {
 	return got
 }
 
-// every returns the moments from 0 to the end.
+// every returns the moments from 0 to end.
 func every(step, end time.Duration) (moments []time.Duration) {
 	for at := time.Duration(0); at <= end; at += step {
 		moments = append(moments, at)
@@ -142,7 +141,7 @@ func every(step, end time.Duration) (moments []time.Duration) {
 	return moments
 }
 
-func TestAMostCounts(t *testing.T) {
+func TestTrailMost(t *testing.T) {
 	tr := trail{{0, 1}, {10, 2}, {20, 4}, {30, 8}}
 	assert.EqualValues(t, 12, tr.most(11*µs))
 	assert.EqualValues(t, 8, tr.most(10*µs))
@@ -150,12 +149,14 @@ func TestAMostCounts(t *testing.T) {
 	assert.EqualValues(t, 15, tr.most(31*µs))
 }
 
-// From ten thousand random states, by random policies of every Algorithm,
-// what is promised is kept to the microsecond.
-func TestWhoWaitsExactlyIsAdmittedFromAnyState(t *testing.T) {
+// The promised waits are right to the microsecond, from ten thousand random states, by
+// random policies of every Algorithm.
+func TestWaitingExactlyAdmitsFromAnyState(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for denied := 0; denied < 10_000; {
-		p := quota.Policy{Quota: 1 + random.Int64N(1<<random.IntN(10)), Window: time.Duration(1+random.Int64N(1<<random.IntN(40))) * µs,
+		p := quota.Policy{
+			Quota:     1 + random.Int64N(1<<random.IntN(10)),
+			Window:    time.Duration(1+random.Int64N(1<<random.IntN(40))) * µs,
 			Algorithm: quota.Algorithm(random.IntN(5))}
 		if p.Algorithm <= quota.LeakyBucket {
 			p.Burst = random.Int64N(p.Quota + 1)

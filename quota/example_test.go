@@ -28,8 +28,8 @@ func ExampleMemory_Take() {
 	// false 0 12h0m0s
 }
 
-// Nothing here is about HTTP: a worker that takes jobs from a queue does five, and
-// then one as often as it may.
+// Without HTTP: a worker does five jobs from a queue at once, and then one as often as
+// the limit allows.
 func ExampleMemory_Take_worker() {
 	limit, err := quota.Policy{Quota: 5, Window: time.Second}.Compile()
 	if err != nil {
@@ -57,7 +57,7 @@ func ExampleMemory_Take_worker() {
 	// does job 6
 }
 
-// Several limits are charged together: all of them, or none.
+// Several limits are charged together: all of them or none.
 func ExampleMemory_Take_several() {
 	var store quota.Memory
 	day, _ := quota.PerDay(1000).Compile()
@@ -73,7 +73,7 @@ func ExampleMemory_Take_several() {
 	// false 999 0
 }
 
-// A caller that can wait queues up instead of asking again.
+// A caller that can wait reserves instead of trying again.
 func ExampleMemory_Reserve() {
 	var store quota.Memory
 	limit, _ := quota.Policy{Quota: 10, Window: time.Hour, Burst: 1}.Compile()
@@ -103,7 +103,7 @@ func ExampleMemory_Settle() {
 	// 870
 }
 
-// A quota that people count begins with their day, week or month.
+// A quota by the day, week or month of a calendar.
 func ExamplePolicy_calendar() {
 	berlin, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -126,7 +126,7 @@ func ExamplePolicy_calendar() {
 	// 2026-04-01 00:00:00 +0200 CEST
 }
 
-// What a LeakyBucket admits waits for its turn.
+// A LeakyBucket admits requests with a delay.
 func ExampleMemory_Take_leakyBucket() {
 	var store quota.Memory
 	limit, _ := quota.Policy{Quota: 10, Window: time.Hour, Burst: 2, Algorithm: quota.LeakyBucket}.Compile()
@@ -145,9 +145,9 @@ func ExampleMemory_Take_leakyBucket() {
 func ExampleLimit_Try() {
 	limit, _ := quota.Policy{Quota: 2, Window: time.Minute, Algorithm: quota.SlidingLog}.Compile()
 	var bucket quota.Bucket
-	begin := time.Date(2026, time.March, 15, 12, 0, 0, 0, time.UTC)
+	start := time.Date(2026, time.March, 15, 12, 0, 0, 0, time.UTC)
 	for _, s := range []int{0, 20, 40, 60, 70} {
-		now := begin.Add(time.Duration(s) * time.Second).UnixMicro()
+		now := start.Add(time.Duration(s) * time.Second).UnixMicro()
 		met := limit.Drain(bucket, now)
 		after, fits := limit.Try(met, 1, now)
 		fmt.Println(s, fits, limit.Wait(met, 1, now))
@@ -172,8 +172,8 @@ func ExamplePolicy_Compile() {
 	// Quota
 }
 
-// A pitfall: what costs more than the burst is never admitted, however long the
-// caller waits. A Decision says so; there is no time to wait for.
+// A pitfall: a charge above the burst is never admitted, however long the caller waits.
+// Never says so, and RetryAfter is zero.
 func ExampleDecision_never() {
 	var store quota.Memory
 	limit, _ := quota.PerSecond(5).Compile()

@@ -1,40 +1,38 @@
 package quota
 
-// FixedWindow counts Quota units in each window, and begins anew with the next.
-// Windows are aligned to the Unix epoch, so a Window of a minute begins with the
-// minute; or they are days, weeks or months of a Calendar. Its state is the start
-// of a window and a count.
+// FixedWindow counts Quota units in each window and starts at 0 in the next. Windows are
+// aligned to the Unix epoch, so a Window of a minute starts with the minute; or they are
+// days, weeks or months of a Calendar. Its state is the start of a window and a count.
 //
-// It admits at most Quota units in each aligned window, but up to 2·Quota in any
-// other time as long as a Window: Quota at the end of one and Quota at the
-// beginning of the next, a microsecond later.
+// It admits at most Quota units in each aligned window, but up to 2·Quota in any other
+// time as long as a Window: Quota at the end of one, and Quota at the start of the next,
+// a microsecond later.
 const FixedWindow Algorithm = 2
 
-// drainFixed forgets what was charged in a window that is over. A window to come,
-// in which units are reserved, stays.
+// drainFixed forgets a window that is over. A future window with reservations stays.
 func (l *Limit) drainFixed(b *Bucket, now int64) {
-	begin, end := l.windowAt(now)
-	if !b.believed(now) || b.Time < begin {
-		*b = Bucket{Time: begin, Unit: 1}
+	start, end := l.windowAt(now)
+	if !b.plausible(now) || b.Time < start {
+		*b = Bucket{Time: start, Unit: 1}
 		return
 	}
 	if b.Time >= end {
-		begin, _ = l.windowAt(b.Time)
+		start, _ = l.windowAt(b.Time)
 	}
-	*b = Bucket{Time: begin, Level: l.counted(b, begin), Unit: 1}
+	*b = Bucket{Time: start, Level: l.counted(b, start), Unit: 1}
 }
 
-// counted is what b counts in the window that begins at begin, in which b.Time is.
-// If b's own window began later, the one before it may lie in that one, too.
-func (l *Limit) counted(b *Bucket, begin int64) int64 {
+// counted returns the count of the window that starts at start and contains b.Time. If
+// b's own window started later, its previous one may be part of this one.
+func (l *Limit) counted(b *Bucket, start int64) int64 {
 	units := convert(b.Level, b.Unit, 1)
-	if begin < b.Time {
-		return owed(units, b.Prev, l.most)
+	if start < b.Time {
+		return addCapped(units, b.Prev, l.most)
 	}
 	return min(l.most, units)
 }
 
-// fixedMoment is when n units fit at the earliest: in b's window, or the next.
+// fixedMoment returns the earliest time at which n units fit: in b's window, or the next.
 func (l *Limit) fixedMoment(b *Bucket, n int64) int64 {
 	if n <= l.atOnce-b.Level {
 		return b.Time
@@ -43,18 +41,18 @@ func (l *Limit) fixedMoment(b *Bucket, n int64) int64 {
 	return end
 }
 
-// settleFixed gives back only what was charged in the window that b counts: what
-// was not used in another leaves no room in this one.
+// settleFixed refunds only what was charged in b's window: a refund for another one
+// leaves no room in this one.
 func (l *Limit) settleFixed(b *Bucket, n, at int64) {
 	if n >= 0 {
-		b.Level = owed(b.Level, n, l.most)
-	} else if begin, _ := l.windowAt(at); begin == b.Time {
-		b.Level = max(0, b.Level-given(n))
+		b.Level = addCapped(b.Level, n, l.most)
+	} else if start, _ := l.windowAt(at); start == b.Time {
+		b.Level = max(0, b.Level-refundOf(n))
 	}
 }
 
-// fixedWhole is the end of b's window, or if it owes nothing its beginning, up to
-// which it is full.
+// fixedWhole returns the end of b's window. If b owes nothing it returns the start,
+// because a future window is full until then.
 func (l *Limit) fixedWhole(b *Bucket) int64 {
 	if b.Level == 0 {
 		return b.Time

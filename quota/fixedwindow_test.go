@@ -41,12 +41,12 @@ func TestWindowsAreAlignedToTheEpoch(t *testing.T) {
 	assert.Equal(t, [4]int64{-2_468_000, -1_234_000, 0, 1_234_000}, odd.Starts(-1), "before 1970 too")
 }
 
-// Twice the Quota in one microsecond and the next: a Window admits no more.
-func TestFixedWindowAdmitsAtWorstTwiceTheQuotaAtABoundary(t *testing.T) {
+// Quota in one microsecond, and Quota in the next; but a window admits no more.
+func TestFixedWindowAdmitsAtMostTwiceTheQuota(t *testing.T) {
 	got := newCount(t, fixed(60, m)).greedy(m-µs, m)
 	assert.EqualValues(t, 120, got.most(2*µs))
 	got = newCount(t, fixed(60, m)).greedy(every(s/2, 10*m)...)
-	assert.EqualValues(t, 60, got.most(m), "greed from the beginning")
+	assert.EqualValues(t, 60, got.most(m), "busy from the start")
 	got = newCount(t, fixed(60, m)).greedy(every(7*s, 30*m)...)
 	assert.LessOrEqual(t, got.most(m), int64(120))
 }
@@ -64,26 +64,29 @@ func TestFixedWindowReservesInTheNextWindows(t *testing.T) {
 	assert.False(t, ok)
 	assert.Equal(t, quota.Decision{Limit: 2, NextAfter: 70 * s, ResetAfter: 130 * s}, c.describe())
 	c.follow([]moment{
-		{10 * s, 1, false, 0, m, m, 2 * m, 0}, // who comes later is behind
+		{10 * s, 1, false, 0, m, m, 2 * m, 0}, // a later caller comes after the reservations
 		{m - µs, 1, false, 0, µs, µs, m + µs, 0},
 		{µs, 1, true, 0, 0, m, m, 0},
 	})
 }
 
-func TestWhatIsGivenBackOfAWindowToComeLeavesItUntilThen(t *testing.T) {
+func TestARefundOfAFutureWindowKeepsTheWindow(t *testing.T) {
 	c := newCount(t, fixed(2, m))
 	c.reserve(2, 0)
 	wait, ok := c.reserve(2, m)
 	assert.Equal(t, m, wait)
 	assert.True(t, ok)
-	c.settle(-2, -m) // the reservation, made for then
-	assert.Equal(t, quota.Decision{Limit: 2, NextAfter: m, ResetAfter: m}, c.describe(), "this window is full all the same")
+	c.settle(-2, -m) // refunds the reservation for then
+	assert.Equal(
+		t, quota.Decision{Limit: 2, NextAfter: m, ResetAfter: m}, c.describe(),
+		"this window is full all the same",
+	)
 	assert.Equal(t, noon.Add(m).UnixMicro(), c.limit.Whole(c.bucket))
 	c.wait(m)
 	assert.Equal(t, quota.Decision{Limit: 2, Remaining: 2}, c.describe())
 }
 
-func TestFixedWindowReservesNoFurtherThanADay(t *testing.T) {
+func TestFixedWindowReservesAtMostADayAhead(t *testing.T) {
 	c := newCount(t, fixed(1, 24*h))
 	c.reserve(1, 0)
 	wait, ok := c.reserve(1, 100*h)
@@ -94,17 +97,17 @@ func TestFixedWindowReservesNoFurtherThanADay(t *testing.T) {
 	assert.False(t, ok)
 }
 
-func TestFixedWindowGivesBackOnlyWhatItCounts(t *testing.T) {
+func TestFixedWindowRefundsOnlyWhatItCounts(t *testing.T) {
 	c := newCount(t, fixed(5, m))
 	c.take(3)
 	c.wait(m)
 	c.take(4)
 	c.settle(-3, m)
-	assert.EqualValues(t, 1, c.describe().Remaining, "of the window before nothing is left")
+	assert.EqualValues(t, 1, c.describe().Remaining, "the previous window is gone")
 	c.settle(-3, 0)
 	assert.EqualValues(t, 4, c.describe().Remaining)
 	c.settle(-3, -m)
-	assert.EqualValues(t, 4, c.describe().Remaining, "nor of one to come")
+	assert.EqualValues(t, 4, c.describe().Remaining, "a future window has no charges")
 	c.settle(-3, 0)
 	assert.EqualValues(t, 5, c.describe().Remaining, "never more than the Quota")
 	c.settle(-1<<63, 0)

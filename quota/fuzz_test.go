@@ -12,11 +12,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzNeverExceeds has any run of takes, reservations and refunds made on any
-// policy, and holds what was used, when it was used, against the bound in the
-// documentation of the Algorithm: for every two moments, in fractions.
+// FuzzNeverExceeds runs random takes, reservations and refunds on any policy, and
+// compares what was used, when it was used, with the bound in the doc of the Algorithm:
+// between any two moments, in exact fractions.
 func FuzzNeverExceeds(f *testing.F) {
-	run := []byte("\x00\x00\x00\x01\x05\x10\x02\xff\xff\x00\x00\x00\x03\x10\x00\x00\x02\x33\x07\x09\x77\x01\x01\x80\x0b\x80\x80")
+	run := []byte(
+		"\x00\x00\x00\x01\x05\x10\x02\xff\xff\x00\x00\x00\x03\x10\x00\x00\x02\x33\x07\x09\x77\x01\x01\x80\x0b\x80\x80",
+	)
 	for algorithm := range uint8(6) {
 		f.Add(algorithm, uint32(10), uint64(m), uint16(3), run)
 		f.Add(algorithm, uint32(7), uint64(m), uint16(0), slices.Repeat([]byte{0, 0, 0, 4, 0, 200}, 40))
@@ -28,7 +30,7 @@ func FuzzNeverExceeds(f *testing.F) {
 	})
 }
 
-func TestNothingExceedsItsBound(t *testing.T) {
+func TestAlgorithmsKeepTheirBounds(t *testing.T) {
 	random := rand.New(rand.NewChaCha8([32]byte{1}))
 	run := make([]byte, 600)
 	for range 15 {
@@ -62,17 +64,17 @@ func neverExceeds(t *testing.T, algorithm uint8, n int64, window time.Duration, 
 	u.check()
 }
 
-// A user does what bytes say, and remembers what he used.
+// A user does what bytes say, and remembers its uses.
 type user struct {
 	count
 	uses []use
 }
 
-// A use is of n units, at a moment.
+// A use is of n units at a time.
 type use struct{ n, at int64 }
 
-// act moves the clock, and takes, reserves or gives back. A window and a quota are
-// divided into 256 parts, so that any of them is soon used up.
+// act moves the clock, and takes, reserves or refunds. Windows and quotas are divided
+// into 256 parts, so that any of them is soon used up.
 func (u *user) act(kind, move, size byte) {
 	p := u.limit.Policy()
 	window := cmp.Or(p.Window, 24*h)
@@ -92,8 +94,8 @@ func (u *user) act(kind, move, size byte) {
 	}
 }
 
-// giveBack gives back one of the last uses, that were perhaps not made yet. What a
-// bucket is owed has no age: there, what came back long ago would be given twice.
+// giveBack refunds one of the last uses, perhaps one that is still in the future. Not a
+// past one of a bucket: its units have come back already.
 func (u *user) giveBack(which int) {
 	if len(u.uses) == 0 || u.limit.Policy().Algorithm <= quota.LeakyBucket {
 		return
@@ -110,7 +112,7 @@ func (u *user) check() {
 	case quota.TokenBucket:
 		u.spaced(u.limit.AtOnce())
 	case quota.LeakyBucket:
-		var longest int64 // whose units have the turn of their first
+		var longest int64 // all units of a charge go with its first
 		for _, e := range u.uses {
 			longest = max(longest, e.n)
 		}
@@ -125,24 +127,24 @@ func (u *user) check() {
 	}
 }
 
-// spaced checks that in any time t no more is used than atOnce + Quota·t/Window,
-// where t may be a tick longer: the clock is only read to a tick, and waits and
-// turns are rounded up to one.
+// spaced checks that in any time t at most atOnce + Quota·t/Window is used. t may be a
+// tick longer, because clocks, waits and delays are rounded to a tick.
 func (u *user) spaced(atOnce int64) {
 	u.t.Helper()
 	p := u.limit.Policy()
 	tick := u.limit.Tick().Microseconds()
 	u.pairs(func(sum, span int64) {
 		most := big.NewRat(span+tick, 1)
-		most.Mul(most, big.NewRat(1000, int64(p.Window))).Mul(most, big.NewRat(p.Quota, 1)).Add(most, big.NewRat(atOnce, 1))
+		most.Mul(
+			most, big.NewRat(1000, int64(p.Window)),
+		).Mul(most, big.NewRat(p.Quota, 1)).Add(most, big.NewRat(atOnce, 1))
 		if big.NewRat(sum, 1).Cmp(most) > 0 {
 			u.t.Fatalf("%d units of %s in %d µs", sum, u.limit.Name(), span)
 		}
 	})
 }
 
-// within checks that no more than most is used in any half-open time as long as
-// window.
+// within checks that at most most is used in any half-open time as long as window.
 func (u *user) within(window time.Duration, most int64) {
 	u.t.Helper()
 	u.pairs(func(sum, span int64) {
@@ -181,18 +183,20 @@ func (u *user) checkFixed() {
 	}
 }
 
-// checkSliding checks that each use fitted beside what its window and the one
-// before had had: used + before·(Window - e)/Window ≤ Quota.
+// checkSliding checks the formula for each use: used + before·(Window - e)/Window ≤
+// Quota.
 func (u *user) checkSliding() {
 	u.t.Helper()
 	p := u.limit.Policy()
 	window := p.Window.Microseconds()
 	used := make(map[int64]int64)
-	for _, e := range u.uses { // which are sorted
+	for _, e := range u.uses { // sorted by time
 		k, gone := e.at/window, e.at%window
 		used[k] += e.n
 		weighed := new(big.Rat).Mul(big.NewRat(used[k-1], 1), big.NewRat(window-gone, window))
 		weighed.Add(weighed, big.NewRat(used[k], 1))
-		require.LessOrEqual(u.t, weighed.Cmp(big.NewRat(p.Quota, 1)), 0, "%s of %s", weighed.FloatString(6), u.limit.Name())
+		require.LessOrEqual(
+			u.t, weighed.Cmp(big.NewRat(p.Quota, 1)), 0, "%s of %s", weighed.FloatString(6), u.limit.Name(),
+		)
 	}
 }

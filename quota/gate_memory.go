@@ -7,9 +7,9 @@ import (
 
 var _ Gate = (*Memory)(nil)
 
-// Acquire implements Gate. Places are counted apart from buckets: they are not
-// among MaxKeys, they are never forgotten, and a key of which none is in use
-// takes no memory for long. A Hold that is dropped is noticed by the garbage collector.
+// Acquire implements Gate. Places are separate from buckets: they do not count toward
+// MaxKeys and are never forgotten, and a key without places in use soon takes no memory.
+// The garbage collector finds Holds that were dropped.
 func (m *Memory) Acquire(_ context.Context, key string, limit, n int64) (*Hold, Decision, error) {
 	if err := CheckAcquire(limit, n); err != nil {
 		return nil, Decision{}, err
@@ -27,12 +27,10 @@ func (m *Memory) Acquire(_ context.Context, key string, limit, n int64) (*Hold, 
 	return NewHold(release, dropped, nil), d, nil
 }
 
-// Dropped returns how many Holds became garbage without having been released.
-// There should be none.
+// Dropped returns how many Holds became garbage without a Release. It should be 0.
 func (m *Memory) Dropped() int64 { return m.dropped.Load() }
 
-// acquire takes n places if so many of limit are free, and returns how many are in use
-// then.
+// acquire takes n places if they are free, and returns how many are in use then.
 func (s *shard) acquire(h keyHash, limit, n int64) (used int64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,6 +51,6 @@ func (s *shard) release(h keyHash, n int64) {
 	}
 	delete(s.held, h)
 	if len(s.held) == 0 && s.heldMax > minEntries {
-		s.held, s.heldMax = make(map[keyHash]int64), 0 // an emptied map keeps its room
+		s.held, s.heldMax = make(map[keyHash]int64), 0 // an emptied map keeps its memory
 	}
 }

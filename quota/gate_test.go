@@ -27,7 +27,7 @@ func acquire(t testing.TB, m *quota.Memory, key string, limit, n int64) *quota.H
 	return hold
 }
 
-func TestAnAcquireIsDecidedAtTheTimeOfTheMemory(t *testing.T) {
+func TestAcquireUsesTheTimeOfTheMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := new(quota.Memory)
 		for range 2 {
@@ -39,11 +39,11 @@ func TestAnAcquireIsDecidedAtTheTimeOfTheMemory(t *testing.T) {
 	})
 }
 
-func TestPlacesAreKeptApartFromBuckets(t *testing.T) {
+func TestPlacesAndBucketsAreIndependent(t *testing.T) {
 	m := &quota.Memory{MaxKeys: 1}
 	hold := acquire(t, m, "key", 1, 1)
 	assert.True(t, take(t, m, "key", 1, compile(t, quota.PerHour(1))).Allowed)
-	assert.True(t, take(t, m, "other", 1, compile(t, quota.PerHour(1))).Allowed, "which forgets a bucket")
+	assert.True(t, take(t, m, "other", 1, compile(t, quota.PerHour(1))).Allowed, "evicts a bucket")
 	_, d, err := m.Acquire(ctx, "key", 1, 1)
 	require.NoError(t, err)
 	assert.False(t, d.Allowed)
@@ -51,7 +51,7 @@ func TestPlacesAreKeptApartFromBuckets(t *testing.T) {
 	assert.Zero(t, quota.KeysInFlight(m))
 }
 
-func TestAKeyOfWhichNothingIsHeldTakesNoMemory(t *testing.T) {
+func TestAKeyWithoutHoldsTakesNoMemory(t *testing.T) {
 	const keys = 20_000
 	m := new(quota.Memory)
 	before := inUse()
@@ -67,12 +67,12 @@ func TestAKeyOfWhichNothingIsHeldTakesNoMemory(t *testing.T) {
 		assert.Zero(t, quota.KeysInFlight(m))
 	}
 	if grown := inUse() - before; grown > 64<<10 {
-		t.Errorf("%d bytes are kept", grown)
+		t.Errorf("%d bytes are retained", grown)
 	}
 	runtime.KeepAlive(m)
 }
 
-// inUse is the heap that is reachable.
+// inUse returns the size of the reachable heap.
 func inUse() int64 {
 	runtime.GC()
 	runtime.GC()
@@ -81,7 +81,7 @@ func inUse() int64 {
 	return int64(stats.HeapAlloc)
 }
 
-func TestAKeyIsNoPartOfALargerString(t *testing.T) {
+func TestAKeyDoesNotKeepALargerStringAlive(t *testing.T) {
 	m := new(quota.Memory)
 	before := inUse()
 	var holds []*quota.Hold
@@ -90,12 +90,12 @@ func TestAKeyIsNoPartOfALargerString(t *testing.T) {
 		holds = append(holds, acquire(t, m, request[:10], 50, 1))
 	}
 	if grown := inUse() - before; grown > 10<<20 {
-		t.Errorf("%d bytes are kept for one key of 10", grown)
+		t.Errorf("%d bytes are retained for a key of 10", grown)
 	}
 	runtime.KeepAlive(holds)
 }
 
-func TestAHoldThatIsDroppedGivesItsPlacesBackAndIsCounted(t *testing.T) {
+func TestADroppedHoldReleasesItsPlacesAndIsCounted(t *testing.T) {
 	m := new(quota.Memory)
 	kept := acquire(t, m, "key", 20, 1)
 	for range 10 {
@@ -111,7 +111,7 @@ func TestAHoldThatIsDroppedGivesItsPlacesBackAndIsCounted(t *testing.T) {
 	assert.EqualValues(t, 10, m.Dropped())
 }
 
-func TestAHoldThatIsBeingReleasedIsNotDropped(t *testing.T) {
+func TestAHoldBeingReleasedIsNotDropped(t *testing.T) {
 	m := new(quota.Memory)
 	var all sync.WaitGroup
 	for range 8 {
@@ -130,7 +130,7 @@ func TestAHoldThatIsBeingReleasedIsNotDropped(t *testing.T) {
 	acquire(t, m, "key", 1, 1).Release()
 }
 
-func TestNewHoldReleasesOnceAndTheOthersWait(t *testing.T) {
+func TestReleaseRunsOnceAndOtherCallsWait(t *testing.T) {
 	begun, end := make(chan struct{}), make(chan struct{})
 	times := 0
 	hold := quota.NewHold(func() { close(begun); <-end; times++ }, nil, nil)
@@ -148,7 +148,7 @@ func TestNewHoldReleasesOnceAndTheOthersWait(t *testing.T) {
 	new(quota.Hold).Release()
 }
 
-func TestNewHoldIsLostWhenItsGateSaysSo(t *testing.T) {
+func TestLostReturnsTheGatesChannel(t *testing.T) {
 	lost := make(chan struct{})
 	hold := quota.NewHold(func() {}, nil, lost)
 	close(lost)
@@ -165,7 +165,7 @@ func TestAnAcquireErrorNamesTheArgument(t *testing.T) {
 	assert.EqualError(t, err, "quota: acquire: n is -2: must not be negative")
 }
 
-// A handler answers at most two requests at a time.
+// A handler serves at most two requests at a time.
 func ExampleMemory_Acquire() {
 	var gate quota.Memory
 	serve := func(name string, work func()) {

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// One is let through at once, two wait for their turn, the next is denied.
+// One goes at once, two wait, and the next is denied.
 func TestLeakyBucketTimeline(t *testing.T) {
 	newCount(t, quota.Policy{Quota: 10, Window: s, Burst: 2, Algorithm: quota.LeakyBucket}).follow([]moment{
 		{0, 1, true, 2, 0, 100 * ms, 100 * ms, 0},
@@ -18,38 +18,38 @@ func TestLeakyBucketTimeline(t *testing.T) {
 		{30 * ms, 1, false, 0, 70 * ms, 70 * ms, 270 * ms, 0},
 		{70*ms - µs, 1, false, 0, µs, µs, 200*ms + µs, 0},
 		{µs, 1, true, 0, 0, 100 * ms, 300 * ms, 200 * ms},
-		{250 * ms, 2, true, 0, 0, 50 * ms, 250 * ms, 50 * ms}, // both have the turn of the first
+		{250 * ms, 2, true, 0, 0, 50 * ms, 250 * ms, 50 * ms}, // both go at the time of the first
 		{250 * ms, 3, true, 0, 0, 100 * ms, 300 * ms, 0},
 		{300*ms - µs, 1, true, 1, 0, µs, 100*ms + µs, µs},
 		{h, 4, false, 3, 0, 0, 0, 0}, // never
 	})
 }
 
-func TestLeakyBucketAdmitsAtWorstOneTheBurstAndTheQuota(t *testing.T) {
+func TestLeakyBucketAdmitsAtMostBurstPlusOnePlusQuota(t *testing.T) {
 	c := newCount(t, quota.Policy{Quota: 10, Window: s, Burst: 4, Algorithm: quota.LeakyBucket})
 	got := c.greedy(every(25*ms, 5*s)...)
 	assert.EqualValues(t, 1+4+10, got.most(s+µs))
 }
 
-// Whoever waits for his turn is let through at even intervals.
-func TestLeakyBucketLetsThroughEvenly(t *testing.T) {
+// If callers wait for their Delay, they go at even intervals.
+func TestLeakyBucketSpacesRequestsEvenly(t *testing.T) {
 	c := newCount(t, quota.Policy{Quota: 10, Window: s, Burst: 5, Algorithm: quota.LeakyBucket})
-	var turns trail
+	var sends trail
 	for range 400 {
 		if d := c.take(1); d.Allowed {
-			turns = append(turns, struct{ at, n int64 }{c.now + d.Delay.Microseconds(), 1})
+			sends = append(sends, struct{ at, n int64 }{c.now + d.Delay.Microseconds(), 1})
 		}
 		c.wait(7 * ms)
 	}
-	assert.EqualValues(t, 10, turns.most(s), "and the next one when the second is over")
-	for i := range turns[1:] {
-		assert.EqualValues(t, 100_000, turns[i+1].at-turns[i].at, "turn %d", i)
+	assert.EqualValues(t, 10, sends.most(s), "the next one goes after the second")
+	for i := range sends[1:] {
+		assert.EqualValues(t, 100_000, sends[i+1].at-sends[i].at, "request %d", i)
 	}
 }
 
-func TestLeakyBucketReservesATurn(t *testing.T) {
+func TestLeakyBucketReserves(t *testing.T) {
 	c := newCount(t, quota.Policy{Quota: 10, Window: s, Burst: 1, Algorithm: quota.LeakyBucket})
-	for i, want := range []time.Duration{0, 100 * ms, 200 * ms, 300 * ms} { // Burst is for those who do not queue
+	for i, want := range []time.Duration{0, 100 * ms, 200 * ms, 300 * ms} { // Burst is for callers that do not reserve
 		wait, ok := c.reserve(1, 300*ms)
 		assert.Equal(t, want, wait, i)
 		assert.True(t, ok, i)
@@ -60,10 +60,10 @@ func TestLeakyBucketReservesATurn(t *testing.T) {
 	wait, ok = c.reserve(3, h)
 	assert.Equal(t, quota.Forever, wait)
 	assert.False(t, ok)
-	assert.Equal(t, 300*ms, c.take(1).RetryAfter, "when there is room for one who waits")
+	assert.Equal(t, 300*ms, c.take(1).RetryAfter, "until there is room for one that waits")
 }
 
-func TestLeakyBucketAgreesWithTokenBucketButForTheDelay(t *testing.T) {
+func TestLeakyBucketAdmitsLikeATokenBucket(t *testing.T) {
 	leaky := newCount(t, quota.Policy{Quota: 7, Window: m, Burst: 4, Algorithm: quota.LeakyBucket})
 	token := newCount(t, quota.Policy{Quota: 7, Window: m, Burst: 5})
 	for i := range 1000 {

@@ -9,53 +9,54 @@ import (
 )
 
 const (
-	// maxExact is the largest integer up to which a float64, the only number of
-	// Redis' Lua, holds every integer.
+	// maxExact is the largest integer below which a float64, the only number of Redis'
+	// Lua, is exact.
 	maxExact = 1<<53 - 1
 
-	// maxOwed bounds, in µs, the time a bucket needs to become whole: 142 years.
-	// Together with the time of day it is exact in a float64, and in nanoseconds
-	// it is a time.Duration.
+	// maxOwed is the longest time, in µs, in which a bucket may pay back its debt: 142
+	// years. Added to the time of day it is exact in a float64, and in nanoseconds it
+	// fits a time.Duration.
 	maxOwed = 1 << 52
 
 	// maxTick is the coarsest unit of time, in µs.
 	maxTick = 1_000_000
 
-	// maxWindow bounds, in µs, the window of what counts by windows or remembers
-	// for one: 71 years, twice which is exact together with the time of day.
+	// maxWindow is the longest window, in µs, of windows and logs: 71 years. Twice that,
+	// added to the time of day, is exact.
 	maxWindow = 1 << 51
 )
 
-// A Limit is a compiled Policy. It is immutable and safe for concurrent use, and
-// must not be copied. The zero Limit is no limit that a Store accepts.
+// A Limit is a compiled Policy: what a Charge counts against. Policy.Compile returns one.
+// It is immutable, safe for concurrent use, and must not be copied. Stores reject the
+// zero Limit.
 type Limit struct {
 	arithmetic
 	policy Policy
-	id     unique.Handle[Policy] // of policy: what is compiled alike counts alike
+	id     unique.Handle[Policy] // of policy: equal policies count together
 	name   unique.Handle[string]
-	spread uint64                   // a hash of Name
-	latest atomic.Pointer[[4]int64] // windows of a Calendar, as last looked up
+	spread uint64                   // a hash of the name
+	latest atomic.Pointer[[4]int64] // of a Calendar, cached
 }
 
-// spreadSeed keeps the places of a Key's counts in a Memory from being predictable.
+// spreadSeed makes the places of counts in a Memory unpredictable.
 var spreadSeed = maphash.MakeSeed()
 
-// arithmetic is what every decision reads. Rate/Unit of a unit of quota drain from
-// a bucket per tick; windows and logs count whole units.
+// arithmetic is what every decision reads. Rate/Unit of a unit of quota drain from a
+// bucket per tick. Windows and logs count whole units.
 type arithmetic struct {
 	algorithm Algorithm
 	tick      int64 // µs
 	unit      int64
-	rate      int64 // per tick; of buckets only
+	rate      int64 // per tick; buckets only
 	capacity  int64 // atOnce·unit
 	most      int64
 	atOnce    int64
 	quota     int64
-	window    int64 // µs, a multiple of tick; of windows and logs only, and 0 with a Calendar
+	window    int64 // µs, a multiple of tick; windows and logs only, and 0 with a Calendar
 }
 
-// Compile checks p and chooses the units it is counted in. The error joins a
-// *PolicyError for each fault.
+// Compile checks p and chooses the units to count it in. The error joins a *PolicyError
+// for each invalid field.
 func (p Policy) Compile() (*Limit, error) {
 	p = p.withDefaults()
 	if err := p.faults(); err != nil {
@@ -72,59 +73,59 @@ func (p Policy) Compile() (*Limit, error) {
 	}, nil
 }
 
-// arithmetic chooses the numbers that p is counted with.
+// arithmetic chooses the numbers to count p with.
 func (p Policy) arithmetic() (arithmetic, error) {
 	switch p.Algorithm {
 	case FixedWindow:
-		return p.counting(1, maxExact), nil
+		return p.wholeUnits(1, maxExact), nil
 	case SlidingLog:
-		return p.counting(1, maxLogOwed), nil
+		return p.wholeUnits(1, maxLogOwed), nil
 	case SlidingWindow:
-		return p.weighing()
+		return p.slidingArithmetic()
 	default:
-		return p.draining()
+		return p.bucketArithmetic()
 	}
 }
 
-// counting returns the arithmetic of whole units, of which most may be owed.
-func (p Policy) counting(tick, most int64) arithmetic {
+// wholeUnits returns the arithmetic for whole units, with a debt of at most most.
+func (p Policy) wholeUnits(tick, most int64) arithmetic {
 	return arithmetic{
 		tick: tick, unit: 1, capacity: p.Quota, most: most, atOnce: p.Quota,
 		window: p.Window.Microseconds(),
 	}
 }
 
-// weighing chooses the finest tick that divides Window and with which Quota·Window
-// is exact.
-func (p Policy) weighing() (arithmetic, error) {
+// slidingArithmetic chooses the finest tick that divides Window and keeps Quota·Window
+// exact.
+func (p Policy) slidingArithmetic() (arithmetic, error) {
 	for tick := int64(1); tick <= maxTick && p.Window.Microseconds()%tick == 0; tick *= 10 {
 		if most := maxExact / (p.Window.Microseconds() / tick); p.Quota <= most {
-			return p.counting(tick, most), nil
+			return p.wholeUnits(tick, most), nil
 		}
 	}
 	return arithmetic{}, &PolicyError{p.Name, "Quota", fmt.Sprintf(
-		"%d in %v cannot be weighed exactly: choose rounder or smaller numbers", p.Quota, p.Window)}
+		"is %d in %v: cannot be counted exactly, choose rounder or smaller numbers", p.Quota, p.Window)}
 }
 
-// draining chooses the finest tick with which every number is exact.
-func (p Policy) draining() (arithmetic, error) {
+// bucketArithmetic chooses the finest tick that keeps every number exact.
+func (p Policy) bucketArithmetic() (arithmetic, error) {
 	for tick := int64(1); tick <= maxTick && tick <= p.Window.Microseconds()+1; tick *= 10 {
-		if a, ok := p.countedIn(tick); ok {
+		if a, ok := p.bucketInTicks(tick); ok {
 			if a.capacity > a.most {
-				reason := fmt.Sprintf("of %d takes more than 142 years to come back", p.Burst)
+				reason := fmt.Sprintf("is %d: must come back within 142 years", p.Burst)
 				return a, &PolicyError{p.Name, "Burst", reason}
 			}
 			return a, nil
 		}
 	}
 	return arithmetic{}, &PolicyError{p.Name, "Quota", fmt.Sprintf(
-		"%d in %v with a burst of %d cannot be counted exactly: choose rounder or smaller numbers",
+		"is %d in %v with a Burst of %d: cannot be counted exactly, choose rounder or smaller numbers",
 		p.Quota, p.Window, p.Burst)}
 }
 
-// countedIn returns the arithmetic of p in ticks of the given µs, and whether
-// its numbers stay exact. Quota/Window per tick is reduced to rate/unit.
-func (p Policy) countedIn(tick int64) (a arithmetic, ok bool) {
+// bucketInTicks returns the arithmetic of p in ticks of the given µs, and whether its
+// numbers stay exact. It reduces Quota/Window per tick to rate/unit.
+func (p Policy) bucketInTicks(tick int64) (a arithmetic, ok bool) {
 	quota, window, nanos := p.Quota, int64(p.Window), tick*1000
 	g := gcd(quota, window)
 	quota, window = quota/g, window/g
@@ -149,36 +150,36 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
-// Policy returns what l was compiled from, its defaults filled in.
+// Policy returns the policy of l with its defaults filled in.
 func (l *Limit) Policy() Policy { return l.policy }
 
 // Name returns the name of l's policy, which is never empty.
 func (l *Limit) Name() string { return l.policy.Name }
 
-// Tick is the unit of time that l is counted in: 1 µs, or 10, 100 … µs up to
-// 1 s where a finer one would make a number inexact. It is not a rounding of
-// the rate, which is always exact, but of the moments at which units come back.
+// Tick returns the unit of time of l: 1 µs, or 10, 100 … µs up to 1 s where a finer one
+// would be inexact. The rate is always exact; a Tick only rounds the times at which units
+// come back.
 func (l *Limit) Tick() time.Duration { return time.Duration(l.tick) * time.Microsecond }
 
-// Unit is how many parts a unit of quota is counted in: 1 but for buckets.
+// Unit returns the number of parts in a unit of quota: 1 for all but buckets.
 func (l *Limit) Unit() int64 { return l.unit }
 
-// Rate is how many parts drain from a bucket per Tick; from anything else, none.
+// Rate returns how many parts drain from a bucket per Tick, and 0 for other algorithms.
 func (l *Limit) Rate() int64 { return l.rate }
 
-// AtOnce is how many units fit at once where nothing is owed: Burst, and one more
-// with LeakyBucket. What costs more never fits.
+// AtOnce returns how many units fit at once if nothing is owed: Burst, and one more with
+// LeakyBucket. A charge of more never fits.
 func (l *Limit) AtOnce() int64 { return l.atOnce }
 
-// Capacity is AtOnce, in parts.
+// Capacity returns AtOnce in parts.
 func (l *Limit) Capacity() int64 { return l.capacity }
 
-// Most is what can be owed at most, in parts: at least Capacity, and more only in
-// debt. What is charged beyond it is forgiven.
+// Most returns the highest debt in parts. It is at least Capacity. Charges beyond it are
+// forgiven.
 func (l *Limit) Most() int64 { return l.most }
 
-// Remembers returns until when, in µs since the Unix epoch, the ID of a Charge that
-// is made at now is remembered: for a Window, or to the end of a Calendar's.
+// Remembers returns until when, in µs since the Unix epoch, the ID of a Charge at now is
+// remembered: for a Window, or until the end of a Calendar's.
 func (l *Limit) Remembers(now int64) int64 {
 	if l.policy.Calendar != 0 {
 		_, end := l.calendarAt(now)

@@ -14,28 +14,32 @@ import (
 const (
 	defaultMaxKeys = 65_536
 
-	// maxShards is how many shards a Memory has at most: as many as call.locked has
-	// bits. Each has keysPerShard of MaxKeys or more.
+	// maxShards is the highest number of shards: the bits of call.locked. Each has
+	// keysPerShard of MaxKeys or more.
 	maxShards    = 64
 	keysPerShard = 512
 )
 
-// A Memory is a Store of this process. Its zero value is ready to use; it is
-// safe for concurrent use and must not be copied. It is a Peeker, a Reserver and
-// an Inspector too. Its methods never block, so they ignore their context, and
-// they return no error but a *ChargeError.
+// A Memory is a Store in this process's memory. The zero value is ready to use:
+//
+//	var store quota.Memory
+//	decisions, err := store.Take(ctx, nil, quota.Charge{Key: "alice", Limit: limit})
+//
+// It is safe for concurrent use and must not be copied. It is also a Peeker, a Reserver,
+// an Inspector and a Gate. Its methods do not block, so they ignore their context, and
+// the only error they return is a *ChargeError.
 type Memory struct {
-	// MaxKeys is how many buckets are kept: one for each Key and Limit that
-	// owes anything, and one for each ID that is remembered. If zero or negative,
-	// 65,536. It must not be changed after the first call.
+	// MaxKeys is the number of buckets to keep: one for each Key and Limit that owes
+	// anything, and one for each ID. If zero or negative, 65,536. Do not change it after
+	// the first call.
 	MaxKeys int
 
 	now func() time.Time // if nil, the monotonic clock
 
-	once   sync.Once // guards what follows, up to shards
+	once   sync.Once // guards all below, up to shards
 	start  time.Time
 	epoch  int64           // start, in µs since the Unix epoch
-	seeds  [2]maphash.Seed // of the halves of a keyHash
+	seeds  [2]maphash.Seed // of the two hashes of a keyHash
 	shards []shard         // a power of two
 
 	kept      atomic.Int64 // buckets and IDs
@@ -49,7 +53,8 @@ var (
 	_ Inspector = (*Memory)(nil)
 )
 
-// Forgotten returns how many buckets were forgotten before they were whole.
+// Forgotten returns how many buckets were forgotten while they still owed something. If
+// it grows, raise MaxKeys.
 func (m *Memory) Forgotten() int64 { return m.forgotten.Load() }
 
 // Take implements Store.
@@ -68,10 +73,10 @@ func (m *Memory) decide(dst []Decision, charges []Charge, taking bool) ([]Decisi
 	}
 	var few [4]step
 	c := call{charges: charges, steps: stepsFor(charges, few[:])}
-	c.begin(m)
-	defer c.end()
+	c.lock(m)
+	defer c.unlock()
 	taken := c.try(false, 0) && taking
-	dst = c.judge(dst, taken)
+	dst = c.decisions(dst, taken)
 	if taken {
 		c.write()
 	}
@@ -87,8 +92,8 @@ func (m *Memory) Reserve(_ context.Context, max time.Duration, charges ...Charge
 	}
 	var few [4]step
 	c := call{charges: charges, steps: stepsFor(charges, few[:])}
-	c.begin(m)
-	defer c.end()
+	c.lock(m)
+	defer c.unlock()
 	ok = c.try(true, max)
 	wait, at = c.wait(), time.UnixMicro(c.now)
 	if ok {
@@ -105,8 +110,8 @@ func (m *Memory) Settle(_ context.Context, charges ...Charge) error {
 	}
 	var few [4]step
 	c := call{charges: charges, steps: stepsFor(charges, few[:])}
-	c.begin(m)
-	defer c.end()
+	c.lock(m)
+	defer c.unlock()
 	c.settle()
 	c.write()
 	return nil
@@ -123,7 +128,7 @@ func (m *Memory) Inspect(_ context.Context, key string) (states []State, err err
 			states = append(states, State{Name: c.limit.Name(), DryRun: c.dryRun, Bucket: e.bucket(c.limit)})
 		}
 	}
-	for r, kept := range s.rest {
+	for r, kept := range s.overflow {
 		if r.key == h && r.id == (keyHash{}) {
 			states = append(states, State{Name: r.name.Value(), DryRun: r.dryRun, Bucket: kept.Bucket})
 		}
@@ -147,20 +152,20 @@ func (m *Memory) Reset(_ context.Context, key string) error {
 	defer s.mu.Unlock()
 	for i := 0; i < len(s.entries); {
 		if s.entries[i].of(h) {
-			s.forget(i) // which may move another entry to i
+			s.forget(i) // another entry may move to i
 		} else {
 			i++
 		}
 	}
-	for r := range s.rest {
+	for r := range s.overflow {
 		if r.key == h {
-			s.forgetRest(r)
+			s.forgetOverflow(r)
 		}
 	}
 	return nil
 }
 
-// open makes the shards, at the first call.
+// open makes the shards, on the first call.
 func (m *Memory) open() {
 	m.start = time.Now()
 	m.epoch = m.start.UnixMicro()
@@ -168,8 +173,8 @@ func (m *Memory) open() {
 	m.shards = make([]shard, min(maxShards, 1<<bits.Len(uint(m.maxKeys()/keysPerShard/2))))
 	for i := range m.shards {
 		s := &m.shards[i]
-		s.memory, s.table, s.tidied = m, newTable(0), m.micros()
-		s.rest, s.held = make(map[ref]kept), make(map[keyHash]int64)
+		s.memory, s.table, s.tidiedAt = m, newTable(0), m.micros()
+		s.overflow, s.held = make(map[ref]kept), make(map[keyHash]int64)
 	}
 }
 
@@ -188,18 +193,18 @@ func (m *Memory) micros() int64 {
 	return m.epoch + int64(time.Since(m.start)/time.Microsecond)
 }
 
-// A keyHash stands for a Key: two hashes with secret seeds, so nobody outside can
-// choose Keys that have the same. The first one is never 0.
+// A keyHash identifies a Key by two hashes with secret seeds, so that no client can
+// choose Keys that collide. place is never 0.
 type keyHash struct{ place, check uint64 }
 
 func (m *Memory) hash(key string) keyHash {
 	return keyHash{max(1, maphash.String(m.seeds[0], key)), maphash.String(m.seeds[1], key)}
 }
 
-// shard returns the shard of h, which its low bits choose.
+// shard returns the shard of h.
 func (m *Memory) shard(h keyHash) *shard { return &m.shards[h.check&uint64(len(m.shards)-1)] }
 
-// shardOf returns the shard of a Key.
+// shardOf returns the shard and the hash of a Key.
 func (m *Memory) shardOf(key string) (*shard, keyHash) {
 	m.once.Do(m.open)
 	h := m.hash(key)

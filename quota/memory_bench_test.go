@@ -10,8 +10,8 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// A Take of a key that is fetched at random from n strings: each iteration pays for the cache
-// misses of the string too, as a server does that has just read its request.
+// A Take of a random key among n. Each iteration also pays for the cache misses of the
+// key's string, as a server does that has just read its request.
 func BenchmarkMemory(b *testing.B) {
 	for _, n := range []int{1, 1000, 1_000_000} {
 		store, limit, keys := filled(b, n)
@@ -34,7 +34,7 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-// What a million keys weigh, and what they cost the garbage collector.
+// The memory of a million keys, and their cost to the garbage collector.
 func BenchmarkMemoryOfAMillionKeys(b *testing.B) {
 	for b.Loop() {
 		const n = 1_000_000
@@ -43,14 +43,14 @@ func BenchmarkMemoryOfAMillionKeys(b *testing.B) {
 		clear(keys)
 		keys = nil
 		b.ReportMetric(float64(inUse()-before)/n, "B/key")
-		begin := time.Now()
+		start := time.Now()
 		runtime.GC()
-		b.ReportMetric(float64(time.Since(begin).Microseconds())/1000, "ms/GC")
+		b.ReportMetric(float64(time.Since(start).Microseconds())/1000, "ms/GC")
 		runtime.KeepAlive(store)
 	}
 }
 
-// filled returns a Memory in which n keys owe something for as long as a benchmark takes.
+// filled returns a Memory in which n keys owe something throughout a benchmark.
 func filled(b *testing.B, n int) (*quota.Memory, *quota.Limit, []string) {
 	limit := compile(b, quota.Policy{Quota: 1_000_000_000, Window: 24 * time.Hour})
 	if n > 1000 {

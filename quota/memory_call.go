@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// A call is the one way to take, peek, reserve and settle: begin locks the shards of all
-// Keys and then reads the clock, try or settle works out what becomes of each charge, write
-// keeps it, and end unlocks. So others see all of a call or nothing of it, and no charge is
-// made as of an earlier time than one that was made before it.
+// A call takes, peeks, reserves or settles. lock locks the shards of all Keys and then
+// reads the clock, try or settle computes the outcome of each charge, write stores it,
+// and unlock unlocks. So other calls see all of a call or nothing, and time never runs
+// backwards from one charge to the next.
 type call struct {
 	memory  *Memory
 	charges []Charge
@@ -17,19 +17,19 @@ type call struct {
 	now     int64  // µs since the Unix epoch
 }
 
-// A step is what one charge finds and leaves.
+// A step is one charge of a call.
 type step struct {
 	key      keyHash
-	previous int           // the charge before it of the same bucket, or -1
-	bucket   Bucket        // what it finds, with earlier charges of the call; then what it leaves
+	previous int           // the index of the previous charge of the same bucket, or -1
+	bucket   Bucket        // before the charge, with earlier ones of the call; then after it
 	wait     time.Duration // until it fits
-	delay    time.Duration // until its turn
-	fits     bool          // within the wait allowed, or since its ID was charged before
+	delay    time.Duration // after it is admitted
+	fits     bool          // within the allowed wait, or because it is repeated
 	repeated bool          // its ID was charged before
-	made     bool          // it changes what is kept, if the call is allowed
+	changed  bool          // it changes the bucket, if the call is allowed
 }
 
-// stepsFor returns as many steps as there are charges, in few if there is room.
+// stepsFor returns a step for each charge, in few if there is room.
 func stepsFor(charges []Charge, few []step) []step {
 	if len(charges) <= len(few) {
 		return few[:len(charges)]
@@ -37,8 +37,8 @@ func stepsFor(charges []Charge, few []step) []step {
 	return make([]step, len(charges))
 }
 
-// begin begins a call. c.steps are zero.
-func (c *call) begin(m *Memory) {
+// lock starts a call. c.steps are zero.
+func (c *call) lock(m *Memory) {
 	m.once.Do(m.open)
 	c.memory = m
 	charges, steps := c.charges, c.steps
@@ -51,7 +51,7 @@ func (c *call) begin(m *Memory) {
 		steps[i].previous = previous(charges, i)
 		c.locked |= 1 << (steps[i].key.check & uint64(len(m.shards)-1))
 	}
-	for set := c.locked; set != 0; set &= set - 1 { // in order, so that no two calls wait for each other
+	for set := c.locked; set != 0; set &= set - 1 { // in order, to avoid deadlocks
 		m.shards[bits.TrailingZeros64(set)].mu.Lock()
 	}
 	c.now = m.micros()
@@ -60,7 +60,7 @@ func (c *call) begin(m *Memory) {
 	}
 }
 
-// previous returns the last charge before i of the same bucket, or -1.
+// previous returns the index of the last charge before i of the same bucket, or -1.
 func previous(charges []Charge, i int) int {
 	for j := i - 1; j >= 0; j-- {
 		if charges[j].SameBucket(&charges[i]) {
@@ -70,27 +70,27 @@ func previous(charges []Charge, i int) int {
 	return -1
 }
 
-func (c *call) end() {
+func (c *call) unlock() {
 	for set := c.locked; set != 0; set &= set - 1 {
 		c.memory.shards[bits.TrailingZeros64(set)].mu.Unlock()
 	}
 }
 
-// find makes b what is kept for charges[i], as its Limit counts.
+// find sets b to the stored bucket of charges[i], in the units of its Limit.
 func (c *call) find(i int, b *Bucket) {
 	key, charge := c.steps[i].key, &c.charges[i]
 	by := c.memory.shard(key).load(key, charge, b)
 	if by != nil && by != charge.Limit && by.algorithm.drains() {
-		by.drain(b, c.now) // what came back until now did so by its own numbers
+		by.drain(b, c.now) // what came back until now came back at that limit's rate
 	}
 	charge.Limit.drain(b, c.now)
 }
 
-// meet finds out what charges[i] meets.
-func (c *call) meet(i int) *step {
+// prepare loads the bucket of charges[i], with earlier charges of the call.
+func (c *call) prepare(i int) *step {
 	s, charge := &c.steps[i], &c.charges[i]
 	j := s.previous
-	for j >= 0 && !c.steps[j].made {
+	for j >= 0 && !c.steps[j].changed {
 		j = c.steps[j].previous
 	}
 	if j >= 0 {
@@ -113,15 +113,15 @@ func (c *call) charged(i int) bool {
 		}
 	}
 	id := refOf(s.key, charge, c.memory.hash(charge.ID))
-	return c.memory.shard(s.key).rest[id].Time > c.now
+	return c.memory.shard(s.key).overflow[id].Time > c.now
 }
 
-// try works out what becomes of all charges, at once or, where they are reserved,
-// within max. It reports whether all but the DryRun ones fit.
+// try computes the outcome of all charges: at once or, if reserved, within max. It
+// reports whether all of them fit, except DryRun ones.
 func (c *call) try(reserved bool, max time.Duration) (allowed bool) {
 	allowed = true
 	for i := range c.steps {
-		s, charge := c.meet(i), &c.charges[i]
+		s, charge := c.prepare(i), &c.charges[i]
 		l, n := charge.Limit, charge.Units()
 		switch {
 		case s.repeated:
@@ -132,16 +132,16 @@ func (c *call) try(reserved bool, max time.Duration) (allowed bool) {
 			s.wait, s.delay = l.wait(&s.bucket, n, c.now), l.delay(&s.bucket, c.now)
 			s.fits = l.try(&s.bucket, n, c.now)
 		}
-		s.made = s.fits && !s.repeated
+		s.changed = s.fits && !s.repeated
 		allowed = allowed && (s.fits || charge.DryRun)
 	}
 	return allowed
 }
 
-// settle works out what becomes of all charges.
+// settle computes the outcome of all charges.
 func (c *call) settle() {
 	for i := range c.steps {
-		s, charge := c.meet(i), &c.charges[i]
+		s, charge := c.prepare(i), &c.charges[i]
 		if s.repeated {
 			continue
 		}
@@ -151,11 +151,11 @@ func (c *call) settle() {
 		}
 		met := s.bucket
 		s.bucket = charge.Limit.Settle(met, charge.N, at, c.now)
-		s.fits, s.made = charge.N != 0, s.bucket != met
+		s.fits, s.changed = charge.N != 0, s.bucket != met
 	}
 }
 
-// wait returns how long the slowest charge has to wait that is no DryRun.
+// wait returns the longest wait of the charges that are not DryRun.
 func (c *call) wait() (longest time.Duration) {
 	for i := range c.steps {
 		if !c.charges[i].DryRun {
@@ -165,8 +165,8 @@ func (c *call) wait() (longest time.Duration) {
 	return longest
 }
 
-// judge appends the Decisions. Nothing is written yet.
-func (c *call) judge(dst []Decision, taken bool) []Decision {
+// decisions appends the Decisions. Nothing is written yet.
+func (c *call) decisions(dst []Decision, taken bool) []Decision {
 	for i := range c.steps {
 		s, charge := &c.steps[i], &c.charges[i]
 		if !taken && (s.fits || s.previous >= 0) || !s.fits && s.previous >= 0 {
@@ -178,18 +178,18 @@ func (c *call) judge(dst []Decision, taken bool) []Decision {
 		d.Allowed, d.At = s.repeated, time.UnixMicro(c.now)
 		charge.Limit.describe(d, &s.bucket, c.now)
 		if !s.repeated {
-			d.judge(c.charges, i, s.wait, s.delay)
+			d.resolve(c.charges, i, s.wait, s.delay)
 		}
 	}
 	return dst
 }
 
-// write keeps what the charges leave, and remembers their IDs.
+// write stores the buckets and remembers the IDs.
 func (c *call) write() {
 	for i := range c.steps {
 		s, charge := &c.steps[i], &c.charges[i]
 		shard := c.memory.shard(s.key)
-		if s.made {
+		if s.changed {
 			shard.store(s.key, charge, &s.bucket, c.now)
 		}
 		if charge.ID != "" && s.fits && !s.repeated {

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// together has n goroutines do the same.
+// together runs do in n goroutines.
 func together(n int, do func(i int, random *rand.Rand)) {
 	var all sync.WaitGroup
 	for i := range n {
@@ -25,7 +25,7 @@ func together(n int, do func(i int, random *rand.Rand)) {
 	all.Wait()
 }
 
-// disturb does something, over and over, until stop is called.
+// disturb runs do over and over until stop is called.
 func disturb(do func(i int)) (stop func()) {
 	var done atomic.Bool
 	var ended sync.WaitGroup
@@ -38,8 +38,8 @@ func disturb(do func(i int)) (stop func()) {
 	return func() { done.Store(true); ended.Wait() }
 }
 
-// Each of some keys is asked by everybody for more than there is, in a bubble, where
-// no time passes: what is admitted is what there is, to the unit.
+// All goroutines ask for more of each key than there is, in a bubble, where no time
+// passes. What is admitted is what there is, to the unit.
 func greed(t *testing.T, m *quota.Memory, l *quota.Limit, keys []string, each int, unit int64) {
 	t.Helper()
 	taken := make([]atomic.Int64, len(keys))
@@ -84,7 +84,7 @@ func TestCountsAreExactUnder64Goroutines(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			l, unit := compile(t, p), int64(1)
 			if !testenv.Long() {
-				unit += l.AtOnce() / 64_000 // so that nobody asks more than a thousand times
+				unit += l.AtOnce() / 64_000 // at most a thousand charges of each goroutine
 			}
 			greed(t, new(quota.Memory), l, names("key", 3), 1+int(l.AtOnce()/64/unit), unit)
 		})
@@ -92,7 +92,7 @@ func TestCountsAreExactUnder64Goroutines(t *testing.T) {
 }
 
 func TestGrowingLosesNoCharge(t *testing.T) {
-	for _, most := range []int{5000, 100_000} { // one lock, and many
+	for _, most := range []int{5000, 100_000} { // one shard, and many
 		synctest.Test(t, func(t *testing.T) {
 			m := &quota.Memory{MaxKeys: most}
 			year := compile(t, quota.Policy{Quota: 1, Window: 365 * 24 * time.Hour})
@@ -108,14 +108,14 @@ func TestGrowingLosesNoCharge(t *testing.T) {
 	}
 }
 
-// A flood moves entries about, and forgets others.
-func TestForgettingOthersLosesNoCharge(t *testing.T) {
+// A flood moves entries about and evicts others.
+func TestEvictionOfOtherKeysLosesNoCharge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &quota.Memory{MaxKeys: 500}
 		year := compile(t, quota.Policy{Quota: 3000, Burst: 600, Window: 365 * 24 * time.Hour})
 		hot := names("hot", 20)
 		for _, key := range hot {
-			take(t, m, key, 300, year) // so that no other owes more
+			take(t, m, key, 300, year) // to owe more than any other
 		}
 		day := compile(t, quota.PerDay(1))
 		stop := disturb(func(i int) { _, _ = m.Take(ctx, nil, quota.Charge{Key: fmt.Sprint(i), Limit: day}) })
@@ -142,9 +142,9 @@ func TestForgettingOthersLosesNoCharge(t *testing.T) {
 	})
 }
 
-// What is whole is forgotten while it is charged again. In real time: it is whole
-// only ever so shortly.
-func TestBeingReclaimedLosesNoCharge(t *testing.T) {
+// A bucket that owes nothing is evicted while it is charged again. In real time, because
+// it owes nothing only briefly.
+func TestEvictionDuringAChargeLosesNoCharge(t *testing.T) {
 	m := &quota.Memory{MaxKeys: 100}
 	l := compile(t, quota.Policy{Quota: 50_000, Window: time.Second, Burst: 5})
 	stop := disturb(func(i int) { _, _ = m.Take(ctx, nil, quota.Charge{Key: fmt.Sprint(i), Limit: l}) })
@@ -175,17 +175,19 @@ func TestBeingReclaimedLosesNoCharge(t *testing.T) {
 	}
 }
 
-// Two buckets that each call charges alike show no difference to a Peek, whatever else
-// happens to them; and no call waits for ever.
-func TestNobodySeesHalfACall(t *testing.T) {
+// Two buckets that are always charged together are equal in every Peek, whatever else
+// happens, and no call deadlocks.
+func TestCallsAreAtomic(t *testing.T) {
 	m := new(quota.Memory)
-	a, b := compile(t, quota.Policy{Name: "a", Quota: 1e6, Window: time.Hour}), compile(t, quota.Policy{Name: "b", Quota: 1e6, Window: time.Hour})
+	a, b := compile(
+		t, quota.Policy{Name: "a", Quota: 1e6, Window: time.Hour},
+	), compile(t, quota.Policy{Name: "b", Quota: 1e6, Window: time.Hour})
 	pairs := make([][]quota.Charge, 10)
 	for i := range pairs {
 		key, other := fmt.Sprint(i), fmt.Sprint((i+1)%len(pairs))
 		pairs[i] = []quota.Charge{{Key: key, Limit: a, N: 3}, {Key: other, Limit: b, N: 3}}
 	}
-	stop := disturb(func(i int) { // makes tables grow, and charges what others charge
+	stop := disturb(func(i int) { // makes tables grow, and charges the same keys
 		_, _ = m.Take(ctx, nil, quota.Charge{Key: fmt.Sprint("new ", i), Limit: a})
 		_, _ = m.Take(ctx, nil, quota.Charge{Key: fmt.Sprint(i % 10), Limit: a, DryRun: true})
 	})
@@ -215,9 +217,9 @@ func TestNobodySeesHalfACall(t *testing.T) {
 	})
 }
 
-// Calls of all sorts, by many: in the end is owed what was taken less what was given
-// back, which was never more than there is.
-func TestRandomCallsAreCountedToTheUnit(t *testing.T) {
+// Many random calls at once: in the end, what is owed is what was taken less what was
+// refunded, and never more than there is.
+func TestRandomCallsAreCountedExactly(t *testing.T) {
 	for seed := range uint64(4) {
 		synctest.Test(t, func(t *testing.T) {
 			m := &quota.Memory{MaxKeys: []int{100, 200_000}[seed%2]}
@@ -253,7 +255,7 @@ type caller struct {
 	random *rand.Rand
 }
 
-// step takes a few charges, or one, or reserves, and sometimes gives it back.
+// step takes one charge or a few, or reserves, and sometimes refunds.
 func (c *caller) step() {
 	charges := make([]quota.Charge, 1+c.random.IntN(2)*c.random.IntN(5))
 	places := make([]*atomic.Int64, len(charges))

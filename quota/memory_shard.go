@@ -7,34 +7,34 @@ import (
 )
 
 const (
-	// sample is how many entries are compared when one must be evicted.
+	// sample is how many entries to compare for an eviction.
 	sample = 64
 
-	// maxAge is after how long, in µs, a shard forgets what owes nothing.
+	// maxAge is how often, in µs, a shard forgets entries that owe nothing.
 	maxAge = 10 * 60 * 1_000_000
 
-	// grace is how long, in µs, what owes nothing survives that: a clock may be set back a
-	// little without anything being given back.
+	// grace is how long, in µs, such entries are kept nevertheless: setting the clock
+	// back a little should give nothing back.
 	grace = 10 * 1_000_000
 )
 
-// A shard is what one lock guards: all that is kept of some Keys. Most states are entries
-// of the table; the rest is what does not fit there.
+// A shard is everything under one lock: all that is stored of some Keys. Most states are
+// entries of the table; those that do not fit are in overflow.
 type shard struct {
 	memory *Memory
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards all below
 	table
-	rest    map[ref]kept
-	tidied  int64             // when, in µs since the Unix epoch
-	hand    int               // the entry that was compared last when one was evicted
-	held    map[keyHash]int64 // places in use, of the Gate
-	heldMax int               // how many keys there once were in held
+	overflow map[ref]kept
+	tidiedAt int64             // in µs since the Unix epoch
+	hand     int               // the last entry that was compared for an eviction
+	held     map[keyHash]int64 // places in use, of the Gate
+	heldMax  int               // the highest number of keys in held
 
 	_ [64]byte // keeps the locks of two shards out of one cache line
 }
 
-// A ref names something in the rest: a count of a Key, or an ID that was charged.
+// A ref identifies a state in overflow: a count of a Key, or an ID.
 type ref struct {
 	key    keyHash
 	name   unique.Handle[string] // of the Limit
@@ -44,9 +44,9 @@ type ref struct {
 
 func refOf(key keyHash, c *Charge, id keyHash) ref { return ref{key, c.Limit.name, c.DryRun, id} }
 
-// A kept is a state in the rest: a Bucket, or of an ID until when it is remembered.
+// A kept is a state in overflow: a Bucket, or until when an ID is remembered.
 type kept struct {
-	limit  *Limit // which it was charged by last; nil for an ID
+	limit  *Limit // of the last charge; nil for an ID
 	Bucket        // of an ID only Time
 }
 
@@ -58,21 +58,21 @@ func (k *kept) whole() int64 {
 	return k.limit.whole(&k.Bucket)
 }
 
-// load makes b, which is zero, what is kept for a charge, and returns the Limit it was
-// charged by last; nil if there is nothing.
+// load sets b, which is zero, to the state for a charge. It returns the Limit of the last
+// charge, or nil if there is no state.
 func (s *shard) load(h keyHash, c *Charge, b *Bucket) (by *Limit) {
 	if i := s.find(h, c.Limit, c.DryRun); i >= 0 {
 		e := &s.entries[i]
 		by = s.counts[e.number()].limit
 		*b = e.bucket(by)
-	} else if len(s.rest) > 0 {
-		k := s.rest[refOf(h, c, keyHash{})]
+	} else if len(s.overflow) > 0 {
+		k := s.overflow[refOf(h, c, keyHash{})]
 		*b, by = k.Bucket, k.limit
 	}
 	return by
 }
 
-// store keeps b, which charge c left.
+// store stores b, the state after charge c.
 func (s *shard) store(h keyHash, c *Charge, b *Bucket, now int64) {
 	i := s.find(h, c.Limit, c.DryRun)
 	if i >= 0 && fits(b) && s.counts[s.entries[i].number()].limit.id == c.Limit.id {
@@ -80,8 +80,8 @@ func (s *shard) store(h keyHash, c *Charge, b *Bucket, now int64) {
 		return
 	}
 	r := refOf(h, c, keyHash{})
-	if _, ok := s.rest[r]; ok {
-		s.forgetRest(r)
+	if _, ok := s.overflow[r]; ok {
+		s.forgetOverflow(r)
 	} else if i >= 0 {
 		s.forget(i)
 	}
@@ -97,15 +97,15 @@ func (s *shard) store(h keyHash, c *Charge, b *Bucket, now int64) {
 			return
 		}
 	}
-	s.rest[r] = kept{c.Limit, *b}
+	s.overflow[r] = kept{c.Limit, *b}
 }
 
-// remember keeps an ID until a moment.
+// remember stores an ID until a time.
 func (s *shard) remember(id ref, until, now int64) {
-	if _, ok := s.rest[id]; !ok && s.memory.kept.Add(1) > int64(s.memory.maxKeys()) {
+	if _, ok := s.overflow[id]; !ok && s.memory.kept.Add(1) > int64(s.memory.maxKeys()) {
 		s.evict(now)
 	}
-	s.rest[id] = kept{Bucket: Bucket{Time: until}}
+	s.overflow[id] = kept{Bucket: Bucket{Time: until}}
 }
 
 func (s *shard) forget(i int) {
@@ -113,13 +113,13 @@ func (s *shard) forget(i int) {
 	s.memory.kept.Add(-1)
 }
 
-func (s *shard) forgetRest(r ref) {
-	delete(s.rest, r)
+func (s *shard) forgetOverflow(r ref) {
+	delete(s.overflow, r)
 	s.memory.kept.Add(-1)
 }
 
-// evict makes room: it forgets what owes nothing, among some of what is kept. If all of
-// that owes something, it forgets what would owe nothing soonest.
+// evict makes room. It forgets, among some of the states, those that owe nothing. If all
+// of them owe something, it forgets the one that would owe nothing soonest.
 func (s *shard) evict(now int64) {
 	soonest, victim, name, freed := int64(math.MaxInt64), -1, ref{}, false
 	seen := 0
@@ -138,10 +138,10 @@ func (s *shard) evict(now int64) {
 			break
 		}
 	}
-	for r, k := range s.rest {
+	for r, k := range s.overflow {
 		switch whole := k.whole(); {
 		case whole <= now:
-			s.forgetRest(r)
+			s.forgetOverflow(r)
 			freed = true
 		case whole < soonest:
 			soonest, victim, name = whole, -1, r
@@ -156,22 +156,22 @@ func (s *shard) evict(now int64) {
 	case victim >= 0:
 		s.forget(victim)
 	default:
-		s.forgetRest(name)
+		s.forgetOverflow(name)
 	}
 	s.memory.forgotten.Add(1)
 }
 
-// tidy forgets what has long owed nothing, now and then.
+// tidy forgets old states from time to time.
 func (s *shard) tidy(now int64) {
-	if now-s.tidied <= maxAge {
-		if len(s.counts) > 2*s.used+minEntries { // of Limits that charge nothing any more
+	if now-s.tidiedAt <= maxAge {
+		if len(s.counts) > 2*s.used+minEntries { // with many counts of Limits that are no longer used
 			s.rebuild(now)
 		}
 		return
 	}
 	s.rebuild(now)
-	rest, held := make(map[ref]kept), make(map[keyHash]int64, len(s.held)) // which need less than the old ones
-	for r, k := range s.rest {
+	rest, held := make(map[ref]kept), make(map[keyHash]int64, len(s.held)) // smaller than the old ones
+	for r, k := range s.overflow {
 		if k.whole() > now-grace {
 			rest[r] = k
 		}
@@ -179,11 +179,11 @@ func (s *shard) tidy(now int64) {
 	for h, n := range s.held {
 		held[h] = n
 	}
-	s.memory.kept.Add(int64(len(rest) - len(s.rest)))
-	s.rest, s.held, s.heldMax, s.tidied = rest, held, len(held), now
+	s.memory.kept.Add(int64(len(rest) - len(s.overflow)))
+	s.overflow, s.held, s.heldMax, s.tidiedAt = rest, held, len(held), now
 }
 
-// rebuild replaces the table by one of the right size, without what owes nothing.
+// rebuild replaces the table by one of the right size, without states that owe nothing.
 func (s *shard) rebuild(now int64) {
 	owing := func(i int) bool { return s.entries[i].key != 0 && s.whole(i) > now-grace }
 	n := 0

@@ -6,14 +6,14 @@ import (
 )
 
 // An entry is the state of one count of one Key, in 24 bytes without a pointer, so that
-// the garbage collector need not read them:
+// the garbage collector does not scan it:
 //
 //	key    64 bits of the keyHash; 0 if the entry is empty
 //	time   Bucket.Time in 53 bits, 11 more bits of the keyHash
 //	level  Bucket.Level in 53 bits, the number of the count in 11 bits
 //
-// Two Keys are taken for one another if these 75 bits, and those that choose the shard, are
-// the same: among a million Keys with a probability of less than 1 in 10^10.
+// Two Keys collide if these 75 bits and those that choose the shard are the same: among a
+// million Keys with a probability of less than 1 in 10^10.
 type entry struct {
 	key   uint64
 	time  int64
@@ -24,14 +24,14 @@ const (
 	lowBits = 11
 	lowMask = 1<<lowBits - 1
 
-	// maxNumber is the largest number of a count. What would need another is in the rest.
+	// maxNumber is the largest number of a count. Further counts go to overflow.
 	maxNumber = lowMask
 
-	// minEntries are those of an empty table.
+	// minEntries is the size of an empty table.
 	minEntries = 8
 )
 
-// fits reports whether b fits in an entry: what counts in buckets and fixed windows does.
+// fits reports whether b fits in an entry. Buckets and fixed windows do.
 func fits(b *Bucket) bool { return b.Prev == 0 && b.Log == "" && b.Time<<lowBits>>lowBits == b.Time }
 
 func newEntry(h keyHash, number uint64, b *Bucket) entry {
@@ -40,7 +40,7 @@ func newEntry(h keyHash, number uint64, b *Bucket) entry {
 	return e
 }
 
-// set makes b, which fits, the state of e.
+// set stores b, which fits.
 func (e *entry) set(b *Bucket) {
 	e.time = b.Time<<lowBits | e.time&lowMask
 	e.level = uint64(b.Level)<<lowBits | e.level&lowMask
@@ -52,25 +52,25 @@ func (e entry) numbered(number uint64) entry {
 	return e
 }
 
-// of reports whether e is of the Key of h.
+// of reports whether e belongs to the Key of h.
 func (e *entry) of(h keyHash) bool {
 	return e.key == h.place && uint64(e.time&lowMask) == h.check/maxShards&lowMask
 }
 
 func (e *entry) number() uint64 { return e.level & lowMask }
 
-// bucket returns the state of e, which was charged by a Limit.
+// bucket returns the state of e, whose last charge was by a Limit.
 func (e *entry) bucket(by *Limit) Bucket {
 	return Bucket{Time: e.time >> lowBits, Level: int64(e.level >> lowBits), Unit: by.unit}
 }
 
-// A count is what the entries with one number count.
+// A count is what entries of one number count.
 type count struct {
 	limit  *Limit
 	dryRun bool
 }
 
-// place returns where the entry of a Key belongs, as a fraction of 2^64 of a table.
+// place returns where the entry of a Key belongs, as a fraction of 2^64 of the table.
 func (c count) place(key uint64) uint64 {
 	if c.dryRun {
 		key = ^key
@@ -78,22 +78,22 @@ func (c count) place(key uint64) uint64 {
 	return key ^ c.limit.spread
 }
 
-// A table finds entries by open addressing: each is at its first place, or behind that with
-// nothing empty between.
+// A table finds entries by open addressing: an entry is at its first place, or after it
+// with no empty entry between.
 type table struct {
 	entries []entry
 	used    int
-	counts  []count // by number; that of 0 is none
+	counts  []count // by number; number 0 is unused
 	numbers map[countID]uint64
 }
 
-// A countID is the same for all Limits that are compiled from one Policy.
+// A countID is the same for all Limits compiled from one Policy.
 type countID struct {
 	policy unique.Handle[Policy]
 	dryRun bool
 }
 
-// newTable returns an empty table for so many entries and a fifth more.
+// newTable returns an empty table with room for a fifth more than entries.
 func newTable(entries int) table {
 	return table{
 		entries: make([]entry, max(minEntries, entries*8/5)),
@@ -102,8 +102,7 @@ func newTable(entries int) table {
 	}
 }
 
-// full reports whether a table is to be replaced by a larger one before another entry is
-// added.
+// full reports whether the table must be rebuilt before another entry is added.
 func (t *table) full() bool { return (t.used+1)*4 > len(t.entries)*3 }
 
 // number returns the number of a count, or 0 if there are too many.
@@ -120,10 +119,10 @@ func (t *table) number(c count) uint64 {
 	return t.numbers[id]
 }
 
-// first returns the first index at which an entry with this place may be.
+// first returns the first index for an entry with this place.
 //
-// It is rounded down to an entry that begins a cache line of 64 bytes, as of eight entries
-// those at 0, 3 and 6 do: to fetch another line takes longer than to compare all of this.
+// It is rounded down to an entry that starts a cache line of 64 bytes, which entries 0, 3
+// and 6 of eight do: fetching another line takes longer than comparing all of this one.
 func (t *table) first(place uint64) int {
 	i, _ := bits.Mul64(place, uint64(len(t.entries)))
 	return int(i - i%8%3)
@@ -137,7 +136,7 @@ func (t *table) next(i int) int {
 	return 0
 }
 
-// find returns the index of the entry of a Key that counts for the Name of a Limit, or -1.
+// find returns the index of the entry of a Key for the Name of a Limit, or -1.
 func (t *table) find(h keyHash, l *Limit, dryRun bool) int {
 	for i := t.first(count{l, dryRun}.place(h.place)); ; i = t.next(i) {
 		switch e := &t.entries[i]; {
@@ -151,7 +150,7 @@ func (t *table) find(h keyHash, l *Limit, dryRun bool) int {
 	}
 }
 
-// add adds an entry, for which there is room.
+// add adds an entry. The table must have room.
 func (t *table) add(e entry) {
 	i := t.first(t.counts[e.number()].place(e.key))
 	for t.entries[i].key != 0 {
@@ -161,8 +160,8 @@ func (t *table) add(e entry) {
 	t.used++
 }
 
-// remove empties the place at i, and moves entries there that come after it only because
-// it was taken.
+// remove empties index i, and moves the entries up that were behind it only because it
+// was taken.
 func (t *table) remove(i int) {
 	for j := t.next(i); t.entries[j].key != 0; j = t.next(j) {
 		e := &t.entries[j]

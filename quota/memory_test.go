@@ -46,19 +46,18 @@ func TestMemoryIsAStore(t *testing.T) {
 	})
 }
 
-// A wall clock that is set back cannot lock anybody out, since it is not
-// what a Memory reads.
-func TestAMemoryMeasuresByTheMonotonicClock(t *testing.T) {
+// Setting the wall clock back cannot lock anybody out, because a Memory does not read it.
+func TestAMemoryUsesTheMonotonicClock(t *testing.T) {
 	m := new(quota.Memory)
 	take(t, m, "key", 1, compile(t, quota.PerSecond(1)))
-	assert.Contains(t, quota.Start(m).String(), " m=", "which a time says that has a reading of that clock")
+	assert.Contains(t, quota.Start(m).String(), " m=", "its String shows a monotonic reading")
 }
 
-func TestMemoryIsAStoreInABubble(t *testing.T) {
+func TestMemoryIsAStoreInASynctestBubble(t *testing.T) {
 	quotatest.Run(t, func(t *testing.T, _ func() time.Time) quota.Store { return new(quota.Memory) })
 }
 
-func TestAMemoryOfOneLockIsAStore(t *testing.T) {
+func TestAMemoryWithOneShardIsAStore(t *testing.T) {
 	quotatest.Run(t, func(t *testing.T, now func() time.Time) quota.Store {
 		m := &quota.Memory{MaxKeys: 500}
 		quota.SetClock(m, now)
@@ -68,7 +67,7 @@ func TestAMemoryOfOneLockIsAStore(t *testing.T) {
 
 func take(t testing.TB, m *quota.Memory, key string, n int64, l *quota.Limit) quota.Decision {
 	ds, err := m.Take(ctx, nil, quota.Charge{Key: key, N: n, Limit: l})
-	if err != nil { // Helper takes longer than Take
+	if err != nil { // faster than a require
 		t.Helper()
 		require.NoError(t, err)
 	}
@@ -84,7 +83,7 @@ func peek(t testing.TB, m *quota.Memory, key string, l *quota.Limit) quota.Decis
 	return ds[0]
 }
 
-func TestAFloodForgetsTheLeastIndebtedFirst(t *testing.T) {
+func TestAFloodEvictsTheLeastIndebtedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &quota.Memory{MaxKeys: 1000}
 		login, page := compile(t, quota.PerHour(5)), compile(t, quota.PerMinute(60))
@@ -102,7 +101,7 @@ func TestAFloodForgetsTheLeastIndebtedFirst(t *testing.T) {
 	})
 }
 
-func TestTheOneThatIsWholeSoonestIsForgotten(t *testing.T) {
+func TestTheSoonestFreeBucketIsEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &quota.Memory{MaxKeys: 3}
 		l := compile(t, quota.PerHour(100))
@@ -125,9 +124,8 @@ func TestTheOneThatIsWholeSoonestIsForgotten(t *testing.T) {
 	})
 }
 
-// Of whatever kind: one unit of each of these is owed for a longer time than of the
-// one before.
-func TestWhatOfDifferentKindsIsWholeSoonestIsForgotten(t *testing.T) {
+// Of any kind: one unit of each of these is owed for longer than one of the previous.
+func TestTheSoonestFreeStateOfAnyKindIsEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policies := []quota.Policy{
 			quota.PerSecond(5),
@@ -146,7 +144,7 @@ func TestWhatOfDifferentKindsIsWholeSoonestIsForgotten(t *testing.T) {
 			limits[i] = compile(t, p)
 			n := int64(1)
 			if i == 5 {
-				n = 1_000_003_000_000 / 24 / 60 // which are owed for a minute
+				n = 1_000_003_000_000 / 24 / 60 // owed for a minute
 			}
 			take(t, m, "key", n, limits[i])
 		}
@@ -160,7 +158,7 @@ func TestWhatOfDifferentKindsIsWholeSoonestIsForgotten(t *testing.T) {
 	})
 }
 
-func TestWhatIsWholeMakesRoom(t *testing.T) {
+func TestStatesThatOweNothingMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, most := range []int{10, 1000, 20_000} {
 			m := &quota.Memory{MaxKeys: most}
@@ -176,13 +174,13 @@ func TestWhatIsWholeMakesRoom(t *testing.T) {
 				assert.LessOrEqual(t, quota.Kept(m), int64(most))
 				time.Sleep(time.Minute)
 			}
-			assert.LessOrEqual(t, m.Forgotten(), int64(most/1000), "a few in other shards may not be found")
+			assert.LessOrEqual(t, m.Forgotten(), int64(most/1000), "some in other shards may be missed")
 		}
 	})
 }
 
-// What ExampleMemory_Take_worker does, to the moment.
-func TestAWorkerWaitsAsItIsTold(t *testing.T) {
+// ExampleMemory_Take_worker, to the moment.
+func TestAWorkerThatWaitsIsAdmitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, l := new(quota.Memory), compile(t, quota.Policy{Quota: 5, Window: time.Second})
 		for range 5 {
@@ -198,8 +196,8 @@ func TestAWorkerWaitsAsItIsTold(t *testing.T) {
 	})
 }
 
-// A tenth of what is kept is whole whenever the Memory is full: that is enough.
-func TestNothingIsForgottenForWantOfSearching(t *testing.T) {
+// With a full Memory, a tenth of the states always owe nothing: enough to find one.
+func TestEvictionFindsStatesThatOweNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 20_000
 		m := &quota.Memory{MaxKeys: most}
@@ -220,11 +218,11 @@ func TestNothingIsForgottenForWantOfSearching(t *testing.T) {
 	})
 }
 
-func TestAFloodLeavesNothingBehind(t *testing.T) {
+func TestAFloodReturnsItsMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &quota.Memory{MaxKeys: 100_000}
 		l := compile(t, quota.PerSecond(1))
-		keys := 20_000 // which take twice of what may be left
+		keys := 20_000 // twice the memory that may remain
 		if testenv.Long() {
 			keys = 100_000
 		}
@@ -234,7 +232,7 @@ func TestAFloodLeavesNothingBehind(t *testing.T) {
 		}
 		assert.Greater(t, heap()-before, int64(300_000))
 		time.Sleep(2 * time.Hour)
-		for i := range 1000 { // all locks
+		for i := range 1000 { // all shards
 			take(t, m, fmt.Sprint(i), 1, l)
 		}
 		assert.EqualValues(t, 1000, quota.Kept(m))
@@ -243,8 +241,8 @@ func TestAFloodLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// heap returns how many bytes are in use, when what other tests left is gone: names that are
-// unique, and what is cleaned up, outlive a collection or two.
+// heap returns how many bytes are in use without the garbage of other tests: unique names
+// and cleanups outlive a collection or two.
 func heap() (least int64) {
 	least = math.MaxInt64
 	for same := 0; same < 5; same++ {
@@ -258,7 +256,7 @@ func heap() (least int64) {
 	return least
 }
 
-func TestReadingKeepsNothing(t *testing.T) {
+func TestReadingStoresNothing(t *testing.T) {
 	m := new(quota.Memory)
 	l := compile(t, quota.PerMinute(1))
 	_, err := m.Peek(ctx, nil, quota.Charge{Key: "peek", Limit: l})
@@ -273,7 +271,7 @@ func TestReadingKeepsNothing(t *testing.T) {
 
 func TestMaxKeysIsKeptExactly(t *testing.T) {
 	l := compile(t, quota.PerDay(1))
-	sizes := []int{1, 2, 1000, 5000, 20_000} // of one lock, and of more
+	sizes := []int{1, 2, 1000, 5000, 20_000} // of one shard, and of more
 	if testenv.Long() {
 		sizes = append(sizes, 0)
 	}
@@ -288,7 +286,7 @@ func TestMaxKeysIsKeptExactly(t *testing.T) {
 		require.Zero(t, m.Forgotten(), "%d keys", most)
 		for i := range most {
 			if take(t, m, fmt.Sprint(i), 1, l).Allowed {
-				t.Fatalf("of %d keys, %d is forgotten", most, i)
+				t.Fatalf("of %d keys, number %d was evicted", most, i)
 			}
 		}
 		take(t, m, "one more", 1, l)
@@ -297,8 +295,8 @@ func TestMaxKeysIsKeptExactly(t *testing.T) {
 	}
 }
 
-// A call whose own charges do not fit into the Memory is made all the same.
-func TestACallMayForgetItsOwnBuckets(t *testing.T) {
+// A call whose own charges exceed MaxKeys is made nevertheless.
+func TestACallMayEvictItsOwnBuckets(t *testing.T) {
 	m := &quota.Memory{MaxKeys: 1}
 	hour, day := compile(t, quota.PerHour(10)), compile(t, quota.PerDay(10))
 	a, b := quota.Charge{Key: "key", Limit: hour}, quota.Charge{Key: "key", Limit: day, N: 2}
@@ -309,7 +307,7 @@ func TestACallMayForgetItsOwnBuckets(t *testing.T) {
 	}
 }
 
-func TestAKeyDoesNotKeepTheRequestItIsAPieceOf(t *testing.T) {
+func TestAKeyDoesNotKeepItsRequestAlive(t *testing.T) {
 	m := new(quota.Memory)
 	l := compile(t, quota.PerDay(1))
 	var before, after runtime.MemStats
@@ -326,7 +324,7 @@ func TestAKeyDoesNotKeepTheRequestItIsAPieceOf(t *testing.T) {
 	runtime.KeepAlive(m)
 }
 
-func TestCallsThatCrossDoNotWaitForEachOther(t *testing.T) {
+func TestCallsWithTheSameKeysDoNotDeadlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := new(quota.Memory)
 		l := compile(t, quota.PerDay(1_000_000))
@@ -356,11 +354,12 @@ func TestCallsThatCrossDoNotWaitForEachOther(t *testing.T) {
 	})
 }
 
-func TestTakeAllocatesNothing(t *testing.T) {
+func TestTakeDoesNotAllocate(t *testing.T) {
 	m := new(quota.Memory)
 	minute, day := compile(t, quota.PerMinute(1e9)), compile(t, quota.PerDay(1e9))
 	dst := make([]quota.Decision, 0, 3)
-	a, b, c := quota.Charge{Key: "a", Limit: minute}, quota.Charge{Key: "a", Limit: day}, quota.Charge{Key: "b", Limit: day}
+	a, b := quota.Charge{Key: "a", Limit: minute}, quota.Charge{Key: "a", Limit: day}
+	c := quota.Charge{Key: "b", Limit: day}
 	for name, call := range map[string]func(){
 		"one charge":    func() { m.Take(ctx, dst, a) },
 		"three charges": func() { m.Take(ctx, dst, a, b, c) },
@@ -373,9 +372,9 @@ func TestTakeAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Keys come, are charged and go, under several Limits each: what a table moves about when it
-// grows or loses an entry is still found, and nothing else.
-func TestKeysThatComeAndGoAreCountedApart(t *testing.T) {
+// Keys come, are charged and go, under several Limits each. A table that grows or loses
+// entries still finds the others, and nothing else.
+func TestKeysThatComeAndGoStayIndependent(t *testing.T) {
 	for _, most := range []int{900, 100_000} { // one shard, and many
 		synctest.Test(t, func(t *testing.T) {
 			m := &quota.Memory{MaxKeys: most}
@@ -416,7 +415,7 @@ func TestKeysThatComeAndGoAreCountedApart(t *testing.T) {
 	}
 }
 
-// More Limits than a table has numbers for are counted all the same.
+// More Limits than a table has numbers for are counted, too.
 func TestAKeyMayHaveThousandsOfLimits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 3000
@@ -435,8 +434,8 @@ func TestAKeyMayHaveThousandsOfLimits(t *testing.T) {
 	})
 }
 
-// A Limit that is compiled for each call, with other numbers each time, is counted under its
-// Name, and leaves nothing behind.
+// A Limit compiled for each call, with other numbers each time, is counted under its Name
+// and leaves nothing behind.
 func TestALimitMayBeCompiledForEachCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, before := new(quota.Memory), heap()

@@ -7,56 +7,71 @@ import (
 	"time"
 )
 
-// A Policy is a limit as people write it: Quota units per Window, of which
-// Burst may be spent at once. What that admits at most in any time as long as a
-// Window depends on the Algorithm, and is said there: with the defaults, twice the
-// Quota.
+// A Policy is a limit as people write it: Quota units per Window, of which Burst may be
+// used at once.
+//
+//	quota.PerMinute(60)                                     // "60/1m"
+//	quota.Policy{Quota: 60, Window: time.Minute, Burst: 10} // "60/1m burst 10"
+//
+// The doc of each Algorithm says how much that admits at most in any time as long as a
+// Window: with the defaults, twice the Quota.
 type Policy struct {
-	// Name is the policy's name, in the RateLimit-Policy field and in a Store:
-	// charges of one Key whose Limits have one Name are counted together, so a
-	// policy that keeps its Name keeps its state when its numbers change. It is
-	// printable ASCII. If empty, the policy is named after its numbers: "60/1m",
-	// "60/1m burst 10", "60/1m log", or "1000/month Europe/Berlin".
+	// Name is the name of the policy in a Store and in the RateLimit-Policy field.
+	// Charges of one Key whose Limits have the same Name are counted together, so a
+	// policy that keeps its Name keeps its counts when its numbers change. It must be
+	// printable ASCII. If empty, it is made from the numbers: "60/1m", "60/1m burst 10",
+	// "60/1m log", or "1000/month Europe/Berlin".
 	Name string
 
-	// Quota is how many units are given back per Window, at least 1.
+	// Quota is how many units come back per Window, at least 1.
 	Quota int64
 
-	// Window is the time in which Quota units are given back, more than 0; with a
-	// Calendar, 0.
+	// Window is the time in which Quota units come back, more than 0; with a Calendar it
+	// must be 0.
 	Window time.Duration
 
-	// Burst is how many units may be spent at once. If zero, Quota, which is all it
-	// can be for windows and logs. For LeakyBucket it is how many wait in line.
+	// Burst is how many units may be used at once. If zero, Quota; windows and logs allow
+	// nothing else. For LeakyBucket it is how many requests may wait.
 	Burst int64
 
 	// Algorithm is the way of counting. If zero, TokenBucket.
 	Algorithm Algorithm
 
-	// Calendar makes the windows of a FixedWindow days, weeks or months. If zero,
-	// they are as long as Window.
+	// Calendar makes the windows of a FixedWindow days, weeks or months. If zero, they
+	// are as long as Window.
 	Calendar Calendar
 
-	// Location is where the clocks are that Calendar goes by. If nil, UTC.
+	// Location is the time zone of the Calendar. If nil, UTC.
 	Location *time.Location
 }
 
-// PerSecond is n units per second, all of which may be spent at once.
+// PerSecond returns a policy of n units per second with a Burst of n. See PerMinute for
+// what that admits.
 func PerSecond(n int64) Policy { return Policy{Quota: n, Window: time.Second} }
 
-// PerMinute is n units per minute, all of which may be spent at once.
+// PerMinute returns a policy of n units per minute with a Burst of n. Use it to limit
+// clients of your own.
+//
+// To stay within a vendor's limit it admits too much: after a pause PerMinute(600) lets
+// 600 requests go at once, and 600 more during the next minute, so a vendor that counts
+// in fixed windows sees up to 1200 in one. A Burst of 1 avoids that:
+//
+//	quota.Policy{Quota: 600, Window: time.Minute, Burst: 1} // at most 601 in any minute
 func PerMinute(n int64) Policy { return Policy{Quota: n, Window: time.Minute} }
 
-// PerHour is n units per hour, all of which may be spent at once.
+// PerHour returns a policy of n units per hour with a Burst of n. See PerMinute for what
+// that admits.
 func PerHour(n int64) Policy { return Policy{Quota: n, Window: time.Hour} }
 
-// PerDay is n units per 24 hours, all of which may be spent at once.
+// PerDay returns a policy of n units per 24 hours with a Burst of n. See PerMinute for
+// what that admits.
 func PerDay(n int64) Policy { return Policy{Quota: n, Window: 24 * time.Hour} }
 
-// A PolicyError is one fault of a Policy. Compile joins all there are.
+// A PolicyError says which field of a Policy is invalid, and why. Compile joins all of
+// them.
 type PolicyError struct {
-	Policy string // the policy's name, as given or made from its numbers
-	Field  string // the field at fault
+	Policy string // the name of the policy, as given or made from its numbers
+	Field  string // the invalid field
 	Reason string // what is wrong with it
 }
 
@@ -73,13 +88,13 @@ func (p Policy) withDefaults() Policy {
 		p.Location = time.UTC
 	}
 	if p.Name == "" {
-		p.Name = p.numbers()
+		p.Name = p.defaultName()
 	}
 	return p
 }
 
-// numbers is the name of a policy that has none.
-func (p Policy) numbers() string {
+// defaultName returns the name of a policy without one.
+func (p Policy) defaultName() string {
 	name := strconv.FormatInt(p.Quota, 10) + "/" + p.period()
 	if p.Burst != p.Quota {
 		name += " burst " + strconv.FormatInt(p.Burst, 10)
@@ -90,7 +105,7 @@ func (p Policy) numbers() string {
 	return name
 }
 
-// period writes the Window or the Calendar.
+// period formats the Window or the Calendar.
 func (p Policy) period() string {
 	switch {
 	case p.Calendar == 0:
@@ -102,7 +117,7 @@ func (p Policy) period() string {
 	}
 }
 
-// inOneUnit writes d in the largest unit that divides it: "1m", "90s", "1d".
+// inOneUnit formats d in the largest unit that divides it: "1m", "90s", "1d".
 func inOneUnit(d time.Duration) string {
 	units := []struct {
 		size time.Duration
@@ -119,7 +134,7 @@ func inOneUnit(d time.Duration) string {
 	return strconv.FormatInt(int64(d), 10) + "ns"
 }
 
-// faults returns what is wrong with p's fields, one by one. p has its defaults.
+// faults returns an error for each invalid field. p has its defaults.
 func (p Policy) faults() error {
 	var faults []error
 	check := func(right bool, field, format string, args ...any) {
@@ -130,18 +145,18 @@ func (p Policy) faults() error {
 	check(printable(p.Name), "Name", "must be printable ASCII")
 	check(p.Quota >= 1, "Quota", "is %d: must be at least 1", p.Quota)
 	check(p.Algorithm != SlidingLog || p.Quota <= maxLogged,
-		"Quota", "is %d: a SlidingLog remembers %d at most", p.Quota, maxLogged)
+		"Quota", "is %d: must be at most %d with SlidingLog", p.Quota, maxLogged)
 	check(p.Algorithm != FixedWindow || p.Quota <= maxExact,
-		"Quota", "is %d: %d can be counted", p.Quota, int64(maxExact))
+		"Quota", "is %d: must be at most %d", p.Quota, int64(maxExact))
 	p.checkWindow(check)
 	check(p.Burst >= 0, "Burst", "is %d: must not be negative", p.Burst)
 	check(p.Burst < 0 || p.Burst == p.Quota || p.Algorithm.drains(),
-		"Burst", "is %d: of a %v it is the Quota", p.Burst, p.Algorithm)
+		"Burst", "is %d: must equal Quota with %v", p.Burst, p.Algorithm)
 	check(p.Algorithm >= TokenBucket && p.Algorithm <= SlidingLog,
-		"Algorithm", "is %d: there is none", int(p.Algorithm))
-	check(p.Calendar == 0 || p.Algorithm == FixedWindow, "Calendar", "is for FixedWindow, not %v", p.Algorithm)
-	check(p.Calendar >= 0 && p.Calendar <= Month, "Calendar", "is %d: there is none", int(p.Calendar))
-	check(p.Calendar != 0 || p.Location == nil, "Location", "is of no use without a Calendar")
+		"Algorithm", "is %d: unknown", int(p.Algorithm))
+	check(p.Calendar == 0 || p.Algorithm == FixedWindow, "Calendar", "needs Algorithm FixedWindow, not %v", p.Algorithm)
+	check(p.Calendar >= 0 && p.Calendar <= Month, "Calendar", "is %d: unknown", int(p.Calendar))
+	check(p.Calendar != 0 || p.Location == nil, "Location", "needs a Calendar")
 	return errors.Join(faults...)
 }
 
@@ -157,8 +172,7 @@ func (p Policy) checkWindow(check func(right bool, field, format string, args ..
 	}
 }
 
-// printable reports whether s can be the content of a String of RFC 9651,
-// section 3.3.3.
+// printable reports whether s can be the content of a String of RFC 9651, section 3.3.3.
 func printable(s string) bool {
 	for i := range len(s) {
 		if s[i] < 0x20 || s[i] > 0x7e {

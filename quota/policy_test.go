@@ -43,11 +43,14 @@ func TestPoliciesAreNamedAfterTheirNumbers(t *testing.T) {
 func TestCompileFillsInTheDefaults(t *testing.T) {
 	want := quota.Policy{Name: "60/1m", Quota: 60, Window: time.Minute, Burst: 60, Algorithm: quota.TokenBucket}
 	assert.Equal(t, want, compile(t, quota.PerMinute(60)).Policy())
-	want = quota.Policy{Name: "5/day", Quota: 5, Burst: 5, Algorithm: quota.FixedWindow, Calendar: quota.Day, Location: time.UTC}
+	want = quota.Policy{
+		Name: "5/day", Quota: 5, Burst: 5, Algorithm: quota.FixedWindow, Calendar: quota.Day,
+		Location: time.UTC,
+	}
 	assert.Equal(t, want, compile(t, calendar(5, quota.Day, nil)).Policy())
 }
 
-func TestCompileNamesEveryFault(t *testing.T) {
+func TestCompileNamesEveryInvalidField(t *testing.T) {
 	_, err := quota.Policy{Name: "café", Quota: -1, Window: -time.Second, Burst: -2, Algorithm: 7}.Compile()
 	require.Error(t, err)
 	joined, ok := err.(interface{ Unwrap() []error })
@@ -65,11 +68,11 @@ func TestCompileNamesEveryFault(t *testing.T) {
 		`quota: policy "café": Quota is -1: must be at least 1`,
 		`quota: policy "café": Window is -1s: must be more than 0`,
 		`quota: policy "café": Burst is -2: must not be negative`,
-		`quota: policy "café": Algorithm is 7: there is none`,
+		`quota: policy "café": Algorithm is 7: unknown`,
 	}, "\n"), err.Error())
 }
 
-func TestCompileRefusesOneFault(t *testing.T) {
+func TestCompileRejectsEachInvalidField(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, test := range []struct {
 		field  string
@@ -86,7 +89,7 @@ func TestCompileRefusesOneFault(t *testing.T) {
 		{"Window", quota.Policy{Quota: 1, Window: math.MinInt64}},
 		{"Burst", quota.Policy{Quota: 1, Window: time.Second, Burst: math.MinInt64}},
 		{"Burst", quota.Policy{Quota: 1, Window: 200 * 365 * day}},
-		{"Quota", quota.Policy{Quota: 1, Window: math.MaxInt64}}, // which is odd
+		{"Quota", quota.Policy{Quota: 1, Window: math.MaxInt64}}, // odd
 		{"Burst", quota.Policy{Quota: 1, Window: 365 * day, Burst: 143}},
 		{"Algorithm", quota.Policy{Quota: 1, Window: time.Second, Algorithm: -1}},
 		{"Algorithm", quota.Policy{Quota: 1, Window: time.Second, Algorithm: quota.SlidingLog + 1}},
@@ -95,7 +98,8 @@ func TestCompileRefusesOneFault(t *testing.T) {
 		{"Quota", quota.Policy{Quota: 1 << 53, Window: time.Second, Algorithm: quota.FixedWindow}},
 		{"Quota", quota.Policy{Quota: 1 << 53, Calendar: quota.Day, Algorithm: quota.FixedWindow}},
 		{"Quota", quota.Policy{Quota: 1 << 52, Window: 2 * time.Second, Algorithm: quota.SlidingWindow}},
-		{"Quota", quota.Policy{Quota: 200_000, Window: day + time.Microsecond, Algorithm: quota.SlidingWindow}}, // of which no tick is a part
+		// no tick divides the window
+		{"Quota", quota.Policy{Quota: 200_000, Window: day + time.Microsecond, Algorithm: quota.SlidingWindow}},
 		{"Quota", quota.Policy{Quota: 1001, Window: time.Second, Algorithm: quota.SlidingLog}},
 		{"Window", quota.Policy{Quota: 1, Algorithm: quota.FixedWindow}},
 		{"Window", quota.Policy{Quota: 1, Window: 1500, Algorithm: quota.FixedWindow}},
@@ -153,7 +157,10 @@ func TestWindowsAndLogsCountInWholeUnits(t *testing.T) {
 	} {
 		l := compile(t, test.policy)
 		assert.Equal(t, test.tick, l.Tick(), l.Name())
-		assert.Equal(t, []int64{1, 0, test.policy.Quota, test.policy.Quota, test.most}, []int64{l.Unit(), l.Rate(), l.AtOnce(), l.Capacity(), l.Most()}, l.Name())
+		assert.Equal(
+			t, []int64{1, 0, test.policy.Quota, test.policy.Quota, test.most},
+			[]int64{l.Unit(), l.Rate(), l.AtOnce(), l.Capacity(), l.Most()}, l.Name(),
+		)
 	}
 }
 
@@ -162,7 +169,7 @@ func TestAnIDIsRememberedForAWindow(t *testing.T) {
 	assert.EqualValues(t, 8, compile(t, quota.Policy{Quota: 1, Window: 3}).Remembers(7), "at least 1 µs")
 }
 
-func TestTheTickIsTheFinestThatIsExact(t *testing.T) {
+func TestTheTickIsTheFinestExactOne(t *testing.T) {
 	for _, test := range []struct {
 		policy     quota.Policy
 		tick       time.Duration
@@ -192,8 +199,8 @@ func TestTheTickIsTheFinestThatIsExact(t *testing.T) {
 	}
 }
 
-// Whatever compiles is exact: the rate is Quota/Window, no number reaches 2^53,
-// and every Decision is within its bounds.
+// Whatever compiles is exact: the rate is Quota/Window, no number reaches 2^53, and every
+// Decision is within its bounds.
 func FuzzCompile(f *testing.F) {
 	f.Add(int64(60), int64(time.Minute), int64(0), int64(1), int64(30), int64(0))
 	f.Add(int64(99_991), int64(24*time.Hour), int64(5), int64(7), int64(1<<52), int64(1<<50))

@@ -5,40 +5,41 @@ import (
 	"time"
 )
 
-// A Charge asks for units of one Limit on behalf of one Key.
+// A Charge asks for units of one Limit on behalf of one Key:
+//
+//	quota.Charge{Key: "alice", Limit: perMinute}
+//	quota.Charge{Key: "alice", Limit: tokensPerDay, N: 1500}
 type Charge struct {
-	// Key is what the units are counted for: a user, an address. Any string is a key of its own.
+	// Key is what the units are counted for: a user, an address. Any string is valid.
 	Key string
 
-	// Limit is what they are counted against; it must be compiled. One Key has
-	// a count for each Limit's Name.
+	// Limit is the limit to count against, from Policy.Compile. A Key has a separate
+	// count for each Limit's Name.
 	Limit *Limit
 
-	// N is how many units. If zero, 1, but in Settle none, and only Settle
-	// accepts a negative one.
+	// N is the number of units. If zero it is 1, but 0 in Settle. Only Settle accepts a
+	// negative one.
 	N int64
 
-	// DryRun charges are decided and counted, apart from others of the same Key
-	// and Limit, but never a reason to deny the others. One that fits is taken
-	// if the call is allowed; one that does not changes nothing.
+	// DryRun tries a limit without enforcing it. Dry-run charges have counts of their
+	// own, and never deny the call. One that fits is taken if the call is allowed; one
+	// that does not fit changes nothing.
 	DryRun bool
 
-	// ID, if not empty, has this charge made once: within the Limit's Window, or
-	// to the end of a Calendar's, another one with this ID, on the same Key, the
-	// same Limit's Name and the same DryRun, is allowed and takes nothing, and in
-	// Settle is made no more. So a call whose outcome is unknown can be repeated.
-	// Only what was charged is remembered, not what was denied. A refund needs an
-	// ID of its own. It is of any 256 bytes.
+	// ID makes a charge idempotent, so that a call with an unknown outcome can be
+	// repeated. A charge with the same ID, Key, Limit's Name and DryRun within the
+	// Limit's Window, or until the end of a Calendar's, is allowed and takes nothing; in
+	// Settle it has no effect. Only charges that were made are remembered, not denied
+	// ones. A refund needs an ID of its own. An ID has at most 256 bytes of any value.
 	ID string
 
-	// At is, in Settle, when the charge that is corrected was made, as
-	// Decision.At or Reserve says. If zero, now. A window gives back only what was
-	// charged in it, a log what was charged less than a Window ago; buckets do not
-	// ask for it: what they are owed has no age.
+	// At is, in Settle, when the charge to correct was made, as returned in Decision.At
+	// or by Reserve. If zero, now. A window refunds only what was charged in it, and a
+	// log what was charged less than a Window ago; buckets ignore At.
 	At time.Time
 }
 
-// Units is how many units c asks of Take, Peek and Reserve.
+// Units returns how many units c asks for in Take, Peek and Reserve.
 func (c *Charge) Units() int64 {
 	if c.N == 0 {
 		return 1
@@ -46,83 +47,83 @@ func (c *Charge) Units() int64 {
 	return c.N
 }
 
-// A Decision is what a Store answers to a Charge, all of it in one set of
-// numbers that hold at one moment. If the units were taken they are counted in;
-// if not, because this or another charge of the call was denied, they are not.
+// A Decision is a Store's answer to a Charge. Its numbers hold together at one moment:
+// after the charge if the units were taken, and before it if this or another charge of
+// the call was denied.
 type Decision struct {
-	Allowed    bool          // this charge fits, whatever becomes of the others
-	Never      bool          // N exceeds Limit.AtOnce: waiting does not help, RetryAfter is zero
+	Allowed    bool          // this charge fits, whether or not the others do
+	Never      bool          // N exceeds Limit.AtOnce: no wait helps, and RetryAfter is zero
 	Limit      int64         // the policy's Quota
 	Remaining  int64         // whole units that could be taken now, in [0, Limit.AtOnce]
 	RetryAfter time.Duration // until N fits; zero if allowed
-	NextAfter  time.Duration // until one more unit than Remaining fits; zero if nothing is owed
+	NextAfter  time.Duration // until Remaining+1 units fit; zero if nothing is owed
 	ResetAfter time.Duration // until nothing is owed
-	Delay      time.Duration // how long what was admitted waits for its turn; zero but for LeakyBucket
+	Delay      time.Duration // how long an admitted request must wait; zero for all but LeakyBucket
 	At         time.Time     // the Store's time of the decision
 }
 
-// A Store counts. Implementations must be safe for concurrent use.
+// A Store counts units. Memory is one; redisstore.Store is one that processes share.
+// Implementations must be safe for concurrent use.
 type Store interface {
-	// Take makes all of charges or, if any that is no DryRun is denied, none of
-	// them, and appends a Decision for each to dst. A denial changes nothing.
+	// Take makes all charges, or none of them if one that is not a DryRun is denied, and
+	// appends a Decision for each to dst. A denial changes nothing.
 	//
-	// Charges of one Key are atomic. Charges of several keys are so in one
-	// process and on one Redis; on a Cluster or Ring, narrow ones are taken
-	// first and given back on denial: others may see them as taken for that long.
+	// Charges of one Key are atomic. Charges of several keys are atomic in one process
+	// and on one Redis. On a Cluster or Ring, the narrowest are taken first and given
+	// back on denial: until then others see them as taken.
 	//
-	// An error says that nothing is known: units may have been taken or not.
-	// Only a *ChargeError says that nothing was.
+	// After an error the outcome is unknown: units may have been taken or not. Only after
+	// a *ChargeError nothing was.
 	Take(ctx context.Context, dst []Decision, charges ...Charge) ([]Decision, error)
 }
 
-// A Peeker decides without taking.
+// A Peeker decides without taking anything.
 type Peeker interface {
-	// Peek appends to dst the Decisions that Take would make now.
+	// Peek appends the Decisions that Take would make now to dst.
 	Peek(ctx context.Context, dst []Decision, charges ...Charge) ([]Decision, error)
 }
 
-// A Settler corrects a charge afterwards.
+// A Settler corrects charges afterwards, when the true cost is known.
 type Settler interface {
-	// Settle refunds where N is negative, never below zero, and charges where N
-	// is positive, into debt if need be.
+	// Settle charges units where N is positive, into debt if need be, and refunds them
+	// where N is negative, never below zero.
 	Settle(ctx context.Context, charges ...Charge) error
 }
 
-// A Reserver takes units that become free within max.
+// A Reserver takes units that come back later, for callers that wait.
 type Reserver interface {
 	Store
 	Settler
-	// Reserve takes all charges if they fit within max, and reports how long to
-	// wait before using them, which is until at. Those who come later wait for
-	// these units too. If they are not used after all, Settle gives them back: at
-	// is its Charge.At.
+	// Reserve takes all charges if they fit within max. The caller must wait for wait,
+	// which ends at at, before using them; later callers wait for these units, too. To
+	// give unused units back, call Settle with at as Charge.At.
 	//
-	// Of a LeakyBucket it waits for its turn, and is not bound by Burst. Windows
-	// and logs are reserved no further ahead than a day, and are full until then.
+	// With a LeakyBucket the wait is the Delay, and Burst is no bound. Windows and logs
+	// are reserved at most a day ahead, and are full until then.
 	//
-	// wait is set also when not ok, to Forever if no wait is long enough. A
-	// DryRun charge neither waits nor refuses.
+	// wait is also set if ok is false; it is Forever if no wait is long enough. A DryRun
+	// charge causes neither a wait nor a refusal.
 	Reserve(ctx context.Context, max time.Duration, charges ...Charge) (
 		wait time.Duration, at time.Time, ok bool, err error)
 }
 
-// An Inspector shows and forgets what is counted of a Key.
+// An Inspector shows and resets the counts of a Key.
 type Inspector interface {
-	// Inspect returns the States of key, sorted by Name, what is enforced before
-	// what is a DryRun. What is owed no more may be among them.
+	// Inspect returns the States of key, sorted by Name, enforced ones before dry runs.
+	// Some may owe nothing any more.
 	Inspect(ctx context.Context, key string) ([]State, error)
 
-	// Reset forgets all that key owes, and the IDs that were charged.
+	// Reset forgets everything that key owes, and the IDs that were charged.
 	Reset(ctx context.Context, key string) error
 }
 
-// A State is one count of a Key, as it is kept: Limit.Drain says what is left of it
-// by now, and Limit.Describe what that means.
+// A State is one stored count of a Key. Limit.Drain updates it to the present, and
+// Limit.Describe explains it.
 type State struct {
 	Name   string // of the Limit
 	DryRun bool   // whether it counts DryRun charges
 	Bucket Bucket
 }
 
-// Forever is the wait for what will never fit.
+// Forever is the wait for what never fits.
 const Forever time.Duration = 1<<63 - 1

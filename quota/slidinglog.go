@@ -1,33 +1,33 @@
 package quota
 
-// SlidingLog remembers when each unit was charged, and admits at most Quota units
-// in any time as long as a Window, exactly: in (t - Window, t], for every t. What
-// is charged in one microsecond is one entry of 9 bytes, so a log is of up to
-// 9·Quota bytes, and Quota may be 1000 at most.
+// SlidingLog remembers when each unit was charged. It admits at most Quota units in any
+// time as long as a Window, exactly: in (t - Window, t], for every t. Charges within one
+// microsecond are one entry of 9 bytes, so a log has up to 9·Quota bytes. Quota is at
+// most 1000.
 //
-// What is reserved ahead is an entry to come, which counts at once. There are at
-// most 2000 entries; what would need more is not reserved.
+// A reservation is an entry in the future, which counts at once. A log has at most 2000
+// entries; Reserve refuses what would need more.
 const SlidingLog Algorithm = 4
 
 const (
-	// entrySize is that of a time, 7 bytes, and units, 2 bytes.
+	// entrySize is the size of a time, 7 bytes, and units, 2 bytes.
 	entrySize = 9
 
 	// maxLogged is the largest Quota of a SlidingLog.
 	maxLogged = 1000
 
-	// maxEntries bounds a log in which units are reserved ahead, or owed.
+	// maxEntries caps the entries of a log with reservations or debt.
 	maxEntries = 2 * maxLogged
 
-	// maxLogOwed is how many units a log holds at most, and so an entry.
+	// maxLogOwed caps the units of a log, and so of an entry.
 	maxLogOwed = 1<<16 - 1
 )
 
-// entryAt returns the entry of log that begins at byte i.
+// entryAt returns the entry at byte i of log.
 func entryAt(log string, i int) (time, units int64) {
 	e := log[i : i+entrySize]
 	first := int64(e[0])<<56 | int64(e[1])<<48 | int64(e[2])<<40 | int64(e[3])<<32 |
-		int64(e[4])<<24 | int64(e[5])<<16 | int64(e[6])<<8 | int64(e[7]) // one load, for the compiler
+		int64(e[4])<<24 | int64(e[5])<<16 | int64(e[6])<<8 | int64(e[7]) // the compiler makes this one load
 	return first >> 8, first&0xff<<8 | int64(e[8])
 }
 
@@ -43,19 +43,19 @@ func logEntry(time, units int64) string {
 // drainLog drops the entries that are a Window old, and counts the others.
 func (l *Limit) drainLog(b *Bucket, now int64) {
 	log := b.Log
-	if log == "" && b.believed(now) && b.Level+b.Prev > 0 { // another Algorithm counted it
-		log = logEntry(b.Time, owed(convert(b.Level, b.Unit, 1), b.Prev, l.most))
+	if log == "" && b.plausible(now) && b.Level+b.Prev > 0 { // another Algorithm counted it
+		log = logEntry(b.Time, addCapped(convert(b.Level, b.Unit, 1), b.Prev, l.most))
 	}
 	live, units, newest := entriesAfter(log, now-l.window)
-	if live == "" || units > l.most || newest > now+farAhead || !b.believed(now) {
+	if live == "" || units > l.most || newest > now+farAhead || !b.plausible(now) {
 		*b = Bucket{Time: now, Unit: 1}
 		return
 	}
 	*b = Bucket{Time: newest, Level: units, Unit: 1, Log: live}
 }
 
-// entriesAfter returns the entries of log after a moment, their units, and the time
-// of the newest; or none, if nobody can have written log.
+// entriesAfter returns the entries of log after a moment, their units, and the time of
+// the newest. It returns none if log is invalid.
 func entriesAfter(log string, moment int64) (live string, units, newest int64) {
 	if len(log)%entrySize != 0 {
 		return "", 0, 0
@@ -76,8 +76,8 @@ func entriesAfter(log string, moment int64) (live string, units, newest int64) {
 	return log[gone:], units, newest
 }
 
-// logMoment is when n units, no more than Quota, fit at the earliest: when enough
-// of the oldest entries have left.
+// logMoment returns the earliest time at which n units fit, at most Quota: when enough of
+// the oldest entries have expired.
 func (l *Limit) logMoment(b *Bucket, n int64) (at int64) {
 	over := b.Level + n - l.atOnce
 	for i := 0; over > 0 && i < len(b.Log); i += entrySize {
@@ -87,8 +87,8 @@ func (l *Limit) logMoment(b *Bucket, n int64) (at int64) {
 	return at
 }
 
-// chargeLog adds an entry, if there is room for one. It is no older than the
-// newest: what comes after another is counted after it, whatever its clock says.
+// chargeLog adds an entry if there is room. The entry is never older than the newest,
+// whatever the clock says.
 func (l *Limit) chargeLog(b *Bucket, n, at int64) (fits bool) {
 	if n > l.most-b.Level {
 		return false
@@ -107,25 +107,25 @@ func (l *Limit) chargeLog(b *Bucket, n, at int64) (fits bool) {
 	return true
 }
 
-// settleLog charges at now. It gives back units of the entries from at on, the
-// oldest first, since none of these is newer than the one that is corrected; or if
-// at is zero, of the newest.
+// settleLog charges at now. It refunds units of entries from at on, the oldest first,
+// because the entry to correct is the oldest of these; if at is zero, it refunds the
+// newest.
 func (l *Limit) settleLog(b *Bucket, n, at, now int64) {
 	switch {
 	case n > 0:
 		l.oweLog(b, min(n, l.most-b.Level), now)
 	case at == 0:
-		b.refundNewest(given(n))
+		b.refundNewest(refundOf(n))
 	case at > now-l.window:
-		b.refundFrom(at, given(n))
+		b.refundFrom(at, refundOf(n))
 	}
 	if b.Log == "" {
 		b.Time = now
 	}
 }
 
-// oweLog is chargeLog for what has been used already: if there is no room for
-// another entry, the newest one takes it in, and is as old as it.
+// oweLog is chargeLog for units that were used already. If there is no room for another
+// entry, the newest one takes them and gets the present time.
 func (l *Limit) oweLog(b *Bucket, n, now int64) {
 	if n == 0 {
 		return
@@ -137,7 +137,7 @@ func (l *Limit) oweLog(b *Bucket, n, now int64) {
 	l.chargeLog(b, n, now)
 }
 
-// refundNewest takes up to n units from the newest entries.
+// refundNewest removes up to n units from the newest entries.
 func (b *Bucket) refundNewest(n int64) {
 	for n > 0 && b.Log != "" {
 		last := len(b.Log) - entrySize
@@ -145,7 +145,7 @@ func (b *Bucket) refundNewest(n int64) {
 	}
 }
 
-// refundFrom takes up to n units from the oldest entries that are not before at.
+// refundFrom removes up to n units from the oldest entries that are not before at.
 func (b *Bucket) refundFrom(at, n int64) {
 	for i := 0; n > 0 && i < len(b.Log); {
 		if time, _ := entryAt(b.Log, i); time < at {
@@ -156,8 +156,8 @@ func (b *Bucket) refundFrom(at, n int64) {
 	}
 }
 
-// refundEntry takes up to n units from the entry at byte i, and returns how many
-// of them it did not have. It is removed if it has no more.
+// refundEntry removes up to n units from the entry at byte i, and the entry if nothing is
+// left of it. It returns how many units it lacked.
 func (b *Bucket) refundEntry(i int, n int64) (rest int64) {
 	time, units := entryAt(b.Log, i)
 	less := min(n, units)
@@ -172,7 +172,7 @@ func (b *Bucket) refundEntry(i int, n int64) (rest int64) {
 	return n - less
 }
 
-// logWhole is when the newest entry leaves.
+// logWhole returns when the newest entry expires.
 func (l *Limit) logWhole(b *Bucket) int64 {
 	if b.Log == "" {
 		return b.Time

@@ -44,7 +44,7 @@ func TestSlidingLogAdmitsTheQuotaInAnyWindow(t *testing.T) {
 	assert.Greater(t, got.most(m+2*s), int64(10))
 }
 
-func TestALogIsOfNineBytesForEachMicrosecondInWhichAnythingWasTaken(t *testing.T) {
+func TestALogHasNineBytesPerMicrosecondWithCharges(t *testing.T) {
 	c := newCount(t, logged(1000, m))
 	for range 10 {
 		for range 50 {
@@ -58,7 +58,7 @@ func TestALogIsOfNineBytesForEachMicrosecondInWhichAnythingWasTaken(t *testing.T
 	assert.EqualValues(t, 1000, c.bucket.Level)
 }
 
-// What is reserved is entered when it may be used, and counts until then too.
+// A reservation is an entry of the time when it may be used, and counts until then, too.
 func TestSlidingLogReserves(t *testing.T) {
 	c := newCount(t, logged(2, m))
 	c.take(1)
@@ -74,7 +74,7 @@ func TestSlidingLogReserves(t *testing.T) {
 	assert.False(t, ok)
 	assert.Equal(t, quota.Decision{Limit: 2, NextAfter: 120 * s, ResetAfter: 170 * s}, c.describe())
 
-	// Given back, it is as if it had never been: the entry of then is found.
+	// After the refund, it is as if the reservation had never been.
 	c.settle(-1, -60*s)
 	assert.Equal(t, quota.Decision{Limit: 2, NextAfter: 110 * s, ResetAfter: 170 * s}, c.describe())
 	c.settle(-1, -110*s)
@@ -102,7 +102,7 @@ func TestSlidingLogReservesUpToItsBounds(t *testing.T) {
 	}
 }
 
-func TestSlidingLogGivesBackWhatWasTakenThen(t *testing.T) {
+func TestSlidingLogRefundsTheChargesOfThatTime(t *testing.T) {
 	c := newCount(t, logged(10, m))
 	for range 3 {
 		c.take(3)
@@ -114,17 +114,17 @@ func TestSlidingLogGivesBackWhatWasTakenThen(t *testing.T) {
 	assert.EqualValues(t, 6, c.describe().Remaining)
 	c.wait(10 * s)
 	assert.EqualValues(t, 7, c.describe().Remaining)
-	c.settle(-3, m) // which have left long ago
+	c.settle(-3, m) // expired long ago
 	c.settle(-3, 70*s)
 	assert.EqualValues(t, 7, c.describe().Remaining)
 	c.settle(-3, -µs)
-	assert.EqualValues(t, 7, c.describe().Remaining, "nobody has taken anything since")
+	assert.EqualValues(t, 7, c.describe().Remaining, "nothing was taken since")
 	c.settle(-100, 50*s)
 	assert.Equal(t, quota.Decision{Limit: 10, Remaining: 10}, c.describe())
 }
 
-// A refund that does not say of what is of what was taken last.
-func TestSlidingLogGivesBackTheNewest(t *testing.T) {
+// A refund without a time is for the newest charges.
+func TestSlidingLogRefundsTheNewestWithoutATime(t *testing.T) {
 	c := newCount(t, logged(10, m))
 	for range 3 {
 		c.take(3)
@@ -155,16 +155,16 @@ func TestSlidingLogOwesUpToItsBounds(t *testing.T) {
 	}
 	assert.Len(t, c.bucket.Log, 2000*9)
 	assert.EqualValues(t, 3000, c.bucket.Level)
-	assert.Equal(t, h-ms, c.describe().ResetAfter, "the newest entry took in the rest")
+	assert.Equal(t, h-ms, c.describe().ResetAfter, "the newest entry has the rest")
 }
 
-// Who reads the clock before another and comes after him is counted with him.
-func TestSlidingLogTakesWhoeverComesWithAnEarlierClock(t *testing.T) {
+// A caller that read the clock earlier and comes later is counted with the newest.
+func TestSlidingLogAcceptsAnEarlierClock(t *testing.T) {
 	c := newCount(t, logged(3, m))
 	c.take(1)
 	c.wait(-s)
 	assert.True(t, c.take(1).Allowed)
 	assert.Equal(t, quota.Decision{Limit: 3, Remaining: 1, NextAfter: 61 * s, ResetAfter: 61 * s}, c.describe())
 	c.settle(-1, 0)
-	assert.EqualValues(t, 2, c.describe().Remaining, "and so is what he gives back")
+	assert.EqualValues(t, 2, c.describe().Remaining, "and so is its refund")
 }

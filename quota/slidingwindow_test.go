@@ -20,10 +20,10 @@ func TestSlidingWindowTimeline(t *testing.T) {
 		{30 * s, 1, false, 0, 6 * s, 6 * s, 60 * s, 0},
 		{6*s - µs, 1, false, 0, µs, µs, 54*s + µs, 0},
 		{µs, 1, true, 0, 0, 6 * s, 114 * s, 0},
-		{24 * s, 5, false, 4, 6 * s, 6 * s, 90 * s, 0}, // 5 of the window before, 1 of this
+		{24 * s, 5, false, 4, 6 * s, 6 * s, 90 * s, 0}, // 5 of the previous window, 1 of this one
 		{0, 4, true, 0, 0, 6 * s, 90 * s, 0},
 		{30*s - µs, 5, false, 4, µs, µs, 60*s + µs, 0},
-		{µs, 5, true, 0, 0, 12 * s, 120 * s, 0}, // 5 of the window before, which leave it 12 s apart
+		{µs, 5, true, 0, 0, 12 * s, 120 * s, 0}, // 5 of the previous window, which come back every 12 s
 		{108*s - µs, 10, false, 8, 12*s + µs, µs, 12*s + µs, 0},
 		{12 * s, 10, false, 9, µs, µs, µs, 0},
 		{µs, 10, true, 0, 0, 66 * s, 120 * s, 0},
@@ -31,7 +31,7 @@ func TestSlidingWindowTimeline(t *testing.T) {
 	})
 }
 
-func TestTheWindowBeforeWeighs(t *testing.T) {
+func TestThePreviousWindowCountsByItsWeight(t *testing.T) {
 	c := newCount(t, sliding(10, m))
 	c.take(10)
 	c.wait(m + 600*ms) // a hundredth of the window
@@ -40,8 +40,8 @@ func TestTheWindowBeforeWeighs(t *testing.T) {
 	assert.Equal(t, 5400*ms, d.RetryAfter)
 }
 
-// All of one window at its very end, and in the next one as the weight of it goes.
-func TestSlidingWindowAdmitsAtWorstOneLessThanTwiceTheQuota(t *testing.T) {
+// Everything in one window at its very end, and in the next one as its weight falls.
+func TestSlidingWindowAdmitsLessThanTwiceTheQuota(t *testing.T) {
 	got := newCount(t, sliding(10, m)).greedy(append([]time.Duration{m - µs}, from(m, every(s/2, 3*m))...)...)
 	assert.EqualValues(t, 19, got.most(m))
 	assert.EqualValues(t, 20, got.most(m+2*µs))
@@ -49,14 +49,14 @@ func TestSlidingWindowAdmitsAtWorstOneLessThanTwiceTheQuota(t *testing.T) {
 	assert.LessOrEqual(t, got.most(m), int64(19))
 }
 
-func from(begin time.Duration, moments []time.Duration) []time.Duration {
+func from(offset time.Duration, moments []time.Duration) []time.Duration {
 	for i := range moments {
-		moments[i] += begin
+		moments[i] += offset
 	}
 	return moments
 }
 
-// Within a tick of its window's age nothing changes.
+// Within a tick nothing changes.
 func TestSlidingWindowIsCountedInTicks(t *testing.T) {
 	for _, test := range []struct {
 		policy quota.Policy
@@ -103,21 +103,21 @@ func TestSlidingWindowReserves(t *testing.T) {
 	c = newCount(t, sliding(10, m))
 	c.take(10)
 	wait, ok = c.reserve(10, h)
-	assert.Equal(t, 2*m, wait, "beside nothing of the window before")
+	assert.Equal(t, 2*m, wait, "without a previous window")
 	assert.True(t, ok)
 	wait, ok = c.reserve(10, h)
 	assert.Equal(t, 4*m, wait)
 	assert.True(t, ok)
 }
 
-func TestSlidingWindowGivesBackOfBothWindows(t *testing.T) {
+func TestSlidingWindowRefundsBothWindows(t *testing.T) {
 	c := newCount(t, sliding(10, m))
 	c.take(6)
 	c.wait(m)
 	c.take(3)
 	assert.EqualValues(t, 1, c.describe().Remaining)
 	c.settle(-4, m)
-	assert.EqualValues(t, 5, c.describe().Remaining, "2 of the window before, 3 of this")
+	assert.EqualValues(t, 5, c.describe().Remaining, "2 of the previous window, 3 of this one")
 	c.settle(-4, 0)
 	assert.EqualValues(t, 8, c.describe().Remaining)
 	c.settle(-4, 2*m)

@@ -1,6 +1,7 @@
 package quota_test
 
 import (
+	"math/big"
 	"testing"
 	"time"
 
@@ -24,8 +25,8 @@ func TestTokenBucketTimeline(t *testing.T) {
 	})
 }
 
-// In a Window come the Burst and what comes back in it, and not a unit more.
-func TestTokenBucketAdmitsAtWorstTheBurstAndTheQuota(t *testing.T) {
+// A Window admits the Burst and what comes back in it, and not a unit more.
+func TestTokenBucketAdmitsAtMostBurstPlusQuota(t *testing.T) {
 	c := newCount(t, quota.Policy{Quota: 10, Window: s, Burst: 4})
 	got := c.greedy(every(100*ms/4, 5*s)...)
 	assert.EqualValues(t, 4+10-1, got.most(s), "the next unit comes a Window after the first")
@@ -56,8 +57,22 @@ func TestTokenBucketSettles(t *testing.T) {
 	c := newCount(t, quota.PerMinute(6))
 	c.settle(13, 0)
 	assert.Equal(t, quota.Decision{Limit: 6, NextAfter: 80 * s, ResetAfter: 130 * s}, c.describe())
-	c.settle(-8, h) // what is owed has no age
+	c.settle(-8, h) // a debt has no age
 	assert.Equal(t, quota.Decision{Limit: 6, Remaining: 1, NextAfter: 10 * s, ResetAfter: 50 * s}, c.describe())
 	c.settle(-1<<63, 0)
 	assert.Equal(t, quota.Decision{Limit: 6, Remaining: 6}, c.describe())
+}
+
+func TestRatesAreExact(t *testing.T) {
+	for _, p := range []quota.Policy{
+		quota.PerMinute(100), quota.PerSecond(3), quota.PerDay(99_991),
+		{Quota: 7, Window: 13 * time.Hour, Burst: 2},
+	} {
+		l := compile(t, p)
+		perTick := big.NewRat(l.Rate(), l.Unit())
+		want := new(big.Rat).Mul(big.NewRat(p.Quota, int64(p.Window)), big.NewRat(int64(l.Tick()), 1))
+		assert.Zero(t, want.Cmp(perTick), "%s: %v a tick, not %v", l.Name(), perTick, want)
+		assert.Equal(t, l.AtOnce()*l.Unit(), l.Capacity(), l.Name())
+	}
+	assert.EqualValues(t, 100, compile(t, quota.PerMinute(100)).AtOnce())
 }

@@ -1,8 +1,8 @@
 package quota
 
-// windowAt returns when the window began that t is in, and when the next one
-// begins, in µs since the Unix epoch. Windows are aligned to it, or to a Calendar.
-func (l *Limit) windowAt(t int64) (begin, end int64) {
+// windowAt returns the start and the end of the window that contains t, in µs since the
+// Unix epoch. Windows are aligned to the epoch, or to a Calendar.
+func (l *Limit) windowAt(t int64) (start, end int64) {
 	if l.policy.Calendar != 0 {
 		return l.calendarAt(t)
 	}
@@ -13,14 +13,13 @@ func (l *Limit) windowAt(t int64) (begin, end int64) {
 	return t - into, t - into + l.window
 }
 
-// Starts returns when four windows of a FixedWindow or SlidingWindow begin, in µs
-// since the Unix epoch: the one before the one that now is in, this one, the next
-// one, and the one after that. A Store whose clock is another machine's can tell
-// from these in which window it is.
+// Starts returns the starts of four windows of a FixedWindow or SlidingWindow, in µs
+// since the Unix epoch: the one before the window that contains now, that one, and the
+// next two. A Store with the clock of another machine uses them to find its window.
 func (l *Limit) Starts(now int64) [4]int64 {
 	if l.policy.Calendar != 0 {
 		return *l.around(now)
 	}
-	begin, end := l.windowAt(now)
-	return [4]int64{begin - l.window, begin, end, end + l.window}
+	start, end := l.windowAt(now)
+	return [4]int64{start - l.window, start, end, end + l.window}
 }

@@ -11,18 +11,22 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-func TestAnAlgorithmIsAParameterOfItsPolicy(t *testing.T) {
+func TestAlgorithmIsAPolicyParameter(t *testing.T) {
 	sliding, other := limit("a"), limit("b")
 	sliding.Algorithm, other.Quota = ratelimit.SlidingWindow, 10
 	expect(t, set(ratelimit.Draft11, sliding, other),
-		`Ratelimit: "a";r=42;t=17, "b";r=42;t=17`, `Ratelimit-Policy: "a";q=100;w=60;heed-algorithm=sliding-window, "b";q=10;w=60`)
+		`Ratelimit: "a";r=42;t=17, "b";r=42;t=17`,
+		`Ratelimit-Policy: "a";q=100;w=60;heed-algorithm=sliding-window, "b";q=10;w=60`)
 	expect(t, set(ratelimit.Draft07, sliding, other),
 		"Ratelimit: limit=100, remaining=42, reset=35", "Ratelimit-Policy: 100;w=60;heed-algorithm=sliding-window, 10;w=60")
 	sliding.Window = time.Second / 2
-	expect(t, set(ratelimit.Draft11, sliding), `Ratelimit: "a";r=42;t=17`, `Ratelimit-Policy: "a";q=100;heed-algorithm=sliding-window`)
+	expect(
+		t, set(ratelimit.Draft11, sliding), `Ratelimit: "a";r=42;t=17`,
+		`Ratelimit-Policy: "a";q=100;heed-algorithm=sliding-window`,
+	)
 }
 
-func TestAnAlgorithmOfWhichNothingIsToldOrKnownIsNone(t *testing.T) {
+func TestAlgorithmIsParsed(t *testing.T) {
 	for policy, want := range map[string]string{
 		`"a";q=9;w=60;heed-algorithm=token-bucket`:                         ratelimit.TokenBucket,
 		`"a";q=9;w=60;heed-algorithm=leaky-bucket`:                         ratelimit.LeakyBucket,
@@ -44,15 +48,17 @@ func TestAnAlgorithmOfWhichNothingIsToldOrKnownIsNone(t *testing.T) {
 	}
 }
 
-func TestAnAlgorithmThatIsNotKnownIsNotWritten(t *testing.T) {
+func TestUnknownAlgorithmsAreNotWritten(t *testing.T) {
 	l := limit("a")
 	l.Algorithm = "concrete;x=1"
 	expect(t, set(ratelimit.Draft11, l), `Ratelimit: "a";r=42;t=17`, `Ratelimit-Policy: "a";q=100;w=60`)
 }
 
-// Where another dialect tells of the same quota, too, as by default.
-func TestAnAlgorithmIsThatOfTheQuotaInEveryDialect(t *testing.T) {
-	for _, style := range []ratelimit.Style{0, ratelimit.Draft11, ratelimit.Draft07, ratelimit.Draft07 | ratelimit.XRateLimit} {
+// As Set writes it by default, with X-RateLimit as the second dialect.
+func TestAlgorithmSurvivesMergingDialects(t *testing.T) {
+	for _, style := range []ratelimit.Style{
+		0, ratelimit.Draft11, ratelimit.Draft07, ratelimit.Draft07 | ratelimit.XRateLimit,
+	} {
 		h, sliding := http.Header{}, limit("a")
 		sliding.Algorithm = ratelimit.SlidingLog
 		ratelimit.Set(h, style, sliding)

@@ -8,7 +8,7 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// plain is what a response has besides hints.
+// plain is a header without anything about limits.
 func plain() http.Header {
 	return http.Header{
 		"Date":           {"Fri, 20 Nov 2026 19:30:00 GMT"},
@@ -35,7 +35,7 @@ func BenchmarkWait(b *testing.B) {
 	} {
 		small, large := http.Header{c.field: {c.value}}, plain()
 		large[c.field] = []string{c.value}
-		for name, h := range map[string]http.Header{"alone": small, "among10": large} {
+		for name, h := range map[string]http.Header{"few": small, "many": large} {
 			b.Run(c.name+"/"+name, func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
@@ -60,7 +60,7 @@ func BenchmarkQuotas(b *testing.B) {
 		h    http.Header
 	}{
 		{"nothing", plain()},
-		{"draft11/alone", pair(http.Header{})},
+		{"draft11/only", pair(http.Header{})},
 		{"draft11/among9", pair(plain())},
 	} {
 		b.Run("Wait/"+c.name, func(b *testing.B) {
@@ -89,7 +89,7 @@ func BenchmarkTemplate(b *testing.B) {
 		{"Draft11", ratelimit.Draft11, one},
 		{"Draft11+XRateLimit", ratelimit.Draft11 | ratelimit.XRateLimit, one},
 		{"Draft11+XRateLimit/three", ratelimit.Draft11 | ratelimit.XRateLimit, three},
-		{"None", ratelimit.None, one}, // what the deletes cost
+		{"None", ratelimit.None, one}, // the cost of the deletes
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			h, t := plain(), ratelimit.Prepare(c.style, c.limits...)
@@ -113,7 +113,7 @@ func BenchmarkSet(b *testing.B) {
 	}
 }
 
-// limit is a bucket of 100 a minute, 42 left.
+// limit is a bucket of 100 a minute with 42 left.
 func limit(name string) ratelimit.Limit {
 	return ratelimit.Limit{
 		Name: name, Quota: 100, Window: time.Minute, Remaining: 42,

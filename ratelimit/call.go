@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// The fields in which a client tells the server what it cannot know: how often it
-// has sent a request, and for how long it will wait for the answer. They are heed's
-// own, Integers of RFC 9651, and nobody but a server that is told to reads them. A
-// server must not trust them with more than the client could have anyway.
+// The request fields in which a client tells the server how often it has sent a request
+// and how long it will wait for the answer. They are heed's own, and Integers of RFC
+// 9651. Servers ignore them unless configured to read them, and must not trust them with
+// anything that the client could not have anyway.
 const (
 	AttemptField  = "Heed-Attempt"   // 1 for the first attempt of a request, 2 for the next
 	TimeLeftField = "Heed-Time-Left" // milliseconds, from when the request was sent
 )
 
-// A Call is what a client tells of its call. The zero Call tells nothing.
+// A Call is what a request says about itself. The zero Call says nothing.
 type Call struct {
-	Attempt  int           // 1 for the first; 0 if unknown
-	TimeLeft time.Duration // until the client gives up; 0 if unknown, or if it has, or never will
+	Attempt  int           // 1 for the first attempt; 0 if unknown
+	TimeLeft time.Duration // until the client gives up; 0 if unknown, or if the client never gives up or already has
 }
 
-// SetCall writes what is known of c into the header of a request. TimeLeft is
-// rounded down to a millisecond, one at least, and at most 999999999999999.
+// SetCall writes the known fields of c into a request header. It rounds TimeLeft down to
+// a millisecond, with a minimum of 1 and a maximum of 999999999999999.
 func SetCall(h http.Header, c Call) {
 	if c.Attempt > 0 {
 		h[AttemptField] = []string{strconv.Itoa(c.Attempt)}
@@ -32,15 +32,18 @@ func SetCall(h http.Header, c Call) {
 	}
 }
 
-// ParseCall reads what a request tells. What is malformed, negative, or there more
-// than once, counts as unknown.
+// ParseCall reads the fields that SetCall writes. A malformed, negative or repeated field
+// counts as unknown.
 func ParseCall(h http.Header) Call {
 	attempt, _ := integer(h[AttemptField])
 	left, _ := integer(h[TimeLeftField])
-	return Call{int(min(attempt, 1<<31-1)), time.Duration(min(left, int64(maxWait/time.Millisecond))) * time.Millisecond}
+	return Call{
+		int(min(attempt, 1<<31-1)),
+		time.Duration(min(left, int64(maxWait/time.Millisecond))) * time.Millisecond,
+	}
 }
 
-// integer reads one that is not negative.
+// integer reads a non-negative Integer. ok is false if there is not exactly one.
 func integer(values []string) (n int64, ok bool) {
 	if len(values) != 1 || len(values[0]) == 0 || len(values[0]) > 15 {
 		return 0, false

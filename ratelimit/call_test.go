@@ -9,14 +9,23 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestACallIsReadAsItWasWritten(t *testing.T) {
+func TestParseCallReadsWhatSetCallWrote(t *testing.T) {
 	for _, test := range []struct{ said, heard ratelimit.Call }{
 		{ratelimit.Call{}, ratelimit.Call{}},
-		{ratelimit.Call{Attempt: 3, TimeLeft: 1500 * time.Millisecond}, ratelimit.Call{Attempt: 3, TimeLeft: 1500 * time.Millisecond}},
-		{ratelimit.Call{Attempt: 1, TimeLeft: 2999 * time.Microsecond}, ratelimit.Call{Attempt: 1, TimeLeft: 2 * time.Millisecond}},
+		{
+			ratelimit.Call{Attempt: 3, TimeLeft: 1500 * time.Millisecond},
+			ratelimit.Call{Attempt: 3, TimeLeft: 1500 * time.Millisecond},
+		},
+		{
+			ratelimit.Call{Attempt: 1, TimeLeft: 2999 * time.Microsecond},
+			ratelimit.Call{Attempt: 1, TimeLeft: 2 * time.Millisecond},
+		},
 		{ratelimit.Call{TimeLeft: 1}, ratelimit.Call{TimeLeft: time.Millisecond}},
 		{ratelimit.Call{Attempt: -1, TimeLeft: -time.Second}, ratelimit.Call{}},
-		{ratelimit.Call{Attempt: 1 << 40, TimeLeft: 1<<63 - 1}, ratelimit.Call{Attempt: 1<<31 - 1, TimeLeft: 1 << 31 * time.Second}},
+		{
+			ratelimit.Call{Attempt: 1 << 40, TimeLeft: 1<<63 - 1},
+			ratelimit.Call{Attempt: 1<<31 - 1, TimeLeft: 1 << 31 * time.Second},
+		},
 	} {
 		h := http.Header{}
 		ratelimit.SetCall(h, test.said)
@@ -27,8 +36,11 @@ func TestACallIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-func TestACallThatIsNoneIsUnknown(t *testing.T) {
-	for _, values := range [][]string{nil, {}, {""}, {"-1"}, {"+1"}, {"1.5"}, {" 1"}, {"1", "2"}, {"0x1"}, {"1e3"}, {"1000000000000000"}, {"١"}} {
+func TestMalformedCallsAreUnknown(t *testing.T) {
+	for _, values := range [][]string{
+		nil, {}, {""}, {"-1"}, {"+1"}, {"1.5"}, {" 1"}, {"1", "2"}, {"0x1"}, {"1e3"}, {"1000000000000000"},
+		{"١"},
+	} {
 		h := http.Header{ratelimit.AttemptField: values, ratelimit.TimeLeftField: values}
 		assert.Equal(t, ratelimit.Call{}, ratelimit.ParseCall(h), "%q", values)
 	}

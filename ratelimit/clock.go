@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// A clock measures the moments that a response names. The server wrote them by
-// its own clock, so that is what they are measured against.
+// A clock turns the times in a response into waits. It measures them against the server's
+// clock, because the server wrote them by that clock.
 type clock struct {
-	local  time.Time // when the response was received; if zero, now
-	server time.Time // the same moment by the server's clock
-	known  bool      // whether server was read
+	local  time.Time // when the response was received; if zero, time.Now
+	server time.Time // the same instant by the server's clock
+	known  bool      // whether server is set
 }
 
-// until returns how long it is until t, in [0, maxWait]. h is the response's.
+// until returns the time until t, in [0, maxWait]. h is the response's header.
 func (c *clock) until(t time.Time, h http.Header) time.Duration {
 	if !c.known {
 		c.server, c.known = serverTime(h, c.now()), true
 	}
 	wait := t.Sub(c.server)
 	if wait > 24*time.Hour {
-		// A server whose clock was never set may still pass on a target of
-		// somebody's whose clock was.
+		// The server's clock is not set. t may still come from another machine, whose
+		// clock is.
 		if local := t.Sub(c.now()); 0 <= local && local <= 24*time.Hour {
 			wait = local
 		}
@@ -30,8 +30,8 @@ func (c *clock) until(t time.Time, h http.Header) time.Duration {
 	return min(max(wait, 0), maxWait)
 }
 
-// now is when the response was received. The clock is read only if a date or a
-// Unix time asks for it, which few do.
+// now returns when the response was received. It reads the system clock only if it has
+// to; few responses need it.
 func (c *clock) now() time.Time {
 	if c.local.IsZero() {
 		c.local = time.Now()
@@ -53,8 +53,8 @@ func serverTime(h http.Header, now time.Time) time.Time {
 	return server.Add(age(h["Age"]))
 }
 
-// age reads Age, which is 1*DIGIT. RFC 9111, section 5.1: of several members
-// the first counts, and an invalid one is ignored.
+// age reads Age, which is 1*DIGIT. RFC 9111, section 5.1: the first of several values
+// counts, and an invalid one is ignored.
 func age(lines []string) time.Duration {
 	if len(lines) == 0 {
 		return 0

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// The forms of a date that parseDate reads: the three that RFC 9110, section 5.6.7 makes
-// recipients accept, and RFC 3339; and that of JavaScript's Date.toString. In them stand
+// The date formats that parseDate reads: the three of RFC 9110, section 5.6.7, and RFC
+// 3339. dateString is what JavaScript's Date.toString prints. In a format,
 //
-//	a A   a day of the week, short or long        H M S  two digits of the time of day
-//	d D   a day of the month, of one or two        s      seconds with a fraction, or none
-//	      digits or of two                         z      a zone
-//	e     the same, or of one after a space        j      a zone, and what JavaScript adds
-//	b m   a month by its name, or in two digits    T      a T or a space
-//	y Y   two or four digits of a year             _      a space, or none
+//	a A   is a weekday, short or long              H M S  two digits of the time of day
+//	d D   a day of one or two digits, or of two    s      optional seconds with a fraction
+//	e     a day; one digit may follow a space      z      a zone
+//	w     a weekday of either length               j      a zone with JavaScript's additions
+//	b m   a month by name, or in two digits        T      a T or a space
+//	y Y   a year of two or four digits             _      an optional space
 //
-// and for other bytes themselves; after a comma, blanks may follow.
+// and any other byte is itself. Blanks may follow a comma.
 const (
 	imfFixdate = "a,d b Y H:M:S z" // Sun, 06 Nov 1994 08:49:37 GMT
 	rfc850     = "A,d-b-y H:M:S z" // Sunday, 06-Nov-94 08:49:37 GMT, its year relative to now
@@ -24,11 +24,11 @@ const (
 	dateString = "w b d Y H:M:S j" // Fri Nov 20 2026 20:30:30 GMT+0100 (Central European Standard Time)
 )
 
-// parseDate reads a date in one of four forms. It does not mind case, the wrong day of
-// the week, a day of one digit, second 60, or UTC, UT, Z or a numeric zone instead of GMT;
-// in RFC 3339, nor a space for the T and before the zone, nor missing seconds. It does mind
-// a missing zone, any other name of a zone, which time.Parse would read as UTC, and a day
-// that the calendar does not have.
+// parseDate reads a date in the first four formats. It accepts any case, a wrong weekday,
+// a day of one digit, second 60, and UTC, UT, Z or a numeric zone instead of GMT. In RFC
+// 3339 it also accepts a space instead of the T or before the zone, and missing seconds.
+// It rejects a missing zone, any other zone name, which time.Parse would read as UTC, and
+// a day that does not exist.
 func parseDate(s string, now time.Time) (t time.Time, ok bool) {
 	for _, form := range [...]string{imfFixdate, rfc850, asctime, rfc3339} {
 		if d, ok := scanDate(form, s); ok {
@@ -47,7 +47,7 @@ func parseJavaScript(s string) (t time.Time, ok bool) {
 	return d.time(), ok && d.valid()
 }
 
-// scanDate reads a date in a form. Whether there is such a day is not asked.
+// scanDate reads a date in a format. It does not check that the date exists.
 func scanDate(form, s string) (d civil, ok bool) {
 	sc := scanner{rest: s}
 	for i := 0; i < len(form) && !sc.failed; i++ {
@@ -108,14 +108,14 @@ func scanDate(form, s string) (d civil, ok bool) {
 	return d, !sc.failed && sc.rest == ""
 }
 
-// A scanner cuts the parts of a date off its front. Once a part is not there it
-// has failed, and what it returns means nothing.
+// A scanner cuts the parts of a date off the front of rest. Once failed is set, its
+// results are meaningless.
 type scanner struct {
 	rest   string
 	failed bool
 }
 
-// cut cuts c off, if it comes next.
+// cut removes c if it comes next, and reports whether it did.
 func (sc *scanner) cut(c byte) bool {
 	if sc.rest == "" || sc.rest[0] != c {
 		return false
@@ -124,7 +124,7 @@ func (sc *scanner) cut(c byte) bool {
 	return true
 }
 
-// number cuts least to most digits off.
+// number cuts off between least and most digits.
 func (sc *scanner) number(least, most int) int {
 	n := min(countDigits(sc.rest), most)
 	sc.failed = sc.failed || n < least
@@ -133,7 +133,7 @@ func (sc *scanner) number(least, most int) int {
 	return int(value)
 }
 
-// fraction cuts the fraction of a second off, if there is one.
+// fraction cuts off an optional fraction of a second.
 func (sc *scanner) fraction() time.Duration {
 	if !sc.cut('.') {
 		return 0
@@ -144,7 +144,7 @@ func (sc *scanner) fraction() time.Duration {
 	return part
 }
 
-// word cuts letters off.
+// word cuts off letters.
 func (sc *scanner) word() string {
 	n := 0
 	for n < len(sc.rest) && isLetter(sc.rest[n]) {
@@ -155,8 +155,7 @@ func (sc *scanner) word() string {
 	return word
 }
 
-// name cuts one of names off, of which only three letters are there if it is short, and
-// returns which.
+// name cuts off one of names, or its first three letters if short, and returns its index.
 func (sc *scanner) name(names []string, short bool) int {
 	word := sc.word()
 	for i, name := range names {
@@ -171,7 +170,7 @@ func (sc *scanner) name(names []string, short bool) int {
 	return 0
 }
 
-// zone cuts GMT, UTC, UT, Z, or ±hh[:]mm off, and returns the offset from UTC.
+// zone cuts off GMT, UTC, UT, Z or ±hh[:]mm, and returns the offset from UTC.
 func (sc *scanner) zone() time.Duration {
 	if strings.HasPrefix(sc.rest, "+") || strings.HasPrefix(sc.rest, "-") {
 		return sc.offset()
@@ -181,7 +180,7 @@ func (sc *scanner) zone() time.Duration {
 	return 0
 }
 
-// offset cuts ±hh[:]mm off.
+// offset cuts off ±hh[:]mm.
 func (sc *scanner) offset() time.Duration {
 	west := sc.cut('-') || !sc.cut('+')
 	hours := sc.number(2, 2)
@@ -199,7 +198,7 @@ var months = [...]string{"jan", "feb", "mar", "apr", "may", "jun", "jul", "aug",
 
 var weekdays = [...]string{"sunday", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday"}
 
-// isWeekday reports whether word names a day of the week, short or long.
+// isWeekday reports whether word is a weekday, short or long.
 func isWeekday(word string) bool {
 	for _, name := range weekdays {
 		if fold(word, name) || fold(word, name[:3]) {
@@ -209,8 +208,8 @@ func isWeekday(word string) bool {
 	return false
 }
 
-// fold reports whether s is lower, without regard to the case of ASCII letters.
-// strings.EqualFold knows of others: to it, ſun is Sunday.
+// fold reports whether s equals lower, ignoring the case of ASCII letters.
+// strings.EqualFold folds too much: it takes ſun for sun.
 func fold(s, lower string) bool {
 	if len(s) != len(lower) {
 		return false

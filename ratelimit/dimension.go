@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// A dimension is one of several quotas of a server, told apart by a word in the
-// names of their fields: X-Ratelimit-Reset-Tokens, or X-Ratelimit-Tokens-Reset.
+// A dimension is one of several quotas that a server tells apart by a word in the field
+// names: X-Ratelimit-Reset-Tokens, or X-Ratelimit-Tokens-Reset.
 type dimension struct {
 	prefix, word string
-	last         bool // whether the word stands last
+	last         bool // whether the word comes after the part
 }
 
-// What a field of a dimension tells.
+// The parts of a dimension, each in a field of its own.
 const (
 	limitPart     = "Limit"
 	remainingPart = "Remaining"
 	resetPart     = "Reset"
 )
 
-// dimensionOf returns the dimension of a field, and what the field tells of it, if
-// anything.
+// dimensionOf splits the name of a field into its dimension and the part, which is "" if
+// the field is no part of a dimension.
 func dimensionOf(name string) (d dimension, part string) {
 	rest, x := strings.CutPrefix(name, xPrefix)
 	if !x {
@@ -44,7 +44,7 @@ func dimensionOf(name string) (d dimension, part string) {
 	return d, ""
 }
 
-// field returns the lines of the field that tells a part of d.
+// field returns the lines of one part of d.
 func (r *reader) field(d *dimension, part string) []string {
 	var space [64]byte
 	name := append(space[:0], d.prefix...)
@@ -56,12 +56,13 @@ func (r *reader) field(d *dimension, part string) []string {
 	return r.header[string(name)]
 }
 
-// dimension appends the dimension that the field called name is of, once for all its
-// fields: when it comes upon the reset, or upon another if that is missing. A wait
-// cannot depend on one without a reset.
+// dimension appends the dimension that the field called name belongs to. Every field of a
+// dimension leads here, so only one appends it: the reset, or without one the next part.
+// Unless all is set, a dimension without a reset is skipped, because no wait follows from
+// it.
 func (r *reader) dimension(dst []Limit, name string, all bool) []Limit {
 	d, part := dimensionOf(name)
-	if part == "" || part != resetPart && !(all && r.stands(&d, part)) {
+	if part == "" || part != resetPart && !(all && r.represents(&d, part)) {
 		return dst
 	}
 	left := leftOf(r.field(&d, remainingPart))
@@ -79,21 +80,22 @@ func (r *reader) dimension(dst []Limit, name string, all bool) []Limit {
 	return append(dst, l)
 }
 
-// stands reports whether a part stands for its dimension, of which the parts are
-// missing that would.
-func (r *reader) stands(d *dimension, part string) bool {
+// represents reports whether part is the one that appends d, because the parts before it
+// are missing.
+func (r *reader) represents(d *dimension, part string) bool {
 	return r.field(d, resetPart) == nil && (part == remainingPart || r.field(d, remainingPart) == nil)
 }
 
-// unitOf returns what a dimension counts.
+// unitOf returns the unit that a dimension counts; requests are "".
 func unitOf(word string) string {
-	if word == "requests" || strings.HasSuffix(word, "-requests") && word != "concurrent-requests" || windowOf(word) > 0 {
+	if word == "requests" || strings.HasSuffix(word, "-requests") && word != "concurrent-requests" ||
+		windowOf(word) > 0 {
 		return ""
 	}
 	return word
 }
 
-// windowOf returns the window that the name of a dimension is.
+// windowOf returns the window that a dimension is named after, or 0.
 func windowOf(word string) time.Duration {
 	switch word {
 	case "second":

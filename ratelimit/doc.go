@@ -1,18 +1,29 @@
-// Package ratelimit knows the header fields in which servers tell their
-// limits: it reads what they send and writes what they should.
+// Package ratelimit reads and writes the HTTP header fields that announce rate limits.
 //
-// [Wait] answers the client's question after a refusal: how long does the
-// server ask me to stay away? It reads Retry-After in all the forms that RFC
-// 9110 requires and in those that servers send in spite of it, the vendors'
-// fields whose name alone says that they are a delay, and if there is none of
-// these, when the quotas that are used up will not be. [Parse] reads all that
-// any response tells of its quotas. [Set] writes a server's state in the fields of
-// a [Style].
+// A client asks how long to wait after a refusal, and what is left of its quotas:
 //
-// The package reads leniently and writes strictly. What it reads is never
-// trusted: a value that is no value counts as absent, none is negative, and
-// none exceeds 2³¹ seconds, whatever was sent. Whether to retry, how much
-// jitter to add, and how long is too long are the caller's decisions.
+//	if wait, ok := ratelimit.Wait(resp.StatusCode, resp.Header, time.Time{}); ok {
+//		time.Sleep(wait)
+//	}
+//	for _, limit := range ratelimit.Parse(resp.Header, time.Time{}) {
+//		fmt.Println(limit.Name, limit.Remaining, "of", limit.Quota)
+//	}
 //
-// Header maps must have canonical keys, as those of net/http have.
+// A server announces a limit:
+//
+//	ratelimit.Set(w.Header(), ratelimit.Draft11, ratelimit.Limit{
+//		Name: "default", Quota: 100, Window: time.Minute,
+//		Remaining: 42, Next: time.Second, Reset: 35 * time.Second, At: time.Now(),
+//	})
+//
+// [Wait] and [Parse] need no configuration: they read the standard's fields and the
+// dialects that most servers use. Where a vendor means something else by its fields, or
+// announces a limit in the body, a [Profile] says so; [Vendor] and [Vendors] return the
+// known ones.
+//
+// Reading is lenient and safe: malformed values are ignored, none is negative, and longer
+// waits are capped at 2³¹ seconds. Writing is strict. The package does not decide whether
+// to retry, how much jitter to add, or how long is too long.
+//
+// Header maps must have canonical keys, as in net/http.
 package ratelimit

@@ -20,14 +20,13 @@ var update = flag.Bool("update", false, "write docs/fields.md")
 
 const fieldsPage = "../docs/fields.md"
 
-// What stands around the table in that page.
+// The text around the generated table.
 const tableBegins, tableEnds = "-run TestDocs -update. -->\n\n", "\n<!-- The end of the table. -->\n"
 
-const tableHead = `| vendor | name, hosts | sends | besides 429, what it means | besides the fields above, where the wait is told | whose | checked |
-|---|---|---|---|---|---|---|
-`
+const tableHead = "| vendor | name, hosts | sends | responses with a meaning of their own " +
+	"| where it announces waits | which requests share a limit | checked |\n|---|---|---|---|---|---|---|\n"
 
-// table renders that of docs/fields.md.
+// table renders the table of docs/fields.md.
 func table() string {
 	var b strings.Builder
 	b.WriteString(tableHead)
@@ -37,7 +36,9 @@ func table() string {
 			checked += " †"
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n",
-			p.Title, cell(append([]string{"`" + p.Name + "`"}, p.Hosts...)), p.Sends, cell(signs(p)), cell(places(p)), cell(scope(&p.Scope)), checked)
+			p.Title, cell(
+				append([]string{"`" + p.Name + "`"}, p.Hosts...),
+			), p.Sends, cell(signs(p)), cell(places(p)), cell(scope(&p.Scope)), checked)
 	}
 	return b.String()
 }
@@ -71,9 +72,9 @@ func signs(p ratelimit.Profile) (all []string) {
 		what := s.Means.String()
 		switch {
 		case s.All:
-			what += ", of all"
+			what += ", for all requests"
 		case s.Own:
-			what += ", of its own"
+			what += ", for this request only"
 		}
 		all = append(all, what+": "+strings.Join(shown, ", ")+strings.ReplaceAll(is, "*", `\*`))
 	}
@@ -87,13 +88,21 @@ func places(p ratelimit.Profile) (all []string) {
 	for _, q := range p.Quotas {
 		switch {
 		case q.In != "":
-			all = append(all, "`"+q.In+"`: "+strings.Join(slices.DeleteFunc([]string{q.Remaining, q.Used, q.Reset}, func(s string) bool { return s == "" }), ", "))
+			all = append(
+				all,
+				"`"+q.In+"`: "+strings.Join(
+					slices.DeleteFunc(
+						[]string{q.Remaining, q.Used, q.Reset}, func(s string) bool { return s == "" },
+					),
+					", ",
+				),
+			)
 		case q.Used != "":
 			all = append(all, "`"+q.Used+"`")
 		case q.Reset != "":
 			all = append(all, "`"+q.Reset+"`, "+q.Form.String())
 		default:
-			all = append(all, "`"+q.Remaining+"`, no time")
+			all = append(all, "`"+q.Remaining+"`, without a time")
 		}
 	}
 	if p.Cost != nil {
@@ -123,13 +132,13 @@ func scope(s *ratelimit.Scope) (all []string) {
 	return all
 }
 
-func TestDocsListEveryVendorWithARule(t *testing.T) {
+func TestDocsListEveryVendor(t *testing.T) {
 	page, err := os.ReadFile(fieldsPage)
 	require.NoError(t, err)
 	head, rest, found := strings.Cut(string(page), tableBegins)
-	require.True(t, found, "no table begins in docs/fields.md")
+	require.True(t, found, "docs/fields.md has no start of the table")
 	_, tail, found := strings.Cut(rest, tableEnds)
-	require.True(t, found, "no table ends in docs/fields.md")
+	require.True(t, found, "docs/fields.md has no end of the table")
 	want := head + tableBegins + table() + tableEnds + tail
 	if *update {
 		require.NoError(t, os.WriteFile(fieldsPage, []byte(want), 0o644))
@@ -138,7 +147,7 @@ func TestDocsListEveryVendorWithARule(t *testing.T) {
 	assert.True(t, want == string(page), "docs/fields.md is out of date: go test ./ratelimit -run TestDocs -update")
 }
 
-// What needs no rule needs no row of the table either, but one in the page.
+// A vendor that needs no rule belongs into the text of docs/fields.md, not into the table.
 func TestEachVendorHasARule(t *testing.T) {
 	for _, p := range ratelimit.AllVendors() {
 		scoped := len(p.Scope.Groups) > 0 || p.Scope.Endpoints || p.Scope.Header != ""
@@ -146,25 +155,31 @@ func TestEachVendorHasARule(t *testing.T) {
 	}
 }
 
-func TestTheVendorOfAHost(t *testing.T) {
+func TestVendorsAreFoundByHost(t *testing.T) {
 	for host, want := range map[string]string{
-		"api.github.com": "github", "uploads.github.com": "github", "files.stripe.com": "stripe", "shop.myshopify.com": "shopify",
+		"api.github.com": "github", "uploads.github.com": "github", "files.stripe.com": "stripe",
+		"shop.myshopify.com":  "shopify",
 		"maps.googleapis.com": "gmaps", "sheets.googleapis.com": "google", "graph.facebook.com": "meta",
-		"dynamodb.cn-north-1.amazonaws.com.cn": "aws", "ec2.eu-west-1.api.aws": "aws", "sts.us-east-1.amazonaws.com": "aws",
-		"x.openai.azure.com": "azure-openai", "x.cognitiveservices.azure.com": "azure-openai", "x.services.ai.azure.com:443": "azure-openai",
-		"o1.ingest.sentry.io": "sentry", "api.trello.com": "trello", "cdn.contentful.com": "contentful",
+		"dynamodb.cn-north-1.amazonaws.com.cn": "aws", "ec2.eu-west-1.api.aws": "aws",
+		"sts.us-east-1.amazonaws.com": "aws",
+		"x.openai.azure.com":          "azure-openai", "x.cognitiveservices.azure.com": "azure-openai",
+		"x.services.ai.azure.com:443": "azure-openai",
+		"o1.ingest.sentry.io":         "sentry", "api.trello.com": "trello", "cdn.contentful.com": "contentful",
 	} {
 		p := ratelimit.For(host, ratelimit.Vendors())
 		if assert.NotNil(t, p, host) {
 			assert.Equal(t, want, p.Name, host)
 		}
 	}
-	assert.Nil(t, ratelimit.For("gitlab.com", ratelimit.Vendors()), "which needs no rule")
+	assert.Nil(t, ratelimit.For("gitlab.com", ratelimit.Vendors()), "gitlab needs no rule")
 }
 
-func TestVendorsAreInOrderAndDated(t *testing.T) {
+func TestVendorsAreSortedAndComplete(t *testing.T) {
 	all := ratelimit.AllVendors()
-	require.True(t, slices.IsSortedFunc(all, func(a, b ratelimit.Profile) int { return strings.Compare(a.Name, b.Name) }))
+	require.True(
+		t,
+		slices.IsSortedFunc(all, func(a, b ratelimit.Profile) int { return strings.Compare(a.Name, b.Name) }),
+	)
 	names, hosts := map[string]bool{}, map[string]bool{}
 	for _, p := range all {
 		assert.False(t, names[p.Name], p.Name)
@@ -197,7 +212,7 @@ func TestVendorsAreInOrderAndDated(t *testing.T) {
 	assert.GreaterOrEqual(t, len(all), 35)
 }
 
-// assertCanonical checks the name of a field: an http.Header has no other.
+// assertCanonical checks that name is canonical, as the keys of an http.Header are.
 func assertCanonical(t *testing.T, vendor, name string) {
 	assert.Equal(t, http.CanonicalHeaderKey(name), name, vendor)
 }

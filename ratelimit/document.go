@@ -8,16 +8,14 @@ import (
 	"strings"
 )
 
-// A document is the beginning of a body. It is decoded when it is asked for the first
-// time.
+// A document is the beginning of a body. It is decoded on first use.
 type document struct {
 	text    []byte
 	decoded bool
-	root    any // nil if text is no JSON
+	root    any // nil if text is not JSON
 }
 
-// any reports whether there is a value at path that is one of those, or any if there
-// are none.
+// any reports whether a value at path matches one of is, or is not empty if is has none.
 func (d *document) any(path string, is []string) bool {
 	for value := range d.values(path) {
 		if isOneOf(value, is) {
@@ -27,7 +25,7 @@ func (d *document) any(path string, is []string) bool {
 	return false
 }
 
-// values returns those at path: strings as they are, numbers as they were written.
+// values yields the values at path: strings without quotes, numbers as written.
 func (d *document) values(path string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		switch {
@@ -48,7 +46,7 @@ func (d *document) json() any {
 	return d.root
 }
 
-// decode returns a JSON value, or nil if text is none.
+// decode returns a JSON value, or nil if text is not JSON.
 func decode(text []byte) any {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.UseNumber()
@@ -105,8 +103,8 @@ func scalar(node any) (value string, ok bool) {
 	return "", false
 }
 
-// elements yields the texts of the elements of an XML body whose tag is tag. It knows
-// no attributes or entities: error codes have none.
+// elements yields the text of each XML element with the start tag tag. It ignores
+// attributes and entities: error codes have none.
 func (d *document) elements(tag string, yield func(string) bool) {
 	end := "</" + tag[1:]
 	for text := string(d.text); ; {
@@ -122,8 +120,8 @@ func (d *document) elements(tag string, yield func(string) bool) {
 	}
 }
 
-// number returns the first value at path, or nil if it is not a number of reasonable
-// length.
+// number returns the first value at path, or nil if it is not a number or has more than
+// 40 bytes.
 func (d *document) number(path string) *big.Rat {
 	for value := range d.values(path) {
 		number, rest, ok := cutDecimal(value)
@@ -136,8 +134,8 @@ func (d *document) number(path string) *big.Rat {
 	return nil
 }
 
-// isOneOf reports whether value matches a pattern, or is not empty if there are none.
-// AWS puts a name space before its codes, and an address after them.
+// isOneOf reports whether value matches one of patterns, or is not empty if there are
+// none. AWS writes a namespace before its codes and a URL after them; both are ignored.
 func isOneOf(value string, patterns []string) bool {
 	if len(patterns) == 0 {
 		return value != ""
@@ -151,8 +149,8 @@ func isOneOf(value string, patterns []string) bool {
 	return false
 }
 
-// matches reports whether value is pattern, which may begin and end in * for
-// anything.
+// matches reports whether value equals pattern, which may begin and end with * for any
+// text.
 func matches(value, pattern string) bool {
 	head, open := strings.CutSuffix(pattern, "*")
 	tail, floating := strings.CutPrefix(head, "*")
@@ -167,7 +165,7 @@ func matches(value, pattern string) bool {
 	return value == pattern
 }
 
-// recordOf reads what one field holds: a JSON object, or pairs as in total=100;
+// recordOf reads the members of one field: a JSON object, or pairs such as total=100;
 // remaining=0.
 func recordOf(line string) map[string][]string {
 	record := map[string][]string{}

@@ -2,10 +2,10 @@ package ratelimit
 
 import "slices"
 
-// appendPolicies07 appends RateLimit-Policy of draft-07, section 3.5, a List:
-// 100;w=60. It is empty if no policy can be written.
+// appendPolicies07 appends RateLimit-Policy of draft-07, section 3.5, a List: 100;w=60.
+// It appends nothing if no policy can be written.
 func appendPolicies07(b []byte, policies []Limit) []byte {
-	var written []int64 // quotas, of which no two may be alike
+	var written []int64 // the draft forbids two policies with the same quota
 	for i := range policies {
 		p := &policies[i]
 		w, ok := wholeSeconds(p.Window)

@@ -7,7 +7,7 @@ import (
 )
 
 // appendPolicies11 appends RateLimit-Policy of draft-11, section 3, a List:
-// "default";q=100;w=60, with what is heed's own after it.
+// "default";q=100;w=60, followed by heed-algorithm.
 func appendPolicies11(b []byte, policies []Limit) []byte {
 	for i := range policies {
 		p := &policies[i]
@@ -41,7 +41,7 @@ func appendStates11(b []byte, limits []Limit) []byte {
 	return b
 }
 
-// separate appends what stands before member i of a list.
+// separate appends the comma before every member of a list but the first.
 func separate(b []byte, i int) []byte {
 	if i == 0 {
 		return b
@@ -49,8 +49,8 @@ func separate(b []byte, i int) []byte {
 	return append(b, ", "...)
 }
 
-// appendName appends name, or "default", as a String of RFC 9651, section 3.3.3, which
-// holds printable ASCII only.
+// appendName appends name, or "default", as a String of RFC 9651, section 3.3.3. Bytes
+// that a String cannot hold are percent-encoded.
 func appendName(b []byte, name string) []byte {
 	if name == "" {
 		name = "default"
@@ -70,8 +70,8 @@ func appendName(b []byte, name string) []byte {
 	return append(b, '"')
 }
 
-// appendInteger appends n as an Integer of RFC 9651 that is not negative, or what is
-// nearest to it of these.
+// appendInteger appends n as a non-negative Integer of RFC 9651, clamped to the range
+// that one has.
 func appendInteger(b []byte, n int64) []byte {
 	return strconv.AppendInt(b, min(max(n, 0), maxInteger), 10)
 }
@@ -79,8 +79,8 @@ func appendInteger(b []byte, n int64) []byte {
 // maxInteger is the largest Integer of RFC 9651.
 const maxInteger = 999_999_999_999_999
 
-// wholeSeconds returns d in seconds. ok is false unless it is a whole number of
-// them, at least 1.
+// wholeSeconds returns d in seconds. ok is false if d is under a second, or has a
+// fraction of one.
 func wholeSeconds(d time.Duration) (seconds int64, ok bool) {
 	return int64(d / time.Second), d >= time.Second && d%time.Second == 0
 }

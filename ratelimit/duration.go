@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// units are those of a duration, each before any that it begins with. The micro
-// sign and the Greek mu look alike; both are sent.
+// units are those of a duration. A name comes before any other that is a prefix of it.
+// The micro sign and the Greek mu look alike; servers send both.
 var units = [...]struct {
 	name string
 	unit time.Duration
@@ -22,7 +22,7 @@ var units = [...]struct {
 	{"d", 24 * time.Hour},
 }
 
-// parseDuration reads numbers with units, such as 1m30.5s, at most maxWait.
+// parseDuration reads numbers with units, such as 1m30.5s. The result is at most maxWait.
 func parseDuration(s string) time.Duration {
 	total := unknown
 	for s != "" {
@@ -40,7 +40,7 @@ func parseDuration(s string) time.Duration {
 	return total
 }
 
-// cutUnit cuts the name of a unit off the front of s.
+// cutUnit cuts a unit off the front of s.
 func cutUnit(s string) (unit time.Duration, rest string, ok bool) {
 	for _, u := range units {
 		if rest, ok := strings.CutPrefix(s, u.name); ok {

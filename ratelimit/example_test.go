@@ -18,8 +18,8 @@ func ExampleWait() {
 	// Output: 17s true
 }
 
-// A value that is no value is not a wait of zero: the server did not say, and
-// the client decides.
+// A malformed value is not a wait of zero: the server asked for nothing, and the client
+// decides.
 func ExampleWait_malformed() {
 	h := http.Header{}
 	h.Set("Retry-After", "NaN")
@@ -92,8 +92,8 @@ func ExampleProfile_Judge() {
 	// Output: limited 35s true
 }
 
-// A Profile of a vendor that nobody knows yet: its limits come as a 400, and its
-// waits in milliseconds.
+// A Profile for a vendor that heed does not know. It refuses with a 400, and writes waits
+// in milliseconds.
 func ExampleProfile() {
 	ours := &ratelimit.Profile{
 		Hosts:  []string{"api.example.com"},

@@ -2,7 +2,7 @@ package ratelimit
 
 import "strings"
 
-// A family is the fields whose names begin alike.
+// A family is a group of fields whose names begin alike.
 type family int
 
 const (
@@ -13,20 +13,24 @@ const (
 	draft06Fields
 	xRateLimitFields
 	xRateLimitHyphenFields
-	dimensionFields // those of many quotas, told apart by a word in their names
+	dimensionFields // several quotas, told apart by a word in the names
 )
 
-// A triple is the names of a family of three fields, and of one that some servers
-// send for the last of them.
+// A triple is the names of a family's three fields. Some servers send after instead of
+// reset.
 type triple struct{ limit, remaining, reset, after string }
 
 var (
-	draft06          = triple{"Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset", "Ratelimit-Reset-After"}
-	xRateLimit       = triple{"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "X-Ratelimit-Reset-After"}
-	xRateLimitHyphen = triple{"X-Rate-Limit-Limit", "X-Rate-Limit-Remaining", "X-Rate-Limit-Reset", "X-Rate-Limit-Reset-After"}
+	draft06    = triple{"Ratelimit-Limit", "Ratelimit-Remaining", "Ratelimit-Reset", "Ratelimit-Reset-After"}
+	xRateLimit = triple{
+		"X-Ratelimit-Limit", "X-Ratelimit-Remaining", "X-Ratelimit-Reset", "X-Ratelimit-Reset-After",
+	}
+	xRateLimitHyphen = triple{
+		"X-Rate-Limit-Limit", "X-Rate-Limit-Remaining", "X-Rate-Limit-Reset", "X-Rate-Limit-Reset-After",
+	}
 )
 
-// triples are in the order in which they are read.
+// triples are in the order of reading.
 var triples = [...]struct {
 	family family
 	names  *triple
@@ -43,8 +47,8 @@ const (
 	anthropicPrefix = "Anthropic-Ratelimit-"
 )
 
-// familyOf returns the family of a field. Nearly all names are of none, and it is
-// asked of each that a response has: so their first letter decides.
+// familyOf returns the family of a field. It runs for every field of every response, and
+// nearly all belong to none, so it decides by the first letter.
 func familyOf(name string) family {
 	if name == "" {
 		return noFamily

@@ -17,7 +17,7 @@ import (
 
 const floodSize = 3 << 20
 
-// floods are headers of about so many bytes: net/http takes ten mebibytes.
+// floods are headers of about size bytes: net/http accepts ten mebibytes.
 func floods(size int) map[string]http.Header {
 	dimensions, fields, lines, quotas := http.Header{}, http.Header{"Retry-After": {"1"}}, http.Header{}, http.Header{}
 	for i := range size / 60 {
@@ -34,19 +34,29 @@ func floods(size int) map[string]http.Header {
 		return http.Header{name: {strings.Repeat(text+",", size/(len(text)+1)) + text}}
 	}
 	return map[string]http.Header{
-		"states": of("Ratelimit", `"a";r=0`), "policies": of("Ratelimit-Policy", `"a";q=1`), "a string": {"Ratelimit": {`"` + strings.Repeat("a", size)}},
+		"states": of("Ratelimit", `"a";r=0`), "policies": of("Ratelimit-Policy", `"a";q=1`),
+		"a string":   {"Ratelimit": {`"` + strings.Repeat("a", size)}},
 		"parameters": {"Ratelimit": {`"a";r=0` + strings.Repeat(";x=1", size/4)}}, "07": of("Ratelimit", "limit=1"),
-		"weekdays": of("Retry-After", "Sun"), "durations": of("X-Retry-In", "1ns"), "blanks": {"Retry-After": {strings.Repeat(" ", size)}},
-		"digits": {"X-Ratelimit-Remaining": {strings.Repeat("0", size)}}, "dimensions": dimensions, "fields": fields, "lines": lines, "quotas": quotas,
-		"dates":       {"Retry-After": {strings.Repeat("Fri, 20 Nov 2026 19:30:30 GMT,", size/30)}, "Date": slices.Repeat([]string{"Fri, 20 Nov 2026 19:30:00 GMT"}, size/30)},
-		"usage":       {"X-Business-Use-Case-Usage": {`{"1":[` + strings.Repeat(`{"estimated_time_to_regain_access":1},`, size/40) + "{}]}"}},
+		"weekdays": of("Retry-After", "Sun"), "durations": of("X-Retry-In", "1ns"),
+		"blanks": {"Retry-After": {strings.Repeat(" ", size)}},
+		"digits": {"X-Ratelimit-Remaining": {strings.Repeat("0", size)}}, "dimensions": dimensions,
+		"fields": fields, "lines": lines, "quotas": quotas,
+		"dates": {
+			"Retry-After": {strings.Repeat("Fri, 20 Nov 2026 19:30:30 GMT,", size/30)},
+			"Date":        slices.Repeat([]string{"Fri, 20 Nov 2026 19:30:00 GMT"}, size/30),
+		},
+		"usage": {
+			"X-Business-Use-Case-Usage": {
+				`{"1":[` + strings.Repeat(`{"estimated_time_to_regain_access":1},`, size/40) + "{}]}",
+			},
+		},
 		"many delays": {"Retry-After": slices.Repeat([]string{"1"}, size/4)},
 	}
 }
 
-// What is read of a header does not grow with it. The memory that it takes shows that on
-// any machine, however busy.
-func TestAHeaderThatIsAFloodTakesLittle(t *testing.T) {
+// What is read does not grow with the header. Allocated bytes show it on any machine,
+// however busy.
+func TestHugeHeadersTakeLittleMemory(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	for name, h := range floods(floodSize) {
 		for what, read := range map[string]func(){
@@ -63,10 +73,12 @@ func TestAHeaderThatIsAFloodTakesLittle(t *testing.T) {
 	}
 }
 
-func TestOfAFloodTheBeginningIsUnderstood(t *testing.T) {
+func TestTheBeginningOfAHugeHeaderIsRead(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	all := floods(floodSize)
-	for name, want := range map[string]time.Duration{"fields": time.Second, "lines": 5 * time.Second, "dimensions": time.Second} {
+	for name, want := range map[string]time.Duration{
+		"fields": time.Second, "lines": 5 * time.Second, "dimensions": time.Second,
+	} {
 		wait, ok := ratelimit.Wait(429, all[name], now)
 		assert.True(t, ok, name)
 		assert.Equal(t, want, wait, name)
@@ -74,11 +86,11 @@ func TestOfAFloodTheBeginningIsUnderstood(t *testing.T) {
 	assert.Len(t, ratelimit.Parse(all["states"], now), 1024)
 	assert.Len(t, ratelimit.Parse(all["policies"], now), 64)
 	assert.Equal(t, []string{"Retry-After"}, ratelimit.Sources(429, all["fields"], now))
-	assert.Empty(t, ratelimit.Sources(429, all["dimensions"], now), "too many to be told apart")
+	assert.Empty(t, ratelimit.Sources(429, all["dimensions"], now), "too many to try one by one")
 }
 
-// readers are the functions that read a header that nobody vouches for, with the Profiles
-// that do most with one.
+// readers are the functions that read untrusted headers, with the Profiles that read most
+// of one.
 func readers() map[string]func(http.Header) {
 	now := time.Unix(1_800_000_000, 0)
 	all := map[string]func(http.Header){
@@ -99,9 +111,9 @@ func readers() map[string]func(http.Header) {
 	return all
 }
 
-// What is read in linear time takes a moment, and what is in quadratic time takes minutes.
-// The -long form measures how the time grows with a header.
-func TestAFloodIsReadInLinearTime(t *testing.T) {
+// Quadratic time would take minutes. With -long the test also measures how time grows
+// with a header.
+func TestHugeHeadersAreReadInLinearTime(t *testing.T) {
 	defer endsInTime(t)()
 	all := readers()
 	if !testenv.Long() {
@@ -115,14 +127,17 @@ func TestAFloodIsReadInLinearTime(t *testing.T) {
 	small, large := floods(floodSize/8), floods(floodSize)
 	for name := range small {
 		for what, read := range all {
-			before, after := quickest(read, small[name]), quickest(read, large[name])
-			assert.Less(t, after, 32*before+10*time.Millisecond, "%s of %s takes %v, and %v for eight times as much", what, name, before, after)
+			before, after := fastest(read, small[name]), fastest(read, large[name])
+			assert.Less(
+				t, after, 32*before+10*time.Millisecond, "%s of %s takes %v, and %v for eight times as much",
+				what, name, before, after,
+			)
 		}
 	}
 }
 
-// quickest is the shortest of some times.
-func quickest(read func(http.Header), h http.Header) time.Duration {
+// fastest returns the shortest time of several runs.
+func fastest(read func(http.Header), h http.Header) time.Duration {
 	least := time.Hour
 	for range 5 {
 		began := time.Now()
@@ -132,15 +147,15 @@ func quickest(read func(http.Header), h http.Header) time.Duration {
 	return least
 }
 
-// A vendor's own quotas are capped as others are.
-func TestQuotasOfAFloodAreCapped(t *testing.T) {
+// A vendor's own quotas are capped, too.
+func TestTheNumberOfQuotasIsCapped(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	all := floods(floodSize)
 	assert.Len(t, ratelimit.Parse(all["dimensions"], now), 1024)
 	quotas := ratelimit.Vendor("zendesk").Parse(all["quotas"], now)
 	assert.GreaterOrEqual(t, len(quotas), 1024)
 	assert.LessOrEqual(t, len(quotas), 2*1024)
-	assert.Empty(t, ratelimit.Sources(429, all["many delays"], now), "too much to be read again and again")
+	assert.Empty(t, ratelimit.Sources(429, all["many delays"], now), "too large to read once per field")
 }
 
 func BenchmarkFlood(b *testing.B) {

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// A Limit is the state of one policy at one moment, as the header fields tell
-// it. What they do not tell is 0 or "", but -1 where 0 has a meaning. Set writes
-// negative numbers as 0, and those of more than 15 digits as 999999999999999, the
-// largest Integer of RFC 9651.
+// A Limit is the state of one policy at one moment: what Parse returns and Set writes. An
+// unknown field is 0 or "", or -1 where 0 has a meaning.
+//
+// Set clamps numbers to [0, 999999999999999], the range of an Integer of RFC 9651.
 type Limit struct {
 	Name      string        // the policy's name; if empty, "default"
 	Unit      string        // what is counted, such as "tokens"; if empty, requests
@@ -16,16 +16,16 @@ type Limit struct {
 	Quota     int64         // units per window; 0 if unknown
 	Window    time.Duration // 0 if unknown
 	Remaining int64         // units left; -1 if unknown
-	Next      time.Duration // from At until one more unit than Remaining fits; 0 if the quota is whole; -1 if unknown
-	Reset     time.Duration // from At until the quota is whole again; -1 if unknown
+	Next      time.Duration // from At until Remaining+1 units fit; 0 if all of Quota is left; -1 if unknown
+	Reset     time.Duration // from At until all of Quota is left; -1 if unknown
 	Cost      int64         // units that the request took; 0 if unknown; Set does not write it
 	Algorithm string        // how units come back: TokenBucket or another of the constants; "" if unknown
-	At        time.Time     // the moment of the decision, or when the response was received
+	At        time.Time     // when the server decided, or when the client received the response
 }
 
-// Wait returns how long, from At, there is nothing to be had: 0 if something is
-// left, or if it is not known that nothing is. Where only Reset is known, it is
-// that: servers whose windows are fixed have nothing to give before.
+// Wait returns how long after At no request will be admitted. It is 0 if something is
+// left, or if Remaining is unknown. If Next is unknown it is Reset: a fixed window admits
+// nothing before its end.
 func (l *Limit) Wait() time.Duration {
 	if l.Remaining != 0 {
 		return 0
@@ -33,7 +33,7 @@ func (l *Limit) Wait() time.Duration {
 	return max(l.until(), 0)
 }
 
-// until returns how long it is until more is left than now, or unknown.
+// until returns the time until more is left than now, or unknown.
 func (l *Limit) until() time.Duration {
 	if l.Next >= 0 {
 		return l.Next
@@ -41,17 +41,16 @@ func (l *Limit) until() time.Duration {
 	return max(l.Reset, unknown)
 }
 
-// whole completes what is known of l if all of its quota is left.
+// whole fills in Next and Reset if all of the quota is left.
 func (l *Limit) whole() {
 	if l.Quota > 0 && l.Remaining >= l.Quota {
 		l.Next, l.Reset = max(l.Next, 0), max(l.Reset, 0)
 	}
 }
 
-// tightness orders limits, the tightest first: what is used up, the longest wait
-// first; then by the part of the quota that is left; then those of which less is
-// known. What is equal is told apart, since the order must not depend on that of
-// a map.
+// tightness orders limits by how soon they refuse: the smallest part of the quota first,
+// and of equal parts the longest wait. Unknown states come last. The other fields break
+// ties, because limits are collected from a map.
 func tightness(a, b Limit) int {
 	return cmp.Or(
 		cmp.Compare(a.left(), b.left()),
@@ -67,7 +66,7 @@ func tightness(a, b Limit) int {
 	)
 }
 
-// left is the part of the quota that is left: more than 1 if it is not known.
+// left returns the part of the quota that is left, or more than 1 if it is unknown.
 func (l *Limit) left() float64 {
 	switch {
 	case l.Remaining < 0:

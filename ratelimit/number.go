@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// A decimal is a number as it was written: ASCII digits, never a sign, an
-// exponent, NaN or anything else that strconv would let through. It takes no
-// memory of its own and any number of digits; arithmetic is for those that count.
+// A decimal is a number as written, with ASCII digits only: no sign, exponent, NaN or
+// anything else that strconv accepts. It may have any number of digits and does not
+// allocate.
 type decimal struct {
 	whole    string // without leading zeros; empty if zero
 	fraction string // the digits after the point
 }
 
-// cutDecimal cuts 1*DIGIT [ "." 1*DIGIT ] off the front of s. ok is false if s
-// does not begin with a digit.
+// cutDecimal cuts 1*DIGIT [ "." 1*DIGIT ] off the front of s. ok is false if s does not
+// begin with a digit.
 func cutDecimal(s string) (d decimal, rest string, ok bool) {
 	n := countDigits(s)
 	d.whole, rest = s[:n], s[n:]
@@ -30,7 +30,7 @@ func cutDecimal(s string) (d decimal, rest string, ok bool) {
 	return d, rest, n > 0
 }
 
-// countDigits returns how many ASCII digits s begins with.
+// countDigits returns the number of ASCII digits at the front of s.
 func countDigits(s string) int {
 	n := 0
 	for n < len(s) && '0' <= s[n] && s[n] <= '9' {
@@ -39,8 +39,8 @@ func countDigits(s string) int {
 	return n
 }
 
-// times returns d units, rounded up to a nanosecond, at most maxWait. unit is at
-// most a day.
+// times returns d units, rounded up to a nanosecond, at most maxWait. unit is at most a
+// day.
 func (d decimal) times(unit time.Duration) time.Duration {
 	overflow, wait := bits.Mul64(atoi(d.whole, 1<<62), uint64(unit))
 	if overflow > 0 || wait > uint64(maxWait) {
@@ -49,10 +49,10 @@ func (d decimal) times(unit time.Duration) time.Duration {
 	return min(time.Duration(wait)+fractionOf(d.fraction, unit), maxWait)
 }
 
-// floor returns d, rounded down, at most the largest Integer of RFC 9651.
+// floor returns d rounded down, at most the largest Integer of RFC 9651.
 func (d decimal) floor() int64 { return int64(atoi(d.whole, maxInteger)) }
 
-// atoi returns the value of digits, at most limit, which is at most 2⁶³.
+// atoi returns the value of digits, at most limit. limit is at most 2⁶³.
 func atoi(digits string, limit uint64) uint64 {
 	var n uint64
 	for i := range len(digits) {
@@ -64,13 +64,12 @@ func atoi(digits string, limit uint64) uint64 {
 	return min(n, limit)
 }
 
-// fractionOf returns the part of unit that digits, those after a decimal point,
-// are, rounded up to a nanosecond. unit is at most a day.
+// fractionOf returns 0.digits units, rounded up to a nanosecond. unit is at most a day.
 func fractionOf(digits string, unit time.Duration) time.Duration {
 	if digits == "" {
 		return 0
 	}
-	// 18 digits resolve a day to less than a nanosecond, and fit a uint64.
+	// 18 digits resolve a day to less than a nanosecond and fit a uint64.
 	kept := min(len(digits), 18)
 	numerator, denominator := uint64(0), uint64(1)
 	for i := range kept {

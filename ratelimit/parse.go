@@ -6,48 +6,54 @@ import (
 	"time"
 )
 
-// Parse returns every quota that the fields of a response tell of, the tightest
-// first: what is used up, the longest Wait first; then by the part of the quota that
-// is left; last those of whose state nothing is known. It returns nil if they tell of
-// none, and then does not allocate.
+// Parse returns every quota that a response announces, the tightest first:
 //
-// now is the moment the response was received; if zero, the present. It is the At of
-// what is returned, and what moments are measured against if the response has no
-// Date. The status of the response does not matter: successes tell of quotas, too.
-// What comes out of a cache, and therefore has an Age, tells of none.
+//	for _, limit := range ratelimit.Parse(resp.Header, time.Time{}) {
+//		fmt.Println(limit.Name, limit.Remaining, "of", limit.Quota, "left")
+//	}
 //
-// The dialects are
+// Quotas that are used up come first, the longest Wait first. Then come the others by the
+// part that is left, and last those whose state is unknown. Without any, Parse returns
+// nil and does not allocate.
 //
-//   - RateLimit and RateLimit-Policy of draft-08 to draft-11, where r is Remaining and t
-//     is Next, and of the draft after it, where they are a and w, and c is Cost; where
-//     both are sent, the stricter counts;
-//   - the same of draft-07;
+// now is when the response was received, or the present if zero. It becomes At of each
+// Limit. Dates and Unix times are measured against the response's Date, or against now
+// without one. The status does not matter: successful responses announce quotas, too. A
+// response from a cache, which has an Age, returns none.
+//
+// Parse reads these dialects:
+//
+//   - RateLimit and RateLimit-Policy of draft-08 to draft-11: r is Remaining and t is
+//     Next. The next draft calls them a and w, and adds c, which is Cost. If both are
+//     present the stricter counts.
+//   - the same two fields in the syntax of draft-07;
 //   - RateLimit-Limit, -Remaining and -Reset of draft-03 to draft-06, with
-//     RateLimit-Policy or the policies that draft-03 has in RateLimit-Limit;
+//     RateLimit-Policy or, in draft-03, policies in RateLimit-Limit;
 //   - X-RateLimit-Limit, -Remaining and -Reset, and X-Rate-Limit-…;
-//   - the same with a word that tells several quotas apart, as X-RateLimit-Reset-Tokens,
-//     X-RateLimit-Complexity-Reset and Anthropic-RateLimit-Requests-Reset. The word is the
-//     Name, and the Unit unless requests are what is counted.
+//   - the same with a word that tells several quotas apart: X-RateLimit-Reset-Tokens,
+//     X-RateLimit-Complexity-Reset, Anthropic-RateLimit-Requests-Reset. The word becomes
+//     Name, and Unit unless it means requests.
 //
-// A Reset may be seconds, Unix time (in s, ms, µs or ns, told by its magnitude), a
-// duration or a date; RateLimit-Reset-After and X-RateLimit-Reset-After are seconds,
-// and preferred. A policy of which no state is told is a Limit with Remaining, Next and
-// Reset -1. Its Algorithm is what RateLimit-Policy says in heed-algorithm. Where two
-// dialects tell of one quota, as Set does, they become one Limit.
+// A reset may be seconds, Unix time, a duration or a date. The magnitude of a Unix time
+// tells whether it is in s, ms, µs or ns. RateLimit-Reset-After and
+// X-RateLimit-Reset-After, in seconds, take precedence. A policy without a state becomes
+// a Limit with Remaining, Next and Reset of -1. Algorithm comes from heed-algorithm in
+// RateLimit-Policy. A quota that appears in two dialects, as Set writes it, becomes one
+// Limit.
 //
-// What Set wrote, Parse reads, but for what is rounded to a second.
+// Parse reads back what Set writes, rounded to seconds.
 func Parse(h http.Header, now time.Time) []Limit {
 	r := reader{header: h, clock: clock{local: now}}
-	var space [2]Limit // more are seldom told of, and it takes time to clear
+	var space [2]Limit // more are rare, and clearing space takes time
 	return r.finish(r.quotas(space[:0], true))
 }
 
-// finish returns what was read, completed and in order.
+// finish returns the limits completed and in order.
 func (r *reader) finish(read []Limit) []Limit {
 	if len(read) == 0 {
 		return nil
 	}
-	limits := make([]Limit, len(read)) // not a clone, with which space would escape
+	limits := make([]Limit, len(read)) // slices.Clone would let space escape
 	copy(limits, read)
 	for i := range limits {
 		limits[i].At = r.clock.now()

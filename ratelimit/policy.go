@@ -2,33 +2,33 @@ package ratelimit
 
 import "time"
 
-// A policy is what the fields say of a quota whatever its state.
+// A policy is what the fields say about a quota apart from its state.
 type policy struct {
 	Name, Unit, Partition string
 	Quota                 int64
 	Window                time.Duration
 	Algorithm             string
-	named                 bool // as since draft-08; in the drafts before, its quota tells it from others
-	stated                bool // there is a state of it
+	named                 bool // whether it has a name; before draft-08 its quota identifies it
+	stated                bool // whether a state of it was found
 }
 
-// limit is p without a state.
+// limit returns p as a Limit without a state.
 func (p *policy) limit() Limit {
 	l := stateless
-	l.Name, l.Unit, l.Partition, l.Quota, l.Window, l.Algorithm = p.Name, p.Unit, p.Partition, p.Quota, p.Window, p.Algorithm
+	l.Name, l.Unit, l.Partition = p.Name, p.Unit, p.Partition
+	l.Quota, l.Window, l.Algorithm = p.Quota, p.Window, p.Algorithm
 	return l
 }
 
-// No server has as many. Policies are compared with states, but with no more than
-// mostPolicies of them.
+// No server sends as many. Matching policies with states takes quadratic time, and so
+// looks at mostPolicies of each.
 const (
 	mostPolicies = 64
-	mostStates   = 1024 // of a field, or dimensions
+	mostStates   = 1024 // of a field, or of dimensions
 )
 
-// readPolicies reads RateLimit-Policy, of draft-08 to draft-11, or the Integers of the
-// drafts before. If it is malformed, there are none. Of more than mostPolicies the
-// first ones are read.
+// readPolicies reads RateLimit-Policy of draft-08 to draft-11, or the Integers of earlier
+// drafts. A malformed field has no policies. It reads at most mostPolicies.
 func readPolicies(dst []policy, lines []string) []policy {
 	s, n := structured{in: combine(lines)}, len(dst)
 	for len(dst) < mostPolicies && s.next() {
@@ -41,8 +41,8 @@ func readPolicies(dst []policy, lines []string) []policy {
 	return dst
 }
 
-// policy reads "default";q=100;w=60, or 100;w=60. Of parameters of one name the last
-// counts; those that it does not know are comments.
+// policy reads "default";q=100;w=60, or 100;w=60. The last of repeated parameters counts,
+// and unknown ones are ignored.
 func (s *structured) policy(p *policy) {
 	item := s.bareItem()
 	var q, w int64 = missing, missing
@@ -75,7 +75,7 @@ func (s *structured) policy(p *policy) {
 	s.failed = s.failed || q < 0
 }
 
-// of reports whether l is a state of p. One that has no name is known by its quota.
+// of reports whether l is a state of p. A state without a name is matched by its quota.
 func (p *policy) of(l *Limit) bool {
 	if l.Name == "" && l.Quota > 0 {
 		return l.Quota == p.Quota && (l.Window == 0 || l.Window == p.Window) && !(p.named && p.stated)
@@ -83,7 +83,7 @@ func (p *policy) of(l *Limit) bool {
 	return p.named && l.Name == p.Name && (p.Partition == "" || l.Partition == "" || l.Partition == p.Partition)
 }
 
-// describe completes states by what policies say.
+// describe completes states with the facts of their policies.
 func describe(states []Limit, policies []policy) {
 	for i := range policies {
 		p := &policies[i]
@@ -96,7 +96,7 @@ func describe(states []Limit, policies []policy) {
 	}
 }
 
-// unstated appends the policies of which no state is known.
+// unstated appends the policies without a known state.
 func unstated(dst []Limit, policies []policy) []Limit {
 	for i := range policies {
 		if !policies[i].stated {

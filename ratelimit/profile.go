@@ -7,43 +7,53 @@ import (
 	"time"
 )
 
-// A Profile says what the responses of one vendor mean where that differs from what
-// Wait makes of everybody's: which other statuses and bodies are a limit's, and in
-// which fields and members the vendor tells how long to wait. It is data, and must
-// not change while it is in use. Vendor has those that are known; write one for a
-// vendor of your own, or mend one that is out of date.
+// A Profile says how to read one vendor's responses where Wait and Parse would misread
+// them: statuses and bodies that mean a limit, and vendor fields that hold a delay or a
+// quota.
+//
+//	policy := heed.RetryPolicy{Profiles: []*ratelimit.Profile{ratelimit.Vendor("github")}}
+//
+// Vendor returns the known Profiles. Write one for another vendor, or correct a copy that
+// is out of date:
+//
+//	crm := &ratelimit.Profile{
+//		Name:      "crm",
+//		Hosts:     []string{"api.crm.example"},
+//		Signs:     []ratelimit.Sign{{Means: ratelimit.Limited, Status: []int{403}, Header: "Retry-After"}},
+//		Otherwise: 30 * time.Second, // after a refusal without a delay
+//	}
+//
+// A Profile is data; do not change it while it is in use.
 type Profile struct {
-	Name    string   // in lower case, as Vendor knows it
+	Name    string   // in lower case; the argument of Vendor
 	Title   string   // the vendor's own name
-	Hosts   []string // that it is for, in lower case: "api.github.com", "*.myshopify.com"; if empty, every host
-	Sends   string   // what is sent, for people to read
-	Checked string   // the year and month in which its source was last looked at
-	Source  string   // where it is documented
-	Hearsay bool     // only notes of others on the source were looked at
+	Hosts   []string // in lower case: "api.github.com", "*.myshopify.com"; if empty, every host
+	Sends   string   // what the vendor sends, in words
+	Checked string   // the year and month of the last look at Source
+	Source  string   // where the vendor documents it
+	Hearsay bool     // Source was not read, only others' notes on it
 
-	// Signs are looked for in their order; the first that a response shows says
-	// what it means. If it shows none, 429 means Limited, and nothing else is
-	// said.
+	// Signs tell what a response means: the first Sign that it shows. If it shows none, a
+	// 429 is Limited and anything else Unsaid.
 	Signs []Sign
 
-	// Delays are where the vendor tells a wait outright, beside the fields that
-	// Wait reads: what is told more finely refines, else the longest counts.
+	// Delays are where the vendor announces a wait, besides the fields that Wait reads.
+	// The longest counts, except that a more precise one refines Retry-After.
 	Delays []Delay
 
-	// Quotas are those that are told in fields of which Wait and Parse do not
-	// know, or in another way than they take them for. A field that Delays or
-	// Quotas name is read as they say, and in no other way.
+	// Quotas are in fields that Parse does not know or would misread. A field named in
+	// Delays or Quotas is read only as they say.
 	Quotas []Quota
 
-	// Cost is how a body tells what a query costs. If nil, it does not.
+	// Cost says where the body announces the cost of a query. If nil, it does not.
 	Cost *Cost
 
-	// Scope says which requests share a limit. A client's cool-down and its
-	// pace.Advertised go by it.
+	// Scope says which requests share a limit. heed's cool-downs and pace.Advertised use
+	// it.
 	Scope Scope
 
-	// Otherwise is the wait after a Limited response that does not tell one. If
-	// zero, none is known.
+	// Otherwise is the wait after a Limited response that announces none. If zero, that
+	// wait is unknown.
 	Otherwise time.Duration
 }
 
@@ -51,8 +61,8 @@ type Profile struct {
 type Meaning int
 
 const (
-	Unsaid  Meaning = iota // nothing of limits: its status says it all
-	Limited                // a limit refused the request, on which nothing was done
+	Unsaid  Meaning = iota // nothing about limits; only the status counts
+	Limited                // a limit refused the request, which had no effect
 	Retry                  // the vendor asks for another attempt, whatever the status
 	Final                  // no wait helps
 )
@@ -67,41 +77,41 @@ func (m Meaning) String() string {
 	return meanings[m]
 }
 
-// A Sign is what tells a response's meaning. The response must show all that the
-// Sign names.
+// A Sign maps a kind of response to its Meaning. A response shows a Sign if it matches
+// every field that is set.
 type Sign struct {
 	Means   Meaning
-	Status  []int    // one of these; if empty, any from 400 on
-	Spent   bool     // some quota is used up
-	Header  string   // a field that is there, and is not blank
-	Without string   // a field that is not there
-	Body    string   // a member of the JSON body that is there: see Delay
-	Is      []string // one value of Header or Body is one of these, which may begin and end in *; if empty, any is
-	All     bool     // the limit is one of all requests of the credential, whatever the Profile's Scope
-	Own     bool     // the limit is one of requests that nothing but their bodies tells from others: only this one waits
+	Status  []int    // one of these; if empty, any from 400
+	Spent   bool     // a quota is used up
+	Header  string   // this field is present and not blank
+	Without string   // this field is absent
+	Body    string   // this member of the JSON body is present; see Delay.Body
+	Is      []string // one value of Body, or else of Header, is one of these; * matches any text at either end
+	All     bool     // the limit holds for all requests of the credential, whatever the Scope
+	Own     bool     // the limit holds for requests with the same body only, so nothing else waits
 }
 
-// A Delay is where a vendor tells a wait.
+// A Delay is where a vendor announces a wait.
 type Delay struct {
 	Header string // the name of a field, canonical
-	// Body is the path of a member of the JSON body, such as
-	// "error.details.*.retryDelay", in which * is every element of an array and every
-	// member of an object; or the name of an element of an XML body in angle brackets.
-	// If Header is not empty, it is of the JSON that the field holds.
+	// Body is the path of a member in the JSON body, such as
+	// "error.details.*.retryDelay"; * stands for every element of an array and every
+	// member of an object. "<Code>" is an element of an XML body. If Header is set, the
+	// path is in the JSON that this field holds.
 	Body    string
 	Form    Form
-	NotZero bool // 0 tells nothing
+	NotZero bool // 0 is no wait but no information
 }
 
-// A Quota is where a vendor tells the state of a quota. Its strings are names of
-// fields, canonical, or if In is not empty, of what one field holds: the members of a
-// JSON object, or pairs as in total=100; remaining=0.
+// A Quota is where a vendor announces the state of a quota. Its strings are canonical
+// field names. If In is set, they are names inside that field: members of a JSON object,
+// or keys as in total=100; remaining=0.
 type Quota struct {
-	In        string // the name of that field; ending in *, of every field that begins so, whose names tell quotas apart
+	In        string // the field; with a * at the end, every field that begins so, each with its own quota
 	Name      string // of the Limit
 	Limit     string
 	Remaining string
-	Used      string // what is used, and after a slash the limit: 32/40
+	Used      string // used and limit, with a slash between: 32/40
 	Reset     string
 	Form      Form // of Reset
 	Window    string
@@ -109,30 +119,32 @@ type Quota struct {
 	WindowForm Form // of Window
 }
 
-// A Cost is where the body tells what was asked for, what there was, how much is
-// restored each second, and how much there can ever be: paths as a Delay's. The wait is
-// (Requested − Available) / Rate seconds; what exceeds Maximum is Final.
+// A Cost says where a body announces the cost of a query: what it requested, what was
+// available, what comes back per second, and the maximum. The strings are paths as in
+// Delay.Body. The wait is (Requested − Available) / Rate seconds; a request above Maximum
+// is Final.
 type Cost struct{ Requested, Available, Rate, Maximum string }
 
 // A Form is how a vendor writes a wait.
 type Form int
 
 const (
-	Any          Form = iota // seconds below 10⁹, else Unix time by its magnitude; a duration; a date
-	Seconds                  // a number of them, or a date
-	Milliseconds             // a number of them
+	Any          Form = iota // seconds below 10⁹, else Unix time in a unit by its magnitude; a duration; a date
+	Seconds                  // a number, or a date
+	Milliseconds             // a number
 	Duration                 // 1m30s
-	JavaScript               // a date as its Date.toString prints it: Fri Nov 20 2026 20:30:30 GMT+0100 (CET)
-	Window                   // the seconds after w=, as in 0;w=21600: of the quota's window, and so the longest that a wait can be
-	Minutes                  // a number of them
+	JavaScript               // a date as Date.toString prints it: Fri Nov 20 2026 20:30:30 GMT+0100 (CET)
+	Window                   // w=21600 in 0;w=21600, in seconds: the quota's window, the longest possible wait
+	Minutes                  // a number
 )
 
 var forms = [...]string{
-	Any: "a number by its magnitude, a duration or a date", Seconds: "seconds", Milliseconds: "milliseconds", Duration: "a duration",
+	Any:     "a number by its magnitude, a duration or a date",
+	Seconds: "seconds", Milliseconds: "milliseconds", Duration: "a duration",
 	JavaScript: "a date of JavaScript's", Window: "the window", Minutes: "minutes",
 }
 
-// String says f in words.
+// String describes f in words.
 func (f Form) String() string {
 	if f < 0 || int(f) >= len(forms) {
 		return "unknown form"
@@ -158,18 +170,18 @@ func (f Form) syntax() syntax {
 	return reset
 }
 
-// On returns a copy of p for other hosts: for those of your own installation, or,
-// without any, for every host.
+// On returns a copy of p for other hosts, such as those of your own installation. Without
+// hosts, the copy is for every host.
 func (p *Profile) On(hosts ...string) *Profile {
 	q := *p
 	q.Hosts = hosts
 	return &q
 }
 
-// Serves reports whether p is for a host, which may have a port.
+// Serves reports whether p is for host, which may include a port.
 func (p *Profile) Serves(host string) bool { return p.serves(hostname(host)) }
 
-// For returns the first of profiles that serves a host, which may have a port, or nil.
+// For returns the first of profiles for host, which may include a port, or nil.
 func For(host string, profiles []*Profile) *Profile {
 	host = hostname(host)
 	for _, p := range profiles {
@@ -180,7 +192,7 @@ func For(host string, profiles []*Profile) *Profile {
 	return nil
 }
 
-// serves is asked of every Profile that a client has, for every response.
+// serves runs for every Profile of a client and every response.
 func (p *Profile) serves(hostname string) bool {
 	for _, pattern := range p.Hosts {
 		if suffix, wild := strings.CutPrefix(pattern, "*"); !wild && hostname == pattern ||
@@ -199,19 +211,20 @@ func hostname(host string) string {
 	return strings.ToLower(host)
 }
 
-// An Answer is what a response means, and how long it asks the client to wait.
+// An Answer is what a response means and how long it asks the client to wait.
 type Answer struct {
 	Meaning Meaning
 	Wait    time.Duration // from now; 0 unless Known
 	Known   bool
-	All     bool // the limit is one of all requests of the credential, whatever the Profile's Scope
-	Own     bool // the limit is of this request, and says nothing of others of its credential and scope: see Sign
+	All     bool // the limit holds for all requests of the credential, whatever the Profile's Scope
+	Own     bool // the limit holds for this request and says nothing about others; see Sign.Own
 }
 
-// Judge returns what a response of p's vendor means. body is the response's, or nil if
-// it was not read: see Read. now is as for Wait. Judge may be called concurrently.
+// Judge returns what a response of p's vendor means, given its body, or nil if the body
+// was not read: Read reads it if necessary. now is as for Wait. Judge may be called
+// concurrently.
 func (p *Profile) Judge(status int, h http.Header, body []byte, now time.Time) Answer {
-	e := p.evidence(status, h)
+	e := p.interpret(status, h)
 	e.body.text, e.reader.clock.local = body, now
 	sign := e.sign()
 	meaning, wait := sign.Means, unknown
@@ -222,15 +235,21 @@ func (p *Profile) Judge(status int, h http.Header, body []byte, now time.Time) A
 		meaning, wait = Final, unknown
 	}
 	limited := meaning == Limited
-	return Answer{Meaning: meaning, Wait: max(wait, 0), Known: wait != unknown, All: sign.All && limited, Own: sign.Own && limited}
+	return Answer{
+		Meaning: meaning,
+		Wait:    max(wait, 0),
+		Known:   wait != unknown,
+		All:     sign.All && limited,
+		Own:     sign.Own && limited,
+	}
 }
 
-// evidence puts a response before p.
-func (p *Profile) evidence(status int, h http.Header) evidence {
-	return evidence{profile: p, status: status, header: h}
+// interpret returns the interpreter of a response.
+func (p *Profile) interpret(status int, h http.Header) interpreter {
+	return interpreter{profile: p, status: status, header: h}
 }
 
-// impossible is the wait for what never comes.
+// impossible is the wait for a request that will never be admitted.
 const impossible = maxWait + 1
 
 // others returns the fields that p does not name.
@@ -247,7 +266,7 @@ func (p *Profile) others(h http.Header) http.Header {
 	return rest
 }
 
-// names reports whether p says how a field is to be read.
+// names reports whether p says how to read a field.
 func (p *Profile) names(name string) bool {
 	return slices.ContainsFunc(p.Delays, func(d Delay) bool { return d.Header == name }) ||
 		slices.ContainsFunc(p.Quotas, func(q Quota) bool { return q.names(name) })
@@ -260,9 +279,9 @@ func (q *Quota) names(name string) bool {
 	return name == q.Limit || name == q.Remaining || name == q.Used || name == q.Reset || name == q.Window
 }
 
-// Parse is as the function of the package, with the quotas that p knows.
+// Parse is the package's Parse with the quotas that p describes.
 func (p *Profile) Parse(h http.Header, now time.Time) []Limit {
-	e := p.evidence(http.StatusOK, h)
+	e := p.interpret(http.StatusOK, h)
 	e.reader.clock.local = now
 	return e.others().finish(e.others().quotas(e.quotas(nil), true))
 }

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// fields are those that a response has.
+// fields are what a response has of each family.
 type fields struct {
-	families         uint // a bit for each family of three
+	families         uint // a bit for each triple
 	states, policies []string
 }
 
-// quotas appends to dst what the fields tell of each quota. If not all, it is what
-// a wait may depend on: what is left, and until when. A response that comes out of
-// a cache tells of none: what was left when it went in is no longer.
+// quotas appends the quotas that the fields announce. Unless all is set, it reads only
+// what a wait needs: Remaining, Next and Reset. A response from a cache has none, because
+// its numbers are out of date.
 func (r *reader) quotas(dst []Limit, all bool) []Limit {
 	var found fields
 	first := len(dst)
@@ -51,15 +51,15 @@ func (r *reader) quotas(dst []Limit, all bool) []Limit {
 	return dst
 }
 
-// described appends what all fields tell but those of dimensions, the policies
-// included, which tell of quotas of which no state is known, too.
+// described appends the quotas of all fields but dimensions, with the policies, including
+// those without a state.
 func (r *reader) described(dst []Limit, found *fields) []Limit {
 	var space [2]policy
 	first, policies := len(dst), readPolicies(space[:0], found.policies)
 	dst = readStates(dst, found.states)
 	describe(dst[first:], policies)
 	for _, t := range triples {
-		if found.families == 0 { // as nearly always where there are states
+		if found.families == 0 { // as with most responses that have states
 			break
 		}
 		if found.families>>t.family&1 == 0 {
@@ -76,8 +76,8 @@ func (r *reader) described(dst []Limit, found *fields) []Limit {
 	return unstated(dst, policies)
 }
 
-// readQuota reads the quota, and what some servers put after it: its window, and
-// other policies, as in 10, 10;w=1, 1000;w=3600 of draft-03.
+// readQuota reads the quota, and the window and the other policies that some servers put
+// after it: 10, 10;w=1, 1000;w=3600 in draft-03.
 func (l *Limit) readQuota(policies []policy, lines []string) []policy {
 	if len(lines) == 0 {
 		return policies
@@ -91,8 +91,8 @@ func (l *Limit) readQuota(policies []policy, lines []string) []policy {
 	return policies
 }
 
-// merged reports whether l tells of a quota that one of limits tells of, too, in
-// another dialect, and adds to that what it does not know.
+// merged reports whether one of limits is the same quota as l in another dialect, and if
+// so completes that one from l.
 func merged(limits []Limit, l *Limit) bool {
 	for i := range limits[:min(len(limits), mostPolicies)] {
 		m := &limits[i]
@@ -106,7 +106,7 @@ func merged(limits []Limit, l *Limit) bool {
 	return false
 }
 
-// triple reads what is left, and until when.
+// triple reads Remaining and Reset.
 func (r *reader) triple(names *triple) Limit {
 	l := stateless
 	l.Remaining = leftOf(r.header[names.remaining]).least
@@ -117,15 +117,15 @@ func (r *reader) triple(names *triple) Limit {
 	return l
 }
 
-// A left is what lines say is left.
-type left struct {
+// An amount is what the lines of a field say is left.
+type amount struct {
 	least    int64 // rounded down; -1 if no line is a number
-	sentinel bool  // a line is negative, as those of quotas that are not in force
+	sentinel bool  // whether a line is negative, which means a quota that is not in force
 }
 
 // leftOf reads lines such as 42, 598.0, or 20;w=21600.
-func leftOf(lines []string) left {
-	all := left{least: -1}
+func leftOf(lines []string) amount {
+	all := amount{least: -1}
 	for _, line := range lines {
 		if end := strings.IndexAny(line, ";,"); end >= 0 {
 			line = line[:end]

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	mostBody = 64 << 10    // how much of a body is read: what tells a limit is short
-	bodyTime = time.Second // how long it is waited for
+	mostBody = 64 << 10    // of a body, to be read; what announces a limit is short
+	bodyTime = time.Second // to wait for it
 )
 
-// Read returns what resp means. If p has to know the body for that, Read waits for at
-// most 64 KiB of it and for at most a second, and leaves it such that the caller reads
-// all of it. What is not JSON or XML, is encoded, or longer, is left alone.
+// Read returns what resp means. If p needs the body for that, Read waits up to a second
+// for its first 64 KiB; the caller can still read all of it. Read ignores a body that is
+// longer, encoded, or neither JSON nor XML.
 func (p *Profile) Read(resp *http.Response, now time.Time) Answer {
 	var body []byte
 	if p.needsBody(resp.StatusCode, resp.Header) && readable(resp) {
@@ -27,8 +27,8 @@ func (p *Profile) Read(resp *http.Response, now time.Time) Answer {
 	return p.Judge(resp.StatusCode, resp.Header, body, now)
 }
 
-// Hint returns the wait of Read. It has the form of a heed.RetryPolicy's Hint, for
-// callers of one vendor: a policy with Profiles knows the Meaning, too.
+// Hint returns the wait of Read. It fits heed.RetryPolicy.Hint, for clients of a single
+// vendor. RetryPolicy.Profiles is better: it uses the Meaning, too.
 func (p *Profile) Hint(resp *http.Response, now time.Time) (wait time.Duration, ok bool) {
 	if resp == nil {
 		return 0, false
@@ -37,10 +37,9 @@ func (p *Profile) Hint(resp *http.Response, now time.Time) (wait time.Duration, 
 	return a.Wait, a.Known
 }
 
-// Suspects reports whether a response with a status below 400 may mean more than the
-// status says, so that Read should look at it. It looks at no more than the status if
-// p has no Sign for that, and does not allocate unless such a Sign is of a used-up quota
-// and p has Delays or Quotas.
+// Suspects reports whether a response with a status below 400 may still be a refusal, so
+// that Read is worth calling. It is cheap: it looks only at the status unless p has a
+// Sign for that status.
 func (p *Profile) Suspects(status int, h http.Header) bool {
 	if !slices.ContainsFunc(p.Signs, func(s Sign) bool { return slices.Contains(s.Status, status) }) {
 		return false
@@ -48,25 +47,26 @@ func (p *Profile) Suspects(status int, h http.Header) bool {
 	return p.mayShow(status, h, func(s *Sign) bool { return s.Means != Unsaid })
 }
 
-// needsBody reports whether Judge has to know the body.
+// needsBody reports whether Judge needs the body.
 func (p *Profile) needsBody(status int, h http.Header) bool {
-	inBody := p.Cost != nil || slices.ContainsFunc(p.Delays, func(d Delay) bool { return d.Body != "" && d.Header == "" })
+	inBody := p.Cost != nil ||
+		slices.ContainsFunc(p.Delays, func(d Delay) bool { return d.Body != "" && d.Header == "" })
 	if inBody && (status < 100 || status >= 400) {
 		return true
 	}
 	return p.mayShow(status, h, func(s *Sign) bool { return s.Body != "" || inBody && s.Means == Limited })
 }
 
-// mayShow reports whether a response may show one of the signs asked for.
+// mayShow reports whether the response may show one of the Signs for which asked is true.
 func (p *Profile) mayShow(status int, h http.Header, asked func(*Sign) bool) bool {
-	var e evidence
+	var e interpreter
 	for i := range p.Signs {
 		s := &p.Signs[i]
 		if !asked(s) {
 			continue
 		}
 		if e.profile == nil {
-			e = p.evidence(status, h)
+			e = p.interpret(status, h)
 		}
 		if e.mayShow(s) {
 			return true
@@ -75,23 +75,23 @@ func (p *Profile) mayShow(status int, h http.Header, asked func(*Sign) bool) boo
 	return false
 }
 
-// readable reports whether a body may be a document.
+// readable reports whether the body may be a document.
 func readable(resp *http.Response) bool {
-	if resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength > mostBody || len(resp.Header["Content-Encoding"]) > 0 {
+	if resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength > mostBody ||
+		len(resp.Header["Content-Encoding"]) > 0 {
 		return false
 	}
 	kind := strings.ToLower(first(resp.Header["Content-Type"]))
 	return strings.Contains(kind, "json") || strings.Contains(kind, "xml") || kind == "" && resp.StatusCode >= 400
 }
 
-// mostPeeks bounds the bodies that are read at once: some may never come.
+// mostPeeks bounds the bodies being read at once: some may never arrive.
 const mostPeeks = 256
 
 var peeks atomic.Int64
 
-// peek returns the beginning of resp's body, and puts it back. If it does not come in
-// time, or too many others are being read, peek returns nil; the caller gets it
-// nevertheless.
+// peek returns the beginning of resp's body and puts it back. It returns nil if the body
+// is late, or if too many others are being read; the caller can still read it.
 func peek(resp *http.Response) []byte {
 	if peeks.Add(1) > mostPeeks {
 		peeks.Add(-1)
@@ -99,7 +99,7 @@ func peek(resp *http.Response) []byte {
 	}
 	b := &peeked{rest: resp.Body, read: make(chan struct{}), closed: make(chan struct{})}
 	resp.Body = b
-	go b.begin()
+	go b.readHead()
 	timer := time.NewTimer(bodyTime)
 	defer timer.Stop()
 	select {
@@ -110,17 +110,17 @@ func peek(resp *http.Response) []byte {
 	}
 }
 
-// A peeked is a body of which the beginning is read before the caller asks for it.
+// A peeked is a body whose beginning is read before the caller asks for it.
 type peeked struct {
 	rest   io.ReadCloser
 	read   chan struct{} // closed when head and err are set
 	head   []byte
-	err    error         // what comes after head; if nil, rest
+	err    error         // what follows head; if nil, rest
 	closed chan struct{} // closed by Close
 	once   sync.Once     // for Close
 }
 
-func (b *peeked) begin() {
+func (b *peeked) readHead() {
 	defer peeks.Add(-1)
 	defer close(b.read)
 	defer func() {
@@ -158,8 +158,8 @@ func (b *peeked) isClosed() bool {
 	}
 }
 
-// Close closes the body, and ends a Read. It does not wait for the beginning: there are
-// bodies whose Close waits for a Read.
+// Close closes the body and ends a blocked Read. It does not wait for the beginning,
+// because the Close of some bodies waits for a Read.
 func (b *peeked) Close() (err error) {
 	b.once.Do(func() {
 		close(b.closed)

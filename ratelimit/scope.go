@@ -7,43 +7,47 @@ import (
 	"strings"
 )
 
-// A Scope says which requests of one credential share a vendor's limits. The zero Scope
-// says that all of them do. It is data, and must not change while it is in use.
+// A Scope says which requests of one credential share a limit. In the zero Scope all of
+// them do.
+//
+//	ratelimit.Scope{Endpoints: true, Methods: true} // each method of each endpoint has its own limit
+//
+// A Scope is data; do not change it while it is in use.
 type Scope struct {
-	// Groups are the limits that the vendor gives a name. The first that has the request's
-	// path is its scope.
+	// Groups are the limits that the vendor names. A request belongs to the first Group
+	// that matches its path.
 	Groups []Group
 
-	// Endpoints says that every other request counts as one to its endpoint: its path, in
-	// which * stands for each identifier. An identifier is a segment with a digit or an at
-	// sign, or one of more than 32 bytes. If false, they all share one scope.
+	// Endpoints gives each endpoint its own scope, for requests outside of Groups. An
+	// endpoint is a path with * for each identifier: a segment that has a digit or an at
+	// sign, or more than 32 bytes. If false, these requests share one scope.
 	Endpoints bool
 
-	// Methods says that each method of an endpoint has limits of its own.
+	// Methods gives each method of an endpoint its own scope.
 	Methods bool
 
-	// Keep are patterns of paths in which that does not say what an identifier is. In a
-	// pattern, a segment of * is any segment, and an identifier; one of {} is any, and is
-	// kept, because it tells limits apart; others are themselves, and are kept. A pattern is of the whole
-	// path or of its beginning; a method and a space may precede it. Where several are of a
-	// path, what one of them keeps is kept. What is kept and longer than 32 bytes may be a
-	// secret, and is told apart by a hash.
+	// Keep are patterns for paths where that rule about identifiers is wrong. A pattern
+	// matches a whole path or its beginning, and may start with a method and a space. In
+	// it * matches any segment and makes it an identifier, {} matches any segment and
+	// keeps it, and any other segment matches itself and is kept. If several patterns
+	// match, a segment that one of them keeps is kept. A kept segment of more than 32
+	// bytes may be a secret and is replaced by a hash.
 	Keep []string
 
-	// Header is a field of responses that names the limit that was charged, such as
-	// X-Ratelimit-Resource: routes whose responses name the same one share it.
+	// Header is a response field that names the limit, such as X-Ratelimit-Resource.
+	// Routes whose responses name the same limit share it.
 	Header string
 }
 
-// A Group is a limit with a name, and the patterns of the paths that are charged to it, as in
-// Scope.Keep, where it does not matter what a pattern keeps.
+// A Group is a named limit and the path patterns that it covers, written as in
+// Scope.Keep.
 type Group struct {
 	Name  string
 	Paths []string
 }
 
-// Of returns the name of the scope of a request, of at most 256 bytes: "" if it is that of
-// all requests. It may be called concurrently.
+// Of returns the name of the request's scope: at most 256 bytes, and "" for the one that
+// all requests share. It may be called concurrently.
 func (s *Scope) Of(req *http.Request) string {
 	if req.URL == nil || len(s.Groups) == 0 && !s.Endpoints {
 		return ""
@@ -64,10 +68,10 @@ func (s *Scope) Of(req *http.Request) string {
 
 const (
 	longestScope   = 256
-	longestSegment = 32 // of those that are no identifiers
+	longestSegment = 32 // longer ones are identifiers
 )
 
-// endpoint returns the endpoint of a path, with its method if that counts.
+// endpoint returns the endpoint of a path, with the method if Methods is set.
 func (s *Scope) endpoint(method, path string) string {
 	var kept, identifiers segments
 	for _, pattern := range s.Keep {
@@ -102,7 +106,7 @@ func isIdentifier(segment string) bool {
 	return len(segment) > longestSegment || strings.ContainsAny(segment, "0123456789@")
 }
 
-// hash is FNV-1a, which every process computes alike.
+// hash is FNV-1a, which is the same in every process.
 func hash(s string) uint64 {
 	h := uint64(14695981039346656037)
 	for i := range len(s) {
@@ -111,13 +115,13 @@ func hash(s string) uint64 {
 	return h
 }
 
-// A segments has a bit for each of the first 64 of a path.
+// A segments has a bit for each of the first 64 segments of a path.
 type segments uint64
 
 func (s segments) has(i int) bool { return s>>i&1 == 1 }
 
-// match reports whether a path, which has no slash before it, is one of pattern or begins
-// with one, and which of its segments the pattern keeps and which it says are identifiers.
+// match reports whether path, which has no leading slash, matches pattern, and which
+// segments the pattern keeps and which it makes identifiers.
 func match(pattern, method, path string) (keeps, hides segments, ok bool) {
 	if of, rest, found := strings.Cut(pattern, " "); found {
 		if of != method {

@@ -14,51 +14,52 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// hashed is what stands for a segment that may be a secret.
+// hashed matches the hash of a segment that may be a secret.
 var hashed = regexp.MustCompile("#[0-9a-f]{1,16}")
 
-func TestTheScopeOfARequest(t *testing.T) {
+func TestScopeOf(t *testing.T) {
 	for request, want := range map[string]string{
-		"github GET /repos/o/r/issues/12":                                             "core",
-		"github GET /":                                                                "core",
-		"github GET /search/code":                                                     "code_search",
-		"github GET /search/issues":                                                   "search",
-		"github POST /graphql":                                                        "graphql",
-		"slack POST /api/chat.postMessage":                                            "/api/chat.postMessage",
-		"slack GET /api/users.list":                                                   "/api/users.list",
-		"slack POST /services/T012/B345/SeCrEtSeCrEtSeCrEtSeCrEt":                     "/services/T012/B345/*",
-		"github POST /repos/o/r/actions/runners/registration-token":                   "actions_runner_registration",
-		"github GET /repos/o/r/code-scanning/sarifs":                                  "core",
-		"github POST /repos/o/r/code-scanning/sarifs":                                 "code_scanning_upload",
-		"github POST /repos/o/r/dependency-graph/snapshots":                           "dependency_snapshots",
-		"github POST /app-manifests/c/conversions":                                    "integration_manifest",
-		"github GET /orgs/o/audit-log":                                                "audit_log",
-		"github GET /api/v3/search/code":                                              "code_search",
-		"github POST /api/graphql":                                                    "graphql",
-		"github GET /searching/code":                                                  "core",
-		"x GET /2/users/by/username/jack/tweets":                                      "GET /*/users/by/username/*/tweets",
-		"okta GET /api/v1/users/isaac":                                                "GET /api/*/users/*",
-		"okta POST /oauth2/default/v1/token":                                          "POST /oauth2/*/v1/token",
-		"okta POST /oauth2/v1/token":                                                  "POST /oauth2/v1/token",
-		"auth0 GET /api/v2/organizations/name/acme":                                   "GET /api/*/organizations/name/*",
-		"auth0 GET /api/v2/users/auth0|abc":                                           "GET /api/*/users/*",
-		"jira GET /rest/api/3/project/ABC/components":                                 "GET /rest/api/*/project/*/components",
-		"jira PUT /ex/jira/11223344-a1b2-c3d4-e5f6-a7b8c9d0e1f2/rest/api/3/issue/P-1": "PUT /ex/jira/#a/rest/api/*/issue/P-1",
-		"sentry POST /api/12345/envelope/":                                            "POST /api/*/envelope/",
-		"discord PUT /api/v10/channels/1/messages/2/reactions/x/@me":                  "PUT /api/*/channels/1/messages/*/reactions/*/*",
-		"discord POST /api/webhooks/77/" + strings.Repeat("t0ken", 10):                "POST /api/webhooks/77/#a",
-		"x GET /2/users/12345/tweets":                                                 "GET /*/users/*/tweets",
-		"x POST /2/tweets":                                                            "POST /*/tweets",
-		"okta GET /api/v1/users/00ub0oNGTSWTBKOLGLNR":                                 "GET /api/*/users/*",
-		"okta GET /api/v1/users/isaac.brock@example.com":                              "GET /api/*/users/*",
-		"jira GET /rest/api/3/issue/PROJ-12":                                          "GET /rest/api/*/issue/*",
-		"jira PUT /rest/api/3/issue/PROJ-12":                                          "PUT /rest/api/*/issue/PROJ-12",
-		"discord POST /api/v10/channels/1234/messages":                                "POST /api/*/channels/1234/messages",
-		"discord DELETE /api/v10/channels/1234/messages/5678":                         "DELETE /api/*/channels/1234/messages/*",
-		"discord GET /api/v10/users/5678":                                             "GET /api/*/users/*",
-		"stripe GET /v1/charges":                                                      "",
-		"okta GET /" + strings.Repeat("a/", 1000):                                     "GET /" + strings.Repeat("a/", 125) + "a",
-		"okta GET /" + strings.Repeat("x", 33) + "/a/" + "b.c-d":                      "GET /*/a/b.c-d",
+		"github GET /repos/o/r/issues/12":                           "core",
+		"github GET /":                                              "core",
+		"github GET /search/code":                                   "code_search",
+		"github GET /search/issues":                                 "search",
+		"github POST /graphql":                                      "graphql",
+		"slack POST /api/chat.postMessage":                          "/api/chat.postMessage",
+		"slack GET /api/users.list":                                 "/api/users.list",
+		"slack POST /services/T012/B345/SeCrEtSeCrEtSeCrEtSeCrEt":   "/services/T012/B345/*",
+		"github POST /repos/o/r/actions/runners/registration-token": "actions_runner_registration",
+		"github GET /repos/o/r/code-scanning/sarifs":                "core",
+		"github POST /repos/o/r/code-scanning/sarifs":               "code_scanning_upload",
+		"github POST /repos/o/r/dependency-graph/snapshots":         "dependency_snapshots",
+		"github POST /app-manifests/c/conversions":                  "integration_manifest",
+		"github GET /orgs/o/audit-log":                              "audit_log",
+		"github GET /api/v3/search/code":                            "code_search",
+		"github POST /api/graphql":                                  "graphql",
+		"github GET /searching/code":                                "core",
+		"x GET /2/users/by/username/jack/tweets":                    "GET /*/users/by/username/*/tweets",
+		"okta GET /api/v1/users/isaac":                              "GET /api/*/users/*",
+		"okta POST /oauth2/default/v1/token":                        "POST /oauth2/*/v1/token",
+		"okta POST /oauth2/v1/token":                                "POST /oauth2/v1/token",
+		"auth0 GET /api/v2/organizations/name/acme":                 "GET /api/*/organizations/name/*",
+		"auth0 GET /api/v2/users/auth0|abc":                         "GET /api/*/users/*",
+		"jira GET /rest/api/3/project/ABC/components":               "GET /rest/api/*/project/*/components",
+		"jira PUT /ex/jira/11223344-a1b2-c3d4-e5f6-a7b8c9d0e1f2" +
+			"/rest/api/3/issue/P-1": "PUT /ex/jira/#a/rest/api/*/issue/P-1",
+		"sentry POST /api/12345/envelope/":                             "POST /api/*/envelope/",
+		"discord PUT /api/v10/channels/1/messages/2/reactions/x/@me":   "PUT /api/*/channels/1/messages/*/reactions/*/*",
+		"discord POST /api/webhooks/77/" + strings.Repeat("t0ken", 10): "POST /api/webhooks/77/#a",
+		"x GET /2/users/12345/tweets":                                  "GET /*/users/*/tweets",
+		"x POST /2/tweets":                                             "POST /*/tweets",
+		"okta GET /api/v1/users/00ub0oNGTSWTBKOLGLNR":                  "GET /api/*/users/*",
+		"okta GET /api/v1/users/isaac.brock@example.com":               "GET /api/*/users/*",
+		"jira GET /rest/api/3/issue/PROJ-12":                           "GET /rest/api/*/issue/*",
+		"jira PUT /rest/api/3/issue/PROJ-12":                           "PUT /rest/api/*/issue/PROJ-12",
+		"discord POST /api/v10/channels/1234/messages":                 "POST /api/*/channels/1234/messages",
+		"discord DELETE /api/v10/channels/1234/messages/5678":          "DELETE /api/*/channels/1234/messages/*",
+		"discord GET /api/v10/users/5678":                              "GET /api/*/users/*",
+		"stripe GET /v1/charges":                                       "",
+		"okta GET /" + strings.Repeat("a/", 1000):                      "GET /" + strings.Repeat("a/", 125) + "a",
+		"okta GET /" + strings.Repeat("x", 33) + "/a/" + "b.c-d":       "GET /*/a/b.c-d",
 	} {
 		vendor, rest, _ := strings.Cut(request, " ")
 		method, path, _ := strings.Cut(rest, " ")
@@ -68,18 +69,23 @@ func TestTheScopeOfARequest(t *testing.T) {
 	assert.Empty(t, (&ratelimit.Scope{Endpoints: true}).Of(&http.Request{}))
 }
 
-// GitHub's secondary limits are of all requests; its primary ones of a resource.
-func TestALimitOfAllRequestsIsSaidToBe(t *testing.T) {
+// GitHub's secondary limits cover all requests, its primary ones a resource.
+func TestAnswerAllMarksLimitsOfAllRequests(t *testing.T) {
 	github := ratelimit.Vendor("github")
 	secondary := github.Judge(403, http.Header{"Retry-After": {"60"}, "X-Ratelimit-Remaining": {"12"}}, nil, time.Now())
 	assert.Equal(t, ratelimit.Answer{Meaning: ratelimit.Limited, Wait: time.Minute, Known: true, All: true}, secondary)
-	graphql := github.Judge(200, http.Header{"Retry-After": {"60"}}, []byte(`{"message":"You have exceeded a secondary rate limit"}`), time.Now())
+	graphql := github.Judge(
+		200, http.Header{"Retry-After": {"60"}},
+		[]byte(`{"message":"You have exceeded a secondary rate limit"}`), time.Now(),
+	)
 	assert.Equal(t, secondary, graphql)
-	primary := github.Judge(403, http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"60"}}, nil, time.Now())
+	primary := github.Judge(
+		403, http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"60"}}, nil, time.Now(),
+	)
 	assert.Equal(t, ratelimit.Answer{Meaning: ratelimit.Limited, Wait: time.Minute, Known: true}, primary)
 }
 
-func TestWhoseLimitAnAnswerIsAbout(t *testing.T) {
+func TestAnswersHaveAllOrOwn(t *testing.T) {
 	for _, c := range []struct {
 		vendor   string
 		fields   []string
@@ -103,11 +109,11 @@ func TestWhoseLimitAnAnswerIsAbout(t *testing.T) {
 		assert.Equal(t, c.own, a.Own, "%+v", c)
 	}
 	p := ratelimit.Profile{Signs: []ratelimit.Sign{{Means: ratelimit.Final, All: true, Own: true}}}
-	assert.Equal(t, ratelimit.Answer{Meaning: ratelimit.Final}, p.Judge(500, nil, nil, now), "of no limit")
+	assert.Equal(t, ratelimit.Answer{Meaning: ratelimit.Final}, p.Judge(500, nil, nil, now), "not a limit")
 }
 
-// Secrets of a path do not get into a scope, which is shown and shared.
-func TestAScopeHasNoSecret(t *testing.T) {
+// Scopes are logged and shared, so secrets in a path must not get into them.
+func TestScopesHideSecrets(t *testing.T) {
 	secret := strings.Repeat("aBcDeFgHiJ", 7)
 	for vendor, path := range map[string]string{
 		"discord": "/api/webhooks/77/" + secret, "slack": "/services/T1/B1/" + secret[:24], "okta": "/api/v1/x/" + secret,
@@ -117,12 +123,14 @@ func TestAScopeHasNoSecret(t *testing.T) {
 		assert.NotContains(t, got, secret[:24], vendor)
 	}
 	s := ratelimit.Vendor("discord").Scope
-	one, other := httptest.NewRequest("POST", "/api/webhooks/77/"+secret, nil), httptest.NewRequest("POST", "/api/webhooks/77/"+secret+"a", nil)
+	one, other := httptest.NewRequest("POST", "/api/webhooks/77/"+secret, nil), httptest.NewRequest(
+		"POST", "/api/webhooks/77/"+secret+"a", nil,
+	)
 	assert.Equal(t, s.Of(one), s.Of(one.Clone(t.Context())))
-	assert.NotEqual(t, s.Of(one), s.Of(other), "each webhook has limits of its own")
+	assert.NotEqual(t, s.Of(one), s.Of(other), "each webhook has its own limits")
 }
 
-func TestAScopeOfARequestWithoutAMethodIsThatOfAGet(t *testing.T) {
+func TestAnEmptyMethodIsGET(t *testing.T) {
 	s := ratelimit.Scope{Endpoints: true, Methods: true, Keep: []string{"GET /a/{}"}}
 	get := httptest.NewRequest("GET", "/a/b1", nil)
 	none := &http.Request{URL: get.URL}
@@ -131,7 +139,7 @@ func TestAScopeOfARequestWithoutAMethodIsThatOfAGet(t *testing.T) {
 	assert.Equal(t, "POST /a/*", s.Of(httptest.NewRequest("POST", "/a/b1", nil)))
 }
 
-func TestTheScopeOfAGroupTakesNoMemory(t *testing.T) {
+func TestGroupScopesDoNotAllocate(t *testing.T) {
 	for request, want := range map[string]float64{
 		"github GET /repos/o/r/issues/12": 0, "github GET /search/code": 0, "stripe GET /v1/charges": 0,
 		"okta GET /api/v1/users/00ub0oNGTSWTBKOLGLNR": 1, "discord POST /api/v10/channels/1234/messages": 1,
@@ -143,7 +151,7 @@ func TestTheScopeOfAGroupTakesNoMemory(t *testing.T) {
 	}
 }
 
-// FuzzScope holds the scope of any request to what is said of it.
+// FuzzScope checks the documented properties of Scope.Of for any request.
 func FuzzScope(f *testing.F) {
 	f.Add("GET", "/repos/o/r", "/a/*/{}")
 	f.Add("", "", "")
@@ -152,14 +160,17 @@ func FuzzScope(f *testing.F) {
 	f.Add("X Y", "//\x00\xff/%2f", " / / ")
 	f.Fuzz(func(t *testing.T, method, path, pattern string) {
 		req := &http.Request{Method: method, URL: &url.URL{Path: path}}
-		own := ratelimit.Scope{Endpoints: true, Methods: len(path)%2 == 0, Keep: []string{pattern}, Groups: []ratelimit.Group{{Name: "g", Paths: []string{"/g/" + pattern}}}}
+		own := ratelimit.Scope{
+			Endpoints: true, Methods: len(path)%2 == 0, Keep: []string{pattern},
+			Groups: []ratelimit.Group{{Name: "g", Paths: []string{"/g/" + pattern}}},
+		}
 		for _, s := range append(scopes(), own) {
 			of := s.Of(req)
 			if len(of) > 256 || of != s.Of(req) {
 				t.Fatalf("%+v of %q %q: %q", s, method, path, of)
 			}
 			if of == "" && s.Endpoints {
-				t.Fatalf("%+v of %q %q is that of all requests", s, method, path)
+				t.Fatalf("%+v of %q %q has the scope of all requests", s, method, path)
 			}
 			for segment := range strings.SplitSeq(of, "/") {
 				if s.Endpoints && strings.HasPrefix(of, "/") && len(segment) > 32 {

@@ -5,45 +5,48 @@ import (
 	"time"
 )
 
-// Set writes limits, the tightest first, into h in the fields of style. Without
-// limits it writes nothing.
+// Set writes limits into h as the header fields of style. Put the tightest limit first.
+// Without limits it writes nothing.
 //
-// The lists of Draft11 and Draft07 tell of all limits and are appended to what h
-// has, so that the policies of a limiter further out stay visible. All other
-// fields tell of limits[0] alone and replace what h has.
+//	ratelimit.Set(w.Header(), ratelimit.Draft11|ratelimit.XRateLimit, limits...)
 //
-// Every style gives the same numbers:
+// The lists of Draft11 and Draft07 contain all limits, after those that h has already, so
+// that the policies of an outer limiter stay visible. All other fields describe limits[0]
+// and replace what h has.
 //
-//   - the limit is Quota, what is left Remaining;
-//   - t of Draft11 is Next in seconds, rounded up: with nothing left, it is what
-//     Retry-After says to a request that costs one unit. It is left out when
-//     Next is 0;
-//   - every Reset is the moment when the quota is whole again, At+Reset, rounded
-//     up to a second;
-//   - qu and pk of Draft11, which alone has them, are Unit and Partition;
-//   - w is Window in seconds. It is left out if Window is not a whole number of
-//     them, since any other number would state another rate; Draft07, which
-//     requires w, then leaves out the policy. It also leaves out one whose Quota
-//     an earlier one has, which it forbids;
-//   - Algorithm, if known, is heed-algorithm of the policies, a parameter that
-//     other clients ignore.
+// Every style writes the same numbers:
 //
-// A name is written as a String of RFC 9651, quotes and backslashes escaped. The
-// bytes of what such a String cannot hold, anything but printable ASCII, are
-// written as in a URL: é becomes %C3%A9.
+//   - limit is Quota, remaining is Remaining;
+//   - t of Draft11 is Next in seconds, rounded up: when nothing is left, the Retry-After
+//     of a request that costs one unit. Set omits it if Next is 0;
+//   - reset is At+Reset, when all of the quota is left again, rounded up to a second;
+//   - qu and pk, which only Draft11 has, are Unit and Partition;
+//   - w is Window in seconds. Set omits it if Window is not a whole number of seconds,
+//     because a rounded one would announce another rate. Draft07 requires w and then
+//     omits the policy. It also omits a second policy with the same Quota, which the
+//     draft forbids;
+//   - heed-algorithm, a parameter that other clients ignore, is Algorithm, if known.
+//
+// A name becomes a String of RFC 9651, with quotes and backslashes escaped. Bytes other
+// than printable ASCII are percent-encoded: é becomes %C3%A9.
 func Set(h http.Header, style Style, limits ...Limit) {
 	Prepare(style, limits...).Set(h, limits...)
 }
 
-// A Template is Set for limits of which only the state changes: what RateLimit-Policy
-// says is rendered once. It is immutable. The zero Template writes nothing.
+// A Template is a faster Set for limits whose policies do not change: it renders
+// RateLimit-Policy once.
+//
+//	template := ratelimit.Prepare(ratelimit.Draft11, policies...) // once
+//	template.Set(w.Header(), limits...)                           // for each response
+//
+// A Template is immutable. The zero Template writes nothing.
 type Template struct {
 	style    Style  // the effective one
-	policies string // what RateLimit-Policy says; may be empty in Draft07
+	policies string // the value of RateLimit-Policy; may be empty in Draft07
 }
 
-// Prepare returns a Template for limits of these policies, of which it reads
-// Name, Unit, Quota, Window and Algorithm.
+// Prepare returns a Template for limits with these policies. It uses Name, Unit, Quota,
+// Window and Algorithm.
 func Prepare(style Style, policies ...Limit) Template {
 	t := Template{style: style.effective()}
 	var space [128]byte
@@ -56,8 +59,8 @@ func Prepare(style Style, policies ...Limit) Template {
 	return t
 }
 
-// Set writes what Set writes for limits, which are those of the policies that t
-// was prepared for, in any order, the tightest first.
+// Set writes what the function Set writes. limits belong to the policies that t was
+// prepared for, the tightest first.
 func (t Template) Set(h http.Header, limits ...Limit) {
 	if len(limits) == 0 || t.style == 0 {
 		return
@@ -83,9 +86,8 @@ func (t Template) Set(h http.Header, limits ...Limit) {
 	t.write(h, &v, string(text))
 }
 
-// write puts the lines into h. Their values share one array, but each has a place
-// of its own and a capacity of one, so that whoever changes one or appends to it
-// leaves the others alone.
+// write puts the lines into h. Their values share one array, but each has a capacity of
+// one, so that appending to one does not overwrite the next.
 func (t *Template) write(h http.Header, v *values, text string) {
 	from := 0
 	lines := make([]string, v.n+1)
@@ -103,7 +105,7 @@ func (t *Template) write(h http.Header, v *values, text string) {
 	}
 }
 
-// following returns line, which is one, after those that there are.
+// following returns the one line after those that there are.
 func following(lines, line []string) []string {
 	if len(lines) == 0 {
 		return line
@@ -111,31 +113,31 @@ func following(lines, line []string) []string {
 	return append(lines, line[0])
 }
 
-// A values says where in a text those of some fields end. They are rendered into one, so
-// that they are allocated together.
+// A values says where the value of each field ends in a common text. One text needs one
+// allocation.
 type values struct {
 	names [7]string // no style has more
 	ends  [7]int
 	n     int
 }
 
-// add notes that the value of a field is the end of text, which it returns.
+// add records that the value of field name ends at the end of text, and returns text.
 func (v *values) add(name string, text []byte) []byte {
 	v.names[v.n], v.ends[v.n] = name, len(text)
 	v.n++
 	return text
 }
 
-// triple appends what the three fields say of l.
+// triple appends the three fields for l.
 func (v *values) triple(text []byte, names *triple, l *Limit, reset int64) []byte {
 	text = v.add(names.limit, appendInteger(text, l.Quota))
 	text = v.add(names.remaining, appendInteger(text, l.Remaining))
 	return v.add(names.reset, appendInteger(text, reset))
 }
 
-// unixReset returns the Unix time at which l is whole again.
+// unixReset returns the Unix time at which all of l's quota is left.
 func unixReset(l *Limit) int64 {
 	wait := max(l.Reset, 0)
-	part := wait%time.Second + time.Duration(l.At.Nanosecond()) // apart, since the sum of all might overflow
+	part := wait%time.Second + time.Duration(l.At.Nanosecond()) // separately, because the sum of all might overflow
 	return l.At.Unix() + int64(wait/time.Second) + ceilSeconds(part)
 }

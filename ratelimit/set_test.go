@@ -89,8 +89,11 @@ func TestTheZeroTemplateWritesNothing(t *testing.T) {
 	expect(t, lines(h))
 }
 
-func TestListsTellOfAllLimitsAndTheRestOfTheTightest(t *testing.T) {
-	day := ratelimit.Limit{Name: "day", Quota: 5000, Window: 24 * time.Hour, Remaining: 4000, Next: time.Second, Reset: time.Hour, At: now}
+func TestListsHaveAllLimitsOtherFieldsTheTightest(t *testing.T) {
+	day := ratelimit.Limit{
+		Name: "day", Quota: 5000, Window: 24 * time.Hour, Remaining: 4000, Next: time.Second, Reset: time.Hour,
+		At: now,
+	}
 	expect(t, set(ratelimit.Draft11|ratelimit.XRateLimit, limit("minute"), day),
 		`Ratelimit: "minute";r=42;t=17, "day";r=4000;t=1`,
 		`Ratelimit-Policy: "minute";q=100;w=60, "day";q=5000;w=86400`,
@@ -100,10 +103,13 @@ func TestListsTellOfAllLimitsAndTheRestOfTheTightest(t *testing.T) {
 		"Ratelimit-Policy: 5000;w=86400, 100;w=60")
 }
 
-func TestListsAreAppendedAndTheRestReplaced(t *testing.T) {
+func TestListsAreAppendedOtherFieldsReplaced(t *testing.T) {
 	h := http.Header{}
 	ratelimit.Set(h, 0, limit("outer"))
-	ratelimit.Set(h, 0, ratelimit.Limit{Name: "inner", Quota: 5, Window: time.Second, Remaining: 4, Next: 1, Reset: 1, At: now})
+	ratelimit.Set(
+		h, 0,
+		ratelimit.Limit{Name: "inner", Quota: 5, Window: time.Second, Remaining: 4, Next: 1, Reset: 1, At: now},
+	)
 	expect(t, lines(h),
 		`Ratelimit: "outer";r=42;t=17`,
 		`Ratelimit: "inner";r=4;t=1`,
@@ -126,7 +132,9 @@ func TestAppendingToAFieldLeavesTheOthersAlone(t *testing.T) {
 }
 
 func TestChangingAFieldInPlaceLeavesTheOthersAlone(t *testing.T) {
-	for _, style := range []ratelimit.Style{ratelimit.Draft11 | ratelimit.XRateLimit, ratelimit.Draft07 | ratelimit.Draft06 | ratelimit.XRateLimit} {
+	for _, style := range []ratelimit.Style{
+		ratelimit.Draft11 | ratelimit.XRateLimit, ratelimit.Draft07 | ratelimit.Draft06 | ratelimit.XRateLimit,
+	} {
 		h := http.Header{}
 		ratelimit.Set(h, style, limit("default"))
 		want := h.Clone()
@@ -142,7 +150,7 @@ func TestChangingAFieldInPlaceLeavesTheOthersAlone(t *testing.T) {
 	}
 }
 
-func TestATemplateWritesWhatSetWritesInAnyOrder(t *testing.T) {
+func TestTemplateSetWritesWhatSetWrites(t *testing.T) {
 	minute, hour := limit("minute"), limit("hour")
 	hour.Quota, hour.Window = 1000, time.Hour
 	template := ratelimit.Prepare(0, minute, hour)
@@ -155,17 +163,17 @@ func TestATemplateWritesWhatSetWritesInAnyOrder(t *testing.T) {
 		"X-Ratelimit-Limit: 1000", "X-Ratelimit-Remaining: 1", "X-Ratelimit-Reset: "+resetUnix)
 }
 
-// Only RateLimit-Policy has the order in which the policies were prepared.
-func TestATemplateKnowsPoliciesByTheirName(t *testing.T) {
+// Only RateLimit-Policy keeps the order of Prepare.
+func TestTemplateLimitsMayComeInAnyOrder(t *testing.T) {
 	a, b, c := limit("a"), limit(`"b"`), limit("c")
 	a.Quota, b.Quota, c.Quota = 7, 80, 900
 	a.Remaining, b.Remaining, c.Remaining = 6, 50, 400
 	for _, style := range []ratelimit.Style{0, ratelimit.Draft07 | ratelimit.Draft06, ratelimit.XRateLimitDelta} {
 		template := ratelimit.Prepare(style, a, b, c)
-		for _, told := range [][]ratelimit.Limit{{a, b, c}, {b, a, c}, {c, b, a}, {c, a, b}, {b, c}, {a}} {
+		for _, limits := range [][]ratelimit.Limit{{a, b, c}, {b, a, c}, {c, b, a}, {c, a, b}, {b, c}, {a}} {
 			got, want := http.Header{}, http.Header{}
-			template.Set(got, told...)
-			ratelimit.Set(want, style, told...)
+			template.Set(got, limits...)
+			ratelimit.Set(want, style, limits...)
 			delete(got, "Ratelimit-Policy")
 			delete(want, "Ratelimit-Policy")
 			if lines(got) != lines(want) {
@@ -175,10 +183,11 @@ func TestATemplateKnowsPoliciesByTheirName(t *testing.T) {
 	}
 }
 
-func TestNextIsRoundedUpAndLeftOutWhenWhole(t *testing.T) {
+func TestNextIsRoundedUpAndOmittedWhenZero(t *testing.T) {
 	for next, want := range map[time.Duration]string{
-		-1: "", 0: "", 1: ";t=1", time.Millisecond: ";t=1", time.Second: ";t=1", time.Second + 1: ";t=2", 17 * time.Second: ";t=17",
-		math.MaxInt64: ";t=9223372037", math.MinInt64: "",
+		-1: "", 0: "", 1: ";t=1", time.Millisecond: ";t=1", time.Second: ";t=1", time.Second + 1: ";t=2",
+		17 * time.Second: ";t=17",
+		math.MaxInt64:    ";t=9223372037", math.MinInt64: "",
 	} {
 		h := http.Header{}
 		ratelimit.Set(h, ratelimit.Draft11, ratelimit.Limit{Next: next})
@@ -188,8 +197,8 @@ func TestNextIsRoundedUpAndLeftOutWhenWhole(t *testing.T) {
 	}
 }
 
-// A bucket that lacks 1 s at second 1000.9 is whole at 1001.9.
-func TestResetIsNeverEarlierThanWhole(t *testing.T) {
+// A bucket that needs 1 s at second 1000.9 is full at 1001.9.
+func TestResetIsNeverTooEarly(t *testing.T) {
 	for _, c := range []struct {
 		at    time.Time
 		reset time.Duration
@@ -206,7 +215,9 @@ func TestResetIsNeverEarlierThanWhole(t *testing.T) {
 		{time.Unix(0, 0), math.MaxInt64, "9223372037", "9223372037"},
 		{time.Unix(1e15, 0), time.Second, "999999999999999", "1"},
 	} {
-		for style, want := range map[ratelimit.Style]string{ratelimit.XRateLimit: c.unix, ratelimit.XRateLimitDelta: c.delta} {
+		for style, want := range map[ratelimit.Style]string{
+			ratelimit.XRateLimit: c.unix, ratelimit.XRateLimitDelta: c.delta,
+		} {
 			h := http.Header{}
 			ratelimit.Set(h, style, ratelimit.Limit{At: c.at, Reset: c.reset})
 			if got := h.Get("X-RateLimit-Reset"); got != want {
@@ -216,10 +227,11 @@ func TestResetIsNeverEarlierThanWhole(t *testing.T) {
 	}
 }
 
-func TestAWindowIsToldOnlyInWholeSeconds(t *testing.T) {
+func TestOnlyWindowsOfWholeSecondsAreWritten(t *testing.T) {
 	for window, want := range map[time.Duration]string{
-		0: "", -time.Second: "", time.Millisecond: "", 999 * time.Millisecond: "", time.Second: ";w=1", 1500 * time.Millisecond: "",
-		time.Minute: ";w=60", time.Minute + 1: "", 30 * 24 * time.Hour: ";w=2592000", math.MaxInt64: "",
+		0: "", -time.Second: "", time.Millisecond: "", 999 * time.Millisecond: "", time.Second: ";w=1",
+		1500 * time.Millisecond: "",
+		time.Minute:             ";w=60", time.Minute + 1: "", 30 * 24 * time.Hour: ";w=2592000", math.MaxInt64: "",
 	} {
 		h := http.Header{}
 		ratelimit.Set(h, ratelimit.Draft11, ratelimit.Limit{Quota: 3, Window: window})
@@ -229,7 +241,7 @@ func TestAWindowIsToldOnlyInWholeSeconds(t *testing.T) {
 	}
 }
 
-func TestDraft07LeavesOutPoliciesThatItForbids(t *testing.T) {
+func TestDraft07OmitsForbiddenPolicies(t *testing.T) {
 	short := ratelimit.Limit{Quota: 100, Window: time.Millisecond}
 	expect(t, set(ratelimit.Draft07, short), "Ratelimit: limit=100, remaining=0, reset=0")
 	expect(t, set(ratelimit.Draft07, short, limit("a"), limit("b"), ratelimit.Limit{Quota: 7, Window: time.Second}),
@@ -247,8 +259,10 @@ func TestNumbersStayInTheRangeOfStructuredFields(t *testing.T) {
 
 func TestNamesAreEscaped(t *testing.T) {
 	for name, want := range map[string]string{
-		"": `"default"`, "per user": `"per user"`, `a"b`: `"a\"b"`, `a\`: `"a\\"`, `"`: `"\""`, "\r\nSet-Cookie: x": `"%0D%0ASet-Cookie: x"`,
-		"café": `"caf%C3%A9"`, "\x00\x7f\xff": `"%00%7F%FF"`, "100%": `"100%"`, "~ !": `"~ !"`, "tab\t": `"tab%09"`,
+		"": `"default"`, "per user": `"per user"`, `a"b`: `"a\"b"`, `a\`: `"a\\"`, `"`: `"\""`,
+		"\r\nSet-Cookie: x": `"%0D%0ASet-Cookie: x"`,
+		"café":              `"caf%C3%A9"`, "\x00\x7f\xff": `"%00%7F%FF"`, "100%": `"100%"`, "~ !": `"~ !"`,
+		"tab\t": `"tab%09"`,
 	} {
 		h := http.Header{}
 		ratelimit.Set(h, ratelimit.Draft11, ratelimit.Limit{Name: name})
@@ -258,7 +272,7 @@ func TestNamesAreEscaped(t *testing.T) {
 	}
 }
 
-func TestATemplateAllocatesOneTextAndOneArray(t *testing.T) {
+func TestTemplateSetAllocatesTwice(t *testing.T) {
 	template, l, h := ratelimit.Prepare(0, limit("default")), limit("default"), http.Header{}
 	write := func() {
 		delete(h, "Ratelimit")
@@ -285,13 +299,16 @@ func integer(t *testing.T, v any, ok bool) (int64, bool) {
 	t.Helper()
 	n, is := v.(int64)
 	if ok && (!is || n < 0 || n > 999_999_999_999_999) {
-		t.Fatalf("%v (%T) is no Integer from 0", v, v)
+		t.Fatalf("%v (%T) is not a non-negative Integer", v, v)
 	}
 	return n, ok
 }
 
 func FuzzSet(f *testing.F) {
-	f.Add("default", int64(100), int64(time.Minute), int64(42), int64(16100*time.Millisecond), int64(time.Hour), int64(1795203000_500_000_000), ratelimit.SlidingLog)
+	f.Add(
+		"default", int64(100), int64(time.Minute), int64(42), int64(16100*time.Millisecond), int64(time.Hour),
+		int64(1795203000_500_000_000), ratelimit.SlidingLog,
+	)
 	f.Add("a\"\\\r\né", int64(-1), int64(1), int64(math.MaxInt64), int64(math.MinInt64), int64(-1), int64(-1), "a;b")
 	f.Fuzz(func(t *testing.T, name string, quota, window, remaining, next, reset, at int64, algorithm string) {
 		first := ratelimit.Limit{
@@ -350,7 +367,7 @@ func FuzzSet(f *testing.F) {
 	})
 }
 
-// checkAlgorithm checks that heed-algorithm is a's name, or absent.
+// checkAlgorithm checks that heed-algorithm is a, or absent.
 func checkAlgorithm(t *testing.T, item httpsfv.Item, a string) {
 	t.Helper()
 	value, ok := item.Params.Get("heed-algorithm")
@@ -359,7 +376,7 @@ func checkAlgorithm(t *testing.T, item httpsfv.Item, a string) {
 	}
 }
 
-// checkParameter checks that a parameter is n, cut to its range, or absent.
+// checkParameter checks that a parameter is n, clamped to its range, or absent.
 func checkParameter(t *testing.T, item httpsfv.Item, key string, n int64, want bool) {
 	t.Helper()
 	value, ok := item.Params.Get(key)

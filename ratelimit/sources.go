@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// Sources returns the canonical names, sorted, of the fields that the answer of
-// Wait to the same arguments comes from: those without which it would be another
-// one; or, where several say the same, each that says it by itself. It is empty if
-// Wait is not ok, or if there are more than 64 fields that may say something, or more than
-// 64 KiB of them. It calls Wait for each of them, and is for people: for a log, or to
-// explain a wait.
+// Sources returns the names of the fields that decided the result of Wait, sorted and
+// canonical: for a log, or to explain a wait to a person.
+//
+// They are the fields without which Wait would return something else. If several fields
+// say the same, they are those that say it alone. Sources returns nil if Wait is not ok,
+// or if the fields that might matter are more than 64 or exceed 64 KiB. It calls Wait
+// once or twice for each of them.
 func Sources(status int, h http.Header, now time.Time) (names []string) {
 	if now.IsZero() {
 		now = time.Now()
@@ -21,11 +22,11 @@ func Sources(status int, h http.Header, now time.Time) (names []string) {
 	if !ok {
 		return nil
 	}
-	if h = telling(h); h == nil {
+	if h = relevant(h); h == nil {
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(h)) {
-		if !isClock(name) && !says(status, without(h, name), now, wait) {
+		if !isClock(name) && !yields(status, without(h, name), now, wait) {
 			names = append(names, name)
 		}
 	}
@@ -33,7 +34,7 @@ func Sources(status int, h http.Header, now time.Time) (names []string) {
 		return names
 	}
 	for _, name := range slices.Sorted(maps.Keys(h)) {
-		if !isClock(name) && says(status, only(h, name), now, wait) {
+		if !isClock(name) && yields(status, only(h, name), now, wait) {
 			names = append(names, name)
 		}
 	}
@@ -42,9 +43,9 @@ func Sources(status int, h http.Header, now time.Time) (names []string) {
 
 const mostSources = 64
 
-// telling returns the fields of h that Wait reads, or nil if they are too many to be asked
+// relevant returns the fields of h that Wait reads, or nil if they are too many to try
 // one by one.
-func telling(h http.Header) http.Header {
+func relevant(h http.Header) http.Header {
 	fields, size := http.Header{}, 0
 	for name, lines := range h {
 		if familyOf(name) == noFamily && !isDelay(name) && !isClock(name) {
@@ -52,7 +53,7 @@ func telling(h http.Header) http.Header {
 		}
 		fields[name] = lines
 		for _, line := range lines {
-			size += len(line) + 1 // which the line takes, too
+			size += len(line) + 1 // a line takes time even if it is empty
 		}
 		if size += len(name); len(fields) > mostSources || size > longestField {
 			return nil
@@ -61,10 +62,10 @@ func telling(h http.Header) http.Header {
 	return fields
 }
 
-// isClock reports whether a field says what the time is, and never what to wait.
+// isClock reports whether a field tells the time, and never a wait.
 func isClock(name string) bool { return name == "Date" || name == "Age" }
 
-func says(status int, h http.Header, now time.Time, wait time.Duration) bool {
+func yields(status int, h http.Header, now time.Time, wait time.Duration) bool {
 	other, ok := Wait(status, h, now)
 	return ok && other == wait
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestSourcesAreTheFieldsThatTheWaitComesFrom(t *testing.T) {
+func TestSourcesAreTheDecidingFields(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for _, test := range []struct {
 		name   string
@@ -25,7 +25,10 @@ func TestSourcesAreTheFieldsThatTheWaitComesFrom(t *testing.T) {
 		}, []string{"Retry-After"}},
 		{"the finer one", 429, http.Header{"Retry-After": {"2"}, "Retry-After-Ms": {"1500"}}, []string{"Retry-After-Ms"}},
 		{"the longer one", 429, http.Header{"Retry-After": {"9"}, "Retry-After-Ms": {"1500"}}, []string{"Retry-After"}},
-		{"both say it", 429, http.Header{"Retry-After": {"2"}, "Retry-After-Ms": {"2000"}}, []string{"Retry-After", "Retry-After-Ms"}},
+		{
+			"both say it", 429, http.Header{"Retry-After": {"2"}, "Retry-After-Ms": {"2000"}},
+			[]string{"Retry-After", "Retry-After-Ms"},
+		},
 		{"precedence", 429, http.Header{"Retry-After": {"1"}, "Ratelimit": {`"a";r=0;t=60`}}, []string{"Retry-After"}},
 		{"a quota", 429, http.Header{"Ratelimit": {`"a";r=0;t=60`}}, []string{"Ratelimit"}},
 		{"a quota in two fields", 503, http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"30"}},
@@ -35,7 +38,7 @@ func TestSourcesAreTheFieldsThatTheWaitComesFrom(t *testing.T) {
 	}
 }
 
-func TestSourcesNeedNoTime(t *testing.T) {
+func TestSourcesAcceptAZeroNow(t *testing.T) {
 	in := time.Now().Add(time.Hour).UTC().Format(http.TimeFormat)
 	assert.Equal(t, []string{"Retry-After"}, ratelimit.Sources(429, http.Header{"Retry-After": {in}}, time.Time{}))
 }

@@ -1,10 +1,10 @@
 package ratelimit
 
-// stateless is a Limit of whose state nothing is known.
+// stateless is a Limit whose state is unknown.
 var stateless = Limit{Remaining: -1, Next: unknown, Reset: unknown}
 
-// readStates reads RateLimit, of draft-08 to draft-11, or else of draft-07. If it is
-// malformed, there are none. Of more than mostStates the first ones are read.
+// readStates reads RateLimit of draft-08 to draft-11, or else of draft-07. A malformed
+// field has no states. It reads at most mostStates.
 func readStates(dst []Limit, lines []string) []Limit {
 	s, n := structured{in: combine(lines)}, len(dst)
 	for len(dst)-n < mostStates && s.next() {
@@ -20,9 +20,9 @@ func readStates(dst []Limit, lines []string) []Limit {
 	return dst[:n]
 }
 
-// state reads "default";r=42;t=17, and what the next draft calls them: a is what is
-// available, w the effective window, and c what the request cost. A server on its way
-// from one to the other sends both: then the stricter counts.
+// state reads "default";r=42;t=17. The next draft renames the parameters: a is what is
+// available, w the effective window, and c the cost of the request. If a server sends
+// both names, the stricter value counts.
 func (s *structured) state(l *Limit) {
 	item := s.bareItem()
 	var r, t, a, w, c int64 = missing, missing, missing, missing, missing
@@ -51,8 +51,7 @@ func (s *structured) state(l *Limit) {
 	s.failed = s.failed || item.kind != aString || l.Remaining == missing || min(r, t, a, w, c) == malformed
 }
 
-// readState07 reads limit=100, remaining=42, reset=17. Of these only remaining may be
-// missing.
+// readState07 reads limit=100, remaining=42, reset=17. Only remaining may be missing.
 func readState07(value string) (l Limit, ok bool) {
 	var limit, remaining, reset int64 = missing, missing, missing
 	s := structured{in: value}

@@ -14,27 +14,29 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// FuzzStates compares what is read of RateLimit with what follows from what httpsfv reads.
+// FuzzStates compares RateLimit as this package reads it with what httpsfv reads.
 func FuzzStates(f *testing.F) {
 	for _, value := range []string{
-		`"a";r=0;t=17`, `"a";a=0;w=45`, `"a";a=0;w=45;c=5`, `"a";r=3;t=17;a=2;w=45`, `"a";a=1.5`, `"a";a=0;c=?0`, `"a";w=1`, `"a";a`, `"a";a=-1;r=2`,
-		`"a";a=1, "b";r=0;t=9;w=8`, `"a";a=1;a=2;w=1;w=2;c=1;c=2`, `a;a=1`, `1;a=1`, `"a";c=1;r=5`, `"a\"b";a=999999999999999;w=999999999999999`, `"a";pk="x";a=1`, ``, `"a";a=1,`,
+		`"a";r=0;t=17`, `"a";a=0;w=45`, `"a";a=0;w=45;c=5`, `"a";r=3;t=17;a=2;w=45`, `"a";a=1.5`,
+		`"a";a=0;c=?0`, `"a";w=1`, `"a";a`, `"a";a=-1;r=2`,
+		`"a";a=1, "b";r=0;t=9;w=8`, `"a";a=1;a=2;w=1;w=2;c=1;c=2`, `a;a=1`, `1;a=1`, `"a";c=1;r=5`,
+		`"a\"b";a=999999999999999;w=999999999999999`, `"a";pk="x";a=1`, ``, `"a";a=1,`,
 	} {
 		f.Add(value)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
 		if strings.ContainsAny(value, ":(") || len(value) > 10_000 {
-			return // httpsfv wants padding; and Lists of Inner Lists are none of ours
+			return // httpsfv requires padding, and no field here has Inner Lists
 		}
 		if _, err := httpsfv.UnmarshalDictionary([]string{value}); err == nil {
-			return // which draft-07 may have
+			return // draft-07 allows it
 		}
 		want, ok := statesOf(value)
 		got := ratelimit.Parse(http.Header{"Ratelimit": {value}}, now)
 		if !ok {
 			want = nil
 		}
-		counted := map[ratelimit.Limit]int{} // since they come in another order
+		counted := map[ratelimit.Limit]int{} // because the order may differ
 		for _, l := range got {
 			counted[l]++
 		}
@@ -44,7 +46,7 @@ func FuzzStates(f *testing.F) {
 	})
 }
 
-// statesOf counts what a List tells. ok is false if it is malformed.
+// statesOf counts the states of a List. ok is false if it is malformed.
 func statesOf(value string) (all map[ratelimit.Limit]int, ok bool) {
 	list, err := httpsfv.UnmarshalList([]string{value})
 	if err != nil {
@@ -67,7 +69,7 @@ func statesOf(value string) (all map[ratelimit.Limit]int, ok bool) {
 		}
 		r, a, seconds, cost := count("r"), count("a"), max(count("t"), count("w")), count("c")
 		if _, there := item.Params.Get("pk"); there || !ok || r < 0 && a < 0 {
-			return nil, false // no pk is a Byte Sequence here
+			return nil, false // pk must be a Byte Sequence
 		}
 		l := ratelimit.Limit{Name: name, Remaining: max(r, a), Next: -1, Reset: -1, Cost: max(cost, 0), At: now}
 		if r >= 0 && a >= 0 {
@@ -83,8 +85,8 @@ func statesOf(value string) (all map[ratelimit.Limit]int, ok bool) {
 	return all, true
 }
 
-// The next draft's names beside those of today, and what they may not be.
-func TestTheNextDraftsNamesAreReadBesideTodays(t *testing.T) {
+// The next draft's names may come beside today's, with the same restrictions.
+func TestNamesOfTheNextDraftAreRead(t *testing.T) {
 	policy := "RateLimit-Policy: \"default\";q=10;w=3600"
 	for item, want := range map[string]ratelimit.Limit{
 		`a=3;w=45`:             {Remaining: 3, Next: 45 * time.Second},
@@ -102,7 +104,8 @@ func TestTheNextDraftsNamesAreReadBesideTodays(t *testing.T) {
 		assert.Equal(t, []ratelimit.Limit{want}, ratelimit.Parse(header(`RateLimit: "default";`+item, policy), now), item)
 	}
 	for _, item := range []string{
-		`w=45`, `c=1`, `a`, `a="3"`, `a=-1`, `a=1.5`, `a=3;w`, `a=3;w=-1`, `a=3;w=1.5`, `a=3;w=a`, `a=3;c`, `a=3;c=-1`, `a=3;c=1.5`, `a=3;c="1"`,
+		`w=45`, `c=1`, `a`, `a="3"`, `a=-1`, `a=1.5`, `a=3;w`, `a=3;w=-1`, `a=3;w=1.5`, `a=3;w=a`, `a=3;c`,
+		`a=3;c=-1`, `a=3;c=1.5`, `a=3;c="1"`,
 		`r=3;a=-1`, `a=3;r=-1`, `a=3;r`, `r=3;t=1;w=-1`, `a=3;w=1;t=-1`,
 	} {
 		limits := ratelimit.Parse(header(`RateLimit: "default";`+item), now)
@@ -110,8 +113,8 @@ func TestTheNextDraftsNamesAreReadBesideTodays(t *testing.T) {
 	}
 }
 
-// What a request cost is part of its quota's state, whatever else tells of that.
-func TestACostStaysWhereTwoDialectsTellOfOneQuota(t *testing.T) {
+// The cost of a request stays with its quota, whichever dialect the rest comes from.
+func TestCostSurvivesMergingDialects(t *testing.T) {
 	h := header(`RateLimit: "default";a=3;w=45;c=7`, "RateLimit-Policy: \"default\";q=10;w=3600",
 		"X-RateLimit-Limit: 10", "X-RateLimit-Remaining: 3", "X-RateLimit-Reset: 50")
 	limits := ratelimit.Parse(h, now)

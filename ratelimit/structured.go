@@ -7,22 +7,21 @@ import (
 	"unicode/utf8"
 )
 
-// A structured reads a List or a Dictionary of RFC 9651, section 4.2.
-// Once it has failed, what it returns means nothing: a field that is malformed
-// anywhere is ignored as a whole.
+// A structured reads a List or a Dictionary of RFC 9651, section 4.2. A field that is
+// malformed anywhere is ignored as a whole: once failed is set, all results are
+// meaningless.
 //
-// It is not github.com/dunglas/httpsfv, with which the tests compare it, because
-// that builds a tree on the heap; and every response of a server that tells its
-// limits has these fields.
+// github.com/dunglas/httpsfv would build a tree on the heap for every response. The tests
+// compare the two.
 type structured struct {
 	in     string
-	at     int // what is before has been read
+	at     int // in[:at] has been read
 	begun  bool
 	failed bool
 }
 
-// combine returns the value of all lines of a field, and of a value that is longer than
-// longestField the members at its beginning.
+// combine joins the lines of a field. Of a value longer than longestField it returns only
+// whole members.
 func combine(lines []string) string {
 	if len(lines) == 0 {
 		return ""
@@ -41,12 +40,11 @@ func combine(lines []string) string {
 	return value
 }
 
-// longestField is how much of a structured field is read: no server tells as much, and a
+// longestField is how much of a structured field is read. No server sends as much, but a
 // header may have ten mebibytes.
 const longestField = 64 << 10
 
-// next moves on to the next member. It returns false at the end, and once s has
-// failed.
+// next moves to the next member. It returns false at the end and once s has failed.
 func (s *structured) next() bool {
 	if !s.begun {
 		s.begun = true
@@ -65,7 +63,7 @@ func (s *structured) next() bool {
 	return !s.failed
 }
 
-// parameter moves on to the next parameter of an Item, and reads its key.
+// parameter moves to the next parameter of an Item and reads its key.
 func (s *structured) parameter() (key string, more bool) {
 	if s.failed || !s.is(';') {
 		return "", false
@@ -76,7 +74,7 @@ func (s *structured) parameter() (key string, more bool) {
 	return key, !s.failed
 }
 
-// value reads the value that may follow a key. Without one, it is true.
+// value reads the value that may follow a key. Without one it is true.
 func (s *structured) value() bareItem {
 	if !s.is('=') {
 		return bareItem{kind: another}
@@ -137,11 +135,11 @@ func isKeyByte(c byte) bool {
 	return 'a' <= c && c <= 'z' || '0' <= c && c <= '9' || c == '_' || c == '-' || c == '.' || c == '*'
 }
 
-// A bareItem is what was read of a Bare Item, section 3.3.
+// A bareItem is a Bare Item, section 3.3.
 type bareItem struct {
 	kind    itemKind
 	integer int64
-	text    string // of a String, a Byte Sequence or a Token, as it is written
+	text    string // of a String, a Byte Sequence or a Token, not decoded
 }
 
 type itemKind int
@@ -152,10 +150,10 @@ const (
 	aString
 	aByteSequence
 	aToken
-	another // a Decimal, a Boolean, a Date or a Display String, which no field of this package may be
+	another // a Decimal, a Boolean, a Date or a Display String, which this package never expects
 )
 
-// What a count is that is none.
+// Values of a count that is not a number.
 const (
 	missing   = -1
 	malformed = -2
@@ -169,7 +167,7 @@ func (b bareItem) count() int64 {
 	return b.integer
 }
 
-// seconds returns so many of them, or d if they are missing.
+// seconds returns n seconds, or d if n is missing.
 func seconds(n int64, d time.Duration) time.Duration {
 	if n < 0 {
 		return d
@@ -177,7 +175,7 @@ func seconds(n int64, d time.Duration) time.Duration {
 	return time.Duration(min(n, int64(maxWait/time.Second))) * time.Second
 }
 
-// text returns a String, or "" without one.
+// text returns a String, or "" if it is absent.
 func (s *structured) text(b bareItem) string {
 	if b.kind != aString {
 		s.failed = s.failed || b.kind != absent
@@ -191,8 +189,8 @@ func (s *structured) text(b bareItem) string {
 
 var unescape = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
 
-// bytes returns a Byte Sequence, or "" without one. Section 4.2.7: neither missing
-// padding nor padding bits that are not zero are a fault.
+// bytes returns a Byte Sequence, or "" if it is absent. Section 4.2.7: padding may be
+// missing, and padding bits need not be zero.
 func (s *structured) bytes(b bareItem) string {
 	if b.kind != aByteSequence {
 		s.failed = s.failed || b.kind != absent
@@ -327,10 +325,10 @@ func (s *structured) displayString() bareItem {
 	return bareItem{kind: another}
 }
 
-// hexDigit returns the value of a hexadecimal digit, which is lower case, or -1.
+// hexDigit returns the value of a lower-case hexadecimal digit, or -1.
 func hexDigit(c byte) int { return strings.IndexByte("0123456789abcdef", c) }
 
-// end reports whether all was read.
+// end reports whether everything was read.
 func (s *structured) end() bool { return s.at >= len(s.in) }
 
 // peek returns the next byte, or 0 at the end.
@@ -341,7 +339,7 @@ func (s *structured) peek() byte {
 	return s.in[s.at]
 }
 
-// is reports whether c, which is not 0, comes next.
+// is reports whether c comes next. c is not 0.
 func (s *structured) is(c byte) bool { return s.peek() == c }
 
 // expect reads c, which must come next.
@@ -360,7 +358,7 @@ func (s *structured) cut(end int) string {
 	return text
 }
 
-// digits reads ASCII digits, n of them. Of more than 18, value means nothing.
+// digits reads n ASCII digits. If n is more than 18, value is meaningless.
 func (s *structured) digits() (n int, value int64) {
 	rest := s.in[s.at:]
 	for n < len(rest) && '0' <= rest[n] && rest[n] <= '9' {

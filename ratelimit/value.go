@@ -5,21 +5,21 @@ import (
 	"time"
 )
 
-// A syntax is what the value of a field may look like.
+// A syntax is the form that the value of a field has.
 type syntax int
 
 const (
 	delay        syntax = iota // seconds, or a date
-	milliseconds               // a number of them
-	minutes                    // a number of them
+	milliseconds               // a number
+	minutes                    // a number
 	duration                   // such as 1m30s
 	interval                   // seconds, or a duration
 	javaScript                 // a date
 	window                     // seconds, after w=
-	reset                      // seconds, Unix time, a duration, or a date; then perhaps parameters
+	reset                      // seconds, Unix time, a duration or a date, perhaps with parameters
 )
 
-// value reads s, as one value, as a wait.
+// value reads s as a single wait.
 func (r *reader) value(s string, as syntax) time.Duration {
 	switch as {
 	case javaScript:
@@ -50,7 +50,7 @@ func (r *reader) value(s string, as syntax) time.Duration {
 	return unknown
 }
 
-// windowParameter returns what stands after w= in 0;w=21600.
+// windowParameter returns the value of w in 0;w=21600.
 func windowParameter(s string) string {
 	for s != "" {
 		var parameter string
@@ -78,12 +78,12 @@ func (r *reader) number(d decimal, as syntax) time.Duration {
 	}
 }
 
-// resetNumber reads a number that is a wait in seconds below 10⁹, and else Unix time,
-// whose unit its magnitude tells. This is unambiguous from 2001 to 5138. Where the
-// clock has not got there yet, as in a bubble of testing/synctest, which begins with
-// 2000, Unix time has nine digits: a wait of as many would be of years.
+// resetNumber reads a number that is a wait in seconds below 10⁹, and Unix time above.
+// The magnitude tells the unit of the time, without ambiguity from 2001 to 5138. Before
+// 2001, as in a bubble of testing/synctest, which starts in 2000, Unix time has nine
+// digits; a wait of nine digits would be years.
 func (r *reader) resetNumber(d decimal) time.Duration {
-	const digits = 11 // of the Unix time in seconds, at most
+	const digits = 11 // of a Unix time in seconds, at most
 	switch n := len(d.whole); {
 	case n == 9 && r.clock.now().Unix() < 1e9:
 		return r.epoch(d, 0, time.Second)
@@ -102,7 +102,7 @@ func (r *reader) resetNumber(d decimal) time.Duration {
 	}
 }
 
-// epoch reads d as Unix time in unit, the shift-th decimal of a second.
+// epoch reads d as Unix time in unit, which is 10^-shift seconds.
 func (r *reader) epoch(d decimal, shift int, unit time.Duration) time.Duration {
 	point := len(d.whole) - shift
 	seconds := atoi(d.whole[:point], 1e11)
@@ -110,7 +110,7 @@ func (r *reader) epoch(d decimal, shift int, unit time.Duration) time.Duration {
 	return ceilMilli(r.clock.until(time.Unix(int64(seconds), int64(part)), r.header))
 }
 
-// trim cuts optional whitespace (RFC 9110, section 5.6.3) from both ends of s.
+// trim cuts optional whitespace (RFC 9110, section 5.6.3) off both ends of s.
 func trim(s string) string {
 	for s != "" && isBlank(s[0]) {
 		s = s[1:]
@@ -123,7 +123,7 @@ func trim(s string) string {
 
 func isBlank(c byte) bool { return c == ' ' || c == '\t' }
 
-// ceilMilli rounds d, which is not negative, up to a whole millisecond.
+// ceilMilli rounds a non-negative d up to a whole millisecond.
 func ceilMilli(d time.Duration) time.Duration {
 	if part := d % time.Millisecond; part > 0 {
 		return d - part + time.Millisecond

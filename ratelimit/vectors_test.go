@@ -10,18 +10,18 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// A vector is a row of testdata/wire-vectors.json: a response, and the wait that
-// it asks for.
+// A vector is a row of testdata/wire-vectors.json: a response and the wait that it asks
+// for.
 type vector struct {
 	Name    string              `json:"name"`
 	Now     time.Time           `json:"now"`
 	Status  int                 `json:"status"`
 	Headers map[string][]string `json:"headers"`
-	WantMS  *int64              `json:"want_ms"` // nil if none
+	WantMS  *int64              `json:"want_ms"` // nil if it asks for none
 	Why     string              `json:"why"`
 }
 
-// header returns the fields as net/http would.
+// header returns the fields with canonical names, as net/http does.
 func (v vector) header() http.Header {
 	h := http.Header{}
 	for name, lines := range v.Headers {
@@ -55,10 +55,10 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// none is the answer when no wait is asked for.
+// none is the answer of a response that asks for no wait.
 const none = "none"
 
-// answer is Wait's, in words.
+// answer returns the result of Wait in words.
 func answer(status int, h http.Header, now time.Time) string {
 	wait, ok := ratelimit.Wait(status, h, now)
 	switch {

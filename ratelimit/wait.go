@@ -7,60 +7,55 @@ import (
 	"time"
 )
 
-// maxWait is what longer waits are read as. RFC 9111, section 1.2.2 has the
-// same for its delta-seconds: an overflow is 2147483648, never negative.
+// maxWait caps all waits. RFC 9111, section 1.2.2 does the same with its delta-seconds:
+// an overflow becomes 2147483648 and is never negative.
 const maxWait = 1 << 31 * time.Second
 
-// unknown is the wait of a field that is absent or malformed. It is less than
-// every wait, so that max prefers what is known.
+// unknown is the wait of a field that is absent or malformed. It is less than every wait,
+// so that max prefers a known one.
 const unknown time.Duration = -1
 
-// Wait reports how long, from now, the server asks the client to wait before
-// it sends another request, and whether it asks at all. A zero wait that was
-// asked for is ok; when not ok, wait is 0.
+// Wait returns how long the server asks the client to wait before another request:
 //
-// status and h are those of the response, now is the moment it was received; if
-// zero, the present, which is read only if it is needed.
-// The delay is read, in this order, from
+//	if wait, ok := ratelimit.Wait(resp.StatusCode, resp.Header, time.Time{}); ok {
+//		time.Sleep(wait)
+//	}
 //
-//   - Retry-After (RFC 9110, section 10.2.3), in seconds or as a date;
-//   - Retry-After-Ms, X-Ms-Retry-After-Ms and X-Amz-Retry-After, in
-//     milliseconds, and X-Retry-In, a duration such as 1m30s; the longest of
-//     them refines a Retry-After that is less than a second longer, and
-//     otherwise the longer of the two counts;
-//   - only if there is none of these, X-Retry-After and
-//     X-RateLimit-Retry-After, which may be seconds, Unix time (in s, ms, µs or
-//     ns, told by its magnitude), a duration or a date;
-//   - only if there is none of these either, the state of the quotas, in all the
-//     dialects that Parse reads. If some are used up, it is the longest time
-//     until one of them is not, as far as it is told. If none is, and the status
-//     is one of those that only limits have (429, 420 and 430), it is the longest
-//     of those of which it is not told what is left. A quota with something left
-//     does not count: it is not what refused the request.
+// ok is false if the server asks for nothing. A wait of 0 with ok means that the server
+// asked for no delay. now is when the response was received, or the present if zero.
 //
-// The order is that of precedence: a Retry-After counts even if it is zero, or
-// shorter than the time until a quota is whole. There is one exception. Some servers
-// round Retry-After down, so that a request after it is refused again: where a limit
-// refused the request (429, 420 and 430), a Retry-After of whole seconds that nothing
-// refines gives way to the reset of a quota that is used up, if that is at most two
-// seconds later.
+// Wait reads the following and stops at the first that is present:
 //
-// Where a field has several values, on several lines or on one, the longest
-// counts. Values that are malformed are ignored. A date is measured against the
-// response's own Date and Age, or against now if it has no valid Date, or if
-// its clock is plainly not set: the wait would be more than a day by the
-// server's clock, and is not by ours. A date in the past is a wait of 0.
+//   - Retry-After (RFC 9110, section 10.2.3), in seconds or as a date, together with
+//     Retry-After-Ms, X-Ms-Retry-After-Ms and X-Amz-Retry-After, in milliseconds, and
+//     X-Retry-In, a duration such as 1m30s. The longest of the vendors' fields refines a
+//     Retry-After that is less than a second longer; otherwise the longer of the two
+//     counts;
+//   - X-Retry-After and X-RateLimit-Retry-After: seconds, Unix time (in s, ms, µs or ns,
+//     by its magnitude), a duration or a date;
+//   - the quotas, in every dialect of Parse: the longest wait of those that are used up. A
+//     429, 420 or 430 is always a limit's; if no quota is used up then, the longest of those
+//     with an unknown remainder. A quota with units left does not count: it refused nothing.
 //
-// Waits are rounded up to a millisecond; those beyond 2³¹ s are 2³¹ s. 1xx and
-// 2xx responses refuse nothing, so nothing is read from them; of 3xx responses
-// only explicit delays are. Wait may be called concurrently as long as nobody
-// writes to h.
+// A Retry-After counts even if it is zero or shorter than a quota's reset, with one
+// exception. Some servers round it down, so that a request at that time is refused again.
+// After a 429, 420 or 430, a Retry-After of whole seconds that no other field refines
+// yields to the reset of a used-up quota, if that is at most two seconds later.
+//
+// The longest of several values of a field counts. Malformed values are ignored. A date
+// is measured against the response's Date and Age, or against now if the response has no
+// valid Date, or if the server's clock is plainly wrong: the wait is over a day by that
+// clock, and under a day by now. A past date is a wait of 0.
+//
+// Waits are rounded up to a millisecond and capped at 2³¹ s. Wait reads nothing from 1xx
+// and 2xx responses, which refuse nothing, and only explicit delays from 3xx. It may be
+// called concurrently if nothing writes to h.
 func Wait(status int, h http.Header, now time.Time) (wait time.Duration, ok bool) {
 	if 100 <= status && status < 300 {
 		return 0, false
 	}
 	if h["Retry-After"] == nil && !tellsAnything(h) {
-		return 0, false // as of most
+		return 0, false // as with most responses
 	}
 	r := reader{header: h, clock: clock{local: now}}
 	coarse, fine := r.coarse(), r.fine()
@@ -83,10 +78,10 @@ type reader struct {
 	clock  clock
 }
 
-// coarse returns the standard's delay.
+// coarse returns the delay of the standard's field.
 func (r *reader) coarse() time.Duration { return r.longest(r.header["Retry-After"], delay) }
 
-// fine returns that of the vendors' fields whose unit is in their names.
+// fine returns the delay of vendors' fields that have a unit in their names.
 func (r *reader) fine() time.Duration {
 	return max(
 		r.longest(r.header["Retry-After-Ms"], milliseconds),
@@ -96,7 +91,7 @@ func (r *reader) fine() time.Duration {
 	)
 }
 
-// lastResort returns that of the fields whose unit has to be guessed.
+// lastResort returns the delay of the fields whose unit has to be guessed.
 func (r *reader) lastResort() time.Duration {
 	return max(
 		r.longest(r.header["X-Retry-After"], reset),
@@ -104,9 +99,9 @@ func (r *reader) lastResort() time.Duration {
 	)
 }
 
-// tellsAnything reports whether there is a field that Wait reads, beside Retry-After.
+// tellsAnything reports whether Wait reads any field of h other than Retry-After.
 func tellsAnything(h http.Header) bool {
-	if len(h) == 0 { // to begin to look takes longer
+	if len(h) == 0 { // faster than starting an empty range
 		return false
 	}
 	for name := range h {
@@ -117,7 +112,7 @@ func tellsAnything(h http.Header) bool {
 	return false
 }
 
-// isDelay reports whether a field asks for a delay in so many words.
+// isDelay reports whether a field is a delay by its name.
 func isDelay(name string) bool {
 	switch name {
 	case "Retry-After", "Retry-After-Ms", "X-Ms-Retry-After-Ms", "X-Amz-Retry-After", "X-Retry-In",
@@ -137,8 +132,8 @@ func (r *reader) unrounded(after time.Duration) time.Duration {
 	return unrounded(after, r.quotas(space[:0], false))
 }
 
-// spent returns how long what is used up keeps the client waiting. If limited, a limit
-// refused the request, and may be one of which it is not told what is left.
+// spent returns the wait for used-up quotas. If limited, a limit refused the request; it
+// may be one with an unknown remainder.
 func spent(limits []Limit, limited bool) time.Duration {
 	wait, perhaps, empty := unknown, unknown, false
 	for i := range limits {
@@ -160,12 +155,12 @@ func roundedDown(coarse, fine time.Duration) bool {
 	return coarse != unknown && coarse%time.Second == 0 && fine == unknown
 }
 
-// mostRounded is how much later than a Retry-After a reset counts instead: a second for
-// the Retry-After, and one for a Date or a Unix time, which are rounded, too.
+// mostRounded is how much later than Retry-After a reset may be to count instead: a
+// second for the rounding of Retry-After, and one for that of a Date or a Unix time.
 const mostRounded = 2 * time.Second
 
-// unrounded returns the wait for a Retry-After that may have been rounded down. Where it
-// is told when one more unit fits, it does not matter when a quota is whole.
+// unrounded returns the wait for a Retry-After that may have been rounded down. If one
+// quota has a known Next, resets do not count.
 func unrounded(after time.Duration, limits []Limit) time.Duration {
 	exact := slices.ContainsFunc(limits, func(l Limit) bool { return l.Remaining == 0 && l.Next >= 0 })
 	wait := after
@@ -181,13 +176,13 @@ func unrounded(after time.Duration, limits []Limit) time.Duration {
 	return wait
 }
 
-// limitsOnly reports whether a status says by itself that a limit was exceeded.
+// limitsOnly reports whether a status alone says that a limit was exceeded.
 func limitsOnly(status int) bool {
 	return status == http.StatusTooManyRequests || status == 420 || status == 430
 }
 
-// refine returns the longer of the two, but fine if coarse is less than a second
-// longer: it may be fine rounded up.
+// refine returns the longer of the two, except that fine wins over a coarse that is less
+// than a second longer: that may be fine rounded up.
 func refine(coarse, fine time.Duration) time.Duration {
 	if fine != unknown && coarse-fine < time.Second {
 		return fine
@@ -206,9 +201,8 @@ func (r *reader) longest(lines []string, as syntax) time.Duration {
 
 const mostValues = 1 << 16
 
-// line reads one line: the whole of it as one value, or else as a list, in
-// which a comma after the name of a day may be that of a date. Of a list of more than
-// mostValues the first ones are read.
+// line reads one line, as a single value or else as a list. In a list, a comma after the
+// name of a weekday may belong to a date. It reads at most mostValues.
 func (r *reader) line(s string, as syntax) time.Duration {
 	wait := r.value(s, as)
 	if wait != unknown {

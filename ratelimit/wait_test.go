@@ -15,19 +15,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// now is when every response of this package's tests is received.
+// now is the receipt of every response in this package's tests.
 var now = time.Date(2026, 11, 20, 19, 30, 0, 0, time.UTC)
 
-// A row is a response to a request that was refused, and the wait it asks for.
+// A row is a response of a refused request and the wait that it asks for.
 type row struct {
-	want   string   // as a time.Duration prints, or none
+	want   string   // a time.Duration as it prints, or none
 	fields []string // lines such as "Retry-After: 1"
 }
 
-// after is a row with nothing but a Retry-After.
+// after is a row with only a Retry-After.
 func after(value, want string) row { return row{want, []string{"Retry-After: " + value}} }
 
-// longest is the largest wait there is, 2³¹ s.
+// longest is the longest wait, 2³¹ s.
 const longest = "596523h14m8s"
 
 func run(t *testing.T, rows []row) {
@@ -76,7 +76,7 @@ func TestRetryAfterIsADecimalNumberOfSeconds(t *testing.T) {
 	})
 }
 
-func TestRetryAfterIsNothingElse(t *testing.T) {
+func TestOtherRetryAftersAreIgnored(t *testing.T) {
 	for _, value := range []string{
 		"", " ", "-1", "-0", "+1", "1.", ".5", ".", "1..5", "1.5.", "1e3", "1E3", "1e-3", "0x10", "0b1", "0o7",
 		"1_000", "1'000", "1 000", "NaN", "nan", "Inf", "+Inf", "Infinity", "null", "undefined", "true", "?1",
@@ -110,7 +110,7 @@ func TestTheLongestOfSeveralValuesCounts(t *testing.T) {
 		after("Fri, 20 Nov 2026 19:30:30 GMT,Friday, 20-Nov-26 19:30:40 GMT,Fri Nov 20 19:30:20 2026", "40s"),
 		after("2026-11-20T19:30:05Z,2026-11-20T19:30:04Z", "5s"),
 		after("Fri, 20 Nov 2026 19:30:30 EST, 5", "5s"),
-		after("Fri, 5", "5s"), // a lone day is garbage, not part of what follows
+		after("Fri, 5", "5s"), // a day alone is garbage, not part of what follows
 		after("5, Fri", "5s"),
 		after("Fri,Fri,Fri, 20 Nov 2026 19:30:30 GMT", "30s"),
 		after("Fri, 20 Nov 2026, 19:30:30 GMT", none),
@@ -118,11 +118,11 @@ func TestTheLongestOfSeveralValuesCounts(t *testing.T) {
 		{"5s", []string{"Retry-After: 5", "Retry-After: Fri, 31 Dec 1999 23:59:59 GMT"}},
 		{"0s", []string{"Retry-After: ", "Retry-After: soon", "Retry-After: 0"}},
 		{"7s", []string{"Retry-After: 1, 7", "Retry-After: 6,x"}},
-		{none, []string{"Retry-After: Fri", "Retry-After: 20 Nov 2026 19:30:30 GMT"}}, // lines are apart
+		{none, []string{"Retry-After: Fri", "Retry-After: 20 Nov 2026 19:30:30 GMT"}}, // separate lines
 	})
 }
 
-func TestAMillisecondFieldRefinesOrTheLongerCounts(t *testing.T) {
+func TestMillisecondFieldsRefineRetryAfter(t *testing.T) {
 	run(t, []row{
 		{"1.5s", []string{"Retry-After-Ms: 1500"}},
 		{"2ms", []string{"Retry-After-Ms: 1.5"}},
@@ -158,12 +158,17 @@ func TestAMillisecondFieldRefinesOrTheLongerCounts(t *testing.T) {
 
 func TestRetryInIsADuration(t *testing.T) {
 	for value, want := range map[string]string{
-		"0s": "0s", "1ns": "1ms", "1us": "1ms", "1500\u00b5s": "2ms", "1500\u03bcs": "2ms", "1ms": "1ms", "1.5s": "1.5s", "1m30s": "1m30s",
-		"1h0m0.5s": "1h0m0.5s", "1d": "24h0m0s", "1d12h": "36h0m0s", "1s1s": "2s", "0.5ms0.5ms": "1ms", "0.1d": "2h24m0s", "0.1234567d": "2h57m46.659s",
+		"0s": "0s", "1ns": "1ms", "1us": "1ms", "1500\u00b5s": "2ms", "1500\u03bcs": "2ms", "1ms": "1ms",
+		"1.5s": "1.5s", "1m30s": "1m30s",
+		"1h0m0.5s": "1h0m0.5s", "1d": "24h0m0s", "1d12h": "36h0m0s", "1s1s": "2s", "0.5ms0.5ms": "1ms",
+		"0.1d": "2h24m0s", "0.1234567d": "2h57m46.659s",
 		"1.000000001s": "1.001s", "24855d3h14m8s": longest, "24855d3h14m7.999s": "596523h14m7.999s", "24856d": longest,
-		"2147483648000000001ns": longest, "99999999999999999999999999d": longest, "99999999999d99999999999d99999999999d99999999999d": longest,
-		"": none, "5": none, "0": none, "s": none, "-5s": none, "+5s": none, "5S": none, "5 s": none, "1m 30s": none, ".5s": none, "5.s": none,
-		"1.2.3s": none, "5sec": none, "5min": none, "1w": none, "1y": none, "5ss": none, "5s,": "5s", "1s, 3s": "3s", "1e3s": none, "Infs": none,
+		"2147483648000000001ns": longest, "99999999999999999999999999d": longest,
+		"99999999999d99999999999d99999999999d99999999999d": longest,
+		"": none, "5": none, "0": none, "s": none, "-5s": none, "+5s": none, "5S": none, "5 s": none,
+		"1m 30s": none, ".5s": none, "5.s": none,
+		"1.2.3s": none, "5sec": none, "5min": none, "1w": none, "1y": none, "5ss": none, "5s,": "5s",
+		"1s, 3s": "3s", "1e3s": none, "Infs": none,
 		"PT5S": none, "2026-11-20T19:30:30Z": none,
 	} {
 		run(t, []row{{want, []string{"X-Retry-In: " + value}}})
@@ -172,7 +177,8 @@ func TestRetryInIsADuration(t *testing.T) {
 
 func TestFieldsOfLastResort(t *testing.T) {
 	for value, want := range map[string]string{
-		"0": "0s", "15": "15s", "15.5": "15.5s", "15;w=60": "15s", "15 ; x": "15s", "999999999": "277777h46m39s", "999999999.9": "277777h46m39.9s",
+		"0": "0s", "15": "15s", "15.5": "15.5s", "15;w=60": "15s", "15 ; x": "15s",
+		"999999999": "277777h46m39s", "999999999.9": "277777h46m39.9s",
 		"0000000000000000000000030": "30s",
 		"1000000000":                "0s",      // 2001
 		"1795203030":                "30s",     // seconds
@@ -182,7 +188,8 @@ func TestFieldsOfLastResort(t *testing.T) {
 		"100000000000":              "0s",      // milliseconds: 1973
 		"1795203030250":             "30.25s",  //
 		"1795203030250.1":           "30.251s", //
-		"99999999999999":            longest, "100000000000000": "0s", "99999999999999999": longest, "100000000000000000": "0s",
+		"99999999999999":            longest, "100000000000000": "0s", "99999999999999999": longest,
+		"100000000000000000":            "0s",
 		"1795203030250001":              "30.251s", // microseconds
 		"1795203030250000000":           "30.25s",  // nanoseconds
 		"1795203030250000000.5":         "30.251s", //
@@ -216,7 +223,7 @@ func TestStatusDecidesWhetherFieldsAreRead(t *testing.T) {
 	for status, want := range map[int]string{
 		100: none, 101: none, 103: none, 199: none, 200: none, 202: none, 204: none, 299: none,
 		300: "5s", 301: "5s", 304: "5s", 399: "5s", 400: "5s", 429: "5s", 499: "5s", 503: "5s", 529: "5s", 599: "5s",
-		600: "5s", 999: "5s", 99: "5s", 0: "5s", -1: "5s", // RFC 9110, section 15: invalid ones are as 5xx
+		600: "5s", 999: "5s", 99: "5s", 0: "5s", -1: "5s", // RFC 9110, section 15: invalid statuses are like 5xx
 	} {
 		if got := answer(status, h, now); got != want {
 			t.Errorf("%d: got %s, want %s", status, got, want)
@@ -235,7 +242,8 @@ func TestAHeaderWithoutHintsAsksForNothing(t *testing.T) {
 func TestWaitDoesNotAllocate(t *testing.T) {
 	for _, field := range []string{
 		"Retry-After: 1", "X-Other: 1", "Retry-After-Ms: 1500", "X-Retry-In: 1m30s", "X-Retry-After: 1795203030.25",
-		"Retry-After: Fri, 20 Nov 2026 19:30:30 GMT", "Retry-After: Friday, 20-Nov-26 19:30:30 GMT", "Retry-After: Fri Nov 20 19:30:30 2026",
+		"Retry-After: Fri, 20 Nov 2026 19:30:30 GMT", "Retry-After: Friday, 20-Nov-26 19:30:30 GMT",
+		"Retry-After: Fri Nov 20 19:30:30 2026",
 		"Retry-After: 2026-11-20T19:30:30.25Z", "Retry-After: soon", "Retry-After: " + strings.Repeat(",", 4096),
 		"Retry-After: " + strings.Repeat("Fri,", 1024), "Retry-After: " + strings.Repeat("9", 4096),
 	} {
@@ -246,17 +254,18 @@ func TestWaitDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// endsInTime returns a function that fails t unless it is called within a minute. What is
-// read in linear time takes a second, and what is in quadratic time takes minutes.
+// endsInTime returns a function that fails t unless it is called within a minute. Reading
+// in linear time takes a second, in quadratic time minutes.
 func endsInTime(t *testing.T) func() {
 	began := time.Now()
 	return func() {
 		t.Helper()
-		assert.Less(t, time.Since(began), time.Minute, "is it read in quadratic time?")
+		assert.Less(t, time.Since(began), time.Minute, "took over a minute: quadratic time?")
 	}
 }
 
-// A list of a mebibyte has up to a million members. The default form has an eighth of it.
+// A list of a mebibyte has up to a million members. Without -long the test uses an
+// eighth.
 func TestAMebibyteIsReadInLinearTime(t *testing.T) {
 	const date = "Fri, 20 Nov 2026 19:30:30 GMT"
 	defer endsInTime(t)()
@@ -264,10 +273,13 @@ func TestAMebibyteIsReadInLinearTime(t *testing.T) {
 	if testenv.Long() {
 		most = 1 << 20
 	}
-	for name, size := range map[string]int{"Retry-After": most, "Retry-After-Ms": 1 << 17, "X-Retry-In": 1 << 17, "X-Retry-After": 1 << 17} {
+	for name, size := range map[string]int{
+		"Retry-After": most, "Retry-After-Ms": 1 << 17, "X-Retry-In": 1 << 17, "X-Retry-After": 1 << 17,
+	} {
 		fill := func(s string) string { return strings.Repeat(s, size/len(s)) }
 		for value, want := range map[string]string{
-			fill(","): none, fill(",;"): none, fill("a"): none, fill("Fri,"): none, fill("Fri, "): none, fill(" ,") + "x": none, "Fri, " + fill("x"): none,
+			fill(","): none, fill(",;"): none, fill("a"): none, fill("Fri,"): none, fill("Fri, "): none,
+			fill(" ,") + "x": none, "Fri, " + fill("x"): none,
 			fill("9"):        map[string]string{"X-Retry-In": none, "X-Retry-After": none}[name],
 			fill("0") + ".":  none,
 			fill(" ") + "x":  none,
@@ -281,18 +293,20 @@ func TestAMebibyteIsReadInLinearTime(t *testing.T) {
 			}
 		}
 	}
-	// Many dates, against many lines of Date.
+	// Many dates, and many lines of Date.
 	h := http.Header{"Retry-After": {strings.Repeat(date+",", 1<<15)}, "Date": slices.Repeat([]string{date}, 1<<15)}
 	if got := answer(429, h, now); got != "30s" {
 		t.Errorf("many dates: got %s", got)
 	}
 }
 
-func TestAResetIsUnixTimeInABubbleToo(t *testing.T) {
+func TestNineDigitsAreUnixTimeInASynctestBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := strconv.FormatInt(time.Now().Add(7*time.Second).Unix(), 10)
 		require.Len(t, in, 9)
-		wait, ok := ratelimit.Wait(429, http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {in}}, time.Time{})
+		wait, ok := ratelimit.Wait(
+			429, http.Header{"X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {in}}, time.Time{},
+		)
 		assert.True(t, ok)
 		assert.Equal(t, 7*time.Second, wait)
 	})

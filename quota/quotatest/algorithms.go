@@ -26,9 +26,9 @@ func calendar(n int64, c quota.Calendar, in *time.Location) quota.Policy {
 	return quota.Policy{Quota: n, Algorithm: quota.FixedWindow, Calendar: c, Location: in}
 }
 
-// algorithms are tests of all but TokenBucket, which the others are about.
+// algorithms are tests of all but TokenBucket, which the other tests use.
 var algorithms = []test{
-	{name: "LeakyBucket lets one through, has others wait for their turn, and denies the next", run: func(r *run) {
+	{name: "LeakyBucket admits one at once, delays others, and denies the next", run: func(r *run) {
 		r.follow(leaky(10, 2, s), []moment{
 			{0, 1, true, 2, 0, 100 * ms, 100 * ms, 0},
 			{0, 1, true, 1, 0, 100 * ms, 200 * ms, 100 * ms},
@@ -41,20 +41,20 @@ var algorithms = []test{
 			{h, 1, true, 2, 0, 100 * ms, 100 * ms, 0},
 		})
 	}},
-	{name: "LeakyBucket lets through at even intervals", run: func(r *run) {
-		c, turn := r.charge("key", 1, leaky(7, 5, m)), time.Time{}
+	{name: "LeakyBucket delays to even intervals", run: func(r *run) {
+		c, last := r.charge("key", 1, leaky(7, 5, m)), time.Time{}
 		for range 60 {
 			if d := r.take(c)[0]; d.Allowed {
 				next := r.now().Add(d.Delay)
-				if gap := next.Sub(turn); gap < 8_571_428*µs {
+				if gap := next.Sub(last); gap < 8_571_428*µs {
 					r.t.Fatalf("%v after the one before", gap)
 				}
-				turn = next
+				last = next
 			}
 			r.move(3*s + 7*ms)
 		}
 	}},
-	{name: "several charges of a LeakyBucket have their turns one after the other", run: func(r *run) {
+	{name: "several charges of a LeakyBucket are delayed one after the other", run: func(r *run) {
 		c := r.charge("key", 1, leaky(10, 5, s))
 		for i, d := range r.take(c, c, c) {
 			if want := time.Duration(i) * 100 * ms; !d.Allowed || d.Delay != want {
@@ -62,7 +62,7 @@ var algorithms = []test{
 			}
 		}
 	}},
-	{name: "FixedWindow begins anew with each window", run: func(r *run) {
+	{name: "FixedWindow starts at 0 in each window", run: func(r *run) {
 		r.align(m)
 		r.follow(fixedWindow(5, m), []moment{
 			{20 * s, 2, true, 3, 0, 40 * s, 40 * s, 0},
@@ -76,7 +76,7 @@ var algorithms = []test{
 			{h, 5, true, 0, 0, m, m, 0},
 		})
 	}},
-	{name: "FixedWindow of a day goes by UTC", run: func(r *run) {
+	{name: "FixedWindow of a day follows UTC", run: func(r *run) {
 		r.align(24 * h)
 		r.follow(calendar(3, quota.Day, nil), []moment{
 			{0, 2, true, 1, 0, 24 * h, 24 * h, 0},
@@ -84,7 +84,7 @@ var algorithms = []test{
 			{µs, 2, true, 1, 0, 24 * h, 24 * h, 0},
 		})
 	}},
-	{name: "FixedWindow of a day goes by the clocks of a place", run: func(r *run) {
+	{name: "FixedWindow of a day follows its Location", run: func(r *run) {
 		r.align(24 * h) // when it is half past five there
 		r.follow(calendar(3, quota.Day, time.FixedZone("IST", 5*3600+1800)), []moment{
 			{0, 2, true, 1, 0, 18*h + 30*m, 18*h + 30*m, 0},
@@ -93,7 +93,7 @@ var algorithms = []test{
 			{23 * h, 1, false, 0, h, h, h, 0},
 		})
 	}},
-	{name: "FixedWindow of a week begins on Monday, and of a month with its first day", run: func(r *run) {
+	{name: "FixedWindow of a week starts on Monday, of a month on its first day", run: func(r *run) {
 		for unit, longest := range map[quota.Calendar]time.Duration{quota.Week: 7 * 24 * h, quota.Month: 31 * 24 * h} {
 			c := r.charge("key", 1, calendar(1, unit, nil))
 			r.align(24 * h)
@@ -107,14 +107,14 @@ var algorithms = []test{
 					r.t.Fatalf("%v: %+v", unit, d)
 				}
 				r.move(µs)
-				begins := r.now().UTC()
-				if unit == quota.Week && begins.Weekday() != time.Monday || unit == quota.Month && begins.Day() != 1 {
-					r.t.Fatalf("a %v begins on %v", unit, begins)
+				starts := r.now().UTC()
+				if unit == quota.Week && starts.Weekday() != time.Monday || unit == quota.Month && starts.Day() != 1 {
+					r.t.Fatalf("a %v starts on %v", unit, starts)
 				}
 			}
 		}
 	}},
-	{name: "SlidingWindow weighs the window before", run: func(r *run) {
+	{name: "SlidingWindow counts the previous window by its weight", run: func(r *run) {
 		r.align(m)
 		r.follow(slidingWindow(10, m), []moment{
 			{30 * s, 10, true, 0, 0, 36 * s, 90 * s, 0},
@@ -132,7 +132,7 @@ var algorithms = []test{
 			{h, 10, true, 0, 0, 66 * s, 120 * s, 0},
 		})
 	}},
-	{name: "a window that was full leaves no room for one in the next at once", run: func(r *run) {
+	{name: "a full window leaves no room at the start of the next", run: func(r *run) {
 		r.align(m)
 		c := r.charge("key", 10, slidingWindow(10, m))
 		r.allowed(c)
@@ -142,7 +142,7 @@ var algorithms = []test{
 			r.t.Errorf("%+v", d)
 		}
 	}},
-	{name: "SlidingLog lets in as much as has left", run: func(r *run) {
+	{name: "SlidingLog admits as much as has expired", run: func(r *run) {
 		r.follow(slidingLog(5, m), []moment{
 			{20 * s, 2, true, 3, 0, m, m, 0},
 			{10 * s, 1, true, 2, 0, 50 * s, m, 0},
@@ -158,7 +158,7 @@ var algorithms = []test{
 			{h, 5, true, 0, 0, m, m, 0},
 		})
 	}},
-	{name: "SlidingLog remembers a thousand units, one by one", run: func(r *run) {
+	{name: "SlidingLog remembers a thousand single units", run: func(r *run) {
 		c := r.charge("key", 1, slidingLog(1000, h))
 		for range 1000 {
 			r.allowed(c)
@@ -176,18 +176,19 @@ var algorithms = []test{
 			r.move(ms)
 		}
 	}},
-	{name: "what costs more than fits at once never fits, whatever the algorithm", run: func(r *run) {
+	{name: "a charge above AtOnce never fits, in any algorithm", run: func(r *run) {
 		for _, p := range mixed {
 			limit := r.compile(p)
 			for _, n := range []int64{atOnce(limit) + 1, 1 << 40, 1<<63 - 1} {
-				if d := r.denied(quota.Charge{Key: "key", Limit: limit, N: n}); !d.Never || d.RetryAfter != 0 || d.Remaining != atOnce(limit) {
+				if d := r.denied(quota.Charge{Key: "key", Limit: limit, N: n}); !d.Never || d.RetryAfter != 0 ||
+					d.Remaining != atOnce(limit) {
 					r.t.Errorf("%d of %s: %+v", n, limit.Name(), d)
 				}
 			}
 			r.allowed(quota.Charge{Key: "key", Limit: limit, N: atOnce(limit)})
 		}
 	}},
-	{name: "charges of all algorithms are taken, or none", run: func(r *run) {
+	{name: "charges of different algorithms are taken together or not at all", run: func(r *run) {
 		charges := r.charges(mixed)
 		for range 7 {
 			r.allowed(charges...)
@@ -201,7 +202,7 @@ var algorithms = []test{
 			r.remaining(atOnce(c.Limit)-7, c)
 		}
 	}},
-	{name: "a dry run is counted apart, whatever the algorithm", run: func(r *run) {
+	{name: "a dry run has its own count, in any algorithm", run: func(r *run) {
 		for _, c := range r.charges(mixed) {
 			c.N = atOnce(c.Limit)
 			dry := c
@@ -213,9 +214,9 @@ var algorithms = []test{
 			r.denied(c)
 		}
 	}},
-	{name: "another algorithm under an old name reads what is owed", run: func(r *run) {
+	{name: "a new algorithm under an old name reads what is owed", run: func(r *run) {
 		year, month, _ := r.now().UTC().Date()
-		r.move(time.Date(year, month+1, 1, 0, 0, 0, 0, time.UTC).Sub(r.now())) // when all windows begin
+		r.move(time.Date(year, month+1, 1, 0, 0, 0, 0, time.UTC).Sub(r.now())) // when all windows start
 		for _, old := range mixed {
 			for _, new := range mixed {
 				old.Name, new.Name = "api", "api"
@@ -229,7 +230,7 @@ var algorithms = []test{
 			}
 		}
 	}},
-	{name: "a clock that steps back gives nothing, whatever the algorithm", back: true, run: func(r *run) {
+	{name: "a clock that is set back gives nothing, in any algorithm", back: true, run: func(r *run) {
 		r.align(h)
 		r.move(30 * m)
 		charges := r.charges(mixed)
@@ -237,7 +238,7 @@ var algorithms = []test{
 		for _, step := range []time.Duration{m, 10 * m, 2 * h} {
 			r.move(-step)
 			for _, c := range charges {
-				least := step // a window or a log waits for what may have been reserved
+				least := step // a window or a log waits for possible reservations
 				if drains(c.Limit) {
 					least = h / time.Duration(c.Limit.Policy().Quota)
 				}
@@ -253,7 +254,7 @@ var algorithms = []test{
 			}
 		}
 	}},
-	{name: "a time that is more than a day ahead is not believed, whatever the algorithm", back: true, run: func(r *run) {
+	{name: "a state from more than a day ahead is ignored, in any algorithm", back: true, run: func(r *run) {
 		r.align(24 * h)
 		charges := r.charges(mixed)
 		r.allowed(charges...)
@@ -265,7 +266,8 @@ var algorithms = []test{
 		}
 		r.move(-24 * h)
 		for _, c := range charges {
-			if d := r.probe(c); c.Limit.Policy().Calendar != quota.Month && (d.Remaining != atOnce(c.Limit) || d.ResetAfter != 0) {
+			if d := r.probe(c); c.Limit.Policy().Calendar != quota.Month &&
+				(d.Remaining != atOnce(c.Limit) || d.ResetAfter != 0) {
 				r.t.Errorf("%s, two days back: %+v", c.Limit.Name(), d)
 			}
 		}
@@ -283,7 +285,7 @@ var mixed = []quota.Policy{
 	slidingLog(20, h),
 }
 
-// charges are of one unit of each of policies.
+// charges returns a charge of one unit for each of policies.
 func (r *run) charges(policies []quota.Policy) (charges []quota.Charge) {
 	r.t.Helper()
 	for _, p := range policies {

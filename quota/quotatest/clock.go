@@ -5,27 +5,27 @@ import (
 	"time"
 )
 
-// A clock is what tests move.
+// A clock can be moved by tests.
 type clock interface {
 	now() time.Time
 	move(d time.Duration)
 }
 
-// A set clock stands still until it is moved.
-type set struct {
+// A manual clock stands still until it is moved.
+type manual struct {
 	mu sync.Mutex // guards t
 	t  time.Time
 }
 
-func newClock() *set { return &set{t: time.Date(2026, 2, 3, 4, 5, 6, 780_000, time.UTC)} }
+func newClock() *manual { return &manual{t: time.Date(2026, 2, 3, 4, 5, 6, 780_000, time.UTC)} }
 
-func (s *set) now() time.Time {
+func (s *manual) now() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.t
 }
 
-func (s *set) move(d time.Duration) {
+func (s *manual) move(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.t = s.t.Add(d)

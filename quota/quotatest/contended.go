@@ -14,9 +14,9 @@ import (
 // callers is how many goroutines call a Store at once.
 const callers = 64
 
-// contended are tests of what must be exact however many call at once.
+// contended are tests of what must be exact under concurrent calls.
 var contended = []test{
-	{name: "of 256 at once, exactly as many as the limit are admitted", run: func(r *run) {
+	{name: "of 256 concurrent calls exactly the limit is admitted", run: func(r *run) {
 		for _, p := range mixed {
 			for _, cost := range []int64{1, 3} {
 				c := r.charge("key", cost, p)
@@ -27,15 +27,17 @@ var contended = []test{
 			}
 		}
 	}},
-	{name: "of 256 at once with several charges, none is taken in part", run: func(r *run) {
+	{name: "of 256 concurrent calls with several charges none is taken in part", run: func(r *run) {
 		user, tenant := r.charge("user", 1, quota.PerDay(50)), r.charge("tenant", 2, quota.PerDay(1000))
 		if n := r.atOnce(4, user, tenant); n != 50 {
 			r.t.Errorf("%d of 50 were admitted", n)
 		}
 		r.remaining(900, tenant)
 	}},
-	{name: "of 256 at once with charges of all algorithms, none is taken in part", run: func(r *run) {
-		charges := append(r.charges(mixed), r.charge("key", 2, slidingLog(26, h)), r.charge("tenant", 1, quota.PerDay(1000)))
+	{name: "of 256 concurrent calls with all algorithms none is taken in part", run: func(r *run) {
+		charges := append(
+			r.charges(mixed), r.charge("key", 2, slidingLog(26, h)), r.charge("tenant", 1, quota.PerDay(1000)),
+		)
 		if n := r.atOnce(4, charges...); n != 13 {
 			r.t.Errorf("%d of 13 were admitted", n)
 		}
@@ -44,7 +46,7 @@ var contended = []test{
 		}
 		r.remaining(987, charges[len(charges)-1])
 	}},
-	{name: "calls that cross are exact, and do not wait for each other", run: func(r *run) {
+	{name: "calls with the same keys in different orders are exact, without a deadlock", run: func(r *run) {
 		names := []string{"a", "b", "c", "d", "e"}
 		limits := r.limits([]quota.Policy{quota.PerDay(100_000), slidingWindow(100_000, 24*h), fixedWindow(100_000, 24*h)})
 		var asked [5][3]atomic.Int64
@@ -66,7 +68,7 @@ var contended = []test{
 			}
 		}
 	}},
-	{name: "64 that reserve at once have the waits of 64 that reserve in turn", run: func(r *run) {
+	{name: "64 concurrent reservations have the waits of 64 sequential ones", run: func(r *run) {
 		if !r.reserves() {
 			return
 		}
@@ -82,7 +84,7 @@ var contended = []test{
 				mu.Lock()
 				defer mu.Unlock()
 				if got = append(got, wait); !ok {
-					r.t.Errorf("%s: to wait %v is too long", c.Limit.Name(), wait)
+					r.t.Errorf("%s: a wait of %v is too long", c.Limit.Name(), wait)
 				}
 			})
 			m := newModel(false)
@@ -95,7 +97,7 @@ var contended = []test{
 			}
 		}
 	}},
-	{name: "what is taken and given back by 64 at once is nothing", run: func(r *run) {
+	{name: "64 concurrent takes and refunds leave nothing owed", run: func(r *run) {
 		if !r.settles() {
 			return
 		}
@@ -116,22 +118,22 @@ var contended = []test{
 	}},
 }
 
-// together has call called by many goroutines at once.
+// together runs call in many goroutines at once.
 func (r *run) together(call func(i int)) {
 	var all sync.WaitGroup
-	begin := make(chan struct{})
+	start := make(chan struct{})
 	for i := range callers {
 		all.Go(func() {
-			<-begin
+			<-start
 			call(i)
 		})
 	}
-	close(begin)
+	close(start)
 	all.Wait()
 }
 
-// atOnce returns how many were allowed when many goroutines took charges, so many
-// times each.
+// atOnce returns how many charges were allowed when many goroutines took them, each so
+// many times.
 func (r *run) atOnce(times int, charges ...quota.Charge) int64 {
 	var allowed atomic.Int64
 	r.together(func(int) {

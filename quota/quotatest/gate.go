@@ -11,11 +11,14 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// RunGate tests the Gates that open returns. Each must be empty, and is used by
-// one test; what it holds may be released in t.Cleanup.
+// RunGate tests the Gates that open returns:
 //
-// It asks nothing about time: what becomes of Holds whose process has died is
-// for each Gate to test by itself. A Gate that cannot be reached fails.
+//	quotatest.RunGate(t, func(t *testing.T) quota.Gate { return newGate(t) })
+//
+// Each Gate must be empty and is used by one test; release its resources in t.Cleanup.
+//
+// RunGate tests nothing about time: each Gate must itself test what happens to the Holds
+// of a process that died. A Gate that is out of reach fails.
 func RunGate(t *testing.T, open func(t *testing.T) quota.Gate) {
 	for _, test := range gateTests {
 		t.Run(test.name, func(t *testing.T) { test.run(&gateRun{t: t, gate: open(t)}) })
@@ -35,7 +38,7 @@ type gateRun struct {
 }
 
 var gateTests = []gateTest{
-	{"of 21 at once 20 are admitted, and the 21st after a release", func(r *gateRun) {
+	{"20 of 21 are admitted at once, and the 21st after a release", func(r *gateRun) {
 		var holds []*quota.Hold
 		for i := range int64(20) {
 			holds = append(holds, r.admitted("key", 20, 1, 19-i))
@@ -62,7 +65,7 @@ var gateTests = []gateTest{
 		hold.Release()
 		r.admitted("key", 2, 2, 0)
 	}},
-	{"a Hold is released once, however often it is asked to", func(r *gateRun) {
+	{"a Hold is released once by repeated calls", func(r *gateRun) {
 		first := r.admitted("key", 2, 1, 1)
 		first.Release()
 		first.Release()
@@ -70,7 +73,7 @@ var gateTests = []gateTest{
 		first.Release()
 		r.denied("key", 2, 1, 0)
 	}},
-	{"a Hold is released once, however many ask it to", func(r *gateRun) {
+	{"a Hold is released once by concurrent calls", func(r *gateRun) {
 		for range 10 {
 			hold, others := r.admitted("key", 3, 1, 2), r.admitted("key", 3, 1, 1)
 			var all sync.WaitGroup
@@ -83,7 +86,7 @@ var gateTests = []gateTest{
 			others.Release()
 		}
 	}},
-	{"no Hold can be released, and is not lost", func(r *gateRun) {
+	{"a nil Hold can be released, and is not lost", func(r *gateRun) {
 		var none *quota.Hold
 		none.Release()
 		select {
@@ -92,7 +95,7 @@ var gateTests = []gateTest{
 		default:
 		}
 	}},
-	{"a Hold that is kept is not lost", func(r *gateRun) {
+	{"a held Hold is not lost", func(r *gateRun) {
 		hold := r.admitted("key", 1, 1, 0)
 		select {
 		case <-hold.Lost():
@@ -100,7 +103,7 @@ var gateTests = []gateTest{
 		default:
 		}
 	}},
-	{"more places than there are never fit, and that is said", func(r *gateRun) {
+	{"more places than the limit never fit, and Never is set", func(r *gateRun) {
 		for _, n := range []int64{6, 1 << 40, 1<<53 + 1, 1<<63 - 1} {
 			hold, d := r.acquire("key", 5, n)
 			if hold != nil || d.Allowed || !d.Never || d.Remaining != 5 || d.Limit != 5 {
@@ -109,7 +112,7 @@ var gateTests = []gateTest{
 		}
 		r.admitted("key", 5, 5, 0)
 	}},
-	{"the largest limit is a limit", func(r *gateRun) {
+	{"the largest limit holds", func(r *gateRun) {
 		const most = 1<<53 - 1
 		half := r.admitted("key", most, most/2, most/2+1)
 		r.admitted("key", most, most/2+1, 0)
@@ -118,7 +121,7 @@ var gateTests = []gateTest{
 		r.denied("key", most, most/2+1, most/2)
 		r.admitted("key", most, most/2, 0)
 	}},
-	{"what cannot be right is an error, and takes nothing", func(r *gateRun) {
+	{"an invalid argument is an error, and takes nothing", func(r *gateRun) {
 		r.refused("limit", 0, 1)
 		r.refused("limit", -1, 1)
 		r.refused("limit", 1<<53, 1)
@@ -127,8 +130,10 @@ var gateTests = []gateTest{
 		r.refused("n", 5, -1<<63)
 		r.admitted("key", 1, 1, 0)
 	}},
-	{"any string is a key of its own", func(r *gateRun) {
-		keys := []string{"", "a", "b", "ab", "a:b", "a b", "{a}b", "{a}", "A", "é", "a\x00", "a\n", "aa", "gate:a", "places"}
+	{"any string is a separate key", func(r *gateRun) {
+		keys := []string{
+			"", "a", "b", "ab", "a:b", "a b", "{a}b", "{a}", "A", "é", "a\x00", "a\n", "aa", "gate:a", "places",
+		}
 		for _, key := range keys {
 			r.admitted(key, 1, 1, 0)
 		}
@@ -136,7 +141,7 @@ var gateTests = []gateTest{
 			r.denied(key, 1, 1, 0)
 		}
 	}},
-	{"the places in use count, by whatever limit they were taken", func(r *gateRun) {
+	{"places in use count whatever limit they were taken with", func(r *gateRun) {
 		ten := r.admitted("key", 20, 10, 10)
 		r.denied("key", 5, 1, 0)
 		r.denied("key", 10, 1, 0)
@@ -146,7 +151,7 @@ var gateTests = []gateTest{
 		r.denied("key", 5, 1, 0)
 		r.admitted("key", 10, 1, 0)
 	}},
-	{"of 64 at once exactly as many are admitted as there are places", func(r *gateRun) {
+	{"of 64 concurrent calls exactly the limit is admitted", func(r *gateRun) {
 		for range 10 {
 			var held sync.Map
 			var count atomic.Int64
@@ -162,7 +167,7 @@ var gateTests = []gateTest{
 			held.Range(func(hold, _ any) bool { hold.(*quota.Hold).Release(); return true })
 		}
 	}},
-	{"of 64 who come and go there are never too many, and no place is mislaid", func(r *gateRun) {
+	{"64 goroutines never exceed the limit, and lose no place", func(r *gateRun) {
 		var within, admitted atomic.Int64
 		r.each(64, func() {
 			for i := range int64(20) {
@@ -184,15 +189,15 @@ var gateTests = []gateTest{
 		}
 		r.admitted("key", 20, 20, 0)
 	}},
-	{"any run of acquires and releases is as a model says", func(r *gateRun) {
+	{"random acquires and releases agree with a model", func(r *gateRun) {
 		for seed := range uint64(3) {
 			r.follow(rand.New(rand.NewPCG(seed, 106)))
 		}
 	}},
 }
 
-// follow makes a random run, and a model with it: how many places of a key are
-// in use. It ends with all of them free.
+// follow compares a random run with a model: how many places of a key are in use. In the
+// end all are free.
 func (r *gateRun) follow(random *rand.Rand) {
 	r.t.Helper()
 	type held struct {
@@ -234,7 +239,7 @@ func (r *gateRun) follow(random *rand.Rand) {
 	}
 }
 
-// acquire returns what the Gate does, if it is consistent.
+// acquire returns the result of Acquire, which must be consistent.
 func (r *gateRun) acquire(key string, limit, n int64) (*quota.Hold, quota.Decision) {
 	r.t.Helper()
 	hold, d, err := r.gate.Acquire(context.Background(), key, limit, n)
@@ -254,12 +259,12 @@ func (r *gateRun) acquire(key string, limit, n int64) (*quota.Hold, quota.Decisi
 	return hold, d
 }
 
-// admitted takes n places, which must be free, and then so many must remain.
+// admitted takes n places, which must be free and leave remaining.
 func (r *gateRun) admitted(key string, limit, n, remaining int64) *quota.Hold {
 	r.t.Helper()
 	hold, d := r.acquire(key, limit, n)
 	if !d.Allowed || d.Never || d.Remaining != remaining {
-		r.t.Fatalf("%d of %d: %d do not remain: %+v", n, limit, remaining, d)
+		r.t.Fatalf("%d of %d: want %d remaining: %+v", n, limit, remaining, d)
 	}
 	return hold
 }
@@ -272,23 +277,23 @@ func (r *gateRun) denied(key string, limit, n, remaining int64) {
 	}
 }
 
-// refused asks for what is an error that names the field.
+// refused checks that Acquire returns an error that names the field.
 func (r *gateRun) refused(field string, limit, n int64) {
 	r.t.Helper()
 	hold, d, err := r.gate.Acquire(context.Background(), "key", limit, n)
 	var fault *quota.AcquireError
 	if !errors.As(err, &fault) || fault.Field != field || hold != nil || d != (quota.Decision{}) {
-		r.t.Errorf("%d of %d: %v, %+v, and no error of %s but %v", n, limit, hold, d, field, err)
+		r.t.Errorf("%d of %d: %v, %+v, want an error for %s, got %v", n, limit, hold, d, field, err)
 	}
 }
 
-// each has n goroutines do something at the same time.
+// each runs do in n goroutines at once.
 func (r *gateRun) each(n int, do func()) {
 	var all sync.WaitGroup
-	begin := make(chan struct{})
+	start := make(chan struct{})
 	for range n {
-		all.Go(func() { <-begin; do() })
+		all.Go(func() { <-start; do() })
 	}
-	close(begin)
+	close(start)
 	all.Wait()
 }

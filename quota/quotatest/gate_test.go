@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A faultyGate is a Memory with one thing wrong.
+// A faultyGate is a Memory with one fault.
 type faultyGate struct {
 	quota.Memory
 	wrong func(g *faultyGate, key string, limit, n int64) (*quota.Hold, quota.Decision, error)
@@ -27,8 +27,8 @@ func (g *faultyGate) Acquire(ctx context.Context, key string, limit, n int64) (*
 	return g.Memory.Acquire(ctx, key, limit, n)
 }
 
-// saying makes one thing wrong with each Decision.
-func saying(wrong func(d *quota.Decision)) *faultyGate {
+// alterDecision returns a Gate whose Decisions are wrong.
+func alterDecision(wrong func(d *quota.Decision)) *faultyGate {
 	return &faultyGate{wrong: func(g *faultyGate, key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
 		hold, d, err := g.Memory.Acquire(context.Background(), key, limit, n)
 		if err == nil {
@@ -38,8 +38,8 @@ func saying(wrong func(d *quota.Decision)) *faultyGate {
 	}}
 }
 
-// asking makes one thing wrong with each question.
-func asking(wrong func(key *string, limit, n *int64)) *faultyGate {
+// alterCall returns a Gate that changes its arguments.
+func alterCall(wrong func(key *string, limit, n *int64)) *faultyGate {
 	return &faultyGate{wrong: func(g *faultyGate, key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
 		if err := quota.CheckAcquire(limit, n); err != nil {
 			return nil, quota.Decision{}, err
@@ -52,7 +52,7 @@ func asking(wrong func(key *string, limit, n *int64)) *faultyGate {
 	}}
 }
 
-// racing looks first and takes later.
+// racing checks first and takes later.
 func racing(g *faultyGate, _ string, limit, n int64) (*quota.Hold, quota.Decision, error) {
 	if err := quota.CheckAcquire(limit, n); err != nil {
 		return nil, quota.Decision{}, err
@@ -70,7 +70,7 @@ func racing(g *faultyGate, _ string, limit, n int64) (*quota.Hold, quota.Decisio
 	return quota.NewHold(func() { g.used.Add(-n) }, nil, nil), d, nil
 }
 
-// leaks keeps Holds from being garbage.
+// leaks keeps Holds from becoming garbage.
 var leaks []*quota.Hold
 
 var gateFaults = map[string]func() *faultyGate{
@@ -94,15 +94,17 @@ var gateFaults = map[string]func() *faultyGate{
 			return hold, d, err
 		}}
 	},
-	"races":                  func() *faultyGate { return &faultyGate{wrong: racing} },
-	"one place too many":     func() *faultyGate { return asking(func(_ *string, limit, _ *int64) { *limit++ }) },
-	"all Holds weigh one":    func() *faultyGate { return asking(func(_ *string, _, n *int64) { *n = 1 }) },
-	"one key":                func() *faultyGate { return asking(func(key *string, _, _ *int64) { *key = "" }) },
-	"a count for each limit": func() *faultyGate { return asking(func(key *string, limit, _ *int64) { *key += string(rune(*limit)) }) },
-	"remaining one too many": func() *faultyGate { return saying(func(d *quota.Decision) { d.Remaining++ }) },
-	"never unsaid":           func() *faultyGate { return saying(func(d *quota.Decision) { d.Never = false }) },
-	"all allowed":            func() *faultyGate { return saying(func(d *quota.Decision) { d.Allowed = true }) },
-	"knows when":             func() *faultyGate { return saying(func(d *quota.Decision) { d.RetryAfter = 1 }) },
+	"races":               func() *faultyGate { return &faultyGate{wrong: racing} },
+	"one place too many":  func() *faultyGate { return alterCall(func(_ *string, limit, _ *int64) { *limit++ }) },
+	"all Holds weigh one": func() *faultyGate { return alterCall(func(_ *string, _, n *int64) { *n = 1 }) },
+	"one key":             func() *faultyGate { return alterCall(func(key *string, _, _ *int64) { *key = "" }) },
+	"a count for each limit": func() *faultyGate {
+		return alterCall(func(key *string, limit, _ *int64) { *key += string(rune(*limit)) })
+	},
+	"remaining one too many": func() *faultyGate { return alterDecision(func(d *quota.Decision) { d.Remaining++ }) },
+	"never unsaid":           func() *faultyGate { return alterDecision(func(d *quota.Decision) { d.Never = false }) },
+	"all allowed":            func() *faultyGate { return alterDecision(func(d *quota.Decision) { d.Allowed = true }) },
+	"knows when":             func() *faultyGate { return alterDecision(func(d *quota.Decision) { d.RetryAfter = 1 }) },
 }
 
 func TestFaultyGatesAreCaught(t *testing.T) {

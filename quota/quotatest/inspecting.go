@@ -7,14 +7,14 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// inspecting are the tests of what is a quota.Inspector.
+// inspecting are the tests of a quota.Inspector.
 var inspecting = []test{
-	{name: "Inspect shows what is counted of a key, by name, and Reset forgets it", run: func(r *run) {
+	{name: "Inspect returns the counts of a key by name, and Reset forgets them", run: func(r *run) {
 		if !r.inspects() {
 			return
 		}
 		if states := r.inspect("key"); len(states) != 0 {
-			r.t.Errorf("a key that nobody has used: %+v", states)
+			r.t.Errorf("an unused key: %+v", states)
 		}
 		charges := r.charges(mixed)
 		dry := charges[0]

@@ -8,9 +8,9 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// keeping are tests of what only a Suite shows.
+// keeping are tests that need a Suite.
 var keeping = []test{
-	{name: "all that is kept is forgotten, but not before it owes nothing", run: func(r *run) {
+	{name: "every state expires, but not before it owes nothing", run: func(r *run) {
 		if r.suite.Kept == nil {
 			return
 		}
@@ -24,16 +24,16 @@ var keeping = []test{
 					continue
 				}
 				if changed++; item.TTL < d.ResetAfter-s {
-					r.t.Errorf("%s: %q goes after %v, and owes for %v", c.Limit.Name(), name, item.TTL, d.ResetAfter)
+					r.t.Errorf("%s: %q expires after %v, but owes for %v", c.Limit.Name(), name, item.TTL, d.ResetAfter)
 				}
 			}
 			if changed == 0 {
-				r.t.Errorf("%s: nothing is kept", c.Limit.Name())
+				r.t.Errorf("%s: nothing is stored", c.Limit.Name())
 			}
 		}
 		r.expires()
 	}},
-	{name: "a denial writes nothing, and neither does looking", run: func(r *run) {
+	{name: "a denial writes nothing, and neither does Peek", run: func(r *run) {
 		if r.suite.Kept == nil {
 			return
 		}
@@ -59,7 +59,7 @@ var keeping = []test{
 			r.t.Errorf("before %v\nafter %v", before, r.kept())
 		}
 	}},
-	{name: "what cannot be read counts as nothing owed, and is counted", run: func(r *run) {
+	{name: "an unreadable state owes nothing, and Corrupt counts it", run: func(r *run) {
 		for name, spoil := range r.suite.Spoil {
 			for _, p := range mixed {
 				c := r.charge(name+" "+p.Algorithm.String()+p.Calendar.String(), 1, p)
@@ -93,12 +93,12 @@ func (r *run) kept() map[string]Item {
 	return r.suite.Kept(r.t, r.store)
 }
 
-// expires checks that nothing is kept for ever.
+// expires checks that everything stored expires.
 func (r *run) expires() {
 	r.t.Helper()
 	for name, item := range r.kept() {
 		if item.TTL < 0 {
-			r.t.Errorf("%q is kept for ever", name)
+			r.t.Errorf("%q never expires", name)
 		}
 	}
 }

@@ -8,17 +8,16 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// A model counts as quota.Store promises, in integers and fractions of any length.
-// It shares no arithmetic with package quota but the sizes of a Limit's tick and
-// unit, which say when something that is owed counts as paid, and the most it lets
-// be owed.
+// A model counts as quota.Store promises, with exact integers and fractions. It shares no
+// arithmetic with package quota except a Limit's tick and unit, which decide when a debt
+// is paid, and the highest debt.
 type model struct {
 	accounts map[accountID]account
 	once     map[onceID]int64 // until when an ID is remembered
 
-	// old says by which numbers a bucket is paid back until it is charged by
-	// others: by those it was charged with, or, as a Store whose state does not
-	// tell them, by those it is read with. A Store does the one or the other.
+	// old says which numbers apply until the next charge after a change of policy: those
+	// of the last charge or, in a Store whose states do not contain them, those of the
+	// reader. A Store may do either.
 	old bool
 }
 
@@ -36,32 +35,30 @@ func newModel(old bool) *model {
 	return &model{accounts: make(map[accountID]account), once: make(map[onceID]int64), old: old}
 }
 
-// An account is what is owed. Moments are µs since the Unix epoch.
+// An account is what is owed. Times are in µs since the Unix epoch.
 type account struct {
-	by   *quota.Limit // that wrote it; nil if none has
+	by   *quota.Limit // of the last charge; nil if there was none
 	at   int64        // when owed was owed; the start of a window; the newest entry
 	owed *big.Rat     // units
-	prev *big.Rat     // units of the window before
+	prev *big.Rat     // units of the previous window
 	log  []entry      // oldest first
 }
 
-// An entry is of units that were charged at one moment.
+// An entry is the units charged at one time.
 type entry struct{ at, units int64 }
 
-// A rule is an algorithm as its documentation has it. Accounts it returns are new.
+// A rule is an algorithm as its doc defines it. It returns new accounts.
 type rule interface {
-	// read returns a as it is at now, which somebody else may have written.
+	// read returns a as of now. Another rule may have written it.
 	read(a account, now int64) account
 
-	// first returns the earliest moment at which n units fit, n being no more than
-	// fit at all.
+	// first returns the earliest time at which n units fit. They fit at some time.
 	first(a account, n, now int64) int64
 
-	// charge returns a with n units more, at a moment.
+	// charge returns a with n more units at a time.
 	charge(a account, n, at int64) account
 
-	// refund returns a with n units less, which were charged at at, or if that is
-	// zero, now.
+	// refund returns a with n units less, charged at at or, if zero, now.
 	refund(a account, n, at, now int64) account
 
 	// free returns how many units fit at now.
@@ -84,7 +81,7 @@ func ruleOf(l *quota.Limit) rule {
 	}
 }
 
-// read returns a under l at now.
+// read returns a under l as of now.
 func (m *model) read(a account, l *quota.Limit, now int64) account {
 	if a.by == nil || a.at > now+day {
 		a = nothing(l)
@@ -95,24 +92,26 @@ func (m *model) read(a account, l *quota.Limit, now int64) account {
 	return ruleOf(l).read(a, now)
 }
 
-// nothing is owed, and has not been for long.
+// nothing returns an account that owes nothing.
 func nothing(l *quota.Limit) account { return account{l, 0, new(big.Rat), new(big.Rat), nil} }
 
 const day = int64(24 * time.Hour / time.Microsecond)
 
 func drains(l *quota.Limit) bool { return l.Policy().Algorithm <= quota.LeakyBucket }
 
-// A modelStep is what becomes of one charge.
+// A modelStep is the outcome of one charge.
 type modelStep struct {
 	id                accountID
-	found, met, after account // after is as it was if nothing is charged
+	found, met, after account // after is met if nothing is charged
 	wait              time.Duration
 	fits, repeated    bool
 }
 
-// decide decides charges at now, changing nothing: to be taken now, or if reserved
-// says so, within longest.
-func (m *model) decide(charges []quota.Charge, reserved bool, longest time.Duration, now int64) (steps []modelStep, allowed bool) {
+// decide returns the outcome of charges at now, without changing anything: of a Take or,
+// if reserved, of a Reserve within longest.
+func (m *model) decide(
+	charges []quota.Charge, reserved bool, longest time.Duration, now int64,
+) (steps []modelStep, allowed bool) {
 	allowed = true
 	mine := make(map[accountID]modelStep)
 	once := make(map[onceID]bool)
@@ -233,7 +232,7 @@ func (m *model) settle(charges []quota.Charge, now int64) {
 	}
 }
 
-// settled is a after c.
+// settled returns a after c.
 func settled(a account, c quota.Charge, now int64) account {
 	r := ruleOf(c.Limit)
 	if _, log := r.(logged); log && c.N > 0 {
@@ -253,7 +252,7 @@ func (a account) same(b account) bool {
 	return a.owed.Cmp(b.owed) == 0 && a.prev.Cmp(b.prev) == 0 && slices.Equal(a.log, b.log)
 }
 
-// limited is a with no more than can be owed.
+// limited returns a with its debt capped.
 func limited(a account, l *quota.Limit) account {
 	if a.owed.Cmp(most(l)) > 0 {
 		a.owed = most(l)
@@ -275,7 +274,7 @@ func (m *model) reset(key string) {
 	}
 }
 
-// units is how many c asks for.
+// units returns how many units c asks for.
 func units(c quota.Charge) int64 {
 	if c.N == 0 {
 		return 1
@@ -283,8 +282,8 @@ func units(c quota.Charge) int64 {
 	return c.N
 }
 
-// asked is how many units are asked in all of the account of the last of charges:
-// of those with one ID, once.
+// asked returns how many units charges ask of the account of the last one. Charges with
+// the same ID count once.
 func asked(charges []quota.Charge) (sum int64) {
 	last := charges[len(charges)-1]
 	once := make(map[string]int64)
@@ -301,7 +300,7 @@ func asked(charges []quota.Charge) (sum int64) {
 	return sum
 }
 
-// atOnce is how many units fit where nothing is owed.
+// atOnce returns how many units fit if nothing is owed.
 func atOnce(l *quota.Limit) int64 {
 	if l.Policy().Algorithm == quota.LeakyBucket {
 		return l.Policy().Burst + 1
@@ -309,7 +308,7 @@ func atOnce(l *quota.Limit) int64 {
 	return l.Policy().Burst
 }
 
-// most is what can be owed under l, in units.
+// most returns the highest debt under l, in units.
 func most(l *quota.Limit) *big.Rat { return big.NewRat(l.Most(), l.Unit()) }
 
 func describe(d *quota.Decision, a account, l *quota.Limit, now int64) {
@@ -321,7 +320,7 @@ func describe(d *quota.Decision, a account, l *quota.Limit, now int64) {
 	}
 }
 
-// minus is x less n units, but not below zero.
+// minus returns x less n units, at least zero.
 func minus(x *big.Rat, n int64) *big.Rat {
 	left := new(big.Rat).Sub(x, new(big.Rat).SetInt64(n))
 	if left.Sign() < 0 {
@@ -330,10 +329,10 @@ func minus(x *big.Rat, n int64) *big.Rat {
 	return left
 }
 
-// plus is x and n units.
+// plus returns x with n more units.
 func plus(x *big.Rat, n int64) *big.Rat { return new(big.Rat).Add(x, new(big.Rat).SetInt64(n)) }
 
-// ceil is the least integer that is not below x.
+// ceil returns the least integer that is not below x.
 func ceil(x *big.Rat) int64 {
 	q, rest := new(big.Int).QuoRem(x.Num(), x.Denom(), new(big.Int))
 	if rest.Sign() > 0 {

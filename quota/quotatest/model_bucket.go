@@ -6,8 +6,8 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// draining is TokenBucket and LeakyBucket: what is owed is paid back at a rate, by
-// a clock that ticks. What was owed at a time to come is owed now.
+// draining is TokenBucket and LeakyBucket: debt is paid back at a rate, by a clock that
+// ticks. A debt from the future is owed now.
 type draining struct{ *quota.Limit }
 
 func (l draining) read(a account, now int64) account {
@@ -38,14 +38,14 @@ func (l draining) first(a account, n, now int64) int64 {
 	return l.paid(a, over)
 }
 
-// paid is when so many units of what a owes are paid: at a tick.
+// paid returns when so many units of a's debt are paid: at a tick.
 func (l draining) paid(a account, units *big.Rat) int64 {
 	tick := l.Tick().Microseconds()
 	perTick := new(big.Rat).Mul(l.perMicrosecond(), big.NewRat(tick, 1))
 	return a.at + ceil(new(big.Rat).Quo(units, perTick))*tick
 }
 
-// charge charges now, what may only be used then.
+// charge charges now, even if the units may only be used later.
 func (l draining) charge(a account, n, _ int64) account {
 	a.owed = plus(a.owed, n)
 	return a
@@ -67,7 +67,7 @@ func (l draining) whole(a account) int64 {
 	return l.paid(a, a.owed)
 }
 
-// perMicrosecond is the rate, in units.
+// perMicrosecond returns the rate in units.
 func (l draining) perMicrosecond() *big.Rat {
 	p := l.Policy()
 	return new(big.Rat).Mul(big.NewRat(p.Quota, int64(p.Window)), big.NewRat(1000, 1))

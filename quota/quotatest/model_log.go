@@ -22,7 +22,7 @@ func (l logged) read(a account, now int64) account {
 	return l.of(log, now)
 }
 
-// of is the account that log says.
+// of returns the account of log.
 func (l logged) of(log []entry, now int64) account {
 	a := account{l.Limit, now, new(big.Rat), new(big.Rat), log}
 	for _, e := range log {
@@ -31,7 +31,7 @@ func (l logged) of(log []entry, now int64) account {
 	return a
 }
 
-// used is how many units of log, past and to come, count at a moment.
+// used returns how many units of the log, past and future, count at a time.
 func (l logged) used(a account, at int64) (sum int64) {
 	for _, e := range a.log {
 		if e.at > at-l.window() {
@@ -50,12 +50,12 @@ func (l logged) first(a account, n, now int64) int64 {
 			return at
 		}
 	}
-	panic("a log does not empty")
+	panic("a log never empties")
 }
 
 func (l logged) charge(a account, n, at int64) account {
 	if n <= 0 {
-		return a // which owes all that it can
+		return a // owes the maximum
 	}
 	log := slices.Clone(a.log)
 	if last := len(log) - 1; last >= 0 && at <= log[last].at {

@@ -11,8 +11,8 @@ import (
 // fixed is FixedWindow.
 type fixed struct{ *quota.Limit }
 
-// begin is when the window began that t is in.
-func (l fixed) begin(t int64) int64 {
+// start returns the start of the window that contains t.
+func (l fixed) start(t int64) int64 {
 	p := l.Policy()
 	if p.Calendar == 0 {
 		window := int64(p.Window / µs)
@@ -33,35 +33,35 @@ func (l fixed) begin(t int64) int64 {
 	return time.Date(year, month, date, 0, 0, 0, 0, p.Location).UnixMicro()
 }
 
-// after is when the window after that one begins.
+// after returns the start of the window after that one.
 func (l fixed) after(t int64) int64 {
 	if p := l.Policy(); p.Calendar == 0 {
-		return l.begin(t) + int64(p.Window/µs)
+		return l.start(t) + int64(p.Window/µs)
 	}
-	begin, next := l.begin(t), t
-	for l.begin(next) == begin {
+	start, next := l.start(t), t
+	for l.start(next) == start {
 		next += int64(20 * time.Hour / µs) // less than the shortest day
 	}
-	return l.begin(next)
+	return l.start(next)
 }
 
-// counted is what a counts in the window of its moment. What it counted in the
-// window before is of that one too, unless it begins with a's own.
+// counted returns the count of the window that contains a's time. That includes the
+// previous window of a unless it ends where a's window starts.
 func (l fixed) counted(a account) *big.Rat {
 	owed := a.owed
-	if l.begin(a.at) < a.at {
+	if l.start(a.at) < a.at {
 		owed = new(big.Rat).Add(owed, a.prev)
 	}
 	return limited(account{owed: new(big.Rat).SetInt64(ceil(owed))}, l.Limit).owed
 }
 
 func (l fixed) read(a account, now int64) account {
-	begin := max(l.begin(now), l.begin(a.at))
+	start := max(l.start(now), l.start(a.at))
 	owed := new(big.Rat)
-	if a.at >= begin {
+	if a.at >= start {
 		owed = l.counted(a)
 	}
-	return account{l.Limit, begin, owed, new(big.Rat), nil}
+	return account{l.Limit, start, owed, new(big.Rat), nil}
 }
 
 func (l fixed) first(a account, n, now int64) int64 {
@@ -72,8 +72,8 @@ func (l fixed) first(a account, n, now int64) int64 {
 }
 
 func (l fixed) charge(a account, n, at int64) account {
-	if l.begin(at) > a.at {
-		return account{l.Limit, l.begin(at), new(big.Rat).SetInt64(n), new(big.Rat), nil}
+	if l.start(at) > a.at {
+		return account{l.Limit, l.start(at), new(big.Rat).SetInt64(n), new(big.Rat), nil}
 	}
 	a.owed = plus(a.owed, n)
 	return a
@@ -83,7 +83,7 @@ func (l fixed) refund(a account, n, at, now int64) account {
 	if at == 0 {
 		at = now
 	}
-	if l.begin(at) == a.at {
+	if l.start(at) == a.at {
 		a.owed = minus(a.owed, n)
 	}
 	return a
@@ -110,29 +110,29 @@ func (l sliding) window() int64 { return int64(l.Policy().Window / µs) }
 
 func (l sliding) read(a account, now int64) account {
 	windows := fixed(l)
-	was := account{l.Limit, windows.begin(a.at), windows.counted(a), new(big.Rat), nil}
+	was := account{l.Limit, windows.start(a.at), windows.counted(a), new(big.Rat), nil}
 	if was.at == a.at {
 		was.prev = limited(account{owed: a.prev}, l.Limit).owed
 	}
-	for was.at+2*l.window() <= windows.begin(now) && was.owed.Sign()+was.prev.Sign() > 0 {
+	for was.at+2*l.window() <= windows.start(now) && was.owed.Sign()+was.prev.Sign() > 0 {
 		was = l.next(was)
 	}
 	if was.owed.Sign()+was.prev.Sign() == 0 {
-		was.at = max(was.at, windows.begin(now))
+		was.at = max(was.at, windows.start(now))
 	}
-	for was.at < windows.begin(now) {
+	for was.at < windows.start(now) {
 		was = l.next(was)
 	}
 	return was
 }
 
-// next is a in the next window.
+// next returns a in the next window.
 func (l sliding) next(a account) account {
 	return account{l.Limit, a.at + l.window(), new(big.Rat), a.owed, nil}
 }
 
-// fits reports whether n units fit at a moment of a's window or a later one: the
-// formula of the documentation.
+// fits reports whether n units fit at a time in a's window or later: the formula in the
+// doc.
 func (l sliding) fits(a account, n, at int64) bool {
 	for at >= a.at+l.window() {
 		a = l.next(a)
@@ -147,10 +147,12 @@ func (l sliding) fits(a account, n, at int64) bool {
 	return plus(weighed, n).Cmp(big.NewRat(l.Policy().Quota, 1)) <= 0
 }
 
-// first looks for the moment, since what fits at one fits later too.
+// first searches for the time: what fits at one time also fits later.
 func (l sliding) first(a account, n, now int64) int64 {
 	from := max(now, a.at)
-	return from + int64(sort.Search(int(a.at+3*l.window()-from), func(i int) bool { return l.fits(a, n, from+int64(i)) }))
+	return from + int64(
+		sort.Search(int(a.at+3*l.window()-from), func(i int) bool { return l.fits(a, n, from+int64(i)) }),
+	)
 }
 
 func (l sliding) charge(a account, n, at int64) account {
@@ -165,7 +167,7 @@ func (l sliding) refund(a account, n, at, now int64) account {
 	if at == 0 {
 		at = now
 	}
-	switch fixed(l).begin(at) {
+	switch fixed(l).start(at) {
 	case a.at:
 		a.owed = minus(a.owed, n)
 	case a.at - l.window():
@@ -174,7 +176,7 @@ func (l sliding) refund(a account, n, at, now int64) account {
 	return a
 }
 
-// free looks for the most units that fit.
+// free searches for the most units that fit.
 func (l sliding) free(a account, now int64) int64 {
 	return int64(sort.Search(int(l.Policy().Quota), func(n int) bool { return !l.fits(a, int64(n)+1, now) }))
 }

@@ -10,7 +10,7 @@ import (
 
 // once are tests of IDs.
 var once = []test{
-	{name: "what has an ID is charged once, whatever the algorithm", run: func(r *run) {
+	{name: "a charge with an ID is made once, in any algorithm", run: func(r *run) {
 		for _, c := range r.charges(mixed) {
 			c.N, c.ID = 3, "call 1"
 			for range 3 {
@@ -26,7 +26,7 @@ var once = []test{
 			r.remaining(atOnce(c.Limit)-12, c)
 		}
 	}},
-	{name: "an ID is remembered for a Window, or to the end of a Calendar's", run: func(r *run) {
+	{name: "an ID is remembered for a Window, or until the end of a Calendar's", run: func(r *run) {
 		r.align(24 * h)
 		r.move(h)
 		for _, test := range []struct {
@@ -53,7 +53,7 @@ var once = []test{
 			r.move(h)
 		}
 	}},
-	{name: "an ID that was charged is allowed where nothing more fits", run: func(r *run) {
+	{name: "a charged ID is allowed even if nothing more fits", run: func(r *run) {
 		c := r.charge("key", 2, quota.PerDay(2))
 		c.ID = "call"
 		r.allowed(c)
@@ -64,7 +64,7 @@ var once = []test{
 		c.N = 3 // whatever it asks for now
 		r.allowed(c)
 	}},
-	{name: "an ID is one of its key, its limit and its dry run", run: func(r *run) {
+	{name: "an ID belongs to its key, its limit and its dry run", run: func(r *run) {
 		a := r.charge("a", 1, quota.PerDay(9))
 		a.ID = "call"
 		b, c, d := a, a, a
@@ -76,8 +76,11 @@ var once = []test{
 			}
 		}
 	}},
-	{name: "IDs are any bytes, and different if they differ", run: func(r *run) {
-		ids := []string{"a", "A", " ", "a b", "a:b", "\x00", "\n", "é", "\xff", "{a}", strings.Repeat("x", 256), strings.Repeat("x", 255), "1", "01"}
+	{name: "an ID may have any bytes, and every byte counts", run: func(r *run) {
+		ids := []string{
+			"a", "A", " ", "a b", "a:b", "\x00", "\n", "é", "\xff", "{a}", strings.Repeat("x", 256),
+			strings.Repeat("x", 255), "1", "01",
+		}
 		c := r.charge("key", 1, quota.PerDay(100))
 		for range 2 {
 			for _, id := range ids {
@@ -90,7 +93,7 @@ var once = []test{
 		long.ID = strings.Repeat("x", 257)
 		r.refused("ID", c, long)
 	}},
-	{name: "what was denied is not remembered", run: func(r *run) {
+	{name: "denied charges are not remembered", run: func(r *run) {
 		c, narrow := r.charge("key", 1, quota.PerDay(10)), r.charge("key", 1, quota.PerHour(1))
 		c.ID, narrow.ID = "call", "call"
 		r.allowed(r.charge("key", 1, quota.PerHour(1)))
@@ -102,7 +105,7 @@ var once = []test{
 		r.allowed(c, narrow)
 		r.remaining(9, c)
 	}},
-	{name: "of a call that is repeated with another charge, the other is decided", run: func(r *run) {
+	{name: "a repeated call decides on a new charge", run: func(r *run) {
 		c, other := r.charge("key", 2, quota.PerDay(10)), r.charge("key", 1, quota.PerHour(2))
 		c.ID = "call"
 		r.allowed(c, other)
@@ -113,7 +116,7 @@ var once = []test{
 		}
 		r.remaining(8, c)
 	}},
-	{name: "an ID that a call has twice is charged once", run: func(r *run) {
+	{name: "an ID that appears twice in a call is charged once", run: func(r *run) {
 		c := r.charge("key", 3, quota.PerDay(10))
 		c.ID = "call"
 		if ds := r.take(c, c); !ds[0].Allowed || !ds[1].Allowed || ds[1].Remaining != 7 {
@@ -123,10 +126,10 @@ var once = []test{
 		big := r.charge("key", 8, quota.PerDay(10))
 		big.ID = "big"
 		if ds := r.take(big, big); ds[0].Never || ds[1].Never || ds[1].RetryAfter == 0 {
-			r.t.Errorf("8 of 10 are not too many, even twice: %+v", ds)
+			r.t.Errorf("8 of 10 fit, even twice: %+v", ds)
 		}
 	}},
-	{name: "Peek says what Take would say of an ID, and does not remember it", run: func(r *run) {
+	{name: "Peek decides on an ID as Take does, without remembering it", run: func(r *run) {
 		if !r.peeks() {
 			return
 		}
@@ -141,7 +144,7 @@ var once = []test{
 			r.t.Errorf("%+v", ds)
 		}
 	}},
-	{name: "Reserve knows an ID, and that it need not wait", run: func(r *run) {
+	{name: "Reserve does not wait for a charged ID", run: func(r *run) {
 		if !r.reserves() {
 			return
 		}
@@ -163,7 +166,7 @@ var once = []test{
 			r.t.Errorf("another: %v, %v", wait, ok)
 		}
 	}},
-	{name: "Settle settles once what has an ID, and each of what has not", run: func(r *run) {
+	{name: "Settle makes a charge with an ID once, and every one without", run: func(r *run) {
 		if !r.settles() {
 			return
 		}
@@ -179,11 +182,11 @@ var once = []test{
 			r.remaining(atOnce(c.Limit)-2, c)
 			c.N, c.ID = 5, "more"
 			r.settle(c, c)
-			r.allowed(c) // which was charged
+			r.allowed(c) // charged before
 			r.remaining(atOnce(c.Limit)-7, c)
 		}
 	}},
-	{name: "Settle remembers a refund that found nothing to give back", run: func(r *run) {
+	{name: "Settle remembers a refund that found nothing owed", run: func(r *run) {
 		if !r.settles() {
 			return
 		}
@@ -193,7 +196,7 @@ var once = []test{
 		r.allowed(r.charge("key", 5, quota.PerDay(10)))
 		r.settle(c)
 		r.remaining(5, c)
-		c.N, c.ID = 0, "nothing" // which is not remembered
+		c.N, c.ID = 0, "nothing" // not remembered
 		r.settle(c)
 		c.N = -2
 		r.settle(c)
@@ -210,7 +213,7 @@ var once = []test{
 		r.allowed(c)
 		r.remaining(8, c)
 	}},
-	{name: "of 64 at once with one ID, one is charged, and all are allowed", run: func(r *run) {
+	{name: "of 64 concurrent calls with one ID all are allowed and one is charged", run: func(r *run) {
 		for _, c := range r.charges(mixed) {
 			c.N, c.ID = 2, "call"
 			if n := r.atOnce(2, c); n != 2*callers {

@@ -14,14 +14,14 @@ import (
 	"github.com/heedhttp/heed/quota/quotatest"
 )
 
-// A plain Store is the simplest one that has all there is: two maps, and the
-// functions of quota.Limit. It forgets nothing.
+// A plain Store is the simplest complete one: two maps, and the functions of quota.Limit.
+// It forgets nothing.
 type plain struct {
 	now func() time.Time
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards all below
 	buckets map[place]quota.Bucket
-	ids     map[remembered]int64 // until when
+	ids     map[remembered]int64 // until when each is remembered
 	spoilt  int64
 
 	fault faults
@@ -37,16 +37,17 @@ type remembered struct {
 	id string
 }
 
-// faults are what may be wrong with a plain Store; each is a place in its code.
+// faults are the faults of a plain Store; each is a place in its code.
 type faults struct {
-	decision                                                                         func(d *quota.Decision)             // each, before it is returned
-	bucket                                                                           func(b *quota.Bucket)               // each, before it is kept
-	at                                                                               func(at time.Time) time.Time        // of Reserve
-	until                                                                            func(until int64) int64             // of an ID
-	id                                                                               func(c *quota.Charge) string        // by which an ID is remembered
-	place                                                                            func(p place) place                 // of a bucket
-	settledAt                                                                        func(at int64) int64                // of a settlement
-	states                                                                           func(s []quota.State) []quota.State // of Inspect
+	decision  func(d *quota.Decision)             // each, before it is returned
+	bucket    func(b *quota.Bucket)               // each, before it is stored
+	at        func(at time.Time) time.Time        // of Reserve
+	until     func(until int64) int64             // of an ID
+	id        func(c *quota.Charge) string        // by which an ID is remembered
+	place     func(p place) place                 // of a bucket
+	settledAt func(at int64) int64                // of a settlement
+	states    func(s []quota.State) []quota.State // of Inspect
+
 	deniedIDs, settledIDs, partly, resetIDs, writesDenials, forever, racy, uncounted bool
 }
 
@@ -54,7 +55,7 @@ func newPlain(now func() time.Time) *plain {
 	return &plain{now: now, buckets: make(map[place]quota.Bucket), ids: make(map[remembered]int64)}
 }
 
-// A step is what becomes of a charge.
+// A step is the outcome of a charge.
 type step struct {
 	place
 	found, met, after quota.Bucket
@@ -62,8 +63,11 @@ type step struct {
 	fits, repeated    bool
 }
 
-// decide finds out what becomes of charges; try is what Take or Reserve does.
-func (s *plain) decide(charges []quota.Charge, now int64, try func(l *quota.Limit, b quota.Bucket, n int64) (quota.Bucket, time.Duration, bool)) (steps []step, allowed bool) {
+// decide returns the outcome of charges; try is what Take or Reserve does.
+func (s *plain) decide(
+	charges []quota.Charge, now int64,
+	try func(l *quota.Limit, b quota.Bucket, n int64) (quota.Bucket, time.Duration, bool),
+) (steps []step, allowed bool) {
 	allowed = true
 	for i := range charges {
 		c := &charges[i]
@@ -88,7 +92,7 @@ func (s *plain) decide(charges []quota.Charge, now int64, try func(l *quota.Limi
 	return steps, allowed
 }
 
-// read looks a bucket up, and counts what nobody has written.
+// read looks a bucket up, and counts invalid ones.
 func (s *plain) read(p place, now int64) quota.Bucket {
 	b := s.buckets[p]
 	if s.fault.uncounted {
@@ -158,7 +162,9 @@ func (s *plain) take(dst []quota.Decision, charges []quota.Charge, taking bool) 
 	defer s.mu.Unlock()
 	at := s.now()
 	now := at.UnixMicro()
-	steps, allowed := s.decide(charges, now, func(l *quota.Limit, b quota.Bucket, n int64) (quota.Bucket, time.Duration, bool) {
+	steps, allowed := s.decide(charges, now, func(
+		l *quota.Limit, b quota.Bucket, n int64,
+	) (quota.Bucket, time.Duration, bool) {
 		after, fits := l.Try(b, n, now)
 		return after, 0, fits
 	})
@@ -192,7 +198,9 @@ func (s *plain) take(dst []quota.Decision, charges []quota.Charge, taking bool) 
 	return dst, nil
 }
 
-func (s *plain) Reserve(_ context.Context, most time.Duration, charges ...quota.Charge) (wait time.Duration, at time.Time, ok bool, err error) {
+func (s *plain) Reserve(
+	_ context.Context, most time.Duration, charges ...quota.Charge,
+) (wait time.Duration, at time.Time, ok bool, err error) {
 	if err := quota.CheckTake(charges); err != nil {
 		return 0, time.Time{}, false, err
 	}
@@ -200,7 +208,9 @@ func (s *plain) Reserve(_ context.Context, most time.Duration, charges ...quota.
 	defer s.mu.Unlock()
 	at = s.now()
 	now := at.UnixMicro()
-	steps, ok := s.decide(charges, now, func(l *quota.Limit, b quota.Bucket, n int64) (quota.Bucket, time.Duration, bool) {
+	steps, ok := s.decide(charges, now, func(
+		l *quota.Limit, b quota.Bucket, n int64,
+	) (quota.Bucket, time.Duration, bool) {
 		return l.TryWithin(b, n, now, most)
 	})
 	for i := range steps {
@@ -285,7 +295,7 @@ func (s *plain) Reset(_ context.Context, key string) error {
 	return nil
 }
 
-// kept says of each bucket how long it would have to be kept.
+// kept returns each bucket and how long it must be kept.
 func (s *plain) kept() map[string]quotatest.Item {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -300,7 +310,7 @@ func (s *plain) kept() map[string]quotatest.Item {
 	return items
 }
 
-// suite is of plain Stores with a fault, which wrong says.
+// suite returns a Suite for plain Stores with a fault, which wrong sets.
 func suite(wrong func(f *faults)) quotatest.Suite {
 	return quotatest.Suite{
 		Open: func(_ *testing.T, now func() time.Time) quota.Store {

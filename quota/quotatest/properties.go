@@ -8,7 +8,7 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// odd are policies whose rates are no round numbers of anything.
+// odd are policies with odd rates.
 var odd = []quota.Policy{
 	quota.PerSecond(3),
 	quota.PerMinute(7),
@@ -29,7 +29,7 @@ var odd = []quota.Policy{
 	slidingWindow(99_991, 24*h),
 	slidingWindow(1_000_003, 24*h), // in ticks of 10 µs
 	slidingWindow(70_001, s),
-	slidingWindow(5_000_011, 1000*ms), // more than one a tick
+	slidingWindow(5_000_011, 1000*ms), // more than one per tick
 	slidingWindow(13, 1_234_567*µs),
 	slidingLog(7, m),
 	slidingLog(97, 24*h),
@@ -39,8 +39,8 @@ var odd = []quota.Policy{
 	calendar(13, quota.Month, time.FixedZone("NPT", 5*3600+2700)),
 }
 
-// versions are policies of one name. None of their windows ends, and nothing
-// comes back whole, in a short test that begins with an hour.
+// versions are policies of one name. In a short test that starts with an hour, none of
+// their windows ends and no state becomes free of debt.
 var versions = []quota.Policy{
 	{Name: "api", Quota: 60, Window: h},
 	{Name: "api", Quota: 61, Window: h, Burst: 200},
@@ -49,7 +49,7 @@ var versions = []quota.Policy{
 	{Name: "api", Quota: 3, Window: 1_234_567_891_011 * time.Nanosecond, Burst: 90},
 }
 
-// ways are policies of one name and all algorithms.
+// ways are policies of one name with all algorithms.
 var ways = append(versions[:len(versions):len(versions)],
 	quota.Policy{Name: "api", Quota: 59, Window: h, Burst: 11, Algorithm: quota.LeakyBucket},
 	quota.Policy{Name: "api", Quota: 83, Window: h, Algorithm: quota.FixedWindow},
@@ -60,14 +60,14 @@ var ways = append(versions[:len(versions):len(versions)],
 )
 
 var properties = []test{
-	{name: "a caller that waits exactly RetryAfter is admitted, one that comes 1 µs early is not", run: func(r *run) {
+	{name: "a caller is admitted after RetryAfter, and not 1 µs earlier", run: func(r *run) {
 		random := rand.New(rand.NewPCG(1, 2))
 		for _, p := range odd {
 			limit := r.compile(p)
 			c := quota.Charge{Key: "key", Limit: limit}
 			for tries, denials := 0, 0; denials < 20; tries++ {
 				if tries == 10_000 {
-					r.t.Fatalf("%s: denied but %d times of %d", limit.Name(), denials, tries)
+					r.t.Fatalf("%s: denied only %d times of %d", limit.Name(), denials, tries)
 				}
 				r.move(time.Duration(random.Int64N(int64(limit.Tick()/µs)*3+1)) * µs)
 				c.N = 1 + random.Int64N(atOnce(limit))
@@ -88,7 +88,7 @@ var properties = []test{
 			}
 		}
 	}},
-	{name: "NextAfter is when one more unit than Remaining fits, ResetAfter when all do", run: func(r *run) {
+	{name: "one more unit fits after NextAfter, and all after ResetAfter", run: func(r *run) {
 		random := rand.New(rand.NewPCG(3, 4))
 		for _, p := range odd {
 			limit := r.compile(p)
@@ -118,7 +118,7 @@ var properties = []test{
 			}
 		}
 	}},
-	{name: "an hour of greed is given the burst and the rate, and no unit more", run: func(r *run) {
+	{name: "a busy hour admits the burst and the rate, and no unit more", run: func(r *run) {
 		r.align(h)
 		for _, test := range []struct {
 			policy quota.Policy
@@ -128,7 +128,7 @@ var properties = []test{
 			{leaky(7, 3, m), 1 + 3 + 7*60},
 			{fixedWindow(7, m), 7 * 61}, // the last as the hour ends
 			{slidingLog(7, m), 7 * 61},
-			{slidingWindow(1, m), 31}, // every other minute, since one that was weighs until its window ends
+			{slidingWindow(1, m), 31}, // every other minute, because one unit counts until the next window ends
 		} {
 			c := r.charge("key", 1, test.policy)
 			var taken int64
@@ -153,24 +153,36 @@ var properties = []test{
 	}},
 	{name: "random timelines agree with the model", run: func(r *run) {
 		for seed := range uint64(2) {
-			r.wander(fmt.Sprint(seed), walk{random: rand.New(rand.NewPCG(seed, 5)), limits: r.limits(odd), most: 1 << 40})
+			r.compareRandomly(
+				fmt.Sprint(seed),
+				walk{random: rand.New(rand.NewPCG(seed, 5)), limits: r.limits(odd), most: 1 << 40},
+			)
 			r.move(365 * 24 * h)
 		}
 	}},
-	{name: "random timelines agree with the model when the clock steps back", back: true, run: func(r *run) {
-		// Not for long: a Store may have forgotten what was whole by then.
-		r.wander("back", walk{random: rand.New(rand.NewPCG(6, 7)), limits: r.limits(odd), most: 1 << 30, back: 5 * s})
+	{name: "random timelines agree with the model when the clock is set back", back: true, run: func(r *run) {
+		// Not for long: a Store may have forgotten what owed nothing by then.
+		r.compareRandomly(
+			"back",
+			walk{random: rand.New(rand.NewPCG(6, 7)), limits: r.limits(odd), most: 1 << 30, back: 5 * s},
+		)
 	}},
 	{name: "random timelines agree with the model when numbers change", run: func(r *run) {
-		// Not for long: a Store may have forgotten what was whole by other numbers.
+		// Not for long: a Store may have forgotten what owed nothing by other numbers.
 		for seed := range uint64(2) {
-			r.wander(fmt.Sprint(seed), walk{random: rand.New(rand.NewPCG(seed, 8)), limits: r.limits(versions), most: 1 << 13})
+			r.compareRandomly(
+				fmt.Sprint(seed),
+				walk{random: rand.New(rand.NewPCG(seed, 8)), limits: r.limits(versions), most: 1 << 13},
+			)
 		}
 	}},
 	{name: "random timelines agree with the model when the algorithm changes", run: func(r *run) {
 		for seed := range uint64(3) {
 			r.align(h)
-			r.wander(fmt.Sprint(seed), walk{random: rand.New(rand.NewPCG(seed, 9)), limits: r.limits(ways), most: 1 << 13})
+			r.compareRandomly(
+				fmt.Sprint(seed),
+				walk{random: rand.New(rand.NewPCG(seed, 9)), limits: r.limits(ways), most: 1 << 13},
+			)
 		}
 	}},
 }

@@ -1,8 +1,4 @@
-// Package quotatest tests implementations of quota.Store.
-//
-// Every Store is put through the same timelines, one moment a line, and through
-// random ones that are compared with a model in package math/big, for every
-// Algorithm; those are shorter with the race detector or -short:
+// Package quotatest tests implementations of quota.Store and quota.Gate.
 //
 //	func TestStore(t *testing.T) {
 //		quotatest.Run(t, func(t *testing.T, now func() time.Time) quota.Store {
@@ -10,7 +6,11 @@
 //		})
 //	}
 //
-// A Suite is for Stores that can also show what they keep.
+// Every Store runs the same timelines, one moment a line, and random ones that are
+// compared with a model in package math/big, for every Algorithm. The random ones are
+// shorter with the race detector or -short.
+//
+// A Suite is for Stores that can also show what they store.
 package quotatest
 
 import (
@@ -22,51 +22,51 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// Run tests the Stores that open returns. Each must be empty, and is used by one
-// test; what it holds may be released in t.Cleanup.
+// Run tests the Stores that open returns. Each must be empty and is used by one test;
+// release its resources in t.Cleanup.
 //
-// The Store's clock is now, which is set to whole microseconds and sometimes
-// back. A Store that takes no notice of now is tested all the same, if it reads
-// the time from package time and needs no network: each test is then a bubble of
-// testing/synctest, and the clock is never set back.
+// The Store should read the time from now, which Run sets to whole microseconds and
+// sometimes back. A Store that ignores now is tested, too, if it reads the time from
+// package time and needs no network: each test is then a bubble of testing/synctest, and
+// the clock is never set back.
 //
-// Peek, Reserve, Settle and Inspect are tested if the Store has them; if not, that
-// is logged.
+// Peek, Reserve, Settle and Inspect are tested if the Store has them; if not, the log
+// says so.
 func Run(t *testing.T, open func(t *testing.T, now func() time.Time) quota.Store) {
 	Suite{Open: open}.Run(t)
 }
 
-// A Suite is Run for Stores that can show more than their methods do. All but Open
-// may be nil; what is, is not tested.
+// A Suite is Run for Stores that can show more than their methods do. All fields but Open
+// may be nil, and are then not tested.
 type Suite struct {
 	// Open returns a Store for one test, as for Run.
 	Open func(t *testing.T, now func() time.Time) quota.Store
 
-	// Kept returns all that a Store keeps, by any names, and for how long it will if
-	// nobody comes: by the clock that makes it forget, be that now or another.
+	// Kept returns everything that a Store keeps, under any names, and how long it will
+	// keep that if nothing happens, by the clock that makes it expire.
 	Kept func(t *testing.T, s quota.Store) map[string]Item
 
-	// Spoil has ways to make unreadable what a Store keeps for a Charge, by what
-	// they are called. Where the Charge owes something, it must then be decided as
-	// if it owed nothing, or be an error and change nothing; and Corrupt must grow.
+	// Spoil has named ways to make the stored state of a Charge unreadable. If the Charge
+	// owed something, a spoilt state must count as no debt, or be an error that changes
+	// nothing, and Corrupt must grow.
 	Spoil map[string]func(t *testing.T, s quota.Store, c quota.Charge)
 
-	// Corrupt returns how many unreadable states a Store has met.
+	// Corrupt returns how many unreadable states a Store has found.
 	Corrupt func(s quota.Store) int64
 }
 
-// An Item is something that a Store keeps.
+// An Item is a stored state.
 type Item struct {
-	Value string        // which differs when it does
-	TTL   time.Duration // how long it will be kept; negative if for ever
+	Value string        // differs if the state does
+	TTL   time.Duration // until it expires; negative if never
 }
 
 // Run tests the Stores that suite opens.
 func (suite Suite) Run(t *testing.T) {
-	heeds := suite.heedsClock(t)
+	uses := suite.usesClock(t)
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			if heeds {
+			if uses {
 				test.run(suite.start(t, newClock()))
 				return
 			}
@@ -85,8 +85,10 @@ type test struct {
 	run  func(r *run)
 }
 
-// tests are in this order because the random ones take the longest.
-var tests = gather(timelines, algorithms, peeking, reserving, settling, inspecting, once, keeping, contended, properties)
+// tests end with the random ones, which take the longest.
+var tests = gather(
+	timelines, algorithms, peeking, reserving, settling, inspecting, once, keeping, contended, properties,
+)
 
 func gather(parts ...[]test) (all []test) {
 	for _, part := range parts {
@@ -95,13 +97,13 @@ func gather(parts ...[]test) (all []test) {
 	return all
 }
 
-// heedsClock reports whether Stores read the clock they are given.
-func (suite Suite) heedsClock(t *testing.T) (heeds bool) {
-	t.Run("answers with its time", func(t *testing.T) {
+// usesClock reports whether Stores read the clock they are given.
+func (suite Suite) usesClock(t *testing.T) (uses bool) {
+	t.Run("reads the given clock", func(t *testing.T) {
 		r := suite.start(t, newClock())
-		heeds = r.take(r.charge("key", 1, quota.PerSecond(1)))[0].At.Equal(r.now())
+		uses = r.take(r.charge("key", 1, quota.PerSecond(1)))[0].At.Equal(r.now())
 	})
-	return heeds
+	return uses
 }
 
 // A run is one test of one Store.
@@ -199,8 +201,7 @@ func (r *run) allowed(charges ...quota.Charge) {
 	}
 }
 
-// denied takes charges, the last of which must not fit, and returns the Decision
-// on it.
+// denied takes charges and returns the Decision on the last one, which must not fit.
 func (r *run) denied(charges ...quota.Charge) quota.Decision {
 	r.t.Helper()
 	ds := r.take(charges...)
@@ -211,24 +212,24 @@ func (r *run) denied(charges ...quota.Charge) quota.Decision {
 	return d
 }
 
-// remaining checks what a charge of one, that is not made, would find.
+// remaining checks how many units are left for c, without taking any.
 func (r *run) remaining(want int64, c quota.Charge) {
 	r.t.Helper()
 	c.N, c.ID = 1, ""
 	d := r.probe(c)
 	if d.Remaining != want {
-		r.t.Errorf("%d units remain, not %d", d.Remaining, want)
+		r.t.Errorf("%d units remain, want %d", d.Remaining, want)
 	}
 }
 
-// probe decides on c without taking it: by a charge beside it that never fits.
+// probe decides on c without taking it, by adding a charge that never fits.
 func (r *run) probe(c quota.Charge) quota.Decision {
 	r.t.Helper()
 	never := r.charge("never", 2, quota.Policy{Name: "never", Quota: 1, Window: time.Hour})
 	return r.take(c, never)[0]
 }
 
-// align moves the clock on to a whole multiple of window since the Unix epoch.
+// align moves the clock to the next multiple of window since the Unix epoch.
 func (r *run) align(window time.Duration) {
 	into := time.Duration(r.now().UnixMicro()) * µs % window
 	r.move((window - into) % window)
@@ -254,7 +255,7 @@ func (r *run) inspects() bool {
 	return r.has(ok, "Inspect")
 }
 
-// has returns ok, and logs it if not.
+// has returns ok, and logs a missing method.
 func (r *run) has(ok bool, method string) bool {
 	if !ok {
 		r.t.Logf("%T has no %s", r.store, method)

@@ -14,22 +14,22 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestAPlainStoreIsAStore(t *testing.T) {
+func TestThePlainStorePasses(t *testing.T) {
 	suite(func(*faults) {}).Run(t)
 }
 
-func TestAPlainStoreIsAStoreInABubble(t *testing.T) {
+func TestThePlainStorePassesInABubble(t *testing.T) {
 	quotatest.Run(t, func(*testing.T, func() time.Time) quota.Store { return newPlain(time.Now) })
 }
 
-// bare has nothing but Take.
+// bare has only Take.
 type bare struct{ store *plain }
 
 func (b *bare) Take(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
 	return b.store.Take(ctx, dst, charges...)
 }
 
-func TestAStoreThatHasOnlyTakeIsTested(t *testing.T) {
+func TestAStoreWithOnlyTakePasses(t *testing.T) {
 	quotatest.Run(t, func(_ *testing.T, now func() time.Time) quota.Store { return &bare{newPlain(now)} })
 }
 
@@ -45,11 +45,13 @@ func placed(wrong func(p *place)) func(*faults) {
 	return func(f *faults) { f.place = func(p place) place { wrong(&p); return p } }
 }
 
-// wrongs are what a Store may do wrong, each by itself.
+// wrongs are the faults of a Store, one by one.
 var wrongs = map[string]func(*faults){
-	"not all or nothing":       func(f *faults) { f.partly = true },
-	"remaining one too many":   decision(func(d *quota.Decision) { d.Remaining++ }),
-	"retry a microsecond soon": decision(func(d *quota.Decision) { d.RetryAfter -= min(d.RetryAfter, time.Microsecond) }),
+	"not all or nothing":     func(f *faults) { f.partly = true },
+	"remaining one too many": decision(func(d *quota.Decision) { d.Remaining++ }),
+	"retry a microsecond soon": decision(
+		func(d *quota.Decision) { d.RetryAfter -= min(d.RetryAfter, time.Microsecond) },
+	),
 	"retry rounded up": decision(func(d *quota.Decision) {
 		d.RetryAfter = d.RetryAfter.Round(time.Millisecond) + time.Millisecond
 	}),
@@ -80,12 +82,16 @@ var wrongs = map[string]func(*faults){
 	"forgets IDs":          func(f *faults) { f.until = func(int64) int64 { return 0 } },
 	"forgets IDs early":    func(f *faults) { f.until = func(until int64) int64 { return until - 1 } },
 	"forgets IDs late":     func(f *faults) { f.until = func(until int64) int64 { return until + 1 } },
-	"cuts IDs":             func(f *faults) { f.id = func(c *quota.Charge) string { return c.ID[:min(255, len(c.ID))] } },
+	"cuts IDs": func(f *faults) {
+		f.id = func(c *quota.Charge) string { return c.ID[:min(255, len(c.ID))] }
+	},
 	"takes an ID for a key": func(f *faults) {
 		f.id = func(c *quota.Charge) string { return strings.TrimSpace(c.ID) }
 	},
-	"resets no IDs":         func(f *faults) { f.resetIDs = true },
-	"shows what it likes":   func(f *faults) { f.states = func(s []quota.State) []quota.State { return s[:min(1, len(s))] } },
+	"resets no IDs": func(f *faults) { f.resetIDs = true },
+	"shows what it likes": func(f *faults) {
+		f.states = func(s []quota.State) []quota.State { return s[:min(1, len(s))] }
+	},
 	"shows dry runs as not": func(f *faults) { f.states = showAsEnforced },
 	"writes denials":        func(f *faults) { f.writesDenials = true },
 	"keeps for ever":        func(f *faults) { f.forever = true },
@@ -100,7 +106,7 @@ func showAsEnforced(states []quota.State) []quota.State {
 	return states
 }
 
-// endAtOnce has the race detector of another process not wait a second as that ends.
+// endAtOnce stops the race detector of a child process from waiting a second at its end.
 const endAtOnce = "GORACE=atexit_sleep_ms=0"
 
 func TestFaultyStoresAreCaught(t *testing.T) {

@@ -2,5 +2,5 @@
 
 package quotatest
 
-// raced is whether the race detector is on.
+// raced reports whether the race detector is on.
 const raced = true

@@ -6,9 +6,9 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// reserving are the tests of what is a quota.Reserver.
+// reserving are the tests of a quota.Reserver.
 var reserving = []test{
-	{name: "Reserve queues what fits within the wait", run: func(r *run) {
+	{name: "Reserve takes what fits within the wait, in order", run: func(r *run) {
 		if !r.reserves() {
 			return
 		}
@@ -24,7 +24,7 @@ var reserving = []test{
 			}
 		}
 		if d := r.take(c)[0]; d.Allowed || d.Remaining != 0 || d.RetryAfter != 400*ms || d.ResetAfter != 500*ms {
-			r.t.Errorf("a caller that does not queue comes last: %+v", d)
+			r.t.Errorf("a caller without a reservation comes last: %+v", d)
 		}
 		r.move(100 * ms)
 		if wait, ok := r.reserve(300*ms, c); !ok || wait != 300*ms {
@@ -60,7 +60,7 @@ var reserving = []test{
 			r.t.Errorf("the refused call left something: %v, %v", wait, ok)
 		}
 	}},
-	{name: "Reserve never waits for what exceeds the burst, nor for a dry run", run: func(r *run) {
+	{name: "Reserve never waits for a charge above the burst, or for a dry run", run: func(r *run) {
 		if !r.reserves() {
 			return
 		}
@@ -73,7 +73,7 @@ var reserving = []test{
 			r.t.Errorf("%v, %v", wait, ok)
 		}
 	}},
-	{name: "a reservation that is given back lets the next ones in", run: func(r *run) {
+	{name: "a refunded reservation makes room for the next", run: func(r *run) {
 		if !r.reserves() {
 			return
 		}
@@ -86,7 +86,7 @@ var reserving = []test{
 			r.t.Errorf("%v, %v", wait, ok)
 		}
 	}},
-	{name: "Reserve waits for its turn in a LeakyBucket, and is not bound by its burst", run: func(r *run) {
+	{name: "Reserve of a LeakyBucket waits for the Delay, without the bound of Burst", run: func(r *run) {
 		if !r.reserves() {
 			return
 		}
@@ -103,7 +103,7 @@ var reserving = []test{
 			r.t.Errorf("there is room for one that waits: %+v", d)
 		}
 	}},
-	{name: "Reserve takes of the windows to come, first in, first out", run: func(r *run) {
+	{name: "Reserve takes units of future windows, first in, first out", run: func(r *run) {
 		if !r.reserves() {
 			return
 		}
@@ -124,7 +124,7 @@ var reserving = []test{
 			r.t.Errorf("%+v", d)
 		}
 	}},
-	{name: "Reserve knows when enough of the window before weighs no more", run: func(r *run) {
+	{name: "Reserve waits until the weight of the previous window is small enough", run: func(r *run) {
 		if !r.reserves() {
 			return
 		}
@@ -140,7 +140,7 @@ var reserving = []test{
 			r.t.Errorf("%+v", d)
 		}
 	}},
-	{name: "Reserve enters in a log what will be used", run: func(r *run) {
+	{name: "Reserve adds future entries to a log", run: func(r *run) {
 		if !r.reserves() || !r.settles() {
 			return
 		}
@@ -160,7 +160,7 @@ var reserving = []test{
 			r.t.Errorf("%+v", d)
 		}
 	}},
-	{name: "Reserve goes no further ahead than a day in windows and logs", run: func(r *run) {
+	{name: "Reserve goes at most a day ahead in windows and logs", run: func(r *run) {
 		if !r.reserves() {
 			return
 		}
@@ -174,7 +174,7 @@ var reserving = []test{
 			}
 		}
 	}},
-	{name: "a window that was reserved and given back is not there before its time", run: func(r *run) {
+	{name: "a refunded future window is not available before its start", run: func(r *run) {
 		if !r.reserves() || !r.settles() {
 			return
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// settling are the tests of what is a quota.Settler.
+// settling are the tests of a quota.Settler.
 var settling = []test{
 	{name: "Settle refunds, never above the burst", run: func(r *run) {
 		if !r.settles() {
@@ -41,7 +41,7 @@ var settling = []test{
 		r.move(µs)
 		r.allowed(r.charge("key", 1, p))
 	}},
-	{name: "Settle of nothing changes nothing", run: func(r *run) {
+	{name: "Settle of zero units changes nothing", run: func(r *run) {
 		if !r.settles() {
 			return
 		}
@@ -65,24 +65,26 @@ var settling = []test{
 		r.settle(r.charge("key", -1<<63, p))
 		r.allowed(r.charge("key", 1000, p))
 	}},
-	{name: "Settle refuses what cannot be right", run: func(r *run) {
+	{name: "Settle rejects invalid charges", run: func(r *run) {
 		if !r.settles() {
 			return
 		}
-		err := r.store.(quota.Settler).Settle(context.Background(), r.charge("key", 1, quota.PerHour(1)), quota.Charge{N: 1})
+		err := r.store.(quota.Settler).Settle(
+			context.Background(), r.charge("key", 1, quota.PerHour(1)), quota.Charge{N: 1},
+		)
 		var fault *quota.ChargeError
 		if !errors.As(err, &fault) || fault.Field != "Limit" || fault.Index != 1 {
 			r.t.Errorf("%v", err)
 		}
 		r.remaining(1, r.charge("key", 1, quota.PerHour(1)))
 	}},
-	{name: "Settle refunds of a window or a log only what it still counts", run: func(r *run) {
+	{name: "Settle refunds only what a window or a log still counts", run: func(r *run) {
 		if !r.settles() {
 			return
 		}
 		for _, test := range []struct {
 			policy quota.Policy
-			left   [4]int64 // at once, and after refunds of a minute ago, two, and now
+			left   [4]int64 // at once, and after refunds of charges a minute ago, two minutes ago, and now
 		}{
 			{fixedWindow(10, m), [4]int64{6, 6, 6, 8}},
 			{slidingWindow(10, m), [4]int64{2, 4, 4, 6}},
@@ -103,7 +105,7 @@ var settling = []test{
 			r.move(h)
 		}
 	}},
-	{name: "Settle refunds of a log what was charged then, and otherwise the newest", run: func(r *run) {
+	{name: "Settle refunds the charge at At from a log, otherwise the newest", run: func(r *run) {
 		if !r.settles() {
 			return
 		}
@@ -125,13 +127,13 @@ var settling = []test{
 			r.t.Errorf("%+v", d)
 		}
 	}},
-	{name: "Settle goes by the microsecond of the charge that it corrects", run: func(r *run) {
+	{name: "Settle finds the charge to correct by its microsecond", run: func(r *run) {
 		if !r.settles() {
 			return
 		}
 		for _, p := range []quota.Policy{fixedWindow(10, 800*ms), slidingLog(10, 800*ms)} {
 			r.align(h)
-			r.move(2450 * ms) // so that the window began after the second did
+			r.move(2450 * ms) // so that the window starts after the second does
 			c := r.charge("key", 4, p)
 			r.allowed(c)
 			c.N, c.At = -3, r.now()
@@ -140,7 +142,7 @@ var settling = []test{
 			r.move(h)
 		}
 	}},
-	{name: "Settle charges into debt, whatever the algorithm", run: func(r *run) {
+	{name: "Settle charges into debt, in any algorithm", run: func(r *run) {
 		if !r.settles() {
 			return
 		}

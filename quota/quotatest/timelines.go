@@ -16,8 +16,7 @@ const (
 	h  = time.Hour
 )
 
-// A moment is one Take of n units, so long after the moment before, and what
-// the Decision must be.
+// A moment is one Take of n units, some time after the previous moment, and its Decision.
 type moment struct {
 	after     time.Duration
 	n         int64
@@ -47,7 +46,7 @@ func (r *run) follow(p quota.Policy, moments []moment) {
 }
 
 var timelines = []test{
-	{name: "a fresh bucket is whole and refills continuously", run: func(r *run) {
+	{name: "a new bucket is full and refills continuously", run: func(r *run) {
 		r.follow(quota.PerMinute(60), []moment{
 			{0, 1, true, 59, 0, s, s, 0},
 			{0, 1, true, 58, 0, s, 2 * s, 0},
@@ -70,7 +69,7 @@ var timelines = []test{
 			{µs, 5, true, 0, 0, 200 * ms, s, 0},
 		})
 	}},
-	{name: "a burst above the quota is spent at once and comes back at its rate", run: func(r *run) {
+	{name: "a burst above the quota can be used at once and comes back at the rate", run: func(r *run) {
 		r.follow(quota.Policy{Quota: 1, Window: s, Burst: 3}, []moment{
 			{0, 3, true, 0, 0, s, 3 * s, 0},
 			{0, 1, false, 0, s, s, 3 * s, 0},
@@ -107,14 +106,14 @@ var timelines = []test{
 			{0, 1_000_003, true, 0, 0, 86_400 * µs, 24 * h, 0},
 		})
 	}},
-	{name: "zero units are one", run: func(r *run) {
+	{name: "zero units count as one", run: func(r *run) {
 		r.follow(quota.PerSecond(2), []moment{
 			{0, 0, true, 1, 0, 500 * ms, 500 * ms, 0},
 			{0, 0, true, 0, 0, 500 * ms, s, 0},
 			{0, 0, false, 0, 500 * ms, 500 * ms, s, 0},
 		})
 	}},
-	{name: "polling for exactly the promised time is rewarded", run: func(r *run) {
+	{name: "polling after exactly RetryAfter succeeds", run: func(r *run) {
 		c := r.charge("key", 1, quota.Policy{Quota: 5, Window: 60 * s})
 		for range 5 {
 			r.allowed(c)
@@ -127,7 +126,7 @@ var timelines = []test{
 		}
 		r.allowed(c)
 	}},
-	{name: "what exceeds the burst never fits, and says so", run: func(r *run) {
+	{name: "a charge above the burst never fits, and Never is set", run: func(r *run) {
 		p := quota.Policy{Quota: 5, Window: s}
 		for _, n := range []int64{6, 1 << 40, 1<<63 - 1} {
 			d := r.take(r.charge("key", n, p))[0]
@@ -137,7 +136,7 @@ var timelines = []test{
 		}
 		r.allowed(r.charge("key", 5, p))
 	}},
-	{name: "a charge that cannot be right is an error, and takes nothing", run: func(r *run) {
+	{name: "an invalid charge is an error, and takes nothing", run: func(r *run) {
 		good := r.charge("key", 1, quota.PerHour(1))
 		r.refused("N", good, r.charge("key", -1, quota.PerHour(1)))
 		r.refused("N", good, r.charge("key", -1<<63, quota.PerHour(1)))
@@ -156,7 +155,7 @@ var timelines = []test{
 			r.t.Errorf("without charges: %+v, %v", ds, err)
 		}
 	}},
-	{name: "a key has a bucket for each policy, and a policy one for each key", run: func(r *run) {
+	{name: "each key and policy has its own bucket", run: func(r *run) {
 		keys := []string{"", "a", "b", "ab", "a:b", "a b", "{a}b", "{a}", "A", "é", "a\x00", "a\n", "60/1m", "aa"}
 		policies := []quota.Policy{
 			{Name: "a", Quota: 1, Window: h}, {Name: "b", Quota: 1, Window: h}, {Name: "a:b", Quota: 1, Window: h},
@@ -175,7 +174,7 @@ var timelines = []test{
 			r.move(24 * h)
 		}
 	}},
-	{name: "all charges of one key are taken, or none", run: func(r *run) {
+	{name: "charges of one key are taken together or not at all", run: func(r *run) {
 		wide, narrow := r.charge("key", 1, quota.PerHour(100)), r.charge("key", 1, quota.PerMinute(2))
 		r.allowed(wide, narrow)
 		r.allowed(narrow, wide)
@@ -187,7 +186,7 @@ var timelines = []test{
 		}
 		r.remaining(98, wide)
 	}},
-	{name: "all charges of several keys are taken, or none", run: func(r *run) {
+	{name: "charges of several keys are taken together or not at all", run: func(r *run) {
 		tenant, user := r.charge("tenant", 1, quota.PerHour(100)), r.charge("user", 1, quota.PerMinute(2))
 		r.allowed(tenant, user)
 		r.allowed(user, tenant)
@@ -234,13 +233,13 @@ var timelines = []test{
 			r.t.Errorf("%+v", d)
 		}
 	}},
-	{name: "a dry run is counted apart", run: func(r *run) {
+	{name: "a dry run has its own count", run: func(r *run) {
 		dry := r.charge("key", 2, quota.PerHour(2))
 		dry.DryRun = true
 		r.take(dry)
 		r.allowed(r.charge("key", 2, quota.PerHour(2)))
 	}},
-	{name: "a denial writes nothing, so polling postpones nothing", run: func(r *run) {
+	{name: "a denial writes nothing, so polling delays nothing", run: func(r *run) {
 		c := r.charge("key", 10, quota.PerMinute(10))
 		r.allowed(c)
 		for range 60 {
@@ -254,7 +253,7 @@ var timelines = []test{
 		r.move(µs)
 		r.allowed(c)
 	}},
-	{name: "a slow bucket is remembered for as long as it owes", run: func(r *run) {
+	{name: "a slow bucket is remembered as long as it owes", run: func(r *run) {
 		c := r.charge("key", 1, quota.PerDay(10))
 		for range 10 {
 			r.allowed(c)
@@ -264,7 +263,7 @@ var timelines = []test{
 			r.t.Errorf("%+v", d)
 		}
 	}},
-	{name: "a clock that steps back gives nothing, and holds up nobody", back: true, run: func(r *run) {
+	{name: "a clock that is set back gives nothing, and delays nothing", back: true, run: func(r *run) {
 		r.follow(quota.PerMinute(60), []moment{
 			{0, 1, true, 59, 0, s, s, 0},
 			{-h, 1, true, 58, 0, s, 2 * s, 0},
@@ -275,14 +274,14 @@ var timelines = []test{
 			{µs, 1, true, 0, 0, s, 60 * s, 0},
 		})
 	}},
-	{name: "a time that is more than a day ahead is not believed", back: true, run: func(r *run) {
+	{name: "a state from more than a day ahead is ignored", back: true, run: func(r *run) {
 		r.follow(quota.PerMinute(2), []moment{
 			{0, 2, true, 0, 0, 30 * s, 60 * s, 0},
 			{-24 * h, 1, false, 0, 30 * s, 30 * s, 60 * s, 0},
 			{-µs, 1, true, 1, 0, 30 * s, 30 * s, 0},
 		})
 	}},
-	{name: "new numbers under an old name keep what is owed", run: func(r *run) {
+	{name: "new numbers under an old name keep the debt", run: func(r *run) {
 		slow := quota.Policy{Name: "api", Quota: 60, Window: m}
 		fast := quota.Policy{Name: "api", Quota: 601, Window: m}
 		r.allowed(r.charge("key", 60, slow))
@@ -290,7 +289,7 @@ var timelines = []test{
 		if d := r.take(r.charge("key", 1, fast))[0]; d.Allowed || d.ResetAfter != m {
 			r.t.Errorf("601 owed at 601/m: %+v", d)
 		}
-		// In units, not in time: 601 at 60/m, of which 60 may be owed.
+		// In units, not in time: 601 at 60/m, where 60 may be owed.
 		if d := r.take(r.charge("key", 1, slow))[0]; d.Allowed || d.Remaining != 0 || d.RetryAfter != 542*s {
 			r.t.Errorf("601 owed at 60/m: %+v", d)
 		}
@@ -310,7 +309,7 @@ var timelines = []test{
 	}},
 }
 
-// cost is what empties a bucket of p.
+// cost returns the units that empty a bucket of p.
 func cost(p quota.Policy) int64 {
 	if p.Burst > 0 {
 		return p.Burst
@@ -318,13 +317,13 @@ func cost(p quota.Policy) int64 {
 	return p.Quota
 }
 
-// refused checks that charges are an error that names a field of the last one.
+// refused checks that Take returns an error that names a field of the last charge.
 func (r *run) refused(field string, charges ...quota.Charge) {
 	r.t.Helper()
 	dst := make([]quota.Decision, 1, 4)
 	ds, err := r.store.Take(context.Background(), dst, charges...)
 	var fault *quota.ChargeError
 	if !errors.As(err, &fault) || fault.Field != field || fault.Index != len(charges)-1 || len(ds) != 1 {
-		r.t.Errorf("%d Decisions, and not an error of %s but %v", len(ds), field, err)
+		r.t.Errorf("%d Decisions, want an error for %s, got %v", len(ds), field, err)
 	}
 }

@@ -14,7 +14,7 @@ type walk struct {
 	random *rand.Rand
 	limits []*quota.Limit
 	most   int64         // µs of one move
-	back   time.Duration // the most that the clock is set back, if at all
+	back   time.Duration // the most by which the clock is set back, if at all
 
 	keys  []string
 	model *model
@@ -22,7 +22,7 @@ type walk struct {
 	wait  time.Duration // of the last Decision or reservation
 }
 
-// charges are one to three, often more than one of a bucket.
+// charges returns one to three charges, often several of one bucket.
 func (w *walk) charges() []quota.Charge {
 	cs := make([]quota.Charge, 1+w.random.IntN(3))
 	for i := range cs {
@@ -39,7 +39,7 @@ func (w *walk) charges() []quota.Charge {
 	return cs
 }
 
-// correct makes cs a settlement: mostly of something that was charged.
+// correct turns cs into a settlement, mostly of earlier charges.
 func (w *walk) correct(cs []quota.Charge) {
 	for i := range cs {
 		cs[i].N = w.random.Int64N(9) - 6
@@ -53,7 +53,7 @@ func (w *walk) correct(cs []quota.Charge) {
 	}
 }
 
-// move is how far the clock goes on.
+// move returns how far the clock moves on.
 func (w *walk) move() time.Duration {
 	longest := time.Duration(w.most) * µs
 	switch w.random.IntN(6) {
@@ -69,8 +69,8 @@ func (w *walk) move() time.Duration {
 	return 0
 }
 
-// steps is how long a walk is: less with the race detector, under which package
-// math/big takes many times as long.
+// steps returns the length of a walk. It is shorter with the race detector, which slows
+// package math/big down a lot.
 func steps() int {
 	if raced || testing.Short() {
 		return 250
@@ -78,9 +78,9 @@ func steps() int {
 	return 800
 }
 
-// wander does the same random things to the store and to the model, with keys that
-// nobody has used.
-func (r *run) wander(name string, w walk) {
+// compareRandomly does the same random things to the store and to the model, with unused
+// keys.
+func (r *run) compareRandomly(name string, w walk) {
 	r.t.Helper()
 	w.keys, w.model, w.wait = []string{name + " a", name + " b"}, newModel(r.paysByOldNumbers(name)), s
 	for step := range steps() {
@@ -128,7 +128,7 @@ func (r *run) agree(step int, cs []quota.Charge, got, want []quota.Decision) {
 	r.t.Helper()
 	for i := range want {
 		if !got[i].At.Equal(want[i].At) {
-			r.t.Fatalf("step %d: At %v, not %v", step, got[i].At, want[i].At)
+			r.t.Fatalf("step %d: At %v, want %v", step, got[i].At, want[i].At)
 		}
 		got[i].At = want[i].At
 	}
@@ -163,8 +163,8 @@ func (r *run) agreeOnStates(w *walk, step int) {
 	}
 }
 
-// paysByOldNumbers reports by which numbers a bucket is paid back between a charge
-// by some and one by others: a Store may go by either.
+// paysByOldNumbers reports which numbers a bucket is paid back by between a charge by
+// some and one by others. A Store may use either.
 func (r *run) paysByOldNumbers(key string) bool {
 	r.t.Helper()
 	const name = "old or new"
@@ -172,7 +172,7 @@ func (r *run) paysByOldNumbers(key string) bool {
 	r.move(m)
 	left := r.probe(r.charge(key, 1, quota.Policy{Name: name, Quota: 600, Window: h})).Remaining
 	if left != 541 && left != 550 {
-		r.t.Fatalf("after 60 units, and a minute at 60 or 600 an hour, %d of 600 are left, not 541 or 550", left)
+		r.t.Fatalf("after 60 units, and a minute at 60 or 600 an hour, %d of 600 are left, want 541 or 550", left)
 	}
 	return left == 541
 }

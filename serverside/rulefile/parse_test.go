@@ -252,7 +252,7 @@ func TestEachFaultHasItsPlace(t *testing.T) {
 			`r.yaml:9:5: rules[0].policies[6]: there is no time zone "Europe/Berlyn": write as in Europe/Berlin`,
 			`r.yaml:10:5: rules[0].policies[7]: "burst" needs a number after it`,
 			`r.yaml:11:5: rules[0].policies[8]: is "99999999999999999999": too large`,
-			"r.yaml:12:5: rules[0].policies[9].burst: is 6: of a sliding-log it is the quota",
+			"r.yaml:12:5: rules[0].policies[9].burst: is 6: must equal quota with sliding-log",
 		}},
 		{"r.yaml", "key: usr\nrules:\n- {policies: 1/s, key: 'header:'}\n- {name: b, policies: 1/s, key: 'jion(ip)'}\n- {name: c, policies: 1/s, key: 'join(ip'}\n- {name: d, policies: 1/s, key: 'ip) x'}\n- {name: e, policies: 1/s, key: 'query:x'}\n- {name: f, policies: 1/s, key: 'join(ip,)'}\n- {name: g, policies: 1/s, key: 'named(a b, ip)'}\n- {name: h, policies: 1/s, key: named(ip)}\n- {name: i, policies: 1/s, key: 'named(a, ip, ip)'}\n- {name: j, policies: 1/s, key: 'named(a, join(usr))'}\n", []string{
 			`r.yaml:1:6: key: there is no key "usr": there is ip, peer, user: did you mean "user"?`,

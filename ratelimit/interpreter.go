@@ -8,27 +8,27 @@ import (
 	"time"
 )
 
-// An evidence is one response before a Profile.
-type evidence struct {
+// An interpreter reads one response by a Profile.
+type interpreter struct {
 	profile *Profile
 	status  int
-	header  http.Header // all of it
+	header  http.Header // all fields of the response
 	body    document
-	reader  reader // of the fields that the Profile does not name; see others
+	reader  reader // of the fields that profile does not name; see others
 }
 
-// others returns the reader of those fields. To set them apart takes memory, and most
-// responses need not be asked.
-func (e *evidence) others() *reader {
+// others returns the reader of the fields that the Profile does not name. It sets them
+// apart on first use, because that allocates and most responses do not need it.
+func (e *interpreter) others() *reader {
 	if e.reader.header == nil {
 		e.reader.header = e.profile.others(e.header)
 	}
 	return &e.reader
 }
 
-// sign returns the first that the response shows, or one that says what any server's
-// would mean.
-func (e *evidence) sign() Sign {
+// sign returns the first of the Profile's Signs that the response shows. Without one, a
+// 429 is Limited and anything else Unsaid.
+func (e *interpreter) sign() Sign {
 	for i := range e.profile.Signs {
 		if s := &e.profile.Signs[i]; e.shows(s) {
 			return *s
@@ -40,16 +40,17 @@ func (e *evidence) sign() Sign {
 	return Sign{Means: Unsaid}
 }
 
-// shows reports whether the response shows s.
-func (e *evidence) shows(s *Sign) bool {
+// shows reports whether the response has everything that s names.
+func (e *interpreter) shows(s *Sign) bool {
 	if !e.mayShow(s) {
 		return false
 	}
 	return s.Body == "" || e.body.any(s.Body, s.Is)
 }
 
-// mayShow is shows as far as the body does not matter.
-func (e *evidence) mayShow(s *Sign) bool {
+// mayShow reports whether the status and the header allow s. The body may still rule it
+// out.
+func (e *interpreter) mayShow(s *Sign) bool {
 	switch {
 	case len(s.Status) == 0 && 100 <= e.status && e.status < 400,
 		len(s.Status) > 0 && !slices.Contains(s.Status, e.status),
@@ -62,27 +63,27 @@ func (e *evidence) mayShow(s *Sign) bool {
 	}
 	is := s.Is
 	if s.Body != "" {
-		is = nil // it is of the body's values
+		is = nil // Is applies to Body
 	}
 	return slices.ContainsFunc(e.header[s.Header], func(line string) bool { return isOneOf(trim(line), is) })
 }
 
-// spent reports whether some quota is used up.
-func (e *evidence) spent() bool {
+// spent reports whether a quota is used up.
+func (e *interpreter) spent() bool {
 	var space [4]Limit
 	limits := e.others().quotas(e.quotas(space[:0]), false)
 	return slices.ContainsFunc(limits, func(l Limit) bool { return l.Remaining == 0 })
 }
 
 // wait returns how long the response asks the client to wait.
-func (e *evidence) wait(m Meaning) time.Duration {
+func (e *interpreter) wait(m Meaning) time.Duration {
 	limited := m == Limited || limitsOnly(e.status)
 	refused := limited || e.status < 100 || e.status >= 400
 	switch {
 	case !refused && e.status < 300:
 		return unknown
 	case !refused:
-		e.body = document{} // of a redirect only what the header asks for counts
+		e.body = document{} // a redirect's body says nothing
 	}
 	coarse, fine := e.others().coarse(), max(e.others().fine(), e.delay())
 	wait := refine(coarse, fine)
@@ -101,16 +102,16 @@ func (e *evidence) wait(m Meaning) time.Duration {
 	return wait
 }
 
-// untilRestored returns how long it is until there is something left again.
-func (e *evidence) untilRestored(limited bool) time.Duration {
+// untilRestored returns the time until some quota is available again.
+func (e *interpreter) untilRestored(limited bool) time.Duration {
 	if wait := e.cost(); wait != unknown {
 		return wait
 	}
 	return spent(e.others().quotas(e.quotas(nil), false), limited)
 }
 
-// delay returns the longest of the Profile's Delays.
-func (e *evidence) delay() time.Duration {
+// delay returns the longest wait of the Profile's Delays.
+func (e *interpreter) delay() time.Duration {
 	longest := unknown
 	for i := range e.profile.Delays {
 		d := &e.profile.Delays[i]
@@ -132,8 +133,8 @@ func (e *evidence) delay() time.Duration {
 	return longest
 }
 
-// within returns the longest wait that a document has where d says.
-func (e *evidence) within(doc *document, d *Delay) time.Duration {
+// within returns the longest wait at the path of d in doc.
+func (e *interpreter) within(doc *document, d *Delay) time.Duration {
 	wait := unknown
 	for value := range doc.values(d.Body) {
 		wait = max(wait, e.others().value(value, d.Form.syntax()))
@@ -141,8 +142,8 @@ func (e *evidence) within(doc *document, d *Delay) time.Duration {
 	return wait
 }
 
-// quotas appends the Profile's Quotas, unless the response comes out of a cache.
-func (e *evidence) quotas(dst []Limit) []Limit {
+// quotas appends the Profile's Quotas, unless the response comes from a cache.
+func (e *interpreter) quotas(dst []Limit) []Limit {
 	if age(e.header["Age"]) > 0 {
 		return dst
 	}
@@ -165,16 +166,16 @@ func (e *evidence) quotas(dst []Limit) []Limit {
 	return dst
 }
 
-// quotasIn appends what each line of a field holds.
-func (e *evidence) quotasIn(dst []Limit, q *Quota, name string, lines []string) []Limit {
+// quotasIn appends the state of q from each line of a field.
+func (e *interpreter) quotasIn(dst []Limit, q *Quota, name string, lines []string) []Limit {
 	for _, line := range lines[:min(len(lines), mostStates)] {
 		dst = e.quota(dst, q, name, recordOf(line))
 	}
 	return dst
 }
 
-// quota appends what a record tells of q, if it does.
-func (e *evidence) quota(dst []Limit, q *Quota, name string, record map[string][]string) []Limit {
+// quota appends the state of q from a record, if the record has any.
+func (e *interpreter) quota(dst []Limit, q *Quota, name string, record map[string][]string) []Limit {
 	l := stateless
 	l.Remaining, l.Quota = leftOf(record[q.Remaining]).least, max(leftOf(record[q.Limit]).least, 0)
 	if used, limit := usage(record[q.Used]); limit >= 0 {
@@ -189,7 +190,7 @@ func (e *evidence) quota(dst []Limit, q *Quota, name string, record map[string][
 	return append(dst, l)
 }
 
-// usage reads 32/40. Without it, limit is -1.
+// usage reads lines such as 32/40. limit is -1 if there is none.
 func usage(lines []string) (used, limit int64) {
 	for _, line := range lines {
 		head, tail, ok := strings.Cut(line, "/")
@@ -201,8 +202,8 @@ func usage(lines []string) (used, limit int64) {
 	return 0, -1
 }
 
-// cost returns the wait for what a query costs, or impossible.
-func (e *evidence) cost() time.Duration {
+// cost returns the wait that follows from the cost of a query, or impossible.
+func (e *interpreter) cost() time.Duration {
 	c := e.profile.Cost
 	if c == nil {
 		return unknown
@@ -221,7 +222,7 @@ func (e *evidence) cost() time.Duration {
 	return ceilRat(missing.Quo(missing, rate))
 }
 
-// ceilRat returns seconds, rounded up to a millisecond, in [0, maxWait].
+// ceilRat returns seconds rounded up to a millisecond, in [0, maxWait].
 func ceilRat(seconds *big.Rat) time.Duration {
 	if seconds.Sign() <= 0 {
 		return 0
