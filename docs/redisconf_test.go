@@ -467,7 +467,7 @@ func TestWhatWasSpentOutlivesARestartOfRedis(t *testing.T) {
 
 // A key that is reset is admitted at once by processes that always ask Redis, and by others
 // a second later at most: not only when its quota would have been back, in an hour.
-func TestAKeyThatIsResetIsAdmittedAgain(t *testing.T) {
+func TestStoreResetAdmitsAKeyAgain(t *testing.T) {
 	d := documented(t)
 	for _, always := range []bool{true, false} {
 		for _, reset := range []func() error{

@@ -26,15 +26,20 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-func TestKeyAlgorithmAndStoreAreChosenApart(t *testing.T) {
+func TestKeyAlgorithmAndStoreCombineFreely(t *testing.T) {
 	keys := map[string]serverside.Key{"peer": nil, "address": serverside.ClientIP(), "user": user}
-	stores := map[string]func() quota.Store{"own": func() quota.Store { return nil }, "remote": func() quota.Store { return &elsewhere{memory: new(quota.Memory)} }}
+	stores := map[string]func() quota.Store{
+		"own":    func() quota.Store { return nil },
+		"remote": func() quota.Store { return &slowMemory{memory: new(quota.Memory)} },
+	}
 	algorithms := []quota.Algorithm{0, quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog}
 	for keyName, key := range keys {
 		for storeName, open := range stores {
 			for _, algorithm := range algorithms {
 				synctest.Test(t, func(t *testing.T) {
-					rule := serverside.Rule{Name: "api", Key: key, Policies: []quota.Policy{{Quota: 5, Window: time.Minute, Algorithm: algorithm}}}
+					rule := serverside.Rule{
+						Name: "api", Key: key, Policies: []quota.Policy{{Quota: 5, Window: time.Minute, Algorithm: algorithm}},
+					}
 					h := must(t, serverside.Config{Rules: []serverside.Rule{rule}, Store: open(), Audit: silent}).Wrap(new(ok))
 					for _, left := range []string{"4", "3", "2", "1", "0"} {
 						w := ask(h, "GET", "/", "X-User", "ann")
@@ -51,13 +56,17 @@ func TestKeyAlgorithmAndStoreAreChosenApart(t *testing.T) {
 	}
 }
 
-// Whoever waits exactly as long as it is told is admitted at the first try, and who
-// comes a microsecond earlier is not: for every algorithm.
-func TestExactlyWhatIsPromisedIsKept(t *testing.T) {
-	for _, algorithm := range []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog} {
+// For every algorithm, a client that waits exactly as long as Retry-After says is admitted, and one
+// that comes a microsecond earlier is not.
+func TestRequestIsAdmittedExactlyAfterRetryAfter(t *testing.T) {
+	for _, algorithm := range []quota.Algorithm{
+		quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog,
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			decided := make(chan serverside.Denial, 1)
-			h := must(t, serverside.Config{Audit: silent, Rules: oneRule(quota.Policy{Quota: 5, Window: time.Minute, Algorithm: algorithm}),
+			h := must(t, serverside.Config{Audit: silent, Rules: oneRule(quota.Policy{
+				Quota: 5, Window: time.Minute, Algorithm: algorithm,
+			}),
 				Deny: func(_ http.ResponseWriter, _ *http.Request, d serverside.Denial) { decided <- d }}).Wrap(new(ok))
 			time.Sleep(17 * time.Second)
 			spend(t, h, 5)
@@ -79,7 +88,7 @@ func TestExactlyWhatIsPromisedIsKept(t *testing.T) {
 	}
 }
 
-func TestABurstIsAdmittedAtOnceAndThenTheRate(t *testing.T) {
+func TestBurstIsAdmittedAtOnceThenTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := must(t, serverside.Config{Rules: oneRule(quota.PerMinute(60)), Audit: silent}).Wrap(new(ok))
 		assert.Equal(t, map[int]int{200: 60, 429: 1}, codes(61, h, "GET", "/"))
@@ -101,7 +110,7 @@ func TestABurstIsAdmittedAtOnceAndThenTheRate(t *testing.T) {
 	})
 }
 
-func TestLoginsAreNarrowWhereFilesAreWide(t *testing.T) {
+func TestLoginsMayHaveLowerLimitsThanFiles(t *testing.T) {
 	rules := []serverside.Rule{perHour("login", "POST /login", 5), perHour("static", "/static/", 1000)}
 	h := must(t, serverside.Config{Rules: rules, Audit: silent}).Wrap(new(ok))
 	assert.Equal(t, map[int]int{200: 5, 429: 1}, codes(6, h, "POST", "/login"))
@@ -109,19 +118,20 @@ func TestLoginsAreNarrowWhereFilesAreWide(t *testing.T) {
 	assert.Equal(t, 200, askFrom("192.0.2.2:1", h, "POST", "/login").Code, "another address has its own")
 }
 
-func TestALimitIsTightenedWithoutARestart(t *testing.T) {
+func TestReconfigureLowersALimitAtRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := must(t, serverside.Config{Rules: []serverside.Rule{perHour("api", "/api/", 600)}, Audit: silent})
 		h := l.Wrap(new(ok))
 		assert.Equal(t, map[int]int{200: 50}, codes(50, h, "GET", "/api/x"))
-		require.NoError(t, l.Reconfigure(serverside.Config{Rules: []serverside.Rule{perHour("api", "/api/", 60)}, Audit: silent}))
+		require.NoError(t,
+			l.Reconfigure(serverside.Config{Rules: []serverside.Rule{perHour("api", "/api/", 60)}, Audit: silent}))
 		assert.Equal(t, map[int]int{200: 10, 429: 1}, codes(11, h, "GET", "/api/x"), "what was spent stays spent")
 		require.Error(t, l.Reconfigure(serverside.Config{Rules: []serverside.Rule{perHour("api", "/api/", -1)}}))
 		assert.Equal(t, map[int]int{429: 3}, codes(3, h, "GET", "/api/x"))
 	})
 }
 
-func TestMeasureFirst(t *testing.T) {
+func TestDryRunReportsButAdmits(t *testing.T) {
 	rule := perHour("api", "", 1)
 	rule.DryRun = true
 	var events log
@@ -158,9 +168,11 @@ func TestEveryRequestIsAnswered(t *testing.T) {
 	assert.Equal(t, int64(995), denied.Load())
 }
 
-func TestTenTimesTheLoadIsCutToTheLimit(t *testing.T) {
+func TestLoadTenTimesOverIsCutToTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := must(t, serverside.Config{Rules: oneRule(quota.Policy{Quota: 100, Window: time.Second, Burst: 20}), Audit: silent}).Wrap(new(ok))
+		h := must(t, serverside.Config{
+			Rules: oneRule(quota.Policy{Quota: 100, Window: time.Second, Burst: 20}), Audit: silent,
+		}).Wrap(new(ok))
 		admitted := 0
 		for range 2000 { // 1,000 a second for 2 s
 			if ask(h, "GET", "/").Code == 200 {
@@ -172,10 +184,12 @@ func TestTenTimesTheLoadIsCutToTheLimit(t *testing.T) {
 	})
 }
 
-func TestEveryAnswerCarriesTheFields(t *testing.T) {
+func TestEveryResponseHasTheFields(t *testing.T) {
 	for _, status := range []int{200, 201, 204, 304, 404, 500} {
 		for _, method := range []string{"GET", "HEAD"} {
-			h := limit(t, quota.PerHour(10)).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+			h := limit(t, quota.PerHour(10)).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(status)
+			}))
 			w := ask(h, method, "/")
 			assert.Equal(t, status, w.Code)
 			for name, want := range map[string]string{"X-RateLimit-Limit": "10", "X-RateLimit-Remaining": "9"} {
@@ -189,7 +203,7 @@ func TestEveryAnswerCarriesTheFields(t *testing.T) {
 	assert.Len(t, limitFields(ask(recovering(h), "GET", "/").Header()), 5)
 }
 
-func TestResetIsWhenTheQuotaIsWholeRoundedUp(t *testing.T) {
+func TestResetIsWhenTheQuotaIsFull(t *testing.T) {
 	for style, c := range map[ratelimit.Style]struct{ field, want string }{
 		ratelimit.XRateLimit:      {"X-Ratelimit-Reset", "946684861"}, // 60 s after 0.9 s past the hour
 		ratelimit.XRateLimitDelta: {"X-Ratelimit-Reset", "60"},
@@ -207,9 +221,11 @@ func TestResetIsWhenTheQuotaIsWholeRoundedUp(t *testing.T) {
 	}
 }
 
-func TestTheTightestQuotaIsTheOneThatIsTold(t *testing.T) {
+func TestXRateLimitShowsTheTightestQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := must(t, serverside.Config{Rules: oneRule(quota.PerSecond(50), quota.PerMinute(500)), Audit: silent}).Wrap(new(ok))
+		h := must(t, serverside.Config{
+			Rules: oneRule(quota.PerSecond(50), quota.PerMinute(500)), Audit: silent,
+		}).Wrap(new(ok))
 		for range 8 {
 			spend(t, h, 50)
 			time.Sleep(time.Second)
@@ -224,25 +240,30 @@ func TestTheTightestQuotaIsTheOneThatIsTold(t *testing.T) {
 	})
 }
 
-// However a request is denied, it is told when to come back, once.
-func FuzzEveryDenialSaysWhenToComeBack(f *testing.F) {
+func FuzzEveryDenialHasOneRetryAfter(f *testing.F) {
 	for i := range uint8(8) {
 		f.Add(i, int64(i)*7, int64(1)<<(i*8), i%2 == 0)
 	}
 	seconds := regexp.MustCompile(`^[1-9][0-9]*$`)
 	f.Fuzz(func(t *testing.T, kind uint8, n, window int64, head bool) {
 		policy := quota.Policy{Quota: max(1, n), Window: time.Duration(window), Algorithm: quota.Algorithm(kind % 5)}
-		if policy.Algorithm == quota.LeakyBucket { // which has requests wait
+		if policy.Algorithm == quota.LeakyBucket { // it delays requests instead of denying them
 			policy.Algorithm = quota.TokenBucket
 		}
-		cfg := serverside.Config{Audit: silent, Style: ratelimit.Style(n & 63), Rules: []serverside.Rule{{Name: "api", Policies: []quota.Policy{policy}}}}
+		cfg := serverside.Config{
+			Audit: silent, Style: ratelimit.Style(n & 63),
+			Rules: []serverside.Rule{{Name: "api", Policies: []quota.Policy{policy}}},
+		}
 		switch kind % 4 {
 		case 0:
 			cfg.Store, cfg.OnStoreError = store(down), serverside.FailClosed
 		case 1:
-			cfg.Rules = append(cfg.Rules, serverside.Rule{Name: "all", Stage: serverside.Overload, Status: 503, Policies: []quota.Policy{{Quota: 1, Window: time.Hour}}})
+			cfg.Rules = append(cfg.Rules, serverside.Rule{
+				Name: "all", Stage: serverside.Overload, Status: 503,
+				Policies: []quota.Policy{{Quota: 1, Window: time.Hour}},
+			})
 		case 2:
-			cfg.Rules = append(cfg.Rules, serverside.Rule{Name: "crowd", MaxInFlight: 1})
+			cfg.Rules = append(cfg.Rules, serverside.Rule{Name: "slots", MaxInFlight: 1})
 		}
 		for _, cfg.Deny = range bodies {
 			l, err := serverside.New(cfg)
@@ -278,7 +299,7 @@ func FuzzEveryDenialSaysWhenToComeBack(f *testing.F) {
 	})
 }
 
-func TestKeysDoNotFillTheMemory(t *testing.T) { // More of them than are kept, and their entries go
+func TestManyKeysUseBoundedMemory(t *testing.T) {
 	cfg, most := serverside.Config{Rules: oneRule(quota.PerSecond(1)), Audit: silent}, 150_000
 	if !testenv.Long() {
 		cfg.Store, most = &quota.Memory{MaxKeys: 6500}, 15_000
@@ -302,37 +323,50 @@ func TestKeysDoNotFillTheMemory(t *testing.T) { // More of them than are kept, a
 	runtime.KeepAlive(h)
 }
 
-func TestARuleDescribesItself(t *testing.T) {
+func TestDescribe(t *testing.T) {
 	login := serverside.Logins("login", "POST /login", serverside.FormValue("user"))
 	guard := at(serverside.Overload, perHour("all", "", 1000))
 	guard.Status = 503
-	trial := by(user, serverside.Rule{Name: "crowd", MaxInFlight: 20, DryRun: true})
-	burst := serverside.Rule{Policies: []quota.Policy{{Quota: 10, Window: time.Second, Burst: 50}, {Quota: 1000, Algorithm: quota.FixedWindow, Calendar: quota.Month}}}
+	dryRun := by(user, serverside.Rule{Name: "slots", MaxInFlight: 20, DryRun: true})
+	burst := serverside.Rule{
+		Policies: []quota.Policy{
+			{Quota: 10, Window: time.Second, Burst: 50},
+			{Quota: 1000, Algorithm: quota.FixedWindow, Calendar: quota.Month},
+		},
+	}
 	for rule, want := range map[*serverside.Rule]string{
 		&login: "At most 5 in 1m of requests to POST /login, counted for each account and network, and each account. " +
 			"Others get 429 Too Many Requests with Retry-After, and after 5 strikes are kept out for 12s or longer.",
-		&guard: "At most 1000 in 1h of all requests, counted for all clients together. Others get 503 Service Unavailable with Retry-After.",
-		&trial: "At most 20 at the same time of all requests, counted for each value of a function of the program. Others are counted, and served all the same.",
-		&burst: "At most 10 in 1s (50 at once) and 1000 in month of all requests, counted for each address, or what Config.Key makes of it. " +
+		&guard: "At most 1000 in 1h of all requests, counted for all clients together. " +
+			"Others get 503 Service Unavailable with Retry-After.",
+		&dryRun: "At most 20 at the same time of all requests, counted for each value of a function of the program. " +
+			"Others are counted, but still served.",
+		&burst: "At most 10 in 1s (50 at once) and 1000 in month of all requests, " +
+			"counted for each address, or each key of Config.Key. " +
 			"Others get 429 Too Many Requests with Retry-After.",
-		&tiered()[0]: "At most 10 in 1m and 100 in 1h for free, 100 in 1m and 10000 in 1h for pro, 1000 in 1m and 100000 in 1h for enterprise " +
-			"of all requests, counted for each value of a function of the program. Others get 429 Too Many Requests with Retry-After.",
+		&tiered()[0]: "At most 10 in 1m and 100 in 1h for free, 100 in 1m and 10000 in 1h for pro, " +
+			"1000 in 1m and 100000 in 1h for enterprise " +
+			"of all requests, counted for each value of a function of the program. " +
+			"Others get 429 Too Many Requests with Retry-After.",
 	} {
 		assert.Equal(t, want, rule.Describe())
 	}
 }
 
-func TestTheStoreIsAskedOncePerStage(t *testing.T) {
+func TestStoreIsAskedOncePerStage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
 		memory := new(quota.Memory)
-		counting := store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+		counting := store(func(
+			ctx context.Context, dst []quota.Decision, charges ...quota.Charge,
+		) ([]quota.Decision, error) {
 			asked++
 			return memory.Take(ctx, dst, charges...)
 		})
 		var rules []serverside.Rule
 		for i := range 5 {
-			rules = append(rules, perHour(fmt.Sprint("ip", i), "", 10), at(serverside.AfterAuth, by(user, perHour(fmt.Sprint("user", i), "", 10))),
+			rules = append(rules, perHour(fmt.Sprint("ip", i), "", 10),
+				at(serverside.AfterAuth, by(user, perHour(fmt.Sprint("user", i), "", 10))),
 				at(serverside.Overload, perHour(fmt.Sprint("all", i), "", 10)))
 		}
 		l := must(t, serverside.Config{Rules: rules, Store: counting, Audit: silent})
@@ -343,14 +377,19 @@ func TestTheStoreIsAskedOncePerStage(t *testing.T) {
 	})
 }
 
-func TestConcurrentRequestsThroughEverythingAreCountedExactly(t *testing.T) {
+func TestConcurrentRequestsThroughAllFeaturesAreCountedExactly(t *testing.T) {
 	rules := []serverside.Rule{
 		{Name: "ip", Policies: []quota.Policy{quota.PerDay(1000)}, MaxInFlight: 1000},
-		{Name: "user", Stage: serverside.AfterAuth, Key: user, Tier: tierOf, Tiers: []serverside.Tier{{Name: "free", Policies: []quota.Policy{quota.PerDay(50)}}},
-			Settle: serverside.RefundIf(serverside.FromCache), Penalty: &serverside.Penalty{After: 1 << 20, Within: time.Hour, First: time.Second}},
+		{Name: "user", Stage: serverside.AfterAuth, Key: user, Tier: tierOf, Tiers: []serverside.Tier{
+			{Name: "free", Policies: []quota.Policy{quota.PerDay(50)}},
+		},
+			Settle:  serverside.RefundIf(serverside.FromCache),
+			Penalty: &serverside.Penalty{After: 1 << 20, Within: time.Hour, First: time.Second}},
 		at(serverside.Overload, perHour("all", "", 5000)),
 	}
-	l := must(t, serverside.Config{Rules: rules, InContext: true, ExposeFields: true, Audit: silent, Exempt: []string{"/health"}})
+	l := must(t, serverside.Config{
+		Rules: rules, InContext: true, ExposeFields: true, Audit: silent, Exempt: []string{"/health"},
+	})
 	h := l.WrapEarly(l.Wrap(http.HandlerFunc(bare)))
 	for round := range 5 {
 		var admitted atomic.Int64

@@ -13,7 +13,7 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-func TestWhoIsTrustedHasALargerLimitAndIsTold(t *testing.T) {
+func TestTrustedClientHasItsOwnLargerLimit(t *testing.T) {
 	monitoring := serverside.Allow{Name: "monitoring", Match: serverside.KeyIs(user, "monitor"), Key: user,
 		Policies: []quota.Policy{quota.PerHour(50)}}
 	var events log
@@ -28,12 +28,17 @@ func TestWhoIsTrustedHasALargerLimitAndIsTold(t *testing.T) {
 	denied := events.of(serverside.Denied)
 	require.Len(t, denied, 1)
 	assert.Equal(t, "monitoring", denied[0].Rule)
-	assert.Equal(t, map[int]int{200: 5, 429: 1}, codes(6, h, "GET", "/", "X-User", "ann"), "others have not been charged for it")
-	assert.Equal(t, `"monitoring";q=50;w=3600;heed-algorithm=token-bucket`, ask(h, "GET", "/", "X-User", "monitor").Header().Get("RateLimit-Policy"))
+	assert.Equal(t, map[int]int{200: 5, 429: 1}, codes(6, h, "GET", "/", "X-User", "ann"),
+		"the entry's requests charged no rule")
+	assert.Equal(t, `"monitoring";q=50;w=3600;heed-algorithm=token-bucket`,
+		ask(h, "GET", "/", "X-User", "monitor").Header().Get("RateLimit-Policy"))
 }
 
-func TestThisMachineIsNotTrustedUnlessItIsSaidSo(t *testing.T) {
-	loopback := serverside.Allow{Name: "loopback", Match: serverside.Peers(serverside.Loopback()...), Policies: []quota.Policy{quota.PerMinute(6000)}}
+func TestLoopbackIsTrustedOnlyIfAllowed(t *testing.T) {
+	loopback := serverside.Allow{
+		Name: "loopback", Match: serverside.Peers(serverside.Loopback()...),
+		Policies: []quota.Policy{quota.PerMinute(6000)},
+	}
 	for _, peer := range []string{"127.0.0.1:1", "127.0.0.2:1", "[::1]:1", "[::ffff:127.0.0.1]:1"} {
 		count := func(cfg serverside.Config, fields ...string) map[int]int {
 			cfg.Rules, cfg.Audit = oneRule(quota.PerHour(5)), silent
@@ -47,13 +52,14 @@ func TestThisMachineIsNotTrustedUnlessItIsSaidSo(t *testing.T) {
 		trusting := serverside.Config{Allow: []serverside.Allow{loopback}}
 		assert.Equal(t, map[int]int{200: 200}, count(trusting))
 		for _, field := range []string{"X-Forwarded-For", "Forwarded", "X-Real-IP", "CF-Connecting-IP"} {
-			assert.Equal(t, map[int]int{200: 5, 429: 195}, count(trusting, field, "127.0.0.1"), "%s is from a proxy, not from here", field)
+			assert.Equal(t, map[int]int{200: 5, 429: 195}, count(trusting, field, "127.0.0.1"),
+				"%s was forwarded by a proxy", field)
 		}
 	}
 	h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(5)), Allow: []serverside.Allow{loopback}, Audit: silent,
 		Key: serverside.ClientIP(proxies...)}).Wrap(new(ok))
 	n := make(map[int]int)
-	for range 10 { // No header makes a client one of this machine
+	for range 10 { // no header makes a client local
 		r := httptest.NewRequest("GET", "/", nil)
 		r.RemoteAddr = "10.0.0.1:1"
 		r.Header.Set("X-Forwarded-For", "127.0.0.1")
@@ -62,10 +68,12 @@ func TestThisMachineIsNotTrustedUnlessItIsSaidSo(t *testing.T) {
 	assert.Equal(t, map[int]int{200: 5, 429: 5}, n)
 }
 
-func TestTheTrustedHaveACeilingToo(t *testing.T) {
+func TestTrustedRequestsAreLimitedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(5)), Audit: silent, Allow: []serverside.Allow{{
-			Name: "loopback", Match: serverside.Peers(serverside.Loopback()...), Policies: []quota.Policy{quota.PerDay(6000)}}}}).Wrap(new(ok))
+			Name: "loopback", Match: serverside.Peers(serverside.Loopback()...),
+			Policies: []quota.Policy{quota.PerDay(6000)},
+		}}}).Wrap(new(ok))
 		n := make(map[int]int)
 		for range 6001 {
 			n[askFrom("127.0.0.1:1", h, "GET", "/").Code]++
@@ -74,41 +82,51 @@ func TestTheTrustedHaveACeilingToo(t *testing.T) {
 	})
 }
 
-func TestAProxyOnThisMachineThatNobodyTrustsIsReported(t *testing.T) {
+func TestUntrustedLocalProxyIsReported(t *testing.T) {
 	var events log
 	h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(100)), Audit: events.add, Allow: []serverside.Allow{{
-		Name: "loopback", Match: serverside.Peers(serverside.Loopback()...), Policies: []quota.Policy{quota.PerDay(6000)}}}}).Wrap(new(ok))
+		Name: "loopback", Match: serverside.Peers(serverside.Loopback()...),
+		Policies: []quota.Policy{quota.PerDay(6000)},
+	}}}).Wrap(new(ok))
 	for range 3 {
 		askFrom("127.0.0.1:1", h, "GET", "/", "X-Forwarded-For", "198.51.100.7")
 	}
 	assert.Equal(t, []serverside.EventKind{serverside.ForwardingIgnored}, events.kinds())
 }
 
-func TestPeersIsAboutTheOtherEndOfTheConnection(t *testing.T) {
+func TestPeersMatchesTheConnectionsPeer(t *testing.T) {
 	office := serverside.Peers(netip.MustParsePrefix("::ffff:192.0.2.0/120"), netip.MustParsePrefix("2001:db8::/32"))
-	for peer, want := range map[string]bool{"192.0.2.7:1": true, "[::ffff:192.0.2.7]:1": true, "[2001:db8::1%eth0]:1": true, "192.0.3.1:1": false, "@": false, "": false} {
+	for peer, want := range map[string]bool{
+		"192.0.2.7:1": true, "[::ffff:192.0.2.7]:1": true, "[2001:db8::1%eth0]:1": true, "192.0.3.1:1": false,
+		"@": false, "": false,
+	} {
 		assert.Equal(t, want, office(request("GET", "/", peer)), peer)
 	}
 }
 
-func TestKeyIsComparesHashesOfWhatIsHashed(t *testing.T) {
+func TestKeyIsComparesHashesOfHashedKeys(t *testing.T) {
 	match := serverside.KeyIs(serverside.Header("X-Api-Key"), serverside.HashKey("X-Api-Key", "s3cr3t"), "")
 	r := request("GET", "/", "192.0.2.1:1")
-	assert.False(t, match(r), "who has no key is not one of them")
+	assert.False(t, match(r), "a request without a key does not match")
 	r.Header.Set("X-Api-Key", "guess")
 	assert.False(t, match(r))
 	r.Header.Set("X-Api-Key", "s3cr3t")
 	assert.True(t, match(r))
 }
 
-func TestTheTrustedAreCountedByTheFailureModeOfTheConfig(t *testing.T) {
+func TestAllowEntryHasTheConfigsFailureMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		allow := []serverside.Allow{{Name: "ops", Match: serverside.KeyIs(user, "ops"), Policies: []quota.Policy{quota.PerHour(1)}}}
+		allow := []serverside.Allow{
+			{Name: "ops", Match: serverside.KeyIs(user, "ops"), Policies: []quota.Policy{quota.PerHour(1)}},
+		}
 		for mode, want := range map[serverside.FailureMode]int{serverside.FailOpen: 200, serverside.FailClosed: 503} {
 			var events log
-			h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Allow: allow, Store: store(down), OnStoreError: mode, Audit: events.add}).Wrap(new(ok))
+			h := must(t, serverside.Config{
+				Rules: oneRule(quota.PerHour(1)), Allow: allow, Store: store(down), OnStoreError: mode, Audit: events.add,
+			}).Wrap(new(ok))
 			assert.Equal(t, want, ask(h, "GET", "/", "X-User", "ops").Code)
-			assert.Equal(t, []serverside.EventKind{serverside.StoreFailed}, events.kinds(), "nobody was let through by the entry")
+			assert.Equal(t, []serverside.EventKind{serverside.StoreFailed}, events.kinds(),
+				"the entry bypassed nothing")
 		}
 	})
 }

@@ -38,11 +38,13 @@ import (
 
 // --- logins ---------------------------------------------------------------------------
 
-// reaches is how many of 60 guesses, each from a network of its own, within a minute, reach
-// the account that is read by victim.
+// reaches returns how many of 60 guesses within a minute reach the account for which isVictim
+// returns true. Each guess comes from another network.
 func reaches(t *testing.T, request func(n int) *http.Request, isVictim func(*http.Request) bool) (n int) {
 	synctest.Test(t, func(t *testing.T) {
-		h := must(t, serverside.Config{Rules: logins(), Audit: silent}).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := must(t, serverside.Config{
+			Rules: logins(), Audit: silent,
+		}).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if isVictim(r) {
 				n++
 			}
@@ -60,9 +62,9 @@ func reaches(t *testing.T, request func(n int) *http.Request, isVictim func(*htt
 
 func bodyOf(r *http.Request) string { b, _ := io.ReadAll(r.Body); return string(b) }
 
-// What decoders of other languages take, but encoding/json does not: what follows it is
-// not looked at. Python: NaN. V8: any depth. sonic, jsoniter: a tab in a string.
-func TestAttackJSONThatGoDoesNotRead(t *testing.T) {
+// Decoders of other languages accept JSON that encoding/json rejects, and read the account after
+// it: Python accepts NaN, V8 any depth, sonic and jsoniter a tab in a string.
+func TestGuessesInJSONThatGoRejectsAreLimited(t *testing.T) {
 	for name, value := range map[string]string{
 		"NaN (Python's json)":                    "NaN",
 		"Infinity":                               "-Infinity",
@@ -77,7 +79,7 @@ func TestAttackJSONThatGoDoesNotRead(t *testing.T) {
 	}
 }
 
-func TestAttackANumberHasManySpellings(t *testing.T) {
+func TestGuessesInSpellingsOfANumberAreLimited(t *testing.T) {
 	n := reaches(t, func(n int) *http.Request {
 		return post("/login", asJSON, `{"user":4711.`+strings.Repeat("0", n+1)+`}`)
 	}, func(r *http.Request) bool {
@@ -88,10 +90,10 @@ func TestAttackANumberHasManySpellings(t *testing.T) {
 	assert.LessOrEqual(t, n, 10)
 }
 
-func TestAttackAValueOfAnotherTypeBesideADecoy(t *testing.T) {
+func TestGuessesBesideADecoyAreLimited(t *testing.T) {
 	n := reaches(t, func(n int) *http.Request {
 		return post("/login", asJSON, fmt.Sprintf(`{"user":["victim"],"USER":"decoy%d"}`, n))
-	}, func(r *http.Request) bool { // as Node's mysql, which takes a list of one for its element
+	}, func(r *http.Request) bool { // like Node's mysql, which treats a list of one as its element
 		var body map[string]any
 		json.NewDecoder(r.Body).Decode(&body)
 		return fmt.Sprint(body["user"]) == "[victim]"
@@ -99,8 +101,8 @@ func TestAttackAValueOfAnotherTypeBesideADecoy(t *testing.T) {
 	assert.LessOrEqual(t, n, 10)
 }
 
-// A middleware behind Wrap decompresses; the gzip header has a comment with the decoy.
-func TestAttackACompressedBody(t *testing.T) {
+// A middleware behind Wrap decompresses the body. A comment in the gzip header has the decoy.
+func TestGuessesInCompressedBodiesAreLimited(t *testing.T) {
 	n := reaches(t, func(n int) *http.Request {
 		var b bytes.Buffer
 		z := gzip.NewWriter(&b)
@@ -121,15 +123,16 @@ func TestAttackACompressedBody(t *testing.T) {
 	assert.LessOrEqual(t, n, 10)
 }
 
-func TestAttackMultipartMixed(t *testing.T) {
+func TestGuessesInMultipartMixedAreLimited(t *testing.T) {
 	n := reaches(t, func(n int) *http.Request {
 		return post("/login", "multipart/mixed; boundary=b",
-			fmt.Sprintf(`{"user":"decoy%d"}`, n)+"\r\n--b\r\nContent-Disposition: form-data; name=\"user\"\r\n\r\nvictim\r\n--b--\r\n")
+			fmt.Sprintf(`{"user":"decoy%d"}`,
+				n)+"\r\n--b\r\nContent-Disposition: form-data; name=\"user\"\r\n\r\nvictim\r\n--b--\r\n")
 	}, multipartVictim)
 	assert.LessOrEqual(t, n, 10)
 }
 
-func TestAttackAPartThatIsAFile(t *testing.T) {
+func TestGuessesInFilePartsAreLimited(t *testing.T) {
 	n := reaches(t, func(n int) *http.Request {
 		var b strings.Builder
 		form := multipart.NewWriter(&b)
@@ -142,7 +145,7 @@ func TestAttackAPartThatIsAFile(t *testing.T) {
 	assert.LessOrEqual(t, n, 10)
 }
 
-// multipartVictim is a handler that reads parts itself, as the doc of MultipartReader has it.
+// multipartVictim reads parts itself, as the doc of MultipartReader shows.
 func multipartVictim(r *http.Request) bool {
 	parts, err := r.MultipartReader()
 	if err != nil {
@@ -161,8 +164,8 @@ func multipartVictim(r *http.Request) bool {
 	}
 }
 
-// A handler that does not look at the Content-Type.
-func TestAttackAFormOfAnotherType(t *testing.T) {
+// The handler ignores the Content-Type.
+func TestGuessesWithAnotherContentTypeAreLimited(t *testing.T) {
 	n := reaches(t, func(n int) *http.Request {
 		return post("/login", "text/plain", fmt.Sprintf(`{"user":"decoy%d"}&user=victim`, n))
 	}, func(r *http.Request) bool {
@@ -172,8 +175,8 @@ func TestAttackAFormOfAnotherType(t *testing.T) {
 	assert.LessOrEqual(t, n, 10)
 }
 
-// Rack 2, older Python, Perl: a semicolon separates pairs. Go drops the pair.
-func TestAttackASemicolonBetweenPairs(t *testing.T) {
+// In Rack 2, older Python and Perl a semicolon separates pairs. Go drops such a pair.
+func TestGuessesAfterASemicolonAreLimited(t *testing.T) {
 	n := reaches(t, func(n int) *http.Request {
 		return post("/login", urlencoded, fmt.Sprintf("user=decoy%d&x=1;user=victim", n))
 	}, func(r *http.Request) bool {
@@ -183,8 +186,8 @@ func TestAttackASemicolonBetweenPairs(t *testing.T) {
 	assert.LessOrEqual(t, n, 10)
 }
 
-// A handler that takes every method but GET for a login, as many do; the router has no method.
-func TestAttackAnotherMethod(t *testing.T) {
+// The handler treats every method but GET as a login, and its route has no method.
+func TestGuessesByOtherMethodsAreLimited(t *testing.T) {
 	for _, method := range []string{"PUT", "PATCH", "post", "pOST", "QUERY"} {
 		n := reaches(t, func(n int) *http.Request {
 			r := post("/login", urlencoded, "user=victim&password=x")
@@ -192,7 +195,7 @@ func TestAttackAnotherMethod(t *testing.T) {
 			return r
 		}, func(r *http.Request) bool {
 			if r.Method == http.MethodGet {
-				return false // the form
+				return false // the login form
 			}
 			form, _ := url.ParseQuery(bodyOf(r))
 			return form.Get("user") == "victim"
@@ -201,7 +204,7 @@ func TestAttackAnotherMethod(t *testing.T) {
 	}
 }
 
-func TestAttackPathsThatOtherServersTakeForTheSame(t *testing.T) {
+func TestGuessesByEquivalentPathsAreLimited(t *testing.T) {
 	for _, path := range []string{"/login;jsessionid=1", "/login;"} {
 		n := reaches(t, func(n int) *http.Request { return post(path, urlencoded, "user=victim&password=x") },
 			func(r *http.Request) bool { return true })
@@ -209,13 +212,15 @@ func TestAttackPathsThatOtherServersTakeForTheSame(t *testing.T) {
 	}
 }
 
-// The application tells "Victim" from "victim" (Django, any table with a plain text column);
-// the attacker has registered the other one. What is its success worth?
-func TestAttackASuccessAtAnAccountThatOnlyLooksTheSame(t *testing.T) {
+// The application treats "Victim" and "victim" as two accounts (Django, any plain text column).
+// The attacker owns the first, and logs in to it to be forgiven guesses at the second.
+func TestSuccessAtASimilarAccountForgivesNothing(t *testing.T) {
 	for name, own := range map[string]string{"case": "VICTIM", "dotless i": "vıctim", "spaces": "victim\u00a0"} {
 		eachStore(t, func(t *testing.T, store quota.Store) {
 			guesses := 0
-			h := must(t, serverside.Config{Rules: logins(), Audit: silent, Store: store}).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h := must(t, serverside.Config{
+				Rules: logins(), Audit: silent, Store: store,
+			}).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				switch user, password := r.PostFormValue("user"), r.PostFormValue("password"); {
 				case user == own && password == "mine":
 					w.WriteHeader(200)
@@ -238,8 +243,8 @@ func TestAttackASuccessAtAnAccountThatOnlyLooksTheSame(t *testing.T) {
 	}
 }
 
-// All that some database or program takes for equal is folded: by simple case folding.
-func TestAttackSimpleFolds(t *testing.T) {
+// Databases and programs that ignore case use simple case folding.
+func TestFoldCoversSimpleCaseFolding(t *testing.T) {
 	key := serverside.FormValue("user")
 	of := func(s string) string {
 		return key.Of(post("/login", urlencoded, url.Values{"user": {s}}.Encode()))
@@ -251,35 +256,37 @@ func TestAttackSimpleFolds(t *testing.T) {
 	}
 }
 
-// A dry run denies nothing.
-func TestAttackADryRunThatDenies(t *testing.T) {
+func TestDryRunNeverDeniesAnUnreadableBody(t *testing.T) {
 	handler := new(ok)
 	dry := func(rule *serverside.Rule) { rule.DryRun = true }
 	h := must(t, serverside.Config{Rules: logins(dry), Audit: silent}).Wrap(handler)
 	assert.Equal(t, 200, serve(h, post("/login", urlencoded, "password=x")).Code, "no account")
 	assert.Equal(t, 200, serve(h, post("/login", urlencoded, "user=a&x="+strings.Repeat("x", 70<<10))).Code, "long")
 	uploads := must(t, serverside.Config{Audit: silent, Rules: []serverside.Rule{perHour("ip", "", 100),
-		{Name: "new", DryRun: true, Key: serverside.FormValue("user"), Policies: []quota.Policy{quota.PerHour(5)}}}}).Wrap(handler)
+		{
+			Name: "new", DryRun: true, Key: serverside.FormValue("user"), Policies: []quota.Policy{quota.PerHour(5)},
+		}}}).Wrap(handler)
 	assert.Equal(t, 200, serve(uploads, post("/upload", "image/png", strings.Repeat("x", 70<<10))).Code, "an upload")
 }
 
-// Its key is read by If before FormValue: OAuth's token endpoint.
-func TestAttackAnIfThatReadsTheBody(t *testing.T) {
+// As on OAuth's token endpoint, If reads the body before FormValue does.
+func TestIfMayReadTheBodyFirst(t *testing.T) {
 	rule := serverside.Logins("token", "POST /token", serverside.FormValue("username"))
 	rule.If = func(r *http.Request) bool { return r.PostFormValue("grant_type") == "password" }
 	h := must(t, serverside.Config{Rules: []serverside.Rule{rule, perHour("ip", "", 100)}, Audit: silent}).Wrap(new(ok))
 	assert.Equal(t, 200, serve(h, post("/token", urlencoded, "grant_type=password&username=ann&password=x")).Code)
 }
 
-// The trusted addresses are everybody: the network is made up, and is taken for an address.
-func TestAttackANetworkThatIsMadeUp(t *testing.T) {
+// Every peer is trusted as a proxy, so clients can make up their network.
+func TestMadeUpNetworksAreNoWayAroundALogin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, err := serverside.New(serverside.Config{Audit: silent, Key: serverside.ClientIP(netip.MustParsePrefix("0.0.0.0/0")), Rules: []serverside.Rule{
-			serverside.Logins("login", "POST /login", serverside.FormValue("user")),
-			{Name: "ip", Key: serverside.ClientIP(), Policies: []quota.Policy{quota.PerHour(1000)}},
-		}})
+		l, err := serverside.New(serverside.Config{Audit: silent,
+			Key: serverside.ClientIP(netip.MustParsePrefix("0.0.0.0/0")), Rules: []serverside.Rule{
+				serverside.Logins("login", "POST /login", serverside.FormValue("user")),
+				{Name: "ip", Key: serverside.ClientIP(), Policies: []quota.Policy{quota.PerHour(1000)}},
+			}})
 		if err != nil {
-			return // refused: fine
+			return // New may reject the Config instead
 		}
 		h := l.Wrap(http.HandlerFunc(doors))
 		from := func(xff, password string) int {
@@ -292,7 +299,7 @@ func TestAttackANetworkThatIsMadeUp(t *testing.T) {
 		for range 10 {
 			from("192.0.2.1", "guess")
 		}
-		assert.Equal(t, 200, from("192.0.2.1", "right"), "the attacker said it was in the owner's network")
+		assert.Equal(t, 200, from("192.0.2.1", "right"), "the attacker claimed to be in the owner's network")
 	})
 }
 
@@ -300,7 +307,7 @@ var _ = mime.FormatMediaType
 
 // --- charging -------------------------------------------------------------------------
 
-// A handler that serves a batch, each through the whole.
+// batch serves a batch of requests, each through the whole handler.
 func batch(make func(r *http.Request, i int) *http.Request, l *serverside.Limiter, served *int) http.Handler {
 	var h http.Handler
 	mux := http.NewServeMux()
@@ -320,7 +327,7 @@ func batch(make func(r *http.Request, i int) *http.Request, l *serverside.Limite
 	return h
 }
 
-func TestAttackSubRequestsByClone(t *testing.T) {
+func TestClonedSubRequestsAreCharged(t *testing.T) {
 	served := 0
 	l := must(t, serverside.Config{Rules: logins(), Audit: silent})
 	h := batch(func(r *http.Request, i int) *http.Request {
@@ -335,7 +342,7 @@ func TestAttackSubRequestsByClone(t *testing.T) {
 	assert.LessOrEqual(t, served, 5)
 }
 
-func TestAttackSubRequestsWithTheSameURI(t *testing.T) {
+func TestSubRequestsWithTheSameURIAreCharged(t *testing.T) {
 	served := 0
 	l := must(t, serverside.Config{Rules: oneRule(quota.PerHour(5)), Audit: silent})
 	h := batch(func(r *http.Request, i int) *http.Request {
@@ -348,22 +355,20 @@ func TestAttackSubRequestsWithTheSameURI(t *testing.T) {
 	assert.LessOrEqual(t, served, 5)
 }
 
-// Settle that says less than nothing pays back what others were charged.
-func TestAttackSettleOfLessThanNothing(t *testing.T) {
+func TestNegativeSettleRefundsNoMoreThanTheCharge(t *testing.T) {
 	rule := perHour("api", "", 10)
 	cost := int64(1)
 	rule.Settle = func(serverside.Response) int64 { return cost }
 	h := must(t, serverside.Config{Rules: []serverside.Rule{rule}, Audit: silent}).Wrap(new(ok))
 	spend(t, h, 5)
 	cost = -3
-	spend(t, h, 1) // gives 4 back
+	spend(t, h, 1)
 	cost = 1
 	w := ask(h, "GET", "/")
 	assert.Equal(t, "4", w.Header().Get("X-Ratelimit-Remaining"), "5 and this one were charged")
 }
 
-// 64 KiB of nonsense are read for nothing, again and again.
-func TestAttackUnreadableRequestsAreFree(t *testing.T) {
+func TestUnreadableRequestsAreCharged(t *testing.T) {
 	h := must(t, serverside.Config{Audit: silent, Rules: []serverside.Rule{
 		serverside.Logins("login", "POST /login", serverside.FormValue("user")), perHour("ip", "", 20),
 	}}).Wrap(new(ok))
@@ -378,7 +383,7 @@ func TestAttackUnreadableRequestsAreFree(t *testing.T) {
 
 // --- the Store ------------------------------------------------------------------------
 
-// flaky is a Memory that fails as it is told, and counts what it is asked.
+// flaky is a Memory that fails on demand, and counts calls.
 type flaky struct {
 	quota.Memory
 	takes, settles atomic.Int64
@@ -387,7 +392,8 @@ type flaky struct {
 
 type flakyStore struct{ *flaky }
 
-func (f flakyStore) Take(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+func (f flakyStore) Take(ctx context.Context, dst []quota.Decision,
+	charges ...quota.Charge) ([]quota.Decision, error) {
 	n := f.takes.Add(1)
 	if f.flaky.take != nil {
 		if err := f.flaky.take(n, charges); err != nil {
@@ -407,9 +413,9 @@ func (f flakyStore) Settle(ctx context.Context, charges ...quota.Charge) error {
 	return f.Memory.Settle(ctx, charges...)
 }
 
-// The Store fails for the first of two steps alone: what the second has charged to the Store is settled
-// elsewhere, so who logs in rightly is denied, owing nothing.
-func TestAttackAStoreThatFailsForOneStep(t *testing.T) {
+// The Store fails only in the first of two steps. What the second charges to the Store is refunded
+// there, so right passwords are never denied.
+func TestChargesAreSettledWhereTheyWereMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flaky{}
 		h := must(t, serverside.Config{Rules: logins(), Audit: silent, Store: flakyStore{f}}).Wrap(http.HandlerFunc(doors))
@@ -426,8 +432,8 @@ func TestAttackAStoreThatFailsForOneStep(t *testing.T) {
 	})
 }
 
-// The second step fails, and its rule denies in this process: what the first has charged to the Store stays.
-func TestAttackWhatTheStoreWasChargedIsGivenBackElsewhere(t *testing.T) {
+// The Store fails only in the second step, whose rule then denies in this process.
+func TestStoreIsRefundedWhenALaterStepDeniesLocally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flaky{}
 		h := must(t, serverside.Config{Rules: logins(), Audit: silent, Store: flakyStore{f}}).Wrap(http.HandlerFunc(doors))
@@ -466,14 +472,15 @@ func remaining(l *quota.Limit, s quota.State) int64 {
 	return l.Describe(s.Bucket, now).Remaining
 }
 
-// StoreTimeout bounds how long a request waits for the Store.
-func TestAttackAStoreThatHangsIsWaitedForAgainAndAgain(t *testing.T) {
+func TestHangingStoreIsWaitedForOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := store(func(ctx context.Context, dst []quota.Decision, _ ...quota.Charge) ([]quota.Decision, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		})
-		h := must(t, serverside.Config{Rules: logins(), Audit: silent, Store: settlingStore{hang}, StoreTimeout: 100 * time.Millisecond}).
+		h := must(t, serverside.Config{
+			Rules: logins(), Audit: silent, Store: settlingStore{hang}, StoreTimeout: 100 * time.Millisecond,
+		}).
 			Wrap(http.HandlerFunc(doors))
 		start := time.Now()
 		login(h, "192.0.2.1:1", "ann", "guess")
@@ -488,8 +495,8 @@ func (s settlingStore) Settle(ctx context.Context, _ ...quota.Charge) error {
 	return ctx.Err()
 }
 
-// One of the Store's nodes is gone. That others answer does not make it "this process that is late".
-func TestAttackAnErrorIsTakenForLate(t *testing.T) {
+// One of the Store's nodes is gone while others answer.
+func TestStoreErrorIsNotTakenForLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events log
 		var m quota.Memory
@@ -503,7 +510,9 @@ func TestAttackAnErrorIsTakenForLate(t *testing.T) {
 		})
 		rule := perHour("api", "", 1000)
 		rule.OnStoreError = serverside.FailClosed
-		h := must(t, serverside.Config{Rules: []serverside.Rule{rule}, Audit: events.add, Store: s}).Wrap(http.HandlerFunc(bare))
+		h := must(t, serverside.Config{
+			Rules: []serverside.Rule{rule}, Audit: events.add, Store: s,
+		}).Wrap(http.HandlerFunc(bare))
 		done := make(chan int)
 		go func() { done <- askFrom("192.0.2.1:1", h, "GET", "/").Code }()
 		time.Sleep(2 * time.Millisecond)
@@ -514,9 +523,8 @@ func TestAttackAnErrorIsTakenForLate(t *testing.T) {
 	})
 }
 
-// A Gate that heeds its context, as the interface asks for, has none that ends: after an outage it is
-// never asked again.
-func TestAttackAGateIsGivenUpForEver(t *testing.T) {
+// The Gate waits for its context to end, as quota.Gate requires.
+func TestGateIsAskedAgainAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gateFunc{}
 		rule := perHour("api", "", 100_000)
@@ -557,14 +565,13 @@ func (g *gateFunc) Acquire(ctx context.Context, key string, limit, n int64) (*qu
 	return g.Memory.Acquire(ctx, key, limit, n)
 }
 
-// A Ping that panics ends the process.
-func TestAttackAPingThatPanics(t *testing.T) {
+func TestPanicInPingIsReported(t *testing.T) {
 	if os.Getenv("ATTACK_PING") != "" {
 		serverside.New(serverside.Config{Rules: oneRule(quota.PerHour(5)), Audit: silent, Store: pinger{}})
 		time.Sleep(200 * time.Millisecond)
 		return
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=^TestAttackAPingThatPanics$")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestPanicInPingIsReported$")
 	cmd.Env = append(os.Environ(), "ATTACK_PING=1")
 	out, err := cmd.CombinedOutput()
 	assert.NoError(t, err, "%.300s", out)
@@ -576,12 +583,14 @@ func (pinger) Ping(context.Context) error { panic("Ping") }
 
 // --- keys -----------------------------------------------------------------------------
 
-func TestAttackANilKeyFunc(t *testing.T) {
-	_, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{Name: "api", Key: serverside.KeyFunc(nil), Policies: []quota.Policy{quota.PerHour(1)}}}})
+func TestNilKeyFuncIsAFault(t *testing.T) {
+	_, err := serverside.New(serverside.Config{
+		Rules: []serverside.Rule{{Name: "api", Key: serverside.KeyFunc(nil), Policies: []quota.Policy{quota.PerHour(1)}}},
+	})
 	assert.Error(t, err, "it panics at the first request")
 }
 
-func TestAttackALongKeyHasNoLimitsOfItsOwn(t *testing.T) {
+func TestLongKeysHaveTheirOwnLimits(t *testing.T) {
 	tenant := strings.Repeat("t", 129)
 	rule := perHour("api", "", 100)
 	rule.Key = serverside.KeyFunc(func(*http.Request) string { return tenant })
@@ -591,7 +600,7 @@ func TestAttackALongKeyHasNoLimitsOfItsOwn(t *testing.T) {
 	assert.Equal(t, 429, ask(h, "GET", "/").Code)
 }
 
-func TestAttackTwoLimitsOfOneWindow(t *testing.T) {
+func TestTwoLimitsWithOneWindowCountApart(t *testing.T) {
 	rule := perHour("api", "", 100)
 	rule.Key = serverside.KeyFunc(func(*http.Request) string { return "ann" })
 	rule.Limits = limitsFunc(func() []quota.Policy {
@@ -613,14 +622,15 @@ func (f limitsFunc) Limits(context.Context, string) ([]quota.Policy, error) { re
 
 // --- writers --------------------------------------------------------------------------
 
-// statusOf is what Settle is told that a handler has answered, over a real connection.
-func statusOf(t *testing.T, around func(http.Handler) http.Handler, h http.HandlerFunc) (told, sent int) {
-	var seen atomic.Int64
+// statusOf returns the status that Settle sees and the status that the client gets, over a real
+// connection.
+func statusOf(t *testing.T, around func(http.Handler) http.Handler, h http.HandlerFunc) (seen, sent int) {
+	var status atomic.Int64
 	rule := perHour("api", "", 10)
-	rule.Settle = func(r serverside.Response) int64 { seen.Store(int64(r.Status)); return 1 }
+	rule.Settle = func(r serverside.Response) int64 { status.Store(int64(r.Status)); return 1 }
 	srv := listen(t, around(must(t, serverside.Config{Rules: []serverside.Rule{rule}, Audit: silent}).Wrap(h)))
 	resp := get(t, srv.Client(), "GET", srv.URL, nil)
-	return int(seen.Load()), resp.StatusCode
+	return int(status.Load()), resp.StatusCode
 }
 
 func plainly(h http.Handler) http.Handler { return h }
@@ -629,57 +639,59 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errDown }
 
-func TestAttackAReaderThatFailsAtOnce(t *testing.T) {
-	told, sent := statusOf(t, plainly, func(w http.ResponseWriter, r *http.Request) {
+func TestReaderThatFailsAtOnceWritesNoStatus(t *testing.T) {
+	seen, sent := statusOf(t, plainly, func(w http.ResponseWriter, r *http.Request) {
 		if _, err := io.Copy(w, failing{}); err != nil {
 			http.Error(w, "upstream", http.StatusBadGateway)
 		}
 	})
-	assert.Equal(t, sent, told)
+	assert.Equal(t, sent, seen)
 }
 
-// noHijack is a writer as middlewares have them: it has Hijack, which fails for HTTP/2.
+// noHijack is a middleware's writer: it has Hijack, which fails for HTTP/2.
 type noHijack struct{ http.ResponseWriter }
 
 func (noHijack) Hijack() (c net.Conn, b *bufio.ReadWriter, err error) {
 	return nil, nil, http.ErrNotSupported
 }
 
-func TestAttackAHijackThatFails(t *testing.T) {
-	told, sent := statusOf(t, func(h http.Handler) http.Handler {
+func TestFailedHijackWritesNoStatus(t *testing.T) {
+	seen, sent := statusOf(t, func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(noHijack{w}, r) })
 	}, func(w http.ResponseWriter, r *http.Request) {
 		if _, _, err := w.(http.Hijacker).Hijack(); err != nil {
 			http.Error(w, "no websocket", http.StatusUnauthorized)
 		}
 	})
-	assert.Equal(t, sent, told)
+	assert.Equal(t, sent, seen)
 }
 
-// noFlush has a Flush, over a writer that has none.
+// noFlush has Flush although the writer below has none.
 type noFlush struct{ http.ResponseWriter }
 
 func (noFlush) FlushError() error { return http.ErrNotSupported }
 func (noFlush) Flush()            {}
 
-func TestAttackAFlushThatDoesNothing(t *testing.T) {
-	told, sent := statusOf(t, func(h http.Handler) http.Handler {
+func TestUnsupportedFlushWritesNoStatus(t *testing.T) {
+	seen, sent := statusOf(t, func(h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(noFlush{w}, r) })
 	}, func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 		w.WriteHeader(401)
 	})
-	assert.Equal(t, sent, told)
+	assert.Equal(t, sent, seen)
 }
 
-// As many guesses at once as can be, over Redis: no more than 5 reach the handler, and one
-// success among them does not let more through than the pardon says.
-func TestAttackGuessesAtOnceOverRedis(t *testing.T) {
+// At most 5 of many guesses reach the handler, even with a success among them.
+func TestConcurrentGuessesOverRedisAreLimited(t *testing.T) {
 	srv := redistest.Start(t)
 	rdb := redis.NewClient(slowly(srv.Addr))
 	defer rdb.Close()
 	var guesses atomic.Int64
-	h := must(t, serverside.Config{Store: &redisstore.Store{Client: rdb, Timeout: time.Minute}, StoreTimeout: time.Minute, Audit: silent, Rules: logins()}).
+	h := must(t, serverside.Config{
+		Store: &redisstore.Store{Client: rdb, Timeout: time.Minute}, StoreTimeout: time.Minute, Audit: silent,
+		Rules: logins(),
+	}).
 		Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { guesses.Add(1); w.WriteHeader(401) }))
 	var all sync.WaitGroup
 	for i := range 300 {
@@ -689,8 +701,8 @@ func TestAttackGuessesAtOnceOverRedis(t *testing.T) {
 	assert.LessOrEqual(t, guesses.Load(), int64(6))
 }
 
-// What the fields say of policies and of their states is about the same policies, whatever rules apply.
-func TestAttackFieldsOfRandomRules(t *testing.T) {
+// RateLimit-Policy and RateLimit list the same policies, whatever rules apply.
+func TestFieldsOfRandomRulesAreConsistent(t *testing.T) {
 	names := func(line string) (all string) {
 		for item := range strings.SplitSeq(line, ", ") {
 			all += strings.SplitN(item, ";", 2)[0] + " "
@@ -702,7 +714,9 @@ func TestAttackFieldsOfRandomRules(t *testing.T) {
 		var rules []serverside.Rule
 		rules = append(rules, perHour("ip", "", 50))
 		for i := range rnd.IntN(5) {
-			r := perHour(fmt.Sprint("r", i), []string{"", "/a/", "/a/b", "GET /a/", "POST /a/b"}[rnd.IntN(5)], int64(1+rnd.IntN(30)))
+			r := perHour(fmt.Sprint("r", i), []string{
+				"", "/a/", "/a/b", "GET /a/", "POST /a/b",
+			}[rnd.IntN(5)], int64(1+rnd.IntN(30)))
 			r.Stage = serverside.Stage(rnd.IntN(3))
 			r.DryRun = rnd.IntN(4) == 0
 			if rnd.IntN(3) == 0 {
@@ -721,7 +735,9 @@ func TestAttackFieldsOfRandomRules(t *testing.T) {
 		}
 		var allow []serverside.Allow
 		if rnd.IntN(3) == 0 {
-			allow = append(allow, serverside.Allow{Name: "in", Match: func(r *http.Request) bool { return r.Header.Get("In") != "" },
+			allow = append(allow, serverside.Allow{Name: "in", Match: func(r *http.Request) bool {
+				return r.Header.Get("In") != ""
+			},
 				Policies: []quota.Policy{quota.PerHour(3), quota.PerMinute(2)}})
 		}
 		l, err := serverside.New(serverside.Config{Rules: rules, Allow: allow, Audit: silent})
@@ -741,7 +757,8 @@ func TestAttackFieldsOfRandomRules(t *testing.T) {
 			w := serve(h, r)
 			p, s := names(w.Header().Get("Ratelimit-Policy")), names(w.Header().Get("Ratelimit"))
 			if len(strings.Fields(p)) != len(strings.Fields(s)) || !sameWords(p, s) {
-				t.Fatalf("seed %d: %d: %q %q\n%v", seed, w.Code, w.Header().Get("Ratelimit-Policy"), w.Header().Get("Ratelimit"), rules)
+				t.Fatalf("seed %d: %d: %q %q\n%v", seed, w.Code, w.Header().Get("Ratelimit-Policy"), w.Header().Get("Ratelimit"),
+					rules)
 			}
 			if w.Code == 429 && w.Header().Get("Retry-After") == "" {
 				t.Fatalf("seed %d", seed)
@@ -763,11 +780,18 @@ func sameWords(a, b string) bool {
 	return true
 }
 
-// Requests of many kinds at once: nobody gets another's numbers, and nothing is lost.
-func TestAttackThePoolAtOnce(t *testing.T) {
-	rules := []serverside.Rule{perHour("ip", "", 1000), {Name: "form", Pattern: "POST /", Key: serverside.FormValue("user"), Policies: []quota.Policy{quota.PerHour(3)}},
-		{Name: "panics", Pattern: "/panics", Policies: []quota.Policy{quota.PerHour(1000)}, MaxInFlight: 4, Cost: func(*http.Request) int64 { panic("cost") }}}
-	h := recovering(must(t, serverside.Config{Rules: rules, Audit: silent, InContext: true}).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func TestConcurrentRequestsDoNotMixUpTheirState(t *testing.T) {
+	rules := []serverside.Rule{perHour("ip", "", 1000), {
+		Name: "form", Pattern: "POST /", Key: serverside.FormValue("user"),
+		Policies: []quota.Policy{quota.PerHour(3)},
+	},
+		{
+			Name: "panics", Pattern: "/panics", Policies: []quota.Policy{quota.PerHour(1000)}, MaxInFlight: 4,
+			Cost: func(*http.Request) int64 { panic("cost") },
+		}}
+	h := recovering(must(t, serverside.Config{
+		Rules: rules, Audit: silent, InContext: true,
+	}).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if d, ok := serverside.FromContext(r.Context()); !ok || d.Rule != "ip" && d.Rule != "form" {
 			t.Error(d)
 		}
@@ -796,8 +820,8 @@ func TestAttackThePoolAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// Two goroutines of one request, as an errgroup has them, go through the same Limiter once more.
-func TestAttackGoroutinesOfOneRequest(t *testing.T) {
+// A handler serves sub-requests in two goroutines through the same Limiter.
+func TestGoroutinesOfOneRequestAreSafe(t *testing.T) {
 	l := limit(t, quota.PerHour(1000))
 	h := l.WrapEarly(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var all sync.WaitGroup
@@ -811,8 +835,8 @@ func TestAttackGoroutinesOfOneRequest(t *testing.T) {
 	}
 }
 
-// Late, with FailOpen or FailClosed: the count of this process begins with nothing, again.
-func TestAttackLateIsAnotherQuota(t *testing.T) {
+// With FailOpen and FailClosed too, a late process counts what the Store admitted before.
+func TestLateProcessRemembersWhatTheStoreAdmitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m quota.Memory
 		var slow atomic.Bool
@@ -825,7 +849,9 @@ func TestAttackLateIsAnotherQuota(t *testing.T) {
 		rule := perHour("api", "", 10)
 		rule.OnStoreError = serverside.FailOpen
 		served := 0
-		h := must(t, serverside.Config{Rules: []serverside.Rule{rule}, Audit: silent, Store: s}).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := must(t, serverside.Config{
+			Rules: []serverside.Rule{rule}, Audit: silent, Store: s,
+		}).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.RemoteAddr == "192.0.2.1:1" {
 				served++
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// null is a ResponseWriter that costs nothing.
+// null is a ResponseWriter that discards what is written.
 type null struct{ header http.Header }
 
 func (w null) Header() http.Header         { return w.header }
@@ -19,7 +19,7 @@ func (w null) WriteHeader(int)             {}
 
 func bare(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
 
-// request is as a server makes it.
+// request returns a request as a server creates it.
 func request(method, target, peer string) *http.Request {
 	r, err := http.NewRequest(method, target, nil)
 	if err != nil {
@@ -29,7 +29,7 @@ func request(method, target, peer string) *http.Request {
 	return r
 }
 
-// many are n policies that never deny.
+// many returns n policies that never deny.
 func many(n int) (policies []quota.Policy) {
 	for i := range n {
 		policies = append(policies, quota.Policy{Name: fmt.Sprint("many", i), Quota: 1e9, Window: 1e9})
@@ -37,7 +37,7 @@ func many(n int) (policies []quota.Policy) {
 	return policies
 }
 
-// each is a rule for each of policies.
+// each returns one rule for each of policies.
 func each(pattern string, policies ...quota.Policy) (rules []serverside.Rule) {
 	for _, p := range policies {
 		rules = append(rules, serverside.Rule{Name: p.Name, Pattern: pattern, Policies: []quota.Policy{p}})
@@ -56,7 +56,10 @@ func BenchmarkWrap(b *testing.B) {
 		{name: "one rule", config: serverside.Config{Rules: each("", many(1)...)}},
 		{name: "one rule, two fields", config: serverside.Config{Rules: each("", many(1)...), Style: ratelimit.Draft11}},
 		{name: "one rule, no fields", config: serverside.Config{Rules: each("", many(1)...), FieldsOnDenialOnly: true}},
-		{name: "one rule, observed", config: serverside.Config{Rules: each("", many(1)...), Observe: func(serverside.Observation) {}}},
+		{
+			name:   "one rule, observed",
+			config: serverside.Config{Rules: each("", many(1)...), Observe: func(serverside.Observation) {}},
+		},
 		{name: "two rules", config: serverside.Config{Rules: each("", many(2)...)}},
 		{name: "four rules", config: serverside.Config{Rules: each("", many(4)...)}},
 		{name: "four rules, no fields", config: serverside.Config{Rules: each("", many(4)...), FieldsOnDenialOnly: true}},
@@ -84,7 +87,7 @@ func BenchmarkWrap(b *testing.B) {
 			handler.ServeHTTP(w, r)
 		}
 	})
-	b.Run("ServeMux.Handler alone", func(b *testing.B) { // what a pattern is not to exceed
+	b.Run("ServeMux.Handler alone", func(b *testing.B) { // for comparison with patterns
 		mux, r := http.NewServeMux(), request("GET", "http://example.com/v1/users", "192.0.2.1:1234")
 		mux.Handle(pattern, handler)
 		b.ReportAllocs()

@@ -10,24 +10,23 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// The bodies that APIs are known to answer denials with, for Config.Deny, where
-// clients expect one of them. Their numbers are those of the header. The code of a
-// denial is rate_limited where a quota is used up, and otherwise
-// service_unavailable, too_many_at_once or cost_exceeds_limit, in the spelling of
-// each body.
+// Bodies of denials for Config.Deny, in the formats that many APIs use. Their numbers equal
+// those of the header. Their code is rate_limited if a quota is used up, and otherwise
+// service_unavailable, too_many_at_once or cost_exceeds_limit, in the case that the format
+// uses.
 
-// EnvelopeBody is
+// EnvelopeBody is a Config.Deny that writes
 //
 //	{"error":{"code":"rate_limited","message":"Too many requests. Retry after 12 seconds.","request_id":"01HXY"}}
 //
-// with the request_id that is X-Request-Id in the response's header or the
-// request's, if there is any.
+// The request_id is X-Request-Id of the response or else of the request. It is left out if
+// there is none.
 func EnvelopeBody(w http.ResponseWriter, r *http.Request, d Denial) {
 	id := w.Header().Get("X-Request-Id")
 	if id == "" {
 		id = r.Header.Get("X-Request-Id")
 	}
-	if len(id) > longestID {
+	if len(id) > maxRequestID {
 		id = ""
 	}
 	type fault struct {
@@ -39,10 +38,10 @@ func EnvelopeBody(w http.ResponseWriter, r *http.Request, d Denial) {
 	writeJSON(w, "application/json", map[string]fault{"error": f})
 }
 
-// longestID is the longest request_id that is sent back.
-const longestID = 128
+// maxRequestID is the length of the longest request_id that is sent back.
+const maxRequestID = 128
 
-// LimitBody is
+// LimitBody is a Config.Deny that writes
 //
 //	{"error":{"code":"rate_limit_exceeded","message":"Rate limit exceeded. Maximum 1000 requests per hour.",
 //	 "retry_after":30,"limit":1000,"reset_at":"2025-07-01T12:00:00Z"}}
@@ -61,18 +60,22 @@ func LimitBody(w http.ResponseWriter, _ *http.Request, d Denial) {
 	if !d.Never {
 		f.RetryAfter = d.seconds()
 	}
-	if !d.ResetAt.IsZero() { // rounded up, as the header's
+	if !d.ResetAt.IsZero() { // rounded up, as in the header
 		f.ResetAt = d.ResetAt.Add(time.Second - 1).UTC().Truncate(time.Second).Format(time.RFC3339)
 	}
 	writeJSON(w, "application/json", map[string]fault{"error": f})
 }
 
-// DetailBody is {"detail":"Rate limit exceeded. Please try again later."}
+// DetailBody is a Config.Deny that writes
+//
+//	{"detail":"Rate limit exceeded. Please try again later."}
 func DetailBody(w http.ResponseWriter, _ *http.Request, d Denial) {
 	writeJSON(w, "application/json", map[string]string{"detail": d.reason("Rate limit exceeded.") + d.later()})
 }
 
-// FlatBody is {"error":"Rate limit exceeded","message":"Please try again later","retryAfter":12}
+// FlatBody is a Config.Deny that writes
+//
+//	{"error":"Rate limit exceeded","message":"Please try again later","retryAfter":12}
 func FlatBody(w http.ResponseWriter, _ *http.Request, d Denial) {
 	type body struct {
 		Error      string `json:"error"`
@@ -87,8 +90,8 @@ func FlatBody(w http.ResponseWriter, _ *http.Request, d Denial) {
 	writeJSON(w, "application/json", b)
 }
 
-// CodedProblem is a problem document (RFC 9457) of the type that the URI is, with a
-// code:
+// CodedProblem returns a Config.Deny that writes a problem document (RFC 9457) with a code. Its
+// type is uri:
 //
 //	{"type":"https://example.com/errors/rate_limited","title":"Rate Limited","status":429,
 //	 "detail":"Rate limit exceeded: 51 requests per second exceeded (limit: 50)","code":"RATE_LIMITED"}
@@ -108,8 +111,8 @@ func CodedProblem(uri string) func(http.ResponseWriter, *http.Request, Denial) {
 	}
 }
 
-// TimedProblem is a problem document (RFC 9457) of the type that the URI is, with
-// the wait in seconds:
+// TimedProblem returns a Config.Deny that writes a problem document (RFC 9457) with the wait in
+// seconds. Its type is uri:
 //
 //	{"type":"https://api.example.com/problems/rate-limited","title":"Too Many Requests","status":429,
 //	 "detail":"API rate limit exceeded. Limit: 100 requests per minute.","retryAfter":47}
@@ -131,7 +134,7 @@ func TimedProblem(uri string) func(http.ResponseWriter, *http.Request, Denial) {
 	}
 }
 
-// code is what is the matter: limited, if a quota is used up.
+// code returns the code of d's cause: limited if a quota is used up.
 func (d *Denial) code(limited string) string {
 	switch {
 	case d.Unread && d.Status == http.StatusRequestEntityTooLarge:
@@ -149,7 +152,7 @@ func (d *Denial) code(limited string) string {
 	}
 }
 
-// reason is the same in words.
+// reason describes d's cause: limited if a quota is used up.
 func (d *Denial) reason(limited string) string {
 	switch d.code("") {
 	case "content_too_large":
@@ -167,7 +170,7 @@ func (d *Denial) reason(limited string) string {
 	}
 }
 
-// message is reason with the wait.
+// message returns reason and the wait.
 func (d *Denial) message(limited string) string {
 	if d.Never {
 		return d.reason(limited)
@@ -179,7 +182,7 @@ func (d *Denial) message(limited string) string {
 	return fmt.Sprintf("%s Retry after %d %s.", d.reason(limited), d.seconds(), unit)
 }
 
-// later is what to do about it.
+// later returns advice for a person.
 func (d *Denial) later() string {
 	if d.Never {
 		return " Please send less at once."
@@ -187,10 +190,10 @@ func (d *Denial) later() string {
 	return " Please try again later."
 }
 
-// requests is n per window in words.
+// requests describes n requests per window.
 func requests(n int64, window time.Duration) string {
 	switch window {
-	case 0: // a calendar's
+	case 0: // a calendar window
 		return fmt.Sprintf("%d requests", n)
 	case time.Second:
 		return fmt.Sprintf("%d requests per second", n)
@@ -210,7 +213,7 @@ func trimDot(s string) string { return strings.TrimSuffix(s, ".") }
 func writeJSON(w http.ResponseWriter, contentType string, body any) {
 	b, err := json.Marshal(body)
 	if err != nil {
-		return // cannot be: they are strings and numbers
+		return // cannot happen: bodies consist of strings and numbers
 	}
 	w.Header().Set("Content-Type", contentType)
 	w.Write(append(b, '\n'))

@@ -28,22 +28,30 @@ var bodies = map[string]deny{
 	"timed":    serverside.TimedProblem("https://api.example.com/problems/rate-limited"),
 }
 
-func TestTheBodiesThatClientsKnow(t *testing.T) {
+func TestBodiesHaveTheirFormats(t *testing.T) {
 	for _, c := range []struct {
 		body   string
 		policy quota.Policy
 		want   string
 		kind   string
 	}{
-		{"envelope", quota.PerMinute(5), `{"error":{"code":"rate_limited","message":"Too many requests. Retry after 12 seconds.","request_id":"01HXY"}}`, "application/json"},
-		{"coded", quota.PerSecond(50), `{"type":"https://forja.dev/errors/rate_limited","title":"Rate Limited","status":429,` +
-			`"detail":"Rate limit exceeded: 51 requests per second exceeded (limit: 50)","code":"RATE_LIMITED"}`, "application/problem+json"},
+		{"envelope", quota.PerMinute(5),
+			`{"error":{"code":"rate_limited","message":"Too many requests. Retry after 12 seconds.","request_id":"01HXY"}}`,
+			"application/json"},
+		{"coded", quota.PerSecond(50),
+			`{"type":"https://forja.dev/errors/rate_limited","title":"Rate Limited","status":429,` +
+				`"detail":"Rate limit exceeded: 51 requests per second exceeded (limit: 50)","code":"RATE_LIMITED"}`,
+			"application/problem+json"},
 		{"detail", quota.PerMinute(5), `{"detail":"Rate limit exceeded. Please try again later."}`, "application/json"},
-		{"flat", quota.PerMinute(5), `{"error":"Rate limit exceeded","message":"Please try again later","retryAfter":12}`, "application/json"},
-		{"timed", quota.Policy{Quota: 100, Window: time.Minute, Algorithm: quota.SlidingLog}, `{"type":"https://api.example.com/problems/rate-limited","title":"Too Many Requests","status":429,` +
-			`"detail":"API rate limit exceeded. Limit: 100 requests per minute.","retryAfter":60}`, "application/problem+json"},
+		{"flat", quota.PerMinute(5), `{"error":"Rate limit exceeded","message":"Please try again later","retryAfter":12}`,
+			"application/json"},
+		{"timed", quota.Policy{Quota: 100, Window: time.Minute, Algorithm: quota.SlidingLog},
+			`{"type":"https://api.example.com/problems/rate-limited","title":"Too Many Requests","status":429,` +
+				`"detail":"API rate limit exceeded. Limit: 100 requests per minute.","retryAfter":60}`,
+			"application/problem+json"},
 		{"limit", quota.Policy{Quota: 1000, Window: time.Hour, Algorithm: quota.FixedWindow},
-			`{"error":{"code":"rate_limit_exceeded","message":"Rate limit exceeded. Maximum 1000 requests per hour.","retry_after":3600,"limit":1000,"reset_at":"2000-01-01T01:00:00Z"}}`, "application/json"},
+			`{"error":{"code":"rate_limit_exceeded","message":"Rate limit exceeded. Maximum 1000 requests per hour.",` +
+				`"retry_after":3600,"limit":1000,"reset_at":"2000-01-01T01:00:00Z"}}`, "application/json"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			h := must(t, serverside.Config{Rules: oneRule(c.policy), Deny: bodies[c.body], Audit: silent}).Wrap(new(ok))
@@ -56,7 +64,7 @@ func TestTheBodiesThatClientsKnow(t *testing.T) {
 	}
 }
 
-func TestNoRequestIDIsMadeUpOrPassedOnAtAnyLength(t *testing.T) {
+func TestRequestIDIsEchoedUnlessTooLong(t *testing.T) {
 	answer := func(fields ...string) string {
 		r := request("GET", "/", "192.0.2.1:1")
 		for i := 0; i < len(fields); i += 2 {
@@ -71,15 +79,23 @@ func TestNoRequestIDIsMadeUpOrPassedOnAtAnyLength(t *testing.T) {
 	assert.Contains(t, answer("X-Request-Id", `"}`), `"request_id":"\"}"`)
 }
 
-// What is told in a body is what is told in the header, whatever denies.
-func TestTheNumbersOfABodyAreThoseOfTheHeader(t *testing.T) {
+func TestBodyHasTheNumbersOfTheHeader(t *testing.T) {
 	calendar := quota.Policy{Quota: 1, Algorithm: quota.FixedWindow, Calendar: quota.Day}
 	for kind, cfg := range map[string]serverside.Config{
 		"quota":    {Rules: oneRule(quota.Policy{Quota: 1, Window: 90 * time.Second})},
 		"calendar": {Rules: oneRule(calendar)},
-		"never":    {Rules: []serverside.Rule{{Name: "api", Policies: []quota.Policy{quota.PerHour(1)}, Cost: func(*http.Request) int64 { return 2 }}}},
-		"outage":   {Rules: oneRule(quota.PerHour(1)), Store: store(down), OnStoreError: serverside.FailClosed},
-		"overload": {Rules: []serverside.Rule{perHour("ip", "", 9), {Name: "all", Stage: serverside.Overload, Status: 503, Policies: []quota.Policy{quota.PerHour(1)}}}},
+		"never": {
+			Rules: []serverside.Rule{
+				{Name: "api", Policies: []quota.Policy{quota.PerHour(1)}, Cost: func(*http.Request) int64 { return 2 }},
+			},
+		},
+		"outage": {Rules: oneRule(quota.PerHour(1)), Store: store(down), OnStoreError: serverside.FailClosed},
+		"overload": {
+			Rules: []serverside.Rule{
+				perHour("ip", "", 9),
+				{Name: "all", Stage: serverside.Overload, Status: 503, Policies: []quota.Policy{quota.PerHour(1)}},
+			},
+		},
 	} {
 		for name, body := range bodies {
 			synctest.Test(t, func(t *testing.T) {
@@ -102,15 +118,15 @@ func checkNumbers(t *testing.T, name string, w *httptest.ResponseRecorder) {
 	}
 	assert.GreaterOrEqual(t, w.Code, 429, name)
 	for _, key := range []string{"retryAfter", "retry_after"} {
-		if told, ok := flat[key].(float64); ok {
-			assert.Equal(t, strconv.Itoa(int(told)), w.Header().Get("Retry-After"), name)
+		if value, ok := flat[key].(float64); ok {
+			assert.Equal(t, strconv.Itoa(int(value)), w.Header().Get("Retry-After"), name)
 		}
 	}
-	if told, ok := flat["status"].(float64); ok {
-		assert.Equal(t, w.Code, int(told), name)
+	if value, ok := flat["status"].(float64); ok {
+		assert.Equal(t, w.Code, int(value), name)
 	}
-	if told, ok := flat["reset_at"].(string); ok && told != "" {
-		at, err := time.Parse(time.RFC3339, told)
+	if value, ok := flat["reset_at"].(string); ok && value != "" {
+		at, err := time.Parse(time.RFC3339, value)
 		assert.NoError(t, err)
 		assert.Equal(t, strconv.FormatInt(at.Unix(), 10), w.Header().Get("X-RateLimit-Reset"), name)
 	}
@@ -119,19 +135,22 @@ func checkNumbers(t *testing.T, name string, w *httptest.ResponseRecorder) {
 	}
 }
 
-func TestABodySaysWhatWasInFlight(t *testing.T) {
+func TestBodiesForRequestsInFlight(t *testing.T) {
 	for name, want := range map[string]string{
 		"envelope": `{"error":{"code":"too_many_at_once","message":"Too many requests at once. Retry after 1 second."}}`,
-		"limit":    `{"error":{"code":"too_many_at_once","message":"Too many requests at once.","retry_after":1,"limit":20}}`,
-		"flat":     `{"error":"Too many requests at once","message":"Please try again later","retryAfter":1}`,
+		"limit": `{"error":{"code":"too_many_at_once","message":"Too many requests at once.",` +
+			`"retry_after":1,"limit":20}}`,
+		"flat": `{"error":"Too many requests at once","message":"Please try again later","retryAfter":1}`,
 	} {
 		w := httptest.NewRecorder()
-		bodies[name](w, request("GET", "/", "192.0.2.1:1"), serverside.Denial{Status: 429, RetryAfter: time.Second, InFlight: true, Quota: 20})
+		bodies[name](w, request("GET", "/", "192.0.2.1:1"), serverside.Denial{
+			Status: 429, RetryAfter: time.Second, InFlight: true, Quota: 20,
+		})
 		assert.Equal(t, want+"\n", w.Body.String())
 	}
 }
 
-func TestTheProblemSaysWhatCostWouldFitNow(t *testing.T) {
+func TestProblemHasTheCostThatFitsNow(t *testing.T) {
 	rules := []serverside.Rule{{Name: "api", Policies: []quota.Policy{quota.PerMinute(10), quota.PerHour(100)},
 		Cost: func(r *http.Request) int64 { return r.ContentLength }}}
 	h := must(t, serverside.Config{Rules: rules, Audit: silent}).Wrap(new(ok))

@@ -12,18 +12,22 @@ import (
 	"strings"
 )
 
-// longestBody is how much of a body is read for a key.
-const longestBody = 64 << 10
+// maxBody is the length of the longest body that is read for a key.
+const maxBody = 64 << 10
 
-// FormValue is the value called name in the request's body, without case and surrounding
-// spaces, as a hash; or "" if there is none. The body is a form, a multipart form or a JSON
-// object, in which name is that of a member. It is for the account that a login is for.
+// FormValue returns a Key that reads the value called name from the request's body and hashes
+// it. It is for the account in a login:
 //
-// The body is read, and kept for the handler. One that is longer than 64 KiB is answered
-// 413 Content Too Large; and one that says two different values, or another than the query
-// does, or that programs read in different ways, such as one that is compressed or is no
-// JSON to the end, 400 Bad Request: a handler might take what was not counted. What Header says
-// of values that nobody has checked holds for it too.
+//	serverside.Logins("login", "POST /login", serverside.FormValue("user"))
+//
+// The body is a form, a multipart form, or a JSON object with a member called name. The handler
+// can still read it. Case and surrounding spaces are ignored. The key is "" if the value is
+// absent. Clients can make up values: see Header.
+//
+// A body longer than 64 KiB is denied with 413 Content Too Large. A body that programs might
+// read differently is denied with 400 Bad Request, because the handler might use another value
+// than the one counted: one with two different values, with a value that differs from the
+// query's, with compression, or with malformed JSON.
 func FormValue(name string) Key {
 	read := func(r *http.Request) string {
 		b := readBody(r)
@@ -44,18 +48,18 @@ func FormValue(name string) Key {
 	}
 }
 
-// A body is the body of a request, read in advance. It is the request's Body afterwards.
+// A body is a request body that was read in advance. It replaces http.Request.Body.
 type body struct {
-	io.Reader // what was read, and an error or more
+	io.Reader // what was read, then the rest of the body or its error
 	io.Closer
-	data    []byte
-	tooLong bool
-	doubt   bool // what it says is ambiguous
+	data      []byte
+	tooLong   bool
+	ambiguous bool // programs may read it differently
 
-	values map[string]string // by name; what FormValue found, as it is written
+	values map[string]string // found by FormValue, by name, not folded
 }
 
-// readBody reads r's body, once.
+// readBody reads r's body, if it was not read before.
 func readBody(r *http.Request) *body {
 	if b, ok := r.Body.(*body); ok {
 		return b
@@ -63,9 +67,9 @@ func readBody(r *http.Request) *body {
 	if r.Body == nil {
 		r.Body = http.NoBody
 	}
-	data, err := io.ReadAll(io.LimitReader(r.Body, longestBody+1))
+	data, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	_, tooLarge := errors.AsType[*http.MaxBytesError](err)
-	b := &body{Closer: r.Body, data: data, tooLong: tooLarge || len(data) > longestBody}
+	b := &body{Closer: r.Body, data: data, tooLong: tooLarge || len(data) > maxBody}
 	rest := io.Reader(r.Body)
 	if err != nil {
 		rest = failingReader{err}
@@ -75,13 +79,13 @@ func readBody(r *http.Request) *body {
 	return b
 }
 
-// A failingReader reads nothing.
+// A failingReader returns an error at once.
 type failingReader struct{ err error }
 
 func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 
-// value is what all that a handler might read agrees on, or "". If there is a doubt about
-// it, b says so.
+// value returns the value called name. If handlers might find different ones, it sets
+// b.ambiguous and returns "".
 func (b *body) value(r *http.Request, name string) (value string) {
 	if b.tooLong {
 		return ""
@@ -89,28 +93,28 @@ func (b *body) value(r *http.Request, name string) (value string) {
 	values, err := b.all(r, name)
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		if values = append(values, r.URL.Query()[name]...); len(b.data) == 0 && len(values) > 0 {
-			err = errDoubt // which is in the query alone
+			err = errAmbiguous // only the query has it
 		}
 	}
 	for _, v := range values {
 		if value = v; fold(v) != fold(values[0]) {
-			err = errDoubt
+			err = errAmbiguous
 		}
 	}
-	if b.doubt = b.doubt || err != nil; b.doubt {
+	if b.ambiguous = b.ambiguous || err != nil; b.ambiguous {
 		return ""
 	}
 	return value
 }
 
-// errDoubt is that programs differ in what they read.
-var errDoubt = errors.New("ambiguous")
+// errAmbiguous says that programs may read a body differently.
+var errAmbiguous = errors.New("ambiguous")
 
-// all are the values called name that a handler could find. Many do not look at the
-// Content-Type; and what begins with an object is JSON to a decoder, whatever follows.
+// all returns the values called name that a handler might find. Many handlers ignore the
+// Content-Type, and JSON decoders accept an object with anything after it.
 func (b *body) all(r *http.Request, name string) (values []string, err error) {
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
-		return nil, errDoubt
+		return nil, errAmbiguous
 	}
 	kind, params, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	text := bytes.TrimLeft(b.data, " \t\r\n")
@@ -125,14 +129,14 @@ func (b *body) all(r *http.Request, name string) (values []string, err error) {
 	default:
 		form, fault := url.ParseQuery(string(b.data))
 		values = append(values, form[name]...)
-		if fault != nil && !isObject && len(form[name]) > 0 { // of which others may read the rest
-			err = errDoubt
+		if fault != nil && !isObject && len(form[name]) > 0 { // other parsers may read the rest
+			err = errAmbiguous
 		}
 	}
 	return values, err
 }
 
-// multipartValues are the parts called name, files among them.
+// multipartValues returns the contents of parts called name, including files.
 func multipartValues(data []byte, boundary, name string) (values []string) {
 	parts := multipart.NewReader(bytes.NewReader(data), boundary)
 	for {
@@ -148,22 +152,22 @@ func multipartValues(data []byte, boundary, name string) (values []string) {
 	}
 }
 
-// jsonValues are the members called name, in any case, of an object, which is all of data:
-// decoders differ in which of two they take, and in what they make of anything else.
+// jsonValues returns the members called name, in any case, of the object that data is. If
+// decoders may differ about them, it returns errAmbiguous.
 func jsonValues(data []byte, name string) (values []string, err error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
 	if _, err := d.Token(); err != nil {
-		return nil, errDoubt
+		return nil, errAmbiguous
 	}
 	for d.More() {
 		key, err := d.Token()
 		if err != nil {
-			return nil, errDoubt
+			return nil, errAmbiguous
 		}
 		var value any
 		if d.Decode(&value) != nil {
-			return nil, errDoubt
+			return nil, errAmbiguous
 		}
 		if member, _ := key.(string); !strings.EqualFold(member, name) {
 			continue
@@ -172,19 +176,19 @@ func jsonValues(data []byte, name string) (values []string, err error) {
 		case string:
 			values = append(values, value)
 		case json.Number:
-			if strings.ContainsAny(value.String(), ".eE") { // one number in many spellings
-				return nil, errDoubt
+			if strings.ContainsAny(value.String(), ".eE") { // a number with several spellings
+				return nil, errAmbiguous
 			}
 			values = append(values, value.String())
 		default:
-			return nil, errDoubt
+			return nil, errAmbiguous
 		}
 	}
 	if _, err := d.Token(); err != nil || len(bytes.TrimSpace(data[d.InputOffset():])) > 0 {
-		return nil, errDoubt
+		return nil, errAmbiguous
 	}
 	return values, nil
 }
 
-// fold makes equal what differs in case and in spaces around it.
+// fold maps strings that differ only in case and surrounding spaces to one.
 func fold(s string) string { return strings.ToLower(strings.ToUpper(strings.TrimSpace(s))) }

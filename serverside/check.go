@@ -8,48 +8,47 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// A check decides on one request, in steps: match finds the rules that apply and what they
-// are charged to, take has the Store decide, and respond tells the client. Where a method
-// reports that the request is not admitted, it has written the response.
+// A check decides on one request, in three steps: match finds the rules that apply and what
+// they charge, take asks the Store, and respond sets the fields. A method that reports that the
+// request is not admitted has written the response.
 type check struct {
 	*compiled
 	w        http.ResponseWriter
 	r        *http.Request
 	progress *progress
-	began    time.Time // if somebody observes
+	began    time.Time // zero if Config.Observe is nil
 
-	fallback    string // what Config.Key says
-	hasFallback bool   // it was asked
+	fallback    string // what Config.Key returned
+	hasFallback bool   // Config.Key was called
 
-	entry *rule         // of the allow-list, if it matches
+	entry *rule         // the entry of Config.Allow that matches, or nil
 	holds []*quota.Hold // places in flight
 
-	unread    bool    // the body does not say what to charge
-	uncounted bool    // the Store is gone, and the request is admitted all the same
-	lost      *policy // the first that it was not counted by
+	unread    bool    // the body does not name the key to charge
+	uncounted bool    // admitted although the Store is gone
+	lost      *policy // the first policy that did not count the request
 	failed    error   // why the Store is not asked any more
 }
 
-// A matched is what a request matches. It is passed and returned by value, as append does
-// it, so that its room is on the stack.
+// A matched is the rules that apply to a request and their charges. Methods take and return it
+// by value, like append, so that its arrays stay on the stack.
 type matched struct {
-	matches []match   // the rules that apply
-	charges []charged // to each of their policies
+	matches []match
+	charges []charged // one for each policy of matches
 }
 
-// few is how many charges there is room for on the stack, which nearly all requests have.
-const few = 4
+// stackCharges is the number of charges that need no allocation. Few requests have more.
+const stackCharges = 4
 
-// A match is a rule that applies to the request, with the Store's key and the units that
-// it charges.
+// A match is a rule that applies to the request, with the Store's key and the cost.
 type match struct {
 	rule  *rule
 	key   string
 	cost  int64
-	local bool // it was counted in this process, because the Store failed
+	local bool // counted in this process because the Store failed
 }
 
-// A charged is a charge to one policy, and what was decided on it.
+// A charged is a charge to one policy, and the decision on it.
 type charged struct {
 	policy   *policy
 	key      string
@@ -57,7 +56,7 @@ type charged struct {
 	decision quota.Decision
 }
 
-// charge is what the Store is asked.
+// charge returns x as the Store takes it.
 func (x *charged) charge() quota.Charge {
 	return quota.Charge{Key: x.key, Limit: x.policy.limit, N: x.n, DryRun: x.dryRun()}
 }
@@ -65,8 +64,7 @@ func (x *charged) charge() quota.Charge {
 func (x *charged) dryRun() bool { return x.policy.rule.dryRun }
 
 // admits reports whether the rules of the stages from from to until admit the request, and
-// returns what it matches. If they do, its response has its fields; if not, the response
-// is written.
+// returns those that apply. It sets the fields, or writes the denial.
 func (c *check) admits(all matched, from, until Stage) (_ matched, ok bool) {
 	if c.Observe != nil {
 		c.began = time.Now()
@@ -75,18 +73,17 @@ func (c *check) admits(all matched, from, until Stage) (_ matched, ok bool) {
 		c.progress.exempt.Store(true)
 		return c.admittedTo(all, []*rule{c.entry}, nil)
 	}
-	return c.admittedTo(all, between(c.cheap, from, until), between(c.dear, from, until))
+	return c.admittedTo(all, between(c.cheap, from, until), between(c.expensive, from, until))
 }
 
-// admittedTo reports whether the request is admitted to all of the rules: first to those
-// that are cheap to ask.
-func (c *check) admittedTo(all matched, cheap, dear []*rule) (_ matched, ok bool) {
+// admittedTo reports whether all of the rules admit the request, the cheap ones first.
+func (c *check) admittedTo(all matched, cheap, expensive []*rule) (_ matched, ok bool) {
 	if all, ok = c.step(all, cheap); !ok {
 		return all, false
 	}
 	made := all
-	if all, ok = c.step(all, dear); !ok {
-		if !c.unread { // which costs what is read
+	if all, ok = c.step(all, expensive); !ok {
+		if !c.unread { // a body that had to be read keeps its charge
 			c.giveBack(made)
 		}
 		return all, false
@@ -94,8 +91,7 @@ func (c *check) admittedTo(all matched, cheap, dear []*rule) (_ matched, ok bool
 	return all, len(all.matches) == 0 || c.respond(all)
 }
 
-// step reports whether the request is admitted to those of rules that apply, in one
-// decision. If not, the response is written.
+// step reports whether those of rules that apply admit the request, in one decision.
 func (c *check) step(all matched, rules []*rule) (_ matched, ok bool) {
 	if len(rules) == 0 {
 		return all, true
@@ -118,8 +114,8 @@ func (c *check) step(all matched, rules []*rule) (_ matched, ok bool) {
 	return all, !c.denies(all, charged)
 }
 
-// match finds those of rules that apply, and makes a charge for each of their policies. It
-// reports whether it is known what to charge: if not, the response is written.
+// match finds those of rules that apply, and makes a charge for each of their policies. It is
+// not ok if the request does not say what to charge.
 func (c *check) match(all matched, rules []*rule) (_ matched, ok bool) {
 	target := target{request: c.r}
 	for _, r := range rules {
@@ -149,7 +145,7 @@ func (c *check) match(all matched, rules []*rule) (_ matched, ok bool) {
 	return all, true
 }
 
-// matches reports whether r is about the request.
+// matches reports whether r applies to the request.
 func (c *check) matches(r *rule, t *target) bool {
 	if r.matcher != nil && !r.matcher.matches(t) {
 		return false
@@ -158,12 +154,12 @@ func (c *check) matches(r *rule, t *target) bool {
 		return true
 	}
 	if r.readsBody {
-		readBody(c.r) // before If does
+		readBody(c.r) // before r.applies can consume it
 	}
 	return r.applies(c.r)
 }
 
-// policiesOf are the policies that hold for m.
+// policiesOf returns the policies that apply to m.
 func (c *check) policiesOf(m match) []*policy {
 	if m.rule.limits == nil {
 		return m.rule.policies
@@ -171,7 +167,7 @@ func (c *check) policiesOf(m match) []*policy {
 	return m.rule.limits.of(c, m).policies
 }
 
-// units is what req costs. Nothing is free, and nothing pays back.
+// units returns the cost of req, at least 1.
 func (r *rule) units(req *http.Request) int64 {
 	if r.cost == nil {
 		return 1
@@ -179,15 +175,15 @@ func (r *rule) units(req *http.Request) int64 {
 	return max(1, r.cost(req))
 }
 
-// requireReadable reports whether the request says what m's key is, if that is to be read
-// from its body, or is an account. A dry run does not require it.
+// requireReadable reports whether the body names m's key, if m's rule reads the body or limits
+// logins. A dry run skips the rule instead of denying.
 func (c *check) requireReadable(all matched, m match) (ok, skip bool) {
 	status := 0
 	if b, read := c.r.Body.(*body); read && m.rule.readsBody {
 		switch {
 		case b.tooLong:
 			status = http.StatusRequestEntityTooLarge
-		case b.doubt:
+		case b.ambiguous:
 			status = http.StatusBadRequest
 		}
 	}
@@ -206,8 +202,8 @@ func (c *check) requireReadable(all matched, m match) (ok, skip bool) {
 	}
 }
 
-// take has the Store decide on what a step has added: the matches and the charges from two
-// indexes on. It reports whether there is a decision, or none is needed.
+// take asks the Store to decide on what a step added: the matches and the charges from these
+// indexes on. It is not ok if the request was refused.
 func (c *check) take(all matched, matched, charged int) (_ matched, ok bool) {
 	made := all.charges[charged:]
 	if c.store.memory != nil {
@@ -238,10 +234,10 @@ func (c *check) take(all matched, matched, charged int) (_ matched, ok bool) {
 	return all, true
 }
 
-// takeIn has m decide on charges.
+// takeIn lets m decide on charges.
 func takeIn(m *quota.Memory, made []charged) {
-	var charges [few]quota.Charge
-	var decisions [few]quota.Decision
+	var charges [stackCharges]quota.Charge
+	var decisions [stackCharges]quota.Decision
 	asked := charges[:0]
 	for i := range made {
 		asked = append(asked, made[i].charge())
@@ -253,8 +249,7 @@ func takeIn(m *quota.Memory, made []charged) {
 	}
 }
 
-// takeWithout does, for the charges from an index on, what is to be done without the
-// Store.
+// takeWithout decides on the charges from an index on without the Store, by failure mode.
 func (c *check) takeWithout(all matched, from int, err error) (_ matched, ok bool) {
 	strictest := all.charges[from]
 	for _, other := range all.charges[from:] {
@@ -271,7 +266,7 @@ func (c *check) takeWithout(all matched, from int, err error) (_ matched, ok boo
 		return all, true
 	case FailClosed:
 		c.observe(all, Refused)
-		c.refuse(c.outageOf(failing))
+		c.refuse(c.outageDenial(failing))
 		return all, false
 	}
 	kept := all.charges[:from]
@@ -285,24 +280,24 @@ func (c *check) takeWithout(all matched, from int, err error) (_ matched, ok boo
 	return all, true
 }
 
-// remember charges this process's memory with what the Store has admitted, so that an
-// outage does not begin with a burst of this process's own.
+// remember charges this process's memory with what the Store admitted, so that an outage does
+// not begin with a full quota here.
 func (c *check) remember(made []charged) {
 	for i := range made {
 		if made[i].denies() {
-			return // it was charged nothing
+			return // nothing was charged
 		}
 	}
 	for i := range made {
-		_ = c.Memory.Settle(context.Background(), made[i].charge()) // fails only on charges that compile does not make
+		// It fails only on charges that compile does not make.
+		_ = c.Memory.Settle(context.Background(), made[i].charge())
 	}
 }
 
-// denies reports whether x is a reason to deny the request.
+// denies reports whether x denies the request.
 func (x *charged) denies() bool { return !x.decision.Allowed && !x.dryRun() }
 
-// giveBack gives back what an earlier step was charged for a request that a later one
-// denied.
+// giveBack refunds the charges of an earlier step after a later one denied.
 func (c *check) giveBack(made matched) {
 	if !c.store.settles() {
 		return

@@ -7,55 +7,57 @@ import (
 	"strings"
 )
 
-// ClientIP is the address of the client: of the peer, or, where the peer is one
-// of the trusted proxies, the nearest address in X-Forwarded-For that is not.
-// With no trusted proxies it is the peer's. It is Proxies with nothing but Trusted.
+// ClientIP returns a Key that reads the client's address. Pass the addresses of your proxies:
 //
-// The field is read from the right, over all its lines, because each proxy
-// appends the address of its own peer: what stands to the left of the first
-// address that is not a trusted proxy was written by the client, whatever it
-// says. An address that cannot be parsed makes the key the peer's address.
-// Ports, brackets and zones are dropped, IPv4 in IPv6 becomes IPv4, and IPv6 is
-// cut to its /64, since that is what one client has to choose from.
+//	Key: serverside.ClientIP(netip.MustParsePrefix("10.0.0.0/8"))
 //
-// Where X-Real-IP says another address than X-Forwarded-For, the proxy writes one of
-// them and passes on the other, which the client has written: the key is then the peer's
-// address, and Audit is told (ForwardingDisputed). See Proxies to name the field.
+// If the peer is a trusted proxy, the key is the nearest address in X-Forwarded-For that is not
+// trusted; otherwise, and with no trusted proxies, it is the peer's. To read another field, use
+// Proxies.
 //
-// Trust only addresses that are yours. With 0.0.0.0/0 the client is believed,
-// and so is free to choose its key: to New it is then what a Header is. The peer of a Unix socket has no address and
-// is not trusted; give it one (r.RemoteAddr = "127.0.0.1:0") in front of Wrap.
+// X-Forwarded-For is read from the right, across all its lines, because each proxy appends its
+// peer's address. Everything to the left of the first untrusted address was written by the
+// client and is ignored. If an address cannot be parsed, the key is the peer's. Ports, brackets
+// and zones are dropped, IPv4 in IPv6 becomes IPv4, and IPv6 is cut to its /64, because one
+// client usually has a whole /64.
+//
+// If X-Real-IP and X-Forwarded-For name different clients, the proxy writes one of them and
+// passes on the other, which is the client's. Then the key is the peer's address, and Audit
+// gets ForwardingDisputed.
+//
+// Trust only your own addresses. With 0.0.0.0/0 clients can choose their key, and New treats it
+// like a Header. The peer of a Unix socket has no address and is not trusted; if it is your
+// proxy, set r.RemoteAddr = "127.0.0.1:0" in front of Wrap.
 func ClientIP(trusted ...netip.Prefix) Key {
 	return Proxies{Trusted: trusted}.ClientIP()
 }
 
-// Proxies are the proxies in front of a server, and how they say who their client
-// is.
+// Proxies describes the proxies in front of a server and the fields they write:
+//
+//	Key: serverside.Proxies{Trusted: cloudflare, Fields: []string{"CF-Connecting-IP"}}.ClientIP()
 type Proxies struct {
-	// Trusted are the addresses of the proxies. Nobody else is believed.
+	// Trusted are the proxies' addresses. Fields from other peers are ignored.
 	Trusted []netip.Prefix
 
-	// Fields are the header fields that are read: name the one that the proxies write,
-	// in every request. One that they pass on is written by the client. If there are
-	// several, all of them that a request has must say the same, or else the peer's
-	// address counts. If there are none, X-Forwarded-For, which X-Real-IP must not
-	// contradict.
+	// Fields names the header fields to read. The proxies must write them on every request,
+	// because a field they only pass on comes from the client. If a request has several of them
+	// and they disagree, the peer's address is used. If empty, X-Forwarded-For is read, and
+	// X-Real-IP must not contradict it.
 	//
-	// Of X-Forwarded-For and of Forwarded (RFC 7239) the nearest address that is not
-	// Trusted counts; of any other field, such as X-Real-IP or CF-Connecting-IP, the one
-	// address that it holds.
+	// In X-Forwarded-For and Forwarded (RFC 7239) the nearest address that is not Trusted
+	// counts. Any other field, such as X-Real-IP or CF-Connecting-IP, must hold a single
+	// address.
 	Fields []string
 
-	// IPv6Bits is how much of an IPv6 address tells clients apart. If zero, 64. A
-	// provider that gives each customer a /56 or /48 gives each of them 256 or
-	// 65,536 clients' quotas.
+	// IPv6Bits is the length of the IPv6 prefix that counts as one client. If zero, 64. With
+	// 64, a customer whose provider assigns a /56 or /48 counts as 256 or 65,536 clients.
 	IPv6Bits int
 }
 
-// addressText is what a ClientIP is.
+// addressText describes a ClientIP.
 const addressText = "the client's address"
 
-// ClientIP is the address of the client, as that of ClientIP.
+// ClientIP returns a Key that reads the client's address. See the function ClientIP.
 func (p Proxies) ClientIP() Key {
 	w := walker{trusted: trustOf(p.Trusted), bits: p.IPv6Bits}
 	if w.bits <= 0 || w.bits > 128 {
@@ -65,7 +67,7 @@ func (p Proxies) ClientIP() Key {
 		w.fields = append(w.fields, fieldOf(http.CanonicalHeaderKey(name)))
 	}
 	if len(w.fields) == 0 {
-		w.fields, w.doubts = []field{fieldOf("X-Forwarded-For")}, []field{fieldOf("X-Real-Ip")}
+		w.fields, w.conflicts = []field{fieldOf("X-Forwarded-For")}, []field{fieldOf("X-Real-Ip")}
 	}
 	key := &builtIn{origin: address, text: addressText, of: w.key, ip: w.client, disputed: w.disputed}
 	if slices.ContainsFunc(w.trusted, func(p netip.Prefix) bool { return p.Bits() == 0 }) {
@@ -74,7 +76,7 @@ func (p Proxies) ClientIP() Key {
 	return key
 }
 
-// A trust is the addresses of trusted peers.
+// A trust is the list of trusted networks.
 type trust []netip.Prefix
 
 func trustOf(prefixes []netip.Prefix) trust {
@@ -94,43 +96,42 @@ func (t trust) trust(addr netip.Addr) bool {
 	return false
 }
 
-// A walker walks from the peer towards the client for as long as the one that
-// speaks is trusted.
+// A walker goes from the peer towards the client, hop by hop, as long as the hop is trusted.
 type walker struct {
-	trusted trust
-	fields  []field // those that are read
-	doubts  []field // those that must not contradict them
-	bits    int
+	trusted   trust
+	fields    []field // read for the address
+	conflicts []field // only compared with fields
+	bits      int
 }
 
-// key is the address that r comes from, as a key.
+// key returns the address of r's client as a key.
 func (w *walker) key(r *http.Request) string {
 	addr, ok := w.client(r)
 	if !ok {
-		return "" // a Unix socket's
+		return "" // a Unix socket
 	}
 	return cutTo(addr, w.bits).String()
 }
 
-// client is the address that r comes from. It is not ok if it comes from none.
+// client returns the address of r's client. It is not ok if the peer has none.
 func (w *walker) client(r *http.Request) (addr netip.Addr, ok bool) {
 	addr, _, ok = w.walkAll(r)
 	return addr, ok
 }
 
-// disputed reports whether the fields of r contradict each other.
+// disputed reports whether r's fields contradict each other.
 func (w *walker) disputed(r *http.Request) bool {
 	_, disputed, _ := w.walkAll(r)
 	return disputed
 }
 
-// walkAll returns what all fields say, or the peer where they disagree.
+// walkAll returns the client's address by all fields, or the peer's if they disagree.
 func (w *walker) walkAll(r *http.Request) (client netip.Addr, disputed, ok bool) {
 	peer, ok := parseHop(r.RemoteAddr)
 	if !ok || !w.trusted.trust(peer) {
 		return peer, false, ok
 	}
-	client = peer // until a field says another
+	client = peer // until a field names another
 	for _, f := range w.fields {
 		addr, ok := w.walk(f, peer, r.Header[f.name])
 		switch {
@@ -142,7 +143,7 @@ func (w *walker) walkAll(r *http.Request) (client netip.Addr, disputed, ok bool)
 			return peer, true, true
 		}
 	}
-	for _, f := range w.doubts {
+	for _, f := range w.conflicts {
 		addr, ok := w.walk(f, peer, r.Header[f.name])
 		if ok && addr != client && !w.trusted.trust(addr) && !w.trusted.trust(client) {
 			return peer, true, true
@@ -151,8 +152,8 @@ func (w *walker) walkAll(r *http.Request) (client netip.Addr, disputed, ok bool)
 	return client, false, true
 }
 
-// walk returns the nearest address in lines that is not trusted, or the farthest
-// if all are. It is not ok where it meets what is no address.
+// walk returns the nearest address in lines that is not trusted, or the farthest if all are. It
+// is not ok if it meets a malformed address.
 func (w *walker) walk(f field, peer netip.Addr, lines []string) (addr netip.Addr, ok bool) {
 	addr = peer
 	for _, line := range slices.Backward(lines) {
@@ -171,7 +172,7 @@ func (w *walker) walk(f field, peer netip.Addr, lines []string) (addr netip.Addr
 	return addr, true
 }
 
-// parseHop reads an address with or without brackets, port and zone.
+// parseHop parses an address with or without brackets, port and zone.
 func parseHop(s string) (netip.Addr, bool) {
 	var addr netip.Addr
 	var err error
@@ -188,8 +189,7 @@ func parseHop(s string) (netip.Addr, bool) {
 	return plain(addr), err == nil
 }
 
-// plain is addr without what does not tell clients apart: IPv4 is IPv4, in
-// whatever form of IPv6 it comes.
+// plain returns addr without its zone, and as IPv4 if it embeds IPv4.
 func plain(addr netip.Addr) netip.Addr {
 	if nat64.Contains(addr) {
 		b := addr.As16()
@@ -198,25 +198,25 @@ func plain(addr netip.Addr) netip.Addr {
 	return addr.Unmap().WithZone("")
 }
 
-// nat64 is where IPv4 clients are seen by a server that has IPv6 only (RFC 6052
-// section 2.1).
+// nat64 is the prefix under which an IPv6-only server sees IPv4 clients (RFC 6052, section
+// 2.1).
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
-// oneClient is how many bits of an IPv6 address tell clients apart.
+// oneClient is the default for Proxies.IPv6Bits.
 const oneClient = 64
 
-// cut is the first address of the network that one client has.
+// cut returns the first address of addr's /64, or addr if it is IPv4.
 func cut(addr netip.Addr) netip.Addr { return cutTo(addr, oneClient) }
 
 func cutTo(addr netip.Addr, bits int) netip.Addr {
 	if addr.Is4() {
 		return addr
 	}
-	p, _ := addr.Prefix(bits) // cannot fail: every IPv6 address has as many
+	p, _ := addr.Prefix(bits) // cannot fail: bits is at most 128
 	return p.Addr()
 }
 
-// unmapPrefix is p with IPv4 in IPv6 as IPv4.
+// unmapPrefix returns p as IPv4 if it is IPv4 in IPv6.
 func unmapPrefix(p netip.Prefix) netip.Prefix {
 	if p.Addr().Is4In6() && p.Bits() >= 96 {
 		return netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)

@@ -12,7 +12,7 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// A compiler collects what is wrong.
+// A compiler collects the faults of a Config.
 type compiler struct{ faults []error }
 
 func (c *compiler) fault(field, format string, args ...any) {
@@ -67,12 +67,12 @@ func (c *compiler) settings(cfg Config) {
 	overload := func(r Rule) bool { return r.Stage == Overload }
 	switch {
 	case len(cfg.Rules) == 0:
-		c.fault("Rules", "there must be at least one")
+		c.fault("Rules", "must not be empty")
 	case !slices.ContainsFunc(cfg.Rules, func(r Rule) bool { return !overload(r) }):
-		c.fault("Rules", "a guard against overload alone lets one client take everything: add a rule for each client")
+		c.fault("Rules", "has only Overload rules, so one client could use everything: add a rule for each client")
 	}
 	if _, ok := cfg.Store.(quota.Settler); cfg.Store != nil && !ok && slices.ContainsFunc(cfg.Rules, settles) {
-		c.fault("Store", "cannot correct charges, which Settle, Penalty and Login need: it is no quota.Settler")
+		c.fault("Store", "must be a quota.Settler for rules with Settle, Penalty or Login")
 	}
 	if f, ok := cfg.Key.(KeyFunc); ok && f == nil {
 		c.fault("Key", "must not be a nil KeyFunc")
@@ -81,13 +81,13 @@ func (c *compiler) settings(cfg Config) {
 		c.fault("StoreTimeout", "is %v: must not be negative", cfg.StoreTimeout)
 	}
 	if !cfg.OnStoreError.valid() {
-		c.fault("OnStoreError", "there is no %v", cfg.OnStoreError)
+		c.fault("OnStoreError", "is %v: must be FailOpen, FailClosed or FailLocal", cfg.OnStoreError)
 	}
 	if s := cfg.ClosedStatus; s != 0 && s != http.StatusServiceUnavailable && s != http.StatusTooManyRequests {
-		c.fault("ClosedStatus", "is %d: what fails closed is 503, or 429", s)
+		c.fault("ClosedStatus", "is %d: must be 503 or 429", s)
 	}
 	if cfg.Style&^styles != 0 {
-		c.fault("Style", "there is no style %#x", int(cfg.Style&^styles))
+		c.fault("Style", "has unknown bits %#x", int(cfg.Style&^styles))
 	}
 }
 
@@ -103,11 +103,11 @@ func (c *compiler) rule(from Rule, mode FailureMode, field string) *rule {
 		settle: from.Settle,
 	}
 	if !printable(r.name) {
-		c.fault(field+".Name", "%q must be printable ASCII", r.name)
+		c.fault(field+".Name", "is %q: must be printable ASCII", r.name)
 		r.name = field
 	}
 	if !from.OnStoreError.valid() {
-		c.fault(field+".OnStoreError", "there is no %v", from.OnStoreError)
+		c.fault(field+".OnStoreError", "is %v: must be FailOpen, FailClosed or FailLocal", from.OnStoreError)
 	}
 	if f, ok := from.Key.(KeyFunc); ok && f == nil {
 		c.fault(field+".Key", "must not be a nil KeyFunc")
@@ -130,34 +130,37 @@ func (c *compiler) matcher(pattern, field string) *matcher {
 	return m
 }
 
-// stage checks what depends on the stage.
+// stage checks r's Stage, and its Status and Key, which depend on it.
 func (c *compiler) stage(r *rule, field string) {
 	if r.stage < BeforeAuth || r.stage >= stages {
-		c.fault(field+".Stage", "is %d: there is none", int(r.stage))
+		c.fault(field+".Stage", "is %d: must be BeforeAuth, AfterAuth or Overload", int(r.stage))
 	}
 	switch {
 	case r.status == http.StatusTooManyRequests:
 	case r.status != http.StatusServiceUnavailable:
-		c.fault(field+".Status", "is %d: a denial is 429, or 503 in the Overload stage", r.status)
+		c.fault(field+".Status", "is %d: must be 429, or 503 in the Overload stage", r.status)
 	case r.stage != Overload:
-		c.fault(field+".Status", "is 503, which is for the Overload stage: who exceeds a quota of its own is told 429")
+		c.fault(field+".Status", "is 503: only rules of the Overload stage may deny with 503")
 	}
 	if r.stage == Overload && r.key == nil {
-		r.key = everybody
+		r.key = allClients
 	}
 }
 
-// limits compiles what from limits.
+// limits compiles from's policies and MaxInFlight.
 func (c *compiler) limits(r *rule, from Rule, field string) {
 	if from.MaxInFlight < 0 {
 		c.fault(field+".MaxInFlight", "is %d: must not be negative", from.MaxInFlight)
 	}
-	c.varying(r, from, field)
+	c.dynamicLimits(r, from, field)
 	if len(from.Policies) == 0 && from.MaxInFlight == 0 && r.limits == nil {
-		c.fault(field+".Policies", "there must be at least one")
+		c.fault(field+".Policies", "must not be empty")
 	}
 	c.policySet(r, &r.policySet, from.Policies, field)
 }
+
+// sameName is the fault of two policies that would be counted together.
+const sameName = "must have different names: two are called %q, so set another Name for one"
 
 // policySet compiles policies of r into s.
 func (c *compiler) policySet(r *rule, s *policySet, policies []quota.Policy, field string) {
@@ -169,7 +172,7 @@ func (c *compiler) policySet(r *rule, s *policySet, policies []quota.Policy, fie
 			continue
 		}
 		if names[p.limit.Name()] {
-			c.fault(field+".Policies", "there are two policies called %q: give one another Name", p.limit.Name())
+			c.fault(field+".Policies", sameName, p.limit.Name())
 		}
 		names[p.limit.Name()] = true
 		p.set = s
@@ -197,9 +200,8 @@ func newPolicy(r *rule, from quota.Policy) (*policy, error) {
 	}, nil
 }
 
-// onWire is how the fields call each algorithm. They say it of every policy: a client
-// cannot see from the other parameters whether what was used comes back bit by bit, or all
-// at once.
+// onWire maps algorithms to their names in the fields. The fields always name the algorithm,
+// because a client cannot see from the numbers whether a quota refills gradually or at once.
 var onWire = map[quota.Algorithm]string{
 	quota.TokenBucket:   ratelimit.TokenBucket,
 	quota.FixedWindow:   ratelimit.FixedWindow,
@@ -208,7 +210,7 @@ var onWire = map[quota.Algorithm]string{
 	quota.SlidingLog:    ratelimit.SlidingLog,
 }
 
-// policyFaults says of each fault that Compile joined where it is.
+// policyFaults reports each fault that Compile returned, at its field.
 func (c *compiler) policyFaults(err error, field string) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range joined.Unwrap() {
@@ -223,26 +225,26 @@ func (c *compiler) policyFaults(err error, field string) {
 	c.fault(field, "%v", err)
 }
 
-// distinct checks that no two policies would be counted together, but those of
-// one rule's tiers.
+// distinct checks that no two policies would be counted together, except those of one rule's
+// tiers.
 func (c *compiler) distinct(rules []*rule) {
 	first, policies := make(map[string]string), make(map[string]bool)
 	for _, r := range rules {
 		if field, ok := first[r.name]; ok {
-			c.fault(r.field+".Name", "%q is the name of %s too", r.name, field)
+			c.fault(r.field+".Name", "%q is already the name of %s", r.name, field)
 			continue
 		}
 		first[r.name] = r.field
 		for name := range r.limitNames() {
 			if policies[name] {
-				c.fault(r.field+".Policies", "there are two policies called %q: give one another Name", name)
+				c.fault(r.field+".Policies", sameName, name)
 			}
 			policies[name] = true
 		}
 	}
 }
 
-// limitNames are the names by which a Store knows r's policies.
+// limitNames returns the names of r's policies in the Store.
 func (r *rule) limitNames() map[string]bool {
 	names := make(map[string]bool)
 	for _, s := range r.sets() {
@@ -259,8 +261,8 @@ func (r *rule) limitNames() map[string]bool {
 	return names
 }
 
-// nameOnWire names each policy by itself, or by its rule where it has no name
-// and is alone; and by both where that is not enough to tell it from others.
+// nameOnWire sets the names of policies in the fields: the policy's own name, or its rule's if
+// it has none and is the only one; if that is ambiguous, both.
 func nameOnWire(rules []*rule) {
 	count := make(map[string]int)
 	for _, r := range rules {
@@ -279,7 +281,7 @@ func nameOnWire(rules []*rule) {
 	}
 }
 
-// wireNames are all names that r's policies may have in fields.
+// wireNames returns all names that r's policies may have in the fields.
 func (r *rule) wireNames() map[string]bool {
 	names := r.limitNames()
 	for _, s := range r.sets() {
@@ -293,7 +295,7 @@ func (r *rule) wireNames() map[string]bool {
 	return names
 }
 
-// windowName writes the window of p without its zeros: 1m, 24h, 1h30m.
+// windowName returns p's window without zero units: 1m, 24h, 1h30m.
 func windowName(p quota.Policy) string {
 	if p.Calendar != 0 {
 		return p.Calendar.String()
@@ -308,8 +310,7 @@ func windowName(p quota.Policy) string {
 	return s
 }
 
-// printable reports whether s can be a name in a structured field (RFC 9651,
-// section 3.3.3).
+// printable reports whether s can be a name in a structured field (RFC 9651, section 3.3.3).
 func printable(s string) bool {
 	for i := range len(s) {
 		if s[i] < 0x20 || s[i] > 0x7e {
@@ -319,23 +320,23 @@ func printable(s string) bool {
 	return true
 }
 
-// checkClaims checks that no rule is all there is to stop clients that make up a key
-// for each request.
+// checkClaims checks that every rule whose key clients can make up has another rule beside it
+// that they cannot evade.
 func (c *compiler) checkClaims(p *compiled) {
 	for _, r := range p.rules {
 		faulty := r.matcher == nil && r.pattern != ""
-		reported := r.login != nil && r.login.byNetwork // with the other rule of the Login
+		reported := r.login != nil && r.login.byNetwork // the other rule of the Login reports it
 		if !p.isClaimed(r) || r.stage != BeforeAuth || faulty || reported {
 			continue
 		}
 		if !slices.ContainsFunc(p.rules, func(by *rule) bool { return p.caps(by, r) }) {
-			c.fault(r.field+".Key", "is what clients say of themselves, and they can say something else each time: "+
+			c.fault(r.field+".Key", "is sent by the client, which can change it with every request: "+
 				"add a rule by ClientIP for the same requests, or check the key first and set Stage to AfterAuth")
 		}
 	}
 }
 
-// originOf is what is known of r's keys.
+// originOf returns the origin of r's keys.
 func (p *compiled) originOf(r *rule) origin {
 	switch {
 	case r.key != nil:
@@ -347,7 +348,7 @@ func (p *compiled) originOf(r *rule) origin {
 	}
 }
 
-// readsBody reports whether the body is read for r's keys.
+// readsBody reports whether r's keys are read from the body.
 func (p *compiled) readsBody(r *rule) bool {
 	return r.key != nil && known(r.key).body || p.Key != nil && known(p.Key).body
 }
@@ -355,8 +356,8 @@ func (p *compiled) readsBody(r *rule) bool {
 // isClaimed reports whether clients can make up r's keys.
 func (p *compiled) isClaimed(r *rule) bool { return p.originOf(r) == claimed }
 
-// caps reports whether rule by limits all that r does, by something that clients can
-// neither make up nor step out of.
+// caps reports whether rule by limits every request that r limits, by a key that clients cannot
+// make up and a charge that they cannot get back.
 func (p *compiled) caps(by, r *rule) bool {
 	final := by.settle == nil && (by.penalty == nil || by.penalty.Pardon == nil)
 	return by.stage == BeforeAuth && !by.dryRun && p.originOf(by) >= address && by.applies == nil && final &&

@@ -17,40 +17,40 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// A compiled is a Config, checked and prepared. It is immutable, but for what was told.
+// A compiled is a Config, checked and prepared. Only its atomic fields change.
 type compiled struct {
 	Config
-	rules  []*rule // in the order in which they are asked
-	cheap  []*rule // of them, those that need neither a body nor a look-up of limits
-	dear   []*rule // of them, the others
-	exempt []*matcher
-	allow  []*rule
-	store  *counter
-	gates  *gates
-	hash   string
+	rules     []*rule // in the order in which they are checked
+	cheap     []*rule // of rules, those that need only the header
+	expensive []*rule // of rules, the others
+	exempt    []*matcher
+	allow     []*rule
+	store     *counter
+	gates     *gates
+	hash      string
 
-	audited    bool               // somebody listens to more than warnings
-	fieldCount int                // how many policies the fields tell of if all rules apply; negative if that varies
-	template   ratelimit.Template // of them
-	lists      ratelimit.Style    // what of Style tells of all policies
+	audited    bool               // Config.Audit was set
+	fieldCount int                // policies in the fields if all rules apply; negative if that varies
+	template   ratelimit.Template // for all rules
+	lists      ratelimit.Style    // the part of Style that lists all policies
 	expose     string             // Access-Control-Expose-Headers
 
 	hot     *hotKeys
 	failing atomic.Bool  // the Store failed when it was last asked
-	ignored atomic.Bool  // ForwardingIgnored was told
-	unseen  atomic.Bool  // ResponseUnseen was told
-	dispute atomic.Int64 // when ForwardingDisputed was told last, in seconds of the Unix epoch
+	ignored atomic.Bool  // ForwardingIgnored was reported
+	unseen  atomic.Bool  // ResponseUnseen was reported
+	dispute atomic.Int64 // Unix time of the last ForwardingDisputed
 }
 
 // A rule is a compiled Rule.
 type rule struct {
-	policySet     // where they do not depend on the request
+	policySet     // for rules with the same policies for every request
 	name, pattern string
-	field         string // where it stands in Config
+	field         string // such as Rules[2], for faults
 	stage         Stage
-	order         int                      // among those that are asked
+	order         int                      // index in compiled.rules
 	matcher       *matcher                 // nil matches everything
-	applies       func(*http.Request) bool // nil to all that match
+	applies       func(*http.Request) bool // Rule.If; may be nil
 	key           Key                      // may be nil
 	cost          func(*http.Request) int64
 	status        int
@@ -59,51 +59,51 @@ type rule struct {
 	inFlight      int64
 	settle        func(Response) int64
 	penalty       *penalty // may be nil
-	readsBody     bool     // the body is read for its key
-	login         *login   // it is one of the two rules of a Login
-	limits        *limits  // where policies depend on the request
-	entry         *Allow   // it was made of, if any
+	readsBody     bool     // its key is read from the body
+	login         *login   // nil unless it is one of the two rules of a Login
+	limits        *limits  // nil unless policies depend on the request
+	entry         *Allow   // nil unless it was made from an Allow
 }
 
-// follows reports whether r is to know what a request is answered.
-func (r *rule) follows() bool {
+// needsResponse reports whether r looks at the response.
+func (r *rule) needsResponse() bool {
 	return r.settle != nil || r.penalty != nil && (r.penalty.Strike != nil || r.penalty.Pardon != nil)
 }
 
-// isDear reports whether r takes more than a request's header to know what to charge, or may
-// refuse the request for what it says.
-func (r *rule) isDear() bool {
+// isExpensive reports whether charging r takes more than the request's header, or may end in a
+// refusal because of the request's body.
+func (r *rule) isExpensive() bool {
 	return r.limits != nil && r.limits.byKey != nil || r.readsBody || r.login != nil
 }
 
-// A policySet is policies that hold together for a request: a rule's, or a tier's.
+// A policySet is policies that apply together: a rule's, or a tier's.
 type policySet struct {
-	tier     string // if it is one's
+	tier     string // the tier's name, or ""
 	policies []*policy
-	template ratelimit.Template // of them
+	template ratelimit.Template // for these policies
 }
 
 // A policy is a compiled quota.Policy.
 type policy struct {
 	rule   *rule
-	set    *policySet // nil for limits that a key has of its own
+	set    *policySet // nil for a policy of Limits
 	limit  *quota.Limit
-	atOnce int64           // units that fit where nothing is owed
-	fields ratelimit.Limit // what of it never changes
-	shown  shown           // when the fields tell of it
+	atOnce int64           // units that fit when nothing is owed
+	fields ratelimit.Limit // the parts that never change
+	shown  shown           // when the fields show it
 }
 
-// shown is when the fields of a response tell of a policy.
+// shown says when the fields of a response show a policy.
 type shown int
 
 const (
 	always      shown = iota
 	whenDenying       // its numbers are not the client's own
-	never             // it has none that mean anything to a client
+	never             // its numbers mean nothing to a client
 )
 
-// describe is what d says of p. A burst beyond the quota is not told: what remains is
-// never more than the limit.
+// describe returns p's item in the fields. Remaining is never more than the quota, even if a
+// burst allows more.
 func (p *policy) describe(d *quota.Decision) ratelimit.Limit {
 	f, remaining, next := &p.fields, d.Remaining, d.NextAfter
 	if remaining >= f.Quota {
@@ -115,30 +115,30 @@ func (p *policy) describe(d *quota.Decision) ratelimit.Limit {
 	}
 }
 
-// isPenalty reports whether p is a Penalty's: in debt while the key is kept out.
+// isPenalty reports whether p is the bucket of a Penalty.
 func (p *policy) isPenalty() bool { return p.shown == never }
 
-// isShown reports whether the fields of a response tell of p, which decided so.
+// isShown reports whether the fields show p after the decision d.
 func (p *policy) isShown(d *quota.Decision) bool {
 	return p.shown == always || p.shown == whenDenying && !d.Allowed
 }
 
-// sort puts rules in the order in which they are asked.
+// sort puts rules in the order in which they are checked.
 func (c *compiled) sort() {
 	slices.SortStableFunc(c.rules, func(a, b *rule) int {
 		return cmp.Or(cmp.Compare(a.stage, b.stage), a.matcher.compare(b.matcher))
 	})
 	for i, r := range c.rules {
 		r.order = i
-		if r.isDear() {
-			c.dear = append(c.dear, r)
+		if r.isExpensive() {
+			c.expensive = append(c.expensive, r)
 		} else {
 			c.cheap = append(c.cheap, r)
 		}
 	}
 }
 
-// between are those of rules, which are sorted, whose stages are from from to until.
+// between returns those of the sorted rules whose stages are from from to before until.
 func between(rules []*rule, from, until Stage) []*rule {
 	first, end := 0, len(rules)
 	for first < end && rules[first].stage < from {
@@ -150,7 +150,7 @@ func between(rules []*rule, from, until Stage) []*rule {
 	return rules[first:end]
 }
 
-// prepare renders what of the fields never changes.
+// prepare renders the parts of the fields that never change.
 func (c *compiled) prepare() {
 	c.Style = cmp.Or(c.Style, ratelimit.Draft11|ratelimit.XRateLimit)
 	c.lists = c.Style & (ratelimit.Draft11 | ratelimit.Draft07)
@@ -178,8 +178,8 @@ func (c *compiled) prepare() {
 	}
 }
 
-// templateOf returns the template for the limits that all tells of, n of them, if there is
-// one. Those of all rules, and those of one set, are told together again and again.
+// templateOf returns the template for the n limits that all shows, if there is one. There is
+// one for all rules together, and one for each policySet.
 func (c *compiled) templateOf(all []charged, n int) (_ ratelimit.Template, ok bool) {
 	var set *policySet
 	same := true
@@ -200,7 +200,7 @@ func (c *compiled) templateOf(all []charged, n int) (_ ratelimit.Template, ok bo
 	return set.template, same && n == len(set.policies)
 }
 
-// fieldNames are the names of the fields that responses have, and denials.
+// fieldNames returns the names of all fields that responses and denials may have.
 func (c *compiled) fieldNames() []string {
 	h := make(http.Header)
 	ratelimit.Set(h, c.Style, ratelimit.Limit{Quota: 1, Window: time.Second, Next: 1, Reset: 1})
@@ -211,7 +211,7 @@ func (c *compiled) fieldNames() []string {
 	return names
 }
 
-// fields is what the fields tell of s that never changes.
+// fields returns the parts of s's fields that never change.
 func (s *policySet) fields() (limits []ratelimit.Limit) {
 	for _, p := range s.policies {
 		if p.shown == always {
@@ -221,7 +221,7 @@ func (s *policySet) fields() (limits []ratelimit.Limit) {
 	return limits
 }
 
-// sets are all policies that may hold for a request.
+// sets returns all policySets that may apply to a request.
 func (r *rule) sets() []*policySet {
 	if r.limits == nil {
 		return []*policySet{&r.policySet}
@@ -229,10 +229,10 @@ func (r *rule) sets() []*policySet {
 	return append(slices.Clone(r.limits.tiers), &r.policySet)
 }
 
-// Hash is a fingerprint of the limits that l enforces: the same in all processes
-// with the same rules, so that those with others can be found. What functions do is
-// part of it as far as Config.Description tells; what Limits knows is not, nor is an
-// order of Rules that makes no difference. It is "" for the zero Limiter.
+// Hash returns a fingerprint of the limits that l enforces, or "" for the zero Limiter.
+// Processes with the same rules have the same Hash, so you can find those with other rules. It
+// covers functions only as far as Config.Description describes them, and neither Limits nor the
+// order of Rules where that makes no difference.
 func (l *Limiter) Hash() string {
 	if c := l.compiled.Load(); c != nil {
 		return c.hash
@@ -240,7 +240,7 @@ func (l *Limiter) Hash() string {
 	return ""
 }
 
-// hashOf is the fingerprint of c, whose rules are sorted.
+// hashOf returns the fingerprint of c, whose rules are sorted.
 func hashOf(c *compiled) string {
 	sum := sha256.New()
 	for _, r := range c.rules {
@@ -259,7 +259,7 @@ func hashOf(c *compiled) string {
 	return hex.EncodeToString(sum.Sum(nil)[:8])
 }
 
-// writeTo writes r's policies.
+// writeTo writes r's policies to w.
 func (r *rule) writeTo(w io.Writer) {
 	if p := r.penalty; p != nil {
 		fmt.Fprintf(w, "penalty %d %v %v %v %v\n", p.After, p.Within, p.First, p.Max, p.Forget)

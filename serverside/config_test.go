@@ -17,7 +17,7 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// faults are the fields that err finds fault with.
+// faults returns the fields of the ConfigErrors in err.
 func faults(t *testing.T, err error) (fields []string) {
 	t.Helper()
 	require.Error(t, err)
@@ -30,7 +30,7 @@ func faults(t *testing.T, err error) (fields []string) {
 	return fields
 }
 
-func TestAllFaultsOfAConfigAreNamed(t *testing.T) {
+func TestNewReturnsAllFaults(t *testing.T) {
 	per := []quota.Policy{quota.PerMinute(1)}
 	_, err := serverside.New(serverside.Config{
 		StoreTimeout: -1,
@@ -41,7 +41,10 @@ func TestAllFaultsOfAConfigAreNamed(t *testing.T) {
 			{Name: "a", Pattern: "/a//b", Policies: per},
 			{Name: "no policies"},
 			{Name: "café", Policies: per},
-			{Name: "policies", OnStoreError: -1, Policies: []quota.Policy{{}, {Quota: 5, Window: time.Second, Burst: -1}, {Quota: 1 << 62, Window: 7}}},
+			{
+				Name: "policies", OnStoreError: -1,
+				Policies: []quota.Policy{{}, {Quota: 5, Window: time.Second, Burst: -1}, {Quota: 1 << 62, Window: 7}},
+			},
 			{Name: "twice", Policies: []quota.Policy{quota.PerMinute(1), quota.PerMinute(2)}},
 			{Pattern: "/{x}/{x}", Policies: per},
 		},
@@ -54,13 +57,13 @@ func TestAllFaultsOfAConfigAreNamed(t *testing.T) {
 	}, faults(t, err))
 }
 
-func TestTheZeroConfigLacksRules(t *testing.T) {
+func TestZeroConfigLacksRules(t *testing.T) {
 	l, err := serverside.New(serverside.Config{})
 	assert.Nil(t, l)
 	assert.Equal(t, []string{"Rules"}, faults(t, err))
 }
 
-func TestTheZeroLimiterAdmitsUntilItIsConfigured(t *testing.T) {
+func TestZeroLimiterAdmitsUntilConfigured(t *testing.T) {
 	var l serverside.Limiter
 	h := l.Wrap(new(ok))
 	assert.Equal(t, 200, ask(h, "GET", "/").Code)
@@ -69,11 +72,11 @@ func TestTheZeroLimiterAdmitsUntilItIsConfigured(t *testing.T) {
 	assert.Equal(t, 429, ask(h, "GET", "/").Code)
 }
 
-func TestANilHandlerIsTheDefaultServeMux(t *testing.T) {
+func TestNilHandlerIsTheDefaultServeMux(t *testing.T) {
 	assert.Equal(t, 404, ask(limit(t, quota.PerHour(1)).Wrap(nil), "GET", "/").Code)
 }
 
-func TestANilMemoryIsNoStore(t *testing.T) {
+func TestNilMemoryMeansNoStore(t *testing.T) {
 	h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: (*quota.Memory)(nil)}).Wrap(new(ok))
 	spend(t, h, 1)
 	assert.Equal(t, 429, ask(h, "GET", "/").Code)
@@ -88,19 +91,21 @@ func TestLimitersWithOneMemoryCountTogether(t *testing.T) {
 	assert.Equal(t, 429, ask(two, "GET", "/").Code)
 }
 
-func TestLimitersOfTheirOwnCountApart(t *testing.T) {
+func TestLimitersWithoutAMemoryCountApart(t *testing.T) {
 	cfg := serverside.Config{Rules: oneRule(quota.PerHour(1))}
 	spend(t, must(t, cfg).Wrap(new(ok)), 1)
 	spend(t, must(t, cfg).Wrap(new(ok)), 1)
 }
 
-func TestAClientHasABucketUnderEachRule(t *testing.T) {
-	h := must(t, serverside.Config{Rules: []serverside.Rule{perHour("a", "/a", 2), perHour("b", "/b", 3)}, Audit: silent}).Wrap(new(ok))
+func TestClientHasABucketUnderEachRule(t *testing.T) {
+	h := must(t, serverside.Config{
+		Rules: []serverside.Rule{perHour("a", "/a", 2), perHour("b", "/b", 3)}, Audit: silent,
+	}).Wrap(new(ok))
 	assert.Equal(t, map[int]int{200: 2, 429: 1}, codes(3, h, "GET", "/a"))
 	assert.Equal(t, map[int]int{200: 3, 429: 1}, codes(4, h, "GET", "/b"))
 }
 
-func TestNamesOnTheWire(t *testing.T) {
+func TestPolicyNamesInTheFields(t *testing.T) {
 	minute, hour := quota.PerMinute(100), quota.PerHour(1000)
 	named := func(name string) quota.Policy { return quota.Policy{Name: name, Quota: 100, Window: 90 * time.Minute} }
 	for _, c := range []struct {
@@ -112,12 +117,22 @@ func TestNamesOnTheWire(t *testing.T) {
 		{"no name", []serverside.Rule{{Policies: []quota.Policy{minute}}}, []string{"default"}},
 		{"a pattern", []serverside.Rule{{Pattern: "GET /", Policies: []quota.Policy{minute}}}, []string{"GET /"}},
 		{"windows", []serverside.Rule{{Name: "api", Policies: []quota.Policy{minute, hour}}}, []string{"api/1m", "api/1h"}},
-		{"its own", []serverside.Rule{{Name: "api", Policies: []quota.Policy{named("burst"), hour}}}, []string{"burst", "api/1h"}},
-		{"one name in two rules", []serverside.Rule{{Name: "a", Policies: []quota.Policy{named("x")}}, {Name: "b", Policies: []quota.Policy{named("x")}}},
+		{"its own", []serverside.Rule{{Name: "api", Policies: []quota.Policy{named("burst"), hour}}},
+			[]string{"burst", "api/1h"}},
+		{"one name in two rules",
+			[]serverside.Rule{
+				{Name: "a", Policies: []quota.Policy{named("x")}}, {Name: "b", Policies: []quota.Policy{named("x")}},
+			},
 			[]string{"a/x", "b/x"}},
-		{"a policy called as a rule", []serverside.Rule{{Name: "a", Policies: []quota.Policy{minute}}, {Name: "b", Policies: []quota.Policy{named("a")}}},
+		{"a policy called as a rule",
+			[]serverside.Rule{
+				{Name: "a", Policies: []quota.Policy{minute}}, {Name: "b", Policies: []quota.Policy{named("a")}},
+			},
 			[]string{"a/1m", "b/a"}},
-		{"a policy called as rule and policy", []serverside.Rule{{Name: "a", Policies: []quota.Policy{minute, hour}}, {Name: "b", Policies: []quota.Policy{named("a/1m")}}},
+		{"a policy called as rule and policy",
+			[]serverside.Rule{
+				{Name: "a", Policies: []quota.Policy{minute, hour}}, {Name: "b", Policies: []quota.Policy{named("a/1m")}},
+			},
 			[]string{"a/1m", "a/1h", "b/a/1m"}},
 	} {
 		w := ask(must(t, serverside.Config{Rules: c.rules}).Wrap(new(ok)), "GET", "/")
@@ -132,7 +147,8 @@ func TestNamesOnTheWire(t *testing.T) {
 func TestStyles(t *testing.T) {
 	for style, want := range map[ratelimit.Style]int{
 		0: 5, ratelimit.Draft11: 2, ratelimit.XRateLimit: 3, ratelimit.Draft06: 3, ratelimit.Draft07: 2, ratelimit.None: 0,
-		ratelimit.Draft11 | ratelimit.XRateLimitDelta: 5, ratelimit.XRateLimit | ratelimit.Draft06: 6, ratelimit.None | ratelimit.Draft11: 0,
+		ratelimit.Draft11 | ratelimit.XRateLimitDelta: 5, ratelimit.XRateLimit | ratelimit.Draft06: 6,
+		ratelimit.None | ratelimit.Draft11: 0,
 	} {
 		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Style: style}).Wrap(new(ok))
 		assert.Len(t, limitFields(ask(h, "GET", "/").Header()), want)
@@ -142,7 +158,7 @@ func TestStyles(t *testing.T) {
 	}
 }
 
-func TestReconfigureKeepsWhatIsSpent(t *testing.T) {
+func TestReconfigureKeepsCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rules := []serverside.Rule{
 			{Name: "kept", Policies: []quota.Policy{quota.PerMinute(60)}},
@@ -159,7 +175,7 @@ func TestReconfigureKeepsWhatIsSpent(t *testing.T) {
 	})
 }
 
-func TestABadConfigChangesNothing(t *testing.T) {
+func TestInvalidConfigChangesNothing(t *testing.T) {
 	l := limit(t, quota.PerHour(2))
 	h := l.Wrap(new(ok))
 	spend(t, h, 1)
@@ -168,7 +184,7 @@ func TestABadConfigChangesNothing(t *testing.T) {
 	assert.Equal(t, 429, ask(h, "GET", "/").Code)
 }
 
-func TestToChangeAConfigLaterChangesNothing(t *testing.T) {
+func TestLaterChangesToAConfigHaveNoEffect(t *testing.T) {
 	rules := oneRule(quota.PerHour(1))
 	h := must(t, serverside.Config{Rules: rules}).Wrap(new(ok))
 	rules[0].Policies[0] = quota.PerHour(1000)

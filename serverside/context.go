@@ -5,32 +5,35 @@ import (
 	"time"
 )
 
-// A Decision is what was decided about the request that a handler serves.
+// A Decision is what was decided about a request, for its handler. FromContext returns it.
 type Decision struct {
 	// Verdict is Admitted, Trusted or Uncounted.
 	Verdict Verdict
 
-	// Rule is the name of the rule with the tightest policy, and Policy the name of
-	// that, as in the RateLimit field.
+	// Rule is the name of the rule with the tightest policy, and Policy that policy's name in
+	// the RateLimit field.
 	Rule, Policy string
 
-	// Quota is what Policy allows, and Remaining what is left of it. They are zero if
-	// the request is Uncounted: nobody knows.
+	// Quota is the quota of Policy, and Remaining what is left of it. Both are zero if the
+	// request is Uncounted.
 	Quota, Remaining int64
 
-	// ResetAt is when the quota is whole again.
+	// ResetAt is when the whole quota is available again.
 	ResetAt time.Time
 
-	// Degraded is that the Store failed: the request is Uncounted, or was counted
-	// in this process alone.
+	// Degraded reports that the Store failed: the request is Uncounted, or was counted in this
+	// process only.
 	Degraded bool
 }
 
 type decisionKey struct{}
 
-// FromContext returns the Decision on the request whose context ctx is, if
-// Config.InContext is set and a rule applied. It is that of the last stage which
-// decided. It does not change.
+// FromContext returns the Decision on the request with this context. It returns false unless
+// Config.InContext is set and a rule applied. If several stages decided, the Decision is the
+// last one's.
+//
+//	d, ok := serverside.FromContext(r.Context())
+//	if ok && d.Remaining == 0 { … }
 func FromContext(ctx context.Context) (Decision, bool) {
 	d, ok := ctx.Value(decisionKey{}).(*Decision)
 	if !ok {
@@ -39,8 +42,7 @@ func FromContext(ctx context.Context) (Decision, bool) {
 	return *d, true
 }
 
-// putDecision puts what was decided into the context of the request, if a policy that is
-// shown says something.
+// putDecision puts the Decision into the request's context, if the fields show a policy.
 func (c *check) putDecision(all matched, verdict Verdict) {
 	d := Decision{Verdict: verdict, Degraded: c.failed != nil || c.uncounted}
 	switch {

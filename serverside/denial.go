@@ -7,65 +7,61 @@ import (
 	"time"
 )
 
-// outageWait is what a client is told to wait while the Store fails: about as
-// long as it takes to ask again.
+// outageWait is the Retry-After while the Store fails: about the time to the next try.
 const outageWait = time.Second
 
-// fullWait is what a client is told to wait for a place in flight.
-const fullWait = time.Second
+// inFlightWait is the Retry-After when too many requests are in flight.
+const inFlightWait = time.Second
 
-// A Denial is a request that is not admitted.
+// A Denial describes a request that was denied. Config.Deny gets it.
 type Denial struct {
-	// Status is 429; 503 if a rule of the Overload stage with that Status denies, or for
-	// an Outage, if Config.ClosedStatus does not say otherwise; or 400 or 413, if Unread.
+	// Status is 429, or 503 if a rule of the Overload stage with that Status denies. It is
+	// Config.ClosedStatus for an Outage, and 400 or 413 if Unread.
 	Status int
 
-	// RetryAfter is how long it is until a request of the same cost fits. In the
-	// header it is rounded up to a second. Of what is in flight nobody knows, so it
-	// is a second.
+	// RetryAfter is the time until a request of the same cost fits. The header rounds it up to
+	// seconds. For InFlight and Outage it is a second, an estimate.
 	RetryAfter time.Duration
 
-	// Never is that it will not be admitted however long it waits: it costs more than the
-	// quota ever holds, or is Unread. RetryAfter is 0, and the header tells not to retry.
+	// Never means that retrying does not help, because the request costs more than the quota
+	// ever holds, or is Unread. RetryAfter is 0, and the header has X-Should-Retry: false.
 	Never bool
 
-	// InFlight is that as many requests as may be are being served.
+	// InFlight means that Rule.MaxInFlight requests are being served.
 	InFlight bool
 
-	// Penalized is that a Penalty keeps the client out.
+	// Penalized means that a Penalty blocks the client.
 	Penalized bool
 
-	// Outage is that the Store failed, and the rule fails closed.
+	// Outage means that the Store failed and the rule has FailClosed.
 	Outage bool
 
-	// Unread is that the body does not say whose quota the request is charged to: it is
-	// longer than 64 KiB (413), or says it not at all, or in two ways (400).
+	// Unread means that the body does not contain the key to charge. Status is 413 if it is
+	// longer than 64 KiB, and 400 if it lacks the value or has different ones.
 	Unread bool
 
-	// Rule is the name of the rule that denies: of several, of the first that was
-	// asked.
+	// Rule is the name of the rule that denies: of several, the first that was checked.
 	Rule string
 
-	// Policies are the names, as in the RateLimit field, of all policies that
-	// deny, the one with the longest wait first. It is empty if the Store failed, if the
-	// body is Unread, for what is in flight, and if a Penalty alone denies.
+	// Policies are the names, as in the RateLimit field, of all policies that deny, the one
+	// with the longest wait first. It is empty for Outage, InFlight and Unread, and if only a
+	// Penalty denies.
 	Policies []string
 
-	// Quota and Window are those of the first of Policies; or Quota is how many
-	// requests may be in flight.
+	// Quota and Window are those of the first of Policies. For InFlight, Quota is
+	// Rule.MaxInFlight.
 	Quota  int64
 	Window time.Duration
 
-	// ResetAt is when that quota is whole again; zero if there is none.
+	// ResetAt is when that quota is full again, or zero if Policies is empty.
 	ResetAt time.Time
 
-	// Cost is what the request costs by that policy, and FitsNow the largest cost
-	// that all policies would admit at once. It may be worth splitting a request
-	// rather than to wait.
+	// Cost is the cost of the request by that policy, and FitsNow the largest cost that all
+	// policies would admit now. A client may split its request instead of waiting.
 	Cost, FitsNow int64
 }
 
-// denialOf sums up what denies a request: denying, which are part of all.
+// denialOf returns the Denial of a request that the charges denying deny. They are part of all.
 func denialOf(denying, all []charged) Denial {
 	longest, rule := &denying[0], firstAsked(denying)
 	d := Denial{
@@ -91,7 +87,7 @@ func denialOf(denying, all []charged) Denial {
 	return d
 }
 
-// firstAsked is the rule of those that is asked first.
+// firstAsked returns the first rule in the order in which rules are checked.
 func firstAsked(all []charged) *rule {
 	first := all[0].policy.rule
 	for i := range all {
@@ -102,18 +98,18 @@ func firstAsked(all []charged) *rule {
 	return first
 }
 
-// outageOf is that nobody knows whether r would deny.
-func (c *compiled) outageOf(r *rule) Denial {
+// outageDenial returns the denial for a failed Store.
+func (c *compiled) outageDenial(r *rule) Denial {
 	status := cmp.Or(c.ClosedStatus, http.StatusServiceUnavailable)
 	return Denial{Status: status, RetryAfter: outageWait, Outage: true, Rule: r.name}
 }
 
-// fullOf is that as many requests as r allows are being served.
-func fullOf(r *rule) Denial {
-	return Denial{Status: r.status, RetryAfter: fullWait, InFlight: true, Rule: r.name, Quota: r.inFlight, Cost: 1}
+// inFlightDenial returns the denial for too many requests in flight.
+func inFlightDenial(r *rule) Denial {
+	return Denial{Status: r.status, RetryAfter: inFlightWait, InFlight: true, Rule: r.name, Quota: r.inFlight, Cost: 1}
 }
 
-// refuseUnread answers a request whose body does not say what m's key is.
+// refuseUnread denies a request whose body does not contain m's key.
 func (c *check) refuseUnread(all matched, m match, status int) {
 	c.unread = true
 	all.matches = append(all.matches, m)
@@ -124,11 +120,11 @@ func (c *check) refuseUnread(all matched, m match, status int) {
 	c.refuse(Denial{Status: status, Never: true, Unread: true, Rule: m.rule.name})
 }
 
-// refuse answers with d. It does not touch the body of the request.
+// refuse writes the denial d. It does not read the request's body.
 func (c *check) refuse(d Denial) {
 	c.exposeFields()
-	h, values := c.w.Header(), make([]string, 3) // each in a place of its own
-	values[0], values[1] = "no-store", c.advice(&d)
+	h, values := c.w.Header(), make([]string, 3) // one allocation for three fields
+	values[0], values[1] = "no-store", c.retryValue(&d)
 	h["Cache-Control"] = values[0:1:1]
 	if d.Never {
 		h.Del("Retry-After")
@@ -154,27 +150,27 @@ func (c *check) refuse(d Denial) {
 	}
 }
 
-// advice is what Retry-After says, or X-Should-Retry as Stripe's, OpenAI's and
-// heed's clients read it.
-func (c *compiled) advice(d *Denial) string {
+// retryValue returns the value of Retry-After or, if d is Never, of X-Should-Retry, which
+// clients of Stripe, OpenAI and heed read.
+func (c *compiled) retryValue(d *Denial) string {
 	switch {
 	case d.Never:
 		return "false"
-	case c.RetryAfterDate: // a second more, since a date has no fraction
+	case c.RetryAfterDate: // rounded up, because a date has whole seconds
 		return time.Now().Add(d.RetryAfter + time.Second - 1).UTC().Format(http.TimeFormat)
 	default:
 		return strconv.FormatInt(d.seconds(), 10)
 	}
 }
 
-// seconds is what Retry-After says (RFC 9110, section 10.2.3): rounded up, for a
-// client that comes early is denied again, and never 0, for that says "now".
+// seconds returns the value of Retry-After (RFC 9110, section 10.2.3). It is rounded up,
+// because a client that comes early is denied again, and never 0, which means "now".
 func (d *Denial) seconds() int64 { return max(1, ceil(d.RetryAfter, time.Second)) }
 
-// millis is the same in milliseconds.
+// millis returns the same in milliseconds.
 func (d *Denial) millis() int64 { return max(1, ceil(d.RetryAfter, time.Millisecond)) }
 
-// ceil is d in units, rounded up.
+// ceil returns d in units, rounded up.
 func ceil(d, unit time.Duration) int64 {
 	n := int64(d / unit)
 	if d%unit > 0 {
@@ -183,13 +179,12 @@ func ceil(d, unit time.Duration) int64 {
 	return n
 }
 
-// A denialWriter writes a denial's body, and nothing but its status: what Deny
-// forgets or does wrong does not turn a denial into a success.
+// A denialWriter passes on the body that Config.Deny writes, but always the denial's status.
 type denialWriter struct {
 	http.ResponseWriter
 	status int
 	head   bool // the request was a HEAD
-	wrote  bool // the status
+	wrote  bool // the header was written
 }
 
 func (w *denialWriter) WriteHeader(status int) {
@@ -211,11 +206,11 @@ func (w *denialWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Flush sends what was written.
+// Flush implements http.Flusher.
 func (w *denialWriter) Flush() {
 	w.WriteHeader(w.status)
 	_ = http.NewResponseController(w.ResponseWriter).Flush()
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (w *denialWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -17,7 +17,7 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-func TestADeniedRequestIsToldWhenToComeBackAndIsAdmittedThen(t *testing.T) {
+func TestDeniedRequestIsAdmittedAfterRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // 5 per minute is a token every 12 s
 		handler := new(ok)
 		h := limit(t, quota.PerMinute(5)).Wrap(handler)
@@ -39,7 +39,7 @@ func TestADeniedRequestIsToldWhenToComeBackAndIsAdmittedThen(t *testing.T) {
 	})
 }
 
-func TestRetryAfterIsWholeSecondsRoundedUpAndAtLeastOne(t *testing.T) {
+func TestRetryAfterIsRoundedUpToAtLeastOneSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
 			wait   time.Duration
@@ -62,10 +62,14 @@ func TestRetryAfterIsWholeSecondsRoundedUpAndAtLeastOne(t *testing.T) {
 	})
 }
 
-func TestADenialIsAProblemDocumentThatNobodyStoresAndThatNamesNobody(t *testing.T) {
+func TestDenialIsAnUncachedAnonymousProblemDocument(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		key := serverside.Join(serverside.Header("Authorization"), serverside.KeyFunc(func(*http.Request) string { return "tenant-7" }))
-		rules := []serverside.Rule{{Name: "api", Stage: serverside.AfterAuth, Policies: []quota.Policy{quota.PerMinute(1)}, Key: key}}
+		key := serverside.Join(serverside.Header("Authorization"), serverside.KeyFunc(func(*http.Request) string {
+			return "tenant-7"
+		}))
+		rules := []serverside.Rule{
+			{Name: "api", Stage: serverside.AfterAuth, Policies: []quota.Policy{quota.PerMinute(1)}, Key: key},
+		}
 		h := must(t, serverside.Config{Rules: rules}).Wrap(new(ok))
 		ask(h, "GET", "/", "Authorization", "Bearer s3cr3t")
 		w := ask(h, "GET", "/", "Authorization", "Bearer s3cr3t")
@@ -94,7 +98,7 @@ func TestADenialIsAProblemDocumentThatNobodyStoresAndThatNamesNobody(t *testing.
 	})
 }
 
-func TestADenialOfAHEADHasNoBody(t *testing.T) {
+func TestDenialOfHEADHasNoBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limit(t, quota.PerMinute(1)).Wrap(new(ok))
 		spend(t, h, 1)
@@ -105,7 +109,7 @@ func TestADenialOfAHEADHasNoBody(t *testing.T) {
 	})
 }
 
-func TestADenialDoesNotReadTheBody(t *testing.T) {
+func TestDenialDoesNotReadTheBody(t *testing.T) {
 	h := limit(t, quota.PerMinute(1)).Wrap(new(ok))
 	spend(t, h, 1)
 	r := httptest.NewRequest("POST", "/", untouchable{t})
@@ -120,7 +124,7 @@ func (b untouchable) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-func TestARequestThatCostsMoreThanTheBurstIsNotToldToRetry(t *testing.T) {
+func TestRequestCostingMoreThanTheBurstHasNoRetryAfter(t *testing.T) {
 	rules := oneRule(quota.PerMinute(5))
 	rules[0].Cost = func(r *http.Request) int64 { return r.ContentLength }
 	h := must(t, serverside.Config{Rules: rules}).Wrap(new(ok))
@@ -138,7 +142,7 @@ func TestARequestThatCostsMoreThanTheBurstIsNotToldToRetry(t *testing.T) {
 	assert.Equal(t, 429, serve(h, httptest.NewRequest("POST", "/", strings.NewReader("1"))).Code)
 }
 
-func TestTheWaitToldIsTheLongestWhateverResetsLater(t *testing.T) {
+func TestRetryAfterIsTheLongestWaitWhateverResetsLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		decisions := answering(quota.Decision{RetryAfter: 5 * time.Second, ResetAfter: time.Hour},
 			quota.Decision{RetryAfter: 10 * time.Second, ResetAfter: time.Minute})
@@ -147,7 +151,7 @@ func TestTheWaitToldIsTheLongestWhateverResetsLater(t *testing.T) {
 	})
 }
 
-func TestNeverOutlastsEveryWait(t *testing.T) {
+func TestNeverBeatsEveryWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		decisions := answering(quota.Decision{RetryAfter: time.Hour}, quota.Decision{Never: true})
 		h := must(t, serverside.Config{Rules: oneRule(quota.PerMinute(1), quota.PerHour(1)), Store: decisions}).Wrap(new(ok))
@@ -157,7 +161,7 @@ func TestNeverOutlastsEveryWait(t *testing.T) {
 	})
 }
 
-func TestADenialWithoutAWaitIsNotToldToComeBackAtOnce(t *testing.T) {
+func TestDenialWithoutAWaitSaysOneSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := ask(must(t, serverside.Config{Rules: oneRule(quota.PerMinute(1)),
 			Store: answering(quota.Decision{})}).Wrap(new(ok)), "GET", "/")
@@ -166,14 +170,15 @@ func TestADenialWithoutAWaitIsNotToldToComeBackAtOnce(t *testing.T) {
 	})
 }
 
-func TestDenyWritesTheBodyButNotTheStatus(t *testing.T) {
-	for _, c := range []struct { // A denial is never a 200
+func TestDenyCannotChangeTheStatus(t *testing.T) {
+	for _, c := range []struct {
 		name string
 		deny func(http.ResponseWriter, *http.Request, serverside.Denial)
 		body string
 	}{
 		{"nothing", func(http.ResponseWriter, *http.Request, serverside.Denial) {}, ""},
-		{"body only", func(w http.ResponseWriter, _ *http.Request, d serverside.Denial) { io.WriteString(w, d.Rule) }, "api"},
+		{"body only", func(w http.ResponseWriter, _ *http.Request, d serverside.Denial) { io.WriteString(w, d.Rule) },
+			"api"},
 		{"200", func(w http.ResponseWriter, _ *http.Request, d serverside.Denial) {
 			w.WriteHeader(200)
 			w.WriteHeader(201)
@@ -194,8 +199,8 @@ func TestDenyWritesTheBodyButNotTheStatus(t *testing.T) {
 	}
 }
 
-// The document is written by hand, so it is read by encoding/json.
-func FuzzTheProblemIsJSON(f *testing.F) {
+// Problem documents are written by hand, and must be JSON for encoding/json.
+func FuzzProblemIsJSON(f *testing.F) {
 	for _, name := range []string{"api", `"`, `\`, `\"`, `a","b`, "<script>&", " ", "100%", strings.Repeat(`\"`, 300)} {
 		f.Add(name, int64(1500*time.Millisecond), false)
 		f.Add(name, int64(1<<62), true)
@@ -206,10 +211,13 @@ func FuzzTheProblemIsJSON(f *testing.F) {
 		}
 		decision := quota.Decision{Never: never, RetryAfter: time.Duration(wait)}
 		var events log
-		l, err := serverside.New(serverside.Config{Store: answering(decision, decision), StoreTimeout: time.Minute, Audit: events.add,
-			Rules: oneRule(quota.Policy{Name: name, Quota: 1, Window: time.Second}, quota.Policy{Name: name + "2", Quota: 1, Window: time.Second})})
+		l, err := serverside.New(serverside.Config{Store: answering(decision, decision), StoreTimeout: time.Minute,
+			Audit: events.add,
+			Rules: oneRule(quota.Policy{
+				Name: name, Quota: 1, Window: time.Second,
+			}, quota.Policy{Name: name + "2", Quota: 1, Window: time.Second})})
 		if err != nil {
-			return // the name is none
+			return // an invalid name
 		}
 		w := ask(l.Wrap(new(ok)), "GET", "/")
 		names := events.events[0].Policies
@@ -225,7 +233,7 @@ func FuzzTheProblemIsJSON(f *testing.F) {
 	})
 }
 
-func TestADenialCostsFewAllocations(t *testing.T) {
+func TestDenialAllocatesLittle(t *testing.T) {
 	h := must(t, serverside.Config{Rules: oneRule(quota.PerDay(1)), Audit: silent}).Wrap(http.HandlerFunc(bare))
 	w, r := null{make(http.Header)}, request("GET", "http://example.com/", "192.0.2.1:1234")
 	h.ServeHTTP(w, r)

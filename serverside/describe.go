@@ -9,18 +9,17 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// Describe says in two sentences, for a page of documentation, whose requests are
-// counted together and what those get that are denied:
+// Describe describes r in two sentences, for a page of documentation:
 //
 //	At most 60 in 1m of requests to /v1/, counted for each key that the server knows.
 //	Others get 429 Too Many Requests with Retry-After.
 //
-// It cannot tell what a KeyFunc of one's own reads.
+// It cannot describe what a KeyFunc reads.
 func (r Rule) Describe() string {
 	return fmt.Sprintf("%s of %s, counted for %s. %s.", r.amounts(), r.requests(), r.whose(), r.consequence())
 }
 
-// amounts are r's limits.
+// amounts describes r's limits.
 func (r Rule) amounts() string {
 	var all []string
 	for _, t := range r.Tiers {
@@ -54,7 +53,7 @@ func (r Rule) requests() string {
 	return "requests to " + r.Pattern
 }
 
-// whose is who has a count of his own.
+// whose describes what r counts apart.
 func (r Rule) whose() string {
 	switch {
 	case r.Login != nil:
@@ -62,7 +61,7 @@ func (r Rule) whose() string {
 	case r.Key == nil && r.Stage == Overload:
 		return "all clients together"
 	case r.Key == nil:
-		return "each address, or what Config.Key makes of it"
+		return "each address, or each key of Config.Key"
 	default:
 		return known(r.Key).each()
 	}
@@ -71,7 +70,7 @@ func (r Rule) whose() string {
 func (r Rule) consequence() string {
 	status := cmp.Or(r.Status, http.StatusTooManyRequests)
 	if r.DryRun {
-		return "Others are counted, and served all the same"
+		return "Others are counted, but still served"
 	}
 	s := fmt.Sprintf("Others get %d %s with Retry-After", status, http.StatusText(status))
 	if p := r.Penalty; p != nil && p.First > 0 {

@@ -13,127 +13,123 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// An Event is something that a Limiter did, for a log or an alarm. It holds no
-// client's address, unless Config.AuditAddresses is set, no token or other secret; what Err
-// says is up to the Store.
+// An Event is something that Config.Audit reports, such as a denial or a failing Store. It
+// contains no secrets, and no client's address unless Config.AuditAddresses is set; only Err is
+// up to the Store.
 type Event struct {
 	Kind EventKind
 
-	// Rule and Pattern are those of the rule it is about: of several that deny,
-	// Denial.Rule; of several that fail, the one with the strictest failure mode.
+	// Rule and Pattern identify the rule: of several that deny, Denial.Rule; of several that
+	// fail, the one with the strictest FailureMode.
 	Rule, Pattern string
 
-	// Policies are the names, as in the RateLimit field, of the policies that
-	// deny, or would, or are nearly used up.
+	// Policies are the names, as in the RateLimit field, of the policies that deny, would deny,
+	// or are nearly used up.
 	Policies []string
 
-	// Limit is the quota of the first of Policies, or what may be in flight.
+	// Limit is the quota of the first of Policies, or Rule.MaxInFlight.
 	Limit int64
 
-	// Key is a hash of the key that was charged: equal for equal keys. Whoever
-	// can guess a key, and an IPv4 address can be guessed, can confirm it.
+	// Key is a hash of the key that was charged. A key that can be guessed, such as an IPv4
+	// address, can be confirmed by hashing the guess.
 	Key string
 
-	// Address is the client's, if Config.AuditAddresses is set.
+	// Address is the client's address if Config.AuditAddresses is set.
 	Address string
 
-	// Wait is how long it is until the request fits; 0 if it never does.
+	// Wait is the time until the request fits, or 0 if it never does.
 	Wait time.Duration
 
-	// Status is that of the denial, if there is one.
+	// Status is the status of the denial, or 0 if nothing was denied.
 	Status int
 
-	// Mode is what was done about a Store that failed.
+	// Mode says what was done about a failed Store.
 	Mode FailureMode
 
-	// Err is a *StoreError, or what is wrong with a Config.
+	// Err is a *StoreError, or the faults of a Config.
 	Err error
 
-	// Hash is Limiter.Hash, of Configured.
+	// Hash is Limiter.Hash, for Configured.
 	Hash string
 
-	// Memory is Limiter.Memory, of Configured, for its Forgotten and Dropped.
+	// Memory is Limiter.Memory, for Configured. Metrics read its Forgotten and Dropped.
 	Memory *quota.Memory `json:"-"`
 
-	// Rules are Config.Rules, of Configured: what holds from now on. They must not
-	// be changed, and have functions, of which there is no JSON.
+	// Rules is Config.Rules, for Configured. It must not be changed.
 	Rules []Rule `json:"-"`
 }
 
-// An EventKind is what an Event is about.
+// An EventKind says what an Event is about.
 type EventKind int
 
 const (
-	// Denied is a request that was denied: one Event for each.
+	// Denied reports a denied request. Each one is reported.
 	Denied EventKind = iota + 1
 
-	// WouldDeny is a request that rules with DryRun would have denied.
+	// WouldDeny reports a request that rules with DryRun would have denied.
 	WouldDeny
 
-	// StoreFailed is a request that the Store did not decide on; or, without a Rule, that
-	// a Store could not be reached when New asked it.
+	// StoreFailed reports a request that the Store did not decide, or, without a Rule, that New
+	// could not reach the Store.
 	StoreFailed
 
-	// ForwardingIgnored is a request with X-Forwarded-For that was charged to
-	// the peer's address: the peer is not a trusted proxy, or sends what is no
-	// address. If the peer is a proxy, all its clients share one quota. It is
-	// told once by each New and Reconfigure; without an Audit, when such a request
-	// is denied.
+	// ForwardingIgnored reports a request with X-Forwarded-For that was charged to the peer's
+	// address, because the peer is not a trusted proxy or sent no valid address. If the peer is
+	// a proxy, all its clients share one quota. It is reported once after each New and
+	// Reconfigure; without an Audit, only if the request is denied.
 	ForwardingIgnored
 
-	// StoreRecovered is the first request that the Store has decided on since
-	// StoreFailed.
+	// StoreRecovered reports the first request that the Store decided after StoreFailed.
 	StoreRecovered
 
-	// LimitsFailed is a request whose limits a Rule's Limits did not know for an
-	// error.
+	// LimitsFailed reports a request for which Rule.Limits returned an error.
 	LimitsFailed
 
-	// NearLimit is a request that left less than a tenth of a quota where the one
-	// before had found more.
+	// NearLimit reports a request that left less than a tenth of a quota, where at least a
+	// tenth was left before.
 	NearLimit
 
-	// HotKey is a key that was denied for more than 100 times within a minute. It
-	// is told once, and again only after a minute with fewer.
+	// HotKey reports a key that was denied more than 100 times within a minute. It is reported
+	// again only after a minute with fewer denials.
 	HotKey
 
-	// Bypassed is a request that an Allow entry admitted: one Event for each.
+	// Bypassed reports a request that an Allow entry admitted. Each one is reported.
 	Bypassed
 
-	// Penalized is a key that is kept out from now on, for as long as Wait.
+	// Penalized reports a key that a Penalty blocks from now on, for Wait.
 	Penalized
 
-	// Configured is that New or Reconfigure has put a Config into effect.
+	// Configured reports that New or Reconfigure has put a Config into effect.
 	Configured
 
-	// ConfigRejected is a Reconfigure that failed. What was in effect still is.
+	// ConfigRejected reports a Reconfigure that failed. The previous Config stays in effect.
 	ConfigRejected
 
-	// StoreLate is a request that was counted in this process because it is this process
-	// that is late, and not the Store that is gone: StoreError.Late.
+	// StoreLate reports a request that was counted in this process because this process was
+	// late, not the Store (StoreError.Late).
 	StoreLate
 
-	// ForwardingDisputed is a request of a trusted proxy with fields that say different
-	// clients, which was charged to the proxy's address. It is told once a minute.
+	// ForwardingDisputed reports a request of a trusted proxy whose fields name different
+	// clients. It was charged to the proxy's address. It is reported once a minute.
 	ForwardingDisputed
 
-	// ResponseUnseen is a request whose response a rule with Settle, Penalty or Login has
-	// not seen (Response), although its client waits for it. It is told once by each New
-	// and Reconfigure.
+	// ResponseUnseen reports a request whose response was not seen (Response) by a rule with
+	// Settle, Penalty or Login, although the client was still connected. It is reported once
+	// after each New and Reconfigure.
 	ResponseUnseen
 
-	// ConfigWarning is something in a Config that is no fault, and likely a mistake: a
-	// rule whose Limits can never know a key, say. Err says what.
+	// ConfigWarning reports a probable mistake in a Config, such as Limits with keys that no
+	// request can have. Err describes it.
 	ConfigWarning
 
-	kinds // the end of them
+	kinds // number of kinds, plus one
 )
 
 var kindNames = [...]string{"", "denied", "would deny", "store failed", "forwarding ignored", "store recovered",
 	"limits failed", "near limit", "hot key", "bypassed", "penalized", "configured", "config rejected",
 	"store late", "forwarding disputed", "response unseen", "config warning"}
 
-// String is the kind in lower case, such as "would deny".
+// String returns the kind in lower case, such as "would deny".
 func (k EventKind) String() string {
 	if k < Denied || k >= kinds {
 		return fmt.Sprintf("EventKind(%d)", int(k))
@@ -141,7 +137,7 @@ func (k EventKind) String() string {
 	return kindNames[k]
 }
 
-// about is an Event about r and the Store's key.
+// about returns an Event about r and a key of the Store.
 func (c *check) about(kind EventKind, r *rule, key string) Event {
 	return c.compiled.about(kind, c.r, r, key)
 }
@@ -158,7 +154,7 @@ func (c *compiled) about(kind EventKind, req *http.Request, r *rule, key string)
 	return e
 }
 
-// addressOf is the client's address, for people.
+// addressOf returns the client's address for AuditAddresses.
 func (c *compiled) addressOf(req *http.Request) string {
 	if c.Key != nil && known(c.Key).ip != nil {
 		if addr, ok := known(c.Key).ip(req); ok {
@@ -171,7 +167,7 @@ func (c *compiled) addressOf(req *http.Request) string {
 	return ""
 }
 
-// auditDenial tells of denying, which d sums up.
+// auditDenial reports the denial d by the charges denying.
 func (c *check) auditDenial(kind EventKind, denying []charged, d Denial) {
 	first, key := firstAsked(denying), denying[0].key
 	e := c.about(kind, first, key)
@@ -186,10 +182,10 @@ func (c *check) auditDenial(kind EventKind, denying []charged, d Denial) {
 	}
 }
 
-// auditFull tells of a request that found all places of a rule taken.
-func (c *check) auditFull(kind EventKind, m match) {
+// auditInFlight reports a denial by MaxInFlight.
+func (c *check) auditInFlight(kind EventKind, m match) {
 	e := c.about(kind, m.rule, m.key)
-	e.Limit, e.Wait = m.rule.inFlight, fullWait
+	e.Limit, e.Wait = m.rule.inFlight, inFlightWait
 	if kind == Denied {
 		e.Status = m.rule.status
 	}
@@ -199,15 +195,14 @@ func (c *check) auditFull(kind EventKind, m match) {
 	}
 }
 
-// countDenial counts a denial of key at a time, and tells when there are too many.
+// countDenial counts a denial of key, and reports the key if there are too many.
 func (c *check) countDenial(r *rule, key string, at time.Time) {
 	if c.hot.add(key, at) {
 		c.Audit(c.about(HotKey, r, key))
 	}
 }
 
-// auditNear tells that a request leaves less than a tenth of a quota, of which
-// there was more before.
+// auditNear reports that the request crossed the last tenth of a quota.
 func (c *check) auditNear(all []charged) {
 	if len(all) == 0 || all[0].dryRun() {
 		return
@@ -229,9 +224,8 @@ func (s *settlement) auditFailure(r *rule, key string, err error) {
 	s.compiled.auditFailure(s.about(StoreFailed, r, key), r, err)
 }
 
-// auditFailure tells that the Store did not decide, and what is done about it. It is
-// noted last, so that whoever is told of failures that overtake a recovery is told
-// of another recovery after them.
+// auditFailure reports that the Store did not decide, and what was done instead. It sets
+// failing last, so that a failure reported after a recovery is followed by another recovery.
 func (c *compiled) auditFailure(e Event, r *rule, err error) {
 	e.Mode, e.Err = r.modeAfter(err), err
 	if isLate(err) {
@@ -243,22 +237,22 @@ func (c *compiled) auditFailure(e Event, r *rule, err error) {
 	c.failing.Store(true)
 }
 
-// auditSuccess tells that the Store decides again.
+// auditSuccess reports that the Store decides again.
 func (c *compiled) auditSuccess() {
 	if c.failing.Load() && c.failing.CompareAndSwap(true, false) {
 		c.Audit(Event{Kind: StoreRecovered})
 	}
 }
 
-// auditLimits tells that the limits of m's key are not known.
+// auditLimits reports that the limits of m's key are unknown.
 func (c *check) auditLimits(m match, err error) {
 	e := c.about(LimitsFailed, m.rule, m.key)
 	e.Err = err
 	c.Audit(e)
 }
 
-// auditForwarding tells, now and then, that a request was charged to its peer although
-// its header says that it is another's.
+// auditForwarding reports, from time to time, that a request was charged to its peer although
+// its header names another client.
 func (c *check) auditForwarding(r *rule, key string) {
 	h := c.r.Header
 	if len(h["X-Forwarded-For"])+len(h["Forwarded"])+len(h["X-Real-Ip"]) == 0 || !chargesPeer(c.r, key) {
@@ -276,8 +270,7 @@ func (c *check) auditForwarding(r *rule, key string) {
 	}
 }
 
-// disputes reports whether the key of r is an address about which a proxy's fields
-// disagree.
+// disputes reports whether r's key is the address of a proxy whose fields disagree.
 func (c *check) disputes(r *rule) bool {
 	for _, key := range []Key{r.key, c.Key} {
 		if key != nil && known(key).disputed != nil && known(key).disputed(c.r) {
@@ -287,11 +280,11 @@ func (c *check) disputes(r *rule) bool {
 	return false
 }
 
-// auditUnseen tells, once, that nobody knows what a request was answered.
+// auditUnseen reports, once, that a rule did not see the response.
 func (s *settlement) auditUnseen() {
 	if s.r.Context().Err() == nil && !s.unseen.Load() && s.unseen.CompareAndSwap(false, true) {
 		for i := range s.matches {
-			if m := s.matches[i]; m.rule.follows() {
+			if m := s.matches[i]; m.rule.needsResponse() {
 				s.Audit(s.about(ResponseUnseen, m.rule, m.key))
 				return
 			}
@@ -299,19 +292,19 @@ func (s *settlement) auditUnseen() {
 	}
 }
 
-// chargesPeer reports whether key is the peer's address, or that Named or in a Join.
+// chargesPeer reports whether key is the peer's address, also inside Named or Join.
 func chargesPeer(r *http.Request, key string) bool {
 	peer := peerOf(r)
 	return key == peer || strings.HasSuffix(key, ":"+peer) || strings.Contains(key, string(appendNetstring(nil, peer)))
 }
 
-// A warning is what is likely a mistake in a rule.
+// A warning is a probable mistake in a rule.
 type warning struct {
 	rule *rule
 	err  error
 }
 
-// warnings are what is likely a mistake in c.
+// warnings returns the probable mistakes in c.
 func (c *compiled) warnings() (all []warning) {
 	for _, r := range c.rules {
 		table, ok := LimitTable(nil), false
@@ -326,7 +319,7 @@ func (c *compiled) warnings() (all []warning) {
 			return err == nil && len(b) == sha256.Size/2
 		}
 		if unknown := len(table) - countFunc(maps.Keys(table), isHash); unknown > 0 {
-			err := fmt.Errorf("%d of %d keys of its Limits match nothing: %s is known by its hash, HashKey(%q, …)",
+			err := fmt.Errorf("%d of %d keys of Limits match nothing: %s is known by its hash, HashKey(%q, …)",
 				unknown, len(table), known(r.key).text, known(r.key).hashed)
 			all = append(all, warning{r, err})
 		}

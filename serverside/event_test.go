@@ -22,7 +22,7 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// records are what was logged.
+// records returns the records in a log.
 func records(t *testing.T, out *bytes.Buffer) (all []map[string]any) {
 	for line := range strings.Lines(out.String()) {
 		var record map[string]any
@@ -37,10 +37,11 @@ func toBuffer(level slog.Level) (*slog.Logger, *bytes.Buffer) {
 	return slog.New(slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})), out
 }
 
-func TestADenialIsLoggedOnceWithoutSecrets(t *testing.T) {
+func TestDenialIsLoggedOnceWithoutSecrets(t *testing.T) {
 	logger, out := toBuffer(slog.LevelInfo)
 	l := must(t, serverside.Config{Audit: serverside.LogAudit(logger), Rules: []serverside.Rule{{
-		Name: "login", Pattern: "POST /login/{rest...}", Stage: serverside.AfterAuth, Key: serverside.Header("Authorization"),
+		Name: "login", Pattern: "POST /login/{rest...}", Stage: serverside.AfterAuth,
+		Key:      serverside.Header("Authorization"),
 		Policies: []quota.Policy{quota.PerHour(1)}}}})
 	h := l.Wrap(new(ok))
 	for range 2 {
@@ -65,7 +66,7 @@ func TestADenialIsLoggedOnceWithoutSecrets(t *testing.T) {
 	assert.NotContains(t, out.String(), "192.0.2.1")
 }
 
-func TestWithoutALoggerTheDefaultOneIsUsed(t *testing.T) {
+func TestNilLoggerIsTheDefaultLogger(t *testing.T) {
 	logger, out := toBuffer(slog.LevelWarn)
 	before := slog.Default()
 	slog.SetDefault(logger)
@@ -78,11 +79,16 @@ func TestWithoutALoggerTheDefaultOneIsUsed(t *testing.T) {
 	}
 }
 
-func TestWhatIsLoggedOfAStore(t *testing.T) {
+func TestStoreFailuresAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for mode, level := range map[serverside.FailureMode]string{serverside.FailOpen: "WARN", serverside.FailLocal: "WARN", serverside.FailClosed: "ERROR"} {
+		for mode, level := range map[serverside.FailureMode]string{
+			serverside.FailOpen: "WARN", serverside.FailLocal: "WARN", serverside.FailClosed: "ERROR",
+		} {
 			logger, out := toBuffer(slog.LevelWarn)
-			h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(100)), Store: store(down), OnStoreError: mode, Audit: serverside.LogAudit(logger)}).Wrap(new(ok))
+			h := must(t, serverside.Config{
+				Rules: oneRule(quota.PerHour(100)), Store: store(down), OnStoreError: mode,
+				Audit: serverside.LogAudit(logger),
+			}).Wrap(new(ok))
 			ask(h, "GET", "/")
 			got := records(t, out)
 			require.Len(t, got, 1)
@@ -94,10 +100,13 @@ func TestWhatIsLoggedOfAStore(t *testing.T) {
 	})
 }
 
-func TestAFloodOfRequestsIsNoFloodOfRecords(t *testing.T) {
+func TestLogIsLimitedPerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, out := toBuffer(slog.LevelWarn)
-		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(100)), Store: store(down), OnStoreError: serverside.FailOpen, Audit: serverside.LogAudit(logger)}).Wrap(new(ok))
+		h := must(t, serverside.Config{
+			Rules: oneRule(quota.PerHour(100)), Store: store(down), OnStoreError: serverside.FailOpen,
+			Audit: serverside.LogAudit(logger),
+		}).Wrap(new(ok))
 		codes(1000, h, "GET", "/")
 		assert.Len(t, records(t, out), 100)
 		time.Sleep(time.Second)
@@ -108,17 +117,19 @@ func TestAFloodOfRequestsIsNoFloodOfRecords(t *testing.T) {
 	})
 }
 
-func TestItIsToldWhenTheStoreIsBack(t *testing.T) {
+func TestStoreRecoveryIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := false
 		memory := new(quota.Memory)
 		var events log
-		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Audit: events.add, OnStoreError: serverside.FailOpen, Store: store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
-			if !up {
-				return nil, errDown
-			}
-			return memory.Take(ctx, dst, charges...)
-		})}).Wrap(new(ok))
+		h := must(t,
+			serverside.Config{Rules: oneRule(quota.PerHour(1)), Audit: events.add, OnStoreError: serverside.FailOpen,
+				Store: store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+					if !up {
+						return nil, errDown
+					}
+					return memory.Take(ctx, dst, charges...)
+				})}).Wrap(new(ok))
 		assert.Equal(t, map[int]int{200: 3}, codes(3, h, "GET", "/"), "it starts without its Store")
 		up = true
 		assert.Equal(t, map[int]int{200: 1, 429: 2}, codes(3, h, "GET", "/"), "and limits as soon as it has it")
@@ -127,7 +138,7 @@ func TestItIsToldWhenTheStoreIsBack(t *testing.T) {
 	})
 }
 
-func TestARecoveryIsToldAfterTheLastFailure(t *testing.T) {
+func TestRecoveryIsReportedAfterTheLastFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := false
 		memory := new(quota.Memory)
@@ -136,7 +147,7 @@ func TestARecoveryIsToldAfterTheLastFailure(t *testing.T) {
 		h = must(t, serverside.Config{
 			Rules: oneRule(quota.PerHour(100)),
 			Audit: func(e serverside.Event) {
-				if e.Kind == serverside.StoreFailed { // who tells of it is overtaken by a request that finds the Store up
+				if e.Kind == serverside.StoreFailed { // a request finds the Store up before this failure is recorded
 					up = true
 					ask(h, "GET", "/")
 				}
@@ -154,7 +165,7 @@ func TestARecoveryIsToldAfterTheLastFailure(t *testing.T) {
 	})
 }
 
-func TestAKeyThatIsDeniedAgainAndAgainIsAnAlarmOnce(t *testing.T) {
+func TestHotKeyIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events log
 		h := must(t, serverside.Config{Rules: oneRule(quota.PerDay(1)), Audit: events.add}).Wrap(new(ok))
@@ -165,7 +176,7 @@ func TestAKeyThatIsDeniedAgainAndAgainIsAnAlarmOnce(t *testing.T) {
 		codes(1, h, "GET", "/")
 		assert.Equal(t, 1, hot(), "101 are")
 		codes(1000, h, "GET", "/")
-		assert.Equal(t, 1, hot(), "it is told once")
+		assert.Equal(t, 1, hot(), "reported once")
 		for range 3 {
 			time.Sleep(time.Minute)
 			codes(200, h, "GET", "/")
@@ -186,14 +197,14 @@ func TestAKeyThatIsDeniedAgainAndAgainIsAnAlarmOnce(t *testing.T) {
 	})
 }
 
-func TestAHotKeyIsFoundAmongManyOthers(t *testing.T) {
+func TestHotKeyIsFoundAmongManyOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events log
 		rules := oneRule(quota.PerDay(1))
 		rules[0].Key = user
 		h := must(t, serverside.Config{Rules: rules, Audit: events.add}).Wrap(new(ok))
 		ask(h, "GET", "/", "X-User", "hot")
-		others := 10_000 // ten times as many as are watched
+		others := 10_000 // ten times maxHotKeys
 		if testenv.Long() {
 			others *= 2
 		}
@@ -207,7 +218,7 @@ func TestAHotKeyIsFoundAmongManyOthers(t *testing.T) {
 	})
 }
 
-func TestAQuotaThatIsNearlyUsedUpIsToldOnce(t *testing.T) {
+func TestNearLimitIsReportedOnce(t *testing.T) {
 	var events log
 	h := must(t, serverside.Config{Rules: oneRule(quota.PerDay(100)), Audit: events.all}).Wrap(new(ok))
 	near := func() int { return len(events.of(serverside.NearLimit)) }
@@ -222,7 +233,7 @@ func TestAQuotaThatIsNearlyUsedUpIsToldOnce(t *testing.T) {
 	assert.Equal(t, int64(100), e.Limit)
 }
 
-func TestARejectedConfigIsToldToTheAuditInForce(t *testing.T) {
+func TestRejectedConfigIsReportedToTheCurrentAudit(t *testing.T) {
 	var events log
 	l := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Audit: events.all})
 	assert.Error(t, l.Reconfigure(serverside.Config{}))
@@ -232,7 +243,8 @@ func TestARejectedConfigIsToldToTheAuditInForce(t *testing.T) {
 
 func TestEqualRulesHaveEqualHashes(t *testing.T) {
 	one := func() serverside.Config {
-		return serverside.Config{Rules: append(tiered(), perHour("ip", "/v1/", 5)), Exempt: []string{"/health"}, Audit: silent}
+		return serverside.Config{Rules: append(tiered(), perHour("ip", "/v1/", 5)), Exempt: []string{"/health"},
+			Audit: silent}
 	}
 	want := must(t, one()).Hash()
 	assert.Regexp(t, "^[0-9a-f]{16}$", want)
@@ -259,13 +271,13 @@ func TestEqualRulesHaveEqualHashes(t *testing.T) {
 	assert.Empty(t, new(serverside.Limiter).Hash())
 }
 
-// withoutKey is o, but for what Key is of.
+// withoutKey returns o without its key.
 func withoutKey(o serverside.Observation) serverside.Observation {
 	return serverside.Observation{Verdict: o.Verdict, Rule: o.Rule, Pattern: o.Pattern, Took: o.Took,
 		Left: o.Left, Remaining: o.Remaining, Limit: o.Limit}
 }
 
-func TestAnObservationHasTheKeyOfItsEvent(t *testing.T) {
+func TestObservationHasTheKeyOfItsEvent(t *testing.T) {
 	var events log
 	var seen []serverside.Observation
 	h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Audit: events.add,
@@ -276,7 +288,7 @@ func TestAnObservationHasTheKeyOfItsEvent(t *testing.T) {
 	assert.NotContains(t, seen[0].Key(), "192.0.2.1")
 }
 
-func TestTheRulesInEffectAreTold(t *testing.T) {
+func TestConfiguredHasTheRules(t *testing.T) {
 	var events log
 	cfg := serverside.Config{Rules: oneRule(quota.PerHour(1)), Audit: events.all}
 	l := must(t, cfg)
@@ -296,8 +308,10 @@ func TestEachDecisionIsObserved(t *testing.T) {
 		up := true
 		memory := new(quota.Memory)
 		cfg := serverside.Config{
-			Rules: []serverside.Rule{perHour("api", "/v1/", 4), {Name: "crowd", Pattern: "/crowd", MaxInFlight: 1}},
-			Allow: []serverside.Allow{{Name: "ops", Match: serverside.KeyIs(user, "ops"), Policies: []quota.Policy{quota.PerHour(2)}}},
+			Rules: []serverside.Rule{perHour("api", "/v1/", 4), {Name: "slot", Pattern: "/slot", MaxInFlight: 1}},
+			Allow: []serverside.Allow{
+				{Name: "ops", Match: serverside.KeyIs(user, "ops"), Policies: []quota.Policy{quota.PerHour(2)}},
+			},
 			Audit: silent, OnStoreError: serverside.FailOpen,
 			Observe: func(o serverside.Observation) {
 				keys = append(keys, o.Key())
@@ -313,14 +327,14 @@ func TestEachDecisionIsObserved(t *testing.T) {
 		}
 		l := must(t, cfg)
 		h := l.Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if r.URL.Path == "/crowd" && user(r) == "" {
-				ask(l.Wrap(new(ok)), "GET", "/crowd", "X-User", "second")
+			if r.URL.Path == "/slot" && user(r) == "" {
+				ask(l.Wrap(new(ok)), "GET", "/slot", "X-User", "second")
 			}
 		}))
 		codes(5, h, "GET", "/v1/x")
 		ask(h, "GET", "/unlimited")
 		ask(h, "GET", "/v1/x", "X-User", "ops")
-		ask(h, "GET", "/crowd")
+		ask(h, "GET", "/slot")
 		up = false
 		ask(h, "GET", "/v1/x")
 		const ms = time.Millisecond
@@ -331,12 +345,14 @@ func TestEachDecisionIsObserved(t *testing.T) {
 			}
 			return o
 		}
-		crowd := serverside.Observation{Rule: "crowd", Pattern: "/crowd", Left: -1}
-		admitted, refused := crowd, crowd
+		slot := serverside.Observation{Rule: "slot", Pattern: "/slot", Left: -1}
+		admitted, refused := slot, slot
 		admitted.Verdict, refused.Verdict = serverside.Admitted, serverside.Refused
 		assert.Equal(t, []serverside.Observation{
-			api(serverside.Admitted, .75), api(serverside.Admitted, .5), api(serverside.Admitted, .25), api(serverside.Admitted, 0), api(serverside.Refused, 0),
-			{Verdict: serverside.Trusted, Rule: "ops", Took: 3 * ms, Left: .5, Remaining: 1, Limit: 2}, admitted, refused, api(serverside.Uncounted, -1),
+			api(serverside.Admitted, .75), api(serverside.Admitted, .5), api(serverside.Admitted, .25),
+			api(serverside.Admitted, 0), api(serverside.Refused, 0),
+			{Verdict: serverside.Trusted, Rule: "ops", Took: 3 * ms, Left: .5, Remaining: 1, Limit: 2}, admitted,
+			refused, api(serverside.Uncounted, -1),
 		}, seen)
 		assert.Len(t, keys[0], 32)
 		assert.NotContains(t, keys, "")
@@ -345,7 +361,7 @@ func TestEachDecisionIsObserved(t *testing.T) {
 	})
 }
 
-func TestAPenaltyLeavesNothingOfAQuota(t *testing.T) {
+func TestObservationOfAPenaltyHasNothingLeft(t *testing.T) {
 	var seen []serverside.Observation
 	rule := serverside.Rule{Name: "api", Policies: []quota.Policy{quota.PerHour(1)},
 		Penalty: &serverside.Penalty{After: 1, Within: time.Hour, First: time.Hour}}

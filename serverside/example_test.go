@@ -17,7 +17,7 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// status is what a client with this header is answered.
+// status returns the status of a request with this header.
 func status(h http.Handler, target string, header http.Header) int {
 	r := httptest.NewRequest("GET", target, nil)
 	r.Header = header
@@ -50,7 +50,7 @@ func ExampleNew() {
 	// X-RateLimit-Remaining: 59
 }
 
-// All faults of a Config are found at once, and named.
+// New returns all faults of a Config.
 func ExampleNew_faults() {
 	_, err := serverside.New(serverside.Config{
 		Rules: []serverside.Rule{
@@ -64,9 +64,8 @@ func ExampleNew_faults() {
 	// serverside: Rules[1].Policies[0].Quota: is 0: must be at least 1
 }
 
-// Behind a proxy, whose address is 10.0.0.1, clients are told apart by what the
-// proxy appends to X-Forwarded-For. What a client writes there itself does not
-// count.
+// Behind the proxy 10.0.0.1, the key is the address that the proxy appends to X-Forwarded-For. What
+// a client writes there itself is ignored.
 func ExampleClientIP() {
 	key := serverside.ClientIP(netip.MustParsePrefix("10.0.0.0/8"))
 
@@ -78,13 +77,15 @@ func ExampleClientIP() {
 	// 203.0.113.9
 }
 
-// Do not do this: whoever takes the first address in X-Forwarded-For, from
-// anybody, lets clients choose their key, and so has no limit.
+// Do not do this: a key that is the first address in X-Forwarded-For is chosen by the client, and
+// so limits nothing.
 func ExampleClientIP_pitfall() {
 	wrong := func(r *http.Request) string { return r.Header.Get("X-Forwarded-For") }
 	per := []quota.Policy{quota.PerHour(1)}
 
-	for _, key := range []serverside.Key{serverside.KeyFunc(wrong), serverside.ClientIP(netip.MustParsePrefix("10.0.0.0/8"))} {
+	for _, key := range []serverside.Key{
+		serverside.KeyFunc(wrong), serverside.ClientIP(netip.MustParsePrefix("10.0.0.0/8")),
+	} {
 		limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{Policies: per, Key: key}}})
 		if err != nil {
 			fmt.Println(err)
@@ -102,12 +103,12 @@ func ExampleClientIP_pitfall() {
 	// [404 429 429]
 }
 
-// Each tenant has a quota for each of its tokens. Neither is stored as it is.
+// Each token of each tenant has its own quota. The Store sees only a hash of the token.
 func ExampleJoin() {
 	limiter, err := serverside.New(serverside.Config{
 		Rules: []serverside.Rule{{
 			Name:     "tenant",
-			Stage:    serverside.AfterAuth, // somebody in front of Wrap has checked the token
+			Stage:    serverside.AfterAuth, // a handler in front of Wrap has checked the token
 			Policies: []quota.Policy{quota.PerMinute(1)},
 			Key:      serverside.Join(serverside.Header("X-Tenant"), serverside.Header("Authorization")),
 		}},
@@ -124,7 +125,7 @@ func ExampleJoin() {
 	// 404 429 404
 }
 
-// A limit is raised while the server runs. What is spent stays spent.
+// Raise a limit while the server runs. What is spent stays spent.
 func ExampleLimiter_Reconfigure() {
 	perHour := func(n int64) serverside.Config {
 		return serverside.Config{Rules: []serverside.Rule{{Name: "api", Policies: []quota.Policy{quota.PerHour(n)}}}}
@@ -147,7 +148,7 @@ func ExampleLimiter_Reconfigure() {
 	// 404 429
 }
 
-// All policies of a rule apply. Logins are limited also while the Store fails.
+// All policies of a rule apply.
 func ExampleRule() {
 	limiter, err := serverside.New(serverside.Config{
 		Rules: []serverside.Rule{
@@ -176,7 +177,7 @@ func ExampleRule() {
 	// "search/1s";r=3;t=1, "search/24h";r=998;t=87
 }
 
-// A denial in the words of one's own API. Its header is already written.
+// Write denials in your API's own format. The header fields are already set.
 func ExampleConfig_deny() {
 	limiter, err := serverside.New(serverside.Config{
 		Rules: []serverside.Rule{{Name: "api", Policies: []quota.Policy{quota.PerHour(1)}}},
@@ -204,8 +205,8 @@ func ExampleConfig_deny() {
 	// 429 true {"error":{"code":"rate_limited","policy":"api"}}
 }
 
-// Addresses are limited before anybody asks who it is, so that guessing
-// credentials is limited too; users are limited when it is known who they are.
+// Limit addresses before authentication, so that guessing credentials is limited too, and users
+// after it.
 func ExampleLimiter_WrapEarly() {
 	type key struct{}
 	authenticate := func(h http.Handler) http.Handler {
@@ -245,8 +246,8 @@ func ExampleLimiter_WrapEarly() {
 	// 429
 }
 
-// The probe of a cluster is never limited. What runs on this machine is trusted
-// with more than others, and logged.
+// Exempt the cluster's health check, and give programs on this machine a higher limit, which is
+// logged.
 func ExampleAllow() {
 	limiter, err := serverside.New(serverside.Config{
 		Rules:  []serverside.Rule{{Name: "api", Policies: []quota.Policy{quota.PerMinute(60)}}},
@@ -262,7 +263,9 @@ func ExampleAllow() {
 		return
 	}
 	h := limiter.Wrap(http.NotFoundHandler())
-	for _, request := range []struct{ peer, path string }{{"192.0.2.1:1", "/healthz"}, {"192.0.2.1:1", "/"}, {"127.0.0.1:1", "/"}} {
+	for _, request := range []struct{ peer, path string }{
+		{"192.0.2.1:1", "/healthz"}, {"192.0.2.1:1", "/"}, {"127.0.0.1:1", "/"},
+	} {
 		r, w := httptest.NewRequest("GET", request.path, nil), httptest.NewRecorder()
 		r.RemoteAddr = request.peer
 		h.ServeHTTP(w, r)
@@ -274,7 +277,7 @@ func ExampleAllow() {
 	// "\"this machine\";q=6000;w=60;heed-algorithm=token-bucket"
 }
 
-// nginx sets X-Real-IP, and so no client can.
+// nginx sets X-Real-IP, so clients cannot.
 func ExampleProxies() {
 	key := serverside.Proxies{
 		Trusted: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
@@ -292,9 +295,9 @@ func ExampleProxies() {
 	// 198.51.100.7
 }
 
-// Customers pay for a tier; one has a contract of its own.
+// Customers have a tier; one has limits of its own.
 func ExampleLimitTable() {
-	customer := func(r *http.Request) string { return r.Header.Get("X-Customer") } // as authentication has set it
+	customer := func(r *http.Request) string { return r.Header.Get("X-Customer") } // set by authentication
 	limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{
 		Name:  "api",
 		Stage: serverside.AfterAuth,
@@ -312,7 +315,9 @@ func ExampleLimitTable() {
 	}
 	h := limiter.Wrap(http.NotFoundHandler())
 	for _, header := range []http.Header{
-		{"X-Customer": {"ann"}, "X-Plan": {"pro"}}, {"X-Customer": {"bob"}, "X-Plan": {"gold"}}, {"X-Customer": {"acme"}, "X-Plan": {"pro"}},
+		{"X-Customer": {"ann"}, "X-Plan": {"pro"}},
+		{"X-Customer": {"bob"}, "X-Plan": {"gold"}},
+		{"X-Customer": {"acme"}, "X-Plan": {"pro"}},
 	} {
 		r, w := httptest.NewRequest("GET", "/", nil), httptest.NewRecorder()
 		r.Header = header
@@ -325,22 +330,29 @@ func ExampleLimitTable() {
 	// "api/1m";q=250;w=60;heed-algorithm=token-bucket
 }
 
-// A key that anybody can make up is no limit. New says so.
+// A key that clients can make up needs a second rule by address. New checks this.
 func ExampleNew_ceiling() {
-	byKey := serverside.Rule{Name: "key", Policies: []quota.Policy{quota.PerMinute(60)}, Key: serverside.Header("X-Api-Key")}
+	byKey := serverside.Rule{
+		Name: "key", Policies: []quota.Policy{quota.PerMinute(60)}, Key: serverside.Header("X-Api-Key"),
+	}
 	_, err := serverside.New(serverside.Config{Rules: []serverside.Rule{byKey}})
-	fmt.Println(err)
+	fmt.Println(strings.ReplaceAll(err.Error(), ": ", ":\n"))
 
-	byAddress := serverside.Rule{Name: "address", Policies: []quota.Policy{quota.PerMinute(600)}, Key: serverside.ClientIP()}
+	byAddress := serverside.Rule{
+		Name: "address", Policies: []quota.Policy{quota.PerMinute(600)}, Key: serverside.ClientIP(),
+	}
 	_, err = serverside.New(serverside.Config{Rules: []serverside.Rule{byKey, byAddress}})
 	fmt.Println(err)
 	// Output:
-	// serverside: Rules[0].Key: is what clients say of themselves, and they can say something else each time: add a rule by ClientIP for the same requests, or check the key first and set Stage to AfterAuth
+	// serverside:
+	// Rules[0].Key:
+	// is sent by the client, which can change it with every request:
+	// add a rule by ClientIP for the same requests, or check the key first and set Stage to AfterAuth
 	// <nil>
 }
 
-// Denials, outages and whatever else there is to know go to a log of one's own,
-// where a flood of requests makes no flood of records.
+// Log denials, outages and other Events to your own logger. The number of records per second is
+// limited.
 func ExampleLogAudit() {
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
 		Level: slog.LevelWarn,
@@ -366,7 +378,7 @@ func ExampleLogAudit() {
 	// 404 429
 }
 
-// Clients that know another body than a problem document get it.
+// Send another body than a problem document.
 func ExampleEnvelopeBody() {
 	limiter, err := serverside.New(serverside.Config{
 		Rules: []serverside.Rule{{Name: "api", Policies: []quota.Policy{quota.PerHour(5)}}},
@@ -388,8 +400,8 @@ func ExampleEnvelopeBody() {
 	// {"error":{"code":"rate_limited","message":"Too many requests. Retry after so many seconds."}}
 }
 
-// Five logins that fail lock an account, for all addresses, and for twice as long
-// after each further one. Those that succeed are not charged.
+// Five failed logins block the network for 12 seconds, and each further one for twice as long.
+// Successful logins are not charged.
 func ExampleLogins() {
 	limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{
 		serverside.Logins("login", "POST /login", serverside.FormValue("user")),
@@ -411,7 +423,7 @@ func ExampleLogins() {
 		r, w := httptest.NewRequest("POST", "/login", strings.NewReader(form.Encode())), httptest.NewRecorder()
 		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 		h.ServeHTTP(w, r)
-		fmt.Println(w.Code, w.Header().Get("Retry-After") != "") // which is 12 seconds
+		fmt.Println(w.Code, w.Header().Get("Retry-After") != "") // 12 seconds
 	}
 	// Output:
 	// 200 false
@@ -423,8 +435,7 @@ func ExampleLogins() {
 	// 429 true
 }
 
-// Whoever fails for the third time within an hour is asked to solve a challenge,
-// and nobody else is. What the challenge is, is up to the login page.
+// After the third failure within an hour, the login page asks for a challenge.
 func ExamplePenalty() {
 	limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{
 		Name:     "login",
@@ -459,8 +470,7 @@ func ExamplePenalty() {
 	// 401 {"challenge_required":true}
 }
 
-// A query costs as many units as it has found rows, which is known afterwards;
-// until then it costs one. What a cache has answered costs nothing.
+// A query costs one unit while it runs, and in the end one for each row. A cached response is free.
 func ExampleRule_settle() {
 	limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{
 		Name:     "query",
@@ -496,7 +506,7 @@ func ExampleRule_settle() {
 	// 794
 }
 
-// A handler that knows what is left can do less of what is optional.
+// A handler may skip optional work when little of the quota is left.
 func ExampleFromContext() {
 	limiter, err := serverside.New(serverside.Config{
 		Rules:     []serverside.Rule{{Name: "api", Policies: []quota.Policy{quota.PerHour(2)}}},
@@ -517,8 +527,8 @@ func ExampleFromContext() {
 	// 0 api true
 }
 
-// The subject of a token is a key once somebody has verified the token: the rule
-// is asked after authentication, which leaves the claims in the context.
+// Use the subject of a token as key, in a rule checked after authentication, which leaves the
+// verified claims in the context.
 func ExampleKeyFunc() {
 	type claims struct{ Subject, Tenant string }
 	type key struct{}
@@ -527,7 +537,7 @@ func ExampleKeyFunc() {
 		return c
 	}
 	limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{
-		{ // whoever makes tokens does not make quota: the tenant has a limit too
+		{ // making more tokens does not help: the tenant has a limit too
 			Name: "tenant", Stage: serverside.AfterAuth, Policies: []quota.Policy{quota.PerHour(3)},
 			Key: serverside.KeyFunc(func(r *http.Request) string { return verified(r).Tenant }),
 		},
@@ -555,10 +565,14 @@ func ExampleKeyFunc() {
 	// cid 429
 }
 
-// What a rule does, in words, for the documentation of an API.
+// Describe a rule for the documentation of an API.
 func ExampleRule_Describe() {
-	rule := serverside.Rule{Pattern: "GET /search", Policies: []quota.Policy{quota.PerMinute(30)}, Key: serverside.Header("Authorization")}
-	fmt.Println(rule.Describe())
+	rule := serverside.Rule{
+		Pattern: "GET /search", Policies: []quota.Policy{quota.PerMinute(30)},
+		Key: serverside.Header("Authorization"),
+	}
+	fmt.Println(strings.ReplaceAll(rule.Describe(), ". ", ".\n"))
 	// Output:
-	// At most 30 in 1m of requests to GET /search, counted for each header Authorization that clients send. Others get 429 Too Many Requests with Retry-After.
+	// At most 30 in 1m of requests to GET /search, counted for each header Authorization that clients send.
+	// Others get 429 Too Many Requests with Retry-After.
 }

@@ -19,17 +19,21 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// failures are the ways in which a Store may fail.
+// failures are Stores that fail in different ways.
 var failures = map[string]quota.Store{
-	"error":    store(down),
-	"too few":  store(func(context.Context, []quota.Decision, ...quota.Charge) ([]quota.Decision, error) { return nil, nil }),
+	"error": store(down),
+	"too few": store(func(context.Context, []quota.Decision, ...quota.Charge) ([]quota.Decision, error) {
+		return nil, nil
+	}),
 	"too many": store(tooMany),
 	"nonsense": answering(quota.Decision{Allowed: true, Remaining: -5}),
 	"leaves": store(func(context.Context, []quota.Decision, ...quota.Charge) ([]quota.Decision, error) {
 		runtime.Goexit()
 		return nil, nil
 	}),
-	"panic": store(func(context.Context, []quota.Decision, ...quota.Charge) ([]quota.Decision, error) { panic("a fault") }),
+	"panic": store(func(context.Context, []quota.Decision, ...quota.Charge) ([]quota.Decision, error) {
+		panic("a fault")
+	}),
 	"slow": store(func(ctx context.Context, _ []quota.Decision, _ ...quota.Charge) ([]quota.Decision, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -44,20 +48,19 @@ func tooMany(_ context.Context, dst []quota.Decision, charges ...quota.Charge) (
 	return append(dst, make([]quota.Decision, len(charges)+1)...), nil
 }
 
-// inOutages runs test in a bubble for each failure, and checks that no request
-// takes longer than declared.
+// inOutages runs test in a bubble for each of failures.
 func inOutages(t *testing.T, test func(t *testing.T, outage quota.Store)) {
 	for name, outage := range failures {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				test(t, outage)
-				time.Sleep(2 * time.Hour) // until what hangs is done
+				time.Sleep(2 * time.Hour) // hanging calls end
 			})
 		})
 	}
 }
 
-// promptly is h, which must be done within the 75 ms that are StoreTimeout.
+// promptly checks that h serves requests within StoreTimeout, 75 ms.
 func promptly(t *testing.T, h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		start := time.Now()
@@ -66,11 +69,13 @@ func promptly(t *testing.T, h http.Handler) http.Handler {
 	})
 }
 
-func TestFailOpenAdmitsAndTellsNoNumbers(t *testing.T) {
+func TestFailOpenAdmitsWithoutFields(t *testing.T) {
 	inOutages(t, func(t *testing.T, outage quota.Store) {
 		var events log
 		handler := new(ok)
-		h := promptly(t, must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: outage, Audit: events.add, OnStoreError: serverside.FailOpen}).Wrap(handler))
+		h := promptly(t, must(t, serverside.Config{
+			Rules: oneRule(quota.PerHour(1)), Store: outage, Audit: events.add, OnStoreError: serverside.FailOpen,
+		}).Wrap(handler))
 		for range 100 {
 			w := ask(h, "GET", "/")
 			require.Equal(t, 200, w.Code)
@@ -126,10 +131,10 @@ func TestFailClosedMayAnswer429(t *testing.T) {
 	assert.NotEqual(t, must(t, plain).Hash(), must(t, cfg).Hash())
 	cfg.ClosedStatus = 500
 	_, err := serverside.New(cfg)
-	assert.EqualError(t, err, "serverside: ClosedStatus: is 500: what fails closed is 503, or 429")
+	assert.EqualError(t, err, "serverside: ClosedStatus: is 500: must be 503 or 429")
 }
 
-func TestFailLocalCountsInThisProcessAndTellsItsNumbers(t *testing.T) {
+func TestFailLocalCountsInThisProcess(t *testing.T) {
 	inOutages(t, func(t *testing.T, outage quota.Store) {
 		h := promptly(t, must(t, serverside.Config{Rules: oneRule(quota.PerDay(2)), Store: outage,
 			OnStoreError: serverside.FailLocal}).Wrap(new(ok)))
@@ -142,13 +147,15 @@ func TestFailLocalCountsInThisProcessAndTellsItsNumbers(t *testing.T) {
 	})
 }
 
-func TestAStoresOwnSliceIsNotWrittenTo(t *testing.T) {
+func TestStoresSliceIsNotWrittenTo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kept := []quota.Decision{{Allowed: true, Remaining: 7}}
-		keeping := store(func(context.Context, []quota.Decision, ...quota.Charge) ([]quota.Decision, error) { return kept, nil })
+		keeping := store(func(context.Context, []quota.Decision, ...quota.Charge) ([]quota.Decision, error) {
+			return kept, nil
+		})
 		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(9)), Store: keeping}).Wrap(new(ok))
 		other := limit(t, quota.PerHour(100)).Wrap(new(ok))
-		for range 20 { // a pool may give another trial now and then
+		for range 20 {
 			ask(h, "GET", "/")
 			ask(other, "GET", "/")
 			require.Equal(t, int64(7), kept[0].Remaining)
@@ -156,7 +163,7 @@ func TestAStoresOwnSliceIsNotWrittenTo(t *testing.T) {
 	})
 }
 
-func TestFailureModesAreARulesOwn(t *testing.T) {
+func TestEachRuleHasItsFailureMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		per := []quota.Policy{quota.PerHour(1)}
 		rules := []serverside.Rule{
@@ -168,11 +175,20 @@ func TestFailureModesAreARulesOwn(t *testing.T) {
 		}
 		for _, c := range []struct {
 			mode serverside.FailureMode
-			want map[string][2]int // the codes of the first and the second request
+			want map[string][2]int // statuses of the first and the second request
 		}{
-			{serverside.FailOpen, map[string][2]int{"/inherits": {200, 200}, "/closed": {503, 503}, "/local": {200, 429}, "/open": {200, 200}, "/dry": {200, 200}}},
+			{
+				serverside.FailOpen,
+				map[string][2]int{
+					"/inherits": {200, 200}, "/closed": {503, 503}, "/local": {200, 429}, "/open": {200, 200},
+					"/dry": {200, 200},
+				},
+			},
 			{0, map[string][2]int{"/inherits": {200, 429}, "/closed": {503, 503}, "/open": {200, 200}}},
-			{serverside.FailClosed, map[string][2]int{"/inherits": {503, 503}, "/local": {200, 429}, "/open": {200, 200}, "/dry": {200, 200}}},
+			{
+				serverside.FailClosed,
+				map[string][2]int{"/inherits": {503, 503}, "/local": {200, 429}, "/open": {200, 200}, "/dry": {200, 200}},
+			},
 			{serverside.FailLocal, map[string][2]int{"/inherits": {200, 429}, "/closed": {503, 503}, "/open": {200, 200}}},
 		} {
 			open := func(e serverside.Event) {
@@ -186,16 +202,18 @@ func TestFailureModesAreARulesOwn(t *testing.T) {
 	})
 }
 
-func TestOfSeveralRulesTheStrictestDecides(t *testing.T) {
+func TestStrictestFailureModeDecides(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule := func(name string, mode serverside.FailureMode) serverside.Rule {
 			return serverside.Rule{Name: name, Policies: []quota.Policy{quota.PerHour(1)}, OnStoreError: mode}
 		}
-		open, local, closed := rule("open", serverside.FailOpen), rule("local", serverside.FailLocal), rule("closed", serverside.FailClosed)
+		open, local, closed := rule("open", serverside.FailOpen), rule("local", serverside.FailLocal),
+			rule("closed", serverside.FailClosed)
 		for _, rules := range [][]serverside.Rule{{open, local}, {local, open}} {
 			h := must(t, serverside.Config{Rules: rules, Store: store(down)}).Wrap(new(ok))
 			w := ask(h, "GET", "/")
-			assert.Equal(t, `"local";q=1;w=3600;heed-algorithm=token-bucket`, w.Header().Get("RateLimit-Policy"), "nobody counted the other")
+			assert.Equal(t, `"local";q=1;w=3600;heed-algorithm=token-bucket`, w.Header().Get("RateLimit-Policy"),
+				"the other rule counted nothing")
 			assert.Equal(t, 429, ask(h, "GET", "/").Code)
 		}
 		for _, rules := range [][]serverside.Rule{{open, local, closed}, {closed, local, open}} {
@@ -208,17 +226,21 @@ func TestOfSeveralRulesTheStrictestDecides(t *testing.T) {
 	})
 }
 
-func TestAnOutageEndsWithoutARestart(t *testing.T) {
+func TestOutageEndsByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var memory quota.Memory
 		var up atomic.Bool
-		starting := store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+		starting := store(func(
+			ctx context.Context, dst []quota.Decision, charges ...quota.Charge,
+		) ([]quota.Decision, error) {
 			if !up.Load() {
 				return nil, errDown
 			}
 			return memory.Take(ctx, dst, charges...)
 		})
-		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: starting, OnStoreError: serverside.FailOpen}).Wrap(new(ok))
+		h := must(t, serverside.Config{
+			Rules: oneRule(quota.PerHour(1)), Store: starting, OnStoreError: serverside.FailOpen,
+		}).Wrap(new(ok))
 		spend(t, h, 3)
 		up.Store(true)
 		spend(t, h, 1)
@@ -226,7 +248,7 @@ func TestAnOutageEndsWithoutARestart(t *testing.T) {
 	})
 }
 
-func TestAStoreThatHangsGathersNoGoroutines(t *testing.T) {
+func TestHangingStoreGathersNoGoroutines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
 		release := make(chan struct{})
@@ -236,7 +258,10 @@ func TestAStoreThatHangsGathersNoGoroutines(t *testing.T) {
 			<-release
 			return memory.Take(ctx, dst, charges...)
 		})
-		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1000)), Store: hanging, StoreTimeout: time.Millisecond, OnStoreError: serverside.FailOpen}).Wrap(new(ok))
+		h := must(t, serverside.Config{
+			Rules: oneRule(quota.PerHour(1000)), Store: hanging, StoreTimeout: time.Millisecond,
+			OnStoreError: serverside.FailOpen,
+		}).Wrap(new(ok))
 		start := time.Now()
 		spend(t, h, 1000)
 		assert.Equal(t, int64(128), asked.Load())
@@ -249,7 +274,7 @@ func TestAStoreThatHangsGathersNoGoroutines(t *testing.T) {
 	})
 }
 
-func TestThousandsOfRequestsGatherABoundedNumberOfGoroutines(t *testing.T) {
+func TestGoroutinesWaitingForTheStoreAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
 		hanging := store(func(context.Context, []quota.Decision, ...quota.Charge) ([]quota.Decision, error) {
@@ -257,7 +282,9 @@ func TestThousandsOfRequestsGatherABoundedNumberOfGoroutines(t *testing.T) {
 			time.Sleep(time.Hour)
 			return nil, errDown
 		})
-		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(10_000)), Store: hanging}).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		h := must(t, serverside.Config{
+			Rules: oneRule(quota.PerHour(10_000)), Store: hanging,
+		}).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		var all sync.WaitGroup
 		for range 3_000 {
 			all.Go(func() { assert.Equal(t, 200, ask(h, "GET", "/").Code) })
@@ -268,9 +295,7 @@ func TestThousandsOfRequestsGatherABoundedNumberOfGoroutines(t *testing.T) {
 	})
 }
 
-// What the Store admitted is known to the process when the Store fails: a failure
-// does not begin with a burst.
-func TestFailLocalBeginsWithWhatThisProcessHasAdmitted(t *testing.T) {
+func TestFailLocalStartsWithWhatThisProcessAdmitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var gone atomic.Bool
 		var memory quota.Memory
@@ -280,7 +305,9 @@ func TestFailLocalBeginsWithWhatThisProcessHasAdmitted(t *testing.T) {
 			}
 			return memory.Take(ctx, dst, charges...)
 		})
-		h := must(t, serverside.Config{Rules: oneRule(quota.PerMinute(60)), Store: failing, OnStoreError: serverside.FailLocal}).Wrap(new(ok))
+		h := must(t, serverside.Config{
+			Rules: oneRule(quota.PerMinute(60)), Store: failing, OnStoreError: serverside.FailLocal,
+		}).Wrap(new(ok))
 		spend(t, h, 60)
 		assert.Equal(t, 429, ask(h, "GET", "/").Code)
 		gone.Store(true)
@@ -291,7 +318,7 @@ func TestFailLocalBeginsWithWhatThisProcessHasAdmitted(t *testing.T) {
 	})
 }
 
-func TestAClientThatGoesAwayIsCounted(t *testing.T) {
+func TestDisconnectedClientIsCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -312,7 +339,7 @@ func TestAClientThatGoesAwayIsCounted(t *testing.T) {
 	})
 }
 
-func TestAStoreIsAskedOnceForAllRulesWithADeadlineAndTheContextsValues(t *testing.T) {
+func TestStoreIsAskedOnceWithADeadlineAndContextValues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type name struct{}
 		calls := 0
@@ -340,10 +367,12 @@ func TestAStoreIsAskedOnceForAllRulesWithADeadlineAndTheContextsValues(t *testin
 	})
 }
 
-func TestAForeignStoreUnderLoadCountsExactly(t *testing.T) {
+func TestForeignStoreUnderLoadCountsExactly(t *testing.T) {
 	var memory quota.Memory
 	foreign := store(memory.Take)
-	h := must(t, serverside.Config{Rules: oneRule(quota.PerDay(100)), Store: foreign, StoreTimeout: time.Minute}).Wrap(http.HandlerFunc(bare))
+	h := must(t, serverside.Config{
+		Rules: oneRule(quota.PerDay(100)), Store: foreign, StoreTimeout: time.Minute,
+	}).Wrap(http.HandlerFunc(bare))
 	var group sync.WaitGroup
 	var admitted atomic.Int64
 	for range 1000 {
@@ -357,10 +386,12 @@ func TestAForeignStoreUnderLoadCountsExactly(t *testing.T) {
 	assert.Equal(t, int64(100), admitted.Load())
 }
 
-func TestTheErrorOfAnOutageIsTheStoresOwn(t *testing.T) {
+func TestStoreErrorWrapsTheStoresError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events log
-		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: store(down), Audit: events.add}).Wrap(new(ok))
+		h := must(t, serverside.Config{
+			Rules: oneRule(quota.PerHour(1)), Store: store(down), Audit: events.add,
+		}).Wrap(new(ok))
 		ask(h, "GET", "/")
 		assert.True(t, errors.Is(events.events[0].Err, errDown))
 	})

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// A field is a header field in which proxies write.
+// A field is a header field to which proxies write the client's address.
 type field struct {
 	name string
-	hops func(line string) iter.Seq[string] // the nearest first, which is the last
+	hops func(line string) iter.Seq[string] // from the nearest proxy outwards
 	addr func(hop string) (netip.Addr, bool)
 }
 
@@ -26,12 +26,12 @@ func fieldOf(name string) field {
 	}
 }
 
-// whole is a line with one hop.
+// whole yields a line as one hop.
 func whole(line string) iter.Seq[string] {
 	return func(yield func(string) bool) { yield(strings.Trim(line, " \t")) }
 }
 
-// listed are the elements of a comma-separated list, the last first.
+// listed yields the elements of a comma-separated list, the last first.
 func listed(line string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for comma := 0; comma >= 0; line = line[:max(comma, 0)] {
@@ -43,10 +43,9 @@ func listed(line string) iter.Seq[string] {
 	}
 }
 
-// elements are those of a line of Forwarded (RFC 7239, section 4), the last first. They
-// are told apart from the left, as quotes and backslashes ask for. A client may have
-// written a quote that ends only in what a proxy has appended: then what follows that is
-// no separator, and the line is one hop which is no address.
+// elements yields the elements of a Forwarded line (RFC 7239, section 4), the last first. It
+// has to parse from the left because of quotes. If a client sends an opening quote that is
+// closed only in what a proxy appends, the whole line is one malformed hop.
 func elements(line string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, element := range slices.Backward(splitQuoted(line, ',')) {
@@ -57,8 +56,8 @@ func elements(line string) iter.Seq[string] {
 	}
 }
 
-// splitQuoted splits s at separators outside of quoted strings (RFC 9110, section 5.6.4).
-// If s is malformed, it is one part that is malformed.
+// splitQuoted splits s at separators outside quoted strings (RFC 9110, section 5.6.4). If s is
+// malformed, it returns the one part malformed.
 func splitQuoted(s string, separator byte) (parts []string) {
 	from, quoted, closed := 0, false, false
 	for i := 0; i < len(s); i++ {
@@ -68,7 +67,7 @@ func splitQuoted(s string, separator byte) (parts []string) {
 		case c == '"' && quoted:
 			quoted, closed = false, true
 		case quoted:
-		case c == '"' && (i == 0 || s[i-1] != '='): // a quote begins a value
+		case c == '"' && (i == 0 || s[i-1] != '='): // a quote can only begin a value
 			return []string{malformed}
 		case c == '"':
 			quoted = true
@@ -77,7 +76,7 @@ func splitQuoted(s string, separator byte) (parts []string) {
 			if c == separator {
 				parts, from = append(parts, s[from:i]), i+1
 			}
-		case closed && c != ' ' && c != '\t': // there is nothing else behind a value
+		case closed && c != ' ' && c != '\t': // nothing else can follow a value
 			return []string{malformed}
 		}
 	}
@@ -87,11 +86,12 @@ func splitQuoted(s string, separator byte) (parts []string) {
 	return append(parts, s[from:])
 }
 
-// malformed is no address, nor an element with one.
+// malformed is neither an address nor an element with one.
 const malformed = "?"
 
-// parseElement reads the one "for" of an element of Forwarded (RFC 7239, section
-// 4). Without one, or with a name that is no address (section 6), it is not ok.
+// parseElement returns the address in the one "for" of an element of Forwarded (RFC 7239,
+// section 4). It is not ok if "for" is absent, repeated, or a name without an address (section
+// 6).
 func parseElement(s string) (addr netip.Addr, ok bool) {
 	for _, pair := range splitQuoted(s, ';') {
 		name, value, _ := strings.Cut(strings.Trim(pair, " \t"), "=")
@@ -111,8 +111,8 @@ func parseElement(s string) (addr netip.Addr, ok bool) {
 	return addr, ok
 }
 
-// isForwarded reports whether anything in r looks as if it had come by way of its peer:
-// Via, Forwarded, X-Forwarded-Proto, X-Real-IP, True-Client-IP and the like.
+// isForwarded reports whether r has a field that proxies add: Via, Forwarded,
+// X-Forwarded-Proto, X-Real-IP, True-Client-IP and the like.
 func isForwarded(r *http.Request) bool {
 	for name := range r.Header {
 		switch {

@@ -13,11 +13,13 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// Frameworks such as gin write 200 for a handler that returns without having written, which
-// handlers do whose client has gone.
-func TestWhatIsWrittenToAClientThatHasGoneIsNoSuccess(t *testing.T) {
+// Handlers often return without writing when the client disconnects. Frameworks such as gin then
+// write 200.
+func TestResponseToADisconnectedClientIsNoSuccess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := must(t, serverside.Config{Audit: silent, Rules: logins()}).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := must(t, serverside.Config{
+			Audit: silent, Rules: logins(),
+		}).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.Context().Err() != nil {
 				w.WriteHeader(http.StatusOK)
 				return

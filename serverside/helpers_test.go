@@ -17,7 +17,7 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// must returns the Limiter of a Config that is right.
+// must returns a Limiter for a valid Config.
 func must(t testing.TB, cfg serverside.Config) *serverside.Limiter {
 	t.Helper()
 	l, err := serverside.New(cfg)
@@ -25,13 +25,13 @@ func must(t testing.TB, cfg serverside.Config) *serverside.Limiter {
 	return l
 }
 
-// limit is a Limiter of one rule for every request.
+// limit returns a Limiter with one rule for every request.
 func limit(t testing.TB, policies ...quota.Policy) *serverside.Limiter {
 	t.Helper()
 	return must(t, serverside.Config{Rules: []serverside.Rule{{Name: "api", Policies: policies}}})
 }
 
-// ok answers 200 and counts.
+// ok answers 200 and counts requests.
 type ok struct{ served int }
 
 func (h *ok) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
@@ -59,7 +59,7 @@ func serve(h http.Handler, r *http.Request) *httptest.ResponseRecorder {
 	return w
 }
 
-// spend sends n requests that must be admitted.
+// spend sends n requests, which must be admitted.
 func spend(t testing.TB, h http.Handler, n int) {
 	t.Helper()
 	for range n {
@@ -82,27 +82,27 @@ func problemOf(t testing.TB, w *httptest.ResponseRecorder) (p problem) {
 	return p
 }
 
-// log is an Audit that remembers.
+// log is an Audit that keeps Events.
 type log struct {
 	mu     sync.Mutex
 	events []serverside.Event // guarded by mu
 }
 
-// add remembers what is not routine.
+// add keeps e unless it is routine.
 func (l *log) add(e serverside.Event) {
 	if e.Kind != serverside.Configured && e.Kind != serverside.NearLimit {
 		l.all(e)
 	}
 }
 
-// all remembers everything.
+// all keeps every Event.
 func (l *log) all(e serverside.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.events = append(l.events, e)
 }
 
-// of returns what was remembered of kind.
+// of returns the Events of a kind.
 func (l *log) of(kind serverside.EventKind) (events []serverside.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,7 +114,7 @@ func (l *log) of(kind serverside.EventKind) (events []serverside.Event) {
 	return events
 }
 
-// silent is an Audit that nobody listens to.
+// silent is an Audit that drops Events.
 func silent(serverside.Event) {}
 
 func (l *log) kinds() (kinds []serverside.EventKind) {

@@ -5,35 +5,35 @@ import (
 	"time"
 )
 
-// hotDenials is how many denials of one key within hotTime are no alarm yet.
+// A key with more than hotDenials denials within hotTime is hot.
 const (
 	hotDenials = 100
 	hotTime    = time.Minute
 )
 
-// mostHot bounds the keys that are watched. A key that is hot is among them.
-const mostHot = 1024
+// maxHotKeys bounds the keys that are watched.
+const maxHotKeys = 1024
 
-// hotKeys finds keys that are denied again and again.
+// hotKeys finds keys that are denied very often.
 type hotKeys struct {
 	mu   sync.Mutex
 	keys map[string]*denials // guarded by mu
 }
 
-// denials are those of one key since a time.
+// denials are the denials of one key since a time.
 type denials struct {
 	since    time.Time
 	n        int
 	reported bool
 }
 
-// add counts a denial of key, and reports whether it is the one that makes it hot.
+// add counts a denial of key, and reports whether it makes the key hot.
 func (h *hotKeys) add(key string, now time.Time) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	d := h.keys[key]
 	if d == nil {
-		d = h.roomFor(key)
+		d = h.newEntry(key)
 		d.since = now
 	}
 	if now.Sub(d.since) >= hotTime {
@@ -47,13 +47,13 @@ func (h *hotKeys) add(key string, now time.Time) bool {
 	return true
 }
 
-// roomFor makes an entry for key. If there are too many, the least of a few has to
-// go.
-func (h *hotKeys) roomFor(key string) *denials {
+// newEntry adds an entry for key. If there are too many entries, it evicts the one with the
+// fewest denials of a random few.
+func (h *hotKeys) newEntry(key string) *denials {
 	if h.keys == nil {
 		h.keys = make(map[string]*denials)
 	}
-	if len(h.keys) >= mostHot {
+	if len(h.keys) >= maxHotKeys {
 		h.forgetOne()
 	}
 	d := new(denials)
@@ -62,15 +62,15 @@ func (h *hotKeys) roomFor(key string) *denials {
 }
 
 func (h *hotKeys) forgetOne() {
-	const few = 8
+	const sample = 8
 	var least *denials
 	var name string
 	tried := 0
-	for key, d := range h.keys { // begins anywhere
+	for key, d := range h.keys { // in random order
 		if least == nil || d.n < least.n {
 			least, name = d, key
 		}
-		if tried++; tried == few {
+		if tried++; tried == sample {
 			break
 		}
 	}

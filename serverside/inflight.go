@@ -7,10 +7,10 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// gates count what is in flight.
+// A gates counts requests in flight.
 type gates struct {
 	gate   quota.Gate
-	memory *quota.Memory // gate, if it is in this process
+	memory *quota.Memory // gate, if it is a Memory
 	local  *quota.Memory // counts while gate fails, for FailLocal
 	caller remote.Caller
 }
@@ -31,13 +31,14 @@ func newGates(cfg *Config, store *counter) *gates {
 	return g
 }
 
-// acquire takes a place among limit for key. It returns nil if there is none.
+// acquire takes one of limit places for key. It returns nil if all are taken.
 func (g *gates) acquire(ctx context.Context, key string, limit int64) (*quota.Hold, error) {
 	if g.memory != nil {
 		return acquireIn(ctx, g.memory, key, limit)
 	}
 	hold, err := remote.Do(context.WithoutCancel(ctx), &g.caller, func(ctx context.Context) (*quota.Hold, error) {
-		kept, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the Hold outlives the call
+		// The Hold outlives the call.
+		kept, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		stop := context.AfterFunc(ctx, cancel)
 		hold, err := acquireIn(kept, g.gate, key, limit)
 		stop()
@@ -51,13 +52,12 @@ func acquireIn(ctx context.Context, g quota.Gate, key string, limit int64) (*quo
 	return hold, err
 }
 
-// inFlightKey is the Gate's key for what key has in flight of r.
+// inFlightKey returns the Gate's key for the requests in flight that r charges to key.
 func (r *rule) inFlightKey(key string) string {
 	return string(appendNetstring(nil, r.name)) + key
 }
 
-// hold takes a place for m, and reports whether the request may be served beside those
-// that are.
+// hold takes a place for m, and reports whether the request may be served.
 func (c *check) hold(all matched, m match) bool {
 	r := m.rule
 	key := r.inFlightKey(m.key)
@@ -70,11 +70,11 @@ func (c *check) hold(all matched, m match) bool {
 			return true
 		case FailClosed:
 			c.observe(all, Refused)
-			c.refuse(c.outageOf(r))
+			c.refuse(c.outageDenial(r))
 			return false
 		}
 		hold, _ = acquireIn(c.r.Context(), c.gates.local, key, r.inFlight)
-	} else if len(all.charges) == 0 { // otherwise the Store may still fail
+	} else if len(all.charges) == 0 { // otherwise the Store's decision is still to come
 		c.auditSuccess()
 	}
 	switch {
@@ -82,18 +82,17 @@ func (c *check) hold(all matched, m match) bool {
 		c.holds = append(c.holds, hold)
 		return true
 	case r.dryRun:
-		c.auditFull(WouldDeny, m)
+		c.auditInFlight(WouldDeny, m)
 		return true
 	default:
-		c.auditFull(Denied, m)
+		c.auditInFlight(Denied, m)
 		c.observe(all, Refused)
-		c.refuse(fullOf(r))
+		c.refuse(inFlightDenial(r))
 		return false
 	}
 }
 
-// modeAfter is what happens to a request of r after err: it is counted in this process if
-// only that is late.
+// modeAfter returns the mode that applies after err: FailLocal if only this process is late.
 func (r *rule) modeAfter(err error) FailureMode {
 	if isLate(err) {
 		return FailLocal

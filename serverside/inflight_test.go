@@ -17,10 +17,10 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// held is a handler that is busy until it is let go.
+// held is a handler that blocks until it is released.
 type held struct {
-	inside chan struct{} // one for each request that is being served
-	leave  chan struct{} // one for each that may end
+	inside chan struct{} // receives one for each request being served
+	leave  chan struct{} // sending to it ends one request
 	panics bool
 }
 
@@ -34,15 +34,17 @@ func (h *held) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-func crowded(n int64) serverside.Rule { return serverside.Rule{Name: "api", MaxInFlight: n} }
+func slots(n int64) serverside.Rule { return serverside.Rule{Name: "api", MaxInFlight: n} }
 
-func TestSoManyRequestsAreServedAtOnceAndNoMore(t *testing.T) {
+func TestMaxInFlight(t *testing.T) {
 	for _, panics := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			busy, memory := newHeld(), new(quota.Memory)
 			busy.panics = panics
 			var events log
-			h := recovering(must(t, serverside.Config{Rules: []serverside.Rule{crowded(20)}, Store: memory, Audit: events.add}).Wrap(busy))
+			h := recovering(must(t, serverside.Config{
+				Rules: []serverside.Rule{slots(20)}, Store: memory, Audit: events.add,
+			}).Wrap(busy))
 			var group sync.WaitGroup
 			for range 20 {
 				group.Go(func() { ask(h, "GET", "/") })
@@ -52,10 +54,13 @@ func TestSoManyRequestsAreServedAtOnceAndNoMore(t *testing.T) {
 
 			w := ask(h, "GET", "/")
 			assert.Equal(t, 429, w.Code)
-			assert.Equal(t, http.Header{"Retry-After": {"1"}, "Cache-Control": {"no-store"}, "Content-Type": {"application/problem+json"}}, w.Header())
+			assert.Equal(t,
+				http.Header{
+					"Retry-After": {"1"}, "Cache-Control": {"no-store"}, "Content-Type": {"application/problem+json"},
+				}, w.Header())
 			p := problemOf(t, w)
 			assert.Equal(t, serverside.ProblemInFlight, p.Type)
-			assert.Equal(t, "As many requests are being served as may be at once: 20. Retry in 1 s.", p.Detail)
+			assert.Equal(t, "The client has too many requests in flight. The limit is 20. Retry in 1 s.", p.Detail)
 			require.Len(t, events.events, 1)
 			assert.Equal(t, "api", events.events[0].Rule)
 			assert.Equal(t, int64(20), events.events[0].Limit)
@@ -76,10 +81,10 @@ func TestSoManyRequestsAreServedAtOnceAndNoMore(t *testing.T) {
 	}
 }
 
-func TestAPlaceIsTakenUntilTheHandlerReturnsAlsoIfItsClientHasGone(t *testing.T) {
+func TestDisconnectedRequestCountsUntilItsHandlerReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy := newHeld()
-		h := must(t, serverside.Config{Rules: []serverside.Rule{crowded(1)}, Audit: silent}).Wrap(busy)
+		h := must(t, serverside.Config{Rules: []serverside.Rule{slots(1)}, Audit: silent}).Wrap(busy)
 		ctx, gone := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
@@ -96,17 +101,17 @@ func TestAPlaceIsTakenUntilTheHandlerReturnsAlsoIfItsClientHasGone(t *testing.T)
 	})
 }
 
-func TestWhatIsDeniedKeepsNoPlace(t *testing.T) {
-	rule := crowded(1)
+func TestDeniedRequestIsNotInFlight(t *testing.T) {
+	rule := slots(1)
 	rule.Policies = []quota.Policy{quota.PerHour(3)}
 	h := must(t, serverside.Config{Rules: []serverside.Rule{rule}}).Wrap(new(ok))
 	assert.Equal(t, map[int]int{200: 3, 429: 5}, codes(8, h, "GET", "/"))
 	assert.Contains(t, ask(h, "GET", "/").Body.String(), serverside.ProblemQuota)
 }
 
-func TestADryRunOfMaxInFlightAdmits(t *testing.T) {
+func TestDryRunOfMaxInFlightAdmits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		busy, rule := newHeld(), crowded(1)
+		busy, rule := newHeld(), slots(1)
 		rule.DryRun = true
 		var events log
 		h := must(t, serverside.Config{Rules: []serverside.Rule{rule}, Audit: events.add}).Wrap(busy)
@@ -122,14 +127,14 @@ func TestADryRunOfMaxInFlightAdmits(t *testing.T) {
 	})
 }
 
-// gate is a quota.Gate made of a function.
+// gate is a function as quota.Gate.
 type gate func(ctx context.Context, key string, limit, n int64) (*quota.Hold, quota.Decision, error)
 
 func (g gate) Acquire(ctx context.Context, key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
 	return g(ctx, key, limit, n)
 }
 
-func TestAGateThatFails(t *testing.T) {
+func TestFailingGateFollowsTheFailureMode(t *testing.T) {
 	for name, g := range map[string]gate{
 		"error": func(context.Context, string, int64, int64) (*quota.Hold, quota.Decision, error) {
 			return nil, quota.Decision{}, errors.New("down")
@@ -145,13 +150,13 @@ func TestAGateThatFails(t *testing.T) {
 		} {
 			t.Run(name+" "+mode.String(), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					rule := crowded(1)
+					rule := slots(1)
 					rule.OnStoreError = mode
 					var events log
 					l := must(t, serverside.Config{Rules: []serverside.Rule{rule}, Gate: g, Audit: events.add})
 					var inner int
 					h := l.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-						inner = ask(promptly(t, l.Wrap(new(ok))), "GET", "/").Code // another request, meanwhile
+						inner = ask(promptly(t, l.Wrap(new(ok))), "GET", "/").Code // another request at the same time
 					}))
 					outer := ask(h, "GET", "/").Code
 					if outer == 503 {
@@ -166,13 +171,13 @@ func TestAGateThatFails(t *testing.T) {
 	}
 }
 
-func TestItIsToldWhenTheGateIsBack(t *testing.T) {
+func TestGateRecoveryIsReported(t *testing.T) {
 	up := false
 	memory := new(quota.Memory)
 	var events log
 	var verdicts []serverside.Verdict
 	h := must(t, serverside.Config{
-		Rules: []serverside.Rule{crowded(1)}, Audit: events.add, OnStoreError: serverside.FailOpen,
+		Rules: []serverside.Rule{slots(1)}, Audit: events.add, OnStoreError: serverside.FailOpen,
 		Observe: func(o serverside.Observation) { verdicts = append(verdicts, o.Verdict) },
 		Gate: gate(func(ctx context.Context, key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
 			if !up {
@@ -184,18 +189,22 @@ func TestItIsToldWhenTheGateIsBack(t *testing.T) {
 	codes(2, h, "GET", "/")
 	up = true
 	codes(2, h, "GET", "/")
-	assert.Equal(t, []serverside.EventKind{serverside.StoreFailed, serverside.StoreFailed, serverside.StoreRecovered}, events.kinds())
-	assert.Equal(t, []serverside.Verdict{serverside.Uncounted, serverside.Uncounted, serverside.Admitted, serverside.Admitted}, verdicts)
+	assert.Equal(t, []serverside.EventKind{serverside.StoreFailed, serverside.StoreFailed, serverside.StoreRecovered},
+		events.kinds())
+	assert.Equal(t,
+		[]serverside.Verdict{
+			serverside.Uncounted, serverside.Uncounted, serverside.Admitted, serverside.Admitted,
+		}, verdicts)
 }
 
-func TestAPlaceThatComesTooLateIsGivenBack(t *testing.T) {
+func TestHoldThatComesTooLateIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := new(quota.Memory)
 		slow := gate(func(ctx context.Context, key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
 			time.Sleep(time.Second)
 			return memory.Acquire(ctx, key, limit, n)
 		})
-		h := must(t, serverside.Config{Rules: []serverside.Rule{crowded(1)}, Gate: slow, Audit: silent}).Wrap(new(ok))
+		h := must(t, serverside.Config{Rules: []serverside.Rule{slots(1)}, Gate: slow, Audit: silent}).Wrap(new(ok))
 		for range 3 {
 			assert.Equal(t, 200, ask(h, "GET", "/").Code, "it fails open")
 			time.Sleep(2 * time.Second)

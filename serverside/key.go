@@ -9,24 +9,29 @@ import (
 	"strings"
 )
 
-// A Key says whose quota a request is charged to: all requests with one key share one
-// quota. It is called from many goroutines at once.
+// A Key names the client that a request is charged to. Requests with the same key share a
+// quota. Use one of this package's, or write a KeyFunc:
 //
-// What New knows of a Key is its type. Header, Cookie and FormValue are what a client says
-// of itself, and what it can say otherwise each time; ClientIP is an address, and Join,
-// First and Named are as good as what they are made of. Of a KeyFunc, whatever it reads or
-// calls, nothing is known: New trusts it to be checked, but does not take it for a limit
-// that stops clients which make up keys for another rule. Rule.Describe says so.
+//	Key: serverside.ClientIP(proxy)                    // the client's address
+//	Key: serverside.Header("X-Api-Key")                // a header field, hashed
+//	Key: serverside.Named("user", serverside.KeyFunc(userOf))
+//
+// A Key is called by many goroutines at once.
+//
+// New rejects rules that a client could evade by making up keys, and knows this from the Key's
+// type: Header, Cookie and FormValue return what the client sends, ClientIP an address, and
+// Join, First and Named are as safe as their parts. New cannot see what a KeyFunc reads. It
+// accepts one as a key, but not as the limit that makes another rule's made-up keys safe.
 type Key interface {
-	// Of returns r's key. "" stands for Config.Key, or if it is Config.Key, for the
-	// peer's address: never for one bucket for everybody, nor for no limit.
+	// Of returns r's key, or "" if it has none. Then Config.Key is used, or the peer's address
+	// if this is Config.Key.
 	//
-	// What it returns reaches the Store as it is, or if longer than 128 bytes, as its
-	// hash: it must not be a secret. Header hashes what it reads.
+	// The Store sees the key, hashed if it is longer than 128 bytes, so it must not be a
+	// secret. Header hashes what it reads.
 	Of(r *http.Request) string
 }
 
-// A KeyFunc is a Key that the program makes of a request by itself:
+// A KeyFunc is a function used as a Key:
 //
 //	Key: serverside.KeyFunc(func(r *http.Request) string { return userOf(r.Context()) })
 type KeyFunc func(*http.Request) string
@@ -34,12 +39,12 @@ type KeyFunc func(*http.Request) string
 // Of returns f(r).
 func (f KeyFunc) Of(r *http.Request) string { return f(r) }
 
-// An origin is where a key comes from.
+// An origin says where a key comes from, and so whether clients can make it up.
 type origin int
 
 const (
-	unknown  origin = iota // a function of the program's
-	claimed                // the client, which nobody has checked
+	unknown  origin = iota // a function of the program
+	claimed                // the client, unchecked
 	address                // the network
 	constant               // the rule itself
 )
@@ -47,19 +52,19 @@ const (
 // A builtIn is a Key of this package.
 type builtIn struct {
 	origin origin
-	text   string // what it is, for people
+	text   string // description for people
 	of     func(*http.Request) string
-	exact  func(*http.Request) string // the same, but as it is written; nil if of is that
+	exact  func(*http.Request) string // like of, without folding case; nil if of does not fold
 
-	ip       func(*http.Request) (netip.Addr, bool) // the whole address, of an address
-	disputed func(*http.Request) bool               // what is known of the address contradicts itself
-	body     bool                                   // it reads the body
-	hashed   string                                 // what HashKey calls it, if it is a hash
+	ip       func(*http.Request) (netip.Addr, bool) // the whole address, if the key is one
+	disputed func(*http.Request) bool               // reports whether proxies' fields contradict each other
+	body     bool                                   // reads the body
+	hashed   string                                 // the name for HashKey, if the key is a hash
 }
 
 func (k *builtIn) Of(r *http.Request) string { return k.of(r) }
 
-// known returns what is known of k.
+// known returns what is known about k.
 func known(k Key) *builtIn {
 	if b, ok := k.(*builtIn); ok {
 		return b
@@ -67,34 +72,34 @@ func known(k Key) *builtIn {
 	return &builtIn{text: "a function of the program"}
 }
 
-// everybody is the Key of an Overload rule without one.
-var everybody Key = &builtIn{
+// allClients is the Key of an Overload rule without one.
+var allClients Key = &builtIn{
 	origin: constant, text: "all clients together", of: func(*http.Request) string { return "*" },
 }
 
-// Header is the first value of the request header field called name, as a hash:
-// neither the Store nor an Event sees a token. It is "" if the field is absent.
+// Header returns a Key that reads the first value of a request header field and hashes it, so
+// that neither the Store nor an Event contains a token. The key is "" if the field is absent.
 //
-// A value that nobody has checked is the client's to choose, and each one it
-// makes up is a fresh quota. So New accepts such a key only for a rule that is
-// asked AfterAuth, or beside one that limits the same requests by ClientIP.
+// A client can make up a new value, and so get a fresh quota, with each request. New therefore
+// accepts this key only in a rule of AfterAuth, or together with a rule by ClientIP for the
+// same requests.
 //
-// Of Authorization, what does not change the credential does not change the key: the
-// case of the scheme, the spaces after it, and the ways in which the base64 of a Basic
-// credential and of a JWT's signature can be written.
+// Different spellings of one Authorization credential are one key: the case of the scheme,
+// spaces after it, and the variants of base64 in Basic credentials and JWT signatures make no
+// difference.
 func Header(name string) Key {
 	name = http.CanonicalHeaderKey(name)
 	return &builtIn{origin: claimed, text: "header " + name, hashed: name, of: func(r *http.Request) string {
 		value := r.Header.Get(name)
 		if name == "Host" {
-			value = r.Host // where net/http puts it
+			value = r.Host // net/http moves it there
 		}
 		return HashKey(name, value)
 	}}
 }
 
-// Cookie is the value of the cookie called name, as a hash, or "" if there is
-// none. What Header says of values that nobody has checked holds for it too.
+// Cookie returns a Key that reads a cookie and hashes it. The key is "" if the cookie is
+// absent. Clients can make up cookies: see Header.
 func Cookie(name string) Key {
 	of := func(r *http.Request) string {
 		c, err := r.Cookie(name)
@@ -106,18 +111,18 @@ func Cookie(name string) Key {
 	return &builtIn{origin: claimed, text: "cookie " + name, hashed: "Cookie " + name, of: of}
 }
 
-// HashKey is the key that Header(name) makes of value: for Allow, LimitTable and
-// whoever looks for a key in a log. It is "" if value is. For Cookie and FormValue, name is
-// "Cookie " or "Form " and their name.
+// HashKey returns the key that Header(name) makes of value, for an Allow, a LimitTable or a
+// search in a log. For Cookie and FormValue, put "Cookie " or "Form " in front of name. If
+// value is "", so is the key.
 //
-// It is the first half of SHA-256. Nobody can find a random token by it; but whoever can
-// guess a value, such as one of the 2³² IPv4 addresses, can find out that it is the one.
+// The hash is the first half of SHA-256. It hides random tokens. Values that can be guessed,
+// such as IPv4 addresses, can be confirmed by hashing the guess.
 func HashKey(name, value string) string {
 	if !strings.Contains(name, " ") {
 		name = http.CanonicalHeaderKey(name)
 	}
 	if name == "Authorization" {
-		value = oneSpelling(value)
+		value = normalizeCredential(value)
 	}
 	if value == "" {
 		return ""
@@ -125,9 +130,9 @@ func HashKey(name, value string) string {
 	return hash(name + ":" + value)
 }
 
-// oneSpelling is a credential, of the field Authorization, in one of its spellings
-// (RFC 7617, RFC 7515). Base64 has bits that decoders ignore, and padding that some do.
-func oneSpelling(credential string) string {
+// normalizeCredential returns one spelling of an Authorization credential (RFC 7617, RFC 7515).
+// In base64 decoders ignore some bits, and some also ignore padding.
+func normalizeCredential(credential string) string {
 	end := strings.IndexAny(credential, " \t")
 	if end < 0 {
 		return credential // there is no scheme
@@ -135,16 +140,16 @@ func oneSpelling(credential string) string {
 	scheme, value := strings.ToLower(credential[:end]), strings.Trim(credential[end:], " \t")
 	switch {
 	case scheme == "basic":
-		value = respelt(base64.StdEncoding, value)
-	case strings.Count(value, ".") == 2: // a JWT: its signature is about the spelling of the rest
+		value = reencode(base64.StdEncoding, value)
+	case strings.Count(value, ".") == 2: // a JWT: its signature covers the spelling of the other parts
 		signature := strings.LastIndexByte(value, '.') + 1
-		value = value[:signature] + respelt(base64.URLEncoding, value[signature:])
+		value = value[:signature] + reencode(base64.URLEncoding, value[signature:])
 	}
 	return scheme + " " + value
 }
 
-// respelt is text decoded and encoded again, without padding; or text, if it is not base64.
-func respelt(encoding *base64.Encoding, text string) string {
+// reencode decodes text and encodes it again without padding. It returns text if that fails.
+func reencode(encoding *base64.Encoding, text string) string {
 	encoding = encoding.WithPadding(base64.NoPadding)
 	decoded, err := encoding.DecodeString(strings.TrimRight(text, "="))
 	if err != nil {
@@ -153,9 +158,12 @@ func respelt(encoding *base64.Encoding, text string) string {
 	return encoding.EncodeToString(decoded)
 }
 
-// Join is all of keys together. No two different lists of keys have the same
-// join, whatever characters they are made of. Where one of them is "" or nil,
-// the peer's address takes its place.
+// Join returns a Key that combines keys: requests share a quota if all of the keys are equal.
+//
+//	Key: serverside.Join(user, serverside.ClientIP()) // a quota for each user on each address
+//
+// Different lists of keys have different joins, whatever they contain. The peer's address
+// replaces a key that is "" or nil.
 func Join(keys ...Key) Key {
 	keys = slices.Clone(keys)
 	return combined(" and ", keys, func(r *http.Request, read reading) string {
@@ -165,7 +173,7 @@ func Join(keys ...Key) Key {
 			if key != nil {
 				part = read(key, r)
 			}
-			if part == "" { // a "-", which no netstring begins with
+			if part == "" { // "-" begins no netstring
 				b = appendNetstring(append(b, '-'), peerOf(r))
 			} else {
 				b = appendNetstring(b, part)
@@ -180,9 +188,9 @@ func appendNetstring(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// First is the first of keys that is not "": the tenant of a token, say, or else
-// the token. Keys of different Keys are different, also where they read the
-// same. It is "" if all are.
+// First returns a Key that uses the first of keys that is not "", such as a token's tenant, or
+// else the token. Keys of different Keys differ even if they read the same. The key is "" if
+// all are.
 func First(keys ...Key) Key {
 	keys = slices.DeleteFunc(slices.Clone(keys), func(k Key) bool { return k == nil })
 	return combined(", or else ", keys, func(r *http.Request, read reading) string {
@@ -195,8 +203,9 @@ func First(keys ...Key) Key {
 	})
 }
 
-// Named is key in a name space of its own, "user:ann" for a key "ann" named "user": who
-// reads the Store's keys sees what they are of. name has no colon. It is "" if key is.
+// Named returns key with a prefix, such as "user:ann" for key "ann" and name "user", which
+// tells readers of the Store what the key is. name must not contain a colon. If key is "", so
+// is the result.
 func Named(name string, key Key) Key {
 	named := combined("", []Key{key}, func(r *http.Request, read reading) string {
 		k := read(key, r)
@@ -209,11 +218,10 @@ func Named(name string, key Key) Key {
 	return named
 }
 
-// A reading is how the keys that others are made of are read: by Of, or as they are
-// written.
+// A reading reads a key: folded, by Key.Of, or exactly.
 type reading func(Key, *http.Request) string
 
-// exactly is what k reads as it is written, where Of folds it.
+// exactly returns r's key by k without folding case.
 func exactly(k Key, r *http.Request) string {
 	if exact := known(k).exact; exact != nil {
 		return exact(r)
@@ -221,7 +229,7 @@ func exactly(k Key, r *http.Request) string {
 	return k.Of(r)
 }
 
-// combined is a Key made of keys, as good as the worst of them.
+// combined returns a Key made of keys. Its origin is the least safe of theirs.
 func combined(and string, keys []Key, of func(*http.Request, reading) string) *builtIn {
 	k := &builtIn{
 		origin: constant,
@@ -245,7 +253,7 @@ func combined(and string, keys []Key, of func(*http.Request, reading) string) *b
 	return k
 }
 
-// worse is what a key is that has parts of origin a and b. If one is made up, all is.
+// worse returns the origin of a key with parts of origin a and b.
 func worse(a, b origin) origin {
 	if a == claimed || b == claimed {
 		return claimed
@@ -253,14 +261,14 @@ func worse(a, b origin) origin {
 	return min(a, b)
 }
 
-// KeyIs reports whether a request has one of keys. Where key is Header or Cookie,
-// which hash what they read, compare with what HashKey makes of the value.
+// KeyIs returns a function for Allow.Match. It reports whether key is one of keys. Header,
+// Cookie and FormValue hash what they read: list the results of HashKey.
 func KeyIs(key Key, keys ...string) func(*http.Request) bool {
 	keys = slices.DeleteFunc(slices.Clone(keys), func(k string) bool { return k == "" })
 	return func(r *http.Request) bool { return slices.Contains(keys, key.Of(r)) }
 }
 
-// each is whose quotas there are by k, for people.
+// each describes the groups that k counts apart, for Rule.Describe.
 func (k *builtIn) each() string {
 	switch k.origin {
 	case constant:

@@ -18,7 +18,7 @@ import (
 
 var proxies = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:ffff::/48")}
 
-// forwarded is a request from peer with lines of X-Forwarded-For.
+// forwarded returns a request from peer with lines of X-Forwarded-For.
 func forwarded(peer string, lines ...string) *http.Request {
 	r := request("GET", "http://example.com/", peer)
 	for _, line := range lines {
@@ -42,7 +42,7 @@ func TestClientIP(t *testing.T) {
 		{"the left end is anybody's", trusted, []string{"6.6.6.6, 1.2.3.4"}, "1.2.3.4"},
 		{"over several proxies", trusted, []string{"6.6.6.6, 1.2.3.4, 10.9.9.9, 10.0.0.2"}, "1.2.3.4"},
 		{"over several lines", trusted, []string{"6.6.6.6", "1.2.3.4,10.9.9.9", "10.0.0.2"}, "1.2.3.4"},
-		{"nobody but proxies", trusted, []string{"10.0.0.3, 10.0.0.2"}, "10.0.0.3"},
+		{"only proxies", trusted, []string{"10.0.0.3, 10.0.0.2"}, "10.0.0.3"},
 		{"spaces and tabs", trusted, []string{" \t1.2.3.4\t "}, "1.2.3.4"},
 		{"empty elements", trusted, []string{"", ", 1.2.3.4,, ", ""}, "1.2.3.4"},
 		{"a port", trusted, []string{"1.2.3.4:80"}, "1.2.3.4"},
@@ -71,12 +71,12 @@ func TestClientIP(t *testing.T) {
 	}
 }
 
-func TestClientIPWithoutProxiesBelievesNobody(t *testing.T) {
+func TestClientIPWithoutProxiesIsThePeer(t *testing.T) {
 	assert.Equal(t, "10.0.0.1", serverside.ClientIP().Of(forwarded("10.0.0.1:1", "1.2.3.4")))
 	assert.Equal(t, "10.0.0.1", serverside.ClientIP(netip.Prefix{}).Of(forwarded("10.0.0.1:1", "1.2.3.4")))
 }
 
-func TestAPrefixOfIPv4InIPv6IsOneOfIPv4(t *testing.T) {
+func TestPrefixOfIPv4InIPv6IsIPv4(t *testing.T) {
 	key := serverside.ClientIP(netip.MustParsePrefix("::ffff:10.0.0.0/104"))
 	assert.Equal(t, "1.2.3.4", key.Of(forwarded("10.0.0.1:1", "1.2.3.4")))
 	assert.Equal(t, "11.0.0.1", key.Of(forwarded("11.0.0.1:1", "1.2.3.4")))
@@ -90,9 +90,10 @@ func TestOtherForwardingHeadersAreNotRead(t *testing.T) {
 	assert.Equal(t, "10.0.0.1", serverside.ClientIP(proxies...).Of(r))
 }
 
-func TestProxiesSayWhoTheirClientIsInTheFieldsThatAreNamed(t *testing.T) {
+func TestProxiesReadTheNamedFields(t *testing.T) {
 	const trusted, stranger = "10.0.0.1:1", "203.0.113.9:1"
-	real, cloudflare, both := []string{"x-real-ip"}, []string{"CF-Connecting-IP"}, []string{"X-Forwarded-For", "X-Real-IP"}
+	real, cloudflare, both := []string{"x-real-ip"}, []string{"CF-Connecting-IP"},
+		[]string{"X-Forwarded-For", "X-Real-IP"}
 	standard := []string{"Forwarded"}
 	for _, c := range []struct {
 		name   string
@@ -106,27 +107,42 @@ func TestProxiesSayWhoTheirClientIsInTheFieldsThatAreNamed(t *testing.T) {
 		{"a list is not one address", real, trusted, http.Header{"X-Real-Ip": {"9.9.9.9, 8.8.8.8"}}, "10.0.0.1"},
 		{"the last of two lines", real, trusted, http.Header{"X-Real-Ip": {"6.6.6.6", "9.9.9.9"}}, "9.9.9.9"},
 		{"another field", real, trusted, http.Header{"X-Forwarded-For": {"9.9.9.9"}}, "10.0.0.1"},
-		{"Cloudflare", cloudflare, trusted, http.Header{"Cf-Connecting-Ip": {"2001:db8:1:2:3::4"}, "X-Forwarded-For": {"6.6.6.6"}}, "2001:db8:1:2::"},
+		{"Cloudflare", cloudflare, trusted,
+			http.Header{"Cf-Connecting-Ip": {"2001:db8:1:2:3::4"}, "X-Forwarded-For": {"6.6.6.6"}}, "2001:db8:1:2::"},
 		{"not Cloudflare", cloudflare, stranger, http.Header{"Cf-Connecting-Ip": {"9.9.9.9"}}, "203.0.113.9"},
-		{"two that say the same", both, trusted, http.Header{"X-Real-Ip": {"9.9.9.9"}, "X-Forwarded-For": {"6.6.6.6, 9.9.9.9"}}, "9.9.9.9"},
-		{"two that disagree", both, trusted, http.Header{"X-Real-Ip": {"9.9.9.9"}, "X-Forwarded-For": {"8.8.8.8"}}, "10.0.0.1"},
-		{"one that says a trusted address", both, trusted, http.Header{"X-Real-Ip": {"10.0.0.2"}, "X-Forwarded-For": {"8.8.8.8, 10.0.0.2"}}, "8.8.8.8"},
-		{"nobody named, and contradicted", nil, trusted, http.Header{"X-Real-Ip": {"9.9.9.9"}, "X-Forwarded-For": {"8.8.8.8"}}, "10.0.0.1"},
-		{"nobody named, and not contradicted", nil, trusted, http.Header{"X-Real-Ip": {"8.8.8.8"}, "X-Forwarded-For": {"8.8.8.8"}}, "8.8.8.8"},
-		{"nobody named, nothing to contradict", nil, trusted, http.Header{"X-Real-Ip": {"8.8.8.8"}}, "10.0.0.1"},
+		{"two that say the same", both, trusted,
+			http.Header{"X-Real-Ip": {"9.9.9.9"}, "X-Forwarded-For": {"6.6.6.6, 9.9.9.9"}}, "9.9.9.9"},
+		{"two that disagree", both, trusted, http.Header{"X-Real-Ip": {"9.9.9.9"}, "X-Forwarded-For": {"8.8.8.8"}},
+			"10.0.0.1"},
+		{"one that says a trusted address", both, trusted,
+			http.Header{"X-Real-Ip": {"10.0.0.2"}, "X-Forwarded-For": {"8.8.8.8, 10.0.0.2"}}, "8.8.8.8"},
+		{"no field named, contradicted", nil, trusted,
+			http.Header{"X-Real-Ip": {"9.9.9.9"}, "X-Forwarded-For": {"8.8.8.8"}}, "10.0.0.1"},
+		{"no field named, not contradicted", nil, trusted,
+			http.Header{"X-Real-Ip": {"8.8.8.8"}, "X-Forwarded-For": {"8.8.8.8"}}, "8.8.8.8"},
+		{"no field named, nothing to contradict", nil, trusted, http.Header{"X-Real-Ip": {"8.8.8.8"}}, "10.0.0.1"},
 		{"the second if not", both, trusted, http.Header{"X-Real-Ip": {"9.9.9.9"}}, "9.9.9.9"},
-		{"not the second if the first is wrong", both, trusted, http.Header{"X-Real-Ip": {"9.9.9.9"}, "X-Forwarded-For": {"x"}}, "10.0.0.1"},
+		{"not the second if the first is wrong", both, trusted,
+			http.Header{"X-Real-Ip": {"9.9.9.9"}, "X-Forwarded-For": {"x"}}, "10.0.0.1"},
 
-		{"RFC 7239", standard, trusted, http.Header{"Forwarded": {"for=192.0.2.60;proto=http;by=203.0.113.43"}}, "192.0.2.60"},
-		{"in any case, in any order", standard, trusted, http.Header{"Forwarded": {"proto=http; FOR=192.0.2.60 ;by=_x"}}, "192.0.2.60"},
+		{"RFC 7239", standard, trusted, http.Header{"Forwarded": {"for=192.0.2.60;proto=http;by=203.0.113.43"}},
+			"192.0.2.60"},
+		{"in any case, in any order", standard, trusted, http.Header{"Forwarded": {"proto=http; FOR=192.0.2.60 ;by=_x"}},
+			"192.0.2.60"},
 		{"IPv6", standard, trusted, http.Header{"Forwarded": {`For="[2001:db8:cafe::17]:4711"`}}, "2001:db8:cafe::"},
 		{"a port", standard, trusted, http.Header{"Forwarded": {`for="192.0.2.60:80"`}}, "192.0.2.60"},
-		{"over several proxies", standard, trusted, http.Header{"Forwarded": {"for=6.6.6.6, for=1.2.3.4", `for=10.0.0.3, for="10.0.0.2:1"`}}, "1.2.3.4"},
-		{"a quote that the client opened", standard, trusted, http.Header{"Forwarded": {`for="6.6.6.6, for=1.2.3.4`}}, "10.0.0.1"},
-		{"a quote that the client closed", standard, trusted, http.Header{"Forwarded": {`for=6.6.6.6", for=1.2.3.4`}}, "10.0.0.1"},
-		{"a quote that the proxy would close", standard, trusted, http.Header{"Forwarded": {`for=6.6.6.6;x=", for="[2001:db8::1]"`}}, "10.0.0.1"},
-		{"a quoted pair", standard, trusted, http.Header{"Forwarded": {`for=203.0.113.9;host="x\",for=6.6.6.6;y=\""`}}, "203.0.113.9"},
-		{"a quoted pair in another line", standard, trusted, http.Header{"Forwarded": {`for="\`, `for=1.2.3.4;host="a\\"`}}, "1.2.3.4"},
+		{"over several proxies", standard, trusted,
+			http.Header{"Forwarded": {"for=6.6.6.6, for=1.2.3.4", `for=10.0.0.3, for="10.0.0.2:1"`}}, "1.2.3.4"},
+		{"a quote that the client opened", standard, trusted, http.Header{"Forwarded": {`for="6.6.6.6, for=1.2.3.4`}},
+			"10.0.0.1"},
+		{"a quote that the client closed", standard, trusted, http.Header{"Forwarded": {`for=6.6.6.6", for=1.2.3.4`}},
+			"10.0.0.1"},
+		{"a quote that the proxy would close", standard, trusted,
+			http.Header{"Forwarded": {`for=6.6.6.6;x=", for="[2001:db8::1]"`}}, "10.0.0.1"},
+		{"a quoted pair", standard, trusted, http.Header{"Forwarded": {`for=203.0.113.9;host="x\",for=6.6.6.6;y=\""`}},
+			"203.0.113.9"},
+		{"a quoted pair in another line", standard, trusted, http.Header{"Forwarded": {`for="\`, `for=1.2.3.4;host="a\\"`}},
+			"1.2.3.4"},
 		{"a comma in quotes", standard, trusted, http.Header{"Forwarded": {`for=1.2.3.4;host="a,for=6.6.6.6"`}}, "1.2.3.4"},
 		{"twice", standard, trusted, http.Header{"Forwarded": {"for=6.6.6.6;for=1.2.3.4"}}, "10.0.0.1"},
 		{"a name", standard, trusted, http.Header{"Forwarded": {"for=_hidden"}}, "10.0.0.1"},
@@ -140,15 +156,18 @@ func TestProxiesSayWhoTheirClientIsInTheFieldsThatAreNamed(t *testing.T) {
 	}
 }
 
-func TestHowMuchOfIPv6TellsClientsApart(t *testing.T) {
-	for bits, want := range map[int]string{0: "2001:db8:1:2::", 48: "2001:db8:1::", 56: "2001:db8:1::", 128: "2001:db8:1:2:3::4", 200: "2001:db8:1:2::", -1: "2001:db8:1:2::"} {
+func TestIPv6Bits(t *testing.T) {
+	for bits, want := range map[int]string{
+		0: "2001:db8:1:2::", 48: "2001:db8:1::", 56: "2001:db8:1::", 128: "2001:db8:1:2:3::4", 200: "2001:db8:1:2::",
+		-1: "2001:db8:1:2::",
+	} {
 		key := serverside.Proxies{IPv6Bits: bits}.ClientIP()
 		assert.Equal(t, want, key.Of(request("GET", "/", "[2001:db8:1:2:3::4]:1")), bits)
 		assert.Equal(t, "192.0.2.1", key.Of(request("GET", "/", "192.0.2.1:1")), bits)
 	}
 }
 
-func TestFirstIsTheFirstThatIsThere(t *testing.T) {
+func TestFirstUsesTheFirstNonEmptyKey(t *testing.T) {
 	tenant, token := func(r *http.Request) string { return r.Header.Get("X-Tenant") }, user
 	key := serverside.First(serverside.KeyFunc(tenant), serverside.KeyFunc(token))
 	with := func(tenant, user string) string {
@@ -163,23 +182,25 @@ func TestFirstIsTheFirstThatIsThere(t *testing.T) {
 	assert.Empty(t, with("", ""))
 }
 
-func TestCookiesAndFormsAreHashedToo(t *testing.T) {
+func TestCookieAndFormValueAreHashed(t *testing.T) {
 	r := httptest.NewRequest("POST", "/login", strings.NewReader("user=+Ann%40Example.com&password=s3cr3t"))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	r.AddCookie(&http.Cookie{Name: "sid", Value: "s3cr3t"})
 	for name, key := range map[string]string{
-		"cookie": serverside.Cookie("sid").Of(r), "form": serverside.FormValue("user").Of(r), "header": serverside.Header("Cookie").Of(r),
+		"cookie": serverside.Cookie("sid").Of(r), "form": serverside.FormValue("user").Of(r),
+		"header": serverside.Header("Cookie").Of(r),
 	} {
 		assert.Regexp(t, "^[0-9a-f]{32}$", key, name)
 	}
 	assert.Empty(t, serverside.Cookie("other").Of(r))
 	assert.Empty(t, serverside.FormValue("other").Of(r))
 	other := httptest.NewRequest("POST", "/login", strings.NewReader(`{"user": "ANN@example.com "}`))
-	assert.Equal(t, serverside.FormValue("user").Of(r), serverside.FormValue("user").Of(other), "one account, however it is written")
+	assert.Equal(t, serverside.FormValue("user").Of(r), serverside.FormValue("user").Of(other),
+		"one account in two spellings")
 	assert.Equal(t, "s3cr3t", r.FormValue("password"), "the handler still has the form")
 }
 
-func TestHashKeyIsWhatHeaderMakes(t *testing.T) {
+func TestHashKeyEqualsHeader(t *testing.T) {
 	r := request("GET", "/", "192.0.2.1:1")
 	r.Header.Set("X-Api-Key", "k")
 	r.Header.Set("Authorization", "bearer  k")
@@ -188,7 +209,7 @@ func TestHashKeyIsWhatHeaderMakes(t *testing.T) {
 	assert.Empty(t, serverside.HashKey("X-Api-Key", ""))
 }
 
-func TestHeaderHidesWhatItReads(t *testing.T) {
+func TestHeaderHashesItsValue(t *testing.T) {
 	r := request("GET", "http://example.com/", "192.0.2.1:1")
 	assert.Empty(t, serverside.Header("X-Api-Key").Of(r))
 	r.Header.Set("X-Api-Key", "s3cr3t")
@@ -213,7 +234,7 @@ func TestSpellingsOfOneCredentialAreOneKey(t *testing.T) {
 	assert.NotEqual(t, key("Bearer token"), key("Basic token"))
 }
 
-// fixed is a KeyFunc that always says the same.
+// fixed is a KeyFunc that always returns key.
 func fixed(key string) serverside.KeyFunc { return func(*http.Request) string { return key } }
 
 func TestJoinsOfDifferentKeysAreDifferent(t *testing.T) {
@@ -234,16 +255,16 @@ func TestJoinsOfDifferentKeysAreDifferent(t *testing.T) {
 	}
 }
 
-func TestWhoHasNoKeyIsKnownByItsAddress(t *testing.T) {
+func TestClientWithoutAKeyIsChargedByAddress(t *testing.T) {
 	none := fixed("")
-	for name, key := range map[string]serverside.Key{ // Neither one bucket for all, nor no limit
-		"nil":            nil,
-		"none":           none,
-		"absent header":  serverside.Header("X-Api-Key"),
-		"join of none":   serverside.Join(none),
-		"join of nil":    serverside.Join(nil),
-		"join of nobody": serverside.Join(),
-		"join with none": serverside.Join(fixed("search"), none),
+	for name, key := range map[string]serverside.Key{ // each falls back to the address
+		"nil":             nil,
+		"none":            none,
+		"absent header":   serverside.Header("X-Api-Key"),
+		"join of none":    serverside.Join(none),
+		"join of nil":     serverside.Join(nil),
+		"join of nothing": serverside.Join(),
+		"join with none":  serverside.Join(fixed("search"), none),
 	} {
 		rules := oneRule(quota.PerHour(1))
 		rules[0].Key, rules[0].Stage = key, serverside.AfterAuth
@@ -257,7 +278,7 @@ func TestWhoHasNoKeyIsKnownByItsAddress(t *testing.T) {
 	}
 }
 
-func TestNamesKeepKeysApartThatReadTheSame(t *testing.T) {
+func TestNamedKeepsEqualKeysApart(t *testing.T) {
 	users := serverside.Named("user", serverside.KeyFunc(func(r *http.Request) string { return r.Header.Get("X-User") }))
 	r := request("GET", "http://example.com/", "192.0.2.1:1")
 	assert.Empty(t, users.Of(r))
@@ -267,18 +288,20 @@ func TestNamesKeepKeysApartThatReadTheSame(t *testing.T) {
 	var events log
 	rule := oneRule(quota.PerHour(1))
 	rule[0].Key = users
-	h := must(t, serverside.Config{Rules: rule, Key: serverside.Named("ip", serverside.ClientIP()), Audit: events.add}).Wrap(new(ok))
+	h := must(t, serverside.Config{
+		Rules: rule, Key: serverside.Named("ip", serverside.ClientIP()), Audit: events.add,
+	}).Wrap(new(ok))
 	assert.Equal(t, 200, ask(h, "GET", "/", "X-User", "192.0.2.1").Code)
 	assert.Equal(t, 200, ask(h, "GET", "/").Code)
 	assert.Equal(t, 429, ask(h, "GET", "/", "X-Forwarded-For", "192.0.2.9").Code)
-	assert.Len(t, events.of(serverside.ForwardingIgnored), 1, "a proxy that nobody trusts is noticed under a name too")
+	assert.Len(t, events.of(serverside.ForwardingIgnored), 1, "also with a Named key")
 
 	rule[0].Key = serverside.Named("user", serverside.Header("X-User"))
 	_, err := serverside.New(serverside.Config{Rules: rule})
-	assert.ErrorContains(t, err, "Rules[0].Key: is what clients say of themselves")
+	assert.ErrorContains(t, err, "Rules[0].Key: is sent by the client")
 }
 
-func TestAKeyThatLooksLikeAnAddressIsNotThatAddress(t *testing.T) {
+func TestKeyThatLooksLikeAnAddressIsAnotherKey(t *testing.T) {
 	rules := oneRule(quota.PerHour(1))
 	rules[0].Key = serverside.KeyFunc(func(r *http.Request) string { return r.Header.Get("X-User") })
 	h := must(t, serverside.Config{Rules: rules}).Wrap(new(ok))
@@ -288,7 +311,7 @@ func TestAKeyThatLooksLikeAnAddressIsNotThatAddress(t *testing.T) {
 	assert.Equal(t, 429, ask(h, "GET", "/").Code)
 }
 
-func TestARuleWithoutAKeyForARequestUsesTheConfigs(t *testing.T) {
+func TestRuleWithoutAKeyUsesTheConfigs(t *testing.T) {
 	rules := oneRule(quota.PerHour(1))
 	rules[0].Key, rules[0].Stage = serverside.Header("X-Api-Key"), serverside.AfterAuth
 	h := must(t, serverside.Config{Rules: rules, Key: serverside.ClientIP(proxies...)}).Wrap(new(ok))
@@ -298,7 +321,7 @@ func TestARuleWithoutAKeyForARequestUsesTheConfigs(t *testing.T) {
 	}
 }
 
-func TestTheConfigsKeyIsAskedForOnceForAllRules(t *testing.T) {
+func TestConfigKeyIsReadOncePerRequest(t *testing.T) {
 	asked := 0
 	per := []quota.Policy{quota.PerHour(1)}
 	h := must(t, serverside.Config{
@@ -309,7 +332,7 @@ func TestTheConfigsKeyIsAskedForOnceForAllRules(t *testing.T) {
 	assert.Equal(t, 1, asked)
 }
 
-func TestWhatAClientSendsDoesNotMakeKeysLong(t *testing.T) {
+func TestLongKeysAreHashed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var longest int
 		measure := store(func(_ context.Context, _ []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
@@ -326,7 +349,7 @@ func TestWhatAClientSendsDoesNotMakeKeysLong(t *testing.T) {
 	})
 }
 
-func TestAForwardingHeaderThatNobodyBelievesIsReportedOnce(t *testing.T) {
+func TestIgnoredForwardingHeaderIsReportedOnce(t *testing.T) {
 	for name, key := range map[string]serverside.Key{
 		"nil":       nil,
 		"client IP": serverside.ClientIP(proxies...),
@@ -348,7 +371,7 @@ func TestAForwardingHeaderThatNobodyBelievesIsReportedOnce(t *testing.T) {
 	}
 }
 
-func TestAForwardingHeaderThatIsBelievedOrDoesNotMatterIsNotReported(t *testing.T) {
+func TestUsedForwardingHeaderIsNotReported(t *testing.T) {
 	for name, key := range map[string]serverside.Key{
 		"believed":   serverside.ClientIP(proxies...),
 		"join":       serverside.Join(serverside.ClientIP(proxies...), fixed("a")),
@@ -363,7 +386,9 @@ func TestAForwardingHeaderThatIsBelievedOrDoesNotMatterIsNotReported(t *testing.
 }
 
 func FuzzClientIP(f *testing.F) {
-	for _, s := range []string{"", "1.2.3.4", "a, 1.2.3.4:80,10.0.0.2", "[::1]:80, 10.0.0.2", "fe80::1%25", ",,", "::ffff:1.2.3.4"} {
+	for _, s := range []string{
+		"", "1.2.3.4", "a, 1.2.3.4:80,10.0.0.2", "[::1]:80, 10.0.0.2", "fe80::1%25", ",,", "::ffff:1.2.3.4",
+	} {
 		f.Add(s, "10.0.0.1:1", "6.6.6.6")
 	}
 	key := serverside.ClientIP(proxies...)
@@ -378,10 +403,11 @@ func FuzzClientIP(f *testing.F) {
 		if got != alone && err != nil {
 			t.Fatalf("%q from %q is %q: neither the peer's address nor any", line, peer, got)
 		}
-		if err == nil && (addr.Is4In6() || addr.Zone() != "" || addr.Is6() && addr != netip.PrefixFrom(addr, 64).Masked().Addr()) {
+		if err == nil &&
+			(addr.Is4In6() || addr.Zone() != "" || addr.Is6() && addr != netip.PrefixFrom(addr, 64).Masked().Addr()) {
 			t.Fatalf("%q from %q is %q: not in its plain form", line, peer, got)
 		}
-		// What a client writes stands to the left of what a proxy appends.
+		// Proxies append to what the client wrote.
 		const client = "203.0.113.77"
 		for _, lines := range [][]string{{left, line + "," + client}, {left + "," + line + "," + client + ", 10.3.3.3"}} {
 			r.RemoteAddr, r.Header["X-Forwarded-For"] = "10.0.0.1:1", lines
@@ -392,10 +418,13 @@ func FuzzClientIP(f *testing.F) {
 	})
 }
 
-// Whatever stands in Forwarded, the client is who a trusted proxy says it is: an
-// address that is not trusted, or the peer.
+// Whatever a client writes into Forwarded, the key is the address that the proxy appended, or the
+// peer's.
 func FuzzForwarded(f *testing.F) {
-	for _, s := range []string{"", "for=1.2.3.4", `for="[::1]:80", for=10.0.0.2`, `for="a,b";by="`, "for=unknown", "for=10.0.0.2,for=10.0.0.3", ";;,;="} {
+	for _, s := range []string{
+		"", "for=1.2.3.4", `for="[::1]:80", for=10.0.0.2`, `for="a,b";by="`, "for=unknown",
+		"for=10.0.0.2,for=10.0.0.3", ";;,;=",
+	} {
 		f.Add(s, `for="6.6.6.6`)
 	}
 	key := serverside.Proxies{Trusted: proxies, Fields: []string{"Forwarded"}}.ClientIP()
@@ -413,10 +442,12 @@ func FuzzForwarded(f *testing.F) {
 		if again := key.Of(r); again != got.String() {
 			t.Fatalf("%q is %v, which is %q", line, got, again)
 		}
-		// What a client writes stands to the left of what a proxy appends.
-		for _, lines := range [][]string{{left, line + ",for=203.0.113.77"}, {left + "," + line + `, for="203.0.113.77:1", for=10.3.3.3`}} {
+		// Proxies append to what the client wrote.
+		for _, lines := range [][]string{
+			{left, line + ",for=203.0.113.77"}, {left + "," + line + `, for="203.0.113.77:1", for=10.3.3.3`},
+		} {
 			r.Header["Forwarded"] = lines
-			if got := key.Of(r); got != "203.0.113.77" && got != "10.0.0.1" { // the peer's, if it is malformed
+			if got := key.Of(r); got != "203.0.113.77" && got != "10.0.0.1" { // the peer's if the field is malformed
 				t.Fatalf("%q is %q", lines, got)
 			}
 		}
@@ -427,9 +458,9 @@ func FuzzForwarded(f *testing.F) {
 	})
 }
 
-// A chain of which any address is not trusted never comes down to one that is,
-// unless something nearer is no address at all.
-func FuzzAChainNeverEndsAtAProxy(f *testing.F) {
+// If any address of a chain is not trusted, the key is not a trusted one, unless a nearer element is
+// malformed.
+func FuzzClientIPIsNeverATrustedProxy(f *testing.F) {
 	f.Add([]byte{1, 2, 3}, uint8(1))
 	f.Add([]byte{255, 0, 129, 64}, uint8(3))
 	keys := map[string]serverside.Key{
@@ -440,7 +471,7 @@ func FuzzAChainNeverEndsAtAProxy(f *testing.F) {
 		for field, key := range keys {
 			r, want := request("GET", "http://example.com/", "10.0.0.1:1"), "10.0.0.1"
 			line := ""
-			for i := len(hops) - 1; i >= 0; i-- { // as they are met, from the right
+			for i := len(hops) - 1; i >= 0; i-- { // from the right
 				hop := netip.AddrFrom4([4]byte{hops[i]&1*193 + 10, 0, 0, hops[i]}).String()
 				if strings.HasPrefix(want, "10.") {
 					want = hop
@@ -485,14 +516,14 @@ func FuzzJoinIsInjective(f *testing.F) {
 	})
 }
 
-func TestHostIsAHeaderFieldToo(t *testing.T) {
+func TestHeaderReadsHost(t *testing.T) {
 	key := serverside.Header("Host")
 	one, other := request("GET", "http://a.example/", "192.0.2.1:1"), request("GET", "http://b.example/", "192.0.2.1:1")
 	assert.NotEmpty(t, key.Of(one))
 	assert.NotEqual(t, key.Of(one), key.Of(other))
 }
 
-func TestAuthorizationIsReadAsItsReadersDo(t *testing.T) {
+func TestAuthorizationIsReadLikeServersReadIt(t *testing.T) {
 	key := func(value string) string {
 		r := request("GET", "/", "192.0.2.1:1")
 		r.Header.Set("Authorization", value)
@@ -512,13 +543,13 @@ func TestIPv4BehindNAT64IsIPv4(t *testing.T) {
 	assert.NotEqual(t, key("[64:ff9b::c000:201]:1234"), key("[64:ff9b::909:909]:1234"))
 }
 
-// peerKey is the Store's key for a peer, which Join writes as "-length:key".
+// peerKey returns the Store's key for a peer, which Join writes as "-length:key".
 func peerKey(peer string) string {
 	_, key, _ := strings.Cut(serverside.Join(nil).Of(request("GET", "/", peer)), ":")
 	return key
 }
 
-func TestAPeerIsPlainIPv4OrWhatNetIPMakesOfIt(t *testing.T) {
+func TestPeerIsParsedLikeNetIP(t *testing.T) {
 	for peer, want := range map[string]string{
 		"192.0.2.1:1234": "192.0.2.1", "0.0.0.0:0": "0.0.0.0", "255.255.255.255:65535": "255.255.255.255",
 		"192.0.2.1": "192.0.2.1", "192.0.2.1:": "192.0.2.1", "192.0.2.1:http": "192.0.2.1",
@@ -528,21 +559,24 @@ func TestAPeerIsPlainIPv4OrWhatNetIPMakesOfIt(t *testing.T) {
 	}
 	for _, peer := range []string{
 		"", ":1", "@", "...:1", "192.0.2:1", "192.0.2.1.2:1", "192.0.2.256:1", "192.0.2.01:1", "192.0.2.00:1", "192.0..1:1",
-		".192.0.2.1:1", "192.0.2.1.:1", "192.0.2.:1", "192.0.2.-1:1", "192.0.2.1a:1", "192.0.2.9999999999999999999999:1", "192.0.2.1::1",
+		".192.0.2.1:1", "192.0.2.1.:1", "192.0.2.:1", "192.0.2.-1:1", "192.0.2.1a:1",
+		"192.0.2.9999999999999999999999:1", "192.0.2.1::1",
 	} {
 		assert.Regexp(t, "^hash:[0-9a-f]{32}$", peerKey(peer), peer)
 	}
 }
 
 func FuzzPeer(f *testing.F) {
-	for _, s := range []string{"", "1.2.3.4:5", "1.2.3.04:5", "256.1.1.1:5", "1.2.3.4.5:6", "[::1]:80", "fe80::1%25", "::ffff:1.2.3.4", "@"} {
+	for _, s := range []string{
+		"", "1.2.3.4:5", "1.2.3.04:5", "256.1.1.1:5", "1.2.3.4.5:6", "[::1]:80", "fe80::1%25", "::ffff:1.2.3.4", "@",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, peer string) {
 		want := serverside.ClientIP().Of(request("GET", "/", peer))
 		if i := strings.LastIndexByte(peer, ':'); i >= 0 {
 			if addr, err := netip.ParseAddr(peer[:i]); err == nil && addr.Is4() {
-				want = peer[:i] // whatever the port
+				want = peer[:i] // with any port
 			}
 		}
 		if got := peerKey(peer); got != want && (want != "" || !strings.HasPrefix(got, "hash:")) {

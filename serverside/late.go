@@ -7,21 +7,22 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// Repeated reports whether r says that it is not the first attempt of a request, as
-// heed's clients do with RetryPolicy.TellServer. It is for Rule.If: a rule with a small
-// quota for what is repeated is a retry budget of each key, and refuses repetitions
-// before it refuses first attempts. Who does not say so, or lies, gets no more than
-// the other rules give him.
+// Repeated is for Rule.If. It reports whether r is a retry, according to a header field that
+// heed's clients send with RetryPolicy.TellServer. A rule with a small quota for retries
+// refuses them before first attempts:
+//
+//	serverside.Rule{Name: "retries", If: serverside.Repeated, Policies: []quota.Policy{quota.PerMinute(6)}}
+//
+// A client that hides its retries is still limited by the other rules.
 func Repeated(r *http.Request) bool { return ratelimit.ParseCall(r.Header).Attempt > 1 }
 
-// InTime returns a handler that has h serve only what can be answered before its client
-// gives up: to the others, work for which would be for nobody, it answers 503
-// (RFC 9110, section 15.6.4) with X-Should-Retry: false at once. needs says how long
-// an answer takes at least; what a client says of its time left is in
-// ratelimit.TimeLeftField, and a request that says nothing is served. If h is nil,
-// http.DefaultServeMux.
+// InTime returns a handler that refuses requests that cannot be answered before their client
+// gives up. It answers these at once with 503 (RFC 9110, section 15.6.4) and X-Should-Retry:
+// false, and passes the others to h. If h is nil, http.DefaultServeMux.
 //
-// Wrap it around a Limiter's handler, and what is refused is not charged.
+// needs returns the least time that an answer takes. Clients send the time they have left in
+// ratelimit.TimeLeftField; requests without it are served. Wrap InTime around a Limiter's
+// handler, so that refused requests are not charged.
 func InTime(needs func(*http.Request) time.Duration, h http.Handler) http.Handler {
 	if h == nil {
 		h = http.DefaultServeMux
@@ -36,10 +37,10 @@ func InTime(needs func(*http.Request) time.Duration, h http.Handler) http.Handle
 	})
 }
 
-// ProblemLate is that the client would have given up before it could be answered.
+// ProblemLate is the problem type of a request that InTime refuses.
 const ProblemLate = "https://pkg.go.dev/github.com/heedhttp/heed/serverside#ProblemLate"
 
-// late answers what comes too late. It does not touch the body of r.
+// late refuses a request. It does not read its body.
 func late(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
@@ -47,7 +48,7 @@ func late(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", "application/problem+json")
 	w.WriteHeader(http.StatusServiceUnavailable)
 	if r.Method != http.MethodHead {
-		b := appendKind(nil, ProblemLate, "Too Little Time", http.StatusServiceUnavailable)
-		w.Write(append(b, `The request cannot be answered in the time that is left for it."}`...))
+		b := appendKind(nil, ProblemLate, "Not Enough Time", http.StatusServiceUnavailable)
+		w.Write(append(b, `The request cannot be answered before the client gives up."}`...))
 	}
 }

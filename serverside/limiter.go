@@ -11,18 +11,18 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// A Limiter admits or denies requests. It is safe for concurrent use, by any
-// number of handlers, and must not be copied. The zero Limiter admits all
-// requests until it is Reconfigured.
+// A Limiter admits or denies requests by the rules of its Config. New makes one. It is safe for
+// concurrent use by any number of handlers, and must not be copied. The zero Limiter admits
+// everything until Reconfigure is called.
 type Limiter struct {
 	compiled atomic.Pointer[compiled]
-	memory   quota.Memory // what counts if Config.Memory is nil
-	hot      hotKeys      // who is denied
+	memory   quota.Memory // counts if Config.Memory is nil
+	hot      hotKeys      // keys that are denied often
 }
 
-// New returns a Limiter that does what cfg says. The error joins a *ConfigError
-// for each fault of cfg. A Store that cannot be reached is none: the Limiter
-// starts, does what OnStoreError says, and counts as soon as the Store does.
+// New returns a Limiter for cfg. The error joins one *ConfigError for each fault of cfg. An
+// unreachable Store is not a fault: the Limiter starts in the mode of OnStoreError, and uses
+// the Store as soon as it is back.
 func New(cfg Config) (*Limiter, error) {
 	l := new(Limiter)
 	if err := l.Reconfigure(cfg); err != nil {
@@ -31,13 +31,13 @@ func New(cfg Config) (*Limiter, error) {
 	return l, nil
 }
 
-// Reconfigure replaces what l does by cfg, at once and for all handlers; requests
-// that are being decided on are decided as before. If there is an error, as New
-// would return it, nothing changes.
+// Reconfigure replaces l's Config, at once and for all handlers. Requests that are being
+// decided on keep the old one. If cfg has a fault, Reconfigure returns the error that New
+// would, and nothing changes.
 //
-// What keys have spent stays spent in rules and policies that keep their name
-// (policies without one, their window), also where their numbers change: 40 of
-// 60 spent are 40 of 600 spent. This does not hold from one Store to another.
+// Rules and policies that keep their name (for policies without one, their window) keep their
+// counts, even if their numbers change: 40 of 60 spent become 40 of 600 spent. Counts do not
+// move to another Store.
 func (l *Limiter) Reconfigure(cfg Config) error {
 	old := l.compiled.Load()
 	c, err := compile(cfg, l)
@@ -58,7 +58,7 @@ func (l *Limiter) Reconfigure(cfg Config) error {
 	return nil
 }
 
-// pingStore tells of a Store that cannot be reached.
+// pingStore reports a Store that cannot be reached.
 func (c *compiled) pingStore() {
 	store, ok := c.Store.(interface{ Ping(context.Context) error })
 	if !ok {
@@ -76,8 +76,8 @@ func (c *compiled) pingStore() {
 	}()
 }
 
-// Memory returns what counts without a Store, and for FailLocal: Config.Memory, or one of
-// l's own. Its Forgotten and Dropped say whether it is too small.
+// Memory returns Config.Memory, or the Limiter's own if that is nil. Its Forgotten and Dropped
+// show whether it is too small.
 func (l *Limiter) Memory() *quota.Memory {
 	if c := l.compiled.Load(); c != nil {
 		return c.Memory
@@ -85,34 +85,37 @@ func (l *Limiter) Memory() *quota.Memory {
 	return &l.memory
 }
 
-// Wrap returns a handler that has h serve what l admits. If h is nil,
-// http.DefaultServeMux.
+// Wrap returns a handler that passes admitted requests to h and answers the others itself. If h
+// is nil, http.DefaultServeMux:
 //
-// The fields of a response are in its header before h is called, so h may write
-// early, fail or panic, and may change or delete them. h gets the ResponseWriter
-// that the server made, unless a rule with Settle, Penalty or Login applies, which has to
-// see the status: then h gets one with the methods that net/http's own has. A request that
-// meets l again on its way through h, in another handler that l wraps, is not charged
-// again; a request that h makes itself and serves is one of its own. What a quota.LeakyBucket admits
-// waits here for its turn; if its client goes meanwhile, h is not called.
+//	http.ListenAndServe(":8080", limiter.Wrap(mux))
 //
-// Wrap the handler that is the server's, such as a framework's engine, rather than a
-// group of its routes: what a framework writes when its middleware has returned is not
-// seen (Response). What takes over whole connections, such as h2c.NewHandler, belongs
-// around Wrap: what it serves itself is not limited.
+// Wrap the server's outermost handler, such as a framework's engine, rather than a group of
+// routes: what a framework writes after its middleware has returned is not seen (Response).
+// Handlers that take over whole connections, such as h2c.NewHandler, go around Wrap, because
+// requests they serve themselves are not limited.
+//
+// The fields are set before h is called; h may change or delete them. If a rule with Settle,
+// Penalty or Login applies, h gets a ResponseWriter that records the status and has the same
+// optional methods as the server's; otherwise it gets the server's own.
+//
+// A request that meets l twice, because a handler inside h is wrapped too, is charged once. A
+// request that h creates and serves itself is charged like any other. With a quota.LeakyBucket,
+// admitted requests wait here until they are due; h is not called if the client disconnects
+// meanwhile.
 func (l *Limiter) Wrap(h http.Handler) http.Handler { return l.wrap(h, stages) }
 
-// WrapEarly is Wrap for rules of the BeforeAuth stage only. Put it in front of
-// authentication, and Wrap, which asks the other rules, behind it:
+// WrapEarly is Wrap for the rules of the BeforeAuth stage only. Put it in front of
+// authentication, and Wrap behind it:
 //
 //	limiter.WrapEarly(authenticate(limiter.Wrap(mux)))
 //
-// So those who cannot authenticate are limited too, and rules can be about who is
-// authenticated. Each rule is asked and charged once. What a rule of an earlier
-// stage was charged stays charged if a later one denies.
+// So failed authentication is limited too, and rules of AfterAuth can use what authentication
+// found out. Each rule is checked and charged once. If a rule of a later stage denies, the
+// charges of earlier stages stay.
 func (l *Limiter) WrapEarly(h http.Handler) http.Handler { return l.wrap(h, AfterAuth) }
 
-// wrap asks the rules of the stages before until that have not been asked yet.
+// wrap checks the rules of the stages before until that were not checked yet.
 func (l *Limiter) wrap(h http.Handler, until Stage) http.Handler {
 	if h == nil {
 		h = http.DefaultServeMux
@@ -123,27 +126,28 @@ func (l *Limiter) wrap(h http.Handler, until Stage) http.Handler {
 			h.ServeHTTP(w, r)
 			return
 		}
-		marked, progress := l.progressOf(r)
-		c := check{compiled: compiled, w: w, r: marked, progress: progress}
+		tracked, progress := l.progressOf(r)
+		c := check{compiled: compiled, w: w, r: tracked, progress: progress}
 		defer c.end(r)
 		if compiled.exempts(r) {
 			progress.exempt.Store(true)
 		}
 		from, ok := progress.claim(until)
 		if !ok {
-			h.ServeHTTP(w, marked)
+			h.ServeHTTP(w, tracked)
 			return
 		}
-		var matches [few]match
-		var charges [few]charged
+		var matches [stackCharges]match
+		var charges [stackCharges]charged
 		if all, ok := c.admits(matched{matches[:0], charges[:0]}, from, until); ok {
 			c.serve(h, all)
 		}
 	})
 }
 
-// end gives back the places in flight, and gives r what handlers have set in its copy for
-// those around them: the pattern that matched, and the files that the server is to remove.
+// end frees the places in flight. It copies to r what handlers set in its copy and outer
+// handlers read: the pattern that matched, and the multipart form whose files the server
+// removes.
 func (c *check) end(r *http.Request) {
 	for _, hold := range c.holds {
 		hold.Release()

@@ -18,7 +18,7 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-func TestEveryResponseOfALimitedRouteCarriesTheFields(t *testing.T) {
+func TestResponsesOfALimitedRouteHaveTheFields(t *testing.T) {
 	type writer = http.ResponseWriter
 	handlers := map[string]func(w writer){
 		"200":   func(w writer) { io.WriteString(w, "ok") },
@@ -42,7 +42,7 @@ func TestEveryResponseOfALimitedRouteCarriesTheFields(t *testing.T) {
 					"Ratelimit":             {`"api";r=59;t=1`},
 					"X-Ratelimit-Limit":     {"60"},
 					"X-Ratelimit-Remaining": {"59"},
-					"X-Ratelimit-Reset":     {"946684801"}, // a bubble's time begins at 946684800
+					"X-Ratelimit-Reset":     {"946684801"}, // time in a bubble starts at 946684800
 				}, limitFields(w.Header()), "%s %s", method, name)
 				assert.Empty(t, w.Header()["Retry-After"])
 				assert.Empty(t, w.Header()["Cache-Control"])
@@ -51,7 +51,7 @@ func TestEveryResponseOfALimitedRouteCarriesTheFields(t *testing.T) {
 	}
 }
 
-func TestNothingIsFreeAndNothingPaysBack(t *testing.T) {
+func TestCostBelowOneCountsAsOne(t *testing.T) {
 	for _, cost := range []int64{0, -1, -1 << 63} {
 		rules := oneRule(quota.PerMinute(2))
 		rules[0].Cost = func(*http.Request) int64 { return cost }
@@ -61,14 +61,14 @@ func TestNothingIsFreeAndNothingPaysBack(t *testing.T) {
 	}
 }
 
-func TestACostBeyondAllNumbersIsDenied(t *testing.T) {
+func TestHugeCostIsDenied(t *testing.T) {
 	rules := oneRule(quota.PerMinute(2))
 	rules[0].Cost = func(*http.Request) int64 { return 1<<63 - 1 }
 	h := must(t, serverside.Config{Rules: rules}).Wrap(new(ok))
 	assert.Equal(t, 429, ask(h, "GET", "/").Code)
 }
 
-func TestTheTightestPolicyIsToldFirst(t *testing.T) {
+func TestTightestPolicyComesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // 50/s with 40 left, 500/min with 100 left
 		second := quota.Policy{Name: "second", Quota: 50, Window: time.Second}
 		minute := quota.Policy{Name: "minute", Quota: 500, Window: time.Minute}
@@ -85,11 +85,12 @@ func TestTheTightestPolicyIsToldFirst(t *testing.T) {
 		assert.Equal(t, "500", w.Header().Get("X-RateLimit-Limit"))
 		assert.Equal(t, "100", w.Header().Get("X-RateLimit-Remaining"))
 		assert.Equal(t, `"minute";r=100;t=1, "second";r=40;t=1`, w.Header().Get("RateLimit"))
-		assert.Equal(t, `"second";q=50;w=1;heed-algorithm=token-bucket, "minute";q=500;w=60;heed-algorithm=token-bucket`, w.Header().Get("RateLimit-Policy"))
+		assert.Equal(t, `"second";q=50;w=1;heed-algorithm=token-bucket, "minute";q=500;w=60;heed-algorithm=token-bucket`,
+			w.Header().Get("RateLimit-Policy"))
 	})
 }
 
-func TestOfPoliciesEquallyTightTheOneThatResetsLaterIsToldFirst(t *testing.T) {
+func TestLaterResetComesFirstAmongEqualPolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limit(t, quota.Policy{Name: "short", Quota: 3, Window: time.Second},
 			quota.Policy{Name: "long", Quota: 3, Window: time.Hour}).Wrap(new(ok))
@@ -97,16 +98,16 @@ func TestOfPoliciesEquallyTightTheOneThatResetsLaterIsToldFirst(t *testing.T) {
 	})
 }
 
-func TestThePartOfAQuotaThatIsLeftIsOfWhatFitsAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // two fit into the leaky bucket, and after the first there is half of it left
+func TestTightnessIsRelativeToTheBurst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // two fit into the leaky bucket
 		h := limit(t, quota.Policy{Name: "token", Quota: 10, Window: time.Minute},
 			quota.Policy{Name: "leaky", Quota: 10, Window: time.Minute, Burst: 1, Algorithm: quota.LeakyBucket}).Wrap(new(ok))
 		assert.Equal(t, `"leaky";r=1;t=6, "token";r=9;t=6`, ask(h, "GET", "/").Header().Get("RateLimit"))
 	})
 }
 
-func TestOfPoliciesThatDenyTheLongestWaitIsTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // On denial the denying one wins
+func TestLongestWaitOfDenyingPoliciesIsShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		h := limit(t, quota.Policy{Name: "second", Quota: 2, Window: time.Second},
 			quota.Policy{Name: "hour", Quota: 2, Window: time.Hour},
 			quota.Policy{Name: "day", Quota: 1000, Window: 24 * time.Hour}).Wrap(new(ok))
@@ -120,24 +121,26 @@ func TestOfPoliciesThatDenyTheLongestWaitIsTold(t *testing.T) {
 	})
 }
 
-func TestResetIsRoundedUpFromTheStoresOwnTime(t *testing.T) {
+func TestResetIsRoundedUpFromTheStoresTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Unix(1000, 900_000_000)
-		decision := answering(quota.Decision{Allowed: true, Remaining: 1, NextAfter: time.Second, ResetAfter: time.Second, At: at})
+		decision := answering(quota.Decision{
+			Allowed: true, Remaining: 1, NextAfter: time.Second, ResetAfter: time.Second, At: at,
+		})
 		h := must(t, serverside.Config{Rules: oneRule(quota.PerMinute(60)), Store: decision}).Wrap(new(ok))
 		assert.Equal(t, "1002", ask(h, "GET", "/").Header().Get("X-RateLimit-Reset"))
 	})
 }
 
-func TestWhatRemainsIsNeverMoreThanTheLimit(t *testing.T) {
+func TestRemainingIsNeverMoreThanTheLimit(t *testing.T) {
 	h := limit(t, quota.Policy{Quota: 60, Window: time.Minute, Burst: 100}).Wrap(new(ok))
 	w := ask(h, "GET", "/")
 	assert.Equal(t, "60", w.Header().Get("X-RateLimit-Remaining"))
 	assert.Equal(t, `"api";r=60`, w.Header().Get("RateLimit"))
 }
 
-func TestAllRulesThatMatchAreChargedOrNone(t *testing.T) {
-	for _, twist := range []bool{false, true} { // A denied user leaves the address's quota alone
+func TestAllMatchingRulesAreChargedOrNone(t *testing.T) {
+	for _, twist := range []bool{false, true} {
 		user := serverside.KeyFunc(func(r *http.Request) string { return r.Header.Get("X-User") })
 		rules := []serverside.Rule{
 			{Name: "address", Policies: []quota.Policy{quota.PerHour(4)}},
@@ -162,8 +165,8 @@ func TestAllRulesThatMatchAreChargedOrNone(t *testing.T) {
 	}
 }
 
-// There is room for a few charges without taking memory; more are decided alike.
-func TestManyPoliciesAreDecidedAsAFew(t *testing.T) {
+// A few charges are decided without allocating, more with.
+func TestManyPoliciesAreDecidedLikeAFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for n := 1; n <= 20; n++ {
 			var rules []serverside.Rule
@@ -197,7 +200,7 @@ func TestManyPoliciesAreDecidedAsAFew(t *testing.T) {
 	})
 }
 
-func TestADryRunCountsAndTellsTheAuditButNotTheClient(t *testing.T) {
+func TestDryRunCountsAndReportsToAudit(t *testing.T) {
 	var events log
 	rules := []serverside.Rule{
 		{Name: "real", Policies: []quota.Policy{quota.PerHour(3)}},
@@ -216,7 +219,7 @@ func TestADryRunCountsAndTellsTheAuditButNotTheClient(t *testing.T) {
 	assert.Equal(t, 429, ask(h, "GET", "/").Code)
 }
 
-func TestARuleThatOnlyDryRunsWritesNoFields(t *testing.T) {
+func TestDryRunWritesNoFields(t *testing.T) {
 	rules := oneRule(quota.PerHour(1))
 	rules[0].DryRun = true
 	h := must(t, serverside.Config{Rules: rules}).Wrap(new(ok))
@@ -227,9 +230,10 @@ func TestARuleThatOnlyDryRunsWritesNoFields(t *testing.T) {
 	}
 }
 
-func TestTheAuditIsToldOfADenialWithoutSecrets(t *testing.T) {
+func TestAuditGetsADenialWithoutSecrets(t *testing.T) {
 	var events log
-	rules := []serverside.Rule{{Name: "api", Pattern: "/v1/", Stage: serverside.AfterAuth, Key: serverside.Header("X-Api-Key"),
+	rules := []serverside.Rule{{Name: "api", Pattern: "/v1/", Stage: serverside.AfterAuth,
+		Key:      serverside.Header("X-Api-Key"),
 		Policies: []quota.Policy{quota.PerHour(1)}}}
 	h := must(t, serverside.Config{Rules: rules, Audit: events.add}).Wrap(new(ok))
 	for range 2 {
@@ -251,7 +255,7 @@ func TestFieldsOnDenialOnly(t *testing.T) {
 	assert.Len(t, limitFields(ask(h, "GET", "/").Header()), 5)
 }
 
-func TestALimiterMetTwiceOnTheWayChargesOnce(t *testing.T) {
+func TestNestedWrapsOfOneLimiterChargeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limit(t, quota.PerHour(10))
 		mux := http.NewServeMux()
@@ -262,14 +266,16 @@ func TestALimiterMetTwiceOnTheWayChargesOnce(t *testing.T) {
 	})
 }
 
-func TestTwoLimitersOnTheWayAreBothTold(t *testing.T) {
-	inner := must(t, serverside.Config{Rules: []serverside.Rule{{Name: "inner", Policies: []quota.Policy{quota.PerHour(5)}}}})
+func TestBothOfTwoLimitersWriteFields(t *testing.T) {
+	inner := must(t, serverside.Config{
+		Rules: []serverside.Rule{{Name: "inner", Policies: []quota.Policy{quota.PerHour(5)}}},
+	})
 	h := limit(t, quota.PerHour(10)).Wrap(inner.Wrap(new(ok)))
 	assert.Equal(t, []string{`"api";r=9;t=360`, `"inner";r=4;t=720`}, ask(h, "GET", "/").Header()["Ratelimit"])
 }
 
-func TestEveryRequestOfManyAtOnceIsCountedExactly(t *testing.T) {
-	l := limit(t, quota.PerDay(100)) // Every response's numbers are of one decision
+func TestConcurrentRequestsAreCountedExactly(t *testing.T) {
+	l := limit(t, quota.PerDay(100))
 	var mu sync.Mutex
 	remaining := make(map[string]int)
 	h := l.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -291,7 +297,7 @@ func TestEveryRequestOfManyAtOnceIsCountedExactly(t *testing.T) {
 	}
 }
 
-func TestARequestCostsFewAllocations(t *testing.T) {
+func TestRequestAllocatesLittle(t *testing.T) {
 	for name, rules := range map[string][]serverside.Rule{
 		"one rule":      oneRule(many(1)...),
 		"four policies": oneRule(many(4)...),
@@ -308,12 +314,12 @@ func TestARequestCostsFewAllocations(t *testing.T) {
 	}
 }
 
-// Handlers around a Limiter, such as one that logs, see what those within set.
-func TestThePatternThatMatchedIsSeenOutside(t *testing.T) {
+// Handlers around a Limiter, such as a logger, see the Request.Pattern that the router sets.
+func TestOuterHandlerSeesThePattern(t *testing.T) {
 	l := limit(t, quota.PerMinute(10))
 	mux := http.NewServeMux()
 	mux.Handle("GET /things/{id}", new(ok))
-	l.Wrap(new(ok)) // so that requests are marked
+	l.Wrap(new(ok))
 	r := request("GET", "/things/7", "192.0.2.1:1")
 	assert.Equal(t, 200, serve(l.Wrap(mux), r).Code)
 	assert.Equal(t, "GET /things/{id}", r.Pattern)

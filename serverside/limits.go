@@ -17,23 +17,21 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// Limits knows limits that single keys have of their own, such as those of an
-// account in a database.
+// Limits returns the limits of single keys, such as accounts with a contract of their own.
+// LimitTable is one in memory; redisstore.Limits reads them from Redis.
 //
-// It is asked for every request, so it answers from memory, or from a cache with
-// a short deadline. It must be safe for concurrent use. If it has a method
-// Validate() error, New calls it.
+// Limits is asked for every request, so it must answer from memory, or from a cache with a
+// short deadline. It must be safe for concurrent use. If it has a method Validate() error, New
+// calls it.
 type Limits interface {
-	// Limits returns the policies of key, which is what the rule's Key
-	// returned. Those with a Quota of zero are not enforced. If there are none at
-	// all, key has no limits of its own, and those of the rule hold. An error is
-	// told to Audit; policies beside it, which may be the last that were known, hold
-	// all the same.
+	// Limits returns the policies of key, a key returned by the rule's Key. Policies with a
+	// Quota of zero are ignored. If none are returned, the rule's own policies apply. An error
+	// is reported to Audit; policies returned with it, such as the last known ones, still
+	// apply.
 	Limits(ctx context.Context, key string) ([]quota.Policy, error)
 }
 
-// KeyLimits are the limits of one key in a LimitTable. A window of which the
-// limit is zero is not enforced.
+// KeyLimits are the limits of one key in a LimitTable. Zero means no limit.
 type KeyLimits struct {
 	PerSecond int64 `json:"per_second"`
 	PerMinute int64 `json:"per_minute"`
@@ -41,15 +39,19 @@ type KeyLimits struct {
 	PerDay    int64 `json:"per_day"`
 }
 
-// Policies are the limits as Limits returns them.
+// Policies returns k as Limits returns it.
 func (k KeyLimits) Policies() []quota.Policy {
 	return []quota.Policy{
 		quota.PerSecond(k.PerSecond), quota.PerMinute(k.PerMinute), quota.PerHour(k.PerHour), quota.PerDay(k.PerDay),
 	}
 }
 
-// A LimitTable is Limits in memory. It must not be changed while a Limiter uses
-// it: make another one, and Reconfigure.
+// A LimitTable is Limits in memory, by key:
+//
+//	Limits: serverside.LimitTable{"key-1": {PerMinute: 600}, "key-2": {PerMinute: 60, PerDay: 5000}}
+//
+// For Header, Cookie and FormValue, list the results of HashKey. Do not change a table that a
+// Limiter uses: make another one, and Reconfigure.
 type LimitTable map[string]KeyLimits
 
 // Limits implements Limits.
@@ -61,8 +63,8 @@ func (t LimitTable) Limits(_ context.Context, key string) ([]quota.Policy, error
 	return k.Policies(), nil
 }
 
-// Validate returns an error for each key that has a negative limit. It does not
-// name the key, which may be a secret, but its place in the sorted list of keys.
+// Validate returns an error for each negative limit. It gives the key's index in sorted order
+// instead of the key, which may be a secret.
 func (t LimitTable) Validate() error {
 	var faults []error
 	for i, key := range slices.Sorted(maps.Keys(t)) {
@@ -76,8 +78,8 @@ func (t LimitTable) Validate() error {
 	return errors.Join(faults...)
 }
 
-// ReadLimits reads a LimitTable from JSON, an object with an object of limits for
-// each key, where null and what is missing are zero:
+// ReadLimits reads a LimitTable from a JSON object with an object of limits for each key.
+// Missing limits and null are zero:
 //
 //	{"key-1": {"per_minute": 120, "per_day": 5000}, "key-2": {"per_second": null}}
 func ReadLimits(r io.Reader) (LimitTable, error) {
@@ -93,7 +95,7 @@ func ReadLimits(r io.Reader) (LimitTable, error) {
 	return t, t.Validate()
 }
 
-// LoadLimits is ReadLimits of the file called name.
+// LoadLimits reads a LimitTable from a file, as ReadLimits does.
 func LoadLimits(name string) (LimitTable, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -103,23 +105,23 @@ func LoadLimits(name string) (LimitTable, error) {
 	return ReadLimits(f)
 }
 
-// limits are what a rule's policies depend on.
+// A limits holds the policies of a rule that vary with the request.
 type limits struct {
 	tier  func(*http.Request) string
 	tiers []*policySet // the lowest first; may be empty
 	named map[string]*policySet
 	byKey Limits // may be nil
 
-	known sync.Map     // quota.Policy of byKey to its *policy
-	count atomic.Int64 // of known
+	known sync.Map     // *policy by the quota.Policy that byKey returned
+	count atomic.Int64 // entries in known
 }
 
-// mostKnown bounds how many policies of Limits are kept compiled. Keys that have
-// the same limits share one.
-const mostKnown = 4096
+// maxCompiled bounds the policies of Limits that are kept compiled. Keys with equal limits
+// share them.
+const maxCompiled = 4096
 
-// varying compiles what r's policies depend on.
-func (c *compiler) varying(r *rule, from Rule, field string) {
+// dynamicLimits compiles the policies of r that vary with the request.
+func (c *compiler) dynamicLimits(r *rule, from Rule, field string) {
 	if len(from.Tiers) == 0 && from.Tier == nil && from.Limits == nil {
 		return
 	}
@@ -127,13 +129,13 @@ func (c *compiler) varying(r *rule, from Rule, field string) {
 	r.limits = l
 	switch {
 	case len(from.Tiers) > 0 && from.Tier == nil:
-		c.fault(field+".Tier", "must say which of Tiers holds")
+		c.fault(field+".Tier", "is required with Tiers")
 	case len(from.Tiers) == 0 && from.Tier != nil:
-		c.fault(field+".Tiers", "there must be at least one")
+		c.fault(field+".Tiers", "must not be empty")
 	case len(from.Tiers) > 0 && len(from.Policies) > 0:
-		c.fault(field+".Policies", "would never hold beside Tiers")
+		c.fault(field+".Policies", "has no effect beside Tiers: leave it out")
 	case len(from.Tiers) == 0 && len(from.Policies) == 0:
-		c.fault(field+".Policies", "there must be at least one, for keys that Limits does not know")
+		c.fault(field+".Policies", "must not be empty: keys that Limits does not know need a limit")
 	}
 	for i, tier := range from.Tiers {
 		c.tier(r, tier, fmt.Sprintf("%s.Tiers[%d]", field, i))
@@ -148,16 +150,16 @@ func (c *compiler) varying(r *rule, from Rule, field string) {
 func (c *compiler) tier(r *rule, from Tier, field string) {
 	s := &policySet{tier: from.Name}
 	if r.limits.named[from.Name] != nil {
-		c.fault(field+".Name", "%q is the name of another tier too", from.Name)
+		c.fault(field+".Name", "%q is already the name of another tier", from.Name)
 	}
 	if len(from.Policies) == 0 {
-		c.fault(field+".Policies", "there must be at least one")
+		c.fault(field+".Policies", "must not be empty")
 	}
 	c.policySet(r, s, from.Policies, field)
 	r.limits.tiers, r.limits.named[from.Name] = append(r.limits.tiers, s), s
 }
 
-// of returns what holds for the request of c by m.
+// of returns the policies that apply to c's request by m's rule.
 func (l *limits) of(c *check, m match) *policySet {
 	if s := l.ofKey(c, m); s != nil {
 		return s
@@ -171,7 +173,7 @@ func (l *limits) of(c *check, m match) *policySet {
 	return l.tiers[0]
 }
 
-// ofKey returns what Limits says of m's key, or nil.
+// ofKey returns the policies that Limits has for m's key, or nil.
 func (l *limits) ofKey(c *check, m match) *policySet {
 	if l.byKey == nil {
 		return nil
@@ -198,7 +200,7 @@ func (l *limits) ofKey(c *check, m match) *policySet {
 			continue
 		}
 		policy, err := l.compiled(m.rule, from)
-		if err == nil && s.has(policy.limit.Name()) { // two of one window are counted apart
+		if err == nil && s.has(policy.limit.Name()) { // two policies with the same window count apart
 			from.Name = fmt.Sprintf("%s/%d", cmp.Or(from.Name, windowName(from)), i+1)
 			policy, err = l.compiled(m.rule, from)
 		}
@@ -211,12 +213,12 @@ func (l *limits) ofKey(c *check, m match) *policySet {
 	return s
 }
 
-// has reports whether s has a policy that the Store knows by a name.
+// has reports whether s has a policy with this name in the Store.
 func (s *policySet) has(name string) bool {
 	return slices.ContainsFunc(s.policies, func(p *policy) bool { return p.limit.Name() == name })
 }
 
-// compiled is from, compiled once.
+// compiled returns from compiled. It compiles each policy once.
 func (l *limits) compiled(r *rule, from quota.Policy) (*policy, error) {
 	if known, ok := l.known.Load(from); ok {
 		return known.(*policy), nil
@@ -226,7 +228,7 @@ func (l *limits) compiled(r *rule, from quota.Policy) (*policy, error) {
 		return nil, err
 	}
 	policy.fields.Name = policy.limit.Name()
-	if l.count.Add(1) > mostKnown {
+	if l.count.Add(1) > maxCompiled {
 		l.known.Clear()
 		l.count.Store(0)
 	}

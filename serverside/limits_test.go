@@ -20,14 +20,14 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// tierOf is the tier in "tier-name".
+// tierOf returns the tier of a user called tier-name.
 func tierOf(r *http.Request) string { return strings.Split(user(r), "-")[0] }
 
 func perMinuteAndHour(minute, hour int64) []quota.Policy {
 	return []quota.Policy{quota.PerMinute(minute), quota.PerHour(hour)}
 }
 
-// tiered are tiers of three plans.
+// tiered returns a rule with the tiers of three plans.
 func tiered() []serverside.Rule {
 	return []serverside.Rule{{Name: "api", Stage: serverside.AfterAuth, Key: user, Tier: tierOf, Tiers: []serverside.Tier{
 		{Name: "free", Policies: perMinuteAndHour(10, 100)},
@@ -36,16 +36,17 @@ func tiered() []serverside.Rule {
 	}}}
 }
 
-func TestATierHasSeveralWindowsAndAnUnknownOneIsTheLowest(t *testing.T) {
+func TestUnknownTierIsTheLowest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := must(t, serverside.Config{Rules: tiered(), Audit: silent}).Wrap(new(ok))
 		assert.Equal(t, map[int]int{200: 10, 429: 1}, codes(11, h, "GET", "/", "X-User", "gold-ann"), "unknown is free")
 		assert.Equal(t, map[int]int{200: 10, 429: 1}, codes(11, h, "GET", "/", "X-User", "free-ann"))
 		assert.Equal(t, map[int]int{200: 100, 429: 1}, codes(101, h, "GET", "/", "X-User", "pro-ann"))
 		assert.Equal(t, map[int]int{200: 1000, 429: 1}, codes(1001, h, "GET", "/", "X-User", "enterprise-ann"))
-		assert.Equal(t, `"api/1m";q=10;w=60;heed-algorithm=token-bucket, "api/1h";q=100;w=3600;heed-algorithm=token-bucket`, ask(h, "GET", "/", "X-User", "free-bob").Header().Get("RateLimit-Policy"))
+		assert.Equal(t, `"api/1m";q=10;w=60;heed-algorithm=token-bucket, "api/1h";q=100;w=3600;heed-algorithm=token-bucket`,
+			ask(h, "GET", "/", "X-User", "free-bob").Header().Get("RateLimit-Policy"))
 
-		for i := range 300 { // one each 7 s is fewer than 10 a minute, and more than 100 an hour
+		for i := range 300 { // one every 7 s is less than 10 a minute, but more than 100 an hour
 			w := ask(h, "GET", "/", "X-User", "free-cid")
 			if w.Code == 429 {
 				assert.Greater(t, i, 100)
@@ -58,24 +59,26 @@ func TestATierHasSeveralWindowsAndAnUnknownOneIsTheLowest(t *testing.T) {
 	})
 }
 
-func TestATierMayHaveABurstOfItsOwn(t *testing.T) {
+func TestTiersMayHaveBursts(t *testing.T) {
 	hourly := func(n, burst int64) []quota.Policy {
 		return []quota.Policy{{Quota: n, Window: time.Hour, Burst: burst}}
 	}
-	rules := []serverside.Rule{{Name: "api", Stage: serverside.AfterAuth, Key: user, Tier: tierOf, Tiers: []serverside.Tier{
-		{Name: "free", Policies: hourly(100, 10)}, {Name: "pro", Policies: hourly(5000, 100)}, {Name: "enterprise", Policies: hourly(100_000, 2000)},
-	}}}
+	rules := []serverside.Rule{{Name: "api", Stage: serverside.AfterAuth, Key: user, Tier: tierOf,
+		Tiers: []serverside.Tier{
+			{Name: "free", Policies: hourly(100, 10)}, {Name: "pro", Policies: hourly(5000, 100)},
+			{Name: "enterprise", Policies: hourly(100_000, 2000)},
+		}}}
 	synctest.Test(t, func(t *testing.T) {
 		h := must(t, serverside.Config{Rules: rules, Audit: silent}).Wrap(new(ok))
 		for tier, burst := range map[string]int{"free": 10, "pro": 100, "enterprise": 2000} {
 			assert.Equal(t, map[int]int{200: burst, 429: 1}, codes(burst+1, h, "GET", "/", "X-User", tier+"-ann"))
 		}
 		time.Sleep(36 * time.Second)
-		assert.Equal(t, map[int]int{200: 1, 429: 1}, codes(2, h, "GET", "/", "X-User", "free-ann"), "100 an hour come back")
+		assert.Equal(t, map[int]int{200: 1, 429: 1}, codes(2, h, "GET", "/", "X-User", "free-ann"), "100 an hour refill")
 	})
 }
 
-func TestWhoIsMovedToAnotherTierKeepsWhatIsSpent(t *testing.T) {
+func TestChangeOfTierKeepsCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tier, rules := "free", tiered()
 		rules[0].Tier = func(*http.Request) string { return tier }
@@ -87,20 +90,25 @@ func TestWhoIsMovedToAnotherTierKeepsWhatIsSpent(t *testing.T) {
 	})
 }
 
-func TestATierOfOnePolicyIsCalledAsItsRule(t *testing.T) {
-	rules := []serverside.Rule{perHour("ip", "", 500), {Name: "api", Stage: serverside.AfterAuth, Tier: tierOf, Tiers: []serverside.Tier{
-		{Name: "free", Policies: []quota.Policy{quota.PerHour(1)}}, {Name: "pro", Policies: []quota.Policy{quota.PerHour(9)}}}}}
+func TestTierWithOnePolicyIsNamedAfterItsRule(t *testing.T) {
+	rules := []serverside.Rule{perHour("ip", "", 500),
+		{Name: "api", Stage: serverside.AfterAuth, Tier: tierOf, Tiers: []serverside.Tier{
+			{
+				Name: "free", Policies: []quota.Policy{quota.PerHour(1)},
+			}, {Name: "pro", Policies: []quota.Policy{quota.PerHour(9)}}}}}
 	h := must(t, serverside.Config{Rules: rules, Audit: silent}).Wrap(new(ok))
 	w := ask(h, "GET", "/", "X-User", "pro")
-	assert.Equal(t, `"api";q=9;w=3600;heed-algorithm=token-bucket, "ip";q=500;w=3600;heed-algorithm=token-bucket`, w.Header().Get("RateLimit-Policy"))
+	assert.Equal(t, `"api";q=9;w=3600;heed-algorithm=token-bucket, "ip";q=500;w=3600;heed-algorithm=token-bucket`,
+		w.Header().Get("RateLimit-Policy"))
 	assert.Equal(t, "9", w.Header().Get("X-RateLimit-Limit"))
 }
 
 func limitedBy(limits serverside.Limits) []serverside.Rule {
-	return []serverside.Rule{{Name: "key", Stage: serverside.AfterAuth, Key: user, Limits: limits, Policies: []quota.Policy{quota.PerMinute(4)}}}
+	return []serverside.Rule{{Name: "key", Stage: serverside.AfterAuth, Key: user, Limits: limits,
+		Policies: []quota.Policy{quota.PerMinute(4)}}}
 }
 
-func TestAKeyMayHaveLimitsOfItsOwn(t *testing.T) {
+func TestKeyMayHaveItsOwnLimits(t *testing.T) {
 	table := serverside.LimitTable{"two": {PerMinute: 2}, "both": {PerMinute: 100, PerDay: 3}, "none": {}}
 	h := must(t, serverside.Config{Rules: limitedBy(table), Audit: silent}).Wrap(new(ok))
 	assert.Equal(t, map[int]int{200: 2, 429: 1}, codes(3, h, "GET", "/", "X-User", "two"))
@@ -109,20 +117,23 @@ func TestAKeyMayHaveLimitsOfItsOwn(t *testing.T) {
 	assert.Equal(t, []string{"key/24h"}, problemOf(t, ask(h, "GET", "/", "X-User", "both")).Violated)
 	assert.Equal(t, map[int]int{200: 50}, codes(50, h, "GET", "/", "X-User", "none"), "zero is not enforced")
 	assert.Equal(t, map[int]int{200: 4, 429: 1}, codes(5, h, "GET", "/", "X-User", "unknown"))
-	assert.Equal(t, map[int]int{200: 4, 429: 1}, codes(5, h, "GET", "/"), "who has no key is not looked up by its address")
+	assert.Equal(t, map[int]int{200: 4, 429: 1}, codes(5, h, "GET", "/"),
+		"a client without a key is not looked up by address")
 }
 
-func TestAnAddressIsNoKeyOfTheTable(t *testing.T) {
-	h := must(t, serverside.Config{Rules: limitedBy(serverside.LimitTable{"192.0.2.1": {PerDay: 1000}}), Audit: silent}).Wrap(new(ok))
+func TestLimitTableIgnoresFallbackAddresses(t *testing.T) {
+	h := must(t, serverside.Config{
+		Rules: limitedBy(serverside.LimitTable{"192.0.2.1": {PerDay: 1000}}), Audit: silent,
+	}).Wrap(new(ok))
 	assert.Equal(t, map[int]int{200: 4, 429: 1}, codes(5, h, "GET", "/"))
 }
 
-// provider is Limits made of a function.
+// provider is a function as Limits.
 type provider func(ctx context.Context, key string) ([]quota.Policy, error)
 
 func (p provider) Limits(ctx context.Context, key string) ([]quota.Policy, error) { return p(ctx, key) }
 
-func TestLimitsThatFailLeaveTheRulesInForce(t *testing.T) {
+func TestRulePoliciesApplyWhileLimitsFails(t *testing.T) {
 	for name, limits := range map[string]provider{
 		"error": func(context.Context, string) ([]quota.Policy, error) {
 			return nil, errors.New("down")
@@ -138,7 +149,7 @@ func TestLimitsThatFailLeaveTheRulesInForce(t *testing.T) {
 	}
 }
 
-func TestLimitsThatComeWithAnErrorHold(t *testing.T) {
+func TestLimitsReturnedWithAnErrorApply(t *testing.T) {
 	last := provider(func(context.Context, string) ([]quota.Policy, error) {
 		return []quota.Policy{quota.PerDay(1)}, errors.New("down")
 	})
@@ -159,7 +170,7 @@ func TestLimitsAreAskedWithADeadline(t *testing.T) {
 	})
 }
 
-func TestManyDifferentLimitsAreCountedAndDoNotPileUp(t *testing.T) {
+func TestManyDifferentLimitsUseBoundedMemory(t *testing.T) {
 	limits := provider(func(_ context.Context, key string) ([]quota.Policy, error) {
 		var n int64
 		_, err := fmt.Sscan(key, &n)
@@ -173,12 +184,16 @@ func TestManyDifferentLimitsAreCountedAndDoNotPileUp(t *testing.T) {
 	assert.Equal(t, 429, ask(h, "GET", "/", "X-User", "1").Code)
 }
 
-func TestLimitsAreReadFromJSON(t *testing.T) {
-	table, err := serverside.ReadLimits(strings.NewReader(`{"a": {"per_minute": 2, "per_day": null}, "b": {"per_second": 1, "per_hour": 5}}`))
+func TestReadLimits(t *testing.T) {
+	table, err := serverside.ReadLimits(
+		strings.NewReader(`{"a": {"per_minute": 2, "per_day": null}, "b": {"per_second": 1, "per_hour": 5}}`),
+	)
 	require.NoError(t, err)
 	assert.Equal(t, serverside.LimitTable{"a": {PerMinute: 2}, "b": {PerSecond: 1, PerHour: 5}}, table)
 
-	for _, wrong := range []string{``, `[]`, `{"a": {"per_minuet": 1}}`, `{"a": {"per_minute": -1}}`, `{"a": {"per_minute": 1.5}}`, `{} {}`} {
+	for _, wrong := range []string{
+		``, `[]`, `{"a": {"per_minuet": 1}}`, `{"a": {"per_minute": -1}}`, `{"a": {"per_minute": 1.5}}`, `{} {}`,
+	} {
 		_, err := serverside.ReadLimits(strings.NewReader(wrong))
 		assert.ErrorContains(t, err, "serverside: limits: ", wrong)
 	}
@@ -194,8 +209,8 @@ func TestLimitsAreReadFromJSON(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// Who paces himself must know how units come back: the draft's words do not say it.
-func TestFieldsTellTheAlgorithm(t *testing.T) {
+// A client that paces itself must know how units come back, which the draft's parameters do not say.
+func TestFieldsNameTheAlgorithm(t *testing.T) {
 	for algorithm, want := range map[quota.Algorithm]string{
 		quota.TokenBucket:   ";heed-algorithm=token-bucket",
 		quota.FixedWindow:   ";heed-algorithm=fixed-window",

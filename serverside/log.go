@@ -7,8 +7,12 @@ import (
 	"time"
 )
 
-// LogAudit is a Config.Audit that logs to l, or if that is nil, to what
-// slog.Default is at the time. The messages are
+// LogAudit returns a Config.Audit that logs Events to l, or to the current slog.Default if l is
+// nil:
+//
+//	serverside.Config{Audit: serverside.LogAudit(logger)}
+//
+// The messages are
 //
 //	rate_limit.exceeded             WARN   Denied
 //	rate_limit.would_exceed         INFO   WouldDeny
@@ -27,32 +31,31 @@ import (
 //	rate_limit.response_unseen      WARN   ResponseUnseen
 //	rate_limit.config_warning       WARN   ConfigWarning
 //
-// with what the Event says as attributes: rule, endpoint, policies, limit, key, address,
-// wait, status, mode, hash and error. A flood of requests is no flood of records:
-// of each message there are 100 in a second at most, and the next one has the
-// number of those left out as its attribute dropped.
+// The attributes are those fields of the Event that are set: rule, endpoint, policies, limit,
+// key, address, wait, status, mode, hash and error. At most 100 records of each message are
+// logged per second; the next one has the number of the others as its attribute dropped.
 func LogAudit(l *slog.Logger) func(Event) {
 	a := &auditLog{logger: l, least: slog.LevelDebug}
 	return a.write
 }
 
-// logWarnings is the Audit of a Config without one.
+// logWarnings returns the Audit of a Config without one.
 func logWarnings() func(Event) {
 	a := &auditLog{least: slog.LevelWarn}
 	return a.write
 }
 
-// mostRecords is how many records of one kind are logged in a second.
-const mostRecords = 100
+// maxRecords is how many records of one kind are logged per second.
+const maxRecords = 100
 
 // An auditLog logs Events.
 type auditLog struct {
 	logger *slog.Logger
-	least  slog.Level // what is less is not logged
+	least  slog.Level // records below it are not logged
 	kinds  [kinds]allowance
 }
 
-// An allowance is how many records of a kind were logged in this second.
+// An allowance counts the records of one kind that were logged in the current second.
 type allowance struct {
 	mu      sync.Mutex
 	second  int64 // guarded by mu
@@ -60,15 +63,14 @@ type allowance struct {
 	dropped int64 // guarded by mu
 }
 
-// use reports whether one more record may be logged, and how many were dropped
-// before it.
+// use reports whether another record may be logged, and how many were dropped before it.
 func (a *allowance) use(now time.Time) (dropped int64, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if second := now.Unix(); second != a.second {
 		a.second, a.n = second, 0
 	}
-	if a.n >= mostRecords {
+	if a.n >= maxRecords {
 		a.dropped++
 		return 0, false
 	}
@@ -120,7 +122,7 @@ func (a *auditLog) write(e Event) {
 	}
 }
 
-// attrs is what e says, without what it does not.
+// attrs returns e's fields that are set.
 func (e *Event) attrs(dropped int64) []slog.Attr {
 	all := []slog.Attr{
 		slog.String("rule", e.Rule), slog.String("endpoint", e.Pattern), slog.Int64("limit", e.Limit),

@@ -10,14 +10,19 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// Logins is a rule for attempts to log in to an account. pattern has a method, as in
-// "POST /login". account is who the login is for, whether there is such an account or not,
-// such as FormValue("user"). It is what clients say, so there must be a rule by ClientIP
-// beside it.
+// Logins returns a Rule that limits password guesses. Use it with a rule by ClientIP, because
+// clients can make up account names:
 //
-// What a 2xx means, the rule has to be told: if a failed login is answered 200 with the
-// form again, or a good one 303, set Login.Failed. See Login for what is limited; the rule
-// that is returned may be changed, such as its Penalty.Max.
+//	Rules: []serverside.Rule{
+//		{Name: "address", Key: serverside.ClientIP(), Policies: []quota.Policy{quota.PerMinute(300)}},
+//		serverside.Logins("login", "POST /login", serverside.FormValue("user")),
+//	},
+//
+// pattern must have a method. account names the account, whether it exists or not.
+//
+// By default a 2xx is a successful login. If the handler answers a failed login with 200, or a
+// successful one with a redirect, set Login.Failed. See Login for the limits, which can be
+// changed in the Rule, such as Penalty.Max.
 func Logins(name, pattern string, account Key) Rule {
 	penalty := loginPenalty
 	return Rule{
@@ -26,42 +31,40 @@ func Logins(name, pattern string, account Key) Rule {
 	}
 }
 
-// loginPenalty is that of a Login which has none.
+// loginPenalty is the Penalty of a login rule that has none.
 var loginPenalty = Penalty{After: 5, Within: time.Minute, First: 12 * time.Second, Max: time.Hour}
 
-// A Login has a rule limit guesses at the passwords of accounts, which its Key names. As
-// Logins makes it:
+// A Login makes a Rule limit password guesses, in two ways. The Rule's Key names the account.
+// The numbers are those of Logins:
 //
-//   - By account and network: of each account, five attempts a minute from each network
-//     (an IPv4 /24, an IPv6 /48) that are no success. At the fifth failure the network has
-//     to wait for 12 s, and twice as long after each further one, up to an hour. A success
-//     forgives it all. These are the rule's Policies and Penalty.
-//   - By account: the same Policies for all networks together from which nobody has logged
-//     in to the account for 30 days. So guesses from all of these are no more than ten in
-//     any minute; and whoever has logged in before is not kept out by what others do. An
-//     owner in a new network is, for as long as others guess.
+//   - By account and network (an IPv4 /24 or IPv6 /48): five attempts a minute that are not
+//     successful. The fifth failure blocks the network for 12 s, and each further one twice as
+//     long, up to an hour. A success clears this. These are the Rule's Policies and Penalty.
+//   - By account: the same Policies, for all networks together that have not logged in to the
+//     account for 30 days. So they have at most ten guesses in any minute. A network that has
+//     logged in is not affected by guesses from others; the owner in a new network is.
 //
-// Case and spaces around an account's name make no difference to how often it is guessed at,
-// but to what a success forgives. A pattern of POST is about all methods but GET, HEAD,
-// OPTIONS and TRACE, for handlers look at no other.
+// Account names that differ only in case or surrounding spaces are counted together, but a
+// success clears only the exact name. A pattern with the method POST matches every method
+// except GET, HEAD, OPTIONS and TRACE, because many handlers do not check the method.
 //
-// What is not a known success is charged, while it is being answered too. A success is a
-// 2xx that the handler wrote; of what is below 400, Failed decides, if it is set. A failure
-// is what Failed says, and 4xx. Everything else, such as a redirect, 5xx or a client that
-// goes, is charged, but is not one of the failures that a Penalty counts.
+// Every attempt is charged until it is known to be a success. A success is a 2xx that the
+// handler wrote, and a failure is a 4xx; Failed decides about statuses below 400 if it is set.
+// Anything else, such as a redirect, a 5xx or a disconnected client, stays charged but does not
+// count towards the Penalty.
 //
-// Each request says whose account it is about. One whose body does not (FormValue) is
-// denied: 413 if the body is longer than 64 KiB, and otherwise 400.
+// A request whose body does not name an account (FormValue) is denied: with 413 if the body is
+// longer than 64 KiB, and otherwise with 400.
 //
-// The networks are those of Config.Key if that is a ClientIP, otherwise of the first rule
-// by ClientIP, otherwise of the peer. The zero Login is ready to use.
+// Networks are told apart by Config.Key if that is a ClientIP, else by the first rule with a
+// ClientIP, else by the peer's address. The zero Login is ready to use.
 type Login struct {
-	// Failed, if not nil, reports whether a response below 400 is a login that failed.
-	// If it is not, it is a success, also if it is a redirect.
+	// Failed, if not nil, reports whether a response with a status from 200 to 399 is a failed
+	// login. If it returns false, the login succeeded, even if the response is a redirect.
 	Failed func(Response) bool
 }
 
-// succeeded reports whether r is a known success.
+// succeeded reports whether r is known to be a success.
 func (l *Login) succeeded(r Response) bool {
 	if l.Failed != nil && r.Status >= 200 && r.Status < http.StatusBadRequest {
 		return !l.Failed(r)
@@ -69,7 +72,7 @@ func (l *Login) succeeded(r Response) bool {
 	return Succeeded(r)
 }
 
-// failed reports whether r is a known failure.
+// failed reports whether r is known to be a failure.
 func (l *Login) failed(r Response) bool {
 	if r.Status < http.StatusBadRequest {
 		return r.Status >= 200 && l.Failed != nil && l.Failed(r)
@@ -77,18 +80,18 @@ func (l *Login) failed(r Response) bool {
 	return r.Status < http.StatusInternalServerError
 }
 
-// A login is one of the two rules of a Login.
+// A login is one of the two rules that a Login compiles to.
 type login struct {
 	account   Key
-	byNetwork bool         // it counts by account and network; the other, by account
+	byNetwork bool         // counts by account and network; the other rule counts by account
 	key       Key          // the account and the network
-	known     *quota.Limit // of which key owes a unit if it has logged in
+	known     *quota.Limit // a key that has logged in owes it a unit
 }
 
-// knownFor is for how long a network is known from which somebody has logged in.
+// knownFor is how long a network is known after a login.
 const knownFor = 30 * 24 * time.Hour
 
-// loginRules compiles from, which has a Login, to its two rules.
+// loginRules compiles from, which has a Login, to two rules.
 func (c *compiler) loginRules(from Rule, cfg *Config, field string) []*rule {
 	for _, other := range []struct {
 		field string
@@ -98,18 +101,18 @@ func (c *compiler) loginRules(from Rule, cfg *Config, field string) []*rule {
 		{"Settle", from.Settle != nil}, {"Cost", from.Cost != nil},
 	} {
 		if other.isSet {
-			c.fault(field+"."+other.field, "has no meaning beside Login")
+			c.fault(field+"."+other.field, "must not be set with Login")
 		}
 	}
 	if from.Key == nil {
-		c.fault(field+".Key", "must not be nil: it is the account that a login is for")
-		from.Key = everybody
+		c.fault(field+".Key", "is required: it names the account that a login is for")
+		from.Key = allClients
 	}
 	l, name := *from.Login, cmp.Or(from.Name, from.Pattern)
 	from.Settle = RefundIf(l.succeeded)
 	byNetwork, byAccount := from, from
-	// A success forgives, and makes known, the account that is written so, and no other: two
-	// that differ in case may be two people's. The guesses at all of them are counted together.
+	// A success counts only for the exact name, because names that differ in case may belong to
+	// different people. Guesses at all of them are counted together.
 	network := c.networkOf(cfg)
 	exact := KeyFunc(func(r *http.Request) string { return exactly(from.Key, r) })
 	byNetwork.Name, byNetwork.Key = name, Join(exact, network)
@@ -128,10 +131,10 @@ func (c *compiler) loginRules(from Rule, cfg *Config, field string) []*rule {
 
 	rules := []*rule{c.rule(byNetwork, cfg.OnStoreError, field), c.rule(byAccount, cfg.OnStoreError, field)}
 	if m := rules[0].matcher; from.Pattern == "" || m != nil && m.method == "" {
-		c.fault(field+".Pattern", "%q needs a method, as in \"POST /login\": "+
-			"what is no attempt to log in must not count as one", from.Pattern)
+		c.fault(field+".Pattern", "is %q: must have a method, as in \"POST /login\": "+
+			"requests of other methods are no attempts to log in", from.Pattern)
 	}
-	knows, _ := quota.Policy{Name: name + "/known", Quota: 1, Window: knownFor}.Compile() // is right
+	knows, _ := quota.Policy{Name: name + "/known", Quota: 1, Window: knownFor}.Compile() // cannot fail
 	for i, r := range rules {
 		r.login = &login{account: from.Key, byNetwork: i == 0, key: byNetwork.Key, known: knows}
 		r.key = &builtIn{origin: known(from.Key).origin, text: "account", of: r.key.Of, body: known(from.Key).body}
@@ -145,7 +148,7 @@ func (c *compiler) loginRules(from Rule, cfg *Config, field string) []*rule {
 	return rules
 }
 
-// networkOf is the network that a client is in: the /24 or /48 of its address.
+// networkOf returns a Key of the client's network: the /24 or /48 of its address.
 func (c *compiler) networkOf(cfg *Config) Key {
 	ip := func(r *http.Request) (netip.Addr, bool) { return parseHop(r.RemoteAddr) }
 	keys := []Key{cfg.Key}
@@ -155,7 +158,7 @@ func (c *compiler) networkOf(cfg *Config) Key {
 	if i := slices.IndexFunc(keys, func(k Key) bool { return k != nil && known(k).ip != nil }); i >= 0 {
 		ip = known(keys[i]).ip
 		if known(keys[i]).origin == claimed {
-			c.fault("Key", "believes anybody about the client's address, by which a Login tells networks apart")
+			c.fault("Key", "trusts every peer as a proxy, so clients can choose the network by which Login counts them")
 		}
 	}
 	return &builtIn{origin: address, text: "the client's network", of: func(r *http.Request) string {
@@ -167,30 +170,30 @@ func (c *compiler) networkOf(cfg *Config) Key {
 		if addr.Is4() {
 			bits = 24
 		}
-		network, _ := addr.Prefix(bits) // cannot fail: an address has as many
+		network, _ := addr.Prefix(bits) // cannot fail: bits fits the address
 		return network.String()
 	}}
 }
 
-// knowsNetwork reports whether somebody has logged in to the account of the request from
-// its network.
+// knowsNetwork reports whether somebody has logged in to the request's account from its
+// network.
 func (c *check) knowsNetwork(l *login) bool {
-	// It asks for more than there ever is: nothing is taken, and the decision says what is left.
+	// A charge of 2 never fits, so nothing is taken, and the decision shows what is left.
 	charge := quota.Charge{Key: storeKey(keySpace, l.key.Of(c.r)), Limit: l.known, N: 2, DryRun: true}
 	d, err := c.store.takeOne(c.r.Context(), match{local: c.failed != nil}, charge)
 	if err != nil {
-		c.failed = err // what is to be charged is not asked for, and tells of it
+		c.failed = err // reported when the request's charges are decided without the Store
 		d, err = c.store.takeOne(c.r.Context(), match{local: true}, charge)
 	}
 	return err == nil && d.Remaining == 0
 }
 
-// knowing are the charges by which m's network is known.
-func (l *login) knowing(m match) []quota.Charge {
+// knownCharges returns the charges that make m's network known.
+func (l *login) knownCharges(m match) []quota.Charge {
 	if l == nil || !l.byNetwork {
 		return nil
 	}
-	forget, know := m.charge(l.known, -everything), m.charge(l.known, 1)
+	forget, know := m.charge(l.known, -maxOwed), m.charge(l.known, 1)
 	forget.DryRun, know.DryRun = true, true
 	return []quota.Charge{forget, know}
 }

@@ -23,12 +23,11 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// A bank is a handler that anybody may guess at, as careless as handlers are: it takes the
-// account from wherever it finds one.
+// A bank is a careless login handler: it accepts the account from any place in the request.
 type bank struct {
 	guesses  atomic.Int64 // at the account "victim"
-	failed   int          // what a wrong password is answered
-	redirect bool         // a right one is answered 303
+	failed   int          // status for a wrong password
+	redirect bool         // answer 303 to the right password
 }
 
 func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -50,7 +49,7 @@ func (b *bank) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// accountOf reads an account in every way that handlers do, the worst first.
+// accountOf reads an account in all the ways in which handlers do.
 func accountOf(r *http.Request, body string) string {
 	if user := r.URL.Query().Get("user"); user != "" {
 		return user
@@ -72,7 +71,7 @@ func accountOf(r *http.Request, body string) string {
 	return r.FormValue("user")
 }
 
-// A trick is how the nth request of an attack is made.
+// A trick makes the nth request of an attack.
 type trick func(n int) *http.Request
 
 func post(target, kind, body string) *http.Request {
@@ -137,7 +136,8 @@ var tricks = map[string]trick{
 		return post("/login", urlencoded, fmt.Sprintf("user=decoy%d&x=%s&user=victim", n, strings.Repeat("x", 64<<10)))
 	},
 	"another spelling of the path": func(n int) *http.Request {
-		return post([]string{"//login", "/./login", "/x/../login", "/LOGIN", "/login/", "/%6cogin"}[n%6], urlencoded, "user=victim")
+		return post([]string{"//login", "/./login", "/x/../login", "/LOGIN", "/login/", "/%6cogin"}[n%6], urlencoded,
+			"user=victim")
 	},
 	"pardons by redirects": func(n int) *http.Request {
 		if n%2 == 1 {
@@ -168,7 +168,7 @@ func variant(n int) string {
 	return string(name)
 }
 
-// logins are the rules of a login of an account, beside a wide limit by address.
+// logins returns rules for a login and a wide limit by address.
 func logins(change ...func(*serverside.Rule)) []serverside.Rule {
 	rule := serverside.Logins("login", "POST /login", serverside.FormValue("user"))
 	for _, c := range change {
@@ -177,7 +177,7 @@ func logins(change ...func(*serverside.Rule)) []serverside.Rule {
 	return []serverside.Rule{rule, perHour("ip", "", 100_000)}
 }
 
-func TestAtMostTenGuessesAMinuteReachTheHandlerByEveryTrick(t *testing.T) {
+func TestAtMostTenGuessesAMinuteByEveryTrick(t *testing.T) {
 	for name, trick := range tricks {
 		for _, failed := range []int{401, 303, 400, 422, 500} {
 			synctest.Test(t, func(t *testing.T) {
@@ -203,19 +203,22 @@ func TestAtMostTenGuessesAMinuteReachTheHandlerByEveryTrick(t *testing.T) {
 	}
 }
 
-func TestAtMostTenGuessesAMinuteComeOverRealConnections(t *testing.T) {
+func TestAtMostTenGuessesAMinuteOverRealConnections(t *testing.T) {
 	b := &bank{failed: 401}
 	srv := listen(t, must(t, serverside.Config{Rules: logins(), Audit: silent}).Wrap(b))
 	for range 60 {
 		conn, err := net.Dial("tcp", srv.Listener.Addr().String())
 		require.NoError(t, err)
-		fmt.Fprintf(conn, "POST /login HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: 11\r\n\r\nuser=victim", urlencoded)
+		fmt.Fprintf(conn, "POST /login HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\nContent-Length: 11\r\n\r\nuser=victim",
+			urlencoded)
 		conn.Close()
 	}
 	client := srv.Client()
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	for n := range 60 {
-		resp, err := client.Post(srv.URL+[]string{"/login", "//login", "/./login"}[n%3], urlencoded, strings.NewReader("user=victim"))
+		resp, err := client.Post(srv.URL+[]string{
+			"/login", "//login", "/./login",
+		}[n%3], urlencoded, strings.NewReader("user=victim"))
 		require.NoError(t, err)
 		resp.Body.Close()
 	}
@@ -223,7 +226,7 @@ func TestAtMostTenGuessesAMinuteComeOverRealConnections(t *testing.T) {
 	assert.Positive(t, b.guesses.Load())
 }
 
-func TestWhatAFailureIsTheProgramCanSay(t *testing.T) {
+func TestLoginFailedDecidesWhatAFailureIs(t *testing.T) {
 	failed := func(rule *serverside.Rule) {
 		rule.Login.Failed = func(r serverside.Response) bool { return r.Status != 303 }
 	}
@@ -240,9 +243,9 @@ func TestWhatAFailureIsTheProgramCanSay(t *testing.T) {
 	})
 }
 
-// An attacker who obeys Retry-After keeps an account shut for networks that nobody knows,
-// but not for one from which the owner has logged in before.
-func TestTheOwnerIsLetInFromANetworkThatIsKnown(t *testing.T) {
+// An attacker can keep an account blocked for unknown networks, but not for one from which the owner
+// has logged in before.
+func TestOwnerGetsInFromAKnownNetwork(t *testing.T) {
 	eachStore(t, func(t *testing.T, store quota.Store) {
 		h := guarded(t, store, silent)
 		require.Equal(t, 200, login(h, "192.0.2.1:1", "ann", "right").Code)
@@ -268,7 +271,7 @@ func TestTheOwnerIsLetInFromANetworkThatIsKnown(t *testing.T) {
 	})
 }
 
-func TestAnUnknownNetworkWaitsAMinuteAtMostForWhatOthersDo(t *testing.T) {
+func TestUnknownNetworkWaitsAtMostAMinute(t *testing.T) {
 	eachStore(t, func(t *testing.T, store quota.Store) {
 		h := guarded(t, store, silent)
 		for i := range 200 {
@@ -284,22 +287,24 @@ func TestAnUnknownNetworkWaitsAMinuteAtMostForWhatOthersDo(t *testing.T) {
 	})
 }
 
-func TestABodyThatDoesNotSayWhoseLoginItIsIsDenied(t *testing.T) {
+func TestLoginWithoutAnAccountIsDenied(t *testing.T) {
 	b := new(bank)
 	h := must(t, serverside.Config{Rules: logins(), Audit: silent, Deny: nil}).Wrap(b)
 	for name, c := range map[string]struct {
 		request *http.Request
 		want    int
 	}{
-		"nothing":          {post("/login", "", ""), 400},
-		"no account":       {post("/login", urlencoded, "password=x"), 400},
-		"an empty one":     {post("/login", urlencoded, "user=+"), 400},
-		"a list":           {post("/login", asJSON, `["victim"]`), 400},
-		"no text":          {post("/login", asJSON, `{"user":{"$ne":""}}`), 400},
-		"binary":           {post("/login", asJSON, "\x1f\x8b\x00"), 400},
-		"two":              {post("/login", urlencoded, "user=a&user=b"), 400},
-		"too long":         {post("/login", urlencoded, "user=a&x="+strings.Repeat("x", 64<<10)), 413},
-		"a file, too long": {post("/login", "multipart/form-data; boundary=b", "--b\r\n\r\n"+strings.Repeat("x", 64<<10)), 413},
+		"nothing":      {post("/login", "", ""), 400},
+		"no account":   {post("/login", urlencoded, "password=x"), 400},
+		"an empty one": {post("/login", urlencoded, "user=+"), 400},
+		"a list":       {post("/login", asJSON, `["victim"]`), 400},
+		"no text":      {post("/login", asJSON, `{"user":{"$ne":""}}`), 400},
+		"binary":       {post("/login", asJSON, "\x1f\x8b\x00"), 400},
+		"two":          {post("/login", urlencoded, "user=a&user=b"), 400},
+		"too long":     {post("/login", urlencoded, "user=a&x="+strings.Repeat("x", 64<<10)), 413},
+		"a file, too long": {
+			post("/login", "multipart/form-data; boundary=b", "--b\r\n\r\n"+strings.Repeat("x", 64<<10)), 413,
+		},
 	} {
 		w := serve(h, c.request)
 		assert.Equal(t, c.want, w.Code, name)
@@ -318,7 +323,7 @@ func TestABodyThatDoesNotSayWhoseLoginItIsIsDenied(t *testing.T) {
 	assert.Zero(t, b.guesses.Load())
 }
 
-func TestTheHandlerReadsTheBodyThatWasSent(t *testing.T) {
+func TestHandlerReadsTheBodyThatWasSent(t *testing.T) {
 	sent := "user=ann&password=" + strings.Repeat("x", 60<<10)
 	var got string
 	h := must(t, serverside.Config{Rules: logins()}).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -333,7 +338,7 @@ func TestTheHandlerReadsTheBodyThatWasSent(t *testing.T) {
 	assert.Equal(t, `{"user": 4711}`, got, "a number is an account too")
 }
 
-func TestWhatALoginMayNotSay(t *testing.T) {
+func TestFaultsOfALogin(t *testing.T) {
 	account, ip := serverside.FormValue("user"), perHour("ip", "", 10)
 	for name, c := range map[string]struct {
 		rule serverside.Rule
@@ -352,12 +357,13 @@ func TestWhatALoginMayNotSay(t *testing.T) {
 		_, err := serverside.New(serverside.Config{Rules: []serverside.Rule{c.rule, ip}})
 		assert.Equal(t, []string{c.want}, faults(t, err), name)
 	}
-	_, err := serverside.New(serverside.Config{Rules: []serverside.Rule{serverside.Logins("l", "POST /login", account), perHour("ip", "/other", 1)}})
+	_, err := serverside.New(serverside.Config{
+		Rules: []serverside.Rule{serverside.Logins("l", "POST /login", account), perHour("ip", "/other", 1)},
+	})
 	assert.Equal(t, []string{"Rules[0].Key"}, faults(t, err), "there is no limit by address")
 }
 
-// What a dry run has counted is not enforced afterwards.
-func TestADryRunOfALoginEnforcesNothingLater(t *testing.T) {
+func TestDryRunOfALoginEnforcesNothingLater(t *testing.T) {
 	eachStore(t, func(t *testing.T, store quota.Store) {
 		dry := func(rule *serverside.Rule) { rule.DryRun = true }
 		var events log
@@ -384,9 +390,11 @@ func TestADryRunOfALoginEnforcesNothingLater(t *testing.T) {
 	})
 }
 
-func TestTheNetworkIsThatOfTheClientBehindAProxy(t *testing.T) {
+func TestLoginUsesTheNetworkOfTheProxysClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := must(t, serverside.Config{Rules: logins(), Audit: silent, Key: serverside.ClientIP(proxies...)}).Wrap(http.HandlerFunc(doors))
+		h := must(t, serverside.Config{
+			Rules: logins(), Audit: silent, Key: serverside.ClientIP(proxies...),
+		}).Wrap(http.HandlerFunc(doors))
 		from := func(client, password string) int {
 			r := post("/login", urlencoded, url.Values{"user": {"ann"}, "password": {password}}.Encode())
 			r.RemoteAddr = "10.0.0.1:1"

@@ -10,27 +10,26 @@ import (
 	"strings"
 )
 
-// A matcher is one pattern of http.ServeMux. It matches whatever a router may
-// take for a path that the pattern matches: a path written in another way must
-// not be a way around the limit.
+// A matcher is one pattern of http.ServeMux. It matches any spelling of a path that some router
+// might accept for the pattern, so that no spelling evades the limit.
 //
-// It is not a http.ServeMux of one pattern because that makes a redirect, which
-// takes memory, of much that is to match, and remembers wildcards.
+// A ServeMux with one pattern would not do: it allocates a redirect for many of these
+// spellings, and records wildcards in the request.
 type matcher struct {
-	pattern  string   // as it was written
-	method   string   // if empty, all
-	unsafe   bool     // all methods but those that are safe
-	host     string   // folded; if empty, all
-	segments []string // folded, or one of these:
+	pattern  string   // as written in the Config
+	method   string   // empty matches all
+	unsafe   bool     // matches every method that is not safe, instead of method
+	host     string   // folded; empty matches all
+	segments []string // folded, or one of the wildcards below
 }
 
 const (
 	anyName = "{}"    // {name}
-	anyPath = "{...}" // {name...}, or the slash at the end
-	noName  = "%2F"   // {$}, which http.ServeMux does not tell from a slash that is escaped
+	anyPath = "{...}" // {name...}, or a slash at the end
+	pathEnd = "%2F"   // {$}; http.ServeMux treats it like an escaped slash
 )
 
-// newMatcher compiles pattern. What http.ServeMux panics about is an error.
+// newMatcher compiles pattern. It returns an error where http.ServeMux panics.
 func newMatcher(pattern string) (m *matcher, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -41,7 +40,7 @@ func newMatcher(pattern string) (m *matcher, err error) {
 	slash := strings.IndexByte(pattern, '/')
 	front, path := pattern[:slash], pattern[slash:]
 	if path != cleanPath(path) {
-		return nil, fmt.Errorf("%q can never match: its path is not a clean one", pattern)
+		return nil, fmt.Errorf("%q can never match: write %q", pattern, front+cleanPath(path))
 	}
 	m = &matcher{pattern: pattern, host: front}
 	if space := strings.IndexAny(front, " \t"); space >= 0 {
@@ -54,7 +53,7 @@ func newMatcher(pattern string) (m *matcher, err error) {
 	return m, nil
 }
 
-// foldWildcard folds a segment of a pattern. A wildcard stands for itself.
+// foldWildcard folds a segment of a pattern, and translates wildcards.
 func foldWildcard(segment string) string {
 	switch {
 	case segment == "":
@@ -62,7 +61,7 @@ func foldWildcard(segment string) string {
 	case segment[0] != '{':
 		return foldSegment(segment)
 	case segment == "{$}":
-		return noName
+		return pathEnd
 	case strings.HasSuffix(segment, "...}"):
 		return anyPath
 	default:
@@ -70,10 +69,10 @@ func foldWildcard(segment string) string {
 	}
 }
 
-// foldSegment makes equal what differs in case or escapes only. Dots that were
-// escaped stay so: they are names here, not steps.
+// foldSegment maps segments that differ only in case or escapes to one spelling. Escaped dots
+// stay escaped: they are names, not steps.
 func foldSegment(escaped string) string {
-	escaped, _, _ = strings.Cut(escaped, ";") // parameters, which some servers leave out of the path
+	escaped, _, _ = strings.Cut(escaped, ";") // path parameters, which some servers ignore
 	name, err := url.PathUnescape(escaped)
 	if err != nil {
 		name = escaped
@@ -88,7 +87,7 @@ func foldHost(host string) string {
 	return strings.TrimSuffix(strings.Trim(strings.ToLower(host), "[]"), ".")
 }
 
-// foldPath cleans and folds a path. Nearly all are clean and folded.
+// foldPath cleans and folds a path. Most need neither.
 func foldPath(escaped string) string {
 	if isPlain(escaped) {
 		return escaped
@@ -100,7 +99,7 @@ func foldPath(escaped string) string {
 	return strings.Join(segments, "/")
 }
 
-// cleanPath is p without dots and doubled slashes, with the slash at its end.
+// cleanPath returns p without dots and doubled slashes, but with its final slash.
 func cleanPath(p string) string {
 	clean := path.Clean("/" + p)
 	if clean != "/" && strings.HasSuffix(p, "/") {
@@ -109,7 +108,7 @@ func cleanPath(p string) string {
 	return clean
 }
 
-// isPlain reports whether p is clean and folded, and so is what it escapes.
+// isPlain reports whether p is already clean and folded.
 func isPlain(p string) bool {
 	if p == "" || p[0] != '/' {
 		return false
@@ -126,17 +125,16 @@ func isPlain(p string) bool {
 	return true
 }
 
-// A target is a request as matchers see it.
+// A target is a request in the form that matchers compare.
 type target struct {
 	request *http.Request
 	path    string // folded; empty until it is needed
-	decoded string // the same of what URL.Path says, if URL.RawPath says something else
+	decoded string // URL.Path folded, if URL.RawPath is set
 }
 
-// aim folds the ways to read the request's path: by its escaped form, as
-// http.ServeMux does, and by its decoded form, as handlers do that look at
-// URL.Path.
-func (t *target) aim() {
+// foldPaths folds the request's path both ways in which handlers read it: escaped, as
+// http.ServeMux does, and decoded, as handlers that use URL.Path do.
+func (t *target) foldPaths() {
 	switch u := t.request.URL; {
 	case t.path != "":
 	case u.RawPath != "":
@@ -149,8 +147,8 @@ func (t *target) aim() {
 	}
 }
 
-// matches reports whether m's pattern matches t. What a router has matched by it
-// before is not looked at again.
+// matches reports whether m's pattern matches t. If the router has matched the same pattern, it
+// does, whatever the path is now.
 func (m *matcher) matches(t *target) bool {
 	r := t.request
 	if r.Pattern == m.pattern {
@@ -159,7 +157,7 @@ func (m *matcher) matches(t *target) bool {
 	if !m.matchesMethod(r.Method) || m.host != "" && m.host != foldHost(hostname(r.Host)) {
 		return false
 	}
-	t.aim()
+	t.foldPaths()
 	return m.matchesPath(t.path) || t.decoded != "" && m.matchesPath(t.decoded)
 }
 
@@ -179,8 +177,7 @@ func isSafe(method string) bool {
 	return false
 }
 
-// matchesPath reports whether a path that is folded matches, with or without a
-// slash at its end.
+// matchesPath reports whether a folded path matches, with or without a final slash.
 func (m *matcher) matchesPath(path string) bool {
 	path = strings.TrimSuffix(path, "/")
 	for i, segment := range m.segments {
@@ -188,7 +185,7 @@ func (m *matcher) matchesPath(path string) bool {
 			return true
 		}
 		if path == "" {
-			return segment == noName && i == len(m.segments)-1
+			return segment == pathEnd && i == len(m.segments)-1
 		}
 		path = path[1:] // the slash
 		end := strings.IndexByte(path, '/')
@@ -203,7 +200,7 @@ func (m *matcher) matchesPath(path string) bool {
 	return path == ""
 }
 
-// hostname is host without its port.
+// hostname returns host without its port.
 func hostname(host string) string {
 	if !strings.Contains(host, ":") {
 		return host
@@ -214,9 +211,8 @@ func hostname(host string) string {
 	return host
 }
 
-// compare orders matchers by how much they say: the one that has more segments
-// first; of two with as many, the one with more names among them; then the one
-// with a host, and with a method. One that is nil is last.
+// compare orders matchers from the most to the least specific: by number of segments, then by
+// segments that are not wildcards, then by host and method. nil is last.
 func (m *matcher) compare(n *matcher) int {
 	if m == nil || n == nil {
 		return cmp.Compare(boolInt(m == nil), boolInt(n == nil))
@@ -228,7 +224,7 @@ func (m *matcher) compare(n *matcher) int {
 	)
 }
 
-// depth is how many segments must be there.
+// depth returns the least number of segments of a path that matches.
 func (m *matcher) depth() int {
 	if m.segments[len(m.segments)-1] == anyPath {
 		return len(m.segments) - 1
@@ -236,7 +232,7 @@ func (m *matcher) depth() int {
 	return len(m.segments)
 }
 
-// names is how many segments are not wildcards.
+// names returns the number of segments that are not wildcards.
 func (m *matcher) names() (n int) {
 	for _, s := range m.segments {
 		n += boolInt(s != anyName && s != anyPath)
@@ -244,7 +240,7 @@ func (m *matcher) names() (n int) {
 	return n
 }
 
-// covers reports whether m matches all that n does.
+// covers reports whether m matches every request that n matches.
 func (m *matcher) covers(n *matcher) bool {
 	switch {
 	case m == nil:
@@ -259,7 +255,7 @@ func (m *matcher) covers(n *matcher) bool {
 		if i >= len(n.segments) || n.segments[i] == anyPath {
 			return false
 		}
-		if isAny := s == anyName && n.segments[i] != noName; !isAny && s != n.segments[i] {
+		if isAny := s == anyName && n.segments[i] != pathEnd; !isAny && s != n.segments[i] {
 			return false
 		}
 	}

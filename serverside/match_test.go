@@ -15,10 +15,12 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// limited reports whether a rule with pattern applies to r.
+// limited reports whether a rule with this pattern applies to r.
 func limited(t testing.TB, pattern string, r *http.Request) bool {
 	t.Helper()
-	l := must(t, serverside.Config{Rules: []serverside.Rule{{Name: "api", Pattern: pattern, Policies: []quota.Policy{quota.PerHour(5)}}}})
+	l := must(t, serverside.Config{
+		Rules: []serverside.Rule{{Name: "api", Pattern: pattern, Policies: []quota.Policy{quota.PerHour(5)}}},
+	})
 	return len(limitFields(serve(l.Wrap(new(ok)), r).Header())) > 0
 }
 
@@ -53,7 +55,7 @@ func TestPatterns(t *testing.T) {
 		{"example.com/v1/", "GET", "http://example.org/v1/", false},
 		{"/caf%C3%A9", "GET", "/caf%c3%89", true},
 		{"/a%2Fb", "GET", "/A%2fB", true},
-		{"/%ZZ/a", "GET", "/%25zz/a", true}, // as http.ServeMux reads what is no escape
+		{"/%ZZ/a", "GET", "/%25zz/a", true}, // http.ServeMux reads an invalid escape literally
 		{"/a...}", "GET", "/a...}", true},
 		{"/a...}", "GET", "/b", false},
 		{"/v1/{id}", "GET", "/v1/%2F", true},
@@ -70,8 +72,8 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-func TestThereIsNoWayAroundAPattern(t *testing.T) {
-	for _, target := range []string{ // What some router or other takes for /api/auth/login
+func TestPatternCannotBeEvaded(t *testing.T) {
+	for _, target := range []string{ // some router accepts each of them for /api/auth/login
 		"/api/auth/login", "/api/auth/login/", "/api//auth/login", "//api/auth/login", "/api/auth//login",
 		"/API/auth/Login", "/api/./auth/login", "/api/x/../auth/login", "/api/auth/login/.", "/api/auth/login/x/..",
 		"/api/auth/login?x=/other", "/%61pi/auth/login", "/api%2Fauth%2flogin", "/api/%61uth/login//",
@@ -83,7 +85,7 @@ func TestThereIsNoWayAroundAPattern(t *testing.T) {
 	}
 }
 
-func TestWaysOfWritingAPathShareOneQuota(t *testing.T) {
+func TestSpellingsOfAPathShareOneQuota(t *testing.T) {
 	rules := []serverside.Rule{{Pattern: "/login", Policies: []quota.Policy{quota.PerHour(3)}}}
 	h := must(t, serverside.Config{Rules: rules}).Wrap(new(ok))
 	assert.Equal(t, 200, ask(h, "GET", "/login").Code)
@@ -94,25 +96,29 @@ func TestWaysOfWritingAPathShareOneQuota(t *testing.T) {
 }
 
 func TestEscapedDotsMatchAsTheRouterReadsThem(t *testing.T) {
-	// http.ServeMux takes this for a path below /v1/, a file server for /admin.
+	// http.ServeMux matches this below /v1/, a file server serves /admin.
 	for _, pattern := range []string{"/v1/", "/admin"} {
 		assert.True(t, limited(t, pattern, httptest.NewRequest("GET", "/v1/%2e%2e/admin", nil)), pattern)
 	}
 }
 
-func TestAPathThatHTTPNeverSendsIsMatchedToo(t *testing.T) {
+func TestPathsThatHTTPNeverSendsMatchToo(t *testing.T) {
 	for _, path := range []string{"", "*", "v1", "%zz"} {
 		r := &http.Request{Method: "GET", URL: &url.URL{Path: path}, Header: http.Header{}}
 		assert.True(t, limited(t, "/", r), path)
 	}
 }
 
-func TestServeMuxAndRulesAgreeOnWhatIsServed(t *testing.T) {
-	for _, pattern := range []string{"/v1/", "/v1/{id}", "/v1/{id}/x", "GET /v1/a", "/v1/{rest...}", "/{$}", "example.com/v1/"} {
+func TestRulesMatchWhateverServeMuxServes(t *testing.T) {
+	for _, pattern := range []string{
+		"/v1/", "/v1/{id}", "/v1/{id}/x", "GET /v1/a", "/v1/{rest...}", "/{$}", "example.com/v1/",
+	} {
 		mux := http.NewServeMux()
 		served := false
 		mux.HandleFunc(pattern, func(http.ResponseWriter, *http.Request) { served = true })
-		for _, target := range []string{"/", "/v1", "/v1/", "/v1/a", "/v1/a/x", "/v1/%2f", "/v1/a%2fx", "/v1/%2e%2e/x", "/v1/a/x/y"} {
+		for _, target := range []string{
+			"/", "/v1", "/v1/", "/v1/a", "/v1/a/x", "/v1/%2f", "/v1/a%2fx", "/v1/%2e%2e/x", "/v1/a/x/y",
+		} {
 			served = false
 			serve(mux, httptest.NewRequest("GET", target, nil))
 			if served {
@@ -122,7 +128,7 @@ func TestServeMuxAndRulesAgreeOnWhatIsServed(t *testing.T) {
 	}
 }
 
-func TestWhatARouterHasMatchedByThePatternIsNotMatchedAgain(t *testing.T) {
+func TestPatternMatchedByTheRouterCounts(t *testing.T) {
 	rules := []serverside.Rule{
 		{Name: "routed", Pattern: "POST /v1/{path...}", Policies: []quota.Policy{quota.PerHour(9)}},
 		{Name: "path", Pattern: "/v1/", Policies: []quota.Policy{quota.PerHour(9)}},
@@ -146,7 +152,7 @@ func TestWhatARouterHasMatchedByThePatternIsNotMatchedAgain(t *testing.T) {
 	assert.Equal(t, []string{"routed", "path"}, names(ask(before.Wrap(new(ok)), "POST", "/v1/things/7")))
 }
 
-func TestARequestThatNoRuleMatchesIsNotTouched(t *testing.T) {
+func TestUnmatchedRequestIsNotTouched(t *testing.T) {
 	rules := []serverside.Rule{{Pattern: "/v1/", Policies: []quota.Policy{quota.PerHour(1)}}}
 	never := store(down)
 	h := must(t, serverside.Config{Rules: rules, Store: never, OnStoreError: serverside.FailClosed}).Wrap(new(ok))
@@ -155,7 +161,7 @@ func TestARequestThatNoRuleMatchesIsNotTouched(t *testing.T) {
 	assert.Empty(t, limitFields(w.Header()))
 }
 
-func TestOnlyTheRulesThatMatchAreTold(t *testing.T) {
+func TestFieldsShowOnlyMatchingRules(t *testing.T) {
 	rules := []serverside.Rule{
 		{Name: "all", Policies: []quota.Policy{quota.PerHour(100)}},
 		{Name: "a", Pattern: "/a", Policies: []quota.Policy{quota.PerHour(10)}},
@@ -167,11 +173,13 @@ func TestOnlyTheRulesThatMatchAreTold(t *testing.T) {
 		return ask(h, method, target).Header().Get("RateLimit-Policy")
 	}
 	assert.Equal(t, `"all";q=100;w=3600;heed-algorithm=token-bucket`, policies("POST", "/"))
-	assert.Equal(t, `"all";q=100;w=3600;heed-algorithm=token-bucket, "a";q=10;w=3600;heed-algorithm=token-bucket`, sorted(policies("POST", "/a")))
-	assert.Equal(t, `"all";q=100;w=3600;heed-algorithm=token-bucket, "b";q=20;w=3600;heed-algorithm=token-bucket, "get";q=30;w=3600;heed-algorithm=token-bucket`, sorted(policies("GET", "/b")))
+	assert.Equal(t, `"all";q=100;w=3600;heed-algorithm=token-bucket, "a";q=10;w=3600;heed-algorithm=token-bucket`,
+		sorted(policies("POST", "/a")))
+	assert.Equal(t, `"all";q=100;w=3600;heed-algorithm=token-bucket, "b";q=20;w=3600;heed-algorithm=token-bucket, `+
+		`"get";q=30;w=3600;heed-algorithm=token-bucket`, sorted(policies("GET", "/b")))
 }
 
-// sorted puts the members of a list in order of their rules above.
+// sorted sorts the members of a list in the order of the rules above.
 func sorted(list string) string {
 	members := strings.Split(list, ", ")
 	var out []string
@@ -186,7 +194,9 @@ func sorted(list string) string {
 }
 
 func FuzzPatterns(f *testing.F) {
-	for _, s := range []string{"/v1/", "GET /", "GET\t /{x}/{$}", "h/{x...}", "{", "/{X}/{x}", " /", "a b c", "/%zz", "/a//b", "GET ../"} {
+	for _, s := range []string{
+		"/v1/", "GET /", "GET\t /{x}/{$}", "h/{x...}", "{", "/{X}/{x}", " /", "a b c", "/%zz", "/a//b", "GET ../",
+	} {
 		f.Add(s, "/V1/%2e%2e//x", "GET")
 	}
 	f.Fuzz(func(t *testing.T, pattern, path, method string) {
@@ -213,17 +223,18 @@ func FuzzPatterns(f *testing.F) {
 		if pattern == "" {
 			return
 		}
-		// Whatever http.ServeMux serves by the pattern, the rule limits.
+		// The rule limits whatever http.ServeMux serves by its pattern.
 		if _, matched := mux.Handler(r); matched != "" && serve(limiter.Wrap(new(ok)), r).Code != 429 {
 			t.Fatalf("%q does not match %q", pattern, path)
 		}
 	})
 }
 
-// Where there is only one way to read a path, a rule matches what http.ServeMux
-// does, but for the slash at the end.
+// A rule matches plain paths like http.ServeMux, except for the final slash.
 func FuzzPlainPatterns(f *testing.F) {
-	for _, pattern := range []string{"/", "/a/", "/a/b", "GET /{x}", "/{x}/b/{$}", "/a/{rest...}", "h/a/{x}/", "g/", "POST /a", "HEAD /"} {
+	for _, pattern := range []string{
+		"/", "/a/", "/a/b", "GET /{x}", "/{x}/b/{$}", "/a/{rest...}", "h/a/{x}/", "g/", "POST /a", "HEAD /",
+	} {
 		for _, path := range []string{"/", "/a", "/a/", "/a/b", "/a/b/", "/a/b/c", "/b/a"} {
 			f.Add(pattern, path, "GET")
 			f.Add(pattern, path, "HEAD")
@@ -244,7 +255,9 @@ func FuzzPlainPatterns(f *testing.F) {
 			_, matched := mux.Handler(&http.Request{Method: method, URL: &url.URL{Path: p}, Host: "h"})
 			served = served || matched != ""
 		}
-		r := &http.Request{Method: method, URL: &url.URL{Path: path}, Host: "h", Header: http.Header{}, RemoteAddr: "192.0.2.1:1"}
+		r := &http.Request{
+			Method: method, URL: &url.URL{Path: path}, Host: "h", Header: http.Header{}, RemoteAddr: "192.0.2.1:1",
+		}
 		if got := len(limitFields(serve(limiter.Wrap(new(ok)), r).Header())) > 0; got != served {
 			t.Fatalf("%q limits %s %q: %v, and http.ServeMux serves it: %v", pattern, method, path, got, served)
 		}

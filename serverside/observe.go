@@ -5,32 +5,32 @@ import (
 	"time"
 )
 
-// An Observation is one decision, for metrics. What its fields are about is bounded by
-// the rules that there are: only Key is not.
+// An Observation is one decision, for metrics: Config.Observe gets it. All fields except Key
+// have a bounded number of values, so they can be labels.
 type Observation struct {
 	Verdict Verdict
 
-	// Rule and Pattern are those of the rule whose quota is tightest: of those
-	// that deny, if any does. They are those of the entry, where one of the
-	// allow-list matches, which has no Pattern.
+	// Rule and Pattern identify the rule whose quota is the tightest, or of several that deny,
+	// the tightest of those. For a request that an Allow entry matches, Rule is the entry's
+	// name.
 	Rule, Pattern string
 
-	// Took is how long the decision took, with what it waited for the Store.
+	// Took is the time that the decision took, including the wait for the Store.
 	Took time.Duration
 
-	// Left is the part of that quota that is left, from 0 to 1; negative if
-	// nothing was counted, or a Penalty denies.
+	// Left is the fraction of the quota that is left, from 0 to 1. It is negative if nothing
+	// was counted or a Penalty denies.
 	Left float64
 
-	// Remaining is how many units that is, and Limit how many there are at most at
-	// once: 0 where Left is negative.
+	// Remaining is the number of units left, and Limit the most there can be at once. Both are
+	// 0 if Left is negative.
 	Remaining, Limit int64
 
-	key string // the Store's
+	key string // as in the Store
 }
 
-// Key is a hash of the key that was charged, as in Events: "" if there is none. It is
-// made when it is asked for, which takes longer than all else here: sample.
+// Key returns a hash of the key that was charged, as in Event, or "" if there is none.
+// Computing it takes longer than the rest of an Observation, so sample.
 func (o Observation) Key() string {
 	if o.key == "" {
 		return ""
@@ -38,26 +38,26 @@ func (o Observation) Key() string {
 	return hash(o.key)
 }
 
-// A Verdict is what was decided about a request.
+// A Verdict says what was decided about a request.
 type Verdict int
 
 const (
-	// Admitted is a request that all rules have admitted.
+	// Admitted means that all rules admitted the request.
 	Admitted Verdict = iota + 1
 
-	// Refused is a request that was denied.
+	// Refused means that the request was denied.
 	Refused
 
-	// Uncounted is a request that was admitted because the Store failed.
+	// Uncounted means that the request was admitted because the Store failed.
 	Uncounted
 
-	// Trusted is a request that was admitted by an entry of the allow-list.
+	// Trusted means that an entry of Config.Allow admitted the request.
 	Trusted
 )
 
 var verdictNames = [...]string{"", "admitted", "refused", "uncounted", "trusted"}
 
-// String is the verdict in lower case.
+// String returns the verdict in lower case.
 func (v Verdict) String() string {
 	if v < Admitted || int(v) >= len(verdictNames) {
 		return fmt.Sprintf("Verdict(%d)", int(v))
@@ -65,7 +65,7 @@ func (v Verdict) String() string {
 	return verdictNames[v]
 }
 
-// observe tells of a decision on the request.
+// observe reports a decision on the request.
 func (c *check) observe(all matched, v Verdict) {
 	if c.Observe == nil {
 		return

@@ -7,58 +7,61 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// A Penalty keeps a key out for a while, for longer each time, when it does too
-// often what it should not: guess passwords, or send on after a denial. What it
-// knows is kept in the Store, so it holds for all processes, and expires there.
+// A Penalty blocks a key that misbehaves too often, for longer each time. This one blocks a
+// client for a minute after 100 denials within an hour, then for two, four and so on:
 //
-// It must be of somebody: with a key that is shared, one client's penalty is
-// everybody's; with the account that a login is for, anybody can have the account
-// kept out, so keep Max short there.
+//	Penalty: &serverside.Penalty{After: 100, Within: time.Hour, First: time.Minute}
+//
+// Its counts are in the Store, so it applies in all processes and ends by itself.
+//
+// Give it only to rules whose key belongs to one client. A shared key gets everybody blocked
+// for one client's misbehaviour. If the key is the name of an account, anyone can get that account
+// blocked, so keep Max short.
 type Penalty struct {
-	// Strike reports whether a response is one of those that lead to a penalty.
-	// If nil, denials by the rule's Policies are. What the penalty itself denies
-	// never is: to ask again does not make it longer.
+	// Strike reports whether a response counts towards a penalty. If nil, denials by the rule's
+	// Policies count. Denials by the penalty itself never do, so asking again does not prolong
+	// it.
 	Strike func(Response) bool
 
-	// Pardon reports whether a response forgives its key all strikes and
-	// penalties, and what it owes to the rule. If nil, none does.
+	// Pardon reports whether a response clears the key's strikes, penalties and charges in this
+	// rule. If nil, none does.
 	Pardon func(Response) bool
 
-	// After is how many strikes lead to a penalty, at least 1, and Within is the
-	// time in which that many are forgotten, one by one, more than 0. As long as
-	// there are so many, each further strike is a penalty.
+	// After is the number of strikes that starts a penalty, at least 1. Within, more than 0, is
+	// the time in which that many strikes expire, one by one. While there are After strikes,
+	// each further one starts a penalty.
 	After  int64
 	Within time.Duration
 
-	// First is how long the first penalty lasts; each is twice as long as the one
-	// before, up to Max. If First is zero there is none, only OnViolations. If Max
-	// is zero, an hour, or First if that is longer.
+	// First is the length of the first penalty. Each penalty is twice as long as the one
+	// before, up to Max. If First is zero, there is no penalty and only OnViolations is called.
+	// If Max is zero, it is an hour, or First if that is longer.
 	First, Max time.Duration
 
-	// Forget is after how long one penalty is forgotten, so that the next is only
-	// as long as the last. If zero, a day, or twice Max if that is longer.
+	// Forget is the time after which one penalty is forgotten, so that the next one is not
+	// longer than the last. If zero, a day, or twice Max if that is longer.
 	Forget time.Duration
 
-	// OnViolations, if not nil, is called at the After'th strike and each further
-	// one, before the response's header is written: to ask for a CAPTCHA, say.
+	// OnViolations, if not nil, is called at strike number After and at each further one,
+	// before the response header is written. It can ask for a CAPTCHA, for example.
 	OnViolations func(w http.ResponseWriter, r *http.Request)
 }
 
-// A penalty is a compiled Penalty. A penalty that lasts is a bucket in debt.
+// A penalty is a compiled Penalty. While it lasts, the key's bucket of debt is overdrawn.
 type penalty struct {
 	Penalty
-	debt    *policy      // whose units are microseconds
-	strikes *quota.Limit // of which there are as many as may be
+	debt    *policy      // in microseconds
+	strikes *quota.Limit // After units
 	counted *quota.Limit // penalties that are not forgotten
 }
 
 const (
-	mostPenalties = 32      // beyond which they are not counted, for the last are Max
-	slack         = 1000    // requests in one microsecond
-	everything    = 1 << 52 // more than can be owed
+	maxPenalties = 32      // more are not counted: the penalty has reached Max
+	debtBurst    = 1000    // requests within one microsecond that debt admits
+	maxOwed      = 1 << 52 // more than any key can owe: a refund of this clears it
 )
 
-// penalty compiles from as that of r.
+// penalty compiles from for r.
 func (c *compiler) penalty(r *rule, from *Penalty, field string) {
 	if from == nil {
 		return
@@ -80,7 +83,7 @@ func (c *compiler) penalty(r *rule, from *Penalty, field string) {
 		{from.First < 0, "First", "must not be negative"},
 		{from.Max != 0 && from.Max < from.First, "Max", "must not be less than First"},
 		{from.Forget < 0, "Forget", "must not be negative"},
-		{from.First == 0 && from.OnViolations == nil, "First", "must be more than 0, or OnViolations be set"},
+		{from.First == 0 && from.OnViolations == nil, "First", "must be more than 0, unless OnViolations is set"},
 	} {
 		if check.wrong {
 			c.fault(field+"."+check.field, "%s", check.reason)
@@ -93,13 +96,13 @@ func (c *compiler) penalty(r *rule, from *Penalty, field string) {
 	names := r.limitNames()
 	for _, l := range p.limits() {
 		if names[l.Name()] {
-			c.fault(r.field+".Policies", "there are two policies called %q: give one another Name", l.Name())
+			c.fault(r.field+".Policies", sameName, l.Name())
 		}
 	}
 	r.penalty = p
 }
 
-// compile makes the limits that p counts by, and returns how many faults c has then.
+// compile compiles the limits that p counts by, and returns the number of faults so far.
 func (p *penalty) compile(c *compiler, r *rule, field string) int {
 	limit := func(name, at string, policy quota.Policy) *quota.Limit {
 		policy.Name = r.name + "/" + name
@@ -110,14 +113,14 @@ func (p *penalty) compile(c *compiler, r *rule, field string) int {
 		return l
 	}
 	p.strikes = limit("strikes", "", quota.Policy{Quota: p.After, Window: p.Within})
-	p.counted = limit("penalties", ".Forget", quota.Policy{Quota: 1, Window: p.Forget, Burst: mostPenalties})
-	debt := limit("penalty", ".First", quota.Policy{Quota: 1e6, Window: time.Second, Burst: slack})
-	p.debt = &policy{rule: r, limit: debt, atOnce: slack, shown: never}
+	p.counted = limit("penalties", ".Forget", quota.Policy{Quota: 1, Window: p.Forget, Burst: maxPenalties})
+	debt := limit("penalty", ".First", quota.Policy{Quota: 1e6, Window: time.Second, Burst: debtBurst})
+	p.debt = &policy{rule: r, limit: debt, atOnce: debtBurst, shown: never}
 	p.debt.fields.Name = r.name + "/penalty"
 	return len(c.faults)
 }
 
-// limits are those that p counts by.
+// limits returns the limits that p counts by.
 func (p *penalty) limits() []*quota.Limit {
 	if p == nil {
 		return nil
@@ -125,8 +128,8 @@ func (p *penalty) limits() []*quota.Limit {
 	return []*quota.Limit{p.debt.limit, p.strikes, p.counted}
 }
 
-// lasts is how long the nth penalty lasts.
-func (p *penalty) lasts(n int64) time.Duration {
+// duration returns the length of the nth penalty.
+func (p *penalty) duration(n int64) time.Duration {
 	d := p.First
 	for range n - 1 {
 		if d *= 2; d >= p.Max {
@@ -136,11 +139,11 @@ func (p *penalty) lasts(n int64) time.Duration {
 	return d
 }
 
-// perStrike is after how long a strike is forgotten.
+// perStrike returns the time after which one strike expires.
 func (p *penalty) perStrike() time.Duration { return max(1, p.Within/time.Duration(p.After)) }
 
-// strikeDenied counts denials that are strikes, before they are written: those by a rule's
-// policies, but not by its penalty.
+// strikeDenied counts denials by a rule's policies as strikes, before they are written. Denials
+// by the penalty itself do not count.
 func (c *check) strikeDenied(all matched, denying []charged) {
 	for _, m := range all.matches {
 		if p := m.rule.penalty; p == nil || p.Strike != nil {
@@ -158,7 +161,7 @@ func (c *check) strikeDenied(all matched, denying []charged) {
 	}
 }
 
-// strike counts one, and does what it leads to.
+// strike counts a strike, and starts a penalty if there are too many.
 func (s *settlement) strike(m match) {
 	p := m.rule.penalty
 	d, ok := s.takeOne(m, p.strikes)
@@ -173,24 +176,24 @@ func (s *settlement) strike(m match) {
 	}
 }
 
-// penalize keeps m's key out: the bucket that every request of it takes a unit from
-// goes into debt. Its strikes stay as many as they are until the penalty ends.
+// penalize blocks m's key by overdrawing its bucket of debt, from which every request of the
+// key takes a unit. No strike expires until the penalty ends.
 func (s *settlement) penalize(m match) {
 	p := m.rule.penalty
 	d, ok := s.takeOne(m, p.counted)
 	if !ok {
 		return
 	}
-	lasts := p.lasts(mostPenalties - d.Remaining)
+	duration := p.duration(maxPenalties - d.Remaining)
 	s.correct(m,
-		m.charge(p.debt.limit, -everything), m.charge(p.debt.limit, lasts.Microseconds()+slack-1),
-		m.charge(p.strikes, ceil(lasts, p.perStrike())),
+		m.charge(p.debt.limit, -maxOwed), m.charge(p.debt.limit, duration.Microseconds()+debtBurst-1),
+		m.charge(p.strikes, ceil(duration, p.perStrike())),
 	)
 	if m.rule.dryRun {
 		return
 	}
 	penalized := s.about(Penalized, m.rule, m.key)
-	penalized.Wait = lasts
+	penalized.Wait = duration
 	s.Audit(penalized)
 }
 

@@ -20,8 +20,8 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// doors answers 200 to the right password and 401 to any other, whether there is
-// such an account or not.
+// doors answers 200 to the right password and 401 to any other, whether the account exists
+// or not.
 func doors(w http.ResponseWriter, r *http.Request) {
 	if r.FormValue("password") != "right" || r.FormValue("user") == "nobody" {
 		w.WriteHeader(401)
@@ -33,33 +33,35 @@ func doors(w http.ResponseWriter, r *http.Request) {
 
 // login tries a password.
 func login(h http.Handler, peer, user, password string) *httptest.ResponseRecorder {
-	r := httptest.NewRequest("POST", "/login", strings.NewReader(url.Values{"user": {user}, "password": {password}}.Encode()))
+	r := httptest.NewRequest("POST", "/login", strings.NewReader(url.Values{
+		"user": {user}, "password": {password},
+	}.Encode()))
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	r.RemoteAddr = peer
 	return serve(h, r)
 }
 
-// guarded are the doors behind Logins, and a limit by address that is not reached.
+// guarded returns doors behind Logins and a wide limit by address.
 func guarded(t *testing.T, store quota.Store, audit func(serverside.Event)) http.Handler {
 	return must(t, serverside.Config{Store: store, Audit: audit, Rules: []serverside.Rule{
 		serverside.Logins("login", "POST /login", serverside.FormValue("user")), perHour("ip", "", 1000),
 	}}).Wrap(http.HandlerFunc(doors))
 }
 
-// settling are the Stores that settle: of this process, and one that is asked as
-// if it were not.
+// settling are Stores that settle: one in this process, and one called like a remote one.
 var settling = map[string]func() quota.Store{
 	"memory": func() quota.Store { return new(quota.Memory) },
-	"remote": func() quota.Store { return &elsewhere{memory: new(quota.Memory)} },
+	"remote": func() quota.Store { return &slowMemory{memory: new(quota.Memory)} },
 }
 
-// elsewhere is a Memory that takes its time.
-type elsewhere struct {
+// slowMemory is a Memory that answers late.
+type slowMemory struct {
 	memory *quota.Memory
 	down   bool
 }
 
-func (e *elsewhere) Take(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+func (e *slowMemory) Take(ctx context.Context, dst []quota.Decision,
+	charges ...quota.Charge) ([]quota.Decision, error) {
 	if e.down {
 		return nil, errDown
 	}
@@ -67,7 +69,7 @@ func (e *elsewhere) Take(ctx context.Context, dst []quota.Decision, charges ...q
 	return e.memory.Take(ctx, dst, charges...)
 }
 
-func (e *elsewhere) Settle(ctx context.Context, charges ...quota.Charge) error {
+func (e *slowMemory) Settle(ctx context.Context, charges ...quota.Charge) error {
 	if e.down {
 		return errDown
 	}
@@ -82,7 +84,7 @@ func eachStore(t *testing.T, test func(t *testing.T, store quota.Store)) {
 	}
 }
 
-func TestFiveFailedLoginsLockAnAccountForLongerEachTime(t *testing.T) {
+func TestFiveFailedLoginsLockForLongerEachTime(t *testing.T) {
 	eachStore(t, func(t *testing.T, store quota.Store) {
 		var events log
 		h := guarded(t, store, events.add)
@@ -96,26 +98,27 @@ func TestFiveFailedLoginsLockAnAccountForLongerEachTime(t *testing.T) {
 			w := login(h, "198.51.100.9:1", "ann", "right")
 			require.Equal(t, 429, w.Code, "the right password does not help either")
 			assert.Equal(t, fmt.Sprint(int(lasts.Seconds())), w.Header().Get("Retry-After"))
-			if i > 0 { // at first both have the same to say
+			if i > 0 { // at first both policies deny as long
 				assert.Equal(t, serverside.ProblemPenalty, problemOf(t, w).Type)
 			}
 
 			time.Sleep(lasts - 10*time.Microsecond)
-			require.Equal(t, 429, login(h, "198.51.100.9:1", "ann", "guess").Code, "asking again does not help, nor does it harm")
+			require.Equal(t, 429, login(h, "198.51.100.9:1", "ann", "guess").Code,
+				"asking again changes nothing")
 			time.Sleep(10 * time.Microsecond)
 			require.Equal(t, 401, login(h, "198.51.100.9:1", "ann", "guess").Code, "guess %d", i)
 			synctest.Wait()
 		}
 		assert.Equal(t, 200, login(h, "198.51.100.1:1", "bob", "right").Code, "others are not kept out")
-		var told []time.Duration
+		var waits []time.Duration
 		for _, e := range events.of(serverside.Penalized) {
-			told = append(told, e.Wait/time.Second)
+			waits = append(waits, e.Wait/time.Second)
 		}
-		assert.Equal(t, []time.Duration{12, 24, 48, 96, 192, 384}, told)
+		assert.Equal(t, []time.Duration{12, 24, 48, 96, 192, 384}, waits)
 	})
 }
 
-func TestASuccessfulLoginForgivesTheFailuresBefore(t *testing.T) {
+func TestSuccessfulLoginForgivesEarlierFailures(t *testing.T) {
 	eachStore(t, func(t *testing.T, store quota.Store) {
 		h := guarded(t, store, silent)
 		for range 20 {
@@ -148,7 +151,7 @@ func TestSuccessfulLoginsAreNotCharged(t *testing.T) {
 	})
 }
 
-func TestGuessesThatAreMadeAtOnceAreNoMoreThanFive(t *testing.T) {
+func TestAtMostFiveConcurrentGuesses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		arrived := make(chan struct{})
 		h := must(t, serverside.Config{Audit: silent, Rules: []serverside.Rule{
@@ -175,7 +178,7 @@ func TestGuessesThatAreMadeAtOnceAreNoMoreThanFive(t *testing.T) {
 	})
 }
 
-func TestADenialDoesNotTellWhetherThereIsSuchAnAccount(t *testing.T) {
+func TestDenialDoesNotRevealWhetherAnAccountExists(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := guarded(t, nil, silent)
 		var answers []*httptest.ResponseRecorder
@@ -188,7 +191,7 @@ func TestADenialDoesNotTellWhetherThereIsSuchAnAccount(t *testing.T) {
 				}
 			}
 			require.Equal(t, 429, last.Code)
-			last.Header().Del("RateLimit") // which tells of the address too
+			last.Header().Del("RateLimit") // it shows the address's quota too
 			answers = append(answers, last)
 		}
 		assert.Equal(t, answers[0].Header(), answers[1].Header())
@@ -196,7 +199,7 @@ func TestADenialDoesNotTellWhetherThereIsSuchAnAccount(t *testing.T) {
 	})
 }
 
-func TestWhoKeepsSendingAfterDenialsIsKeptOutForLongerAndForgottenAtLast(t *testing.T) {
+func TestPenaltyGrowsWithDenialsAndIsForgotten(t *testing.T) {
 	eachStore(t, func(t *testing.T, store quota.Store) {
 		rule := serverside.Rule{Name: "api", Policies: []quota.Policy{quota.PerMinute(60)}, Penalty: &serverside.Penalty{
 			After: 10, Within: time.Minute, First: time.Minute, Max: 4 * time.Minute, Forget: time.Hour}}
@@ -218,26 +221,30 @@ func TestWhoKeepsSendingAfterDenialsIsKeptOutForLongerAndForgottenAtLast(t *test
 			time.Sleep(time.Millisecond)
 		}
 		time.Sleep(24 * time.Hour)
-		assert.InDelta(t, float64(time.Minute), float64(flood()), float64(2*time.Millisecond), "what was long ago is forgotten")
+		assert.InDelta(t, float64(time.Minute), float64(flood()), float64(2*time.Millisecond),
+			"old penalties are forgotten")
 	})
 }
 
-func TestAPenaltyIsNotToldOfUntilItDenies(t *testing.T) {
+func TestPenaltyIsNotShownInFields(t *testing.T) {
 	rule := serverside.Rule{Name: "api", Policies: []quota.Policy{quota.PerHour(60)}, Penalty: &serverside.Penalty{
 		After: 1, Within: time.Minute, First: time.Minute}}
 	h := must(t, serverside.Config{Rules: []serverside.Rule{rule, perHour("ip", "", 600)}, Audit: silent}).Wrap(new(ok))
 	w := ask(h, "GET", "/")
-	assert.Equal(t, `"api";q=60;w=3600;heed-algorithm=token-bucket, "ip";q=600;w=3600;heed-algorithm=token-bucket`, w.Header().Get("RateLimit-Policy"))
+	assert.Equal(t, `"api";q=60;w=3600;heed-algorithm=token-bucket, "ip";q=600;w=3600;heed-algorithm=token-bucket`,
+		w.Header().Get("RateLimit-Policy"))
 	assert.Equal(t, `"api";r=59;t=60, "ip";r=599;t=6`, w.Header().Get("RateLimit"))
 	assert.Equal(t, "60", w.Header().Get("X-RateLimit-Limit"))
 }
 
-func TestAPenaltyThatIsTriedOutKeepsNobodyOut(t *testing.T) {
+func TestDryRunOfAPenaltyBlocksNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule := serverside.Logins("login", "POST /login", serverside.FormValue("user"))
 		rule.DryRun = true
 		var events log
-		h := must(t, serverside.Config{Audit: events.add, Rules: []serverside.Rule{rule, perHour("ip", "", 1000)}}).Wrap(http.HandlerFunc(doors))
+		h := must(t, serverside.Config{
+			Audit: events.add, Rules: []serverside.Rule{rule, perHour("ip", "", 1000)},
+		}).Wrap(http.HandlerFunc(doors))
 		for range 20 {
 			require.Equal(t, 401, login(h, "192.0.2.1:1", "ann", "guess").Code)
 		}
@@ -246,12 +253,14 @@ func TestAPenaltyThatIsTriedOutKeepsNobodyOut(t *testing.T) {
 	})
 }
 
-func TestTheHookIsCalledFromTheNthViolationOn(t *testing.T) {
+func TestOnViolationsIsCalledFromTheNthStrike(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule := serverside.Logins("login", "POST /login", serverside.FormValue("user"))
 		rule.Penalty = &serverside.Penalty{Strike: serverside.Unauthorized, After: 3, Within: time.Hour,
 			OnViolations: func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Challenge-Required", "true") }}
-		h := must(t, serverside.Config{Audit: silent, Rules: []serverside.Rule{rule, perHour("ip", "", 1000)}}).Wrap(http.HandlerFunc(doors))
+		h := must(t, serverside.Config{
+			Audit: silent, Rules: []serverside.Rule{rule, perHour("ip", "", 1000)},
+		}).Wrap(http.HandlerFunc(doors))
 		for _, want := range []string{"", "", "true", "true"} {
 			w := login(h, "192.0.2.1:1", "ann", "guess")
 			require.Equal(t, 401, w.Code)
@@ -261,9 +270,9 @@ func TestTheHookIsCalledFromTheNthViolationOn(t *testing.T) {
 	})
 }
 
-func TestAPenaltyLastsWhileTheStoreFailsAsFarAsThisProcessKnows(t *testing.T) {
+func TestPenaltyInThisProcessLastsWhileTheStoreFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &elsewhere{memory: new(quota.Memory), down: true}
+		store := &slowMemory{memory: new(quota.Memory), down: true}
 		h := guarded(t, store, silent)
 		for range 5 {
 			require.Equal(t, 401, login(h, "192.0.2.1:1", "ann", "guess").Code)
@@ -272,24 +281,32 @@ func TestAPenaltyLastsWhileTheStoreFailsAsFarAsThisProcessKnows(t *testing.T) {
 	})
 }
 
-func TestWhatOfAPenaltyIsWrong(t *testing.T) {
+func TestFaultsOfAPenalty(t *testing.T) {
 	per := []quota.Policy{quota.PerMinute(1)}
 	hook := func(http.ResponseWriter, *http.Request) {}
 	rules := []serverside.Rule{}
 	for i, p := range []serverside.Penalty{
-		{Within: 1, First: 1}, {After: 1, First: time.Second}, {After: 1, Within: time.Minute}, {After: 1, Within: time.Minute, First: -1, OnViolations: hook},
+		{Within: 1, First: 1}, {After: 1, First: time.Second}, {After: 1, Within: time.Minute},
+		{After: 1, Within: time.Minute, First: -1, OnViolations: hook},
 		{After: 1, Within: time.Minute, First: 5, Max: 4}, {After: 1, Within: time.Minute, First: 5, Forget: -1},
 	} {
 		rules = append(rules, serverside.Rule{Name: fmt.Sprint(i), Policies: per, Penalty: &p})
 	}
 	_, err := serverside.New(serverside.Config{Rules: rules})
-	assert.ElementsMatch(t, []string{"Rules[0].Penalty.After", "Rules[1].Penalty.Within", "Rules[2].Penalty.First", "Rules[3].Penalty.First",
-		"Rules[4].Penalty.Max", "Rules[5].Penalty.Forget"}, faults(t, err))
+	assert.ElementsMatch(t,
+		[]string{"Rules[0].Penalty.After", "Rules[1].Penalty.Within", "Rules[2].Penalty.First", "Rules[3].Penalty.First",
+			"Rules[4].Penalty.Max", "Rules[5].Penalty.Forget"}, faults(t, err))
 
-	_, err = serverside.New(serverside.Config{Store: store(down), Rules: []serverside.Rule{{Policies: per, Settle: serverside.RefundIf(serverside.FromCache)}}})
+	_, err = serverside.New(serverside.Config{
+		Store: store(down),
+		Rules: []serverside.Rule{{Policies: per, Settle: serverside.RefundIf(serverside.FromCache)}},
+	})
 	assert.Equal(t, []string{"Store"}, faults(t, err), "it cannot settle")
 	_, err = serverside.New(serverside.Config{Rules: []serverside.Rule{
-		{Name: "a", Policies: []quota.Policy{{Name: "strikes", Quota: 1, Window: time.Minute}}, Penalty: &serverside.Penalty{After: 1, Within: time.Minute, First: 1}},
+		{
+			Name: "a", Policies: []quota.Policy{{Name: "strikes", Quota: 1, Window: time.Minute}},
+			Penalty: &serverside.Penalty{After: 1, Within: time.Minute, First: 1},
+		},
 	}})
 	assert.Equal(t, []string{"Rules[0].Policies"}, faults(t, err), "they would be counted together")
 }

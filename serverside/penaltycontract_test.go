@@ -14,7 +14,7 @@ import (
 	"github.com/heedhttp/heed/testserver"
 )
 
-func TestADenialByAPenaltyKeepsTheContract(t *testing.T) {
+func TestPenaltyDenialKeepsTheContract(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := must(t, serverside.Config{Audit: silent, Rules: logins()})
 		srv := testserver.NewLimited(t, func(http.Handler) http.Handler {

@@ -5,34 +5,33 @@ import (
 	"strconv"
 )
 
-// Problem types (RFC 9457, section 3.1.1) of denials.
+// Problem types (RFC 9457, section 3.1.1) in the problem documents of denials.
 const (
-	// ProblemQuota is that a quota is used up. It is the quota-exceeded of
+	// ProblemQuota means that a quota is used up. It is quota-exceeded in
 	// draft-ietf-httpapi-ratelimit-headers-11, section 5.
 	ProblemQuota = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 
-	// ProblemOutage is that the limiter cannot tell whether a quota is used up.
-	// It is the temporary-reduced-capacity of the same draft.
+	// ProblemOutage means that the limiter cannot check the quota, or that the server is
+	// overloaded. It is temporary-reduced-capacity in the same draft.
 	ProblemOutage = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 
-	// ProblemInFlight is that as many requests are being served as may be at once.
+	// ProblemInFlight means that Rule.MaxInFlight requests are being served already.
 	ProblemInFlight = "https://pkg.go.dev/github.com/heedhttp/heed/serverside#ProblemInFlight"
 
-	// ProblemPenalty is that the client is kept out for what it did before.
+	// ProblemPenalty means that a Penalty blocks the client.
 	ProblemPenalty = "https://pkg.go.dev/github.com/heedhttp/heed/serverside#ProblemPenalty"
 
-	// ProblemUnread is that the body of a request does not say whose quota it is charged
-	// to: it is too long, or says it not at all, or in two ways.
+	// ProblemUnread means that the body does not contain the key to charge: it is too long,
+	// lacks the value, or has different ones.
 	ProblemUnread = "https://pkg.go.dev/github.com/heedhttp/heed/serverside#ProblemUnread"
 
-	// ProblemNever is that a request costs more than its quota ever holds: the
-	// same request will not be admitted, however long it waits.
+	// ProblemNever means that the request costs more than its quota ever holds. Retrying it
+	// does not help.
 	ProblemNever = "https://pkg.go.dev/github.com/heedhttp/heed/serverside#ProblemNever"
 )
 
-// appendProblem appends a problem document (RFC 9457), which says nothing about
-// who the client is. It is written by hand because denials must cost little: they
-// are what a flood of requests gets.
+// appendProblem appends a problem document (RFC 9457), which does not identify the client. It
+// is written by hand because a flood of requests causes many of them.
 func (d *Denial) appendProblem(b []byte) []byte {
 	switch {
 	case d.Unread && d.Status == http.StatusRequestEntityTooLarge:
@@ -40,20 +39,20 @@ func (d *Denial) appendProblem(b []byte) []byte {
 		b = append(b, "The body is longer than 64 KiB."...)
 	case d.Unread:
 		b = appendKind(b, ProblemUnread, "Bad Request", d.Status)
-		b = append(b, "The body does not say, or says in two ways, whose request it is."...)
+		b = append(b, "The body lacks the value that this limit counts by, or has different ones."...)
 	case d.Penalized:
-		b = appendKind(b, ProblemPenalty, "Kept Out for Now", d.Status)
-		b = append(b, "There were too many failures or denials."...)
+		b = appendKind(b, ProblemPenalty, "Temporarily Blocked", d.Status)
+		b = append(b, "The client is blocked after too many failures or denials."...)
 	case d.InFlight:
 		b = appendKind(b, ProblemInFlight, "Too Many Requests at Once", d.Status)
-		b = append(b, "As many requests are being served as may be at once: "...)
+		b = append(b, "The client has too many requests in flight. The limit is "...)
 		b = append(strconv.AppendInt(b, d.Quota, 10), '.')
 	case d.Outage:
 		b = appendKind(b, ProblemOutage, "Service Unavailable", d.Status)
 		b = append(b, "Requests cannot be counted at the moment."...)
 	case d.Status == http.StatusServiceUnavailable:
 		b = appendKind(b, ProblemOutage, "Service Unavailable", d.Status)
-		b = append(b, "The server has more to do than it can."...)
+		b = append(b, "The server is overloaded."...)
 	case d.Never:
 		b = appendKind(b, ProblemNever, "Request Exceeds Quota", d.Status)
 		b = append(b, "The request costs more than the quota ever holds: "...)
@@ -73,7 +72,7 @@ func (d *Denial) appendProblem(b []byte) []byte {
 	} else {
 		b = append(b, '"')
 	}
-	if !d.Never { // Retry-After is this in seconds, rounded up
+	if !d.Never { // Retry-After rounds this up to seconds
 		b = strconv.AppendInt(append(b, `,"retry_after_ms":`...), d.millis(), 10)
 	}
 	if d.FitsNow > 0 {
@@ -83,7 +82,7 @@ func (d *Denial) appendProblem(b []byte) []byte {
 	return append(b, "}\n"...)
 }
 
-// appendKind appends the document up to its detail.
+// appendKind appends the document up to the beginning of its detail.
 func appendKind(b []byte, kind, title string, status int) []byte {
 	b = append(append(b, `{"type":"`...), kind...)
 	b = append(append(b, `","title":"`...), title...)
@@ -91,8 +90,8 @@ func appendKind(b []byte, kind, title string, status int) []byte {
 	return append(b, `,"detail":"`...)
 }
 
-// appendNames appends the names of d's policies, as within a string. They are
-// printable ASCII, of which JSON escapes two characters.
+// appendNames appends the names of d's policies inside a JSON string. They are printable ASCII,
+// so only two characters need escapes.
 func (d *Denial) appendNames(b []byte, separator string) []byte {
 	for i, name := range d.Policies {
 		if i > 0 {

@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// A progress is how far a request has got through a Limiter, which it may meet several
+// A progress records how far a request has got through a Limiter, which it may meet several
 // times. It is the request's context.
 type progress struct {
 	context.Context
 	limiter           *Limiter
-	method, uri, path string // of the request that it is about
+	method, uri, path string // identify the request
 
-	asked  atomic.Int32 // the rules of stages before this have been asked
-	exempt atomic.Bool  // an Allow entry was charged: no rule is
+	asked  atomic.Int32 // rules of stages before this one were checked
+	exempt atomic.Bool  // no rule applies: the request is exempt, or charged to an Allow entry
 
-	exposed bool // an earlier stage has exposed the fields
+	exposed bool // an earlier stage has called exposeFields
 
 	hasFields bool          // an earlier stage has written fields
-	left      float64       // the part of the tightest quota that they tell of
-	reset     time.Duration // until that is whole again
+	left      float64       // the fraction left of the tightest quota in these fields
+	reset     time.Duration // until that quota is full again
 }
 
-// Value returns p for its Limiter.
+// Value returns p if key is p's Limiter.
 func (p *progress) Value(key any) any {
 	if key == p.limiter {
 		return p
@@ -33,9 +33,9 @@ func (p *progress) Value(key any) any {
 	return p.Context.Value(key)
 }
 
-// progressOf returns the progress of r, and r with it as its context. A request that a
-// handler makes of its own, with the context of the one that it serves, has a progress of its
-// own: no server has read its URI, or its path is not what http.StripPrefix leaves of it.
+// progressOf returns the progress of r, and r with it as context. A request that a handler
+// creates with the context of the one it serves gets a progress of its own. It is recognized by
+// its RequestURI, which no server has set, or by a path that http.StripPrefix cannot have made.
 func (l *Limiter) progressOf(r *http.Request) (*http.Request, *progress) {
 	ctx := r.Context()
 	p, ok := ctx.Value(l).(*progress)
@@ -46,8 +46,8 @@ func (l *Limiter) progressOf(r *http.Request) (*http.Request, *progress) {
 	return r.WithContext(p), p
 }
 
-// claim returns the stage from which on rules are to be asked now, if there are
-// any before until.
+// claim returns the first stage that the caller has to check, and false if no stage before
+// until is left.
 func (p *progress) claim(until Stage) (from Stage, ok bool) {
 	if p.exempt.Load() {
 		return until, false
@@ -63,12 +63,12 @@ func (p *progress) claim(until Stage) (from Stage, ok bool) {
 	}
 }
 
-// setTightest remembers what the fields say, of which x is the tightest.
+// setTightest records that the fields show x as the tightest.
 func (p *progress) setTightest(x *charged) {
 	p.hasFields, p.left, p.reset = true, x.left(), x.decision.ResetAfter
 }
 
-// isTighter reports whether an earlier stage has told of a quota that is tighter than x.
+// isTighter reports whether an earlier stage has shown a quota that is tighter than x.
 func (p *progress) isTighter(x *charged) bool {
 	if !p.hasFields || !x.decision.Allowed {
 		return false

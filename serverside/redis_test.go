@@ -27,12 +27,13 @@ func askPeer(h http.Handler, peer string) *httptest.ResponseRecorder {
 	return w
 }
 
-// slowly are options for a machine that is busy: what waits for no longer is the Store.
+// slowly returns options with timeouts for a busy machine.
 func slowly(addr string) *redis.Options {
-	return &redis.Options{Addr: addr, DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute, PoolTimeout: time.Minute}
+	return &redis.Options{Addr: addr, DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute,
+		PoolTimeout: time.Minute}
 }
 
-// inRedis waits for Redis as long as given, or by default if that is 0.
+// inRedis returns a limited handler that waits for Redis for patience, or by default if that is 0.
 func inRedis(t *testing.T, addr string, mode serverside.FailureMode, patience time.Duration) http.Handler {
 	client := redis.NewClient(slowly(addr))
 	t.Cleanup(func() { client.Close() })
@@ -49,7 +50,8 @@ func inRedis(t *testing.T, addr string, mode serverside.FailureMode, patience ti
 func TestReplicasCountTogetherExactly(t *testing.T) {
 	store := redistest.Start(t)
 	replicas := []http.Handler{
-		inRedis(t, store.Addr, serverside.FailClosed, time.Minute), inRedis(t, store.Addr, serverside.FailClosed, time.Minute),
+		inRedis(t, store.Addr, serverside.FailClosed, time.Minute),
+		inRedis(t, store.Addr, serverside.FailClosed, time.Minute),
 	}
 	for round := range 50 {
 		var admitted atomic.Int64
@@ -83,8 +85,8 @@ func TestRedisStopsAndComesBack(t *testing.T) {
 		for i, code := range want {
 			w := askPeer(h, "192.0.2.1:1234")
 			require.Equal(t, code, w.Code, "mode %v, request %d", mode, i)
-			told := w.Header().Get("X-RateLimit-Limit")
-			assert.Equal(t, mode == serverside.FailLocal, told != "", "numbers that nobody counted are not told")
+			shown := w.Header().Get("X-RateLimit-Limit")
+			assert.Equal(t, mode == serverside.FailLocal, shown != "", "no fields without a count")
 			assert.Equal(t, code >= 400, w.Header().Get("Retry-After") != "")
 		}
 		if testenv.Long() {
@@ -95,7 +97,8 @@ func TestRedisStopsAndComesBack(t *testing.T) {
 	closed := inRedis(t, store.Addr, serverside.FailClosed, 0)
 	require.Equal(t, 503, askPeer(closed, "192.0.2.2:1234").Code)
 	store.Cont()
-	require.Eventually(t, func() bool { return askPeer(closed, "192.0.2.2:1234").Code == 200 }, time.Minute, 50*time.Millisecond,
+	require.Eventually(t, func() bool { return askPeer(closed, "192.0.2.2:1234").Code == 200 }, time.Minute,
+		50*time.Millisecond,
 		"it recovers alone")
 }
 
@@ -103,8 +106,9 @@ func replica(t *testing.T, addr string, h http.Handler, rules ...serverside.Rule
 	client := redis.NewClient(slowly(addr))
 	t.Cleanup(func() { client.Close() })
 	l, err := serverside.New(serverside.Config{
-		Store: &redisstore.Store{Client: client, Timeout: time.Minute}, StoreTimeout: time.Minute, OnStoreError: serverside.FailClosed,
-		Rules: rules, Audit: silent,
+		Store: &redisstore.Store{Client: client, Timeout: time.Minute}, StoreTimeout: time.Minute,
+		OnStoreError: serverside.FailClosed,
+		Rules:        rules, Audit: silent,
 	})
 	require.NoError(t, err)
 	return l.Wrap(h)
@@ -113,7 +117,7 @@ func replica(t *testing.T, addr string, h http.Handler, rules ...serverside.Rule
 func TestAllReplicasKeepAnAccountLocked(t *testing.T) {
 	store := redistest.Start(t)
 	logins := serverside.Logins("login", "POST /login", serverside.FormValue("user"))
-	logins.Policies = []quota.Policy{quota.PerHour(5)} // which lasts on a machine that is busy, as what follows does
+	logins.Policies = []quota.Policy{quota.PerHour(5)} // long enough for a busy machine
 	logins.Penalty.Within, logins.Penalty.First, logins.Penalty.Max = time.Hour, time.Hour, time.Hour
 	rules := []serverside.Rule{logins, perHour("ip", "", 1000)}
 	one := replica(t, store.Addr, http.HandlerFunc(doors), rules...)
@@ -130,9 +134,11 @@ func TestAllReplicasKeepAnAccountLocked(t *testing.T) {
 	}
 }
 
-func TestAllReplicasCountWhatIsInFlightTogether(t *testing.T) {
+func TestReplicasCountRequestsInFlightTogether(t *testing.T) {
 	store := redistest.Start(t)
-	rule := serverside.Rule{Name: "api", MaxInFlight: 2, Key: serverside.KeyFunc(func(*http.Request) string { return "tenant" })}
+	rule := serverside.Rule{
+		Name: "api", MaxInFlight: 2, Key: serverside.KeyFunc(func(*http.Request) string { return "tenant" }),
+	}
 	busy := newHeld()
 	one, two := replica(t, store.Addr, busy, rule), replica(t, store.Addr, busy, rule)
 	var group sync.WaitGroup
@@ -148,7 +154,7 @@ func TestAllReplicasCountWhatIsInFlightTogether(t *testing.T) {
 	assert.Equal(t, 200, askPeer(two, "192.0.2.1:1").Code)
 }
 
-func TestWhatRedisForgetsIsNoError(t *testing.T) {
+func TestLossOfRedisDataIsNoError(t *testing.T) {
 	store := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: store.Addr})
 	defer client.Close()
@@ -164,11 +170,12 @@ func TestWhatRedisForgetsIsNoError(t *testing.T) {
 	assert.Equal(t, "4", w.Header().Get("X-RateLimit-Remaining"))
 }
 
-func TestNoSecretIsSeenInRedis(t *testing.T) {
+func TestRedisContainsNoSecrets(t *testing.T) {
 	store := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{Addr: store.Addr})
 	defer client.Close()
-	h := replica(t, store.Addr, new(ok), at(serverside.AfterAuth, by(serverside.Header("Authorization"), perHour("token", "", 5))))
+	h := replica(t, store.Addr, new(ok),
+		at(serverside.AfterAuth, by(serverside.Header("Authorization"), perHour("token", "", 5))))
 	require.Equal(t, 200, ask(h, "GET", "/", "Authorization", "Bearer s3cr3t").Code)
 	keys, err := client.Keys(t.Context(), "*").Result()
 	require.NoError(t, err)

@@ -6,12 +6,12 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// denies reports whether the charges from an index on, which one decision was about,
-// deny the request. If so, the response is written.
+// denies reports whether a decision denies the request, and writes the denial. The decision is
+// on the charges from an index on.
 func (c *check) denies(matched matched, from int) bool {
 	all := matched.charges[from:]
 	sortByTightness(all)
-	enforced := len(all) // which stand first
+	enforced := len(all) // these come first
 	for enforced > 0 && all[enforced-1].dryRun() {
 		enforced--
 	}
@@ -26,13 +26,13 @@ func (c *check) denies(matched matched, from int) bool {
 	d := denialOf(denying, all[:enforced])
 	c.auditDenial(Denied, denying, d)
 	c.strikeDenied(matched, denying)
-	matched.charges = all // the others are given back
+	matched.charges = all // earlier charges are refunded
 	c.observe(matched, Refused)
 	c.refuse(d)
 	return true
 }
 
-// denying are the first of all for which denies holds.
+// denying returns the charges at the front of all for which denies is true.
 func denying(all []charged, denies func(*charged) bool) []charged {
 	for i := range all {
 		if !denies(&all[i]) {
@@ -42,7 +42,7 @@ func denying(all []charged, denies func(*charged) bool) []charged {
 	return all
 }
 
-// sortByTightness sorts all, which are few, and are not copied to be compared.
+// sortByTightness sorts all in place. They are few, and large to copy.
 func sortByTightness(all []charged) {
 	for i := range all {
 		for j := i; j > 0 && all[j].isTighter(&all[j-1]); j-- {
@@ -51,9 +51,9 @@ func sortByTightness(all []charged) {
 	}
 }
 
-// isTighter reports whether x stands before y: first what is enforced; then what denies,
-// the longest wait first; then the smallest part of a quota left; then what is whole again
-// latest.
+// isTighter reports whether x sorts before y: enforced before dry run, then denying before
+// admitting, then the longer wait, then the smaller fraction of the quota left, then the later
+// reset.
 func (x *charged) isTighter(y *charged) bool {
 	a, b := &x.decision, &y.decision
 	switch {
@@ -72,8 +72,7 @@ func (x *charged) isTighter(y *charged) bool {
 	return a.ResetAfter > b.ResetAfter
 }
 
-// left is the part of the quota that is left. Equal parts are equal, since a
-// division is rounded correctly. What is not shown has more than anything else.
+// left returns the fraction of the quota that is left. Policies that are not shown sort last.
 func (x *charged) left() float64 {
 	if x.policy.shown != always {
 		return 2
@@ -81,8 +80,8 @@ func (x *charged) left() float64 {
 	return float64(x.decision.Remaining) / float64(x.policy.atOnce)
 }
 
-// respond puts the fields into the response of a request that was admitted, and reports
-// whether it is served: not if its client goes while it waits for its turn.
+// respond sets the fields of an admitted request, and reports whether to serve it. It returns
+// false if the client disconnects while a LeakyBucket delays the request.
 func (c *check) respond(all matched) bool {
 	sortByTightness(all.charges)
 	c.exposeFields()
@@ -103,11 +102,10 @@ func (c *check) respond(all matched) bool {
 	if c.InContext {
 		c.putDecision(all, verdict)
 	}
-	return c.waitsTurn(all.charges)
+	return c.waitUntilDue(all.charges)
 }
 
-// exposeFields lets scripts of other origins read the fields, also if several stages write
-// them.
+// exposeFields lets scripts of other origins read the fields. It does so once per request.
 func (c *check) exposeFields() {
 	if c.expose != "" && !c.progress.exposed {
 		c.progress.exposed = true
@@ -115,9 +113,9 @@ func (c *check) exposeFields() {
 	}
 }
 
-// waitsTurn waits for the turn of an admitted request, and reports whether it came: not if
-// the client has gone before.
-func (c *check) waitsTurn(all []charged) bool {
+// waitUntilDue waits as long as a LeakyBucket delays the request. It returns false if the
+// client disconnects.
+func (c *check) waitUntilDue(all []charged) bool {
 	var delay time.Duration
 	for i := range all {
 		if !all[i].dryRun() {
@@ -137,10 +135,10 @@ func (c *check) waitsTurn(all []charged) bool {
 	}
 }
 
-// setFields writes the rate-limit fields of all that are shown, which are sorted.
+// setFields writes the rate-limit fields of those of all that are shown. all is sorted.
 func (c *check) setFields(all []charged) {
-	var room [few]ratelimit.Limit
-	limits, first := room[:0], (*charged)(nil)
+	var buffer [stackCharges]ratelimit.Limit
+	limits, first := buffer[:0], (*charged)(nil)
 	for i := range all {
 		if x := &all[i]; !x.dryRun() && x.policy.isShown(&x.decision) {
 			limits = append(limits, x.policy.describe(&x.decision))
@@ -151,7 +149,7 @@ func (c *check) setFields(all []charged) {
 	}
 	switch {
 	case first == nil:
-	case c.progress.isTighter(first): // which an earlier stage has told of
+	case c.progress.isTighter(first): // the other fields show an earlier stage's policy
 		if c.lists != 0 {
 			ratelimit.Set(c.w.Header(), c.lists, limits...)
 		}

@@ -18,15 +18,17 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// onRedis is a Limiter with defaults, on a real Redis, that counts what it serves.
+// onRedis returns a handler limited by a real Redis, which counts the requests it serves.
 func onRedis(t *testing.T, served *atomic.Int64, mode serverside.FailureMode, policy quota.Policy) http.Handler {
 	client := redis.NewClient(&redis.Options{Addr: redistest.Start(t).Addr})
 	t.Cleanup(func() { client.Close() })
-	cfg := serverside.Config{Store: &redisstore.Store{Client: client}, OnStoreError: mode, Audit: silent, Rules: oneRule(policy)}
+	cfg := serverside.Config{
+		Store: &redisstore.Store{Client: client}, OnStoreError: mode, Audit: silent, Rules: oneRule(policy),
+	}
 	return must(t, cfg).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { served.Add(1) }))
 }
 
-func TestThousandsAtOnceAreAdmittedOnceMoreAtMost(t *testing.T) {
+func TestOverloadAdmitsAtMostTwiceTheLimit(t *testing.T) {
 	var served atomic.Int64
 	h := onRedis(t, &served, 0, quota.PerHour(20))
 	var group sync.WaitGroup
@@ -43,8 +45,8 @@ func TestThousandsAtOnceAreAdmittedOnceMoreAtMost(t *testing.T) {
 	assert.GreaterOrEqual(t, served.Load(), int64(20))
 }
 
-// Others take all the time that this process has.
-func TestAProcessShortOfTimeAdmitsItsLimitAndBurst(t *testing.T) {
+// Other goroutines use all the time that this process has.
+func TestBusyProcessAdmitsItsLimit(t *testing.T) {
 	testenv.NeedLong(t)
 	for _, busy := range []int{0, 8, 32, 100} {
 		var served, sent atomic.Int64

@@ -62,7 +62,7 @@ func TestOverTCP(t *testing.T) {
 	assert.Empty(t, body)
 }
 
-func TestHandlersKeepTheServersResponseWriter(t *testing.T) {
+func TestHandlerGetsTheServersResponseWriter(t *testing.T) {
 	var given, got http.ResponseWriter
 	inner := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { got = w })
 	l := limit(t, quota.PerHour(10))
@@ -79,7 +79,7 @@ func TestHandlersKeepTheServersResponseWriter(t *testing.T) {
 	}
 }
 
-func TestAHandlerMayFlush(t *testing.T) {
+func TestHandlerMayFlush(t *testing.T) {
 	more := make(chan struct{})
 	srv := listen(t, limit(t, quota.PerHour(1)).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "early")
@@ -95,7 +95,7 @@ func TestAHandlerMayFlush(t *testing.T) {
 	close(more)
 }
 
-func TestAHandlerMayHijack(t *testing.T) {
+func TestHandlerMayHijack(t *testing.T) {
 	srv := listen(t, limit(t, quota.PerHour(1)).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
 		if assert.NoError(t, err) {
@@ -106,7 +106,7 @@ func TestAHandlerMayHijack(t *testing.T) {
 	assert.Equal(t, "yes", get(t, srv.Client(), "GET", srv.URL, nil).Header.Get("X-Raw"))
 }
 
-func TestCopyingToAResponseUsesReadFrom(t *testing.T) {
+func TestCopyToAResponseUsesReadFrom(t *testing.T) {
 	w := &readerFrom{ResponseRecorder: httptest.NewRecorder()}
 	h := limit(t, quota.PerHour(1)).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, err := io.Copy(w, struct{ io.Reader }{strings.NewReader("content")})
@@ -127,14 +127,16 @@ func (w *readerFrom) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(w.ResponseRecorder, r)
 }
 
-func TestAPanicIsTheServersToHandle(t *testing.T) {
-	h := limit(t, quota.PerHour(1)).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+func TestPanicReachesTheServer(t *testing.T) {
+	h := limit(t, quota.PerHour(1)).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		panic(http.ErrAbortHandler)
+	}))
 	assert.PanicsWithValue(t, http.ErrAbortHandler, func() { ask(h, "GET", "/") })
 	assert.Equal(t, 429, ask(h, "GET", "/").Code, "it was charged, and nothing is locked")
 }
 
-func TestADeniedUploadIsNotAskedFor(t *testing.T) {
-	srv := listen(t, limit(t, quota.PerHour(1)).Wrap(new(ok))) // 10 MiB, of which the server asks for none
+func TestDeniedUploadIsNotRequested(t *testing.T) {
+	srv := listen(t, limit(t, quota.PerHour(1)).Wrap(new(ok))) // for 10 MiB that the server never requests
 	get(t, srv.Client(), "GET", srv.URL, nil)
 
 	conn, err := net.Dial("tcp", srv.Listener.Addr().String())
@@ -147,7 +149,7 @@ func TestADeniedUploadIsNotAskedFor(t *testing.T) {
 	assert.Equal(t, 429, resp.StatusCode)
 }
 
-func TestADeniedUploadOverTCPGetsItsAnswer(t *testing.T) {
+func TestDeniedUploadOverTCPGetsAResponse(t *testing.T) {
 	srv := listen(t, limit(t, quota.PerHour(1)).Wrap(new(ok)))
 	get(t, srv.Client(), "GET", srv.URL, nil)
 	resp := get(t, srv.Client(), "POST", srv.URL, bytes.NewReader(make([]byte, 100_000)))
@@ -155,7 +157,9 @@ func TestADeniedUploadOverTCPGetsItsAnswer(t *testing.T) {
 }
 
 func TestDenyMaySendEarlyHints(t *testing.T) {
-	l := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Deny: func(w http.ResponseWriter, _ *http.Request, _ serverside.Denial) {
+	l := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Deny: func(
+		w http.ResponseWriter, _ *http.Request, _ serverside.Denial,
+	) {
 		w.WriteHeader(http.StatusEarlyHints)
 		io.WriteString(w, "later")
 	}})
@@ -168,7 +172,7 @@ func TestDenyMaySendEarlyHints(t *testing.T) {
 	assert.Equal(t, "later", string(body))
 }
 
-func TestAThousandRequestsAtOnceOverTCPAreCountedExactly(t *testing.T) {
+func TestThousandConcurrentRequestsOverTCPAreCountedExactly(t *testing.T) {
 	srv := listen(t, limit(t, quota.PerDay(100)).Wrap(http.HandlerFunc(bare)))
 	client := srv.Client()
 	client.Transport.(*http.Transport).MaxConnsPerHost = 50

@@ -8,47 +8,52 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// A Response is what a request was answered: what the handler wrote through the
-// http.ResponseWriter that the Limiter gave it.
+// A Response is the response that a handler wrote for an admitted request. Functions for
+// Rule.Settle, Penalty and Login get it.
 //
-// If the handler wrote nothing, to have net/http write 200, if it bypassed that writer, as
-// frameworks do whose middleware has a writer of its own, or if its client had gone before
-// anything below 400 was written, nobody knows how the request ended. Then nothing is
-// settled, no strike is counted, and nothing is pardoned. ResponseUnseen tells of it. So a
-// handler that relies on the implied 200 has to write it.
+// Only a response written through the ResponseWriter that the Limiter passed to the handler is
+// seen. It is not seen if the handler wrote nothing and left the 200 to net/http, if a
+// framework's middleware wrote to another writer, or if the client disconnected before a status
+// below 400 was written. Then nothing is settled, counted as a strike or pardoned, and Audit
+// gets ResponseUnseen. So a handler that relies on the implied 200 has to write it.
 type Response struct {
 	Request *http.Request
-	Status  int         // 500 if the handler panicked before it wrote one
+	Status  int         // 500 if the handler panicked before writing one
 	Header  http.Header // as the handler left it
 	Cost    int64       // what the request was charged
 }
 
-// Unauthorized reports whether r is 401 or 403: a login that failed.
+// Unauthorized reports whether r is 401 or 403, a failed login.
 func Unauthorized(r Response) bool {
 	return r.Status == http.StatusUnauthorized || r.Status == http.StatusForbidden
 }
 
-// Succeeded reports whether r is 2xx. What redirects says neither.
+// Succeeded reports whether r is 2xx. A redirect is neither a success nor a failure.
 func Succeeded(r Response) bool { return r.Status/100 == 2 }
 
-// ChargeIf is a Rule.Settle that charges only what is.
-func ChargeIf(is func(Response) bool) func(Response) int64 {
-	return RefundIf(func(r Response) bool { return !is(r) })
+// ChargeIf returns a Rule.Settle that charges a request only if match returns true for its response.
+// This charges only failed logins:
+//
+//	Settle: serverside.ChargeIf(serverside.Unauthorized)
+func ChargeIf(match func(Response) bool) func(Response) int64 {
+	return RefundIf(func(r Response) bool { return !match(r) })
 }
 
-// RefundIf is a Rule.Settle that charges nothing for what is: responses from a
-// cache, with FromCache.
-func RefundIf(is func(Response) bool) func(Response) int64 {
+// RefundIf returns a Rule.Settle that refunds a request if match returns true for its response. This
+// makes cached responses free:
+//
+//	Settle: serverside.RefundIf(serverside.FromCache)
+func RefundIf(match func(Response) bool) func(Response) int64 {
 	return func(r Response) int64 {
-		if is(r) {
+		if match(r) {
 			return 0
 		}
 		return r.Cost
 	}
 }
 
-// FromCache reports whether r says that it comes from a cache: by Cache-Status
-// (RFC 9211), X-Cache, or an Age (RFC 9111, section 5.1) of more than 0.
+// FromCache reports whether r came from a cache, according to Cache-Status (RFC 9211), X-Cache,
+// or an Age (RFC 9111, section 5.1) of more than 0.
 func FromCache(r Response) bool {
 	for _, line := range r.Header["Cache-Status"] {
 		last := line[strings.LastIndexByte(line, ',')+1:]
@@ -64,9 +69,9 @@ func FromCache(r Response) bool {
 	return strings.Trim(r.Header.Get("Age"), "0") != ""
 }
 
-// serve has h serve the request, and corrects its charges by what it is answered.
+// serve passes the request to h, and settles its charges by the response.
 func (c *check) serve(h http.Handler, all matched) {
-	if !slices.ContainsFunc(all.matches, func(m match) bool { return m.rule.follows() }) {
+	if !slices.ContainsFunc(all.matches, func(m match) bool { return m.rule.needsResponse() }) {
 		h.ServeHTTP(c.w, c.r)
 		return
 	}
@@ -83,17 +88,17 @@ func (c *check) serve(h http.Handler, all matched) {
 	panicked = false
 }
 
-// A settlement corrects what a request was charged by what it is answered.
+// A settlement corrects a request's charges by its response.
 type settlement struct {
 	*compiled
 	w       http.ResponseWriter
 	r       *http.Request
 	matches []match
 	charges []charged
-	gone    bool // the client had gone before a success was written
+	gone    bool // the client disconnected before a success was written
 }
 
-// settlement is for what is to be corrected of all.
+// settlement returns the settlement of all.
 func (c *check) settlement(all matched) *settlement {
 	return &settlement{
 		compiled: c.compiled, w: c.w, r: c.r,
@@ -101,14 +106,13 @@ func (c *check) settlement(all matched) *settlement {
 	}
 }
 
-// response is what the request was answered, as m sees it.
+// response returns the Response as m's rule sees it.
 func (s *settlement) response(m match, status int) Response {
 	return Response{Request: s.r, Status: status, Header: s.w.Header(), Cost: m.cost}
 }
 
-// answered counts strikes, before the header is written. What is written to a client that
-// has gone is not seen, but for a failure: it may be what a framework writes for a handler
-// that has written nothing.
+// answered counts strikes, before the header is written. A success written after the client has
+// disconnected is not seen: it may come from a framework whose handler wrote nothing.
 func (s *settlement) answered(status int) {
 	if status < http.StatusBadRequest && s.r.Context().Err() != nil {
 		s.gone = true
@@ -121,7 +125,7 @@ func (s *settlement) answered(status int) {
 	}
 }
 
-// settle corrects what the request was charged by what it has cost, and pardons.
+// settle corrects the request's charges and pardons its keys.
 func (s *settlement) settle(status int) {
 	if status == 0 || s.gone {
 		s.auditUnseen()
@@ -139,7 +143,7 @@ func (s *settlement) settle(status int) {
 	}
 }
 
-// difference are n units more, or less, for each policy of m that was charged.
+// difference returns charges of n more units, or fewer, for each policy of m that was charged.
 func (s *settlement) difference(m match, n int64) (charges []quota.Charge) {
 	for _, x := range s.charges {
 		if n != 0 && x.policy.rule == m.rule && !x.policy.isPenalty() && x.decision.Allowed {
@@ -151,26 +155,25 @@ func (s *settlement) difference(m match, n int64) (charges []quota.Charge) {
 	return charges
 }
 
-// pardon is all that m's key may owe to its rule.
+// pardon returns charges that clear all that m's key owes to its rule.
 func (s *settlement) pardon(m match) (charges []quota.Charge) {
 	for _, x := range s.charges {
 		if x.policy.rule == m.rule && !x.policy.isPenalty() {
-			charges = append(charges, m.charge(x.policy.limit, -everything))
+			charges = append(charges, m.charge(x.policy.limit, -maxOwed))
 		}
 	}
 	for _, limit := range m.rule.penalty.limits() {
-		charges = append(charges, m.charge(limit, -everything))
+		charges = append(charges, m.charge(limit, -maxOwed))
 	}
-	return append(charges, m.rule.login.knowing(m)...)
+	return append(charges, m.rule.login.knownCharges(m)...)
 }
 
 func (m match) charge(limit *quota.Limit, n int64) quota.Charge {
 	return quota.Charge{Key: m.key, Limit: limit, N: n, DryRun: m.rule.dryRun}
 }
 
-// correct settles charges. The response waits for it, so that whoever has it finds
-// its charges corrected. If that fails they stay as they are, which is to the
-// client's disadvantage at most.
+// correct settles charges before the response ends, so that a client that has the response
+// finds its charges corrected. If that fails, the charges stay, to the client's disadvantage.
 func (s *settlement) correct(m match, charges ...quota.Charge) {
 	if len(charges) == 0 {
 		return

@@ -19,7 +19,7 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// left is what remains after one more request, that costs one.
+// left returns what remains after one more request with cost 1.
 func left(t *testing.T, h http.Handler) int64 {
 	n, err := strconv.ParseInt(ask(h, "GET", "/").Header().Get("X-RateLimit-Remaining"), 10, 64)
 	require.NoError(t, err)
@@ -27,8 +27,8 @@ func left(t *testing.T, h http.Handler) int64 {
 	return n
 }
 
-// settled has what settle says of 100 requests an hour, to a handler that answers
-// with the fields that it gets.
+// settled limits a handler to 100 requests an hour, with Settle. The handler answers with the
+// request's header fields.
 func settled(t *testing.T, store quota.Store, settle func(serverside.Response) int64) http.Handler {
 	return must(t, serverside.Config{Store: store, Audit: silent, Rules: []serverside.Rule{{
 		Name: "api", Policies: []quota.Policy{{Quota: 100, Window: time.Hour, Algorithm: quota.FixedWindow}}, Settle: settle,
@@ -40,15 +40,18 @@ func settled(t *testing.T, store quota.Store, settle func(serverside.Response) i
 	}))
 }
 
-func TestWhatCameFromACacheIsGivenBack(t *testing.T) {
+func TestCachedResponseIsRefunded(t *testing.T) {
 	eachStore(t, func(t *testing.T, store quota.Store) {
 		h := settled(t, store, serverside.RefundIf(serverside.FromCache))
 		for _, c := range []struct {
 			name, value string
 			cost        int64
 		}{
-			{"X-Cache", "HIT", 0}, {"X-Cache", "Hit from cloudfront", 0}, {"X-Cache", "MISS", 1}, {"Age", "7", 0}, {"Age", "0", 1}, {"X-Other", "HIT", 1},
-			{"Cache-Status", "Origin; fwd=miss, Near; hit", 0}, {"Cache-Status", "Near; hit; ttl=376", 0}, {"Cache-Status", "Near; hit, Far; fwd=uri-miss", 1},
+			{"X-Cache", "HIT",
+				0}, {"X-Cache", "Hit from cloudfront", 0}, {"X-Cache", "MISS", 1}, {"Age", "7", 0}, {"Age", "0", 1},
+			{"X-Other", "HIT", 1},
+			{"Cache-Status", "Origin; fwd=miss, Near; hit",
+				0}, {"Cache-Status", "Near; hit; ttl=376", 0}, {"Cache-Status", "Near; hit, Far; fwd=uri-miss", 1},
 		} {
 			before := left(t, h)
 			require.Equal(t, 200, ask(h, "GET", "/", c.name, c.value).Code)
@@ -58,7 +61,7 @@ func TestWhatCameFromACacheIsGivenBack(t *testing.T) {
 	})
 }
 
-func TestACostThatIsKnownLateIsSettled(t *testing.T) {
+func TestSettleCorrectsTheCost(t *testing.T) {
 	rows := func(r serverside.Response) int64 {
 		if n, err := strconv.ParseInt(r.Header.Get("X-Rows"), 10, 64); err == nil {
 			return n
@@ -77,14 +80,14 @@ func TestACostThatIsKnownLateIsSettled(t *testing.T) {
 		synctest.Wait()
 		w := ask(h, "GET", "/")
 		assert.Equal(t, 429, w.Code)
-		assert.Equal(t, "0", w.Header().Get("X-RateLimit-Remaining"), "a debt is not told as less than nothing")
+		assert.Equal(t, "0", w.Header().Get("X-RateLimit-Remaining"), "a debt is shown as 0")
 	})
 }
 
-func TestWhatWasDeniedOrNotCountedIsNotSettled(t *testing.T) {
+func TestDeniedOrUncountedRequestIsNotSettled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store := &elsewhere{memory: new(quota.Memory)}
-		h := settled(t, store, func(serverside.Response) int64 { return -5 }) // a mistake, and it gives back too much
+		store := &slowMemory{memory: new(quota.Memory)}
+		h := settled(t, store, func(serverside.Response) int64 { return -5 }) // a mistake
 		for range 200 {
 			require.Equal(t, 200, ask(h, "GET", "/").Code)
 			synctest.Wait()
@@ -96,9 +99,9 @@ func TestWhatWasDeniedOrNotCountedIsNotSettled(t *testing.T) {
 	})
 }
 
-func TestASettlementThatFailsIsToldAndTheChargeStays(t *testing.T) {
+func TestFailedSettlementIsReportedAndTheChargeStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, events := &elsewhere{memory: new(quota.Memory)}, log{}
+		store, events := &slowMemory{memory: new(quota.Memory)}, log{}
 		h := must(t, serverside.Config{Store: store, Audit: events.add, Rules: []serverside.Rule{{
 			Name: "api", Policies: []quota.Policy{quota.PerHour(10)}, Settle: func(serverside.Response) int64 { return 0 },
 		}}}).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { store.down = true; w.WriteHeader(200) }))
@@ -110,7 +113,7 @@ func TestASettlementThatFailsIsToldAndTheChargeStays(t *testing.T) {
 	})
 }
 
-func TestWhatAHandlerAnswersIsSeenAsItIs(t *testing.T) {
+func TestResponseHasTheStatusOfTheHandler(t *testing.T) {
 	for name, c := range map[string]struct {
 		handler http.HandlerFunc
 		want    int
@@ -123,13 +126,17 @@ func TestWhatAHandlerAnswersIsSeenAsItIs(t *testing.T) {
 		"a flush":      {func(w http.ResponseWriter, _ *http.Request) { http.NewResponseController(w).Flush() }, 200},
 		"a copy":       {func(w http.ResponseWriter, _ *http.Request) { io.Copy(w, strings.NewReader("x")) }, 200},
 		"a panic":      {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, 500},
-		"a late panic": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(202); panic(http.ErrAbortHandler) }, 202},
+		"a late panic": {
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(202); panic(http.ErrAbortHandler) }, 202,
+		},
 		"a hijacking": {func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, _ := http.NewResponseController(w).Hijack()
 			conn.Close()
 		}, 101},
-		"an asserted":   {func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }, 200},
-		"a file's copy": {func(w http.ResponseWriter, _ *http.Request) { w.(io.ReaderFrom).ReadFrom(strings.NewReader("x")) }, 200},
+		"an asserted": {func(w http.ResponseWriter, _ *http.Request) { w.(http.Flusher).Flush() }, 200},
+		"a file's copy": {
+			func(w http.ResponseWriter, _ *http.Request) { w.(io.ReaderFrom).ReadFrom(strings.NewReader("x")) }, 200,
+		},
 	} {
 		seen := make(chan int, 1)
 		rules := oneRule(quota.PerHour(10))
@@ -146,24 +153,27 @@ func TestWhatAHandlerAnswersIsSeenAsItIs(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatIsNotSeenSettlesNothing(t *testing.T) {
+func TestUnseenResponseSettlesNothing(t *testing.T) {
 	var events log
 	rule := serverside.Logins("login", "POST /login", serverside.FormValue("user"))
 	rules := []serverside.Rule{rule, perHour("ip", "", 1000), {
-		Name: "api", Pattern: "POST /login", Policies: []quota.Policy{quota.PerHour(100)}, Settle: func(serverside.Response) int64 { return 0 },
+		Name: "api", Pattern: "POST /login", Policies: []quota.Policy{quota.PerHour(100)},
+		Settle: func(serverside.Response) int64 { return 0 },
 	}}
-	h := must(t, serverside.Config{Rules: rules, Audit: events.add}).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	h := must(t, serverside.Config{
+		Rules: rules, Audit: events.add,
+	}).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for range 5 {
 		require.Equal(t, 200, login(h, "192.0.2.1:1", "ann", "right").Code)
 	}
 	w := login(h, "192.0.2.1:1", "ann", "right")
 	assert.Equal(t, 429, w.Code)
 	assert.Contains(t, w.Header().Get("RateLimit"), `"login";r=0`)
-	assert.Len(t, events.of(serverside.ResponseUnseen), 1, "it is told once")
+	assert.Len(t, events.of(serverside.ResponseUnseen), 1, "reported once")
 	assert.Empty(t, events.of(serverside.Penalized), "it is no failure either")
 }
 
-func TestAWatchedWriterHasTheMethodsOfTheServersOwn(t *testing.T) {
+func TestWatchedWriterHasTheServersMethods(t *testing.T) {
 	rules := oneRule(quota.PerHour(10))
 	rules[0].Settle = func(r serverside.Response) int64 { return r.Cost }
 	l := must(t, serverside.Config{Rules: rules})
@@ -182,7 +192,7 @@ func TestAWatchedWriterHasTheMethodsOfTheServersOwn(t *testing.T) {
 	assert.Equal(t, [4]bool{}, inspect(null{make(http.Header)}))
 }
 
-// http1 and http2 have the methods of the writers of net/http's servers.
+// http1 and http2 have the methods of net/http's ResponseWriters.
 type http1 struct{ null }
 
 func (http1) Header() http.Header                          { return make(http.Header) }

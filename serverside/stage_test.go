@@ -19,27 +19,27 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// perHour is a rule of n requests per hour.
+// perHour returns a rule for n requests per hour.
 func perHour(name, pattern string, n int64) serverside.Rule {
 	return serverside.Rule{Name: name, Pattern: pattern, Policies: []quota.Policy{quota.PerHour(n)}}
 }
 
-// at is r in a stage.
+// at returns r in a stage.
 func at(stage serverside.Stage, r serverside.Rule) serverside.Rule {
 	r.Stage = stage
 	return r
 }
 
-// by is r with a key.
+// by returns r with a key.
 func by(key serverside.Key, r serverside.Rule) serverside.Rule {
 	r.Key = key
 	return r
 }
 
-// user is who X-User says, where somebody has checked it.
+// user is the Key of an authenticated user, named by X-User.
 var user = serverside.KeyFunc(func(r *http.Request) string { return r.Header.Get("X-User") })
 
-// authenticated serves who has a name, and answers 401 to others.
+// authenticated serves requests with a user, and answers 401 to others.
 func authenticated(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if user(r) == "" {
@@ -50,7 +50,7 @@ func authenticated(h http.Handler) http.Handler {
 	})
 }
 
-// codes are the answers to n requests.
+// codes counts the statuses of n requests.
 func codes(n int, h http.Handler, method, target string, fields ...string) map[int]int {
 	count := make(map[int]int)
 	for range n {
@@ -59,14 +59,14 @@ func codes(n int, h http.Handler, method, target string, fields ...string) map[i
 	return count
 }
 
-func TestWrongCredentialsAreLimitedByAddressBeforeTheyAreChecked(t *testing.T) {
+func TestWrongCredentialsAreLimitedByAddress(t *testing.T) {
 	rules := []serverside.Rule{perHour("ip", "", 20), at(serverside.AfterAuth, by(user, perHour("user", "", 5)))}
 	l := must(t, serverside.Config{Rules: rules})
 	h := l.WrapEarly(authenticated(l.Wrap(new(ok))))
 	assert.Equal(t, map[int]int{401: 20, 429: 980}, codes(1000, h, "GET", "/"))
 }
 
-func TestAStageThatDeniesChargesOnlyThoseBeforeIt(t *testing.T) {
+func TestDenyingStageKeepsEarlierCharges(t *testing.T) {
 	rules := []serverside.Rule{perHour("ip", "", 10), at(serverside.AfterAuth, by(user, perHour("user", "", 3)))}
 	var events log
 	l := must(t, serverside.Config{Rules: rules, Audit: events.add, Style: ratelimit.Draft11})
@@ -75,7 +75,7 @@ func TestAStageThatDeniesChargesOnlyThoseBeforeIt(t *testing.T) {
 	assert.Equal(t, map[int]int{200: 3, 429: 1}, codes(4, h, "GET", "/", "X-User", "ann"), "the key is used up")
 	assert.Equal(t, map[int]int{200: 3}, codes(3, h, "GET", "/", "X-User", "bob"), "another key on that address is not")
 	assert.Equal(t, map[int]int{200: 3, 429: 1}, codes(4, h, "GET", "/", "X-User", "cid"), "the address is used up")
-	h2 := l.Wrap(new(ok)) // behind another door: no early stage here, so all stages at once
+	h2 := l.Wrap(new(ok)) // without WrapEarly, this checks all stages
 	assert.Equal(t, 429, ask(h2, "GET", "/", "X-User", "dan").Code)
 	assert.Equal(t, 200, askFrom("192.0.2.2:1", h2, "GET", "/", "X-User", "dan").Code)
 	require.Len(t, events.events, 3)
@@ -84,18 +84,19 @@ func TestAStageThatDeniesChargesOnlyThoseBeforeIt(t *testing.T) {
 	assert.Equal(t, "ip", events.events[2].Rule)
 }
 
-func TestNestedWrapsAskEachRuleOnce(t *testing.T) {
+func TestNestedWrapsCheckEachRuleOnce(t *testing.T) {
 	rules := []serverside.Rule{perHour("ip", "", 100), at(serverside.AfterAuth, perHour("user", "", 100)),
 		at(serverside.Overload, perHour("all", "", 100))}
 	l := must(t, serverside.Config{Rules: rules, Style: ratelimit.Draft11})
 	h := l.WrapEarly(l.WrapEarly(l.Wrap(l.WrapEarly(l.Wrap(new(ok))))))
-	for _, left := range []string{"99", "98"} { // of what is the client's own
+	for _, left := range []string{"99", "98"} { // of the client's own quota
 		w := ask(h, "GET", "/")
-		assert.Equal(t, 2, strings.Count(strings.Join(w.Header()["Ratelimit"], ","), ";r="+left+";"), w.Header()["Ratelimit"])
+		assert.Equal(t, 2, strings.Count(strings.Join(w.Header()["Ratelimit"], ","), ";r="+left+";"),
+			w.Header()["Ratelimit"])
 	}
 }
 
-func TestTheFieldsTellOfTheTightestOfBothStages(t *testing.T) {
+func TestFieldsShowTheTightestOfBothStages(t *testing.T) {
 	for _, c := range []struct {
 		early, late int64
 		want        string
@@ -108,7 +109,7 @@ func TestTheFieldsTellOfTheTightestOfBothStages(t *testing.T) {
 	}
 }
 
-func TestADenialInALaterStageIsToldOf(t *testing.T) {
+func TestDenialOfALaterStageIsShown(t *testing.T) {
 	rules := []serverside.Rule{perHour("early", "", 2), at(serverside.AfterAuth, perHour("late", "", 1))}
 	l := must(t, serverside.Config{Rules: rules})
 	h := l.WrapEarly(l.Wrap(new(ok)))
@@ -119,7 +120,7 @@ func TestADenialInALaterStageIsToldOf(t *testing.T) {
 	assert.Equal(t, "late", problemOf(t, w).Violated[0])
 }
 
-func TestTheMostSpecificRuleIsTheOneReported(t *testing.T) {
+func TestMostSpecificRuleIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rules := []serverside.Rule{
 			at(serverside.Overload, perHour("overload", "", 1)),
@@ -148,7 +149,7 @@ func TestTheMostSpecificRuleIsTheOneReported(t *testing.T) {
 	})
 }
 
-func TestAStageComesBeforeWhatIsMoreSpecific(t *testing.T) {
+func TestStageBeatsSpecificity(t *testing.T) {
 	rules := []serverside.Rule{at(serverside.AfterAuth, perHour("endpoint", "GET /v1/search", 1)), perHour("ip", "", 1)}
 	var events log
 	h := must(t, serverside.Config{Rules: rules, Audit: events.add}).Wrap(new(ok))
@@ -158,7 +159,7 @@ func TestAStageComesBeforeWhatIsMoreSpecific(t *testing.T) {
 	assert.Equal(t, []string{"ip", "endpoint"}, events.events[0].Policies, "both deny")
 }
 
-func TestAnOverloadRuleCountsEverybodyLastAndMayAnswer503(t *testing.T) {
+func TestOverloadRuleCountsAllClientsAndMayAnswer503(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		guard := at(serverside.Overload, perHour("all", "", 10))
 		guard.Status = 503
@@ -181,15 +182,15 @@ func TestAnOverloadRuleCountsEverybodyLastAndMayAnswer503(t *testing.T) {
 		assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
 		p := problemOf(t, w)
 		assert.Equal(t, serverside.ProblemOutage, p.Type)
-		assert.Equal(t, "The server has more to do than it can. Retry in 360 s.", p.Detail)
+		assert.Equal(t, "The server is overloaded. Retry in 360 s.", p.Detail)
 		assert.Equal(t, 10, handler.served)
 
 		w = askFrom("192.0.2.1:1", h, "GET", "/")
-		assert.Equal(t, 429, w.Code, "who exceeds its own quota is told so")
+		assert.Equal(t, 429, w.Code, "the client's own quota comes first")
 	})
 }
 
-func TestAConfigSaysWhatOfItsRulesIsWrong(t *testing.T) {
+func TestFaultsOfRules(t *testing.T) {
 	per := []quota.Policy{quota.PerMinute(1)}
 	_, err := serverside.New(serverside.Config{
 		Exempt: []string{"", "/", "GET", "/healthZ", "/health"},
@@ -210,7 +211,8 @@ func TestAConfigSaysWhatOfItsRulesIsWrong(t *testing.T) {
 	})
 	assert.ElementsMatch(t, []string{
 		"Exempt[0]", "Exempt[1]", "Exempt[2]", "Exempt[3]",
-		"Allow[0].Name", "Allow[0].Match", "Allow[0].Policies", "Allow[1].Name", "Allow[2].Policies[0].Quota", "Allow[2].Policies[0].Window",
+		"Allow[0].Name", "Allow[0].Match", "Allow[0].Policies", "Allow[1].Name", "Allow[2].Policies[0].Quota",
+		"Allow[2].Policies[0].Window",
 		"Rules[0].Stage", "Rules[1].Stage", "Rules[2].Status", "Rules[3].Status", "Rules[4].Status",
 		"Rules[5].MaxInFlight", "Rules[6].Tier", "Rules[7].Tiers",
 		"Rules[8].Policies", "Rules[8].Tiers[0].Policies", "Rules[8].Tiers[1].Name", "Rules[9].Limits", "Rules[9].Policies",
@@ -220,7 +222,7 @@ func TestAConfigSaysWhatOfItsRulesIsWrong(t *testing.T) {
 	assert.Equal(t, []string{"Rules"}, faults(t, err), "one client must not be able to take everything")
 }
 
-func TestAKeyThatAnybodyCanMakeUpNeedsACeilingBesideIt(t *testing.T) {
+func TestMadeUpKeyNeedsALimitByAddress(t *testing.T) {
 	header := serverside.Header("X-Api-Key")
 	address := serverside.ClientIP(netip.MustParsePrefix("10.0.0.0/8"))
 	for name, c := range map[string]struct {
@@ -228,25 +230,57 @@ func TestAKeyThatAnybodyCanMakeUpNeedsACeilingBesideIt(t *testing.T) {
 		key   serverside.Key
 		fault []string
 	}{
-		"alone":           {rules: []serverside.Rule{by(header, perHour("a", "", 1))}, fault: []string{"Rules[0].Key"}},
-		"cookie":          {rules: []serverside.Rule{by(serverside.Cookie("sid"), perHour("a", "", 1))}, fault: []string{"Rules[0].Key"}},
-		"form":            {rules: []serverside.Rule{by(serverside.FormValue("user"), perHour("a", "", 1))}, fault: []string{"Rules[0].Key"}},
-		"joined":          {rules: []serverside.Rule{by(serverside.Join(address, header), perHour("a", "", 1))}, fault: []string{"Rules[0].Key"}},
-		"first":           {rules: []serverside.Rule{by(serverside.First(user, header), perHour("a", "", 1))}, fault: []string{"Rules[0].Key"}},
-		"the Config's":    {rules: []serverside.Rule{perHour("a", "", 1)}, key: header, fault: []string{"Rules[0].Key"}},
-		"trust in anyone": {rules: []serverside.Rule{by(serverside.ClientIP(netip.MustParsePrefix("0.0.0.0/0")), perHour("a", "", 1))}, fault: []string{"Rules[0].Key"}},
-		"IPv6 anyone":     {rules: []serverside.Rule{by(serverside.ClientIP(netip.MustParsePrefix("::/0")), perHour("a", "", 1))}, fault: []string{"Rules[0].Key"}},
-		"elsewhere":       {rules: []serverside.Rule{by(header, perHour("a", "/v1/", 1)), perHour("b", "/v2/", 1)}, fault: []string{"Rules[0].Key"}},
-		"less":            {rules: []serverside.Rule{by(header, perHour("a", "/v1/", 1)), perHour("b", "GET /v1/", 1)}, fault: []string{"Rules[0].Key"}},
-		"beside a header": {rules: []serverside.Rule{by(header, perHour("a", "", 1)), by(header, perHour("b", "", 1))}, fault: []string{"Rules[0].Key", "Rules[1].Key"}},
-		"everybody":       {rules: []serverside.Rule{by(header, perHour("a", "", 1)), at(serverside.Overload, perHour("b", "", 1))}, fault: []string{"Rules[0].Key"}},
+		"alone": {rules: []serverside.Rule{by(header, perHour("a", "", 1))}, fault: []string{"Rules[0].Key"}},
+		"cookie": {
+			rules: []serverside.Rule{by(serverside.Cookie("sid"), perHour("a", "", 1))},
+			fault: []string{"Rules[0].Key"},
+		},
+		"form": {
+			rules: []serverside.Rule{by(serverside.FormValue("user"), perHour("a", "", 1))},
+			fault: []string{"Rules[0].Key"},
+		},
+		"joined": {
+			rules: []serverside.Rule{by(serverside.Join(address, header), perHour("a", "", 1))},
+			fault: []string{"Rules[0].Key"},
+		},
+		"first": {
+			rules: []serverside.Rule{by(serverside.First(user, header), perHour("a", "", 1))},
+			fault: []string{"Rules[0].Key"},
+		},
+		"the Config's": {rules: []serverside.Rule{perHour("a", "", 1)}, key: header, fault: []string{"Rules[0].Key"}},
+		"trust in anyone": {
+			rules: []serverside.Rule{by(serverside.ClientIP(netip.MustParsePrefix("0.0.0.0/0")), perHour("a", "", 1))},
+			fault: []string{"Rules[0].Key"},
+		},
+		"IPv6 anyone": {
+			rules: []serverside.Rule{by(serverside.ClientIP(netip.MustParsePrefix("::/0")), perHour("a", "", 1))},
+			fault: []string{"Rules[0].Key"},
+		},
+		"elsewhere": {
+			rules: []serverside.Rule{by(header, perHour("a", "/v1/", 1)), perHour("b", "/v2/", 1)},
+			fault: []string{"Rules[0].Key"},
+		},
+		"less": {
+			rules: []serverside.Rule{by(header, perHour("a", "/v1/", 1)), perHour("b", "GET /v1/", 1)},
+			fault: []string{"Rules[0].Key"},
+		},
+		"beside a header": {
+			rules: []serverside.Rule{by(header, perHour("a", "", 1)), by(header, perHour("b", "", 1))},
+			fault: []string{"Rules[0].Key", "Rules[1].Key"},
+		},
+		"everybody": {
+			rules: []serverside.Rule{by(header, perHour("a", "", 1)), at(serverside.Overload, perHour("b", "", 1))},
+			fault: []string{"Rules[0].Key"},
+		},
 
 		"checked":      {rules: []serverside.Rule{at(serverside.AfterAuth, by(header, perHour("a", "", 1)))}},
 		"all requests": {rules: []serverside.Rule{by(header, perHour("a", "/v1/", 1)), perHour("b", "", 1)}},
 		"those":        {rules: []serverside.Rule{by(header, perHour("a", "GET /v1/x", 1)), perHour("b", "/v1/x", 1)}},
-		"more":         {rules: []serverside.Rule{by(header, perHour("a", "/v1/{x}/y", 1)), by(address, perHour("b", "/{v}/", 1))}},
-		"one's own":    {rules: []serverside.Rule{by(user, perHour("a", "", 1))}},
-		"addresses":    {rules: []serverside.Rule{by(serverside.Join(address, user), perHour("a", "", 1))}},
+		"more": {
+			rules: []serverside.Rule{by(header, perHour("a", "/v1/{x}/y", 1)), by(address, perHour("b", "/{v}/", 1))},
+		},
+		"one's own": {rules: []serverside.Rule{by(user, perHour("a", "", 1))}},
+		"addresses": {rules: []serverside.Rule{by(serverside.Join(address, user), perHour("a", "", 1))}},
 	} {
 		_, err := serverside.New(serverside.Config{Rules: c.rules, Key: c.key, Audit: silent})
 		if c.fault == nil {
@@ -257,9 +291,11 @@ func TestAKeyThatAnybodyCanMakeUpNeedsACeilingBesideIt(t *testing.T) {
 	}
 }
 
-func TestRotatingAKeyDoesNotHelpUnderACeiling(t *testing.T) {
+func TestRotatingKeysDoesNotEvadeALimitByAddress(t *testing.T) {
 	session := serverside.Join(serverside.ClientIP(), serverside.Cookie("sid"))
-	h := must(t, serverside.Config{Rules: []serverside.Rule{by(session, perHour("session", "", 5)), perHour("ip", "", 20)}}).Wrap(new(ok))
+	h := must(t, serverside.Config{
+		Rules: []serverside.Rule{by(session, perHour("session", "", 5)), perHour("ip", "", 20)},
+	}).Wrap(new(ok))
 	assert.Equal(t, map[int]int{200: 5, 429: 1}, codes(6, h, "GET", "/", "Cookie", "sid=a"))
 	assert.Equal(t, map[int]int{200: 5, 429: 1}, codes(6, h, "GET", "/", "Cookie", "sid=b"), "two sessions are two keys")
 	count := make(map[int]int)
@@ -269,7 +305,7 @@ func TestRotatingAKeyDoesNotHelpUnderACeiling(t *testing.T) {
 	assert.Equal(t, map[int]int{200: 10, 429: 90}, count)
 }
 
-func TestRulesAreAboutMethodsAndPaths(t *testing.T) {
+func TestRulesMatchMethodsAndPaths(t *testing.T) {
 	rules := []serverside.Rule{perHour("write", "POST /items", 1), perHour("search", "/search", 1)}
 	h := must(t, serverside.Config{Rules: rules}).Wrap(new(ok))
 	assert.Equal(t, map[int]int{200: 1, 429: 1}, codes(2, h, "POST", "/items"))
@@ -277,13 +313,18 @@ func TestRulesAreAboutMethodsAndPaths(t *testing.T) {
 	assert.Equal(t, map[int]int{200: 10}, codes(10, h, "GET", "/items"))
 }
 
-func TestManyTokensOfOneTenantHaveOneQuota(t *testing.T) {
+func TestTokensOfATenantShareAQuota(t *testing.T) {
 	tenantOf := func(r *http.Request) string { return strings.Split(r.Header.Get("Authorization"), "-")[0] }
 	for name, c := range map[string]struct {
 		key  serverside.Key
 		want int
-	}{"tenant": {serverside.First(serverside.KeyFunc(tenantOf), serverside.Header("Authorization")), 5}, "token": {serverside.Header("Authorization"), 10}} {
-		h := must(t, serverside.Config{Rules: []serverside.Rule{at(serverside.AfterAuth, by(c.key, perHour("api", "", 5)))}}).Wrap(new(ok))
+	}{
+		"tenant": {serverside.First(serverside.KeyFunc(tenantOf), serverside.Header("Authorization")), 5},
+		"token":  {serverside.Header("Authorization"), 10},
+	} {
+		h := must(t, serverside.Config{
+			Rules: []serverside.Rule{at(serverside.AfterAuth, by(c.key, perHour("api", "", 5)))},
+		}).Wrap(new(ok))
 		admitted := 0
 		for i := range 10 {
 			if ask(h, "GET", "/", "Authorization", "acme-"+strings.Repeat("t", i)).Code == 200 {
@@ -313,17 +354,21 @@ func TestManyUsersBehindOneAddress(t *testing.T) {
 }
 
 func TestOneUserOnManyAddresses(t *testing.T) {
-	h := must(t, serverside.Config{Rules: []serverside.Rule{at(serverside.AfterAuth, by(user, perHour("user", "", 100))), perHour("ip", "", 5)}}).Wrap(new(ok))
+	h := must(t, serverside.Config{
+		Rules: []serverside.Rule{at(serverside.AfterAuth, by(user, perHour("user", "", 100))), perHour("ip", "", 5)},
+	}).Wrap(new(ok))
 	admitted := 0
 	for i := range 1000 {
-		if askFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}).String()+":1", h, "GET", "/", "X-User", "ann").Code == 200 {
+		if askFrom(netip.AddrFrom4([4]byte{
+			198, 51, byte(i >> 8), byte(i),
+		}).String()+":1", h, "GET", "/", "X-User", "ann").Code == 200 {
 			admitted++
 		}
 	}
 	assert.Equal(t, 100, admitted)
 }
 
-func TestADenialByOneRuleChargesNone(t *testing.T) {
+func TestDenialByOneRuleChargesNone(t *testing.T) {
 	store := new(quota.Memory)
 	rules := []serverside.Rule{perHour("ip", "", 10), at(serverside.AfterAuth, by(user, perHour("user", "", 2)))}
 	h := must(t, serverside.Config{Rules: rules, Store: store, Style: ratelimit.Draft11}).Wrap(new(ok))
@@ -332,9 +377,11 @@ func TestADenialByOneRuleChargesNone(t *testing.T) {
 	assert.Contains(t, w.Header().Get("RateLimit"), `"ip";r=7;`, "10 less 2 of ann's and 1 of bob's")
 }
 
-func TestTheWebhookOfEachSenderHasAQuotaForEachEndpoint(t *testing.T) {
+func TestWebhooksAreCountedBySenderAndEndpoint(t *testing.T) {
 	key := serverside.Join(user, serverside.KeyFunc(func(r *http.Request) string { return r.URL.Path }))
-	h := must(t, serverside.Config{Rules: []serverside.Rule{at(serverside.AfterAuth, by(key, perHour("hook", "/hooks/", 1)))}}).Wrap(new(ok))
+	h := must(t, serverside.Config{
+		Rules: []serverside.Rule{at(serverside.AfterAuth, by(key, perHour("hook", "/hooks/", 1)))},
+	}).Wrap(new(ok))
 	for _, sender := range []string{"ann", "bob"} {
 		for _, endpoint := range []string{"/hooks/a", "/hooks/b"} {
 			assert.Equal(t, map[int]int{200: 1, 429: 1}, codes(2, h, "POST", endpoint, "X-User", sender))
@@ -342,7 +389,7 @@ func TestTheWebhookOfEachSenderHasAQuotaForEachEndpoint(t *testing.T) {
 	}
 }
 
-func TestHealthChecksNeverMeetTheStore(t *testing.T) {
+func TestExemptRequestsNeverReachTheStore(t *testing.T) {
 	asked := atomic.Int64{}
 	counting := store(func(_ context.Context, _ []quota.Decision, _ ...quota.Charge) ([]quota.Decision, error) {
 		asked.Add(1)
@@ -356,31 +403,40 @@ func TestHealthChecksNeverMeetTheStore(t *testing.T) {
 	assert.Zero(t, asked.Load())
 	assert.Empty(t, limitFields(ask(h, "GET", "/health").Header()))
 
-	for _, path := range []string{"/healthz", "/health/deep", "/HEALTH", "//health", "/x/../health", "/health/../admin", "/%68ealth", "/health%2f..%2fadmin", "/live/a%2fb"} {
+	for _, path := range []string{
+		"/healthz", "/health/deep", "/HEALTH", "//health", "/x/../health", "/health/../admin", "/%68ealth",
+		"/health%2f..%2fadmin", "/live/a%2fb",
+	} {
 		r := httptest.NewRequest("GET", "http://example.com"+path, nil)
 		assert.Equal(t, 503, serve(h, r).Code, path)
 	}
 	assert.Equal(t, 503, ask(h, "POST", "/health").Code)
 }
 
-func TestWhatIsExemptStaysSoOnItsWay(t *testing.T) {
+func TestExemptRequestStaysExemptInLaterStages(t *testing.T) {
 	l := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Exempt: []string{"/probe/health"}, Audit: silent})
 	h := l.WrapEarly(http.StripPrefix("/probe", l.Wrap(new(ok))))
 	assert.Equal(t, map[int]int{200: 5}, codes(5, h, "GET", "/probe/health"))
 }
 
-func TestAnExemptPathIsExemptWithASlashAtItsEndToo(t *testing.T) {
+func TestExemptPathMayEndWithASlash(t *testing.T) {
 	h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Exempt: []string{"/health"}}).Wrap(new(ok))
 	assert.Equal(t, map[int]int{200: 5}, codes(5, h, "GET", "/health/"))
 }
 
-func TestScriptsOfOtherOriginsMayReadTheFields(t *testing.T) {
+func TestExposeFields(t *testing.T) {
 	for _, c := range []struct {
 		cfg  serverside.Config
 		want string
 	}{
-		{serverside.Config{}, "Ratelimit, Ratelimit-Policy, X-Ratelimit-Limit, X-Ratelimit-Remaining, X-Ratelimit-Reset, Retry-After"},
-		{serverside.Config{Style: ratelimit.Draft11, RetryAfterMS: true}, "Ratelimit, Ratelimit-Policy, Retry-After, Retry-After-Ms"},
+		{
+			serverside.Config{},
+			"Ratelimit, Ratelimit-Policy, X-Ratelimit-Limit, X-Ratelimit-Remaining, X-Ratelimit-Reset, Retry-After",
+		},
+		{
+			serverside.Config{Style: ratelimit.Draft11, RetryAfterMS: true},
+			"Ratelimit, Ratelimit-Policy, Retry-After, Retry-After-Ms",
+		},
 		{serverside.Config{Style: ratelimit.None}, "Retry-After"},
 	} {
 		c.cfg.Rules, c.cfg.ExposeFields = oneRule(quota.PerHour(1)), true
@@ -394,9 +450,11 @@ func TestScriptsOfOtherOriginsMayReadTheFields(t *testing.T) {
 	}
 }
 
-func TestRetryAfterMayBeADateAndHaveMillisecondsBesideIt(t *testing.T) {
+func TestRetryAfterAsDateAndMilliseconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := must(t, serverside.Config{Rules: oneRule(quota.PerMinute(5)), RetryAfterDate: true, RetryAfterMS: true}).Wrap(new(ok))
+		h := must(t, serverside.Config{
+			Rules: oneRule(quota.PerMinute(5)), RetryAfterDate: true, RetryAfterMS: true,
+		}).Wrap(new(ok))
 		spend(t, h, 5)
 		time.Sleep(300 * time.Millisecond)
 		w := ask(h, "GET", "/")
@@ -410,7 +468,7 @@ func TestRetryAfterMayBeADateAndHaveMillisecondsBesideIt(t *testing.T) {
 	})
 }
 
-func TestADateIsNeverBeforeTheRequestFits(t *testing.T) {
+func TestRetryAfterDateIsNeverTooEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := must(t, serverside.Config{Rules: oneRule(quota.PerMinute(5)), RetryAfterDate: true}).Wrap(new(ok))
 		spend(t, h, 5)

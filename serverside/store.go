@@ -11,13 +11,13 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// storeTimeout is Config.StoreTimeout if that is zero.
+// storeTimeout is the default of Config.StoreTimeout.
 const storeTimeout = 75 * time.Millisecond
 
-// A counter counts charges: in this process, or in a Store that may fail in any way.
+// A counter counts charges, in this process or in a Store that may fail in any way.
 type counter struct {
-	memory *quota.Memory // if it is in this process
-	store  quota.Store   // if not
+	memory *quota.Memory // counts in this process, or nil
+	store  quota.Store   // counts if memory is nil
 	local  *quota.Memory // counts while the Store fails
 	caller remote.Caller
 }
@@ -35,19 +35,20 @@ func newCounter(cfg *Config) *counter {
 	return c
 }
 
-// take has the Store decide on charges, which it may keep.
+// take asks the Store to decide on charges. A Store that is late may still hold them.
 func (c *counter) take(ctx context.Context, charges []quota.Charge) ([]quota.Decision, error) {
-	decisions, err := remote.Do(context.WithoutCancel(ctx), &c.caller, func(ctx context.Context) ([]quota.Decision, error) {
+	call := func(ctx context.Context) ([]quota.Decision, error) {
 		decisions, err := c.store.Take(ctx, nil, charges...)
 		if err == nil {
 			err = checked(decisions, len(charges))
 		}
 		return decisions, err
-	}, nil)
+	}
+	decisions, err := remote.Do(context.WithoutCancel(ctx), &c.caller, call, nil)
 	return decisions, storeError(err)
 }
 
-// memoryOf returns what m was counted in, or nil if that is the Store.
+// memoryOf returns the Memory in which m was counted, or nil if it was the Store.
 func (c *counter) memoryOf(m match) *quota.Memory {
 	if m.local {
 		return c.local
@@ -55,7 +56,7 @@ func (c *counter) memoryOf(m match) *quota.Memory {
 	return c.memory
 }
 
-// takeOne decides on a charge of m's key.
+// takeOne decides on one charge of m's key.
 func (c *counter) takeOne(ctx context.Context, m match, charge quota.Charge) (quota.Decision, error) {
 	if memory := c.memoryOf(m); memory != nil {
 		decisions, err := memory.Take(ctx, nil, charge)
@@ -71,13 +72,12 @@ func (c *counter) takeOne(ctx context.Context, m match, charge quota.Charge) (qu
 	return decisions[0], nil
 }
 
-// settle corrects charges of m's key, where they were counted. What counts is a
-// quota.Settler.
+// settle corrects charges of m's key where they were counted. The Store is a quota.Settler.
 func (c *counter) settle(ctx context.Context, m match, charges []quota.Charge) error {
 	if memory := c.memoryOf(m); memory != nil {
 		return memory.Settle(ctx, charges...)
 	}
-	_ = c.local.Settle(ctx, charges...) // which was charged as well (check.remember)
+	_ = c.local.Settle(ctx, charges...) // it was charged too, by check.remember
 	_, err := remote.Do(context.WithoutCancel(ctx), &c.caller, func(ctx context.Context) (_ struct{}, err error) {
 		return struct{}{}, c.store.(quota.Settler).Settle(ctx, charges...)
 	}, nil)
@@ -90,25 +90,25 @@ func (c *counter) settles() bool {
 	return c.memory != nil || ok
 }
 
-// checked returns an error if decisions are none that n charges can have.
+// checked returns an error if decisions cannot be those on n charges.
 func checked(decisions []quota.Decision, n int) error {
 	if len(decisions) != n {
 		return fmt.Errorf("serverside: the Store answered %d charges with %d decisions", n, len(decisions))
 	}
 	for i, d := range decisions {
 		if d.Limit < 0 || d.Remaining < 0 || d.RetryAfter < 0 || d.NextAfter < 0 || d.ResetAfter < 0 {
-			return fmt.Errorf("serverside: the Store's decision on charge %d makes no sense", i)
+			return fmt.Errorf("serverside: the Store's decision on charge %d has a negative number", i)
 		}
 	}
 	return nil
 }
 
-// A StoreError is what Event.Err is of a Store that did not decide.
+// A StoreError says why the Store did not decide. It is the Event.Err of StoreFailed.
 type StoreError struct {
 	Err error // what the Store returned, or how it failed to return anything
 
-	// Late says that it is this process that is late, and the Store is not gone: as many
-	// calls are waited for as there may be, or others have been answered meanwhile.
+	// Late means that this process was late rather than the Store gone: too many calls were
+	// waiting, or the Store answered others meanwhile.
 	Late bool
 }
 
@@ -125,7 +125,7 @@ func storeError(err error) error {
 	return &StoreError{failed.Err, remote.IsLate(err)}
 }
 
-// isLate reports whether err says that this process is late.
+// isLate reports whether err means that this process was late.
 func isLate(err error) bool {
 	failed, ok := errors.AsType[*StoreError](err)
 	return ok && failed.Late

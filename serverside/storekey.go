@@ -7,27 +7,26 @@ import (
 	"strings"
 )
 
-// The name spaces of the Store's keys. A peer's address has none, and does not begin like
-// any of them.
+// Prefixes of the Store's keys. A peer's address has none, and begins with none of them.
 const (
 	keySpace      = "key:"     // what a Key returned
 	fallbackSpace = "default:" // what Config.Key returned where a Rule's Key returned ""
-	hashSpace     = "hash:"    // the hash of what is too long, or is no address
+	hashSpace     = "hash:"    // the hash of a long key, or of a peer without an IP address
 )
 
-// longestKey is the longest key that is stored as it is: what a client sends
-// must not decide how much memory a bucket takes.
-const longestKey = 128
+// maxKey is the length of the longest key that is stored unhashed, so that clients cannot make
+// buckets large.
+const maxKey = 128
 
-// storeKey is the Store's key for what a Key returned.
+// storeKey returns the Store's key for what a Key returned.
 func storeKey(space, key string) string {
-	if len(key) > longestKey {
+	if len(key) > maxKey {
 		return hashSpace + hash(space+key)
 	}
 	return space + key
 }
 
-// keyOf returns the Store's key for the request's quota of r.
+// keyOf returns the Store's key that r charges for the request.
 func (c *check) keyOf(r *rule) string {
 	space := keySpace
 	if r.key != nil {
@@ -45,12 +44,12 @@ func (c *check) keyOf(r *rule) string {
 	return peerOf(c.r)
 }
 
-// peerOf is the peer's address, which is also the Store's key for it. What is no
-// address, such as that of a Unix socket, has a hash in its place.
+// peerOf returns the peer's address, which is also the Store's key for it. A peer without an IP
+// address, such as a Unix socket, gets a hash.
 func peerOf(r *http.Request) string {
 	host := r.RemoteAddr
 	if i := strings.LastIndexByte(host, ':'); i >= 0 && isDotted(host[:i]) {
-		return host[:i] // IPv4 has one spelling, and this is most requests
+		return host[:i] // the common case: IPv4, which has one spelling
 	}
 	addr, ok := parseHop(r.RemoteAddr)
 	if !ok {
@@ -59,7 +58,7 @@ func peerOf(r *http.Request) string {
 	return cut(addr).String()
 }
 
-// isDotted reports whether host is an IPv4 address, as net/netip has it.
+// isDotted reports whether netip would parse host as IPv4.
 func isDotted(host string) bool {
 	from, dots := 0, 0
 	for i := range len(host) {
@@ -89,7 +88,7 @@ func isOctet(digits string) bool {
 	}
 }
 
-// hash is the first half of SHA-256, in hexadecimal.
+// hash returns the first half of SHA-256 in hexadecimal.
 func hash(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:16])

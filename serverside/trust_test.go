@@ -24,13 +24,15 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-func TestAPeerIsTrustedOnlyIfNothingLooksForwarded(t *testing.T) {
+func TestForwardedRequestIsNotTrustedAsItsPeer(t *testing.T) {
 	trusted := serverside.Peers(serverside.Loopback()...)
 	r := request("GET", "/", "127.0.0.1:1")
 	assert.True(t, trusted(r))
 	for _, field := range []string{
-		"Via", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Original-Forwarded-For", "X-Real-IP", "True-Client-IP",
-		"X-Client-IP", "X-Cluster-Client-IP", "Fly-Client-IP", "Fastly-Client-IP", "CF-Connecting-IP", "X-Envoy-External-Address",
+		"Via", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Original-Forwarded-For",
+		"X-Real-IP", "True-Client-IP",
+		"X-Client-IP", "X-Cluster-Client-IP", "Fly-Client-IP", "Fastly-Client-IP", "CF-Connecting-IP",
+		"X-Envoy-External-Address",
 	} {
 		r := request("GET", "/", "127.0.0.1:1")
 		r.Header.Set(field, "x")
@@ -39,7 +41,7 @@ func TestAPeerIsTrustedOnlyIfNothingLooksForwarded(t *testing.T) {
 	assert.False(t, trusted(request("GET", "/", "192.0.2.1:1")))
 }
 
-func TestAUserCalledLikeAnAddressDoesNotShareItsQuota(t *testing.T) {
+func TestUserNamedLikeAnAddressDoesNotShareItsQuota(t *testing.T) {
 	rules := oneRule(quota.PerHour(1))
 	rules[0].Key, rules[0].Stage = user, serverside.AfterAuth
 	h := must(t, serverside.Config{Rules: rules, Key: serverside.ClientIP()}).Wrap(new(ok))
@@ -48,40 +50,59 @@ func TestAUserCalledLikeAnAddressDoesNotShareItsQuota(t *testing.T) {
 	assert.Equal(t, 429, askFrom("192.0.2.1:1", h, "GET", "/").Code)
 }
 
-func TestAProxysFieldsThatDisagreeAreToldOnceAMinute(t *testing.T) {
+func TestDisputedForwardingIsReportedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events log
-		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1000)), Key: serverside.ClientIP(proxies...), Audit: events.add}).Wrap(new(ok))
+		h := must(t, serverside.Config{
+			Rules: oneRule(quota.PerHour(1000)), Key: serverside.ClientIP(proxies...), Audit: events.add,
+		}).Wrap(new(ok))
 		forge := func(client string) string {
-			return askFrom("10.0.0.1:1", h, "GET", "/", "X-Forwarded-For", client, "X-Real-IP", "203.0.113.9").Header().Get("X-RateLimit-Remaining")
+			return askFrom("10.0.0.1:1", h, "GET", "/", "X-Forwarded-For", client, "X-Real-IP",
+				"203.0.113.9").Header().Get("X-RateLimit-Remaining")
 		}
-		assert.Equal(t, []string{"999", "998", "997"}, []string{forge("1.1.1.1"), forge("2.2.2.2"), forge("3.3.3.3")}, "made-up clients share one quota")
+		assert.Equal(t, []string{"999", "998", "997"}, []string{forge("1.1.1.1"), forge("2.2.2.2"), forge("3.3.3.3")},
+			"made-up clients share one quota")
 		assert.Len(t, events.of(serverside.ForwardingDisputed), 1)
 		time.Sleep(time.Minute)
 		forge("4.4.4.4")
 		assert.Len(t, events.of(serverside.ForwardingDisputed), 2)
-		assert.Equal(t, "999", forge("203.0.113.9"), "and who tells the truth has one of his own")
+		assert.Equal(t, "999", forge("203.0.113.9"), "an honest client has its own quota")
 	})
 }
 
-func TestWhatCapsAKeyThatIsMadeUpMustBeALimitForAll(t *testing.T) {
+func TestOnlyALimitForAllCapsMadeUpKeys(t *testing.T) {
 	header, per := serverside.Header("X-Api-Key"), []quota.Policy{quota.PerHour(5)}
 	claimed := serverside.Rule{Name: "key", Pattern: "/{$}", Key: header, Policies: per}
 	for name, c := range map[string]struct {
 		by    serverside.Rule
 		wrong bool
 	}{
-		"by address":                {serverside.Rule{Policies: per}, false},
-		"by address, named":         {serverside.Rule{Policies: per, Key: serverside.Named("ip", serverside.ClientIP())}, false},
-		"only those that say so":    {serverside.Rule{Policies: per, If: serverside.Repeated}, true},
-		"which may be given back":   {serverside.Rule{Policies: per, Settle: serverside.RefundIf(serverside.Succeeded)}, true},
-		"or pardoned":               {serverside.Rule{Policies: per, Penalty: &serverside.Penalty{After: 1, Within: 1e9, First: 1e9, Pardon: serverside.Succeeded}}, true},
-		"in flight alone":           {serverside.Rule{MaxInFlight: 5}, true},
-		"of a function":             {serverside.Rule{Policies: per, Key: serverside.KeyFunc(func(r *http.Request) string { return header.Of(r) })}, true},
-		"of a function and address": {serverside.Rule{Policies: per, Key: serverside.Join(serverside.ClientIP(), user)}, true},
-		"tried out":                 {serverside.Rule{Policies: per, DryRun: true}, true},
-		"another path":              {serverside.Rule{Policies: per, Pattern: "/{x}"}, true},
-		"behind authentication":     {serverside.Rule{Policies: per, Stage: serverside.AfterAuth}, true},
+		"by address": {serverside.Rule{Policies: per}, false},
+		"by address, named": {
+			serverside.Rule{Policies: per, Key: serverside.Named("ip", serverside.ClientIP())}, false,
+		},
+		"only those that say so": {serverside.Rule{Policies: per, If: serverside.Repeated}, true},
+		"which may be given back": {
+			serverside.Rule{Policies: per, Settle: serverside.RefundIf(serverside.Succeeded)}, true,
+		},
+		"or pardoned": {
+			serverside.Rule{
+				Policies: per,
+				Penalty:  &serverside.Penalty{After: 1, Within: 1e9, First: 1e9, Pardon: serverside.Succeeded},
+			},
+			true,
+		},
+		"in flight alone": {serverside.Rule{MaxInFlight: 5}, true},
+		"of a function": {
+			serverside.Rule{Policies: per, Key: serverside.KeyFunc(func(r *http.Request) string { return header.Of(r) })},
+			true,
+		},
+		"of a function and address": {
+			serverside.Rule{Policies: per, Key: serverside.Join(serverside.ClientIP(), user)}, true,
+		},
+		"tried out":             {serverside.Rule{Policies: per, DryRun: true}, true},
+		"another path":          {serverside.Rule{Policies: per, Pattern: "/{x}"}, true},
+		"behind authentication": {serverside.Rule{Policies: per, Stage: serverside.AfterAuth}, true},
 	} {
 		c.by.Name = "by"
 		_, err := serverside.New(serverside.Config{Rules: []serverside.Rule{claimed, c.by}, Audit: silent})
@@ -89,9 +110,12 @@ func TestWhatCapsAKeyThatIsMadeUpMustBeALimitForAll(t *testing.T) {
 	}
 }
 
-func TestWhatAFunctionReadsIsUnknownAndSaidToBe(t *testing.T) {
+func TestDescribeCallsAKeyFuncUnknown(t *testing.T) {
 	header := serverside.Header("X-Api-Key")
-	rule := serverside.Rule{Name: "key", Policies: []quota.Policy{quota.PerHour(5)}, Key: serverside.KeyFunc(func(r *http.Request) string { return header.Of(r) })}
+	rule := serverside.Rule{
+		Name: "key", Policies: []quota.Policy{quota.PerHour(5)},
+		Key: serverside.KeyFunc(func(r *http.Request) string { return header.Of(r) }),
+	}
 	assert.Contains(t, rule.Describe(), "each value of a function of the program")
 	rule.Key = serverside.Named("ip", serverside.ClientIP())
 	assert.Contains(t, rule.Describe(), "each client's address")
@@ -127,7 +151,7 @@ func TestOneCredentialIsOneKey(t *testing.T) {
 	assert.NotEqual(t, key("Basic "+basic), key("Basic "+base64.StdEncoding.EncodeToString([]byte("bob:x"))))
 }
 
-// unread is a body that must not be read.
+// unread is a body that fails the test when it is read.
 type unread struct{ t *testing.T }
 
 func (u unread) Read([]byte) (int, error) {
@@ -136,7 +160,7 @@ func (u unread) Read([]byte) (int, error) {
 }
 func (unread) Close() error { return nil }
 
-// tables are Limits that count how often they are asked.
+// tables is a Limits that counts its calls.
 type tables struct{ asked atomic.Int64 }
 
 func (l *tables) Limits(context.Context, string) ([]quota.Policy, error) {
@@ -144,10 +168,13 @@ func (l *tables) Limits(context.Context, string) ([]quota.Policy, error) {
 	return nil, nil
 }
 
-func TestWhatIsDeniedByAddressCostsNeitherBodyNorLookUp(t *testing.T) {
+func TestDenialByAddressReadsNoBodyAndNoLimits(t *testing.T) {
 	eachStore(t, func(t *testing.T, store quota.Store) {
 		limits := new(tables)
-		byKey := serverside.Rule{Name: "key", Key: serverside.Header("X-Api-Key"), Limits: limits, Policies: []quota.Policy{quota.PerHour(100)}}
+		byKey := serverside.Rule{
+			Name: "key", Key: serverside.Header("X-Api-Key"), Limits: limits,
+			Policies: []quota.Policy{quota.PerHour(100)},
+		}
 		rules := append(logins(), byKey, perHour("narrow", "", 3))
 		l := must(t, serverside.Config{Rules: rules, Store: store, Audit: silent})
 		h := l.Wrap(http.HandlerFunc(doors))
@@ -164,10 +191,11 @@ func TestWhatIsDeniedByAddressCostsNeitherBodyNorLookUp(t *testing.T) {
 	})
 }
 
-func TestWhatADearRuleDeniesIsGivenBackToTheOthers(t *testing.T) {
+func TestDenialByALaterRuleRefundsEarlierRules(t *testing.T) {
 	eachStore(t, func(t *testing.T, store quota.Store) {
 		rules := []serverside.Rule{perHour("ip", "", 10), {
-			Name: "account", Pattern: "POST /login", Key: serverside.FormValue("user"), Policies: []quota.Policy{quota.PerHour(2)},
+			Name: "account", Pattern: "POST /login", Key: serverside.FormValue("user"),
+			Policies: []quota.Policy{quota.PerHour(2)},
 		}}
 		h := must(t, serverside.Config{Rules: rules, Store: store, Audit: silent}).Wrap(new(ok))
 		for range 2 {
@@ -185,20 +213,21 @@ func TestWhatADearRuleDeniesIsGivenBackToTheOthers(t *testing.T) {
 	})
 }
 
-// A Store that is healthy, but has too much to do, turns no limit off: what is not
-// decided on in time is counted here.
-func TestASaturatedProcessAdmitsItsLimitOnceMoreAtMost(t *testing.T) {
+// The Store works, but is overloaded.
+func TestSaturatedProcessAdmitsAtMostTwiceItsLimit(t *testing.T) {
 	for _, mode := range []serverside.FailureMode{0, serverside.FailOpen, serverside.FailClosed} {
 		synctest.Test(t, func(t *testing.T) {
 			var memory quota.Memory
-			var queue sync.Mutex // the Store decides on one at a time
+			var queue sync.Mutex // the Store decides on one charge at a time
 			slow := store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
 				queue.Lock()
 				defer queue.Unlock()
 				return memory.Take(ctx, dst, charges...)
 			})
 			var events log
-			h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(20)), Store: slow, OnStoreError: mode, Audit: events.add}).Wrap(http.HandlerFunc(bare))
+			h := must(t, serverside.Config{
+				Rules: oneRule(quota.PerHour(20)), Store: slow, OnStoreError: mode, Audit: events.add,
+			}).Wrap(http.HandlerFunc(bare))
 			var admitted, other atomic.Int64
 			var group sync.WaitGroup
 			for range 8000 {
@@ -221,7 +250,7 @@ func TestASaturatedProcessAdmitsItsLimitOnceMoreAtMost(t *testing.T) {
 	}
 }
 
-func TestASubRequestIsChargedLikeAnyOther(t *testing.T) {
+func TestSubRequestIsCharged(t *testing.T) {
 	var l *serverside.Limiter
 	var admitted int
 	mux := http.NewServeMux()
@@ -240,7 +269,7 @@ func TestASubRequestIsChargedLikeAnyOther(t *testing.T) {
 	assert.Equal(t, 5, admitted)
 }
 
-func TestTheFirstRequestIsChargedOnceHoweverOftenWrapIsCalled(t *testing.T) {
+func TestRequestIsChargedOnceHoweverOftenWrapIsCalled(t *testing.T) {
 	rules := []serverside.Rule{perHour("ip", "", 1)}
 	each := func(l *serverside.Limiter, wrap func(http.Handler) http.Handler, h http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { wrap(h).ServeHTTP(w, r) })
@@ -249,7 +278,9 @@ func TestTheFirstRequestIsChargedOnceHoweverOftenWrapIsCalled(t *testing.T) {
 		"early and late, for each request": func(l *serverside.Limiter) http.Handler {
 			return each(l, l.WrapEarly, each(l, l.Wrap, new(ok)))
 		},
-		"twice, for each request": func(l *serverside.Limiter) http.Handler { return each(l, l.Wrap, each(l, l.Wrap, new(ok))) },
+		"twice, for each request": func(l *serverside.Limiter) http.Handler {
+			return each(l, l.Wrap, each(l, l.Wrap, new(ok)))
+		},
 		"once, and for each request behind a router": func(l *serverside.Limiter) http.Handler {
 			mux := http.NewServeMux()
 			mux.Handle("/v1/", http.StripPrefix("/v1", each(l, l.Wrap, new(ok))))
@@ -262,8 +293,8 @@ func TestTheFirstRequestIsChargedOnceHoweverOftenWrapIsCalled(t *testing.T) {
 	}
 }
 
-// Every combination of what writers can do passes through the one that a handler gets.
-func TestWhatAWriterCanDoPassesThrough(t *testing.T) {
+// The handler's writer has every combination of methods that the server's writer may have.
+func TestOptionalWriterMethodsPassThrough(t *testing.T) {
 	type (
 		flush  struct{ http.Flusher }
 		hijack struct{ http.Hijacker }
@@ -360,7 +391,7 @@ func TestWhatAWriterCanDoPassesThrough(t *testing.T) {
 	}
 }
 
-// able does all that writers can do.
+// able is a writer with all optional methods.
 type able struct{ done []string }
 
 func (a *able) Flush()            { a.done = append(a.done, "flush") }
@@ -395,7 +426,7 @@ func TestAResponseControllerReachesTheServersWriter(t *testing.T) {
 	assert.Equal(t, []string{"duplex", "read", "write", "flush", "flush"}, a.done)
 }
 
-func TestADenialsBodyCanBeFlushed(t *testing.T) {
+func TestDenyMayFlush(t *testing.T) {
 	deny := func(w http.ResponseWriter, _ *http.Request, _ serverside.Denial) {
 		io.WriteString(w, "no")
 		assert.NoError(t, http.NewResponseController(w).Flush())
@@ -407,7 +438,7 @@ func TestADenialsBodyCanBeFlushed(t *testing.T) {
 	assert.True(t, w.Flushed)
 }
 
-// pinged is a Store that says whether it can be reached.
+// pinged is a Store whose Ping returns err.
 type pinged struct {
 	quota.Memory
 	err error
@@ -415,7 +446,7 @@ type pinged struct {
 
 func (p *pinged) Ping(context.Context) error { return p.err }
 
-func TestAStoreThatCannotBeReachedIsToldAtTheStart(t *testing.T) {
+func TestUnreachableStoreIsReportedByNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := errors.New("dial tcp 127.0.0.1:6379: connect: connection refused")
 		var events log
@@ -430,10 +461,11 @@ func TestAStoreThatCannotBeReachedIsToldAtTheStart(t *testing.T) {
 	})
 }
 
-func TestALimitTableThatCanMatchNothingIsAWarning(t *testing.T) {
+func TestUnmatchableLimitTableIsAWarning(t *testing.T) {
 	var events log
 	rule := func(key serverside.Key, table serverside.LimitTable) serverside.Rule {
-		return serverside.Rule{Name: "key", Stage: serverside.AfterAuth, Key: key, Limits: table, Policies: []quota.Policy{quota.PerHour(5)}}
+		return serverside.Rule{Name: "key", Stage: serverside.AfterAuth, Key: key, Limits: table,
+			Policies: []quota.Policy{quota.PerHour(5)}}
 	}
 	header := serverside.Header("X-Api-Key")
 	hashed := serverside.HashKey("X-Api-Key", "k1")
@@ -443,16 +475,24 @@ func TestALimitTableThatCanMatchNothingIsAWarning(t *testing.T) {
 		must(t, serverside.Config{Rules: []serverside.Rule{r, perHour("ip", "", 10)}, Audit: events.add})
 	}
 	assert.Empty(t, events.of(serverside.ConfigWarning))
-	must(t, serverside.Config{Rules: []serverside.Rule{rule(header, serverside.LimitTable{"k1": {}, "k2": {}, hashed: {}}), perHour("ip", "", 10)}, Audit: events.add})
+	must(t, serverside.Config{
+		Rules: []serverside.Rule{
+			rule(header, serverside.LimitTable{"k1": {}, "k2": {}, hashed: {}}), perHour("ip", "", 10),
+		},
+		Audit: events.add,
+	})
 	require.Len(t, events.of(serverside.ConfigWarning), 1)
 	assert.EqualError(t, events.of(serverside.ConfigWarning)[0].Err,
-		`2 of 3 keys of its Limits match nothing: header X-Api-Key is known by its hash, HashKey("X-Api-Key", …)`)
+		`2 of 3 keys of Limits match nothing: header X-Api-Key is known by its hash, HashKey("X-Api-Key", …)`)
 }
 
-func TestAddressesAreInEventsOnRequest(t *testing.T) {
+func TestAuditAddresses(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		var events log
-		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Key: serverside.ClientIP(netip.MustParsePrefix("192.0.2.0/24")), AuditAddresses: on, Audit: events.add}).Wrap(new(ok))
+		h := must(t, serverside.Config{
+			Rules: oneRule(quota.PerHour(1)), Key: serverside.ClientIP(netip.MustParsePrefix("192.0.2.0/24")),
+			AuditAddresses: on, Audit: events.add,
+		}).Wrap(new(ok))
 		for range 2 {
 			ask(h, "GET", "/", "X-Forwarded-For", "203.0.113.9")
 		}
@@ -461,7 +501,7 @@ func TestAddressesAreInEventsOnRequest(t *testing.T) {
 	}
 }
 
-func TestTheMemoryOfALimiterCanBeSetAndSeen(t *testing.T) {
+func TestConfigMemoryIsUsed(t *testing.T) {
 	small := &quota.Memory{MaxKeys: 64}
 	l := must(t, serverside.Config{Rules: oneRule(quota.PerHour(10)), Memory: small, Audit: silent})
 	h := l.Wrap(new(ok))

@@ -8,16 +8,15 @@ import (
 	"net/http"
 )
 
-// A watcher sees the status of a response, before it is written.
+// A watcher reports the status of a response just before the header is written.
 type watcher struct {
 	http.ResponseWriter
-	status   int              // 0 until something is written
-	answered func(status int) // is called before, once
+	status   int              // 0 until the header is written
+	answered func(status int) // called once
 }
 
-// watch returns w as one that calls answered, and the watcher that sees what is written. It
-// has those of the optional methods of net/http's writers that w has, and by Unwrap, for
-// http.ResponseController, all that w has.
+// watch returns a writer that writes to w and calls answered, and its watcher. The writer has
+// the same optional methods of net/http as w, and Unwrap for http.ResponseController.
 func watch(w http.ResponseWriter, answered func(status int)) (http.ResponseWriter, *watcher) {
 	seen := &watcher{ResponseWriter: w, answered: answered}
 	return withMethodsOf(w, seen), seen
@@ -42,23 +41,23 @@ func (w *watcher) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// WriteString spares callers of io.WriteString a copy, where the writer does.
+// WriteString implements io.StringWriter, so that io.WriteString needs no copy.
 func (w *watcher) WriteString(s string) (int, error) {
 	w.see(http.StatusOK)
 	return io.WriteString(w.ResponseWriter, s)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap supports http.ResponseController.
 func (w *watcher) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// FlushError is Flush for http.ResponseController.
+// FlushError implements Flush of http.ResponseController.
 func (w *watcher) FlushError() error {
 	before := w.status
-	if canFlush(w.ResponseWriter) { // otherwise nothing is written
+	if canFlush(w.ResponseWriter) { // otherwise Flush writes nothing
 		w.see(http.StatusOK)
 	}
 	err := http.NewResponseController(w.ResponseWriter).Flush()
-	if errors.Is(err, http.ErrNotSupported) { // by what can flush
+	if errors.Is(err, http.ErrNotSupported) { // canFlush was wrong: nothing was written
 		w.status = before
 	}
 	return err
@@ -81,13 +80,13 @@ func canFlush(w http.ResponseWriter) bool {
 func (w *watcher) Flush() { _ = w.FlushError() }
 
 func (w *watcher) ReadFrom(r io.Reader) (int64, error) {
-	if w.status == 0 { // what fails at once writes nothing
+	if w.status == 0 { // a reader that fails at once writes nothing
 		r = &firstRead{r, func() { w.see(http.StatusOK) }}
 	}
 	return w.ResponseWriter.(io.ReaderFrom).ReadFrom(r)
 }
 
-// A firstRead calls before when there is something to write.
+// A firstRead calls before when the first bytes, or the end, have been read.
 type firstRead struct {
 	io.Reader
 	before func()
@@ -114,7 +113,7 @@ func (w *watcher) Push(target string, options *http.PushOptions) error {
 }
 
 type (
-	// plainWriter is what every watcher is to a handler.
+	// plainWriter has the methods that every watcher has.
 	plainWriter interface {
 		http.ResponseWriter
 		io.StringWriter
@@ -127,8 +126,8 @@ type (
 	}
 )
 
-// withMethodsOf returns s with those of the optional methods that w has: handlers ask
-// whether a type has them, so there is one for each combination.
+// withMethodsOf returns s with those of the optional methods that w has. Handlers check for
+// them by type assertion, so there is one type for each combination.
 func withMethodsOf(w http.ResponseWriter, s *watcher) http.ResponseWriter {
 	const flushes, hijacks, reads, pushes = 1, 2, 4, 8
 	_, f := w.(http.Flusher)

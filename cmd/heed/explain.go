@@ -8,7 +8,7 @@ import (
 	"github.com/heedhttp/heed/internal/explain"
 )
 
-// explain says what a response, or one value, means.
+// explain explains a response or one value.
 func (s *session) explain(args []string) error {
 	f := s.flags("explain")
 	status := f.Int("status", 0, "the response's status `code`, if it is not in the header")
@@ -29,20 +29,20 @@ func (s *session) explain(args []string) error {
 	return s.say(a)
 }
 
-// say says a in words.
+// say prints a.
 func (s *session) say(a *explain.Answer) error {
 	for _, assumed := range a.Assumed {
 		fmt.Fprintln(s.out, assumed)
 	}
 	if a.Known {
 		if a.Wait == "0s" {
-			fmt.Fprintln(s.out, "Wait 0s: it may be repeated at once.")
+			fmt.Fprintln(s.out, "Wait 0s: the request may be repeated at once.")
 		} else {
 			fmt.Fprintf(s.out, "Wait %s: until %s.\n", a.Wait, s.moment(a.Until))
 		}
-		fmt.Fprintf(s.out, "It says so in %s.\n", strings.Join(a.Fields, ", "))
+		fmt.Fprintf(s.out, "This is in %s.\n", strings.Join(a.Fields, ", "))
 	} else {
-		fmt.Fprintf(s.out, "It asks for no wait.\n")
+		fmt.Fprintf(s.out, "It does not ask to wait.\n")
 	}
 	if len(a.Quotas) > 0 {
 		fmt.Fprintf(s.out, "\nQuotas, the tightest first:\n")
@@ -56,21 +56,22 @@ func (s *session) say(a *explain.Answer) error {
 	if !a.Known && len(a.Quotas) == 0 {
 		return errWrong
 	}
-	own := "In Go, it is read by"
+	own := "In Go, read it by"
 	if a.Client != "" {
-		own = "and with a client of your own, it is read by"
-		fmt.Fprintf(s.out, "\nIn Go, a client that obeys it by itself is\n\n\t%s\n", strings.ReplaceAll(a.Client, "\n", "\n\t"))
+		own = "With your own client, read the wait by"
+		fmt.Fprintf(s.out, "\nIn Go, this client obeys it by itself:\n\n\t%s\n",
+			strings.ReplaceAll(a.Client, "\n", "\n\t"))
 	}
-	fmt.Fprintf(s.out, "\n%s\n\n\t%s\n", own, a.Call)
+	fmt.Fprintf(s.out, "\n%s:\n\n\t%s\n", own, a.Call)
 	return nil
 }
 
-// moment is the time by the clock of this machine.
+// moment formats a time by the clock of this machine.
 func (s *session) moment(milliseconds int64) string {
 	return time.UnixMilli(milliseconds).In(s.now.Location()).Format("Monday, 2 January 2006, 15:04:05 MST")
 }
 
-// quota says q in words.
+// quota describes q.
 func (s *session) quota(q explain.Quota) string {
 	var parts []string
 	switch {
@@ -88,7 +89,7 @@ func (s *session) quota(q explain.Quota) string {
 		parts = append(parts, "one more in "+q.Next)
 	}
 	if q.Reset != "" {
-		parts = append(parts, fmt.Sprintf("whole in %s, %s", q.Reset, s.moment(q.Whole)))
+		parts = append(parts, fmt.Sprintf("full in %s, %s", q.Reset, s.moment(q.Whole)))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -12,14 +12,13 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// export prints a rule file in the language of a target, and warnings of what that cannot
-// express.
+// export prints a rule file in the language of a target, and warns of what that cannot express.
 func (s *session) export(args []string) error {
 	var o export.Options
 	f := s.flags("rules export")
-	f.Int64Var(&o.Times, "times", 1, "what the limits of a gateway are multiplied by")
+	f.Int64Var(&o.Times, "times", 1, "factor for the limits of a gateway")
 	f.StringVar(&o.Redis, "redis", "", "the `host` of the Redis in which Kong counts")
-	f.DurationVar(&o.Window, "window", 5*time.Minute, "the time over which Prometheus takes rates")
+	f.DurationVar(&o.Window, "window", 5*time.Minute, "the window of Prometheus' rates")
 	args, err := s.parse(f, args, 2, 2)
 	if err != nil {
 		return err
@@ -51,15 +50,15 @@ func (s *session) export(args []string) error {
 	return err
 }
 
-// flagTargets are the targets to which a flag means something.
+// flagTargets are the targets that a flag applies to.
 var flagTargets = map[string][]string{"times": {"kong", "nginx"}, "redis": {"kong"}, "window": {"prometheus"}}
 
-// checkFlags returns an error if a flag was set that means nothing to the target.
+// checkFlags returns an error if a flag was set that does not apply to the target.
 func (s *session) checkFlags(f *flag.FlagSet, target string) (err error) {
 	f.Visit(func(set *flag.Flag) {
 		if targets := flagTargets[set.Name]; !slices.Contains(targets, target) {
 			of := strings.Join(targets, " and ")
-			fmt.Fprintf(s.err, "heed: -%s means nothing to %s: it is for %s\n", set.Name, target, of)
+			fmt.Fprintf(s.err, "heed: -%s does not apply to %s, only to %s\n", set.Name, target, of)
 			err = errUsage
 		}
 	})

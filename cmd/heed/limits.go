@@ -19,7 +19,7 @@ import (
 
 const limitsPrefix = "heed:limits:"
 
-// A window is one in which a key may have a limit of its own, as redisstore.Limits has them.
+// A window is a window of redisstore.Limits.
 type window struct {
 	field string
 	of    func(n int64) quota.Policy
@@ -30,14 +30,14 @@ var windows = []window{
 	{"per_hour", quota.PerHour}, {"per_day", quota.PerDay},
 }
 
-// showLimits says which limits a key has of its own.
+// showLimits prints the limits of a single key.
 func (s *session) showLimits(args []string) error {
 	return s.inLimits("limits show", args, 1, func(ctx context.Context, l *ownLimits, _ []string) error {
 		return l.show(ctx)
 	})
 }
 
-// setLimits gives a key limits of its own.
+// setLimits sets limits of a single key.
 func (s *session) setLimits(args []string) error {
 	return s.inLimits("limits set", args, math.MaxInt, func(ctx context.Context, l *ownLimits, assigned []string) error {
 		var fields []any
@@ -51,7 +51,7 @@ func (s *session) setLimits(args []string) error {
 		if err := l.client.HSet(ctx, l.prefix+l.key, fields...).Err(); err != nil {
 			return fmt.Errorf("heed: %w", err)
 		}
-		if err := l.publish(ctx); err != nil { // before this command listens itself
+		if err := l.publish(ctx); err != nil { // before show subscribes
 			return err
 		}
 		return l.show(ctx)
@@ -63,10 +63,10 @@ func assignment(text string) (field string, n int64, err error) {
 	field, value, _ := strings.Cut(text, "=")
 	i := slices.IndexFunc(windows, func(w window) bool { return w.field == field })
 	if i < 0 {
-		return "", 0, fmt.Errorf("%q: write as in per_minute=120; there is per_second, per_minute, per_hour, per_day", text)
+		return "", 0, fmt.Errorf("%q must be like per_minute=120, with per_second, per_minute, per_hour or per_day", text)
 	}
 	if n, err = strconv.ParseInt(value, 10, 64); err != nil || n < 0 {
-		return "", 0, fmt.Errorf("%s: %q is no whole number", field, value)
+		return "", 0, fmt.Errorf("%s is %q: must be a whole number", field, value)
 	}
 	if n > 0 {
 		_, err = windows[i].of(n).Compile()
@@ -74,7 +74,7 @@ func assignment(text string) (field string, n int64, err error) {
 	return field, n, err
 }
 
-// unsetLimits takes a key's own limits away.
+// unsetLimits removes the limits of a single key.
 func (s *session) unsetLimits(args []string) error {
 	return s.inLimits("limits unset", args, 1, func(ctx context.Context, l *ownLimits, _ []string) error {
 		gone, err := l.client.Unlink(ctx, l.prefix+l.key).Result()
@@ -84,24 +84,24 @@ func (s *session) unsetLimits(args []string) error {
 		if gone == 0 {
 			return l.none()
 		}
-		fmt.Fprintf(l.out, "%s has no limits of its own any more: those of the rules hold.\n", printable(l.key))
+		fmt.Fprintf(l.out, "%s has no limits of its own any more: the limits of the rules apply.\n", printable(l.key))
 		return l.publish(ctx)
 	})
 }
 
-// ownLimits are those of one key, in Redis.
+// ownLimits are the limits of one key in Redis.
 type ownLimits struct {
 	*session
 	client      redis.UniversalClient
 	prefix, key string
 }
 
-// inLimits calls do with the key that args begin with, and the other arguments.
+// inLimits calls do with the key in args and the other arguments.
 func (s *session) inLimits(
 	name string, args []string, most int, do func(context.Context, *ownLimits, []string) error,
 ) error {
 	f := s.flags(name)
-	prefix := f.String("prefix", "", "what `text` names in Redis begin with, if it is not heed:limits:")
+	prefix := f.String("prefix", "", "the prefix `text` of names in Redis, if it is not heed:limits:")
 	args, err := s.parse(f, args, min(2, most), most)
 	if err != nil {
 		return err
@@ -112,26 +112,26 @@ func (s *session) inLimits(
 	}
 	defer store.Client.Close()
 	l := &ownLimits{session: s, client: store.Client, prefix: cmp.Or(*prefix, limitsPrefix)}
-	l.key = strings.TrimPrefix(strings.TrimPrefix(args[0], l.prefix), "key:") // as a Store has it
+	l.key = strings.TrimPrefix(strings.TrimPrefix(args[0], l.prefix), "key:") // the form of a Store's key
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return do(ctx, l, args[1:])
 }
 
-// show says what Redis has.
+// show prints the limits in Redis.
 func (l *ownLimits) show(ctx context.Context) error {
 	limits := &redisstore.Limits{Client: l.client, Prefix: l.prefix, Timeout: patience}
 	defer limits.Close()
 	policies, err := limits.Limits(ctx, l.key)
 	if _, senseless := errors.AsType[*redisstore.LimitsError](err); senseless || err != nil && len(policies) == 0 {
-		return err // and not only that changes cannot be listened for
+		return err // more than a failure to subscribe
 	}
 	if len(policies) == 0 {
 		return l.none()
 	}
 	for _, p := range policies {
 		if p.Quota == 0 {
-			fmt.Fprintf(l.out, "%s: any number per %s\n", printable(l.key), explain.Brief(p.Window))
+			fmt.Fprintf(l.out, "%s: no limit per %s\n", printable(l.key), explain.Brief(p.Window))
 		} else {
 			fmt.Fprintf(l.out, "%s: %d per %s\n", printable(l.key), p.Quota, explain.Brief(p.Window))
 		}
@@ -144,16 +144,17 @@ func (l *ownLimits) none() error {
 	return errWrong
 }
 
-// publish tells all processes that the limits have changed.
+// publish informs all processes of the change.
 func (l *ownLimits) publish(ctx context.Context) error {
-	heard, err := l.client.Publish(ctx, l.prefix+"changed", l.key).Result()
+	informed, err := l.client.Publish(ctx, l.prefix+"changed", l.key).Result()
 	if err != nil {
-		return fmt.Errorf("heed: it is changed, but no process was told: %w", err)
+		return fmt.Errorf("heed: the limits are changed, but no process was informed: %w", err)
 	}
-	if heard == 0 {
-		fmt.Fprintln(l.err, "heed: no process listens: one with a redisstore.Limits sees it within its TTL, 10 s by default")
+	if informed == 0 {
+		fmt.Fprintln(l.err, "heed: no process is subscribed: a redisstore.Limits sees the change "+
+			"within its TTL, 10 s by default")
 		return nil
 	}
-	fmt.Fprintf(l.out, "Listeners that were told: %d.\n", heard)
+	fmt.Fprintf(l.out, "Subscribers informed: %d.\n", informed)
 	return nil
 }

@@ -1,8 +1,8 @@
-// Command heed looks at limits: at the rules of a server, at what it counts, and at what
-// servers say.
+// Command heed checks rule files, shows and resets what a server counts, and explains the
+// responses of servers.
 //
 //	heed rules check FILE...
-//	heed rules explain [-from ADDRESS] [-H 'NAME: VALUE']... [-d BODY] [-key NAME=VALUE]... [-tier NAME=TIER]... FILE METHOD URL
+//	heed rules explain [-from ADDRESS] [-H FIELD]... [-d BODY] [-key NAME=VALUE]... [-tier NAME=TIER]... FILE METHOD URL
 //	heed rules export [-times N] [-redis HOST] [-window DURATION] TARGET FILE
 //	heed rules key KEY < VALUE
 //	heed explain [-status CODE] [VALUE] < HEADER
@@ -14,8 +14,8 @@
 //	heed limits unset [-prefix TEXT] KEY
 //	heed version
 //
-// heed help COMMAND says what each does. The exit code is 0 if all is well, 1 if what was
-// looked at is wrong, unknown or means nothing, and 2 if the command is.
+// Run heed help COMMAND for details. The exit code is 0 for success, 1 if the input is wrong or
+// unknown, and 2 if the command is used wrongly.
 package main
 
 import (
@@ -39,94 +39,88 @@ import (
 )
 
 func main() {
-	logging.Disable() // go-redis says on standard error what a command says anyway
+	logging.Disable() // go-redis logs errors that a command prints anyway
 	s := &session{in: os.Stdin, out: os.Stdout, err: os.Stderr, now: time.Now()}
 	os.Exit(s.run(os.Args[1:]))
 }
 
-// The exit codes.
+// Exit codes.
 const (
 	well    = 0
-	wrong   = 1 // what was looked at
-	misused = 2 // the command
+	wrong   = 1 // the input
+	misused = 2 // the command line
 )
 
-// A session is one call of the command.
+// A session is one run of the command.
 type session struct {
 	in       io.Reader
 	out, err io.Writer
-	now      time.Time // in the time zone of who reads
+	now      time.Time // in the user's time zone
 }
 
-// A command is called with what follows its name.
+// A command is a command of heed.
 type command struct {
 	name string // one word, or two
-	args string // what follows, as the usage has it: [what may] and what must be there
-	does string // sentences
+	args string // its arguments in the usage: [optional] and required
+	does string // its description
 	run  func(*session, []string) error
 }
 
-// commands returns all of them, in the order of the usage.
+// commands returns all commands in the order of the usage.
 func commands() []command {
 	return []command{
 		{"rules check", "FILE...",
-			"Says what is wrong with rule files, as compilers do, or how many rules they have, and their hash. What only a " +
-				"program knows, the functions that a file names, is taken to be there.",
+			"Checks rule files. Prints the faults of each file like a compiler, or the number of its rules and " +
+				"their hash. Functions that a file names are assumed to exist in the program.",
 			(*session).check},
-		{"rules explain", "[-from ADDRESS] [-H 'NAME: VALUE']... [-d BODY] [-key NAME=VALUE]... [-tier NAME=TIER]... " +
+		{"rules explain", "[-from ADDRESS] [-H FIELD]... [-d BODY] [-key NAME=VALUE]... [-tier NAME=TIER]... " +
 			"FILE METHOD URL",
-			"Says which rules of FILE apply to a request, in which order, whose quota it is charged to, and what it costs. " +
-				"Functions that only a program has know nothing but what -key and -tier say.",
+			"Shows which rules of FILE apply to a request, in which order, whose quota they charge, and how much. " +
+				"Functions of the program return nothing, except for values given by -key and -tier.",
 			(*session).explainRules},
 		{"rules export", "[-times N] [-redis HOST] [-window DURATION] TARGET FILE",
 			"Prints the rules of FILE in the language of TARGET: " + strings.Join(export.Targets(), ", ") +
-				". What that cannot say is in a comment, and a warning on standard error.",
+				". Rules that the target cannot express are listed in a comment and on standard error.",
 			(*session).export},
 		{"rules key", "KEY < VALUE",
-			"Prints the hash under which a secret, which is read from standard input, is known: " +
-				"in allow-lists, in Redis and in " +
-				"limits of single keys. KEY is header:NAME, cookie:NAME or form:NAME, as in a rule.",
+			"Reads a secret from standard input and prints its hash, by which allow, Redis and limits of single " +
+				"keys know it. KEY is header:NAME, cookie:NAME or form:NAME, as in a rule.",
 			(*session).key},
 		{"explain", "[-status CODE] [VALUE] < HEADER",
-			"Says what a value of Retry-After, RateLimit or the like means, or a whole response " +
-				"header, such as curl -i prints, " +
-				"on standard input; and how to obey it.",
+			"Explains a value of Retry-After, RateLimit or the like, or a response header such as curl -i prints " +
+				"on standard input, and how to obey it.",
 			(*session).explain},
 		{"store list", "[-rules FILE] [-denied] [-n COUNT] [-prefix TEXT]",
-			"Says who owes what in the Redis that REDIS_URL names; with the rules in force, also " +
-				"who is denied, and until when: " +
-				"those who are denied longest first.",
+			"Lists the keys in the Redis at REDIS_URL and what they have used. With -rules, it shows which keys are " +
+				"denied and until when, the longest first.",
 			(*session).list},
 		{"store show", "[-rules FILE] [-prefix TEXT] KEY",
-			"Says what a key owes in the Redis that REDIS_URL names; with the rules in force, also " +
-				"whether it is denied, and until " +
-				"when. KEY is key: and what a rule's key makes of a request, default: and an address " +
-				"where it makes nothing, or the " +
-				"address alone that requests come straight from: heed rules explain says it. It may be spelt without, too.",
+			"Shows what a key has used in the Redis at REDIS_URL. With -rules, it shows whether the key is denied and " +
+				"until when. KEY is key: followed by the value of a rule's key, default: followed by the address that " +
+				"replaces an empty key, or the address of a peer. heed rules explain prints it. The prefix may be left out.",
 			(*session).show},
 		{"store reset", "[-prefix TEXT] KEY",
-			"Has all that a key owes in the Redis that REDIS_URL names forgotten.",
+			"Resets all counts of a key in the Redis at REDIS_URL.",
 			(*session).reset},
 		{"limits show", "[-prefix TEXT] KEY",
-			"Says which limits a key has of its own, in place of those of rules with limits: see redisstore.Limits.",
+			"Shows the limits of a single key, which replace those of rules with limits. See redisstore.Limits.",
 			(*session).showLimits},
 		{"limits set", "[-prefix TEXT] KEY WINDOW=COUNT...",
-			"Gives a key limits of its own, and tells all processes. WINDOW is per_second, " +
-				"per_minute, per_hour or per_day; a COUNT " +
-				"of 0 is no limit. Windows that are not named stay as they are.",
+			"Sets limits of a single key in all processes. WINDOW is per_second, per_minute, per_hour or per_day. A " +
+				"COUNT of 0 means no limit. Other windows stay unchanged.",
 			(*session).setLimits},
 		{"limits unset", "[-prefix TEXT] KEY",
-			"Takes a key's own limits away, and tells all processes.",
+			"Removes the limits of a single key in all processes.",
 			(*session).unsetLimits},
 		{"version", "", "Prints the version of this program.", (*session).version},
-		{"help", "[COMMAND]", "Says what a command does, or which there are.", (*session).help},
+		{"help", "[COMMAND]", "Describes a command, or lists all.", (*session).help},
 	}
 }
 
-// errUsage is a command that is wrong. What is, has been said.
+// errUsage says that the command line is wrong, which was printed.
 var errUsage = errors.New("usage")
 
-// errWrong is that what was looked at is wrong. What is, has been said.
+// errWrong says that the input is wrong, which was printed.
 var errWrong = errors.New("wrong")
 
 func (s *session) run(args []string) (code int) {
@@ -155,9 +149,9 @@ func (s *session) run(args []string) (code int) {
 	return wrong
 }
 
-// find returns the command that args begin with, and what follows.
+// find returns the command at the start of args, and the other arguments.
 func (s *session) find(args []string) (c command, rest []string, err error) {
-	group := false // there are commands of two words that begin with the first
+	group := false // args[0] begins commands of two words
 	for _, c := range commands() {
 		first, second, two := strings.Cut(c.name, " ")
 		switch {
@@ -183,7 +177,7 @@ func (s *session) find(args []string) (c command, rest []string, err error) {
 	case group && len(args) > 1 && slices.Contains([]string{"-h", "-help", "--help", "help"}, args[1]):
 		return command{run: (*session).help}, args[:1], nil
 	case group && len(args) == 1:
-		fmt.Fprintf(s.err, "heed: %s what? There is %s\n", args[0], strings.Join(known, ", "))
+		fmt.Fprintf(s.err, "heed: %s needs a command: %s\n", args[0], strings.Join(known, ", "))
 	case group:
 		s.unknown(args[1], known)
 	default:
@@ -192,16 +186,16 @@ func (s *session) find(args []string) (c command, rest []string, err error) {
 	return c, nil, errUsage
 }
 
-// unknown says that word is none of known, and which may be meant.
+// unknown reports an unknown word, and suggests the nearest of known.
 func (s *session) unknown(word string, known []string) {
 	if nearest := spelling.Nearest(word, known); nearest != "" {
 		fmt.Fprintf(s.err, "heed: unknown command %q: did you mean %q?\n", word, nearest)
 		return
 	}
-	fmt.Fprintf(s.err, "heed: unknown command %q: there is %s\n", word, strings.Join(known, ", "))
+	fmt.Fprintf(s.err, "heed: unknown command %q (commands: %s)\n", word, strings.Join(known, ", "))
 }
 
-// help prints what a command does, or which there are: all, or those that begin with a word.
+// help describes a command or a group of commands, or lists all.
 func (s *session) help(args []string) error {
 	if len(args) == 0 {
 		s.overview(s.out)
@@ -229,12 +223,13 @@ func (s *session) help(args []string) error {
 
 // overview prints all commands.
 func (s *session) overview(w io.Writer) {
-	fmt.Fprint(w, "heed looks at limits: at the rules of a server, at what it counts, and at what servers say.\n\n")
+	fmt.Fprint(w,
+		"heed checks rule files, shows and resets what a server counts, and explains the responses of servers.\n\n")
 	for _, c := range commands() {
 		fmt.Fprintf(w, "\t%s\n", c.usage())
 	}
-	fmt.Fprint(w, "\nheed help COMMAND says what each does. The exit code is 0 if all is well, 1 if what was looked at\n"+
-		"is wrong, unknown or means nothing, and 2 if the command is.\n")
+	fmt.Fprint(w, "\nRun heed help COMMAND for details. The exit code is 0 for success, 1 if the input is wrong or\n"+
+		"unknown, and 2 if the command is used wrongly.\n")
 }
 
 func (c command) usage() string { return strings.TrimRight("heed "+c.name+" "+c.args, " ") }
@@ -259,7 +254,7 @@ func wrapped(text string) string {
 	return b.String()
 }
 
-// version prints what this program was built of.
+// version prints the version of this program and of Go.
 func (s *session) version(args []string) error {
 	if _, err := s.parse(s.flags("version"), args, 0, 0); err != nil {
 		return err
@@ -272,15 +267,15 @@ func (s *session) version(args []string) error {
 	return nil
 }
 
-// flags returns an empty set of flags for the command of that name, to be parsed by parse.
+// flags returns an empty FlagSet for a command, for parse.
 func (s *session) flags(name string) *flag.FlagSet {
 	f := flag.NewFlagSet(name, flag.ContinueOnError)
-	f.SetOutput(io.Discard) // parse says what is wrong
+	f.SetOutput(io.Discard) // parse reports errors
 	return f
 }
 
-// parse returns what follows the flags of the command that f is named after, or stands
-// between them: least to most arguments.
+// parse parses the flags of the command that f is named after. It returns the arguments around them,
+// which must be least to most.
 func (s *session) parse(f *flag.FlagSet, args []string, least, most int) (found []string, err error) {
 	i := slices.IndexFunc(commands(), func(c command) bool { return c.name == f.Name() })
 	c := commands()[i]
@@ -298,18 +293,18 @@ func (s *session) parse(f *flag.FlagSet, args []string, least, most int) (found 
 	case len(found) < least:
 		return nil, s.misuse(c, c.arguments()[len(found)]+" is missing")
 	case len(found) > most:
-		return nil, s.misuse(c, fmt.Sprintf("there is no use for %q", found[most]))
+		return nil, s.misuse(c, fmt.Sprintf("unexpected argument %q", found[most]))
 	}
 	return found, nil
 }
 
-// arguments are the names of what must be there.
+// arguments returns the names of c's required arguments.
 func (c command) arguments() []string {
 	required := regexp.MustCompile(`\[[^]]*\](\.\.\.)?|<.*`).ReplaceAllString(c.args, "")
 	return strings.Fields(strings.ReplaceAll(required, "...", ""))
 }
 
-// describe prints what c does.
+// describe prints c's usage and description.
 func (s *session) describe(c command, f *flag.FlagSet) error {
 	fmt.Fprintf(s.out, "%s\n\n%s\n", c.usage(), wrapped(c.does))
 	f.SetOutput(s.out)
@@ -317,17 +312,17 @@ func (s *session) describe(c command, f *flag.FlagSet) error {
 	return flag.ErrHelp
 }
 
-// misuse says what is wrong with how c was called.
+// misuse reports that c was called wrongly.
 func (s *session) misuse(c command, reason string) error {
 	fmt.Fprintf(s.err, "heed %s: %s\nusage: %s\n", c.name, reason, c.usage())
 	return errUsage
 }
 
-// mostInput bounds what is read from standard input.
-const mostInput = 64 << 10
+// maxInput bounds what is read from standard input.
+const maxInput = 64 << 10
 
 func (s *session) input() (string, error) {
-	b, err := io.ReadAll(io.LimitReader(s.in, mostInput))
+	b, err := io.ReadAll(io.LimitReader(s.in, maxInput))
 	if err != nil {
 		return "", fmt.Errorf("heed: standard input: %w", err)
 	}

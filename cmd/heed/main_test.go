@@ -16,12 +16,14 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/*.golden")
 
-const github = "HTTP/2 403\r\nDate: Sat, 21 Nov 2026 11:00:00 GMT\r\nx-ratelimit-limit: 5000\r\nx-ratelimit-remaining: 0\r\nx-ratelimit-reset: 1795262400\r\n\r\n{\"message\": \"x: y\"}"
+const github = "HTTP/2 403\r\nDate: Sat, 21 Nov 2026 11:00:00 GMT\r\nx-ratelimit-limit: 5000\r\n" +
+	"x-ratelimit-remaining: 0\r\nx-ratelimit-reset: 1795262400\r\n\r\n{\"message\": \"x: y\"}"
 
-const verbose = "> GET / HTTP/1.1\n< HTTP/1.1 429 Too Many Requests\n< Retry-After: 2\n< Retry-After-Ms: 1500\n< RateLimit-Policy: \"burst\";q=10;w=1, \"daily\";q=1000;w=86400\n< RateLimit: \"burst\";r=0;t=2, \"daily\";r=400;t=90\n<\n"
+const verbose = "> GET / HTTP/1.1\n< HTTP/1.1 429 Too Many Requests\n< Retry-After: 2\n" +
+	"< Retry-After-Ms: 1500\n< RateLimit-Policy: \"burst\";q=10;w=1, \"daily\";q=1000;w=86400\n" +
+	"< RateLimit: \"burst\";r=0;t=2, \"daily\";r=400;t=90\n<\n"
 
-// Each command, what it is given, and the code it ends with. What it prints is in
-// testdata, by its name.
+// Commands with their input and exit code. Their output is in testdata, by name.
 var calls = []struct {
 	name, command, input string
 	code                 int
@@ -48,7 +50,8 @@ var calls = []struct {
 	{"check-bad", "rules|check|testdata/bad.yaml|testdata/rules.yaml|testdata/none.yaml", "", 1},
 	{"check-none", "rules|check", "", 2},
 	{"rules-search", "rules|explain|testdata/rules.yaml|GET|/v1/search?q=a", "", 0},
-	{"rules-proxied", "rules|explain|-from|10.0.0.1|-H|X-Forwarded-For: 203.0.113.9|-H|Authorization: Bearer s3cret|testdata/rules.yaml|POST|https://api.example.com/v1/users", "", 0},
+	{"rules-proxied", "rules|explain|-from|10.0.0.1|-H|X-Forwarded-For: 203.0.113.9|-H|Authorization: " +
+		"Bearer s3cret|testdata/rules.yaml|POST|https://api.example.com/v1/users", "", 0},
 	{"rules-user", "rules|explain|testdata/tiers.yaml|GET|/|-key|user=ann|-tier|plan=pro", "", 0},
 	{"rules-nobody", "rules|explain|-key|ann|testdata/tiers.yaml|GET|/", "", 2},
 	{"rules-exempt", "rules|explain|testdata/rules.yaml|GET|/health", "", 0},
@@ -92,7 +95,7 @@ var calls = []struct {
 	{"empty", "explain", "", 1},
 }
 
-func TestCommandsPrintWhatTheyDid(t *testing.T) {
+func TestCommandOutput(t *testing.T) {
 	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.FixedZone("CET", 3600))
 	for _, c := range calls {
 		var out, fault bytes.Buffer
@@ -114,7 +117,7 @@ func TestCommandsPrintWhatTheyDid(t *testing.T) {
 	}
 }
 
-// prefixed marks what went to standard error.
+// prefixed marks lines of standard error.
 func prefixed(prefix, text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -123,7 +126,7 @@ func prefixed(prefix, text string) string {
 	return b.String()
 }
 
-func TestTheUsageIsThatOfThePackage(t *testing.T) {
+func TestUsageEqualsThePackageDoc(t *testing.T) {
 	source, err := os.ReadFile("main.go")
 	require.NoError(t, err)
 	comment, _, _ := strings.Cut(string(source), "package main")
@@ -134,7 +137,7 @@ func TestTheUsageIsThatOfThePackage(t *testing.T) {
 	}
 }
 
-// FuzzExplain: whatever is pasted, explain says something, and does not panic.
+// Whatever is pasted, explain prints something and does not panic.
 func FuzzExplain(f *testing.F) {
 	for _, c := range calls {
 		f.Add(c.input)
@@ -150,14 +153,14 @@ func FuzzExplain(f *testing.F) {
 	})
 }
 
-func TestKeysAreSpeltForPeople(t *testing.T) {
+func TestKeysArePrintedReadably(t *testing.T) {
 	for _, c := range [][3]string{
 		{"ip", "key:192.0.2.1", "192.0.2.1"},
-		{"user", "192.0.2.1", "192.0.2.1, for want of it"},
-		{"user", "default:192.0.2.1", "192.0.2.1, for want of it"},
+		{"user", "192.0.2.1", "192.0.2.1, the address, because the key is empty"},
+		{"user", "default:192.0.2.1", "192.0.2.1, the address, because the key is empty"},
 		{"first(user, ip)", "key:1:192.0.2.1", "192.0.2.1"},
 		{"join(ip, user)", "key:9:192.0.2.13:ann", "192.0.2.1 and ann"},
-		{"join(user, ip)", "key:-9:192.0.2.19:192.0.2.1", "192.0.2.1 (for want of it) and 192.0.2.1"},
+		{"join(user, ip)", "key:-9:192.0.2.19:192.0.2.1", "192.0.2.1 (the address, because the key is empty) and 192.0.2.1"},
 		{"join(user, ip)", "key:9:short", "9:short"},
 		{"join(user, ip)", "hash:0123", "hash:0123"},
 	} {

@@ -17,20 +17,19 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// ruleNumbers are what a rule file says of limits, by the names that they have in a Store.
-// A nil one knows none.
+// ruleNumbers are the limits of a rule file, by their names in a Store. A nil one has none.
 type ruleNumbers struct {
 	limits map[string][]numbers
-	tables []string          // rules that have a table of single keys' limits
-	keys   redisstore.Limits // which is taken to be this one
+	tables []string          // rules with limits of single keys
+	keys   redisstore.Limits // assumed to be the Limits of these rules
 }
 
-// numbers are those of one limit.
+// numbers are the numbers of one limit.
 type numbers struct {
 	limit  *quota.Limit
-	note   string // which of several it is, such as a tier's
-	counts bool   // it counts, but denies nobody
-	hidden bool   // it is nobody's business
+	note   string // tells it from others, such as a tier's name
+	counts bool   // counts, but does not deny
+	hidden bool   // not shown
 	dryRun bool
 }
 
@@ -82,7 +81,7 @@ func (n *ruleNumbers) add(listed rulefile.Listed) error {
 			}
 		}
 	}
-	if rule.Login != nil { // its second rule, and the networks that it knows
+	if rule.Login != nil { // its second rule, and known networks
 		for _, p := range rule.Policies {
 			p.Name = "account/" + strings.TrimPrefix(policyName(rule.Name, p), rule.Name+"/")
 			if err := put(p, numbers{dryRun: rule.DryRun}); err != nil {
@@ -96,14 +95,14 @@ func (n *ruleNumbers) add(listed rulefile.Listed) error {
 		if err := put(strikes, numbers{counts: true}); err != nil {
 			return err
 		}
-		n.limits[rule.Name+"/penalties"] = []numbers{{hidden: true}}                        // how often it was kept out
-		kept := quota.Policy{Name: "penalty", Quota: 1e6, Window: time.Second, Burst: 1000} // whose units are µs
+		n.limits[rule.Name+"/penalties"] = []numbers{{hidden: true}}                        // number of penalties
+		kept := quota.Policy{Name: "penalty", Quota: 1e6, Window: time.Second, Burst: 1000} // units are µs
 		return put(kept, numbers{dryRun: rule.DryRun, note: "kept out"})
 	}
 	return nil
 }
 
-// policyName is what a policy of a rule is called in a Store.
+// policyName returns the name of a rule's policy in a Store.
 func policyName(rule string, p quota.Policy) string {
 	window := p.Calendar.String()
 	if p.Calendar == 0 {
@@ -118,8 +117,7 @@ func policyName(rule string, p quota.Policy) string {
 	return rule + "/" + cmp.Or(p.Name, window)
 }
 
-// of returns the numbers by which a key has a count: several if the rule has tiers, and
-// none if they are not known.
+// of returns the numbers of a count: several if the rule has tiers, none if they are unknown.
 func (n *ruleNumbers) of(ctx context.Context, key string, state quota.State) []numbers {
 	if n == nil {
 		return nil
@@ -141,12 +139,12 @@ func (n *ruleNumbers) of(ctx context.Context, key string, state quota.State) []n
 				}
 			}
 		}
-		return nil // which it had before it had limits of its own
+		return nil // a count from before the key had limits of its own
 	}
 	return n.limits[state.Name]
 }
 
-// row says where a count stands at a time by Redis' clock, in µs.
+// row describes a count at a time by Redis' clock, in µs.
 func (n numbers) row(state quota.State, now int64) row {
 	b := n.limit.Drain(state.Bucket, now)
 	d := n.limit.Describe(b, now)

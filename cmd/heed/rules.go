@@ -18,10 +18,10 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// quiet is what files are read in: no program, and nobody to be told.
+// quiet is the Env for files: without a program and without an Audit.
 var quiet = rulefile.Env{Lenient: true, Config: serverside.Config{Audit: func(serverside.Event) {}}}
 
-// check says what is wrong with rule files.
+// check prints the faults of rule files.
 func (s *session) check(args []string) error {
 	names, err := s.parse(s.flags("rules check"), args, 1, math.MaxInt)
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *session) checkFile(name string) error {
 		return err
 	}
 	for _, w := range listing.Warnings {
-		fmt.Fprintf(s.out, "%v (a warning)\n", w)
+		fmt.Fprintf(s.out, "%v (warning)\n", w)
 	}
 	fmt.Fprintf(s.out, "%s: %s, hash %s\n", name, count(len(listing.Config.Rules), "rule"), l.Hash())
 	return nil
@@ -76,7 +76,8 @@ func (s *session) key(args []string) error {
 	case source == "cookie":
 		hash = serverside.HashKey("Cookie "+name, value)
 	case source == "form":
-		hash = serverside.HashKey("Form "+name, strings.ToLower(strings.ToUpper(strings.TrimSpace(value)))) // as serverside folds it
+		folded := strings.ToLower(strings.ToUpper(strings.TrimSpace(value))) // as serverside does
+		hash = serverside.HashKey("Form "+name, folded)
 	}
 	if hash == "" {
 		return keyFault(source, name, args[0])
@@ -85,27 +86,27 @@ func (s *session) key(args []string) error {
 	return nil
 }
 
-// keyFault says why there is no hash for a key.
+// keyFault returns why a key has no hash.
 func keyFault(source, name, key string) error {
 	switch {
 	case !slices.Contains([]string{"header", "cookie", "form"}, source):
-		return fmt.Errorf("heed rules key: %q is not hashed: KEY is header:NAME, cookie:NAME or form:NAME, as in the rule", key)
+		return fmt.Errorf("heed rules key: KEY is %q: must be header:NAME, cookie:NAME or form:NAME", key)
 	case name == "":
-		return fmt.Errorf("heed rules key: %s of which name? Write as in %s:NAME", source, source)
+		return fmt.Errorf("heed rules key: KEY lacks a name: write %s:NAME", source)
 	default:
-		return fmt.Errorf("heed rules key: standard input is empty: write the value of %s to it", key)
+		return fmt.Errorf("heed rules key: standard input is empty: pass the value of %s", key)
 	}
 }
 
-// explainRules says what a rule file does to a request.
+// explainRules prints what a rule file does to a request.
 func (s *session) explainRules(args []string) error {
 	header := make(http.Header)
 	f := s.flags("rules explain")
-	from := f.String("from", "192.0.2.1", "the `address` that the request comes from")
+	from := f.String("from", "192.0.2.1", "the request's peer `address`")
 	f.Func("H", "a header `field` of the request, as 'NAME: VALUE'", func(line string) error {
 		name, value, ok := strings.Cut(line, ":")
 		if !ok || name == "" {
-			return fmt.Errorf("is %q: write as 'NAME: VALUE'", line)
+			return fmt.Errorf("is %q: must be 'NAME: VALUE'", line)
 		}
 		header.Add(name, strings.TrimSpace(value))
 		return nil
@@ -113,12 +114,12 @@ func (s *session) explainRules(args []string) error {
 	body := f.String("d", "", "the request's `body`: a form, unless -H has a Content-Type")
 	env := quiet
 	env.Keys, env.Tiers = map[string]serverside.Key{}, map[string]func(*http.Request) string{}
-	f.Func("key", "what a function that the file has as a key returns, as `NAME=VALUE`: user=ann", func(text string) error {
+	f.Func("key", "the value of a key function, as `NAME=VALUE`: user=ann", func(text string) error {
 		name, value, err := named(text)
 		env.Keys[name] = serverside.KeyFunc(func(*http.Request) string { return value })
 		return err
 	})
-	f.Func("tier", "what a function that the file has as a tier returns, as `NAME=TIER`", func(text string) error {
+	f.Func("tier", "the value of a tier function, as `NAME=TIER`", func(text string) error {
 		name, value, err := named(text)
 		env.Tiers[name] = func(*http.Request) string { return value }
 		return err
@@ -145,32 +146,32 @@ func (s *session) explainRules(args []string) error {
 	if err != nil {
 		return err
 	}
-	s.tell(e, req.Method+" "+args[2])
+	s.print(e, req.Method+" "+args[2])
 	return nil
 }
 
-// named reads what a function returns, as NAME=VALUE.
+// named parses NAME=VALUE.
 func named(text string) (name, value string, err error) {
 	name, value, ok := strings.Cut(text, "=")
 	if !ok || name == "" {
-		err = fmt.Errorf("is %q: write as NAME=VALUE", text)
+		err = fmt.Errorf("is %q: must be NAME=VALUE", text)
 	}
 	return name, value, err
 }
 
-// request makes the request that is explained.
+// request returns the request to explain.
 func request(method, target, from string, header http.Header) (*http.Request, error) {
 	u, err := url.Parse(target)
 	if err != nil || u.Host == "" && !strings.HasPrefix(u.Path, "/") {
-		return nil, fmt.Errorf("heed: %q is no URL: write as in /v1/users or https://api.example.com/v1/users", target)
+		return nil, fmt.Errorf("heed: URL is %q: must be like /v1/users or https://api.example.com/v1/users", target)
 	}
 	addr, err := netip.ParseAddr(from)
 	if err != nil {
-		return nil, fmt.Errorf("heed: -from: %q is no address", from)
+		return nil, fmt.Errorf("heed: -from is %q: must be an address", from)
 	}
 	req, err := http.NewRequest(strings.ToUpper(method), target, nil)
 	if err != nil {
-		return nil, fmt.Errorf("heed: %q is no method", method)
+		return nil, fmt.Errorf("heed: METHOD is %q: must be a method", method)
 	}
 	if req.Host == "" {
 		req.Host = "example.com"
@@ -182,17 +183,17 @@ func request(method, target, from string, header http.Header) (*http.Request, er
 	return req, nil
 }
 
-// tell says e in words.
-func (s *session) tell(e *rulefile.Explanation, request string) {
+// print prints e.
+func (s *session) print(e *rulefile.Explanation, request string) {
 	switch {
 	case e.Exempt:
 		fmt.Fprintf(s.out, "%s is exempt: it is not limited.\n", request)
 		return
 	case len(e.Rules) == 0:
-		fmt.Fprintf(s.out, "%s is not limited: no rule is for it.\n", request)
+		fmt.Fprintf(s.out, "%s is not limited: no rule matches.\n", request)
 		return
 	case e.Rules[0].Allowed:
-		fmt.Fprintf(s.out, "%s is on the allow-list: it is charged to that alone.\n", request)
+		fmt.Fprintf(s.out, "%s matches an entry of allow, and is charged to that only.\n", request)
 	default:
 		fmt.Fprintf(s.out, "%s is limited by %s, in this order:\n", request, count(len(e.Rules), "rule"))
 	}
@@ -205,15 +206,15 @@ func (s *session) tell(e *rulefile.Explanation, request string) {
 	fmt.Fprintf(s.out, "\n%s\n", chargedTo(e.Rules))
 }
 
-// chargedTo says what is charged if a rule denies a request.
+// chargedTo returns what is charged if a rule denies a request.
 func chargedTo(rules []rulefile.Applied) string {
 	early := func(a rulefile.Applied) bool { return a.Rule.Stage == serverside.BeforeAuth && !a.Allowed }
 	late := func(a rulefile.Applied) bool { return !early(a) }
 	if !slices.ContainsFunc(rules, early) || !slices.ContainsFunc(rules, late) {
-		return "If one denies it, it is charged to none."
+		return "If one denies the request, none is charged."
 	}
-	return "If one denies it, it is charged to none; but where WrapEarly asks the rules before authentication,\n" +
-		"what these were charged stays charged if a later one denies it."
+	return "If one denies the request, none is charged. But with WrapEarly, charges of the rules before\n" +
+		"authentication stay if a later rule denies it."
 }
 
 func titleOf(a rulefile.Applied) string {
@@ -221,41 +222,45 @@ func titleOf(a rulefile.Applied) string {
 	if a.Rule.Pattern != "" {
 		title += ", for " + a.Rule.Pattern
 	}
-	title += [...]string{serverside.BeforeAuth: "", serverside.AfterAuth: ", after authentication", serverside.Overload: ", against overload"}[a.Rule.Stage]
+	title += [...]string{
+		serverside.BeforeAuth: "", serverside.AfterAuth: ", after authentication",
+		serverside.Overload: ", against overload",
+	}[a.Rule.Stage]
 	if a.Rule.DryRun {
 		title += ", as a dry run"
 	}
 	return title
 }
 
-// linesOf are whose quota it is, and of what.
+// linesOf returns a rule's key, functions and limits.
 func linesOf(a rulefile.Applied) (lines []string) {
 	lines = append(lines, fmt.Sprintf("key: %s, which is %s", a.Key, spell(a.Key, a.Value)))
 	for _, f := range a.Functions {
 		lines = append(lines, strings.Replace(f, " ", ": ", 1))
 	}
 	if a.Rule.MaxInFlight > 0 {
-		lines = append(lines, fmt.Sprintf("%d may be in flight at once", a.Rule.MaxInFlight))
+		lines = append(lines, fmt.Sprintf("at most %d in flight", a.Rule.MaxInFlight))
 	}
 	for _, c := range a.Charges {
 		lines = append(lines, chargeOf(c))
 	}
 	if p := a.Rule.Penalty; p != nil {
-		lines = append(lines, fmt.Sprintf("penalty: after %s within %s, kept out for %s and longer", count(int(p.After), "strike"), explain.Brief(p.Within), explain.Brief(p.First)))
+		lines = append(lines, fmt.Sprintf("penalty: after %s within %s, kept out for %s or longer",
+			count(int(p.After), "strike"), explain.Brief(p.Within), explain.Brief(p.First)))
 	}
 	return lines
 }
 
-// spell says what a key of the Store is, which an expression of a rule file made.
+// spell returns a key of the Store, which an expression of a rule file made, in readable form.
 func spell(expression, value string) string {
 	key, made := strings.CutPrefix(value, "key:")
 	switch {
-	case strings.HasPrefix(value, "hash:"): // of a key that is long
+	case strings.HasPrefix(value, "hash:"): // a long key
 		return value
 	case !made:
-		return strings.TrimPrefix(value, "default:") + ", for want of it"
+		return strings.TrimPrefix(value, "default:") + ", the address, because the key is empty"
 	case strings.HasPrefix(expression, "first("):
-		_, key, _ = strings.Cut(key, ":") // which of them it is
+		_, key, _ = strings.Cut(key, ":") // the index of the key
 	case strings.HasPrefix(expression, "join("):
 		if parts := netstrings(key); parts != nil {
 			return strings.Join(parts, " and ")
@@ -264,8 +269,8 @@ func spell(expression, value string) string {
 	return key
 }
 
-// netstrings are the parts of a Join, or nil if it is none. A part that begins with
-// "-" is the peer's address, for want of another.
+// netstrings returns the parts of a Join, or nil if it is not one. A part that begins with "-" is
+// the peer's address in place of an empty key.
 func netstrings(joined string) (parts []string) {
 	for joined != "" {
 		rest, missing := strings.CutPrefix(joined, "-")
@@ -276,14 +281,14 @@ func netstrings(joined string) (parts []string) {
 		}
 		part := rest[:n]
 		if missing {
-			part += " (for want of it)"
+			part += " (the address, because the key is empty)"
 		}
 		parts, joined = append(parts, part), rest[n:]
 	}
 	return parts
 }
 
-// chargeOf says what a policy is charged.
+// chargeOf describes a charge.
 func chargeOf(c rulefile.Charged) string {
 	p := c.Policy
 	window := p.Calendar.String()
@@ -299,7 +304,7 @@ func chargeOf(c rulefile.Charged) string {
 		text += ", " + p.Location.String()
 	}
 	if text += ")"; c.Decision.Never {
-		text += ": never admitted, for it costs more than there ever is"
+		text += ": never admitted, because it costs more than fits at once"
 	}
 	return text
 }

@@ -19,20 +19,20 @@ import (
 )
 
 const (
-	patience     = 5 * time.Second // a command waits for Redis
+	patience     = 5 * time.Second // timeout for Redis
 	quotaPrefix  = "heed:quota:"
-	mostSimilar  = 5
-	shownAtFirst = 50
+	maxSimilar   = 5
+	defaultLines = 50
 )
 
-// A storeCommand is what the commands about a Store have in common.
+// A storeCommand is a command with a Store.
 type storeCommand struct {
 	*session
 	store *redisstore.Store
-	rules *ruleNumbers // nil if no file was named
+	rules *ruleNumbers // nil without -rules
 }
 
-// inStore calls do with the Store that the environment names, and closes it.
+// inStore calls do with the Store at REDIS_URL, and closes it.
 func (s *session) inStore(prefix, rules string, do func(ctx context.Context, c *storeCommand) error) error {
 	store, err := redisstore.FromEnv()
 	if err != nil {
@@ -51,21 +51,21 @@ func (s *session) inStore(prefix, rules string, do func(ctx context.Context, c *
 }
 
 const (
-	prefixUse = "what `text` names in Redis begin with, if it is not heed:quota:"
-	rulesUse  = "the rule `file` in force, for the numbers of the limits"
+	prefixUse = "the prefix `text` of names in Redis, if it is not heed:quota:"
+	rulesUse  = "the rule `file` in effect, which has the limits"
 )
 
-// list prints what each key has used.
+// list prints the counts of all keys.
 func (s *session) list(args []string) error {
 	f := s.flags("store list")
 	prefix, rules := f.String("prefix", "", prefixUse), f.String("rules", "", rulesUse)
-	denied := f.Bool("denied", false, "only what is denied")
-	n := f.Int("n", shownAtFirst, "how many lines are printed, at most")
+	denied := f.Bool("denied", false, "only denied keys")
+	n := f.Int("n", defaultLines, "the most lines to print")
 	if _, err := s.parse(f, args, 0, 0); err != nil {
 		return err
 	}
 	if *denied && *rules == "" {
-		fmt.Fprintln(s.err, "heed store list: -denied needs -rules FILE: Redis does not know the limits")
+		fmt.Fprintln(s.err, "heed store list: -denied needs -rules FILE, because Redis does not have the limits")
 		return errUsage
 	}
 	return s.inStore(*prefix, *rules, func(ctx context.Context, c *storeCommand) error {
@@ -74,7 +74,7 @@ func (s *session) list(args []string) error {
 }
 
 func (c *storeCommand) list(ctx context.Context, most int, deniedOnly bool) error {
-	var first []row // the first of all, in their order
+	var first []row // the first rows in order
 	rows, keys, denied, unknown := 0, 0, 0, 0
 	for k, err := range c.store.Keys(ctx) {
 		if err != nil {
@@ -115,38 +115,38 @@ func (c *storeCommand) list(ctx context.Context, most int, deniedOnly bool) erro
 	}
 	w.Flush()
 	if len(first) < rows {
-		fmt.Fprintf(c.out, "%d lines more: -n %d prints all.\n", rows-len(first), rows)
+		fmt.Fprintf(c.out, "%d more lines: use -n %d to print all.\n", rows-len(first), rows)
 	}
 	switch {
 	case c.rules == nil:
-		const ignorant = "Redis does not know the limits: who is denied, and until when, says -rules FILE."
-		fmt.Fprintf(c.out, "%s. %s\n", count(keys, "key"), ignorant)
+		const hint = "Use -rules FILE to see which are denied, and until when."
+		fmt.Fprintf(c.out, "%s. %s\n", count(keys, "key"), hint)
 	default:
 		fmt.Fprintf(c.out, "%s, %d of them denied.\n", count(keys, "key"), denied)
 	}
 	if unknown > 0 {
-		fmt.Fprintf(c.out, "? is a limit that the file does not have: its numbers are not known.\n")
+		fmt.Fprintf(c.out, "? marks limits that the file does not have.\n")
 	}
 	return nil
 }
 
-// keysFault is err of Keys, with what to do about it.
+// keysFault adds advice to an error of Keys.
 func (c *storeCommand) keysFault(err error) error {
 	if redis.HasErrorPrefix(err, "NOPERM") {
-		return fmt.Errorf("%w: list with a user of Redis that may SCAN, as operators may", err)
+		return fmt.Errorf("%w: use a Redis user that may SCAN", err)
 	}
 	return err
 }
 
-// A row is what is said of one count.
+// A row is a line about one count.
 type row struct {
 	key, limit, used, state, until string
 
 	denied bool
-	wait   time.Duration // until it is not, or whole, or forgotten
+	wait   time.Duration // until it is admitted, full, or expired
 }
 
-// The states of a row.
+// States of a row.
 const (
 	unknownLimit = "?"
 	admitted     = "admitted"
@@ -166,14 +166,14 @@ func compareRows(a, b row) int {
 		strings.Compare(a.key, b.key), strings.Compare(a.limit, b.limit))
 }
 
-// rowsOf are those of one key. Of what is owed no more there is none.
+// rowsOf returns the rows of one key. A count that is full again has none.
 func (c *storeCommand) rowsOf(ctx context.Context, k redisstore.KeyState) (rows []row) {
 	for _, state := range k.States {
 		found := c.rules.of(ctx, k.Key, state)
 		if len(found) == 0 {
 			rows = append(rows, row{
 				key: k.Key, limit: state.Name, used: owedUnits(state), state: unknownLimit,
-				until: "forgotten by " + c.clock(k.TTL), wait: k.TTL,
+				until: "expires by " + c.clock(k.TTL), wait: k.TTL,
 			})
 		}
 		for _, n := range found {
@@ -186,7 +186,7 @@ func (c *storeCommand) rowsOf(ctx context.Context, k redisstore.KeyState) (rows 
 			}
 			r.key, r.until = k.Key, c.clock(r.wait)
 			if r.state == admitted {
-				r.until = "whole at " + r.until
+				r.until = "full at " + r.until
 			}
 			rows = append(rows, r)
 		}
@@ -194,7 +194,7 @@ func (c *storeCommand) rowsOf(ctx context.Context, k redisstore.KeyState) (rows 
 	return rows
 }
 
-// clock prints when a wait is over, by the clock of this machine.
+// clock formats the end of a wait by the clock of this machine.
 func (s *session) clock(wait time.Duration) string {
 	at, layout := s.now.Add(wait+time.Second-1).Truncate(time.Second), time.TimeOnly
 	if wait > 12*time.Hour {
@@ -203,7 +203,7 @@ func (s *session) clock(wait time.Duration) string {
 	return fmt.Sprintf("%s (%s)", at.Format(layout), roughly(wait))
 }
 
-// roughly is d in its two largest units.
+// roughly formats d in its two largest units.
 func roughly(d time.Duration) string {
 	switch d = (d + time.Second - 1).Truncate(time.Second); {
 	case d >= 24*time.Hour:
@@ -215,7 +215,7 @@ func roughly(d time.Duration) string {
 	}
 }
 
-// printable is a key as it is, or in quotes if it would do something to a terminal.
+// printable returns a key, quoted if it has characters that control a terminal.
 func printable(key string) string {
 	if quoted := strconv.Quote(key); quoted != `"`+key+`"` {
 		return quoted
@@ -223,7 +223,7 @@ func printable(key string) string {
 	return key
 }
 
-// show says what a key owes.
+// show prints the counts of a key.
 func (s *session) show(args []string) error {
 	f := s.flags("store show")
 	prefix, rules := f.String("prefix", "", prefixUse), f.String("rules", "", rulesUse)
@@ -237,12 +237,12 @@ func (s *session) show(args []string) error {
 			return err
 		}
 		fmt.Fprintf(c.out, "%s\n", printable(k.Key))
-		return c.tell(ctx, k)
+		return c.print(ctx, k)
 	})
 }
 
-// tell says what is stored of a key.
-func (c *storeCommand) tell(ctx context.Context, k *keyFound) error {
+// print prints the counts of a key.
+func (c *storeCommand) print(ctx context.Context, k *keyFound) error {
 	for _, state := range k.States {
 		found := c.rules.of(ctx, k.Key, state)
 		if len(found) == 0 {
@@ -256,29 +256,29 @@ func (c *storeCommand) tell(ctx context.Context, k *keyFound) error {
 		}
 	}
 	if c.rules == nil && len(k.States) > 0 {
-		fmt.Fprintf(c.out, "   whole by %s, at the latest; -rules FILE says whether it is denied until then\n", c.clock(k.TTL))
+		fmt.Fprintf(c.out, "   full by %s at the latest; use -rules FILE to see whether it is denied\n", c.clock(k.TTL))
 	}
 	if k.unread > 0 {
-		return fmt.Errorf("heed: %s cannot be read: as good as none", count(k.unread, "count"))
+		return fmt.Errorf("heed: %s cannot be read, and has no effect", count(k.unread, "count"))
 	}
 	return nil
 }
 
-// standing says where a key stands with a limit.
+// standing describes a key's count of a limit.
 func (c *storeCommand) standing(n numbers, state quota.State, at time.Time) string {
 	r := n.row(state, at.UnixMicro())
 	text := fmt.Sprintf("%q: %s used, ", r.limit, strings.Replace(r.used, "/", " of ", 1))
 	switch {
 	case r.wait == 0:
-		return text + "nothing is owed"
+		return text + "full"
 	case r.state == admitted:
-		return text + "whole at " + c.clock(r.wait)
+		return text + "full at " + c.clock(r.wait)
 	default:
 		return text + r.state + " until " + c.clock(r.wait)
 	}
 }
 
-// reset has what a key owes forgotten.
+// reset resets the counts of a key.
 func (s *session) reset(args []string) error {
 	f := s.flags("store reset")
 	prefix := f.String("prefix", "", prefixUse)
@@ -297,19 +297,19 @@ func (s *session) reset(args []string) error {
 		if err := c.store.Reset(ctx, k.Key); err != nil {
 			return err
 		}
-		fmt.Fprintf(c.out, "%s owes nothing any more. Every process sees that within a second.\n", printable(k.Key))
+		fmt.Fprintf(c.out, "%s is reset. Every process sees this within a second.\n", printable(k.Key))
 		return nil
 	})
 }
 
-// A keyFound is what Redis has of a key.
+// A keyFound is the counts of a key in Redis.
 type keyFound struct {
 	redisstore.KeyState
-	unread int // counts that make no sense
+	unread int // corrupt counts
 }
 
-// find returns what Redis has of a key, however it was spelt. If it has nothing, that is
-// said, and errWrong.
+// find returns the counts of a key in any of its spellings. If there are none, it prints this and
+// returns errWrong.
 func (c *storeCommand) find(ctx context.Context, text string) (found *keyFound, err error) {
 	for _, key := range spellings(text, c.store.Prefix) {
 		k, err := c.inspect(ctx, key)
@@ -320,13 +320,13 @@ func (c *storeCommand) find(ctx context.Context, text string) (found *keyFound, 
 		case found == nil:
 			found = k
 		default:
-			fmt.Fprintf(c.err, "heed: there is %s, too\n", printable(k.Key))
+			fmt.Fprintf(c.err, "heed: also found %s\n", printable(k.Key))
 		}
 	}
 	if found != nil {
 		return found, nil
 	}
-	fmt.Fprintln(c.err, "heed: there is no such key: it owes nothing, or is spelt in another way")
+	fmt.Fprintln(c.err, "heed: no such key: it has used nothing, or has another name")
 	for _, key := range c.similar(ctx, text) {
 		fmt.Fprintf(c.err, "did you mean %s\n", printable(key))
 	}
@@ -334,7 +334,7 @@ func (c *storeCommand) find(ctx context.Context, text string) (found *keyFound, 
 	return nil, errWrong
 }
 
-// inspect returns what Redis has of a key, or nil.
+// inspect returns the counts of a key, or nil.
 func (c *storeCommand) inspect(ctx context.Context, key string) (*keyFound, error) {
 	unread := c.store.Corrupt()
 	states, err := c.store.Inspect(ctx, key)
@@ -354,8 +354,8 @@ func (c *storeCommand) inspect(ctx context.Context, key string) (*keyFound, erro
 	return k, nil
 }
 
-// spellings are the keys that text may be meant for: a key, the name that it has in Redis,
-// what a rule's key makes of a request, or an address.
+// spellings returns the keys that text may mean: a key, its name in Redis, the value of a rule's
+// key, or an address.
 func spellings(text, prefix string) []string {
 	text = strings.TrimPrefix(text, prefix)
 	bare := strings.TrimPrefix(strings.TrimPrefix(text, "key:"), "default:")
@@ -363,7 +363,7 @@ func spellings(text, prefix string) []string {
 	if addr, err := netip.ParseAddr(bare); err == nil {
 		addr = addr.Unmap().WithZone("")
 		if addr.Is6() {
-			network, _ := addr.Prefix(64) // by which clients are told apart, unless ipv6_bits says otherwise
+			network, _ := addr.Prefix(64) // the default of ipv6_bits
 			addr = network.Addr()
 		}
 		all = append(all, "key:"+addr.String(), "default:"+addr.String(), addr.String())
@@ -377,14 +377,14 @@ func spellings(text, prefix string) []string {
 	return once
 }
 
-// similar returns some keys of which text is a part, such as key:user:ann for ann. It is
-// a help, and there is none if Redis does not let it SCAN.
+// similar returns some keys that contain text, such as key:user:ann for ann. It returns none if Redis
+// does not allow SCAN.
 func (c *storeCommand) similar(ctx context.Context, text string) (keys []string) {
 	text = strings.TrimPrefix(strings.TrimPrefix(text, c.store.Prefix), "key:")
 	quoted := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 	match := quoted.Replace(c.store.Prefix) + "*" + quoted.Replace(text) + "*"
 	names := c.store.Client.(*redis.Client).ScanType(ctx, 0, match, 1000, "hash").Iterator()
-	for len(keys) < mostSimilar && names.Next(ctx) {
+	for len(keys) < maxSimilar && names.Next(ctx) {
 		key := strings.TrimPrefix(names.Val(), c.store.Prefix)
 		if isPart(key, text) && !slices.Contains(keys, key) {
 			keys = append(keys, key)
@@ -394,7 +394,7 @@ func (c *storeCommand) similar(ctx context.Context, text string) (keys []string)
 	return keys
 }
 
-// isPart reports whether text stands in key by itself: ann is no part of hannah.
+// isPart reports whether key contains text as a word: ann is not part of hannah.
 func isPart(key, text string) bool {
 	isWord := func(b byte) bool {
 		return b >= 0x80 || '0' <= b && b <= '9' || 'a' <= b|0x20 && b|0x20 <= 'z'
@@ -413,10 +413,10 @@ func isPart(key, text string) bool {
 	return false
 }
 
-// owed says what a count was when it was last changed.
+// owed describes a count at its last change.
 func (s *session) owed(state quota.State) string {
 	at := time.UnixMicro(state.Bucket.Time).In(s.now.Location()).Format(time.DateTime + " MST")
-	text := fmt.Sprintf("%q: %s owed at %s", state.Name, owedUnits(state), at)
+	text := fmt.Sprintf("%q: %s used at %s", state.Name, owedUnits(state), at)
 	if state.Bucket.Prev > 0 {
 		text += fmt.Sprintf(", and %d in the window before", state.Bucket.Prev)
 	}
@@ -426,7 +426,7 @@ func (s *session) owed(state quota.State) string {
 	return text
 }
 
-// owedUnits is how many units a count was when it was last changed.
+// owedUnits returns the units of a count at its last change.
 func owedUnits(state quota.State) string {
 	units := math.Round(1000*float64(state.Bucket.Level)/float64(max(1, state.Bucket.Unit))) / 1000
 	return strconv.FormatFloat(units, 'f', -1, 64)

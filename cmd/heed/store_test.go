@@ -30,14 +30,14 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// execute runs the command, and returns all it prints.
+// execute runs the command, and returns its output.
 func execute(args ...string) (code int, said string) {
 	var out bytes.Buffer
 	s := &session{in: &out, out: &out, err: &out, now: time.Now().UTC()}
 	return s.run(args), out.String()
 }
 
-// environment has REDIS_URL name a Redis that is empty.
+// environment sets REDIS_URL to an empty Redis.
 func environment(t *testing.T) *redis.Client {
 	t.Helper()
 	addr := redistest.Shared(t).Addr
@@ -47,7 +47,7 @@ func environment(t *testing.T) *redis.Client {
 	return client
 }
 
-// shopRules have all that a count can be of.
+// shopRules have every kind of count.
 const shopRules = `
 rules:
   - name: login
@@ -78,7 +78,7 @@ rules:
     policies: 1/1h
 `
 
-// A shop is a server that limits by shopRules, in the Redis of the environment.
+// A shop is a server that limits by shopRules, in the Redis at REDIS_URL.
 type shop struct {
 	*testing.T
 	rules   string // the file
@@ -92,9 +92,16 @@ func newShop(t *testing.T, client *redis.Client) *shop {
 	s := &shop{T: t, rules: filepath.Join(t.TempDir(), "rules.yaml")}
 	require.NoError(t, os.WriteFile(s.rules, []byte(shopRules), 0o600))
 	env := rulefile.Env{
-		Config: serverside.Config{Store: &redisstore.Store{Client: client, Timeout: patience}, StoreTimeout: time.Minute, Audit: func(serverside.Event) {}},
-		Keys:   map[string]serverside.Key{"user": serverside.KeyFunc(func(r *http.Request) string { return r.URL.Query().Get("as") })},
-		Tiers:  map[string]func(*http.Request) string{"plan": func(r *http.Request) string { return r.URL.Query().Get("plan") }},
+		Config: serverside.Config{
+			Store: &redisstore.Store{Client: client, Timeout: patience}, StoreTimeout: time.Minute,
+			Audit: func(serverside.Event) {},
+		},
+		Keys: map[string]serverside.Key{
+			"user": serverside.KeyFunc(func(r *http.Request) string { return r.URL.Query().Get("as") }),
+		},
+		Tiers: map[string]func(*http.Request) string{
+			"plan": func(r *http.Request) string { return r.URL.Query().Get("plan") },
+		},
 		Limits: map[string]serverside.Limits{"contracts": limits},
 	}
 	cfg, err := rulefile.Parse(s.rules, []byte(shopRules), env)
@@ -109,7 +116,7 @@ func newShop(t *testing.T, client *redis.Client) *shop {
 	return s
 }
 
-// get is how n requests are answered at last.
+// get sends n requests and returns the last status.
 func (s *shop) get(n int, target string) (code int) {
 	s.Helper()
 	for range n {
@@ -129,7 +136,7 @@ func (s *shop) login(user string) (code int) {
 	return w.Code
 }
 
-// columns are the lines of a table, each space that is wider than one as one.
+// columns returns the lines of a table, with columns separated by two spaces.
 func columns(said string) (lines []string) {
 	for line := range strings.Lines(said) {
 		lines = append(lines, strings.TrimSpace(regexp.MustCompile(` {2,}`).ReplaceAllString(line, "  ")))
@@ -137,7 +144,7 @@ func columns(said string) (lines []string) {
 	return lines
 }
 
-// assertLines compares lines with patterns, whatever their order.
+// assertLines compares lines with patterns in any order.
 func assertLines(t *testing.T, patterns []string, said string) {
 	t.Helper()
 	lines := columns(said)
@@ -153,7 +160,7 @@ const (
 	until = clock + ` \([^)]+\)`
 )
 
-func TestWhoIsLimitedByWhatUntilWhenIsListed(t *testing.T) {
+func TestStoreListShowsKeysLimitsAndTimes(t *testing.T) {
 	s := newShop(t, environment(t))
 	assert.Equal(t, 200, s.get(3, "/v1/?as=user:ann"))
 	assert.Equal(t, 429, s.get(1, "/v1/?as=user:ann"))
@@ -173,13 +180,13 @@ func TestWhoIsLimitedByWhatUntilWhenIsListed(t *testing.T) {
 	}
 	assertLines(t, append(denied,
 		`KEY  LIMIT  USED  STATE  UNTIL`,
-		`key:user:ann  api/month  3/1000  admitted  whole at `+until,
-		`key:bob  api/month  1/1000  admitted  whole at `+until,
-		`key:bob  api/1h  1/3  admitted  whole at `+until,
-		`key:cat  search/1h \(pro\)  2/10  admitted  whole at `+until,
+		`key:user:ann  api/month  3/1000  admitted  full at `+until,
+		`key:bob  api/month  1/1000  admitted  full at `+until,
+		`key:bob  api/1h  1/3  admitted  full at `+until,
+		`key:cat  search/1h \(pro\)  2/10  admitted  full at `+until,
 		`key:dan  try/1h  1/1  would be denied  `+until,
-		eve+`  login/strikes  1/1  admitted  whole at `+until,
-		eve+`  login/15m  1/2  admitted  whole at `+until,
+		eve+`  login/strikes  1/1  admitted  full at `+until,
+		eve+`  login/15m  1/2  admitted  full at `+until,
 		`5 keys, 3 of them denied\.`,
 	), said)
 	for i, pattern := range denied {
@@ -188,37 +195,42 @@ func TestWhoIsLimitedByWhatUntilWhenIsListed(t *testing.T) {
 
 	code, said = execute("store", "list", "-denied", "-rules", s.rules, "-n", "1")
 	assert.Zero(t, code)
-	assertLines(t, []string{`KEY .*`, denied[0], `2 lines more: -n 3 prints all\.`, `5 keys, 3 of them denied\.`}, said)
+	assertLines(t, []string{`KEY .*`, denied[0], `2 more lines: use -n 3 to print all\.`, `5 keys, 3 of them denied\.`}, said)
 
-	const ignorant = "5 keys. Redis does not know the limits: who is denied, and until when, says -rules FILE."
+	const hint = "5 keys. Use -rules FILE to see which are denied, and until when."
 	code, said = execute("store", "list")
 	assert.Zero(t, code)
 	assertLines(t, []string{
 		`KEY  LIMIT  USED  STATE  UNTIL`,
-		`key:user:ann  api/1h  3  \?  forgotten by ` + until, `key:user:ann  api/month  3  \?  .*`,
-		`key:bob  api/1h  1  \?  .*`, `key:bob  api/month  1  \?  .*`, `key:cat  search/1h  2  \?  .*`, `key:dan  try/1h  1  \?  .*`,
-		eve + `  login/15m  1  \?  .*`, eve + `  login/strikes  \d  \?  .*`, eve + `  login/penalty  .*`, eve + `  login/penalties  1  \?  .*`,
-		regexp.QuoteMeta(ignorant),
+		`key:user:ann  api/1h  3  \?  expires by ` + until, `key:user:ann  api/month  3  \?  .*`,
+		`key:bob  api/1h  1  \?  .*`, `key:bob  api/month  1  \?  .*`, `key:cat  search/1h  2  \?  .*`,
+		`key:dan  try/1h  1  \?  .*`,
+		eve + `  login/15m  1  \?  .*`, eve + `  login/strikes  \d  \?  .*`, eve + `  login/penalty  .*`,
+		eve + `  login/penalties  1  \?  .*`,
+		regexp.QuoteMeta(hint),
 	}, said)
 	_, said = execute("store", "list", "-prefix", "other:")
-	assert.Equal(t, strings.Replace(ignorant, "5", "0", 1)+"\n", said)
+	assert.Equal(t, strings.Replace(hint, "5", "0", 1)+"\n", said)
 }
 
-// A file that lacks a limit says so, and does not deny that it is owed.
-func TestALimitThatTheRulesDoNotHaveIsListedAsUnknown(t *testing.T) {
+// Limits that the file lacks are still listed.
+func TestStoreListMarksUnknownLimits(t *testing.T) {
 	s := newShop(t, environment(t))
 	s.get(1, "/v1/?as=bob")
 	other := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.WriteFile(other, []byte("rules: [{name: api, policies: 5/1m}]"), 0o600))
 	code, said := execute("store", "list", "-rules", other)
 	assert.Zero(t, code)
-	assertLines(t, []string{`KEY .*`, `key:bob  api/1h  1  \?  .*`, `key:bob  api/month  1  \?  .*`, `1 key, 0 of them denied\.`, `\? is a limit that the file does not have.*`}, said)
+	assertLines(t, []string{
+		`KEY .*`, `key:bob  api/1h  1  \?  .*`, `key:bob  api/month  1  \?  .*`, `1 key, 0 of them denied\.`,
+		`\? marks limits that the file does not have.*`,
+	}, said)
 	code, said = execute("store", "list", "-rules", "testdata/bad.yaml")
 	assert.Equal(t, wrong, code)
 	assert.Contains(t, said, "testdata/bad.yaml:")
 }
 
-func TestAKeyIsShownHoweverItIsSpelt(t *testing.T) {
+func TestStoreShowAcceptsEverySpellingOfAKey(t *testing.T) {
 	client := environment(t)
 	s := newShop(t, client)
 	require.Equal(t, 429, s.get(4, "/v1/?as=user:ann"))
@@ -227,14 +239,14 @@ func TestAKeyIsShownHoweverItIsSpelt(t *testing.T) {
 		code, said := execute("store", "show", spelt, "-rules", s.rules)
 		assert.Zero(t, code, spelt)
 		assertLines(t, []string{
-			"key:user:ann", `"api/1h": 3 of 3 used, denied until ` + until, `"api/month": 3 of 1000 used, whole at ` + until,
+			"key:user:ann", `"api/1h": 3 of 3 used, denied until ` + until, `"api/month": 3 of 1000 used, full at ` + until,
 		}, said)
 	}
 	code, said := execute("store", "show", "user:ann")
 	assert.Zero(t, code)
 	assertLines(t, []string{
-		"key:user:ann", `"api/1h": 3 owed at \S+ \S+ UTC`, `"api/month": 3 owed at \S+ \S+ UTC`,
-		`whole by ` + until + `, at the latest; -rules FILE says whether it is denied until then`,
+		"key:user:ann", `"api/1h": 3 used at \S+ \S+ UTC`, `"api/month": 3 used at \S+ \S+ UTC`,
+		`full by ` + until + ` at the latest; use -rules FILE to see whether it is denied`,
 	}, said)
 	for _, spelt := range []string{"192.0.2.1", "key:192.0.2.1", "::ffff:192.0.2.1"} {
 		code, said = execute("store", "show", spelt)
@@ -245,14 +257,14 @@ func TestAKeyIsShownHoweverItIsSpelt(t *testing.T) {
 	assert.Equal(t, wrong, code, said)
 }
 
-func TestAKeyThatNobodyHasIsUnknown(t *testing.T) {
+func TestStoreShowReportsUnknownKeys(t *testing.T) {
 	s := newShop(t, environment(t))
 	s.get(1, "/v1/?as=user:ann")
 	s.get(1, "/v1/?as=user:hannah")
 	for _, do := range []string{"show", "reset"} {
 		code, said := execute("store", do, "ann")
 		assert.Equal(t, wrong, code)
-		assert.Equal(t, "heed: there is no such key: it owes nothing, or is spelt in another way\n"+
+		assert.Equal(t, "heed: no such key: it has used nothing, or has another name\n"+
 			"did you mean key:user:ann\n"+
 			"headers, cookies and form values are hashed: heed rules key header:NAME prints the hash of one\n", said)
 		code, said = execute("store", do, "s3cret")
@@ -264,20 +276,20 @@ func TestAKeyThatNobodyHasIsUnknown(t *testing.T) {
 	assert.Contains(t, spellings("2001:db8:1:2:3:4:5:6", ""), "key:2001:db8:1:2::")
 }
 
-func TestAKeyThatIsResetIsAdmittedAgain(t *testing.T) {
+func TestStoreResetAdmitsAKeyAgain(t *testing.T) {
 	s := newShop(t, environment(t))
 	require.Equal(t, 429, s.get(4, "/v1/?as=user:ann"))
 	code, said := execute("store", "reset", "user:ann")
 	assert.Zero(t, code)
 	assertLines(t, []string{
-		`"api/1h": 3 owed at .*`, `"api/month": 3 owed at .*`,
-		`key:user:ann owes nothing any more\. Every process sees that within a second\.`,
+		`"api/1h": 3 used at .*`, `"api/month": 3 used at .*`,
+		`key:user:ann is reset\. Every process sees this within a second\.`,
 	}, said)
 	assert.Eventually(t, func() bool { return s.get(1, "/v1/?as=user:ann") == 200 }, time.Minute, 10*time.Millisecond)
 	assert.Equal(t, 200, s.get(1, "/v1/?as=user:ann"), "all of it is back")
 }
 
-func TestOneCustomersLimitsAreRaised(t *testing.T) {
+func TestLimitsSetRaisesOneKey(t *testing.T) {
 	client := environment(t)
 	s := newShop(t, client)
 	require.Equal(t, 429, s.get(4, "/v1/?as=user:ann"))
@@ -287,32 +299,35 @@ func TestOneCustomersLimitsAreRaised(t *testing.T) {
 
 	code, said = execute("limits", "set", "key:user:ann", "per_hour=5", "per_day=0")
 	assert.Zero(t, code)
-	assert.Equal(t, "Listeners that were told: 1.\nuser:ann: 5 per 1h\nuser:ann: any number per 1d\n", said)
+	assert.Equal(t, "Subscribers informed: 1.\nuser:ann: 5 per 1h\nuser:ann: no limit per 1d\n", said)
 	assert.Eventually(t, func() bool { return s.get(1, "/v1/?as=user:ann") == 200 }, time.Minute, 10*time.Millisecond)
 	_, said = execute("store", "show", "user:ann", "-rules", s.rules)
 	assert.Regexp(t, `"api/1h \(its own\)": [45] of 5 used`, said, "three before, and some since")
-	assert.Contains(t, said, `"api/month": 3 owed at`, "which is not enforced any more")
+	assert.Contains(t, said, `"api/month": 3 used at`, "which is not enforced any more")
 	assert.Equal(t, 200, s.get(1, "/v1/?as=bob"), "others have theirs")
 	assert.Equal(t, 429, s.get(3, "/v1/?as=bob"))
 
 	code, said = execute("limits", "unset", "user:ann")
 	assert.Zero(t, code)
-	assert.Contains(t, said, "user:ann has no limits of its own any more: those of the rules hold.")
+	assert.Contains(t, said, "user:ann has no limits of its own any more: the limits of the rules apply.")
 	assert.Eventually(t, func() bool { return s.get(1, "/v1/?as=user:ann") == 429 }, time.Minute, 10*time.Millisecond)
 	code, _ = execute("limits", "unset", "user:ann")
 	assert.Equal(t, wrong, code)
 
 	code, said = execute("limits", "set", "bob", "-prefix", "other:", "per_second=1", "per_minute=7")
 	assert.Zero(t, code)
-	assert.Contains(t, said, "no process listens")
-	assert.Equal(t, map[string]string{"per_second": "1", "per_minute": "7"}, client.HGetAll(t.Context(), "other:bob").Val())
+	assert.Contains(t, said, "no process is subscribed")
+	assert.Equal(t, map[string]string{"per_second": "1", "per_minute": "7"},
+		client.HGetAll(t.Context(), "other:bob").Val())
 }
 
-func TestLimitsThatMakeNoSenseAreNotSet(t *testing.T) {
+func TestLimitsSetRefusesInvalidLimits(t *testing.T) {
 	client := environment(t)
 	for _, c := range [][2]string{
-		{"per_week=1", "there is per_second"}, {"120", "write as in per_minute=120"}, {"per_day=", `"" is no whole number`},
-		{"per_day=-1", `"-1" is no whole number`}, {"per_day=1e3", "no whole number"}, {"per_day=9223372036854775807", "cannot be counted"},
+		{"per_week=1", "with per_second"}, {"120", "must be like per_minute=120"}, {"per_day=", `is "": must be a whole number`},
+		{"per_day=-1",
+			`is "-1": must be a whole number`}, {"per_day=1e3", "must be a whole number"},
+		{"per_day=9223372036854775807", "cannot be counted"},
 	} {
 		code, said := execute("limits", "set", "ann", "per_minute=1", c[0])
 		assert.Equal(t, wrong, code, c[0])
@@ -325,7 +340,7 @@ func TestLimitsThatMakeNoSenseAreNotSet(t *testing.T) {
 	assert.Contains(t, said, "per_week: there is no such field")
 }
 
-func TestARedisThatCannotBeAskedIsAFault(t *testing.T) {
+func TestUnreachableRedisIsAFault(t *testing.T) {
 	commands := [][]string{
 		{"store", "list"}, {"store", "show", "key:ann"}, {"store", "reset", "key:ann"},
 		{"limits", "show", "ann"}, {"limits", "set", "ann", "per_day=1"}, {"limits", "unset", "ann"},
@@ -352,44 +367,47 @@ func TestARedisThatCannotBeAskedIsAFault(t *testing.T) {
 	}
 }
 
-func TestWhoMayNotListIsToldWhoMay(t *testing.T) {
+func TestStoreListNeedsPermissionToScan(t *testing.T) {
 	client := environment(t)
 	require.NoError(t, client.Do(t.Context(), "ACL", "SETUSER", "limiter", "on", ">any", "~*", "+@all", "-scan").Err())
 	t.Setenv("REDIS_URL", "redis://limiter:any@"+client.Options().Addr)
 	code, said := execute("store", "list")
 	assert.Equal(t, wrong, code)
-	assert.Contains(t, said, "list with a user of Redis that may SCAN, as operators may")
+	assert.Contains(t, said, "use a Redis user that may SCAN")
 	code, said = execute("store", "show", "ann")
 	assert.Equal(t, wrong, code)
-	assert.Contains(t, said, "there is no such key")
+	assert.Contains(t, said, "no such key")
 }
 
-func TestACountOfAWindowHasTheOneBefore(t *testing.T) {
+func TestSlidingWindowCountShowsThePreviousWindow(t *testing.T) {
 	s := &session{now: time.Unix(0, 0).UTC()}
-	state := quota.State{Name: "api/1d", DryRun: true, Bucket: quota.Bucket{Time: 1795262400000000, Level: 9, Unit: 2, Prev: 3}}
-	assert.Equal(t, `"api/1d": 4.5 owed at 2026-11-21 12:00:00 UTC, and 3 in the window before, as a dry run`, s.owed(state))
+	state := quota.State{
+		Name: "api/1d", DryRun: true, Bucket: quota.Bucket{Time: 1795262400000000, Level: 9, Unit: 2, Prev: 3},
+	}
+	assert.Equal(t, `"api/1d": 4.5 used at 2026-11-21 12:00:00 UTC, and 3 in the window before, as a dry run`,
+		s.owed(state))
 }
 
-func TestAllDigitsOfALargeCountAreShown(t *testing.T) {
+func TestLargeCountsAreShownInFull(t *testing.T) {
 	s := &session{now: time.Unix(0, 0).UTC()}
 	for want, b := range map[string]quota.Bucket{
 		"1234567":    {Level: 1234567, Unit: 1},
 		"123456.333": {Level: 370369, Unit: 3},
 		"0.5":        {Level: 1, Unit: 2},
 	} {
-		assert.Contains(t, s.owed(quota.State{Name: "api", Bucket: b}), ": "+want+" owed at ")
+		assert.Contains(t, s.owed(quota.State{Name: "api", Bucket: b}), ": "+want+" used at ")
 	}
 }
 
-func TestACountThatCannotBeReadIsAFault(t *testing.T) {
+func TestUnreadableCountIsAFault(t *testing.T) {
 	client := environment(t)
 	require.NoError(t, client.HSet(t.Context(), "heed:quota:key:ann", "api/1h", "nonsense").Err())
 	code, said := execute("store", "show", "key:ann")
 	assert.Equal(t, wrong, code)
-	assert.Contains(t, said, "1 count cannot be read: as good as none")
+	assert.Contains(t, said, "1 count cannot be read, and has no effect")
 }
 
-func TestAKeyDoesNothingToATerminal(t *testing.T) {
+func TestKeysAreEscapedForTerminals(t *testing.T) {
 	store := &redisstore.Store{Client: environment(t), Timeout: patience}
 	limit, err := quota.PerHour(1).Compile()
 	require.NoError(t, err)
@@ -400,9 +418,8 @@ func TestAKeyDoesNothingToATerminal(t *testing.T) {
 	assert.Contains(t, said, `"key:\x1b[2J"`)
 }
 
-// What is counted of a login, by account and network and by account, has numbers in the
-// file; the networks that it knows are nobody's business.
-func TestTheLimitsOfALoginAreListed(t *testing.T) {
+// Both counts of a login are listed, but not its known networks.
+func TestStoreListShowsLogins(t *testing.T) {
 	client := environment(t)
 	s := newShop(t, client)
 	rules := filepath.Join(t.TempDir(), "rules.yaml")

@@ -10,18 +10,17 @@ import (
 )
 
 const (
-	defaultMaxWait    = time.Minute     // of a heed.RetryPolicy
-	defaultMaxElapsed = 5 * time.Minute // of a heed.RetryPolicy
+	defaultMaxWait    = time.Minute     // default of heed.RetryPolicy
+	defaultMaxElapsed = 5 * time.Minute // default of heed.RetryPolicy
 	jitterWindow      = 10 * time.Second
 	longestCoolDown   = 24 * time.Hour
 )
 
-// advise returns Go code that makes a client that obeys a response, "" if none should, and
-// what there is to be said of it.
+// advise returns Go code for a client that obeys a response, or "" if none should, and notes about it.
 func advise(status int, h http.Header, wait time.Duration, now time.Time) (client string, notes []string) {
 	policy, notes := policyFor(status, h, wait)
 	if past(h, now) {
-		notes = append(notes, "The moment that Retry-After names is past.")
+		notes = append(notes, "The date in Retry-After is in the past.")
 	}
 	switch {
 	case wait > longestCoolDown:
@@ -33,8 +32,7 @@ func advise(status int, h http.Header, wait time.Duration, now time.Time) (clien
 		"\tRetry: heed.RetryPolicy{" + strings.Join(policy, ", ") + "},\n}}", notes
 }
 
-// policyFor returns what a client's RetryPolicy must have so that it obeys a response, and
-// why.
+// policyFor returns the fields of a RetryPolicy with which a client obeys a response, and the reasons.
 func policyFor(status int, h http.Header, wait time.Duration) (fields, notes []string) {
 	if note := vendorNote(status, h); note != "" {
 		fields, notes = append(fields, "Profiles: ratelimit.Vendors()"), append(notes, note)
@@ -47,13 +45,13 @@ func policyFor(status int, h http.Header, wait time.Duration) (fields, notes []s
 		if wait+jitterWindow > defaultMaxElapsed {
 			fields = append(fields, "MaxElapsed: "+goDuration(2*wait))
 		}
-		notes = append(notes, "By default, heed.Transport returns a response at once that asks for more than a minute.")
+		notes = append(notes, "By default, heed.Transport waits for a minute at most, and returns this response at once.")
 	}
 	return fields, notes
 }
 
-// vendorNote says whose profile knows more of a response than its status and header say;
-// "" if none does.
+// vendorNote names the vendors whose profiles may find out more about a response than its status and
+// header say, or returns "".
 func vendorNote(status int, h http.Header) string {
 	if status < 400 || status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		return ""
@@ -68,11 +66,11 @@ func vendorNote(status int, h http.Header) string {
 	if len(titles) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("What a %d means depends on the vendor, and the body may say it: a limit, or no permission. "+
-		"The profiles of ratelimit.Vendors() know that of %s.", status, strings.Join(titles, ", "))
+	return fmt.Sprintf("A %d may mean a limit or a missing permission, depending on the vendor and the body. "+
+		"The profiles in ratelimit.Vendors() can tell for %s.", status, strings.Join(titles, ", "))
 }
 
-// goDuration is d in Go, rounded up to minutes.
+// goDuration formats d as Go code, rounded up to minutes.
 func goDuration(d time.Duration) string {
 	minutes := (d + time.Minute - 1) / time.Minute
 	if minutes%60 == 0 {
@@ -84,7 +82,7 @@ func goDuration(d time.Duration) string {
 	return fmt.Sprintf("%d * time.Minute", minutes)
 }
 
-// past reports whether Retry-After names a moment before now.
+// past reports whether Retry-After is a date before now.
 func past(h http.Header, now time.Time) bool {
 	value := h.Get("Retry-After")
 	at, err := http.ParseTime(value)

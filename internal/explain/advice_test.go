@@ -13,24 +13,26 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// What explain advises is what a client needs, and no client needs more.
-func TestAClientWithTheAdvisedPolicyObeys(t *testing.T) {
+// A client needs exactly the advised policy.
+func TestAdvisedPolicyObeysTheResponse(t *testing.T) {
 	for _, c := range []struct {
 		status  int
 		header  http.Header
 		advised []string
-		policy  heed.RetryPolicy // the same
-		without int              // requests of a client that has no policy
+		policy  heed.RetryPolicy // the same as a value
+		without int              // requests of a client without a policy
 	}{
 		{429, http.Header{"Retry-After": {"60"}}, nil, heed.RetryPolicy{}, 2},
-		{429, http.Header{"Retry-After": {"120"}}, []string{"MaxWait: 2 * time.Minute"}, heed.RetryPolicy{MaxWait: 2 * time.Minute}, 1},
+		{429, http.Header{"Retry-After": {"120"}}, []string{"MaxWait: 2 * time.Minute"},
+			heed.RetryPolicy{MaxWait: 2 * time.Minute}, 1},
 		{503, http.Header{"Retry-After": {"295"}}, []string{"MaxWait: 5 * time.Minute", "MaxElapsed: 10 * time.Minute"},
 			heed.RetryPolicy{MaxWait: 5 * time.Minute, MaxElapsed: 10 * time.Minute}, 1},
 		{429, http.Header{"Retry-After": {"3600"}}, []string{"MaxWait: time.Hour", "MaxElapsed: 2 * time.Hour"},
 			heed.RetryPolicy{MaxWait: time.Hour, MaxElapsed: 2 * time.Hour}, 1},
 		{403, http.Header{"X-Ratelimit-Remaining": {"0"}, "Retry-After": {"7"}}, []string{"Profiles: ratelimit.Vendors()"},
 			heed.RetryPolicy{Profiles: ratelimit.Vendors()}, 2},
-		{403, http.Header{"X-Ratelimit-Remaining": {"0"}, "Retry-After": {"90"}}, []string{"Profiles: ratelimit.Vendors()", "MaxWait: 2 * time.Minute"},
+		{403, http.Header{"X-Ratelimit-Remaining": {"0"}, "Retry-After": {"90"}},
+			[]string{"Profiles: ratelimit.Vendors()", "MaxWait: 2 * time.Minute"},
 			heed.RetryPolicy{Profiles: ratelimit.Vendors(), MaxWait: 2 * time.Minute}, 1},
 	} {
 		wait, _ := ratelimit.Wait(c.status, c.header, time.Now())
@@ -41,8 +43,7 @@ func TestAClientWithTheAdvisedPolicyObeys(t *testing.T) {
 	}
 }
 
-// requests is how many a client with a policy sends to a server of GitHub that answers the
-// first of them so.
+// requests returns how many requests a client sends to GitHub if the first gets this response.
 func requests(t *testing.T, status int, header http.Header, policy heed.RetryPolicy) (sent int) {
 	synctest.Test(t, func(t *testing.T) {
 		base := roundTripper(func(r *http.Request) (*http.Response, error) {

@@ -1,5 +1,4 @@
-// Package explain reads a response that somebody pasted, or one value of its header, and
-// says what it means in terms of limits.
+// Package explain explains what a pasted response, or one value of its header, says about limits.
 package explain
 
 import (
@@ -15,38 +14,37 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// An Answer is what a response means, in words for people and in code. What is not known
-// or does not apply is zero.
+// An Answer explains a response, in sentences and in code. Fields that are unknown or do not apply
+// are zero.
 type Answer struct {
-	Assumed []string `json:"assumed,omitempty"` // sentences on what the text does not say
+	Assumed []string `json:"assumed,omitempty"` // sentences about assumptions
 	Known   bool     `json:"known"`             // whether the server asks for a wait
 	Wait    string   `json:"wait"`              // 1m30s
-	Until   int64    `json:"until"`             // the moment, Unix milliseconds
-	Meaning string   `json:"meaning"`           // a sentence; only of a vendor's response
-	Fields  []string `json:"fields,omitempty"`  // that tell the wait; not of a vendor's response
+	Until   int64    `json:"until"`             // end of the wait, Unix milliseconds
+	Meaning string   `json:"meaning"`           // a sentence; only for a vendor's response
+	Fields  []string `json:"fields,omitempty"`  // with the wait; not for a vendor's response
 	Quotas  []Quota  `json:"quotas,omitempty"`  // the tightest first
-	Notes   []string `json:"notes,omitempty"`   // sentences on the client; not of a vendor's response
-	Client  string   `json:"client"`            // Go code that makes a client that obeys; "" if none should
-	Call    string   `json:"call"`              // Go code that reads the wait, and what it returns
+	Notes   []string `json:"notes,omitempty"`   // about the client; not for a vendor's response
+	Client  string   `json:"client"`            // Go code for a client that obeys; "" if none should
+	Call    string   `json:"call"`              // Go code that reads the wait, and its result
 }
 
-// A Quota is what a response tells of one quota. What it does not tell is zero.
+// A Quota is what a response says about one quota. Missing values are zero.
 type Quota struct {
-	Name  string `json:"name"`  // "default" if it has none
+	Name  string `json:"name"`  // "default" if unnamed
 	Left  string `json:"left"`  // 3
 	Of    string `json:"of"`    // 100
 	Unit  string `json:"unit"`  // requests
 	Per   string `json:"per"`   // 1h
-	Next  string `json:"next"`  // 36s, until there is one more
-	Reset string `json:"reset"` // 59m12s, until it is whole
-	Whole int64  `json:"whole"` // that moment, Unix milliseconds
+	Next  string `json:"next"`  // 36s, until one more fits
+	Reset string `json:"reset"` // 59m12s, until it is full
+	Whole int64  `json:"whole"` // the time of Reset, Unix milliseconds
 }
 
-// Text says what text means: a response as curl -i and -v print it and browsers copy it,
-// with its body or without; or a value of Retry-After, RateLimit and the like by itself.
-// status replaces the one in text, unless it is 0; if both are, 429 is assumed. The
-// response is of the vendor of profile, or of any server if that is nil, and was received
-// now. It is an error if text is no response.
+// Text explains text: a response as curl -i and -v print it and browsers copy it, with or without
+// its body, or a single value of Retry-After, RateLimit and the like. status replaces the status in
+// text unless it is 0; if both are missing, 429 is assumed. profile is the vendor of the server, or
+// nil for any. The response was received now. Text returns an error if text is not a response.
 func Text(text string, status int, profile *ratelimit.Profile, now time.Time) (*Answer, error) {
 	r := parse(text)
 	if len(r.header) == 0 && r.status == 0 {
@@ -57,7 +55,7 @@ func Text(text string, status int, profile *ratelimit.Profile, now time.Time) (*
 	r.status = cmp.Or(status, r.status)
 	if r.status == 0 {
 		r.status = http.StatusTooManyRequests
-		r.assumed = append(r.assumed, "No status is told: it is taken for 429.")
+		r.assumed = append(r.assumed, "The status is missing: 429 is assumed.")
 	}
 	if profile != nil {
 		return r.ofVendor(profile, now), nil
@@ -65,7 +63,7 @@ func Text(text string, status int, profile *ratelimit.Profile, now time.Time) (*
 	return r.ofAnybody(now), nil
 }
 
-// A response is what was pasted.
+// A response is a pasted response.
 type response struct {
 	status  int // 0 if unknown
 	header  http.Header
@@ -73,8 +71,8 @@ type response struct {
 	assumed []string
 }
 
-// parse reads a status line, if there is one, fields up to an empty line, and the body. Of
-// several responses, as of redirects that curl followed, the last counts.
+// parse reads an optional status line, fields up to an empty line, and the body. Of several
+// responses, such as redirects that curl followed, it returns the last.
 func parse(text string) *response {
 	r := &response{header: make(http.Header)}
 	for text != "" {
@@ -103,19 +101,19 @@ func parse(text string) *response {
 	return r
 }
 
-// isName reports whether name is one that header fields have, and no part of a time:
-// 2026-11-20T19 would be one by the standard.
+// isName reports whether name looks like the name of a header field. It excludes times, such as
+// 2026-11-20T19, although the standard allows them.
 func isName(name string) bool {
 	const letters = "abcdefghijklmnopqrstuvwxyz"
 	name = strings.ToLower(name)
 	return strings.IndexAny(name, letters) == 0 && strings.Trim(name, letters+"0123456789-_") == ""
 }
 
-// candidates are the fields that a value by itself may be of.
+// candidates are the fields that a single value may belong to.
 var candidates = []struct {
 	field string
-	waits bool // it tells a wait, or nothing
-	until bool // a number of 10⁹ or more is a moment, not a delay
+	waits bool // its value is a wait
+	until bool // a number of 10⁹ or more is a time, not a delay
 }{
 	{"Retry-After", true, true},
 	{"RateLimit", false, false},
@@ -123,7 +121,7 @@ var candidates = []struct {
 	{"X-RateLimit-Reset", true, false},
 }
 
-// guess returns a 429 with the first field that value may be of; nil if there is none.
+// guess returns a 429 with the first field that value may belong to, or nil.
 func guess(value string, now time.Time) *response {
 	for _, c := range candidates {
 		h := make(http.Header)
@@ -135,7 +133,7 @@ func guess(value string, now time.Time) *response {
 		isWait := ok && !(c.until && wait >= 1e9*time.Second)
 		isQuota := !c.waits && strings.Contains(value, "=") && len(ratelimit.Parse(h, now)) > 0
 		if isWait || isQuota {
-			assumed := []string{"It is taken for a " + c.field + " of a 429."}
+			assumed := []string{"It is read as the " + c.field + " of a 429."}
 			return &response{status: http.StatusTooManyRequests, header: h, assumed: assumed}
 		}
 	}
@@ -165,13 +163,13 @@ func (r *response) ofVendor(p *ratelimit.Profile, now time.Time) *Answer {
 }
 
 var meanings = map[ratelimit.Meaning]string{
-	ratelimit.Unsaid:  "It says nothing of limits: the status says it all.",
+	ratelimit.Unsaid:  "It says nothing about limits: only the status counts.",
 	ratelimit.Limited: "A limit refused the request, and nothing was done.",
 	ratelimit.Retry:   "The server asks for another attempt, whatever the status is.",
-	ratelimit.Final:   "No wait helps.",
+	ratelimit.Final:   "Waiting does not help.",
 }
 
-// answer is what all Answers have.
+// answer returns the parts that all Answers have.
 func (r *response) answer(wait time.Duration, known bool, limits []ratelimit.Limit, now time.Time) *Answer {
 	a := &Answer{Assumed: r.assumed, Known: known}
 	if known {
@@ -203,16 +201,16 @@ func quotaOf(l ratelimit.Limit, now time.Time) Quota {
 	return q
 }
 
-// usual is how names of fields are written where they are defined.
+// usual writes names of fields as their definitions do.
 var usual = strings.NewReplacer("Ratelimit", "RateLimit", "-Ms", "-ms")
 
-// end is when a wait from now is over, rounded up to a second. Waits were rounded up to a
-// millisecond already, so one that ends less than 2 ms after a second ends with it.
+// end returns the end of a wait from now, rounded up to a second. Waits are rounded up to a
+// millisecond already, so an end less than 2 ms after a second counts as that second.
 func end(now time.Time, wait time.Duration) int64 {
 	return now.Add(wait + time.Second - 2*time.Millisecond).Truncate(time.Second).UnixMilli()
 }
 
-// Brief is d without the units of which there are none: 1m, 1h30m, 2d.
+// Brief formats d without zero units: 1m, 1h30m, 2d.
 func Brief(d time.Duration) string {
 	if day := 24 * time.Hour; d >= day && d%day == 0 {
 		return strconv.FormatInt(int64(d/day), 10) + "d"

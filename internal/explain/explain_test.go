@@ -14,8 +14,8 @@ import (
 
 var now = time.Date(2026, 11, 20, 19, 30, 0, 0, time.UTC)
 
-func TestATextIsAResponseOrAValue(t *testing.T) {
-	const noStatus = "No status is told: it is taken for 429."
+func TestTextIsAResponseOrAValue(t *testing.T) {
+	const noStatus = "The status is missing: 429 is assumed."
 	for _, c := range []struct {
 		text    string
 		status  int
@@ -35,11 +35,11 @@ func TestATextIsAResponseOrAValue(t *testing.T) {
 		{"< HTTP/1.1 429\n< Retry-After: 5\n< \n< HTTP/1.1 503 x\n< Retry-After: 9\n", 0, "9s", ""},
 		{"HTTP/1.1 302\nRetry-After: 5\n\nHTTP/1.1 429 x\n\nRetry-After: 9", 0, "", ""},
 		{"Retry-After: 5\nRETRY-AFTER: 8", 0, "8s", noStatus},
-		{"120", 0, "2m", "It is taken for a Retry-After of a 429."},
-		{" 2026-11-20T19:32:00Z\n", 0, "2m", "It is taken for a Retry-After of a 429."},
-		{"1795203012", 0, "12s", "It is taken for a X-RateLimit-Reset of a 429."},
-		{`"a";r=0;t=17`, 0, "17s", "It is taken for a RateLimit of a 429."},
-		{`"a";q=9;w=60`, 0, "", "It is taken for a RateLimit-Policy of a 429."},
+		{"120", 0, "2m", "It is read as the Retry-After of a 429."},
+		{" 2026-11-20T19:32:00Z\n", 0, "2m", "It is read as the Retry-After of a 429."},
+		{"1795203012", 0, "12s", "It is read as the X-RateLimit-Reset of a 429."},
+		{`"a";r=0;t=17`, 0, "17s", "It is read as the RateLimit of a 429."},
+		{`"a";q=9;w=60`, 0, "", "It is read as the RateLimit-Policy of a 429."},
 	} {
 		a, err := explain.Text(c.text, c.status, nil, now)
 		require.NoError(t, err, c.text)
@@ -53,7 +53,7 @@ func TestATextIsAResponseOrAValue(t *testing.T) {
 	}
 }
 
-func TestTheBodyIsReadForAVendor(t *testing.T) {
+func TestBodyIsReadForAVendor(t *testing.T) {
 	text := "HTTP/1.1 429 x\n\n" + `{"parameters":{"retry_after":35}}` + "\n"
 	a, err := explain.Text(text, 0, ratelimit.Vendor("telegram"), now)
 	require.NoError(t, err)
@@ -62,9 +62,8 @@ func TestTheBodyIsReadForAVendor(t *testing.T) {
 	assert.Empty(t, a.Fields)
 }
 
-// Waits are rounded up to a millisecond: where a date is told to the second, and now is
-// within one, the sum is that date.
-func TestAWaitEndsWithTheSecondThatWasMeant(t *testing.T) {
+// Waits are rounded up to a millisecond, but a wait until a date ends at that date.
+func TestWaitEndsWithItsSecond(t *testing.T) {
 	for _, c := range []struct {
 		now  string
 		want string
@@ -85,7 +84,7 @@ func TestAWaitEndsWithTheSecondThatWasMeant(t *testing.T) {
 	}
 }
 
-func TestBriefLeavesOutWhatIsZero(t *testing.T) {
+func TestBriefOmitsZeroUnits(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0s", 400 * time.Microsecond: "0s", time.Millisecond: "1ms", 1500 * time.Millisecond: "1.5s", time.Minute: "1m",
 		90 * time.Second: "1m30s", time.Hour: "1h", 90 * time.Minute: "1h30m", time.Hour + time.Second: "1h0m1s",

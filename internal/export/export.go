@@ -20,7 +20,7 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// targets are the languages that rules are exported to, in the order of the alphabet.
+// targets are the languages that rules are exported to, in alphabetical order.
 var targets = []struct {
 	name   string
 	render func(*exporter) string
@@ -32,7 +32,7 @@ var targets = []struct {
 	{"prometheus", prometheus},
 }
 
-// Targets returns the names of all targets, in the order of the alphabet.
+// Targets returns the names of all targets in alphabetical order.
 func Targets() (names []string) {
 	for _, t := range targets {
 		names = append(names, t.name)
@@ -40,8 +40,8 @@ func Targets() (names []string) {
 	return names
 }
 
-// CheckTarget returns an error if there is no target of that name. It lists those there are,
-// and names the one that was probably meant.
+// CheckTarget returns an error if there is no target of that name. The error lists the targets, and
+// suggests the nearest.
 func CheckTarget(name string) error {
 	if slices.Contains(Targets(), name) {
 		return nil
@@ -55,16 +55,15 @@ func CheckTarget(name string) error {
 
 // Options change the output. The zero Options are ready to use.
 type Options struct {
-	// Times is what the limits of a gateway are multiplied by, 1 to 1000. If zero, 1.
+	// Times multiplies the limits of a gateway, by 1 to 1000. If zero, 1.
 	Times int64
 
-	// Redis is where Kong counts, a host or host:port. If empty, each Kong counts in its
-	// own memory.
+	// Redis is the host or host:port of the Redis in which Kong counts. If empty, each Kong counts in
+	// its own memory.
 	Redis string
 
-	// Window is the time over which Prometheus takes rates: whole seconds, and a day at
-	// most. It should be at least four scrapes long. All other durations of the alerts are
-	// scaled with it. If zero, five minutes.
+	// Window is the range of Prometheus' rates, in whole seconds up to a day. It should be at least
+	// four scrapes long. All other durations of the alerts are scaled with it. If zero, five minutes.
 	Window time.Duration
 }
 
@@ -86,7 +85,7 @@ type Output struct {
 	Gaps []Gap // in the order of the file
 }
 
-// A Gap is something that the rules say and an Output does not.
+// A Gap is a part of the rules that an Output cannot express.
 type Gap struct {
 	File         string
 	Line, Column int
@@ -151,8 +150,8 @@ func (e *exporter) failsClosed(r *rulefile.Listed) bool {
 	return cmp.Or(r.Rule.OnStoreError, e.Config.OnStoreError) == serverside.FailClosed
 }
 
-// comment returns lines, and the gaps, as a comment in which each line begins with "#". It is
-// called last, when all gaps are known.
+// comment returns lines and the gaps as lines that begin with "#". It is called last, when all gaps
+// are known.
 func (e *exporter) comment(lines ...string) string {
 	slices.SortStableFunc(e.gaps, func(a, b Gap) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))

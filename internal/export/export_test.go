@@ -31,7 +31,7 @@ func exported(t testing.TB, target, rules string, o ...export.Options) export.Ou
 	return out
 }
 
-// gaps are what an Output's gaps say.
+// gaps returns the texts of an Output's gaps.
 func gaps(out export.Output) (all []string) {
 	for _, g := range out.Gaps {
 		all = append(all, g.Of+": "+g.Reason)
@@ -40,7 +40,7 @@ func gaps(out export.Output) (all []string) {
 }
 
 // Each file of testdata/*.yaml is exported to each target.
-func TestOutputsAreThoseOfTestdata(t *testing.T) {
+func TestOutputsEqualTestdata(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
@@ -60,7 +60,7 @@ func TestOutputsAreThoseOfTestdata(t *testing.T) {
 	}
 }
 
-func TestEachGapStandsInTheOutputToo(t *testing.T) {
+func TestGapsAreCommentsInTheOutput(t *testing.T) {
 	text, err := os.ReadFile("testdata/all.yaml")
 	require.NoError(t, err)
 	for _, target := range export.Targets() {
@@ -73,13 +73,14 @@ func TestEachGapStandsInTheOutputToo(t *testing.T) {
 	}
 }
 
-func TestAnUnknownTargetIsAnErrorThatNamesTheRightOnes(t *testing.T) {
+func TestUnknownTargetErrorListsTheTargets(t *testing.T) {
 	l := listing(t, "rules: [{policies: 1/1s}]")
 	for target, want := range map[string]string{
-		"ngnix":      `unknown target "ngnix": did you mean "nginx"? (targets: grafana, kong, nginx, openapi, prometheus)`,
-		"Prometheus": `unknown target "Prometheus": did you mean "prometheus"? (targets: grafana, kong, nginx, openapi, prometheus)`,
-		"caddy":      `unknown target "caddy" (targets: grafana, kong, nginx, openapi, prometheus)`,
-		"":           `unknown target "" (targets: grafana, kong, nginx, openapi, prometheus)`,
+		"ngnix": `unknown target "ngnix": did you mean "nginx"? (targets: grafana, kong, nginx, openapi, prometheus)`,
+		"Prometheus": `unknown target "Prometheus": did you mean "prometheus"? (targets: grafana, kong, nginx, ` +
+			`openapi, prometheus)`,
+		"caddy": `unknown target "caddy" (targets: grafana, kong, nginx, openapi, prometheus)`,
+		"":      `unknown target "" (targets: grafana, kong, nginx, openapi, prometheus)`,
 	} {
 		assert.EqualError(t, export.CheckTarget(target), want)
 		_, err := export.Export(target, l, export.Options{})
@@ -90,7 +91,7 @@ func TestAnUnknownTargetIsAnErrorThatNamesTheRightOnes(t *testing.T) {
 	}
 }
 
-func TestLimitsOfGatewaysAreMultiplied(t *testing.T) {
+func TestLimitsAreDividedAmongGateways(t *testing.T) {
 	out := exported(t, "nginx", "rules: [{name: api, policies: 10/1s}]", export.Options{Times: 5})
 	assert.Contains(t, out.Text, "rate=50r/s")
 	assert.Contains(t, out.Text, "burst=49 nodelay")
@@ -100,11 +101,14 @@ func TestLimitsOfGatewaysAreMultiplied(t *testing.T) {
 	}
 }
 
-// A name space is for the store: an address is one under each.
-func TestAnAddressThatIsNamedIsAnAddress(t *testing.T) {
+// Names of keys matter only to the store.
+func TestNamedAddressIsAnAddress(t *testing.T) {
 	plain := exported(t, "nginx", "rules:\n- {name: a, pattern: /login, policies: 6/1m}\n")
-	named := exported(t, "nginx", "key: 'named(ip, ip)'\nrules:\n- {name: a, pattern: /login, key: 'named(login, named(b, ip))', policies: 6/1m}\n")
+	named := exported(t, "nginx",
+		"key: 'named(ip, ip)'\nrules:\n- {name: a, pattern: /login, key: 'named(login, named(b, ip))', policies: 6/1m}\n")
 	assert.Equal(t, plain, named)
-	assert.Equal(t, plain, exported(t, "nginx", "key: 'named(ip, ip)'\nrules:\n- {name: a, pattern: /login, policies: 6/1m}\n"))
-	assert.Len(t, exported(t, "nginx", "rules:\n- {name: a, stage: after-auth, key: 'named(login, user)', policies: 5/1m}\n").Gaps, 1)
+	assert.Equal(t, plain,
+		exported(t, "nginx", "key: 'named(ip, ip)'\nrules:\n- {name: a, pattern: /login, policies: 6/1m}\n"))
+	assert.Len(t,
+		exported(t, "nginx", "rules:\n- {name: a, stage: after-auth, key: 'named(login, user)', policies: 5/1m}\n").Gaps, 1)
 }

@@ -17,16 +17,16 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// shapes reduce an output to what must not depend on the text in a rule file.
+// shapes reduce an output to the parts that must not depend on texts in the rule file.
 var shapes = map[string]func(testing.TB, string) []string{
 	"nginx":      nginxShape,
 	"kong":       yamlShape,
-	"grafana":    yamlShape, // of which JSON is a part
+	"grafana":    yamlShape, // JSON is YAML
 	"openapi":    yamlShape,
 	"prometheus": yamlShape,
 }
 
-// odd are texts of names, patterns and keys that might get out of their place.
+// odd are names, patterns and keys that need escapes.
 var odd = [][5]string{
 	{"api", "POST /login", "GET /health", "header:X-Tenant", "ours"},
 	{`a"; } evil on; #`, "GET /x\"; } return 200; # /$1", "GET /a\n}\nevil on;", "header:X", "x"},
@@ -36,9 +36,8 @@ var odd = [][5]string{
 	{"- [a]: &b *c !d | >", "h$1;/é\u2028\\", "/{x}/#", "first(a, ip)", "%[1]s"},
 }
 
-// FuzzNoTextGetsOutOfItsPlace: whatever names, patterns and other text are, outputs
-// have the directives that they have of rules with plain ones.
-func FuzzNoTextGetsOutOfItsPlace(f *testing.F) {
+// Whatever names, patterns and other texts are, the output has the same directives as for plain ones.
+func FuzzTextsAreEscaped(f *testing.F) {
 	for _, o := range odd {
 		f.Add(o[0], o[1], o[2], o[3], o[4])
 	}
@@ -47,7 +46,9 @@ func FuzzNoTextGetsOutOfItsPlace(f *testing.F) {
 		if err != nil {
 			t.Skip()
 		}
-		plain, err := rulefile.List("r.json", document(t, "name", plainLike(pattern), strings.ReplaceAll(plainLike(exempt), "%C3%A9", "é"), plainKey(l), "other"), rulefile.Env{Lenient: true})
+		plain, err := rulefile.List("r.json",
+			document(t, "name", plainLike(pattern), strings.ReplaceAll(plainLike(exempt), "%C3%A9", "é"), plainKey(l),
+				"other"), rulefile.Env{Lenient: true})
 		require.NoError(t, err)
 		for _, target := range export.Targets() {
 			out, err := export.Export(target, l, export.Options{})
@@ -65,8 +66,8 @@ func FuzzNoTextGetsOutOfItsPlace(f *testing.F) {
 	})
 }
 
-// nginx sees no other directives in odd texts than we do.
-func TestNginxTakesOddTexts(t *testing.T) {
+// nginx reads the same directives as nginxShape.
+func TestNginxAcceptsOddTexts(t *testing.T) {
 	for _, o := range odd {
 		l, err := rulefile.List("r.json", document(t, o[0], o[1], o[2], o[3], o[4]), rulefile.Env{Lenient: true})
 		require.NoError(t, err)
@@ -76,7 +77,7 @@ func TestNginxTakesOddTexts(t *testing.T) {
 	}
 }
 
-// document is a rule file with some text in all the places where there may be any.
+// document returns a rule file with these texts in every place for text.
 func document(t testing.TB, name, pattern, exempt, key, other string) []byte {
 	policies := []any{"10/1s", map[string]any{"name": other, "quota": 60, "window": "1m"}}
 	data, err := json.Marshal(map[string]any{
@@ -92,7 +93,7 @@ func document(t testing.TB, name, pattern, exempt, key, other string) []byte {
 	return data
 }
 
-// plainLike is a pattern of the same form as another, without its text.
+// plainLike returns a pattern of the same form with plain text.
 func plainLike(pattern string) string {
 	slash := strings.IndexByte(pattern, '/')
 	front, path := pattern[:slash], pattern[slash:]
@@ -118,8 +119,7 @@ func plainLike(pattern string) string {
 	return plain
 }
 
-// plainMethod is method where it is one that OpenAPI has, and otherwise one that it
-// has not.
+// plainMethod returns method if OpenAPI has it, and otherwise one that OpenAPI does not have.
 func plainMethod(method string) string {
 	switch {
 	case method == "":
@@ -131,7 +131,7 @@ func plainMethod(method string) string {
 	}
 }
 
-// plainSegment is one that is escaped if a segment is: not all gateways decode it.
+// plainSegment returns a segment with escapes if segment has any, because not all gateways decode them.
 func plainSegment(segment string) string {
 	if name, err := url.PathUnescape(segment); err == nil {
 		segment = name
@@ -142,7 +142,7 @@ func plainSegment(segment string) string {
 	return "x"
 }
 
-// plainKey is a key of the same kind as that of l's second rule.
+// plainKey returns a key of the same kind as the key of l's second rule.
 func plainKey(l *rulefile.Listing) string {
 	if key := l.Rules[1].Key; key == "ip" || key == "peer" {
 		return key
@@ -150,7 +150,7 @@ func plainKey(l *rulefile.Listing) string {
 	return "header:X"
 }
 
-// nginxShape is the directives of nginx, by the rules by which it reads tokens.
+// nginxShape returns the directives, read by nginx' own rules for tokens.
 func nginxShape(t testing.TB, text string) (shape []string) {
 	var words []string
 	depth := 0
@@ -172,7 +172,7 @@ func nginxShape(t testing.TB, text string) (shape []string) {
 	return shape
 }
 
-// nginxWord is a directive's name, or what kind of line of a map it is.
+// nginxWord returns a directive's name, or the kind of a map's line.
 func nginxWord(word string) string {
 	if strings.HasPrefix(word, `"~`) {
 		return "~"
@@ -212,7 +212,7 @@ func nginxTokens(t testing.TB, text string) (tokens []string) {
 	return tokens
 }
 
-// yamlShape is the form of YAML, whatever the order of its keys, and of its comments.
+// yamlShape returns the structure of YAML and of its comments, with keys in any order.
 func yamlShape(t testing.TB, text string) []string {
 	var document yaml.Node
 	require.NoError(t, yaml.Unmarshal([]byte(text), &document), text)
@@ -230,7 +230,7 @@ func nodeShape(n *yaml.Node) string {
 	return fmt.Sprintf("%d(%s)", n.Kind, strings.Join(inner, " "))
 }
 
-func TestShapesSeeWhatGetsOut(t *testing.T) {
+func TestShapesDetectUnescapedTexts(t *testing.T) {
 	assert.NotEqual(t, nginxShape(t, `map $a $b { "~^/x" 1; }`), nginxShape(t, `map $a $b { "~^/x" 1; "~^" 2; }`))
 	assert.NotEqual(t, nginxShape(t, "a;\n# x\n"), nginxShape(t, "a;\n# x\nevil on;\n"))
 	assert.NotEqual(t, yamlShape(t, "# x\na: 1\n"), yamlShape(t, "# x\nb: 1\na: 1\n"))

@@ -12,7 +12,7 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// What nginx and Kong have in common.
+// Code that nginx and Kong share.
 
 // A gatewayRule is a rule that a gateway can apply: it counts requests by address.
 type gatewayRule struct {
@@ -22,8 +22,8 @@ type gatewayRule struct {
 	limits  []limit // multiplied by Options.Times
 }
 
-// gatewayRules returns the rules that a gateway can apply, with those of their limits that
-// keeps accepts. All others are gaps, which keeps reports of what it rejects.
+// gatewayRules returns the rules that a gateway can apply, with the limits that keeps accepts. The
+// others become gaps: keeps adds those of limits that it rejects.
 func (e *exporter) gatewayRules(keeps func(*rulefile.Listed, limit) bool) (rules []gatewayRule) {
 	ids := identifiers{}
 	for i := range e.Rules {
@@ -53,7 +53,7 @@ func (e *exporter) gatewayRules(keeps func(*rulefile.Listed, limit) bool) (rules
 	return rules
 }
 
-// applicationOnly returns why a gateway cannot apply a rule; "" if it can.
+// applicationOnly returns why a gateway cannot apply a rule, or "".
 func applicationOnly(r *rulefile.Listed) string {
 	names := func(setting string) bool {
 		return slices.ContainsFunc(r.Functions, func(f string) bool { return strings.HasPrefix(f, setting+" ") })
@@ -82,8 +82,7 @@ func applicationOnly(r *rulefile.Listed) string {
 	return ""
 }
 
-// unnamed returns a key without the name spaces around it, which only matter to the store:
-// ip of named(login, ip).
+// unnamed returns a key without named(…), which only matters to the store: ip for named(login, ip).
 func unnamed(key string) string {
 	for strings.HasPrefix(key, "named(") {
 		_, key, _ = strings.Cut(key, ", ")
@@ -107,8 +106,8 @@ func (e *exporter) partGaps(r *rulefile.Listed) {
 	}
 }
 
-// allowed returns the addresses of the allow-list. Entries without addresses, and the limits
-// of all, are gaps.
+// allowed returns the addresses in allow. Entries without addresses, and the limits of all entries,
+// are gaps.
 func (e *exporter) allowed() (peers []netip.Prefix) {
 	for i := range e.Allow {
 		a := &e.Allow[i]
@@ -122,7 +121,7 @@ func (e *exporter) allowed() (peers []netip.Prefix) {
 	return peers
 }
 
-// ipv6Bits is how much of an IPv6 address tells clients apart.
+// ipv6Bits returns the length of the IPv6 prefix that counts as one client.
 func (e *exporter) ipv6Bits() int { return cmp.Or(e.Proxies.IPv6Bits, 64) }
 
 // proxyField returns the field in which a gateway finds the client's address. It reads only
@@ -159,19 +158,19 @@ func (e *exporter) purpose(gateway, use string) []string {
 		"with -times 5, so that it is usually the application that answers.")
 }
 
-// identifiers are names that are made of other names, no two alike.
+// identifiers are unique names made from other names.
 type identifiers map[string]bool
 
-// longestID bounds identifiers: "$heed_rule_", one of them and a number have to fit into
-// nginx' hash of variables.
-const longestID = 32
+// maxID is the length of the longest identifier: "$heed_rule_", an identifier and a number have to fit
+// into nginx' hash of variables.
+const maxID = 32
 
 var notInID = regexp.MustCompile(`[^A-Za-z0-9]`)
 
-// add returns an identifier for a name: the name with "_" in place of all but ASCII letters
-// and digits, and with a number if there is one like it.
+// add returns an identifier for a name: the name with everything but ASCII letters and digits replaced
+// by "_", and a number if that is in use.
 func (ids identifiers) add(name string) string {
-	base := strings.ToLower(notInID.ReplaceAllString(name[:min(len(name), longestID)], "_"))
+	base := strings.ToLower(notInID.ReplaceAllString(name[:min(len(name), maxID)], "_"))
 	id := base
 	for n := 2; ids[id]; n++ {
 		id = fmt.Sprintf("%s_%d", base, n)

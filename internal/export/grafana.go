@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// grafana writes a dashboard of what package serverside/metrics counts: a row for all rules, and
-// one for each.
+// grafana writes a dashboard of the metrics of package serverside/metrics: a row for all rules, and one
+// for each rule.
 func grafana(e *exporter) string {
 	d := &dashboard{
 		Title: "Limits of " + title(filepath.Base(e.File)), Tags: []string{"rate limits"}, Schema: 39, Refresh: "30s",
@@ -28,7 +28,7 @@ func grafana(e *exporter) string {
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
 	if err := encoder.Encode(d); err != nil {
-		panic(err) // d is of strings, numbers, lists and maps
+		panic(err) // cannot happen: d has only strings, numbers, lists and maps
 	}
 	return b.String()
 }
@@ -53,7 +53,7 @@ func (d *dashboard) all() {
 		series{"{{strategy}}", "min by (strategy) (rate_limit_headroom_ratio)"})
 }
 
-// rule adds the row of a rule, which metrics have under two labels.
+// rule adds the row of a rule, which two labels identify in metrics.
 func (d *dashboard) rule(name, limits, endpoint, strategy string, dryRun bool) {
 	sum := func(metric string) string {
 		return "sum(" + rate(fmt.Sprintf("%s{endpoint=%s, strategy=%s}", metric, endpoint, strategy)) + ")"
@@ -68,10 +68,10 @@ func (d *dashboard) rule(name, limits, endpoint, strategy string, dryRun bool) {
 		series{"hot keys", sum("hot_keys_total")}, series{"penalties", sum("penalties_total")})
 }
 
-// rate is a query for the rate of one of our counters.
+// rate returns a query for the rate of a counter.
 func rate(counter string) string { return "rate(rate_limit_" + counter + "[$__rate_interval])" }
 
-// A dashboard is one of Grafana.
+// A dashboard is a Grafana dashboard.
 type dashboard struct {
 	Title      string   `json:"title"`
 	Tags       []string `json:"tags"`
@@ -95,7 +95,7 @@ type panel struct {
 	Targets     []any    `json:"targets,omitempty"`
 }
 
-// A position is one in a grid that is 24 columns wide.
+// A position is a position in a grid that is 24 columns wide.
 type position struct {
 	X int `json:"x"`
 	Y int `json:"y"`
@@ -103,7 +103,7 @@ type position struct {
 	H int `json:"h"`
 }
 
-// A series is a query, and what its graph is called.
+// A series is a query and the name of its graph.
 type series struct{ legend, query string }
 
 // row begins a row.
@@ -115,7 +115,7 @@ func (d *dashboard) row(title string) {
 	d.y++
 }
 
-// graph adds a graph, of which two fit side by side.
+// graph adds a graph. Two fit side by side.
 func (d *dashboard) graph(title, description, unit string, all ...series) {
 	source := object{"type": "prometheus", "uid": "${source}"}
 	fields := object{"defaults": object{"unit": unit, "min": 0}, "overrides": []any{}}
@@ -143,8 +143,8 @@ func label(value string) string {
 	return strings.NewReplacer("$", `\x24`, "[", `\x5b`).Replace(quoted(value))
 }
 
-// title returns text for a title, without variables. It has other characters in place of those
-// that make one, since a title knows no escapes.
+// title returns text for a title, without variables. It replaces the characters that make one, because
+// titles have no escapes.
 func title(text string) string {
 	text = quoted(text)
 	return strings.NewReplacer("$", "＄", "[[", "[ [").Replace(text[1 : len(text)-1])

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A board is a dashboard, as far as it is looked at.
+// A board is the part of a dashboard that tests check.
 type board struct {
 	Title      string
 	Templating struct{ List []struct{ Name, Type string } }
@@ -29,7 +29,7 @@ func boardOf(t *testing.T, text string) (b board) {
 	return b
 }
 
-func TestPanelsHaveAPlaceAndASourceOfTheirOwn(t *testing.T) {
+func TestPanelsHavePositionsAndSources(t *testing.T) {
 	text, err := os.ReadFile("testdata/all.grafana.golden")
 	require.NoError(t, err)
 	b := boardOf(t, string(text))
@@ -56,7 +56,7 @@ func TestPanelsHaveAPlaceAndASourceOfTheirOwn(t *testing.T) {
 }
 
 // Promtool reads the queries as rules that record them.
-func TestPromtoolTakesTheQueriesOfPanels(t *testing.T) {
+func TestPromtoolAcceptsPanelQueries(t *testing.T) {
 	out := exported(t, "grafana", `
 rules:
 - {name: '$x "\ [[y', pattern: '/é/"$a', policies: 1/1s}`)
@@ -74,10 +74,11 @@ rules:
 	promtool(t, "check", rules.String())
 }
 
-// There is a panel for what there are alarms for.
-func TestTheDashboardShowsWhatThereAreAlarmsFor(t *testing.T) {
+// Every alert has a panel.
+func TestDashboardCoversAllAlerts(t *testing.T) {
 	out := exported(t, "grafana", "rules: [{name: trial, dry_run: true, policies: 1/1s}]")
-	for _, name := range []string{"rate_limit_exceeded_total", "rate_limit_redis_unavailable", "rate_limit_check_duration_seconds_bucket",
+	for _, name := range []string{"rate_limit_exceeded_total", "rate_limit_redis_unavailable",
+		"rate_limit_check_duration_seconds_bucket",
 		"rate_limit_hot_keys_total", "rate_limit_fail_open_total", "rate_limit_would_exceed_total"} {
 		assert.Contains(t, out.Text, name)
 	}

@@ -1,6 +1,6 @@
 package export
 
-// Expression is that of the paths of a pattern.
+// Expression returns the expression for the paths of a pattern.
 func Expression(text string) string { return "^" + newPattern(text).path(false) }
 
 // Covers reports whether a pattern matches all that another does.

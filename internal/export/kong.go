@@ -82,7 +82,7 @@ func (k kongFile) rules() []gatewayRule {
 	})
 }
 
-// keeps reports whether Kong can apply a limit of a rule. How it differs is a gap.
+// keeps reports whether Kong can apply a limit of a rule. It adds gaps for differences.
 func (k kongFile) keeps(r *rulefile.Listed, l limit) bool {
 	for _, w := range kongWindows {
 		if w.length != l.Window {
@@ -133,7 +133,7 @@ func (k kongFile) plugin(rules []gatewayRule) kongPlugin {
 
 // routes returns a route for each rule that has a pattern.
 func (k kongFile) routes(rules []gatewayRule) (routes []kongRoute) {
-	others := make([]int, len(rules)) // how many routes of other rules have requests of each rule
+	others := make([]int, len(rules)) // for each rule, the routes of other rules that take some of its requests
 	for i, g := range rules {
 		if g.pattern.isAny() {
 			continue
@@ -169,7 +169,7 @@ func (k kongFile) routes(rules []gatewayRule) (routes []kongRoute) {
 // kongPath returns p's path as an expression of Kong, which has to begin with a slash.
 func kongPath(p pattern) string { return "~/(?i)" + strings.TrimLeft(p.path(false), "/*") }
 
-// settings returns what a comment says of Kong and its kong.conf.
+// settings returns a comment about Kong and its kong.conf.
 func (k kongFile) settings() []string {
 	lines := []string{"", "Kong counts in windows of the clock: around the end of one it may admit twice the limit."}
 	if len(k.Proxies.Trusted) == 0 {

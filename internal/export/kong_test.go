@@ -17,10 +17,15 @@ func kongOf(t *testing.T, rules string, o export.Options) (d map[string]any) {
 	return d
 }
 
-func TestKongGetsTheValuesOfItsDocumentation(t *testing.T) {
+func TestKongValues(t *testing.T) {
 	rules := "ipv6_bits: 128\nrules: [{name: api, policies: [60/1m, 1000/1h]}]"
-	limits := map[string]any{"minute": 60, "hour": 1000, "limit_by": "ip", "policy": "redis", "redis_host": "redis.internal", "fault_tolerant": true}
-	want := map[string]any{"_format_version": "3.0", "plugins": []any{map[string]any{"name": "rate-limiting", "config": limits}}}
+	limits := map[string]any{
+		"minute": 60, "hour": 1000, "limit_by": "ip", "policy": "redis", "redis_host": "redis.internal",
+		"fault_tolerant": true,
+	}
+	want := map[string]any{
+		"_format_version": "3.0", "plugins": []any{map[string]any{"name": "rate-limiting", "config": limits}},
+	}
 	assert.Equal(t, want, kongOf(t, rules, export.Options{Redis: "redis.internal"}))
 	limits["redis_port"] = 6380
 	assert.Equal(t, want, kongOf(t, rules, export.Options{Redis: "redis.internal:6380"}))
@@ -31,9 +36,8 @@ func TestKongGetsTheValuesOfItsDocumentation(t *testing.T) {
 	assert.Empty(t, exported(t, "kong", rules).Gaps)
 }
 
-// Of the plugins that are for a request Kong asks one, so a route has the least of all
-// that hold there.
-func TestARouteOfKongHasTheLeastOfAllRulesThatHoldThere(t *testing.T) {
+// Kong runs one plugin for a request, so a route has the lowest of all limits that apply there.
+func TestKongRouteHasTheLowestMatchingLimits(t *testing.T) {
 	const rules = `
 ipv6_bits: 128
 rules:
@@ -43,7 +47,8 @@ rules:
 - {name: cafe, pattern: /caf%C3%A9, policies: 1/1s}`
 	assert.Equal(t, []string{
 		`rule "address": 10 in 7s is left to the application: Kong has windows of a second, a minute, an hour and a day`,
-		`rule "address": some of its requests take the routes of other rules (2): Kong counts each route by itself, by the rules that cover it`,
+		`rule "address": some of its requests take the routes of other rules (2): ` +
+			`Kong counts each route by itself, by the rules that cover it`,
 		`rule "login": Kong counts in a window of the clock: 5 at once, and not 2`,
 		`rule "cafe": Kong does not decode the path: it is left to the application`,
 	}, gaps(exported(t, "kong", rules)))
@@ -55,28 +60,29 @@ rules:
 	}
 	assert.Equal(t, config(map[string]any{"second": 50, "minute": 500, "fault_tolerant": true}), d["plugins"])
 	assert.Equal(t, []any{
-		map[string]any{"name": "login", "methods": []any{"POST"}, "hosts": []any{"example.com"}, "paths": []any{"~/(?i)login/*$"}, "regex_priority": 2,
+		map[string]any{"name": "login", "methods": []any{"POST"}, "hosts": []any{"example.com"},
+			"paths": []any{"~/(?i)login/*$"}, "regex_priority": 2,
 			"plugins": config(map[string]any{"minute": 5, "fault_tolerant": false})},
 		map[string]any{"name": "v1", "methods": []any{"GET", "HEAD"}, "paths": []any{"~/(?i)v1(/|$)"}, "regex_priority": 2,
 			"plugins": config(map[string]any{"second": 50, "minute": 500, "day": 9000, "fault_tolerant": true})},
 	}, service["routes"])
 }
 
-// A request that two rules are for, neither of which is for all of the other's, has one
-// route in Kong.
-func TestKongTellsOfRulesThatCross(t *testing.T) {
+// A request that matches two overlapping rules has one route in Kong.
+func TestKongReportsCrossingRules(t *testing.T) {
 	out := exported(t, "kong", `
 ipv6_bits: 128
 rules:
 - {name: reads, pattern: GET /v1/, policies: 100/1m}
 - {name: orders, pattern: /v1/orders, policies: 10/1m}
 - {name: login, pattern: POST /login, policies: 5/1m}`)
-	const reason = "some of its requests take the routes of other rules (1): Kong counts each route by itself, by the rules that cover it"
+	const reason = "some of its requests take the routes of other rules (1): Kong counts each route by itself, " +
+		"by the rules that cover it"
 	assert.Equal(t, []string{`rule "reads": ` + reason, `rule "orders": ` + reason}, gaps(out))
 }
 
-// Of the routes that match a request Kong takes that with the highest priority.
-func TestTheNarrowerRouteOfKongHasThePriority(t *testing.T) {
+// Kong takes the matching route with the highest priority.
+func TestNarrowerKongRouteHasPriority(t *testing.T) {
 	const rules = `
 rules:
 - {name: beneath, pattern: /v1/, policies: 5/1m}
@@ -92,11 +98,13 @@ rules:
 	assert.Equal(t, map[any]any{"beneath": 1, "exact": 2, "wildcard": 2, "orders": 3, "post": 4}, priorities)
 }
 
-// What Kong's own schema asks of routes and of this plugin.
-func TestKongsSchemaIsKept(t *testing.T) {
+// The output keeps the rules of Kong's own schema for routes and for this plugin.
+func TestKongOutputMatchesItsSchema(t *testing.T) {
 	text, err := os.ReadFile("testdata/all.yaml")
 	require.NoError(t, err)
-	for _, rules := range []string{string(text), "rules: [{name: root, pattern: '/{$}', policies: [7/1s, 5/1m, 5/1h, 4/1d]}, {name: all, pattern: '/{path...}', policies: 1/1s}]"} {
+	for _, rules := range []string{string(text),
+		"rules: [{name: root, pattern: '/{$}', policies: [7/1s, 5/1m, 5/1h, 4/1d]}, {name: all, " +
+			"pattern: '/{path...}', policies: 1/1s}]"} {
 		d := kongOf(t, rules, export.Options{})
 		for _, service := range d["services"].([]any) {
 			for _, route := range service.(map[string]any)["routes"].([]any) {

@@ -12,9 +12,9 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// nginx writes directives for the http block of nginx, 1.17.6 or later. Maps decide which
-// rules apply to a request, and not locations: as in package serverside, all rules that match
-// do, and the locations stay as they are.
+// nginx writes directives for the http block of nginx, 1.17.6 or later. Maps instead of locations
+// select the rules for a request, so that all matching rules apply, as in package serverside, and
+// existing locations stay as they are.
 func nginx(e *exporter) string {
 	n := &nginxFile{exporter: e, client: "$binary_remote_addr"}
 	n.realIP()
@@ -37,10 +37,10 @@ type nginxFile struct {
 
 func (n *nginxFile) printf(format string, args ...any) { fmt.Fprintf(n, format, args...) }
 
-// request is what maps match with expressions of a pattern.
+// request is the value that maps match with expressions of patterns.
 const request = "$request_method $host$uri"
 
-// realIP makes nginx believe the proxies that the rules believe.
+// realIP makes nginx trust the proxies that the rules trust.
 func (n *nginxFile) realIP() {
 	if len(n.Proxies.Trusted) == 0 {
 		n.printf("\n# Behind another proxy, all clients have the proxy's address: name it in trusted_proxies\n" +
@@ -70,7 +70,7 @@ func (n *nginxFile) networks() {
 	n.client = "$heed_network"
 }
 
-// allow leaves the addresses of the allow-list uncounted.
+// allow exempts the addresses in allow from counting.
 func (n *nginxFile) allow() {
 	peers := n.allowed()
 	if len(peers) == 0 {
@@ -78,7 +78,7 @@ func (n *nginxFile) allow() {
 	}
 	peer := ""
 	if len(n.Proxies.Trusted) > 0 {
-		peer = "$realip_remote_addr " // of the connection, whatever the proxy says
+		peer = "$realip_remote_addr " // the connection's address, whatever a proxy sends
 	}
 	n.printf("\n# These addresses are not limited.\ngeo %s$heed_allowed {\n\tdefault 0;\n", peer)
 	for _, p := range peers {
@@ -88,7 +88,7 @@ func (n *nginxFile) allow() {
 	n.client = "$heed_not_allowed"
 }
 
-// exempt leaves requests uncounted that no rule limits.
+// exempt exempts requests that no rule limits from counting.
 func (n *nginxFile) exempt() {
 	if len(n.Config.Exempt) == 0 {
 		return
@@ -101,7 +101,7 @@ func (n *nginxFile) exempt() {
 	n.client = "$heed_client"
 }
 
-// rules writes the limits, and when clients that are denied should come back.
+// rules writes the limits, and Retry-After for denied requests.
 func (n *nginxFile) rules() {
 	rules := n.gatewayRules(n.keeps)
 	if len(rules) == 0 {
@@ -112,7 +112,7 @@ func (n *nginxFile) rules() {
 		n.rule(g, zones)
 	}
 	n.printf("\nlimit_req_status 429;\nmap \"$limit_req_status %s\" $heed_retry_after {\n\tdefault \"\";\n", request)
-	// Of the expressions that match, nginx takes the first: that with the longest wait.
+	// nginx takes the first expression that matches: the one with the longest wait.
 	slices.SortStableFunc(rules, func(a, b gatewayRule) int { return cmp.Compare(retryAfter(b), retryAfter(a)) })
 	for _, g := range rules {
 		n.printf("\t\"~^REJECTED %s\" %d;\n", g.pattern.expression(false), retryAfter(g))
@@ -153,7 +153,7 @@ const (
 	mostBurst     = 1_000_000_000
 )
 
-// keeps reports whether nginx can apply a limit of a rule. How it differs is a gap.
+// keeps reports whether nginx can apply a limit of a rule. It adds gaps for differences.
 func (n *nginxFile) keeps(r *rulefile.Listed, l limit) bool {
 	if l.in(time.Minute) > mostPerMinute || l.Burst > mostBurst {
 		n.ruleGap(r, "%v is more than nginx can count: it is left to the application", l)
@@ -169,8 +169,8 @@ func (n *nginxFile) keeps(r *rulefile.Listed, l limit) bool {
 	return true
 }
 
-// nginxRate returns a limit's rate as nginx is told it, in whole requests a second or a
-// minute, rounded up; and what nginx makes of it: whole thousandths of a request a second.
+// nginxRate returns a limit's rate in nginx' syntax, in whole requests a second or a minute, rounded
+// up. It also returns the rate that nginx uses, in whole thousandths of a request a second.
 func nginxRate(l limit) (text string, thousandths int64) {
 	perMinute := int64(math.Ceil(l.in(time.Minute)))
 	text = fmt.Sprintf("%dr/m", perMinute)
@@ -180,7 +180,7 @@ func nginxRate(l limit) (text string, thousandths int64) {
 	return text, perMinute * 1000 / 60
 }
 
-// retryAfter is how long a client waits for the slowest limit of a rule, in seconds.
+// retryAfter returns the wait for the slowest limit of a rule, in seconds.
 func retryAfter(g gatewayRule) (seconds int64) {
 	for _, l := range g.limits {
 		_, thousandths := nginxRate(l)

@@ -16,8 +16,7 @@ import (
 	"github.com/heedhttp/heed/internal/gatewaytest"
 )
 
-// service is a server that says which path it got, and tells who asks too fast for
-// it, on /own.
+// service starts a server that answers with the request's path, and denies requests to /own.
 func service(t *testing.T) (addr string) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/own" {
@@ -30,12 +29,12 @@ func service(t *testing.T) (addr string) {
 	return strings.TrimPrefix(s.URL, "http://")
 }
 
-func TestNginxGetsTheDirectivesOfItsDocumentation(t *testing.T) {
+func TestNginxDirectives(t *testing.T) {
 	out := exported(t, "nginx", "ipv6_bits: 128\nrules: [{name: api, policies: 10/1s burst 21}]")
 	assert.Empty(t, out.Gaps)
 	for _, directive := range []string{
 		"limit_req_zone $binary_remote_addr zone=api:10m rate=10r/s;",
-		"limit_req zone=api burst=20 nodelay;", // and the one that is not beyond the rate: 21 at once
+		"limit_req zone=api burst=20 nodelay;", // 21 at once, with the one that the rate admits
 		"limit_req_status 429;",
 		"add_header Retry-After $heed_retry_after always;",
 		"set_real_ip_from stands here",
@@ -46,7 +45,7 @@ func TestNginxGetsTheDirectivesOfItsDocumentation(t *testing.T) {
 	assert.Contains(t, out.Text, "set_real_ip_from 10.0.0.0/8;\nreal_ip_header \"X-Real-IP\";\n")
 }
 
-func TestNginxTakesWhatIsMadeForIt(t *testing.T) {
+func TestNginxAcceptsTheOutput(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.nginx.golden")
 	require.NoError(t, err)
 	require.NotEmpty(t, files)
@@ -58,19 +57,20 @@ func TestNginxTakesWhatIsMadeForIt(t *testing.T) {
 }
 
 // Names of variables have room for 46 characters in the hash that nginx has by default.
-func TestNginxTakesLongNames(t *testing.T) {
+func TestNginxAcceptsLongNames(t *testing.T) {
 	name := strings.Repeat("n", 999)
-	out := exported(t, "nginx", "rules: [{name: "+name+", pattern: /a, policies: 3/1s}, {name: "+name+"2, pattern: /b, policies: [3/1s, 90/90s]}]")
+	out := exported(t, "nginx",
+		"rules: [{name: "+name+", pattern: /a, policies: 3/1s}, {name: "+name+"2, pattern: /b, policies: [3/1s, 90/90s]}]")
 	gatewaytest.CheckNginx(t, out.Text)
 }
 
-// A flood is requests one after the other, as fast as they are answered.
+// A flood is a series of requests without pauses.
 type flood struct {
 	admitted    int
 	least, most time.Duration // between the first request admitted and the last denied, within these
 }
 
-// drive sends requests for some time, and then until one is denied.
+// drive sends requests for a while, and then until one is denied.
 func drive(t *testing.T, url string, during time.Duration) (f flood) {
 	var began, answered time.Time
 	start := time.Now()
@@ -114,9 +114,8 @@ func send(t *testing.T, method, url string, fields ...string) *http.Response {
 	return resp
 }
 
-// What nginx admits is what the rule does, to the request. It reads its clock
-// in milliseconds, in which less than one request is given back.
-func TestNginxAdmitsWhatTheRuleDoes(t *testing.T) {
+// nginx admits exactly as many requests as the rule.
+func TestNginxAdmitsWhatTheRuleAdmits(t *testing.T) {
 	t.Parallel()
 	out := exported(t, "nginx", "rules: [{name: api, pattern: /v1/, policies: 20/1s burst 21}]")
 	assert.Empty(t, out.Gaps)
@@ -128,9 +127,8 @@ func TestNginxAdmitsWhatTheRuleDoes(t *testing.T) {
 	assert.Equal(t, http.StatusOK, get(t, url+"/v2").StatusCode, "another path")
 }
 
-// nginx is told whole requests a second or a minute, rounded up, of which it counts whole
-// thousandths a second: a rate that differs from the rule's is a gap.
-func TestNginxTellsHowItRounds(t *testing.T) {
+// A rate that nginx rounds is a gap.
+func TestNginxRoundingIsReported(t *testing.T) {
 	for policy, want := range map[string]struct{ rate, gap string }{
 		"60/1m":          {"1r/s", ""},
 		"30/1m":          {"30r/m", ""},
@@ -161,7 +159,7 @@ func TestNginxTellsHowItRounds(t *testing.T) {
 	}
 }
 
-func TestNginxAppliesAllRulesThatMatch(t *testing.T) {
+func TestNginxAppliesAllMatchingRules(t *testing.T) {
 	t.Parallel()
 	out := exported(t, "nginx", several+`
 - {name: items, pattern: "/items/{id}/{$}", policies: 1/2s leaky burst 1}`)
@@ -186,7 +184,7 @@ rules:
 - {name: odd, pattern: '/od"d;$x/', policies: 1/1m}
 - {name: host, pattern: "Example.com/", policies: 3/1m}`
 
-// applyAll sends requests to a gateway that keeps several.
+// applyAll checks a gateway with several rules.
 func applyAll(t *testing.T, url string) {
 	from := func(client, method, path string, fields ...string) (codes []int) {
 		for range 3 {
@@ -218,7 +216,6 @@ func applyAll(t *testing.T, url string) {
 	assert.Equal(t, []string{"77"}, get(t, url+"/own").Header["Retry-After"], "the application's own")
 }
 
-// The addresses of the allow-list are those of connections, whatever a proxy says.
 func TestNginxDoesNotLimitTheAllowList(t *testing.T) {
 	t.Parallel()
 	for peers, want := range map[string]int{"127.0.0.1": http.StatusOK, "192.0.2.1": http.StatusTooManyRequests} {
@@ -236,8 +233,7 @@ rules: [{name: api, pattern: /v1/, policies: 1/1h}, {name: all, policies: 2/1h}]
 	}
 }
 
-// Who obeys Retry-After is admitted.
-func TestWhoComesWhenNginxSaysIsAdmitted(t *testing.T) {
+func TestNginxAdmitsAfterItsRetryAfter(t *testing.T) {
 	t.Parallel()
 	out := exported(t, "nginx", "rules: [{name: api, policies: 1/1s burst 2}]")
 	url := gatewaytest.NginxWith(t, service(t), out.Text)

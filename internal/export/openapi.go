@@ -17,13 +17,13 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// openapi writes a document of OpenAPI 3.1: the paths of all patterns, which limits apply
-// there, and what the responses are that deny a request.
+// openapi writes an OpenAPI 3.1 document: the paths of all patterns, the limits that apply there, and
+// the responses that deny a request.
 func openapi(e *exporter) string {
 	if len(e.Config.Exempt) > 0 {
 		e.settingGap("exempt", "these requests are not limited, even where the document has them under a path")
 	}
-	e.allowGaps("some clients have limits of their own, of which others are not told")
+	e.allowGaps("some clients have limits of their own, which the document does not show")
 
 	o := &openapiFile{e, make(map[operation][]pattern), make(map[string]string), make(object), make(object)}
 	for i := range e.Rules {
@@ -32,7 +32,7 @@ func openapi(e *exporter) string {
 	for op, patterns := range o.patterns {
 		o.paths[op.path].(object)[op.method] = o.describe(op, patterns)
 	}
-	schemas := object{"RateLimited": o.schema()} // before the comment, which has its gap
+	schemas := object{"RateLimited": o.schema()} // before the comment, because it may add a gap
 	document := struct {
 		OpenAPI    string `yaml:"openapi"`
 		Info       object
@@ -46,7 +46,7 @@ func openapi(e *exporter) string {
 		"refer to from yours, or to copy from. It does not have the application's own responses.") + toYAML(document)
 }
 
-// An object is one of YAML or JSON.
+// An object is a YAML or JSON object.
 type object = map[string]any
 
 // toYAML encodes a value that YAML can express.
@@ -55,15 +55,15 @@ func toYAML(v any) string {
 	encoder := yaml.NewEncoder(&b)
 	encoder.SetIndent(2)
 	if err := encoder.Encode(v); err != nil {
-		panic(err) // v is of strings, numbers, lists and maps
+		panic(err) // cannot happen: v has only strings, numbers, lists and maps
 	}
 	return b.String()
 }
 
 type openapiFile struct {
 	*exporter
-	patterns  map[operation][]pattern // of the rules that an operation stands for
-	pathOf    map[string]string       // the one path of all that differ only in the names of variables
+	patterns  map[operation][]pattern // the rules' patterns, by operation
+	pathOf    map[string]string       // the path used for all that differ only in names of variables
 	paths     object
 	responses object // the components that operations refer to
 }
@@ -71,10 +71,10 @@ type openapiFile struct {
 // An operation is a method of a path.
 type operation struct{ path, method string }
 
-// methods are those of which OpenAPI has operations.
+// methods are the methods that OpenAPI has.
 var methods = []string{"get", "post", "put", "patch", "delete", "head", "options", "trace"}
 
-// methodsOfAny are those that the document has for a pattern without a method.
+// methodsOfAny are the methods documented for a pattern without one.
 var methodsOfAny = methods[:5]
 
 // addRule adds the operations that a rule's pattern stands for.
@@ -83,7 +83,7 @@ func (o *openapiFile) addRule(r *rulefile.Listed) {
 	method := strings.ToLower(p.method)
 	switch {
 	case r.Rule.DryRun:
-		o.ruleGap(r, "it is a dry run, of which clients are not told")
+		o.ruleGap(r, "it is a dry run, which clients do not see")
 		return
 	case method != "" && (!slices.Contains(methods, method) || p.method != strings.ToUpper(method)):
 		o.ruleGap(r, "OpenAPI has no operation %s", quoted(p.method))
@@ -150,8 +150,8 @@ func (o *openapiFile) addPath(p pattern) (path string) {
 	return path
 }
 
-// describe returns an operation as OpenAPI has it: with the limits that apply there, and a
-// response for each status that they deny with.
+// describe returns the OpenAPI object of an operation, with the limits that apply there and a response
+// for each status of denials.
 func (o *openapiFile) describe(op operation, patterns []pattern) object {
 	method := strings.ToUpper(op.method)
 	applies := func(p pattern) bool {
@@ -210,7 +210,7 @@ func (o *openapiFile) unavailable() (name string) {
 //go:embed openapi.yml
 var openapiYAML []byte
 
-// openapiParts is what openapi.yml says.
+// openapiParts is the contents of openapi.yml.
 var openapiParts = func() (parts struct {
 	Headers        object
 	RetryAfterDate object `yaml:"retryAfterDate"`
@@ -220,7 +220,7 @@ var openapiParts = func() (parts struct {
 	}
 }) {
 	if err := yaml.Unmarshal(openapiYAML, &parts); err != nil {
-		panic(err) // it is part of the program
+		panic(err) // cannot happen: it is embedded
 	}
 	return parts
 }()
@@ -245,7 +245,7 @@ func (o *openapiFile) fields() object {
 	return fields
 }
 
-// schema returns the schema of their bodies. One that only the program knows is a gap.
+// schema returns the schema of denials' bodies. A body of the program is a gap.
 func (o *openapiFile) schema() object {
 	body, ok := openapiParts.Bodies[o.Body]
 	if !ok {

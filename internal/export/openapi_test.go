@@ -15,7 +15,7 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// An apiDocument is one of OpenAPI, as far as it is looked at.
+// An apiDocument is the part of an OpenAPI document that tests check.
 type apiDocument struct {
 	Paths      map[string]map[string]operation
 	Components struct {
@@ -34,7 +34,7 @@ type operation struct {
 	Responses   map[string]ref
 }
 
-// UnmarshalYAML leaves parameters, which are beside operations, alone.
+// UnmarshalYAML ignores parameters, which are siblings of operations.
 func (o *operation) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind != yaml.MappingNode {
 		return nil
@@ -62,8 +62,7 @@ rules:
 - {name: odd, pattern: BREW /pot, policies: 1/1s}
 - {name: guard, stage: overload, status: 503, policies: 1000/1s}`
 
-// Each limited route has a 429 with the fields that its denials have.
-func TestEachLimitedRouteHasA429WithItsFields(t *testing.T) {
+func TestLimitedRoutesHaveA429WithFields(t *testing.T) {
 	d := apiOf(t, documented)
 	assert.ElementsMatch(t, []string{"/login", "/v1/items/{id}", "/{rest}"}, slices.Collect(keys(d.Paths)))
 	assert.ElementsMatch(t, []string{"post"}, slices.Collect(keys(d.Paths["/login"])))
@@ -102,8 +101,11 @@ func keys[V any](m map[string]V) func(func(string) bool) {
 }
 
 // The fields that are documented are those that a server writes, whatever its style.
-func TestTheDocumentedFieldsAreThoseOfDenials(t *testing.T) {
-	for _, settings := range []string{"", "style: draft-06", "style: [draft-07, x-ratelimit-delta]", "style: none", "retry_after_ms: true", "retry_after_date: true", "body: flat"} {
+func TestDocumentedFieldsAreThoseOfDenials(t *testing.T) {
+	for _, settings := range []string{
+		"", "style: draft-06", "style: [draft-07, x-ratelimit-delta]", "style: none", "retry_after_ms: true",
+		"retry_after_date: true", "body: flat",
+	} {
 		rules := settings + "\nrules: [{policies: 1/1h}]\n"
 		d := apiOf(t, rules)
 		got := denial(t, rules)
@@ -123,12 +125,16 @@ func TestTheDocumentedFieldsAreThoseOfDenials(t *testing.T) {
 		}
 	}
 	out := exported(t, "openapi", "body: ours\nrules: [{policies: 1/1h}]")
-	assert.Equal(t, []string{`body: only the program knows the body "ours"`, `rule "default": OpenAPI has no way to say all paths beneath one: the variable at the end of "/{rest}" stands for them`}, gaps(out))
+	assert.Equal(t, []string{`body: only the program knows the body "ours"`,
+		`rule "default": OpenAPI has no way to say all paths beneath one: ` +
+			`the variable at the end of "/{rest}" stands for them`}, gaps(out))
 }
 
-// denial is what a server with some rules answers to the second request.
+// denial returns a server's response to the second request.
 func denial(t *testing.T, rules string) *http.Response {
-	cfg, err := rulefile.Parse("rules.yaml", []byte(rules), rulefile.Env{Config: serverside.Config{Audit: func(serverside.Event) {}}})
+	cfg, err := rulefile.Parse("rules.yaml", []byte(rules), rulefile.Env{
+		Config: serverside.Config{Audit: func(serverside.Event) {}},
+	})
 	require.NoError(t, err)
 	l, err := serverside.New(cfg)
 	require.NoError(t, err)
@@ -140,17 +146,19 @@ func denial(t *testing.T, rules string) *http.Response {
 	return w.Result()
 }
 
-func TestWhatFailsClosedHasA503(t *testing.T) {
-	d := apiOf(t, "rules: [{name: login, pattern: POST /login, on_store_error: closed, policies: 1/1s}, {name: all, pattern: GET /a, policies: 1/1s}]")
+func TestFailClosedRouteHasA503(t *testing.T) {
+	d := apiOf(t, "rules: [{name: login, pattern: POST /login, on_store_error: closed, policies: 1/1s}, {name: "+
+		"all, pattern: GET /a, policies: 1/1s}]")
 	assert.Equal(t, "#/components/responses/Unavailable", d.Paths["/login"]["post"].Responses["503"].Ref)
 	assert.Contains(t, d.Components.Responses["Unavailable"].Headers, "Retry-After")
 	assert.NotContains(t, d.Paths["/a"]["get"].Responses, "503")
-	out := exported(t, "openapi", "exempt: /health\nallow: [{name: probe, peers: 10.0.0.1, policies: 9/1s}]\nrules: [{pattern: /a, policies: 1/1s}]")
+	out := exported(t, "openapi",
+		"exempt: /health\nallow: [{name: probe, peers: 10.0.0.1, policies: 9/1s}]\nrules: [{pattern: /a, policies: 1/1s}]")
 	assert.Equal(t, []string{"exempt: these requests are not limited, even where the document has them under a path",
-		`allowance "probe": some clients have limits of their own, of which others are not told`}, gaps(out))
+		`allowance "probe": some clients have limits of their own, which the document does not show`}, gaps(out))
 }
 
-func TestPathsThatDifferInNamesAreOne(t *testing.T) {
+func TestPathsWithDifferentWildcardNamesAreMerged(t *testing.T) {
 	d := apiOf(t, `
 rules:
 - {name: a, pattern: "GET /v1/{id}", policies: 1/1s}
@@ -161,9 +169,8 @@ rules:
 	assert.Contains(t, d.Paths["/v1/{id}"], "post")
 }
 
-// Where a rule for one segment and a rule for all beneath are one path, the limits of both
-// apply there, whichever comes first.
-func TestAPathHasTheLimitsOfAllRulesThatItStandsFor(t *testing.T) {
+// A rule for one segment and a rule for everything below share a path, with the limits of both.
+func TestPathHasTheLimitsOfAllItsRules(t *testing.T) {
 	const one, all = "{name: one, pattern: 'GET /v1/{id}', policies: 1/1s}", "{name: all, pattern: /v1/, policies: 2/1s}"
 	both := apiOf(t, "rules: ["+one+", "+all+"]").Paths["/v1/{id}"]
 	assert.Equal(t, "Limits: 1 in 1s, by ip; 2 in 1s, by ip.", both["get"].Description)
@@ -173,16 +180,16 @@ func TestAPathHasTheLimitsOfAllRulesThatItStandsFor(t *testing.T) {
 	assert.Equal(t, "Limits: 2 in 1s, by ip.", both["post"].Description)
 }
 
-// Some requests of an operation may be limited by a rule that is for other paths too: the
-// operation has its limits, unless the rule is only for a path that the document has besides.
-func TestAnOperationHasTheLimitsOfRulesThatCross(t *testing.T) {
+// An operation has the limits of every rule that limits some of its requests, except rules for another
+// path in the document.
+func TestOperationHasTheLimitsOfCrossingRules(t *testing.T) {
 	const here, both = "Limits: 1 in 1s, by ip.", "Limits: 1 in 1s, by ip; 2 in 1s, by ip."
 	for other, want := range map[string]string{
 		"/{kind}/orders":             both,
 		"POST /{kind}/{id}":          here,
 		"GET /{kind}/{id}":           both,
 		"/":                          both,
-		"GET /v1/orders":             here, // which has a path of its own
+		"GET /v1/orders":             here, // it has its own path
 		"/v1/orders":                 here,
 		"POST /{kind}/orders":        here,
 		"/{kind}/{id}/parts":         here,

@@ -17,9 +17,9 @@ type pattern struct {
 	rest         string // the name in {name...}
 }
 
-// A segment is what stands between two slashes of a path.
+// A segment is the part of a path between two slashes.
 type segment struct {
-	name     string // of a wildcard, what stands in its brackets; otherwise without escapes
+	name     string // a wildcard's name, or the unescaped text
 	wildcard bool
 }
 
@@ -185,9 +185,8 @@ func (p pattern) overlaps(q pattern) bool {
 	return p.beneath || len(p.segments) == len(q.segments)
 }
 
-// concerns reports whether a rule for p matters where q has a place of its own, such as a
-// path of OpenAPI or a route of Kong: they share requests, and p is not just a part of q,
-// which has its own place.
+// concerns reports whether a rule for p applies to q's entry, such as an OpenAPI path or a Kong route:
+// they share requests, and p is not a narrower pattern with its own entry.
 func (p pattern) concerns(q pattern) bool {
 	return p.overlaps(q) && (p.covers(q) || !q.covers(p))
 }

@@ -14,12 +14,18 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-var patterns = []string{"/", "/{$}", "/v1/", "/v1", "/v1/{id}", "/v1/{id}/", "/v1/{id}/x", "/v1/{path...}", "/v1/{$}", "/a.b", "/%C3%A9", "/a%20b/c"}
+var patterns = []string{
+	"/", "/{$}", "/v1/", "/v1", "/v1/{id}", "/v1/{id}/", "/v1/{id}/x", "/v1/{path...}", "/v1/{$}", "/a.b",
+	"/%C3%A9", "/a%20b/c",
+}
 
-var paths = []string{"/", "/v1", "/V1/", "/v1/a", "/v1/a/", "/v1/a/x", "/v1/a/x/y", "/v2", "/v1x", "/a.b", "/axb", "/é", "/a b/c", "/a b"}
+var paths = []string{
+	"/", "/v1", "/V1/", "/v1/a", "/v1/a/", "/v1/a/x", "/v1/a/x/y", "/v2", "/v1x", "/a.b", "/axb", "/é", "/a b/c",
+	"/a b",
+}
 
 // Expressions match the paths that serverside does.
-func TestExpressionsMatchWhatServersideDoes(t *testing.T) {
+func TestExpressionsMatchLikeServerside(t *testing.T) {
 	for _, pattern := range patterns {
 		// RE2 reads bytes of UTF-8 as characters.
 		expression := regexp.MustCompile("(?i)" + export.Expression(pattern))
@@ -46,28 +52,35 @@ func limits(t *testing.T, pattern, path string) bool {
 	return w.Header().Get("RateLimit") != ""
 }
 
-func TestAPatternCoversWhatIsInIt(t *testing.T) {
+func TestPatternCoversNarrowerPatterns(t *testing.T) {
 	for _, c := range []struct {
 		outer, inner string
 		covers       bool
 	}{
-		{"", "/v1/", true}, {"/v1/", "", false}, {"/", "/v1/x", true}, {"/v1/", "/v1/{id}", true}, {"/v1/", "POST /v1/", true},
-		{"POST /v1/", "/v1/", false}, {"GET /v1/", "HEAD /v1/x", true}, {"/v1/{id}", "/v1/{other}", true}, {"/v1/{id}", "/v1/x", true},
+		{"", "/v1/",
+			true}, {"/v1/", "", false}, {"/", "/v1/x", true}, {"/v1/", "/v1/{id}", true}, {"/v1/", "POST /v1/", true},
+		{"POST /v1/", "/v1/",
+			false}, {"GET /v1/", "HEAD /v1/x", true}, {"/v1/{id}", "/v1/{other}", true}, {"/v1/{id}", "/v1/x", true},
 		{"/v1/x", "/v1/{id}", false}, {"/v1/{id}", "/v1/", false}, {"/v1", "/v1/x", false}, {"/v1/x", "/v1", false},
-		{"example.com/", "/", false}, {"/", "example.com/", true}, {"/V1", "/v1", true}, {"/v1/{id}", "/v1/{$}", false}, {"/v1/{$}", "/v1/{$}", true},
+		{"example.com/", "/",
+			false}, {"/", "example.com/", true}, {"/V1", "/v1", true}, {"/v1/{id}", "/v1/{$}", false},
+		{"/v1/{$}", "/v1/{$}", true},
 	} {
 		assert.Equal(t, c.covers, export.Covers(c.outer, c.inner), "%s covers %s", c.outer, c.inner)
 	}
 }
 
-func TestPatternsOverlapWhereARequestIsOfBoth(t *testing.T) {
+func TestPatternsOverlapIfARequestMatchesBoth(t *testing.T) {
 	for _, c := range []struct {
 		a, b     string
 		overlaps bool
 	}{
-		{"", "POST h/x", true}, {"GET /v1/", "/v1/orders", true}, {"GET /v1/", "HEAD /v1/x", true}, {"GET /v1/", "POST /v1/", false},
-		{"/{x}/b", "/a/{y}", true}, {"/{x}/b", "/a/c", false}, {"/a", "/a/b", false}, {"/a/", "/a", true}, {"/a/{$}", "/a", true},
-		{"/a/{$}", "/a/{x}", false}, {"h/a", "/A", true}, {"h/a", "i/a", false}, {"/{$}", "/a", false}, {"/{rest...}", "/{$}", true},
+		{"", "POST h/x",
+			true}, {"GET /v1/", "/v1/orders", true}, {"GET /v1/", "HEAD /v1/x", true}, {"GET /v1/", "POST /v1/", false},
+		{"/{x}/b", "/a/{y}",
+			true}, {"/{x}/b", "/a/c", false}, {"/a", "/a/b", false}, {"/a/", "/a", true}, {"/a/{$}", "/a", true},
+		{"/a/{$}", "/a/{x}",
+			false}, {"h/a", "/A", true}, {"h/a", "i/a", false}, {"/{$}", "/a", false}, {"/{rest...}", "/{$}", true},
 	} {
 		assert.Equal(t, c.overlaps, export.Overlaps(c.a, c.b), "%s and %s", c.a, c.b)
 		assert.Equal(t, c.overlaps, export.Overlaps(c.b, c.a), "%s and %s", c.b, c.a)

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// alerts are recording and alerting rules for all that package serverside/metrics counts, with
-// rates over alertsWindow.
+// alerts are recording and alerting rules for the metrics of package serverside/metrics, with rates
+// over alertsWindow.
 //
 //go:embed alerts.yml
 var alerts string
@@ -34,7 +34,7 @@ func prometheus(e *exporter) string {
 	return e.comment(lines...) + duration.ReplaceAllStringFunc(alerts, e.scaled)
 }
 
-// endpoint is the label that metrics have for a pattern.
+// endpoint returns the label of metrics for a pattern.
 func endpoint(pattern string) string {
 	return strings.ToValidUTF8(cmp.Or(pattern, "/"), "\uFFFD")
 }

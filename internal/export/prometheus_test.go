@@ -32,7 +32,7 @@ func promtool(t *testing.T, command, alerts string, files ...string) {
 	assert.NoError(t, err, "%s", out)
 }
 
-func TestPromtoolTakesWhatIsMadeForPrometheus(t *testing.T) {
+func TestPromtoolAcceptsTheOutput(t *testing.T) {
 	text, err := os.ReadFile("testdata/all.prometheus.golden")
 	require.NoError(t, err)
 	promtool(t, "check", string(text))
@@ -40,16 +40,17 @@ func TestPromtoolTakesWhatIsMadeForPrometheus(t *testing.T) {
 	promtool(t, "check", out.Text)
 }
 
-func TestAlarmsFireWhenTheyShould(t *testing.T) {
+func TestAlertsFireWhenTheyShould(t *testing.T) {
 	out := exported(t, "prometheus", "rules: [{policies: 1/1s}]")
 	assert.Empty(t, out.Gaps)
 	promtool(t, "test", out.Text, "testdata/alerts_test.yml")
 }
 
-func TestDurationsOfAlarmsAreInProportion(t *testing.T) {
+func TestAlertDurationsAreInProportion(t *testing.T) {
 	text, err := os.ReadFile("alerts.yml")
 	require.NoError(t, err)
-	assert.Contains(t, exported(t, "prometheus", "rules: [{policies: 1/1s}]").Text, string(text), "at five minutes they are as written")
+	assert.Contains(t, exported(t, "prometheus", "rules: [{policies: 1/1s}]").Text, string(text),
+		"at five minutes they are as written")
 	out := exported(t, "prometheus", "rules: [{policies: 1/1s}]", export.Options{Window: 2 * time.Second}).Text
 	for _, want := range []string{
 		"expr: rate(rate_limit_exceeded_total[2s]) > 10", "rate_limit:hit_ratio:rate2s > 0.05\n        for: 4s",

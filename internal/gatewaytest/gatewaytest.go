@@ -1,5 +1,4 @@
-// Package gatewaytest runs real gateways for tests: what a client meets that is
-// neither heed's nor the service's own.
+// Package gatewaytest runs real gateways and proxies for tests.
 package gatewaytest
 
 import (
@@ -18,16 +17,16 @@ import (
 	"github.com/heedhttp/heed/internal/testenv"
 )
 
-// A Limit is what a gateway lets through.
+// A Limit is the limit of a gateway.
 type Limit struct {
-	Rate   int // requests a second, of one address
-	Burst  int // beyond the rate, at once; Nginx only
-	Status int // of what it refuses
+	Rate   int // requests per second and address
+	Burst  int // further requests at once; only for Nginx
+	Status int // status of refusals
 }
 
-// Nginx starts an nginx in front of the server at addr (host:port), with a
-// limit_req that neither delays nor tells anything, and returns its URL. It ends with
-// its test, which is skipped if there is no nginx.
+// Nginx starts an nginx with limit_req in front of the server at addr (host:port), and returns its
+// URL. It neither delays requests nor adds header fields. It stops with the test, which is skipped if
+// nginx is not installed.
 func Nginx(t testing.TB, addr string, l Limit) (url string) {
 	t.Helper()
 	burst := ""
@@ -43,15 +42,14 @@ const limitReq = `
 	limit_req zone=clients%s;
 `
 
-// NginxWith is Nginx with directives in its http block, which may be wrong: then the
-// test fails.
+// NginxWith is Nginx with directives in its http block. If they are invalid, the test fails.
 func NginxWith(t testing.TB, addr, directives string) (url string) {
 	t.Helper()
 	path := testenv.Program(t, "nginx", "/usr/sbin/nginx")
 	return start(t, func(dir string, port int) *exec.Cmd { return nginx(t, path, dir, port, addr, directives) })
 }
 
-// CheckNginx has nginx look at directives for its http block.
+// CheckNginx lets nginx check directives for its http block.
 func CheckNginx(t testing.TB, directives string) {
 	t.Helper()
 	cmd := nginx(t, testenv.Program(t, "nginx", "/usr/sbin/nginx"), t.TempDir(), 1024, "127.0.0.1:1", directives)
@@ -92,9 +90,9 @@ http {
 }
 `
 
-// Balancer starts an nginx in front of several servers (host:port), of which it asks
-// another one when one is gone, and returns its URL. It ends with its test, which is
-// skipped if there is no nginx, or fails if CI is "true".
+// Balancer starts an nginx in front of several servers (host:port), and returns its URL. If one is
+// gone, it asks another. It stops with the test, which is skipped if nginx is not installed, or fails
+// if CI is "true".
 func Balancer(t testing.TB, addrs ...string) (url string) {
 	t.Helper()
 	path := testenv.Program(t, "nginx", "/usr/sbin/nginx")
@@ -127,15 +125,14 @@ http {
 }
 `
 
-// HAProxy is Nginx with a haproxy that counts the requests of the last second in a
-// stick table, refused ones too.
+// HAProxy is Nginx with a haproxy, which counts the requests of the last second in a stick table,
+// including refused ones.
 func HAProxy(t testing.TB, addr string, l Limit) (url string) {
 	t.Helper()
 	return HAProxyThat(t, addr, l, fmt.Sprintf("deny deny_status %d", l.Status))
 }
 
-// HAProxyThat is HAProxy with another action than to deny: "reject", or "tarpit", which it
-// does for a second.
+// HAProxyThat is HAProxy with another action than deny: "reject", or "tarpit" for a second.
 func HAProxyThat(t testing.TB, addr string, l Limit, action string) (url string) {
 	t.Helper()
 	path := testenv.Program(t, "haproxy", "/usr/sbin/haproxy")
@@ -163,8 +160,8 @@ backend service
 	server service %s
 `
 
-// Proxy starts a gateway that only passes on what the server at addr says: a
-// caddy, or a varnishd where there is no other.
+// Proxy starts a reverse proxy without limits in front of the server at addr: a caddy, or a varnishd
+// if caddy is not installed.
 func Proxy(t testing.TB, addr string) (url string) {
 	t.Helper()
 	path := testenv.Program(t, "caddy", "varnishd", "/usr/sbin/varnishd")
@@ -176,9 +173,9 @@ func Proxy(t testing.TB, addr string) (url string) {
 	})
 }
 
-// Varnish starts a varnishd in front of the server at addr, with a vsthrottle that tells
-// nothing, and returns its URL. It ends with its test, which is skipped if there is no
-// varnishd or no vsthrottle.
+// Varnish starts a varnishd with vsthrottle in front of the server at addr, and returns its URL. It
+// adds no header fields. It stops with the test, which is skipped if varnishd or vsthrottle is not
+// installed.
 func Varnish(t testing.TB, addr string, l Limit) (url string) {
 	t.Helper()
 	path := testenv.Program(t, "varnishd", "/usr/sbin/varnishd")
@@ -192,7 +189,8 @@ func Varnish(t testing.TB, addr string, l Limit) (url string) {
 
 func varnish(t testing.TB, path, dir string, port int, vcl string) *exec.Cmd {
 	file := write(t, dir, "default.vcl", vcl)
-	return exec.Command(path, "-j", "none", "-F", "-n", dir, "-a", "127.0.0.1:"+strconv.Itoa(port), "-f", file, "-s", "malloc,8m")
+	return exec.Command(path, "-j", "none", "-F", "-n", dir, "-a", "127.0.0.1:"+strconv.Itoa(port), "-f", file, "-s",
+		"malloc,8m")
 }
 
 const vsthrottle = `
@@ -231,11 +229,11 @@ sub vcl_recv { return (pass); }
 func hostOf(addr string) string { host, _, _ := net.SplitHostPort(addr); return host }
 func portOf(addr string) string { _, port, _ := net.SplitHostPort(addr); return port }
 
-// start starts what command returns, for a directory and a port of its own.
+// start starts a command with its own directory and port.
 func start(t testing.TB, command func(dir string, port int) *exec.Cmd) (url string) {
 	t.Helper()
 	var err error
-	for range 5 { // another process may be quicker to take the port
+	for range 5 { // another process may take the port
 		port := daemon.FreePort(t)
 		var d *daemon.Daemon
 		url = fmt.Sprintf("http://127.0.0.1:%d", port)
@@ -249,7 +247,7 @@ func start(t testing.TB, command func(dir string, port int) *exec.Cmd) (url stri
 	return ""
 }
 
-// answers reports whether anything that speaks HTTP does.
+// answers reports whether an HTTP server answers at url.
 func answers(url string) bool {
 	client := http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Head(url)

@@ -1,4 +1,4 @@
-// Package spelling finds the word that somebody meant who misspelt it.
+// Package spelling corrects misspelt words.
 package spelling
 
 import (
@@ -7,9 +7,8 @@ import (
 	"strings"
 )
 
-// Nearest returns the one of words that word is closest to, or "" if none is close: if more
-// than one character, and one of each four, would have to change. Case, "_" and "-" do not
-// count.
+// Nearest returns the element of words closest to word, or "" if none is close. Close words differ in
+// one character, or in a quarter of the characters. Case, "_" and "-" are ignored.
 func Nearest(word string, words []string) string {
 	if len(words) == 0 || len(word) > longest {
 		return ""
@@ -23,14 +22,13 @@ func Nearest(word string, words []string) string {
 	return nearest
 }
 
-// longest bounds the words that are compared, and with them the time that it takes.
+// longest bounds the length of compared words, and so the time for comparing them.
 const longest = 40
 
-// distance is how many characters of a have to be inserted, deleted or changed to make b
-// (Levenshtein).
+// distance returns the Levenshtein distance between a and b.
 func distance(a, b string) int {
 	a, b = plain(a), plain(b)
-	row := make([]int, len(b)+1) // of the distances between a[:i] and each b[:j]
+	row := make([]int, len(b)+1) // distances between a[:i] and each b[:j]
 	for j := range row {
 		row[j] = j
 	}

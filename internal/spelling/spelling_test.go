@@ -9,7 +9,7 @@ import (
 	"github.com/heedhttp/heed/internal/spelling"
 )
 
-func TestNearestIsTheWordThatWasMeant(t *testing.T) {
+func TestNearest(t *testing.T) {
 	words := []string{"grafana", "kong", "max_in_flight", "nginx", "ip"}
 	for word, want := range map[string]string{
 		"nginx":                  "nginx",
@@ -21,7 +21,7 @@ func TestNearestIsTheWordThatWasMeant(t *testing.T) {
 		"hung":                   "kong",
 		"gnome":                  "",
 		"ip6":                    "ip",
-		"ssh":                    "", // as far from "ip" as it is long
+		"ssh":                    "", // nothing in common with "ip"
 		"grafanaaa":              "grafana",
 		"grafanaaaa":             "",
 		"":                       "",

@@ -1,6 +1,6 @@
-// Package topk counts the most frequent of any number of keys in bounded memory, as
-// the algorithm Space-Saving does (Metwally, Agrawal, El Abbadi: Efficient Computation
-// of Frequent and Top-k Elements in Data Streams, 2005).
+// Package topk counts the most frequent of any number of keys in bounded memory. It uses the
+// algorithm Space-Saving (Metwally, Agrawal, El Abbadi: Efficient Computation of Frequent and Top-k
+// Elements in Data Streams, 2005).
 package topk
 
 import (
@@ -9,29 +9,29 @@ import (
 	"strings"
 )
 
-// Size bounds the keys that are counted at a time.
+// Size is the number of keys that are counted at a time.
 const Size = 128
 
-// A Recent counts the keys of this window and of the one before. What is kept with
-// each key is a V. The zero value is empty. It is not safe for concurrent use.
+// A Recent counts the keys of the current window and of the one before, with a value V for each key.
+// The zero Recent is empty. It is not safe for concurrent use.
 type Recent[V any] struct{ now, before sketch[V] }
 
-// Add counts key once, and returns what is kept with it until the next Add or Rotate:
-// the zero V for a key that is new to the window.
+// Add counts key once and returns its value, which is zero if key is new to the window. The pointer is
+// valid until the next Add or Rotate.
 func (r *Recent[V]) Add(key string) *V { return r.now.add(key) }
 
-// Rotate ends the window, and forgets the one before.
+// Rotate starts a new window, and forgets the window before the last.
 func (r *Recent[V]) Rotate() { r.now, r.before = sketch[V]{}, r.now }
 
-// A Count is how often a key was added at least, and what was kept with it last.
+// A Count is a lower bound on how often a key was added, and the key's latest value.
 type Count[V any] struct {
 	Key   string
 	N     int64
 	Value V
 }
 
-// Most returns the up to n most frequent keys, in order. A key that is more than one
-// of Size in all that was added to a window is counted in it.
+// Most returns up to n of the most frequent keys, in order. It includes every key that is more than
+// 1/Size of all additions in a window, unless n others are more frequent.
 func (r *Recent[V]) Most(n int) []Count[V] {
 	if n <= 0 {
 		return nil
@@ -55,11 +55,11 @@ func (r *Recent[V]) Most(n int) []Count[V] {
 // A sketch counts the keys of one window.
 type sketch[V any] struct {
 	slots []slot[V]
-	index map[string]int // of slots
+	index map[string]int // key to index in slots
 }
 
-// A slot is a key and its count, which is too high by over at most: over was
-// another's.
+// A slot is a key and its count. The count is at most over too high, because over was counted for
+// another key.
 type slot[V any] struct {
 	key     string
 	n, over int64
@@ -69,15 +69,15 @@ type slot[V any] struct {
 func (s *sketch[V]) add(key string) *V {
 	i, ok := s.index[key]
 	if !ok {
-		i = s.roomFor(key)
+		i = s.newSlot(key)
 	}
 	s.slots[i].n++
 	return &s.slots[i].value
 }
 
-// roomFor returns a slot for key. If there are too many, it inherits the count of the
-// one that has to go.
-func (s *sketch[V]) roomFor(key string) int {
+// newSlot returns a slot for key. If all are in use, it takes over the slot with the lowest count,
+// and its count.
+func (s *sketch[V]) newSlot(key string) int {
 	if s.index == nil {
 		s.index = make(map[string]int)
 	}
@@ -93,7 +93,7 @@ func (s *sketch[V]) roomFor(key string) int {
 	return i
 }
 
-// least returns the slot that has to go.
+// least returns the slot with the lowest count.
 func (s *sketch[V]) least() int {
 	least := 0
 	for i := range s.slots {

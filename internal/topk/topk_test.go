@@ -12,7 +12,7 @@ import (
 	"github.com/heedhttp/heed/internal/topk"
 )
 
-// add adds n of each key.
+// add adds each key n times.
 func add(r *topk.Recent[int], n int, keys ...string) {
 	for range n {
 		for _, key := range keys {
@@ -21,7 +21,7 @@ func add(r *topk.Recent[int], n int, keys ...string) {
 	}
 }
 
-// most is Most as text.
+// most returns Most as text.
 func most(r *topk.Recent[int], n int) (all []string) {
 	for _, c := range r.Most(n) {
 		all = append(all, fmt.Sprintf("%s %d (%d)", c.Key, c.N, c.Value))
@@ -29,7 +29,7 @@ func most(r *topk.Recent[int], n int) (all []string) {
 	return all
 }
 
-func TestTheMostFrequentComeFirst(t *testing.T) {
+func TestMostFrequentKeysComeFirst(t *testing.T) {
 	var r topk.Recent[int]
 	assert.Empty(t, r.Most(3))
 	add(&r, 1, "b", "a", "c")
@@ -40,7 +40,7 @@ func TestTheMostFrequentComeFirst(t *testing.T) {
 	assert.Nil(t, r.Most(-1))
 }
 
-func TestAWindowIsForgottenAfterTheNext(t *testing.T) {
+func TestWindowIsForgottenAfterTheNextOne(t *testing.T) {
 	var r topk.Recent[int]
 	add(&r, 2, "a")
 	r.Rotate()
@@ -52,9 +52,9 @@ func TestAWindowIsForgottenAfterTheNext(t *testing.T) {
 	assert.Empty(t, r.Most(9))
 }
 
-// The promise of the paper, against an exact count: who is more than one of Size is
-// there, and no count is more than the true one.
-func TestAFloodOfKeysHidesNoFrequentOne(t *testing.T) {
+// The guarantee of the paper, checked against exact counts: every key that is more than 1/Size of all
+// is found, and no count is too high.
+func TestFloodOfKeysHidesNoFrequentKey(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	exact, total := map[string]int64{}, int64(0)
 	var r topk.Recent[int]

@@ -11,15 +11,14 @@ import (
 	"github.com/heedhttp/heed/serverside/live"
 )
 
-// null is a ResponseWriter that costs nothing.
+// null is a ResponseWriter that discards what is written.
 type null struct{ header http.Header }
 
 func (w null) Header() http.Header         { return w.header }
 func (w null) Write(b []byte) (int, error) { return len(b), nil }
 func (w null) WriteHeader(int)             {}
 
-// BenchmarkRequest is what the page costs a request, beside an Observe and an Audit that
-// do nothing.
+// BenchmarkRequest measures what the page adds to a request.
 func BenchmarkRequest(b *testing.B) {
 	silent := serverside.Config{Audit: func(serverside.Event) {}, Observe: func(serverside.Observation) {}}
 	for _, c := range []struct {
@@ -48,7 +47,7 @@ func BenchmarkRequest(b *testing.B) {
 	}
 }
 
-// BenchmarkObserve is the worst that can happen: each request is a key's own.
+// BenchmarkObserve measures the worst case, a new key for each request.
 func BenchmarkObserve(b *testing.B) {
 	observe := new(live.Page).Instrument(serverside.Config{}).Observe
 	var all []serverside.Observation

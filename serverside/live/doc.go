@@ -1,23 +1,20 @@
-// Package live shows what a limiter of package serverside does, while it does it: a
-// page with its rules, requests and denials by the second, the keys that are denied
-// most, what is left of their quotas, and whether the Store answers.
+// Package live serves a web page that shows what a limiter of package serverside is doing: its
+// rules, requests and denials per second, the keys that are denied most, what is left of their
+// quotas, and whether the Store answers.
 //
 //	page := &live.Page{Hosts: []string{"admin.example.com"}}
 //	limiter, err := serverside.New(page.Instrument(cfg))
 //	…
 //	admin.Handle("/limits/", page)
 //
-// Mount it behind authentication, or on a port that only operators reach. It tells no
-// secrets, but who is limited how is nobody else's business. Exempt it from the limiter
-// (Config.Exempt) if it is behind that.
+// Mount it behind authentication or on a port that only operators reach. It shows no secrets,
+// but limits and denials are not for everybody. If it is behind the limiter, exempt it
+// (Config.Exempt).
 //
-// The page asks nobody but its own handler for anything, and runs no code but that of
-// this package: its Content-Security-Policy sees to it. Keys are the hashes that Events
-// have, and errors are not shown: they are in the log. The handler answers only for hosts
-// that it knows (see Page.Hosts), so that a page from elsewhere, whose name was made to
-// resolve to this server, reads nothing.
+// The page's Content-Security-Policy allows only scripts of this package and requests to this
+// handler. Keys are shown as hashes, as in Events. Errors are not shown, only logged. The
+// handler answers only for known hosts (Page.Hosts), which prevents DNS rebinding.
 //
-// Beside it, at explain, is a page that says what a Retry-After means, or a RateLimit, or
-// the response of a vendor that is pasted there. What is pasted is sent to this handler,
-// which answers with what package ratelimit makes of it, and keeps and logs nothing.
+// A second page, at explain, explains a Retry-After, a RateLimit or a whole response that an
+// operator pastes. The text is sent to this handler only, which neither keeps nor logs it.
 package live

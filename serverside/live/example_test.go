@@ -10,7 +10,7 @@ import (
 	"github.com/heedhttp/heed/serverside/live"
 )
 
-// The page is mounted beside the limited handlers, for operators only.
+// Serve the page beside the limited handlers, for operators only.
 func Example() {
 	page := &live.Page{Title: "Limits of the orders API", Hosts: []string{"admin.example.com"}}
 	limiter, err := serverside.New(page.Instrument(serverside.Config{

@@ -14,21 +14,21 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// maxQuestion bounds a question, in bytes.
+// maxQuestion is the largest question in bytes.
 const maxQuestion = 64 << 10
 
-// A question is what explain.js sends: what somebody filled in.
+// A question is the form that explain.js sends.
 type question struct {
 	Text     string `json:"text"`
-	Status   string `json:"status"`   // if "", that of Text
-	Received string `json:"received"` // an HTTP-date or one of RFC 3339; if "", now
+	Status   string `json:"status"`   // if "", the status in Text
+	Received string `json:"received"` // an HTTP-date or RFC 3339; if "", now
 	Vendor   string `json:"vendor"`   // if "", any server
 }
 
-// answer answers a question. It keeps and logs nothing of it.
+// answer answers a question. It neither keeps nor logs it.
 func answer(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
-	// A form of another site cannot send this type.
+	// A form on another site cannot send this type.
 	if kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); kind != "application/json" {
 		http.Error(w, "Content-Type must be application/json", http.StatusUnsupportedMediaType)
 		return
@@ -49,24 +49,24 @@ func answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(e) // fails only if the client is gone
+	_ = json.NewEncoder(w).Encode(e) // fails only if the client has disconnected
 }
 
-// explain answers q, or says what is wrong with it.
+// explain answers q, or returns what is wrong with it.
 func (q *question) explain(now time.Time) (*explain.Answer, error) {
 	status, err := strconv.Atoi(q.Status)
 	if q.Status != "" && (err != nil || status < 100 || status > 999) {
-		return nil, errors.New("the status is no code of three digits")
+		return nil, errors.New("the status must be a number of three digits")
 	}
 	if q.Received != "" {
 		if now, err = parseDate(q.Received); err != nil {
-			return nil, errors.New("when it was received is no date: write as in 2026-11-20T19:30:00Z")
+			return nil, errors.New("the time received must be a date such as 2026-11-20T19:30:00Z")
 		}
 	}
 	var profile *ratelimit.Profile
 	if q.Vendor != "" {
-		if !slices.Contains(ratelimit.VendorNames(), q.Vendor) { // of which Vendor would panic
-			return nil, errors.New("there is no such vendor")
+		if !slices.Contains(ratelimit.VendorNames(), q.Vendor) { // Vendor panics for others
+			return nil, errors.New("the vendor is unknown")
 		}
 		profile = ratelimit.Vendor(q.Vendor)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/heedhttp/heed/serverside/live"
 )
 
-// A question is what the page asks, and an answer what it shows.
+// question and answer are the JSON that the page sends and gets.
 type (
 	question struct {
 		Text     string `json:"text"`
@@ -76,7 +76,7 @@ func vectors(t testing.TB, file string) (all []vector) {
 	return all
 }
 
-// pasted is v as somebody would paste it.
+// pasted returns v as an operator would paste it.
 func (v vector) pasted() question {
 	text := fmt.Sprintf("HTTP/1.1 %d Whatever\r\n", v.Status)
 	for name, lines := range v.Headers {
@@ -87,7 +87,7 @@ func (v vector) pasted() question {
 	return question{Text: text + "\r\n" + v.Body, Received: v.Now.Format(time.RFC3339Nano), Vendor: v.Profile}
 }
 
-// want is how the code in the answer ends.
+// want returns the end of the code in the answer.
 func (v vector) want() string {
 	if v.WantMS == nil {
 		return "0s, false"
@@ -95,11 +95,11 @@ func (v vector) want() string {
 	return fmt.Sprint(time.Duration(*v.WantMS)*time.Millisecond, ", true")
 }
 
-func TestTheEndpointAnswersEveryVector(t *testing.T) {
+func TestExplainAnswersEveryVector(t *testing.T) {
 	all := vectors(t, "wire-vectors.json")
 	require.Len(t, all, 207)
 	for _, v := range append(all, vectors(t, "wire-vectors-profiles.json")...) {
-		if v.Profile == "pace" { // what a success tells asks for no wait
+		if v.Profile == "pace" { // a success asks for no wait
 			v.Profile, v.WantMS = "", nil
 		}
 		a := explain(t, v.pasted())
@@ -109,8 +109,7 @@ func TestTheEndpointAnswersEveryVector(t *testing.T) {
 	}
 }
 
-// What is pasted and chosen, and what the page says of it.
-func TestWhatIsPastedIsExplained(t *testing.T) {
+func TestPastedTextIsExplained(t *testing.T) {
 	const received = "2026-11-20T19:30:00Z"
 	now := time.Date(2026, 11, 20, 19, 30, 0, 0, time.UTC)
 	const client = "client := &http.Client{Transport: &heed.Transport{}}"
@@ -119,17 +118,18 @@ func TestWhatIsPastedIsExplained(t *testing.T) {
 		return answer{Known: true, Wait: text, Until: now.Add(d).UnixMilli(), Assumed: []string{assumed},
 			Fields: []string{field}, Quotas: quotas, Client: client, Call: call}
 	}
-	const noStatus = "No status is told: it is taken for 429."
+	const noStatus = "The status is missing: 429 is assumed."
 	for text, want := range map[string]answer{
-		"120":                  wait(2*time.Minute, "2m", "It is taken for a Retry-After of a 429.", "Retry-After"),
-		"2026-11-20T19:32:00Z": wait(2*time.Minute, "2m", "It is taken for a Retry-After of a 429.", "Retry-After"),
+		"120":                  wait(2*time.Minute, "2m", "It is read as the Retry-After of a 429.", "Retry-After"),
+		"2026-11-20T19:32:00Z": wait(2*time.Minute, "2m", "It is read as the Retry-After of a 429.", "Retry-After"),
 		"Retry-After: 7":       wait(7*time.Second, "7s", noStatus, "Retry-After"),
 		"retry-after-ms: 1500": wait(1500*time.Millisecond, "1.5s", noStatus, "Retry-After-ms"),
-		`"a";r=0;t=17`: wait(17*time.Second, "17s", "It is taken for a RateLimit of a 429.", "RateLimit",
+		`"a";r=0;t=17`: wait(17*time.Second, "17s", "It is read as the RateLimit of a 429.", "RateLimit",
 			quotaShown{Name: "a", Left: "0", Unit: "requests", Next: "17s"}),
 	} {
-		if want.Wait == "2m" { // longer than a client waits by default
-			want.Client = "client := &http.Client{Transport: &heed.Transport{\n\tRetry: heed.RetryPolicy{MaxWait: 2 * time.Minute},\n}}"
+		if want.Wait == "2m" { // longer than the default MaxWait
+			want.Client = "client := &http.Client{Transport: &heed.Transport{\n" +
+				"\tRetry: heed.RetryPolicy{MaxWait: 2 * time.Minute},\n}}"
 		}
 		if text == "retry-after-ms: 1500" {
 			want.Until = now.Add(2 * time.Second).UnixMilli() // rounded up to a second
@@ -160,15 +160,14 @@ func TestWhatIsPastedIsExplained(t *testing.T) {
 	}
 }
 
-// Without a moment, it was received now.
-func TestAResponseIsReceivedNow(t *testing.T) {
+func TestPastedResponseIsReceivedNow(t *testing.T) {
 	before := time.Now()
 	a := explain(t, question{Text: "120"})
 	assert.GreaterOrEqual(t, a.Until, before.Add(2*time.Minute).Truncate(time.Second).UnixMilli())
 	assert.LessOrEqual(t, a.Until, time.Now().Add(2*time.Minute+time.Second).UnixMilli())
 }
 
-func TestAQuestionThatIsWrongIsRefused(t *testing.T) {
+func TestInvalidQuestionIsRefused(t *testing.T) {
 	const kind = "application/json"
 	padding := strings.Repeat("x", 64<<10-len(`{"text":""}`))
 	for _, c := range []struct {
@@ -178,18 +177,18 @@ func TestAQuestionThatIsWrongIsRefused(t *testing.T) {
 	}{
 		{`{"text": "soon"}`, kind, 400, "neither a response header nor a value"},
 		{`{}`, kind, 400, "neither a response header nor a value"},
-		{`{"text": "120", "status": "4"}`, kind, 400, "no code of three digits"},
-		{`{"text": "120", "status": "-429"}`, kind, 400, "no code of three digits"},
-		{`{"text": "120", "status": "4291"}`, kind, 400, "no code of three digits"},
-		{`{"text": "120", "received": "today"}`, kind, 400, "no date"},
-		{`{"text": "120", "vendor": "nobody"}`, kind, 400, "no such vendor"},
+		{`{"text": "120", "status": "4"}`, kind, 400, "number of three digits"},
+		{`{"text": "120", "status": "-429"}`, kind, 400, "number of three digits"},
+		{`{"text": "120", "status": "4291"}`, kind, 400, "number of three digits"},
+		{`{"text": "120", "received": "today"}`, kind, 400, "must be a date"},
+		{`{"text": "120", "vendor": "nobody"}`, kind, 400, "vendor is unknown"},
 		{`{"text": 120}`, kind, 400, "JSON object"},
 		{`{"text": "120"} {}`, kind, 400, "JSON object"},
 		{`120`, kind, 400, "JSON object"},
 		{``, kind, 400, "JSON object"},
 		{`{"text":"` + padding + `"}`, kind, 400, "neither a response header nor a value"},
 		{`{"text":"` + padding + `x"}`, kind, 413, "64 KiB"},
-		{`{"text": "120"}`, "text/plain", 415, "application/json"}, // what forms can send
+		{`{"text": "120"}`, "text/plain", 415, "application/json"}, // forms can send this type
 		{`{"text": "120"}`, "application/x-www-form-urlencoded", 415, "application/json"},
 		{`{"text": "120"}`, "multipart/form-data; boundary=x", 415, "application/json"},
 		{`{"text": "120"}`, "", 415, "application/json"},
@@ -204,8 +203,8 @@ func TestAQuestionThatIsWrongIsRefused(t *testing.T) {
 	}
 }
 
-// A moment at the ends of time, and a wait as long as can be.
-func TestMomentsBeyondTheCalendar(t *testing.T) {
+// Times at the ends of the calendar, and the longest wait.
+func TestTimesBeyondTheCalendar(t *testing.T) {
 	for _, received := range []string{"0000-01-01T00:00:00Z", "9999-12-31T23:59:59Z"} {
 		a := explain(t, question{Text: "Retry-After: 99999999999", Received: received, Status: "429"})
 		at, err := time.Parse(time.RFC3339, received)
@@ -214,7 +213,7 @@ func TestMomentsBeyondTheCalendar(t *testing.T) {
 	}
 }
 
-// FuzzExplain: whatever is pasted, the endpoint answers, or says that it cannot.
+// Whatever is pasted, the endpoint answers 200 or 400.
 func FuzzExplain(f *testing.F) {
 	for _, v := range append(vectors(f, "wire-vectors.json"), vectors(f, "wire-vectors-profiles.json")...) {
 		q := v.pasted()

@@ -6,13 +6,12 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// Instrument returns cfg with an Audit and an Observe that p learns from, and that then
-// do what those of cfg do; without an Audit, what serverside.LogAudit does. Use it for
-// each Reconfigure too; and for rules in a file, on the Config of the rulefile.Env.
+// Instrument returns cfg with an Audit and an Observe that inform p and then call those of cfg.
+// Without an Audit in cfg, Events go to serverside.LogAudit. Use it for each Reconfigure too,
+// and for rule files on rulefile.Env.Config.
 //
-// A request costs a fraction of a microsecond more. It waits for no viewer; for another
-// request, or for what is known to be copied for a viewer, it waits no longer than that
-// takes.
+// It costs a fraction of a microsecond per request. Requests never wait for viewers; at most
+// they wait for another request's update or for a copy of the data.
 func (p *Page) Instrument(cfg serverside.Config) serverside.Config {
 	audit, observe := cfg.Audit, cfg.Observe
 	if audit == nil {
@@ -38,7 +37,7 @@ var outcomeOf = map[serverside.Verdict]outcome{
 	serverside.Trusted:   trusted,
 }
 
-// observe counts a decision, and samples some.
+// observe counts a decision, and samples some keys.
 func (p *Page) observe(o serverside.Observation, now time.Time) {
 	counted, ok := outcomeOf[o.Verdict]
 	if !ok {
@@ -50,7 +49,7 @@ func (p *Page) observe(o serverside.Observation, now time.Time) {
 	}
 }
 
-// audit keeps what e says.
+// audit records e.
 func (p *Page) audit(e serverside.Event, now time.Time) {
 	switch e.Kind {
 	case serverside.Denied:
@@ -59,7 +58,7 @@ func (p *Page) audit(e serverside.Event, now time.Time) {
 	case serverside.WouldDeny:
 		p.stats.of(ruleName{e.Rule, e.Pattern}).history.add(now.Unix(), wouldDeny)
 		p.denials.add(e, now)
-	case serverside.StoreFailed: // of each outage, the first is shown
+	case serverside.StoreFailed: // only the first of each outage is shown
 		failing := &outage{now.UnixMilli(), e.Mode.String()}
 		if p.outage.CompareAndSwap(nil, failing) {
 			p.notices.add(e, now)
@@ -67,7 +66,7 @@ func (p *Page) audit(e serverside.Event, now time.Time) {
 	case serverside.StoreRecovered:
 		p.outage.Store(nil)
 		p.notices.add(e, now)
-	case serverside.Configured: // then a failure is reported anew
+	case serverside.Configured: // the next failure is shown again
 		p.outage.Store(nil)
 		p.rules.Store(rulesOf(e, now))
 		p.notices.add(e, now)
@@ -76,8 +75,8 @@ func (p *Page) audit(e serverside.Event, now time.Time) {
 	}
 }
 
-// An outage is a Store that fails since a moment.
+// An outage is the time since which the Store fails.
 type outage struct {
 	Since int64  `json:"since"` // Unix milliseconds
-	Mode  string `json:"mode"`  // what was done about it first
+	Mode  string `json:"mode"`  // the failure mode of the first failure
 }

@@ -7,20 +7,18 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// maxEntries is how many Events a journal keeps, and so how many a viewer that is
-// slow gets at once.
+// maxEntries is how many Events a journal keeps, and the most that a slow viewer gets at once.
 const maxEntries = 64
 
-// A journal keeps the latest Events. What a viewer has not fetched before it is
-// overwritten, that viewer does not see.
+// A journal keeps the latest Events. A viewer misses Events that are overwritten before it
+// reads them.
 type journal struct {
 	mu   sync.Mutex // guards what follows
 	ring [maxEntries]entry
 	n    int64 // entries ever written
 }
 
-// An entry is an Event as it is shown: all that serverside says holds no secrets, and
-// therefore not its error.
+// An entry is an Event as the page shows it, without its error, which may contain secrets.
 type entry struct {
 	ID       int64    `json:"id"`
 	At       int64    `json:"at"` // Unix milliseconds
@@ -51,8 +49,8 @@ func (j *journal) add(e serverside.Event, now time.Time) {
 	j.ring[j.n%maxEntries] = shown
 }
 
-// after returns the entries after the one with that ID, as far as they are kept, the
-// oldest first, and the ID of the last.
+// after returns the kept entries after the one with this ID, the oldest first, and the ID of
+// the last one.
 func (j *journal) after(id int64) (entries []entry, last int64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

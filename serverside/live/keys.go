@@ -11,32 +11,32 @@ import (
 )
 
 const (
-	window    = 5 * time.Minute // what is known of keys is forgotten after one to two of them
-	maxKeys   = 25              // that are shown
-	maxQuotas = 4               // of a key
+	window    = 5 * time.Minute // keys are forgotten after one to two windows
+	maxKeys   = 25              // keys that are shown
+	maxQuotas = 4               // quotas of one key
 )
 
-// keys are those of one rule that are seen and denied most. A request that finds them
-// locked is not counted here: that matters less than that it waits.
+// keys are the keys of one rule that are seen and denied most. A request that finds them locked
+// is skipped: it must not wait, and the numbers are samples anyway.
 type keys struct {
 	mu     sync.Mutex // guards what follows
-	start  time.Time  // of the window
+	start  time.Time  // start of the window
 	seen   topk.Recent[quotas]
 	denied topk.Recent[struct{}]
 }
 
-// A quota is what was left of a policy for a key when that was the tightest: Observations
-// have no other. Policies are told apart by their limits.
+// A quota is what was left of a policy for a key when that policy was the tightest;
+// Observations have only the tightest. Policies are told apart by their limits.
 type quota struct {
 	Remaining int64 `json:"remaining"`
-	Limit     int64 `json:"limit"` // what fits at once; 0 if there is no such quota
+	Limit     int64 `json:"limit"` // the most that fits at once; 0 for an unused entry
 	At        int64 `json:"at"`    // Unix milliseconds
 }
 
-// quotas are those of a key, in no order.
+// quotas are the quotas of a key, in no order.
 type quotas [maxQuotas]quota
 
-// set puts q in the place of the one with its limit, or else of the oldest.
+// set replaces the quota with q's limit, or else the oldest one.
 func (qs *quotas) set(q quota) {
 	at := 0
 	for i := range qs {
@@ -51,14 +51,14 @@ func (qs *quotas) set(q quota) {
 	qs[at] = q
 }
 
-// known are the quotas that there are, the smallest first.
+// known returns the quotas in use, the smallest first.
 func (qs quotas) known() []quota {
 	known := slices.DeleteFunc(qs[:], func(q quota) bool { return q.Limit == 0 })
 	slices.SortFunc(known, func(a, b quota) int { return cmp.Compare(a.Limit, b.Limit) })
 	return known
 }
 
-// sample keeps what o says is left.
+// sample records what is left according to o.
 func (k *keys) sample(o serverside.Observation, now time.Time) {
 	if o.Limit <= 0 {
 		return
@@ -79,26 +79,26 @@ func (k *keys) deny(key string, now time.Time) {
 	}
 }
 
-// rotate ends windows that are over. It is called with mu held.
+// rotate ends windows that are over. mu must be held.
 func (k *keys) rotate(now time.Time) {
 	start := now.Truncate(window)
-	for range min(start.Sub(k.start)/window, 2) { // two forget all
+	for range min(start.Sub(k.start)/window, 2) { // two rotations forget everything
 		k.seen.Rotate()
 		k.denied.Rotate()
 		k.start = start
 	}
 }
 
-// A keyStats is what is known of a key of a rule.
+// A keyStats is what the page shows about one key of a rule.
 type keyStats struct {
 	Rule    string  `json:"rule"`
 	Pattern string  `json:"pattern"`
 	Key     string  `json:"key"`
-	Denied  int64   `json:"denied"` // at least
+	Denied  int64   `json:"denied"` // a lower bound
 	Quotas  []quota `json:"quotas"` // the smallest first
 }
 
-// all returns what is known of the keys of the rule called n.
+// all returns the stats of all keys of the rule n.
 func (k *keys) all(n ruleName, now time.Time) (all []*keyStats) {
 	k.mu.Lock()
 	k.rotate(now)
@@ -121,7 +121,7 @@ func (k *keys) all(n ruleName, now time.Time) (all []*keyStats) {
 	return all
 }
 
-// left is the part that was left when the key was seen last.
+// left returns the fraction that was left when the key was last seen.
 func (k *keyStats) left() float64 {
 	if len(k.Quotas) == 0 {
 		return 1
@@ -130,8 +130,7 @@ func (k *keyStats) left() float64 {
 	return float64(last.Remaining) / float64(last.Limit)
 }
 
-// top returns the keys that are shown: those with most denials, then those with the least
-// left.
+// top returns the keys to show: those with the most denials, then those with the least left.
 func top(all []*keyStats) []*keyStats {
 	slices.SortFunc(all, func(a, b *keyStats) int {
 		return cmp.Or(cmp.Compare(b.Denied, a.Denied), cmp.Compare(a.left(), b.left()),

@@ -35,7 +35,7 @@ type site struct {
 	handler http.Handler
 }
 
-// open starts a site with cfg, which is silent if nobody listens.
+// open starts a site with cfg. Without an Audit it logs nothing.
 func open(t testing.TB, cfg serverside.Config) *site {
 	t.Helper()
 	if cfg.Audit == nil {
@@ -49,7 +49,7 @@ func open(t testing.TB, cfg serverside.Config) *site {
 	return s
 }
 
-// ask sends n requests of a user.
+// ask sends n requests from a user.
 func (s *site) ask(n int, target, user string) {
 	for range n {
 		r := httptest.NewRequest("GET", target, nil)
@@ -58,7 +58,7 @@ func (s *site) ask(n int, target, user string) {
 	}
 }
 
-// api is a rule for each user.
+// api returns a rule by user.
 func api(policies ...quota.Policy) serverside.Rule {
 	return serverside.Rule{Name: "api", Pattern: "/v1/", Stage: serverside.AfterAuth,
 		Key: serverside.Header("X-User"), Policies: policies}
@@ -98,10 +98,10 @@ type message struct {
 	}
 }
 
-// left is what was left of a policy, and when.
+// left says what was left of a policy, and when.
 type left struct{ Remaining, Limit, At int64 }
 
-// sum is what was counted of a rule.
+// sum adds up a rule's counts.
 func (m *message) sum(rule string) (sum [5]int64) {
 	for _, r := range m.Counts {
 		for _, counts := range r.Seconds {
@@ -115,7 +115,7 @@ func (m *message) sum(rule string) (sum [5]int64) {
 	return sum
 }
 
-// A memory is what a viewer was sent of a rule: the latest of each second.
+// A memory is the latest counts of a rule that a viewer was sent, by second.
 type memory map[int64][5]int64
 
 func (known memory) add(rule string, m message) {
@@ -137,7 +137,7 @@ func (known memory) sum() (sum [5]int64) {
 	return sum
 }
 
-// A viewer is somebody's connection, within a bubble.
+// A viewer is a viewer's connection inside a bubble.
 type viewer struct {
 	header http.Header
 	status int
@@ -173,7 +173,7 @@ func (s *site) watch() *viewer {
 	return v
 }
 
-// close leaves, and waits for the handler to notice.
+// close disconnects, and waits until the handler has returned.
 func (v *viewer) close() {
 	v.leave()
 	<-v.ended
@@ -190,7 +190,7 @@ func (v *viewer) gone() bool {
 	}
 }
 
-// messages are those that have come since they were last asked for.
+// messages returns the messages since the last call.
 func (v *viewer) messages(t testing.TB) (all []message) {
 	synctest.Wait()
 	v.mu.Lock()
@@ -206,7 +206,7 @@ func (v *viewer) messages(t testing.TB) (all []message) {
 	return all
 }
 
-// only is the one message that has come.
+// only returns the one message that has come.
 func (v *viewer) only(t testing.TB) message {
 	t.Helper()
 	all := v.messages(t)
@@ -214,7 +214,7 @@ func (v *viewer) only(t testing.TB) message {
 	return all[0]
 }
 
-func TestAViewerIsToldWhatWas(t *testing.T) {
+func TestViewerGetsTheHistory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, rules(api(quota.PerHour(3)), serverside.Rule{Name: "next", Stage: serverside.AfterAuth,
 			DryRun: true, Policies: []quota.Policy{quota.PerHour(1)}}))
@@ -257,8 +257,8 @@ func TestAViewerIsToldWhatWas(t *testing.T) {
 	})
 }
 
-// What comes later is sent once, with the next message: there is one each second.
-func TestAViewerIsToldWhatHappens(t *testing.T) {
+// There is one message each second.
+func TestViewerGetsEventsAsTheyHappen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, rules(api(quota.PerHour(100))))
 		v := s.watch()
@@ -300,8 +300,7 @@ func TestEachVerdictIsCounted(t *testing.T) {
 	})
 }
 
-// A timeline: what is in which second, and what is forgotten.
-func TestSecondsAreForgottenAfterTwoMinutes(t *testing.T) {
+func TestHistoryCoversTwoMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, rules(api(quota.PerSecond(1000))))
 		for range 200 {
@@ -331,7 +330,7 @@ func TestSecondsAreForgottenAfterTwoMinutes(t *testing.T) {
 	})
 }
 
-// What is older than two minutes is not shown as new, whether requests have come since or not.
+// Seconds older than two minutes are not shown again, even if no requests came since.
 func TestSecondsWithoutRequestsAreEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, rules(api(quota.PerSecond(1000))))
@@ -357,14 +356,15 @@ func TestSecondsWithoutRequestsAreEmpty(t *testing.T) {
 	})
 }
 
-func TestOfEachPolicyOfAKeyIsToldWhatWasLeftWhenItWasTheTightest(t *testing.T) {
+func TestKeyShowsWhatWasLeftOfEachPolicy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := open(t, rules(api(quota.PerHour(24), quota.PerSecond(10)), serverside.Rule{Name: "all", Stage: serverside.AfterAuth,
-			Key: serverside.Header("X-User"), Policies: []quota.Policy{quota.PerDay(1000)}}))
+		s := open(t,
+			rules(api(quota.PerHour(24), quota.PerSecond(10)), serverside.Rule{Name: "all", Stage: serverside.AfterAuth,
+				Key: serverside.Header("X-User"), Policies: []quota.Policy{quota.PerDay(1000)}}))
 		s.ask(11, "/v1/x", "ann")
 		began := time.Now().UnixMilli()
 		time.Sleep(10 * time.Second)
-		s.ask(1, "/v1/x", "ann") // one second is whole again, and the hour is not
+		s.ask(1, "/v1/x", "ann") // the second's quota is full again, the hour's is not
 		s.ask(1, "/v1/x", "bob")
 		v := s.watch()
 		defer v.close()
@@ -377,8 +377,8 @@ func TestOfEachPolicyOfAKeyIsToldWhatWasLeftWhenItWasTheTightest(t *testing.T) {
 	})
 }
 
-// A key whose limits change again and again, as those of a Limits may, has the latest.
-func TestThePoliciesOfAKeyAreBounded(t *testing.T) {
+// A key whose limits keep changing, as with Limits, shows the latest.
+func TestPoliciesOfAKeyAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, rules(api(quota.PerHour(3))))
 		observe := s.page.Instrument(serverside.Config{}).Observe
@@ -414,7 +414,7 @@ func TestKeysAreForgottenAfterTenMinutes(t *testing.T) {
 		for _, c := range []struct {
 			after time.Duration
 			keys  int
-		}{{10*time.Minute - time.Second, 1}, {time.Second, 0}} { // nobody has watched in between
+		}{{10*time.Minute - time.Second, 1}, {time.Second, 0}} { // without viewers in between
 			time.Sleep(c.after)
 			v := s.watch()
 			assert.Len(t, v.only(t).Keys, c.keys, c.after)
@@ -428,9 +428,8 @@ func TestKeysAreForgottenAfterTenMinutes(t *testing.T) {
 	})
 }
 
-// A viewer that does not read holds up nobody. Once it reads, it is sent the latest denials,
-// and not all.
-func TestASlowViewerLosesEventsAndBlocksNobody(t *testing.T) {
+// Once a slow viewer reads again, it gets the latest denials only.
+func TestSlowViewerLosesEventsAndBlocksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, rules(api(quota.PerHour(1))))
 		v, other := s.watch(), s.watch()
@@ -458,8 +457,7 @@ func TestASlowViewerLosesEventsAndBlocksNobody(t *testing.T) {
 	})
 }
 
-// A newer viewer gets in, however many there are, and the oldest has to go.
-func TestTheOldestViewerMakesRoom(t *testing.T) {
+func TestOldestViewerIsDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, rules(api(quota.PerHour(1))))
 		s.page.MaxViewers = 2
@@ -482,7 +480,7 @@ func TestTheOldestViewerMakesRoom(t *testing.T) {
 	})
 }
 
-func TestThirtyTwoMayWatch(t *testing.T) {
+func TestThirtyTwoViewersAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, rules(api(quota.PerHour(1))))
 		var all []*viewer
@@ -496,8 +494,8 @@ func TestThirtyTwoMayWatch(t *testing.T) {
 	})
 }
 
-// A viewer that does not read makes room once it does, or is cut off.
-func TestAnOldViewerThatDoesNotReadMakesRoom(t *testing.T) {
+// A viewer that does not read is disconnected when it reads, or after a timeout.
+func TestStuckViewerIsDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, rules(api(quota.PerHour(1))))
 		s.page.MaxViewers = 1
@@ -516,8 +514,8 @@ func TestAnOldViewerThatDoesNotReadMakesRoom(t *testing.T) {
 	})
 }
 
-// Then the browser asks for another one, and has to authenticate again.
-func TestAStreamLastsTenMinutes(t *testing.T) {
+// The browser then reconnects, and has to authenticate again.
+func TestStreamLastsTenMinutes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, rules(api(quota.PerHour(1))))
 		begun := time.Now()
@@ -528,7 +526,7 @@ func TestAStreamLastsTenMinutes(t *testing.T) {
 	})
 }
 
-func TestAnOutageIsShownUntilItEnds(t *testing.T) {
+func TestOutageIsShownUntilItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool
 		down.Store(true)
@@ -554,7 +552,7 @@ func TestAnOutageIsShownUntilItEnds(t *testing.T) {
 	})
 }
 
-// A switched is a Store that can be turned off. What it says then is nobody's business.
+// A switched is a Store that can be turned off. Its error contains a secret.
 type switched struct {
 	quota.Memory
 	down *atomic.Bool
@@ -567,7 +565,7 @@ func (s *switched) Take(ctx context.Context, dst []quota.Decision, charges ...qu
 	return s.Memory.Take(ctx, dst, charges...)
 }
 
-func TestANewConfigurationIsShown(t *testing.T) {
+func TestNewConfigurationIsShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, rules(api(quota.PerHour(1))))
 		v := s.watch()
@@ -588,7 +586,6 @@ func TestANewConfigurationIsShown(t *testing.T) {
 	})
 }
 
-// What clients send, and what a Store says when it fails, is in nothing that is sent.
 func TestNoSecretsAreShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var down atomic.Bool
@@ -618,7 +615,7 @@ func TestNoSecretsAreShown(t *testing.T) {
 	})
 }
 
-func TestWhatWasThereIsAskedToo(t *testing.T) {
+func TestInstrumentKeepsExistingFunctions(t *testing.T) {
 	var events, observations int
 	s := open(t, serverside.Config{Rules: []serverside.Rule{api(quota.PerHour(1))},
 		Audit: func(serverside.Event) { events++ }, Observe: func(serverside.Observation) { observations++ }})
@@ -627,7 +624,7 @@ func TestWhatWasThereIsAskedToo(t *testing.T) {
 	assert.Equal(t, 2, observations)
 }
 
-// Rules come and go with each Reconfigure; the page has room for so many.
+// Each Reconfigure may bring other rules.
 func TestRulesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := new(live.Page)
@@ -645,12 +642,11 @@ func TestRulesAreBounded(t *testing.T) {
 	})
 }
 
-// However many at once, and whoever watches, what is counted is exact.
-func TestNothingIsMiscounted(t *testing.T) {
+func TestConcurrentRequestsAreCountedExactly(t *testing.T) {
 	const each, many = 2000, 8
 	s := open(t, rules(api(quota.Policy{Quota: 5000, Window: time.Hour, Algorithm: quota.FixedWindow})))
 	server := httptest.NewServer(s.page)
-	t.Cleanup(server.Close) // after the streams are
+	t.Cleanup(server.Close) // after the streams have ended
 	want := [5]int64{10000, each*many - 10000}
 	var group sync.WaitGroup
 	for range 3 {
@@ -669,7 +665,7 @@ func TestNothingIsMiscounted(t *testing.T) {
 	assert.Equal(t, want, m.sum("api"))
 }
 
-// events is a stream of server's, until the test ends.
+// events opens a stream until the test ends.
 func (s *site) events(server *httptest.Server) *bufio.Reader {
 	req, err := http.NewRequestWithContext(s.Context(), "GET", server.URL+"/any/prefix/events", nil)
 	require.NoError(s, err)
@@ -691,8 +687,8 @@ func next(t testing.TB, r *bufio.Reader) (m message) {
 	}
 }
 
-// Over real connections, with timeouts that are shorter than the stream.
-func TestAServerShutsDownWhileSomebodyWatches(t *testing.T) {
+// The server's timeouts are shorter than the stream.
+func TestServerShutsDownWithViewers(t *testing.T) {
 	for _, version := range []int{1, 2} {
 		t.Run(fmt.Sprint("HTTP/", version), func(t *testing.T) {
 			t.Parallel()
@@ -703,7 +699,7 @@ func TestAServerShutsDownWhileSomebodyWatches(t *testing.T) {
 			server.StartTLS()
 			defer server.Close()
 			var body *bufio.Reader
-			for begun := time.Now(); body == nil; { // a machine that is busy may take longer until the stream begins
+			for begun := time.Now(); body == nil; { // a busy machine may take longer
 				require.Less(t, time.Since(begun), time.Minute)
 				resp, err := server.Client().Get(server.URL + "/events")
 				if err != nil {
@@ -716,7 +712,7 @@ func TestAServerShutsDownWhileSomebodyWatches(t *testing.T) {
 					body = nil
 				}
 			}
-			for range 2 { // the second comes after a second
+			for range 2 { // the second message comes after a second
 				next(t, body)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -728,7 +724,6 @@ func TestAServerShutsDownWhileSomebodyWatches(t *testing.T) {
 	}
 }
 
-// A program that instruments the Config of a rule file does not know the rules.
 func TestRulesOfAFileAreShown(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o644)) }
@@ -795,7 +790,7 @@ func TestFiles(t *testing.T) {
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-func TestTheSlashAtTheEndIsAdded(t *testing.T) {
+func TestPageRedirectsToTheSlash(t *testing.T) {
 	for target, location := range map[string]string{
 		"/admin/limits": "limits/", "/limits?x=/y": "limits/", "//evil.example": "evil.example/",
 	} {
@@ -807,10 +802,10 @@ func TestTheSlashAtTheEndIsAdded(t *testing.T) {
 	}
 }
 
-// A hiding is a ResponseWriter that hides what the one it wraps can do.
+// A hiding is a ResponseWriter without the optional methods of the one it wraps.
 type hiding struct{ http.ResponseWriter }
 
-func TestAWriterThatCannotFlushIsRefused(t *testing.T) {
+func TestWriterWithoutFlushIsRefused(t *testing.T) {
 	w := httptest.NewRecorder()
 	new(live.Page).ServeHTTP(hiding{w}, httptest.NewRequest("GET", "http://localhost/events", nil))
 	assert.Equal(t, 500, w.Code)

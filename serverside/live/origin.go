@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// knows reports whether r is for a host that the page is for. A browser that was made to
-// believe that a stranger's name is this server's (DNS rebinding) asks for that name.
+// knows reports whether r's host is one of the page's. With DNS rebinding, a browser asks for a
+// stranger's name.
 func (p *Page) knows(r *http.Request) bool {
 	host := hostname(r.Host)
 	if host == "" {
@@ -21,7 +21,7 @@ func (p *Page) knows(r *http.Request) bool {
 		slices.ContainsFunc(p.Hosts, func(known string) bool { return hostname(known) == host })
 }
 
-// hostname is host without its port and in one spelling.
+// hostname returns host without its port, in one spelling.
 func hostname(host string) string {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -33,17 +33,18 @@ func hostname(host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// localAddress is the one that the connection of r came in on; "" if the server does not say.
+// localAddress returns the address on which r's connection came in, or "" if the server does
+// not provide it.
 func localAddress(r *http.Request) string {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
-	if !ok { // a Unix socket has no address that a browser could ask for
+	if !ok { // no browser can ask for a Unix socket's address
 		return ""
 	}
 	return hostname(local.String())
 }
 
-// sameOrigin reports whether no page of another origin has the browser send r. Browsers
-// that do not say where a request is from send Origin at least with those of scripts.
+// sameOrigin reports whether r comes from the page itself or from no page. Browsers that do not
+// send Sec-Fetch-Site send Origin with requests of scripts.
 func sameOrigin(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" {
 		return site == "same-origin" || site == "none"

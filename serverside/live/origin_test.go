@@ -14,7 +14,7 @@ import (
 	"github.com/heedhttp/heed/serverside/live"
 )
 
-// asked is the response to a request that came in on an address of the server.
+// asked returns the response to a request that came in on the server's address local.
 func asked(p *live.Page, method, target, host, local string, fields ...string) *httptest.ResponseRecorder {
 	r, w := httptest.NewRequest(method, target, strings.NewReader(`{"text": "120"}`)), httptest.NewRecorder()
 	r.Host = host
@@ -23,7 +23,7 @@ func asked(p *live.Page, method, target, host, local string, fields ...string) *
 		r.Header.Set(fields[i], fields[i+1])
 	}
 	ctx, cancel := context.WithCancel(r.Context())
-	cancel() // or the stream of events would go on
+	cancel() // ends the stream of events
 	if local != "" {
 		ctx = context.WithValue(ctx, http.LocalAddrContextKey, net.TCPAddrFromAddrPort(netip.MustParseAddrPort(local)))
 	}
@@ -31,8 +31,8 @@ func asked(p *live.Page, method, target, host, local string, fields ...string) *
 	return w
 }
 
-// A page from elsewhere whose name was made to resolve to this server asks for its own name.
-func TestOnlyHostsThatAreKnownAreAnswered(t *testing.T) {
+// With DNS rebinding, a browser sends the name of the attacker's page.
+func TestUnknownHostsAreRefused(t *testing.T) {
 	page := &live.Page{Hosts: []string{"Admin.example:8081", "203.0.113.5", "[2001:db8::5]"}}
 	for _, c := range []struct {
 		host, local string
@@ -79,7 +79,7 @@ func TestOnlyHostsThatAreKnownAreAnswered(t *testing.T) {
 	}
 }
 
-func TestTheZeroPageKnowsTheAddressThatAServerListensOn(t *testing.T) {
+func TestZeroPageKnowsItsListenAddress(t *testing.T) {
 	server := httptest.NewServer(new(live.Page))
 	defer server.Close()
 	for host, status := range map[string]int{"": 200, "localhost": 200, "evil.example": 421} {
@@ -94,9 +94,8 @@ func TestTheZeroPageKnowsTheAddressThatAServerListensOn(t *testing.T) {
 	}
 }
 
-// Another site cannot have a browser ask a question, or take viewers' places; it can link
-// to the page.
-func TestOnlyThePageItselfAsksForEventsAndExplanations(t *testing.T) {
+// Another site can only link to the page.
+func TestOtherOriginsGetNoEventsOrExplanations(t *testing.T) {
 	page := new(live.Page)
 	for _, c := range []struct {
 		name, value string
@@ -108,12 +107,12 @@ func TestOnlyThePageItselfAsksForEventsAndExplanations(t *testing.T) {
 		{"Sec-Fetch-Site", "cross-site", false},
 		{"Sec-Fetch-Site", "unheard-of", false},
 		{"Origin", "http://localhost:8081", true},
-		{"Origin", "https://localhost:8081", true}, // behind a proxy that ends TLS
+		{"Origin", "https://localhost:8081", true}, // behind a proxy that terminates TLS
 		{"Origin", "http://localhost:9999", false},
 		{"Origin", "http://evil.example", false},
 		{"Origin", "null", false},
 		{"Origin", "http://%", false},
-		{"Accept", "*/*", true}, // no browser
+		{"Accept", "*/*", true}, // not a browser
 	} {
 		for _, target := range []string{"GET /limits/events", "POST /limits/explain"} {
 			method, path, _ := strings.Cut(target, " ")

@@ -16,28 +16,31 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// A Page shows what one limiter does: the one whose Config it has instrumented. The zero
-// value is ready for use; its fields must not change once it is. It is safe for
-// concurrent use, must not be copied, and has no goroutine of its own.
+// A Page shows what one limiter does. Instrument its Config and serve the Page:
 //
-// What it keeps is bounded: the last two minutes by the second, of up to 256 rules; of
-// each rule the 128 keys that are denied most and that are seen most in the last 5 to 10
-// minutes, as far as a sample tells; of each key four policies, which are told apart by what
-// fits at once; and the last 64 denials.
+//	page := &live.Page{Hosts: []string{"admin.example.com"}}
+//	limiter, err := serverside.New(page.Instrument(cfg))
+//	admin.Handle("/limits/", page)
+//
+// The zero Page is ready to use. Do not change its fields afterwards, and do not copy it. It is
+// safe for concurrent use, and runs no goroutine of its own.
+//
+// Its memory is bounded: two minutes of history for up to 256 rules; for each rule 128 keys
+// denied most and 128 seen most in the last 5 to 10 minutes, by sampling; four policies for
+// each key; and the last 64 denials.
 type Page struct {
-	// Title is what stands above the page. If empty, "Limits".
+	// Title is the heading of the page. If empty, "Limits".
 	Title string
 
 	// Hosts are the names or addresses by which browsers reach the page, such as
-	// "admin.example.com"; case and ports do not matter. localhost, loopback addresses and
-	// the address that a connection came in on need not be named: if Hosts is empty, there
-	// are no others. A request for another host is answered with 421, because it may come
-	// from a page elsewhere whose name was made to resolve to this server (DNS rebinding).
-	// Behind a proxy, the Host that the proxy sends counts.
+	// "admin.example.com". Case and ports are ignored. localhost, loopback addresses and the
+	// address on which a connection came in are always known. Behind a proxy, list the Host
+	// that the proxy sends. A request for another host gets 421, because it may come from
+	// another site by DNS rebinding.
 	Hosts []string
 
-	// MaxViewers is how many may watch at a time. When one more comes, the one that was
-	// connected first has to go. If zero or less, 32.
+	// MaxViewers is how many browsers may watch at the same time. One more disconnects the
+	// oldest. If zero or less, 32.
 	MaxViewers int
 
 	stats            stats
@@ -47,9 +50,9 @@ type Page struct {
 	streams          streams
 }
 
-// ServeHTTP serves the page, its parts, the events that it shows, and explanations. What
-// matters of a path is what follows its last slash: so a Page can be mounted anywhere,
-// with http.StripPrefix or without it.
+// ServeHTTP serves the page, its assets, events and explanations. Only the part of the path
+// after the last slash matters, so a Page can be mounted anywhere, with or without
+// http.StripPrefix.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy)
@@ -60,10 +63,10 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	asking := file == "explain" && r.Method == http.MethodPost
 	switch {
 	case !p.knows(r):
-		const reason = "this page is not for that host: the program has to name it in live.Page.Hosts"
+		const reason = "this page is not for that host: the program has to list it in live.Page.Hosts"
 		http.Error(w, reason, http.StatusMisdirectedRequest)
 	case (asking || file == "events") && !sameOrigin(r):
-		http.Error(w, "only the page itself may ask for this", http.StatusForbidden)
+		http.Error(w, "only the page itself may request this", http.StatusForbidden)
 	case asking:
 		answer(w, r)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
@@ -73,7 +76,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		h.Set("Allow", allow)
 		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
-	case r.URL.Path == "": // as http.StripPrefix leaves it; relative URLs need the slash
+	case r.URL.Path == "": // after http.StripPrefix; relative URLs need the slash
 		h.Set("Location", path.Base(strings.SplitN(r.RequestURI, "?", 2)[0])+"/")
 		w.WriteHeader(http.StatusFound)
 	case file == "events":
@@ -83,21 +86,20 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// policy has browsers run scripts of the page's own origin, talk to that alone, and load
-// nothing from elsewhere.
+// policy is the Content-Security-Policy: scripts and requests of the page's own origin only.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 //go:embed assets
 var files embed.FS
 
-// An asset is a part of the page.
+// An asset is a file of the page.
 type asset struct {
 	data       []byte
 	kind, etag string
 }
 
-// assets are all parts, by what URLs call them.
+// assets are all files, by their names in URLs.
 var assets = map[string]asset{
 	"":           load("index.html", "text/html; charset=utf-8"),
 	"explain":    load("explain.html", "text/html; charset=utf-8"),
@@ -110,14 +112,14 @@ var assets = map[string]asset{
 func load(file, kind string) asset {
 	data, err := files.ReadFile("assets/" + file)
 	if err != nil {
-		panic(err) // it is embedded
+		panic(err) // cannot happen: it is embedded
 	}
 	data = bytes.Replace(data, []byte("<!-- vendors -->"), vendorOptions(), 1)
 	sum := sha256.Sum256(data)
 	return asset{data, kind, `"` + hex.EncodeToString(sum[:8]) + `"`}
 }
 
-// vendorOptions is HTML with an option for each vendor.
+// vendorOptions returns an HTML option for each vendor.
 func vendorOptions() (options []byte) {
 	for _, name := range ratelimit.VendorNames() {
 		title := html.EscapeString(ratelimit.Vendor(name).Title)

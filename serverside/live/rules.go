@@ -7,20 +7,20 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// rules are what is enforced since a moment.
+// rules are the rules in effect since a time.
 type rules struct {
 	Hash  string `json:"hash"`
 	Since int64  `json:"since"` // Unix milliseconds
 	Rules []rule `json:"rules"`
 }
 
-// A rule is one as it is shown.
+// A rule is a rule as the page shows it.
 type rule struct {
 	Rule     string   `json:"rule"` // as in Observations
 	Pattern  string   `json:"pattern"`
 	Text     string   `json:"text"`
 	Policies []string `json:"policies"`
-	AtOnce   []int64  `json:"atOnce"` // what fits at once of each policy
+	AtOnce   []int64  `json:"atOnce"` // the most that fits at once, for each of Policies
 	DryRun   bool     `json:"dryRun,omitempty"`
 }
 
@@ -36,8 +36,7 @@ func rulesOf(e serverside.Event, now time.Time) *rules {
 	return &shown
 }
 
-// policiesOf are the names of r's policies, which are their numbers if they have none, and
-// what fits at once.
+// policiesOf returns the names of r's policies, and the most that fits at once of each.
 func policiesOf(r serverside.Rule) (names []string, atOnce []int64) {
 	names, atOnce = []string{}, []int64{}
 	all := r.Policies
@@ -45,7 +44,7 @@ func policiesOf(r serverside.Rule) (names []string, atOnce []int64) {
 		all = append(all[:len(all):len(all)], t.Policies...)
 	}
 	for _, p := range all {
-		if limit, err := p.Compile(); err == nil { // which the Limiter has seen to
+		if limit, err := p.Compile(); err == nil { // the Limiter has checked this
 			names, atOnce = append(names, limit.Policy().Name), append(atOnce, limit.AtOnce())
 		}
 	}

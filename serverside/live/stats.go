@@ -6,23 +6,23 @@ import (
 	"sync"
 )
 
-// maxRules bounds the rules that are told apart: each Reconfigure may bring others.
+// maxRules bounds the rules that are counted apart, because each Reconfigure may add some.
 const maxRules = 256
 
-// others stands for all rules beyond maxRules.
+// others is where all rules beyond maxRules are counted.
 var others = ruleName{"other", "other"}
 
 // A ruleName is a rule's name and pattern.
 type ruleName struct{ rule, pattern string }
 
-// A ruleStats is what is known of one rule.
+// A ruleStats is the history and the keys of one rule.
 type ruleStats struct {
 	name    ruleName
 	history history
 	keys    keys
 }
 
-// stats are those of all rules. The zero value is ready for use.
+// stats are the ruleStats of all rules. The zero value is ready to use.
 type stats struct {
 	mu    sync.RWMutex // guards what follows
 	rules map[ruleName]*ruleStats
@@ -39,7 +39,7 @@ func (s *stats) of(n ruleName) *ruleStats {
 	return r
 }
 
-// add returns the stats of a rule that may be new.
+// add returns the stats of a rule, and creates them if the rule is new.
 func (s *stats) add(n ruleName) *ruleStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()

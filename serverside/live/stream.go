@@ -8,27 +8,27 @@ import (
 )
 
 const (
-	interval     = time.Second      // between two messages
-	writeTimeout = 10 * time.Second // for a message
+	interval     = time.Second      // between messages
+	writeTimeout = 10 * time.Second // for one message
 
-	// maxStream is how long a stream lasts. Then the browser asks for another one, and has
-	// to get past whatever authenticates operators again.
+	// maxStream is how long a stream lasts. Then the browser reconnects, and has to
+	// authenticate again.
 	maxStream = 10 * time.Minute
 )
 
-// replaced is how a stream ends whose place a newer one has: live.js asks for no other.
+// replaced ends a stream in favour of a newer one. live.js does not reconnect after it.
 const replaced = "event: replaced\ndata: {}\n\n"
 
-// stream tells a viewer what happens, until the viewer goes, does not read, or has to make
-// room, or the server shuts down. What happens while a viewer does not read is sent later,
-// as far as it is known then.
+// stream sends a viewer one message per interval, until the viewer disconnects, does not read,
+// or is replaced, or the server shuts down. A viewer that reads slowly gets what it missed
+// later, as far as it is still known.
 func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("Cache-Control", "no-store")
-	h.Set("X-Accel-Buffering", "no") // or nginx collects events
+	h.Set("X-Accel-Buffering", "no") // nginx would buffer events
 	c := http.NewResponseController(w)
-	_ = c.SetReadDeadline(time.Time{}) // Server.ReadTimeout is for requests; not all can do it
+	_ = c.SetReadDeadline(time.Time{}) // removes Server.ReadTimeout; some writers cannot
 	if err := c.Flush(); err != nil {
 		http.Error(w, "events cannot be sent: a handler in front of this one hides Flush", http.StatusInternalServerError)
 		return
@@ -54,7 +54,7 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-tick.C:
 		case <-place:
-			_ = send(w, c, []byte(replaced)) // it ends, sent or not
+			_ = send(w, c, []byte(replaced)) // the stream ends in any case
 			return
 		case <-end.C:
 			return
@@ -66,24 +66,24 @@ func (p *Page) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// send sends b, and waits for no longer than writeTimeout.
+// send sends b within writeTimeout.
 func send(w http.ResponseWriter, c *http.ResponseController, b []byte) error {
-	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout)) // not all can do it
+	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout)) // some writers cannot
 	if _, err := w.Write(b); err != nil {
 		return err
 	}
 	return c.Flush()
 }
 
-// streams are those that are open.
+// streams are the open streams.
 type streams struct {
 	mu      sync.Mutex                     // guards what follows
-	places  []chan struct{}                // the oldest first; closed for a newer one
+	places  []chan struct{}                // the oldest first; closed to end the stream
 	servers map[*http.Server]chan struct{} // closed when the server shuts down
 }
 
-// enter returns a place, which is closed when a newer stream needs it. It takes that of
-// the oldest stream if there are limit of them.
+// enter returns a place for a stream, which is closed when the stream has to end. If there are
+// limit streams, enter ends the oldest.
 func (s *streams) enter(limit int) chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,15 +96,15 @@ func (s *streams) enter(limit int) chan struct{} {
 	return place
 }
 
-// leave gives place back, if it was not taken.
+// leave frees place, unless it was closed.
 func (s *streams) leave(place chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.places = slices.DeleteFunc(s.places, func(other chan struct{}) bool { return other == place })
 }
 
-// shutdownOf is closed when the server of r begins to shut down: it would wait for the
-// stream otherwise.
+// shutdownOf returns a channel that is closed when r's server starts to shut down. Shutdown
+// would otherwise wait for the stream.
 func (s *streams) shutdownOf(r *http.Request) <-chan struct{} {
 	server, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
 	if !ok {

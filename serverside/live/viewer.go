@@ -7,33 +7,33 @@ import (
 	"time"
 )
 
-// A message is what changed since the one before; live.js reads it.
+// A message is what has changed since the last one. live.js reads it.
 type message struct {
 	Now     int64         `json:"now"` // Unix milliseconds
 	Title   string        `json:"title,omitempty"`
-	Config  *rules        `json:"config,omitempty"` // if it is another one
-	Outage  *outage       `json:"outage,omitempty"` // while the Store fails
-	First   int64         `json:"first"`            // the second that the counts begin with
-	Counts  []*ruleCounts `json:"counts,omitempty"` // of a rule that is not there, all are 0
+	Config  *rules        `json:"config,omitempty"` // set if it has changed
+	Outage  *outage       `json:"outage,omitempty"` // set while the Store fails
+	First   int64         `json:"first"`            // the first second of the counts
+	Counts  []*ruleCounts `json:"counts,omitempty"` // missing rules have counts of 0
 	Keys    []*keyStats   `json:"keys,omitempty"`
 	Denials []entry       `json:"denials,omitempty"`
 	Notices []entry       `json:"notices,omitempty"`
 }
 
-// ruleCounts are what was counted of one rule.
+// ruleCounts are the counts of one rule.
 type ruleCounts struct {
 	Rule    string   `json:"rule"`
 	Pattern string   `json:"pattern"`
 	Seconds []counts `json:"seconds"`
 }
 
-// A viewer is what one has been sent already.
+// A viewer records what one viewer has been sent.
 type viewer struct {
 	page            *Page
 	started         bool
 	rules           *rules
-	second          int64 // the latest, which was not over
-	denials, notice int64 // the IDs of the last
+	second          int64 // the last second sent, which was not over
+	denials, notice int64 // the last IDs sent
 }
 
 // next returns what v has not been sent yet.
@@ -61,11 +61,11 @@ func (v *viewer) next(now time.Time) *message {
 	return m
 }
 
-// encode is m as an event of a stream (HTML, section 9.2.6).
+// encode returns m as a server-sent event (HTML, section 9.2.6).
 func (m *message) encode() []byte {
 	data, err := json.Marshal(m)
 	if err != nil {
-		panic(err) // it has nothing that could not be encoded
+		panic(err) // cannot happen: all fields can be encoded
 	}
 	return append(append([]byte("data: "), data...), "\n\n"...)
 }

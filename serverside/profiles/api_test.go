@@ -11,8 +11,7 @@ import (
 	"github.com/heedhttp/heed/serverside/profiles"
 )
 
-// What may be done at once, and how long the next takes.
-func TestAPIHasTheNumbersOfItsKinds(t *testing.T) {
+func TestAPIHasItsNumbers(t *testing.T) {
 	user, account := []string{"X-User", "7"}, []string{"X-Account", "ann"}
 	meets(t, profiles.API, options(),
 		line{"POST /login", account, []string{"5", "4", unix(900)}, 5, "900"},
@@ -23,10 +22,9 @@ func TestAPIHasTheNumbersOfItsKinds(t *testing.T) {
 	)
 }
 
-// A client that asks all the time is admitted five times in any quarter of an hour to log
-// in, a hundred times in any minute to read, and beyond what may be done at once five times
-// a second to write and once a minute to upload.
-func TestAPIAdmitsWhatItSaysAndNoMore(t *testing.T) {
+// A client that never waits gets five logins in any quarter of an hour, a hundred reads in any
+// minute, and after the burst five writes a second and one upload a minute.
+func TestAPIAdmitsItsLimit(t *testing.T) {
 	for what, c := range map[string]struct {
 		window        time.Duration
 		first, second int // admitted in the first window and in the second
@@ -49,9 +47,8 @@ func TestAPIAdmitsWhatItSaysAndNoMore(t *testing.T) {
 	}
 }
 
-// No minute has more than a hundred, wherever it begins. Denials are not counted, however
-// many there are.
-func TestAPISlidesOverQueries(t *testing.T) {
+// Any minute has at most a hundred queries. Denials are not counted.
+func TestAPICountsQueriesByASlidingWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.API(options()))
 		var admitted []time.Time
@@ -70,9 +67,8 @@ func TestAPISlidesOverQueries(t *testing.T) {
 	})
 }
 
-// Counts are kept under the kind of operation and the client. A user that is called like
-// an address is not that address.
-func TestAPINamesTheKindAndTheClient(t *testing.T) {
+// A user named like an address has another key than that address.
+func TestAPIKeysNameTheKindAndTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store witness
 		o := options()
@@ -89,9 +85,8 @@ func TestAPINamesTheKindAndTheClient(t *testing.T) {
 	})
 }
 
-// Two users behind one address have a count each behind authentication. In front of it
-// the address counts.
-func TestAPIKnowsUsersBehindAuthentication(t *testing.T) {
+// Behind authentication, two users on one address have a count each. In front of it the address counts.
+func TestAPICountsAuthenticatedUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := must(t, profiles.API(options()))
 		h := l.WrapEarly(authenticated(l.Wrap(handler)))
@@ -106,13 +101,12 @@ func TestAPIKnowsUsersBehindAuthentication(t *testing.T) {
 	})
 }
 
-// The body is a problem document with the wait of the header. The reset is not in the past
-// while something is missing.
-func TestAPIAnswersInItsOwnWords(t *testing.T) {
+// The body is a problem document with the header's wait.
+func TestAPIBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.API(options()))
 		for i := range 30 {
-			assert.Equal(t, unix(i/5+1), told(ask(h, "POST /api/items", "X-User", "7"))[2])
+			assert.Equal(t, unix(i/5+1), numbers(ask(h, "POST /api/items", "X-User", "7"))[2])
 		}
 		time.Sleep(13 * time.Second)
 		_, denied := spend(h, 101, "GET /api/items", "X-User", "7")
@@ -120,6 +114,6 @@ func TestAPIAnswersInItsOwnWords(t *testing.T) {
 		assert.JSONEq(t, `{"type":"https://api.example.com/problems/rate-limited","title":"Too Many Requests","status":429,
 			"detail":"API rate limit exceeded. Limit: 100 requests per minute.","retryAfter":60}`, denied.Body.String())
 		assert.Equal(t, "60", denied.Header().Get("Retry-After"))
-		assert.Equal(t, []string{"100", "0", unix(73)}, told(denied))
+		assert.Equal(t, []string{"100", "0", unix(73)}, numbers(denied))
 	})
 }

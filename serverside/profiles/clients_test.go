@@ -13,11 +13,9 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// Three of the descriptions that the profiles are made of come with a client that
-// repeats what was denied. What those do is here again, mistakes included, because
-// servers meet them.
+// Retry loops of three typical clients, with their mistakes.
 
-// A client gets a request served, or gives up.
+// A client sends a request until it is served, or gives up.
 type client struct {
 	name string
 	get  func(c *http.Client, again func() *http.Request) (served bool)
@@ -45,14 +43,14 @@ func send(c *http.Client, again func() *http.Request) (status int, h http.Header
 	return resp.StatusCode, resp.Header
 }
 
-// patientClient is heed's, over a transport.
+// patientClient returns heed's client over a transport.
 func patientClient(base http.RoundTripper) *http.Client {
 	retry := heed.RetryPolicy{MaxWait: 20 * time.Minute, MaxElapsed: time.Hour}
 	return &http.Client{Transport: &heed.Transport{Base: base, Retry: retry}}
 }
 
-// setTimeout sleeps as JavaScript does: for a millisecond where the number is none, or
-// more than 31 bits hold.
+// setTimeout sleeps like JavaScript's setTimeout: for a millisecond if ms is NaN or needs more than
+// 31 bits.
 func setTimeout(ms float64) {
 	if !(1 <= ms && ms <= math.MaxInt32) {
 		ms = 1
@@ -60,14 +58,13 @@ func setTimeout(ms float64) {
 	time.Sleep(time.Duration(ms * float64(time.Millisecond)))
 }
 
-// dice are thrown alike in each run of the matrix, by one client after the other; those
-// of others are their own.
+// dice is seeded in the matrix, so that each run is the same.
 var dice = rand.Float64
 
 func loadDice()   { dice = rand.New(rand.NewPCG(3, 4)).Float64 }
 func unloadDice() { dice = rand.Float64 }
 
-// forgeLoop knows dates as no number, and then comes at once.
+// forgeLoop reads a date as NaN, and retries at once.
 func forgeLoop(c *http.Client, again func() *http.Request) bool {
 	for i := range 3 {
 		status, h := send(c, again)
@@ -83,7 +80,7 @@ func forgeLoop(c *http.Client, again func() *http.Request) bool {
 	return false
 }
 
-// number is text as one, otherwise if there is none, or NaN.
+// number parses text, which defaults to otherwise, as a number or NaN.
 func number(text string, otherwise float64) float64 {
 	if text == "" {
 		return otherwise
@@ -97,7 +94,7 @@ func number(text string, otherwise float64) float64 {
 
 var digits = regexp.MustCompile(`^\d+`)
 
-// apiLoop comes up to a quarter too early, and knows no dates.
+// apiLoop retries up to a quarter too early, and cannot read dates.
 func apiLoop(c *http.Client, again func() *http.Request) bool {
 	for i := range 4 {
 		status, h := send(c, again)
@@ -115,8 +112,7 @@ func apiLoop(c *http.Client, again func() *http.Request) bool {
 	return false
 }
 
-// patternsLoop sleeps once more when it has given up, and comes at once where it
-// meets a date.
+// patternsLoop sleeps once more after giving up, and retries at once after a date.
 func patternsLoop(c *http.Client, again func() *http.Request) bool {
 	for i := range 3 {
 		status, h := send(c, again)

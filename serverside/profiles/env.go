@@ -14,8 +14,8 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// ForjaFromEnv is Forja with the numbers, the failure mode and the proxies that the
-// environment says. Options.Proxies are not used. An empty variable is as good as none.
+// ForjaFromEnv is Forja with numbers, failure mode and proxies from the environment. It ignores
+// Options.Proxies. Empty variables count as unset.
 //
 //	APP__SECURITY__RATE_LIMIT_PER_SECOND  requests of an address in a second
 //	APP__SECURITY__RATE_LIMIT_PER_MINUTE  requests of an address in a minute
@@ -25,11 +25,11 @@ import (
 //	TRUSTED_PROXIES                       addresses and networks, separated by commas
 //	PROXY_HEADER                          the field that they write; default X-Forwarded-For
 //
-// The default numbers are those of forja.yaml. A limit of 0 is not enforced, but one of the
-// three must be. If TRUST_PROXY_HEADERS is true, the client's address is what
-// TRUSTED_PROXIES, which then must be set, write into the field that PROXY_HEADER names.
+// The default numbers are those of forja.yaml. A limit of 0 is not enforced, but at least one
+// of the three must be. If TRUST_PROXY_HEADERS is true, TRUSTED_PROXIES must be set, and the
+// client's address is the one that these proxies write into PROXY_HEADER.
 //
-// The error joins an *EnvError for each variable that is wrong.
+// The error joins an *EnvError for each invalid variable.
 func ForjaFromEnv(o Options) (serverside.Config, error) {
 	var env environment
 	o.Proxies = env.proxies()
@@ -42,7 +42,7 @@ func ForjaFromEnv(o Options) (serverside.Config, error) {
 	address.Policies = slices.DeleteFunc(address.Policies, func(p quota.Policy) bool { return p.Quota == 0 })
 	address.MaxInFlight = env.number("APP__SECURITY__RATE_LIMIT_BURST", address.MaxInFlight)
 	if len(address.Policies) == 0 && address.MaxInFlight == 0 && len(env.faults) == 0 {
-		env.fault("APP__SECURITY__RATE_LIMIT_PER_SECOND", "is 0, and so are the others: nothing would be limited")
+		env.fault("APP__SECURITY__RATE_LIMIT_PER_SECOND", "is 0, like the other limits: at least one must be more than 0")
 	}
 	if len(env.faults) > 0 {
 		return serverside.Config{}, errors.Join(env.faults...)
@@ -50,16 +50,16 @@ func ForjaFromEnv(o Options) (serverside.Config, error) {
 	return cfg, nil
 }
 
-// An EnvError is one fault of the environment. ForjaFromEnv joins all there are.
+// An EnvError is an invalid environment variable.
 type EnvError struct {
 	Variable string // its name
-	Reason   string // what is wrong with it
+	Reason   string // what is wrong
 }
 
-// Error returns the reason with the name of the variable.
+// Error implements error.
 func (e *EnvError) Error() string { return "profiles: " + e.Variable + ": " + e.Reason }
 
-// An environment collects what is wrong with variables.
+// An environment collects faults of variables.
 type environment struct{ faults []error }
 
 func (e *environment) fault(variable, format string, args ...any) {
@@ -92,7 +92,7 @@ func (e *environment) mode(variable string, otherwise serverside.FailureMode) se
 	return otherwise
 }
 
-// proxies returns those that are trusted, and the field that they write.
+// proxies reads the trusted proxies and the field that they write.
 func (e *environment) proxies() serverside.Proxies {
 	trusted := e.prefixes("TRUSTED_PROXIES")
 	switch text := os.Getenv("TRUST_PROXY_HEADERS"); {
@@ -101,17 +101,17 @@ func (e *environment) proxies() serverside.Proxies {
 	case text != "true":
 		e.fault("TRUST_PROXY_HEADERS", "is %q: must be true or false", text)
 	case os.Getenv("TRUSTED_PROXIES") == "":
-		e.fault("TRUST_PROXY_HEADERS", "is true, but whom to trust is not said: "+
-			"set TRUSTED_PROXIES to the proxies' addresses, as in 10.0.0.0/8,127.0.0.1")
+		e.fault("TRUST_PROXY_HEADERS", "is true, but TRUSTED_PROXIES is empty: "+
+			"set it to the proxies' addresses, such as 10.0.0.0/8,127.0.0.1")
 	}
 	return serverside.Proxies{Trusted: trusted, Fields: []string{e.field("PROXY_HEADER", "X-Forwarded-For")}}
 }
 
-// tokenChars are what the name of a header field is made of (RFC 9110, section 5.6.2).
+// tokenChars are the characters in names of header fields (RFC 9110, section 5.6.2).
 const tokenChars = "!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-// field reads the name of a header field. Of several, clients could write those that the
-// proxies do not.
+// field reads the name of one header field. It must be only one, because clients could write a
+// field that the proxies do not.
 func (e *environment) field(variable, otherwise string) string {
 	name := cmp.Or(os.Getenv(variable), otherwise)
 	if strings.Trim(name, tokenChars) != "" {
@@ -128,7 +128,7 @@ func (e *environment) prefixes(variable string) (all []netip.Prefix) {
 			prefix, err = netip.PrefixFrom(addr, addr.BitLen()), nil
 		}
 		if err != nil {
-			e.fault(variable, "%q is neither an address nor a network: write as in 10.0.0.0/8,127.0.0.1", text)
+			e.fault(variable, "has %q: must be addresses and networks such as 10.0.0.0/8,127.0.0.1", text)
 			continue
 		}
 		all = append(all, prefix)

@@ -18,13 +18,13 @@ import (
 	"github.com/heedhttp/heed/serverside/profiles"
 )
 
-// The variables that ForjaFromEnv reads.
+// variables are read by ForjaFromEnv.
 var variables = []string{
 	"APP__SECURITY__RATE_LIMIT_PER_SECOND", "APP__SECURITY__RATE_LIMIT_PER_MINUTE", "APP__SECURITY__RATE_LIMIT_BURST",
 	"RATE_LIMIT_FAIL_MODE", "TRUST_PROXY_HEADERS", "TRUSTED_PROXIES", "PROXY_HEADER",
 }
 
-// setenv sets variables, given as NAME=value, and unsets all others that are read.
+// setenv sets variables, given as NAME=value, and unsets the others.
 func setenv(t *testing.T, set ...string) {
 	t.Helper()
 	for _, name := range variables {
@@ -56,7 +56,7 @@ func TestEnvironmentWithoutVariables(t *testing.T) {
 	})
 }
 
-func TestEnvironmentSaysTheNumbers(t *testing.T) {
+func TestEnvironmentSetsTheNumbers(t *testing.T) {
 	setenv(t, "APP__SECURITY__RATE_LIMIT_PER_SECOND=2", "APP__SECURITY__RATE_LIMIT_PER_MINUTE=0",
 		"APP__SECURITY__RATE_LIMIT_BURST=3", "RATE_LIMIT_FAIL_MODE=closed")
 	cfg, err := profiles.ForjaFromEnv(options())
@@ -69,7 +69,9 @@ func TestEnvironmentSaysTheNumbers(t *testing.T) {
 		n, _ := spend(limited(t, cfg), 3, "GET /")
 		assert.Equal(t, 2, n)
 	})
-	for mode, want := range map[string]serverside.FailureMode{"local": serverside.FailLocal, "open": serverside.FailOpen} {
+	for mode, want := range map[string]serverside.FailureMode{
+		"local": serverside.FailLocal, "open": serverside.FailOpen,
+	} {
 		setenv(t, "RATE_LIMIT_FAIL_MODE="+mode)
 		cfg, err = profiles.ForjaFromEnv(options())
 		require.NoError(t, err)
@@ -77,8 +79,7 @@ func TestEnvironmentSaysTheNumbers(t *testing.T) {
 	}
 }
 
-// More than the file's numbers are more for requests without a known key, too.
-func TestEnvironmentMayAdmitMore(t *testing.T) {
+func TestEnvironmentMayRaiseLimits(t *testing.T) {
 	setenv(t, "APP__SECURITY__RATE_LIMIT_PER_SECOND=400")
 	synctest.Test(t, func(t *testing.T) {
 		cfg, err := profiles.ForjaFromEnv(options())
@@ -110,7 +111,7 @@ func TestEnvironmentMayTrustProxiesButNotEverybody(t *testing.T) {
 	} {
 		setenv(t, c.variables...)
 		o := options()
-		o.Proxies = serverside.Proxies{Trusted: serverside.Loopback(), Fields: []string{"Forwarded"}} // which are not used
+		o.Proxies = serverside.Proxies{Trusted: serverside.Loopback(), Fields: []string{"Forwarded"}} // ignored
 		cfg, err := profiles.ForjaFromEnv(o)
 		require.NoError(t, err)
 		r, err := http.NewRequest("GET", "/", nil)
@@ -123,10 +124,10 @@ func TestEnvironmentMayTrustProxiesButNotEverybody(t *testing.T) {
 	}
 }
 
-func TestEnvironmentThatIsWrongIsAnErrorForEachVariable(t *testing.T) {
+func TestEveryInvalidVariableIsAnError(t *testing.T) {
 	for set, want := range map[string]map[string]string{
-		"TRUST_PROXY_HEADERS=true": {"TRUST_PROXY_HEADERS": "is true, but whom to trust is not said: " +
-			"set TRUSTED_PROXIES to the proxies' addresses, as in 10.0.0.0/8,127.0.0.1"},
+		"TRUST_PROXY_HEADERS=true": {"TRUST_PROXY_HEADERS": "is true, but TRUSTED_PROXIES is empty: " +
+			"set it to the proxies' addresses, such as 10.0.0.0/8,127.0.0.1"},
 		"TRUST_PROXY_HEADERS=yes":        {"TRUST_PROXY_HEADERS": `is "yes": must be true or false`},
 		"RATE_LIMIT_FAIL_MODE=Open ":     {"RATE_LIMIT_FAIL_MODE": `is "Open ": must be open, closed or local`},
 		"RATE_LIMIT_FAIL_MODE=inherited": {"RATE_LIMIT_FAIL_MODE": `is "inherited": must be open, closed or local`},
@@ -137,10 +138,10 @@ func TestEnvironmentThatIsWrongIsAnErrorForEachVariable(t *testing.T) {
 			"APP__SECURITY__RATE_LIMIT_PER_SECOND": `is "1e3": must be a whole number from 0 to 1000000000`,
 			"APP__SECURITY__RATE_LIMIT_BURST":      `is "-1": must be a whole number from 0 to 1000000000`,
 			"RATE_LIMIT_FAIL_MODE":                 `is "foo": must be open, closed or local`,
-			"TRUSTED_PROXIES":                      `"all" is neither an address nor a network: write as in 10.0.0.0/8,127.0.0.1`,
+			"TRUSTED_PROXIES":                      `has "all": must be addresses and networks such as 10.0.0.0/8,127.0.0.1`,
 		},
 		"APP__SECURITY__RATE_LIMIT_PER_SECOND=0|APP__SECURITY__RATE_LIMIT_PER_MINUTE=0|APP__SECURITY__RATE_LIMIT_BURST=0": {
-			"APP__SECURITY__RATE_LIMIT_PER_SECOND": "is 0, and so are the others: nothing would be limited"},
+			"APP__SECURITY__RATE_LIMIT_PER_SECOND": "is 0, like the other limits: at least one must be more than 0"},
 	} {
 		setenv(t, strings.Split(set, "|")...)
 		_, err := profiles.ForjaFromEnv(options())

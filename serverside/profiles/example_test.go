@@ -11,7 +11,7 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// Who asks is what authentication has put into the request's context.
+// Authentication has put the tenant into the request's context.
 func ExampleForge() {
 	type tokenKey struct{}
 	limiter, err := serverside.New(profiles.Forge(profiles.Options{
@@ -39,7 +39,7 @@ func ExampleForge() {
 	// 429 0
 }
 
-// A profile as a file, to be changed and to be followed by rulefile.Watch.
+// Write a profile to a file, to change it and follow it by rulefile.Watch.
 func ExampleOptions_Env() {
 	options := profiles.Options{User: serverside.Header("X-User")}
 	cfg, err := rulefile.Parse("api.yaml", profiles.File("api.yaml"), options.Env())

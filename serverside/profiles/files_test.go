@@ -16,7 +16,7 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// fromFile is the profile that a file has, with its commented proxies made real.
+// fromFile reads a profile from its file, with the commented proxies.
 func fromFile(t testing.TB, file string, o profiles.Options) serverside.Config {
 	t.Helper()
 	require.NotEmpty(t, profiles.File(file), file)
@@ -26,8 +26,7 @@ func fromFile(t testing.TB, file string, o profiles.Options) serverside.Config {
 	return cfg
 }
 
-// Whoever takes the file has what the function makes: the same rules, keys and proxies.
-func TestAProfileAndItsFileAreTheSame(t *testing.T) {
+func TestProfileEqualsItsFile(t *testing.T) {
 	for _, p := range all {
 		o := options()
 		if p.tiers {
@@ -42,8 +41,7 @@ func TestAProfileAndItsFileAreTheSame(t *testing.T) {
 	}
 }
 
-// The five paths with a limit of their own.
-func TestTheRoutesOfTheExampleAreReadFromJSON(t *testing.T) {
+func TestExampleRoutesAreReadFromJSON(t *testing.T) {
 	cfg := fromFile(t, "universal_routes.json", options())
 	type route struct {
 		path   string
@@ -63,7 +61,7 @@ func TestTheRoutesOfTheExampleAreReadFromJSON(t *testing.T) {
 	}, routes)
 }
 
-func TestEveryFileIsOneThatIsRead(t *testing.T) {
+func TestEveryFileIsRead(t *testing.T) {
 	names := map[string]bool{"universal_routes.json": true}
 	for _, p := range all {
 		names[p.file] = true
@@ -91,8 +89,7 @@ func parseNamed(name, text string, o profiles.Options) (serverside.Config, error
 	return rulefile.Parse(name, []byte(text), o.Env())
 }
 
-// A tool that has no program knows all that a file names but functions: the body, too.
-func TestTheBodiesOfTheFilesAreDocumented(t *testing.T) {
+func TestBodiesOfFilesAreDocumented(t *testing.T) {
 	for _, p := range all {
 		l, err := rulefile.List(p.file, profiles.File(p.file), rulefile.Env{Lenient: true})
 		require.NoError(t, err)
@@ -104,12 +101,12 @@ func TestTheBodiesOfTheFilesAreDocumented(t *testing.T) {
 	}
 }
 
-// What is wrong with Options is an error of New, or, in a literal, a panic that says what.
-func TestOptionsThatAreWrong(t *testing.T) {
+// New returns faults of Options. A wrong field name panics.
+func TestInvalidOptions(t *testing.T) {
 	o := options()
 	o.Store = struct{ quota.Store }{new(quota.Memory)}
 	_, err := serverside.New(profiles.Forge(o))
-	assert.ErrorContains(t, err, "serverside: Store: cannot correct charges")
+	assert.ErrorContains(t, err, "serverside: Store: must be a quota.Settler")
 
 	o = options()
 	o.Proxies = serverside.Proxies{Trusted: []netip.Prefix{{}, netip.MustParsePrefix("10.1.2.3/8")}, IPv6Bits: 1000}
@@ -122,6 +119,7 @@ func TestOptionsThatAreWrong(t *testing.T) {
 	}
 	assert.Equal(t, 100, n)
 	o.Proxies.Fields = []string{"X Real"}
-	assert.PanicsWithValue(t, `profiles: Options: forja.yaml:2:16: proxy_fields[0]: "X Real" is no name of a header field`,
+	assert.PanicsWithValue(t,
+		`profiles: Options: forja.yaml:2:16: proxy_fields[0]: is "X Real": must be the name of a header field`,
 		func() { profiles.Forja(o) })
 }

@@ -16,40 +16,38 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// A line is what happens to a client that asks for the same until it is denied.
+// A line is a sequence of equal requests until the first denial.
 type line struct {
 	what     string   // "POST /login"
 	fields   []string // of the request
-	first    []string // limit, remaining and reset that the first response tells
-	admitted int      // before the first denial
-	wait     string   // Retry-After of that
+	first    []string // limit, remaining and reset in the first response
+	admitted int      // requests before the denial
+	wait     string   // Retry-After of the denial
 }
 
-// meets checks lines, each with a limiter of its own.
+// meets checks lines, each with its own limiter.
 func meets(t *testing.T, config func(profiles.Options) serverside.Config, o profiles.Options, lines ...line) {
 	for _, l := range lines {
 		synctest.Test(t, func(t *testing.T) {
 			h := limited(t, config(o))
-			assert.Equal(t, l.first, told(ask(h, l.what, l.fields...)), l.what)
+			assert.Equal(t, l.first, numbers(ask(h, l.what, l.fields...)), l.what)
 			admitted, denied := spend(h, 20000, l.what, l.fields...)
 			assert.Equal(t, l.admitted, 1+admitted, "%s %v", l.what, l.fields)
 			assert.Equal(t, l.wait, denied.Header().Get("Retry-After"), "%s %v", l.what, l.fields)
-			assert.Equal(t, "0", told(denied)[1], l.what)
+			assert.Equal(t, "0", numbers(denied)[1], l.what)
 		})
 	}
 }
 
-// began is when a bubble begins, in Unix time.
+// began is the Unix time at which a bubble starts.
 const began = 946684800
 
 func unix(seconds int) string { return fmt.Sprint(began + seconds) }
 
-// The table of endpoint kinds. At a token a second, nobody is told to wait for more than a
-// second.
-func TestForgeHasTheNumbersOfItsKindsOfEndpoint(t *testing.T) {
+func TestForgeHasItsNumbers(t *testing.T) {
 	token := []string{"X-Token", "t1"}
 	meets(t, profiles.Forge, options(),
-		// The log of logins is narrower than the reads of an address.
+		// The limit of GET /login is below that of an address's reads.
 		line{"GET /login", nil, []string{"5", "4", unix(60)}, 5, "60"},
 		line{"POST /signup", nil, []string{"5", "4", unix(60)}, 5, "60"},
 		line{"POST /reset", nil, []string{"5", "4", unix(60)}, 5, "60"},
@@ -77,8 +75,7 @@ func TestForgeHasTheNumbersOfItsKindsOfEndpoint(t *testing.T) {
 	})
 }
 
-// Guessing passwords is slower than loading files.
-func TestForgeIsNarrowForLoginsAndWideForFiles(t *testing.T) {
+func TestForgeLimitsLoginsMoreThanFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forge(options()))
 		for range 5 {
@@ -92,7 +89,6 @@ func TestForgeIsNarrowForLoginsAndWideForFiles(t *testing.T) {
 	})
 }
 
-// A client that tries all the time is admitted five times in any minute, also in the first.
 func TestForgeAdmitsFiveLoginsInAnyMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forge(options()))
@@ -110,8 +106,8 @@ func TestForgeAdmitsFiveLoginsInAnyMinute(t *testing.T) {
 	})
 }
 
-// After five failures the account has to wait for 12 s, 24 s, 48 s. A success costs nothing.
-func TestForgeLocksAnAccountThatFails(t *testing.T) {
+// After five failures the waits are 12 s, 24 s, 48 s. A success costs nothing.
+func TestForgeLocksAnAccountAfterFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forge(options()))
 		peer := 0
@@ -141,8 +137,7 @@ func TestForgeLocksAnAccountThatFails(t *testing.T) {
 	})
 }
 
-// Counts are kept under the name of the rule and the client.
-func TestForgeNamesABucketAndWhoseItIs(t *testing.T) {
+func TestForgeKeysNameTheBucketAndItsOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store witness
 		o := options()
@@ -161,12 +156,11 @@ func TestForgeNamesABucketAndWhoseItIs(t *testing.T) {
 		cfg := profiles.Forge(o)
 		cfg.Rules[2].Name = "login_ip"
 		_, err := serverside.New(cfg)
-		assert.ErrorContains(t, err, `"login_ip" is the name of Rules[1] too`)
+		assert.ErrorContains(t, err, `"login_ip" is already the name of Rules[1]`)
 	})
 }
 
-// A sender has a hundred a minute for each endpoint, however it writes the path, and a
-// thousand for all that it makes up.
+// A sender has a hundred a minute for each endpoint, in any spelling, and a thousand for all.
 func TestForgeCountsWebhooksBySenderAndEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forge(options()))
@@ -205,8 +199,7 @@ func TestForgeCountsWebhooksBySenderAndEndpoint(t *testing.T) {
 	})
 }
 
-// More tokens are no more quota.
-func TestForgeCountsATenantWhateverItsTokens(t *testing.T) {
+func TestForgeCountsATenantsTokensTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forge(options()))
 		admitted := 0
@@ -220,12 +213,12 @@ func TestForgeCountsATenantWhateverItsTokens(t *testing.T) {
 	})
 }
 
-// Logins have no token, and are counted as logins. Other requests without a token are
-// counted by their addresses, not all together.
-func TestForgeHasNoBucketForAllWhoHaveNoToken(t *testing.T) {
+// Logins have no token, and are counted as logins. Other requests without a token are counted by
+// address.
+func TestForgeCountsAnonymousClientsByAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forge(options()))
-		assert.Equal(t, []string{"5", "4", unix(60)}, told(ask(h, "POST /login", "X-Account", "ann")),
+		assert.Equal(t, []string{"5", "4", unix(60)}, numbers(ask(h, "POST /login", "X-Account", "ann")),
 			"not the sixty of another rule")
 		n, _ := spend(h, 1000, "PATCH /api/items")
 		assert.Equal(t, 60, n)
@@ -233,8 +226,7 @@ func TestForgeHasNoBucketForAllWhoHaveNoToken(t *testing.T) {
 	})
 }
 
-// No field that clients can send, nor its absence, chooses a bucket.
-func TestForgeBelievesNoHeaderField(t *testing.T) {
+func TestForgeTrustsNoHeaderField(t *testing.T) {
 	h := limited(t, profiles.Forge(options()))
 	admitted := 0
 	for i := range 50 {
@@ -249,13 +241,12 @@ func TestForgeBelievesNoHeaderField(t *testing.T) {
 	}
 }
 
-// There are three fields and an envelope, and their numbers agree.
-func TestForgeAnswersInItsOwnWords(t *testing.T) {
+func TestForgeBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forge(options()))
-		time.Sleep(900 * time.Millisecond) // Rounded up, so not before it is so
+		time.Sleep(900 * time.Millisecond) // reset is rounded up
 		_, denied := spend(h, 100, "GET /", "X-Request-Id", "01HXY")
-		assert.Equal(t, []string{"60", "0", unix(61)}, told(denied))
+		assert.Equal(t, []string{"60", "0", unix(61)}, numbers(denied))
 		assert.Equal(t, "application/json", denied.Header().Get("Content-Type"))
 		assert.JSONEq(t, `{"error":{"code":"rate_limited","message":"Too many requests. Retry after 1 second.",
 			"request_id":"01HXY"}}`, denied.Body.String())
@@ -267,7 +258,6 @@ func TestForgeAnswersInItsOwnWords(t *testing.T) {
 	})
 }
 
-// Trusted clients have a limit too, and each use of it is audited.
 func TestForgeTrustsNobodyWithoutALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
@@ -285,8 +275,7 @@ func TestForgeTrustsNobodyWithoutALimit(t *testing.T) {
 	})
 }
 
-// While the store fails, each process counts for itself.
-func TestForgeCountsByItselfWhileTheStoreFails(t *testing.T) {
+func TestForgeCountsLocallyWhileTheStoreFails(t *testing.T) {
 	o := options()
 	o.Store = new(down)
 	h := limited(t, profiles.Forge(o))
@@ -294,11 +283,10 @@ func TestForgeCountsByItselfWhileTheStoreFails(t *testing.T) {
 	assert.Equal(t, 5, n)
 	n, last := spend(h, 200, "GET /api/items", "X-Token", "t1")
 	assert.Equal(t, 60, n)
-	assert.Equal(t, []string{"60", "0"}, told(last)[:2])
+	assert.Equal(t, []string{"60", "0"}, numbers(last)[:2])
 }
 
-// A minute's 600 become 60 while the server runs. What was spent stays spent.
-func TestForgeIsTightenedInItsFile(t *testing.T) {
+func TestForgeFileCanBeTightened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
 		before := string(profiles.File("forge.yaml"))
@@ -315,7 +303,7 @@ func TestForgeIsTightenedInItsFile(t *testing.T) {
 		spend(h, 100, "GET /api/items", "X-Token", "t1")
 		require.NoError(t, l.Reconfigure(configs[1]))
 		assert.Equal(t, 429, ask(h, "GET /api/items", "X-Token", "t1").Code)
-		time.Sleep(time.Second) // in which it had ten before
+		time.Sleep(time.Second) // refilled ten before the change
 		n, _ := spend(h, 100, "GET /api/items", "X-Token", "t1")
 		assert.Equal(t, 10, n)
 		for range 60 {

@@ -9,18 +9,17 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// ForjaRedis is where Forja's store is if REDIS_URL does not say, for
-// redisstore.FromEnvOr.
+// ForjaRedis is the default for REDIS_URL in Forja's deployment, for redisstore.FromEnvOr.
 const ForjaRedis = "redis://127.0.0.1:6379"
 
-// A keyTable has the limits of API keys by windows of the clock, and no limits of others.
+// A keyTable has the limits of API keys by fixed windows, and none for other keys.
 type keyTable struct{ known serverside.Limits } // may be nil
 
-// unlimited are windows of which none is enforced. No policies at all would be those of the
-// rule.
+// unlimited are policies of which none is enforced. Returning no policies would mean those of
+// the rule.
 var unlimited = serverside.KeyLimits{}.Policies()
 
-// Limits implements serverside.Limits, for keys that are named(key, …).
+// Limits implements serverside.Limits, for keys such as key:abc.
 func (t keyTable) Limits(ctx context.Context, named string) ([]quota.Policy, error) {
 	if t.known == nil {
 		return unlimited, nil
@@ -37,10 +36,10 @@ func (t keyTable) Limits(ctx context.Context, named string) ([]quota.Policy, err
 	return windows, err
 }
 
-// windowNames are as in forja.yaml. Any other window is called by its length.
+// windowNames are the names in forja.yaml. Other windows are named by their length.
 var windowNames = map[time.Duration]string{time.Second: "s", time.Minute: "m", time.Hour: "h", 24 * time.Hour: "d"}
 
-// Validate returns what is wrong with the table, if it can say.
+// Validate returns the faults of the table, if it has a Validate method.
 func (t keyTable) Validate() error {
 	if v, ok := t.known.(interface{ Validate() error }); ok {
 		return v.Validate()

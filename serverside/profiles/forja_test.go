@@ -19,9 +19,8 @@ import (
 	"github.com/heedhttp/heed/serverside/profiles"
 )
 
-// Fifty in a second of the clock, five hundred in a minute. The fields tell of the window
-// with the smallest part left, with its rest in seconds.
-func TestForjaLimitsAnAddressByTheSecondAndTheMinute(t *testing.T) {
+// The fields show the window with the smallest fraction left.
+func TestForjaLimitsAddressesPerSecondAndMinute(t *testing.T) {
 	meets(t, profiles.Forja, options(), line{"GET /x", nil, []string{"50", "49", "1"}, 50, "1"})
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forja(options()))
@@ -32,7 +31,7 @@ func TestForjaLimitsAnAddressByTheSecondAndTheMinute(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		denied := ask(h, "GET /x")
-		assert.Equal(t, []string{"500", "0", "32"}, told(denied), "0 of 500 is less than 50 of 50")
+		assert.Equal(t, []string{"500", "0", "32"}, numbers(denied), "0 of 500 is less than 50 of 50")
 		assert.Equal(t, "32", denied.Header().Get("Retry-After"))
 		assert.Contains(t, denied.Body.String(), "501 requests per minute exceeded (limit: 500)")
 		time.Sleep(31 * time.Second)
@@ -50,13 +49,11 @@ func TestForjaLimitsAnAddressByTheSecondAndTheMinute(t *testing.T) {
 		time.Sleep(time.Second)
 		n, last := spend(h, 1, "GET /x")
 		assert.Equal(t, 1, n)
-		assert.Equal(t, []string{"500", "100", "50"}, told(last))
+		assert.Equal(t, []string{"500", "100", "50"}, numbers(last))
 	})
 }
 
-// Every denial has Retry-After. Of two windows that are used up at the same moment, the
-// longer one counts.
-func TestForjaTellsTheLongerOfTwoWaits(t *testing.T) {
+func TestForjaRetryAfterIsTheLongerWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forja(options()))
 		time.Sleep(8 * time.Second)
@@ -64,15 +61,14 @@ func TestForjaTellsTheLongerOfTwoWaits(t *testing.T) {
 			spend(h, 50, "GET /x")
 			time.Sleep(time.Second)
 		}
-		n, denied := spend(h, 51, "GET /x") // the second's last and the minute's
+		n, denied := spend(h, 51, "GET /x") // the last of the second and of the minute
 		assert.Equal(t, 50, n)
-		assert.Equal(t, []string{"500", "0", "43"}, told(denied))
+		assert.Equal(t, []string{"500", "0", "43"}, numbers(denied))
 		assert.Equal(t, "43", denied.Header().Get("Retry-After"))
 	})
 }
 
-// Windows are those of the clock. Counts are kept under the client and the window's letter.
-func TestForjaCountsByTheWindowsOfTheClock(t *testing.T) {
+func TestForjaCountsByFixedWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Unix(1709136060+59, 0))) // the last second of minute 28485601
 		var store witness
@@ -91,11 +87,12 @@ func TestForjaCountsByTheWindowsOfTheClock(t *testing.T) {
 	})
 }
 
-// The burst is what an address has in flight.
-func TestForjaServesTwentyOfAnAddressAtOnce(t *testing.T) {
+func TestForjaServesTwentyRequestsOfAnAddressAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan bool)
-		h := must(t, profiles.Forja(options())).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+		h := must(t, profiles.Forja(options())).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			<-release
+		}))
 		var all sync.WaitGroup
 		for range 20 {
 			all.Go(func() { ask(h, "GET /x") })
@@ -113,8 +110,8 @@ func TestForjaServesTwentyOfAnAddressAtOnce(t *testing.T) {
 	})
 }
 
-// A key may have a limit for each window. None and zero are not enforced.
-func TestForjaLimitsAKeyAsItsTableSays(t *testing.T) {
+// Missing limits and zero are not enforced.
+func TestForjaLimitsKeysByItsTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
 		o.Limits = serverside.LimitTable{
@@ -139,7 +136,6 @@ func TestForjaLimitsAKeyAsItsTableSays(t *testing.T) {
 	})
 }
 
-// While the table fails, each key has the limits of an address.
 func TestForjaLimitsKeysAlsoWhileTheirTableFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
@@ -162,8 +158,6 @@ func (noTable) Limits(context.Context, string) ([]quota.Policy, error) {
 	return nil, io.ErrUnexpectedEOF
 }
 
-// What the key denies is not charged to the address, and what the address denies is not
-// charged to the key.
 func TestForjaChargesBothOrNeither(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
@@ -175,14 +169,13 @@ func TestForjaChargesBothOrNeither(t *testing.T) {
 		}
 		n, denied := spend(h, 60, "GET /x", "X-Api-Key", "other")
 		assert.Equal(t, 50, n, "of the minute only 3 are gone")
-		assert.Equal(t, "50", told(denied)[0])
+		assert.Equal(t, "50", numbers(denied)[0])
 		time.Sleep(time.Second)
 		_, last := spend(h, 1, "GET /x", "X-Api-Key", "other")
-		assert.Equal(t, []string{"100", "49"}, told(last)[:2], "ten that the address denied were not charged")
+		assert.Equal(t, []string{"100", "49"}, numbers(last)[:2], "ten that the address denied were not charged")
 	})
 }
 
-// Guesses at keys are limited by address, although none of the keys is valid.
 func TestForjaLimitsWrongKeysInFrontOfAuthentication(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := must(t, profiles.Forja(options()))
@@ -201,9 +194,8 @@ func TestForjaLimitsWrongKeysInFrontOfAuthentication(t *testing.T) {
 	})
 }
 
-// No field makes a client one of this machine. This machine is limited unless the program
-// trusts it, in whatever form its address comes.
-func TestForjaDoesNotBelieveThatAClientIsThisMachine(t *testing.T) {
+// No field makes a client local. Local clients are limited unless the program trusts them.
+func TestForjaTrustsNoForwardedLoopback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forja(options()))
 		n, _ := spend(h, 100, "GET /x", "X-Forwarded-For", "127.0.0.1")
@@ -227,7 +219,7 @@ func TestForjaDoesNotBelieveThatAClientIsThisMachine(t *testing.T) {
 		n, _ = spend(h, 100, "GET /x", "X-Forwarded-For", "127.0.0.1")
 		assert.Equal(t, 50, n)
 		admitted := 0
-		for range 100 { // a proxy here that is not trusted makes none of its clients this machine
+		for range 100 { // an untrusted local proxy makes no client local
 			if askFrom("127.0.0.1:1", h, "GET /x", "X-Forwarded-For", "198.51.100.1").Code == 200 {
 				admitted++
 			}
@@ -236,7 +228,6 @@ func TestForjaDoesNotBelieveThatAClientIsThisMachine(t *testing.T) {
 	})
 }
 
-// What a client writes into a forwarding field is an address or nothing.
 func TestForjaTakesNoKeyFromAHeaderField(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Setenv("TRUST_PROXY_HEADERS", "true")
@@ -260,16 +251,15 @@ func TestForjaTakesNoKeyFromAHeaderField(t *testing.T) {
 	})
 }
 
-// The three numbers are of one moment. A request that is not limited has none.
-func TestForjaTellsNumbersThatBelongTogether(t *testing.T) {
+func TestForjaNumbersAreConsistent(t *testing.T) {
 	h := limited(t, profiles.Forja(options()))
-	assert.Empty(t, told(ask(h, "GET /health")))
+	assert.Empty(t, numbers(ask(h, "GET /health")))
 	var all sync.WaitGroup
 	for client := range 4 {
 		all.Go(func() {
 			for i := range 40 {
 				w := askFrom(fmt.Sprintf("198.51.100.%d:1", client), h, "GET /x")
-				if numbers := told(w); assert.Len(t, numbers, 3) && numbers[0] == "50" {
+				if numbers := numbers(w); assert.Len(t, numbers, 3) && numbers[0] == "50" {
 					assert.Contains(t, []string{"0", "1"}, numbers[2], "a second's rest, not a minute's: request %d", i)
 				}
 			}
@@ -278,8 +268,7 @@ func TestForjaTellsNumbersThatBelongTogether(t *testing.T) {
 	all.Wait()
 }
 
-// The body is a problem document with a code.
-func TestForjaAnswersInItsOwnWords(t *testing.T) {
+func TestForjaBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Forja(options()))
 		_, denied := spend(h, 51, "GET /x")
@@ -290,7 +279,6 @@ func TestForjaAnswersInItsOwnWords(t *testing.T) {
 	})
 }
 
-// The environment has the last word on the numbers.
 func TestForjaReadsTheEnvironment(t *testing.T) {
 	t.Setenv("APP__SECURITY__RATE_LIMIT_PER_SECOND", "2")
 	t.Setenv("APP__SECURITY__RATE_LIMIT_PER_MINUTE", "0")
@@ -300,7 +288,7 @@ func TestForjaReadsTheEnvironment(t *testing.T) {
 		require.NoError(t, err)
 		n, denied := spend(limited(t, cfg), 10, "GET /x")
 		assert.Equal(t, 2, n)
-		assert.Equal(t, []string{"2", "0", "1"}, told(denied))
+		assert.Equal(t, []string{"2", "0", "1"}, numbers(denied))
 		assert.Equal(t, int64(7), cfg.Rules[0].MaxInFlight)
 	})
 	t.Setenv("RATE_LIMIT_FAIL_MODE", "Open ")
@@ -314,9 +302,8 @@ func TestForjaReadsTheEnvironment(t *testing.T) {
 	require.NoError(t, store.Client.Close())
 }
 
-// What fails closed is 429 with Retry-After. Health checks pass. Once the store is back,
-// requests are counted.
-func TestForjaFailsClosedWithA429ThatSaysWhen(t *testing.T) {
+// Health checks pass. Once the store is back, requests are counted.
+func TestForjaFailsClosedWith429AndRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Setenv("RATE_LIMIT_FAIL_MODE", "closed")
 		store := &flaky{}
@@ -330,17 +317,16 @@ func TestForjaFailsClosedWithA429ThatSaysWhen(t *testing.T) {
 			require.Equal(t, 429, w.Code)
 			assert.Equal(t, "1", w.Header().Get("Retry-After"))
 			assert.Contains(t, w.Body.String(), `"SERVICE_UNAVAILABLE"`)
-			assert.Empty(t, told(w))
+			assert.Empty(t, numbers(w))
 			assert.Equal(t, 200, askFrom("127.0.0.1:1", h, "GET /health").Code)
 		}
 		store.back = true
 		assert.Equal(t, 200, ask(h, "GET /x").Code)
-		assert.NotEmpty(t, told(ask(h, "GET /x")))
+		assert.NotEmpty(t, numbers(ask(h, "GET /x")))
 	})
 }
 
-// What fails open is served without fields.
-func TestForjaFailsOpenUnlessItIsToldOtherwise(t *testing.T) {
+func TestForjaFailsOpenByDefault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
 		o.Store = new(down)
@@ -348,12 +334,12 @@ func TestForjaFailsOpenUnlessItIsToldOtherwise(t *testing.T) {
 		for range 100 {
 			w := ask(h, "GET /x")
 			require.Equal(t, 200, w.Code)
-			assert.Empty(t, told(w))
+			assert.Empty(t, numbers(w))
 		}
 	})
 }
 
-// A flaky store fails until it is back.
+// A flaky is a store that fails until back is set.
 type flaky struct {
 	quota.Memory
 	back bool

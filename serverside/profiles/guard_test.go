@@ -15,9 +15,9 @@ import (
 	"github.com/heedhttp/heed/serverside/profiles"
 )
 
-// What the profiles have in common against guesses: at passwords and at tokens.
+// Guesses at passwords and tokens, for all profiles.
 
-// The profiles that have a login, with its path.
+// withLogin are the profiles with a login, and its path.
 var withLogin = []struct {
 	profile
 	path string
@@ -32,7 +32,7 @@ var withLogin = []struct {
 	}}, "/api/auth/login"},
 }
 
-// of is the configuration of p.
+// of returns the Config of p.
 func (p profile) of(o profiles.Options) serverside.Config {
 	if p.tiers {
 		o = withTiers(o)
@@ -40,7 +40,7 @@ func (p profile) of(o profiles.Options) serverside.Config {
 	return p.config(o)
 }
 
-func TestGuessesAtOneAccountFromAnywhereAreTenAMinute(t *testing.T) {
+func TestGuessesAtAnAccountAreTenAMinute(t *testing.T) {
 	for _, p := range withLogin {
 		synctest.Test(t, func(t *testing.T) {
 			var reached []time.Time
@@ -48,7 +48,7 @@ func TestGuessesAtOneAccountFromAnywhereAreTenAMinute(t *testing.T) {
 				reached = append(reached, time.Now())
 				w.WriteHeader(http.StatusUnauthorized)
 			}))
-			for i := range 300 { // all in networks of their own
+			for i := range 300 { // each from another network
 				w := askFrom(fmt.Sprintf("198.%d.%d.7:1", i/250, i%250), h, "POST "+p.path, "X-Account", "ann")
 				require.Contains(t, []int{401, 429}, w.Code)
 				time.Sleep(time.Second)
@@ -70,12 +70,11 @@ func TestALoginWithoutAnAccountIsRefused(t *testing.T) {
 	}
 }
 
-// The address that sends wrong tokens waits for ten seconds after a hundred, and then for
-// longer. Before that each response has fields.
+// After a hundred wrong tokens an address waits for ten seconds, and then for longer.
 func TestWrongTokensAreLimitedByAddress(t *testing.T) {
 	for _, p := range all {
 		if p.name == "Forja" || p.name == "Patterns" {
-			continue // they limit all requests of an address, and have tests of that
+			continue // they limit all requests of an address, as other tests show
 		}
 		synctest.Test(t, func(t *testing.T) {
 			l := must(t, p.of(options()))
@@ -85,7 +84,7 @@ func TestWrongTokensAreLimitedByAddress(t *testing.T) {
 			for i := range 700 {
 				w := ask(h, "GET /api/items", "Authorization", fmt.Sprint("made up ", i))
 				codes[w.Code]++
-				assert.Len(t, told(w), 3, p.name)
+				assert.Len(t, numbers(w), 3, p.name)
 				if w.Code == 429 {
 					denied = w
 				}
@@ -109,15 +108,14 @@ func TestWrongTokensAreLimitedByAddress(t *testing.T) {
 	}
 }
 
-// A thousand requests of one user from one address, all right, meet no limit but the
-// user's own.
-func TestTheLimitOfAnAddressIsNotThatOfAUser(t *testing.T) {
+// A user's requests from one address meet only the user's limit.
+func TestAddressesAndUsersAreLimitedApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Universal(withTiers(options())))
 		for i := range 1000 {
 			w := ask(h, "GET /api/data", "X-User", "ann", "X-Tier", "enterprise")
 			require.Equal(t, 200, w.Code)
-			require.Equal(t, []string{"1000", fmt.Sprint(999 - i)}, told(w)[:2])
+			require.Equal(t, []string{"1000", fmt.Sprint(999 - i)}, numbers(w)[:2])
 		}
 	})
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/heedhttp/heed/serverside/profiles"
 )
 
-// A profile is one of them with its file.
+// A profile is a profile with its name and file.
 type profile struct {
 	name   string
 	config func(profiles.Options) serverside.Config
@@ -35,8 +35,7 @@ var all = []profile{
 	{"Patterns with tiers", profiles.Patterns, "patterns_tiers.yaml", true},
 }
 
-// options are those of a program that has checked the client: it says so in fields that no
-// client can send.
+// options returns Options that read the authenticated client from header fields.
 func options() profiles.Options {
 	return profiles.Options{
 		Account: serverside.KeyFunc(field("X-Account")),
@@ -64,7 +63,7 @@ func must(t testing.TB, cfg serverside.Config) *serverside.Limiter {
 	return l
 }
 
-// handler is what a profile limits. It answers 401 to a request with X-Fails.
+// handler answers 401 to a request with X-Fails, and 200 to others.
 var handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("X-Fails") != "" {
 		w.WriteHeader(http.StatusUnauthorized)
@@ -72,7 +71,7 @@ var handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, "ok")
 })
 
-// limited is a handler behind a profile.
+// limited returns handler behind a profile.
 func limited(t testing.TB, cfg serverside.Config) http.Handler {
 	t.Helper()
 	return must(t, cfg).Wrap(handler)
@@ -95,8 +94,8 @@ func askFrom(peer string, h http.Handler, what string, fields ...string) *httpte
 	return w
 }
 
-// spend asks until it is denied, at most so often, and returns how often it was not,
-// and the last answer.
+// spend sends up to most requests until one is denied. It returns how many were admitted, and the
+// last response.
 func spend(h http.Handler, most int, what string, fields ...string) (admitted int, last *httptest.ResponseRecorder) {
 	for range most {
 		if last = ask(h, what, fields...); last.Code == 429 || last.Code == 503 {
@@ -107,17 +106,17 @@ func spend(h http.Handler, most int, what string, fields ...string) (admitted in
 	return admitted, last
 }
 
-// told are the three numbers of a response: limit, remaining and reset.
-func told(w *httptest.ResponseRecorder) (numbers []string) {
+// numbers returns limit, remaining and reset in a response.
+func numbers(w *httptest.ResponseRecorder) (all []string) {
 	for _, family := range []string{"X-Ratelimit-", "Ratelimit-"} {
 		for _, name := range []string{"Limit", "Remaining", "Reset"} {
-			numbers = append(numbers, w.Header()[family+name]...)
+			all = append(all, w.Header()[family+name]...)
 		}
 	}
-	return numbers
+	return all
 }
 
-// A witness is a Store that remembers what it is charged.
+// A witness is a Store that records its charges.
 type witness struct {
 	quota.Memory
 
@@ -134,7 +133,7 @@ func (w *witness) Take(ctx context.Context, dst []quota.Decision, charges ...quo
 	return w.Memory.Take(ctx, dst, charges...)
 }
 
-// chargedBeside is what was charged, but for the rule of a name.
+// chargedBeside returns the charges except those of one rule.
 func (w *witness) chargedBeside(rule string) []string {
 	return slices.DeleteFunc(w.charged, func(charge string) bool { return strings.Contains(charge, " "+rule+"/") })
 }
@@ -146,7 +145,7 @@ func (*down) Take(context.Context, []quota.Decision, ...quota.Charge) ([]quota.D
 	return nil, io.ErrUnexpectedEOF
 }
 
-// authenticated is next behind an authentication that knows ann and bob.
+// authenticated returns next behind an authentication that accepts ann and bob.
 func authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, ok := strings.CutPrefix(r.Header.Get("Authorization"), "of ")

@@ -25,10 +25,10 @@ import (
 	"github.com/heedhttp/heed/testserver"
 )
 
-// The matrix: each profile, asked for a little more than it admits, by each client,
-// through proxies that change what is said.
+// The matrix: each profile, each client, each proxy that changes the response, with a few more
+// requests than the limit.
 
-// A job is so many requests, one after the other.
+// A job is a number of requests, one after the other.
 type job struct {
 	profile string
 	config  func(profiles.Options) serverside.Config
@@ -37,7 +37,7 @@ type job struct {
 	n       int
 }
 
-// slow are jobs for which fake time is good: some of their waits are minutes.
+// slow are jobs for fake time: some of their waits are minutes.
 var slow = []job{
 	{"Forge", profiles.Forge, "GET /search", nil, 63},
 	{"Forja", profiles.Forja, "GET /x", nil, 103},
@@ -46,9 +46,8 @@ var slow = []job{
 	{"Patterns", profiles.Patterns, "GET /search", []string{"X-User", "ann"}, 61},
 }
 
-// quick are jobs whose waits are about a second, if little more is asked for than may be
-// spent at once.
-var quick = []job{
+// short are jobs for real time: with few requests beyond the burst, waits are about a second.
+var short = []job{
 	{"Forge", profiles.Forge, "GET /api/items", []string{"X-Token", "t"}, 75},
 	{"Forja", profiles.Forja, "GET /x", nil, 50},
 	{"Universal", profiles.Universal, "POST /api/data", []string{"X-User", "ann"}, 50},
@@ -58,7 +57,7 @@ var quick = []job{
 
 func patternsWithTiers(o profiles.Options) serverside.Config { return profiles.Patterns(withTiers(o)) }
 
-// A proxy changes what a response says.
+// A proxy changes responses.
 type proxy struct {
 	name   string
 	change func(http.Header)
@@ -78,7 +77,7 @@ var proxies = []proxy{
 	{"stripped", func(h http.Header) { h.Del("Retry-After") }},
 }
 
-// A changing transport is one behind a proxy.
+// A changing is a transport behind a proxy.
 type changing struct {
 	http.RoundTripper
 	change func(http.Header)
@@ -92,19 +91,19 @@ func (c changing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// A result is what became of a job.
+// A result is the outcome of a job.
 type result struct {
 	job
 	client, proxy string
 	sent, served  int
 	denied        int
-	early         int // requests that came before the time that the denial before them told
+	early         int // requests before the denial's Retry-After was over
 	took          time.Duration
 	breaks        []string // clauses of the contract that the client breaks
 	server        []string // those that the server breaks
 }
 
-// run has a client do a job.
+// run sends a job's requests by a client.
 func (j job) run(t testing.TB, o profiles.Options, c client, p proxy) result {
 	srv := testserver.NewLimited(t, must(t, patient(j.config(o))).Wrap)
 	r, base, began := result{job: j, client: c.name, proxy: p.name}, changing{srv.Transport(), p.change}, time.Now()
@@ -151,7 +150,7 @@ func (r *result) count(log []contract.Exchange) {
 	}
 }
 
-// asSeen is log as it was behind the proxy: a client obeys only what it gets.
+// asSeen returns log as the client saw it, behind the proxy.
 func asSeen(log []contract.Exchange, p proxy) []contract.Exchange {
 	seen := slices.Clone(log)
 	for i := range seen {
@@ -161,7 +160,7 @@ func asSeen(log []contract.Exchange, p proxy) []contract.Exchange {
 	return seen
 }
 
-// broken are the clauses that a log breaks, sorted.
+// broken returns the clauses that a log breaks, sorted.
 func broken(log []contract.Exchange, clauses []contract.Clause) []string {
 	ids := map[string]bool{}
 	if joined, ok := contract.Check(log, clauses...).(interface{ Unwrap() []error }); ok {
@@ -174,11 +173,11 @@ func broken(log []contract.Exchange, clauses []contract.Clause) []string {
 	return slices.Sorted(maps.Keys(ids))
 }
 
-// measured is what inMemory has found.
+// measured caches inMemory.
 var measured []result
 
-// inMemory is the matrix in fake time. It is the same every time, but for how long heed's
-// client takes, which has random waits of its own.
+// inMemory runs the matrix in fake time. Only the waits of heed's client, which have jitter, differ
+// between runs.
 func inMemory(t *testing.T) (results []result) {
 	if measured != nil {
 		return measured
@@ -198,7 +197,7 @@ func inMemory(t *testing.T) (results []result) {
 	return results
 }
 
-// table is the matrix for people.
+// table formats results.
 func table(results []result) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-10s %-24s %-10s %-9s %6s %6s %6s %6s %10s  %s\n",
@@ -211,9 +210,8 @@ func table(results []result) string {
 	return b.String()
 }
 
-// heed's client gets all of a job served by each of the servers, whatever a proxy makes of
-// Retry-After, and is never early. The others get the same responses.
-func TestTheMatrixInFakeTime(t *testing.T) {
+// Whatever a proxy does to Retry-After, heed's client gets all requests served and is never early.
+func TestMatrixInFakeTime(t *testing.T) {
 	results := inMemory(t)
 	t.Log("\n" + table(results))
 	require.Len(t, results, len(slow)*len(clients)*len(proxies))
@@ -234,9 +232,8 @@ func TestTheMatrixInFakeTime(t *testing.T) {
 	}
 }
 
-// keepsItsWord checks that the server keeps all its clauses, whatever the client does. A body
-// that is no problem document, as some documents ask for, is one that a server should not
-// send.
+// keepsItsWord checks that the server keeps its clauses. Some profiles break one on purpose: their
+// body is not a problem document.
 func keepsItsWord(t *testing.T, r result, who string) {
 	t.Helper()
 	if r.profile == "Forja" || r.profile == "API" {
@@ -246,7 +243,7 @@ func keepsItsWord(t *testing.T, r result, who string) {
 	}
 }
 
-// obeys checks what holds for heed's client.
+// obeys checks heed's client.
 func obeys(t *testing.T, r result, who string) {
 	t.Helper()
 	assert.Equal(t, r.n, r.served, who)
@@ -256,10 +253,9 @@ func obeys(t *testing.T, r result, who string) {
 	assert.Equal(t, r.served+r.denied, r.sent, who)
 }
 
-// The same in real time with a real Redis, which it is that counts: for heed's client
-// and two others, or with HEED_TEST=long for all, for longer, and without Retry-After, when
-// only the time is told at which everything is there again.
-func TestTheMatrixWithRedis(t *testing.T) {
+// The matrix in real time with a real Redis, for three clients. HEED_TEST=long runs it for all
+// clients, for longer, and without Retry-After.
+func TestMatrixWithRedis(t *testing.T) {
 	server := redistest.Start(t)
 	some, more, told := []client{clients[0], clients[3], clients[4]}, 1, proxies[:2]
 	long := testenv.Long()
@@ -269,7 +265,7 @@ func TestTheMatrixWithRedis(t *testing.T) {
 	var results []result
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	for i, j := range quick {
+	for i, j := range short {
 		j.n += more
 		for k, c := range some {
 			for l, p := range told {
@@ -282,7 +278,7 @@ func TestTheMatrixWithRedis(t *testing.T) {
 				})
 			}
 		}
-		if long { // so that no client is too slow to meet a limit
+		if long { // even a slow client meets the limit
 			all.Wait()
 		}
 	}
@@ -291,10 +287,10 @@ func TestTheMatrixWithRedis(t *testing.T) {
 		return strings.Compare(a.profile+a.client+a.proxy, b.profile+b.client+b.proxy)
 	})
 	t.Log("\n" + table(results))
-	require.Len(t, results, len(quick)*len(some)*len(told))
+	require.Len(t, results, len(short)*len(some)*len(told))
 	for _, r := range results {
 		who := fmt.Sprintf("%s of %s, Retry-After %s", r.client, r.profile, r.proxy)
-		if r.denied > 0 { // a slow machine may be given more units meanwhile than it asks for
+		if r.denied > 0 { // on a slow machine the quota may refill fast enough
 			keepsItsWord(t, r, who)
 		}
 		if r.client == "heed" {
@@ -302,21 +298,20 @@ func TestTheMatrixWithRedis(t *testing.T) {
 			assert.Zero(t, r.early, who)
 			assert.Empty(t, r.breaks, who)
 		}
-		// Or it is too slow to come early, as it always does in fake time.
+		// In fake time this client always comes early; here it may be too slow to.
 		if long && r.client == "Patterns'" && r.proxy == "a date" && r.denied > 0 {
 			assert.Contains(t, r.breaks, "client/wait-date", who)
 		}
 	}
 }
 
-// Eight workers that share heed's client keep the contract together, and lose nothing.
-func TestManyWorkersKeepTheContractWithEachProfile(t *testing.T) {
+func TestWorkersKeepTheContractWithEachProfile(t *testing.T) {
 	for _, j := range slow {
 		synctest.Test(t, func(t *testing.T) {
 			time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 1e8, time.UTC)))
 			srv := testserver.NewLimited(t, must(t, j.config(options())).Wrap)
 			over := patientClient(srv.Transport())
-			over.Transport.(*heed.Transport).Retry.MaxAttempts = 8 // of eight, seven may come first
+			over.Transport.(*heed.Transport).Retry.MaxAttempts = 8 // seven others may be served first
 			numbers := make(chan int)
 			var served atomic.Int64
 			var all sync.WaitGroup

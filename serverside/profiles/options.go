@@ -10,62 +10,66 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// Options are what a profile cannot know. The zero Options are for one process without a
-// proxy in front of it, whose clients are told apart by the header fields that they send.
+// Options are what a profile needs from the program:
 //
-// The Keys, but Account, are asked after authentication, and may read what it has put into
-// the request's context. They return "" if a request has none. A token that nobody has
-// checked is no key: clients can make up any number of them, and each would have a fresh
-// quota.
+//	profiles.Forge(profiles.Options{
+//		Store:   store,
+//		Proxies: serverside.Proxies{Trusted: proxies},
+//		Tenant:  serverside.KeyFunc(tenantOf), // from the request's context
+//	})
+//
+// The zero Options are for one process without a proxy, which identifies clients by header
+// fields.
+//
+// All Keys except Account are read behind authentication, and should return what it has put
+// into the request's context, or "". Do not use a token that was not checked: a client that
+// makes up tokens gets a fresh quota for each.
 type Options struct {
-	// Store counts, as serverside.Config.Store. If nil, this process counts.
+	// Store is serverside.Config.Store. If nil, this process counts.
 	Store quota.Store
 
-	// Proxies are trusted to say who the client is. If zero, none are, and the client is the
-	// peer. A name in Fields that cannot be that of a header field is a panic.
+	// Proxies are the trusted proxies. If zero, the client is the peer. The profile's function
+	// panics if Fields contains an invalid name.
 	Proxies serverside.Proxies
 
-	// Account is the account that a login is for, as clients say it. If nil, the value user
-	// of a form or of a JSON object. Forge, Universal and API use it; a POST to the login
-	// path that names no account is answered 400.
+	// Account is the account of a login request. If nil, the value user of a form or JSON
+	// object. A login without an account is answered 400. Used by Forge, Universal and API.
 	Account serverside.Key
 
-	// Tenant is the customer: all its tokens share one quota. If nil, each token has its
-	// own. Forge uses it.
+	// Tenant is the customer, whose tokens share one quota. If nil, each token has its own.
+	// Used by Forge.
 	Tenant serverside.Key
 
-	// Token is what a request is authenticated by. If nil, the hash of Authorization.
-	// Forge uses it.
+	// Token identifies the credential. If nil, a hash of Authorization. Used by Forge.
 	Token serverside.Key
 
-	// APIKey is the key of a service. If nil, the hash of X-Api-Key. Forja and Patterns
-	// use it.
+	// APIKey identifies a service. If nil, a hash of X-Api-Key. Used by Forja and Patterns.
 	APIKey serverside.Key
 
-	// User is the id of the authenticated user. If nil, the hash of Authorization.
-	// Universal, API and Patterns use it.
+	// User is the id of the authenticated user. If nil, a hash of Authorization. Used by
+	// Universal, API and Patterns.
 	User serverside.Key
 
-	// Tier returns the plan of a request: free, pro or enterprise. Any other is free. If
-	// nil, there are no plans. Universal and Patterns use it.
+	// Tier returns the plan of a request: free, pro or enterprise. Any other value means free.
+	// If nil, there are no plans. Used by Universal and Patterns.
 	Tier func(*http.Request) string
 
-	// Limits are the limits of single API keys, by what APIKey returns. A key that they do
-	// not know is limited by its address alone. If nil, they know none. Forja uses them.
+	// Limits has the limits of single API keys. A key without limits is limited only by its
+	// address. Used by Forja.
 	Limits serverside.Limits
 
-	// Trusted reports whether a request comes from a client that has the allowance trusted
-	// in place of all rules, such as one's own monitoring: serverside.Peers and
-	// serverside.KeyIs are such functions. If nil, none does. Audit is told of each.
+	// Trusted reports whether a request gets the limit for trusted clients instead of all
+	// rules, such as your own monitoring. serverside.Peers and serverside.KeyIs return such
+	// functions. Each trusted request is reported to Audit. If nil, no request is trusted.
 	Trusted func(*http.Request) bool
 
-	// Audit and Observe are told what happens, as in serverside.Config.
+	// Audit and Observe are as in serverside.Config.
 	Audit   func(serverside.Event)
 	Observe func(serverside.Observation)
 }
 
-// Env is what the rule files name: the functions of o, its Store, Audit and Observe.
-// Options.Proxies are not in it, since a file has its own.
+// Env returns the Env for the rule files of this package: o's functions, Store, Audit and
+// Observe. It does not contain Proxies, which a file sets itself.
 func (o Options) Env() rulefile.Env {
 	account := or(o.Account, serverside.FormValue("user"))
 	token := or(o.Token, serverside.Header("Authorization"))
@@ -114,13 +118,13 @@ func not(is func(*http.Request) bool) func(*http.Request) bool {
 	return func(r *http.Request) bool { return !is(r) }
 }
 
-// writing reports whether r is anything but a read.
+// writing reports whether r may change something.
 func writing(r *http.Request) bool {
 	return r.Method != http.MethodGet && r.Method != http.MethodHead
 }
 
-// endpoint is the endpoint that a webhook is sent to, in one spelling: the first segment of
-// the path after /webhooks, with its slash.
+// endpoint returns the endpoint of a webhook in one spelling: the first segment of the path
+// after /webhooks, with its slash.
 func endpoint(r *http.Request) string {
 	rest := strings.TrimPrefix(strings.ToLower(path.Clean("/"+r.URL.Path)), "/webhooks")
 	name, _, _ := strings.Cut(strings.TrimPrefix(rest, "/"), "/")

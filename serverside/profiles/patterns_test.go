@@ -16,8 +16,8 @@ import (
 	"github.com/heedhttp/heed/serverside/profiles"
 )
 
-// There are four scopes. Requests from many addresses meet the limit of their user or key.
-func TestPatternsHasTheNumbersOfItsScopes(t *testing.T) {
+// Requests from many addresses meet the limit of their user or key.
+func TestPatternsHasItsNumbers(t *testing.T) {
 	for who, c := range map[string]struct {
 		what   string
 		fields []string
@@ -38,7 +38,7 @@ func TestPatternsHasTheNumbersOfItsScopes(t *testing.T) {
 				}
 				w := askFrom(peer, h, c.what, c.fields...)
 				if w.Code != 200 {
-					assert.Equal(t, []string{fmt.Sprint(c.limit), "0"}, told(w)[:2], who)
+					assert.Equal(t, []string{fmt.Sprint(c.limit), "0"}, numbers(w)[:2], who)
 					break
 				}
 				admitted++
@@ -48,9 +48,7 @@ func TestPatternsHasTheNumbersOfItsScopes(t *testing.T) {
 	}
 }
 
-// Of several rules that deny, the most specific is reported. The address is asked in front
-// of authentication.
-func TestPatternsAsksTheMostSpecificFirst(t *testing.T) {
+func TestPatternsChecksTheMostSpecificFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var rules []string
 		o := options()
@@ -76,7 +74,7 @@ func TestPatternsAsksTheMostSpecificFirst(t *testing.T) {
 	})
 }
 
-// One address can use a whole plan. What may be spent at once is less than what an hour has.
+// One address can use a whole plan. The burst is less than the quota of an hour.
 func TestPatternsHasTiersWithABurst(t *testing.T) {
 	for tier, c := range map[string]struct {
 		burst, hour int
@@ -91,14 +89,13 @@ func TestPatternsHasTiersWithABurst(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			assert.Equal(t, c.burst, n, tier)
-			assert.Equal(t, []string{fmt.Sprint(c.hour), "0"}, told(denied)[:2])
+			assert.Equal(t, []string{fmt.Sprint(c.hour), "0"}, numbers(denied)[:2])
 			assert.Equal(t, c.wait, denied.Header().Get("Retry-After"))
 		})
 	}
 }
 
-// Counts are kept under the client and the window.
-func TestPatternsNamesTheClientAndTheWindow(t *testing.T) {
+func TestPatternsKeysNameTheClientAndTheWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store witness
 		o := options()
@@ -110,9 +107,8 @@ func TestPatternsNamesTheClientAndTheWindow(t *testing.T) {
 	})
 }
 
-// There are three fields, in seconds from now. The body's numbers are theirs, the moment
-// too.
-func TestPatternsAnswersInItsOwnWords(t *testing.T) {
+// The body has the numbers of the three fields.
+func TestPatternsBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
 		h := limited(t, profiles.Patterns(o))
@@ -143,7 +139,6 @@ func TestPatternsAnswersInItsOwnWords(t *testing.T) {
 	})
 }
 
-// Whatever denies, it is a 429. While the store fails, each process counts.
 func TestPatternsNeverAnswers503(t *testing.T) {
 	o := options()
 	o.Store = new(down)
@@ -156,8 +151,7 @@ func TestPatternsNeverAnswers503(t *testing.T) {
 	}
 }
 
-// Clients that are not authenticated get no quotas by making up names.
-func TestPatternsLimitsWhoMakesUpUsers(t *testing.T) {
+func TestPatternsLimitsClientsThatMakeUpUsers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := must(t, profiles.Patterns(options()))
 		h := l.WrapEarly(authenticated(l.Wrap(handler)))

@@ -13,31 +13,28 @@ import (
 
 // Forge limits by the kind of endpoint: logins, reads, writes and webhooks (forge.yaml).
 //
-// A token of a tenant is counted as the tenant, so minting tokens brings no more quota. A
-// sender of webhooks has a quota for each endpoint, which is the first segment of the path
-// after /webhooks/, and one for all of them together, since senders may make up endpoints.
-// The quota of an address is for wrong tokens: it is far more than one token may use.
+// Tokens of a tenant are counted together, so creating tokens brings no more quota. A sender of
+// webhooks has a quota for each endpoint, the first segment of the path after /webhooks/, and
+// one for all endpoints together, because senders can make up endpoints. The limit of an
+// address is for wrong tokens, and far above that of a token.
 //
-// X-RateLimit-Limit is what may be spent at once. X-RateLimit-Reset is the Unix time at
-// which all of it is back. The body of a denial is serverside.EnvelopeBody.
+// X-RateLimit-Limit is the burst. X-RateLimit-Reset is the Unix time at which it is full again.
+// Denials have a serverside.EnvelopeBody.
 func Forge(o Options) serverside.Config { return o.config("forge.yaml") }
 
-// Forja limits each address by the second and the minute, and each API key by what
-// Options.Limits says of it (forja.yaml). It also limits how many requests of an address
-// are handled at the same time.
+// Forja limits each address per second and per minute, the requests of an address that are
+// served at the same time, and each API key by Options.Limits (forja.yaml).
 //
-// The windows are those of the clock: around a boundary they admit up to twice their
-// quota. The fields tell of the window with the smallest part left. X-RateLimit-Reset is in
-// seconds from now. The body of a denial is a serverside.CodedProblem. While the store
-// fails, requests are admitted. If Config.OnStoreError is FailClosed, they get 429.
+// The windows are fixed, so around a boundary up to twice the quota is admitted. The fields
+// show the window with the smallest fraction left. X-RateLimit-Reset is in seconds from now.
+// Denials have a serverside.CodedProblem. While the store fails, requests are admitted, or get
+// 429 if you set Config.OnStoreError to FailClosed.
 //
-// The connections of this machine are limited like others. If Options.Trusted is
-// serverside.Peers(serverside.Loopback()...), the allowance for trusted clients holds for
-// them.
+// Connections from this machine are limited too, unless Options.Trusted is
+// serverside.Peers(serverside.Loopback()...).
 //
-// With Limiter.WrapEarly in front of authentication, wrong keys are charged to their
-// address. With Limiter.Wrap alone both limits are one decision: if the key's limit denies
-// a request, the address is not charged.
+// With Limiter.WrapEarly in front of authentication, wrong keys are charged to their address.
+// With Limiter.Wrap alone, a request that the key's limit denies is not charged to the address.
 func Forja(o Options) serverside.Config {
 	limits := o.Limits
 	o.Limits = nil // serverside.New checks them, and returns an error
@@ -50,17 +47,16 @@ func Forja(o Options) serverside.Config {
 	return cfg
 }
 
-// Universal limits each path by itself, by address or by user (universal.yaml). If
-// Options.Tier is set, the plans free, pro and enterprise have limits by the minute and the
-// hour, in place of those of users for the rest of /api/ (universal_tiers.yaml).
+// Universal limits each path by address or by user (universal.yaml). If Options.Tier is set,
+// users of the plans free, pro and enterprise have limits per minute and hour for the paths
+// under /api/ that have no limit of their own (universal_tiers.yaml).
 //
-// Requests without a user are charged to their address. All rules that match a request
-// apply. The limit of all clients together comes last, so a request that another rule denies
-// is not charged to it. It is the only one that answers 503. While the store fails, requests
-// are admitted, but logins are counted in each process.
+// Requests without a user are charged to their address. All matching rules apply. The limit of
+// all clients together is checked last and is the only one that answers 503. While the store
+// fails, requests are admitted, but logins are counted in each process.
 //
-// X-RateLimit-Reset is the Unix time at which the quota is whole again. The body of a denial
-// is serverside.DetailBody; serverside.FlatBody is what the same API answers from Express.
+// X-RateLimit-Reset is the Unix time at which the quota is full again. Denials have a
+// serverside.DetailBody; serverside.FlatBody is the format of the same API in Express.
 func Universal(o Options) serverside.Config {
 	if o.Tier != nil {
 		return o.config("universal_tiers.yaml")
@@ -68,21 +64,20 @@ func Universal(o Options) serverside.Config {
 	return o.config("universal.yaml")
 }
 
-// API limits by the kind of operation, by user, or by address if there is no user
+// API limits by the kind of operation, for each user, or address if there is no user
 // (api.yaml). Logins are limited before authentication, by address and by account.
 //
-// X-RateLimit-Limit is what may be spent at once. X-RateLimit-Reset is the Unix time at
-// which all of it is back. The body of a denial is a serverside.TimedProblem.
+// X-RateLimit-Limit is the burst. X-RateLimit-Reset is the Unix time at which it is full again.
+// Denials have a serverside.TimedProblem.
 func API(o Options) serverside.Config { return o.config("api.yaml") }
 
-// Patterns limits by scope: an endpoint, a user, an API key and an address, by windows that
-// slide (patterns.yaml). If Options.Tier is set, the plans free, pro and enterprise stand in
-// place of the user's limit, and the limit of an address is for requests that nobody has
-// authenticated: a paying client may use all of its plan from one address
-// (patterns_tiers.yaml).
+// Patterns limits endpoints, users, API keys and addresses, by sliding windows (patterns.yaml).
+// If Options.Tier is set, the plans free, pro and enterprise replace the limit of a user, and
+// the limit of an address applies only to requests without authentication, so that a client can
+// use its whole plan from one address (patterns_tiers.yaml).
 //
-// The fields are RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset, which is in
-// seconds from now. The body of a denial is serverside.LimitBody. Its status is always 429.
+// The fields are RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset, in seconds from now.
+// Denials have a serverside.LimitBody. Their status is always 429.
 func Patterns(o Options) serverside.Config {
 	if o.Tier != nil {
 		return o.config("patterns_tiers.yaml")
@@ -93,12 +88,12 @@ func Patterns(o Options) serverside.Config {
 //go:embed *.yaml *.json
 var files embed.FS
 
-// Files returns the names of the rule files, sorted: one for each profile, two more for
-// those with tiers, and universal_routes.json, which is Universal cut down to five paths.
+// Files returns the names of the rule files, sorted: one for each profile, another for those
+// with tiers, and universal_routes.json, an excerpt of Universal with five paths.
 func Files() []string {
 	entries, err := files.ReadDir(".")
 	if err != nil {
-		panic("profiles: " + err.Error()) // cannot be: they are in the program
+		panic("profiles: " + err.Error()) // cannot happen: the files are embedded
 	}
 	names := make([]string, len(entries))
 	for i, e := range entries {
@@ -107,8 +102,8 @@ func Files() []string {
 	return names
 }
 
-// File returns the rule file of a name, such as "forge.yaml", for Options.Env; nil if there
-// is none. It trusts no proxies: write trusted_proxies, where a comment shows it.
+// File returns a rule file by name, such as "forge.yaml", or nil if there is none. Use it with
+// Options.Env. It trusts no proxies: to trust some, replace the comment trusted_proxies.
 func File(name string) []byte {
 	text, err := files.ReadFile(name)
 	if err != nil {
@@ -117,35 +112,35 @@ func File(name string) []byte {
 	return text
 }
 
-// config is what the rule file of a name says, with what o has.
+// config reads a rule file with the functions of o.
 func (o Options) config(name string) serverside.Config {
 	store := o.Store
 	o.Store = nil // serverside.New checks it, and returns an error
 	cfg, err := rulefile.Parse(name, append(settings(o.Proxies), File(name)...), o.Env())
 	if err != nil {
-		// The file is right, so it is a name in Proxies.Fields that no header field has.
+		// The file is valid, so Proxies.Fields has an invalid name.
 		panic("profiles: Options: " + err.Error())
 	}
 	cfg.Store = store
 	return cfg
 }
 
-// settings says in a rule file's words what p says.
+// settings returns p as lines of a rule file.
 func settings(p serverside.Proxies) []byte {
 	trusted, fields := []netip.Prefix{}, append([]string{}, p.Fields...)
 	for _, prefix := range p.Trusted {
-		if prefix.IsValid() { // one that is not contains no address
+		if prefix.IsValid() { // an invalid one contains no address
 			trusted = append(trusted, prefix.Masked())
 		}
 	}
 	bits := cmp.Or(p.IPv6Bits, 64)
 	if bits < 1 || bits > 128 {
-		bits = 64 // as Proxies.ClientIP has it
+		bits = 64 // like Proxies.ClientIP
 	}
 	list := func(of any) []byte {
 		text, err := json.Marshal(of) // YAML has lists of JSON
 		if err != nil {
-			panic("profiles: " + err.Error()) // cannot be: they are strings
+			panic("profiles: " + err.Error()) // cannot happen: these are strings
 		}
 		return text
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/heedhttp/heed/serverside/profiles"
 )
 
-// inRedis is a client of a Redis, and options that count there under a prefix.
+// inRedis returns a client of a Redis, and Options that count there under a prefix.
 func inRedis(t *testing.T, addr, prefix string) (*redis.Client, profiles.Options) {
 	client := redis.NewClient(&redis.Options{
 		Addr: addr, DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute, PoolTimeout: time.Minute,
@@ -29,15 +29,14 @@ func inRedis(t *testing.T, addr, prefix string) (*redis.Client, profiles.Options
 	return client, o
 }
 
-// patient is cfg, which waits for Redis as long as the machine takes.
+// patient returns cfg with a timeout for a slow machine.
 func patient(cfg serverside.Config) serverside.Config {
 	cfg.StoreTimeout = time.Minute
 	return cfg
 }
 
-// What is in Redis has the parts that the
-// descriptions name, in their order, after its prefix. None of it stays for ever.
-func TestTheNamesInRedisAreThoseOfTheParts(t *testing.T) {
+// All keys in Redis expire.
+func TestRedisKeysNameTheirParts(t *testing.T) {
 	server, ctx := redistest.Start(t), context.Background()
 	operator, _ := inRedis(t, server.Addr, "")
 	// As the user of docs/redis.conf:
@@ -45,7 +44,7 @@ func TestTheNamesInRedisAreThoseOfTheParts(t *testing.T) {
 	for _, c := range []struct {
 		profile, prefix, file string
 		fields                []string
-		names                 map[string][]string // of the hashes, and their fields
+		names                 map[string][]string // hashes and their fields
 	}{
 		{"OPTIONS /api/auth/login", "heed:rate_limit:", "universal_routes.json", nil,
 			map[string][]string{"heed:rate_limit:key:ip:203.0.113.45": {"/api/auth/login/1m"}}},
@@ -71,7 +70,7 @@ func TestTheNamesInRedisAreThoseOfTheParts(t *testing.T) {
 		require.NoError(t, client.FlushAll(ctx).Err())
 		h := limited(t, patient(fromFile(t, c.file, o)))
 		found := map[string][]string{}
-		require.Eventually(t, func() bool { // some of it goes after a second, perhaps before it is seen
+		require.Eventually(t, func() bool { // some keys expire after a second
 			require.Equal(t, 200, ask(h, c.profile, c.fields...).Code)
 			for _, name := range client.Keys(ctx, "*").Val() {
 				ttl, kind, fields := client.PTTL(ctx, name).Val(), client.Type(ctx, name).Val(), client.HKeys(ctx, name).Val()
@@ -92,8 +91,8 @@ func TestTheNamesInRedisAreThoseOfTheParts(t *testing.T) {
 	}
 }
 
-// Fifty requests at once, two replicas of the server, one limit.
-func TestTheLimitHoldsForThoseWhoAskAtOnce(t *testing.T) {
+// Two replicas of the server get fifty requests at once.
+func TestConcurrentRequestsKeepTheLimit(t *testing.T) {
 	server := redistest.Start(t)
 	_, one := inRedis(t, server.Addr, "")
 	_, other := inRedis(t, server.Addr, "")
@@ -107,10 +106,10 @@ func TestTheLimitHoldsForThoseWhoAskAtOnce(t *testing.T) {
 	} {
 		replicas := []serverside.Config{patient(c.config(one)), patient(c.config(other))}
 		for i := range replicas {
-			if replicas[i].Rules[0].MaxInFlight > 0 { // which is another limit
+			if replicas[i].Rules[0].MaxInFlight > 0 { // another limit
 				replicas[i].Rules[0].Policies[0].Quota, replicas[i].Rules[0].MaxInFlight = c.limit, 0
 			}
-			for _, r := range replicas[i].Rules { // so that nothing comes back meanwhile
+			for _, r := range replicas[i].Rules { // so that nothing is refilled meanwhile
 				for p := range r.Policies {
 					if r.Policies[p].Window > 0 {
 						r.Policies[p].Window = 720 * time.Hour
@@ -134,8 +133,7 @@ func TestTheLimitHoldsForThoseWhoAskAtOnce(t *testing.T) {
 	}
 }
 
-// What the profiles do against guesses holds for two replicas together.
-func TestGuessesAreLimitedForAllReplicas(t *testing.T) {
+func TestReplicasLimitGuessesTogether(t *testing.T) {
 	server := redistest.Start(t)
 	_, one := inRedis(t, server.Addr, "heed:rl:")
 	_, other := inRedis(t, server.Addr, "heed:rl:")
@@ -160,23 +158,24 @@ func TestGuessesAreLimitedForAllReplicas(t *testing.T) {
 	}
 }
 
-// What others wrote into a bucket neither opens it nor locks it for ever.
-func TestWhatIsNoCountInRedisIsOneFromTheBeginning(t *testing.T) {
+// A corrupt bucket neither admits everything nor denies for ever.
+func TestMalformedCountInRedisStartsAnew(t *testing.T) {
 	server, ctx := redistest.Start(t), context.Background()
 	client, o := inRedis(t, server.Addr, "heed:rate_limit:")
 	h := limited(t, patient(profiles.Universal(o)))
 	for i, poison := range []string{"1000", "abc", "nan", "inf", "-inf", "", "1000 1000"} {
 		user := fmt.Sprint("user", i)
-		key, fields := "heed:rate_limit:key:user:"+user, []any{"/api/export/1h", poison, "tokens", "1000", "last_refill", "abc"}
+		key, fields := "heed:rate_limit:key:user:"+user,
+			[]any{"/api/export/1h", poison, "tokens", "1000", "last_refill", "abc"}
 		require.NoError(t, client.HSet(ctx, key, fields...).Err())
 		n, denied := spend(h, 20, "GET /api/export", "X-User", user)
 		assert.Equal(t, 10, n, "%q", poison)
-		assert.Equal(t, "0", told(denied)[1])
+		assert.Equal(t, "0", numbers(denied)[1])
 	}
 }
 
-// A key of another type is an outage, not a count of nothing: the failure mode decides.
-func TestAKeyOfAnotherTypeIsNoWayAroundALimit(t *testing.T) {
+// A key of another type is an outage: the failure mode decides.
+func TestRedisKeyOfAnotherTypeEvadesNoLimit(t *testing.T) {
 	server, ctx := redistest.Start(t), context.Background()
 	client, o := inRedis(t, server.Addr, "heed:rl:")
 	var failed atomic.Int64

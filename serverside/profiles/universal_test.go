@@ -16,9 +16,8 @@ import (
 	"github.com/heedhttp/heed/serverside/profiles"
 )
 
-// The table of categories. Retry-After is when the next request fits, not when the window
-// is over.
-func TestUniversalHasTheNumbersOfItsCategories(t *testing.T) {
+// Retry-After is the time until the next request fits, not until the window ends.
+func TestUniversalHasItsNumbers(t *testing.T) {
 	user := []string{"X-User", "usr_abc123"}
 	meets(t, profiles.Universal, options(),
 		line{"POST /api/auth/login", []string{"X-Account", "ann"}, []string{"5", "4", unix(60)}, 5, "60"},
@@ -36,31 +35,30 @@ func TestUniversalHasTheNumbersOfItsCategories(t *testing.T) {
 	)
 }
 
-// All five are there at first, then none, and one more after 12 s, not a moment before.
-func TestUniversalPassesTheTestsOfItsDescription(t *testing.T) {
+// Five requests are admitted at once, and one more after exactly 12 s.
+func TestUniversalPassesItsDescribedTests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Universal(options()))
 		for left := 4; left >= 0; left-- {
 			w := ask(h, "POST /api/account/email", "X-User", "ann")
-			assert.Equal(t, []any{200, fmt.Sprint(left)}, []any{w.Code, told(w)[1]})
+			assert.Equal(t, []any{200, fmt.Sprint(left)}, []any{w.Code, numbers(w)[1]})
 		}
 		for range 100 {
 			time.Sleep(119 * time.Millisecond)
 			w := ask(h, "POST /api/account/email", "X-User", "ann")
-			assert.Equal(t, []any{429, "0"}, []any{w.Code, told(w)[1]})
+			assert.Equal(t, []any{429, "0"}, []any{w.Code, numbers(w)[1]})
 		}
 		time.Sleep(100 * time.Millisecond)
 		assert.Equal(t, 200, ask(h, "POST /api/account/email", "X-User", "ann").Code)
 	})
-	h := limited(t, profiles.Universal(options())) // spoofed fields: neither another client nor none
+	h := limited(t, profiles.Universal(options())) // spoofed fields change nothing
 	for i, spoofed := range []string{"1.1.1.1, 2.2.2.2, 3.3.3.3", "invalid-ip", "", ", 1.2.3.4", "1.2.3.4:80"} {
 		w := ask(h, "POST /api/auth/otp", "X-Forwarded-For", spoofed)
-		assert.Equal(t, fmt.Sprint(4-i), told(w)[1], spoofed)
+		assert.Equal(t, fmt.Sprint(4-i), numbers(w)[1], spoofed)
 	}
 }
 
-// A hundred requests in ten seconds leave sixteen of a hundred a minute, and the next is
-// admitted.
+// After a hundred requests in ten seconds, sixteen of a hundred a minute are left.
 func TestUniversalRefillsWhileItIsUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Universal(options()))
@@ -69,22 +67,21 @@ func TestUniversalRefillsWhileItIsUsed(t *testing.T) {
 			time.Sleep(time.Until(time.Unix(began, 0).Add(time.Duration(i) * 10 * time.Second / 99)))
 			w := ask(h, "GET /api/data", "X-User", "ann")
 			require.Equal(t, 200, w.Code)
-			left = append(left, told(w)[1])
+			left = append(left, numbers(w)[1])
 		}
 		assert.Equal(t, []string{"99", "16", "15"}, []string{left[0], left[99], left[100]})
 	})
-	synctest.Test(t, func(t *testing.T) { // the timeline's first rows
+	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Universal(options()))
 		for _, want := range []string{"99", "98", "98"} { // 99, 98.8 and 98.7
-			assert.Equal(t, want, told(ask(h, "GET /api/data", "X-User", "ann"))[1])
+			assert.Equal(t, want, numbers(ask(h, "GET /api/data", "X-User", "ann"))[1])
 			time.Sleep(500 * time.Millisecond)
 		}
 	})
 }
 
-// Counts are kept under the strategy, the client and the endpoint, each once. A user that is
-// called like an address is not that address.
-func TestUniversalNamesTheStrategyTheClientAndTheEndpoint(t *testing.T) {
+// A user named like an address has another key than that address.
+func TestUniversalKeysNameStrategyClientAndEndpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store witness
 		o := options()
@@ -104,7 +101,6 @@ func TestUniversalNamesTheStrategyTheClientAndTheEndpoint(t *testing.T) {
 	})
 }
 
-// What a user's own limit denies is not charged to the address.
 func TestUniversalChargesAllOrNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options()
@@ -120,11 +116,11 @@ func TestUniversalChargesAllOrNothing(t *testing.T) {
 		for range 20 {
 			ask(h, "GET /api/export", "X-User", "bob")
 		}
-		assert.Equal(t, "84", told(ask(h, "GET /api/data", "X-User", "bob"))[1], "of a hundred, fifteen were admitted")
+		assert.Equal(t, "84", numbers(ask(h, "GET /api/data", "X-User", "bob"))[1], "of a hundred, fifteen were admitted")
 	})
 }
 
-// There is a limit for all clients together. What another rule denies is not charged to it.
+// The limit of all clients together is not charged for requests that another rule denies.
 func TestUniversalGuardsTheServerAsAWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Universal(options()))
@@ -147,8 +143,7 @@ func TestUniversalGuardsTheServerAsAWhole(t *testing.T) {
 	})
 }
 
-// The busier the server, the less the limit of all together must hide a client's own.
-func TestUniversalTellsAClientOfItsOwnQuota(t *testing.T) {
+func TestUniversalFieldsShowTheClientsQuota(t *testing.T) {
 	for _, o := range []profiles.Options{options(), withTiers(options())} {
 		synctest.Test(t, func(t *testing.T) {
 			h := limited(t, profiles.Universal(o))
@@ -156,15 +151,14 @@ func TestUniversalTellsAClientOfItsOwnQuota(t *testing.T) {
 				require.Equal(t, 200, askFrom(fmt.Sprintf("198.51.100.%d:1", i%250), h, "GET /x").Code)
 			}
 			w := ask(h, "POST /api/auth/login", "X-Account", "ann", "X-Fails", "yes")
-			assert.Equal(t, []string{"5", "4", unix(60)}, told(w))
-			assert.Equal(t, []string{"6000", "5998"}, told(ask(h, "GET /x"))[:2])
+			assert.Equal(t, []string{"5", "4", unix(60)}, numbers(w))
+			assert.Equal(t, []string{"6000", "5998"}, numbers(ask(h, "GET /x"))[:2])
 		})
 	}
 }
 
-// Guesses at passwords and at one-time codes are of one quota; what is only called alike is
-// of none.
-func TestUniversalLimitsAllThatIsBelowAuth(t *testing.T) {
+// Passwords and one-time codes share a quota. A similar path has none.
+func TestUniversalLimitsEverythingBelowAuth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := limited(t, profiles.Universal(options()))
 		admitted := 0
@@ -183,8 +177,7 @@ func TestUniversalLimitsAllThatIsBelowAuth(t *testing.T) {
 	})
 }
 
-// Tiers are of users: an address has the limits of the public endpoints, tiers or not.
-func TestUniversalHasTiersForUsersAlone(t *testing.T) {
+func TestUniversalHasTiersForUsersOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for request, want := range map[string]int{
 			"GET /api/public/x": 20, "GET /api/search": 30, "GET /api/data": 100, "POST /api/data": 50,
@@ -197,8 +190,7 @@ func TestUniversalHasTiersForUsersAlone(t *testing.T) {
 	})
 }
 
-// The hour of a tier holds whatever its minutes admit. An unknown tier is the lowest.
-func TestUniversalHasTiersOfTwoWindows(t *testing.T) {
+func TestUniversalTiersHaveTwoWindows(t *testing.T) {
 	for tier, c := range map[string]struct{ minute, hour int }{
 		"free": {10, 100}, "pro": {100, 10000}, "enterprise": {1000, 100000}, "gold": {10, 100},
 	} {
@@ -206,7 +198,7 @@ func TestUniversalHasTiersOfTwoWindows(t *testing.T) {
 			h := limited(t, profiles.Universal(withTiers(options())))
 			n, denied := spend(h, 2000, "GET /api/data", "X-User", "ann", "X-Tier", tier)
 			assert.Equal(t, c.minute, n)
-			assert.Equal(t, fmt.Sprint(c.minute), told(denied)[0])
+			assert.Equal(t, fmt.Sprint(c.minute), numbers(denied)[0])
 		})
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -216,13 +208,12 @@ func TestUniversalHasTiersOfTwoWindows(t *testing.T) {
 			time.Sleep(7 * time.Second)
 		}
 		assert.Equal(t, 100, n, "although no minute had ten")
-		assert.Equal(t, "100", told(ask(h, "GET /api/data", "X-User", "ann", "X-Tier", "free"))[0])
+		assert.Equal(t, "100", numbers(ask(h, "GET /api/data", "X-User", "ann", "X-Tier", "free"))[0])
 	})
 }
 
-// A path is limited however it is written, and no other path is. Other spellings make no
-// more buckets.
-func TestUniversalLimitsAPathHoweverItIsWritten(t *testing.T) {
+// Other spellings get no bucket of their own.
+func TestUniversalLimitsEverySpellingOfAPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store witness
 		o := options()
@@ -254,13 +245,12 @@ func TestUniversalLimitsAPathHoweverItIsWritten(t *testing.T) {
 	})
 }
 
-// The numbers of both bodies are the header's.
-func TestUniversalAnswersInItsOwnWords(t *testing.T) {
+func TestUniversalBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := profiles.Universal(options())
 		_, denied := spend(limited(t, cfg), 10, "POST /api/contact")
 		assert.JSONEq(t, `{"detail":"Rate limit exceeded. Please try again later."}`, denied.Body.String())
-		assert.Equal(t, []string{"5", "0", unix(3600)}, told(denied))
+		assert.Equal(t, []string{"5", "0", unix(3600)}, numbers(denied))
 		cfg.Deny = serverside.FlatBody
 		_, denied = spend(limited(t, cfg), 10, "POST /api/contact")
 		assert.JSONEq(t, `{"error":"Rate limit exceeded","message":"Please try again later","retryAfter":720}`,
@@ -268,9 +258,8 @@ func TestUniversalAnswersInItsOwnWords(t *testing.T) {
 	})
 }
 
-// While the store fails, the handler answers every request, but logins are counted. The
-// fields are on all limited paths when they are counted.
-func TestUniversalAnswersWhateverHappensToTheStore(t *testing.T) {
+// While the store fails, requests are admitted uncounted, but logins are counted.
+func TestUniversalAnswersWhateverTheStoreDoes(t *testing.T) {
 	o := options()
 	o.Store = new(down)
 	h := limited(t, profiles.Universal(o))
@@ -279,7 +268,7 @@ func TestUniversalAnswersWhateverHappensToTheStore(t *testing.T) {
 			w := ask(h, what, "X-User", "ann")
 			require.Equal(t, 200, w.Code, what)
 			assert.Equal(t, "ok", w.Body.String())
-			assert.Empty(t, told(w))
+			assert.Empty(t, numbers(w))
 		}
 	}
 	n, _ := spend(h, 10, "POST /api/auth/login", "X-Account", "ann")
@@ -287,13 +276,12 @@ func TestUniversalAnswersWhateverHappensToTheStore(t *testing.T) {
 
 	h = limited(t, profiles.Universal(options()))
 	for _, what := range []string{"GET /api/data", "GET /api/endpoint", "GET /", "POST /api/contact"} {
-		assert.Len(t, told(ask(h, what)), 3, what)
+		assert.Len(t, numbers(ask(h, what)), 3, what)
 	}
-	assert.Empty(t, told(ask(h, "GET /health")))
+	assert.Empty(t, numbers(ask(h, "GET /health")))
 }
 
-// What cannot be counted is an error at the start, not a division by zero later.
-func TestAFileWithoutAWindowOrALimitIsRefused(t *testing.T) {
+func TestFileWithoutAWindowOrALimitIsRefused(t *testing.T) {
 	text := string(profiles.File("universal.yaml"))
 	for _, wrong := range []string{"5/0s", "0/1h", "-1/1h"} {
 		_, err := parse(strings.Replace(text, "policies: 5/1h", "policies: "+wrong, 1))

@@ -14,19 +14,19 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxBytes is how large a file may be: far larger than one that a person keeps, far
-// smaller than what a machine notices.
+// maxBytes is the size of the largest file that is read.
 const maxBytes = 1 << 20
 
-// decode reads the nodes of a file, of JSON or of YAML. The Fault has no File.
+// decode reads a JSON or YAML file into nodes. The Fault has no File.
 func decode(name string, data []byte) (root *yaml.Node, fault *Fault) {
 	defer func() {
-		if p := recover(); p != nil { // a file must not stop a server, even if it makes the parser panic
+		if p := recover(); p != nil { // no file may stop a server, even if the parser panics
 			root, fault = nil, &Fault{Line: 1, Column: 1, Reason: fmt.Sprintf("cannot be read: %v", p)}
 		}
 	}()
 	if len(data) > maxBytes {
-		return nil, &Fault{Line: 1, Column: 1, Reason: fmt.Sprintf("has %d bytes: there may be %d", len(data), maxBytes)}
+		reason := fmt.Sprintf("the file is %d bytes long: the limit is %d", len(data), maxBytes)
+		return nil, &Fault{Line: 1, Column: 1, Reason: reason}
 	}
 	if strings.EqualFold(path.Ext(name), ".json") {
 		return decodeJSON(data)
@@ -36,16 +36,16 @@ func decode(name string, data []byte) (root *yaml.Node, fault *Fault) {
 	case err != nil:
 		return nil, yamlFault(data, err)
 	case len(documents) == 0:
-		return nil, &Fault{Line: 1, Column: 1, Reason: "there is nothing in the file"}
+		return nil, &Fault{Line: 1, Column: 1, Reason: "the file is empty"}
 	case len(documents) > 1:
 		second := documents[1]
-		return nil, &Fault{Line: second.Line, Column: second.Column, Reason: "there is a second document: a file has one"}
+		return nil, &Fault{Line: second.Line, Column: second.Column, Reason: "the file must not have a second document"}
 	}
 	return documents[0].Content[0], nil
 }
 
-// parseYAML returns the first two documents of a file of YAML 1.2, or as many as there
-// are. Aliases are left as they are: what they repeat is counted as it is used.
+// parseYAML returns at most two YAML 1.2 documents. It keeps aliases, so that walk counts what
+// they repeat.
 func parseYAML(from io.Reader) (documents []*yaml.Node, err error) {
 	decoder := yaml.NewDecoder(from)
 	for len(documents) < 2 && err == nil {
@@ -62,12 +62,12 @@ func parseYAML(from io.Reader) (documents []*yaml.Node, err error) {
 
 var yamlError = regexp.MustCompile(`^yaml: (line \d+: )?`)
 
-// yamlFault says where data ceases to be YAML: in the line after its longest beginning
-// that is YAML by itself. The line in err is often that in which an outer list begins.
+// yamlFault returns the fault in data that is not YAML. Its line is the one after the longest
+// beginning of data that is YAML. The line in err is often the start of an outer list instead.
 func yamlFault(data []byte, err error) *Fault {
 	r := bytes.NewReader(data)
 	parseYAML(byteReader{r})
-	start, budget := len(data)-r.Len(), 4<<20 // bytes that are parsed at most to find the line
+	start, budget := len(data)-r.Len(), 4<<20 // most bytes to parse in search of the line
 	for start > 0 {
 		start = bytes.LastIndexByte(data[:start-1], '\n') + 1
 		if budget -= start; budget < 0 {
@@ -85,19 +85,19 @@ func yamlFault(data []byte, err error) *Fault {
 	}
 }
 
-// A byteReader returns single bytes, so that its Reader tells how far a parser got.
+// A byteReader returns one byte at a time, which shows how far a parser got.
 type byteReader struct{ *bytes.Reader }
 
 func (r byteReader) Read(p []byte) (int, error) { return r.Reader.Read(p[:1]) }
 
-// decodeJSON reads one value of JSON (RFC 8259) into nodes as those of YAML. A parser of
-// YAML would read most of JSON, but not all escapes, nor tabs between values.
+// decodeJSON reads one JSON value (RFC 8259) into nodes. A YAML parser would read most JSON,
+// but not all escapes, nor tabs between values.
 func decodeJSON(data []byte) (*yaml.Node, *Fault) {
 	r := &jsonReader{data: data, tokens: json.NewDecoder(bytes.NewReader(data)), line: 1, column: 1}
 	r.tokens.UseNumber()
 	if err := json.Unmarshal(data, new(json.RawMessage)); err != nil {
 		if wrong, ok := errors.AsType[*json.SyntaxError](err); ok {
-			r.moveTo(int(wrong.Offset) - 1) // it is after what is wrong
+			r.moveTo(int(wrong.Offset) - 1) // Offset is after the error
 		}
 		return nil, &Fault{Line: r.line, Column: r.column, Reason: "is not JSON: " + err.Error()}
 	}
@@ -108,7 +108,7 @@ func decodeJSON(data []byte) (*yaml.Node, *Fault) {
 	return root, nil
 }
 
-// A jsonReader makes nodes of what is known to be JSON, and counts lines and columns.
+// A jsonReader converts valid JSON to nodes, and counts lines and columns.
 type jsonReader struct {
 	data   []byte
 	tokens *json.Decoder
@@ -116,7 +116,7 @@ type jsonReader struct {
 	offset, line, column int
 }
 
-// next returns the next token. The reader is then where it begins.
+// next returns the next token, and moves to its position.
 func (r *jsonReader) next() json.Token {
 	after := r.data[r.tokens.InputOffset():]
 	r.moveTo(len(r.data) - len(bytes.TrimLeft(after, " \t\r\n,:")))
@@ -135,7 +135,7 @@ func (r *jsonReader) moveTo(offset int) {
 	}
 }
 
-// value reads the next value. It is nil if that is nested too deeply.
+// value reads the next value. It returns nil if the value is nested too deeply.
 func (r *jsonReader) value(depth int) *yaml.Node {
 	token := r.next()
 	if depth > maxDepth {
@@ -149,14 +149,14 @@ func (r *jsonReader) value(depth int) *yaml.Node {
 		n.Value = "null"
 	case json.Delim:
 		n.Kind = map[json.Delim]yaml.Kind{'{': yaml.MappingNode, '[': yaml.SequenceNode}[v]
-		for r.tokens.More() { // keys and their values take turns, as in YAML
+		for r.tokens.More() { // keys and values alternate, as in YAML nodes
 			item := r.value(depth + 1)
 			if item == nil {
 				return nil
 			}
 			n.Content = append(n.Content, item)
 		}
-		r.next() // the end
+		r.next() // the closing bracket
 	default: // a number, true or false
 		n.Value = fmt.Sprint(v)
 	}

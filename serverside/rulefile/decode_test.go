@@ -13,8 +13,7 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// FuzzJSON: what is JSON is read as encoding/json reads it, but for what is nested deeply;
-// and what is not is refused.
+// JSON is read as encoding/json reads it, except for deep nesting. Anything else is refused.
 func FuzzJSON(f *testing.F) {
 	f.Add([]byte("{\"a\":\t[1.5e3, -0, true, null, \"x\\ud83d\\ude00\\\\ud83d\\/\\u0000\"],\r\n\"b\" : {\"\":{}}}"))
 	f.Add([]byte(`{"a":"b","a":["c: d","- e","#f","'","*x","&y","!z","{","%","---"]}`))
@@ -35,7 +34,7 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// valueOf is a node as encoding/json has it.
+// valueOf returns a node as encoding/json decodes it.
 func valueOf(n *yaml.Node) any {
 	switch {
 	case n.Kind == yaml.MappingNode:

@@ -1,5 +1,5 @@
-// Package rulefile keeps the rules of a serverside.Limiter in a file of YAML or JSON,
-// and has the Limiter follow the file while it runs.
+// Package rulefile reads the rules of a serverside.Limiter from a YAML or JSON file, and
+// reloads them when the file changes.
 //
 //	rules:
 //	  - name: address
@@ -13,17 +13,16 @@
 //	    stage: after-auth
 //	    policies: [60/1m burst 10, 10000/month Europe/Berlin]
 //
-// docs/rules.md has all keys of a file. Parse reads a file, and reports each fault with
-// its place. Watch makes a Limiter that follows a file:
+// docs/rules.md describes all fields. Watch makes a Limiter that follows a file:
 //
 //	rules, err := rulefile.Watch("rules.yaml", rulefile.Env{})
 //	…
 //	defer rules.Close()
 //	server := &http.Server{Handler: rules.Limiter.Wrap(mux), ReadTimeout: 10 * time.Second}
 //
-// A wrong file changes nothing: the rules in effect stay. Rules and policies that keep
-// their name keep what was spent, also when their numbers change.
+// A file with a fault changes nothing: the rules in effect stay, and each fault is reported
+// with its line. Rules and policies that keep their name keep their counts.
 //
-// Functions and stores cannot be in a file. The program passes them in an Env, under
-// names that the file may use.
+// Parse reads a file once. Functions and stores cannot be in a file: the program passes them in
+// an Env, and the file refers to them by name.
 package rulefile

@@ -12,7 +12,7 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// A file is followed: what it says next holds for the next request.
+// A change of the file applies to the next request.
 func ExampleWatch() {
 	dir, err := os.MkdirTemp("", "rules")
 	if err != nil {
@@ -43,7 +43,7 @@ func ExampleWatch() {
 	ask()
 	ask()
 	write("2/1h")
-	rules.Reload() // or wait a tenth of a second
+	rules.Reload() // or wait for a tenth of a second
 	ask()
 	ask()
 	// Output:
@@ -53,7 +53,7 @@ func ExampleWatch() {
 	// 429
 }
 
-// Each fault has its place, as compilers tell theirs.
+// Faults have positions, like a compiler's messages.
 func ExampleParse() {
 	text := `
 rules:
@@ -65,16 +65,18 @@ rules:
 	fmt.Println(err)
 	// Output:
 	// rules.yaml:4:5: rules[0]: unknown key "patern": did you mean "pattern"?
-	// rules.yaml:5:23: rules[0].policies[1]: "1x" is no duration: write as in 500ms, 90s, 1m, 1h30m or 7d
+	// rules.yaml:5:23: rules[0].policies[1]: is "1x": must be a duration such as 500ms, 90s, 1m, 1h30m or 7d
 }
 
-// What a file cannot say, functions and a store, the program gives names.
+// The program names functions and a store for the file.
 func ExampleParse_functions() {
 	env := rulefile.Env{
 		Keys: map[string]serverside.Key{
 			"tenant": serverside.KeyFunc(func(r *http.Request) string { return r.PathValue("tenant") }),
 		},
-		Costs: map[string]func(*http.Request) int64{"megabytes": func(r *http.Request) int64 { return r.ContentLength>>20 + 1 }},
+		Costs: map[string]func(*http.Request) int64{
+			"megabytes": func(r *http.Request) int64 { return r.ContentLength>>20 + 1 },
+		},
 	}
 	cfg, err := rulefile.Parse("rules.json", []byte(`{
 		"rules": [{"pattern": "POST /{tenant}/files", "key": "join(tenant, ip)", "cost": "megabytes", "policies": "100/1d"}]

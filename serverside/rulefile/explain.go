@@ -14,36 +14,36 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// An Explanation is what a rule file does to a request.
+// An Explanation says which rules of a file apply to a request. Explain returns it.
 type Explanation struct {
-	// Exempt is whether the request matches exempt: no rule limits it.
+	// Exempt reports that the request matches exempt, so that no rule limits it.
 	Exempt bool
 
-	// Rules are those that apply to the request, in the order in which they are asked. If
-	// there are none, it is not limited. An entry of the allow-list is alone.
+	// Rules are the rules that apply, in the order in which they are checked. If there are
+	// none, the request is not limited. If an entry of allow applies, it is the only one.
 	Rules []Applied
 }
 
-// An Applied is a rule, or an entry of the allow-list, that applies to a request.
+// An Applied is a rule, or an entry of allow, that applies to a request.
 type Applied struct {
 	Listed
-	Allowed bool      // it is such an entry
-	Value   string    // what its key is of this request, as the Store gets it
-	Charges []Charged // none for a rule that only limits what is in flight
+	Allowed bool      // it is an entry of allow
+	Value   string    // the request's key, as the Store gets it
+	Charges []Charged // empty for a rule that has only max_in_flight
 }
 
-// A Charged is what a policy is charged with a request.
+// A Charged is the charge of a request to one policy.
 type Charged struct {
-	Policy   quota.Policy // as it is counted, with all defaults
+	Policy   quota.Policy // with all defaults filled in
 	Cost     int64
-	Decision quota.Decision // of a store that nobody else has used
+	Decision quota.Decision // of an empty store
 }
 
-// Explain says what the rule file called name does to a request. It finds out by a
-// trial: a Limiter with the file's rules and an empty store of its own serves it, and
-// nothing is charged anywhere else. The functions of env are called.
+// Explain reports what a rule file does to a request. It serves the request once, by a Limiter
+// with the file's rules and an empty store, so nothing is charged elsewhere. It calls the
+// functions of env.
 //
-// The error is that of Parse.
+// The error is Parse's.
 func Explain(name string, data []byte, env Env, req *http.Request) (*Explanation, error) {
 	l, err := List(name, data, env)
 	if err != nil {
@@ -56,9 +56,9 @@ func Explain(name string, data []byte, env Env, req *http.Request) (*Explanation
 	return &Explanation{Exempt: len(charges) == 0, Rules: l.applied(charges)}, nil
 }
 
-// numbered is cfg with rules and entries named by their index, so that the name of a
-// charge has it: "3/1m", or "-1/1m" of the first entry. Each charges something before the
-// handler runs. So does a last rule, which is for all requests that are not exempt.
+// numbered names rules by their index and allow entries by negative numbers, so that names of
+// charges contain them: "3/1m", or "-1/1m" for the first entry. Every rule gets a policy to
+// charge, and a rule for all requests is added, so that only exempt requests charge nothing.
 func numbered(cfg serverside.Config) serverside.Config {
 	standIn := []quota.Policy{quota.PerSecond(1)}
 	cfg.Rules, cfg.Allow = slices.Clone(cfg.Rules), slices.Clone(cfg.Allow)
@@ -79,11 +79,11 @@ func numbered(cfg serverside.Config) serverside.Config {
 
 func onlyInFlight(r serverside.Rule) bool { return len(r.Policies) == 0 && len(r.Tiers) == 0 }
 
-// try returns what a Limiter of cfg charges for req.
+// try returns what a Limiter for cfg charges for req.
 func try(cfg serverside.Config, req *http.Request) ([]tried, error) {
 	var t transcript
 	cfg.Store, cfg.Gate, cfg.Audit, cfg.Observe, cfg.Deny = &t, nil, func(serverside.Event) {}, nil, nil
-	cfg.StoreTimeout = time.Minute // t is only as slow as this machine
+	cfg.StoreTimeout = time.Minute // only a very busy machine makes t late
 	l, err := serverside.New(cfg)
 	if err != nil {
 		return nil, err
@@ -94,8 +94,8 @@ func try(cfg serverside.Config, req *http.Request) ([]tried, error) {
 	return t.all, nil
 }
 
-// A transcript is a store that keeps what it is asked, and admits everything, so that it
-// is asked everything.
+// A transcript is a store that records its charges and admits everything, so that every rule is
+// checked.
 type transcript struct {
 	memory quota.Memory
 	mu     sync.Mutex
@@ -125,7 +125,7 @@ func (t *transcript) Take(
 	return decisions, nil
 }
 
-// applied puts charges with the rules and entries of a listing.
+// applied groups charges by the rules and allow entries of a listing.
 func (l *Listing) applied(charges []tried) (all []Applied) {
 	last := ""
 	for _, c := range charges {

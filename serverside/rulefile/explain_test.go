@@ -10,7 +10,7 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-func TestAnExplanationHasTheRulesInTheirOrder(t *testing.T) {
+func TestExplanationListsRulesInOrder(t *testing.T) {
 	text := `
 exempt: GET /health
 allow: [{name: ops, match: ours, policies: 9/1s}]
@@ -18,7 +18,8 @@ rules:
 - {name: all, stage: overload, policies: 1000/1s}
 - {name: ip, policies: [50/1s, 500/1m]}
 - {name: slots, max_in_flight: 3}
-- {name: v1, pattern: /v1/, policies: 60/1m burst 4, key: "join(ip, user)", cost: weight, penalty: {after: 1, within: 1m, first: 1m}}
+- {name: v1, pattern: /v1/, policies: 60/1m burst 4, key: "join(ip, user)", cost: weight,
+   penalty: {after: 1, within: 1m, first: 1m}}
 - {name: other, pattern: /v2/, policies: 1/1s}
 `
 	explain := func(method, url string, fields ...string) *rulefile.Explanation {

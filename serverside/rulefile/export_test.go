@@ -3,12 +3,12 @@ package rulefile
 // ParsePolicy is exported for the tests of short forms.
 var ParsePolicy = parsePolicy
 
-// Fields are those of a file and of each object in it, by what has them: their names,
-// and what serverside or quota call them.
+// Fields returns the fields of a file and of each object in it: their names, and their names in Go.
 func Fields() map[string]map[string]string {
 	return map[string]map[string]string{
 		"file": names(fileFields), "rule": names(ruleFields), "policy": names(policyFields),
-		"login": names(loginFields), "penalty": names(penaltyFields), "tier": names(tierFields), "allowance": names(allowFields),
+		"login": names(loginFields), "penalty": names(penaltyFields), "tier": names(tierFields),
+		"allowance": names(allowFields),
 	}
 }
 

@@ -7,15 +7,20 @@ import (
 	"slices"
 )
 
-// A Fault is one thing that is wrong with a rule file, or a warning.
+// A Fault is an error in a rule file, or a warning. The errors of Parse, List and Watch join
+// Faults:
+//
+//	for _, f := range rulefile.Faults(err) {
+//		fmt.Println(f.Line, f.Field, f.Reason)
+//	}
 type Fault struct {
-	File         string // as it was named to Parse
-	Line, Column int    // from 1; in characters
-	Field        string // such as "rules[2].policies[0].quota"; "" is the file as a whole
-	Reason       string // what is wrong with it
+	File         string // the name passed to Parse
+	Line, Column int    // from 1; Column in characters
+	Field        string // such as "rules[2].policies[0].quota"; "" is the whole file
+	Reason       string // what is wrong
 }
 
-// Error is the fault as compilers write theirs, so that editors find the place:
+// Error formats the fault like a compiler's message, so that editors find the position:
 //
 //	rules.yaml:12:16: rules[2].policies[0].quota: is 0: must be at least 1
 func (f *Fault) Error() string {
@@ -26,11 +31,11 @@ func (f *Fault) Error() string {
 	return place + f.Field + ": " + f.Reason
 }
 
-// Faults returns the faults that err joins, in the order of the file; none if err
-// is not of this package.
+// Faults returns the Faults that err joins, in the order of the file, or none if err is not
+// from this package.
 func Faults(err error) []*Fault { return unjoin[*Fault](err) }
 
-// unjoin returns all errors of one type that err joins.
+// unjoin returns all errors of type E that err joins.
 func unjoin[E error](err error) (all []E) {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, err := range joined.Unwrap() {
@@ -44,7 +49,7 @@ func unjoin[E error](err error) (all []E) {
 	return nil
 }
 
-// inOrder sorts faults as the file has them.
+// inOrder sorts faults by their position in the file.
 func inOrder(faults []*Fault) []*Fault {
 	slices.SortStableFunc(faults, func(a, b *Fault) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
@@ -52,7 +57,7 @@ func inOrder(faults []*Fault) []*Fault {
 	return faults
 }
 
-// join joins faults, in the order of the file. It is nil if there are none.
+// join joins faults in the order of the file. It returns nil if there are none.
 func join(faults []*Fault) error {
 	var errs []error
 	for _, f := range inOrder(faults) {

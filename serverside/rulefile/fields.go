@@ -9,8 +9,7 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// The fields that a file, and each object in it, may have. docs/rules.md says what they
-// mean.
+// Fields of a file and of each object in it. docs/rules.md describes them.
 
 var fileFields = []field[Listing]{
 	{"trusted_proxies", "", func(w *walk, v value, l *Listing) { l.Proxies.Trusted = w.prefixes(v) }},
@@ -36,28 +35,28 @@ var fileFields = []field[Listing]{
 	{"body", "Deny", readBody},
 }
 
-// A rule is a Rule, and what its key is in the file.
+// A rule is a Rule with its key as written in the file.
 type rule struct {
 	serverside.Rule
 	key key
 }
 
 var ruleFields = []field[rule]{
-	{"login", "Login", readLogin}, // first: what else the file says holds in place of what Logins does
+	{"login", "Login", readLogin}, // first, because other fields override what Logins sets
 	{"name", "Name", func(w *walk, v value, r *rule) { r.Name = w.text(v) }},
 	{"pattern", "Pattern", func(w *walk, v value, r *rule) { r.Pattern = w.text(v) }},
-	{"method", "", readMethod}, // after pattern, which it is put into
+	{"method", "", readMethod}, // after pattern, to which it is added
 	{"if", "If", func(w *walk, v value, r *rule) {
-		r.If = function(w, v, "function of requests", requests, w.env.Matches, nil)
+		r.If = function(w, v, "match function", requests, w.env.Matches, nil)
 	}},
 	{"stage", "Stage", readStage},
 	{"policies", "Policies", func(w *walk, v value, r *rule) { r.Policies = w.policies(v) }},
 	{"tiers", "Tiers", readTiers},
 	{"tier", "Tier", func(w *walk, v value, r *rule) {
-		r.Tier = function(w, v, "function of tiers", nil, w.env.Tiers, func(*http.Request) string { return "" })
+		r.Tier = function(w, v, "tier function", nil, w.env.Tiers, func(*http.Request) string { return "" })
 	}},
 	{"limits", "Limits", func(w *walk, v value, r *rule) {
-		r.Limits = function(w, v, "table of limits", nil, w.env.Limits, nil)
+		r.Limits = function(w, v, "limits table", nil, w.env.Limits, nil)
 	}},
 	{"max_in_flight", "MaxInFlight", func(w *walk, v value, r *rule) { r.MaxInFlight = w.integer(v) }},
 	{"key", "Key", readKey},
@@ -90,7 +89,7 @@ var tierFields = []field[serverside.Tier]{
 	{"policies", "Policies", func(w *walk, v value, t *serverside.Tier) { t.Policies = w.policies(v) }},
 }
 
-// An allowance is an Allow, and what of it the file says in words.
+// An allowance is an Allow with its key and peers as written in the file.
 type allowance struct {
 	serverside.Allow
 	key   key
@@ -101,7 +100,7 @@ var allowFields = []field[allowance]{
 	{"name", "Name", func(w *walk, v value, a *allowance) { a.Name = w.text(v) }},
 	{"key", "Key", func(w *walk, v value, a *allowance) { a.key = w.keyOf(v); a.Key = a.key.of }},
 	{"peers", "", readPeers},
-	{"keys", "", readKeys}, // after key, which they are of
+	{"keys", "", readKeys}, // after key, which has to be known
 	{"match", "Match", readMatch},
 	{"policies", "Policies", func(w *walk, v value, a *allowance) { a.Policies = w.policies(v) }},
 }
@@ -143,7 +142,7 @@ var (
 	bodies = map[string]body{
 		"problem": nil, "envelope": serverside.EnvelopeBody, "limit": serverside.LimitBody,
 		"detail": serverside.DetailBody, "flat": serverside.FlatBody,
-		"timed-problem": nil, "coded-problem": nil, // which problems are
+		"timed-problem": nil, "coded-problem": nil, // listed for errors; see problems
 	}
 	problems = map[string]func(uri string) body{
 		"timed-problem": serverside.TimedProblem, "coded-problem": serverside.CodedProblem,

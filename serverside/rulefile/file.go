@@ -12,26 +12,25 @@ import (
 )
 
 const (
-	// quiet is how long nothing has happened before the file is read: editors write a
+	// quiet is how long nothing must happen before the file is read, because editors write a
 	// file in several steps.
 	quiet = 100 * time.Millisecond
 
-	// maxDelay is how long reading is put off while something happens all the time.
+	// maxDelay limits the wait for quiet if changes do not stop.
 	maxDelay = time.Second
 
-	// interval is how often the file is read although no event came, for file systems
-	// that send none.
+	// interval is how often the file is read without an event, for file systems that send none.
 	interval = 30 * time.Second
 )
 
-// A file is the Source that Watch follows.
+// A file is the Source of Watch.
 type file struct {
 	name   string
 	events *fsnotify.Watcher
-	dirs   map[string]bool // that are watched; only Follow's goroutine uses it
+	dirs   map[string]bool // watched directories; used only by Follow's goroutine
 }
 
-// open watches a file, so that no change is missed between Read and Follow.
+// open starts to watch a file, so that no change between Read and Follow is missed.
 func open(name string) (*file, error) {
 	events, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -44,7 +43,7 @@ func open(name string) (*file, error) {
 
 func (f *file) close() error { return f.events.Close() }
 
-// Read reads the file, but no more of it than Parse accepts.
+// Read reads the file, but no more than Parse accepts.
 func (f *file) Read(context.Context) ([]byte, error) {
 	if info, err := os.Stat(f.name); err != nil {
 		return nil, fmt.Errorf("rulefile: %w", err)
@@ -63,8 +62,7 @@ func (f *file) Read(context.Context) ([]byte, error) {
 	return data, nil
 }
 
-// Follow calls changed when something has happened near the file, and nothing does any
-// more.
+// Follow calls changed after changes near the file, once they have stopped for a moment.
 func (f *file) Follow(ctx context.Context, changed func()) {
 	defer f.close()
 	ticker := time.NewTicker(interval)
@@ -72,7 +70,7 @@ func (f *file) Follow(ctx context.Context, changed func()) {
 	settled := time.NewTimer(quiet)
 	settled.Stop() // until something happens
 	defer settled.Stop()
-	var first time.Time // event since the file was read
+	var first time.Time // first event since the file was read
 	for {
 		select {
 		case <-ctx.Done():
@@ -93,9 +91,8 @@ func (f *file) Follow(ctx context.Context, changed func()) {
 	}
 }
 
-// watch watches the directories in which a change may give the file other contents:
-// that of its name and, if the name is a link, that of its target. A watch on the file
-// itself would be lost when the file is replaced.
+// watch watches the directory of the file and, if the file is a symbolic link, that of its
+// target. A watch on the file itself would be lost when the file is replaced.
 func (f *file) watch() {
 	wanted := map[string]bool{filepath.Dir(f.name): true}
 	if target, err := filepath.EvalSymlinks(f.name); err == nil {
@@ -103,12 +100,12 @@ func (f *file) watch() {
 	}
 	for dir := range f.dirs {
 		if !wanted[dir] {
-			_ = f.events.Remove(dir) // which may be gone by itself
+			_ = f.events.Remove(dir) // it may not exist any more
 		}
 	}
 	watched := make(map[string]bool)
 	for dir := range wanted {
-		if err := f.events.Add(dir); err == nil { // also if it was: it may be another one by that name
+		if err := f.events.Add(dir); err == nil { // again, because the directory may have been replaced
 			watched[dir] = true
 		}
 	}

@@ -12,16 +12,15 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// A key says who is charged for a request.
+// A key is the Key of a rule.
 type key struct {
 	of   serverside.Key
-	text string // the expression that it was read from, in one spelling
+	text string // the expression in the file, in one spelling
 
-	makes func(made string) bool // reports whether a request may have this key
+	makes func(made string) bool // reports whether a request can have this key
 }
 
-// keyOf reads an expression. Where it is wrong, the key is that of the client's
-// address.
+// keyOf reads a key expression. If it has a fault, the key is the client's address.
 func (w *walk) keyOf(v value) key {
 	text := w.text(v)
 	if text == "" {
@@ -29,7 +28,7 @@ func (w *walk) keyOf(v value) key {
 	}
 	e, rest, err := parseExpr(text, 1)
 	if err == nil && rest != "" {
-		err = fmt.Errorf("there is %s after the key", quote(rest))
+		err = fmt.Errorf("has %s after the key", quote(rest))
 	}
 	var k key
 	if err == nil {
@@ -42,21 +41,21 @@ func (w *walk) keyOf(v value) key {
 	return k
 }
 
-// An expr is an expression of a file: a word, or a call such as join(ip, user).
+// An expr is a word, or a call such as join(ip, user).
 type expr struct {
 	word   string
 	called bool
 	args   []expr
 }
 
-// parseExpr reads the expression that text begins with, and returns what is left.
+// parseExpr reads the expression at the start of text, and returns the rest.
 func parseExpr(text string, depth int) (e expr, rest string, err error) {
 	end := strings.IndexAny(text+",", "(),")
 	e.word, rest = strings.TrimSpace(text[:end]), text[end:]
 	e.called = strings.HasPrefix(rest, "(")
 	switch {
 	case e.word == "":
-		return e, "", errors.New("a key is missing")
+		return e, "", errors.New("lacks a key")
 	case !e.called:
 		return e, rest, nil
 	case depth > maxDepth:
@@ -69,13 +68,13 @@ func parseExpr(text string, depth int) (e expr, rest string, err error) {
 		}
 		e.args = append(e.args, arg)
 		if rest == "" || rest[0] != ',' && rest[0] != ')' {
-			return e, "", errors.New("a closing bracket is missing")
+			return e, "", errors.New("lacks a closing bracket")
 		}
 	}
 	return e, strings.TrimSpace(rest[1:]), nil
 }
 
-// keyFrom is the key that e means.
+// keyFrom returns the key that e describes.
 func (w *walk) keyFrom(e expr) (key, error) {
 	switch {
 	case !e.called:
@@ -83,7 +82,7 @@ func (w *walk) keyFrom(e expr) (key, error) {
 	case e.word == "named":
 		return w.namedKey(e.args)
 	case e.word != "join" && e.word != "first":
-		return key{}, fmt.Errorf("there is no %s(…): there are join, first and named", quote(e.word))
+		return key{}, fmt.Errorf("has an unknown function %s: must be join, first or named", quote(e.word))
 	}
 	var keys []key
 	var all []serverside.Key
@@ -108,7 +107,7 @@ func (w *walk) keyFrom(e expr) (key, error) {
 
 func (w *walk) namedKey(args []expr) (key, error) {
 	if len(args) != 2 || args[0].called || !isToken(args[0].word) {
-		return key{}, errors.New("named(…) has a name and a key, as in named(user, header:X-User)")
+		return key{}, errors.New("needs a name and a key in named, as in named(user, header:X-User)")
 	}
 	name := args[0].word
 	k, err := w.keyFrom(args[1])
@@ -118,7 +117,7 @@ func (w *walk) namedKey(args []expr) (key, error) {
 	}}, err
 }
 
-// simpleKey is a key that is no combination of others.
+// simpleKey returns the key that a word describes.
 func (w *walk) simpleKey(word string) (key, error) {
 	source, name, ok := strings.Cut(word, ":")
 	source, name = strings.TrimSpace(source), strings.TrimSpace(name)
@@ -133,7 +132,7 @@ func (w *walk) simpleKey(word string) (key, error) {
 		of, err := find[serverside.Key](w, "key", word, ours, w.env.Keys, unknown)
 		return key{of, word, anyText}, err
 	case !isToken(name):
-		return key{}, fmt.Errorf("%s is no name of a %s", quote(name), source)
+		return key{}, fmt.Errorf("has %s, which is not the name of a %s", quote(name), source)
 	}
 	switch source {
 	case "header":
@@ -144,10 +143,10 @@ func (w *walk) simpleKey(word string) (key, error) {
 	case "form":
 		return key{serverside.FormValue(name), source + ":" + name, isHash}, nil
 	}
-	return key{}, fmt.Errorf("there is no key %s: write header:NAME, cookie:NAME or form:NAME", quote(word))
+	return key{}, fmt.Errorf("has an unknown key %s: write header:NAME, cookie:NAME or form:NAME", quote(word))
 }
 
-// ip is the client's address.
+// ip returns the key that is the client's address.
 func (w *walk) ip() key { return addressKey("ip", w.Proxies) }
 
 func addressKey(text string, proxies serverside.Proxies) key {
@@ -158,7 +157,7 @@ func addressKey(text string, proxies serverside.Proxies) key {
 	}}
 }
 
-// isHash reports whether text may be what Header, Cookie and FormValue make.
+// isHash reports whether text can be a key of Header, Cookie or FormValue.
 func isHash(text string) bool {
 	sum, err := hex.DecodeString(text)
 	return err == nil && len(sum) == 16 && strings.ToLower(text) == text

@@ -14,38 +14,37 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// A Listing is what a rule file says, for tools that say it in another language:
-// what a Config has as functions is in words here.
+// A Listing is a rule file in a form for tools: it has the Config, and the names of the
+// functions that the Config contains. List returns it.
 type Listing struct {
-	File        string             // as it was named to List
+	File        string             // the name passed to List
 	Config      serverside.Config  // as Parse returns it
-	Proxies     serverside.Proxies // that may say who the client is
-	Body        string             // of denials: "problem", or the name that the file says
-	ProblemType string             // the URI that the file says after "timed-problem" or "coded-problem"
+	Proxies     serverside.Proxies // the trusted proxies
+	Body        string             // the format of denials, "problem" by default
+	ProblemType string             // the URI after "timed-problem" or "coded-problem"
 	Rules       []Listed           // in the order of the file
-	Allow       []Listed           // of each the Rule has a Name and Policies
+	Allow       []Listed           // each with a Rule that has only Name and Policies
 
-	// Warnings are mistakes that are no errors: keys of an allowance, or of a table of
-	// limits, that no request can have. They are in the order of the file.
+	// Warnings are probable mistakes: keys in allow or in a table of limits that no request can
+	// have. They are in the order of the file.
 	Warnings []*Fault
 
-	own []*Fault // those of Warnings that serverside does not see
+	own []*Fault // the Warnings that serverside does not report
 }
 
-// A Listed is a rule, or an entry of the allow-list.
+// A Listed is a rule, or an entry of allow.
 type Listed struct {
 	Rule         serverside.Rule // its Name is never empty
-	Key          string          // who is charged, as the file has it
-	Functions    []string        // what the file names besides: "cost weight"
-	Peers        []netip.Prefix  // of an entry
-	Line, Column int             // where it begins in the file
+	Key          string          // the key as written in the file
+	Functions    []string        // other functions that the rule names, such as "cost weight"
+	Peers        []netip.Prefix  // of an entry of allow
+	Line, Column int             // position in the file
 
-	trusts []string // what an entry trusts: "match staff"
+	trusts []string // what an entry of allow trusts, such as "match staff"
 }
 
-// List reads a rule file, as Parse does, and lists what it says.
-//
-// The error is that of Parse.
+// List reads a rule file like Parse, and also returns the names that it uses. The error is
+// Parse's.
 func List(name string, data []byte, env Env) (*Listing, error) {
 	root, fault := decode(name, data)
 	if fault != nil {
@@ -55,7 +54,7 @@ func List(name string, data []byte, env Env) (*Listing, error) {
 	w := &walk{env: env, places: make(map[string]*yaml.Node), key: key{of: env.Config.Key, text: "the program's"}}
 	w.File, w.Body, w.Config = name, "problem", env.Config
 	w.Config.Rules = nil
-	for _, a := range env.Config.Allow { // which hold if the file has none
+	for _, a := range env.Config.Allow { // used if the file has none
 		w.Allow = append(w.Allow, Listed{Rule: serverside.Rule{Name: a.Name, Policies: a.Policies}, Line: 1, Column: 1})
 	}
 	object(w, w.at(root, ""), fileFields, &w.Listing)
@@ -70,8 +69,7 @@ func List(name string, data []byte, env Env) (*Listing, error) {
 	return &w.Listing, nil
 }
 
-// useDefaultKey is for rules and entries that have no key of their own, once the file
-// has said what it is.
+// useDefaultKey sets the file's key for rules and entries without one.
 func (w *walk) useDefaultKey() {
 	if w.key.of == nil {
 		w.key = w.ip()
@@ -84,8 +82,8 @@ func (w *walk) useDefaultKey() {
 	}
 }
 
-// check asks serverside what is wrong with the Config, and reports it at its place in the
-// file, in the words of the file.
+// check reports the faults that serverside finds in the Config, at their positions and in the
+// words of the file.
 func (w *walk) check() {
 	c := w.Config
 	c.Store = unpinged(c.Store)
@@ -97,7 +95,7 @@ func (w *walk) check() {
 		}
 	}
 	_, err := serverside.New(c)
-	known := make(map[serverside.ConfigError]bool) // of a Login, all is checked twice
+	known := make(map[serverside.ConfigError]bool) // both rules of a Login report the same fault
 	for _, fault := range unjoin[*serverside.ConfigError](err) {
 		if path := inFile(fault.Field); !w.isBroken(path) && !known[*fault] {
 			w.faultAt(w.place(path), path, "%s", inFile(fault.Reason))
@@ -106,7 +104,7 @@ func (w *walk) check() {
 	}
 }
 
-// unpinged is a Store that a Limiter does not ping: it is only checked, and serves nobody.
+// unpinged hides the Ping method of a Store that is only checked.
 func unpinged(s quota.Store) quota.Store {
 	settler, ok := s.(quota.Settler)
 	switch {
@@ -121,17 +119,18 @@ func unpinged(s quota.Store) quota.Store {
 	return struct{ quota.Store }{s}
 }
 
-// description says what the functions of the Config are, in words that are the same
-// whenever they mean the same, for Limiter.Hash.
+// description describes the functions of the Config for Limiter.Hash. Functions that do the
+// same have the same description.
 func (w *walk) description() string {
 	lines := []string{
-		"ip: " + describeProxies(w.Proxies), "key: " + w.key.text, strings.TrimSpace("body: " + w.Body + " " + w.ProblemType),
+		"ip: " + describeProxies(w.Proxies), "key: " + w.key.text,
+		strings.TrimSpace("body: " + w.Body + " " + w.ProblemType),
 	}
 	for _, r := range w.Rules {
 		lines = append(lines, fmt.Sprintf("rule %q: %q by %q", r.Rule.Name, r.Functions, r.Key))
 	}
 	slices.Sort(lines[3:])
-	for _, r := range w.Allow { // not sorted: of several that match, the first counts
+	for _, r := range w.Allow { // not sorted: the first entry that matches applies
 		lines = append(lines, fmt.Sprintf("allow %q: %q by %q", r.Rule.Name, r.trusts, r.Key))
 	}
 	return strings.Join(lines, "\n")
@@ -146,7 +145,7 @@ func describeProxies(p serverside.Proxies) string {
 		fields = []string{"X-Forwarded-For"}
 	}
 	if len(p.Trusted) == 0 {
-		fields = nil // nobody's are read
+		fields = nil // none is read
 	}
 	return fmt.Sprintf("%v trusted to write %q, /%d of IPv6", sorted(p.Trusted), fields, cmp.Or(p.IPv6Bits, 64))
 }

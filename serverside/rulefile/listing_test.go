@@ -10,7 +10,7 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-func TestAListingHasInWordsWhatAConfigHasAsFunctions(t *testing.T) {
+func TestListingNamesFunctions(t *testing.T) {
 	text := `
 trusted_proxies: 10.0.0.0/8
 ipv6_bits: 56
@@ -39,10 +39,11 @@ rules:
 	assert.Equal(t, "everybody", l.Rules[2].Key)
 	require.Len(t, l.Allow, 2)
 	assert.Equal(t, "ops", l.Allow[0].Rule.Name)
-	assert.Equal(t, []string{"10.1.2.3/32", "10.2.0.0/16"}, []string{l.Allow[1].Peers[0].String(), l.Allow[1].Peers[1].String()})
+	assert.Equal(t, []string{"10.1.2.3/32", "10.2.0.0/16"},
+		[]string{l.Allow[1].Peers[0].String(), l.Allow[1].Peers[1].String()})
 }
 
-func TestAListingOfAWrongFileIsItsFaults(t *testing.T) {
+func TestListReturnsFaults(t *testing.T) {
 	_, err := rulefile.List("r.yaml", []byte("rules: []"), env())
 	assert.NotEmpty(t, rulefile.Faults(err))
 	l, err := rulefile.List("r.yaml", []byte("rules: [{policies: 1/1s}]"), env())

@@ -6,32 +6,34 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// An Env is what a program gives a rule file: what the file may name, and what it adds
-// to. The zero Env has nothing.
+// An Env is what a program provides to a rule file: settings that a file cannot have, and
+// functions that a file can name. The zero Env provides nothing.
 type Env struct {
-	// Config is what holds where the file says nothing: the Store and Audit, which
-	// a file cannot say, and whatever else. Its Rules are not used.
+	// Config has the settings that the file does not set, such as Store and Audit. Its Rules
+	// are ignored.
 	Config serverside.Config
 
-	// The functions and tables that the file may name.
+	// Functions and tables that the file can name.
 	Keys      map[string]serverside.Key
 	Costs     map[string]func(*http.Request) int64
 	Tiers     map[string]func(*http.Request) string
 	Limits    map[string]serverside.Limits
-	Matches   map[string]func(*http.Request) bool // for if, and an allow-list's match
+	Matches   map[string]func(*http.Request) bool // for if, and for match in allow
 	Responses map[string]func(serverside.Response) bool
 	Bodies    map[string]func(http.ResponseWriter, *http.Request, serverside.Denial)
 
-	// Lenient accepts any name of a function, and takes one that knows nothing: for
-	// tools that read a file without its program.
+	// Lenient accepts every function name. Tools use it to check a file without its program.
 	Lenient bool
 }
 
-// Parse reads a rule file: JSON if name ends in ".json", and otherwise YAML. The
-// error joins a *Fault for each thing that is wrong, whether the file, the Config
-// or a policy is at fault: what Parse returns, serverside.New accepts.
+// Parse reads a rule file and returns its Config:
 //
-// data may come from anybody: it is bounded to 1 MiB, and so is what it can make.
+//	cfg, err := rulefile.Parse("rules.yaml", data, rulefile.Env{})
+//
+// The file is JSON if name ends in ".json", and YAML otherwise. The error joins a *Fault for
+// everything that is wrong, including what serverside.New would reject.
+//
+// data need not be trusted: its size is limited to 1 MiB, and so is the memory it can use.
 func Parse(name string, data []byte, env Env) (serverside.Config, error) {
 	l, err := List(name, data, env)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// policies reads policies, each in its short form or with a field for each number.
+// policies reads policies, each in short form or as an object.
 func (w *walk) policies(v value) (policies []quota.Policy) {
 	for _, item := range w.items(v) {
 		var p quota.Policy
@@ -29,14 +29,14 @@ func (w *walk) policies(v value) (policies []quota.Policy) {
 	return policies
 }
 
-// shortAlgorithms end a policy's short form.
+// shortAlgorithms are the names of algorithms in short forms.
 var shortAlgorithms = map[string]quota.Algorithm{
 	"token": quota.TokenBucket, "leaky": quota.LeakyBucket, "fixed": quota.FixedWindow,
 	"sliding": quota.SlidingWindow, "log": quota.SlidingLog,
 }
 
-// parsePolicy reads the short form of a policy, which is the name that quota gives
-// a policy without one:
+// parsePolicy reads the short form of a policy, the same as the name that quota gives to a
+// policy without one:
 //
 //	60/1m
 //	60/1m burst 10
@@ -62,7 +62,7 @@ func parsePolicy(text string) (p quota.Policy, err error) {
 	return p, err
 }
 
-// parseOption reads what may follow the window, and returns what is left.
+// parseOption reads one option after the window, and returns the remaining words.
 func parseOption(p *quota.Policy, words []string) (rest []string, err error) {
 	word, rest := words[0], words[1:]
 	algorithm, ok := shortAlgorithms[word]
@@ -79,7 +79,7 @@ func parseOption(p *quota.Policy, words []string) (rest []string, err error) {
 	default:
 		options := append(slices.Sorted(maps.Keys(shortAlgorithms)), "burst")
 		_, hint := nearest(word, options)
-		err = fmt.Errorf("%s is none of %s%s", quote(word), strings.Join(options, ", "), hint)
+		err = fmt.Errorf("%s is not one of %s%s", quote(word), strings.Join(options, ", "), hint)
 	}
 	return rest, err
 }
@@ -87,7 +87,7 @@ func parseOption(p *quota.Policy, words []string) (rest []string, err error) {
 func (w *walk) integer(v value) int64          { return parsed(w, v, parseInteger) }
 func (w *walk) duration(v value) time.Duration { return parsed(w, v, parseWindow) }
 
-// parseInteger reads a decimal number, in which "_" may part groups of digits.
+// parseInteger reads a decimal number. It may contain "_" between digits.
 func parseInteger(text string) (int64, error) {
 	n, err := strconv.ParseInt(strings.ReplaceAll(text, "_", ""), 10, 64)
 	if errors.Is(err, strconv.ErrRange) {
@@ -104,7 +104,7 @@ var units = map[string]time.Duration{
 	"second": time.Second, "minute": time.Minute, "hour": time.Hour,
 }
 
-// parseWindow reads a duration: 90s, 1h30m, 7d, or a unit by itself, minute or m.
+// parseWindow reads a duration, such as 90s, 1h30m or 7d, or a unit alone, such as minute or m.
 func parseWindow(text string) (time.Duration, error) {
 	if d, ok := units[text]; ok {
 		return d, nil
@@ -116,20 +116,20 @@ func parseWindow(text string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		return 0, fmt.Errorf("%s is no duration: write as in 500ms, 90s, 1m, 1h30m or 7d", quote(text))
+		return 0, fmt.Errorf("is %s: must be a duration such as 500ms, 90s, 1m, 1h30m or 7d", quote(text))
 	}
 	return d, nil
 }
 
-// parseLocation reads the name of a time zone. That of the machine is none: rules
-// mean the same on all machines.
+// parseLocation reads the name of a time zone. It refuses "Local", so that rules mean the same
+// on all machines.
 func parseLocation(text string) (*time.Location, error) {
 	if text == "Local" {
-		return nil, errors.New(`"Local" is another one on other machines: name it, as in Europe/Berlin`)
+		return nil, errors.New(`is "Local", which differs between machines: must be a time zone such as Europe/Berlin`)
 	}
 	l, err := time.LoadLocation(text)
 	if err != nil {
-		return nil, fmt.Errorf("there is no time zone %s: write as in Europe/Berlin", quote(text))
+		return nil, fmt.Errorf("is %s: must be a time zone such as Europe/Berlin", quote(text))
 	}
 	return l, nil
 }

@@ -23,13 +23,13 @@ import (
 
 var _ rulefile.Source = (*redisstore.Document)(nil)
 
-// fromRedis stands in docs/rules.md.
+// fromRedis is the program in docs/rules.md.
 func fromRedis(client redis.UniversalClient, fallback []byte, env rulefile.Env) (*rulefile.Watcher, error) {
 	rules := &redisstore.Document{Client: client, Key: "heed:rules"}
 	return rulefile.Follow("rules.yaml", rules, fallback, env)
 }
 
-func TestDocsShowHowToFollowRedis(t *testing.T) {
+func TestDocsShowTheTestedProgram(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	shown := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(text, -1)
@@ -39,8 +39,7 @@ func TestDocsShowHowToFollowRedis(t *testing.T) {
 	assert.Contains(t, string(source), "\n"+string(shown[0][1]))
 }
 
-// It follows Redis, or has the fallback where Redis does not answer in time.
-func TestWhatTheDocsShowFollowsRedis(t *testing.T) {
+func TestDocumentedProgramFollowsRedis(t *testing.T) {
 	s := newRedisStage(t)
 	s.do("SET", "heed:rules", rules("5/24h"))
 	w, err := fromRedis(s.client, []byte(rules("5/24h")), s.env())
@@ -50,7 +49,7 @@ func TestWhatTheDocsShowFollowsRedis(t *testing.T) {
 	w.Close()
 }
 
-// A redisStage is a stage whose rules are in a Redis.
+// A redisStage is a stage whose rules are in Redis.
 type redisStage struct {
 	*stage
 	server *redistest.Server
@@ -59,18 +58,20 @@ type redisStage struct {
 
 func newRedisStage(t *testing.T) *redisStage {
 	s := &redisStage{&stage{T: t, name: "rules.yaml", events: make(chan serverside.Event, 100)}, redistest.Start(t), nil}
-	s.client = redis.NewClient(&redis.Options{Addr: s.server.Addr, DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute})
+	s.client = redis.NewClient(&redis.Options{
+		Addr: s.server.Addr, DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute,
+	})
 	t.Cleanup(func() { s.client.Close() })
 	return s
 }
 
-// patient is fromRedis for a test, which waits for a Redis that is slow.
+// patient is fromRedis with a timeout for a slow machine.
 func (s *redisStage) patient(fallback []byte) (*rulefile.Watcher, error) {
 	rules := &redisstore.Document{Client: s.client, Key: "heed:rules", Timeout: time.Minute}
 	return rulefile.Follow("rules.yaml", rules, fallback, s.env())
 }
 
-// follow begins to follow what is in Redis.
+// follow starts to follow Redis.
 func (s *redisStage) follow() {
 	s.Helper()
 	w, err := s.patient(nil)
@@ -87,14 +88,15 @@ func (s *redisStage) do(command ...string) string {
 	return reply
 }
 
-// put writes rules, and says so when somebody listens.
+// put writes rules, and publishes the change once somebody subscribes.
 func (s *redisStage) put(text string) {
 	s.Helper()
 	s.do("SET", "heed:rules", text)
-	require.Eventually(s, func() bool { return s.do("PUBLISH", "heed:rules", "changed") == "1" }, time.Minute, time.Millisecond)
+	require.Eventually(s, func() bool { return s.do("PUBLISH", "heed:rules", "changed") == "1" }, time.Minute,
+		time.Millisecond)
 }
 
-func TestALimitThatIsChangedInRedisHoldsForTheNextRequest(t *testing.T) {
+func TestLimitChangedInRedisAppliesToTheNextRequest(t *testing.T) {
 	s := newRedisStage(t)
 	s.do("SET", "heed:rules", rules("600/24h", "5/24h"))
 	s.follow()
@@ -105,7 +107,7 @@ func TestALimitThatIsChangedInRedisHoldsForTheNextRequest(t *testing.T) {
 	assert.Equal(t, 5, s.admits("/1", 9))
 }
 
-func TestABadTextInRedisChangesNothingAndSaysWhy(t *testing.T) {
+func TestInvalidTextInRedisIsRejected(t *testing.T) {
 	s := newRedisStage(t)
 	s.do("SET", "heed:rules", rules("5/1h"))
 	s.follow()
@@ -123,7 +125,7 @@ func TestABadTextInRedisChangesNothingAndSaysWhy(t *testing.T) {
 	assert.Equal(t, 2, s.admits("/0", 9))
 }
 
-func TestAMessageThatGotLostIsMadeGood(t *testing.T) {
+func TestLostMessageIsMadeUpFor(t *testing.T) {
 	s := newRedisStage(t)
 	s.do("SET", "heed:rules", rules("600/1h"))
 	from := &redisstore.Document{Client: s.client, Interval: 50 * time.Millisecond, Timeout: time.Minute}
@@ -131,16 +133,16 @@ func TestAMessageThatGotLostIsMadeGood(t *testing.T) {
 	require.NoError(t, err)
 	defer w.Close()
 	s.next(serverside.Configured)
-	s.do("SET", "heed:rules", rules("60/1h")) // and nobody says so
+	s.do("SET", "heed:rules", rules("60/1h")) // without a message
 	s.next(serverside.Configured)
 }
 
-func TestRulesOutliveRedisAndAreFollowedAgain(t *testing.T) {
+func TestRulesOutliveAnOutageOfRedis(t *testing.T) {
 	s := newRedisStage(t)
 	s.do("SET", "heed:rules", rules("5/1h"))
 	s.follow()
 	hash := s.Limiter.Hash()
-	s.server.Restart() // which forgets them
+	s.server.Restart() // without its data
 	s.next(serverside.ConfigRejected)
 	assert.Equal(t, hash, s.Limiter.Hash())
 	s.put(rules("9/1h"))
@@ -149,7 +151,7 @@ func TestRulesOutliveRedisAndAreFollowedAgain(t *testing.T) {
 	assert.NotEqual(t, hash, s.Limiter.Hash())
 }
 
-func TestWithoutRedisTheFallbackHoldsUntilThereIsOne(t *testing.T) {
+func TestFallbackAppliesUntilRedisIsUp(t *testing.T) {
 	s := newRedisStage(t)
 	s.server.Kill()
 	_, err := s.patient(nil)
@@ -172,7 +174,7 @@ func TestWithoutRedisTheFallbackHoldsUntilThereIsOne(t *testing.T) {
 	assert.NoError(t, w.Reload())
 }
 
-func TestABadTextToBeginWithIsAnErrorUnlessThereIsAFallback(t *testing.T) {
+func TestInvalidFirstTextIsAnErrorWithoutAFallback(t *testing.T) {
 	s := newRedisStage(t)
 	s.do("SET", "heed:rules", "rules: 1")
 	_, err := s.patient(nil)
@@ -200,7 +202,7 @@ func TestProcessesThatFollowOneTextHaveTheSameLimits(t *testing.T) {
 	assert.Equal(t, []string{"5", "5"}, limits)
 }
 
-// A feature is a Source of a program's own.
+// A feature is a program's own Source.
 type feature struct {
 	text    []byte
 	err     error
@@ -214,7 +216,7 @@ func (f *feature) Follow(ctx context.Context, changed func()) {
 	<-ctx.Done()
 }
 
-func TestASourceThatFailsIsToldOfOnce(t *testing.T) {
+func TestFailingSourceIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &stage{T: t, events: make(chan serverside.Event, 100)}
 		from := &feature{text: []byte(rules("5/1h")), changed: make(chan func(), 1)}

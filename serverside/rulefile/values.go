@@ -23,7 +23,7 @@ func isToken(text string) bool { return token.MatchString(text) }
 
 func parseFieldName(text string) (string, error) {
 	if !isToken(text) {
-		return "", fmt.Errorf("%s is no name of a header field", quote(text))
+		return "", fmt.Errorf("is %s: must be the name of a header field", quote(text))
 	}
 	return text, nil
 }
@@ -33,7 +33,7 @@ func asItIs(text string) (string, error) { return text, nil }
 // prefixes reads networks.
 func (w *walk) prefixes(v value) []netip.Prefix { return slices.Concat(list(w, v, parsePrefixes)...) }
 
-// parsePrefixes reads an address, a network or a name for several.
+// parsePrefixes reads an address, a network or "loopback".
 func parsePrefixes(text string) ([]netip.Prefix, error) {
 	if text == "loopback" {
 		return serverside.Loopback(), nil
@@ -43,11 +43,11 @@ func parsePrefixes(text string) ([]netip.Prefix, error) {
 	}
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s is neither an address nor a network: "+
-			"write as in 10.0.0.0/8, 2001:db8::/32 or loopback", quote(text))
+		return nil, fmt.Errorf("is %s: must be an address or a network such as 10.0.0.0/8, 2001:db8::/32 or loopback",
+			quote(text))
 	}
 	if p != p.Masked() {
-		return nil, fmt.Errorf("%s has bits beyond its length: write %v", quote(text), p.Masked())
+		return nil, fmt.Errorf("is %s, which has bits after its prefix: write %v", quote(text), p.Masked())
 	}
 	return []netip.Prefix{p}, nil
 }
@@ -67,11 +67,10 @@ func readStyle(w *walk, v value, l *Listing) {
 	}
 }
 
-// A body writes what a denial says, as Config.Deny.
+// A body is a Config.Deny.
 type body = func(http.ResponseWriter, *http.Request, serverside.Denial)
 
-// readBody reads the name of a body. Those that are problem documents of a type of the
-// application's have its URI after it.
+// readBody reads the name of a body, and the URI after it for bodies that need one.
 func readBody(w *walk, v value, l *Listing) {
 	text := w.text(v)
 	name, uri, _ := strings.Cut(text, " ")
@@ -82,7 +81,7 @@ func readBody(w *walk, v value, l *Listing) {
 	case !ok:
 		l.Config.Deny = function(w, v, "body", bodies, w.env.Bodies, nil)
 	case err != nil || !u.IsAbs():
-		w.fault(v, "%s needs a URI after it, as in %s https://api.example.com/problems/rate-limited", name, name)
+		w.fault(v, "is %s without a URI: write %s https://api.example.com/problems/rate-limited", name, name)
 	default:
 		l.Config.Deny = problem(l.ProblemType)
 	}
@@ -101,27 +100,26 @@ func readRules(w *walk, v value, l *Listing) {
 	})
 }
 
-// ruleName is the name by which a Store and the log know a rule.
+// ruleName returns the name of a rule in Stores and logs.
 func ruleName(r serverside.Rule) string { return cmp.Or(r.Name, r.Pattern, "default") }
 
-// readMethod puts a method that stands by itself into the pattern.
+// readMethod adds method to the pattern.
 func readMethod(w *walk, v value, r *rule) {
 	text := w.text(v)
 	switch {
 	case text == "":
 	case !isToken(text) || strings.ToUpper(text) != text:
-		w.fault(v, "%s is no method: write as in POST", quote(text))
+		w.fault(v, "is %s: must be a method such as POST", quote(text))
 	case strings.ContainsAny(r.Pattern, " \t"):
-		w.fault(v, "the pattern %s has a method already", quote(r.Pattern))
+		w.fault(v, "must not be set: the pattern %s has a method already", quote(r.Pattern))
 	default:
 		r.Pattern = text + " " + cmp.Or(r.Pattern, "/")
 	}
 }
 
-// readLogin makes the rule one for attempts to log in: to an account, which may stand
-// alone, or be among other fields.
+// readLogin makes the rule a login. The value is the account, or an object with the account.
 func readLogin(w *walk, v value, r *rule) {
-	r.Rule = serverside.Logins("", "", w.ip().of) // in place of an account that is wrong
+	r.Rule = serverside.Logins("", "", w.ip().of) // this key avoids a second fault for a wrong account
 	if v.Kind == yaml.ScalarNode {
 		readAccount(w, v, r)
 	} else {
@@ -137,7 +135,7 @@ func readAccount(w *walk, v value, r *rule) { r.key = w.keyOf(v); r.Key = r.key.
 
 func readKey(w *walk, v value, r *rule) {
 	if r.Login != nil {
-		w.fault(v, "would never hold beside login, which has the key")
+		w.fault(v, "must not be set with login: the account is the key")
 		return
 	}
 	r.key = w.keyOf(v)
@@ -149,7 +147,7 @@ func readStage(w *walk, v value, r *rule) {
 	stage, err := oneOf(stages)(text)
 	if text != "" && err != nil {
 		w.fault(v, "%v", err)
-		stage = serverside.Overload // in which every status and key is right
+		stage = serverside.Overload // accepts any status and key, so there is one fault
 	}
 	r.Stage = stage
 }
@@ -165,24 +163,27 @@ func readCost(w *walk, v value, r *rule) {
 	switch {
 	case text == "":
 	case err != nil:
-		r.Cost = function(w, v, "function of costs", nil, w.env.Costs, nil)
+		r.Cost = function(w, v, "cost function", nil, w.env.Costs, nil)
 	case n < 1:
-		w.fault(v, "is %d: must be at least 1: exempt what costs nothing", n)
+		w.fault(v, "is %d: must be at least 1; list free requests in exempt", n)
 	case n > 1:
 		r.Cost = func(*http.Request) int64 { return n }
 		w.note(v, strconv.FormatInt(n, 10))
 	}
 }
 
-// response reads a kind of responses.
+// response reads the name of a kind of response.
 func (w *walk) response(v value) func(serverside.Response) bool {
-	return function(w, v, "kind of responses", responses, w.env.Responses, func(serverside.Response) bool { return false })
+	no := func(serverside.Response) bool { return false }
+	return function(w, v, "kind of response", responses, w.env.Responses, no)
 }
 
-// settle reads for which responses a rule charges, or gives back.
-func (w *walk) settle(v value, r *rule, settle func(func(serverside.Response) bool) func(serverside.Response) int64) {
+// settle reads the responses that a rule charges or refunds.
+func (w *walk) settle(
+	v value, r *rule, settle func(func(serverside.Response) bool) func(serverside.Response) int64,
+) {
 	if r.Settle != nil {
-		w.fault(v, "would never hold beside charge_if")
+		w.fault(v, "must not be set with charge_if")
 	}
 	r.Settle = settle(w.response(v))
 }
@@ -197,7 +198,7 @@ func readAllow(w *walk, v value, l *Listing) {
 	objects(w, v, allowFields, func(item value, a *allowance) {
 		trusts := w.noted()
 		if item.Kind == yaml.MappingNode && len(trusts) != 1 {
-			w.fault(item, "must have one of peers, keys and match: it has %d", len(trusts))
+			w.fault(item, "must have exactly one of peers, keys and match, but has %d", len(trusts))
 		}
 		l.Config.Allow = append(l.Config.Allow, a.Allow)
 		l.Allow = append(l.Allow, Listed{
@@ -217,18 +218,19 @@ func readKeys(w *walk, v value, a *allowance) {
 	keys := list(w, v, asItIs)
 	w.note(v, fmt.Sprintf("%q", slices.Sorted(slices.Values(keys))))
 	if a.Key == nil {
-		w.fault(v, "are keys of what? key is missing")
+		w.fault(v, "must be set with key, which says what the keys are")
 		a.key = w.ip()
 	}
 	for i, item := range w.items(v) {
 		if !a.key.makes(keys[i]) {
-			w.warn(item, "is no key that %s makes of a request: "+
-				"of a header, cookie or form write the hash that heed rules key prints", a.key.text)
+			w.warn(item, "matches no request by %s: for a header, cookie or form, write the hash that "+
+				"heed rules key prints", a.key.text)
 		}
 	}
 	a.Match = serverside.KeyIs(a.key.of, keys...)
 }
 
 func readMatch(w *walk, v value, a *allowance) {
-	a.Match = function(w, v, "function of requests", nil, w.env.Matches, func(*http.Request) bool { return false })
+	no := func(*http.Request) bool { return false }
+	a.Match = function(w, v, "match function", nil, w.env.Matches, no)
 }

@@ -10,48 +10,46 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// What a file may hold, besides maxBytes. Each bound is far beyond a file that a person
-// keeps, and far below what a machine notices.
+// Limits of a file, besides maxBytes. A file written by a person stays far below them.
 const (
-	maxValues = 50_000 // of objects and lists, those that YAML's aliases repeat counted each time
-	maxItems  = 1000   // of one list
+	maxValues = 50_000 // values in objects and lists, counting each use of an alias
+	maxItems  = 1000   // items of a list
 	maxText   = 1000   // bytes of a value
-	maxDepth  = 32     // of the expression of a key
-	maxFaults = 100    // that are reported: a file with more has a few of them often
+	maxDepth  = 32     // nesting of a key expression
+	maxFaults = 100    // faults that are reported
 )
 
-// A walk goes over the nodes of a file once, from the top down by the tables of
-// fields.go, makes a Listing of them, and collects what is wrong.
+// A walk reads the nodes of a file from the top down, by the tables of fields.go. It fills a
+// Listing and collects faults.
 //
-// The tables end, so a walk does too: where an alias stands for something around it,
-// there is sooner or later no field for it.
+// It ends even if an alias contains itself, because the tables have no field at some depth.
 type walk struct {
 	Listing
 	env    Env
 	faults []*Fault
-	key    key // what the file's key is
+	key    key // the file's key
 
-	broken []string              // paths at which something is wrong
-	places map[string]*yaml.Node // by path
-	values int                   // of all objects and lists so far
+	broken []string              // paths with faults
+	places map[string]*yaml.Node // nodes by path
+	values int                   // values read so far, for maxValues
 
-	named []string // what the rule or allowance has named so far: "cost weight"
+	named []string // functions named by the current rule or allowance, such as "cost weight"
 }
 
-// A value is a node in its place.
+// A value is a node and its path.
 type value struct {
 	*yaml.Node
-	path string // such as rules[2].key; "" is the file
+	path string // such as rules[2].key; "" is the whole file
 }
 
-// at is a node at a path, which is remembered.
+// at returns the value at a path, and records its place.
 func (w *walk) at(n *yaml.Node, path string) value {
 	n = unaliased(n)
 	w.places[path] = n
 	return value{n, path}
 }
 
-// unaliased is what a node stands for, if it is an alias.
+// unaliased returns the node that n stands for.
 func unaliased(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -61,7 +59,7 @@ func unaliased(n *yaml.Node) *yaml.Node {
 
 func within(outer, name string) string { return strings.TrimPrefix(outer+"."+name, ".") }
 
-// fault says what is wrong with v.
+// fault reports a fault of v.
 func (w *walk) fault(v value, format string, args ...any) {
 	w.faultAt(v.Node, v.path, format, args...)
 	w.broken = append(w.broken, v.path)
@@ -73,26 +71,26 @@ func (w *walk) faultAt(n *yaml.Node, field, format string, args ...any) {
 	}
 }
 
-// warn says what v means by mistake.
+// warn reports a probable mistake in v.
 func (w *walk) warn(v value, format string, args ...any) {
 	if len(w.Warnings) < maxFaults {
 		w.Warnings = append(w.Warnings, &Fault{w.File, v.Line, v.Column, v.path, fmt.Sprintf(format, args...)})
 	}
 }
 
-// isBroken reports whether something is wrong at a path, in it or around it: what else
-// is wrong there may only follow from that.
+// isBroken reports whether there is a fault at a path, inside it or around it. Another fault
+// there may only be a consequence.
 func (w *walk) isBroken(path string) bool {
 	return slices.ContainsFunc(w.broken, func(b string) bool { return isIn(b, path) || isIn(path, b) })
 }
 
-// isIn reports whether a path is another, or in it.
+// isIn reports whether path equals other or is inside it.
 func isIn(path, other string) bool {
 	rest, ok := strings.CutPrefix(path, other)
 	return ok && (rest == "" || other == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// place is the node at a path, or the nearest around it that the file has.
+// place returns the node at a path, or the nearest one around it.
 func (w *walk) place(path string) *yaml.Node {
 	for w.places[path] == nil {
 		path = path[:max(0, strings.LastIndexAny(path, ".["))]
@@ -100,13 +98,15 @@ func (w *walk) place(path string) *yaml.Node {
 	return w.places[path]
 }
 
-var kinds = map[yaml.Kind]string{yaml.ScalarNode: "a value", yaml.SequenceNode: "a list", yaml.MappingNode: "an object"}
+var kinds = map[yaml.Kind]string{
+	yaml.ScalarNode: "a value", yaml.SequenceNode: "a list", yaml.MappingNode: "an object",
+}
 
-// wants reports whether v is of a kind, which is a fault if not.
+// wants reports whether v is of kind k. If not, it reports a fault.
 func (w *walk) wants(v value, k yaml.Kind) bool {
 	switch {
 	case v.Kind == yaml.ScalarNode && (v.ShortTag() == "!!null" || strings.TrimSpace(v.Value) == ""):
-		w.fault(v, "is empty: leave it out, or say what it is")
+		w.fault(v, "is empty: set a value or leave it out")
 	case v.Kind != k:
 		w.fault(v, "is %s: must be %s", kinds[v.Kind], kinds[k])
 	default:
@@ -115,24 +115,23 @@ func (w *walk) wants(v value, k yaml.Kind) bool {
 	return false
 }
 
-// mayHold reports whether n more values may be read, those of v.
+// mayHold reports whether the n values of v may still be read.
 func (w *walk) mayHold(v value, n int) bool {
 	if w.values <= maxValues && w.values+n > maxValues {
-		w.fault(value{v.Node, ""}, "there is too much in the file")
+		w.fault(value{v.Node, ""}, "the file has more than %d values", maxValues)
 	}
 	w.values += n
 	return w.values <= maxValues && len(w.faults) < maxFaults
 }
 
-// A field is one that an object of the file may have.
+// A field is a field of an object in the file.
 type field[T any] struct {
-	name string // in the file
-	goes string // in T, as serverside and quota call it
+	name string // name in the file
+	goes string // name in Go
 	read func(*walk, value, *T)
 }
 
-// object reads an object into T. Fields are read in the order of the table, whatever
-// that of the file is.
+// object reads an object into T, in the order of fields.
 func object[T any](w *walk, v value, fields []field[T], into *T) {
 	if !w.wants(v, yaml.MappingNode) || !w.mayHold(v, len(v.Content)/2) {
 		return
@@ -149,8 +148,8 @@ func object[T any](w *walk, v value, fields []field[T], into *T) {
 	}
 }
 
-// keys returns the values of an object by their keys, which are to be among names, and
-// each there once.
+// keys returns the values of an object by key. It reports keys that are not in names or are
+// repeated.
 func (w *walk) keys(v value, names []string) map[string]*yaml.Node {
 	values, lines := make(map[string]*yaml.Node), make(map[string]int)
 	for i := 0; i+1 < len(v.Content) && len(w.faults) < maxFaults; i += 2 {
@@ -158,13 +157,13 @@ func (w *walk) keys(v value, names []string) map[string]*yaml.Node {
 		name := key.Value
 		switch {
 		case key.Kind != yaml.ScalarNode:
-			w.fault(value{key, v.path}, "has %s for a key", kinds[key.Kind])
+			w.fault(value{key, v.path}, "has %s as a key", kinds[key.Kind])
 		case !slices.Contains(names, name):
 			meant, hint := nearest(name, names)
 			w.faultAt(key, v.path, "unknown key %s%s", quote(name), hint)
 			w.broken = append(w.broken, within(v.path, meant))
 		case values[name] != nil:
-			w.fault(value{key, within(v.path, name)}, "is there twice: it is in line %d too", lines[name])
+			w.fault(value{key, within(v.path, name)}, "is set twice: see line %d", lines[name])
 		default:
 			values[name], lines[name] = v.Content[i+1], key.Line
 		}
@@ -184,13 +183,13 @@ func objects[T any](w *walk, v value, fields []field[T], add func(value, *T)) {
 	}
 }
 
-// items are the elements of a list. One that is alone may do without brackets.
+// items returns the elements of a list. A single value is a list of one.
 func (w *walk) items(v value) (items []value) {
 	if v.Kind != yaml.SequenceNode {
 		return []value{w.at(v.Node, v.path+"[0]")}
 	}
 	if len(v.Content) > maxItems {
-		w.fault(v, "has %d elements: there may be %d", len(v.Content), maxItems)
+		w.fault(v, "has %d elements: the limit is %d", len(v.Content), maxItems)
 		return nil
 	}
 	if !w.mayHold(v, len(v.Content)) {
@@ -202,19 +201,19 @@ func (w *walk) items(v value) (items []value) {
 	return items
 }
 
-// text returns the text of a scalar, or "" if there is none, which is a fault.
+// text returns the text of a scalar. If there is none, it reports a fault and returns "".
 func (w *walk) text(v value) string {
 	if !w.wants(v, yaml.ScalarNode) {
 		return ""
 	}
 	if len(v.Value) > maxText {
-		w.fault(v, "has %d bytes: there may be %d", len(v.Value), maxText)
+		w.fault(v, "has %d bytes: the limit is %d", len(v.Value), maxText)
 		return ""
 	}
 	return strings.TrimSpace(v.Value)
 }
 
-// parsed reads a scalar by parse, whose error says what is wrong with the text.
+// parsed reads a scalar with parse, whose error is the fault.
 func parsed[T any](w *walk, v value, parse func(string) (T, error)) (read T) {
 	text := w.text(v)
 	if text == "" {
@@ -227,7 +226,7 @@ func parsed[T any](w *walk, v value, parse func(string) (T, error)) (read T) {
 	return read
 }
 
-// list reads a list of scalars by parse. It is never nil.
+// list reads a list of scalars with parse. It never returns nil.
 func list[T any](w *walk, v value, parse func(string) (T, error)) []T {
 	all := []T{}
 	for _, item := range w.items(v) {
@@ -245,7 +244,7 @@ func (w *walk) bool(v value) bool {
 	return text == "true"
 }
 
-// oneOf parses the name of one of choices.
+// oneOf returns a function that looks up a name in choices.
 func oneOf[T any](choices map[string]T) func(name string) (T, error) {
 	return func(name string) (T, error) {
 		choice, ok := choices[name]
@@ -258,8 +257,8 @@ func oneOf[T any](choices map[string]T) func(name string) (T, error) {
 	}
 }
 
-// function reads the name of a function: one of ours, or one that the program has in
-// Env. If Env is Lenient, unknown stands in for those that it does not have.
+// function reads the name of a function in ours or, first, in programs, from Env. If Env is
+// Lenient, an unknown name gives unknown.
 func function[F any](w *walk, v value, what string, ours, programs map[string]F, unknown F) F {
 	return parsed(w, v, func(name string) (F, error) {
 		w.note(v, name)
@@ -267,7 +266,7 @@ func function[F any](w *walk, v value, what string, ours, programs map[string]F,
 	})
 }
 
-// find returns the function of a name, as function does.
+// find looks up a name, like function.
 func find[F any](w *walk, what, name string, ours, programs map[string]F, unknown F) (F, error) {
 	if f, ok := programs[name]; ok {
 		return f, nil
@@ -281,19 +280,19 @@ func find[F any](w *walk, what, name string, ours, programs map[string]F, unknow
 	names := slices.Sorted(maps.Keys(ours))
 	names = append(names, slices.Sorted(maps.Keys(programs))...)
 	if len(names) == 0 {
-		return unknown, fmt.Errorf("there is no %s %s: the program has named none", what, quote(name))
+		return unknown, fmt.Errorf("%s is not a %s: the program provides none", quote(name), what)
 	}
 	_, hint := nearest(name, names)
-	return unknown, fmt.Errorf("there is no %s %s: there is %s%s", what, quote(name), strings.Join(names, ", "), hint)
+	return unknown, fmt.Errorf("%s is not a %s: must be one of %s%s",
+		quote(name), what, strings.Join(names, ", "), hint)
 }
 
-// note remembers what the field v has named, in words that are the same whenever they
-// mean the same.
+// note records what the field v names, for Listed.Functions and Config.Description.
 func (w *walk) note(v value, text string) {
 	w.named = append(w.named, v.path[strings.LastIndexByte(v.path, '.')+1:]+" "+text)
 }
 
-// noted are the notes on the rule or allowance that has been read.
+// noted returns and clears the notes on the current rule or allowance.
 func (w *walk) noted() []string {
 	named := w.named
 	w.named = nil

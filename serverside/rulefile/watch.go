@@ -10,51 +10,50 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// A Source is where rules are kept in place of a file: a text in Redis, such as a
-// redisstore.Document, or in a system for feature flags.
+// A Source is where rules are stored instead of in a file, such as a redisstore.Document or a
+// system for feature flags. Follow takes one.
 type Source interface {
-	// Read returns the text as it is now. It has a deadline of its own.
+	// Read returns the current text. It must have a deadline of its own.
 	Read(ctx context.Context) ([]byte, error)
 
-	// Follow calls changed whenever the text may have changed, also if it has not,
-	// until ctx is over; then it returns. It must not miss a change between Read and
-	// Follow: it is enough to call changed in an interval.
+	// Follow calls changed whenever the text may have changed, and returns when ctx is done. It
+	// must not miss a change after Read. Calling changed at regular intervals is enough.
 	Follow(ctx context.Context, changed func())
 }
 
-// A Watcher has a Limiter follow a rule file. When the file changes, it is read, and if
-// nothing is wrong with it, put into effect at once (Reconfigure). If anything is,
-// what was in effect stays, and Env.Config.Audit gets a serverside.ConfigRejected with
-// all faults. Of each warning (Listing.Warnings) it gets a serverside.ConfigWarning. A
-// file that is gone is wrong. A Watcher is safe for concurrent use; its zero value is of
-// no use.
+// A Watcher keeps a Limiter up to date with a rule file. Watch makes one.
+//
+// When the file changes, it is read, and put into effect at once if it is valid. If it is not,
+// or is gone, the rules in effect stay, and Env.Config.Audit gets a serverside.ConfigRejected
+// with all faults. Audit also gets a serverside.ConfigWarning for each of Listing.Warnings. A
+// Watcher is safe for concurrent use. The zero Watcher is not usable.
 type Watcher struct {
-	// Limiter is what follows the file.
+	// Limiter enforces the rules in effect.
 	Limiter *serverside.Limiter
 
 	name   string
 	source Source
 	env    Env
 	cancel context.CancelFunc
-	done   chan struct{} // closed when the Source follows no more
+	done   chan struct{} // closed when the Source has returned
 
 	reading sync.Mutex // held while the file is read and put into effect
-	data    []byte     // as last read; nil if it could not be; guarded by reading
+	data    []byte     // as last read; nil if that failed; guarded by reading
 
 	mu  sync.Mutex
-	err error // what is wrong with the file; guarded by mu
+	err error // fault of the file; guarded by mu
 }
 
-// Watch reads the rule file called name, makes a Limiter of it, and has it follow
-// the file until Close. If anything is wrong with the file to begin with, that
-// is an error, as of Parse, and nothing is watched.
+// Watch reads a rule file and returns a Watcher that follows it until Close:
 //
-// The file may be written in place, replaced by renaming another one, or be a
-// symbolic link that is pointed elsewhere, as Kubernetes does. It is read a moment
-// after the last change, and every half minute besides.
+//	rules, err := rulefile.Watch("rules.yaml", rulefile.Env{Config: serverside.Config{Store: store}})
 //
-// Env.Config.Audit gets a serverside.Configured, with the rules' hash, at the start and
-// for each change. If it is nil, both are logged to slog.Default.
+// If the file is invalid at the start, Watch returns the error that Parse would return. The
+// file may be written in place, replaced by a rename, or be a symbolic link that changes, as in
+// Kubernetes. It is read a moment after the last change, and every half minute in any case.
+//
+// Env.Config.Audit gets a serverside.Configured with the rules' hash at the start and after
+// each change. If it is nil, these are logged to slog.Default.
 func Watch(name string, env Env) (*Watcher, error) {
 	f, err := open(name)
 	if err != nil {
@@ -67,12 +66,12 @@ func Watch(name string, env Env) (*Watcher, error) {
 	return w, nil
 }
 
-// Follow is Watch of a Source. The name is that of the text in faults; it also says
-// what the text is: JSON if it ends in ".json", and otherwise YAML.
+// Follow is Watch for a Source. name names the text in faults; the text is JSON if name ends in
+// ".json", and YAML otherwise.
 //
-// If anything is wrong with the text to begin with, or it cannot be read, fallback is
-// in effect until that changes, and Audit gets a serverside.ConfigRejected. Without a
-// fallback it is an error.
+// If the text is invalid at the start or cannot be read, fallback is in effect until there is a
+// valid one, and Audit gets a serverside.ConfigRejected. With a nil fallback, Follow returns an
+// error instead.
 func Follow(name string, from Source, fallback []byte, env Env) (*Watcher, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &Watcher{
@@ -90,7 +89,7 @@ func Follow(name string, from Source, fallback []byte, env Env) (*Watcher, error
 	return w, nil
 }
 
-// start puts the text into effect, or the fallback.
+// start puts the text into effect, or else the fallback.
 func (w *Watcher) start(fallback []byte) error {
 	err := w.Reload()
 	if err == nil || fallback == nil {
@@ -109,23 +108,22 @@ func (w *Watcher) start(fallback []byte) error {
 	return nil
 }
 
-// Err returns what is wrong with the file as it was last read: nil if it is what is
-// in effect.
+// Err returns what is wrong with the file as it was last read, or nil if it is in effect.
 func (w *Watcher) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// Reload reads the file now, for a program that does not wait until a change is
-// noticed, and returns what is wrong with it. Audit must not call it.
+// Reload reads the file now instead of at the next change, and returns what is wrong with it.
+// Audit must not call it.
 func (w *Watcher) Reload() error {
 	w.refresh(context.Background())
 	return w.Err()
 }
 
-// Close ends the watch, and blocks until nothing of it is left. The Limiter keeps the
-// rules that are in effect. It returns nil. Audit must not call it.
+// Close stops following the file, and blocks until all goroutines have ended. The Limiter keeps
+// its rules. Close returns nil. Audit must not call it.
 func (w *Watcher) Close() error {
 	w.cancel()
 	<-w.done
@@ -140,12 +138,12 @@ func (w *Watcher) refresh(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil:
 	case err != nil && w.data == nil && w.Err() != nil:
-		w.set(err) // already in the log, though the reason may be another one
+		w.set(err) // not logged again, although the reason may differ
 	case err != nil:
 		w.data = nil
 		w.reject(err)
 	case w.data == nil || !bytes.Equal(data, w.data):
-		w.data = append([]byte{}, data...) // never nil, and not the Source's
+		w.data = append([]byte{}, data...) // a copy, and not nil
 		if l, err := List(w.name, w.data, w.env); err != nil {
 			w.reject(err)
 		} else {
@@ -154,12 +152,12 @@ func (w *Watcher) refresh(ctx context.Context) {
 	}
 }
 
-// apply has the Limiter do what a file says.
+// apply puts a file into effect.
 func (w *Watcher) apply(l *Listing) error {
 	if err := w.Limiter.Reconfigure(l.Config); err != nil {
 		return err
 	}
-	if w.env.Config.Audit == nil { // else the Limiter has
+	if w.env.Config.Audit == nil { // otherwise Reconfigure has reported it
 		w.audit(serverside.Event{Kind: serverside.Configured, Hash: w.Limiter.Hash()})
 	}
 	for _, warning := range l.own {
@@ -168,7 +166,7 @@ func (w *Watcher) apply(l *Listing) error {
 	return nil
 }
 
-// reject keeps what is in effect. What is wrong at the start, Watch returns.
+// reject keeps the rules in effect, and reports err unless there are none.
 func (w *Watcher) reject(err error) {
 	w.set(err)
 	if w.Limiter.Hash() != "" {

@@ -21,7 +21,7 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// rules are those of a file with one rule for each limit.
+// rules returns a file with one rule for each limit.
 func rules(limits ...string) string {
 	text := "rules:\n"
 	for i, limit := range limits {
@@ -30,7 +30,7 @@ func rules(limits ...string) string {
 	return text
 }
 
-// A stage is a file that is watched, and what is told of it.
+// A stage is a watched file and its Events.
 type stage struct {
 	*testing.T
 	name   string
@@ -49,7 +49,7 @@ func watch(t *testing.T, name string) *stage {
 	return s
 }
 
-// env has s told of what becomes of the rules.
+// env returns an Env that sends Events to s.
 func (s *stage) env() rulefile.Env {
 	return rulefile.Env{Config: serverside.Config{Audit: func(e serverside.Event) {
 		if e.Kind == serverside.Configured || e.Kind == serverside.ConfigRejected || e.Kind == serverside.ConfigWarning {
@@ -58,7 +58,7 @@ func (s *stage) env() rulefile.Env {
 	}}}
 }
 
-// next waits for what is told next, which is of a kind.
+// next waits for the next Event, which must be of a kind.
 func (s *stage) next(kind serverside.EventKind) serverside.Event {
 	s.Helper()
 	select {
@@ -71,7 +71,7 @@ func (s *stage) next(kind serverside.EventKind) serverside.Event {
 	}
 }
 
-// admits is how many of n requests are admitted.
+// admits returns how many of n requests are admitted.
 func (s *stage) admits(path string, n int) (admitted int) {
 	h := s.Limiter.Wrap(fine)
 	for range n {
@@ -82,8 +82,7 @@ func (s *stage) admits(path string, n int) (admitted int) {
 	return admitted
 }
 
-// write writes a file at once: whoever reads it meanwhile sees the old text or the new
-// one, and so it does not matter how long this process is kept from going on.
+// write replaces a file atomically: readers see the old or the new text, however slow the machine.
 func write(t *testing.T, name, text string) {
 	t.Helper()
 	old, err := os.Stat(name)
@@ -106,7 +105,7 @@ func fileWith(t *testing.T, text string) string {
 	return name
 }
 
-func TestAChangedLimitHoldsForTheNextRequest(t *testing.T) {
+func TestChangedLimitAppliesToTheNextRequest(t *testing.T) {
 	s := watch(t, fileWith(t, rules("600/24h", "5/24h")))
 	assert.Equal(t, 100, s.admits("/0", 100))
 	assert.Equal(t, 5, s.admits("/1", 9))
@@ -122,7 +121,7 @@ func TestAChangedLimitHoldsForTheNextRequest(t *testing.T) {
 	assert.Equal(t, 30, s.admits("/0", 40), "100 of 130 are spent")
 }
 
-func TestABadFileChangesNothingAndSaysWhy(t *testing.T) {
+func TestInvalidFileIsRejected(t *testing.T) {
 	s := watch(t, fileWith(t, rules("5/1h")))
 	assert.Equal(t, 3, s.admits("/0", 3))
 	hash := s.Limiter.Hash()
@@ -148,7 +147,7 @@ func TestABadFileChangesNothingAndSaysWhy(t *testing.T) {
 	assert.Empty(t, s.events)
 }
 
-func TestAnEditorMayReplaceTheFile(t *testing.T) {
+func TestFileMayBeReplacedByRename(t *testing.T) {
 	s := watch(t, fileWith(t, rules("5/1h")))
 	for limit := 6; limit < 9; limit++ {
 		other := s.name + "~"
@@ -159,8 +158,7 @@ func TestAnEditorMayReplaceTheFile(t *testing.T) {
 	assert.Equal(t, 8, s.admits("/0", 9))
 }
 
-// Kubernetes has a name point to ..data/name, and ..data to a directory, in place of
-// which it puts another one.
+// In Kubernetes, a name links to ..data/name, and ..data to a directory that is replaced.
 func TestKubernetesMaySwapLinks(t *testing.T) {
 	dir := t.TempDir()
 	publish := func(version, text string) {
@@ -181,7 +179,7 @@ func TestKubernetesMaySwapLinks(t *testing.T) {
 	assert.Equal(t, 8, s.admits("/0", 9))
 }
 
-func TestTheFileMayBeALinkToOneElsewhere(t *testing.T) {
+func TestFileMayBeASymbolicLink(t *testing.T) {
 	first, second := fileWith(t, rules("5/1h")), fileWith(t, rules("6/1h"))
 	link := filepath.Join(t.TempDir(), "rules.yaml")
 	require.NoError(t, os.Symlink(first, link))
@@ -196,7 +194,7 @@ func TestTheFileMayBeALinkToOneElsewhere(t *testing.T) {
 	assert.Equal(t, 8, s.admits("/0", 9))
 }
 
-func TestWhatIsWrongToBeginWithIsAnError(t *testing.T) {
+func TestWatchReturnsFaultsAtTheStart(t *testing.T) {
 	_, err := rulefile.Watch(fileWith(t, "rules: 1"), rulefile.Env{})
 	assert.ErrorContains(t, err, "rules.yaml:1:8: rules: is a value: must be a list")
 	_, err = rulefile.Watch(filepath.Join(t.TempDir(), "rules.yaml"), rulefile.Env{})
@@ -229,7 +227,7 @@ func noGoroutineIsLeft(t *testing.T) {
 	}
 }
 
-func TestTheHashIsLoggedAtTheStart(t *testing.T) {
+func TestHashIsLoggedAtTheStart(t *testing.T) {
 	var mu sync.Mutex
 	var log bytes.Buffer
 	before := slog.Default()
@@ -258,16 +256,14 @@ func (l *locked) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// What is owed stays owed, in units: at the moment of the change, the part of the
-// quota that is left is that of the new numbers.
-func TestWhatIsSpentStaysSpentInTheNewNumbers(t *testing.T) {
+func TestChangedNumbersKeepCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := limiter(t, parsed(t, "r.yaml", rules("60/1m")))
 		h := l.Wrap(fine)
 		for range 60 {
 			require.Equal(t, 200, status(h, "GET", "/0"))
 		}
-		time.Sleep(10 * time.Second) // 10 of 60 are back
+		time.Sleep(10 * time.Second) // 10 of 60 are refilled
 		require.NoError(t, l.Reconfigure(parsed(t, "r.yaml", rules("120/1m"))))
 		for range 70 {
 			require.Equal(t, 200, status(h, "GET", "/0"), "50 of 120 are spent")
@@ -301,11 +297,12 @@ func TestRequestsMayComeWhileRulesChange(t *testing.T) {
 	assert.Equal(t, 1000, total, "no change of other rules gives anything away")
 }
 
-// What a file means by mistake is told with its place, and holds all the same.
-func TestAWarningIsTold(t *testing.T) {
+// A warning has a position, and the file still applies.
+func TestWarningIsReported(t *testing.T) {
 	name := fileWith(t, "allow: [{name: a, key: 'header:X-Key', keys: secret, policies: 1/s}]\n"+rules("5/1h"))
 	s := watch(t, name)
-	assert.ErrorContains(t, s.next(serverside.ConfigWarning).Err, name+":1:46: allow[0].keys[0]: is no key that header:X-Key makes")
+	assert.ErrorContains(t, s.next(serverside.ConfigWarning).Err,
+		name+":1:46: allow[0].keys[0]: matches no request by header:X-Key")
 	assert.Equal(t, 5, s.admits("/0", 9))
 	assert.NoError(t, s.Reload())
 	assert.Empty(t, s.events)

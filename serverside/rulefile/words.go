@@ -10,8 +10,7 @@ import (
 	"github.com/heedhttp/heed/internal/spelling"
 )
 
-// fileWords are the words of a file for those of Go: of fields, and of what may be in
-// them.
+// fileWords maps names in Go, of fields and their values, to those in a file.
 var fileWords = func() map[string]string {
 	words := map[string]string{
 		"ClientIP": "ip", "Deny": "body", "Settle": "charge_if",
@@ -37,16 +36,16 @@ func addWords[T any](words map[string]string, fields []field[T]) {
 	}
 }
 
-// goWord finds words that may be Go's, but for those in quotes, which are the file's.
+// goWord finds words that may be Go's. Words in quotes are the file's.
 var goWord = regexp.MustCompile(`"(?:\\.|[^"\\])*"|\b[A-Z][\w-]*`)
 
-// inFile is what serverside and quota say, a field or a reason, in the words of a file.
+// inFile replaces Go names in a message of serverside or quota by those of a file.
 func inFile(said string) string {
-	said = strings.ReplaceAll(said, ", or OnViolations be set", "") // which only a program can
+	said = strings.ReplaceAll(said, ", unless OnViolations is set", "") // a file cannot set it
 	return goWord.ReplaceAllStringFunc(said, func(word string) string { return cmp.Or(fileWords[word], word) })
 }
 
-// quote is what a fault says of text that may be long, or not text at all.
+// quote quotes text in a fault. It cuts long text, and escapes what is not text.
 func quote(text string) string {
 	if len(text) > 40 {
 		text = strings.ToValidUTF8(text[:40], "") + "…"
@@ -54,8 +53,8 @@ func quote(text string) string {
 	return strconv.Quote(text)
 }
 
-// nearest returns the name that a word is most like, and asks whether that was meant. If
-// there is none like it, it returns the word itself.
+// nearest returns the name most like a word, and a hint that asks whether it was meant. If
+// there is none, it returns the word.
 func nearest(word string, names []string) (name, hint string) {
 	if name = spelling.Nearest(word, names); name == "" {
 		return word, ""

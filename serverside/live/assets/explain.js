@@ -1,11 +1,11 @@
-// What a response asks its client for. The page's own server says so; what it says gets
-// into the document as text only.
+// Shows what a response asks of its client. The page's own server explains it. The explanation goes
+// into the document only as text.
 
 const byId = (id) => document.getElementById(id);
 
-const pause = 150; // milliseconds without typing, after which the server is asked
+const pause = 150; // milliseconds without typing before the server is asked
 let timer = 0;
-let asked = 0; // how many questions were asked: only the latest is answered on the page
+let asked = 0; // number of questions so far; only the latest answer is shown
 
 async function ask() {
 	const question = {};
@@ -25,7 +25,7 @@ async function ask() {
 	if (id === asked) show(answer, failure);
 }
 
-// moment is a time by the browser's clock, to a second.
+// moment formats a time by the browser's clock.
 const moment = (ms) => new Date(ms).toLocaleString(undefined, { dateStyle: "full", timeStyle: "long" });
 
 function make(name, className, text) {
@@ -40,22 +40,22 @@ function quotaRow(q) {
 	const head = make("th", "", q.name);
 	head.scope = "row";
 	row.append(head,
-		make("td", "n", q.left || "not told"),
-		make("td", "n", q.of ? `${q.of} ${q.unit}` : "not told"),
+		make("td", "n", q.left || "unknown"),
+		make("td", "n", q.of ? `${q.of} ${q.unit}` : "unknown"),
 		make("td", "", q.per),
 		make("td", "", q.next),
 		make("td", "", q.reset ? `${q.reset}: ${moment(q.whole)}` : ""));
 	return row;
 }
 
-// show shows an answer; or if that is null, why there is none.
+// show shows an answer or, if that is null, the failure.
 function show(answer, failure) {
 	const a = { assumed: [], fields: [], quotas: [], meaning: "", client: "", call: "", ...answer };
 	if (!answer) byId("wait").textContent = failure;
-	else byId("wait").textContent = a.known ? `Wait ${a.wait}: until ${moment(a.until)}.` : "It asks for no wait.";
+	else byId("wait").textContent = a.known ? `Wait ${a.wait}: until ${moment(a.until)}.` : "It does not ask to wait.";
 	byId("assumed").textContent = a.assumed.join(" ");
 	byId("meaning").textContent = a.meaning;
-	byId("fields").textContent = a.fields.length ? `It says so in ${a.fields.join(", ")}.` : "";
+	byId("fields").textContent = a.fields.length ? `This is in ${a.fields.join(", ")}.` : "";
 	byId("quotas").replaceChildren(...a.quotas.map(quotaRow));
 	byId("quotas-region").hidden = !a.quotas.length;
 	byId("client").textContent = a.client;
@@ -68,4 +68,4 @@ byId("form").addEventListener("input", () => {
 	clearTimeout(timer);
 	timer = setTimeout(ask, pause);
 });
-ask(); // of what the browser has kept
+ask(); // with the text that the browser has kept

@@ -1,9 +1,9 @@
-// What the page shows. It gets everything from one stream of server-sent events, and
-// puts nothing into the document but as text.
+// Shows what the limiter does. All data comes from one stream of server-sent events, and goes into
+// the document only as text.
 
 const span = 120; // seconds that are shown
-const outcomes = ["admitted", "denied", "uncounted", "trusted", "would"]; // as counts have them
-const shown = 50; // denials, and notices
+const outcomes = ["admitted", "denied", "uncounted", "trusted", "would"]; // in the order of counts
+const shown = 50; // the most denials and notices shown
 
 const byId = (id) => document.getElementById(id);
 
@@ -13,8 +13,8 @@ let config = null;
 let keys = [];
 let paused = false;
 let stale = false;
-const counted = new Map(); // of a rule's name and pattern: {rule, pattern, seconds: Map of counts}
-const denials = []; // the newest first
+const counted = new Map(); // nameOf(rule) -> {rule, pattern, seconds: Map of counts}
+const denials = []; // newest first
 const notices = [];
 const hot = new Set();
 
@@ -45,12 +45,13 @@ function receive(m) {
 	denials.length = Math.min(denials.length, shown);
 	notices.length = Math.min(notices.length, shown);
 	if (!m.outage) status(byId("store"), "The Store answers", true);
-	else status(byId("store"), `The Store fails since ${clock(m.outage.since)}: requests ${modes[m.outage.mode]}`, false);
+	else status(byId("store"),
+		`The Store has failed since ${clock(m.outage.since)}: requests ${modes[m.outage.mode]}`, false);
 }
 
 const modes = { open: "are admitted uncounted", closed: "are refused", local: "are counted in this process" };
 
-// series are the counts of the last seconds of some rules, the oldest first.
+// series returns the summed counts of some rules for the last seconds, the oldest first.
 function series(some) {
 	const all = Array.from({ length: span }, () => outcomes.map(() => 0));
 	for (const { seconds } of some)
@@ -61,8 +62,7 @@ function series(some) {
 	return all;
 }
 
-// What requests count as, by the names that the page has for them. Those that an entry
-// of the allow-list admitted are admitted.
+// The numbers on the page, from counts. Requests admitted by an Allow entry are admitted.
 const meanings = {
 	all: (t) => t[0] + t[1] + t[2] + t[3],
 	admitted: (t) => t[0] + t[3],
@@ -109,8 +109,8 @@ function drawing(name, attributes) {
 	return node;
 }
 
-// arrange makes the rows of a table's body, or of a list, those of items, in order, and
-// keeps what is there already: so that what is selected or read aloud stays.
+// arrange updates the rows of a table body or list to those of items, in order. It keeps existing
+// rows, so that selections and screen readers are not disturbed.
 function arrange(body, items, nameOf, build, fill, empty) {
 	const before = new Map(Array.from(body.children, (row) => [row.name, row]));
 	let at = body.firstElementChild;
@@ -152,7 +152,7 @@ function key(text) {
 
 // Drawing.
 
-// area is the path of what lies between two lines of numbers.
+// area returns the path of the area between two lines.
 function area(lower, upper, x, y) {
 	const points = (values) => values.map((v, i) => `${x(i).toFixed(1)} ${y(v).toFixed(1)}`);
 	return `M${points(upper).join("L")}L${points(lower).reverse().join("L")}Z`;
@@ -162,14 +162,14 @@ function line(values, x, y) {
 	return "M" + values.map((v, i) => `${x(i).toFixed(1)} ${y(v).toFixed(1)}`).join("L");
 }
 
-// ceiling is a round number that is not less than n, and at least 2.
+// ceiling returns a round number that is at least n and at least 2.
 function ceiling(n) {
 	const power = 10 ** Math.floor(Math.log10(Math.max(n, 2)));
 	return [1, 1.2, 1.6, 2, 3, 4, 6, 8, 10].map((f) => f * power).find((c) => c >= Math.max(n, 2));
 }
 
-// draw draws seconds into svg, which is width × height, but for the second that is not
-// over yet; with room for an axis at the left if that is not 0.
+// draw draws all seconds except the current one into svg, which is width × height. If left is not 0,
+// it is the space for an axis.
 function draw(svg, all, width, height, left) {
 	const seconds = all.slice(0, -1);
 	const layers = ["admitted", "uncounted", "denied"];
@@ -218,17 +218,18 @@ function showRequests() {
 		`Requests per second in the last two minutes: ${admitted} admitted, ${uncounted} failed open, ${denied} denied`);
 }
 
-// shownRules are those of the configuration, and others of which something was counted.
+// shownRules returns the rules of the configuration, and others that were counted.
 function shownRules() {
 	const rules = config?.rules ?? [];
 	const named = new Set(rules.map(nameOf));
 	const others = Array.from(counted.values()).filter((r) => !named.has(nameOf(r)) && r.seconds.size > 0);
 	return rules.concat(others.map((r) => ({ rule: r.rule, pattern: r.pattern, policies: [],
-		text: r.pattern ? "No longer a rule." : "An entry of the allow-list, or no longer a rule." })));
+		text: r.pattern ? "No longer a rule." : "An entry of allow, or no longer a rule." })));
 }
 
 function showRules() {
-	if (config) put(byId("config"), `Rule set ${config.hash}, in effect since ${new Date(config.since).toLocaleString()}.`);
+	if (config) put(byId("config"),
+		`Rule set ${config.hash}, in effect since ${new Date(config.since).toLocaleString()}.`);
 	arrange(byId("rules"), shownRules(), (r) => nameOf(r) + r.text, (r) => {
 		const spark = drawing("svg", {
 			class: "spark", viewBox: "0 0 120 28", preserveAspectRatio: "none", "aria-hidden": "true" });
@@ -243,13 +244,13 @@ function showRules() {
 	}, "None yet.");
 }
 
-// policiesLike are the policies of a key's rule of which so much fits at once.
+// policiesLike returns the policies of a key's rule with this limit.
 function policiesLike(k, limit) {
 	const rule = config?.rules.find((r) => nameOf(r) === nameOf(k));
 	return [...new Set(rule?.policies.filter((_, i) => rule.atOnce[i] === limit))];
 }
 
-// fillQuota fills the lines of a quota in: one in each of some cells.
+// fillQuota fills in one line of a quota in several cells.
 function fillQuota([policy, left, units, seen], k, q) {
 	const meter = left.querySelector("meter") ?? left.appendChild(make("meter", ""));
 	const names = policiesLike(k, q.limit);
@@ -281,17 +282,18 @@ function showKeys() {
 function showDenials() {
 	arrange(byId("denials"), denials, (e) => String(e.id), (e) => row(clock(e.at), ["", e.rule ?? ""],
 		["", ...codes(e.policies)], ["", key(e.key ?? "")], ["n", duration(e.wait)],
-		["", e.kind === "denied" ? String(e.status) : "none: a dry run"]), null, "Nobody was denied.");
+		["", e.kind === "denied" ? String(e.status) : "none: a dry run"]), null, "No denials.");
 }
 
 const notice = {
-	"hot key": (e) => `a key was denied for more than 100 times within a minute: ${e.key}, rule ${e.rule}`,
+	"hot key": (e) => `a key was denied more than 100 times within a minute: ${e.key}, rule ${e.rule}`,
 	"penalized": (e) => `a key is kept out for ${duration(e.wait)}: ${e.key}, rule ${e.rule}`,
 	"store failed": (e) => `the Store failed; requests ${modes[e.mode]}. The error is in the log`,
 	"store recovered": () => "the Store answers again",
 	"configured": (e) => `rule set ${e.hash} is in effect`,
-	"config rejected": () => "a configuration was rejected, and what was in effect still is. The error is in the log",
-	"forwarding ignored": () => "a peer that is no trusted proxy sent X-Forwarded-For: " +
+	"config rejected": () =>
+		"a configuration was rejected, and the previous one stays in effect. The error is in the log",
+	"forwarding ignored": () => "an untrusted peer sent X-Forwarded-For: " +
 		"if it is a proxy, all its clients share one quota",
 };
 
@@ -327,15 +329,15 @@ function connect() {
 	};
 	stream.addEventListener("replaced", () => {
 		stream.close();
-		status(connection, "Not connected: too many watch at once. Reload to watch again", false);
+		status(connection, "Not connected: too many viewers. Reload to watch again", false);
 	});
-	stream.onopen = () => { // everything is sent anew
+	stream.onopen = () => { // the server sends everything again
 		counted.clear();
 		denials.length = notices.length = 0;
 	};
 	stream.onerror = () => {
 		status(connection, "Not connected; trying again", false);
-		if (stream.readyState === EventSource.CLOSED) setTimeout(connect, 5000); // as when a proxy has no server
+		if (stream.readyState === EventSource.CLOSED) setTimeout(connect, 5000); // a proxy without a server, for example
 	};
 }
 

@@ -18,7 +18,7 @@ import (
 	"github.com/heedhttp/heed/internal/testenv"
 )
 
-// browser is what all tests share: to start it takes longer than they do.
+// browser is shared by all tests, because it starts slowly.
 var browser struct {
 	once   sync.Once
 	ctx    context.Context
@@ -31,17 +31,18 @@ func TestMain(m *testing.M) {
 		defer cancel()
 	}
 	if browser.ctx != nil {
-		_ = chromedp.Cancel(browser.ctx) // and waits until it has ended
+		_ = chromedp.Cancel(browser.ctx) // waits until it has ended
 	}
 	os.Exit(code)
 }
 
-// started is the browser, or skips the test.
+// started returns the browser, or skips the test.
 func started(t testing.TB) context.Context {
 	path := testenv.Program(t, "chromium", "chromium-browser", "google-chrome")
 	browser.once.Do(func() {
-		options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path), chromedp.WSURLReadTimeout(time.Minute),
-			chromedp.NoSandbox) // root cannot have one, nor most containers; and what is visited is our own
+		options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(path),
+			chromedp.WSURLReadTimeout(time.Minute),
+			chromedp.NoSandbox) // root and most containers cannot have one, and the pages are our own
 		allocator, end := chromedp.NewExecAllocator(context.Background(), options...)
 		ctx, cancel := chromedp.NewContext(allocator)
 		require.NoError(t, chromedp.Do(ctx))
@@ -51,14 +52,14 @@ func started(t testing.TB) context.Context {
 	return browser.ctx
 }
 
-// A tab is one page, and what it was seen to do.
+// A tab is one page, and what was observed in it.
 type tab struct {
 	testing.TB
 	ctx context.Context
 
 	mu       sync.Mutex
 	requests []string // URLs; guarded by mu
-	faults   []string // errors, in the console or thrown, and breaches of its policy; guarded by mu
+	faults   []string // errors, thrown or in the console, and policy violations; guarded by mu
 }
 
 // open opens a tab.
@@ -90,14 +91,14 @@ func (b *tab) see(event any) {
 	}
 }
 
-// seen is what the tab was seen to do.
+// seen returns what was observed in the tab.
 func (b *tab) seen() (requests, faults []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return append([]string(nil), b.requests...), append([]string(nil), b.faults...)
 }
 
-// do does actions.
+// do runs actions.
 func (b *tab) do(actions ...chromedp.Action[chromedp.Void]) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
@@ -114,7 +115,7 @@ func (b *tab) run(script string) {
 	b.do(chromedp.Evaluate[chromedp.Void](script))
 }
 
-// eval is the value of a JavaScript expression.
+// eval returns the value of a JavaScript expression.
 func eval[T any](b *tab, expression string) T {
 	b.Helper()
 	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
@@ -122,7 +123,7 @@ func eval[T any](b *tab, expression string) T {
 	return value
 }
 
-// text is what an element shows.
+// text returns the text of an element.
 func (b *tab) text(selector string) string {
 	b.Helper()
 	return eval[string](b, fmt.Sprintf("document.querySelector(%q).textContent", selector))

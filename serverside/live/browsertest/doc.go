@@ -1,5 +1,5 @@
 // Package browsertest tests the pages of package live in a browser. It is a module of
-// its own so that what drives the browser is nobody's dependency.
+// its own, so that users do not depend on the browser driver.
 //
 // The picture in docs/live.png is made by
 //

@@ -19,7 +19,7 @@ func explaining(t testing.TB) (*site, *tab) {
 	return s, b
 }
 
-// fillIn fills in the form, by the names of its fields.
+// fillIn fills in the form, by names of fields.
 func (b *tab) fillIn(fields map[string]string) {
 	b.Helper()
 	for _, id := range []string{"text", "status", "received", "vendor"} {
@@ -28,7 +28,7 @@ func (b *tab) fillIn(fields map[string]string) {
 	b.run(`document.getElementById("form").dispatchEvent(new Event("input")), null`)
 }
 
-func TestWhatIsPastedIsExplained(t *testing.T) {
+func TestPastedTextIsExplained(t *testing.T) {
 	s, b := explaining(t)
 	const telegram = "HTTP/1.1 429 Too Many Requests\n\n" + `{"parameters":{"retry_after":35}}`
 	const spent = "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 30"
@@ -38,16 +38,16 @@ func TestWhatIsPastedIsExplained(t *testing.T) {
 		fields         fields
 		heading, shows string
 	}{
-		{fields{"text": "120", "received": received}, "Wait 2m: until ", "It is taken for a Retry-After of a 429."},
-		{fields{"text": "< HTTP/2 503\n< retry-after: 90\n"}, "Wait 1m30s: until ", "It says so in Retry-After."},
+		{fields{"text": "120", "received": received}, "Wait 2m: until ", "It is read as the Retry-After of a 429."},
+		{fields{"text": "< HTTP/2 503\n< retry-after: 90\n"}, "Wait 1m30s: until ", "This is in Retry-After."},
 		{fields{"text": "X-RateLimit-Limit: 9\n" + spent}, "Wait 30s: until ", "09 requests30s: "},
-		{fields{"text": spent, "status": "200"}, "It asks for no wait.", "default"},
+		{fields{"text": spent, "status": "200"}, "It does not ask to wait.", "default"},
 		{fields{"text": telegram, "vendor": "telegram"}, "Wait 35s: until ", "A limit refused the request"},
-		{fields{"text": telegram, "status": "503"}, "It asks for no wait.", "ratelimit.Wait(resp.StatusCode"},
+		{fields{"text": telegram, "status": "503"}, "It does not ask to wait.", "ratelimit.Wait(resp.StatusCode"},
 		{fields{"text": "soon"}, "Not understood: this is neither a response header", ""},
 		{fields{"text": hostile}, "Not understood: ", ""},
 		{fields{"text": `RateLimit: "<img src=x onerror=alert(1)>";r=0;t=3`}, "Wait 3s: until ", "<img"},
-		{fields{"text": "120", "status": "4"}, "Not understood: the status is no code", ""},
+		{fields{"text": "120", "status": "4"}, "Not understood: the status must be a number", ""},
 		{fields{"text": strings.Repeat("x", 64<<10)}, "Not understood: this is longer than 64 KiB", ""},
 		{fields{}, "", ""},
 	} {
@@ -65,13 +65,13 @@ func TestWhatIsPastedIsExplained(t *testing.T) {
 	for _, url := range requests {
 		assert.True(t, strings.HasPrefix(url, s.url+"/admin/limits/"), url)
 	}
-	for _, fault := range faults { // the browser's, of what the server refused
+	for _, fault := range faults { // the browser reports each refusal
 		assert.Regexp(t, `status of 4(00|13) .*/explain$`, fault)
 	}
 }
 
-// Answers that come late are not shown for what was pasted since.
-func TestTheLatestQuestionIsAnswered(t *testing.T) {
+// A late answer does not replace a newer one.
+func TestLatestQuestionIsAnswered(t *testing.T) {
 	s, b := explaining(t)
 	b.run(`window.real = window.fetch, window.waiting = [], null`)
 	b.run(`window.fetch = (...question) => new Promise((done) => waiting.push(() => done(real(...question)))), null`)
@@ -84,12 +84,12 @@ func TestTheLatestQuestionIsAnswered(t *testing.T) {
 	b.run(`new MutationObserver(() => document.title = "changed").
 		observe(document.getElementById("wait"), {childList: true}), null`)
 	b.run(`waiting[0](), null`)
-	time.Sleep(200 * time.Millisecond) // for what must not happen
+	time.Sleep(200 * time.Millisecond) // time for the late answer
 	assert.NotEqual(t, "changed", eval[string](b, `document.title`))
 	s.clean(b)
 }
 
-func TestAServerThatDoesNotAnswerIsSaidTo(t *testing.T) {
+func TestUnreachableServerIsShown(t *testing.T) {
 	s, b := explaining(t)
 	s.server.CloseClientConnections()
 	s.server.Close()
@@ -97,8 +97,8 @@ func TestAServerThatDoesNotAnswerIsSaidTo(t *testing.T) {
 	b.await(`document.getElementById("wait").textContent === "The server does not answer."`)
 }
 
-// Even a script that somebody got into the page could send nothing to another origin.
-func TestWhatIsPastedIsSentToNobodyElse(t *testing.T) {
+// Even an injected script could send nothing to another origin.
+func TestPastedTextIsSentOnlyToTheServer(t *testing.T) {
 	_, b := explaining(t)
 	for _, attempt := range []string{
 		`fetch("http://127.0.0.1:1/").then(() => "sent", () => "blocked")`,

@@ -19,7 +19,7 @@ import (
 	"github.com/heedhttp/heed/serverside/live"
 )
 
-// literal is v as JavaScript.
+// literal returns v as JavaScript.
 func literal(v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -59,7 +59,7 @@ func (s *site) ask(n int, path string) {
 	}
 }
 
-// clean asserts that the tab has asked nobody but s, and that nothing went wrong.
+// clean asserts that the tab has sent requests only to s, without errors.
 func (s *site) clean(b *tab) {
 	b.Helper()
 	requests, faults := b.seen()
@@ -72,7 +72,7 @@ func (s *site) clean(b *tab) {
 
 const hostile = `<img src=x onerror="document.title='broken'">`
 
-func TestThePageShowsWhatHappens(t *testing.T) {
+func TestPageShowsWhatHappens(t *testing.T) {
 	s := serve(t,
 		serverside.Rule{Name: "api", Pattern: "/v1/", Policies: []quota.Policy{quota.PerHour(3)}},
 		serverside.Rule{Name: hostile, Pattern: "/v1/hostile", DryRun: true, Policies: []quota.Policy{quota.PerHour(1)}})
@@ -109,10 +109,10 @@ func TestThePageShowsWhatHappens(t *testing.T) {
 	s.clean(b)
 }
 
-// A key has a bar for each policy, which is called as the policy is.
-func TestThePageShowsEachPolicyOfAKey(t *testing.T) {
+// A key has a bar for each policy, labelled with the policy's name.
+func TestPageShowsEachPolicyOfAKey(t *testing.T) {
 	s := serve(t, serverside.Rule{Name: "api", Pattern: "/v1/", Policies: []quota.Policy{
-		{Name: "burst", Quota: 1e6, Window: time.Second, Burst: 2}, // is whole again with each request
+		{Name: "burst", Quota: 1e6, Window: time.Second, Burst: 2}, // full again at each request
 		quota.PerDay(4)}})
 	b := open(t)
 	b.do(chromedp.Navigate(s.url + "/admin/limits/"))
@@ -134,7 +134,7 @@ func TestThePageShowsEachPolicyOfAKey(t *testing.T) {
 	s.clean(b)
 }
 
-func TestAPausedPageStandsStillAndCatchesUp(t *testing.T) {
+func TestPausedPageCatchesUp(t *testing.T) {
 	s := serve(t, serverside.Rule{Name: "api", Policies: []quota.Policy{quota.PerHour(3)}})
 	b := open(t)
 	b.do(chromedp.Navigate(s.url + "/admin/limits/"))
@@ -143,15 +143,15 @@ func TestAPausedPageStandsStillAndCatchesUp(t *testing.T) {
 	assert.Equal(t, "true", eval[string](b, `document.getElementById("pause").getAttribute("aria-pressed")`))
 	s.ask(2, "/v1/x")
 	s.audit(serverside.Event{Kind: serverside.StoreFailed})
-	b.await(`document.getElementById("store").textContent.startsWith("The Store fails")`)
+	b.await(`document.getElementById("store").textContent.startsWith("The Store has failed since")`)
 	assert.Equal(t, "0 in 2 min", b.text("#all-sum"))
 	b.do(chromedp.Click("#pause"))
 	b.await(`document.getElementById("all-sum").textContent === "2 in 2 min"`)
 	s.clean(b)
 }
 
-// On narrow screens tables scroll, and nothing else does.
-func TestThePageFitsItsWindow(t *testing.T) {
+// On narrow screens only tables scroll.
+func TestPageFitsItsWindow(t *testing.T) {
 	s := serve(t,
 		serverside.Rule{Name: strings.Repeat("long", 25), Pattern: "/v1/", Policies: []quota.Policy{
 			{Quota: 600, Window: time.Minute, Burst: 50}, quota.PerDay(20000)}},
@@ -170,8 +170,7 @@ func TestThePageFitsItsWindow(t *testing.T) {
 	s.clean(b)
 }
 
-// A viewer whose place a newer one has does not take it back.
-func TestAPageThatMadeRoomStaysAway(t *testing.T) {
+func TestDisconnectedOldestPageDoesNotReconnect(t *testing.T) {
 	s := serve(t, serverside.Rule{Name: "api", Policies: []quota.Policy{quota.PerHour(3)}})
 	s.page.MaxViewers = 1
 	first, second := open(t), open(t)
@@ -184,7 +183,7 @@ func TestAPageThatMadeRoomStaysAway(t *testing.T) {
 		b.do(chromedp.Navigate(s.url + "/admin/limits/"))
 		b.await(`document.getElementById("connection").textContent === "Live"`)
 	}
-	first.await(`document.getElementById("connection").textContent.startsWith("Not connected: too many watch at once")`)
+	first.await(`document.getElementById("connection").textContent.startsWith("Not connected: too many viewers")`)
 	assert.Equal(t, []int{2}, eval[[]int](first, `streams.map((s) => s.readyState)`), "closed, and no other")
 	s.ask(2, "/v1/x")
 	second.await(`document.getElementById("all-sum").textContent === "2 in 2 min"`)
@@ -193,7 +192,7 @@ func TestAPageThatMadeRoomStaysAway(t *testing.T) {
 	s.clean(second)
 }
 
-// A page of another site cannot read the events, nor ask questions, nor take places.
+// A page of another site cannot read events, ask questions or disconnect viewers.
 func TestAnotherSiteReadsNothing(t *testing.T) {
 	s := serve(t, serverside.Rule{Name: "api", Policies: []quota.Policy{quota.PerHour(3)}})
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -228,7 +227,7 @@ func TestAnotherSiteReadsNothing(t *testing.T) {
 	s.clean(b)
 }
 
-func TestAPageThatLostItsServerConnectsAgain(t *testing.T) {
+func TestPageReconnects(t *testing.T) {
 	s := serve(t, serverside.Rule{Name: "api", Policies: []quota.Policy{quota.PerHour(3)}})
 	b := open(t)
 	b.do(chromedp.Navigate(s.url + "/admin/limits/"))
@@ -237,16 +236,16 @@ func TestAPageThatLostItsServerConnectsAgain(t *testing.T) {
 	b.run(`window.said = [], new MutationObserver(() => said.push(document.getElementById("connection").textContent)).
 		observe(document.getElementById("connection"), {childList: true, characterData: true, subtree: true}), null`)
 	s.server.CloseClientConnections()
-	b.await(`said.some((text) => text.startsWith("Not connected"))`) // which it may be no more
+	b.await(`said.some((text) => text.startsWith("Not connected"))`) // it may be connected again by now
 	s.ask(2, "/v1/x")
 	b.await(`document.getElementById("connection").textContent === "Live"`)
-	// What it knew is sent again, and counted once.
+	// The history is sent again, but counted once.
 	b.await(`document.getElementById("all-sum").textContent === "4 in 2 min"`)
 	assert.Equal(t, "1 in 2 min", b.text("#denied-sum"))
 }
 
-// The tests above would notice.
-func TestWhatThePolicyForbidsIsNoticed(t *testing.T) {
+// The other tests would notice violations.
+func TestPolicyViolationsAreNoticed(t *testing.T) {
 	s := serve(t, serverside.Rule{Name: "api", Policies: []quota.Policy{quota.PerHour(3)}})
 	b := open(t)
 	b.do(chromedp.Navigate(s.url + "/admin/limits/"))

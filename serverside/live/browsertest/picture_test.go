@@ -29,8 +29,7 @@ import (
 
 var update = flag.Bool("update", false, "make docs/live.png anew, which takes two minutes")
 
-// TestPicture makes the picture of the page; and of its dark form in a file called by
-// DARK, if that is set.
+// TestPicture makes the picture of the page, and if DARK is set, one in dark colours in that file.
 func TestPicture(t *testing.T) {
 	if !*update {
 		t.Skip("without -update")
@@ -40,7 +39,10 @@ func TestPicture(t *testing.T) {
 		{Name: "search", Pattern: "/v1/search", Policies: []quota.Policy{quota.PerMinute(60)}},
 		{Name: "login", Pattern: "POST /login", Policies: []quota.Policy{
 			{Quota: 10, Window: time.Minute, Algorithm: quota.SlidingLog}}},
-		{Name: "api", Pattern: "/v1/", Policies: []quota.Policy{{Quota: 600, Window: time.Minute, Burst: 50}, quota.PerDay(20000)}},
+		{
+			Name: "api", Pattern: "/v1/",
+			Policies: []quota.Policy{{Quota: 600, Window: time.Minute, Burst: 50}, quota.PerDay(20000)},
+		},
 		{Name: "next year's", Pattern: "/v1/", DryRun: true, Policies: []quota.Policy{quota.PerMinute(30)}},
 	}
 	for i := range rules {
@@ -50,7 +52,7 @@ func TestPicture(t *testing.T) {
 	require.NoError(t, err)
 	h := limiter.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	server := httptest.NewServer(page)
-	t.Cleanup(server.Close) // after the tab is
+	t.Cleanup(server.Close) // after the tab
 	b := open(t)
 	b.do(chromedp.EmulateViewport(1080, 1440), chromedp.Navigate(server.URL+"/"))
 	traffic(h, 125*time.Second)
@@ -63,7 +65,7 @@ func TestPicture(t *testing.T) {
 	}
 }
 
-// traffic is that of a lively day, with a crawler that asks too often.
+// traffic sends the requests of a busy day, with a crawler that sends too many.
 func traffic(h http.Handler, lasts time.Duration) {
 	ask := func(method, target, user string) {
 		r := httptest.NewRequest(method, target, nil)
@@ -87,7 +89,7 @@ func traffic(h http.Handler, lasts time.Duration) {
 	}
 }
 
-// save saves what the tab shows, in as many colours as fit a byte: it has hardly more.
+// save saves a screenshot with 256 colours.
 func save(b *tab, file string) {
 	data, err := chromedp.Run(b.ctx, chromedp.CaptureScreenshot())
 	require.NoError(b, err)
@@ -100,7 +102,7 @@ func save(b *tab, file string) {
 	require.NoError(b, os.WriteFile(file, small.Bytes(), 0o644))
 }
 
-// colours are the most frequent of a picture.
+// colours returns the most frequent colours of a picture.
 func colours(of image.Image) color.Palette {
 	n := map[color.Color]int{}
 	for y := range of.Bounds().Dy() {

@@ -29,17 +29,18 @@ func TestRetriesAreRefusedBeforeFirstAttempts(t *testing.T) {
 		attempt string
 		status  int
 	}{
-		{"2", 200}, {"1", 200}, {"3", 200}, {"2", 200}, {"2", 429}, {"7", 429}, {"1", 200}, {"", 200}, {"two", 200}, {"-2", 200},
+		{"2", 200}, {"1",
+			200}, {"3", 200}, {"2", 200}, {"2", 429}, {"7", 429}, {"1", 200}, {"", 200}, {"two", 200}, {"-2", 200},
 	} {
 		w := ask(h, "GET", "/", ratelimit.AttemptField, test.attempt)
 		assert.Equal(t, test.status, w.Code, "request %d, attempt %q", i, test.attempt)
 	}
 	assert.Equal(t, 8, handler.served)
-	assert.Equal(t, http.StatusOK, askFrom("198.51.100.7:1", h, "GET", "/", ratelimit.AttemptField, "2").Code, "each key has its own")
+	assert.Equal(t, http.StatusOK, askFrom("198.51.100.7:1", h, "GET", "/", ratelimit.AttemptField, "2").Code,
+		"each key has its own")
 }
 
-// A rule that does not apply tells nothing of itself.
-func TestARuleThatDoesNotApplyWritesNoFields(t *testing.T) {
+func TestRuleThatDoesNotApplyWritesNoFields(t *testing.T) {
 	l := must(t, serverside.Config{Audit: func(serverside.Event) {}, Rules: []serverside.Rule{
 		{Name: "retries", If: serverside.Repeated, Policies: []quota.Policy{quota.PerMinute(3)}},
 	}})
@@ -47,7 +48,7 @@ func TestARuleThatDoesNotApplyWritesNoFields(t *testing.T) {
 	assert.NotEmpty(t, ask(l.Wrap(&ok{}), "GET", "/", ratelimit.AttemptField, "2").Header()["Ratelimit"])
 }
 
-func TestWhatCannotBeAnsweredInTimeIsRefusedAtOnceAndNotCharged(t *testing.T) {
+func TestInTimeRefusesLateRequestsUncharged(t *testing.T) {
 	handler := &ok{}
 	l := limit(t, quota.PerMinute(2))
 	h := serverside.InTime(func(r *http.Request) time.Duration {
@@ -83,9 +84,8 @@ func TestWhatCannotBeAnsweredInTimeIsRefusedAtOnceAndNotCharged(t *testing.T) {
 	assert.Empty(t, ask(h, "HEAD", "/report", ratelimit.TimeLeftField, "5").Body.String())
 }
 
-// Both halves: the client says how long it will wait, and does not come back after it
-// was told that this is not long enough.
-func TestAClientIsToldThatItsTimeDoesNotSuffice(t *testing.T) {
+// A client says how long it will wait, and does not retry when that is too short.
+func TestClientDoesNotRetryWhatInTimeRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
 		srv := testserver.NewLimited(t, func(h http.Handler) http.Handler {
@@ -95,7 +95,10 @@ func TestAClientIsToldThatItsTimeDoesNotSuffice(t *testing.T) {
 			within time.Duration
 			status int
 		}{{9 * time.Second, 503}, {time.Minute, 200}} {
-			c := &http.Client{Timeout: test.within, Transport: &heed.Transport{Base: srv.Transport(), Retry: heed.RetryPolicy{TellServer: true}}}
+			c := &http.Client{
+				Timeout:   test.within,
+				Transport: &heed.Transport{Base: srv.Transport(), Retry: heed.RetryPolicy{TellServer: true}},
+			}
 			resp, err := c.Get(srv.URL)
 			require.NoError(t, err)
 			resp.Body.Close()

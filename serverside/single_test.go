@@ -14,13 +14,13 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// A timeline is what a client was answered by a Limiter, and what its Audit was told.
+// A timeline is the responses of a Limiter and the Events of its Audit.
 type timeline struct {
 	answers []string
 	events  []serverside.Event
 }
 
-// timelineOf is of thirty requests by cfg, at times that are always the same.
+// timelineOf sends thirty requests through cfg, always at the same times.
 func timelineOf(t *testing.T, cfg serverside.Config, audit bool) (seen timeline) {
 	var l log
 	if audit {
@@ -37,16 +37,18 @@ func timelineOf(t *testing.T, cfg serverside.Config, audit bool) (seen timeline)
 		}
 	})
 	for _, e := range l.events {
-		if e.Kind != serverside.Configured { // which tells of all rules
+		if e.Kind != serverside.Configured { // it has all rules
 			seen.events = append(seen.events, e)
 		}
 	}
 	return seen
 }
 
-// A rule that matches nothing changes nothing, though there are two to look at then.
-func TestASolePolicyDecidesAsItWouldAmongOthers(t *testing.T) {
-	never := serverside.Rule{Name: "never", Policies: []quota.Policy{quota.PerMinute(1)}, If: func(*http.Request) bool { return false }}
+// With a second rule the fields are no longer those of a single policy.
+func TestUnmatchedRuleChangesNothing(t *testing.T) {
+	never := serverside.Rule{
+		Name: "never", Policies: []quota.Policy{quota.PerMinute(1)}, If: func(*http.Request) bool { return false },
+	}
 	limited := func(r *http.Request) bool { return r.URL.Path != "/free" }
 	twoForOther := func(r *http.Request) int64 { return int64(1 + len(r.URL.Path)/6) }
 	for _, policy := range []quota.Policy{
@@ -57,7 +59,9 @@ func TestASolePolicyDecidesAsItWouldAmongOthers(t *testing.T) {
 		{Quota: 3, Window: time.Second, Algorithm: quota.SlidingLog},
 	} {
 		sole := serverside.Rule{Name: "sole", Policies: []quota.Policy{policy}, If: limited, Cost: twoForOther}
-		for _, cfg := range []serverside.Config{{}, {Style: ratelimit.Draft11}, {Style: ratelimit.Draft07}, {FieldsOnDenialOnly: true}} {
+		for _, cfg := range []serverside.Config{
+			{}, {Style: ratelimit.Draft11}, {Style: ratelimit.Draft07}, {FieldsOnDenialOnly: true},
+		} {
 			for _, audit := range []bool{false, true} {
 				cfg.Rules = []serverside.Rule{sole}
 				alone := timelineOf(t, cfg, audit)

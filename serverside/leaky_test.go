@@ -16,7 +16,7 @@ import (
 
 var leaky = quota.Policy{Quota: 10, Window: time.Second, Burst: 4, Algorithm: quota.LeakyBucket}
 
-func TestALeakyBucketLetsRequestsThroughAtItsPace(t *testing.T) {
+func TestLeakyBucketAdmitsAtItsRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var mu sync.Mutex // guards served
@@ -40,7 +40,7 @@ func TestALeakyBucketLetsRequestsThroughAtItsPace(t *testing.T) {
 	})
 }
 
-func TestWhoseClientGoesBeforeItsTurnIsNotServed(t *testing.T) {
+func TestDisconnectedRequestInALeakyBucketIsNotServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := new(ok)
 		limited := limit(t, leaky).Wrap(h)
