@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// roundTripWithin bounds the time until the response's header is there. The
-// context of the attempt lives on until the body is closed or has ended: ended
-// with the header, it would cut the body off.
+// roundTripWithin sends req, and cancels it if the response's header takes longer than d. The
+// attempt's context then lives until the body is closed or ends: if it ended with the header, the
+// body would be cut off.
 func roundTripWithin(base http.RoundTripper, req *http.Request, d time.Duration) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	timer := time.AfterFunc(d, func() { cancel(errAttemptTimeout) })
@@ -21,7 +21,7 @@ func roundTripWithin(base http.RoundTripper, req *http.Request, d time.Duration)
 		if resp.Request == out {
 			resp.Request = req
 		}
-		bind(resp, cancel)
+		cancelWithBody(resp, cancel)
 		return resp, nil
 	}
 	if resp != nil && resp.Body != nil {
@@ -30,40 +30,40 @@ func roundTripWithin(base http.RoundTripper, req *http.Request, d time.Duration)
 	cancel(nil)
 	switch ended := req.Context().Err(); {
 	case !inTime && ended == nil:
-		return nil, &timeoutError{after: d, err: apartFromCancel(err)}
+		return nil, &timeoutError{after: d, err: withoutCanceled(err)}
 	case err == nil && ended != nil:
-		return nil, errorOf(req.Context())
+		return nil, contextError(req.Context())
 	}
 	return nil, err
 }
 
-// apartFromCancel drops what Base says of the context that ran out: the caller
-// has cancelled nothing.
-func apartFromCancel(err error) error {
+// withoutCanceled returns err, or nil if it says that the context was canceled: here heed did that,
+// not the caller.
+func withoutCanceled(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return err
 }
 
-// bind ends the attempt's context with the body. The body of a 101 is the
-// connection, and stays what it is; its context ends with the request's.
-func bind(resp *http.Response, cancel context.CancelCauseFunc) {
+// cancelWithBody has the end or the closing of the body cancel the attempt's context. The body of a
+// 101 is the connection itself and stays as it is; its context ends with the request's.
+func cancelWithBody(resp *http.Response, cancel context.CancelCauseFunc) {
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 	case resp.Body == nil || resp.Body == http.NoBody:
 		cancel(nil)
 	default:
-		resp.Body = &boundBody{resp.Body, cancel}
+		resp.Body = &cancelBody{resp.Body, cancel}
 	}
 }
 
-type boundBody struct {
+type cancelBody struct {
 	io.ReadCloser
 	cancel context.CancelCauseFunc
 }
 
-func (b *boundBody) Read(p []byte) (int, error) {
+func (b *cancelBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
 		b.cancel(nil)
@@ -71,7 +71,7 @@ func (b *boundBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *boundBody) Close() error {
+func (b *cancelBody) Close() error {
 	defer b.cancel(nil)
 	return b.ReadCloser.Close()
 }

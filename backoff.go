@@ -5,13 +5,16 @@ import (
 	"time"
 )
 
-// A Backoff is the wait after attempt a. It must be safe for concurrent use.
-// A negative wait counts as zero.
+// A Backoff returns the wait after attempt a. Use one of this package, or write one:
+//
+//	policy.Backoff = heed.EqualJitter(heed.Exponential(100*time.Millisecond, 10*time.Second))
+//
+// It must be safe for concurrent use. A negative wait counts as zero.
 type Backoff func(a Attempt) time.Duration
 
-// defaultBackoff is the Backoff of the zero RetryPolicy. Nobody asked for this wait, so it
-// ends no call: it is drawn within MaxWait, unless there is to be no waiting at all, and
-// within half of the time that is left, which leaves some for the attempt.
+// defaultBackoff is the Backoff of the zero RetryPolicy. No server asked for this wait, so it
+// should not end the call: it stays within MaxWait, unless that forbids waiting, and within half of
+// the time left, so that the next attempt has some.
 func defaultBackoff(a *Attempt, maxWait, left time.Duration) time.Duration {
 	edge := min(Exponential(firstBackoff(a), longestBackoff)(*a), left/2)
 	if maxWait > 0 {
@@ -26,9 +29,9 @@ const (
 	longestBackoff = 30 * time.Second
 )
 
-// firstBackoff is the upper edge of the first backoff. A failure that came quickly may be
-// over as quickly. A limit gives room by the second. A server that took long, or did not
-// answer in time, is overloaded, and to come back sooner makes that worse.
+// firstBackoff is the upper end of the first backoff. A failure that came quickly may be over soon.
+// Most limits are counted by the second. A server that was slow or did not answer is overloaded,
+// and an early retry adds to the load.
 func firstBackoff(a *Attempt) time.Duration {
 	if a.throttled() {
 		return firstThrottled
@@ -36,9 +39,9 @@ func firstBackoff(a *Attempt) time.Duration {
 	return max(firstFailed, double(a.Took))
 }
 
-// Exponential doubles the wait after each attempt: base·2^(n-1) after the n-th,
-// at most max. It never overflows. All clients that failed together come back
-// together unless a jitter is put around it.
+// Exponential doubles the wait after each attempt: it is base·2^(n-1) after the n-th, at most max.
+// It does not overflow. Put FullJitter or EqualJitter around it, or all clients that failed
+// together return together.
 func Exponential(base, max time.Duration) Backoff {
 	return func(a Attempt) time.Duration {
 		wait := base
@@ -49,7 +52,7 @@ func Exponential(base, max time.Duration) Backoff {
 	}
 }
 
-// double saturates instead of overflowing.
+// double returns 2·d, or the longest Duration instead of overflowing.
 func double(d time.Duration) time.Duration {
 	if d > maxDuration/2 {
 		return maxDuration
@@ -57,14 +60,14 @@ func double(d time.Duration) time.Duration {
 	return 2 * d
 }
 
-// FullJitter draws the wait from [0, b(a)]: the most spread, and no least wait.
-// See "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
+// FullJitter draws the wait from [0, b(a)]. It spreads clients best, but some retry at once. See
+// "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
 func FullJitter(b Backoff) Backoff {
 	return func(a Attempt) time.Duration { return uniform(b(a)) }
 }
 
-// EqualJitter draws the wait from [b(a)/2, b(a)]: less spread than FullJitter,
-// but never at once.
+// EqualJitter draws the wait from [b(a)/2, b(a)]. It spreads clients less than FullJitter, but none
+// retries at once.
 func EqualJitter(b Backoff) Backoff {
 	return func(a Attempt) time.Duration {
 		wait := max(0, b(a))
@@ -72,9 +75,9 @@ func EqualJitter(b Backoff) Backoff {
 	}
 }
 
-// Decorrelated draws the wait from [base, 3·w], at most max, where w is the
-// wait before the attempt, base for the first. It grows by what was really
-// waited, a server's hint included, and needs no jitter around it.
+// Decorrelated draws the wait from [base, 3·w], at most max, where w is the wait before the
+// attempt, or base for the first one. It grows with the real waits, a server's hints included, and
+// needs no other jitter.
 func Decorrelated(base, max time.Duration) Backoff {
 	return func(a Attempt) time.Duration {
 		least := min(base, max)
@@ -95,7 +98,7 @@ func triple(d time.Duration) time.Duration {
 
 const maxDuration = time.Duration(1<<63 - 1)
 
-// uniform draws from [0, d]. It is 0 if d is not positive.
+// uniform draws from [0, d]. It returns 0 if d is not positive.
 func uniform(d time.Duration) time.Duration {
 	switch {
 	case d <= 0:

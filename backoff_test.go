@@ -37,7 +37,7 @@ func TestExponentialDoublesUpToItsMaximum(t *testing.T) {
 	}
 }
 
-// extremes draws many waits and returns the least and the most.
+// extremes draws many waits and returns the shortest and the longest.
 func extremes(b heed.Backoff, a heed.Attempt) (least, most time.Duration) {
 	least = math.MaxInt64
 	for range 10_000 {
@@ -47,7 +47,7 @@ func extremes(b heed.Backoff, a heed.Attempt) (least, most time.Duration) {
 	return least, most
 }
 
-func TestTheRangeOfEachJitter(t *testing.T) {
+func TestEachJitterStaysWithinItsRange(t *testing.T) {
 	s := time.Second
 	exp := heed.Exponential(s, 30*s)
 	for name, c := range map[string]struct {
@@ -61,7 +61,8 @@ func TestTheRangeOfEachJitter(t *testing.T) {
 		"decorrelated, first":       {heed.Decorrelated(s, 30*s), heed.Attempt{Number: 1}, s, 3 * s},
 		"decorrelated, later":       {heed.Decorrelated(s, 30*s), heed.Attempt{Number: 2, Waited: 5 * s}, s, 15 * s},
 		"decorrelated, at the most": {heed.Decorrelated(s, 30*s), heed.Attempt{Number: 2, Waited: math.MaxInt64}, s, 30 * s},
-		"of the longest":            {heed.FullJitter(heed.Exponential(math.MaxInt64, math.MaxInt64)), heed.Attempt{Number: 1}, 0, math.MaxInt64},
+		"of the longest": {heed.FullJitter(heed.Exponential(math.MaxInt64, math.MaxInt64)),
+			heed.Attempt{Number: 1}, 0, math.MaxInt64},
 	} {
 		t.Run(name, func(t *testing.T) {
 			least, most := extremes(c.backoff, c.attempt)
@@ -76,7 +77,7 @@ func TestTheRangeOfEachJitter(t *testing.T) {
 	assert.Zero(t, least+most)
 }
 
-// The edges are those of the second attempt; of the third they are twice as wide.
+// The table has the upper ends for the second attempt; for the third they double.
 func TestTheDefaultBackoffGrowsFromWhatFailed(t *testing.T) {
 	for name, c := range map[string]struct {
 		reply reply
@@ -84,15 +85,19 @@ func TestTheDefaultBackoffGrowsFromWhatFailed(t *testing.T) {
 		left  time.Duration // until the deadline, if not 0
 		most  time.Duration
 	}{
-		"a broken connection":         {reply: reply{err: errBroken}, most: 50 * time.Millisecond},
-		"a quick 503":                 {reply: unavailable, most: 50 * time.Millisecond},
-		"a 504 that took long":        {reply: reply{status: 504, took: 2 * time.Second}, most: 4 * time.Second},
-		"a throttle without a hint":   {reply: reply{status: 429}, most: time.Second},
-		"no answer in time":           {reply: reply{took: time.Hour}, tr: heed.RetryPolicy{AttemptTimeout: 3 * time.Second}, most: 6 * time.Second},
-		"longer than half a minute":   {reply: reply{status: 502, took: time.Minute}, most: 30 * time.Second},
-		"no longer than MaxWait":      {reply: reply{status: 502, took: 10 * time.Second}, tr: heed.RetryPolicy{MaxWait: 3 * time.Second}, most: 3 * time.Second},
-		"half of what is left":        {reply: reply{status: 503, took: 2 * time.Second}, left: 5 * time.Second, most: 1500 * time.Millisecond},
-		"half of what MaxElapsed has": {reply: reply{status: 503, took: 2 * time.Second}, tr: heed.RetryPolicy{MaxElapsed: 4 * time.Second}, most: time.Second},
+		"a broken connection":       {reply: reply{err: errBroken}, most: 50 * time.Millisecond},
+		"a quick 503":               {reply: unavailable, most: 50 * time.Millisecond},
+		"a 504 that took long":      {reply: reply{status: 504, took: 2 * time.Second}, most: 4 * time.Second},
+		"a throttle without a hint": {reply: reply{status: 429}, most: time.Second},
+		"no answer in time": {reply: reply{took: time.Hour}, tr: heed.RetryPolicy{AttemptTimeout: 3 * time.Second},
+			most: 6 * time.Second},
+		"longer than half a minute": {reply: reply{status: 502, took: time.Minute}, most: 30 * time.Second},
+		"no longer than MaxWait": {reply: reply{status: 502, took: 10 * time.Second},
+			tr: heed.RetryPolicy{MaxWait: 3 * time.Second}, most: 3 * time.Second},
+		"half of what is left": {reply: reply{status: 503, took: 2 * time.Second}, left: 5 * time.Second,
+			most: 1500 * time.Millisecond},
+		"half of what MaxElapsed has": {reply: reply{status: 503, took: 2 * time.Second},
+			tr: heed.RetryPolicy{MaxElapsed: 4 * time.Second}, most: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

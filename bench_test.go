@@ -10,14 +10,14 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// answer is a base without a network: it makes a response each time.
+// answer is a base without a network. It makes a new response each time.
 type answer struct{ status int }
 
 func (a *answer) RoundTrip(req *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: a.status, Body: http.NoBody, Request: req}, nil
 }
 
-// What a RoundTrip costs that needs no retry, compared with the bare base.
+// The cost of a RoundTrip without a retry, beside that of the bare base.
 func BenchmarkRoundTrip(b *testing.B) {
 	bare := &answer{200}
 	for _, bench := range []struct {
@@ -47,7 +47,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 	}
 }
 
-// What a retry costs: each request is sent twice.
+// The cost of a call with one, two and eleven attempts.
 func BenchmarkRetry(b *testing.B) {
 	for _, bench := range []struct {
 		name     string

@@ -11,37 +11,37 @@ import (
 	"github.com/heedhttp/heed/internal/scope"
 )
 
-// A Board is where cool-downs are posted: what one worker is told, all obey.
-// Implementations must be safe for concurrent use.
+// A Board stores cool-downs, so that one request's refusal holds back all others. The zero
+// Transport uses a LocalBoard; redisstore.Board shares cool-downs among processes. Implementations
+// must be safe for concurrent use.
 type Board interface {
-	// Post makes key wait at least wait from now; it never shortens what was
-	// posted before. every is the interval at which the server admits requests
-	// of key, 0 if unknown; of several, the longest holds until the cool-down is over.
+	// Post closes key for wait from now on. It never shortens an earlier cool-down. every is the
+	// interval at which the server admits requests with this key, or 0 if unknown; of several
+	// intervals the longest applies until the cool-down is over.
 	Post(ctx context.Context, key string, wait, every time.Duration) error
 
-	// Read reports what is left, and the interval for as long as there may be waiters:
-	// they follow one that has become longer. It is called before every attempt, and
-	// answers from memory.
+	// Read returns how long the cool-down still lasts, and the interval while requests may still be
+	// waiting. It is called before every attempt, and must answer from memory.
 	Read(ctx context.Context, key string) (wait, every time.Duration, err error)
 }
 
-// A ProbeBoard is a Board whose cool-downs can be found to be wrong: while one lasts, a
-// request is sent now and then as a probe, and what it is told holds for all. What it was
-// given by Post or Replace without an error, its Read in the same process tells from then on.
+// A ProbeBoard is a Board whose cool-downs can be corrected: during a long one, a request is sent
+// now and then as a probe, and its answer replaces the cool-down. After Post or Replace returned
+// nil, Read in the same process must return the new state.
 type ProbeBoard interface {
 	Board
 
-	// Probe reports whether the caller is to send a probe of key now: one a minute, of all
-	// who share the Board, while more than a minute is left. It is called by requests,
-	// and must not block for long.
+	// Probe reports whether the caller should send a probe of key now. It allows one a minute for
+	// all processes that share the Board, while more than a minute of the cool-down is left.
+	// Requests call it, so it must not block for long.
 	Probe(ctx context.Context, key string) bool
 
-	// Replace makes key wait for wait from now, at the interval every, instead of what was
-	// posted before. A wait of zero or less opens it.
+	// Replace closes key for wait from now on, at the interval every, whatever was posted before.
+	// If wait is zero or less, it opens the key.
 	Replace(ctx context.Context, key string, wait, every time.Duration) error
 }
 
-// NoBoard is a Board that keeps nothing: each request waits for itself alone.
+// NoBoard is a Board that stores nothing: a refusal holds back only the request that met it.
 var NoBoard Board = noBoard{}
 
 type noBoard struct{}
@@ -51,25 +51,30 @@ func (noBoard) Read(context.Context, string) (wait, every time.Duration, err err
 	return 0, 0, nil
 }
 
-// A LocalBoard holds the cool-downs of one process. It is a ProbeBoard. Its zero value is
-// ready to use; shared by pointer, it lets the Transports that share it wait in one line
-// for each key, and know of each other's which of a vendor's limits a route is charged to.
-// Keys whose cool-down is over are forgotten, and at 65,536 keys others as well. It must
-// not be copied.
+// A LocalBoard stores the cool-downs of one process. Share one between Transports to make them wait
+// together:
+//
+//	board := new(heed.LocalBoard)
+//	a := &heed.Transport{Board: board}
+//	b := &heed.Transport{Board: board, Retry: heed.RetryPolicy{MaxAttempts: 2}}
+//
+// Then they have one waiting line for each key, and share what responses tell about a vendor's
+// scopes. The zero value is ready to use; do not copy it. It is a ProbeBoard. Cool-downs that are
+// over are dropped; beyond 65,536 keys, others may be too.
 type LocalBoard struct {
-	used   atomic.Bool               // whether there ever was a cool-down: until then there is nothing to look up
-	hosts  keyed.Table[atomic.Int64] // until when a host may have one, of whatever credential
+	used   atomic.Bool               // set by the first cool-down: until then look-ups are skipped
+	hosts  keyed.Table[atomic.Int64] // by host: when the last cool-down of any credential ends
 	keys   keyed.Table[coolDown]
 	scopes scope.Table
 }
 
-// Post makes key wait at least wait from now, at most 24 hours. It returns nil.
+// Post closes key for wait from now on, at most 24 hours. It returns nil.
 func (b *LocalBoard) Post(_ context.Context, key string, wait, every time.Duration) error {
 	b.post(hostkey.NameOf(key), now(), wait, boardInterval(every))
 	return nil
 }
 
-// Read reports what is left of key's cool-down. It returns a nil error.
+// Read returns how long key's cool-down still lasts. The error is nil.
 func (b *LocalBoard) Read(_ context.Context, key string) (wait, every time.Duration, err error) {
 	if c := b.find(hostkey.NameOf(key)); c != nil {
 		wait, every = c.read(now())
@@ -77,13 +82,13 @@ func (b *LocalBoard) Read(_ context.Context, key string) (wait, every time.Durat
 	return wait, every, nil
 }
 
-// Probe reports whether the caller is to send a probe of key now: one a minute.
+// Probe reports whether the caller should send a probe of key now: once a minute.
 func (b *LocalBoard) Probe(_ context.Context, key string) bool {
 	c := b.find(hostkey.NameOf(key))
 	return c != nil && c.probe(now())
 }
 
-// Replace makes key wait for wait from now instead of what was posted before. It returns nil.
+// Replace closes key for wait from now on, whatever was posted before. It returns nil.
 func (b *LocalBoard) Replace(_ context.Context, key string, wait, every time.Duration) error {
 	if c := b.find(hostkey.NameOf(key)); c != nil {
 		c.replace(now(), wait, boardInterval(every))
@@ -97,10 +102,10 @@ func (b *LocalBoard) post(key hostkey.Name, now, wait time.Duration, i interval)
 	}
 }
 
-// get returns key's coolDown, a new one if there is none, which may last for wait.
+// get returns key's coolDown, which may last for wait, and makes one if there is none.
 func (b *LocalBoard) get(key hostkey.Name, now, wait time.Duration) *coolDown {
 	b.used.Store(true)
-	b.touch(key, now, min(wait, longestCoolDown))
+	b.extendHost(key, now, min(wait, longestCoolDown))
 	return b.keys.Get(key, func(c *coolDown) keyed.State { return keyed.IdleIf(c.idle(now)) })
 }
 
@@ -112,8 +117,9 @@ func (b *LocalBoard) find(key hostkey.Name) *coolDown {
 	return b.keys.Find(key)
 }
 
-// touch notes that a key, which may be that of a credential, has a coolDown for so long.
-func (b *LocalBoard) touch(key hostkey.Name, now, wait time.Duration) {
+// extendHost records that a key of this host, perhaps one with a credential, has a coolDown for
+// wait.
+func (b *LocalBoard) extendHost(key hostkey.Name, now, wait time.Duration) {
 	if host, _, ok := strings.Cut(key.Key, " "); ok {
 		key = hostkey.NameOf(host)
 	}
@@ -125,9 +131,9 @@ func (b *LocalBoard) touch(key hostkey.Name, now, wait time.Duration) {
 	}
 }
 
-// touched reports whether any key of host may have a coolDown: otherwise a request needs no
-// key.
-func (b *LocalBoard) touched(host hostkey.Name, now time.Duration) bool {
+// mayHaveCoolDown reports whether any key of host may have a coolDown. If not, the request's key
+// need not be computed.
+func (b *LocalBoard) mayHaveCoolDown(host hostkey.Name, now time.Duration) bool {
 	return b.host(host, now).Load() > int64(now)
 }
 

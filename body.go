@@ -7,38 +7,36 @@ import (
 	"sync"
 )
 
-// errTakenBack is what an attempt that is over gets from a body that now
-// belongs to another one.
+// errTakenBack is returned to an old attempt that still reads the body, after a newer one got it.
 var errTakenBack = errors.New("heed: the request's body was taken back for another attempt")
 
-// hasBody reports whether req has a body to send. A body of http.NoBody is
-// none, and stays as it is: wrapped, it would be sent in chunks.
+// hasBody reports whether req has a body to send. http.NoBody is none, and must not be wrapped, or
+// it would be sent in chunks.
 func hasBody(req *http.Request) bool { return req.Body != nil && req.Body != http.NoBody }
 
-// A source is a request body without GetBody. It is given to one attempt after
-// the other, and closed once, when it is certain that no other follows: until
-// then an attempt that closes its body gives it back.
+// A source is a request body without GetBody. One attempt after the other reads it. It is closed
+// once, when no attempt can follow; an attempt that closes it earlier only hands it back.
 //
-// It can be taken back while nothing of it was read, or while all that was read
-// is kept: bytes are kept as they are sent, at most keep of them.
+// The next attempt can have the body if nothing of it was read, or if all that was read is kept.
+// Bytes are kept while they are sent, at most keep of them.
 type source struct {
 	body io.ReadCloser
 	keep int64
 
-	mu     sync.Mutex   // guards what follows; not held while body is read
-	holder *attemptBody // who may read; nil if nobody
-	busy   bool         // whether a Read is under way
-	lost   bool         // whether bytes were read that are not kept
+	mu     sync.Mutex   // guards the fields below; not held while body is read
+	holder *attemptBody // the attempt that may read, or nil
+	busy   bool         // a Read is under way
+	lost   bool         // bytes were read that are not kept
 	kept   []byte
-	err    error // what body ended with
-	final  bool  // no other attempt follows
-	closed bool  // body was
+	err    error // how body ended
+	final  bool  // no attempt follows
+	closed bool  // body is closed
 }
 
 // An attemptBody is the body of one attempt.
 type attemptBody struct {
 	src    *source
-	at     int // bytes of src.kept that were handed out
+	at     int // how many bytes of src.kept were read
 	closed bool
 }
 
@@ -58,8 +56,8 @@ func (s *source) replayable() bool {
 
 func (s *source) replayableLocked() bool { return !s.busy && !s.lost && !s.closed }
 
-// takeBack ends the present attempt's hold, so that a later Read or Close by the attempt
-// which held it touches nothing. It reports whether it could.
+// takeBack takes the body from the present attempt, whose later Reads and Closes then do nothing.
+// It returns false if the body cannot be sent again.
 func (s *source) takeBack() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,8 +68,8 @@ func (s *source) takeBack() bool {
 	return true
 }
 
-// finish says that no other attempt follows. A body that nobody holds is
-// closed now, one that is still being sent when its attempt is done with it.
+// finish tells that no attempt follows. It closes the body, unless an attempt is still sending it,
+// which then closes it.
 func (s *source) finish() {
 	s.mu.Lock()
 	s.final = true
@@ -104,7 +102,8 @@ func (a *attemptBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// startRead answers what need not be read from the body.
+// startRead serves a Read from kept bytes or with an error, if that is possible. If not, done is
+// false and the caller reads the body itself.
 func (s *source) startRead(a *attemptBody, p []byte) (n int, err error, done bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +123,7 @@ func (s *source) startRead(a *attemptBody, p []byte) (n int, err error, done boo
 	return 0, nil, false
 }
 
-// endRead keeps what was read, if there is room for all of it. A body that fails
+// endRead keeps the bytes that were read, if there is room for all of them. A body that failed
 // cannot be sent again.
 func (s *source) endRead(a *attemptBody, b []byte, err error) {
 	s.mu.Lock()
@@ -141,8 +140,8 @@ func (s *source) endRead(a *attemptBody, b []byte, err error) {
 	}
 }
 
-// Close gives the body back if another attempt may want it, and closes it if
-// that cannot be: a Read under way may only return once it is closed.
+// Close hands the body back if another attempt may need it. Otherwise it closes the body, which may
+// be what ends a Read under way.
 func (a *attemptBody) Close() error {
 	s := a.src
 	s.mu.Lock()

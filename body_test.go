@@ -18,7 +18,7 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-func TestMaxBodyBufferReplaysWhatWasReadOfAStream(t *testing.T) {
+func TestMaxBodyBufferReplaysTheBytesRead(t *testing.T) {
 	for name, c := range map[string]struct {
 		content string
 		buffer  int64
@@ -32,7 +32,8 @@ func TestMaxBodyBufferReplaysWhatWasReadOfAStream(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScript(unavailable, ok)
 				b := newBody(c.content)
-				status(t, &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxBodyBuffer: c.buffer}}, stream(t.Context(), "PUT", b))
+				status(t, &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxBodyBuffer: c.buffer}},
+					stream(t.Context(), "PUT", b))
 				assert.Equal(t, c.want, s.bodies())
 				_, closes := b.counts()
 				assert.Equal(t, 1, closes)
@@ -41,12 +42,11 @@ func TestMaxBodyBufferReplaysWhatWasReadOfAStream(t *testing.T) {
 	}
 }
 
-// An attempt that read half of the body and failed is followed by one that gets
-// the kept half first, and then the rest as it comes.
-func TestAReplayGoesOnWhereTheBodyWasLeft(t *testing.T) {
+// The first attempts fail after they read a part of the body.
+func TestAReplaySendsKeptBytesThenTheRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var held []io.ReadCloser
-		base := base(func(req *http.Request) (*http.Response, error) {
+		base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
 			held = append(held, req.Body)
 			if len(held) < 3 {
 				io.ReadFull(req.Body, make([]byte, 2*len(held)))
@@ -73,7 +73,8 @@ func TestABodyThatFailsIsNotSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		failing := io.NopCloser(io.MultiReader(strings.NewReader("half"), errReader{}))
 		s := newScript(ok)
-		_, err := (&heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxBodyBuffer: 100}}).RoundTrip(stream(t.Context(), "PUT", failing))
+		_, err := (&heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxBodyBuffer: 100}}).RoundTrip(stream(t.Context(),
+			"PUT", failing))
 		assert.ErrorIs(t, err, errBroken)
 		assert.Equal(t, 1, s.count())
 	})
@@ -83,23 +84,23 @@ type errReader struct{}
 
 func (errReader) Read([]byte) (int, error) { return 0, errBroken }
 
-// A server that answers before the body is there: the transport is still in
-// Read, so that the body is neither taken back nor kept from being closed.
-func TestABodyUnderReadIsNotTakenBackAndMayBeClosed(t *testing.T) {
+// The server answers while the body is still being read.
+func TestABodyBeingReadIsNotTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := io.Pipe()
 		var wg sync.WaitGroup
-		s := base(func(req *http.Request) (*http.Response, error) {
+		s := roundTripFunc(func(req *http.Request) (*http.Response, error) {
 			wg.Go(func() {
 				_, err := io.ReadAll(req.Body)
 				assert.ErrorIs(t, err, io.ErrClosedPipe)
 			})
 			synctest.Wait()
-			assert.NoError(t, req.Body.Close(), "which unblocks the Read")
+			assert.NoError(t, req.Body.Close(), "Close unblocks the Read")
 			return response(req, throttle("1")), nil
 		})
 		var got heed.Verdict
-		tr := &heed.Transport{Base: s, Trace: &heed.Trace{Decided: func(_ heed.Attempt, v heed.Verdict, _ time.Duration) { got = v }}}
+		tr := &heed.Transport{Base: s,
+			Trace: &heed.Trace{Decided: func(_ heed.Attempt, v heed.Verdict, _ time.Duration) { got = v }}}
 		assert.Equal(t, 429, status(t, tr, stream(t.Context(), "PUT", r)))
 		assert.Equal(t, heed.NotReplayable, got)
 		_, err := w.Write([]byte("x"))
@@ -108,8 +109,7 @@ func TestABodyUnderReadIsNotTakenBackAndMayBeClosed(t *testing.T) {
 	})
 }
 
-// A server that refuses an upload before it is sent: nothing was read, so that
-// a stream can be sent again, once it says 100 Continue.
+// The server refuses the upload before it is sent, so nothing of the stream was read.
 func TestAnUploadRefusedBefore100ContinueIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		served := 0
@@ -134,9 +134,8 @@ func TestAnUploadRefusedBefore100ContinueIsSentAgain(t *testing.T) {
 	})
 }
 
-// The response to a HEAD has a Content-Length and no body; it is drained all the
-// same, and its connection is used again.
-func TestAConnectionIsUsedForAllAttempts(t *testing.T) {
+// The response to a HEAD has a Content-Length and no body, and must be drained too.
+func TestAllAttemptsUseOneConnection(t *testing.T) {
 	for _, method := range []string{"GET", "HEAD", "PUT"} {
 		synctest.Test(t, func(t *testing.T) {
 			served := 0
@@ -156,7 +155,7 @@ func TestAConnectionIsUsedForAllAttempts(t *testing.T) {
 	}
 }
 
-func TestAnAttemptThatTimesOutLetsGoOfItsConnection(t *testing.T) {
+func TestAnAttemptThatTimesOutReleasesItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		served := 0
 		gone := make(chan struct{})
@@ -172,7 +171,7 @@ func TestAnAttemptThatTimesOutLetsGoOfItsConnection(t *testing.T) {
 	})
 }
 
-func TestTheContextOfAnAttemptEndsWithItsBody(t *testing.T) {
+func TestAnAttemptsContextEndsWithItsBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, end := range map[string]func(*http.Response){
 			"read":   func(resp *http.Response) { io.ReadAll(resp.Body) },
@@ -180,7 +179,7 @@ func TestTheContextOfAnAttemptEndsWithItsBody(t *testing.T) {
 		} {
 			var ctx context.Context
 			tr := &heed.Transport{Retry: heed.RetryPolicy{AttemptTimeout: time.Second}}
-			tr.Base = base(func(req *http.Request) (*http.Response, error) {
+			tr.Base = roundTripFunc(func(req *http.Request) (*http.Response, error) {
 				ctx = req.Context()
 				return response(req, reply{status: 200, body: readCloser("content")}), nil
 			})
@@ -193,25 +192,26 @@ func TestTheContextOfAnAttemptEndsWithItsBody(t *testing.T) {
 	})
 }
 
-func TestATimeoutThatComesWithTheResponseIsStillATimeout(t *testing.T) {
+func TestATimeoutWinsOverALateResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBody("too late")
 		tr := &heed.Transport{Retry: heed.RetryPolicy{AttemptTimeout: time.Second, MaxAttempts: 1}}
-		tr.Base = base(func(req *http.Request) (*http.Response, error) {
-			time.Sleep(2 * time.Second) // a base that does not look at its context
+		tr.Base = roundTripFunc(func(req *http.Request) (*http.Response, error) {
+			time.Sleep(2 * time.Second) // it ignores its context
 			return response(req, reply{status: 200, body: b}), nil
 		})
 		resp, err := tr.RoundTrip(get(t.Context()))
 		assert.Nil(t, resp)
-		assert.ErrorContains(t, err, "no response within 1s")
+		assert.ErrorContains(t, err, "no response within RetryPolicy.AttemptTimeout (1s)")
 		_, closes := b.counts()
 		assert.Equal(t, 1, closes)
 	})
 }
 
-func TestAClientsTimeoutEndsTheWait(t *testing.T) {
+func TestClientTimeoutEndsTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := &http.Client{Transport: &heed.Transport{Base: newScript(reply{status: 503, took: time.Second})}, Timeout: 2 * time.Second}
+		client := &http.Client{Transport: &heed.Transport{Base: newScript(reply{status: 503, took: time.Second})},
+			Timeout: 2 * time.Second}
 		client.Transport.(*heed.Transport).Retry.Backoff = constant(time.Second)
 		start := time.Now()
 		resp, err := client.Get("http://api.example.com")
@@ -227,10 +227,10 @@ func TestAClientsTimeoutEndsTheWait(t *testing.T) {
 	})
 }
 
-func TestATimeoutThatComesWithTheCallersDeadlineIsTheCallers(t *testing.T) {
+func TestTheCallersDeadlineWinsOverAttemptTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := &heed.Transport{Retry: heed.RetryPolicy{AttemptTimeout: time.Second}}
-		tr.Base = base(func(req *http.Request) (*http.Response, error) {
+		tr.Base = roundTripFunc(func(req *http.Request) (*http.Response, error) {
 			time.Sleep(2 * time.Second)
 			return response(req, ok), nil
 		})
@@ -241,30 +241,31 @@ func TestATimeoutThatComesWithTheCallersDeadlineIsTheCallers(t *testing.T) {
 	})
 }
 
-func TestAnAttemptsTimeoutIsNobodysCancellation(t *testing.T) {
+func TestAnAttemptTimeoutIsNotACancellation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := &heed.Transport{Base: newScript(reply{took: time.Hour}), Retry: heed.RetryPolicy{AttemptTimeout: time.Second, MaxAttempts: 1}}
+		tr := &heed.Transport{Base: newScript(reply{took: time.Hour}),
+			Retry: heed.RetryPolicy{AttemptTimeout: time.Second, MaxAttempts: 1}}
 		_, err := tr.RoundTrip(get(t.Context()))
 		assert.NotErrorIs(t, err, context.Canceled)
-		assert.EqualError(t, err, "heed: no response within 1s")
+		assert.EqualError(t, err, "heed: no response within RetryPolicy.AttemptTimeout (1s)")
 	})
 }
 
-func TestALateCloseByAnOldAttemptTouchesNothing(t *testing.T) {
+func TestALateCloseByAnOldAttemptDoesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBody("content")
-		var loans []io.ReadCloser
-		tr := &heed.Transport{Base: base(func(req *http.Request) (*http.Response, error) {
-			if loans = append(loans, req.Body); len(loans) == 1 {
+		var bodies []io.ReadCloser
+		tr := &heed.Transport{Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
+			if bodies = append(bodies, req.Body); len(bodies) == 1 {
 				return response(req, throttle("1")), nil
 			}
-			return response(req, ok), nil // while it is still uploading
+			return response(req, ok), nil // during the upload
 		})}
 		assert.Equal(t, 200, status(t, tr, stream(t.Context(), "PUT", b)))
-		assert.NoError(t, loans[0].Close())
+		assert.NoError(t, bodies[0].Close())
 		_, closes := b.counts()
-		assert.Zero(t, closes, "the second attempt still has it")
-		assert.NoError(t, loans[1].Close())
+		assert.Zero(t, closes, "the second attempt still uses the body")
+		assert.NoError(t, bodies[1].Close())
 		_, closes = b.counts()
 		assert.Equal(t, 1, closes)
 	})
@@ -284,7 +285,8 @@ func TestEachAttemptSendsTheSameMebibyte(t *testing.T) {
 		"neither of both": {sent: 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newScript(reply{status: 429, header: []string{"Retry-After", "1"}, body: readCloser("busy")}, throttle("1"), ok)
+			s := newScript(reply{status: 429, header: []string{"Retry-After", "1"}, body: readCloser("busy")}, throttle("1"),
+				ok)
 			req := put(t.Context(), mebibyte)
 			req.Method = "POST"
 			if !c.getBody {

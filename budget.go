@@ -11,31 +11,32 @@ import (
 	"github.com/heedhttp/heed/internal/keyed"
 )
 
-// A Budget decides whether a retry may be spent. Its key is always the
-// request's scheme://host. Implementations must be safe for concurrent use and
-// must not block for long: Deposit is on the path of every request.
+// A Budget limits retries, so that they do not add to an outage. The zero Transport uses a
+// LocalBudget; redisstore.Budget is one that processes share. The key is always the request's
+// scheme://host. Implementations must be safe for concurrent use, and must not block for long:
+// Deposit is called for every request.
 type Budget interface {
 	// Deposit is called once for each request.
 	Deposit(ctx context.Context, key string)
-	// Withdraw is called once for each retry that nobody asked for, before its
-	// wait. It reports whether the retry may be sent.
+	// Withdraw is called before the wait of each retry that is not free, and reports whether the
+	// retry may be sent. A retry is free if it waits for as long as a refusal's hint or a throttle
+	// requires.
 	Withdraw(ctx context.Context, key string) bool
-	// Refund gives back a retry that was withdrawn and not sent.
+	// Refund gives back a retry that was withdrawn but not sent.
 	Refund(ctx context.Context, key string)
 }
 
-// A SuccessBudget is a Budget that is told, too, when a server has answered well.
+// A SuccessBudget is a Budget that is also told when a server works.
 type SuccessBudget interface {
 	Budget
 
-	// Success is called once for each request that was answered with a status below
-	// 500 which does not refuse it because of a limit. Like Deposit, it must not block.
+	// Success is called once for each request whose response has a status below 500 and is not a
+	// refusal because of a limit. Like Deposit, it must not block.
 	Success(ctx context.Context, key string)
 }
 
-// Unlimited is a Budget that refuses nothing. It makes every outage of a
-// server longer: MaxAttempts times its usual load is what it meets on coming
-// back.
+// Unlimited is a Budget that allows every retry. It prolongs outages: a server that comes back
+// meets up to MaxAttempts times its usual load.
 var Unlimited Budget = unlimited{}
 
 type unlimited struct{}
@@ -44,67 +45,68 @@ func (unlimited) Deposit(context.Context, string)       {}
 func (unlimited) Withdraw(context.Context, string) bool { return true }
 func (unlimited) Refund(context.Context, string)        {}
 
-// A LocalBudget allows retries in proportion to requests, with a floor for
-// clients that send few: the retry budget of Finagle, at the ten per cent of
-// "Handling Overload" in Site Reliability Engineering (2016). But here the floor is
-// earned by successes, as the tokens of gRPC's throttling are: a floor that time
-// fills lets a thousand small clients send an outage four times their requests.
+// A LocalBudget allows retries in proportion to requests, by default one for ten requests. Share
+// one between Transports to give them one budget:
 //
-// It keeps a balance for each key and forgets those that were idle for TTL; at
-// 65,536 keys it forgets others as well. The zero value is ready to use. One
-// LocalBudget may be shared by pointer, by Transports and whole worker pools,
-// which then spend one budget, counted exactly. Its fields must not change
-// once it is in use, and it must not be copied.
+//	budget := &heed.LocalBudget{Ratio: 0.2, MinPerSecond: 5}
+//	a := &heed.Transport{Budget: budget}
+//	b := &heed.Transport{Budget: budget}
+//
+// It is like the retry budget of Finagle, at the ten per cent of "Handling Overload" in Site
+// Reliability Engineering (2016). A floor lets clients retry that send few requests. Successes earn
+// it, as they earn the tokens of gRPC's retry throttling: with a floor that grows by time alone, a
+// thousand small clients would send four times their requests into an outage.
+//
+// The zero value is ready to use. Do not copy it or change its fields once it is in use. It counts
+// each key exactly. Keys that were idle for TTL are dropped; beyond 65,536 keys, others may be too.
 type LocalBudget struct {
-	// Ratio is how many retries each request earns. If zero, 0.1; if negative
-	// or NaN, none; above 10, 10.
+	// Ratio is how many retries each request earns. If zero, it is 0.1; if negative or NaN, none;
+	// at most 10.
 	Ratio float64
 
-	// MinPerSecond·TTL is how many retries a key may have at once however few requests
-	// there are, or two if that is less, and twice as many are all that it may have within
-	// TTL. Each success within TTL earns one; but
-	// two do not expire: a new key has them, and once they are spent, the next successes
-	// give them back. So a client whose first requests fail may retry, and a server that
-	// is down is not sent more and more. If zero, 1; if negative or NaN, there is no floor;
-	// above a million, a million.
+	// MinPerSecond is the floor, in retries per second: a key that sends few requests may have
+	// MinPerSecond·TTL retries at once, at least two, and twice as many within TTL. Each success
+	// earns one of them, which expires after TTL. Two do not expire: a new key has them, and when
+	// they are spent the next successes earn them again. So a client whose first requests fail can
+	// retry, and a server that is down does not get more and more requests. If zero, it is 1; if
+	// negative or NaN, there is no floor; at most a million.
 	MinPerSecond float64
 
-	// TTL is how long a deposit may be spent, to a tenth of its length. If
-	// zero or negative, 10 s; above an hour, an hour.
+	// TTL is how long a deposit can be spent, accurate to a tenth. If zero or negative, it is 10
+	// seconds; at most an hour.
 	TTL time.Duration
 
 	accounts keyed.Table[account]
 }
 
-// An account is the balance of one key, in units of a billionth of a retry.
+// An account is the balance of one key, in billionths of a retry.
 type account struct {
 	earned [tenths]slot
-	newest atomic.Int64 // the index of the slot that is filled
-	until  atomic.Int64 // the end of its tenth
-	full   atomic.Int64 // until when a success earns nothing
+	newest atomic.Int64 // the index of the current slot
+	until  atomic.Int64 // when that slot's time ends
+	full   atomic.Int64 // successes before this time earn nothing
 
-	mu        sync.Mutex   // guards what follows, the rotation of slots, and what they lose
+	mu        sync.Mutex   // guards the fields below, the rotation of slots, and spending
 	earnings  [tenths]slot // what successes have earned of the floor
-	successes [tenths]slot // of that, what was not spent
-	spent     int64        // of the two retries that do not expire
+	successes [tenths]slot // the part of that which is not spent
+	spent     int64        // how much is spent of the two retries that do not expire
 	spentAt   time.Duration
 }
 
-// A slot holds what was earned in one tenth of TTL. It is in force if its index
-// is among the last ten.
+// A slot holds what was earned in one tenth of TTL. It counts while its index is among the last
+// ten.
 type slot struct{ index, units atomic.Int64 }
 
 const (
 	tenths  = 10
 	retry   = 1_000_000_000 // the price of one retry, in units
-	minimum = 2 * retry     // what does not expire of a floor
+	minimum = 2 * retry     // the part of the floor that does not expire
 
-	// Within TTL a floor is earned twice at most: a server that fails half of its requests
-	// answers the other half, and is not to be sent twice as many for that. Earned once, it
-	// is a little too small for a spike of load.
+	// Within TTL a floor can be earned twice: enough for a spike of load, but a server that fails
+	// half of its requests must not get twice as many because it answers the other half.
 	earnable = 2
 
-	// forgotten is when the key of a server that no longer answers is as good as new.
+	// forgotten is how long after its last withdrawal a key is as good as new.
 	forgotten = time.Hour
 )
 
@@ -113,24 +115,24 @@ func (b *LocalBudget) Deposit(_ context.Context, key string) {
 	b.deposit(hostkey.NameOf(key), now())
 }
 
-// Withdraw is called once for each retry, and reports whether it may be sent.
+// Withdraw is called once for each retry that is not free, and reports whether it may be sent.
 func (b *LocalBudget) Withdraw(_ context.Context, key string) bool {
 	now := now()
 	return b.account(hostkey.NameOf(key), now).withdraw(b, now)
 }
 
-// Success is called once for each request that was answered well.
+// Success is called once for each request that the server answered well.
 func (b *LocalBudget) Success(_ context.Context, key string) {
 	b.success(hostkey.NameOf(key), now())
 }
 
-// Refund gives back a retry that was withdrawn and not sent.
+// Refund gives back a retry that was withdrawn but not sent.
 func (b *LocalBudget) Refund(_ context.Context, key string) {
 	now := now()
 	b.account(hostkey.NameOf(key), now).refund(b, now)
 }
 
-// Balance returns how many retries are left for key, for metrics and tests: below 1,
+// Balance returns how many retries are left for key, for metrics and tests. Below 1,
 // Withdraw allows none. It changes nothing, and keeps no balance for a new key.
 func (b *LocalBudget) Balance(key string) float64 {
 	now := now()
@@ -161,7 +163,7 @@ func (b *LocalBudget) account(key hostkey.Name, now time.Duration) *account {
 	return b.accounts.Get(key, func(a *account) keyed.State { return keyed.IdleIf(b.idle(a, now)) })
 }
 
-// idle reports that nothing of a is worth keeping.
+// idle reports whether a holds nothing worth keeping.
 func (b *LocalBudget) idle(a *account, now time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -170,7 +172,7 @@ func (b *LocalBudget) idle(a *account, now time.Duration) bool {
 	return a.spent == 0 && unitsOf(&a.earned, index)+unitsOf(&a.successes, index) == 0
 }
 
-// forgetLocked makes a as new if nothing was spent for long.
+// forgetLocked makes a as good as new if its last withdrawal is long ago.
 func (a *account) forgetLocked(now time.Duration) {
 	if now-a.spentAt >= forgotten {
 		a.spent = 0
@@ -186,8 +188,8 @@ func (b *LocalBudget) ttl() time.Duration {
 
 func (b *LocalBudget) index(now time.Duration) int64 { return int64(now / (b.ttl() / tenths)) }
 
-// unit is what one request earns, rounded up so that three requests at a third
-// earn one retry; the tolerance keeps 0.1, which has no exact form, at a tenth.
+// unit is what one request earns. It is rounded up, so that three requests at a third earn one
+// retry. The subtraction keeps 0.1, which has no exact form, at a tenth.
 func (b *LocalBudget) unit() int64 {
 	switch {
 	case b.Ratio == 0:
@@ -208,7 +210,7 @@ func (b *LocalBudget) minPerSecond() float64 {
 	return 0
 }
 
-// newBalance is what a key has that has earned nothing.
+// newBalance is the balance of a key that has earned nothing.
 func (b *LocalBudget) newBalance() int64 {
 	if b.minPerSecond() == 0 {
 		return 0
@@ -216,7 +218,7 @@ func (b *LocalBudget) newBalance() int64 {
 	return minimum
 }
 
-// floorMax is MinPerSecond·TTL retries, or two if that is less.
+// floorMax is MinPerSecond·TTL retries, at least two.
 func (b *LocalBudget) floorMax() int64 {
 	perSecond := b.minPerSecond()
 	if perSecond == 0 {
@@ -225,8 +227,7 @@ func (b *LocalBudget) floorMax() int64 {
 	return max(minimum, int64(min(perSecond*float64(b.ttl()), 1<<62)))
 }
 
-// add is the path of every request: three atomic operations, and a lock once for
-// each tenth of TTL.
+// add is called for every request: three atomic operations, and a lock once for each tenth of TTL.
 func (a *account) add(b *LocalBudget, now time.Duration, units int64) {
 	if int64(now) >= a.until.Load() {
 		a.rotate(b, now)
@@ -234,7 +235,7 @@ func (a *account) add(b *LocalBudget, now time.Duration, units int64) {
 	a.earned[a.newest.Load()%tenths].units.Add(units)
 }
 
-// rotate empties the slot whose tenth has begun.
+// rotate empties the slot of the tenth that begins.
 func (a *account) rotate(b *LocalBudget, now time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -249,7 +250,7 @@ func (a *account) rotate(b *LocalBudget, now time.Duration) {
 	a.until.Store((index + 1) * int64(b.ttl()/tenths))
 }
 
-// succeed earns a retry of the floor: one of the two that last, if they were spent.
+// succeed earns one retry of the floor: one of the two that do not expire, if they were spent.
 func (a *account) succeed(b *LocalBudget, now time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -267,7 +268,7 @@ func (a *account) succeed(b *LocalBudget, now time.Duration) {
 	addUnits(&a.successes, index, units-part+lasting)
 }
 
-// addUnits earns units in the tenth that is now.
+// addUnits adds units to the current slot.
 func addUnits(slots *[tenths]slot, index, units int64) {
 	s := &slots[index%tenths]
 	if s.index.Load() < index {
@@ -294,8 +295,7 @@ func (a *account) withdraw(b *LocalBudget, now time.Duration) bool {
 	return true
 }
 
-// spend takes price from the slots that expire first, and returns what they could not
-// pay.
+// spend takes price from the slots, those that expire first, and returns what they could not pay.
 func spend(slots *[tenths]slot, index, price int64) (rest int64) {
 	for i := max(0, index-tenths+1); i <= index && price > 0; i++ {
 		s := &slots[i%tenths]
@@ -309,8 +309,7 @@ func spend(slots *[tenths]slot, index, price int64) (rest int64) {
 	return price
 }
 
-// refund fills the floor first. What does not fit into it was earned by requests, and may
-// be spent for another TTL.
+// refund fills the floor first. The rest was earned by requests, and can be spent for another TTL.
 func (a *account) refund(b *LocalBudget, now time.Duration) {
 	if rest := a.refundFloor(b, b.index(now)); rest > 0 {
 		a.add(b, now, rest)
@@ -334,13 +333,12 @@ func (a *account) balanceLocked(b *LocalBudget, index int64) int64 {
 	return unitsOf(&a.earned, index) + a.surplusLocked(index) + b.newBalance() - a.spent
 }
 
-// surplusLocked is what successes have earned beyond the two retries that do not expire,
-// which the first two successes of each TTL stand for.
+// surplusLocked is what successes have earned beyond two retries, which newBalance already counts.
 func (a *account) surplusLocked(index int64) int64 {
 	return max(0, unitsOf(&a.successes, index)-minimum)
 }
 
-// unitsOf adds up the slots in force.
+// unitsOf adds up the slots that still count.
 func unitsOf(slots *[tenths]slot, index int64) (units int64) {
 	for i := max(0, index-tenths+1); i <= index; i++ {
 		if s := &slots[i%tenths]; s.index.Load() == i {

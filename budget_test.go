@@ -19,7 +19,7 @@ import (
 
 const key = "http://api.example.com"
 
-// withdrawn counts the retries that b allows for key at once.
+// withdrawn withdraws until b refuses, and returns how many retries it allowed.
 func withdrawn(b heed.Budget, key string) (n int) {
 	for b.Withdraw(context.Background(), key) {
 		n++
@@ -39,28 +39,28 @@ func succeed(b *heed.LocalBudget, key string, n int) {
 	}
 }
 
-func TestALocalBudgetThroughTime(t *testing.T) {
+func TestLocalBudgetAllowsWhatWasEarned(t *testing.T) {
 	type moment struct {
 		at                  time.Duration
 		deposits, successes int
-		want                int // retries that are allowed then, all of which are taken; -1 to take none
+		want                int // how many retries are allowed and taken; -1 to take none
 	}
 	for name, c := range map[string]struct {
 		budget  *heed.LocalBudget
 		moments []moment
 	}{
 		"the zero value": {&heed.LocalBudget{}, []moment{
-			{0, 0, 0, 2}, // what a new key has
+			{0, 0, 0, 2}, // a new key has two
 			{0, 9, 0, 0},
 			{0, 1, 0, 1}, // ten requests earn one
 			{time.Minute, 0, 0, 0},
 			{time.Minute, 0, 1, 1}, // a success earns one
 			{time.Minute, 5, 0, 0},
 			{time.Minute, 5, 0, 1},
-			{2 * time.Minute, 0, 10, 10}, // but no more than one a second for ten seconds
+			{2 * time.Minute, 0, 10, 10}, // at most ten: one a second for ten seconds
 			{2 * time.Minute, 0, 3, 3},
 			{2 * time.Minute, 0, 1, 1},
-			{2 * time.Minute, 0, 1000, 6}, // and twice that within TTL
+			{2 * time.Minute, 0, 1000, 6}, // at most twice that within TTL
 			{2*time.Minute + 9*time.Second, 0, 1000, 0},
 			{2*time.Minute + 10*time.Second, 0, 1000, 10},
 		}},
@@ -86,25 +86,30 @@ func TestALocalBudgetThroughTime(t *testing.T) {
 			{11 * time.Second, 100, 0, 10},
 			{21 * time.Second, 0, 0, 0},
 		}},
-		"an hour of requests earns no more than TTL's worth": {&heed.LocalBudget{MinPerSecond: -1, TTL: 2 * time.Second}, func() (m []moment) {
-			for i := range 3600 {
-				m = append(m, moment{time.Duration(i) * time.Second, 10, 0, -1})
-			}
-			return append(m, moment{3600 * time.Second, 0, 0, 1})
-		}()},
+		"an hour of requests earns no more than TTL's worth": {&heed.LocalBudget{MinPerSecond: -1, TTL: 2 * time.Second},
+			func() (m []moment) {
+				for i := range 3600 {
+					m = append(m, moment{time.Duration(i) * time.Second, 10, 0, -1})
+				}
+				return append(m, moment{3600 * time.Second, 0, 0, 1})
+			}()},
 		"a third": {&heed.LocalBudget{Ratio: 1.0 / 3, MinPerSecond: -1}, []moment{
 			{0, 2, 0, 0}, {0, 1, 0, 1}, {0, 300, 0, 100},
 		}},
 		"seven tenths": {&heed.LocalBudget{Ratio: 0.7, MinPerSecond: -1}, []moment{
 			{0, 1, 0, 0}, {0, 9, 0, 7}, {0, 1000, 0, 700},
 		}},
-		"more retries than requests": {&heed.LocalBudget{Ratio: 2.5, MinPerSecond: -1}, []moment{{0, 1, 0, 2}, {0, 1, 0, 3}}},
-		"a slow floor":               {&heed.LocalBudget{Ratio: -1, MinPerSecond: 0.01}, []moment{{0, 50, 0, 2}, {time.Minute, 0, 50, 2}, {time.Minute, 50, 0, 0}}},
-		"a fast floor":               {&heed.LocalBudget{Ratio: -1, MinPerSecond: 1000, TTL: time.Second}, []moment{{0, 0, 2000, 1000}, {2 * time.Second, 0, 1, 1}}},
-		"nothing":                    {&heed.LocalBudget{Ratio: -1, MinPerSecond: -1}, []moment{{0, 1000, 1000, 0}, {time.Hour, 1000, 1000, 0}}},
-		"not a number":               {&heed.LocalBudget{Ratio: math.NaN(), MinPerSecond: math.NaN()}, []moment{{0, 1000, 1000, 0}}},
-		"infinite":                   {&heed.LocalBudget{Ratio: math.Inf(1), MinPerSecond: -1, TTL: 1 << 62}, []moment{{0, 1, 0, 10}}},
-		"a short life":               {&heed.LocalBudget{MinPerSecond: -1, TTL: 1}, []moment{{0, 10, 0, 1}, {time.Second, 0, 0, 0}}},
+		"more retries than requests": {&heed.LocalBudget{Ratio: 2.5, MinPerSecond: -1},
+			[]moment{{0, 1, 0, 2}, {0, 1, 0, 3}}},
+		"a slow floor": {&heed.LocalBudget{Ratio: -1, MinPerSecond: 0.01},
+			[]moment{{0, 50, 0, 2}, {time.Minute, 0, 50, 2}, {time.Minute, 50, 0, 0}}},
+		"a fast floor": {&heed.LocalBudget{Ratio: -1, MinPerSecond: 1000, TTL: time.Second},
+			[]moment{{0, 0, 2000, 1000}, {2 * time.Second, 0, 1, 1}}},
+		"nothing": {&heed.LocalBudget{Ratio: -1, MinPerSecond: -1},
+			[]moment{{0, 1000, 1000, 0}, {time.Hour, 1000, 1000, 0}}},
+		"not a number": {&heed.LocalBudget{Ratio: math.NaN(), MinPerSecond: math.NaN()}, []moment{{0, 1000, 1000, 0}}},
+		"infinite":     {&heed.LocalBudget{Ratio: math.Inf(1), MinPerSecond: -1, TTL: 1 << 62}, []moment{{0, 1, 0, 10}}},
+		"a short life": {&heed.LocalBudget{MinPerSecond: -1, TTL: 1}, []moment{{0, 10, 0, 1}, {time.Second, 0, 0, 0}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -124,7 +129,7 @@ func TestALocalBudgetThroughTime(t *testing.T) {
 	}
 }
 
-func TestALocalBudgetKeepsKeysApart(t *testing.T) {
+func TestLocalBudgetCountsEachKeySeparately(t *testing.T) {
 	var b heed.LocalBudget
 	deposit(&b, "a", 100)
 	assert.Equal(t, 12, withdrawn(&b, "a"))
@@ -132,7 +137,7 @@ func TestALocalBudgetKeepsKeysApart(t *testing.T) {
 	assert.EqualValues(t, 2, b.Balance("c"))
 }
 
-func TestARefundMayBeSpentOnce(t *testing.T) {
+func TestARefundCanBeSpentOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b heed.LocalBudget
 		assert.Equal(t, 2, withdrawn(&b, key))
@@ -141,14 +146,14 @@ func TestARefundMayBeSpentOnce(t *testing.T) {
 
 		deposit(&b, key, 10)
 		assert.True(t, b.Withdraw(t.Context(), key))
-		succeed(&b, key, 2) // what lasts is whole again
+		succeed(&b, key, 2) // the two that do not expire are back
 		b.Refund(t.Context(), key)
 		assert.Equal(t, 3, withdrawn(&b, key))
 	})
 }
 
-func TestALocalBudgetCountsExactlyUnderConcurrency(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // where time stands still
+func TestLocalBudgetCountsExactlyUnderConcurrency(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // time stands still
 		b := &heed.LocalBudget{}
 		var allowed atomic.Int64
 		var wg sync.WaitGroup
@@ -176,7 +181,7 @@ func TestALocalBudgetCountsExactlyUnderConcurrency(t *testing.T) {
 	})
 }
 
-func TestALocalBudgetForgetsIdleKeys(t *testing.T) {
+func TestLocalBudgetDropsIdleKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b heed.LocalBudget
 		for i := range 300 {
@@ -221,7 +226,7 @@ func TestTwoTransportsShareOneBudgetCountedExactly(t *testing.T) {
 	})
 }
 
-func TestAThousandRequestsAgainstAnOutage(t *testing.T) {
+func TestRetriesOfAnOutageStayWithinTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(unavailable)
 		tr := &heed.Transport{Base: s}
@@ -234,21 +239,21 @@ func TestAThousandRequestsAgainstAnOutage(t *testing.T) {
 	})
 }
 
-// An outage is many clients of a server that answers for a while, and then does not.
-// Together they make a hundred calls a second. It is the experiment of Marc Brooker,
-// "Fixing retries with token buckets and circuit breakers" (2022), "The effect of client
-// count", with four attempts and no backoff.
+// An outage has many clients of a server that works for a while and then fails. Together the
+// clients make a hundred calls a second. The experiment is from Marc Brooker, "Fixing retries with
+// token buckets and circuit breakers" (2022), "The effect of client count", with four attempts and
+// no backoff.
 type outage struct {
 	clients         int
 	healthy, broken time.Duration
 	failing         float64 // share of the attempts that fail in the broken part
 }
 
-// run returns the calls of the broken part, the attempts made of them, and the calls lost.
+// run returns the calls during the outage, their attempts, and how many calls were lost.
 func (o outage) run(t *testing.T) (calls, attempts, lost int) {
 	random, start := rand.New(rand.NewPCG(uint64(o.clients), 7)), time.Now()
 	sent := 0
-	base := base(func(req *http.Request) (*http.Response, error) {
+	base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
 		sent++
 		if time.Since(start) >= o.healthy && random.Float64() < o.failing {
 			return response(req, unavailable), nil
@@ -276,7 +281,7 @@ func (o outage) run(t *testing.T) (calls, attempts, lost int) {
 	}
 }
 
-func TestManySmallClientsSendAnOutageLittleMoreThanOneLargeOne(t *testing.T) {
+func TestSmallClientsTogetherRetryLittleInAnOutage(t *testing.T) {
 	for _, clients := range []int{10, 100, 1000} {
 		for _, healthy := range []time.Duration{0, time.Minute} {
 			synctest.Test(t, func(t *testing.T) {
@@ -290,7 +295,7 @@ func TestManySmallClientsSendAnOutageLittleMoreThanOneLargeOne(t *testing.T) {
 	}
 }
 
-func TestSmallClientsOfAServerThatSometimesFailsLoseNothing(t *testing.T) {
+func TestSmallClientsLoseNoCallsToRareFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls, attempts, lost := outage{1000, 0, 90 * time.Second, 0.03}.run(t)
 		assert.Zero(t, lost)
@@ -298,32 +303,31 @@ func TestSmallClientsOfAServerThatSometimesFailsLoseNothing(t *testing.T) {
 	})
 }
 
-// ledger is a Budget that writes down what it is asked.
-type ledger struct {
+// countingBudget counts the calls of its methods and allows every retry.
+type countingBudget struct {
 	mu                             sync.Mutex
 	deposits, withdrawals, refunds int
 	successes                      int
 	key                            string
 }
 
-func (l *ledger) Deposit(_ context.Context, key string) {
+func (l *countingBudget) Deposit(_ context.Context, key string) {
 	l.mu.Lock()
 	l.deposits++
 	l.key = key
 	l.mu.Unlock()
 }
-func (l *ledger) Withdraw(context.Context, string) bool {
+func (l *countingBudget) Withdraw(context.Context, string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.withdrawals++
 	return true
 }
-func (l *ledger) Refund(context.Context, string) { l.mu.Lock(); l.refunds++; l.mu.Unlock() }
+func (l *countingBudget) Refund(context.Context, string) { l.mu.Lock(); l.refunds++; l.mu.Unlock() }
 
-// Success makes a ledger a SuccessBudget.
-func (l *ledger) Success(context.Context, string) { l.mu.Lock(); l.successes++; l.mu.Unlock() }
+func (l *countingBudget) Success(context.Context, string) { l.mu.Lock(); l.successes++; l.mu.Unlock() }
 
-func TestASuccessIsAnAnswerOfAServerThatIsUpAndHasRoom(t *testing.T) {
+func TestSuccessIsCalledOnlyForWorkingServers(t *testing.T) {
 	for name, c := range map[string]struct {
 		method  string
 		replies []reply
@@ -342,7 +346,7 @@ func TestASuccessIsAnAnswerOfAServerThatIsUpAndHasRoom(t *testing.T) {
 		"a 200 after two errors": {"GET", []reply{{err: errBroken}, {err: errBroken}, ok}, 1},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			l, req := &ledger{}, get(t.Context())
+			l, req := &countingBudget{}, get(t.Context())
 			req.Method = c.method
 			if resp, err := (&heed.Transport{Base: newScript(c.replies...), Budget: l}).RoundTrip(req); err == nil {
 				resp.Body.Close()
@@ -352,7 +356,7 @@ func TestASuccessIsAnAnswerOfAServerThatIsUpAndHasRoom(t *testing.T) {
 	}
 }
 
-func TestRefundsAndSuccessesFillTheFloorAndNoMore(t *testing.T) {
+func TestRefundsAndSuccessesFillOnlyTheFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b heed.LocalBudget
 		for range 10 {
@@ -368,7 +372,7 @@ func TestRefundsAndSuccessesFillTheFloorAndNoMore(t *testing.T) {
 	})
 }
 
-func TestWhatARetryCosts(t *testing.T) {
+func TestRetriesCostBudgetExceptAfterHintedRefusals(t *testing.T) {
 	for name, c := range map[string]struct {
 		replies []reply
 		want    int
@@ -381,12 +385,12 @@ func TestWhatARetryCosts(t *testing.T) {
 		"a 429 that asks for none costs one":    {[]reply{throttle("0"), ok}, 1},
 		"a broken connection costs one":         {[]reply{{err: errBroken}, ok}, 1},
 		"the last attempt costs nothing":        {[]reply{unavailable}, 3},
-		"what is not worth it costs nothing":    {[]reply{{status: 404}}, 0},
+		"a final response costs nothing":        {[]reply{{status: 404}}, 0},
 		"a wait that is too long costs nothing": {[]reply{{status: 503, header: []string{"Retry-After", "61"}}}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				l := &ledger{}
+				l := &countingBudget{}
 				status(t, &heed.Transport{Base: newScript(c.replies...), Budget: l}, get(t.Context()))
 				assert.Equal(t, c.want, l.withdrawals)
 				assert.Equal(t, 1, l.deposits, "one deposit for each request")
@@ -397,7 +401,7 @@ func TestWhatARetryCosts(t *testing.T) {
 	}
 }
 
-func TestUnlimitedRefusesNothing(t *testing.T) {
+func TestUnlimitedAllowsEveryRetry(t *testing.T) {
 	assert.True(t, heed.Unlimited.Withdraw(t.Context(), key))
 	heed.Unlimited.Deposit(t.Context(), key)
 	heed.Unlimited.Refund(t.Context(), key)

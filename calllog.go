@@ -12,53 +12,59 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// A Ledger is the story of a call: what was sent, what came of it, and what was
-// waited for in between. If an http.Client followed redirects, it is that of all
-// hops; of several calls with one context, that of all of them, in the order in
-// which their attempts ended.
+// A Ledger records a call: its attempts, their outcomes, and the waits between them. Get one to
+// find out why a call was slow or failed:
+//
+//	ctx := heed.WithLedger(context.Background())
+//	req, _ := http.NewRequestWithContext(ctx, "GET", url, nil)
+//	resp, err := client.Do(req)
+//	fmt.Print(heed.FromContext(ctx))
+//
+// If http.Client followed redirects, the Ledger has the attempts of all hops. If several calls use
+// one context, it has those of all calls, in the order in which they ended.
 type Ledger struct {
 	Entries []Entry
-	Waits   []Wait // those before an attempt that has not ended, or was never sent
+	Waits   []Wait // waits for an attempt that has not ended or was never sent
 }
 
 // An Entry is one attempt in a Ledger.
 type Entry struct {
-	Number  int           // 1 for the first of a request
-	Request *http.Request // as the caller gave it
+	Number  int           // 1 for a request's first attempt
+	Request *http.Request // the caller's request
 	Status  int           // 0 if Err is not nil
 	Err     error
-	Took    time.Duration // of the attempt, up to the end of the response's header
-	Waited  time.Duration // since the attempt before or, of the first, since RoundTrip was called
-	Waits   []Wait        // what that was for, in the order in which it was decided on
+	Took    time.Duration // until the response's header had arrived
+	Waited  time.Duration // since the previous attempt, or since RoundTrip was called
+	Waits   []Wait        // the reasons, in the order in which they were known
 
 	Hinted  bool          // whether the server asked for a wait
-	Hint    time.Duration // how long it is, from the end of the attempt on
-	Sources []string      // the response's fields that say so; empty if RetryPolicy.Hint found it
+	Hint    time.Duration // the wait it asked for, from the end of the attempt on
+	Sources []string      // the fields with the hint; empty if RetryPolicy.Hint found it
 
 	Verdict Verdict       // what followed
-	Next    time.Duration // what the next attempt was to wait, or would have had to
+	Next    time.Duration // how long the next attempt should wait, or would have had to
 }
 
-// A Wait is why an attempt was not sent at once, and for how long it was to be
-// held back. Several can run at the same time: they do not add up.
+// A Wait is one reason why an attempt was not sent at once, and the time that it required. Several
+// waits can run at the same time, so do not add them up.
 type Wait struct {
 	Cause Cause
 	For   time.Duration
 }
 
-// A Cause is why an attempt waits.
+// A Cause is the reason for a wait.
 type Cause int
 
 const (
 	CauseHint     Cause = iota + 1 // the server asked for it
-	CauseBackoff                   // RetryPolicy.Backoff: there was no hint, or a shorter one
-	CauseCoolDown                  // another request to the same key was told to wait
-	CausePace                      // the Pacer held it back
+	CauseBackoff                   // RetryPolicy.Backoff, if there was no hint or a shorter one
+	CauseCoolDown                  // another request with the same key was refused
+	CausePace                      // the Pacer delayed the request
 )
 
 var causes = [...]string{CauseHint: "hint", CauseBackoff: "backoff", CauseCoolDown: "cool-down", CausePace: "pace"}
 
-// String is "hint", "backoff", "cool-down" or "pace".
+// String returns "hint", "backoff", "cool-down" or "pace".
 func (c Cause) String() string {
 	if c < CauseHint || int(c) >= len(causes) {
 		return "unknown cause"
@@ -66,16 +72,16 @@ func (c Cause) String() string {
 	return causes[c]
 }
 
-// WithLedger returns a context whose calls are written down, for FromResponse and
-// FromContext. It is for one call, and costs a few allocations for each attempt;
-// calls without it cost nothing.
+// WithLedger returns a context whose calls are recorded in a Ledger, which FromResponse and
+// FromContext return. Use a new one for each call. Recording costs a few allocations for each
+// attempt; calls without it cost nothing.
 func WithLedger(ctx context.Context) context.Context {
-	b := new(book)
-	return context.WithValue(WithTrace(ctx, b.trace()), bookKey{}, b)
+	b := new(ledgerRecorder)
+	return context.WithValue(WithTrace(ctx, b.trace()), ledgerKey{}, b)
 }
 
-// FromResponse returns the story of the call that resp answers, as it is by now. It is
-// empty unless the context of the request is one of WithLedger.
+// FromResponse returns what is recorded so far of the call that returned resp. It is empty unless
+// the request's context comes from WithLedger.
 func FromResponse(resp *http.Response) Ledger {
 	if resp == nil || resp.Request == nil {
 		return Ledger{}
@@ -83,50 +89,50 @@ func FromResponse(resp *http.Response) Ledger {
 	return FromContext(resp.Request.Context())
 }
 
-// FromContext is FromResponse for a call that ended with an error: ctx is that of
-// the request.
+// FromContext returns what is recorded so far of the calls with this context. Unlike FromResponse
+// it also works for a call that returned an error.
 func FromContext(ctx context.Context) Ledger {
-	if b, ok := ctx.Value(bookKey{}).(*book); ok {
-		return b.read()
+	if b, ok := ctx.Value(ledgerKey{}).(*ledgerRecorder); ok {
+		return b.snapshot()
 	}
 	return Ledger{}
 }
 
-type bookKey struct{}
+type ledgerKey struct{}
 
-// A book is a Ledger that is being written.
-type book struct {
+// A ledgerRecorder records a Ledger.
+type ledgerRecorder struct {
 	mu     sync.Mutex
 	ledger Ledger // guarded by mu
 }
 
-func (b *book) trace() *Trace {
+func (b *ledgerRecorder) trace() *Trace {
 	return &Trace{Paced: b.paced, Cooled: b.cooled, Decided: b.decided}
 }
 
-func (b *book) read() Ledger {
+func (b *ledgerRecorder) snapshot() Ledger {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return Ledger{slices.Clone(b.ledger.Entries), slices.Clone(b.ledger.Waits)}
 }
 
-func (b *book) paced(_ *http.Request, wait time.Duration) {
-	if wait >= time.Millisecond { // less is what asking takes
+func (b *ledgerRecorder) paced(_ *http.Request, wait time.Duration) {
+	if wait >= time.Millisecond { // less is the cost of the call
 		b.wait(Wait{CausePace, wait})
 	}
 }
 
-func (b *book) cooled(_ *http.Request, _ string, wait time.Duration) {
+func (b *ledgerRecorder) cooled(_ *http.Request, _ string, wait time.Duration) {
 	b.wait(Wait{CauseCoolDown, wait})
 }
 
-func (b *book) wait(w Wait) {
+func (b *ledgerRecorder) wait(w Wait) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.ledger.Waits = append(b.ledger.Waits, w)
 }
 
-func (b *book) decided(a Attempt, v Verdict, wait time.Duration) {
+func (b *ledgerRecorder) decided(a Attempt, v Verdict, wait time.Duration) {
 	e := (&a).entry(v, wait)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -137,7 +143,7 @@ func (b *book) decided(a Attempt, v Verdict, wait time.Duration) {
 	}
 }
 
-// cause is what has the attempt after a wait for so long.
+// cause returns why the next attempt has to wait.
 func (a *Attempt) cause(v Verdict, wait time.Duration) Cause {
 	switch {
 	case v != Again || wait == 0:
@@ -150,7 +156,7 @@ func (a *Attempt) cause(v Verdict, wait time.Duration) Cause {
 	return CauseCoolDown
 }
 
-// entry writes a down, and what follows from it.
+// entry returns the Entry for an attempt and its verdict.
 func (a *Attempt) entry(v Verdict, wait time.Duration) Entry {
 	e := Entry{
 		Number: a.Number, Request: a.Request, Err: a.Err, Took: a.Took, Waited: a.Waited,
@@ -168,8 +174,8 @@ func (a *Attempt) entry(v Verdict, wait time.Duration) Entry {
 	return e
 }
 
-// String tells the story in a line for each attempt. It shows no URL, no header
-// value and no text of an error, any of which may hold a secret.
+// String describes the call, with one line for each attempt. It contains no URL, header value or
+// error text, because any of them may hold a secret.
 func (l Ledger) String() string {
 	var s strings.Builder
 	for _, e := range l.Entries {
@@ -181,7 +187,7 @@ func (l Ledger) String() string {
 	return s.String()
 }
 
-// String is a line of Ledger.String.
+// String returns one line of Ledger.String.
 func (e Entry) String() string {
 	s := fmt.Sprintf("%d.", e.Number)
 	if e.Waited >= time.Millisecond {

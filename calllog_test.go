@@ -16,7 +16,7 @@ import (
 
 func steady(heed.Attempt) time.Duration { return 2 * time.Second }
 
-func TestALedgerTellsAttemptsWaitsCausesAndSources(t *testing.T) {
+func TestALedgerRecordsAttemptsWaitsCausesAndSources(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testserver.New(t,
 			testserver.Step{Status: 429, Header: http.Header{"Retry-After-Ms": {"2500"}}, Delay: 10 * time.Millisecond},
@@ -54,16 +54,16 @@ func TestALedgerTellsAttemptsWaitsCausesAndSources(t *testing.T) {
 	})
 }
 
-// slow lets requests go after a second.
-type slow struct{}
+// slowPacer delays each request by a second.
+type slowPacer struct{}
 
-func (slow) Wait(*http.Request) error { time.Sleep(time.Second); return nil }
-func (slow) Observe(heed.Attempt)     {}
+func (slowPacer) Wait(*http.Request) error { time.Sleep(time.Second); return nil }
+func (slowPacer) Observe(heed.Attempt)     {}
 
-func TestALedgerTellsWhatAFirstAttemptWaitedFor(t *testing.T) {
+func TestALedgerRecordsTheFirstAttemptsWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: 5 * time.Second})
-		tr := &heed.Transport{Base: srv.Transport(), Pacer: slow{}, Retry: heed.RetryPolicy{MaxAttempts: 1}}
+		tr := &heed.Transport{Base: srv.Transport(), Pacer: slowPacer{}, Retry: heed.RetryPolicy{MaxAttempts: 1}}
 		send := func(ctx context.Context) *http.Response {
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, srv.URL, nil)
 			require.NoError(t, err)
@@ -84,16 +84,17 @@ func TestALedgerTellsWhatAFirstAttemptWaitedFor(t *testing.T) {
 		assert.Equal(t, heed.Wait{Cause: heed.CauseCoolDown, For: 5 * time.Second}, waits[0])
 		assert.Equal(t, heed.Wait{Cause: heed.CausePace, For: time.Second}, waits[1])
 		assert.GreaterOrEqual(t, l.Entries[0].Waited, 6*time.Second)
-		assert.Equal(t, heed.Ledger{}, heed.FromResponse(send(t.Context())), "nobody asked for it")
+		assert.Equal(t, heed.Ledger{}, heed.FromResponse(send(t.Context())), "the context has no Ledger")
 	})
 }
 
-func TestALedgerOfWhatWasNeverAnswered(t *testing.T) {
+func TestALedgerRecordsACancelledCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("secret broken")
-		tr := &heed.Transport{Retry: heed.RetryPolicy{Backoff: steady}, Base: roundTripper(func(*http.Request) (*http.Response, error) {
-			return nil, broken
-		})}
+		tr := &heed.Transport{Retry: heed.RetryPolicy{Backoff: steady},
+			Base: roundTripFunc(func(*http.Request) (*http.Response, error) {
+				return nil, broken
+			})}
 		ctx, cancel := context.WithCancel(heed.WithLedger(t.Context()))
 		time.AfterFunc(3*time.Second, cancel)
 		_, err := tr.RoundTrip(get(ctx))
@@ -101,13 +102,15 @@ func TestALedgerOfWhatWasNeverAnswered(t *testing.T) {
 		l := heed.FromContext(ctx)
 		require.Len(t, l.Entries, 2)
 		assert.ErrorIs(t, l.Entries[1].Err, broken)
-		assert.Equal(t, []heed.Wait{{Cause: heed.CauseBackoff, For: 2 * time.Second}}, l.Waits, "which nothing followed")
+		assert.Equal(t, []heed.Wait{{Cause: heed.CauseBackoff, For: 2 * time.Second}}, l.Waits,
+			"the wait that was cancelled")
 		assert.NotContains(t, l.String(), "secret")
-		assert.Equal(t, "1. failed in 0s: again\n2. waited 2s (backoff 2s), failed in 0s: again\nwaiting (backoff 2s)\n", l.String())
+		assert.Equal(t, "1. failed in 0s: again\n2. waited 2s (backoff 2s), failed in 0s: again\nwaiting (backoff 2s)\n",
+			l.String())
 	})
 }
 
-func TestALedgerOfNothingIsEmpty(t *testing.T) {
+func TestWithoutACallALedgerIsEmpty(t *testing.T) {
 	assert.Equal(t, heed.Ledger{}, heed.FromResponse(nil))
 	assert.Equal(t, heed.Ledger{}, heed.FromResponse(&http.Response{}))
 	assert.Equal(t, heed.Ledger{}, heed.FromContext(t.Context()))

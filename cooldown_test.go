@@ -19,9 +19,9 @@ import (
 	"github.com/heedhttp/heed/internal/testenv"
 )
 
-// A limited server admits burst requests at once and rate a second, answers
-// after latency, and tells those it refuses to come back in a second.
-type limited struct {
+// A limitedServer admits burst requests at once and rate a second. It answers after latency, and
+// asks refused requests to come back in a second.
+type limitedServer struct {
 	rate, burst float64
 	latency     time.Duration
 
@@ -36,7 +36,7 @@ type arrival struct {
 	admitted bool
 }
 
-func (l *limited) RoundTrip(req *http.Request) (*http.Response, error) {
+func (l *limitedServer) RoundTrip(req *http.Request) (*http.Response, error) {
 	admitted := l.admit()
 	time.Sleep(l.latency)
 	if !admitted {
@@ -45,7 +45,7 @@ func (l *limited) RoundTrip(req *http.Request) (*http.Response, error) {
 	return response(req, ok), nil
 }
 
-func (l *limited) admit() bool {
+func (l *limitedServer) admit() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -61,26 +61,27 @@ func (l *limited) admit() bool {
 	return admitted
 }
 
-// early counts the arrivals between a refusal's answer and a second after it.
-func (l *limited) early() (n int) {
+// earlyArrivals counts the arrivals between the answer to a refusal and a second later.
+func (l *limitedServer) earlyArrivals() (n int) {
 	var until time.Time
-	var told time.Time
+	var refused time.Time
 	for _, a := range l.arrivals {
-		if a.at.After(told) && a.at.Before(until) {
+		if a.at.After(refused) && a.at.Before(until) {
 			n++
 		}
 		if !a.admitted && a.at.Add(l.latency+time.Second).After(until) {
-			told, until = a.at.Add(l.latency), a.at.Add(l.latency+time.Second)
+			refused, until = a.at.Add(l.latency), a.at.Add(l.latency+time.Second)
 		}
 	}
 	return n
 }
 
-func TestFiftyWorkersMeetALimitOfTen(t *testing.T) {
-	for _, latency := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond, 300 * time.Millisecond} {
+func TestFiftyWorkersRespectALimitOfTen(t *testing.T) {
+	for _, latency := range []time.Duration{0, time.Millisecond, 20 * time.Millisecond, 100 * time.Millisecond,
+		300 * time.Millisecond} {
 		t.Run(latency.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				srv := &limited{rate: 10, burst: 10, latency: latency}
+				srv := &limitedServer{rate: 10, burst: 10, latency: latency}
 				tr := &heed.Transport{Base: srv}
 				var wg sync.WaitGroup
 				for range 50 {
@@ -89,7 +90,7 @@ func TestFiftyWorkersMeetALimitOfTen(t *testing.T) {
 				start := time.Now()
 				wg.Wait()
 				assert.LessOrEqual(t, len(srv.arrivals), 130)
-				assert.Zero(t, srv.early(), "nobody comes before the second is over")
+				assert.Zero(t, srv.earlyArrivals(), "no request comes before the second is over")
 				between(t, 4*time.Second, time.Since(start), 9*time.Second)
 				t.Logf("%d requests in %v", len(srv.arrivals), time.Since(start))
 			})
@@ -97,8 +98,9 @@ func TestFiftyWorkersMeetALimitOfTen(t *testing.T) {
 	}
 }
 
-func TestDuringACoolDownNobodyReachesTheServer(t *testing.T) {
-	for name, pacer := range map[string]heed.Pacer{"alone": nil, "with a pacer": &tick{every: 10 * time.Millisecond}} {
+func TestNoRequestIsSentDuringACoolDown(t *testing.T) {
+	for name, pacer := range map[string]heed.Pacer{"alone": nil,
+		"with a pacer": &intervalPacer{every: 10 * time.Millisecond}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScript(ok, ok, ok, throttle("2"), ok)
@@ -114,18 +116,18 @@ func TestDuringACoolDownNobodyReachesTheServer(t *testing.T) {
 				wg.Wait()
 				times := s.times()
 				slices.Sort(times)
-				told := times[3] + 50*time.Millisecond
+				refused := times[3] + 50*time.Millisecond
 				for _, at := range times {
-					assert.False(t, told < at && at < told+2*time.Second, "%v is within 2 s after %v", at, told)
+					assert.False(t, refused < at && at < refused+2*time.Second, "%v is within 2 s after %v", at, refused)
 				}
 			})
 		})
 	}
 }
 
-// tick is a Pacer that lets one request go each interval, however long that
-// takes, and counts what it gets back.
-type tick struct {
+// intervalPacer lets one request go per interval, however long that takes, and counts what is
+// observed and returned.
+type intervalPacer struct {
 	every time.Duration
 
 	mu       sync.Mutex
@@ -134,23 +136,23 @@ type tick struct {
 	observed int
 }
 
-func (p *tick) Wait(req *http.Request) error {
+func (p *intervalPacer) Wait(req *http.Request) error {
 	p.mu.Lock()
 	if p.next.Before(time.Now()) {
 		p.next = time.Now()
 	}
-	turn := p.next
-	p.next = turn.Add(p.every)
+	due := p.next
+	p.next = due.Add(p.every)
 	p.mu.Unlock()
 	select {
-	case <-time.After(time.Until(turn)):
+	case <-time.After(time.Until(due)):
 		return nil
 	case <-req.Context().Done():
 		return req.Context().Err()
 	}
 }
 
-func (p *tick) Observe(a heed.Attempt) {
+func (p *intervalPacer) Observe(a heed.Attempt) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.observed++
@@ -159,22 +161,23 @@ func (p *tick) Observe(a heed.Attempt) {
 	}
 }
 
-func TestACoolDownPostedWhileThePacerHoldsARequestIsObeyed(t *testing.T) {
+func TestACoolDownPostedDuringPacingIsObeyed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(ok)
-		pacer := &tick{every: time.Second}
+		pacer := &intervalPacer{every: time.Second}
 		board := &heed.LocalBoard{}
 		tr := &heed.Transport{Base: s, Pacer: pacer, Board: board}
 		assert.Equal(t, 200, status(t, tr, get(t.Context())))
-		time.AfterFunc(500*time.Millisecond, func() { board.Post(context.Background(), "http://api.example.com", 5*time.Second, 0) })
+		time.AfterFunc(500*time.Millisecond,
+			func() { board.Post(context.Background(), "http://api.example.com", 5*time.Second, 0) })
 		assert.Equal(t, 200, status(t, tr, get(t.Context())))
 		between(t, 5500*time.Millisecond, s.times()[1], 7*time.Second)
-		assert.Equal(t, 1, pacer.returned, "the turn it could not use")
+		assert.Equal(t, 1, pacer.returned, "the permit that was not used")
 		assert.Equal(t, 3, pacer.observed, "each Wait that returned nil is observed once")
 	})
 }
 
-func TestNoMoreAreUnansweredThanWereAnsweredWell(t *testing.T) {
+func TestUnansweredRequestsNeverExceedGoodAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(throttle("10"), reply{status: 200, took: 100 * time.Millisecond})
 		tr := &heed.Transport{Base: s}
@@ -189,7 +192,7 @@ func TestNoMoreAreUnansweredThanWereAnsweredWell(t *testing.T) {
 		times := s.times()[1:]
 		slices.Sort(times)
 		require.Len(t, times, 41)
-		for i := range times { // between two rounds of answers the number of those under way doubles at most
+		for i := range times { // the number under way at most doubles between two rounds of answers
 			under := 0
 			for _, at := range times[:i+1] {
 				if at > times[i]-100*time.Millisecond {
@@ -204,7 +207,7 @@ func TestNoMoreAreUnansweredThanWereAnsweredWell(t *testing.T) {
 	})
 }
 
-func TestALineIsReleasedAtTheIntervalThatTheBoardKnows(t *testing.T) {
+func TestALineIsReleasedAtTheBoardsInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		board := &heed.LocalBoard{}
 		require.NoError(t, board.Post(t.Context(), "http://api.example.com", time.Second, 50*time.Millisecond))
@@ -225,7 +228,7 @@ func TestALineIsReleasedAtTheIntervalThatTheBoardKnows(t *testing.T) {
 	})
 }
 
-func TestAnAnswerThatNeverComesDoesNotHoldUpTheLine(t *testing.T) {
+func TestAMissingAnswerDoesNotBlockTheLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		board := &heed.LocalBoard{}
 		board.Post(t.Context(), "http://api.example.com", time.Second, 0)
@@ -242,7 +245,7 @@ func TestAnAnswerThatNeverComesDoesNotHoldUpTheLine(t *testing.T) {
 	})
 }
 
-func TestThoseWhoWereCalledFirstGoFirst(t *testing.T) {
+func TestEarlierCallsAreReleasedFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		board := &heed.LocalBoard{}
 		board.Post(t.Context(), "http://api.example.com", time.Minute, time.Second)
@@ -264,7 +267,7 @@ func TestThoseWhoWereCalledFirstGoFirst(t *testing.T) {
 	})
 }
 
-func TestAWaiterThatLeavesGivesItsPlaceToTheNext(t *testing.T) {
+func TestAWaiterThatLeavesFreesItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		board := &heed.LocalBoard{}
 		board.Post(t.Context(), "http://api.example.com", time.Second, time.Second)
@@ -292,16 +295,17 @@ func TestAWaiterThatLeavesGivesItsPlaceToTheNext(t *testing.T) {
 	})
 }
 
-func TestACoolDownLongerThanARequestMayWaitRefusesItAtOnce(t *testing.T) {
+func TestACoolDownBeyondMaxWaitRefusesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(throttle("3600"), ok)
 		tr := &heed.Transport{Base: s}
-		assert.Equal(t, 429, status(t, tr, get(t.Context())), "the one that was told gets the answer")
+		assert.Equal(t, 429, status(t, tr, get(t.Context())), "the refused request gets its response")
 		start := time.Now()
 		_, err := tr.RoundTrip(get(t.Context()))
 		var overdue *heed.OverdueError
 		require.ErrorAs(t, err, &overdue)
-		assert.Equal(t, heed.OverdueError{Key: "http://api.example.com", Wait: time.Hour, Left: time.Minute, Cause: heed.CauseCoolDown, Limit: "RetryPolicy.MaxWait"}, *overdue)
+		assert.Equal(t, heed.OverdueError{Key: "http://api.example.com", Wait: time.Hour, Left: time.Minute,
+			Cause: heed.CauseCoolDown, Limit: "RetryPolicy.MaxWait"}, *overdue)
 		assert.NotErrorIs(t, err, context.DeadlineExceeded, "there was no deadline")
 		assert.True(t, overdue.Timeout())
 		assert.Zero(t, time.Since(start))
@@ -309,7 +313,7 @@ func TestACoolDownLongerThanARequestMayWaitRefusesItAtOnce(t *testing.T) {
 	})
 }
 
-func TestADeadlineBeforeTheCoolDownsEndRefusesAtOnce(t *testing.T) {
+func TestACoolDownBeyondTheDeadlineRefusesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := &heed.Transport{Base: newScript(throttle("30"), ok), Retry: heed.RetryPolicy{MaxAttempts: 1}}
 		assert.Equal(t, 429, status(t, tr, get(t.Context())))
@@ -319,13 +323,14 @@ func TestADeadlineBeforeTheCoolDownsEndRefusesAtOnce(t *testing.T) {
 		_, err := tr.RoundTrip(get(ctx))
 		var overdue *heed.OverdueError
 		require.ErrorAs(t, err, &overdue)
-		assert.Equal(t, heed.OverdueError{Key: "http://api.example.com", Wait: 30 * time.Second, Left: 10 * time.Second, Deadline: true, Cause: heed.CauseCoolDown, Limit: "deadline"}, *overdue)
+		assert.Equal(t, heed.OverdueError{Key: "http://api.example.com", Wait: 30 * time.Second, Left: 10 * time.Second,
+			Deadline: true, Cause: heed.CauseCoolDown, Limit: "deadline"}, *overdue)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Zero(t, time.Since(start))
 	})
 }
 
-func TestOneRequestAMinuteLooksWhetherALongCoolDownIsStillMeant(t *testing.T) {
+func TestALongCoolDownIsProbedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(throttle("86400"))
 		tr := &heed.Transport{Base: s}
@@ -349,12 +354,12 @@ func TestOneRequestAMinuteLooksWhetherALongCoolDownIsStillMeant(t *testing.T) {
 			wg.Wait()
 			time.Sleep(time.Second)
 		}
-		assert.Equal(t, 1+9, s.count(), "at the end of each full minute, one")
+		assert.Equal(t, 1+9, s.count(), "one probe at the end of each full minute")
 		assert.Equal(t, 3000-9, refused)
 	})
 }
 
-func TestA503BindsNobodyElse(t *testing.T) {
+func TestA503DelaysNoOtherRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(reply{status: 503, header: []string{"Retry-After", "5"}}, ok)
 		tr := &heed.Transport{Base: s}
@@ -368,7 +373,7 @@ func TestA503BindsNobodyElse(t *testing.T) {
 	})
 }
 
-func TestWhatACoolDownAppliesTo(t *testing.T) {
+func TestACoolDownAppliesToItsKey(t *testing.T) {
 	credential := func(name string) func(*http.Request) {
 		return func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+name) }
 	}
@@ -406,7 +411,7 @@ func TestWhatACoolDownAppliesTo(t *testing.T) {
 	}
 }
 
-func TestByCredentialDoesNotShowTheCredential(t *testing.T) {
+func TestByCredentialHidesTheCredential(t *testing.T) {
 	req := get(t.Context())
 	assert.Equal(t, "http://api.example.com", heed.ByCredential(req))
 	req.Header.Set("Authorization", "Bearer s3cret")
@@ -419,7 +424,7 @@ func TestByCredentialDoesNotShowTheCredential(t *testing.T) {
 
 func TestTransportsThatShareABoardWaitInOneLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv := &limited{rate: 10, burst: 10, latency: 20 * time.Millisecond}
+		srv := &limitedServer{rate: 10, burst: 10, latency: 20 * time.Millisecond}
 		board := &heed.LocalBoard{}
 		var wg sync.WaitGroup
 		for range 50 {
@@ -431,19 +436,19 @@ func TestTransportsThatShareABoardWaitInOneLine(t *testing.T) {
 	})
 }
 
-// farBoard is a Board that others post to as well.
-type farBoard struct {
+// sharedBoard is a Board that the Transport does not know to be local, as one in Redis.
+type sharedBoard struct {
 	heed.LocalBoard
 	err   error
 	reads int
 	mu    sync.Mutex
 }
 
-func (b *farBoard) Post(ctx context.Context, key string, wait, every time.Duration) error {
+func (b *sharedBoard) Post(ctx context.Context, key string, wait, every time.Duration) error {
 	return errors.Join(b.err, b.LocalBoard.Post(ctx, key, wait, every))
 }
 
-func (b *farBoard) Read(ctx context.Context, key string) (time.Duration, time.Duration, error) {
+func (b *sharedBoard) Read(ctx context.Context, key string) (time.Duration, time.Duration, error) {
 	b.mu.Lock()
 	b.reads++
 	b.mu.Unlock()
@@ -453,31 +458,31 @@ func (b *farBoard) Read(ctx context.Context, key string) (time.Duration, time.Du
 	return b.LocalBoard.Read(ctx, key)
 }
 
-func TestABoardOfOthersIsReadBeforeEachAttempt(t *testing.T) {
+func TestASharedBoardIsReadBeforeEachAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		board := &farBoard{}
+		board := &sharedBoard{}
 		tr := &heed.Transport{Base: newScript(ok), Board: board}
 		assert.Equal(t, 200, status(t, tr, get(t.Context())))
 		board.Post(t.Context(), "http://api.example.com", 10*time.Second, 0)
 		start := time.Now()
 		assert.Equal(t, 200, status(t, tr, get(t.Context())))
 		between(t, 10*time.Second, time.Since(start), 13*time.Second)
-		assert.GreaterOrEqual(t, board.reads, 3, "before each attempt, and when the turn of one that waits has come")
+		assert.GreaterOrEqual(t, board.reads, 3, "before each attempt, and before a waiter is released")
 
 		tr.Base = newScript(throttle("20"))
 		tr.Retry.MaxAttempts = 1
 		assert.Equal(t, 429, status(t, tr, get(t.Context())))
 		wait, _, _ := board.LocalBoard.Read(t.Context(), "http://api.example.com")
-		assert.Equal(t, 20*time.Second, wait, "what this process is told, others are told too")
+		assert.Equal(t, 20*time.Second, wait, "a refusal is posted for other processes too")
 	})
 }
 
-// Those who wait look again before they go: no newcomer has to tell them.
-func TestWaitersObeyWhatOthersPostMeanwhile(t *testing.T) {
+// Waiters read the Board again before they are released, without a new request that tells them.
+func TestWaitersObeyCoolDownsPostedMeanwhile(t *testing.T) {
 	for name, every := range map[string]time.Duration{"spread": 0, "at an interval": 20 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				board := &farBoard{}
+				board := &sharedBoard{}
 				s := newScript(reply{status: 200, took: 10 * time.Millisecond})
 				tr := &heed.Transport{Base: s, Board: board}
 				board.Post(t.Context(), key, time.Second, every)
@@ -485,8 +490,8 @@ func TestWaitersObeyWhatOthersPostMeanwhile(t *testing.T) {
 				for range 20 {
 					all.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))) })
 				}
-				time.Sleep(time.Millisecond / 2) // not at the moment at which one goes
-				for s.count() < 5 {              // the drip has begun
+				time.Sleep(time.Millisecond / 2) // not at the moment of a release
+				for s.count() < 5 {              // the release has begun
 					time.Sleep(time.Millisecond)
 				}
 				board.Post(t.Context(), key, 10*time.Second, every)
@@ -500,45 +505,45 @@ func TestWaitersObeyWhatOthersPostMeanwhile(t *testing.T) {
 	}
 }
 
-// A toldBoard says what the test says.
-type toldBoard struct {
+// scriptedBoard reports what the test sets.
+type scriptedBoard struct {
 	mu    sync.Mutex
 	until time.Time
 	every time.Duration
 }
 
-func (b *toldBoard) say(wait, every time.Duration) {
+func (b *scriptedBoard) set(wait, every time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.until, b.every = time.Now().Add(wait), every
 }
 
-func (b *toldBoard) Post(context.Context, string, time.Duration, time.Duration) error { return nil }
+func (b *scriptedBoard) Post(context.Context, string, time.Duration, time.Duration) error { return nil }
 
-func (b *toldBoard) Read(context.Context, string) (wait, every time.Duration, err error) {
+func (b *scriptedBoard) Read(context.Context, string) (wait, every time.Duration, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return max(0, time.Until(b.until)), b.every, nil
 }
 
-func TestALineFollowsAnIntervalThatGrows(t *testing.T) {
+func TestALineFollowsAGrowingInterval(t *testing.T) {
 	const ms = time.Millisecond
 	for name, test := range map[string]struct {
 		first, second time.Duration
-		at            time.Duration   // when the second is told
-		want          []time.Duration // after the first
+		at            time.Duration   // when the second is set
+		want          []time.Duration // releases, counted from the first one
 	}{
-		"during the cool-down":      {100 * ms, 300 * ms, 500 * ms, []time.Duration{0, 300 * ms, 600 * ms, 900 * ms}},
-		"between two releases":      {100 * ms, 300 * ms, 1190 * ms, []time.Duration{0, 100 * ms, 400 * ms, 700 * ms}},
-		"to one that was not known": {0, 300 * ms, 500 * ms, []time.Duration{0, 300 * ms, 600 * ms, 900 * ms}},
-		"but not one that shrinks":  {300 * ms, 100 * ms, 1150 * ms, []time.Duration{0, 300 * ms, 600 * ms, 900 * ms}},
-		"nor one that is not told":  {300 * ms, 0, 1150 * ms, []time.Duration{0, 300 * ms, 600 * ms, 900 * ms}},
+		"during the cool-down":        {100 * ms, 300 * ms, 500 * ms, []time.Duration{0, 300 * ms, 600 * ms, 900 * ms}},
+		"between two releases":        {100 * ms, 300 * ms, 1190 * ms, []time.Duration{0, 100 * ms, 400 * ms, 700 * ms}},
+		"to one where none was known": {0, 300 * ms, 500 * ms, []time.Duration{0, 300 * ms, 600 * ms, 900 * ms}},
+		"but not one that shrinks":    {300 * ms, 100 * ms, 1150 * ms, []time.Duration{0, 300 * ms, 600 * ms, 900 * ms}},
+		"nor one that disappears":     {300 * ms, 0, 1150 * ms, []time.Duration{0, 300 * ms, 600 * ms, 900 * ms}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				board := &toldBoard{}
-				board.say(time.Second, test.first)
-				time.AfterFunc(test.at, func() { board.say(time.Second-test.at, test.second) })
+				board := &scriptedBoard{}
+				board.set(time.Second, test.first)
+				time.AfterFunc(test.at, func() { board.set(time.Second-test.at, test.second) })
 				s := newScript(ok)
 				tr := &heed.Transport{Base: s, Board: board}
 				var all sync.WaitGroup
@@ -559,23 +564,23 @@ func TestALineFollowsAnIntervalThatGrows(t *testing.T) {
 	}
 }
 
-func TestABoardThatFailsIsReportedAndTheProcessObeysItself(t *testing.T) {
+func TestAFailingBoardIsReportedAndCoolDownsStillHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var degraded []error
-		board := &farBoard{err: errors.New("no route to host")}
+		board := &sharedBoard{err: errors.New("no route to host")}
 		tr := &heed.Transport{Base: newScript(throttle("10"), ok), Board: board}
 		tr.Trace = &heed.Trace{Degraded: func(err error) { degraded = append(degraded, err) }}
 		start := time.Now()
 		assert.Equal(t, 200, status(t, tr, get(t.Context())))
 		between(t, 10*time.Second, time.Since(start), 13*time.Second)
-		assert.GreaterOrEqual(t, len(degraded), 4, "a read, the post, the read before the retry, and the one when its turn has come")
+		assert.GreaterOrEqual(t, len(degraded), 4, "a read, the post, a read before the retry, and one before its release")
 		for _, err := range degraded {
 			assert.ErrorIs(t, err, board.err)
 		}
 	})
 }
 
-func TestAPostNeverShortensWhatWasPostedBefore(t *testing.T) {
+func TestPostNeverShortensACoolDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b heed.LocalBoard
 		read := func(key string) time.Duration {
@@ -595,13 +600,13 @@ func TestAPostNeverShortensWhatWasPostedBefore(t *testing.T) {
 		time.Sleep(7 * time.Second)
 		assert.Zero(t, read("a"))
 		b.Post(t.Context(), "b", 1<<62, 0)
-		assert.Equal(t, 24*time.Hour, read("b"), "a wait saturates at a day")
+		assert.Equal(t, 24*time.Hour, read("b"), "a wait is cut to a day")
 		b.Post(t.Context(), "c", -time.Second, 0)
 		assert.Zero(t, read("c"))
 	})
 }
 
-func TestABoardForgetsKeysThatHaveCooled(t *testing.T) {
+func TestLocalBoardBoundsItsKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b heed.LocalBoard
 		keys := 1<<16 + 500

@@ -8,21 +8,21 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// A coolKey is a key that the request waits for, and its permit for the present attempt.
+// A coolKey is one of the keys whose cool-downs apply to a request, with the request's permit.
 type coolKey struct {
 	hostkey.Name
 	permit permit
 }
 
-// coolDown waits in the lines of the request's keys that are closed: first where it takes
-// longest, so that it keeps nobody up in a line while it waits in another.
+// coolDown waits in the lines of the request's closed keys. It begins with the key that is closed
+// for longest, so that the request does not block one line while it waits in another.
 func (c *call) coolDown(since time.Duration) error {
 	k, d := c.closed(since)
 	for d != nil {
 		if err := c.waitFor(k, d, since); err != nil {
 			return err
 		}
-		if c.keyed == 1 {
+		if c.keyCount == 1 {
 			return nil
 		}
 		c.dropStale()
@@ -31,13 +31,13 @@ func (c *call) coolDown(since time.Duration) error {
 	return nil
 }
 
-// waitFor waits in the line of a key.
+// waitFor waits in the line of one key.
 func (c *call) waitFor(k *coolKey, d *coolDown, since time.Duration) error {
 	begin := now()
 	left, limit := c.left(begin)
 	w := &waiter{
-		attempts: c.number, called: c.start, since: since, most: c.policy.maxWait(),
-		bound: after(begin, left-beforeDeadline), wake: make(chan struct{}, 1),
+		attempts: c.number, called: c.start, since: since, maxWait: c.policy.maxWait(),
+		deadline: after(begin, left-beforeDeadline), wake: make(chan struct{}, 1),
 	}
 	if !d.join(w, begin) {
 		return c.overdue(k, d.closedFor(since), 0, limitLine)
@@ -52,17 +52,17 @@ func (c *call) waitFor(k *coolKey, d *coolDown, since time.Duration) error {
 			return nil
 		case t.late && c.probe(k, d, now):
 			return nil
-		case t.late && t.most:
+		case t.late && t.overMaxWait:
 			return c.overdue(k, t.wait, c.policy.maxWait(), limitMaxWait)
 		case t.late:
 			left, _ := c.left(now)
 			return c.overdue(k, t.wait, left, limit)
 		}
-		c.cooled(k, d, now, t)
+		c.traceCooled(k, d, now, t)
 		if c.t.sharedBoard() != nil {
-			t.again = min(t.again, time.Second) // others may have opened the key
+			t.askAgain = min(t.askAgain, time.Second) // another process may have opened the key
 		}
-		if err := c.sleep(t.again, w.wake); err != nil {
+		if err := c.sleep(t.askAgain, w.wake); err != nil {
 			return err
 		}
 		if time.Since(epoch)-now >= readEvery {
@@ -71,34 +71,36 @@ func (c *call) waitFor(k *coolKey, d *coolDown, since time.Duration) error {
 	}
 }
 
-// dropStale forgets the permits of keys that were closed since.
+// dropStale drops the permits of keys that were closed again.
 func (c *call) dropStale() {
-	for i := range c.cool[:c.keyed] {
-		if k := &c.cool[i]; k.permit.c != nil && !k.permit.probe && k.permit.stale() {
+	for i := range c.coolKeys[:c.keyCount] {
+		if k := &c.coolKeys[i]; k.permit.c != nil && !k.permit.probe && k.permit.stale() {
 			k.permit = permit{}
 		}
 	}
 }
 
-// permitted reports that the present attempt has met a cool-down.
-func (c *call) permitted() bool { return c.cool[0].permit.c != nil || c.cool[1].permit.c != nil }
+// hasPermit reports whether the current attempt has waited for a cool-down.
+func (c *call) hasPermit() bool {
+	return c.coolKeys[0].permit.c != nil || c.coolKeys[1].permit.c != nil
+}
 
-// readEvery is how often a waiter reads the Board, however often it is woken.
+// readEvery is how often a waiter reads the shared Board at most.
 const readEvery = 10 * time.Millisecond
 
-// beforeDeadline is how long before its deadline a waiter gives up: so the error is an
-// OverdueError, and not the context's.
+// beforeDeadline is how long before its deadline a waiter gives up, so that it returns an
+// OverdueError rather than the context's error.
 const beforeDeadline = time.Millisecond
 
-// closed returns the key that is closed for longest, of those for which there is no permit, and
-// its coolDown, or nil.
+// closed returns the key that is closed for longest and its coolDown, or nil. It skips keys for
+// which there is a permit.
 func (c *call) closed(now time.Duration) (key *coolKey, closed *coolDown) {
-	if c.t.sharedBoard() == nil && !c.touched(now) {
+	if c.t.sharedBoard() == nil && !c.mayHaveCoolDown(now) {
 		return nil, nil
 	}
 	longest := time.Duration(-1)
 	for i := range c.keys() {
-		k := &c.cool[i]
+		k := &c.coolKeys[i]
 		if k.permit.c != nil {
 			continue
 		}
@@ -112,41 +114,41 @@ func (c *call) closed(now time.Duration) (key *coolKey, closed *coolDown) {
 	return key, closed
 }
 
-// touched reports whether a key of the request may have a coolDown. It costs a few
+// mayHaveCoolDown reports whether a key of the request may have a coolDown. It costs a few
 // nanoseconds.
-func (c *call) touched(now time.Duration) bool {
+func (c *call) mayHaveCoolDown(now time.Duration) bool {
 	b := c.t.localBoard()
-	return b != nil && b.used.Load() && (c.t.Key != nil || b.touched(c.host, now))
+	return b != nil && b.used.Load() && (c.t.Key != nil || b.mayHaveCoolDown(c.host, now))
 }
 
 // find returns a key's coolDown, or nil.
 func (c *call) find(k *coolKey) *coolDown { return c.t.localBoard().find(k.Name) }
 
-// keys are what cool-downs of this request apply to. There are none if there are no
-// cool-downs, or if Transport.Key says so.
+// keys returns the keys whose cool-downs apply to the request. There are none with NoBoard, or if
+// Transport.Key returns "".
 func (c *call) keys() []coolKey {
-	if c.named {
-		return c.cool[:c.keyed]
+	if c.keysKnown {
+		return c.coolKeys[:c.keyCount]
 	}
-	c.named = true
+	c.keysKnown = true
 	b := c.t.localBoard()
 	switch {
 	case b == nil:
 	case c.t.Key != nil:
 		if key := c.t.Key(c.req); key != "" {
-			c.cool[0].Name, c.keyed = hostkey.NameOf(key), 1
+			c.coolKeys[0].Name, c.keyCount = hostkey.NameOf(key), 1
 		}
 	default:
 		key := ByCredential(c.req)
-		c.cool[0].Name, c.keyed = hostkey.NameOf(key), 1
+		c.coolKeys[0].Name, c.keyCount = hostkey.NameOf(key), 1
 		if scope := b.scopes.Of(c.req, c.host, c.policy.Profiles); scope != "" {
-			c.cool[1].Name, c.keyed = hostkey.NameOf(key+" "+scope), 2
+			c.coolKeys[1].Name, c.keyCount = hostkey.NameOf(key+" "+scope), 2
 		}
 	}
-	return c.cool[:c.keyed]
+	return c.coolKeys[:c.keyCount]
 }
 
-// readBoard learns what others have posted, if there is a Board that others post to.
+// readBoard applies what a shared Board has, if there is one.
 func (c *call) readBoard(k *coolKey) {
 	shared := c.t.sharedBoard()
 	if shared == nil {
@@ -154,7 +156,7 @@ func (c *call) readBoard(k *coolKey) {
 	}
 	wait, every, err := shared.Read(c.req.Context(), k.Key)
 	if err != nil {
-		c.degraded(err)
+		c.traceDegraded(err)
 	}
 	_, replaceable := shared.(ProbeBoard)
 	if b, now := c.t.localBoard(), now(); wait > 0 || every > 0 {
@@ -164,8 +166,8 @@ func (c *call) readBoard(k *coolKey) {
 	}
 }
 
-// probe lets the request go although a key is closed, to see whether it is still meant:
-// one that would be refused now has nothing to lose.
+// probe reports whether the request, which would otherwise be refused, may be sent as a probe
+// although the key is closed.
 func (c *call) probe(k *coolKey, d *coolDown, now time.Duration) bool {
 	if !d.probe(now) {
 		return false
@@ -177,16 +179,16 @@ func (c *call) probe(k *coolKey, d *coolDown, now time.Duration) bool {
 	return true
 }
 
-// post lets everybody know that a key is to be left alone for so long, or, after a
-// probe, that this holds instead of what was told before.
+// post closes the key for wait, here and on a shared Board. After a probe this replaces what was
+// posted before.
 func (c *call) post(k *coolKey, wait time.Duration, i interval, probe bool) {
 	b := c.t.localBoard()
 	wait = min(wait, longestCoolDown)
 	every := time.Duration(0)
-	if i.believed {
+	if i.confirmed {
 		every = i.every
 	}
-	// The shared Board first: a reading in between would look like an older state.
+	// The shared Board comes first: otherwise a Read in between would bring back its older state.
 	shared := c.t.sharedBoard()
 	var err error
 	if p, ok := shared.(ProbeBoard); ok && probe {
@@ -195,7 +197,7 @@ func (c *call) post(k *coolKey, wait time.Duration, i interval, probe bool) {
 		err = shared.Post(c.req.Context(), k.Key, wait, every)
 	}
 	if err != nil {
-		c.degraded(err)
+		c.traceDegraded(err)
 	}
 	d := b.get(k.Name, c.ended, wait)
 	if probe {
@@ -206,18 +208,18 @@ func (c *call) post(k *coolKey, wait time.Duration, i interval, probe bool) {
 	d.posted(shared != nil && err == nil)
 }
 
-// cooled traces a wait for a cool-down, as far as it goes beyond what was traced: once for
-// each closure.
-func (c *call) cooled(k *coolKey, d *coolDown, now time.Duration, t standing) {
-	if c.waited == d && c.round == t.round {
+// traceCooled reports a wait for a cool-down, as far as it exceeds the waits reported before. It
+// does so once for each closure.
+func (c *call) traceCooled(k *coolKey, d *coolDown, now time.Duration, t position) {
+	if c.tracedCoolDown == d && c.tracedRound == t.round {
 		return
 	}
-	c.waited, c.round = d, t.round
-	more := now + t.wait - max(now, c.traced)
+	c.tracedCoolDown, c.tracedRound = d, t.round
+	more := now + t.wait - max(now, c.tracedUntil)
 	if more <= 0 {
 		return
 	}
-	c.traced = now + t.wait
+	c.tracedUntil = now + t.wait
 	if c.t.Trace == nil && c.traces == nil {
 		return
 	}
@@ -229,17 +231,19 @@ func (c *call) cooled(k *coolKey, d *coolDown, now time.Duration, t standing) {
 	})
 }
 
-// overdue is the error of a request that would wait too long for a cool-down.
+// overdue returns the error of a request that would wait too long for a cool-down.
 func (c *call) overdue(k *coolKey, wait, left time.Duration, limit string) error {
-	err := &OverdueError{Key: k.Key, Wait: wait, Left: left, Limit: limit, Cause: CauseCoolDown, Deadline: limit == limitDeadline}
+	err := &OverdueError{
+		Key: k.Key, Wait: wait, Left: left, Deadline: limit == limitDeadline, Cause: CauseCoolDown, Limit: limit,
+	}
 	c.traceRefused(err)
 	return err
 }
 
-// cooledMeanwhile reports that a cool-down began while the Pacer held the request back.
+// cooledMeanwhile reports whether a cool-down began while the Pacer delayed the request.
 func (c *call) cooledMeanwhile() bool {
-	for i := range c.cool[:c.keyed] {
-		switch k := &c.cool[i]; {
+	for i := range c.coolKeys[:c.keyCount] {
+		switch k := &c.coolKeys[i]; {
 		case k.permit.probe:
 			return false
 		case k.permit.c != nil:
@@ -253,25 +257,25 @@ func (c *call) cooledMeanwhile() bool {
 	return d != nil
 }
 
-// learn has the cool-downs of the request's keys learn from a.
+// learn reports a to the cool-downs of the request's keys.
 func (c *call) learn(a *Attempt) {
 	refused, hinted := a.throttled(), a.hintedThrottle()
-	c.free = hinted
+	c.freeRetry = hinted
 	b := c.t.localBoard()
 	if b == nil {
 		return
 	}
 	if c.t.Key == nil && a.Response != nil && b.scopes.Learn(c.req, c.host, a.Response.Header, c.policy.Profiles) {
-		c.named = false // the request has another key now, though its permit is of the old one
+		c.keysKnown = false // the request has another key now; its permit belongs to the old one
 	}
-	if !c.permitted() && !refused && !c.touched(c.ended) {
+	if !c.hasPermit() && !refused && !c.mayHaveCoolDown(c.ended) {
 		return
 	}
 	if cancelled(c.req) != nil || a.Response != nil && ratelimit.FromCache(a.Response.Header) {
-		c.returnPermits() // it says nothing of the server
+		c.returnPermits() // the outcome says nothing about the server
 		return
 	}
-	last := len(c.keys()) - 1 // the index of the key that a refusal is about
+	last := len(c.keys()) - 1
 	about, one := last, false
 	if refused {
 		var all bool
@@ -279,55 +283,58 @@ func (c *call) learn(a *Attempt) {
 			about = 0
 		}
 	}
-	for i := range c.cool[:c.keyed] {
+	for i := range c.coolKeys[:c.keyCount] {
 		if refused && (i != about || one) {
-			c.returnPermit(i) // the refusal says nothing of this key
+			c.returnPermit(i) // the refusal does not concern this key
 		} else {
 			c.learnOf(i, a, refused, hinted, i == last)
 		}
 	}
 }
 
-// learnOf has one cool-down learn from an answer. Only that of the request's own
-// scope searches for the rate of a throttle.
+// learnOf reports an answer to one cool-down. own says that the key is that of the request's own
+// scope: only that one searches for a throttle's rate.
 func (c *call) learnOf(i int, a *Attempt, refused, hinted, own bool) {
-	k, b := &c.cool[i], c.t.localBoard()
+	k, b := &c.coolKeys[i], c.t.localBoard()
 	p := k.permit
 	k.permit = permit{}
 	if p.probe && p.stale() {
-		p = permit{} // others have heard since
+		p = permit{} // a newer closure replaced the probed one
 	}
 	switch {
 	case hinted && own:
 		c.post(k, a.hint, intervalOf(a.Response.Header), p.probe)
 	case hinted:
-		c.post(k, a.hint, interval{}, p.probe) // the fields are those of the scope
+		c.post(k, a.hint, interval{}, p.probe) // the response's fields describe the scope, not this key
 	case p.probe && a.Response != nil && !refused:
 		c.post(k, 0, interval{}, true)
 	}
 	if p.c != nil {
-		b.touch(k.Name, c.ended, 0) // a line may live for longer than what was posted
+		b.extendHost(k.Name, c.ended, 0) // the line may last longer than the posted wait
 	}
-	d := c.learner(p, k, own && refused && !hinted)
+	d := c.coolDownFor(p, k, own && refused && !hinted)
 	if d == nil {
 		return
 	}
-	answer := answer{route: scope.Route(c.req), sent: c.sent, failed: a.Err != nil, refused: refused, plain: refused && !hinted}
+	answer := answer{
+		route: scope.Route(c.req), sent: c.sent,
+		failed: a.Err != nil, refused: refused, unhinted: refused && !hinted,
+	}
 	if p.c != nil && a.Response != nil && !refused {
 		answer.limits = ratelimit.Parse(a.Response.Header, time.Time{})
 	}
 	throttled := d.answer(p, answer, c.ended)
-	c.free = c.free || throttled && refused
+	c.freeRetry = c.freeRetry || throttled && refused
 }
 
-// refusalScope reports whether a refusal is about all requests of the credential, whatever
-// their scope, or about this one request.
+// refusalScope reports whether a refusal concerns all requests of the credential, whatever their
+// scope, or only this one request.
 func (c *call) refusalScope(a *Attempt, hinted bool) (all, one bool) {
 	switch {
-	case !hinted: // without a hint it is throttled where it was refused
-		return false, a.own
-	case a.judged:
-		return a.all, a.own
+	case !hinted: // without a hint only the request's own scope is throttled
+		return false, a.requestOnly
+	case a.profiled:
+		return a.accountWide, a.requestOnly
 	}
 	p := c.t.localBoard().scopes.Profile(c.host, c.policy.Profiles)
 	if p == nil {
@@ -337,9 +344,9 @@ func (c *call) refusalScope(a *Attempt, hinted bool) (all, one bool) {
 	return answer.All, answer.Own
 }
 
-// learner returns the coolDown of a key that is to know of an answer, nil if none is. A
-// refusal that says nothing more begins one.
-func (c *call) learner(p permit, k *coolKey, plain bool) *coolDown {
+// coolDownFor returns the coolDown that an answer is reported to, or nil. A refusal without a hint
+// creates one.
+func (c *call) coolDownFor(p permit, k *coolKey, plain bool) *coolDown {
 	if p.c != nil {
 		return p.c
 	}
@@ -354,29 +361,29 @@ func (c *call) learner(p permit, k *coolKey, plain bool) *coolDown {
 	return d
 }
 
-// cooling is what is left of the cool-downs of the request's keys.
+// cooling is how long the cool-downs of the request's keys still last.
 func (c *call) cooling() (left time.Duration) {
-	if !c.touched(c.ended) {
+	if !c.mayHaveCoolDown(c.ended) {
 		return 0
 	}
 	for i := range c.keys() {
-		if d := c.find(&c.cool[i]); d != nil && !d.open(c.req, c.ended) {
+		if d := c.find(&c.coolKeys[i]); d != nil && !d.open(c.req, c.ended) {
 			left = max(left, d.closedFor(c.ended))
 		}
 	}
 	return left
 }
 
-// returnPermits gives back the permits of an attempt that the server has not answered.
+// returnPermits returns the permits of an attempt that the server has not answered.
 func (c *call) returnPermits() {
-	for i := range c.cool[:c.keyed] {
+	for i := range c.coolKeys[:c.keyCount] {
 		c.returnPermit(i)
 	}
 }
 
 func (c *call) returnPermit(i int) {
-	if k := &c.cool[i]; k.permit.c != nil {
-		k.permit.c.unused(k.permit)
+	if k := &c.coolKeys[i]; k.permit.c != nil {
+		k.permit.c.returnPermit(k.permit)
 		k.permit = permit{}
 	}
 }

@@ -1,55 +1,59 @@
-// Package heed makes an http.Client keep to the limits that servers announce.
+// Package heed makes an http.Client respect the rate limits of the servers it calls:
 //
 //	client := &http.Client{Transport: &heed.Transport{}}
+//	resp, err := client.Get("https://api.example.com/items")
 //
-// A [Transport] honours Retry-After, backs off with jitter, keeps its retries
-// inside a budget, and lets one refusal hold back every other request to the
-// same server. With a [Pacer] it also keeps to a rate of its own; those of
-// package pace count in one process, or in Redis for as many as share it.
+// The zero [Transport] waits as long as Retry-After and similar fields ask. It retries failed
+// requests with backoff and jitter, within a retry budget, at most four attempts each. After one
+// request was refused because of a limit, later requests to the same server wait too.
+//
+// Set its fields to change that, for example to log what happens and to stay below a known limit:
+//
+//	client := &http.Client{Transport: &heed.Transport{
+//		Retry: heed.RetryPolicy{MaxAttempts: 6, AttemptTimeout: 10 * time.Second},
+//		Pacer: pace.PerHost(10, 1), // ten requests a second to each host
+//		Trace: heed.LogTrace(slog.Default()),
+//	}}
+//
+// The pacers of package pace count within one process, or in Redis for several.
 //
 // # What happens to a request
 //
-// In this order:
+//  1. The request deposits a tenth of a retry in the [Budget].
+//  2. The request waits if a cool-down applies to it. A cool-down belongs to a key: scheme, host
+//     and credential, and for some vendors also the scope of their limit (see Transport.Key). When
+//     the cool-down ends, its waiters are released evenly over a jitter window, then as fast as the
+//     server answers well, or at the server's own interval if that is known. A request that would
+//     have to wait longer than MaxWait, or past its deadline, fails at once with an [*OverdueError]
+//     and is not sent. But while a minute or more of a cool-down is left, one of these requests a
+//     minute is sent as a probe, and its answer replaces the cool-down.
+//  3. The request waits for the Pacer, if there is one, for what is left of MaxWait. If a
+//     cool-down began meanwhile, it waits for that too.
+//  4. Base sends the request.
+//  5. The outcome is reported to the Pacer. If the server refused the request because of a limit
+//     and said for how long (429, or 403, 413, 420, 430 or 529 with a hint), a cool-down is posted
+//     on the [Board] for all requests of the key. RetryPolicy.Profiles know what other responses of
+//     some vendors mean. If a server answers a fifth of the requests or more with a plain 429, the
+//     key is throttled: its requests pause for a second, longer if they are still refused, and then
+//     go at a rate that heed searches for. Routes that are not refused go on.
+//  6. The [Verdict] asks: may another attempt do better, are attempts left, can the body be sent
+//     again, does the wait fit into MaxWait, does it end before the deadline and within MaxElapsed,
+//     does the budget allow it? At the first "no" the response is returned as it came, its body
+//     unread, with a nil error.
+//  7. Otherwise the body is drained, the request waits, and continues at step 2. The wait is the
+//     longest of hint, backoff and cool-down. A hint h is never shortened; a random jitter from
+//     [0, min(0.3·h, 10 s)] is added to it.
 //
-//  1. The request earns its [Budget] a tenth of a retry.
-//  2. If a key it is counted under (its scheme and host, and whose credential it has; and
-//     which of a vendor's limits it is charged to; unless Transport.Key says otherwise)
-//     cools down, the request waits for the end, and then for its place in line: the line
-//     is released evenly over the jitter window, and then as fast as good answers come, or
-//     at the server's interval if that is known. If the wait would be longer than MaxWait,
-//     or not end before the deadline, the request fails at once with an [*OverdueError],
-//     unsent. While a minute or more is left, one such request a minute is sent as a probe,
-//     and what it is told holds from then on.
-//  3. If there is a Pacer, the request waits for its turn, for what is left of MaxWait, and
-//     if a cool-down began meanwhile, for its end.
-//  4. Base sends it.
-//  5. The outcome is observed: the Pacer is told, and if the server refused the
-//     request because of a limit and said for how long (429, or 403, 413, 420,
-//     430 or 529 with a hint), that is posted for all others on the [Board]. What
-//     else a vendor's responses mean is known to RetryPolicy.Profiles. If a server says
-//     429 and nothing else, to a fifth of the requests or more, the key is throttled: its
-//     requests wait for a second, longer if all are refused then, too, and after that for
-//     a rate that is searched for. Routes that are not refused go on.
-//  6. The [Verdict]: is another attempt worth it, are attempts left, can the body
-//     be sent again, does the wait fit into MaxWait, does it end before the
-//     deadline and within MaxElapsed, and does the budget allow it? The first "no"
-//     returns the response as it came, unread, with a nil error.
-//  7. Otherwise the body is drained, the request waits, and goes on at 2. The wait
-//     is the longest of hint, backoff and cool-down; after a hint h it is longer
-//     by a jitter from [0, min(0.3·h, 10 s)]. A hint is a floor: it is never
-//     shortened, and never jittered downward.
+// A retry that waited for as long as a refusal's hint or a throttle requires costs no budget. Every
+// other retry costs one, also after a 503 with a hint.
 //
-// A retry that waits out a refusal's hint, or for a throttle, costs no budget: it comes no
-// sooner than the server allows. Every other costs one, a 503's with a hint included.
-//
-// Of Transports around each other, each paces and observes, but only the innermost one
-// retries: what it gave up is final to the others.
+// If a Transport is the Base of another one, both pace and observe, but only the inner one retries.
+// The outer one does not repeat what the inner one gave up.
 //
 // # What it does not do
 //
-// heed does not follow redirects, keep cookies or sign requests: the first two
-// are http.Client's business, the last is that of a RoundTripper in Base. It does
-// not limit concurrency. It does not break circuits: a breaker goes around a
-// Transport, where it sees what retries could not mend, and takes a 429 for the
-// answer that it is. It never turns a response into an error.
+// It does not follow redirects or keep cookies: http.Client does. It does not sign requests: put a
+// RoundTripper that signs into Base, so that each attempt is signed. It does not limit concurrency.
+// It is not a circuit breaker: put one around the Transport, and have it treat a 429 as an answer
+// rather than a failure. It never turns a response into an error.
 package heed

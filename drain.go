@@ -8,36 +8,43 @@ import (
 	"sync"
 )
 
-// limitDrain is what the verdict on an attempt comes from whose request is drained.
+// limitDrain is the Limit of a verdict that comes from WithDrain.
 const limitDrain = "WithDrain"
 
-// WithDrain returns a context whose requests are drained once stop ends, so that workers
-// which are told to stop, by signal.NotifyContext say, lose no answer:
+// WithDrain returns a context whose requests are drained once stop ends. Use it to stop workers
+// without losing answers:
 //
-//   - A request that is under way goes on to its end, but is not sent again: its response
-//     or error is returned.
-//   - One that waits, for a cool-down or a Pacer, waits no longer, and one that comes is
-//     refused at once. errors.Is(err, ErrNotSent) holds for their errors, so that they can
-//     be done later by another process.
-//   - One that waits before it is sent again gets its last response, as if there were no
-//     attempt left, or an error for which errors.Is(err, ErrNotSent) does not hold.
+//	stop, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+//	defer cancel()
+//	ctx := heed.WithDrain(context.Background(), stop)
+//	req, err := http.NewRequestWithContext(ctx, "GET", url, nil)
 //
-// An http.Client's request that follows a redirect belongs to one that was sent, and goes on.
+// After stop has ended:
 //
-// ctx must not be derived from stop, or what is under way would be cancelled. Of several
-// WithDrain the inner one holds. If stop is nil, nothing is drained.
+//   - A request that is under way is completed, but not sent again: its response or error is
+//     returned.
+//   - A request that waits for a cool-down or a Pacer, and any new request, fails at once with an
+//     error for which errors.Is(err, ErrNotSent) holds. Another process can do it later.
+//   - A request that waits before a retry gets its last response, or an error for which
+//     errors.Is(err, ErrNotSent) does not hold.
+//
+// When http.Client follows a redirect, the new request continues one that was sent, and is not
+// refused.
+//
+// ctx must not be derived from stop, or requests under way would be cancelled. If WithDrain is
+// called twice, the later stop applies. If stop is nil, nothing is drained.
 func WithDrain(ctx, stop context.Context) context.Context {
 	o := overridesOf(ctx)
 	o.drain = stop
 	return context.WithValue(ctx, overridesKey{}, &o)
 }
 
-// A drainError says why a request waits no longer.
+// A drainError says that a request was not sent because of WithDrain.
 type drainError struct{ cause error }
 
-func (e *drainError) Error() string { return "draining: " + text(e.cause) }
+func (e *drainError) Error() string { return "stopped by WithDrain: " + errorText(e.cause) }
 
-// drained returns an error if the request is to wait no longer.
+// drained returns an error if WithDrain's stop has ended.
 func (c *call) drained() error {
 	if c.drain == nil || c.drain.Err() == nil {
 		return nil
@@ -45,7 +52,7 @@ func (c *call) drained() error {
 	return &drainError{context.Cause(c.drain)}
 }
 
-// draining is closed when the request is to wait no longer.
+// draining returns a channel that is closed when WithDrain's stop ends.
 func (c *call) draining() <-chan struct{} {
 	if c.drain == nil {
 		return nil
@@ -53,33 +60,33 @@ func (c *call) draining() <-chan struct{} {
 	return c.drain.Done()
 }
 
-// unsent is the error of a call of which nothing was sent.
-func unsent(err error) error {
+// notSentError returns the error of a call whose request was never sent.
+func notSentError(err error) error {
 	if errors.As(err, new(*drainError)) {
 		return fmt.Errorf("%w: %w", ErrNotSent, err)
 	}
 	return err
 }
 
-// sent is an error that is one of several of a call. If it is ErrNotSent, that is true of
-// one attempt alone, and must not be found in the call's error.
-func sent(err error) error {
+// asAttemptError returns err for use among the errors of several attempts. If it is ErrNotSent,
+// only one attempt was not sent, so the call's error must not match ErrNotSent.
+func asAttemptError(err error) error {
 	if errors.Is(err, ErrNotSent) {
-		return errors.New(text(err))
+		return errors.New(errorText(err))
 	}
 	return err
 }
 
-// A pacing is the context of a request while a Pacer holds it back: it ends when the
-// request's does, or when that is drained.
-type pacing struct {
+// A pacingContext is a request's context while a Pacer delays it. It ends with the request's own
+// context, or when WithDrain's stop ends.
+type pacingContext struct {
 	context.Context
 	ended chan struct{}
 }
 
-func (p *pacing) Done() <-chan struct{} { return p.ended }
+func (p *pacingContext) Done() <-chan struct{} { return p.ended }
 
-func (p *pacing) Err() error {
+func (p *pacingContext) Err() error {
 	select {
 	case <-p.ended:
 	default:
@@ -91,13 +98,14 @@ func (p *pacing) Err() error {
 	return context.Canceled
 }
 
-// whilePaced returns the request as a Pacer sees it, and a function to call when the Pacer
-// has let it go: its context does not end later, since Observe gets the same request.
-func (c *call) whilePaced() (req *http.Request, release func()) {
+// pacedRequest returns the request that the Pacer gets, and a function to call when the Pacer has
+// returned. After that, the request's context no longer ends, because Observe gets the same
+// request.
+func (c *call) pacedRequest() (req *http.Request, release func()) {
 	if c.drain == nil {
 		return c.req, func() {}
 	}
-	p := &pacing{c.req.Context(), make(chan struct{})}
+	p := &pacingContext{c.req.Context(), make(chan struct{})}
 	end := sync.OnceFunc(func() { close(p.ended) })
 	forget, forgetDrain := context.AfterFunc(p.Context, end), context.AfterFunc(c.drain, end)
 	return c.req.WithContext(p), func() { forget(); forgetDrain() }

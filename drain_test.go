@@ -19,16 +19,16 @@ import (
 
 var errSignal = errors.New("terminated signal received")
 
-// outcomes are what became of calls.
+// outcomes counts how calls ended.
 type outcomes struct {
 	start time.Time
 
-	mu                           sync.Mutex // guards what follows
+	mu                           sync.Mutex // guards the fields below
 	answered, notSent, attempted int
-	latest                       time.Duration // when the last of notSent came back
+	latest                       time.Duration // when the last call of notSent returned
 }
 
-// call sends req, and notes what became of it.
+// call sends req and counts its outcome.
 func (o *outcomes) call(rt http.RoundTripper, req *http.Request) {
 	resp, err := rt.RoundTrip(req)
 	o.mu.Lock()
@@ -51,7 +51,7 @@ func drainable(t *testing.T, after time.Duration) context.Context {
 	return heed.WithDrain(t.Context(), stop)
 }
 
-func asks(ctx context.Context, method string, body io.Reader) *http.Request {
+func newRequest(ctx context.Context, method string, body io.Reader) *http.Request {
 	req, err := http.NewRequestWithContext(ctx, method, "http://example.com/", body)
 	if err != nil {
 		panic(err)
@@ -59,39 +59,43 @@ func asks(ctx context.Context, method string, body io.Reader) *http.Request {
 	return req
 }
 
-// One request is refused for a minute, which the others wait for; one is under way.
+// One request is under way. Another is refused, and its cool-down makes all others wait.
 func TestDrainEndsTheWaitForACoolDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newScript(reply{status: 200, took: 10 * time.Second}, reply{status: 429, header: []string{"Retry-After", "30"}}, reply{status: 200})
+		server := newScript(reply{status: 200, took: 10 * time.Second},
+			reply{status: 429, header: []string{"Retry-After", "30"}}, reply{status: 200})
 		tr := &heed.Transport{Base: server}
 		ctx, o := drainable(t, 5*time.Second), outcomes{start: time.Now()}
 		var all sync.WaitGroup
 		for i := range 22 {
-			all.Go(func() { o.call(tr, asks(ctx, "GET", nil)) })
+			all.Go(func() { o.call(tr, newRequest(ctx, "GET", nil)) })
 			if i < 2 {
 				time.Sleep(time.Second)
 			}
 		}
 		all.Wait()
-		assert.Equal(t, 10*time.Second, time.Since(o.start), "what was under way has ended")
-		assert.Equal(t, 5*time.Second, o.latest, "and the others at once")
-		assert.Equal(t, 2, o.answered, "one of which waited for its second attempt")
+		assert.Equal(t, 10*time.Second, time.Since(o.start), "the request under way was completed")
+		assert.Equal(t, 5*time.Second, o.latest, "the others failed at once")
+		assert.Equal(t, 2, o.answered, "the refused one gets its response")
 		assert.Equal(t, 20, o.notSent)
 		assert.Zero(t, o.attempted)
 		assert.Equal(t, 2, server.count())
 
-		o.call(tr, asks(ctx, "GET", nil))
-		assert.Equal(t, 21, o.notSent, "what comes later is refused")
+		o.call(tr, newRequest(ctx, "GET", nil))
+		assert.Equal(t, 21, o.notSent, "a new request is refused")
 		assert.Equal(t, 2, server.count())
 	})
 }
 
 func TestDrainReturnsTheLastResponseInsteadOfARetry(t *testing.T) {
 	for name, first := range map[string]reply{
-		"in its backoff":      {status: 503, header: []string{"Retry-After", "20"}, body: io.NopCloser(strings.NewReader("busy"))},
-		"while it was sent":   {status: 503, took: 7 * time.Second, body: io.NopCloser(strings.NewReader("busy"))},
-		"for its cool-down":   {status: 429, header: []string{"Retry-After", "20"}, body: io.NopCloser(strings.NewReader("busy"))},
-		"with a long body":    {status: 503, took: 7 * time.Second, body: io.NopCloser(io.MultiReader(strings.NewReader("busy"), strings.NewReader(strings.Repeat(" ", 1<<20))))},
+		"in its backoff": {status: 503, header: []string{"Retry-After", "20"},
+			body: io.NopCloser(strings.NewReader("busy"))},
+		"while it was sent": {status: 503, took: 7 * time.Second, body: io.NopCloser(strings.NewReader("busy"))},
+		"for its cool-down": {status: 429, header: []string{"Retry-After", "20"},
+			body: io.NopCloser(strings.NewReader("busy"))},
+		"with a long body": {status: 503, took: 7 * time.Second,
+			body: io.NopCloser(io.MultiReader(strings.NewReader("busy"), strings.NewReader(strings.Repeat(" ", 1<<20))))},
 		"for a slow throttle": {status: 429, body: io.NopCloser(strings.NewReader("busy")), took: 4999 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +106,7 @@ func TestDrainReturnsTheLastResponseInsteadOfARetry(t *testing.T) {
 					Decided: func(_ heed.Attempt, v heed.Verdict, _ time.Duration) { verdicts = append(verdicts, v) },
 				}}
 				start := time.Now()
-				resp, err := tr.RoundTrip(asks(drainable(t, 5*time.Second), "GET", nil))
+				resp, err := tr.RoundTrip(newRequest(drainable(t, 5*time.Second), "GET", nil))
 				require.NoError(t, err)
 				body, err := io.ReadAll(resp.Body)
 				require.NoError(t, err)
@@ -124,18 +128,20 @@ func TestDrainReturnsTheLastResponseInsteadOfARetry(t *testing.T) {
 func TestDrainSaysThatARetryWasNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newScript(reply{err: io.ErrUnexpectedEOF}, reply{status: 200})
-		tr := &heed.Transport{Base: server, Retry: heed.RetryPolicy{Backoff: func(heed.Attempt) time.Duration { return 20 * time.Second }}}
+		tr := &heed.Transport{Base: server,
+			Retry: heed.RetryPolicy{Backoff: func(heed.Attempt) time.Duration { return 20 * time.Second }}}
 		start := time.Now()
-		_, err := tr.RoundTrip(asks(drainable(t, 5*time.Second), "GET", nil))
-		assert.EqualError(t, err, "heed: not sent again after attempt 1, which failed: draining: terminated signal received")
+		_, err := tr.RoundTrip(newRequest(drainable(t, 5*time.Second), "GET", nil))
+		assert.EqualError(t, err,
+			"heed: not sent again after attempt 1, which failed: stopped by WithDrain: terminated signal received")
 		assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
-		assert.NotErrorIs(t, err, heed.ErrNotSent, "the first attempt was")
+		assert.NotErrorIs(t, err, heed.ErrNotSent, "the first attempt was sent")
 		assert.Equal(t, 5*time.Second, time.Since(start))
 		assert.Equal(t, 1, server.count())
 	})
 }
 
-func TestDrainClosesTheBodyOfWhatItRefuses(t *testing.T) {
+func TestDrainClosesTheBodyOfARefusedRequest(t *testing.T) {
 	server := newScript(reply{status: 200})
 	stop, cancel := context.WithCancelCause(t.Context())
 	cancel(errSignal)
@@ -144,8 +150,8 @@ func TestDrainClosesTheBodyOfWhatItRefuses(t *testing.T) {
 		io.Reader
 		io.Closer
 	}{strings.NewReader("x"), closer(func() error { close(closed); return nil })}
-	_, err := (&heed.Transport{Base: server}).RoundTrip(asks(heed.WithDrain(t.Context(), stop), "POST", body))
-	assert.EqualError(t, err, "heed: not sent: draining: terminated signal received")
+	_, err := (&heed.Transport{Base: server}).RoundTrip(newRequest(heed.WithDrain(t.Context(), stop), "POST", body))
+	assert.EqualError(t, err, "heed: not sent: stopped by WithDrain: terminated signal received")
 	assert.ErrorIs(t, err, heed.ErrNotSent)
 	<-closed
 	assert.Zero(t, server.count())
@@ -155,22 +161,22 @@ type closer func() error
 
 func (c closer) Close() error { return c() }
 
-func TestDrainIsNotTheEndOfTheRequest(t *testing.T) {
+func TestDrainDoesNotCancelRequestsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newScript(reply{status: 200, took: 10 * time.Second})
 		tr := &heed.Transport{Base: server}
 		gone := errors.New("the user went away")
 		ctx, cancel := context.WithCancelCause(drainable(t, 5*time.Second))
 		time.AfterFunc(7*time.Second, func() { cancel(gone) })
-		_, err := tr.RoundTrip(asks(ctx, "GET", nil))
+		_, err := tr.RoundTrip(newRequest(ctx, "GET", nil))
 		assert.ErrorIs(t, err, context.Canceled)
 		assert.NotErrorIs(t, err, heed.ErrNotSent)
 
-		// Without a stop, and with one inside that has not ended.
+		// An inner WithDrain wins, with nil or with a stop that has not ended.
 		over := drainable(t, 0)
 		time.Sleep(time.Second)
 		for _, ctx := range []context.Context{heed.WithDrain(over, nil), heed.WithDrain(over, t.Context())} {
-			resp, err := tr.RoundTrip(asks(ctx, "GET", nil))
+			resp, err := tr.RoundTrip(newRequest(ctx, "GET", nil))
 			require.NoError(t, err)
 			resp.Body.Close()
 		}
@@ -179,9 +185,10 @@ func TestDrainIsNotTheEndOfTheRequest(t *testing.T) {
 
 func TestDrainLetsARedirectGoOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := newScript(reply{status: 303, header: []string{"Location", "/result"}, took: 10 * time.Second}, reply{status: 200})
+		server := newScript(reply{status: 303, header: []string{"Location", "/result"}, took: 10 * time.Second},
+			reply{status: 200})
 		client := &http.Client{Transport: &heed.Transport{Base: server}}
-		resp, err := client.Do(asks(drainable(t, 5*time.Second), "POST", nil))
+		resp, err := client.Do(newRequest(drainable(t, 5*time.Second), "POST", nil))
 		require.NoError(t, err)
 		resp.Body.Close()
 		assert.Equal(t, 200, resp.StatusCode)
@@ -189,35 +196,35 @@ func TestDrainLetsARedirectGoOn(t *testing.T) {
 	})
 }
 
-// A turnstile is a Pacer that lets requests go when it is told to, or when they end.
-type turnstile struct {
-	open     chan struct{}
-	waited   *http.Request
+// gatePacer blocks requests until the test opens it or they end.
+type gatePacer struct {
+	opened   chan struct{}
+	req      *http.Request
 	observed []heed.Attempt
 }
 
-func (p *turnstile) Wait(req *http.Request) error {
-	p.waited = req
+func (p *gatePacer) Wait(req *http.Request) error {
+	p.req = req
 	select {
-	case <-p.open:
+	case <-p.opened:
 		return nil
 	case <-req.Context().Done():
 		return context.Cause(req.Context())
 	}
 }
 
-func (p *turnstile) Observe(a heed.Attempt) { p.observed = append(p.observed, a) }
+func (p *gatePacer) Observe(a heed.Attempt) { p.observed = append(p.observed, a) }
 
-func (p *turnstile) WaitAtMost(req *http.Request, _ time.Duration) error { return p.Wait(req) }
+func (p *gatePacer) WaitAtMost(req *http.Request, _ time.Duration) error { return p.Wait(req) }
 
 func TestDrainEndsTheWaitOfAnyPacer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bounded := &turnstile{}
-		for _, p := range []heed.Pacer{bounded, struct{ heed.Pacer }{&turnstile{}}} {
+		bounded := &gatePacer{}
+		for _, p := range []heed.Pacer{bounded, struct{ heed.Pacer }{&gatePacer{}}} {
 			server := newScript(reply{status: 200})
 			start := time.Now()
-			_, err := (&heed.Transport{Base: server, Pacer: p}).RoundTrip(asks(drainable(t, 5*time.Second), "GET", nil))
-			assert.EqualError(t, err, "heed: not sent: draining: terminated signal received")
+			_, err := (&heed.Transport{Base: server, Pacer: p}).RoundTrip(newRequest(drainable(t, 5*time.Second), "GET", nil))
+			assert.EqualError(t, err, "heed: not sent: stopped by WithDrain: terminated signal received")
 			assert.Equal(t, 5*time.Second, time.Since(start))
 			assert.Zero(t, server.count())
 		}
@@ -225,34 +232,34 @@ func TestDrainEndsTheWaitOfAnyPacer(t *testing.T) {
 	})
 }
 
-func TestAPacerObservesTheRequestThatItLetGo(t *testing.T) {
+func TestAPacerObservesTheRequestItLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &turnstile{open: make(chan struct{})}
+		p := &gatePacer{opened: make(chan struct{})}
 		tr := &heed.Transport{Base: newScript(reply{status: 200, took: 10 * time.Second}), Pacer: p}
-		time.AfterFunc(time.Second, func() { close(p.open) })
-		resp, err := tr.RoundTrip(asks(drainable(t, 5*time.Second), "GET", nil))
+		time.AfterFunc(time.Second, func() { close(p.opened) })
+		resp, err := tr.RoundTrip(newRequest(drainable(t, 5*time.Second), "GET", nil))
 		require.NoError(t, err)
 		resp.Body.Close()
 		require.Len(t, p.observed, 1)
-		assert.Same(t, p.waited, p.observed[0].Request)
-		assert.NoError(t, p.waited.Context().Err(), "which has not ended")
+		assert.Same(t, p.req, p.observed[0].Request)
+		assert.NoError(t, p.req.Context().Err(), "WithDrain must not end it after Wait returned")
 	})
 }
 
-// The inner Transport holds back what the outer one has sent once already.
-func TestDrainOfATransportInsideATransport(t *testing.T) {
+// The inner Transport blocks a request that the outer one has already sent once.
+func TestDrainWorksInANestedTransport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &turnstile{open: make(chan struct{}, 1)}
-		p.open <- struct{}{} // for the first attempt
+		p := &gatePacer{opened: make(chan struct{}, 1)}
+		p.opened <- struct{}{} // for the first attempt
 		server := newScript(reply{err: io.ErrUnexpectedEOF}, reply{status: 200})
 		tr := &heed.Transport{Base: &heed.Transport{Base: server, Pacer: p}}
-		_, err := tr.RoundTrip(asks(drainable(t, 5*time.Second), "GET", nil))
+		_, err := tr.RoundTrip(newRequest(drainable(t, 5*time.Second), "GET", nil))
 		assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
-		assert.NotErrorIs(t, err, heed.ErrNotSent, "one attempt was")
-		assert.ErrorContains(t, err, "draining")
+		assert.NotErrorIs(t, err, heed.ErrNotSent, "one attempt was sent")
+		assert.ErrorContains(t, err, "stopped by WithDrain")
 		assert.Equal(t, 1, server.count())
 
-		_, err = tr.RoundTrip(asks(drainable(t, 5*time.Second), "GET", nil))
+		_, err = tr.RoundTrip(newRequest(drainable(t, 5*time.Second), "GET", nil))
 		assert.ErrorIs(t, err, heed.ErrNotSent)
 		assert.Equal(t, 1, server.count())
 	})

@@ -15,26 +15,25 @@ import (
 	"time"
 )
 
-// A failure is the error of a request that was attempted more than once, or
-// whose caller gave up between two attempts. The first cause is the one it
-// stands for; errors.Is and errors.As find them all.
+// A failure is the error of a request that was sent more than once, or that was cancelled between
+// two attempts. Its text is that of the first cause; errors.Is and errors.As find all causes.
 type failure struct {
-	what    string
+	summary string
 	causes  []error
 	retried bool // after the last of several attempts
 }
 
-// maxCauses bounds what a failure remembers, however many attempts there were.
+// maxCauses is how many errors a failure keeps, however many attempts there were.
 const maxCauses = 8
 
 func (f *failure) Error() string {
-	return "heed: " + f.what + ": " + text(f.causes[0])
+	return "heed: " + f.summary + ": " + errorText(f.causes[0])
 }
 
 func (f *failure) Unwrap() []error { return f.causes }
 
-// Timeout reports whether the first cause is a timeout. url.Error asks only the
-// error that it holds itself, hence the method.
+// Timeout reports whether the first cause is a timeout. It exists because url.Error asks only the
+// error that it wraps directly.
 func (f *failure) Timeout() bool {
 	t, ok := f.causes[0].(interface{ Timeout() bool })
 	return ok && t.Timeout()
@@ -46,74 +45,74 @@ func (f *failure) Temporary() bool {
 	return ok && t.Temporary()
 }
 
-// gaveUp is the failure after the last of several attempts, which failed with
-// the last of errs.
-func gaveUp(attempts int, errs []error) error {
+// attemptsFailed is the failure after the last of several attempts. It begins with the last of
+// errs.
+func attemptsFailed(attempts int, errs []error) error {
 	last := errs[len(errs)-1]
 	causes := append([]error{last}, errs[:len(errs)-1]...)
 	return &failure{fmt.Sprintf("%d attempts failed", attempts), causes, true}
 }
 
-// stopped is the failure of a request that could not be sent again after a,
-// because of cause.
-func stopped(a Attempt, cause error, errs []error) error {
+// notSentAgain is the failure of a request that could not be sent again after a, because of cause.
+func notSentAgain(a Attempt, cause error, errs []error) error {
 	after := "failed"
 	if a.Response != nil {
-		after = strings.TrimSpace(fmt.Sprintf("ended with status %d %s", a.Response.StatusCode, http.StatusText(a.Response.StatusCode)))
+		status := a.Response.StatusCode
+		after = strings.TrimSpace(fmt.Sprintf("ended with status %d %s", status, http.StatusText(status)))
 	}
 	what := fmt.Sprintf("not sent again after attempt %d, which %s", a.Number, after)
-	return &failure{what: what, causes: append([]error{cause}, errs...)}
+	return &failure{summary: what, causes: append([]error{cause}, errs...)}
 }
 
-// text is what err says, without the URL that a *url.Error shows: its query may
-// hold a secret.
-func text(err error) string {
+// errorText returns the text of err without the URL in a *url.Error: the query may hold a secret.
+func errorText(err error) string {
 	if f, ok := err.(*failure); ok {
-		return f.Error() // which is the text of its first cause
+		return f.Error() // it uses errorText for its cause
 	}
 	var u *url.Error
 	if errors.As(err, &u) {
-		return text(u.Err)
+		return errorText(u.Err)
 	}
 	return err.Error()
 }
 
-// errorOf is the error of a context that has ended, with the cause if that is
-// another one.
-func errorOf(ctx context.Context) error {
+// contextError returns the error of a context that has ended, and its cause if that is a different
+// error.
+func contextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if errors.Is(cause, err) {
 		return cause
 	}
-	return &failure{what: "cancelled", causes: []error{err, cause}}
+	return &failure{summary: "cancelled", causes: []error{err, cause}}
 }
 
-// A timeoutError is the error of an attempt that took longer than
-// AttemptTimeout.
+// A timeoutError is the error of an attempt that took longer than AttemptTimeout.
 type timeoutError struct {
 	after time.Duration
 	err   error
 }
 
-func (e *timeoutError) Error() string   { return fmt.Sprintf("heed: no response within %v", e.after) }
+func (e *timeoutError) Error() string {
+	return fmt.Sprintf("heed: no response within RetryPolicy.AttemptTimeout (%v)", e.after)
+}
 func (e *timeoutError) Unwrap() error   { return e.err }
 func (e *timeoutError) Timeout() bool   { return true }
 func (e *timeoutError) Temporary() bool { return true }
 
 var (
-	errAttemptTimeout = errors.New("heed: the attempt's time is over")
+	errAttemptTimeout = errors.New("heed: RetryPolicy.AttemptTimeout is over")
 	errNoResult       = errors.New("heed: the Base RoundTripper returned neither a response nor an error")
 )
 
-// finalError reports that err comes back however often the request is sent, or says
-// that it is not to be sent again.
+// finalError reports whether err would come back on every attempt, or says that the request must
+// not be sent again.
 func finalError(err error) bool {
 	var unknown *net.DNSError
 	switch {
 	case saysFinal(err), anyStruct(err, hasResponse):
 		return true
 	case errors.As(err, new(*timeoutError)):
-		return false // it may wrap what the end of the attempt caused
+		return false // it may wrap errors that the timeout itself caused
 	case errors.As(err, &unknown):
 		return unknown.IsNotFound
 	case errors.Is(err, http.ErrSkipAltProtocol), errors.As(err, new(*OverdueError)),
@@ -126,17 +125,18 @@ func finalError(err error) bool {
 	return slices.ContainsFunc(finalTexts, func(t string) bool { return strings.Contains(text, t) })
 }
 
-// saysFinal reports that err says so itself, in one of the ways of Azure's and AWS'
-// SDKs and of gRPC's and others' retry libraries.
+// saysFinal reports whether err itself says that it is final, by a method that the SDKs of Azure
+// and AWS, gRPC and several retry libraries use.
 func saysFinal(err error) bool {
 	var azure interface{ NonRetriable() }
 	var aws interface{ RetryableError() bool }
 	var other interface{ Retryable() bool }
-	return errors.As(err, &azure) || errors.As(err, &aws) && !aws.RetryableError() || errors.As(err, &other) && !other.Retryable()
+	return errors.As(err, &azure) || errors.As(err, &aws) && !aws.RetryableError() ||
+		errors.As(err, &other) && !other.Retryable()
 }
 
-// hasResponse reports that an error has a response in a field, as oauth2.RetrieveError
-// has: that answers a request for a token, say, and not this one.
+// hasResponse reports whether an error has a response in a field, as oauth2.RetrieveError has. That
+// response answers another request, such as one for a token.
 func hasResponse(v reflect.Value) bool {
 	for i := range v.NumField() {
 		if f := v.Field(i); f.Type() == reflect.TypeFor[*http.Response]() && !f.IsNil() {
@@ -146,19 +146,19 @@ func hasResponse(v reflect.Value) bool {
 	return false
 }
 
-// finalTexts are of errors of net/http and x/net/http2 that have no exported type.
+// finalTexts are parts of final errors of net/http and x/net/http2 that have no exported type.
 var finalTexts = []string{
 	"unsupported protocol scheme", "unsupported scheme", "invalid header", "invalid trailer", "invalid method",
 	"no Host in request URL", "nil Request.URL", "nil Request.Header", // the request cannot be sent
 	"is not valid in HTTP/2", "certificate is not trusted",
 	"malformed HTTP", "malformed MIME header", "malformed response from server", "server response headers exceeded",
-	"response header list larger than", "header list too large", // the answer cannot be read
+	"response header list larger than", "header list too large", // the response cannot be read
 	"net/http: request canceled", // by CancelRequest
 }
 
-// notSent reports that err proves that nothing of the request was sent, or that the
-// server did not process it. Of several causes each must prove it: they may be of
-// several attempts.
+// notSent reports whether err proves that nothing of the request was sent, or that the server did
+// not process it. If err has several causes each must prove it, because they may come from several
+// attempts.
 func notSent(err error) bool {
 	if provesNotSent(err) {
 		return true
@@ -169,7 +169,8 @@ func notSent(err error) bool {
 		return cause != nil && notSent(cause)
 	case interface{ Unwrap() []error }:
 		causes := err.Unwrap()
-		return len(causes) > 0 && !slices.ContainsFunc(causes, func(cause error) bool { return cause == nil || !notSent(cause) })
+		unproved := func(cause error) bool { return cause == nil || !notSent(cause) }
+		return len(causes) > 0 && !slices.ContainsFunc(causes, unproved)
 	}
 	return false
 }
@@ -185,55 +186,55 @@ func provesNotSent(err error) bool {
 	if isStruct(err, refusedStream) {
 		return true
 	}
-	// The whole text must be one of these: a part of it may be the server's.
+	// Compare the whole text: a part of it may come from the server.
 	text := err.Error()
 	return slices.Contains(notSentTexts, text) ||
 		strings.HasPrefix(text, h2CannotRetry) && !strings.Contains(text, "PROTOCOL_ERROR")
 }
 
-// notSentTexts are those of errors that prove it and have no exported type.
+// notSentTexts are the texts of such errors that have no exported type.
 var notSentTexts = []string{
 	"net/http: TLS handshake timeout",
 	"http2: Transport received Server's graceful shutdown GOAWAY",
 	"http2: client conn not usable",
 }
 
-// h2CannotRetry begins the text of HTTP/2's error for a request that the server did not
-// process and that would be sent again, had its body not been read; or that met a
-// protocol error, which proves nothing.
+// h2CannotRetry begins the text of an HTTP/2 error: the server did not process the request, but
+// net/http cannot resend it because its body was read. After a protocol error it proves nothing.
 const h2CannotRetry = "http2: Transport: cannot retry err ["
 
-// refusedStream reports that v is a stream error of net/http or x/net/http2, with the
-// code that says that the stream was not processed at all (RFC 9113 section 8.7).
+// refusedStream reports whether v is a stream error of net/http or x/net/http2 with the code
+// REFUSED_STREAM: the stream was not processed at all (RFC 9113 section 8.7).
 func refusedStream(v reflect.Value) bool {
 	const refused = 7
 	_, isStream := v.Type().FieldByName("StreamID")
 	code, ok := v.Type().FieldByName("Code")
-	return isStream && ok && len(code.Index) == 1 && code.Type.Kind() == reflect.Uint32 && v.FieldByIndex(code.Index).Uint() == refused
+	return isStream && ok && len(code.Index) == 1 && code.Type.Kind() == reflect.Uint32 &&
+		v.FieldByIndex(code.Index).Uint() == refused
 }
 
-// anyStruct reports whether a struct in err's tree, or one that is pointed to, is such.
-func anyStruct(err error, such func(reflect.Value) bool) bool {
+// anyStruct reports whether match holds for a struct, or a pointer to one, in err's tree.
+func anyStruct(err error, match func(reflect.Value) bool) bool {
 	if err == nil {
 		return false
 	}
-	if isStruct(err, such) {
+	if isStruct(err, match) {
 		return true
 	}
 	switch err := err.(type) {
 	case interface{ Unwrap() error }:
-		return anyStruct(err.Unwrap(), such)
+		return anyStruct(err.Unwrap(), match)
 	case interface{ Unwrap() []error }:
-		return slices.ContainsFunc(err.Unwrap(), func(cause error) bool { return anyStruct(cause, such) })
+		return slices.ContainsFunc(err.Unwrap(), func(cause error) bool { return anyStruct(cause, match) })
 	}
 	return false
 }
 
 // isStruct is anyStruct for err alone.
-func isStruct(err error, such func(reflect.Value) bool) bool {
+func isStruct(err error, match func(reflect.Value) bool) bool {
 	v := reflect.ValueOf(err)
 	if v.Kind() == reflect.Pointer && !v.IsNil() {
 		v = v.Elem()
 	}
-	return v.Kind() == reflect.Struct && such(v)
+	return v.Kind() == reflect.Struct && match(v)
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// An xnetStreamError has the shape of http2.StreamError of golang.org/x/net.
+// xnetStreamError has the shape of http2.StreamError in golang.org/x/net.
 type xnetStreamError struct {
 	StreamID uint32
 	Code     xnetErrCode
@@ -61,9 +61,9 @@ type code struct{ Code uint32 }
 
 func (*apiError) Error() string { return "no such thing" }
 
-// Which errors of a Base are worth another attempt of a GET, which prove that a POST
-// was not sent, and which are final.
-func TestEachErrorOfABaseIsWorthWhatItProves(t *testing.T) {
+// The table says which errors of a Base are retried for any method, which only for idempotent
+// requests, and which never.
+func TestErrorsAreRetriedByWhatTheyProve(t *testing.T) {
 	const never, idempotent, always = 0, 1, 2
 	opError := func(op string, err error) error { return &net.OpError{Op: op, Net: "tcp", Err: err} }
 	for _, c := range []struct {
@@ -107,10 +107,22 @@ func TestEachErrorOfABaseIsWorthWhatItProves(t *testing.T) {
 		{errors.New("http2: timeout awaiting response headers"), idempotent},
 		{errors.New("http2: client conn not usable"), always},
 		{errors.New("http2: Transport received Server's graceful shutdown GOAWAY"), always},
-		{errors.New("http2: Transport: cannot retry err [http2: Transport received Server's graceful shutdown GOAWAY] after Request.Body was written; define Request.GetBody to avoid this error"), always},
-		{errors.New("http2: Transport: cannot retry err [stream error: stream ID 3; REFUSED_STREAM; received from peer] after Request.Body was written; define Request.GetBody to avoid this error"), always},
-		{errors.New("http2: Transport: cannot retry err [stream error: stream ID 3; PROTOCOL_ERROR; received from peer] after Request.Body was written; define Request.GetBody to avoid this error"), idempotent},
-		{errors.New(`http2: server sent GOAWAY and closed the connection; LastStreamID=1, ErrCode=NO_ERROR, debug="http2: client conn not usable"`), idempotent},
+		{
+			errors.New(
+				"http2: Transport: cannot retry err [http2: Transport received Server's graceful shutdown GOAWAY]" +
+					" after Request.Body was written; define Request.GetBody to avoid this error"), always},
+		{
+			errors.New(
+				"http2: Transport: cannot retry err [stream error: stream ID 3; REFUSED_STREAM; received from peer]" +
+					" after Request.Body was written; define Request.GetBody to avoid this error"), always},
+		{
+			errors.New(
+				"http2: Transport: cannot retry err [stream error: stream ID 3; PROTOCOL_ERROR; received from peer]" +
+					" after Request.Body was written; define Request.GetBody to avoid this error"), idempotent},
+		{
+			errors.New(
+				`http2: server sent GOAWAY and closed the connection; LastStreamID=1, ` +
+					`ErrCode=NO_ERROR, debug="http2: client conn not usable"`), idempotent},
 		{xnetStreamError{3, 7, nil}, always}, // REFUSED_STREAM
 		{&xnetStreamError{3, 7, nil}, always},
 		{xnetStreamError{3, 8, nil}, idempotent}, // CANCEL
@@ -123,7 +135,7 @@ func TestEachErrorOfABaseIsWorthWhatItProves(t *testing.T) {
 		{x509.HostnameError{Host: "api.test", Certificate: new(x509.Certificate)}, never},
 		{x509.CertificateInvalidError{Cert: new(x509.Certificate), Reason: x509.Expired}, never},
 		{errors.New("remote error: tls: handshake failure"), idempotent},
-		// others'
+		// other packages
 		{&retrieveError{&http.Response{StatusCode: 400}}, never},
 		{&retrieveError{}, idempotent},
 		{(*retrieveError)(nil), idempotent},
@@ -133,39 +145,43 @@ func TestEachErrorOfABaseIsWorthWhatItProves(t *testing.T) {
 		{retryableError{io.EOF, false}, never},
 		{retryableError{io.EOF, true}, idempotent},
 		{nonRetriable{&net.DNSError{Err: "i/o timeout", IsTimeout: true}}, never},
-		{&apiError{}, idempotent}, // of which a reflect.Value has no field Code
+		{&apiError{}, idempotent}, // Code is in an embedded nil pointer: reflect cannot read it
 		{&heed.OverdueError{Key: "http://api.test"}, never},
 		{errors.New("whatever"), idempotent},
 	} {
 		for how, err := range map[string]error{
 			"as it is": c.err, "wrapped": fmt.Errorf("proxy: %w", c.err),
-			"joined": errors.Join(io.ErrClosedPipe, c.err), "in a *url.Error": &url.Error{Op: "Get", URL: "http://api.test", Err: c.err},
+			"joined":          errors.Join(io.ErrClosedPipe, c.err),
+			"in a *url.Error": &url.Error{Op: "Get", URL: "http://api.test", Err: c.err},
 		} {
 			for method, least := range map[string]int{"GET": idempotent, "POST": always} {
 				if method == "POST" && how == "joined" {
-					least++ // as the other cause proves nothing
+					least++ // the other cause proves nothing
 				}
 				req, _ := http.NewRequest(method, "http://api.test/", nil)
-				assert.Equal(t, c.worth >= least, heed.Worthwhile(heed.Attempt{Request: req, Err: err}), "%s, %s: %v", method, how, c.err)
+				assert.Equal(t, c.worth >= least, heed.Worthwhile(heed.Attempt{Request: req, Err: err}), "%s, %s: %v", method, how,
+					c.err)
 			}
 		}
 	}
 }
 
-// RFC 9110 section 9.2.2: the head may be all that the server needs in order to act.
-func TestAPostWhoseHeadWasSentIsNotSentAgainAfterAnErrorThoughNobodyReadItsBody(t *testing.T) {
+// RFC 9110 section 9.2.2: the head may be all that the server needs to act, even if the body was
+// not read.
+func TestAPostIsNotRetriedOnceItsHeadWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		heads := 0
-		base := &http.Transport{ExpectContinueTimeout: time.Hour, DialContext: func(context.Context, string, string) (net.Conn, error) {
-			client, server := net.Pipe()
-			go func() {
-				_, err := http.ReadRequest(bufio.NewReader(server))
-				assert.NoError(t, err)
-				heads++
-				server.Close()
-			}()
-			return client, nil
-		}}
+		base := &http.Transport{ExpectContinueTimeout: time.Hour,
+			DialContext: func(context.Context, string, string) (net.Conn, error) {
+				client, server := net.Pipe()
+				go func() {
+					_, err := http.ReadRequest(bufio.NewReader(server))
+					assert.NoError(t, err)
+					heads++
+					server.Close()
+				}()
+				return client, nil
+			}}
 		body := newBody("content")
 		req := stream(t.Context(), "POST", body)
 		req.Header.Set("Expect", "100-continue")

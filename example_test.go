@@ -32,7 +32,7 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// busy is a server that is busy for its first n requests.
+// busy returns a server that answers its first n requests with a 503.
 func busy(n int, header ...string) *httptest.Server {
 	served := 0
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -67,7 +67,7 @@ func Example() {
 	// Output: 200 answer to request 2
 }
 
-// A pace of one's own, and a retry budget that all processes share.
+// Ten requests a second from this process, and a retry budget that all processes share.
 func Example_shared() {
 	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	client := &http.Client{Transport: &heed.Transport{
@@ -77,7 +77,7 @@ func Example_shared() {
 	show(client.Get("https://api.example.com/orders"))
 }
 
-// The other half: a server that announces what this client keeps to.
+// The server side: a limiter that announces its limits.
 func Example_server() {
 	mux := http.NewServeMux()
 	limiter, err := serverside.New(serverside.Config{
@@ -89,8 +89,8 @@ func Example_server() {
 	http.ListenAndServe(":8080", limiter.Wrap(mux))
 }
 
-// A deadline belongs into the context: a wait that does not fit before it is not
-// begun, and the server's answer is returned instead.
+// A deadline belongs into the context. If a wait would end after it, the server's response is
+// returned at once.
 func ExampleTransport_deadline() {
 	srv := busy(1, "Retry-After", "50")
 	defer srv.Close()
@@ -104,8 +104,8 @@ func ExampleTransport_deadline() {
 	// Output: 503 busy
 }
 
-// The pitfall: a POST is not repeated after a 503, because the server may have
-// acted upon it. An Idempotency-Key, if the server knows it, makes it safe.
+// A POST is not retried after a 503, because the server may have acted on it. An Idempotency-Key
+// makes that safe, if the server supports it.
 func ExampleTransport_post() {
 	srv := busy(1)
 	defer srv.Close()
@@ -125,7 +125,7 @@ func ExampleTransport_post() {
 	// 200 answer to request 2
 }
 
-// A breaker opens after three failures in a row, and lets nothing pass then.
+// A breaker opens after three failures in a row. Then it refuses everything.
 type breaker struct {
 	base     http.RoundTripper
 	failures int
@@ -142,13 +142,13 @@ func (b *breaker) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil || resp.StatusCode >= 500 {
 		b.failures++
 	} else {
-		b.failures = 0 // a 429 is no failure: the server works, and says when
+		b.failures = 0 // a 429 is no failure: the server works
 	}
 	return resp, err
 }
 
-// A circuit breaker goes around the Transport, where it counts only what retries could
-// not mend. A limit does not open it.
+// A circuit breaker goes around the Transport, where it counts only failures that retries did not
+// fix. A limit does not open it.
 func ExampleTransport_breaker() {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/limited" {
@@ -160,7 +160,7 @@ func ExampleTransport_breaker() {
 	defer srv.Close()
 	client := &http.Client{Transport: &breaker{base: &heed.Transport{
 		Retry: heed.RetryPolicy{Backoff: heed.Exponential(time.Millisecond, time.Second)},
-		Board: heed.NoBoard, // or a server that refuses all would be left alone for longer and longer
+		Board: heed.NoBoard, // or heed would pause for a server that refuses everything
 	}}}
 	get := func(path string) {
 		resp, err := client.Get(srv.URL + path)
@@ -188,7 +188,7 @@ func ExampleTransport_breaker() {
 	// the breaker is open
 }
 
-// A request that must not wait can have a policy of its own.
+// A request that must not be retried has a policy of its own.
 func ExampleWithRetry() {
 	srv := busy(1)
 	defer srv.Close()
@@ -200,14 +200,14 @@ func ExampleWithRetry() {
 	// Output: 503 busy
 }
 
-// Or change one thing of the policy that it has.
+// One field of the Transport's policy is changed; the others stay.
 func ExampleWithRetryFunc() {
 	srv := busy(1)
 	defer srv.Close()
 
 	client := &http.Client{Transport: &heed.Transport{Retry: heed.RetryPolicy{Profiles: ratelimit.Vendors()}}}
 	ctx := heed.WithRetryFunc(context.Background(), func(p heed.RetryPolicy) heed.RetryPolicy {
-		p.MaxAttempts = 1 // and Profiles stay
+		p.MaxAttempts = 1 // Profiles stay
 		return p
 	})
 	req, _ := http.NewRequestWithContext(ctx, "GET", srv.URL, nil)
@@ -215,12 +215,12 @@ func ExampleWithRetryFunc() {
 	// Output: 503 busy
 }
 
-// What GitHub's GraphQL API and others say with a 200 or in a body is obeyed, too. An
-// installation of your own is what you say it is.
+// Some vendors refuse with another status than 429, or say so in the body. Profiles know them. On
+// adds hosts of your own to a Profile.
 func ExampleRetryPolicy_profiles() {
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("X-Amzn-ErrorType", "ThrottlingException") // which counts even if the body is late
+		w.Header().Set("X-Amzn-ErrorType", "ThrottlingException") // enough by itself
 		w.WriteHeader(http.StatusBadRequest)
 		io.WriteString(w, `{"__type":"ThrottlingException"}`)
 	}))
@@ -244,8 +244,7 @@ func ExampleRetryPolicy_profiles() {
 	// 400 {"__type":"ThrottlingException"}
 }
 
-// Delays of 200 ms, doubled each time, and at most 30 % more; a 429 without a
-// hint waits a second.
+// A wait of 200 ms, doubled each time, plus up to 30 %. After a 429 without a hint it is a second.
 func ExampleBackoff() {
 	upward := func(b heed.Backoff) heed.Backoff {
 		part := heed.FullJitter(func(a heed.Attempt) time.Duration { return b(a) * 3 / 10 })
@@ -274,7 +273,7 @@ func ExampleExponential() {
 	// Output: 1s 2s 4s 8s 16s 30s 30s
 }
 
-// Equal jitter waits at least half of the time.
+// Equal jitter waits for at least half of the time.
 func ExampleEqualJitter() {
 	backoff := heed.EqualJitter(heed.Exponential(time.Second, 30*time.Second))
 	wait := backoff(heed.Attempt{Number: 3})
@@ -289,18 +288,18 @@ func ExampleDecorrelated() {
 	// Output: true
 }
 
-// One budget for all the clients of a worker pool: together they send at most a
-// tenth more than there are requests, and one a second.
+// One budget for all clients of a worker pool: together they retry at most a tenth of their
+// requests, and one request a second.
 func ExampleLocalBudget() {
 	budget := &heed.LocalBudget{}
 	orders := &http.Client{Transport: &heed.Transport{Budget: budget}}
 	refunds := &http.Client{Transport: &heed.Transport{Budget: budget}}
 	_, _ = orders, refunds
-	fmt.Println(budget.Balance("https://api.example.com")) // retries, for a beginning
+	fmt.Println(budget.Balance("https://api.example.com")) // a new key's retries
 	// Output: 2
 }
 
-// One customer's limit stops no other: whose it is, the credential says.
+// Each credential has its own key, so that one customer's limit delays no other customer.
 func ExampleByCredential() {
 	req, _ := http.NewRequest("GET", "https://API.example.com:443/v1/orders", nil)
 	fmt.Println(heed.ByCredential(req))
@@ -311,8 +310,7 @@ func ExampleByCredential() {
 	// false
 }
 
-// Where the credential is added in Base, or is in the path, a Key takes the customer from the
-// context.
+// If Base adds the credential, or it is in the path, a Key can take the customer from the context.
 func ExampleTransport_key() {
 	type customer struct{}
 	client := &http.Client{Transport: &heed.Transport{
@@ -330,8 +328,8 @@ func ExampleTransport_key() {
 	// Output: 200 answer to request 1
 }
 
-// In a reverse proxy each user has a cool-down of their own, and who is held back is told
-// 429 and when to come back, not 502.
+// In a reverse proxy each user has a cool-down of their own. A user whose request heed refuses gets
+// a 429 with Retry-After instead of a 502.
 func ExampleTransport_reverseProxy() {
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") == "Bearer greedy" {
@@ -374,8 +372,7 @@ func ExampleTransport_reverseProxy() {
 	// modest 200
 }
 
-// RetryAfter is of use outside the Transport too: here it makes an error of a
-// refusal, for callers that want one.
+// RetryAfter is useful outside the Transport too: here it turns a refusal into an error.
 func ExampleRetryAfter() {
 	exhausted := func(resp *http.Response, err error) error {
 		if err != nil || resp.StatusCode != http.StatusTooManyRequests {
@@ -396,7 +393,7 @@ func ExampleLogTrace() {
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			if a.Key == slog.TimeKey || a.Key == "host" {
-				return slog.Attr{} // which change from run to run
+				return slog.Attr{} // they differ from run to run
 			}
 			return a
 		},
@@ -411,7 +408,7 @@ func ExampleLogTrace() {
 	// 200 answer to request 2
 }
 
-// What the Transport decided, counted.
+// Count the verdicts of a call.
 func ExampleWithTrace() {
 	srv := busy(2)
 	defer srv.Close()
@@ -430,15 +427,15 @@ func ExampleWithTrace() {
 	// map[final:1 again:2]
 }
 
-// A pool of workers is told to stop: what was sent is answered, and what was not sent is known,
-// so that another process can do it.
+// Workers stop at a signal: requests under way are completed, and requests that were not sent are
+// known, so that another process can do them.
 func ExampleWithDrain() {
 	stop, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	ctx := heed.WithDrain(context.Background(), stop)
 
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		cancel() // as the signal does
+		cancel() // as a signal would
 	}))
 	defer srv.Close()
 	client := &http.Client{Transport: &heed.Transport{
@@ -458,7 +455,7 @@ func ExampleWithDrain() {
 			case errors.Is(err, heed.ErrNotSent):
 				notSent.Add(1) // back to the queue
 			default:
-				failed.Add(1) // sent, and its error is known
+				failed.Add(1) // it was sent, and failed
 			}
 		})
 	}
@@ -467,7 +464,7 @@ func ExampleWithDrain() {
 	// Output: 1 done, 4 not sent, 0 failed
 }
 
-// A request that may not wait for its turn fails at once.
+// A request that would have to wait too long fails at once.
 func ExampleOverdueError() {
 	board := &heed.LocalBoard{}
 	board.Post(context.Background(), "http://api.example.com", time.Hour, 0)
@@ -481,7 +478,7 @@ func ExampleOverdueError() {
 	// Output: http://api.example.com for longer than 1m0s
 }
 
-// What became of a call: what was sent, and what was waited for.
+// See what a call did: its attempts and waits.
 func ExampleFromResponse() {
 	srv := busy(1)
 	defer srv.Close()
@@ -502,7 +499,7 @@ func ExampleFromResponse() {
 	// 2 200 final [{backoff 1ms}]
 }
 
-// A POST that may be repeated, because the server acts upon each key only once.
+// A POST that may be retried, because the server acts only once for each key.
 func ExampleRandomIdempotencyKey() {
 	srv := busy(1)
 	defer srv.Close()

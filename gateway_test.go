@@ -15,9 +15,9 @@ import (
 	"github.com/heedhttp/heed/internal/testenv"
 )
 
-// Thirty workers of the zero Transport, behind gateways that say 429 and nothing else: what
-// TestAGatewayThatTellsNothingIsUsedAndNotStormed shows of stand-ins.
-func TestARealGatewayThatTellsNothingIsUsedAndNotStormed(t *testing.T) {
+// Thirty workers with the zero Transport, behind gateways that answer a plain 429. The stand-ins of
+// these gateways are in TestGatewaysWithoutHintsAreUsedNotFlooded.
+func TestRealGatewaysWithoutHintsAreUsedNotFlooded(t *testing.T) {
 	if !testenv.All() {
 		t.Skip("needs nginx, haproxy and varnishd: HEED_TEST=all runs it")
 	}
@@ -25,7 +25,7 @@ func TestARealGatewayThatTellsNothingIsUsedAndNotStormed(t *testing.T) {
 	defer service.Close()
 	addr := strings.TrimPrefix(service.URL, "http://")
 	limit := gatewaytest.Limit{Rate: 20, Status: 429}
-	t.Run("group", func(t *testing.T) { // which ends before service is closed
+	t.Run("group", func(t *testing.T) { // it ends before service is closed
 		for name, test := range map[string]struct {
 			start func(testing.TB, string, gatewaytest.Limit) string
 			burst int
@@ -41,14 +41,15 @@ func TestARealGatewayThatTellsNothingIsUsedAndNotStormed(t *testing.T) {
 				limit := limit
 				limit.Burst = test.burst
 				url := test.start(t, addr, limit)
-				for try := 1; ; try++ { // a machine that stands still makes a client late, but not each time
+				for try := 1; ; try++ { // a busy machine may fail one try, but not three
 					r := throughGateway(t, url, 25*time.Second)
 					refused, used := float64(r.refused)/float64(r.sent), float64(r.done)/20/r.took.Seconds()
-					t.Logf("%d done, %d lost in %v; %.1f %% of %d refused, %.0f %% used", r.done, r.lost, r.took, 100*refused, r.sent, 100*used)
+					t.Logf("%d done, %d lost in %v; %.1f %% of %d refused, %.0f %% used", r.done, r.lost, r.took, 100*refused, r.sent,
+						100*used)
 					if r.lost == 0 && refused <= 0.1 && used >= test.used {
 						return
 					}
-					if !assert.Less(t, try, 3, "it was so three times") {
+					if !assert.Less(t, try, 3, "three tries failed") {
 						return
 					}
 				}
@@ -66,7 +67,7 @@ func throughGateway(t *testing.T, url string, during time.Duration) (r throughpu
 	inner := &http.Transport{MaxIdleConnsPerHost: 30}
 	defer inner.CloseIdleConnections()
 	var mu sync.Mutex
-	tr := &heed.Transport{Base: base(func(req *http.Request) (*http.Response, error) {
+	tr := &heed.Transport{Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
 		resp, err := inner.RoundTrip(req)
 		mu.Lock()
 		defer mu.Unlock()
@@ -77,7 +78,7 @@ func throughGateway(t *testing.T, url string, during time.Duration) (r throughpu
 		return resp, err
 	})}
 	start := time.Now()
-	r.done, r.lost = work(t, base(func(req *http.Request) (*http.Response, error) {
+	r.done, r.lost = work(t, roundTripFunc(func(req *http.Request) (*http.Response, error) {
 		req, err := http.NewRequestWithContext(req.Context(), "GET", url, nil)
 		if err != nil {
 			return nil, err

@@ -16,30 +16,30 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// base is a RoundTripper made of a function.
-type base func(*http.Request) (*http.Response, error)
+// roundTripFunc is a RoundTripper made of a function.
+type roundTripFunc func(*http.Request) (*http.Response, error)
 
-func (f base) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+func (f roundTripFunc) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// A reply is what a scripted server does once.
+// A reply is one answer of a script.
 type reply struct {
 	status int
 	header []string // name, value, name, value …
 	body   io.ReadCloser
 	err    error
 	took   time.Duration
-	unread bool // answers without reading the body
+	unread bool // answer without reading the body
 	proto  int  // 1 if 0
 }
 
-// A seen is an attempt as the scripted server saw it.
+// A seen is an attempt as the script received it.
 type seen struct {
 	at   time.Duration // since the server was made
 	req  *http.Request
 	body string
 }
 
-// A script answers one reply after the other, and then the last one for ever.
+// A script is a base that gives one reply after the other, then repeats the last one.
 type script struct {
 	start   time.Time
 	replies []reply
@@ -87,7 +87,7 @@ func (s *script) count() int {
 	return len(s.seen)
 }
 
-// times are the arrivals since the start.
+// times returns when the attempts arrived, since the script was made.
 func (s *script) times() (times []time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func response(req *http.Request, r reply) *http.Response {
 	return resp
 }
 
-// throttle is a 429 that says when to come back.
+// throttle is a 429 with Retry-After.
 func throttle(seconds string) reply {
 	return reply{status: 429, header: []string{"Retry-After", seconds}}
 }
@@ -128,17 +128,17 @@ var (
 	unavailable = reply{status: 503}
 )
 
-// errBroken is an error that says nothing about what the server did.
+// errBroken does not say what the server did.
 var errBroken = errors.New("connection reset by peer")
 
-// A body counts what is done to it.
+// A body counts its Reads and Closes.
 type body struct {
 	r io.Reader
 
 	mu     sync.Mutex
 	reads  int
 	closes int
-	closed time.Time // when it was first
+	closed time.Time // the first Close
 }
 
 func newBody(s string) *body { return &body{r: strings.NewReader(s)} }
@@ -165,7 +165,7 @@ func (b *body) counts() (reads, closes int) {
 	return b.reads, b.closes
 }
 
-// get is a GET to the usual place.
+// get returns a GET request.
 func get(ctx context.Context) *http.Request {
 	req, err := http.NewRequestWithContext(ctx, "GET", "http://api.example.com/things?key=s3cret", nil)
 	if err != nil {
@@ -174,7 +174,7 @@ func get(ctx context.Context) *http.Request {
 	return req
 }
 
-// put is an idempotent request with a body, which GetBody gives anew.
+// put returns an idempotent request whose body GetBody can return again.
 func put(ctx context.Context, content string) *http.Request {
 	req, err := http.NewRequestWithContext(ctx, "PUT", "http://api.example.com/things", strings.NewReader(content))
 	if err != nil {
@@ -183,7 +183,7 @@ func put(ctx context.Context, content string) *http.Request {
 	return req
 }
 
-// stream is a request whose body can be read once.
+// stream returns a request whose body can be read only once.
 func stream(ctx context.Context, method string, b io.ReadCloser) *http.Request {
 	req, err := http.NewRequestWithContext(ctx, method, "http://api.example.com/things", nil)
 	if err != nil {
@@ -248,7 +248,7 @@ func serve(t testing.TB, h http.HandlerFunc) (*http.Transport, *pipes) {
 	return tr, p
 }
 
-// roundTrip fails the test unless there is a response.
+// roundTrip fails the test if there is no response.
 func roundTrip(t testing.TB, rt http.RoundTripper, req *http.Request) *http.Response {
 	t.Helper()
 	resp, err := rt.RoundTrip(req)

@@ -15,8 +15,8 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// Frames of HTTP/2, as far as a server needs them that does what net/http's
-// does not: to refuse streams (RFC 9113 sections 6 and 8.7).
+// HTTP/2 frames for a server that refuses streams, which net/http's server does not (RFC 9113
+// sections 6 and 8.7).
 const (
 	frameData, frameHeaders, frameReset, frameSettings, framePing, frameGoAway = 0, 1, 3, 4, 6, 7
 
@@ -29,25 +29,25 @@ type frame struct {
 	payload     []byte
 }
 
-// An h2 is one connection of a server whose answer to each request is a frame
-// or more. Frames are written one at a time, the first of them before any other.
+// An h2 is one connection of a server that answers each request with frames. Frames are written one
+// at a time.
 type h2 struct {
 	conn   net.Conn
 	answer func(c *h2, stream uint32)
-	turn   chan struct{} // holds a value while nobody writes
+	idle   chan struct{} // holds a value while no frame is being written
 }
 
 func (c *h2) write(f frame) {
 	b := []byte{byte(len(f.payload) >> 16), byte(len(f.payload) >> 8), byte(len(f.payload)), f.kind, f.flags}
 	b = binary.BigEndian.AppendUint32(b, f.stream)
-	<-c.turn
-	c.begin(append(b, f.payload...))
+	<-c.idle
+	c.writeFirst(append(b, f.payload...))
 }
 
-// begin writes b while it is nobody's turn, and ends that.
-func (c *h2) begin(b []byte) {
+// writeFirst writes b, while idle is empty, then fills idle.
+func (c *h2) writeFirst(b []byte) {
 	c.conn.Write(b)
-	c.turn <- struct{}{}
+	c.idle <- struct{}{}
 }
 
 func (c *h2) read() (frame, error) {
@@ -64,7 +64,7 @@ func (c *h2) read() (frame, error) {
 func (c *h2) serve() {
 	defer c.conn.Close()
 	io.ReadFull(c.conn, make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")))
-	go c.begin([]byte{0, 0, 0, frameSettings, 0, 0, 0, 0, 0})
+	go c.writeFirst([]byte{0, 0, 0, frameSettings, 0, 0, 0, 0, 0})
 	for {
 		f, err := c.read()
 		switch {
@@ -84,14 +84,13 @@ func (c *h2) reset(stream, code uint32) {
 	c.write(frame{kind: frameReset, stream: stream, payload: binary.BigEndian.AppendUint32(nil, code)})
 }
 
-// ok answers 200: ":status: 200" is the 8th entry of the static table (RFC 7541
-// appendix A).
+// ok answers 200: ":status: 200" is entry 8 of the static table (RFC 7541 appendix A).
 func (c *h2) ok(stream uint32) {
 	c.write(frame{kind: frameHeaders, flags: endHeaders | endStream, stream: stream, payload: []byte{0x88}})
 }
 
-// serveH2 returns a client whose connections are served with answer, over HTTP/2
-// without TLS, and the count of requests that were seen.
+// serveH2 returns a client over HTTP/2 without TLS, whose requests are handled by answer, and the
+// count of requests.
 func serveH2(t *testing.T, answer func(c *h2, stream uint32, request int)) (*http.Transport, *int) {
 	p, seen := newPipes(), new(int)
 	go func() {
@@ -100,7 +99,7 @@ func serveH2(t *testing.T, answer func(c *h2, stream uint32, request int)) (*htt
 			if err != nil {
 				return
 			}
-			c := &h2{conn: conn, turn: make(chan struct{}, 1), answer: func(c *h2, stream uint32) {
+			c := &h2{conn: conn, idle: make(chan struct{}, 1), answer: func(c *h2, stream uint32) {
 				*seen++
 				answer(c, stream, *seen)
 			}}
@@ -116,9 +115,9 @@ func serveH2(t *testing.T, answer func(c *h2, stream uint32, request int)) (*htt
 
 const refused, cancel = 7, 8
 
-// net/http repeats a refused stream itself as often as six times, if it can; the
-// error surfaces when it cannot, which is when heed's turn comes.
-func TestAStreamThatWasRefusedIsSentAgainWhateverItsMethod(t *testing.T) {
+// net/http itself repeats a refused stream up to six times, if it can. heed sees the error only if
+// it cannot.
+func TestARefusedStreamIsRetriedWhateverItsMethod(t *testing.T) {
 	for name, body := range map[string]func() *body{
 		"no body":       func() *body { return nil },
 		"unread stream": func() *body { return newBody("content") },
@@ -138,14 +137,15 @@ func TestAStreamThatWasRefusedIsSentAgainWhateverItsMethod(t *testing.T) {
 					req.Body = b
 					req.Header.Set("Expect", "100-continue")
 				}
-				assert.Equal(t, 200, status(t, &heed.Transport{Base: base, Budget: heed.Unlimited, Retry: heed.RetryPolicy{MaxAttempts: 10}}, req))
+				assert.Equal(t, 200,
+					status(t, &heed.Transport{Base: base, Budget: heed.Unlimited, Retry: heed.RetryPolicy{MaxAttempts: 10}}, req))
 				assert.Equal(t, 10, *seen)
 			})
 		})
 	}
 }
 
-func TestAStreamThatWasCutOffIsSentAgainOnlyIfIdempotent(t *testing.T) {
+func TestACutOffStreamIsRetriedOnlyIfIdempotent(t *testing.T) {
 	for method, want := range map[string]int{"GET": 2, "POST": 1} {
 		synctest.Test(t, func(t *testing.T) {
 			base, seen := serveH2(t, func(c *h2, stream uint32, n int) {
@@ -167,10 +167,10 @@ func TestAStreamThatWasCutOffIsSentAgainOnlyIfIdempotent(t *testing.T) {
 	}
 }
 
-func TestAConnectionThatGoesAwayIsReplaced(t *testing.T) {
+func TestAConnectionAfterGoAwayIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, seen := serveH2(t, func(c *h2, stream uint32, n int) {
-			if n == 1 { // a shutdown that has processed nothing
+			if n == 1 { // a shutdown that processed nothing
 				c.write(frame{kind: frameGoAway, payload: bytes.Repeat([]byte{0}, 8)})
 				c.conn.Close()
 				return
@@ -182,9 +182,8 @@ func TestAConnectionThatGoesAwayIsReplaced(t *testing.T) {
 	})
 }
 
-// A response whose body never ends is not read before it is replaced: on HTTP/2
-// closing it costs a stream, not the connection.
-func TestNothingIsDrainedOnHTTP2(t *testing.T) {
+// Closing a body that never ends costs a stream on HTTP/2, not the connection.
+func TestHTTP2BodiesAreNotDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		conns := map[*h2]bool{}
 		base, _ := serveH2(t, func(c *h2, stream uint32, n int) {

@@ -19,49 +19,53 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// denied is a 429 that asks for a wait and tells policies and their state.
-func denied(took time.Duration, seconds, policies, states string) reply {
-	return reply{status: 429, took: took, header: []string{"Retry-After", seconds, "RateLimit-Policy", policies, "RateLimit", states}}
+// denial is a 429 with Retry-After, RateLimit-Policy and RateLimit.
+func denial(took time.Duration, seconds, policies, states string) reply {
+	return reply{status: 429, took: took,
+		header: []string{"Retry-After", seconds, "RateLimit-Policy", policies, "RateLimit", states}}
 }
 
-// told is a policy of a bucket that says so.
-func told(name string, quota, window int) string {
+// bucketPolicy is a RateLimit-Policy that declares a token bucket.
+func bucketPolicy(name string, quota, window int) string {
 	return fmt.Sprintf(`"%s";q=%d;w=%d;heed-algorithm=token-bucket`, name, quota, window)
 }
 
-// Of several policies that deny, all wait for the last, and go at the longest interval of a
-// bucket that says that it is one.
-func TestTheLongestIntervalOfABucketHolds(t *testing.T) {
+// If several policies refuse, all wait for the last one, and are released at the longest interval
+// that a policy declares with its bucket.
+func TestTheLongestBucketIntervalApplies(t *testing.T) {
 	const ms, s = time.Millisecond, time.Second
-	slow := denied(100*ms, "2", told("slow", 30, 60), `"slow";r=0;t=2`)
-	fast := denied(100*ms, "10", told("fast", 600, 60), `"fast";r=0;t=1`)
-	window := denied(100*ms, "20", `"window";q=60;w=60`, `"window";r=0;t=20`)
+	slow := denial(100*ms, "2", bucketPolicy("slow", 30, 60), `"slow";r=0;t=2`)
+	fast := denial(100*ms, "10", bucketPolicy("fast", 600, 60), `"fast";r=0;t=1`)
+	window := denial(100*ms, "20", `"window";q=60;w=60`, `"window";r=0;t=20`)
 	later := func(r reply) reply { r.took += 400 * ms; return r }
 	for name, test := range map[string]struct {
 		replies    []reply
 		end, every time.Duration
 	}{
-		"one":                              {[]reply{slow}, 2100 * ms, 2 * s},
-		"a longer wait and a shorter one":  {[]reply{fast, later(slow)}, 10100 * ms, 2 * s},
-		"a shorter wait and a longer one":  {[]reply{slow, later(fast)}, 10500 * ms, 2 * s},
-		"a window, which has no interval":  {[]reply{window, later(fast)}, 20100 * ms, 100 * ms},
-		"a window that is told afterwards": {[]reply{fast, later(window)}, 20500 * ms, 100 * ms},
+		"one":                             {[]reply{slow}, 2100 * ms, 2 * s},
+		"a longer wait and a shorter one": {[]reply{fast, later(slow)}, 10100 * ms, 2 * s},
+		"a shorter wait and a longer one": {[]reply{slow, later(fast)}, 10500 * ms, 2 * s},
+		"a window, which has no interval": {[]reply{window, later(fast)}, 20100 * ms, 100 * ms},
+		"a window that is refused later":  {[]reply{fast, later(window)}, 20500 * ms, 100 * ms},
 		"one that may be a window": {
-			[]reply{denied(100*ms, "2", `"x";q=30;w=60`, `"x";r=0;t=2`)}, 2100 * ms, 0},
+			[]reply{denial(100*ms, "2", `"x";q=30;w=60`, `"x";r=0;t=2`)}, 2100 * ms, 0},
 		"one that denies, and one that does not": {
-			[]reply{denied(100*ms, "2", told("fast", 600, 60)+", "+told("slow", 30, 60), `"fast";r=0;t=1, "slow";r=1;t=2`)}, 2100 * ms, 100 * ms},
+			[]reply{denial(100*ms, "2", bucketPolicy("fast", 600, 60)+", "+bucketPolicy("slow", 30, 60),
+				`"fast";r=0;t=1, "slow";r=1;t=2`)}, 2100 * ms, 100 * ms},
 		"two at once": {
-			[]reply{denied(100*ms, "2", told("fast", 600, 60)+", "+told("slow", 30, 60), `"fast";r=0;t=1, "slow";r=0;t=2`)}, 2100 * ms, 2 * s},
+			[]reply{denial(100*ms, "2", bucketPolicy("fast", 600, 60)+", "+bucketPolicy("slow", 30, 60),
+				`"fast";r=0;t=1, "slow";r=0;t=2`)}, 2100 * ms, 2 * s},
 		"one with a new limit": {
-			[]reply{slow, later(denied(100*ms, "2", told("slow", 60, 60), `"slow";r=0;t=1`))}, 2500 * ms, s},
+			[]reply{slow, later(denial(100*ms, "2", bucketPolicy("slow", 60, 60), `"slow";r=0;t=1`))}, 2500 * ms, s},
 		"one name in two partitions": {
-			[]reply{denied(100*ms, "2", told("a", 30, 60), `"a";r=0;t=2;pk=:YQ==:`), later(denied(100*ms, "2", told("a", 60, 60), `"a";r=0;t=1;pk=:Yg==:`))}, 2500 * ms, 2 * s},
+			[]reply{denial(100*ms, "2", bucketPolicy("a", 30, 60), `"a";r=0;t=2;pk=:YQ==:`),
+				later(denial(100*ms, "2", bucketPolicy("a", 60, 60), `"a";r=0;t=1;pk=:Yg==:`))}, 2500 * ms, 2 * s},
 		"one of more than a minute": {
-			[]reply{denied(100*ms, "2", told("day", 1, 999999999), `"day";r=0;t=1`)}, 2100 * ms, 0},
+			[]reply{denial(100*ms, "2", bucketPolicy("day", 1, 999999999), `"day";r=0;t=1`)}, 2100 * ms, 0},
 		"one of a minute": {
-			[]reply{denied(100*ms, "2", told("x", 2, 120), `"x";r=0;t=1`)}, 2100 * ms, time.Minute},
+			[]reply{denial(100*ms, "2", bucketPolicy("x", 2, 120), `"x";r=0;t=1`)}, 2100 * ms, time.Minute},
 		"tokens": {
-			[]reply{denied(100*ms, "2", `"x";q=30;w=60;qu="tokens";heed-algorithm=token-bucket`, `"x";r=0;t=1`)}, 2100 * ms, 0},
+			[]reply{denial(100*ms, "2", `"x";q=30;w=60;qu="tokens";heed-algorithm=token-bucket`, `"x";r=0;t=1`)}, 2100 * ms, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -82,11 +86,11 @@ func TestTheLongestIntervalOfABucketHolds(t *testing.T) {
 	}
 }
 
-func TestALineGoesAtTheLongestInterval(t *testing.T) {
+func TestALineIsReleasedAtTheLongestInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(
-			denied(50*time.Millisecond, "3", told("slow", 30, 60), `"slow";r=0;t=2`),
-			denied(100*time.Millisecond, "10", told("fast", 600, 60), `"fast";r=0;t=1`), ok)
+			denial(50*time.Millisecond, "3", bucketPolicy("slow", 30, 60), `"slow";r=0;t=2`),
+			denial(100*time.Millisecond, "10", bucketPolicy("fast", 600, 60), `"fast";r=0;t=1`), ok)
 		tr := &heed.Transport{Base: s}
 		var all sync.WaitGroup
 		for range 2 {
@@ -100,18 +104,19 @@ func TestALineGoesAtTheLongestInterval(t *testing.T) {
 		all.Wait()
 		times := s.times()[2:]
 		slices.Sort(times)
-		between(t, 10100*time.Millisecond, times[0], 10700*time.Millisecond) // a fifth of the jitter window
+		between(t, 10100*time.Millisecond, times[0], 10700*time.Millisecond) // within a fifth of the jitter window
 		for i, at := range times {
 			assert.Equal(t, times[0]+time.Duration(i)*2*time.Second, at)
 		}
 	})
 }
 
-// What denied before the key was last open has nothing to do with the next cool-down.
-func TestAPolicyThatDeniedOnceIsForgotten(t *testing.T) {
+// Policies that refused before the key was open must not slow the next cool-down.
+func TestAnOldPolicyDoesNotAffectTheNextCoolDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		board := &heed.LocalBoard{}
-		s := newScript(denied(0, "2", told("hour", 100, 3600), `"hour";r=0;t=36`), denied(0, "1", told("fast", 600, 60), `"fast";r=0;t=1`))
+		s := newScript(denial(0, "2", bucketPolicy("hour", 100, 3600), `"hour";r=0;t=36`),
+			denial(0, "1", bucketPolicy("fast", 600, 60), `"fast";r=0;t=1`))
 		tr := &heed.Transport{Base: s, Board: board, Retry: heed.RetryPolicy{MaxAttempts: 1}}
 		assert.Equal(t, 429, status(t, tr, get(t.Context())))
 		_, every, _ := board.Read(t.Context(), key)
@@ -123,14 +128,15 @@ func TestAPolicyThatDeniedOnceIsForgotten(t *testing.T) {
 	})
 }
 
-// A policy that cannot be true, or that is none of this request's, must not keep a healthy
-// server from being used.
-func TestAHostileIntervalSlowsNobody(t *testing.T) {
+// A policy that cannot be true, or that another request met, must not slow a healthy server's
+// clients.
+func TestAnImplausibleIntervalIsIgnored(t *testing.T) {
 	for _, policy := range []string{
-		`"x";q=1;w=999999999`, told("x", 1, 999999999), told("x", 1, 86400), `"x";q=1;w=61`, `"x";q=3;w=9000`,
+		`"x";q=1;w=999999999`, bucketPolicy("x", 1, 999999999), bucketPolicy("x", 1, 86400), `"x";q=1;w=61`,
+		`"x";q=3;w=9000`,
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newScript(denied(0, "1", policy, `"x";r=0;t=1`), ok)
+			s := newScript(denial(0, "1", policy, `"x";r=0;t=1`), ok)
 			tr := &heed.Transport{Base: s}
 			assert.Equal(t, 200, status(t, tr, get(t.Context())))
 			for range 100 {
@@ -142,11 +148,11 @@ func TestAHostileIntervalSlowsNobody(t *testing.T) {
 	}
 }
 
-// One that is believed is the server's pace. Who cannot wait for it is told so at once, and
-// nobody waits longer than MaxWait and the jitter window.
-func TestAnIntervalThatIsBelievedKeepsNobodyLongerThanMaxWait(t *testing.T) {
+// Requests that cannot wait for their release fail at once, and none waits longer than MaxWait and
+// the jitter window.
+func TestAConfirmedIntervalNeverExceedsMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := &heed.Transport{Base: newScript(denied(0, "1", told("x", 2, 60), `"x";r=0;t=1`), ok)}
+		tr := &heed.Transport{Base: newScript(denial(0, "1", bucketPolicy("x", 2, 60), `"x";r=0;t=1`), ok)}
 		assert.Equal(t, 200, status(t, tr, get(t.Context())))
 		done, refused := 0, 0
 		var mu sync.Mutex
@@ -175,7 +181,7 @@ func TestAnIntervalThatIsBelievedKeepsNobodyLongerThanMaxWait(t *testing.T) {
 	})
 }
 
-// inMemory makes a server's answers without a network.
+// inMemory calls a handler without a network.
 type inMemory struct{ http.Handler }
 
 func (h inMemory) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -185,16 +191,17 @@ func (h inMemory) RoundTrip(req *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// limiting is a heed server with one policy for all.
+// limiting is a server with heed's limiter and one policy for all requests.
 func limiting(t *testing.T, policy quota.Policy) http.RoundTripper {
 	limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{
-		Name: "api", Pattern: "/", Key: serverside.KeyFunc(func(*http.Request) string { return "all" }), Policies: []quota.Policy{policy},
+		Name: "api", Pattern: "/", Key: serverside.KeyFunc(func(*http.Request) string { return "all" }),
+		Policies: []quota.Policy{policy},
 	}}})
 	require.NoError(t, err)
 	return inMemory{limiter.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))}
 }
 
-// A counter counts what was admitted from some time on.
+// A counter counts admitted and refused requests from start on.
 type counter struct {
 	base  http.RoundTripper
 	start time.Time
@@ -217,8 +224,8 @@ func (c *counter) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// Fifty workers without a pause use what heed's own server allows.
-func TestALimitOfHeedsOwnServerIsUsed(t *testing.T) {
+// Fifty workers without a pause use the limit of heed's own server.
+func TestHeedsOwnServersLimitIsUsed(t *testing.T) {
 	for _, policy := range []quota.Policy{
 		quota.PerSecond(20), quota.PerSecond(500), quota.PerSecond(2000),
 		{Quota: 20, Window: time.Second, Burst: 4}, {Quota: 500, Window: time.Second, Burst: 100},
@@ -239,9 +246,8 @@ func TestALimitOfHeedsOwnServerIsUsed(t *testing.T) {
 	}
 }
 
-// A batch goes into a window that has just begun, whatever the last one said in its last
-// seconds.
-func TestABatchGoesIntoAFreshWindow(t *testing.T) {
+// The window has just begun, whatever the one before said in its last seconds.
+func TestABatchUsesAFreshWindowAtOnce(t *testing.T) {
 	const quotaOf = 60
 	for _, before := range []time.Duration{time.Second, 3 * time.Second, 10 * time.Second, 40 * time.Second} {
 		t.Run(before.String(), func(t *testing.T) {
@@ -264,13 +270,15 @@ func TestABatchGoesIntoAFreshWindow(t *testing.T) {
 	}
 }
 
-// A sequential caller goes on while the server says that there is something left.
+// A sequential caller is not slowed while the server says that something is left.
 func TestASequentialCallerUsesWhatIsLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := func(r int) reply {
-			return reply{status: 200, header: []string{"RateLimit-Policy", told("x", 5, 60), "RateLimit", fmt.Sprintf(`"x";r=%d;t=12`, r)}}
+			return reply{status: 200,
+				header: []string{"RateLimit-Policy", bucketPolicy("x", 5, 60), "RateLimit", fmt.Sprintf(`"x";r=%d;t=12`, r)}}
 		}
-		s := newScript(denied(0, "12", told("x", 5, 60), `"x";r=0;t=12`), left(4), left(3), left(2), left(1), left(0), left(0))
+		s := newScript(denial(0, "12", bucketPolicy("x", 5, 60), `"x";r=0;t=12`), left(4), left(3), left(2), left(1),
+			left(0), left(0))
 		tr := &heed.Transport{Base: s}
 		start := time.Now()
 		for range 5 {
@@ -278,12 +286,12 @@ func TestASequentialCallerUsesWhatIsLeft(t *testing.T) {
 		}
 		between(t, 12*time.Second, time.Since(start), 16*time.Second)
 		assert.Equal(t, 200, status(t, tr, get(t.Context())))
-		between(t, 24*time.Second, time.Since(start), 28*time.Second) // one interval after the last
+		between(t, 24*time.Second, time.Since(start), 28*time.Second) // one interval later
 	})
 }
 
-// In real time, where timers are late: over a socket, and with other things to do.
-func TestALimitOfHeedsOwnServerIsUsedInRealTime(t *testing.T) {
+// In real time, over a socket, where timers are late.
+func TestHeedsOwnServersLimitIsUsedInRealTime(t *testing.T) {
 	testenv.NeedLong(t)
 	for _, perSecond := range []int64{20, 500, 2000} {
 		t.Run(fmt.Sprint(perSecond), func(t *testing.T) {
@@ -293,10 +301,10 @@ func TestALimitOfHeedsOwnServerIsUsedInRealTime(t *testing.T) {
 			inner := &http.Transport{MaxIdleConnsPerHost: 50}
 			defer inner.CloseIdleConnections()
 			var used float64
-			for range 3 { // a machine that stands still makes a client late, but not each time
+			for range 3 { // a busy machine may fail one try, but not three
 				c := &counter{base: inner, start: time.Now().Add(time.Second)}
 				tr := &heed.Transport{Base: c}
-				_, lost := work(t, base(func(req *http.Request) (*http.Response, error) {
+				_, lost := work(t, roundTripFunc(func(req *http.Request) (*http.Response, error) {
 					out, err := http.NewRequestWithContext(req.Context(), "GET", srv.URL, nil)
 					if err != nil {
 						return nil, err

@@ -9,27 +9,29 @@ import (
 	"github.com/heedhttp/heed/internal/hostkey"
 )
 
-// hosts remembers the spelling of scheme://host. It is shared by all
-// Transports, and bounded.
+// hosts caches the spelling of scheme://host for all Transports. Its size is bounded.
 var hosts hostkey.Cache
 
-// ByHost is a Key: scheme://host, whoever asks.
+// ByHost is a Transport.Key that returns scheme://host: all credentials share one cool-down.
 func ByHost(req *http.Request) string { return hosts.Key(req.URL.Scheme, req.URL.Host) }
 
-// ByCredential is a Key: scheme://host and, if the request has a credential, a hash of it,
-// from which it cannot be read. So one customer's limit stops only that one. The zero
-// Transport adds the request's scope, where the host is that of a vendor that has any: see
+// ByCredential is the default Transport.Key. It returns scheme://host and, if the request has a
+// credential, a hash of it, so that one customer's limit delays only that customer. The credential
+// cannot be read from the hash. For some vendors the Transport adds the request's scope: see
 // Transport.Key.
 //
-// The credential is that of the Authorization field, where a key may stand without a scheme, or
-// else of the first field in which vendors expect one (X-Api-Key, Private-Token and the like).
-// Of a scheme that signs each request (AWS4-HMAC-SHA256, Digest, OAuth 1.0, Hawk, SharedKey)
-// it is the part that names the account, so that all requests of one account share a
-// cool-down. A scheme that is not known counts for nothing, and neither does a key in the URL
-// or a cookie: for these write a Key. A token that is renewed is a new customer.
+// The credential is the Authorization field, where some vendors expect a key without a scheme, or
+// else the first field in which vendors expect a key (X-Api-Key, Private-Token and the like).
+// Schemes that sign each request (AWS4-HMAC-SHA256, Digest, OAuth 1.0, Hawk, SharedKey) count by
+// the part that names the account, so that all requests of one account share a cool-down. Unknown
+// schemes, cookies and keys in the URL are ignored: write a Key of your own for these. A renewed
+// token counts as a new customer.
 //
-// The credential must be on the request that reaches the Transport: what is added in Base
-// cannot be seen. So put what adds it around heed (oauth2.Transport{Base: &heed.Transport{}}),
+// The credential must be in the request when it reaches the Transport; what Base adds is not seen.
+// So put what adds it around heed,
+//
+//	client := &http.Client{Transport: &oauth2.Transport{Source: tokens, Base: &heed.Transport{}}}
+//
 // or write a Key that takes the customer from the request's context.
 func ByCredential(req *http.Request) string {
 	host := ByHost(req)
@@ -41,7 +43,7 @@ func ByCredential(req *http.Request) string {
 	return host + " " + hex.EncodeToString(sum[:16])
 }
 
-// keyFields are those in which vendors expect a key that is the same in all requests of a
+// keyFields are the fields in which vendors expect a key that is the same in all requests of a
 // customer.
 var keyFields = []string{
 	"X-Api-Key", "Api-Key", "Apikey", "X-Apikey", "X-Api-Token", "X-Auth-Token", "X-Auth-Key", "X-Access-Token",
@@ -59,7 +61,7 @@ var keyFields = []string{
 	"X-N8n-Api-Key", "X-Typesense-Api-Key", "X-Algolia-Api-Key",
 }
 
-// credentialOf returns what tells the customer of h apart from others, or "".
+// credentialOf returns what identifies the customer in h, or "".
 func credentialOf(h http.Header) string {
 	if values := h["Authorization"]; len(values) > 0 {
 		if account := accountOf(values[0]); account != "" {
@@ -74,15 +76,15 @@ func credentialOf(h http.Header) string {
 	return ""
 }
 
-// repeatedSchemes are those whose credential is the same in all requests of a customer.
+// repeatedSchemes are the schemes whose credential is the same in all requests of a customer.
 var repeatedSchemes = map[string]bool{
 	"basic": true, "bearer": true, "token": true, "apikey": true, "api-key": true, "key": true, "bot": true,
 	"dpop": true, "geniekey": true, "ssws": true, "oauth": true, "zoho-oauthtoken": true, "klaviyo-api-key": true,
 	"splunk": true,
 }
 
-// signedSchemes sign each request. Their value is the parameter that names the account, or
-// "" if it is what precedes the signature after a colon.
+// signedSchemes sign each request. The value is the name of the parameter with the account, or ""
+// if the account is the text before the first colon.
 var signedSchemes = map[string]string{
 	"aws4-hmac-sha256": "credential", "aws4-ecdsa-p256-sha256": "credential", "goog4-rsa-sha256": "credential",
 	"goog4-hmac-sha256": "credential", "acs3-hmac-sha256": "credential", "tc3-hmac-sha256": "credential",
@@ -91,16 +93,16 @@ var signedSchemes = map[string]string{
 	"aws": "", "goog1": "", "sharedkey": "", "sharedkeylite": "",
 }
 
-// shortestKey is longer than the name of any scheme, which may stand alone.
-const shortestKey = 24
+// shortestBareKey is longer than the name of any scheme that may come without a credential.
+const shortestBareKey = 24
 
-// accountOf returns the part of an Authorization field that stays the same in all requests
-// of an account, or "".
+// accountOf returns the part of an Authorization field that is the same in all requests of an
+// account, or "".
 func accountOf(authorization string) string {
 	scheme, rest, found := strings.Cut(strings.TrimSpace(authorization), " ")
 	scheme, rest = strings.ToLower(scheme), strings.TrimSpace(rest)
-	if !found && len(scheme) >= shortestKey {
-		return authorization // a key without a scheme, as Linear's and monday's
+	if !found && len(scheme) >= shortestBareKey {
+		return authorization // a key without a scheme, as Linear and monday have
 	}
 	if rest == "" {
 		return ""
@@ -112,7 +114,7 @@ func accountOf(authorization string) string {
 		} else {
 			account = parameter(rest, name)
 			if name == "credential" {
-				account, _, _ = strings.Cut(account, "/") // the rest is a date and what it is for
+				account, _, _ = strings.Cut(account, "/") // the rest is a date, region and service
 			}
 		}
 		if account != "" {
@@ -128,8 +130,8 @@ func accountOf(authorization string) string {
 	return ""
 }
 
-// parameter returns the value of a parameter of that name, in lower case, among those that
-// commas, semicolons, ampersands or spaces separate, or "".
+// parameter returns the value of the named parameter, or "". The name is in lower case. Parameters
+// are separated by commas, semicolons, ampersands or spaces.
 func parameter(list, name string) string {
 	for part := range strings.FieldsFuncSeq(list, func(r rune) bool { return strings.ContainsRune(",;& ", r) }) {
 		key, value, found := strings.Cut(part, "=")

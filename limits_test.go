@@ -15,17 +15,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Limits come from whoever runs the program. What is written into the source
-// stands here, with the reason. (Those of vendors, which stand-ins have, are the vendors'.)
+// The operator sets the limits. Numbers in the source are listed here with a reason. (Limits of
+// vendors' stand-ins are the vendors' own.)
 func TestNoLimitIsWrittenIntoTheSource(t *testing.T) {
 	reasons := map[string]string{
 		"quota.PerMinute(5) in serverside/login.go":      "Logins is a preset, and a Rule that may be changed",
 		"Quota: 1e6 in cmd/heed/numbers.go":              "microseconds in a second",
 		"Quota: 1e6 in serverside/penalty.go":            "microseconds in a second",
-		"Quota: 1_000_000 in redisstore/lease_tokens.go": "counts who shares a lease, and limits nobody",
+		"Quota: 1_000_000 in redisstore/lease_tokens.go": "counts the processes that share a lease, and limits none",
 	}
 	found := map[string]bool{}
-	elsewhere := regexp.MustCompile(`_test\.go$|^(examples|benchmarks|quota/quotatest|serverside/profiles|internal/\w+test)/|^testserver/vendors.go$`)
+	elsewhere := regexp.MustCompile(
+		`_test\.go$|^(examples|benchmarks|quota/quotatest|serverside/profiles|internal/\w+test)/|^testserver/vendors.go$`)
 	for _, file := range filesWith(t, ".go") {
 		if elsewhere.MatchString(file) {
 			continue
@@ -38,19 +39,19 @@ func TestNoLimitIsWrittenIntoTheSource(t *testing.T) {
 		assert.Contains(t, reasons, limit)
 	}
 	for limit := range reasons {
-		assert.Contains(t, found, limit, "is gone: strike the reason")
+		assert.Contains(t, found, limit, "no longer there: delete the reason")
 	}
 }
 
 var limitWords = []string{".PerSecond", ".PerMinute", ".PerHour", ".PerDay", "Quota:", "MaxInFlight:"}
 
-// limitsIn are the policies in a file that have a number of units, but for those of
-// one: they stand for any.
+// limitsIn returns the limits in a file that are written as numbers. A limit of one is not counted:
+// it is only an example.
 func limitsIn(t *testing.T, file string) (limits []string) {
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	if !slices.ContainsFunc(limitWords, func(word string) bool { return bytes.Contains(text, []byte(word)) }) {
-		return nil // which spares most of the parsing
+		return nil // most files need no parsing
 	}
 	f, err := parser.ParseFile(token.NewFileSet(), file, text, 0)
 	require.NoError(t, err)

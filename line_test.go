@@ -18,10 +18,9 @@ import (
 	"github.com/heedhttp/heed/internal/testenv"
 )
 
-// Whatever the order in which requests come, give up, are refused, fail and hang,
-// and cool-downs are posted: every request ends, with a response or an error, and
-// none is sent during a cool-down.
-func TestNoScheduleForgetsARequestOrSendsItTooEarly(t *testing.T) {
+// Requests come, give up, are refused, fail and hang in random order, and cool-downs are posted
+// meanwhile. Each must end with a response or an error, and none may be sent during a cool-down.
+func TestEveryRequestEndsAndNoneIsSentEarly(t *testing.T) {
 	seeds := uint64(12)
 	if testenv.Long() {
 		seeds = 60
@@ -31,14 +30,14 @@ func TestNoScheduleForgetsARequestOrSendsItTooEarly(t *testing.T) {
 			random := newRandom(seed)
 			board := &heed.LocalBoard{}
 			var early atomic.Int64
-			tr := &heed.Transport{Board: board, Base: base(func(req *http.Request) (*http.Response, error) {
+			tr := &heed.Transport{Board: board, Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
 				if wait, _, _ := board.Read(context.Background(), key); wait > 0 && wait < time.Minute {
 					early.Add(1)
 				}
 				return random.answer(req)
 			})}
 			if seed%2 == 0 {
-				tr.Pacer = &tick{every: time.Millisecond}
+				tr.Pacer = &intervalPacer{every: time.Millisecond}
 			}
 			var all sync.WaitGroup
 			for range 200 {
@@ -103,7 +102,7 @@ func (r *random) answer(req *http.Request) (*http.Response, error) {
 	return response(req, ok), nil
 }
 
-func TestACoolDownThatNobodyWaitedForIsOverWhenItIsOver(t *testing.T) {
+func TestAnExpiredCoolDownDelaysNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		board := &heed.LocalBoard{}
 		board.Post(t.Context(), key, time.Minute, 0)
@@ -119,8 +118,8 @@ func TestACoolDownThatNobodyWaitedForIsOverWhenItIsOver(t *testing.T) {
 	})
 }
 
-// A 503 is no refusal because of a limit: it must not keep a line waiting.
-func TestAnOutageAfterACoolDownDoesNotHoldUpTheLine(t *testing.T) {
+// A 503 is not a refusal because of a limit.
+func TestAnOutageDoesNotBlockTheLine(t *testing.T) {
 	for name, outage := range map[string]reply{
 		"503": {status: 503, took: 10 * time.Millisecond}, "broken": {err: errBroken, took: 10 * time.Millisecond},
 	} {
@@ -149,7 +148,7 @@ func TestAnOutageAfterACoolDownDoesNotHoldUpTheLine(t *testing.T) {
 	}
 }
 
-func TestOtherKeysDoNotMakeALineBeForgotten(t *testing.T) {
+func TestOtherKeysDoNotEvictABusyLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		board := &heed.LocalBoard{}
 		board.Post(t.Context(), key, 10*time.Second, 0)
@@ -161,7 +160,7 @@ func TestOtherKeysDoNotMakeALineBeForgotten(t *testing.T) {
 		for s.count() == 0 {
 			time.Sleep(time.Millisecond)
 		}
-		for i := range 1000 { // which makes the table be swept
+		for i := range 1000 { // the table removes old entries meanwhile
 			board.Post(t.Context(), fmt.Sprint(i), time.Hour, 0)
 		}
 		for range 50 {
@@ -173,9 +172,9 @@ func TestOtherKeysDoNotMakeALineBeForgotten(t *testing.T) {
 	})
 }
 
-// Of two that wait, the one that was sent before goes first, although the other
-// was called earlier: it has fewer attempts left.
-func TestTheMostAttemptedGoFirst(t *testing.T) {
+// Of two waiters, the one that was sent before goes first, although the other was called earlier:
+// it has fewer attempts left.
+func TestRequestsWithMoreAttemptsGoFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		board := &heed.LocalBoard{}
 		s := newScript(reply{status: 429, header: []string{"Retry-After", "10"}, took: time.Second}, ok)
@@ -188,7 +187,8 @@ func TestTheMostAttemptedGoFirst(t *testing.T) {
 		var all sync.WaitGroup
 		early := named("called first, not yet sent")
 		all.Go(func() {
-			tr := &heed.Transport{Base: s, Board: board, Pacer: &tick{every: 2 * time.Second, next: time.Now().Add(2 * time.Second)}}
+			tr := &heed.Transport{Base: s, Board: board,
+				Pacer: &intervalPacer{every: 2 * time.Second, next: time.Now().Add(2 * time.Second)}}
 			assert.Equal(t, 200, status(t, tr, early))
 		})
 		time.Sleep(time.Millisecond)
@@ -202,7 +202,7 @@ func TestTheMostAttemptedGoFirst(t *testing.T) {
 	})
 }
 
-func TestALateAnswerToAnEarlierRoundOpensNothing(t *testing.T) {
+func TestALateAnswerDoesNotOpenANewCoolDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		board := &heed.LocalBoard{}
 		board.Post(t.Context(), key, time.Second, 0)
@@ -222,12 +222,12 @@ func TestALateAnswerToAnEarlierRoundOpensNothing(t *testing.T) {
 	})
 }
 
-func TestARetryInLineIsNotLostWithItsDeadline(t *testing.T) {
+func TestARetryThatCannotWaitReturnsItsLastResponse(t *testing.T) {
 	for range 20 {
 		synctest.Test(t, func(t *testing.T) {
 			board := &heed.LocalBoard{}
 			board.Post(t.Context(), key, time.Second, time.Hour)
-			l := &ledger{}
+			l := &countingBudget{}
 			s := newScript(reply{status: 503, body: readCloser("busy")}, ok)
 			tr := &heed.Transport{Base: s, Board: board, Budget: l, Retry: heed.RetryPolicy{Backoff: constant(time.Second)}}
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -240,7 +240,7 @@ func TestARetryInLineIsNotLostWithItsDeadline(t *testing.T) {
 	}
 }
 
-func TestAShortMaxWaitDoesNotTurnTheCoolDownOff(t *testing.T) {
+func TestAShortMaxWaitKeepsTheCoolDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(throttle("120"))
 		tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxWait: time.Millisecond}}
@@ -250,6 +250,6 @@ func TestAShortMaxWaitDoesNotTurnTheCoolDownOff(t *testing.T) {
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		assert.Equal(t, 2, s.count(), "the one that was told, and one that looked after a minute")
+		assert.Equal(t, 2, s.count(), "the refused one, and a probe after a minute")
 	})
 }

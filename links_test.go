@@ -12,9 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestNoLinkOfTheDocumentationLeadsNowhere(t *testing.T) {
+func TestDocumentationLinksWork(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
-	anchors := map[string][]string{} // of the pages that were linked to
+	anchors := map[string][]string{} // by page
 	seen := 0
 	for _, file := range filesWith(t, ".md") {
 		b, err := os.ReadFile(file)
@@ -46,7 +46,7 @@ var (
 	notInAnchor = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
-// anchorsOf is what GitHub makes of a page's headings.
+// anchorsOf returns the anchors that GitHub makes from a page's headings.
 func anchorsOf(t *testing.T, page string) (anchors []string) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
@@ -57,7 +57,7 @@ func anchorsOf(t *testing.T, page string) (anchors []string) {
 	return anchors
 }
 
-// filesWith are all files with one of suffixes, in all modules.
+// filesWith returns all files of all modules that end with one of suffixes.
 func filesWith(t *testing.T, suffixes ...string) (files []string) {
 	t.Helper()
 	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {

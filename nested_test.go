@@ -10,18 +10,18 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// around puts a Transport around rt, n times, with what does not know of it in between.
-func around(rt http.RoundTripper, n int) http.RoundTripper {
+// nest puts n Transports around rt, each with a RoundTripper in between that clones the request.
+func nest(rt http.RoundTripper, n int) http.RoundTripper {
 	for range n {
 		inner := rt
-		rt = &heed.Transport{Base: base(func(req *http.Request) (*http.Response, error) {
-			return inner.RoundTrip(req.Clone(req.Context())) // as what signs or traces requests does
+		rt = &heed.Transport{Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
+			return inner.RoundTrip(req.Clone(req.Context())) // as RoundTrippers that sign or trace do
 		})}
 	}
 	return rt
 }
 
-func TestTransportsAroundEachOtherDoNotMultiplyAttempts(t *testing.T) {
+func TestNestedTransportsDoNotMultiplyAttempts(t *testing.T) {
 	for name, answer := range map[string]reply{
 		"503": unavailable, "an error": {err: errBroken}, "429": throttle("1"), "a plain 429": {status: 429},
 	} {
@@ -31,7 +31,7 @@ func TestTransportsAroundEachOtherDoNotMultiplyAttempts(t *testing.T) {
 					s := newScript(answer)
 					for i := range 3 {
 						before := s.count()
-						if resp, err := around(s, n).RoundTrip(get(t.Context())); err == nil {
+						if resp, err := nest(s, n).RoundTrip(get(t.Context())); err == nil {
 							resp.Body.Close()
 						}
 						sent := s.count() - before
@@ -44,8 +44,7 @@ func TestTransportsAroundEachOtherDoNotMultiplyAttempts(t *testing.T) {
 	}
 }
 
-// An inner Transport that is told not to retry leaves that to the outer one.
-func TestAnOuterTransportRetriesWhatTheInnerOneMayNot(t *testing.T) {
+func TestAnOuterTransportRetriesIfTheInnerMayNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(unavailable, unavailable, ok)
 		inner := &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxAttempts: -1}}
@@ -54,12 +53,11 @@ func TestAnOuterTransportRetriesWhatTheInnerOneMayNot(t *testing.T) {
 	})
 }
 
-// A sub-request of Base is a call of its own.
-func TestASubRequestIsACallOfItsOwn(t *testing.T) {
+func TestASubRequestOfBaseIsRetriedSeparately(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tokens, s := newScript(unavailable, ok), newScript(unavailable, ok)
 		auth := &heed.Transport{Base: tokens}
-		outer := &heed.Transport{Base: base(func(req *http.Request) (*http.Response, error) {
+		outer := &heed.Transport{Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
 			sub, _ := http.NewRequestWithContext(req.Context(), "GET", "http://tokens.example.com/", nil)
 			assert.Equal(t, 200, status(t, auth, sub))
 			return s.RoundTrip(req)
@@ -69,15 +67,15 @@ func TestASubRequestIsACallOfItsOwn(t *testing.T) {
 	})
 }
 
-var onlyResponse = &http.Response{StatusCode: 503, Proto: "HTTP/1.1", ProtoMajor: 1, Header: http.Header{}, Body: http.NoBody}
+var onlyResponse = &http.Response{StatusCode: 503, Proto: "HTTP/1.1", ProtoMajor: 1, Header: http.Header{},
+	Body: http.NoBody}
 
-// A Base that has one response for all requests is retried by each Transport.
-func TestABaseThatReturnsOneResponseAgainAndAgainIsRetried(t *testing.T) {
+func TestABaseThatReusesOneResponseIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 3 {
 			for _, resp := range []*http.Response{onlyResponse, {StatusCode: 503, Body: http.NoBody}} {
 				sent := 0
-				tr := &heed.Transport{Budget: heed.Unlimited, Base: base(func(*http.Request) (*http.Response, error) {
+				tr := &heed.Transport{Budget: heed.Unlimited, Base: roundTripFunc(func(*http.Request) (*http.Response, error) {
 					sent++
 					return resp, nil
 				})}

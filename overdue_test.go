@@ -17,68 +17,66 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// refusing is a Pacer that refuses everything.
-type refusing struct{ err error }
-
-func (r refusing) Wait(*http.Request) error { return r.err }
-func (refusing) Observe(heed.Attempt)       {}
-
 var errFull = errors.New("the queue is full")
 
-// What heed refuses by itself is told: to the caller and to a Trace in one error, which
-// says the cause and the knob, and to the log.
-func TestWhatIsNotSentIsToldWithItsCauseAndItsKnob(t *testing.T) {
+// The caller and Trace get the same error, and LogTrace logs its cause and setting.
+func TestARefusalNamesItsCauseAndSetting(t *testing.T) {
 	for name, c := range map[string]struct {
-		told     string // to the request before
+		hint     string // of the request before
 		tr       *heed.Transport
-		deadline time.Duration // that is left, if not 0
+		deadline time.Duration // time left, if not 0
 		error    string
 		log      string
 	}{
 		"a cool-down, MaxWait": {
-			told: "65", tr: &heed.Transport{},
-			error: "heed: http://api.example.com must wait 1m5s for a cool-down that the server asked for, longer than RetryPolicy.MaxWait (1m0s)",
-			log:   `cause=cool-down wait=1m5s limit=RetryPolicy.MaxWait`,
+			hint: "65", tr: &heed.Transport{},
+			error: "heed: http://api.example.com must wait 1m5s for a cool-down that the server asked for, " +
+				"longer than RetryPolicy.MaxWait (1m0s)",
+			log: `cause=cool-down wait=1m5s limit=RetryPolicy.MaxWait`,
 		},
 		"a cool-down, the deadline": {
-			told: "30", tr: &heed.Transport{}, deadline: 1500 * time.Millisecond,
-			error: "heed: http://api.example.com must wait 30s for a cool-down that the server asked for, longer than the 1.5s left until the deadline",
-			log:   `cause=cool-down wait=30s limit=deadline`,
+			hint: "30", tr: &heed.Transport{}, deadline: 1500 * time.Millisecond,
+			error: "heed: http://api.example.com must wait 30s for a cool-down that the server asked for, " +
+				"longer than the 1.5s left until the deadline",
+			log: `cause=cool-down wait=30s limit=deadline`,
 		},
 		"a cool-down, MaxElapsed": {
-			told: "30", tr: &heed.Transport{Retry: heed.RetryPolicy{MaxElapsed: 20 * time.Second}},
-			error: "heed: http://api.example.com must wait 30s for a cool-down that the server asked for, longer than the 20s left of RetryPolicy.MaxElapsed",
-			log:   `cause=cool-down wait=30s limit=RetryPolicy.MaxElapsed`,
+			hint: "30", tr: &heed.Transport{Retry: heed.RetryPolicy{MaxElapsed: 20 * time.Second}},
+			error: "heed: http://api.example.com must wait 30s for a cool-down that the server asked for, " +
+				"longer than the 20s left of RetryPolicy.MaxElapsed",
+			log: `cause=cool-down wait=30s limit=RetryPolicy.MaxElapsed`,
 		},
 		"the Pacer, MaxWait": {
-			tr:    &heed.Transport{Pacer: refusing{&heed.OverdueError{Key: "line", Wait: 60123456789, Left: time.Minute}}},
+			tr:    &heed.Transport{Pacer: refusingPacer{&heed.OverdueError{Key: "line", Wait: 60123456789, Left: time.Minute}}},
 			error: "heed: line must wait 1m0.1s for its Pacer, longer than RetryPolicy.MaxWait (1m0s)",
 			log:   `cause=pace wait=1m0.1s limit=RetryPolicy.MaxWait`,
 		},
 		"the Pacer, by its own bound": {
-			tr:    &heed.Transport{Pacer: refusing{&heed.OverdueError{Key: "line", Wait: 3 * time.Second, Left: time.Second}}},
-			error: "heed: line must wait 3s for its Pacer, longer than the 1s it may",
+			tr: &heed.Transport{
+				Pacer: refusingPacer{&heed.OverdueError{Key: "line", Wait: 3 * time.Second, Left: time.Second}}},
+			error: "heed: line must wait 3s for its Pacer, longer than the 1s that it may wait",
 			log:   `cause=pace wait=3s`,
 		},
 		"the Pacer, for another reason": {
-			tr:    &heed.Transport{Pacer: refusing{errFull}},
+			tr:    &heed.Transport{Pacer: refusingPacer{errFull}},
 			error: "heed: http://api.example.com was refused by its Pacer: the queue is full",
 			log:   `cause=pace wait=0s error="the queue is full"`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var told []*heed.OverdueError
+				var traced []*heed.OverdueError
 				var log bytes.Buffer
-				ctx := heed.WithTrace(t.Context(), &heed.Trace{Refused: func(_ *http.Request, err *heed.OverdueError) { told = append(told, err) }})
+				ctx := heed.WithTrace(t.Context(),
+					&heed.Trace{Refused: func(_ *http.Request, err *heed.OverdueError) { traced = append(traced, err) }})
 				if c.deadline > 0 {
 					var cancel context.CancelFunc
 					ctx, cancel = context.WithTimeout(ctx, c.deadline)
 					defer cancel()
 				}
 				s := newScript(ok)
-				if c.told != "" {
-					s = newScript(throttle(c.told), ok)
+				if c.hint != "" {
+					s = newScript(throttle(c.hint), ok)
 					c.tr.Base = s
 					assert.Equal(t, 429, status(t, c.tr, get(heed.WithRetry(t.Context(), heed.RetryPolicy{MaxAttempts: 1}))))
 				}
@@ -87,13 +85,13 @@ func TestWhatIsNotSentIsToldWithItsCauseAndItsKnob(t *testing.T) {
 				_, err := c.tr.RoundTrip(get(ctx))
 				require.Error(t, err)
 				assert.Equal(t, sent, s.count())
-				require.Len(t, told, 1)
-				assert.EqualError(t, told[0], c.error)
-				if told[0].Err == nil {
-					assert.Same(t, told[0], err)
+				require.Len(t, traced, 1)
+				assert.EqualError(t, traced[0], c.error)
+				if traced[0].Err == nil {
+					assert.Same(t, traced[0], err)
 				} else {
-					assert.Same(t, errFull, err, "it stays what it is")
-					assert.ErrorIs(t, told[0], errFull)
+					assert.Same(t, errFull, err, "the Pacer's error is returned unchanged")
+					assert.ErrorIs(t, traced[0], errFull)
 				}
 				assert.Equal(t, strings.HasSuffix(c.error, "deadline"), errors.Is(err, context.DeadlineExceeded))
 				assert.Contains(t, log.String(), `level=WARN msg="request not sent" method=GET host=api.example.com `+c.log+"\n")
@@ -102,10 +100,11 @@ func TestWhatIsNotSentIsToldWithItsCauseAndItsKnob(t *testing.T) {
 	}
 }
 
-func TestWhatTheCallerGaveUpIsNotToldAsRefused(t *testing.T) {
+func TestACancelledRequestIsNotTracedAsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		ctx = heed.WithTrace(ctx, &heed.Trace{Refused: func(*http.Request, *heed.OverdueError) { t.Error("told") }})
+		ctx = heed.WithTrace(ctx,
+			&heed.Trace{Refused: func(*http.Request, *heed.OverdueError) { t.Error("traced as refused") }})
 		tr := &heed.Transport{Base: newScript(throttle("10"), ok)}
 		time.AfterFunc(time.Second, cancel)
 		_, err := tr.RoundTrip(get(ctx))
@@ -113,9 +112,9 @@ func TestWhatTheCallerGaveUpIsNotToldAsRefused(t *testing.T) {
 	})
 }
 
-// A 429 makes its own request wait for the cool-down that it has posted: that is one
-// wait, and its cause is the hint. Of a wait that others make longer, the rest is told.
-func TestOneWaitIsToldOnceUnderItsCause(t *testing.T) {
+// A refused request also waits for the cool-down that its own 429 posted. That is one wait, and its
+// cause is the hint. If others make the cool-down longer, only the rest is reported.
+func TestEachWaitIsTracedOnceWithItsCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type wait struct {
 			cause heed.Cause

@@ -9,64 +9,67 @@ import (
 	"time"
 )
 
-// A Pacer holds requests back so that a limit is not exceeded. It must be safe
-// for concurrent use.
+// A Pacer delays requests so that they stay within a limit. Package pace has several; write one
+// only if none of them fits. A Pacer must be safe for concurrent use.
 type Pacer interface {
-	// Wait blocks until req may be sent. It returns an *OverdueError at once if
-	// that is later than req may wait, and the context's error if the context
-	// ends first. What it gave and was not used is given back.
+	// Wait blocks until req may be sent. If that would be later than req may wait, it returns an
+	// *OverdueError at once. If the context ends first, it returns the context's error. In both
+	// cases req takes nothing of the limit.
 	Wait(req *http.Request) error
 
-	// Observe is called once for each Wait that returned nil, by the same
-	// goroutine, after the header or error and before the verdict. Response is
-	// the live one: its header only. If a.Err is ErrNotSent, nothing was sent,
-	// and the turn is given back. a.Request may be another copy of the request than
-	// Wait had: a Pacer in between may have given it one with a context of its own.
+	// Observe is called once after each Wait that returned nil, in the same goroutine, when the
+	// attempt's response or error is there and before the verdict. Only the Response's header may
+	// be used. If a.Err is ErrNotSent, the request was not sent, and takes nothing of the limit.
+	// a.Request may be another copy of the request than Wait got: a Pacer around this one may have
+	// replaced its context.
 	Observe(a Attempt)
 }
 
-// A BoundedPacer is a Pacer that can be told how long req may wait at most,
-// besides its context's deadline. A Transport prefers WaitAtMost, which costs
-// nothing, to Wait with a deadline of its own in a copy of the request.
+// A BoundedPacer is a Pacer that can be told how long a request may wait at most. A Transport then
+// calls WaitAtMost, which is cheaper than Wait with a copy of the request and another deadline.
 type BoundedPacer interface {
 	Pacer
 
-	// WaitAtMost is Wait for a request that may wait for most, which may be
-	// zero, and no longer than its context allows.
+	// WaitAtMost is Wait for a request that may wait for most, which may be zero, and no longer
+	// than its context allows.
 	WaitAtMost(req *http.Request, most time.Duration) error
 }
 
-// ErrNotSent is the error of an Attempt that a Pacer let go and that was not
-// sent after all: because a cool-down was posted meanwhile, or because its body
-// could not be had again. It is in the error of a call, too, of which nothing was sent
-// because of WithDrain.
+// ErrNotSent is the error of an Attempt that a Pacer let go but that was not sent: a cool-down was
+// posted meanwhile, or the body could not be obtained again. A call's error matches it too, if
+// WithDrain kept its request from being sent at all.
 var ErrNotSent = errors.New("heed: not sent")
 
-// An OverdueError says that a request was not sent because its turn would have
-// come later than it may wait: a cool-down or a Pacer's line is too long.
+// An OverdueError says that a request was not sent because it would have had to wait too long, for
+// a cool-down or for a Pacer. To handle it:
 //
-// errors.Is(err, context.DeadlineExceeded) holds if it was the context's deadline that
-// the wait did not fit into, or if Err is that error.
+//	var overdue *heed.OverdueError
+//	if errors.As(err, &overdue) {
+//		log.Printf("try again in %v", overdue.Wait)
+//	}
+//
+// errors.Is(err, context.DeadlineExceeded) holds if the wait did not fit into the context's
+// deadline, or if Err is that error.
 type OverdueError struct {
-	Key  string        // what the wait applies to: a cool-down's key or a Pacer's
+	Key  string        // the key of the cool-down or of the Pacer
 	Wait time.Duration // how long the request would have to wait
-	Left time.Duration // how long it may
+	Left time.Duration // how long it may wait
 
-	Deadline bool // Left is the time to the context's deadline
+	Deadline bool // Left is the time until the context's deadline
 
-	// Cause is CauseCoolDown or CausePace, or 0 in an error that a Pacer has made.
+	// Cause is CauseCoolDown or CausePace. It is 0 in an error that a Pacer made.
 	Cause Cause
 
-	// Limit is what Left comes from: "RetryPolicy.MaxWait", "RetryPolicy.MaxElapsed",
-	// "deadline", "line" if 10,000 requests wait for the same cool-down already, or "" if
-	// it is a Pacer's own bound.
+	// Limit names the setting that allows no longer wait: "RetryPolicy.MaxWait",
+	// "RetryPolicy.MaxElapsed" or "deadline". It is "line" if 10,000 requests wait for the same
+	// cool-down already, and "" if the Pacer has a limit of its own.
 	Limit string
 
-	// Err is what the Pacer returned, if that was more than an OverdueError, or none.
+	// Err is the Pacer's error, if that was not just an OverdueError.
 	Err error
 }
 
-// Limits that a wait does not fit into.
+// Values of OverdueError.Limit.
 const (
 	limitMaxWait    = "RetryPolicy.MaxWait"
 	limitMaxElapsed = "RetryPolicy.MaxElapsed"
@@ -86,22 +89,22 @@ func (e *OverdueError) Error() string {
 	switch left := rounded(e.Left); {
 	case e.Err != nil:
 		s.Reset()
-		fmt.Fprintf(&s, "heed: %s was refused by its Pacer: %s", e.Key, text(e.Err))
+		fmt.Fprintf(&s, "heed: %s was refused by its Pacer: %s", e.Key, errorText(e.Err))
 	case e.Deadline:
 		fmt.Fprintf(&s, ", longer than the %v left until the deadline", left)
 	case e.Limit == limitLine:
-		fmt.Fprintf(&s, ", for which %d requests wait already: no more may", longestLine)
+		fmt.Fprintf(&s, ", but %d requests wait for it already, the most that may", longestLine)
 	case e.Limit == limitMaxElapsed:
 		fmt.Fprintf(&s, ", longer than the %v left of %s", left, e.Limit)
 	case e.Limit != "":
 		fmt.Fprintf(&s, ", longer than %s (%v)", e.Limit, left)
 	default:
-		fmt.Fprintf(&s, ", longer than the %v it may", left)
+		fmt.Fprintf(&s, ", longer than the %v that it may wait", left)
 	}
 	return s.String()
 }
 
-// rounded is d as people want to read it.
+// rounded rounds d for people to read.
 func rounded(d time.Duration) time.Duration {
 	switch {
 	case d >= 10*time.Second:
@@ -115,19 +118,20 @@ func rounded(d time.Duration) time.Duration {
 // Unwrap returns Err.
 func (e *OverdueError) Unwrap() error { return e.Err }
 
-// Timeout reports true: to the caller, a turn that comes too late is a timeout.
+// Timeout returns true: for the caller a wait that is too long is a timeout.
 func (e *OverdueError) Timeout() bool { return true }
 
-// Temporary reports true: the same request may succeed later.
+// Temporary returns true: the same request may succeed later.
 func (e *OverdueError) Temporary() bool { return true }
 
-// Is reports whether target is context.DeadlineExceeded and there was a deadline.
+// Is reports whether target is context.DeadlineExceeded and the wait exceeded the context's
+// deadline.
 func (e *OverdueError) Is(target error) bool {
 	return e.Deadline && target == context.DeadlineExceeded
 }
 
-// paceAtMost bounds a Pacer that does not know of bounds by a deadline, which
-// leaves it a moment even where no wait is allowed.
+// paceAtMost limits the wait of a Pacer. One that is not a BoundedPacer gets a deadline, at least a
+// millisecond away, so that it can let a request go even where no wait is allowed.
 func paceAtMost(p Pacer, req *http.Request, most time.Duration) error {
 	if bounded, ok := p.(BoundedPacer); ok {
 		return bounded.WaitAtMost(req, most)
@@ -140,7 +144,7 @@ func paceAtMost(p Pacer, req *http.Request, most time.Duration) error {
 	}
 	overdue := OverdueError{Key: hosts.Key(req.URL.Scheme, req.URL.Host), Wait: most}
 	if theirs := (*OverdueError)(nil); errors.As(err, &theirs) {
-		overdue = *theirs // but of a deadline that is not the caller's
+		overdue = *theirs // its deadline is not the caller's
 	}
 	overdue.Left, overdue.Deadline = most, false
 	return &overdue

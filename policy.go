@@ -8,96 +8,101 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// A RetryPolicy says which attempts are worth repeating, when, and for how
-// long. The zero RetryPolicy is a careful one. A policy must not change while
-// it is in use.
+// A RetryPolicy says which requests are sent again, when, and for how long. Set only what should
+// differ from the defaults:
+//
+//	heed.RetryPolicy{
+//		MaxAttempts:    6,
+//		MaxWait:        5 * time.Minute,  // obey a Retry-After of up to five minutes
+//		MaxElapsed:     15 * time.Minute, // all attempts and waits together
+//		AttemptTimeout: 10 * time.Second,
+//	}
+//
+// The zero RetryPolicy makes at most four attempts, waits at most a minute before each, and ends
+// after five minutes. Do not change a policy while it is in use.
 type RetryPolicy struct {
-	// MaxAttempts bounds the attempts of one request, the first included.
-	// If zero, 4; if one or negative, nothing is retried.
+	// MaxAttempts is the highest number of attempts for one request, the first included. If zero,
+	// it is 4; with 1 or less, nothing is retried.
 	MaxAttempts int
 
-	// If reports whether another attempt may do better than a. If nil,
-	// Worthwhile.
+	// If reports whether another attempt may do better than a. If nil, it is Worthwhile.
 	If func(a Attempt) bool
 
-	// Hint reports how long the server asks the client to wait, counted from
-	// now. If nil, the Profile that serves the request's host, or else
-	// RetryAfter; they are asked of statuses from 400 on, and of those that the
-	// Profile suspects. It must leave the response's Body as it was.
+	// Hint returns how long the server asks the client to wait from now on, and whether it asks at
+	// all. It is called for every response, and must leave the response's Body as it was. If nil,
+	// the Profile for the request's host answers, or RetryAfter if there is none; these two answer
+	// only for statuses of 400 and above, and for those that the Profile suspects.
 	Hint func(resp *http.Response, now time.Time) (time.Duration, bool)
 
-	// Profiles say what the responses of certain vendors mean: the first that
-	// serves the request's host. What it takes for a limit's is treated as a 429,
-	// whatever its status. It may have to read the beginning of a body, which the
-	// caller still gets whole. If there is none, statuses and header fields say it
-	// all. See ratelimit.Vendors.
+	// Profiles know what the responses of certain vendors mean; the first one for the request's
+	// host is used. A response that the Profile calls a refusal is treated as a 429, whatever its
+	// status. A Profile may read the beginning of a body; the caller still gets all of it. Without
+	// a Profile, only statuses and header fields count. See ratelimit.Vendors.
 	Profiles []*ratelimit.Profile
 
-	// Backoff is the wait after an attempt whose response says nothing, and
-	// the least wait after one that does. If nil, FullJitter(Exponential(base,
-	// 30*time.Second)) with a base of a second after a throttle, and otherwise of
-	// 50 ms or twice what the attempt took, if that is more; but drawn within MaxWait,
-	// and within half of the time that is left before the deadline and within MaxElapsed.
+	// Backoff returns the wait after an attempt whose response has no hint, and the shortest wait
+	// after one that has. If nil, it is FullJitter(Exponential(base, 30*time.Second)), where base
+	// is one second after a refusal because of a limit, and otherwise 50 ms or twice the attempt's
+	// duration, whichever is longer. This default stays within MaxWait, and within half of the time
+	// until the deadline or the end of MaxElapsed.
 	Backoff Backoff
 
-	// MaxWait is the longest wait before an attempt: for a cool-down, the line after it
-	// and the Pacer together; and as much before that for a hint or the backoff. A longer
-	// one is never shortened: the response is returned at once, or an *OverdueError if
-	// there is none. Only the jitter window after a hint, ten seconds at most, comes on top.
-	// If zero, 1 minute; if negative, there is no waiting at all.
+	// MaxWait is the longest wait before an attempt. It limits the cool-down, its waiting line and
+	// the Pacer together, and separately the hint or backoff before these. A wait that is longer is
+	// not shortened: the last response is returned at once, or an *OverdueError if there is none.
+	// The jitter after a hint, ten seconds at most, may exceed MaxWait. If zero, MaxWait is one
+	// minute; if negative, requests never wait.
 	MaxWait time.Duration
 
-	// MaxElapsed bounds all attempts and waits of one RoundTrip. It is checked
-	// like a deadline, before each wait. If zero, 5 minutes; if negative, there
-	// is no such bound.
+	// MaxElapsed limits all attempts and waits of one RoundTrip together. It is checked before each
+	// wait, as a deadline is. If zero, it is five minutes; if negative, there is no limit.
 	MaxElapsed time.Duration
 
-	// AttemptTimeout bounds each attempt, up to the end of its response's
-	// header: a body may stream for longer. If zero or negative, there is no
-	// such bound.
+	// AttemptTimeout limits each attempt, until the response's header has arrived. Reading the body
+	// may take longer. If zero or negative, there is no limit.
 	AttemptTimeout time.Duration
 
-	// MaxBodyBuffer is how many bytes of a request body without GetBody are
-	// kept for replay, as they are sent. If zero or negative, none: such a
-	// request is repeated only if nothing of its body was read.
+	// MaxBodyBuffer is how many bytes of a request body without GetBody are kept for a retry. They
+	// are copied while they are sent. If zero or negative, none are kept, and such a request is
+	// sent again only if nothing of its body was read.
 	MaxBodyBuffer int64
 
-	// IgnoreGetBody treats every body as one without GetBody. It is for
-	// requests whose Body was replaced by something between the caller and the
-	// Transport that left GetBody as it was: what that returns is not what was
-	// sent.
+	// IgnoreGetBody treats each body as one without GetBody. Set it if something between the caller
+	// and the Transport replaces Body but not GetBody, which then returns another body.
 	IgnoreGetBody bool
 
-	// IdempotencyKey returns the Idempotency-Key of a request that is not idempotent
-	// by its method and has none: with one it may be repeated after a failure as
-	// well. It is asked once for each request, and the key is the same on
-	// every attempt; if it is "", or if IdempotencyKey is nil, the request has none.
-	// Set it, to RandomIdempotencyKey or a function of your own, where the server is
-	// known to act upon each key once: others ignore it, and act upon each attempt.
+	// IdempotencyKey returns the Idempotency-Key for a request that has none and whose method is
+	// not idempotent. Such a request may then be retried after failures too. Set it only if the
+	// server acts once for each key, to RandomIdempotencyKey or a function of your own: other
+	// servers ignore the field and act on each attempt.
+	//
+	// The function is called once for each RoundTrip, and all attempts have the same key. If it
+	// returns "", or is nil, the request gets no key.
 	IdempotencyKey func(req *http.Request) string
 
-	// TellServer has each attempt tell its number and how much time is left for it,
-	// in the fields of ratelimit.Call: a server that reads them can refuse
-	// repetitions before first attempts, and what it cannot answer in time.
+	// TellServer adds the fields of ratelimit.Call to each attempt: its number, and how much time
+	// is left for it. A server that reads them can refuse retries before first attempts, and
+	// requests that it cannot answer in time.
 	TellServer bool
 }
 
-// WithRetry returns a context in which p is the whole policy of a request,
-// instead of the Transport's: what p leaves zero has its default, whatever the
-// Transport's policy says. WithRetryFunc changes only a part. A redirect keeps it:
-// http.Client gives the context of the first request to those that follow.
+// WithRetry returns a context whose requests use p instead of the Transport's policy. Fields that p
+// leaves zero have their defaults, not the Transport's values: to change single fields, use
+// WithRetryFunc. The policy also holds for redirects, which http.Client sends with the same
+// context.
 func WithRetry(ctx context.Context, p RetryPolicy) context.Context {
 	return WithRetryFunc(ctx, func(RetryPolicy) RetryPolicy { return p })
 }
 
-// WithRetryFunc returns a context in which a request's policy is what change makes of the
-// Transport's, or of that which ctx brings already: change is given a copy, is called once for
-// each RoundTrip, and must be safe for concurrent use.
+// WithRetryFunc returns a context whose requests use a changed copy of the Transport's policy:
 //
 //	ctx = heed.WithRetryFunc(ctx, func(p heed.RetryPolicy) heed.RetryPolicy {
 //		p.MaxAttempts = 2
 //		return p
 //	})
+//
+// If ctx already has a policy or a change, this one is applied to its result. The function is
+// called once for each RoundTrip, and must be safe for concurrent use.
 func WithRetryFunc(ctx context.Context, change func(RetryPolicy) RetryPolicy) context.Context {
 	o := overridesOf(ctx)
 	if before := o.retry; before != nil {
@@ -146,12 +151,12 @@ func (p *RetryPolicy) maxElapsed() time.Duration {
 	return p.MaxElapsed
 }
 
-// rewinds reports whether req can give its body anew.
-func (p *RetryPolicy) rewinds(req *http.Request) bool {
+// canRewind reports whether req.GetBody can be used.
+func (p *RetryPolicy) canRewind(req *http.Request) bool {
 	return req.GetBody != nil && !p.IgnoreGetBody
 }
 
-// readHint asks for the server's hint, unless there is nobody to ask.
+// readHint stores the server's hint in a.
 func (p *RetryPolicy) readHint(a *Attempt) {
 	a.hintRead = true
 	switch resp := a.Response; {
@@ -163,15 +168,15 @@ func (p *RetryPolicy) readHint(a *Attempt) {
 	}
 }
 
-// askProfile asks the Profile of the response, if it has one, and Hint, which has the last
-// word; if there is neither, RetryAfter.
+// askProfile stores what the Profile or RetryAfter finds in a's response. Hint, if set, overrides
+// the wait.
 func (p *RetryPolicy) askProfile(a *Attempt) {
 	resp := a.Response
 	if p.suspects(a.Request, resp) || resp.StatusCode >= 400 {
 		if profile := p.profile(a.Request); profile != nil {
 			answer := profile.Read(resp, time.Time{})
-			a.means, a.hint, a.hinted = answer.Meaning, answer.Wait, answer.Known
-			a.judged, a.all, a.own = true, answer.All, answer.Own
+			a.meaning, a.hint, a.hinted = answer.Meaning, answer.Wait, answer.Known
+			a.profiled, a.accountWide, a.requestOnly = true, answer.All, answer.Own
 		} else if p.Hint == nil {
 			a.hint, a.hinted = RetryAfter(resp, time.Time{})
 		}
@@ -184,7 +189,7 @@ func (p *RetryPolicy) askProfile(a *Attempt) {
 	}
 }
 
-// profile returns the first that serves req's host, or nil.
+// profile returns the first Profile for req's host, or nil.
 func (p *RetryPolicy) profile(req *http.Request) *ratelimit.Profile {
 	if len(p.Profiles) == 0 || req.URL == nil {
 		return nil
@@ -192,7 +197,7 @@ func (p *RetryPolicy) profile(req *http.Request) *ratelimit.Profile {
 	return ratelimit.For(req.URL.Host, p.Profiles)
 }
 
-// suspects reports whether a response below 400 may have to be repeated.
+// suspects reports whether a response below 400 may be a refusal, by its Profile.
 func (p *RetryPolicy) suspects(req *http.Request, resp *http.Response) bool {
 	return len(p.Profiles) > 0 && resp.StatusCode < 400 && p.suspected(req, resp)
 }

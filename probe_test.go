@@ -16,9 +16,8 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// everySecond makes a call a second for so long, and returns how many were answered with a
-// 200, and how many failed.
-func everySecond(t *testing.T, rt http.RoundTripper, during time.Duration) (good, failed int) {
+// callEverySecond makes a call a second. It returns how many got a 200, and how many an error.
+func callEverySecond(t *testing.T, rt http.RoundTripper, during time.Duration) (good, failed int) {
 	for range int(during / time.Second) {
 		time.Sleep(time.Second)
 		resp, err := rt.RoundTrip(get(t.Context()))
@@ -35,16 +34,16 @@ func everySecond(t *testing.T, rt http.RoundTripper, during time.Duration) (good
 	return good, failed
 }
 
-// One bogus hint of a day must not cost a day.
-func TestAProbeThatIsAnsweredWellOpensTheKey(t *testing.T) {
+// One wrong hint of a day must not cost a day.
+func TestAGoodAnswerToAProbeOpensTheKey(t *testing.T) {
 	for name, answer := range map[string]reply{
-		"200": ok, "404": {status: 404}, "500, which is another trouble": {status: 500},
+		"200": ok, "404": {status: 404}, "500, which is not about a limit": {status: 500},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tr := &heed.Transport{Base: newScript(throttle("86400"), answer, ok), Retry: heed.RetryPolicy{MaxAttempts: 1}}
 				assert.Equal(t, 429, status(t, tr, get(t.Context())))
-				good, failed := everySecond(t, tr, time.Hour)
+				good, failed := callEverySecond(t, tr, time.Hour)
 				assert.Equal(t, 59, failed)
 				assert.GreaterOrEqual(t, good, 3600-60)
 			})
@@ -52,18 +51,17 @@ func TestAProbeThatIsAnsweredWellOpensTheKey(t *testing.T) {
 	}
 }
 
-func TestAProbeThatIsToldASecondReplacesADay(t *testing.T) {
+func TestAProbesShorterHintReplacesALongerOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := &heed.Transport{Base: newScript(throttle("86400"), throttle("1"), ok)}
 		assert.Equal(t, 429, status(t, tr, get(t.Context())))
-		good, failed := everySecond(t, tr, time.Hour)
+		good, failed := callEverySecond(t, tr, time.Hour)
 		assert.Equal(t, 59, failed)
 		assert.Equal(t, 3600-59, good)
 	})
 }
 
-// What a probe is not told changes nothing.
-func TestAProbeThatIsNotToldLeavesTheKeyClosed(t *testing.T) {
+func TestAProbeWithoutAHintLeavesTheKeyClosed(t *testing.T) {
 	for name, answer := range map[string]reply{
 		"a 429 without a hint": {status: 429}, "a broken connection": {err: errBroken},
 		"an answer of a cache": {status: 200, header: []string{"X-From-Cache", "1"}},
@@ -73,17 +71,18 @@ func TestAProbeThatIsNotToldLeavesTheKeyClosed(t *testing.T) {
 				s := newScript(throttle("86400"), answer)
 				tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxAttempts: 1}}
 				assert.Equal(t, 429, status(t, tr, get(t.Context())))
-				everySecond(t, tr, 10*time.Minute)
+				callEverySecond(t, tr, 10*time.Minute)
 				assert.Equal(t, 1+10, s.count(), "one a minute")
 			})
 		})
 	}
 }
 
-func TestAProbeThatIsToldMoreReplacesLess(t *testing.T) {
+func TestAProbesLongerHintReplacesAShorterOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		board := &heed.LocalBoard{}
-		tr := &heed.Transport{Base: newScript(throttle("600"), throttle("7200")), Board: board, Retry: heed.RetryPolicy{MaxAttempts: 1}}
+		tr := &heed.Transport{Base: newScript(throttle("600"), throttle("7200")), Board: board,
+			Retry: heed.RetryPolicy{MaxAttempts: 1}}
 		assert.Equal(t, 429, status(t, tr, get(t.Context())))
 		time.Sleep(time.Minute)
 		assert.Equal(t, 429, status(t, tr, get(t.Context())))
@@ -92,22 +91,22 @@ func TestAProbeThatIsToldMoreReplacesLess(t *testing.T) {
 	})
 }
 
-// Who can wait waits: a probe would cost it an attempt.
-func TestARequestThatMayWaitIsNoProbe(t *testing.T) {
+// A probe would cost it an attempt.
+func TestARequestThatCanWaitIsNotAProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(throttle("600"), throttle("540"), ok)
 		tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxWait: time.Hour, MaxElapsed: time.Hour}}
-		assert.Equal(t, 429, status(t, &heed.Transport{Base: s, Board: tr.Board, Retry: heed.RetryPolicy{MaxAttempts: 1}}, get(t.Context())))
+		assert.Equal(t, 429,
+			status(t, &heed.Transport{Base: s, Board: tr.Board, Retry: heed.RetryPolicy{MaxAttempts: 1}}, get(t.Context())))
 		assert.Equal(t, 200, status(t, tr, get(t.Context())))
 		assert.Equal(t, 3, s.count())
 	})
 }
 
-// Those who share a Board share its probes, and what they find.
-func TestOneOfAllWhoShareABoardProbes(t *testing.T) {
+func TestTransportsThatShareABoardShareItsProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(throttle("86400"), throttle("3600"), ok)
-		board := &farBoard{}
+		board := &sharedBoard{}
 		fleet := make([]*heed.Transport, 100)
 		for i := range fleet {
 			fleet[i] = &heed.Transport{Base: s, Board: board, Retry: heed.RetryPolicy{MaxAttempts: 1}}
@@ -138,29 +137,29 @@ func TestOneOfAllWhoShareABoardProbes(t *testing.T) {
 		assert.Equal(t, []int{0, 100}, []int{sent, refused}, "too early")
 		time.Sleep(30 * time.Second)
 		sent, refused = ask()
-		assert.Equal(t, []int{1, 99}, []int{sent, refused}, "one probe, which is told an hour")
+		assert.Equal(t, []int{1, 99}, []int{sent, refused}, "one probe, whose hint is an hour")
 		time.Sleep(time.Minute)
 		sent, _ = ask()
-		assert.GreaterOrEqual(t, sent, 1, "one probe, which is answered well")
+		assert.GreaterOrEqual(t, sent, 1, "one probe, which opens the key")
 		sent, refused = ask()
-		assert.Equal(t, []int{100, 0}, []int{sent, refused}, "all have heard of it")
+		assert.Equal(t, []int{100, 0}, []int{sent, refused}, "all know that the key is open")
 	})
 }
 
-// A Board that cannot be opened is obeyed; each process probes by itself.
-func TestABoardThatCannotReplaceIsProbedAllTheSame(t *testing.T) {
+// The Board stays closed; each process probes by itself.
+func TestABoardWithoutReplaceIsStillProbed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		board := &toldBoard{}
-		board.say(24*time.Hour, 0)
+		board := &scriptedBoard{}
+		board.set(24*time.Hour, 0)
 		s := newScript(ok)
 		tr := &heed.Transport{Base: s, Board: board}
-		good, failed := everySecond(t, tr, 10*time.Minute)
+		good, failed := callEverySecond(t, tr, 10*time.Minute)
 		assert.InDelta(t, 10, good, 1)
 		assert.Equal(t, 600, good+failed)
 	})
 }
 
-func TestHowLongARequestWaitsBeforeAnAttempt(t *testing.T) {
+func TestARequestWaitsOnlyWithinMaxWaitAndDeadline(t *testing.T) {
 	for name, test := range map[string]struct {
 		hint     string
 		maxWait  time.Duration
@@ -212,8 +211,8 @@ func TestHowLongARequestWaitsBeforeAnAttempt(t *testing.T) {
 	}
 }
 
-// In a line that moves slowly, too: 60 callers of a server that takes 20 s to answer.
-func TestNobodyWaitsInLineForLongerThanMaxWait(t *testing.T) {
+// The line moves slowly: 60 callers of a server that takes 20 s to answer.
+func TestNoRequestWaitsInLineBeyondMaxWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(throttle("1"), reply{status: 200, took: 20 * time.Second})
 		tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxWait: 2 * time.Second}}
@@ -235,7 +234,7 @@ func TestNobodyWaitsInLineForLongerThanMaxWait(t *testing.T) {
 	})
 }
 
-func TestALineIsBounded(t *testing.T) {
+func TestTheLineLengthIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := &heed.Transport{Base: newScript(throttle("30"), ok), Retry: heed.RetryPolicy{MaxAttempts: 1}}
 		assert.Equal(t, 429, status(t, tr, get(t.Context())))
@@ -257,7 +256,7 @@ func TestALineIsBounded(t *testing.T) {
 				var overdue *heed.OverdueError
 				if assert.ErrorAs(t, err, &overdue) {
 					assert.Equal(t, "line", overdue.Limit)
-					assert.Contains(t, err.Error(), "10000 requests wait already")
+					assert.Contains(t, err.Error(), "10000 requests wait for it already")
 				}
 				assert.Zero(t, time.Since(start), "at once")
 			})
@@ -267,12 +266,11 @@ func TestALineIsBounded(t *testing.T) {
 	})
 }
 
-// Processes that were told the same second come back at different moments, whatever else
-// they were told.
-func TestProcessesThatWereToldTheSameComeBackAtDifferentMoments(t *testing.T) {
+// The times differ whatever else the responses say.
+func TestProcessesWithTheSameHintReturnAtDifferentTimes(t *testing.T) {
 	for name, answer := range map[string]reply{
-		"Retry-After alone": throttle("12"), "a bucket": denied(0, "12", told("x", 5, 60), `"x";r=0;t=12`),
-		"what may be a bucket": denied(0, "12", `"x";q=5;w=60`, `"x";r=0;t=12`),
+		"Retry-After alone": throttle("12"), "a bucket": denial(0, "12", bucketPolicy("x", 5, 60), `"x";r=0;t=12`),
+		"what may be a bucket": denial(0, "12", `"x";q=5;w=60`, `"x";r=0;t=12`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -296,7 +294,7 @@ func TestProcessesThatWereToldTheSameComeBackAtDifferentMoments(t *testing.T) {
 	}
 }
 
-func TestThoseWhoWaitForAFastServerDoNotArriveAllAtOnce(t *testing.T) {
+func TestWaitersForAFastServerArriveSpreadOut(t *testing.T) {
 	for _, hint := range []string{"1", "2", "30"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newScript(throttle(hint), reply{status: 200, took: time.Millisecond})
@@ -321,8 +319,8 @@ func TestThoseWhoWaitForAFastServerDoNotArriveAllAtOnce(t *testing.T) {
 	}
 }
 
-// Others have heard more since: the answer of a probe that took long changes nothing.
-func TestALateAnswerOfAProbeChangesNothing(t *testing.T) {
+// A later probe was answered first.
+func TestALateAnswerToAProbeChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		board := &heed.LocalBoard{}
 		s := newScript(throttle("600"), reply{status: 200, took: 90 * time.Second}, throttle("3600"))
@@ -339,10 +337,9 @@ func TestALateAnswerOfAProbeChangesNothing(t *testing.T) {
 	})
 }
 
-// A Board that others have opened is read by those who wait, too.
-func TestThoseWhoWaitNoticeThatOthersHaveOpenedTheKey(t *testing.T) {
+func TestWaitersNoticeThatAnotherProcessOpenedTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		board := &farBoard{}
+		board := &sharedBoard{}
 		board.Post(t.Context(), key, 30*time.Minute, 0)
 		s := newScript(ok)
 		tr := &heed.Transport{Base: s, Board: board, Retry: heed.RetryPolicy{MaxWait: time.Hour, MaxElapsed: time.Hour}}
@@ -352,7 +349,7 @@ func TestThoseWhoWaitNoticeThatOthersHaveOpenedTheKey(t *testing.T) {
 	})
 }
 
-// slowBoard has a clock that goes slower than the process's.
+// slowBoard has a clock that is slower than the process's.
 type slowBoard struct {
 	heed.LocalBoard
 	start time.Time
@@ -368,12 +365,12 @@ func (b *slowBoard) Read(context.Context, string) (time.Duration, time.Duration,
 
 func (b *slowBoard) Probe(context.Context, string) bool { return true }
 
-func TestTheClockOfABoardMayDiffer(t *testing.T) {
+func TestABoardsClockMayDrift(t *testing.T) {
 	for _, slow := range []float64{-200e-6, 0, 10e-6, 200e-6} {
 		synctest.Test(t, func(t *testing.T) {
 			board := &slowBoard{start: time.Now(), until: 24 * time.Hour, slow: slow}
 			s := newScript(reply{status: 429})
-			everySecond(t, &heed.Transport{Base: s, Board: board, Retry: heed.RetryPolicy{MaxAttempts: 1}}, 20*time.Minute)
+			callEverySecond(t, &heed.Transport{Base: s, Board: board, Retry: heed.RetryPolicy{MaxAttempts: 1}}, 20*time.Minute)
 			assert.InDelta(t, 19, s.count(), 1, "a probe a minute")
 		})
 		synctest.Test(t, func(t *testing.T) {
@@ -387,28 +384,28 @@ func TestTheClockOfABoardMayDiffer(t *testing.T) {
 			all.Wait()
 			times := s.times()
 			slices.Sort(times)
-			assert.GreaterOrEqual(t, times[49]-times[0], 9*time.Second, "the jitter window is that of what was asked for")
+			assert.GreaterOrEqual(t, times[49]-times[0], 9*time.Second,
+				"the jitter window belongs to the wait that was asked for")
 		})
 	}
 }
 
-// What a Board could not be told is obeyed all the same.
-func TestAHintThatTheBoardDidNotTakeIsObeyed(t *testing.T) {
+func TestAHintIsObeyedThoughTheBoardFailed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		board := &slowBoard{start: time.Now()} // which knows of nothing
+		board := &slowBoard{start: time.Now()} // it has no cool-down
 		s := newScript(throttle("10"), ok)
-		assert.Equal(t, 200, status(t, &heed.Transport{Base: s, Board: &losing{board}}, get(t.Context())))
+		assert.Equal(t, 200, status(t, &heed.Transport{Base: s, Board: &failingPostBoard{board}}, get(t.Context())))
 		between(t, 10*time.Second, s.times()[1], 13*time.Second)
 	})
 }
 
-type losing struct{ *slowBoard }
+type failingPostBoard struct{ *slowBoard }
 
-func (*losing) Post(context.Context, string, time.Duration, time.Duration) error {
+func (*failingPostBoard) Post(context.Context, string, time.Duration, time.Duration) error {
 	return errors.New("no route to host")
 }
 
-func TestAHugeMaxWaitIsNoShortOne(t *testing.T) {
+func TestAHugeMaxWaitDoesNotOverflow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(throttle("10"), ok)
 		tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxWait: math.MaxInt64, MaxElapsed: -1}}
@@ -417,11 +414,11 @@ func TestAHugeMaxWaitIsNoShortOne(t *testing.T) {
 	})
 }
 
-// An interval that a healthy server's answers say nothing of is forgotten.
-func TestAnIntervalThatNothingBearsOutEnds(t *testing.T) {
+// A healthy server's answers do not mention the interval.
+func TestAnUnconfirmedIntervalIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := &heed.Transport{Base: newScript(denied(0, "1", told("x", 1, 60), `"x";r=0;t=1`), ok)}
-		good, failed := everySecond(t, tr, 10*time.Minute)
+		tr := &heed.Transport{Base: newScript(denial(0, "1", bucketPolicy("x", 1, 60), `"x";r=0;t=1`), ok)}
+		good, failed := callEverySecond(t, tr, 10*time.Minute)
 		assert.LessOrEqual(t, failed, 62)
 		assert.GreaterOrEqual(t, good, 600-62)
 	})

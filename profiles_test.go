@@ -23,8 +23,8 @@ func vendor(name string) heed.RetryPolicy {
 	return heed.RetryPolicy{Profiles: []*ratelimit.Profile{ratelimit.Vendor(name).On()}, Backoff: constant(time.Second)}
 }
 
-// said is a reply with a JSON body.
-func said(status int, body string, header ...string) reply {
+// jsonReply is a reply with a JSON body.
+func jsonReply(status int, body string, header ...string) reply {
 	return reply{status: status, header: append(header, "Content-Type", "application/json"), body: readCloser(body)}
 }
 
@@ -33,7 +33,7 @@ func post(ctx context.Context) *http.Request {
 	return req
 }
 
-func TestQuotasThatAreUsedUpAreWaitedFor(t *testing.T) {
+func TestExhaustedQuotasAreWaitedFor(t *testing.T) {
 	for _, c := range []struct {
 		want   time.Duration
 		header []string
@@ -43,8 +43,9 @@ func TestQuotasThatAreUsedUpAreWaitedFor(t *testing.T) {
 		{7 * time.Second, []string{"RateLimit-Remaining", "0", "RateLimit-Reset", "7"}},
 		{7 * time.Second, []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "2000-01-01T00:00:07Z"}},
 		{7 * time.Second, []string{"X-RateLimit-Remaining-Tokens", "0", "X-RateLimit-Reset-Tokens", "7s"}},
-		{2 * time.Second, []string{"RateLimit", `"default";r=0;t=7`, "Retry-After", "2"}}, // which goes before, though it is shorter
-		{time.Second, []string{"RateLimit", `"default";r=0;t=7`, "Retry-After", "0"}},     // so there is only the backoff
+		// Retry-After wins, though it is shorter
+		{2 * time.Second, []string{"RateLimit", `"default";r=0;t=7`, "Retry-After", "2"}},
+		{time.Second, []string{"RateLimit", `"default";r=0;t=7`, "Retry-After", "0"}}, // only the backoff is left
 		{time.Second, []string{"RateLimit", `"default";r=5;t=7`}},
 		{time.Second, []string{"RateLimit", `"default";r=0;t=7`, "Age", "1"}},
 	} {
@@ -57,7 +58,7 @@ func TestQuotasThatAreUsedUpAreWaitedFor(t *testing.T) {
 	}
 }
 
-func TestAQuotaThatIsUsedUpHoldsBackEverybody(t *testing.T) {
+func TestAnExhaustedQuotaHoldsBackOtherRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(reply{status: 429, header: []string{"RateLimit", `"default";r=0;t=10`}}, ok)
 		tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxAttempts: 1}}
@@ -71,26 +72,33 @@ func TestAProfileSaysWhatAResponseMeans(t *testing.T) {
 	for _, c := range []struct {
 		vendor string
 		reply  reply
-		want   time.Duration // of the wait; 0 if there is no other attempt
+		want   time.Duration // the wait; 0 if there is no retry
 	}{
-		{"github", said(200, `{"errors":[{"type":"RATE_LIMITED"}]}`, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "7"), 7 * time.Second},
-		{"github", said(200, `{"data":{}}`, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "7"), 0},
-		{"github", said(403, `{"message":"You have exceeded a secondary rate limit."}`, "X-RateLimit-Remaining", "7"), time.Minute},
-		{"github", said(403, `{"message":"Resource not accessible by integration"}`, "X-RateLimit-Remaining", "7", "X-RateLimit-Reset", "7"), 0},
-		{"shopify-graphql", said(200, `{"errors":[{"extensions":{"code":"THROTTLED"}}],"extensions":{"cost":{"requestedQueryCost":400,
+		{"github", jsonReply(200, `{"errors":[{"type":"RATE_LIMITED"}]}`, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset",
+			"7"), 7 * time.Second},
+		{"github", jsonReply(200, `{"data":{}}`, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "7"), 0},
+		{"github", jsonReply(403, `{"message":"You have exceeded a secondary rate limit."}`, "X-RateLimit-Remaining", "7"),
+			time.Minute},
+		{"github", jsonReply(403, `{"message":"Resource not accessible by integration"}`, "X-RateLimit-Remaining", "7",
+			"X-RateLimit-Reset", "7"), 0},
+		{"shopify-graphql",
+			jsonReply(200, `{"errors":[{"extensions":{"code":"THROTTLED"}}],"extensions":{"cost":{"requestedQueryCost":400,
 			"throttleStatus":{"maximumAvailable":1000.0,"currentlyAvailable":100,"restoreRate":50.0}}}}`), 6 * time.Second},
-		{"shopify-graphql", said(200, `{"errors":[{"extensions":{"code":"THROTTLED"}}],"extensions":{"cost":{"requestedQueryCost":1400,
+		{"shopify-graphql",
+			jsonReply(200, `{"errors":[{"extensions":{"code":"THROTTLED"}}],"extensions":{"cost":{"requestedQueryCost":1400,
 			"throttleStatus":{"maximumAvailable":1000.0,"currentlyAvailable":100,"restoreRate":50.0}}}}`), 0},
-		{"telegram", said(429, `{"parameters":{"retry_after":35}}`), 35 * time.Second},
-		{"linear", said(400, `{"errors":[{"extensions":{"code":"RATELIMITED"}}]}`, "X-RateLimit-Requests-Remaining", "0", "X-RateLimit-Requests-Reset", "9"), 9 * time.Second},
-		{"linear", said(400, `{"errors":[{"extensions":{"code":"INPUT_ERROR"}}]}`, "X-RateLimit-Requests-Remaining", "0", "X-RateLimit-Requests-Reset", "9"), 0},
-		{"aws", said(400, `{"__type":"ThrottlingException"}`), time.Second},
-		{"aws", said(400, `{"__type":"ValidationException"}`), 0},
-		{"openai", said(429, `{"error":{"code":"insufficient_quota"}}`, "Retry-After", "5"), 0},
-		{"openai", said(500, `{}`, "X-Should-Retry", "true"), time.Second}, // of a POST
-		{"notion", said(529, `{}`), time.Second},
-		{"stripe", said(409, `{}`, "Stripe-Should-Retry", "true"), time.Second},
-		{"npm", said(429, ``, "Retry-After", "0"), time.Second},
+		{"telegram", jsonReply(429, `{"parameters":{"retry_after":35}}`), 35 * time.Second},
+		{"linear", jsonReply(400, `{"errors":[{"extensions":{"code":"RATELIMITED"}}]}`, "X-RateLimit-Requests-Remaining",
+			"0", "X-RateLimit-Requests-Reset", "9"), 9 * time.Second},
+		{"linear", jsonReply(400, `{"errors":[{"extensions":{"code":"INPUT_ERROR"}}]}`, "X-RateLimit-Requests-Remaining",
+			"0", "X-RateLimit-Requests-Reset", "9"), 0},
+		{"aws", jsonReply(400, `{"__type":"ThrottlingException"}`), time.Second},
+		{"aws", jsonReply(400, `{"__type":"ValidationException"}`), 0},
+		{"openai", jsonReply(429, `{"error":{"code":"insufficient_quota"}}`, "Retry-After", "5"), 0},
+		{"openai", jsonReply(500, `{}`, "X-Should-Retry", "true"), time.Second}, // also for a POST
+		{"notion", jsonReply(529, `{}`), time.Second},
+		{"stripe", jsonReply(409, `{}`, "Stripe-Should-Retry", "true"), time.Second},
+		{"npm", jsonReply(429, ``, "Retry-After", "0"), time.Second},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newScript(c.reply, ok)
@@ -106,9 +114,10 @@ func TestAProfileSaysWhatAResponseMeans(t *testing.T) {
 	}
 }
 
-func TestALimitInABodyHoldsBackEverybody(t *testing.T) {
+func TestALimitInABodyHoldsBackOtherRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScript(said(200, `{"errors":[{"type":"RATE_LIMITED"}]}`, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "30"), ok)
+		s := newScript(jsonReply(200, `{"errors":[{"type":"RATE_LIMITED"}]}`, "X-RateLimit-Remaining", "0",
+			"X-RateLimit-Reset", "30"), ok)
 		policy := vendor("github")
 		policy.MaxAttempts = 1
 		tr := &heed.Transport{Base: s, Retry: policy}
@@ -118,7 +127,7 @@ func TestALimitInABodyHoldsBackEverybody(t *testing.T) {
 	})
 }
 
-func TestTheCallerReadsABodyWholeThatAProfileRead(t *testing.T) {
+func TestTheCallerGetsTheWholeBodyAProfileRead(t *testing.T) {
 	long := `{"errors":[],"data":"` + strings.Repeat("x", 1<<20) + `"}`
 	for _, body := range []string{"", "{}", "no JSON", long[:64<<10], long[:64<<10+1], long} {
 		for _, code := range []int{200, 400, 404, 500} {
@@ -141,28 +150,27 @@ func TestTheCallerReadsABodyWholeThatAProfileRead(t *testing.T) {
 	}
 }
 
-// piecemeal reads single bytes at the beginning of r and around border, and else whatever
-// there is.
+// piecemeal reads single bytes at the beginning of r and around border, and whole blocks elsewhere.
 func piecemeal(r io.Reader, border int64) io.Reader {
 	const part = 256
 	single := func() io.Reader { return iotest.OneByteReader(io.LimitReader(r, part)) }
 	return io.MultiReader(single(), io.LimitReader(r, border-part-part/2), single(), r)
 }
 
-func TestABodyThatBreaksOffBreaksOffForTheCaller(t *testing.T) {
+func TestABrokenBodyIsBrokenForTheCallerToo(t *testing.T) {
 	broken := errors.New("broken")
 	body := io.NopCloser(io.MultiReader(strings.NewReader("{"), iotest.ErrReader(broken)))
 	policy := vendor("telegram")
 	policy.MaxAttempts = 1
-	tr := &heed.Transport{Base: newScript(reply{status: 429, header: []string{"Content-Type", "application/json"}, body: body}), Retry: policy}
+	tr := &heed.Transport{
+		Base: newScript(reply{status: 429, header: []string{"Content-Type", "application/json"}, body: body}), Retry: policy}
 	got, err := io.ReadAll(roundTrip(t, tr, get(t.Context())).Body)
 	assert.Equal(t, "{", string(got))
 	assert.ErrorIs(t, err, broken)
 }
 
-// A body that does not come must hold nobody up: the header alone is obeyed, and the
-// caller gets the body when it comes.
-func TestABodyThatIsLateIsNotWaitedFor(t *testing.T) {
+// The header alone is obeyed, and the caller gets the body when it comes.
+func TestALateBodyIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late, w := io.Pipe()
 		go func() {
@@ -174,7 +182,8 @@ func TestABodyThatIsLateIsNotWaitedFor(t *testing.T) {
 		}()
 		policy := vendor("discord")
 		policy.MaxAttempts = 1
-		s := newScript(reply{status: 429, header: []string{"Content-Type", "application/json", "Retry-After", "3"}, body: late}, ok)
+		s := newScript(reply{status: 429, header: []string{"Content-Type", "application/json", "Retry-After", "3"},
+			body: late}, ok)
 		tr := &heed.Transport{Base: s, Retry: policy}
 		start := time.Now()
 		resp := roundTrip(t, tr, get(t.Context()))
@@ -188,14 +197,15 @@ func TestALateBodyOfARetriedResponseIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late, w := io.Pipe()
 		defer w.Close()
-		s := newScript(reply{status: 429, header: []string{"Content-Type", "application/json", "Retry-After", "3"}, body: late}, ok)
+		s := newScript(reply{status: 429, header: []string{"Content-Type", "application/json", "Retry-After", "3"},
+			body: late}, ok)
 		assert.Equal(t, 200, status(t, &heed.Transport{Base: s, Retry: vendor("discord")}, get(t.Context())))
 		between(t, 3*time.Second, s.times()[1], 4*time.Second)
 	})
 }
 
-// A body that nobody has to know is not read: it may never end.
-func TestABodyIsLeftAloneUnlessAProfileHasToKnowIt(t *testing.T) {
+// The body may never end.
+func TestABodyIsReadOnlyIfAProfileNeedsIt(t *testing.T) {
 	for _, c := range []struct {
 		vendor string
 		status int
@@ -211,23 +221,26 @@ func TestABodyIsLeftAloneUnlessAProfileHasToKnowIt(t *testing.T) {
 		b := newBody("{}")
 		policy := vendor(c.vendor)
 		policy.MaxAttempts = 1
-		resp := roundTrip(t, &heed.Transport{Base: newScript(reply{status: c.status, header: c.header, body: b}), Retry: policy}, get(t.Context()))
+		resp := roundTrip(t, &heed.Transport{Base: newScript(reply{status: c.status, header: c.header, body: b}),
+			Retry: policy}, get(t.Context()))
 		reads, _ := b.counts()
 		assert.Zero(t, reads, "%+v", c)
 		assert.Equal(t, b, resp.Body, "%+v", c)
 	}
 }
 
-func TestAProfileIsForItsHosts(t *testing.T) {
+func TestAProfileAppliesOnlyToItsHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for url, want := range map[string]int{
-			"https://slack.com/": 1, "https://api.telegram.org/": 2, "https://api.telegram.org:8443/": 2, "https://API.Telegram.org/": 2, "https://telegram.org/": 1,
+			"https://slack.com/": 1, "https://api.telegram.org/": 2, "https://api.telegram.org:8443/": 2,
+			"https://API.Telegram.org/": 2, "https://telegram.org/": 1,
 		} {
 			body := `{"parameters":{"retry_after":3}}`
-			s := newScript(said(403, body), ok)
+			s := newScript(jsonReply(403, body), ok)
 			p := ratelimit.Vendor("telegram")
 			p.Signs = []ratelimit.Sign{{Means: ratelimit.Limited, Status: []int{403}}}
-			tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{Profiles: []*ratelimit.Profile{nil, ratelimit.Vendor("slack"), p}}}
+			tr := &heed.Transport{Base: s,
+				Retry: heed.RetryPolicy{Profiles: []*ratelimit.Profile{nil, ratelimit.Vendor("slack"), p}}}
 			req, err := http.NewRequestWithContext(t.Context(), "GET", url, nil)
 			require.NoError(t, err)
 			status(t, tr, req)
@@ -236,25 +249,26 @@ func TestAProfileIsForItsHosts(t *testing.T) {
 	})
 }
 
-func TestAHintGoesBeforeAProfiles(t *testing.T) {
+func TestRetryPolicyHintOverridesAProfile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		policy := vendor("telegram")
 		policy.Hint = func(*http.Response, time.Time) (time.Duration, bool) { return 5 * time.Second, true }
-		s := newScript(said(429, `{"parameters":{"retry_after":35}}`), ok)
+		s := newScript(jsonReply(429, `{"parameters":{"retry_after":35}}`), ok)
 		status(t, &heed.Transport{Base: s, Retry: policy}, get(t.Context()))
 		between(t, 5*time.Second, s.times()[1], 7*time.Second)
 	})
 }
 
-func TestAProfilesHintFitsAPolicy(t *testing.T) {
+func TestAProfilesHintCanBeAPolicysHint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newScript(said(429, `{"parameters":{"retry_after":35}}`), ok)
-		status(t, &heed.Transport{Base: s, Retry: heed.RetryPolicy{Hint: ratelimit.Vendor("telegram").Hint}}, get(t.Context()))
+		s := newScript(jsonReply(429, `{"parameters":{"retry_after":35}}`), ok)
+		status(t, &heed.Transport{Base: s, Retry: heed.RetryPolicy{Hint: ratelimit.Vendor("telegram").Hint}},
+			get(t.Context()))
 		between(t, 35*time.Second, s.times()[1], 46*time.Second)
 	})
 }
 
-func TestProfilesCostASuccessNothing(t *testing.T) {
+func TestProfilesAddNoAllocationsToASuccess(t *testing.T) {
 	base := &answer{200}
 	req := get(context.Background())
 	allocations := func(p heed.RetryPolicy) float64 {

@@ -12,17 +12,20 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// ResendCount reports which repetition of a request ctx belongs to: 0 for the
-// first attempt, 1 for the one after it. It is OpenTelemetry's
-// http.request.resend_count, for instrumentation in Base. ctx is that of the
-// request which Base was given.
+// ResendCount returns how often the request with this context was sent before: 0 for the first
+// attempt, 1 for the second. Call it in a RoundTripper in Base, with the context of the request
+// that it got:
+//
+//	span.SetAttributes(semconv.HTTPRequestResendCount(heed.ResendCount(req.Context())))
+//
+// OpenTelemetry calls this http.request.resend_count.
 func ResendCount(ctx context.Context) int {
 	n, _ := ctx.Value(resendKey{}).(int)
 	return n
 }
 
-// RandomIdempotencyKey returns 122 random bits in the form of a UUID (RFC 9562,
-// section 5.4), for RetryPolicy.IdempotencyKey.
+// RandomIdempotencyKey returns 122 random bits in the form of a UUID (RFC 9562 section 5.4). Use it
+// as RetryPolicy.IdempotencyKey.
 func RandomIdempotencyKey(*http.Request) string {
 	var b [16]byte
 	rand.Read(b[:])
@@ -30,17 +33,17 @@ func RandomIdempotencyKey(*http.Request) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// An outgoing makes the requests that Base is given of the caller's one.
+// outgoing makes the requests that Base gets.
 type outgoing struct {
-	policy *RetryPolicy
-	key    string       // Idempotency-Key of the call's own, if it has one
-	copy   *requestCopy // of the last attempt
-	source *source      // the body, if it has no GetBody
-	given  bool         // Base has had the body, whose duty it is to close it
+	policy     *RetryPolicy
+	key        string       // the Idempotency-Key to add, or ""
+	copy       *requestCopy // the last attempt's
+	source     *source      // the body, if it has no GetBody
+	handedOver bool         // Base got the request, and must close its body
 }
 
-// A requestCopy is a copy of the caller's request and its context, in one piece of
-// memory. Without a body, and if each says the same, one serves all repetitions.
+// A requestCopy is a copy of the caller's request and its context, in one allocation. All retries
+// use the same copy if they have no body and identical headers.
 type requestCopy struct {
 	context.Context
 	attempt atomic.Int64
@@ -56,28 +59,26 @@ func (c *requestCopy) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// next returns the request of an attempt. It is the caller's own for the first one, unless
-// its body has to be watched or it says more than that: timeLeft is for
-// RetryPolicy.TellServer.
+// next returns the request for an attempt. The first attempt sends the caller's own, unless heed
+// has to keep its body or add a field. timeLeft is for RetryPolicy.TellServer.
 func (o *outgoing) next(req *http.Request, attempt int, timeLeft time.Duration) (*http.Request, error) {
-	body, rewinds, says := hasBody(req), o.policy.rewinds(req), o.key != "" || o.policy.TellServer
-	asItIs := !body || !o.given && (rewinds || o.policy.maxAttempts() == 1)
-	if asItIs && !o.given && !says {
+	body, rewinds, addsFields := hasBody(req), o.policy.canRewind(req), o.key != "" || o.policy.TellServer
+	unchanged := !body || !o.handedOver && (rewinds || o.policy.maxAttempts() == 1)
+	if unchanged && !o.handedOver && !addsFields {
 		return req, nil
 	}
-	if o.copy == nil || body || says {
-		// Not a Clone, in which the trailers that the caller sets while the body is read
-		// would be missing.
+	if o.copy == nil || body || addsFields {
+		// No Clone: it would lack the trailers that the caller sets while the body is read.
 		o.copy = &requestCopy{Context: req.Context()}
 		o.copy.request = *req.WithContext(o.copy)
 	}
 	o.copy.attempt.Store(int64(attempt))
 	out := &o.copy.request
-	if says {
-		o.say(out, attempt, timeLeft)
+	if addsFields {
+		o.setHeader(out, attempt, timeLeft)
 	}
 	switch {
-	case asItIs:
+	case unchanged:
 		return out, nil
 	case rewinds:
 		var err error
@@ -91,12 +92,12 @@ func (o *outgoing) next(req *http.Request, attempt int, timeLeft time.Duration) 
 	return out, nil
 }
 
-// say writes what the attempts of the call say and the caller's request does not. The
-// header is this attempt's alone: the one before may still be being sent.
-func (o *outgoing) say(out *http.Request, attempt int, timeLeft time.Duration) {
+// setHeader adds the fields that the policy asks for. It copies the header, because the attempt
+// before may still be sending its own.
+func (o *outgoing) setHeader(out *http.Request, attempt int, timeLeft time.Duration) {
 	header := maps.Clone(out.Header)
 	if header == nil {
-		return // Base knows what to say
+		return // Base returns the error for that
 	}
 	if o.key != "" {
 		header["Idempotency-Key"] = []string{o.key}
@@ -110,7 +111,7 @@ func (o *outgoing) say(out *http.Request, attempt int, timeLeft time.Duration) {
 // replayable reports whether the body can be sent again.
 func (o *outgoing) replayable(req *http.Request) bool {
 	switch {
-	case !hasBody(req), o.policy.rewinds(req):
+	case !hasBody(req), o.policy.canRewind(req):
 		return true
 	case o.source != nil:
 		return o.source.replayable()
@@ -118,10 +119,11 @@ func (o *outgoing) replayable(req *http.Request) bool {
 	return false
 }
 
-// takeBack ends the attempt's hold of the body, and reports whether it could.
+// takeBack takes the body back from the attempt that is over. It returns false if the body cannot
+// be sent again.
 func (o *outgoing) takeBack() bool { return o.source == nil || o.source.takeBack() }
 
-// finish says that nothing else is sent.
+// finish tells that no attempt follows.
 func (o *outgoing) finish() {
 	if o.source != nil {
 		o.source.finish()

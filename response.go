@@ -13,33 +13,34 @@ import (
 )
 
 const (
-	keepBytes   = 16 << 10               // of a response that is about to be replaced
-	copyBytes   = 1 << 10                // up to which they are copied out of their buffer
-	drainTime   = 100 * time.Millisecond // for reading them
-	mostDrained = 64                     // bodies at once, of one Transport
+	keepBytes  = 16 << 10               // how much of a response's body is kept during a retry
+	copyBytes  = 1 << 10                // a body up to this size is copied out of its buffer
+	drainTime  = 100 * time.Millisecond // how long that body is read
+	maxDrained = 64                     // bodies at once, of one Transport
 )
 
-// A kept is a response whose place another one may take. Over HTTP/1 its body is
-// drained, so that its connection can be used again, and its first 16 KiB are
-// kept; of one that is known to be longer nothing is. A longer one costs the
-// connection. One that does not come within 100 ms occupies it until the server goes on,
-// or the context ends. From HTTP/2 on nothing is drained: a stream holds nobody up. The
-// zero kept keeps nothing.
-type kept struct {
-	resp *http.Response
-	body []byte
-	buf  *[keepBytes + 1]byte // where body is, unless it is short or nothing
-	err  error                // what the body ended with
-	live bool                 // the body was left alone
+// A fallback is a response that the caller gets if its retry cannot be sent. The zero fallback is
+// empty.
+//
+// Over HTTP/1 the body is drained, so that its connection can be used again, and its first 16 KiB
+// are kept. Nothing is read of a body that is known to be longer; its connection is lost. Draining
+// stops after 100 ms; the connection is then occupied until the server sends more or the context
+// ends. From HTTP/2 on the body is not drained, because a stream does not block its connection.
+type fallback struct {
+	resp   *http.Response
+	body   []byte
+	buf    *[keepBytes + 1]byte // the buffer that body points into, or nil
+	err    error                // what the body ended with
+	unread bool                 // the body was left alone
 }
 
-// keep drains resp, if s has a slot for that. Its timer must not be running. It takes over
-// the duty to close the body.
-func keep(resp *http.Response, s *slots, timer func() *time.Timer) kept {
-	k := kept{resp: resp, err: io.EOF}
+// keepFallback drains resp, if s has a free slot, and takes over the duty to close its body. The
+// timer must be stopped.
+func keepFallback(resp *http.Response, s *drainSlots, timer func() *time.Timer) fallback {
+	k := fallback{resp: resp, err: io.EOF}
 	switch {
 	case resp.ProtoMajor >= 2:
-		k.live = true
+		k.unread = true
 	case resp.ContentLength == 0 || resp.Body == http.NoBody:
 		resp.Body.Close()
 	case resp.ContentLength > keepBytes:
@@ -51,8 +52,9 @@ func keep(resp *http.Response, s *slots, timer func() *time.Timer) kept {
 	return k
 }
 
-// drain reads body and closes it, within drainTime or in a goroutine that is left behind.
-func (k *kept) drain(body io.ReadCloser, s *slots, timer *time.Timer) {
+// drain reads body and closes it, within drainTime. A goroutine that takes longer is abandoned, and
+// closes the body later.
+func (k *fallback) drain(body io.ReadCloser, s *drainSlots, timer *time.Timer) {
 	timer.Reset(drainTime)
 	defer timer.Stop()
 	if !s.acquire(timer.C) {
@@ -65,10 +67,10 @@ func (k *kept) drain(body io.ReadCloser, s *slots, timer *time.Timer) {
 	select {
 	case <-d.done:
 	case <-timer.C:
-		if b, ok := body.(*boundBody); ok {
-			b.cancel(nil) // which ends the Read, where Base follows its context
+		if b, ok := body.(*cancelBody); ok {
+			b.cancel(nil) // this ends the Read, if Base respects its context
 		}
-		// The drainer still writes behind what was read; its buffer is not given back.
+		// The drainer still writes to the rest of its buffer, which is therefore not reused.
 		k.body, k.err = bytes.Clone(d.buf[:min(d.n.Load(), keepBytes)]), io.ErrUnexpectedEOF
 		return
 	}
@@ -80,7 +82,7 @@ func (k *kept) drain(body io.ReadCloser, s *slots, timer *time.Timer) {
 	}
 	if n := d.n.Load(); n > copyBytes {
 		k.body, k.buf = d.buf[:min(n, keepBytes)], d.buf
-	} else { // many may wait at once, and most bodies are short
+	} else { // most bodies are short, and many requests may wait at once
 		k.body = bytes.Clone(d.buf[:n])
 		drainBuffers.Put(d.buf)
 	}
@@ -88,18 +90,18 @@ func (k *kept) drain(body io.ReadCloser, s *slots, timer *time.Timer) {
 
 var drainBuffers = sync.Pool{New: func() any { return new([keepBytes + 1]byte) }}
 
-// A drainer reads a body to its end or to that of buf, and then closes it. Only its own
-// goroutine touches the body: there are bodies whose Close waits for a Read, or
-// deadlocks with one.
+// A drainer reads a body until its end or until buf is full, then closes it. Only its own goroutine
+// uses the body, because some bodies block or deadlock when Read and Close are called at the same
+// time.
 type drainer struct {
 	body  io.ReadCloser
-	slots *slots
+	slots *drainSlots
 	buf   *[keepBytes + 1]byte
-	n     atomic.Int64  // how much of buf was read
-	done  chan struct{} // closed when body is, and err is set
-	err   error         // what body ended with
+	n     atomic.Int64  // how much of buf is filled
+	done  chan struct{} // closed after body is closed and err is set
+	err   error         // how body ended
 
-	panicked any // by body; for the caller's goroutine, if that still waits
+	panicked any // a panic of body, which the caller's goroutine repeats if it still waits
 }
 
 func (d *drainer) run() {
@@ -115,35 +117,35 @@ func (d *drainer) run() {
 	}
 }
 
-// discard gives up the response.
-func (k *kept) discard() {
-	if k.live {
+// discard drops the response.
+func (k *fallback) discard() {
+	if k.unread {
 		k.resp.Body.Close()
 	}
 	if k.buf != nil {
 		drainBuffers.Put(k.buf)
 	}
-	*k = kept{}
+	*k = fallback{}
 }
 
-// response returns the response after all, what was kept as its body.
-func (k *kept) response() *http.Response {
+// response returns the response after all; its body is what was kept.
+func (k *fallback) response() *http.Response {
 	resp := k.resp
-	if !k.live {
-		resp.Body = &keptBody{left: k.body, err: k.err}
+	if !k.unread {
+		resp.Body = &fallbackBody{left: k.body, err: k.err}
 	}
-	*k = kept{}
+	*k = fallback{}
 	return resp
 }
 
-// A keptBody reads what was kept, and then as the body ended: with io.EOF, or
-// io.ErrUnexpectedEOF if the rest is lost.
-type keptBody struct {
+// A fallbackBody reads what was kept, then ends with io.EOF, or with io.ErrUnexpectedEOF if the
+// rest is lost.
+type fallbackBody struct {
 	left []byte
 	err  error
 }
 
-func (b *keptBody) Read(p []byte) (int, error) {
+func (b *fallbackBody) Read(p []byte) (int, error) {
 	if len(b.left) == 0 {
 		return 0, b.err
 	}
@@ -152,23 +154,23 @@ func (b *keptBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (b *keptBody) Close() error {
+func (b *fallbackBody) Close() error {
 	b.left, b.err = nil, http.ErrBodyReadAfterClose
 	return nil
 }
 
-// Slots bound how many bodies are drained at once, those that never end included.
-// The zero value has mostDrained of them.
-type slots struct {
+// drainSlots limits how many bodies are drained at once, abandoned ones included. The zero value
+// has maxDrained slots.
+type drainSlots struct {
 	mu      sync.Mutex
 	taken   int
 	waiting []chan struct{}
 }
 
-// acquire takes a slot, and waits for one no longer than until timeout.
-func (s *slots) acquire(timeout <-chan time.Time) bool {
+// acquire takes a slot, and waits for one until timeout.
+func (s *drainSlots) acquire(timeout <-chan time.Time) bool {
 	s.mu.Lock()
-	if s.taken < mostDrained {
+	if s.taken < maxDrained {
 		s.taken++
 		s.mu.Unlock()
 		return true
@@ -186,19 +188,19 @@ func (s *slots) acquire(timeout <-chan time.Time) bool {
 	if at := slices.Index(s.waiting, w); at >= 0 {
 		s.waiting = slices.Delete(s.waiting, at, at+1)
 	} else {
-		s.releaseLocked() // w was given one just now, and there is no time left to use it
+		s.releaseLocked() // w got a slot at the same moment, but its time is over
 	}
 	return false
 }
 
-// release gives a slot to the caller of acquire that has waited longest.
-func (s *slots) release() {
+// release gives the slot to the call of acquire that has waited longest.
+func (s *drainSlots) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.releaseLocked()
 }
 
-func (s *slots) releaseLocked() {
+func (s *drainSlots) releaseLocked() {
 	if len(s.waiting) == 0 {
 		s.taken--
 		return
@@ -207,22 +209,22 @@ func (s *slots) releaseLocked() {
 	s.waiting = slices.Delete(s.waiting, 0, 1)
 }
 
-// givenUp are the responses that a Transport gave up although it might have retried, by when
-// that was: another Transport around it does not repeat what this one did not, or the attempts
-// of both would multiply. There is no place in a response for it.
+// givenUp holds the responses that a Transport returned although it might have retried. A Transport
+// around it then does not retry either, or their attempts would multiply. The value orders them: it
+// is the value of givenUps at that time. A response has no field in which this could be stored.
 var givenUp sync.Map // of weak.Pointer[http.Response] to int64
 
-// givenUps is the time for that: how many there were.
+// givenUps counts the responses that were given up.
 var givenUps atomic.Int64
 
-func giveUpOn(resp *http.Response) {
+func recordGivenUp(resp *http.Response) {
 	p := weak.Make(resp)
 	givenUp.Store(p, givenUps.Add(1))
 	runtime.AddCleanup(resp, func(p weak.Pointer[http.Response]) { givenUp.Delete(p) }, p)
 }
 
-// wasGivenUp reports whether resp was given up since then. What was given up before is a
-// response that Base makes once, and returns again and again.
+// wasGivenUp reports whether resp was given up after since. If it was given up before, Base made
+// the response once and returns it again and again.
 func wasGivenUp(resp *http.Response, since int64) bool {
 	n, found := givenUp.Load(weak.Make(resp))
 	return found && n.(int64) > since

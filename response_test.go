@@ -18,52 +18,53 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// stalled is a body that does not come until it is released. Its Read and its Close
-// must not run at the same time.
-type stalled struct {
+// stalledBody is a body whose Read blocks until it is released. Read and Close must not run at the
+// same time.
+type stalledBody struct {
 	release chan struct{}
 	mu      sync.Mutex // held by Read and by Close
 	closed  *atomic.Int64
 }
 
-func (s *stalled) Read([]byte) (int, error) {
+func (s *stalledBody) Read([]byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	<-s.release
 	return 0, io.ErrUnexpectedEOF
 }
 
-func (s *stalled) Close() error {
+func (s *stalledBody) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed.Add(1)
 	return nil
 }
 
-func TestABodyThatDoesNotComeIsLeftBehind(t *testing.T) {
+func TestAStalledBodyIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release, start := make(chan struct{}), time.Now()
-		b := &stalled{release: release, closed: new(atomic.Int64)}
+		b := &stalledBody{release: release, closed: new(atomic.Int64)}
 		s := newScript(reply{status: 503, body: b}, ok)
-		assert.Equal(t, 200, status(t, &heed.Transport{Base: s, Retry: heed.RetryPolicy{Backoff: constant(0)}}, get(t.Context())))
+		assert.Equal(t, 200,
+			status(t, &heed.Transport{Base: s, Retry: heed.RetryPolicy{Backoff: constant(0)}}, get(t.Context())))
 		assert.Equal(t, 100*time.Millisecond, time.Since(start))
 		synctest.Wait()
-		assert.Zero(t, b.closed.Load(), "it is being read")
+		assert.Zero(t, b.closed.Load(), "a Read is under way")
 		close(release)
 		synctest.Wait()
 		assert.EqualValues(t, 1, b.closed.Load())
 	})
 }
 
-// A reader that is left behind may stay for ever, so there are not many of them.
-func TestOfManyBodiesThatDoNotComeSixtyFourAreRead(t *testing.T) {
+// An abandoned reader may stay for ever, so their number is limited.
+func TestAtMostSixtyFourStalledBodiesAreRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls = 200
 		release, closed, start := make(chan struct{}), new(atomic.Int64), time.Now()
 		tr := &heed.Transport{Budget: heed.Unlimited, Retry: heed.RetryPolicy{MaxAttempts: 2, Backoff: constant(0)}}
-		tr.Base = base(func(req *http.Request) (*http.Response, error) {
+		tr.Base = roundTripFunc(func(req *http.Request) (*http.Response, error) {
 			if heed.ResendCount(req.Context()) == 0 {
-				return response(req, reply{status: 503, body: &stalled{release: release, closed: closed}}), nil
+				return response(req, reply{status: 503, body: &stalledBody{release: release, closed: closed}}), nil
 			}
 			return response(req, ok), nil
 		})
@@ -74,15 +75,15 @@ func TestOfManyBodiesThatDoNotComeSixtyFourAreRead(t *testing.T) {
 		all.Wait()
 		assert.Equal(t, 100*time.Millisecond, time.Since(start))
 		synctest.Wait()
-		assert.EqualValues(t, calls-64, closed.Load(), "those that nobody reads are closed")
+		assert.EqualValues(t, calls-64, closed.Load(), "the others are closed unread")
 		close(release)
 		synctest.Wait()
 		assert.EqualValues(t, calls, closed.Load())
 	})
 }
 
-// The reader of net/http for gzip holds a lock while it waits for the first ten bytes.
-func TestAGzipBodyThatDoesNotComeIsLeftBehind(t *testing.T) {
+// net/http's gzip reader holds a lock while it waits for the first ten bytes.
+func TestAStalledGzipBodyIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var servers []net.Conn
 		base := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
@@ -110,9 +111,8 @@ func TestAGzipBodyThatDoesNotComeIsLeftBehind(t *testing.T) {
 	})
 }
 
-// What was read of a body that does not end in time is what the caller gets if no other
-// response comes.
-func TestOfABodyThatIsLeftBehindTheBeginningIsKept(t *testing.T) {
+// The retry is refused, so the caller gets what was read of the first response.
+func TestTheBeginningOfAStalledBodyIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, w := io.Pipe()
 		go w.Write([]byte("the beginning"))
@@ -127,35 +127,36 @@ func TestOfABodyThatIsLeftBehindTheBeginningIsKept(t *testing.T) {
 	})
 }
 
-// panicking is a body that panics when it is read.
-type panicking struct{ closed int }
+// panickingBody panics when it is read.
+type panickingBody struct{ closed int }
 
-func (*panicking) Read([]byte) (int, error) { panic("no body") }
-func (p *panicking) Close() error           { p.closed++; return nil }
+func (*panickingBody) Read([]byte) (int, error) { panic("no body") }
+func (p *panickingBody) Close() error           { p.closed++; return nil }
 
-// It is drained in another goroutine, where nobody could recover.
-func TestAPanicOfABodyIsTheCallers(t *testing.T) {
+// The body is drained in another goroutine, where the caller could not recover.
+func TestAPanicInABodyReachesTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &panicking{}
+		b := &panickingBody{}
 		tr := &heed.Transport{Base: newScript(reply{status: 503, body: b}, ok)}
 		assert.PanicsWithValue(t, "no body", func() { tr.RoundTrip(get(t.Context())) })
 		assert.Equal(t, 1, b.closed)
 	})
 }
 
-// A drain that has no slot has waited for one; the retry does not come later for that.
+// A drain that waits for a slot does not delay the retry.
 func TestWaitingForASlotIsPartOfTheBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release, closed := make(chan struct{}), new(atomic.Int64)
-		tr := &heed.Transport{Budget: heed.Unlimited, Retry: heed.RetryPolicy{MaxAttempts: 2, Backoff: constant(300 * time.Millisecond)}}
+		tr := &heed.Transport{Budget: heed.Unlimited,
+			Retry: heed.RetryPolicy{MaxAttempts: 2, Backoff: constant(300 * time.Millisecond)}}
 		var calls sync.WaitGroup
 		start := time.Now()
-		tr.Base = base(func(req *http.Request) (*http.Response, error) {
+		tr.Base = roundTripFunc(func(req *http.Request) (*http.Response, error) {
 			if heed.ResendCount(req.Context()) > 0 {
 				assert.Equal(t, 300*time.Millisecond, time.Since(start))
 				return response(req, ok), nil
 			}
-			return response(req, reply{status: 503, body: &stalled{release: release, closed: closed}}), nil
+			return response(req, reply{status: 503, body: &stalledBody{release: release, closed: closed}}), nil
 		})
 		for range 65 {
 			calls.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))) })

@@ -11,40 +11,41 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// An Attempt is one sending of a request, and what came of it.
+// An Attempt describes one sending of a request and its outcome. RetryPolicy.If, Backoff, Pacer and
+// Trace get it.
 type Attempt struct {
 	Number   int            // 1 for the first
-	Request  *http.Request  // as the caller gave it
-	Response *http.Response // nil if Err is not nil; leave its Body alone
+	Request  *http.Request  // the caller's request
+	Response *http.Response // nil if Err is not nil; do not touch its Body
 	Err      error
-	Took     time.Duration // of this attempt, without its waits
+	Took     time.Duration // duration of this attempt, without waits
 	Elapsed  time.Duration // since RoundTrip was called
-	Waited   time.Duration // the wait between the attempt before and this one; 0 for the first
-	Cause    Cause         // why the next attempt waits, once that is decided; 0 if there is none
+	Waited   time.Duration // between the previous attempt and this one; 0 for the first
+	Cause    Cause         // why the next attempt waits; 0 before that is decided, or if there is none
 
-	hintRead, hinted bool          // whether the policy's Hint was asked, and whether it knew
-	keyed            bool          // it was sent with an Idempotency-Key of the call's own
-	most             int32         // MaxAttempts
-	givenUps         int64         // of all responses, before it was sent
-	hint             time.Duration // what the policy's Hint said, not negative
-	backoff          time.Duration // what its Backoff said, once it was asked
-	limit            string        // the setting that the verdict comes from, or "deadline"; once there is one
+	hintRead, hinted bool          // the policy's Hint was called; it returned true
+	hasKey           bool          // the policy added an Idempotency-Key
+	maxAttempts      int32         // RetryPolicy.MaxAttempts
+	givenUps         int64         // value of the package's givenUps before it was sent
+	hint             time.Duration // what the policy's Hint returned, not negative
+	backoff          time.Duration // what its Backoff returned
+	limit            string        // the setting behind the verdict, or "deadline"
 
-	means  ratelimit.Meaning // what a Profile says of it
-	judged bool              // whether there is one that was asked
-	all    bool              // it says that the limit is one of all requests of the credential
-	own    bool              // or that it is one of this request, and says nothing of others
+	meaning     ratelimit.Meaning // by its Profile
+	profiled    bool              // a Profile was asked
+	accountWide bool              // the limit covers all requests of the credential
+	requestOnly bool              // the limit covers this request alone
 }
 
-// A Verdict is what follows from an attempt.
+// A Verdict says whether another attempt follows, and if not, why.
 type Verdict int
 
 const (
-	Final         Verdict = iota // there is nothing to retry
+	Final         Verdict = iota // the outcome is not worth a retry
 	Again                        // another attempt follows
-	OutOfAttempts                // MaxAttempts were made
+	OutOfAttempts                // MaxAttempts is reached
 	OutOfBudget                  // the Budget has no retry left
-	OutOfTime                    // the wait does not end before the deadline, or within MaxElapsed, or WithDrain ends it
+	OutOfTime                    // the wait would end after the deadline or MaxElapsed, or WithDrain forbids it
 	WaitTooLong                  // the wait is longer than MaxWait
 	NotReplayable                // the request's body cannot be sent again
 )
@@ -54,7 +55,7 @@ var verdicts = [...]string{
 	OutOfTime: "out of time", WaitTooLong: "wait too long", NotReplayable: "not replayable",
 }
 
-// String returns v in lower case, with spaces.
+// String returns v in lower case, for example "out of attempts".
 func (v Verdict) String() string {
 	if v < 0 || int(v) >= len(verdicts) {
 		return "unknown verdict"
@@ -62,18 +63,18 @@ func (v Verdict) String() string {
 	return verdicts[v]
 }
 
-// circumstances are what a verdict depends on beside the attempt.
+// circumstances are what a verdict depends on besides the attempt.
 type circumstances struct {
 	replayable bool
-	cooling    time.Duration // what is left of the key's cool-down
-	free       bool          // the retry waits for as long as the server, or the key's throttle, says
-	left       time.Duration // before the deadline and within MaxElapsed
+	cooling    time.Duration // how long the key's cool-down still lasts
+	free       bool          // the retry costs no budget, because it waits as long as the server or the throttle requires
+	left       time.Duration // until the deadline or the end of MaxElapsed
 	withdraw   func() bool
 }
 
-// decide is the one place where it is decided whether another attempt follows one that is
-// worth it. Its order matters: nothing is spent, and nothing is waited for, that another
-// answer makes useless. wait is what the next attempt waits, or would have to.
+// decide returns the verdict on an attempt that is worth a retry. wait is how long the next attempt
+// waits, or would have to wait. The checks are ordered so that the budget pays only for a retry
+// that nothing else forbids.
 func (p *RetryPolicy) decide(a *Attempt, c circumstances) (v Verdict, wait time.Duration) {
 	a.backoff = p.backoff(a, c.left)
 	wait = max(a.hint, a.backoff, c.cooling)
@@ -84,7 +85,7 @@ func (p *RetryPolicy) decide(a *Attempt, c circumstances) (v Verdict, wait time.
 		return NotReplayable, wait
 	case wait > p.maxWait():
 		return WaitTooLong, wait
-	case wait >= c.left: // how long an attempt takes, the one before does not tell
+	case wait >= c.left: // only the wait has to fit: how long the next attempt takes is unknown
 		return OutOfTime, wait
 	case !c.free && !c.withdraw():
 		return OutOfBudget, wait
@@ -92,7 +93,7 @@ func (p *RetryPolicy) decide(a *Attempt, c circumstances) (v Verdict, wait time.
 	return Again, wait
 }
 
-// givenUp reports that a Transport in Base has retried as often as it could.
+// givenUp reports whether another heed Transport in Base already gave this request up.
 func (a *Attempt) givenUp() bool {
 	if a.Response == nil {
 		var f *failure
@@ -101,7 +102,7 @@ func (a *Attempt) givenUp() bool {
 	return wasGivenUp(a.Response, a.givenUps)
 }
 
-// limitOf names what a verdict comes from; the wait did not fit into left.
+// limitOf names the setting behind a verdict. left is the one that limits the time left.
 func limitOf(v Verdict, left string) string {
 	switch v {
 	case OutOfAttempts:
@@ -118,38 +119,44 @@ func limitOf(v Verdict, left string) string {
 	return ""
 }
 
-// Worthwhile reports whether another attempt may do better than a. It is the If
-// of the zero RetryPolicy.
+// Worthwhile reports whether another attempt may do better than a. It is what RetryPolicy.If does
+// if it is nil; call it in an If of your own to extend it:
 //
-// Broken connections and the statuses 408, 500, 502, 503 and 504 are worth
-// another attempt of an idempotent request: one by its method (RFC 9110 section
-// 9.2.2), or one with an Idempotency-Key, be it of RetryPolicy.IdempotencyKey, or
-// X-Idempotency-Key. What the server
-// has not acted upon is worth one of any request: 429, 425, and the statuses
-// 403, 413, 420, 430 and 529 if they come with a hint; and errors which prove
-// that nothing of the request was sent, or that the server did not process it: in
-// the name look-up, in dialing, a TLS handshake that took too long, a stream that
-// was refused, a connection whose GOAWAY excludes it (RFC 9113 sections 6.8 and 8.7).
+//	policy.If = func(a heed.Attempt) bool {
+//		return heed.Worthwhile(a) || a.Response != nil && a.Response.StatusCode == http.StatusConflict
+//	}
 //
-// A Profile of the RetryPolicy may know more of what a response means, and is
-// believed.
+// Worth a retry for every request, because the server has not acted on it:
 //
-// A server's X-Should-Retry: false or Stripe-Should-Retry: false ends it, and so does
-// the 504 that a cache gives to Cache-Control: only-if-cached (RFC 9111 section
-// 5.2.1.7). Never worth it are a name that does not exist, a certificate, scheme or
-// header that is wrong, an answer that is malformed, an error that has a response in
-// it (that of a token endpoint, say) or says that it is final (by a method
-// NonRetriable, or Retryable or RetryableError that returns false), and the caller's
-// own cancellation.
+//   - 429, 425, and with a hint also 403, 413, 420, 430 and 529.
+//   - Errors which prove that nothing was sent or that the server did not process the request: a
+//     failed name look-up or dial, a TLS handshake that took too long, a refused stream, a
+//     connection whose GOAWAY excludes the request (RFC 9113 sections 6.8 and 8.7).
+//
+// Worth a retry for an idempotent request only: 408, 500, 502, 503, 504, and broken connections. A
+// request is idempotent by its method (RFC 9110 section 9.2.2), or if it has an Idempotency-Key,
+// from the caller or from RetryPolicy.IdempotencyKey, or an X-Idempotency-Key.
+//
+// A Profile in the RetryPolicy may know better what a response means, and overrides these rules.
+//
+// Never worth a retry:
+//
+//   - a response with X-Should-Retry: false or Stripe-Should-Retry: false
+//   - the 504 of a cache to a request with Cache-Control: only-if-cached (RFC 9111 section 5.2.1.7)
+//   - a name that does not exist, an invalid certificate, scheme or header, a malformed response
+//   - an error that contains a response, such as that of an OAuth token endpoint
+//   - an error that says so itself: by a method NonRetriable, or by Retryable or RetryableError
+//     returning false
+//   - a request that the caller cancelled
 func Worthwhile(a Attempt) bool { return a.worthwhile() }
 
 func (a *Attempt) worthwhile() bool {
 	switch {
 	case a.Err != nil:
 		return a.worthwhileError()
-	case a.Response == nil || vetoed(a.Response.Header) || a.means == ratelimit.Final || a.notCached():
+	case a.Response == nil || forbidsRetry(a.Response.Header) || a.meaning == ratelimit.Final || a.notCached():
 		return false
-	case a.throttled(), a.Response.StatusCode == http.StatusTooEarly, a.means == ratelimit.Retry:
+	case a.throttled(), a.Response.StatusCode == http.StatusTooEarly, a.meaning == ratelimit.Retry:
 		return true
 	}
 	switch a.Response.StatusCode {
@@ -160,7 +167,7 @@ func (a *Attempt) worthwhile() bool {
 	return false
 }
 
-func (a *Attempt) idempotent() bool { return a.keyed || idempotent(a.Request) }
+func (a *Attempt) idempotent() bool { return a.hasKey || idempotent(a.Request) }
 
 func (a *Attempt) worthwhileError() bool {
 	if a.Request == nil || malformed(a.Request) || cancelled(a.Request) != nil || finalError(a.Err) {
@@ -169,8 +176,8 @@ func (a *Attempt) worthwhileError() bool {
 	return a.idempotent() || notSent(a.Err)
 }
 
-// notCached reports that a cache has answered that it has no answer, and was told not
-// to ask the server (RFC 9111 section 5.2.1.7).
+// notCached reports whether a cache returned this 504 because it was not allowed to ask the server
+// (RFC 9111 section 5.2.1.7).
 func (a *Attempt) notCached() bool {
 	return a.Response.StatusCode == http.StatusGatewayTimeout && a.Request != nil &&
 		slices.ContainsFunc(a.Request.Header["Cache-Control"], func(line string) bool {
@@ -178,13 +185,13 @@ func (a *Attempt) notCached() bool {
 		})
 }
 
-// throttled reports that the server refused the request because of a limit, and
-// so did not act upon it. A 403 out of a cache refused another request.
+// throttled reports whether the server refused the request because of a limit, and so did not act
+// on it. A 403 from a cache was the answer to another request.
 func (a *Attempt) throttled() bool {
 	if a.Response == nil {
 		return false
 	}
-	switch a.means {
+	switch a.meaning {
 	case ratelimit.Limited:
 		return true
 	case ratelimit.Retry, ratelimit.Final:
@@ -206,25 +213,24 @@ func (a *Attempt) throttled() bool {
 	return false
 }
 
-// hintedThrottle reports that the server named the time of the next attempt: that one
-// costs no budget.
+// hintedThrottle reports whether the server refused the request and said when to come back. The
+// next attempt then costs no budget.
 func (a *Attempt) hintedThrottle() bool { return a.throttled() && a.hint > 0 }
 
-// vetoed reports that the server asks not to be asked again.
-func vetoed(h http.Header) bool {
+// forbidsRetry reports whether the server asks the client not to retry.
+func forbidsRetry(h http.Header) bool {
 	return isFalse(h["X-Should-Retry"]) || isFalse(h["Stripe-Should-Retry"])
 }
 
 func isFalse(values []string) bool { return len(values) > 0 && values[0] == "false" }
 
-// malformed reports that req lacks what net/http refuses to send it without.
+// malformed reports whether net/http would refuse to send req.
 func malformed(req *http.Request) bool {
 	return req.URL == nil || req.URL.Host == "" || req.Header == nil
 }
 
-// idempotent reports whether req may be repeated even if the server has acted
-// upon it. Methods are case-sensitive; that the header has a key is enough, as
-// it is for net/http.
+// idempotent reports whether req may be sent again even if the server acted on it. Methods are
+// case-sensitive. An empty Idempotency-Key is enough, as it is for net/http.
 func idempotent(req *http.Request) bool {
 	if req == nil {
 		return false
@@ -238,10 +244,10 @@ func idempotent(req *http.Request) bool {
 	return ok || x
 }
 
-// cancelled returns why the caller no longer wants req, or nil if he does.
+// cancelled returns an error if the caller has cancelled req.
 func cancelled(req *http.Request) error {
 	if ctx := req.Context(); ctx.Err() != nil {
-		return errorOf(ctx)
+		return contextError(ctx)
 	}
 	if done := cancelOf(req); done != nil {
 		select {
@@ -253,9 +259,9 @@ func cancelled(req *http.Request) error {
 	return nil
 }
 
-// cancelOf is the channel with which requests were cancelled before contexts:
-// http.Client still uses it, for its Timeout.
+// cancelOf returns the channel that cancelled requests before contexts did. http.Client still sets
+// it for its Timeout.
 func cancelOf(req *http.Request) <-chan struct{} {
-	//lint:ignore SA1019 who sets it wants it obeyed
+	//lint:ignore SA1019 callers that set it expect it to work
 	return req.Cancel
 }

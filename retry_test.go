@@ -20,7 +20,7 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// verdicts runs one request and returns what was decided after each attempt.
+// verdicts runs one request and returns the verdict after each attempt.
 func verdicts(t *testing.T, tr *heed.Transport, req *http.Request) (all []heed.Verdict) {
 	t.Helper()
 	tr.Trace = &heed.Trace{Decided: func(_ heed.Attempt, v heed.Verdict, _ time.Duration) { all = append(all, v) }}
@@ -32,9 +32,8 @@ func verdicts(t *testing.T, tr *heed.Transport, req *http.Request) (all []heed.V
 
 func constant(d time.Duration) heed.Backoff { return func(heed.Attempt) time.Duration { return d } }
 
-// Each case has one answer more that would be "no" than the one before: the
-// first of them decides.
-func TestTheVerdictsOrder(t *testing.T) {
+// Each case fails one more check than the case before. The first failed check decides.
+func TestVerdictsAreCheckedInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broke := &heed.LocalBudget{Ratio: -1, MinPerSecond: -1}
 		deadline, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -64,7 +63,7 @@ func TestTheVerdictsOrder(t *testing.T) {
 	})
 }
 
-func TestTheWaitAfterAHintIsAFloorWithJitterAbove(t *testing.T) {
+func TestJitterOnlyLengthensTheHint(t *testing.T) {
 	for _, c := range []struct {
 		hint      string
 		backoff   time.Duration
@@ -94,7 +93,7 @@ func TestTheWaitAfterAHintIsAFloorWithJitterAbove(t *testing.T) {
 	}
 }
 
-func TestJitterLeavesTheAttemptHalfOfTheTimeThatIsLeft(t *testing.T) {
+func TestJitterLeavesHalfOfTheTimeLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 100 {
 			ctx, cancel := context.WithTimeout(t.Context(), 11*time.Second)
@@ -106,7 +105,7 @@ func TestJitterLeavesTheAttemptHalfOfTheTimeThatIsLeft(t *testing.T) {
 	})
 }
 
-// How long an attempt takes says nothing about the next one: the wait must end in time.
+// Only the wait must end in time: how long an attempt took says nothing about the next one.
 func TestTheWaitMustEndBeforeTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, c := range []struct {
@@ -127,40 +126,44 @@ func TestTheWaitMustEndBeforeTheDeadline(t *testing.T) {
 	})
 }
 
-// Of several replicas one hangs: AttemptTimeout is there to find another.
-func TestAfterAnAttemptThatTimedOutAnotherIsMadeWithinTheDeadline(t *testing.T) {
+// One of several replicas hangs; AttemptTimeout is meant to reach another one.
+func TestAnAttemptThatTimedOutIsRetriedWithinTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 50 {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			s := newScript(reply{took: time.Hour}, ok)
-			assert.Equal(t, 200, status(t, &heed.Transport{Base: s, Retry: heed.RetryPolicy{AttemptTimeout: 5 * time.Second}}, get(ctx)))
+			assert.Equal(t, 200,
+				status(t, &heed.Transport{Base: s, Retry: heed.RetryPolicy{AttemptTimeout: 5 * time.Second}}, get(ctx)))
 			cancel()
 		}
 	})
 }
 
-func TestThePolicysDefaultsAndBounds(t *testing.T) {
+func TestThePolicyBoundsAttemptsAndWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {
 			policy  heed.RetryPolicy
 			replies []reply
 			want    int
 		}{
-			"four attempts":         {heed.RetryPolicy{}, []reply{unavailable}, 4},
-			"two":                   {heed.RetryPolicy{MaxAttempts: 2}, []reply{unavailable}, 2},
-			"one":                   {heed.RetryPolicy{MaxAttempts: 1}, []reply{unavailable}, 1},
-			"a negative number":     {heed.RetryPolicy{MaxAttempts: -5}, []reply{unavailable}, 1},
-			"a minute's wait":       {heed.RetryPolicy{}, []reply{throttle("60"), ok}, 2},
-			"more than a minute's":  {heed.RetryPolicy{}, []reply{throttle("61"), ok}, 1},
-			"no wait at all":        {heed.RetryPolicy{MaxWait: -1}, []reply{throttle("1"), ok}, 1},
-			"no wait, none needed":  {heed.RetryPolicy{MaxWait: -1, Backoff: constant(0)}, []reply{unavailable, ok}, 2},
-			"a negative backoff":    {heed.RetryPolicy{Backoff: constant(-time.Hour)}, []reply{unavailable, ok}, 2},
-			"a negative hint":       {heed.RetryPolicy{Backoff: constant(0), Hint: hint(-time.Hour)}, []reply{unavailable, ok}, 2},
-			"five minutes in all":   {heed.RetryPolicy{MaxAttempts: 100}, []reply{throttle("50")}, 6},
-			"unbounded":             {heed.RetryPolicy{MaxAttempts: 12, MaxElapsed: -1}, []reply{throttle("50")}, 12},
-			"its own hint":          {heed.RetryPolicy{Hint: hint(2 * time.Minute)}, []reply{throttle("1"), ok}, 1},
-			"its own judgement":     {heed.RetryPolicy{If: func(a heed.Attempt) bool { return a.Response.StatusCode == 404 }}, []reply{{status: 404}, unavailable}, 2},
-			"a success to do again": {heed.RetryPolicy{If: func(a heed.Attempt) bool { return a.Response.StatusCode == 202 }}, []reply{{status: 202}, ok}, 2},
+			"four attempts":        {heed.RetryPolicy{}, []reply{unavailable}, 4},
+			"two":                  {heed.RetryPolicy{MaxAttempts: 2}, []reply{unavailable}, 2},
+			"one":                  {heed.RetryPolicy{MaxAttempts: 1}, []reply{unavailable}, 1},
+			"a negative number":    {heed.RetryPolicy{MaxAttempts: -5}, []reply{unavailable}, 1},
+			"a minute's wait":      {heed.RetryPolicy{}, []reply{throttle("60"), ok}, 2},
+			"more than a minute's": {heed.RetryPolicy{}, []reply{throttle("61"), ok}, 1},
+			"no wait at all":       {heed.RetryPolicy{MaxWait: -1}, []reply{throttle("1"), ok}, 1},
+			"no wait, none needed": {heed.RetryPolicy{MaxWait: -1, Backoff: constant(0)}, []reply{unavailable, ok}, 2},
+			"a negative backoff":   {heed.RetryPolicy{Backoff: constant(-time.Hour)}, []reply{unavailable, ok}, 2},
+			"a negative hint": {heed.RetryPolicy{Backoff: constant(0), Hint: hint(-time.Hour)}, []reply{unavailable, ok},
+				2},
+			"five minutes in all": {heed.RetryPolicy{MaxAttempts: 100}, []reply{throttle("50")}, 6},
+			"unbounded":           {heed.RetryPolicy{MaxAttempts: 12, MaxElapsed: -1}, []reply{throttle("50")}, 12},
+			"its own hint":        {heed.RetryPolicy{Hint: hint(2 * time.Minute)}, []reply{throttle("1"), ok}, 1},
+			"its own judgement": {heed.RetryPolicy{If: func(a heed.Attempt) bool { return a.Response.StatusCode == 404 }},
+				[]reply{{status: 404}, unavailable}, 2},
+			"a success to do again": {heed.RetryPolicy{If: func(a heed.Attempt) bool { return a.Response.StatusCode == 202 }},
+				[]reply{{status: 202}, ok}, 2},
 		} {
 			s := newScript(c.replies...)
 			status(t, &heed.Transport{Base: s, Retry: c.policy, Budget: heed.Unlimited}, get(t.Context()))
@@ -173,14 +176,15 @@ func hint(d time.Duration) func(*http.Response, time.Time) (time.Duration, bool)
 	return func(*http.Response, time.Time) (time.Duration, bool) { return d, true }
 }
 
-func TestWhatAnAttemptTells(t *testing.T) {
+func TestAttemptHasNumberTimesAndOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen []heed.Attempt
 		s := newScript(reply{status: 503, took: time.Second}, reply{err: errBroken, took: 2 * time.Second}, ok)
-		tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{Backoff: constant(10 * time.Second), If: func(a heed.Attempt) bool {
-			seen = append(seen, a)
-			return heed.Worthwhile(a)
-		}}}
+		tr := &heed.Transport{Base: s,
+			Retry: heed.RetryPolicy{Backoff: constant(10 * time.Second), If: func(a heed.Attempt) bool {
+				seen = append(seen, a)
+				return heed.Worthwhile(a)
+			}}}
 		req := get(t.Context())
 		assert.Equal(t, 200, status(t, tr, req))
 		require.Len(t, seen, 3)
@@ -192,12 +196,13 @@ func TestWhatAnAttemptTells(t *testing.T) {
 			got := seen[i]
 			assert.Same(t, req, got.Request)
 			assert.Equal(t, want.Err == nil, got.Response != nil)
-			assert.Equal(t, want, heed.Attempt{Number: got.Number, Took: got.Took, Elapsed: got.Elapsed, Waited: got.Waited, Err: got.Err})
+			assert.Equal(t, want,
+				heed.Attempt{Number: got.Number, Took: got.Took, Elapsed: got.Elapsed, Waited: got.Waited, Err: got.Err})
 		}
 	})
 }
 
-func TestWithRetryReplacesThePolicyForOneRequestAndItsRedirects(t *testing.T) {
+func TestWithRetryAppliesToARequestAndItsRedirects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path != "/end" {
@@ -207,7 +212,7 @@ func TestWithRetryReplacesThePolicyForOneRequestAndItsRedirects(t *testing.T) {
 			w.WriteHeader(503)
 		})
 		tried := 0
-		counting := roundTripper(func(req *http.Request) (*http.Response, error) { tried++; return base.RoundTrip(req) })
+		counting := roundTripFunc(func(req *http.Request) (*http.Response, error) { tried++; return base.RoundTrip(req) })
 		client := &http.Client{Transport: &heed.Transport{Base: counting}}
 		ctx := heed.WithRetry(t.Context(), heed.RetryPolicy{MaxAttempts: 2})
 		resp, err := client.Do(get(ctx))
@@ -218,7 +223,7 @@ func TestWithRetryReplacesThePolicyForOneRequestAndItsRedirects(t *testing.T) {
 	})
 }
 
-// As many requests as attempts, and no wait after the last.
+// There are as many requests as attempts, and no wait after the last.
 func TestTheLastRefusalIsReturnedAtOnceAndUnread(t *testing.T) {
 	for attempts := 1; attempts <= 5; attempts++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -232,7 +237,7 @@ func TestTheLastRefusalIsReturnedAtOnceAndUnread(t *testing.T) {
 			resp := roundTrip(t, &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxAttempts: attempts}}, get(t.Context()))
 			assert.Equal(t, 429, resp.StatusCode)
 			assert.Equal(t, attempts, s.count())
-			assert.Equal(t, s.times()[attempts-1], time.Since(start), "nobody slept after it")
+			assert.Equal(t, s.times()[attempts-1], time.Since(start), "there is no wait after it")
 			for _, b := range bodies[:attempts-1] {
 				_, closes := b.counts()
 				assert.Equal(t, 1, closes)
@@ -244,8 +249,7 @@ func TestTheLastRefusalIsReturnedAtOnceAndUnread(t *testing.T) {
 	}
 }
 
-// The policies of other clients are a few lines each.
-func TestPoliciesOfOthers(t *testing.T) {
+func TestPoliciesOfOtherClientsCanBeWritten(t *testing.T) {
 	around := func(b heed.Backoff, low, high float64) heed.Backoff {
 		return func(a heed.Attempt) time.Duration {
 			return time.Duration(float64(b(a)) * (low + (high-low)*rand.Float64()))
@@ -260,27 +264,37 @@ func TestPoliciesOfOthers(t *testing.T) {
 		}
 		return time.Second, true
 	}
-	short := heed.RetryPolicy{MaxAttempts: 3, Backoff: around(heed.Exponential(200*ms, time.Minute), 1, 1.3), Hint: orASecond}
-	long := heed.RetryPolicy{MaxAttempts: 7, Backoff: capped(around(heed.Exponential(time.Second, 30*time.Second), 0.75, 1.25), 30*time.Second)}
+	short := heed.RetryPolicy{MaxAttempts: 3, Backoff: around(heed.Exponential(200*ms, time.Minute), 1, 1.3),
+		Hint: orASecond}
+	long := heed.RetryPolicy{MaxAttempts: 7,
+		Backoff: capped(around(heed.Exponential(time.Second, 30*time.Second), 0.75, 1.25), 30*time.Second)}
 	for name, c := range map[string]struct {
 		policy heed.RetryPolicy
 		reply  reply
 		waits  [][2]time.Duration
 	}{
-		"three attempts from 200 ms":          {short, unavailable, [][2]time.Duration{{200 * ms, 260 * ms}, {400 * ms, 520 * ms}}},
-		"three attempts, a second if unknown": {short, reply{status: 429}, [][2]time.Duration{{1000 * ms, 1300 * ms}, {1000 * ms, 1300 * ms}}},
-		"three attempts, longer if told":      {short, throttle("5"), [][2]time.Duration{{5000 * ms, 6500 * ms}, {5000 * ms, 6500 * ms}}},
-		"a quarter more or less, at most 30 s": {long, unavailable, [][2]time.Duration{{750 * ms, 1250 * ms}, {1500 * ms, 2500 * ms}, {3000 * ms, 5000 * ms},
-			{6000 * ms, 10_000 * ms}, {12_000 * ms, 20_000 * ms}, {22_500 * ms, 30_000 * ms}}},
-		"heed's own":             {heed.RetryPolicy{}, unavailable, [][2]time.Duration{{0, 1000 * ms}, {0, 2000 * ms}, {0, 4000 * ms}}},
-		"heed's own, if told":    {heed.RetryPolicy{}, throttle("20"), [][2]time.Duration{{20_000 * ms, 26_000 * ms}, {20_000 * ms, 26_000 * ms}, {20_000 * ms, 26_000 * ms}}},
-		"heed's own, if unknown": {heed.RetryPolicy{}, reply{status: 429}, [][2]time.Duration{{0, 1000 * ms}, {0, 2000 * ms}, {0, 4000 * ms}}},
+		"three attempts from 200 ms": {short, unavailable,
+			[][2]time.Duration{{200 * ms, 260 * ms}, {400 * ms, 520 * ms}}},
+		"three attempts, a second without a hint": {short, reply{status: 429},
+			[][2]time.Duration{{1000 * ms, 1300 * ms}, {1000 * ms, 1300 * ms}}},
+		"three attempts, longer with a hint": {short, throttle("5"),
+			[][2]time.Duration{{5000 * ms, 6500 * ms}, {5000 * ms, 6500 * ms}}},
+		"a quarter more or less, at most 30 s": {long, unavailable,
+			[][2]time.Duration{{750 * ms, 1250 * ms}, {1500 * ms, 2500 * ms}, {3000 * ms, 5000 * ms},
+				{6000 * ms, 10_000 * ms}, {12_000 * ms, 20_000 * ms}, {22_500 * ms, 30_000 * ms}}},
+		"heed's own": {heed.RetryPolicy{}, unavailable,
+			[][2]time.Duration{{0, 1000 * ms}, {0, 2000 * ms}, {0, 4000 * ms}}},
+		"heed's own, with a hint": {heed.RetryPolicy{}, throttle("20"),
+			[][2]time.Duration{{20_000 * ms, 26_000 * ms}, {20_000 * ms, 26_000 * ms}, {20_000 * ms, 26_000 * ms}}},
+		"heed's own, without a hint": {heed.RetryPolicy{}, reply{status: 429},
+			[][2]time.Duration{{0, 1000 * ms}, {0, 2000 * ms}, {0, 4000 * ms}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 50 {
 				synctest.Test(t, func(t *testing.T) {
 					s := newScript(c.reply)
-					assert.Equal(t, c.reply.status, status(t, &heed.Transport{Base: s, Retry: c.policy, Budget: heed.Unlimited}, get(t.Context())))
+					assert.Equal(t, c.reply.status,
+						status(t, &heed.Transport{Base: s, Retry: c.policy, Budget: heed.Unlimited}, get(t.Context())))
 					times := s.times()
 					require.Len(t, times, len(c.waits)+1)
 					for i, bounds := range c.waits {
@@ -294,14 +308,16 @@ func TestPoliciesOfOthers(t *testing.T) {
 
 const ms = time.Millisecond
 
-// Who asks for endless attempts gets as many as fit into MaxElapsed and the budget.
-func TestThereAreNoEndlessRetries(t *testing.T) {
+// MaxElapsed and the budget end the retries of a policy without a limit of attempts.
+func TestRetriesAlwaysEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		tr   *heed.Transport
 		most int
 	}{
-		"time":   {&heed.Transport{Retry: heed.RetryPolicy{MaxAttempts: math.MaxInt, Backoff: constant(time.Second)}, Budget: heed.Unlimited}, 300},
-		"budget": {&heed.Transport{Retry: heed.RetryPolicy{MaxAttempts: math.MaxInt, MaxElapsed: -1, Backoff: constant(0)}}, 3},
+		"time": {&heed.Transport{Retry: heed.RetryPolicy{MaxAttempts: math.MaxInt, Backoff: constant(time.Second)},
+			Budget: heed.Unlimited}, 300},
+		"budget": {&heed.Transport{Retry: heed.RetryPolicy{MaxAttempts: math.MaxInt, MaxElapsed: -1, Backoff: constant(0)}},
+			3},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s, start := newScript(unavailable), time.Now()
@@ -313,9 +329,9 @@ func TestThereAreNoEndlessRetries(t *testing.T) {
 	}
 }
 
-func TestWhatIsReturnedWhenADecidedRetryCannotBeSent(t *testing.T) {
+func TestARetryThatCannotBeSentReturnsTheLastResponse(t *testing.T) {
 	long := strings.Repeat("x", 20<<10)
-	lateBoard := func() heed.Board { // cools down for an hour while the retry waits
+	lateBoard := func() heed.Board { // closes the key for an hour while the retry waits
 		b := &heed.LocalBoard{}
 		time.AfterFunc(time.Second, func() { b.Post(context.Background(), key, time.Hour, 0) })
 		return b
@@ -343,7 +359,7 @@ func TestWhatIsReturnedWhenADecidedRetryCannotBeSent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, l := newScript(c.first, ok), &ledger{}
+				s, l := newScript(c.first, ok), &countingBudget{}
 				tr := &heed.Transport{Base: s, Budget: l, Retry: heed.RetryPolicy{Backoff: constant(5 * time.Second)}}
 				req := put(t.Context(), "")
 				req.Body, req.GetBody = nil, nil
@@ -363,7 +379,7 @@ func TestWhatIsReturnedWhenADecidedRetryCannotBeSent(t *testing.T) {
 	}
 }
 
-// onlyFirst is a Pacer that refuses retries, and insists on being observed.
+// onlyFirst is a Pacer that refuses retries.
 type onlyFirst struct{ asked, observed int }
 
 func (p *onlyFirst) Wait(*http.Request) error {
@@ -374,9 +390,9 @@ func (p *onlyFirst) Wait(*http.Request) error {
 }
 func (p *onlyFirst) Observe(heed.Attempt) { p.observed++ }
 
-func TestACallerWhoGivesUpBetweenAttemptsGetsAnErrorWithAllCauses(t *testing.T) {
+func TestCancellingBetweenAttemptsReturnsAllCauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, first := &ledger{}, newBody("busy")
+		l, first := &countingBudget{}, newBody("busy")
 		cause := errors.New("the user went away")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(15*time.Second, func() { cancel(cause) })
@@ -395,7 +411,7 @@ func TestACallerWhoGivesUpBetweenAttemptsGetsAnErrorWithAllCauses(t *testing.T) 
 	})
 }
 
-func TestAnErrorThatCannotBeRetriedAfterAllNamesBothCauses(t *testing.T) {
+func TestARefusedRetryReturnsBothErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, err := (&heed.Transport{Base: newScript(reply{err: errBroken}), Pacer: &onlyFirst{}}).RoundTrip(get(t.Context()))
 		var overdue *heed.OverdueError
@@ -406,16 +422,17 @@ func TestAnErrorThatCannotBeRetriedAfterAllNamesBothCauses(t *testing.T) {
 
 func TestEachWaitOfAPacerIsObservedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &tick{}
-		assert.Equal(t, 200, status(t, &heed.Transport{Base: newScript(throttle("1"), unavailable, ok), Pacer: p}, get(t.Context())))
+		p := &intervalPacer{}
+		assert.Equal(t, 200,
+			status(t, &heed.Transport{Base: newScript(throttle("1"), unavailable, ok), Pacer: p}, get(t.Context())))
 		assert.Equal(t, []int{3, 0}, []int{p.observed, p.returned})
 	})
 }
 
-func TestAPacerThatKnowsNoBoundsIsBoundedByMaxWait(t *testing.T) {
+func TestMaxWaitBoundsAPlainPacer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		tr := &heed.Transport{Base: newScript(ok), Pacer: &tick{every: time.Hour}}
+		tr := &heed.Transport{Base: newScript(ok), Pacer: &intervalPacer{every: time.Hour}}
 		assert.Equal(t, 200, status(t, tr, get(t.Context())))
 		_, err := tr.RoundTrip(get(t.Context()))
 		var overdue *heed.OverdueError
@@ -425,7 +442,7 @@ func TestAPacerThatKnowsNoBoundsIsBoundedByMaxWait(t *testing.T) {
 	})
 }
 
-func TestANilURLIsBasesBusiness(t *testing.T) {
+func TestBaseHandlesANilURL(t *testing.T) {
 	b := newBody("content")
 	_, err := (&heed.Transport{}).RoundTrip(&http.Request{Method: "PUT", Body: b})
 	assert.ErrorContains(t, err, "nil Request.URL")
@@ -433,14 +450,16 @@ func TestANilURLIsBasesBusiness(t *testing.T) {
 	assert.Equal(t, 1, closes)
 }
 
-func TestNothingIsNotWorthAnotherAttempt(t *testing.T) {
+func TestWorthwhileHandlesIncompleteAttempts(t *testing.T) {
 	assert.False(t, heed.Worthwhile(heed.Attempt{}))
-	assert.False(t, heed.Worthwhile(heed.Attempt{Err: errBroken}), "nobody knows whether it is idempotent")
+	assert.False(t, heed.Worthwhile(heed.Attempt{Err: errBroken}),
+		"without a Request it is unknown whether it is idempotent")
 	assert.False(t, heed.Worthwhile(heed.Attempt{Response: &http.Response{StatusCode: 503}}))
 	assert.True(t, heed.Worthwhile(heed.Attempt{Response: &http.Response{StatusCode: 429}}))
 	assert.False(t, heed.Worthwhile(heed.Attempt{Response: &http.Response{StatusCode: 403}}))
 	hinted := &http.Response{StatusCode: 403, Header: http.Header{"Retry-After": {"1"}}}
-	assert.True(t, heed.Worthwhile(heed.Attempt{Response: hinted}), "a user's own Attempt is judged like the Transport's")
+	assert.True(t, heed.Worthwhile(heed.Attempt{Response: hinted}),
+		"an Attempt made by the user is judged like the Transport's")
 	_, known := heed.RetryAfter(nil, time.Now())
 	assert.False(t, known)
 }
@@ -457,13 +476,14 @@ func TestVerdictsHaveNames(t *testing.T) {
 
 func TestARetryThatWasSentIsNotRefunded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := &ledger{}
+		l := &countingBudget{}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		tr := &heed.Transport{Base: newScript(unavailable, throttle("5"), ok), Budget: l, Pacer: &refusesAfter{n: 2}}
 		tr.Retry.Backoff = constant(time.Second)
 		assert.Equal(t, 429, status(t, tr, get(ctx)))
-		assert.Equal(t, []int{1, 0}, []int{l.withdrawals, l.refunds}, "the retry after the 503 was sent, that after the 429 was free")
+		assert.Equal(t, []int{1, 0}, []int{l.withdrawals, l.refunds},
+			"the retry after the 503 was sent, that after the 429 was free")
 	})
 }
 
@@ -478,9 +498,9 @@ func (p *refusesAfter) Wait(*http.Request) error {
 }
 func (p *refusesAfter) Observe(heed.Attempt) {}
 
-func TestAPanicGivesBackWhatWasNotUsed(t *testing.T) {
+func TestAPanicReturnsUnusedBudgetAndPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, p := &ledger{}, &tick{}
+		l, p := &countingBudget{}, &intervalPacer{}
 		tr := &heed.Transport{Base: newScript(unavailable), Budget: l, Pacer: p}
 		tr.Trace = &heed.Trace{Decided: func(heed.Attempt, heed.Verdict, time.Duration) { panic("boom") }}
 		assert.Panics(t, func() { tr.RoundTrip(get(t.Context())) })
@@ -493,7 +513,7 @@ func TestAPanicGivesBackWhatWasNotUsed(t *testing.T) {
 	})
 }
 
-func TestARequestThatNobodyCanSendIsNotRetried(t *testing.T) {
+func TestARequestThatCannotBeSentIsNotRetried(t *testing.T) {
 	for name, change := range map[string]func(*http.Request){
 		"no host":   func(r *http.Request) { r.URL.Host = "" },
 		"no header": func(r *http.Request) { r.Header = nil },
@@ -507,23 +527,24 @@ func TestARequestThatNobodyCanSendIsNotRetried(t *testing.T) {
 	}
 }
 
-// deadlineOfIts is a Pacer that refuses because of the deadline it was given.
-type deadlineOfIts struct{}
+// deadlinePacer refuses because of the deadline that it was given.
+type deadlinePacer struct{}
 
-func (deadlineOfIts) Wait(*http.Request) error {
+func (deadlinePacer) Wait(*http.Request) error {
 	return &heed.OverdueError{Key: "its", Wait: time.Hour, Left: time.Minute, Deadline: true}
 }
-func (deadlineOfIts) Observe(heed.Attempt) {}
+func (deadlinePacer) Observe(heed.Attempt) {}
 
-func TestTheDeadlineThatAPacerWasGivenIsNotTheCallers(t *testing.T) {
-	_, err := (&heed.Transport{Base: newScript(ok), Pacer: deadlineOfIts{}}).RoundTrip(get(t.Context()))
+func TestAPacersDeadlineIsNotTheCallers(t *testing.T) {
+	_, err := (&heed.Transport{Base: newScript(ok), Pacer: deadlinePacer{}}).RoundTrip(get(t.Context()))
 	var overdue *heed.OverdueError
 	require.ErrorAs(t, err, &overdue)
-	assert.Equal(t, heed.OverdueError{Key: "its", Wait: time.Hour, Left: time.Minute, Cause: heed.CausePace, Limit: "RetryPolicy.MaxWait"}, *overdue)
+	assert.Equal(t, heed.OverdueError{Key: "its", Wait: time.Hour, Left: time.Minute, Cause: heed.CausePace,
+		Limit: "RetryPolicy.MaxWait"}, *overdue)
 	assert.NotErrorIs(t, err, context.DeadlineExceeded)
 }
 
-func TestTheStatusesThatMeanALimitIfTheySayWhen(t *testing.T) {
+func TestSomeStatusesMeanALimitOnlyWithAHint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, status := range []int{403, 413, 420, 430, 529} {
 			s := newScript(reply{status: status}, ok)
@@ -536,7 +557,7 @@ func TestTheStatusesThatMeanALimitIfTheySayWhen(t *testing.T) {
 	})
 }
 
-func TestErrorsThatProveThatNothingWasSent(t *testing.T) {
+func TestAPostIsRetriedIfNothingWasSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, err := range []error{
 			&net.OpError{Op: "dial", Err: errBroken},
@@ -552,7 +573,7 @@ func TestErrorsThatProveThatNothingWasSent(t *testing.T) {
 	})
 }
 
-func TestANilPointerIsAsGoodAsNothing(t *testing.T) {
+func TestNilPointersCountAsUnset(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(unavailable, throttle("5"), ok)
 		tr := &heed.Transport{Base: s, Budget: (*heed.LocalBudget)(nil), Board: (*heed.LocalBoard)(nil)}

@@ -19,7 +19,7 @@ import (
 type koa struct {
 	quota  int
 	window time.Duration
-	reset  func(unix float64) string // as it is told
+	reset  func(unix float64) string // the field's value
 
 	mu            sync.Mutex
 	end           time.Time // of the window
@@ -39,7 +39,8 @@ func (k *koa) RoundTrip(req *http.Request) (*http.Response, error) {
 	k.left--
 	end := float64(k.end.UnixMilli()) / 1000
 	fields := []string{
-		"Date", now.UTC().Format(http.TimeFormat), "X-RateLimit-Limit", fmt.Sprint(k.quota), "X-RateLimit-Remaining", fmt.Sprint(max(0, k.left)),
+		"Date", now.UTC().Format(http.TimeFormat), "X-RateLimit-Limit", fmt.Sprint(k.quota), "X-RateLimit-Remaining",
+		fmt.Sprint(max(0, k.left)),
 		"X-RateLimit-Reset", k.reset(end),
 	}
 	if k.left >= 0 {
@@ -50,8 +51,8 @@ func (k *koa) RoundTrip(req *http.Request) (*http.Response, error) {
 	return response(req, reply{status: 429, header: append(fields, "Retry-After", fmt.Sprint(after))}), nil
 }
 
-// Who rounds Retry-After down is obeyed as it is meant: thirty workers lose no call.
-func TestARetryAfterThatWasRoundedDownLosesNoCall(t *testing.T) {
+// Thirty workers lose no call to a server that rounds Retry-After down.
+func TestARetryAfterRoundedDownLosesNoCall(t *testing.T) {
 	for name, reset := range map[string]func(float64) string{
 		"seconds, rounded up": func(unix float64) string { return fmt.Sprintf("%.0f", math.Ceil(unix)) },
 		"milliseconds":        func(unix float64) string { return fmt.Sprintf("%.0f", unix*1000) },
@@ -59,11 +60,11 @@ func TestARetryAfterThatWasRoundedDownLosesNoCall(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				time.Sleep(300 * time.Millisecond) // windows do not end with a second
+				time.Sleep(300 * time.Millisecond) // windows do not end on a full second
 				k := &koa{quota: 100, window: 5 * time.Second, reset: reset}
 				client := &heed.Transport{Base: k}
-				thinks := base(func(req *http.Request) (*http.Response, error) {
-					time.Sleep(rand.N(100 * time.Millisecond)) // else all thirty arrive at once, for ever
+				thinks := roundTripFunc(func(req *http.Request) (*http.Response, error) {
+					time.Sleep(rand.N(100 * time.Millisecond)) // otherwise all thirty arrive at once, for ever
 					return client.RoundTrip(req)
 				})
 				done, lost := work(t, thinks, 30, 0, 30*time.Second)

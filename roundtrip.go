@@ -10,59 +10,56 @@ import (
 	"github.com/heedhttp/heed/internal/hostkey"
 )
 
-// epoch is long before any clock reading, outside a synctest bubble or inside,
-// where time starts in the year 2000: so now is always positive. Add, and not
-// AddDate, because it keeps the monotonic reading.
+// epoch is earlier than any clock reading, also in a synctest bubble, whose time starts in the year
+// 2000, so that now is always positive. Add, unlike AddDate, keeps the monotonic reading.
 var epoch = time.Now().Add(-60 * 365 * 24 * time.Hour)
 
 // now reads the monotonic clock, at half the cost of time.Now.
 func now() time.Duration { return time.Since(epoch) }
 
-// A call is one RoundTrip. It lives on the stack, which is why nothing keeps a
-// pointer to it.
+// A call is one RoundTrip. It lives on the stack: nothing may keep a pointer to it.
 type call struct {
 	t      *Transport
 	req    *http.Request
 	policy *RetryPolicy
-	traces []*Trace        // of the context
-	drain  context.Context // when it ends, nothing waits any more; nil if there is none
+	traces []*Trace        // from the context
+	drain  context.Context // from WithDrain, or nil
 	start  time.Duration
-	host   hostkey.Name // the budget's key
+	host   hostkey.Name // scheme and host, the budget's key
 
-	named  bool          // keys are computed
-	keyed  int           // how many of them there are
-	cool   [2]coolKey    // what cool-downs apply to: all requests of the credential, and those of the request's scope
-	paced  *http.Request // whose outcome the Pacer waits for, in the present attempt
-	traced time.Duration // the end of the wait that was traced
-	waited *coolDown     // for which this was
-	round  int           // and its round
+	keysKnown      bool          // coolKeys and keyCount are set
+	keyCount       int           // how many coolKeys there are
+	coolKeys       [2]coolKey    // the keys of the credential and of the request's scope
+	paced          *http.Request // the request that the Pacer let go and has not observed yet, or nil
+	tracedUntil    time.Duration // the end of the wait that Trace was last told of
+	tracedCoolDown *coolDown     // the cool-down of that wait
+	tracedRound    int           // and its round
 
-	out    outgoing
-	number int            // of the present attempt, or the last one
-	sent   time.Duration  // when it was sent
-	ended  time.Duration  // and when it was over
-	resp   *http.Response // its outcome, as far as there is one
-	err    error
-	last   Attempt // the same for others to see, once it was observed
-	open   bool    // whether resp's body is still this call's to close
-	kept   kept    // what the caller gets if the retry cannot be sent
-	errs   []error // what the attempts failed with
-	paid   bool    // the present retry was withdrawn
-	free   bool    // the next one costs no budget
-	timer  *time.Timer
+	out       outgoing
+	number    int            // of the current or last attempt
+	sent      time.Duration  // when it was sent
+	ended     time.Duration  // when it ended
+	resp      *http.Response // its response, if there is one
+	err       error
+	last      Attempt  // the same, for hooks
+	bodyOpen  bool     // resp's body must still be closed by this call
+	fallback  fallback // what the caller gets if the retry cannot be sent
+	errs      []error  // the errors of the attempts
+	withdrawn bool     // a retry was withdrawn from the budget, but not sent yet
+	freeRetry bool     // the next retry costs no budget
+	timer     *time.Timer
 }
 
-// RoundTrip sends req, and sends it again as Retry says. It returns the last
-// response as it came, its body unread, with a nil error: whatever its status, a
-// response is never turned into an error. It returns an error if there is no
-// response at all, an *OverdueError if req may not wait for its turn, and the
-// context's error, among others, if the caller gave up.
+// RoundTrip sends req, and sends it again as the RetryPolicy says. It returns the last response as
+// it came, with its body unread and a nil error, whatever its status. It returns an error only if
+// there is no response: an *OverdueError if req would have to wait too long, the context's error if
+// the caller gave up, or the errors of the attempts.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
-		return t.base().RoundTrip(req) // which knows what to say, and closes the body
+		return t.base().RoundTrip(req) // it closes the body and returns the right error
 	}
 	c := call{t: t, req: req, policy: &t.Retry, start: now(), host: hosts.Name(req.URL.Scheme, req.URL.Host)}
-	c.override()
+	c.applyContext()
 	defer c.cleanUp()
 	c.deposit()
 	for {
@@ -83,15 +80,15 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// override goes by what the context says instead of the Transport.
-func (c *call) override() {
+// applyContext applies what WithRetry, WithTrace and WithDrain stored in the request's context.
+func (c *call) applyContext() {
 	if o, ok := c.req.Context().Value(overridesKey{}).(*overrides); ok {
 		if o.retry != nil {
 			p := o.retry(c.t.Retry)
 			c.policy = &p
 		}
 		c.traces = o.traces
-		if c.req.Response == nil { // not after a redirect
+		if c.req.Response == nil { // a request after a redirect goes on
 			c.drain = o.drain
 		}
 	}
@@ -101,7 +98,7 @@ func (c *call) override() {
 	}
 }
 
-// deposit spares a LocalBudget a clock reading of its own.
+// deposit spares a LocalBudget another clock reading.
 func (c *call) deposit() {
 	if b := c.t.localBudget(); b != nil {
 		b.deposit(c.host, c.start)
@@ -110,11 +107,11 @@ func (c *call) deposit() {
 	c.t.Budget.Deposit(c.req.Context(), c.host.Key)
 }
 
-// admit waits until the next attempt may be sent: for the cool-down of its key, for its
-// turn at the Pacer, and for a cool-down that began meanwhile.
+// admit waits until the next attempt may be sent: for cool-downs, for the Pacer, and for cool-downs
+// that began meanwhile.
 func (c *call) admit() error {
 	since := c.start
-	if c.out.given {
+	if c.out.handedOver {
 		since = now()
 	}
 	for {
@@ -130,21 +127,21 @@ func (c *call) admit() error {
 		if !c.cooledMeanwhile() {
 			return c.drained()
 		}
-		c.unused()
+		c.returnUnused()
 	}
 }
 
-// pace waits for the request's turn at the Pacer, for what is left of its MaxWait.
+// pace waits for the Pacer, for what is left of MaxWait.
 func (c *call) pace(since time.Duration) error {
 	began := now()
 	most, limit := c.policy.maxWait(), limitMaxWait
-	if c.permitted() {
+	if c.hasPermit() {
 		most = max(0, most-(began-since))
 	}
 	if left := c.elapsedLeft(began); left < most {
 		most, limit = left, limitMaxElapsed
 	}
-	paced, release := c.whilePaced()
+	paced, release := c.pacedRequest()
 	err := paceAtMost(c.t.Pacer, paced, most)
 	release()
 	if err != nil && cancelled(c.req) == nil && c.drained() != nil {
@@ -166,8 +163,8 @@ func (c *call) pace(since time.Duration) error {
 	return nil
 }
 
-// refusedByPacer traces the error of a Pacer, and returns it. An OverdueError gets the
-// cause, and the limit that the wait is longer than.
+// refusedByPacer traces a Pacer's error and returns it. It adds the cause and the exceeded setting
+// to an OverdueError.
 func (c *call) refusedByPacer(err error, began, most time.Duration, limit string) error {
 	var overdue *OverdueError
 	if !errors.As(err, &overdue) || overdue == nil {
@@ -180,7 +177,7 @@ func (c *call) refusedByPacer(err error, began, most time.Duration, limit string
 	case e.Deadline:
 		e.Limit = limitDeadline
 	case 0 <= spent && spent <= now()-began:
-		e.Limit = limit // of which the Pacer has used some
+		e.Limit = limit // the Pacer used up a part of it
 	}
 	if err != error(overdue) {
 		e.Err = err
@@ -191,8 +188,8 @@ func (c *call) refusedByPacer(err error, began, most time.Duration, limit string
 	return &e
 }
 
-// left is the time before the context's deadline, or within MaxElapsed if that
-// is less; limit says which.
+// left returns the time until the context's deadline or the end of MaxElapsed, whichever is first,
+// and the name of that limit.
 func (c *call) left(now time.Duration) (left time.Duration, limit string) {
 	left = c.elapsedLeft(now)
 	if deadline, ok := c.req.Context().Deadline(); ok {
@@ -207,7 +204,7 @@ func (c *call) elapsedLeft(now time.Duration) time.Duration {
 	return max(0, c.policy.maxElapsed()-(now-c.start))
 }
 
-// timeLeft is how long an attempt that is sent now may take; 0 if there is no bound.
+// timeLeft returns how long an attempt that is sent now may take, or 0 if there is no limit.
 func (c *call) timeLeft() time.Duration {
 	left, _ := c.left(now())
 	if d := c.policy.AttemptTimeout; d > 0 {
@@ -219,10 +216,10 @@ func (c *call) timeLeft() time.Duration {
 	return max(left, time.Millisecond)
 }
 
-// longestElapsed is what no bound is longer than.
+// longestElapsed is about 68 years. Longer times count as no limit.
 const longestElapsed = 1 << 31 * time.Second
 
-// send makes the attempt.
+// send makes one attempt.
 func (c *call) send() error {
 	var timeLeft time.Duration
 	if c.policy.TellServer {
@@ -233,31 +230,31 @@ func (c *call) send() error {
 		return err
 	}
 	c.sent = c.start
-	if c.out.given || c.paced != nil || c.permitted() {
+	if c.out.handedOver || c.paced != nil || c.hasPermit() {
 		c.sent = now()
 	}
 	waited := time.Duration(0)
-	if c.out.given {
+	if c.out.handedOver {
 		waited = c.sent - c.ended
-		c.kept.discard()
-		c.paid = false
+		c.fallback.discard()
+		c.withdrawn = false
 	}
 	c.number++
-	c.out.given = true
+	c.out.handedOver = true
 	c.last = Attempt{Number: c.number, Request: c.req, Waited: waited, givenUps: givenUps.Load()}
 	if d := c.policy.AttemptTimeout; d > 0 {
 		c.resp, c.err = roundTripWithin(c.t.base(), out, d)
 	} else {
 		c.resp, c.err = c.t.base().RoundTrip(out)
 	}
-	c.resp, c.err = proper(c.req, out, c.resp, c.err)
-	c.open = c.resp != nil
+	c.resp, c.err = checkResult(c.req, out, c.resp, c.err)
+	c.bodyOpen = c.resp != nil
 	return nil
 }
 
-// proper makes sure that there is either a response or an error. The response's Request
-// is what Base sent, unless that is out, which may be a copy of heed's own: then it is req.
-func proper(req, out *http.Request, resp *http.Response, err error) (*http.Response, error) {
+// checkResult returns either a response or an error, never both or neither. The response's Request
+// is what Base sent; a copy that heed made is replaced by the caller's request.
+func checkResult(req, out *http.Request, resp *http.Response, err error) (*http.Response, error) {
 	switch {
 	case err != nil && resp != nil && resp.Body != nil:
 		resp.Body.Close()
@@ -275,24 +272,24 @@ func proper(req, out *http.Request, resp *http.Response, err error) (*http.Respo
 	return resp, nil
 }
 
-// observe tells the Pacer, the cool-down and the Board what came of the attempt.
+// observe reports the attempt's outcome to the Pacer and to the cool-downs.
 func (c *call) observe() {
 	c.ended = now()
 	a := &c.last
 	a.Response, a.Err, a.Took, a.Elapsed = c.resp, c.err, c.ended-c.sent, c.ended-c.start
-	a.most, a.keyed = int32(min(c.policy.maxAttempts(), math.MaxInt32)), c.out.key != ""
+	a.maxAttempts, a.hasKey = int32(min(c.policy.maxAttempts(), math.MaxInt32)), c.out.key != ""
 	if c.err != nil {
-		c.errs = append(c.errs[max(0, len(c.errs)-maxCauses+1):], sent(c.err))
+		c.errs = append(c.errs[max(0, len(c.errs)-maxCauses+1):], asAttemptError(c.err))
 	}
 	c.tellPacer(*a)
 	c.policy.readHint(a)
 	c.learn(a)
 }
 
-// decide returns what follows from the attempt.
+// decide returns the verdict on the attempt, and how long the next one waits.
 func (c *call) decide() (Verdict, time.Duration) {
 	if !c.policy.worthwhile(&c.last) || c.last.givenUp() {
-		c.decided(Final, 0)
+		c.traceDecided(Final, 0)
 		return Final, 0
 	}
 	left, limit := c.left(c.ended)
@@ -300,7 +297,7 @@ func (c *call) decide() (Verdict, time.Duration) {
 		left, limit = 0, limitDrain
 	}
 	verdict, wait := c.policy.decide(&c.last, circumstances{
-		replayable: c.out.replayable(c.req), cooling: c.cooling(), free: c.free, left: left, withdraw: c.withdraw,
+		replayable: c.out.replayable(c.req), cooling: c.cooling(), free: c.freeRetry, left: left, withdraw: c.withdraw,
 	})
 	if verdict == Again && !c.out.takeBack() {
 		c.refund()
@@ -308,29 +305,29 @@ func (c *call) decide() (Verdict, time.Duration) {
 	}
 	c.last.limit = limitOf(verdict, limit)
 	c.last.Cause = c.last.cause(verdict, wait)
-	c.decided(verdict, wait)
+	c.traceDecided(verdict, wait)
 	return verdict, wait
 }
 
 func (c *call) withdraw() bool {
-	c.paid = c.t.budgetOrOwn().Withdraw(c.req.Context(), c.host.Key)
-	return c.paid
+	c.withdrawn = c.t.budgetOrOwn().Withdraw(c.req.Context(), c.host.Key)
+	return c.withdrawn
 }
 
 func (c *call) refund() {
-	if c.paid {
-		c.paid = false
+	if c.withdrawn {
+		c.withdrawn = false
 		c.t.budgetOrOwn().Refund(c.req.Context(), c.host.Key)
 	}
 }
 
-// pause waits before the next attempt. The wait for a cool-down is left to its
-// line, where the request keeps its place meanwhile.
+// pause waits before the next attempt. If a cool-down lasts longer than the wait, it returns at
+// once: the request then waits in the cool-down's line.
 func (c *call) pause(wait time.Duration) error {
-	c.traced = c.ended + wait
-	if c.open {
-		c.open = false
-		c.kept = keep(c.resp, &c.t.draining, c.stoppedTimer)
+	c.tracedUntil = c.ended + wait
+	if c.bodyOpen {
+		c.bodyOpen = false
+		c.fallback = keepFallback(c.resp, &c.t.draining, c.stoppedTimer)
 	}
 	if c.cooling() >= wait-(now()-c.ended) {
 		return cancelled(c.req)
@@ -338,8 +335,8 @@ func (c *call) pause(wait time.Duration) error {
 	return c.sleep(c.ended+wait+c.jitter(wait)-now(), nil)
 }
 
-// jitter is what comes on top of a hint. It leaves the attempt half of the time that
-// is left after the wait.
+// jitter returns what is added to a hint: at most half of the time that remains after the wait, so
+// that the attempt has the rest.
 func (c *call) jitter(wait time.Duration) time.Duration {
 	if c.last.hint == 0 {
 		return 0
@@ -348,8 +345,8 @@ func (c *call) jitter(wait time.Duration) time.Duration {
 	return min(uniform(jitterWindow(c.last.hint)), max(0, left-wait)/2)
 }
 
-// sleep waits for d or until woken. It returns why the caller gave up, or why it is to wait
-// no longer.
+// sleep waits for d, or until something is received from wake. It returns an error if the request
+// was cancelled or drained.
 func (c *call) sleep(d time.Duration, wake <-chan struct{}) error {
 	if d <= 0 {
 		return cancelled(c.req)
@@ -368,7 +365,7 @@ func (c *call) sleep(d time.Duration, wake <-chan struct{}) error {
 	return c.drained()
 }
 
-// stoppedTimer is the one timer of all waits of the call.
+// stoppedTimer returns the call's timer, which all its waits use.
 func (c *call) stoppedTimer() *time.Timer {
 	if c.timer == nil {
 		c.timer = time.NewTimer(time.Hour)
@@ -377,19 +374,19 @@ func (c *call) stoppedTimer() *time.Timer {
 	return c.timer
 }
 
-// finish returns what the last attempt ended with.
+// finish returns the outcome of the last attempt.
 func (c *call) finish(v Verdict) (*http.Response, error) {
 	c.out.finish()
 	if c.resp != nil && v != Final && c.policy.maxAttempts() > 1 {
-		giveUpOn(c.resp)
+		recordGivenUp(c.resp)
 	}
-	// The server is up, and has room for more.
+	// The server works and has capacity.
 	if c.err == nil && c.resp.StatusCode < 500 && !c.last.throttled() {
 		c.reportSuccess()
 	}
-	c.open = false
+	c.bodyOpen = false
 	if c.err != nil && c.number > 1 && !errors.Is(c.err, http.ErrSkipAltProtocol) {
-		return nil, gaveUp(c.number, c.errs)
+		return nil, attemptsFailed(c.number, c.errs)
 	}
 	return c.resp, c.err
 }
@@ -402,31 +399,31 @@ func (c *call) reportSuccess() {
 	}
 }
 
-// giveUp returns what there is when an attempt cannot be sent: the response of
-// the one before it, unless the caller gave up, or else err, with what the
-// attempts failed with.
+// giveUp returns the result of a call whose next attempt cannot be sent because of err: the last
+// response, if there is one and the caller has not cancelled, and otherwise an error.
 func (c *call) giveUp(err error) (*http.Response, error) {
-	c.unused()
+	c.returnUnused()
 	c.refund()
 	c.out.finish()
 	switch {
-	case !c.out.given:
-		return nil, unsent(err)
-	case cancelled(c.req) == nil && c.kept.resp != nil:
-		giveUpOn(c.kept.resp)
-		return c.kept.response(), nil
+	case !c.out.handedOver:
+		return nil, notSentError(err)
+	case cancelled(c.req) == nil && c.fallback.resp != nil:
+		recordGivenUp(c.fallback.resp)
+		return c.fallback.response(), nil
 	}
-	return nil, stopped(c.last, sent(err), c.errs)
+	return nil, notSentAgain(c.last, asAttemptError(err), c.errs)
 }
 
-// unused gives back the turn of an attempt that was admitted and not sent.
-func (c *call) unused() {
+// returnUnused returns what an admitted attempt got from the Pacer and the cool-downs and did not
+// use.
+func (c *call) returnUnused() {
 	c.tellPacer(Attempt{Number: c.number + 1, Err: ErrNotSent})
 	c.returnPermits()
 }
 
-// tellPacer has the Pacer observe a, if it let the attempt go: with the request that it
-// knows.
+// tellPacer has the Pacer observe a, if the Pacer let the attempt go. Observe gets the same request
+// as Wait.
 func (c *call) tellPacer(a Attempt) {
 	if c.paced == nil {
 		return
@@ -435,22 +432,22 @@ func (c *call) tellPacer(a Attempt) {
 	c.t.Pacer.Observe(a)
 }
 
-// cleanUp closes what is still open, and gives back what was not used: after a
-// panic in a hook, too. When all went well there is nothing but a timer.
+// cleanUp closes and returns whatever is left, also after a panic in a hook. Usually only a timer
+// is.
 func (c *call) cleanUp() {
-	if !c.out.given && c.req.Body != nil {
+	if !c.out.handedOver && c.req.Body != nil {
 		c.req.Body.Close()
 	}
-	if c.open {
+	if c.bodyOpen {
 		c.resp.Body.Close()
 	}
-	if c.kept.resp != nil {
-		c.kept.discard()
+	if c.fallback.resp != nil {
+		c.fallback.discard()
 	}
 	if c.timer != nil {
 		c.timer.Stop()
 	}
 	c.out.finish()
-	c.unused()
+	c.returnUnused()
 	c.refund()
 }

@@ -24,11 +24,10 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// The rules of a retrying RoundTripper, one test each, for the zero Transport
-// wherever the rule does not need a setting. A rule that has many faces is
-// tested again, in depth, beside the code that keeps it.
+// The rules that a retrying RoundTripper has to keep, one test each, with the zero Transport where
+// possible. Tests of the single files have the details.
 
-func TestRule01_TheRequestIsNeverWrittenTo(t *testing.T) {
+func TestTheRequestIsNeverModified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(throttle("1"), unavailable, ok)
 		req := put(t.Context(), "content")
@@ -46,13 +45,13 @@ func TestRule01_TheRequestIsNeverWrittenTo(t *testing.T) {
 	})
 }
 
-// lastly calls f when r is at its end.
-type lastly struct {
+// atEOF calls f when r has ended.
+type atEOF struct {
 	io.Reader
 	f func()
 }
 
-func (l lastly) Read(p []byte) (int, error) {
+func (l atEOF) Read(p []byte) (int, error) {
 	n, err := l.Reader.Read(p)
 	if err == io.EOF {
 		l.f()
@@ -60,11 +59,11 @@ func (l lastly) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func TestRule02_TrailersSetWhileTheBodyIsReadAreSent(t *testing.T) {
+func TestTrailersSetWhileReadingTheBodyAreSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var trailers []string
 		first := true
-		base := base(func(req *http.Request) (*http.Response, error) {
+		base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
 			io.Copy(io.Discard, req.Body)
 			req.Body.Close()
 			trailers = append(trailers, req.Trailer.Get("Checksum"))
@@ -78,7 +77,7 @@ func TestRule02_TrailersSetWhileTheBodyIsReadAreSent(t *testing.T) {
 		req.Trailer = http.Header{"Checksum": nil}
 		sent := 0
 		req.GetBody = func() (io.ReadCloser, error) {
-			return io.NopCloser(lastly{strings.NewReader("x"), func() {
+			return io.NopCloser(atEOF{strings.NewReader("x"), func() {
 				sent++
 				req.Trailer.Set("Checksum", fmt.Sprint(sent))
 			}}), nil
@@ -89,12 +88,13 @@ func TestRule02_TrailersSetWhileTheBodyIsReadAreSent(t *testing.T) {
 	})
 }
 
+// refusingPacer refuses every request.
 type refusingPacer struct{ err error }
 
-func (p refusingPacer) Wait(*http.Request) error { return p.err }
-func (p refusingPacer) Observe(heed.Attempt)     {}
+func (r refusingPacer) Wait(*http.Request) error { return r.err }
+func (refusingPacer) Observe(heed.Attempt)       {}
 
-func TestRule03_TheBodyIsClosedOnceOnEveryPath(t *testing.T) {
+func TestTheRequestBodyIsClosedExactlyOnce(t *testing.T) {
 	cancelled := func(t *testing.T) context.Context {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -109,18 +109,23 @@ func TestRule03_TheBodyIsClosedOnceOnEveryPath(t *testing.T) {
 		getBody func(content string) func() (io.ReadCloser, error)
 		before  func()
 	}{
-		"success":               {replies: []reply{ok}},
-		"retried, unread":       {replies: []reply{{status: 429, unread: true}, ok}},
-		"half read":             {replies: []reply{unavailable}},
-		"error, unread":         {replies: []reply{{err: errBroken, unread: true}, ok}},
-		"error, read":           {replies: []reply{{err: errBroken}}},
-		"cancelled before":      {replies: []reply{ok}, ctx: cancelled, tr: &heed.Transport{Pacer: refusingPacer{context.Canceled}}},
-		"refused by the pacer":  {replies: []reply{ok}, tr: &heed.Transport{Pacer: refusingPacer{&heed.OverdueError{}}}},
-		"refused by a cooldown": {replies: []reply{ok}, tr: &heed.Transport{Board: cooled}, before: func() { cooled.Post(context.Background(), "http://api.example.com", time.Hour, 0) }},
+		"success":         {replies: []reply{ok}},
+		"retried, unread": {replies: []reply{{status: 429, unread: true}, ok}},
+		"half read":       {replies: []reply{unavailable}},
+		"error, unread":   {replies: []reply{{err: errBroken, unread: true}, ok}},
+		"error, read":     {replies: []reply{{err: errBroken}}},
+		"cancelled before": {replies: []reply{ok}, ctx: cancelled,
+			tr: &heed.Transport{Pacer: refusingPacer{context.Canceled}}},
+		"refused by the pacer": {replies: []reply{ok}, tr: &heed.Transport{Pacer: refusingPacer{&heed.OverdueError{}}}},
+		"refused by a cooldown": {replies: []reply{ok}, tr: &heed.Transport{Board: cooled},
+			before: func() { cooled.Post(context.Background(), "http://api.example.com", time.Hour, 0) }},
 		"refused by the budget": {replies: []reply{{status: 503, unread: true}}, tr: &heed.Transport{Budget: none}},
-		"no retries":            {replies: []reply{unavailable}, tr: &heed.Transport{Retry: heed.RetryPolicy{MaxAttempts: 1}}},
-		"kept for replay":       {replies: []reply{unavailable, ok}, tr: &heed.Transport{Retry: heed.RetryPolicy{MaxBodyBuffer: 100}}},
-		"too long to keep":      {replies: []reply{unavailable, ok}, tr: &heed.Transport{Retry: heed.RetryPolicy{MaxBodyBuffer: 2}}},
+		"no retries": {replies: []reply{unavailable},
+			tr: &heed.Transport{Retry: heed.RetryPolicy{MaxAttempts: 1}}},
+		"kept for replay": {replies: []reply{unavailable, ok},
+			tr: &heed.Transport{Retry: heed.RetryPolicy{MaxBodyBuffer: 100}}},
+		"too long to keep": {replies: []reply{unavailable, ok},
+			tr: &heed.Transport{Retry: heed.RetryPolicy{MaxBodyBuffer: 2}}},
 		"GetBody fails": {replies: []reply{unavailable}, getBody: func(string) func() (io.ReadCloser, error) {
 			return func() (io.ReadCloser, error) { return nil, errors.New("no more") }
 		}},
@@ -158,10 +163,10 @@ func TestRule03_TheBodyIsClosedOnceOnEveryPath(t *testing.T) {
 	}
 }
 
-func TestRule04_TheFirstAttemptSendsTheBodyAndLaterOnesWhatGetBodyGives(t *testing.T) {
+func TestRetriesUseABodyFromGetBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent []io.ReadCloser
-		base := base(func(req *http.Request) (*http.Response, error) {
+		base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
 			sent = append(sent, req.Body)
 			return response(req, throttle("1")), nil
 		})
@@ -174,14 +179,14 @@ func TestRule04_TheFirstAttemptSendsTheBodyAndLaterOnesWhatGetBodyGives(t *testi
 		assert.Equal(t, 429, status(t, &heed.Transport{Base: base}, req))
 		require.Len(t, sent, 4)
 		assert.Same(t, given, sent[0])
-		require.Len(t, fresh, 3, "GetBody is not called for nothing")
+		require.Len(t, fresh, 3, "GetBody is called only for retries")
 		for i := range fresh {
 			assert.Same(t, fresh[i], sent[i+1])
 		}
 	})
 }
 
-func TestRule05_NoBodyStaysNoBody(t *testing.T) {
+func TestNoBodyStaysNoBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, none := range []io.ReadCloser{nil, http.NoBody} {
 			s := newScript(throttle("1"), ok)
@@ -195,16 +200,16 @@ func TestRule05_NoBodyStaysNoBody(t *testing.T) {
 	})
 }
 
-func TestRule06_ABodyInMemoryIsNotWrapped(t *testing.T) {
+func TestABodyInMemoryIsNotWrapped(t *testing.T) {
 	for _, trace := range []*heed.Trace{nil, {}} {
 		s := newScript(ok)
 		req := put(t.Context(), "content")
 		assert.Equal(t, 200, status(t, &heed.Transport{Base: s, Trace: trace}, req))
-		assert.Same(t, req, s.seen[0].req, "the request that needs nothing is the caller's own")
+		assert.Same(t, req, s.seen[0].req, "a request that needs no change is the caller's own")
 	}
 }
 
-func TestRule07_LengthEncodingAndTrailerStayTheSame(t *testing.T) {
+func TestLengthEncodingAndTrailerStayTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(throttle("1"), unavailable, ok)
 		req := put(t.Context(), "content")
@@ -221,7 +226,7 @@ func TestRule07_LengthEncodingAndTrailerStayTheSame(t *testing.T) {
 	})
 }
 
-func TestRule08_AStreamIsRepeatedOnlyIfNothingOfItWasRead(t *testing.T) {
+func TestAStreamIsRetriedOnlyIfUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		unread := newScript(reply{status: 429, unread: true}, reply{err: errBroken, unread: true}, ok)
 		assert.Equal(t, 200, status(t, &heed.Transport{Base: unread}, stream(t.Context(), "PUT", newBody("content"))))
@@ -233,7 +238,7 @@ func TestRule08_AStreamIsRepeatedOnlyIfNothingOfItWasRead(t *testing.T) {
 	})
 }
 
-func TestRule09_AStaleGetBodyCanBeIgnored(t *testing.T) {
+func TestAStaleGetBodyCanBeIgnored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(throttle("1"), ok)
 		req := put(t.Context(), "what the caller wrote")
@@ -244,19 +249,19 @@ func TestRule09_AStaleGetBodyCanBeIgnored(t *testing.T) {
 	})
 }
 
-func TestRule10_ThereIsAResponseOrAnErrorNeverBothNeverNeither(t *testing.T) {
+func TestThereIsEitherAResponseOrAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		last := newBody("the reason")
 		s := newScript(unavailable, unavailable, unavailable, reply{status: 503, body: last})
 		resp := roundTrip(t, &heed.Transport{Base: s, Budget: heed.Unlimited}, get(t.Context()))
 		assert.Equal(t, 503, resp.StatusCode)
 		reads, closes := last.counts()
-		assert.Zero(t, reads+closes, "the last response is returned as it came")
+		assert.Zero(t, reads+closes, "the last response is returned unread")
 		assert.Equal(t, "the reason", content(t, resp))
 
 		both := newBody("")
 		tr := &heed.Transport{Retry: heed.RetryPolicy{MaxAttempts: 1}}
-		tr.Base = base(func(req *http.Request) (*http.Response, error) {
+		tr.Base = roundTripFunc(func(req *http.Request) (*http.Response, error) {
 			return response(req, reply{status: 200, body: both}), errBroken
 		})
 		resp, err := tr.RoundTrip(get(t.Context()))
@@ -265,13 +270,13 @@ func TestRule10_ThereIsAResponseOrAnErrorNeverBothNeverNeither(t *testing.T) {
 		_, closes = both.counts()
 		assert.Equal(t, 1, closes)
 
-		tr.Base = base(func(req *http.Request) (*http.Response, error) { return nil, nil })
+		tr.Base = roundTripFunc(func(req *http.Request) (*http.Response, error) { return nil, nil })
 		_, err = tr.RoundTrip(get(t.Context()))
 		assert.ErrorContains(t, err, "neither")
 	})
 }
 
-func TestRule11_TheResponseIsTheOneThatBaseMade(t *testing.T) {
+func TestTheResponseIsTheOneBaseMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var made *http.Response
 		base, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -279,7 +284,7 @@ func TestRule11_TheResponseIsTheOneThatBaseMade(t *testing.T) {
 			io.WriteString(w, "content")
 			w.Header().Set("Checksum", "42")
 		})
-		tr := &heed.Transport{Base: roundTripper(func(req *http.Request) (resp *http.Response, err error) {
+		tr := &heed.Transport{Base: roundTripFunc(func(req *http.Request) (resp *http.Response, err error) {
 			made, err = base.RoundTrip(req)
 			return made, err
 		})}
@@ -290,9 +295,7 @@ func TestRule11_TheResponseIsTheOneThatBaseMade(t *testing.T) {
 	})
 }
 
-type roundTripper = base
-
-func TestRule12_TheResponsesRequestIsTheCallers(t *testing.T) {
+func TestTheResponsesRequestIsNeverHeedsCopy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(throttle("1"), ok)
 		req := put(t.Context(), "content")
@@ -303,7 +306,7 @@ func TestRule12_TheResponsesRequestIsTheCallers(t *testing.T) {
 	})
 }
 
-func TestRule13_TheBodyOf101IsStillAConnection(t *testing.T) {
+func TestTheBodyOfA101StaysAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Connection", "Upgrade")
@@ -324,7 +327,7 @@ func TestRule13_TheBodyOf101IsStillAConnection(t *testing.T) {
 		defer resp.Body.Close()
 		conn, isConn := resp.Body.(io.ReadWriteCloser)
 		require.True(t, isConn)
-		time.Sleep(2 * time.Minute) // longer than the attempt may take
+		time.Sleep(2 * time.Minute) // longer than AttemptTimeout
 		io.WriteString(conn, "hello\n")
 		answer, err := io.ReadAll(conn)
 		assert.NoError(t, err)
@@ -332,7 +335,7 @@ func TestRule13_TheBodyOf101IsStillAConnection(t *testing.T) {
 	})
 }
 
-func TestRule14_AttemptTimeoutDoesNotCutABodyThatStreams(t *testing.T) {
+func TestAttemptTimeoutDoesNotCutAStreamingBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
 			for range 10 {
@@ -341,22 +344,23 @@ func TestRule14_AttemptTimeoutDoesNotCutABodyThatStreams(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 		})
-		resp := roundTrip(t, &heed.Transport{Base: base, Retry: heed.RetryPolicy{AttemptTimeout: 2 * time.Second}}, get(t.Context()))
+		resp := roundTrip(t, &heed.Transport{Base: base, Retry: heed.RetryPolicy{AttemptTimeout: 2 * time.Second}},
+			get(t.Context()))
 		assert.Equal(t, "..........", content(t, resp))
 	})
 }
 
-func TestRule15_AnAttemptsTimeoutIsNotTheCallersDeadline(t *testing.T) {
+func TestAnAttemptTimeoutIsNotTheCallersDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hangs := newScript(reply{took: time.Hour})
 		tr := &heed.Transport{Base: hangs, Retry: heed.RetryPolicy{AttemptTimeout: time.Second, MaxAttempts: 2}}
 		_, err := tr.RoundTrip(get(t.Context()))
-		assert.Equal(t, 2, hangs.count(), "an attempt that timed out is worth another")
+		assert.Equal(t, 2, hangs.count(), "an attempt that timed out is retried")
 		var timeout interface{ Timeout() bool }
 		require.ErrorAs(t, err, &timeout)
 		assert.True(t, timeout.Timeout())
-		assert.ErrorContains(t, err, "no response within 1s")
-		assert.NotErrorIs(t, err, context.DeadlineExceeded, "the caller's deadline it was not")
+		assert.ErrorContains(t, err, "no response within RetryPolicy.AttemptTimeout (1s)")
+		assert.NotErrorIs(t, err, context.DeadlineExceeded, "it was not the caller's deadline")
 
 		hangs = newScript(reply{took: time.Hour})
 		tr.Base = hangs
@@ -368,7 +372,7 @@ func TestRule15_AnAttemptsTimeoutIsNotTheCallersDeadline(t *testing.T) {
 	})
 }
 
-func TestRule16_AWaitEndsWithTheContextAndWithCancel(t *testing.T) {
+func TestAWaitEndsWithTheContextAndCancel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -381,7 +385,7 @@ func TestRule16_AWaitEndsWithTheContextAndWithCancel(t *testing.T) {
 		start = time.Now()
 		req := get(t.Context())
 		stop := make(chan struct{})
-		//lint:ignore SA1019 who sets it wants it obeyed
+		//lint:ignore SA1019 callers that set it expect it to work
 		req.Cancel = stop
 		time.AfterFunc(time.Second, func() { close(stop) })
 		_, err = (&heed.Transport{Base: newScript(throttle("30"))}).RoundTrip(req)
@@ -390,13 +394,14 @@ func TestRule16_AWaitEndsWithTheContextAndWithCancel(t *testing.T) {
 	})
 }
 
-func TestRule17_AWaitThatDoesNotFitBeforeTheDeadlineIsNotBegun(t *testing.T) {
+func TestAWaitBeyondTheDeadlineIsNotBegun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		b := newBody("the reason")
-		resp := roundTrip(t, &heed.Transport{Base: newScript(reply{status: 429, header: []string{"Retry-After", "11"}, body: b})}, get(ctx))
+		resp := roundTrip(t,
+			&heed.Transport{Base: newScript(reply{status: 429, header: []string{"Retry-After", "11"}, body: b})}, get(ctx))
 		assert.Equal(t, 429, resp.StatusCode)
 		assert.Zero(t, time.Since(start))
 		reads, closes := b.counts()
@@ -405,7 +410,7 @@ func TestRule17_AWaitThatDoesNotFitBeforeTheDeadlineIsNotBegun(t *testing.T) {
 	})
 }
 
-func TestRule18_TheBodyIsDrainedAfterTheDecisionAndBeforeTheWait(t *testing.T) {
+func TestTheBodyIsDrainedBetweenDecisionAndWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		b := newBody("busy")
@@ -423,25 +428,25 @@ func TestRule18_TheBodyIsDrainedAfterTheDecisionAndBeforeTheWait(t *testing.T) {
 	})
 }
 
-// endless is a body that never ends, and gives n bytes a second.
-type endless struct {
+// slowBody is a body that never ends, and gives n bytes a second.
+type slowBody struct {
 	body
 	n int
 }
 
-func (e *endless) Read(p []byte) (int, error) {
+func (e *slowBody) Read(p []byte) (int, error) {
 	time.Sleep(time.Second / time.Duration(e.n))
 	e.r = strings.NewReader("x")
 	return e.body.Read(p[:1])
 }
 
-func TestRule19_DrainingIsBoundedInBytesAndTimeAndSkippedOnHTTP2(t *testing.T) {
+func TestDrainingIsBoundedInBytesAndTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		drain := func(r reply, length int64) (reads, closes int, took time.Duration) {
 			start, b := time.Now(), r.body.(interface{ counts() (int, int) })
 			first := true
 			tr := &heed.Transport{Retry: heed.RetryPolicy{Backoff: func(heed.Attempt) time.Duration { return 0 }}}
-			tr.Base = base(func(req *http.Request) (*http.Response, error) {
+			tr.Base = roundTripFunc(func(req *http.Request) (*http.Response, error) {
 				if !first {
 					return response(req, ok), nil
 				}
@@ -451,7 +456,7 @@ func TestRule19_DrainingIsBoundedInBytesAndTimeAndSkippedOnHTTP2(t *testing.T) {
 				return resp, nil
 			})
 			assert.Equal(t, 200, status(t, tr, get(t.Context())))
-			synctest.Wait() // for what the timer closes
+			synctest.Wait() // until the drainer has closed the body
 			reads, closes = b.counts()
 			return reads, closes, time.Since(start)
 		}
@@ -461,17 +466,17 @@ func TestRule19_DrainingIsBoundedInBytesAndTimeAndSkippedOnHTTP2(t *testing.T) {
 		_, closes, _ := drain(reply{status: 503, body: b}, -1)
 		assert.Equal(t, 1, closes)
 		rest, _ := io.ReadAll(b.r)
-		assert.Equal(t, 1<<20-16<<10-1, len(rest), "16 KiB, and one byte to see that there is more")
+		assert.Equal(t, 1<<20-16<<10-1, len(rest), "16 KiB are read, and one byte to see that there is more")
 
 		reads, closes, _ := drain(reply{status: 503, body: newBody(large)}, 1<<20)
-		assert.Equal(t, []int{0, 1}, []int{reads, closes}, "a body that is known to be long is not touched")
+		assert.Equal(t, []int{0, 1}, []int{reads, closes}, "a body that is known to be long is closed unread")
 
-		_, closes, took := drain(reply{status: 503, body: &endless{n: 100}}, -1)
+		_, closes, took := drain(reply{status: 503, body: &slowBody{n: 100}}, -1)
 		assert.Equal(t, 1, closes)
 		between(t, 100*time.Millisecond, took, 120*time.Millisecond)
 
 		reads, closes, _ = drain(reply{status: 503, proto: 2, body: newBody("small")}, 5)
-		assert.Equal(t, []int{0, 1}, []int{reads, closes}, "on HTTP/2 there is nothing to be gained")
+		assert.Equal(t, []int{0, 1}, []int{reads, closes}, "on HTTP/2 draining has no use")
 	})
 }
 
@@ -482,7 +487,7 @@ type idleCloser struct {
 
 func (c *idleCloser) CloseIdleConnections() { c.calls++ }
 
-func TestRule20_IdleConnectionsAreClosedOnlyOnDemand(t *testing.T) {
+func TestIdleConnectionsAreClosedOnlyOnDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &idleCloser{RoundTripper: newScript(unavailable)}
 		client := &http.Client{Transport: &heed.Transport{Base: base}}
@@ -495,7 +500,7 @@ func TestRule20_IdleConnectionsAreClosedOnlyOnDemand(t *testing.T) {
 	})
 }
 
-func TestRule21_RedirectsAreTheClientsBusiness(t *testing.T) {
+func TestRedirectsAreLeftToTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, location := range []string{"/elsewhere", "http://%zz"} {
 			s := newScript(reply{status: 302, header: []string{"Location", location, "Retry-After", "1", "Set-Cookie", "a=b"}})
@@ -508,7 +513,7 @@ func TestRule21_RedirectsAreTheClientsBusiness(t *testing.T) {
 	})
 }
 
-func TestRule22_ErrSkipAltProtocolGoesThrough(t *testing.T) {
+func TestErrSkipAltProtocolIsReturnedUnchanged(t *testing.T) {
 	s := newScript(reply{err: http.ErrSkipAltProtocol})
 	_, err := (&heed.Transport{Base: s}).RoundTrip(get(t.Context()))
 	assert.True(t, err == http.ErrSkipAltProtocol, "net/http compares it with ==")
@@ -520,14 +525,15 @@ type timeout struct{ error }
 func (timeout) Timeout() bool   { return true }
 func (timeout) Temporary() bool { return true }
 
-func TestRule23_ErrorsKeepTheirCausesAndTheirTimeout(t *testing.T) {
+func TestErrorsKeepTheirCausesAndTimeouts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		record := tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}
 		_, err := (&heed.Transport{Base: newScript(reply{err: record})}).RoundTrip(get(t.Context()))
-		assert.Equal(t, error(record), err, "one attempt's error is not wrapped: http.Client asks for its type")
+		assert.Equal(t, error(record), err, "the error of a single attempt is not wrapped: http.Client looks at its type")
 
 		first, last := errors.New("first"), timeout{errors.New("last")}
-		client := &http.Client{Transport: &heed.Transport{Budget: heed.Unlimited, Base: newScript(reply{err: first}, reply{err: last})}}
+		client := &http.Client{Transport: &heed.Transport{Budget: heed.Unlimited,
+			Base: newScript(reply{err: first}, reply{err: last})}}
 		_, err = client.Get("http://api.example.com")
 		var outer *url.Error
 		require.ErrorAs(t, err, &outer)
@@ -539,7 +545,7 @@ func TestRule23_ErrorsKeepTheirCausesAndTheirTimeout(t *testing.T) {
 	})
 }
 
-func TestRule24_AnEmptyIdempotencyKeyOptsIn(t *testing.T) {
+func TestAnEmptyIdempotencyKeyAllowsRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, key := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 			s := newScript(unavailable, ok)
@@ -552,7 +558,7 @@ func TestRule24_AnEmptyIdempotencyKeyOptsIn(t *testing.T) {
 	})
 }
 
-func TestRule25_OnlyWhatIsIdempotentOrWasNotDoneIsRepeated(t *testing.T) {
+func TestOnlyIdempotentOrUnprocessedRequestsAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dial := reply{err: &net.OpError{Op: "dial", Err: errBroken}}
 		for _, c := range []struct {
@@ -582,12 +588,12 @@ func TestRule25_OnlyWhatIsIdempotentOrWasNotDoneIsRepeated(t *testing.T) {
 	})
 }
 
-// A retrieveError has the shape of oauth2.RetrieveError.
+// retrieveError has the shape of oauth2.RetrieveError.
 type retrieveError struct{ Response *http.Response }
 
 func (*retrieveError) Error() string { return `oauth2: "invalid_grant"` }
 
-func TestRule26_WhatIsPermanentIsNotRepeated(t *testing.T) {
+func TestPermanentErrorsAreNotRetried(t *testing.T) {
 	for _, err := range []error{
 		&tls.CertificateVerificationError{Err: errors.New("expired")},
 		fmt.Errorf("proxy: %w", &tls.CertificateVerificationError{Err: errors.New("expired")}),
@@ -613,7 +619,7 @@ func TestRule26_WhatIsPermanentIsNotRepeated(t *testing.T) {
 	assert.Equal(t, 1, s.count())
 }
 
-func TestRule27_RetryAfterIsAFloorInEveryForm(t *testing.T) {
+func TestNoFormOfRetryAfterIsRetriedEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		then := time.Now().Add(20 * time.Second).UTC()
 		for _, value := range []string{
@@ -623,7 +629,8 @@ func TestRule27_RetryAfterIsAFloorInEveryForm(t *testing.T) {
 			then.Format(time.ANSIC),
 		} {
 			for _, status := range []int{429, 503} {
-				s := newScript(reply{status: status, header: []string{"Retry-After", value, "Date", then.Add(-20 * time.Second).Format(http.TimeFormat)}}, ok)
+				s := newScript(reply{status: status,
+					header: []string{"Retry-After", value, "Date", then.Add(-20 * time.Second).Format(http.TimeFormat)}}, ok)
 				resp := roundTrip(t, &heed.Transport{Base: s}, get(t.Context()))
 				assert.Equal(t, 200, resp.StatusCode)
 				between(t, 20*time.Second, s.times()[1], 26*time.Second)
@@ -632,7 +639,7 @@ func TestRule27_RetryAfterIsAFloorInEveryForm(t *testing.T) {
 	})
 }
 
-func TestRule28_AnEpochInRetryAfterIsADelayTooLongToWait(t *testing.T) {
+func TestAnEpochInRetryAfterIsNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		for _, value := range []string{"1795203030", "9223372037", "99999999999999999999"} {
@@ -644,7 +651,7 @@ func TestRule28_AnEpochInRetryAfterIsADelayTooLongToWait(t *testing.T) {
 	})
 }
 
-func TestRule29_TraceHooksFireForEachAttemptWhichKnowsItsNumber(t *testing.T) {
+func TestTraceHooksFireForEachAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		served := 0
 		base, _ := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -653,7 +660,7 @@ func TestRule29_TraceHooksFireForEachAttemptWhichKnowsItsNumber(t *testing.T) {
 			}
 		})
 		var resends []int
-		tr := &heed.Transport{Base: roundTripper(func(req *http.Request) (*http.Response, error) {
+		tr := &heed.Transport{Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
 			resends = append(resends, heed.ResendCount(req.Context()))
 			return base.RoundTrip(req)
 		})}
@@ -665,7 +672,7 @@ func TestRule29_TraceHooksFireForEachAttemptWhichKnowsItsNumber(t *testing.T) {
 	})
 }
 
-func TestRule30_ATransportIsSafeForConcurrentUse(t *testing.T) {
+func TestATransportIsSafeForConcurrentUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(unavailable)
 		tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxAttempts: 2}}
@@ -680,22 +687,23 @@ func TestRule30_ATransportIsSafeForConcurrentUse(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		assert.Equal(t, 500+50+2, s.count(), "500 requests, the tenth of them, and the floor")
+		assert.Equal(t, 500+50+2, s.count(), "500 requests, a tenth of that, and the floor of two")
 	})
 }
 
-func TestRule31_OneTimerServesAllWaitsAndFollowsFakeTime(t *testing.T) {
+func TestAllWaitsFollowFakeTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		s := newScript(unavailable, unavailable, unavailable, ok)
-		tr := &heed.Transport{Base: s, Budget: heed.Unlimited, Retry: heed.RetryPolicy{Backoff: heed.Exponential(time.Second, time.Minute)}}
+		tr := &heed.Transport{Base: s, Budget: heed.Unlimited,
+			Retry: heed.RetryPolicy{Backoff: heed.Exponential(time.Second, time.Minute)}}
 		assert.Equal(t, 200, status(t, tr, get(t.Context())))
 		assert.Equal(t, []time.Duration{0, time.Second, 3 * time.Second, 7 * time.Second}, s.times())
 		assert.Equal(t, 7*time.Second, time.Since(start))
 	})
 }
 
-func TestRule32_StatusZeroAndInterimResponsesAreNothingSpecial(t *testing.T) {
+func TestStatusZeroAndInterimResponsesPassThrough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(reply{status: 0}, ok)
 		assert.Equal(t, 0, status(t, &heed.Transport{Base: s, Trace: &heed.Trace{}}, get(t.Context())))
@@ -715,7 +723,7 @@ func TestRule32_StatusZeroAndInterimResponsesAreNothingSpecial(t *testing.T) {
 	})
 }
 
-func TestRule33_APanicInAHookLeavesNothingOpen(t *testing.T) {
+func TestAPanicInAHookLeavesNothingOpen(t *testing.T) {
 	boom := func(heed.Attempt) time.Duration { panic("boom") }
 	for name, tr := range map[string]*heed.Transport{
 		"If":      {Retry: heed.RetryPolicy{If: func(heed.Attempt) bool { panic("boom") }}},

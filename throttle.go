@@ -7,119 +7,119 @@ import (
 	"github.com/heedhttp/heed/internal/adaptive"
 )
 
-// A throttle is for a server that refuses and does not say for how long. Once refusals are
-// a large part of what it answers, nothing is sent for a moment, in which the server may
-// recover; twice as long each time that the first request after it is refused, too. Then
-// requests are released at a rate that is searched for.
+// A throttle slows requests to a server that refuses them without a hint. It starts once refusals
+// are a large part of the answers. First nothing is sent during a pause, in which the server may
+// recover. The pause doubles each time the first request after it is refused too. Then requests are
+// released at a rate that is searched for.
 //
-// Such a limit is often one route's. So a route that is answered, and was not refused, goes
-// on as if nothing were. And a server that refuses by chance, or some requests whatever the
-// rate, is none to be slow for: if refusals come again and again between good answers at a
-// quarter of what was answered well, the throttle ends.
+// Such a limit often covers one route only, so a route whose requests are answered is not slowed.
+//
+// Some servers refuse requests at random, whatever the rate. If refusals keep coming between good
+// answers at a quarter of the best rate, the throttle ends.
 type throttle struct {
-	on      bool
-	rate    adaptive.Rate
-	pause   time.Duration // the last one
-	resumes time.Duration // when it ends
-	granted bool          // a request was answered since
-	held    time.Duration // when a request was last held back
+	on       bool
+	rate     adaptive.Rate
+	pause    time.Duration // length of the last pause
+	resumes  time.Duration // when it ends
+	answered bool          // a request was answered well since
+	held     time.Duration // when a request last had to wait
 
 	refusedAt time.Duration // when the last refusal without a hint came
-	second    int64         // the last one of those counted
+	second    int64         // the second that is being counted
 	answers   [2]int        // in that second, and in the one before
 	refusals  [2]int
-	routes    map[string]*route // since the answers are counted
+	routes    map[string]*route // by name, since counting began
 
-	best    int           // good answers in one second
-	recent  uint32        // of the last answers at a low rate, the newest first: whether each was a refusal
-	ended   time.Duration // when it last did because it was of no use
-	atLeast time.Duration // for how long it must last before it may end so again
+	bestPerSecond int           // the most good answers in one second
+	recent        uint32        // the last answers at a low rate, one bit each, the newest lowest: 1 is a refusal
+	ended         time.Duration // when it was last found to be of no use
+	minDuration   time.Duration // how long it must last before that is judged again
 }
 
-// A route is what is known of one.
+// A route is what a throttle knows of one route.
 type route struct {
-	good      int // answers that were no refusals
+	good      int // how many good answers
 	refusedAt time.Duration
 }
 
 const (
-	// A server that refuses one request in a hundred by chance must slow nobody down.
+	// A server that refuses one request in a hundred at random must not slow requests down.
 	fewestRefusals = 3
-	refusedPart    = 1. / 5
+	refusedShare   = 1. / 5
 
-	// Nor one that was found to refuse by chance, for some minutes.
-	manyRefusals  = 10
-	manyRefused   = 1. / 2
-	trustedFor    = 10 * time.Minute
-	longestUseful = time.Hour
+	// For some minutes after a server was found to refuse at random, it takes more to start.
+	manyRefusals     = 10
+	manyRefusedShare = 1. / 2
+	atRandomFor      = 10 * time.Minute
+	longestUseful    = time.Hour
 
-	fewestGood = 3   // answers, for a route to be spared
-	mostRoutes = 100 // that are known
+	fewestGood = 3   // good answers that exempt a route
+	maxRoutes  = 100 // more are not remembered
 
-	countFor     = time.Minute // after a refusal
+	countFor     = time.Minute // how long answers are counted after a refusal
 	firstPause   = time.Second
 	longestPause = 10 * time.Second
-	keepRate     = 0.75 // of what was refused
+	keepRate     = 0.75 // the part of a refused rate that is tried next
 	leastRate    = 0.1  // requests a second
 	mostRate     = 1e6
 )
 
-// counts reports whether answers are counted.
+// counts reports whether answers are being counted.
 func (t *throttle) counts(now time.Duration) bool {
 	return t.refusedAt > 0 && now-t.refusedAt < countFor
 }
 
-// interval is the time between two requests.
+// interval returns the time between two requests.
 func (t *throttle) interval() time.Duration {
 	return time.Duration(float64(time.Second) / t.rate.PerSecond)
 }
 
-// count takes note of an answer. It reports whether a pause is to begin. held tells that
-// requests wait.
+// count records an answer, and reports whether a pause must begin. held says whether requests are
+// waiting.
 func (t *throttle) count(a answer, held bool, now time.Duration) (pause bool) {
 	if a.failed {
 		return false
 	}
 	first := !t.counts(now)
-	if a.refused && a.plain {
+	if a.refused && a.unhinted {
 		t.refusedAt = now
 	}
 	if first {
-		return false // or three refusals in a row would be all that was ever counted
+		return false // otherwise three refusals in a row could be all the answers there are
 	}
-	t.turnTo(int64(now / time.Second))
-	spared := t.spares(a.route, now)
-	t.note(a, now)
-	if spared && !a.refused {
+	t.startSecond(int64(now / time.Second))
+	exempt := t.exempts(a.route, now)
+	t.record(a, now)
+	if exempt && !a.refused {
 		return false
 	}
 	t.answers[0]++
 	if a.refused {
 		t.refusals[0]++
 	}
-	t.best = max(t.best, t.answers[0]-t.refusals[0])
+	t.bestPerSecond = max(t.bestPerSecond, t.answers[0]-t.refusals[0])
 	if !t.on {
-		return t.stormed(now)
+		return t.tooManyRefusals(now)
 	}
-	if !t.granted && a.refused {
+	if !t.answered && a.refused {
 		return a.sent >= t.resumes
 	}
 	if a.refused {
 		least := leastRate
-		if !t.rate.Refused { // one refusal alone, far below what it has answered well, is by chance
-			least = max(least, min(t.rate.PerSecond, float64(t.best)/16))
+		if !t.rate.Refused { // a single refusal far below the best rate is probably a random one
+			least = max(least, min(t.rate.PerSecond, float64(t.bestPerSecond)/16))
 		}
 		t.rate.Refuse(epoch.Add(a.sent), epoch.Add(now), held, least)
 	} else {
-		t.granted = t.granted || a.sent >= t.resumes
+		t.answered = t.answered || a.sent >= t.resumes
 		t.rate.Answer(epoch.Add(a.sent), epoch.Add(now), held, 0, mostRate)
 	}
-	t.compare(a.refused, now)
+	t.evaluate(a.refused, now)
 	return false
 }
 
-// turnTo begins a second, and forgets what is older than the one before.
-func (t *throttle) turnTo(second int64) {
+// startSecond begins to count another second, and drops counts older than the second before it.
+func (t *throttle) startSecond(second int64) {
 	switch second - t.second {
 	case 0:
 		return
@@ -131,68 +131,70 @@ func (t *throttle) turnTo(second int64) {
 	t.second, t.answers[0], t.refusals[0] = second, 0, 0
 }
 
-// stormed reports that refusals are a large part of the answers.
-func (t *throttle) stormed(now time.Duration) bool {
-	fewest, part := fewestRefusals, refusedPart
-	if t.trusted(now) {
-		fewest, part = manyRefusals, manyRefused
+// tooManyRefusals reports whether refusals are a large part of the recent answers.
+func (t *throttle) tooManyRefusals(now time.Duration) bool {
+	fewest, part := fewestRefusals, refusedShare
+	if t.refusesAtRandom(now) {
+		fewest, part = manyRefusals, manyRefusedShare
 	}
 	refusals := t.refusals[0] + t.refusals[1]
 	return refusals >= fewest && float64(refusals) >= part*float64(t.answers[0]+t.answers[1])
 }
 
-// trusted reports that the server was lately found to refuse by chance.
-func (t *throttle) trusted(now time.Duration) bool { return t.ended > 0 && now-t.ended < trustedFor }
+// refusesAtRandom reports whether the server was lately found to refuse at random.
+func (t *throttle) refusesAtRandom(now time.Duration) bool {
+	return t.ended > 0 && now-t.ended < atRandomFor
+}
 
-// start begins a pause, and then the search.
+// start begins a pause, after which the search for a rate begins.
 func (t *throttle) start(now time.Duration) {
 	if !t.on {
 		t.pause = 0
-		if t.trusted(now) { // wrongly
-			t.atLeast = min(max(2*t.atLeast, time.Minute), longestUseful)
+		if t.refusesAtRandom(now) { // that finding was wrong
+			t.minDuration = min(max(2*t.minDuration, time.Minute), longestUseful)
 		}
 	}
 	t.pause = min(max(firstPause, 2*t.pause), longestPause)
 	t.resumes = now + t.pause + uniform(t.pause/2)
-	t.on, t.granted, t.held, t.recent = true, false, t.resumes, allRefused
+	t.on, t.answered, t.held, t.recent = true, false, t.resumes, allRefused
 	t.rate = adaptive.From(epoch.Add(t.resumes), keepRate)
 }
 
 const allRefused = 1<<32 - 1
 
-// compare asks whether the throttle is of use. It looks at the last thirty answers at a quarter
-// of the best rate or less. If three were refusals that came after a good answer, it ends: of
-// a limit that depends on the rate, there are none, or one after the other. If none was, the
-// rate may double. And after a minute, and then after longer and longer, it ends to see
-// whether requests are still refused.
-func (t *throttle) compare(refused bool, now time.Duration) {
+// evaluate ends the throttle if it is of no use. It looks at the last thirty answers at a quarter
+// of the best rate or less. A limit that depends on the rate refuses none of these, or several in a
+// row; so if three of them were refusals right after a good answer, the throttle ends. If none was
+// a refusal, the rate may double. After a minute, and later after longer times, the throttle ends
+// to see whether the server still refuses requests.
+func (t *throttle) evaluate(refused bool, now time.Duration) {
 	const thirty = 1<<30 - 1
 	t.recent <<= 1
 	if refused {
 		t.recent |= 1
 	}
-	if t.rate.PerSecond > float64(t.best)/4 {
+	if t.rate.PerSecond > float64(t.bestPerSecond)/4 {
 		t.recent = allRefused
 	}
 	lasted := now - t.resumes
 	switch {
-	case bits.OnesCount32(t.recent&^(t.recent>>1)&thirty) >= 3 && lasted >= t.atLeast:
-		t.on, t.ended, t.best = false, now, 0
-	case lasted >= max(time.Minute, 2*t.atLeast):
-		t.on, t.best, t.atLeast = false, 0, max(time.Minute, min(2*t.atLeast, longestUseful))
+	case bits.OnesCount32(t.recent&^(t.recent>>1)&thirty) >= 3 && lasted >= t.minDuration:
+		t.on, t.ended, t.bestPerSecond = false, now, 0
+	case lasted >= max(time.Minute, 2*t.minDuration):
+		t.on, t.bestPerSecond, t.minDuration = false, 0, max(time.Minute, min(2*t.minDuration, longestUseful))
 	case t.recent&thirty == 0:
 		t.rate.Peak, t.recent = max(t.rate.Peak, 2*t.rate.PerSecond/keepRate), allRefused
 	}
 }
 
-// refusing reports that the server refuses whatever it is sent.
-func (t *throttle) refusing() bool { return t.on && (t.rate.Refused || !t.granted) }
+// refusing reports whether the server currently refuses everything.
+func (t *throttle) refusing() bool { return t.on && (t.rate.Refused || !t.answered) }
 
-// note remembers an answer for its route.
-func (t *throttle) note(a answer, now time.Duration) {
+// record counts an answer for its route.
+func (t *throttle) record(a answer, now time.Duration) {
 	r := t.routes[a.route]
 	if r == nil {
-		if t.routes == nil || len(t.routes) >= mostRoutes {
+		if t.routes == nil || len(t.routes) >= maxRoutes {
 			t.routes = make(map[string]*route)
 		}
 		r = new(route)
@@ -205,8 +207,8 @@ func (t *throttle) note(a answer, now time.Duration) {
 	}
 }
 
-// spares reports that a route has had good answers, and lately no other.
-func (t *throttle) spares(name string, now time.Duration) bool {
+// exempts reports whether a route had good answers and no recent refusal.
+func (t *throttle) exempts(name string, now time.Duration) bool {
 	r := t.routes[name]
 	return r != nil && r.good >= fewestGood && (r.refusedAt == 0 || now-r.refusedAt >= countFor)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// A gateway admits or refuses, and tells nothing but a status.
+// A gateway admits or refuses, and sends nothing but a status.
 type gateway struct {
 	admits  func(now time.Duration) bool // called one at a time
 	latency time.Duration
@@ -44,7 +44,7 @@ func (g *gateway) RoundTrip(req *http.Request) (*http.Response, error) {
 	return response(req, ok), nil
 }
 
-// nginx is limit_req with nodelay: what a request exceeds the rate by is forgotten at that rate.
+// nginx is limit_req with nodelay: the excess over the rate drains at that rate.
 func nginx(rate, burst float64) func(time.Duration) bool {
 	excess, last := -1.0, time.Duration(0)
 	return func(now time.Duration) bool {
@@ -60,7 +60,7 @@ func nginx(rate, burst float64) func(time.Duration) bool {
 	}
 }
 
-// haproxy is http_req_rate of a second, which counts what it denies, too.
+// haproxy is http_req_rate over a second, which also counts denied requests.
 func haproxy(most float64) func(time.Duration) bool {
 	second, counts := time.Duration(0), [2]float64{}
 	return func(now time.Duration) bool {
@@ -72,8 +72,8 @@ func haproxy(most float64) func(time.Duration) bool {
 	}
 }
 
-// varnish is vsthrottle.is_denied: a bucket of all that a period allows, which since the last
-// request that it admitted has gained whole tokens only.
+// varnish is vsthrottle.is_denied: a bucket with the quota of a period, refilled in whole tokens
+// since the last admitted request.
 func varnish(most float64, period time.Duration) func(time.Duration) bool {
 	tokens, last := most, time.Duration(0)
 	return func(now time.Duration) bool {
@@ -86,7 +86,7 @@ func varnish(most float64, period time.Duration) func(time.Duration) bool {
 	}
 }
 
-// bucket admits so many a second, and so many at once.
+// bucket admits burst requests at once and rate a second.
 func bucket(rate, burst float64) func(time.Duration) bool {
 	tokens, last := burst, time.Duration(0)
 	return func(now time.Duration) bool {
@@ -99,7 +99,7 @@ func bucket(rate, burst float64) func(time.Duration) bool {
 	}
 }
 
-// work has workers make one call after the other for some time, with a pause between.
+// work has workers make one call after the other, with a pause in between.
 func work(t *testing.T, rt http.RoundTripper, workers int, pause, during time.Duration) (done, lost int) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -127,8 +127,7 @@ func work(t *testing.T, rt http.RoundTripper, workers int, pause, during time.Du
 	return done, lost
 }
 
-// Gateways that say 429 and nothing else are used, not stormed.
-func TestAGatewayThatTellsNothingIsUsedAndNotStormed(t *testing.T) {
+func TestGatewaysWithoutHintsAreUsedNotFlooded(t *testing.T) {
 	for name, test := range map[string]struct {
 		admits func(time.Duration) bool
 		used   float64
@@ -147,7 +146,8 @@ func TestAGatewayThatTellsNothingIsUsedAndNotStormed(t *testing.T) {
 				done, lost := work(t, &heed.Transport{Base: g}, 30, 50*time.Millisecond, during)
 				took := time.Since(g.start)
 				refused, used := float64(g.refused)/float64(g.sent), float64(done)/20/took.Seconds()
-				t.Logf("%d done, %d lost in %v; %.1f %% of %d refused, %.0f %% used", done, lost, took, 100*refused, g.sent, 100*used)
+				t.Logf("%d done, %d lost in %v; %.1f %% of %d refused, %.0f %% used", done, lost, took, 100*refused, g.sent,
+					100*used)
 				assert.Zero(t, lost)
 				assert.LessOrEqual(t, refused, 0.1)
 				assert.GreaterOrEqual(t, used, test.used)
@@ -156,8 +156,7 @@ func TestAGatewayThatTellsNothingIsUsedAndNotStormed(t *testing.T) {
 	}
 }
 
-// A batch gets through a limit that is told by nothing but refusals.
-func TestABatchGetsThroughALimitThatIsNotTold(t *testing.T) {
+func TestABatchGetsThroughALimitWithoutHints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGateway(bucket(5, 20))
 		tr := &heed.Transport{Base: g}
@@ -182,8 +181,8 @@ func TestABatchGetsThroughALimitThatIsNotTold(t *testing.T) {
 	})
 }
 
-// Chance refusals of one request in a hundred slow down only those that are refused.
-func TestRefusalsByChanceSlowNobodyElse(t *testing.T) {
+// The server refuses one request in a hundred at random.
+func TestRandomRefusalsSlowNoOtherRequests(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRandom(1)
 		g := newGateway(func(time.Duration) bool { return !r.oneIn(100) })
@@ -213,13 +212,12 @@ func TestRefusalsByChanceSlowNobodyElse(t *testing.T) {
 	})
 }
 
-// A route that is limited does not slow those that are not.
 func TestALimitOfOneRouteSlowsNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit, start := nginx(5, 0), time.Now()
 		var mu sync.Mutex
 		answered, refused, lost := map[string]int{}, 0, 0
-		tr := &heed.Transport{Base: base(func(req *http.Request) (*http.Response, error) {
+		tr := &heed.Transport{Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
 			time.Sleep(10 * time.Millisecond)
 			mu.Lock()
 			defer mu.Unlock()
@@ -259,9 +257,8 @@ func TestALimitOfOneRouteSlowsNoOther(t *testing.T) {
 	})
 }
 
-// byMinute makes a call each 20 ms for so long, and returns how many of each minute were
-// answered with a 200.
-func byMinute(t *testing.T, rt http.RoundTripper, path func() string, minutes int) []int {
+// callsByMinute makes a call every 20 ms, and returns how many got a 200 in each minute.
+func callsByMinute(t *testing.T, rt http.RoundTripper, path func() string, minutes int) []int {
 	good := make([]int, minutes)
 	var mu sync.Mutex
 	var calls sync.WaitGroup
@@ -288,8 +285,8 @@ func byMinute(t *testing.T, rt http.RoundTripper, path func() string, minutes in
 	return good
 }
 
-// Refusals that do not depend on the rate are no reason to be slow for long.
-func TestAServerThatRefusesWhateverTheRateIsNotThrottledForLong(t *testing.T) {
+// The refusals do not depend on the rate, so a lower rate is of no use.
+func TestRefusalsAtAnyRateEndTheThrottleSoon(t *testing.T) {
 	const minutes = 4
 	for name, refuses := range map[string]func(r *random, since time.Duration, path string) bool{
 		"one in ten": func(r *random, _ time.Duration, _ string) bool { return r.oneIn(10) },
@@ -304,14 +301,14 @@ func TestAServerThatRefusesWhateverTheRateIsNotThrottledForLong(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r, start := newRandom(3), time.Now()
-				tr := &heed.Transport{Base: base(func(req *http.Request) (*http.Response, error) {
+				tr := &heed.Transport{Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
 					time.Sleep(10 * time.Millisecond)
 					if refuses(r, time.Since(start), req.URL.Path) {
 						return response(req, reply{status: 429}), nil
 					}
 					return response(req, ok), nil
 				})}
-				good := byMinute(t, tr, func() string { return "/things" }, minutes)
+				good := callsByMinute(t, tr, func() string { return "/things" }, minutes)
 				t.Logf("good of 3000 in each minute: %v", good)
 				assert.GreaterOrEqual(t, good[minutes-1], 2700)
 			})
@@ -319,11 +316,11 @@ func TestAServerThatRefusesWhateverTheRateIsNotThrottledForLong(t *testing.T) {
 	}
 }
 
-// A route that refuses all does not slow others, though each of them is asked once.
-func TestARouteThatRefusesAllSlowsNoOtherForLong(t *testing.T) {
+// One route refuses everything; each of the others is called only once.
+func TestARefusingRouteSlowsNoOtherForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRandom(5)
-		tr := &heed.Transport{Base: base(func(req *http.Request) (*http.Response, error) {
+		tr := &heed.Transport{Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
 			time.Sleep(10 * time.Millisecond)
 			if req.URL.Path == "/bad" {
 				return response(req, reply{status: 429}), nil
@@ -344,7 +341,7 @@ func TestARouteThatRefusesAllSlowsNoOtherForLong(t *testing.T) {
 				}
 			})
 		}
-		good := byMinute(t, tr, func() string { return fmt.Sprintf("/things/%d", r.upTo(1e6)) }, 4)
+		good := callsByMinute(t, tr, func() string { return fmt.Sprintf("/things/%d", r.upTo(1e6)) }, 4)
 		cancel()
 		bad.Wait()
 		t.Logf("good of 3000 in each minute: %v", good)
@@ -352,13 +349,13 @@ func TestARouteThatRefusesAllSlowsNoOtherForLong(t *testing.T) {
 	})
 }
 
-// A route that is spared a throttle backs off, and obeys what it is told itself.
-func TestARouteThatIsSparedBacksOff(t *testing.T) {
+// A route that the throttle exempts still obeys its own backoff and hints.
+func TestAnExemptRouteBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		down := false
 		var sent []time.Time
-		tr := &heed.Transport{Budget: heed.Unlimited, Base: base(func(req *http.Request) (*http.Response, error) {
+		tr := &heed.Transport{Budget: heed.Unlimited, Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
 			time.Sleep(10 * time.Millisecond)
 			mu.Lock()
 			defer mu.Unlock()
@@ -395,7 +392,7 @@ func TestARouteThatIsSparedBacksOff(t *testing.T) {
 	})
 }
 
-// A wait for a throttle is traced as one for a cool-down, once for each attempt at most.
+// It is traced as a wait for a cool-down, at most once for each attempt.
 func TestAWaitForAThrottleIsTraced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -413,17 +410,17 @@ func TestAWaitForAThrottleIsTraced(t *testing.T) {
 	})
 }
 
-// A route that was only ever refused is not spared.
-func TestARouteWithoutAGoodAnswerIsNotSpared(t *testing.T) {
+func TestARouteWithoutAGoodAnswerIsNotExempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var sent []time.Time
-		tr := &heed.Transport{Retry: heed.RetryPolicy{MaxAttempts: 1}, Base: base(func(req *http.Request) (*http.Response, error) {
-			mu.Lock()
-			defer mu.Unlock()
-			sent = append(sent, time.Now())
-			return response(req, reply{status: 429}), nil
-		})}
+		tr := &heed.Transport{Retry: heed.RetryPolicy{MaxAttempts: 1},
+			Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				sent = append(sent, time.Now())
+				return response(req, reply{status: 429}), nil
+			})}
 		ask := func(path string) {
 			req := get(t.Context())
 			req.URL.Path = path
@@ -434,7 +431,7 @@ func TestARouteWithoutAGoodAnswerIsNotSpared(t *testing.T) {
 		for range 10 {
 			ask("/refused")
 		}
-		for range 70 { // the throttle goes on, by another route
+		for range 70 { // another route keeps the throttle on
 			ask("/other")
 		}
 		before := len(sent)
@@ -450,8 +447,7 @@ func TestARouteWithoutAGoodAnswerIsNotSpared(t *testing.T) {
 	})
 }
 
-// A hint of a moment, in between, does not end the pause of a throttle.
-func TestAShortHintDoesNotEndThePauseOfAThrottle(t *testing.T) {
+func TestAShortHintDoesNotEndAThrottlesPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		board := &heed.LocalBoard{}
 		s := newScript(reply{status: 429})

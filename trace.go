@@ -7,28 +7,35 @@ import (
 	"time"
 )
 
-// A Trace is a set of hooks that are told what a Transport does. Any hook may
-// be nil. Hooks are called by the goroutine of the request, must be safe for
+// A Trace has hooks that a Transport calls, for logs, metrics and spans. LogTrace makes one that
+// logs. To count attempts:
+//
+//	transport.Trace = &heed.Trace{
+//		Decided: func(a heed.Attempt, v heed.Verdict, wait time.Duration) {
+//			attempts.WithLabelValues(v.String()).Inc()
+//		},
+//	}
+//
+// Any hook may be nil. Hooks are called in the request's goroutine; they must be safe for
 // concurrent use and should not block.
 type Trace struct {
-	// Paced is called when a Pacer let req go, after wait.
+	// Paced is called when the Pacer let req go, after wait.
 	Paced func(req *http.Request, wait time.Duration)
-	// Cooled is called when req is about to wait for the cool-down of key. If Decided was
-	// told of a wait of req already, wait is what the cool-down is longer than that.
+	// Cooled is called when req begins to wait for the cool-down of key. If Decided has already
+	// reported a wait, this wait is only what comes on top of that.
 	Cooled func(req *http.Request, key string, wait time.Duration)
-	// Decided is called once for each attempt, with what follows from it.
-	// wait is what the next attempt waits, or would have had to.
+	// Decided is called after each attempt. wait is how long the next attempt waits, or would have
+	// had to wait.
 	Decided func(a Attempt, v Verdict, wait time.Duration)
-	// Refused is called when req is not sent, or not sent again, because its turn
-	// would come later than it may wait. A Pacer's error that is no OverdueError, such
-	// as that of a full queue, is in err.Err.
+	// Refused is called when req is not sent, or not sent again, because it would have to wait too
+	// long. Another error of the Pacer, such as that of a full queue, is in err.Err.
 	Refused func(req *http.Request, err *OverdueError)
-	// Degraded is called when a Board, Budget or Pacer works without its store.
+	// Degraded is called when a Board, Budget or Pacer cannot reach its store and works without it.
 	Degraded func(err error)
 }
 
-// WithTrace returns a context in which trace is told of a request, beside the
-// Transport's own and those of the contexts it is made from.
+// WithTrace returns a context whose requests also call trace, after the Transport's own Trace and
+// those that ctx already has.
 func WithTrace(ctx context.Context, trace *Trace) context.Context {
 	o := overridesOf(ctx)
 	if trace != nil {
@@ -37,11 +44,11 @@ func WithTrace(ctx context.Context, trace *Trace) context.Context {
 	return context.WithValue(ctx, overridesKey{}, &o)
 }
 
-// overrides are what a context brings for its requests.
+// overrides are what a context changes for its requests.
 type overrides struct {
 	retry  func(RetryPolicy) RetryPolicy
 	traces []*Trace
-	drain  context.Context // of WithDrain
+	drain  context.Context // from WithDrain
 }
 
 type overridesKey struct{}
@@ -53,7 +60,7 @@ func overridesOf(ctx context.Context) overrides {
 	return overrides{}
 }
 
-// allTraces calls f for each Trace that there is.
+// allTraces calls f for the Transport's Trace and those of the context.
 func (c *call) allTraces(f func(*Trace)) {
 	if c.t.Trace != nil {
 		f(c.t.Trace)
@@ -63,7 +70,7 @@ func (c *call) allTraces(f func(*Trace)) {
 	}
 }
 
-func (c *call) decided(v Verdict, wait time.Duration) {
+func (c *call) traceDecided(v Verdict, wait time.Duration) {
 	if c.t.Trace == nil && c.traces == nil {
 		return
 	}
@@ -75,7 +82,7 @@ func (c *call) decided(v Verdict, wait time.Duration) {
 	})
 }
 
-// traceRefused is for what heed refuses, not for what the caller gave up.
+// traceRefused reports what heed refused, but not what the caller cancelled.
 func (c *call) traceRefused(err *OverdueError) {
 	if c.t.Trace == nil && c.traces == nil || cancelled(c.req) != nil {
 		return
@@ -87,7 +94,7 @@ func (c *call) traceRefused(err *OverdueError) {
 	})
 }
 
-func (c *call) degraded(err error) {
+func (c *call) traceDegraded(err error) {
 	c.allTraces(func(trace *Trace) {
 		if trace.Degraded != nil {
 			trace.Degraded(err)
@@ -95,13 +102,17 @@ func (c *call) degraded(err error) {
 	})
 }
 
-// LogTrace logs to l: a retry, a giving up and a request that is not sent at level
-// Warn, a cool-down at Info, a turn that was waited for at Debug, the loss of a store
-// at Error. A request that needed no retry is not logged. If l is nil, slog.Default()
-// as it is at the time.
+// LogTrace returns a Trace that logs to l:
 //
-// It never logs a path, a query string, user info or a header value: any of
-// them may hold a secret.
+//	transport := &heed.Transport{Trace: heed.LogTrace(slog.Default())}
+//
+// The levels are Warn for a retry, for giving up and for a request that is not sent, Info for a
+// wait for a cool-down, Debug for a wait for the Pacer, and Error if a store cannot be reached. A
+// request that succeeds at once is not logged. If l is nil, slog.Default() is called for each
+// record.
+//
+// LogTrace never logs a path, query string, user info or header value: any of them may hold a
+// secret.
 func LogTrace(l *slog.Logger) *Trace {
 	t := logTrace{l}
 	return &Trace{Paced: t.paced, Cooled: t.cooled, Decided: t.decided, Refused: t.refused, Degraded: t.degraded}
@@ -118,7 +129,7 @@ func (t logTrace) log(ctx context.Context, level slog.Level, msg string, attrs .
 }
 
 func (t logTrace) paced(req *http.Request, wait time.Duration) {
-	if wait >= time.Millisecond { // less is what asking takes
+	if wait >= time.Millisecond { // less is the cost of the call
 		t.log(req.Context(), slog.LevelDebug, "request paced", method(req), host(req), waiting(wait))
 	}
 }
@@ -136,7 +147,8 @@ func (t logTrace) decided(a Attempt, v Verdict, wait time.Duration) {
 		msg = "request will be retried"
 	}
 	attrs := []slog.Attr{method(a.Request), host(a.Request), outcome(a),
-		slog.String("verdict", v.String()), slog.Int("attempt", a.Number), slog.Int("max", int(a.most)), waiting(wait)}
+		slog.String("verdict", v.String()), slog.Int("attempt", a.Number), slog.Int("max", int(a.maxAttempts)),
+		waiting(wait)}
 	if a.limit != "" {
 		attrs = append(attrs, slog.String("limit", a.limit))
 	}
@@ -152,7 +164,7 @@ func (t logTrace) refused(req *http.Request, err *OverdueError) {
 		attrs = append(attrs, slog.String("limit", err.Limit))
 	}
 	if err.Err != nil {
-		attrs = append(attrs, slog.String("error", text(err.Err)))
+		attrs = append(attrs, slog.String("error", errorText(err.Err)))
 	}
 	t.log(req.Context(), slog.LevelWarn, "request not sent", attrs...)
 }
@@ -160,7 +172,8 @@ func (t logTrace) refused(req *http.Request, err *OverdueError) {
 func waiting(d time.Duration) slog.Attr { return slog.Duration("wait", rounded(d)) }
 
 func (t logTrace) degraded(err error) {
-	t.log(context.Background(), slog.LevelError, "working without the shared store", slog.String("error", text(err)))
+	t.log(context.Background(), slog.LevelError, "a Board, Budget or Pacer works without its store",
+		slog.String("error", errorText(err)))
 }
 
 func method(req *http.Request) slog.Attr {
@@ -174,7 +187,7 @@ func host(req *http.Request) slog.Attr { return slog.String("host", req.URL.Host
 
 func outcome(a Attempt) slog.Attr {
 	if a.Err != nil {
-		return slog.String("error", text(a.Err))
+		return slog.String("error", errorText(a.Err))
 	}
 	return slog.Int("status", a.Response.StatusCode)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-func TestATraceIsToldOfEverythingInOrder(t *testing.T) {
+func TestTraceHooksAreCalledInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var events []string
 		note := func(name string) *heed.Trace {
@@ -35,7 +35,7 @@ func TestATraceIsToldOfEverythingInOrder(t *testing.T) {
 				},
 			}
 		}
-		tr := &heed.Transport{Base: newScript(throttle("10"), ok), Trace: note("own"), Pacer: &tick{}}
+		tr := &heed.Transport{Base: newScript(throttle("10"), ok), Trace: note("own"), Pacer: &intervalPacer{}}
 		ctx := heed.WithTrace(heed.WithTrace(t.Context(), note("outer")), note("inner"))
 		ctx = heed.WithTrace(heed.WithRetry(ctx, heed.RetryPolicy{Backoff: constant(time.Second)}), nil)
 		assert.Equal(t, 200, status(t, tr, get(ctx)))
@@ -62,15 +62,16 @@ func TestContextsOfOneParentDoNotMixTheirTraces(t *testing.T) {
 	assert.Equal(t, map[string]int{"p": 9, "a": 2, "b": 1}, calls)
 }
 
-func TestTheLogNeverShowsASecret(t *testing.T) {
+func TestLogTraceShowsNoSecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		logger := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		inner := &url.Error{Op: "Get", URL: "http://u:s3cret@api.example.com/s3cret?key=s3cret", Err: errors.New("reset by peer")}
-		board := &farBoard{err: &url.Error{Op: "Get", URL: "redis://:s3cret@db", Err: errors.New("no route")}}
+		inner := &url.Error{Op: "Get", URL: "http://u:s3cret@api.example.com/s3cret?key=s3cret",
+			Err: errors.New("reset by peer")}
+		board := &sharedBoard{err: &url.Error{Op: "Get", URL: "redis://:s3cret@db", Err: errors.New("no route")}}
 		tr := &heed.Transport{
 			Base:  newScript(throttle("10"), reply{err: fmt.Errorf("oops: %w", inner)}, unavailable, ok),
-			Pacer: &tick{every: 30 * time.Second}, Board: board, Trace: heed.LogTrace(logger),
+			Pacer: &intervalPacer{every: 30 * time.Second}, Board: board, Trace: heed.LogTrace(logger),
 			Retry: heed.RetryPolicy{Backoff: constant(time.Second)},
 		}
 		req := get(t.Context())
@@ -80,10 +81,12 @@ func TestTheLogNeverShowsASecret(t *testing.T) {
 		log := out.String()
 		assert.NotContains(t, log, "s3cret")
 		for _, want := range []string{
-			`level=WARN msg="request will be retried" method=GET host=api.example.com status=429 verdict=again attempt=1 max=4 wait=10s`,
-			`level=WARN msg="request will be retried" method=GET host=api.example.com error="reset by peer" verdict=again attempt=2 max=4 wait=1s`,
+			`level=WARN msg="request will be retried" method=GET host=api.example.com status=429 ` +
+				`verdict=again attempt=1 max=4 wait=10s`,
+			`level=WARN msg="request will be retried" method=GET host=api.example.com error="reset by peer" ` +
+				`verdict=again attempt=2 max=4 wait=1s`,
 			`level=DEBUG msg="request paced" method=GET host=api.example.com wait=`,
-			`level=ERROR msg="working without the shared store" error="no route"`,
+			`level=ERROR msg="a Board, Budget or Pacer works without its store" error="no route"`,
 		} {
 			assert.Contains(t, log, want)
 		}
@@ -92,15 +95,16 @@ func TestTheLogNeverShowsASecret(t *testing.T) {
 		out.Reset()
 		tr = &heed.Transport{Base: newScript(throttle("3600")), Trace: heed.LogTrace(logger)}
 		status(t, tr, get(t.Context()))
-		assert.Contains(t, out.String(), `msg="request not retried" method=GET host=api.example.com status=429 verdict="wait too long"`)
+		assert.Contains(t, out.String(),
+			`msg="request not retried" method=GET host=api.example.com status=429 verdict="wait too long"`)
 
 		out.Reset()
 		status(t, &heed.Transport{Base: newScript(ok), Trace: heed.LogTrace(logger)}, get(t.Context()))
-		assert.Empty(t, out.String(), "a request that needed nothing is not logged")
+		assert.Empty(t, out.String(), "a request that succeeds at once is not logged")
 	})
 }
 
-func TestANilLoggerIsTheDefaultOne(t *testing.T) {
+func TestANilLoggerIsTheDefaultLogger(t *testing.T) {
 	var out bytes.Buffer
 	before := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(before) })

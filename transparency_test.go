@@ -17,13 +17,15 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// A Transport may be made the default, by itself or inside another RoundTripper: it does
-// not send through itself. This runs in a process of its own, as a mistake overflows
-// its stack.
-func TestATransportThatIsTheDefaultDoesNotCallItself(t *testing.T) {
+// A Transport may become http.DefaultTransport, directly or inside another RoundTripper. This runs
+// in another process, because a mistake would overflow its stack.
+func TestADefaultTransportDoesNotCallItself(t *testing.T) {
 	if url := os.Getenv("HEED_DEFAULT"); url != "" {
 		inner := &heed.Transport{}
-		http.DefaultTransport = base(func(req *http.Request) (*http.Response, error) { return inner.RoundTrip(req) })
+		http.DefaultTransport = roundTripFunc(func(req *http.Request) (*http.Response,
+			error) {
+			return inner.RoundTrip(req)
+		})
 		resp, err := http.Get(url)
 		require.NoError(t, err)
 		resp.Body.Close()
@@ -43,7 +45,6 @@ func TestATransportThatIsTheDefaultDoesNotCallItself(t *testing.T) {
 	assert.Equal(t, 2, arrived)
 }
 
-// What a RoundTripper in Base made of a request is what resp.Request says.
 func TestTheResponsesRequestIsWhatBaseSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, tr := range map[string]*heed.Transport{
@@ -56,7 +57,7 @@ func TestTheResponsesRequestIsWhatBaseSent(t *testing.T) {
 				s = newScript(unavailable, ok)
 			}
 			var signed *http.Request
-			tr.Base = base(func(req *http.Request) (*http.Response, error) {
+			tr.Base = roundTripFunc(func(req *http.Request) (*http.Response, error) {
 				signed = req.Clone(req.Context())
 				signed.Header.Set("Authorization", "Bearer secret")
 				resp, err := s.RoundTrip(signed)
@@ -69,20 +70,21 @@ func TestTheResponsesRequestIsWhatBaseSent(t *testing.T) {
 			resp := roundTrip(t, tr, req)
 			assert.Same(t, signed, resp.Request, name)
 
-			tr.Base = base(func(req *http.Request) (*http.Response, error) {
+			tr.Base = roundTripFunc(func(req *http.Request) (*http.Response, error) {
 				resp, err := s.RoundTrip(req)
 				resp.Request = req
 				return resp, err
 			})
-			assert.Same(t, req, roundTrip(t, tr, req).Request, "%s: a copy of heed's own is nobody's business", name)
+			assert.Same(t, req, roundTrip(t, tr, req).Request, "%s: the caller does not see heed's copy", name)
 		}
 	})
 }
 
-// What a cache remembers of a refusal was told to another request.
-func TestARefusalOutOfACacheHoldsNobodyBack(t *testing.T) {
+// A cache's refusal was the answer to another request.
+func TestACachedRefusalHoldsBackNoRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, field := range [][]string{{"X-From-Cache", "1"}, {"Age", "7"}, {"Cache-Status", "Near; hit"}, {"X-Cache", "HIT"}} {
+		for _, field := range [][]string{{"X-From-Cache", "1"}, {"Age", "7"}, {"Cache-Status", "Near; hit"},
+			{"X-Cache", "HIT"}} {
 			for _, code := range []int{403, 429} {
 				start := time.Now()
 				s := newScript(reply{status: code, header: append(field, "Retry-After", "60")}, ok)
@@ -92,7 +94,8 @@ func TestARefusalOutOfACacheHoldsNobodyBack(t *testing.T) {
 				assert.Zero(t, time.Since(start))
 			}
 			s := newScript(reply{status: 403, header: append(field, "Retry-After", "60")}, ok)
-			assert.Equal(t, 403, status(t, &heed.Transport{Base: s}, get(t.Context())), "it is no refusal of this request")
+			assert.Equal(t, 403, status(t, &heed.Transport{Base: s}, get(t.Context())),
+				"the server did not refuse this request")
 		}
 	})
 }
@@ -108,8 +111,8 @@ func TestThe504OfOnlyIfCachedIsFinal(t *testing.T) {
 	})
 }
 
-// CancelRequest is how requests were cancelled before they had a channel for it.
-func TestARequestThatCancelRequestEndedIsNotSentAgain(t *testing.T) {
+// CancelRequest cancelled requests before Request.Cancel existed.
+func TestCancelRequestPreventsARetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := 0
 		base := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
@@ -127,7 +130,7 @@ func TestARequestThatCancelRequestEndedIsNotSentAgain(t *testing.T) {
 		}}
 		req := get(t.Context())
 		time.AfterFunc(time.Second, func() {
-			//lint:ignore SA1019 it is what is tested
+			//lint:ignore SA1019 this test is about it
 			base.CancelRequest(req)
 		})
 		_, err := (&heed.Transport{Base: base}).RoundTrip(req)

@@ -4,72 +4,76 @@ import (
 	"net/http"
 )
 
-// A Transport is an http.RoundTripper that keeps to the limits which servers
-// announce. It waits as long as it is told to, retries what is worth it inside
-// a budget, and lets one request's refusal hold back all others to the same
-// server.
+// A Transport is an http.RoundTripper that respects the limits which servers announce. Use it as
+// the Transport of an http.Client:
 //
-// The zero Transport is ready to use. It is safe for concurrent use; its fields
-// must not change once it is in use, and it must not be copied. Whatever it
-// shares with others (Budget, Pacer, Board) is shared by pointer.
+//	client := &http.Client{Transport: &heed.Transport{}}
 //
-// A request is given to Base as it came if it needs neither a copy of its body
-// nor an AttemptTimeout, and is never written to. Its body is closed once, on
-// every path.
+// It waits as long as the server asks, retries within a budget what may succeed later, and after a
+// refusal holds back other requests to the same server.
 //
-// What a RoundTripper cannot do: net/http may send a request twice over a
-// connection that the server had just closed, unseen and unbudgeted; the cookies
-// of a response that was retried are lost; each hop of a redirect is a request
-// of its own; what signs requests belongs into Base, so that each attempt is
-// signed anew. Client.Timeout bounds all attempts and waits together: prefer
-// RetryPolicy.AttemptTimeout, and a deadline in the context.
+// The zero Transport is ready to use. It is safe for concurrent use. Do not copy it or change its
+// fields once it is in use. Several Transports can share a Budget, Pacer or Board.
+//
+// A Transport never modifies the caller's request, and closes its body exactly once. The first
+// attempt sends the caller's own request, unless heed has to keep its body, limit its time or add a
+// field.
+//
+// Some things are outside the reach of a RoundTripper:
+//
+//   - net/http may resend a request by itself, when the server had just closed the connection. heed
+//     neither sees that nor charges it to the budget.
+//   - The cookies of a response that was retried are lost.
+//   - Each hop of a redirect is a request of its own.
+//   - Client.Timeout covers all attempts and waits together. Prefer RetryPolicy.AttemptTimeout and
+//     a deadline in the context.
+//   - Put a RoundTripper that signs requests into Base, so that each attempt is signed.
 type Transport struct {
-	// Base sends the requests. If nil, the http.DefaultTransport that there was when
-	// the program started, so that a Transport may be made the default itself. (Not all
-	// libraries bear that: some expect http.DefaultTransport to be a *http.Transport.)
+	// Base sends the requests. If nil, it is the http.DefaultTransport as it was when the program
+	// started, so that a Transport may itself become http.DefaultTransport. (Some libraries fail
+	// then, because they expect an *http.Transport there.)
 	Base http.RoundTripper
 
-	// Retry says what is retried, and when. The zero RetryPolicy is a careful
-	// one. WithRetry replaces it for one request.
+	// Retry says which requests are retried, and when. The zero RetryPolicy is a cautious one.
+	// WithRetry and WithRetryFunc override it for one request.
 	Retry RetryPolicy
 
-	// Budget bounds the retries that no server invited. If nil, a LocalBudget
-	// of the Transport's own; it keeps each host apart.
+	// Budget limits the retries, except those that wait for as long as a refusal asks. If nil, the
+	// Transport has a LocalBudget of its own, which counts each host separately.
 	Budget Budget
 
-	// Pacer holds attempts back so that a limit is not exceeded. If nil, they
-	// are not paced; cool-downs still hold.
+	// Pacer delays requests to stay within a limit. If nil, requests are not paced; they still wait
+	// for cool-downs.
 	Pacer Pacer
 
-	// Board is where cool-downs are posted. If nil, a LocalBoard of the
-	// Transport's own. NoBoard turns them off.
+	// Board stores cool-downs. If nil, the Transport has a LocalBoard of its own. NoBoard turns
+	// cool-downs off.
 	Board Board
 
-	// Key says what a cool-down applies to. If nil, ByCredential, scheme://host and whose
-	// credential the request has; and of a vendor that limits some requests apart from
-	// others, the scope of the request: GitHub's resource, Slack's method, Discord's
-	// bucket. That is what the Scope of the Profile says which serves the host: the one in
-	// Retry.Profiles, or else the built-in one (see ratelimit.Vendors), and what responses
-	// name. A refusal that a Profile says is of all requests, such as GitHub's secondary
-	// limit, holds all scopes of the credential.
+	// Key returns the key whose cool-downs apply to a request. If nil, it is ByCredential: scheme,
+	// host and credential. For a vendor that limits some requests separately, the request's scope
+	// is added: GitHub's resource, Slack's method, Discord's bucket. The scope comes from the
+	// Profile for the host, in Retry.Profiles or built in (see ratelimit.Vendors), and from what
+	// responses name. A refusal that concerns the whole credential, such as GitHub's secondary
+	// limit, closes all its scopes.
 	//
-	// A Key of your own is used as it is, without a scope. "" means that the request
-	// neither posts a cool-down nor waits for one.
+	// The result of a Key of your own is used without a scope. If it is "", the request neither
+	// posts a cool-down nor waits for one.
 	//
-	// Of other servers no field tells which policy a request will meet. So a policy that
-	// denies one request of a key holds all of them, and where it is only for some, a Key
-	// that tells those apart holds no others.
+	// Other servers do not say which of their policies applies to a request, so a refusal under one
+	// policy holds back all requests with the same key. If a policy covers only some requests, a
+	// Key that tells those apart lets the others go on.
 	Key func(*http.Request) string
 
-	// Trace is told what happens. If nil, nobody is.
+	// Trace has hooks for logs and metrics. If nil, none are called.
 	Trace *Trace
 
 	budget   LocalBudget
 	board    LocalBoard
-	draining slots
+	draining drainSlots
 }
 
-// CloseIdleConnections closes those of Base, if it can.
+// CloseIdleConnections closes the idle connections of Base, if Base has such a method.
 func (t *Transport) CloseIdleConnections() {
 	if b, ok := t.base().(interface{ CloseIdleConnections() }); ok {
 		b.CloseIdleConnections()
@@ -85,14 +89,15 @@ func (t *Transport) base() http.RoundTripper {
 
 var defaultBase = http.DefaultTransport
 
-// localBudget is the Budget if it is one that costs no call to other code.
+// localBudget returns the Budget if it is a LocalBudget, which can be called without another clock
+// reading, and nil otherwise.
 func (t *Transport) localBudget() *LocalBudget {
 	if t.Budget == nil {
 		return &t.budget
 	}
 	b, local := t.Budget.(*LocalBudget)
 	if local && b == nil {
-		return &t.budget // a nil pointer is no Budget either
+		return &t.budget // a nil *LocalBudget counts as no Budget
 	}
 	return b
 }
@@ -104,8 +109,8 @@ func (t *Transport) budgetOrOwn() Budget {
 	return t.Budget
 }
 
-// localBoard is where this process's requests wait in line, whatever the Board; nil
-// if there are no cool-downs.
+// localBoard returns the board with this process's waiting lines, which exist beside a shared Board
+// too. It is nil if there are no cool-downs.
 func (t *Transport) localBoard() *LocalBoard {
 	if t.Board == nil {
 		return &t.board
@@ -121,7 +126,7 @@ func (t *Transport) localBoard() *LocalBoard {
 	return &t.board
 }
 
-// sharedBoard is the Board that others post to as well, nil if it is this process's.
+// sharedBoard returns a Board that other processes may use too, or nil if the Board is local.
 func (t *Transport) sharedBoard() Board {
 	if t.Board == nil {
 		return nil

@@ -6,45 +6,45 @@ import (
 	"strings"
 )
 
-// A standing is what one field, or one group of fields, says of one policy.
-// What it does not say is -1, but remaining may be negative.
-type standing struct {
+// A limitState is what one field, or one group of fields, says about one policy. Numbers that it
+// does not say are -1; remaining may also be negative itself.
+type limitState struct {
 	field            string // RateLimit, X-RateLimit, …
 	name             string // of the policy, if it has one
 	limit, remaining int64
 	reset            int64 // as sent: seconds, or for X-RateLimit-Reset possibly a Unix time
-	next             bool  // reset is t of RateLimit: when one more unit fits
+	nextUnit         bool  // reset is t of RateLimit: when the next unit is available
 }
 
-// epoch is the least number that is a Unix time and no delay: 2001-09-09.
+// epoch is the smallest number that is read as a Unix time rather than a delay: 2001-09-09.
 const epoch = 1_000_000_000
 
-// An announced is everything that a response says about limits.
-type announced struct {
-	standings []standing
-	policies  map[string]bool // the names in RateLimit-Policy; nil if it names none
-	any       bool            // there are such fields
-	fault     error           // of those that cannot be read
+// An announcement is everything that a response says about limits.
+type announcement struct {
+	limits   []limitState
+	policies map[string]bool // the names in RateLimit-Policy; nil if it names none
+	any      bool            // there are rate-limit fields
+	fault    error           // malformed fields
 }
 
-// announces reads the fields of e's response: RateLimit and RateLimit-Policy
-// of the IETF's drafts, old, new and next, and X-RateLimit.
-func announces(e *Exchange) *announced {
-	a := &announced{}
+// announces reads the rate-limit fields of e's response: RateLimit and RateLimit-Policy in all
+// drafts of the IETF, and X-RateLimit.
+func announces(e *Exchange) *announcement {
+	a := &announcement{}
 	quotas := a.policy(e.ResponseHeader["Ratelimit-Policy"])
 	a.rateLimit(e.ResponseHeader["Ratelimit"], quotas)
-	a.triple(e, &xRateLimit)
-	a.triple(e, &rateLimit)
+	a.readTriple(e, &xRateLimit)
+	a.readTriple(e, &rateLimit)
 	return a
 }
 
-func (a *announced) faulty(field string, err error) {
+func (a *announcement) addFault(field string, err error) {
 	a.fault = errors.Join(a.fault, fmt.Errorf("%s: %w", field, err))
 }
 
-// policy reads RateLimit-Policy and returns the quota of each name. In drafts
-// up to -07 a policy is an Integer, the quota itself, and has no name.
-func (a *announced) policy(lines []string) map[string]int64 {
+// policy reads RateLimit-Policy and returns each policy's quota. In drafts up to -07 a policy is an
+// Integer, the quota itself, and has no name.
+func (a *announcement) policy(lines []string) map[string]int64 {
 	if len(lines) == 0 {
 		return nil
 	}
@@ -60,16 +60,16 @@ func (a *announced) policy(lines []string) map[string]int64 {
 		}
 		a.policies[it.value.s] = true
 		quotas[it.value.s] = it.params["q"].n
-		err = errors.Join(err, it.isString(), it.counts("q", true, 0), it.counts("w", false, 1))
+		err = errors.Join(err, it.isString(), it.checkInteger("q", true, 0), it.checkInteger("w", false, 1))
 	}
 	if err != nil {
-		a.faulty("RateLimit-Policy", err)
+		a.addFault("RateLimit-Policy", err)
 	}
 	return quotas
 }
 
-// rateLimit reads RateLimit, a List of policies, or in draft-07 a Dictionary.
-func (a *announced) rateLimit(lines []string, quotas map[string]int64) {
+// rateLimit reads RateLimit: a List of policies, or in draft-07 a Dictionary.
+func (a *announcement) rateLimit(lines []string, quotas map[string]int64) {
 	if len(lines) == 0 {
 		return
 	}
@@ -78,33 +78,34 @@ func (a *announced) rateLimit(lines []string, quotas map[string]int64) {
 	}
 	list, err := parseList(lines)
 	for _, it := range list {
-		err = errors.Join(err, it.isString(), it.counts("t", false, 0), it.counts("w", false, 0), it.counts("c", false, 0))
-		st := standing{field: "RateLimit", name: it.value.s, limit: -1, reset: -1, next: true}
+		err = errors.Join(err, it.isString(), it.checkInteger("t", false, 0), it.checkInteger("w", false, 0),
+			it.checkInteger("c", false, 0))
+		st := limitState{field: "RateLimit", name: it.value.s, limit: -1, reset: -1, nextUnit: true}
 		if q, ok := quotas[st.name]; ok {
 			st.limit = q
 		}
-		// The next draft calls r and t a and w. Of what is there twice, the stricter counts.
+		// The next draft renames r and t to a and w. If both are there, the stricter one counts.
 		available, renamed := it.params["a"]
 		remaining, ok := it.params["r"]
 		if ok || !renamed {
-			err = errors.Join(err, it.has("r"))
+			err = errors.Join(err, it.checkPresent("r"))
 			st.remaining = remaining.n
 		}
 		if renamed {
-			err = errors.Join(err, it.has("a"))
+			err = errors.Join(err, it.checkPresent("a"))
 		}
 		if renamed && (!ok || available.n < remaining.n) {
 			st.remaining = available.n
 		}
 		st.reset = max(st.reset, it.seconds("t"), it.seconds("w"))
-		a.standings = append(a.standings, st)
+		a.limits = append(a.limits, st)
 	}
 	if err != nil {
-		a.faulty("RateLimit", err)
+		a.addFault("RateLimit", err)
 	}
 }
 
-func (a *announced) draft07(lines []string) bool {
+func (a *announcement) draft07(lines []string) bool {
 	dict, err := parseDictionary(lines)
 	if err != nil {
 		return false
@@ -113,39 +114,40 @@ func (a *announced) draft07(lines []string) bool {
 		v, ok := dict[key]
 		if v.kind != 'i' {
 			if ok || key != "reset" {
-				a.faulty("RateLimit", fmt.Errorf("%s is no Integer", key))
+				a.addFault("RateLimit", fmt.Errorf("%s is not an Integer", key))
 			}
 			return -1
 		}
 		return v.n
 	}
-	a.standings = append(a.standings, standing{field: "RateLimit", limit: read("limit"), remaining: read("remaining"), reset: read("reset")})
+	a.limits = append(a.limits,
+		limitState{field: "RateLimit", limit: read("limit"), remaining: read("remaining"), reset: read("reset")})
 	return true
 }
 
-// A name is a field's, as people write it and as an http.Header does.
-type name struct{ shown, canonical string }
+// A fieldName is a field's name as people write it, and in the form of http.Header.
+type fieldName struct{ shown, canonical string }
 
-// A trio is three fields of which each needs the others.
-type trio struct{ limit, remaining, reset name }
+// A fieldTriple is three fields that belong together.
+type fieldTriple struct{ limit, remaining, reset fieldName }
 
 var (
-	rateLimit = trio{
-		name{"RateLimit-Limit", "Ratelimit-Limit"},
-		name{"RateLimit-Remaining", "Ratelimit-Remaining"},
-		name{"RateLimit-Reset", "Ratelimit-Reset"},
+	rateLimit = fieldTriple{
+		fieldName{"RateLimit-Limit", "Ratelimit-Limit"},
+		fieldName{"RateLimit-Remaining", "Ratelimit-Remaining"},
+		fieldName{"RateLimit-Reset", "Ratelimit-Reset"},
 	}
-	xRateLimit = trio{
-		name{"X-RateLimit-Limit", "X-Ratelimit-Limit"},
-		name{"X-RateLimit-Remaining", "X-Ratelimit-Remaining"},
-		name{"X-RateLimit-Reset", "X-Ratelimit-Reset"},
+	xRateLimit = fieldTriple{
+		fieldName{"X-RateLimit-Limit", "X-Ratelimit-Limit"},
+		fieldName{"X-RateLimit-Remaining", "X-Ratelimit-Remaining"},
+		fieldName{"X-RateLimit-Reset", "X-Ratelimit-Reset"},
 	}
 )
 
-// triple reads the fields of names.
-func (a *announced) triple(e *Exchange, names *trio) {
+// readTriple reads the three fields.
+func (a *announcement) readTriple(e *Exchange, names *fieldTriple) {
 	there := false
-	read := func(n name, list, negative bool) int64 {
+	read := func(n fieldName, list, negative bool) int64 {
 		lines := e.ResponseHeader[n.canonical]
 		if len(lines) == 0 {
 			return -1
@@ -153,19 +155,20 @@ func (a *announced) triple(e *Exchange, names *trio) {
 		there = true
 		value, ok := number(lines, list, negative)
 		if !ok {
-			a.faulty(n.shown, fmt.Errorf("%q is no number", clip(strings.Join(lines, ", "))))
+			a.addFault(n.shown, fmt.Errorf("%q is not a number", clip(strings.Join(lines, ", "))))
 		}
 		return value
 	}
-	st := standing{field: names.remaining.shown}
-	st.limit, st.remaining, st.reset = read(names.limit, true, false), read(names.remaining, false, true), read(names.reset, false, false)
+	st := limitState{field: names.remaining.shown}
+	st.limit, st.remaining, st.reset = read(names.limit, true, false), read(names.remaining, false, true),
+		read(names.reset, false, false)
 	if a.any = a.any || there; there {
-		a.standings = append(a.standings, st)
+		a.limits = append(a.limits, st)
 	}
 }
 
-// number reads a field of digits. A limit may be followed by its policies, as
-// in draft-03: 10, 10;w=1. A negative one is read where it is judged elsewhere.
+// number reads a field of digits. A limit may be followed by its policies, as in draft-03: 10,
+// 10;w=1. negative says whether the number may be negative.
 func number(lines []string, list, negative bool) (n int64, ok bool) {
 	s := lines[0]
 	if list {
@@ -185,20 +188,20 @@ func number(lines []string, list, negative bool) (n int64, ok bool) {
 
 func (it item) isString() error {
 	if it.value.kind != 's' {
-		return errors.New("a policy's name is no String")
+		return errors.New("a policy's name is not a String")
 	}
 	return nil
 }
 
-// has reports a missing Integer. Whether it is negative is not asked.
-func (it item) has(param string) error {
+// checkPresent returns an error if the parameter is not an Integer. It may be negative.
+func (it item) checkPresent(param string) error {
 	if it.params[param].kind != 'i' {
-		return fmt.Errorf("%q: %s is no Integer", clip(it.value.s), param)
+		return fmt.Errorf("%q: %s is not an Integer", clip(it.value.s), param)
 	}
 	return nil
 }
 
-// seconds returns a parameter, or -1 without one.
+// seconds returns a parameter, or -1 if it is missing.
 func (it item) seconds(param string) int64 {
 	if v, ok := it.params[param]; ok {
 		return v.n
@@ -206,12 +209,12 @@ func (it item) seconds(param string) int64 {
 	return -1
 }
 
-// counts reports a parameter that is no Integer of at least least.
-func (it item) counts(param string, required bool, least int64) error {
+// checkInteger returns an error if the parameter is not an Integer or less than least.
+func (it item) checkInteger(param string, required bool, least int64) error {
 	if _, ok := it.params[param]; !ok && !required {
 		return nil
 	}
-	if err := it.has(param); err != nil {
+	if err := it.checkPresent(param); err != nil {
 		return err
 	}
 	if n := it.params[param].n; n < least {

@@ -23,42 +23,41 @@ const (
 	breaks
 )
 
-// A judgement is a log and what one clause says about it.
+// A judgement is a log and the expected verdict of one clause.
 type judgement struct {
 	clause string
 	says   verdict
 	name   string
 	log    []contract.Exchange
 
-	// of a breach
+	// The expected breach.
 	where     []int
 	want, got string
 }
 
-// start is when the logs begin: between two seconds, as most things happen.
+// start is when the logs begin: not on a full second, as usual.
 var start = time.Date(2026, time.November, 20, 12, 0, 0, 400e6, time.UTC)
 
 const ms = time.Millisecond
 
-// An entry is an Exchange in short: when it arrived, after start; what was
-// asked for, by whom; and the answer, given at once unless took says otherwise.
+// An entry is a short form of Exchange.
 type entry struct {
-	at     time.Duration
-	took   time.Duration
-	method string // if empty, GET
+	at     time.Duration // when it arrives, after start
+	took   time.Duration // until the answer
+	method string        // if empty, GET
 	path   string
 	id     string // X-Request-Id
 	idem   string // Idempotency-Key
 	auth   string
 	key    string
-	body   string // stands for its hash
+	body   string // the hash
 	unread bool
-	status int // 0 is a drop
+	status int // 0 means dropped
 	fields []string
 	reply  string
 }
 
-// log makes Exchanges of entries.
+// log makes a log of entries.
 func log(entries ...entry) []contract.Exchange {
 	list := make([]contract.Exchange, len(entries))
 	for i, e := range entries {
@@ -70,7 +69,8 @@ func log(entries ...entry) []contract.Exchange {
 			Status: e.status, Dropped: e.status == 0,
 			ResponseHeader: fields(e.fields...), ResponseBody: []byte(e.reply), ResponseLength: int64(len(e.reply)),
 		}
-		for name, value := range map[string]string{"X-Request-Id": e.id, "Idempotency-Key": e.idem, "Authorization": e.auth} {
+		for name, value := range map[string]string{"X-Request-Id": e.id, "Idempotency-Key": e.idem,
+			"Authorization": e.auth} {
 			if value != "" {
 				list[i].Header.Set(name, value)
 			}
@@ -88,7 +88,7 @@ func fields(pairs ...string) http.Header {
 	return h
 }
 
-// times repeats an entry, one every step.
+// times repeats an entry n times, one per step.
 func times(n int, step time.Duration, e entry) (list []entry) {
 	for range n {
 		list = append(list, e)
@@ -97,7 +97,7 @@ func times(n int, step time.Duration, e entry) (list []entry) {
 	return list
 }
 
-func TestEachClauseBreaksKeepsAndIsSilent(t *testing.T) {
+func TestEachClauseJudgesItsLogsAsExpected(t *testing.T) {
 	seen := make(map[string][3]int)
 	for _, j := range slices.Concat(clientJudgements(), serverJudgements()) {
 		t.Run(j.clause+"/"+j.name, func(t *testing.T) { j.test(t) })
@@ -158,13 +158,17 @@ func TestCheckReportsEveryBreachOfEveryClause(t *testing.T) {
 	)
 	l[0].URL = "http://user:secret@api.example/a?token=secret"
 	err := contract.Check(l, clause(t, "client/cool-down"), clause(t, "server/retry-after"), clause(t, "client/attempts"))
-	require.EqualError(t, err, `contract: client/cool-down: MUST: After a 429 with Retry-After no request of any worker reaches the server before it is over, except that when it is longer than a minute, one request a minute may look again. (heed: cool-down; RFC 6585 section 4)
+	require.EqualError(t, err,
+		"contract: client/cool-down: MUST: After a 429 with Retry-After, no request of any worker "+
+			"arrives before that time has passed; if it is longer than a minute, one request a minute may arrive as a probe. "+
+			`(heed: cool-down; RFC 6585 section 4)
 	want no arrival before 10s, 10s after the answer
 	got  one at 1s, 9s too early
 	#0 at 0s: GET http://api.example/a?…: 429
 	#1 at 1s: GET http://api.example/a?…: 429
-contract: server/retry-after: MUST: A 429 has exactly one Retry-After, of at least a second or a date to come, unless it says that the request will never be admitted. (RFC 9110 section 10.2.3; RFC 6585 section 4)
-	want one Retry-After of at least 1, or a date to come
+contract: server/retry-after: MUST: `+"A 429 has exactly one Retry-After, of at least one second or with a future "+
+			"date, unless it says that the request will never be admitted. "+`(RFC 9110 section 10.2.3; RFC 6585 section 4)
+	want one Retry-After of at least 1, or a future date
 	got  1: "0"
 	#1 at 1s: GET http://api.example/a?…: 429`)
 
@@ -181,10 +185,12 @@ func TestCheckWithoutClausesChecksAll(t *testing.T) {
 	require.ErrorContains(t, err, "server/retry-after")
 }
 
-func TestAClauseOfOnesOwn(t *testing.T) {
-	own := contract.Clause{ID: "own/never", Text: "No request.", Ref: "us", Check: func(log []contract.Exchange) ([]contract.Breach, bool) {
-		return []contract.Breach{{Exchanges: []int{-1, 0, 99}, Want: "silence", Got: "noise"}}, true
-	}}
+func TestCheckAcceptsACustomClause(t *testing.T) {
+	own := contract.Clause{ID: "own/never", Text: "No request.", Ref: "us",
+		Check: func(log []contract.Exchange) ([]contract.Breach, bool) {
+			return []contract.Breach{{Exchanges: []int{-1, 0, 99}, Want: "silence", Got: "noise"}}, true
+		}}
 	require.EqualError(t, contract.Check(log(entry{path: "/", status: 204}), own),
-		"contract: own/never: MUST: No request. (us)\n\twant silence\n\tgot  noise\n\t#0 at 0s: GET http://api.example/: 204")
+		"contract: own/never: MUST: No request. (us)\n\twant silence\n\tgot  noise\n\t#0 at 0s: "+
+			"GET http://api.example/: 204")
 }

@@ -5,76 +5,83 @@ import (
 	"time"
 )
 
-// What the clauses leave to the network and the clock.
+// Tolerances of the clauses for the network and the clock.
 const (
 	maxAttempts = 10                     // of one request
-	lookAfter   = time.Minute            // a client may look again after that long, whatever it was told
-	slack       = 100 * time.Microsecond // what is early by less is on time
-	inFlight    = 100 * time.Millisecond // how long a request may have been on its way
-	instant     = 5 * time.Millisecond   // what happens within it happens at once
-	herd        = 3                      // how many make one
+	probeAfter  = time.Minute            // after this time a client may probe, whatever the hint
+	slack       = 100 * time.Microsecond // a request that is early by less is on time
+	inFlight    = 100 * time.Millisecond // how long a request may be under way before it arrives
+	instant     = 5 * time.Millisecond   // events within this time are simultaneous
+	herd        = 3                      // this many requests make a herd
 )
 
-// Client returns the clauses that bind clients. Each may be used on its own.
+// Client returns the clauses for clients. Use all of them, or pick single ones:
+//
+//	err := contract.Check(srv.Log(), contract.Client()...)
 func Client() []Clause {
 	return []Clause{
 		{
 			ID: "client/wait-seconds", Level: Must, Ref: "RFC 9110 section 10.2.3",
-			Text:  "A request that was answered with Retry-After in seconds is not repeated before they, or the milliseconds that they are rounded from, are over.",
+			Text: "After an answer with Retry-After in seconds, the request is not repeated before that time, or the " +
+				"exact milliseconds it was rounded from, has passed.",
 			Check: func(log []Exchange) ([]Breach, bool) { return waits(log, false) },
 		},
 		{
 			ID: "client/wait-date", Level: Must, Ref: "RFC 9110 sections 5.6.7 and 10.2.3",
-			Text:  "A request that was answered with Retry-After as a date is not repeated before it, by the clock of the response's Date.",
+			Text: "After an answer with Retry-After as a date, the request is not repeated before that date, by the " +
+				"clock of the response's Date.",
 			Check: func(log []Exchange) ([]Breach, bool) { return waits(log, true) },
 		},
 		{
 			ID: "client/cool-down", Level: Must, Ref: "heed: cool-down; RFC 6585 section 4",
-			Text:  "After a 429 with Retry-After no request of any worker reaches the server before it is over, except that when it is longer than a minute, one request a minute may look again.",
+			Text: "After a 429 with Retry-After, no request of any worker arrives before that time has passed; if it is " +
+				"longer than a minute, one request a minute may arrive as a probe.",
 			Check: coolDown,
 		},
 		{
 			ID: "client/attempts", Level: Must, Ref: "heed: RetryPolicy.MaxAttempts",
-			Text:  "One request is sent at most 10 times.",
+			Text:  "A request is sent at most 10 times.",
 			Check: attempts,
 		},
 		{
 			ID: "client/budget", Level: Must, Ref: "heed: Budget; Site Reliability Engineering, chapter 21",
-			Text:  "Retries that do not wait out the Retry-After of a throttled request are at most a tenth of the requests to a host, and 10, and one for each second.",
+			Text: "Retries that did not wait for the Retry-After of a refusal are at most a tenth of the requests to a " +
+				"host, plus 10, plus one a second.",
 			Check: budget,
 		},
 		{
 			ID: "client/same-request", Level: Must, Ref: "draft-ietf-httpapi-idempotency-key-header-07 section 2",
-			Text:  "Every attempt of one request has the same method, URL, body and Idempotency-Key.",
+			Text:  "All attempts of a request have the same method, URL, body and Idempotency-Key.",
 			Check: sameRequest,
 		},
 		{
 			ID: "client/idempotent", Level: Must, Ref: "RFC 9110 section 9.2.2",
-			Text:  "A request whose method is not idempotent and that has no Idempotency-Key is not repeated after a lost answer or a 5xx: it may have been carried out, unless X-Should-Retry or Stripe-Should-Retry asks for it.",
+			Text: "A request with neither an idempotent method nor an Idempotency-Key is not repeated after a lost " +
+				"answer or a 5xx, because the server may have acted on it, unless X-Should-Retry or " +
+				"Stripe-Should-Retry asks for it.",
 			Check: idempotent,
 		},
 		{
 			ID: "client/herd", Level: Should, Ref: "heed: cool-down; draft-ietf-httpapi-ratelimit-headers-11 section 8.5",
-			Text:  "Requests that were told to wait do not all come back in the moment when the wait is over.",
-			Check: wakesAtOnce,
+			Text:  "Requests that were told to wait do not all return at the moment when the wait ends.",
+			Check: returnTogether,
 		},
 	}
 }
 
-func early(h told, at time.Time) bool { return h.until.Sub(at) >= slack }
+func early(h hint, at time.Time) bool { return h.until.Sub(at) >= slack }
 
-// notBefore says h as the want of a breach, and by how much at missed it as
-// the got.
-func notBefore(log []Exchange, h told, at time.Time) (want, got string) {
+// notBefore returns the Want and Got of a request that came before the end of h.
+func notBefore(log []Exchange, h hint, at time.Time) (want, got string) {
 	return fmt.Sprintf("no arrival before %v, %v after the answer", since(log, h.until), h.wait),
 		fmt.Sprintf("one at %v, %v too early", since(log, at), h.until.Sub(at))
 }
 
-// waits judges every attempt by the longest wait that its own request was told.
+// waits judges every attempt by the longest hint that its request got.
 func waits(log []Exchange, date bool) ([]Breach, bool) {
-	s := read(log, byIdempotencyKey)
-	longest := make(map[*request]told)
-	f := findings{unclear: s.ambiguous}
+	s := parseLog(log, byIdempotencyKey)
+	longest := make(map[*request]hint)
+	f := collector{unclear: s.ambiguous}
 	for _, ev := range s.events {
 		r := s.of[ev.i]
 		h := longest[r]
@@ -86,8 +93,8 @@ func waits(log []Exchange, date bool) ([]Breach, bool) {
 		}
 		switch {
 		case h.wait <= 0 || h.date != date:
-		case h.wait > lookAfter && !r.named:
-			f.unclear = true // who is told to wait that long gives up: this may well be another request
+		case h.wait > probeAfter && !r.named:
+			f.unclear = true // a client gives up rather than wait so long: this may be another request
 		case early(h, ev.at):
 			want, got := notBefore(log, h, ev.at)
 			f.breach(want, got, h.i, ev.i)
@@ -99,8 +106,8 @@ func waits(log []Exchange, date bool) ([]Breach, bool) {
 }
 
 func attempts(log []Exchange) ([]Breach, bool) {
-	s := read(log, byIdempotencyKey)
-	f := findings{unclear: s.ambiguous}
+	s := parseLog(log, byIdempotencyKey)
+	f := collector{unclear: s.ambiguous}
 	for _, r := range s.requests {
 		if n := len(r.attempts); n > maxAttempts {
 			f.breach(fmt.Sprintf("at most %d attempts", maxAttempts), fmt.Sprint(n), r.attempts[0], r.attempts[maxAttempts])
@@ -111,7 +118,7 @@ func attempts(log []Exchange) ([]Breach, bool) {
 	return f.result()
 }
 
-// An account is what one host's requests have earned and spent.
+// An account is what the requests to one host have earned and spent.
 type account struct {
 	first, last    time.Time
 	requests, paid int
@@ -123,9 +130,9 @@ func (a *account) allowed() int {
 }
 
 func budget(log []Exchange) ([]Breach, bool) {
-	s := read(log, byIdempotencyKey)
+	s := parseLog(log, byIdempotencyKey)
 	accounts, order := accountsOf(s)
-	f := findings{unclear: s.ambiguous}
+	f := collector{unclear: s.ambiguous}
 	for _, origin := range order {
 		a := accounts[origin]
 		switch {
@@ -139,15 +146,15 @@ func budget(log []Exchange) ([]Breach, bool) {
 	return f.result()
 }
 
-func accountsOf(s *story) (accounts map[string]*account, order []string) {
+func accountsOf(s *parsedLog) (accounts map[string]*account, order []string) {
 	accounts = make(map[string]*account)
-	throttle := make(map[*request]told) // the wait that the request's last answer named
+	throttle := make(map[*request]hint) // the hint of the request's last answer
 	for _, ev := range s.events {
 		e, r := &s.log[ev.i], s.of[ev.i]
 		if ev.answer {
 			h, _ := retryAfter(ev.i, e)
 			if !e.throttled() {
-				h = told{}
+				h = hint{}
 			}
 			throttle[r] = h
 			continue
@@ -171,11 +178,11 @@ func accountsOf(s *story) (accounts map[string]*account, order []string) {
 	return accounts, order
 }
 
-// sameRequest looks at requests with a name. Of others, attempts are told by
-// the very things that must be the same.
+// sameRequest judges requests with a name. The attempts of other requests are recognised by the
+// very parts that must be the same.
 func sameRequest(log []Exchange) ([]Breach, bool) {
-	s := read(log, byRequestID)
-	f := findings{unclear: s.ambiguous}
+	s := parseLog(log, byRequestID)
+	f := collector{unclear: s.ambiguous}
 	for _, r := range s.requests {
 		for _, i := range r.attempts[1:] {
 			if !r.named {
@@ -190,8 +197,7 @@ func sameRequest(log []Exchange) ([]Breach, bool) {
 	return f.result()
 }
 
-// difference names the first thing in which two attempts differ. It shows no
-// value that may be secret.
+// difference names the first part in which two attempts differ. It shows no secret value.
 func difference(a, b *Exchange) (part, want, got string) {
 	switch {
 	case a.Method != b.Method:
@@ -199,41 +205,41 @@ func difference(a, b *Exchange) (part, want, got string) {
 	case a.URL != b.URL:
 		return "URL ", a.path(), b.path() + " (or another query)"
 	case a.BodySHA256 != b.BodySHA256 && a.BodySHA256 != "" && b.BodySHA256 != "":
-		return "body of SHA-256 ", brief(a.BodySHA256), brief(b.BodySHA256)
+		return "body of SHA-256 ", shortHash(a.BodySHA256), shortHash(b.BodySHA256)
 	case a.idempotencyKey() != b.idempotencyKey():
 		return "Idempotency-Key ", "of the first attempt", "another one, or none"
 	}
 	return "", "", ""
 }
 
-func brief(hash string) string { return hash[:min(12, len(hash))] }
+func shortHash(hash string) string { return hash[:min(12, len(hash))] }
 
 func idempotent(log []Exchange) ([]Breach, bool) {
-	s := read(log, byIdempotencyKey)
-	f := findings{unclear: s.ambiguous}
+	s := parseLog(log, byIdempotencyKey)
+	f := collector{unclear: s.ambiguous}
 	for _, r := range s.requests {
 		if first := &log[r.attempts[0]]; first.idempotent() || first.idempotencyKey() != "" {
 			continue
 		}
 		for n, i := range r.attempts[1:] {
 			f.judged++
-			if before := r.attempts[n]; carriedOut(&log[before]) {
-				f.breach("no retry after "+outcome(&log[before]), "one", before, i)
+			if before := r.attempts[n]; mayHaveRun(&log[before]) {
+				f.breach("no retry after "+outcome(&log[before]), "a retry", before, i)
 			}
 		}
 	}
 	return f.result()
 }
 
-// carriedOut reports whether e's request may have been.
-func carriedOut(e *Exchange) bool {
+// mayHaveRun reports whether the server may have acted on e's request.
+func mayHaveRun(e *Exchange) bool {
 	if e.BodyUnread || e.throttled() || e.asksAgain() {
 		return false
 	}
 	return e.Dropped || e.Status >= 500
 }
 
-// asksAgain reports that the server says that e's request is to be repeated.
+// asksAgain reports whether the server asks the client to repeat e's request.
 func (e *Exchange) asksAgain() bool {
 	return e.ResponseHeader.Get("X-Should-Retry") == "true" || e.ResponseHeader.Get("Stripe-Should-Retry") == "true"
 }

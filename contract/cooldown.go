@@ -5,50 +5,49 @@ import (
 	"time"
 )
 
-// A cooling is the cool-down of one key.
-type cooling struct {
-	coming []told    // told so recently that other requests may be on their way
-	active told      // the one that ends last
-	last   time.Time // the arrival before this one
+// A keyState is the cool-down of one key.
+type keyState struct {
+	pending []hint    // so recent that other requests may be under way
+	active  hint      // the one that ends last
+	last    time.Time // the previous arrival
 }
 
-// settle makes active what was told long enough before at.
-func (c *cooling) settle(at time.Time) {
-	for len(c.coming) > 0 && at.Sub(c.coming[0].at) > inFlight {
-		if c.coming[0].until.After(c.active.until) {
-			c.active = c.coming[0]
+// settle makes hints active that were given long enough before at.
+func (c *keyState) settle(at time.Time) {
+	for len(c.pending) > 0 && at.Sub(c.pending[0].at) > inFlight {
+		if c.pending[0].until.After(c.active.until) {
+			c.active = c.pending[0]
 		}
-		c.coming = c.coming[1:]
+		c.pending = c.pending[1:]
 	}
 }
 
-// looks reports whether an arrival at the given time is the one that may see
-// whether a long cool-down still holds.
-func (c *cooling) looks(h told, at time.Time) bool {
+// mayProbe reports whether an arrival at that time may be a probe of a long cool-down.
+func (c *keyState) mayProbe(h hint, at time.Time) bool {
 	since := h.at
 	if c.last.After(since) {
 		since = c.last
 	}
-	return h.wait > lookAfter && at.Sub(since) >= lookAfter-slack
+	return h.wait > probeAfter && at.Sub(since) >= probeAfter-slack
 }
 
-// coolDown holds other requests to what one was told as soon as none of them
-// can have been on its way, and its own next attempt at once.
+// coolDown applies a hint to other requests once none of them can have been sent before it was
+// known, and to the refused request itself at once.
 func coolDown(log []Exchange) ([]Breach, bool) {
-	s := read(log, byIdempotencyKey)
-	keys := make(map[string]*cooling)
-	own := make(map[*request]told)
-	var f findings
+	s := parseLog(log, byIdempotencyKey)
+	keys := make(map[string]*keyState)
+	own := make(map[*request]hint)
+	var f collector
 	for _, ev := range s.events {
 		e := &log[ev.i]
 		c := keys[e.key()]
 		if c == nil {
-			c = &cooling{}
+			c = &keyState{}
 			keys[e.key()] = c
 		}
 		if ev.answer {
 			if h, ok := retryAfter(ev.i, e); ok && e.Status == 429 && h.wait > 0 {
-				c.coming = append(c.coming, h)
+				c.pending = append(c.pending, h)
 				own[s.of[ev.i]] = h
 			}
 			continue
@@ -60,7 +59,7 @@ func coolDown(log []Exchange) ([]Breach, bool) {
 		}
 		switch {
 		case h.wait <= 0:
-		case early(h, ev.at) && !c.looks(h, ev.at):
+		case early(h, ev.at) && !c.mayProbe(h, ev.at):
 			want, got := notBefore(log, h, ev.at)
 			f.breach(want, got, h.i, ev.i)
 		default:
@@ -71,51 +70,51 @@ func coolDown(log []Exchange) ([]Breach, bool) {
 	return f.result()
 }
 
-// A crowd is everybody who waits for the end of one cool-down.
-type crowd struct {
-	told, back int
-	until      time.Time
-	last       int // the last that was told
+// A waiterGroup is all requests that wait for the end of one cool-down.
+type waiterGroup struct {
+	waiters, returned int
+	until             time.Time
+	last              int // the last one that joined
 }
 
-// crowds are those of one key: whoever of the first comes back may at once be
-// told to join the second.
-type crowds struct{ first, second crowd }
+// waiterGroups are those of one key: a request that returns from the first group may at once be
+// refused and join the second.
+type waiterGroups struct{ first, second waiterGroup }
 
-func (c *crowds) join(h told) {
-	c.pass(h.at)
+func (c *waiterGroups) join(h hint) {
+	c.advance(h.at)
 	to := &c.first
-	if to.told > 0 && !h.at.Before(to.until) {
+	if to.waiters > 0 && !h.at.Before(to.until) {
 		to = &c.second
 	}
-	to.told++
+	to.waiters++
 	to.last = h.i
 	if h.until.After(to.until) {
 		to.until = h.until
 	}
 }
 
-// pass forgets the first crowd when its moment is over.
-func (c *crowds) pass(at time.Time) {
-	if at.Sub(c.first.until) > instant && c.second.told > 0 {
-		c.first, c.second = c.second, crowd{}
+// advance drops the first group when its time is over.
+func (c *waiterGroups) advance(at time.Time) {
+	if at.Sub(c.first.until) > instant && c.second.waiters > 0 {
+		c.first, c.second = c.second, waiterGroup{}
 	}
 }
 
-// wakesAtOnce counts who was told to wait and who is back when it is over. It
-// need not know who is who.
-func wakesAtOnce(log []Exchange) ([]Breach, bool) {
-	keys := make(map[string]*crowds)
-	var f findings
+// returnTogether counts how many requests wait and how many return when the wait ends. It need not
+// know which is which.
+func returnTogether(log []Exchange) ([]Breach, bool) {
+	keys := make(map[string]*waiterGroups)
+	var f collector
 	for _, ev := range events(log) {
 		e := &log[ev.i]
 		c := keys[e.key()]
 		if c == nil {
-			c = &crowds{}
+			c = &waiterGroups{}
 			keys[e.key()] = c
 		}
 		if !ev.answer {
-			c.pass(ev.at)
+			c.advance(ev.at)
 			c.first.arrives(ev, &f)
 		} else if h, ok := retryAfter(ev.i, e); ok && e.Status == 429 && h.wait > 0 {
 			c.join(h)
@@ -124,16 +123,17 @@ func wakesAtOnce(log []Exchange) ([]Breach, bool) {
 	return f.result()
 }
 
-func (c *crowd) arrives(ev event, f *findings) {
+func (c *waiterGroup) arrives(ev event, f *collector) {
 	late := ev.at.Sub(c.until)
-	if c.told < herd || late < -slack {
+	if c.waiters < herd || late < -slack {
 		return
 	}
 	f.judged++
 	if late > instant {
 		return
 	}
-	if c.back++; c.back == c.told {
-		f.breach(fmt.Sprintf("%d requests spread out", c.told), fmt.Sprintf("all of them within %v", instant), c.last, ev.i)
+	if c.returned++; c.returned == c.waiters {
+		f.breach(fmt.Sprintf("%d requests spread out", c.waiters), fmt.Sprintf("all of them within %v", instant), c.last,
+			ev.i)
 	}
 }

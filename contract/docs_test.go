@@ -16,8 +16,8 @@ var update = flag.Bool("update", false, "write docs/contract.md")
 
 const page = "../docs/contract.md"
 
-// TestDocsAreTheClauses keeps the page that people read.
-func TestDocsAreTheClauses(t *testing.T) {
+// docs/contract.md is generated from the clauses.
+func TestDocsListEveryClause(t *testing.T) {
 	want := markdown()
 	if *update {
 		require.NoError(t, os.WriteFile(page, []byte(want), 0o644))
@@ -31,9 +31,9 @@ func markdown() string {
 	var b strings.Builder
 	b.WriteString(`# The contract
 
-What a client and a server may expect of each other where there are limits. Each sentence is a clause of package
-` + "`contract`" + `, which tells from a log of exchanges whether it was kept, broken, or not touched at all; package
-` + "`testserver`" + ` makes such logs. MUST and SHOULD are those of RFC 2119.
+The rules that clients and servers follow when there are rate limits. Each rule is a clause of package
+` + "`contract`" + `, which checks a log of exchanges against it; package ` + "`testserver`" + ` records such logs.
+MUST and SHOULD have the meaning of RFC 2119.
 
 This page is generated from the clauses: ` + "`go test ./contract -run TestDocs -update`" + `.
 `)
@@ -43,7 +43,7 @@ This page is generated from the clauses: ` + "`go test ./contract -run TestDocs 
 }
 
 func table(b *strings.Builder, title string, clauses []contract.Clause) {
-	fmt.Fprintf(b, "\n## %s\n\n| Clause | Level | Sentence | Reference |\n|---|---|---|---|\n", title)
+	fmt.Fprintf(b, "\n## %s\n\n| Clause | Level | Rule | Reference |\n|---|---|---|---|\n", title)
 	for _, c := range clauses {
 		fmt.Fprintf(b, "| `%s` | %v | %s | %s |\n", c.ID, c.Level, c.Text, c.Ref)
 	}

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// An Exchange is one request as it reached a server, and what was sent back.
-// The clauses need little of it: of a log made by hand, fill in what is known.
+// An Exchange is one request as a server received it, and the answer. The clauses need only some of
+// the fields: in a log made by hand, fill in what you know.
 type Exchange struct {
-	// Key is what limits and cool-downs apply to, such as a customer's name.
-	// If empty, the scheme and host of URL.
+	// Key is what limits and cool-downs apply to, such as a customer's name. If empty, it is the
+	// scheme and host of URL.
 	Key string
 
 	Method string
@@ -21,25 +21,24 @@ type Exchange struct {
 	Header http.Header // of the request
 	Remote string      // the peer's address
 
-	BodyLength int64  // how many bytes of the request's body the server read
+	BodyLength int64  // how many bytes of the request's body were read
 	BodySHA256 string // of the request's body, in hex; empty if it was not read to its end
-	BodyUnread bool   // there was a body, and not one byte of it was read
+	BodyUnread bool   // there was a body, but nothing of it was read
 
 	Arrived  time.Time // when the request's header had been read
 	Answered time.Time // when the response's header was sent; if zero, Arrived
-	Finished time.Time // when the server was done; zero if it is not
+	Finished time.Time // when the server had finished; zero if it has not
 
-	// ArrivalNo and AnswerNo number the arrivals and answers of a log, from 1
-	// in the order they happened. They tell apart what happened at one moment
-	// of the clock, as in a synctest bubble. If they are zero, the order of the
-	// log does.
+	// ArrivalNo and AnswerNo number the arrivals and answers of a log from 1, in the order in which
+	// they happened. They order events at the same time, as in a synctest bubble. If they are zero,
+	// the order of the log counts.
 	ArrivalNo, AnswerNo int64
 
-	Status         int         // 0 if nothing was answered, or not yet
+	Status         int         // 0 if there is no answer, or not yet
 	Dropped        bool        // the connection was closed without an answer
 	ResponseHeader http.Header // as it was sent
 	ResponseBody   []byte      // its beginning
-	ResponseLength int64       // how many bytes the body had; if it is more than ResponseBody, the rest was not kept
+	ResponseLength int64       // the body's length; ResponseBody may be shorter
 }
 
 // key is what limits of e apply to.
@@ -65,7 +64,7 @@ func (e *Exchange) origin() string {
 	return strings.ToLower(e.URL[:len(scheme)+len("://")+len(rest)]) // the same string if it is lower already
 }
 
-// path is the URL without what may be secret: user, password and query.
+// path is the URL without its secrets: user, password and query.
 func (e *Exchange) path() string {
 	u, err := url.Parse(e.URL)
 	if err != nil {
@@ -78,7 +77,7 @@ func (e *Exchange) path() string {
 	return u.String()
 }
 
-// ended is when e was answered or dropped; ok is false if neither happened yet.
+// ended returns when e was answered or dropped. ok is false if neither has happened yet.
 func (e *Exchange) ended() (at time.Time, ok bool) {
 	if e.Status == 0 && !e.Dropped {
 		return time.Time{}, false
@@ -91,12 +90,12 @@ func (e *Exchange) ended() (at time.Time, ok bool) {
 	return e.Arrived, true
 }
 
-// idempotencyKey is what the client calls its request, if it does.
+// idempotencyKey returns the client's Idempotency-Key, or "".
 func (e *Exchange) idempotencyKey() string {
 	return cmp.Or(e.Header.Get("Idempotency-Key"), e.Header.Get("X-Idempotency-Key"))
 }
 
-// idempotent reports whether e's method is, by RFC 9110 section 9.2.2.
+// idempotent reports whether e's method is idempotent by RFC 9110 section 9.2.2.
 func (e *Exchange) idempotent() bool {
 	switch e.Method {
 	case "", "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE":
@@ -105,7 +104,7 @@ func (e *Exchange) idempotent() bool {
 	return false
 }
 
-// failed reports whether e ended in a way that clients answer with a retry.
+// failed reports whether e ended in a way after which clients retry.
 func (e *Exchange) failed() bool {
 	switch e.Status {
 	case 0:
@@ -116,7 +115,7 @@ func (e *Exchange) failed() bool {
 	return e.Status >= 500 || e.Status >= 400 && e.ResponseHeader.Get("Retry-After") != ""
 }
 
-// throttled reports whether e was turned away because of a limit.
+// throttled reports whether e was refused because of a limit.
 func (e *Exchange) throttled() bool {
 	switch e.Status {
 	case 429:
@@ -127,7 +126,7 @@ func (e *Exchange) throttled() bool {
 	return false
 }
 
-// An event is the arrival of a request, or the end of waiting for its answer.
+// An event is the arrival of a request, or its answer.
 type event struct {
 	at     time.Time
 	no     int64
@@ -135,7 +134,7 @@ type event struct {
 	answer bool
 }
 
-// events are the arrivals and answers of log, as they happened.
+// events returns the arrivals and answers of log in their order.
 func events(log []Exchange) []event {
 	all := make([]event, 0, 2*len(log))
 	for i := range log {

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// members are those of the JSON object that is e's body. ok is false if it is
-// none, or was not kept whole.
-func members(e *Exchange) (m map[string]json.RawMessage, ok bool) {
+// jsonMembers returns the members of the JSON object in e's body. ok is false if there is none, or
+// if the body was not kept whole.
+func jsonMembers(e *Exchange) (m map[string]json.RawMessage, ok bool) {
 	if e.truncated() {
 		return nil, false
 	}
@@ -22,29 +22,28 @@ func members(e *Exchange) (m map[string]json.RawMessage, ok bool) {
 
 func (e *Exchange) truncated() bool { return e.ResponseLength > int64(len(e.ResponseBody)) }
 
-// bare reports whether e's response cannot have a body (RFC 9110 section 6.4.1).
-func (e *Exchange) bare() bool {
+// hasNoBody reports whether e's response cannot have a body (RFC 9110 section 6.4.1).
+func (e *Exchange) hasNoBody() bool {
 	return e.Method == "HEAD" || e.Status == 204 || e.Status == 304
 }
 
-// isProblem reports whether e's response says that it is a problem document.
+// isProblem reports whether e's response declares a problem document.
 func (e *Exchange) isProblem() bool {
 	media, _, err := mime.ParseMediaType(e.ResponseHeader.Get("Content-Type"))
 	return err == nil && media == "application/problem+json"
 }
 
-// problemFault reports what is wrong with the problem document that is e's
-// body, by RFC 9457 section 3.
+// problemFault returns what is wrong with the problem document in e's body, by RFC 9457 section 3.
 func problemFault(e *Exchange) error {
-	m, ok := members(e)
+	m, ok := jsonMembers(e)
 	if !ok {
-		return errors.New("a body that is no JSON object")
+		return errors.New("a body that is not a JSON object")
 	}
 	var fault error
 	for _, name := range []string{"type", "title", "detail", "instance"} {
-		s, err := text(m, name)
+		s, err := stringMember(m, name)
 		if _, uri := url.Parse(s); err == nil && uri != nil && (name == "type" || name == "instance") {
-			err = fmt.Errorf("%s, which is no URI reference", name)
+			err = fmt.Errorf("%s, which is not a URI reference", name)
 		}
 		fault = errors.Join(fault, err)
 	}
@@ -54,55 +53,55 @@ func problemFault(e *Exchange) error {
 	return fault
 }
 
-// text is a member that, if it is there, is a string.
-func text(m map[string]json.RawMessage, name string) (s string, err error) {
+// stringMember returns a member of m, "" if it is missing, and an error if it is not a string.
+func stringMember(m map[string]json.RawMessage, name string) (s string, err error) {
 	raw, ok := m[name]
 	if !ok {
 		return "", nil
 	}
 	var p *string
 	if json.Unmarshal(raw, &p) != nil || p == nil {
-		return "", fmt.Errorf("%s that is no string", name)
+		return "", fmt.Errorf("%s that is not a string", name)
 	}
 	return *p, nil
 }
 
-// never reports whether e says that its request will not be admitted, however
-// long the client waits: by X-Should-Retry, or by a problem type of its own.
-func never(e *Exchange) bool {
+// neverAdmitted reports whether e says that its request will not be admitted however long the
+// client waits, by X-Should-Retry or by its own problem type.
+func neverAdmitted(e *Exchange) bool {
 	if e.ResponseHeader.Get("X-Should-Retry") == "false" {
 		return true
 	}
-	m, _ := members(e)
-	s, _ := text(m, "type")
+	m, _ := jsonMembers(e)
+	s, _ := stringMember(m, "type")
 	return e.isProblem() && s != "" && s != "about:blank" &&
 		!strings.HasPrefix(s, "https://iana.org/assignments/http-problem-types#")
 }
 
-// violated are the policies that the problem document names.
+// violated returns the policies in the problem document's violated-policies.
 func violated(e *Exchange) (names []string) {
-	m, _ := members(e)
+	m, _ := jsonMembers(e)
 	if json.Unmarshal(m["violated-policies"], &names) != nil {
 		return nil
 	}
 	return names
 }
 
-// retryMembers are how JSON bodies say how long to wait, in so many a second.
+// retryMembers are the members in which JSON bodies say how long to wait, with their units per
+// second.
 var retryMembers = []struct {
 	name      string
 	perSecond float64
 }{{"retryAfter", 1}, {"retry_after", 1}, {"retry-after", 1}, {"retry_after_ms", 1000}}
 
-// bodyWaits are the waits in seconds that a JSON body names, in itself or in
-// its member error.
+// bodyWaits returns the waits in seconds that a JSON body has, in itself or in its member error.
 func bodyWaits(e *Exchange) map[string]float64 {
-	m, ok := members(e)
+	m, ok := jsonMembers(e)
 	if !ok {
 		return nil
 	}
 	var inner map[string]json.RawMessage
-	_ = json.Unmarshal(m["error"], &inner) // what is no object names nothing
+	_ = json.Unmarshal(m["error"], &inner) // error may be no object
 	waits := make(map[string]float64)
 	for _, r := range retryMembers {
 		for _, object := range []map[string]json.RawMessage{m, inner} {
@@ -115,5 +114,5 @@ func bodyWaits(e *Exchange) map[string]float64 {
 	return waits
 }
 
-// roundsTo reports whether wait, rounded up to a second, is seconds.
-func roundsTo(wait, seconds float64) bool { return math.Max(1, math.Ceil(wait-1e-9)) == seconds }
+// roundsUpTo reports whether wait, rounded up to a second, is seconds.
+func roundsUpTo(wait, seconds float64) bool { return math.Max(1, math.Ceil(wait-1e-9)) == seconds }

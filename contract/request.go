@@ -1,30 +1,30 @@
 package contract
 
-// A request is one logical request: what the caller of a client asked for
-// once, in one or more attempts. The numbers are positions in the log.
+// A request is what the caller of a client asked for once. It has one or more attempts, which are
+// indexes into the log.
 type request struct {
 	attempts  []int
-	named     bool // by an Idempotency-Key or X-Request-Id
-	ambiguous bool // it may as well be another attempt of a request before it
+	named     bool // it has an Idempotency-Key or X-Request-Id
+	ambiguous bool // it may be another attempt of an earlier request
 }
 
-// A story is a log put in order.
-type story struct {
+// A parsedLog is a log sorted into requests.
+type parsedLog struct {
 	log       []Exchange
 	events    []event
 	requests  []*request
-	of        []*request // by position in the log
-	ambiguous bool       // at least one request is
+	of        []*request // by index into the log
+	ambiguous bool       // at least one request is ambiguous
 }
 
-// An identity is what the attempts of one logical request have in common.
+// An identity is what the attempts of one request have in common.
 type identity struct {
 	kind byte // 'i': Idempotency-Key, 'r': X-Request-Id, 'c': content
 	key, name,
 	method, url, body, caller string
 }
 
-// byIdempotencyKey is the rule by which exchanges form requests.
+// byIdempotencyKey is the usual rule that sorts exchanges into requests.
 func byIdempotencyKey(e *Exchange) identity {
 	if name := e.idempotencyKey(); name != "" {
 		return identity{kind: 'i', key: e.key(), name: name}
@@ -32,8 +32,8 @@ func byIdempotencyKey(e *Exchange) identity {
 	return byRequestID(e)
 }
 
-// byRequestID is the same rule blind to the Idempotency-Key where there is
-// another name: it shows a key that changes from attempt to attempt.
+// byRequestID ignores the Idempotency-Key if there is another name, so that a key which changes
+// between attempts is noticed.
 func byRequestID(e *Exchange) identity {
 	id := identity{kind: 'r', key: e.key(), name: e.Header.Get("X-Request-Id"), method: e.Method, url: e.URL}
 	switch {
@@ -46,7 +46,7 @@ func byRequestID(e *Exchange) identity {
 	return id
 }
 
-// A group is everything of one identity.
+// A group is all exchanges of one identity.
 type group struct {
 	current    *request
 	open       int  // attempts without an answer
@@ -54,14 +54,13 @@ type group struct {
 	failed     bool // there is a failure that the next attempt may repeat
 }
 
-// read puts log in order.
+// parseLog sorts log into requests.
 //
-// An Idempotency-Key names one request, whatever happens. Other identities are
-// used again and again: a new request starts where nothing before has failed;
-// what follows a failure repeats it, unless the group was ever concurrent. Then
-// nobody can tell, and the request is ambiguous.
-func read(log []Exchange, identify func(*Exchange) identity) *story {
-	s := &story{log: log, events: events(log), of: make([]*request, len(log))}
+// An Idempotency-Key always names one request. Other identities occur again: a new request begins
+// unless the one before failed, and what follows a failure repeats it. If requests of the group
+// ever overlapped, that is unknown, and the request is ambiguous.
+func parseLog(log []Exchange, identify func(*Exchange) identity) *parsedLog {
+	s := &parsedLog{log: log, events: events(log), of: make([]*request, len(log))}
 	groups := make(map[identity]*group)
 	member := make([]*group, len(log))
 	for _, ev := range s.events {
@@ -82,7 +81,7 @@ func read(log []Exchange, identify func(*Exchange) identity) *story {
 	return s
 }
 
-func (g *group) join(s *story, i int, kind byte) {
+func (g *group) join(s *parsedLog, i int, kind byte) {
 	repeats := g.current != nil && (kind == 'i' || g.failed)
 	if !repeats || g.concurrent && kind != 'i' {
 		g.current = &request{named: kind != 'c', ambiguous: repeats}

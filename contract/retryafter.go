@@ -6,49 +6,46 @@ import (
 	"time"
 )
 
-// A told is a server's word on when to come back.
-type told struct {
-	i     int           // the exchange in which it was given
+// A hint is a server's statement when to come back.
+type hint struct {
+	i     int           // the index of its exchange
 	at    time.Time     // when it was given
 	wait  time.Duration // how long to wait from there
-	until time.Time     // until when
+	until time.Time     // the end of the wait
 	date  bool          // it was an HTTP-date
 }
 
-// maxWait is the longest wait that is told apart: 2^31 s, as for delta-seconds
-// in RFC 9111 section 1.2.2.
+// maxWait is the longest wait: 2^31 s, as for delta-seconds in RFC 9111 section 1.2.2.
 const maxWait = 1 << 31 * time.Second
 
-// retryAfter is what e's Retry-After says; ok is false if there is not exactly
-// one, or if it is neither delay-seconds nor an HTTP-date.
+// retryAfter returns the hint in e's Retry-After. ok is false unless there is exactly one, which is
+// delay-seconds or an HTTP-date.
 //
-// A date is measured against the response's own Date (RFC 9110 section 6.6.1),
-// whose resolution is a second: both are put on the second in which the
-// response was sent.
-func retryAfter(i int, e *Exchange) (h told, ok bool) {
+// A date is compared with the response's own Date (RFC 9110 section 6.6.1). Dates have a resolution
+// of a second, so both are relative to the second in which the response was sent.
+func retryAfter(i int, e *Exchange) (h hint, ok bool) {
 	values := e.ResponseHeader.Values("Retry-After")
 	at, answered := e.ended()
 	if len(values) != 1 || !answered {
-		return told{}, false
+		return hint{}, false
 	}
 	if seconds, ok := digits(values[0]); ok {
 		wait := e.unrounded(min(time.Duration(min(seconds, 1<<31))*time.Second, maxWait))
-		return told{i: i, at: at, wait: wait, until: at.Add(wait)}, true
+		return hint{i: i, at: at, wait: wait, until: at.Add(wait)}, true
 	}
 	date, ok := parseDate(values[0], at)
 	if !ok {
-		return told{}, false
+		return hint{}, false
 	}
 	until := date
 	if server, ok := parseDate(e.ResponseHeader.Get("Date"), at); ok {
 		until = at.Truncate(time.Second).Add(min(date.Sub(server), maxWait))
 	}
-	return told{i: i, at: at, wait: until.Sub(at), until: until, date: true}, true
+	return hint{i: i, at: at, wait: until.Sub(at), until: until, date: true}, true
 }
 
-// unrounded is the wait in milliseconds that wait, of Retry-After, was rounded up from, if
-// e tells it in a field of its own, as OpenAI and Azure do: whoever waits that long has
-// waited for what the server asked.
+// unrounded returns the wait in milliseconds that Retry-After was rounded up from, if a field says
+// so, as OpenAI's and Azure's do. A client that waits for that long obeys the server.
 func (e *Exchange) unrounded(wait time.Duration) time.Duration {
 	for _, name := range []string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
 		values := e.ResponseHeader.Values(name)
@@ -63,8 +60,8 @@ func (e *Exchange) unrounded(wait time.Duration) time.Duration {
 	return wait
 }
 
-// digits reads 1*DIGIT. What exceeds 15 digits, the most that a structured
-// Integer has, is 999999999999999.
+// digits reads 1*DIGIT. A number of more than 15 digits, the most that a structured Integer has,
+// becomes 999999999999999.
 func digits(s string) (n int64, ok bool) {
 	if s == "" || strings.Trim(s, "0123456789") != "" {
 		return 0, false
@@ -78,12 +75,11 @@ func digits(s string) (n int64, ok bool) {
 	return n, true
 }
 
-// rfc850 is the obsolete form of RFC 9110 section 5.6.7, in GMT only.
+// rfc850 is the obsolete format of RFC 9110 section 5.6.7, in GMT only.
 const rfc850 = "Monday, 02-Jan-06 15:04:05 GMT"
 
-// parseDate reads the three forms of an HTTP-date, exactly: what is read must
-// give the same bytes when it is written again. now decides the century of a
-// year of two digits.
+// parseDate reads the three forms of an HTTP-date strictly: formatting the result must give the
+// same bytes. now decides the century of a two-digit year.
 func parseDate(s string, now time.Time) (time.Time, bool) {
 	if strings.Count(s, ":60 ") == 1 { // a leap second
 		t, ok := parseDate(strings.Replace(s, ":60 ", ":59 ", 1), now)
@@ -104,8 +100,8 @@ func parseDate(s string, now time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// century puts t into the latest century in which it is not more than 50 years
-// in the future, as RFC 9110 section 5.6.7 wants it.
+// century puts t into the latest century in which it is at most 50 years in the future (RFC 9110
+// section 5.6.7).
 func century(t, now time.Time) time.Time {
 	limit := now.AddDate(50, 0, 0)
 	in := func(century int) time.Time {

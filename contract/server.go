@@ -8,42 +8,47 @@ import (
 
 const draft = "draft-ietf-httpapi-ratelimit-headers-11"
 
-// Server returns the clauses that bind servers. Each may be used on its own.
+// Server returns the clauses for servers. Use all of them, or pick single ones:
+//
+//	err := contract.Check(srv.Log(), contract.Server()...)
 func Server() []Clause {
 	return []Clause{
 		{
 			ID: "server/retry-after", Level: Must, Ref: "RFC 9110 section 10.2.3; RFC 6585 section 4",
-			Text:  "A 429 has exactly one Retry-After, of at least a second or a date to come, unless it says that the request will never be admitted.",
-			Check: saysWhen,
+			Text: "A 429 has exactly one Retry-After, of at least one second or with a future date, unless it says that " +
+				"the request will never be admitted.",
+			Check: retryAfterGiven,
 		},
 		{
 			ID: "server/obeyed", Level: Must, Ref: "heed: counting is exact",
-			Text:  "A request that comes back when a 429 told it to is admitted, unless another one of the same key was admitted in between.",
+			Text: "A request that returns when a 429 told it to is admitted, unless another request of the same key was " +
+				"admitted in between.",
 			Check: obeyed,
 		},
 		{
 			ID: "server/fields", Level: Should, Ref: draft + " section 3; heed: ratelimit.Set",
-			Text:  "Every response of a limited resource has rate-limit fields, not the denials alone.",
+			Text:  "Every response of a limited resource has rate-limit fields, not only refusals.",
 			Check: hasFields,
 		},
 		{
 			ID: "server/fields-valid", Level: Must, Ref: draft + " sections 3 and 4; RFC 9651",
-			Text:  "Rate-limit fields can be read.",
+			Text:  "Rate-limit fields are well-formed.",
 			Check: each(announcing, fieldFault),
 		},
 		{
 			ID: "server/remaining", Level: Must, Ref: draft + " section 4.1.1",
-			Text:  "What remains is never negative, and never more than the limit.",
+			Text:  "The remaining quota is never negative, and never more than the limit.",
 			Check: each(announcing, remainingFault),
 		},
 		{
 			ID: "server/fields-agree", Level: Must, Ref: draft + " sections 4 and 6; heed: one decision, one set of numbers",
-			Text:  "The fields of one response, old and new, tell the same story.",
+			Text:  "All rate-limit fields of a response, old and new, agree.",
 			Check: each(announcing, disagreement),
 		},
 		{
 			ID: "server/denial-agrees", Level: Must, Ref: draft + " sections 5 and 6; RFC 9457 section 3.1.2",
-			Text:  "Retry-After is not before what a used-up quota announces, and the body says the same as the header.",
+			Text: "Retry-After is not shorter than the time that an exhausted quota announces, and the body agrees with " +
+				"the header.",
 			Check: each(denies, denialFault),
 		},
 		{
@@ -53,31 +58,31 @@ func Server() []Clause {
 		},
 		{
 			ID: "server/problem", Level: Must, Ref: "RFC 9457 section 3",
-			Text:  "What is sent as application/problem+json is a problem document of the response's own status.",
+			Text:  "A body sent as application/problem+json is a problem document with the response's own status.",
 			Check: each(explains, problemFault),
 		},
 		{
 			ID: "server/explained", Level: Should, Ref: "RFC 6585 section 4; RFC 9457",
-			Text:  "A 429 explains itself in a problem document.",
+			Text:  "A 429 has a problem document that explains it.",
 			Check: each(denies, unexplained),
 		},
 		{
 			ID: "server/no-store", Level: Should, Ref: "RFC 6585 section 4; RFC 9111 section 5.2.2.5",
 			Text:  "A 429 has Cache-Control: no-store.",
-			Check: each(denies, stored),
+			Check: each(denies, cacheable),
 		},
 	}
 }
 
 func denies(e *Exchange) bool     { return e.Status == 429 }
 func announcing(e *Exchange) bool { return announces(e).any }
-func explains(e *Exchange) bool   { return e.isProblem() && !e.bare() && !e.truncated() }
+func explains(e *Exchange) bool   { return e.isProblem() && !e.hasNoBody() && !e.truncated() }
 
-// each makes a Check of what can be judged in one response: applies picks the
-// exchanges, fault says what is wrong with one of them.
+// each makes a Check for what one response shows: applies selects the exchanges, and fault says
+// what is wrong with one.
 func each(applies func(*Exchange) bool, fault func(*Exchange) error) func([]Exchange) ([]Breach, bool) {
 	return func(log []Exchange) ([]Breach, bool) {
-		var f findings
+		var f collector
 		for i := range log {
 			if !applies(&log[i]) {
 				continue
@@ -91,35 +96,36 @@ func each(applies func(*Exchange) bool, fault func(*Exchange) error) func([]Exch
 	}
 }
 
-func saysWhen(log []Exchange) ([]Breach, bool) {
-	var f findings
+func retryAfterGiven(log []Exchange) ([]Breach, bool) {
+	var f collector
 	for i := range log {
 		e := &log[i]
 		values := e.ResponseHeader.Values("Retry-After")
-		if !denies(e) || len(values) == 0 && never(e) {
+		if !denies(e) || len(values) == 0 && neverAdmitted(e) {
 			continue
 		}
 		f.judged++
 		if h, ok := retryAfter(i, e); !ok || h.wait <= 0 {
-			f.breach("one Retry-After of at least 1, or a date to come", fmt.Sprintf("%d: %q", len(values), clip(strings.Join(values, ", "))), i)
+			f.breach("one Retry-After of at least 1, or a future date",
+				fmt.Sprintf("%d: %q", len(values), clip(strings.Join(values, ", "))), i)
 		}
 	}
 	return f.result()
 }
 
-// hasFields takes a resource for limited if any of its responses says so.
+// hasFields treats a resource as limited if any of its responses says so.
 func hasFields(log []Exchange) ([]Breach, bool) {
-	limited := make(map[ask]bool)
+	limited := make(map[callKey]bool)
 	for i := range log {
 		if e := &log[i]; denies(e) || announcing(e) {
-			limited[askOf(e)] = true
+			limited[callKeyOf(e)] = true
 		}
 	}
-	var f findings
+	var f collector
 	for i := range log {
 		e := &log[i]
-		if e.Status < 200 || e.Status == 503 || !limited[askOf(e)] {
-			continue // a 503 may mean that there was nothing to tell
+		if e.Status < 200 || e.Status == 503 || !limited[callKeyOf(e)] {
+			continue // with a 503 the limiter itself may have failed
 		}
 		f.judged++
 		if !announcing(e) {
@@ -132,9 +138,9 @@ func hasFields(log []Exchange) ([]Breach, bool) {
 func fieldFault(e *Exchange) error { return announces(e).fault }
 
 func remainingFault(e *Exchange) error {
-	for _, st := range announces(e).standings {
+	for _, st := range announces(e).limits {
 		switch {
-		case st.remaining < -1 || st.remaining == -1 && sent(e, st):
+		case st.remaining < -1 || st.remaining == -1 && wasSent(e, st):
 			return fmt.Errorf("%s %q: %d remaining", st.field, clip(st.name), st.remaining)
 		case st.limit >= 0 && st.remaining > st.limit:
 			return fmt.Errorf("%s %q: %d remaining of %d", st.field, clip(st.name), st.remaining, st.limit)
@@ -143,24 +149,26 @@ func remainingFault(e *Exchange) error {
 	return nil
 }
 
-// sent reports whether the -1 of st was sent, and does not mean that nothing was.
-func sent(e *Exchange, st standing) bool { return st.next || e.ResponseHeader.Get(st.field) != "" }
+// wasSent reports whether the -1 in st was sent; otherwise it stands for a missing field.
+func wasSent(e *Exchange, st limitState) bool {
+	return st.nextUnit || e.ResponseHeader.Get(st.field) != ""
+}
 
-// disagreement compares the standings of one response: what names no policy
-// must be the standing of one that does.
+// disagreement compares the fields of one response. A field without a policy's name must agree with
+// one that has a name.
 func disagreement(e *Exchange) error {
 	a := announces(e)
-	var named []standing
-	for _, st := range a.standings {
-		if st.next {
+	var named []limitState
+	for _, st := range a.limits {
+		if st.nextUnit {
 			named = append(named, st)
 		}
-		if st.next && a.policies != nil && !a.policies[st.name] {
+		if st.nextUnit && a.policies != nil && !a.policies[st.name] {
 			return fmt.Errorf("RateLimit of %q, which RateLimit-Policy does not name", clip(st.name))
 		}
 	}
-	for _, st := range a.standings {
-		if !st.next && len(named) > 0 && !matches(e, st, named) {
+	for _, st := range a.limits {
+		if !st.nextUnit && len(named) > 0 && !matches(e, st, named) {
 			return fmt.Errorf("%s %d of %d, reset %d, where RateLimit is %q", st.field, st.remaining, st.limit, st.reset,
 				clip(strings.Join(e.ResponseHeader.Values("RateLimit"), ", ")))
 		}
@@ -168,7 +176,7 @@ func disagreement(e *Exchange) error {
 	return nil
 }
 
-func matches(e *Exchange, st standing, named []standing) bool {
+func matches(e *Exchange, st limitState, named []limitState) bool {
 	for _, n := range named {
 		limits := st.limit < 0 || n.limit < 0 || st.limit == n.limit
 		remains := st.remaining < 0 || st.remaining == n.remaining
@@ -179,9 +187,9 @@ func matches(e *Exchange, st standing, named []standing) bool {
 	return false
 }
 
-// resetsBefore reports whether st says that the quota is whole before n says
-// that one unit is back. A second is left for clocks that differ.
-func resetsBefore(e *Exchange, st, n standing) bool {
+// resetsBefore reports whether st says that the whole quota is back before n says that one unit is.
+// It allows a second for clocks that differ.
+func resetsBefore(e *Exchange, st, n limitState) bool {
 	if st.reset < 0 || n.reset < 0 {
 		return false
 	}
@@ -195,15 +203,15 @@ func denialFault(e *Exchange) error {
 	h, ok := retryAfter(0, e)
 	seconds := h.wait.Seconds()
 	a := announces(e)
-	for _, st := range a.standings {
-		if ok && st.next && st.remaining == 0 && float64(st.reset) > seconds+margin(h) {
-			return fmt.Errorf("Retry-After of %v s, and %q used up for %d s", seconds, clip(st.name), st.reset)
+	for _, st := range a.limits {
+		if ok && st.nextUnit && st.remaining == 0 && float64(st.reset) > seconds+margin(h) {
+			return fmt.Errorf("Retry-After of %v s, but %q is exhausted for %d s", seconds, clip(st.name), st.reset)
 		}
 	}
 	waits := bodyWaits(e)
 	for _, m := range retryMembers {
-		if wait, says := waits[m.name]; says && ok && !h.date && !roundsTo(wait, seconds) {
-			return fmt.Errorf("Retry-After of %v s, and %s of %v s", seconds, m.name, wait)
+		if wait, says := waits[m.name]; says && ok && !h.date && !roundsUpTo(wait, seconds) {
+			return fmt.Errorf("Retry-After of %v s, but %s of %v s", seconds, m.name, wait)
 		}
 	}
 	for _, name := range violated(e) {
@@ -214,8 +222,8 @@ func denialFault(e *Exchange) error {
 	return nil
 }
 
-// margin is the second to which dates are exact.
-func margin(h told) float64 {
+// margin is the resolution of dates: a second.
+func margin(h hint) float64 {
 	if h.date {
 		return 1
 	}
@@ -229,7 +237,7 @@ func unexplained(e *Exchange) error {
 	return fmt.Errorf("Content-Type %q", clip(cmp.Or(e.ResponseHeader.Get("Content-Type"), "(none)")))
 }
 
-func stored(e *Exchange) error {
+func cacheable(e *Exchange) error {
 	for directive := range strings.SplitSeq(strings.Join(e.ResponseHeader.Values("Cache-Control"), ","), ",") {
 		if strings.EqualFold(strings.TrimSpace(directive), "no-store") {
 			return nil

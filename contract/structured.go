@@ -20,13 +20,12 @@ type value struct {
 	s    string
 }
 
-// A scanner reads RFC 9651, strictly: it fails where section 4.2 does, and then
-// there is nothing left of the field.
+// A scanner parses RFC 9651 strictly: if parsing fails by section 4.2, the whole field is ignored.
 type scanner struct{ rest string }
 
 var errStructured = errors.New("not a structured field")
 
-// parseList reads a List without inner lists from the lines of a field.
+// parseList parses a List without inner lists from the lines of a field.
 func parseList(lines []string) ([]item, error) {
 	var list []item
 	s := &scanner{strings.Trim(strings.Join(lines, ", "), " ")}
@@ -48,7 +47,7 @@ func parseList(lines []string) ([]item, error) {
 	}
 }
 
-// parseDictionary reads a Dictionary of bare items, without their parameters.
+// parseDictionary parses a Dictionary of bare items and ignores their parameters.
 func parseDictionary(lines []string) (map[string]value, error) {
 	dict := make(map[string]value)
 	s := &scanner{strings.Trim(strings.Join(lines, ", "), " ")}
@@ -75,7 +74,7 @@ func (s *scanner) take(prefix string) bool {
 	return ok
 }
 
-// span takes the characters at the front that are in set.
+// span takes the leading characters that are in set.
 func (s *scanner) span(set string) string {
 	n := len(s.rest) - len(strings.TrimLeft(s.rest, set))
 	taken := s.rest[:n]
@@ -83,14 +82,14 @@ func (s *scanner) span(set string) string {
 	return taken
 }
 
-// comma takes what separates two members; more is false at the end.
+// comma takes the separator of two members. more is false at the end.
 func (s *scanner) comma() (more bool, err error) {
 	s.span(" \t")
 	if s.rest == "" {
 		return false, nil
 	}
 	if !s.take(",") {
-		return false, fmt.Errorf("%w: %q where a comma should be", errStructured, clip(s.rest))
+		return false, fmt.Errorf("%w: %q instead of a comma", errStructured, clip(s.rest))
 	}
 	s.span(" \t")
 	return true, nil
@@ -115,10 +114,10 @@ const (
 	digit = "0123456789"
 )
 
-// pair takes a key and its value, which is true if it is left out.
+// pair takes a key and its value, which defaults to true.
 func (s *scanner) pair() (key string, v value, err error) {
 	if s.rest == "" || !strings.Contains(lower+"*", s.rest[:1]) {
-		return "", value{}, fmt.Errorf("%w: %q where a key should be", errStructured, clip(s.rest))
+		return "", value{}, fmt.Errorf("%w: %q instead of a key", errStructured, clip(s.rest))
 	}
 	key = s.span(lower + digit + "_-.*")
 	if !s.take("=") {
@@ -143,7 +142,7 @@ func (s *scanner) bare() (value, error) {
 	case strings.Contains(lower+upper+"*", first):
 		return value{kind: 't', s: s.span(lower + upper + digit + "!#$%&'*+-.^_`|~:/")}, nil
 	}
-	return value{}, fmt.Errorf("%w: %q where a value should be", errStructured, clip(s.rest))
+	return value{}, fmt.Errorf("%w: %q instead of a value", errStructured, clip(s.rest))
 }
 
 func (s *scanner) number() (value, error) {
@@ -152,7 +151,7 @@ func (s *scanner) number() (value, error) {
 	whole := s.span(digit)
 	n, ok := digits(whole)
 	if !ok || len(whole) > 15 {
-		return value{}, fmt.Errorf("%w: %q is no number", errStructured, clip(all))
+		return value{}, fmt.Errorf("%w: %q is not a number", errStructured, clip(all))
 	}
 	if negative {
 		n = -n
@@ -161,7 +160,7 @@ func (s *scanner) number() (value, error) {
 		return value{kind: 'i', n: n}, nil
 	}
 	if fraction := s.span(digit); fraction == "" || len(fraction) > 3 || len(whole) > 12 {
-		return value{}, fmt.Errorf("%w: %q is no number", errStructured, clip(all))
+		return value{}, fmt.Errorf("%w: %q is not a number", errStructured, clip(all))
 	}
 	return value{kind: 'd', n: n}, nil
 }
@@ -192,7 +191,7 @@ func (s *scanner) bytes() (value, error) {
 	encoded, rest, ok := strings.Cut(s.rest[1:], ":")
 	decoded, err := base64.StdEncoding.DecodeString(encoded)
 	if !ok || err != nil {
-		return value{}, fmt.Errorf("%w: %q is no byte sequence", errStructured, clip(s.rest))
+		return value{}, fmt.Errorf("%w: %q is not a byte sequence", errStructured, clip(s.rest))
 	}
 	s.rest = rest
 	return value{kind: 'b', s: string(decoded)}, nil
@@ -205,10 +204,10 @@ func (s *scanner) boolean() (value, error) {
 	case s.take("?0"):
 		return value{kind: '?'}, nil
 	}
-	return value{}, fmt.Errorf("%w: %q is no boolean", errStructured, clip(s.rest))
+	return value{}, fmt.Errorf("%w: %q is not a boolean", errStructured, clip(s.rest))
 }
 
-// clip keeps an error short, whatever a server sends.
+// clip shortens s for an error.
 func clip(s string) string {
 	if len(s) > 40 {
 		return s[:40] + "…"

@@ -23,17 +23,16 @@ import (
 	"github.com/heedhttp/heed/testserver"
 )
 
-// What to look at before limits go into production, over real HTTP and a real
-// Redis, a test for each item.
+// The tests in this file check what matters before limits go into production, over real HTTP and a
+// real Redis.
 
-// patience is a timeout that a busy machine does not exceed.
 const patience = 30 * time.Second
 
-// counted is a Config that counts in a Redis, and refuses what Redis does not count.
+// counted is a Config with a Redis store, which fails closed.
 func counted(t *testing.T, server *redistest.Server, rules ...serverside.Rule) serverside.Config {
 	client := redis.NewClient(&redis.Options{
 		Addr: server.Addr, DialTimeout: patience, ReadTimeout: patience, WriteTimeout: patience,
-		MaxRetries: -1, // or what was counted without an answer would be counted again
+		MaxRetries: -1, // a retry could count twice
 	})
 	t.Cleanup(func() { client.Close() })
 	return serverside.Config{
@@ -53,8 +52,7 @@ func perHour(name, pattern string, n int64) serverside.Rule {
 	return serverside.Rule{Name: name, Pattern: pattern, Policies: []quota.Policy{quota.PerHour(n)}}
 }
 
-// ask sends n requests, by a client that does nothing but send, and returns the
-// responses.
+// ask sends n requests with a plain client and returns the responses.
 func ask(t *testing.T, srv *testserver.Server, method, path string, n int) (responses []*http.Response) {
 	for range n {
 		req, err := http.NewRequest(method, srv.URL+path, nil)
@@ -67,7 +65,7 @@ func ask(t *testing.T, srv *testserver.Server, method, path string, n int) (resp
 	return responses
 }
 
-// statuses counts the responses of each status.
+// statuses counts the responses by status.
 func statuses(responses []*http.Response) map[int]int {
 	count := make(map[int]int)
 	for _, resp := range responses {
@@ -76,18 +74,17 @@ func statuses(responses []*http.Response) map[int]int {
 	return count
 }
 
-// State survives a restart of the service.
-func TestChecklist_StateSurvivesARestart(t *testing.T) {
+func TestLimiterStateSurvivesARestart(t *testing.T) {
 	store := redistest.Start(t)
 	rule := perHour("api", "", 5)
 	assert.Equal(t, map[int]int{200: 3}, statuses(ask(t, limited(t, counted(t, store, rule)), "GET", "/", 3)))
 	restarted := ask(t, limited(t, counted(t, store, rule)), "GET", "/", 3)
-	assert.Equal(t, "1", restarted[0].Header.Get("X-RateLimit-Remaining"), "it goes on where the other was")
+	assert.Equal(t, "1", restarted[0].Header.Get("X-RateLimit-Remaining"), "counting goes on")
 	assert.Equal(t, map[int]int{200: 2, 429: 1}, statuses(restarted))
 }
 
-// The fields are on 200, 429 and all others.
-func TestChecklist_EveryResponseHasTheFields(t *testing.T) {
+// The fields are on 200, 429 and all other statuses.
+func TestEveryResponseHasTheFields(t *testing.T) {
 	srv := limited(t, counted(t, redistest.Start(t), perHour("api", "", 7)))
 	for _, status := range []int{200, 201, 204, 304, 404, 500} {
 		srv.Route(fmt.Sprint("/", status), testserver.Step{Status: status, Times: -1})
@@ -105,13 +102,15 @@ func TestChecklist_EveryResponseHasTheFields(t *testing.T) {
 	}
 }
 
-// No refusal is without Retry-After, whatever refuses.
-func TestChecklist_EveryRefusalSaysWhenToComeBack(t *testing.T) {
+// Each algorithm, an overload rule and an outage of the store refuse requests.
+func TestEveryRefusalHasARetryAfter(t *testing.T) {
 	store := redistest.Start(t)
 	configs := map[string]serverside.Config{}
-	for _, algorithm := range []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog} {
+	for _, algorithm := range []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow,
+		quota.SlidingLog} {
 		name := algorithm.String()
-		configs[name] = counted(t, store, serverside.Rule{Name: name, Policies: []quota.Policy{{Quota: 1, Window: 24 * time.Hour, Algorithm: algorithm}}})
+		configs[name] = counted(t, store,
+			serverside.Rule{Name: name, Policies: []quota.Policy{{Quota: 1, Window: 24 * time.Hour, Algorithm: algorithm}}})
 	}
 	guard := perHour("all", "", 1)
 	guard.Stage, guard.Status = serverside.Overload, http.StatusServiceUnavailable
@@ -131,20 +130,20 @@ func TestChecklist_EveryRefusalSaysWhenToComeBack(t *testing.T) {
 			assert.Len(t, resp.Header["Retry-After"], 1, name)
 			assert.Regexp(t, `^[1-9]\d*$`, resp.Header.Get("Retry-After"), name)
 		}
-		assert.Positive(t, refused, name) // even if a window of a day ends in between
+		assert.Positive(t, refused, name) // also if a window of a day ends meanwhile
 	}
 }
 
-// Each family of routes has limits of its own.
-func TestChecklist_RoutesHaveLimitsOfTheirOwn(t *testing.T) {
-	srv := limited(t, counted(t, redistest.Start(t), perHour("login", "POST /login", 2), perHour("search", "/search", 5), perHour("static", "/static/", 1000)))
+func TestEachRouteHasItsOwnLimit(t *testing.T) {
+	srv := limited(t, counted(t, redistest.Start(t), perHour("login", "POST /login", 2), perHour("search", "/search", 5),
+		perHour("static", "/static/", 1000)))
 	assert.Equal(t, map[int]int{200: 2, 429: 1}, statuses(ask(t, srv, "POST", "/login", 3)))
 	assert.Equal(t, map[int]int{200: 5, 429: 1}, statuses(ask(t, srv, "GET", "/search", 6)))
 	assert.Equal(t, map[int]int{200: 20}, statuses(ask(t, srv, "GET", "/static/x", 20)))
 }
 
-// A limit is changed without a deployment, and what was spent stays spent.
-func TestChecklist_LimitsChangeWithoutADeployment(t *testing.T) {
+// What was used under the old limit still counts.
+func TestLimitsChangeWithoutADeployment(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
 	write("rules: [{name: api, policies: 600/1d}]")
@@ -158,16 +157,16 @@ func TestChecklist_LimitsChangeWithoutADeployment(t *testing.T) {
 	assert.Equal(t, map[int]int{200: 2, 429: 1}, statuses(ask(t, srv, "GET", "/", 3)))
 	write("rules: [{name: api, policies: none}]")
 	rules.Reload()
-	assert.Equal(t, map[int]int{429: 1}, statuses(ask(t, srv, "GET", "/", 1)), "a mistake changes nothing")
+	assert.Equal(t, map[int]int{429: 1}, statuses(ask(t, srv, "GET", "/", 1)), "an invalid file changes nothing")
 }
 
-// The client waits for as long as it is told, and is admitted then.
-func TestChecklist_TheClientHonoursRetryAfter(t *testing.T) {
+// The client waits, and is then admitted.
+func TestTheClientHonoursRetryAfter(t *testing.T) {
 	policy := quota.Policy{Quota: 60, Window: time.Minute, Burst: 2}
 	srv := limited(t, counted(t, redistest.Start(t), serverside.Rule{Name: "api", Policies: []quota.Policy{policy}}))
 	client := &http.Client{Transport: &heed.Transport{Base: srv.Transport()}}
 	sent := 0
-	for len(srv.Log()) == sent { // the third is refused, unless a second has passed meanwhile
+	for len(srv.Log()) == sent { // the third is refused, unless a second has passed
 		require.Equal(t, 200, send(t, client, "PUT", srv.URL, fmt.Sprint(sent)))
 		sent++
 	}
@@ -182,9 +181,9 @@ func TestChecklist_TheClientHonoursRetryAfter(t *testing.T) {
 	}
 	require.Equal(t, append(want, 429, 200), got, "one refusal, and none after it")
 	refused, retried := log[sent-1], log[sent]
-	told, err := time.ParseDuration(refused.ResponseHeader.Get("Retry-After") + "s")
+	hint, err := time.ParseDuration(refused.ResponseHeader.Get("Retry-After") + "s")
 	require.NoError(t, err)
-	assert.Positive(t, told)
-	assert.GreaterOrEqual(t, retried.Arrived.Sub(refused.Answered), told)
+	assert.Positive(t, hint)
+	assert.GreaterOrEqual(t, retried.Arrived.Sub(refused.Answered), hint)
 	srv.Check(t)
 }

@@ -1,9 +1,4 @@
-// Package testserver tests clients and servers against the [contract].
-//
-// A [Server] is a real net/http server that answers by a script, keeps a record
-// of every exchange, and holds the record against the clauses of the contract.
-// New starts one in memory, which works inside a synctest bubble, so that an
-// hour of waiting takes no time and is exact:
+// Package testserver tests clients and servers against the rules of package [contract]:
 //
 //	func TestMyClientWaits(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -17,31 +12,31 @@
 //		})
 //	}
 //
-// The client need not be heed's: whatever takes an [http.RoundTripper] can be
-// put on Transport. What does not is tested over [NewTCP], outside of a bubble.
+// A [Server] is a real net/http server in memory. It answers as a script says, and records every
+// exchange. In a synctest bubble, as here, a wait of an hour takes no time and is exact.
 //
-// [NewLimited] tests the other half: it puts a middleware around a handler, and
-// its Check judges the server as well.
+// The client need not be heed's: use any that takes an [http.RoundTripper]. For other clients
+// [NewTCP] listens on a port; it does not work in a bubble.
 //
-// A [Vendor] stands in for the API of GitHub, Slack, Discord, Okta or OpenAI, with limits
-// of your own.
+// To test a server, give its middleware to [NewLimited]: its Check also judges the server.
 //
-// What happened is in [Server.Log], to be counted, or to be held against some
-// of the clauses:
+// A [Vendor] stands in for the API of GitHub, Slack, Discord, Okta or OpenAI, with the limits that
+// you choose.
+//
+// [Server.Log] returns the exchanges. Count them, or check some of the clauses only:
 //
 //	err := contract.Check(srv.Log(), contract.Server()...)
 //
 // # Inside a bubble
 //
-// The network is made of pipes, without buffers: a handler's write ends when the
-// client has read it. Make the Server inside the bubble that uses it. When the
-// test ends, everything that is still open is closed, also bodies of responses
-// that the test forgot; without that, their goroutines would keep the bubble
-// from ending. Check names such bodies, after the test's deferred calls have run.
+// Make the Server inside the bubble that uses it. Its network consists of pipes without buffers, so a
+// handler's write ends only when the client has read it. When the test ends, everything still open
+// is closed, also response bodies that the test forgot, because their goroutines would keep the
+// bubble from ending. Check reports such bodies after the test's deferred calls have run.
 //
-// A bubble begins in the year 2000, when Unix time had nine digits, by which most
-// clients take it for a number of seconds; heed's does not. Where a Step has a reset in
-// Unix time, let the test of another client begin with
+// A bubble starts in the year 2000, when Unix time had nine digits. Most clients take such a number
+// for seconds to wait (heed does not). If a Step of yours has a reset in Unix time, begin the test of
+// such a client with
 //
 //	time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)))
 //

@@ -14,11 +14,10 @@ import (
 	"github.com/heedhttp/heed/testserver"
 )
 
-// Each of these leaves something behind that would keep a goroutine of the
-// bubble alive: then synctest.Test would panic.
+// Each case leaves a goroutine in the bubble. If it were not ended, synctest.Test would panic.
 func TestABubbleEndsWhateverIsLeftOpen(t *testing.T) {
 	long := testserver.Step{Body: strings.Repeat("x", 1<<20)}
-	left := map[string]func(t *testing.T){
+	cases := map[string]func(t *testing.T){
 		"an unread body": func(t *testing.T) {
 			srv := testserver.New(t, long)
 			_, err := (&http.Client{Transport: srv.Transport()}).Get(srv.URL)
@@ -60,9 +59,10 @@ func TestABubbleEndsWhateverIsLeftOpen(t *testing.T) {
 			go (&http.Client{Transport: srv.Transport()}).Post(srv.URL, "", body)
 			synctest.Wait()
 		},
-		"a big request body that nobody reads": func(t *testing.T) {
+		"a large request body that is not read": func(t *testing.T) {
 			srv := testserver.NewLimited(t, func(http.Handler) http.Handler { return http.NotFoundHandler() })
-			resp, err := (&http.Client{Transport: srv.Transport()}).Post(srv.URL, "", strings.NewReader(strings.Repeat("x", 1<<20)))
+			resp,
+				err := (&http.Client{Transport: srv.Transport()}).Post(srv.URL, "", strings.NewReader(strings.Repeat("x", 1<<20)))
 			if err == nil {
 				require.NoError(t, resp.Body.Close())
 			}
@@ -81,12 +81,12 @@ func TestABubbleEndsWhateverIsLeftOpen(t *testing.T) {
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 		},
 	}
-	for name, leave := range left {
+	for name, leave := range cases {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, leave) })
 	}
 }
 
-func TestCheckNamesBodiesThatNobodyClosed(t *testing.T) {
+func TestCheckNamesUnclosedBodies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fakeTB{}
 		srv := testserver.New(f)
@@ -99,10 +99,10 @@ func TestCheckNamesBodiesThatNobodyClosed(t *testing.T) {
 
 		srv.Check(f)
 		srv.Check(f)
-		require.Empty(t, f.failures, "a deferred Close is still to come")
+		require.Empty(t, f.failures, "a deferred Close may still follow")
 		require.NoError(t, late.Body.Close())
 		f.end()
-		require.Equal(t, []string{`testserver: response bodies that nobody closed: ["GET /left: 200 OK"]`}, f.failures)
+		require.Equal(t, []string{`testserver: response bodies that were not closed: ["GET /left: 200 OK"]`}, f.failures)
 	})
 }
 
@@ -127,13 +127,14 @@ func TestAHandlerThatDoesNotEndIsReported(t *testing.T) {
 		synctest.Wait()
 		f.end()
 		require.Len(t, f.failures, 1)
-		require.Contains(t, f.failures[0], "a handler goes on")
+		require.Contains(t, f.failures[0], "a handler still runs")
 		time.Sleep(time.Minute)
 	})
 }
 
 func TestTheNetworkIsDownAfterTheTest(t *testing.T) {
-	for name, start := range map[string]func(testing.TB, ...testserver.Step) *testserver.Server{"memory": testserver.New, "TCP": testserver.NewTCP} {
+	for name, start := range map[string]func(testing.TB,
+		...testserver.Step) *testserver.Server{"memory": testserver.New, "TCP": testserver.NewTCP} {
 		t.Run(name, func(t *testing.T) {
 			f := &fakeTB{}
 			srv := start(f)

@@ -16,7 +16,7 @@ import (
 	"github.com/heedhttp/heed/testserver"
 )
 
-// Keep it as it stands in the package documentation.
+// Keep this identical to the package documentation.
 func TestMyClientWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: time.Minute})
@@ -29,7 +29,7 @@ func TestMyClientWaits(t *testing.T) {
 	})
 }
 
-// inTest stands for the function of a test, which examples do not have.
+// inTest runs f as a test function, which examples do not have.
 func inTest(f func(t testing.TB)) {
 	t := &fakeTB{}
 	defer func() {
@@ -41,7 +41,7 @@ func inTest(f func(t testing.TB)) {
 	f(t)
 }
 
-// A script in memory, and what was recorded.
+// A scripted server in memory, and its log.
 func ExampleNew() {
 	inTest(func(t testing.TB) { // func TestX(t *testing.T)
 		srv := testserver.New(t,
@@ -70,7 +70,7 @@ func ExampleNew() {
 	// POST http://server.test/greet 200 "" "ok\n"
 }
 
-// Any client, over a real connection; this one does not wait.
+// A real connection, for any client. This client does not wait.
 func ExampleNewTCP() {
 	inTest(func(t testing.TB) {
 		srv := testserver.NewTCP(t, testserver.Step{Status: 429, RetryAfter: time.Hour})
@@ -86,7 +86,7 @@ func ExampleNewTCP() {
 	// Output: 1
 }
 
-// Somebody's middleware, which forgets to say when to come back.
+// A middleware that refuses without Retry-After.
 func ExampleNewLimited() {
 	inTest(func(t testing.TB) {
 		srv := testserver.NewLimited(t, func(next http.Handler) http.Handler {
@@ -114,7 +114,7 @@ func ExampleNewLimited() {
 	// server/no-store
 }
 
-// A stand-in for GitHub, with limits small enough to exceed.
+// A stand-in for GitHub with small limits.
 func ExampleGitHub() {
 	inTest(func(t testing.TB) {
 		github := testserver.GitHub(t, testserver.VendorLimit{Name: "search", Quota: 2, Window: time.Minute})
@@ -127,7 +127,8 @@ func ExampleGitHub() {
 				return
 			}
 			resp.Body.Close()
-			fmt.Println(path, resp.StatusCode, resp.Header.Get("X-RateLimit-Resource"), resp.Header.Get("X-RateLimit-Remaining"))
+			fmt.Println(path, resp.StatusCode, resp.Header.Get("X-RateLimit-Resource"),
+				resp.Header.Get("X-RateLimit-Remaining"))
 		}
 		fmt.Printf("%+v\n", github.Counts()["search"])
 	})
@@ -139,7 +140,7 @@ func ExampleGitHub() {
 	// {Admitted:2 Refused:1}
 }
 
-// A script for each part of an API.
+// Each part of an API has its own script.
 func ExampleServer_Route() {
 	inTest(func(t testing.TB) {
 		srv := testserver.New(t)

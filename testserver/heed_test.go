@@ -21,7 +21,7 @@ import (
 	"github.com/heedhttp/heed/testserver"
 )
 
-// send sends a request that has a name, so that it can be judged in full.
+// send sends a request with an X-Request-Id, so that all clauses apply.
 func send(t testing.TB, c *http.Client, method, url, id string) int {
 	req, err := http.NewRequest(method, url, strings.NewReader("body of "+id))
 	if !assert.NoError(t, err) {
@@ -38,7 +38,7 @@ func send(t testing.TB, c *http.Client, method, url, id string) int {
 	return resp.StatusCode
 }
 
-// applied are the clauses that log says something about.
+// applied returns the clauses that are applicable to log.
 func applied(t testing.TB, log []contract.Exchange, clauses []contract.Clause) (ids []string) {
 	for _, c := range clauses {
 		breaches, applicable := c.Check(log)
@@ -50,11 +50,11 @@ func applied(t testing.TB, log []contract.Exchange, clauses []contract.Clause) (
 	return ids
 }
 
-// Both halves of the contract at once: fifty workers against ten
-// requests a second.
-func TestHeedsWorkersKeepTheContract(t *testing.T) {
+// heed's client and server together: fifty workers, ten requests a second.
+func TestFiftyWorkersKeepTheContract(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{Policies: []quota.Policy{quota.PerSecond(10)}}}})
+		limiter,
+			err := serverside.New(serverside.Config{Rules: []serverside.Rule{{Policies: []quota.Policy{quota.PerSecond(10)}}}})
 		require.NoError(t, err)
 		srv := testserver.NewLimited(t, limiter.Wrap)
 		c := &http.Client{Transport: &heed.Transport{Base: srv.Transport()}}
@@ -69,30 +69,40 @@ func TestHeedsWorkersKeepTheContract(t *testing.T) {
 	})
 }
 
-// usedUp are the fields of a quota of which nothing is left.
+// usedUp has the fields of an exhausted quota.
 func usedUp(limit, reset string) http.Header {
 	return http.Header{"X-Ratelimit-Limit": {limit}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {reset}}
 }
 
-// Seconds and dates, a 503 and a 429.
-func TestHeedKeepsTheContractWhateverIsScripted(t *testing.T) {
+// The scripts have seconds and dates, 503s and 429s, lost and slow answers.
+func TestHeedKeepsTheContractForEveryScript(t *testing.T) {
 	date := func(d time.Duration) http.Header {
 		return http.Header{"Retry-After": {time.Now().Add(d).UTC().Format(http.TimeFormat)}}
 	}
 	scripts := map[string]func() []testserver.Step{
 		"429 for 60 s": func() []testserver.Step {
-			return []testserver.Step{{Status: 429, RetryAfter: time.Minute, Header: usedUp("5", fmt.Sprint(time.Now().Unix()+60))}}
+			return []testserver.Step{{Status: 429, RetryAfter: time.Minute,
+				Header: usedUp("5", fmt.Sprint(time.Now().Unix()+60))}}
 		},
 		"429 for 47 s": func() []testserver.Step {
 			return []testserver.Step{{Status: 429, RetryAfter: 47 * time.Second, Header: usedUp("100", "1744380060")}}
 		},
-		"429 until a date": func() []testserver.Step { return []testserver.Step{{Status: 429, Header: date(12 * time.Second)}} },
-		"503 until a date": func() []testserver.Step { return []testserver.Step{{Status: 503, Header: date(12 * time.Second)}} },
-		"503 for ever":     func() []testserver.Step { return []testserver.Step{{Status: 503, Times: -1}} },
+		"429 until a date": func() []testserver.Step {
+			return []testserver.Step{{Status: 429,
+				Header: date(12 * time.Second)}}
+		},
+		"503 until a date": func() []testserver.Step {
+			return []testserver.Step{{Status: 503,
+				Header: date(12 * time.Second)}}
+		},
+		"503 for ever": func() []testserver.Step { return []testserver.Step{{Status: 503, Times: -1}} },
 		"429 for ever": func() []testserver.Step {
 			return []testserver.Step{{Status: 429, RetryAfter: 20 * time.Second, Times: -1}}
 		},
-		"429 for a day":      func() []testserver.Step { return []testserver.Step{{Status: 429, RetryAfter: 24 * time.Hour}} },
+		"429 for a day": func() []testserver.Step {
+			return []testserver.Step{{Status: 429,
+				RetryAfter: 24 * time.Hour}}
+		},
 		"429 without a hint": func() []testserver.Step { return []testserver.Step{{Status: 429, Times: 2}} },
 		"a lost answer":      func() []testserver.Step { return []testserver.Step{{Drop: true}} },
 		"slow, then broken": func() []testserver.Step {
@@ -121,12 +131,12 @@ func TestHeedKeepsTheContractWhateverIsScripted(t *testing.T) {
 	}
 }
 
-// A client that obeys is admitted, and between them every clause about
-// limits has something to say.
-func TestHeedAndItsServerTouchTheClausesTogether(t *testing.T) {
+// Every server clause is applicable to the log, and most client clauses.
+func TestHeedAndItsServerCoverTheClauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(321 * time.Millisecond)
-		limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{Policies: []quota.Policy{quota.PerMinute(6)}}}})
+		limiter,
+			err := serverside.New(serverside.Config{Rules: []serverside.Rule{{Policies: []quota.Policy{quota.PerMinute(6)}}}})
 		require.NoError(t, err)
 		srv := testserver.NewLimited(t, limiter.Wrap)
 		c := &http.Client{Transport: &heed.Transport{Base: srv.Transport()}}
@@ -141,11 +151,12 @@ func TestHeedAndItsServerTouchTheClausesTogether(t *testing.T) {
 	})
 }
 
-// Whatever fields a server is told to send, they keep the contract.
 func TestEveryStyleOfFieldsKeepsTheContract(t *testing.T) {
 	for name, style := range map[string]ratelimit.Style{
-		"default": 0, "Draft11": ratelimit.Draft11, "XRateLimit": ratelimit.XRateLimit, "XRateLimitDelta": ratelimit.XRateLimitDelta,
-		"Draft07": ratelimit.Draft07, "Draft06": ratelimit.Draft06, "Draft07 and XRateLimit": ratelimit.Draft07 | ratelimit.XRateLimit,
+		"default": 0, "Draft11": ratelimit.Draft11, "XRateLimit": ratelimit.XRateLimit,
+		"XRateLimitDelta": ratelimit.XRateLimitDelta,
+		"Draft07":         ratelimit.Draft07, "Draft06": ratelimit.Draft06,
+		"Draft07 and XRateLimit":          ratelimit.Draft07 | ratelimit.XRateLimit,
 		"Draft11, Draft06 and XRateLimit": ratelimit.Draft11 | ratelimit.Draft06 | ratelimit.XRateLimit,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +168,8 @@ func TestEveryStyleOfFieldsKeepsTheContract(t *testing.T) {
 				}})
 				require.NoError(t, err)
 				srv := testserver.NewLimited(t, limiter.Wrap)
-				c := &http.Client{Transport: &heed.Transport{Base: srv.Transport(), Retry: heed.RetryPolicy{MaxWait: time.Hour, MaxElapsed: 10 * time.Hour}}}
+				c := &http.Client{Transport: &heed.Transport{Base: srv.Transport(),
+					Retry: heed.RetryPolicy{MaxWait: time.Hour, MaxElapsed: 10 * time.Hour}}}
 				for i := range 10 {
 					require.Equal(t, 200, send(t, c, "PUT", srv.URL+"/part", fmt.Sprint(i)))
 					require.Equal(t, 200, send(t, c, "PUT", srv.URL+"/other", fmt.Sprint(i)))
@@ -170,13 +182,13 @@ func TestEveryStyleOfFieldsKeepsTheContract(t *testing.T) {
 	}
 }
 
-// Those who waited are let go at the rate that the server has told, where units come
-// back one by one; and where a window comes back whole they need not wait for it.
-func TestTheReleaseKeepsToTheAdvertisedRate(t *testing.T) {
+// If units come back one by one, waiters are released at that rate. If a window comes back as a
+// whole, they need not wait.
+func TestTheLineIsReleasedAtTheAdvertisedRate(t *testing.T) {
 	for _, test := range []struct {
 		name, algorithm, state string
-		least                  time.Duration // between any two arrivals after the cool-down
-		within                 time.Duration // all of them
+		least                  time.Duration // between two arrivals after the cool-down
+		within                 time.Duration // for all arrivals
 	}{
 		{"a bucket", "token-bucket", `"api";r=0;t=1`, time.Second, 30 * time.Second},
 		{"a window", "fixed-window", `"api";r=0;t=40`, 0, 15 * time.Second},

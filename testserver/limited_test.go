@@ -15,15 +15,15 @@ import (
 	"github.com/heedhttp/heed/testserver"
 )
 
-// A model is the plainest limiter that keeps the contract: burst at once, and
-// one more every interval. Each of its faults breaks a clause.
+// A model is the simplest limiter that keeps the contract: burst requests at once, and one more per
+// interval. Each fault breaks a clause.
 type model struct {
 	burst    int
 	interval time.Duration
 	fault    string
 
 	mu   sync.Mutex
-	full time.Time // when the bucket is whole again
+	full time.Time // when the bucket will be full
 }
 
 func (m *model) wrap(next http.Handler) http.Handler {
@@ -40,8 +40,8 @@ func (m *model) wrap(next http.Handler) http.Handler {
 	})
 }
 
-// take returns how long a request has to wait, what is left, how long until
-// there is one more, and when there are all.
+// take returns how long a request has to wait, how much is left, how long until there is one more,
+// and when the bucket will be full.
 func (m *model) take(now time.Time) (wait time.Duration, left int, next time.Duration, full time.Time) {
 	if m.full.Before(now) {
 		m.full = now
@@ -49,7 +49,7 @@ func (m *model) take(now time.Time) (wait time.Duration, left int, next time.Dur
 	debt := m.full.Sub(now)
 	if room := time.Duration(m.burst-1) * m.interval; debt > room {
 		wait = debt - room
-		if m.fault == "waits longer than it says" {
+		if m.fault == "admits later than Retry-After" {
 			wait = max(wait-2*time.Second, time.Millisecond)
 		}
 	} else {
@@ -62,7 +62,7 @@ func (m *model) take(now time.Time) (wait time.Duration, left int, next time.Dur
 }
 
 func (m *model) announce(h http.Header, left int, next time.Duration, full time.Time) {
-	if m.fault == "says nothing" {
+	if m.fault == "sends no fields" {
 		return
 	}
 	r, t := left, int(math.Ceil(next.Seconds()))
@@ -71,11 +71,11 @@ func (m *model) announce(h http.Header, left int, next time.Duration, full time.
 		r--
 	case "sends nonsense":
 		h.Set("X-RateLimit-Reset", "tomorrow")
-	case "claims more than there is":
+	case "reports more than there is":
 		r, left = r+1, left+1
-	case "tells two stories":
+	case "contradicts itself":
 		left++
-	case "announces later than it says":
+	case "announces a later time than Retry-After":
 		t++
 	}
 	h.Set("RateLimit-Policy", fmt.Sprintf(`"model";q=%d`, m.burst))
@@ -91,28 +91,29 @@ func (m *model) deny(w http.ResponseWriter, wait time.Duration) {
 	h, status := w.Header(), 429
 	seconds := int(math.Ceil(wait.Seconds()))
 	h.Set("Content-Type", "application/problem+json")
-	if m.fault != "may be stored" {
+	if m.fault != "sends no no-store" {
 		h.Set("Cache-Control", "no-store")
 	}
 	switch m.fault {
-	case "does not say when":
-	case "says it twice":
+	case "sends no Retry-After":
+	case "sends two Retry-After":
 		h.Add("Retry-After", fmt.Sprint(seconds))
 		h.Add("Retry-After", fmt.Sprint(seconds))
 	default:
 		h.Set("Retry-After", fmt.Sprint(seconds))
 	}
 	switch m.fault {
-	case "does not explain":
+	case "sends no problem document":
 		h.Set("Content-Type", "text/html")
 	case "has another status in its body":
 		status = 503
 	}
 	w.WriteHeader(429)
-	fmt.Fprintf(w, `{"type":"about:blank","title":"Too Many Requests","status":%d,"retry_after_ms":%d}`, status, int(math.Ceil(wait.Seconds()*1000)))
+	fmt.Fprintf(w, `{"type":"about:blank","title":"Too Many Requests","status":%d,"retry_after_ms":%d}`, status,
+		int(math.Ceil(wait.Seconds()*1000)))
 }
 
-// obey spends the burst, is denied, comes back on time and again.
+// obey uses up the burst, is refused, and returns on time, several times.
 func obey(t *testing.T, srv *testserver.Server) {
 	c := &http.Client{Transport: srv.Transport()}
 	for range 3 {
@@ -130,21 +131,21 @@ func obey(t *testing.T, srv *testserver.Server) {
 	get(t, c, srv.URL)
 }
 
-func TestAServerWithAFaultIsCaughtByTheClauseThatForbidsIt(t *testing.T) {
+func TestEachServerFaultBreaksItsClause(t *testing.T) {
 	for fault, clause := range map[string]string{
-		"":                               "",
-		"waits longer than it says":      "server/obeyed",
-		"does not say when":              "server/retry-after",
-		"says it twice":                  "server/retry-after",
-		"says nothing":                   "server/fields",
-		"sends nonsense":                 "server/fields-valid",
-		"counts below zero":              "server/remaining",
-		"claims more than there is":      "server/used-up",
-		"tells two stories":              "server/fields-agree",
-		"announces later than it says":   "server/denial-agrees",
-		"does not explain":               "server/explained",
-		"has another status in its body": "server/problem",
-		"may be stored":                  "server/no-store",
+		"":                                        "",
+		"admits later than Retry-After":           "server/obeyed",
+		"sends no Retry-After":                    "server/retry-after",
+		"sends two Retry-After":                   "server/retry-after",
+		"sends no fields":                         "server/fields",
+		"sends nonsense":                          "server/fields-valid",
+		"counts below zero":                       "server/remaining",
+		"reports more than there is":              "server/used-up",
+		"contradicts itself":                      "server/fields-agree",
+		"announces a later time than Retry-After": "server/denial-agrees",
+		"sends no problem document":               "server/explained",
+		"has another status in its body":          "server/problem",
+		"sends no no-store":                       "server/no-store",
 	} {
 		t.Run(fault, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -168,8 +169,7 @@ func TestAServerWithAFaultIsCaughtByTheClauseThatForbidsIt(t *testing.T) {
 	}
 }
 
-// A server that keeps the contract has every clause applied to it by such a log.
-func TestTheModelTouchesEveryServerClause(t *testing.T) {
+func TestAModelServerCoversEveryServerClause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testserver.NewLimited(t, (&model{burst: 3, interval: 4 * time.Second}).wrap)
 		obey(t, srv)

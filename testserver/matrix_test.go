@@ -20,7 +20,7 @@ import (
 	"github.com/heedhttp/heed/testserver"
 )
 
-// A rewriter is what stands between the two halves and changes what one says.
+// A rewriter is a proxy that changes response headers.
 type rewriter struct {
 	base    http.RoundTripper
 	rewrite func(http.Header)
@@ -66,15 +66,14 @@ var (
 	}
 )
 
-// Whatever the server counts by, whatever it says it in, and whatever a proxy
-// leaves of that: who obeys is admitted at the first retry, not a moment early, and
-// no request is wasted.
-func TestObeyingAdmitsAtTheFirstRetry(t *testing.T) {
+// Whatever the server counts by, however it says so, and whatever a proxy removes: a client that
+// obeys is admitted at its first retry, and wastes no request.
+func TestAnObedientClientIsAdmittedAtTheFirstRetry(t *testing.T) {
 	for styleName, style := range matrixStyles {
 		for algorithm, policy := range matrixPolicies {
 			for proxy, rewrite := range matrixProxies {
 				if style == ratelimit.None && proxy == "stripped" {
-					continue // nothing is said that could be obeyed
+					continue // the client gets no hint
 				}
 				t.Run(strings.Join([]string{styleName, algorithm, proxy}, " "), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) { admittedAtTheFirstRetry(t, style, policy, rewrite) })
@@ -86,13 +85,14 @@ func TestObeyingAdmitsAtTheFirstRetry(t *testing.T) {
 
 func admittedAtTheFirstRetry(t *testing.T, style ratelimit.Style, policy quota.Policy, rewrite func(http.Header)) {
 	time.Sleep(321 * time.Millisecond)
-	limiter, err := serverside.New(serverside.Config{Style: style, Audit: func(serverside.Event) {}, Rules: []serverside.Rule{{Policies: []quota.Policy{policy}}}})
+	limiter, err := serverside.New(serverside.Config{Style: style, Audit: func(serverside.Event) {},
+		Rules: []serverside.Rule{{Policies: []quota.Policy{policy}}}})
 	require.NoError(t, err)
 	srv := testserver.NewLimited(t, limiter.Wrap)
 	c := &http.Client{Transport: &heed.Transport{Base: rewriter{srv.Transport(), rewrite}}}
 	const requests = 8
 	together := 1
-	if policy.Algorithm == quota.LeakyBucket { // who waits for his turn meets no limit by himself
+	if policy.Algorithm == quota.LeakyBucket { // a single waiting caller never exceeds the limit
 		together = 4
 	}
 	for first := 0; first < requests; first += together {
@@ -102,7 +102,7 @@ func admittedAtTheFirstRetry(t *testing.T, style ratelimit.Style, policy quota.P
 		}
 		all.Wait()
 		if together > 1 {
-			time.Sleep(2 * policy.Window) // until nothing is owed, so that one is refused each time
+			time.Sleep(2 * policy.Window) // until the bucket is empty, so that one is refused each time
 		}
 	}
 	attempts, refused := perRequest(srv.Log())
@@ -110,15 +110,15 @@ func admittedAtTheFirstRetry(t *testing.T, style ratelimit.Style, policy quota.P
 	for id, n := range attempts {
 		assert.LessOrEqual(t, n, 2, "request %s was refused more than once", id)
 	}
-	assert.Positive(t, refused, "the limit was met")
-	if style == ratelimit.None { // which a server should not choose
+	assert.Positive(t, refused, "the limit was reached")
+	if style == ratelimit.None { // it breaks clauses for servers
 		assert.NoError(t, contract.Check(srv.Log(), contract.Client()...))
 		return
 	}
 	srv.Check(t)
 }
 
-// perRequest counts the attempts of each request, and how many were refused.
+// perRequest counts the attempts of each request, and the refusals.
 func perRequest(log []contract.Exchange) (attempts map[string]int, refused int) {
 	attempts = make(map[string]int)
 	for _, e := range log {

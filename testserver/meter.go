@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// A meter counts what one customer used of one limit: in windows that end at a whole unit of
-// the fields that tell it, or, if there is no such unit, in a bucket that refills.
-type meter struct {
+// A quotaMeter counts what one customer used of one limit. It has windows that end on a whole unit
+// of the fields that report it or, if unit is 0, a bucket that refills.
+type quotaMeter struct {
 	VendorLimit
 	unit time.Duration
 	used int       // in the window
 	end  time.Time // of the window
-	full time.Time // when the bucket is full again
+	full time.Time // when the bucket will be full
 }
 
-// meter returns a customer's meter of a limit. A window that is over was followed by another.
-func (v *Vendor) meter(name, whose string, unit time.Duration, now time.Time) *meter {
+// meter returns a customer's quotaMeter of a limit. If its window is over, it starts the next one.
+func (v *Vendor) meter(name, whose string, unit time.Duration, now time.Time) *quotaMeter {
 	m := v.meters[[2]string{name, whose}]
 	if m == nil {
 		limit, known := v.limits[name]
@@ -26,7 +26,7 @@ func (v *Vendor) meter(name, whose string, unit time.Duration, now time.Time) *m
 			limit = v.limits[""]
 		}
 		limit.Name = name
-		m = &meter{VendorLimit: limit, unit: unit}
+		m = &quotaMeter{VendorLimit: limit, unit: unit}
 		v.meters[[2]string{name, whose}] = m
 	}
 	if unit > 0 && !now.Before(m.end) {
@@ -38,7 +38,7 @@ func (v *Vendor) meter(name, whose string, unit time.Duration, now time.Time) *m
 	return m
 }
 
-// endOf returns t, or the next whole unit of Unix time.
+// endOf rounds t up to a whole unit of Unix time.
 func endOf(t time.Time, unit time.Duration) time.Time {
 	if whole := t.Truncate(unit); !whole.Equal(t) {
 		return whole.Add(unit)
@@ -46,19 +46,20 @@ func endOf(t time.Time, unit time.Duration) time.Time {
 	return t
 }
 
-// A charge is what a request takes of a limit.
+// A charge is the units that a request takes of a limit.
 type charge struct {
-	*meter
+	*quotaMeter
 	units int
 }
 
-// exceeded charges a request, unless it exceeds a limit: then it returns the first such one.
-func (v *Vendor) exceeded(now time.Time, charges ...charge) *meter {
+// tryCharge charges a request. If a limit does not admit it, it charges nothing and returns that
+// limit's quotaMeter.
+func (v *Vendor) tryCharge(now time.Time, charges ...charge) *quotaMeter {
 	for _, c := range charges {
 		if c.wait(c.units, now) > 0 {
 			count := v.counts[c.Name]
 			v.counts[c.Name] = VendorCount{count.Admitted, count.Refused + 1}
-			return c.meter
+			return c.quotaMeter
 		}
 	}
 	for _, c := range charges {
@@ -72,9 +73,9 @@ func (v *Vendor) exceeded(now time.Time, charges ...charge) *meter {
 	return nil
 }
 
-// wait is how long it takes until a request of so many units is admitted: for ever, if a
+// wait returns how long it takes until a request of so many units is admitted. It is endless if a
 // bucket never has as many.
-func (m *meter) wait(units int, now time.Time) time.Duration {
+func (m *quotaMeter) wait(units int, now time.Time) time.Duration {
 	switch {
 	case m.unit == 0 && units > m.Quota:
 		return math.MaxInt64
@@ -86,15 +87,15 @@ func (m *meter) wait(units int, now time.Time) time.Duration {
 	return 0
 }
 
-// cost is how long it takes until so many units of a bucket are back, rounded up.
-func (m *meter) cost(units int) time.Duration {
+// cost returns how long a bucket needs to refill so many units, rounded up.
+func (m *quotaMeter) cost(units int) time.Duration {
 	hi, lo := bits.Mul64(uint64(units), uint64(m.Window))
 	whole, rest := bits.Div64(hi, lo, uint64(m.Quota))
 	return time.Duration(whole + min(rest, 1))
 }
 
-// remaining is how many whole units there are.
-func (m *meter) remaining(now time.Time) int {
+// remaining returns how many whole units are left.
+func (m *quotaMeter) remaining(now time.Time) int {
 	if m.unit > 0 {
 		return m.Quota - m.used
 	}
@@ -103,12 +104,12 @@ func (m *meter) remaining(now time.Time) int {
 	return int(whole)
 }
 
-// seconds writes d as Retry-After does.
+// seconds formats d for Retry-After.
 func seconds(d time.Duration) string {
-	return strconv.FormatInt(int64(upTo(d, time.Second)/time.Second), 10)
+	return strconv.FormatInt(int64(roundUp(d, time.Second)/time.Second), 10)
 }
 
-// upTo rounds d up to a whole unit.
-func upTo(d, unit time.Duration) time.Duration {
+// roundUp rounds d up to a whole unit.
+func roundUp(d, unit time.Duration) time.Duration {
 	return (d + unit - 1) / unit * unit
 }

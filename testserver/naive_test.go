@@ -17,8 +17,7 @@ import (
 	"github.com/heedhttp/heed/testserver"
 )
 
-// naive does what the contract is against: it repeats whatever failed, at once
-// and for ever.
+// naive retries at once and for ever.
 func naive(t testing.TB, c *http.Client, method, url, body string) {
 	t.Helper()
 	for {
@@ -35,7 +34,7 @@ func naive(t testing.TB, c *http.Client, method, url, body string) {
 	}
 }
 
-// brokenClauses returns the IDs in an error of contract.Check.
+// brokenClauses counts the breaches in an error of contract.Check by clause.
 func brokenClauses(err error) map[string]int {
 	ids := make(map[string]int)
 	var joined interface{ Unwrap() []error }
@@ -50,33 +49,35 @@ func brokenClauses(err error) map[string]int {
 	return ids
 }
 
-func TestANaiveClientIsCaughtByFourClauses(t *testing.T) {
+func TestANaiveClientBreaksFourClauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: time.Minute, Times: 20})
 		naive(t, &http.Client{Transport: srv.Transport()}, "GET", srv.URL+"/a?token=secret", "")
 		err := contract.Check(srv.Log(), contract.Client()...)
-		assert.Equal(t, map[string]int{"client/wait-seconds": 20, "client/cool-down": 20, "client/attempts": 1, "client/budget": 1}, brokenClauses(err))
+		assert.Equal(t, map[string]int{"client/wait-seconds": 20, "client/cool-down": 20, "client/attempts": 1,
+			"client/budget": 1}, brokenClauses(err))
 		assert.NotContains(t, err.Error(), "secret")
 
 		f := &fakeTB{}
 		srv.Check(f)
 		require.Len(t, f.failures, 1)
-		require.Contains(t, f.failures[0], "client/budget: MUST: Retries that do not wait out")
+		require.Contains(t, f.failures[0], "client/budget: MUST: Retries that did not wait")
 	})
 }
 
-func TestANaivePostIsCaughtToo(t *testing.T) {
+func TestANaivePostBreaksFourClauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testserver.New(t,
 			testserver.Step{Status: 503, RetryAfter: 10 * time.Second, Times: 12}, testserver.Step{Drop: true, Times: 3})
 		naive(t, &http.Client{Transport: srv.Transport()}, "POST", srv.URL, "pay")
-		assert.Equal(t, map[string]int{"client/wait-seconds": 15, "client/idempotent": 15, "client/attempts": 1, "client/budget": 1},
+		assert.Equal(t,
+			map[string]int{"client/wait-seconds": 15, "client/idempotent": 15, "client/attempts": 1, "client/budget": 1},
 			brokenClauses(contract.Check(srv.Log(), contract.Client()...)))
 	})
 }
 
-// Workers that obey to the millisecond, and all wake at once.
-func TestAHerdIsCaught(t *testing.T) {
+// All workers wait exactly as long as they should, and return together.
+func TestAHerdBreaksItsClause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: 10 * time.Second, Times: 5})
 		c := &http.Client{Transport: srv.Transport()}
@@ -93,8 +94,8 @@ func TestAHerdIsCaught(t *testing.T) {
 	})
 }
 
-// The boundary, through a real client: a millisecond early breaks the clause.
-func TestObedienceIsJudgedToTheMillisecond(t *testing.T) {
+// A real client that is a millisecond early breaks the clause.
+func TestAWaitIsJudgedToTheMillisecond(t *testing.T) {
 	for wait, want := range map[time.Duration]map[string]int{
 		10 * time.Second:                      {},
 		10*time.Second - time.Millisecond:     {"client/wait-seconds": 1, "client/cool-down": 1},

@@ -6,21 +6,21 @@ import (
 	"sync"
 )
 
-// A network is a listener and the way to it.
+// A network has a listener, and dials it.
 type network interface {
 	net.Listener
 	dial(ctx context.Context) (net.Conn, error)
 }
 
-// A memory network is made of pipes. All that blocks on it blocks on channels,
-// so that it works inside a synctest bubble.
+// A memory network consists of pipes. It blocks only on channels, so that it works inside a
+// synctest bubble.
 type memory struct {
 	conns chan net.Conn
 	down  chan struct{}
 	close sync.Once
 
 	mu    sync.Mutex // guards ports
-	ports int        // how many were given away
+	ports int        // how many were used
 }
 
 func newMemory() *memory {
@@ -56,7 +56,7 @@ func (m *memory) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// The addresses are two of RFC 5737, which are nobody's.
+// The addresses are reserved for documentation (RFC 5737).
 var serverAddr = &net.TCPAddr{IP: net.IPv4(192, 0, 2, 80), Port: 80}
 
 func (m *memory) nextAddr() net.Addr {
@@ -66,8 +66,7 @@ func (m *memory) nextAddr() net.Addr {
 	return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1024 + m.ports%60_000}
 }
 
-// A pipe is one end of a net.Pipe that has the addresses of a TCP connection,
-// as limiters look at them.
+// A pipe is one end of a net.Pipe with the addresses of a TCP connection, which limiters read.
 type pipe struct {
 	net.Conn
 	local, remote net.Addr

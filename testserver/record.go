@@ -16,26 +16,26 @@ import (
 	"github.com/heedhttp/heed/contract"
 )
 
-// maxKept is how much of a response's body a log keeps.
-const maxKept = 64 << 10
+// maxBody is how much of a response's body a log keeps.
+const maxBody = 64 << 10
 
-// A log is the record of a Server.
-type log struct {
-	mu   sync.Mutex // guards what follows, the entries' contents too
-	list []*contract.Exchange
-	no   int64 // of the last arrival or answer
+// A recordedLog is the log of a Server.
+type recordedLog struct {
+	mu     sync.Mutex // guards the fields below and the exchanges in list
+	list   []*contract.Exchange
+	lastNo int64 // the number of the last arrival or answer
 }
 
-// A record is the making of one exchange.
-type record struct {
+// A recorder records one exchange.
+type recorder struct {
 	http.ResponseWriter
-	log      *log
+	log      *recordedLog
 	e        *contract.Exchange
 	hijacked bool
 }
 
 // begin records the arrival of r.
-func (l *log) begin(w http.ResponseWriter, r *http.Request, key string) *record {
+func (l *recordedLog) begin(w http.ResponseWriter, r *http.Request, key string) *recorder {
 	e := &contract.Exchange{
 		Key:    key,
 		Method: r.Method,
@@ -45,10 +45,10 @@ func (l *log) begin(w http.ResponseWriter, r *http.Request, key string) *record 
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.no++
-	e.Arrived, e.ArrivalNo = time.Now(), l.no
+	l.lastNo++
+	e.Arrived, e.ArrivalNo = time.Now(), l.lastNo
 	l.list = append(l.list, e)
-	return &record{ResponseWriter: w, log: l, e: e}
+	return &recorder{ResponseWriter: w, log: l, e: e}
 }
 
 // absolute is r's URL as the client knows it.
@@ -59,15 +59,15 @@ func absolute(r *http.Request) string {
 	return "http://" + r.Host + r.RequestURI
 }
 
-// WriteHeader records the header that net/http is about to send.
-func (rec *record) WriteHeader(status int) {
+// WriteHeader records the header before net/http sends it.
+func (rec *recorder) WriteHeader(status int) {
 	if status >= 200 || status == http.StatusSwitchingProtocols {
 		rec.answer(status)
 	}
 	rec.ResponseWriter.WriteHeader(status)
 }
 
-func (rec *record) answer(status int) {
+func (rec *recorder) answer(status int) {
 	rec.log.mu.Lock()
 	defer rec.log.mu.Unlock()
 	if rec.e.Status != 0 {
@@ -76,49 +76,48 @@ func (rec *record) answer(status int) {
 	now := time.Now()
 	h := rec.Header()
 	if _, ok := h["Date"]; !ok {
-		h.Set("Date", now.UTC().Format(http.TimeFormat)) // net/http would, later
+		h.Set("Date", now.UTC().Format(http.TimeFormat)) // net/http would only do it later
 	}
-	rec.log.no++
+	rec.log.lastNo++
 	rec.e.Status, rec.e.ResponseHeader = status, h.Clone()
-	rec.e.Answered, rec.e.AnswerNo = now, rec.log.no
+	rec.e.Answered, rec.e.AnswerNo = now, rec.log.lastNo
 }
 
-func (rec *record) Write(b []byte) (int, error) {
+func (rec *recorder) Write(b []byte) (int, error) {
 	rec.answer(http.StatusOK)
 	rec.keep(b)
 	return rec.ResponseWriter.Write(b)
 }
 
-// keep records b before it is sent, so that who has read a response finds it in
-// the log.
-func (rec *record) keep(b []byte) {
+// keep records b before it is sent, so that a caller that has read the response finds it in the
+// log.
+func (rec *recorder) keep(b []byte) {
 	rec.log.mu.Lock()
 	defer rec.log.mu.Unlock()
 	if e := rec.e; e.Method != http.MethodHead {
 		e.ResponseLength += int64(len(b))
-		e.ResponseBody = append(e.ResponseBody, b[:min(len(b), maxKept-len(e.ResponseBody))]...)
+		e.ResponseBody = append(e.ResponseBody, b[:min(len(b), maxBody-len(e.ResponseBody))]...)
 	}
 }
 
-// Flush sends what was written, like http.Flusher.
-func (rec *record) Flush() {
+// Flush implements http.Flusher.
+func (rec *recorder) Flush() {
 	rec.answer(http.StatusOK)
-	_ = http.NewResponseController(rec.ResponseWriter).Flush() // it cannot say more than http.Flusher
+	_ = http.NewResponseController(rec.ResponseWriter).Flush() // http.Flusher returns no error
 }
 
-// Hijack is that of http.Hijacker. What happens on the connection after it is
-// not recorded.
-func (rec *record) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+// Hijack implements http.Hijacker. What happens on the connection after it is not recorded.
+func (rec *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(rec.ResponseWriter).Hijack()
 	rec.hijacked = err == nil
 	return conn, rw, err
 }
 
-// Unwrap is for http.ResponseController.
-func (rec *record) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
+// Unwrap supports http.ResponseController.
+func (rec *recorder) Unwrap() http.ResponseWriter { return rec.ResponseWriter }
 
-// end records that the handler is done, or has panicked.
-func (rec *record) end(r *http.Request, returned bool) {
+// end records that the handler has returned or panicked.
+func (rec *recorder) end(r *http.Request, returned bool) {
 	if returned && !rec.hijacked {
 		rec.answer(http.StatusOK)
 	}
@@ -128,34 +127,34 @@ func (rec *record) end(r *http.Request, returned bool) {
 	e.Finished = time.Now()
 	e.BodyUnread = r.Body != http.NoBody && e.BodyLength == 0 && e.BodySHA256 == ""
 	if e.Status == 0 && !rec.hijacked {
-		rec.log.no++
-		e.Dropped, e.AnswerNo = true, rec.log.no
+		rec.log.lastNo++
+		e.Dropped, e.AnswerNo = true, rec.log.lastNo
 	}
 }
 
-// A reader records a request's body as it is read.
-type reader struct {
+// A bodyRecorder records a request's body while it is read.
+type bodyRecorder struct {
 	io.ReadCloser
-	rec *record
+	rec *recorder
 	sum hash.Hash
 }
 
-func (rec *record) body(b io.ReadCloser) io.ReadCloser {
-	r := &reader{b, rec, sha256.New()}
+func (rec *recorder) body(b io.ReadCloser) io.ReadCloser {
+	r := &bodyRecorder{b, rec, sha256.New()}
 	if b == http.NoBody {
-		r.took(nil, io.EOF)
+		r.record(nil, io.EOF)
 		return b
 	}
 	return r
 }
 
-func (r *reader) Read(p []byte) (int, error) {
+func (r *bodyRecorder) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p)
-	r.took(p[:n], err)
+	r.record(p[:n], err)
 	return n, err
 }
 
-func (r *reader) took(b []byte, err error) {
+func (r *bodyRecorder) record(b []byte, err error) {
 	r.rec.log.mu.Lock()
 	defer r.rec.log.mu.Unlock()
 	r.sum.Write(b)
@@ -165,8 +164,8 @@ func (r *reader) took(b []byte, err error) {
 	}
 }
 
-// copy returns what was recorded so far. Header maps are not written to again.
-func (l *log) copy() []contract.Exchange {
+// copy returns the exchanges so far. Their Header maps do not change any more.
+func (l *recordedLog) copy() []contract.Exchange {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	list := make([]contract.Exchange, len(l.list))

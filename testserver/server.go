@@ -11,48 +11,51 @@ import (
 	"github.com/heedhttp/heed/contract"
 )
 
-// A Server is a net/http server that answers by script and keeps a record. It
-// is made by New, NewTCP or NewLimited, ends with the test, and is safe for
-// concurrent use.
+// A Server is a net/http server that answers as a script says and records every exchange. New,
+// NewTCP and NewLimited make one. It ends with the test, and is safe for concurrent use.
 type Server struct {
-	// URL reaches the server through its Transport, and that of NewTCP through
-	// any other. It has no trailing slash.
+	// URL reaches the server through its Transport; that of NewTCP through any client. It has no
+	// trailing slash.
 	URL string
 
-	// Key says what limits and cool-downs apply to, and becomes the Key of an
-	// Exchange. If nil, the scheme and host of the URL. It is set before the
-	// first request, where a client or a limiter goes by something else, such
-	// as an API key.
+	// Key returns what limits and cool-downs apply to, for the Key of an Exchange. If nil, it is
+	// the scheme and host of the URL. If the client or limiter uses something else, such as an API
+	// key, set it before the first request.
 	Key func(*http.Request) string
 
-	t         testing.TB // that of New
+	t         testing.TB // the argument of New
 	network   network
 	transport *transport
 	clauses   []contract.Clause
-	log       log
-	routes    *http.ServeMux // of scripts
-	rest      *script        // for what no route matches
+	log       recordedLog
+	routes    *http.ServeMux // the scripts of Route
+	fallback  *script        // for requests that no route matches
 	stop      chan struct{}  // closed when the test ends
 
-	mu     sync.Mutex // guards what follows
-	conns  map[net.Conn]bool
-	quiet  chan struct{} // if not nil, closed when conns is empty
-	judged bool          // Check was called
+	mu        sync.Mutex // guards the fields below
+	conns     map[net.Conn]bool
+	allClosed chan struct{} // if not nil, is closed when conns is empty
+	checked   bool          // Check was called
 }
 
-// New starts a server in memory that answers with steps, one after the other,
-// and then with 200. It works inside a synctest bubble and outside. It is
-// reached through its Transport, and there under any host name.
+// New starts a server in memory that answers with steps, one after the other, and after that with
+// 200:
+//
+//	srv := testserver.New(t, testserver.Step{Status: 503, Times: 2}, testserver.Step{Body: "hello"})
+//	client := &http.Client{Transport: srv.Transport()}
+//
+// Only its Transport reaches it, under any host name. It works inside a synctest bubble and
+// outside.
 func New(t testing.TB, steps ...Step) *Server {
 	t.Helper()
-	return start(t, newMemory(), "http://server.test", nil, checked(t, "New", steps))
+	return start(t, newMemory(), "http://server.test", nil, validated(t, "New", steps))
 }
 
-// NewTCP is like New, on a port of the loopback interface, where any client
-// reaches it. It does not work inside a synctest bubble.
+// NewTCP is New on a port of the loopback interface, where any client reaches it. It does not work
+// inside a synctest bubble.
 func NewTCP(t testing.TB, steps ...Step) *Server {
 	t.Helper()
-	steps = checked(t, "NewTCP", steps)
+	steps = validated(t, "NewTCP", steps)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatalf("testserver: %v", err)
@@ -60,9 +63,12 @@ func NewTCP(t testing.TB, steps ...Step) *Server {
 	return start(t, loopback{l}, "http://"+l.Addr().String(), nil, steps)
 }
 
-// NewLimited starts a server in memory whose handler is wrap of one that
-// answers 200, or by the scripts of Route. Its Check judges the server too. A
-// wrap that ignores its argument puts any handler to the test.
+// NewLimited starts a server in memory to test a middleware. wrap gets a handler that answers 200,
+// or as the scripts of Route say, and returns the handler to test:
+//
+//	srv := testserver.NewLimited(t, limiter.Wrap)
+//
+// A wrap may also ignore its argument and return any handler. Check then judges the server too.
 func NewLimited(t testing.TB, wrap func(http.Handler) http.Handler) *Server {
 	t.Helper()
 	if wrap == nil {
@@ -83,7 +89,7 @@ func start(t testing.TB, n network, url string, wrap func(http.Handler) http.Han
 		stop:      make(chan struct{}),
 		conns:     make(map[net.Conn]bool),
 	}
-	s.rest = &script{stop: s.stop, steps: steps}
+	s.fallback = &script{stop: s.stop, steps: steps}
 	h := http.Handler(http.HandlerFunc(s.play))
 	if wrap != nil {
 		h = wrap(h)
@@ -99,22 +105,22 @@ func (s *Server) serve(t testing.TB, h http.Handler) {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		_ = server.Serve(s.network) // it is always closed by Cleanup
+		_ = server.Serve(s.network) // its error is ErrServerClosed
 	}()
 	t.Cleanup(func() {
 		close(s.stop)
-		s.transport.shut()
+		s.transport.closeAll()
 		_ = server.Close()
 		<-served
-		_ = server.Close() // once more, for what was accepted meanwhile
+		_ = server.Close() // again, for connections accepted meanwhile
 		if !s.wait(30 * time.Second) {
-			t.Errorf("testserver: a handler goes on although its connection is closed")
+			t.Errorf("testserver: a handler still runs 30s after its connection was closed")
 		}
-		s.transport.shut() // what was answered meanwhile
+		s.transport.closeAll() // again, for responses that came meanwhile
 	})
 }
 
-// recorded puts the log around h.
+// recorded adds recording to h.
 func (s *Server) recorded(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		key := ""
@@ -131,27 +137,26 @@ func (s *Server) recorded(h http.Handler) http.Handler {
 	})
 }
 
-// play answers by the script of the route that r takes.
+// play answers with the script of r's route.
 func (s *Server) play(w http.ResponseWriter, r *http.Request) {
 	if h, pattern := s.routes.Handler(r); pattern != "" {
 		h.ServeHTTP(w, r)
 		return
 	}
-	s.rest.ServeHTTP(w, r)
+	s.fallback.ServeHTTP(w, r)
 }
 
-// Transport returns a transport that reaches the server, whatever the host of
-// a URL. It is always the same one, so that connections are shared; it has
-// CloseIdleConnections, and it is closed when the test ends.
+// Transport returns a RoundTripper that sends every request to the server, whatever its host. It is
+// always the same one, so connections are reused. It has a method CloseIdleConnections, and is
+// closed when the test ends.
 func (s *Server) Transport() http.RoundTripper { return s.transport }
 
-// Route answers what pattern matches with steps, one after the other, and then
-// with 200. The patterns are those of [http.ServeMux]; what none of them
-// matches gets the steps of New. A pattern that is not valid, or that conflicts
-// with another, fails the test.
+// Route answers requests that match pattern with steps, one after the other, and after that with
+// 200. Patterns are those of [http.ServeMux]. Requests that match none get the steps of New. An
+// invalid pattern, or one that conflicts with another, fails the test.
 func (s *Server) Route(pattern string, steps ...Step) {
 	s.t.Helper()
-	steps = checked(s.t, "Route "+pattern, steps)
+	steps = validated(s.t, "Route "+pattern, steps)
 	defer func() {
 		if fault := recover(); fault != nil {
 			s.t.Fatalf("testserver: Route: %v", fault)
@@ -160,17 +165,15 @@ func (s *Server) Route(pattern string, steps ...Step) {
 	s.routes.Handle(pattern, &script{stop: s.stop, steps: steps})
 }
 
-// Log returns every exchange so far, in the order of their arrival. Who has
-// read a response to its end finds all of it there.
+// Log returns all exchanges so far, in the order of their arrival. A response that was read to its
+// end is complete there.
 func (s *Server) Log() []contract.Exchange { return s.log.copy() }
 
-// Check holds the log so far against every clause that binds clients, and with
-// NewLimited against those that bind servers too. A clause that is broken fails
-// t, whatever its level; to choose among the clauses, give some of them and the
-// Log to [contract.Check].
+// Check fails t for each clause that the log so far breaks, whatever its level: the clauses for
+// clients, and with NewLimited also those for servers. To choose the clauses, call [contract.Check]
+// with the Log.
 //
-// When t ends, it also fails if the body of a response that came through
-// Transport was not closed.
+// When t ends, it also fails if a response body from Transport was not closed.
 func (s *Server) Check(t testing.TB) {
 	t.Helper()
 	if err := contract.Check(s.Log(), s.clauses...); err != nil {
@@ -178,18 +181,18 @@ func (s *Server) Check(t testing.TB) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.judged {
+	if s.checked {
 		return
 	}
-	s.judged = true
+	s.checked = true
 	t.Cleanup(func() {
-		if _, names := s.transport.left(); len(names) > 0 {
-			t.Errorf("testserver: response bodies that nobody closed: %q", names)
+		if _, names := s.transport.unclosed(); len(names) > 0 {
+			t.Errorf("testserver: response bodies that were not closed: %q", names)
 		}
 	})
 }
 
-// connState keeps the set of connections whose goroutines run.
+// connState keeps track of the connections that have a goroutine.
 func (s *Server) connState(conn net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -198,21 +201,21 @@ func (s *Server) connState(conn net.Conn, state http.ConnState) {
 		s.conns[conn] = true
 	case http.StateClosed, http.StateHijacked:
 		delete(s.conns, conn)
-		if s.quiet != nil && len(s.conns) == 0 {
-			close(s.quiet)
-			s.quiet = nil
+		if s.allClosed != nil && len(s.conns) == 0 {
+			close(s.allClosed)
+			s.allClosed = nil
 		}
 	}
 }
 
-// wait reports whether all connections' goroutines end within d.
+// wait reports whether the goroutines of all connections end within d.
 func (s *Server) wait(d time.Duration) bool {
 	s.mu.Lock()
 	quiet := make(chan struct{})
 	if len(s.conns) == 0 {
 		close(quiet)
 	} else {
-		s.quiet = quiet
+		s.allClosed = quiet
 	}
 	s.mu.Unlock()
 	timer := time.NewTimer(d)

@@ -20,9 +20,9 @@ import (
 	"github.com/heedhttp/heed/testserver"
 )
 
-// A fakeTB is a test that may fail without failing the one that runs it.
+// A fakeTB is a testing.TB whose failure does not fail the test.
 type fakeTB struct {
-	testing.TB // for what a Server must not need: it is nil
+	testing.TB // nil: a Server must not call any other method
 
 	cleanups []func()
 	failures []string
@@ -37,7 +37,7 @@ func (f *fakeTB) Fatalf(format string, a ...any) { panic(fatal(fmt.Sprintf(forma
 
 type fatal string
 
-// end runs the cleanups, the last first.
+// end runs the cleanups, the last one first.
 func (f *fakeTB) end() {
 	for len(f.cleanups) > 0 {
 		last := f.cleanups[len(f.cleanups)-1]
@@ -46,7 +46,7 @@ func (f *fakeTB) end() {
 	}
 }
 
-// get returns the status and the body, or the error, of a GET.
+// get returns the status and body of a GET, or the error.
 func get(t testing.TB, c *http.Client, url string) string {
 	t.Helper()
 	resp, err := c.Get(url)
@@ -59,7 +59,7 @@ func get(t testing.TB, c *http.Client, url string) string {
 	return fmt.Sprintf("%d %s", resp.StatusCode, body)
 }
 
-func TestStepsAnswerOneAfterTheOtherAndThen200(t *testing.T) {
+func TestStepsAnswerInOrderThen200(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testserver.New(t,
 			testserver.Step{},
@@ -74,7 +74,7 @@ func TestStepsAnswerOneAfterTheOtherAndThen200(t *testing.T) {
 	})
 }
 
-func TestNegativeTimesIsForEver(t *testing.T) {
+func TestNegativeTimesRepeatsForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testserver.New(t, testserver.Step{Status: 500, Times: -1}, testserver.Step{Status: 404})
 		c := &http.Client{Transport: srv.Transport()}
@@ -107,7 +107,7 @@ func TestRetryAfterIsInWholeSecondsRoundedUp(t *testing.T) {
 	})
 }
 
-func TestDelayIsBeforeTheAnswerAndDropIsNoAnswer(t *testing.T) {
+func TestDelayComesFirstAndDropSendsNoAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		srv := testserver.New(t, testserver.Step{Delay: time.Hour}, testserver.Step{Drop: true, Delay: time.Second})
@@ -131,9 +131,10 @@ func TestDelayIsBeforeTheAnswerAndDropIsNoAnswer(t *testing.T) {
 	})
 }
 
-func TestTheLogHasEverythingOfAnExchange(t *testing.T) {
+func TestTheLogHasAllOfAnExchange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: time.Second, Body: "slow down", Header: http.Header{"X-Test": {"a", "b"}}})
+		srv := testserver.New(t,
+			testserver.Step{Status: 429, RetryAfter: time.Second, Body: "slow down", Header: http.Header{"X-Test": {"a", "b"}}})
 		srv.Key = func(r *http.Request) string { return "customer " + r.Header.Get("X-Api-Key") }
 		body := bytes.Repeat([]byte("heed"), 50_000)
 		req, err := http.NewRequest("PUT", "http://other.example/a/b?q=1", bytes.NewReader(body))
@@ -186,7 +187,6 @@ func TestHeadHasAHeaderAndNoBody(t *testing.T) {
 	})
 }
 
-// A refusal is given before the body is sent, if the client asks first.
 func TestExpectContinueIsRefusedWithoutReadingTheBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testserver.New(t, testserver.Step{Status: 429})
@@ -215,7 +215,7 @@ func TestExpectContinueIsRefusedWithoutReadingTheBody(t *testing.T) {
 	})
 }
 
-func TestRoutesHaveScriptsOfTheirOwn(t *testing.T) {
+func TestEachRouteHasItsOwnScript(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testserver.New(t, testserver.Step{Status: 500})
 		srv.Route("GET /a/{id}", testserver.Step{Status: 201})
@@ -242,7 +242,7 @@ func TestTheTransportKeepsAndClosesConnections(t *testing.T) {
 	})
 }
 
-func TestTCPIsReachedByAnyClientAndByItsTransport(t *testing.T) {
+func TestAnyClientReachesATCPServer(t *testing.T) {
 	srv := testserver.NewTCP(t, testserver.Step{Status: 201}, testserver.Step{Status: 202})
 	assert.Equal(t, "201 ", get(t, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, srv.URL))
 	assert.Equal(t, "202 ", get(t, &http.Client{Transport: srv.Transport()}, "http://any.example/"))
@@ -252,18 +252,18 @@ func TestTCPIsReachedByAnyClientAndByItsTransport(t *testing.T) {
 	srv.Check(t)
 }
 
-func TestWrongStepsAndPatternsFailTheTest(t *testing.T) {
+func TestInvalidStepsAndPatternsFailTheTest(t *testing.T) {
 	wrong := map[string]func(t testing.TB){
-		"testserver: New: step 2: its Status is 42, which is no status": func(t testing.TB) {
+		"testserver: New: step 2: Status is 42, want 200 to 999": func(t testing.TB) {
 			testserver.New(t, testserver.Step{}, testserver.Step{Status: 42})
 		},
-		"testserver: New: step 1: its Status is 103, which is no answer": func(t testing.TB) {
+		"testserver: New: step 1: Status is 103, want 200 to 999": func(t testing.TB) {
 			testserver.New(t, testserver.Step{Status: 103})
 		},
-		"testserver: NewTCP: step 1: its RetryAfter is -1ns, less than 0": func(t testing.TB) {
+		"testserver: NewTCP: step 1: RetryAfter is -1ns, must not be negative": func(t testing.TB) {
 			testserver.NewTCP(t, testserver.Step{RetryAfter: -1})
 		},
-		"testserver: Route /a: step 1: its Delay is -1s, less than 0": func(t testing.TB) {
+		"testserver: Route /a: step 1: Delay is -1s, must not be negative": func(t testing.TB) {
 			testserver.New(t).Route("/a", testserver.Step{Delay: -time.Second})
 		},
 		"testserver: NewLimited: wrap is nil": func(t testing.TB) { testserver.NewLimited(t, nil) },
@@ -324,12 +324,12 @@ func TestAHandlerUnderTestMayFlushHijackAndPanic(t *testing.T) {
 
 		log := srv.Log()
 		assert.Equal(t, []int{200, 200, 0, 0}, []int{log[0].Status, log[1].Status, log[2].Status, log[3].Status})
-		assert.False(t, log[2].Dropped, "nobody knows what was hijacked for")
+		assert.False(t, log[2].Dropped, "it is unknown what happened after the hijack")
 		assert.True(t, log[3].Dropped)
 	})
 }
 
-func TestNewLimitedScriptsWhatIsBehindTheLimiter(t *testing.T) {
+func TestNewLimitedScriptsTheLimitedHandler(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testserver.NewLimited(t, func(next http.Handler) http.Handler { return next })
 		srv.Route("/broken", testserver.Step{Status: 502, Times: -1})

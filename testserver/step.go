@@ -12,61 +12,59 @@ import (
 	"time"
 )
 
-// A Step is how a Server answers one request. The zero Step is a 200 without a
-// body.
+// A Step is how a Server answers one request, for example
+//
+//	testserver.Step{Status: 429, RetryAfter: 30 * time.Second, Body: "slow down"}
+//
+// The zero Step is a 200 without a body.
 type Step struct {
-	Status     int           // of the response; if 0, 200
-	Header     http.Header   // of the response, beside what net/http adds; it may hold a Retry-After that is a date, or nonsense
-	Body       string        // of the response
-	RetryAfter time.Duration // if positive, Retry-After says so, in whole seconds rounded up
-	Delay      time.Duration // before the answer, or before the connection is dropped
+	Status     int         // if 0, 200
+	Header     http.Header // added to what net/http sends; may have any Retry-After, such as a date or nonsense
+	Body       string
+	RetryAfter time.Duration // if positive, sent as Retry-After in whole seconds, rounded up
+	Delay      time.Duration // before the answer or the drop
 
-	// Drop closes the connection without an answer. The other fields but Delay
-	// and Times mean nothing then. net/http's own Transport at once repeats a
-	// request without a body that was dropped on a connection it had used
-	// before; that is one more arrival.
+	// Drop closes the connection without an answer; all other fields but Delay and Times are
+	// ignored. On a reused connection, net/http's own Transport then resends a request without a
+	// body at once, which is one more arrival.
 	Drop bool
 
-	// Times is how many requests are answered in this way. If 0, one; if
-	// negative, all that are to come.
+	// Times is how many requests this Step answers. If 0, one; if negative, all that follow.
 	Times int
 }
 
-// done is the Step after the last.
-var done = Step{Body: "ok\n"}
+// afterLast answers after the last Step.
+var afterLast = Step{Body: "ok\n"}
 
-// fault reports what net/http could not send.
-func (s Step) fault() error {
+// validate returns an error for what net/http cannot send.
+func (s Step) validate() error {
 	switch {
-	case s.Status != 0 && (s.Status < 100 || s.Status > 999):
-		return fmt.Errorf("its Status is %d, which is no status", s.Status)
-	case 100 <= s.Status && s.Status < 200:
-		return fmt.Errorf("its Status is %d, which is no answer", s.Status)
+	case s.Status != 0 && (s.Status < 200 || s.Status > 999):
+		return fmt.Errorf("Status is %d, want 200 to 999", s.Status)
 	case s.RetryAfter < 0:
-		return fmt.Errorf("its RetryAfter is %v, less than 0", s.RetryAfter)
+		return fmt.Errorf("RetryAfter is %v, must not be negative", s.RetryAfter)
 	case s.Delay < 0:
-		return fmt.Errorf("its Delay is %v, less than 0", s.Delay)
+		return fmt.Errorf("Delay is %v, must not be negative", s.Delay)
 	}
 	return nil
 }
 
-// checked returns a copy of steps. It fails the test because of one that cannot
-// be.
-func checked(t testing.TB, where string, steps []Step) []Step {
+// validated returns a copy of steps. It fails the test if one is invalid.
+func validated(t testing.TB, where string, steps []Step) []Step {
 	t.Helper()
 	for i, step := range steps {
-		if err := step.fault(); err != nil {
+		if err := step.validate(); err != nil {
 			t.Fatalf("testserver: %s: step %d: %v", where, i+1, err)
 		}
 	}
 	return slices.Clone(steps)
 }
 
-// play answers r. It reads the body first, unless the client waits to hear
-// whether it should send one that would be refused: then it is not asked for.
+// play answers r. It reads the body first, unless the client expects 100 Continue for a request
+// that is refused.
 func (s Step) play(w http.ResponseWriter, r *http.Request, stop <-chan struct{}) {
 	if r.Header.Get("Expect") == "" || s.Status < 400 {
-		_, _ = io.Copy(io.Discard, r.Body) // if the client breaks off, there is nobody left to tell
+		_, _ = io.Copy(io.Discard, r.Body) // an error here means that the client is gone
 	}
 	if !sleep(r, s.Delay, stop) || s.Drop {
 		panic(http.ErrAbortHandler)
@@ -98,11 +96,11 @@ func sleep(r *http.Request, d time.Duration, stop <-chan struct{}) bool {
 	return false
 }
 
-// A script hands out its steps in the order in which requests arrive.
+// A script gives its steps to requests in the order of their arrival.
 type script struct {
 	stop <-chan struct{}
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	steps []Step
 	used  int // how many requests the first step has answered
 }
@@ -111,7 +109,7 @@ func (s *script) next() Step {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.steps) == 0 {
-		return done
+		return afterLast
 	}
 	step := s.steps[0]
 	if s.used++; step.Times >= 0 && s.used >= step.Times {

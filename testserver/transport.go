@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// A transport reaches one Server, whatever the host of a URL is. It knows which
-// response bodies were not closed.
+// A transport sends every request to one Server, whatever its host. It knows which response bodies
+// are not closed.
 type transport struct {
 	*http.Transport
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	open map[*body]string
-	n    int // how many there ever were
+	n    int // how many there have been
 }
 
 func newTransport(dial func(context.Context) (net.Conn, error)) *transport {
@@ -45,7 +45,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// A body is a response's, until it is closed.
+// A body is a response body that its transport tracks until it is closed.
 type body struct {
 	io.ReadCloser
 	of *transport
@@ -59,8 +59,8 @@ func (b *body) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// left are the bodies that nobody closed, oldest first.
-func (t *transport) left() (bodies []*body, names []string) {
+// unclosed returns the bodies that were not closed, oldest first.
+func (t *transport) unclosed() (bodies []*body, names []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for b := range t.open {
@@ -73,9 +73,9 @@ func (t *transport) left() (bodies []*body, names []string) {
 	return bodies, names
 }
 
-// shut closes what is open. The goroutines of net/http then end by themselves.
-func (t *transport) shut() {
-	bodies, _ := t.left()
+// closeAll closes all bodies and idle connections. The goroutines of net/http then end.
+func (t *transport) closeAll() {
+	bodies, _ := t.unclosed()
 	for _, b := range bodies {
 		_ = b.Close()
 	}

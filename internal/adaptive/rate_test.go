@@ -15,13 +15,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A controller says how fast to go, and is told what comes of it.
+// A controller sets the rate, and learns from answers.
 type controller interface {
 	limit() float64
 	learn(refused, held bool, sent, now time.Time)
 }
 
-// ours is a Rate, with a step or without.
+// ours is a Rate with a step.
 type ours struct {
 	Rate
 	step float64
@@ -39,9 +39,9 @@ func (o *ours) learn(refused, held bool, sent, now time.Time) {
 	}
 }
 
-// cubic is what the AWS SDKs' adaptive retry mode does, by its specification:
-// the rate falls to 0.7 of what was measured, at each refusal, and rises
-// along CUBIC's curve in seconds, at most to twice what was measured.
+// cubic is the adaptive retry mode of the AWS SDKs, by its specification: at each refusal the rate
+// falls to 0.7 of the measured rate, and then rises along CUBIC's curve in seconds, at most to
+// twice the measured rate.
 type cubic struct {
 	fill, last, window, measured float64
 	throttled                    time.Time
@@ -51,7 +51,7 @@ type cubic struct {
 
 func (c *cubic) limit() float64 {
 	if c.fill == 0 {
-		return 2000 // it does not pace before the first refusal: as fast as the workers are
+		return 2000 // before the first refusal it does not pace
 	}
 	return c.fill
 }
@@ -83,7 +83,7 @@ func (c *cubic) measure(now time.Time) {
 	}
 }
 
-// A limiter is a server's, which tells nothing.
+// A limiter is a server's limit, which it does not announce.
 type limiter interface {
 	admits(now time.Duration) (ok bool, delay time.Duration)
 	perSecond() float64
@@ -127,7 +127,7 @@ func (w *windowServer) admits(now time.Duration) (bool, time.Duration) {
 	return true, 0
 }
 
-// A quotaServer counts as package serverside does.
+// A quotaServer counts with package quota.
 type quotaServer struct {
 	limit  *quota.Limit
 	bucket quota.Bucket
@@ -139,35 +139,35 @@ func (q *quotaServer) perSecond() float64 {
 }
 
 func (q *quotaServer) admits(now time.Duration) (ok bool, delay time.Duration) {
-	at := now.Microseconds() // a window begins
+	at := now.Microseconds()
 	q.bucket = q.limit.Drain(q.bucket, at)
 	delay = q.limit.Delay(q.bucket, at)
 	q.bucket, ok = q.limit.Try(q.bucket, 1, at)
 	return ok, delay
 }
 
-// A run is what became of each request.
+// A run is the requests of one simulation.
 type run struct {
 	at      []time.Duration
 	refused []bool
 	held    []bool
 }
 
-// An inFlight is a request under way, and when its answer is back.
+// An inFlight is a request under way, and when its answer comes.
 type inFlight struct {
 	request int
 	back    time.Duration
 }
 
-// drive sends as fast as p allows and so many workers can, with so long a way to
-// the server and back.
+// drive sends requests as fast as p allows and the workers can, with this latency to the server and
+// back.
 func drive(p controller, s limiter, latency, all time.Duration) (f run) {
 	var (
 		start = time.Unix(1e9, 0)
-		away  []inFlight         // those that are back first first
-		due   = 1.0              // how much of a request is to be earned still
-		now   = time.Duration(0) // since when it is earned at p's limit
-		late  bool               // all workers were busy when it was
+		away  []inFlight         // in the order of their answers
+		due   = 1.0              // the part of a request that p's limit must still allow
+		now   = time.Duration(0) // the time up to which due is computed
+		late  bool               // all workers were busy when the request was due
 	)
 	for now < all {
 		next := now + time.Duration(max(0, due)/p.limit()*float64(time.Second))
@@ -197,8 +197,8 @@ func drive(p controller, s limiter, latency, all time.Duration) (f run) {
 	return f
 }
 
-// share is how many requests of the time between were refused, and how many
-// were not, of those that the server admits in the long run.
+// share returns, for the requests between two times, the part that was refused, and the part of the
+// server's long-term rate that was used.
 func (f run) share(from, to time.Duration, perSecond float64) (refused, used float64) {
 	sent, no := 0.0, 0.0
 	for i, at := range f.at {
@@ -212,8 +212,8 @@ func (f run) share(from, to time.Duration, perSecond float64) (refused, used flo
 	return no / max(1, sent), (sent - no) / (perSecond * (to - from).Seconds())
 }
 
-// settled is the first second from which on, for a while, at most 5 % are
-// refused and at least 80 % used. If there is none, it is negative.
+// settled is the first second after which, for a while, at most 5 % are refused and at least 80 %
+// are used. It is negative if there is none.
 func (f run) settled(perSecond float64) time.Duration {
 	while := time.Duration(max(20, 100/perSecond)) * time.Second
 	for at := time.Duration(0); ; at += time.Second {
@@ -233,8 +233,8 @@ const (
 	learning = 10 * time.Second
 )
 
-// lasting is for how long s is asked: in the short form, fast servers are not asked a
-// million times.
+// lasting is how long a simulation runs. In the short form, fast servers do not get a million
+// requests.
 func lasting(s limiter) time.Duration {
 	if s.perSecond() >= 200 && !testenv.Long() {
 		return allOf / 2
@@ -242,7 +242,7 @@ func lasting(s limiter) time.Duration {
 	return allOf
 }
 
-// servers are by name, and made anew for each run.
+// servers returns functions that make a new server for each run.
 func servers() map[string]func() limiter {
 	all := make(map[string]func() limiter)
 	for _, r := range []float64{1, 3, 10, 30, 100, 1000} {
@@ -262,7 +262,7 @@ func servers() map[string]func() limiter {
 	return all
 }
 
-// runs are of the curve, by each of servers: they are the same for all tests.
+// runs are the simulations of the curve with each server. All tests share them.
 var runs = sync.OnceValue(func() map[string]run {
 	all := make(map[string]run)
 	for name, open := range servers() {
@@ -272,13 +272,13 @@ var runs = sync.OnceValue(func() map[string]run {
 	return all
 })
 
-// The figures that Adaptive states.
-func TestAnUntoldLimitIsFoundAndUsedWithFewRefusals(t *testing.T) {
+// These are the figures in Adaptive's documentation.
+func TestAnUnannouncedLimitIsFoundWithFewRefusals(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(servers())) {
 		s, f := servers()[name](), runs()[name]
 		from := learning
 		if w, ok := s.(*windowServer); ok {
-			from = max(from, w.window) // the first window's quota is gone at once
+			from = max(from, w.window) // the first window's quota is used up at once
 		}
 		refused, used := f.share(from, lasting(s), s.perSecond())
 		t.Logf("%-28s %.1f %% refused, %3.0f %% used", name, 100*refused, 100*used)
@@ -290,7 +290,7 @@ func TestAnUntoldLimitIsFoundAndUsedWithFewRefusals(t *testing.T) {
 	}
 }
 
-func TestAnUntoldLimitIsFoundInSeconds(t *testing.T) {
+func TestAnUnannouncedLimitIsFoundInSeconds(t *testing.T) {
 	for name, open := range servers() {
 		s := open()
 		if b, ok := s.(*bucketServer); ok {
@@ -302,10 +302,9 @@ func TestAnUntoldLimitIsFoundInSeconds(t *testing.T) {
 	}
 }
 
-// Why the curve is the default, and neither a straight line, of which no slope
-// fits all servers, nor CUBIC in seconds, which is too steep for slow servers
-// and too flat for fast ones.
-func TestTheCurveFitsServersThatNoStepAndNoCurveInSecondsFits(t *testing.T) {
+// The reason for the curve: no straight line fits all servers, and CUBIC in seconds is too steep
+// for slow servers and too flat for fast ones.
+func TestNoOtherControllerFitsAllServers(t *testing.T) {
 	controllers := map[string]func() controller{
 		"1/s each second":  func() controller { return newOurs(1) },
 		"10/s each second": func() controller { return newOurs(10) },
@@ -315,7 +314,7 @@ func TestTheCurveFitsServersThatNoStepAndNoCurveInSecondsFits(t *testing.T) {
 		mostRefused, leastUsed := 0.0, 1.0
 		for _, server := range slices.Sorted(maps.Keys(servers())) {
 			if mostRefused > 0.2 && leastUsed < 0.7 && !testenv.Long() {
-				break // no other server makes it better
+				break // the remaining servers cannot change the result
 			}
 			s := servers()[server]()
 			refused, used := drive(open(), s, latency, allOf).share(learning, allOf, s.perSecond())
@@ -327,9 +326,8 @@ func TestTheCurveFitsServersThatNoStepAndNoCurveInSecondsFits(t *testing.T) {
 	}
 }
 
-// What the ways of learning a limit come to, of whatever a server counts by. Found is
-// when at most 5 % are refused and at least 80 % used for a while.
-func TestNoOtherCurveIsRefusedLessByAnyServer(t *testing.T) {
+// Compare the controllers for each algorithm of a server.
+func TestTheCurveIsRefusedLeastWhateverServersCount(t *testing.T) {
 	controllers := []struct {
 		name string
 		open func() controller
@@ -340,7 +338,7 @@ func TestNoOtherCurveIsRefusedLessByAnyServer(t *testing.T) {
 	}
 	worst := make([]float64, len(controllers))
 	for _, policy := range []quota.Policy{quota.PerMinute(60), quota.PerSecond(10), quota.PerSecond(200)} {
-		for policy.Algorithm = range quota.SlidingWindow + 1 { // a SlidingLog of 200 is as that of 10
+		for policy.Algorithm = range quota.SlidingWindow + 1 { // a SlidingLog of 200 behaves as one of 10
 			limit, err := policy.Compile()
 			require.NoError(t, err)
 			for i, p := range controllers {

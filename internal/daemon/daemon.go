@@ -1,9 +1,8 @@
-// Package daemon runs the servers of others for tests.
+// Package daemon runs server programs for tests.
 package daemon
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -13,25 +12,25 @@ import (
 	"time"
 )
 
-// startTimeout is how long a daemon may take to get ready.
+// startTimeout is how long a daemon may take to become ready.
 const startTimeout = time.Minute
 
-// A Daemon is a process that was started, and ends with this one.
+// A Daemon is a process that ends with this one.
 type Daemon struct {
 	Process *os.Process
 
-	ended  chan struct{} // closed when it has ended
-	output bytes.Buffer  // what it printed; to be read once it has ended
+	ended  chan struct{} // closed when the process has ended
+	output bytes.Buffer  // its output; read it only after ended
 }
 
-// Start starts cmd, and waits until ready says that it is.
+// Start starts cmd and waits until ready returns true.
 func Start(cmd *exec.Cmd, ready func(*Daemon) bool) (*Daemon, error) {
 	d := &Daemon{ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr, cmd.SysProcAttr = &d.output, &d.output, dieWithParent()
-	cmd.WaitDelay = time.Second // for what it has started, and may outlive it, to let go of its output
+	cmd.WaitDelay = time.Second // child processes that outlive cmd may still hold its output
 	started := make(chan error)
 	go func() {
-		// On Linux a child's parent is the thread, and this one must live as long.
+		// On Linux a child's parent is this thread, which must live as long as the child.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		defer close(d.ended)
@@ -52,7 +51,7 @@ func (d *Daemon) await(ready func(*Daemon) bool) error {
 	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); {
 		select {
 		case <-d.ended:
-			return fmt.Errorf("the server ended: %s", &d.output)
+			return fmt.Errorf("daemon: the process ended before it was ready: %s", &d.output)
 		case <-time.After(5 * time.Millisecond):
 		}
 		if ready(d) {
@@ -60,10 +59,10 @@ func (d *Daemon) await(ready func(*Daemon) bool) error {
 		}
 	}
 	d.Kill()
-	return errors.New("the server did not get ready")
+	return fmt.Errorf("daemon: not ready after %v", startTimeout)
 }
 
-// Kill ends the process, and waits until it has ended. A nil Daemon has.
+// Kill ends the process and waits until it has ended. It does nothing for a nil Daemon.
 func (d *Daemon) Kill() {
 	if d != nil {
 		d.Process.Kill()
@@ -71,7 +70,7 @@ func (d *Daemon) Kill() {
 	}
 }
 
-// FreePort returns a port that nobody listened on a moment ago.
+// FreePort returns a port that was free a moment ago.
 func FreePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -4,8 +4,8 @@ package daemon
 
 import "errors"
 
-// Stop would suspend the process.
+// Stop is not supported on this system.
 func (d *Daemon) Stop() error { return errors.ErrUnsupported }
 
-// Cont would let it go on.
+// Cont is not supported on this system.
 func (d *Daemon) Cont() error { return errors.ErrUnsupported }

@@ -1,9 +1,9 @@
-// The command faults shows that the tests of the client's rules can fail: for
-// each rule it puts a one-line fault into a copy of the code, runs the rule's
-// test, and prints a table of what was caught. It ends with status 1 if a fault
-// was not.
+// The command faults shows that the tests in rules_test.go can fail:
 //
 //	go run ./internal/faults
+//
+// For each test it puts a one-line fault into a copy of the code, runs the test, and prints whether
+// the test failed. It exits with status 1 if a test passed in spite of its fault.
 package main
 
 import (
@@ -33,24 +33,24 @@ func run() error {
 	if err := copyClient(dir); err != nil {
 		return err
 	}
-	if out, err := test(dir, "TestRule"); err != nil {
-		return fmt.Errorf("the rules fail without a fault: %w\n%s", err, out)
+	if out, err := test(dir, "."); err != nil {
+		return fmt.Errorf("a test fails without a fault: %w\n%s", err, out)
 	}
 	var missed []error
-	fmt.Printf("%-4s  %-52s %-18s %s\n", "rule", "", "fault in", "its test")
+	fmt.Printf("%-52s %-18s %s\n", "test", "fault in", "result")
 	for _, f := range faults {
 		verdict := "fails, as it should"
 		if err := f.try(dir); err != nil {
 			verdict = "NOT CAUGHT: " + err.Error()
-			missed = append(missed, fmt.Errorf("rule %d: %w", f.rule, err))
+			missed = append(missed, fmt.Errorf("%s: %w", f.test, err))
 		}
-		fmt.Printf("%-4d  %-52s %-18s %s\n", f.rule, f.what, f.file, verdict)
+		fmt.Printf("%-52s %-18s %s\n", f.test, f.file, verdict)
 	}
 	fmt.Printf("%d faults, %d caught\n", len(faults), len(faults)-len(missed))
 	return errors.Join(missed...)
 }
 
-// try puts f into the copy in dir, and takes it out again.
+// try puts f into the copy in dir, runs its test, and restores the copy.
 func (f fault) try(dir string) error {
 	name := filepath.Join(dir, f.file)
 	good, err := os.ReadFile(name)
@@ -58,19 +58,19 @@ func (f fault) try(dir string) error {
 		return err
 	}
 	if n := strings.Count(string(good), "\t"+f.line+"\n") + strings.Count(string(good), "\n"+f.line+"\n"); n != 1 {
-		return fmt.Errorf("the line occurs %d times", n)
+		return fmt.Errorf("the line occurs %d times in %s", n, f.file)
 	}
 	bad := strings.Replace(string(good), f.line+"\n", f.bad+"\n", 1)
 	if err := os.WriteFile(name, []byte(bad), 0o600); err != nil {
 		return err
 	}
 	defer os.WriteFile(name, good, 0o600)
-	out, err := test(dir, fmt.Sprintf("TestRule%02d", f.rule))
+	out, err := test(dir, "^"+f.test+"$")
 	switch {
 	case err == nil:
-		return errors.New("the test passes")
+		return errors.New("the test passes with the fault")
 	case bytes.Contains(out, []byte("[build failed]")):
-		return fmt.Errorf("it does not compile: %s", out)
+		return fmt.Errorf("the fault does not compile: %s", out)
 	}
 	return nil
 }
@@ -81,9 +81,10 @@ func test(dir, pattern string) ([]byte, error) {
 	return cmd.CombinedOutput()
 }
 
-// copyClient copies what the root package is tested with.
+// copyClient copies what the root package and its rules_test.go need.
 func copyClient(dir string) error {
-	for _, part := range []string{".", "ratelimit", "internal/hostkey", "internal/keyed", "internal/adaptive", "internal/scope"} {
+	for _, part := range []string{".", "ratelimit", "internal/hostkey", "internal/keyed", "internal/adaptive",
+		"internal/scope"} {
 		if err := copyFiles(part, filepath.Join(dir, part)); err != nil {
 			return err
 		}
@@ -114,8 +115,8 @@ func copyFiles(from, to string) error {
 	return nil
 }
 
-// needed reports whether entry is a part of the root package and of the tests
-// of its rules; its other tests import packages that are not copied.
+// needed reports whether entry is part of the root package, rules_test.go or helpers_test.go. The
+// other tests import packages that are not copied.
 func needed(entry fs.DirEntry) bool {
 	name := entry.Name()
 	switch {

@@ -1,5 +1,4 @@
-// Package hostkey names the server that a URL leads to: scheme://host, in one
-// spelling.
+// Package hostkey returns the key of a URL's server: scheme://host, always in the same spelling.
 package hostkey
 
 import (
@@ -10,21 +9,20 @@ import (
 
 const (
 	slots   = 256 // a power of two
-	longest = 512 // of what is kept, in bytes; no name in the DNS is longer than 253
+	longest = 512 // longer hosts are not cached, in bytes; a DNS name has at most 253
 )
 
 var seed = maphash.MakeSeed()
 
-// A Cache computes keys and remembers some of them: at most 256 of http and as
-// many of https, each in the one slot where it can be, so that there is neither
-// a lock nor an order to keep. A key that was displaced is computed anew. The
-// zero Cache is ready to use, by any number of goroutines. It must not be
+// A Cache computes keys and remembers up to 256 for http and as many for https. Each host has one
+// slot where it can be, so neither a lock nor an order is needed. A key that lost its slot is
+// computed again. The zero Cache is ready to use, and safe for concurrent use. It must not be
 // copied.
 type Cache struct {
 	http, https [slots]atomic.Pointer[entry]
 }
 
-// A Name is a key and its hash, for tables that have it at hand again and again.
+// A Name is a key and its hash, for tables that look it up often.
 type Name struct {
 	Key  string
 	Hash uint64
@@ -34,12 +32,11 @@ type Name struct {
 func NameOf(key string) Name { return Name{key, maphash.String(seed, key)} }
 
 type entry struct {
-	host string // as it was asked for
+	host string // as the caller spelled it
 	name Name
 }
 
-// Key returns scheme://host as Of spells it. It allocates only if the answer
-// is not in c.
+// Key returns scheme://host as Of spells it. It allocates only if the key is not in c.
 func (c *Cache) Key(scheme, host string) string { return c.Name(scheme, host).Key }
 
 // Name is Key with its hash.
@@ -63,18 +60,15 @@ func (c *Cache) Name(scheme, host string) Name {
 func compute(slot *atomic.Pointer[entry], scheme, host string) Name {
 	name := NameOf(Of(scheme, host))
 	if len(host) <= longest {
-		// A clone, because a URL's host is a part of its text: kept, it would
-		// keep alive the path and the query, too.
+		// The clone keeps the rest of the URL, which host is a part of, from staying in memory.
 		slot.Store(&entry{strings.Clone(host), name})
 	}
 	return name
 }
 
-// Of returns scheme://host with the ASCII letters of both in lower case, and
-// without the port if it is empty or the scheme's own (RFC 3986, section
-// 6.2.3). The host is as in url.URL: with a port, perhaps, and an IPv6 address
-// in brackets. A name that is not in ASCII, and a dot at a name's end, are left
-// as they are.
+// Of returns scheme://host with the ASCII letters of both in lower case, and without the port if it
+// is empty or the scheme's default (RFC 3986 section 6.2.3). host is as in url.URL: it may have a
+// port, and an IPv6 address is in brackets. Names outside ASCII and a final dot stay unchanged.
 func Of(scheme, host string) string {
 	scheme = lower(scheme)
 	return scheme + "://" + lower(withoutDefaultPort(scheme, host))
@@ -93,13 +87,12 @@ func withoutDefaultPort(scheme, host string) string {
 	return host
 }
 
-// lower is strings.ToLower for the letters A to Z only: the others may be
-// names in their own right.
+// lower is strings.ToLower for A to Z only: other letters may belong to different names.
 func lower(s string) string {
 	if strings.IndexFunc(s, isUpper) < 0 {
 		return s
 	}
-	b := []byte(s) // bytes, not runes: what is not valid UTF-8 stays as it is
+	b := []byte(s) // bytes, so that invalid UTF-8 stays unchanged
 	for i, c := range b {
 		if isUpper(rune(c)) {
 			b[i] = c + ('a' - 'A')

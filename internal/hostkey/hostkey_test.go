@@ -12,7 +12,7 @@ import (
 	"github.com/heedhttp/heed/internal/hostkey"
 )
 
-func TestSpellsEachServerInOneWay(t *testing.T) {
+func TestEachServerHasOneSpelling(t *testing.T) {
 	for _, c := range []struct{ scheme, host, want string }{
 		{"http", "example.com", "http://example.com"},
 		{"HTTP", "Example.COM", "http://example.com"},
@@ -42,7 +42,7 @@ func TestSpellsEachServerInOneWay(t *testing.T) {
 	}
 }
 
-func TestSchemesOfOneHostAreApart(t *testing.T) {
+func TestSchemesOfOneHostHaveDifferentKeys(t *testing.T) {
 	var cache hostkey.Cache
 	for range 3 {
 		assert.Equal(t, "http://example.com", cache.Key("http", "example.com"))
@@ -50,7 +50,7 @@ func TestSchemesOfOneHostAreApart(t *testing.T) {
 	}
 }
 
-func TestAnswersAreRightForMoreHostsThanSlotsFromManyGoroutines(t *testing.T) {
+func TestKeysAreRightWhenTheCacheOverflows(t *testing.T) {
 	var (
 		cache hostkey.Cache
 		wg    sync.WaitGroup
@@ -60,7 +60,7 @@ func TestAnswersAreRightForMoreHostsThanSlotsFromManyGoroutines(t *testing.T) {
 			for i := range 4000 {
 				name := fmt.Sprintf("shard-%d.example.com", i%1000)
 				if got := cache.Key("http", name+":80"); got != "http://"+name {
-					t.Errorf("Key = %q, want that of %s", got, name)
+					t.Errorf("Key = %q, want http://%s", got, name)
 				}
 			}
 		})
@@ -74,7 +74,7 @@ func TestAHitAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() { cache.Key("https", "API.example.com:443") }))
 }
 
-func TestAnImmenseHostIsNotKept(t *testing.T) {
+func TestAHugeHostIsNotCached(t *testing.T) {
 	var cache hostkey.Cache
 	host := strings.Repeat("a", 1<<16)
 	cache.Key("http", host)
@@ -98,12 +98,11 @@ func FuzzOf(f *testing.F) {
 		assert.Equal(t, key, hostkey.Of(strings.ToUpper(u.Scheme), u.Host))
 
 		scheme, host, _ := strings.Cut(key, "://")
-		assert.Equal(t, key, hostkey.Of(scheme, host), "a key's key is the key itself")
+		assert.Equal(t, key, hostkey.Of(scheme, host), "the key of a key is the key itself")
 	})
 }
 
-// oracle takes the host apart and puts it together again with net/url's own
-// idea of what is a name and what is a port.
+// oracle takes the host apart with net/url's own functions and puts it together again.
 func oracle(u *url.URL) string {
 	pairs := make([]string, 0, 52)
 	for c := 'A'; c <= 'Z'; c++ {

@@ -1,5 +1,5 @@
-// Package keyed is the one bounded table of keys: what a client knows of each server or
-// customer.
+// Package keyed has the table in which a client stores what it knows about each server or customer.
+// The number of its keys is bounded.
 package keyed
 
 import (
@@ -10,21 +10,21 @@ import (
 	"github.com/heedhttp/heed/internal/hostkey"
 )
 
-// Most is how many keys a Table holds if its own Most is zero.
+// Most is the limit of a Table whose own Most is zero.
 const Most = 1 << 16
 
 const (
-	firstSweep = 1 << 8 // how many entries there are when idle ones are looked for
-	evictAmong = 32     // how many entries are looked at when the table is full
+	firstSweep = 1 << 8 // the number of entries at which idle ones are first removed
+	evictAmong = 32     // how many entries are compared when the table is full
 )
 
-// A State is whether an entry may be forgotten.
+// A State says whether an entry may be removed.
 type State int
 
 const (
-	Idle  State = iota // a new one would do as well
-	Spare              // only if there is no room
-	InUse              // never: a full Table grows rather
+	Idle  State = iota // yes: it holds nothing
+	Spare              // only if the table is full
+	InUse              // no: the table grows instead
 )
 
 // IdleIf returns Idle or Spare.
@@ -35,29 +35,28 @@ func IdleIf(idle bool) State {
 	return Spare
 }
 
-// A Table keeps one V for each key, at most Most of them. A key that was used
-// lately is found without a lock. The zero Table is ready to use, by any number of
-// goroutines. It must not be copied.
+// A Table has one V for each key, for at most Most keys. A recently used key is found without a
+// lock. The zero Table is ready to use, and safe for concurrent use. It must not be copied.
 type Table[V any] struct {
-	Most int // how many keys there may be; it must not be changed after first use
+	Most int // the highest number of keys; must not change after first use
 
 	recent [64]atomic.Pointer[entry[V]]
 	uses   atomic.Int64
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	all     map[string]*entry[V]
-	sweepAt int // how many entries there are when idle ones are looked for again
+	sweepAt int // the number of entries at which idle ones are removed next
 }
 
 type entry[V any] struct {
 	name  hostkey.Name
-	used  atomic.Int64 // the number of its last use, among those of all entries
+	used  atomic.Int64 // when it was last used, counted in uses of all entries
 	value V
 }
 
-// Get returns key's V, a new one if there is none. state says which entries may be
-// forgotten to make room: those that are Idle in passing, else the least recently used of
-// some. It is called with the table locked.
+// Get returns key's V, and adds one if there is none. state says which entries may be removed to
+// make room: Idle ones from time to time; in a full table an Idle one or else one of the least
+// recently used. It is called with the table locked.
 func (t *Table[V]) Get(key hostkey.Name, state func(*V) State) *V {
 	if v := t.latest(key); v != nil {
 		return v
@@ -87,7 +86,7 @@ func (t *Table[V]) Find(key hostkey.Name) *V {
 	return t.use(e)
 }
 
-// latest returns key's V if it is the one that was used last in its slot.
+// latest returns key's V if it is the one last used in its slot.
 func (t *Table[V]) latest(key hostkey.Name) *V {
 	if e := t.slot(key).Load(); e != nil && e.name.Key == key.Key {
 		return t.use(e)
@@ -95,8 +94,7 @@ func (t *Table[V]) latest(key hostkey.Name) *V {
 	return nil
 }
 
-// use counts a use of e. That of one key again and again is counted once, so that it costs
-// no writing.
+// use counts a use of e. Repeated use of the same key is counted once, so that it writes nothing.
 func (t *Table[V]) use(e *entry[V]) *V {
 	if e.used.Load() != t.uses.Load() {
 		e.used.Store(t.uses.Add(1))
@@ -104,7 +102,7 @@ func (t *Table[V]) use(e *entry[V]) *V {
 	return &e.value
 }
 
-// Len reports how many keys there are.
+// Len returns the number of keys.
 func (t *Table[V]) Len() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -122,13 +120,13 @@ func (t *Table[V]) addLocked(key hostkey.Name, state func(*V) State) *entry[V] {
 	switch {
 	case len(t.all) >= t.most():
 		t.evictLocked(state)
-		if len(t.all) >= t.most() { // there were too many, all of them in use
+		if len(t.all) >= t.most() { // it had grown beyond its limit
 			t.evictLocked(state)
 		}
 	case len(t.all) >= t.sweepAt:
 		t.sweepLocked(state)
 	}
-	key.Key = strings.Clone(key.Key) // it may be a part of something large
+	key.Key = strings.Clone(key.Key) // it may be a part of a large string
 	e := &entry[V]{name: key}
 	e.used.Store(t.uses.Add(1))
 	t.all[key.Key] = e
@@ -142,8 +140,8 @@ func (t *Table[V]) most() int {
 	return t.Most
 }
 
-// sweepLocked forgets every idle entry, and looks again when the table has
-// doubled, so that an addition costs the same however many there are.
+// sweepLocked removes all idle entries. It runs again when the table has doubled, so that the cost
+// per added key stays constant.
 func (t *Table[V]) sweepLocked(state func(*V) State) {
 	for _, e := range t.all {
 		if state(&e.value) == Idle {
@@ -153,17 +151,17 @@ func (t *Table[V]) sweepLocked(state func(*V) State) {
 	t.sweepAt = max(firstSweep, 2*len(t.all))
 }
 
-// evictLocked makes room in a full table: it looks at a few entries, as the map
-// happens to order them, and forgets an idle one, else the least recently used.
+// evictLocked makes room in a full table. Among a few entries, in the map's random order, it
+// removes an idle one, or else the least recently used.
 func (t *Table[V]) evictLocked(state func(*V) State) {
 	var oldest *entry[V]
-	looked, idle := 0, false
+	compared, idle := 0, false
 	for _, e := range t.all {
 		s := state(&e.value)
 		if s != InUse && (oldest == nil || s == Idle && !idle || (s == Idle) == idle && e.used.Load() < oldest.used.Load()) {
 			oldest, idle = e, s == Idle
 		}
-		if looked++; looked == evictAmong {
+		if compared++; compared == evictAmong {
 			break
 		}
 	}

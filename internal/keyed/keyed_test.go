@@ -24,7 +24,7 @@ func TestATableFindsWhatItHas(t *testing.T) {
 	assert.Equal(t, 1, table.Len())
 }
 
-func TestAFullTableForgets(t *testing.T) {
+func TestAFullTableEvicts(t *testing.T) {
 	var table Table[int]
 	for i := range Most + 1000 {
 		*table.Get(name(i), never) = i + 1
@@ -33,12 +33,12 @@ func TestAFullTableForgets(t *testing.T) {
 	assert.Equal(t, Most, table.Len())
 	for i := range Most + 1000 {
 		if v := table.Find(name(i)); v != nil {
-			assert.Equal(t, i+1, *v, "it is this key's")
+			assert.Equal(t, i+1, *v, "the value belongs to this key")
 		}
 	}
 }
 
-func TestATableForgetsTheIdleInPassing(t *testing.T) {
+func TestATableDropsIdleEntriesGradually(t *testing.T) {
 	var table Table[int]
 	idle := func(v *int) State {
 		if *v == 0 {
@@ -51,10 +51,10 @@ func TestATableForgetsTheIdleInPassing(t *testing.T) {
 		table.Get(name(1+i), idle)
 	}
 	assert.LessOrEqual(t, table.Len(), 2*firstSweep)
-	assert.NotNil(t, table.Find(name(0)), "it is none")
+	assert.NotNil(t, table.Find(name(0)), "it is not idle")
 }
 
-func TestATableIsOneForAllGoroutines(t *testing.T) {
+func TestGoroutinesShareATablesEntries(t *testing.T) {
 	var table Table[sync.Map]
 	var all sync.WaitGroup
 	for g := range 8 {
@@ -73,7 +73,7 @@ func TestATableIsOneForAllGoroutines(t *testing.T) {
 	}
 }
 
-func TestAFullTableForgetsWhatIsIdleElseTheLeastRecentlyUsed(t *testing.T) {
+func TestAFullTableEvictsIdleThenLeastRecentlyUsed(t *testing.T) {
 	table := Table[State]{Most: 3}
 	state := func(s *State) State { return *s }
 	for i, s := range []State{Spare, InUse, Spare} {
@@ -84,10 +84,10 @@ func TestAFullTableForgetsWhatIsIdleElseTheLeastRecentlyUsed(t *testing.T) {
 	assert.Nil(t, table.Find(name(2)))
 	*table.Find(name(3)) = Idle
 	table.Get(name(4), state)
-	assert.Nil(t, table.Find(name(3)), "it was idle, if the most recently used one")
+	assert.Nil(t, table.Find(name(3)), "it was idle, though recently used")
 	for _, i := range []int{0, 1, 4} {
 		*table.Find(name(i)) = InUse
 	}
 	table.Get(name(5), state)
-	assert.Equal(t, 4, table.Len(), "what is in use is not forgotten")
+	assert.Equal(t, 4, table.Len(), "entries in use are not removed")
 }

@@ -21,33 +21,33 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// raced is that the race detector watches.
+// raced is true under the race detector.
 var raced bool
 
-// A form is how much of a load there is.
+// A form is the size of a test.
 type form struct {
 	connections   int
-	bare, limited time.Duration // as fast as they are answered
-	paced         time.Duration // each of five of either
+	bare, limited time.Duration // without and with a limiter, as fast as answers come
+	paced         time.Duration // at a fixed rate, five times each
 }
 
-func formOf() form {
+func loadForm() form {
 	if testenv.Long() {
 		return form{10_000, 10 * time.Second, 30 * time.Second, 5 * time.Second}
 	}
 	return form{connections: 500, limited: 300 * time.Millisecond}
 }
 
-func TestUnderTenTimesItsLimitEveryRequestIsAnsweredAndExactlyTheLimitAdmitted(t *testing.T) {
-	f := formOf()
-	if testenv.Long() && raced { // which would die
+func TestAnOverloadedServerAdmitsExactlyItsLimit(t *testing.T) {
+	f := loadForm()
+	if testenv.Long() && raced { // it supports too few goroutines
 		withoutRaceDetector(t)
 		return
 	}
 	require.NoError(t, allowFiles(f.connections+1000))
-	if !testenv.Long() { // each connection sends a request or more, and nothing comes back meanwhile
+	if !testenv.Long() { // each connection sends at least one request, and nothing refills meanwhile
 		limit := int64(f.connections / 10)
-		book := newBook(t, quota.PerDay(limit))
+		book := newLimitRecorder(t, quota.PerDay(limit))
 		r := send(t, load.Load{Addr: listen(t, book), Connections: f.connections, Duration: f.limited})
 		requireAnswers(t, r)
 		assert.GreaterOrEqual(t, r.Answered(), f.connections)
@@ -63,18 +63,20 @@ func TestUnderTenTimesItsLimitEveryRequestIsAnsweredAndExactlyTheLimitAdmitted(t
 	throughput := float64(r.Answered()) / f.bare.Seconds()
 
 	rate := int64(throughput / 10)
-	book := newBook(t, quota.PerSecond(rate))
+	book := newLimitRecorder(t, quota.PerSecond(rate))
 	addr, before := listen(t, book), watch()
 	r = send(t, load.Load{Addr: addr, Connections: f.connections, Duration: f.limited})
 	with := before.peak()
 	requireAnswers(t, r)
 	book.check(t, r)
 	assert.Less(t, with, without+without/2+16<<20, "bytes in use, without a limiter %d", without)
-	t.Logf("%d connections: the bare handler answers %.0f a second; of %d requests %d were admitted by a limit of %d a second; %d KiB in use, %d KiB without a limiter",
+	t.Logf(
+		"%d connections: the bare handler answers %.0f a second; "+
+			"of %d requests %d were admitted by a limit of %d a second; %d KiB in use, %d KiB without a limiter",
 		f.connections, throughput, r.Answered(), r.Statuses[200], rate, with>>10, without>>10)
 
 	if raced {
-		return // whatever takes time then is the race detector
+		return // the race detector takes most of the time
 	}
 	var plain, behind []time.Duration
 	for range 5 {
@@ -88,8 +90,8 @@ func TestUnderTenTimesItsLimitEveryRequestIsAnsweredAndExactlyTheLimitAdmitted(t
 		throughput/4, median(plain), median(behind), plain, behind)
 }
 
-// withoutRaceDetector runs the test in a program without, since that can watch no more
-// than 8128 goroutines.
+// withoutRaceDetector runs the test in a program without the race detector, which supports at most
+// 8128 goroutines.
 func withoutRaceDetector(t *testing.T) {
 	out, err := exec.Command("go", "test", "-count", "1", "-v", "-run", "^"+t.Name()+"$", ".").CombinedOutput()
 	require.NoError(t, err, string(out))
@@ -98,7 +100,7 @@ func withoutRaceDetector(t *testing.T) {
 
 func fine(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("fine\n")) }
 
-// listen serves h, and returns where.
+// listen serves h and returns its address.
 func listen(t *testing.T, h http.Handler) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -109,39 +111,39 @@ func listen(t *testing.T, h http.Handler) (addr string) {
 	return l.Addr().String()
 }
 
-// A book is a handler behind a limit, and a record of what was decided when.
-type book struct {
-	rate    int64 // a second, if the limit is of seconds, and as many at once
+// A limitRecorder is a handler behind a limit. It records what was decided, and when.
+type limitRecorder struct {
+	rate    int64 // the limit a second, and the burst
 	limited http.Handler
 
-	mu       sync.Mutex // guards what follows
-	admitted int
-	begun    time.Time // before the first decision
-	owing    time.Time // since when, at the latest, the bucket never was whole
-	last     time.Time // after the last decision
-	denied   time.Time // before the last denial
+	mu             sync.Mutex // guards the fields below
+	admitted       int
+	begun          time.Time // before the first decision
+	neverFullSince time.Time // since then, at the latest, the bucket was never full
+	last           time.Time // after the last decision
+	denied         time.Time // before the last denial
 }
 
-func newBook(t *testing.T, p quota.Policy) *book {
+func newLimitRecorder(t *testing.T, p quota.Policy) *limitRecorder {
 	t.Helper()
 	l, err := serverside.New(serverside.Config{
 		Audit: func(serverside.Event) {},
 		Rules: []serverside.Rule{{Name: "all", Policies: []quota.Policy{p}}},
 	})
 	require.NoError(t, err)
-	b := &book{rate: p.Quota}
+	b := &limitRecorder{rate: p.Quota}
 	b.limited = l.Wrap(http.HandlerFunc(fine))
 	return b
 }
 
-func (b *book) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (b *limitRecorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	before := b.begin()
 	b.limited.ServeHTTP(w, r)
 	after, denied := time.Now(), w.Header().Get("Retry-After") != ""
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if float64(b.admitted) <= b.refilled(b.begun, after) && after.After(b.owing) {
-		b.owing = after
+	if float64(b.admitted) <= b.refilled(b.begun, after) && after.After(b.neverFullSince) {
+		b.neverFullSince = after
 	}
 	if after.After(b.last) {
 		b.last = after
@@ -154,8 +156,8 @@ func (b *book) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// begin returns when a request comes.
-func (b *book) begin() time.Time {
+// begin returns the time of a request's arrival.
+func (b *limitRecorder) begin() time.Time {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
@@ -165,25 +167,24 @@ func (b *book) begin() time.Time {
 	return now
 }
 
-// refilled is how many units come back from one time to another, unless the bucket is
-// whole in between: what comes then is lost.
-func (b *book) refilled(from, to time.Time) float64 {
+// refilled is how many units come back between two times, if the bucket is never full in between.
+func (b *limitRecorder) refilled(from, to time.Time) float64 {
 	return float64(b.rate) * to.Sub(from).Seconds()
 }
 
-// check requires that what was admitted is exactly the limit: never more than it lets
-// through from the first decision to the last, and not one less from when the bucket
-// could no longer be whole to a request that was denied.
-func (b *book) check(t *testing.T, r load.Report) {
+// check requires that exactly the limit was admitted: never more than the limit allows between the
+// first and the last decision, and not one less between the time when the bucket was last full and
+// the last refusal.
+func (b *limitRecorder) check(t *testing.T, r load.Report) {
 	t.Helper()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	assert.Equal(t, b.admitted, r.Statuses[200], "what the server says, and its clients")
+	assert.Equal(t, b.admitted, r.Statuses[200], "the server's count and the clients'")
 	assert.Equal(t, r.Answered(), r.Statuses[200]+r.Statuses[429])
 	require.False(t, b.denied.IsZero(), "nothing was denied")
 	assert.LessOrEqual(t, float64(b.admitted), float64(b.rate)+b.refilled(b.begun, b.last))
-	assert.Greater(t, float64(b.admitted), float64(b.rate)+b.refilled(b.owing, b.denied)-1)
-	assert.Less(t, b.owing.Sub(b.begun), time.Second, "what is not known to be used up")
+	assert.Greater(t, float64(b.admitted), float64(b.rate)+b.refilled(b.neverFullSince, b.denied)-1)
+	assert.Less(t, b.neverFullSince.Sub(b.begun), time.Second, "the time in which the bucket may have been full")
 }
 
 func requireAnswers(t *testing.T, r load.Report) {
@@ -203,7 +204,7 @@ func p99(t *testing.T, l load.Load) time.Duration {
 
 func median(all []time.Duration) time.Duration { return slices.Sorted(slices.Values(all))[len(all)/2] }
 
-// A memoryWatch finds out how much memory this process has in use, at most.
+// A memoryWatch measures the peak memory use of this process.
 type memoryWatch struct {
 	stop chan bool
 	most chan uint64
@@ -232,7 +233,7 @@ func (w *memoryWatch) peak() uint64 {
 	return <-w.most
 }
 
-// inUse is what the heap and the stacks have, in bytes.
+// inUse is the size of the heap's objects and the stacks, in bytes.
 func inUse() (total uint64) {
 	all := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(all)

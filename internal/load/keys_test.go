@@ -18,7 +18,7 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// A null is a ResponseWriter that remembers its status.
+// A null is a ResponseWriter that remembers only the status.
 type null struct {
 	header http.Header
 	status int
@@ -28,12 +28,12 @@ func (w *null) Header() http.Header         { return w.header }
 func (w *null) Write(b []byte) (int, error) { return len(b), nil }
 func (w *null) WriteHeader(status int)      { w.status = status }
 
-// At one moment, requests come from more keys than are counted: those who have
-// asked most are not forgotten, and those who keep to their quota are not denied.
-func TestAFloodOfKeysTakesNoMemoryAndNobodysQuota(t *testing.T) {
+// Requests come from more keys than the store can hold, all at the same time. Keys that exceeded
+// their quota must stay refused, and the others must not be refused.
+func TestAFloodOfKeysStaysWithinMemory(t *testing.T) {
 	keys := 100_000
 	switch {
-	case testenv.Long() && raced: // which takes half an hour
+	case testenv.Long() && raced: // it would take half an hour
 		withoutRaceDetector(t)
 		return
 	case testenv.Long():
@@ -52,7 +52,8 @@ func TestAFloodOfKeysTakesNoMemoryAndNobodysQuota(t *testing.T) {
 		})
 		require.NoError(t, err)
 		h := limiter.Wrap(http.HandlerFunc(fine))
-		w, r := &null{header: make(http.Header)}, &http.Request{Method: "GET", URL: &url.URL{Path: "/"}, Header: http.Header{"X-User": {""}}, RemoteAddr: "192.0.2.1:1"}
+		w, r := &null{header: make(http.Header)}, &http.Request{Method: "GET", URL: &url.URL{Path: "/"},
+			Header: http.Header{"X-User": {""}}, RemoteAddr: "192.0.2.1:1"}
 		ask := func(user string) int {
 			clear(w.header)
 			w.status = http.StatusOK
@@ -76,7 +77,7 @@ func TestAFloodOfKeysTakesNoMemoryAndNobodysQuota(t *testing.T) {
 			}
 		}
 		assert.Equal(t, 429, ask("greedy"))
-		assert.Equal(t, 429, ask("modest"), "10 and 90 of 100")
+		assert.Equal(t, 429, ask("modest"), "10 and then 90 of 100 are used")
 		after := heap()
 		assert.Less(t, after-before, int64(4<<20))
 		t.Logf("%d keys took %d KiB", keys, (after-before)>>10)
@@ -84,7 +85,7 @@ func TestAFloodOfKeysTakesNoMemoryAndNobodysQuota(t *testing.T) {
 	})
 }
 
-// heap is what is in use after a collection, in bytes.
+// heap is the memory in use after a collection, in bytes.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats

@@ -1,8 +1,8 @@
-// Package load puts a server under load: as many requests as it answers, or as many
-// as are to come in a second, over many connections at once.
+// Package load puts a server under load over many connections: with as many requests as it answers, or
+// with a given number a second.
 //
-// It is for a process of its own, so that the server's has what memory it needs and
-// nothing of the load's.
+// Run it in a separate process, so that the memory of the server's process contains nothing of the
+// load's.
 package load
 
 import (
@@ -17,33 +17,33 @@ import (
 	"time"
 )
 
-// A Load is requests for /, without a body.
+// A Load is a number of GET requests for /.
 type Load struct {
 	Addr        string // host:port
-	Connections int    // all open before the first request, and used until the end
+	Connections int    // all are opened before the first request and used until the end
 
-	// Duration is how long requests are sent. What was sent is waited for.
+	// Duration is how long requests are sent. Run then waits for the last answers.
 	Duration time.Duration
 
-	// PerSecond is how many come in a second, in all, at equal intervals on each
-	// connection, however long others take. If zero, each connection sends its next
-	// one when the last is answered.
+	// PerSecond is the number of requests a second on all connections together, at equal intervals,
+	// however long answers take. If zero, each connection sends its next request when the last one
+	// is answered.
 	PerSecond float64
 }
 
-// A Report is what became of a Load.
+// A Report is the result of a Load.
 type Report struct {
 	Sent     int
-	Statuses map[int]int // how many answers have which status
-	Failed   int         // connections that were lost, or not to be had
-	Failure  string      // why one was
+	Statuses map[int]int // the number of answers by status
+	Failed   int         // connections that broke or could not be opened
+	Failure  string      // the reason for one of them
 
-	// P50 and P99 are of the times that answers with status 200 took, from when their
-	// requests were due.
+	// P50 and P99 are percentiles of the time to an answer with status 200, counted from when the
+	// request was due.
 	P50, P99 time.Duration
 }
 
-// Answered is how many requests were.
+// Answered returns the number of answers.
 func (r Report) Answered() (n int) {
 	for _, count := range r.Statuses {
 		n += count
@@ -51,7 +51,7 @@ func (r Report) Answered() (n int) {
 	return n
 }
 
-// dialers is how many connections are made at a time, so as not to overrun a listener.
+// dialers is how many connections are opened at a time, so as not to overrun the listener.
 const dialers = 64
 
 // patience is how long an answer may take.
@@ -59,15 +59,15 @@ const patience = 30 * time.Second
 
 // Run sends the requests.
 func (l Load) Run() Report {
-	lines := make([]line, l.Connections)
+	lines := make([]connection, l.Connections)
 	l.each(lines, dialers, func(i int) { lines[i].dial(l.Addr) })
 	start := time.Now()
 	l.each(lines, len(lines), func(i int) { lines[i].send(l, i, start) })
 	return report(lines)
 }
 
-// each calls do for each of lines, at most for so many at a time.
-func (l Load) each(lines []line, most int, do func(i int)) {
+// each calls do for each connection. At most this many calls run at the same time.
+func (l Load) each(lines []connection, most int, do func(i int)) {
 	var all sync.WaitGroup
 	places := make(chan bool, most)
 	for i := range lines {
@@ -80,8 +80,8 @@ func (l Load) each(lines []line, most int, do func(i int)) {
 	all.Wait()
 }
 
-// A line is a connection, and what became of its requests.
-type line struct {
+// A connection counts the outcomes of its requests.
+type connection struct {
 	conn     net.Conn
 	sent     int
 	statuses map[int]int
@@ -89,13 +89,13 @@ type line struct {
 	err      error
 }
 
-func (c *line) dial(addr string) {
+func (c *connection) dial(addr string) {
 	c.statuses = make(map[int]int)
 	c.conn, c.err = net.DialTimeout("tcp", addr, patience)
 }
 
-// send sends the requests of line i.
-func (c *line) send(l Load, i int, start time.Time) {
+// send sends the requests of connection i.
+func (c *connection) send(l Load, i int, start time.Time) {
 	if c.err != nil {
 		return
 	}
@@ -110,7 +110,7 @@ func (c *line) send(l Load, i int, start time.Time) {
 
 var request = []byte("GET / HTTP/1.1\r\nHost: heed.example\r\n\r\n")
 
-func (c *line) request(r *bufio.Reader, due time.Time) error {
+func (c *connection) request(r *bufio.Reader, due time.Time) error {
 	if _, err := c.conn.Write(request); err != nil {
 		return err
 	}
@@ -127,17 +127,17 @@ func (c *line) request(r *bufio.Reader, due time.Time) error {
 		c.took = append(c.took, time.Since(due))
 	}
 	if resp.Close {
-		return errors.New("load: the server closes the connection")
+		return errors.New("load: the server closed the connection")
 	}
 	return nil
 }
 
-// interval is that of a connection's requests.
+// interval is the time between two requests of a connection.
 func (l Load) interval() time.Duration {
 	return time.Duration(float64(l.Connections) / l.PerSecond * float64(time.Second))
 }
 
-// first is when that of connection i is due: not all at once.
+// first is when connection i sends its first request. Connections start one after the other.
 func (l Load) first(i int, start time.Time) time.Time {
 	if l.PerSecond == 0 {
 		return start
@@ -152,7 +152,7 @@ func (l Load) next(due time.Time) time.Time {
 	return due.Add(l.interval())
 }
 
-func report(lines []line) Report {
+func report(lines []connection) Report {
 	r := Report{Statuses: make(map[int]int)}
 	var took []time.Duration
 	for i := range lines {

@@ -16,11 +16,10 @@ import (
 	"github.com/heedhttp/heed/internal/load"
 )
 
-// A process of this program may be a test, or what one of these says in its
-// environment.
+// These environment variables make the test program a load generator or a replica.
 const (
-	asLoad    = "HEED_LOAD"    // a load.Load in JSON; it prints the Report
-	asReplica = "HEED_REPLICA" // the addresses that it serves, and of its Redis
+	asLoad    = "HEED_LOAD"    // a load.Load in JSON; the program prints the Report
+	asReplica = "HEED_REPLICA" // the address to serve, the address of Redis, and a timeout
 )
 
 func TestMain(m *testing.M) {
@@ -34,19 +33,20 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// like returns a command that is this program as something else.
-func like(what, how string) *exec.Cmd {
+// commandAs returns a command that runs this program with another role.
+func commandAs(what, how string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), what+"="+how, "GORACE=atexit_sleep_ms=0") // the race detector would have it wait a second as it ends
+	// otherwise the race detector waits a second at exit
+	cmd.Env = append(os.Environ(), what+"="+how, "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 
-// send has a process of its own send l.
+// send runs l in another process.
 func send(t *testing.T, l load.Load) (r load.Report) {
 	t.Helper()
 	how, err := json.Marshal(l)
 	require.NoError(t, err)
-	cmd := like(asLoad, string(how))
+	cmd := commandAs(asLoad, string(how))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -68,7 +68,7 @@ func sendLoad(how string) {
 	}
 }
 
-// allowFiles has this process open n files at once, if it may.
+// allowFiles raises the limit of open files of this process to n.
 func allowFiles(n int) error {
 	var l syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l); err != nil {

@@ -25,11 +25,11 @@ import (
 	"github.com/heedhttp/heed/serverside"
 )
 
-// A replica has a limit of its own for each failure mode.
+// replicaLimit is the limit of each failure mode's rule.
 const replicaLimit = 50
 
-// serveReplica serves at an address as one of several processes on a Redis, for which it
-// waits so long.
+// serveReplica is one of several server processes on one Redis. how has its address, that of Redis,
+// and a timeout.
 func serveReplica(how string) {
 	words := strings.Fields(how)
 	patience, err := time.ParseDuration(words[2])
@@ -46,8 +46,9 @@ func serveReplica(how string) {
 	limiter, err := serverside.New(serverside.Config{
 		Store:        &redisstore.Store{Client: redis.NewClient(&redis.Options{Addr: words[1]}), Timeout: patience},
 		StoreTimeout: patience + 25*time.Millisecond,
-		Rules:        []serverside.Rule{rule("open", serverside.FailOpen), rule("closed", serverside.FailClosed), rule("local", serverside.FailLocal)},
-		Exempt:       []string{"/health"},
+		Rules: []serverside.Rule{rule("open", serverside.FailOpen), rule("closed", serverside.FailClosed),
+			rule("local", serverside.FailLocal)},
+		Exempt: []string{"/health"},
 	})
 	if err != nil {
 		panic(err)
@@ -55,7 +56,7 @@ func serveReplica(how string) {
 	panic(http.ListenAndServe(words[0], limiter.Wrap(http.HandlerFunc(fine))))
 }
 
-// A service is two replicas on one Redis, behind an nginx.
+// A service is two replicas on one Redis, behind nginx.
 type service struct {
 	*testing.T
 	redis    *redistest.Server
@@ -81,15 +82,16 @@ func newService(t *testing.T, patience time.Duration) *service {
 func startReplica(t *testing.T, redisAddr string, patience time.Duration) (addr string, d *daemon.Daemon) {
 	t.Helper()
 	var err error
-	for range 5 { // another process may be quicker to take the port
+	for range 5 { // another process may take the port first
 		addr = fmt.Sprintf("127.0.0.1:%d", daemon.FreePort(t))
-		d, err = daemon.Start(like(asReplica, fmt.Sprint(addr, " ", redisAddr, " ", patience)), func(*daemon.Daemon) bool {
-			resp, err := http.Get("http://" + addr + "/health")
-			if err == nil {
-				resp.Body.Close()
-			}
-			return err == nil && resp.StatusCode == http.StatusOK
-		})
+		d, err = daemon.Start(commandAs(asReplica, fmt.Sprint(addr, " ", redisAddr, " ", patience)),
+			func(*daemon.Daemon) bool {
+				resp, err := http.Get("http://" + addr + "/health")
+				if err == nil {
+					resp.Body.Close()
+				}
+				return err == nil && resp.StatusCode == http.StatusOK
+			})
 		if err == nil {
 			t.Cleanup(d.Kill)
 			return addr, d
@@ -99,7 +101,7 @@ func startReplica(t *testing.T, redisAddr string, patience time.Duration) (addr 
 	return "", nil
 }
 
-// ask sends a user's request for a path, and returns the answer and what it took.
+// ask sends a user's request, and returns the response and its duration.
 func (s *service) ask(path, user string) (*http.Response, time.Duration) {
 	req, err := http.NewRequest("GET", s.url+path, nil)
 	if !assert.NoError(s, err) {
@@ -117,7 +119,7 @@ func (s *service) ask(path, user string) (*http.Response, time.Duration) {
 	return resp, took
 }
 
-// flood returns the statuses of n requests, of which 16 are under way at a time.
+// flood sends n requests, 16 at a time, and returns the statuses.
 func (s *service) flood(path, user string, n int) map[int]int {
 	var mu sync.Mutex
 	statuses, all, left := make(map[int]int), sync.WaitGroup{}, make(chan bool, n)
@@ -151,11 +153,12 @@ func TestReplicasBehindAProxyAdmitTheLimitTogether(t *testing.T) {
 	}
 	assert.Equal(t, 10, s.flood("/open", "ann", 10)[200])
 	s.replicas[0].Kill()
-	assert.Equal(t, map[int]int{200: replicaLimit - 10, 429: 10}, s.flood("/open", "ann", replicaLimit), "one replica is left")
+	assert.Equal(t, map[int]int{200: replicaLimit - 10, 429: 10}, s.flood("/open", "ann", replicaLimit),
+		"one replica is left")
 	assert.Equal(t, exactly, s.flood("/open", "bob", replicaLimit+150))
 }
 
-func TestWhileRedisHangsEachRuleDoesWhatItsModeSays(t *testing.T) {
+func TestEachRuleFollowsItsModeWhileRedisHangs(t *testing.T) {
 	s := newService(t, 50*time.Millisecond)
 	for _, path := range []string{"/open", "/closed", "/local"} {
 		require.Eventually(t, func() bool {
@@ -180,10 +183,10 @@ func TestWhileRedisHangsEachRuleDoesWhatItsModeSays(t *testing.T) {
 	slices.Sort(all)
 	t.Logf("while Redis hangs, an answer takes %v in the median, %v at most", all[len(all)/2], all[len(all)-1])
 	if testenv.Long() {
-		assert.Less(t, all[len(all)*9/10], 100*time.Millisecond, "the rest is the machine's")
+		assert.Less(t, all[len(all)*9/10], 100*time.Millisecond, "a busy machine explains the rest")
 	}
 	statuses := s.flood("/local", "ann", 3*replicaLimit)
-	assert.LessOrEqual(t, statuses[200], 2*replicaLimit-25, "each replica counts for itself")
+	assert.LessOrEqual(t, statuses[200], 2*replicaLimit-25, "each replica counts by itself")
 	assert.Equal(t, 3*replicaLimit, statuses[200]+statuses[429])
 
 	s.redis.Cont()

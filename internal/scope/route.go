@@ -9,12 +9,12 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// AppendRoute appends the route of a request to b: what is told of a limit in one answer is
-// taken to hold for all requests of the same route. Where the host is a vendor's whose limits
-// have Scopes, it is the request's scope, else its method and the first two segments of its
-// path, in which * stands for each identifier. Then known is false: several routes may share a
-// limit.
-func (t *Table) AppendRoute(b []byte, req *http.Request, host hostkey.Name, profiles []*ratelimit.Profile) (route []byte, known bool) {
+// AppendRoute appends the route of a request to b. A limit that one response reports is assumed to
+// hold for all requests of the same route. If the host's Profile has Scopes, the route is the
+// request's scope, and known is true. Otherwise it is the method and the first two segments of the
+// path, with * for each identifier; then several routes may share a limit.
+func (t *Table) AppendRoute(b []byte, req *http.Request, host hostkey.Name,
+	profiles []*ratelimit.Profile) (route []byte, known bool) {
 	if p := t.Profile(host, profiles); p != nil {
 		if name := p.Scope.Of(req); name != "" {
 			return append(b, name...), true
@@ -42,7 +42,7 @@ func (t *Table) AppendRoute(b []byte, req *http.Request, host hostkey.Name, prof
 
 const longestSegment = 64
 
-// isPrefix reports whether a segment tells nothing of what a request is about: api, rest, or a
+// isPrefix reports whether a segment says nothing about the request's subject: api, rest, or a
 // version.
 func isPrefix(segment string) bool {
 	if segment == "api" || segment == "rest" {
@@ -52,8 +52,7 @@ func isPrefix(segment string) bool {
 	return version != "" && len(version) <= 4 && strings.Trim(version, "0123456789.") == ""
 }
 
-// isIdentifier reports whether a segment of a path names one of many things: if it is a
-// number, or long and with a digit.
+// isIdentifier reports whether a segment is an identifier: a number, or long with a digit.
 func isIdentifier(segment string) bool {
 	digits := 0
 	for i := range len(segment) {
@@ -64,8 +63,8 @@ func isIdentifier(segment string) bool {
 	return digits > 0 && (digits == len(segment) || len(segment) >= 16)
 }
 
-// LimitOf returns what a response calls the limit that a request was charged to, or "": what
-// the Profile's Scope says, or else the fields in which several vendors tell it.
+// LimitOf returns the name that a response gives to the request's limit, or "". It is in the field
+// that the Profile's Scope names, or else in fields that several vendors use.
 func (t *Table) LimitOf(req *http.Request, host hostkey.Name, h http.Header, profiles []*ratelimit.Profile) string {
 	if p := t.Profile(host, profiles); p != nil && p.Scope.Header != "" {
 		if len(h.Values(p.Scope.Header)) == 0 {
@@ -76,7 +75,7 @@ func (t *Table) LimitOf(req *http.Request, host hostkey.Name, h http.Header, pro
 	}
 	for _, name := range [...]string{"X-Ratelimit-Resource", "X-Ratelimit-Bucket"} {
 		if values := h[name]; len(values) > 0 && isName(values[0]) {
-			return strings.Clone(values[0]) // of a header's block
+			return strings.Clone(values[0]) // keeps the header's memory from being retained
 		}
 	}
 	return ""

@@ -1,5 +1,5 @@
-// Package scope tells which of a server's limits a request is charged to: by what the
-// Profile of its vendor says, and by what responses have named.
+// Package scope finds out which of a server's limits a request is charged to, from the vendor's
+// Profile and from what responses say.
 package scope
 
 import (
@@ -13,31 +13,30 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// vendors are the built-in Profiles. They are read only.
+// vendors are the built-in Profiles. They must not be modified.
 var vendors = sync.OnceValue(ratelimit.Vendors)
 
-// A Table knows the Profile of each host, and which limit each route was charged to, where
-// responses name it. The zero Table is ready to use, by any number of goroutines. It must not
-// be copied.
+// A Table knows the Profile of each host and, where responses name it, the limit of each route. The
+// zero Table is ready to use, and safe for concurrent use. It must not be copied.
 type Table struct {
-	plain  [64]atomic.Uint64 // hashes of hosts whose built-in Profile names no field, if there is one
-	hosts  keyed.Table[served]
-	routes keyed.Table[atomic.Pointer[string]] // of a host and an endpoint: the limit that was named last
+	hostsWithoutNames [64]atomic.Uint64 // hashes of hosts for which responses name no limits
+	hosts             keyed.Table[hostProfile]
+	routes            keyed.Table[atomic.Pointer[string]] // by host and endpoint: the last named limit
 }
 
-// served is which Profile serves a host.
-type served struct{ last atomic.Pointer[choice] }
+// A hostProfile caches the Profile of a host.
+type hostProfile struct{ last atomic.Pointer[profileChoice] }
 
-// A choice is the Profile that was found when these were asked for.
-type choice struct {
+// A profileChoice is the Profile that was found among these.
+type profileChoice struct {
 	profiles []*ratelimit.Profile
 	profile  *ratelimit.Profile
 }
 
-// Profile returns the first of profiles that serves a host, or else the built-in one of its
-// vendor, or nil. It searches once for a host, as long as profiles are the same slice.
+// Profile returns the first of profiles for a host, or else the built-in one, or nil. It searches
+// once for each host as long as profiles is the same slice.
 func (t *Table) Profile(host hostkey.Name, profiles []*ratelimit.Profile) *ratelimit.Profile {
-	s := t.hosts.Get(host, func(*served) keyed.State { return keyed.Idle })
+	s := t.hosts.Get(host, func(*hostProfile) keyed.State { return keyed.Idle })
 	if c := s.last.Load(); c != nil && same(c.profiles, profiles) {
 		return c.profile
 	}
@@ -46,7 +45,7 @@ func (t *Table) Profile(host hostkey.Name, profiles []*ratelimit.Profile) *ratel
 	if p == nil {
 		p = ratelimit.For(name, vendors())
 	}
-	s.last.Store(&choice{profiles, p})
+	s.last.Store(&profileChoice{profiles, p})
 	return p
 }
 
@@ -54,10 +53,9 @@ func same(a, b []*ratelimit.Profile) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// Of returns the scope of a request to a host: requests of one credential and the same scope
-// share limits. It is "" if all requests of the credential do, or if no Profile serves the
-// host. A limit that a response to the same endpoint has named goes before what the path
-// says.
+// Of returns the scope of a request: requests of one credential with the same scope share limits.
+// It is "" if all requests of the credential share them, or if the host has no Profile. A limit
+// that a response named takes precedence over the path.
 func (t *Table) Of(req *http.Request, host hostkey.Name, profiles []*ratelimit.Profile) string {
 	p := t.Profile(host, profiles)
 	if p == nil || req.URL == nil {
@@ -66,18 +64,18 @@ func (t *Table) Of(req *http.Request, host hostkey.Name, profiles []*ratelimit.P
 	name := p.Scope.Of(req)
 	if p.Scope.Header != "" {
 		endpoint := endpoints.Of(req)
-		if limit := t.named(host, endpoint); limit != "" {
-			return charged(limit, name, endpoint, p)
+		if limit := t.namedLimit(host, endpoint); limit != "" {
+			return namedScope(limit, name, endpoint, p)
 		}
 	}
 	return name
 }
 
-// Learn takes note of the limit that a response names, if its host's Profile says in which
-// field, and reports whether Of now returns another scope. Of other hosts it costs a few
-// nanoseconds.
-func (t *Table) Learn(req *http.Request, host hostkey.Name, response http.Header, profiles []*ratelimit.Profile) (learnt bool) {
-	plain := &t.plain[host.Hash%uint64(len(t.plain))]
+// Learn records the limit that a response names, if the host's Profile says in which field. It
+// reports whether Of now returns another scope. For other hosts it costs a few nanoseconds.
+func (t *Table) Learn(req *http.Request, host hostkey.Name, response http.Header,
+	profiles []*ratelimit.Profile) (learnt bool) {
+	plain := &t.hostsWithoutNames[host.Hash%uint64(len(t.hostsWithoutNames))]
 	if len(profiles) == 0 && plain.Load() == host.Hash {
 		return false
 	}
@@ -97,20 +95,20 @@ func (t *Table) learn(req *http.Request, host hostkey.Name, name string, p *rate
 	named := t.routes.Find(route)
 	switch {
 	case named == nil && name == p.Scope.Of(req):
-		return false // as the path says
+		return false // the path already says so
 	case named == nil:
 		named = t.routes.Get(route, func(*atomic.Pointer[string]) keyed.State { return keyed.Spare })
 	}
 	if last := named.Load(); last != nil && *last == name {
 		return false
 	}
-	name = strings.Clone(name) // of a header's block
+	name = strings.Clone(name) // keeps the header's memory from being retained
 	named.Store(&name)
 	return true
 }
 
-// named returns the limit that a response to an endpoint has named, or "".
-func (t *Table) named(host hostkey.Name, endpoint string) string {
+// namedLimit returns the limit that a response to this endpoint named last, or "".
+func (t *Table) namedLimit(host hostkey.Name, endpoint string) string {
 	if named := t.routes.Find(routeName(host, endpoint)); named != nil {
 		if limit := named.Load(); limit != nil {
 			return *limit
@@ -119,17 +117,17 @@ func (t *Table) named(host hostkey.Name, endpoint string) string {
 	return ""
 }
 
-// endpoints tells a request's endpoint, whatever the vendor.
+// endpoints returns a request's endpoint for any vendor.
 var endpoints = ratelimit.Scope{Endpoints: true, Methods: true}
 
 func routeName(host hostkey.Name, endpoint string) hostkey.Name {
 	return hostkey.NameOf(host.Key + " " + endpoint)
 }
 
-// charged returns the scope of a request that is charged to a named limit: a name of
-// Discord's leaves out the channel or guild, each of which has a limit of its own.
-func charged(limit, scope, endpoint string, p *ratelimit.Profile) string {
-	if !p.Scope.Endpoints || len(p.Scope.Keep) == 0 || !strings.Contains(scope, "/") { // as the name of a Group
+// namedScope returns the scope of a request whose limit was named. Discord's names leave out the
+// channel or guild, each of which has its own limit, so these are added.
+func namedScope(limit, scope, endpoint string, p *ratelimit.Profile) string {
+	if !p.Scope.Endpoints || len(p.Scope.Keep) == 0 || !strings.Contains(scope, "/") { // scope is the name of a Group
 		return limit
 	}
 	_, scope, _ = strings.Cut(scope, "/")
@@ -145,18 +143,18 @@ func charged(limit, scope, endpoint string, p *ratelimit.Profile) string {
 	return limit
 }
 
-// longestName is of a limit, as a response names it; Discord's have 32 bytes.
+// longestName is the longest accepted name of a limit. Discord's have 32 bytes.
 const longestName = 64
 
-// isName reports whether a limit may be called so: without spaces, which separate the parts
+// isName reports whether s can be a limit's name. It must have no spaces, which separate the parts
 // of a key.
 func isName(s string) bool {
 	return s != "" && len(s) <= longestName &&
 		strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
 }
 
-// Route is the method of req and the first two segments of its path, at most 64 bytes: what a
-// server counts apart if it does not count all requests together.
+// Route returns the method of req and the first two segments of its path, at most 64 bytes. Servers
+// that do not count all requests together often count these separately.
 func Route(req *http.Request) string {
 	path := req.URL.Path
 	end, slashes := 0, 0

@@ -16,7 +16,7 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// request returns a request and its host from "GET https://example.com/path".
+// request returns the request of a line such as "GET https://example.com/path", and its host.
 func request(t testing.TB, line string) (*http.Request, hostkey.Name) {
 	t.Helper()
 	method, url, _ := strings.Cut(line, " ")
@@ -37,10 +37,10 @@ func learn(t testing.TB, table *scope.Table, line, field, value string, profiles
 	table.Learn(req, host, http.Header{field: {value}}, profiles)
 }
 
-func TestAHostIsServedByTheCallersProfileOrElseByTheBuiltInOne(t *testing.T) {
+func TestTheCallersProfileGoesBeforeTheBuiltInOne(t *testing.T) {
 	var table scope.Table
 	own := &ratelimit.Profile{Name: "own", Hosts: []string{"api.github.com"}, Scope: ratelimit.Scope{Endpoints: true}}
-	for range 2 { // the second time from memory
+	for range 2 { // the second time from the cache
 		assert.Equal(t, "search", of(t, &table, "GET https://api.github.com/search/issues"))
 		assert.Equal(t, "search", of(t, &table, "GET https://api.github.com:8443/search/issues"))
 		assert.Equal(t, "/search/issues", of(t, &table, "GET https://api.github.com/search/issues", own))
@@ -54,27 +54,30 @@ func TestAHostIsServedByTheCallersProfileOrElseByTheBuiltInOne(t *testing.T) {
 	assert.Empty(t, table.Of(&http.Request{}, host, []*ratelimit.Profile{own.On()}))
 }
 
-func TestRoutesThatNameTheSameLimitShareIt(t *testing.T) {
+func TestRoutesWithTheSameNamedLimitShareIt(t *testing.T) {
 	var table scope.Table
 	const at, bucket = "https://discord.com/api/v10", "X-Ratelimit-Bucket"
 	assert.Equal(t, "PUT /api/*/channels/1/pins/*", of(t, &table, "PUT "+at+"/channels/1/pins/2"))
 	learn(t, &table, "PUT "+at+"/channels/1/pins/2", bucket, "abcd1234")
 	learn(t, &table, "DELETE "+at+"/channels/7/pins/8", bucket, "abcd1234")
-	for _, line := range []string{"PUT " + at + "/channels/1/pins/2", "PUT " + at + "/channels/1/pins/3", "DELETE " + at + "/channels/1/pins/2"} {
-		assert.Equal(t, "abcd1234 1", of(t, &table, line), "a channel has a limit of its own: %s", line)
+	for _, line := range []string{"PUT " + at + "/channels/1/pins/2", "PUT " + at + "/channels/1/pins/3",
+		"DELETE " + at + "/channels/1/pins/2"} {
+		assert.Equal(t, "abcd1234 1", of(t, &table, line), "each channel has its own limit: %s", line)
 	}
-	assert.Equal(t, "abcd1234 5", of(t, &table, "DELETE "+at+"/channels/5/pins/2"), "learnt of one channel, known of all")
+	assert.Equal(t, "abcd1234 5", of(t, &table, "DELETE "+at+"/channels/5/pins/2"),
+		"learnt from one channel, known for all")
 	assert.Equal(t, "GET /api/*/channels/1/pins", of(t, &table, "GET "+at+"/channels/1/pins"), "another route")
-	assert.Equal(t, "PUT /api/*/channels/1/pins/*", of(t, &table, "PUT https://canary.example/api/v10/channels/1/pins/2", ratelimit.Vendor("discord").On()), "another host")
+	assert.Equal(t, "PUT /api/*/channels/1/pins/*", of(t, &table, "PUT https://canary.example/api/v10/channels/1/pins/2",
+		ratelimit.Vendor("discord").On()), "another host")
 
 	learn(t, &table, "PUT "+at+"/channels/1/pins/2", bucket, "ef")
 	assert.Equal(t, "ef 1", of(t, &table, "PUT "+at+"/channels/1/pins/2"), "the last one counts")
 
 	learn(t, &table, "GET "+at+"/users/@me/guilds", bucket, "0123")
-	assert.Equal(t, "0123", of(t, &table, "GET "+at+"/users/@me/guilds"), "nothing is kept")
+	assert.Equal(t, "0123", of(t, &table, "GET "+at+"/users/@me/guilds"), "the route has no channel")
 }
 
-func TestAResourceThatIsNamedGoesBeforeThePath(t *testing.T) {
+func TestANamedResourceGoesBeforeThePath(t *testing.T) {
 	var table scope.Table
 	const runner = "POST https://api.github.com/repos/o/r/actions/runners/new-token"
 	assert.Equal(t, "core", of(t, &table, runner))
@@ -85,8 +88,8 @@ func TestAResourceThatIsNamedGoesBeforeThePath(t *testing.T) {
 	assert.Equal(t, "core", of(t, &table, runner))
 }
 
-// A Scope that names a field and nothing else is known from responses.
-func TestAScopeMayBeKnownFromResponsesAlone(t *testing.T) {
+// The Profile's Scope names a field and nothing else.
+func TestAScopeCanBeLearntFromResponsesAlone(t *testing.T) {
 	var table scope.Table
 	own := &ratelimit.Profile{Hosts: []string{"example.com"}, Scope: ratelimit.Scope{Header: "x-my-limit"}}
 	assert.Empty(t, of(t, &table, "GET https://example.com/a/1", own))
@@ -98,7 +101,7 @@ func TestAScopeMayBeKnownFromResponsesAlone(t *testing.T) {
 	assert.Empty(t, of(t, &table, "GET https://example.com/b", own))
 }
 
-func TestANameThatIsNoneIsNotLearnt(t *testing.T) {
+func TestAnInvalidNameIsNotLearnt(t *testing.T) {
 	var table scope.Table
 	const line = "GET https://discord.com/api/v10/gateway"
 	for _, name := range []string{"", "two words", "a\x00b", "ü", strings.Repeat("x", 65)} {
@@ -111,22 +114,24 @@ func TestANameThatIsNoneIsNotLearnt(t *testing.T) {
 	assert.Empty(t, of(t, &table, "GET https://example.com/a"))
 }
 
-func TestATokenInAPathIsNotShown(t *testing.T) {
+func TestATokenInAPathIsHidden(t *testing.T) {
 	var table scope.Table
 	token := strings.Repeat("s3cret-", 10)
 	line := "POST https://discord.com/api/v10/webhooks/12/" + token
 	before := of(t, &table, line)
 	assert.Regexp(t, `^POST /api/\*/webhooks/12/#[0-9a-f]{1,16}$`, before)
 	assert.NotEqual(t, before, of(t, &table, line+"x"))
-	assert.Equal(t, "/services/T00/B00/*", of(t, &table, "POST https://hooks.slack.com/services/T00/B00/abcdefghijKLMNOPQRSTuvwx"))
-	assert.Equal(t, "/api/conversations.requestSharedInv", of(t, &table, "POST https://slack.com/api/conversations.requestSharedInv"))
+	assert.Equal(t, "/services/T00/B00/*",
+		of(t, &table, "POST https://hooks.slack.com/services/T00/B00/abcdefghijKLMNOPQRSTuvwx"))
+	assert.Equal(t, "/api/conversations.requestSharedInv",
+		of(t, &table, "POST https://slack.com/api/conversations.requestSharedInv"))
 	learn(t, &table, line, "X-Ratelimit-Bucket", "abcd")
 	after := of(t, &table, line)
 	assert.Regexp(t, `^abcd 12 #[0-9a-f]{1,16}$`, after)
 	assert.NotEqual(t, after, of(t, &table, line+"x"))
 }
 
-func TestATableIsUsedByManyAtOnce(t *testing.T) {
+func TestATableIsSafeForConcurrentUse(t *testing.T) {
 	var table scope.Table
 	var all sync.WaitGroup
 	for i := range 8 {
@@ -151,8 +156,8 @@ func TestARouteIsTheMethodAndTwoSegments(t *testing.T) {
 	}
 }
 
-// What every request to a host without a Profile pays.
-func TestAHostWithoutALimitThatIsNamedCostsNoAllocation(t *testing.T) {
+// Every request to a host without a Profile takes this path.
+func TestAHostWithoutNamedLimitsCostsNoAllocation(t *testing.T) {
 	var table scope.Table
 	req, host := request(t, "GET https://example.com/a")
 	h := http.Header{"X-Ratelimit-Bucket": {"a"}}

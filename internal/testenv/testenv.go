@@ -1,11 +1,10 @@
-// Package testenv says what a test may ask of its machine.
+// Package testenv decides which tests run on this machine.
 //
-// The default tests need Go and, for what is about Redis, redis-server; they assert
-// what holds on any machine, however busy. The environment variable HEED_TEST asks for
-// more:
+// The default tests need Go and, for Redis, redis-server. They assert only what holds on any machine,
+// however busy. The environment variable HEED_TEST enables more:
 //
-//	all    besides, tests that need other programs: gateways, a browser, Prometheus
-//	long   besides those, long forms, and tests that measure time, shares or speed
+//	all    also tests that need other programs: gateways, a browser, Prometheus
+//	long   also long forms, and tests that measure time, shares or speed
 package testenv
 
 import (
@@ -15,13 +14,13 @@ import (
 	"testing"
 )
 
-// All reports whether tests are asked for that need other programs than redis-server.
+// All reports whether to run tests that need other programs than redis-server.
 func All() bool { return os.Getenv("HEED_TEST") == "all" || Long() }
 
-// Long reports whether long forms are asked for, and tests that measure.
+// Long reports whether to run long forms and tests that measure.
 func Long() bool { return os.Getenv("HEED_TEST") == "long" }
 
-// NeedLong skips the test unless the long forms are asked for.
+// NeedLong skips the test unless Long returns true.
 func NeedLong(t testing.TB) {
 	t.Helper()
 	if !Long() {
@@ -29,9 +28,8 @@ func NeedLong(t testing.TB) {
 	}
 }
 
-// Redis returns the path of redis-server, or of valkey-server where there is no other.
-// If there is neither, the test is skipped, or fails if the environment variable CI is
-// "true".
+// Redis returns the path of redis-server or valkey-server. Without either it skips the test, or
+// fails it if the environment variable CI is "true".
 func Redis(t testing.TB) string {
 	t.Helper()
 	path, err := find("redis-server", "valkey-server")
@@ -44,8 +42,8 @@ func Redis(t testing.TB) string {
 	return path
 }
 
-// Program returns the path of the first of some programs that is installed. The test is
-// skipped if none is, or unless all tests are asked for.
+// Program returns the path of the first installed program of names. It skips the test if there is
+// none, or unless All returns true.
 func Program(t testing.TB, names ...string) string {
 	t.Helper()
 	if !All() {

@@ -17,16 +17,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sent is what a base was given.
+// A sent is what a recorder received.
 type sent struct {
 	header http.Header
 	body   string
 	count  int
 }
 
-// recorder is a base that answers with one status after the other, the last again
-// and again, and writes down what it was given.
-func recorder(t *testing.T, all *[]sent, statuses ...int) base {
+// recorder is a base that answers with one status after the other, then repeats the last one. It
+// appends what it receives to all.
+func recorder(t *testing.T, all *[]sent, statuses ...int) roundTripFunc {
 	return func(req *http.Request) (*http.Response, error) {
 		s := sent{header: req.Header, count: heed.ResendCount(req.Context())}
 		if req.Body != nil {
@@ -44,7 +44,7 @@ func recorder(t *testing.T, all *[]sent, statuses ...int) base {
 	}
 }
 
-func TestAPostIsGivenOneIdempotencyKeyForAllItsAttempts(t *testing.T) {
+func TestAllAttemptsOfAPostHaveOneIdempotencyKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bodies := map[string]func() io.Reader{
 			"with GetBody": func() io.Reader { return strings.NewReader("order") },
@@ -60,7 +60,7 @@ func TestAPostIsGivenOneIdempotencyKeyForAllItsAttempts(t *testing.T) {
 			resp, err := tr.RoundTrip(req)
 			require.NoError(t, err, name)
 			assert.Same(t, req, resp.Request)
-			assert.NotContains(t, req.Header, "Idempotency-Key", "the caller's request is never written to")
+			assert.NotContains(t, req.Header, "Idempotency-Key", "the caller's request is not modified")
 			require.Len(t, all, 3, name)
 			key := all[0].header.Get("Idempotency-Key")
 			assert.Regexp(t, `^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`, key)
@@ -105,10 +105,11 @@ func TestRequestsThatNeedNoIdempotencyKeyGetNone(t *testing.T) {
 	})
 }
 
-func TestAnIdempotencyKeyIsAskedForOnceAndMayBeOfOnePolicy(t *testing.T) {
+func TestIdempotencyKeyIsCalledOncePerRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
-		ctx := heed.WithRetry(context.Background(), heed.RetryPolicy{IdempotencyKey: func(*http.Request) string { asked++; return "k" }})
+		ctx := heed.WithRetry(context.Background(),
+			heed.RetryPolicy{IdempotencyKey: func(*http.Request) string { asked++; return "k" }})
 		var all []sent
 		tr := &heed.Transport{Base: recorder(t, &all, 503, 503, 200)}
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://api.example/orders", nil)
@@ -120,15 +121,15 @@ func TestAnIdempotencyKeyIsAskedForOnceAndMayBeOfOnePolicy(t *testing.T) {
 	})
 }
 
-// leaving are calls with an attempt for each time that is left.
-func leaving(times ...time.Duration) (calls []ratelimit.Call) {
+// callsWithTimeLeft returns a Call for each attempt, with the time left.
+func callsWithTimeLeft(times ...time.Duration) (calls []ratelimit.Call) {
 	for i, left := range times {
 		calls = append(calls, ratelimit.Call{Attempt: i + 1, TimeLeft: left})
 	}
 	return calls
 }
 
-func TestTheServerIsToldAttemptAndTimeLeft(t *testing.T) {
+func TestTellServerSendsAttemptAndTimeLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tell := func(p heed.RetryPolicy, deadline time.Duration) (calls []ratelimit.Call) {
 			p.TellServer, p.Backoff = true, steady
@@ -144,24 +145,25 @@ func TestTheServerIsToldAttemptAndTimeLeft(t *testing.T) {
 			}
 			return calls
 		}
-		assert.Equal(t, leaving(10*time.Second, 8*time.Second, 6*time.Second),
+		assert.Equal(t, callsWithTimeLeft(10*time.Second, 8*time.Second, 6*time.Second),
 			tell(heed.RetryPolicy{}, 10*time.Second), "of the context")
-		assert.Equal(t, leaving(5*time.Minute, 298*time.Second, 296*time.Second),
+		assert.Equal(t, callsWithTimeLeft(5*time.Minute, 298*time.Second, 296*time.Second),
 			tell(heed.RetryPolicy{}, time.Hour), "of MaxElapsed")
-		assert.Equal(t, leaving(3*time.Second, 3*time.Second, 3*time.Second),
+		assert.Equal(t, callsWithTimeLeft(3*time.Second, 3*time.Second, 3*time.Second),
 			tell(heed.RetryPolicy{AttemptTimeout: 3 * time.Second}, time.Hour), "of the attempt")
-		assert.Equal(t, leaving(0, 0, 0),
-			tell(heed.RetryPolicy{MaxElapsed: -1}, 100*365*24*time.Hour), "there is no bound")
+		assert.Equal(t, callsWithTimeLeft(0, 0, 0),
+			tell(heed.RetryPolicy{MaxElapsed: -1}, 100*365*24*time.Hour), "there is no limit")
 	})
 }
 
-func TestWhatTheServerIsToldIsWhatTheNetworkCarries(t *testing.T) {
+func TestAddedFieldsReachTheServer(t *testing.T) {
 	srv := testserver.NewTCP(t, testserver.Step{Status: 503}, testserver.Step{Status: 200})
 	tr := &heed.Transport{Retry: heed.RetryPolicy{
 		TellServer: true, IdempotencyKey: heed.RandomIdempotencyKey, Backoff: func(heed.Attempt) time.Duration { return 0 },
 	}}
 	defer tr.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: tr, Timeout: time.Minute}).Post(srv.URL, "text/plain", strings.NewReader("order"))
+	resp,
+		err := (&http.Client{Transport: tr, Timeout: time.Minute}).Post(srv.URL, "text/plain", strings.NewReader("order"))
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	log := srv.Log()
