@@ -117,7 +117,7 @@ func (b *ledgerRecorder) snapshot() Ledger {
 }
 
 func (b *ledgerRecorder) paced(_ *http.Request, wait time.Duration) {
-	if wait >= time.Millisecond { // less is the cost of the call
+	if wait >= minPaced {
 		b.wait(Wait{CausePace, wait})
 	}
 }

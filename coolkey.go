@@ -216,6 +216,7 @@ func (c *call) traceCooled(k *coolKey, d *coolDown, now time.Duration, t positio
 	}
 	c.tracedCoolDown, c.tracedRound = d, t.round
 	more := now + t.wait - max(now, c.tracedUntil)
+	c.pending.cooled = c.pending.cooled || more > 0 || c.number == 0
 	if more <= 0 {
 		return
 	}

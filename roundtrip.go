@@ -34,6 +34,7 @@ type call struct {
 	tracedUntil    time.Duration // the end of the wait that Trace was last told of
 	tracedCoolDown *coolDown     // the cool-down of that wait
 	tracedRound    int           // and its round
+	pending        pendingWait   // for Trace.Waited
 
 	out       outgoing
 	number    int            // of the current or last attempt
@@ -144,6 +145,8 @@ func (c *call) pace(since time.Duration) error {
 	paced, release := c.pacedRequest()
 	err := paceAtMost(c.t.Pacer, paced, most)
 	release()
+	took := now() - began
+	c.pending.paced += took
 	if err != nil && cancelled(c.req) == nil && c.drained() != nil {
 		return c.drained()
 	}
@@ -154,10 +157,10 @@ func (c *call) pace(since time.Duration) error {
 	if c.t.Trace == nil && c.traces == nil {
 		return nil
 	}
-	req, wait := c.req, now()-began
+	req := c.req
 	c.allTraces(func(trace *Trace) {
 		if trace.Paced != nil {
-			trace.Paced(req, wait)
+			trace.Paced(req, took)
 		}
 	})
 	return nil
@@ -233,6 +236,7 @@ func (c *call) send() error {
 	if c.out.handedOver || c.paced != nil || c.hasPermit() {
 		c.sent = now()
 	}
+	c.traceWaited(c.sent)
 	waited := time.Duration(0)
 	if c.out.handedOver {
 		waited = c.sent - c.ended
@@ -305,6 +309,7 @@ func (c *call) decide() (Verdict, time.Duration) {
 	}
 	c.last.limit = limitOf(verdict, limit)
 	c.last.Cause = c.last.cause(verdict, wait)
+	c.pending = pendingWait{cause: c.last.Cause, least: wait}
 	c.traceDecided(verdict, wait)
 	return verdict, wait
 }
@@ -402,6 +407,7 @@ func (c *call) reportSuccess() {
 // giveUp returns the result of a call whose next attempt cannot be sent because of err: the last
 // response, if there is one and the caller has not cancelled, and otherwise an error.
 func (c *call) giveUp(err error) (*http.Response, error) {
+	c.traceWaited(now())
 	c.returnUnused()
 	c.refund()
 	c.out.finish()

@@ -27,6 +27,10 @@ type Trace struct {
 	// Decided is called after each attempt. wait is how long the next attempt waits, or would have
 	// had to wait.
 	Decided func(a Attempt, v Verdict, wait time.Duration)
+	// Waited is called when a wait is over, because req is sent or given up: once for each cause,
+	// with the time it took. Jitter, and the line after a cool-down, belong to the wait before them.
+	// Waits for the Pacer below a millisecond are not reported.
+	Waited func(req *http.Request, cause Cause, took time.Duration)
 	// Refused is called when req is not sent, or not sent again, because it would have to wait too
 	// long. Another error of the Pacer, such as that of a full queue, is in err.Err.
 	Refused func(req *http.Request, err *OverdueError)
@@ -82,6 +86,61 @@ func (c *call) traceDecided(v Verdict, wait time.Duration) {
 	})
 }
 
+// A pendingWait is what delays the next attempt.
+type pendingWait struct {
+	cause  Cause         // decided after the last attempt; 0 if there was none
+	least  time.Duration // how long that is to take
+	cooled bool          // whether a cool-down came on top of it
+	paced  time.Duration // the Pacer's part
+}
+
+// split divides the time that the wait took, without the Pacer's part, between its own cause and the
+// cool-down that came on top.
+func (w pendingWait) split(took time.Duration) (own, coolDown time.Duration) {
+	rest := max(0, took-w.paced)
+	switch {
+	case w.cause == CauseCoolDown:
+		return 0, rest
+	case w.cooled:
+		own = min(w.least, rest)
+		return own, rest - own
+	case w.cause != 0:
+		return rest, 0
+	}
+	return 0, 0
+}
+
+// traceWaited reports the wait that ends now.
+func (c *call) traceWaited(now time.Duration) {
+	w := c.pending
+	c.pending = pendingWait{}
+	if c.t.Trace == nil && c.traces == nil {
+		return
+	}
+	began := c.start
+	if c.out.handedOver {
+		began = c.ended
+	}
+	own, coolDown := w.split(now - began)
+	if w.paced < minPaced {
+		w.paced = 0
+	}
+	req := c.req
+	c.allTraces(func(trace *Trace) {
+		if trace.Waited == nil {
+			return
+		}
+		for _, part := range [...]Wait{{w.cause, own}, {CauseCoolDown, coolDown}, {CausePace, w.paced}} {
+			if part.For > 0 {
+				trace.Waited(req, part.Cause, part.For)
+			}
+		}
+	})
+}
+
+// minPaced is what asking a Pacer may take without any waiting.
+const minPaced = time.Millisecond
+
 // traceRefused reports what heed refused, but not what the caller cancelled.
 func (c *call) traceRefused(err *OverdueError) {
 	if c.t.Trace == nil && c.traces == nil || cancelled(c.req) != nil {
@@ -129,7 +188,7 @@ func (t logTrace) log(ctx context.Context, level slog.Level, msg string, attrs .
 }
 
 func (t logTrace) paced(req *http.Request, wait time.Duration) {
-	if wait >= time.Millisecond { // less is the cost of the call
+	if wait >= minPaced {
 		t.log(req.Context(), slog.LevelDebug, "request paced", method(req), host(req), waiting(wait))
 	}
 }

@@ -162,7 +162,9 @@ func (h hooks) trace() *heed.Trace {
 	if h.next == nil {
 		h.next = new(heed.Trace)
 	}
-	return &heed.Trace{Paced: h.paced, Cooled: h.cooled, Decided: h.decided, Refused: h.refused, Degraded: h.degraded}
+	return &heed.Trace{
+		Paced: h.paced, Cooled: h.cooled, Waited: h.waited, Decided: h.decided, Refused: h.refused, Degraded: h.degraded,
+	}
 }
 
 // shortestWait is what a Pacer that lets go at once takes at most, or little more.
@@ -171,7 +173,6 @@ const shortestWait = time.Millisecond
 func (h hooks) paced(req *http.Request, wait time.Duration) {
 	if wait >= shortestWait {
 		callOf(req.Context()).waits(heed.CausePace, time.Now().Add(-wait), wait, nil)
-		h.metrics.waited(req, heed.CausePace, wait)
 	}
 	if h.next.Paced != nil {
 		h.next.Paced(req, wait)
@@ -180,18 +181,21 @@ func (h hooks) paced(req *http.Request, wait time.Duration) {
 
 func (h hooks) cooled(req *http.Request, key string, wait time.Duration) {
 	callOf(req.Context()).waits(heed.CauseCoolDown, time.Now(), wait, nil)
-	h.metrics.waited(req, heed.CauseCoolDown, wait)
 	if h.next.Cooled != nil {
 		h.next.Cooled(req, key, wait)
+	}
+}
+
+func (h hooks) waited(req *http.Request, cause heed.Cause, took time.Duration) {
+	h.metrics.waited(req, cause, took)
+	if h.next.Waited != nil {
+		h.next.Waited(req, cause, took)
 	}
 }
 
 func (h hooks) decided(a heed.Attempt, v heed.Verdict, wait time.Duration) {
 	callOf(a.Request.Context()).decided(a, v, wait)
 	h.metrics.attempted(a, v)
-	if a.Cause != 0 {
-		h.metrics.waited(a.Request, a.Cause, wait)
-	}
 	if h.next.Decided != nil {
 		h.next.Decided(a, v, wait)
 	}

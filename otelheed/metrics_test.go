@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -36,10 +37,13 @@ attempts {attempt} [final, 200, server.test, 80] 1
 budget.balance {retry} [server.test, 80] 2
 retries {retry} [server.test, 80] 2
 wait.duration s [backoff, server.test, 80] 1 of 2
-wait.duration s [hint, server.test, 80] 1 of 3
-`, l.metrics())
+wait.duration s [hint, server.test, 80] 1 of 3 and jitter
+`, withJitter.ReplaceAllString(l.metrics(), "${1}3 and jitter"))
 	})
 }
+
+// withJitter matches a wait of three seconds and up to 30 % of jitter.
+var withJitter = regexp.MustCompile(`(\[hint.* of )3(\.[0-9]+)?`)
 
 func TestMetricsHaveNamesUnitsAndBoundedAttributes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

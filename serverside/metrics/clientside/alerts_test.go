@@ -39,7 +39,7 @@ func all(t *testing.T) string {
 	req, err := http.NewRequest("GET", "http://example.com", nil)
 	require.NoError(t, err)
 	trace := m.Trace(nil)
-	trace.Paced(req, time.Second)
+	trace.Waited(req, heed.CausePace, time.Second)
 	for v := heed.Final; v <= heed.NotReplayable; v++ {
 		trace.Decided(heed.Attempt{Number: 1, Request: req, Response: &http.Response{StatusCode: 429}}, v, 0)
 	}

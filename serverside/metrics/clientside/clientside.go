@@ -40,7 +40,6 @@ type Metrics struct {
 	refused  *prometheus.CounterVec
 	degraded prometheus.Counter
 	hosts    hosts
-	pauses   pauses
 	budgets  budgets
 }
 
@@ -97,26 +96,22 @@ func (m *Metrics) Trace(next *heed.Trace) *heed.Trace {
 		next = new(heed.Trace)
 	}
 	return &heed.Trace{
-		Paced: func(req *http.Request, wait time.Duration) {
-			m.paced(req, wait)
-			if next.Paced != nil {
-				next.Paced(req, wait)
-			}
-		},
-		Cooled: func(req *http.Request, key string, wait time.Duration) {
-			m.pauses.change(req, 0, func(p *pause) { p.cooled = true })
-			if next.Cooled != nil {
-				next.Cooled(req, key, wait)
+		Paced:  next.Paced,
+		Cooled: next.Cooled,
+		Waited: func(req *http.Request, cause heed.Cause, took time.Duration) {
+			m.seconds.WithLabelValues(m.hosts.label(req), cause.String()).Observe(took.Seconds())
+			if next.Waited != nil {
+				next.Waited(req, cause, took)
 			}
 		},
 		Decided: func(a heed.Attempt, v heed.Verdict, wait time.Duration) {
-			m.decided(a, v, wait)
+			m.attempts.WithLabelValues(m.hosts.label(a.Request), outcome(a), v.String()).Inc()
 			if next.Decided != nil {
 				next.Decided(a, v, wait)
 			}
 		},
 		Refused: func(req *http.Request, err *heed.OverdueError) {
-			m.refuse(req, err)
+			m.refused.WithLabelValues(m.hosts.label(req), err.Cause.String()).Inc()
 			if next.Refused != nil {
 				next.Refused(req, err)
 			}
@@ -127,48 +122,6 @@ func (m *Metrics) Trace(next *heed.Trace) *heed.Trace {
 				next.Degraded(err)
 			}
 		},
-	}
-}
-
-func (m *Metrics) paced(req *http.Request, d time.Duration) {
-	if d < time.Millisecond {
-		return // asking takes as long
-	}
-	m.pauses.change(req, d, func(p *pause) { p.paced += d })
-	m.waited(req, heed.CausePace, d)
-}
-
-func (m *Metrics) decided(a heed.Attempt, v heed.Verdict, next time.Duration) {
-	m.attempts.WithLabelValues(m.hosts.label(a.Request), outcome(a), v.String()).Inc()
-	if p := m.pauses.take(a.Request); p != nil {
-		total := a.Waited
-		if a.Number == 1 {
-			total = a.Elapsed - a.Took
-		}
-		m.ended(a.Request, p, total)
-	}
-	if v == heed.Again && next > 0 {
-		m.pauses.change(a.Request, 0, func(p *pause) { p.cause, p.decided = a.Cause, next })
-	}
-}
-
-func (m *Metrics) refuse(req *http.Request, err *heed.OverdueError) {
-	m.refused.WithLabelValues(m.hosts.label(req), err.Cause.String()).Inc()
-	if p := m.pauses.take(req); p != nil {
-		m.ended(req, p, time.Since(p.since))
-	}
-}
-
-// ended counts a pause that took total, but for the Pacer's part, which is counted already.
-func (m *Metrics) ended(req *http.Request, p *pause, total time.Duration) {
-	first, more := p.split(total)
-	m.waited(req, p.cause, first)
-	m.waited(req, heed.CauseCoolDown, more)
-}
-
-func (m *Metrics) waited(req *http.Request, cause heed.Cause, d time.Duration) {
-	if d > 0 {
-		m.seconds.WithLabelValues(m.hosts.label(req), cause.String()).Observe(d.Seconds())
 	}
 }
 

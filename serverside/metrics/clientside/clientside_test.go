@@ -89,8 +89,7 @@ func TestHooksAreCountedAndThenCalled(t *testing.T) {
 	m, reg := open(t, clientside.Options{})
 	var called []string
 	trace := m.Trace(&heed.Trace{
-		Paced:    func(*http.Request, time.Duration) { called = append(called, "paced") },
-		Cooled:   func(*http.Request, string, time.Duration) { called = append(called, "cooled") },
+		Waited:   func(*http.Request, heed.Cause, time.Duration) { called = append(called, "waited") },
 		Decided:  func(heed.Attempt, heed.Verdict, time.Duration) { called = append(called, "decided") },
 		Refused:  func(*http.Request, *heed.OverdueError) { called = append(called, "refused") },
 		Degraded: func(error) { called = append(called, "degraded") },
@@ -99,16 +98,15 @@ func TestHooksAreCountedAndThenCalled(t *testing.T) {
 		req, err := http.NewRequest("GET", "https://user:pass@API.example.com:443/path-s3cr3t?q=query-s3cr3t", nil)
 		require.NoError(t, err)
 		failed := heed.Attempt{Request: req, Err: errors.New("err-s3cr3t"), Cause: heed.CauseBackoff}
-		trace.Cooled(req, "key-s3cr3t", 2*time.Second)
-		trace.Paced(req, time.Second)
-		failed.Number, failed.Took, failed.Elapsed = 1, time.Second, 4*time.Second
+		trace.Waited(req, heed.CauseCoolDown, 2*time.Second)
+		trace.Waited(req, heed.CausePace, time.Second)
 		trace.Decided(failed, heed.Again, 3*time.Second)
-		failed.Number, failed.Waited = 2, 3*time.Second
+		trace.Waited(req, heed.CauseBackoff, 3*time.Second)
 		trace.Decided(failed, heed.OutOfAttempts, 0)
 		trace.Refused(req, &heed.OverdueError{Key: "key-s3cr3t", Cause: heed.CausePace})
 		trace.Degraded(errors.New("err-s3cr3t"))
 	}
-	assert.Equal(t, []string{"cooled", "paced", "decided", "decided", "refused", "degraded"}, called)
+	assert.Equal(t, []string{"waited", "waited", "decided", "waited", "decided", "refused", "degraded"}, called)
 	assert.Equal(t, `heed_attempts_total{host="api.example.com",outcome="error",verdict="again"} 2
 heed_attempts_total{host="api.example.com",outcome="error",verdict="out of attempts"} 2
 heed_refused_total{cause="pace",host="api.example.com"} 2

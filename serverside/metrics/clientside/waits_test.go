@@ -2,10 +2,8 @@ package clientside_test
 
 import (
 	"context"
-	"io"
 	"net/http"
 	"regexp"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -184,23 +182,14 @@ func TestWaitsOfManyCallsAddUpToo(t *testing.T) {
 	})
 }
 
-func TestAWaitThatTheCallerGivesUpIsForgotten(t *testing.T) {
-	m, reg := open(t, clientside.Options{})
-	trace := m.Trace(nil)
-	req, err := http.NewRequest("GET", "http://api.example.com/", nil)
-	require.NoError(t, err)
-	freed := make(chan struct{})
-	runtime.AddCleanup(req, func(c chan struct{}) { close(c) }, freed)
-	trace.Decided(heed.Attempt{Number: 1, Request: req, Err: io.EOF, Cause: heed.CauseBackoff}, heed.Again, time.Second)
-	runtime.KeepAlive(req)
-	req = nil
-	for collected := false; !collected; {
-		runtime.GC()
-		select {
-		case <-freed:
-			collected = true
-		case <-time.After(time.Millisecond):
-		}
-	}
-	assert.Empty(t, shown(t, reg, "heed_wait_seconds"))
+func TestAWaitThatTheCallerGivesUpCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t, &heed.Transport{}, "429 30")
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(5*time.Second, cancel)
+		s.getWith(ctx)
+		count, seconds := s.counted()
+		assert.Equal(t, map[string]int{"hint": 1}, count)
+		assert.InDelta(t, 4.9, seconds, 1e-6)
+	})
 }
