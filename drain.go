@@ -2,8 +2,6 @@ package heed
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"sync"
 )
@@ -58,23 +56,6 @@ func (c *call) draining() <-chan struct{} {
 		return nil
 	}
 	return c.drain.Done()
-}
-
-// notSentError returns the error of a call whose request was never sent.
-func notSentError(err error) error {
-	if errors.As(err, new(*drainError)) {
-		return fmt.Errorf("%w: %w", ErrNotSent, err)
-	}
-	return err
-}
-
-// asAttemptError returns err for use among the errors of several attempts. If it is ErrNotSent,
-// only one attempt was not sent, so the call's error must not match ErrNotSent.
-func asAttemptError(err error) error {
-	if errors.Is(err, ErrNotSent) {
-		return errors.New(errorText(err))
-	}
-	return err
 }
 
 // A pacingContext is a request's context while a Pacer delays it. It ends with the request's own

@@ -64,6 +64,44 @@ func notSentAgain(a Attempt, cause error, errs []error) error {
 	return &failure{summary: what, causes: append([]error{cause}, errs...)}
 }
 
+// A notSentError is the error of a call that was never sent. It matches ErrNotSent.
+type notSentError struct{ error }
+
+func (e *notSentError) Error() string {
+	if _, ok := e.error.(*drainError); ok {
+		return ErrNotSent.Error() + ": " + e.error.Error()
+	}
+	return e.error.Error()
+}
+
+func (e *notSentError) Is(target error) bool { return target == ErrNotSent }
+func (e *notSentError) Unwrap() error        { return e.error }
+
+// Timeout and Temporary are for url.Error, which asks only the error that it holds itself.
+func (e *notSentError) Timeout() bool {
+	var t interface{ Timeout() bool }
+	return errors.As(e.error, &t) && t.Timeout()
+}
+
+func (e *notSentError) Temporary() bool {
+	var t interface{ Temporary() bool }
+	return errors.As(e.error, &t) && t.Temporary()
+}
+
+// asAttemptError returns err for use among the errors of several attempts. If it matches
+// ErrNotSent, only one attempt was not sent, so the call's error must not match it.
+func asAttemptError(err error) error {
+	switch e := err.(type) {
+	case *notSentError:
+		return e.error
+	default:
+		if errors.Is(err, ErrNotSent) {
+			return errors.New(errorText(err))
+		}
+		return err
+	}
+}
+
 // errorText returns the text of err without the URL in a *url.Error: the query may hold a secret.
 func errorText(err error) string {
 	if f, ok := err.(*failure); ok {

@@ -87,10 +87,11 @@ func TestARefusalNamesItsCauseAndSetting(t *testing.T) {
 				assert.Equal(t, sent, s.count())
 				require.Len(t, traced, 1)
 				assert.EqualError(t, traced[0], c.error)
+				assert.ErrorIs(t, err, heed.ErrNotSent)
 				if traced[0].Err == nil {
-					assert.Same(t, traced[0], err)
+					assert.Same(t, traced[0], errors.Unwrap(err))
 				} else {
-					assert.Same(t, errFull, err, "the Pacer's error is returned unchanged")
+					assert.Same(t, errFull, errors.Unwrap(err), "the Pacer's error")
 					assert.ErrorIs(t, traced[0], errFull)
 				}
 				assert.Equal(t, strings.HasSuffix(c.error, "deadline"), errors.Is(err, context.DeadlineExceeded))

@@ -35,9 +35,14 @@ type BoundedPacer interface {
 	WaitAtMost(req *http.Request, most time.Duration) error
 }
 
-// ErrNotSent is the error of an Attempt that a Pacer let go but that was not sent: a cool-down was
-// posted meanwhile, or the body could not be obtained again. A call's error matches it too, if
-// WithDrain kept its request from being sent at all.
+// ErrNotSent is matched by the error of each call that never gave its request to Base: it would
+// have had to wait too long (OverdueError), the Pacer refused it, its context ended before, or
+// WithDrain stopped it. Another try repeats nothing.
+//
+//	if errors.Is(err, heed.ErrNotSent) { // back into the queue
+//
+// It is also the Err of an Attempt that a Pacer let go but that was not sent, because a cool-down
+// was posted meanwhile or the body could not be obtained again.
 var ErrNotSent = errors.New("heed: not sent")
 
 // An OverdueError says that a request was not sent because it would have had to wait too long, for
@@ -67,6 +72,8 @@ type OverdueError struct {
 
 	// Err is the Pacer's error, if that was not just an OverdueError.
 	Err error
+
+	again bool // the request was sent before; the caller gets its last response
 }
 
 // Values of OverdueError.Limit.
@@ -87,6 +94,8 @@ func (e *OverdueError) Error() string {
 		s.WriteString(" for its Pacer")
 	}
 	switch left := rounded(e.Left); {
+	case e.Limit == limitMaxWait && e.Wait <= e.Left && e.Err == nil:
+		fmt.Fprintf(&s, " more, in all longer than %s (%v)", e.Limit, left)
 	case e.Err != nil:
 		s.Reset()
 		fmt.Fprintf(&s, "heed: %s was refused by its Pacer: %s", e.Key, errorText(e.Err))

@@ -413,7 +413,7 @@ func (c *call) giveUp(err error) (*http.Response, error) {
 	c.out.finish()
 	switch {
 	case !c.out.handedOver:
-		return nil, notSentError(err)
+		return nil, &notSentError{err}
 	case cancelled(c.req) == nil && c.fallback.resp != nil:
 		recordGivenUp(c.fallback.resp)
 		return c.fallback.response(), nil

@@ -146,6 +146,7 @@ func (c *call) traceRefused(err *OverdueError) {
 	if c.t.Trace == nil && c.traces == nil || cancelled(c.req) != nil {
 		return
 	}
+	err.again = c.out.handedOver
 	c.allTraces(func(trace *Trace) {
 		if trace.Refused != nil {
 			trace.Refused(c.req, err)
@@ -165,8 +166,8 @@ func (c *call) traceDegraded(err error) {
 //
 //	transport := &heed.Transport{Trace: heed.LogTrace(slog.Default())}
 //
-// The levels are Warn for a retry, for giving up and for a request that is not sent, Info for a
-// wait for a cool-down, Debug for a wait for the Pacer, and Error if a store cannot be reached. A
+// The levels are Warn for a retry, for giving up and for a request that is not sent, Debug for a
+// wait for a cool-down or the Pacer, and Error if a store cannot be reached. A
 // request that succeeds at once is not logged. If l is nil, slog.Default() is called for each
 // record.
 //
@@ -194,7 +195,7 @@ func (t logTrace) paced(req *http.Request, wait time.Duration) {
 }
 
 func (t logTrace) cooled(req *http.Request, _ string, wait time.Duration) {
-	t.log(req.Context(), slog.LevelInfo, "request waits for a cool-down", method(req), host(req), waiting(wait))
+	t.log(req.Context(), slog.LevelDebug, "request waits for a cool-down", method(req), host(req), waiting(wait))
 }
 
 func (t logTrace) decided(a Attempt, v Verdict, wait time.Duration) {
@@ -225,7 +226,11 @@ func (t logTrace) refused(req *http.Request, err *OverdueError) {
 	if err.Err != nil {
 		attrs = append(attrs, slog.String("error", errorText(err.Err)))
 	}
-	t.log(req.Context(), slog.LevelWarn, "request not sent", attrs...)
+	msg := "request not sent"
+	if err.again {
+		msg = "request not sent again"
+	}
+	t.log(req.Context(), slog.LevelWarn, msg, attrs...)
 }
 
 func waiting(d time.Duration) slog.Attr { return slog.Duration("wait", rounded(d)) }

@@ -94,10 +94,10 @@ func errorType(err error) attribute.KeyValue {
 	switch {
 	case errors.As(err, new(*heed.OverdueError)):
 		return semconv.ErrorTypeKey.String("heed.OverdueError")
-	case errors.Is(err, heed.ErrNotSent):
-		return semconv.ErrorTypeKey.String("heed.ErrNotSent")
 	case errors.As(err, &timedOut) && timedOut.Timeout():
 		return timeout
+	case errors.Is(err, heed.ErrNotSent):
+		return semconv.ErrorTypeKey.String("heed.ErrNotSent")
 	}
 	return semconv.ErrorType(err)
 }

@@ -26,10 +26,11 @@ var (
 // abandoned, whatever its context says.
 type breaker struct {
 	trusted bool        // the Store is in this process's memory and cannot fail
-	report  func(error) // called with each error of the Store
+	report  func(error) // called with errors of the Store, twice a second at most
 
 	mu        sync.Mutex // guards all below
 	probe     time.Time  // when to probe a Store that failed; zero if it works
+	silent    time.Time  // until when no error is reported: many calls fail at once
 	abandoned int        // abandoned calls that have not returned
 }
 
@@ -116,11 +117,16 @@ func (b *breaker) admit(now time.Time) (ok, probing bool) {
 func (b *breaker) record(err error) {
 	b.mu.Lock()
 	b.probe = time.Time{}
+	report := false
 	if failed(err) {
-		b.probe = time.Now().Add(probeEvery)
+		now := time.Now()
+		b.probe = now.Add(probeEvery)
+		if report = !now.Before(b.silent); report {
+			b.silent = now.Add(probeEvery / 2)
+		}
 	}
 	b.mu.Unlock()
-	if failed(err) {
+	if report {
 		b.report(err)
 	}
 }

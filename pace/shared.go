@@ -99,8 +99,8 @@ type Shared struct {
 	// exceed it.
 	Processes int
 
-	// Degraded is called with every error of the Store, on any goroutine; the request may
-	// have ended by then. While the Store fails, that is about once a second. A Trace's
+	// Degraded is called with errors of the Store, on any goroutine; the request may have
+	// ended by then. While the Store fails, that is about once a second. A Trace's
 	// Degraded fits. If nil, errors are not reported.
 	Degraded func(err error)
 
