@@ -17,9 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// FuzzLuaAgreesWithGo makes random ops, several by one script, at random moments,
-// by policies of every Algorithm that share their names, on counts some of which
-// nobody has written; and has package quota alone say what becomes of them.
+// FuzzLuaAgreesWithGo runs random ops, several in one script, at random times. The limits have every
+// Algorithm and share their names, and some stored counts are invalid. Package quota computes the
+// expected results.
 func FuzzLuaAgreesWithGo(f *testing.F) {
 	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(f).Addr})
 	f.Cleanup(func() { client.Close() })
@@ -35,7 +35,7 @@ func FuzzLuaAgreesWithGo(f *testing.F) {
 	})
 }
 
-// An agreement is a Store and what package quota says of it.
+// An agreement is a Store with the state that package quota computes for it.
 type agreement struct {
 	*rand.Rand
 	t      *testing.T
@@ -45,11 +45,11 @@ type agreement struct {
 	limits []*quota.Limit
 
 	fields map[place]quota.Bucket
-	ids    map[place]int64 // until when they are remembered
-	before *op             // an earlier one
+	ids    map[place]int64 // when they are forgotten
+	before *op             // an earlier op, to repeat
 }
 
-// A place is where something is kept.
+// A place is a field of a Key's hash, or an ID.
 type place struct {
 	key, name string
 	dryRun    bool
@@ -91,18 +91,18 @@ func (a *agreement) run() {
 	}
 }
 
-// within is now, or the nearest moment that can be kept, with the windows around it:
-// from 1973 to 2109.
+// within returns now, limited to times that can be stored with the windows around them: from 1973 to
+// 2109.
 func within(now int64) int64 {
 	return min(max(100_000_000_000_000, now), 4_400_000_000_000_000)
 }
 
-// upTo is a number that is often small.
+// upTo returns a random number up to most, often a small one.
 func (a *agreement) upTo(most int64) int64 {
 	return a.Int64N(1 + min(most, 1<<a.IntN(54)))
 }
 
-// policy is a random one, and sometimes none.
+// policy returns a random policy, sometimes an invalid one.
 func (a *agreement) policy() quota.Policy {
 	p := quota.Policy{
 		Name:      []string{"a", "b", "c"}[a.IntN(3)],
@@ -128,13 +128,16 @@ func (a *agreement) policy() quota.Policy {
 }
 
 func (a *agreement) location() *time.Location {
-	names := []string{"UTC", "America/New_York", "Europe/Berlin", "Africa/Cairo", "America/Sao_Paulo", "Pacific/Apia", "Asia/Kathmandu"}
+	names := []string{
+		"UTC", "America/New_York", "Europe/Berlin", "Africa/Cairo", "America/Sao_Paulo", "Pacific/Apia",
+		"Asia/Kathmandu",
+	}
 	location, err := time.LoadLocation(names[a.IntN(len(names))])
 	require.NoError(a.t, err)
 	return location
 }
 
-// step is how far the clock goes on, or back.
+// step returns how far the clock moves, forward or back.
 func (a *agreement) step() int64 {
 	switch a.IntN(6) {
 	case 0:
@@ -148,12 +151,13 @@ func (a *agreement) step() int64 {
 	return a.upTo(1 << 42)
 }
 
-// op is a random one.
+// op returns a random op.
 func (a *agreement) op() *op {
 	if back := a.before.revocation(); !a.before.verb.settles() && len(back.charges) > 0 && a.IntN(3) == 0 {
 		return back
 	}
-	o := &op{verb: []verb{take, take, take, peek, reserve, settle, revoke}[a.IntN(7)], within: time.Duration(a.upTo(1<<53)) - 5}
+	verbs := []verb{take, take, take, peek, reserve, settle, revoke}
+	o := &op{verb: verbs[a.IntN(7)], within: time.Duration(a.upTo(1<<53)) - 5}
 	for range 1 + a.IntN(3) {
 		o.charges = append(o.charges, a.charge(o.verb))
 	}
@@ -162,7 +166,9 @@ func (a *agreement) op() *op {
 
 func (a *agreement) charge(verb verb) quota.Charge {
 	l := a.limits[a.IntN(len(a.limits))]
-	c := quota.Charge{Key: []string{"k", "l"}[a.IntN(2)], Limit: l, N: a.upTo(2 * min(l.AtOnce(), 1<<52)), DryRun: a.IntN(5) == 0}
+	c := quota.Charge{
+		Key: []string{"k", "l"}[a.IntN(2)], Limit: l, N: a.upTo(2 * min(l.AtOnce(), 1<<52)), DryRun: a.IntN(5) == 0,
+	}
 	switch a.IntN(30) {
 	case 0:
 		c.N = 1<<63 - 1
@@ -186,7 +192,7 @@ func (a *agreement) charge(verb verb) quota.Charge {
 	return c
 }
 
-// perform has ops done by one script, as a Store does.
+// perform executes ops in one script, as a Store does.
 func (a *agreement) perform(ops []*op) {
 	keys, args := encodeOps(a.store.prefix(), ops, a.now)
 	args = append(args, a.now/1_000_000, a.now%1_000_000)
@@ -196,7 +202,7 @@ func (a *agreement) perform(ops []*op) {
 	require.NoError(a.t, err)
 }
 
-// check says what becomes of o, whose answer must be that, and remembers what it leaves.
+// check compares o's answer with what package quota computes, and stores the new state.
 func (a *agreement) check(o *op) {
 	met, left := make(map[place]quota.Bucket), make(map[place]quota.Bucket)
 	first, ids, allowed := make(map[place]quota.Bucket), make(map[place]int64), true
@@ -214,7 +220,9 @@ func (a *agreement) check(o *op) {
 			before = a.fields[in]
 			first[in] = before
 		}
-		want := found{bucket: c.Limit.Drain(met[in], a.now), before: c.Limit.Drain(before, a.now), fits: true, repeated: repeats}
+		want := found{
+			bucket: c.Limit.Drain(met[in], a.now), before: c.Limit.Drain(before, a.now), fits: true, repeated: repeats,
+		}
 		after := want.bucket
 		if !repeats {
 			after, want.fits = a.after(o, c, want.bucket)
@@ -244,7 +252,7 @@ func (a *agreement) check(o *op) {
 	}
 }
 
-// after is what a charge leaves, and whether it fits.
+// after returns the bucket after a charge, and whether the charge fits.
 func (a *agreement) after(o *op, c quota.Charge, b quota.Bucket) (after quota.Bucket, fits bool) {
 	switch {
 	case o.verb == reserve:
@@ -256,8 +264,7 @@ func (a *agreement) after(o *op, c quota.Charge, b quota.Bucket) (after quota.Bu
 	return c.Limit.Try(b, c.Units(), a.now)
 }
 
-// remember adds to the IDs. Those that are over are forgotten then, and do not come
-// back with the time.
+// remember adds ids. It drops those that have expired: they must not come back if the clock steps back.
 func (a *agreement) remember(ids map[place]int64) {
 	for id := range ids {
 		maps.DeleteFunc(a.ids, func(old place, until int64) bool { return old.key == id.key && until <= a.now })
@@ -265,7 +272,7 @@ func (a *agreement) remember(ids map[place]int64) {
 	maps.Copy(a.ids, ids)
 }
 
-// tamper writes what nobody would.
+// tamper writes invalid values.
 func (a *agreement) tamper() {
 	value := fmt.Sprint(a.now+a.step(), " ", a.upTo(1<<54), " ", a.upTo(1<<54))
 	switch a.IntN(6) {
@@ -285,7 +292,7 @@ func (a *agreement) tamper() {
 	require.NoError(a.t, a.client.HSet(context.Background(), a.store.prefix()+key, name, value).Err())
 }
 
-// compare looks whether Redis holds what it should.
+// compare compares the state in Redis with the expected one.
 func (a *agreement) compare() {
 	for _, key := range []string{"k", "l"} {
 		states, err := a.store.Inspect(context.Background(), key)
@@ -303,7 +310,7 @@ func (a *agreement) compare() {
 	}
 	for id, until := range a.ids {
 		member := fmt.Sprintf("%s\t%d%s", id.name, map[bool]int{true: 1}[id.dryRun], id.id)
-		score, err := a.client.ZScore(context.Background(), setOf(a.store.prefix(), id.key), member).Result()
+		score, err := a.client.ZScore(context.Background(), idSetOf(a.store.prefix(), id.key), member).Result()
 		require.NoError(a.t, err, fmt.Sprint(id))
 		require.Equal(a.t, until, int64(score), fmt.Sprint(id))
 	}

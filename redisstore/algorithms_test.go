@@ -16,9 +16,9 @@ import (
 	"github.com/heedhttp/heed/redisstore"
 )
 
-// One process has the time, and another, in a bubble, the beginning of the year 2000.
+// One process has the real time, and another, in a synctest bubble, the start of the year 2000.
 
-func TestProcessesWhoseClocksDifferGetTheSameVerdicts(t *testing.T) {
+func TestProcessesWithDifferentClocksGetTheSameDecisions(t *testing.T) {
 	server := redistest.Shared(t)
 	limits := map[string]*quota.Limit{}
 	for _, algorithm := range []quota.Algorithm{quota.TokenBucket, quota.SlidingWindow, quota.SlidingLog} {
@@ -48,10 +48,10 @@ func TestProcessesWhoseClocksDifferGetTheSameVerdicts(t *testing.T) {
 	takeFrom(t, now, 1, false)
 }
 
-func TestAStoreInABubbleLeavesNothingForThoseOutside(t *testing.T) {
+func TestAStoreInASynctestBubbleLeavesNothingBehind(t *testing.T) {
 	server := redistest.Shared(t)
 	limit := compile(t, quota.PerDay(1_000_000))
-	crowd := func(t *testing.T, client *redis.Client) {
+	callMany := func(t *testing.T, client *redis.Client) {
 		s := &redisstore.Store{Client: client, Timeout: patient}
 		var all sync.WaitGroup
 		for i := range 64 {
@@ -66,18 +66,18 @@ func TestAStoreInABubbleLeavesNothingForThoseOutside(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			client := redis.NewClient(&redis.Options{Addr: server.Addr})
 			defer client.Close()
-			crowd(t, client)
+			callMany(t, client)
 		})
-		crowd(t, newClient(t, server))
+		callMany(t, newClient(t, server))
 	}
 }
 
-// There is no moment at which the entry of a request that is denied can be
-// seen, or be left behind.
-func TestADenialByALogAddsNothingAndTellsWhenTheOldestLeaves(t *testing.T) {
+// The entry of a denied request is never visible, not even for a moment.
+func TestALogDenialAddsNothingAndTellsWhenToRetry(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	s.AlwaysAsk = true
-	c := quota.Charge{Key: "key", Limit: compile(t, quota.Policy{Quota: 3, Window: time.Hour, Algorithm: quota.SlidingLog})}
+	sliding := quota.Policy{Quota: 3, Window: time.Hour, Algorithm: quota.SlidingLog}
+	c := quota.Charge{Key: "key", Limit: compile(t, sliding)}
 	oldest := take(t, s, c)[0].At
 	take(t, s, c)
 	take(t, s, c)
@@ -88,24 +88,26 @@ func TestADenialByALogAddsNothingAndTellsWhenTheOldestLeaves(t *testing.T) {
 	assert.False(t, d.Allowed)
 	assert.Equal(t, oldest.Add(time.Hour), d.At.Add(d.RetryAfter))
 	assert.Equal(t, state, s.Client.Dump(ctx, "heed:quota:key").Val())
-	assert.LessOrEqual(t, s.Client.PTTL(ctx, "heed:quota:key").Val(), ttl, "nor is anything kept for longer")
+	assert.LessOrEqual(t, s.Client.PTTL(ctx, "heed:quota:key").Val(), ttl, "a denial does not extend the TTL")
 }
 
-// Nor is there one between the count and its TTL.
-func TestAFixedWindowIsCountedInOneScriptAndItsKeyExpires(t *testing.T) {
+// A key never exists without a TTL, not even for a moment.
+func TestAFixedWindowIsOneScriptAndItsKeyExpires(t *testing.T) {
 	client := newClient(t, redistest.Shared(t))
 	at := time.Date(2026, 2, 3, 12, 0, 0, 200_000_000, time.UTC)
 	client.AddHook(timekeeper{func() time.Time { return at }})
 	s := &redisstore.Store{Client: client, Timeout: patient, AlwaysAsk: true}
 	redisstore.SetClock(s)
-	c := quota.Charge{Key: "key", Limit: compile(t, quota.Policy{Quota: 50, Window: time.Second, Algorithm: quota.FixedWindow})}
+	fixed := quota.Policy{Quota: 50, Window: time.Second, Algorithm: quota.FixedWindow}
+	c := quota.Charge{Key: "key", Limit: compile(t, fixed)}
 	require.NoError(t, s.Ping(ctx))
 	before := commandsProcessed(t, client)
 	for range 50 {
 		require.True(t, take(t, s, c)[0].Allowed)
 		require.Positive(t, client.PTTL(ctx, "heed:quota:key").Val())
 	}
-	assert.LessOrEqual(t, commandsProcessed(t, client)-before, int64(50+2), "and INFO, and once the script in full")
+	most := int64(50 + 2) // one INFO, and the source of the script once
+	assert.LessOrEqual(t, commandsProcessed(t, client)-before, most)
 	d := take(t, s, c)[0]
 	assert.False(t, d.Allowed)
 	assert.Equal(t, 800*time.Millisecond, d.RetryAfter)
@@ -114,15 +116,16 @@ func TestAFixedWindowIsCountedInOneScriptAndItsKeyExpires(t *testing.T) {
 	at = at.Add(time.Microsecond)
 	assert.EqualValues(t, 49, take(t, s, c)[0].Remaining)
 
-	// A key that lost its TTL, or that somebody wrote without, gets one.
+	// A key that has lost its TTL gets one.
 	require.NoError(t, client.Persist(ctx, "heed:quota:key").Err())
 	take(t, s, c)
 	assert.Positive(t, client.PTTL(ctx, "heed:quota:key").Val())
 }
 
-func TestASlidingWindowIsKeptUntilTheWindowAfterHasEnded(t *testing.T) {
+func TestASlidingWindowIsKeptUntilTheNextWindowEnds(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
-	c := quota.Charge{Key: "key", Limit: compile(t, quota.Policy{Quota: 50, Window: time.Hour, Algorithm: quota.SlidingWindow})}
+	sliding := quota.Policy{Quota: 50, Window: time.Hour, Algorithm: quota.SlidingWindow}
+	c := quota.Charge{Key: "key", Limit: compile(t, sliding)}
 	d := take(t, s, c)[0]
 	end := d.At.Truncate(time.Hour).Add(2 * time.Hour)
 	assert.Equal(t, end, d.At.Add(d.ResetAfter))

@@ -10,51 +10,50 @@ import (
 )
 
 const (
-	// maxBatch is how many calls one batch has at most. With more, each waits longer than the
-	// sharing saves, and so do other users of the same Redis.
+	// maxBatch is the largest batch. In a larger one, calls would wait longer than sharing a
+	// round trip saves, and so would other clients of the same Redis.
 	maxBatch = 128
 
-	// batchEvery is how long a round trip may take before it is better to send another batch
-	// than to wait for the answer to the one before.
+	// batchEvery is the round trip time for which one more batch in flight is worth it.
 	batchEvery = 200 * time.Microsecond
 
-	// maxInFlight is how many batches may be in flight however long a round trip takes.
+	// maxInFlight is how many batches may be in flight, however long a round trip takes.
 	maxInFlight = 16
 
-	// worthBatching is how many waiting calls are a batch that need not wait, even if a round
-	// trip is short: the server is then busy with one batch while this process handles the
-	// answers to the other.
+	// worthBatching is how many waiting calls are sent as one more batch even on a short round
+	// trip: the server then works on one batch while this process handles the answers to
+	// another.
 	worthBatching = 8
 )
 
-// A batcher sends calls that are made at the same time to one server, in batches. A call is sent
-// at once if as many batches as the round trip is worth are not in flight yet. Others wait,
-// first come, first served, until a batch is answered, or so many wait that one more is sent.
+// A batcher sends concurrent calls to one server in batches. A call is sent at once if there are
+// fewer batches in flight than the round trip time is worth. Otherwise it waits, first come, first
+// served, until a batch is answered or so many calls wait that one more batch is sent.
 //
-// Its zero value needs send. It is safe for concurrent use.
+// Set send before use. It is safe for concurrent use.
 type batcher[T any] struct {
-	// send sends a batch and blocks until it is answered. The answer to a call is left in the
-	// call. An error is that of all: there was no answer. It must not block for ever.
+	// send sends a batch and blocks until the server has answered. It stores each answer in its
+	// call. It returns an error, for all calls, if there was no answer. It must not block forever.
 	send func(ctx context.Context, batch []T) error
 
 	mu       sync.Mutex // guards what follows
 	queue    []*waiter[T]
 	inFlight int           // batches
-	calls    int           // in them
-	rtt      time.Duration // about the shortest round trip of late; 0 before the first
-	most     int           // connections that batches are sent by, if that is known
+	calls    int           // calls in those batches
+	rtt      time.Duration // about the shortest recent round trip; 0 before the first
+	most     int           // connections that batches may use; 0 if unknown
 }
 
-// A waiter waits for the answer to a call.
+// A waiter is a call that waits for its answer.
 type waiter[T any] struct {
 	ctx    context.Context
 	call   T
-	answer chan error // with room for one
+	answer chan error // with a capacity of one
 }
 
-// do blocks until call was sent and answered, and returns nil, or the error of its batch. If ctx
-// ends first, it returns ctx's error: a call that still waits is then never sent, and one in
-// flight is left to itself.
+// do sends call, in a batch, and blocks until it is answered. It returns nil or the error of the
+// batch. If ctx ends first, it returns ctx's error: a call that still waits is never sent, and
+// the answer to one in flight is ignored.
 func (b *batcher[T]) do(ctx context.Context, call T) error {
 	w := &waiter[T]{ctx: ctx, call: call, answer: make(chan error, 1)}
 	b.mu.Lock()
@@ -77,8 +76,8 @@ func (b *batcher[T]) do(ctx context.Context, call T) error {
 	return ctx.Err()
 }
 
-// doInline calls send, which is to send one call, in the goroutine of its caller. It does so only if
-// no other call waits or is in flight; ok reports whether it did.
+// doInline runs send in the caller's goroutine, if no other call waits or is in flight. ok
+// reports whether it ran.
 func (b *batcher[T]) doInline(send func() error) (ok bool, err error) {
 	b.mu.Lock()
 	if b.inFlight > 0 || len(b.queue) > 0 {
@@ -88,7 +87,7 @@ func (b *batcher[T]) doInline(send func() error) (ok bool, err error) {
 	b.inFlight, b.calls = 1, 1
 	b.mu.Unlock()
 	began := time.Now()
-	defer func() { // also after runtime.Goexit
+	defer func() { // runs after runtime.Goexit too
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.answeredLocked(1, time.Since(began), err)
@@ -102,8 +101,8 @@ func (b *batcher[T]) doInline(send func() error) (ok bool, err error) {
 	return true, err
 }
 
-// flush sends one batch after the other until none is to be sent. Its caller has counted it as one
-// in flight, so that no other is started meanwhile.
+// flush sends batches until there is nothing to send. The caller has already counted its first
+// batch as in flight, so that no other flush starts meanwhile.
 func (b *batcher[T]) flush() {
 	for {
 		b.mu.Lock()
@@ -132,12 +131,12 @@ func (b *batcher[T]) flush() {
 		b.mu.Lock()
 		b.answeredLocked(n, took, err)
 		b.mu.Unlock()
-		runtime.Gosched() // so that callers that were answered can add their next calls
+		runtime.Gosched() // so that callers just answered can queue their next calls
 	}
 }
 
-// mayFlushLocked reports whether another batch is to be sent now: there is room for one, or there
-// would be for one less and as many wait as half of those in flight.
+// mayFlushLocked reports whether to send another batch now: if fewer are in flight than the round
+// trip time is worth, or one more than that if as many calls wait as half of those in flight.
 func (b *batcher[T]) mayFlushLocked() bool {
 	waiting, may := len(b.queue), b.maxInFlightLocked()
 	if waiting >= max(worthBatching, b.calls/2) && may < cmp.Or(b.most, maxInFlight+1) {
@@ -146,9 +145,9 @@ func (b *batcher[T]) mayFlushLocked() bool {
 	return waiting > 0 && b.inFlight < may
 }
 
-// answeredLocked takes note that a batch of n calls was answered after took. The shortest round
-// trip tells how far away the server is; others are longer because it or this process is busy. The
-// rtt grows slowly towards longer ones, so that a server that has moved is noticed.
+// answeredLocked records that a batch of n calls was answered after took. The shortest round trip
+// shows how far away the server is: longer ones mean that the server or this process is busy. To
+// notice a server that has moved away, rtt grows slowly towards longer ones.
 func (b *batcher[T]) answeredLocked(n int, took time.Duration, err error) {
 	b.calls -= n
 	switch {
@@ -160,8 +159,7 @@ func (b *batcher[T]) answeredLocked(n int, took time.Duration, err error) {
 	}
 }
 
-// measured takes note of a round trip that was no batch's, and returns how many batches may be in
-// flight.
+// measured records a round trip outside of any batch, and returns how many batches may be in flight.
 func (b *batcher[T]) measured(rtt time.Duration) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -169,7 +167,7 @@ func (b *batcher[T]) measured(rtt time.Duration) int {
 	return b.maxInFlightLocked()
 }
 
-// maxInFlightLocked is how many batches may be in flight to a server that is so far away.
+// maxInFlightLocked returns how many batches may be in flight, for the current round trip time.
 func (b *batcher[T]) maxInFlightLocked() int {
 	return min(1+int(b.rtt/batchEvery), maxInFlight, cmp.Or(b.most, maxInFlight))
 }

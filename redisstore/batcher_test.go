@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	near = batchEvery / 2 // a round trip during which no other batch is worth sending
+	near = batchEvery / 2 // a round trip too short for a second batch in flight
 	far  = 5 * batchEvery / 2
 )
 
 var errLost = errors.New("connection lost")
 
-// A batchServer answers the batches of a batcher after a round trip, and keeps them.
+// A batchServer answers the batches of a batcher after one round trip, and records them.
 type batchServer struct {
 	batcher[string]
 	rtt func() (time.Duration, error)
 
 	book     sync.Mutex // guards what follows
 	batches  [][]string
-	open     int // batches that were not answered yet
+	open     int // batches that are not answered yet
 	openMost int
 	answered map[string]bool
 }
@@ -38,7 +38,7 @@ type batchServer struct {
 func newBatchServer(rtt func() (time.Duration, error)) *batchServer {
 	s := &batchServer{rtt: rtt, answered: make(map[string]bool)}
 	s.send = func(_ context.Context, batch []string) error {
-		took, err := s.begin(batch)
+		took, err := s.receive(batch)
 		time.Sleep(took)
 		s.end(batch, err)
 		return err
@@ -46,12 +46,12 @@ func newBatchServer(rtt func() (time.Duration, error)) *batchServer {
 	return s
 }
 
-// serverAt is one that is so far away.
+// serverAt returns a server with this round trip time.
 func serverAt(rtt time.Duration) *batchServer {
 	return newBatchServer(func() (time.Duration, error) { return rtt, nil })
 }
 
-func (s *batchServer) begin(batch []string) (time.Duration, error) {
+func (s *batchServer) receive(batch []string) (time.Duration, error) {
 	s.book.Lock()
 	defer s.book.Unlock()
 	s.batches = append(s.batches, slices.Clone(batch))
@@ -74,7 +74,7 @@ type batchResult struct {
 	took time.Duration
 }
 
-// call makes a call in a goroutine of its own, after all that were made before.
+// call starts a call in a new goroutine, and waits until it is queued.
 func (s *batchServer) call(ctx context.Context, name string) <-chan batchResult {
 	done := make(chan batchResult, 1)
 	go func() {
@@ -86,7 +86,7 @@ func (s *batchServer) call(ctx context.Context, name string) <-chan batchResult 
 	return done
 }
 
-// calls makes n calls, named prefix and a number.
+// calls starts n calls, named prefix and a number.
 func (s *batchServer) calls(ctx context.Context, prefix string, n int) (all []<-chan batchResult) {
 	for i := range n {
 		all = append(all, s.call(ctx, fmt.Sprint(prefix, i)))
@@ -94,7 +94,7 @@ func (s *batchServer) calls(ctx context.Context, prefix string, n int) (all []<-
 	return all
 }
 
-// learn has s measure its round trip, and forgets what was sent.
+// learn makes the batcher measure the round trip, and clears the records.
 func (s *batchServer) learn(t *testing.T) {
 	require.NoError(t, (<-s.call(t.Context(), "learn")).err)
 	synctest.Wait()
@@ -123,7 +123,7 @@ func (s *batchServer) sizes() (sizes []int) {
 	return sizes
 }
 
-// isIdle asserts that nothing waits, is in flight, or is counted as if it were.
+// isIdle asserts that nothing waits or is in flight, and that the counts agree.
 func (s *batchServer) isIdle(t *testing.T) {
 	t.Helper()
 	synctest.Wait()
@@ -134,8 +134,8 @@ func (s *batchServer) isIdle(t *testing.T) {
 	assert.Zero(t, s.batcher.calls)
 }
 
-// balances asserts, when nothing can go on without time passing, that what is counted is what
-// is in flight, and that nobody waits for a batch that does not come.
+// balances asserts, while all goroutines are blocked, that the counts agree with what is in flight, and
+// that no call waits without a batch to come.
 func (s *batchServer) balances(t *testing.T, inline int) {
 	t.Helper()
 	s.mu.Lock()
@@ -148,10 +148,10 @@ func (s *batchServer) balances(t *testing.T, inline int) {
 	}
 	assert.Equal(t, sent-len(s.answered), s.batcher.calls, "calls in flight")
 	assert.Equal(t, s.open, s.inFlight, "batches in flight")
-	assert.False(t, s.inFlight == 0 && len(s.queue) > 0, "somebody waits, and no batch will be sent")
+	assert.False(t, s.inFlight == 0 && len(s.queue) > 0, "calls wait, and no batch will be sent")
 }
 
-func TestBatchCallsMadeMeanwhileAreSentTogetherInTheirOrder(t *testing.T) {
+func TestWaitingCallsAreSentTogetherInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serverAt(near)
 		for i, done := range s.calls(t.Context(), "", 5) {
@@ -164,10 +164,10 @@ func TestBatchCallsMadeMeanwhileAreSentTogetherInTheirOrder(t *testing.T) {
 	})
 }
 
-func TestBatchOfManyNeedNotWaitForTheOneBefore(t *testing.T) {
+func TestManyWaitingCallsAreSentBesideABatch(t *testing.T) {
 	for _, test := range []struct {
 		name          string
-		second, third int // calls made while the first is in flight, and then
+		second, third int // calls made while the first batch is in flight, then more
 		batches       []int
 		openMost      int
 	}{
@@ -202,8 +202,8 @@ func TestBatchOfManyNeedNotWaitForTheOneBefore(t *testing.T) {
 	}
 }
 
-// Else a few would be sent on their own each time while most wait for the other batch.
-func TestBatchBesideABigOneIsHalfAsBig(t *testing.T) {
+// Otherwise one batch would stay small while most calls wait for the other.
+func TestASecondBatchIsHalfAsBigAsTheFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serverAt(near)
 		s.learn(t)
@@ -212,10 +212,10 @@ func TestBatchBesideABigOneIsHalfAsBig(t *testing.T) {
 		waiting := s.calls(t.Context(), "in the second,", worthBatching)
 		time.Sleep(near / 4)
 		waiting = append(waiting, s.calls(t.Context(), "in the third,", 4*worthBatching)...)
-		<-first // now the third is sent
+		<-first // now the third batch is sent
 		synctest.Wait()
 		time.Sleep(near / 4)
-		synctest.Wait() // and now the second is answered
+		synctest.Wait() // now the second batch is answered
 		require.Equal(t, []int{1, worthBatching, 4 * worthBatching}, s.sizes())
 		waiting = append(waiting, s.calls(t.Context(), "in the fourth,", 2*worthBatching-1)...)
 		assert.Len(t, s.sent(), 3, "fewer than half of those in flight")
@@ -228,19 +228,19 @@ func TestBatchBesideABigOneIsHalfAsBig(t *testing.T) {
 	})
 }
 
-func TestBatchHasAMostOfCalls(t *testing.T) {
+func TestABatchHasAtMostMaxBatchCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serverAt(near)
 		s.learn(t)
 		s.mu.Lock()
-		s.inFlight, s.batcher.calls = 2, 1000 // so that all of them wait
+		s.inFlight, s.batcher.calls = 2, 1000 // so that all calls wait
 		s.mu.Unlock()
 		all := s.calls(t.Context(), "", 2*maxBatch+3)
 		require.Empty(t, s.sent())
 		s.mu.Lock()
 		s.inFlight, s.batcher.calls = 1, 0
 		s.mu.Unlock()
-		go s.flush() // which is one in flight
+		go s.flush() // counts as one batch in flight
 		for _, done := range all {
 			assert.NoError(t, (<-done).err)
 		}
@@ -251,10 +251,10 @@ func TestBatchHasAMostOfCalls(t *testing.T) {
 	})
 }
 
-func TestBatchesInFlightAreAsManyAsTheRoundTripIsWorth(t *testing.T) {
+func TestBatchesInFlightGrowWithTheRoundTripTime(t *testing.T) {
 	for _, test := range []struct {
 		rtt  time.Duration
-		most int // if not zero, what measured says
+		most int // connections; 0 if unknown
 		want int
 	}{
 		{batchEvery - 1, 0, 1},
@@ -276,7 +276,7 @@ func TestBatchesInFlightAreAsManyAsTheRoundTripIsWorth(t *testing.T) {
 					assert.Equal(t, test.want, s.measured(test.rtt))
 				}
 				all := s.calls(t.Context(), "", 100)
-				want := test.want + 1 // one of those that were many, if there is a connection for it
+				want := test.want + 1 // one more because many calls wait, if there is a connection for it
 				if test.most > 0 {
 					want = min(want, test.most)
 				}
@@ -292,14 +292,14 @@ func TestBatchesInFlightAreAsManyAsTheRoundTripIsWorth(t *testing.T) {
 	}
 }
 
-// set sets how many connections there are.
+// set sets the number of connections.
 func (s *batchServer) set(most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.most = most
 }
 
-func TestBatchingGoesByTheShortestRoundTrip(t *testing.T) {
+func TestBatchingFollowsTheShortestRoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rtt, fails := far, error(nil)
 		s := newBatchServer(func() (time.Duration, error) { return rtt, fails })
@@ -308,10 +308,10 @@ func TestBatchingGoesByTheShortestRoundTrip(t *testing.T) {
 			defer s.mu.Unlock()
 			return s.maxInFlightLocked()
 		}
-		s.learn(t) // which had to connect first
+		s.learn(t) // this one had to connect first
 		assert.Equal(t, 3, most())
 		rtt, fails = time.Nanosecond, errLost
-		assert.Equal(t, errLost, (<-s.call(t.Context(), "an error says nothing about the way")).err)
+		assert.Equal(t, errLost, (<-s.call(t.Context(), "an error does not measure the round trip")).err)
 		assert.Equal(t, 3, most())
 		rtt, fails = near, nil
 		s.learn(t)
@@ -329,7 +329,7 @@ func TestBatchingGoesByTheShortestRoundTrip(t *testing.T) {
 	})
 }
 
-func TestBatchIsWithoutACallThatLeftTheQueue(t *testing.T) {
+func TestACanceledCallInTheQueueIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serverAt(near)
 		gone, leave := context.WithCancel(t.Context())
@@ -349,11 +349,11 @@ func TestBatchIsWithoutACallThatLeftTheQueue(t *testing.T) {
 		assert.Equal(t, context.Canceled, (<-leaves).err)
 		assert.NoError(t, (<-first).err)
 		s.isIdle(t)
-		assert.Len(t, s.sent(), 3, "there is no empty batch")
+		assert.Len(t, s.sent(), 3, "no empty batch was sent")
 	})
 }
 
-func TestBatchIsAnsweredThoughACallLeftIt(t *testing.T) {
+func TestABatchIsAnsweredAlthoughACallWasCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serverAt(far)
 		gone, leave := context.WithCancel(t.Context())
@@ -369,7 +369,7 @@ func TestBatchIsAnsweredThoughACallLeftIt(t *testing.T) {
 		s.measured(near)
 		first := s.call(t.Context(), "first")
 		leaves, stays := s.call(short, "leaves later"), s.call(t.Context(), "stays")
-		assert.Equal(t, batchResult{context.DeadlineExceeded, far / 2}, <-leaves, "while it waited")
+		assert.Equal(t, batchResult{context.DeadlineExceeded, far / 2}, <-leaves, "it left while it was in flight")
 		assert.NoError(t, (<-first).err)
 		assert.NoError(t, (<-stays).err)
 		assert.Equal(t, [][]string{{"leaves"}, {"waits"}, {"first"}, {"stays"}}, s.sent())
@@ -377,13 +377,13 @@ func TestBatchIsAnsweredThoughACallLeftIt(t *testing.T) {
 	})
 }
 
-// The one that leaves is the one whose context the batch has.
-func TestBatchDoesNotEndWithAnyCaller(t *testing.T) {
+// The batch has the context values of its first caller.
+func TestABatchDoesNotEndWithItsFirstCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
 		b := batcher[string]{send: func(ctx context.Context, batch []string) error {
 			time.Sleep(far)
-			assert.Equal(t, "caller", ctx.Value(key{}), "of a trace, for example")
+			assert.Equal(t, "caller", ctx.Value(key{}), "such as a trace ID")
 			assert.NoError(t, ctx.Err())
 			return nil
 		}}
@@ -396,7 +396,7 @@ func TestBatchDoesNotEndWithAnyCaller(t *testing.T) {
 	})
 }
 
-func TestAnErrorIsThatOfItsBatch(t *testing.T) {
+func TestAnErrorIsReturnedToItsOwnBatchOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fail := []error{nil, errLost, nil}
 		s := newBatchServer(func() (time.Duration, error) {
@@ -418,7 +418,7 @@ func TestAnErrorIsThatOfItsBatch(t *testing.T) {
 	})
 }
 
-func TestOnlyACallThatIsTheOnlyOneIsSentInline(t *testing.T) {
+func TestOnlyASingleCallIsSentInline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := serverAt(near)
 		never := func() error { assert.Fail(t, "sent"); return nil }
@@ -445,14 +445,14 @@ func TestOnlyACallThatIsTheOnlyOneIsSentInline(t *testing.T) {
 		assert.True(t, ok)
 		assert.Equal(t, errLost, err)
 		for _, done := range meanwhile {
-			assert.Equal(t, batchResult{nil, 2 * near}, <-done, "and no error of another")
+			assert.Equal(t, batchResult{nil, 2 * near}, <-done, "not the other call's error")
 		}
 		assert.Equal(t, []string{"meanwhile0", "meanwhile1", "meanwhile2"}, s.sent()[2])
 		s.isIdle(t)
 
 		ok, err = s.doInline(func() error {
 			meanwhile = s.calls(t.Context(), "many", worthBatching)
-			assert.Len(t, s.sent(), 4, "many need not wait for it")
+			assert.Len(t, s.sent(), 4, "many calls do not wait for it")
 			time.Sleep(near)
 			return nil
 		})
@@ -465,9 +465,9 @@ func TestOnlyACallThatIsTheOnlyOneIsSentInline(t *testing.T) {
 	})
 }
 
-// Callers that call again as soon as they are answered share the next batch with those that
-// wait for it, instead of one half of all waiting for the other by turns.
-func TestBatchWaitsForThoseThatCallAgainAtOnce(t *testing.T) {
+// Callers that call again as soon as they are answered join the calls that wait, instead of forming a
+// small batch of their own.
+func TestABatchIncludesCallersThatCallAgainAtOnce(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	synctest.Test(t, func(t *testing.T) {
 		const callers, calls = worthBatching - 2, 100
@@ -486,15 +486,14 @@ func TestBatchWaitsForThoseThatCallAgainAtOnce(t *testing.T) {
 	})
 }
 
-// Whatever callers do and the server does: each call is sent at most once, ends with an answer
-// or its context, and in the end nothing is left.
-func TestBatchesBalanceWhateverCallersAndTheServerDo(t *testing.T) {
-	var inline, answered, failed, left, unsent int // of all
+// Each call is sent at most once, and ends with an answer or its context. In the end nothing is left.
+func TestTheBatcherCountsExactlyWhateverCallersAndServerDo(t *testing.T) {
+	var inline, answered, failed, left, unsent int // totals of all seeds
 	for seed := range uint64(6) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 2))
 			span := []time.Duration{batchEvery, time.Millisecond, 20 * time.Millisecond}[seed%3]
-			lost := 10 * int(seed%2) // per cent of batches
+			lost := 10 * int(seed%2) // percent of batches
 			s := newBatchServer(func() (time.Duration, error) {
 				took := time.Duration(rand.Int64N(int64(span)))
 				if rand.IntN(100) < lost {
@@ -581,8 +580,8 @@ func TestBatchesBalanceWhateverCallersAndTheServerDo(t *testing.T) {
 	assert.Greater(t, left, unsent, "some left while they were in flight")
 }
 
-// By the real clock, for the race detector.
-func TestABatcherMayBeUsedByManyAtOnce(t *testing.T) {
+// This one uses the real clock, for the race detector.
+func TestABatcherIsSafeForConcurrentUse(t *testing.T) {
 	const callers, calls = 64, 100
 	type work struct{ sent, done int }
 	b := batcher[*work]{send: func(_ context.Context, batch []*work) error {

@@ -11,83 +11,81 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Board shares cool-downs among processes: when one process learns that a server
-// asks for a pause, all of them keep to it. It is a heed.ProbeBoard.
+// A Board shares cool-downs among processes: when a server asks one of them to wait, all wait.
 //
-// Read answers from memory. What other processes post comes in through a
-// subscription, as soon as Redis has passed it on; and because messages get lost,
-// Redis is asked once a second as well, or ten times a second while there is no
-// subscription. So a cool-down holds the other processes within 150 ms, and mostly
-// within a few. Redis decides when it ends, by its own clock: those of the processes
-// need not agree.
+//	board := &redisstore.Board{Client: rdb}
+//	defer board.Close()
+//	client := &http.Client{Transport: &heed.Transport{Board: board}}
 //
-// While Redis is lost, each process keeps to what it knows and to what is posted in
-// the process itself; it neither waits for Redis nor fails. When Redis is back, which
-// is noticed within a second, it gets what was posted meanwhile, and what it has
-// forgotten itself in a restart.
+// It is a heed.ProbeBoard. Read answers from memory. A cool-down reaches the other processes through
+// a subscription, mostly within a few milliseconds. Because messages may get lost, a Board also asks
+// Redis once a second, or ten times a second while it has no subscription, and then a cool-down
+// reaches it within 150 ms. Only Redis' clock counts.
+//
+// While Redis does not answer, each process keeps the cool-downs that it knows and those that it
+// posts itself. It neither waits for Redis nor fails. When Redis is back, it learns within a second
+// what was posted meanwhile, and what it lost in a restart.
 //
 // # Wrong cool-downs
 //
-// A Post only lengthens, so one bogus answer of a server might silence all processes for
-// a day. Probe lets one of them send a request a minute all the same, and Replace brings
-// all of them what came of it.
+// Post only lengthens a cool-down, so a single wrong response could stop all processes for a day.
+// To prevent this, Probe lets one process a minute send a request anyway, and Replace shares the
+// result.
 //
 // # The interval
 //
-// The interval that is posted is what the server admits from all processes together.
-// So each process in which a request waits takes a numbered slot, and Read tells it a
-// schedule of its own: the process with slot i of n lets its first request go i intervals
-// after the end, and then one every n intervals. The waiters of all processes are let
-// go as those of one process would be: one each interval. A process that learns late of
-// the last slot may let one go too early; in any time t there are never more than
-// n + t/every. The slots of processes in which nobody waits any more, or that have died,
-// go unused until the next cool-down. While Redis is lost there are no new slots, and
-// each process goes by those that it knows of.
+// An interval is the rate at which the server admits requests from all processes together. So each
+// process with waiting requests gets a numbered slot, and Read returns a schedule for it: of n
+// processes, the one with slot i releases its first request i intervals after the end, and then
+// one every n intervals. Together they release one request for each interval. A process that does
+// not know the newest slot yet may release one too early, but in any time t there are never more
+// than n + t/every. A slot whose process has died, or has nothing left to send, goes unused until the next
+// cool-down. While Redis does not answer there are no new slots.
 //
-// Only requests that wait are let go at intervals: a process whose first request
-// comes after the end is not held back. That is what a Pacer is for.
+// Only requests that waited follow the interval. A process whose first request comes after the end
+// of the cool-down does not; use a Pacer to limit it.
 //
-// # What is kept
+// # What is stored
 //
-// There are two keys in Redis, Prefix + "{cool-downs}", which is the channel as
-// well, and the same with ":changes". They hold the 4,096 cool-downs that changed
-// last, and expire when all are over; one that was replaced is kept for a
-// day, for processes that do not know that yet. On a Cluster or Ring they are on one
-// server. If Redis evicts them, the processes restore them. In memory there are at most
-// 65,536 cool-downs. A key that is no Board's is an error, and is left alone.
+// There are two keys in Redis: Prefix + "{cool-downs}", which is also the name of the channel, and
+// Prefix + "{cool-downs}:changes". They hold the 4,096 cool-downs that changed last, and expire when
+// all are over. A cool-down that was replaced is kept for a day, for processes that were cut off. On
+// a Cluster or Ring both keys are on one server. If Redis evicts them, the processes restore them.
+// A key with other contents makes calls fail, and is left alone. In memory, a Board keeps at most
+// 65,536 cool-downs.
 //
-// A Board that is used for the first time begins to follow Redis, in a goroutine
-// and with a connection for the subscription, until Close, or until the Board is
-// garbage. Until Redis has answered it knows nothing. The zero Board is a lost
-// one; set Client. Fields must not change once it is in use, and it must not be
-// copied. It is safe for concurrent use.
+// On first use, a Board starts a goroutine that follows Redis, with a connection for the
+// subscription. It ends with Close, or when the Board is garbage. Until Redis has answered once, the
+// Board knows no cool-down of other processes.
+//
+// Set Client: without it, Redis counts as down. Fields must not change once the Board is in use,
+// and it must not be copied. It is safe for concurrent use.
 type Board struct {
-	// Client is how Redis is reached. If nil, Redis counts as lost.
+	// Client connects to Redis. If nil, Redis counts as down.
 	Client redis.UniversalClient
 
-	// Prefix begins the names of the keys and of the channel. Boards with
-	// different Prefixes share nothing. If empty, "heed:board:".
+	// Prefix is what the names of the keys and of the channel begin with. Boards with different
+	// Prefixes share nothing. If empty, "heed:board:".
 	Prefix string
 
-	// Timeout is how long a Post, and each call to Redis, may take. If zero
-	// or negative, 50 ms.
+	// Timeout is how long a Post, Replace or Probe, and each call to Redis, may take. If zero or
+	// negative, 50 ms.
 	Timeout time.Duration
 
-	once   sync.Once // guards the making of opened
+	once   sync.Once // guards the creation of opened
 	opened atomic.Pointer[syncer]
 }
 
-// longestCoolDown is where a wait, or an interval, saturates.
+// longestCoolDown is the longest wait, and the longest interval: longer ones are cut to it.
 const longestCoolDown = 24 * time.Hour
 
-// Post makes key wait at least wait from now, at most 24 hours, in all
-// processes; it never shortens what was posted before. every is the interval at
-// which the server admits requests of key, 0 if unknown. Of several policies that
-// deny while the cool-down lasts, the longest interval holds.
+// Post makes key wait in all processes, for at least wait from now and at most 24 hours. It never
+// shortens a cool-down. every is the interval at which the server admits requests, or 0 if unknown;
+// of several intervals posted during a cool-down, the longest holds.
 //
-// This process obeys at once, whatever becomes of the rest. An error means that
-// the others perhaps do not know of it yet; they will when Redis is back. It
-// comes within Timeout, or at once if Redis was lost before or ctx is over.
+// This process obeys at once, even if Post fails. An error means that the others may not know yet;
+// they will when Redis is back. Post returns within Timeout, and at once if ctx has ended or Redis
+// did not answer before.
 func (b *Board) Post(ctx context.Context, key string, wait, every time.Duration) error {
 	if wait <= 0 {
 		return nil
@@ -102,18 +100,16 @@ func (b *Board) Post(ctx context.Context, key string, wait, every time.Duration)
 	return s.flush(ctx)
 }
 
-// Replace makes key wait for wait from now, at most 24 hours, in all processes, and sets
-// the interval every, instead of what was posted before: it may be less. A wait of zero or
-// less opens key. It is for a caller that has sent a request in spite of the cool-down; see
-// Probe.
+// Replace replaces the cool-down of key in all processes: key waits for wait from now, at most 24
+// hours, and then follows the interval every. Both may be shorter than before. A wait of zero or less
+// ends the cool-down. Call it with the result of a request that Probe allowed.
 //
-// This process obeys at once, whatever becomes of the rest. The others do as soon as they
-// learn of it, and those that are cut off from Redis when they are back. Of a Post and a
-// Replace by different processes the one counts that reaches Redis later: a Post that
-// Redis did not know yet holds on. A Replace that does not reach Redis at once reaches it
-// when it is back, and then replaces what it has; but not what was replaced by another
-// process since. A Redis that has lost a Replace, as in a failover or a restart, gets it
-// again. Errors are as those of Post.
+// This process obeys at once, even if Replace fails; its errors mean the same as those of Post. The
+// other processes obey as soon as they learn of it. If one process calls Post and another Replace,
+// the call that reaches Redis later counts.
+//
+// A Replace that cannot reach Redis is sent when Redis is back, unless another process has
+// replaced the cool-down since. It is sent again if Redis loses it, as in a failover.
 func (b *Board) Replace(ctx context.Context, key string, wait, every time.Duration) error {
 	wait, every = saturated(wait), saturated(every)
 	if wait == 0 {
@@ -128,12 +124,12 @@ func (b *Board) Replace(ctx context.Context, key string, wait, every time.Durati
 
 func saturated(d time.Duration) time.Duration { return min(max(0, d), longestCoolDown) }
 
-// Read reports what is left of key's cool-down for this process, and the
-// interval at which it may let those go who waited. An error is reported once, and
-// says that Redis did not answer as it should; the rest holds all the same.
+// Read returns how long key must still wait in this process, and the interval at which this process
+// may then release its waiting requests. The error reports, once, that Redis did not answer or
+// answered wrongly; wait and every are valid all the same.
 func (b *Board) Read(_ context.Context, key string) (wait, every time.Duration, err error) {
 	s := b.open()
-	if s.known.count.Load() > 0 { // mostly nothing cools down
+	if s.known.count.Load() > 0 { // mostly there are no cool-downs
 		s.mu.Lock()
 		var claim bool
 		wait, every, claim = s.known.read(key, monotonic())
@@ -142,20 +138,18 @@ func (b *Board) Read(_ context.Context, key string) (wait, every time.Duration, 
 			s.wakeUp()
 		}
 	}
-	return wait, every, s.trouble.take()
+	return wait, every, s.lastErr.take()
 }
 
-// Probe reports whether the caller is to send one request to key although it cools down,
-// to find out whether the server answers again; then see Replace. It does so for one
-// caller a minute, of all processes together, if key has to wait for more than a minute
-// yet; and for the first one a minute after the cool-down was posted. Replace and a Post
-// that prolongs it begin another minute.
+// Probe reports whether the caller should send one request to key in spite of the cool-down, to find
+// out whether it still applies; then call Replace. It returns true once a minute for all processes
+// together, as long as more than a minute is left, and first a minute after the cool-down was
+// posted. A Replace, or a Post that prolongs the cool-down, starts another minute.
 //
-// Redis decides, by its own clock, and is asked only when a minute has passed, by one
-// caller of each process at a time and once a second. For all others Probe returns false at
-// once. While Redis is lost, or does not answer within Timeout, each process probes by itself,
-// once a minute. If ctx is over, it is false. A probe that was granted and not sent is
-// not granted to another.
+// Redis decides, by its own clock. It is asked only when a minute has passed, by one caller of each
+// process at a time and at most once a second; for all others Probe returns false at once. If Redis
+// does not answer within Timeout, each process sends its own probe once a minute. If ctx has ended,
+// Probe returns false. A probe that was granted and not sent is not granted again to another caller.
 func (b *Board) Probe(ctx context.Context, key string) bool {
 	s := b.open()
 	if ctx.Err() != nil || s.known.count.Load() == 0 {
@@ -173,8 +167,8 @@ func (b *Board) Probe(ctx context.Context, key string) bool {
 	return s.known.takeProbe(key, err != nil && ctx.Err() == nil, monotonic())
 }
 
-// Close ends the goroutine. A Board that was closed holds what it knows and
-// what is posted to it, and no longer shares it. It returns nil.
+// Close stops sharing: the Board then keeps only what it knows and what is posted to it. It returns
+// nil.
 func (b *Board) Close() error {
 	b.once.Do(func() { b.opened.Store(newSyncer(b)) })
 	b.opened.Load().close()
@@ -188,15 +182,15 @@ func (b *Board) open() *syncer {
 	b.once.Do(func() {
 		s := newSyncer(b)
 		s.start()
-		// Closing the context of a synctest bubble from outside of it would panic.
+		// Not s.close: calling it from outside of a synctest bubble would panic.
 		runtime.AddCleanup(b, func(s *syncer) { s.abandoned.Store(true) }, s)
 		b.opened.Store(s)
 	})
 	return b.opened.Load()
 }
 
-// keys are the hash, whose name is the channel's as well, and the sorted set.
-// The hash tag keeps them together on a Cluster, unless Prefix has one.
+// keys returns the names of the hash, which is also the channel's, and of the sorted set. The hash tag
+// puts them on one server of a Cluster, unless Prefix has a tag of its own.
 func (b *Board) keys() []string {
 	prefix := cmp.Or(b.Prefix, "heed:board:")
 	return []string{prefix + "{cool-downs}", prefix + "{cool-downs}:changes"}

@@ -8,66 +8,67 @@ import (
 
 const (
 	noSlot       = -1
-	maxSlots     = 1 << 12 // that Redis gives in one round
+	maxSlots     = 1 << 12 // in one round
 	maxCooldowns = 1 << 16
-	keptAfter    = 10 * time.Second // how long a cooldown is kept when it is over, for what Redis says late
+	keptAfter    = 10 * time.Second // how long a cooldown is kept after its end, for late replies of Redis
 	probeApart   = time.Minute      // from a post to the first probe, and from one probe to the next
 )
 
-// cooldowns are those that a process knows of. Its methods take the time of
-// monotonic, and its zero value is ready to use. The mutex of the syncer guards it.
+// cooldowns are all cool-downs that a process knows. The methods take the time of monotonic. The
+// zero value is ready to use. The mutex of the syncer guards it.
 type cooldowns struct {
-	count   atomic.Int32 // how many there are, which may be read without the mutex
+	count   atomic.Int32 // len(all), which may be read without the mutex
 	all     map[string]*cooldown
-	pending bool  // there may be something that Redis does not know, or has not said
-	begun   int64 // when Redis began to number changes, by what it says; 0 if it knows nothing
-	upto    int64 // the change up to which all are known
+	pending bool  // there may be something to send to Redis
+	start   int64 // when Redis started to number changes; 0 before the first reply
+	upto    int64 // the number of the latest change that is merged
 	swept   time.Duration
 
-	probeApart time.Duration // instead of the constant, in tests
+	probeApart time.Duration // replaces the constant in tests
 }
 
-// A cooldown is one key's. It may be prolonged, which is still the same round; in
-// each round those processes that go by its interval have a slot each.
+// A cooldown is the cool-down of one key. A round begins with the post that starts a cool-down, and
+// goes on while others prolong it. In each round, every process that releases waiters at the
+// interval has one slot.
 type cooldown struct {
 	until  time.Duration // its end
-	posted time.Duration // when it was posted, or last probed
-	every  time.Duration // the server's interval, the longest of the round, 0 if unknown
+	posted time.Duration // when it was posted or last probed
+	every  time.Duration // the server's interval, the longest of the round; 0 if unknown
 
-	// By what Redis says:
-	round int64 // the change that began it, 0 if unknown
-	ends  int64 // its end by Redis' clock
-	slots int64 // how many were given
-	slot  int64 // which one this process has, or noSlot
-	claim bool  // this process has a use for one
+	// As Redis reported it:
+	round int64 // the change that began the round; 0 if unknown
+	ends  int64 // the end by Redis' clock
+	slots int64 // how many slots were given
+	slot  int64 // the slot of this process, or noSlot
+	claim bool  // this process needs a slot
 
-	// Of replacements, which outlast a round:
-	replaced int64         // the change that made the last one, 0 if none did
-	outlived time.Duration // the latest end that was replaced: until then some process may believe in it
+	// Replacements, which outlast a round:
+	replaced int64         // the change of the last one; 0 if there was none
+	outlived time.Duration // the latest end that was replaced: until then other processes may still use it
 
 	// What Redis has not confirmed:
 	post      time.Duration // an end that this process has posted, or 0
-	postEvery time.Duration // the interval of that
-	restore   bool          // Redis may have forgotten it
-	replace   bool          // it is to replace what Redis has
-	sent      bool          // it was sent before, so that perhaps it has
-	version   uint64        // counts what changes any of these
+	postEvery time.Duration // the interval of that post
+	restore   bool          // Redis may have forgotten the cool-down
+	replace   bool          // it must replace what Redis has
+	sent      bool          // the replacement was sent before: Redis may have it
+	version   uint64        // changes with any of these
 
 	asked   time.Duration // when this process last asked for a probe
 	asking  bool          // Redis has not answered yet
-	granted bool          // it has said yes
+	granted bool          // Redis has granted the probe
 }
 
-// unconfirmed reports whether Redis is to be told.
+// unconfirmed reports whether there is something to send to Redis.
 func (c *cooldown) unconfirmed() bool { return c.post > 0 || c.restore || c.replace }
 
-// start is when the first request is let go of the process that has slot.
-func (c *cooldown) start(slot int64) time.Duration {
+// releaseOf returns when the process with slot releases its first request.
+func (c *cooldown) releaseOf(slot int64) time.Duration {
 	return c.until + c.every*time.Duration(slot)
 }
 
-// read reports what is left for this process, which until it has a slot waits as
-// if it got the next one, and whether one is to be claimed.
+// read returns what is left of key's cool-down for this process, and whether to claim a slot. Until the
+// process has a slot, it waits as if it had the next one.
 func (t *cooldowns) read(key string, now time.Duration) (wait, every time.Duration, claim bool) {
 	c := t.all[key]
 	switch {
@@ -76,16 +77,16 @@ func (t *cooldowns) read(key string, now time.Duration) (wait, every time.Durati
 	case c.every == 0:
 		return max(0, c.until-now), 0, false
 	case c.slot != noSlot:
-		return max(0, c.start(c.slot)-now), c.every * time.Duration(c.slots), false
-	case c.start(c.slots) <= now && !c.claim:
-		return 0, 0, false // too late for a slot, and nobody has waited
+		return max(0, c.releaseOf(c.slot)-now), c.every * time.Duration(c.slots), false
+	case c.releaseOf(c.slots) <= now && !c.claim:
+		return 0, 0, false // too late for a slot, and no request has waited
 	}
 	claim = !c.claim
 	c.claim, t.pending = true, t.pending || claim
-	return max(0, c.start(c.slots)-now), c.every * time.Duration(c.slots+1), claim
+	return max(0, c.releaseOf(c.slots)-now), c.every * time.Duration(c.slots+1), claim
 }
 
-// post reports whether Redis is to be told.
+// post records a Post, and reports whether there is something to send to Redis.
 func (t *cooldowns) post(key string, wait, every, now time.Duration) bool {
 	c, until := t.get(key), now+wait
 	if c.until <= now { // another round begins
@@ -94,7 +95,7 @@ func (t *cooldowns) post(key string, wait, every, now time.Duration) bool {
 	}
 	if until > c.until || every > c.every {
 		c.version++
-		if !c.replace || c.sent { // or the replacement brings it along
+		if !c.replace || c.sent { // an unsent replacement contains the post
 			c.post, c.postEvery = max(c.post, until), max(c.postEvery, every)
 		}
 	}
@@ -106,7 +107,7 @@ func (t *cooldowns) post(key string, wait, every, now time.Duration) bool {
 	return c.unconfirmed()
 }
 
-// replace makes the cool-down of key the one that is posted now, whatever Redis knows.
+// replace replaces the cool-down of key, whatever Redis knows.
 func (t *cooldowns) replace(key string, wait, every, now time.Duration) {
 	c := t.get(key)
 	*c = cooldown{until: now + wait, posted: now, every: every, slot: noSlot,
@@ -114,8 +115,8 @@ func (t *cooldowns) replace(key string, wait, every, now time.Duration) {
 	t.pending = true
 }
 
-// askProbe reports whether Redis is to be asked for a probe of key. If so, takeProbe has
-// to follow.
+// askProbe reports whether to ask Redis for a probe of key. If so, the caller must call takeProbe
+// after the sync.
 func (t *cooldowns) askProbe(key string, now time.Duration) bool {
 	c, apart := t.all[key], t.apart()
 	if c == nil || c.asking || c.until-now <= apart || now-c.posted < apart || c.asked != 0 && now-c.asked < apart/60 {
@@ -125,7 +126,7 @@ func (t *cooldowns) askProbe(key string, now time.Duration) bool {
 	return true
 }
 
-// takeProbe returns the answer. If there is none because Redis is lost, it is yes.
+// takeProbe reports whether the probe was granted. If Redis did not answer, it is.
 func (t *cooldowns) takeProbe(key string, lost bool, now time.Duration) bool {
 	c := t.all[key]
 	if c == nil {
@@ -140,7 +141,7 @@ func (t *cooldowns) takeProbe(key string, lost bool, now time.Duration) bool {
 
 func (t *cooldowns) apart() time.Duration { return cmp.Or(t.probeApart, probeApart) }
 
-// get returns key's cooldown, a new one if there is none.
+// get returns key's cooldown, after adding one if there is none.
 func (t *cooldowns) get(key string) *cooldown {
 	if c := t.all[key]; c != nil {
 		return c
@@ -149,7 +150,7 @@ func (t *cooldowns) get(key string) *cooldown {
 		t.all = make(map[string]*cooldown)
 	}
 	if len(t.all) >= maxCooldowns {
-		for other := range t.all { // any one
+		for other := range t.all { // any one of them
 			delete(t.all, other)
 			break
 		}
@@ -160,24 +161,24 @@ func (t *cooldowns) get(key string) *cooldown {
 	return c
 }
 
-// sweep forgets what is over, once a second.
+// sweep forgets cool-downs that are over, at most once a second.
 func (t *cooldowns) sweep(now time.Duration) {
 	if now-t.swept < time.Second {
 		return
 	}
 	t.swept = now
 	for key, c := range t.all {
-		if max(c.start(c.slots)+keptAfter, c.outlived) < now {
+		if max(c.releaseOf(c.slots)+keptAfter, c.outlived) < now {
 			delete(t.all, key)
 		}
 	}
 	t.count.Store(int32(len(t.all)))
 }
 
-// request returns what Redis is to know and to answer.
+// request returns what to send in the next sync.
 func (t *cooldowns) request(now time.Duration) *boardRequest {
 	t.sweep(now)
-	q := &boardRequest{begun: t.begun, upto: t.upto}
+	q := &boardRequest{start: t.start, upto: t.upto}
 	if !t.pending {
 		return q
 	}
@@ -192,9 +193,9 @@ func (t *cooldowns) request(now time.Duration) *boardRequest {
 	return q
 }
 
-// add adds what there is to say of c.
+// add adds the operations that c needs.
 func (q *boardRequest) add(key string, c *cooldown, apart, now time.Duration) {
-	if c.until <= now { // it is too late for a post, and what was not replaced need not be restored
+	if c.until <= now { // too late for a post; only a replacement must still be restored
 		c.post, c.postEvery, c.restore = 0, 0, c.restore && c.replaced != 0
 	}
 	op := boardOp{key: key, of: c, cooldown: *c}
@@ -202,7 +203,7 @@ func (q *boardRequest) add(key string, c *cooldown, apart, now time.Duration) {
 	case c.replace:
 		op.name = "replace"
 		if !c.sent {
-			op.replaced = -1 // whatever was replaced
+			op.replaced = -1 // replaces any replacement
 		}
 		c.sent = true
 		q.ops = append(q.ops, op)
@@ -210,7 +211,7 @@ func (q *boardRequest) add(key string, c *cooldown, apart, now time.Duration) {
 		op.name = "restore"
 		q.ops = append(q.ops, op)
 	}
-	if c.post > 0 { // even if Redis has a later replacement
+	if c.post > 0 { // even if Redis has a newer replacement
 		op.name, op.until, op.every = "post", c.post, c.postEvery
 		q.ops = append(q.ops, op)
 	}
@@ -224,13 +225,13 @@ func (q *boardRequest) add(key string, c *cooldown, apart, now time.Duration) {
 	}
 }
 
-// merge takes in what Redis replied to q.
+// merge merges the reply to q.
 func (t *cooldowns) merge(q *boardRequest, r boardReply, now time.Duration) {
-	if t.begun != 0 && r.begun != t.begun {
+	if t.start != 0 && r.start != t.start {
 		t.restore(now)
 	}
 	t.pending = t.pending || r.upto < r.last
-	t.begun, t.upto = r.begun, r.upto
+	t.start, t.upto = r.start, r.upto
 	for i := range q.ops {
 		q.ops[i].confirm(r.answers[i], r.last)
 	}
@@ -239,19 +240,18 @@ func (t *cooldowns) merge(q *boardRequest, r boardReply, now time.Duration) {
 	}
 }
 
-// restore is for a Redis that has lost some changes, or all, slots among them. It may
-// have another clock.
+// restore is for a Redis that has lost changes, including slots. Its clock may be another one.
 func (t *cooldowns) restore(now time.Duration) {
 	for _, c := range t.all {
 		c.restore, c.ends = true, 0
-		if c.until > now { // or it is too late for another slot
+		if c.until > now { // otherwise it is too late for another slot
 			c.slot = noSlot
 		}
 	}
 	t.pending = true
 }
 
-// confirm takes in the answer of Redis, whose last change this is.
+// confirm merges the answer to o. last is the number of Redis' latest change.
 func (o *boardOp) confirm(answer, last int64) {
 	c := o.of
 	switch {
@@ -261,47 +261,48 @@ func (o *boardOp) confirm(answer, last int64) {
 		}
 	case o.name == "probe":
 		c.asking, c.granted = false, c.asking && answer == 1
-	case c.version != o.version: // it has changed since
+	case c.version != o.version: // it has changed since it was sent
 	case o.name == "replace":
 		c.replace, c.sent, c.restore = false, false, false
 	case o.name == "post":
 		c.post, c.postEvery = 0, 0
 	case o.name == "restore":
 		c.restore = false
-		if c.replaced > last { // Redis does not accept that number: its clock has gone back by days
+		if c.replaced > last { // Redis rejects that number: its clock has gone back by days
 			c.replaced = 0
 		}
 	}
 }
 
-// change takes in what Redis has of one key.
+// change merges one changed cool-down.
 func (t *cooldowns) change(n *boardChange, now time.Duration) {
 	if t.all[n.key] == nil && n.left()+n.every*time.Duration(n.slots) <= 0 {
-		return // nobody has a use for it any more
+		return // it is over
 	}
 	c := t.get(n.key)
 	switch newer := n.replaced > c.replaced; {
-	case c.replace && !(c.sent && newer): // what Redis has is to be replaced
+	case c.replace && !(c.sent && newer): // this process is about to replace it
 		c.replaced, t.pending = max(c.replaced, n.replaced), true
 		return
-	case newer: // only a post that Redis does not know yet holds on: it is the later one
+	case newer: // a post that Redis does not know yet is later, and stays
 		*c = cooldown{until: c.post, every: c.postEvery, posted: c.posted, slot: noSlot,
 			replaced: n.replaced, outlived: max(c.outlived, c.until),
-			post: c.post, postEvery: c.postEvery, version: c.version, asked: c.asked, asking: c.asking, granted: c.granted}
+			post: c.post, postEvery: c.postEvery, version: c.version,
+			asked: c.asked, asking: c.asking, granted: c.granted}
 	case n.replaced < c.replaced: // Redis has lost a replacement
 		c.restore, t.pending = true, true
 		if n.round <= c.replaced {
 			return
 		}
 	}
-	if n.round != c.round { // whoever had a use for a slot in the last one has to say so again
+	if n.round != c.round { // slots are claimed again in each round
 		c.claim = c.claim && c.round == 0
 		c.round, c.ends, c.slots, c.slot = n.round, 0, 0, noSlot
 		if !c.restore {
 			c.every = c.postEvery
 		}
 	}
-	if n.ends > c.ends { // the first reply that says so counts: one that took longer would make it later
+	if n.ends > c.ends { // later replies with the same end would only add their round trip to it
 		c.ends, c.until = n.ends, max(c.until, now+n.left())
 	}
 	c.posted = max(c.posted, now-n.ago)

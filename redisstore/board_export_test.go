@@ -8,10 +8,10 @@ var BoardSource = boardSource
 // Known reports how many cool-downs b keeps.
 func Known(b *Board) int { return int(b.open().known.count.Load()) }
 
-// BoardKeys are those that b has in Redis.
+// BoardKeys returns the names of b's keys in Redis.
 func BoardKeys(b *Board) []string { return b.keys() }
 
-// SetProbeEvery lets b's probes follow each other faster than once a minute.
+// SetProbeEvery replaces the minute between probes.
 func SetProbeEvery(b *Board, every time.Duration) {
 	s := b.open()
 	s.mu.Lock()

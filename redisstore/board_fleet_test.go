@@ -15,34 +15,35 @@ import (
 
 var _ heed.ProbeBoard = (*redisstore.Board)(nil)
 
-// aliveAfter refuses its first request for a day, and is healthy from then on.
+// aliveAfter answers its first requests with 429, for a day at first, and all later ones with 200.
 type aliveAfter struct {
-	mu   sync.Mutex
-	told []string // the hints of its first answers
-	sent []time.Time
+	mu    sync.Mutex
+	hints []string // Retry-After of the first answers
+	sent  []time.Time
 }
 
 func (a *aliveAfter) RoundTrip(req *http.Request) (*http.Response, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	resp := &http.Response{StatusCode: 200, Proto: "HTTP/1.1", ProtoMajor: 1, Header: http.Header{}, Body: http.NoBody, Request: req}
-	if n := len(a.sent); n < len(a.told) {
+	resp := &http.Response{
+		StatusCode: 200, Proto: "HTTP/1.1", ProtoMajor: 1, Header: http.Header{}, Body: http.NoBody, Request: req,
+	}
+	if n := len(a.sent); n < len(a.hints) {
 		resp.StatusCode = 429
-		resp.Header.Set("Retry-After", a.told[n])
+		resp.Header.Set("Retry-After", a.hints[n])
 	}
 	a.sent = append(a.sent, time.Now())
 	return resp, nil
 }
 
-// A bogus day that one process was told costs a fleet a minute: one of all probes, and what
-// it finds holds for all.
-func TestAFleetRecoversFromABogusHint(t *testing.T) {
-	for name, told := range map[string][]string{
-		"the probe is answered well": {"86400"}, "the probe is told a second": {"86400", "1"},
+// A wrong hint of a day costs a fleet one minute: a probe of one process ends the cool-down for all.
+func TestAFleetRecoversFromAWrongHint(t *testing.T) {
+	for name, hints := range map[string][]string{
+		"the probe succeeds": {"86400"}, "the probe gets a hint of a second": {"86400", "1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, server := newBoardStand(t), &aliveAfter{told: told}
+				s, server := newBoardFake(t), &aliveAfter{hints: hints}
 				var fleet []*heed.Transport
 				for _, b := range openBoards(t, s, 20) {
 					fleet = append(fleet, &heed.Transport{Base: server, Board: b})
@@ -57,7 +58,7 @@ func TestAFleetRecoversFromABogusHint(t *testing.T) {
 					resp.Body.Close()
 					return resp.StatusCode
 				}
-				begin := time.Now()
+				start := time.Now()
 				assert.Equal(t, 429, ask(fleet[0]))
 				var mu sync.Mutex
 				var good []time.Time
@@ -77,13 +78,13 @@ func TestAFleetRecoversFromABogusHint(t *testing.T) {
 				all.Wait()
 				early := 0
 				for _, at := range server.sent {
-					if at.Sub(begin) < time.Minute {
+					if at.Sub(start) < time.Minute {
 						early++
 					}
 				}
-				assert.Equal(t, 1, early, "the one that was told, and no probe before a minute is over")
+				assert.Equal(t, 1, early, "the refused one, and no probe before a minute has passed")
 				assert.GreaterOrEqual(t, len(good), 20*(300-65), "all go on within seconds of the first probe")
-				assert.Empty(t, good[0].Sub(begin).Truncate(time.Minute)-time.Minute)
+				assert.Empty(t, good[0].Sub(start).Truncate(time.Minute)-time.Minute)
 			})
 		})
 	}

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// A boardModel does what the script of a Board does, in plain Go, and keeps
-// everything. Its times are µs.
+// A boardModel does in plain Go what the script of a Board does, without any limit on what it keeps.
+// Its times are in µs.
 type boardModel struct {
 	begun, last int64
 	all         map[string]*modelled
-	grants      map[string][]int64 // when which probes were granted
+	grants      map[string][]int64 // when probes were granted
 }
 
 type modelled struct {
@@ -30,8 +30,8 @@ func (m *modelled) kept() int64 {
 	return max(m.closes()+(10*time.Second).Microseconds(), m.replaced+(24*time.Hour).Microseconds())
 }
 
-// run takes the script's arguments, and returns its reply and whether there is
-// something to be notified.
+// run takes the arguments of the script, and returns its reply and whether it would publish a
+// message.
 func (m *boardModel) run(now int64, args []any) (reply []any, changed bool) {
 	begun, upto := args[0].(int64), args[1].(int64)
 	before := *m
@@ -65,7 +65,7 @@ func (m *boardModel) run(now int64, args []any) (reply []any, changed bool) {
 	return append(reply, m.changes(now, upto)...), m.last != before.last || m.begun != before.begun
 }
 
-// current is key's cool-down, or one that has not begun.
+// current returns key's cool-down, or a new one if it is over.
 func (m *boardModel) current(now int64, key string) modelled {
 	c := m.all[key]
 	if c == nil {
@@ -145,9 +145,10 @@ func (m *boardModel) save(now int64, c *modelled) {
 	m.all[c.key] = c
 }
 
-// changes are those since upto, of what is kept.
+// changes returns the changes since upto.
 func (m *boardModel) changes(now, upto int64) (list []any) {
-	for _, c := range slices.SortedFunc(maps.Values(m.all), func(a, b *modelled) int { return cmp.Compare(a.change, b.change) }) {
+	byChange := func(a, b *modelled) int { return cmp.Compare(a.change, b.change) }
+	for _, c := range slices.SortedFunc(maps.Values(m.all), byChange) {
 		if c.change > upto && c.kept() > now {
 			left := min(c.ends-now, c.wait)
 			list = append(list, c.key, c.ends, c.wait, c.wait-left, c.every, c.round, c.slots, c.replaced)
@@ -156,7 +157,7 @@ func (m *boardModel) changes(now, upto int64) (list []any) {
 	return list
 }
 
-// copied is m as it is now.
+// copied returns a deep copy of m.
 func (m *boardModel) copied() boardModel {
 	c := boardModel{begun: m.begun, last: m.last, all: maps.Clone(m.all), grants: maps.Clone(m.grants)}
 	for key, cooling := range m.all {

@@ -16,9 +16,11 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// probed has n callers of each board ask for a probe of key every so often, for some time,
-// and returns when they were told true.
-func probed(t *testing.T, boards []*redisstore.Board, key string, n int, every, long time.Duration) (times []time.Time) {
+// probed calls Probe n times for each board at every interval, for as long as long. It returns when
+// Probe returned true.
+func probed(
+	t *testing.T, boards []*redisstore.Board, key string, n int, every, long time.Duration,
+) (times []time.Time) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	end := time.Now().Add(long)
@@ -40,40 +42,41 @@ func probed(t *testing.T, boards []*redisstore.Board, key string, n int, every, 
 	return times
 }
 
-// aMinuteApart asserts that there was a probe a minute after begin, and each minute after that.
-func aMinuteApart(t *testing.T, begin time.Time, times []time.Time, n int) {
+// aMinuteApart asserts that the first probe was a minute after start, and the others a minute apart.
+func aMinuteApart(t *testing.T, start time.Time, times []time.Time, n int) {
 	t.Helper()
 	require.Len(t, times, n)
 	for i, at := range times {
-		d := at.Sub(begin)
+		d := at.Sub(start)
 		assert.GreaterOrEqual(t, d, time.Duration(i+1)*time.Minute-5*ms, "%d", i)
 		assert.LessOrEqual(t, d, time.Duration(i+1)*(time.Minute+3*time.Second), "%d", i)
 	}
 }
 
-func TestAThousandCallersOfAFleetAreLetOneProbeAMinute(t *testing.T) {
+func TestAFleetOfAThousandCallersProbesOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		boards := openBoards(t, s, 20)
 		require.NoError(t, boards[0].Post(t.Context(), host, day, 0))
 		posted := time.Now()
-		boards = append(boards, s.board(t)) // which learns of it late
+		boards = append(boards, s.board(t)) // a Board that starts late
 		s.took()
 		times := probed(t, boards, host, 50, time.Second, 3*time.Minute+30*time.Second)
 		aMinuteApart(t, posted, times, 3)
 		polls := 21 * (3*60 + 30)
-		assert.Less(t, s.took()-polls, 21*3*10, "round trips besides those that there are anyway")
+		assert.Less(t, s.took()-polls, 21*3*10, "round trips in addition to polling")
 		assert.Len(t, s.model.grants[host], 3)
 	})
 }
 
-func TestProbesAreOfLongCoolDownsAlone(t *testing.T) {
+func TestOnlyLongCoolDownsAreProbed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		boards := openBoards(t, s, 2)
 		b := boards[0]
 		require.NoError(t, b.Post(t.Context(), host, 2*time.Minute-time.Second, 0))
-		assert.Empty(t, probed(t, boards, host, 1, time.Second, 3*time.Minute), "when it may, less than a minute is left")
+		probes := probed(t, boards, host, 1, time.Second, 3*time.Minute)
+		assert.Empty(t, probes, "a minute after the post, less than a minute is left")
 		s.took()
 		assert.False(t, b.Probe(t.Context(), "other"))
 		require.NoError(t, b.Post(t.Context(), host, time.Hour, 0))
@@ -93,7 +96,7 @@ func TestProbesAreOfLongCoolDownsAlone(t *testing.T) {
 		require.NoError(t, boards[1].Replace(t.Context(), host, 30*time.Minute, 0))
 		replaced := time.Now()
 		aMinuteApart(t, replaced, probed(t, boards, host, 5, 100*ms, 150*time.Second), 2)
-		require.NoError(t, boards[1].Post(t.Context(), host, time.Hour, 0)) // as after a probe that was denied
+		require.NoError(t, boards[1].Post(t.Context(), host, time.Hour, 0)) // as after a probe that got a 429
 		posted := time.Now()
 		aMinuteApart(t, posted, probed(t, boards, host, 5, 100*ms, 90*time.Second), 1)
 		require.NoError(t, boards[1].Replace(t.Context(), host, 0, 0))
@@ -104,7 +107,7 @@ func TestProbesAreOfLongCoolDownsAlone(t *testing.T) {
 
 func TestWithoutRedisEachProcessProbesOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		boards := openBoards(t, s, 3)
 		require.NoError(t, boards[0].Post(t.Context(), host, day, 0))
 		posted := time.Now()
@@ -119,13 +122,14 @@ func TestWithoutRedisEachProcessProbesOnceAMinute(t *testing.T) {
 		all.Wait()
 		s.set(func() { s.gone = false })
 		time.Sleep(1200 * ms)
-		assert.LessOrEqual(t, len(probed(t, boards, host, 20, 100*ms, 179*time.Second)), 3, "together when it is back")
+		probes := probed(t, boards, host, 20, 100*ms, 179*time.Second)
+		assert.LessOrEqual(t, len(probes), 3, "the processes share probes again")
 	})
 }
 
-func TestAProbeThatRedisDoesNotAnswerIsMadeAfterTheTimeout(t *testing.T) {
+func TestWithoutAnAnswerAProbeIsGrantedAfterTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		b := openBoards(t, s, 1)[0]
 		require.NoError(t, b.Post(t.Context(), host, day, 0))
 		time.Sleep(61 * time.Second)
@@ -134,7 +138,7 @@ func TestAProbeThatRedisDoesNotAnswerIsMadeAfterTheTimeout(t *testing.T) {
 		assert.True(t, b.Probe(t.Context(), host))
 		assert.LessOrEqual(t, time.Since(began), 50*ms)
 		assert.False(t, b.Probe(t.Context(), host))
-		require.Error(t, b.Replace(t.Context(), host, 0, 0), "Redis is lost in between")
+		require.Error(t, b.Replace(t.Context(), host, 0, 0), "Redis went down in between")
 		assert.Zero(t, left(t, b, host))
 		assert.False(t, b.Probe(t.Context(), host))
 		s.set(func() { s.silent = false })
@@ -146,10 +150,10 @@ func TestAProbeThatRedisDoesNotAnswerIsMadeAfterTheTimeout(t *testing.T) {
 	})
 }
 
-// A Redis that forgets is told when the last probe was, too.
-func TestARestartOfRedisBringsNoMoreProbes(t *testing.T) {
+// The process also restores when the last probe was.
+func TestARestartOfRedisGrantsNoExtraProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		boards := openBoards(t, s, 5)
 		require.NoError(t, boards[0].Post(t.Context(), host, day, 0))
 		posted := time.Now()
@@ -164,7 +168,7 @@ func TestARestartOfRedisBringsNoMoreProbes(t *testing.T) {
 	})
 }
 
-func TestFarMoreCallersThanProbesOnARealRedis(t *testing.T) {
+func TestManyCallersOnARealRedisGetOneProbe(t *testing.T) {
 	mostlyWaits(t)
 	const every = 2 * time.Second
 	server := redistest.Shared(t)
@@ -182,7 +186,10 @@ func TestFarMoreCallersThanProbesOnARealRedis(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 1000 {
 		all.Go(func() {
-			for took := time.Since(began); took < 2*every+every/2 || granted.Load() == 0 && took < hang; took = time.Since(began) {
+			unfinished := func(took time.Duration) bool {
+				return took < 2*every+every/2 || granted.Load() == 0 && took < hang
+			}
+			for took := time.Since(began); unfinished(took); took = time.Since(began) {
 				if boards[i%30].Probe(ctx, host) {
 					granted.Add(1)
 				}
@@ -195,7 +202,7 @@ func TestFarMoreCallersThanProbesOnARealRedis(t *testing.T) {
 	assert.LessOrEqual(t, granted.Load(), int64(time.Since(began)/every))
 }
 
-// A thousand ask at one time of Redis' clock, again and again.
+// A thousand callers ask at one moment of Redis' clock, again and again.
 func TestBoardScriptGrantsOneProbeAMinute(t *testing.T) {
 	s := newBoardScript(t)
 	s.run(t, 0, posted("k", time.Hour, 0)...)
@@ -221,21 +228,22 @@ func TestBoardScriptGrantsOneProbeAMinute(t *testing.T) {
 	assert.Zero(t, grants(210*second-1, 10))
 	assert.EqualValues(t, 1, grants(210*second, 10))
 
-	assert.Zero(t, grants(-3600*second, 10), "the clock has gone back")
+	assert.Zero(t, grants(-3600*second, 10), "the clock has stepped back")
 	assert.Zero(t, grants(-3541*second, 10))
 	assert.EqualValues(t, 1, grants(-3540*second, 10))
 	assert.EqualValues(t, 1, grants(0, 10), "and on")
 	assert.Zero(t, grants(59*second, 10))
-	assert.Zero(t, grants(8000*second, 10), "when it is over")
+	assert.Zero(t, grants(8000*second, 10), "after the end")
 	assert.Zero(t, s.probe(t, 0, "other"))
 	assert.Len(t, s.client.Keys(ctx, "*").Val(), 2)
 }
 
-func TestBoardScriptReplacesNothingUnlessItMayWriteAll(t *testing.T) {
+func TestBoardScriptReplacesNothingWithoutAllPermissions(t *testing.T) {
 	s := newBoardScript(t)
 	s.run(t, 0, posted("k", time.Hour, 0)...)
 	for _, denied := range []string{"hset", "hdel", "zadd", "zrem", "pexpire"} {
-		require.NoError(t, s.client.Do(ctx, "ACL", "SETUSER", denied, "on", "nopass", "~*", "&*", "+@all", "-"+denied).Err())
+		args := []any{"ACL", "SETUSER", denied, "on", "nopass", "~*", "&*", "+@all", "-" + denied}
+		require.NoError(t, s.client.Do(ctx, args...).Err())
 		user := redis.NewClient(&redis.Options{Addr: s.client.Options().Addr, Username: denied, Password: "x"})
 		before := s.client.HGetAll(ctx, hash).Val()
 		for _, args := range [][]any{
@@ -253,7 +261,7 @@ func TestBoardScriptReplacesNothingUnlessItMayWriteAll(t *testing.T) {
 	}
 }
 
-func TestBoardScriptTakesAReplacementFromTheFutureForNone(t *testing.T) {
+func TestBoardScriptIgnoresAReplacementFromTheFuture(t *testing.T) {
 	s := newBoardScript(t)
 	s.run(t, 0, posted("k", time.Hour, 0)...)
 	future := t0*1000 + 86_400*second + 1

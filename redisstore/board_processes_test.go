@@ -23,10 +23,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lag is what a machine that has nothing else to do may add to what is measured here.
+// lag is what an idle machine may add to the measured times.
 const lag = 500 * time.Millisecond
 
-// An upstream writes down when which process asked.
+// An upstream is an HTTP server that records which process sent a request when.
 type upstream struct {
 	mu      sync.Mutex // guards what follows
 	came    []came
@@ -52,7 +52,7 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// refuseOne refuses the next request, and returns how long the others went on.
+// refuseOne refuses the next request, and returns how long the other processes went on.
 func (u *upstream) refuseOne(t *testing.T) (wentOn []time.Duration) {
 	u.mu.Lock()
 	u.refuse, u.came = true, nil
@@ -88,19 +88,20 @@ func (u *upstream) since(start time.Time) (times []time.Duration) {
 	return times
 }
 
-// startProcesses starts n, each of which is the test that calls it, and sends
-// requests to u. They end with the test.
+// startProcesses starts n processes, each a run of the calling test, that send requests to u. They
+// end with the test.
 func startProcesses(t *testing.T, n int, store *redistest.Server, u *upstream) {
 	server := httptest.NewServer(u)
 	t.Cleanup(server.Close)
 	for i := range n {
 		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run", "^"+t.Name()+"$")
-		child.Env = append(os.Environ(), "BOARD_PROCESS="+strconv.Itoa(i), "BOARD_REDIS="+store.Addr, "BOARD_UPSTREAM="+server.URL)
+		child.Env = append(os.Environ(),
+			"BOARD_PROCESS="+strconv.Itoa(i), "BOARD_REDIS="+store.Addr, "BOARD_UPSTREAM="+server.URL)
 		child.Stderr = os.Stderr
 		require.NoError(t, child.Start())
 		t.Cleanup(func() { child.Wait() })
 	}
-	for i := range n { // all are at work
+	for i := range n { // until all send requests
 		require.Eventually(t, func() bool {
 			u.mu.Lock()
 			defer u.mu.Unlock()
@@ -109,14 +110,14 @@ func startProcesses(t *testing.T, n int, store *redistest.Server, u *upstream) {
 	}
 }
 
-// inProcess reports whether this is one of the processes, and then works with so
-// many workers until it is killed.
+// inProcess returns false in the parent. In a started process it sends requests with so many workers
+// until it is killed.
 func inProcess(workers int) bool {
 	process := os.Getenv("BOARD_PROCESS")
 	if process == "" {
 		return false
 	}
-	go func() { // or until it has lost its parent
+	go func() { // also ends if the parent has died
 		for parent := os.Getppid(); os.Getppid() == parent; {
 			time.Sleep(100 * time.Millisecond)
 		}
@@ -124,7 +125,8 @@ func inProcess(workers int) bool {
 	}()
 	base := &http.Transport{MaxIdleConnsPerHost: workers}
 	board := &redisstore.Board{Client: redis.NewClient(&redis.Options{Addr: os.Getenv("BOARD_REDIS")})}
-	client := &http.Client{Transport: &heed.Transport{Base: base, Board: board, Key: func(*http.Request) string { return host }}}
+	transport := &heed.Transport{Base: base, Board: board, Key: func(*http.Request) string { return host }}
+	client := &http.Client{Transport: transport}
 	var all sync.WaitGroup
 	for range workers {
 		all.Go(func() {
@@ -142,7 +144,7 @@ func inProcess(workers int) bool {
 	return true
 }
 
-// RoundTrip makes an upstream of processes that are in one bubble.
+// RoundTrip makes u an upstream for processes inside one bubble.
 func (u *upstream) RoundTrip(req *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	u.ServeHTTP(w, req)
@@ -152,12 +154,12 @@ func (u *upstream) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // Each of four processes has four workers that send a request every 2 ms.
-func TestA429SeenByOneProcessStopsTheOthersARoundTripLater(t *testing.T) {
+func TestA429StopsTheOtherProcessesARoundTripLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u, working := new(upstream), new(atomic.Bool)
 		working.Store(true)
 		var all sync.WaitGroup
-		for i, board := range openBoards(t, newBoardStand(t), 4) {
+		for i, board := range openBoards(t, newBoardFake(t), 4) {
 			tr := &heed.Transport{Base: u, Board: board}
 			for range 4 {
 				all.Go(func() {
@@ -171,7 +173,7 @@ func TestA429SeenByOneProcessStopsTheOthersARoundTripLater(t *testing.T) {
 				})
 			}
 		}
-		time.Sleep(200*ms + ms) // when nobody is on its way
+		time.Sleep(200*ms + ms) // when no request is in flight
 		u.mu.Lock()
 		u.refuse, u.after, u.came = true, "10", nil
 		u.mu.Unlock()
@@ -187,13 +189,13 @@ func TestA429SeenByOneProcessStopsTheOthersARoundTripLater(t *testing.T) {
 				again[c.process] = true
 			}
 		}
-		assert.Len(t, again, 4, "of all processes")
+		assert.Len(t, again, 4, "from all processes")
 	})
 }
 
-// TestHowLongOthersGoOnAfterA429OfOneProcess refuses one request of four processes,
-// again and again, and looks how long the three others go on.
-func TestHowLongOthersGoOnAfterA429OfOneProcess(t *testing.T) {
+// It refuses one request of four processes, again and again, and measures how long the other three go
+// on.
+func TestHowLongOtherProcessesSendAfterA429(t *testing.T) {
 	if inProcess(4) {
 		return
 	}
@@ -204,17 +206,17 @@ func TestHowLongOthersGoOnAfterA429OfOneProcess(t *testing.T) {
 	var wentOn []time.Duration
 	for range 40 {
 		wentOn = append(wentOn, u.refuseOne(t)...)
-		time.Sleep(time.Second) // for the waiters to be released
+		time.Sleep(time.Second) // until the waiters are released
 	}
 	slices.Sort(wentOn)
 	n := len(wentOn)
-	t.Logf("of %d, half went on for at most %v, nine of ten for %v, all for %v", n, wentOn[n/2], wentOn[n*9/10], wentOn[n-1])
+	t.Logf("of %d, half went on for at most %v, nine of ten for %v, all for %v",
+		n, wentOn[n/2], wentOn[n*9/10], wentOn[n-1])
 	assert.LessOrEqual(t, wentOn[n*3/4], 150*time.Millisecond)
 	assert.LessOrEqual(t, wentOn[n-1], 150*time.Millisecond+lag)
 }
 
-// TestProcessesShareTheServersInterval has each of five workers of three
-// processes wait, and go on at the pace that was posted.
+// Three processes of five workers each wait, and then go on at the posted interval.
 func TestProcessesShareTheServersInterval(t *testing.T) {
 	const n, workers, every = 3, 5, 40 * time.Millisecond
 	if inProcess(workers) {
@@ -226,7 +228,7 @@ func TestProcessesShareTheServersInterval(t *testing.T) {
 	time.Sleep(200 * time.Millisecond)
 	b := openBoard(t, newClient(t, store))
 	require.NoError(t, b.Post(ctx, host, time.Second, every))
-	time.Sleep(500 * time.Millisecond) // for those that were under way
+	time.Sleep(500 * time.Millisecond) // for requests in flight
 	start := time.Now()
 	time.Sleep(20 * time.Second)
 	times := u.since(start)
@@ -234,22 +236,22 @@ func TestProcessesShareTheServersInterval(t *testing.T) {
 	took := times[len(times)-1] - times[0]
 	t.Logf("%d arrivals in %v, one each %v", len(times), took, took/time.Duration(len(times)-1))
 	assert.GreaterOrEqual(t, took, time.Duration(len(times)-n)*every-200*time.Millisecond)
-	assert.Greater(t, len(times), int(took/every)*3/4, "and not many less")
+	assert.Greater(t, len(times), int(took/every)*3/4, "nearly all of the rate is used")
 }
 
-// In the long form it is also measured that nobody waits, and how long the others go on
-// after a 429.
-func TestProcessesGoOnWithoutRedisAndMeetAgain(t *testing.T) {
+// The long form also measures that nothing waits for Redis, and how long other processes go on after
+// a 429.
+func TestProcessesGoOnWithoutRedisAndAgreeAfterwards(t *testing.T) {
 	if inProcess(4) {
 		return
 	}
 	t.Parallel()
 	store, u := redistest.Start(t), new(upstream)
 	startProcesses(t, 3, store, u)
-	for name, lost := range map[string]struct{ begin, end func() }{
+	for name, lost := range map[string]struct{ start, end func() }{
 		"stopped": {store.Stop, store.Cont}, "killed": {store.Kill, store.Restart},
 	} {
-		lost.begin()
+		lost.start()
 		start := time.Now()
 		if testenv.Long() {
 			time.Sleep(time.Second)
@@ -261,7 +263,9 @@ func TestProcessesGoOnWithoutRedisAndMeetAgain(t *testing.T) {
 			assert.Less(t, longest, lag, "%s: nobody waits", name)
 		}
 		for i := range 3 {
-			require.Eventually(t, func() bool { return u.from(strconv.Itoa(i), start) >= 100 }, hang, 5*time.Millisecond, name)
+			require.Eventually(t, func() bool {
+				return u.from(strconv.Itoa(i), start) >= 100
+			}, hang, 5*time.Millisecond, name)
 		}
 		lost.end()
 		if testenv.Long() {
@@ -276,7 +280,7 @@ func TestProcessesGoOnWithoutRedisAndMeetAgain(t *testing.T) {
 	u.refuseAll(t)
 }
 
-// from is how many requests of process have come since start.
+// from returns how many requests of process have come since start.
 func (u *upstream) from(process string, start time.Time) (n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -288,8 +292,7 @@ func (u *upstream) from(process string, start time.Time) (n int) {
 	return n
 }
 
-// refuseAll refuses one request, for an hour, and waits until all processes have stopped:
-// those that were not refused as well.
+// refuseAll refuses one request, for an hour, and waits until all processes have stopped.
 func (u *upstream) refuseAll(t *testing.T) {
 	t.Helper()
 	u.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// farBoard is a Board with default options, whose Redis is behind p.
+// farBoard returns a Board with default options whose Redis is behind p.
 func farBoard(t *testing.T, p *redistest.Proxy) *redisstore.Board {
 	client := redis.NewClient(&redis.Options{Addr: p.Addr()})
 	b := &redisstore.Board{Client: client}
@@ -20,7 +20,7 @@ func farBoard(t *testing.T, p *redistest.Proxy) *redisstore.Board {
 	return b
 }
 
-func TestBoardsOnABadNetworkAgreeWhenItIsGood(t *testing.T) {
+func TestBoardsAgreeAfterABadNetwork(t *testing.T) {
 	mostlyWaits(t)
 	server := redistest.Shared(t)
 	proxies := make([]*redistest.Proxy, 3)
@@ -78,14 +78,17 @@ func TestABoardFarFromRedisWorksByDefault(t *testing.T) {
 	a, b := farBoard(t, p), farBoard(t, p)
 	for i := range 10 {
 		key := fmt.Sprint(i)
-		posts := time.Duration(0) // one may meet a sync that is under way
-		require.Eventually(t, func() bool { posts++; return a.Post(ctx, key, time.Hour+posts*time.Second, 0) == nil }, hang, ms)
+		posts := time.Duration(0) // a sync may be in flight already
+		require.Eventually(t, func() bool {
+			posts++
+			return a.Post(ctx, key, time.Hour+posts*time.Second, 0) == nil
+		}, hang, ms)
 		held(t, b, key)
 	}
 }
 
-// Some scripts are executed, and nobody learns of it.
-func TestAReplacementWhoseReplyIsLostHolds(t *testing.T) {
+// Some scripts are executed, but their replies are lost.
+func TestAReplacementHoldsAlthoughItsReplyIsLost(t *testing.T) {
 	mostlyWaits(t)
 	server := redistest.Shared(t)
 	p := redistest.NewProxy(t, server.Addr)
@@ -99,7 +102,10 @@ func TestAReplacementWhoseReplyIsLostHolds(t *testing.T) {
 		a.Replace(ctx, key, time.Minute, 0)
 		p.Cut(-1)
 		for _, one := range []*redisstore.Board{a, b} {
-			require.Eventually(t, func() bool { l := left(t, one, key); return 0 < l && l <= time.Minute+time.Second }, hang, ms, i)
+			require.Eventually(t, func() bool {
+				l := left(t, one, key)
+				return 0 < l && l <= time.Minute+time.Second
+			}, hang, ms, i)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// openBoard is a patient Board that Redis has answered.
+// openBoard returns a Board with a long Timeout that Redis has answered.
 func openBoard(t *testing.T, client redis.UniversalClient) *redisstore.Board {
 	b := &redisstore.Board{Client: client, Timeout: patient}
 	t.Cleanup(func() { b.Close() })
@@ -23,7 +23,7 @@ func openBoard(t *testing.T, client redis.UniversalClient) *redisstore.Board {
 	return b
 }
 
-// held asserts that b is held some time, and returns how long that took.
+// held asserts that b gets a cool-down for key, and returns how long that took.
 func held(t *testing.T, b *redisstore.Board, key string) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -37,7 +37,7 @@ func held(t *testing.T, b *redisstore.Board, key string) time.Duration {
 	return hang
 }
 
-func TestBoardsMeetOnEveryKindOfServer(t *testing.T) {
+func TestBoardsWorkOnEveryKindOfServer(t *testing.T) {
 	t.Parallel()
 	for name, connect := range map[string]func(*testing.T) (a, b redis.UniversalClient){
 		"one server": func(t *testing.T) (a, b redis.UniversalClient) {
@@ -83,7 +83,7 @@ func TestBoardsMeetOnEveryKindOfServer(t *testing.T) {
 	}
 }
 
-func TestNoKeyOfABoardIsWithoutTTL(t *testing.T) {
+func TestEveryKeyOfABoardHasATTL(t *testing.T) {
 	client := newClient(t, redistest.Shared(t))
 	b := openBoard(t, client)
 	for _, key := range []string{"", host, "\x00\xff\r\n", strings.Repeat("x", 100_000), "first", "last"} {
@@ -101,7 +101,8 @@ func TestABoardThatLosesItsSubscriptionSubscribesAgain(t *testing.T) {
 	server := redistest.Start(t)
 	a, b, admin := openBoard(t, newClient(t, server)), openBoard(t, newClient(t, server)), newClient(t, server)
 	for range 3 {
-		require.Eventually(t, func() bool { return admin.PubSubNumSub(ctx, hash).Val()[hash] == 2 }, hang, 5*time.Millisecond)
+		subscribers := func() int64 { return admin.PubSubNumSub(ctx, hash).Val()[hash] }
+		require.Eventually(t, func() bool { return subscribers() == 2 }, hang, 5*time.Millisecond)
 		require.NoError(t, admin.Do(ctx, "CLIENT", "KILL", "TYPE", "pubsub").Err())
 		key := fmt.Sprint(time.Now())
 		require.NoError(t, a.Post(ctx, key, time.Hour, 0))
@@ -109,7 +110,7 @@ func TestABoardThatLosesItsSubscriptionSubscribesAgain(t *testing.T) {
 	}
 }
 
-func TestABoardThatMayNotSubscribeAsksInstead(t *testing.T) {
+func TestABoardWithoutPermissionToSubscribePolls(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	admin := newClient(t, server)
@@ -119,11 +120,12 @@ func TestABoardThatMayNotSubscribeAsksInstead(t *testing.T) {
 	a := openBoard(t, admin)
 	b := &redisstore.Board{Client: user, Timeout: patient}
 	defer b.Close()
-	posts := 0 // the first may go with what a new Board polls: Read returns the error then
+	posts := 0 // the first may join the first poll of a new Board: then Read returns the error
 	require.Eventually(t, func() bool {
 		posts++
 		err := b.Post(ctx, "first", time.Duration(posts)*time.Second, 0)
-		return err != nil && strings.Contains(err.Error(), "redisstore: other processes see it late: ")
+		const late = "redisstore: other processes see the cool-down up to a second late: "
+		return err != nil && strings.Contains(err.Error(), late)
 	}, hang, time.Millisecond)
 	require.Eventually(t, func() bool {
 		_, _, err := b.Read(ctx, host)
@@ -131,11 +133,11 @@ func TestABoardThatMayNotSubscribeAsksInstead(t *testing.T) {
 	}, hang, time.Millisecond)
 	require.NoError(t, a.Post(ctx, host, time.Hour, 0))
 	held(t, b, host)
-	b.Post(ctx, "theirs", time.Hour, 0) // an error as above, unless it went with what b polls ten times a second
+	b.Post(ctx, "theirs", time.Hour, 0) // returns the error too, unless it joins a poll
 	held(t, a, "theirs")
 }
 
-func TestABoardOnAStoppedRedisHoldsAndGoesOn(t *testing.T) {
+func TestABoardKeepsItsCoolDownsWhileRedisIsStopped(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := openBoard(t, newClient(t, server)), openBoard(t, newClient(t, server))
 	hasty := &redisstore.Board{Client: newClient(t, server)}
@@ -166,7 +168,7 @@ func TestABoardRestoresARestartedRedis(t *testing.T) {
 	hasty := &redisstore.Board{Client: newClient(t, server)}
 	defer hasty.Close()
 	require.Error(t, hasty.Post(ctx, "meanwhile", time.Hour, 0))
-	time.Sleep(100 * time.Millisecond) // in which the others notice, mostly
+	time.Sleep(100 * time.Millisecond) // in which the others mostly notice
 	server.Restart()
 	held(t, a, "meanwhile")
 	held(t, b, "meanwhile")
@@ -176,7 +178,7 @@ func TestABoardRestoresARestartedRedis(t *testing.T) {
 	held(t, b, key)
 }
 
-func TestABoardOnARingFollowsItsKeyToAnotherShard(t *testing.T) {
+func TestABoardFollowsItsKeyToAnotherShard(t *testing.T) {
 	t.Parallel()
 	shards := map[string]*redistest.Server{"a": redistest.Start(t), "b": redistest.Start(t)}
 	connect := func() *redis.Ring {
@@ -212,8 +214,9 @@ func TestABoardOnARingFollowsItsKeyToAnotherShard(t *testing.T) {
 	assert.Positive(t, left(t, a, host), "without a shard")
 }
 
-func TestABoardOnAServerThatMisbehavesHoldsItsOwn(t *testing.T) {
+func TestABoardKeepsItsCoolDownsDespiteInvalidReplies(t *testing.T) {
 	t.Parallel()
+	const oneChange = "*12\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n"
 	for name, reply := range map[string]string{
 		"WRONGTYPE":        redistest.WrongType,
 		"LOADING":          redistest.Loading,
@@ -229,14 +232,14 @@ func TestABoardOnAServerThatMisbehavesHoldsItsOwn(t *testing.T) {
 		"too many":         "*6\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n:0\r\n$1\r\nk\r\n",
 		"no text":          "*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
 		"lists":            "*4\r\n*0\r\n*0\r\n*0\r\n*0\r\n",
-		"huge numbers":     "*12\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:9223372036854775807\r\n:0\r\n:0\r\n:1\r\n:0\r\n:0\r\n",
-		"negative numbers": "*12\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:9000000\r\n:0\r\n:-1\r\n:1\r\n:0\r\n:0\r\n",
-		"a negative age":   "*12\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:9000000\r\n:-1\r\n:0\r\n:1\r\n:0\r\n:0\r\n",
-		"too many slots":   "*12\r\n:1\r\n:1\r\n:1\r\n$0\r\n\r\n$1\r\nk\r\n:1\r\n:1\r\n:0\r\n:0\r\n:1\r\n:4097\r\n:0\r\n",
+		"huge numbers":     oneChange + ":1\r\n:9223372036854775807\r\n:0\r\n:0\r\n:1\r\n:0\r\n:0\r\n",
+		"negative numbers": oneChange + ":1\r\n:9000000\r\n:0\r\n:-1\r\n:1\r\n:0\r\n:0\r\n",
+		"a negative age":   oneChange + ":1\r\n:9000000\r\n:-1\r\n:0\r\n:1\r\n:0\r\n:0\r\n",
+		"too many slots":   oneChange + ":1\r\n:1\r\n:0\r\n:0\r\n:1\r\n:4097\r\n:0\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			fake := redistest.NewFake(t, reply) // to a subscription, too
+			fake := redistest.NewFake(t, reply) // also answers the subscription
 			client := redis.NewClient(&redis.Options{Addr: fake.Addr})
 			defer client.Close()
 			b := &redisstore.Board{Client: client}
@@ -269,14 +272,14 @@ func TestABoardSurvivesAFailover(t *testing.T) {
 	s.Master.Kill()
 	hasty := &redisstore.Board{Client: connect()}
 	defer hasty.Close()
-	hasty.Post(ctx, "meanwhile", time.Hour, 0) // an error, unless there is another master by now
+	hasty.Post(ctx, "meanwhile", time.Hour, 0) // fails, unless there is a new master by now
 	assert.Positive(t, left(t, hasty, "meanwhile"))
-	t.Logf("a post without a master is known after %v", held(t, b, "meanwhile"))
+	t.Logf("a post made without a master arrived after %v", held(t, b, "meanwhile"))
 	held(t, a, "meanwhile")
 	held(t, openBoard(t, connect()), "before")
 }
 
-func TestABoardThatIsGarbageEndsByItself(t *testing.T) {
+func TestAGarbageBoardEndsItsGoroutine(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	client := newClient(t, server)
@@ -324,7 +327,9 @@ func TestABoardIsSafeForConcurrentUse(t *testing.T) {
 	for key := range 10 {
 		longest := time.Duration(15+41+key) * time.Minute
 		for _, b := range boards {
-			require.Eventually(t, func() bool { return left(t, b, fmt.Sprint(key)) >= longest-time.Since(began) }, hang, time.Millisecond)
+			require.Eventually(t, func() bool {
+				return left(t, b, fmt.Sprint(key)) >= longest-time.Since(began)
+			}, hang, time.Millisecond)
 			assert.Less(t, left(t, b, fmt.Sprint(key)), longest+time.Second)
 		}
 	}

@@ -16,8 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// arrivals is a server that has room for everything, and writes down when a
-// request came.
+// arrivals is a server without limits that records when requests came.
 type arrivals struct {
 	mu sync.Mutex
 	at []time.Time
@@ -41,7 +40,7 @@ func (a *arrivals) since(start time.Time) (times []time.Duration) {
 	return times
 }
 
-// A clientProcess has workers, each of which sends one request.
+// A clientProcess has workers that send one request each.
 type clientProcess struct {
 	t    *testing.T
 	tr   *heed.Transport
@@ -49,7 +48,8 @@ type clientProcess struct {
 }
 
 func newClientProcess(t *testing.T, b *redisstore.Board, server http.RoundTripper) *clientProcess {
-	return &clientProcess{t: t, tr: &heed.Transport{Base: server, Board: b, Retry: heed.RetryPolicy{MaxElapsed: time.Hour}}}
+	tr := &heed.Transport{Base: server, Board: b, Retry: heed.RetryPolicy{MaxElapsed: time.Hour}}
+	return &clientProcess{t: t, tr: tr}
 }
 
 func (c *clientProcess) send(ctx context.Context, n int) {
@@ -66,18 +66,18 @@ func (c *clientProcess) send(ctx context.Context, n int) {
 
 const tick = 20 * ms // the server's interval
 
-// evenly asserts that there was one arrival each tick, from begin on.
-func evenly(t *testing.T, begin time.Duration, times []time.Duration) {
+// evenly asserts that there was one arrival each tick, from start on.
+func evenly(t *testing.T, start time.Duration, times []time.Duration) {
 	t.Helper()
 	for i, at := range times {
-		require.InDelta(t, begin+time.Duration(i)*tick, at, float64(3*ms), "%d of %v", i, times)
+		require.InDelta(t, start+time.Duration(i)*tick, at, float64(3*ms), "%d of %v", i, times)
 	}
 }
 
-func TestAFleetLetsGoAsManyAsOneProcessWould(t *testing.T) {
+func TestAFleetReleasesAsManyAsOneProcess(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 8, 32} {
 		synctest.Test(t, func(t *testing.T) {
-			s, server := newBoardStand(t), &arrivals{}
+			s, server := newBoardFake(t), &arrivals{}
 			boards := openBoards(t, s, n)
 			require.NoError(t, boards[n/2].Post(t.Context(), host, time.Second, tick))
 			start := time.Now()
@@ -98,7 +98,7 @@ func TestAFleetLetsGoAsManyAsOneProcessWould(t *testing.T) {
 
 func TestProcessesWithoutWaitersTakeNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, server := newBoardStand(t), &arrivals{}
+		s, server := newBoardFake(t), &arrivals{}
 		boards := openBoards(t, s, 10)
 		require.NoError(t, boards[0].Post(t.Context(), host, time.Second, tick))
 		start := time.Now()
@@ -114,9 +114,9 @@ func TestProcessesWithoutWaitersTakeNoSlot(t *testing.T) {
 	})
 }
 
-func TestAProcessThatComesWhileTheReleaseBeginsIsGivenTheNextSlot(t *testing.T) {
+func TestAProcessThatJoinsAReleaseGetsTheNextSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, server := newBoardStand(t), &arrivals{}
+		s, server := newBoardFake(t), &arrivals{}
 		boards := openBoards(t, s, 6)
 		require.NoError(t, boards[0].Post(t.Context(), host, time.Second, tick))
 		start := time.Now()
@@ -129,7 +129,7 @@ func TestAProcessThatComesWhileTheReleaseBeginsIsGivenTheNextSlot(t *testing.T) 
 				time.Sleep(970 * ms)
 			}
 			if i > 2 {
-				time.Sleep(25 * ms) // the fourth comes before the end, the fifth after it
+				time.Sleep(25 * ms) // the fourth comes before the end of the cool-down, the fifth after it
 			}
 		}
 		time.Sleep(time.Second)
@@ -137,13 +137,13 @@ func TestAProcessThatComesWhileTheReleaseBeginsIsGivenTheNextSlot(t *testing.T) 
 		for i, at := range server.since(start)[1:] {
 			assert.GreaterOrEqual(t, at-server.since(start)[i], tick-3*ms, "%d", i)
 		}
-		assert.Zero(t, left(t, boards[5], host), "who comes later meets no cool-down")
+		assert.Zero(t, left(t, boards[5], host), "a later process sees no cool-down")
 	})
 }
 
 func TestSlotsOfDeadProcessesGoUnused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, server := newBoardStand(t), &arrivals{}
+		s, server := newBoardFake(t), &arrivals{}
 		boards := openBoards(t, s, 4)
 		require.NoError(t, boards[0].Post(t.Context(), host, time.Second, tick))
 		start := time.Now()
@@ -157,7 +157,7 @@ func TestSlotsOfDeadProcessesGoUnused(t *testing.T) {
 			} else {
 				c.send(t.Context(), 10)
 			}
-			time.Sleep(5 * ms) // which is the order of the slots
+			time.Sleep(5 * ms) // so that slots are given in this order
 		}
 		time.Sleep(500 * ms)
 		die()
@@ -170,10 +170,10 @@ func TestSlotsOfDeadProcessesGoUnused(t *testing.T) {
 	})
 }
 
-// A cool-down that is posted while waiters are released is another round, with other slots.
+// A cool-down posted during a release starts another round, with new slots.
 func TestANewCoolDownStopsTheReleaseEverywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, server := newBoardStand(t), &arrivals{}
+		s, server := newBoardFake(t), &arrivals{}
 		boards := openBoards(t, s, 3)
 		require.NoError(t, boards[0].Post(t.Context(), host, time.Second, tick))
 		start := time.Now()
@@ -195,16 +195,16 @@ func TestANewCoolDownStopsTheReleaseEverywhere(t *testing.T) {
 		for i := before + 1; i < len(times); i++ {
 			assert.GreaterOrEqual(t, times[i]-times[i-1], tick-3*ms)
 		}
-		assert.LessOrEqual(t, times[59], again+2*time.Second+3*(20*tick), "and nobody is forgotten")
+		assert.LessOrEqual(t, times[59], again+2*time.Second+3*(20*tick), "all are released")
 	})
 }
 
-// Whatever the processes do: in any time t, those who waited arrive at most n + t/every.
+// Whatever the processes do, in any time t at most n + t/every waiting requests arrive.
 func TestTheReleaseNeverExceedsTheServersRate(t *testing.T) {
 	for seed := range uint64(stated(30, 8)) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
-			s, server := newBoardStand(t), &arrivals{}
+			s, server := newBoardFake(t), &arrivals{}
 			s.delay = time.Duration(r.Int64N(int64(5 * ms)))
 			n := 1 + r.IntN(8)
 			boards := openBoards(t, s, n)
@@ -229,7 +229,8 @@ func TestTheReleaseNeverExceedsTheServersRate(t *testing.T) {
 			for i := range times {
 				for j := range i {
 					if got := i - j + 1; got > n {
-						require.GreaterOrEqual(t, times[i]-times[j], time.Duration(got-n)*tick, "seed %d: %d arrivals in %v", seed, got, times[j:i+1])
+						span, least := times[i]-times[j], time.Duration(got-n)*tick
+						require.GreaterOrEqual(t, span, least, "seed %d: %d arrivals in %v", seed, got, times[j:i+1])
 					}
 				}
 			}
@@ -237,9 +238,9 @@ func TestTheReleaseNeverExceedsTheServersRate(t *testing.T) {
 	}
 }
 
-func TestWithoutRedisEachProcessGoesByTheSlotsItKnowsOf(t *testing.T) {
+func TestWithoutRedisEachProcessUsesTheSlotsItKnows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		boards := openBoards(t, s, 3)
 		require.NoError(t, boards[0].Post(t.Context(), host, time.Second, tick))
 		time.Sleep(2 * ms)
@@ -247,7 +248,7 @@ func TestWithoutRedisEachProcessGoesByTheSlotsItKnowsOf(t *testing.T) {
 			wait, every, _ := boards[i].Read(t.Context(), host)
 			return [2]time.Duration{wait.Round(10 * ms), every}
 		}
-		assert.Equal(t, [2]time.Duration{1000 * ms, tick}, read(0), "until it has a slot, as if it got the next")
+		assert.Equal(t, [2]time.Duration{1000 * ms, tick}, read(0), "before it has a slot, as with the next one")
 		time.Sleep(10 * ms)
 		assert.Equal(t, [2]time.Duration{1010 * ms, 2 * tick}, read(1))
 		time.Sleep(10 * ms)
@@ -269,14 +270,14 @@ func TestWithoutRedisEachProcessGoesByTheSlotsItKnowsOf(t *testing.T) {
 	})
 }
 
-func TestARedisThatHasLostSlotsGivesOthers(t *testing.T) {
-	for name, lose := range map[string]func(s *boardStand, before boardModel){
-		"an older copy": (*boardStand).restore,
-		"all forgotten": func(s *boardStand, _ boardModel) { s.restart() },
+func TestARedisThatLostSlotsGivesNewOnes(t *testing.T) {
+	for name, lose := range map[string]func(s *boardFake, before boardModel){
+		"an older copy": (*boardFake).restore,
+		"all forgotten": func(s *boardFake, _ boardModel) { s.restart() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newBoardStand(t)
+				s := newBoardFake(t)
 				boards := openBoards(t, s, 6)
 				require.NoError(t, boards[0].Post(t.Context(), host, 10*time.Second, tick))
 				time.Sleep(2 * ms)
@@ -305,11 +306,11 @@ func TestARedisThatHasLostSlotsGivesOthers(t *testing.T) {
 	}
 }
 
-// Two policies deny, in two processes, and the one whose wait is longer is the faster.
-func TestTheSlowestOfThePoliciesThatDeniedSetsTheIntervalOfTheRound(t *testing.T) {
+// Two policies deny, in two processes. The one with the longer wait has the shorter interval.
+func TestTheLongestIntervalOfTheRoundHolds(t *testing.T) {
 	for _, slowFirst := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			boards := openBoards(t, newBoardStand(t), 3)
+			boards := openBoards(t, newBoardFake(t), 3)
 			slow := func() { require.NoError(t, boards[0].Post(t.Context(), host, time.Second, 5*tick)) }
 			fast := func() { require.NoError(t, boards[1].Post(t.Context(), host, 2*time.Second, tick)) }
 			first, second := slow, fast

@@ -23,7 +23,7 @@ var _ interface {
 
 const day = 24 * time.Hour
 
-// allWait asserts that all boards have key wait as long.
+// allWait asserts that key waits for the same time on all boards.
 func allWait(t *testing.T, boards []*redisstore.Board, key string, wait time.Duration) {
 	t.Helper()
 	for i, b := range boards {
@@ -40,16 +40,16 @@ func TestAReplacementHoldsEverywhere(t *testing.T) {
 		{-time.Hour, tick, 0, 0},
 	} {
 		for name, lost := range map[string]struct {
-			spoil  func(*boardStand)
+			spoil  func(*boardFake)
 			within time.Duration
 		}{
-			"by a message":         {func(*boardStand) {}, 3 * ms},
-			"without subscription": {func(s *boardStand) { s.deaf = true }, 150 * ms},
-			"without message":      {func(s *boardStand) { s.mute = true }, 1100 * ms},
+			"by a message":         {func(*boardFake) {}, 3 * ms},
+			"without subscription": {func(s *boardFake) { s.noSubscriptions = true }, 150 * ms},
+			"without message":      {func(s *boardFake) { s.noMessages = true }, 1100 * ms},
 		} {
 			t.Run(fmt.Sprint(c.wait, ", ", name), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := newBoardStand(t)
+					s := newBoardFake(t)
 					lost.spoil(s)
 					boards := openBoards(t, s, 3)
 					require.NoError(t, boards[0].Post(t.Context(), host, time.Hour, time.Second))
@@ -59,7 +59,7 @@ func TestAReplacementHoldsEverywhere(t *testing.T) {
 					time.Sleep(lost.within)
 					for i, b := range boards {
 						wait, every, _ := b.Read(t.Context(), host)
-						slots := c.interval * 3 // each process that reads takes one
+						slots := c.interval * 3 // each process that reads takes a slot
 						assert.GreaterOrEqual(t, wait, max(0, c.left-lost.within-5*ms), "process %d", i)
 						assert.LessOrEqual(t, wait, max(0, c.left-lost.within+5*ms)+slots, "process %d", i)
 						assert.GreaterOrEqual(t, every, c.interval)
@@ -73,7 +73,7 @@ func TestAReplacementHoldsEverywhere(t *testing.T) {
 
 func TestAPostAfterAReplacementHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		boards := openBoards(t, newBoardStand(t), 3)
+		boards := openBoards(t, newBoardFake(t), 3)
 		require.NoError(t, boards[0].Post(t.Context(), host, day, 0))
 		time.Sleep(time.Minute)
 		require.NoError(t, boards[1].Replace(t.Context(), host, 0, 0))
@@ -92,7 +92,7 @@ func TestAPostAfterAReplacementHolds(t *testing.T) {
 
 func TestAReplacementGivesNewSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, server := newBoardStand(t), &arrivals{}
+		s, server := newBoardFake(t), &arrivals{}
 		boards := openBoards(t, s, 3)
 		require.NoError(t, boards[0].Post(t.Context(), host, time.Hour, 10*tick))
 		time.Sleep(2 * ms)
@@ -115,19 +115,19 @@ func TestAReplacementGivesNewSlots(t *testing.T) {
 	})
 }
 
-// Redis has the old cool-down all the time.
+// Redis keeps the old cool-down meanwhile.
 func TestAReplacementReachesRedisWhenItIsBack(t *testing.T) {
 	for name, lost := range map[string]struct {
-		set  func(*boardStand, bool)
+		set  func(*boardFake, bool)
 		long time.Duration
 	}{
-		"silent": {func(s *boardStand, lost bool) { s.silent = lost }, 20 * time.Second},
-		"gone":   {func(s *boardStand, lost bool) { s.gone = lost }, 30 * time.Minute},
+		"silent": {func(s *boardFake, lost bool) { s.silent = lost }, 20 * time.Second},
+		"gone":   {func(s *boardFake, lost bool) { s.gone = lost }, 30 * time.Minute},
 	} {
 		for _, wait := range []time.Duration{0, time.Hour} {
 			t.Run(fmt.Sprint(name, wait), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := newBoardStand(t)
+					s := newBoardFake(t)
 					boards := openBoards(t, s, 3)
 					require.NoError(t, boards[0].Post(t.Context(), host, day, 0))
 					time.Sleep(2 * ms)
@@ -149,22 +149,22 @@ func TestAReplacementReachesRedisWhenItIsBack(t *testing.T) {
 					}
 					before := s.model.last
 					time.Sleep(time.Minute)
-					assert.Equal(t, before, s.model.last, "and it is quiet again")
+					assert.Equal(t, before, s.model.last, "and nothing more is written")
 				})
 			})
 		}
 	}
 }
 
-func TestARedisThatLostAReplacementIsToldAgain(t *testing.T) {
+func TestAReplacementIsSentAgainAfterRedisLostIt(t *testing.T) {
 	for _, wait := range []time.Duration{0, time.Hour} {
-		for name, lose := range map[string]func(s *boardStand, before boardModel){
-			"an older copy": (*boardStand).restore,
-			"all forgotten": func(s *boardStand, _ boardModel) { s.restart() },
+		for name, lose := range map[string]func(s *boardFake, before boardModel){
+			"an older copy": (*boardFake).restore,
+			"all forgotten": func(s *boardFake, _ boardModel) { s.restart() },
 		} {
 			t.Run(fmt.Sprint(name, wait), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					s := newBoardStand(t)
+					s := newBoardFake(t)
 					boards := openBoards(t, s, 3)
 					require.NoError(t, boards[0].Post(t.Context(), host, day, 0))
 					time.Sleep(2 * ms)
@@ -174,7 +174,7 @@ func TestARedisThatLostAReplacementIsToldAgain(t *testing.T) {
 					replaced := time.Now()
 					time.Sleep(10 * time.Minute)
 					lose(s, before)
-					s.set(func() { s.cut[boards[2]] = false }) // who knows of the old one alone
+					s.set(func() { s.cut[boards[2]] = false }) // this one knows only the old cool-down
 					time.Sleep(15 * time.Second)
 					boards = append(boards, s.board(t))
 					left(t, boards[3], host)
@@ -184,17 +184,17 @@ func TestARedisThatLostAReplacementIsToldAgain(t *testing.T) {
 					s.took()
 					last := s.model.last
 					time.Sleep(time.Minute)
-					assert.Equal(t, last, s.model.last, "and it is quiet again")
+					assert.Equal(t, last, s.model.last, "and nothing more is written")
 				})
 			})
 		}
 	}
 }
 
-func TestAProcessThatWasCutOffForHoursLearnsOfAReplacement(t *testing.T) {
+func TestAProcessCutOffForHoursLearnsOfAReplacement(t *testing.T) {
 	for _, wait := range []time.Duration{0, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newBoardStand(t)
+			s := newBoardFake(t)
 			boards := openBoards(t, s, 3)
 			require.NoError(t, boards[0].Post(t.Context(), host, day, 0))
 			time.Sleep(2 * ms)
@@ -210,9 +210,9 @@ func TestAProcessThatWasCutOffForHoursLearnsOfAReplacement(t *testing.T) {
 	}
 }
 
-func TestAPostThatRedisDoesNotKnowOutlivesAReplacementByAnotherProcess(t *testing.T) {
+func TestAnUnsentPostOutlivesAReplacementByAnotherProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		boards := openBoards(t, s, 3)
 		require.NoError(t, boards[0].Post(t.Context(), host, day, 0))
 		require.NoError(t, boards[0].Post(t.Context(), "other", time.Minute, 0))
@@ -233,11 +233,11 @@ func TestAPostThatRedisDoesNotKnowOutlivesAReplacementByAnotherProcess(t *testin
 	})
 }
 
-// The replacement was sent while Redis was lost, and yields to another one; the post after it
-// is later than both.
-func TestAPostAfterAReplacementThatYieldsHoldsOn(t *testing.T) {
+// The replacement was made while Redis was down, and is dropped for another one. The post after it is
+// later than both.
+func TestAPostOutlivesAReplacementThatIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		boards := openBoards(t, s, 3)
 		require.NoError(t, boards[0].Post(t.Context(), host, day, 0))
 		time.Sleep(2 * ms)
@@ -252,10 +252,10 @@ func TestAPostAfterAReplacementThatYieldsHoldsOn(t *testing.T) {
 	})
 }
 
-// The one that comes to Redis later counts.
-func TestOfReplacementsThatCrossOneHoldsEverywhere(t *testing.T) {
+// The replacement that reaches Redis later counts.
+func TestOfConcurrentReplacementsOneHoldsEverywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		boards := openBoards(t, s, 3)
 		for i := range time.Duration(20) {
 			require.NoError(t, boards[0].Post(t.Context(), host, time.Hour, 0))
@@ -281,10 +281,10 @@ func TestOfReplacementsThatCrossOneHoldsEverywhere(t *testing.T) {
 	})
 }
 
-// What was replaced while one process could not tell Redis is not replaced once more.
-func TestALateReplacementYieldsToOneThatWasMadeMeanwhile(t *testing.T) {
+// A process that could not reach Redis does not replace what another one has replaced since.
+func TestALateReplacementIsDroppedAfterAnotherOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		boards := openBoards(t, s, 3)
 		require.NoError(t, boards[0].Post(t.Context(), host, day, 0))
 		time.Sleep(2 * ms)
@@ -300,12 +300,12 @@ func TestALateReplacementYieldsToOneThatWasMadeMeanwhile(t *testing.T) {
 	})
 }
 
-// Whatever is posted, replaced, cut off and forgotten: in the end all agree with Redis.
-func TestProcessesAgreeInTheEnd(t *testing.T) {
+// After random posts, replacements, interruptions and restarts, all processes agree with Redis.
+func TestProcessesAgreeEventually(t *testing.T) {
 	for seed := range uint64(stated(200, 30)) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
-			s := newBoardStand(t)
+			s := newBoardFake(t)
 			boards := openBoards(t, s, 4)
 			before := s.model.copied()
 			for range 60 {
@@ -340,7 +340,7 @@ func TestProcessesAgreeInTheEnd(t *testing.T) {
 			for i, b := range boards {
 				got := left(t, b, host)
 				require.GreaterOrEqual(t, got, want-5*ms, "seed %d: process %d", seed, i)
-				require.LessOrEqual(t, got, want+5*ms+4*tick, "seed %d: process %d", seed, i) // with slots
+				require.LessOrEqual(t, got, want+5*ms+4*tick, "seed %d: process %d", seed, i) // includes slots
 			}
 		})
 	}
@@ -365,7 +365,7 @@ func TestReplacementsReachOtherBoardsOnARealRedis(t *testing.T) {
 		assert.Zero(t, left(t, a, host))
 	}
 	require.NoError(t, a.Post(ctx, host, 2*time.Hour, 0))
-	for _, key := range []string{hash, changes} { // as if it was evicted
+	for _, key := range []string{hash, changes} { // as after an eviction
 		require.NoError(t, client.Del(ctx, key).Err())
 		require.Eventually(t, func() bool {
 			newcomer := openBoard(t, client)

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// boardScript is the script of a Board, with a clock of the test's.
+// boardScript is the script of a Board with a clock of the test.
 type boardScript struct {
 	client *redis.Client
 	source string
@@ -33,17 +33,18 @@ func newBoardScript(t *testing.T) *boardScript {
 	}
 }
 
-// run makes one call at a time in µs since t0.
+// run makes one call at the time at, in µs since t0.
 func (s *boardScript) run(t *testing.T, at int64, args ...any) []any {
 	t.Helper()
 	now := t0*1000 + at
-	reply, err := s.client.Eval(ctx, s.source, []string{hash, changes, fmt.Sprint(now / 1e6), fmt.Sprint(now % 1e6)}, args...).Slice()
+	keys := []string{hash, changes, fmt.Sprint(now / 1e6), fmt.Sprint(now % 1e6)}
+	reply, err := s.client.Eval(ctx, s.source, keys, args...).Slice()
 	require.NoError(t, err, "%v", args)
 	return reply
 }
 
-// op are the arguments of one operation: left, every, ago, round and replaced, in µs; the
-// last ones may be missing.
+// op returns the arguments of one operation: left, every, ago, round and replaced, in µs. Missing
+// numbers are 0.
 func op(name, key string, numbers ...int64) []any {
 	args := []any{name, key, int64(0), int64(0), int64(0), int64(0), int64(0)}
 	for i, n := range numbers {
@@ -52,25 +53,25 @@ func op(name, key string, numbers ...int64) []any {
 	return args
 }
 
-// ops are the arguments of a process that knows nothing.
+// ops returns the arguments of a process that knows nothing yet.
 func ops(all ...[]any) []any { return append([]any{int64(0), int64(0)}, slices.Concat(all...)...) }
 
-// posted are the arguments of one post.
+// posted returns the arguments of one post.
 func posted(key string, wait, every time.Duration) []any {
 	return ops(op("post", key, wait.Microseconds(), every.Microseconds()))
 }
 
-// claim returns the answer to one.
+// claim claims a slot and returns the answer.
 func (s *boardScript) claim(t *testing.T, at int64, key string, round int64) any {
 	return s.run(t, at, ops(op("claim", key, 0, 0, 0, round))...)[4]
 }
 
-// probe returns the answer to one, that asks for a minute between them.
+// probe asks for a probe, at most one a minute, and returns the answer.
 func (s *boardScript) probe(t *testing.T, at int64, key string) any {
 	return s.run(t, at, ops(op("probe", key, 0, 60*second))...)[4]
 }
 
-// read is what a process learns of key at a time, in µs: left, every, slots.
+// read returns what a process reads for key at the time at: left, every and slots.
 func (s *boardScript) read(t *testing.T, at int64, key string) (read []int64) {
 	t.Helper()
 	reply := s.run(t, at, ops()...)
@@ -84,7 +85,7 @@ func (s *boardScript) read(t *testing.T, at int64, key string) (read []int64) {
 
 const second = int64(1e6)
 
-// width is how long the description of a cool-down is in a reply.
+// width is the number of elements of a cool-down in a reply.
 const width = 8
 
 func TestBoardScriptNeverShortens(t *testing.T) {
@@ -106,7 +107,7 @@ func TestBoardScriptKeepsTheLongestInterval(t *testing.T) {
 	s := newBoardScript(t)
 	s.run(t, 0, posted("k", 10*time.Second, 0)...)
 	s.run(t, 0, posted("k", 5*time.Second, 20*time.Millisecond)...)
-	assert.Equal(t, []int64{10 * second, 20_000, 0}, s.read(t, 0, "k"), "a known one is better than none")
+	assert.Equal(t, []int64{10 * second, 20_000, 0}, s.read(t, 0, "k"), "an interval replaces an unknown one")
 	s.run(t, 0, posted("k", 5*time.Second, 25*time.Millisecond)...)
 	assert.Equal(t, []int64{10 * second, 25_000, 0}, s.read(t, 0, "k"), "whichever ends first")
 	s.run(t, 0, posted("k", 5*time.Second, 20*time.Millisecond)...)
@@ -121,7 +122,7 @@ func TestBoardScriptKeepsTheLongestInterval(t *testing.T) {
 	assert.Equal(t, []int64{second, 0, 0}, s.read(t, 12*second, "k"), "another round")
 }
 
-func TestBoardScriptGivesSlotsUntilTheFirstRequestOfTheLast(t *testing.T) {
+func TestBoardScriptGivesSlotsUntilTheLastOneReleases(t *testing.T) {
 	s := newBoardScript(t)
 	s.run(t, 0, posted("k", time.Second, 10*time.Millisecond)...)
 	round := t0*1000 + 1
@@ -138,25 +139,27 @@ func TestBoardScriptGivesSlotsUntilTheFirstRequestOfTheLast(t *testing.T) {
 	assert.EqualValues(t, -1, s.claim(t, 0, "other", round))
 }
 
-func TestBoardScriptRepliesWhatHasChanged(t *testing.T) {
+func TestBoardScriptReturnsWhatHasChanged(t *testing.T) {
 	s := newBoardScript(t)
 	zero, first := int64(0), t0*1000
 	run := func(args ...any) []any { return s.run(t, 0, args...) }
 	assert.Equal(t, []any{zero, zero, zero, ""}, run(ops()...), "nothing")
-	assert.Equal(t, []any{first, first + 1, first + 1, "", zero, "a", first + second, second, zero, zero, first + 1, zero, zero},
+	want := []any{first, first + 1, first + 1, "", zero, "a", first + second, second, zero, zero, first + 1, zero, zero}
+	assert.Equal(t, want,
 		run(posted("a", time.Second, 0)...))
-	assert.Equal(t, []any{first, first + 2, first + 2, "", zero, "b", first + second, second, zero, zero, first + 2, zero, zero},
+	want = []any{first, first + 2, first + 2, "", zero, "b", first + second, second, zero, zero, first + 2, zero, zero}
+	assert.Equal(t, want,
 		run(append([]any{first, first + 1}, op("post", "b", second)...)...))
 	assert.Equal(t, []any{first, first + 2, first + 2, ""}, run(first, first+2))
-	assert.Len(t, run(first-1, first+2), 4+2*width, "it has begun anew since")
-	lost := run(first, first+9) // which the caller knows
-	assert.Equal(t, []any{first + 1, first + 2}, lost[:2], "so it begins anew, for all")
+	assert.Len(t, run(first-1, first+2), 4+2*width, "Redis has started anew since")
+	lost := run(first, first+9) // the caller knows later changes
+	assert.Equal(t, []any{first + 1, first + 2}, lost[:2], "so Redis starts anew")
 	assert.Len(t, lost, 4+2*width)
 	assert.Len(t, run(first, first+2), 4+2*width)
 	assert.Len(t, run(first+1, first+2), 4)
 }
 
-func TestBoardScriptRepliesManyChangesInParts(t *testing.T) {
+func TestBoardScriptReturnsManyChangesInParts(t *testing.T) {
 	s := newBoardScript(t)
 	for part := range 3 {
 		args := ops()
@@ -183,7 +186,7 @@ func TestBoardScriptRepliesManyChangesInParts(t *testing.T) {
 	assert.Len(t, keys, 600)
 }
 
-func TestBoardScriptBoundsWhatItKeeps(t *testing.T) {
+func TestBoardScriptLimitsTheNumberOfCoolDowns(t *testing.T) {
 	s := newBoardScript(t)
 	for part := range 30 {
 		args := ops()
@@ -198,7 +201,7 @@ func TestBoardScriptBoundsWhatItKeeps(t *testing.T) {
 	assert.True(t, s.client.HExists(ctx, hash, "k5999").Val())
 }
 
-func TestBoardScriptForgetsWhatIsOver(t *testing.T) {
+func TestBoardScriptForgetsCoolDownsThatAreOver(t *testing.T) {
 	s := newBoardScript(t)
 	s.run(t, 0, posted("long", time.Hour, 0)...)
 	for i := range int64(stated(1000, 300)) {
@@ -209,7 +212,7 @@ func TestBoardScriptForgetsWhatIsOver(t *testing.T) {
 	assert.True(t, s.client.HExists(ctx, hash, "klong").Val())
 }
 
-func TestBoardScriptOutlivesWhatItKeeps(t *testing.T) {
+func TestBoardScriptKeysOutliveTheirCoolDowns(t *testing.T) {
 	s := newBoardScript(t)
 	began := time.Now()
 	expires := func(ttl time.Duration) {
@@ -221,11 +224,11 @@ func TestBoardScriptOutlivesWhatItKeeps(t *testing.T) {
 	s.run(t, 0, posted("a", time.Minute, 0)...)
 	expires(70 * time.Second)
 	s.run(t, 0, posted("b", time.Second, 0)...)
-	expires(70 * time.Second) // it is not shortened
+	expires(70 * time.Second) // is not shortened
 	s.run(t, 0, posted("c", 24*time.Hour, 24*time.Hour)...)
 	expires(24*time.Hour + 10*time.Second)
 	round := s.run(t, 0, posted("c", 0, 0)...)
-	for range 4 { // slots, the last of which begins in four days
+	for range 4 { // slots; the last one starts in four days
 		s.claim(t, 0, "c", round[1].(int64))
 	}
 	expires(48 * time.Hour)
@@ -236,7 +239,7 @@ func TestBoardScriptOutlivesWhatItKeeps(t *testing.T) {
 	}
 }
 
-// expiresIn asserts that key was given a TTL at some time since began.
+// expiresIn asserts that key got this TTL at some time since began.
 func expiresIn(t *testing.T, client redis.UniversalClient, key string, ttl time.Duration, began time.Time) {
 	t.Helper()
 	left := client.PTTL(ctx, key).Val()
@@ -244,18 +247,18 @@ func expiresIn(t *testing.T, client redis.UniversalClient, key string, ttl time.
 	assert.GreaterOrEqual(t, left, (ttl-time.Since(began)).Truncate(time.Millisecond)-time.Millisecond, key)
 }
 
-func TestBoardScriptRepliesNoMoreThanWasPostedWhenTheClockStepsBack(t *testing.T) {
+func TestBoardScriptNeverExtendsAWaitAfterAClockStep(t *testing.T) {
 	s := newBoardScript(t)
 	s.run(t, 0, posted("k", time.Second, 0)...)
 	assert.Equal(t, []int64{second, 0, 0}, s.read(t, -3600*second, "k"))
 	s.run(t, -3600*second, posted("k", 2*time.Second, 0)...)
-	assert.Equal(t, []int64{second, 0, 0}, s.read(t, -3600*second, "k"), "that ends before")
+	assert.Equal(t, []int64{second, 0, 0}, s.read(t, -3600*second, "k"), "the wait is not longer than posted")
 	s.run(t, -3600*second, posted("other", 2*time.Second, 0)...)
 	reply := s.run(t, -3600*second, t0*1000, t0*1000+1)
 	assert.Equal(t, "other", reply[4], "and later changes have higher numbers")
 }
 
-func TestBoardScriptTakesAFieldThatCannotBeForAbsent(t *testing.T) {
+func TestBoardScriptIgnoresInvalidFields(t *testing.T) {
 	s := newBoardScript(t)
 	now := t0 * 1000
 	good := fmt.Sprintf("%d 1000000 0 1 0 0", now+second)
@@ -284,10 +287,10 @@ func TestBoardScriptTakesAFieldThatCannotBeForAbsent(t *testing.T) {
 		require.Equal(t, []int64{2 * second, 0, 0}, s.read(t, 0, "k"), "%.50q", value)
 	}
 	s.client.HSet(ctx, hash, "kk", good)
-	assert.Equal(t, []int64{second, 0, 0}, s.read(t, 0, "k"), "and this one can be")
+	assert.Equal(t, []int64{second, 0, 0}, s.read(t, 0, "k"), "a valid field is read")
 }
 
-func TestBoardScriptBeginsAnewIfItsNumbersCannotBe(t *testing.T) {
+func TestBoardScriptStartsAnewAfterInvalidNumbers(t *testing.T) {
 	s := newBoardScript(t)
 	for _, field := range []string{"first", "last"} {
 		for _, value := range []string{"", "x", "-1", "1e300", "inf", "nan", "9007199254740991", strings.Repeat("9", 400),
@@ -297,7 +300,7 @@ func TestBoardScriptBeginsAnewIfItsNumbersCannotBe(t *testing.T) {
 			require.NoError(t, s.client.HSet(ctx, hash, field, value).Err())
 			reply := s.run(t, 5, posted("b", time.Second, 0)...)
 			require.Equal(t, []any{t0*1000 + 5, t0*1000 + 6}, reply[:2], "%s=%.50q", field, value)
-			require.Len(t, reply[5:], width, "%s=%.50q: only what is known by these numbers", field, value)
+			require.Len(t, reply[5:], width, "%s=%.50q: only the change with valid numbers", field, value)
 		}
 	}
 }
@@ -313,7 +316,7 @@ func TestBoardScriptSurvivesHostileScores(t *testing.T) {
 	assert.Len(t, reply[5:], 2*width)
 }
 
-func TestBoardScriptWritesNothingIfAKeyIsSomethingElse(t *testing.T) {
+func TestBoardScriptWritesNothingIfAKeyHasAnotherType(t *testing.T) {
 	for _, key := range []string{hash, changes} {
 		s := newBoardScript(t)
 		require.NoError(t, s.client.Set(ctx, key, "text", 0).Err())
@@ -324,10 +327,11 @@ func TestBoardScriptWritesNothingIfAKeyIsSomethingElse(t *testing.T) {
 	}
 }
 
-func TestBoardScriptWritesNothingUnlessItMayWriteAll(t *testing.T) {
+func TestBoardScriptWritesNothingWithoutAllPermissions(t *testing.T) {
 	s := newBoardScript(t)
 	for _, denied := range []string{"hset", "hdel", "zadd", "zrem", "pexpire", "del"} {
-		require.NoError(t, s.client.Do(ctx, "ACL", "SETUSER", denied, "on", "nopass", "~*", "&*", "+@all", "-"+denied).Err())
+		args := []any{"ACL", "SETUSER", denied, "on", "nopass", "~*", "&*", "+@all", "-" + denied}
+		require.NoError(t, s.client.Do(ctx, args...).Err())
 		user := redis.NewClient(&redis.Options{Addr: s.client.Options().Addr, Username: denied, Password: "x"})
 		err := user.Eval(ctx, s.source, []string{hash, changes, "1", "1"}, posted("k", time.Second, 0)...).Err()
 		user.Close()
@@ -336,18 +340,20 @@ func TestBoardScriptWritesNothingUnlessItMayWriteAll(t *testing.T) {
 	}
 }
 
-func TestBoardScriptPostsAlthoughItMayNotPublish(t *testing.T) {
+func TestBoardScriptPostsWithoutPermissionToPublish(t *testing.T) {
 	s := newBoardScript(t)
-	require.NoError(t, s.client.Do(ctx, "ACL", "SETUSER", "quiet", "on", "nopass", "~*", "resetchannels", "+@all").Err())
+	rules := []any{"ACL", "SETUSER", "quiet", "on", "nopass", "~*", "resetchannels", "+@all"}
+	require.NoError(t, s.client.Do(ctx, rules...).Err())
 	user := redis.NewClient(&redis.Options{Addr: s.client.Options().Addr, Username: "quiet", Password: "x"})
 	defer user.Close()
-	reply, err := user.Eval(ctx, s.source, []string{hash, changes, fmt.Sprint(t0 / 1000), "0"}, posted("k", time.Second, 0)...).Slice()
+	keys := []string{hash, changes, fmt.Sprint(t0 / 1000), "0"}
+	reply, err := user.Eval(ctx, s.source, keys, posted("k", time.Second, 0)...).Slice()
 	require.NoError(t, err)
-	assert.Contains(t, reply[3], "channel", "and it says so")
+	assert.Contains(t, reply[3], "channel", "the reply has the error")
 	assert.NotEmpty(t, s.read(t, 0, "k"))
 }
 
-func TestBoardScriptPublishesOnceForAllItWrites(t *testing.T) {
+func TestBoardScriptPublishesOnceForAllChanges(t *testing.T) {
 	s := newBoardScript(t)
 	sub := s.client.Subscribe(ctx, hash)
 	defer sub.Close()
@@ -367,8 +373,7 @@ func TestBoardScriptPublishesOnceForAllItWrites(t *testing.T) {
 	assert.Equal(t, []string{"", "", "the end"}, got)
 }
 
-// TestBoardScriptAgreesWithAModel compares random timelines of some processes
-// with a model that keeps everything.
+// It compares random timelines of some processes with a model that keeps everything.
 func TestBoardScriptAgreesWithAModel(t *testing.T) {
 	s := newBoardScript(t)
 	for seed := range uint64(stated(20, 8)) {
@@ -400,7 +405,7 @@ func TestBoardScriptAgreesWithAModel(t *testing.T) {
 	}
 }
 
-// operation is any that changes what m has.
+// operation returns a random operation that changes m.
 func (m *boardModel) operation(r *rand.Rand) []any {
 	key, left, every := fmt.Sprint("k", r.IntN(5)), 1+r.Int64N(3*second), max(0, r.Int64N(second)-second/2)
 	replaced := int64(0)

@@ -16,34 +16,33 @@ var boardSource string
 var boardScript = newScript(boardSource)
 
 const (
-	// pollEvery is between syncs that nothing else has caused, for lost messages.
+	// pollEvery is the time between syncs that nothing else triggers, because messages get lost.
 	pollEvery = time.Second
-	// searchEvery is the same while there is no subscription. It is also the pause
-	// after a second failure in a row, which doubles with each one up to pollEvery.
+	// searchEvery is the same while there is no subscription. It is also the pause after two
+	// failures in a row; each further failure doubles it, up to pollEvery.
 	searchEvery = 100 * time.Millisecond
-	// againAfter is the pause after a first failure, which may have been an
-	// accident, and before a sync that follows from the one before.
+	// againAfter is the pause after a single failure, and before a sync that the last one made
+	// necessary.
 	againAfter = 5 * time.Millisecond
 )
 
 var errClosed = errors.New("redisstore: Board is closed")
 
-// A syncer makes what a process knows and what Redis knows the same. One goroutine makes
-// one sync after the other: a request from the process's cool-downs, a call of the script,
-// and what it replies goes into the cool-downs.
+// A syncer exchanges cool-downs between a process and Redis. Its goroutine makes one sync after the
+// other: it sends what the process has posted, in one script call, and merges the reply.
 //
-// A syncer does not refer to its Board, which would keep that from becoming garbage.
+// A syncer must not refer to its Board, which could then never become garbage.
 type syncer struct {
 	client  *client
 	keys    []string
 	timeout time.Duration
 
-	ctx        context.Context // over when the Board is closed
+	ctx        context.Context // ends when the Board is closed
 	close      context.CancelFunc
-	wake       chan struct{} // has room for one
-	subscribed atomic.Bool   // to the changes that others make
+	wake       chan struct{} // with a capacity of one
+	subscribed atomic.Bool   // to the changes of other processes
 	abandoned  atomic.Bool   // the Board is garbage
-	trouble    trouble
+	lastErr    onceError
 
 	mu    sync.Mutex // guards what follows
 	known cooldowns
@@ -51,11 +50,11 @@ type syncer struct {
 	lost  error // why the last sync failed, or nil
 }
 
-// A pendingSync is one that has not begun, or is not over.
+// A pendingSync is a sync that is running or is yet to start.
 type pendingSync struct {
-	done    chan struct{} // closed when it is over
-	err     error         // what came of it
-	awaited bool          // somebody will return err
+	done    chan struct{} // closed at its end
+	err     error         // its result
+	awaited bool          // a caller will return err
 }
 
 func newSyncer(b *Board) *syncer {
@@ -73,24 +72,24 @@ func (s *syncer) start() {
 	}
 	changes := &subscription{
 		client: s.client.redis, channel: s.keys[0],
-		started: func() { s.subscribed.Store(true); s.wakeUp() }, // it may have missed some
+		started: func() { s.subscribed.Store(true); s.wakeUp() }, // earlier messages may be lost
 		message: func(string) { s.wakeUp() },
-		stopped: func() { s.subscribed.Store(false); s.wakeUp() }, // for shorter pauses
-		failed:  s.trouble.put,
+		stopped: func() { s.subscribed.Store(false); s.wakeUp() }, // from now on, sync more often
+		failed:  s.lastErr.put,
 	}
 	go changes.run(s.ctx)
 }
 
-// wakeUp ends the pause before the next sync.
+// wakeUp makes the next sync start now.
 func (s *syncer) wakeUp() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // the next sync is yet to begin, and does for this as well
+	default: // a sync is already due
 	}
 }
 
-// flush blocks until a sync is over that began after the call, and returns its error. It
-// takes no longer than the timeout, nor than ctx, and no time while Redis is lost.
+// flush blocks until a sync that starts from now on has ended, and returns its error. It blocks no
+// longer than the timeout or ctx, and not at all while Redis does not answer.
 func (s *syncer) flush(ctx context.Context) error {
 	if s.ctx.Err() != nil {
 		return errClosed
@@ -109,13 +108,13 @@ func (s *syncer) flush(ctx context.Context) error {
 	case <-next.done:
 		return next.err
 	case <-within.Done():
-		return fmt.Errorf("redisstore: not known to Redis yet: %w", within.Err())
+		return fmt.Errorf("redisstore: Redis has not answered yet: %w", within.Err())
 	case <-s.ctx.Done():
 		return errClosed
 	}
 }
 
-// run syncs until the Board is closed, or garbage.
+// run syncs until the Board is closed or garbage.
 func (s *syncer) run() {
 	defer s.close()
 	for failures := 0; s.ctx.Err() == nil && !s.abandoned.Load(); {
@@ -128,7 +127,7 @@ func (s *syncer) run() {
 	}
 }
 
-// pause blocks until the next sync is due. After a failure nothing makes it due sooner.
+// pause blocks until the next sync is due. After a failure, wakeUp cannot make it due sooner.
 func (s *syncer) pause(failures int) {
 	s.mu.Lock()
 	more := s.known.pending
@@ -173,39 +172,39 @@ func (s *syncer) sync() bool {
 	} else {
 		s.known.merge(q, r, monotonic())
 		if r.refusal != "" {
-			err = fmt.Errorf("redisstore: other processes see it late: %.200s", r.refusal)
+			err = fmt.Errorf("redisstore: other processes see the cool-down up to a second late: %.200s", r.refusal)
 		}
 	}
 	if s.ctx.Err() != nil {
 		err = errClosed
 	}
 	if this.err = err; err != nil && err != errClosed && !this.awaited {
-		s.trouble.put(err)
+		s.lastErr.put(err)
 	}
 	close(this.done)
 	return s.lost == nil
 }
 
-// A boardRequest is what a process brings Redis in one sync.
+// A boardRequest is what one sync sends to Redis.
 type boardRequest struct {
-	begun, upto int64 // the changes that it knows
+	start, upto int64 // the changes that this process knows: see cooldowns
 	ops         []boardOp
 }
 
-// maxOps bounds the time that one sync takes of Redis.
+// maxOps limits how long one sync keeps Redis busy.
 const maxOps = 256
 
-// A boardOp is one operation of the script, with all that any of them needs.
+// A boardOp is one operation of the script, with the arguments that any operation may need.
 type boardOp struct {
 	name     string // of the script's function
 	key      string
 	of       *cooldown
-	cooldown // what Redis is to know of it
+	cooldown // as sent to Redis
 }
 
-// args are those of the script, when it is asked at now.
+// args returns the arguments of the script. now is when it is called.
 func (q *boardRequest) args(now time.Duration) []any {
-	args := []any{q.begun, q.upto}
+	args := []any{q.start, q.upto}
 	for i := range q.ops {
 		o := &q.ops[i]
 		args = append(args, o.name, o.key, roundedUp(max(0, o.until-now)), roundedUp(o.every),
@@ -214,43 +213,43 @@ func (q *boardRequest) args(now time.Duration) []any {
 	return args
 }
 
-// roundedUp is d in µs.
+// roundedUp returns d in µs, rounded up.
 func roundedUp(d time.Duration) int64 { return (d + time.Microsecond - 1).Microseconds() }
 
-// A boardReply is what Redis has for a process.
+// A boardReply is what Redis returns in one sync.
 type boardReply struct {
-	begun, last int64   // when it began to number changes, and the number of the last
-	upto        int64   // that of the last in changes, if there are more
-	refusal     string  // why nothing could be published
-	answers     []int64 // to the operations
+	start, last int64   // when Redis started to number changes, and the number of the last one
+	upto        int64   // the number of the last one in changes
+	refusal     string  // why no message could be published
+	answers     []int64 // one for each operation
 	changes     []boardChange
 }
 
-// A boardChange is a cool-down that has changed.
+// A boardChange is one cool-down that has changed.
 type boardChange struct {
 	key      string
 	ends     int64         // by Redis' clock
-	wait     time.Duration // from when it was posted, or last probed, to its end
-	ago      time.Duration // when that was
+	wait     time.Duration // from its post, or its last probe, to its end
+	ago      time.Duration // time since that post or probe
 	every    time.Duration
 	round    int64
 	slots    int64
 	replaced int64
 }
 
-// left is how long the cool-down lasts, negative if it is over.
+// left returns how long the cool-down lasts; it is negative if it is over.
 func (n *boardChange) left() time.Duration { return n.wait - n.ago }
 
 func (n *boardChange) valid() bool {
 	return n.ends > 0 && n.round > 0 && n.wait <= longestCoolDown && n.every <= longestCoolDown && n.slots <= maxSlots
 }
 
-// parseBoardReply reads the reply to so many operations.
+// parseBoardReply reads the reply to a request with so many operations.
 func parseBoardReply(value any, ops int) (boardReply, error) {
 	var list replyReader
 	list.rest, _ = value.([]any)
 	span := func() time.Duration { return time.Duration(list.natural()) * time.Microsecond }
-	r := boardReply{begun: list.natural(), last: list.natural(), upto: list.natural(), refusal: list.text()}
+	r := boardReply{start: list.natural(), last: list.natural(), upto: list.natural(), refusal: list.text()}
 	for range ops {
 		answer := list.number()
 		list.failed = list.failed || answer < noSlot || answer >= maxSlots
@@ -268,12 +267,12 @@ func parseBoardReply(value any, ops int) (boardReply, error) {
 	return r, nil
 }
 
-// trouble is an error that is reported once. Its zero value is none.
-type trouble struct{ atomic.Pointer[error] }
+// A onceError is an error that is reported once. Its zero value is no error.
+type onceError struct{ atomic.Pointer[error] }
 
-func (t *trouble) put(err error) { t.Store(&err) }
+func (t *onceError) put(err error) { t.Store(&err) }
 
-func (t *trouble) take() error {
+func (t *onceError) take() error {
 	if t.Load() == nil {
 		return nil
 	}

@@ -21,14 +21,14 @@ var _ heed.Board = (*redisstore.Board)(nil)
 
 const ms = time.Millisecond
 
-// left is what b reports of key.
+// left returns what b reports for key.
 func left(t *testing.T, b *redisstore.Board, key string) time.Duration {
 	wait, _, _ := b.Read(t.Context(), key)
 	return wait
 }
 
-// openBoards are n Boards that have subscribed.
-func openBoards(t *testing.T, s *boardStand, n int) []*redisstore.Board {
+// openBoards returns n Boards that have subscribed.
+func openBoards(t *testing.T, s *boardFake, n int) []*redisstore.Board {
 	boards := make([]*redisstore.Board, n)
 	for i := range boards {
 		boards[i] = s.board(t)
@@ -39,9 +39,9 @@ func openBoards(t *testing.T, s *boardStand, n int) []*redisstore.Board {
 	return boards
 }
 
-func TestWhatOneProcessPostsHoldsAllOthersARoundTripLater(t *testing.T) {
+func TestAPostReachesAllProcessesARoundTripLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		boards := openBoards(t, s, 3)
 		require.NoError(t, boards[0].Post(t.Context(), host, 10*time.Second, 0))
 		assert.Equal(t, 10*time.Second, left(t, boards[0], host))
@@ -59,7 +59,7 @@ func TestWhatOneProcessPostsHoldsAllOthersARoundTripLater(t *testing.T) {
 
 func TestTheLongestPostHoldsEverywhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		boards := openBoards(t, s, 3)
 		for i, wait := range []time.Duration{3 * time.Second, 20 * time.Second, 5 * time.Second} {
 			require.NoError(t, boards[i].Post(t.Context(), host, wait, 0))
@@ -70,21 +70,21 @@ func TestTheLongestPostHoldsEverywhere(t *testing.T) {
 		}
 		s.took()
 		require.NoError(t, boards[0].Post(t.Context(), host, 5*time.Second, 0))
-		assert.Zero(t, s.took(), "Redis need not know")
+		assert.Zero(t, s.took(), "nothing to send")
 		require.NoError(t, boards[0].Post(t.Context(), host, 0, time.Second))
 		require.NoError(t, boards[0].Post(t.Context(), host, -time.Hour, 0))
 		assert.Zero(t, s.took())
 		require.NoError(t, boards[2].Post(t.Context(), "b", 1<<62, 1<<62))
 		wait, every, err := boards[2].Read(t.Context(), "b")
 		assert.NoError(t, err)
-		assert.InDelta(t, 24*time.Hour, wait, float64(ms), "it saturates at a day")
+		assert.InDelta(t, 24*time.Hour, wait, float64(ms), "a day is the longest")
 		assert.Equal(t, 24*time.Hour, every)
 	})
 }
 
-func TestPostsAtOneTimeShareTheirSyncs(t *testing.T) {
+func TestConcurrentPostsShareSyncs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		boards := openBoards(t, s, 2)
 		done := make(chan error)
 		for i := range 1000 {
@@ -101,37 +101,37 @@ func TestPostsAtOneTimeShareTheirSyncs(t *testing.T) {
 	})
 }
 
-func TestAProcessThatComesLaterLearnsWhatWasPosted(t *testing.T) {
+func TestAProcessThatStartsLaterLearnsOfEarlierPosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		require.NoError(t, s.board(t).Post(t.Context(), host, 10*time.Second, 0))
 		b := s.board(t)
-		assert.Zero(t, left(t, b, host), "it has to ask first")
+		assert.Zero(t, left(t, b, host), "it must ask first")
 		time.Sleep(5 * ms) // a probe, and a sync
 		assert.InDelta(t, 10*time.Second, left(t, b, host), float64(8*ms))
 	})
 }
 
-func TestALostMessageIsMadeUpForByPolls(t *testing.T) {
+func TestPollingMakesUpForLostMessages(t *testing.T) {
 	for name, test := range map[string]struct {
-		spoil func(*boardStand)
+		spoil func(*boardFake)
 		most  time.Duration
 	}{
-		"messages get lost":         {func(s *boardStand) { s.mute = true }, time.Second},
-		"no permission to listen":   {func(s *boardStand) { s.deaf = true }, 100 * ms},
-		"no connection for it":      {func(s *boardStand) { s.gone, s.deaf = true, true }, 100 * ms},
-		"the connection was closed": {func(s *boardStand) { s.mute = true }, 110 * ms},
+		"messages get lost":         {func(s *boardFake) { s.noMessages = true }, time.Second},
+		"no permission to listen":   {func(s *boardFake) { s.noSubscriptions = true }, 100 * ms},
+		"no connection for it":      {func(s *boardFake) { s.gone, s.noSubscriptions = true, true }, 100 * ms},
+		"the connection was closed": {func(s *boardFake) { s.noMessages = true }, 110 * ms},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newBoardStand(t)
+				s := newBoardFake(t)
 				s.set(func() { test.spoil(s) })
 				a, b := s.board(t), s.board(t)
 				b.Read(t.Context(), host)
 				time.Sleep(2 * time.Second)
 				s.set(func() { s.gone = false })
 				time.Sleep(5 * time.Second)
-				b.Read(t.Context(), host) // what went wrong
+				b.Read(t.Context(), host) // takes the error
 				if name == "the connection was closed" {
 					s.set(func() {
 						for conn := range s.subs {
@@ -152,17 +152,17 @@ func TestALostMessageIsMadeUpForByPolls(t *testing.T) {
 
 func TestABoardWithASubscriptionPollsOnceASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		b := openBoards(t, s, 1)[0]
 		time.Sleep(5 * time.Minute)
 		assert.InDelta(t, 300, s.took(), 5)
-		s.set(func() { s.deaf = true })
+		s.set(func() { s.noSubscriptions = true })
 		s.restart()
 		time.Sleep(time.Minute)
 		assert.InDelta(t, 600, s.took(), 20)
 		_, _, err := b.Read(t.Context(), host)
-		assert.ErrorContains(t, err, "redisstore: changes are seen late: cannot subscribe to heed:board:{cool-downs}: NOPERM")
-		s.set(func() { s.deaf = false })
+		assert.ErrorContains(t, err, "redisstore: changes arrive late: cannot subscribe to heed:board:{cool-downs}: NOPERM")
+		s.set(func() { s.noSubscriptions = false })
 		time.Sleep(20 * time.Second)
 		s.took()
 		time.Sleep(time.Minute)
@@ -170,11 +170,11 @@ func TestABoardWithASubscriptionPollsOnceASecond(t *testing.T) {
 	})
 }
 
-func TestAConnectionThatFellSilentIsLeftAndAnotherIsMade(t *testing.T) {
+func TestASilentConnectionIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		boards := openBoards(t, s, 2)
-		time.Sleep(5 * time.Minute) // it answers pings
+		time.Sleep(5 * time.Minute) // the connection answers pings
 		var before []net.Conn
 		s.set(func() { before = slices.Collect(maps.Keys(s.subs)); s.silent = true })
 		time.Sleep(5 * time.Second)
@@ -193,9 +193,9 @@ func TestAConnectionThatFellSilentIsLeftAndAnotherIsMade(t *testing.T) {
 	})
 }
 
-func TestOwnPostsHoldWhileRedisIsLost(t *testing.T) {
+func TestAProcessObeysItsOwnPostsWhileRedisIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		boards := openBoards(t, s, 2)
 		require.NoError(t, boards[1].Post(t.Context(), "known before", time.Hour, 0))
 		time.Sleep(2 * ms)
@@ -221,14 +221,14 @@ func TestOwnPostsHoldWhileRedisIsLost(t *testing.T) {
 	})
 }
 
-func TestWhatWasPostedWhileRedisWasLostReachesItWhenItIsBack(t *testing.T) {
-	for name, lose := range map[string]func(*boardStand, bool){
-		"silent": func(s *boardStand, lost bool) { s.silent = lost },
-		"gone":   func(s *boardStand, lost bool) { s.gone = lost },
+func TestPostsMadeWhileRedisIsDownReachItLater(t *testing.T) {
+	for name, lose := range map[string]func(*boardFake, bool){
+		"silent": func(s *boardFake, lost bool) { s.silent = lost },
+		"gone":   func(s *boardFake, lost bool) { s.gone = lost },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newBoardStand(t)
+				s := newBoardFake(t)
 				boards := openBoards(t, s, 2)
 				s.set(func() { lose(s, true) })
 				require.Error(t, boards[0].Post(t.Context(), host, 30*time.Second, 0))
@@ -250,9 +250,9 @@ func TestWhatWasPostedWhileRedisWasLostReachesItWhenItIsBack(t *testing.T) {
 	}
 }
 
-func TestAnAccidentalSilenceCostsOneTimeout(t *testing.T) {
+func TestOneLostReplyCostsOneTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		boards := openBoards(t, s, 2)
 		s.set(func() { s.silent = true })
 		time.AfterFunc(40*ms, func() { s.set(func() { s.silent = false }) })
@@ -262,9 +262,9 @@ func TestAnAccidentalSilenceCostsOneTimeout(t *testing.T) {
 	})
 }
 
-func TestALostRedisIsAskedLessAndLessUpToOnceASecond(t *testing.T) {
+func TestARedisThatIsDownIsAskedLessAndLess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		b := openBoards(t, s, 1)[0]
 		s.set(func() { s.gone = true })
 		s.took()
@@ -278,9 +278,9 @@ func TestALostRedisIsAskedLessAndLessUpToOnceASecond(t *testing.T) {
 	})
 }
 
-func TestWhatRedisForgotIsRestored(t *testing.T) {
+func TestCoolDownsThatRedisForgotAreRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		boards := openBoards(t, s, 3)
 		require.NoError(t, boards[0].Post(t.Context(), host, 30*time.Second, 20*ms))
 		require.NoError(t, boards[0].Post(t.Context(), "over", time.Second, 0))
@@ -298,13 +298,13 @@ func TestWhatRedisForgotIsRestored(t *testing.T) {
 		s.set(func() { assert.NotContains(t, s.model.all, "over") })
 		s.took()
 		time.Sleep(time.Second)
-		assert.InDelta(t, 4, s.took(), 2, "and it is quiet again")
+		assert.InDelta(t, 4, s.took(), 2, "and nothing more is sent")
 	})
 }
 
-func TestAPostWhoseCallerIsGoneHoldsAllTheSame(t *testing.T) {
+func TestACanceledPostHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		boards := openBoards(t, s, 2)
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -318,15 +318,15 @@ func TestAPostWhoseCallerIsGoneHoldsAllTheSame(t *testing.T) {
 	})
 }
 
-func TestBoardsOfOtherPrefixesDoNotMeet(t *testing.T) {
+func TestBoardsWithDifferentPrefixesShareNothing(t *testing.T) {
 	b := &redisstore.Board{Prefix: "{a}"}
 	assert.NotEqual(t, redisstore.BoardKeys(b), redisstore.BoardKeys(new(redisstore.Board)))
 	assert.Equal(t, []string{hash, changes}, redisstore.BoardKeys(new(redisstore.Board)))
 }
 
-func TestAClosedBoardHoldsWhatItKnowsAndAsksNobody(t *testing.T) {
+func TestAClosedBoardKeepsWhatItKnowsAndSendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		boards := openBoards(t, s, 2)
 		require.NoError(t, boards[0].Post(t.Context(), host, 10*time.Second, 0))
 		assert.NoError(t, boards[0].Close())
@@ -336,7 +336,7 @@ func TestAClosedBoardHoldsWhatItKnowsAndAsksNobody(t *testing.T) {
 		assert.EqualError(t, boards[0].Post(t.Context(), "other", 10*time.Second, 0), "redisstore: Board is closed")
 		assert.Positive(t, left(t, boards[0], "other"))
 		boards[1].Close()
-		time.Sleep(5 * ms) // for what is under way
+		time.Sleep(5 * ms) // for a sync in flight
 		s.took()
 		time.Sleep(time.Hour)
 		assert.Zero(t, s.took())
@@ -350,9 +350,10 @@ func TestAClosedBoardHoldsWhatItKnowsAndAsksNobody(t *testing.T) {
 	})
 }
 
-func TestABoardWithoutAClientHoldsItsOwn(t *testing.T) {
+func TestABoardWithoutAClientKeepsItsOwnPosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, client := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil), (*redis.Ring)(nil)} {
+		clients := []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil), (*redis.Ring)(nil)}
+		for _, client := range clients {
 			b := &redisstore.Board{Client: client}
 			assert.EqualError(t, b.Post(t.Context(), host, 10*time.Second, 0), "redisstore: Client is nil")
 			assert.Equal(t, 10*time.Second, left(t, b, host))
@@ -365,9 +366,9 @@ func TestABoardWithoutAClientHoldsItsOwn(t *testing.T) {
 	})
 }
 
-func TestABoardForgetsWhatIsOverAndKeepsNotTooMuch(t *testing.T) {
+func TestABoardForgetsOldCoolDownsAndIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newBoardStand(t)
+		s := newBoardFake(t)
 		s.set(func() { s.gone = true })
 		b := s.board(t)
 		for i := range 70_000 {
@@ -385,7 +386,7 @@ func TestABoardForgetsWhatIsOverAndKeepsNotTooMuch(t *testing.T) {
 }
 
 func TestReadDoesNotAllocate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // where the Board's timer does not fire meanwhile
+	synctest.Test(t, func(t *testing.T) { // so that no timer fires meanwhile
 		b := &redisstore.Board{}
 		defer b.Close()
 		ctx := t.Context()
@@ -401,7 +402,9 @@ func TestReadDoesNotAllocate(t *testing.T) {
 
 func BenchmarkBoardRead(b *testing.B) {
 	ctx := context.Background()
-	for name, post := range map[string][]string{"nothing cools": nil, "others cool": {"a", "b", "c"}, "it cools": {"a", "b", host}} {
+	for name, post := range map[string][]string{
+		"no cool-down": nil, "other keys cool down": {"a", "b", "c"}, "the key cools down": {"a", "b", host},
+	} {
 		board := &redisstore.Board{}
 		for _, key := range post {
 			board.Post(ctx, key, time.Hour, time.Second)

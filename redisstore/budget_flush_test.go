@@ -13,7 +13,7 @@ import (
 
 func TestDepositsAreSentWithTheNextWithdrawal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStand(t)
+		s := newBudgetFake(t)
 		s.answer(1, 0, 1)
 		b := s.budget()
 		deposit(b, 25)
@@ -24,9 +24,9 @@ func TestDepositsAreSentWithTheNextWithdrawal(t *testing.T) {
 	})
 }
 
-func TestDepositsAreSentByATimerWhenNothingIsWithdrawn(t *testing.T) {
+func TestATimerSendsDepositsWithoutAWithdrawal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStand(t)
+		s := newBudgetFake(t)
 		s.answer(0, 0, 1)
 		b := s.budget()
 		deposit(b, 3)
@@ -51,9 +51,9 @@ func TestDepositsAreSentByATimerWhenNothingIsWithdrawn(t *testing.T) {
 	})
 }
 
-func TestEachHostHasItsOwnBudgetUnlessThereIsAKey(t *testing.T) {
+func TestWithoutAKeyEachHostHasItsOwnBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStand(t)
+		s := newBudgetFake(t)
 		s.answer(1, 0, 1)
 		b := &redisstore.Budget{Client: s.Client}
 		deposit(b, 3)
@@ -70,7 +70,7 @@ func TestEachHostHasItsOwnBudgetUnlessThereIsAKey(t *testing.T) {
 
 func TestThreeRequestsAtAThirdEarnOneRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStand(t)
+		s := newBudgetFake(t)
 		s.answer(1, 0, 1)
 		for ratio, want := range map[float64]int64{
 			1. / 3: 333_333_334, 0.3: 300_000_000, 0: 100_000_000, 1e-300: 0, 7: 7 * unit, 1e300: 100 * unit,
@@ -83,9 +83,9 @@ func TestThreeRequestsAtAThirdEarnOneRetry(t *testing.T) {
 	})
 }
 
-func TestNoKeyPassesForAHost(t *testing.T) {
+func TestAKeyDoesNotCollideWithAHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStand(t)
+		s := newBudgetFake(t)
 		s.answer(1, 0, 1)
 		(&redisstore.Budget{Client: s.Client}).Withdraw(t.Context(), host)
 		(&redisstore.Budget{Client: s.Client, Key: host}).Withdraw(t.Context(), host)
@@ -104,13 +104,13 @@ func TestFloorAndTTLHaveDefaultsAndBounds(t *testing.T) {
 		{never, never, terms{0, 0, 1000}},
 		{math.NaN(), 1, terms{0, 0, 1}},
 		{2.5, 20 * time.Second, terms{2_500_000, 50 * unit, 2000}},
-		{0.01, time.Second, terms{10_000, unit, 100}}, // one retry at least
+		{0.01, time.Second, terms{10_000, unit, 100}}, // at least one retry
 		{1. / 3, 9 * time.Second, terms{333_334, 333_334 * 9000, 900}},
 		{1e300, 365 * day, terms{1e12, 2251 * 1e12, day.Milliseconds() / 10}}, // below 2^51
 		{1e-300, 0, terms{0, 0, 1000}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newStand(t)
+			s := newBudgetFake(t)
 			s.answer(1, 0, 1)
 			b := &redisstore.Budget{Client: s.Client, MinPerSecond: test.minPerSecond, TTL: test.ttl}
 			b.Withdraw(t.Context(), host)
@@ -119,9 +119,9 @@ func TestFloorAndTTLHaveDefaultsAndBounds(t *testing.T) {
 	}
 }
 
-func TestAWithdrawalThatIsUnderWayIsNotCutShort(t *testing.T) {
+func TestCancelingAWithdrawalDoesNotInterruptIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStand(t)
+		s := newBudgetFake(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		s.set(func(context.Context) (any, error) {
 			cancel()
@@ -132,9 +132,9 @@ func TestAWithdrawalThatIsUnderWayIsNotCutShort(t *testing.T) {
 	})
 }
 
-func TestAWithdrawalWhoseContextIsOverSpendsNothing(t *testing.T) {
+func TestAWithdrawalWithAnEndedContextSpendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStand(t)
+		s := newBudgetFake(t)
 		s.answer(1, 0, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -145,7 +145,7 @@ func TestAWithdrawalWhoseContextIsOverSpendsNothing(t *testing.T) {
 
 func TestIdleAccountsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStand(t)
+		s := newBudgetFake(t)
 		s.answer(1, 0, 1)
 		b := &redisstore.Budget{Client: s.Client}
 		name := func(i int) string { return "https://" + string(rune('a'+i%26)) + string(rune('a'+i/26)) }

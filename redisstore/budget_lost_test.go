@@ -20,9 +20,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestLostBudgetSpendsItsShareOfTheLastBalance(t *testing.T) {
+func TestWithoutRedisAShareOfTheBalanceIsSpent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStand(t)
+		s := newBudgetFake(t)
 		s.answer(1, 30*unit, 3)
 		b := s.budget()
 		require.True(t, b.Withdraw(t.Context(), host))
@@ -30,7 +30,7 @@ func TestLostBudgetSpendsItsShareOfTheLastBalance(t *testing.T) {
 		assert.Equal(t, 10, withdrawn(b))
 		time.Sleep(2900 * time.Millisecond)
 		assert.Equal(t, 0, withdrawn(b))
-		time.Sleep(110 * time.Millisecond) // a third of a retry each second
+		time.Sleep(110 * time.Millisecond) // a third of a retry is earned each second
 		assert.Equal(t, 1, withdrawn(b))
 		deposit(b, 10)
 		assert.Equal(t, 1, withdrawn(b), "what its own requests earn")
@@ -38,9 +38,9 @@ func TestLostBudgetSpendsItsShareOfTheLastBalance(t *testing.T) {
 	})
 }
 
-func TestLostBudgetForgetsItsShareAfterTTL(t *testing.T) {
+func TestWithoutRedisTheShareIsForgottenAfterTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStand(t)
+		s := newBudgetFake(t)
 		s.answer(1, 30*unit, 3)
 		b := s.budget()
 		b.MinPerSecond = -1
@@ -59,9 +59,9 @@ func TestLostBudgetForgetsItsShareAfterTTL(t *testing.T) {
 	})
 }
 
-func TestAnHourOfLossEarnsNoMoreThanTTL(t *testing.T) {
+func TestAnHourWithoutRedisEarnsNoMoreThanTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStand(t)
+		s := newBudgetFake(t)
 		s.fallSilent()
 		b := s.budget()
 		b.MinPerSecond = -1
@@ -75,7 +75,7 @@ func TestAnHourOfLossEarnsNoMoreThanTTL(t *testing.T) {
 	})
 }
 
-func TestBudgetThatNeverReachedRedisSpendsWhatItEarnsAndOneRetry(t *testing.T) {
+func TestABudgetThatNeverReachedRedisSpendsItsEarnings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errs := make(chan error, 100)
 		b := &redisstore.Budget{Degraded: func(err error) { errs <- err }}
@@ -86,7 +86,7 @@ func TestBudgetThatNeverReachedRedisSpendsWhatItEarnsAndOneRetry(t *testing.T) {
 		assert.Equal(t, 1, withdrawn(b))
 		assert.EqualError(t, <-errs, "redisstore: Client is nil")
 		time.Sleep(time.Hour)
-		assert.Less(t, len(errs), 20, "it stops asking when nobody uses it")
+		assert.Less(t, len(errs), 20, "an idle Budget sends nothing")
 		for _, client := range []redis.UniversalClient{(*redis.Client)(nil), (*redis.ClusterClient)(nil)} {
 			b := &redisstore.Budget{Client: client}
 			deposit(b, 10)
@@ -96,15 +96,15 @@ func TestBudgetThatNeverReachedRedisSpendsWhatItEarnsAndOneRetry(t *testing.T) {
 	})
 }
 
-// It does not know how many others there are: a thousand must not have a thousand floors.
-func TestAProcessThatNeverReachedRedisHasOneRetryOfTheFloorEachTTL(t *testing.T) {
+// A process that does not know how many others there are must not use the whole floor.
+func TestWithoutRedisTheFloorIsOneRetryPerTTL(t *testing.T) {
 	for _, test := range []struct {
 		minPerSecond float64
 		want         [4]int // at once, and after 9.9 s, 10.1 s and an hour
 	}{
 		{0, [4]int{1, 0, 1, 1}},
 		{1000, [4]int{1, 0, 1, 1}},
-		{0.01, [4]int{1, 0, 0, 1}}, // which takes 100 s
+		{0.01, [4]int{1, 0, 0, 1}}, // one retry takes 100 s
 		{-1, [4]int{}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -120,9 +120,9 @@ func TestAProcessThatNeverReachedRedisHasOneRetryOfTheFloorEachTTL(t *testing.T)
 	}
 }
 
-func TestLostBudgetWaitsForRedisOnce(t *testing.T) {
+func TestABudgetWaitsOnceForARedisThatIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStand(t)
+		s := newBudgetFake(t)
 		s.answer(1, 1000*unit, 1)
 		b := s.budget()
 		require.True(t, b.Withdraw(t.Context(), host))
@@ -143,13 +143,13 @@ func TestLostBudgetWaitsForRedisOnce(t *testing.T) {
 			assert.Zero(t, time.Since(began))
 		}
 		time.Sleep(time.Hour)
-		assert.Empty(t, s.took(), "nothing that could get lost is sent")
+		assert.Empty(t, s.took(), "nothing is sent that could be lost")
 	})
 }
 
-func TestWhatWasSpentWithoutRedisIsChargedWhenItIsBack(t *testing.T) {
+func TestRetriesSpentWithoutRedisAreChargedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStand(t)
+		s := newBudgetFake(t)
 		s.answer(1, 30*unit, 3)
 		b := s.budget()
 		require.True(t, b.Withdraw(t.Context(), host))
@@ -160,7 +160,7 @@ func TestWhatWasSpentWithoutRedisIsChargedWhenItIsBack(t *testing.T) {
 		s.answer(1, 28*unit, 3)
 		s.took()
 		time.Sleep(5 * time.Second)
-		assert.Equal(t, []sent{{}, {earned: 4 * earns, owed: unit}}, s.took(), "not what it may have charged")
+		assert.Equal(t, []sent{{}, {earned: 4 * earns, owed: unit}}, s.took(), "not the retry that may have been charged")
 		require.True(t, b.Withdraw(t.Context(), host))
 		assert.Equal(t, []sent{{price: unit}}, s.took(), "and only once")
 		time.Sleep(time.Minute)
@@ -170,7 +170,7 @@ func TestWhatWasSpentWithoutRedisIsChargedWhenItIsBack(t *testing.T) {
 
 func TestEachOfManyProcessesHasAPartOfTheFloor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStand(t)
+		s := newBudgetFake(t)
 		s.answer(0, 0, 20)
 		b := s.budget()
 		require.False(t, b.Withdraw(t.Context(), host))
@@ -181,16 +181,16 @@ func TestEachOfManyProcessesHasAPartOfTheFloor(t *testing.T) {
 		time.Sleep(time.Second)
 		assert.Equal(t, 1, withdrawn(b))
 		time.Sleep(time.Hour)
-		assert.Equal(t, 1, withdrawn(b), "and saves no more than one")
+		assert.Equal(t, 1, withdrawn(b), "it accumulates no more than one")
 		time.Sleep(time.Minute)
 	})
 }
 
-// What Redis does not remember after TTL, neither the balance nor the floor, nobody owes.
-func TestWhatWasSpentWithoutRedisIsOwedForTTL(t *testing.T) {
+// After TTL Redis has forgotten the balance and the floor, so nothing is owed any more.
+func TestRetriesSpentWithoutRedisAreOwedForTTL(t *testing.T) {
 	for _, test := range []struct {
 		balance int64
-		spent   int // retries spent at once, the first of which Redis may have paid for
+		spent   int // retries spent at once; Redis may have charged the first
 		wait    time.Duration
 		later   int // and after wait
 		owed    int64
@@ -200,7 +200,7 @@ func TestWhatWasSpentWithoutRedisIsOwedForTTL(t *testing.T) {
 		{balance: 15 * unit, spent: 5, wait: 11 * time.Second, later: 3, owed: 3 * unit},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newStand(t)
+			s := newBudgetFake(t)
 			s.answer(1, test.balance, 3)
 			b := s.budget()
 			require.True(t, b.Withdraw(t.Context(), host))
@@ -217,20 +217,20 @@ func TestWhatWasSpentWithoutRedisIsOwedForTTL(t *testing.T) {
 	}
 }
 
-func TestWhatMayHaveBeenChargedIsNotChargedAgain(t *testing.T) {
+func TestARetryWithoutAnAnswerIsNotChargedAgain(t *testing.T) {
 	for name, test := range map[string]struct {
-		fail func(*stand)
+		fail func(*budgetFake)
 		want []sent
 	}{
-		"no answer": {(*stand).fallSilent, []sent{{}, {owed: 2 * unit}}},
+		"no answer": {(*budgetFake).fallSilent, []sent{{}, {owed: 2 * unit}}},
 		"refused": {
-			func(s *stand) { s.refuse(redisError("LOADING")) },
+			func(s *budgetFake) { s.refuse(redisError("LOADING")) },
 			[]sent{{}, {owed: 2 * unit}, {}, {owed: 2 * unit}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newStand(t)
+				s := newBudgetFake(t)
 				s.answer(1, 30*unit, 3)
 				b := s.budget()
 				require.True(t, b.Withdraw(t.Context(), host))
@@ -241,11 +241,11 @@ func TestWhatMayHaveBeenChargedIsNotChargedAgain(t *testing.T) {
 				s.answer(0, 30*unit, 3)
 				s.took()
 				var got []sent
-				for len(got) == 0 { // until Redis is back
+				for len(got) == 0 { // until Redis is asked again
 					time.Sleep(10 * ms)
 					got = s.took()
 				}
-				test.fail(s) // and gone again when it is sent what is owed
+				test.fail(s) // Redis fails again when it gets the debt
 				time.Sleep(1500 * ms)
 				s.answer(0, 30*unit, 3)
 				time.Sleep(5 * time.Second)
@@ -256,11 +256,11 @@ func TestWhatMayHaveBeenChargedIsNotChargedAgain(t *testing.T) {
 	}
 }
 
-// A losing hook loses every tenth call of a Budget: the call, or its answer.
+// A losing is a hook that loses every tenth call of a Budget, before or after it is executed.
 type losing struct {
 	answer bool
 	calls  atomic.Int64
-	units  atomic.Int64 // what the lost ones were to charge
+	units  atomic.Int64 // what the lost calls would charge
 }
 
 func (l *losing) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -284,7 +284,7 @@ func (l *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func TestNoRetryIsChargedTwiceWhateverIsLost(t *testing.T) {
+func TestNoRetryIsChargedTwiceAfterLostReplies(t *testing.T) {
 	for name, answer := range map[string]bool{"calls": false, "answers": true} {
 		t.Run(name, func(t *testing.T) {
 			mostlyWaits(t)
@@ -307,7 +307,7 @@ func TestNoRetryIsChargedTwiceWhateverIsLost(t *testing.T) {
 				assert.NoError(t, err)
 				return 1000*unit - floor
 			}
-			all := func() bool { // but for what the floor has gained
+			all := func() bool { // except what the floor has gained
 				missing := int64(0)
 				if !answer {
 					missing = hook.units.Load()
@@ -321,15 +321,15 @@ func TestNoRetryIsChargedTwiceWhateverIsLost(t *testing.T) {
 	}
 }
 
-// A Redis that is stopped executes afterwards what it was sent before.
-func TestNoRetryIsChargedTwiceByARedisThatIsStopped(t *testing.T) {
+// A Redis that was stopped executes later what it was sent before.
+func TestAStoppedRedisChargesNoRetryTwice(t *testing.T) {
 	mostlyWaits(t)
 	server := redistest.Start(t)
 	client := newClient(t, server)
 	var granted, failed atomic.Int64
 	b := &redisstore.Budget{Client: client, Key: "k", MinPerSecond: 0.1, TTL: 10_000 * time.Second}
 	b.Degraded = func(error) { failed.Add(1) }
-	require.Eventually(t, func() bool { // Redis has been reached, or it could not be stopped
+	require.Eventually(t, func() bool { // so that Redis is known before it is stopped
 		before := failed.Load()
 		if b.Withdraw(t.Context(), host) {
 			granted.Add(1)
@@ -371,7 +371,7 @@ func TestNoRetryIsChargedTwiceByARedisThatIsStopped(t *testing.T) {
 	assert.Positive(t, failed.Load())
 }
 
-func TestARefusalLosesNoDepositAndSilenceDoes(t *testing.T) {
+func TestOnlyAMissingAnswerLosesDeposits(t *testing.T) {
 	for name, lose := range map[string]struct {
 		err  error
 		kept int
@@ -385,7 +385,7 @@ func TestARefusalLosesNoDepositAndSilenceDoes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newStand(t)
+				s := newBudgetFake(t)
 				s.answer(1, 0, 1)
 				b := s.budget()
 				b.MinPerSecond = -1
@@ -409,19 +409,19 @@ type redisError string
 func (e redisError) Error() string { return string(e) }
 func (redisError) RedisError()     {}
 
-func TestAnswersThatMakeNoSenseAreLosses(t *testing.T) {
+func TestInvalidRepliesCountAsFailures(t *testing.T) {
 	for _, reply := range []any{nil, int64(1), "OK", []any{}, []any{int64(1)},
 		[]any{int64(1), int64(-1), int64(0), int64(1)}, []any{int64(1), int64(5), int64(0), int64(0)},
 		[]any{"1", "x", nil, []any{}}, []any{int64(1), int64(1), int64(1), int64(1), int64(1)}} {
 		synctest.Test(t, func(t *testing.T) {
-			s := newStand(t)
+			s := newBudgetFake(t)
 			s.set(func(context.Context) (any, error) { return reply, nil })
 			b := s.budget()
 			b.MinPerSecond = -1
 			errs := make(chan error, 100)
 			b.Degraded = func(err error) { errs <- err }
 			assert.False(t, b.Withdraw(t.Context(), host), "%v", reply)
-			assert.ErrorContains(t, <-errs, "redisstore: the budget's script replied", "%v", reply)
+			assert.ErrorContains(t, <-errs, "redisstore: unexpected reply of the budget script", "%v", reply)
 			time.Sleep(time.Minute)
 		})
 	}
@@ -429,7 +429,7 @@ func TestAnswersThatMakeNoSenseAreLosses(t *testing.T) {
 
 func TestCallsThatHangAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStand(t)
+		s := newBudgetFake(t)
 		s.answer(0, 0, 1)
 		var busy atomic.Int64
 		b := &redisstore.Budget{Client: s.Client, Degraded: func(err error) {

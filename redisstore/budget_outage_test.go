@@ -28,11 +28,11 @@ func (d *down) RoundTrip(req *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// A thousand small clients that share a budget send an outage what one large one does: a
-// tenth, and a second's retry. Marc Brooker, "Fixing retries with token buckets and circuit
-// breakers" (2022), "The effect of client count".
-func TestAThousandClientsOfOneBudgetAreAsOne(t *testing.T) {
-	testenv.NeedLong(t) // it takes as long as it says, since Redis has a clock of its own
+// In an outage, a thousand small clients with one budget send as many retries as one large client: a
+// tenth of the requests, plus one a second. See Marc Brooker, "Fixing retries with token buckets and
+// circuit breakers" (2022), "The effect of client count".
+func TestAThousandClientsSendNoMoreRetriesThanOne(t *testing.T) {
+	testenv.NeedLong(t) // real time, since Redis has its own clock
 	server := redistest.Start(t)
 	for _, n := range []int{10, 100, 1000} {
 		client := redis.NewClient(&redis.Options{Addr: server.Addr})

@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestThreeProcessesSpendOneBudget starts three clients, each a process, against
-// a server that is down: together they send one ratio and one floor of retries.
+// Three client processes call a server that is down. Together they send the retries of one ratio and
+// one floor.
 func TestThreeProcessesSpendOneBudget(t *testing.T) {
 	const floor = 10
 	requests := int(stated(300, 100))
@@ -54,18 +54,17 @@ func TestThreeProcessesSpendOneBudget(t *testing.T) {
 		})
 	}
 	require.Eventually(t, func() bool { return done.Load() == 3 }, hang, 5*ms)
-	// What left by itself, and not with the last Withdraw, may be more than nothing.
+	// Deposits may have arrived by timers too, besides those sent with a Withdraw.
 	b, retries := failing(t, slowly(newClient(t, store))), int(arrived.Load())-3*requests
 	grant(t, 3*requests/10+floor-retries, b)
 	for _, end := range ends {
 		end.Close()
 	}
 	all.Wait()
-	assert.GreaterOrEqual(t, retries, floor, "which there is from the beginning")
+	assert.GreaterOrEqual(t, retries, floor, "the floor is full at the start")
 }
 
-// callAll is one of the processes. Each of its requests fails, and the response
-// is handed over as it came.
+// callAll is one of the processes. Each of its requests fails, and its response is returned unchanged.
 func callAll(t *testing.T, requests int) {
 	store := redis.NewClient(&redis.Options{Addr: os.Getenv("BUDGET_REDIS")})
 	defer store.Close()
@@ -93,5 +92,5 @@ func callAll(t *testing.T, requests int) {
 	require.False(t, t.Failed())
 	_, err := http.Get(os.Getenv("BUDGET_UPSTREAM") + "/done")
 	require.NoError(t, err)
-	io.Copy(io.Discard, os.Stdin) // until what left by itself has arrived
+	io.Copy(io.Discard, os.Stdin) // until the deposits sent by timers have arrived
 }

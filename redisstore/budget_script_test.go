@@ -19,11 +19,11 @@ const (
 	unit  = 1_000_000_000 // a retry
 	earns = unit / 10     // a request at a ratio of 0.1
 
-	// A moment that is the beginning of a tenth of 10 s.
+	// t0 is the start of a tenth of 10 s.
 	t0 = int64(1_700_000_000_000)
 )
 
-// budgetScript is the script of a Budget, with a clock of the test's.
+// budgetScript is the script of a Budget with a clock of the test.
 type budgetScript struct {
 	client  *redis.Client
 	source  string
@@ -46,7 +46,7 @@ func newClient(t testing.TB, s *redistest.Server) *redis.Client {
 	return client
 }
 
-// step is one call of the script at a moment, in milliseconds since t0.
+// A step is one call of the script at the time at, in milliseconds since t0.
 type step struct {
 	at                            int64
 	earned, refunded, owed, price int64
@@ -55,10 +55,10 @@ type step struct {
 	balance int64
 }
 
-// terms are what a Budget is, in the script's units.
+// terms are the settings of a Budget, in the script's units.
 type terms struct{ rate, most, tenth int64 }
 
-// oneASecond is the zero Budget: one retry a second, ten at once, a TTL of 10 s.
+// oneASecond are the settings of the zero Budget: one retry a second, ten at once, a TTL of 10 s.
 var oneASecond = terms{unit / 1000, 10 * unit, 1000}
 
 func (s *budgetScript) run(t *testing.T, key string, terms terms, st step) []int64 {
@@ -100,7 +100,7 @@ func TestBudgetScriptExpiresDepositsAfterTTL(t *testing.T) {
 		step{at: 0, earned: 5 * unit, balance: 5 * unit},
 		step{at: 999, earned: 1 * unit, balance: 6 * unit}, // the same tenth
 		step{at: 1000, earned: 2 * unit, balance: 8 * unit},
-		step{at: 9_999, price: unit, granted: true, balance: 7 * unit}, // of the oldest
+		step{at: 9_999, price: unit, granted: true, balance: 7 * unit}, // from the oldest deposit
 		step{at: 10_000, balance: 2 * unit},
 		step{at: 10_999, price: unit, granted: true, balance: unit},
 		step{at: 11_000, price: unit, balance: 0},
@@ -111,7 +111,7 @@ func TestBudgetScriptSpendsDepositsBeforeTheFloor(t *testing.T) {
 	newBudgetScript(t).timeline(t, terms{most: 2 * unit, rate: 1, tenth: 1000},
 		step{at: 0, earned: 1000 * earns, balance: 102 * unit},
 		step{at: 0, price: 100 * unit, granted: true, balance: 2 * unit},
-		step{at: 10_000, price: 2 * unit, granted: true, balance: 0}, // the deposits are over, the floor is not
+		step{at: 10_000, price: 2 * unit, granted: true, balance: 0}, // the deposits have expired, the floor remains
 	)
 }
 
@@ -127,13 +127,13 @@ func TestBudgetScriptRefundsTheFloorFirst(t *testing.T) {
 	newBudgetScript(t).timeline(t, oneASecond,
 		step{at: 0, price: unit, granted: true, balance: 9 * unit},
 		step{at: 0, refunded: unit, balance: 10 * unit},
-		step{at: 1000, balance: 10 * unit}, // and no more
+		step{at: 1000, balance: 10 * unit}, // the floor is full
 		step{at: 1000, refunded: unit, balance: 11 * unit},
-		step{at: 11_000, balance: 10 * unit}, // what did not fit lives for a TTL
+		step{at: 11_000, balance: 10 * unit}, // what did not fit expired after TTL
 	)
 }
 
-func TestBudgetScriptChargesWhatIsOwedAndForgivesTheRest(t *testing.T) {
+func TestBudgetScriptChargesDebtUpToTheBalance(t *testing.T) {
 	newBudgetScript(t).timeline(t, oneASecond,
 		step{at: 0, owed: 3 * unit, balance: 7 * unit},
 		step{at: 0, owed: 9 * unit, price: unit, balance: 0},
@@ -148,7 +148,7 @@ func TestBudgetScriptEarnsNothingTwiceWhenTheClockStepsBack(t *testing.T) {
 		step{at: 57_000, balance: unit},
 		step{at: 60_000, balance: unit},
 		step{at: 61_000, balance: 2 * unit},
-		step{at: 0, balance: unit}, // by more than a TTL: the deposit is not of this time
+		step{at: 0, balance: unit}, // by more than TTL: the deposit is ignored
 		step{at: 10_000, balance: unit},
 		step{at: 11_000, balance: 2 * unit},
 	)
@@ -178,7 +178,7 @@ func TestBudgetScriptCountsTheProcessesOfATenth(t *testing.T) {
 	assert.EqualValues(t, 1, processes(10_000, t0))
 }
 
-func TestBudgetScriptOutlivesWhatItKeeps(t *testing.T) {
+func TestBudgetScriptKeyOutlivesItsContents(t *testing.T) {
 	s := newBudgetScript(t)
 	expires := func(ttl time.Duration, terms terms, st step) {
 		t.Helper()
@@ -193,7 +193,7 @@ func TestBudgetScriptOutlivesWhatItKeeps(t *testing.T) {
 	expires(1_000_001*ms, terms{1000, unit, 1000}, step{price: unit, earned: unit, owed: 99 * unit})
 }
 
-func TestBudgetScriptHealsAHashItCannotRead(t *testing.T) {
+func TestBudgetScriptReplacesAnInvalidHash(t *testing.T) {
 	s := newBudgetScript(t)
 	ctx := context.Background()
 	require.NoError(t, s.client.HSet(ctx, t.Name(), "floor", "x", "at", "", "e12", "y", "exx", "1", "zz", "1").Err())
@@ -201,7 +201,7 @@ func TestBudgetScriptHealsAHashItCannotRead(t *testing.T) {
 	assert.EqualValues(t, 3, s.client.HLen(ctx, t.Name()).Val())
 }
 
-func TestBudgetScriptTakesAFieldThatCannotBeForAbsent(t *testing.T) {
+func TestBudgetScriptIgnoresInvalidFields(t *testing.T) {
 	s := newBudgetScript(t)
 	ctx := context.Background()
 	field := func(kind string, at int64) string { return fmt.Sprint(kind, t0+at) }
@@ -212,7 +212,7 @@ func TestBudgetScriptTakesAFieldThatCannotBeForAbsent(t *testing.T) {
 		values []string
 	}{
 		{"floor", values},
-		{"floor", []string{"9007199254740991", "10000000001"}}, // more than it holds
+		{"floor", []string{"9007199254740991", "10000000001"}}, // more than the floor holds
 		{"at", values},
 		{field("e", 0), append(values, "9007199254740991", "281474976710657")},
 		{field("e", -1000), append(values, "9007199254740991")},
@@ -235,13 +235,13 @@ func TestBudgetScriptTakesAFieldThatCannotBeForAbsent(t *testing.T) {
 	}
 }
 
-// TestBudgetScriptAgreesWithAModel compares random timelines with a model that
-// keeps every deposit by itself and counts the floor from the beginning.
+// It compares random timelines with a model that keeps each deposit separately and computes the floor
+// from the start.
 func TestBudgetScriptAgreesWithAModel(t *testing.T) {
 	s := newBudgetScript(t)
-	const end = "return {granted, balance, begin, processes}"
+	const end = "return {granted, balance, start, processes}"
 	require.Equal(t, 1, strings.Count(s.source, end))
-	// The clock is the test's, and no key may expire by Redis' meanwhile.
+	// No key may expire by Redis' clock, because the script has the test's.
 	s.source = strings.Replace(s.source, end, "redis.call('PERSIST', KEYS[1])\n"+end, 1)
 	for seed := range uint64(stated(20, 8)) {
 		r := rand.New(rand.NewPCG(seed, 0))

@@ -2,18 +2,18 @@ package redisstore
 
 import "time"
 
-// A share is what one process may spend while Redis is lost. All amounts are in units.
+// A share is what one process may spend while Redis does not answer. All amounts are in units.
 type share struct {
-	processes int64  // that draw on the budget; 0 if Redis never answered
-	given     tenths // of the balance that Redis answered
-	floor     int64  // of the floor's part, at floorAt
+	processes int64  // how many draw on the budget; 0 if Redis has never answered
+	given     tenths // this process's part of the balance that Redis reported
+	floor     int64  // this process's part of the floor, at floorAt
 	floorAt   time.Duration
-	earned    tenths // by this process alone, not sent
-	owed      tenths // spent of given and floor, not charged yet
+	earned    tenths // by requests of this process, not sent to Redis yet
+	owed      tenths // spent from given and floor, not charged in Redis yet
 }
 
-// withdraw pays for a retry, with what Redis gave first and the floor last, and reports
-// whether there was enough. If the retry was charged, nothing is owed for it.
+// withdraw pays for a retry, from given first and from the floor last, and reports whether there was
+// enough. If Redis has charged the retry, nothing is owed for it.
 func (s *share) withdraw(b *Budget, now time.Duration, charged bool) bool {
 	s.fillFloor(b, now)
 	index := b.index(now)
@@ -29,7 +29,7 @@ func (s *share) withdraw(b *Budget, now time.Duration, charged bool) bool {
 	return true
 }
 
-// fillFloor brings the floor up to now. Its zero value is full.
+// fillFloor adds to the floor what it gained until now. A zero share gets a full floor.
 func (s *share) fillFloor(b *Budget, now time.Duration) {
 	rate, most := b.partOfFloor(s.processes)
 	if ms := (now - s.floorAt).Milliseconds(); rate > 0 && ms > 0 {
@@ -38,11 +38,11 @@ func (s *share) fillFloor(b *Budget, now time.Duration) {
 	}
 }
 
-// partOfFloor returns what the floor of one of so many processes gains in a millisecond,
-// and what it holds: at least one retry, or it would never pay one. A process that does not
-// know how many there are has one retry in each TTL: with none, a client that sends few
-// requests could repeat nothing; with more, a fleet that starts without Redis would send
-// a server that is down many times its requests.
+// partOfFloor returns what one process's part of the floor gains in a millisecond, and what it
+// holds: at least one retry, or it would never pay for one. If the number of processes is unknown,
+// the part is one retry for each TTL: with none, a client with few requests could retry nothing;
+// with more, a fleet that starts without Redis would send many times its requests to a server
+// that is down.
 func (b *Budget) partOfFloor(processes int64) (rate, most int64) {
 	switch {
 	case b.rate() == 0:
@@ -53,8 +53,8 @@ func (b *Budget) partOfFloor(processes int64) (rate, most int64) {
 	return b.rate() / processes, max(retry, b.most()/processes)
 }
 
-// tenths are units by the tenth of TTL in which they came. They are in force for ten tenths,
-// the first included. An index is the number of a tenth.
+// tenths are units by the tenth of TTL in which they came, each valid for ten tenths, its own
+// included. An index is the number of a tenth.
 type tenths [10]struct{ index, units int64 }
 
 func (t *tenths) add(index, units int64) {
@@ -65,7 +65,7 @@ func (t *tenths) add(index, units int64) {
 	slot.units += units
 }
 
-// sum is what is in force.
+// sum returns the units that are valid at index.
 func (t *tenths) sum(index int64) (units int64) {
 	for _, slot := range t {
 		if index-slot.index < 10 {
@@ -75,7 +75,7 @@ func (t *tenths) sum(index int64) (units int64) {
 	return units
 }
 
-// spend takes price from what expires first, and returns the part that was not there.
+// spend takes price from the units that expire first, and returns the part that was missing.
 func (t *tenths) spend(index, price int64) (rest int64) {
 	for i := index - 9; i <= index; i++ {
 		if slot := &t[i%10]; slot.index == i {

@@ -40,24 +40,24 @@ func TestPackageDoesNotImportHeed(t *testing.T) {
 	assert.NotZero(t, read)
 }
 
-// slowly is a Budget whose floor, ten retries, does not refill during a test.
+// slowly returns a Budget whose floor of ten retries does not refill during a test.
 func slowly(client redis.UniversalClient) *redisstore.Budget {
 	return &redisstore.Budget{Client: client, Key: "orders-api", MinPerSecond: 0.001, TTL: 10_000 * time.Second}
 }
 
-// failing fails the test if b loses Redis, for which it has more time than usual:
-// the machine may be slow.
+// failing fails the test if a call of b fails. It sets a long Timeout, because the machine may be
+// slow.
 func failing(t testing.TB, b *redisstore.Budget) *redisstore.Budget {
 	b.Timeout = 10 * time.Second
 	b.Degraded = func(err error) {
-		if t.Context().Err() == nil { // else its client is being closed
+		if t.Context().Err() == nil { // otherwise the client is being closed
 			t.Errorf("degraded: %v", err)
 		}
 	}
 	return b
 }
 
-func TestAThousandRequestsEarnAHundredRetriesAndTheFloorTen(t *testing.T) {
+func TestRequestsEarnRetriesAndTheFloorAddsTen(t *testing.T) {
 	b := failing(t, slowly(newClient(t, redistest.Shared(t))))
 	deposit(b, 1000)
 	grant(t, 110, b)
@@ -65,8 +65,8 @@ func TestAThousandRequestsEarnAHundredRetriesAndTheFloorTen(t *testing.T) {
 	grant(t, 1, b)
 }
 
-// grant asserts that budgets grant so many retries together, and no more. They may have
-// to wait for deposits that left by themselves, and not with a Withdraw.
+// grant asserts that budgets together grant want retries and no more. It waits for deposits that
+// timers have sent.
 func grant(t *testing.T, want int, budgets ...*redisstore.Budget) {
 	t.Helper()
 	got := 0
@@ -87,7 +87,7 @@ func TestTwoBudgetsShareOneRatioAndOneFloor(t *testing.T) {
 	deposit(a, 503)
 	deposit(b, 497)
 	got := 0
-	for range 20 { // both send what they have, one after the other
+	for range 20 { // both send their deposits, one after the other
 		for _, each := range []*redisstore.Budget{a, b} {
 			if each.Withdraw(t.Context(), host) {
 				got++
@@ -129,7 +129,7 @@ func TestConcurrentWithdrawalsAreCountedExactly(t *testing.T) {
 	grant(t, 1000/10+10-int(granted.Load()), budgets...)
 }
 
-func TestDepositsExpireAndTheHashGoes(t *testing.T) {
+func TestDepositsAndTheirHashExpire(t *testing.T) {
 	client := newClient(t, redistest.Shared(t))
 	b := failing(t, &redisstore.Budget{Client: client, Key: "orders-api", MinPerSecond: -1, TTL: time.Hour})
 	deposit(b, 20)
@@ -140,12 +140,12 @@ func TestDepositsExpireAndTheHashGoes(t *testing.T) {
 	require.Equal(t, []string{key}, client.Keys(t.Context(), "*").Val())
 	assert.LessOrEqual(t, client.PTTL(t.Context(), key).Val(), time.Hour+ms)
 
-	require.NoError(t, client.PExpire(t.Context(), key, ms).Err()) // as if an hour had passed
+	require.NoError(t, client.PExpire(t.Context(), key, ms).Err()) // instead of waiting for an hour
 	require.Eventually(t, func() bool { return client.Exists(t.Context(), key).Val() == 0 }, hang, ms)
 	assert.False(t, b.Withdraw(t.Context(), host))
 }
 
-func TestNoKeyIsWithoutTTL(t *testing.T) {
+func TestEveryKeyOfABudgetHasATTL(t *testing.T) {
 	client := newClient(t, redistest.Shared(t))
 	ctx := t.Context()
 	b := failing(t, &redisstore.Budget{Client: client, TTL: time.Hour})
@@ -162,7 +162,7 @@ func TestNoKeyIsWithoutTTL(t *testing.T) {
 	}
 }
 
-func TestFlushedServerIsNoError(t *testing.T) {
+func TestAFlushOfRedisIsNoError(t *testing.T) {
 	client := newClient(t, redistest.Shared(t))
 	b := failing(t, slowly(client))
 	for _, flush := range []string{"SCRIPT FLUSH", "FLUSHALL"} {
@@ -177,9 +177,8 @@ func TestFlushedServerIsNoError(t *testing.T) {
 	assert.Equal(t, 9, withdrawn(b), "the floor is full again, less the one after FLUSHALL")
 }
 
-// That it takes no longer than Timeout is shown in a bubble. Here go-redis would wait for
-// an hour by itself.
-func TestStoppedRedisIsLeftAndFoundAgain(t *testing.T) {
+// go-redis alone would wait for an hour here. Another test shows that calls end after Timeout.
+func TestABudgetRecoversFromAStoppedRedis(t *testing.T) {
 	t.Parallel() // it waits for a timer
 	server := redistest.Start(t)
 	observer := newClient(t, server)
@@ -203,7 +202,7 @@ func TestStoppedRedisIsLeftAndFoundAgain(t *testing.T) {
 		b := &redisstore.Budget{Client: client, Key: name, MinPerSecond: 0.1, TTL: 10_000 * time.Second}
 		b.Degraded = func(error) { of.Add(1) }
 		budgets[name], lost[name] = b, of
-		require.Eventually(t, func() bool { // a machine that is busy may lose a Redis that is there
+		require.Eventually(t, func() bool { // on a busy machine calls may time out
 			before := of.Load()
 			return b.Withdraw(t.Context(), host) && of.Load() == before
 		}, hang, ms, name)
@@ -224,22 +223,22 @@ func TestStoppedRedisIsLeftAndFoundAgain(t *testing.T) {
 	server.Cont()
 	for name, b := range budgets {
 		require.Eventually(t, func() bool { return floor(name) <= 910*unit }, hang, 10*ms,
-			"%s: what was spent without it is charged", name)
+			"%s: what was spent without Redis is charged", name)
 		require.Eventually(t, func() bool {
 			before := floor(name)
 			return b.Withdraw(t.Context(), host) && floor(name) <= before-unit/2
-		}, hang, 10*ms, "%s: and what is spent then", name)
+		}, hang, 10*ms, "%s: and what is spent later", name)
 	}
 }
 
-func TestKilledRedisIsLeftAndFoundAgain(t *testing.T) {
+func TestABudgetRecoversFromAKilledRedis(t *testing.T) {
 	t.Parallel() // it waits for a timer
 	server := redistest.Start(t)
 	client := newClient(t, server)
 	var lost atomic.Int64
 	b := slowly(client)
 	b.MinPerSecond = -1
-	b.Timeout = patient // it is refused sooner
+	b.Timeout = patient // connections are refused sooner
 	b.Degraded = func(err error) { lost.Add(1) }
 	server.Kill()
 	require.False(t, b.Withdraw(t.Context(), host))
@@ -255,10 +254,10 @@ func TestKilledRedisIsLeftAndFoundAgain(t *testing.T) {
 	assert.False(t, b.Withdraw(t.Context(), host))
 }
 
-func TestServerThatMisbehavesIsLost(t *testing.T) {
+func TestAServerThatMisbehavesCountsAsDown(t *testing.T) {
 	for name, test := range map[string]struct {
 		replies []string
-		kept    int // retries of the 20 deposits that were on their way
+		kept    int // of the 20 retries that were deposited and in flight
 		sent    int // commands
 		silent  bool
 	}{
@@ -278,7 +277,7 @@ func TestServerThatMisbehavesIsLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			for began := time.Now(); ; {
-				fake := redistest.NewFake(t, "*4\r\n:1\r\n:0\r\n:1\r\n:1\r\n") // granted; to a probe, too
+				fake := redistest.NewFake(t, "*4\r\n:1\r\n:0\r\n:1\r\n:1\r\n") // granted; also answers probes
 				client := redis.NewClient(&redis.Options{Addr: fake.Addr, ReadTimeout: time.Hour})
 				defer client.Close()
 				lost := make(chan error, 100)
@@ -306,8 +305,8 @@ func TestServerThatMisbehavesIsLost(t *testing.T) {
 	}
 }
 
-// whatWasSent returns how many commands of a Budget were sent, and whether the machine was so
-// fast that the time of a Withdraw was not over before it was sent, and no timer sent anything.
+// whatWasSent returns how many commands of a Budget were sent. asIs is false if the machine was so
+// slow that a Withdraw timed out before it was sent, or a timer sent something.
 func whatWasSent(commands [][]string, most int) (sent int, asIs bool) {
 	asIs = true
 	for _, command := range commands {
@@ -320,7 +319,7 @@ func whatWasSent(commands [][]string, most int) (sent int, asIs bool) {
 	return sent, asIs && sent >= most
 }
 
-func TestBudgetWaitsForNoConnection(t *testing.T) {
+func TestABudgetDoesNotWaitForAConnection(t *testing.T) {
 	server := redistest.Shared(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr, PoolSize: 1, PoolTimeout: time.Hour})
 	defer client.Close()
@@ -334,13 +333,13 @@ func TestBudgetWaitsForNoConnection(t *testing.T) {
 	assert.Equal(t, []string{"list", "1"}, <-got)
 }
 
-func TestBudgetOnAClusterIsExactAndLosesOnlyWhatIsLost(t *testing.T) {
+func TestABudgetOnAClusterIsExact(t *testing.T) {
 	t.Parallel() // it waits for the cluster
 	nodes := redistest.StartCluster(t)
 	client := newClusterClient(t, nodes)
 	b := failing(t, slowly(client))
 	b.Key = ""
-	var there, elsewhere []string // on the master that will be stopped, or not
+	var there, elsewhere []string // keys on the master that will be stopped, and on the others
 	for i := range 10 {
 		key := fmt.Sprint(host, i)
 		withdrawnExactly(t, b, key, 50, 15)
@@ -361,16 +360,16 @@ func TestBudgetOnAClusterIsExactAndLosesOnlyWhatIsLost(t *testing.T) {
 	later := slowly(client)
 	later.Key, later.MinPerSecond, later.Degraded = "", -1, func(error) { lost.Add(1) }
 	for i, key := range there {
-		assert.False(t, later.Withdraw(t.Context(), key), "it knows of no share")
+		assert.False(t, later.Withdraw(t.Context(), key), "it has no share")
 		assert.Greater(t, lost.Load(), int64(i))
 	}
-	for _, key := range elsewhere { // go on, exactly
+	for _, key := range elsewhere { // these are still counted exactly
 		withdrawnExactly(t, b, key, 20, 2)
 	}
 }
 
-// withdrawnExactly asserts that after so many deposits b grants want retries for key,
-// and no more. It may have to wait for deposits that left by themselves.
+// withdrawnExactly asserts that after so many deposits b grants want retries for key and no more. It
+// waits for deposits that timers have sent.
 func withdrawnExactly(t *testing.T, b *redisstore.Budget, key string, deposits, want int) {
 	t.Helper()
 	for range deposits {

@@ -12,37 +12,37 @@ import (
 )
 
 const (
-	longestCheck  = 250 * time.Millisecond // until a connection has to prove that it is alive
-	longestAnswer = time.Second            // until a server has to answer a new one
+	longestCheck  = 250 * time.Millisecond // for an idle connection to prove that it is alive
+	longestAnswer = time.Second            // for a server to answer a probe on a new connection
 )
 
 var errNoClient = errors.New("redisstore: Client is nil")
 
-// A client runs scripts in Redis for a Store, Board, Budget, Limits or Document, and waits no
-// longer than a timeout. Connections are made in the background, with the time of their own
-// that go-redis gives them: a call waits for the first one within its timeout. After a call
-// without an answer, others fail at once until the server answers a probe. Each master of a
-// Cluster, and each shard of a Ring, is judged by itself.
+// A client runs scripts for a Store, Board, Budget, Limits or Document, and waits no longer than its
+// timeout. Connections are made in the background and may take as long as go-redis allows; a call
+// waits for the first one within its timeout. After a call without an answer, further calls fail at
+// once until the server answers a probe. Each master of a Cluster, and each shard of a Ring, has
+// its own breaker.
 //
 // It is safe for concurrent use.
 type client struct {
 	redis   redis.UniversalClient // the user's
-	single  *redis.Client         // redis with read and write timeouts; nil if it is no *redis.Client
+	single  *redis.Client         // redis with the timeout for reads and writes; nil if it is no *redis.Client
 	timeout time.Duration
 	execute func(ctx context.Context, batch []*request) error // set by a Store only
 
 	connections connections
-	servers     sync.Map // *server, by the *redis.Client of it; nil if that is not known
-	only        *server  // of a *redis.Client; nil if there may be several
+	servers     sync.Map // *server by its *redis.Client, or by nil while that is unknown
+	only        *server  // the server of a *redis.Client; nil if there may be several
 }
 
-// A server is a Redis, one of the masters of a Cluster, or a shard of a Ring, with its own breaker.
+// A server is one Redis server: for a Cluster a master, for a Ring a shard. Each has its own breaker.
 type server struct {
 	remote.Caller
 	batches batcher[*request] // used by a Store only
 }
 
-// newClient returns the client of c, which may be nil.
+// newClient returns a client that uses c, which may be nil.
 func newClient(c redis.UniversalClient, timeout time.Duration) *client {
 	made := &client{redis: c, timeout: timeout}
 	if isNil(c) {
@@ -50,27 +50,31 @@ func newClient(c redis.UniversalClient, timeout time.Duration) *client {
 	}
 	if single, ok := c.(*redis.Client); ok {
 		made.single = single.WithTimeout(timeout)
-		made.only = made.newServer(single, func(ctx context.Context, s *server) error { return made.connect(ctx, s, single) })
+		made.only = made.newServer(single, func(ctx context.Context, s *server) error {
+			return made.connect(ctx, s, single)
+		})
 	}
-	made.connections.watch(c, made.dialFailed) // which a client that others use may do at once
+	made.connections.watch(c, made.dialFailed) // last: if c is already in use, this may be called at once
 	return made
 }
 
-// run has s executed, at most once and in no batch, and returns its reply. After an error nobody
-// knows whether it was executed, unless unexecuted says so. If ctx ends first, run returns, and the
-// call is left to itself.
+// run executes s, at most once and outside of any batch, and returns its reply. After an error s may
+// have been executed, unless unexecuted says otherwise. If ctx ends first, run returns and ignores
+// the answer.
 func (c *client) run(ctx context.Context, s *script, keys []string, args ...any) (any, error) {
 	return c.runBy(remote.Do[any], ctx, s, keys, args)
 }
 
-// runPatiently is run, but if Redis does not answer, it first waits up to the timeout until a probe
-// says that it does.
+// runPatiently is run, but while Redis does not answer, it waits within the timeout for a probe to
+// succeed.
 func (c *client) runPatiently(ctx context.Context, s *script, keys []string, args ...any) (any, error) {
 	return c.runBy(remote.DoPatiently[any], ctx, s, keys, args)
 }
 
-func (c *client) runBy(do func(context.Context, *remote.Caller, func(context.Context) (any, error), func(any)) (any, error),
-	ctx context.Context, s *script, keys []string, args []any) (any, error) {
+func (c *client) runBy(
+	do func(context.Context, *remote.Caller, func(context.Context) (any, error), func(any)) (any, error),
+	ctx context.Context, s *script, keys []string, args []any,
+) (any, error) {
 	if isNil(c.redis) {
 		return nil, errNoClient
 	}
@@ -85,21 +89,21 @@ func (c *client) runBy(do func(context.Context, *remote.Caller, func(context.Con
 	return value, c.connections.explain(err)
 }
 
-// isReady reports whether the server of a key is known to answer. It does not wait.
+// isReady reports whether the server of key is known to answer. It does not block.
 func (c *client) isReady(key string) bool {
 	return !isNil(c.redis) && c.serverOf(key).Ready(ended) == nil
 }
 
-// unexecuted reports whether err, of run, says that the script was not executed: it was not
-// sent, or the server refused it.
+// unexecuted reports whether err, returned by run, means that the script was not executed: it was
+// not sent, or the server refused it.
 func unexecuted(err error) bool {
 	call, ok := errors.AsType[*remote.Error](err)
 	return err == errNoClient || isAnswer(err) || ok && call.Unsent
 }
 
-// inTime returns a context with which a *redis.Client ends a command after the timeout. By itself
-// it heeds no deadline while it reads, unless Options.ContextTimeoutEnabled is set; and what
-// WithTimeout returns has none of its hooks.
+// inTime returns a context that makes a *redis.Client end a command after the timeout. Otherwise it
+// ignores deadlines while it reads, unless Options.ContextTimeoutEnabled is set. (Calling the
+// client that WithTimeout returns would skip the user's hooks.)
 func (c *client) inTime(ctx context.Context) context.Context {
 	if c.single == nil {
 		return ctx
@@ -107,11 +111,11 @@ func (c *client) inTime(ctx context.Context) context.Context {
 	return context.WithValue(ctx, timedClient{}, c.single)
 }
 
-// timedClient is the key of a context's value: the *redis.Client, with timeouts, that clientHook
+// timedClient is a context key. Its value is the *redis.Client, with timeouts, that clientHook
 // sends a command with.
 type timedClient struct{}
 
-// serverOf returns the server of a key, as Redis has it.
+// serverOf returns the server that has key, as far as go-redis knows.
 func (c *client) serverOf(key string) *server {
 	if c.only != nil {
 		return c.only
@@ -122,8 +126,8 @@ func (c *client) serverOf(key string) *server {
 	return c.serverBy(nil, func(ctx context.Context, _ *server) error { return c.findServers(ctx, key) })
 }
 
-// serverAt returns the server that node is a client of. A server that leaves a Cluster or Ring and
-// comes back has another: the first is closed.
+// serverAt returns the server that node connects to. go-redis closes the node of a server that leaves a
+// Cluster or Ring, and makes another if the server comes back.
 func (c *client) serverAt(node *redis.Client) *server {
 	if c.only != nil {
 		return c.only
@@ -131,7 +135,7 @@ func (c *client) serverAt(node *redis.Client) *server {
 	return c.serverBy(node, func(ctx context.Context, s *server) error { return c.connect(ctx, s, node) })
 }
 
-// serverBy returns the server of node, or of nil if that is not known, whose Probe is connect.
+// serverBy returns the server of node, or of nil while the node is unknown. Its Probe is connect.
 func (c *client) serverBy(node *redis.Client, connect func(context.Context, *server) error) *server {
 	if s, ok := c.servers.Load(node); ok {
 		return s.(*server)
@@ -160,7 +164,7 @@ func (c *client) newServer(node *redis.Client, connect func(context.Context, *se
 	return s
 }
 
-// each calls f with each server.
+// each calls f for each server.
 func (c *client) each(f func(*server)) {
 	if c.only != nil {
 		f(c.only)
@@ -171,18 +175,18 @@ func (c *client) each(f func(*server)) {
 	})
 }
 
-// answers closes the breakers of all servers: something has come from Redis. A server that does not
-// answer all the same costs one timeout.
+// answers closes the breakers of all servers, after a sign that Redis answers. For a server that still
+// does not, this costs one more timeout.
 func (c *client) answers() { c.each(func(s *server) { s.Answers() }) }
 
-// dialFailed says that the client cannot connect because of err.
+// dialFailed records why the client cannot connect.
 func (c *client) dialFailed(err error) {
-	if c.only != nil { // or it may be another server that it cannot connect to
+	if c.only != nil { // otherwise it is unknown which server the dial was for
 		c.only.Fails(err)
 	}
 }
 
-// node returns the client of the one server that has key, or nil if that is not known.
+// node returns the client of the server that has key, or nil if it is unknown.
 func (c *client) node(ctx context.Context, key string) *redis.Client {
 	var node *redis.Client
 	var err error
@@ -200,15 +204,15 @@ func (c *client) node(ctx context.Context, key string) *redis.Client {
 	return node
 }
 
-// ended is a context that has ended. With it a ClusterClient that does not know its masters fails
-// instead of asking for them, and Ready does not wait.
+// ended is a canceled context. With it, a ClusterClient that does not know its masters fails instead
+// of asking for them, and Ready does not block.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// isNil reports whether client is nil, or a nil pointer to some client.
+// isNil reports whether client is nil or a nil pointer.
 func isNil(client redis.UniversalClient) bool {
 	if client == nil {
 		return true
@@ -217,7 +221,7 @@ func isNil(client redis.UniversalClient) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// probeScript is what a probe runs.
+// probeScript is the script that a probe runs.
 var probeScript = newScript("return 1")
 
 // findServers asks a Cluster or Ring for the server of a key, and connects to all of them.
@@ -236,16 +240,16 @@ func (c *client) findServers(ctx context.Context, key string) error {
 	return err
 }
 
-// connect is the Probe of s: it has s run a script that does nothing, for which go-redis connects if
-// it has to. If s is so far away that several batches may be in flight, it opens a connection for
-// each. It takes as long as connecting may take.
+// connect is the Probe of s. It runs a script that does nothing, for which go-redis connects if
+// necessary. If s is so far away that several batches may be in flight, it opens a connection for
+// each. It may take as long as connecting takes.
 func (c *client) connect(ctx context.Context, s *server, node *redis.Client) error {
 	if cluster, ok := c.redis.(*redis.ClusterClient); ok {
-		// By itself it asks who has which keys when a server names another one, which one
-		// that died does not, and after a minute.
+		// By itself a ClusterClient asks for the slots only once a minute, or when a server
+		// redirects it, which a dead server does not.
 		cluster.ReloadState(ctx)
 	}
-	// Its connections may be dead without a sign. This closes those on which nothing comes back.
+	// Idle connections may be dead without a sign. go-redis closes those that do not answer here.
 	probeAll(ctx, node.WithTimeout(min(c.timeout, longestCheck)), int(node.PoolStats().IdleConns))
 	inTime := context.WithValue(ctx, timedClient{}, node.WithTimeout(longestAnswer))
 	if err := runProbe(inTime, node); err != nil {
@@ -264,7 +268,7 @@ func (c *client) connect(ctx context.Context, s *server, node *redis.Client) err
 	return nil
 }
 
-// maxConns is how many connections node makes to its server.
+// maxConns returns how many connections node makes at most.
 func maxConns(node *redis.Client) int {
 	options := node.Options()
 	if most := options.MaxActiveConns; most > 0 {
@@ -273,25 +277,25 @@ func maxConns(node *redis.Client) int {
 	return options.PoolSize
 }
 
-// runProbe has a server run a script that does nothing.
+// runProbe runs a script that does nothing.
 func runProbe(ctx context.Context, on sender, keys ...string) error {
 	e := &execution{script: probeScript, keys: keys}
 	e.send(ctx, on)
 	return e.err
 }
 
-// probeAll makes n probes of a server at once, by as many connections, which are made if there are
-// fewer. go-redis closes those without an answer.
+// probeAll sends n probes at once, each on its own connection. go-redis makes connections if there
+// are too few, and closes those without an answer.
 func probeAll(ctx context.Context, on sender, n int) {
 	var all sync.WaitGroup
 	for range n {
 		all.Go(func() {
-			defer func() { _ = recover() }() // of a user's hook, which the probe that counts reports
+			defer func() { _ = recover() }() // a panic of a user's hook: the connect probe reports it
 			_ = runProbe(ctx, on)
 		})
 	}
 	all.Wait()
 }
 
-// connectTimeout is the client's DialTimeout and a second, for the handshake of the protocol.
+// connectTimeout returns the client's DialTimeout, plus a second for the handshake.
 func (c *client) connectTimeout() time.Duration { return dialTimeout(c.redis) + time.Second }

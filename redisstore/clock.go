@@ -2,8 +2,8 @@ package redisstore
 
 import "time"
 
-// monotonic is the time of this process, and positive.
+// monotonic returns a time that only this process can interpret. It is positive and never steps.
 func monotonic() time.Duration { return time.Since(epoch) }
 
-// epoch is long before any reading, inside a synctest bubble too.
+// epoch is so long ago that monotonic is positive, even inside a synctest bubble.
 var epoch = time.Now().Add(-60 * 365 * 24 * time.Hour)

@@ -14,22 +14,28 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Ping connects to Redis, unless it is connected, and has it run a script that does
-// nothing: on a Cluster or Ring, each of its masters or shards. It returns nil if they
-// answered, so that decisions can be made, and otherwise why not: "connection refused", "no
-// such host", an unknown authority, NOAUTH. Call it when a program starts: a Redis that is
-// far away needs longer to connect than a decision may take.
+// Ping connects to Redis and waits for an answer. Call it when a program starts:
 //
-// It takes as long as ctx lets it, and no longer than the client's DialTimeout, which is
-// 5 s by default, and a second. Timeout does not matter, nor whether Redis failed to answer
-// before.
+//	if err := store.Ping(ctx); err != nil {
+//		log.Print(err)
+//	}
+//
+// It returns nil if decisions can be made, and otherwise the reason: "connection refused", "no such
+// host", "certificate signed by unknown authority", "NOAUTH" and the like. A Redis far away takes
+// longer to connect to than a decision may take, so without a Ping the first decisions may fail.
+//
+// On a Cluster or Ring, all masters or shards must answer. Ping blocks until ctx ends or the
+// client's DialTimeout (5 s by default) and one more second have passed. It ignores Timeout, and
+// earlier failures.
 func (s *Store) Ping(ctx context.Context) error {
 	c := s.redis()
 	if isNil(c.redis) {
 		return errNoClient
 	}
 	pinged := remote.Caller{Name: "redisstore: Redis", Timeout: c.connectTimeout()}
-	_, err := remote.Do(ctx, &pinged, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.ping(ctx) }, nil)
+	_, err := remote.Do(ctx, &pinged, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.ping(ctx)
+	}, nil)
 	switch {
 	case err == nil:
 		c.answers()
@@ -39,7 +45,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	return c.connections.explain(err)
 }
 
-// Ping is Store.Ping of l's Store.
+// Ping calls Ping of the Store.
 func (l *Lease) Ping(ctx context.Context) error {
 	if l.Store == nil {
 		return errNoStore
@@ -47,8 +53,7 @@ func (l *Lease) Ping(ctx context.Context) error {
 	return l.Store.Ping(ctx)
 }
 
-// ping is Ping, without regard to how long it takes. A server that has answered is made ready for
-// as many calls as may come at once.
+// ping is Ping without the time limit. It also opens the connections that many concurrent calls need.
 func (s *Store) ping(ctx context.Context) error {
 	c := s.redis()
 	servers, err := masters(ctx, c.redis)
@@ -68,7 +73,7 @@ func (s *Store) ping(ctx context.Context) error {
 	return err
 }
 
-// dialTimeout is how long a client may take to connect.
+// dialTimeout returns how long client may take to connect.
 func dialTimeout(client redis.UniversalClient) (d time.Duration) {
 	switch c := client.(type) {
 	case *redis.Client:
@@ -84,15 +89,15 @@ func dialTimeout(client redis.UniversalClient) (d time.Duration) {
 	return d
 }
 
-// connections know why a client last failed to connect. A decision gives up sooner than
-// the client does, and would say no more than that there was no answer in time. The zero
-// value is ready to use, by many goroutines.
+// connections records why a client last failed to connect: a decision ends sooner than a dial, and
+// could otherwise only report a timeout. The zero value is ready to use. It is safe for concurrent
+// use.
 type connections struct {
 	fault    atomic.Pointer[error] // nil once there is a connection
-	answered atomic.Bool           // Redis has answered once
+	answered atomic.Bool           // Redis has answered at least once
 }
 
-// watch adds a hook to client that notes why it cannot connect, and calls dialFailed with it.
+// watch adds a hook to client that records why it cannot connect, and calls dialFailed.
 func (c *connections) watch(client redis.UniversalClient, dialFailed func(error)) {
 	add := func(server *redis.Client) {
 		server.AddHook(clientHook{c, dialFailed, server.Options().TLSConfig != nil})
@@ -100,20 +105,20 @@ func (c *connections) watch(client redis.UniversalClient, dialFailed func(error)
 	switch client := client.(type) {
 	case *redis.Client:
 		add(client)
-	case *redis.ClusterClient: // whose own hooks are not called when its nodes dial
+	case *redis.ClusterClient: // its own hooks are not called when its nodes dial
 		client.OnNewNode(add)
 	case *redis.Ring:
 		client.OnNewNode(add)
 	}
 }
 
-// succeeded takes note that there is a connection.
+// succeeded records that there is a connection.
 func (c *connections) succeeded() {
 	c.fault.Store(nil)
 	c.answered.Store(true)
 }
 
-// A clientHook notes how dialing ended, and sends a command with the client that client.inTime has put
+// A clientHook records how dialing ended, and sends a command with the client that client.inTime put
 // into its context.
 type clientHook struct {
 	*connections
@@ -127,7 +132,7 @@ func (h clientHook) DialHook(next redis.DialHook) redis.DialHook {
 		switch {
 		case err == nil:
 			h.fault.Store(nil)
-		case !errors.Is(err, context.Canceled): // or else nobody waited for it
+		case !errors.Is(err, context.Canceled): // canceled: the call has ended
 			fault := h.faultOf(addr, err)
 			h.fault.Store(&fault)
 			h.dialFailed(fault)
@@ -139,7 +144,7 @@ func (h clientHook) DialHook(next redis.DialHook) redis.DialHook {
 func (clientHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		timed, ok := ctx.Value(timedClient{}).(*redis.Client)
-		if _, ours := cmd.(sentOnce); ok && ours { // and not what introduces a new connection
+		if _, ours := cmd.(sentOnce); ok && ours { // not the handshake of a new connection
 			return timed.Process(ctx, cmd)
 		}
 		return next(ctx, cmd)
@@ -150,7 +155,7 @@ func (clientHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proc
 	return next
 }
 
-// faultOf is err, of dialing addr, with the address.
+// faultOf returns the error of dialing addr, with addr in its text.
 func (h clientHook) faultOf(addr string, err error) error {
 	_, isNet := errors.AsType[*net.OpError](err)
 	switch {
@@ -163,17 +168,17 @@ func (h clientHook) faultOf(addr string, err error) error {
 	}
 }
 
-// A connectError is the error of a call for which there was no connection.
+// A connectError is the error of a call that had no connection.
 type connectError struct {
-	err   error // of the call
-	fault error // of the connection
+	err   error // the call's
+	fault error // the connection's
 }
 
 func (e *connectError) Error() string   { return "redisstore: no connection: " + e.fault.Error() }
 func (e *connectError) Unwrap() []error { return []error{e.err, e.fault} }
 
-// explain is to be called with the outcome of every call, also if that is nil. It notes whether there
-// was an answer, and returns err; if there was none for want of a connection, with why that is.
+// explain must be called with the result of every call, nil included. It records whether there was an
+// answer. It returns err, with the reason if there was no connection.
 func (c *connections) explain(err error) error {
 	_, explained := errors.AsType[*connectError](err)
 	switch fault := c.fault.Load(); {
@@ -195,7 +200,7 @@ func (c *connections) explain(err error) error {
 	return err
 }
 
-// isHangUp reports whether err says that the other side closed the connection.
+// isHangUp reports whether err means that the server closed the connection.
 func isHangUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
 }

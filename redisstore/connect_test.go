@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// secured listens with TLS, and a certificate that nobody trusts.
+// secured starts a TLS listener with a certificate that no client trusts.
 func secured(t *testing.T) (addr string) {
 	t.Helper()
 	server := httptest.NewTLSServer(nil)
@@ -29,7 +29,7 @@ func secured(t *testing.T) (addr string) {
 	return server.Listener.Addr().String()
 }
 
-// locked is a Redis that wants a password.
+// locked starts a Redis that requires a password.
 func locked(t *testing.T) (addr string) {
 	t.Helper()
 	server := redistest.Start(t)
@@ -38,7 +38,7 @@ func locked(t *testing.T) (addr string) {
 	return server.Addr
 }
 
-// nowhere is an address at which nobody listens.
+// nowhere returns an address without a listener.
 func nowhere(t *testing.T) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -48,14 +48,15 @@ func nowhere(t *testing.T) (addr string) {
 }
 
 func noSuchHost(_ context.Context, network, addr string) (net.Conn, error) {
-	return nil, &net.OpError{Op: "dial", Net: network, Err: &net.DNSError{Err: "no such host", Name: addr, IsNotFound: true}}
+	err := &net.DNSError{Err: "no such host", Name: addr, IsNotFound: true}
+	return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 }
 
 func is(target error) func(error) bool { return func(err error) bool { return errors.Is(err, target) } }
 
 func as[E error](err error) bool { _, ok := errors.AsType[E](err); return ok }
 
-// misconfigured are clients that cannot reach a Redis, and what their Stores say.
+// misconfigured returns clients that cannot reach a Redis, with the errors of their Stores.
 func misconfigured(t *testing.T) map[string]struct {
 	options redis.Options
 	says    string
@@ -66,23 +67,31 @@ func misconfigured(t *testing.T) map[string]struct {
 		says    string
 		is      func(error) bool
 	}{
-		"refused":           {redis.Options{Addr: nowhere(t)}, "connection refused", is(syscall.ECONNREFUSED)},
-		"no such host":      {redis.Options{Addr: "redis.example:6379", Dialer: noSuchHost}, "no such host", as[*net.DNSError]},
-		"unknown authority": {redis.Options{Addr: secured(t), TLSConfig: new(tls.Config)}, "certificate", as[*tls.CertificateVerificationError]},
+		"refused": {redis.Options{Addr: nowhere(t)}, "connection refused", is(syscall.ECONNREFUSED)},
+		"no such host": {
+			redis.Options{Addr: "redis.example:6379", Dialer: noSuchHost}, "no such host", as[*net.DNSError],
+		},
+		"unknown authority": {
+			redis.Options{Addr: secured(t), TLSConfig: new(tls.Config)}, "certificate", as[*tls.CertificateVerificationError],
+		},
 		"plain against TLS": {redis.Options{Addr: secured(t)}, "does it expect TLS?", nil},
-		"TLS against plain": {redis.Options{Addr: redistest.Start(t).Addr, TLSConfig: new(tls.Config), DialTimeout: 100 * time.Millisecond}, "TLS handshake", nil},
-		"no password":       {redis.Options{Addr: locked(t)}, "NOAUTH", as[redis.Error]},
-		"wrong password":    {redis.Options{Addr: locked(t), Password: "s3cret"}, "WRONGPASS", as[redis.Error]},
+		"TLS against plain": {
+			redis.Options{
+				Addr: redistest.Start(t).Addr, TLSConfig: new(tls.Config), DialTimeout: 100 * time.Millisecond,
+			}, "TLS handshake", nil,
+		},
+		"no password":    {redis.Options{Addr: locked(t)}, "NOAUTH", as[redis.Error]},
+		"wrong password": {redis.Options{Addr: locked(t), Password: "s3cret"}, "WRONGPASS", as[redis.Error]},
 	}
 }
 
-func TestWhatIsWrongWithRedisIsToldInItsOwnWords(t *testing.T) {
+func TestErrorsHaveTheReasonThatRedisOrTheNetworkGave(t *testing.T) {
 	mostlyWaits(t)
 	for name, c := range misconfigured(t) {
 		t.Run(name, func(t *testing.T) {
 			start := redis.NewClient(&c.options)
 			defer start.Close()
-			assert.ErrorContains(t, (&redisstore.Store{Client: start}).Ping(ctx), c.says, "at the start")
+			assert.ErrorContains(t, (&redisstore.Store{Client: start}).Ping(ctx), c.says, "from Ping")
 
 			client := redis.NewClient(&c.options)
 			defer client.Close()
@@ -96,7 +105,7 @@ func TestWhatIsWrongWithRedisIsToldInItsOwnWords(t *testing.T) {
 			}
 			for call, do := range calls(s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}) {
 				var err error
-				assert.Eventually(t, func() bool { // the client may need a while to find out
+				assert.Eventually(t, func() bool { // the client may find out later
 					err = do(ctx)
 					return err != nil && strings.Contains(err.Error(), c.says)
 				}, hang, 10*time.Millisecond, call)
@@ -109,14 +118,14 @@ func TestWhatIsWrongWithRedisIsToldInItsOwnWords(t *testing.T) {
 	}
 }
 
-func TestAPingOfARedisThatAnswersIsNoError(t *testing.T) {
+func TestAPingOfARedisThatAnswersSucceeds(t *testing.T) {
 	server := redistest.Shared(t)
 	for name, client := range map[string]redis.UniversalClient{
 		"server":  newClient(t, server),
 		"cluster": newCluster(t),
 		"ring":    newRing(t),
 	} {
-		s := &redisstore.Store{Client: client, Timeout: 1} // which does not matter
+		s := &redisstore.Store{Client: client, Timeout: 1} // Ping ignores it
 		assert.NoError(t, s.Ping(ctx), name)
 		assert.NoError(t, (&redisstore.Lease{Store: s}).Ping(ctx), name)
 	}
@@ -129,21 +138,23 @@ func TestAPingOfARedisThatAnswersIsNoError(t *testing.T) {
 	assert.EqualError(t, new(redisstore.Store).Ping(ctx), "redisstore: Client is nil")
 }
 
-func TestAPingTakesAsLongAsItsContextLetsIt(t *testing.T) {
+func TestAPingEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := silentRedis(t, redis.Options{DialTimeout: 2 * time.Second})
 		s := &redisstore.Store{Client: client}
-		for _, c := range []struct{ given, takes time.Duration }{{10 * time.Millisecond, 10 * time.Millisecond}, {time.Minute, 3 * time.Second}} {
+		for _, c := range []struct{ given, takes time.Duration }{
+			{10 * time.Millisecond, 10 * time.Millisecond}, {time.Minute, 3 * time.Second},
+		} {
 			within, cancel := context.WithTimeout(ctx, c.given)
-			begin := time.Now()
+			start := time.Now()
 			assert.ErrorIs(t, s.Ping(within), context.DeadlineExceeded)
-			assert.Equal(t, c.takes, time.Since(begin))
+			assert.Equal(t, c.takes, time.Since(start))
 			cancel()
 		}
 	})
 }
 
-// A Redis that is slow to connect is there for decisions after a Ping.
+// After a Ping, decisions work on a Redis that takes longer to connect to than a decision may take.
 func TestAfterAPingThereIsAConnection(t *testing.T) {
 	const far = 60 * time.Millisecond // more than a decision waits
 	server := redistest.Shared(t)
@@ -161,7 +172,7 @@ func TestAfterAPingThereIsAConnection(t *testing.T) {
 	_, err := s.Take(ctx, nil, quota.Charge{Key: "key", Limit: limit})
 	require.Error(t, err)
 	require.NoError(t, s.Ping(ctx))
-	assert.Eventually(t, func() bool { // on a busy machine it may be late now and then
+	assert.Eventually(t, func() bool { // on a busy machine a call may time out now and then
 		_, err := s.Take(ctx, nil, quota.Charge{Key: "key", Limit: limit})
 		return err == nil
 	}, hang, time.Millisecond)

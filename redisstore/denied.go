@@ -10,71 +10,71 @@ import (
 )
 
 const (
-	denialSets = 1 << 11 // each with as many denials as there are slots
+	denialSets = 1 << 11
 
-	// maxDenial is how many bytes a Key and a log may have to be remembered.
+	// maxDenial is the largest size in bytes of a Key and its log that is remembered.
 	maxDenial = 1 << 10
 
-	// longestDenial is for how long a denial is remembered at most: what other processes
-	// give back, reset or allow meanwhile is seen so much later.
+	// longestDenial is how long a denial is remembered at most. What other processes give
+	// back, reset or raise meanwhile is seen with that delay.
 	longestDenial = time.Second
 )
 
-// denials are the buckets of which Redis denied a Take. A bucket denies what it would deny if
-// nothing had happened since but that time has passed: as much as may have, which is counted from
-// before Redis was asked. So Redis would deny it, too, unless units were given back that nobody
-// here knows of. What a bucket admits is for Redis to decide.
+// denials remembers the buckets that Redis denied a Take for. A remembered bucket denies what Redis
+// would still deny if only time had passed since, and no less than may have passed: it is counted
+// from before Redis was asked. So Redis would deny it too, unless another process gave units back.
+// What the bucket would admit, Redis decides.
 //
-// The bucket of a Key is in one of the slots of a set, by the Key's hash. A new one takes the place
-// of the one that is remembered for the shortest time. Nothing waits: slots are pointers to what
-// does not change. The zero value is ready to use, by many goroutines.
+// It is a set-associative cache: the hash of a Key selects a set, and a new bucket takes the slot
+// of the one that is forgotten first. It is lock-free, since a denial never changes. The zero
+// value is ready to use. It is safe for concurrent use.
 type denials struct {
-	any  atomic.Bool // there have been
+	any  atomic.Bool // something was remembered at least once
 	sets [denialSets]denialSet
 }
 
 type denialSet struct {
-	forgotten atomic.Uint64 // how often Keys were: what was asked before is void
-	slots     [7]atomic.Pointer[denial]
+	generation atomic.Uint64 // increases when a Key is forgotten: older denials of the set are void
+	slots      [7]atomic.Pointer[denial]
 }
 
-// A denial is one bucket of a call that was denied. It is immutable.
+// A denial is one bucket of a denied call. It never changes.
 type denial struct {
-	key       string
-	limit     *quota.Limit // another one may count in other parts, and round
-	bucket    quota.Bucket
-	ahead     int64  // of Redis' clock, or a little more: µs from monotonic to the Unix epoch's
-	until     int64  // when it is forgotten, in µs since the Unix epoch
-	forgotten uint64 // of its set
+	key        string
+	limit      *quota.Limit // another Limit may count in other units
+	bucket     quota.Bucket
+	ahead      int64  // µs from monotonic to the Unix epoch's time on Redis' clock, or a little more
+	until      int64  // when it is forgotten, in µs since the Unix epoch
+	generation uint64 // of its set
 }
 
-// A question is when Redis was asked about charges, as monotonic counts, and how often their Keys
-// had been forgotten by then.
-type question struct {
-	asked     time.Duration
-	forgotten uint64
+// A denialRead is the state of denials before Redis is asked about charges.
+type denialRead struct {
+	asked      time.Duration // when, by monotonic
+	generation uint64        // the sum of those of all sets
 }
 
 var hashSeed = maphash.MakeSeed()
 
-func (d *denials) of(key string) *denialSet {
+// setOf returns the set for key.
+func (d *denials) setOf(key string) *denialSet {
 	return &d.sets[maphash.String(hashSeed, key)%denialSets]
 }
 
-// ask is to be called before Redis is.
-func (d *denials) ask(charges []quota.Charge, now time.Duration) question {
-	q := question{asked: now}
+// read must be called before Redis is asked about charges.
+func (d *denials) read(charges []quota.Charge, now time.Duration) denialRead {
+	r := denialRead{asked: now}
 	for i := range charges {
-		q.forgotten += d.of(charges[i].Key).forgotten.Load()
+		r.generation += d.setOf(charges[i].Key).generation.Load()
 	}
-	return q
+	return r
 }
 
-// forget forgets all buckets of key, those too that are on their way from Redis: units may have
-// been given back.
-func (d *denials) forget(key string) { d.of(key).forgotten.Add(1) }
+// forget forgets all buckets of key, including those in replies on their way from Redis, because
+// units may have been given back.
+func (d *denials) forget(key string) { d.setOf(key).generation.Add(1) }
 
-// forget forgets what o may have given back, or shown to have changed.
+// forget forgets the buckets for which o may have given units back.
 func (s *Store) forget(o *op) {
 	if o.verb == take || o.verb == peek || s.AlwaysAsk {
 		return
@@ -84,7 +84,7 @@ func (s *Store) forget(o *op) {
 	}
 }
 
-// learn remembers what Redis found when it answered parts: all were allowed, or one was denied.
+// learn remembers what Redis replied for parts: all were allowed, or one was denied.
 func (d *denials) learn(parts []part, allowed bool) {
 	var longest time.Duration
 	for _, p := range parts {
@@ -93,48 +93,48 @@ func (d *denials) learn(parts []part, allowed bool) {
 	for _, p := range parts {
 		switch {
 		case !allowed:
-			d.remember(p.question, p.op, min(longest, longestDenial))
+			d.remember(p.denialRead, p.op, min(longest, longestDenial))
 		case d.any.Load():
 			d.drop(p.charges)
 		}
 	}
 }
 
-// drop forgets the buckets of charges that were made: they owe more since.
+// drop forgets the buckets of charges that were made: less is left in them now.
 func (d *denials) drop(charges []quota.Charge) {
 	for i := range charges {
 		c := &charges[i]
-		if slot, old := d.of(c.Key).find(c); old != nil && !c.DryRun {
+		if slot, old := d.setOf(c.Key).find(c); old != nil && !c.DryRun {
 			slot.CompareAndSwap(old, nil)
 		}
 	}
 }
 
-// remember remembers the buckets that o found, for so long.
-func (d *denials) remember(q question, o *op, long time.Duration) {
+// remember remembers the buckets that o found, for the duration long.
+func (d *denials) remember(r denialRead, o *op, long time.Duration) {
 	for i := range o.charges {
 		c, bucket := &o.charges[i], o.found[i].before
 		if long <= 0 || !isRemembered(c) || len(c.Key)+len(bucket.Log) > maxDenial {
 			continue
 		}
-		set := d.of(c.Key)
+		set := d.setOf(c.Key)
 		learned := &denial{
-			key: strings.Clone(c.Key), limit: c.Limit, bucket: bucket, forgotten: set.forgotten.Load(),
-			ahead: o.now - q.asked.Microseconds(), until: o.now + long.Microseconds(),
+			key: strings.Clone(c.Key), limit: c.Limit, bucket: bucket, generation: set.generation.Load(),
+			ahead: o.now - r.asked.Microseconds(), until: o.now + long.Microseconds(),
 		}
-		if d.ask(o.charges, q.asked) == q { // nothing was forgotten meanwhile
+		if d.read(o.charges, r.asked) == r { // nothing was forgotten meanwhile
 			set.slotFor(learned).Store(learned)
 			d.any.Store(true)
 		}
 	}
 }
 
-// isRemembered reports whether c is of a kind that is. One with an ID may have been made before,
-// and is then allowed in any state.
+// isRemembered reports whether a denial of c may be remembered. A charge with an ID may have been made
+// before, and is then allowed in any state.
 func isRemembered(c *quota.Charge) bool { return c.ID == "" && !c.DryRun }
 
-// deniedFor is in what time all charges of o fit that were a reason to deny it, and ever will:
-// zero if there were none.
+// deniedFor returns how long until every charge that was denied would fit. It ignores charges that
+// can never fit, and returns zero if none was denied.
 func (o *op) deniedFor() (longest time.Duration) {
 	for i := range o.charges {
 		c, f := &o.charges[i], &o.found[i]
@@ -148,14 +148,14 @@ func (o *op) deniedFor() (longest time.Duration) {
 	return longest
 }
 
-// slotFor returns where a denial is to be kept: in place of the same bucket's, or of one that is
-// forgotten, or will be first.
+// slotFor returns the slot for a denial: that of the same bucket, an unused one, or the one that is
+// forgotten first.
 func (s *denialSet) slotFor(learned *denial) *atomic.Pointer[denial] {
 	best, until := 0, int64(1<<63-1)
 	for i := range s.slots {
 		old := s.slots[i].Load()
 		switch {
-		case old == nil || old.forgotten != learned.forgotten:
+		case old == nil || old.generation != learned.generation:
 			best, until = i, 0
 		case old.key == learned.key && old.limit.Name() == learned.limit.Name():
 			return &s.slots[i]
@@ -166,21 +166,20 @@ func (s *denialSet) slotFor(learned *denial) *atomic.Pointer[denial] {
 	return &s.slots[best]
 }
 
-// find returns the bucket of c, and in which slot it is; or nil.
+// find returns the denial of c's bucket and its slot, or nil.
 func (s *denialSet) find(c *quota.Charge) (*atomic.Pointer[denial], *denial) {
-	forgotten := s.forgotten.Load()
+	generation := s.generation.Load()
 	for i := range s.slots {
 		found := s.slots[i].Load()
-		if found != nil && found.key == c.Key && found.limit.Name() == c.Limit.Name() && found.forgotten == forgotten {
+		if found != nil && found.key == c.Key && found.limit.Name() == c.Limit.Name() && found.generation == generation {
 			return &s.slots[i], found
 		}
 	}
 	return nil, nil
 }
 
-// deny appends the decisions on charges to dst, if it is known that they are denied now: all their
-// buckets are remembered, and one does not admit what it is charged, in addition to what charges
-// before it are.
+// deny appends decisions on charges to dst if Redis would deny them now: all their buckets are remembered,
+// and at least one of them has too little left.
 func (d *denials) deny(dst []quota.Decision, charges []quota.Charge, now time.Duration) (
 	_ []quota.Decision, denied bool,
 ) {
@@ -193,7 +192,7 @@ func (d *denials) deny(dst []quota.Decision, charges []quota.Charge, now time.Du
 		o.found = make([]found, len(charges))
 	}
 	for i := range charges {
-		_, known := d.of(charges[i].Key).find(&charges[i])
+		_, known := d.setOf(charges[i].Key).find(&charges[i])
 		if known == nil || known.limit != charges[i].Limit || !isRemembered(&charges[i]) || !known.holds(now) {
 			return dst, false
 		}
@@ -218,13 +217,13 @@ func (d *denials) deny(dst []quota.Decision, charges []quota.Charge, now time.Du
 	return dst, denied
 }
 
-// holds reports whether d is not over, nor of a time to come.
+// holds reports whether d is still valid. (It may seem to be from the future after a clock step.)
 func (d *denial) holds(now time.Duration) bool {
 	left := d.until - d.time(now)
 	return 0 < left && left <= longestDenial.Microseconds()
 }
 
-// time is what Redis' clock says now, in µs, or a little more.
+// time returns the time on Redis' clock in µs, or a little more.
 func (d *denial) time(now time.Duration) int64 {
 	return d.ahead + (now + time.Microsecond - 1).Microseconds()
 }

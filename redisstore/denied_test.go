@@ -17,26 +17,26 @@ import (
 
 const µs = time.Microsecond
 
-// A denialStand is a Store of a fakeRedis that answers at once.
-type denialStand struct {
+// A deniedStore is a Store on a fakeRedis that answers at once.
+type deniedStore struct {
 	*fakeRedis
 	t     *testing.T
 	store *redisstore.Store
 }
 
-// whereDenied plays in a bubble.
-func whereDenied(t *testing.T, play func(t *testing.T, s *denialStand)) {
+// withDeniedStore runs play in a synctest bubble.
+func withDeniedStore(t *testing.T, play func(t *testing.T, s *deniedStore)) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeRedis(0)
-		s := &denialStand{f, t, &redisstore.Store{Client: f.link(t).Client, Timeout: time.Second}}
-		redisstore.RememberBy(s.store, time.Now) // to the microsecond
+		s := &deniedStore{f, t, &redisstore.Store{Client: f.link(t).Client, Timeout: time.Second}}
+		redisstore.RememberBy(s.store, time.Now) // exact to the microsecond
 		require.NoError(t, s.store.Ping(ctx))
 		play(t, s)
 	})
 }
 
 // take returns the decisions on charges, and whether Redis was asked.
-func (s *denialStand) take(charges ...quota.Charge) (ds []quota.Decision, asked bool) {
+func (s *deniedStore) take(charges ...quota.Charge) (ds []quota.Decision, asked bool) {
 	s.t.Helper()
 	before := s.roundTrips()
 	ds, err := s.store.Take(ctx, nil, charges...)
@@ -44,8 +44,8 @@ func (s *denialStand) take(charges ...quota.Charge) (ds []quota.Decision, asked 
 	return ds, s.roundTrips() > before
 }
 
-// denied has s ask Redis, which denies charges.
-func (s *denialStand) denied(charges ...quota.Charge) {
+// denied asserts that Redis is asked and denies charges.
+func (s *deniedStore) denied(charges ...quota.Charge) {
 	s.t.Helper()
 	ds, asked := s.take(charges...)
 	require.True(s.t, asked)
@@ -57,14 +57,14 @@ func (s *denialStand) denied(charges ...quota.Charge) {
 	require.Fail(s.t, "allowed")
 }
 
-// knows reports whether s denies charges by itself. It has Redis asked if not.
-func (s *denialStand) knows(charges ...quota.Charge) bool {
+// knows reports whether s denies charges without asking Redis.
+func (s *deniedStore) knows(charges ...quota.Charge) bool {
 	s.t.Helper()
 	_, asked := s.take(charges...)
 	return !asked
 }
 
-func TestADenialEndsWhenWhatWasDeniedFits(t *testing.T) {
+func TestADenialEndsWhenItsChargesFit(t *testing.T) {
 	for _, p := range []quota.Policy{
 		{Quota: 10, Window: time.Second},
 		{Quota: 10, Window: time.Second, Burst: 1},
@@ -72,20 +72,20 @@ func TestADenialEndsWhenWhatWasDeniedFits(t *testing.T) {
 		{Quota: 10, Window: 100 * time.Millisecond, Algorithm: quota.FixedWindow},
 		{Quota: 10, Window: 100 * time.Millisecond, Algorithm: quota.SlidingLog},
 	} {
-		whereDenied(t, func(t *testing.T, s *denialStand) {
+		withDeniedStore(t, func(t *testing.T, s *deniedStore) {
 			c := quota.Charge{Key: "key", Limit: s.limit(p)}
 			const wait = 100 * time.Millisecond
 			full := c
 			full.N = c.Limit.AtOnce()
 			ds, _ := s.take(full)
 			require.True(t, ds[0].Allowed)
-			begin := time.Now()
+			start := time.Now()
 			s.denied(c)
 
 			ds, asked := s.take(c)
 			require.False(t, asked, "%v", p)
 			assert.Equal(t, []quota.Decision{{
-				Limit: 10, RetryAfter: wait, NextAfter: wait, ResetAfter: ds[0].ResetAfter, At: begin.Local(),
+				Limit: 10, RetryAfter: wait, NextAfter: wait, ResetAfter: ds[0].ResetAfter, At: start.Local(),
 			}}, ds)
 			whole := ds[0].ResetAfter
 
@@ -94,10 +94,10 @@ func TestADenialEndsWhenWhatWasDeniedFits(t *testing.T) {
 			require.False(t, asked)
 			assert.Equal(t, µs, ds[0].RetryAfter)
 			assert.Equal(t, whole-wait+µs, ds[0].ResetAfter)
-			assert.Equal(t, begin.Add(wait-µs).Local(), ds[0].At)
+			assert.Equal(t, start.Add(wait-µs).Local(), ds[0].At)
 
 			time.Sleep(time.Nanosecond)
-			assert.False(t, s.knows(c), "less than a microsecond is not known to be left")
+			assert.False(t, s.knows(c), "the last microsecond may have passed")
 			time.Sleep(µs - 1)
 			ds, asked = s.take(c)
 			assert.True(t, asked)
@@ -106,9 +106,9 @@ func TestADenialEndsWhenWhatWasDeniedFits(t *testing.T) {
 	}
 }
 
-// Whatever others do meanwhile is seen a second later.
+// What other processes do meanwhile is seen within a second.
 func TestADenialIsRememberedForASecondAtMost(t *testing.T) {
-	whereDenied(t, func(t *testing.T, s *denialStand) {
+	withDeniedStore(t, func(t *testing.T, s *deniedStore) {
 		c := quota.Charge{Key: "key", Limit: s.limit(quota.PerDay(1))}
 		s.charge(c, 1)
 		s.denied(c)
@@ -121,9 +121,9 @@ func TestADenialIsRememberedForASecondAtMost(t *testing.T) {
 	})
 }
 
-// The bucket was Redis' at some moment after it was asked.
-func TestADenialIsNeverLongerThanRedisWouldMakeIt(t *testing.T) {
-	whereDenied(t, func(t *testing.T, s *denialStand) {
+// Redis read the bucket at some time after it was asked.
+func TestARememberedDenialIsNeverLongerThanThatOfRedis(t *testing.T) {
+	withDeniedStore(t, func(t *testing.T, s *deniedStore) {
 		const took = 30 * time.Millisecond
 		c := quota.Charge{Key: "key", Limit: s.limit(quota.PerSecond(10))}
 		s.setRTT(took)
@@ -135,9 +135,9 @@ func TestADenialIsNeverLongerThanRedisWouldMakeIt(t *testing.T) {
 	})
 }
 
-func TestWhatCostsLessThanFitsIsNotDenied(t *testing.T) {
+func TestASmallerChargeThatFitsIsNotDenied(t *testing.T) {
 	for n := int64(1); n <= 12; n++ {
-		whereDenied(t, func(t *testing.T, s *denialStand) {
+		withDeniedStore(t, func(t *testing.T, s *deniedStore) {
 			c := quota.Charge{Key: "key", N: 5, Limit: s.limit(quota.PerSecond(10))}
 			s.charge(c, 7)
 			s.denied(c)
@@ -152,23 +152,23 @@ func TestWhatCostsLessThanFitsIsNotDenied(t *testing.T) {
 		})
 	}
 	for n, until := range map[int64]time.Duration{4: 100 * time.Millisecond, 10: 200 * time.Millisecond} {
-		whereDenied(t, func(t *testing.T, s *denialStand) {
+		withDeniedStore(t, func(t *testing.T, s *deniedStore) {
 			c := quota.Charge{Key: "key", N: 5, Limit: s.limit(quota.PerSecond(10))}
 			s.charge(c, 7)
 			s.denied(c)
 			c.N = n
 			time.Sleep(until - µs)
-			assert.True(t, s.knows(c), "for as long as what was denied is")
+			assert.True(t, s.knows(c), "for as long as the larger charge is denied")
 			time.Sleep(µs)
 			assert.False(t, s.knows(c))
 		})
 	}
 }
 
-func TestALimitOfOtherNumbersIsSeenAtOnce(t *testing.T) {
+func TestAChangedLimitIsSeenAtOnce(t *testing.T) {
 	p := quota.Policy{Name: "api", Quota: 10, Window: time.Minute}
 	for _, raised := range []int64{11, 1000} {
-		whereDenied(t, func(t *testing.T, s *denialStand) {
+		withDeniedStore(t, func(t *testing.T, s *deniedStore) {
 			s.charge(quota.Charge{Key: "key", Limit: s.limit(p)}, 10)
 			s.denied(quota.Charge{Key: "key", Limit: s.limit(p)})
 			p := p
@@ -176,7 +176,7 @@ func TestALimitOfOtherNumbersIsSeenAtOnce(t *testing.T) {
 			assert.False(t, s.knows(quota.Charge{Key: "key", Limit: s.limit(p)}), "%d", raised)
 		})
 	}
-	whereDenied(t, func(t *testing.T, s *denialStand) {
+	withDeniedStore(t, func(t *testing.T, s *deniedStore) {
 		s.charge(quota.Charge{Key: "key", Limit: s.limit(p)}, 10)
 		s.denied(quota.Charge{Key: "key", Limit: s.limit(p)})
 		lowered := p
@@ -188,8 +188,8 @@ func TestALimitOfOtherNumbersIsSeenAtOnce(t *testing.T) {
 	})
 }
 
-func TestADenialIsOfOneBucket(t *testing.T) {
-	whereDenied(t, func(t *testing.T, s *denialStand) {
+func TestADenialIsForOneBucketOnly(t *testing.T) {
+	withDeniedStore(t, func(t *testing.T, s *deniedStore) {
 		minute, day := s.limit(quota.PerMinute(10)), s.limit(quota.PerDay(10))
 		s.charge(quota.Charge{Key: "key", Limit: minute}, 10)
 		s.denied(quota.Charge{Key: "key", Limit: minute})
@@ -201,8 +201,8 @@ func TestADenialIsOfOneBucket(t *testing.T) {
 	})
 }
 
-func TestACallIsDeniedOnlyIfAllItsBucketsAreKnown(t *testing.T) {
-	whereDenied(t, func(t *testing.T, s *denialStand) {
+func TestADenialNeedsAllBucketsOfTheCall(t *testing.T) {
+	withDeniedStore(t, func(t *testing.T, s *deniedStore) {
 		minute := quota.Charge{Key: "key", Limit: s.limit(quota.PerMinute(10))}
 		day := quota.Charge{Key: "key", Limit: s.limit(quota.PerDay(1000))}
 		dry := quota.Charge{Key: "key", Limit: s.limit(quota.PerHour(5)), DryRun: true}
@@ -217,17 +217,17 @@ func TestACallIsDeniedOnlyIfAllItsBucketsAreKnown(t *testing.T) {
 		assert.True(t, ds[1].Allowed)
 		assert.EqualValues(t, 990, ds[1].Remaining)
 		assert.True(t, s.knows(day, minute), "in any order")
-		assert.False(t, s.knows(day), "what fits is for Redis to take")
+		assert.False(t, s.knows(day), "only Redis can make a charge that fits")
 
 		s.denied(minute, dry)
 		assert.True(t, s.knows(minute))
-		assert.False(t, s.knows(minute, dry), "dry runs are for Redis to count")
+		assert.False(t, s.knows(minute, dry), "Redis must count dry runs")
 	})
 }
 
-// What a call asks of one bucket in several charges it asks in all.
+// Several charges of one bucket in a call count together.
 func TestChargesOfOneBucketAddUp(t *testing.T) {
-	whereDenied(t, func(t *testing.T, s *denialStand) {
+	withDeniedStore(t, func(t *testing.T, s *deniedStore) {
 		c := quota.Charge{Key: "key", N: 5, Limit: s.limit(quota.PerSecond(10))}
 		s.charge(c, 7)
 		s.denied(c)
@@ -245,8 +245,8 @@ func TestChargesOfOneBucketAddUp(t *testing.T) {
 	})
 }
 
-func TestARefundIsSeenAtOnceByAnAnswerThatIsLate(t *testing.T) {
-	whereDenied(t, func(t *testing.T, s *denialStand) {
+func TestALateAnswerDoesNotUndoARefund(t *testing.T) {
+	withDeniedStore(t, func(t *testing.T, s *deniedStore) {
 		c := quota.Charge{Key: "key", Limit: s.limit(quota.PerDay(10))}
 		s.charge(c, 10)
 		s.setRTT(2 * ms)
@@ -256,7 +256,7 @@ func TestARefundIsSeenAtOnceByAnAnswerThatIsLate(t *testing.T) {
 			late <- ds
 		}()
 		time.Sleep(ms / 2)
-		s.setRTT(100 * ms) // which it needs for the way back
+		s.setRTT(100 * ms) // for the way back
 		time.Sleep(ms)
 		s.setRTT(2 * ms)
 		c.N = -1
@@ -264,13 +264,13 @@ func TestARefundIsSeenAtOnceByAnAnswerThatIsLate(t *testing.T) {
 		c.N = 1
 		require.False(t, (<-late)[0].Allowed)
 		ds, asked := s.take(c)
-		assert.True(t, asked, "the answer is from before the refund")
+		assert.True(t, asked, "the answer is older than the refund")
 		assert.True(t, ds[0].Allowed)
 	})
 }
 
-func TestWhatALeaseGivesBackIsSeenAtOnce(t *testing.T) {
-	whereDenied(t, func(t *testing.T, s *denialStand) {
+func TestARefundByALeaseIsSeenAtOnce(t *testing.T) {
+	withDeniedStore(t, func(t *testing.T, s *deniedStore) {
 		c := quota.Charge{Key: "key", Limit: s.limit(quota.Policy{Quota: 1, Window: time.Hour, Burst: 100})}
 		l := &redisstore.Lease{Store: s.store}
 		for range 10 {
@@ -278,9 +278,9 @@ func TestWhatALeaseGivesBackIsSeenAtOnce(t *testing.T) {
 			require.NoError(t, err)
 			require.True(t, ds[0].Allowed)
 		}
-		c.N = 89 // what goes back is rounded down
+		c.N = 89 // the refund is rounded down
 		s.denied(c)
-		require.True(t, s.knows(c), "what is held is not there")
+		require.True(t, s.knows(c), "held units are taken")
 		require.NoError(t, l.Close(ctx))
 		ds, _ := s.take(c)
 		assert.True(t, ds[0].Allowed)
@@ -288,11 +288,11 @@ func TestWhatALeaseGivesBackIsSeenAtOnce(t *testing.T) {
 	})
 }
 
-// mostDenials is how many are remembered at most.
+// mostDenials is how many denials are remembered at most.
 const mostDenials = 14336
 
 func TestDenialsTakeBoundedMemory(t *testing.T) {
-	whereDenied(t, func(t *testing.T, s *denialStand) {
+	withDeniedStore(t, func(t *testing.T, s *deniedStore) {
 		const keys = 3 * mostDenials
 		l := s.limit(quota.Policy{Quota: 60, Window: time.Minute, Burst: 600})
 		last := quota.Charge{Key: "last", N: 60, Limit: l}
@@ -301,7 +301,7 @@ func TestDenialsTakeBoundedMemory(t *testing.T) {
 			s.charge(key(i), 600)
 		}
 		s.charge(last, 600)
-		time.Sleep(50 * time.Millisecond) // so that others than last will be forgotten sooner
+		time.Sleep(50 * time.Millisecond) // so that other denials expire before last
 		s.denied(last)
 		for i := range keys {
 			s.denied(key(i))
@@ -316,12 +316,12 @@ func TestDenialsTakeBoundedMemory(t *testing.T) {
 		assert.Less(t, known, mostDenials)
 		assert.Greater(t, known, mostDenials*9/10)
 		_, err := s.store.Take(ctx, nil, last)
-		assert.NoError(t, err, "which ends last")
+		assert.NoError(t, err, "last expires last")
 	})
 }
 
 func TestLargeBucketsAreNotRemembered(t *testing.T) {
-	whereDenied(t, func(t *testing.T, s *denialStand) {
+	withDeniedStore(t, func(t *testing.T, s *deniedStore) {
 		key := quota.Charge{Key: strings.Repeat("x", 2000), Limit: s.limit(quota.PerMinute(600))}
 		s.charge(key, 600)
 		s.denied(key)
@@ -337,9 +337,9 @@ func TestLargeBucketsAreNotRemembered(t *testing.T) {
 	})
 }
 
-// Whatever others charge in the meantime, what is denied here Redis would deny.
-func TestWhatIsDeniedIsDeniedByTheBucketItself(t *testing.T) {
-	whereDenied(t, func(t *testing.T, s *denialStand) {
+// Whatever other processes charge meanwhile, Redis would deny the same.
+func TestARememberedDenialAgreesWithTheBucket(t *testing.T) {
+	withDeniedStore(t, func(t *testing.T, s *deniedStore) {
 		random := rand.New(rand.NewPCG(5, 6))
 		var both, known int
 		for i := range stated(3000, 1000) {
@@ -363,7 +363,7 @@ func TestWhatIsDeniedIsDeniedByTheBucketItself(t *testing.T) {
 			for range 20 {
 				time.Sleep(time.Duration(random.Int64N(1+wait.Microseconds()/5)) * µs)
 				if one := (quota.Charge{Key: "key", Limit: c.Limit}); s.wait(one) == 0 {
-					s.charge(one, 1) // somebody else's
+					s.charge(one, 1) // by another process
 				}
 				c.N = 1 + random.Int64N(5)
 				wait := s.wait(c)
@@ -384,8 +384,8 @@ func TestWhatIsDeniedIsDeniedByTheBucketItself(t *testing.T) {
 	})
 }
 
-func TestDenialsMayBeUsedByManyAtOnce(t *testing.T) {
-	whereDenied(t, func(t *testing.T, s *denialStand) {
+func TestDenialsAreSafeForConcurrentUse(t *testing.T) {
+	withDeniedStore(t, func(t *testing.T, s *deniedStore) {
 		l := s.limit(quota.PerMinute(10))
 		for key := range 100 {
 			s.charge(quota.Charge{Key: fmt.Sprint(key), Limit: l}, 10)
@@ -403,8 +403,8 @@ func TestDenialsMayBeUsedByManyAtOnce(t *testing.T) {
 	})
 }
 
-func TestADenialThatIsKnownAllocatesNothing(t *testing.T) {
-	whereDenied(t, func(t *testing.T, s *denialStand) {
+func TestARememberedDenialDoesNotAllocate(t *testing.T) {
+	withDeniedStore(t, func(t *testing.T, s *deniedStore) {
 		c := quota.Charge{Key: "key", Limit: s.limit(quota.PerDay(10))}
 		s.charge(c, 10)
 		s.denied(c)

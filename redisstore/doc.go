@@ -1,32 +1,49 @@
-// Package redisstore keeps in Redis what several processes share: the counts of
-// package quota in a [Store], a retry budget in a [Budget], the cool-downs of their
-// servers on a [Board], the [Limits] of single keys, and a [Document] of rules.
+// Package redisstore shares rate limits, retry budgets and cool-downs among processes through Redis.
+//
+//	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
+//	store := &redisstore.Store{Client: rdb} // or redisstore.FromEnv()
+//	if err := store.Ping(ctx); err != nil {
+//		log.Print(err) // "connection refused", "NOAUTH", …
+//	}
+//
+//	// A server: all replicas count together.
+//	limiter, err := serverside.New(serverside.Config{
+//		Store: store,
+//		Rules: []serverside.Rule{{Name: "api", Pattern: "/v1/", Policies: []quota.Policy{quota.PerMinute(60)}}},
+//	})
+//
+//	// A client: all workers share one rate, one retry budget and the servers' cool-downs.
+//	client := &http.Client{Transport: &heed.Transport{
+//		Pacer:  &pace.Shared{Store: store, Policies: []quota.Policy{quota.PerSecond(50)}},
+//		Budget: &redisstore.Budget{Client: rdb, Key: "orders-api"},
+//		Board:  &redisstore.Board{Client: rdb},
+//	}}
+//
+// A [Lease] makes a Store faster for a busy limit: it takes units ahead, so that most decisions
+// need no round trip. [Store.Acquire] limits requests in flight. [Limits] reads the limits of
+// single keys from Redis, and a [Document] a file of rules.
+//
+// # When Redis does not answer
+//
+// No call waits longer than its own Timeout, 50 ms by default, whatever the timeouts of the
+// client are. After a call without an answer, further calls fail at once, and a probe in the
+// background finds out when Redis answers again. With a Store, the caller decides what to do
+// meanwhile; a Budget and a Board go on with what they know.
+//
+// Give Redis enough memory, and a maxmemory-policy of noeviction or volatile-ttl: evicting a
+// bucket gives its quota away a second time. docs/redis.md has the permissions and settings.
 //
 // # Scripts
 //
-// Every decision is made by one Lua script, which makes all that one round trip brings.
-// A script reads the clock once, by TIME, so that it is Redis' clock which counts and
-// not those of the processes; works everything out in integers that a Lua number holds
-// exactly, by the arithmetic that package quota describes; and writes last, if at all,
-// and only if Redis' ACL permits all of it, so that a script which fails has written
-// nothing. (Redis 6.2 cannot be asked what it permits. There, see to it that who may
-// HSET may PEXPIRE as well. Nor should a selector of an ACL permit one of them for some
-// keys of a Store only: most scripts ask about one key.) What it writes expires.
+// Each decision is one Lua script and one round trip. A script reads Redis' clock once, so the
+// clocks of the processes need not agree. It computes with integers that a Lua number holds
+// exactly, as package quota describes. It checks first whether Redis' ACL permits everything
+// that it writes: a script that fails has written nothing. (Redis 6.2 has no such check: there,
+// a user that may HSET must also be allowed to PEXPIRE. And give a user the same permissions for
+// all keys of a Store, since most scripts check one key only.) All that a script writes expires.
 //
-// Scripts are called by their digest, and sent in full to a server that does not
-// know them. One that was refused did nothing; if it was for several calls, each of
-// them is sent once more by itself, since it may be the fault of one. Apart from that
-// nothing is ever sent twice: go-redis would by default send a script up to four times
-// when no answer comes, and each might be counted.
-//
-// # When Redis is lost
-//
-// A call has a Timeout of its own, 50 ms by default, which holds whatever the
-// timeouts of the client are: a call that takes longer is left behind. When one
-// was, the following ones fail at once, and Redis is asked in the background
-// whether it is back. What to do meanwhile is for the caller to say; a Budget and a
-// Board decide on their own.
-//
-// Give Redis memory enough and an eviction policy of noeviction or volatile-ttl:
-// a bucket that is evicted is whole again.
+// A script is called by its digest, and its source is sent to a server that does not know it. A
+// script that is refused has done nothing. If it was a batch of several calls, each is sent again
+// by itself, because one call may be the reason. Nothing else is ever sent twice, unlike in
+// go-redis by default: a script that got no answer may have been executed.
 package redisstore

@@ -13,51 +13,53 @@ import (
 )
 
 const (
-	maxDocument   = 1 << 20                // bytes that a Document may have
-	documentPause = 100 * time.Millisecond // the least time between two calls of Follow
+	maxDocument   = 1 << 20                // bytes
+	documentPause = 100 * time.Millisecond // the shortest time between two calls of changed
 )
 
 var documentScript = newScript(fmt.Sprintf("return redis.call('GETRANGE', KEYS[1], 0, %d)", maxDocument))
 
-// A Document is a text in Redis that processes follow, such as their rules: it is a
-// rulefile.Source. A program that writes it publishes a message on the channel of the same
-// name:
+// A Document is a text in Redis, such as a file of rules, that all processes follow. It is a
+// rulefile.Source:
+//
+//	rules, err := rulefile.Follow("heed:rules", &redisstore.Document{Client: rdb}, nil, env)
+//
+// To change it, set the key and publish a message on the channel of the same name:
 //
 //	redis-cli -x SET heed:rules < rules.yaml
 //	redis-cli PUBLISH heed:rules changed
 //
-// A message that got lost costs an Interval.
+// If the message is lost, the change is seen after Interval.
 //
-// The zero Document has no Redis; set Client. It needs no Close. It is safe for
-// concurrent use; its fields must not change once it is in use, and it must not be
-// copied.
+// Set Client. There is nothing to close. Fields must not change once the Document is in use, and it
+// must not be copied. It is safe for concurrent use.
 type Document struct {
-	// Client is how Redis is reached. If nil, Read fails.
+	// Client connects to Redis. If nil, Read fails.
 	Client redis.UniversalClient
 
-	// Key is that of the text, a Redis string, and the name of the channel. If empty,
-	// "heed:rules".
+	// Key names a Redis string, and the channel. If empty, "heed:rules".
 	Key string
 
-	// Interval is how often Follow calls changed without a message. If zero or negative,
-	// 10 s.
+	// Interval is how often Follow calls changed when there are no messages. If zero or
+	// negative, 10 s.
 	Interval time.Duration
 
 	// Timeout is how long a Read may take. If zero or negative, 1 s.
 	Timeout time.Duration
 
-	// Degraded is called with the reason why Follow gets no messages, such as a user who
-	// may not subscribe to the channel: once for each reason, until there were some. If nil, the
-	// reason is logged to slog.Default, as a warning. It is called by one goroutine for each Follow.
+	// Degraded is called with the reason why Follow gets no messages, such as a user without
+	// permission for the channel: once for each reason, and again after messages have worked in
+	// between. Each Follow calls it from one goroutine. If nil, the reason is logged to
+	// slog.Default as a warning.
 	Degraded func(err error)
 
-	once  sync.Once // guards the making of redis
+	once  sync.Once // guards the creation of redis
 	redis *client
 }
 
-// Read returns the text. The error is fs.ErrNotExist if there is none, or it is empty.
-// It is also an error if it is longer than 1 MiB, or Redis does not answer. Redis is
-// always asked, whatever became of the Read before.
+// Read returns the text. The error is fs.ErrNotExist if it is missing or empty. It is also an error if
+// the text is longer than 1 MiB or Redis does not answer. Read always asks Redis, even if the last
+// Read failed.
 func (d *Document) Read(ctx context.Context) ([]byte, error) {
 	d.once.Do(func() { d.redis = newClient(d.Client, d.timeout()) })
 	reply, err := d.redis.runPatiently(ctx, documentScript, []string{d.key()})
@@ -76,16 +78,14 @@ func (d *Document) Read(ctx context.Context) ([]byte, error) {
 	return []byte(text), nil
 }
 
-// Follow calls changed, in its own goroutine, whenever the text may have changed, until
-// ctx is over: when a message says so, when messages arrive again after a while
-// without, and once in each Interval; but not more often than each 100 ms, however many
-// messages there are.
+// Follow blocks until ctx ends, and calls changed whenever the text may have changed: after a message,
+// when the subscription starts again, and after each Interval, but at most every 100 ms.
 func (d *Document) Follow(ctx context.Context, changed func()) {
 	wake := make(chan struct{}, 1)
 	signal := func() {
 		select {
 		case wake <- struct{}{}:
-		default: // there is one already
+		default: // a call is already due
 		}
 	}
 	var subscribed sync.WaitGroup
@@ -106,7 +106,7 @@ func (d *Document) Follow(ctx context.Context, changed func()) {
 		case <-ticker.C:
 		}
 		changed()
-		rest(ctx, documentPause)
+		sleep(ctx, documentPause)
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/heedhttp/heed/redisstore"
 )
 
-func TestADocumentIsReadAsItIsNow(t *testing.T) {
+func TestReadReturnsTheCurrentDocument(t *testing.T) {
 	server := redistest.Shared(t)
 	d := &redisstore.Document{Client: newClient(t, server), Key: "heed:text", Timeout: patient}
 	_, err := d.Read(ctx)
@@ -43,7 +43,7 @@ func TestADocumentIsReadAsItIsNow(t *testing.T) {
 	assert.ErrorContains(t, err, "WRONGTYPE")
 }
 
-func TestADocumentIsNotWaitedForLongerThanItMay(t *testing.T) {
+func TestADocumentReadEndsAfterItsTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := silentRedis(t, redis.Options{})
 		d := &redisstore.Document{Client: client, Timeout: 50 * ms}
@@ -67,12 +67,12 @@ func TestADocumentIsReadAsSoonAsRedisIsBack(t *testing.T) {
 	server.Restart()
 	must(t, server, "SET", "heed:rules", "one")
 	got, err := d.Read(ctx)
-	require.NoError(t, err, "it is not read again before an Interval is over")
+	require.NoError(t, err, "long before the next Interval")
 	assert.Equal(t, "one", string(got))
 }
 
-// Each message counts, and so does what may have been published before the subscription.
-func TestADocumentSaysThatItMayHaveChanged(t *testing.T) {
+// Each message counts, and so does the start of a subscription, before which messages were lost.
+func TestFollowReportsPossibleChanges(t *testing.T) {
 	mostlyWaits(t)
 	server := redistest.Shared(t)
 	for name, client := range map[string]redis.UniversalClient{"one": newClient(t, server), "cluster": newCluster(t)} {
@@ -83,7 +83,7 @@ func TestADocumentSaysThatItMayHaveChanged(t *testing.T) {
 			defer close(over)
 			d.Follow(within, func() { changes <- true })
 		}()
-		<-changes // it listens
+		<-changes // now it is subscribed
 		for range 3 {
 			require.NoError(t, client.Publish(ctx, "heed:rules", "").Err())
 			select {
@@ -98,7 +98,7 @@ func TestADocumentSaysThatItMayHaveChanged(t *testing.T) {
 	}
 }
 
-func TestADocumentThatChangesAllTheTimeIsReadNowAndThen(t *testing.T) {
+func TestFollowLimitsHowOftenItReportsChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &redisstore.Document{Interval: ms}
 		within, stop := context.WithTimeout(t.Context(), time.Second)
@@ -109,7 +109,7 @@ func TestADocumentThatChangesAllTheTimeIsReadNowAndThen(t *testing.T) {
 	})
 }
 
-func TestADocumentIsReadInEachIntervalWhateverRedisDoes(t *testing.T) {
+func TestFollowReportsEachIntervalEvenWithoutRedis(t *testing.T) {
 	d := &redisstore.Document{Interval: ms}
 	within, stop := context.WithCancel(ctx)
 	changes := 0

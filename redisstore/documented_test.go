@@ -16,9 +16,9 @@ import (
 	"github.com/heedhttp/heed/redisstore"
 )
 
-// Each user of docs/redis.md that is for one component can do what that does, and is denied
+// Each user that docs/redis.md has for one component may do what the component needs, and may not use
 // the keys of the others.
-func TestEachDocumentedUserMayDoWhatItsComponentNeeds(t *testing.T) {
+func TestEachDocumentedUserHasThePermissionsItsComponentNeeds(t *testing.T) {
 	page, err := os.ReadFile("../docs/redis.md")
 	require.NoError(t, err)
 	for user, uses := range map[string]func(*testing.T, *redis.Client){
@@ -42,7 +42,7 @@ func TestEachDocumentedUserMayDoWhatItsComponentNeeds(t *testing.T) {
 			require.NoError(t, admin.Do(ctx, args...).Err())
 			require.NoError(t, admin.HSet(ctx, "heed:limits:key", "per_minute", 5).Err())
 			require.NoError(t, admin.Set(ctx, "heed:rules", "rules: []", 0).Err())
-			// Identity is CLIENT SETINFO, which this user may not send: Redis has it from 7.2 on.
+			// Without DisableIdentity go-redis sends CLIENT SETINFO, which this user may not.
 			client := redis.NewClient(&redis.Options{
 				Addr: server.Addr, Username: user, Password: "secret", DisableIdentity: true,
 			})
@@ -87,7 +87,7 @@ func useStore(t *testing.T, client *redis.Client) {
 	assert.NoError(t, lease.Close(ctx))
 }
 
-// refuseOne makes a call about two Keys on a Ring, of which one is denied and the other given back.
+// refuseOne makes a call for two Keys on a Ring. One is denied, so the other is given back.
 func refuseOne(t *testing.T, client *redis.Client) {
 	o := client.Options()
 	ring := redis.NewRing(&redis.RingOptions{
@@ -160,7 +160,7 @@ func useDocument(t *testing.T, client *redis.Client) {
 	require.Eventually(t, func() bool { return listens(t, client, "heed:rules") }, hang, time.Millisecond)
 }
 
-// listens reports whether the user of client follows a channel. Another one asks: this may not.
+// listens reports whether the user of client may subscribe to a channel. It asks as another user.
 func listens(t *testing.T, client *redis.Client, channel string) bool {
 	admin := redis.NewClient(&redis.Options{Addr: client.Options().Addr})
 	defer admin.Close()

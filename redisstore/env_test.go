@@ -15,18 +15,30 @@ import (
 	"github.com/heedhttp/heed/redisstore"
 )
 
-func TestEnvironmentNamesARedis(t *testing.T) {
+func TestFromEnvConnectsToTheRedisOfTheEnvironment(t *testing.T) {
 	for _, c := range []struct {
 		url, tls string
 		options  redis.Options
-		secured  string // the name in the certificate
+		secured  string // the server name for TLS
 	}{
-		{"redis://:s3cret@redis.example:6380/2", "", redis.Options{Addr: "redis.example:6380", Password: "s3cret", DB: 2}, ""},
+		{
+			"redis://:s3cret@redis.example:6380/2", "",
+			redis.Options{Addr: "redis.example:6380", Password: "s3cret", DB: 2}, "",
+		},
 		{"redis://:s3cret@redis.example", "false", redis.Options{Addr: "redis.example:6379", Password: "s3cret"}, ""},
-		{"redis://:s3cret@redis.example:6379/0", "true", redis.Options{Addr: "redis.example:6379", Password: "s3cret"}, "redis.example"},
+		{
+			"redis://:s3cret@redis.example:6379/0", "true",
+			redis.Options{Addr: "redis.example:6379", Password: "s3cret"}, "redis.example",
+		},
 		{"redis://[2001:db8::1]:6379", "true", redis.Options{Addr: "[2001:db8::1]:6379"}, "2001:db8::1"},
-		{"rediss://:s3cret@redis.example:6379/0", "", redis.Options{Addr: "redis.example:6379", Password: "s3cret"}, "redis.example"},
-		{"rediss://:s3cret@redis.example:6379/0", "true", redis.Options{Addr: "redis.example:6379", Password: "s3cret"}, "redis.example"},
+		{
+			"rediss://:s3cret@redis.example:6379/0", "",
+			redis.Options{Addr: "redis.example:6379", Password: "s3cret"}, "redis.example",
+		},
+		{
+			"rediss://:s3cret@redis.example:6379/0", "true",
+			redis.Options{Addr: "redis.example:6379", Password: "s3cret"}, "redis.example",
+		},
 	} {
 		t.Setenv("REDIS_URL", c.url)
 		t.Setenv("REDIS_TLS", c.tls)
@@ -44,7 +56,7 @@ func TestEnvironmentNamesARedis(t *testing.T) {
 	}
 }
 
-func TestAnEnvironmentThatNamesNoRedisMayMeanOne(t *testing.T) {
+func TestFromEnvOrHasADefaultURL(t *testing.T) {
 	t.Setenv("REDIS_TLS", "")
 	for url, want := range map[string]string{"": "127.0.0.1:6379", "redis://redis.example": "redis.example:6379"} {
 		t.Setenv("REDIS_URL", url)
@@ -55,14 +67,21 @@ func TestAnEnvironmentThatNamesNoRedisMayMeanOne(t *testing.T) {
 	}
 }
 
-func TestEnvironmentThatIsWrongIsAnErrorWithoutSecrets(t *testing.T) {
+func TestFromEnvReportsFaultsWithoutSecrets(t *testing.T) {
+	const (
+		missing = "redisstore: REDIS_URL: is missing: must be such as redis://:password@host:6379/0"
+		invalid = "redisstore: REDIS_URL: is not the URL of a Redis: must be such as redis://:password@host:6379/0"
+	)
 	for _, c := range []struct{ url, tls, want string }{
-		{"", "", "redisstore: REDIS_URL: is missing: write as in redis://:password@host:6379/0"},
-		{"", "s3cret", "redisstore: REDIS_URL: is missing: write as in redis://:password@host:6379/0\nredisstore: REDIS_TLS: must be true or false"},
-		{"http://:s3cret@host", "", "redisstore: REDIS_URL: is no URL of a Redis: write as in redis://:password@host:6379/0"},
-		{"redis://:s3cret@host:port", "", "redisstore: REDIS_URL: is no URL of a Redis: write as in redis://:password@host:6379/0"},
+		{"", "", missing},
+		{"", "s3cret", missing + "\nredisstore: REDIS_TLS: must be true or false"},
+		{"http://:s3cret@host", "", invalid},
+		{"redis://:s3cret@host:port", "", invalid},
 		{"rediss://:s3cret@host", "false", "redisstore: REDIS_TLS: is false, but REDIS_URL begins with rediss"},
-		{"unix:///run/redis.sock", "true", "redisstore: REDIS_TLS: is true, but REDIS_URL is a socket of this machine"},
+		{
+			"unix:///run/redis.sock", "true",
+			"redisstore: REDIS_TLS: is true, but REDIS_URL is a Unix socket, which has no TLS",
+		},
 	} {
 		t.Setenv("REDIS_URL", c.url)
 		t.Setenv("REDIS_TLS", c.tls)
@@ -73,7 +92,7 @@ func TestEnvironmentThatIsWrongIsAnErrorWithoutSecrets(t *testing.T) {
 	}
 }
 
-func TestTheEnvironmentSaysHowLongADecisionMayTake(t *testing.T) {
+func TestRedisTimeoutSetsTheTimeoutOfTheStore(t *testing.T) {
 	t.Setenv("REDIS_URL", "redis://redis.example")
 	t.Setenv("REDIS_TLS", "")
 	for text, want := range map[string]time.Duration{"": 0, "20ms": 20 * time.Millisecond, "1s": time.Second} {
@@ -90,7 +109,7 @@ func TestTheEnvironmentSaysHowLongADecisionMayTake(t *testing.T) {
 	}
 }
 
-func TestAStoreOfTheEnvironmentCounts(t *testing.T) {
+func TestAStoreFromTheEnvironmentCounts(t *testing.T) {
 	t.Setenv("REDIS_URL", "redis://"+redistest.Shared(t).Addr)
 	t.Setenv("REDIS_TLS", "")
 	t.Setenv("REDIS_TIMEOUT", hang.String())

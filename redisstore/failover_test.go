@@ -21,19 +21,18 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What a failover forgets are the charges that were answered and not yet
-// replicated. That is less than was admitted in the last second, and no more than
-// a bucket can owe: so in any time t with a failover in it at most
+// A failover forgets charges that were answered and not yet replicated: fewer than were admitted in the
+// last second, and no more than a bucket can owe. So in any time t with one failover at most
 // 2·Burst + Quota·t/Window units are admitted, and without one Burst + Quota·t/Window.
 
 var (
 	rapid = quota.Policy{Name: "rapid", Quota: 1000, Window: time.Second, Burst: 100}
 
-	// bottomless is hardly given anything back: what it owes is all that was taken.
+	// bottomless refills so slowly that what it owes is all that was taken.
 	bottomless = quota.Policy{Name: "bottomless", Quota: 10, Window: 24 * time.Hour, Burst: 500_000}
 )
 
-// A load takes units of some keys as fast as it may.
+// A load takes units of some keys as fast as it can.
 type load struct {
 	store *redisstore.Store
 	keys  []string
@@ -45,10 +44,13 @@ type load struct {
 	all        sync.WaitGroup
 }
 
-// startLoad has 16 goroutines take units until the load is ended.
+// startLoad starts 16 goroutines that take units until the load ends.
 func startLoad(t *testing.T, client redis.UniversalClient, keys ...string) *load {
 	within, stop := context.WithCancel(t.Context())
-	l := &load{store: &redisstore.Store{Client: client, Timeout: slack}, keys: keys, used: make(map[string]*ledger), began: time.Now(), stop: stop}
+	l := &load{
+		store: &redisstore.Store{Client: client, Timeout: slack}, keys: keys, used: make(map[string]*ledger),
+		began: time.Now(), stop: stop,
+	}
 	for _, key := range keys {
 		l.used[key] = new(ledger)
 	}
@@ -65,7 +67,7 @@ func startLoad(t *testing.T, client redis.UniversalClient, keys ...string) *load
 	return l
 }
 
-// take makes charges of key, and waits a little if it cannot.
+// take makes charges of key, and waits a little if it fails.
 func (l *load) take(key string, charges ...quota.Charge) {
 	ds, err := l.store.Take(ctx, nil, charges...)
 	switch {
@@ -84,8 +86,7 @@ func (l *load) end() {
 	l.all.Wait()
 }
 
-// awaitUse waits until some units of key are used after a moment, and returns when the
-// first was.
+// awaitUse waits until some units of key are used after since, and returns when the first was.
 func (l *load) awaitUse(t *testing.T, key string, since time.Time) (back time.Time) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -99,8 +100,8 @@ func (l *load) awaitUse(t *testing.T, key string, since time.Time) (back time.Ti
 	return back
 }
 
-// goOn lets the load go on for a while in the long form, and else until some more units
-// of each key are used.
+// goOn lets the load run for the stated time in the long form, and otherwise until some more units of
+// each key are used.
 func (l *load) goOn(t *testing.T, stated time.Duration) {
 	t.Helper()
 	if testenv.Long() {
@@ -113,7 +114,7 @@ func (l *load) goOn(t *testing.T, stated time.Duration) {
 	}
 }
 
-// forgotten is how many units of key were used that nobody knows of any more.
+// forgotten returns how many units of key were used that Redis does not count.
 func (l *load) forgotten(t *testing.T, key string) int64 {
 	t.Helper()
 	var ds []quota.Decision
@@ -125,8 +126,8 @@ func (l *load) forgotten(t *testing.T, key string) int64 {
 	return max(0, int64(len(l.used[key].times()))-(bottomless.Burst-ds[0].Remaining))
 }
 
-// judge checks key, whose master was whole until a moment, and back from another on. For
-// so long it was cut off and answered, beside the one that was to take over.
+// judge checks key. Its master was lost at whole, and was replaced at back. Before it died, it answered
+// for the time cutOff without replicas.
 func (l *load) judge(t *testing.T, key string, whole, back time.Time, cutOff time.Duration) {
 	t.Helper()
 	used := l.used[key].times()
@@ -136,42 +137,43 @@ func (l *load) judge(t *testing.T, key string, whole, back time.Time, cutOff tim
 	assert.Zero(t, excess(after, rapid))
 	assert.LessOrEqual(t, excess(used, rapid), rapid.Burst+rapidIn(cutOff))
 	forgotten, last := l.forgotten(t, key), len(between(used, whole.Add(-time.Second), back))
-	if testenv.Long() { // how far behind a replica is depends on the machine
+	if testenv.Long() { // the lag of a replica depends on the machine
 		assert.LessOrEqual(t, forgotten, int64(last))
 	}
-	t.Logf("%q: %d units used, %d of them up to a second before the end; served again %v after it; %d forgotten; %d more than Burst + Quota·t/Window",
+	const format = "%q: %d units used, %d of them up to a second before the end; served again %v after it; " +
+		"%d forgotten; %d more than Burst + Quota·t/Window"
+	t.Logf(format,
 		key, len(used), last, back.Sub(whole).Round(time.Millisecond), forgotten, excess(used, rapid))
 }
 
-// judgeMany checks a key that some masters have had, one after the other or at the same
-// time: servers that were busy are replaced though they live. Each keeps to the limit.
+// judgeMany checks a key that several masters have had, one after the other or at the same time: a busy
+// server is replaced although it lives. Each master keeps to the limit by itself.
 func (l *load) judgeMany(t *testing.T, key string, masters int) {
 	t.Helper()
 	used := l.used[key].times()
 	most := int64(masters) * (rapid.Burst + rapidIn(time.Since(l.began)))
 	assert.LessOrEqual(t, int64(len(used)), most)
 	more := excess(used, rapid)
-	if testenv.Long() { // when the machine has nothing else to do, they agree soon
+	if testenv.Long() { // on an idle machine they agree soon
 		const disagreement = 5 * time.Second
 		assert.LessOrEqual(t, more, rapid.Burst+rapidIn(disagreement))
 	}
 	t.Logf("%q: %d masters, %d units used, %d more than Burst + Quota·t/Window", key, masters, len(used), more)
 }
 
-// rapidIn is how many units rapid gives back in a time.
+// rapidIn returns how many units rapid refills in a time.
 func rapidIn(d time.Duration) int64 { return 1 + rapid.Quota*int64(d)/int64(rapid.Window) }
 
-// ends are the ways in which a master is lost. They return how long it answered without
-// its replicas.
+// ends are the ways to lose a master. They return how long it still answered without replicas.
 var ends = map[string]func(*testing.T, *redistest.Server) (cutOff time.Duration){
 	"dies":                 func(_ *testing.T, master *redistest.Server) time.Duration { master.Kill(); return 0 },
 	"hangs":                func(_ *testing.T, master *redistest.Server) time.Duration { master.Stop(); return 0 },
-	"is cut off, and dies": dieAlone,
+	"is cut off, and dies": cutOffAndKill,
 }
 
-// dieAlone has a master go on for 300 ms without its replicas, which it does not let
-// in again, and then die: what it was told in that time is forgotten.
-func dieAlone(t *testing.T, master *redistest.Server) (cutOff time.Duration) {
+// cutOffAndKill keeps replicas away from a master for 300 ms and then kills it, so that the charges of
+// that time are forgotten.
+func cutOffAndKill(t *testing.T, master *redistest.Server) (cutOff time.Duration) {
 	client := newClient(t, master)
 	start := time.Now()
 	require.NoError(t, client.ConfigSet(ctx, "requirepass", "secret").Err())
@@ -181,13 +183,13 @@ func dieAlone(t *testing.T, master *redistest.Server) (cutOff time.Duration) {
 	return time.Since(start)
 }
 
-func TestAfterAFailoverBySentinelsTheLimitHoldsAgain(t *testing.T) {
+func TestTheLimitHoldsAfterAFailoverBySentinels(t *testing.T) {
 	mostlyWaits(t)
 	atOnce(t, ends, failOver)
 }
 
-// elections is how many times the Sentinels have elected one of them, as the one that
-// knows of most says: each of these may have promoted a replica.
+// elections returns how many times the Sentinels have elected a leader. Each leader may have promoted a
+// replica.
 func elections(t *testing.T, s *redistest.Sentinel) (most int) {
 	for _, addr := range s.Addrs() {
 		client := redis.NewSentinelClient(&redis.Options{Addr: addr, ReadTimeout: hang})
@@ -201,8 +203,8 @@ func elections(t *testing.T, s *redistest.Sentinel) (most int) {
 	return most
 }
 
-// failOver ends a master. If the Sentinels promote two replicas, there are two masters
-// until they agree, each of which keeps to the limit by itself.
+// failOver ends a master. If the Sentinels promote two replicas, there are two masters until they agree,
+// each with the whole limit.
 func failOver(t *testing.T, end func(*testing.T, *redistest.Server) time.Duration) {
 	s := redistest.StartSentinel(t)
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.Name, SentinelAddrs: s.Addrs()})
@@ -224,12 +226,13 @@ func failOver(t *testing.T, end func(*testing.T, *redistest.Server) time.Duratio
 	l.judge(t, "key", whole, back, cutOff)
 }
 
-func TestAfterAReplicaTookOverInAClusterTheLimitHoldsAgain(t *testing.T) {
+func TestTheLimitHoldsAfterAFailoverInACluster(t *testing.T) {
 	mostlyWaits(t)
 	atOnce(t, ends, func(t *testing.T, end func(*testing.T, *redistest.Server) time.Duration) {
 		masters, replicas := redistest.StartReplicatedCluster(t)
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs(append(masters, replicas...)),
-			ReadTimeout: 500 * time.Millisecond}) // or it may wait long for the one that hangs to say who is there
+			// Otherwise it may wait long for a suspended node to name the new master.
+			ReadTimeout: 500 * time.Millisecond})
 		defer client.Close()
 		l := startLoad(t, client, "a", "b", "c", "d", "e", "f")
 		l.goOn(t, 20*time.Second)
@@ -265,8 +268,8 @@ func TestAfterAReplicaTookOverInAClusterTheLimitHoldsAgain(t *testing.T) {
 	})
 }
 
-// elected is how many times replicas of a cluster were elected, or stood for election, as
-// the node says that knows of most.
+// elected returns how many elections the replicas of a cluster have started, as the node says that
+// knows of most.
 func elected(t *testing.T, nodes ...*redistest.Server) (most int) {
 	for _, node := range nodes {
 		info, err := node.Do("CLUSTER", "INFO")
@@ -277,10 +280,10 @@ func elected(t *testing.T, nodes ...*redistest.Server) (most int) {
 		require.NoError(t, err)
 		most = max(most, epoch)
 	}
-	return most - 3 // the masters had an epoch each when they were started
+	return most - 3 // each master starts with an epoch of its own
 }
 
-// servedBy returns the keys that a master has.
+// servedBy returns the keys of a master.
 func servedBy(t *testing.T, master *redistest.Server) (keys []string) {
 	names, err := newClient(t, master).Keys(ctx, "*").Result()
 	require.NoError(t, err)

@@ -15,17 +15,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A fakeRedis does what lua/store.lua does, by package quota's functions, without a network: it
-// is for bubbles.
+// A fakeRedis does what lua/store.lua does, with the functions of package quota and without a network,
+// for synctest bubbles.
 type fakeRedis struct {
 	mu      sync.Mutex              // guards what follows
-	rtt     time.Duration           // of a round trip
-	limits  map[string]*quota.Limit // by their numbers
+	rtt     time.Duration           // round trip time
+	limits  map[string]*quota.Limit // by their numbers in ARGV
 	buckets map[fakeBucket]quota.Bucket
 	ids     map[string]bool
-	asked   int   // how many round trips there were, without probes
-	lose    int   // how many answers are still to be lost
-	down    error // what every command ends with
+	asked   int   // round trips, without probes
+	lose    int   // how many more answers to lose
+	down    error // if not nil, the result of every command
 }
 
 type fakeBucket struct {
@@ -40,14 +40,14 @@ func newFakeRedis(rtt time.Duration) *fakeRedis {
 	return f
 }
 
-// forget makes it an empty one.
+// forget removes all data.
 func (f *fakeRedis) forget() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.buckets, f.ids = make(map[fakeBucket]quota.Bucket), make(map[string]bool)
 }
 
-// limit returns the Limit of p. The script has only its numbers, so that f must know it before.
+// limit returns the Limit of p, and registers it: the script only gets its numbers.
 func (f *fakeRedis) limit(p quota.Policy) *quota.Limit {
 	l, err := p.Compile()
 	if err != nil {
@@ -62,7 +62,7 @@ func (f *fakeRedis) limit(p quota.Policy) *quota.Limit {
 	return l
 }
 
-// charge charges c, as another process does, or refunds what is negative.
+// charge charges n units as another process, or refunds them if n is negative.
 func (f *fakeRedis) charge(c quota.Charge, n int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -70,7 +70,7 @@ func (f *fakeRedis) charge(c quota.Charge, n int64) {
 	f.buckets[name] = c.Limit.Settle(c.Limit.Drain(f.buckets[name], now), n, 0, now)
 }
 
-// wait is how long it is until c fits.
+// wait returns how long until c fits.
 func (f *fakeRedis) wait(c quota.Charge) time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,7 +78,7 @@ func (f *fakeRedis) wait(c quota.Charge) time.Duration {
 	return c.Limit.Wait(c.Limit.Drain(f.buckets[fakeBucket{c.Key, c.Limit.Name(), c.DryRun}], now), c.Units(), now)
 }
 
-// setRTT changes how long a round trip takes: those under way, too, that have not got there.
+// setRTT changes the round trip time, also for commands on the way to Redis.
 func (f *fakeRedis) setRTT(rtt time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -92,13 +92,13 @@ func (f *fakeRedis) travel() {
 	time.Sleep(half)
 }
 
-// A fakeLink is how one process reaches a fakeRedis.
+// A fakeLink is the connection of one process to a fakeRedis.
 type fakeLink struct {
 	*redis.Client
 	to *fakeRedis
 
 	mu  sync.Mutex // guards cut
-	cut bool       // nothing gets through any more
+	cut bool       // commands are lost from now on
 }
 
 func (f *fakeRedis) link(t testing.TB) *fakeLink {
@@ -131,7 +131,7 @@ func (l *fakeLink) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 		if l.isCut() {
 			return errors.New("cut")
 		}
-		var args []string // after the script: how many keys, the keys, and their arguments
+		var args []string // after the script: the number of keys, the keys, and ARGV
 		for _, arg := range cmd.Args()[2:] {
 			args = append(args, fmt.Sprint(arg))
 		}
@@ -145,28 +145,28 @@ func (l *fakeLink) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// roundTrips is how often f was asked until now.
+// roundTrips returns how many round trips there were.
 func (f *fakeRedis) roundTrips() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.asked
 }
 
-// fail has every command end with err, until it is nil.
+// fail makes every command return err, until err is nil.
 func (f *fakeRedis) fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.down = err
 }
 
-// loseAnswers has the next n scripts executed and not answered.
+// loseAnswers executes the next n scripts without an answer.
 func (f *fakeRedis) loseAnswers(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lose = n
 }
 
-// remaining is what is left of l for key.
+// remaining returns what is left of l for key.
 func (f *fakeRedis) remaining(key string, l *quota.Limit) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -194,12 +194,12 @@ func (f *fakeRedis) execute(args []string) (any, error) {
 	return call.reply, nil
 }
 
-// A fakeCall is one of the script.
+// A fakeCall is one execution of the script.
 type fakeCall struct {
 	*fakeRedis
 	now   int64
 	keys  []string
-	rest  []string // of ARGV
+	rest  []string // the unread part of ARGV
 	reply []any
 }
 
@@ -221,7 +221,7 @@ func (c *fakeCall) run() {
 	for i := range limits {
 		numbers := fmt.Sprint(c.rest[:8])
 		if limits[i] = c.limits[numbers]; limits[i] == nil {
-			panic("nobody knows limit " + numbers)
+			panic("unknown limit " + numbers)
 		}
 		c.rest = c.rest[8:]
 	}
@@ -231,7 +231,7 @@ func (c *fakeCall) run() {
 	}
 }
 
-// op is one call of several charges, made together or not at all.
+// op executes one call of several charges.
 func (c *fakeCall) op(limits []*quota.Limit) {
 	verb, within := c.text(), time.Duration(0)
 	if verb == "reserve" {
@@ -248,7 +248,7 @@ func (c *fakeCall) op(limits []*quota.Limit) {
 		}
 		if strings.Contains(has, "i") {
 			id = c.text()
-			c.int() // where it is
+			c.int() // the index of the ID's set in KEYS
 		}
 		dry := strings.Contains(has, "d")
 		name := fakeBucket{strings.TrimPrefix(key, "heed:quota:"), l.Name(), dry}

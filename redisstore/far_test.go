@@ -26,14 +26,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A farRedis is one behind a network that a test makes slow and bad.
+// A farRedis is one or more servers behind proxies that slow down or break the network.
 type farRedis struct {
 	servers []*redistest.Server
-	proxies map[string]*redistest.Proxy // by the address that a client asks for
+	proxies map[string]*redistest.Proxy // by the address of the server
 	client  func() redis.UniversalClient
 }
 
-// throughProxies is a farRedis of servers, each behind a Proxy.
+// throughProxies returns a farRedis of servers, each behind its own Proxy.
 func throughProxies(t *testing.T, servers ...*redistest.Server) *farRedis {
 	f := &farRedis{servers: servers, proxies: make(map[string]*redistest.Proxy)}
 	for _, server := range servers {
@@ -42,8 +42,7 @@ func throughProxies(t *testing.T, servers ...*redistest.Server) *farRedis {
 	return f
 }
 
-// dial connects to addr through its Proxy. It is the Dialer of clients that Redis tells
-// where its servers are.
+// dial connects to addr through its Proxy. It is the Dialer of clients that learn addresses from Redis.
 func (f *farRedis) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, network, f.proxies[addr].Addr())
 }
@@ -54,7 +53,7 @@ func (f *farRedis) each(do func(*redistest.Proxy)) {
 	}
 }
 
-// executed is how many scripts the servers were sent.
+// executed returns how many scripts the servers have executed.
 func (f *farRedis) executed(t *testing.T) (n int) {
 	for _, server := range f.servers {
 		stats, err := server.Do("INFO", "commandstats")
@@ -72,7 +71,7 @@ func (f *farRedis) executed(t *testing.T) (n int) {
 	return n
 }
 
-// farClients are the ways to reach a farRedis, with the options that a client has by default.
+// farClients are clients of a farRedis, with default options.
 var farClients = map[string]func(t *testing.T) *farRedis{
 	"Addr": func(t *testing.T) *farRedis {
 		server := redistest.Shared(t)
@@ -123,8 +122,8 @@ var farClients = map[string]func(t *testing.T) *farRedis{
 	},
 }
 
-// terminateTLS serves TLS in front of a server without, and returns where and how to
-// trust it.
+// terminateTLS starts a TLS proxy in front of a server. It returns the address, and the configuration of
+// a client that trusts it.
 func terminateTLS(t *testing.T, server string) (addr string, client *tls.Config) {
 	t.Helper()
 	certificates := httptest.NewTLSServer(nil)
@@ -157,37 +156,37 @@ func terminateTLS(t *testing.T, server string) (addr string, client *tls.Config)
 	return l.Addr().String(), &tls.Config{RootCAs: trusted, ServerName: "example.com"}
 }
 
-// A farCall is something that Redis is asked for, with a limit of time for each call of it.
+// A farCall is a kind of call to Redis, with a time limit for each call.
 type farCall struct {
 	timeout time.Duration
-	// open returns what asks once and says how long that took, and what ends it.
+	// open returns a function that makes one call and returns how long it took, and one that ends.
 	open func(t *testing.T, f *farRedis) (ask func() (time.Duration, error), end func())
 }
 
-const usual = 50 * time.Millisecond // the Timeout of most
+const usual = 50 * time.Millisecond // the default Timeout of most types
 
 var farCalls = map[string]farCall{
 	"Take": {usual, func(t *testing.T, f *farRedis) (func() (time.Duration, error), func()) {
 		s := &redisstore.Store{Client: f.client()}
 		charge := quota.Charge{Key: fresh(), Limit: compile(t, quota.PerDay(1_000_000))}
 		return func() (time.Duration, error) {
-			begin := time.Now()
+			start := time.Now()
 			_, err := s.Take(ctx, nil, charge)
-			return time.Since(begin), err
+			return time.Since(start), err
 		}, func() { s.Client.Close() }
 	}},
 	"Acquire": {usual, func(t *testing.T, f *farRedis) (func() (time.Duration, error), func()) {
 		s, key := &redisstore.Store{Client: f.client()}, fresh()
 		return func() (time.Duration, error) {
-			begin := time.Now()
+			start := time.Now()
 			hold, d, err := s.Acquire(ctx, key, 1000, 1)
-			took := time.Since(begin)
+			took := time.Since(start)
 			if err == nil && !d.Allowed {
 				err = errors.New("no place is free")
 			}
-			begin = time.Now()
+			start = time.Now()
 			hold.Release()
-			return max(took, time.Since(begin)), err
+			return max(took, time.Since(start)), err
 		}, func() { s.Client.Close() }
 	}},
 	"Withdraw": {usual, func(t *testing.T, f *farRedis) (func() (time.Duration, error), func()) {
@@ -195,9 +194,9 @@ var farCalls = map[string]farCall{
 		degraded := func(err error) { lost.Store(&err) }
 		b := &redisstore.Budget{Client: f.client(), Key: fresh(), MinPerSecond: 1000, Degraded: degraded}
 		return func() (time.Duration, error) {
-			begin := time.Now()
+			start := time.Now()
 			granted := b.Withdraw(ctx, host)
-			took := time.Since(begin)
+			took := time.Since(start)
 			if err := lost.Swap(nil); err != nil {
 				return took, *err
 			}
@@ -211,14 +210,14 @@ var farCalls = map[string]farCall{
 		prefix := fresh()
 		here := &redisstore.Board{Client: f.client(), Prefix: prefix}
 		there := &redisstore.Board{Client: f.client(), Prefix: prefix}
-		left(t, there, host) // it begins to follow
+		left(t, there, host) // starts to follow Redis
 		return func() (time.Duration, error) {
-			key, begin := fresh(), time.Now()
+			key, start := fresh(), time.Now()
 			err := here.Post(ctx, key, time.Minute, 0)
-			took := time.Since(begin)
+			took := time.Since(start)
 			for began := time.Now(); err == nil && left(t, there, key) == 0; time.Sleep(ms) {
 				if time.Since(began) > time.Second {
-					err = errors.New("the other did not hear of it")
+					err = errors.New("the other Board did not get the cool-down")
 				}
 			}
 			return took, err
@@ -227,36 +226,36 @@ var farCalls = map[string]farCall{
 	"Limits": {usual, func(t *testing.T, f *farRedis) (func() (time.Duration, error), func()) {
 		l := &redisstore.Limits{Client: f.client()}
 		return func() (time.Duration, error) {
-			key, begin := fresh(), time.Now() // whose limits are not known yet
+			key, start := fresh(), time.Now() // a key whose limits are not cached
 			_, err := l.Limits(ctx, key)
-			return time.Since(begin), err
+			return time.Since(start), err
 		}, func() { l.Close(); l.Client.Close() }
 	}},
 	"Read": {time.Second, func(t *testing.T, f *farRedis) (func() (time.Duration, error), func()) {
 		d := &redisstore.Document{Client: f.client()}
 		for _, server := range f.servers {
-			server.Do("SET", "heed:rules", "rules: []") // of a cluster only one server does
+			server.Do("SET", "heed:rules", "rules: []") // fails on all servers of a cluster but one
 		}
 		return func() (time.Duration, error) {
-			begin := time.Now()
+			start := time.Now()
 			_, err := d.Read(ctx)
-			return time.Since(begin), err
+			return time.Since(start), err
 		}, func() { d.Client.Close() }
 	}},
 }
 
 var lastFresh atomic.Int64
 
-// fresh is a key that nobody has used.
+// fresh returns a new key.
 func fresh() string { return fmt.Sprint("key ", lastFresh.Add(1)) }
 
 // slackOfAMachine is how much longer than its Timeout a call may take on a busy machine.
 const slackOfAMachine = time.Second
 
-// A Redis that is 1 to 40 ms away is used by default, from the first second on; one that
-// is gone costs no call more than its Timeout, and it is used again when it is back.
-func TestAFarRedisIsUsedByDefault(t *testing.T) {
-	// 20 ms leave a call 10 ms for all else, which a machine that is busy may not have.
+// A Redis that is 1 to 40 ms away works by default, from the first second on. If it is gone, no call
+// takes longer than its Timeout, and when it is back, it is used again.
+func TestARedisFarAwayWorksByDefault(t *testing.T) {
+	// At 20 ms, a call has 10 ms for everything else, which a busy machine may exceed.
 	delays := stated([]time.Duration{ms / 2, 5 * ms, 10 * ms, 20 * ms}, []time.Duration{10 * ms})
 	for by, reach := range farClients {
 		for what, call := range farCalls {
@@ -269,7 +268,7 @@ func TestAFarRedisIsUsedByDefault(t *testing.T) {
 				for _, delay := range delays {
 					f.each(func(p *redistest.Proxy) { p.SetDelay(delay) })
 					var err error
-					for range 5 { // a machine that is busy may be late for a second or two
+					for range 5 { // a busy machine may be late for a second or two
 						if err = f.survives(t, call, delay); err == nil {
 							break
 						}
@@ -282,13 +281,13 @@ func TestAFarRedisIsUsedByDefault(t *testing.T) {
 	}
 }
 
-// survives has Redis asked for something while the network is well, broken, and well again.
+// survives makes calls while the network is good, broken, and good again.
 func (f *farRedis) survives(t *testing.T, call farCall, delay time.Duration) error {
 	ask, end := call.open(t, f)
 	defer end()
-	begin := time.Now()
+	start := time.Now()
 	longest, _ := ask()
-	time.Sleep(time.Second - time.Since(begin))
+	time.Sleep(time.Second - time.Since(start))
 
 	well := askCalmly(ask)
 	longest = max(longest, well.longest)
@@ -312,7 +311,9 @@ func (f *farRedis) survives(t *testing.T, call farCall, delay time.Duration) err
 		}
 		time.Sleep(10 * ms)
 	}
-	t.Logf("%v away: %d of 200 failed, %d while nothing came through; used again after %v; the longest call took %v",
+	const format = "%v away: %d of 200 failed, %d while the network was down; used again after %v; " +
+		"the longest call took %v"
+	t.Logf(format,
 		2*delay, well.failed, broken.failed, time.Since(back), longest)
 	if longest > call.timeout+slackOfAMachine {
 		return fmt.Errorf("a call took %v", longest)
@@ -320,14 +321,14 @@ func (f *farRedis) survives(t *testing.T, call farCall, delay time.Duration) err
 	return nil
 }
 
-// farCounts is what became of calls.
+// farCounts are the results of calls.
 type farCounts struct {
 	failed  int
 	last    error
 	longest time.Duration
 }
 
-// askCalmly makes 200 calls by 8 goroutines, each 25 a second, or fewer in three seconds.
+// askCalmly makes 200 calls from 8 goroutines, 25 calls a second in each, or fewer in three seconds.
 func askCalmly(ask func() (time.Duration, error)) (counts farCounts) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -353,9 +354,8 @@ func askCalmly(ask func() (time.Duration, error)) (counts farCounts) {
 	return counts
 }
 
-// vandalize resets connections at random, or loses a part of an answer, until the
-// function that it returns is called.
-func vandalize(p *redistest.Proxy) (stop func()) {
+// breakAtRandom resets connections, or cuts replies, at random times until stop is called.
+func breakAtRandom(p *redistest.Proxy) (stop func()) {
 	done := make(chan struct{})
 	var vandal sync.WaitGroup
 	vandal.Go(func() {
@@ -376,13 +376,13 @@ func vandalize(p *redistest.Proxy) (stop func()) {
 	return func() { close(done); vandal.Wait() }
 }
 
-func TestAnAnswerThatIsLostCostsUnitsAndAdmitsNobodyElse(t *testing.T) {
+func TestALostAnswerCostsUnitsAndAdmitsNothingExtra(t *testing.T) {
 	mostlyWaits(t)
 	const most = 300
 	p := redistest.NewProxy(t, redistest.Shared(t).Addr)
 	charge := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(most))}
 	var admitted, failed atomic.Int64
-	stop := vandalize(p)
+	stop := breakAtRandom(p)
 	defer stop()
 	var all sync.WaitGroup
 	for range 8 {
@@ -411,12 +411,12 @@ func TestAnAnswerThatIsLostCostsUnitsAndAdmitsNobodyElse(t *testing.T) {
 	assert.GreaterOrEqual(t, admitted.Load(), most-failed.Load())
 }
 
-func TestAnAnswerThatIsLostNeverLetsTooManyBeInFlight(t *testing.T) {
+func TestALostAnswerNeverExceedsTheLimitInFlight(t *testing.T) {
 	mostlyWaits(t)
 	const most = 5
 	p := redistest.NewProxy(t, redistest.Shared(t).Addr)
 	var within, admitted atomic.Int64
-	stop := vandalize(p)
+	stop := breakAtRandom(p)
 	var all sync.WaitGroup
 	var stores []*redisstore.Store
 	for range 8 {
@@ -441,13 +441,13 @@ func TestAnAnswerThatIsLostNeverLetsTooManyBeInFlight(t *testing.T) {
 	}
 	all.Wait()
 	stop()
-	for _, s := range stores { // what was lost is given back
+	for _, s := range stores { // so that lost places are given back
 		eventually(t, s, "key", most, most).Release()
 	}
 }
 
-// A program that pings when it starts has connections for all calls that may come at once.
-func TestAfterAPingOfAFarRedisThereAreConnectionsForManyCalls(t *testing.T) {
+// After a Ping at the start, a program has connections for all its concurrent calls.
+func TestAPingOpensConnectionsForManyCalls(t *testing.T) {
 	mostlyWaits(t)
 	proxy := redistest.NewProxy(t, redistest.Shared(t).Addr)
 	proxy.SetDelay(5 * ms)

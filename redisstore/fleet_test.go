@@ -21,44 +21,42 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What ten processes use of one key together, each through a Store of its own.
+// Ten processes use one key together, each with its own Store.
 
 var pooled = quota.Policy{Name: "pooled", Quota: 1000, Window: time.Second, Burst: 500}
 
-// processes are ten in the long form. Fewer find all that has nothing to do with how long
-// anything takes.
+// processes is the number of processes. Fewer find everything except the measurements of the long form.
 var processes = stated(10, 4)
 
 const (
-	workers = 3 // in each
+	workers = 3 // in each process
 
-	// idle is how long a worker waits that was denied: the bucket gathers some units
-	// meanwhile, and is not asked in vain.
+	// idle is how long a worker waits after a denial, so that the bucket refills by some units
+	// meanwhile.
 	idle = 10 * time.Millisecond
 
-	// timeout is that of a Store by default. A decision takes no longer, but for what
-	// a machine with fewer processors than processes adds until its goroutine is let run
-	// again; without it one would take seconds.
+	// timeout is the default of a Store. A decision takes no longer, except on a machine with
+	// fewer processors than processes, until its goroutine runs again.
 	timeout = 50 * time.Millisecond
 	busy    = 500 * time.Millisecond
 )
 
-// A way is how a process uses a Store.
+// A way is how the processes use their Stores.
 type way struct {
-	name  string
-	fuss  bool          // it is shown what becomes of it when something happens
-	late  time.Duration // how much later than it was admitted a unit may be used
-	held  int64         // how many units a process may hold that it has not used: its part of those of 250 ms
-	using func(s *redisstore.Store, c quota.Charge) use
+	name   string
+	faults bool          // also run it with faults
+	late   time.Duration // how long after its admission a unit may be used
+	held   int64         // how many unused units a process may hold: its share of 250 ms
+	using  func(s *redisstore.Store, c quota.Charge) use
 }
 
-// A use tries to use one unit, and returns the moment at which it did.
+// A use tries to use one unit, and returns when it did.
 type use func() (at time.Time, ok bool, err error)
 
 var ways = []way{
-	{name: "taking", fuss: true, using: taking},
+	{name: "taking", faults: true, using: taking},
 	{name: "reserving", using: func(s *redisstore.Store, c quota.Charge) use { return reserving(s, c) }},
-	{name: "leasing", fuss: true, late: 250 * time.Millisecond, held: 45, using: leasing},
+	{name: "leasing", faults: true, late: 250 * time.Millisecond, held: 45, using: leasing},
 }
 
 func taking(s *redisstore.Store, c quota.Charge) use {
@@ -71,7 +69,7 @@ func taking(s *redisstore.Store, c quota.Charge) use {
 	}
 }
 
-// reserving waits for its turn.
+// reserving waits for the time of its reservation.
 func reserving(r quota.Reserver, c quota.Charge) use {
 	return func() (time.Time, bool, error) {
 		wait, at, ok, err := r.Reserve(ctx, 100*time.Millisecond, c)
@@ -82,8 +80,7 @@ func reserving(r quota.Reserver, c quota.Charge) use {
 	}
 }
 
-// leasing is reserving, but says when it is done: what was held may be used later than
-// it was to be.
+// leasing is reserving, but returns the time of the actual use, which may be later than reserved.
 func leasing(s *redisstore.Store, c quota.Charge) use {
 	reserve := reserving(&redisstore.Lease{Store: s}, c)
 	return func() (time.Time, bool, error) {
@@ -92,9 +89,9 @@ func leasing(s *redisstore.Store, c quota.Charge) use {
 	}
 }
 
-// TestTenProcessesUseOneKey has them use it while nothing happens, or a third of them
-// are killed, or Redis is stopped, or killed and started anew. In its long form that takes 20 s
-// each, and shows also how much of what there is they use, and how soon.
+// The processes use the key while nothing happens, or a third of them are killed, or Redis is stopped, or
+// killed and restarted. In the long form each case takes 20 s, and also measures how much of the limit
+// they use, and how soon.
 func TestTenProcessesUseOneKey(t *testing.T) {
 	if os.Getenv("FLEET_REDIS") != "" {
 		useKey(t)
@@ -106,11 +103,11 @@ func TestTenProcessesUseOneKey(t *testing.T) {
 			f := startFleet(t, w, patient)
 			f.work(t, 20*time.Second)
 			f.end()
-			f.keepsToTheLimit(t, 0)
+			f.checkLimit(t, 0)
 			first := time.UnixMicro(f.used.times()[0])
-			f.isUsed(t, first, pooled.Burst-int64(processes)*w.held)
+			f.checkUse(t, first, pooled.Burst-int64(processes)*w.held)
 		})
-		if !w.fuss {
+		if !w.faults {
 			continue
 		}
 		t.Run(w.name+", a third are killed", func(t *testing.T) {
@@ -122,8 +119,8 @@ func TestTenProcessesUseOneKey(t *testing.T) {
 			killed := time.Now()
 			f.work(t, 10*time.Second)
 			f.end()
-			f.keepsToTheLimit(t, 0)
-			f.isUsed(t, killed, -int64(processes/3)*w.held)
+			f.checkLimit(t, 0)
+			f.checkUse(t, killed, -int64(processes/3)*w.held)
 		})
 		t.Run(w.name+", Redis is stopped", func(t *testing.T) {
 			f := startFleet(t, w, stated(timeout, 6*timeout))
@@ -134,8 +131,8 @@ func TestTenProcessesUseOneKey(t *testing.T) {
 			back := time.Now()
 			f.work(t, 10*time.Second)
 			f.end()
-			f.keepsToTheLimit(t, 0)
-			f.answersInTime(t, back)
+			f.checkLimit(t, 0)
+			f.checkRecovery(t, back)
 		})
 		t.Run(w.name+", Redis is killed", func(t *testing.T) {
 			f := startFleet(t, w, stated(timeout, 6*timeout))
@@ -146,18 +143,18 @@ func TestTenProcessesUseOneKey(t *testing.T) {
 			back := time.Now()
 			f.work(t, 10*time.Second)
 			f.end()
-			f.keepsToTheLimit(t, pooled.Burst) // an empty Redis knows a whole bucket
-			f.answersInTime(t, back)
+			f.checkLimit(t, pooled.Burst) // an empty Redis starts with a full bucket
+			f.checkRecovery(t, back)
 		})
 	}
 }
 
-// A fleet is some processes of this test, and what they said.
+// A fleet is the processes of this test, with their output.
 type fleet struct {
 	redis    *redistest.Server
 	children []*exec.Cmd
 	way      way
-	orders   []io.WriteCloser // for each child, which begins at a line and ends with it
+	orders   []io.WriteCloser // to each process, which starts to work at a line and ends at the end
 	began    time.Time
 	ended    time.Time
 	reading  sync.WaitGroup
@@ -169,7 +166,7 @@ type fleet struct {
 	failed  int
 }
 
-// startFleet returns when all processes have begun.
+// startFleet starts all processes.
 func startFleet(t *testing.T, w way, timeout time.Duration) *fleet {
 	f := &fleet{redis: redistest.Shared(t), way: w}
 	var ready sync.WaitGroup
@@ -196,8 +193,8 @@ func startFleet(t *testing.T, w way, timeout time.Duration) *fleet {
 	return f
 }
 
-// work lets the processes work: for a while in the long form, and else until they have
-// used some more units than they had, or than one bucket has.
+// work lets the processes work: for the stated time in the long form, and otherwise until they have used
+// more units than before, and than one bucket holds.
 func (f *fleet) work(t *testing.T, stated time.Duration) {
 	t.Helper()
 	if testenv.Long() {
@@ -208,8 +205,8 @@ func (f *fleet) work(t *testing.T, stated time.Duration) {
 	require.Eventually(t, func() bool { return len(f.used.times()) >= enough }, hang, ms)
 }
 
-// miss lets them try in vain: for a while in the long form, and else until some have
-// noticed that Redis does not answer.
+// miss lets them fail: for the stated time in the long form, and otherwise until some have noticed that
+// Redis does not answer.
 func (f *fleet) miss(t *testing.T, stated time.Duration) {
 	t.Helper()
 	if testenv.Long() {
@@ -220,7 +217,7 @@ func (f *fleet) miss(t *testing.T, stated time.Duration) {
 	require.Eventually(t, func() bool { _, failed := f.troubles(); return failed >= before+processes }, hang, ms)
 }
 
-// end has all processes end, and waits until they have.
+// end ends all processes, and waits for them.
 func (f *fleet) end() {
 	f.ended = time.Now()
 	for _, order := range f.orders {
@@ -232,15 +229,15 @@ func (f *fleet) end() {
 	}
 }
 
-// troubles are how long the slowest decision took, and how many failed.
+// troubles returns how long the slowest decision took, and how many failed.
 func (f *fleet) troubles() (slowest time.Duration, failed int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.slowest, f.failed
 }
 
-// listen records what a process says: that it is ready, the µs at which it used a
-// unit, its slowest decision so far, or an error.
+// listen reads the output of a process: that it is ready, the times in µs at which it used units, its
+// slowest decision so far, or an error.
 func (f *fleet) listen(said io.Reader, ready func()) {
 	defer ready()
 	for lines := bufio.NewScanner(said); lines.Scan(); {
@@ -271,7 +268,8 @@ func useKey(t *testing.T) {
 	timeout, err := time.ParseDuration(os.Getenv("FLEET_TIMEOUT"))
 	require.NoError(t, err)
 	i := slices.IndexFunc(ways, func(w way) bool { return w.name == os.Getenv("FLEET_WAY") })
-	use := ways[i].using(&redisstore.Store{Client: client, Timeout: timeout}, quota.Charge{Key: "pool", Limit: compile(t, pooled)})
+	store := &redisstore.Store{Client: client, Timeout: timeout}
+	use := ways[i].using(store, quota.Charge{Key: "pool", Limit: compile(t, pooled)})
 
 	require.NoError(t, client.Ping(ctx).Err())
 	fmt.Println("ready")
@@ -280,7 +278,7 @@ func useKey(t *testing.T) {
 	within, end := context.WithCancel(ctx)
 	go func() {
 		defer end()
-		io.Copy(io.Discard, orders) // until there are no more
+		io.Copy(io.Discard, orders) // until its end
 	}()
 	var all sync.WaitGroup
 	for range workers {
@@ -289,13 +287,13 @@ func useKey(t *testing.T) {
 	all.Wait()
 }
 
-// work uses units, and says so at once: its process may be killed.
+// work uses units, and prints each use at once, because its process may be killed.
 func work(ctx context.Context, use use) {
 	var slowest time.Duration
 	for ctx.Err() == nil {
-		begin := time.Now()
+		start := time.Now()
 		at, ok, err := use()
-		if took := time.Since(begin); took > slowest {
+		if took := time.Since(start); took > slowest {
 			slowest = took
 			fmt.Println("slowest", took.Nanoseconds())
 		}
@@ -311,11 +309,10 @@ func work(ctx context.Context, use use) {
 	}
 }
 
-// keepsToTheLimit checks that in no time more was used than the bucket admits, and
-// what was forgiven. What is used late by its own clock is checked so in the long form:
-// a process that does not run for a while is later. But since the beginning no more was
-// used than the bucket admits however late that was.
-func (f *fleet) keepsToTheLimit(t *testing.T, forgiven int64) {
+// checkLimit checks that in no time more was used than the bucket admits, plus forgiven. In the long form
+// it also limits how late units are used; otherwise a busy machine may suspend a process for longer.
+// Counted from the start, no more is used than the bucket admits, however late.
+func (f *fleet) checkLimit(t *testing.T, forgiven int64) {
 	t.Helper()
 	used := f.used.times()
 	require.NotEmpty(t, used)
@@ -324,9 +321,9 @@ func (f *fleet) keepsToTheLimit(t *testing.T, forgiven int64) {
 	late.Burst += forgiven + pooled.Quota*f.way.late.Microseconds()/pooled.Window.Microseconds()
 	since := append([]int64{f.began.UnixMicro()}, used...)
 	if forgiven == 0 {
-		assert.Zero(t, sinceBegin(since, most), "more than is admitted since the beginning")
-	} else { // what an empty Redis does not know of includes units of the time to come
-		assert.Zero(t, sinceBegin(since, late), "more than is admitted since the beginning")
+		assert.Zero(t, sinceBegin(since, most), "more than is admitted since the start")
+	} else { // units of the near future may be unknown to an empty Redis
+		assert.Zero(t, sinceBegin(since, late), "more than is admitted since the start")
 	}
 	if f.way.late == 0 || testenv.Long() {
 		assert.Zero(t, excess(used, late), "more than is admitted in some time")
@@ -336,8 +333,8 @@ func (f *fleet) keepsToTheLimit(t *testing.T, forgiven int64) {
 		len(used), mostIn(used, time.Second), failed, slowest.Round(time.Millisecond))
 }
 
-// sinceBegin is how many units more were used, from the first of times to some other, than
-// a token bucket admits: Burst + Quota·t/Window. At the first none was.
+// sinceBegin returns how many units more than Burst + Quota·t/Window were used, counted from the first of
+// times.
 func sinceBegin(times []int64, p quota.Policy) (worst int64) {
 	for n, at := range times {
 		most := p.Burst + p.Quota*(at-times[0])/p.Window.Microseconds()
@@ -346,7 +343,7 @@ func sinceBegin(times []int64, p quota.Policy) (worst int64) {
 	return worst
 }
 
-// mostIn returns how many were used in whichever time they were most.
+// mostIn returns the largest number of uses in any time d.
 func mostIn(used []int64, d time.Duration) (most int) {
 	first := 0
 	for i, at := range used {
@@ -358,13 +355,12 @@ func mostIn(used []int64, d time.Duration) (most int) {
 	return most
 }
 
-// nearly is the share of all units that is used of 20 s, of which a moment at the end
-// is less than of a few.
+// nearly is the share of all units that must be used in 20 s. A pause at the end costs little of them.
 const nearly = 0.98
 
-// isUsed checks, in the long form, that nearly all is used of what there was at a moment,
-// and what was given back until the end.
-func (f *fleet) isUsed(t *testing.T, from time.Time, first int64) {
+// checkUse checks, in the long form, that since from nearly all units were used: the first ones, and those
+// that were refilled until the end.
+func (f *fleet) checkUse(t *testing.T, from time.Time, first int64) {
 	t.Helper()
 	if testenv.Long() {
 		f.shareOf(t, from, first, nearly)
@@ -379,9 +375,9 @@ func (f *fleet) shareOf(t *testing.T, from time.Time, first int64, least float64
 	t.Logf("%.1f %% used of %.0f units", 100*share, given)
 }
 
-// answersInTime checks that units are used again when Redis is back; in the long form,
-// that it is within a second, and that each decision was made in time.
-func (f *fleet) answersInTime(t *testing.T, back time.Time) {
+// checkRecovery checks that units are used again when Redis is back. In the long form this takes less than
+// a second, and each decision is made in time.
+func (f *fleet) checkRecovery(t *testing.T, back time.Time) {
 	t.Helper()
 	slowest, failed := f.troubles()
 	assert.Positive(t, failed)
@@ -393,6 +389,6 @@ func (f *fleet) answersInTime(t *testing.T, back time.Time) {
 	assert.Less(t, slowest, timeout+busy)
 	after := time.UnixMicro(again[0]).Sub(back)
 	assert.Less(t, after, time.Second)
-	f.shareOf(t, back.Add(time.Second), 0, 0.5) // an answer that is late costs a tenth of a second, by the breaker
+	f.shareOf(t, back.Add(time.Second), 0, 0.5) // by the breaker, a late answer costs a tenth of a second
 	t.Logf("used again %v after Redis was back", after.Round(time.Millisecond))
 }

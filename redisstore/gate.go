@@ -16,24 +16,31 @@ var gateScript = newScript(gateSource)
 
 var _ quota.Gate = (*Store)(nil)
 
-// Acquire implements quota.Gate, by one script and one round trip; Release is another.
+// Acquire takes n of the limit places of key for a request in flight; release the Hold when it is
+// done:
 //
-// The places of a key are kept in a sorted set named Prefix, a byte of 1 and key, with a
-// member for each Hold, which expires after HoldTTL. While it is held it is renewed, three
-// times in that time: all Holds of the Store are by one timer, and those of a key by one
-// script. So the places of a process that died are free HoldTTL after it was last heard
-// of, and those of one that lives are its own.
+//	hold, decision, err := store.Acquire(ctx, "reports", 20, 1) // at most 20 at a time
+//	if err == nil && !decision.Allowed {
+//		return errBusy
+//	}
+//	defer hold.Release() // does nothing for a nil Hold, as after an error
 //
-// A renewal that fails is repeated until it succeeds. If Redis has forgotten a Hold
-// meanwhile, as one has that was restarted or failed over, the next renewal takes it once
-// more if so many places are free: until then others may have them. It is Lost if they are
-// not, or if HoldTTL has passed since it was last renewed, as when this process was
-// stopped, or could not reach Redis, for so long. Places that a lost Hold still uses are
-// counted again as soon as they are free; its Release takes none from others.
+// Acquire implements quota.Gate. It is one script and one round trip, and so is Release.
 //
-// After an error that is no *quota.AcquireError no place is held: if it is unknown whether
-// the script was executed, what it may have taken is given back in the background, or
-// expires. Calls fail and recover as those of Take do, while what is held stays held.
+// While a Hold is in use, the Store renews it three times in each HoldTTL. (One timer renews all Holds
+// of the Store, with one script for each key.) So the places of a process that died are free again
+// after HoldTTL.
+//
+// A renewal that fails is repeated. If Redis has forgotten the Hold, after a restart or a failover,
+// the next renewal takes its places again if they are still free. If not, the Hold is Lost. It
+// is also Lost if it could not be renewed for HoldTTL, because this process was suspended or cut off
+// from Redis. The places of a Lost Hold are counted again as soon as they are free, until it is
+// released.
+//
+// After an error no place is held: if the script may have been executed, the Store gives its places
+// back in the background, or they expire. Acquire fails and recovers as Take does; Holds stay held
+// meanwhile. The places of a key are a sorted set in Redis, named Prefix, a byte of 1 and key, with
+// a member for each Hold.
 func (s *Store) Acquire(ctx context.Context, key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
 	if err := quota.CheckAcquire(limit, n); err != nil {
 		return nil, quota.Decision{}, err
@@ -73,11 +80,11 @@ func (s *Store) Acquire(ctx context.Context, key string, limit, n int64) (*quota
 	return quota.NewHold(func() { s.release(ctx, e) }, garbage, e.lost), d, nil
 }
 
-// Dropped returns how many Holds became garbage without having been released. There should
-// be none.
+// Dropped returns how many Holds became garbage without having been released. Each is a bug in the
+// program.
 func (s *Store) Dropped() int64 { return s.gate.dropped.Load() }
 
-// holdTTL is how long an entry stays in Redis that is not renewed.
+// holdTTL returns how long an entry stays in Redis without a renewal.
 func (s *Store) holdTTL() time.Duration {
 	if s.HoldTTL <= 0 {
 		return 30 * time.Second
@@ -85,16 +92,16 @@ func (s *Store) holdTTL() time.Duration {
 	return min(max(s.HoldTTL, 100*time.Millisecond), 24*time.Hour)
 }
 
-// A gateVerb is what the script does with an entry.
+// A gateVerb is what the script does with one entry.
 type gateVerb string
 
 const (
-	gateTake gateVerb = "take" // add it, if its places are free; renew it, if it is there
-	gateKeep gateVerb = "keep" // renew it, if it is there
+	gateTake gateVerb = "take" // add it if its places are free; renew it if it exists
+	gateKeep gateVerb = "keep" // renew it if it exists
 	gateDrop gateVerb = "drop" // remove it
 )
 
-// A gateCommand is one of those that a script executes.
+// A gateCommand is one command of a script call.
 type gateCommand struct {
 	verb  gateVerb
 	entry *gateEntry
@@ -103,12 +110,12 @@ type gateCommand struct {
 // A gateReply is what the script returns.
 type gateReply struct {
 	now     int64  // µs since the Unix epoch
-	used    int64  // places, by all entries of the key
-	corrupt int64  // 1 if the sorted set was as it cannot be
-	found   []bool // for each command, whether its entry is there now, or, if it was dropped, was
+	used    int64  // places in use, by all entries of the key
+	corrupt int64  // 1 if the sorted set had invalid contents
+	found   []bool // for each command, whether its entry exists now, or for a drop, existed before
 }
 
-// runGate has commands executed, all about entries of key.
+// runGate executes commands, all about entries of key.
 func (s *Store) runGate(ctx context.Context, key string, commands []gateCommand) (gateReply, error) {
 	args := make([]any, 0, 1+3*len(commands))
 	args = append(args, s.holdTTL().Milliseconds())
@@ -128,7 +135,7 @@ func (s *Store) runGate(ctx context.Context, key string, commands []gateCommand)
 	return reply, nil
 }
 
-// parseGateReply reads a reply to n commands: integers, none negative and all exact in Lua.
+// parseGateReply reads the reply to n commands: integers from 0 to 2^53 - 1.
 func parseGateReply(value any, n int) (reply gateReply, ok bool) {
 	list, ok := value.([]any)
 	if !ok || len(list) != 3+n {

@@ -18,13 +18,13 @@ func ExampleStore_Acquire() {
 			http.Error(w, "too many reports are being made", http.StatusServiceUnavailable)
 			return
 		}
-		defer hold.Release() // if Redis did not answer, there is none, and nothing to release
+		defer hold.Release() // does nothing for a nil hold, as after an error
 		// …
 	})
 }
 
-// A job that must not run twice at a time gives up when its place is lost: not a
-// lock, since by then another may have begun, but as near as one gets.
+// A job that should not run twice at the same time stops when its place is lost. This is not a lock: by
+// then another process may have started the job.
 func ExampleStore_Acquire_lost() {
 	store := &redisstore.Store{Client: redis.NewClient(&redis.Options{Addr: "localhost:6379"})}
 	run := func(ctx context.Context, job func(context.Context) error) error {
@@ -41,7 +41,7 @@ func ExampleStore_Acquire_lost() {
 	run(context.Background(), func(context.Context) error { return nil })
 }
 
-// watch calls giveUp if hold is lost before ctx is over.
+// watch calls giveUp if hold is lost before ctx ends.
 func watch(ctx context.Context, hold *quota.Hold, giveUp func()) {
 	select {
 	case <-hold.Lost():

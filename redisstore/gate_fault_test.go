@@ -20,7 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAGateWithoutAClientSaysSo(t *testing.T) {
+func TestAcquireWithoutAClientFails(t *testing.T) {
 	s := new(redisstore.Store)
 	hold, d, err := s.Acquire(ctx, "key", 1, 1)
 	assert.EqualError(t, err, "redisstore: Client is nil")
@@ -28,7 +28,7 @@ func TestAGateWithoutAClientSaysSo(t *testing.T) {
 	assert.Zero(t, d)
 }
 
-func TestAnAcquireThatCannotBeRightIsNotSent(t *testing.T) {
+func TestAnInvalidAcquireIsNotSent(t *testing.T) {
 	fake := redistest.NewFake(t, redistest.Silence)
 	s := &redisstore.Store{Client: newFakeClient(t, fake)}
 	_, _, err := s.Acquire(ctx, "key", 0, 1)
@@ -36,7 +36,7 @@ func TestAnAcquireThatCannotBeRightIsNotSent(t *testing.T) {
 	assert.Empty(t, fake.Commands())
 }
 
-// fakeStore is a Store of a Fake that answers so, but first answered a ping.
+// fakeStore returns a Store on a Fake that has answered a ping, and then sends reply.
 func fakeStore(t *testing.T, timeout time.Duration, reply string) (*redisstore.Store, *redistest.Fake) {
 	fake := redistest.NewFake(t, ":1\r\n")
 	s := &redisstore.Store{Client: newFakeClient(t, fake), Timeout: timeout}
@@ -51,7 +51,7 @@ func newFakeClient(t *testing.T, fake *redistest.Fake) *redis.Client {
 	return client
 }
 
-func TestAnAnswerToAcquireThatMakesNoSenseIsAnError(t *testing.T) {
+func TestAnInvalidReplyToAcquireIsAnError(t *testing.T) {
 	for name, reply := range map[string]string{
 		"wrong type":        redistest.WrongType,
 		"loading":           redistest.Loading,
@@ -81,7 +81,7 @@ func TestAnAnswerToAcquireThatMakesNoSenseIsAnError(t *testing.T) {
 	}
 }
 
-func TestAnAcquireThatIsNotAnsweredIsSentOnce(t *testing.T) {
+func TestAnAcquireWithoutAnswerIsSentOnce(t *testing.T) {
 	t.Parallel()
 	for name, reply := range map[string]string{
 		"silence": redistest.Silence, "closed connection": redistest.HangUp, "loading": redistest.Loading,
@@ -100,7 +100,7 @@ func TestAnAcquireThatIsNotAnsweredIsSentOnce(t *testing.T) {
 					}
 				}
 				assert.LessOrEqual(t, sent, 1, "%q", fake.Commands())
-				return sent > 0 // on a busy machine its time may be over before
+				return sent > 0 // on a busy machine the Timeout may end before
 			}, hang, ms)
 		})
 	}
@@ -109,7 +109,8 @@ func TestAnAcquireThatIsNotAnsweredIsSentOnce(t *testing.T) {
 func TestAnAcquireEndsWithItsContext(t *testing.T) {
 	s, fake := fakeStore(t, time.Hour, redistest.Silence)
 	sent := func(verb string) bool {
-		return slices.ContainsFunc(fake.Commands(), func(command []string) bool { return len(command) > 5 && command[5] == verb })
+		isVerb := func(command []string) bool { return len(command) > 5 && command[5] == verb }
+		return slices.ContainsFunc(fake.Commands(), isVerb)
 	}
 	call, cancel := context.WithCancel(ctx)
 	go func() {
@@ -120,10 +121,10 @@ func TestAnAcquireEndsWithItsContext(t *testing.T) {
 	}()
 	_, _, err := s.Acquire(call, "key", 1, 1)
 	assert.Equal(t, context.Canceled, err)
-	assert.Eventually(t, func() bool { return sent("drop") }, hang, ms, "what may have been taken")
+	assert.Eventually(t, func() bool { return sent("drop") }, hang, ms, "places that may have been taken")
 }
 
-func TestWhoLeavesWhileItAcquiresLeavesNothingBehind(t *testing.T) {
+func TestACanceledAcquireLeavesNoPlaceTaken(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	door := &door{came: make(chan struct{}), open: make(chan struct{})}
 	s.Client.AddHook(door)
@@ -145,10 +146,10 @@ func TestWhoLeavesWhileItAcquiresLeavesNothingBehind(t *testing.T) {
 	}, hang, 10*ms)
 }
 
-// A door is a hook that keeps commands back while it is closed.
+// A door is a hook that holds commands back while it is closed.
 type door struct {
 	closed atomic.Bool
-	came   chan struct{} // for each command that is to take a place
+	came   chan struct{} // for each take
 	open   chan struct{}
 }
 
@@ -170,11 +171,11 @@ func (d *door) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func TestWhileRedisIsStoppedHoldsAreKeptAndCallsFail(t *testing.T) {
+func TestHoldsStayAndCallsFailWhileRedisIsStopped(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	// What Redis was given and could not answer may be held until it expires, if it comes
-	// to it after the word that it is not wanted.
+	// A take that Redis got before it stopped, and executes after the drop of the same entry,
+	// holds its place until it expires.
 	s := &redisstore.Store{Client: newClient(t, server), HoldTTL: 30 * time.Second}
 	hold := eventually(t, s, "key", 20, 19)
 	server.Stop()
@@ -189,13 +190,13 @@ func TestWhileRedisIsStoppedHoldsAreKeptAndCallsFail(t *testing.T) {
 	patiently := newStore(t, server)
 	_, d, err := patiently.Acquire(ctx, "key", 19, 1)
 	require.NoError(t, err)
-	assert.False(t, d.Allowed, "what was held is")
-	eventually(t, s, "key", 20, 1).Release() // Redis was given some before it stopped: they are dropped
+	assert.False(t, d.Allowed, "the holds are still there")
+	eventually(t, s, "key", 20, 1).Release() // takes that Redis got before it stopped are dropped
 	hold.Release()
 	eventually(t, s, "key", 20, 20).Release()
 }
 
-// eventually acquires places from a Store that may be broken, or may have none.
+// eventually acquires places, and repeats that after errors and denials.
 func eventually(t *testing.T, s *redisstore.Store, key string, limit, n int64) (hold *quota.Hold) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -206,7 +207,7 @@ func eventually(t *testing.T, s *redisstore.Store, key string, limit, n int64) (
 	return hold
 }
 
-func TestAnEmptyRedisInItsSteadIsToldWhatIsHeld(t *testing.T) {
+func TestHoldsAreRestoredInAnEmptyRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	s := &redisstore.Store{Client: newClient(t, server), HoldTTL: time.Hour}
@@ -242,9 +243,9 @@ func TestOnAClusterHoldsOfEveryMasterAreRenewed(t *testing.T) {
 	}
 }
 
-func TestOfARingOnlyTheHoldsOfAShardThatStoppedAreLostAndTheyAreCountedAgain(t *testing.T) {
+func TestOnARingOnlyAStoppedShardLosesHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shards := map[string]*gateStand{"a:1": newGateStand(t), "b:1": newGateStand(t), "c:1": newGateStand(t)}
+		shards := map[string]*gateFake{"a:1": newGateFake(t), "b:1": newGateFake(t), "c:1": newGateFake(t)}
 		ring := redis.NewRing(&redis.RingOptions{
 			Addrs:              map[string]string{"a": "a:1", "b": "b:1", "c": "c:1"},
 			HeartbeatFrequency: 24 * time.Hour,
@@ -291,7 +292,7 @@ func TestOfARingOnlyTheHoldsOfAShardThatStoppedAreLostAndTheyAreCountedAgain(t *
 	})
 }
 
-func TestAHoldIsRenewedInTimeByTheRealClockToo(t *testing.T) {
+func TestAHoldIsRenewedInTimeByARealClock(t *testing.T) {
 	t.Parallel() // it waits for renewals
 	server := redistest.Shared(t)
 	s, other := newStore(t, server), newStore(t, server)
@@ -299,7 +300,7 @@ func TestAHoldIsRenewedInTimeByTheRealClockToo(t *testing.T) {
 	hold := mustAcquire(t, s, "key", 3, 2)
 	renewals := 1
 	if testenv.Long() {
-		renewals = 4 // it outlives its TTL
+		renewals = 4 // so that it outlives HoldTTL
 	}
 	for range renewals {
 		began := time.Now()
@@ -315,7 +316,7 @@ func TestAHoldIsRenewedInTimeByTheRealClockToo(t *testing.T) {
 	mustAcquire(t, other, "key", 3, 3).Release()
 }
 
-func TestAHoldThatIsDroppedIsGivenBackToRedisAndCounted(t *testing.T) {
+func TestAGarbageHoldIsGivenBackAndCounted(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	for range 5 {
 		_, d, err := s.Acquire(ctx, "key", 5, 1)
@@ -331,7 +332,7 @@ func TestAHoldThatIsDroppedIsGivenBackToRedisAndCounted(t *testing.T) {
 	assert.EqualValues(t, 5, s.Dropped())
 }
 
-func TestWithTheClientClosedAReleaseDoesNotHang(t *testing.T) {
+func TestAReleaseWithAClosedClientDoesNotHang(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr})
 	s := &redisstore.Store{Client: client, Timeout: time.Hour, HoldTTL: 200 * time.Millisecond}
 	hold := mustAcquire(t, s, "key", 1, 1)

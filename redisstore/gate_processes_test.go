@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A holder is a process that acquires five of twenty places, says "held", and
-// waits. When its hold is lost it releases it, and says "lost".
+// A holder is a process that acquires five of twenty places, prints "held", and waits. When its hold is
+// lost, it releases it and prints "lost".
 type holder struct {
 	*exec.Cmd
 	in  io.Closer
@@ -32,7 +32,7 @@ func startHolder(t *testing.T, server *redistest.Server, ttl time.Duration) *hol
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), "GATE_REDIS="+server.Addr, "GATE_TTL="+ttl.String())
-	in, err := cmd.StdinPipe() // at whose end the process ends, however the test does
+	in, err := cmd.StdinPipe() // the process ends at its end, even if the test is killed
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
@@ -54,7 +54,7 @@ func (h *holder) says(t *testing.T, word string) {
 	}
 }
 
-// holdIfAsked is what the process does, if this is one.
+// holdIfAsked returns false, unless this is a holder.
 func holdIfAsked(t *testing.T) bool {
 	addr := os.Getenv("GATE_REDIS")
 	if addr == "" {
@@ -74,7 +74,7 @@ func holdIfAsked(t *testing.T) bool {
 	return true
 }
 
-func TestThePlacesOfAProcessThatWasKilledAreFreeWhenItsHoldExpiresAndNotBefore(t *testing.T) {
+func TestPlacesOfAKilledProcessAreFreeAfterHoldTTL(t *testing.T) {
 	if holdIfAsked(t) {
 		return
 	}
@@ -82,10 +82,11 @@ func TestThePlacesOfAProcessThatWasKilledAreFreeWhenItsHoldExpiresAndNotBefore(t
 	server := redistest.Shared(t)
 	s := newStore(t, server)
 	h := startHolder(t, server, patient)
-	s.HoldTTL = time.Hour // and nothing here is renewed meanwhile
+	s.HoldTTL = time.Hour // nothing here is renewed meanwhile
 	mustAcquire(t, s, "key", 20, 15)
 	before := expiryOf(t, s, "5:")
-	require.Eventually(t, func() bool { return expiryOf(t, s, "5:") > before }, hang, 10*time.Millisecond, "it is renewed")
+	renewed := func() bool { return expiryOf(t, s, "5:") > before }
+	require.Eventually(t, renewed, hang, 10*time.Millisecond, "it is renewed")
 
 	require.NoError(t, h.Process.Kill())
 	h.Wait()
@@ -107,38 +108,38 @@ func TestThePlacesOfAProcessThatWasKilledAreFreeWhenItsHoldExpiresAndNotBefore(t
 	}
 }
 
-// shorten makes a hold expire soon, and returns when. Nobody renews it any more, not
-// even by what was on its way when its process died.
-func shorten(t *testing.T, s *redisstore.Store, begin string) int64 {
+// shorten makes a hold expire soon, and returns when. It first waits until commands of the dead process
+// cannot renew it any more.
+func shorten(t *testing.T, s *redisstore.Store, start string) int64 {
 	t.Helper()
 	client := s.Client.(*redis.Client)
 	require.Eventually(t, func() bool {
 		return strings.Count(client.ClientList(ctx).Val(), "\n") == int(client.PoolStats().TotalConns)
-	}, hang, ms, "others are connected")
+	}, hang, ms, "other clients are connected")
 	for member := range expiries(t, s, gateKey) {
-		if strings.HasPrefix(member, begin) {
+		if strings.HasPrefix(member, start) {
 			expiry := client.Time(ctx).Val().Add(300 * ms).UnixMilli()
 			require.NoError(t, client.ZAddXX(ctx, gateKey, redis.Z{Score: float64(expiry), Member: member}).Err())
 			return expiry
 		}
 	}
-	t.Fatalf("there is no hold %q", begin)
+	t.Fatalf("no hold %q", start)
 	return 0
 }
 
-// expiryOf returns when, in ms, the hold expires whose member begins so.
-func expiryOf(t *testing.T, s *redisstore.Store, begin string) int64 {
+// expiryOf returns when the hold expires whose member has this prefix, in ms.
+func expiryOf(t *testing.T, s *redisstore.Store, start string) int64 {
 	t.Helper()
 	for member, expiry := range expiries(t, s, gateKey) {
-		if strings.HasPrefix(member, begin) {
+		if strings.HasPrefix(member, start) {
 			return expiry
 		}
 	}
-	t.Fatalf("there is no hold %q", begin)
+	t.Fatalf("no hold %q", start)
 	return 0
 }
 
-func TestAProcessThatWasStoppedForTooLongHearsOfItAndTakesNothingFromOthers(t *testing.T) {
+func TestAHoldOfASuspendedProcessIsLost(t *testing.T) {
 	if holdIfAsked(t) {
 		return
 	}
@@ -167,7 +168,7 @@ func TestAProcessThatWasStoppedForTooLongHearsOfItAndTakesNothingFromOthers(t *t
 	mustAcquire(t, s, "key", 20, 20).Release()
 }
 
-func TestProcessesAreNeverTooManyTogether(t *testing.T) {
+func TestProcessesTogetherNeverExceedTheLimitInFlight(t *testing.T) {
 	const processes, workers = 3, 16
 	rounds := int(stated(10, 4))
 	if addr := os.Getenv("GATE_REDIS"); addr != "" {
@@ -192,12 +193,12 @@ func TestProcessesAreNeverTooManyTogether(t *testing.T) {
 	}
 	all.Wait()
 	s := newStore(t, server)
-	assert.Equal(t, "20", s.Client.Get(ctx, "most").Val(), "within at once")
-	assert.Zero(t, s.Client.Exists(ctx, gateKey).Val(), "all was given back")
+	assert.Equal(t, "20", s.Client.Get(ctx, "most").Val(), "at the same time")
+	assert.Zero(t, s.Client.Exists(ctx, gateKey).Val(), "all places were given back")
 }
 
-// comeAndGo counts in Redis how many are within at once, and how many were at most. Until
-// all places have been taken at once, nobody goes.
+// comeAndGo counts in Redis how many workers hold a place at the same time, and the maximum. Until all
+// places have been taken once, no worker releases its place.
 func comeAndGo(t *testing.T, s *redisstore.Store, workers, rounds int) {
 	count := redis.NewScript(`
 		local now = redis.call('INCRBY', 'within', ARGV[1])

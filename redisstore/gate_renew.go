@@ -11,31 +11,31 @@ import (
 )
 
 const (
-	// commandsPerCall bounds for how long one script keeps Redis from others.
+	// commandsPerCall limits how long one script keeps Redis busy.
 	commandsPerCall = 256
 
-	// callsAtOnce is how many calls the timer makes at the same time.
+	// callsAtOnce is how many concurrent calls the timer makes.
 	callsAtOnce = 16
 )
 
-// A gateEntry is a member of a key's sorted set, and what its Store has to tell Redis about
-// it. It must not refer to its Hold, which would never become garbage.
+// A gateEntry is one Hold's member of a sorted set, and what to send to Redis about it. It must not
+// refer to its Hold, which could then never become garbage.
 type gateEntry struct {
 	key    string // of the sorted set
 	member string
 	limit  int64
-	lost   chan struct{} // closed when its Hold is lost
+	lost   chan struct{} // closed when the Hold is lost
 
 	// Guarded by mu of gateEntries.
-	verb   gateVerb  // what Redis is told next: keep; take, if it had forgotten; or drop
-	next   time.Time // when
-	until  time.Time // when Redis forgets it, if it is told nothing
+	verb   gateVerb  // what to send next; a take if Redis has forgotten the entry
+	next   time.Time // when to send it
+	until  time.Time // when Redis forgets the entry, unless it is renewed
 	isLost bool
-	maybe  bool // a take was not answered, and may be executed yet
+	maybe  bool // a take was not answered and may still be executed
 }
 
 func (s *Store) newGateEntry(key string, limit, n int64) *gateEntry {
-	n = min(n, limit+1) // which never fits either, and is exact in Lua
+	n = min(n, limit+1) // limit+1 never fits either, and is exact in Lua
 	return &gateEntry{
 		key:    s.prefix() + "\x01" + key,
 		member: strconv.FormatInt(n, 10) + ":" + rand.Text()[:16],
@@ -44,25 +44,25 @@ func (s *Store) newGateEntry(key string, limit, n int64) *gateEntry {
 	}
 }
 
-// gateEntries are those that a Store has to keep or to drop. While there are any, a timer
-// is set for the next one that is due.
+// gateEntries are the entries that a Store must renew or drop. While there are any, a timer is set
+// for the one that is due next.
 type gateEntries struct {
 	dropped atomic.Int64 // Holds that became garbage
 
-	mu      sync.Mutex // guards what follows, and of each entry what it says
+	mu      sync.Mutex // guards what follows, and some fields of each entry
 	all     map[*gateEntry]struct{}
 	timer   *time.Timer
 	at      time.Time // when the timer fires; zero if it is not set
-	sending bool      // the timer has fired: it is set again when Redis was told
+	sending bool      // the timer has fired, and is set again when Redis has answered
 }
 
-// renewEvery is how often Redis is told of what is held.
+// renewEvery returns how often an entry is renewed.
 func (s *Store) renewEvery() time.Duration { return s.holdTTL() / 3 }
 
-// retryEvery is how often it is told what it did not answer.
+// retryEvery returns how long after a failure a command is sent again.
 func (s *Store) retryEvery() time.Duration { return min(s.holdTTL()/30, 250*time.Millisecond) }
 
-// schedule has Redis told verb of e at the given time.
+// schedule sends verb for e at the given time.
 func (s *Store) schedule(e *gateEntry, verb gateVerb, at time.Time) {
 	g := &s.gate
 	g.mu.Lock()
@@ -75,7 +75,7 @@ func (s *Store) schedule(e *gateEntry, verb gateVerb, at time.Time) {
 	s.wakeLocked(at)
 }
 
-// release has e dropped, in the background if that fails or ctx is over.
+// release drops e now, or in the background if that fails or ctx has ended.
 func (s *Store) release(ctx context.Context, e *gateEntry) {
 	if ctx.Err() != nil {
 		s.schedule(e, gateDrop, time.Now())
@@ -87,8 +87,8 @@ func (s *Store) release(ctx context.Context, e *gateEntry) {
 	s.sendCommands(ctx, e.key, []gateCommand{{gateDrop, e}})
 }
 
-// sendCommands has commands executed, all about entries of key, and decides what Redis is told next.
-// If that fails, it is told again when the next of the entries says.
+// sendCommands executes commands, all about entries of key, and decides what to send next. If it
+// fails, the commands are sent again at the next time of their entries.
 func (s *Store) sendCommands(ctx context.Context, key string, commands []gateCommand) {
 	sent := time.Now()
 	reply, err := s.runGate(ctx, key, commands)
@@ -110,20 +110,20 @@ func (s *Store) sendCommands(ctx context.Context, key string, commands []gateCom
 				s.wakeLocked(e.next)
 			}
 		case e.verb == gateDrop:
-			// It was released meanwhile, which Redis is told by a command of its own.
+			// It was released meanwhile, and another command says so.
 		case found:
 			e.verb, e.next, e.until = gateKeep, sent.Add(s.renewEvery()), sent.Add(s.holdTTL())
 		case c.verb == gateKeep:
 			e.verb, e.next = gateTake, sent
-		default: // its places are not free
+		default: // its places are taken
 			e.loseLocked()
 			e.next = sent.Add(s.renewEvery())
 		}
 	}
 }
 
-// retry sets the timer after a call about key that failed. If Redis did not answer, it may
-// have lost its data by the time it does, and is told of all entries of key.
+// retry sets the timer after a call about key has failed. If Redis did not answer, it may come back
+// without its data, so that all entries of key are sent soon.
 func (s *Store) retry(key string, unanswered bool) {
 	s.gate.mu.Lock()
 	defer s.gate.mu.Unlock()
@@ -145,7 +145,7 @@ func (e *gateEntry) loseLocked() {
 	}
 }
 
-// wakeLocked sets the timer to the given time, if it does not fire before.
+// wakeLocked sets the timer to the given time, unless it fires before.
 func (s *Store) wakeLocked(at time.Time) {
 	g := &s.gate
 	if g.sending || !g.at.IsZero() && !at.Before(g.at) {
@@ -159,12 +159,12 @@ func (s *Store) wakeLocked(at time.Time) {
 	}
 }
 
-// sendDue tells Redis of all entries that are due, and sets the timer for the next. It runs
-// when the timer fires.
+// sendDue runs when the timer fires. It sends commands for all entries that are due, and sets the
+// timer for the next.
 func (s *Store) sendDue() {
 	g := &s.gate
 	g.mu.Lock()
-	if g.sending { // the timer was set again while it fired
+	if g.sending { // the timer was set again while it was firing
 		g.mu.Unlock()
 		return
 	}
@@ -196,9 +196,8 @@ func (s *Store) sendDue() {
 	}
 }
 
-// dueLocked returns what Redis is to be told now, for each key. What is due soon is told
-// now, so that there are few calls. What Redis has forgotten by now is lost, or if it was to
-// be dropped, that is done.
+// dueLocked returns the commands to send now, by key. To save calls, it includes those that are due
+// soon. It marks entries that Redis has forgotten as lost, and forgets those that were to be dropped.
 func (s *Store) dueLocked(now time.Time) map[string][]gateCommand {
 	due := make(map[string][]gateCommand)
 	soon := now.Add(s.renewEvery() / 2)

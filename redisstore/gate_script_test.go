@@ -21,10 +21,11 @@ const gateKey = "heed:quota:\x01key"
 //go:embed lua/gate.lua
 var gateSource string
 
-func TestTheGatesScriptDoesWhatItsModelDoes(t *testing.T) {
+func TestGateScriptAgreesWithAModel(t *testing.T) {
 	const clock = "local clock = redis.call('TIME')\n"
 	require.Equal(t, 1, strings.Count(gateSource, clock))
-	script := redis.NewScript(strings.Replace(gateSource, clock, "local clock = redis.call('HMGET', 'clock', 's', 'us')\n", 1))
+	const testClock = "local clock = redis.call('HMGET', 'clock', 's', 'us')\n"
+	script := redis.NewScript(strings.Replace(gateSource, clock, testClock, 1))
 	client := newClient(t, redistest.Shared(t))
 	for seed := range uint64(4) {
 		random, model := rand.New(rand.NewPCG(seed, 0)), make(sets)
@@ -56,8 +57,8 @@ func TestTheGatesScriptDoesWhatItsModelDoes(t *testing.T) {
 	}
 }
 
-// stride is how far the clock moves: mostly a little, sometimes past a TTL, back,
-// or back further than is believed.
+// stride returns how far the clock moves: mostly a little, sometimes past HoldTTL, back, or further back
+// than the script accepts.
 func stride(random *rand.Rand) time.Duration {
 	switch random.IntN(40) {
 	case 0:
@@ -79,7 +80,7 @@ func TestEveryKeyOfAGateExpires(t *testing.T) {
 	expiresIn(t, s.Client, "heed:quota:\x010", 31*time.Second, began)
 }
 
-func TestAShortHoldTTLDoesNotShortenALongOne(t *testing.T) {
+func TestAShortHoldTTLDoesNotShortenOthers(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	s.HoldTTL = time.Hour
 	hasty := &redisstore.Store{Client: s.Client, HoldTTL: time.Second, Timeout: patient}
@@ -93,7 +94,7 @@ func TestAShortHoldTTLDoesNotShortenALongOne(t *testing.T) {
 
 func TestADeniedAcquireWritesNothing(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
-	s.HoldTTL = time.Hour // and nothing is renewed meanwhile
+	s.HoldTTL = time.Hour // nothing is renewed meanwhile
 	mustAcquire(t, s, "key", 20, 20)
 	dump := s.Client.Dump(ctx, gateKey).Val()
 	require.NoError(t, s.Client.ConfigResetStat(ctx).Err())
@@ -109,7 +110,7 @@ func TestADeniedAcquireWritesNothing(t *testing.T) {
 	}
 }
 
-func TestAGateAndABucketOfOneKeyAreApart(t *testing.T) {
+func TestAGateAndABucketWithOneKeyAreIndependent(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	hold := mustAcquire(t, s, "key", 1, 1)
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(10))}
@@ -118,7 +119,7 @@ func TestAGateAndABucketOfOneKeyAreApart(t *testing.T) {
 	assert.EqualValues(t, 8, take(t, s, c)[0].Remaining)
 }
 
-func TestWhatHoldsTakeOfRedis(t *testing.T) {
+func TestMemoryOfHoldsInRedis(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	held := 0
 	for _, test := range []struct{ holds, most int }{{1, 136}, {20, 720}, {100, 3200}, {1000, 125_000}} {
@@ -131,26 +132,29 @@ func TestWhatHoldsTakeOfRedis(t *testing.T) {
 	}
 }
 
-func TestASetThatNobodyHereHasWrittenIsCountedAnew(t *testing.T) {
+func TestAnInvalidSetIsCountedAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		tamper func(c *redis.Client) error
-		used   int64 // of 20, by what else is there
+		used   int64 // of 20 places, after the write
 	}{
-		"no count":             {func(c *redis.Client) error { return c.ZRem(ctx, gateKey, "places").Err() }, 3},
-		"a count too low":      {score("places", -1), 3},
-		"a count above zero":   {score("places", 5), 3},
-		"a fraction":           {score("places", -3.5), 3},
-		"infinite":             {func(c *redis.Client) error { return c.Do(ctx, "ZADD", gateKey, "-inf", "places").Err() }, 3},
+		"no count":           {func(c *redis.Client) error { return c.ZRem(ctx, gateKey, "places").Err() }, 3},
+		"a count too low":    {score("places", -1), 3},
+		"a count above zero": {score("places", 5), 3},
+		"a fraction":         {score("places", -3.5), 3},
+		"infinite": {func(c *redis.Client) error {
+			return c.Do(ctx, "ZADD", gateKey, "-inf", "places").Err()
+		}, 3},
 		"a stranger":           {score("stranger", 9e12), 3},
 		"a hold for ever":      {score("7:for ever", 9e14), 3},
 		"a hold from long ago": {score("7:long ago", 1), 3},
 		"a count and no hold": {func(c *redis.Client) error {
-			return c.Eval(ctx, "redis.call('DEL', KEYS[1]) return redis.call('ZADD', KEYS[1], -7, 'places')", []string{gateKey}).Err()
+			const onlyACount = "redis.call('DEL', KEYS[1]) return redis.call('ZADD', KEYS[1], -7, 'places')"
+			return c.Eval(ctx, onlyACount, []string{gateKey}).Err()
 		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStore(t, redistest.Shared(t))
-			s.HoldTTL = time.Hour // and nothing is renewed meanwhile
+			s.HoldTTL = time.Hour // nothing is renewed meanwhile
 			one, two := mustAcquire(t, s, "key", 20, 1), mustAcquire(t, s, "key", 20, 2)
 			require.NoError(t, test.tamper(s.Client.(*redis.Client)))
 			hold, d, err := s.Acquire(ctx, "key", 20, 4)
@@ -171,7 +175,7 @@ func score(member string, score float64) func(c *redis.Client) error {
 	}
 }
 
-func TestAKeyOfAnotherTypeIsARefusal(t *testing.T) {
+func TestAcquireFailsIfTheKeyHasAnotherType(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	require.NoError(t, s.Client.Set(ctx, gateKey, "1", 0).Err())
 	hold, _, err := s.Acquire(ctx, "key", 1, 1)
@@ -180,7 +184,7 @@ func TestAKeyOfAnotherTypeIsARefusal(t *testing.T) {
 	assert.Nil(t, hold)
 }
 
-func TestAGateThatMayNotWriteAllItHasToWritesNothing(t *testing.T) {
+func TestAGateWritesNothingWithoutAllPermissions(t *testing.T) {
 	admin := newClient(t, redistest.Start(t))
 	mustAcquire(t, &redisstore.Store{Client: admin, Timeout: patient}, "key", 2, 1)
 	before := admin.ZRangeWithScores(ctx, gateKey, 0, -1).Val()
@@ -198,7 +202,7 @@ func TestAGateThatMayNotWriteAllItHasToWritesNothing(t *testing.T) {
 	}
 }
 
-func TestWithoutMemoryNothingIsTakenButWhatIsHeldIsRenewedAndReleased(t *testing.T) {
+func TestWithoutMemoryHoldsAreRenewedAndReleasedOnly(t *testing.T) {
 	t.Parallel() // it waits for a renewal
 	s := newStore(t, redistest.Start(t))
 	s.HoldTTL = patient
@@ -231,7 +235,7 @@ func renewed(t *testing.T, s *redisstore.Store, keys ...string) {
 	}
 }
 
-// expiries are those of the holds of a key, in ms.
+// expiries returns when the holds of a key expire, in ms.
 func expiries(t *testing.T, s *redisstore.Store, key string) map[string]int64 {
 	t.Helper()
 	all := map[string]int64{}

@@ -12,11 +12,12 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestAStoreIsAGate(t *testing.T) {
+func TestStoreImplementsQuotaGate(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	client := newClient(t, server)
-	for name, client := range map[string]redis.UniversalClient{"one": client, "cluster": newCluster(t), "ring": newRing(t)} {
+	clients := map[string]redis.UniversalClient{"one": client, "cluster": newCluster(t), "ring": newRing(t)}
+	for name, client := range clients {
 		t.Run(name, func(t *testing.T) {
 			stores := 0
 			quotatest.RunGate(t, func(*testing.T) quota.Gate {
@@ -25,5 +26,5 @@ func TestAStoreIsAGate(t *testing.T) {
 			})
 		})
 	}
-	assert.Empty(t, client.Keys(ctx, "*").Val(), "what is released is gone")
+	assert.Empty(t, client.Keys(ctx, "*").Val(), "released holds are removed")
 }

@@ -12,29 +12,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Tests have their redis-server from redistest.Shared, and a cluster from SharedCluster,
-// which keep for the tests that follow what they have started, unless a test has ended it,
-// stopped it or configured it.
+// Tests share a redis-server (redistest.Shared) and a cluster (redistest.SharedCluster), so that most need
+// not start their own.
 func TestMain(m *testing.M) {
 	defer redistest.EndShared()
-	flag.Set("test.parallel", "4") // unless the command line has another: they mostly wait
+	flag.Set("test.parallel", "4") // unless the command line sets it: parallel tests mostly wait
 	m.Run()
 }
 
-// hang is for how long a test waits for what comes sooner or later. It is no more than a
-// busy machine may need.
+// hang is how long tests wait for something that must happen. A busy machine may need that long.
 const hang = time.Minute
 
-// mostlyWaits lets a test run beside others that do: most of its time it waits for what
-// Redis does in its own. The long form measures, and has the machine for itself.
+// mostlyWaits makes t a parallel test, because it mostly waits for Redis' clock. The long form measures
+// times, so it runs alone.
 func mostlyWaits(t *testing.T) {
 	if !testenv.Long() {
 		t.Parallel()
 	}
 }
 
-// atOnce has test test each of some at the same time, or in the long form one after the
-// other.
+// atOnce runs test for all of each in parallel, or in the long form one after the other.
 func atOnce[T any](t *testing.T, each map[string]T, test func(t *testing.T, one T)) {
 	var all sync.WaitGroup
 	for name, one := range each {
@@ -48,7 +45,7 @@ func atOnce[T any](t *testing.T, each map[string]T, test func(t *testing.T, one 
 	all.Wait()
 }
 
-// expiry is when a key expires by Redis' clock.
+// expiry returns when a key expires by Redis' clock.
 func expiry(t *testing.T, client redis.UniversalClient, key string) time.Time {
 	t.Helper()
 	var now *redis.TimeCmd
@@ -62,19 +59,18 @@ func expiry(t *testing.T, client redis.UniversalClient, key string) time.Time {
 	return now.Val().Add(ttl.Val())
 }
 
-// silentRedis is a Redis in memory that does not answer, and a client of it.
+// silentRedis returns a Redis in memory that does not answer, and a client for it.
 func silentRedis(t *testing.T, options redis.Options) (*redistest.Fake, *redis.Client) {
 	return memoryRedis(t, options, redistest.Silence)
 }
 
-// memoryRedis is a Redis in memory that says what it is told to, and a client of it. It
-// is for a bubble.
+// memoryRedis returns a Redis in memory with these replies, and a client for it, for synctest bubbles.
 func memoryRedis(t *testing.T, options redis.Options, replies ...string) (*redistest.Fake, *redis.Client) {
 	fake := redistest.NewMemoryFake(t, replies...)
-	options.Addr, options.Dialer = "127.0.0.1:1", fake.Dial // an address that is not looked up
+	options.Addr, options.Dialer = "127.0.0.1:1", fake.Dial // an address without a DNS lookup
 	client := redis.NewClient(&options)
 	t.Cleanup(func() {
-		time.Sleep(time.Minute) // for what the client does behind: it is not over when it is closed
+		time.Sleep(time.Minute) // for goroutines of the client that outlive Close
 		client.Close()
 	})
 	return fake, client

@@ -15,7 +15,7 @@ var (
 	resetScript   = newScript("return redis.call('UNLINK', KEYS[1], KEYS[2])")
 )
 
-// Inspect implements quota.Inspector.
+// Inspect implements quota.Inspector. It returns what is stored of key.
 func (s *Store) Inspect(ctx context.Context, key string) ([]quota.State, error) {
 	reply, err := s.evaluate(ctx, inspectScript, []string{s.prefix() + key})
 	if err != nil {
@@ -35,7 +35,7 @@ func (s *Store) Inspect(ctx context.Context, key string) ([]quota.State, error) 
 	return states, nil
 }
 
-// addState appends what a field says to states, if it can be read.
+// addState appends the state in a field to states, if it can be read.
 func (s *Store) addState(states []quota.State, field, value string) []quota.State {
 	bucket, ok := decode(value)
 	if !ok {
@@ -57,10 +57,10 @@ func dryRuns(s quota.State) int {
 	return 0
 }
 
-// Reset implements quota.Inspector. Other processes see it a second later at most: so
-// long they may remember what they denied.
+// Reset implements quota.Inspector. It forgets all that is stored of key. Other processes may still
+// deny the key for a second; see AlwaysAsk.
 func (s *Store) Reset(ctx context.Context, key string) error {
-	_, err := s.evaluate(ctx, resetScript, []string{s.prefix() + key, setOf(s.prefix(), key)})
+	_, err := s.evaluate(ctx, resetScript, []string{s.prefix() + key, idSetOf(s.prefix(), key)})
 	s.denials.forget(key)
 	return err
 }

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	scanned = 1000 // names that a SCAN looks at
-	fetched = 100  // keys that are read in one round trip
+	scanned = 1000 // the COUNT of a SCAN
+	fetched = 100  // keys read in one round trip
 )
 
 // A KeyState is what is stored of one Key.
@@ -24,16 +24,15 @@ type KeyState struct {
 	Key    string
 	States []quota.State // at least one, as Inspect returns them
 	At     time.Time     // when they were read, by Redis' clock
-	TTL    time.Duration // until Redis forgets them, which is when nothing is owed, or a little later
+	TTL    time.Duration // until Redis forgets the Key, soon after its buckets are full again
 }
 
-// Keys returns what is stored of all Keys, in no order, for operators and reports. It
-// is no way to look for one Key: Inspect is.
+// Keys returns what is stored of all Keys, in no particular order, for operators and reports. For
+// one Key, use Inspect.
 //
-// It reads in batches, by SCAN, while others go on: a Key that is charged meanwhile may
-// be there or not, and be there twice. It needs the permission to SCAN, which limiters do
-// not. An error is the last that comes. On a Cluster or Ring one server is read after the
-// other.
+// It reads in batches, by SCAN, while limiters go on. A Key that is charged meanwhile may be
+// missing or come twice. An error ends the sequence. The Redis user needs the permission to SCAN,
+// which limiters do not. On a Cluster or Ring the servers are read one after the other.
 func (s *Store) Keys(ctx context.Context) iter.Seq2[KeyState, error] {
 	return func(yield func(KeyState, error) bool) {
 		c := s.redis()
@@ -54,7 +53,7 @@ func (s *Store) Keys(ctx context.Context) iter.Seq2[KeyState, error] {
 	}
 }
 
-// masters returns a client for each server that has Keys of its own.
+// masters returns a client for each server that holds Keys.
 func masters(ctx context.Context, client redis.UniversalClient) (all []redis.UniversalClient, err error) {
 	var mu sync.Mutex // guards all
 	add := func(_ context.Context, server *redis.Client) error {
@@ -74,7 +73,7 @@ func masters(ctx context.Context, client redis.UniversalClient) (all []redis.Uni
 	return all, err
 }
 
-// scan yields what server has, and reports whether to go on.
+// scan yields the Keys of server, and reports whether to go on.
 func (s *Store) scan(ctx context.Context, server redis.UniversalClient, yield func(KeyState, error) bool) bool {
 	match := globQuoter.Replace(s.prefix()) + "*"
 	for cursor := uint64(0); ; {
@@ -101,10 +100,10 @@ func (s *Store) scan(ctx context.Context, server redis.UniversalClient, yield fu
 	}
 }
 
-// globQuoter quotes what MATCH takes for a pattern.
+// globQuoter quotes the characters that MATCH takes for a pattern.
 var globQuoter = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
-// fetch reads the hashes with these names, but for those that are gone or cannot be read.
+// fetch reads the hashes with these names. It skips those that are gone or cannot be read.
 func (s *Store) fetch(ctx context.Context, server redis.UniversalClient, names []string) (all []KeyState, err error) {
 	var now *redis.TimeCmd
 	hashes, ttls := make([]*redis.MapStringStringCmd, len(names)), make([]*redis.DurationCmd, len(names))
@@ -131,7 +130,7 @@ func (s *Store) fetch(ctx context.Context, server redis.UniversalClient, names [
 	return all, nil
 }
 
-// readFault is err of a command that was no script.
+// readFault returns the error of a command outside of scripts.
 func (s *Store) readFault(err error) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return err

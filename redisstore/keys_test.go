@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// listed are the Keys of s, each as often as it is yielded.
+// listed returns the Keys of s, each as often as it is yielded.
 func listed(t *testing.T, s *redisstore.Store) map[string][]redisstore.KeyState {
 	t.Helper()
 	all := make(map[string][]redisstore.KeyState)
@@ -66,7 +66,7 @@ func TestAllKeysOfAStoreAreListed(t *testing.T) {
 		assert.Less(t, k.TTL, 6*time.Hour)
 
 		for range s.Keys(ctx) {
-			break // at the first
+			break // after the first
 		}
 	}
 }
@@ -79,11 +79,13 @@ func TestKeysThatCannotBeReadAreNotListed(t *testing.T) {
 	assert.EqualValues(t, 1, s.Corrupt())
 }
 
-func TestWhoMayNotListKeysIsToldSo(t *testing.T) {
+func TestListingKeysWithoutPermissionFails(t *testing.T) {
 	for name, s := range map[string]*redisstore.Store{
 		"redisstore: Client is nil": {},
 		"NOPERM":                    {Client: withoutScan(t)},
-		"connection refused":        {Client: redis.NewClient(&redis.Options{Addr: nowhere(t), MaxRetries: -1, DialerRetries: 1})},
+		"connection refused": {
+			Client: redis.NewClient(&redis.Options{Addr: nowhere(t), MaxRetries: -1, DialerRetries: 1}),
+		},
 	} {
 		var faults []error
 		for _, err := range s.Keys(ctx) {

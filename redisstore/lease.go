@@ -15,104 +15,109 @@ import (
 )
 
 const (
-	// horizon is how far ahead units are taken without being asked for.
+	// horizon is how far ahead units are taken.
 	horizon = 125 * time.Millisecond
 
 	// lifetime is how long after it was charged a unit may be used.
 	lifetime = 2 * horizon
 
-	// sweepEvery is how often it is seen which Keys have been leased for another horizon.
+	// sweepEvery is how often Keys are checked for the end of a horizon.
 	sweepEvery = horizon / 5
 
-	// defaultMaxLease is how many units are taken ahead if Max is zero.
+	// defaultMaxLease is Max if it is zero.
 	defaultMaxLease = 100
 
-	// worthLeasing is how many times a Key must be used within a horizon.
+	// worthLeasing is how many uses within a horizon make a Key leased.
 	worthLeasing = 4
 )
 
-// A Lease takes units of a Store ahead of need, so that most decisions take less than
-// a microsecond and no round trip: a quota.Reserver for processes that share a busy
-// limit, as in
+// A Lease takes units from a Store ahead of need, so that most decisions on a busy limit need no
+// round trip, and less than a microsecond:
 //
 //	pacer := &pace.Shared{Store: &redisstore.Lease{Store: store}, Policies: policies}
 //
-// Units are charged in Redis when they are taken ahead, not when they are used. Each
-// has a time, at which it would have been free, up to 125 ms ahead, and is used from
-// then on until 250 ms after it was charged, or never. So in any time t all processes
+// It is a quota.Reserver, in place of its Store. Close it to give back what it holds.
+//
+// # What it admits
+//
+// A unit is charged in Redis when it is taken, up to 125 ms before it would be free. It may be used from
+// the time when it would be free until 250 ms after it was charged. So in any time t all processes
 // together use at most
 //
 //	Burst + Quota·(t + 250 ms)/Window
 //
-// and since the first use no more than Burst + Quota·t/Window; what a process holds
-// when it dies is not used by anyone, and that is at most Max. (Of the other
-// algorithms, their own bounds hold, for t + 250 ms.)
+// and, counted from the first use, at most Burst + Quota·t/Window. (Other algorithms than the token bucket
+// keep their own bounds, for t + 250 ms.) If a process dies, the units that it holds are lost: at
+// most Max.
 //
-// How many units are taken ahead follows what was used of late, up to Max and up to a
-// fair part of what there is: of n processes that took some in the last second, each
-// holds at most an n-th of what may be used in 125 ms, and one. What is held and not
-// wanted goes back to Redis, once, less what has come back there since it was taken,
-// rounded up: so of a limit of a few units a minute, too many would be lost.
+// # What it takes ahead
 //
-// Nothing is kept of a Key until it is used four times within 125 ms, or is denied what
-// would be free within 125 ms: the Store decides, and it costs what it does there. Nor is
-// anything kept of a Key that is no longer used so often.
+// A Lease takes about what was used recently, up to Max, and no more than a fair share: if n processes
+// took units in the last second, each holds at most an n-th of what may be used in 125 ms, plus one.
+// Units that are not used go back to Redis, except those that the bucket has refilled there since,
+// rounded up. On a limit of a few units a minute, this rounding would lose too many: use the Store.
 //
-// Where nothing is held the Store decides, and its error is the caller's; or callers wait for
-// one charge of all they want, each until its own context ends, and if that is denied ask by
-// themselves. While Redis is gone, what is held is used.
-// Charges that units are held for are those of one Key, all of different Limits, that are no
-// DryRun, have no ID and are of Max units at most; calls with others are the Store's.
+// A Key is leased after four uses within 125 ms, or after a denial of what would be free within
+// 125 ms. Before that, and when it is used less often again, the Store decides on it, at the Store's
+// cost.
 //
-// The zero Lease needs a Store. It is safe for concurrent use and must not be copied.
+// A Lease takes ahead for calls whose charges are of one Key and of different Limits, have no ID, are
+// no DryRun and take at most Max units each. Other calls go to the Store.
+//
+// If not enough is held, callers share one charge for all that they need, and wait for it until
+// their own contexts end. If it is denied, or nothing is held, the Store decides, and its error is
+// returned. While Redis does not answer, held units can still be used.
+//
+// Set Store. A Lease is safe for concurrent use and must not be copied. Its fields must not change
+// once it is in use.
 // Its fields must not change once it is in use.
 type Lease struct {
-	// Store is where units are counted. If nil, every call fails.
+	// Store counts the units. If nil, every call fails.
 	Store *Store
 
-	// Max is how many units are taken ahead at most, for each Key and Limit. If
-	// zero or negative, 100.
+	// Max is how many units are taken ahead at most, for each Key and Limit. If zero or
+	// negative, 100.
 	Max int64
 
-	shards [64]leaseShard // a Key's is that of its hash
+	shards [64]leaseShard // by the hash of the Key
 
 	mu       sync.Mutex // guards what follows
-	sweeping bool       // sweep will be called
+	sweeping bool       // a sweep is scheduled
 	closed   bool
-	inFlight sync.WaitGroup // refills and sweeps, which do not begin once l is closed
+	inFlight sync.WaitGroup // refills and sweeps; none starts after closed is set
 }
 
-// A leaseShard is some of the Keys.
+// A leaseShard holds some of the Keys.
 type leaseShard struct {
 	mu     sync.Mutex           // guards what follows
 	leased map[string]*leaseKey // by Key
-	uses   [1024]useCount       // of the others, by their hash
+	uses   [1024]useCount       // of Keys that are not leased, by hash
 }
 
-// A useCount counts uses of a Key within a horizon, and of others that have the same hash.
+// A useCount counts the uses, within a horizon, of all Keys with the same hash.
 type useCount struct{ horizon, n uint8 }
 
-// A leaseKey is a Key that units are taken ahead for. Its shard's mu guards it.
+// A leaseKey is a leased Key. The mutex of its shard guards it.
 type leaseKey struct {
 	key       string
 	tokens    []*tokens
 	peers     peers
-	waiters   []*leaseWaiter // for the refill after that in flight
+	waiters   []*leaseWaiter // for the next refill
 	refilling bool           // a refill is in flight
-	failed    bool           // the last refill was not answered, and no call has been since
-	swept     time.Duration  // when the last horizon was over
+	failed    bool           // the last refill failed, and no call has succeeded since
+	swept     time.Duration  // when the last horizon ended
 }
 
-// A leaseWaiter is a call for which not enough is held: it may wait for a refill.
+// A leaseWaiter is a call for which not enough is held. It may wait for a refill.
 type leaseWaiter struct {
 	op
-	key  *leaseKey     // of the refill
-	done chan struct{} // closed when it need not wait any more: the rest but gone is set
+	key  *leaseKey
+	done chan struct{} // closed at the end of the wait, when the fields below except gone are set
 
 	err  error
-	held bool // enough was, which it has used; if not, Redis is to be asked
+	held bool // the refill was enough, and its units are used; otherwise ask Redis
 	wait time.Duration
-	at   int64 // Redis' time when it may be used, in µs since the Unix epoch
+	at   int64 // when the units may be used, by Redis' clock, in µs since the Unix epoch
 	gone bool  // the caller did not wait
 }
 
@@ -122,9 +127,8 @@ var (
 	errNoStore = errors.New("redisstore: Lease.Store is nil")
 )
 
-// Take implements quota.Store. Decisions on what is held tell what is known of the
-// bucket since Redis was last asked, which is more than there is if others have used
-// it since.
+// Take implements quota.Store. If held units are used, the decision describes the bucket as Redis last
+// reported it: less may be left if other processes have used it since.
 func (l *Lease) Take(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
 	if l.Store == nil {
 		return dst, errNoStore
@@ -139,7 +143,7 @@ func (l *Lease) Take(ctx context.Context, dst []quota.Decision, charges ...quota
 		return ds, nil
 	}
 	if ds, denied := l.Store.denials.deny(dst, charges, l.Store.time()); denied {
-		l.hasten(ds[len(dst):], charges)
+		l.lowerRetryAfter(ds[len(dst):], charges)
 		return ds, nil
 	}
 	w := &leaseWaiter{op: op{verb: take, charges: slices.Clone(charges)}}
@@ -157,7 +161,7 @@ func (l *Lease) Take(ctx context.Context, dst []quota.Decision, charges ...quota
 	for i := range charges {
 		dst = append(dst, w.decision(i))
 	}
-	l.hasten(dst[n:], charges)
+	l.lowerRetryAfter(dst[n:], charges)
 	return dst, nil
 }
 
@@ -197,7 +201,7 @@ func (l *Lease) Reserve(ctx context.Context, most time.Duration, charges ...quot
 	return wait, at, w.allowed, nil
 }
 
-// Settle implements quota.Settler: it is the Store's.
+// Settle implements quota.Settler, by the Store.
 func (l *Lease) Settle(ctx context.Context, charges ...quota.Charge) error {
 	if l.Store == nil {
 		return errNoStore
@@ -205,9 +209,8 @@ func (l *Lease) Settle(ctx context.Context, charges ...quota.Charge) error {
 	return l.Store.Settle(ctx, charges...)
 }
 
-// Close gives back all that is held, and has the Store decide from then on. The error
-// says that some of it could not be given back: until ctx ended, or because Redis did
-// not take it.
+// Close gives back all units that are held. Later calls go to the Store. The error is ctx's, or says
+// that Redis did not take some of the units.
 func (l *Lease) Close(ctx context.Context) error {
 	l.mu.Lock()
 	l.closed = true
@@ -223,7 +226,7 @@ func (l *Lease) Close(ctx context.Context) error {
 	done := make(chan error, 1)
 	go func() {
 		l.inFlight.Wait()
-		var refunds []*refund // of keys that nobody else has any more
+		var refunds []*refund // nothing else uses these keys now
 		now := monotonic()
 		for _, k := range keys {
 			for _, t := range k.tokens {
@@ -241,8 +244,8 @@ func (l *Lease) Close(ctx context.Context) error {
 	}
 }
 
-// leases reports whether units are held for such charges: of one Key, of different Limits, and
-// each of a kind that is asked for again and again.
+// leases reports whether units may be held for charges: they are of one Key and different Limits, and
+// of a kind that repeats.
 func (l *Lease) leases(charges []quota.Charge) bool {
 	for i := range charges {
 		c := &charges[i]
@@ -270,7 +273,7 @@ func (l *Lease) shardOf(key string) (s *leaseShard, hash uint64) {
 	return &l.shards[hash%uint64(len(l.shards))], hash / uint64(len(l.shards))
 }
 
-// takeHeld is Take of what is held.
+// takeHeld is Take from units that are held.
 func (l *Lease) takeHeld(dst []quota.Decision, charges []quota.Charge) ([]quota.Decision, bool) {
 	s, _ := l.shardOf(charges[0].Key)
 	s.mu.Lock()
@@ -282,7 +285,7 @@ func (l *Lease) takeHeld(dst []quota.Decision, charges []quota.Charge) ([]quota.
 	return s.leased[charges[0].Key].decisions(dst, charges, now), true
 }
 
-// spendLocked uses units that are held for charges, if they may be used within a time.
+// spendLocked uses held units for charges, if all may be used after at most within.
 func (l *Lease) spendLocked(s *leaseShard, charges []quota.Charge, within, now time.Duration) (
 	wait time.Duration, at int64, ok bool,
 ) {
@@ -302,9 +305,9 @@ func (l *Lease) spendLocked(s *leaseShard, charges []quota.Charge, within, now t
 	return wait, at, true
 }
 
-// hasten has decisions that deny say when units may be used that are held here, if that is
-// sooner than Redis has others.
-func (l *Lease) hasten(ds []quota.Decision, charges []quota.Charge) {
+// lowerRetryAfter lowers RetryAfter in decisions that deny, if units that are held here may be used
+// sooner.
+func (l *Lease) lowerRetryAfter(ds []quota.Decision, charges []quota.Charge) {
 	s, _ := l.shardOf(charges[0].Key)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -319,7 +322,7 @@ func (l *Lease) hasten(ds []quota.Decision, charges []quota.Charge) {
 	}
 }
 
-// tokensOf returns the tokens of a Limit.
+// tokensOf returns the tokens of limit.
 func (k *leaseKey) tokensOf(limit *quota.Limit) *tokens {
 	for _, t := range k.tokens {
 		if t.limit == limit {
@@ -331,7 +334,7 @@ func (k *leaseKey) tokensOf(limit *quota.Limit) *tokens {
 	return t
 }
 
-// spend uses units that are held for charges, if they may be used within a time.
+// spend uses held units for charges, if all may be used after at most within.
 func (k *leaseKey) spend(charges []quota.Charge, within, now time.Duration) (
 	wait time.Duration, at int64, ok bool,
 ) {
@@ -350,20 +353,19 @@ func (k *leaseKey) spend(charges []quota.Charge, within, now time.Duration) (
 	return wait, at, true
 }
 
-// decisions appends those on charges for which units were held.
+// decisions appends decisions on charges that held units were used for.
 func (k *leaseKey) decisions(dst []quota.Decision, charges []quota.Charge, now time.Duration) []quota.Decision {
 	for i := range charges {
 		t := k.tokensOf(charges[i].Limit)
 		b, at := t.stateAt(now)
-		d := t.limit.Describe(t.limit.Settle(b, -t.left, 0, at), at) // without what is held here
+		d := t.limit.Describe(t.limit.Settle(b, -t.left, 0, at), at) // as if held units were not charged
 		d.Allowed, d.At = true, time.UnixMicro(at)
 		dst = append(dst, d)
 	}
 	return dst
 }
 
-// ask has w's charges made of what a refill brings, if that can be expected to be enough, and
-// else by Redis.
+// ask makes w's charges from a refill, if one may be enough, and otherwise asks Redis.
 func (l *Lease) ask(ctx context.Context, w *leaseWaiter) error {
 	s, hash := l.shardOf(w.charges[0].Key)
 	if l.enqueue(s, hash, w) {
@@ -383,18 +385,18 @@ func (l *Lease) ask(ctx context.Context, w *leaseWaiter) error {
 			return w.err
 		}
 	}
-	asked, sent := l.Store.denials.ask(w.charges, l.Store.time()), monotonic()
+	asked, sent := l.Store.denials.read(w.charges, l.Store.time()), monotonic()
 	if err := l.Store.ask(ctx, &w.op); err != nil {
 		return err
 	}
 	if w.verb == take && !l.Store.AlwaysAsk {
-		l.Store.denials.learn([]part{{op: &w.op, question: asked}}, w.allowed)
+		l.Store.denials.learn([]part{{op: &w.op, denialRead: asked}}, w.allowed)
 	}
 	l.learn(s, w, sent)
 	return nil
 }
 
-// enqueue has w wait for a refill, if one can be expected to bring enough.
+// enqueue makes w wait for a refill, and returns true, if a refill may be enough.
 func (l *Lease) enqueue(s *leaseShard, hash uint64, w *leaseWaiter) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -409,7 +411,7 @@ func (l *Lease) enqueue(s *leaseShard, hash uint64, w *leaseWaiter) bool {
 	expected := true
 	for i := range w.charges {
 		t := k.tokensOf(w.charges[i].Limit)
-		t.want = min(max(worthLeasing, 2*t.want), l.max()) // what was held did not suffice
+		t.want = min(max(worthLeasing, 2*t.want), l.max()) // not enough was held
 		_, ok := t.toRefill(w.charges[i].Units(), k.peers.n, now)
 		expected = expected && ok
 	}
@@ -425,7 +427,7 @@ func (l *Lease) enqueue(s *leaseShard, hash uint64, w *leaseWaiter) bool {
 	return true
 }
 
-// isUsedOften counts a use of a Key that is not leased, and reports whether it should be.
+// isUsedOften counts a use of a Key that is not leased, and reports whether to lease it.
 func (s *leaseShard) isUsedOften(hash uint64, now time.Duration) bool {
 	c := &s.uses[hash%uint64(len(s.uses))]
 	if h := uint8(now / horizon); c.horizon != h {
@@ -435,7 +437,7 @@ func (s *leaseShard) isUsedOften(hash uint64, now time.Duration) bool {
 	return c.n == worthLeasing
 }
 
-// leaseLocked begins to lease a Key, unless l is closed.
+// leaseLocked starts to lease a Key. It returns nil if l is closed.
 func (l *Lease) leaseLocked(s *leaseShard, key string, now time.Duration) *leaseKey {
 	if !l.sweepSoon() {
 		return nil
@@ -448,9 +450,8 @@ func (l *Lease) leaseLocked(s *leaseShard, key string, now time.Duration) *lease
 	return k
 }
 
-// learn takes note of what Redis answered to w. What it denied and will have within the horizon is
-// taken ahead: or else a process that asks seldom would always come after those that take theirs
-// ahead.
+// learn records Redis' answer to w. If Redis denied units that will be free within the horizon, it takes
+// them ahead: otherwise a process with few calls would always lose to those that take ahead.
 func (l *Lease) learn(s *leaseShard, w *leaseWaiter, sent time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -472,13 +473,13 @@ func (l *Lease) learn(s *leaseShard, w *leaseWaiter, sent time.Duration) {
 	k.failed = false
 	for i := range w.charges {
 		c, t := &w.charges[i], k.tokensOf(w.charges[i].Limit)
-		t.know(w.left(i), w.now, sent)
+		t.record(w.left(i), w.now, sent)
 		t.used += c.Units()
 		if !w.found[i].fits {
 			t.denied, t.want = true, min(max(t.want, c.Units()+1), l.max())
 		}
 	}
-	if !w.allowed { // perhaps because a refill has brought what there was
+	if !w.allowed { // perhaps a refill took what was left
 		w.key = k
 		w.wait, w.at, w.held = k.spend(w.charges, w.within, now)
 	}
@@ -487,16 +488,16 @@ func (l *Lease) learn(s *leaseShard, w *leaseWaiter, sent time.Duration) {
 	}
 }
 
-// A refill is what Redis is asked in one request: for units of each Limit that needs some, and
-// when that is due how many processes lease the Key.
+// A refill is one request to Redis: it takes units for each Limit that needs some. From time to time
+// it also counts the processes that lease the Key.
 type refill struct {
-	waiters []*leaseWaiter // whose units are among them, or are held
+	waiters []*leaseWaiter // calls that wait for it
 	tokens  []*tokens
-	ops     []*op // a reservation for each of tokens, and count
-	count   *op   // nil if it is not due
+	ops     []*op // a reservation for each of tokens, then count
+	count   *op   // nil if counting is not due
 }
 
-// refillLocked has a refill made if there is need of one, unless one is in flight.
+// refillLocked starts a refill if one is needed and none is in flight.
 func (l *Lease) refillLocked(s *leaseShard, k *leaseKey, now time.Duration) {
 	if k.refilling {
 		return
@@ -504,7 +505,7 @@ func (l *Lease) refillLocked(s *leaseShard, k *leaseKey, now time.Duration) {
 	r := k.nextRefill(now)
 	switch {
 	case r == nil:
-	case l.begin():
+	case l.addInFlight():
 		k.refilling = true
 		go l.refill(s, k, r)
 	default:
@@ -512,7 +513,7 @@ func (l *Lease) refillLocked(s *leaseShard, k *leaseKey, now time.Duration) {
 	}
 }
 
-// refill makes r, and others for as long as callers wait for them.
+// refill sends r, and further refills as long as callers wait for them.
 func (l *Lease) refill(s *leaseShard, k *leaseKey, r *refill) {
 	defer l.inFlight.Done()
 	for r != nil {
@@ -532,8 +533,8 @@ func (l *Lease) refill(s *leaseShard, k *leaseKey, r *refill) {
 	}
 }
 
-// nextRefill returns what Redis is to be asked, or nil if that is nothing. If it cannot be expected
-// to have what callers wait for, their wait is over: they ask by themselves.
+// nextRefill returns the next refill, or nil if none is needed. If Redis is not expected to have what
+// callers wait for, it ends their wait, and they ask Redis themselves.
 func (k *leaseKey) nextRefill(now time.Duration) *refill {
 	r, expected := &refill{waiters: k.waiters}, !k.failed
 	k.waiters = nil
@@ -556,21 +557,21 @@ func (k *leaseKey) nextRefill(now time.Duration) *refill {
 	return r
 }
 
-// receive holds what r has brought.
+// receive adds the units that r took.
 func (k *leaseKey) receive(r *refill, sent, now time.Duration) {
 	for i, t := range r.tokens {
 		o := r.ops[i]
-		if t.know(o.left(0), o.now, sent); o.allowed {
+		if t.record(o.left(0), o.now, sent); o.allowed {
 			_, wait := o.after(0)
 			t.add(reservation{found: o.found[0].bucket, wait: wait, at: o.now, sent: sent, got: now, n: o.charges[0].N})
 		}
 	}
 	if r.count != nil {
-		k.peers.know(r.count)
+		k.peers.record(r.count)
 	}
 }
 
-// serve ends the wait of some: if err is nil, with what they want if that is held.
+// serve ends the wait of waiters. If err is nil, it uses held units for those for which there are enough.
 func (k *leaseKey) serve(waiters []*leaseWaiter, now time.Duration, err error) {
 	for _, w := range waiters {
 		if w.err = err; err == nil && !w.gone {
@@ -580,8 +581,8 @@ func (k *leaseKey) serve(waiters []*leaseWaiter, now time.Duration, err error) {
 	}
 }
 
-// begin reports whether l is not closed: Close then waits for what begins.
-func (l *Lease) begin() bool {
+// addInFlight adds one to the calls that Close waits for. It returns false if l is closed.
+func (l *Lease) addInFlight() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.closed {
@@ -590,7 +591,7 @@ func (l *Lease) begin() bool {
 	return !l.closed
 }
 
-// sweepSoon has sweep called, unless l is closed.
+// sweepSoon schedules a sweep, and returns false if l is closed.
 func (l *Lease) sweepSoon() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -601,9 +602,9 @@ func (l *Lease) sweepSoon() bool {
 	return !l.closed
 }
 
-// sweep gives back what is held and will not be used, and forgets Keys that are not used often.
+// sweep gives back units that will not be used, and stops leasing Keys that are not used often.
 func (l *Lease) sweep() {
-	if !l.begin() {
+	if !l.addInFlight() {
 		return
 	}
 	defer l.inFlight.Done()
@@ -625,7 +626,7 @@ func (l *Lease) sweep() {
 			}
 		}
 		if leased += len(s.leased); len(s.leased) == 0 {
-			s.leased = nil // and the memory of those there were
+			s.leased = nil // frees its memory
 		}
 		s.mu.Unlock()
 	}
@@ -635,13 +636,15 @@ func (l *Lease) sweep() {
 	_ = l.giveBack(context.Background(), refunds)
 }
 
-// sweepLocked ends a horizon of k. It appends what is to be given back.
+// sweepLocked starts a new horizon for k, and appends refunds of units that will not be used.
 func (l *Lease) sweepLocked(k *leaseKey, refunds []*refund, now time.Duration) []*refund {
 	k.swept = now
 	for _, t := range k.tokens {
 		refunds = l.appendRefund(refunds, k, t, t.sweep(now, l.max()), now)
 	}
-	k.tokens = slices.DeleteFunc(k.tokens, func(t *tokens) bool { return t.left == 0 && t.want == 0 && !k.refilling })
+	k.tokens = slices.DeleteFunc(k.tokens, func(t *tokens) bool {
+		return t.left == 0 && t.want == 0 && !k.refilling
+	})
 	return refunds
 }
 
@@ -651,8 +654,8 @@ type refund struct {
 	units []reservation
 }
 
-// appendRefund has the last n units of t given back, or what Redis still counts of them: if that
-// is nothing they stay, and may yet be used.
+// appendRefund appends a refund of the last n units of t, less those that the bucket has refilled
+// since. If no units remain to refund, t keeps them, and they may still be used.
 func (l *Lease) appendRefund(refunds []*refund, k *leaseKey, t *tokens, n int64, now time.Duration) []*refund {
 	rest, units := t.split(n)
 	if undrained(t.limit, units, now+l.Store.timeout()) == 0 {
@@ -665,7 +668,7 @@ func (l *Lease) appendRefund(refunds []*refund, k *leaseKey, t *tokens, n int64,
 	return append(refunds, &refund{op{verb: settle, charges: []quota.Charge{c}}, units})
 }
 
-// giveBack makes refunds, a batch of them at a time.
+// giveBack sends refunds, a batch at a time.
 func (l *Lease) giveBack(ctx context.Context, refunds []*refund) error {
 	var faults []error
 	until := monotonic() + horizon
@@ -681,8 +684,8 @@ func (l *Lease) giveBack(ctx context.Context, refunds []*refund) error {
 	return join(faults...)
 }
 
-// giveBackOne makes a refund once: again if it is not known whether it was made, as long as that
-// is of any use.
+// giveBackOne sends a refund, and repeats it after an error as long as that is useful. Its ID keeps
+// Redis from counting it twice.
 func (l *Lease) giveBackOne(ctx context.Context, r *refund, until time.Duration) error {
 	for c := &r.charges[0]; ; time.Sleep(horizon / 10) {
 		c.N = -undrained(c.Limit, r.units, monotonic()+l.Store.timeout())

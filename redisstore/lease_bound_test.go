@@ -15,12 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lateness is the shortest time d for which in any time t no more units were used than
-// Burst + Quota·(t + d)/Window: exactly, from the worst of all times.
+// lateness returns the smallest d such that in every time t at most Burst + Quota·(t + d)/Window units
+// were used.
 func lateness(used []time.Duration, p quota.Policy) (worst time.Duration) {
 	slices.Sort(used)
 	each := func(n int) time.Duration { return time.Duration(n) * p.Window / time.Duration(p.Quota) }
-	var first time.Duration // of all that may begin the worst time, its use less those before it
+	var first time.Duration // the start of the worst time so far
 	for i, at := range used {
 		if ahead := at - each(i); i == 0 || ahead > first {
 			first = ahead
@@ -30,7 +30,7 @@ func lateness(used []time.Duration, p quota.Policy) (worst time.Duration) {
 	return worst
 }
 
-func TestLatenessIsThatOfTheWorstTime(t *testing.T) {
+func TestTheModelMeasuresTheWorstLateness(t *testing.T) {
 	const s = time.Second
 	p := quota.Policy{Quota: 2, Window: s, Burst: 3}
 	for _, test := range []struct {
@@ -47,42 +47,42 @@ func TestLatenessIsThatOfTheWorstTime(t *testing.T) {
 	}
 }
 
-// A process of unknown mind uses a limit until end, as it likes. It crashes now and then, with
-// what it holds, or ends, and is started anew.
-func (f *leaseFleet) process(c quota.Charge, mind *rand.Rand, end time.Duration) {
+// process uses a limit at random until end. Now and then it crashes with the units that it holds, or
+// closes its Lease and starts again.
+func (f *leaseFleet) process(c quota.Charge, random *rand.Rand, end time.Duration) {
 	l, link := f.leaseBy(timeout)
 	for time.Since(f.start) < end {
-		switch mind.IntN(20) {
+		switch random.IntN(20) {
 		case 0:
 			link.sever()
 			l, link = f.leaseBy(timeout)
 		case 1:
 			f.redis.loseAnswers(1)
-		case 2: // all that is held goes back, though it may soon be wanted
+		case 2: // gives back all held units, even if they are needed soon
 			_ = l.Close(f.t.Context())
 			l, link = f.leaseBy(timeout)
 		default:
-			f.whim(l, c, mind)
+			f.useAtRandom(l, c, random)
 		}
 	}
 }
 
-// whim uses the limit for a while.
-func (f *leaseFleet) whim(l *redisstore.Lease, c quota.Charge, mind *rand.Rand) {
-	upTo := func(d time.Duration) time.Duration { return time.Duration(mind.Int64N(int64(d))) }
-	switch mind.IntN(4) {
-	case 0: // not at all
+// useAtRandom uses the limit in a random way for a while.
+func (f *leaseFleet) useAtRandom(l *redisstore.Lease, c quota.Charge, random *rand.Rand) {
+	upTo := func(d time.Duration) time.Duration { return time.Duration(random.Int64N(int64(d))) }
+	switch random.IntN(4) {
+	case 0: // nothing
 		time.Sleep(upTo(400 * ms))
-	case 1: // what there is at once
-		for n := mind.IntN(200); n > 0 && f.take(l, c); n-- {
+	case 1: // all units at once
+		for n := random.IntN(200); n > 0 && f.take(l, c); n-- {
 		}
-	case 2: // what comes
-		for n := mind.IntN(100); n > 0; n-- {
+	case 2: // units as they come
+		for n := random.IntN(100); n > 0; n-- {
 			f.take(l, c)
 			time.Sleep(upTo(10 * ms))
 		}
-	case 3: // what it is promised
-		for n := mind.IntN(20); n > 0; n-- {
+	case 3: // reservations
+		for n := random.IntN(20); n > 0; n-- {
 			if wait, _, ok, err := l.Reserve(f.t.Context(), 100*ms, c); err == nil && ok {
 				time.Sleep(wait)
 				f.use()
@@ -91,7 +91,7 @@ func (f *leaseFleet) whim(l *redisstore.Lease, c quota.Charge, mind *rand.Rand) 
 	}
 }
 
-// take uses a unit, if there is one.
+// take uses a unit if there is one.
 func (f *leaseFleet) take(l *redisstore.Lease, c quota.Charge) bool {
 	ds, err := l.Take(f.t.Context(), nil, c)
 	if err != nil || !ds[0].Allowed {
@@ -101,7 +101,7 @@ func (f *leaseFleet) take(l *redisstore.Lease, c quota.Charge) bool {
 	return true
 }
 
-// late is the lateness of f's uses, which keep to the bound.
+// late returns the lateness of f's uses, and checks the bound.
 func (f *leaseFleet) late(p quota.Policy) time.Duration {
 	f.t.Helper()
 	if len(f.uses) == 0 {
@@ -109,13 +109,13 @@ func (f *leaseFleet) late(p quota.Policy) time.Duration {
 	}
 	worst := lateness(f.uses, p)
 	require.LessOrEqual(f.t, worst, late)
-	for i, at := range f.uses { // since the start
+	for i, at := range f.uses { // from the start
 		require.LessOrEqual(f.t, float64(i+1), float64(p.Burst)+float64(p.Quota)*at.Seconds()+1e-6)
 	}
 	return worst
 }
 
-func TestWhateverAFleetDoesItKeepsToItsBound(t *testing.T) {
+func TestAFleetOfLeasesNeverExceedsItsBound(t *testing.T) {
 	var worst time.Duration
 	for seed := range uint64(stated(1000, 10)) {
 		synctest.Test(t, func(t *testing.T) {
@@ -131,11 +131,11 @@ func TestWhateverAFleetDoesItKeepsToItsBound(t *testing.T) {
 			worst = max(worst, f.late(p))
 		})
 	}
-	t.Logf("the worst was late by %v", worst)
+	t.Logf("worst lateness: %v", worst)
 }
 
-// What has drained in Redis while it was held does not go back: others may have used it since.
-func TestWhatHasDrainedDoesNotGoBack(t *testing.T) {
+// Units that drained in Redis while they were held are not given back: others may have used them.
+func TestDrainedUnitsAreNotGivenBack(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		f.redis.setRTT(0)
 		c := quota.Charge{Key: "key", Limit: f.redis.limit(quota.PerSecond(100))}
@@ -149,18 +149,18 @@ func TestWhatHasDrainedDoesNotGoBack(t *testing.T) {
 		f.redis.charge(c, 10)
 		before := f.redis.remaining("key", c.Limit)
 		require.NoError(t, l.Close(t.Context()))
-		const drained = 6 + 5 // the refund may be made at the end of its Timeout of 50 ms
+		const drained = 6 + 5 // includes the Timeout of 50 ms for the refund
 		assert.InDelta(t, held-drained, f.redis.remaining("key", c.Limit)-before, 1)
 	})
 }
 
-// What is held and not used for 125 ms may go back before.
-func TestWhatIsHeldIsNotUsedAfter250ms(t *testing.T) {
+// Held units that are not used for 125 ms may go back before they expire.
+func TestHeldUnitsAreNotUsedAfter250ms(t *testing.T) {
 	for after, used := range map[time.Duration]bool{100 * ms: true, 260 * ms: false} {
 		inFleet(t, func(t *testing.T, f *leaseFleet) {
 			c := quota.Charge{Key: "key", Limit: f.redis.limit(quota.PerSecond(1000))}
 			l := f.lease()
-			f.redis.setRTT(0) // so that all uses are at one moment, and counted together
+			f.redis.setRTT(0) // so that all uses happen at one moment and count together
 			for range 4 {
 				require.True(t, f.take(l, c))
 			}

@@ -17,26 +17,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A leaseFleet is processes that lease from one Redis.
+// A leaseFleet is several processes with Leases on one Redis.
 type leaseFleet struct {
 	t     *testing.T
 	redis *fakeRedis
 	start time.Time
 
 	mu   sync.Mutex      // guards what follows
-	uses []time.Duration // of units, since start
+	uses []time.Duration // when units were used, since start
 }
 
 func newLeaseFleet(t *testing.T) *leaseFleet {
 	return &leaseFleet{t: t, redis: newFakeRedis(time.Millisecond), start: time.Now()}
 }
 
-// inFleet plays in a bubble.
+// inFleet runs play in a synctest bubble.
 func inFleet(t *testing.T, play func(t *testing.T, f *leaseFleet)) {
 	synctest.Test(t, func(t *testing.T) { play(t, newLeaseFleet(t)) })
 }
 
-// each has so many processes, each with a Lease of its own, do what process does.
+// each runs process for n processes, each with its own Lease.
 func (f *leaseFleet) each(n int, process func(i int, l *redisstore.Lease)) {
 	var all sync.WaitGroup
 	for i := range n {
@@ -50,7 +50,7 @@ func (f *leaseFleet) lease() *redisstore.Lease {
 	return l
 }
 
-// leaseBy returns one of a Store with a Timeout, and how that reaches Redis.
+// leaseBy returns a Lease whose Store has this Timeout, and its connection to Redis.
 func (f *leaseFleet) leaseBy(timeout time.Duration) (*redisstore.Lease, *fakeLink) {
 	link := f.redis.link(f.t)
 	l := &redisstore.Lease{Store: &redisstore.Store{Client: link.Client, Timeout: timeout}}
@@ -63,27 +63,27 @@ func (f *leaseFleet) leaseBy(timeout time.Duration) (*redisstore.Lease, *fakeLin
 	return l, link
 }
 
-// use notes that a unit is used now.
+// use records that a unit is used now.
 func (f *leaseFleet) use() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.uses = append(f.uses, time.Since(f.start))
 }
 
-// within checks that every stretch of time saw no more uses than a bucket of so many a
-// second and burst lets through in it and late more.
+// within asserts that in no time more units were used than a bucket with perSecond and burst admits in
+// that time plus late.
 func (f *leaseFleet) within(burst, perSecond int, late time.Duration) {
 	f.t.Helper()
 	p := quota.Policy{Quota: int64(perSecond), Window: time.Second, Burst: int64(burst)}
 	require.LessOrEqual(f.t, lateness(f.uses, p), late)
 }
 
-// slow is a Limit of which nothing comes back while a test lasts.
+// slow returns a Limit that does not refill during a test.
 func (f *leaseFleet) slow(burst int64) *quota.Limit {
 	return f.redis.limit(quota.Policy{Quota: 1, Window: time.Hour, Burst: burst})
 }
 
-// takeAll takes n units, one by one, which there are.
+// takeAll takes n units, one by one, and requires that all are admitted.
 func (f *leaseFleet) takeAll(l *redisstore.Lease, limit *quota.Limit, n int) {
 	f.t.Helper()
 	for range n {
@@ -91,7 +91,7 @@ func (f *leaseFleet) takeAll(l *redisstore.Lease, limit *quota.Limit, n int) {
 	}
 }
 
-// takeFor asks for units until end, and uses what it gets, with a pause between.
+// takeFor takes and uses units until end, with a pause after each call.
 func (f *leaseFleet) takeFor(
 	l *redisstore.Lease, limit *quota.Limit, end time.Duration, pause func() time.Duration,
 ) (used int) {
@@ -114,32 +114,32 @@ func upTo(d time.Duration) func() time.Duration {
 
 const late = 250 * time.Millisecond
 
-// lasting is for how long a fleet is watched.
+// lasting is how long a fleet runs.
 var lasting = stated(30*time.Second, 10*time.Second)
 
-func TestAFleetOfLeasesKeepsToItsBoundAndUsesIt(t *testing.T) {
+func TestAFleetOfLeasesUsesItsWholeLimit(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := f.redis.limit(quota.Policy{Quota: 100, Window: time.Second, Burst: 20})
 		f.each(10, func(_ int, l *redisstore.Lease) { f.takeFor(l, limit, lasting, upTo(20*time.Millisecond)) })
 		f.within(20, 100, late)
 		given := 20 + int(lasting.Seconds()*100)
-		assert.LessOrEqual(t, len(f.uses), given, "since the start, no late")
+		assert.LessOrEqual(t, len(f.uses), given, "no more than the limit since the start")
 		assert.GreaterOrEqual(t, len(f.uses), given*98/100)
 	})
 }
 
-func TestALeaseAsksSeldom(t *testing.T) {
+func TestALeaseRarelyAsksRedis(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := f.redis.limit(quota.PerSecond(1000))
 		used := f.takeFor(f.lease(), limit, 10*time.Second, every(2*time.Millisecond))
-		assert.GreaterOrEqual(t, used, 4900, "none is denied, and nearly none waits for Redis")
+		assert.GreaterOrEqual(t, used, 4900, "none is denied, and few wait for Redis")
 		assert.LessOrEqual(t, f.redis.roundTrips(), used/20)
 	})
 }
 
-// A process in a tight loop takes whatever is free. Who is denied meanwhile has units
-// taken ahead, and finds them after RetryAfter.
-func TestWhoAsksLittleIsNotStarvedByWhoAsksMuch(t *testing.T) {
+// A process in a tight loop takes everything that is free. For a process that it starves, units are taken
+// ahead, and they are there after RetryAfter.
+func TestABusyLeaseDoesNotStarveAQuietOne(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := f.redis.limit(quota.Policy{Quota: 100, Window: time.Second, Burst: 10})
 		var all sync.WaitGroup
@@ -151,18 +151,18 @@ func TestWhoAsksLittleIsNotStarvedByWhoAsksMuch(t *testing.T) {
 					asked := time.Now()
 					f.obey(l, quota.Charge{Key: "key", Limit: limit})
 					assert.Less(t, time.Since(asked), 500*time.Millisecond)
-					time.Sleep(rand.N(400 * time.Millisecond)) // half of what is fair
+					time.Sleep(rand.N(400 * time.Millisecond)) // half of its fair share
 				}
 			})
 		}
 		all.Wait()
 		f.within(10, 100, late)
 		assert.GreaterOrEqual(t, len(f.uses), int(lasting.Seconds()*100)*85/100,
-			"little of what is taken ahead for those who seldom come is lost")
+			"few units taken ahead for quiet processes are lost")
 	})
 }
 
-// obey takes a unit, coming back after RetryAfter.
+// obey takes a unit, and tries again after RetryAfter.
 func (f *leaseFleet) obey(l *redisstore.Lease, c quota.Charge) {
 	for {
 		ds, err := l.Take(f.t.Context(), nil, c)
@@ -177,7 +177,7 @@ func (f *leaseFleet) obey(l *redisstore.Lease, c quota.Charge) {
 	}
 }
 
-func TestWhoReservesLittleIsNotStarvedByWhoReservesMuch(t *testing.T) {
+func TestBusyReservationsDoNotStarveQuietOnes(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := f.redis.limit(quota.Policy{Quota: 100, Window: time.Second, Burst: 10})
 		reserve := func(l *redisstore.Lease, pause time.Duration) {
@@ -206,7 +206,7 @@ func TestWhoReservesLittleIsNotStarvedByWhoReservesMuch(t *testing.T) {
 	})
 }
 
-func TestGreedyLeasesShareAlike(t *testing.T) {
+func TestBusyLeasesShareEqually(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := f.redis.limit(quota.Policy{Quota: 200, Window: time.Second, Burst: 20})
 		used := make([]int, 10)
@@ -217,7 +217,7 @@ func TestGreedyLeasesShareAlike(t *testing.T) {
 	})
 }
 
-// jain is Jain's index of fairness: 1 if all are alike, 1/n if one has all.
+// jain returns Jain's fairness index: 1 if all have the same, 1/n if one has all.
 func jain(used []int) float64 {
 	var sum, squares float64
 	for _, n := range used {
@@ -227,33 +227,33 @@ func jain(used []int) float64 {
 	return sum * sum / (float64(len(used)) * squares)
 }
 
-func TestWhatIsHeldAndNotWantedGoesBack(t *testing.T) {
+func TestUnusedUnitsGoBack(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := f.slow(100)
 		l := f.lease()
 		f.takeAll(l, limit, 40)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		assert.EqualValues(t, 60-1, f.redis.remaining("key", limit), "what came back in a second is rounded up")
+		assert.EqualValues(t, 60-1, f.redis.remaining("key", limit), "the refill of a second is rounded up")
 	})
 }
 
-func TestCloseGivesBackWhatIsHeld(t *testing.T) {
+func TestCloseGivesBackHeldUnits(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := f.slow(100)
 		l := f.lease()
 		f.takeAll(l, limit, 20)
-		require.Less(t, f.redis.remaining("key", limit), int64(80), "some are held")
+		require.Less(t, f.redis.remaining("key", limit), int64(80), "some units are held")
 		require.NoError(t, l.Close(t.Context()))
 		assert.EqualValues(t, 80-1, f.redis.remaining("key", limit))
 		for n := range int64(20) {
 			f.takeAll(l, limit, 1)
-			require.EqualValues(t, 80-1-1-n, f.redis.remaining("key", limit), "from then on the Store decides")
+			require.EqualValues(t, 80-1-1-n, f.redis.remaining("key", limit), "after Close the Store decides")
 		}
 	})
 }
 
-func TestWhatGoesBackGoesBackOnceThoughTheAnswerIsLost(t *testing.T) {
+func TestARefundIsMadeOnceAlthoughItsAnswerIsLost(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := f.slow(100)
 		l := f.lease()
@@ -265,7 +265,7 @@ func TestWhatGoesBackGoesBackOnceThoughTheAnswerIsLost(t *testing.T) {
 	})
 }
 
-func TestReservationsFromALeaseAreSpacedAsTheBucketIs(t *testing.T) {
+func TestReservationsFromALeaseAreSpacedLikeTheBucket(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := f.redis.limit(quota.Policy{Quota: 50, Window: time.Second, Burst: 5})
 		l := f.lease()
@@ -306,7 +306,7 @@ func TestChargesOfSeveralLimitsAreHeldTogether(t *testing.T) {
 	})
 }
 
-func TestADenialSaysWhenAndIsObeyedExactly(t *testing.T) {
+func TestWaitingForRetryAfterOfALeaseIsEnough(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		f.redis.setRTT(0)
 		limit := f.redis.limit(quota.Policy{Quota: 1, Window: time.Second, Burst: 10})
@@ -321,7 +321,7 @@ func TestADenialSaysWhenAndIsObeyedExactly(t *testing.T) {
 		for range 100 {
 			require.False(t, f.take(l, charge))
 		}
-		assert.Equal(t, calls, f.redis.roundTrips(), "Redis is not asked what is known")
+		assert.Equal(t, calls, f.redis.roundTrips(), "Redis is not asked about a known denial")
 		time.Sleep(time.Second - time.Microsecond)
 		require.False(t, f.take(l, charge))
 		time.Sleep(time.Microsecond)
@@ -329,7 +329,7 @@ func TestADenialSaysWhenAndIsObeyedExactly(t *testing.T) {
 	})
 }
 
-func TestWhileRedisIsGoneWhatIsHeldIsUsed(t *testing.T) {
+func TestHeldUnitsAreUsedWhileRedisIsDown(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := f.redis.limit(quota.PerSecond(1000))
 		l := f.lease()
@@ -350,15 +350,15 @@ func TestWhileRedisIsGoneWhatIsHeldIsUsed(t *testing.T) {
 		assert.Greater(t, failed, 90)
 		f.redis.fail(nil)
 		time.Sleep(100 * time.Millisecond)
-		_, _ = l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit}) // which has Redis probed
+		_, _ = l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit}) // starts a probe
 		time.Sleep(10 * time.Millisecond)
 		_, err := l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit})
-		assert.NoError(t, err, "and it recovers by itself")
+		assert.NoError(t, err, "it recovers")
 	})
 }
 
-// Of calls that Redis was asked for by themselves nobody knows what came of them, as with a Store.
-func TestACallerWhoLeavesARefillTakesNothing(t *testing.T) {
+// The first calls ask Redis themselves: as with a Store, their charges stay although they were canceled.
+func TestACanceledCallTakesNothingFromARefill(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		f.redis.setRTT(50 * time.Millisecond)
 		limit := f.slow(1000)
@@ -376,11 +376,11 @@ func TestACallerWhoLeavesARefillTakesNothing(t *testing.T) {
 		all.Wait()
 		time.Sleep(time.Second)
 		assert.GreaterOrEqual(t, f.redis.remaining("key", limit), int64(1000-3-2),
-			"the first three did not wait for a refill, and what goes back is rounded down")
+			"the first three asked Redis themselves, and refunds are rounded down")
 	})
 }
 
-func TestAnIdleLeaseKeepsNothingAndAsksNothing(t *testing.T) {
+func TestAnIdleLeaseHoldsNothingAndSendsNothing(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := f.redis.limit(quota.PerSecond(1000))
 		l := f.lease()
@@ -395,7 +395,7 @@ func TestAnIdleLeaseKeepsNothingAndAsksNothing(t *testing.T) {
 			f.redis.forget()
 			idle = append(idle, heap())
 		}
-		assert.Less(t, idle[2]-idle[1], int64(keys*100), "a Key that is leased has some hundred bytes")
+		assert.Less(t, idle[2]-idle[1], int64(keys*100), "a leased Key takes some hundred bytes")
 		calls := f.redis.roundTrips()
 		time.Sleep(time.Hour)
 		assert.Equal(t, calls, f.redis.roundTrips())
@@ -410,7 +410,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// callers has so many at the same time make calls, one after the other.
+// callers starts concurrent callers, each of which makes so many calls one after the other.
 func callers(n, calls int, call func(caller, i int)) {
 	var all sync.WaitGroup
 	for caller := range n {
@@ -423,14 +423,14 @@ func callers(n, calls int, call func(caller, i int)) {
 	all.Wait()
 }
 
-func TestAKeyThatIsSeldomUsedCostsWhatAStoreCosts(t *testing.T) {
+func TestARarelyUsedKeyCostsWhatItsStoreCosts(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := f.redis.limit(quota.PerSecond(1000))
 		l := f.lease()
-		const uses = 2000 // of one key: several may share what counts their uses
+		const uses = 2000 // of one key; several keys may share a useCount
 		for range uses {
 			require.True(t, f.take(l, quota.Charge{Key: "key", Limit: limit}))
-			time.Sleep(42 * time.Millisecond) // so that it is used three times within 125 ms
+			time.Sleep(42 * time.Millisecond) // three uses within 125 ms
 		}
 		time.Sleep(time.Second)
 		assert.Equal(t, uses, f.redis.roundTrips())
@@ -438,7 +438,7 @@ func TestAKeyThatIsSeldomUsedCostsWhatAStoreCosts(t *testing.T) {
 	})
 }
 
-func TestManyKeysShareRoundTrips(t *testing.T) {
+func TestLeasesOfManyKeysShareRoundTrips(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := f.redis.limit(quota.PerSecond(1_000_000))
 		l := f.lease()
@@ -451,7 +451,7 @@ func TestManyKeysShareRoundTrips(t *testing.T) {
 	})
 }
 
-func TestNewKeysOfManyCallersAtOnceDoNotFail(t *testing.T) {
+func TestManyNewKeysAtOnceDoNotFail(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := f.redis.limit(quota.PerSecond(1000))
 		l := f.lease()
@@ -464,8 +464,8 @@ func TestNewKeysOfManyCallersAtOnceDoNotFail(t *testing.T) {
 	})
 }
 
-// The bound would not hold if units went back whose time is long over: what they owed
-// has drained, and others would be given it a second time.
+// If units that have drained in Redis were given back, others could use them a second time, and the bound
+// would not hold.
 func TestEveryAlgorithmIsLeasedWithinItsBound(t *testing.T) {
 	for name, algorithm := range map[string]quota.Algorithm{
 		"token bucket": quota.TokenBucket, "leaky bucket": quota.LeakyBucket, "fixed window": quota.FixedWindow,
@@ -482,7 +482,7 @@ func TestEveryAlgorithmIsLeasedWithinItsBound(t *testing.T) {
 	}
 }
 
-func TestNothingIsUnderWayAnyMoreWhenCloseHasReturned(t *testing.T) {
+func TestAfterCloseNothingIsInFlight(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		f.redis.setRTT(40 * time.Millisecond)
 		limit := f.slow(1000)

@@ -7,47 +7,47 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// Tokens are what a Lease holds of one Limit of a Key: units that are charged in Redis and not
-// used, in the order in which they may be. Times of this process are monotonic.
+// tokens are the units that a Lease holds of one Limit of a Key: charged in Redis and not used yet, in
+// the order of their use. Times of this process are monotonic.
 type tokens struct {
 	limit        *quota.Limit
 	reservations []reservation // none is empty
 	left         int64         // units in them
-	state        knownState
+	state        lastState
 
-	want    int64 // units that are to be held
+	want    int64 // units to hold
 	used    int64 // since the last sweep
-	waiting int64 // for which callers wait, beside those of a refill that is under way
-	denied  bool  // some were, since the last sweep
+	waiting int64 // units that callers wait for, besides those of a refill in flight
+	denied  bool  // since the last sweep, units were denied
 }
 
-// A reservation is units that one refill charged.
+// A reservation is the units that one refill charged.
 type reservation struct {
 	found     quota.Bucket
-	wait      time.Duration // until all of them are free, if they are of no bucket
+	wait      time.Duration // until all units are free, if the algorithm is not a bucket
 	at        int64         // Redis' time, in µs since the Unix epoch
 	sent, got time.Duration // when Redis was asked, and when it had answered
-	first, n  int64         // units first to n-1 are held: those before were used, those after went back
+	first, n  int64         // units first to n-1 are held; earlier ones were used, later ones went back
 }
 
-// A knownState is a bucket as Redis last reported it, or a whole one if it has not yet.
-type knownState struct {
+// A lastState is a bucket as Redis last reported it. The zero value is a full bucket.
+type lastState struct {
 	bucket quota.Bucket
 	at     int64         // Redis' time, in µs since the Unix epoch
 	sent   time.Duration // when Redis was asked
 }
 
-// freeAfter is how long after r.at its unit i, counted from 0, is free.
+// freeAfter returns how long after r.at unit i of the reservation is free. The first unit is 0.
 func (r *reservation) freeAfter(l *quota.Limit, i int64) time.Duration {
 	if l.Rate() == 0 {
-		return r.wait // windows and logs give back many units at once
+		return r.wait // windows and logs free many units at once
 	}
 	_, wait, _ := l.TryWithin(l.Settle(r.found, i, 0, r.at), 1, r.at, quota.Forever)
 	return wait
 }
 
-// expires is when its units may no longer be used: surely not later than lifetime after they
-// were charged, since Redis charged them after it was asked.
+// expires returns when the units may no longer be used: lifetime after they were charged, or a little
+// earlier, counted from the request.
 func (r *reservation) expires() time.Duration { return r.sent + lifetime }
 
 func (r *reservation) left() int64 { return r.n - r.first }
@@ -57,7 +57,7 @@ func (t *tokens) add(r reservation) {
 	t.left += r.left()
 }
 
-// expire drops what may not be used any more, and returns when the next of the rest may not.
+// expire drops units that may no longer be used. It returns when the next of the rest expire.
 func (t *tokens) expire(now time.Duration) (next time.Duration) {
 	for len(t.reservations) > 0 {
 		r := &t.reservations[0]
@@ -70,8 +70,8 @@ func (t *tokens) expire(now time.Duration) (next time.Duration) {
 	return 0
 }
 
-// find returns in what time the first n units may be used together, and Redis' time of the last
-// of them. ok is false if there are not so many, or the first will have expired.
+// find returns how long until the first n units may be used together, and Redis' time then. ok is
+// false if there are fewer than n, or the first one will have expired by then.
 func (t *tokens) find(n int64, now time.Duration) (wait time.Duration, at int64, ok bool) {
 	next := t.expire(now)
 	if n > t.left {
@@ -83,11 +83,11 @@ func (t *tokens) find(n int64, now time.Duration) (wait time.Duration, at int64,
 	}
 	r := &t.reservations[i]
 	free := r.freeAfter(t.limit, r.first+n-1)
-	use := max(now, r.got+free) // surely not too soon, since Redis charged it before it answered
+	use := max(now, r.got+free) // never too soon: Redis charged it before r.got
 	return use - now, r.at + free.Microseconds(), use <= next
 }
 
-// spend uses the first n units, which were found.
+// spend uses the first n units, after find.
 func (t *tokens) spend(n int64) {
 	t.left -= n
 	t.used += n
@@ -102,7 +102,7 @@ func (t *tokens) spend(n int64) {
 	}
 }
 
-// split returns the last n units that are held, and the others.
+// split returns the last n units, and the others.
 func (t *tokens) split(n int64) (others, last []reservation) {
 	others = slices.Clone(t.reservations)
 	for n > 0 {
@@ -119,10 +119,9 @@ func (t *tokens) split(n int64) (others, last []reservation) {
 	return others, last
 }
 
-// undrained is how many of some units may be given back at now: as many as Redis' bucket would
-// still count of them if they had been charged with nothing else. So after that it owes no less
-// than if they had never been taken. If more went back, what has drained meanwhile would be used
-// a second time. Windows and logs see to that themselves.
+// undrained returns how many of units may be given back at now: as many as would still be charged in
+// Redis if its bucket had nothing else in it. Giving back more would let units that have drained
+// meanwhile be used twice. Windows and logs need no such correction.
 func undrained(l *quota.Limit, units []reservation, now time.Duration) (n int64) {
 	var only quota.Bucket
 	for i := range units {
@@ -137,8 +136,8 @@ func undrained(l *quota.Limit, units []reservation, now time.Duration) (n int64)
 	return l.Drain(only, now.Microseconds()+1).Level / l.Unit()
 }
 
-// sweep is called when a horizon is over. It returns how many units more are held than will be
-// used in the next one, if that is like the last.
+// sweep ends a horizon. It returns how many units are held in excess of those that the next horizon
+// needs, if it is like the last one.
 func (t *tokens) sweep(now time.Duration, most int64) (excess int64) {
 	t.expire(now)
 	keep := t.used
@@ -150,9 +149,8 @@ func (t *tokens) sweep(now time.Duration, most int64) (excess int64) {
 	return max(0, t.left-keep)
 }
 
-// isLow reports whether it is time for a refill, so early that no caller has to wait for it. If
-// half of what was held did not last as long as a refill takes, there is no such time, and it is
-// better to ask for all of it at once.
+// isLow reports whether to start a refill, so early that no caller has to wait for it. If half of the
+// units lasted less than a refill takes, that is impossible: then one refill for all units is better.
 func (t *tokens) isLow(now time.Duration) bool {
 	if t.want < 2 || 2*t.left > t.want || len(t.reservations) == 0 {
 		return false
@@ -161,9 +159,9 @@ func (t *tokens) isLow(now time.Duration) bool {
 	return now-r.got >= r.got-r.sent
 }
 
-// toRefill returns how many units a refill is to bring, if there is one more caller that waits
-// for n: those that callers wait for, and some ahead, unless half of what is to be held is. ok is
-// false if callers wait for units that Redis cannot be expected to have, and one more.
+// toRefill returns how many units to take in a refill if one more caller waits for n: the units that
+// callers wait for, and some ahead unless half of those are held. ok is false if callers wait for
+// units, and Redis is not expected to have them and one more.
 func (t *tokens) toRefill(n, peers int64, now time.Duration) (units int64, ok bool) {
 	short := max(0, t.waiting+n-t.left)
 	perTick := float64(t.limit.Rate()) / float64(t.limit.Unit())
@@ -172,7 +170,7 @@ func (t *tokens) toRefill(n, peers int64, now time.Duration) (units int64, ok bo
 	if t.want < 2 || 2*t.left > hold {
 		return 0, short == 0
 	}
-	fits := t.limit.Describe(t.stateAt(now + horizon)).Remaining // which is what may be reserved
+	fits := t.limit.Describe(t.stateAt(now + horizon)).Remaining // units that can be reserved
 	ahead := min(hold-t.left, fits-short)
 	if ahead <= 0 {
 		return 0, short == 0
@@ -180,29 +178,29 @@ func (t *tokens) toRefill(n, peers int64, now time.Duration) (units int64, ok bo
 	return short + ahead, true
 }
 
-// know takes note of a bucket that Redis reported.
-func (t *tokens) know(b quota.Bucket, at int64, sent time.Duration) {
+// record stores a bucket that Redis reported.
+func (t *tokens) record(b quota.Bucket, at int64, sent time.Duration) {
 	if at >= t.state.at {
-		t.state = knownState{bucket: b, at: at, sent: sent}
+		t.state = lastState{bucket: b, at: at, sent: sent}
 	}
 }
 
-// stateAt returns the bucket in Redis, and the time there, as far as they are known: it owes no
-// less, unless units were given back, since all the time has passed that may have.
+// stateAt returns the bucket in Redis and the time there, as far as known. The bucket may have less left
+// than this, but not more, unless units were given back.
 func (t *tokens) stateAt(now time.Duration) (quota.Bucket, int64) {
 	at := t.state.at + (now - t.state.sent).Microseconds()
 	return t.limit.Drain(t.state.bucket, at), at
 }
 
-// Peers are how many processes lease a Key: each charges one unit a second to a window in the
-// Key's hash, for which its number is the count.
+// peers is the number of processes that lease a Key. Each process charges one unit a second to a
+// window in the Key's hash, whose count is the number.
 type peers struct {
-	n       int64         // as last counted, this process included; 0 before
-	counted time.Duration // when this process was
-	asked   time.Duration // when Redis was
+	n       int64         // as last counted, this process included; 0 before the first count
+	counted time.Duration // when this process was last charged
+	asked   time.Duration // when Redis was last asked
 }
 
-// peerLimit is the Limit that peers are counted by, in dry runs. It denies nobody.
+// peerLimit is the Limit that counts peers, with dry runs that deny nothing.
 var peerLimit = func() *quota.Limit {
 	p := quota.Policy{Name: "lease holders", Quota: 1_000_000, Window: time.Second, Algorithm: quota.SlidingWindow}
 	l, err := p.Compile()
@@ -212,8 +210,8 @@ var peerLimit = func() *quota.Limit {
 	return l
 }()
 
-// count returns the op that counts peers, and once a second this process among them; or nil if
-// it is not due: that is ten times a second, so that one that joins is soon known.
+// count returns the op that counts peers, or nil if it is not due. It is due ten times a second, so that
+// new peers are soon known; once a second it also counts this process.
 func (p *peers) count(key string, now time.Duration) *op {
 	if p.n > 0 && now-p.asked < time.Second/10 {
 		return nil
@@ -225,8 +223,8 @@ func (p *peers) count(key string, now time.Duration) *op {
 	return o
 }
 
-// know takes note of how many were counted in this second, or in the last one.
-func (p *peers) know(o *op) {
+// record stores the larger count of this second and the last one.
+func (p *peers) record(o *op) {
 	before := o.found[0].before
 	p.n = max(1, before.Level, before.Prev, o.left(0).Level)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// stated is how long a proof takes, or a part of it, or how often it is repeated.
+// stated returns full for the long form of a test, and otherwise short.
 func stated[T any](full, short T) T {
 	if testenv.Long() {
 		return full
@@ -31,16 +31,15 @@ func (l *ledger) add(at int64) {
 	l.used = append(l.used, at)
 }
 
-// times returns all that was recorded, in order.
+// times returns all recorded times in order.
 func (l *ledger) times() []int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Sorted(slices.Values(l.used))
 }
 
-// excess is how many units more were used, in whichever time t they were most, than
-// a token bucket admits: Burst + Quota·t/Window. It is worked out by a bucket that
-// never refuses.
+// excess returns by how many units the uses exceed Burst + Quota·t/Window, in the worst time t. It uses a
+// bucket that admits everything.
 func excess(used []int64, p quota.Policy) int64 {
 	var worst, level int64 // in parts of 1/window of a unit
 	window := p.Window.Microseconds()
@@ -54,14 +53,14 @@ func excess(used []int64, p quota.Policy) int64 {
 	return (worst + window - 1) / window
 }
 
-// between returns those of used from one moment to another.
+// between returns the uses from one time to another.
 func between(used []int64, from, to time.Time) []int64 {
 	first, _ := slices.BinarySearch(used, from.UnixMicro())
 	last, _ := slices.BinarySearch(used, to.UnixMicro())
 	return used[first:max(first, last)]
 }
 
-func TestExcessIsWhatNoBucketAdmits(t *testing.T) {
+func TestExcessCountsUnitsThatNoBucketAdmits(t *testing.T) {
 	p := quota.Policy{Quota: 2, Window: time.Second, Burst: 3}
 	for _, test := range []struct {
 		want int64

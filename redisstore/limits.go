@@ -15,102 +15,102 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// Limits are the limits that single keys have of their own, in Redis, where all
-// processes find them: a serverside.Limits.
+// Limits reads the limits of single keys, such as what each customer has bought, from Redis. It is
+// a serverside.Limits:
 //
-// Those of a key are a hash, named Prefix and the key, with the fields per_second,
-// per_minute, per_hour and per_day. A window that is 0 or missing is not enforced; a key
-// without a hash has no limits of its own. A program that changes them publishes a message
-// on the channel Prefix + "changed", which is the key, or is empty for all keys:
+//	limits := &redisstore.Limits{Client: rdb}
+//	defer limits.Close()
+//
+// The limits of a key are a hash, named Prefix and the key, with the fields per_second, per_minute,
+// per_hour and per_day. A window that is 0 or missing is not enforced, and a key without a hash has
+// no limits of its own. To change limits, write the hash and publish its key on the channel
+// Prefix + "changed", or an empty message for all keys:
 //
 //	HSET heed:limits:key-1 per_minute 120 per_day 5000
 //	PUBLISH heed:limits:changed key-1
 //
-// What Redis answers is known for TTL, or until a message says that it has changed. Where
-// half of TTL is over, Redis is asked while requests go on by what is known, so that
-// none waits for limits that are in use. Others wait, all those of one key for one
-// answer, and for no longer than Timeout or their context lets them. A change without a
-// message, or while there is no subscription, is seen after TTL.
+// An answer of Redis is used for TTL, or until a message says that it has changed. After half of TTL
+// it is refreshed in the background, so no request waits for limits that are in use. For other keys
+// requests wait, sharing one call for each key, until Timeout or their context ends. A change
+// without a message, or while there is no subscription, is seen after TTL.
 //
-// While Redis does not answer, or the hash makes no sense, its last answer holds, for
-// however long that takes. A key for which there was no answer is asked for again
-// after a second.
+// While Redis does not answer, or the hash is invalid, the last valid answer stays in use. A key
+// without an answer is asked for again after a second.
 //
-// A Limits that is used for the first time subscribes to the channel, in a goroutine and
-// with a connection for it, until Close. The zero Limits knows nothing; set Client. Fields
-// must not change once it is in use, and it must not be copied. It is safe for
-// concurrent use.
+// On first use, Limits subscribes to the channel, with a goroutine and a connection, until Close.
+// Set Client: without it, Redis counts as down. Fields must not change once it is in use, and it
+// must not be copied. It is safe for concurrent use.
 type Limits struct {
-	// Client is how Redis is reached. If nil, Redis counts as lost.
+	// Client connects to Redis. If nil, Redis counts as down.
 	Client redis.UniversalClient
 
-	// Prefix begins the name of each hash, and of the channel. If empty, "heed:limits:".
+	// Prefix is what the names of the hashes and of the channel begin with. If empty,
+	// "heed:limits:".
 	Prefix string
 
-	// TTL is how long an answer is known. If zero or negative, 10 s; above a year, a year.
+	// TTL is how long an answer is used. If zero or negative, 10 s; above a year, a year.
 	TTL time.Duration
 
-	// MaxKeys is how many keys' limits are known at once, those of keys without any
-	// included: one that was not asked for in a long time is forgotten for a new one.
-	// A key takes some 500 bytes. If zero or negative, 16,384.
+	// MaxKeys is how many keys are kept in memory, those without limits included. When there
+	// are more, a key that has not been used for long is dropped. A key takes some 500 bytes.
+	// If zero or negative, 16,384.
 	MaxKeys int
 
-	// Timeout is how long a call may take. If zero or negative, 50 ms.
+	// Timeout is how long a call to Redis may take. If zero or negative, 50 ms.
 	Timeout time.Duration
 
-	once    sync.Once // guards the making of redis and end
-	redis   *client
-	end     context.CancelFunc
-	corrupt atomic.Int64
-	unheard atomic.Pointer[error] // why there are no messages, if nobody knows yet
-	version atomic.Int64          // how many messages were about all keys, and one
-	known   keyed.Table[knownLimits]
+	once         sync.Once // guards the creation of redis and end
+	redis        *client
+	end          context.CancelFunc
+	corrupt      atomic.Int64
+	subscribeErr atomic.Pointer[error] // why there are no messages, until it is returned
+	version      atomic.Int64          // number of messages about all keys, plus one
+	known        keyed.Table[knownLimits]
 }
 
-// retryLimits is how long a key is not asked for after Redis did not answer.
+// retryLimits is how long after a failure a key is asked for again.
 const retryLimits = time.Second
 
-// knownLimits are what is known of one key.
+// knownLimits are the limits of one key, as last read.
 type knownLimits struct {
 	mu       sync.Mutex // guards what follows
 	policies []quota.Policy
 	err      error
 
-	version    int64         // of all keys when Redis was asked; 0 if never, or if the key has changed since
-	refreshAt  time.Duration // when Redis is to be asked again
-	freshUntil time.Duration // when nothing holds any more but what a new answer says
+	version    int64         // of Limits when Redis was asked; 0 if never, or if the key has changed since
+	refreshAt  time.Duration // when to ask Redis again
+	freshUntil time.Duration // when requests must wait for a new answer
 	reading    *limitsReading
 }
 
 // A limitsReading is a call to Redis about one key.
 type limitsReading struct {
-	version  int64         // when it began
-	done     chan struct{} // closed when what follows is there
+	version  int64         // of Limits at its start
+	done     chan struct{} // closed when policies and err are set
 	policies []quota.Policy
 	err      error
 }
 
-// Limits returns the policies of key; none if it has no limits of its own. A policy with
-// a Quota of zero is not enforced. They are others' as well, and must not be changed.
+// Limits returns the policies of key, or none if it has no limits of its own. A policy with a Quota of
+// zero is not enforced. The slice is shared and must not be changed.
 //
-// An error says why these are perhaps not what Redis has: it joins a *LimitsError for
-// each thing that is wrong with the hash, or says that Redis did not answer. The policies
-// beside it are the last that made sense; none if there were none yet. An error for which
-// there are no messages, such as a user who may not subscribe to the channel, is returned to one
-// caller, whatever the key, and not again until there were some.
+// After an error, the policies are the last valid ones, or none. The error joins a *LimitsError for
+// each fault in the hash, or reports that Redis did not answer. If the subscription fails, for
+// example for want of permission, one caller gets that error, whatever its key; the next one is
+// returned only after the subscription has worked again.
 func (l *Limits) Limits(ctx context.Context, key string) ([]quota.Policy, error) {
 	l.open()
 	policies, err := l.get(ctx, key)
-	if unheard := l.unheard.Load(); unheard != nil && l.unheard.CompareAndSwap(unheard, nil) {
-		err = errors.Join(err, *unheard)
+	if subscribeErr := l.subscribeErr.Load(); subscribeErr != nil && l.subscribeErr.CompareAndSwap(subscribeErr, nil) {
+		err = errors.Join(err, *subscribeErr)
 	}
 	return policies, err
 }
 
-// Corrupt returns how many times a hash was found in Redis that makes no sense.
+// Corrupt returns how many times an invalid hash was found in Redis.
 func (l *Limits) Corrupt() int64 { return l.corrupt.Load() }
 
-// Close ends the goroutine. A Limits that was closed gets no messages. It returns nil.
+// Close stops listening for messages. It returns nil.
 func (l *Limits) Close() error {
 	l.open()
 	l.end()
@@ -128,15 +128,15 @@ func (l *Limits) open() {
 		}
 		s := &subscription{
 			client: l.Client, channel: l.prefix() + "changed", message: l.changed,
-			started: func() { l.unheard.Store(nil); l.changed("") },
-			failed:  func(err error) { l.unheard.Store(&err) },
+			started: func() { l.subscribeErr.Store(nil); l.changed("") },
+			failed:  func(err error) { l.subscribeErr.Store(&err) },
 		}
 		go s.run(ctx)
 	})
 }
 
-// changed has Redis asked when key is next looked up, or any key if it is empty. A message
-// is a sign that Redis answers again if it did not.
+// changed makes the limits of key stale, or if key is empty those of all keys. A message is also a sign
+// that Redis answers again.
 func (l *Limits) changed(key string) {
 	l.redis.answers()
 	if key == "" {
@@ -148,7 +148,7 @@ func (l *Limits) changed(key string) {
 	}
 }
 
-// get returns what is known of key if that is fresh, and otherwise what Redis answers.
+// get returns the known limits of key if they are fresh, and otherwise asks Redis.
 func (l *Limits) get(ctx context.Context, key string) ([]quota.Policy, error) {
 	k := l.known.Get(hostkey.NameOf(key), func(*knownLimits) keyed.State { return keyed.Spare })
 	k.mu.Lock()
@@ -171,11 +171,11 @@ func (l *Limits) get(ctx context.Context, key string) ([]quota.Policy, error) {
 	}
 }
 
-// read asks Redis for key, and notes the answer unless key has changed meanwhile.
+// read asks Redis for key, and stores the answer unless key has changed meanwhile.
 func (l *Limits) read(key string, k *knownLimits, r *limitsReading) {
 	asked := monotonic()
 	reply, err := l.redis.run(context.Background(), limitsScript, []string{l.prefix() + key})
-	answered := err == nil || redis.HasErrorPrefix(err, "WRONGTYPE") // which parseLimits says in its words
+	answered := err == nil || redis.HasErrorPrefix(err, "WRONGTYPE") // reported by parseLimits
 	if answered {
 		if r.policies, err = parseLimits(key, reply); err != nil {
 			l.corrupt.Add(1)
@@ -190,7 +190,7 @@ func (l *Limits) read(key string, k *knownLimits, r *limitsReading) {
 	if k.reading != r {
 		return
 	}
-	if !answered && k.version != r.version { // the last answer is void
+	if !answered && k.version != r.version { // the last answer is out of date
 		k.freshUntil = 0
 	}
 	k.policies, k.err, k.version, k.reading = r.policies, r.err, r.version, nil

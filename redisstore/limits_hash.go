@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	maxFields = 16 // of a hash of Limits: it has four, and the others go into an error
-	maxBytes  = 64 // of a field, or a value
+	maxFields = 16 // in a hash; there are four, and errors quote the others
+	maxBytes  = 64 // of a field or value in a reply
 )
 
-// limitsScript replies with what HGETALL does, but no more than an error has to say of what
-// somebody else may have put there: how many fields there are if there are too many, and
-// how long a value is that is too long.
+// limitsScript replies with HGETALL, but shortened to what an error message needs, because anybody may
+// have written the hash: for too many fields only their number, and for a value that is too long
+// only its length.
 var limitsScript = newScript(fmt.Sprintf(`
 local key, reply = KEYS[1], {}
 local fields = redis.call('HLEN', key)
@@ -29,11 +29,11 @@ for _, field in ipairs(redis.call('HKEYS', key)) do
 end
 return reply`, maxFields, maxBytes))
 
-// A LimitsError is one thing that is wrong with a hash of Limits.
+// A LimitsError is one fault in a hash of Limits.
 type LimitsError struct {
-	Key    string // as Limits was asked for it
-	Field  string // such as per_minute, or how a longer one begins; "" is the hash as a whole
-	Reason string // what is wrong with it
+	Key    string // of the limits
+	Field  string // such as per_minute; cut if it is long, and "" for the hash as a whole
+	Reason string // what is wrong
 }
 
 func (e *LimitsError) Error() string {
@@ -43,8 +43,8 @@ func (e *LimitsError) Error() string {
 	return fmt.Sprintf("redisstore: the limits of %q: %s: %s", e.Key, printable(e.Field), e.Reason)
 }
 
-// printable returns text, in quotes if it has characters that could break a log's line:
-// anybody who may write to Redis chooses the names of fields.
+// printable returns text, quoted if it has characters that could break a log line: anybody with
+// access to Redis chooses the names of fields.
 func printable(text string) string {
 	if quoted := strconv.Quote(text); quoted != `"`+text+`"` {
 		return quoted
@@ -52,7 +52,7 @@ func printable(text string) string {
 	return text
 }
 
-// windows has the policy of each field of a hash of Limits.
+// windows maps the fields of a hash to their policies.
 var windows = map[string]func(n int64) quota.Policy{
 	"per_second": quota.PerSecond,
 	"per_minute": quota.PerMinute,
@@ -60,15 +60,16 @@ var windows = map[string]func(n int64) quota.Policy{
 	"per_day":    quota.PerDay,
 }
 
-// parseLimits returns the policies in key's hash from the reply of limitsScript; none if
-// there is no hash. The error joins all faults.
+// parseLimits returns the policies in the reply of limitsScript for key, or none if there is no hash.
+// The error joins all faults.
 func parseLimits(key string, reply any) (policies []quota.Policy, err error) {
 	if fields, many := reply.(int64); many {
-		return nil, &LimitsError{key, "", fmt.Sprintf("have %d fields: there are %d", fields, len(windows))}
+		const reason = "must have no fields but per_second, per_minute, per_hour and per_day: has %d"
+		return nil, &LimitsError{key, "", fmt.Sprintf(reason, fields)}
 	}
 	list, ok := reply.([]any)
 	if !ok || len(list)%2 != 0 {
-		return nil, &LimitsError{key, "", "are no hash"}
+		return nil, &LimitsError{key, "", "must be a hash"}
 	}
 	for ; len(list) > 0; list = list[2:] {
 		field, _ := list[0].(string)
@@ -84,11 +85,11 @@ func parseLimits(key string, reply any) (policies []quota.Policy, err error) {
 	return policies, err
 }
 
-// parseLimit returns the policy of a field, or what is wrong with it.
+// parseLimit returns the policy of a field, or the reason why it is invalid.
 func parseLimit(field, value string) (p quota.Policy, reason string) {
 	window := windows[field]
 	if window == nil {
-		return p, "there is no such field: it must be per_second, per_minute, per_hour or per_day"
+		return p, "is unknown: must be per_second, per_minute, per_hour or per_day"
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil {

@@ -23,18 +23,18 @@ import (
 
 var _ serverside.Limits = (*redisstore.Limits)(nil)
 
-// A limitsStand is a Redis for Limits in a synctest bubble.
-type limitsStand struct {
-	*boardStand
+// A limitsFake is a Redis for Limits inside a synctest bubble.
+type limitsFake struct {
+	*boardFake
 	hashes map[string][]any // guarded by mu
 }
 
-func newLimitsStand(t *testing.T) *limitsStand {
-	return &limitsStand{newBoardStand(t), make(map[string][]any)}
+func newLimitsStand(t *testing.T) *limitsFake {
+	return &limitsFake{newBoardFake(t), make(map[string][]any)}
 }
 
-// limits returns those of a process of its own, which gets messages.
-func (s *limitsStand) limits(t *testing.T, l *redisstore.Limits) *redisstore.Limits {
+// limits returns a Limits of another process, which gets messages.
+func (s *limitsFake) limits(t *testing.T, l *redisstore.Limits) *redisstore.Limits {
 	client := s.client()
 	l.Client = client
 	t.Cleanup(func() {
@@ -49,13 +49,13 @@ func (s *limitsStand) limits(t *testing.T, l *redisstore.Limits) *redisstore.Lim
 	return l
 }
 
-func (s *limitsStand) client() *redis.Client {
+func (s *limitsFake) client() *redis.Client {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: s.dial, DialerRetries: 1})
 	client.AddHook(s)
 	return client
 }
 
-func (s *limitsStand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (s *limitsFake) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		args := cmd.Args()
 		isProbe := len(args) == 3
@@ -85,13 +85,13 @@ func (s *limitsStand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// put is HSET.
-func (s *limitsStand) put(key string, fields ...any) {
+// put executes HSET.
+func (s *limitsFake) put(key string, fields ...any) {
 	s.set(func() { s.hashes["heed:limits:"+key] = fields })
 }
 
-// publish is PUBLISH, and returns when the message has arrived.
-func (s *limitsStand) publish(message string) {
+// publish executes PUBLISH, and waits until the message has arrived.
+func (s *limitsFake) publish(message string) {
 	s.set(func() {
 		for _, sub := range s.subs {
 			sub <- fmt.Sprintf("*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$%d\r\n%s\r\n", len(message), message)
@@ -101,11 +101,11 @@ func (s *limitsStand) publish(message string) {
 }
 
 // limitsOf returns a key's limits, and how often Redis was asked for them.
-func (s *limitsStand) limitsOf(t *testing.T, l *redisstore.Limits, key string) (policies []quota.Policy, asked int) {
+func (s *limitsFake) limitsOf(t *testing.T, l *redisstore.Limits, key string) (policies []quota.Policy, asked int) {
 	t.Helper()
 	policies, err := l.Limits(t.Context(), key)
 	require.NoError(t, err)
-	time.Sleep(10 * ms) // for what is asked in the background
+	time.Sleep(10 * ms) // for reads in the background
 	return policies, s.took()
 }
 
@@ -124,7 +124,7 @@ func must(t testing.TB, server *redistest.Server, command ...string) {
 	require.NoError(t, err)
 }
 
-func TestAKeysLimitsAreAHash(t *testing.T) {
+func TestLimitsOfAKeyAreReadFromAHash(t *testing.T) {
 	server := redistest.Shared(t)
 	must(t, server, "HSET", "heed:limits:all", "per_day", "4", "per_hour", "3", "per_minute", "2", "per_second", "1")
 	must(t, server, "HSET", "heed:limits:some", "per_minute", "120", "per_day", "0")
@@ -140,11 +140,11 @@ func TestAKeysLimitsAreAHash(t *testing.T) {
 		assert.Equal(t, want, got, key)
 	}
 	_, err := l.Limits(t.Context(), "text")
-	assert.EqualError(t, err, `redisstore: the limits of "text": are no hash`)
+	assert.EqualError(t, err, `redisstore: the limits of "text": must be a hash`)
 	assert.EqualValues(t, 1, l.Corrupt())
 }
 
-func TestNoMoreOfAHashIsReadThanTellsWhatIsWrongWithIt(t *testing.T) {
+func TestOnlyTheStartOfAnInvalidHashIsRead(t *testing.T) {
 	server := redistest.Shared(t)
 	large := strings.Repeat("9", 1<<20)
 	must(t, server, "HSET", "heed:limits:value", "per_minute", large)
@@ -154,12 +154,13 @@ func TestNoMoreOfAHashIsReadThanTellsWhatIsWrongWithIt(t *testing.T) {
 	}
 	must(t, server, "HSET", "heed:limits:line", "one\nlevel=INFO", "1")
 	l := newLimits(t, server)
-	const unknown = ": there is no such field: it must be per_second, per_minute, per_hour or per_day"
+	const unknown = ": is unknown: must be per_second, per_minute, per_hour or per_day"
 	for key, want := range map[string]string{
 		"line":  `redisstore: the limits of "line": "one\nlevel=INFO"` + unknown,
 		"value": `redisstore: the limits of "value": per_minute: is "1048576 bytes long": must be a whole number`,
 		"field": `redisstore: the limits of "field": ` + large[:64] + unknown,
-		"many":  `redisstore: the limits of "many": have 100 fields: there are 4`,
+		"many": `redisstore: the limits of "many": ` +
+			`must have no fields but per_second, per_minute, per_hour and per_day: has 100`,
 	} {
 		policies, err := l.Limits(t.Context(), key)
 		assert.EqualError(t, err, want)
@@ -173,7 +174,7 @@ func TestNoMoreOfAHashIsReadThanTellsWhatIsWrongWithIt(t *testing.T) {
 	assert.Less(t, sent, 1<<19)
 }
 
-func TestLimitsThatAreChangedHoldForTheNextRequest(t *testing.T) {
+func TestChangedLimitsHoldForTheNextRequest(t *testing.T) {
 	server := redistest.Shared(t)
 	must(t, server, "HSET", "heed:limits:ann", "per_day", "600")
 	l := newLimits(t, server)
@@ -199,13 +200,13 @@ func TestLimitsThatAreChangedHoldForTheNextRequest(t *testing.T) {
 	} {
 		must(t, server, c.command...)
 		assert.Eventually(t, func() bool {
-			_, err := server.Do("PUBLISH", "heed:limits:changed", "ann") // again, until messages arrive
+			_, err := server.Do("PUBLISH", "heed:limits:changed", "ann") // repeated until messages arrive
 			return err == nil && limit() == c.limit
 		}, hang, 5*ms)
 	}
 }
 
-func TestAfterARestartOfRedisLimitsAreAskedForAgain(t *testing.T) {
+func TestLimitsAreReadAgainAfterARestartOfRedis(t *testing.T) {
 	server := redistest.Shared(t)
 	must(t, server, "HSET", "heed:limits:ann", "per_minute", "600")
 	l := newLimits(t, server)
@@ -219,7 +220,7 @@ func TestAfterARestartOfRedisLimitsAreAskedForAgain(t *testing.T) {
 	}, hang, 10*ms)
 }
 
-func TestLimitsAreKnownForTTL(t *testing.T) {
+func TestLimitsAreCachedForTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimitsStand(t)
 		s.put("ann", "per_minute", "600")
@@ -240,11 +241,11 @@ func TestLimitsAreKnownForTTL(t *testing.T) {
 		expect(60, 0)
 		s.put("ann", "per_minute", "6")
 		time.Sleep(10 * time.Second)
-		expect(6, 1) // nobody has asked in all this time
+		expect(6, 1) // the cached limits have expired
 	})
 }
 
-func TestAMessageMakesLimitsUnknown(t *testing.T) {
+func TestAMessageMakesLimitsStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimitsStand(t)
 		l := s.limits(t, &redisstore.Limits{})
@@ -267,7 +268,7 @@ func TestAMessageMakesLimitsUnknown(t *testing.T) {
 	})
 }
 
-func TestAnAnswerFromBeforeTheMessageIsNotKept(t *testing.T) {
+func TestAnAnswerFromBeforeAMessageIsNotKept(t *testing.T) {
 	for _, message := range []string{"ann", ""} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newLimitsStand(t)
@@ -275,7 +276,7 @@ func TestAnAnswerFromBeforeTheMessageIsNotKept(t *testing.T) {
 			l := s.limits(t, &redisstore.Limits{})
 			s.set(func() { s.delay = 20 * ms })
 			go l.Limits(t.Context(), "ann")
-			time.Sleep(30 * ms) // Redis has read it, and the answer is on its way
+			time.Sleep(30 * ms) // the answer of Redis is on its way
 			s.put("ann", "per_minute", "60")
 			s.set(func() { s.delay = 0 })
 			s.publish(message)
@@ -286,7 +287,7 @@ func TestAnAnswerFromBeforeTheMessageIsNotKept(t *testing.T) {
 	}
 }
 
-func TestRequestsOfOneKeyAskOnce(t *testing.T) {
+func TestConcurrentRequestsOfOneKeyShareOneRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimitsStand(t)
 		s.put("ann", "per_minute", "600")
@@ -304,7 +305,7 @@ func TestRequestsOfOneKeyAskOnce(t *testing.T) {
 	})
 }
 
-func TestNobodyWaitsForLimitsLongerThanHeMay(t *testing.T) {
+func TestReadingLimitsEndsWithTimeoutOrContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimitsStand(t)
 		l := s.limits(t, &redisstore.Limits{})
@@ -321,12 +322,12 @@ func TestNobodyWaitsForLimitsLongerThanHeMay(t *testing.T) {
 		for _, key := range []string{"ann", "bob"} {
 			_, err = l.Limits(t.Context(), key)
 			assert.ErrorContains(t, err, "redisstore: ")
-			assert.Equal(t, 50*ms, time.Since(start), "it is known that Redis does not answer")
+			assert.Equal(t, 50*ms, time.Since(start), "the breaker is open")
 		}
 	})
 }
 
-func TestWhileRedisIsGoneTheLastLimitsHold(t *testing.T) {
+func TestTheLastLimitsHoldWhileRedisIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimitsStand(t)
 		s.put("ann", "per_minute", "600")
@@ -335,7 +336,7 @@ func TestWhileRedisIsGoneTheLastLimitsHold(t *testing.T) {
 		s.set(func() { s.gone = true })
 		time.Sleep(time.Hour)
 		s.took()
-		for range 1000 { // in ten seconds
+		for range 1000 { // calls in ten seconds
 			policies, err := l.Limits(t.Context(), "ann")
 			assert.ErrorContains(t, err, "connection refused")
 			assert.Equal(t, perMinute(600), policies)
@@ -348,16 +349,16 @@ func TestWhileRedisIsGoneTheLastLimitsHold(t *testing.T) {
 		s.put("ann", "per_minute", "60")
 		s.set(func() { s.gone = false })
 		time.Sleep(1100 * ms)
-		l.Limits(t.Context(), "ann") // finds out
+		l.Limits(t.Context(), "ann") // closes the breaker
 		time.Sleep(1100 * ms)
 		policies, _ := s.limitsOf(t, l, "ann")
 		assert.Equal(t, perMinute(60), policies)
 	})
 }
 
-// A message has Redis asked at once, though it did not answer a moment ago; and what was void
-// is so still.
-func TestAMessageEndsTheWaitForAnAnswer(t *testing.T) {
+// After a message Redis is asked at once, even if it did not answer a moment ago. Limits that were out of
+// date stay out of date.
+func TestAMessageStartsANewReadOfLimits(t *testing.T) {
 	for _, message := range []string{"ann", ""} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newLimitsStand(t)
@@ -370,10 +371,10 @@ func TestAMessageEndsTheWaitForAnAnswer(t *testing.T) {
 			policies, err := l.Limits(t.Context(), "ann")
 			assert.Error(t, err)
 			assert.Equal(t, perMinute(600), policies)
-			time.Sleep(500 * ms) // Redis was probed in vain
+			time.Sleep(500 * ms) // a probe has failed
 			s.set(func() { s.gone = false })
 			policies, err = l.Limits(t.Context(), "ann")
-			assert.Error(t, err, "not a second later")
+			assert.Error(t, err, "without waiting for a second")
 			assert.Equal(t, perMinute(600), policies)
 			s.publish(message)
 			policies, _ = s.limitsOf(t, l, "ann")
@@ -390,7 +391,7 @@ func TestAMessageEndsTheWaitForAnAnswer(t *testing.T) {
 			l.Limits(t.Context(), "ann")
 			s.set(func() { s.gone = false })
 			time.Sleep(200 * ms)
-			l.Limits(t.Context(), "bob") // finds out
+			l.Limits(t.Context(), "bob") // closes the breaker
 			time.Sleep(1100 * ms)
 			policies, _ := s.limitsOf(t, l, "ann")
 			assert.Equal(t, perMinute(60), policies)
@@ -398,7 +399,7 @@ func TestAMessageEndsTheWaitForAnAnswer(t *testing.T) {
 	}
 }
 
-func TestAHashThatMakesNoSenseLeavesTheLastLimitsInForce(t *testing.T) {
+func TestAnInvalidHashLeavesTheLastLimitsInForce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimitsStand(t)
 		s.put("ann", "per_minute", "600")
@@ -409,7 +410,7 @@ func TestAHashThatMakesNoSenseLeavesTheLastLimitsInForce(t *testing.T) {
 			"per_hour":   {"many", `is "many": must be a whole number`},
 			"per_day":    {"", `is "": must be a whole number`},
 			"per_second": {"9223372036854775807", "quota: policy"},
-			"per_minuet": {"5", "there is no such field: it must be per_second, per_minute, per_hour or per_day"},
+			"per_minuet": {"5", "is unknown: must be per_second, per_minute, per_hour or per_day"},
 		} {
 			before := l.Corrupt()
 			s.put("ann", "per_second", "1", field, c.value)
@@ -438,7 +439,7 @@ func TestAHashThatMakesNoSenseLeavesTheLastLimitsInForce(t *testing.T) {
 	})
 }
 
-func TestAFloodOfKeysDoesNotPileUpNorForgetWhoIsThere(t *testing.T) {
+func TestManyKeysAreBoundedAndKeepThoseInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimitsStand(t)
 		l := s.limits(t, &redisstore.Limits{MaxKeys: 100, TTL: time.Hour})
@@ -462,7 +463,7 @@ func TestLimitsWithoutAClientFail(t *testing.T) {
 	assert.NoError(t, l.Close())
 }
 
-func TestLimitsMayBeUsedByMany(t *testing.T) {
+func TestLimitsAreSafeForConcurrentUse(t *testing.T) {
 	server := redistest.Shared(t)
 	l := newLimits(t, server)
 	l.TTL, l.MaxKeys = ms, 8

@@ -7,7 +7,7 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// A verb is what an op does, in the words of store.lua.
+// A verb is what an op does, as store.lua names it.
 type verb string
 
 const (
@@ -15,17 +15,17 @@ const (
 	peek    verb = "peek"
 	reserve verb = "reserve"
 	settle  verb = "settle"
-	revoke  verb = "revoke" // settle what was taken, and forget its IDs
+	revoke  verb = "revoke" // settles what a take took, and forgets its IDs
 )
 
-// An op is one or more charges that one server makes together or not at all, and its answer. The
-// units of no charge are zero.
+// An op is one or more charges that one server makes together or not at all, with its answer. No
+// charge has zero units.
 type op struct {
 	verb    verb
 	within  time.Duration // how long a reservation may wait
 	charges []quota.Charge
 
-	now     int64 // Redis' time of the answer, in µs since the Unix epoch
+	now     int64 // Redis' time, in µs since the Unix epoch
 	allowed bool  // all charges fit
 	found   []found
 }
@@ -34,21 +34,21 @@ type op struct {
 // what earlier charges of the same op took.
 type found struct {
 	bucket   quota.Bucket
-	before   quota.Bucket // without what those took
+	before   quota.Bucket // without what earlier charges took
 	fits     bool
-	repeated bool // its ID was charged before: it takes nothing
+	repeated bool // the ID was charged before, so that this charge takes nothing
 }
 
 func (v verb) settles() bool { return v == settle || v == revoke }
 
-// made reports whether charge i was made, now or if it is a repetition before.
+// made reports whether charge i was made, now or before with the same ID.
 func (o *op) made(i int) bool { return o.verb != peek && o.allowed && o.found[i].fits }
 
-// took reports whether o took the units of charge i.
+// took reports whether o itself took the units of charge i.
 func (o *op) took(i int) bool { return o.made(i) && !o.found[i].repeated }
 
-// after is the bucket of charge i with its units charged, and how long a reservation has to wait. It
-// repeats in Go what the script computed, which is not in the reply.
+// after returns the bucket of charge i once it is charged, and how long a reservation must wait. It
+// repeats the script's computation, whose result is not in the reply.
 func (o *op) after(i int) (b quota.Bucket, wait time.Duration) {
 	c, f := &o.charges[i], &o.found[i]
 	switch {
@@ -64,7 +64,7 @@ func (o *op) after(i int) (b quota.Bucket, wait time.Duration) {
 	return b, wait
 }
 
-// left is the bucket of charge i after o.
+// left returns the bucket of charge i after o.
 func (o *op) left(i int) quota.Bucket {
 	if !o.made(i) {
 		return o.found[i].before
@@ -73,7 +73,7 @@ func (o *op) left(i int) quota.Bucket {
 	return b
 }
 
-// decision is that on charge i.
+// decision returns the decision on charge i.
 func (o *op) decision(i int) (d quota.Decision) {
 	if left := o.left(i); o.found[i].repeated {
 		d = o.charges[i].Limit.Describe(left, o.now)
@@ -85,7 +85,7 @@ func (o *op) decision(i int) (d quota.Decision) {
 	return d
 }
 
-// wait is the longest of those of charges that are no DryRun.
+// wait returns the longest wait of all charges except dry runs.
 func (o *op) wait() (longest time.Duration) {
 	for i := range o.charges {
 		if _, wait := o.after(i); !o.charges[i].DryRun {
@@ -95,7 +95,7 @@ func (o *op) wait() (longest time.Duration) {
 	return longest
 }
 
-// revocation is the op that takes back what o took, if it took anything.
+// revocation returns an op that gives back what o took. It has no charges if o took nothing.
 func (o *op) revocation() *op {
 	back := &op{verb: revoke}
 	for i, c := range o.charges {
@@ -108,7 +108,7 @@ func (o *op) revocation() *op {
 	return back
 }
 
-// chargedAt is c.At in µs since the Unix epoch, or 0 if it is not set.
+// chargedAt returns c.At in µs since the Unix epoch, or 0 if it is not set.
 func chargedAt(c *quota.Charge) int64 {
 	if c.At.IsZero() {
 		return 0
@@ -116,10 +116,10 @@ func chargedAt(c *quota.Charge) int64 {
 	return max(1, c.At.UnixMicro())
 }
 
-// An encoder makes the KEYS and ARGV of store.lua, whose first comment has their format.
+// An encoder builds the KEYS and ARGV of store.lua, whose first comment describes them.
 type encoder struct {
 	prefix string
-	now    int64 // the time that is expected of Redis, in µs since the Unix epoch
+	now    int64 // the expected time of Redis, in µs since the Unix epoch
 	keys   []string
 	keyAt  map[string]int
 	limits []any
@@ -158,17 +158,17 @@ func (e *encoder) addCharge(c *quota.Charge, v verb) {
 	if c.ID != "" {
 		flags += "i"
 	}
-	n = min(max(n, -exact), exact+1) // exact+1 never fits
+	n = min(max(n, -exact), exact+1) // exact+1 can never fit
 	e.ops = append(e.ops, e.key(e.prefix+c.Key), e.limitAt(c.Limit), n, flags)
 	if at != 0 {
 		e.ops = append(e.ops, min(at, exact))
 	}
 	if c.ID != "" {
-		e.ops = append(e.ops, c.ID, e.key(setOf(e.prefix, c.Key)))
+		e.ops = append(e.ops, c.ID, e.key(idSetOf(e.prefix, c.Key)))
 	}
 }
 
-// key returns the index of name in KEYS, from 1. It is added if it is not there yet.
+// key returns the index of name in KEYS, counted from 1, after adding it if necessary.
 func (e *encoder) key(name string) int {
 	at, known := e.keyAt[name]
 	if !known {
@@ -179,7 +179,7 @@ func (e *encoder) key(name string) int {
 	return at
 }
 
-// limitAt returns the index of l in the limits, from 1. It is added if it is not there yet.
+// limitAt returns the index of l in the limits, counted from 1, after adding it if necessary.
 func (e *encoder) limitAt(l *quota.Limit) int {
 	at, known := e.limit[l]
 	if known {
@@ -202,16 +202,16 @@ func (e *encoder) limitAt(l *quota.Limit) int {
 	return at
 }
 
-// An otherTime error says that Redis' clock is not where it was expected, which matters for the
-// windows of a Calendar: nothing was done, and the ops are to be encoded for that time.
+// An otherTime is an error: Redis' clock is so far off that the windows of a Calendar were encoded
+// for another time. Nothing was done. Its value is Redis' time, for which to encode the ops again.
 type otherTime int64
 
 func (t otherTime) Error() string {
-	return fmt.Sprintf("redisstore: Redis' clock is far from this one: it is %d µs since the Unix epoch", int64(t))
+	return fmt.Sprintf("redisstore: the clock of Redis differs too much: it says %d µs since the Unix epoch", int64(t))
 }
 
-// decodeReply sets the answers of ops to what store.lua replied, and returns how many values it found
-// that no Store has written.
+// decodeReply sets the answers of ops from the reply of store.lua. It returns how many values in Redis
+// were invalid.
 func decodeReply(ops []*op, value any) (corrupt int64, err error) {
 	r := replyReader{}
 	r.rest, _ = value.([]any)
@@ -233,7 +233,7 @@ func decodeReply(ops []*op, value any) (corrupt int64, err error) {
 	return corrupt, nil
 }
 
-// decodeFound reads what charge i found.
+// decodeFound reads the answer to charge i.
 func (o *op) decodeFound(i int, r *replyReader) {
 	c, f, outcome := &o.charges[i], &o.found[i], r.natural()
 	bucket := func() quota.Bucket {

@@ -9,19 +9,19 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// A part is an op on the charges of a call that one script can make: all of them, or on a Cluster or
-// Ring those whose Keys have one hash tag. They are in the order of the call.
+// A part is an op on those charges of a call that one script can make: all charges, or on a Cluster
+// or Ring those with the same hash tag. They keep the order of the call.
 type part struct {
 	*op
-	question
+	denialRead
 	places []int // of its charges in the call
 	tag    string
-	atOnce int64 // the smallest of their limits' AtOnce
+	atOnce int64 // the smallest AtOnce of their limits
 }
 
-// split divides charges into parts, each a copy of like, an op without charges. Those with the
-// smallest limits are first: they are the likeliest to be denied, and what others took before would
-// have to be given back.
+// split divides charges into parts. Each is a copy of like, which has no charges. Parts with small
+// limits come first: they are the likeliest to be denied, and whatever was taken before a denial must
+// be given back.
 func (s *Store) split(like op, charges []quota.Charge) (parts []part) {
 	single := s.redis().single != nil
 	for i, c := range charges {
@@ -43,8 +43,8 @@ func (s *Store) split(like op, charges []quota.Charge) (parts []part) {
 	return parts
 }
 
-// askAll makes the charges of all parts, or if one part is denied of none, and has all answered. Parts
-// that were made before that one are given back, and answered anew by a peek, as are those after it.
+// askAll makes the charges of all parts, or of none if one part is denied, and fills in all answers. After
+// a denial, it gives back the parts before, and answers them and the parts after it by a peek.
 func (s *Store) askAll(ctx context.Context, parts []part) (allowed bool, err error) {
 	denied := len(parts)
 	for i := range parts {
@@ -69,11 +69,11 @@ func (s *Store) askAll(ctx context.Context, parts []part) (allowed bool, err err
 }
 
 func (s *Store) askPart(ctx context.Context, p *part) error {
-	p.question = s.denials.ask(p.charges, s.time())
+	p.denialRead = s.denials.read(p.charges, s.time())
 	return s.ask(ctx, p.op)
 }
 
-// peekAll has each of parts answered by a peek. Those of a take become peeks: see op.made.
+// peekAll answers parts by a peek. A take becomes a peek: see op.made.
 func (s *Store) peekAll(ctx context.Context, parts []part) error {
 	for i := range parts {
 		p := &parts[i]
@@ -82,7 +82,7 @@ func (s *Store) peekAll(ctx context.Context, parts []part) error {
 		if err := s.askPart(ctx, p); err != nil {
 			return err
 		}
-		if was == reserve { // or else op.after would compute no wait
+		if was == reserve { // op.after computes a wait for it only as a reserve
 			p.verb, p.allowed = reserve, false
 		}
 	}
@@ -100,7 +100,7 @@ func (s *Store) giveBack(ctx context.Context, parts []part) error {
 	return join(faults...)
 }
 
-// decisions appends those of all parts to dst, each where its charge stood.
+// decisions appends the decisions of all parts to dst, in the order of the call's charges.
 func decisions(dst []quota.Decision, parts []part, n int) []quota.Decision {
 	start := len(dst)
 	dst = slices.Grow(dst, n)[:start+n]
@@ -112,14 +112,13 @@ func decisions(dst []quota.Decision, parts []part, n int) []quota.Decision {
 	return dst
 }
 
-// A partial error is that of a call some of whose charges may have been made. It
-// is what it was for errors.Is, but not for errors.As: a redis.Error would say that
-// none were.
+// A partial error means that some charges of a call may have been made. errors.Is sees the error
+// inside, but errors.As does not: a redis.Error would mean that no charge was made.
 type partial struct{ error }
 
 func (p partial) Is(target error) bool { return errors.Is(p.error, target) }
 
-// join is errors.Join, but leaves a single error as it is.
+// join is errors.Join, but returns a single error unchanged.
 func join(errs ...error) error {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	if len(errs) == 1 {

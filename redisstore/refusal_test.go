@@ -11,12 +11,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestAScriptThatMayNotWriteAllItHasToWritesNothing(t *testing.T) {
+func TestAStoreWritesNothingWithoutAllPermissions(t *testing.T) {
 	for _, rules := range [][]string{
 		{"~*", "-pexpire"},
 		{"~*", "-hset"},
 		{"~*", "-del", "-pttl"},
-		{"%R~*", "%W~heed:quota:a"}, // one of two keys, and no budget
+		{"%R~*", "%W~heed:quota:a"}, // neither the other key nor budgets
 	} {
 		t.Run(rules[len(rules)-1], func(t *testing.T) {
 			admin := newClient(t, redistest.Shared(t))
@@ -46,7 +46,7 @@ func TestAScriptThatMayNotWriteAllItHasToWritesNothing(t *testing.T) {
 	}
 }
 
-func TestAScriptThatMayNotWriteLeavesABudgetAsItIs(t *testing.T) {
+func TestABudgetWritesNothingWithoutAllPermissions(t *testing.T) {
 	admin := newClient(t, redistest.Shared(t))
 	require.True(t, failing(t, slowly(admin)).Withdraw(ctx, host))
 	before := admin.HGetAll(ctx, "heed:budget:orders-api").Val()
@@ -62,7 +62,7 @@ func TestAScriptThatMayNotWriteLeavesABudgetAsItIs(t *testing.T) {
 	}
 }
 
-func TestAStoreTakesNoMemoryThatRedisHasNot(t *testing.T) {
+func TestAStoreWritesNothingWhenRedisIsFull(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	limit := compile(t, quota.PerDay(10))
 	take(t, s, quota.Charge{Key: "old", Limit: limit})

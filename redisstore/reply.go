@@ -1,15 +1,15 @@
 package redisstore
 
-// A replyReader takes a list apart.
+// A replyReader reads the elements of a reply one after the other.
 type replyReader struct {
 	rest   []any
-	failed bool // something was missing, or of another type
+	failed bool // an element was missing or of another type
 }
 
 func (r *replyReader) number() int64 { return next[int64](r) }
 func (r *replyReader) text() string  { return next[string](r) }
 
-// natural is a number that is not negative, and exact in Lua.
+// natural reads a number from 0 to 2^53 - 1.
 func (r *replyReader) natural() int64 {
 	n := r.number()
 	r.failed = r.failed || n < 0 || n > exact

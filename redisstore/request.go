@@ -25,18 +25,19 @@ var (
 	//go:embed lua/store.lua
 	storeSource string
 
-	storeScript = newScript(numberSource + stateSource + bucketSource + windowSource + logSource + expirySource + storeSource)
+	storeScript = newScript(numberSource + stateSource + bucketSource + windowSource + logSource +
+		expirySource + storeSource)
 )
 
-// A request is ops that are done one after the other, by one script, for one caller. All their
-// keys are on one server, and in a Cluster in one slot.
+// A request is the ops of one caller, executed one after the other by one script. All their keys are
+// on one server, and on a Cluster in one slot.
 type request struct {
 	ops []*op
-	err error // of this request: others of its batch may be done
+	err error // of this request: others of its batch may have succeeded
 }
 
-// ask has ops done, in a batch with those of other callers, and fills in their answers. After a
-// redis.Error they were not done; after another error nobody knows.
+// ask executes ops, in a batch with those of other callers, and fills in their answers. A redis.Error
+// means that they were not executed; after any other error they may have been.
 func (s *Store) ask(ctx context.Context, ops ...*op) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -60,22 +61,24 @@ func (s *Store) ask(ctx context.Context, ops ...*op) error {
 	return c.connections.explain(err)
 }
 
-// askPatiently is ask, but if Redis does not answer, it first waits up to the timeout until a probe
-// says that it does.
+// askPatiently is ask, but while Redis does not answer, it first waits within the timeout for a probe
+// to succeed.
 func (s *Store) askPatiently(ctx context.Context, o *op) error {
 	c := s.redis()
 	within, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	_ = c.serverOf(s.prefix() + o.charges[0].Key).WaitReady(within) // of which ask returns the error
+	_ = c.serverOf(s.prefix() + o.charges[0].Key).WaitReady(within) // ask returns the same error
 	return s.ask(ctx, o)
 }
 
-// enqueue blocks until r is answered. It is sent in the caller's goroutine if nothing else is in
-// flight, which saves two switches of goroutines, and otherwise in a batch.
+// enqueue blocks until r is answered. If nothing else is in flight, it sends r in this goroutine, which
+// saves two goroutine switches, and otherwise in a batch.
 func (s *Store) enqueue(ctx context.Context, on *server, r *request) error {
 	if s.client.mayInline(ctx) {
 		ok, err := on.batches.doInline(func() error {
-			return remote.Inline(ctx, &on.Caller, func(ctx context.Context) error { return s.execute(ctx, []*request{r}) })
+			return remote.Inline(ctx, &on.Caller, func(ctx context.Context) error {
+				return s.execute(ctx, []*request{r})
+			})
 		})
 		if ok {
 			return err
@@ -84,9 +87,9 @@ func (s *Store) enqueue(ctx context.Context, on *server, r *request) error {
 	return on.batches.do(ctx, r)
 }
 
-// mayInline reports whether a call may be made in its caller's goroutine. There nothing but
-// go-redis ends it, which by default does so after the timeout, whatever ctx says. So ctx must have about as
-// much time left, and there must be a connection: dialing may take longer.
+// mayInline reports whether a call may be made in its caller's goroutine. There only go-redis can end
+// it, by default after the timeout whatever ctx says. So ctx must have about that much time left, and
+// a connection must be idle, because dialing may take longer.
 func (c *client) mayInline(ctx context.Context) bool {
 	if c.single == nil {
 		return false
@@ -95,15 +98,15 @@ func (c *client) mayInline(ctx context.Context) bool {
 	return time.Until(deadline) > c.timeout*9/10 && c.single.PoolStats().IdleConns > 0
 }
 
-// A group is the requests of a batch that are done by one script.
+// A group is the requests of a batch that one script executes.
 type group struct {
 	requests []*request
-	now      int64 // Redis' time, which it replied to an earlier attempt; 0 if there was none
+	now      int64 // Redis' time as it replied to an earlier attempt, or 0
 }
 
-// execute has the requests of a batch done in one round trip, and sets their errors: by one script,
-// or on a Cluster or Ring by one for each hash tag. Some may need another round trip. It returns an
-// error if a server did not answer; a reply that is an error is that of a request.
+// execute executes the requests of a batch in one round trip, and sets their errors. It takes one script,
+// or on a Cluster or Ring one for each hash tag; some may need a second round trip. It returns an error
+// if a server did not answer. An error reply is the error of its request only.
 func (s *Store) execute(ctx context.Context, batch []*request) (noAnswer error) {
 	for groups := s.groupByTag(batch); len(groups) > 0 && noAnswer == nil; {
 		groups, noAnswer = s.sendGroups(ctx, groups)
@@ -116,7 +119,7 @@ func (s *Store) execute(ctx context.Context, batch []*request) (noAnswer error) 
 	return noAnswer
 }
 
-// groupByTag returns a group for each script that batch needs.
+// groupByTag returns one group for each script that batch needs.
 func (s *Store) groupByTag(batch []*request) (groups []*group) {
 	if s.client.single != nil || len(batch) == 1 {
 		return []*group{{requests: batch}}
@@ -134,8 +137,8 @@ func (s *Store) groupByTag(batch []*request) (groups []*group) {
 	return groups
 }
 
-// sendGroups has groups executed in one round trip, and returns those to be executed once more:
-// nothing of them was done.
+// sendGroups executes groups in one round trip. It returns those to execute again, because nothing was
+// done for them.
 func (s *Store) sendGroups(ctx context.Context, groups []*group) (again []*group, noAnswer error) {
 	all := make([]*execution, len(groups))
 	for i, g := range groups {
@@ -159,7 +162,7 @@ func (g *group) ops() (ops []*op) {
 	return ops
 }
 
-// assumedNow is the time for which g is encoded, which matters for the windows of a Calendar.
+// assumedNow returns the time to encode g for. It matters for the windows of a Calendar.
 func (g *group) assumedNow() int64 {
 	if g.now != 0 {
 		return g.now
@@ -167,9 +170,9 @@ func (g *group) assumedNow() int64 {
 	return time.Now().UnixMicro()
 }
 
-// finish has the requests of g answered by the reply of e, or returns what is to be sent again since
-// nothing of it was done: g for the time that Redis says it is, or after a refusal, which may have
-// been because of one request, each by itself.
+// finish sets the answers of g's requests from the result of e. If nothing was done, it may return groups
+// to send again: g for Redis' actual time, or after a refusal each request by itself, because one
+// request may be the reason.
 func (s *Store) finish(g *group, e *execution) (again []*group) {
 	err := e.err
 	if err == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// errReply says that a server has replied what no script of ours does.
+// errReply means that a reply is not one that these scripts make.
 var errReply = errors.New("redisstore: unexpected reply")
 
 // A script is a Lua script, which a server knows by the SHA-1 of its source.
@@ -22,7 +22,7 @@ func newScript(source string) *script {
 	return &script{source: source, sha: hex.EncodeToString(sum[:])}
 }
 
-// An execution is one of a script, with its reply or error once it was sent.
+// An execution is one run of a script. When it was sent, it has the reply or an error.
 type execution struct {
 	script *script
 	keys   []string
@@ -32,7 +32,7 @@ type execution struct {
 	err   error
 }
 
-// A sender is a client, or one connection of it.
+// A sender is a client or one of its connections.
 type sender interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 	Pipeline() redis.Pipeliner
@@ -42,9 +42,9 @@ func (e *execution) send(ctx context.Context, on sender) {
 	sendAll(ctx, on, []*execution{e})
 }
 
-// sendAll has scripts executed in one round trip, each at most once: it names them by
-// their digests, and sends the source to a server that does not know them. On a Cluster or
-// Ring they may be for several servers.
+// sendAll executes scripts in one round trip, each at most once. It calls them by their digests, and
+// sends the source to a server that does not know them. On a Cluster or Ring they may go to several
+// servers.
 func sendAll(ctx context.Context, on sender, all []*execution) {
 	process(ctx, on, all, "evalsha")
 	var unknown []*execution
@@ -60,7 +60,7 @@ func sendAll(ctx context.Context, on sender, all []*execution) {
 		}
 		e.err = fmt.Errorf("redisstore: %w", e.err)
 		if errors.Is(e.err, redis.ErrPoolExhausted) || errors.Is(e.err, redis.ErrPoolTimeout) {
-			// Its connections are all in use, which says nothing about the server.
+			// All connections of the client are in use, which says nothing about the server.
 			e.err = &remote.Error{Err: e.err, Late: true, Unsent: true}
 		}
 	}
@@ -100,32 +100,32 @@ func (e *execution) command(ctx context.Context, verb string) sentOnce {
 	return sentOnce{redis.NewCmd(ctx, append(args, e.args...)...)}
 }
 
-// take takes the reply to cmd, or if there is none the error of its pipeline.
+// setReply stores the reply to cmd, or the error of the pipeline if there is none.
 func (e *execution) setReply(cmd sentOnce, pipeline error) {
 	e.value, e.err = cmd.Result()
 	switch {
 	case e.err == redis.Nil:
-		e.err = nil // a reply like any other, and not one of a server that refused
+		e.err = nil // nil is a valid reply
 	case e.err == nil && e.value == nil:
 		e.err = pipeline
 	}
 }
 
-// sentOnce is a command that go-redis never sends a second time, by itself or in a pipeline,
-// unless it was told that another server has the key. By default it sends one four
-// times if no answer comes, and each may have been executed.
+// sentOnce is a command that go-redis does not retry, alone or in a pipeline, except when another server
+// turns out to have the key. By default it sends a command up to four times if there is no answer, and
+// each may be executed.
 type sentOnce struct{ *redis.Cmd }
 
 func (sentOnce) NoRetry() bool { return true }
 
-// isAnswer reports whether err is what a server has replied.
+// isAnswer reports whether err is an error reply of a server.
 func isAnswer(err error) bool {
 	_, refused := errors.AsType[redis.Error](err)
 	return refused
 }
 
-// admits reports whether err is an answer of a server that lets this client in. One that does
-// not would call a script with many arguments a fault of the protocol.
+// admits reports whether err is the reply of a server that accepts this client. Others reject a script
+// with many arguments as a protocol error.
 func admits(err error) bool {
 	return isAnswer(err) && !redis.HasErrorPrefix(err, "NOAUTH") && !redis.HasErrorPrefix(err, "WRONGPASS")
 }

@@ -20,13 +20,13 @@ import (
 	"github.com/heedhttp/heed/internal/redistest"
 )
 
-// A scriptNode is a fake server, by itself or of a cluster, that keeps which scripts it was sent.
+// A scriptNode is a fake server, alone or in a cluster, that records the scripts that it gets.
 type scriptNode struct {
 	addr   string
-	answer func(n *scriptNode, verb, key string) string // to a script, as the protocol has it
+	answer func(n *scriptNode, verb, key string) string // returns the reply to a script, in the protocol
 
 	mu      sync.Mutex // guards what follows
-	scripts []string   // verb and key
+	scripts []string   // verb and key of each
 	masters func() []*scriptNode
 	asking  bool
 }
@@ -66,7 +66,7 @@ func (n *scriptNode) serve(conn net.Conn) {
 	}
 }
 
-// readArgs returns nil if there are no more.
+// readArgs reads a command. It returns nil at the end.
 func readArgs(r *bufio.Reader) (args []string) {
 	for range readNumber(r, "*") {
 		arg := make([]byte, readNumber(r, "$")+2)
@@ -103,7 +103,7 @@ func (n *scriptNode) reply(args []string) string {
 	return "+OK\r\n"
 }
 
-// slotsReply is the reply to CLUSTER SLOTS if they are divided among masters.
+// slotsReply returns the reply to CLUSTER SLOTS, with the slots divided among masters.
 func slotsReply(masters []*scriptNode) string {
 	all := fmt.Sprintf("*%d\r\n", len(masters))
 	for i, n := range masters {
@@ -115,7 +115,7 @@ func slotsReply(masters []*scriptNode) string {
 	return all
 }
 
-// sent returns the scripts that n was sent, sorted, and forgets them.
+// sent returns the scripts that n has got, sorted, and clears them.
 func (n *scriptNode) sent() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -126,15 +126,15 @@ func (n *scriptNode) sent() []string {
 }
 
 const (
-	// retrySoon is how long a client waits for an answer that does not come, if it would send its
-	// command again a moment later.
+	// retrySoon is how long a client waits for an answer that does not come. A client that
+	// retries sends its command again a moment later.
 	retrySoon = 20 * time.Millisecond
 
-	// sooner is how long one waits for an answer that does come, on a machine however busy.
+	// sooner is how long a client waits for an answer that does come, on a busy machine.
 	sooner = time.Minute
 )
 
-// clientsOf returns a client of each kind for n.
+// clientsOf returns one client of each kind for n.
 func clientsOf(t *testing.T, n *scriptNode, wait time.Duration) map[string]redis.UniversalClient {
 	client := redis.NewClient(&redis.Options{Addr: n.addr, ReadTimeout: wait, MinRetryBackoff: 1, MaxRetryBackoff: 2})
 	ring := redis.NewRing(&redis.RingOptions{
@@ -154,7 +154,7 @@ func clusterOf(t *testing.T, n *scriptNode, wait time.Duration) *redis.ClusterCl
 	return c
 }
 
-// sendFor has a script executed for each of keys, and returns its errors.
+// sendFor executes a script for each of keys in a pipeline, and returns its errors.
 func sendFor(client sender, keys ...string) (errs []error) {
 	var all []*execution
 	for _, key := range keys {
@@ -167,7 +167,7 @@ func sendFor(client sender, keys ...string) (errs []error) {
 	return errs
 }
 
-// Whatever a server does with a script, by itself or in a pipeline, it is not sent again.
+// Whatever a server replies to a script, alone or in a pipeline, it is not sent again.
 func TestScriptsAreNotSentTwice(t *testing.T) {
 	reply := func(reply string) func(*scriptNode, string, string) string {
 		return func(*scriptNode, string, string) string { return reply }
@@ -195,7 +195,7 @@ func TestScriptsAreNotSentTwice(t *testing.T) {
 		for _, kind := range []string{"client", "cluster", "ring"} {
 			for _, keys := range [][]string{{"b"}, {"a", "b", "c"}} {
 				if kind == "cluster" && name == "read only" && len(keys) == 1 {
-					continue // it is sent again, in search of the master: a replica executes nothing
+					continue // the client looks for the master, because a replica executes nothing
 				}
 				t.Run(fmt.Sprint(kind, ": ", name, " ", len(keys)), func(t *testing.T) {
 					t.Parallel()
@@ -203,9 +203,9 @@ func TestScriptsAreNotSentTwice(t *testing.T) {
 					for i, err := range sendFor(clientsOf(t, n, retrySoon)[kind], keys...) {
 						if keys[i] != "a" || !strings.HasPrefix(name, "one answer") {
 							assert.Error(t, err)
-						} // else a Client may say of it, too, that the connection broke
+						} // otherwise a Client may also report that the connection broke
 					}
-					time.Sleep(3 * retrySoon) // if it were to be sent again
+					time.Sleep(3 * retrySoon) // for a second attempt, if there were one
 					sent := n.sent()
 					assert.Subset(t, []string{"evalsha a", "evalsha b", "evalsha c"}, sent)
 					assert.Len(t, slices.Compact(slices.Clone(sent)), len(sent), "%v", sent)
@@ -215,8 +215,8 @@ func TestScriptsAreNotSentTwice(t *testing.T) {
 	}
 }
 
-// The test above would otherwise prove nothing.
-func TestGoRedisWouldSendScriptsAgain(t *testing.T) {
+// This shows that the test above can fail.
+func TestGoRedisRetriesByDefault(t *testing.T) {
 	n := newScriptNode(t, func(*scriptNode, string, string) string { return redistest.HangUp })
 	clients := clientsOf(t, n, sooner)
 	for _, kind := range []string{"client", "cluster"} {
@@ -252,7 +252,8 @@ func TestOnlyTheSourceOfAnUnknownScriptIsSent(t *testing.T) {
 		assert.ErrorContains(t, errs[2], "redisstore: WRONGTYPE", kind)
 		assert.ErrorContains(t, errs[3], "redisstore: READONLY", kind)
 		assert.NoError(t, errs[4], "nil is a reply")
-		assert.Equal(t, []string{"eval b", "eval d", "evalsha a", "evalsha b", "evalsha c", "evalsha d", "evalsha e"}, n.sent(), kind)
+		want := []string{"eval b", "eval d", "evalsha a", "evalsha b", "evalsha c", "evalsha d", "evalsha e"}
+		assert.Equal(t, want, n.sent(), kind)
 		assert.NoError(t, sendFor(client, "b")[0])
 		assert.Equal(t, []string{"eval b", "evalsha b"}, n.sent(), kind)
 	}
@@ -281,7 +282,7 @@ func TestScriptsFollowMOVEDAndASK(t *testing.T) {
 		assert.NoError(t, err)
 	}
 	assert.Equal(t, []string{"evalsha asked", "evalsha here", "evalsha moved", "evalsha there"}, first.sent(),
-		"where nothing was executed twice")
+		"nothing was executed twice")
 	assert.Equal(t, []string{"evalsha asked", "evalsha moved"}, other.sent())
 	for _, key := range []string{"moved", "asked"} {
 		assert.NoError(t, sendFor(client, key)[0])
@@ -290,7 +291,7 @@ func TestScriptsFollowMOVEDAndASK(t *testing.T) {
 	}
 }
 
-// A real cluster moves a slot while it is used.
+// A slot of a real cluster moves while it is in use.
 func TestScriptsGoOnWhileASlotMoves(t *testing.T) {
 	nodes := redistest.SharedCluster(t)
 	var addrs []string
@@ -315,9 +316,9 @@ func TestScriptsGoOnWhileASlotMoves(t *testing.T) {
 	id := func(c *redis.Client) string { return c.Do(ctx, "CLUSTER", "MYID").Val().(string) }
 	require.NoError(t, target.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", id(source)).Err())
 	require.NoError(t, source.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", id(target)).Err())
-	succeeds() // x is asked for
+	succeeds() // by ASK
 	for _, c := range []*redis.Client{target, source} {
 		require.NoError(t, c.Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", id(target)).Err())
 	}
-	succeeds() // x has moved
+	succeeds() // by MOVED
 }

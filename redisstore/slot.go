@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// slots is how many there are in a Cluster.
+// slots is the number of hash slots in a Cluster.
 const slots = 16384
 
-// slotOf is where a key is in a Cluster.
+// slotOf returns the hash slot of a key.
 // See https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec, "Hash tags".
 func slotOf(key string) int {
 	var crc uint16 // CRC-16/XMODEM
@@ -26,8 +26,7 @@ func slotOf(key string) int {
 	return int(crc % slots)
 }
 
-// tagOf is the part of key that says where it is. Keys of one tag are together, in a
-// Cluster as in a Ring.
+// tagOf returns the part of key that decides which server has it, in a Cluster or a Ring.
 func tagOf(key string) string {
 	_, rest, found := strings.Cut(key, "{")
 	if !found {
@@ -39,16 +38,16 @@ func tagOf(key string) string {
 	return key
 }
 
-// setOf is where the IDs of charges of a Key are, beside its hash. It is no name of a
-// hash but of a Key that begins with a zero byte.
-func setOf(prefix, key string) string {
+// idSetOf returns the name of the sorted set with the IDs of charges of key, on the same server as its
+// hash. Only the hash of a Key that begins with a zero byte could have the same name.
+func idSetOf(prefix, key string) string {
 	hash := prefix + key
 	slot := slotOf(hash)
 	set := prefix + "\x00" + key
 	if tagOf(set) != tagOf(hash) {
 		set = prefix + "\x00{" + hash + "}"
 	}
-	for i := 0; slotOf(set) != slot; i++ { // it has braces, but no tag
+	for i := 0; slotOf(set) != slot; i++ { // braces in the key, but no tag
 		set = prefix + "\x00{" + strconv.Itoa(i) + "}" + hash
 	}
 	return set

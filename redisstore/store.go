@@ -11,69 +11,80 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A Store counts in Redis, for all processes that share it: a quota.Store, a
-// quota.Peeker, a quota.Reserver and a quota.Gate. It needs Redis 6.2 or later, or
-// Valkey, and its clock is that of Redis.
+// A Store keeps the counts of package quota in Redis, for all processes that use the same Prefix:
 //
-// A call is one round trip and one script, whatever the number of charges; on a
-// Cluster or Ring, one for each Key, and some more if a later one is denied. It is
-// executed at most once: nothing that may have been executed is sent again. A call
-// ends with Timeout or its context, whichever is first. If it was still waiting to be sent,
-// it is never sent; if it was in flight, nobody knows whether it was made.
+//	store := &redisstore.Store{Client: rdb}
+//	limit, err := quota.PerMinute(60).Compile()
+//	…
+//	ds, err := store.Take(ctx, nil, quota.Charge{Key: "alice", Limit: limit})
 //
-// Calls of one process share round trips. A call is sent at once if none is in flight to its
-// server. Otherwise it waits until that one is answered, and is then sent in a batch with all
-// that came meanwhile, first come, first served. If Redis is far away, or many calls wait,
-// several batches are in flight at once. A batch is one script that makes its calls one after
-// the other; on a Cluster or Ring it is one script for each Key, in one pipeline for each
-// server. A call that fails does not fail the others of its batch.
+// It implements quota.Store, quota.Peeker, quota.Reserver, quota.Inspector and quota.Gate. It
+// needs Redis 6.2 or later, or Valkey. Only Redis' clock counts.
 //
-// The buckets of a Take that Redis denied are remembered until it would fit, but no
-// longer than a second. A Take that they still deny is denied without asking Redis. Redis is
-// asked about what fits into them, about a Limit of other numbers, about dry runs and
-// charges with an ID, and about a Key that this Store has reserved, settled or reset. What
-// other processes refund or reset is seen a second later at most. Some 14,000 buckets are
-// remembered. See AlwaysAsk.
+// A call is one script and one round trip, however many charges it has. On a Cluster or Ring it
+// is one script for each Key, and a few more if a later Key denies. No script is sent a second
+// time if it may have been executed. A call ends after Timeout or with its context: if it was
+// still waiting to be sent, it is never sent; if it was in flight, its charges may have been made.
 //
-// After a script that was not answered within Timeout, even if its caller had left, calls fail
-// at once until Redis answers a probe, which is sent in the background. So a Redis that is
-// gone costs the calls in flight one Timeout, and the others nothing. Each master of a Cluster, and each shard
-// of a Ring, is judged by itself. Degraded counts the calls that were not decided. Where
-// there is no connection, the error says why, and wraps what the client last failed to
-// connect with: for that a Store adds a hook to its Client. See Ping.
+// # Batches
 //
-// There is a hash for each Key, named Prefix and Key, with a field for each
-// Limit's Name. It expires, soon after all in it is whole. A field that
-// cannot be read counts as absent, and is written anew by the next charge.
+// Concurrent calls of one process share round trips. A call is sent at once if no other call to
+// its server is in flight. Otherwise it waits for that answer, and is sent in one batch with the
+// calls that came meanwhile, first come, first served. If Redis is far away, or many calls wait,
+// several batches are in flight at once. A batch is one script, or on a Cluster or Ring one
+// script for each Key, in one pipeline for each server. A call that fails does not make the
+// others of its batch fail.
 //
-// It is safe for concurrent use and must not be copied. Fields must not change
-// once it is in use.
+// # Denials are remembered
+//
+// When Redis denies a Take, the Store remembers the buckets until the Take would fit, for a second at
+// most, and denies further Takes without asking Redis. So a refund or a reset by another process
+// is seen within a second. Redis is still asked about a Take that the remembered buckets would
+// admit, about dry runs and charges with an ID, and about a Key for which this Store has called
+// Reserve, Settle or Reset. Some 14,000 buckets are remembered. To ask Redis always, set
+// AlwaysAsk.
+//
+// # When Redis does not answer
+//
+// After a script without an answer within Timeout, calls fail at once until Redis answers a
+// probe in the background. So a Redis that is down costs the calls in flight one Timeout, and
+// later calls nothing. Each master of a Cluster, and each shard of a Ring, has its own breaker.
+// If there is no connection, the error says why, as the client's last dial did: the Store adds a
+// hook to its Client for this. See Ping and Degraded.
+//
+// # Keys in Redis
+//
+// Each Key has a hash, named Prefix + Key, with a field for each Limit's Name. It expires soon
+// after all its buckets are full again. A field that cannot be read counts as absent, and the
+// next charge overwrites it.
+//
+// A Store is safe for concurrent use and must not be copied. Its fields must not change once it
+// is in use.
 type Store struct {
-	// Client is how Redis is reached. If nil, every call fails. A Store adds a hook to it;
-	// other hooks must have been added before the Store is used.
+	// Client connects to Redis. If nil, every call fails. The Store adds a hook to it on first
+	// use; add other hooks before that.
 	//
-	// By a *redis.Client, a call that is the only one is made in its caller's own goroutine,
-	// and heeds the deadline of its context, but its cancellation only when Redis has
-	// answered or Timeout is over.
+	// With a *redis.Client, a call without concurrent calls runs in its caller's goroutine. If
+	// its context is canceled, it returns only when Redis has answered or Timeout is over.
 	Client redis.UniversalClient
 
-	// Prefix begins the name of every key in Redis. If empty, "heed:quota:".
+	// Prefix is what the name of every key in Redis begins with. If empty, "heed:quota:".
 	Prefix string
 
-	// Timeout is how long a call may take for each script it needs, the wait for
-	// others' and the way there and back included. If zero or negative, 50 ms.
+	// Timeout bounds each script of a call, the wait in the queue included. If zero or
+	// negative, 50 ms.
 	Timeout time.Duration
 
-	// AlwaysAsk has Redis asked also for what it denied less than a second ago. Set it
-	// if what other processes give back must be seen at once.
+	// AlwaysAsk turns off the memory of denials, so that what other processes give back is
+	// seen at once. A key that is denied then costs a round trip for each call.
 	AlwaysAsk bool
 
-	// HoldTTL is how long a Hold of Acquire keeps its places after the process
-	// that has it died. It should be many times Timeout. If zero or negative,
-	// 30 s; below 100 ms, 100 ms; above a day, a day.
+	// HoldTTL is how long the places of a Hold stay taken after its process has died; see
+	// Acquire. It should be many times Timeout. If zero or negative, 30 s; below 100 ms,
+	// 100 ms; above a day, a day.
 	HoldTTL time.Duration
 
-	once     sync.Once // guards the making of client
+	once     sync.Once // guards the creation of client
 	client   *client
 	denials  denials
 	corrupt  atomic.Int64
@@ -90,17 +101,17 @@ var (
 	_ quota.Inspector = (*Store)(nil)
 )
 
-// Corrupt returns how many times a bucket was found in Redis that nobody here
-// has written: not three integers, or from a time to come. Each counts as absent.
+// Corrupt returns how many values were found in Redis that no Store can have written, such as
+// text, or a time in the future. Each counts as absent.
 func (s *Store) Corrupt() int64 { return s.corrupt.Load() }
 
-// Degraded returns how many calls of Take, Peek, Reserve and Acquire, of a Lease of s as
-// well, returned an error instead of a decision, whatever the reason; but not those whose
-// arguments were wrong.
+// Degraded returns how many calls of Take, Peek, Reserve and Acquire failed to get a decision,
+// for whatever reason. Those of a Lease on this Store are included, calls with invalid arguments
+// are not.
 func (s *Store) Degraded() int64 { return s.degraded.Load() }
 
-// Take implements quota.Store. An error that is neither a *quota.ChargeError nor
-// a redis.Error leaves open whether the charges were made.
+// Take implements quota.Store. After an error, the charges may have been made, unless it is a
+// *quota.ChargeError or a redis.Error.
 func (s *Store) Take(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
 	return s.decide(ctx, take, dst, charges)
 }
@@ -110,7 +121,9 @@ func (s *Store) Peek(ctx context.Context, dst []quota.Decision, charges ...quota
 	return s.decide(ctx, peek, dst, charges)
 }
 
-func (s *Store) decide(ctx context.Context, v verb, dst []quota.Decision, charges []quota.Charge) ([]quota.Decision, error) {
+func (s *Store) decide(
+	ctx context.Context, v verb, dst []quota.Decision, charges []quota.Charge,
+) ([]quota.Decision, error) {
 	if err := quota.CheckTake(charges); err != nil || len(charges) == 0 {
 		return dst, err
 	}
@@ -133,7 +146,9 @@ func (s *Store) decide(ctx context.Context, v verb, dst []quota.Decision, charge
 }
 
 // Reserve implements quota.Reserver.
-func (s *Store) Reserve(ctx context.Context, most time.Duration, charges ...quota.Charge) (wait time.Duration, at time.Time, ok bool, err error) {
+func (s *Store) Reserve(ctx context.Context, most time.Duration, charges ...quota.Charge) (
+	wait time.Duration, at time.Time, ok bool, err error,
+) {
 	if err := quota.CheckTake(charges); err != nil {
 		return 0, time.Time{}, false, err
 	}
@@ -155,7 +170,7 @@ func (s *Store) Reserve(ctx context.Context, most time.Duration, charges ...quot
 	return wait, at, ok, nil
 }
 
-// Settle implements quota.Settler. Its errors mean what those of Take do.
+// Settle implements quota.Settler. Its errors mean the same as those of Take.
 func (s *Store) Settle(ctx context.Context, charges ...quota.Charge) error {
 	if err := quota.CheckSettle(charges); err != nil {
 		return err
@@ -176,7 +191,7 @@ func (s *Store) Settle(ctx context.Context, charges ...quota.Charge) error {
 	return err
 }
 
-// evaluate runs a script that is in no batch.
+// evaluate runs a script outside of any batch.
 func (s *Store) evaluate(ctx context.Context, script *script, keys []string, args ...any) (any, error) {
 	return s.redis().run(ctx, script, keys, args...)
 }
@@ -189,7 +204,7 @@ func (s *Store) redis() *client {
 	return s.client
 }
 
-// time is now, by the clock that denials are remembered by.
+// time returns the current time of the clock that denials use.
 func (s *Store) time() time.Duration {
 	if s.clock != nil {
 		return s.clock()

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A valve is a hook that counts scripts and round trips, in pipelines too, and holds them
-// back until it is opened, unless it is off.
+// A valve is a hook that counts scripts and round trips, in pipelines too. It holds them back until it is
+// opened, unless it is off.
 type valve struct {
 	delay
 	off     *atomic.Bool
@@ -49,7 +49,7 @@ func (v valve) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 func (v valve) pass(cmds ...redis.Cmder) {
 	trip := false
 	for _, cmd := range cmds {
-		if cmd.Name() == "evalsha" && len(cmd.Args()) > 4 && !v.off.Load() { // and no probe
+		if cmd.Name() == "evalsha" && len(cmd.Args()) > 4 && !v.off.Load() { // not a probe
 			v.scripts.Add(1)
 			trip = true
 		}
@@ -60,21 +60,23 @@ func (v valve) pass(cmds ...redis.Cmder) {
 	}
 }
 
-// together has calls wait until as many batches of s are in flight as may be, for the server of first,
-// and then lets them all go. It returns what they returned.
+// together first fills the connections to the server of first with batches, then starts calls and releases
+// all. It returns the results of calls.
 func together(t *testing.T, s *redisstore.Store, first quota.Charge, calls ...func() error) (v valve, errs []error) {
 	t.Helper()
 	return togetherAfter(t, s, first, func() {}, calls...)
 }
 
-// togetherAfter has something done before it lets them go, when all wait.
-func togetherAfter(t *testing.T, s *redisstore.Store, first quota.Charge, before func(), calls ...func() error) (v valve, errs []error) {
+// togetherAfter is together, but calls before when all calls wait.
+func togetherAfter(
+	t *testing.T, s *redisstore.Store, first quota.Charge, before func(), calls ...func() error,
+) (v valve, errs []error) {
 	t.Helper()
 	errs = make([]error, len(calls))
 	v = newValve()
 	v.off.Store(true)
 	s.Client.AddHook(v)
-	take(t, s, first) // which teaches Redis the script
+	take(t, s, first) // so that Redis knows the script
 	redisstore.Near(s, first.Key)
 	v.off.Store(false)
 	var all sync.WaitGroup
@@ -98,11 +100,11 @@ func togetherAfter(t *testing.T, s *redisstore.Store, first quota.Charge, before
 	return v, errs
 }
 
-// inFlight is how many calls are in each of the batches that may be in flight to a server
-// nearby, and that cost one round trip and one script each.
+// inFlight has the number of calls in each batch that fills the connections: each batch costs one round
+// trip and one script.
 var inFlight = []int{1, 8}
 
-// takes returns a call that takes c, and expects what remains.
+// takes returns a call that takes c and counts in allowed whether it was admitted.
 func takes(s *redisstore.Store, c quota.Charge, allowed *atomic.Int64) func() error {
 	return func() error {
 		ds, err := s.Take(ctx, nil, c)
@@ -135,20 +137,20 @@ func TestCallsOfOneProcessShareARoundTrip(t *testing.T) {
 			for _, err := range errs {
 				assert.NoError(t, err)
 			}
-			assert.EqualValues(t, 5*10, allowed.Load(), "exactly what there is")
+			assert.EqualValues(t, 5*10, allowed.Load(), "exactly the limit")
 			assert.EqualValues(t, len(inFlight)+test.trips, v.trips.Load())
 			assert.EqualValues(t, len(inFlight)+test.scripts, v.scripts.Load())
 		})
 	}
 }
 
-func TestOnAClusterCallsForOneMasterShareARoundTrip(t *testing.T) {
+func TestCallsForOneMasterShareARoundTrip(t *testing.T) {
 	mostlyWaits(t)
 	client := newCluster(t)
 	s := &redisstore.Store{Client: client, Timeout: patient}
 	limit := compile(t, quota.PerDay(5))
 	first := quota.Charge{Key: "first", Limit: limit}
-	take(t, s, first) // by which the masters are known
+	take(t, s, first) // so that the masters are known
 	master, err := client.MasterForKey(ctx, "heed:quota:first")
 	require.NoError(t, err)
 	var calls []func() error
@@ -169,10 +171,10 @@ func TestOnAClusterCallsForOneMasterShareARoundTrip(t *testing.T) {
 	}
 	assert.EqualValues(t, 5*10, allowed.Load())
 	assert.EqualValues(t, len(inFlight)+1, v.trips.Load())
-	assert.EqualValues(t, len(inFlight)+10, v.scripts.Load(), "one for each Key")
+	assert.EqualValues(t, len(inFlight)+10, v.scripts.Load(), "one script for each Key")
 }
 
-func TestTheErrorOfOneCallIsNobodyElses(t *testing.T) {
+func TestARefusedCallDoesNotFailItsBatch(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	limit := compile(t, quota.PerDay(5))
 	require.NoError(t, s.Client.Set(ctx, "heed:quota:wrong", "1", 0).Err())
@@ -190,32 +192,36 @@ func TestTheErrorOfOneCallIsNobodyElses(t *testing.T) {
 			assert.ErrorContains(t, err, "WRONGTYPE")
 		}
 	}
-	assert.EqualValues(t, 5, allowed.Load(), "each was made once")
+	assert.EqualValues(t, 5, allowed.Load(), "each call was made once")
 	assert.EqualValues(t, 10, s.Degraded())
-	assert.EqualValues(t, len(inFlight)+2, v.trips.Load(), "all of them, and then each by itself")
+	assert.EqualValues(t, len(inFlight)+2, v.trips.Load(), "once in a batch, and then each call by itself")
 }
 
-func TestWhatOneMayNotReadOthersMay(t *testing.T) { onlyMine(t, "~heed:quota:mine*") }
+func TestAKeyWithoutReadPermissionFailsOneCallOnly(t *testing.T) { onlyMine(t, "~heed:quota:mine*") }
 
-func TestWhatOneMayNotWriteOthersMay(t *testing.T) { onlyMine(t, "%R~*", "~heed:quota:mine*") }
+func TestAKeyWithoutWritePermissionFailsOneCallOnly(t *testing.T) {
+	onlyMine(t, "%R~*", "~heed:quota:mine*")
+}
 
-// onlyMine has two calls share a script, whose user is denied a key of one by rules.
+// onlyMine runs two calls in one batch, as a user whose rules forbid the key of one of them.
 func onlyMine(t *testing.T, rules ...any) {
 	admin := newClient(t, redistest.Shared(t))
-	require.NoError(t, admin.Do(ctx, append([]any{"ACL", "SETUSER", "limited", "on", "nopass", "+@all"}, rules...)...).Err())
+	user := append([]any{"ACL", "SETUSER", "limited", "on", "nopass", "+@all"}, rules...)
+	require.NoError(t, admin.Do(ctx, user...).Err())
 	limited := redis.NewClient(&redis.Options{Addr: admin.Options().Addr, Username: "limited", Password: "any"})
 	defer limited.Close()
 	s := &redisstore.Store{Client: limited, Timeout: patient}
 	limit := compile(t, quota.PerDay(5))
 	var allowed atomic.Int64
 	_, errs := together(t, s, quota.Charge{Key: "mine", Limit: limit},
-		takes(s, quota.Charge{Key: "theirs", Limit: limit}, &allowed), takes(s, quota.Charge{Key: "mine too", Limit: limit}, &allowed))
+		takes(s, quota.Charge{Key: "theirs", Limit: limit}, &allowed),
+		takes(s, quota.Charge{Key: "mine too", Limit: limit}, &allowed))
 	assert.ErrorContains(t, errs[0], "NOPERM")
 	assert.NoError(t, errs[1])
 	assert.EqualValues(t, 1, allowed.Load())
 }
 
-func TestACallThatEndsWhileItWaitsIsNotCharged(t *testing.T) {
+func TestACallCanceledInTheQueueIsNotCharged(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1000))}
 	gone, leave := context.WithCancel(ctx)
@@ -242,9 +248,8 @@ func TestACallThatEndsWhileItWaitsIsNotCharged(t *testing.T) {
 	assert.EqualValues(t, 30, s.Degraded())
 }
 
-// Whether a call goes alone, in its caller's goroutine or with others: each is
-// counted once.
-func TestOfManyCallsEachIsCountedOnce(t *testing.T) {
+// Calls go inline or in batches, alone or concurrently. Each is counted once.
+func TestConcurrentCallsAreCountedOnce(t *testing.T) {
 	mostlyWaits(t)
 	server := redistest.Shared(t)
 	for name, client := range map[string]redis.UniversalClient{
@@ -253,7 +258,7 @@ func TestOfManyCallsEachIsCountedOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &redisstore.Store{Client: client, Prefix: name, Timeout: patient}
-			const callers, quotaOfAll = 64, 10_000 // of which none comes back in time
+			const callers, quotaOfAll = 64, 10_000 // does not refill during the test
 			limit := compile(t, quota.Policy{Quota: 1, Window: 24 * time.Hour, Burst: quotaOfAll})
 			calls := stated(100, 30)
 			var all sync.WaitGroup
@@ -281,23 +286,23 @@ func TestOfManyCallsEachIsCountedOnce(t *testing.T) {
 	}
 }
 
-func TestACallInItsOwnGoroutineEndsInTime(t *testing.T) {
+func TestAnInlineCallEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, client := silentRedis(t, redis.Options{ContextTimeoutEnabled: true})
 		s := &redisstore.Store{Client: client}
 		c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
-		begin := time.Now()
+		start := time.Now()
 		_, err := s.Take(ctx, nil, c)
 		assert.Error(t, err)
 		assert.False(t, errors.As(err, new(redis.Error)))
-		assert.LessOrEqual(t, time.Since(begin), 50*time.Millisecond)
+		assert.LessOrEqual(t, time.Since(start), 50*time.Millisecond)
 		_, err = s.Take(ctx, nil, c)
-		assert.ErrorContains(t, err, "not called")
+		assert.ErrorContains(t, err, "is unavailable")
 		assert.EqualValues(t, 2, s.Degraded())
 	})
 }
 
-func TestEveryDecisionThatGotAnErrorIsCounted(t *testing.T) {
+func TestDegradedCountsFailedDecisions(t *testing.T) {
 	fake := redistest.NewFake(t, redistest.Loading)
 	client := redis.NewClient(&redis.Options{Addr: fake.Addr})
 	defer client.Close()

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A scriptCounter is a hook that counts scripts, without probes, which have a key and nothing else.
+// A scriptCounter is a hook that counts scripts, without probes.
 type scriptCounter struct{ n atomic.Int64 }
 
 func (*scriptCounter) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -32,25 +32,25 @@ func (*scriptCounter) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 	return next
 }
 
-// asks counts the scripts that s, which is new, has executed since it was last called.
+// asks returns a function that returns how many scripts s, a new Store, has executed since its last call.
 func asks(s *redisstore.Store) func() int64 {
 	c := new(scriptCounter)
 	s.Client.AddHook(c)
 	return func() int64 { return c.n.Swap(0) }
 }
 
-// A clock is what a Store remembers by, for a test to set.
+// A clock is the clock of a Store's denials, which a test sets.
 type clock struct{ now time.Time }
 
-// inOneMoment has all that s remembers be of one moment, until the clock is set.
+// inOneMoment stops the clock of s's denials until the test sets it.
 func inOneMoment(s *redisstore.Store) *clock {
 	c := &clock{time.Now()}
 	redisstore.RememberBy(s, func() time.Time { return c.now })
 	return c
 }
 
-// What process A gives back, process B sees a second later at most.
-func TestWhatOneProcessGivesBackIsSeenByOthersWithinASecond(t *testing.T) {
+// A refund by process A is seen by process B within a second.
+func TestARefundIsSeenByOtherProcessesWithinASecond(t *testing.T) {
 	server := redistest.Shared(t)
 	for name, giveBack := range map[string]func(a *redisstore.Store, c quota.Charge) error{
 		"refund": func(a *redisstore.Store, c quota.Charge) error { c.N = -1; return a.Settle(ctx, c) },
@@ -71,8 +71,7 @@ func TestWhatOneProcessGivesBackIsSeenByOthersWithinASecond(t *testing.T) {
 	}
 }
 
-// Two limits that a key has of its own are told apart by their numbers, so that one that
-// was raised, wherever that was, is seen at once.
+// Limits of one name are distinguished by their numbers, so that a raised limit applies at once.
 func TestARaisedLimitIsSeenAtOnce(t *testing.T) {
 	server := redistest.Shared(t)
 	a, b := newStore(t, server), newStore(t, server)
@@ -85,8 +84,8 @@ func TestARaisedLimitIsSeenAtOnce(t *testing.T) {
 	assert.True(t, take(t, b, raised)[0].Allowed)
 }
 
-// While nothing changes, a key that is denied costs a script a second.
-func TestAKeyThatIsDeniedIsAskedForOnceASecond(t *testing.T) {
+// A key that stays denied costs one script a second.
+func TestADeniedKeyIsAskedForOnceASecond(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	clock, asked := inOneMoment(s), asks(s)
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
@@ -99,7 +98,7 @@ func TestAKeyThatIsDeniedIsAskedForOnceASecond(t *testing.T) {
 	assert.EqualValues(t, 10, asked())
 }
 
-func TestWhatWasDeniedIsDeniedWithoutRedis(t *testing.T) {
+func TestARememberedDenialNeedsNoRedis(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	inOneMoment(s)
 	asked := asks(s)
@@ -114,7 +113,7 @@ func TestWhatWasDeniedIsDeniedWithoutRedis(t *testing.T) {
 		d := take(t, s, c)[0]
 		assert.False(t, d.Allowed)
 		assert.EqualValues(t, 1, d.Remaining)
-		assert.WithinDuration(t, first.At.Add(first.RetryAfter), d.At.Add(d.RetryAfter), 0, "the same moment")
+		assert.WithinDuration(t, first.At.Add(first.RetryAfter), d.At.Add(d.RetryAfter), 0, "the same time")
 		assert.WithinDuration(t, first.At.Add(first.ResetAfter), d.At.Add(d.ResetAfter), 0)
 		assert.False(t, d.At.Before(first.At))
 	}
@@ -123,7 +122,7 @@ func TestWhatWasDeniedIsDeniedWithoutRedis(t *testing.T) {
 	ds, err := s.Peek(ctx, nil, c)
 	require.NoError(t, err)
 	assert.False(t, ds[0].Allowed)
-	assert.EqualValues(t, 1, asked(), "who looks wants to know")
+	assert.EqualValues(t, 1, asked(), "Peek always asks")
 
 	raised := c
 	raised.Limit = compile(t, quota.Policy{Name: c.Limit.Name(), Quota: 6, Window: 24 * time.Hour})
@@ -139,10 +138,10 @@ func TestWhatWasDeniedIsDeniedWithoutRedis(t *testing.T) {
 	for range 3 {
 		assert.False(t, take(t, s, cheap)[0].Allowed)
 	}
-	assert.EqualValues(t, 2, asked(), "and then it is known as well")
+	assert.EqualValues(t, 2, asked(), "then it is remembered too")
 }
 
-func TestWhatIsGivenBackHereIsSeenAtOnce(t *testing.T) {
+func TestARefundByTheSameStoreIsSeenAtOnce(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
 	require.True(t, take(t, s, c)[0].Allowed)
@@ -156,7 +155,7 @@ func TestWhatIsGivenBackHereIsSeenAtOnce(t *testing.T) {
 	assert.True(t, take(t, s, c)[0].Allowed)
 }
 
-func TestWhatOthersGiveBackIsSeenAtOnceByWhoAlwaysAsks(t *testing.T) {
+func TestAlwaysAskSeesRefundsOfOthersAtOnce(t *testing.T) {
 	server := redistest.Shared(t)
 	s, other := newStore(t, server), newStore(t, server)
 	inOneMoment(s)
@@ -166,21 +165,21 @@ func TestWhatOthersGiveBackIsSeenAtOnceByWhoAlwaysAsks(t *testing.T) {
 	require.False(t, take(t, s, c)[0].Allowed)
 	require.False(t, take(t, asking, c)[0].Allowed)
 	require.NoError(t, other.Settle(ctx, quota.Charge{Key: "key", N: -1, Limit: c.Limit}))
-	assert.False(t, take(t, s, c)[0].Allowed, "for a second")
+	assert.False(t, take(t, s, c)[0].Allowed, "a second is not over")
 	assert.True(t, take(t, asking, c)[0].Allowed)
 }
 
-func TestAChargeWithAnIDIsAlwaysAskedFor(t *testing.T) {
+func TestAChargeWithAnIDAlwaysAsksRedis(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1)), ID: "request 1"}
 	require.True(t, take(t, s, c)[0].Allowed)
 	plain := c
 	plain.ID = ""
 	require.False(t, take(t, s, plain)[0].Allowed)
-	assert.True(t, take(t, s, c)[0].Allowed, "it was made before")
+	assert.True(t, take(t, s, c)[0].Allowed, "the same ID was charged before")
 }
 
-func TestReservationsAndDryRunsAreAlwaysAskedFor(t *testing.T) {
+func TestReservationsAndDryRunsAlwaysAskRedis(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	inOneMoment(s)
 	asked := asks(s)
@@ -194,7 +193,7 @@ func TestReservationsAndDryRunsAreAlwaysAskedFor(t *testing.T) {
 	assert.EqualValues(t, 1, asked())
 	for range 2 {
 		assert.False(t, take(t, s, dry)[0].Allowed)
-		assert.EqualValues(t, 1, asked(), "what others see of it changes nothing")
+		assert.EqualValues(t, 1, asked(), "other calls do not change what is remembered")
 	}
 	assert.False(t, take(t, s, c)[0].Allowed)
 	assert.Zero(t, asked())
@@ -205,18 +204,18 @@ func TestReservationsAndDryRunsAreAlwaysAskedFor(t *testing.T) {
 	assert.EqualValues(t, 1, asked())
 	_, _, ok, err = s.Reserve(ctx, 25*time.Hour, c)
 	require.NoError(t, err)
-	assert.True(t, ok, "who waits long enough is served")
+	assert.True(t, ok, "a reservation with a long enough wait succeeds")
 	assert.EqualValues(t, 1, asked())
 	for range 3 {
 		d := take(t, s, c)[0]
 		assert.False(t, d.Allowed)
-		assert.Greater(t, d.RetryAfter, 47*time.Hour, "what was reserved is seen at once")
+		assert.Greater(t, d.RetryAfter, 47*time.Hour, "a reservation is seen at once")
 	}
 	assert.EqualValues(t, 1, asked())
 }
 
-// A denial by one of several Keys is remembered with the states of all.
-func TestOnARingADenialOfSeveralKeysIsRemembered(t *testing.T) {
+// A denial of one Key is remembered with the buckets of all Keys of the call.
+func TestADenialOfSeveralKeysOnARingIsRemembered(t *testing.T) {
 	ring := newRing(t)
 	s := &redisstore.Store{Client: ring, Timeout: patient}
 	inOneMoment(s)
@@ -236,14 +235,14 @@ func TestOnARingADenialOfSeveralKeysIsRemembered(t *testing.T) {
 	assert.LessOrEqual(t, asked(), int64(3))
 	require.True(t, take(t, s, other)[0].Allowed)
 	asked()
-	for range 5 { // other is given back when narrow denies
+	for range 5 { // when narrow denies, other is given back
 		narrow.N = 2
 		assert.False(t, take(t, s, other, narrow, wide)[1].Allowed)
 	}
 	assert.LessOrEqual(t, asked(), int64(4))
 }
 
-// How long a decision takes that is known.
+// This measures a decision from memory.
 func BenchmarkDenied(b *testing.B) {
 	s := newStore(b, redistest.Shared(b))
 	c := quota.Charge{Key: "user:12345", Limit: compile(b, quota.PerDay(1))}

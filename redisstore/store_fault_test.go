@@ -22,7 +22,7 @@ import (
 // slack is what a busy machine may add to a Timeout.
 const slack = 200 * time.Millisecond
 
-// calls are all that can be asked of a Store.
+// calls returns all kinds of calls to a Store.
 func calls(s *redisstore.Store, c quota.Charge) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"Take":    func(ctx context.Context) error { _, err := s.Take(ctx, nil, c); return err },
@@ -32,7 +32,7 @@ func calls(s *redisstore.Store, c quota.Charge) map[string]func(context.Context)
 	}
 }
 
-func TestAStoreWithoutAClientSaysSo(t *testing.T) {
+func TestAStoreWithoutAClientFails(t *testing.T) {
 	for _, client := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil)} {
 		s := &redisstore.Store{Client: client}
 		for name, call := range calls(s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}) {
@@ -41,7 +41,7 @@ func TestAStoreWithoutAClientSaysSo(t *testing.T) {
 	}
 }
 
-func TestAChargeThatCannotBeRightIsNotSent(t *testing.T) {
+func TestAnInvalidChargeIsNotSent(t *testing.T) {
 	fake := redistest.NewFake(t, redistest.Silence)
 	s := &redisstore.Store{Client: redis.NewClient(&redis.Options{Addr: fake.Addr})}
 	for name, call := range calls(s, quota.Charge{Key: "key"}) {
@@ -50,7 +50,7 @@ func TestAChargeThatCannotBeRightIsNotSent(t *testing.T) {
 	assert.Empty(t, fake.Commands())
 }
 
-func TestAnAnswerThatMakesNoSenseIsAnErrorInTime(t *testing.T) {
+func TestAnInvalidReplyIsAnErrorInTime(t *testing.T) {
 	for name, reply := range map[string]string{
 		"wrong type":        redistest.WrongType,
 		"loading":           redistest.Loading,
@@ -78,9 +78,9 @@ func TestAnAnswerThatMakesNoSenseIsAnErrorInTime(t *testing.T) {
 					s := &redisstore.Store{Client: client}
 					call := calls(s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))})[verb]
 					for range 3 {
-						begin := time.Now()
+						start := time.Now()
 						require.Error(t, call(ctx))
-						require.LessOrEqual(t, time.Since(begin), 50*time.Millisecond)
+						require.LessOrEqual(t, time.Since(start), 50*time.Millisecond)
 					}
 				})
 			})
@@ -88,13 +88,14 @@ func TestAnAnswerThatMakesNoSenseIsAnErrorInTime(t *testing.T) {
 	}
 }
 
-func TestACallThatIsNotAnsweredIsSentOnce(t *testing.T) {
+func TestAnUnansweredCallIsSentOnce(t *testing.T) {
 	for name, reply := range map[string]string{
 		"silence": redistest.Silence, "closed connection": redistest.HangUp, "loading": redistest.Loading,
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				fake, client := memoryRedis(t, redis.Options{ReadTimeout: 20 * time.Millisecond, MaxRetryBackoff: time.Millisecond}, redistest.Loading)
+				options := redis.Options{ReadTimeout: 20 * time.Millisecond, MaxRetryBackoff: time.Millisecond}
+				fake, client := memoryRedis(t, options, redistest.Loading)
 				s := &redisstore.Store{Client: client, Timeout: 300 * time.Millisecond}
 				require.NoError(t, s.Ping(ctx))
 				fake.Say(reply)
@@ -103,7 +104,7 @@ func TestACallThatIsNotAnsweredIsSentOnce(t *testing.T) {
 				time.Sleep(time.Minute)
 				sent := 0
 				for _, command := range fake.Commands() {
-					if len(command) > 4 && command[3] == "heed:quota:key" { // and no probe
+					if len(command) > 4 && command[3] == "heed:quota:key" { // not a probe
 						sent++
 					}
 				}
@@ -119,22 +120,22 @@ func TestACallEndsWithItsContext(t *testing.T) {
 		s := &redisstore.Store{Client: client, Timeout: patient}
 		for name, call := range calls(s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}) {
 			short, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
-			begin := time.Now()
+			start := time.Now()
 			assert.Equal(t, context.DeadlineExceeded, call(short), name)
-			assert.Equal(t, 10*time.Millisecond, time.Since(begin), name)
-			cancel() // and a caller's deadline says nothing about Redis: the next call is made
+			assert.Equal(t, 10*time.Millisecond, time.Since(start), name)
+			cancel() // a caller's deadline does not open the breaker: the next call is made
 		}
 	})
 }
 
-func TestASilentRedisIsNoticedThoughEveryCallerLeavesFirst(t *testing.T) {
+func TestASilentRedisIsNoticedAlthoughAllCallersLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, client := memoryRedis(t, redis.Options{}, redistest.Loading)
 		s := &redisstore.Store{Client: client}
 		require.NoError(t, s.Ping(ctx))
 		fake.Say(redistest.Silence)
 		c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
-		begin, asked := time.Now(), 0
+		start, asked := time.Now(), 0
 		for range 40 {
 			short, cancel := context.WithTimeout(ctx, 40*time.Millisecond)
 			_, err := s.Take(short, nil, c)
@@ -145,7 +146,7 @@ func TestASilentRedisIsNoticedThoughEveryCallerLeavesFirst(t *testing.T) {
 			}
 		}
 		assert.LessOrEqual(t, asked, 3)
-		assert.LessOrEqual(t, time.Since(begin), 80*time.Millisecond)
+		assert.LessOrEqual(t, time.Since(start), 80*time.Millisecond)
 	})
 }
 
@@ -165,13 +166,13 @@ func (d delay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func TestAnAnswerInTimeIsNoSilenceThoughItsCallerLeftFirst(t *testing.T) {
-	s := &redisstore.Store{Client: newRing(t), Timeout: patient} // no call is made in its caller's goroutine
+func TestAnAnswerAfterItsCallerLeftKeepsTheBreakerClosed(t *testing.T) {
+	s := &redisstore.Store{Client: newRing(t), Timeout: patient} // a Ring makes no inline calls
 	h := &watched{sent: make(chan bool), release: make(chan bool), answered: make(chan bool)}
 	s.Client.AddHook(h)
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(100))}
 	for range 10 {
-		within, leave := context.WithTimeout(ctx, patient/2) // so it is not made in its own goroutine
+		within, leave := context.WithTimeout(ctx, patient/2) // short, so that the call is not inline
 		left := make(chan error)
 		go func() {
 			_, err := s.Take(within, nil, c)
@@ -179,7 +180,7 @@ func TestAnAnswerInTimeIsNoSilenceThoughItsCallerLeftFirst(t *testing.T) {
 		}()
 		<-h.sent
 		leave()
-		require.Equal(t, context.Canceled, <-left, "asked, and not in vain")
+		require.Equal(t, context.Canceled, <-left, "the call was sent")
 		h.release <- true
 		<-h.answered
 	}
@@ -187,10 +188,10 @@ func TestAnAnswerInTimeIsNoSilenceThoughItsCallerLeftFirst(t *testing.T) {
 	h.over.Store(true)
 	ds, err := s.Peek(ctx, nil, c)
 	require.NoError(t, err)
-	assert.EqualValues(t, 100-10, ds[0].Remaining, "calls that were left on the wire are made all the same")
+	assert.EqualValues(t, 100-10, ds[0].Remaining, "canceled calls in flight are charged")
 }
 
-// A watched is a hook that lets a test see each script sent, release it and see it answered.
+// A watched is a hook that reports each script when it is sent, and can delay its answer.
 type watched struct {
 	delay
 	sent, release, answered chan bool
@@ -199,7 +200,7 @@ type watched struct {
 
 func (h *watched) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if h.over.Load() || cmd.Name() != "evalsha" || len(cmd.Args()) <= 4 { // a probe
+		if h.over.Load() || cmd.Name() != "evalsha" || len(cmd.Args()) <= 4 { // not a script
 			return next(ctx, cmd)
 		}
 		h.sent <- true
@@ -210,7 +211,7 @@ func (h *watched) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func TestACallerThatHasGoneIsNotServed(t *testing.T) {
+func TestACallWithAnEndedContextIsNotSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, client := silentRedis(t, redis.Options{})
 		s := &redisstore.Store{Client: client}
@@ -224,35 +225,35 @@ func TestACallerThatHasGoneIsNotServed(t *testing.T) {
 	})
 }
 
-func TestAStoppedRedisCostsOneTimeoutAndIsFoundAgain(t *testing.T) {
+func TestAStoppedRedisCostsOneTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake, client := silentRedis(t, redis.Options{})
 		s := &redisstore.Store{Client: client}
 		c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1_000_000))}
-		begin := time.Now()
+		start := time.Now()
 		var first sync.WaitGroup
 		for range 20 {
 			first.Go(func() { _, err := s.Take(ctx, nil, c); assert.Error(t, err) })
 		}
 		first.Wait()
-		assert.Equal(t, 50*time.Millisecond, time.Since(begin))
+		assert.Equal(t, 50*time.Millisecond, time.Since(start))
 
 		for range 50 {
 			one := time.Now()
 			for range 100 {
 				_, err := s.Take(ctx, nil, c)
 				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.ErrorContains(t, err, "not called")
+				require.ErrorContains(t, err, "is unavailable")
 			}
 			require.Zero(t, time.Since(one), "a hundred calls")
 			time.Sleep(20 * time.Millisecond)
 		}
 
-		fake.Say(redistest.Loading) // which is an answer
+		fake.Say(redistest.Loading) // an error reply is an answer
 		back := time.Now()
 		for {
 			_, err := s.Take(ctx, nil, c)
-			if require.Error(t, err); !strings.Contains(err.Error(), "not called") {
+			if require.Error(t, err); !strings.Contains(err.Error(), "is unavailable") {
 				require.ErrorContains(t, err, "LOADING")
 				break
 			}
@@ -262,7 +263,7 @@ func TestAStoppedRedisCostsOneTimeoutAndIsFoundAgain(t *testing.T) {
 	})
 }
 
-func TestAStoppedRedisIsNotAskedAndFoundAgain(t *testing.T) {
+func TestAStoppedRedisIsOnlyProbed(t *testing.T) {
 	server := redistest.Shared(t)
 	s := &redisstore.Store{Client: newClient(t, server)}
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1_000_000))}
@@ -277,20 +278,20 @@ func TestAStoppedRedisIsNotAskedAndFoundAgain(t *testing.T) {
 	for range 1000 {
 		_, err := s.Take(ctx, nil, c)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "not called")
+		require.ErrorContains(t, err, "is unavailable")
 	}
 
 	server.Cont()
 	isFound(t, s, c)
 }
 
-// isFound waits until s makes c.
+// isFound waits until a call of s succeeds.
 func isFound(t *testing.T, s *redisstore.Store, c quota.Charge) {
 	t.Helper()
 	require.Eventually(t, func() bool { _, err := s.Take(ctx, nil, c); return err == nil }, hang, 10*time.Millisecond)
 }
 
-func TestARedisThatIsStartedLaterIsFound(t *testing.T) {
+func TestARedisThatStartsLaterIsFound(t *testing.T) {
 	server := redistest.Shared(t)
 	server.Kill()
 	s := &redisstore.Store{Client: newClient(t, server)}
@@ -303,22 +304,23 @@ func TestARedisThatIsStartedLaterIsFound(t *testing.T) {
 	isFound(t, s, c)
 }
 
-func TestWhileNobodyListensCallsFailInTime(t *testing.T) {
+func TestWithoutAServerCallsFailInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: func(context.Context, string, string) (net.Conn, error) { return nil, errGone }})
+		dial := func(context.Context, string, string) (net.Conn, error) { return nil, errGone }
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: dial})
 		defer client.Close()
 		s := &redisstore.Store{Client: client}
 		for range 100 {
-			begin := time.Now()
+			start := time.Now()
 			_, err := s.Take(ctx, nil, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1_000_000))})
 			require.Error(t, err)
-			require.LessOrEqual(t, time.Since(begin), 50*time.Millisecond)
+			require.LessOrEqual(t, time.Since(start), 50*time.Millisecond)
 		}
-		time.Sleep(time.Minute) // for what the client does behind: it is not over when it is closed
+		time.Sleep(time.Minute) // for goroutines of the client that outlive Close
 	})
 }
 
-func TestRepliesOfAServerDoNotStopTheCalls(t *testing.T) {
+func TestErrorRepliesDoNotOpenTheBreaker(t *testing.T) {
 	fake := redistest.NewFake(t, redistest.Loading)
 	client := redis.NewClient(&redis.Options{Addr: fake.Addr})
 	defer client.Close()

@@ -41,13 +41,13 @@ func newRing(t *testing.T) *redis.Ring {
 	return client
 }
 
-func TestOnAClusterAndARingChargesOfSeveralKeysAreTakenOrGivenBack(t *testing.T) {
+func TestChargesOfSeveralServersAreTakenTogetherOrGivenBack(t *testing.T) {
 	mostlyWaits(t)
 	for name, client := range map[string]redis.UniversalClient{"cluster": newCluster(t), "ring": newRing(t)} {
 		t.Run(name, func(t *testing.T) {
 			s := &redisstore.Store{Client: client, Timeout: patient}
 			var charges []quota.Charge
-			for i := range int64(12) { // which are on several masters
+			for i := range int64(12) { // keys on several masters
 				charges = append(charges, quota.Charge{Key: fmt.Sprint("key ", i), N: 2, Limit: compile(t, quota.PerDay(4+i))})
 			}
 			dry := quota.Charge{Key: "key 3", Limit: compile(t, quota.PerDay(1)), DryRun: true}
@@ -92,7 +92,7 @@ func TestOnAClusterAndARingChargesOfSeveralKeysAreTakenOrGivenBack(t *testing.T)
 	}
 }
 
-func TestOfAClusterAndARingOnlyTheServerThatStoppedIsNotAsked(t *testing.T) {
+func TestOnlyTheStoppedServerIsAvoided(t *testing.T) {
 	mostlyWaits(t)
 	nodes := redistest.SharedCluster(t)
 	cluster := newClusterClient(t, nodes)
@@ -113,7 +113,7 @@ func TestOfAClusterAndARingOnlyTheServerThatStoppedIsNotAsked(t *testing.T) {
 		for i := range 30 {
 			c := quota.Charge{Key: fmt.Sprint("key ", i), Limit: limit}
 			take(t, patiently, c)
-			if len(direct.Keys(ctx, "heed:quota:"+c.Key).Val()) == 1 { // EXISTS would be sent elsewhere
+			if len(direct.Keys(ctx, "heed:quota:"+c.Key).Val()) == 1 { // EXISTS would be redirected
 				lost = append(lost, c)
 			} else {
 				live = append(live, c)
@@ -124,7 +124,7 @@ func TestOfAClusterAndARingOnlyTheServerThatStoppedIsNotAsked(t *testing.T) {
 
 		stopped.Stop()
 		defer stopped.Cont()
-		s := &redisstore.Store{Client: test.client, Timeout: 3 * time.Second} // which those that live do not need
+		s := &redisstore.Store{Client: test.client, Timeout: 3 * time.Second} // long enough for live servers
 		_, err := s.Take(ctx, nil, lost[0])
 		require.Error(t, err)
 		for range 10 {
@@ -134,7 +134,7 @@ func TestOfAClusterAndARingOnlyTheServerThatStoppedIsNotAsked(t *testing.T) {
 			}
 			for _, c := range lost {
 				_, err := s.Take(ctx, nil, c)
-				require.ErrorContains(t, err, "not called") // and so waited for nothing
+				require.ErrorContains(t, err, "is unavailable") // so the call did not wait
 			}
 		}
 
@@ -143,28 +143,27 @@ func TestOfAClusterAndARingOnlyTheServerThatStoppedIsNotAsked(t *testing.T) {
 	})
 }
 
-func TestAClusterThatWasNeverReachedFailsInTime(t *testing.T) {
+func TestAnUnreachableClusterFailsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := redistest.NewMemoryFake(t, redistest.Silence)
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, Dialer: fake.Dial})
 		defer func() {
 			client.Close()
-			time.Sleep(time.Hour) // the client dials on for a while, and no bubble ends before its goroutines
+			time.Sleep(time.Hour) // for dials of the client, which end before the bubble may
 		}()
 		s := &redisstore.Store{Client: client}
 		c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
-		begin := time.Now()
+		start := time.Now()
 		for range 20 {
 			_, err := s.Take(ctx, nil, c)
 			require.Error(t, err)
 		}
-		// The first decision waits 50 ms. A second may be begun before its failure is counted.
-		assert.LessOrEqual(t, time.Since(begin), 100*time.Millisecond)
+		// The first decision waits for 50 ms. A second may start before the breaker opens.
+		assert.LessOrEqual(t, time.Since(start), 100*time.Millisecond)
 	})
 }
 
-// inTurn is a hook that has each script but a probe, which has no arguments,
-// executed, or fail, as its turn says.
+// inTurn is a hook that executes scripts, or makes them fail, in a given order. It ignores probes.
 type inTurn struct {
 	delay
 	turns chan error
@@ -183,8 +182,8 @@ func (h inTurn) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A redis.Error says that nothing was charged, and here it may have been.
-func TestChargesThatCouldNotBeGivenBackAreNoPlainRefusal(t *testing.T) {
+// A redis.Error would mean that nothing was charged.
+func TestAFailedRefundIsNoPlainRefusal(t *testing.T) {
 	refused, silent := redisError("LOADING Redis is loading"), context.DeadlineExceeded
 	one := quota.Charge{Key: "one", Limit: compile(t, quota.PerDay(1))}
 	two := quota.Charge{Key: "two", Limit: compile(t, quota.PerDay(2))}
@@ -200,7 +199,7 @@ func TestChargesThatCouldNotBeGivenBackAreNoPlainRefusal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Shared(t)
-			teacher := newStore(t, server) // or NOSCRIPT would take a turn
+			teacher := newStore(t, server) // so that no call fails with NOSCRIPT
 			take(t, teacher, quota.Charge{Key: "other", Limit: one.Limit})
 			require.NoError(t, teacher.Settle(ctx, quota.Charge{Key: "other", Limit: one.Limit, N: 1}))
 			ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": server.Addr}})
@@ -224,7 +223,7 @@ func TestChargesThatCouldNotBeGivenBackAreNoPlainRefusal(t *testing.T) {
 	}
 }
 
-func TestSettlementsOfWhichSomeWereMadeAreNoPlainRefusal(t *testing.T) {
+func TestAPartialSettlementIsNoPlainRefusal(t *testing.T) {
 	s := &redisstore.Store{Client: newRing(t), Timeout: patient}
 	require.NoError(t, s.Client.Set(ctx, "heed:quota:wrong", "1", 0).Err())
 	limit := compile(t, quota.PerDay(10))
@@ -237,15 +236,16 @@ func TestSettlementsOfWhichSomeWereMadeAreNoPlainRefusal(t *testing.T) {
 	assert.EqualValues(t, 8, take(t, s, quota.Charge{Key: "right", Limit: limit})[0].Remaining)
 }
 
-// What was taken on one server is given back if another does not answer.
-func TestOnARingWhatWasTakenBeforeAFailureIsGivenBack(t *testing.T) {
+// If one server does not answer, the charges on another are given back.
+func TestOnARingChargesBeforeAFailureAreGivenBack(t *testing.T) {
 	good, bad := redistest.Shared(t), redistest.Shared(t)
-	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"good": good.Addr, "bad": bad.Addr}, HeartbeatFrequency: time.Hour})
+	addrs := map[string]string{"good": good.Addr, "bad": bad.Addr}
+	ring := redis.NewRing(&redis.RingOptions{Addrs: addrs, HeartbeatFrequency: time.Hour})
 	defer ring.Close()
 	s := &redisstore.Store{Client: ring, Timeout: patient}
 	limit, wide := compile(t, quota.PerDay(10)), compile(t, quota.PerDay(100))
 
-	// A key of each server, by where it is stored.
+	// One key on each server.
 	keys := make(map[bool]string)
 	direct := newClient(t, good)
 	for i := 0; len(keys) < 2; i++ {

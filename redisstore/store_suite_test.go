@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A timekeeper is a hook that tells each script of a Store the time.
+// A timekeeper is a hook that passes the test's time to each script of a Store.
 type timekeeper struct{ now func() time.Time }
 
 func (timekeeper) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -47,7 +47,7 @@ func (k timekeeper) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// timed is cmd with the time, if it is a script.
+// timed returns cmd with the time as additional arguments, if it is a script.
 func (k timekeeper) timed(ctx context.Context, cmd redis.Cmder) redis.Cmder {
 	if !strings.HasPrefix(cmd.Name(), "eval") {
 		return cmd
@@ -56,7 +56,7 @@ func (k timekeeper) timed(ctx context.Context, cmd redis.Cmder) redis.Cmder {
 	return redis.NewCmd(ctx, append(slices.Clone(cmd.Args()), µs/1_000_000, µs%1_000_000)...)
 }
 
-// answer has cmd say what timed was answered.
+// answer copies the reply of timed to cmd.
 func answer(cmd, timed redis.Cmder, err error) {
 	cmd.SetErr(err)
 	if to, ok := cmd.(interface{ SetVal(any) }); ok && cmd != timed {
@@ -64,21 +64,19 @@ func answer(cmd, timed redis.Cmder, err error) {
 	}
 }
 
-// laborious are parts of the names of those tests of quotatest that take nearly all of
-// its time: long random timelines, and many calls.
-var laborious = []string{
+// slowTests are parts of the names of the tests in quotatest that take most of its time.
+var slowTests = []string{
 	"random timelines", "hour of greed", "NextAfter is when", "who waits exactly", "remembers a thousand",
 	"given back by 64", "another algorithm under an old name", "a key has a bucket for each policy",
 }
 
-// brief reports whether the test named name is to be run unless long forms are asked for.
-func brief(name string) bool {
+// isFast reports whether the test runs outside of the long form too.
+func isFast(name string) bool {
 	name = strings.ReplaceAll(name, "_", " ")
-	return !slices.ContainsFunc(laborious, func(part string) bool { return strings.Contains(name, part) })
+	return !slices.ContainsFunc(slowTests, func(part string) bool { return strings.Contains(name, part) })
 }
 
-// suite puts Stores that use client through quotatest. What is not chosen, by its name,
-// is for the long form.
+// suite runs quotatest with Stores on client. Tests that chosen does not select run in the long form only.
 func suite(t *testing.T, client redis.UniversalClient, chosen func(name string) bool) {
 	require.Equal(t, 1, strings.Count(redisstore.ScriptSource, redisstore.ClockLine))
 	require.Equal(t, 1, strings.Count(redisstore.ScriptSource, redisstore.GraceLine))
@@ -96,7 +94,9 @@ func suite(t *testing.T, client redis.UniversalClient, chosen func(name string) 
 				}
 				now = clock
 				stores++
-				s := &redisstore.Store{Client: client, Prefix: fmt.Sprintf("store %d:", stores), Timeout: time.Minute, AlwaysAsk: always}
+				s := &redisstore.Store{
+					Client: client, Prefix: fmt.Sprintf("store %d:", stores), Timeout: time.Minute, AlwaysAsk: always,
+				}
 				redisstore.SetClock(s)
 				redisstore.RememberBy(s, clock)
 				return s
@@ -105,45 +105,45 @@ func suite(t *testing.T, client redis.UniversalClient, chosen func(name string) 
 	}
 }
 
-func TestStoreIsAStore(t *testing.T) { isAStore(t, redistest.Shared) }
+func TestStoreImplementsQuotaStore(t *testing.T) { isAStore(t, redistest.Shared) }
 
-func TestStoreIsAStoreOnValkey(t *testing.T) { isAStore(t, redistest.StartValkey) }
+func TestStoreImplementsQuotaStoreOnValkey(t *testing.T) { isAStore(t, redistest.StartValkey) }
 
-// isAStore runs all of the suite, whose long random timelines know no difference between
-// a Store that remembers and one that always asks.
+// isAStore runs the whole suite. The long random timelines are the same with AlwaysAsk, and run once.
 func isAStore(t *testing.T, start func(testing.TB) *redistest.Server) {
 	mostlyWaits(t)
 	client := newClient(t, start(t))
-	suite(t, client, func(name string) bool { return brief(name) || strings.Contains(name, "remembering") })
+	suite(t, client, func(name string) bool { return isFast(name) || strings.Contains(name, "remembering") })
 	everyKeyExpires(t, client)
 }
 
-// What differs on a cluster is how several charges find their masters, which one of the
-// random timelines shows.
-func TestOnAClusterAStoreIsAStore(t *testing.T) {
+// On a cluster, charges of one call may be on several masters. One of the random timelines is enough for
+// this.
+func TestStoreImplementsQuotaStoreOnACluster(t *testing.T) {
 	mostlyWaits(t)
 	nodes := redistest.SharedCluster(t)
 	suite(t, newClusterClient(t, nodes), func(name string) bool {
-		return brief(name) && strings.Contains(name, "remembering") || strings.HasSuffix(name, "denied/random_timelines_agree_with_the_model")
+		return isFast(name) && strings.Contains(name, "remembering") ||
+			strings.HasSuffix(name, "denied/random_timelines_agree_with_the_model")
 	})
 	for _, node := range nodes {
 		everyKeyExpires(t, newClient(t, node))
 	}
 }
 
-// A script that runs on miniredis, whose Lua is another, needs nothing of Redis' own. That
-// Lua takes its time under the race detector.
-func TestOnMiniredisAStoreIsAStore(t *testing.T) {
+// A script that runs on miniredis, which has another Lua, needs no features of Redis' own. That Lua is slow
+// under the race detector.
+func TestStoreImplementsQuotaStoreOnMiniredis(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
 	t.Cleanup(func() { client.Close() })
 	suite(t, client, func(name string) bool {
-		return brief(name) && strings.Contains(name, "remembering") && !strings.Contains(name, "at_once")
+		return isFast(name) && strings.Contains(name, "remembering") && !strings.Contains(name, "at_once")
 	})
 	everyKeyExpires(t, client)
 }
 
-// everyKeyExpires checks all keys.
+// everyKeyExpires asserts that every key has a TTL.
 func everyKeyExpires(t *testing.T, client *redis.Client) {
 	t.Helper()
 	keys, err := client.Keys(ctx, "*").Result()

@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// patient is a Timeout for tests that are not about it.
+// patient is a Timeout for tests that do not test timeouts.
 const patient = 10 * time.Second
 
 var ctx = context.Background()
@@ -71,7 +71,7 @@ func TestStateIsSharedAndSurvivesTheStore(t *testing.T) {
 	assert.EqualValues(t, 2, take(t, newStore(t, server), c)[0].Remaining)
 }
 
-func TestTheClockIsThatOfRedis(t *testing.T) {
+func TestOnlyTheClockOfRedisCounts(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	before := s.Client.Time(ctx).Val()
 	at := take(t, s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(10))})[0].At
@@ -79,7 +79,7 @@ func TestTheClockIsThatOfRedis(t *testing.T) {
 	assert.False(t, at.Before(before) || at.After(after), "%v is not between %v and %v", at, before, after)
 }
 
-func TestWhoWaitsExactlyIsAdmittedByTheRealClockToo(t *testing.T) {
+func TestWaitingForRetryAfterIsEnoughByARealClock(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.Policy{Quota: 50, Window: time.Second, Burst: 1})}
 	for range 10 {
@@ -96,11 +96,11 @@ func TestWhoWaitsExactlyIsAdmittedByTheRealClockToo(t *testing.T) {
 	}
 }
 
-func TestACallIsOneScriptAndAKeyAHashWithAFieldForEachLimit(t *testing.T) {
+func TestACallIsOneScriptAndAKeyOneHash(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	minute, day := compile(t, quota.PerMinute(60)), compile(t, quota.PerDay(100))
 	c := []quota.Charge{{Key: "me", Limit: minute}, {Key: "me", Limit: day}, {Key: "me", Limit: day, DryRun: true}}
-	take(t, s, c...) // which teaches Redis the script
+	take(t, s, c...) // so that Redis knows the script
 	before := commandsProcessed(t, s.Client)
 	take(t, s, c...)
 	assert.Equal(t, int64(2), commandsProcessed(t, s.Client)-before, "EVALSHA and this INFO")
@@ -109,7 +109,7 @@ func TestACallIsOneScriptAndAKeyAHashWithAFieldForEachLimit(t *testing.T) {
 	assert.ElementsMatch(t, []string{"60/1m", "100/1d", "100/1d\tdry"}, fields)
 }
 
-// commandsProcessed counts calls of clients, not those of scripts.
+// commandsProcessed returns how many commands clients have sent, without those inside scripts.
 func commandsProcessed(t *testing.T, client redis.UniversalClient) (n int64) {
 	t.Helper()
 	stats, err := client.Info(ctx, "commandstats").Result()
@@ -123,9 +123,9 @@ func commandsProcessed(t *testing.T, client redis.UniversalClient) (n int64) {
 	return n
 }
 
-func TestKeysLiveUntilAllIsWhole(t *testing.T) {
+func TestKeysLiveUntilTheirBucketsAreFull(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
-	var at time.Time // of the last decision
+	var at time.Time // the time of the last decision
 	charge := func(charges ...quota.Charge) { at = take(t, s, charges...)[0].At }
 	lives := func(key string, whole time.Duration) {
 		t.Helper()
@@ -138,7 +138,7 @@ func TestKeysLiveUntilAllIsWhole(t *testing.T) {
 	charge(login)
 	lives("key", 5*time.Minute)
 
-	// A slower one prolongs it, a quicker one does not cut it short.
+	// A slower limit extends the TTL, a faster one does not shorten it.
 	charge(quota.Charge{Key: "key", N: 10, Limit: compile(t, quota.PerDay(10))})
 	lives("key", 24*time.Hour)
 	day := at
@@ -146,22 +146,30 @@ func TestKeysLiveUntilAllIsWhole(t *testing.T) {
 	at = day
 	lives("key", 24*time.Hour)
 
-	// Nor if both are written at once.
-	charge(quota.Charge{Key: "new", Limit: compile(t, quota.PerDay(1))}, quota.Charge{Key: "new", Limit: compile(t, quota.PerSecond(1))})
+	// The same holds if both are written at once.
+	charge(
+		quota.Charge{Key: "new", Limit: compile(t, quota.PerDay(1))},
+		quota.Charge{Key: "new", Limit: compile(t, quota.PerSecond(1))},
+	)
 	lives("new", 24*time.Hour)
 
-	// One that lost its TTL gets it back.
+	// A key that has lost its TTL gets one.
 	s.Client.Persist(ctx, "heed:quota:key")
 	charge(quota.Charge{Key: "key", Limit: compile(t, quota.PerSecond(1000))})
 	lives("key", 0)
 }
 
-func TestAKeyGoesWhenItIsWhole(t *testing.T) {
+func TestAKeyExpiresWhenItsBucketIsFull(t *testing.T) {
 	mostlyWaits(t)
 	s := newStore(t, redistest.Shared(t))
-	take(t, s, quota.Charge{Key: "slow", Limit: compile(t, quota.PerHour(1))}, quota.Charge{Key: "quick", Limit: compile(t, quota.PerSecond(100))})
+	take(t, s,
+		quota.Charge{Key: "slow", Limit: compile(t, quota.PerHour(1))},
+		quota.Charge{Key: "fast", Limit: compile(t, quota.PerSecond(100))},
+	)
 	assert.EqualValues(t, 1, s.Client.Exists(ctx, "heed:quota:slow").Val())
-	assert.Eventually(t, func() bool { return s.Client.Exists(ctx, "heed:quota:quick").Val() == 0 }, hang, 50*time.Millisecond)
+	assert.Eventually(t, func() bool {
+		return s.Client.Exists(ctx, "heed:quota:fast").Val() == 0
+	}, hang, 50*time.Millisecond)
 	assert.EqualValues(t, 1, s.Client.Exists(ctx, "heed:quota:slow").Val())
 }
 
@@ -180,7 +188,7 @@ func TestADenialWritesNothing(t *testing.T) {
 	assert.Zero(t, s.Client.Exists(ctx, "heed:quota:key").Val())
 }
 
-func TestAForgottenScriptIsShownAgain(t *testing.T) {
+func TestAForgottenScriptIsSentAgain(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(10))}
 	for remaining := range int64(3) {
@@ -191,20 +199,24 @@ func TestAForgottenScriptIsShownAgain(t *testing.T) {
 	assert.EqualValues(t, 9, take(t, s, c)[0].Remaining)
 }
 
-func TestAStateThatCannotBeReadIsWhole(t *testing.T) {
+func TestAnInvalidStateCountsAsFull(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(10))}
 	now := time.Now().UnixMicro()
 	entry := func(at int64) string {
-		return string([]byte{byte(at >> 48), byte(at >> 40), byte(at >> 32), byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at), 0, 1})
+		return string([]byte{
+			byte(at >> 48), byte(at >> 40), byte(at >> 32), byte(at >> 24), byte(at >> 16), byte(at >> 8), byte(at), 0, 1,
+		})
 	}
 	for i, state := range []string{
 		"abc", "", "nan", "inf", "-inf 1 1", "1:2:3", fmt.Sprint(now), fmt.Sprint(now, " 1"), fmt.Sprint(now, " 1 0"),
 		fmt.Sprint(now, " -1 1"), fmt.Sprint(now, " 1.5 1"), fmt.Sprint(now, " 1e3 1"), fmt.Sprint(" ", now, " 1 1"),
-		fmt.Sprint(now, "  1 1"), fmt.Sprint(now, " 1 1x"), fmt.Sprint(now, " 1 1 x"), strings.Repeat("9", 400), "{}", "null",
+		fmt.Sprint(now, "  1 1"), fmt.Sprint(now, " 1 1x"), fmt.Sprint(now, " 1 1 x"),
+		strings.Repeat("9", 400), "{}", "null",
 		strings.Repeat("x", 70_000), fmt.Sprint(now+25*time.Hour.Microseconds(), " 1 1"), fmt.Sprint(1<<52-1, " 1 1"),
 		fmt.Sprint(now, " ", 1<<53, " 1"), fmt.Sprint(now, " 1 ", 1<<53), fmt.Sprint(now, " 0 1 ", 1<<53),
-		fmt.Sprint(now, " 1 1 0x", entry(now)), fmt.Sprint(now, " 1 1 0 ", entry(now)[1:]), fmt.Sprint(now, " 1 1 0 ", entry(now-1)),
+		fmt.Sprint(now, " 1 1 0x", entry(now)), fmt.Sprint(now, " 1 1 0 ", entry(now)[1:]),
+		fmt.Sprint(now, " 1 1 0 ", entry(now-1)),
 		fmt.Sprint(now, " 65536 1 0 ", entry(now)),
 	} {
 		require.NoError(t, s.Client.HSet(ctx, "heed:quota:key", "10/1d", state).Err())
@@ -222,7 +234,7 @@ func TestAStateThatCannotBeReadIsWhole(t *testing.T) {
 	everyKeyExpires(t, s.Client.(*redis.Client))
 }
 
-func TestAKeyOfAnotherTypeIsAnErrorAndNothingIsTaken(t *testing.T) {
+func TestAKeyOfAnotherTypeIsAnError(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	limit := compile(t, quota.PerDay(10))
 	require.NoError(t, s.Client.Set(ctx, "heed:quota:wrong", "1", 0).Err())
@@ -234,9 +246,8 @@ func TestAKeyOfAnotherTypeIsAnErrorAndNothingIsTaken(t *testing.T) {
 	assert.EqualValues(t, 9, take(t, s, quota.Charge{Key: "right", Limit: limit})[0].Remaining)
 }
 
-// What a Limit of another unit reads is converted in Lua as in Go, however long
-// the numbers.
-func TestConversionsAgreeWithBigNumbers(t *testing.T) {
+// Lua converts between the units of two Limits exactly as Go does, for numbers of any size.
+func TestConversionsAgreeWithMathBig(t *testing.T) {
 	server := redistest.Shared(t)
 	s := newStore(t, server)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -244,7 +255,7 @@ func TestConversionsAgreeWithBigNumbers(t *testing.T) {
 		limit := compile(t, quota.Policy{Name: "api", Quota: 1, Burst: 1 + random.Int64N(200),
 			Window: time.Duration(1+random.Int64N(1<<44)) * time.Microsecond})
 		from, level := 1+random.Int64N(1<<(1+random.IntN(53))-1), random.Int64N(1<<53)
-		at := time.Now().Add(time.Hour).UnixMicro() // which counts as now
+		at := time.Now().Add(time.Hour).UnixMicro() // counts as now
 		state := fmt.Sprintf("%d of 1/%d", level, from)
 		value := fmt.Sprint(at, " ", level, " ", from)
 		require.NoError(t, s.Client.HSet(ctx, "heed:quota:key", "api", value).Err())
@@ -268,7 +279,7 @@ func TestConversionsAgreeWithBigNumbers(t *testing.T) {
 	}
 }
 
-func TestConvertIsExactUpToTheLongestNumbers(t *testing.T) {
+func TestConvertIsExactForTheLargestNumbers(t *testing.T) {
 	client := newClient(t, redistest.Shared(t))
 	convert := redis.NewScript(redisstore.ConvertSource +
 		"return string.format('%.0f', convert(tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])))")
@@ -276,7 +287,7 @@ func TestConvertIsExactUpToTheLongestNumbers(t *testing.T) {
 	long := func() int64 { return 1<<53 - 1 - random.Int64N(1<<(1+random.IntN(52))) }
 	for range 3000 {
 		from, to := long(), long()
-		parts := random.Int64N(from) // of less than a unit, so that the result is a number too
+		parts := random.Int64N(from) // less than a unit, so that the result is exact in Lua
 		want := new(big.Int).Mul(big.NewInt(parts), big.NewInt(to))
 		want.Add(want, big.NewInt(from-1)).Quo(want, big.NewInt(from))
 		got, err := convert.Run(ctx, client, nil, parts, from, to).Text()

@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	pingAfter    = 2 * time.Second        // without a message: then the connection has to prove that it lives
-	firstPause   = 100 * time.Millisecond // at most, after an attempt to subscribe; doubled after each one more
+	pingAfter    = 2 * time.Second        // without a message, before the connection must answer a ping
+	firstPause   = 100 * time.Millisecond // the longest pause after the first attempt; it doubles each time
 	longestPause = 10 * time.Second
 	maxReasons   = 16 // that are remembered
 )
 
-// A subscription receives what is published on a channel, and subscribes again whenever
-// its connection is lost. Its functions are called by one goroutine.
+// A subscription receives what is published on a channel, and subscribes again whenever its
+// connection is lost. One goroutine calls its functions.
 type subscription struct {
 	client  redis.UniversalClient
 	channel string
-	started func()            // messages are received from now on; those before were not
-	message func(text string) // one is received
-	stopped func()            // none are received any more; it may be nil
-	failed  func(err error)   // it cannot subscribe: once for each reason, until it can
+	started func()            // messages are received from now on; earlier ones were not
+	message func(text string) // a message was received
+	stopped func()            // no messages are received any more; may be nil
+	failed  func(err error)   // it cannot subscribe: called once for each reason, until it can
 
-	reasons map[string]bool // for which it failed since it last did not
+	reasons map[string]bool // why it failed since the last success
 }
 
-// run receives messages until ctx is over. All who have lost a server want to come back at
-// once: each pauses for a random time of its own.
+// run receives messages until ctx ends. After a failure it pauses for a random time, so that
+// processes do not all come back at once.
 func (s *subscription) run(ctx context.Context) {
 	for attempts := 0; ctx.Err() == nil; attempts++ {
 		start := time.Now()
@@ -47,12 +47,12 @@ func (s *subscription) run(ctx context.Context) {
 		if subscribed && time.Since(start) >= longestPause {
 			attempts = 0
 		}
-		rest(ctx, rand.N(min(longestPause, firstPause<<min(attempts, 7))))
+		sleep(ctx, rand.N(min(longestPause, firstPause<<min(attempts, 7))))
 	}
 }
 
-// fail reports err if its reason is new. What it says around that may differ each time,
-// such as a port.
+// fail reports err if its reason is new. The text around the reason may differ each time, such as a
+// port.
 func (s *subscription) fail(err error) {
 	reason := innermost(err).Error()
 	if s.reasons == nil || len(s.reasons) >= maxReasons {
@@ -60,11 +60,11 @@ func (s *subscription) fail(err error) {
 	}
 	if !s.reasons[reason] {
 		s.reasons[reason] = true
-		s.failed(fmt.Errorf("redisstore: changes are seen late: cannot subscribe to %s: %w", s.channel, err))
+		s.failed(fmt.Errorf("redisstore: changes arrive late: cannot subscribe to %s: %w", s.channel, err))
 	}
 }
 
-func rest(ctx context.Context, d time.Duration) {
+func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
 	case <-ctx.Done():
@@ -73,7 +73,7 @@ func rest(ctx context.Context, d time.Duration) {
 
 // receive subscribes once, and receives messages until the connection is lost.
 func (s *subscription) receive(ctx context.Context) (subscribed bool, err error) {
-	defer func() { // go-redis panics if a server replies what no Redis does
+	defer func() { // go-redis panics on some invalid replies
 		if v := recover(); v != nil {
 			err = fmt.Errorf("unexpected reply: %v", v)
 		}
@@ -82,7 +82,7 @@ func (s *subscription) receive(ctx context.Context) (subscribed bool, err error)
 	if err != nil {
 		return false, err
 	}
-	sub := from.Subscribe(ctx) // to nothing yet, or it would keep the error to itself and try twice
+	sub := from.Subscribe(ctx) // without channels: with one it would retry and hide the error
 	defer sub.Close()
 	defer context.AfterFunc(ctx, func() { sub.Close() })()
 	if err := sub.Subscribe(ctx, s.channel); err != nil {
@@ -109,19 +109,20 @@ func (s *subscription) receive(ctx context.Context) (subscribed bool, err error)
 		case *redis.Message:
 			s.message(m.Payload)
 		case *redis.Pong:
-			if !subscribed { // go-redis takes any text for one
+			if !subscribed { // go-redis takes any text for a pong
 				return false, fmt.Errorf("unexpected reply %.60q", m.Payload)
 			}
 		}
 	}
 }
 
+// A publisher is the client that messages come from.
 type publisher interface {
 	Subscribe(ctx context.Context, channels ...string) *redis.PubSub
 }
 
-// publisher is whom messages come from. A Ring's own Subscribe panics if no shard is
-// up, and does not change over when another one takes the channel.
+// publisher returns the client to subscribe with. Ring.Subscribe panics if all shards are down, and
+// does not change over when another shard takes the channel.
 func (s *subscription) publisher() (publisher, error) {
 	if ring, ok := s.client.(*redis.Ring); ok {
 		return ring.GetShardClientForKey(s.channel)

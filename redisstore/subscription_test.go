@@ -20,20 +20,20 @@ import (
 	"github.com/heedhttp/heed/redisstore"
 )
 
-// unheard is what is told of a channel that Redis does not let a user hear.
-func unheard(channel string) string {
-	return "redisstore: changes are seen late: cannot subscribe to " + channel + ": NOPERM"
+// subscribeError returns the error for a channel that the user may not subscribe to.
+func subscribeError(channel string) string {
+	return "redisstore: changes arrive late: cannot subscribe to " + channel + ": NOPERM"
 }
 
-// newDeafClient is one of a user who may not hear any channel.
-func newDeafClient(t *testing.T, server *redistest.Server) *redis.Client {
-	must(t, server, "ACL", "SETUSER", "deaf", "on", "nopass", "~*", "resetchannels", "+@all")
-	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "deaf", Password: "x"})
+// newMutedClient returns a client of a user who may not subscribe to any channel.
+func newMutedClient(t *testing.T, server *redistest.Server) *redis.Client {
+	must(t, server, "ACL", "SETUSER", "muted", "on", "nopass", "~*", "resetchannels", "+@all")
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, Username: "muted", Password: "x"})
 	t.Cleanup(func() { client.Close() })
 	return client
 }
 
-// firstError is what l says first that is no answer.
+// firstError returns the first error of l.
 func firstError(t *testing.T, l *redisstore.Limits) (err error) {
 	t.Helper()
 	require.Eventually(t, func() bool {
@@ -43,29 +43,29 @@ func firstError(t *testing.T, l *redisstore.Limits) (err error) {
 	return err
 }
 
-func TestLimitsThatMayNotBeHeardOfSaySo(t *testing.T) {
+func TestLimitsReportAForbiddenChannel(t *testing.T) {
 	server := redistest.Shared(t)
 	must(t, server, "HSET", "heed:limits:ann", "per_minute", "600")
-	l := &redisstore.Limits{Client: newDeafClient(t, server), Timeout: patient}
+	l := &redisstore.Limits{Client: newMutedClient(t, server), Timeout: patient}
 	defer l.Close()
-	assert.ErrorContains(t, firstError(t, l), unheard("heed:limits:changed"))
+	assert.ErrorContains(t, firstError(t, l), subscribeError("heed:limits:changed"))
 	policies, err := l.Limits(ctx, "ann")
 	assert.NoError(t, err)
 	assert.Equal(t, perMinute(600), policies)
 }
 
-func TestADocumentThatMayNotBeHeardOfSaysSo(t *testing.T) {
+func TestADocumentReportsAForbiddenChannel(t *testing.T) {
 	server := redistest.Shared(t)
 	within, stop := context.WithCancel(ctx)
 	defer stop()
-	d := &redisstore.Document{Client: newDeafClient(t, server), Degraded: func(err error) {
-		assert.ErrorContains(t, err, unheard("heed:rules"))
+	d := &redisstore.Document{Client: newMutedClient(t, server), Degraded: func(err error) {
+		assert.ErrorContains(t, err, subscribeError("heed:rules"))
 		stop()
 	}}
 	d.Follow(within, func() {})
 }
 
-func TestWhoeverRepliesToASubscriberWhatNoRedisDoesIsToldOf(t *testing.T) {
+func TestAnInvalidReplyToASubscriptionIsReported(t *testing.T) {
 	for name, reply := range map[string]string{
 		"a text": "+OK\r\n", "a number": ":1\r\n", "an empty list": "*0\r\n", "numbers": "*2\r\n:1\r\n:1\r\n",
 		"another list": "*1\r\n$2\r\nxy\r\n", "garbage": redistest.Garbage, "nothing": redistest.HangUp,
@@ -81,8 +81,8 @@ func TestWhoeverRepliesToASubscriberWhatNoRedisDoesIsToldOf(t *testing.T) {
 	}
 }
 
-// complaints are what l says of its subscription in a time.
-func (s *limitsStand) complaints(t *testing.T, l *redisstore.Limits, in time.Duration) (all []string) {
+// complaints returns what l reports about its subscription in a time.
+func (s *limitsFake) complaints(t *testing.T, l *redisstore.Limits, in time.Duration) (all []string) {
 	for end := time.Now().Add(in); time.Now().Before(end); time.Sleep(50 * ms) {
 		if _, err := l.Limits(t.Context(), "ann"); err != nil {
 			all = append(all, err.Error())
@@ -91,43 +91,43 @@ func (s *limitsStand) complaints(t *testing.T, l *redisstore.Limits, in time.Dur
 	return all
 }
 
-func TestEachReasonNotToBeHeardIsToldOnce(t *testing.T) {
+func TestEachReasonForALostSubscriptionIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimitsStand(t)
 		l := s.limits(t, &redisstore.Limits{})
-		for range 2 { // again, if it was heard between
-			s.set(func() { s.deaf = true })
+		for range 2 { // a second time, after messages worked in between
+			s.set(func() { s.noSubscriptions = true })
 			s.restart()
-			told := s.complaints(t, l, stated(time.Hour, 5*time.Minute))
-			require.Len(t, told, 1)
-			assert.Contains(t, told[0], unheard("heed:limits:changed"))
-			s.set(func() { s.deaf = false })
+			reported := s.complaints(t, l, stated(time.Hour, 5*time.Minute))
+			require.Len(t, reported, 1)
+			assert.Contains(t, reported[0], subscribeError("heed:limits:changed"))
+			s.set(func() { s.noSubscriptions = false })
 			assert.Empty(t, s.complaints(t, l, time.Minute))
 		}
 	})
 }
 
-func TestWhatWasNotToldBeforeItWasMendedIsNotTold(t *testing.T) {
+func TestAnUnreportedReasonIsDroppedAfterRecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimitsStand(t)
 		l := s.limits(t, &redisstore.Limits{})
-		s.set(func() { s.deaf = true })
+		s.set(func() { s.noSubscriptions = true })
 		s.restart()
 		time.Sleep(time.Minute)
-		s.set(func() { s.deaf = false })
+		s.set(func() { s.noSubscriptions = false })
 		time.Sleep(time.Minute)
 		assert.Empty(t, s.complaints(t, l, time.Minute))
 	})
 }
 
-func TestADocumentTellsTheLogWhyItIsNotHeardUnlessItIsToTellAnother(t *testing.T) {
+func TestADocumentLogsOrReportsWhyItGetsNoMessages(t *testing.T) {
 	var text bytes.Buffer
 	before := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&text, nil)))
 	defer slog.SetDefault(before)
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimitsStand(t)
-		s.set(func() { s.deaf = true })
+		s.set(func() { s.noSubscriptions = true })
 		within, stop := context.WithTimeout(t.Context(), stated(time.Hour, 10*time.Minute))
 		defer stop()
 		client := s.client()
@@ -136,12 +136,12 @@ func TestADocumentTellsTheLogWhyItIsNotHeardUnlessItIsToTellAnother(t *testing.T
 	})
 	assert.Equal(t, 1, strings.Count(text.String(), "\n"), text.String())
 	assert.Contains(t, text.String(), "level=WARN msg=rate_limit.rules_unheard")
-	assert.Contains(t, text.String(), unheard("heed:rules"))
+	assert.Contains(t, text.String(), subscribeError("heed:rules"))
 }
 
-// All who have lost Redis want it back at once. They ask for it less and less, each at
-// times of its own.
-func TestAFleetThatHasLostRedisComesBackBitByBit(t *testing.T) {
+// Processes that lost Redis at the same time try to subscribe again less and less often, each at random
+// times.
+func TestAFleetSubscribesAgainAtDifferentTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		processes := stated(100, 40)
 		s := newLimitsStand(t)
@@ -170,7 +170,7 @@ func TestAFleetThatHasLostRedisComesBackBitByBit(t *testing.T) {
 		s.set(func() { assert.Len(t, s.subs, processes) })
 		for _, at := range dials {
 			tried := at[:len(at)-1]
-			assert.InDelta(t, 600/5, len(tried), 50, "every five seconds, in the middle")
+			assert.InDelta(t, 600/5, len(tried), 50, "on average every five seconds each")
 			for i := 1; i < len(at); i++ {
 				assert.LessOrEqual(t, at[i]-at[i-1], 10*time.Second)
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Every connection that a Store causes is of the client's user, however many there are.
-func TestEveryConnectionIsOfTheClientsUser(t *testing.T) {
+// A Store may open many connections. All use the client's user.
+func TestEveryConnectionUsesTheUserOfTheClient(t *testing.T) {
 	mostlyWaits(t)
 	admin := newClient(t, redistest.Shared(t))
 	require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "limited", "on", "nopass", "+@all", "~heed:quota:mine").Err())

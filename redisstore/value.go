@@ -8,19 +8,17 @@ import (
 )
 
 const (
-	// exact is the largest integer that a number of Redis' Lua holds exactly, like
-	// all below it.
+	// exact is the largest integer up to which a Lua number holds every integer exactly.
 	exact = 1<<53 - 1
 
-	// dryRun ends the name of a field for dry runs: no Name has a tab.
+	// dryRun is the suffix of a field for dry runs. No Name contains a tab.
 	dryRun = "\tdry"
 
-	entrySize = 9     // of a SlidingLog
-	maxLog    = 65535 // units in one
+	entrySize = 9     // bytes of an entry of a SlidingLog
+	maxLog    = 65535 // units in one log
 )
 
-// decode returns what the value of a field says, which state.lua describes, and whether it
-// is one.
+// decode reads the value of a field, in the format of state.lua. ok is false if it is invalid.
 func decode(value string) (b quota.Bucket, ok bool) {
 	numbers := value
 	if parts := strings.SplitN(value, " ", 5); len(parts) == 5 {
@@ -43,7 +41,7 @@ func decode(value string) (b quota.Bucket, ok bool) {
 	return b, true
 }
 
-// bigEndian is what the bytes of s are, the most significant first.
+// bigEndian returns the number in the bytes of s, the most significant byte first.
 func bigEndian(s string) (n int64) {
 	for i := range len(s) {
 		n = n<<8 | int64(s[i])

@@ -10,7 +10,7 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// logOf is one of a single entry: units at a time.
+// logOf returns a log with one entry.
 func logOf(time int64, units byte) string {
 	var entry [entrySize]byte
 	for i := range 7 {
@@ -20,7 +20,7 @@ func logOf(time int64, units byte) string {
 	return string(entry[:])
 }
 
-func TestValueOfAFieldIsRead(t *testing.T) {
+func TestDecodeReadsTheValueOfAField(t *testing.T) {
 	for value, want := range map[string]quota.Bucket{
 		"1 2 3":     {Time: 1, Level: 2, Unit: 3},
 		"1 2 3 4":   {Time: 1, Level: 2, Unit: 3, Prev: 4},
@@ -37,7 +37,8 @@ func TestValueOfAFieldIsRead(t *testing.T) {
 		assert.Equal(t, want, b, "%q", value)
 	}
 	for _, value := range []string{
-		"", " ", "1", "1 2", "1 2 0", "1 2 3 ", "1 2  3", " 1 2 3", "-1 2 3", "+1 2 3", "1 -2 3", "1.5 2 3", "1e3 2 3", "0x1 2 3",
+		"", " ", "1", "1 2", "1 2 0", "1 2 3 ", "1 2  3", " 1 2 3", "-1 2 3", "+1 2 3", "1 -2 3", "1.5 2 3",
+		"1e3 2 3", "0x1 2 3",
 		"1_0 2 3", "a b c", "1 2 3\n", "1 2 3 4 5", "9007199254740992 2 3", "1 9007199254740992 3", "1 2 9007199254740992",
 		"1 2 3 9007199254740992", "1 2 99999999999999999999", "1 2 3 0 short", "1 2 3 0 " + logOf(2, 2),
 		"1 65536 3 0 " + logOf(1, 2), "1 2 3 " + logOf(1, 2), strings.Repeat("1 ", 1000),
@@ -48,7 +49,7 @@ func TestValueOfAFieldIsRead(t *testing.T) {
 	}
 }
 
-// What is read is whole numbers that Lua holds exactly; and written again, it is read as it was.
+// decode accepts only integers that Lua holds exactly. A decoded value that is encoded again stays the same.
 func FuzzValue(f *testing.F) {
 	for _, value := range []string{"1 2 3", "1 2 3 4", "1 2 3 0 ", "01 2 3", "1 2 3 0 " + logOf(1, 2), "x", "1 2 3 4 5"} {
 		f.Add(value)
@@ -71,7 +72,7 @@ func FuzzValue(f *testing.F) {
 	})
 }
 
-// encode is the value of a field that holds b, as state.lua writes it.
+// encode returns the value of a field that holds b, as state.lua writes it.
 func encode(b quota.Bucket) string {
 	text := fmt.Sprintf("%d %d %d", b.Time, b.Level, b.Unit)
 	if b.Prev > 0 || b.Log != "" {

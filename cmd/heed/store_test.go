@@ -337,7 +337,7 @@ func TestLimitsSetRefusesInvalidLimits(t *testing.T) {
 	require.NoError(t, client.HSet(t.Context(), "heed:limits:ann", "per_week", 5).Err())
 	code, said := execute("limits", "show", "ann")
 	assert.Equal(t, wrong, code)
-	assert.Contains(t, said, "per_week: there is no such field")
+	assert.Contains(t, said, "per_week: is unknown")
 }
 
 func TestUnreachableRedisIsAFault(t *testing.T) {

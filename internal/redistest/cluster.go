@@ -22,8 +22,8 @@ func StartCluster(t testing.TB) []*Server {
 	return startCluster(t, masters, 2*time.Second)
 }
 
-// StartReplicatedCluster starts a Redis Cluster of three masters, with a replica
-// each: replicas[i] takes over when masters[i] has been gone for about a second.
+// StartReplicatedCluster starts a Redis Cluster of three masters, each with a replica: replicas[i]
+// takes over when masters[i] has been gone for about a second.
 func StartReplicatedCluster(t testing.TB) (masters, replicas []*Server) {
 	t.Helper()
 	nodes := startCluster(t, 6, 500*time.Millisecond)
@@ -33,30 +33,30 @@ func StartReplicatedCluster(t testing.TB) (masters, replicas []*Server) {
 	return nodes[:3], nodes[3:]
 }
 
-// startCluster starts n nodes, of which the first are masters and the others their
-// replicas. A node that is not reached for timeout is replaced, if it can be.
+// startCluster starts n nodes: first the masters, then their replicas. A node that does not answer for
+// timeout is replaced if it has a replica.
 //
-// The nodes know one another from the start, by a file that each finds, and need
-// not meet first.
+// The nodes know each other from the start, from a file in their directories, and need not meet first.
 func startCluster(t testing.TB, n int, timeout time.Duration) []*Server {
 	t.Helper()
-	return joined(t, startAll(t, binary(t), n, freePortPair, prepareCluster(timeout)))
+	return awaitCluster(t, startAll(t, binary(t), n, freePortPair, prepareCluster(timeout)))
 }
 
-// prepareCluster tells the nodes of a cluster of one another before they are started.
+// prepareCluster writes that file, and sets the flags of the nodes.
 func prepareCluster(timeout time.Duration) func(nodes []*Server) {
 	return func(nodes []*Server) {
 		for i, node := range nodes {
 			node.write("nodes.conf", nodesFile(nodes, i))
 			node.flags = []string{"--cluster-enabled", "yes",
 				"--cluster-node-timeout", strconv.FormatInt(timeout.Milliseconds(), 10),
-				"--cluster-require-full-coverage", "no", "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}
+				"--cluster-require-full-coverage", "no", "--cluster-replica-validity-factor", "0",
+				"--repl-diskless-sync-delay", "0"}
 		}
 	}
 }
 
-// joined waits until all nodes serve.
-func joined(t testing.TB, nodes []*Server) []*Server {
+// awaitCluster waits until all nodes serve.
+func awaitCluster(t testing.TB, nodes []*Server) []*Server {
 	t.Helper()
 	for _, node := range nodes {
 		node.await("cluster_state:ok\r\n", "CLUSTER", "INFO")
@@ -65,7 +65,7 @@ func joined(t testing.TB, nodes []*Server) []*Server {
 	return nodes
 }
 
-// nodesFile is what nodes[self] would have written of the others.
+// nodesFile returns the file in which nodes[self] would have saved what it knows of the others.
 func nodesFile(nodes []*Server, self int) string {
 	var b strings.Builder
 	for i, node := range nodes {
@@ -90,7 +90,7 @@ func slotsOf(master int) string {
 	return fmt.Sprintf("%d-%d", master*slots/masters, (master+1)*slots/masters-1)
 }
 
-// freePortPair returns a free port below that of its cluster bus.
+// freePortPair returns a free port whose cluster bus port is free too.
 func freePortPair(t testing.TB) int {
 	t.Helper()
 	for range 100 {
@@ -99,7 +99,7 @@ func freePortPair(t testing.TB) int {
 			return port
 		}
 	}
-	t.Fatal("redistest: no free pair of ports")
+	t.Fatal("redistest: no free port pair")
 	return 0
 }
 

@@ -18,13 +18,13 @@ const (
 	ReadOnly  = "-READONLY You can't write against a read only replica.\r\n"
 	NoScript  = "-NOSCRIPT No matching script. Please use EVAL.\r\n"
 	Garbage   = "!?\x00\xff\r\n\r\n*-7\r\n"
-	Silence   = ""         // the command is read and never answered
-	HangUp    = "\x00hang" // the command is read and the connection closed
+	Silence   = ""         // read the command and never answer
+	HangUp    = "\x00hang" // read the command and close the connection
 )
 
-// A Fake is a server that says what it was told to say.
+// A Fake is a server with scripted replies.
 type Fake struct {
-	Addr string // host:port; empty if it has none
+	Addr string // host:port; empty for NewMemoryFake
 
 	serving sync.WaitGroup
 
@@ -35,10 +35,10 @@ type Fake struct {
 	closed   bool
 }
 
-// NewFake starts a Fake that answers each command with the next of replies, in the
-// protocol's bytes, and from then on with the last: but a client's introduction, and the
-// script "return 1", which finds out whether there is a server, as one would, unless the
-// next reply is Silence or HangUp. It ends with the test.
+// NewFake starts a Fake that answers each command with the next of replies, in the protocol's bytes;
+// the last reply repeats. Two things are answered as by a real server: a client's handshake, and the
+// script "return 1" with which clients probe, unless the next reply is Silence or HangUp. The Fake ends
+// with the test.
 func NewFake(t testing.TB, replies ...string) *Fake {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,8 +55,7 @@ func NewFake(t testing.TB, replies ...string) *Fake {
 	return f
 }
 
-// NewMemoryFake is NewFake without a network, for a bubble of testing/synctest: a client
-// reaches it by Dial.
+// NewMemoryFake is NewFake without a network, for testing/synctest. A client connects with Dial.
 func NewMemoryFake(t testing.TB, replies ...string) *Fake {
 	t.Helper()
 	f := newFake(replies)
@@ -71,24 +70,23 @@ func newFake(replies []string) *Fake {
 	return &Fake{replies: slices.Clone(replies)}
 }
 
-// Dial connects to the Fake in memory, whatever the address. It is a client's Dialer.
+// Dial connects to the Fake in memory, whatever the address. Use it as a client's Dialer.
 func (f *Fake) Dial(context.Context, string, string) (net.Conn, error) {
 	here, there := net.Pipe()
-	if !f.meet(here) {
+	if !f.startServing(here) {
 		return nil, net.ErrClosed
 	}
 	return there, nil
 }
 
-// Say has the Fake answer each command with the next of replies from now on.
+// Say replaces the replies that are left.
 func (f *Fake) Say(replies ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.replies = slices.Clone(replies)
 }
 
-// Commands returns what the Fake was sent, a client's introduction and the script
-// "return 1" left out.
+// Commands returns the commands that the Fake received, without handshakes and the script "return 1".
 func (f *Fake) Commands() [][]string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -101,12 +99,12 @@ func (f *Fake) accept(l net.Listener) {
 		if err != nil {
 			return
 		}
-		f.meet(conn)
+		f.startServing(conn)
 	}
 }
 
-// meet serves conn, unless the Fake has ended.
-func (f *Fake) meet(conn net.Conn) bool {
+// startServing serves conn, unless the Fake has ended.
+func (f *Fake) startServing(conn net.Conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -128,8 +126,8 @@ func (f *Fake) end() {
 	f.serving.Wait()
 }
 
-// serve reads commands and has them answered. It reads on meanwhile: a client may send
-// more before it reads.
+// serve reads commands and writes replies. It reads while it writes, because a client may send more
+// before it reads.
 func (f *Fake) serve(conn net.Conn) {
 	replies := make(chan string, 1000)
 	f.serving.Go(func() {
@@ -147,7 +145,7 @@ func (f *Fake) serve(conn net.Conn) {
 		switch reply := f.reply(args); reply {
 		case HangUp:
 			return
-		case Silence: // a pipe waits until somebody reads nothing
+		case Silence: // writing nothing to a pipe would block until somebody reads
 		default:
 			replies <- reply
 		}
@@ -158,7 +156,7 @@ const shaOfReturn1 = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db"
 
 func (f *Fake) reply(args []string) string {
 	switch strings.ToUpper(args[0]) {
-	case "HELLO": // as a server before Redis 6
+	case "HELLO": // as Redis before version 6
 		return "-ERR unknown command 'HELLO'\r\n"
 	case "CLIENT":
 		return "+OK\r\n"

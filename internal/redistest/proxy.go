@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A Proxy is a TCP proxy in front of a server, whose network can be made slow and bad
-// while connections are open. What is set holds for all connections, from then on.
+// A Proxy is a TCP proxy in front of a server. A test can slow down, break and refuse connections. What
+// is set applies to all connections, open ones included.
 //
 // It is safe for concurrent use.
 type Proxy struct {
@@ -21,25 +21,25 @@ type Proxy struct {
 	delay   time.Duration
 	swallow bool
 	refuse  bool
-	cut     int // how many bytes of replies are delivered yet; negative: all
+	cut     int // how many more bytes of replies to deliver; negative for all
 	open    map[*proxied]struct{}
 	closed  bool
 }
 
-// A proxied is a connection of a client, and that to the server which belongs to it.
+// A proxied is a pair of connections: a client's, and the one to the server for it.
 type proxied struct {
 	client, server net.Conn
-	ended          chan struct{} // closed when both are
-	dead           bool          // guarded by mu of the Proxy: something was swallowed
+	ended          chan struct{} // closed when both are closed
+	dead           bool          // guarded by mu of the Proxy: bytes of it were dropped
 }
 
-// A chunk is some bytes that came at once, or the end of a connection.
+// A chunk is bytes that arrived together, or the end of a connection.
 type chunk struct {
 	data []byte // nil at the end
 	due  time.Time
 }
 
-// NewProxy starts a Proxy that delivers what comes, at once. It ends with the test.
+// NewProxy starts a Proxy without a delay. It ends with the test.
 func NewProxy(t testing.TB, server string) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -52,28 +52,27 @@ func NewProxy(t testing.TB, server string) *Proxy {
 	return p
 }
 
-// Addr is where clients connect to.
+// Addr returns the address that clients connect to.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// SetDelay has bytes delivered d after they came, in each direction and in order: a round
-// trip takes 2d more. It does not limit how many are on their way. Connections are accepted
-// without a delay.
+// SetDelay delivers bytes d after they came, in each direction and in order: a round trip takes 2d more.
+// It does not limit how many bytes are on the way. Accepting a connection is not delayed.
 func (p *Proxy) SetDelay(d time.Duration) { p.set(func() { p.delay = d }) }
 
-// Swallow has all bytes dropped that would be delivered, and the ends of connections too.
-// Connections stay open, and new ones are accepted. One that lost something carries nothing
-// for the rest of its life, as one that a firewall has forgotten.
+// Swallow drops all bytes, and the ends of connections. Connections stay open, and new ones are
+// accepted. A connection that has lost something delivers nothing any more, even after Swallow(false),
+// as when a firewall has forgotten it.
 func (p *Proxy) Swallow(on bool) { p.set(func() { p.swallow = on }) }
 
-// Refuse has new connections reset as soon as they are accepted.
+// Refuse resets new connections as soon as they are accepted.
 func (p *Proxy) Refuse(on bool) { p.set(func() { p.refuse = on }) }
 
-// Cut has n more bytes of replies delivered, those to a client's introduction included.
-// The connection that would carry the next byte is reset instead, and from then on all is
-// delivered as before. Cut(0) loses the next reply, and what it answers was executed.
+// Cut delivers n more bytes of replies, handshakes included. Then it resets the connection that would
+// deliver the next byte, and from then on delivers everything again. With Cut(0) the next reply is lost,
+// although its command was executed.
 func (p *Proxy) Cut(n int) { p.set(func() { p.cut = n }) }
 
-// Reset resets all connections that are open.
+// Reset resets all open connections.
 func (p *Proxy) Reset() {
 	p.set(func() {
 		for c := range p.open {
@@ -120,12 +119,12 @@ func (p *Proxy) connect(client net.Conn) {
 		return
 	}
 	p.open[c] = struct{}{}
-	p.running.Go(func() { p.carry(c, client, server) })
-	p.running.Go(func() { p.carry(c, server, client) })
+	p.running.Go(func() { p.deliverAll(c, client, server) })
+	p.running.Go(func() { p.deliverAll(c, server, client) })
 }
 
-// carry delivers to one end of c what comes from the other.
-func (p *Proxy) carry(c *proxied, from, to net.Conn) {
+// deliverAll delivers to one end of c what comes from the other.
+func (p *Proxy) deliverAll(c *proxied, from, to net.Conn) {
 	chunks := make(chan chunk, 10_000)
 	p.running.Go(func() {
 		defer close(chunks)
@@ -174,7 +173,7 @@ func (p *Proxy) deliver(c *proxied, data []byte, to net.Conn) {
 		p.cut = -1
 	}
 	p.mu.Unlock()
-	// Not with mu: an end that does not read must not keep the others waiting.
+	// Without mu: an end that does not read must not block the other connections.
 	_, err := to.Write(data)
 	switch {
 	case cut:

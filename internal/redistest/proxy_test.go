@@ -15,8 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// proxied is a Proxy in front of a server, that server, and a client of one connection
-// that is open.
+// proxied returns a Proxy, its server, and a client with one open connection through it.
 func proxied(t *testing.T) (*redistest.Proxy, *redistest.Server, *redis.Client) {
 	t.Helper()
 	server := redistest.Shared(t)
@@ -31,16 +30,16 @@ func TestAProxyDelaysEachDirection(t *testing.T) {
 	p, _, client := proxied(t)
 	const delay = 20 * time.Millisecond
 	p.SetDelay(delay)
-	begin := time.Now()
+	start := time.Now()
 	require.NoError(t, client.Ping(context.Background()).Err())
-	assert.GreaterOrEqual(t, time.Since(begin), 2*delay)
+	assert.GreaterOrEqual(t, time.Since(start), 2*delay)
 
-	// What is sent without waiting for replies is delayed once, and in order.
+	// Commands sent without waiting for replies are delayed once, and arrive in order.
 	p.SetDelay(100 * time.Millisecond)
 	conn, err := net.Dial("tcp", p.Addr())
 	require.NoError(t, err)
 	defer conn.Close()
-	begin = time.Now()
+	start = time.Now()
 	var want string
 	for i := range 100 {
 		_, err := conn.Write([]byte("INCR n\r\n"))
@@ -53,11 +52,11 @@ func TestAProxyDelaysEachDirection(t *testing.T) {
 		want += ":" + strconv.Itoa(i+2) + "\r\n"
 	}
 	assert.Equal(t, want, read(t, conn, len(want)))
-	assert.GreaterOrEqual(t, time.Since(begin), 200*time.Millisecond)
-	assert.Less(t, time.Since(begin), 10*time.Second, "not one after the other")
+	assert.GreaterOrEqual(t, time.Since(start), 200*time.Millisecond)
+	assert.Less(t, time.Since(start), 10*time.Second, "not each by itself")
 }
 
-func TestAConnectionOfAProxyThatLostSomethingIsDeadAndNewOnesAreNot(t *testing.T) {
+func TestAProxiedConnectionThatLostBytesStaysDead(t *testing.T) {
 	p, server, _ := proxied(t)
 	idle, err := net.Dial("tcp", p.Addr())
 	require.NoError(t, err)
@@ -68,7 +67,7 @@ func TestAConnectionOfAProxyThatLostSomethingIsDeadAndNewOnesAreNot(t *testing.T
 
 	p.Swallow(true)
 	fresh, err := net.Dial("tcp", p.Addr())
-	require.NoError(t, err, "it is accepted")
+	require.NoError(t, err, "new connections are accepted")
 	defer fresh.Close()
 	_, err = fresh.Write([]byte("INCR n\r\n"))
 	require.NoError(t, err)
@@ -81,13 +80,13 @@ func TestAConnectionOfAProxyThatLostSomethingIsDeadAndNewOnesAreNot(t *testing.T
 	assert.Equal(t, "1", do(t, server, "GET", "n"))
 	_, err = idle.Write([]byte("INCR n\r\n"))
 	require.NoError(t, err)
-	assert.Equal(t, ":2\r\n", read(t, idle, 4), "it lost nothing")
+	assert.Equal(t, ":2\r\n", read(t, idle, 4), "this connection lost nothing")
 }
 
-func TestAProxyLosesTheAnswerToWhatWasExecuted(t *testing.T) {
+func TestAProxyCutsTheReplyToAnExecutedCommand(t *testing.T) {
 	p, server, client := proxied(t)
 	for lost := range 3 {
-		p.Cut(lost) // of ":2\r\n"
+		p.Cut(lost) // bytes of ":2\r\n"
 		assert.Error(t, client.Incr(context.Background(), "n").Err())
 		require.Equal(t, strconv.Itoa(2+2*lost), do(t, server, "GET", "n"))
 		assert.EqualValues(t, 3+2*lost, client.Incr(context.Background(), "n").Val(), "once")
@@ -98,7 +97,7 @@ func TestAProxyLosesTheAnswerToWhatWasExecuted(t *testing.T) {
 	p.Cut(2)
 	_, err = conn.Write([]byte("INCR n\r\n"))
 	require.NoError(t, err)
-	assert.Equal(t, ":8", read(t, conn, 2), "the bytes before")
+	assert.Equal(t, ":8", read(t, conn, 2), "the bytes before the cut")
 	_, err = conn.Read(make([]byte, 1))
 	assert.ErrorIs(t, err, syscall.ECONNRESET)
 }
@@ -123,7 +122,7 @@ func TestAProxyResetsConnections(t *testing.T) {
 	assert.Eventually(t, ping, time.Minute, time.Millisecond)
 }
 
-func TestAProxyEndsAConnectionWhoseServerDoes(t *testing.T) {
+func TestAProxyClosesAConnectionWithItsServer(t *testing.T) {
 	server := redistest.Start(t)
 	p := redistest.NewProxy(t, server.Addr)
 	conn, err := net.Dial("tcp", p.Addr())
@@ -139,11 +138,11 @@ func TestAProxyEndsAConnectionWhoseServerDoes(t *testing.T) {
 	if conn, err := net.Dial("tcp", p.Addr()); err == nil { // it may be reset before Dial returns
 		defer conn.Close()
 		_, err = conn.Read(make([]byte, 1))
-		assert.Error(t, err, "there is no server")
+		assert.Error(t, err, "the server is gone")
 	}
 }
 
-// silent requires that nothing comes.
+// silent requires that nothing arrives.
 func silent(t *testing.T, conn net.Conn) {
 	t.Helper()
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
@@ -152,7 +151,7 @@ func silent(t *testing.T, conn net.Conn) {
 	require.True(t, ok && timeout.Timeout(), "%v", err)
 }
 
-// read returns what comes, n bytes of it.
+// read returns the next n bytes.
 func read(t *testing.T, conn net.Conn, n int) string {
 	t.Helper()
 	require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))

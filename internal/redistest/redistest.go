@@ -1,6 +1,5 @@
-// Package redistest runs a real Redis for tests, and fakes that misbehave.
-//
-// It speaks the protocol itself, so that a test chooses its own client.
+// Package redistest starts real Redis servers for tests, and fakes that misbehave. It implements the
+// protocol itself, so that a test may use any client.
 package redistest
 
 import (
@@ -20,26 +19,25 @@ import (
 	"github.com/heedhttp/heed/internal/testenv"
 )
 
-// startTimeout is how long servers may take to be as they are waited for.
+// startTimeout is how long await waits for a server.
 const startTimeout = time.Minute
 
-// A Server is a redis-server on a loopback port, without persistence. It ends
-// with its test.
+// A Server is a redis-server on a loopback port, without persistence. It ends with its test.
 type Server struct {
 	Addr string // host:port
 
 	t      testing.TB
 	path   string   // of the binary
 	dir    string   // its working directory
-	flags  []string // beside those of every Server; a configuration file comes first
+	flags  []string // in addition to those of every Server; a configuration file comes first
 	daemon *daemon.Daemon
 
-	asNew  string       // of a shared server: its settings when it was started
-	spoilt *atomic.Bool // it was stopped or killed
+	initial string       // settings of a shared server when it was started
+	spoilt  *atomic.Bool // it was stopped or killed
 }
 
-// Start starts a redis-server, or a valkey-server where there is no other. If
-// there is neither, the test is skipped, or fails if CI is "true".
+// Start starts a redis-server, or a valkey-server if there is no redis-server. If there is neither, the
+// test is skipped, or fails if the environment variable CI is "true".
 func Start(t testing.TB) *Server {
 	t.Helper()
 	return startAll(t, binary(t), 1, daemon.FreePort, func([]*Server) {})[0]
@@ -55,8 +53,8 @@ func StartValkey(t testing.TB) *Server {
 	return startAll(t, path, 1, daemon.FreePort, func([]*Server) {})[0]
 }
 
-// startAll starts n servers, each with a directory and a port of its own, which
-// prepare is told before any is started.
+// startAll starts n servers, each with its own directory and port. It calls prepare with them before
+// it starts any.
 func startAll(t testing.TB, path string, n int, port func(testing.TB) int, prepare func([]*Server)) []*Server {
 	t.Helper()
 	servers := make([]*Server, n)
@@ -64,15 +62,14 @@ func startAll(t testing.TB, path string, n int, port func(testing.TB) int, prepa
 		servers[i] = &Server{t: t, path: path, dir: t.TempDir(), spoilt: new(atomic.Bool)}
 		t.Cleanup(servers[i].Kill)
 	}
-	return launched(t, port, servers, prepare)
+	return launch(t, port, servers, prepare)
 }
 
-// launched starts servers, each with a port of its own, which prepare is told before
-// any is started.
-func launched(t testing.TB, port func(testing.TB) int, servers []*Server, prepare func([]*Server)) []*Server {
+// launch starts servers, each with its own port. It calls prepare with them before it starts any.
+func launch(t testing.TB, port func(testing.TB) int, servers []*Server, prepare func([]*Server)) []*Server {
 	t.Helper()
 	var err error
-	for range 5 { // another process may be quicker to take a port
+	for range 5 { // another process may take a port first
 		for _, s := range servers {
 			s.Addr, s.flags = net.JoinHostPort("127.0.0.1", strconv.Itoa(port(t))), nil
 		}
@@ -85,7 +82,7 @@ func launched(t testing.TB, port func(testing.TB) int, servers []*Server, prepar
 	return nil
 }
 
-// launchAll starts all of servers, or leaves none running.
+// launchAll starts all servers, or none.
 func launchAll(servers []*Server) error {
 	for i, s := range servers {
 		if err := s.launch(); err != nil {
@@ -116,13 +113,13 @@ func (s *Server) port() string {
 	return port
 }
 
-// ready reports whether it is this very process that answers.
+// ready reports whether the process of d answers, and not another one at the same port.
 func (s *Server) ready(d *daemon.Daemon) bool {
 	info, err := s.Do("INFO", "server")
 	return err == nil && strings.Contains(info, fmt.Sprintf("process_id:%d\r\n", d.Process.Pid))
 }
 
-// await waits until the reply to a command has text in it.
+// await waits until the reply to a command contains text.
 func (s *Server) await(text string, command ...string) {
 	s.t.Helper()
 	var reply string
@@ -135,7 +132,7 @@ func (s *Server) await(text string, command ...string) {
 	s.t.Fatalf("redistest: %s does not answer %q to %q: %q, %v", s.Addr, text, command, reply, err)
 }
 
-// write puts a file where the server finds it.
+// write writes a file to the server's directory.
 func (s *Server) write(name, content string) {
 	s.t.Helper()
 	if err := os.WriteFile(filepath.Join(s.dir, name), []byte(content), 0o600); err != nil {
@@ -143,11 +140,11 @@ func (s *Server) write(name, content string) {
 	}
 }
 
-// Stop suspends the process: connections stay open and nothing answers.
+// Stop suspends the process: connections stay open, but nothing answers.
 func (s *Server) Stop() { s.t.Helper(); s.must("stop", s.daemon.Stop()) }
 
-// Cont lets a suspended process go on.
-func (s *Server) Cont() { s.t.Helper(); s.must("go on", s.daemon.Cont()) }
+// Cont continues a suspended process.
+func (s *Server) Cont() { s.t.Helper(); s.must("continue", s.daemon.Cont()) }
 
 func (s *Server) must(what string, err error) {
 	s.t.Helper()
@@ -157,7 +154,7 @@ func (s *Server) must(what string, err error) {
 	}
 }
 
-// Kill ends the process, and with it everything that was stored.
+// Kill ends the process, and loses its data.
 func (s *Server) Kill() { s.spoilt.Store(true); s.daemon.Kill() }
 
 // Restart kills the server and starts an empty one at the same address.

@@ -43,7 +43,7 @@ func TestServersRunSideBySide(t *testing.T) {
 	assert.Equal(t, "0", exists)
 }
 
-func TestStoppedServerAnswersWhenItGoesOn(t *testing.T) {
+func TestAStoppedServerAnswersWhenContinued(t *testing.T) {
 	s := redistest.Start(t)
 	ping := func(patience time.Duration) error {
 		client := redis.NewClient(&redis.Options{Addr: s.Addr, ReadTimeout: patience, MaxRetries: -1})
@@ -69,14 +69,14 @@ func TestRestartedServerIsEmptyAtTheSameAddress(t *testing.T) {
 	assert.Equal(t, "0", exists)
 }
 
-func TestATestThatIsKilledOrPanicsLeavesNoServer(t *testing.T) {
+func TestAKilledOrPanickingTestLeavesNoServer(t *testing.T) {
 	t.Parallel()
 	end := os.Getenv("REDISTEST_END")
-	s := redistest.StartSentinel(t) // skips where there is none
+	s := redistest.StartSentinel(t) // skips the test without a redis-server
 	if end != "" {
 		announce(s)
 		if end == "panic" {
-			go panic("as a test's goroutine may")
+			go panic("in a goroutine of a test")
 		}
 		select {}
 	}
@@ -99,7 +99,7 @@ func TestATestThatIsKilledOrPanicsLeavesNoServer(t *testing.T) {
 	}
 }
 
-// announce tells whoever started this process where its servers are.
+// announce writes the addresses of the servers for the parent process.
 func announce(s *redistest.Sentinel) {
 	addrs := append(s.Addrs(), s.Master.Addr)
 	for _, replica := range s.Replicas {
@@ -117,7 +117,7 @@ func listens(addr string) bool {
 	return true
 }
 
-func TestWithoutBinaryTheTestIsSkippedOrFailsUnderCI(t *testing.T) {
+func TestWithoutABinaryTestsAreSkippedOrFailInCI(t *testing.T) {
 	for ci, want := range map[string]string{"true": "--- FAIL", "": "--- SKIP"} {
 		child := exec.Command(os.Args[0], "-test.v", "-test.run", "^TestServersRunSideBySide$")
 		child.Env = []string{"PATH=" + t.TempDir(), "CI=" + ci}
@@ -127,7 +127,7 @@ func TestWithoutBinaryTheTestIsSkippedOrFailsUnderCI(t *testing.T) {
 	}
 }
 
-func TestFakeSaysWhatItWasTold(t *testing.T) {
+func TestAFakeSendsItsReplies(t *testing.T) {
 	f := redistest.NewFake(t, "+one\r\n", redistest.WrongType)
 	client := redis.NewClient(&redis.Options{Addr: f.Addr, MaxRetries: -1})
 	defer client.Close()
@@ -141,8 +141,10 @@ func TestFakeSaysWhatItWasTold(t *testing.T) {
 	assert.Equal(t, [][]string{{"GET", "a"}, {"GET", "b"}, {"GET", "b"}}, f.Commands())
 }
 
-func TestFakeKeepsSilentOrHangsUp(t *testing.T) {
-	for name, reply := range map[string]string{"silence": redistest.Silence, "hang up": redistest.HangUp, "garbage": redistest.Garbage} {
+func TestAFakeIsSilentOrHangsUp(t *testing.T) {
+	for name, reply := range map[string]string{
+		"silence": redistest.Silence, "hang up": redistest.HangUp, "garbage": redistest.Garbage,
+	} {
 		f := redistest.NewFake(t, reply)
 		client := redis.NewClient(&redis.Options{Addr: f.Addr, ReadTimeout: 20 * time.Millisecond, MaxRetries: -1})
 		assert.Error(t, client.Do(context.Background(), "GET", "a").Err(), name)
@@ -171,11 +173,11 @@ func TestClusterServesEverySlot(t *testing.T) {
 		}
 		one.Close()
 	}
-	assert.Equal(t, 3, used, "masters that hold some of the keys")
+	assert.Equal(t, 3, used, "masters that hold keys")
 }
 
-// A master that dies is replaced, and whoever asks the Sentinels finds the other.
-func TestSentinelsReplaceAMasterThatDies(t *testing.T) {
+// A client of the Sentinels finds the new master.
+func TestSentinelsReplaceADeadMaster(t *testing.T) {
 	t.Parallel()
 	s := redistest.StartSentinel(t)
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.Name, SentinelAddrs: s.Addrs()})
@@ -184,11 +186,12 @@ func TestSentinelsReplaceAMasterThatDies(t *testing.T) {
 	require.NoError(t, client.Set(ctx, "a", "1", time.Minute).Err())
 	require.EqualValues(t, 2, client.Wait(ctx, 2, time.Minute).Val())
 	s.Master.Kill()
-	require.Eventually(t, func() bool { return client.Get(ctx, "a").Val() == "1" && client.Set(ctx, "a", "2", 0).Err() == nil },
-		time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return client.Get(ctx, "a").Val() == "1" && client.Set(ctx, "a", "2", 0).Err() == nil
+	}, time.Minute, 10*time.Millisecond)
 }
 
-func TestAReplicaTakesOverFromAMasterThatDies(t *testing.T) {
+func TestAReplicaTakesOverFromADeadMaster(t *testing.T) {
 	t.Parallel()
 	masters, replicas := redistest.StartReplicatedCluster(t)
 	role, err := replicas[0].Do("INFO", "replication")
@@ -202,7 +205,7 @@ func TestAReplicaTakesOverFromAMasterThatDies(t *testing.T) {
 	}, time.Minute, 10*time.Millisecond)
 }
 
-func TestSharedServersAreAsNewAndOfOneTestAtATime(t *testing.T) {
+func TestSharedServersAreCleanAndUsedByOneTest(t *testing.T) {
 	var first string
 	t.Run("one test", func(t *testing.T) {
 		a, b := redistest.Shared(t), redistest.Shared(t)
@@ -228,7 +231,7 @@ func TestSharedServersAreAsNewAndOfOneTestAtATime(t *testing.T) {
 	})
 }
 
-func TestASharedServerThatIsNotAsItWasIsNotUsedAgain(t *testing.T) {
+func TestAChangedSharedServerIsNotUsedAgain(t *testing.T) {
 	for name, change := range map[string]func(*testing.T, *redistest.Server){
 		"stopped":         func(_ *testing.T, s *redistest.Server) { s.Stop() },
 		"killed":          func(_ *testing.T, s *redistest.Server) { s.Kill() },
@@ -271,7 +274,7 @@ func do(t *testing.T, s *redistest.Server, command ...string) string {
 	return reply
 }
 
-func TestASharedClusterIsAsNewOrAnother(t *testing.T) {
+func TestASharedClusterIsCleanOrReplaced(t *testing.T) {
 	var first, second string
 	t.Run("one test", func(t *testing.T) {
 		nodes := redistest.SharedCluster(t)
@@ -295,7 +298,9 @@ func TestASharedClusterIsAsNewOrAnother(t *testing.T) {
 func TestAMemoryFakeNeedsNoNetwork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := redistest.NewMemoryFake(t, "+one\r\n", redistest.Silence)
-		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: f.Dial, ReadTimeout: time.Second, MaxRetries: -1})
+		client := redis.NewClient(&redis.Options{
+			Addr: "127.0.0.1:1", Dialer: f.Dial, ReadTimeout: time.Second, MaxRetries: -1,
+		})
 		defer client.Close()
 		got, err := client.Do(context.Background(), "GET", "a").Text()
 		require.NoError(t, err)

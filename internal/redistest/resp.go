@@ -16,8 +16,8 @@ const (
 	replyTimeout = 10 * time.Second
 )
 
-// Do sends one command on a connection of its own and returns the reply; of an array,
-// the elements, a line each.
+// Do sends one command on a new connection and returns the reply. The elements of an array are
+// returned as lines.
 func (s *Server) Do(args ...string) (string, error) {
 	conn, err := net.DialTimeout("tcp", s.Addr, replyTimeout)
 	if err != nil {
@@ -58,7 +58,7 @@ func readReply(r *bufio.Reader) (string, error) {
 	return "", fmt.Errorf("redistest: cannot read a reply that begins with %q", line)
 }
 
-// readArray returns the elements, a line each.
+// readArray returns the elements of an array as lines.
 func readArray(r *bufio.Reader, line string) (string, error) {
 	n, err := strconv.Atoi(line[1:])
 	if err != nil {
@@ -75,7 +75,7 @@ func readArray(r *bufio.Reader, line string) (string, error) {
 	return strings.Join(elements, "\n"), nil
 }
 
-// readCommand reads an array of bulk strings, which is how clients speak.
+// readCommand reads an array of bulk strings, the form in which clients send commands.
 func readCommand(r *bufio.Reader) ([]string, error) {
 	line, err := readLine(r)
 	if err != nil {
@@ -110,7 +110,7 @@ func readBulk(r *bufio.Reader, line string) (string, error) {
 	return string(data[:n]), err
 }
 
-// readLine returns a line without its end, and at least one byte of it.
+// readLine returns a line without its end. A line has at least one byte.
 func readLine(r *bufio.Reader) (string, error) {
 	line, err := r.ReadString('\n')
 	if err != nil {

@@ -16,9 +16,8 @@ const (
 	downAfter  = 500 * time.Millisecond
 )
 
-// A Sentinel is a master with two replicas, and the three Redis Sentinels that
-// replace the master when it has been gone for half a second, which takes them
-// another one or two.
+// A Sentinel is a master with two replicas, and three Redis Sentinels. They replace the master when it
+// has been gone for half a second, which takes them another one or two seconds.
 type Sentinel struct {
 	Name      string // of the master
 	Master    *Server
@@ -26,7 +25,7 @@ type Sentinel struct {
 	Sentinels []*Server
 }
 
-// StartSentinel starts a Sentinel. All of it ends with the test.
+// StartSentinel starts a Sentinel. All its servers end with the test.
 func StartSentinel(t testing.TB) *Sentinel {
 	t.Helper()
 	all := startAll(t, binary(t), 6, daemon.FreePort, func(all []*Server) {
@@ -51,7 +50,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 	return s
 }
 
-// Addrs are those of the Sentinels.
+// Addrs returns the addresses of the Sentinels.
 func (s *Sentinel) Addrs() (addrs []string) {
 	for _, sentinel := range s.Sentinels {
 		addrs = append(addrs, sentinel.Addr)
@@ -59,8 +58,7 @@ func (s *Sentinel) Addrs() (addrs []string) {
 	return addrs
 }
 
-// sentinelFile is the configuration of sentinels[self], which knows all the
-// others from the start.
+// sentinelFile returns the configuration of sentinels[self], which knows all others from the start.
 func sentinelFile(master *Server, replicas, sentinels []*Server, self int) string {
 	var b strings.Builder
 	set := func(format string, args ...any) { fmt.Fprintf(&b, "sentinel "+format+"\n", args...) }

@@ -14,44 +14,43 @@ import (
 	"github.com/heedhttp/heed/internal/daemon"
 )
 
-// goodbye is how long a shared server waits for a test's clients to leave it. If they
-// do not, it is not used again.
-const goodbye = time.Second
+// disconnectTimeout is how long a shared server waits for a test's clients to disconnect. If they do
+// not, it is not used again.
+const disconnectTimeout = time.Second
 
-// shared are the servers that Shared and SharedCluster have started and no test uses now.
+// shared holds the servers of Shared and SharedCluster that no test uses now.
 var shared struct {
 	sync.Mutex
 	idle     []*Server
 	clusters [][]*Server
 }
 
-// Shared is Start, but the redis-server may be one that an earlier test had, which
-// spares the time to start it. As long as the test runs it is nobody else's, and it is
-// as new: without data, scripts and statistics. Two calls give two servers, so that
-// parallel tests may each have their own.
+// Shared is Start, but it may return a redis-server that an earlier test has used, which saves the time
+// to start one. While the test runs, no other test uses the server. It has no data, scripts or
+// statistics of earlier tests. Each call returns another server, so parallel tests do not share one.
 //
-// What the test does to it matters to no other: a server that was stopped or killed,
-// whose configuration or users are not as they were, or that clients have not left at
-// the end of the test, is not used again.
+// A test may do anything to its server: one that was stopped or killed, has changed settings or users,
+// or still has clients at the end of the test, is not used again.
 //
-// The TestMain of a package that uses it calls EndShared. On Linux the servers end with
+// The TestMain of a package that calls Shared must call EndShared. On Linux the servers end with the
+// process in any case.
 // the process in any case.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	path := binary(t)
 	s := take(&shared.idle)
 	if s == nil {
-		s = launched(t, daemon.FreePort, []*Server{newShared(t, path)}, func([]*Server) {})[0]
-		remember(t, s)
+		s = launch(t, daemon.FreePort, []*Server{newShared(t, path)}, func([]*Server) {})[0]
+		recordSettings(t, s)
 	}
-	lent := s.lend(t)
-	t.Cleanup(func() { giveBack(&shared.idle, lent, lent) })
-	return lent
+	used := s.forTest(t)
+	t.Cleanup(func() { giveBack(&shared.idle, used, used) })
+	return used
 }
 
-// SharedCluster is StartCluster as Shared is Start. It spares more: Redis lets two seconds
-// pass before a cluster that was started serves. If one of the servers is not used again,
-// none of them is.
+// SharedCluster is StartCluster with servers of earlier tests, like Shared. It saves more time: a new
+// cluster takes two seconds to serve. If one of its servers cannot be used again, the whole cluster is
+// not.
 func SharedCluster(t testing.TB) []*Server {
 	t.Helper()
 	path := binary(t)
@@ -69,15 +68,15 @@ func SharedCluster(t testing.TB) []*Server {
 			}
 			nodes = append(nodes, node)
 		}
-		joined(t, launched(t, freePortPair, nodes, prepareCluster(2*time.Second)))
-		remember(t, nodes...)
+		awaitCluster(t, launch(t, freePortPair, nodes, prepareCluster(2*time.Second)))
+		recordSettings(t, nodes...)
 	}
-	lent := make([]*Server, len(nodes))
+	used := make([]*Server, len(nodes))
 	for i, node := range nodes {
-		lent[i] = node.lend(t)
+		used[i] = node.forTest(t)
 	}
-	t.Cleanup(func() { giveBack(&shared.clusters, lent, lent...) })
-	return lent
+	t.Cleanup(func() { giveBack(&shared.clusters, used, used...) })
+	return used
 }
 
 // EndShared ends the servers that Shared and SharedCluster have started.
@@ -90,7 +89,7 @@ func EndShared() {
 	shared.idle, shared.clusters = nil, nil
 }
 
-// take takes one of those that are idle, or a zero value.
+// take takes an idle server or cluster, or returns a zero value.
 func take[T any](idle *[]T) (taken T) {
 	shared.Lock()
 	defer shared.Unlock()
@@ -100,13 +99,13 @@ func take[T any](idle *[]T) (taken T) {
 	return taken
 }
 
-// giveBack makes whole, which is servers, one of those that are idle if all are as new.
-func giveBack[T any](idle *[]T, whole T, servers ...*Server) {
-	asNew := true
+// giveBack makes item, which consists of servers, idle again if all of them can be reset.
+func giveBack[T any](idle *[]T, item T, servers ...*Server) {
+	clean := true
 	for _, s := range servers {
-		asNew = asNew && s.renew()
+		clean = clean && s.reset()
 	}
-	if !asNew {
+	if !clean {
 		for _, s := range servers {
 			s.discard()
 		}
@@ -114,22 +113,22 @@ func giveBack[T any](idle *[]T, whole T, servers ...*Server) {
 	}
 	shared.Lock()
 	defer shared.Unlock()
-	*idle = append(*idle, whole)
+	*idle = append(*idle, item)
 }
 
-// newShared is a server that will not end with a test.
+// newShared returns a server that does not end with the test.
 func newShared(t testing.TB, path string) *Server {
 	return &Server{t: t, path: path, dir: os.TempDir(), spoilt: new(atomic.Bool)}
 }
 
-// lend is s for one test.
-func (s *Server) lend(t testing.TB) *Server {
-	lent := *s
-	lent.t, lent.spoilt = t, new(atomic.Bool)
-	return &lent
+// forTest returns s for the use of one test.
+func (s *Server) forTest(t testing.TB) *Server {
+	copied := *s
+	copied.t, copied.spoilt = t, new(atomic.Bool)
+	return &copied
 }
 
-// discard ends the server for good.
+// discard ends the server.
 func (s *Server) discard() {
 	s.Kill()
 	if s.dir != os.TempDir() {
@@ -137,18 +136,18 @@ func (s *Server) discard() {
 	}
 }
 
-// remember takes note of how servers are that were just started.
-func remember(t testing.TB, servers ...*Server) {
+// recordSettings stores the settings of new servers.
+func recordSettings(t testing.TB, servers ...*Server) {
 	t.Helper()
 	for _, s := range servers {
 		var err error
-		if s.asNew, err = s.settings(); err != nil {
+		if s.initial, err = s.settings(); err != nil {
 			t.Fatalf("redistest: %v", err)
 		}
 	}
 }
 
-// settings are what a test may have changed and renew does not change back.
+// settings returns what a test may have changed and reset does not change back.
 func (s *Server) settings() (string, error) {
 	config, err := s.Do("CONFIG", "GET", "*")
 	if err != nil {
@@ -162,15 +161,15 @@ func (s *Server) settings() (string, error) {
 	return config + "\n" + users + "\n" + slots, err
 }
 
-// renew makes the server as new, or reports that it cannot.
-func (s *Server) renew() bool {
+// reset removes the traces of a test. It returns false if that is impossible.
+func (s *Server) reset() bool {
 	if s.spoilt.Load() {
 		return false
 	}
 	for _, command := range [][]string{
 		{"CLIENT", "UNPAUSE"}, {"SCRIPT", "FLUSH"}, {"FLUSHALL"}, {"CONFIG", "RESETSTAT"},
 	} {
-		if !s.left() {
+		if !s.isUnused() {
 			return false
 		}
 		if _, err := s.Do(command...); err != nil {
@@ -178,12 +177,12 @@ func (s *Server) renew() bool {
 		}
 	}
 	settings, err := s.settings()
-	return err == nil && settings == s.asNew
+	return err == nil && settings == s.initial
 }
 
-// left reports whether no connection is left but the one that asks.
-func (s *Server) left() bool {
-	for deadline := time.Now().Add(goodbye); ; time.Sleep(time.Millisecond) {
+// isUnused waits until the only connection is the one that asks, and returns false if it times out.
+func (s *Server) isUnused() bool {
+	for deadline := time.Now().Add(disconnectTimeout); ; time.Sleep(time.Millisecond) {
 		clients, err := s.Do("INFO", "clients")
 		switch {
 		case err != nil:

@@ -9,32 +9,32 @@ import (
 )
 
 const (
-	// probeAfter is the least time from the end of a Probe to the next.
+	// probeAfter is the pause between the end of a Probe and the next one.
 	probeAfter = 100 * time.Millisecond
 
-	// probeBeside is how long after a Probe another one is started beside it: the connection of
-	// the first may be dead, and the next may have an answer at once.
+	// probeBeside is how long after the start of a Probe another one starts beside it: the
+	// connection of the first may be dead, and the next may have an answer at once.
 	probeBeside = 500 * time.Millisecond
 
-	maxProbes = 16 // under way
+	maxProbes = 16 // in flight
 )
 
-// A breaker is open until a Probe has succeeded, and again after a call without an answer. It
-// has no goroutine but that of a Probe, which a call starts.
+// A breaker is open until a Probe succeeds, and again after a call without an answer. Its only
+// goroutines are those of Probes, which calls start.
 type breaker struct {
 	ready atomic.Bool
 
 	mu      sync.Mutex    // guards what follows
-	cause   error         // why calls are not made; nil if nobody knows yet
-	probes  int           // under way
-	next    time.Time     // when there may be another Probe
-	changed chan struct{} // closed when what is known changes; nil if nobody waits for that
+	cause   error         // why the breaker is open; nil if that is unknown yet
+	probes  int           // in flight
+	next    time.Time     // when the next Probe may start
+	changed chan struct{} // closed at the next change; nil if nothing waits for it
 }
 
-// Ready returns nil if calls may be made: c has no Probe, or the last Probe or call was
-// answered. While the first Probe is under way, it blocks until that ends, or returns ctx's error.
-// Otherwise the breaker is open: it returns at once why, and starts another Probe in the
-// background, at most ten times a second.
+// Ready returns nil if calls may be made: c has no Probe, or the last Probe or call was answered. While
+// the first Probe is in flight, it blocks until the Probe or ctx ends. Otherwise the breaker is open:
+// Ready returns the reason at once, and starts another Probe in the background, at most ten times a
+// second.
 func (c *Caller) Ready(ctx context.Context) error {
 	for {
 		changed, cause := c.state()
@@ -42,7 +42,7 @@ func (c *Caller) Ready(ctx context.Context) error {
 		case changed == nil:
 			return nil
 		case cause != nil:
-			return fmt.Errorf("%s is not called, because it did not answer: %w", c.Name, cause)
+			return fmt.Errorf("%s is unavailable: %w", c.Name, cause)
 		}
 		select {
 		case <-changed:
@@ -52,7 +52,7 @@ func (c *Caller) Ready(ctx context.Context) error {
 	}
 }
 
-// WaitReady is Ready, but while the breaker is open it blocks until a Probe ends, or ctx.
+// WaitReady is Ready, but while the breaker is open, it blocks until a Probe or ctx ends.
 func (c *Caller) WaitReady(ctx context.Context) error {
 	for {
 		changed, _ := c.state()
@@ -62,7 +62,7 @@ func (c *Caller) WaitReady(ctx context.Context) error {
 		select {
 		case <-changed:
 			return c.Ready(ctx)
-		case <-time.After(probeAfter): // when there may be another Probe
+		case <-time.After(probeAfter): // another Probe may start now
 		case <-ctx.Done():
 			return c.Ready(ctx)
 		}
@@ -70,7 +70,7 @@ func (c *Caller) WaitReady(ctx context.Context) error {
 }
 
 // state returns nil and nil if calls may be made. Otherwise it returns a channel that is closed when
-// that changes, and why not, if that is known, and starts a Probe if none is under way.
+// that changes, and the reason if it is known. It starts a Probe if one is due.
 func (c *Caller) state() (changed <-chan struct{}, cause error) {
 	b := &c.breaker
 	if c.Probe == nil || b.ready.Load() {
@@ -88,11 +88,11 @@ func (c *Caller) state() (changed <-chan struct{}, cause error) {
 	return b.changed, b.cause
 }
 
-// Answers closes the breaker: the caller knows that c answers.
+// Answers closes the breaker. Call it after a sign that the remote thing answers.
 func (c *Caller) Answers() { c.breaker.set(nil) }
 
-// Fails gives the reason why a Probe under way will fail, so that nobody has to wait for its end. It
-// does nothing if calls may be made.
+// Fails reports that a Probe in flight will fail because of cause, so that callers need not wait for it.
+// It does nothing while the breaker is closed.
 func (c *Caller) Fails(cause error) {
 	c.breaker.mu.Lock()
 	defer c.breaker.mu.Unlock()
@@ -101,8 +101,7 @@ func (c *Caller) Fails(cause error) {
 	}
 }
 
-// failed opens the breaker because a call ended with err, unless that is an answer, and starts a
-// Probe.
+// failed opens the breaker because a call ended with err, unless err is an answer. It starts a Probe.
 func (c *Caller) failed(err error) {
 	if c.Probe == nil || c.Answered != nil && c.Answered(err) {
 		return
@@ -111,7 +110,7 @@ func (c *Caller) failed(err error) {
 	c.breaker.mu.Lock()
 	defer c.breaker.mu.Unlock()
 	if c.breaker.probes == 0 {
-		c.breaker.next = time.Time{} // it may have been an accident
+		c.breaker.next = time.Time{} // probe at once: the failure may be transient
 	}
 	c.probeLocked()
 }
@@ -131,7 +130,7 @@ func (b *breaker) setLocked(cause error) {
 	}
 }
 
-// probeLocked starts a Probe, unless there is one or was a moment ago.
+// probeLocked starts a Probe if one is due.
 func (c *Caller) probeLocked() {
 	b := &c.breaker
 	now := time.Now()
@@ -148,15 +147,15 @@ func (c *Caller) probeLocked() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.probes--
-		quick := time.Since(now) < probeBeside
+		soon := time.Since(now) < probeBeside
 		switch {
 		case err == nil:
 			b.setLocked(nil)
-		case b.ready.Load() || !quick && b.probes > 0: // those beside it know better
+		case b.ready.Load() || !soon && b.probes > 0: // another Probe decides
 		default:
 			b.setLocked(err)
 		}
-		if quick {
+		if soon {
 			b.next = time.Now().Add(probeAfter)
 		}
 	}()

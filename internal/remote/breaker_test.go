@@ -20,10 +20,10 @@ var (
 	errRefused = errors.New("refused")
 )
 
-// A host is what a Caller calls. It answers after a time, or with an error.
+// A host is the remote thing that a Caller calls. It answers after a time, with an error if it has one.
 type host struct {
 	remote.Caller
-	takes  atomic.Int64 // ns; forever if negative
+	takes  atomic.Int64 // ns; negative for ever
 	fails  atomic.Bool
 	calls  atomic.Int64
 	probes atomic.Int64
@@ -82,7 +82,7 @@ func TestTheFirstCallWaitsForTheFirstProbe(t *testing.T) {
 	})
 }
 
-func TestACallThatWaitsForTheFirstProbeEndsWithItsContext(t *testing.T) {
+func TestWaitingForTheFirstProbeEndsWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(4 * timeout)
 		short, cancel := context.WithTimeout(t.Context(), timeout/5)
@@ -93,7 +93,7 @@ func TestACallThatWaitsForTheFirstProbeEndsWithItsContext(t *testing.T) {
 	})
 }
 
-func TestNoCallWaitsLongerThanItsTimeoutForTheFirstProbe(t *testing.T) {
+func TestWaitingForTheFirstProbeEndsAfterTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(4 * timeout)
 		start := time.Now()
@@ -103,8 +103,8 @@ func TestNoCallWaitsLongerThanItsTimeoutForTheFirstProbe(t *testing.T) {
 		assert.True(t, isUnsent(err))
 		assert.Equal(t, timeout, time.Since(start))
 		again := h.do(t.Context())
-		assert.EqualError(t, again, "the host is not called, because it did not answer: "+err.Error())
-		assert.Equal(t, timeout, time.Since(start), "others do not wait")
+		assert.EqualError(t, again, "the host is unavailable: "+err.Error())
+		assert.Equal(t, timeout, time.Since(start), "later calls do not wait")
 		time.Sleep(4 * timeout)
 		h.takes.Store(0)
 		assert.NoError(t, h.do(t.Context()))
@@ -112,25 +112,25 @@ func TestNoCallWaitsLongerThanItsTimeoutForTheFirstProbe(t *testing.T) {
 	})
 }
 
-func TestWhatIsKnownToFailIsNotWaitedFor(t *testing.T) {
+func TestFailsEndsTheWaitForAProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(time.Second)
 		time.AfterFunc(timeout/5, func() { h.Fails(errGone) })
 		start := time.Now()
 		err := h.do(t.Context())
-		assert.EqualError(t, err, "the host is not called, because it did not answer: gone")
+		assert.EqualError(t, err, "the host is unavailable: gone")
 		assert.Equal(t, timeout/5, time.Since(start))
 		assert.ErrorIs(t, h.do(t.Context()), errGone)
 		assert.Equal(t, timeout/5, time.Since(start))
 		time.Sleep(time.Second)
 		h.takes.Store(0)
 		assert.NoError(t, h.do(t.Context()))
-		h.Fails(errGone) // which is of an earlier time
+		h.Fails(errGone) // has no effect on a closed breaker
 		assert.NoError(t, h.do(t.Context()))
 	})
 }
 
-func TestASilenceCostsOneTimeoutAndTenProbesASecond(t *testing.T) {
+func TestNoAnswerCostsOneTimeoutAndTenProbesASecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(0)
 		require.NoError(t, h.do(t.Context()))
@@ -147,7 +147,7 @@ func TestASilenceCostsOneTimeoutAndTenProbesASecond(t *testing.T) {
 		assert.InDelta(t, 10, h.probes.Load()-probes, 1)
 		h.fails.Store(false)
 		time.Sleep(100 * time.Millisecond)
-		_ = h.do(t.Context()) // which starts a probe
+		_ = h.do(t.Context()) // starts a probe
 		synctest.Wait()
 		assert.NoError(t, h.do(t.Context()))
 	})
@@ -167,7 +167,7 @@ func TestARefusalIsAnAnswer(t *testing.T) {
 	})
 }
 
-func TestASilenceIsNoticedThoughEveryCallerLeavesFirst(t *testing.T) {
+func TestNoAnswerIsNoticedAlthoughAllCallersLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(0)
 		require.NoError(t, h.do(t.Context()))
@@ -181,11 +181,11 @@ func TestASilenceIsNoticedThoughEveryCallerLeavesFirst(t *testing.T) {
 		assert.Error(t, h.Ready(t.Context()))
 		h.Answers()
 		assert.NoError(t, h.Ready(t.Context()))
-		time.Sleep(5 * time.Second) // the probe's
+		time.Sleep(5 * time.Second) // until the probe ends
 	})
 }
 
-func TestOfLateCallsWhileOthersAreAnsweredNoneStopsTheOthers(t *testing.T) {
+func TestTimeoutsBesideAnswersKeepTheBreakerClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(0)
 		require.NoError(t, h.do(t.Context()))
@@ -201,7 +201,7 @@ func TestOfLateCallsWhileOthersAreAnsweredNoneStopsTheOthers(t *testing.T) {
 	})
 }
 
-func TestWhatCanWaitWaitsForAProbe(t *testing.T) {
+func TestAPatientCallWaitsForAProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(0)
 		require.NoError(t, h.WaitReady(t.Context()))
@@ -212,7 +212,7 @@ func TestWhatCanWaitWaitsForAProbe(t *testing.T) {
 		assert.ErrorIs(t, h.WaitReady(short), errGone)
 		time.Sleep(time.Second)
 		h.fails.Store(false)
-		assert.Error(t, h.Ready(t.Context()), "nobody knows yet")
+		assert.Error(t, h.Ready(t.Context()), "the breaker is still open")
 		h.fails.Store(true)
 		time.Sleep(time.Second)
 		h.fails.Store(false)
@@ -223,8 +223,8 @@ func TestWhatCanWaitWaitsForAProbe(t *testing.T) {
 	})
 }
 
-// A Probe that hangs, since what it was sent is lost, keeps nobody from finding out.
-func TestAProbeThatHangsIsNotWaitedFor(t *testing.T) {
+// A Probe may hang because its packets are lost.
+func TestAnotherProbeStartsBesideOneThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHost(0)
 		require.NoError(t, h.do(t.Context()))
@@ -234,17 +234,17 @@ func TestAProbeThatHangsIsNotWaitedFor(t *testing.T) {
 			_ = h.do(t.Context())
 			time.Sleep(time.Second)
 		}
-		assert.GreaterOrEqual(t, h.probes.Load(), int64(10), "one hangs for five seconds")
+		assert.GreaterOrEqual(t, h.probes.Load(), int64(10), "while one hangs for five seconds")
 		h.takes.Store(0)
 		start := time.Now()
 		assert.NoError(t, h.WaitReady(t.Context()))
 		assert.LessOrEqual(t, time.Since(start), time.Second)
-		time.Sleep(5 * time.Second) // when the others fail, which is of no account
+		time.Sleep(5 * time.Second) // until the other probes fail, which has no effect
 		assert.NoError(t, h.Ready(t.Context()))
 	})
 }
 
-func TestAPanicOfAProbeIsWhyThereAreNoCalls(t *testing.T) {
+func TestThePanicOfAProbeIsTheErrorOfCalls(t *testing.T) {
 	h := newHost(0)
 	h.Probe = func(context.Context) error { panic("a fault") }
 	assert.ErrorContains(t, h.do(t.Context()), "the host panicked: a fault")
@@ -256,7 +256,7 @@ func TestAnInlineCallThatPanicsIsAnError(t *testing.T) {
 	assert.EqualError(t, err, "the host panicked: a fault")
 }
 
-func TestAnInlineCallThatIsCanceledIsNoSilence(t *testing.T) {
+func TestACanceledInlineCallKeepsTheBreakerClosed(t *testing.T) {
 	h := newHost(0)
 	require.NoError(t, h.do(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())

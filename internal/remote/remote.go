@@ -1,6 +1,6 @@
-// Package remote calls what may hang, such as a store in another process, and waits no longer
-// than a timeout. With a Probe, it is a circuit breaker: after a call without an answer, others
-// fail at once until the Probe succeeds.
+// Package remote calls something that may hang, such as a store in another process, and waits no
+// longer than a timeout. With a Probe it is also a circuit breaker: after a call without an answer,
+// further calls fail at once until the Probe succeeds.
 package remote
 
 import (
@@ -12,56 +12,55 @@ import (
 	"time"
 )
 
-// How many calls there may be. What hangs must not gather goroutines, nor be waited for
-// again and again.
+// Limits on concurrent calls, so that a server that hangs does not accumulate goroutines.
 const (
-	maxCalls     = 2048 // under way
-	maxAbandoned = 128  // of them, that nobody waits for any longer
+	maxCalls     = 2048 // in flight
+	maxAbandoned = 128  // calls in flight whose callers have stopped waiting
 )
 
-// ErrBusy is what an Error wraps if too many calls are under way for another one.
-var ErrBusy = errors.New("is not called: too many calls are under way")
+// ErrBusy is wrapped by an Error if too many calls are in flight.
+var ErrBusy = errors.New("too many calls in flight")
 
-// A Caller bounds the calls of one remote thing. The zero value times out at once. It is
-// safe for concurrent use, and must not be copied.
+// A Caller limits calls to one remote thing. Set Name and Timeout; with a zero Timeout, every call times
+// out. It is safe for concurrent use, and must not be copied.
 type Caller struct {
-	Name    string        // what is called, for errors: "serverside: the Store"
-	Timeout time.Duration // how long a call is waited for
+	Name    string        // of what is called, for errors: "serverside: the Store"
+	Timeout time.Duration // how long Do waits for a call
 
-	// Probe, if not nil, makes the Caller a breaker: see Ready. It may take as long as it likes,
-	// but must return, and must be safe for concurrent use.
+	// Probe, if not nil, makes the Caller a breaker: see Ready. It may take any time, but must
+	// return, and must be safe for concurrent use.
 	Probe func(context.Context) error
 
-	// Answered reports whether an error of a call or a Probe is an answer, so that what is
-	// called is there. If nil, no error is.
+	// Answered reports whether an error of a call or a Probe is an answer: then the remote thing
+	// is up. If nil, no error is an answer.
 	Answered func(error) bool
 
 	breaker breaker
 
-	calls       atomic.Int64              // under way
-	awaited     atomic.Int64              // of them, those that are waited for
-	answers     atomic.Int64              // how many have succeeded
-	lastAnswer  atomic.Pointer[time.Time] // when one did last
-	lastStarved atomic.Pointer[time.Time] // when this process was last short of processors
+	calls       atomic.Int64              // in flight
+	awaited     atomic.Int64              // calls in flight whose callers still wait
+	answers     atomic.Int64              // calls that succeeded
+	lastAnswer  atomic.Pointer[time.Time] // when a call last succeeded
+	lastStarved atomic.Pointer[time.Time] // when this process was last short of CPU time
 }
 
-// An Error is a call that failed.
+// An Error is the error of a failed call.
 type Error struct {
-	Err error // why
+	Err error // the reason
 
-	// Late says that this process is the one that is slow, and what was called is not gone: as
-	// many calls are awaited as there may be, or one timed out while others were answered, or
-	// this process was short of processors less than a second ago.
+	// Late reports that this process is slow, and the remote thing is not gone: too many
+	// callers wait, or the call timed out while others were answered, or this process was
+	// short of CPU time less than a second ago.
 	Late bool
 
-	// Unsent says that the call was not made.
+	// Unsent reports that the call was not made.
 	Unsent bool
 }
 
 func (e *Error) Error() string { return e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// A timeoutError is a context.DeadlineExceeded.
+// A timeoutError is a context.DeadlineExceeded with its own text.
 type timeoutError struct{ text string }
 
 func (e *timeoutError) Error() string { return e.text }
@@ -77,19 +76,19 @@ func IsLate(err error) bool {
 	return false
 }
 
-// Do returns what call returns, or an *Error: that of call, or that it panicked, or that it
-// took longer than c's Timeout, or that c is not Ready. If ctx ends first, it returns ctx's
-// error.
+// Do makes a call and returns its result. It returns an *Error if the call fails, panics or takes longer
+// than c's Timeout, or if c is not Ready. If ctx ends first, it returns ctx's error.
 //
-// A call that is not waited for any longer is left to itself: it has the values of ctx and the
-// Timeout, but does not end with ctx. What it returns in the end without an error is passed to
-// unused, unless that is nil.
+// The call has the values of ctx and the Timeout, but does not end with ctx: when Do returns early, the
+// call goes on. If it then succeeds, its result is passed to unused, unless unused is nil.
 func Do[T any](ctx context.Context, c *Caller, call func(context.Context) (T, error), unused func(T)) (T, error) {
 	return do(ctx, c, c.Ready, call, unused)
 }
 
-// DoPatiently is Do of a call that can wait, within its Timeout, for c to be Ready.
-func DoPatiently[T any](ctx context.Context, c *Caller, call func(context.Context) (T, error), unused func(T)) (T, error) {
+// DoPatiently is Do, but while the breaker is open, it waits within the Timeout for c to be Ready.
+func DoPatiently[T any](
+	ctx context.Context, c *Caller, call func(context.Context) (T, error), unused func(T),
+) (T, error) {
 	return do(ctx, c, c.WaitReady, call, unused)
 }
 
@@ -103,7 +102,7 @@ func do[T any](ctx context.Context, c *Caller, ready func(context.Context) error
 		return none, c.notReady(ctx, err)
 	}
 	if ok, late := c.enter(); !ok {
-		return none, &Error{Err: fmt.Errorf("%s %w", c.Name, ErrBusy), Late: late, Unsent: true}
+		return none, &Error{Err: fmt.Errorf("%s: %w", c.Name, ErrBusy), Late: late, Unsent: true}
 	}
 	defer c.awaited.Add(-1)
 	r := start(context.WithoutCancel(ctx), deadline, c, call)
@@ -117,7 +116,7 @@ func do[T any](ctx context.Context, c *Caller, ready func(context.Context) error
 		err = c.judge(c.timeout(), &r.progress)
 	}
 	go func() {
-		if ctx.Err() != nil { // so nobody has found out yet whether there is an answer in time
+		if ctx.Err() != nil { // it is still unknown whether the call is answered in time
 			select {
 			case <-r.done:
 				_ = c.judge(r.err, &r.progress)
@@ -133,7 +132,7 @@ func do[T any](ctx context.Context, c *Caller, ready func(context.Context) error
 	return none, err
 }
 
-// A running call, and when done is closed its result.
+// A running is a call in flight. Its value and err are set when done is closed.
 type running[T any] struct {
 	ctx  context.Context
 	done chan struct{}
@@ -142,22 +141,24 @@ type running[T any] struct {
 	err   error
 }
 
-// A progress is what judge needs to know about a call.
+// A progress is what judge needs to know of a call.
 type progress struct {
 	began         time.Time
-	answersBefore int64        // how many answers there were
+	answersBefore int64        // answers of the Caller at its start
 	startDelay    atomic.Int64 // until its goroutine ran, in ns
 }
 
-// start makes a call in a goroutine of its own.
-func start[T any](ctx context.Context, deadline time.Time, c *Caller, call func(context.Context) (T, error)) *running[T] {
+// start makes a call in a new goroutine.
+func start[T any](
+	ctx context.Context, deadline time.Time, c *Caller, call func(context.Context) (T, error),
+) *running[T] {
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	r := &running[T]{ctx: ctx, done: make(chan struct{})}
 	r.began, r.answersBefore = time.Now(), c.answers.Load()
 	go func() {
 		r.startDelay.Store(int64(time.Since(r.began)))
-		r.err = fmt.Errorf("%s ended the goroutine that called it", c.Name)
-		defer func() { // also after runtime.Goexit
+		r.err = fmt.Errorf("%s: the call ended its goroutine", c.Name)
+		defer func() { // runs after runtime.Goexit too
 			c.calls.Add(-1)
 			if r.err == nil {
 				c.succeeded()
@@ -170,7 +171,7 @@ func start[T any](ctx context.Context, deadline time.Time, c *Caller, call func(
 	return r
 }
 
-// guard returns the error of call, or that it panicked.
+// guard returns the error of call, or its panic as an error.
 func (c *Caller) guard(call func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -180,8 +181,8 @@ func (c *Caller) guard(call func() error) (err error) {
 	return call()
 }
 
-// judge returns the *Error of a call that ended with err, or nil if that is nil. It opens the breaker
-// if err is no answer, unless the reason is that this process is slow.
+// judge returns the *Error of a call that ended with err, or nil if err is nil. It opens the breaker
+// unless err is an answer or this process is slow.
 func (c *Caller) judge(err error, p *progress) error {
 	if err == nil {
 		return nil
@@ -196,16 +197,15 @@ func (c *Caller) judge(err error, p *progress) error {
 	return &Error{Err: err, Late: late}
 }
 
-// Expired returns the *Error of a call that its caller has kept in a queue since some time until the
-// Timeout was over. It is Late if others were answered meanwhile. It does not open the breaker.
+// Expired returns the *Error of a call that waited in its caller's queue from since until the Timeout. It
+// is Late if other calls were answered meanwhile. It does not open the breaker.
 func (c *Caller) Expired(since time.Time) error {
 	last := c.lastAnswer.Load()
 	late := c.isStarved(time.Since(since) > c.Timeout*3/2) || last != nil && last.After(since)
 	return &Error{Err: c.timeout(), Late: late}
 }
 
-// asTimeout returns err, or if it is one of the network that says that time is over, one that is
-// a context.DeadlineExceeded.
+// asTimeout returns err, but if it is a timeout of the network, one that is a context.DeadlineExceeded.
 func (c *Caller) asTimeout(err error) error {
 	failed, ok := errors.AsType[net.Error](err)
 	if !ok || !failed.Timeout() || errors.Is(err, context.DeadlineExceeded) {
@@ -218,20 +218,20 @@ func (c *Caller) timeout() error {
 	return &timeoutError{fmt.Sprintf("%s did not answer within %v", c.Name, c.Timeout)}
 }
 
-// notReady is the error of a call that was not made because of err, of Ready.
+// notReady returns the error of a call that was not made because Ready failed with err.
 func (c *Caller) notReady(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err == context.DeadlineExceeded:
 		err = &timeoutError{fmt.Sprintf("%s could not be reached within %v", c.Name, c.Timeout)}
-		c.Fails(err) // so that no other call waits
+		c.Fails(err) // so that other calls do not wait
 	}
 	return &Error{Err: err, Unsent: true}
 }
 
-// isStarved reports whether this process is short of processors, or was within the last second. If
-// now is true, it is, and that is remembered: calls that were made too late may make others fail.
+// isStarved reports whether this process is or was short of CPU time within the last second. If now
+// is true, it is short now. Calls that started too late may make later ones fail.
 func (c *Caller) isStarved(now bool) bool {
 	at := time.Now()
 	if now {
@@ -247,8 +247,8 @@ func (c *Caller) succeeded() {
 	c.answers.Add(1)
 }
 
-// enter counts one more call and reports ok, unless there are too many. Then late reports whether
-// this process is slow: they are still awaited, or one was answered within the Timeout.
+// enter counts a call and returns ok, unless there are too many. Then late reports whether this
+// process is slow: the callers still wait, or a call was answered within the Timeout.
 func (c *Caller) enter() (ok, late bool) {
 	waited, calls := c.awaited.Add(1), c.calls.Add(1)
 	hung := calls-waited >= maxAbandoned
@@ -261,9 +261,9 @@ func (c *Caller) enter() (ok, late bool) {
 	return true, false
 }
 
-// Inline is Do of a call that returns in time by itself. It is made in the goroutine of its caller,
-// and is not counted. ctx must have a deadline. A call that ends because ctx was canceled says
-// nothing about what it calls.
+// Inline is Do for a call that returns in time by itself: it runs in the caller's goroutine, without a
+// limit on concurrent calls. ctx must have a deadline. A call that ends because ctx was canceled does
+// not open the breaker.
 func Inline(ctx context.Context, c *Caller, call func(context.Context) error) error {
 	if err := c.Ready(ctx); err != nil {
 		return &Error{Err: err, Unsent: true}

@@ -18,7 +18,7 @@ import (
 
 const timeout = 50 * time.Millisecond
 
-// isLate reports whether err says that this process is late.
+// isLate reports whether err is Late.
 func isLate(err error) bool {
 	failed, ok := errors.AsType[*remote.Error](err)
 	return ok && failed.Late
@@ -38,7 +38,7 @@ func TestAnswersAndErrorsAreReturned(t *testing.T) {
 	_, err = remote.Do(t.Context(), c, func(context.Context) (int, error) { panic("a fault") }, nil)
 	assert.EqualError(t, err, "the store panicked: a fault")
 	_, err = remote.Do(t.Context(), c, func(context.Context) (int, error) { runtime.Goexit(); return 0, nil }, nil)
-	assert.EqualError(t, err, "the store ended the goroutine that called it")
+	assert.EqualError(t, err, "the store: the call ended its goroutine")
 }
 
 func TestACallOutlivesItsContextButNotTheTimeout(t *testing.T) {
@@ -71,7 +71,7 @@ func TestACallOutlivesItsContextButNotTheTimeout(t *testing.T) {
 	})
 }
 
-func TestWhatHangsIsNotAskedAgainUntilItReturns(t *testing.T) {
+func TestNoMoreCallsAreMadeWhileManyHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &remote.Caller{Name: "the store", Timeout: timeout}
 		var asked atomic.Int64
@@ -83,10 +83,10 @@ func TestWhatHangsIsNotAskedAgainUntilItReturns(t *testing.T) {
 			require.Error(t, err)
 		}
 		assert.Equal(t, int64(128), asked.Load())
-		assert.Equal(t, 128*timeout, time.Since(start), "the others did not wait")
+		assert.Equal(t, 128*timeout, time.Since(start), "later calls did not wait")
 		_, err := remote.Do(t.Context(), c, hang, nil)
 		assert.ErrorIs(t, err, remote.ErrBusy)
-		assert.EqualError(t, err, "the store is not called: too many calls are under way")
+		assert.EqualError(t, err, "the store: too many calls in flight")
 		assert.False(t, isLate(err), "it hangs")
 
 		close(release)
@@ -96,14 +96,15 @@ func TestWhatHangsIsNotAskedAgainUntilItReturns(t *testing.T) {
 	})
 }
 
-func TestThousandsOfCallsAtOnceAreBounded(t *testing.T) {
+func TestConcurrentCallsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &remote.Caller{Name: "the store", Timeout: timeout}
 		var late, answered atomic.Int64
 		var group sync.WaitGroup
 		for range 8000 {
 			group.Go(func() {
-				_, err := remote.Do(t.Context(), c, func(context.Context) (int, error) { time.Sleep(time.Millisecond); return 0, nil }, nil)
+				call := func(context.Context) (int, error) { time.Sleep(time.Millisecond); return 0, nil }
+				_, err := remote.Do(t.Context(), c, call, nil)
 				if err == nil {
 					answered.Add(1)
 				} else if isLate(err) {
@@ -116,12 +117,13 @@ func TestThousandsOfCallsAtOnceAreBounded(t *testing.T) {
 	})
 }
 
-func TestWhoeverIsLateWhileOthersAreAnsweredIsSaidToBeLate(t *testing.T) {
+func TestATimeoutWhileOthersAreAnsweredIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &remote.Caller{Name: "the store", Timeout: timeout}
 		failed := make(chan error)
 		go func() {
-			_, err := remote.Do(t.Context(), c, func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }, nil)
+			call := func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() }
+			_, err := remote.Do(t.Context(), c, call, nil)
 			failed <- err
 		}()
 		synctest.Wait()

@@ -7,7 +7,7 @@ function bucket.drain(limit, s)
 	if not s then return state(at, 0, limit.unit) end
 	local level, t = owed(s, limit.unit, limit.most) + s.prev * limit.unit, s.time
 	if level > limit.most then level = limit.most end
-	if t > now then t = now end -- a time to come was another clock's
+	if t > now then t = now end -- a future time is from another clock
 	if t % tick > 0 then t = t + tick - t % tick end
 	if at > t then level, t = level - (at - t) / tick * limit.rate, at end
 	if level <= 0 then return state(at, 0, limit.unit) end
@@ -34,4 +34,4 @@ function bucket.settle(limit, s, n)
 	return state(s.time, level, limit.unit)
 end
 
-function bucket.whole(limit, s) return s.time + ceil(s.level / limit.rate) * limit.tick end
+function bucket.full(limit, s) return s.time + ceil(s.level / limit.rate) * limit.tick end

@@ -1,14 +1,14 @@
-local grace = 1000 -- ms that a key lives longer, for the sake of coarse clocks
+local grace = 1000 -- ms that a key is kept longer, because clocks are coarse
 
--- permit raises an error if a command is not permitted, which Redis 7 and later can be asked
--- before anything is written: one that is not says so itself. What one key permits all do:
--- Redis refuses a script unless all its KEYS may be read and written.
+-- permit raises Redis' own error if a command is not permitted, before anything is written. Redis 6.2
+-- has no such check. Checking one key is enough for all: Redis refuses a script unless the user may
+-- read and write all its KEYS.
 local may = redis.acl_check_cmd
 local function permit(...)
 	if may and not may(...) then call(...) end
 end
 
--- extend has key live until last, and then some, so that it need not be told each time.
+-- extend keeps key until last at least, and a little longer, so that most calls need no PEXPIRE.
 local function extend(key, last)
 	local need = ceil((last - now) / 1000) + grace
 	if need < grace then need = grace end

@@ -1,16 +1,15 @@
--- Places in flight. KEYS[1] is a sorted set. A member <n>:<id> is an entry of n places, and
--- its score is when it expires, in ms since the Unix epoch. The score of the member 'places'
--- is how many all entries have together, negative so that it passes for no time.
+-- Requests in flight. KEYS[1] is a sorted set. A member <n>:<id> is an entry that takes n places; its
+-- score is when it expires, in ms since the Unix epoch. The score of the member 'places' is the number
+-- of places that all entries take, as a negative number, which no time is.
 --
--- ARGV: how long an entry is kept, in ms; then, for each command, its verb, the entry and a
--- limit:
---   take  add the entry if its places are free within the limit; if it is there, as keep
---   keep  if it is there, put off its expiry
---   drop  remove it
--- Returns the time in µs, how many places are in use, whether the set was as it cannot be,
--- and for each command whether the entry is there, or, with drop, was.
+-- ARGV: how long an entry is kept, in ms; then for each command its verb, the entry and a limit:
+--   take  add the entry if its places are free within the limit; if it exists, as keep
+--   keep  if the entry exists, extend it
+--   drop  remove the entry
+-- The reply is the time in µs, how many places are in use, whether the set was invalid, and for each
+-- command whether the entry exists now, or for drop, existed before.
 
--- This line is replaced in tests, which have a clock of their own.
+-- Tests replace this line by a clock of their own.
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 
@@ -19,8 +18,8 @@ local farthest = now + 86400000 -- no entry expires later
 
 local function integer(n) return string.format('%.0f', n) end
 
--- write is redis.call. Before the first write it raises an error if any may not be made, so
--- that nothing is written by halves. Redis 7 and later can be asked.
+-- write is redis.call. Before the first write it checks whether all writes are permitted, and raises
+-- the error if not, so that a script writes all or nothing. Redis 6.2 has no such check.
 local permitted = not redis.acl_check_cmd
 local function write(...)
 	if not permitted then
@@ -48,7 +47,7 @@ for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, '(' .. integer(farthest)
 	remove(entry)
 end
 
--- What cannot be the number of places is counted anew: every entry has one at least.
+-- An invalid number of places is counted again. Every entry has at least one place.
 local entries = redis.call('ZCOUNT', key, '0', '+inf')
 if used % 1 ~= 0 or used < entries or used > 0 and entries == 0 or used >= 2 ^ 53 then
 	corrupt, used = 1, 0
@@ -57,7 +56,7 @@ end
 
 local function set(entry) write('ZADD', key, integer(now + ttl), entry) end
 
--- extend has the key live a second longer than an entry that is set now: clocks are coarse.
+-- extend keeps the key a second longer than an entry that is set now, because clocks are coarse.
 local function extend()
 	write('PEXPIRE', key, integer(math.max(redis.call('PTTL', key), ttl + 1000)))
 end
@@ -69,7 +68,7 @@ for i = 2, #ARGV, 3 do
 	if there and verb == 'drop' then
 		remove(entry)
 	elseif there then
-		extend() -- first: out of memory, Redis refuses a ZADD unless something was written before it
+		extend() -- first, because a Redis without memory refuses ZADD unless the script has written before
 		set(entry)
 	elseif verb == 'take' and places(entry) <= limit - used then
 		set(entry)

@@ -1,8 +1,8 @@
 -- SlidingLog.
 local log = {}
-local entries = 2000 -- that a log has at most
+local entries = 2000 -- the most that a log has
 
--- logged returns a state of entries, of which level units are.
+-- logged returns a state with these entries, which contain level units.
 local function logged(all, level)
 	if all == '' then return state(now, 0, 1) end
 	return state(number(all, #all - 8, #all - 2), level > 0 and level or 0, 1, 0, all)
@@ -11,7 +11,7 @@ end
 function log.drain(limit, s)
 	if not s then return state(now, 0, 1) end
 	local all, level = s.log, s.level
-	if all == '' then -- as another algorithm left it
+	if all == '' then -- counted by another algorithm
 		level = owed(s, 1, limit.most) + s.prev
 		if level > limit.most then level = limit.most end
 		if level > 0 then all = entry(s.time, level) end
@@ -24,8 +24,8 @@ function log.drain(limit, s)
 	return logged(sub(all, i), level)
 end
 
--- moment is when n units fit: when enough of the oldest have left.
-local function moment(limit, s, n)
+-- fitsAt returns when n units fit: when enough of the oldest have left the window.
+local function fitsAt(limit, s, n)
 	local over, free, i = s.level + n - limit.capacity, now, 1
 	while over > 0 and i < #s.log do
 		free = number(s.log, i, i + 6) + limit.window
@@ -35,8 +35,8 @@ local function moment(limit, s, n)
 	return free > now and free or now
 end
 
--- append returns s with an entry of n units more, if there is room for one: of the time at, or
--- if that is not later than the newest, in the newest.
+-- append returns s with n more units in a new entry at the time at, or nil if there is no space. If at is
+-- not later than the newest entry, it adds them to that entry.
 local function append(limit, s, n, at)
 	local all = s.log
 	if n > limit.most - s.level then return end
@@ -54,7 +54,7 @@ function log.try(limit, s, n, within)
 	local at = now
 	if within then
 		if n > limit.capacity then return end
-		at = moment(limit, s, n)
+		at = fitsAt(limit, s, n)
 		if at - now > within or at - now > day then return end
 	elseif n > limit.capacity - s.level then
 		return
@@ -62,8 +62,8 @@ function log.try(limit, s, n, within)
 	return append(limit, s, n, at)
 end
 
--- What is charged into a log that is full makes the newest entry as old as it. Units of the
--- entries from at on are given back, the oldest first, or without at of the newest.
+-- If the log is full of entries, a charge makes the newest entry as new as itself. A refund with at takes
+-- from the entries since at, the oldest first; without at, from the newest first.
 function log.settle(limit, s, n, at)
 	local all = s.log
 	if n > 0 then
@@ -94,4 +94,4 @@ function log.settle(limit, s, n, at)
 	return logged(kept .. all, level)
 end
 
-function log.whole(limit, s) return s.log == '' and s.time or s.time + limit.window end
+function log.full(limit, s) return s.log == '' and s.time or s.time + limit.window end

@@ -1,15 +1,15 @@
--- A state is what is counted of one Limit's Name for one Key: at time, level parts were owed, of
--- which unit make one unit of quota. A SlidingWindow counted prev units in the window before.
--- A SlidingLog has all its entries in log, the newest last, whose time is the state's.
+-- A state is what is counted for one Key and one Limit's Name: at time, level parts were owed, and
+-- unit parts make one unit of quota. For a SlidingWindow, prev is the count of the window before. For
+-- a SlidingLog, log has all entries, the newest last, whose time is the state's.
 --
--- It is the value of a field: time, level and unit in digits; prev if there is one or there is
--- a log; and the log.
+-- It is stored as the value of a field: time, level and unit in digits; prev if it is not 0 or there
+-- is a log; then the log.
 
 local function state(time, level, unit, prev, log)
 	return {time = time, level = level, unit = unit, prev = prev or 0, log = log or ''}
 end
 
--- parse returns the state that is in a value, or nil if nobody here has written it.
+-- parse returns the state in a value, or nil if it is invalid.
 local function parse(value)
 	local time, level, unit, rest = match(value, '^(%d+) (%d+) (%d+)(.*)$')
 	local prev, space, log = 0, '', ''
@@ -32,18 +32,18 @@ local function value(s)
 	return text
 end
 
--- owed is the level of s in parts of 1/unit, at most most.
+-- owed returns the level of s in parts of 1/unit, but at most most.
 local function owed(s, unit, most)
 	local level = s.level
 	if s.unit ~= unit then level = convert(level, s.unit, unit) end
 	return level > most and most or level
 end
 
--- Each kind of limit has five functions:
+-- Each kind of limit has four functions:
 --
---   drain(limit, s)               what s is now, by the numbers of limit; s may be nil
---   try(limit, s, n, within)      what s, which was drained, is with n units more if they fit:
---                                 now, or if within is not nil, within so many µs; else nil
---   settle(limit, s, n, at)       what s, which was drained, is with n units more, into debt if
---                                 need be, or with -n units of what was charged at at given back
---   whole(limit, s)               when nothing of s is owed
+--   drain(limit, s)           returns s, or a new state if it is nil, at the current time
+--   try(limit, s, n, within)  returns s, which was drained, with n units charged, or nil if they
+--                             do not fit now; if within is not nil, not within so many µs
+--   settle(limit, s, n, at)   returns s, which was drained, with n units charged even if they do not
+--                             fit; or with -n units given back that were charged at the time at
+--   full(limit, s)            returns when all units will be available again

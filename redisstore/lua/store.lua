@@ -1,29 +1,28 @@
--- KEYS are the hashes of Keys, and the sorted sets of the IDs of charges, by when they are forgotten.
--- ARGV is:
+-- KEYS are the hashes of Keys, and the sorted sets of the IDs of charges, by the time when they are
+-- forgotten. ARGV is:
 --
---   how many limits there are, and of each: name, algorithm, tick, rate, window, capacity, most
---   and unit; of a Calendar, whose window is 0, also when six windows begin, the second or third
---   of them now's
+--   the number of limits, and for each: name, algorithm, tick, rate, window, capacity, most and unit;
+--   for a Calendar, whose window is 0, also the starts of six windows, of which now is in the second
+--   or third
 --
---   the calls, each of which makes its charges together or not at all: take, peek, reserve, settle or
---   revoke; of a reserve, how long it may wait; how many charges; and of each: the index of its key in
---   KEYS, the index of its limit, units, and flags. Flag d is a dry run; for a, the time it was charged
---   at follows; for i, its ID and the index of that's set in KEYS follow
+--   the calls, each made together or not at all: take, peek, reserve, settle or revoke; for a reserve
+--   how long it may wait; the number of charges; and for each: the index of its key in KEYS, the index
+--   of its limit, units, and flags. Flag d is a dry run; after flag a comes the time when it was
+--   charged; after flag i come its ID and the index of the ID's set in KEYS
 --
--- The reply is now, and how many values no Store has written; for each call 1 if its charges fit, or
--- 0; and for each of its charges 1 if it fits, 2 if its ID was charged before, or 0, and the time,
--- level, prev and log of the state it found, which includes what earlier charges of the call took. If
--- one of those was counted by another limit, the outcome has 4 added, and the same of the state without
--- what they took follow. If now is not in the windows that were given of a Calendar, the reply is now
--- alone, and nothing was done.
-local place = 0
+-- The reply is now, and the number of invalid values; for each call 1 if its charges fit, or 0; and for
+-- each charge 1 if it fits, 2 if its ID was charged before, or 0, with the time, level, prev and log of
+-- the state that it found, which includes what earlier charges of the call took. If another limit
+-- counted one of those, the 0, 1 or 2 is 4 higher, and the same of the state without them follows. If
+-- now is not in the given windows of a Calendar, the reply is only now, and nothing was done.
+local position = 0
 local function text()
-	place = place + 1
-	return ARGV[place]
+	position = position + 1
+	return ARGV[position]
 end
 local function int()
-	place = place + 1
-	return tonumber(ARGV[place])
+	position = position + 1
+	return tonumber(ARGV[position])
 end
 
 local kinds = {[0] = bucket, bucket, fixed, sliding, log}
@@ -43,8 +42,8 @@ end
 
 local fields, found, corrupt = {}, {}, 0
 
--- field returns the field of a limit in the hash key, which is read once. Its limit is set when it has
--- to be written.
+-- field returns the field of a limit in the hash key, and reads it once. Its limit is set when it must
+-- be written.
 local function field(key, limit, dry)
 	local name = dry and limit.name .. '\tdry' or limit.name
 	local of = found[key]
@@ -64,7 +63,7 @@ end
 
 local ids, known = {}, {}
 
--- identity returns the entry of an ID, which is read once. It is known if it was charged before.
+-- identity returns the entry of an ID, and reads it once. Its known is true if it was charged before.
 local function identity(id, set, limit, dry)
 	local member = limit.name .. '\t' .. (dry and 1 or 0) .. id
 	local name = set .. '\n' .. member
@@ -96,8 +95,8 @@ end
 
 local undo, undos
 
--- update sets the state of f to s, which is counted as limit does, and marks id, if there is one, as
--- charged. What was is kept in undo if the call may have to be undone.
+-- update sets the state of f to s, as counted by limit, and marks id, if there is one, as charged. If the
+-- call may be undone, it saves the old state in undo.
 local function update(f, s, limit, id)
 	if undo then
 		undos = undos + 1
@@ -107,7 +106,7 @@ local function update(f, s, limit, id)
 	if id then id.known, id.expires = true, expiry(limit) end
 end
 
--- restore undoes what update did for the charges of a call.
+-- restore undoes the updates of a call.
 local function restore()
 	for i = undos, 1, -1 do
 		local was = undo[i]
@@ -117,7 +116,7 @@ local function restore()
 	end
 end
 
-while place < #ARGV do
+while position < #ARGV do
 	local verb = text()
 	local within = verb == 'reserve' and int() or nil
 	local count = int()
@@ -139,7 +138,7 @@ while place < #ARGV do
 			outcome = 2
 		elseif settles then
 			after = kind.settle(limit, s, n, at)
-			if same(after, s) then after = f.state end -- as if nobody had seen it
+			if same(after, s) then after = f.state end -- nothing to write
 		else
 			after = kind.try(limit, s, n, within)
 			if not after then outcome, allowed = 0, allowed and dry end
@@ -158,7 +157,7 @@ while place < #ARGV do
 end
 reply[2] = corrupt
 
--- All commands must be permitted before the first is executed: a script writes all or nothing.
+-- All commands must be permitted before the first one, so that a script writes all or nothing.
 for _, f in ipairs(fields) do
 	if f.limit then
 		permit('HSET', f.key, 'field', 'value')
@@ -178,15 +177,15 @@ for _, id in ipairs(ids) do
 	end
 end
 
-local whole = {}
+local fullAt = {}
 for _, f in ipairs(fields) do
 	if f.limit then
 		call('HSET', f.key, f.name, value(f.state))
-		local at = f.limit.kind.whole(f.limit, f.state)
-		if at > (whole[f.key] or 0) then whole[f.key] = at end
+		local at = f.limit.kind.full(f.limit, f.state)
+		if at > (fullAt[f.key] or 0) then fullAt[f.key] = at end
 	end
 end
-for key, at in pairs(whole) do extend(key, at) end
+for key, at in pairs(fullAt) do extend(key, at) end
 for _, id in ipairs(ids) do
 	if id.expires then
 		call('ZREMRANGEBYSCORE', id.set, '-inf', digits(now))

@@ -1,41 +1,41 @@
 -- FixedWindow and SlidingWindow.
 local fixed, sliding = {}, {}
 
--- window returns when the window of limit begins that t is in, and when it ends. Those of a
--- Calendar were sent: from two before the one of now to two after it.
+-- window returns the start and the end of the window that t is in. For a Calendar they were sent: from
+-- two windows before the current one to two after it.
 local function window(limit, t)
 	local starts = limit.starts
 	if not starts then
-		local begin = t - t % limit.window
-		return begin, begin + limit.window
+		local start = t - t % limit.window
+		return start, start + limit.window
 	end
 	for i = 2, #starts do
 		if t < starts[i] then return starts[i - 1], starts[i] end
 	end
 end
 
--- counted is what s counts in the window that begins at begin, in which its time is. If its
--- own window began later than that one, so may the one before it have.
-local function counted(limit, s, begin)
+-- counted returns what s counts in the window that starts at start, which contains its time. If s has
+-- started later than that window, the window contains prev too.
+local function counted(limit, s, start)
 	local level = owed(s, 1, limit.most)
-	if begin < s.time then level = level + s.prev end
+	if start < s.time then level = level + s.prev end
 	return level > limit.most and limit.most or level
 end
 
--- between is x, at least 0 and at most most.
+-- between returns x, limited to the range from 0 to most.
 local function between(x, most)
 	if x < 0 then return 0 end
 	return x > most and most or x
 end
 
 function fixed.drain(limit, s)
-	local begin, finish = window(limit, now)
-	if not s or s.time < begin then return state(begin, 0, 1) end
-	if s.time >= finish then begin = window(limit, s.time) end
-	return state(begin, counted(limit, s, begin), 1)
+	local start, finish = window(limit, now)
+	if not s or s.time < start then return state(start, 0, 1) end
+	if s.time >= finish then start = window(limit, s.time) end
+	return state(start, counted(limit, s, start), 1)
 end
 
--- What is reserved is charged in the window that has room for it: that of s, or the next.
+-- A reservation is charged in the first window where it fits: that of s, or the next.
 function fixed.try(limit, s, n, within)
 	local full = n > limit.capacity - s.level
 	if within then
@@ -49,21 +49,21 @@ function fixed.try(limit, s, n, within)
 	return state(s.time, s.level + n, 1)
 end
 
--- Only what was charged in the window of s is given back.
+-- Only what was charged in the window of s can be given back.
 function fixed.settle(limit, s, n, at)
-	local begin, finish = window(limit, s.time)
+	local start, finish = window(limit, s.time)
 	at = at or now
-	if n < 0 and (at < begin or at >= finish) then return s end
+	if n < 0 and (at < start or at >= finish) then return s end
 	return state(s.time, between(s.level + n, limit.most), 1)
 end
 
-function fixed.whole(limit, s)
+function fixed.full(limit, s)
 	if s.level == 0 then return s.time end
 	local _, finish = window(limit, s.time)
 	return finish
 end
 
--- slide returns s as it is at at.
+-- slide returns s at the time at.
 local function slide(limit, s, at)
 	local present = at - at % limit.window
 	if present <= s.time then return s end
@@ -72,32 +72,31 @@ end
 
 function sliding.drain(limit, s)
 	if not s then return state(now - now % limit.window, 0, 1) end
-	local begin, prev = s.time - s.time % limit.window, 0
-	if begin == s.time then prev = between(s.prev, limit.most) end
-	return slide(limit, state(begin, counted(limit, s, begin), 1, prev), now)
+	local start, prev = s.time - s.time % limit.window, 0
+	if start == s.time then prev = between(s.prev, limit.most) end
+	return slide(limit, state(start, counted(limit, s, start), 1, prev), now)
 end
 
--- What is reserved is charged when so little of the window before is left that it fits beside
--- what that weighs.
+-- A reservation is charged at the time when the window before weighs so little that it fits.
 function sliding.try(limit, s, n, within)
 	local at, ticks, capacity = now, limit.window / limit.tick, limit.capacity
 	if within then
 		if n > capacity then return end
-		local free, before, room = s.time, s.prev, capacity - s.level - n
-		if room < 0 then free, before, room = s.time + limit.window, s.level, capacity - n end
-		local weighs = before > 0 and ticks - floor(room * ticks / before) or 0
+		local free, before, spare = s.time, s.prev, capacity - s.level - n
+		if spare < 0 then free, before, spare = s.time + limit.window, s.level, capacity - n end
+		local weighs = before > 0 and ticks - floor(spare * ticks / before) or 0
 		if weighs > 0 then free = free + weighs * limit.tick end
 		if free > at then at = free end
 		if at - now > within or at - now > day then return end
 		s = slide(limit, s, at)
 	end
-	local room = capacity - s.level - n
-	if s.time > at or room < 0 then return end
-	if s.prev * (ticks - floor((at - s.time) / limit.tick)) > room * ticks then return end
+	local spare = capacity - s.level - n
+	if s.time > at or spare < 0 then return end
+	if s.prev * (ticks - floor((at - s.time) / limit.tick)) > spare * ticks then return end
 	return state(s.time, s.level + n, 1, s.prev)
 end
 
--- Only what was charged in the two windows of s is given back.
+-- Only what was charged in the two windows of s can be given back.
 function sliding.settle(limit, s, n, at)
 	local level, prev = s.level, s.prev
 	at = at or now
@@ -109,7 +108,7 @@ function sliding.settle(limit, s, n, at)
 	return state(s.time, level, 1, prev)
 end
 
-function sliding.whole(limit, s)
+function sliding.full(limit, s)
 	if s.level > 0 then return s.time + 2 * limit.window end
 	return s.prev > 0 and s.time + limit.window or s.time
 end

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// All processes that use this Key spend one budget of retries.
+// All processes with this Key share one budget of retries.
 func ExampleBudget() {
 	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	client := &http.Client{Transport: &heed.Transport{
@@ -19,8 +19,8 @@ func ExampleBudget() {
 	defer client.CloseIdleConnections()
 }
 
-// Without Redis a process still has the retries that its own requests earn, and one more
-// each TTL.
+// Without Redis, a process still has the retries that its own requests earn, and one more for each
+// TTL.
 func ExampleBudget_withoutRedis() {
 	ctx := context.Background()
 	budget := &redisstore.Budget{Key: "orders-api"}

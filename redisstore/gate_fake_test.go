@@ -18,11 +18,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sets is what the script of Acquire should keep: for each key, when each hold
-// expires, in ms.
+// sets is the expected contents of Redis: for each key, when each hold expires, in ms.
 type sets map[string]map[string]int64
 
-// run is what the script should do.
+// run does what the script should do.
 func (s sets) run(key string, now time.Time, ttl int64, notices []string) []any {
 	if s[key] == nil {
 		s[key] = make(map[string]int64)
@@ -68,25 +67,25 @@ func places(hold string) int64 {
 	return n
 }
 
-// A gateStand is a client to a Redis that a test makes up, without a network, and
-// whose time is that of package time.
-type gateStand struct {
+// A gateFake is a client of a Redis that the test controls, without a network and by the clock of package
+// time.
+type gateFake struct {
 	*redis.Client
 
 	mu    sync.Mutex // guards what follows
 	sets  sets
 	serve server
-	calls []string // the verbs of each, and its key
+	calls []string // for each call its verbs and its key
 }
 
-// A server answers a call, which execute carries out.
+// A server answers a call. execute runs its script.
 type server func(ctx context.Context, execute func() any) (any, error)
 
-func newGateStand(t *testing.T) *gateStand {
-	g := &gateStand{Client: redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), sets: make(sets), serve: well}
+func newGateFake(t *testing.T) *gateFake {
+	g := &gateFake{Client: redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), sets: make(sets), serve: well}
 	g.AddHook(g)
 	t.Cleanup(func() {
-		time.Sleep(time.Minute) // for probes of a server that was silent
+		time.Sleep(time.Minute) // for probes of a silent server
 		g.Close()
 	})
 	return g
@@ -94,19 +93,19 @@ func newGateStand(t *testing.T) *gateStand {
 
 func well(_ context.Context, execute func() any) (any, error) { return execute(), nil }
 
-// silent is a server that is gone.
+// silent executes nothing and never answers.
 func silent(ctx context.Context, _ func() any) (any, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
-// mute is a server whose answers get lost.
-func mute(ctx context.Context, execute func() any) (any, error) {
+// noAnswers executes calls but never answers.
+func noAnswers(ctx context.Context, execute func() any) (any, error) {
 	execute()
 	return silent(ctx, nil)
 }
 
-// delayed is a server that is mute, and takes its time.
+// delayed executes calls after d and never answers.
 func delayed(d time.Duration) server {
 	return func(ctx context.Context, execute func() any) (any, error) {
 		time.AfterFunc(d, func() { execute() })
@@ -118,28 +117,28 @@ func refusing(err error) server {
 	return func(context.Context, func() any) (any, error) { return nil, err }
 }
 
-func (g *gateStand) set(serve server) {
+func (g *gateFake) set(serve server) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.serve = serve
 }
 
-// forget makes the server an empty one.
-func (g *gateStand) forget() {
+// forget removes all data.
+func (g *gateFake) forget() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.sets = make(sets)
 }
 
-// inUse is how many places of key are taken.
-func (g *gateStand) inUse(key string) int64 {
+// inUse returns how many places of key are taken.
+func (g *gateFake) inUse(key string) int64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.sets.run("heed:quota:\x01"+key, time.Now(), 0, nil)[1].(int64)
 }
 
-// took returns the calls since it was last asked.
-func (g *gateStand) took() []string {
+// took returns the calls since its last call.
+func (g *gateFake) took() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	calls := g.calls
@@ -147,8 +146,8 @@ func (g *gateStand) took() []string {
 	return calls
 }
 
-// isForgotten asserts that there is nothing of which a Store tells Redis, now or later.
-func (g *gateStand) isForgotten(t *testing.T) {
+// isForgotten asserts that the Store sends nothing any more.
+func (g *gateFake) isForgotten(t *testing.T) {
 	t.Helper()
 	synctest.Wait()
 	g.took()
@@ -156,13 +155,13 @@ func (g *gateStand) isForgotten(t *testing.T) {
 	assert.Empty(t, g.took())
 }
 
-func (g *gateStand) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (g *gateFake) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (g *gateStand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (g *gateFake) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (g *gateStand) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+func (g *gateFake) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		var args []string
 		for _, arg := range cmd.Args() {
@@ -177,9 +176,9 @@ func (g *gateStand) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (g *gateStand) execute(args []string) any {
+func (g *gateFake) execute(args []string) any {
 	if len(args) < 2 {
-		return int64(1) // a probe or a ping
+		return int64(1) // for a probe or a ping
 	}
 	key, args := args[0], args[1:]
 	g.mu.Lock()
@@ -193,15 +192,14 @@ func (g *gateStand) execute(args []string) any {
 	return g.sets.run(key, time.Now(), ttl, args[1:])
 }
 
-// store is one that knows that Redis answers.
-func (g *gateStand) store(t *testing.T) *redisstore.Store {
+// store returns a Store that Redis has answered.
+func (g *gateFake) store(t *testing.T) *redisstore.Store {
 	s := &redisstore.Store{Client: g.Client}
 	require.NoError(t, s.Ping(ctx))
 	return s
 }
 
-// mustAcquire takes n places, which must be free, for a Hold that does not become
-// garbage before the test ends.
+// mustAcquire takes n places, which must be free. The Hold does not become garbage during the test.
 func mustAcquire(t testing.TB, s *redisstore.Store, key string, limit, n int64) *quota.Hold {
 	t.Helper()
 	h, d, err := s.Acquire(ctx, key, limit, n)

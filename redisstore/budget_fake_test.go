@@ -11,11 +11,11 @@ import (
 
 const host = "https://api.example.com"
 
-// sent is what a Budget's call brings.
+// sent is what one call of a Budget sends.
 type sent struct{ earned, refunded, owed, price int64 }
 
-// stand is a client whose answers a test makes up, without a network.
-type stand struct {
+// A budgetFake is a client whose replies the test sets, without a network.
+type budgetFake struct {
 	*redis.Client
 
 	mu    sync.Mutex // guards what follows
@@ -25,31 +25,31 @@ type stand struct {
 	terms []terms
 }
 
-func newStand(t *testing.T) *stand {
-	s := &stand{Client: redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})}
+func newBudgetFake(t *testing.T) *budgetFake {
+	s := &budgetFake{Client: redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})}
 	s.AddHook(s)
 	t.Cleanup(func() { s.Close() })
 	return s
 }
 
-func (s *stand) answer(granted, balance, processes int64) {
+func (s *budgetFake) answer(granted, balance, processes int64) {
 	s.set(func(context.Context) (any, error) { return []any{granted, balance, t0, processes}, nil })
 }
 
-func (s *stand) refuse(err error) { s.set(func(context.Context) (any, error) { return nil, err }) }
+func (s *budgetFake) refuse(err error) { s.set(func(context.Context) (any, error) { return nil, err }) }
 
-func (s *stand) fallSilent() {
+func (s *budgetFake) fallSilent() {
 	s.set(func(ctx context.Context) (any, error) { <-ctx.Done(); return nil, ctx.Err() })
 }
 
-func (s *stand) set(reply func(context.Context) (any, error)) {
+func (s *budgetFake) set(reply func(context.Context) (any, error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reply = reply
 }
 
-// took returns the calls since it was last asked.
-func (s *stand) took() []sent {
+// took returns the calls since its last call.
+func (s *budgetFake) took() []sent {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	calls := s.calls
@@ -57,13 +57,13 @@ func (s *stand) took() []sent {
 	return calls
 }
 
-func (s *stand) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (s *budgetFake) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (s *stand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (s *budgetFake) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (s *stand) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+func (s *budgetFake) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		a := cmd.Args()
 		s.mu.Lock()
@@ -83,11 +83,11 @@ func (s *stand) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-func (s *stand) budget() *redisstore.Budget {
+func (s *budgetFake) budget() *redisstore.Budget {
 	return &redisstore.Budget{Client: s.Client, Key: "orders-api"}
 }
 
-// withdrawn counts how many retries b grants until it refuses one.
+// withdrawn returns how many retries b grants until it refuses one.
 func withdrawn(b *redisstore.Budget) (n int) {
 	for n < 10_000 && b.Withdraw(context.Background(), host) {
 		n++

@@ -1,4 +1,4 @@
 package redisstore
 
-// KnownKeys reports of how many keys l knows the limits.
+// KnownKeys returns how many keys l keeps in memory.
 func KnownKeys(l *Limits) int { return l.known.Len() }

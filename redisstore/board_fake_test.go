@@ -17,35 +17,37 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A boardStand is a Redis for Boards in a synctest bubble: a boardModel, and
-// subscriptions over net.Pipe.
-type boardStand struct {
-	mu     sync.Mutex // guards what follows
-	model  boardModel
-	delay  time.Duration // of everything, each way
-	silent bool          // it does not answer
-	gone   bool          // it cannot be reached
-	deaf   bool          // it takes no subscription
-	mute   bool          // it sends no message
-	calls  []time.Time
-	probes int // of clients that find out whether it answers
-	subs   map[net.Conn]chan string
-	cut    map[*redisstore.Board]bool // whose questions get lost
+// A boardFake is a Redis for Boards inside a synctest bubble: a boardModel, with subscriptions over
+// net.Pipe.
+type boardFake struct {
+	mu              sync.Mutex // guards what follows
+	model           boardModel
+	delay           time.Duration // in each direction
+	silent          bool          // it does not answer
+	gone            bool          // it cannot be reached
+	noSubscriptions bool          // it refuses subscriptions
+	noMessages      bool          // it publishes nothing
+	calls           []time.Time
+	probes          int // sent by the breakers of clients
+	subs            map[net.Conn]chan string
+	cut             map[*redisstore.Board]bool // Boards that cannot reach it
 }
 
-func newBoardStand(t *testing.T) *boardStand {
-	t.Cleanup(func() { time.Sleep(time.Minute) }) // after Close, whatever sleeps wakes up
-	return &boardStand{delay: time.Millisecond / 2, subs: make(map[net.Conn]chan string), cut: make(map[*redisstore.Board]bool)}
+func newBoardFake(t *testing.T) *boardFake {
+	t.Cleanup(func() { time.Sleep(time.Minute) }) // lets sleeping goroutines end after Close
+	return &boardFake{
+		delay: time.Millisecond / 2, subs: make(map[net.Conn]chan string), cut: make(map[*redisstore.Board]bool),
+	}
 }
 
-// board is one in a process of its own.
-func (s *boardStand) board(t *testing.T) *redisstore.Board {
+// board returns a Board of another process.
+func (s *boardFake) board(t *testing.T) *redisstore.Board {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: s.dial, DialerRetries: 1})
 	b := &redisstore.Board{Client: client}
-	client.AddHook(standHook{s, b})
+	client.AddHook(boardFakeHook{s, b})
 	t.Cleanup(func() {
-		// go-redis waits for a mutex while a connection is being made, and time
-		// stands still in a bubble while anybody does.
+		// go-redis holds a mutex while it connects, and time stands still in a bubble
+		// while a goroutine waits for a mutex.
 		s.set(func() { s.silent = false })
 		time.Sleep(10 * time.Second)
 		b.Close()
@@ -54,15 +56,15 @@ func (s *boardStand) board(t *testing.T) *redisstore.Board {
 	return b
 }
 
-// set changes what s does.
-func (s *boardStand) set(change func()) {
+// set changes the behavior of s.
+func (s *boardFake) set(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
 }
 
-// restart hangs up on everybody, and forgets everything.
-func (s *boardStand) restart() {
+// restart closes all connections and forgets all cool-downs.
+func (s *boardFake) restart() {
 	s.set(func() {
 		s.model = boardModel{}
 		for conn := range s.subs {
@@ -71,41 +73,41 @@ func (s *boardStand) restart() {
 	})
 }
 
-// took returns how many scripts were called since it was last asked.
-func (s *boardStand) took() (n int) {
+// took returns how many scripts were called since its last call.
+func (s *boardFake) took() (n int) {
 	s.set(func() { n, s.calls = len(s.calls), nil })
 	return n
 }
 
-// restore hangs up on everybody, and goes back to what there was before.
-func (s *boardStand) restore(before boardModel) {
+// restore closes all connections and goes back to an earlier state.
+func (s *boardFake) restore(before boardModel) {
 	s.restart()
 	s.set(func() { s.model = before })
 }
 
-func (s *boardStand) state() (delay time.Duration, silent, gone bool) {
+func (s *boardFake) state() (delay time.Duration, silent, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.delay, s.silent, s.gone
 }
 
-func (s *boardStand) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (s *boardFake) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (s *boardStand) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (s *boardFake) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (s *boardStand) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return standHook{s, nil}.ProcessHook(next)
+func (s *boardFake) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return boardFakeHook{s, nil}.ProcessHook(next)
 }
 
-// A standHook has s answer what b asks.
-type standHook struct {
-	*boardStand
+// A boardFakeHook answers b's commands from s.
+type boardFakeHook struct {
+	*boardFake
 	b *redisstore.Board
 }
 
-func (s standHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (s boardFakeHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if cmd.Name() != "evalsha" {
 			return next(ctx, cmd)
@@ -140,11 +142,11 @@ func (s standHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 var errGone = errors.New("connection refused")
 
-func (s *boardStand) eval(args []any) []any {
+func (s *boardFake) eval(args []any) []any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	reply, changed := s.model.run(time.Now().UnixMicro(), args)
-	if changed && !s.mute {
+	if changed && !s.noMessages {
 		for _, sub := range s.subs {
 			sub <- "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$0\r\n\r\n"
 		}
@@ -152,8 +154,8 @@ func (s *boardStand) eval(args []any) []any {
 	return reply
 }
 
-// dial is for subscriptions: scripts are caught before.
-func (s *boardStand) dial(context.Context, string, string) (net.Conn, error) {
+// dial connects subscriptions; the hook answers scripts.
+func (s *boardFake) dial(context.Context, string, string) (net.Conn, error) {
 	if _, _, gone := s.state(); gone {
 		return nil, errGone
 	}
@@ -172,8 +174,8 @@ func (s *boardStand) dial(context.Context, string, string) (net.Conn, error) {
 	return there, nil
 }
 
-// converse answers what a subscriber says.
-func (s *boardStand) converse(conn net.Conn, sub chan string) {
+// converse answers the commands of a subscriber.
+func (s *boardFake) converse(conn net.Conn, sub chan string) {
 	defer conn.Close()
 	defer s.set(func() { delete(s.subs, conn); close(sub) })
 	r := bufio.NewReader(conn)
@@ -183,10 +185,10 @@ func (s *boardStand) converse(conn net.Conn, sub chan string) {
 			return
 		}
 		var answer string
-		var deaf bool
-		s.set(func() { deaf = s.deaf })
+		var refuses bool
+		s.set(func() { refuses = s.noSubscriptions })
 		switch word := strings.ToLower(words[0]); {
-		case word == "subscribe" && deaf:
+		case word == "subscribe" && refuses:
 			answer = "-NOPERM No permissions to access a channel\r\n"
 		case word == "subscribe":
 			answer = "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n:1\r\n"

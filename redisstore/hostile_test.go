@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A hooked is a hook that calls before, before each script that is no probe.
+// A hooked is a hook that calls before, ahead of each script except probes.
 type hooked struct {
 	delay
 	before func(ctx context.Context, cmd redis.Cmder)
@@ -30,7 +30,7 @@ func (h hooked) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 func isProbe(cmd redis.Cmder) bool { return len(cmd.Args()) == 3 }
 
-func TestAShardThatLeavesARingAndComesBackIsFoundAfterASilence(t *testing.T) {
+func TestAShardThatReturnsToARingIsFoundAgain(t *testing.T) {
 	server := redistest.Shared(t)
 	proxy := redistest.NewProxy(t, server.Addr)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": proxy.Addr()}})
@@ -49,7 +49,7 @@ func TestAShardThatLeavesARingAndComesBackIsFoundAfterASilence(t *testing.T) {
 	isFound(t, s, c)
 }
 
-func TestAHookThatPanicsIsAnErrorOfOneCall(t *testing.T) {
+func TestAPanicOfAHookFailsOneCallOnly(t *testing.T) {
 	server := redistest.Shared(t)
 	s := newStore(t, server)
 	var on atomic.Bool
@@ -70,7 +70,7 @@ func TestAHookThatPanicsIsAnErrorOfOneCall(t *testing.T) {
 	}
 }
 
-func TestAHookThatPanicsOnAProbeIsAnError(t *testing.T) {
+func TestAHookThatPanicsInAProbeIsAnError(t *testing.T) {
 	server := redistest.Shared(t)
 	s := newStore(t, server)
 	var on atomic.Bool
@@ -88,7 +88,7 @@ func TestAHookThatPanicsOnAProbeIsAnError(t *testing.T) {
 	isFound(t, s, c)
 }
 
-func TestACallerWhoLeavesDoesNotStopTheOthers(t *testing.T) {
+func TestACanceledCallDoesNotFailTheOthers(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	var leave atomic.Pointer[context.CancelFunc]
 	s.Client.AddHook(hooked{before: func(context.Context, redis.Cmder) {
@@ -108,7 +108,7 @@ func TestACallerWhoLeavesDoesNotStopTheOthers(t *testing.T) {
 	}
 }
 
-func TestAClientThatMayHaveFewConnectionsIsNotTakenForASilentRedis(t *testing.T) {
+func TestASmallConnectionPoolDoesNotOpenTheBreaker(t *testing.T) {
 	server := redistest.Shared(t)
 	proxy := redistest.NewProxy(t, server.Addr)
 	proxy.SetDelay(2 * time.Millisecond)
@@ -134,13 +134,13 @@ func TestAClientThatMayHaveFewConnectionsIsNotTakenForASilentRedis(t *testing.T)
 	assert.Zero(t, failed.Load(), "%v", one.Load())
 }
 
-func TestSeveralStoresOfOneFarClientAreReadyAtOnce(t *testing.T) {
+func TestStoresThatShareAFarClientAreReadyAtOnce(t *testing.T) {
 	server := redistest.Shared(t)
 	proxy := redistest.NewProxy(t, server.Addr)
 	proxy.SetDelay(5 * time.Millisecond)
 	client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), PoolSize: 20})
 	t.Cleanup(func() { client.Close() })
-	begin := time.Now()
+	start := time.Now()
 	var all sync.WaitGroup
 	for range 6 {
 		all.Go(func() {
@@ -149,13 +149,15 @@ func TestSeveralStoresOfOneFarClientAreReadyAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	assert.Less(t, time.Since(begin), 4*time.Second, "none waits for the client's PoolTimeout")
+	assert.Less(t, time.Since(start), 4*time.Second, "no call waits for the client's PoolTimeout")
 }
 
-func TestPingsOfASilentRedisLeaveTheClientItsConnections(t *testing.T) {
+func TestPingsWithoutAnswerLeaveConnectionsToTheClient(t *testing.T) {
 	server := redistest.Shared(t)
 	proxy := redistest.NewProxy(t, server.Addr)
-	client := redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: -1, PoolSize: 5, DialTimeout: 100 * time.Millisecond})
+	client := redis.NewClient(&redis.Options{
+		Addr: proxy.Addr(), ReadTimeout: -1, PoolSize: 5, DialTimeout: 100 * time.Millisecond,
+	})
 	t.Cleanup(func() { client.Close() })
 	s := &redisstore.Store{Client: client}
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1_000_000))}
@@ -166,11 +168,11 @@ func TestPingsOfASilentRedisLeaveTheClientItsConnections(t *testing.T) {
 		assert.Error(t, s.Ping(within))
 		cancel()
 	}
-	proxy.Swallow(false) // and what was sent before is never answered
+	proxy.Swallow(false) // earlier commands are still never answered
 	isFound(t, s, c)
 }
 
-func TestTenThousandAtOnce(t *testing.T) {
+func TestTenThousandConcurrentCalls(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	s.Timeout = 20 * time.Second
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(5000))}

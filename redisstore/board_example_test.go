@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// When one process is told to wait, all that share the Redis do.
+// When a server asks one process to wait, all processes with this Redis wait.
 func ExampleBoard() {
 	rdb := redis.NewClient(&redis.Options{Addr: "localhost:6379"})
 	board := &redisstore.Board{Client: rdb}

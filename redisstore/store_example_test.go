@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Processes that use one Redis and one Prefix count together.
+// Processes with the same Redis and Prefix count together.
 func ExampleStore() {
 	store := &redisstore.Store{Client: redis.NewClient(&redis.Options{Addr: "localhost:6379"})}
 	second, err := quota.PerSecond(10).Compile()
@@ -26,7 +26,7 @@ func ExampleStore() {
 		quota.Charge{Key: "alice", Limit: second},
 		quota.Charge{Key: "alice", Limit: day})
 	if err != nil {
-		fmt.Println("Redis did not answer:", err) // to admit or not is for you to say
+		fmt.Println("Redis did not answer:", err) // admit the request or not: it is your choice
 		return
 	}
 	for _, d := range ds {
@@ -36,7 +36,7 @@ func ExampleStore() {
 	}
 }
 
-// Workers that share a limit queue up for it, whichever process they are in.
+// Workers in all processes wait for the units of one limit.
 func ExampleStore_Reserve() {
 	store := &redisstore.Store{Client: redis.NewClient(&redis.Options{Addr: "localhost:6379"})}
 	limit, err := quota.PerSecond(50).Compile()
@@ -49,6 +49,6 @@ func ExampleStore_Reserve() {
 		return
 	}
 	time.Sleep(wait)
-	// If it is not used after all, it is given back.
+	// If the unit is not needed after all, give it back:
 	store.Settle(context.Background(), quota.Charge{Key: "orders-api", Limit: limit, N: -1, At: at})
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A moment later is past what is set for now.
+// moment is long enough for everything that is due now.
 const moment = time.Millisecond
 
-func TestAHoldIsRenewedThreeTimesInItsTTLForAsLongAsItIsHeld(t *testing.T) {
+func TestAHoldIsRenewedThreeTimesInItsTTL(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateStand(t)
+		g := newGateFake(t)
 		s := g.store(t)
 		hold := mustAcquire(t, s, "key", 20, 3)
 		require.Equal(t, []string{"take key"}, g.took())
@@ -44,7 +44,7 @@ func TestHoldTTLIsThatOfTheStore(t *testing.T) {
 			0: 10 * time.Second, -1: 10 * time.Second, 3 * time.Second: time.Second,
 			time.Millisecond: 33333333, 300 * time.Hour: 8 * time.Hour,
 		} {
-			g := newGateStand(t)
+			g := newGateFake(t)
 			s := g.store(t)
 			s.HoldTTL = ttl
 			hold := mustAcquire(t, s, "key", 1, 1)
@@ -61,7 +61,7 @@ func TestHoldTTLIsThatOfTheStore(t *testing.T) {
 
 func TestHoldsOfAKeyAreRenewedByOneCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateStand(t)
+		g := newGateFake(t)
 		s := g.store(t)
 		var holds []*quota.Hold
 		for i := range 300 {
@@ -87,9 +87,9 @@ func TestHoldsOfAKeyAreRenewedByOneCall(t *testing.T) {
 	})
 }
 
-func TestHoldsOfManyKeysAreRenewedInTimeByASlowRedis(t *testing.T) {
+func TestASlowRedisRenewsHoldsOfManyKeysInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateStand(t)
+		g := newGateFake(t)
 		s := g.store(t)
 		var holds []*quota.Hold
 		for i := range 500 {
@@ -113,18 +113,18 @@ func TestHoldsOfManyKeysAreRenewedInTimeByASlowRedis(t *testing.T) {
 	})
 }
 
-func TestARenewalThatFailsIsRepeatedUntilItSucceeds(t *testing.T) {
+func TestAFailedRenewalIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateStand(t)
+		g := newGateFake(t)
 		s := g.store(t)
 		hold := mustAcquire(t, s, "key", 1, 1)
 		for name, broken := range map[string]server{
-			"silent": silent, "mute": mute, "refusing": refusing(redisError("LOADING Redis is loading")),
+			"silent": silent, "no answers": noAnswers, "refusing": refusing(redisError("LOADING Redis is loading")),
 		} {
 			for range 10 {
 				g.set(broken)
-				time.Sleep(18 * time.Second) // of at least 20 that are left
-				synctest.Wait()              // or what is due now is executed, and not again soon
+				time.Sleep(18 * time.Second) // of the 20 s that are left at least
+				synctest.Wait()              // so that what is due now is not due again soon
 				g.took()
 				g.set(well)
 				time.Sleep(time.Second)
@@ -138,9 +138,9 @@ func TestARenewalThatFailsIsRepeatedUntilItSucceeds(t *testing.T) {
 	})
 }
 
-func TestAHoldThatWasNotRenewedForItsTTLIsLostBeforeRedisGivesItsPlaceAway(t *testing.T) {
+func TestAHoldIsLostBeforeRedisFreesItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateStand(t)
+		g := newGateFake(t)
 		s := g.store(t)
 		hold := mustAcquire(t, s, "key", 1, 1)
 		g.set(silent)
@@ -151,7 +151,7 @@ func TestAHoldThatWasNotRenewedForItsTTLIsLostBeforeRedisGivesItsPlaceAway(t *te
 		assert.True(t, isLost(hold))
 		assert.Zero(t, g.inUse("key"))
 
-		g.set(well) // and is counted again, because it is in use
+		g.set(well) // the hold is counted again, because it is in use
 		time.Sleep(time.Second)
 		assert.EqualValues(t, 1, g.inUse("key"))
 		time.Sleep(time.Hour)
@@ -161,9 +161,9 @@ func TestAHoldThatWasNotRenewedForItsTTLIsLostBeforeRedisGivesItsPlaceAway(t *te
 	})
 }
 
-func TestAHoldThatRedisForgotIsTakenOnceMore(t *testing.T) {
+func TestAHoldThatRedisForgotIsTakenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateStand(t)
+		g := newGateFake(t)
 		s := g.store(t)
 		hold, other := mustAcquire(t, s, "key", 3, 2), mustAcquire(t, s, "key", 3, 1)
 		g.forget()
@@ -179,15 +179,15 @@ func TestAHoldThatRedisForgotIsTakenOnceMore(t *testing.T) {
 	})
 }
 
-func TestAHoldWhosePlacesAreOthersIsLostAndTakesNoneOfThem(t *testing.T) {
+func TestAHoldIsLostIfItsPlacesAreTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateStand(t)
+		g := newGateFake(t)
 		s := g.store(t)
 		lost, also := mustAcquire(t, s, "key", 2, 1), mustAcquire(t, s, "key", 2, 1)
 		g.forget()
 		stranger := mustAcquire(t, &redisstore.Store{Client: g.Client}, "key", 2, 1)
 		time.Sleep(10*time.Second + moment)
-		assert.NotEqual(t, isLost(lost), isLost(also), "there is room for one")
+		assert.NotEqual(t, isLost(lost), isLost(also), "there are places for one of them")
 		if isLost(also) {
 			lost, also = also, lost
 		}
@@ -202,9 +202,9 @@ func TestAHoldWhosePlacesAreOthersIsLostAndTakesNoneOfThem(t *testing.T) {
 	})
 }
 
-func TestALostHoldIsCountedAgainWhenThereIsRoom(t *testing.T) {
+func TestALostHoldIsCountedAgainWhenPlacesAreFree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateStand(t)
+		g := newGateFake(t)
 		s, strangers := g.store(t), g.store(t)
 		hold := mustAcquire(t, s, "key", 1, 1)
 		g.forget()
@@ -215,15 +215,15 @@ func TestALostHoldIsCountedAgainWhenThereIsRoom(t *testing.T) {
 		time.Sleep(10*time.Second + moment)
 		_, d, err := strangers.Acquire(ctx, "key", 1, 1)
 		require.NoError(t, err)
-		assert.False(t, d.Allowed, "two would be at work")
+		assert.False(t, d.Allowed, "the lost hold is counted again")
 		hold.Release()
 		mustAcquire(t, strangers, "key", 1, 1).Release()
 	})
 }
 
-func TestAfterACallThatWasNotAnsweredRedisIsToldOfTheHoldsOfTheKeyAsSoonAsItIsBack(t *testing.T) {
+func TestHoldsAreRenewedAsSoonAsRedisAnswersAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateStand(t)
+		g := newGateFake(t)
 		s := g.store(t)
 		hold, far := mustAcquire(t, s, "key", 2, 1), mustAcquire(t, s, "far", 2, 1)
 		g.set(silent)
@@ -234,7 +234,7 @@ func TestAfterACallThatWasNotAnsweredRedisIsToldOfTheHoldsOfTheKeyAsSoonAsItIsBa
 		g.set(well)
 		time.Sleep(time.Second)
 		assert.EqualValues(t, 1, g.inUse("key"))
-		assert.Zero(t, g.inUse("far"), "of which nothing was heard, until it is its turn")
+		assert.Zero(t, g.inUse("far"), "another key is renewed at its usual time")
 		time.Sleep(10 * time.Second)
 		assert.EqualValues(t, 1, g.inUse("far"))
 		hold.Release()
@@ -242,11 +242,11 @@ func TestAfterACallThatWasNotAnsweredRedisIsToldOfTheHoldsOfTheKeyAsSoonAsItIsBa
 	})
 }
 
-func TestWhatACallThatWasNotAnsweredTookIsGivenBack(t *testing.T) {
+func TestPlacesTakenByAnUnansweredCallAreGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateStand(t)
+		g := newGateFake(t)
 		s := g.store(t)
-		g.set(mute)
+		g.set(noAnswers)
 		hold, d, err := s.Acquire(ctx, "key", 1, 1)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.Nil(t, hold)
@@ -259,16 +259,16 @@ func TestWhatACallThatWasNotAnsweredTookIsGivenBack(t *testing.T) {
 	})
 }
 
-func TestWhatACallThatIsExecutedLateTakesIsGivenBack(t *testing.T) {
+func TestPlacesTakenByALateCallAreGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateStand(t)
+		g := newGateFake(t)
 		s := g.store(t)
 		g.set(delayed(5 * time.Second))
 		_, _, err := s.Acquire(ctx, "key", 1, 1)
 		require.Error(t, err)
 		g.set(well)
 		time.Sleep(4 * time.Second)
-		require.Contains(t, g.took(), "drop key", "which finds nothing")
+		require.Contains(t, g.took(), "drop key", "it finds nothing")
 		time.Sleep(2 * time.Second)
 		require.Contains(t, g.took(), "take key")
 		assert.Zero(t, g.inUse("key"))
@@ -276,9 +276,9 @@ func TestWhatACallThatIsExecutedLateTakesIsGivenBack(t *testing.T) {
 	})
 }
 
-func TestWhatIsExecutedLaterThanAnybodyWaitsExpires(t *testing.T) {
+func TestPlacesTakenByAVeryLateCallExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateStand(t)
+		g := newGateFake(t)
 		s := g.store(t)
 		g.set(delayed(35 * time.Second))
 		_, _, err := s.Acquire(ctx, "key", 1, 1)
@@ -292,14 +292,14 @@ func TestWhatIsExecutedLaterThanAnybodyWaitsExpires(t *testing.T) {
 	})
 }
 
-func TestAHoldThatIsTakenOnceMoreLateIsGivenBackIfItWasReleasedMeanwhile(t *testing.T) {
+func TestAHoldReleasedWhileItIsRetakenIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateStand(t)
+		g := newGateFake(t)
 		s := g.store(t)
 		hold := mustAcquire(t, s, "key", 1, 1)
 		g.forget()
 		g.set(func(ctx context.Context, execute func() any) (any, error) {
-			reply := execute() // to keep it, and it is not there
+			reply := execute() // a keep, and the entry does not exist
 			g.set(delayed(3 * time.Second))
 			return reply, nil
 		})
@@ -314,15 +314,15 @@ func TestAHoldThatIsTakenOnceMoreLateIsGivenBackIfItWasReleasedMeanwhile(t *test
 	})
 }
 
-func TestAReleaseThatFailsIsRepeated(t *testing.T) {
+func TestAFailedReleaseIsRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateStand(t)
+		g := newGateFake(t)
 		s := g.store(t)
 		hold := mustAcquire(t, s, "key", 1, 1)
 		g.set(silent)
-		begin := time.Now()
+		start := time.Now()
 		hold.Release()
-		assert.Equal(t, 50*time.Millisecond, time.Since(begin), "the Timeout")
+		assert.Equal(t, 50*time.Millisecond, time.Since(start), "the Timeout")
 		assert.EqualValues(t, 1, g.inUse("key"))
 		time.Sleep(5 * time.Second)
 		g.set(well)
@@ -332,9 +332,9 @@ func TestAReleaseThatFailsIsRepeated(t *testing.T) {
 	})
 }
 
-func TestAReleaseThatNeverSucceedsIsGivenUpWhenItsHoldHasExpired(t *testing.T) {
+func TestAReleaseIsGivenUpWhenItsHoldHasExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateStand(t)
+		g := newGateFake(t)
 		s := g.store(t)
 		hold := mustAcquire(t, s, "key", 1, 1)
 		g.set(silent)
@@ -349,9 +349,9 @@ func TestAReleaseThatNeverSucceedsIsGivenUpWhenItsHoldHasExpired(t *testing.T) {
 	})
 }
 
-func TestWhoIsGoneReleasesInTheBackground(t *testing.T) {
+func TestAReleaseWithAnEndedContextRunsInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateStand(t)
+		g := newGateFake(t)
 		s := g.store(t)
 		request, cancel := context.WithCancel(ctx)
 		hold, _, err := s.Acquire(request, "key", 1, 1)
@@ -361,27 +361,27 @@ func TestWhoIsGoneReleasesInTheBackground(t *testing.T) {
 			return execute(), nil
 		})
 		cancel()
-		begin := time.Now()
+		start := time.Now()
 		hold.Release()
-		assert.Zero(t, time.Since(begin))
+		assert.Zero(t, time.Since(start))
 		time.Sleep(40*time.Millisecond + moment)
 		assert.Zero(t, g.inUse("key"))
 		g.isForgotten(t)
 	})
 }
 
-func TestWhoGoesWhileItReleasesDoesNotWait(t *testing.T) {
+func TestACanceledReleaseDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateStand(t)
+		g := newGateFake(t)
 		s := g.store(t)
 		request, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
 		defer cancel()
 		hold, _, err := s.Acquire(request, "key", 1, 1)
 		require.NoError(t, err)
 		g.set(silent)
-		begin := time.Now()
+		start := time.Now()
 		hold.Release()
-		assert.Equal(t, 10*time.Millisecond, time.Since(begin))
+		assert.Equal(t, 10*time.Millisecond, time.Since(start))
 		g.set(well)
 		time.Sleep(time.Second)
 		assert.Zero(t, g.inUse("key"))
@@ -390,7 +390,7 @@ func TestWhoGoesWhileItReleasesDoesNotWait(t *testing.T) {
 
 func TestAHoldOutlivesTheContextItWasAcquiredWith(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateStand(t)
+		g := newGateFake(t)
 		s := g.store(t)
 		request, cancel := context.WithCancel(ctx)
 		hold, _, err := s.Acquire(request, "key", 1, 1)
@@ -403,18 +403,18 @@ func TestAHoldOutlivesTheContextItWasAcquiredWith(t *testing.T) {
 	})
 }
 
-func TestCallsThatWereNotMadeAreNotRememberedWhileRedisIsLost(t *testing.T) {
+func TestUnsentAcquiresAreNotRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateStand(t)
+		g := newGateFake(t)
 		s := g.store(t)
 		g.set(silent)
-		begin := time.Now()
+		start := time.Now()
 		_, _, err := s.Acquire(ctx, "key", 1, 1)
 		require.Error(t, err)
-		assert.Equal(t, 50*ms, time.Since(begin))
+		assert.Equal(t, 50*ms, time.Since(start))
 		for range 10_000 {
 			_, _, err := s.Acquire(ctx, "key", 1, 1)
-			require.ErrorContains(t, err, "is not called")
+			require.ErrorContains(t, err, "is unavailable")
 		}
 		gone, cancel := context.WithCancel(ctx)
 		cancel()
@@ -422,15 +422,15 @@ func TestCallsThatWereNotMadeAreNotRememberedWhileRedisIsLost(t *testing.T) {
 		require.Equal(t, context.Canceled, err)
 		g.set(well)
 		time.Sleep(time.Second)
-		assert.Contains(t, g.took(), "drop key", "what the first may have taken, and nothing else")
+		assert.Contains(t, g.took(), "drop key", "only the first may have taken places")
 		time.Sleep(time.Minute)
 		g.isForgotten(t)
 	})
 }
 
-func TestARefusalIsNotRememberedEither(t *testing.T) {
+func TestRefusedAcquiresAreNotRevoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateStand(t)
+		g := newGateFake(t)
 		s := g.store(t)
 		g.set(refusing(redisError("WRONGTYPE Operation against a key")))
 		_, _, err := s.Acquire(ctx, "key", 1, 1)
