@@ -1,42 +1,84 @@
 package docs_test
 
 import (
+	"context"
 	"errors"
 	"math"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/pace"
+	"github.com/heedhttp/heed/testserver"
 )
 
-// answer is the function of client.md: it tells a caller of our own when to come back.
-func answer(w http.ResponseWriter, err error) {
+// The functions of client.md.
+
+// comeBack returns how long the server we call asks us to wait, if it limits us.
+func comeBack(resp *http.Response, err error) (wait time.Duration, limited bool) {
 	var overdue *heed.OverdueError
-	if errors.As(err, &overdue) {
-		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(overdue.Wait.Seconds()))))
+	switch {
+	case errors.As(err, &overdue):
+		return overdue.Wait, true
+	case errors.Is(err, pace.ErrQueueFull):
+		return time.Second, true
+	case err == nil && resp.StatusCode == http.StatusTooManyRequests:
+		wait, _ := heed.RetryAfter(resp, time.Now())
+		return wait, true
+	}
+	return 0, false
+}
+
+// answer tells a caller of our own what became of our call.
+func answer(w http.ResponseWriter, resp *http.Response, err error) {
+	if wait, limited := comeBack(resp, err); limited {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 		http.Error(w, "try again later", http.StatusServiceUnavailable)
 		return
 	}
-	http.Error(w, "bad gateway", http.StatusBadGateway)
+	if err != nil {
+		http.Error(w, "bad gateway", http.StatusBadGateway)
+	}
 }
 
 func TestAHandlerPassesTheWaitOn(t *testing.T) {
-	for _, c := range []struct {
-		err        error
-		status     int
-		retryAfter string
-	}{
-		{&heed.OverdueError{Wait: 1500 * time.Millisecond}, 503, "2"},
-		{errors.New("connection refused"), 502, ""},
-	} {
-		w := httptest.NewRecorder()
-		answer(w, c.err)
-		assert.Equal(t, c.status, w.Code)
-		assert.Equal(t, c.retryAfter, w.Header().Get("Retry-After"))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: 90 * time.Second}, testserver.Step{Drop: true})
+		client := &http.Client{Transport: &heed.Transport{Base: srv.Transport()}}
+		answered := func() (status int, retryAfter string) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			req, err := http.NewRequestWithContext(ctx, "POST", srv.URL, http.NoBody)
+			require.NoError(t, err)
+			resp, err := client.Do(req)
+			if err == nil {
+				defer resp.Body.Close()
+			}
+			w := httptest.NewRecorder()
+			answer(w, resp, err)
+			return w.Code, w.Header().Get("Retry-After")
+		}
+		for range 2 { // the first gets the 429, the second an error
+			status, retryAfter := answered()
+			assert.Equal(t, 503, status)
+			assert.Equal(t, "90", retryAfter)
+		}
+		time.Sleep(2 * time.Minute)
+		status, retryAfter := answered()
+		assert.Equal(t, 502, status)
+		assert.Empty(t, retryAfter)
+		status, retryAfter = answered()
+		assert.Equal(t, 200, status)
+		assert.Empty(t, retryAfter)
+	})
+	wait, limited := comeBack(nil, pace.ErrQueueFull)
+	assert.True(t, limited)
+	assert.Positive(t, wait)
 }

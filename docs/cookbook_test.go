@@ -8,12 +8,12 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"os/signal"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -153,50 +153,66 @@ func TestStreamedUsageCorrectsWhatWasTaken(t *testing.T) {
 	})
 }
 
-// worker sends jobs until it is told to stop. It returns those that were not sent.
-func worker(ctx context.Context, client *http.Client, jobs <-chan string) (notSent []string) {
+// worker does jobs until it is told to stop. The server has not acted on those that it returns in
+// again; on those in unknown it may have.
+func worker(ctx context.Context, client *http.Client, jobs <-chan string) (again, unknown []string) {
 	for url := range jobs {
 		req, err := http.NewRequestWithContext(ctx, "POST", url, nil)
 		if err != nil {
+			unknown = append(unknown, url)
 			continue
 		}
 		resp, err := client.Do(req)
+		if err == nil {
+			resp.Body.Close()
+		}
 		switch {
-		case err == nil:
-			resp.Body.Close() // done
-		case errors.Is(err, heed.ErrNotSent):
-			notSent = append(notSent, url) // for another process
+		case err == nil && resp.StatusCode < 300: // done
+		case errors.Is(err, heed.ErrNotSent), err == nil && resp.StatusCode == http.StatusTooManyRequests:
+			again = append(again, url)
 		default:
-			// It was sent, and failed.
+			unknown = append(unknown, url)
 		}
 	}
-	return notSent
+	return again, unknown
 }
 
-func TestWorkersThatStopKnowWhatWasNotSent(t *testing.T) {
-	stop, cancel := signal.NotifyContext(t.Context(), syscall.SIGTERM)
+func TestWorkersThatStopLoseNoJob(t *testing.T) {
+	stop, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer cancel()
-	ctx := heed.WithDrain(t.Context(), stop)
+	ctx := heed.WithDrain(context.Background(), stop)
 
-	srv := testserver.NewTCP(t)
-	client := &http.Client{Transport: &heed.Transport{Pacer: pace.PerHost(1e-3, 1), Retry: heed.RetryPolicy{MaxWait: time.Hour, MaxElapsed: -1}}}
+	srv := testserver.NewTCP(t, testserver.Step{}, testserver.Step{Status: 503}, testserver.Step{Status: 429, RetryAfter: time.Hour})
+	client := &http.Client{Transport: &heed.Transport{Retry: heed.RetryPolicy{MaxWait: 2 * time.Hour, MaxElapsed: -1}}}
 	jobs := make(chan string, 9)
-	for range cap(jobs) {
-		jobs <- srv.URL
+	for i := range cap(jobs) {
+		jobs <- fmt.Sprintf("%s/%d", srv.URL, i)
 	}
 	close(jobs)
-	var notSent atomic.Int64
+	var mu sync.Mutex
+	var again, unknown []string
 	var workers sync.WaitGroup
 	for range 3 {
-		workers.Go(func() { notSent.Add(int64(len(worker(ctx, client, jobs)))) })
+		workers.Go(func() {
+			a, u := worker(ctx, client, jobs)
+			mu.Lock()
+			defer mu.Unlock()
+			again, unknown = append(again, a...), append(unknown, u...)
+		})
 	}
-	for len(srv.Log()) == 0 {
+	for len(srv.Log()) < 3 {
 		time.Sleep(time.Millisecond)
 	}
 	require.NoError(t, syscall.Kill(syscall.Getpid(), syscall.SIGTERM))
 	workers.Wait()
-	assert.EqualValues(t, 8, notSent.Load())
-	assert.Len(t, srv.Log(), 1)
+	done := 0
+	for _, e := range srv.Log() {
+		if e.Status == 200 {
+			done++
+		}
+	}
+	assert.Len(t, unknown, 1, "the server answered 503")
+	assert.Equal(t, cap(jobs), done+len(again)+len(unknown))
 }
 
 func TestOrdersAreSentAgainWhenTheServerIsBusy(t *testing.T) {
@@ -217,7 +233,8 @@ func TestOrdersAreSentAgainWhenTheServerIsBusy(t *testing.T) {
 func TestOneRequestHasAPolicyOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testserver.New(t, testserver.Step{Status: 503})
-		ctx := heed.WithRetryFunc(t.Context(), func(p heed.RetryPolicy) heed.RetryPolicy {
+		ctx := t.Context()
+		ctx = heed.WithRetryFunc(ctx, func(p heed.RetryPolicy) heed.RetryPolicy {
 			p.MaxAttempts = 1
 			return p
 		})

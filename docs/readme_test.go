@@ -22,10 +22,10 @@ func TestGitHubsPrimaryLimitIsWaitedFor(t *testing.T) {
 		client := &http.Client{Transport: &heed.Transport{
 			Retry: heed.RetryPolicy{
 				Profiles:   ratelimit.Vendors(),
-				MaxWait:    time.Hour, // GitHub counts by the hour
-				MaxElapsed: 2 * time.Hour,
+				MaxWait:    90 * time.Minute, // GitHub counts by the hour
+				MaxElapsed: 3 * time.Hour,
 			},
-			Pacer: &pace.Advertised{}, // spread what is left over the time that is left
+			Pacer: &pace.Advertised{}, // slows down before the quota is used up
 		}}
 		github := testserver.GitHub(t, testserver.VendorLimit{Name: "core", Quota: 10, Window: time.Hour})
 		client.Transport.(*heed.Transport).Base = testserver.NewLimited(t, github.Wrap).Transport()

@@ -39,8 +39,8 @@ func forBatches() *heed.Transport {
 		Retry: heed.RetryPolicy{
 			MaxAttempts:    10,
 			AttemptTimeout: time.Minute,
-			MaxWait:        time.Hour, // limits by the hour let go after an hour
-			MaxElapsed:     -1,        // a job may take as long as it takes
+			MaxWait:        90 * time.Minute, // limits by the hour let go after an hour
+			MaxElapsed:     -1,               // a job may take as long as it takes
 		},
 		Budget: &heed.LocalBudget{Ratio: 0.5}, // a retry for every two requests
 		Pacer:  &pace.Queue{Pacer: pace.PerHost(10, 1)},
@@ -52,14 +52,16 @@ func forFleets(rdb redis.UniversalClient, processes int) (*heed.Transport, error
 	pacer := &pace.Shared{
 		Store:     &redisstore.Store{Client: rdb},
 		Policies:  []quota.Policy{{Name: "api", Quota: 600, Window: time.Minute, Burst: 1}},
-		Processes: processes, // each keeps to its share while Redis is lost
+		Key:       heed.ByCredential, // each account of each host; nil is one count for everything
+		Processes: processes,         // each keeps to its share while Redis is lost
 		Degraded:  lost,
 	}
-	return &heed.Transport{
+	transport := &heed.Transport{
 		Pacer:  pacer,
 		Budget: &redisstore.Budget{Client: rdb, Degraded: lost},
 		Board:  &redisstore.Board{Client: rdb},
-	}, pacer.Check()
+	}
+	return transport, pacer.Check() // which says what is wrong with the policies
 }
 
 // NewClient returns a client of the API. It sends its requests through httpClient; if that is nil,
@@ -78,7 +80,7 @@ func forSDKs() *heed.Transport {
 		Profiles: []*ratelimit.Profile{{
 			Name:  "example",
 			Hosts: []string{"api.example.com"},
-			// A 403 with this code is the rate limit's, and may be sent again.
+			// A 403 with this code in its JSON is the rate limit's, and may be sent again.
 			Signs: []ratelimit.Sign{{
 				Means: ratelimit.Limited, Status: []int{403}, Body: "code", Is: []string{"rate_limited"},
 			}},
@@ -154,14 +156,14 @@ func TestHandlersGetAnAnswerWithinTheirDeadline(t *testing.T) {
 
 func TestABatchWaitsForAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv := testserver.New(t, testserver.Step{Status: 503, Times: 2}, testserver.Step{Status: 429, RetryAfter: 59 * time.Minute})
+		srv := testserver.New(t, testserver.Step{Status: 503, Times: 2}, testserver.Step{Status: 429, RetryAfter: time.Hour})
 		transport := forBatches()
 		transport.Base = srv.Transport()
 		start := time.Now()
 		status, err := get(t.Context(), t, transport, srv.URL)
 		require.NoError(t, err)
 		assert.Equal(t, 200, status)
-		assert.GreaterOrEqual(t, time.Since(start), 59*time.Minute)
+		assert.GreaterOrEqual(t, time.Since(start), time.Hour)
 		srv.Check(t)
 	})
 }
