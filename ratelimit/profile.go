@@ -85,7 +85,7 @@ type Sign struct {
 	Spent   bool     // a quota is used up
 	Header  string   // this field is present and not blank
 	Without string   // this field is absent
-	Body    string   // this member of the JSON body is present; see Delay.Body
+	Body    string   // this member of the JSON body (by its Content-Type) is present; see Delay.Body
 	Is      []string // one value of Body, or else of Header, is one of these; * matches any text at either end
 	All     bool     // the limit holds for all requests of the credential, whatever the Scope
 	Own     bool     // the limit holds for requests with the same body only, so nothing else waits
@@ -94,7 +94,7 @@ type Sign struct {
 // A Delay is where a vendor announces a wait.
 type Delay struct {
 	Header string // the name of a field, canonical
-	// Body is the path of a member in the JSON body, such as
+	// Body is the path of a member in the body, whose Content-Type must be JSON, such as
 	// "error.details.*.retryDelay"; * stands for every element of an array and every
 	// member of an object. "<Code>" is an element of an XML body. If Header is set, the
 	// path is in the JSON that this field holds.
