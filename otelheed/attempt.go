@@ -9,53 +9,55 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// attempts makes a span for each request that it gives to base.
-type attempts struct {
+// attemptSpans makes a span for each request that it gives to base.
+type attemptSpans struct {
 	base       http.RoundTripper
 	tracer     trace.Tracer
 	propagator propagation.TextMapPropagator
 }
 
-func (a attempts) RoundTrip(req *http.Request) (resp *http.Response, err error) {
+func (a attemptSpans) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 	attrs := requestAttributes(req)
 	c := callOf(req.Context())
-	if n := c.resends(); n > 0 {
+	if n := c.countSend(); n > 0 {
 		attrs = append(attrs, semconv.HTTPRequestResendCount(n))
 	}
 	kind := trace.WithSpanKind(trace.SpanKindClient)
 	ctx, span := a.tracer.Start(req.Context(), spanName(req), kind, trace.WithAttributes(attrs...))
 	defer func() {
 		reported := err
-		if err != nil && ctx.Err() != nil { // if it is not the caller's doing, it is AttemptTimeout's
+		if err != nil && ctx.Err() != nil {
+			// AttemptTimeout or a deadline: finish knows a call that was cancelled.
 			reported = context.DeadlineExceeded
 		}
 		c.finish(span, resp, reported)
 	}()
 	out := req.WithContext(ctx) // not a Clone, which has trailers of its own
-	if out.Header != nil {      // or else Base knows what to say
+	if out.Header != nil {      // Base reports that it is nil
 		out.Header = out.Header.Clone()
 		a.propagator.Inject(ctx, propagation.HeaderCarrier(out.Header))
 	}
-	resp, err = a.base.RoundTrip(out)
+	resp, err = c.send(a.base, out)
 	if resp != nil && resp.Request == out {
 		resp.Request = req
 	}
 	return resp, err
 }
 
-// resends adds http.request.resend_count to a span that another instrumentation has made of
-// the attempt.
-type resends struct{ base http.RoundTripper }
+// resendCounts adds http.request.resend_count to the span that another instrumentation has made
+// of the attempt.
+type resendCounts struct{ base http.RoundTripper }
 
-func (r resends) RoundTrip(req *http.Request) (*http.Response, error) {
+func (r resendCounts) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx := req.Context()
 	c := callOf(ctx)
 	if c == nil { // a request that is not of a Transport
 		return r.base.RoundTrip(req)
 	}
-	n, span := c.resends(), trace.SpanFromContext(ctx)
-	if n > 0 && span.SpanContext().SpanID() != c.span.SpanContext().SpanID() {
+	n, span := c.countSend(), trace.SpanFromContext(ctx)
+	made := span.SpanContext().SpanID() != c.span.SpanContext().SpanID()
+	if n > 0 && made {
 		span.SetAttributes(semconv.HTTPRequestResendCount(n))
 	}
-	return r.base.RoundTrip(req)
+	return c.send(r.base, req)
 }

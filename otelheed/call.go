@@ -3,7 +3,6 @@ package otelheed
 import (
 	"context"
 	"net/http"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -20,8 +19,9 @@ import (
 type call struct {
 	req     *http.Request // the caller's
 	span    trace.Span
-	before  int          // requests that its http.Client had sent already: req follows a redirect
-	sent    atomic.Int64 // requests since
+	before  int          // requests that were sent before the redirect that req follows
+	sent    atomic.Int64 // requests of this call
+	sending atomic.Bool  // whether Base has a request of it
 	verdict heed.Verdict // on the last attempt that ended
 }
 
@@ -42,7 +42,7 @@ func start(tracer trace.Tracer, req *http.Request) (*call, context.Context) {
 	return c, heed.WithTrace(ctx, &heed.Trace{Degraded: c.degraded})
 }
 
-// sentBefore is how many requests led to the redirect that req follows.
+// sentBefore returns how many requests were sent before the redirect that req follows.
 func sentBefore(req *http.Request) int {
 	if req.Response == nil || req.Response.Request == nil {
 		return 0
@@ -53,20 +53,26 @@ func sentBefore(req *http.Request) int {
 	return 0
 }
 
-// resends counts a request that is sent now. It returns the request's ordinal number among
-// those that were sent again: 0 if it is the first.
-func (c *call) resends() int { return c.before + int(c.sent.Add(1)) - 1 }
+// countSend counts a request that is sent now. It returns how many were sent before it.
+func (c *call) countSend() int { return c.before + int(c.sent.Add(1)) - 1 }
+
+// send has base send req.
+func (c *call) send(base http.RoundTripper, req *http.Request) (*http.Response, error) {
+	c.sending.Store(true)
+	defer c.sending.Store(false)
+	return base.RoundTrip(req)
+}
 
 func (c *call) end(resp *http.Response, err error) {
 	c.span.SetAttributes(attemptsKey.Int64(c.sent.Load()))
-	if c.verdict != heed.Again { // after which the call ended in spite of it
+	if c.verdict != heed.Again { // or else the call ended before the next attempt
 		c.span.SetAttributes(verdictKey.String(c.verdict.String()))
 	}
 	c.finish(c.span, resp, err)
 }
 
-// finish ends a span of the call: its own, or that of an attempt. It must not be deferred by
-// itself: a Span's End would recover a panic, and record its text.
+// finish ends a span of the call: its own, or that of an attempt. A deferred span.End would
+// record the text of a panic; called from here, End sees none.
 func (c *call) finish(span trace.Span, resp *http.Response, err error) {
 	switch {
 	case err == nil && resp != nil:
@@ -122,8 +128,8 @@ func (c *call) decided(a heed.Attempt, v heed.Verdict, wait time.Duration) {
 	}
 }
 
-// sourcesOf returns the names of the response's fields that ask for the wait, as far as they
-// are known.
+// sourcesOf returns the names of the response's fields that ask for the wait, or nil if it is
+// not they that do.
 func sourcesOf(a heed.Attempt, wait time.Duration) []string {
 	if a.Cause != heed.CauseHint || a.Response == nil {
 		return nil
@@ -149,6 +155,9 @@ func (c *call) refused(err *heed.OverdueError) {
 }
 
 func (c *call) degraded(err error) {
+	if c.sending.Load() {
+		return // It is the Board of a heed.Transport in Base, which has the same context.
+	}
 	c.event("heed.degraded", time.Now(), errorType(err))
 }
 
@@ -167,7 +176,7 @@ func (h hooks) trace() *heed.Trace {
 	}
 }
 
-// shortestWait is what a Pacer that lets go at once takes at most, or little more.
+// shortestWait is the least wait for a Pacer that is one: less is the time that asking it takes.
 const shortestWait = time.Millisecond
 
 func (h hooks) paced(req *http.Request, wait time.Duration) {
@@ -214,18 +223,4 @@ func (h hooks) degraded(err error) {
 	if h.next.Degraded != nil {
 		h.next.Degraded(err)
 	}
-}
-
-// knownMethods are those of the semantic conventions.
-var knownMethods = []string{"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "QUERY", "TRACE"}
-
-// method is "" if it is none that is known.
-func method(req *http.Request) string {
-	switch {
-	case req.Method == "":
-		return http.MethodGet
-	case slices.Contains(knownMethods, req.Method):
-		return req.Method
-	}
-	return ""
 }

@@ -79,7 +79,7 @@ func NewTransport(t *heed.Transport, o Options) *Transport {
 	m := newMetrics(meter, o)
 	out := &Transport{
 		heed: &heed.Transport{
-			Base: o.attempts(base, tracer), Retry: t.Retry, Budget: budget, Pacer: t.Pacer,
+			Base: o.around(base, tracer), Retry: t.Retry, Budget: budget, Pacer: t.Pacer,
 			Board: t.Board, Key: t.Key, Trace: hooks{m, t.Trace}.trace(),
 		},
 		base:   base,
@@ -91,11 +91,12 @@ func NewTransport(t *heed.Transport, o Options) *Transport {
 	return out
 }
 
-func (o Options) attempts(base http.RoundTripper, tracer trace.Tracer) http.RoundTripper {
+// around returns base with what makes the spans of attempts.
+func (o Options) around(base http.RoundTripper, tracer trace.Tracer) http.RoundTripper {
 	if o.Attempts != nil {
-		return o.Attempts(resends{base})
+		return o.Attempts(resendCounts{base})
 	}
-	return attempts{base, tracer, o.Propagator}
+	return attemptSpans{base, tracer, o.Propagator}
 }
 
 // defaultBase is read once, as heed's own is, so that a Transport may become the default.

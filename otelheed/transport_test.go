@@ -2,7 +2,10 @@ package otelheed_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/otelheed"
@@ -305,6 +309,49 @@ heed GET internal 0s-0s [attempts=2, out of attempts, *errors.errorString] Error
 	})
 }
 
+// speaking has what semconv.ErrorType asks for. As a server may have written it, it may differ
+// each time.
+type speaking struct{}
+
+func (speaking) Error() string     { return "err-s3cr3t" }
+func (speaking) ErrorType() string { return "type-s3cr3t" }
+
+func TestAnErrorTypeIsNeverTheErrorsOwnText(t *testing.T) {
+	const speakingType = "github.com/heedhttp/heed/otelheed_test.speaking"
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{speaking{}, speakingType},
+		{fmt.Errorf("sending: %w", speaking{}), speakingType},
+		{errors.Join(fmt.Errorf("sending: %w", speaking{}), errBroken), speakingType},
+		{&url.Error{Op: "Get", Err: speaking{}}, "*url.Error"},
+		{fmt.Errorf("of nothing: %w", nil), "*fmt.wrapError"},
+	} {
+		l := newLab(t)
+		client := l.client(&heed.Transport{Base: base(func(*http.Request) (*http.Response, error) { return nil, c.err }),
+			Retry: heed.RetryPolicy{MaxAttempts: 1}})
+		_, err := client.Get("http://example.com")
+		require.Error(t, err)
+		assert.NotContains(t, l.tree()+l.metrics(), "s3cr3t")
+		for _, span := range l.spans.Ended() {
+			assert.Contains(t, span.Attributes(), attribute.String("error.type", c.want))
+		}
+	}
+}
+
+func TestUserInfoThatIsPutIntoTheHostIsNotShown(t *testing.T) {
+	l := newLab(t)
+	req := &http.Request{Method: "GET", Header: http.Header{}, URL: &url.URL{Scheme: "http", Host: "user:s3cr3t@example.com"}}
+	resp, err := l.client(&heed.Transport{Base: always(200)}).Transport.RoundTrip(req)
+	require.NoError(t, err)
+	resp.Body.Close()
+	for _, span := range l.spans.Ended() {
+		assert.Contains(t, span.Attributes(), attribute.String("server.address", "example.com"))
+	}
+	assert.NotContains(t, l.metrics(), "s3cr3t")
+}
+
 func TestDrainedCallsEndWithWhatThereIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, srv := newLab(t), testserver.New(t, testserver.Step{Status: 429, RetryAfter: 10 * time.Second})
@@ -348,6 +395,20 @@ heed GET internal 0s-1s [attempts=1, final, 503, 503] Error
 		assert.Contains(t, l.metrics(), "\nattempts {attempt} [final, 503, server.test, 80] 2\n")
 		assert.NotContains(t, l.metrics(), "wait.duration", "the plain Transport reports no waits")
 	})
+}
+
+func TestALostStoreIsToldByItsOwnTransportAlone(t *testing.T) {
+	for name, attempts := range map[string]func(*lab) func(http.RoundTripper) http.RoundTripper{
+		"spans":    func(*lab) func(http.RoundTripper) http.RoundTripper { return nil },
+		"otelhttp": func(l *lab) func(http.RoundTripper) http.RoundTripper { return l.otelhttp },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLab(t)
+			inner := otelheed.NewTransport(&heed.Transport{Base: always(200), Board: gone{}}, l.options())
+			assert.Equal(t, 200, call(t, l.clientWith(&heed.Transport{Base: inner}, attempts(l)), "http://example.com"))
+			assert.Equal(t, 1, strings.Count(l.tree(), "- heed.degraded"), l.tree())
+		})
+	}
 }
 
 func TestASpanEndsWithTheHeaderHoweverLongTheBody(t *testing.T) {

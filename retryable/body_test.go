@@ -2,6 +2,7 @@ package retryable_test
 
 import (
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"strings"
@@ -104,4 +105,48 @@ func TestAStreamIsReplayedWithinMaxBodyBuffer(t *testing.T) {
 			srv.Check(t)
 		})
 	}
+}
+
+func TestAnUpgradedConnectionOutlivesTheTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		connection := &tracked{Reader: strings.NewReader("switched")}
+		var ctx context.Context
+		b := always(0, nil)
+		b.f = func(req *http.Request) (*http.Response, error) {
+			ctx = req.Context()
+			resp := answer(req, 101)
+			resp.Body = connection
+			return resp, nil
+		}
+		c := client(b)
+		c.HTTPClient.Timeout = time.Second
+		retryable.Install(c, nil)
+		resp, err := c.Get("http://api.example.com")
+		require.NoError(t, err)
+		time.Sleep(time.Minute)
+		assert.Same(t, connection, resp.Body, "with whatever methods it has")
+		assert.NoError(t, ctx.Err())
+	})
+}
+
+func TestABodyThatWasReadEndsItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ctx context.Context
+		b := always(0, nil)
+		b.f = func(req *http.Request) (*http.Response, error) {
+			ctx = req.Context()
+			resp := answer(req, 200)
+			resp.Body = io.NopCloser(strings.NewReader("all of it"))
+			return resp, nil
+		}
+		c := client(b)
+		c.HTTPClient.Timeout = time.Hour
+		retryable.Install(c, nil)
+		resp, err := c.Get("http://api.example.com")
+		require.NoError(t, err)
+		assert.NoError(t, ctx.Err())
+		_, err = io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		assert.ErrorIs(t, ctx.Err(), context.Canceled, "though it was not closed")
+	})
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// trace is t with the hooks of c, or LogTrace of c's Logger with them if t is nil.
+// trace returns a Trace that tells the call and c's hook of each attempt, and then t. If t is
+// nil, c's Logger is told.
 func (i *installed) trace(t *heed.Trace) *heed.Trace {
 	if t == nil {
 		t = i.logTrace()
@@ -27,13 +28,14 @@ func (i *installed) trace(t *heed.Trace) *heed.Trace {
 	return &all
 }
 
-// logTrace is LogTrace of c's Logger. It tells, too, what CheckRetry would have repeated.
+// logTrace is LogTrace of c's Logger. It logs, too, that a request is not repeated for want of
+// an Idempotency-Key.
 func (i *installed) logTrace() *heed.Trace {
 	h := handler{func() any { return i.c.Logger }}
 	t := h.trace()
 	decided := t.Decided
 	t.Decided = func(a heed.Attempt, v heed.Verdict, wait time.Duration) {
-		if c := callOf(contextOf(a.Request)); c != nil && c.unsafe && a.Response != nil {
+		if callOf(a.Request.Context()).unsafe {
 			h.log(slog.LevelWarn, "request not retried", []any{
 				"method", a.Request.Method, "host", a.Request.URL.Host,
 				"status", a.Response.StatusCode, "cause", errUnsafe.Error(),
@@ -44,42 +46,44 @@ func (i *installed) logTrace() *heed.Trace {
 	return t
 }
 
-// decided calls c's hook for a response that is retried; c calls it for the last one.
+// decided calls c's ResponseLogHook for a response that is retried; c calls it for the last one.
 func (i *installed) decided(a heed.Attempt, v heed.Verdict, wait time.Duration) {
-	ctx := contextOf(a.Request)
-	if c := callOf(ctx); c != nil {
-		deadline, ok := ctx.Deadline()
-		c.attempts, c.took, c.verdict = a.Number, a.Took, v
-		c.late = v == heed.OutOfTime && ok && time.Until(deadline) <= wait
+	c := callOf(a.Request.Context())
+	c.attempts, c.verdict = a.Number, v
+	if isPrepareError(a.Err) {
+		c.attempts-- // it was not sent
 	}
+	deadline, ok := a.Request.Context().Deadline()
+	c.late = v == heed.OutOfTime && ok && time.Until(deadline) <= wait
 	if v == heed.Again && a.Response != nil && i.c.ResponseLogHook != nil {
 		i.c.ResponseLogHook(logger(i.c), a.Response)
 	}
 }
 
-// A resender is the Base of an installed heed.Transport. It calls the hooks for each retry
-// before it sends it; c calls them for the first attempt.
-type resender struct{ base http.RoundTripper }
+// A resender is the Base of an installed heed.Transport. Before a retry it calls the client's
+// hooks; go-retryablehttp calls them before the first attempt.
+type resender struct {
+	base   http.RoundTripper
+	client *installed // nil in the Base that Install sets in the caller's heed.Transport
+}
 
 func (r *resender) RoundTrip(req *http.Request) (*http.Response, error) {
-	n := heed.ResendCount(req.Context())
-	call := callOf(req.Context())
-	if n == 0 || call == nil {
+	c := callOf(req.Context())
+	if c == nil || c.client != r.client { // the caller uses the heed.Transport elsewhere, too
 		return r.base.RoundTrip(req)
 	}
-	out := req.WithContext(req.Context())
-	out.Header = req.Header.Clone() // the hooks may write to it, and the caller owns req's
-	if err := prepare(call.client.c, out, n); err != nil {
-		if req.Body != nil {
-			req.Body.Close()
+	out := req
+	if c.sent > 0 {
+		// The hooks may write to it, and the caller owns req. A Clone has trailers of its own.
+		url := *req.URL
+		out = req.WithContext(req.Context())
+		out.URL, out.Header = &url, req.Header.Clone()
+		if err := r.client.prepare(out, c.sent); err != nil {
+			return nil, err
 		}
-		return nil, err
 	}
-	resp, err := r.base.RoundTrip(out)
-	if resp != nil && resp.Request == out {
-		resp.Request = req
-	}
-	return resp, err
+	c.sent++
+	return sendWithin(r.client.http.Timeout, r.base, out)
 }
 
 // CloseIdleConnections closes those of the base, if it can.
@@ -89,26 +93,35 @@ func (r *resender) CloseIdleConnections() {
 	}
 }
 
-// A prepareError is the error of a PrepareRetry. It is final, as c has it.
+// prepare calls the hooks before the nth retry. If they fail or panic, it closes the body.
+func (i *installed) prepare(req *http.Request, n int) error {
+	body := req.Body
+	prepared := false
+	defer func() {
+		if !prepared && body != nil {
+			body.Close()
+		}
+	}()
+	if i.c.PrepareRetry != nil {
+		if err := i.c.PrepareRetry(req); err != nil {
+			return &prepareError{err}
+		}
+	}
+	if i.c.RequestLogHook != nil {
+		i.c.RequestLogHook(logger(i.c), req, n)
+	}
+	prepared = true
+	return nil
+}
+
+// A prepareError is the error of a PrepareRetry. It is final, as in go-retryablehttp.
 type prepareError struct{ err error }
 
 func (e *prepareError) Error() string { return "retryable: PrepareRetry: " + e.err.Error() }
 func (e *prepareError) Unwrap() error { return e.err }
-func (e *prepareError) NonRetriable() {}
+func (e *prepareError) NonRetriable() {} // as heed asks
 
 func isPrepareError(err error) bool { return errors.As(err, new(*prepareError)) }
-
-func prepare(c *retryablehttp.Client, req *http.Request, n int) error {
-	if c.PrepareRetry != nil {
-		if err := c.PrepareRetry(req); err != nil {
-			return &prepareError{err}
-		}
-	}
-	if c.RequestLogHook != nil {
-		c.RequestLogHook(logger(c), req, n)
-	}
-	return nil
-}
 
 // logger is what c gives to its hooks.
 func logger(c *retryablehttp.Client) retryablehttp.Logger {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/hashicorp/go-retryablehttp"
 	"github.com/stretchr/testify/assert"
@@ -67,6 +68,24 @@ func TestPrepareRetryPreparesEachRetryAndNothingElse(t *testing.T) {
 	})
 }
 
+func TestWhatAHookChangesIsOfThatRetryAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, n := testserver.New(t, testserver.Step{Status: 503, Times: 2}), 0
+		c := installed(srv.Transport())
+		c.PrepareRetry = func(req *http.Request) error {
+			n++
+			req.URL.RawQuery += fmt.Sprint("retry=", n)
+			return nil
+		}
+		req := request(t, "GET", srv.URL+"/", nil)
+		resp, err := c.Do(req)
+		content(t, resp, err)
+		assert.Equal(t, []string{"GET /", "GET /?retry=1", "GET /?retry=2"}, paths(srv))
+		assert.Empty(t, req.URL.RawQuery, "the caller's request")
+		assert.Equal(t, "retry=2", resp.Request.URL.RawQuery)
+	})
+}
+
 func TestTheHooksComeInTheUsualOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := installed(inTurn(503, 200))
@@ -115,8 +134,90 @@ func TestABodyThatCouldNotBePreparedIsClosed(t *testing.T) {
 		require.Error(t, err)
 		require.Greater(t, len(bodies), 2)
 		for i, b := range bodies {
-			assert.True(t, b.closed, "body %d", i)
+			assert.Equal(t, 1, b.closed, "body %d", i)
 		}
+	})
+}
+
+func TestABodyIsClosedOnceThoughAHookPanics(t *testing.T) {
+	for name, set := range map[string]func(*retryablehttp.Client){
+		"PrepareRetry": func(c *retryablehttp.Client) { c.PrepareRetry = func(*http.Request) error { panic("hook") } },
+		"RequestLogHook": func(c *retryablehttp.Client) {
+			c.RequestLogHook = func(_ retryablehttp.Logger, _ *http.Request, n int) {
+				if n == 1 {
+					panic("hook")
+				}
+			}
+		},
+		"ResponseLogHook": func(c *retryablehttp.Client) {
+			c.ResponseLogHook = func(retryablehttp.Logger, *http.Response) { panic("hook") }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var sent []*tracked
+				body := func() (io.Reader, error) {
+					b := &tracked{Reader: strings.NewReader("cargo")}
+					sent = append(sent, b)
+					return b, nil
+				}
+				received := &tracked{Reader: strings.NewReader("busy")}
+				b := always(0, nil)
+				b.f = func(req *http.Request) (*http.Response, error) {
+					resp := answer(req, 503)
+					resp.Body = received
+					return resp, nil
+				}
+				c := client(b)
+				c.HTTPClient.Timeout = time.Hour
+				set(c)
+				retryable.Install(c, nil)
+				req := request(t, "PUT", "http://api.example.com", body)
+				assert.PanicsWithValue(t, "hook", func() { c.Do(req) })
+				for _, b := range append(sent, received) {
+					assert.Equal(t, 1, b.closed)
+				}
+			})
+		})
+	}
+}
+
+// The context of an attempt of another heed.Transport may be that of the request.
+func TestARequestWithinAnothersRetryIsNoRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told notes
+		token := installed(inTurn(200))
+		token.PrepareRetry = func(*http.Request) error { told.add("prepare"); return nil }
+		token.RequestLogHook = func(_ retryablehttp.Logger, _ *http.Request, n int) { told.add("request %d", n) }
+		n := 0
+		outer := &http.Client{Transport: &heed.Transport{Base: &base{f: func(req *http.Request) (*http.Response, error) {
+			resp, err := token.Do(request(t, "GET", "http://token.example.com", nil).WithContext(req.Context()))
+			content(t, resp, err)
+			n++
+			return answer(req, []int{503, 200}[n-1]), nil
+		}}}}
+		resp, err := outer.Get("http://api.example.com")
+		content(t, resp, err)
+		assert.Equal(t, notes{"request 0", "request 0"}, told)
+	})
+}
+
+func TestTheTransportUsedElsewhereCallsNoHooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := &heed.Transport{Budget: heed.Unlimited}
+		c := installedWith(inTurn(503, 200), func(*http.Request) error { return errors.New("called") })
+		retryable.Install(c, tr)
+		n := 0
+		other := installed(&base{f: func(req *http.Request) (*http.Response, error) {
+			token := (&http.Request{Method: "GET", URL: req.URL, Header: http.Header{}}).WithContext(req.Context())
+			resp, err := tr.RoundTrip(token)
+			content(t, resp, err)
+			n++
+			return answer(req, 200), nil
+		}})
+		resp, err := other.Get("http://api.example.com")
+		content(t, resp, err)
+		assert.Equal(t, 1, n)
 	})
 }
 

@@ -151,7 +151,7 @@ func TestTheErrorOfAResponseHandlerIsFinal(t *testing.T) {
 	resp, err := c.Do(req)
 	require.ErrorIs(t, err, nonsense)
 	require.Nil(t, resp)
-	assert.True(t, body.closed)
+	assert.Equal(t, 1, body.closed)
 	assert.Equal(t, 1, b.count())
 }
 

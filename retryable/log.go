@@ -33,7 +33,8 @@ func LogTrace(logger any) *heed.Trace {
 	panic(fmt.Sprintf("retryable: LogTrace: a %T is neither a Logger nor a LeveledLogger", logger))
 }
 
-// A handler gives the records of heed.LogTrace to the logger that there is at the time.
+// A handler writes the records of heed.LogTrace as go-retryablehttp would. It calls logger for
+// each: that of a client may be set late.
 type handler struct{ logger func() any }
 
 func (h handler) trace() *heed.Trace { return heed.LogTrace(slog.New(h)) }
@@ -43,27 +44,27 @@ func (h handler) WithAttrs([]slog.Attr) slog.Handler       { return h }
 func (h handler) WithGroup(string) slog.Handler            { return h }
 
 func (h handler) Handle(_ context.Context, r slog.Record) error {
-	var all, failure []any
-	again := false
+	var all, failure []any // all attributes, and those of "request failed"
+	retried, failed := false, false
 	r.Attrs(func(a slog.Attr) bool {
+		pair := []any{a.Key, a.Value.Any()}
 		switch a.Key {
 		case "verdict":
-			if a.Value.String() == heed.Again.String() {
-				again = true
+			if retried = a.Value.String() == heed.Again.String(); retried {
 				return true // the message says it
 			}
 		case "error", "method", "host":
-			failure = append(failure, a.Key, a.Value.Any())
+			failed = failed || a.Key == "error"
+			failure = append(failure, pair...)
 		}
-		all = append(all, a.Key, a.Value.Any())
+		all = append(all, pair...)
 		return true
 	})
-	if !again {
+	if !retried {
 		h.log(r.Level, r.Message, all)
 		return nil
 	}
-	const methodAndHost = 4
-	if len(failure) > methodAndHost {
+	if failed {
 		h.log(slog.LevelError, "request failed", failure)
 	}
 	h.log(slog.LevelDebug, "retrying request", all)

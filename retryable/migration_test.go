@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -131,6 +133,23 @@ var same = []row{
 		steps: []testserver.Step{{Status: 404}},
 		want:  []int{404}, result: fmt.Sprintf(gaveUp, 1) + ": status 404",
 	}, {
+		says: "an error of CheckRetry after broken connections",
+		set: func(c *retryablehttp.Client, _ *notes) {
+			c.CheckRetry = func(context.Context, *http.Response, error) (bool, error) { return true, errors.New("worn out") }
+		},
+		fails: errors.New("broken"),
+		want:  []int{0, 0, 0, 0, 0}, result: fmt.Sprintf(gaveUp, 5) + ": worn out",
+	}, {
+		says: "CheckRetry is asked once for each attempt",
+		set: func(c *retryablehttp.Client, n *notes) {
+			c.CheckRetry = func(_ context.Context, resp *http.Response, err error) (bool, error) {
+				n.add("asked: %v", strings.HasSuffix(err.Error(), "broken"))
+				return len(*n) < 3, nil
+			}
+		},
+		fails: errors.New("broken"),
+		want:  []int{0, 0, 0}, result: "broken",
+	}, {
 		says:  "ErrorPropagatedRetryPolicy",
 		set:   func(c *retryablehttp.Client, _ *notes) { c.CheckRetry = retryablehttp.ErrorPropagatedRetryPolicy },
 		steps: []testserver.Step{down(-1)},
@@ -227,6 +246,17 @@ var same = []row{
 		says: "an error of PrepareRetry",
 		set: func(c *retryablehttp.Client, n *notes) {
 			c.PrepareRetry = func(*http.Request) error { n.add("prepare"); return errors.New("no key") }
+		},
+		steps: []testserver.Step{down(-1)},
+		want:  []int{503}, result: "no key",
+	}, {
+		says: "ErrorHandler after an error of PrepareRetry",
+		set: func(c *retryablehttp.Client, n *notes) {
+			c.PrepareRetry = func(*http.Request) error { return errors.New("no key") }
+			c.ErrorHandler = func(_ *http.Response, err error, tries int) (*http.Response, error) {
+				n.add("error %v, %d tries", err, tries)
+				return nil, err
+			}
 		},
 		steps: []testserver.Step{down(-1)},
 		want:  []int{503}, result: "no key",
@@ -338,6 +368,18 @@ var different = []difference{
 		now: []int{503}, result: "503",
 	}, {
 		row: row{
+			says: "X-Should-Retry: false, and a CheckRetry that repeats a 409",
+			set: func(c *retryablehttp.Client, _ *notes) {
+				c.CheckRetry = func(_ context.Context, resp *http.Response, _ error) (bool, error) {
+					return resp.StatusCode == http.StatusConflict, nil
+				}
+			},
+			steps: []testserver.Step{hinting(409, "X-Should-Retry", "false")},
+			want:  []int{409, 200}, result: "200",
+		},
+		now: []int{409}, result: fmt.Sprintf(gaveUp, 1),
+	}, {
+		row: row{
 			says: "a Retry-After of more than a day", set: passthrough,
 			steps: []testserver.Step{hinting(429, "Retry-After", "86401")},
 			want:  []int{429, 200}, result: "200",
@@ -364,6 +406,22 @@ var different = []difference{
 			want: []int{200, 200}, result: fmt.Sprintf(gaveUp, 2) + ": nonsense",
 		},
 		now: []int{200}, result: fmt.Sprintf(gaveUp, 1) + ": nonsense",
+	}, {
+		row: row{
+			says: "a ResponseHandler after the last attempt",
+			set:  passthrough,
+			send: func(c *retryablehttp.Client, url string) (*http.Response, error) {
+				req, err := retryablehttp.NewRequest("GET", url, nil)
+				if err != nil {
+					return nil, err
+				}
+				req.SetResponseHandler(func(*http.Response) error { return errors.New("called") })
+				return c.Do(req)
+			},
+			steps: []testserver.Step{down(-1)},
+			want:  []int{503, 503, 503, 503, 503}, result: "503",
+		},
+		now: []int{503, 503, 503, 503, 503}, result: "called",
 	},
 }
 
@@ -488,6 +546,41 @@ func (l leveled) line(level, msg string) {
 	}
 }
 
+func TestOnlyTheLastResponsesCookiesAreKept(t *testing.T) {
+	for name, c := range map[string]struct {
+		install func(*retryablehttp.Client)
+		want    string
+	}{
+		"before": {func(*retryablehttp.Client) {}, "[number=503 number=200]"},
+		"after":  {func(c *retryablehttp.Client) { retryable.Install(c, nil) }, "[number=200]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var kept jar
+				b, n := always(0, nil), 0
+				b.f = func(req *http.Request) (*http.Response, error) {
+					n++
+					resp := answer(req, []int{503, 200}[n-1])
+					resp.Header.Set("Set-Cookie", fmt.Sprint("number=", resp.StatusCode))
+					return resp, nil
+				}
+				rc := client(b)
+				rc.HTTPClient.Jar = &kept
+				c.install(rc)
+				resp, err := rc.Get("http://api.example.com")
+				content(t, resp, err)
+				assert.Equal(t, c.want, fmt.Sprint(kept))
+			})
+		})
+	}
+}
+
+// A jar keeps all cookies.
+type jar []*http.Cookie
+
+func (j *jar) SetCookies(_ *url.URL, cookies []*http.Cookie) { *j = append(*j, cookies...) }
+func (j *jar) Cookies(*url.URL) []*http.Cookie               { return nil }
+
 func TestACoolDownHoldsOtherRequestsUnlessTurnedOff(t *testing.T) {
 	for _, c := range []struct {
 		board heed.Board
@@ -550,6 +643,47 @@ func TestTheTimeoutBoundsTheReadingOfTheBody(t *testing.T) {
 	}
 }
 
+// CheckRetry and ResponseLogHook may read the body of a response that is retried, too.
+func TestTheTimeoutBoundsTheReadingOfEachBody(t *testing.T) {
+	for name, install := range map[string]func(*retryablehttp.Client){
+		"before": func(*retryablehttp.Client) {},
+		"after":  func(c *retryablehttp.Client) { retryable.Install(c, &heed.Transport{Budget: heed.Unlimited}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := testserver.NewLimited(t, func(http.Handler) http.Handler {
+					return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						w.WriteHeader(503)
+						w.(http.Flusher).Flush()
+						<-r.Context().Done()
+					})
+				})
+				c := client(srv.Transport())
+				c.RetryMax, c.HTTPClient.Timeout = 1, 5*time.Second
+				read := 0
+				c.CheckRetry = func(_ context.Context, resp *http.Response, _ error) (bool, error) {
+					if resp == nil {
+						return false, nil
+					}
+					_, err := io.ReadAll(resp.Body)
+					assert.Error(t, err)
+					read++
+					return true, nil
+				}
+				install(c)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				assert.LessOrEqual(t, took(func() {
+					resp, err := c.Do(request(t, "GET", srv.URL, nil).WithContext(ctx))
+					require.NoError(t, err)
+					resp.Body.Close()
+				}), 12*time.Second)
+				assert.Equal(t, 2, read)
+			})
+		})
+	}
+}
+
 func TestATimeoutIsTheErrorThatItWas(t *testing.T) {
 	for name, install := range map[string]func(*retryablehttp.Client){
 		"before": func(*retryablehttp.Client) {},
@@ -579,22 +713,32 @@ func TestADeadlineIsAnErrorThatSaysSo(t *testing.T) {
 		"before": func(*retryablehttp.Client) {},
 		"after":  func(c *retryablehttp.Client) { retryable.Install(c, nil) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: time.Minute, Times: -1})
-				c := client(srv.Transport())
-				c.ErrorHandler = nil
-				install(c)
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-				defer cancel()
-				waited := took(func() {
-					resp, err := c.Do(request(t, "GET", srv.URL, nil).WithContext(ctx))
-					require.Nil(t, resp)
-					require.ErrorIs(t, err, context.DeadlineExceeded)
+		for sender, do := range map[string]func(*retryablehttp.Client, *retryablehttp.Request) (*http.Response, error){
+			"Do": (*retryablehttp.Client).Do,
+			"StandardClient": func(c *retryablehttp.Client, req *retryablehttp.Request) (*http.Response, error) {
+				return c.StandardClient().Do(req.Request)
+			},
+		} {
+			t.Run(name+", "+sender, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: time.Minute, Times: -1})
+					c := client(srv.Transport())
+					c.ErrorHandler = nil
+					install(c)
+					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+					defer cancel()
+					waited := took(func() {
+						resp, err := do(c, request(t, "GET", srv.URL, nil).WithContext(ctx))
+						require.Nil(t, resp)
+						require.ErrorIs(t, err, context.DeadlineExceeded)
+						var timeout net.Error
+						require.ErrorAs(t, err, &timeout)
+						assert.True(t, timeout.Timeout())
+					})
+					assert.LessOrEqual(t, waited, 30*time.Second)
+					assert.Len(t, srv.Log(), 1)
 				})
-				assert.LessOrEqual(t, waited, 30*time.Second)
-				assert.Len(t, srv.Log(), 1)
 			})
-		})
+		}
 	}
 }

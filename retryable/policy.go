@@ -32,7 +32,7 @@ func If(check retryablehttp.CheckRetry) func(heed.Attempt) bool {
 	}
 }
 
-// ask asks check about an attempt. As go-retryablehttp has it, an error of PrepareRetry is
+// ask asks check about an attempt. It is not asked about an error of PrepareRetry, which is
 // final.
 func ask(check retryablehttp.CheckRetry, a heed.Attempt) (again bool, err error) {
 	if a.Response == nil && a.Err == nil || isPrepareError(a.Err) {
@@ -48,8 +48,8 @@ func contextOf(req *http.Request) context.Context {
 	return req.Context()
 }
 
-// asURLError puts err into a *url.Error, unless it is one. go-retryablehttp's
-// policies take every other error for one that passes.
+// asURLError puts err into a *url.Error, unless it is one: go-retryablehttp's policies
+// retry any other error, whatever its cause.
 func asURLError(req *http.Request, err error) error {
 	if _, ok := err.(*url.Error); ok || err == nil {
 		return err
@@ -83,7 +83,7 @@ func Backoff(b retryablehttp.Backoff, min, max time.Duration) heed.Backoff {
 	}
 }
 
-// hintless is a copy of resp as b may see it.
+// hintless returns a copy of resp without Retry-After and without its body.
 func hintless(resp *http.Response) *http.Response {
 	if resp == nil {
 		return nil

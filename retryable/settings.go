@@ -12,16 +12,16 @@ import (
 )
 
 const (
-	// longestWait is what no server means that is waited for: a longer Retry-After is an
-	// epoch, or a mistake.
+	// longestWait bounds the waits, unless RetryWaitMax is longer. A server that asks for more
+	// has sent a point in time, or is mistaken.
 	longestWait = 24 * time.Hour
 
-	// bodyBuffer is how much of a streamed body is kept. go-retryablehttp has read most of
-	// them into memory before, whatever their size; a file it has not.
+	// bodyBuffer is how much heed keeps of a body without GetBody. go-retryablehttp has read
+	// all of it into memory already, unless it is a file.
 	bodyBuffer = 8 << 20
 )
 
-// policy is p, with what it leaves zero as c has it.
+// policy returns p, its zero fields filled from c.
 func (i *installed) policy(p heed.RetryPolicy) heed.RetryPolicy {
 	p.MaxAttempts = cmp.Or(p.MaxAttempts, min(max(i.c.RetryMax, 0), math.MaxInt-1)+1)
 	p.AttemptTimeout = cmp.Or(p.AttemptTimeout, max(i.http.Timeout, 0))
@@ -37,15 +37,15 @@ func (i *installed) policy(p heed.RetryPolicy) heed.RetryPolicy {
 	return p
 }
 
-// backoff is b between min and max. DefaultBackoff has no jitter: here it gets one that keeps
-// each wait within the two.
+// backoff makes b one of heed's. DefaultBackoff has no jitter: here it gets one that keeps each
+// wait between min and max.
 func backoff(b retryablehttp.Backoff, min, max time.Duration) heed.Backoff {
 	if b == nil || !same(b, retryablehttp.DefaultBackoff) {
 		return Backoff(b, min, max)
 	}
 	first := max
 	if min <= max/2 {
-		first = 2 * min
+		first = 2 * min // EqualJitter waits for half of it at least
 	}
 	jittered := heed.EqualJitter(heed.Exponential(first, max))
 	return func(a heed.Attempt) time.Duration { return clamp(jittered(a), min, max) }
@@ -54,7 +54,7 @@ func backoff(b retryablehttp.Backoff, min, max time.Duration) heed.Backoff {
 // clamp returns d between least and most, or most if that is less than least.
 func clamp(d, least, most time.Duration) time.Duration { return min(max(d, least), most) }
 
-// worthwhile is c's CheckRetry as an If, or nil if it has none. One difference stays: what
+// worthwhile returns c's CheckRetry as an If, or nil if c has none. One difference stays: what
 // the server may have acted upon is not repeated.
 func (i *installed) worthwhile() func(heed.Attempt) bool {
 	if i.check == nil {
@@ -63,35 +63,38 @@ func (i *installed) worthwhile() func(heed.Attempt) bool {
 	usual := same(i.check, retryablehttp.DefaultRetryPolicy) || same(i.check, retryablehttp.ErrorPropagatedRetryPolicy)
 	return func(a heed.Attempt) bool {
 		again, err := ask(i.check, a)
+		get := a
+		get.Request = &http.Request{Method: http.MethodGet}
+		allowed := repeatable(get) // unless the server objects
 		worth := heed.Worthwhile(a)
 		switch {
 		case worth:
 			worth = again || usual
 		case usual:
-			worth = again && a.Err == nil && mayRepeat(a)
+			worth = again && a.Err == nil && repeatable(a)
 		default:
-			worth = again && (answeredBelow500(a) || mayRepeat(a))
+			worth = again && (repeatable(a) || allowed && answeredBelow500(a))
 		}
 		if c := callOf(contextOf(a.Request)); c != nil {
 			c.asked, c.again, c.checkErr = true, again, err
-			c.unsafe = again && !worth && !mayRepeat(heed.Attempt{Request: a.Request})
+			c.unsafe = again && !worth && allowed && a.Response != nil
 		}
 		return worth
 	}
 }
 
-// answeredBelow500 reports that the server says what became of the request.
-func answeredBelow500(a heed.Attempt) bool {
-	return a.Response != nil && a.Response.StatusCode < 500 && a.Response.StatusCode != http.StatusRequestTimeout
-}
-
-// mayRepeat reports that a's request may be repeated although the server may have acted upon
-// it, and that the server does not object: heed would repeat it after a 503.
-func mayRepeat(a heed.Attempt) bool {
+// repeatable reports that heed would repeat a's request after a 503: the server may act upon
+// it twice, and does not object to a retry.
+func repeatable(a heed.Attempt) bool {
 	unavailable := &http.Response{StatusCode: http.StatusServiceUnavailable, Header: http.Header{}}
 	if a.Response != nil {
 		unavailable.Header = a.Response.Header
 	}
 	a.Response, a.Err = unavailable, nil
 	return heed.Worthwhile(a)
+}
+
+// answeredBelow500 reports that the server says what became of the request.
+func answeredBelow500(a heed.Attempt) bool {
+	return a.Response != nil && a.Response.StatusCode < 500 && a.Response.StatusCode != http.StatusRequestTimeout
 }

@@ -112,6 +112,15 @@ func TestAnHTTPClientSetAfterInstallCanBeInstalled(t *testing.T) {
 }
 
 func TestInstallingAgainKeepsCheckRetryAndErrorHandler(t *testing.T) {
+	for name, change := range map[string]func(*retryablehttp.Client){
+		"the same":            func(*retryablehttp.Client) {},
+		"another http.Client": func(c *retryablehttp.Client) { c.HTTPClient = &http.Client{Transport: always(404, nil)} },
+	} {
+		t.Run(name, func(t *testing.T) { keepsCheckRetryAndErrorHandler(t, change) })
+	}
+}
+
+func keepsCheckRetryAndErrorHandler(t *testing.T, change func(*retryablehttp.Client)) {
 	synctest.Test(t, func(t *testing.T) {
 		b, handled := always(404, nil), errors.New("handled")
 		c := client(b)
@@ -124,10 +133,11 @@ func TestInstallingAgainKeepsCheckRetryAndErrorHandler(t *testing.T) {
 		}
 		for range 3 {
 			retryable.Install(c, &heed.Transport{Budget: heed.Unlimited})
+			change(c)
 		}
+		retryable.Install(c, &heed.Transport{Budget: heed.Unlimited})
 		_, err := c.Get("http://api.example.com")
 		require.ErrorIs(t, err, handled)
-		assert.Equal(t, 5, b.count())
 	})
 }
 
@@ -179,6 +189,25 @@ func TestMaxWaitMaxElapsedAndAttemptTimeoutStayAsSet(t *testing.T) {
 			_, err := c.Get(srv.URL)
 			require.Error(t, err)
 		}))
+	})
+}
+
+func TestABodyCanBeReadAfterALongerAttemptTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := testserver.NewLimited(t, func(http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				time.Sleep(15 * time.Second)
+				w.(http.Flusher).Flush()
+				time.Sleep(5 * time.Second)
+				io.WriteString(w, "late")
+			})
+		})
+		c := client(srv.Transport())
+		c.HTTPClient.Timeout = 10 * time.Second
+		retryable.Install(c, &heed.Transport{Retry: heed.RetryPolicy{AttemptTimeout: 20 * time.Second}})
+		resp, err := c.Get(srv.URL)
+		_, body := content(t, resp, err)
+		assert.Equal(t, "late", body)
 	})
 }
 
@@ -279,7 +308,10 @@ func TestPrepareRetryIsFinalWhateverCheckRetrySays(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b, noKey := always(503, nil), errors.New("no key")
 				c := installedWith(b, func(*http.Request) error { return noKey })
-				c.CheckRetry = func(context.Context, *http.Response, error) (bool, error) { return true, nil }
+				c.CheckRetry = func(_ context.Context, _ *http.Response, err error) (bool, error) {
+					assert.NoError(t, err, "it is not asked about an error of PrepareRetry")
+					return true, nil
+				}
 				retryable.Install(c, &heed.Transport{Budget: heed.Unlimited, Retry: policy(c.CheckRetry)})
 				_, err := c.Get("http://api.example.com")
 				require.ErrorIs(t, err, noKey)
@@ -311,13 +343,50 @@ func TestAResponseToAnotherRequestIsJudgedToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := always(0, nil)
 		b.f = func(*http.Request) (*http.Response, error) { return answer(get(t, context.Background()), 503), nil }
+		c, asked := client(b), 0
+		c.ErrorHandler = nil
+		c.CheckRetry = func(context.Context, *http.Response, error) (bool, error) { asked++; return true, nil }
+		retryable.Install(c, &heed.Transport{Budget: heed.Unlimited})
+		_, err := c.Get("http://proxied.example.com")
+		require.EqualError(t, err, "GET http://proxied.example.com giving up after 5 attempt(s)")
+		assert.Equal(t, 5, b.count())
+		assert.Equal(t, 5, asked)
+	})
+}
+
+func TestAClientBelowAnotherDoesNotAnswerForIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := always(503, nil)
+		below := installed(b)
+		below.CheckRetry = nil
+		retryable.Install(below, &heed.Transport{Retry: heed.RetryPolicy{MaxAttempts: 1}})
+		above := client(below.StandardClient().Transport)
+		above.ErrorHandler = nil
+		above.RetryMax = 2
+		retryable.Install(above, &heed.Transport{Budget: heed.Unlimited})
+		_, err := above.Get("http://api.example.com")
+		require.EqualError(t, err, "GET http://api.example.com giving up after 3 attempt(s)")
+		assert.Equal(t, 3, b.count())
+	})
+}
+
+func TestAVetoIsNotTakenForAWantOfIdempotency(t *testing.T) {
+	for veto, want := range map[string]string{
+		"":      "POST http://api.example.com giving up after 1 attempt(s): not idempotent",
+		"false": "POST http://api.example.com giving up after 1 attempt(s)",
+	} {
+		b := always(0, nil)
+		b.f = func(req *http.Request) (*http.Response, error) {
+			resp := answer(req, 503)
+			resp.Header.Set("X-Should-Retry", veto)
+			return resp, nil
+		}
 		c := client(b)
 		c.ErrorHandler = nil
-		retryable.Install(c, &heed.Transport{Budget: heed.Unlimited})
-		_, err := c.Get("http://api.example.com")
-		require.ErrorContains(t, err, "giving up")
-		assert.Equal(t, 5, b.count())
-	})
+		retryable.Install(c, nil)
+		_, err := post(c, "http://api.example.com")
+		require.EqualError(t, err, want)
+	}
 }
 
 func TestManyRequestsOfOneClientKeepApart(t *testing.T) {

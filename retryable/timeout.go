@@ -8,58 +8,50 @@ import (
 	"time"
 )
 
-// boundedRoundTrip is t's RoundTrip, but the reading of the response's body ends with the
-// Timeout that HTTPClient had. It counts from the last attempt's start, as it does there.
-func (i *installed) boundedRoundTrip(req *http.Request, c *call) (*http.Response, error) {
-	if i.http.Timeout <= 0 {
-		return i.t.RoundTrip(req)
+// sendWithin sends req with base. The response's body can be read until timeout has passed
+// since then, as with http.Client.Timeout. The time up to its header is heed's to bound.
+func sendWithin(timeout time.Duration, base http.RoundTripper, req *http.Request) (*http.Response, error) {
+	if timeout <= 0 {
+		return base.RoundTrip(req)
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
-	resp, err := i.t.RoundTrip(req.WithContext(ctx))
-	if err != nil {
+	out, began := req.WithContext(ctx), time.Now()
+	resp, err := base.RoundTrip(out)
+	if err != nil || resp == nil {
 		cancel(nil)
-		return nil, err
+		return resp, err
 	}
-	bindBody(ctx, cancel, resp, i.bodyTime(c.took))
+	if resp.Request == out {
+		resp.Request = req
+	}
+	left := timeout - time.Since(began)
+	if left <= 0 { // the caller has set an AttemptTimeout that is longer
+		left = timeout
+	}
+	body := &timedBody{resp.Body, ctx, cancel, time.AfterFunc(left, func() { cancel(errBodyTimeout) })}
+	switch {
+	case resp.StatusCode == http.StatusSwitchingProtocols:
+		body.timer.Stop() // its body is the connection
+	case resp.Body == nil || resp.Body == http.NoBody:
+		body.end()
+	default:
+		resp.Body = body
+	}
 	return resp, nil
 }
 
-// bindBody ends ctx, the context of the request, with resp's body, after d at the latest.
-func bindBody(ctx context.Context, cancel context.CancelCauseFunc, resp *http.Response, d time.Duration) {
-	switch {
-	case resp.StatusCode == http.StatusSwitchingProtocols: // its body is the connection
-	case resp.Body == http.NoBody:
-		cancel(nil)
-	default:
-		timer := time.AfterFunc(d, func() { cancel(errBodyTimeout) })
-		resp.Body = &timedBody{resp.Body, ctx, cancel, timer}
-	}
-}
-
-// bodyTime is what is left of the Timeout. It is all of it if an AttemptTimeout of the
-// caller's has let the attempt take longer.
-func (i *installed) bodyTime(took time.Duration) time.Duration {
-	if took >= i.http.Timeout {
-		return i.http.Timeout
-	}
-	return i.http.Timeout - took
-}
-
-// A timedBody is a body that can be read for some time.
+// A timedBody can be read until its timer cancels the request.
 type timedBody struct {
 	io.ReadCloser
-	ctx    context.Context // of its request; the end of the time ends it
+	ctx    context.Context
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	switch {
-	case err == io.EOF:
-		b.end()
-	case err != nil && errors.Is(context.Cause(b.ctx), errBodyTimeout):
-		return n, errBodyTimeout
+	if err != nil && err != io.EOF && context.Cause(b.ctx) == errBodyTimeout {
+		err = errBodyTimeout
 	}
 	return n, err
 }
@@ -74,14 +66,21 @@ func (b *timedBody) end() {
 	b.cancel(nil)
 }
 
-// errBodyTimeout is a net.Error, and a context.DeadlineExceeded, as http.Client's is.
-var errBodyTimeout error = bodyTimeout{}
+// A timeoutError is a net.Error and a context.DeadlineExceeded, as that of http.Client.Timeout.
+type timeoutError struct{ error }
 
-type bodyTimeout struct{}
+var errBodyTimeout error = &timeoutError{errors.New("retryable: HTTPClient.Timeout exceeded while reading the body")}
 
-func (bodyTimeout) Error() string {
-	return "retryable: HTTPClient.Timeout exceeded while reading the body"
+func (e *timeoutError) Unwrap() error        { return e.error }
+func (e *timeoutError) Is(target error) bool { return target == context.DeadlineExceeded }
+func (e *timeoutError) Timeout() bool        { return true }
+func (e *timeoutError) Temporary() bool      { return true }
+
+// asTimeout makes err a timeoutError if it is a timeout.
+func asTimeout(err error) error {
+	var t interface{ Timeout() bool }
+	if errors.As(err, &t) && t.Timeout() {
+		return &timeoutError{err}
+	}
+	return err
 }
-func (bodyTimeout) Timeout() bool   { return true }
-func (bodyTimeout) Temporary() bool { return true }
-func (bodyTimeout) Unwrap() error   { return context.DeadlineExceeded }

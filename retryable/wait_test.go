@@ -2,13 +2,16 @@ package retryable_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/go-retryablehttp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -98,6 +101,44 @@ func TestACancellationEndsTheWait(t *testing.T) {
 		}))
 		assert.Len(t, srv.Log(), 1)
 	})
+}
+
+func TestACancellationIsTheErrorWheneverItComes(t *testing.T) {
+	for name, install := range map[string]func(*retryablehttp.Client){
+		"before": func(*retryablehttp.Client) {},
+		"after":  func(c *retryablehttp.Client) { retryable.Install(c, &heed.Transport{Budget: heed.Unlimited}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for after := range 14 { // attempts of two seconds, and a second between them
+				synctest.Test(t, func(t *testing.T) {
+					srv := testserver.New(t, testserver.Step{Delay: 2 * time.Second, Status: 503, Times: -1})
+					c := client(srv.Transport())
+					c.ErrorHandler = nil
+					c.RetryMax, c.RetryWaitMin, c.RetryWaitMax = 10, time.Second, time.Second
+					asked := 0
+					c.CheckRetry = func(_ context.Context, resp *http.Response, err error) (bool, error) {
+						asked++
+						if err == nil {
+							err = errors.New(resp.Status)
+						}
+						return true, err
+					}
+					install(c)
+					ctx, cancel := context.WithCancel(t.Context())
+					when := time.Duration(after)*time.Second + time.Second/2
+					time.AfterFunc(when, cancel)
+					assert.Equal(t, when, took(func() {
+						resp, err := c.Do(request(t, "GET", srv.URL, nil).WithContext(ctx))
+						assert.Nil(t, resp)
+						assert.ErrorIs(t, err, context.Canceled)
+						var timeout net.Error
+						assert.False(t, errors.As(err, &timeout) && timeout.Timeout())
+					}))
+					assert.Equal(t, after/3+1, asked, "once for each attempt, and not for a wait")
+				})
+			}
+		})
+	}
 }
 
 func TestAWaitBeyondTheDeadlineIsNotBegun(t *testing.T) {
