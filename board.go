@@ -21,7 +21,8 @@ type Board interface {
 	Post(ctx context.Context, key string, wait, every time.Duration) error
 
 	// Read returns how long the cool-down still lasts, and the interval while requests may still be
-	// waiting. It is called before every attempt, and must answer from memory.
+	// waiting. It is called before every attempt, and must answer from memory. What it returns with
+	// an error still applies. Errors of a Board go to Trace.Degraded, and the request goes on.
 	Read(ctx context.Context, key string) (wait, every time.Duration, err error)
 }
 
@@ -32,7 +33,7 @@ type ProbeBoard interface {
 	Board
 
 	// Probe reports whether the caller should send a probe of key now. It allows one a minute for
-	// all processes that share the Board, while more than a minute of the cool-down is left.
+	// all processes that share the Board, while a minute or more of the cool-down is left.
 	// Requests call it, so it must not block for long.
 	Probe(ctx context.Context, key string) bool
 
@@ -68,13 +69,14 @@ type LocalBoard struct {
 	scopes scope.Table
 }
 
-// Post closes key for wait from now on, at most 24 hours. It returns nil.
+// Post closes key for wait from now on, at most 24 hours. If wait is not positive, it does nothing.
+// It returns nil.
 func (b *LocalBoard) Post(_ context.Context, key string, wait, every time.Duration) error {
 	b.post(hostkey.NameOf(key), now(), wait, boardInterval(every))
 	return nil
 }
 
-// Read returns how long key's cool-down still lasts. The error is nil.
+// Read returns how long key's cool-down still lasts, and its interval. The error is nil.
 func (b *LocalBoard) Read(_ context.Context, key string) (wait, every time.Duration, err error) {
 	if c := b.find(hostkey.NameOf(key)); c != nil {
 		wait, every = c.read(now())
@@ -82,13 +84,15 @@ func (b *LocalBoard) Read(_ context.Context, key string) (wait, every time.Durat
 	return wait, every, nil
 }
 
-// Probe reports whether the caller should send a probe of key now: once a minute.
+// Probe reports whether the caller should send a probe of key now: once a minute, while a minute or
+// more of the cool-down is left.
 func (b *LocalBoard) Probe(_ context.Context, key string) bool {
 	c := b.find(hostkey.NameOf(key))
 	return c != nil && c.probe(now())
 }
 
-// Replace closes key for wait from now on, whatever was posted before. It returns nil.
+// Replace closes key for wait from now on, at most 24 hours, whatever was posted before. If wait is
+// not positive, it opens the key. It does nothing if key has no cool-down, and returns nil.
 func (b *LocalBoard) Replace(_ context.Context, key string, wait, every time.Duration) error {
 	if c := b.find(hostkey.NameOf(key)); c != nil {
 		c.replace(now(), wait, boardInterval(every))

@@ -16,11 +16,11 @@ import (
 // scheme://host. Implementations must be safe for concurrent use, and must not block for long:
 // Deposit is called for every request.
 type Budget interface {
-	// Deposit is called once for each request.
+	// Deposit earns key a part of a retry. It is called once for each request.
 	Deposit(ctx context.Context, key string)
-	// Withdraw is called before the wait of each retry that is not free, and reports whether the
-	// retry may be sent. A retry is free if it waits for as long as a refusal's hint or a throttle
-	// requires.
+	// Withdraw takes a retry from key if one is left, and reports whether it may be sent. It is
+	// called before the wait of each retry that is not free. A retry is free if it waits for as long
+	// as a refusal's hint or a throttle requires.
 	Withdraw(ctx context.Context, key string) bool
 	// Refund gives back a retry that was withdrawn but not sent.
 	Refund(ctx context.Context, key string)
@@ -88,7 +88,7 @@ type account struct {
 
 	mu        sync.Mutex   // guards the fields below, the rotation of slots, and spending
 	earnings  [tenths]slot // what successes have earned of the floor
-	successes [tenths]slot // the part of that which is not spent
+	successes [tenths]slot // what is left of that; its first two retries stand for the two below
 	spent     int64        // how much is spent of the two retries that do not expire
 	spentAt   time.Duration
 }
@@ -110,18 +110,20 @@ const (
 	forgotten = time.Hour
 )
 
-// Deposit is called once for each request.
+// Deposit earns key Ratio of a retry. A Transport calls it once for each request.
 func (b *LocalBudget) Deposit(_ context.Context, key string) {
 	b.deposit(hostkey.NameOf(key), now())
 }
 
-// Withdraw is called once for each retry that is not free, and reports whether it may be sent.
+// Withdraw takes a retry from key if one is left, and reports whether it may be sent. A Transport
+// calls it once for each retry that is not free.
 func (b *LocalBudget) Withdraw(_ context.Context, key string) bool {
 	now := now()
 	return b.account(hostkey.NameOf(key), now).withdraw(b, now)
 }
 
-// Success is called once for each request that the server answered well.
+// Success earns key one retry of the floor. A Transport calls it once for each request whose
+// response has a status below 500 and is not a refusal because of a limit.
 func (b *LocalBudget) Success(_ context.Context, key string) {
 	b.success(hostkey.NameOf(key), now())
 }
@@ -250,7 +252,8 @@ func (a *account) rotate(b *LocalBudget, now time.Duration) {
 	a.until.Store((index + 1) * int64(b.ttl()/tenths))
 }
 
-// succeed earns one retry of the floor: one of the two that do not expire, if they were spent.
+// succeed earns one retry of the floor. It goes first to what was spent of the two that do not
+// expire. That part also fills the floor, but no higher than those two.
 func (a *account) succeed(b *LocalBudget, now time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -316,6 +319,7 @@ func (a *account) refund(b *LocalBudget, now time.Duration) {
 	}
 }
 
+// refundFloor refunds as much of a retry as the floor has room for, and returns the rest.
 func (a *account) refundFloor(b *LocalBudget, index int64) (rest int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

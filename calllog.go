@@ -52,7 +52,8 @@ type Wait struct {
 	For   time.Duration
 }
 
-// A Cause is the reason for a wait.
+// A Cause is the reason for a wait. The zero Cause means that there is no wait, or that the reason
+// is unknown.
 type Cause int
 
 const (
@@ -64,7 +65,7 @@ const (
 
 var causes = [...]string{CauseHint: "hint", CauseBackoff: "backoff", CauseCoolDown: "cool-down", CausePace: "pace"}
 
-// String returns "hint", "backoff", "cool-down" or "pace".
+// String returns "hint", "backoff", "cool-down" or "pace", and "unknown cause" for any other value.
 func (c Cause) String() string {
 	if c < CauseHint || int(c) >= len(causes) {
 		return "unknown cause"

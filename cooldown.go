@@ -32,7 +32,7 @@ type coolDown struct {
 	state atomic.Int32 // open, counting or closed
 
 	mu        sync.Mutex    // guards the fields below
-	round     int           // counts closures: an answer to a request sent before the last one does not matter
+	round     int           // counts closures: answers to requests of an earlier round are ignored
 	until     time.Duration // only probes are sent before
 	window    time.Duration // length of the jitter window, which begins at until
 	checkedAt time.Duration // when the server last confirmed it, or a probe was last sent
@@ -237,20 +237,21 @@ func (c *coolDown) follow(now, wait, every time.Duration, replaceable bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	left := c.until - now
-	same := wait > 0 && c.state.Load() == stateClosed && max(wait-left, left-wait) < time.Second
+	// known reports that the Board has the closure that c has.
+	known := wait > 0 && c.state.Load() == stateClosed && max(wait-left, left-wait) < time.Second
 	switch {
-	case same:
+	case known:
 		c.until = max(c.until, now+wait) // the other clock differs a little
 	case wait > max(0, left):
 		c.postLocked(now, wait, interval{})
-		same = true
+		known = true
 	case c.state.Load() != stateClosed:
-		return // no request waits here, and after the end none has to
+		return // the key is open here, and the Board does not close it
 	case replaceable && c.onBoard && wait < left:
 		c.replaceLocked(now, wait, interval{})
-		same = true
+		known = true
 	}
-	c.onBoard = c.onBoard || same
+	c.onBoard = c.onBoard || known
 	c.interval.add(boardInterval(every))
 	if every > 0 && !c.releasing {
 		c.window = 0 // the Board already gives each process its own time
@@ -321,26 +322,28 @@ func (c *coolDown) ask(w *waiter, now time.Duration) position {
 	if next && c.readyLocked(now) {
 		return position{permit: c.releaseLocked(at, now)}
 	}
-	t := position{round: c.round, wait: c.expectedLocked(at, now) - now}
-	if t.late = c.lateLocked(w, at, now); t.late {
-		t.overMaxWait = w.latest(c.window) < w.deadline || c.until > after(w.since, w.maxWait)
-		return t
+	p := position{round: c.round, wait: c.expectedLocked(at, now) - now}
+	if p.late = c.lateLocked(w, at, now); p.late {
+		p.overMaxWait = w.latest(c.window) < w.deadline || c.until > after(w.since, w.maxWait)
+		return p
 	}
-	t.askAgain = w.latest(c.window) - now
+	p.askAgain = w.latest(c.window) - now
 	if next {
-		t.askAgain = min(t.askAgain, c.readyAtLocked(now)-now)
+		p.askAgain = min(p.askAgain, c.readyAtLocked(now)-now)
 	}
-	return t
+	return p
 }
 
-// lateLocked reports whether the waiter at that index would be released too late.
+// lateLocked reports whether the waiter at that index would be released too late. Only the jitter
+// window may exceed MaxWait: the cool-down itself must fit into it.
 func (c *coolDown) lateLocked(w *waiter, at int, now time.Duration) bool {
 	latest := w.latest(c.window)
 	return now >= latest || c.until > after(w.since, w.maxWait) || c.earliestLocked(at, now) > latest
 }
 
 // earliestLocked is the earliest time at which the waiter at that index can be released. It ignores
-// places in the jitter window and the rate of a throttle, which are only guesses.
+// places in the jitter window and the rate of a throttle, which are only guesses. Those for which
+// the server has units left go at once, the others one interval after the other.
 func (c *coolDown) earliestLocked(at int, now time.Duration) time.Duration {
 	start := max(now, c.dueLocked(now))
 	if c.throttle.on || !c.interval.confirmed {

@@ -277,15 +277,15 @@ func (c *call) learn(a *Attempt) {
 		return
 	}
 	last := len(c.keys()) - 1
-	about, one := last, false
+	about, requestOnly := last, false // about is the key that a refusal concerns
 	if refused {
-		var all bool
-		if all, one = c.refusalScope(a, hinted); all {
+		var accountWide bool
+		if accountWide, requestOnly = c.refusalScope(a, hinted); accountWide {
 			about = 0
 		}
 	}
 	for i := range c.coolKeys[:c.keyCount] {
-		if refused && (i != about || one) {
+		if refused && (i != about || requestOnly) {
 			c.returnPermit(i) // the refusal does not concern this key
 		} else {
 			c.learnOf(i, a, refused, hinted, i == last)
@@ -330,7 +330,7 @@ func (c *call) learnOf(i int, a *Attempt, refused, hinted, own bool) {
 
 // refusalScope reports whether a refusal concerns all requests of the credential, whatever their
 // scope, or only this one request.
-func (c *call) refusalScope(a *Attempt, hinted bool) (all, one bool) {
+func (c *call) refusalScope(a *Attempt, hinted bool) (accountWide, requestOnly bool) {
 	switch {
 	case !hinted: // without a hint only the request's own scope is throttled
 		return false, a.requestOnly
@@ -345,16 +345,16 @@ func (c *call) refusalScope(a *Attempt, hinted bool) (all, one bool) {
 	return answer.All, answer.Own
 }
 
-// coolDownFor returns the coolDown that an answer is reported to, or nil. A refusal without a hint
-// creates one.
-func (c *call) coolDownFor(p permit, k *coolKey, plain bool) *coolDown {
+// coolDownFor returns the coolDown that an answer is reported to, or nil. unhinted says that the
+// answer is a refusal without a hint, which creates one.
+func (c *call) coolDownFor(p permit, k *coolKey, unhinted bool) *coolDown {
 	if p.c != nil {
 		return p.c
 	}
 	if d := c.find(k); d != nil && d.state.Load() != stateOpen {
 		return d
 	}
-	if !plain {
+	if !unhinted {
 		return nil
 	}
 	d := c.t.localBoard().get(k.Name, c.ended, countFor)

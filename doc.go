@@ -19,7 +19,7 @@
 //
 // # What happens to a request
 //
-//  1. The request deposits a tenth of a retry in the [Budget].
+//  1. The request deposits in the [Budget], by default a tenth of a retry.
 //  2. The request waits if a cool-down applies to it. A cool-down belongs to a key: scheme, host
 //     and credential, and for some vendors also the scope of their limit (see Transport.Key). When
 //     the cool-down ends, its waiters are released evenly over a jitter window, then as fast as the
@@ -33,13 +33,13 @@
 //  5. The outcome is reported to the Pacer. If the server refused the request because of a limit
 //     and said for how long (429, or 403, 413, 420, 430 or 529 with a hint), a cool-down is posted
 //     on the [Board] for all requests of the key. RetryPolicy.Profiles know what other responses of
-//     some vendors mean. If a server answers a fifth of the requests or more with a plain 429, the
-//     key is throttled: its requests pause for a second, longer if they are still refused, and then
-//     go at a rate that heed searches for. Routes that are not refused go on.
-//  6. The [Verdict] asks: may another attempt do better, are attempts left, can the body be sent
-//     again, does the wait fit into MaxWait, does it end before the deadline and within MaxElapsed,
-//     does the budget allow it? At the first "no" the response is returned as it came, its body
-//     unread, with a nil error.
+//     some vendors mean. If a server refuses a fifth of the requests or more without a hint, and at
+//     least three, the key is throttled: its requests pause for a second, longer if they are still
+//     refused, and then go at a rate that heed searches for. Routes that are not refused go on.
+//  6. heed decides on a [Verdict]: may another attempt do better, are attempts left, can the body be
+//     sent again, does the wait fit into MaxWait, does it end before the deadline and within
+//     MaxElapsed, does the budget allow it? At the first "no" the caller gets the attempt's error,
+//     or its response as it came: the body unread, and a nil error.
 //  7. Otherwise the body is drained, the request waits, and continues at step 2. The wait is the
 //     longest of hint, backoff and cool-down. A hint h is never shortened; a random jitter from
 //     [0, min(0.3·h, 10 s)] is added to it.

@@ -41,8 +41,8 @@ type BoundedPacer interface {
 //
 //	if errors.Is(err, heed.ErrNotSent) { // back into the queue
 //
-// It is also the Err of an Attempt that a Pacer let go but that was not sent, because a cool-down
-// was posted meanwhile or the body could not be obtained again.
+// It is also the Err of an Attempt that a Pacer admitted but that was not sent, for example because
+// a cool-down was posted meanwhile.
 var ErrNotSent = errors.New("heed: not sent")
 
 // An OverdueError says that a request was not sent because it would have had to wait too long, for
@@ -62,7 +62,7 @@ type OverdueError struct {
 
 	Deadline bool // Left is the time until the context's deadline
 
-	// Cause is CauseCoolDown or CausePace. It is 0 in an error that a Pacer made.
+	// Cause is CauseCoolDown or CausePace. The Transport sets it: in what a Pacer returns it is 0.
 	Cause Cause
 
 	// Limit names the setting that allows no longer wait: "RetryPolicy.MaxWait",
@@ -140,7 +140,7 @@ func (e *OverdueError) Is(target error) bool {
 }
 
 // paceAtMost limits the wait of a Pacer. One that is not a BoundedPacer gets a deadline, at least a
-// millisecond away, so that it can let a request go even where no wait is allowed.
+// millisecond away, so that it can admit a request even where no wait is allowed.
 func paceAtMost(p Pacer, req *http.Request, most time.Duration) error {
 	if bounded, ok := p.(BoundedPacer); ok {
 		return bounded.WaitAtMost(req, most)

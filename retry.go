@@ -37,7 +37,7 @@ type Attempt struct {
 	requestOnly bool              // the limit covers this request alone
 }
 
-// A Verdict says whether another attempt follows, and if not, why.
+// A Verdict says whether another attempt follows, and if not, why. The zero Verdict is Final.
 type Verdict int
 
 const (
@@ -147,7 +147,7 @@ func limitOf(v Verdict, left string) string {
 //   - an error that contains a response, such as that of an OAuth token endpoint
 //   - an error that says so itself: by a method NonRetriable, or by Retryable or RetryableError
 //     returning false
-//   - a request that the caller cancelled
+//   - an error of a request that the caller cancelled
 func Worthwhile(a Attempt) bool { return a.worthwhile() }
 
 func (a *Attempt) worthwhile() bool {

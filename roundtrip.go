@@ -30,7 +30,7 @@ type call struct {
 	keysKnown      bool          // coolKeys and keyCount are set
 	keyCount       int           // how many coolKeys there are
 	coolKeys       [2]coolKey    // the keys of the credential and of the request's scope
-	paced          *http.Request // the request that the Pacer let go and has not observed yet, or nil
+	paced          *http.Request // the request that the Pacer admitted and has not observed yet, or nil
 	tracedUntil    time.Duration // the end of the wait that Trace was last told of
 	tracedCoolDown *coolDown     // the cool-down of that wait
 	tracedRound    int           // and its round
@@ -55,6 +55,10 @@ type call struct {
 // it came, with its body unread and a nil error, whatever its status. It returns an error only if
 // there is no response: an *OverdueError if req would have to wait too long, the context's error if
 // the caller gave up, or the errors of the attempts.
+//
+// If a retry was decided on and then could not be sent, for example because of another cool-down,
+// the last response was drained already: over HTTP/1, a body of more than 16 KiB, or one that took
+// more than 100 ms to read, ends early with io.ErrUnexpectedEOF.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL == nil {
 		return t.base().RoundTrip(req) // it closes the body and returns the right error
@@ -428,8 +432,8 @@ func (c *call) returnUnused() {
 	c.returnPermits()
 }
 
-// tellPacer has the Pacer observe a, if the Pacer let the attempt go. Observe gets the same request
-// as Wait.
+// tellPacer has the Pacer observe a, if the Pacer admitted the attempt. Observe gets the same
+// request as Wait.
 func (c *call) tellPacer(a Attempt) {
 	if c.paced == nil {
 		return

@@ -21,7 +21,7 @@ type throttle struct {
 	rate     adaptive.Rate
 	pause    time.Duration // length of the last pause
 	resumes  time.Duration // when it ends
-	answered bool          // a request was answered well since
+	answered bool          // a request sent after it was answered well
 	held     time.Duration // when a request last had to wait
 
 	refusedAt time.Duration // when the last refusal without a hint came
@@ -84,8 +84,8 @@ func (t *throttle) count(a answer, held bool, now time.Duration) (pause bool) {
 	if a.refused && a.unhinted {
 		t.refusedAt = now
 	}
-	if first {
-		return false // otherwise three refusals in a row could be all the answers there are
+	if first { // the good answers before it were not counted, so it is not counted either
+		return false
 	}
 	t.startSecond(int64(now / time.Second))
 	exempt := t.exempts(a.route, now)
@@ -150,7 +150,7 @@ func (t *throttle) refusesAtRandom(now time.Duration) bool {
 func (t *throttle) start(now time.Duration) {
 	if !t.on {
 		t.pause = 0
-		if t.refusesAtRandom(now) { // that finding was wrong
+		if t.refusesAtRandom(now) { // the server does not refuse at random after all
 			t.minDuration = min(max(2*t.minDuration, time.Minute), longestUseful)
 		}
 	}

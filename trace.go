@@ -19,7 +19,7 @@ import (
 // Any hook may be nil. Hooks are called in the request's goroutine; they must be safe for
 // concurrent use and should not block.
 type Trace struct {
-	// Paced is called when the Pacer let req go, after wait.
+	// Paced is called when the Pacer has admitted req, after wait.
 	Paced func(req *http.Request, wait time.Duration)
 	// Cooled is called when req begins to wait for the cool-down of key. If Decided has already
 	// reported a wait, this wait is only what comes on top of that.
@@ -167,9 +167,9 @@ func (c *call) traceDegraded(err error) {
 //	transport := &heed.Transport{Trace: heed.LogTrace(slog.Default())}
 //
 // The levels are Warn for a retry, for giving up and for a request that is not sent, Debug for a
-// wait for a cool-down or the Pacer, and Error if a store cannot be reached. A
-// request that succeeds at once is not logged. If l is nil, slog.Default() is called for each
-// record.
+// wait for a cool-down or the Pacer, and Error if a store cannot be reached. An attempt with the
+// Verdict Final, such as a success or a 404, is not logged. If l is nil, slog.Default() is called
+// for each record.
 //
 // LogTrace never logs a path, query string, user info or header value: any of them may hold a
 // secret.

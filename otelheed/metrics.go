@@ -53,7 +53,7 @@ func newMetrics(meter metric.Meter, o Options) *metrics {
 	}
 }
 
-// made is what make returns, or what does nothing if meter cannot make it.
+// made returns what make returns, or an instrument that does nothing if make fails.
 func made[T any](meter metric.Meter, make func(metric.Meter) (T, error)) T {
 	instrument, err := make(meter)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 const scope = "github.com/heedhttp/heed/otelheed"
 
-// Options say where a Transport reports to, and what. The zero value is right for most.
+// Options say where a Transport reports to, and what. The zero value suits most programs.
 type Options struct {
 	// TracerProvider makes the spans. If nil, otel.GetTracerProvider().
 	TracerProvider trace.TracerProvider
@@ -44,8 +44,9 @@ type Options struct {
 	Attributes []attribute.KeyValue
 }
 
-// A Transport is an http.RoundTripper that sends as its heed.Transport does, and reports it.
-// NewTransport makes it. It is safe for concurrent use.
+// A Transport is an http.RoundTripper that sends requests as its heed.Transport does, and reports
+// what happens. NewTransport makes one: the zero Transport is not usable. It is safe for
+// concurrent use.
 type Transport struct {
 	heed   *heed.Transport
 	base   http.RoundTripper // the user's
@@ -55,11 +56,11 @@ type Transport struct {
 // NewTransport returns a Transport that sends with the settings of t: all its exported
 // fields, its Trace among them. If t is nil, those of the zero heed.Transport.
 //
-// It neither changes t nor sends through it. What t points to is shared with t: Board,
-// Budget, Pacer. Where Board or Budget is nil, the new Transport has one of its own, as any
-// heed.Transport. So make one Transport, and use it for all requests.
+// It neither changes t nor sends through it. It shares t's Board, Budget and Pacer. Where Board
+// or Budget is nil, the new Transport has one of its own, as any heed.Transport. So make one
+// Transport, and use it for all requests.
 //
-// An error in making a metric goes to otel.Handle; the others are made.
+// If a metric cannot be made, the error goes to otel.Handle, and the others are made.
 func NewTransport(t *heed.Transport, o Options) *Transport {
 	if t == nil {
 		t = new(heed.Transport)
@@ -109,7 +110,7 @@ func baseOf(t *heed.Transport) http.RoundTripper {
 	return t.Base
 }
 
-// budgetOf is t's Budget, or one of the new Transport's own, whose balance can be read.
+// budgetOf returns t's Budget, or a new LocalBudget, whose balance can be read.
 func budgetOf(t *heed.Transport) heed.Budget {
 	if b, local := t.Budget.(*heed.LocalBudget); t.Budget == nil || local && b == nil {
 		return new(heed.LocalBudget)
@@ -118,8 +119,8 @@ func budgetOf(t *heed.Transport) heed.Budget {
 }
 
 // RoundTrip sends req as heed.Transport.RoundTrip does, within a span that is a child of the
-// one in req's context. The Request of the response, and the one that the Trace, the Key and
-// the Pacer see, is a copy of req whose context has the span.
+// one in req's context. Response.Request is a copy of req whose context has the span. The Trace,
+// the Key and the Pacer see the same copy.
 func (t *Transport) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 	c, ctx := start(t.tracer, req)
 	defer func() { c.end(resp, err) }() // after a panic, too

@@ -44,7 +44,8 @@ import (
 //
 // An Adaptive is a heed.BoundedPacer. Do not change its fields or copy it after first
 // use. Goroutines and Transports may share it. It uses Attempt.Took to learn when an
-// answered request was sent.
+// answered request was sent. Wait returns an error if Min, Max, Step or MaxKeys is
+// negative, or if Max is less than Min.
 type Adaptive struct {
 	// Min is the lowest rate, in requests a second: how often to ask a server that
 	// refuses everything. If zero, 0.1.
@@ -103,8 +104,8 @@ type adaptiveLine struct {
 //	Apache mod_qos                             500             Refusals(false, 500)
 //	Apache mod_evasive, Squid maxconn          403             Refusals(false, 403)
 //
-// Any other response with the same status counts as a refusal, too: with 500 or 503, an
-// outage slows the Adaptive down.
+// Where it says nil, leave Refused nil. Any other response with the same status counts as
+// a refusal, too: with 500 or 503, an outage slows the Adaptive down.
 func Refusals(closes bool, statuses ...int) func(heed.Attempt) bool {
 	return func(a heed.Attempt) bool {
 		if a.Response != nil {

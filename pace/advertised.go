@@ -20,18 +20,19 @@ import (
 //
 //	transport := &heed.Transport{Pacer: &pace.Advertised{}} // the zero value is ready
 //
-// It delays nothing while more than three quarters of a quota are left. While something
-// is left it refuses nothing: a request that cannot wait goes at once. If several
-// policies are announced, it keeps all of them. A key without an announced limit is not
-// delayed; that includes the first requests to a server.
+// It delays nothing while more than three quarters of a quota are left, except for a
+// leaky bucket (see below). While something is left it refuses nothing: a request that
+// cannot wait goes at once. If several policies are announced, it keeps all of them. A
+// key without an announced limit is not delayed; that includes the first requests to a
+// server.
 //
 // A limit holds for a route. For a host with a Profile, the vendor's Scope defines
 // routes: GitHub's search has its own limit, and so has each method of Slack's API. For
-// other hosts a route is the method and the first two segments of the path after api,
-// rest and a version; numbers and other identifiers count as one. A new route starts with
-// the policies that all other routes have in common, if there are eight or more. Policies
-// are distinguished by name and numbers, and by X-RateLimit-Resource and
-// X-RateLimit-Bucket.
+// other hosts a route is the method and the first two segments of the path, not counting
+// "api", "rest" and a version at its beginning; numbers and other identifiers count as
+// one. Once eight routes are known, a new one of such a host starts with the policies that
+// all of them have in common. Policies are distinguished by name and numbers, and by
+// X-RateLimit-Resource and X-RateLimit-Bucket.
 //
 // Each answer replaces what was known. A policy that an answer no longer announces is
 // forgotten for that route, and everything is forgotten after 24 hours. If nothing is
@@ -43,7 +44,7 @@ import (
 // window is spread over a sixteenth of the window. With other servers, a policy whose
 // units come back early is treated as a sliding window.
 //
-// The package's tests measure it with package serverside and 50 workers who want more
+// The package's tests measure it with package serverside and 50 workers that want more
 // than the quota. Nothing is refused after the first answer. It uses at least 97 % of
 // token buckets, with any burst and a latency of up to two seconds; 100 % of fixed
 // windows, leaky buckets and sliding logs; and 96 % of sliding windows. Without
@@ -56,8 +57,8 @@ import (
 // use. Goroutines and Transports may share it. Call Observe after each Wait that returns
 // nil, as a Transport does.
 type Advertised struct {
-	// Key returns whose quota a request uses. It must return the same before and after
-	// the request. If nil, heed.ByCredential. All requests with the key "" share a quota.
+	// Key returns what a quota applies to. It must return the same before and after the
+	// request. If nil, heed.ByCredential. All requests with the key "" share a quota.
 	// Error messages contain keys, so a key must not be a secret.
 	Key func(*http.Request) string
 

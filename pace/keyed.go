@@ -31,7 +31,7 @@ func maxKeys(n int) int {
 //
 // It is a heed.BoundedPacer. Do not change its fields or copy it after first use.
 // Goroutines and Transports may share it. The zero Keyed admits nothing: Wait returns an
-// error because Limit is missing.
+// error because Limit is missing. So it does if Burst or MaxKeys is negative.
 type Keyed struct {
 	// Limit is the number of requests of a key per second, in the long run. It must be
 	// positive; rate.Inf means no limit.
@@ -64,7 +64,10 @@ type Keyed struct {
 var _ heed.BoundedPacer = (*Keyed)(nil)
 
 // PerHost returns a Keyed that admits r requests a second to each host, and burst of them
-// at once. For 60 a minute use rate.Every(time.Second).
+// at once after a pause:
+//
+//	Pacer: pace.PerHost(10, 1)                      // 10 a second
+//	Pacer: pace.PerHost(rate.Every(time.Second), 1) // 60 a minute, evenly spaced
 func PerHost(r rate.Limit, burst int) *Keyed {
 	return &Keyed{Limit: r, Burst: burst}
 }

@@ -52,8 +52,8 @@ type gate interface {
 	// request that cannot wait takes them early.
 	spare(n, ahead int64, now time.Time) bool
 
-	// take takes n units. It returns the number of units taken before now if the gate
-	// needs that for each request, or -1.
+	// take takes n units. It returns the number of units taken before now, or -1 if the
+	// gate needs no charge to be kept for the request.
 	take(n int64, now time.Time) (before int64)
 
 	// giveBack returns n units that were taken and not used.
@@ -72,7 +72,7 @@ type demand struct {
 	count   int
 	units   int64     // their total cost
 	first   time.Time // when the first of them came
-	blocked bool      // for the rest of a pass along the line
+	blocked bool      // in releaseLocked: a waiter ahead is waiting for the gate
 }
 
 // A claim is a request for units of some gates.
@@ -107,7 +107,7 @@ type waiter struct {
 var errExpired = errors.New("pace: waited too long")
 
 // joinLocked admits c at once if it can: then the waiter is nil and the charges are those
-// that gates asked for. Otherwise c joins the line, or is refused.
+// to keep. Otherwise c joins the line, or is refused.
 func (l *line) joinLocked(c *claim, start startTag, now time.Time) (*waiter, []charge, error) {
 	l.refreshLocked(now)
 	wait := c.delay(now)
@@ -147,7 +147,8 @@ func (c *claim) spare(now time.Time) bool {
 	return true
 }
 
-// take takes the cost of c from its gates. It returns the charges that gates asked for.
+// take takes the cost of c from its gates. It returns the charges to keep: those of gates
+// that need to know later what a request took.
 func (c *claim) take(now time.Time) (charges []charge) {
 	for _, g := range *c.gates {
 		n := g.cost(c.costs)
@@ -273,7 +274,7 @@ func (l *line) releaseLocked(now time.Time) time.Duration {
 			if !q.blocked {
 				d = g.due(g.cost(w.costs), now)
 			}
-			if d > 0 && !q.blocked && q.count > 0 {
+			if d > 0 && !q.blocked && q.count > 0 { // l.busy lacks a gate without a count
 				q.blocked = true
 				blocked++
 			}

@@ -171,8 +171,8 @@ func (p *policy) learn(a answer, now time.Time) {
 func (p *policy) detect(a answer, remaining int64, newer bool, now time.Time) {
 	known := newer && !p.at.IsZero()
 	// Within one period the end hardly moves; a new period moves it by a window.
-	longer := max(a.Next, a.Reset) - p.until.Sub(now)
-	early := known && remaining > p.remaining && p.until.Sub(now) > secondsError && longer.Abs() < p.window/2
+	moved := max(a.Next, a.Reset) - p.until.Sub(now)
+	early := known && remaining > p.remaining && p.until.Sub(now) > secondsError && moved.Abs() < p.window/2
 	kind := refillOf(a.Limit)
 	if kind == atOnce && (early || p.refill == oneByOne) {
 		kind = oneByOne
@@ -180,7 +180,7 @@ func (p *policy) detect(a answer, remaining int64, newer bool, now time.Time) {
 	switch {
 	case a.Window > 0:
 		p.window = a.Window
-	case known && -longer > p.window/2: // contradicts the last answer
+	case known && -moved > p.window/2: // contradicts the last answer
 		kind, p.window = refillOf(a.Limit), a.Reset
 	default:
 		p.window = max(p.window, a.Reset)
@@ -286,7 +286,7 @@ func (p *policy) waitForShare(n, ahead int64, now time.Time) time.Duration {
 		return 0
 	case renewal <= 0:
 		return p.waitForAnswer(ahead, now)
-	case left < float64(max(n, 1)):
+	case left < float64(max(n, 1)): // the next period has to give what is missing
 		return renewal + p.refillTime(ahead+n-1-int64(max(0, p.left)))
 	}
 	start := later(p.at, p.last)

@@ -45,7 +45,7 @@ const defaultMaxQueued = 1000
 //
 // A Queue is a heed.BoundedPacer. Do not change its fields or copy it after first use.
 // Goroutines and Transports may share it; its functions are called concurrently. The zero
-// Queue has no Pacer: it sends requests one after the other, without delay.
+// Queue has no Pacer: it admits requests one after the other, without delay.
 type Queue struct {
 	// Pacer keeps the limit. If nil, there is none.
 	Pacer heed.Pacer
@@ -59,12 +59,12 @@ type Queue struct {
 	// what WithPriority set, or else 0.
 	Priority func(*http.Request) int
 
-	// Key returns the customer, or whatever else shares the limit fairly. If nil, or if
-	// all requests have the same key, requests are first in, first out.
+	// Key returns the customer, or whatever else gets a fair part of the limit. If nil, or
+	// if all requests have the same key, requests are first in, first out.
 	Key func(*http.Request) string
 
 	// Cost returns how many units a request uses of its key's part: at least 1, at
-	// most 2⁴⁰. If nil, it is what WithCost set.
+	// most 2⁴⁰. If nil, it is what WithCost set, or else 1.
 	Cost func(req *http.Request, unit string) int64
 
 	// Unit is the unit passed to Cost, such as "tokens". If empty, requests.

@@ -65,8 +65,8 @@ type Shared struct {
 	// 1,000, or a Burst of 1 and a Quota of N - 1.
 	Policies []quota.Policy
 
-	// Key returns whose units a request uses, in the Store. If nil, or if it returns "",
-	// it is "shared": one count for all. It must always return the same for one request.
+	// Key returns the key that the Store charges for a request. If nil, or if it returns
+	// "", it is "shared": one count for all. It must always return the same for one request.
 	// Error messages contain keys, so a key must not be a secret.
 	Key func(*http.Request) string
 
@@ -86,10 +86,10 @@ type Shared struct {
 	// SettleHeader, and Correct for a cost that is in the body.
 	Settle func(a heed.Attempt, unit string) int64
 
-	// Processes is the number of processes that share the Store, at most 65,536. While
-	// the Store fails, this process keeps to its share: of a bucket, Quota and Burst
-	// divided by Processes; of a window or log, Quota divided by Processes, rounded down.
-	// Together they stay within the policy.
+	// Processes is the number of processes that share the Store, at most 65,536; a
+	// negative number is an error. While the Store fails, this process keeps to its share:
+	// of a bucket, Quota and Burst divided by Processes; of a window or log, Quota divided
+	// by Processes, rounded down. Together they stay within the policy.
 	//
 	// A share of less than one unit becomes one unit at once, and less often: each of 50
 	// processes may take 1 in 5 minutes of a window of 10 a minute. A window of a

@@ -27,15 +27,15 @@
 //	SlidingWindow  Quota in a Window, estimated from two counts
 //	SlidingLog     Quota in any Window, exactly
 //
-// They are pure functions of a [Limit], a [Bucket], a number of units and a time, so that
-// Memory, the Redis scripts and tests count alike: Drain, Wait, Delay, Try, TryWithin,
-// Settle, Describe and Whole.
+// The methods Drain, Wait, Delay, Try, TryWithin, Settle, Describe and Whole of a [Limit]
+// compute them, for implementations of Store. They are pure functions of a [Bucket], a
+// number of units and a time, so that Memory, the Redis scripts and tests count alike.
 //
 // # Arithmetic
 //
 // A bucket stores what is owed rather than what is left, so an unknown key owes nothing.
-// It consists of two integers: a time, in ticks, and a level, in parts of 1/Unit of a
-// unit of quota. With Quota/Window reduced to Rate/Unit per tick,
+// It consists of two integers: a time, rounded to a tick, and a level, in parts of 1/Unit
+// of a unit of quota. With Quota/Window reduced to Rate/Unit per tick,
 //
 //	level(now)  = max(0, level - (now - time)·Rate)         or level, if now is before time
 //	n units fit   if level + n·Unit ≤ Capacity              and are added to level

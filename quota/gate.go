@@ -32,7 +32,7 @@ type Gate interface {
 	//
 	// The Decision has Limit, Remaining and At, and Allowed or, if n exceeds limit,
 	// Never. RetryAfter, NextAfter and ResetAfter are zero, which means unknown here: a
-	// place is free when its holder has finished, and no clock knows when.
+	// place is free when its Hold is released, and no clock knows when.
 	//
 	// An error means that no place is held. With an *AcquireError, this call can never
 	// succeed.
@@ -69,10 +69,11 @@ func CheckAcquire(limit, n int64) error {
 //	…
 //	defer hold.Release()
 //
-// Its methods are safe for concurrent use and for a nil Hold, which holds nothing. A Hold
-// that is garbage collected without a Release also gives its places back, some time
-// later. That is a safety net, which a Gate may not have, for a mistake, which Memory and
-// redisstore.Store count.
+// Its methods are safe for concurrent use and for a nil Hold, which holds nothing.
+//
+// To lose a Hold without a Release is a mistake. A Memory and a redisstore.Store then give
+// its places back once it is garbage collected, and count it in Dropped. Other Gates need
+// not.
 type Hold struct {
 	once    sync.Once
 	release func()

@@ -26,8 +26,8 @@ const (
 //	decisions, err := store.Take(ctx, nil, quota.Charge{Key: "alice", Limit: limit})
 //
 // It is safe for concurrent use and must not be copied. It is also a Peeker, a Reserver,
-// an Inspector and a Gate. Its methods do not block, so they ignore their context, and
-// the only error they return is a *ChargeError.
+// an Inspector and a Gate. Its methods do not block, so they ignore their context. The
+// only errors they return are a *ChargeError and, from Acquire, an *AcquireError.
 type Memory struct {
 	// MaxKeys is the number of buckets to keep: one for each Key and Limit that owes
 	// anything, and one for each ID. If zero or negative, 65,536. Do not change it after

@@ -21,7 +21,7 @@ type call struct {
 type step struct {
 	key      keyHash
 	previous int           // the index of the previous charge of the same bucket, or -1
-	bucket   Bucket        // before the charge, with earlier ones of the call; then after it
+	bucket   Bucket        // first before the charge, with earlier ones of the call; then after it
 	wait     time.Duration // until it fits
 	delay    time.Duration // after it is admitted
 	fits     bool          // within the allowed wait, or because it is repeated
@@ -165,11 +165,12 @@ func (c *call) wait() (longest time.Duration) {
 	return longest
 }
 
-// decisions appends the Decisions. Nothing is written yet.
+// decisions appends the Decisions. Nothing is written yet. A charge that is not taken is described
+// by what is stored, without what other charges of the call would have taken.
 func (c *call) decisions(dst []Decision, taken bool) []Decision {
 	for i := range c.steps {
 		s, charge := &c.steps[i], &c.charges[i]
-		if !taken && (s.fits || s.previous >= 0) || !s.fits && s.previous >= 0 {
+		if !taken && (s.fits || s.previous >= 0) || !s.fits && s.previous >= 0 { // s.bucket has charges too many
 			s.bucket = Bucket{}
 			c.find(i, &s.bucket)
 		}

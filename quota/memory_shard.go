@@ -10,8 +10,8 @@ const (
 	// sample is how many entries to compare for an eviction.
 	sample = 64
 
-	// maxAge is how often, in µs, a shard forgets entries that owe nothing.
-	maxAge = 10 * 60 * 1_000_000
+	// tidyEvery is how often, in µs, a shard forgets entries that owe nothing.
+	tidyEvery = 10 * 60 * 1_000_000
 
 	// grace is how long, in µs, such entries are kept nevertheless: setting the clock
 	// back a little should give nothing back.
@@ -161,10 +161,10 @@ func (s *shard) evict(now int64) {
 	s.memory.forgotten.Add(1)
 }
 
-// tidy forgets old states from time to time.
+// tidy forgets states that owe nothing from time to time.
 func (s *shard) tidy(now int64) {
-	if now-s.tidiedAt <= maxAge {
-		if len(s.counts) > 2*s.used+minEntries { // with many counts of Limits that are no longer used
+	if now-s.tidiedAt <= tidyEvery {
+		if len(s.counts) > 2*s.used+minEntries { // many of them belong to Limits that are no longer used
 			s.rebuild(now)
 		}
 		return

@@ -26,8 +26,8 @@ type Policy struct {
 	// Quota is how many units come back per Window, at least 1.
 	Quota int64
 
-	// Window is the time in which Quota units come back, more than 0; with a Calendar it
-	// must be 0.
+	// Window is the time in which Quota units come back: more than 0, and of windows and logs
+	// a whole number of µs. With a Calendar it must be 0.
 	Window time.Duration
 
 	// Burst is how many units may be used at once. If zero, Quota; windows and logs allow

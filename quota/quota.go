@@ -63,14 +63,15 @@ type Decision struct {
 }
 
 // A Store counts units. Memory is one; redisstore.Store is one that processes share.
-// Implementations must be safe for concurrent use.
+// Implementations must be safe for concurrent use, and so must those of Peeker, Settler,
+// Reserver and Inspector.
 type Store interface {
 	// Take makes all charges, or none of them if one that is not a DryRun is denied, and
 	// appends a Decision for each to dst. A denial changes nothing.
 	//
 	// Charges of one Key are atomic. Charges of several keys are atomic in one process
-	// and on one Redis. On a Cluster or Ring, the narrowest are taken first and given
-	// back on denial: until then others see them as taken.
+	// and on one Redis. On a Cluster or Ring, those with the smallest limits are taken first
+	// and given back on denial: until then others see them as taken.
 	//
 	// After an error the outcome is unknown: units may have been taken or not. Only after
 	// a *ChargeError nothing was.
@@ -86,7 +87,8 @@ type Peeker interface {
 // A Settler corrects charges afterwards, when the true cost is known.
 type Settler interface {
 	// Settle charges units where N is positive, into debt if need be, and refunds them
-	// where N is negative, never below zero.
+	// where N is negative, never below zero. After an error the outcome is unknown, as with
+	// Take.
 	Settle(ctx context.Context, charges ...Charge) error
 }
 

@@ -19,7 +19,7 @@ import (
 // now is when the response was received, or the present if zero. It becomes At of each
 // Limit. Dates and Unix times are measured against the response's Date, or against now
 // without one. The status does not matter: successful responses announce quotas, too. A
-// response from a cache, which has an Age, returns none.
+// response with an Age above 0 comes from a cache, and has none.
 //
 // Parse reads these dialects:
 //

@@ -5,9 +5,9 @@
 //
 //	retryable.Install(client, &heed.Transport{})
 //
-// A program that no longer needs a *retryablehttp.Client does not need this package: a
-// heed.Transport is the Transport of any http.Client. If, Backoff and LogTrace take a
-// CheckRetry, a Backoff and a logger such as hclog's along.
+// A program that no longer needs a *retryablehttp.Client can use a heed.Transport in any
+// http.Client. If, Backoff and LogTrace then convert its CheckRetry, its Backoff and its
+// logger, such as hclog's.
 //
 // See docs/migrating.md for what behaves differently, and for each field.
 package retryable

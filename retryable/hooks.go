@@ -12,8 +12,8 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// trace returns a Trace that tells the call and c's hook of each attempt, and then t. If t is
-// nil, c's Logger is told.
+// trace returns a Trace that calls the hooks of c and then t, or LogTrace of c's Logger if t is
+// nil.
 func (i *installed) trace(t *heed.Trace) *heed.Trace {
 	if t == nil {
 		t = i.logTrace()
@@ -134,7 +134,7 @@ func logger(c *retryablehttp.Client) retryablehttp.Logger {
 	return nil
 }
 
-// leveled makes a LeveledLogger a Logger.
+// A leveled is a Logger that logs to a LeveledLogger.
 type leveled struct{ retryablehttp.LeveledLogger }
 
 func (l leveled) Printf(format string, args ...any) { l.Info(fmt.Sprintf(format, args...)) }

@@ -11,16 +11,19 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// Install lets heed do the retries of c, with the settings that c has. The callers of c
-// stay as they are, those of its StandardClient included.
+// Install lets heed do the retries of c, with the settings that c has:
 //
-// What t.Retry and t.Trace leave zero is filled from c; what is set there stays:
+//	retryable.Install(client, &heed.Transport{})
+//
+// The callers of c stay as they are, those of its StandardClient included.
+//
+// Install fills the zero fields of t.Retry and t.Trace from c. Fields that are set stay:
 //
 //   - RetryMax: MaxAttempts is one more.
 //   - CheckRetry: If. One difference stays: a request that is not idempotent, such as a
 //     POST without an Idempotency-Key, is not repeated after a status from 500 on, a 408 or
-//     a broken connection, as the server may have acted upon it. To have CheckRetry alone
-//     decide, set t.Retry.If to If(c.CheckRetry). If CheckRetry is one of
+//     a broken connection, because the server may have acted upon it. To have CheckRetry
+//     alone decide, set t.Retry.If to If(c.CheckRetry). If CheckRetry is one of
 //     go-retryablehttp's own, heed.Worthwhile decides as well: it knows more refusals
 //     because of a limit, and errors that stay, such as that of a name that does not exist.
 //   - Backoff, RetryWaitMin, RetryWaitMax: Backoff. DefaultBackoff gets a jitter within
@@ -53,7 +56,7 @@ import (
 // nothing, because c calls it whenever a request fails; t.CloseIdleConnections works.
 //
 // Install reads all of this once: neither c nor t may be in use, and later changes of the
-// settings mean nothing, until Install is called again. Hooks and Logger may still be set. An
+// settings have no effect until Install is called again. Hooks and Logger may still be set. An
 // earlier Install, and a heed.Transport that is in c, are replaced, not wrapped. A nil t is
 // a zero heed.Transport. Install panics if c is nil.
 func Install(c *retryablehttp.Client, t *heed.Transport) {

@@ -12,8 +12,8 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// LogTrace makes a logger for go-retryablehttp, such as an hclog.Logger, the Trace of a
-// heed.Transport. The logger is a retryablehttp.LeveledLogger or a retryablehttp.Logger; a
+// LogTrace returns a Trace for a heed.Transport that logs to a logger for go-retryablehttp, such
+// as an hclog.Logger. The logger is a retryablehttp.LeveledLogger or a retryablehttp.Logger; a
 // *slog.Logger is the former, but heed.LogTrace gives it the context too. If it is nil, so is
 // the result, and nothing is logged. LogTrace panics if it is anything else.
 //

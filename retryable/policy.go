@@ -12,12 +12,12 @@ import (
 	"github.com/heedhttp/heed"
 )
 
-// If makes a CheckRetry the If of a heed.RetryPolicy. If check is nil, so is the
+// If converts a CheckRetry for the If of a heed.RetryPolicy. If check is nil, so is the
 // result, and heed.Worthwhile decides.
 //
 // check is called for each attempt, with the context of the request, and with an error
 // within a *url.Error, as go-retryablehttp calls it. An error that it returns is dropped,
-// since heed makes no error of a response.
+// because heed never turns a response into an error.
 //
 // check replaces heed.Worthwhile as a whole. So with go-retryablehttp's own policies a
 // POST is repeated although the server may have acted upon it; the example shows how to
@@ -48,8 +48,8 @@ func contextOf(req *http.Request) context.Context {
 	return req.Context()
 }
 
-// asURLError puts err into a *url.Error, unless it is one: go-retryablehttp's policies
-// retry any other error, whatever its cause.
+// asURLError puts err into a *url.Error, unless it is one. go-retryablehttp's policies treat
+// every other error as worth a retry.
 func asURLError(req *http.Request, err error) error {
 	if _, ok := err.(*url.Error); ok || err == nil {
 		return err
@@ -61,8 +61,8 @@ func asURLError(req *http.Request, err error) error {
 	return wrapped
 }
 
-// Backoff makes a Backoff of go-retryablehttp's one of heed's; b is called with min and max.
-// If b is nil, so is the result, and heed's own backoff is used.
+// Backoff converts a Backoff of go-retryablehttp for the Backoff of a heed.RetryPolicy. b is
+// called with min and max. If b is nil, so is the result, and heed's own backoff is used.
 //
 // b sees the response without its Retry-After and without its body: heed has read
 // Retry-After itself, and waits at least that long. A negative wait, which is what b

@@ -26,8 +26,8 @@ type check struct {
 
 	unread    bool    // the body does not name the key to charge
 	uncounted bool    // admitted although the Store is gone
-	lost      *policy // the first policy that did not count the request
-	failed    error   // why the Store is not asked any more
+	lost      *policy // the first policy that did not count the request, if uncounted
+	failed    error   // why the Store is not asked any more about this request
 }
 
 // A matched is the rules that apply to a request and their charges. Methods take and return it
@@ -63,8 +63,8 @@ func (x *charged) charge() quota.Charge {
 
 func (x *charged) dryRun() bool { return x.policy.rule.dryRun }
 
-// admits reports whether the rules of the stages from from to until admit the request, and
-// returns those that apply. It sets the fields, or writes the denial.
+// admits reports whether the rules whose stage is at least from and less than until admit the
+// request. It returns those that apply, and sets the fields or writes the denial.
 func (c *check) admits(all matched, from, until Stage) (_ matched, ok bool) {
 	if c.Observe != nil {
 		c.began = time.Now()
@@ -114,8 +114,8 @@ func (c *check) step(all matched, rules []*rule) (_ matched, ok bool) {
 	return all, !c.denies(all, charged)
 }
 
-// match finds those of rules that apply, and makes a charge for each of their policies. It is
-// not ok if the request does not say what to charge.
+// match finds those of rules that apply, and makes a charge for each of their policies. ok is
+// false if the body does not name the key to charge: then the request was denied.
 func (c *check) match(all matched, rules []*rule) (_ matched, ok bool) {
 	target := target{request: c.r}
 	for _, r := range rules {
@@ -203,7 +203,7 @@ func (c *check) requireReadable(all matched, m match) (ok, skip bool) {
 }
 
 // take asks the Store to decide on what a step added: the matches and the charges from these
-// indexes on. It is not ok if the request was refused.
+// indexes on. ok is false if the Store failed and the request was refused because of that.
 func (c *check) take(all matched, matched, charged int) (_ matched, ok bool) {
 	made := all.charges[charged:]
 	if c.store.memory != nil {
@@ -297,7 +297,7 @@ func (c *check) remember(made []charged) {
 // denies reports whether x denies the request.
 func (x *charged) denies() bool { return !x.decision.Allowed && !x.dryRun() }
 
-// giveBack refunds the charges of an earlier step after a later one denied.
+// giveBack refunds the charges of the first step after the second one denied.
 func (c *check) giveBack(made matched) {
 	if !c.store.settles() {
 		return

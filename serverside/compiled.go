@@ -138,7 +138,7 @@ func (c *compiled) sort() {
 	}
 }
 
-// between returns those of the sorted rules whose stages are from from to before until.
+// between returns those of the sorted rules whose stage is at least from and less than until.
 func between(rules []*rule, from, until Stage) []*rule {
 	first, end := 0, len(rules)
 	for first < end && rules[first].stage < from {
@@ -231,8 +231,8 @@ func (r *rule) sets() []*policySet {
 
 // Hash returns a fingerprint of the limits that l enforces, or "" for the zero Limiter.
 // Processes with the same rules have the same Hash, so you can find those with other rules. It
-// covers functions only as far as Config.Description describes them, and neither Limits nor the
-// order of Rules where that makes no difference.
+// covers functions only as far as Config.Description describes them. It does not cover Limits,
+// nor the order of Rules where that makes no difference.
 func (l *Limiter) Hash() string {
 	if c := l.compiled.Load(); c != nil {
 		return c.hash

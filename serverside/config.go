@@ -15,7 +15,7 @@ import (
 //	serverside.Config{
 //		Rules: []serverside.Rule{{Name: "api", Policies: []quota.Policy{quota.PerMinute(60)}}},
 //		Key:   serverside.ClientIP(netip.MustParsePrefix("10.0.0.0/8")), // the proxies
-//		Store: redisstore.New(client),
+//		Store: &redisstore.Store{Client: client},
 //	}
 //
 // New and Reconfigure copy it: later changes have no effect.

@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A Decision is what was decided about a request, for its handler. FromContext returns it.
+// A Decision is what was decided about a request, for its handler. FromContext returns it if
+// Config.InContext is set.
 type Decision struct {
 	// Verdict is Admitted, Trusted or Uncounted.
 	Verdict Verdict
@@ -28,12 +29,14 @@ type Decision struct {
 
 type decisionKey struct{}
 
-// FromContext returns the Decision on the request with this context. It returns false unless
-// Config.InContext is set and a rule applied. If several stages decided, the Decision is the
-// last one's.
+// FromContext returns the Decision on the request with this context:
 //
 //	d, ok := serverside.FromContext(r.Context())
 //	if ok && d.Remaining == 0 { … }
+//
+// It returns false unless Config.InContext is set and a rule applied whose policies the fields
+// show. They show none of a rule that has DryRun, is of the Overload stage or has only
+// MaxInFlight. If several stages decided, the Decision is the last one's.
 func FromContext(ctx context.Context) (Decision, bool) {
 	d, ok := ctx.Value(decisionKey{}).(*Decision)
 	if !ok {

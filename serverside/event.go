@@ -15,7 +15,7 @@ import (
 
 // An Event is something that Config.Audit reports, such as a denial or a failing Store. It
 // contains no secrets, and no client's address unless Config.AuditAddresses is set; only Err is
-// up to the Store.
+// up to the Store and to Rule.Limits.
 type Event struct {
 	Kind EventKind
 
@@ -46,7 +46,8 @@ type Event struct {
 	// Mode says what was done about a failed Store.
 	Mode FailureMode
 
-	// Err is a *StoreError, or the faults of a Config.
+	// Err is a *StoreError, the error of Rule.Limits for LimitsFailed, or what is wrong with a
+	// Config for ConfigRejected and ConfigWarning.
 	Err error
 
 	// Hash is Limiter.Hash, for Configured.

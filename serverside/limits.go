@@ -24,10 +24,10 @@ import (
 // short deadline. It must be safe for concurrent use. If it has a method Validate() error, New
 // calls it.
 type Limits interface {
-	// Limits returns the policies of key, a key returned by the rule's Key. Policies with a
-	// Quota of zero are ignored. If none are returned, the rule's own policies apply. An error
-	// is reported to Audit; policies returned with it, such as the last known ones, still
-	// apply.
+	// Limits returns the policies of key: what the rule's Key returned, or Config.Key if the
+	// rule has none. It is not asked about "". Policies with a Quota of zero are ignored. If none
+	// are returned, the rule's own policies apply. An error is reported to Audit; policies
+	// returned with it, such as the last known ones, still apply.
 	Limits(ctx context.Context, key string) ([]quota.Policy, error)
 }
 
@@ -79,7 +79,7 @@ func (t LimitTable) Validate() error {
 }
 
 // ReadLimits reads a LimitTable from a JSON object with an object of limits for each key.
-// Missing limits and null are zero:
+// Missing limits and null are zero; negative ones and other members are an error:
 //
 //	{"key-1": {"per_minute": 120, "per_day": 5000}, "key-2": {"per_second": null}}
 func ReadLimits(r io.Reader) (LimitTable, error) {

@@ -175,8 +175,8 @@ func (c *compiler) networkOf(cfg *Config) Key {
 	}}
 }
 
-// knowsNetwork reports whether somebody has logged in to the request's account from its
-// network.
+// knowsNetwork reports whether the request's network is known: whether there was a login to the
+// account from it.
 func (c *check) knowsNetwork(l *login) bool {
 	// A charge of 2 never fits, so nothing is taken, and the decision shows what is left.
 	charge := quota.Charge{Key: storeKey(keySpace, l.key.Of(c.r)), Limit: l.known, N: 2, DryRun: true}

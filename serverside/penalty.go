@@ -47,10 +47,12 @@ type Penalty struct {
 	OnViolations func(w http.ResponseWriter, r *http.Request)
 }
 
-// A penalty is a compiled Penalty. While it lasts, the key's bucket of debt is overdrawn.
+// A penalty is a compiled Penalty. Every request of a key takes a unit from the token bucket
+// debt, in which a unit comes back per microsecond. A penalty of n microseconds overdraws the
+// bucket by n, so that it denies requests for that time.
 type penalty struct {
 	Penalty
-	debt    *policy      // in microseconds
+	debt    *policy
 	strikes *quota.Limit // After units
 	counted *quota.Limit // penalties that are not forgotten
 }

@@ -33,9 +33,9 @@ import (
 // Vendors do not follow all server clauses of the contract. So check only the client's, with
 // contract.Check(srv.Log(), contract.Client()...), and not with Server.Check.
 //
-// Each credential has its own quota: the Authorization field, or the address if there is none. A
-// window begins with the first request after the last window, and ends when the fields say so. A
-// refused request is charged to no limit. A Vendor is safe for concurrent use.
+// Each credential has its own quota, except with Okta: the Authorization field, or the address if
+// there is none. A window begins with the first request after the last window, and ends when the
+// fields say so. A refused request is charged to no limit. A Vendor is safe for concurrent use.
 type Vendor struct {
 	judge       func(*Vendor, *http.Request, http.Header, time.Time) *refusal
 	limits      map[string]VendorLimit // by name; "" is the limit of all other names
@@ -104,10 +104,11 @@ type object = map[string]any
 // GitHub returns a stand-in for api.github.com. Its limits are named as the resources: core (5000
 // an hour), search (30 a minute), code_search (10 a minute) and graphql (5000 an hour). Each is
 // reported in X-RateLimit-Limit, -Remaining, -Used, -Reset and -Resource. The limit "secondary"
-// (900 points a minute) is in no field: a request that only reads costs 1 point, any other 5.
+// (900 points a minute) is in no field: a GET, HEAD or OPTIONS and any request to GraphQL cost 1
+// point, others 5.
 //
 // A request beyond a resource's limit gets a 403, or from GraphQL a 200. One beyond the secondary
-// limit gets a 403 with Retry-After, and so do all requests until its minute is over.
+// limit gets a 403 with Retry-After: the rest of its minute.
 //
 // Source: docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api, and
 // docs.github.com/en/rest/rate-limit.

@@ -18,11 +18,12 @@ import (
 // Options change what a Metrics keeps. The zero value suits most programs.
 type Options struct {
 	// Buckets are the upper bounds of rate_limit_check_duration_seconds, in
-	// seconds. If nil, from 10 µs to 1 s. An alert rule needs the bound 0.1.
+	// seconds, ascending. If nil, from 10 µs to 1 s. An alert rule needs the bound 0.1.
 	Buckets []float64
 
-	// SampleEvery has rate_limit_remaining_ratio observe one decision in so many.
-	// If zero, 16. 1 observes all.
+	// SampleEvery is how many decisions there are for each one that
+	// rate_limit_remaining_ratio observes: 1 observes all. If zero, 16; a negative one
+	// is an error.
 	SampleEvery int
 
 	// TopKeys is how many keys rate_limit_top_denials shows for each rule, at
@@ -73,8 +74,8 @@ func (o Options) equal(other Options) bool {
 // concurrent use.
 //
 // Limiters that use the same Store may share a Metrics: there is one
-// rate_limit_redis_unavailable. Give others a Metrics each, and tell these apart with a
-// label: prometheus.WrapRegistererWith.
+// rate_limit_redis_unavailable. Otherwise give each its own Metrics, and tell these apart
+// by a label: see prometheus.WrapRegistererWith.
 type Metrics struct {
 	options  Options
 	families families
@@ -86,7 +87,8 @@ type Metrics struct {
 }
 
 // New returns a Metrics that is registered with reg. If reg is nil, the caller registers it.
-// A second call with the same reg and options returns the Metrics of the first.
+// A second call with the same reg and options returns the Metrics of the first; with other
+// options it is an error.
 func New(reg prometheus.Registerer, options Options) (*Metrics, error) {
 	options, err := options.withDefaults()
 	if err != nil {

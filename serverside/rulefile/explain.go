@@ -39,8 +39,8 @@ type Charged struct {
 	Decision quota.Decision // of an empty store
 }
 
-// Explain reports what a rule file does to a request. It serves the request once, by a Limiter
-// with the file's rules and an empty store, so nothing is charged elsewhere. It calls the
+// Explain reports what a rule file does to a request. It serves the request once, with a Limiter
+// that has the file's rules and an empty store, so nothing is charged elsewhere. It calls the
 // functions of env.
 //
 // The error is Parse's.

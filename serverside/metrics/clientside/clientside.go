@@ -27,7 +27,8 @@ var Alerts string
 // Options change how a Metrics counts. The zero value suits most programs.
 type Options struct {
 	// Hosts is how many servers have a label of their own. The others share the label
-	// "other". A server is a scheme and a host: http and https are two. If zero, 100.
+	// "other". A server is a scheme and a host: http and https are two. If zero, 100; a
+	// negative one is an error.
 	Hosts int
 }
 
@@ -44,7 +45,8 @@ type Metrics struct {
 }
 
 // New returns a Metrics that is registered with reg. If reg is nil, the caller registers it.
-// A second call with the same reg and options returns the Metrics of the first.
+// A second call with the same reg and options returns the Metrics of the first; with other
+// options it is an error.
 func New(reg prometheus.Registerer, options Options) (*Metrics, error) {
 	if options.Hosts < 0 {
 		return nil, errors.New("clientside: Hosts must not be negative")
