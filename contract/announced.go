@@ -16,6 +16,28 @@ type limitState struct {
 	nextUnit         bool  // reset is t of RateLimit: when the next unit is available
 }
 
+// String names the field, and its policy if the field has names.
+func (st limitState) String() string {
+	if !st.nextUnit {
+		return st.field
+	}
+	return fmt.Sprintf("%s %q", st.field, clip(st.name))
+}
+
+// numbers lists what st says.
+func (st limitState) numbers() string {
+	var said []string
+	for _, n := range []struct {
+		value  int64
+		format string
+	}{{st.remaining, "%d remaining"}, {st.limit, "limit %d"}, {st.reset, "reset %d"}} {
+		if n.value >= 0 {
+			said = append(said, fmt.Sprintf(n.format, n.value))
+		}
+	}
+	return strings.Join(said, ", ")
+}
+
 // epoch is the smallest number that is read as a Unix time rather than a delay: 2001-09-09.
 const epoch = 1_000_000_000
 

@@ -1,14 +1,9 @@
 package contract
 
-import (
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
-	"time"
-)
+import "slices"
 
-// A Level says how binding a clause is, in the words of RFC 2119.
+// A Level says how binding a clause is, in the words of RFC 2119. Check reports both; [MustOnly]
+// leaves out the SHOULDs.
 type Level int
 
 const (
@@ -53,72 +48,38 @@ type Clause struct {
 type Breach struct {
 	Exchanges []int  // indexes into the log; the last one breaks the clause
 	Want, Got string // what the clause requires, and what happened
+
+	// Guessed is true if there is a breach only if identical requests are attempts of one: they
+	// have neither an X-Request-Id nor an Idempotency-Key to tell them apart.
+	Guessed bool
 }
 
-// A BreachError is a Breach and its clause. Get each one from the error of Check:
+// Check checks log against clauses; without any, against all of [Client] and [Server]. Choose among
+// them with [Select]. It returns nil if no clause is broken, a MUST or a SHOULD. A clause that is not
+// applicable is not broken.
 //
-//	for _, err := range err.(interface{ Unwrap() []error }).Unwrap() {
-//		var breach *contract.BreachError
-//		if errors.As(err, &breach) {
-//			fmt.Println(breach.Clause.ID, breach.Breach.Got)
-//		}
-//	}
-type BreachError struct {
-	Clause Clause
-	Breach Breach
-
-	where string
-}
-
-func (e *BreachError) Error() string {
-	return fmt.Sprintf("contract: %s: %v: %s (%s)\n\twant %s\n\tgot  %s%s",
-		e.Clause.ID, e.Clause.Level, e.Clause.Text, e.Clause.Ref, e.Breach.Want, e.Breach.Got, e.where)
-}
-
-// Check checks log against clauses; without any, against all of [Client] and [Server]. It returns
-// nil if no clause is broken, and otherwise a [*BreachError] for every breach, joined by
-// [errors.Join]. A clause that is not applicable is not broken. The error shows methods, paths and
-// statuses, but no query strings and no header fields of requests.
+// The error has each broken clause once, with its first breach, and counts the others. Its method
+// Unwrap() []error returns a [*BreachError] for every breach. It shows methods, URLs and statuses,
+// but no query strings and no header fields of requests.
 func Check(log []Exchange, clauses ...Clause) error {
 	if len(clauses) == 0 {
 		clauses = slices.Concat(Client(), Server())
 	}
-	var broken []error
+	var broken report
 	for _, c := range clauses {
 		breaches, _ := c.Check(log)
+		var found []*BreachError
 		for _, b := range breaches {
-			broken = append(broken, &BreachError{Clause: c, Breach: b, where: describe(log, b.Exchanges)})
+			found = append(found, &BreachError{Clause: c, Breach: b, where: describe(log, b.Exchanges)})
+		}
+		if len(found) > 0 {
+			broken.clauses = append(broken.clauses, found)
 		}
 	}
-	return errors.Join(broken...)
-}
-
-// describe describes the exchanges at these indexes, one per line.
-func describe(log []Exchange, positions []int) string {
-	var b strings.Builder
-	for _, i := range positions {
-		if i < 0 || i >= len(log) {
-			continue // a user's clause may return any index
-		}
-		e := &log[i]
-		fmt.Fprintf(&b, "\n\t#%d at %v: %s %s: %s", i, since(log, e.Arrived), e.Method, e.path(), outcome(e))
+	if len(broken.clauses) == 0 {
+		return nil
 	}
-	return b.String()
-}
-
-func outcome(e *Exchange) string {
-	switch {
-	case e.Dropped:
-		return "dropped"
-	case e.Status == 0:
-		return "no answer yet"
-	}
-	return fmt.Sprint(e.Status)
-}
-
-// since is the time from the first exchange to t, for errors.
-func since(log []Exchange, t time.Time) time.Duration {
-	return t.Sub(log[0].Arrived).Round(time.Microsecond)
+	return &broken
 }
 
 // A collector collects what a clause finds.
@@ -128,8 +89,10 @@ type collector struct {
 	unclear  bool // something could not be judged
 }
 
-func (f *collector) breach(want, got string, exchanges ...int) {
+// breach adds a breach. The caller may still change it.
+func (f *collector) breach(want, got string, exchanges ...int) *Breach {
 	f.breaches = append(f.breaches, Breach{Exchanges: exchanges, Want: want, Got: got})
+	return &f.breaches[len(f.breaches)-1]
 }
 
 // result reports the breaches, whatever else is in the log. The clause is applicable without a

@@ -97,7 +97,7 @@ func waits(log []Exchange, date bool) ([]Breach, bool) {
 			f.unclear = true // a client gives up rather than wait so long: this may be another request
 		case early(h, ev.at):
 			want, got := notBefore(log, h, ev.at)
-			f.breach(want, got, h.i, ev.i)
+			f.breach(want, got, h.i, ev.i).Guessed = !r.named
 		default:
 			f.judged++
 		}
@@ -110,7 +110,8 @@ func attempts(log []Exchange) ([]Breach, bool) {
 	f := collector{unclear: s.ambiguous}
 	for _, r := range s.requests {
 		if n := len(r.attempts); n > maxAttempts {
-			f.breach(fmt.Sprintf("at most %d attempts", maxAttempts), fmt.Sprint(n), r.attempts[0], r.attempts[maxAttempts])
+			f.breach(fmt.Sprintf("at most %d attempts", maxAttempts), fmt.Sprint(n), r.attempts[0],
+				r.attempts[maxAttempts]).Guessed = !r.named
 		} else if n > 1 {
 			f.judged++
 		}
@@ -122,7 +123,8 @@ func attempts(log []Exchange) ([]Breach, bool) {
 type account struct {
 	first, last    time.Time
 	requests, paid int
-	retry          int // the last paid retry
+	retry          int  // the last paid retry
+	guessed        bool // a paid retry may be another request
 }
 
 func (a *account) allowed() int {
@@ -138,7 +140,7 @@ func budget(log []Exchange) ([]Breach, bool) {
 		switch {
 		case a.paid > a.allowed():
 			f.breach(fmt.Sprintf("at most %d such retries for %d requests in %v", a.allowed(), a.requests, a.last.Sub(a.first)),
-				fmt.Sprint(a.paid), a.retry)
+				fmt.Sprint(a.paid), a.retry).Guessed = a.guessed
 		case a.paid > 0:
 			f.judged++
 		}
@@ -173,6 +175,7 @@ func accountsOf(s *parsedLog) (accounts map[string]*account, order []string) {
 		case h.wait <= 0 || early(h, ev.at):
 			a.paid++
 			a.retry = ev.i
+			a.guessed = a.guessed || !r.named
 		}
 	}
 	return accounts, order
@@ -224,7 +227,7 @@ func idempotent(log []Exchange) ([]Breach, bool) {
 		for n, i := range r.attempts[1:] {
 			f.judged++
 			if before := r.attempts[n]; mayHaveRun(&log[before]) {
-				f.breach("no retry after "+outcome(&log[before]), "a retry", before, i)
+				f.breach("no retry after "+outcome(&log[before]), "a retry", before, i).Guessed = !r.named
 			}
 		}
 	}

@@ -31,6 +31,9 @@ func (c *keyState) mayProbe(h hint, at time.Time) bool {
 	return h.wait > probeAfter && at.Sub(since) >= probeAfter-slack
 }
 
+// forbids reports whether h forbids an arrival at that time.
+func (c *keyState) forbids(h hint, at time.Time) bool { return early(h, at) && !c.mayProbe(h, at) }
+
 // coolDown applies a hint to other requests once none of them can have been sent before it was
 // known, and to the refused request itself at once.
 func coolDown(log []Exchange) ([]Breach, bool) {
@@ -53,15 +56,16 @@ func coolDown(log []Exchange) ([]Breach, bool) {
 			continue
 		}
 		c.settle(ev.at)
-		h := c.active
+		h, guessed := c.active, false
 		if mine := own[s.of[ev.i]]; mine.until.After(h.until) {
+			guessed = !s.of[ev.i].named && !c.forbids(h, ev.at)
 			h = mine
 		}
 		switch {
 		case h.wait <= 0:
-		case early(h, ev.at) && !c.mayProbe(h, ev.at):
+		case c.forbids(h, ev.at):
 			want, got := notBefore(log, h, ev.at)
-			f.breach(want, got, h.i, ev.i)
+			f.breach(want, got, h.i, ev.i).Guessed = guessed
 		default:
 			f.judged++
 		}

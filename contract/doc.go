@@ -6,8 +6,9 @@
 //	}
 //	err := contract.Check(log, contract.Client()...)
 //
-// The error names each broken rule, its source (an RFC, for example), and the exchanges that broke
-// it. The rules are the clauses of [Client] and [Server]. You can add a [Clause] of your own.
+// The error names each broken rule, its source (an RFC, for example), and the first exchanges that
+// broke it. The rules are the clauses of [Client] and [Server]. A broken SHOULD is an error like a
+// broken MUST; choose the clauses with [Select]. You can add a [Clause] of your own.
 //
 // A log is a list of exchanges as a server saw them. Package testserver records one. Anything else
 // that knows when requests arrived and what was answered can make one too.
@@ -22,8 +23,11 @@
 // have the same Idempotency-Key. Without one, their X-Request-Id, method and URL must be the same;
 // without that too, their method, URL, body and Authorization. In the last two cases an exchange is
 // another attempt only if the one before it failed. If two such exchanges overlap in time, a later
-// one may repeat either or none; clauses that need to know are then not applicable. If several
-// workers send identical requests, give each an X-Request-Id.
+// one may repeat either or none; clauses that need to know are then not applicable.
+//
+// Without a name this is a guess: a log cannot tell a retry from a loop that sends the same request
+// again. The error says where it rests on that. If you send identical requests, one after the other
+// or from several workers, give each an X-Request-Id. Clients send it in every attempt.
 //
 // # What it does not do
 //

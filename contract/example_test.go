@@ -26,6 +26,8 @@ func ExampleCheck() {
 	// 	got  one at 1s, 9s too early
 	// 	#0 at 0s: GET http://api.example/a: 503
 	// 	#1 at 1s: GET http://api.example/a: 200
+	// contract: these breaches take identical requests for attempts of one: client/wait-seconds
+	// 	if they are different requests, give each an X-Request-Id
 }
 
 // Find out which clauses are broken.
@@ -43,6 +45,18 @@ func ExampleBreachError() {
 	// SHOULD server/fields
 	// SHOULD server/explained
 	// SHOULD server/no-store
+}
+
+// Choose the clauses to check.
+func ExampleSelect() {
+	all := contract.Client()
+	for _, c := range contract.Select(all, contract.IETFOnly, contract.Except("client/same-request")) {
+		fmt.Println(c.Level, c.ID)
+	}
+	// Output:
+	// MUST client/wait-seconds
+	// MUST client/wait-date
+	// MUST client/idempotent
 }
 
 // A clause about which a log says nothing is neither kept nor broken.

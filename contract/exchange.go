@@ -67,7 +67,10 @@ func (e *Exchange) origin() string {
 // path is the URL without its secrets: user, password and query.
 func (e *Exchange) path() string {
 	u, err := url.Parse(e.URL)
-	if err != nil {
+	switch {
+	case e.URL == "":
+		return "(no URL)"
+	case err != nil:
 		return "(unreadable URL)"
 	}
 	u.User = nil

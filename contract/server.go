@@ -141,9 +141,9 @@ func remainingFault(e *Exchange) error {
 	for _, st := range announces(e).limits {
 		switch {
 		case st.remaining < -1 || st.remaining == -1 && wasSent(e, st):
-			return fmt.Errorf("%s %q: %d remaining", st.field, clip(st.name), st.remaining)
+			return fmt.Errorf("%v: %d remaining", st, st.remaining)
 		case st.limit >= 0 && st.remaining > st.limit:
-			return fmt.Errorf("%s %q: %d remaining of %d", st.field, clip(st.name), st.remaining, st.limit)
+			return fmt.Errorf("%v: %d remaining of %d", st, st.remaining, st.limit)
 		}
 	}
 	return nil
@@ -169,7 +169,7 @@ func disagreement(e *Exchange) error {
 	}
 	for _, st := range a.limits {
 		if !st.nextUnit && len(named) > 0 && !matches(e, st, named) {
-			return fmt.Errorf("%s %d of %d, reset %d, where RateLimit is %q", st.field, st.remaining, st.limit, st.reset,
+			return fmt.Errorf("%v: %s, where RateLimit is %q", st, st.numbers(),
 				clip(strings.Join(e.ResponseHeader.Values("RateLimit"), ", ")))
 		}
 	}

@@ -30,7 +30,7 @@ func TestGitHubsPrimaryLimitIsWaitedFor(t *testing.T) {
 		github := testserver.GitHub(t, testserver.VendorLimit{Name: "core", Quota: 10, Window: time.Hour})
 		client.Transport.(*heed.Transport).Base = testserver.NewLimited(t, github.Wrap).Transport()
 		for range 12 { // two more than the limit
-			resp, err := client.Get("http://api.github.com/user")
+			resp, err := client.Get("https://api.github.com/user")
 			require.NoError(t, err)
 			resp.Body.Close()
 			assert.Equal(t, 200, resp.StatusCode)

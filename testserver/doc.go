@@ -13,7 +13,8 @@
 //	}
 //
 // A [Server] is a real net/http server in memory. It answers as a script says, and records every
-// exchange. In a synctest bubble, as here, a wait of an hour takes no time and is exact.
+// exchange. In a synctest bubble, as here, a wait of an hour takes no time and is exact. Its Transport
+// takes URLs of any host, http and https.
 //
 // The client need not be heed's: use any that takes an [http.RoundTripper]. For other clients
 // [NewTCP] listens on a port; it does not work in a bubble.
@@ -23,9 +24,12 @@
 // A [Vendor] stands in for the API of GitHub, Slack, Discord, Okta or OpenAI, with the limits that
 // you choose.
 //
-// [Server.Log] returns the exchanges. Count them, or check some of the clauses only:
+// A broken SHOULD fails the test like a broken MUST. To check some of the clauses only, give Check a
+// filter:
 //
-//	err := contract.Check(srv.Log(), contract.Server()...)
+//	srv.Check(t, contract.MustOnly)
+//
+// [Server.Log] returns the exchanges.
 //
 // # Inside a bubble
 //

@@ -121,7 +121,7 @@ func ExampleGitHub() {
 		srv := testserver.NewLimited(t, github.Wrap)
 		client := &http.Client{Transport: srv.Transport()}
 		for _, path := range []string{"/search/issues", "/search/users", "/search/issues", "/user"} {
-			resp, err := client.Get("http://api.github.com" + path)
+			resp, err := client.Get("https://api.github.com" + path)
 			if err != nil {
 				fmt.Println(err)
 				return

@@ -76,6 +76,23 @@ func TestANaivePostBreaksFourClauses(t *testing.T) {
 	})
 }
 
+func TestCheckTakesFilters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fakeTB{}
+		defer f.end()
+		srv := testserver.New(f, testserver.Step{Status: 503, Times: 2})
+		naive(t, &http.Client{Transport: srv.Transport()}, "POST", srv.URL, "pay")
+		srv.Check(f, contract.HeedOnly)
+		srv.Check(f, contract.MustOnly, contract.Except("client/idempotent"))
+		require.Empty(t, f.failures)
+		srv.Check(f, contract.MustOnly, contract.IETFOnly)
+		require.Len(t, f.failures, 1)
+		require.Contains(t, f.failures[0], "contract: client/idempotent: MUST")
+		require.PanicsWithValue(t, fatal("testserver: Check: the filters leave no clause"),
+			func() { srv.Check(f, contract.HeedOnly, contract.IETFOnly) })
+	})
+}
+
 // All workers wait exactly as long as they should, and return together.
 func TestAHerdBreaksItsClause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -53,8 +52,11 @@ func (l *recordedLog) begin(w http.ResponseWriter, r *http.Request, key string) 
 
 // absolute is r's URL as the client knows it.
 func absolute(r *http.Request) string {
-	if strings.Contains(r.RequestURI, "://") {
+	switch {
+	case r.URL.IsAbs():
 		return r.RequestURI
+	case r.TLS != nil:
+		return "https://" + r.Host + r.RequestURI
 	}
 	return "http://" + r.Host + r.RequestURI
 }

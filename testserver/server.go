@@ -1,8 +1,11 @@
 package testserver
 
 import (
+	"context"
+	"crypto/tls"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 	"testing"
@@ -32,6 +35,8 @@ type Server struct {
 	fallback  *script        // for requests that no route matches
 	stop      chan struct{}  // closed when the test ends
 
+	https sync.Map // the clients' addresses of connections that are for https
+
 	mu        sync.Mutex // guards the fields below
 	conns     map[net.Conn]bool
 	allClosed chan struct{} // if not nil, is closed when conns is empty
@@ -44,8 +49,8 @@ type Server struct {
 //	srv := testserver.New(t, testserver.Step{Status: 503, Times: 2}, testserver.Step{Body: "hello"})
 //	client := &http.Client{Transport: srv.Transport()}
 //
-// Only its Transport reaches it, under any host name. It works inside a synctest bubble and
-// outside.
+// Only its Transport reaches it, under any host name, by http and https. It works inside a synctest
+// bubble and outside.
 func New(t testing.TB, steps ...Step) *Server {
 	t.Helper()
 	return start(t, newMemory(), "http://server.test", nil, validated(t, "New", steps))
@@ -80,15 +85,15 @@ func NewLimited(t testing.TB, wrap func(http.Handler) http.Handler) *Server {
 func start(t testing.TB, n network, url string, wrap func(http.Handler) http.Handler, steps []Step) *Server {
 	t.Helper()
 	s := &Server{
-		URL:       url,
-		t:         t,
-		network:   n,
-		transport: newTransport(n.dial),
-		clauses:   contract.Client(),
-		routes:    http.NewServeMux(),
-		stop:      make(chan struct{}),
-		conns:     make(map[net.Conn]bool),
+		URL:     url,
+		t:       t,
+		network: n,
+		clauses: contract.Client(),
+		routes:  http.NewServeMux(),
+		stop:    make(chan struct{}),
+		conns:   make(map[net.Conn]bool),
 	}
+	s.transport = newTransport(n.dial, s.dialHTTPS)
 	s.fallback = &script{stop: s.stop, steps: steps}
 	h := http.Handler(http.HandlerFunc(s.play))
 	if wrap != nil {
@@ -123,12 +128,15 @@ func (s *Server) serve(t testing.TB, h http.Handler) {
 // recorded adds recording to h.
 func (s *Server) recorded(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		inner := *r
+		if _, https := s.https.Load(r.RemoteAddr); https {
+			inner.TLS = &tls.ConnectionState{Version: tls.VersionTLS13, HandshakeComplete: true, ServerName: hostname(r.Host)}
+		}
 		key := ""
 		if s.Key != nil {
-			key = s.Key(r)
+			key = s.Key(&inner)
 		}
-		rec := s.log.begin(w, r, key)
-		inner := *r
+		rec := s.log.begin(w, &inner, key)
 		inner.Body = rec.body(r.Body)
 		returned := false
 		defer func() { rec.end(r, returned) }()
@@ -136,6 +144,18 @@ func (s *Server) recorded(h http.Handler) http.Handler {
 		returned = true
 	})
 }
+
+// dialHTTPS dials a connection whose requests have https URLs. It is no TLS connection.
+func (s *Server) dialHTTPS(ctx context.Context) (net.Conn, error) {
+	conn, err := s.network.dial(ctx)
+	if err == nil {
+		s.https.Store(conn.LocalAddr().String(), true)
+	}
+	return conn, err
+}
+
+// hostname is host without its port.
+func hostname(host string) string { return (&url.URL{Host: host}).Hostname() }
 
 // play answers with the script of r's route.
 func (s *Server) play(w http.ResponseWriter, r *http.Request) {
@@ -146,8 +166,11 @@ func (s *Server) play(w http.ResponseWriter, r *http.Request) {
 	s.fallback.ServeHTTP(w, r)
 }
 
-// Transport returns a RoundTripper that sends every request to the server, whatever its host. It is
-// always the same one, so connections are reused. It has a method CloseIdleConnections, and is
+// Transport returns a RoundTripper that sends every request to the server, whatever its host, and
+// whether its URL is http or https. There is no TLS: for https the log has the https URL, and the
+// handler sees a request whose TLS field is set, without certificates; that of the response is nil.
+//
+// It is always the same one, so connections are reused. It has a method CloseIdleConnections, and is
 // closed when the test ends.
 func (s *Server) Transport() http.RoundTripper { return s.transport }
 
@@ -169,14 +192,25 @@ func (s *Server) Route(pattern string, steps ...Step) {
 // end is complete there.
 func (s *Server) Log() []contract.Exchange { return s.log.copy() }
 
-// Check fails t for each clause that the log so far breaks, whatever its level: the clauses for
-// clients, and with NewLimited also those for servers. To choose the clauses, call [contract.Check]
-// with the Log.
+// Check fails t if the log so far breaks a clause: one for clients, or with NewLimited also one for
+// servers. A broken SHOULD fails it like a broken MUST. Filters choose the clauses: one is checked if
+// every filter keeps it.
+//
+//	srv.Check(t)                                       // every clause
+//	srv.Check(t, contract.MustOnly)                    // no SHOULD
+//	srv.Check(t, contract.IETFOnly)                    // none of heed's own
+//	srv.Check(t, contract.Except("client/idempotent")) // all but this one
+//
+// To add clauses of your own, call [contract.Check] with the Log.
 //
 // When t ends, it also fails if a response body from Transport was not closed.
-func (s *Server) Check(t testing.TB) {
+func (s *Server) Check(t testing.TB, filters ...contract.Filter) {
 	t.Helper()
-	if err := contract.Check(s.Log(), s.clauses...); err != nil {
+	clauses := contract.Select(s.clauses, filters...)
+	if len(clauses) == 0 {
+		t.Fatalf("testserver: Check: the filters leave no clause")
+	}
+	if err := contract.Check(s.Log(), clauses...); err != nil {
 		t.Errorf("%v", err)
 	}
 	s.mu.Lock()
@@ -201,6 +235,7 @@ func (s *Server) connState(conn net.Conn, state http.ConnState) {
 		s.conns[conn] = true
 	case http.StateClosed, http.StateHijacked:
 		delete(s.conns, conn)
+		s.https.Delete(conn.RemoteAddr().String())
 		if s.allClosed != nil && len(s.conns) == 0 {
 			close(s.allClosed)
 			s.allClosed = nil

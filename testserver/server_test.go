@@ -242,6 +242,55 @@ func TestTheTransportKeepsAndClosesConnections(t *testing.T) {
 	})
 }
 
+func TestTheTransportTakesHTTPSURLs(t *testing.T) {
+	for name, start := range map[string]func(testing.TB,
+		...testserver.Step) *testserver.Server{"memory": testserver.New, "TCP": testserver.NewTCP} {
+		t.Run(name, func(t *testing.T) {
+			srv := start(t)
+			srv.Key = func(r *http.Request) string {
+				if r.TLS == nil {
+					return "no TLS"
+				}
+				return r.TLS.ServerName
+			}
+			c := &http.Client{Transport: srv.Transport()}
+			for url, key := range map[string]string{"https://api.github.com/user?next=http://a/": "api.github.com",
+				"http://api.github.com/user": "no TLS", "https://[::1]:8443/a": "::1"} {
+				resp, err := c.Get(url)
+				require.NoError(t, err)
+				require.NoError(t, resp.Body.Close())
+				require.Nil(t, resp.TLS)
+				log := srv.Log()
+				require.Equal(t, url, log[len(log)-1].URL)
+				require.Equal(t, key, log[len(log)-1].Key)
+				c.CloseIdleConnections()
+			}
+			srv.Check(t)
+		})
+	}
+}
+
+// As middleware does that redirects to https.
+func TestAHandlerSeesWhetherTheURLWasHTTPS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := testserver.NewLimited(t, func(next http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.TLS == nil {
+					http.Redirect(w, r, "https://"+r.Host+r.RequestURI, http.StatusPermanentRedirect)
+					return
+				}
+				next.ServeHTTP(w, r)
+			})
+		})
+		get(t, &http.Client{Transport: srv.Transport()}, "http://api.example/a?b=http://c")
+		var seen []string
+		for _, e := range srv.Log() {
+			seen = append(seen, fmt.Sprint(e.Status, " ", e.URL))
+		}
+		require.Equal(t, []string{"308 http://api.example/a?b=http://c", "200 https://api.example/a?b=http://c"}, seen)
+	})
+}
+
 func TestAnyClientReachesATCPServer(t *testing.T) {
 	srv := testserver.NewTCP(t, testserver.Step{Status: 201}, testserver.Step{Status: 202})
 	assert.Equal(t, "201 ", get(t, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, srv.URL))

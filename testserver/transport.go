@@ -21,10 +21,11 @@ type transport struct {
 	n    int // how many there have been
 }
 
-func newTransport(dial func(context.Context) (net.Conn, error)) *transport {
+func newTransport(dial, dialHTTPS func(context.Context) (net.Conn, error)) *transport {
 	t := &transport{open: make(map[*body]string)}
 	t.Transport = &http.Transport{
 		DialContext:           func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+		DialTLSContext:        func(ctx context.Context, _, _ string) (net.Conn, error) { return dialHTTPS(ctx) },
 		MaxIdleConnsPerHost:   1000, // pools of workers keep their connections
 		ExpectContinueTimeout: time.Second,
 	}

@@ -25,7 +25,7 @@ import (
 //	github := testserver.GitHub(t, testserver.VendorLimit{Name: "search", Quota: 5, Window: time.Minute})
 //	srv := testserver.NewLimited(t, github.Wrap)
 //	client := &http.Client{Transport: &heed.Transport{Base: srv.Transport()}}
-//	resp, err := client.Get("http://api.github.com/search/issues")
+//	resp, err := client.Get("https://api.github.com/search/issues")
 //
 // It has the limits that the vendor documents, refuses exactly the requests that exceed them, and
 // reports them in the vendor's own fields and bodies.

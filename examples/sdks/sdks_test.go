@@ -15,7 +15,7 @@ import (
 func TestExamplesAreShortAndBeginWithTheirCommand(t *testing.T) {
 	files, err := filepath.Glob("*/main.go")
 	require.NoError(t, err)
-	require.Len(t, files, 4)
+	require.Len(t, files, 5)
 	for _, file := range files {
 		code := read(t, file)
 		assert.Less(t, strings.Count(code, "\n"), 60, file)

@@ -55,7 +55,7 @@ func TestAnIssueIsOpenedWhenTheQuotaIsRestored(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			srv := apitest.Start(t)
 			srv.Route("/", apitest.JSON(status, exceeded, spent(45*time.Second)...), apitest.JSON(201, `{"number": 12}`))
-			issue, err := open(newClient(apitest.Base(srv)), strings.Repeat("x", 1<<20))
+			issue, err := open(newClient(srv.Transport()), strings.Repeat("x", 1<<20))
 			require.NoError(t, err)
 			assert.Equal(t, 12, issue.GetNumber())
 			assert.Greater(t, srv.Log()[1].BodyLength, int64(1<<20))
@@ -73,7 +73,7 @@ func TestASecondaryLimitIsWaitedOut(t *testing.T) {
 			compressed(t, apitest.JSON(403, secondary)),
 			apitest.JSON(201, `{"number": 12}`),
 		)
-		issue, err := open(newClient(apitest.Base(srv)), "body")
+		issue, err := open(newClient(srv.Transport()), "body")
 		require.NoError(t, err)
 		assert.Equal(t, 12, issue.GetNumber())
 		apitest.Waited(t, srv, 30*time.Second, time.Minute, time.Minute)
@@ -94,7 +94,7 @@ func compressed(t *testing.T, s testserver.Step) testserver.Step {
 func TestAForbiddenRequestIsNotRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := apitest.Start(t, apitest.JSON(403, forbidden, "X-RateLimit-Remaining", "4000"))
-		_, err := open(newClient(apitest.Base(srv)), "body")
+		_, err := open(newClient(srv.Transport()), "body")
 		var response *github.ErrorResponse
 		require.ErrorAs(t, err, &response)
 		assert.Equal(t, "Resource not accessible by personal access token", response.Message)
@@ -106,7 +106,7 @@ func TestNothingIsSentUntilADistantResetOfTheQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := apitest.Start(t)
 		srv.Route("/", apitest.JSON(403, exceeded, spent(40*time.Minute)...), apitest.JSON(201, `{"number": 12}`))
-		client := newClient(apitest.Base(srv))
+		client := newClient(srv.Transport())
 		_, err := open(client, "body")
 		var limited *github.RateLimitError
 		require.ErrorAs(t, err, &limited)
@@ -131,7 +131,7 @@ func TestAListThatUsesUpTheQuotaArrivesWhole(t *testing.T) {
 		}
 		srv := apitest.Start(t)
 		srv.Route("/", apitest.JSON(200, "["+list.String()[1:]+"]", spent(time.Hour)...))
-		client := newClient(apitest.Base(srv))
+		client := newClient(srv.Transport())
 		issues, _, err := client.Issues.ListByRepo(context.Background(), "heedhttp", "heed", nil)
 		require.NoError(t, err)
 		require.Len(t, issues, 1000)
@@ -153,7 +153,7 @@ func TestASlowResponseArrivesWhole(t *testing.T) {
 				}
 			})
 		})
-		client := newClient(apitest.Base(srv))
+		client := newClient(srv.Transport())
 		issues, _, err := client.Issues.ListByRepo(context.Background(), "heedhttp", "heed", nil)
 		require.NoError(t, err)
 		require.Len(t, issues, 2)
@@ -167,7 +167,7 @@ func TestTheCallAfterTheLastOfAQuotaWaits(t *testing.T) {
 		srv := apitest.Start(t)
 		srv.Route("/", apitest.JSON(201, `{"number": 11}`, spent(30*time.Second)...),
 			apitest.JSON(403, exceeded, spent(30*time.Second)...), apitest.JSON(201, `{"number": 12}`))
-		client := newClient(apitest.Base(srv))
+		client := newClient(srv.Transport())
 		for number := 11; number <= 12; number++ {
 			issue, err := open(client, strconv.Itoa(number))
 			require.NoError(t, err)
@@ -183,7 +183,7 @@ func TestAnIssueThatMayBeOpenIsNotRepeated(t *testing.T) {
 	for _, step := range []testserver.Step{{Drop: true}, failed} {
 		synctest.Test(t, func(t *testing.T) {
 			srv := apitest.Start(t, step)
-			_, err := open(newClient(apitest.Base(srv)), "body")
+			_, err := open(newClient(srv.Transport()), "body")
 			require.Error(t, err)
 			apitest.Attempts(t, srv.Log())
 		})
@@ -195,7 +195,7 @@ func TestOneRefusalDelaysAllRequests(t *testing.T) {
 		srv := apitest.Start(t)
 		srv.Route("/", apitest.JSON(403, secondary, "Retry-After", "20"), apitest.JSON(201, `{"number": 12}`),
 			testserver.Step{Body: "{}", Times: -1})
-		client := newClient(apitest.Base(srv))
+		client := newClient(srv.Transport())
 		start := time.Now()
 		var calls sync.WaitGroup
 		for i := range 20 {
@@ -220,7 +220,7 @@ func TestAGraphQLErrorInA200IsRetried(t *testing.T) {
 		const limited = `{"errors": [{"type": "RATE_LIMITED", "message": "API rate limit exceeded"}]}`
 		srv.Route("/", apitest.JSON(200, limited, spent(15*time.Second)...),
 			apitest.JSON(200, `{"data": {"viewer": {"login": "heed"}}}`))
-		client := newClient(apitest.Base(srv))
+		client := newClient(srv.Transport())
 		req, err := client.NewRequest("POST", "graphql", map[string]string{"query": "{viewer{login}}"})
 		require.NoError(t, err)
 		var answer struct {

@@ -46,7 +46,7 @@ func TestAQuestionIsRetriedWhenOpenAISaysSo(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			srv := apitest.Start(t, apitest.JSON(429, busy, c.fields...), apitest.JSON(200, answer))
-			client := newClient(apitest.Base(srv), "secret")
+			client := newClient(srv.Transport(), "secret")
 			resp, err := client.New(context.Background(), ask(strings.Repeat("x", 1<<20)))
 			require.NoError(t, err)
 			assert.Equal(t, "You may.", resp.OutputText())
@@ -67,7 +67,7 @@ func TestAFinalErrorIsNotRetried(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			srv := apitest.Start(t, c.step)
-			client := newClient(apitest.Base(srv), "secret")
+			client := newClient(srv.Transport(), "secret")
 			_, err := client.New(context.Background(), ask("May I?"))
 			var refused *responses.Error
 			require.ErrorAs(t, err, &refused)
@@ -81,7 +81,7 @@ func TestAServerErrorIsRetriedIfOpenAISaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refusal := apitest.JSON(503, busy, "X-Should-Retry", "true", "Retry-After", "3")
 		srv := apitest.Start(t, refusal, apitest.JSON(200, answer))
-		client := newClient(apitest.Base(srv), "secret")
+		client := newClient(srv.Transport(), "secret")
 		_, err := client.New(context.Background(), ask("May I?"))
 		require.NoError(t, err)
 		apitest.Waited(t, srv, 3*time.Second)
@@ -92,7 +92,7 @@ func TestOpenAIsOwnRetriesAreOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := apitest.Start(t)
 		srv.Route("/", testserver.Step{Status: 429, RetryAfter: 10 * time.Second, Times: -1})
-		client := newClient(apitest.Base(srv), "secret")
+		client := newClient(srv.Transport(), "secret")
 		_, err := client.New(context.Background(), ask("May I?"))
 		var refused *responses.Error
 		require.ErrorAs(t, err, &refused)
@@ -107,7 +107,7 @@ func TestAnAnswerIsStreamedAfterAWait(t *testing.T) {
 		events := strings.Repeat(event, 1000)
 		stream := testserver.Step{Header: map[string][]string{"Content-Type": {"text/event-stream"}}, Body: events}
 		srv := apitest.Start(t, apitest.JSON(429, busy, "Retry-After", "2"), stream)
-		client := newClient(apitest.Base(srv), "secret")
+		client := newClient(srv.Transport(), "secret")
 		answer := client.NewStreaming(context.Background(), ask("May I?"))
 		defer answer.Close()
 		words := 0

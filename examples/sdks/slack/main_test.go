@@ -53,7 +53,7 @@ func TestAMessageIsPostedAfterTheWait(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			srv := start(t)
 			srv.Route("/api/chat.postMessage", apitest.JSON(status, limited, "Retry-After", "30"), apitest.JSON(200, posted))
-			timestamp, err := post(newClient(apitest.Base(srv), "xoxb-1"), strings.Repeat("x", 30_000))
+			timestamp, err := post(newClient(srv.Transport(), "xoxb-1"), strings.Repeat("x", 30_000))
 			require.NoError(t, err)
 			assert.Equal(t, "1.7", timestamp)
 			assert.Greater(t, srv.Log()[1].BodyLength, int64(30_000))
@@ -69,7 +69,7 @@ func TestALastRefusalIsAnErrorOfSlackGo(t *testing.T) {
 			refusal := apitest.JSON(status, limited, "Retry-After", "10")
 			refusal.Times = -1
 			srv.Route("/api/chat.postMessage", refusal)
-			_, err := post(newClient(apitest.Base(srv), "xoxb-1"), "Hello")
+			_, err := post(newClient(srv.Transport(), "xoxb-1"), "Hello")
 			assert.EqualError(t, err, want)
 			apitest.Waited(t, srv, 10*time.Second, 10*time.Second, 10*time.Second)
 		})
@@ -81,7 +81,7 @@ func TestAnErrorOf200IsNotRepeated(t *testing.T) {
 		srv := start(t)
 		missing := apitest.JSON(200, `{"ok": false, "error": "channel_not_found"}`, "Retry-After", "10")
 		srv.Route("/api/chat.postMessage", missing)
-		_, err := post(newClient(apitest.Base(srv), "xoxb-1"), "Hello")
+		_, err := post(newClient(srv.Transport(), "xoxb-1"), "Hello")
 		assert.EqualError(t, err, "channel_not_found")
 		apitest.Waited(t, srv)
 	})
@@ -92,7 +92,7 @@ func TestTheLimitOfOneMethodDelaysNoOther(t *testing.T) {
 		srv := start(t)
 		srv.Route("/api/chat.postMessage", apitest.JSON(429, limited, "Retry-After", "30"), apitest.JSON(200, posted))
 		srv.Route("/api/auth.test", apitest.JSON(200, `{"ok": true, "user": "heed"}`))
-		client := newClient(apitest.Base(srv), "xoxb-1")
+		client := newClient(srv.Transport(), "xoxb-1")
 		begin := time.Now()
 		done := make(chan error)
 		go func() {
@@ -122,7 +122,7 @@ func TestASmallFileIsUploadedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := start(t)
 		srv.Route("/upload/v1/abc", apitest.JSON(429, limited, "Retry-After", "30"), apitest.JSON(200, `{"ok": true}`))
-		require.NoError(t, upload(newClient(apitest.Base(srv), "xoxb-1"), 900_000))
+		require.NoError(t, upload(newClient(srv.Transport(), "xoxb-1"), 900_000))
 		assert.Greater(t, srv.Log()[1].BodyLength, int64(900_000))
 		apitest.Waited(t, srv, 30*time.Second)
 	})
@@ -133,7 +133,7 @@ func TestALargeFileIsUploadedOnce(t *testing.T) {
 		srv := start(t)
 		srv.Route("/upload/v1/abc", apitest.JSON(429, limited, "Retry-After", "30"))
 		var refused *slack.RateLimitedError
-		require.ErrorAs(t, upload(newClient(apitest.Base(srv), "xoxb-1"), 2<<20), &refused)
+		require.ErrorAs(t, upload(newClient(srv.Transport(), "xoxb-1"), 2<<20), &refused)
 		assert.Equal(t, 30*time.Second, refused.RetryAfter)
 		apitest.Waited(t, srv)
 	})

@@ -20,17 +20,6 @@ func Start(t *testing.T, steps ...testserver.Step) *testserver.Server {
 	return testserver.New(t, steps...)
 }
 
-// Base reaches srv under the URLs of a real API, https too.
-func Base(srv *testserver.Server) http.RoundTripper { return base{srv.Transport()} }
-
-type base struct{ http.RoundTripper }
-
-func (b base) RoundTrip(req *http.Request) (*http.Response, error) {
-	plain := req.Clone(req.Context())
-	plain.URL.Scheme = "http"
-	return b.RoundTripper.RoundTrip(plain)
-}
-
 // JSON returns a step with a body and fields, as names and values in turn.
 func JSON(status int, body string, fields ...string) testserver.Step {
 	h := http.Header{"Content-Type": {"application/json; charset=utf-8"}}
