@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
 # The tests of heed.
 #
-#   ./test.sh           gofmt, vet and tests of what the product ships; needs Go and redis-server
-#   ./test.sh -all      besides: staticcheck, gateways, a browser, Prometheus, SDKs, rivals
-#   ./test.sh -long     besides those: long forms, measurements, fuzzing
-#   ./test.sh -faults   the rules of the client, and what breaks when one does
+#   ./test.sh           gofmt, vet and tests of the shipped modules; needs Go and redis-server
+#   ./test.sh -all      also staticcheck, gateways, a browser, Prometheus, SDKs and rivals
+#   ./test.sh -long     all of that, long tests, measurements and fuzzing
+#   ./test.sh -faults   whether the tests of the client's rules find faults in the client
 #
-# redis-server is installed through apt-get if it is missing; -all and -long install more.
-# What of that cannot be had is left out, and named at the end. Tests start the servers
-# they need on free ports, and stop them. otelheed is left out in all forms if the modules of
-# OpenTelemetry cannot be downloaded.
+# If redis-server is missing, it is installed with apt-get; -all and -long install more programs.
+# Programs that cannot be installed, and modules that cannot be downloaded, are left out and
+# listed at the end. Tests start their servers on free ports, and stop them.
 set -uo pipefail
 cd "$(dirname "$0")"
 
 shipped=(. ./serverside/metrics)
-if_to_be_had=(./otelheed) # shipped as well
-extra=(./benchmarks ./examples/frameworks ./examples/migrating ./examples/sdks ./internal/export/oas ./serverside/live/browsertest)
+shipped_if_downloadable=(./otelheed)
+extra=(
+	./benchmarks ./examples/frameworks ./examples/migrating ./examples/sdks
+	./internal/export/oas ./serverside/live/browsertest
+)
 
 failed=()
 left_out=()
@@ -27,7 +29,7 @@ die() {
 	exit 1
 }
 
-# step TITLE COMMAND...: runs a command; if it fails, the script goes on, and fails at its end.
+# step TITLE COMMAND... runs a command. If it fails, the script continues, and fails at its end.
 step() {
 	say "$1"
 	"${@:2}" || failed+=("$1")
@@ -49,18 +51,18 @@ as_root() {
 	fi
 }
 
-# install PROGRAM PACKAGE: installs a program that is missing; sets reason if it cannot.
+# install PROGRAM PACKAGE installs a program if it is missing. If that fails, reason says why.
 install() {
 	PATH=$PATH:/usr/sbin command -v "$1" >/dev/null && return
 	say "installing $1"
-	command -v apt-get >/dev/null || { reason="there is no apt-get to install it"; return 1; }
+	command -v apt-get >/dev/null || { reason="not installed, and there is no apt-get"; return 1; }
 	[ -n "${updated-}" ] || as_root apt-get update -qq
 	updated=yes
 	as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$2" >/dev/null ||
-		{ reason="apt-get install $2 fails (there is no such package, or no root)"; return 1; }
+		{ reason="apt-get install $2 failed (no such package, or no root)"; return 1; }
 }
 
-# need is install for what no test can do without, want for what can be left out.
+# need installs a program that is required, want one that can be left out.
 need() { install "$@" || die "$1 is missing: $reason"; }
 want() { install "$@" || left_out+=("$1: $reason"); }
 
@@ -84,22 +86,22 @@ formatted() {
 	[ -z "$unformatted" ] || { printf 'gofmt would change: %s\n' "$unformatted"; return 1; }
 }
 
-# not_to_be_had MODULE PACKAGES prints why packages, or what they import, cannot be
-# downloaded. It prints nothing of an error that is not the network's or the proxy's: that is
-# a failure.
-not_to_be_had() {
+# why_not_downloadable MODULE PACKAGES prints why packages, or their imports, cannot be
+# downloaded. It prints only errors of the network or the proxy: any other error is a failure.
+why_not_downloadable() {
 	go -C "$1" list -deps -test "$2" 2>&1 >/dev/null | grep -v '^go: downloading' | grep -iE -m 1 "$network_error"
 }
-network_error=': (40[1347]|410|429|5[0-9][0-9]) [A-Z]|disabled by GOPROXY|dial tcp|proxyconnect|no such host|name resolution'
-network_error+='|handshake timeout|i/o timeout|Client\.Timeout|connection (refused|reset|timed out)|x509:|: EOF$|stream error'
+network_error=': (40[1347]|410|429|5[0-9][0-9]) [A-Z]|disabled by GOPROXY|dial tcp|proxyconnect'
+network_error+='|no such host|name resolution|handshake timeout|i/o timeout|Client\.Timeout'
+network_error+='|connection (refused|reset|timed out)|x509:|: EOF$|stream error'
 
-# want_packages sets packages to those of each extra module whose imports can be downloaded.
+# want_packages sets packages: for each extra module, the packages that can be downloaded.
 declare -A packages=()
 want_packages() {
 	local module package all
 	for module in "${extra[@]}"; do
 		if ! all=$(go -C "$module" list ./...); then
-			reason=$(not_to_be_had "$module" ./...)
+			reason=$(why_not_downloadable "$module" ./...)
 			if [ -n "$reason" ]; then
 				left_out+=("module $module: $reason")
 			else
@@ -108,7 +110,7 @@ want_packages() {
 			continue
 		fi
 		for package in $all; do
-			reason=$(not_to_be_had "$module" "$package")
+			reason=$(why_not_downloadable "$module" "$package")
 			if [ -n "$reason" ]; then
 				left_out+=("$package: $reason")
 			else
@@ -118,11 +120,11 @@ want_packages() {
 	done
 }
 
-# want_shipped adds the modules whose imports can be downloaded to those that are shipped.
+# want_shipped adds the modules that can be downloaded to shipped.
 want_shipped() {
 	local module
-	for module in "${if_to_be_had[@]}"; do
-		reason=$(not_to_be_had "$module" ./...)
+	for module in "${shipped_if_downloadable[@]}"; do
+		reason=$(why_not_downloadable "$module" ./...)
 		if [ -n "$reason" ]; then
 			left_out+=("module $module: $reason")
 		else
@@ -135,12 +137,12 @@ test_shipped() {
 	step "gofmt" formatted
 	want_shipped
 	for module in "${shipped[@]}"; do
-		step "vet of module $module" go -C "$module" vet -race ./... # compiles what the tests need
+		step "vet of module $module" go -C "$module" vet -race ./... # fills the build cache for the tests
 		step "tests of module $module" go -C "$module" test -race -vet=off -shuffle=on -timeout 60m "$@" ./...
 	done
 }
 
-# test_extra goes without the race detector, which takes minutes to compile the SDKs.
+# test_extra does not use the race detector: compiling the SDKs for it takes minutes.
 test_extra() {
 	for module in "${!packages[@]}"; do
 		step "vet of module $module" go -C "$module" vet ${packages[$module]}
@@ -148,9 +150,9 @@ test_extra() {
 	done
 }
 
-# run_staticcheck checks all packages that there are.
+# run_staticcheck checks all packages.
 run_staticcheck() {
-	reason=$(not_to_be_had tools tool)
+	reason=$(why_not_downloadable tools tool)
 	if [ -n "$reason" ]; then
 		left_out+=("staticcheck: $reason")
 		return
@@ -171,26 +173,27 @@ run_staticcheck() {
 	rm -r "$bin"
 }
 
-# test_long_forms runs the packages that have long forms, one after the other, and shows
-# their figures.
+# test_long_forms runs the packages with long tests, one after the other, and shows what they
+# measure.
 test_long_forms() {
 	for package in $(grep -rlE 'testenv\.(Need)?Long\(' --include='*_test.go' . | xargs -n 1 dirname | sort -u); do
-		[ -z "$(not_to_be_had "$package" .)" ] || continue # it is named already
-		step "the long forms of $package" go -C "$package" test -race -count 1 -timeout 2h -v .
+		[ -z "$(why_not_downloadable "$package" .)" ] || continue # listed already
+		step "long tests of $package" go -C "$package" test -race -count 1 -timeout 2h -v .
 	done
 }
 
 fuzz() {
 	for package in $(go list ./...); do
 		for target in $(go test -list '^Fuzz' "$package" | grep '^Fuzz'); do
-			step "fuzzing $package $target for $1" go test -run '^$' -fuzz "^$target\$" -fuzztime "$1" -fuzzminimizetime 10x "$package"
+			step "fuzzing $package $target for $1" \
+				go test -run '^$' -fuzz "^$target\$" -fuzztime "$1" -fuzzminimizetime 10x "$package"
 		done
 	done
 }
 
 command -v go >/dev/null || die "go is missing: install Go 1.26 or later, https://go.dev/dl"
-export CI=true # without a redis-server tests fail, instead of skipping
-export GORACE="atexit_sleep_ms=0 ${GORACE-}" # or each process waits a second for reports of races
+export CI=true # without redis-server, tests fail instead of skipping
+export GORACE="atexit_sleep_ms=0 ${GORACE-}" # or each process waits a second at exit
 unset HEED_TEST
 case "${1-}" in
 "")
@@ -217,11 +220,11 @@ case "${1-}" in
 	export HEED_TEST=long
 	test_long_forms
 	fuzz 60s
-	step "the rules of the client" go run ./internal/faults
-	step "the workers" go run ./examples/workers
+	step "faults in the client" go run ./internal/faults
+	step "example workers" go run ./examples/workers
 	;;
 -faults)
-	step "the rules of the client" go run ./internal/faults
+	step "faults in the client" go run ./internal/faults
 	;;
 *)
 	die "usage: ./test.sh [-all | -long | -faults]"

@@ -18,18 +18,20 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// smaller are the quickstart's rules, with numbers for a test.
+// smaller returns the quickstart's rules with smaller numbers.
 func smaller(t *testing.T) []byte {
 	rules := read(t, "../examples/quickstart/rules.yaml")
 	rules = strings.Replace(rules, "50/1s burst 100", "5/1s burst 10", 1)
 	return []byte(strings.Replace(rules, "60/1m burst 10", "60/1h burst 3", 1))
 }
 
-// layers are an nginx with five times the rules of addresses, and the application behind
-// it with all rules; arrived counts what comes as far as that.
+// layers starts an application with all rules, and an nginx in front of it with five times the
+// limits by address. arrived counts requests that reach the application.
 func layers(t *testing.T, rules []byte, arrived *atomic.Int64) (url string) {
 	env := rulefile.Env{
-		Keys:   map[string]serverside.Key{"user": serverside.KeyFunc(func(r *http.Request) string { return r.Header.Get("X-User") })},
+		Keys: map[string]serverside.Key{
+			"user": serverside.KeyFunc(func(r *http.Request) string { return r.Header.Get("X-User") }),
+		},
 		Config: serverside.Config{Audit: func(serverside.Event) {}},
 	}
 	listing, err := rulefile.List("rules.yaml", rules, env)
@@ -59,12 +61,12 @@ func post(t *testing.T, url string) (status int, header http.Header) {
 	return resp.StatusCode, resp.Header
 }
 
-// Who sends a little too much is told so by the application, which charges each request
-// once; who floods meets the edge, and what comes through it is what the edge admits.
+// The application answers clients that exceed its limit a little, and charges each request once.
+// The edge stops a flood.
 func TestTheApplicationDecidesAndTheEdgeStopsFloods(t *testing.T) {
 	var arrived atomic.Int64
 	url := layers(t, smaller(t), &arrived)
-	arrived.Store(0) // without those that looked whether it is there
+	arrived.Store(0) // forget the requests that waited for nginx to start
 	for _, want := range []struct {
 		status int
 		left   string

@@ -22,13 +22,13 @@ import (
 
 const page = "operations.md"
 
-// A block is fenced.
+// A block is a fenced block of a page.
 type block struct {
 	language, text string
-	line           int // of the page at which it begins
+	line           int // in the page
 }
 
-// blocks are those of a text, in order.
+// blocks returns the fenced blocks of a text, in order.
 func blocks(text string) (all []block) {
 	for _, at := range regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$").FindAllStringSubmatchIndex(text, -1) {
 		all = append(all, block{text[at[2]:at[3]], text[at[4]:at[5]], 2 + strings.Count(text[:at[0]], "\n")})
@@ -36,15 +36,15 @@ func blocks(text string) (all []block) {
 	return all
 }
 
-// A shell is where a reader pastes commands, one block after the other.
+// A shell runs the blocks of commands that a reader pastes, one after the other.
 type shell struct {
 	t     *testing.T
 	in    io.Writer
 	out   *bufio.Reader
-	local *strings.Replacer // addresses of the page by those of the test
+	local *strings.Replacer // replaces the page's addresses with the test's
 }
 
-// newShell has the programs that tools have, and the limiter's rules beside it.
+// newShell starts bash in dir, with dir and programs in its PATH.
 func newShell(t *testing.T, programs, dir string, local *strings.Replacer) *shell {
 	t.Helper()
 	bash := exec.Command("bash")
@@ -67,10 +67,10 @@ func newShell(t *testing.T, programs, dir string, local *strings.Replacer) *shel
 
 const end = "-- that was all --"
 
-// run returns what a block prints, and its last command's exit code.
+// run returns what a block prints, and the exit code of its last command.
 func (s *shell) run(b block) (said string, code string) {
 	s.t.Helper()
-	timer := time.AfterFunc(time.Minute, func() { panic("it does not end: " + b.text) })
+	timer := time.AfterFunc(time.Minute, func() { panic("this does not end: " + b.text) })
 	defer timer.Stop()
 	_, err := io.WriteString(s.in, s.local.Replace(b.text)+"echo '"+end+"' $?\n")
 	require.NoError(s.t, err)
@@ -85,15 +85,15 @@ func (s *shell) run(b block) (said string, code string) {
 	}
 }
 
-// pattern matches what is promised: … is whatever there is in a line, and on a line of
-// its own, any lines.
+// pattern matches the promised output: … stands for any text in a line or, on a line of its
+// own, for any lines.
 func pattern(promised string) *regexp.Regexp {
 	p := regexp.QuoteMeta(promised)
 	p = regexp.MustCompile(`(?m)^…\n`).ReplaceAllString(p, `(?:.*\n)*?`)
 	return regexp.MustCompile(`^` + strings.ReplaceAll(p, "…", `.*`) + `$`)
 }
 
-// programs are heed and the quickstart, in a directory.
+// programs builds heed and the quickstart into a directory.
 func programs(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -102,7 +102,7 @@ func programs(t *testing.T) (dir string) {
 	return dir
 }
 
-// workplace has a redis-cli for d, and the quickstart's rules.
+// workplace returns a directory with a redis-cli for d and the quickstart's rules.
 func workplace(t *testing.T, d *database) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -120,21 +120,21 @@ func serve(t *testing.T, d *database, programs, dir string) (addr string) {
 	addr = "127.0.0.1:" + strconv.Itoa(daemon.FreePort(t))
 	server := exec.Command("sh", "-c", "exec "+programs+"/quickstart 2> server.log")
 	server.Dir = dir
-	server.Env = append(os.Environ(), "LISTEN="+addr, "RULES=rules.yaml", "REDIS_TIMEOUT=500ms", "REDIS_URL=redis://heed:"+ofLimiters+"@"+d.addr+"/0")
+	server.Env = append(os.Environ(), "LISTEN="+addr, "RULES=rules.yaml", "REDIS_TIMEOUT=500ms",
+		"REDIS_URL=redis://heed:"+ofLimiters+"@"+d.addr+"/0")
 	process, err := daemon.Start(server, func(*daemon.Daemon) bool { return listens(addr) })
 	require.NoError(t, err)
 	t.Cleanup(process.Kill)
 	return addr
 }
 
-// A reader who pastes all commands of the page, from its beginning to its end, sees what
-// it says: with the quickstart, and a Redis that is configured as the page says.
-
-func TestTheCommandsOfThePageDoWhatItSays(t *testing.T) {
+// The quickstart runs, with the Redis that the page configures. The commands are pasted in the
+// order of the page.
+func TestCommandsPrintWhatThePageSays(t *testing.T) {
 	testenv.Program(t, "curl")
 	built := programs(t)
 	var faults []string
-	for range 3 { // a machine that stops for half a second has lost its Redis
+	for range 3 { // a machine that stops for half a second loses its Redis
 		if faults = paste(t, built, blocks(read(t, page))); len(faults) == 0 {
 			return
 		}
@@ -143,7 +143,7 @@ func TestTheCommandsOfThePageDoWhatItSays(t *testing.T) {
 	require.Empty(t, faults)
 }
 
-// paste runs all that are commands, and returns where they do not what the page says.
+// paste runs all commands, and returns those that do not print what the page says.
 func paste(t *testing.T, programs string, all []block) (faults []string) {
 	d := documented(t)
 	dir := workplace(t, d)
@@ -158,18 +158,20 @@ func paste(t *testing.T, programs string, all []block) (faults []string) {
 			promised = all[i+1].text
 		}
 		if said, code := s.run(b); !pattern(promised).MatchString(said) || code != "0" {
-			faults = append(faults, fmt.Sprintf("\n%s:%d:\n%s\nsays:\n%s\nand not:\n%s\nexit code %s", page, b.line, b.text, said, promised, code))
+			faults = append(faults, fmt.Sprintf("\n%s:%d:\n%s\nprints:\n%s\ninstead of:\n%s\nexit code %s",
+				page, b.line, b.text, said, promised, code))
 		}
 	}
 	return faults
 }
 
-// KEYS and MONITOR stop everybody for as long as they last.
-func TestNoCommandOfThePageStopsEverybody(t *testing.T) {
+// KEYS and MONITOR slow down all clients while they run.
+func TestNoCommandOnThePageStopsRedis(t *testing.T) {
 	sections := map[string]bool{}
 	all := blocks(read(t, page))
 	for i, b := range all {
-		assert.True(t, b.language != "text" || i > 0 && all[i-1].language == "sh", "%s:%d: whose output is it?", page, b.line)
+		assert.True(t, b.language != "text" || i > 0 && all[i-1].language == "sh",
+			"%s:%d: output of no command", page, b.line)
 		if b.language == "sh" {
 			assert.NotRegexp(t, `\b(KEYS|MONITOR|FLUSHALL|FLUSHDB|DEBUG)\b`, strings.ReplaceAll(b.text, "HKEYS", ""))
 			sections[b.text] = true

@@ -15,7 +15,7 @@ import (
 	"github.com/heedhttp/heed/serverside/profiles"
 )
 
-// newServer is the function of profiles.md.
+// newServer is the code in profiles.md.
 func newServer(
 	store quota.Store, tokenOf func(*http.Request) string, trusted []netip.Prefix,
 	authenticate func(http.Handler) http.Handler, mux http.Handler,

@@ -15,7 +15,7 @@ import (
 	"github.com/heedhttp/heed/testserver"
 )
 
-// The recipes of the README that are not those of another page.
+// The recipes of the README that are on no other page.
 
 func TestGitHubsPrimaryLimitIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -41,9 +41,9 @@ const (
 	ofLimiters  = "change-this-too"
 )
 
-// A database is a redis-server with a configuration file, and ends with its test.
+// A database is a redis-server with a configuration file. It ends with its test.
 type database struct {
-	*redis.Client // of who operates it
+	*redis.Client // logged in as the operators
 
 	addr   string
 	args   []string
@@ -51,7 +51,7 @@ type database struct {
 	daemon *daemon.Daemon
 }
 
-// documented is a database with redis.conf as it is shipped.
+// documented starts a database with redis.conf as shipped.
 func documented(t *testing.T) *database {
 	t.Helper()
 	file, err := filepath.Abs("redis.conf")
@@ -89,23 +89,25 @@ func listens(addr string) bool {
 	return conn.Close() == nil
 }
 
-// as is a client of one of its users.
+// as returns a client that logs in as user.
 func (d *database) as(user, password string) *redis.Client {
-	c := redis.NewClient(&redis.Options{Addr: d.addr, Username: user, Password: password, MaxRetries: -1, DialerRetries: 1,
-		DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute, PoolTimeout: time.Minute})
+	c := redis.NewClient(&redis.Options{
+		Addr: d.addr, Username: user, Password: password, MaxRetries: -1, DialerRetries: 1,
+		DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute, PoolTimeout: time.Minute,
+	})
 	d.t.Cleanup(func() { c.Close() })
 	return c
 }
 
-// store is a limiter's.
+// store returns a Store that logs in as the limiters.
 func (d *database) store() *redisstore.Store { return d.patient(d.as("heed", ofLimiters)) }
 
-// patient waits for as long as a busy machine may take.
+// patient returns a Store that waits as long as a busy machine may take.
 func (d *database) patient(client redis.UniversalClient) *redisstore.Store {
 	return &redisstore.Store{Client: client, Timeout: time.Minute}
 }
 
-// settings are those of redis.conf, but the user, in order.
+// settings returns the settings of redis.conf except the user, in order.
 func settings(t *testing.T) (all [][2]string) {
 	t.Helper()
 	for _, line := range strings.Split(read(t, "redis.conf"), "\n") {
@@ -128,7 +130,7 @@ func read(t *testing.T, file string) string {
 func TestRedisDoesWhatTheConfigurationSays(t *testing.T) {
 	d := documented(t)
 	for _, s := range settings(t) {
-		if s[0] == "port" { // is the test's own
+		if s[0] == "port" { // the test has its own
 			continue
 		}
 		want := s[1]
@@ -150,7 +152,7 @@ func TestRedisDoesWhatTheConfigurationSays(t *testing.T) {
 	assert.ErrorContains(t, d.as("heed", "guessed").Ping(t.Context()).Err(), "WRONGPASS")
 }
 
-// granted are the commands that the configuration's user may use.
+// granted returns the commands that the user of redis.conf may use.
 func granted(t *testing.T) (commands []string) {
 	t.Helper()
 	user := regexp.MustCompile(`(?m)^user heed .*`).FindString(read(t, "redis.conf"))
@@ -164,36 +166,40 @@ func granted(t *testing.T) (commands []string) {
 	return commands
 }
 
-// The user of the configuration may do all that heed asks of Redis, and no command is
-// granted that it does not ask for.
-func TestTheUserOfTheConfigurationMayDoWhatIsAskedAndNothingElse(t *testing.T) {
+// The user of redis.conf may use all commands that heed needs, and no others.
+func TestTheLimitersUserMayDoOnlyWhatItNeeds(t *testing.T) {
 	d := documented(t)
 	client := d.as("heed", ofLimiters)
 	require.NoError(t, d.ConfigResetStat(t.Context()).Err())
 	everything(t, client)
-	older := redis.NewClient(&redis.Options{Addr: d.addr, Username: "heed", Password: ofLimiters, Protocol: 2, DB: 1, ClientName: "limiter"})
+	older := redis.NewClient(&redis.Options{
+		Addr: d.addr, Username: "heed", Password: ofLimiters, Protocol: 2, DB: 1, ClientName: "limiter",
+	})
 	defer older.Close()
 	everything(t, older)
 
 	assert.Empty(t, denied(t, d))
 	used := commandsUsed(t, d)
 	rarely := map[string]string{
-		"hdel": "a script that takes something back", "hstrlen": "a key that has limits", "ping": "a Board that hears nothing for a while",
-		"cluster|slots": "a client of a Cluster", "command": "the same",
+		"hdel": "a script that gives back", "hstrlen": "a key that has limits", "ping": "a Board without messages",
+		"cluster|slots": "a client of a Cluster", "command": "a client of a Cluster",
 	}
 	for _, command := range granted(t) {
 		assert.True(t, slices.Contains(used, command) || rarely[command] != "", "%s is granted, and not used", command)
 	}
 	for _, forbidden := range [][]any{
-		{"GET", "heed:x"}, {"SET", "heed:x", "1"}, {"KEYS", "*"}, {"FLUSHALL"}, {"CONFIG", "GET", "*"}, {"SCRIPT", "FLUSH"}, {"ACL", "LIST"},
-		{"HSET", "other", "a", "1"}, {"HGETALL", "session:1"}, {"PUBLISH", "other", "x"}} {
+		{"GET", "heed:x"}, {"SET", "heed:x", "1"}, {"KEYS", "*"}, {"FLUSHALL"}, {"CONFIG", "GET", "*"},
+		{"SCRIPT", "FLUSH"}, {"ACL", "LIST"}, {"HSET", "other", "a", "1"}, {"HGETALL", "session:1"},
+		{"PUBLISH", "other", "x"},
+	} {
 		assert.ErrorContains(t, client.Do(t.Context(), forbidden...).Err(), "NOPERM", "%v", forbidden)
 	}
-	assert.ErrorContains(t, client.Eval(t.Context(), "return redis.call('FLUSHALL')", nil).Err(), "can't run this command")
+	err := client.Eval(t.Context(), "return redis.call('FLUSHALL')", nil).Err()
+	assert.ErrorContains(t, err, "can't run this command")
 }
 
-// denied is what the users of d were, but for saying which library they use: from Redis
-// 7.2 on clients try to, and mind nothing if they may not.
+// denied returns what the users of d were denied, except client|setinfo: from Redis 7.2 on,
+// clients try to name their library, and ignore the error.
 func denied(t *testing.T, d *database) (all []string) {
 	t.Helper()
 	log, err := d.Do(t.Context(), "ACL", "LOG").Slice()
@@ -206,7 +212,7 @@ func denied(t *testing.T, d *database) (all []string) {
 	return all
 }
 
-// commandsUsed are those that d has executed, from scripts too.
+// commandsUsed returns the commands that d has executed, in scripts too.
 func commandsUsed(t *testing.T, d *database) (used []string) {
 	t.Helper()
 	stats := d.Info(t.Context(), "commandstats").Val()
@@ -216,8 +222,8 @@ func commandsUsed(t *testing.T, d *database) (used []string) {
 	return used
 }
 
-// everything that processes ask of Redis is done through client: by Store, Gate, Lease,
-// Budget, Board, Limits and Document.
+// everything uses client in every way in which heed uses Redis: Store, Gate, Lease, Budget,
+// Board, Limits and Document.
 func everything(t *testing.T, client *redis.Client) {
 	t.Helper()
 	s := &redisstore.Store{Client: client, Timeout: time.Minute, HoldTTL: 300 * time.Millisecond}
@@ -233,8 +239,11 @@ func everything(t *testing.T, client *redis.Client) {
 
 func count(t *testing.T, s *redisstore.Store) {
 	t.Helper()
-	for _, a := range []quota.Algorithm{quota.TokenBucket, quota.LeakyBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog} {
-		c := quota.Charge{Key: "ann", ID: "once", Limit: compile(t, quota.Policy{Name: a.String(), Quota: 2, Window: time.Hour, Algorithm: a})}
+	for _, a := range []quota.Algorithm{
+		quota.TokenBucket, quota.LeakyBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog,
+	} {
+		limit := compile(t, quota.Policy{Name: a.String(), Quota: 2, Window: time.Hour, Algorithm: a})
+		c := quota.Charge{Key: "ann", ID: "once", Limit: limit}
 		_, err := s.Take(t.Context(), nil, c)
 		require.NoError(t, err, a)
 		c.ID = ""
@@ -259,10 +268,10 @@ func hold(t *testing.T, s *redisstore.Store) {
 		require.Less(t, time.Since(begun), time.Minute)
 		held, _, err := s.Acquire(t.Context(), "ann", 1, 1)
 		require.NoError(t, err)
-		if held == nil { // one that was lost is not over yet
+		if held == nil { // a Hold that was lost has not expired yet
 			continue
 		}
-		time.Sleep(2 * s.HoldTTL) // it is renewed meanwhile
+		time.Sleep(2 * s.HoldTTL) // it is renewed in this time
 		other, d, err := s.Acquire(t.Context(), "ann", 1, 1)
 		require.NoError(t, err)
 		assert.Equal(t, other != nil, d.Allowed)
@@ -270,10 +279,10 @@ func hold(t *testing.T, s *redisstore.Store) {
 			held.Release()
 			return
 		}
-		select { // what this process was kept from renewing
+		select { // a busy machine could not renew the first one
 		case <-held.Lost():
 		case <-time.After(time.Minute):
-			require.Fail(t, "two have the one place")
+			require.Fail(t, "both have the only slot")
 		}
 		held.Release()
 		other.Release()
@@ -294,7 +303,10 @@ func lease(t *testing.T, s *redisstore.Store) {
 
 func retry(t *testing.T, client *redis.Client) {
 	t.Helper()
-	b := &redisstore.Budget{Client: client, Key: "orders", Timeout: time.Minute, Degraded: func(err error) { assert.NoError(t, err) }}
+	b := &redisstore.Budget{
+		Client: client, Key: "orders", Timeout: time.Minute,
+		Degraded: func(err error) { assert.NoError(t, err) },
+	}
 	for range 20 {
 		b.Deposit(t.Context(), "https://api.example.com")
 	}
@@ -303,28 +315,30 @@ func retry(t *testing.T, client *redis.Client) {
 	require.True(t, b.Withdraw(t.Context(), "https://api.example.com"))
 }
 
-// coolDown has one process hear of what another is told, and go on when it is over.
+// coolDown posts a cool-down on one Board, and waits on another until it begins and ends.
 func coolDown(t *testing.T, client *redis.Client) {
 	t.Helper()
-	told, hears := board(client), board(client)
-	defer told.Close()
-	defer hears.Close()
+	sender, receiver := board(client), board(client)
+	defer sender.Close()
+	defer receiver.Close()
 	left := func(b *redisstore.Board) time.Duration {
 		wait, _, err := b.Read(t.Context(), "https://api.example.com")
 		assert.NoError(t, err)
 		return wait
 	}
-	assert.Zero(t, left(hears))
-	heard := false
-	for begun := time.Now(); !heard; { // one may be over before anybody looks
+	assert.Zero(t, left(receiver))
+	received := false
+	for begun := time.Now(); !received; { // a cool-down may end before it is read
 		require.Less(t, time.Since(begun), time.Minute)
-		require.NoError(t, told.Post(t.Context(), "https://api.example.com", 400*time.Millisecond, 10*time.Millisecond))
-		for i := 0; i < 50 && !heard; i++ {
+		err := sender.Post(t.Context(), "https://api.example.com", 400*time.Millisecond, 10*time.Millisecond)
+		require.NoError(t, err)
+		for i := 0; i < 50 && !received; i++ {
 			time.Sleep(5 * time.Millisecond)
-			heard = left(hears) > 0
+			received = left(receiver) > 0
 		}
 	}
-	require.Eventually(t, func() bool { return left(hears) == 0 && left(told) == 0 }, time.Minute, 10*time.Millisecond)
+	ended := func() bool { return left(receiver) == 0 && left(sender) == 0 }
+	require.Eventually(t, ended, time.Minute, 10*time.Millisecond)
 }
 
 // configure reads what others write: the limits of keys, and rules.
@@ -349,7 +363,7 @@ func compile(t *testing.T, p quota.Policy) *quota.Limit {
 	return l
 }
 
-// limited is a handler with one limit, five an hour for each peer.
+// limited returns a handler with one limit, five an hour for each peer.
 func limited(t *testing.T, store quota.Store, mode serverside.FailureMode) http.Handler {
 	t.Helper()
 	l, err := serverside.New(serverside.Config{
@@ -367,7 +381,7 @@ func ask(h http.Handler, peer string) *httptest.ResponseRecorder {
 	return w
 }
 
-// statuses are the answers to n requests of one peer.
+// statuses returns the statuses of n requests from one peer.
 func statuses(h http.Handler, peer string, n int) (codes []int) {
 	for range n {
 		codes = append(codes, ask(h, peer).Code)
@@ -375,8 +389,8 @@ func statuses(h http.Handler, peer string, n int) (codes []int) {
 	return codes
 }
 
-// flood fills d with a hundred thousand subjects that somebody has made up, and returns
-// what Redis says at last. They owe little, and so expire before who is denied.
+// flood fills d with a hundred thousand made-up subjects, and returns Redis' first error. They
+// owe little, so they expire before a client that is denied.
 func flood(t *testing.T, d *database) error {
 	t.Helper()
 	const fill = `for i = 1, 1000 do
@@ -393,14 +407,14 @@ func flood(t *testing.T, d *database) error {
 	return nil
 }
 
-// squeeze leaves d little memory.
+// squeeze leaves d two MiB of memory.
 func squeeze(t *testing.T, d *database, policy string) {
 	t.Helper()
 	require.NoError(t, d.ConfigSet(t.Context(), "maxmemory-policy", policy).Err())
 	require.NoError(t, d.ConfigSet(t.Context(), "maxmemory", strconv.Itoa(memoryOf(t, d)+2<<20)).Err())
 }
 
-// memoryOf is what of its memory d has used, in bytes.
+// memoryOf returns the memory that d uses, in bytes.
 func memoryOf(t *testing.T, d *database) (bytes int) {
 	t.Helper()
 	_, used, found := strings.Cut(d.Info(t.Context(), "memory").Val(), "used_memory:")
@@ -410,8 +424,8 @@ func memoryOf(t *testing.T, d *database) (bytes int) {
 	return bytes
 }
 
-// An attacker who makes up subjects has a Redis that evicts whatever was not used of
-// late forget whom it denies; the documented one forgets nobody.
+// With allkeys-lru, an attacker who makes up subjects gets the denied key evicted. With the
+// policy of redis.conf that cannot happen.
 func TestAFloodOfSubjectsIsNoWayAroundALimit(t *testing.T) {
 	d := documented(t)
 	for policy, want := range map[string]struct {
@@ -419,10 +433,15 @@ func TestAFloodOfSubjectsIsNoWayAroundALimit(t *testing.T) {
 		admit int
 	}{"allkeys-lru": {false, 200}, "volatile-ttl": {false, 429}, "noeviction": {true, 429}} {
 		require.NoError(t, d.FlushAll(t.Context()).Err())
-		victim := limited(t, &redisstore.Store{Client: d.as("heed", ofLimiters), Timeout: time.Minute, AlwaysAsk: true}, serverside.FailClosed)
+		store := d.store()
+		store.AlwaysAsk = true
+		victim := limited(t, store, serverside.FailClosed)
 		require.Equal(t, []int{200, 200, 200, 200, 200, 429}, statuses(victim, "192.0.2.1", 6), policy)
 		squeeze(t, d, policy)
 		err := flood(t, d)
+		for want.admit == 200 && d.Exists(t.Context(), "heed:quota:192.0.2.1").Val() > 0 {
+			err = flood(t, d) // Redis evicts the oldest of a sample
+		}
 		if want.full {
 			require.ErrorContains(t, err, "OOM", policy)
 			require.NoError(t, d.ConfigSet(t.Context(), "maxmemory", "256mb").Err())
@@ -433,8 +452,8 @@ func TestAFloodOfSubjectsIsNoWayAroundALimit(t *testing.T) {
 	}
 }
 
-// A full Redis that evicts nothing is to limiters what a lost one is.
-func TestWhatHappensWhenRedisIsFullIsWhatTheRuleSays(t *testing.T) {
+// For limiters a full Redis that evicts nothing is a lost Redis.
+func TestAFullRedisIsALostRedis(t *testing.T) {
 	d := documented(t)
 	squeeze(t, d, "noeviction")
 	require.ErrorContains(t, flood(t, d), "OOM")
@@ -446,27 +465,27 @@ func TestWhatHappensWhenRedisIsFullIsWhatTheRuleSays(t *testing.T) {
 		h := limited(t, d.store(), mode)
 		assert.Equal(t, want, statuses(h, "192.0.2.1", 7), mode)
 		told := ask(h, "192.0.2.1").Header().Get("X-RateLimit-Limit") != ""
-		assert.Equal(t, mode == serverside.FailLocal, told, "numbers that nobody counted are not told")
+		assert.Equal(t, mode == serverside.FailLocal, told, "no fields without counts")
 	}
 	closed := limited(t, d.store(), serverside.FailClosed)
 	require.Equal(t, 503, ask(closed, "192.0.2.1").Code)
 	require.NoError(t, d.ConfigSet(t.Context(), "maxmemory", "256mb").Err())
-	assert.Equal(t, 200, ask(closed, "192.0.2.1").Code, "it recovers alone")
+	assert.Equal(t, 200, ask(closed, "192.0.2.1").Code, "it recovers by itself")
 }
 
-func TestWhatWasSpentOutlivesARestartOfRedis(t *testing.T) {
+func TestUsedQuotaSurvivesARestartOfRedis(t *testing.T) {
 	d := documented(t)
 	h := limited(t, d.store(), serverside.FailClosed)
 	require.Equal(t, []int{200, 200, 200}, statuses(h, "192.0.2.1", 3))
-	d.Shutdown(t.Context()) // returns when it has ended
+	d.Shutdown(t.Context()) // returns when the server has ended
 	d.daemon.Kill()
 	d.start()
 	again := limited(t, d.store(), serverside.FailClosed)
 	assert.Equal(t, []int{200, 200, 429}, statuses(again, "192.0.2.1", 3))
 }
 
-// A key that is reset is admitted at once by processes that always ask Redis, and by others
-// a second later at most: not only when its quota would have been back, in an hour.
+// A process that always asks Redis admits a key at once after a reset, others at most a second
+// later. The quota itself would be back in an hour.
 func TestStoreResetAdmitsAKeyAgain(t *testing.T) {
 	d := documented(t)
 	for _, always := range []bool{true, false} {
@@ -482,25 +501,26 @@ func TestStoreResetAdmitsAKeyAgain(t *testing.T) {
 			if always {
 				assert.Equal(t, 200, ask(h, "192.0.2.1").Code)
 			} else {
-				assert.Eventually(t, func() bool { return ask(h, "192.0.2.1").Code == 200 }, time.Minute, 100*time.Millisecond)
+				admitted := func() bool { return ask(h, "192.0.2.1").Code == 200 }
+				assert.Eventually(t, admitted, time.Minute, 100*time.Millisecond)
 			}
 			require.NoError(t, d.store().Reset(t.Context(), "192.0.2.1"))
 		}
 	}
 }
 
-// What a subject takes of the memory that maxmemory bounds, all told.
+// All memory counts that maxmemory bounds.
 func TestASubjectTakesAsMuchMemoryAsThePageSays(t *testing.T) {
 	d := documented(t)
 	s := d.store()
 	c := quota.Charge{Limit: compile(t, quota.Policy{Name: "api/1h", Quota: 100, Window: time.Hour})}
 	before := memoryOf(t, d)
-	const subjects = 32768 // fills the table of names
+	const subjects = 32768 // fills Redis' table of names
 	var all sync.WaitGroup
 	for first := range 64 {
 		all.Go(func() {
 			c := c
-			c.N = 100 // which are owed for an hour
+			c.N = 100 // expires in an hour
 			for i := first; i < subjects; i += 64 {
 				c.Key = fmt.Sprintf("key:198.51.%d.%d", 100+i>>8, 100+i&0xff)
 				_, err := s.Take(t.Context(), nil, c)
@@ -515,13 +535,14 @@ func TestASubjectTakesAsMuchMemoryAsThePageSays(t *testing.T) {
 	assert.InDelta(t, 200, each, 25)
 }
 
-// With the lines for TLS, and certificates where they say, redisstore.FromEnv finds it.
+// The lines for TLS are uncommented, and redisstore.FromEnv connects.
 func TestTheConfigurationsTLSWorks(t *testing.T) {
-	if os.Getenv("OPERATIONS_TLS") != "" { // in a process of its own, which reads SSL_CERT_FILE once
+	if os.Getenv("OPERATIONS_TLS") != "" { // this process reads SSL_CERT_FILE only once
 		s, err := redisstore.FromEnv()
 		require.NoError(t, err)
 		defer s.Client.Close()
-		assert.Equal(t, []int{200, 200, 200, 200, 200, 429}, statuses(limited(t, s, serverside.FailClosed), "192.0.2.1", 6))
+		h := limited(t, s, serverside.FailClosed)
+		assert.Equal(t, []int{200, 200, 200, 200, 200, 429}, statuses(h, "192.0.2.1", 6))
 		return
 	}
 	dir, port := t.TempDir(), strconv.Itoa(daemon.FreePort(t))
@@ -540,16 +561,18 @@ func TestTheConfigurationsTLSWorks(t *testing.T) {
 	child := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
 	child.Env = append(os.Environ(), "OPERATIONS_TLS=true", "SSL_CERT_FILE="+filepath.Join(dir, "ca.crt"),
 		"REDIS_URL=rediss://heed:"+ofLimiters+"@127.0.0.1:"+port+"/0", "REDIS_TLS=", "REDIS_TIMEOUT=1m",
-		"GORACE=atexit_sleep_ms=0") // the race detector would have it wait a second as it ends
+		"GORACE=atexit_sleep_ms=0") // without this, the race detector waits a second at exit
 	out, err := child.CombinedOutput()
 	assert.NoError(t, err, string(out))
 	assert.Contains(t, string(out), "--- PASS: "+t.Name())
-	plain := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port, Username: "heed", Password: ofLimiters, MaxRetries: -1})
+	plain := redis.NewClient(&redis.Options{
+		Addr: "127.0.0.1:" + port, Username: "heed", Password: ofLimiters, MaxRetries: -1,
+	})
 	defer plain.Close()
 	assert.Error(t, plain.Ping(t.Context()).Err())
 }
 
-// certify makes a certificate for this machine's Redis that vouches for itself.
+// certify writes a self-signed certificate for the Redis on this machine.
 func certify(t *testing.T, dir string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

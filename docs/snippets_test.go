@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A Go snippet of a page is a part of a Go file of this repository: compiled there, and run by its
-// tests. Whole programs are compiled by package internal/release, in a fresh module.
+// Each Go snippet on a page is part of a Go file in this repository, which is compiled and tested.
+// Package internal/release compiles whole programs, in a fresh module.
 func TestSnippetsAreCompiled(t *testing.T) {
 	pages, err := filepath.Glob("*.md")
 	require.NoError(t, err)

@@ -1,0 +1,52 @@
+package docs_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/internal/redistest"
+	"github.com/heedhttp/heed/redisstore"
+	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/serverside/rulefile"
+)
+
+// limitsFrom is the function of redis.md.
+func limitsFrom(rdb redis.UniversalClient) rulefile.Env {
+	return rulefile.Env{
+		Config: serverside.Config{Store: &redisstore.Store{Client: rdb}},
+		Limits: map[string]serverside.Limits{"bought": &redisstore.Limits{Client: rdb}}, // limits: bought
+	}
+}
+
+func TestALimitInRedisRaisesOneKeys(t *testing.T) {
+	rdb := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr})
+	defer rdb.Close()
+	require.NoError(t, rdb.HSet(t.Context(), "heed:limits:docs-ann", "per_hour", 3).Err())
+	defer rdb.Del(t.Context(), "heed:limits:docs-ann", "heed:quota:key:docs-ann", "heed:quota:key:docs-bob")
+	env := limitsFrom(rdb)
+	env.Keys = map[string]serverside.Key{"user": serverside.KeyFunc(func(r *http.Request) string { return r.Header.Get("X-User") })}
+	rules := `rules: [{name: docs-bought, key: user, stage: after-auth, limits: bought, policies: 1/1h}]`
+	cfg, err := rulefile.Parse("rules.yaml", []byte(rules), env)
+	require.NoError(t, err)
+	cfg.Audit = func(serverside.Event) {}
+	limiter, err := serverside.New(cfg)
+	require.NoError(t, err)
+	h := limiter.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	admitted := func(user string) (n int) {
+		for range 5 {
+			r, w := httptest.NewRequest("GET", "/", nil), httptest.NewRecorder()
+			r.Header.Set("X-User", user)
+			if h.ServeHTTP(w, r); w.Code == http.StatusOK {
+				n++
+			}
+		}
+		return n
+	}
+	assert.Equal(t, 3, admitted("docs-ann"))
+	assert.Equal(t, 1, admitted("docs-bob"))
+}
