@@ -29,11 +29,13 @@ func TestOnlyCallsThatWereNeverSentMatchErrNotSent(t *testing.T) {
 		timeout bool
 		notSent bool
 	}{
-		"a cool-down that is too long":    {steps: []testserver.Step{hour}, before: 1, timeout: true, notSent: true},
-		"a pace that is too slow":         {before: 1, pacer: hourly, timeout: true, notSent: true},
-		"a full queue":                    {pacer: fullQueue, notSent: true},
-		"cancelled while it waits":        {before: 1, pacer: halfMinute, ctx: cancelled(time.Second), notSent: true},
-		"deadline while it waits":         {before: 1, pacer: halfMinute, ctx: deadline(time.Second), timeout: true, notSent: true},
+		"a cool-down that is too long": {steps: []testserver.Step{hour}, before: 1, timeout: true, notSent: true},
+		"a pace that is too slow":      {before: 1, pacer: hourly, timeout: true, notSent: true},
+		"a full queue":                 {pacer: fullQueue, notSent: true},
+		"cancelled while it waits":     {before: 1, pacer: halfMinute, ctx: cancelled(time.Second), notSent: true},
+		"deadline while it waits": {
+			before: 1, pacer: halfMinute, ctx: deadline(time.Second), timeout: true, notSent: true,
+		},
 		"drained":                         {ctx: drained(stopped), notSent: true},
 		"cancelled under way":             {steps: []testserver.Step{{Delay: time.Minute}}, ctx: cancelled(time.Second)},
 		"cancelled before the retry":      {steps: []testserver.Step{{Status: 503}}, ctx: cancelled(time.Millisecond)},

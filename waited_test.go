@@ -69,7 +69,7 @@ func TestWaitsAreReportedWithTheTimeTheyTook(t *testing.T) {
 }
 
 // A request that finds the cool-down over still waits in its line.
-func TestTheFirstWaitInALineIsReportedAsACoolDown(t *testing.T) {
+func TestAFirstWaitInLineIsReportedAsACoolDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: 10 * time.Second})
 		var cause heed.Cause

@@ -48,7 +48,7 @@ func (s *signer) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func TestEachAttemptIsSignedAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: time.Second}, testserver.Step{Status: 429, RetryAfter: time.Second})
+		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: time.Second, Times: 2})
 		secret := []byte("secret")
 		base := srv.Transport()
 		client := &http.Client{Transport: &heed.Transport{Base: &signer{base, secret}}}
@@ -77,7 +77,9 @@ func freeIfConditional() *pace.Advertised {
 
 func TestAConditionalRequestIsNotHeldBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		spent := http.Header{"Etag": {`"v1"`}, "X-Ratelimit-Limit": {"60"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"600"}}
+		spent := http.Header{
+			"Etag": {`"v1"`}, "X-Ratelimit-Limit": {"60"}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Reset": {"600"},
+		}
 		srv := testserver.New(t, testserver.Step{Header: spent}, testserver.Step{Status: 304, Header: spent})
 		transport := &heed.Transport{Base: srv.Transport(), Pacer: freeIfConditional()}
 		status, err := get(t.Context(), t, transport, srv.URL)
@@ -182,7 +184,8 @@ func TestWorkersThatStopLoseNoJob(t *testing.T) {
 	defer cancel()
 	ctx := heed.WithDrain(context.Background(), stop)
 
-	srv := testserver.NewTCP(t, testserver.Step{}, testserver.Step{Status: 503}, testserver.Step{Status: 429, RetryAfter: time.Hour})
+	refused := testserver.Step{Status: 429, RetryAfter: time.Hour}
+	srv := testserver.NewTCP(t, testserver.Step{}, testserver.Step{Status: 503}, refused)
 	client := &http.Client{Transport: &heed.Transport{Retry: heed.RetryPolicy{MaxWait: 2 * time.Hour, MaxElapsed: -1}}}
 	jobs := make(chan string, 9)
 	for i := range cap(jobs) {

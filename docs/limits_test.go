@@ -29,7 +29,8 @@ func TestALimitInRedisRaisesOneKeys(t *testing.T) {
 	require.NoError(t, rdb.HSet(t.Context(), "heed:limits:docs-ann", "per_hour", 3).Err())
 	defer rdb.Del(t.Context(), "heed:limits:docs-ann", "heed:quota:key:docs-ann", "heed:quota:key:docs-bob")
 	env := limitsFrom(rdb)
-	env.Keys = map[string]serverside.Key{"user": serverside.KeyFunc(func(r *http.Request) string { return r.Header.Get("X-User") })}
+	user := func(r *http.Request) string { return r.Header.Get("X-User") }
+	env.Keys = map[string]serverside.Key{"user": serverside.KeyFunc(user)}
 	rules := `rules: [{name: docs-bought, key: user, stage: after-auth, limits: bought, policies: 1/1h}]`
 	cfg, err := rulefile.Parse("rules.yaml", []byte(rules), env)
 	require.NoError(t, err)

@@ -189,7 +189,8 @@ func TestAFleetSharesItsCoolDown(t *testing.T) {
 
 func TestAnSDKsPostIsRetriedWithItsKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limited := testserver.Step{Status: 403, Body: `{"code": "rate_limited"}`, Header: http.Header{"Content-Type": {"application/json"}}}
+		json := http.Header{"Content-Type": {"application/json"}}
+		limited := testserver.Step{Status: 403, Body: `{"code": "rate_limited"}`, Header: json}
 		srv := testserver.New(t, testserver.Step{Status: 503}, limited, testserver.Step{Status: 201})
 		transport := forSDKs()
 		transport.Base = srv.Transport()

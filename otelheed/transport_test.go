@@ -182,7 +182,7 @@ budget.balance {retry} [server.test, 80] 0
 	})
 }
 
-func TestARequestThatIsRefusedSaysWhatItWouldWaitFor(t *testing.T) {
+func TestARefusedRequestSaysWhatItWouldWaitFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, srv := newLab(t), testserver.New(t, testserver.Step{Status: 429, RetryAfter: 30 * time.Second})
 		client := l.client(&heed.Transport{Base: srv.Transport(), Retry: heed.RetryPolicy{MaxWait: time.Second}})
@@ -242,7 +242,7 @@ heed GET internal 3s-3s [attempts=1, final, 200]
 	})
 }
 
-func TestACallThatIsCancelledWhileItWaitsIsNoError(t *testing.T) {
+func TestACallCancelledWhileItWaitsIsNoError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, srv := newLab(t), testserver.New(t, testserver.Step{Status: 429, RetryAfter: 10 * time.Second})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -340,9 +340,10 @@ func TestAnErrorTypeIsNeverTheErrorsOwnText(t *testing.T) {
 	}
 }
 
-func TestUserInfoThatIsPutIntoTheHostIsNotShown(t *testing.T) {
+func TestUserInfoInTheHostIsNotShown(t *testing.T) {
 	l := newLab(t)
-	req := &http.Request{Method: "GET", Header: http.Header{}, URL: &url.URL{Scheme: "http", Host: "user:s3cr3t@example.com"}}
+	target := &url.URL{Scheme: "http", Host: "user:s3cr3t@example.com"}
+	req := &http.Request{Method: "GET", Header: http.Header{}, URL: target}
 	resp, err := l.client(&heed.Transport{Base: always(200)}).Transport.RoundTrip(req)
 	require.NoError(t, err)
 	resp.Body.Close()

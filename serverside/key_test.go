@@ -76,7 +76,7 @@ func TestClientIPWithoutProxiesIsThePeer(t *testing.T) {
 	assert.Equal(t, "10.0.0.1", serverside.ClientIP(netip.Prefix{}).Of(forwarded("10.0.0.1:1", "1.2.3.4")))
 }
 
-func TestPrefixOfIPv4InIPv6IsIPv4(t *testing.T) {
+func TestMappedIPv4PrefixIsIPv4(t *testing.T) {
 	key := serverside.ClientIP(netip.MustParsePrefix("::ffff:10.0.0.0/104"))
 	assert.Equal(t, "1.2.3.4", key.Of(forwarded("10.0.0.1:1", "1.2.3.4")))
 	assert.Equal(t, "11.0.0.1", key.Of(forwarded("11.0.0.1:1", "1.2.3.4")))

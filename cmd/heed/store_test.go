@@ -195,7 +195,9 @@ func TestStoreListShowsKeysLimitsAndTimes(t *testing.T) {
 
 	code, said = execute("store", "list", "-denied", "-rules", s.rules, "-n", "1")
 	assert.Zero(t, code)
-	assertLines(t, []string{`KEY .*`, denied[0], `2 more lines: use -n 3 to print all\.`, `5 keys, 3 of them denied\.`}, said)
+	assertLines(t, []string{
+		`KEY .*`, denied[0], `2 more lines: use -n 3 to print all\.`, `5 keys, 3 of them denied\.`,
+	}, said)
 
 	const hint = "5 keys. Use -rules FILE to see which are denied, and until when."
 	code, said = execute("store", "list")
@@ -324,7 +326,8 @@ func TestLimitsSetRaisesOneKey(t *testing.T) {
 func TestLimitsSetRefusesInvalidLimits(t *testing.T) {
 	client := environment(t)
 	for _, c := range [][2]string{
-		{"per_week=1", "with per_second"}, {"120", "must be like per_minute=120"}, {"per_day=", `is "": must be a whole number`},
+		{"per_week=1", "with per_second"}, {"120", "must be like per_minute=120"},
+		{"per_day=", `is "": must be a whole number`},
 		{"per_day=-1",
 			`is "-1": must be a whole number`}, {"per_day=1e3", "must be a whole number"},
 		{"per_day=9223372036854775807", "cannot be counted"},

@@ -41,7 +41,9 @@ func TestDenialsAndLatenciesAreCountedByPattern(t *testing.T) {
 func TestTheLatencyIncludesTheStore(t *testing.T) {
 	s := open(t, rules(rule("api", "/", quota.PerHour(1))))
 	const took = 150 * time.Millisecond
-	s.metrics.Observe(serverside.Observation{Verdict: serverside.Admitted, Rule: "api", Pattern: "/", Took: took, Left: -1})
+	s.metrics.Observe(serverside.Observation{
+		Verdict: serverside.Admitted, Rule: "api", Pattern: "/", Took: took, Left: -1,
+	})
 	got := s.of("rate_limit_check_duration_seconds_bucket")
 	assert.EqualValues(t, 0, got[`{endpoint="/",le="0.1"}`])
 	assert.EqualValues(t, 1, got[`{endpoint="/",le="0.25"}`])

@@ -119,7 +119,8 @@ func (g group) picture(all samples) []byte {
 	}
 	height := max(columns[0], columns[1]) + margin
 	var page strings.Builder
-	fmt.Fprintf(&page, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%[1]d" height="%d" role="img">`,
+	fmt.Fprintf(&page,
+		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%[1]d" height="%d" role="img">`,
 		pictureWidth, height)
 	fmt.Fprintln(&page)
 	fmt.Fprintf(&page, "<title>%s</title>\n<style>%s</style>\n", html.EscapeString(g.title), style)

@@ -89,7 +89,8 @@ func TestTheDocumentIsOneOfOpenAPI(t *testing.T) {
 // What a server answers to those that it denies is as documented.
 func TestDenialsAreAsDocumented(t *testing.T) {
 	for _, body := range []string{
-		"problem", "timed-problem https://example.com/slow", "coded-problem https://example.com/slow", "envelope", "limit", "detail", "flat",
+		"problem", "timed-problem https://example.com/slow", "coded-problem https://example.com/slow",
+		"envelope", "limit", "detail", "flat",
 	} {
 		rules := []byte("body: " + body + "\nretry_after_ms: true\nrules: [{policies: 1/1h}]")
 		d, l := document(t, rules)
