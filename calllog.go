@@ -25,6 +25,9 @@ import (
 type Ledger struct {
 	Entries []Entry
 	Waits   []Wait // waits for an attempt that has not ended or was never sent
+
+	// Refused says why the call, or its last retry, was not sent. It is nil if it was.
+	Refused *OverdueError
 }
 
 // An Entry is one attempt in a Ledger.
@@ -108,13 +111,13 @@ type ledgerRecorder struct {
 }
 
 func (b *ledgerRecorder) trace() *Trace {
-	return &Trace{Paced: b.paced, Cooled: b.cooled, Decided: b.decided}
+	return &Trace{Paced: b.paced, Cooled: b.cooled, Decided: b.decided, Refused: b.refused}
 }
 
 func (b *ledgerRecorder) snapshot() Ledger {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return Ledger{slices.Clone(b.ledger.Entries), slices.Clone(b.ledger.Waits)}
+	return Ledger{slices.Clone(b.ledger.Entries), slices.Clone(b.ledger.Waits), b.ledger.Refused}
 }
 
 func (b *ledgerRecorder) paced(_ *http.Request, wait time.Duration) {
@@ -125,6 +128,12 @@ func (b *ledgerRecorder) paced(_ *http.Request, wait time.Duration) {
 
 func (b *ledgerRecorder) cooled(_ *http.Request, _ string, wait time.Duration) {
 	b.wait(Wait{CauseCoolDown, wait})
+}
+
+func (b *ledgerRecorder) refused(_ *http.Request, err *OverdueError) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ledger.Refused = err
 }
 
 func (b *ledgerRecorder) wait(w Wait) {
@@ -182,7 +191,16 @@ func (l Ledger) String() string {
 	for _, e := range l.Entries {
 		fmt.Fprintln(&s, e)
 	}
-	if len(l.Waits) > 0 {
+	switch r := l.Refused; {
+	case r != nil && r.Err != nil:
+		fmt.Fprintln(&s, "not sent: refused by the Pacer")
+	case r != nil:
+		fmt.Fprintf(&s, "not sent: must wait %v (%v)", rounded(r.Wait), r.Cause)
+		if r.Limit != "" {
+			fmt.Fprintf(&s, ", too long for %s", r.Limit)
+		}
+		fmt.Fprintln(&s)
+	case len(l.Waits) > 0:
 		fmt.Fprintln(&s, "waiting"+reasons(l.Waits))
 	}
 	return s.String()

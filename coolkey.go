@@ -1,6 +1,7 @@
 package heed
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/heedhttp/heed/internal/hostkey"
@@ -156,7 +157,7 @@ func (c *call) readBoard(k *coolKey) {
 	}
 	wait, every, err := shared.Read(c.req.Context(), k.Key)
 	if err != nil {
-		c.traceDegraded(err)
+		c.traceDegraded(fmt.Errorf("heed: Transport.Board: %w", err))
 	}
 	_, replaceable := shared.(ProbeBoard)
 	if b, now := c.t.localBoard(), now(); wait > 0 || every > 0 {
@@ -197,7 +198,7 @@ func (c *call) post(k *coolKey, wait time.Duration, i interval, probe bool) {
 		err = shared.Post(c.req.Context(), k.Key, wait, every)
 	}
 	if err != nil {
-		c.traceDegraded(err)
+		c.traceDegraded(fmt.Errorf("heed: Transport.Board: %w", err))
 	}
 	d := b.get(k.Name, c.ended, wait)
 	if probe {

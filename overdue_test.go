@@ -30,19 +30,19 @@ func TestARefusalNamesItsCauseAndSetting(t *testing.T) {
 	}{
 		"a cool-down, MaxWait": {
 			hint: "65", tr: &heed.Transport{},
-			error: "heed: http://api.example.com must wait 1m5s for a cool-down that the server asked for, " +
+			error: "heed: http://api.example.com must wait 1m5s for a cool-down after a refusal, " +
 				"longer than RetryPolicy.MaxWait (1m0s)",
 			log: `cause=cool-down wait=1m5s limit=RetryPolicy.MaxWait`,
 		},
 		"a cool-down, the deadline": {
 			hint: "30", tr: &heed.Transport{}, deadline: 1500 * time.Millisecond,
-			error: "heed: http://api.example.com must wait 30s for a cool-down that the server asked for, " +
+			error: "heed: http://api.example.com must wait 30s for a cool-down after a refusal, " +
 				"longer than the 1.5s left until the deadline",
 			log: `cause=cool-down wait=30s limit=deadline`,
 		},
 		"a cool-down, MaxElapsed": {
 			hint: "30", tr: &heed.Transport{Retry: heed.RetryPolicy{MaxElapsed: 20 * time.Second}},
-			error: "heed: http://api.example.com must wait 30s for a cool-down that the server asked for, " +
+			error: "heed: http://api.example.com must wait 30s for a cool-down after a refusal, " +
 				"longer than the 20s left of RetryPolicy.MaxElapsed",
 			log: `cause=cool-down wait=30s limit=RetryPolicy.MaxElapsed`,
 		},

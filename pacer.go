@@ -89,7 +89,7 @@ func (e *OverdueError) Error() string {
 	fmt.Fprintf(&s, "heed: %s must wait %v", e.Key, rounded(e.Wait))
 	switch e.Cause {
 	case CauseCoolDown:
-		s.WriteString(" for a cool-down that the server asked for")
+		s.WriteString(" for a cool-down after a refusal")
 	case CausePace:
 		s.WriteString(" for its Pacer")
 	}

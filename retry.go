@@ -167,6 +167,13 @@ func (a *Attempt) worthwhile() bool {
 	return false
 }
 
+// onlyIdempotent reports whether another attempt would be worth it if the request were idempotent.
+func (a *Attempt) onlyIdempotent() bool {
+	b := *a
+	b.hasKey = true
+	return !a.worthwhile() && b.worthwhile()
+}
+
 func (a *Attempt) idempotent() bool { return a.hasKey || idempotent(a.Request) }
 
 func (a *Attempt) worthwhileError() bool {

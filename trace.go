@@ -168,7 +168,8 @@ func (c *call) traceDegraded(err error) {
 //
 // The levels are Warn for a retry, for giving up and for a request that is not sent, Debug for a
 // wait for a cool-down or the Pacer, and Error if a store cannot be reached. An attempt with the
-// Verdict Final, such as a success or a 404, is not logged. If l is nil, slog.Default() is called
+// Verdict Final is not logged, such as a success or a 404, unless it failed and was not retried only
+// because its method is not idempotent. If l is nil, slog.Default() is called
 // for each record.
 //
 // LogTrace never logs a path, query string, user info or header value: any of them may hold a
@@ -199,12 +200,18 @@ func (t logTrace) cooled(req *http.Request, _ string, wait time.Duration) {
 }
 
 func (t logTrace) decided(a Attempt, v Verdict, wait time.Duration) {
-	msg := "request not retried"
+	msg, cause := "request not retried", ""
 	switch v {
 	case Final:
-		return
+		if !a.onlyIdempotent() {
+			return
+		}
+		cause = "not idempotent"
 	case Again:
 		msg = "request will be retried"
+	}
+	if a.Cause != 0 {
+		cause = a.Cause.String()
 	}
 	attrs := []slog.Attr{method(a.Request), host(a.Request), outcome(a),
 		slog.String("verdict", v.String()), slog.Int("attempt", a.Number), slog.Int("max", int(a.maxAttempts)),
@@ -212,8 +219,8 @@ func (t logTrace) decided(a Attempt, v Verdict, wait time.Duration) {
 	if a.limit != "" {
 		attrs = append(attrs, slog.String("limit", a.limit))
 	}
-	if a.Cause != 0 {
-		attrs = append(attrs, slog.String("cause", a.Cause.String()))
+	if cause != "" {
+		attrs = append(attrs, slog.String("cause", cause))
 	}
 	t.log(a.Request.Context(), slog.LevelWarn, msg, attrs...)
 }
@@ -236,7 +243,7 @@ func (t logTrace) refused(req *http.Request, err *OverdueError) {
 func waiting(d time.Duration) slog.Attr { return slog.Duration("wait", rounded(d)) }
 
 func (t logTrace) degraded(err error) {
-	t.log(context.Background(), slog.LevelError, "a Board, Budget or Pacer works without its store",
+	t.log(context.Background(), slog.LevelError, "shared store unavailable",
 		slog.String("error", errorText(err)))
 }
 

@@ -86,7 +86,7 @@ func TestLogTraceShowsNoSecret(t *testing.T) {
 			`level=WARN msg="request will be retried" method=GET host=api.example.com error="reset by peer" ` +
 				`verdict=again attempt=2 max=4 wait=1s`,
 			`level=DEBUG msg="request paced" method=GET host=api.example.com wait=`,
-			`level=ERROR msg="a Board, Budget or Pacer works without its store" error="no route"`,
+			`level=ERROR msg="shared store unavailable" error="no route"`,
 		} {
 			assert.Contains(t, log, want)
 		}

@@ -31,7 +31,7 @@ func comeBack(resp *http.Response, err error) (wait time.Duration, limited bool)
 		return time.Second, true
 	case err == nil && resp.StatusCode == http.StatusTooManyRequests:
 		wait, _ := heed.RetryAfter(resp, time.Now())
-		return wait, true
+		return max(wait, time.Second), true
 	}
 	return 0, false
 }
@@ -39,6 +39,9 @@ func comeBack(resp *http.Response, err error) (wait time.Duration, limited bool)
 // answer tells a caller of our own what became of our call.
 func answer(w http.ResponseWriter, resp *http.Response, err error) {
 	if wait, limited := comeBack(resp, err); limited {
+		if resp != nil {
+			resp.Body.Close()
+		}
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 		http.Error(w, "try again later", http.StatusServiceUnavailable)
 		return
@@ -58,11 +61,10 @@ func TestAHandlerPassesTheWaitOn(t *testing.T) {
 			req, err := http.NewRequestWithContext(ctx, "POST", srv.URL, http.NoBody)
 			require.NoError(t, err)
 			resp, err := client.Do(req)
-			if err == nil {
-				defer resp.Body.Close()
-			}
 			w := httptest.NewRecorder()
-			answer(w, resp, err)
+			if answer(w, resp, err); err == nil {
+				resp.Body.Close()
+			}
 			return w.Code, w.Header().Get("Retry-After")
 		}
 		for range 2 { // the first gets the 429, the second an error

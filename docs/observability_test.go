@@ -56,6 +56,7 @@ func TestTheLogAndTheLedgerTellOneStory(t *testing.T) {
 			`2. waited 50ms (backoff 50ms), 429 in 0s, asked to wait 10m0s by Retry-After: wait too long`,
 			`level=WARN msg="request not sent" method=GET host=server.test ` +
 				`cause=cool-down wait=10m0s limit=RetryPolicy.MaxWait`,
+			`not sent: must wait 10m0s (cool-down), too long for RetryPolicy.MaxWait`,
 		}, strings.FieldsFunc(lines.String(), func(r rune) bool { return r == '\n' }))
 	})
 }

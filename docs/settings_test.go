@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net/http"
 	"testing"
 	"testing/synctest"
@@ -39,7 +38,7 @@ func forBatches() *heed.Transport {
 		Retry: heed.RetryPolicy{
 			MaxAttempts:    10,
 			AttemptTimeout: time.Minute,
-			MaxWait:        90 * time.Minute, // limits by the hour let go after an hour
+			MaxWait:        90 * time.Minute, // hourly limits reset after an hour
 			MaxElapsed:     -1,               // a job may take as long as it takes
 		},
 		Budget: &heed.LocalBudget{Ratio: 0.5}, // a retry for every two requests
@@ -48,18 +47,19 @@ func forBatches() *heed.Transport {
 }
 
 func forFleets(rdb redis.UniversalClient, processes int) (*heed.Transport, error) {
-	lost := func(err error) { slog.Warn("rate limits are not shared", "error", err) }
+	trace := heed.LogTrace(nil) // logs, and says when Redis is lost
 	pacer := &pace.Shared{
 		Store:     &redisstore.Store{Client: rdb},
 		Policies:  []quota.Policy{{Name: "api", Quota: 600, Window: time.Minute, Burst: 1}},
 		Key:       heed.ByCredential, // each account of each host; nil is one count for everything
 		Processes: processes,         // each keeps to its share while Redis is lost
-		Degraded:  lost,
+		Degraded:  trace.Degraded,
 	}
 	transport := &heed.Transport{
 		Pacer:  pacer,
-		Budget: &redisstore.Budget{Client: rdb, Degraded: lost},
+		Budget: &redisstore.Budget{Client: rdb, Degraded: trace.Degraded},
 		Board:  &redisstore.Board{Client: rdb},
+		Trace:  trace,
 	}
 	return transport, pacer.Check() // which says what is wrong with the policies
 }

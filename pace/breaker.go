@@ -17,7 +17,7 @@ const (
 )
 
 var (
-	errLate = fmt.Errorf("pace: the Store did not answer within %v", storeTime)
+	errLate = fmt.Errorf("did not answer within %v", storeTime)
 	errOpen = errors.New("pace: the Store failed and is not called until its next probe")
 )
 

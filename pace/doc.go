@@ -38,8 +38,9 @@
 // # When not to use it
 //
 // A Pacer limits how often requests start, not how many are in flight: it does not know
-// when the body of a response ends. For that use http.Transport's MaxConnsPerHost, or a
-// semaphore around your own code.
+// when the body of a response ends. For that have fewer workers, or put a
+// semaphore around your own code. (http.Transport's MaxConnsPerHost limits connections, of which
+// HTTP/2 needs only one.)
 //
 // A Transport respects the cool-downs that servers ask for without any Pacer. Do not
 // guess a limit: a Pacer that is slower than the server wastes quota, and one that is

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -174,11 +175,24 @@ func ExampleShared_Check() {
 	// Output: pace: Shared.Policies[0]: "20/day" cannot be shared by 50 Processes: Quota must be at least 50
 }
 
-// A Pacer limits how often requests start, not how many are in flight. For that, limit
-// the connections of the base.
+// A Pacer limits how often requests start, not how many are in flight. For that, use a
+// semaphore, and release it after reading the body.
 func ExamplePerHost_notForConcurrency() {
-	base := http.DefaultTransport.(*http.Transport).Clone()
-	base.MaxConnsPerHost = 4
-	client := &http.Client{Transport: &heed.Transport{Base: base, Pacer: pace.PerHost(20, 1)}}
-	_ = client
+	srv := server()
+	defer srv.Close()
+	client := &http.Client{Transport: &heed.Transport{Pacer: pace.PerHost(20, 20)}}
+	slots := make(chan struct{}, 4)
+	var calls sync.WaitGroup
+	for range 10 {
+		slots <- struct{}{}
+		calls.Go(func() {
+			defer func() { <-slots }()
+			if resp, err := client.Get(srv.URL); err == nil {
+				resp.Body.Close()
+			}
+		})
+	}
+	calls.Wait()
+	fmt.Println("at most", cap(slots), "in flight")
+	// Output: at most 4 in flight
 }

@@ -155,7 +155,7 @@ func (s *Shared) prepare() {
 	_, s.breaker.trusted = s.Store.(*quota.Memory)
 	s.breaker.report = func(err error) {
 		if s.Degraded != nil {
-			s.Degraded(err)
+			s.Degraded(fmt.Errorf("pace: Shared.Store: %w", err))
 		}
 	}
 	if s.err = errors.Join(faults...); s.err == nil {

@@ -40,6 +40,7 @@ func (i *installed) logTrace() *heed.Trace {
 				"method", a.Request.Method, "host", a.Request.URL.Host,
 				"status", a.Response.StatusCode, "cause", errUnsafe.Error(),
 			})
+			return
 		}
 		decided(a, v, wait)
 	}

@@ -20,7 +20,7 @@ import (
 // A retry is logged as by go-retryablehttp: "retrying request" at level Debug, and before it
 // "request failed" at level Error if there was no response. All else is logged as by
 // heed.LogTrace: what is not retried, and why, and a request that is not sent, at level Warn;
-// a wait for a cool-down at Info. No path, query string, user info or header value is ever logged.
+// a wait for a cool-down at Debug. No path, query string, user info or header value is ever logged.
 //
 // Install does this for the Logger of a client.
 func LogTrace(logger any) *heed.Trace {
