@@ -181,7 +181,7 @@ func (b *Budget) call(ctx context.Context, a *account, key string, price int64) 
 	if err != nil {
 		a.fail(b, r, err, monotonic())
 		if b.Degraded != nil {
-			b.Degraded(fmt.Errorf("redisstore: Budget: %w", err))
+			b.Degraded(fmt.Errorf("redisstore.Budget: %w", err))
 		}
 		return false, err
 	}

@@ -84,7 +84,7 @@ func TestABudgetThatNeverReachedRedisSpendsItsEarnings(t *testing.T) {
 		assert.Equal(t, 3, withdrawn(b))
 		b.Refund(t.Context(), host)
 		assert.Equal(t, 1, withdrawn(b))
-		assert.EqualError(t, <-errs, "redisstore: Client is nil")
+		assert.EqualError(t, <-errs, "redisstore.Budget: redisstore: Client is nil")
 		time.Sleep(time.Hour)
 		assert.Less(t, len(errs), 20, "an idle Budget sends nothing")
 		for _, client := range []redis.UniversalClient{(*redis.Client)(nil), (*redis.ClusterClient)(nil)} {
