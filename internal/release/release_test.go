@@ -240,3 +240,21 @@ func TestThePagesProgramsCompileInAFreshModule(t *testing.T) {
 	}
 	assert.GreaterOrEqual(t, n, 2, "those of the README")
 }
+
+// The page on migrating shows parts of a module that needs other libraries, too.
+func TestTheMigrationCompilesInAFreshModule(t *testing.T) {
+	if !testenv.All() {
+		t.Skip("only in the form -all")
+	}
+	m := module{dir: root + "/examples/migrating"}
+	m.download(t)
+	p := projects(t, modules(t))(t)
+	required := regexp.MustCompile(`(?m)^replace .*$`).ReplaceAllString(read(t, m.dir+"/go.mod"), "")
+	p.write("go.mod", strings.Replace(required, "heed v0.0.0", "heed "+version, 1))
+	for _, file := range m.files(t) {
+		if strings.HasSuffix(file, ".go") && !strings.HasSuffix(file, "_test.go") {
+			p.write(filepath.Base(file), read(t, file))
+		}
+	}
+	p.run("vet", ".")
+}

@@ -1,7 +1,6 @@
 package metrics_test
 
 import (
-	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -42,14 +41,6 @@ func TestAScrapeShowsAllThatIsDescribed(t *testing.T) {
 		shown = append(shown, f.GetName())
 	}
 	assert.ElementsMatch(t, described(t), shown)
-}
-
-func TestThePageListsEachMetric(t *testing.T) {
-	page, err := os.ReadFile("../../docs/metrics.md")
-	require.NoError(t, err)
-	for _, name := range described(t) {
-		assert.Contains(t, string(page), "\n| `"+name+"` |")
-	}
 }
 
 // A ruleFile is a rules file for Prometheus, as far as these tests read it.
