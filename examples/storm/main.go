@@ -21,7 +21,7 @@ import (
 )
 
 func main() {
-	runs := flag.Int("runs", 20, "repeat the spike of load so many `times`")
+	runs := flag.Int("runs", 20, "how many `times` to repeat the spike of load")
 	svg := flag.String("svg", "", "write the pictures as SVG into a `directory`")
 	flag.Parse()
 	lab.Main(func(t *testing.T) int {
