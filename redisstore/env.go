@@ -17,7 +17,7 @@ type EnvError struct {
 	Reason   string // what is wrong, without the value, which may hold a password
 }
 
-func (e *EnvError) Error() string { return "redisstore: " + e.Variable + ": " + e.Reason }
+func (e *EnvError) Error() string { return "redisstore: " + e.Variable + " " + e.Reason }
 
 // FromEnv returns a Store for the Redis that the environment names:
 //
@@ -61,11 +61,11 @@ func timeoutOf(text string) (time.Duration, error) {
 
 func redisOptions(url string) (*redis.Options, error) {
 	if url == "" {
-		return nil, &EnvError{"REDIS_URL", "is missing: must be such as redis://:password@host:6379/0"}
+		return nil, &EnvError{"REDIS_URL", "is not set: for example redis://:password@host:6379/0"}
 	}
 	options, err := redis.ParseURL(url)
 	if err != nil { // its text would show the password
-		return nil, &EnvError{"REDIS_URL", "is not the URL of a Redis: must be such as redis://:password@host:6379/0"}
+		return nil, &EnvError{"REDIS_URL", "is not the URL of a Redis, such as redis://:password@host:6379/0"}
 	}
 	return options, nil
 }

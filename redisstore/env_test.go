@@ -69,18 +69,18 @@ func TestFromEnvOrHasADefaultURL(t *testing.T) {
 
 func TestFromEnvReportsFaultsWithoutSecrets(t *testing.T) {
 	const (
-		missing = "redisstore: REDIS_URL: is missing: must be such as redis://:password@host:6379/0"
-		invalid = "redisstore: REDIS_URL: is not the URL of a Redis: must be such as redis://:password@host:6379/0"
+		missing = "redisstore: REDIS_URL is not set: for example redis://:password@host:6379/0"
+		invalid = "redisstore: REDIS_URL is not the URL of a Redis, such as redis://:password@host:6379/0"
 	)
 	for _, c := range []struct{ url, tls, want string }{
 		{"", "", missing},
-		{"", "s3cret", missing + "\nredisstore: REDIS_TLS: must be true or false"},
+		{"", "s3cret", missing + "\nredisstore: REDIS_TLS must be true or false"},
 		{"http://:s3cret@host", "", invalid},
 		{"redis://:s3cret@host:port", "", invalid},
-		{"rediss://:s3cret@host", "false", "redisstore: REDIS_TLS: is false, but REDIS_URL begins with rediss"},
+		{"rediss://:s3cret@host", "false", "redisstore: REDIS_TLS is false, but REDIS_URL begins with rediss"},
 		{
 			"unix:///run/redis.sock", "true",
-			"redisstore: REDIS_TLS: is true, but REDIS_URL is a Unix socket, which has no TLS",
+			"redisstore: REDIS_TLS is true, but REDIS_URL is a Unix socket, which has no TLS",
 		},
 	} {
 		t.Setenv("REDIS_URL", c.url)
@@ -105,7 +105,7 @@ func TestRedisTimeoutSetsTheTimeoutOfTheStore(t *testing.T) {
 	for _, text := range []string{"20", "0s", "-1s", "redis://:s3cret@host"} {
 		t.Setenv("REDIS_TIMEOUT", text)
 		_, err := redisstore.FromEnv()
-		assert.EqualError(t, err, "redisstore: REDIS_TIMEOUT: must be a duration, such as 20ms")
+		assert.EqualError(t, err, "redisstore: REDIS_TIMEOUT must be a duration, such as 20ms")
 	}
 }
 

@@ -336,7 +336,7 @@ func TestDescribe(t *testing.T) {
 	}
 	for rule, want := range map[*serverside.Rule]string{
 		&login: "At most 5 in 1m of requests to POST /login, counted for each account and network, and each account. " +
-			"Others get 429 Too Many Requests with Retry-After, and after 5 strikes are kept out for 12s or longer.",
+			"Others get 429 Too Many Requests with Retry-After, and after 5 strikes are blocked for 12s or longer.",
 		&guard: "At most 1000 in 1h of all requests, counted for all clients together. " +
 			"Others get 503 Service Unavailable with Retry-After.",
 		&dryRun: "At most 20 at the same time of all requests, counted for each value of a function of the program. " +

@@ -160,7 +160,7 @@ func (c *compiler) limits(r *rule, from Rule, field string) {
 }
 
 // sameName is the fault of two policies that would be counted together.
-const sameName = "must have different names: two are called %q, so set another Name for one"
+const sameName = "two are called %q: rename one"
 
 // policySet compiles policies of r into s.
 func (c *compiler) policySet(r *rule, s *policySet, policies []quota.Policy, field string) {

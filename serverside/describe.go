@@ -74,7 +74,7 @@ func (r Rule) consequence() string {
 	}
 	s := fmt.Sprintf("Others get %d %s with Retry-After", status, http.StatusText(status))
 	if p := r.Penalty; p != nil && p.First > 0 {
-		s += fmt.Sprintf(", and after %d strikes are kept out for %v or longer", p.After, p.First)
+		s += fmt.Sprintf(", and after %d strikes are blocked for %v or longer", p.After, p.First)
 	}
 	return s
 }

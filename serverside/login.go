@@ -132,7 +132,7 @@ func (c *compiler) loginRules(from Rule, cfg *Config, field string) []*rule {
 	rules := []*rule{c.rule(byNetwork, cfg.OnStoreError, field), c.rule(byAccount, cfg.OnStoreError, field)}
 	if m := rules[0].matcher; from.Pattern == "" || m != nil && m.method == "" {
 		c.fault(field+".Pattern", "is %q: must have a method, as in \"POST /login\": "+
-			"requests of other methods are no attempts to log in", from.Pattern)
+			"other methods do not log in", from.Pattern)
 	}
 	knows, _ := quota.Policy{Name: name + "/known", Quota: 1, Window: knownFor}.Compile() // cannot fail
 	for i, r := range rules {

@@ -109,7 +109,7 @@ func TestFiveFailedLoginsLockForLongerEachTime(t *testing.T) {
 			require.Equal(t, 401, login(h, "198.51.100.9:1", "ann", "guess").Code, "guess %d", i)
 			synctest.Wait()
 		}
-		assert.Equal(t, 200, login(h, "198.51.100.1:1", "bob", "right").Code, "others are not kept out")
+		assert.Equal(t, 200, login(h, "198.51.100.1:1", "bob", "right").Code, "others are not blocked")
 		var waits []time.Duration
 		for _, e := range events.of(serverside.Penalized) {
 			waits = append(waits, e.Wait/time.Second)

@@ -23,7 +23,10 @@ func (s *session) explain(args []string) error {
 		return err
 	}
 	a, err := explain.Text(text, *status, nil, s.now)
-	if err != nil {
+	switch {
+	case err != nil && len(args) == 1:
+		return fmt.Errorf("heed: %w\nto read a file: heed explain < FILE", err)
+	case err != nil:
 		return fmt.Errorf("heed: %w", err)
 	}
 	return s.say(a)

@@ -32,22 +32,14 @@ var windows = []window{
 
 // showLimits prints the limits of a single key.
 func (s *session) showLimits(args []string) error {
-	return s.inLimits("limits show", args, 1, func(ctx context.Context, l *ownLimits, _ []string) error {
+	return s.inLimits("limits show", args, 1, func(ctx context.Context, l *ownLimits, _ []any) error {
 		return l.show(ctx)
 	})
 }
 
 // setLimits sets limits of a single key.
 func (s *session) setLimits(args []string) error {
-	return s.inLimits("limits set", args, math.MaxInt, func(ctx context.Context, l *ownLimits, assigned []string) error {
-		var fields []any
-		for _, a := range assigned {
-			field, n, err := assignment(a)
-			if err != nil {
-				return fmt.Errorf("heed limits set: %w", err)
-			}
-			fields = append(fields, field, n)
-		}
+	return s.inLimits("limits set", args, math.MaxInt, func(ctx context.Context, l *ownLimits, fields []any) error {
 		if err := l.client.HSet(ctx, l.prefix+l.key, fields...).Err(); err != nil {
 			return fmt.Errorf("heed: %w", err)
 		}
@@ -56,6 +48,18 @@ func (s *session) setLimits(args []string) error {
 		}
 		return l.show(ctx)
 	})
+}
+
+// assignments reads WINDOW=COUNT arguments. It returns fields and values in turn.
+func assignments(args []string) (fields []any, err error) {
+	for _, a := range args {
+		field, n, err := assignment(a)
+		if err != nil {
+			return nil, fmt.Errorf("heed limits set: %w", err)
+		}
+		fields = append(fields, field, n)
+	}
+	return fields, nil
 }
 
 // assignment reads per_minute=120.
@@ -76,7 +80,7 @@ func assignment(text string) (field string, n int64, err error) {
 
 // unsetLimits removes the limits of a single key.
 func (s *session) unsetLimits(args []string) error {
-	return s.inLimits("limits unset", args, 1, func(ctx context.Context, l *ownLimits, _ []string) error {
+	return s.inLimits("limits unset", args, 1, func(ctx context.Context, l *ownLimits, _ []any) error {
 		gone, err := l.client.Unlink(ctx, l.prefix+l.key).Result()
 		if err != nil {
 			return fmt.Errorf("heed: %w", err)
@@ -96,13 +100,17 @@ type ownLimits struct {
 	prefix, key string
 }
 
-// inLimits calls do with the key in args and the other arguments.
+// inLimits calls do with the key in args and the assignments after it.
 func (s *session) inLimits(
-	name string, args []string, most int, do func(context.Context, *ownLimits, []string) error,
+	name string, args []string, most int, do func(context.Context, *ownLimits, []any) error,
 ) error {
 	f := s.flags(name)
-	prefix := f.String("prefix", "", "the prefix `text` of names in Redis, if it is not heed:limits:")
+	prefix := f.String("prefix", "", "prefix of keys in Redis (default heed:limits:)")
 	args, err := s.parse(f, args, min(2, most), most)
+	if err != nil {
+		return err
+	}
+	fields, err := assignments(args[1:]) // before Redis is needed
 	if err != nil {
 		return err
 	}
@@ -115,7 +123,7 @@ func (s *session) inLimits(
 	l.key = strings.TrimPrefix(strings.TrimPrefix(args[0], l.prefix), "key:") // the form of a Store's key
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	return do(ctx, l, args[1:])
+	return do(ctx, l, fields)
 }
 
 // show prints the limits in Redis.

@@ -29,6 +29,7 @@ type numbers struct {
 	limit  *quota.Limit
 	note   string // tells it from others, such as a tier's name
 	counts bool   // counts, but does not deny
+	blocks bool   // a penalty: what it owes is a time
 	hidden bool   // not shown
 	dryRun bool
 }
@@ -95,9 +96,23 @@ func (n *ruleNumbers) add(listed rulefile.Listed) error {
 		if err := put(strikes, numbers{counts: true}); err != nil {
 			return err
 		}
-		n.limits[rule.Name+"/penalties"] = []numbers{{hidden: true}}                        // number of penalties
-		kept := quota.Policy{Name: "penalty", Quota: 1e6, Window: time.Second, Burst: 1000} // units are µs
-		return put(kept, numbers{dryRun: rule.DryRun, note: "kept out"})
+		n.limits[rule.Name+"/penalties"] = []numbers{{hidden: true}} // number of penalties
+		return put(debt, numbers{dryRun: rule.DryRun, blocks: true})
+	}
+	return nil
+}
+
+// debt is the policy of all penalties. Its units are µs.
+var debt = quota.Policy{Name: "penalty", Quota: 1e6, Window: time.Second, Burst: 1000}
+
+// withoutRules returns the numbers of a count that are the same in all rules: those of penalties.
+func withoutRules(name string) []numbers {
+	switch name[strings.LastIndexByte(name, '/')+1:] {
+	case "penalty":
+		limit, _ := debt.Compile() // cannot fail
+		return []numbers{{limit: limit, blocks: true}}
+	case "penalties":
+		return []numbers{{hidden: true}}
 	}
 	return nil
 }
@@ -120,7 +135,7 @@ func policyName(rule string, p quota.Policy) string {
 // of returns the numbers of a count: several if the rule has tiers, none if they are unknown.
 func (n *ruleNumbers) of(ctx context.Context, key string, state quota.State) []numbers {
 	if n == nil {
-		return nil
+		return withoutRules(state.Name)
 	}
 	name, isKey := strings.CutPrefix(key, "key:")
 	for _, rule := range n.tables {
@@ -139,9 +154,12 @@ func (n *ruleNumbers) of(ctx context.Context, key string, state quota.State) []n
 				}
 			}
 		}
-		return nil // a count from before the key had limits of its own
+		return withoutRules(state.Name) // or from before the key had limits of its own
 	}
-	return n.limits[state.Name]
+	if known := n.limits[state.Name]; len(known) > 0 {
+		return known
+	}
+	return withoutRules(state.Name)
 }
 
 // row describes a count at a time by Redis' clock, in µs.
@@ -153,14 +171,19 @@ func (n numbers) row(state quota.State, now int64) row {
 	if n.note != "" {
 		r.limit += " (" + n.note + ")"
 	}
-	if n.note == "kept out" {
-		r.used = "-"
+	wait := n.limit.Wait(b, 1, now)
+	if n.blocks {
+		r.used, r.wait = "-", wait
 	}
-	if wait := n.limit.Wait(b, 1, now); wait > 0 && !n.counts {
-		r.wait, r.denied, r.state = wait, true, isDenied
-		if n.dryRun || state.DryRun {
-			r.denied, r.state = false, wouldBe
-		}
+	if wait == 0 || n.counts {
+		return r
+	}
+	r.wait, r.denied, r.state = wait, !n.dryRun && !state.DryRun, isDenied
+	if n.blocks {
+		r.state = isBlocked
+	}
+	if !r.denied {
+		r.state = wouldBe + r.state
 	}
 	return r
 }

@@ -245,7 +245,7 @@ func linesOf(a rulefile.Applied) (lines []string) {
 		lines = append(lines, chargeOf(c))
 	}
 	if p := a.Rule.Penalty; p != nil {
-		lines = append(lines, fmt.Sprintf("penalty: after %s within %s, kept out for %s or longer",
+		lines = append(lines, fmt.Sprintf("penalty: after %s within %s, blocked for %s or longer",
 			count(int(p.After), "strike"), explain.Brief(p.Within), explain.Brief(p.First)))
 	}
 	return lines

@@ -51,7 +51,7 @@ func (s *session) inStore(prefix, rules string, do func(ctx context.Context, c *
 }
 
 const (
-	prefixUse = "the prefix `text` of names in Redis, if it is not heed:quota:"
+	prefixUse = "prefix of keys in Redis (default heed:quota:)"
 	rulesUse  = "the rule `file` in effect, which has the limits"
 )
 
@@ -151,7 +151,8 @@ const (
 	unknownLimit = "?"
 	admitted     = "admitted"
 	isDenied     = "denied"
-	wouldBe      = "would be denied" // in a dry run
+	isBlocked    = "blocked"   // by a penalty
+	wouldBe      = "would be " // in a dry run
 )
 
 // compareRows orders denied keys first, those with the longest wait before others.
@@ -237,24 +238,31 @@ func (s *session) show(args []string) error {
 			return err
 		}
 		fmt.Fprintf(c.out, "%s\n", printable(k.Key))
-		return c.print(ctx, k)
+		c.print(ctx, k, "   ")
+		return c.printRest(k)
 	})
 }
 
-// print prints the counts of a key.
-func (c *storeCommand) print(ctx context.Context, k *keyFound) error {
+// print prints the counts of a key, each after indent.
+func (c *storeCommand) print(ctx context.Context, k *keyFound, indent string) {
 	for _, state := range k.States {
 		found := c.rules.of(ctx, k.Key, state)
 		if len(found) == 0 {
-			fmt.Fprintln(c.out, "   "+c.owed(state))
+			fmt.Fprintln(c.out, indent+c.owed(state))
 		}
 		for _, n := range found {
 			if n.hidden {
 				continue
 			}
-			fmt.Fprintln(c.out, "   "+c.standing(n, state, k.At))
+			if text := c.standing(n, state, k.At); text != "" {
+				fmt.Fprintln(c.out, indent+text)
+			}
 		}
 	}
+}
+
+// printRest prints what all counts of a key have in common.
+func (c *storeCommand) printRest(k *keyFound) error {
 	if c.rules == nil && len(k.States) > 0 {
 		fmt.Fprintf(c.out, "   full by %s at the latest; use -rules FILE to see whether it is denied\n", c.clock(k.TTL))
 	}
@@ -264,11 +272,16 @@ func (c *storeCommand) print(ctx context.Context, k *keyFound) error {
 	return nil
 }
 
-// standing describes a key's count of a limit.
+// standing describes a key's count of a limit. It returns "" for a penalty that is over.
 func (c *storeCommand) standing(n numbers, state quota.State, at time.Time) string {
 	r := n.row(state, at.UnixMicro())
-	text := fmt.Sprintf("%q: %s used, ", r.limit, strings.Replace(r.used, "/", " of ", 1))
+	text := fmt.Sprintf("%q: ", r.limit)
+	if !n.blocks {
+		text += strings.Replace(r.used, "/", " of ", 1) + " used, "
+	}
 	switch {
+	case n.blocks && r.wait == 0:
+		return ""
 	case r.wait == 0:
 		return text + "full"
 	case r.state == admitted:
@@ -291,9 +304,7 @@ func (s *session) reset(args []string) error {
 		if err != nil {
 			return err
 		}
-		for _, state := range k.States {
-			fmt.Fprintln(c.out, c.owed(state))
-		}
+		c.print(ctx, k, "")
 		if err := c.store.Reset(ctx, k.Key); err != nil {
 			return err
 		}

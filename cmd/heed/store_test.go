@@ -174,7 +174,7 @@ func TestStoreListShowsKeysLimitsAndTimes(t *testing.T) {
 	code, said := execute("store", "list", "-rules", s.rules)
 	assert.Zero(t, code)
 	denied := []string{
-		eve + `  login/penalty \(kept out\)  -  denied  ` + clock + ` \((2h|1h59m).*\)`,
+		eve + `  login/penalty  -  blocked  ` + clock + ` \((2h|1h59m).*\)`,
 		`key:cat  search/1h \(free\)  2/2  denied  ` + clock + ` \((30m|29m).*\)`,
 		`key:user:ann  api/1h  3/3  denied  ` + clock + ` \((20m|19m).*\)`,
 	}
@@ -207,12 +207,44 @@ func TestStoreListShowsKeysLimitsAndTimes(t *testing.T) {
 		`key:user:ann  api/1h  3  \?  expires by ` + until, `key:user:ann  api/month  3  \?  .*`,
 		`key:bob  api/1h  1  \?  .*`, `key:bob  api/month  1  \?  .*`, `key:cat  search/1h  2  \?  .*`,
 		`key:dan  try/1h  1  \?  .*`,
-		eve + `  login/15m  1  \?  .*`, eve + `  login/strikes  \d  \?  .*`, eve + `  login/penalty  .*`,
-		eve + `  login/penalties  1  \?  .*`,
+		eve + `  login/15m  1  \?  .*`, eve + `  login/strikes  \d  \?  .*`, denied[0],
 		regexp.QuoteMeta(hint),
 	}, said)
+	assert.Regexp(t, denied[0], columns(said)[1], "blocked keys first")
 	_, said = execute("store", "list", "-prefix", "other:")
 	assert.Equal(t, strings.Replace(hint, "5", "0", 1)+"\n", said)
+}
+
+func TestPenaltiesAreShownAsBlocksWithoutCounts(t *testing.T) {
+	s := newShop(t, environment(t))
+	require.Equal(t, 401, s.login("eve"))
+	eve := "key:" + serverside.HashKey("Form user", "eve")
+	const blocked = `"login/penalty": blocked until ` + clock + ` \((2h|1h59m).*\)`
+	const used = `"login/15m": 1 used at .*`
+	code, said := execute("store", "show", eve, "-rules", s.rules)
+	assert.Zero(t, code)
+	assertLines(t, []string{
+		eve, blocked, `"login/15m": 1 of 2 used, .*`, `"login/strikes": 1 of 1 used, full at .*`,
+	}, said)
+	_, said = execute("store", "show", eve)
+	assertLines(t, []string{eve, blocked, used, `"login/strikes": \d+ used at .*`, `full by .*`}, said)
+	_, said = execute("store", "reset", eve)
+	assertLines(t, []string{blocked, used, `"login/strikes": \d+ used at .*`, eve + ` is reset\. .*`}, said)
+}
+
+func TestPenaltiesThatAreOverOrADryRunDoNotBlock(t *testing.T) {
+	s := &session{now: time.Unix(0, 0).UTC()}
+	c := &storeCommand{session: s}
+	begin := time.Unix(1795262400, 0)
+	state := quota.State{
+		Name: "login/penalty", Bucket: quota.Bucket{Time: begin.UnixMicro(), Level: 12_000_999, Unit: 1},
+	}
+	n := withoutRules(state.Name)[0]
+	assert.Equal(t, `"login/penalty": blocked until 00:00:12 (12s)`, c.standing(n, state, begin))
+	assert.Empty(t, c.standing(n, state, begin.Add(12*time.Second)))
+	state.DryRun = true
+	assert.Equal(t, `"login/penalty": would be blocked until 00:00:12 (12s)`, c.standing(n, state, begin))
+	assert.False(t, n.row(state, begin.UnixMicro()).denied)
 }
 
 // Limits that the file lacks are still listed.
@@ -352,8 +384,10 @@ func TestUnreachableRedisIsAFault(t *testing.T) {
 	for _, args := range commands {
 		code, said := execute(args...)
 		assert.Equal(t, wrong, code)
-		assert.Contains(t, said, "redisstore: REDIS_URL: is missing")
+		assert.Contains(t, said, "redisstore: REDIS_URL is not set: for example redis://")
 	}
+	_, said := execute("limits", "set", "ann", "foo")
+	assert.Contains(t, said, `"foo" must be like per_minute=120`, "arguments are checked first")
 	fake := redistest.NewFake(t, redistest.WrongType)
 	t.Setenv("REDIS_URL", "redis://:s3cret@"+fake.Addr)
 	for _, args := range commands {

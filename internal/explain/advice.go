@@ -16,6 +16,10 @@ const (
 	longestCoolDown   = 24 * time.Hour
 )
 
+// noHint is the note about a 429 that says nothing about limits.
+const noHint = "heed.Transport backs off, and finds the rate after some refusals. If you know the rate, set it: " +
+	"Pacer: pace.PerHost(10, 1) sends 10 requests a second to each host."
+
 // advise returns Go code for a client that obeys a response, or "" if none should, and notes about it.
 func advise(status int, h http.Header, wait time.Duration, now time.Time) (client string, notes []string) {
 	policy, notes := policyFor(status, h, wait)

@@ -147,6 +147,9 @@ func (r *response) ofAnybody(now time.Time) *Answer {
 		a.Fields = append(a.Fields, usual.Replace(name))
 	}
 	a.Client, a.Notes = advise(r.status, r.header, wait, now)
+	if r.status == http.StatusTooManyRequests && !known && len(a.Quotas) == 0 {
+		a.Notes = append(a.Notes, noHint)
+	}
 	a.Call = fmt.Sprintf("wait, ok := ratelimit.Wait(resp.StatusCode, resp.Header, time.Now()) // %v, %v", wait, known)
 	return a
 }
@@ -173,7 +176,7 @@ var meanings = map[ratelimit.Meaning]string{
 func (r *response) answer(wait time.Duration, known bool, limits []ratelimit.Limit, now time.Time) *Answer {
 	a := &Answer{Assumed: r.assumed, Known: known}
 	if known {
-		a.Wait, a.Until = Brief(wait), end(now, wait)
+		a.Wait, a.Until = roughly(wait), end(now, wait)
 	}
 	for _, l := range limits {
 		a.Quotas = append(a.Quotas, quotaOf(l, now))
@@ -193,10 +196,10 @@ func quotaOf(l ratelimit.Limit, now time.Time) Quota {
 		q.Per = Brief(l.Window)
 	}
 	if l.Next > 0 {
-		q.Next = Brief(l.Next)
+		q.Next = roughly(l.Next)
 	}
 	if l.Reset > 0 {
-		q.Reset, q.Whole = Brief(l.Reset), end(now, l.Reset)
+		q.Reset, q.Whole = roughly(l.Reset), end(now, l.Reset)
 	}
 	return q
 }
@@ -210,12 +213,29 @@ func end(now time.Time, wait time.Duration) int64 {
 	return now.Add(wait + time.Second - 2*time.Millisecond).Truncate(time.Second).UnixMilli()
 }
 
-// Brief formats d without zero units: 1m, 1h30m, 2d.
-func Brief(d time.Duration) string {
-	if day := 24 * time.Hour; d >= day && d%day == 0 {
-		return strconv.FormatInt(int64(d/day), 10) + "d"
+// roughly formats a wait. It is exact below a year.
+func roughly(d time.Duration) string {
+	const year = 8766 * time.Hour // 365 days and a quarter
+	switch years := int64(d / year); {
+	case years > 1:
+		return fmt.Sprintf("%d years", years)
+	case years == 1:
+		return "1 year"
 	}
-	text := d.Round(time.Millisecond).String()
+	return Brief(d)
+}
+
+// Brief formats d without zero units: 1m, 1h30m, 2d, 2d1h.
+func Brief(d time.Duration) string {
+	d = d.Round(time.Millisecond)
+	if day := 24 * time.Hour; d >= day {
+		text := strconv.FormatInt(int64(d/day), 10) + "d"
+		if d%day != 0 {
+			text += Brief(d % day)
+		}
+		return text
+	}
+	text := d.String()
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
 	}

@@ -88,8 +88,33 @@ func TestBriefOmitsZeroUnits(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		0: "0s", 400 * time.Microsecond: "0s", time.Millisecond: "1ms", 1500 * time.Millisecond: "1.5s", time.Minute: "1m",
 		90 * time.Second: "1m30s", time.Hour: "1h", 90 * time.Minute: "1h30m", time.Hour + time.Second: "1h0m1s",
-		48 * time.Hour: "2d", 49 * time.Hour: "49h",
+		48 * time.Hour: "2d", 49 * time.Hour: "2d1h", 24*time.Hour + time.Second: "1d1s",
 	} {
 		assert.Equal(t, want, explain.Brief(d))
+	}
+}
+
+func TestWaitsOfYearsAreRounded(t *testing.T) {
+	for value, want := range map[string]string{
+		"31557599": "365d5h59m59s", "31557600": "1 year", "63115200": "2 years", "99999999999": "68 years",
+	} {
+		a, err := explain.Text("Retry-After: "+value, 429, nil, now)
+		require.NoError(t, err)
+		assert.Equal(t, want, a.Wait)
+	}
+}
+
+func TestA429WithoutAHintIsExplained(t *testing.T) {
+	for text, want := range map[string]bool{
+		"HTTP/1.1 429 x":                           true,
+		"HTTP/1.1 429 x\nServer: x":                true,
+		"HTTP/1.1 429 x\nRetry-After: 7":           false,
+		"HTTP/1.1 429 x\nRateLimit-Policy: 9;w=60": false,
+		"HTTP/1.1 503 x":                           false,
+		"HTTP/1.1 200 OK":                          false,
+	} {
+		a, err := explain.Text(text, 0, nil, now)
+		require.NoError(t, err)
+		assert.Equal(t, want, strings.Contains(strings.Join(a.Notes, " "), "Pacer: pace.PerHost(10, 1)"), text)
 	}
 }

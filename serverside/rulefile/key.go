@@ -32,7 +32,7 @@ func (w *walk) keyOf(v value) key {
 	}
 	var k key
 	if err == nil {
-		k, err = w.keyFrom(e)
+		k, err = w.keyFrom(v, e)
 	}
 	if err != nil {
 		w.fault(v, "%v", err)
@@ -74,13 +74,13 @@ func parseExpr(text string, depth int) (e expr, rest string, err error) {
 	return e, strings.TrimSpace(rest[1:]), nil
 }
 
-// keyFrom returns the key that e describes.
-func (w *walk) keyFrom(e expr) (key, error) {
+// keyFrom returns the key that e, in v, describes.
+func (w *walk) keyFrom(v value, e expr) (key, error) {
 	switch {
 	case !e.called:
-		return w.simpleKey(e.word)
+		return w.simpleKey(v, e.word)
 	case e.word == "named":
-		return w.namedKey(e.args)
+		return w.namedKey(v, e.args)
 	case e.word != "join" && e.word != "first":
 		return key{}, fmt.Errorf("has an unknown function %s: must be join, first or named", quote(e.word))
 	}
@@ -88,7 +88,7 @@ func (w *walk) keyFrom(e expr) (key, error) {
 	var all []serverside.Key
 	var texts []string
 	for _, arg := range e.args {
-		k, err := w.keyFrom(arg)
+		k, err := w.keyFrom(v, arg)
 		if err != nil {
 			return key{}, err
 		}
@@ -105,20 +105,20 @@ func (w *walk) keyFrom(e expr) (key, error) {
 	}}, nil
 }
 
-func (w *walk) namedKey(args []expr) (key, error) {
+func (w *walk) namedKey(v value, args []expr) (key, error) {
 	if len(args) != 2 || args[0].called || !isToken(args[0].word) {
 		return key{}, errors.New("needs a name and a key in named, as in named(user, header:X-User)")
 	}
 	name := args[0].word
-	k, err := w.keyFrom(args[1])
+	k, err := w.keyFrom(v, args[1])
 	return key{serverside.Named(name, k.of), "named(" + name + ", " + k.text + ")", func(made string) bool {
 		rest, ok := strings.CutPrefix(made, name+":")
 		return ok && k.makes(rest)
 	}}, err
 }
 
-// simpleKey returns the key that a word describes.
-func (w *walk) simpleKey(word string) (key, error) {
+// simpleKey returns the key that a word in v describes.
+func (w *walk) simpleKey(v value, word string) (key, error) {
 	source, name, ok := strings.Cut(word, ":")
 	source, name = strings.TrimSpace(source), strings.TrimSpace(name)
 	switch {
@@ -127,9 +127,9 @@ func (w *walk) simpleKey(word string) (key, error) {
 	case word == "peer":
 		return addressKey(word, serverside.Proxies{}), nil
 	case !ok:
-		ours := map[string]serverside.Key{"ip": nil, "peer": nil} // for the error
+		ours := map[string]serverside.Key{"ip": nil, "peer": nil} // for hints
 		unknown := serverside.KeyFunc(func(*http.Request) string { return "" })
-		of, err := find[serverside.Key](w, "key", word, ours, w.env.Keys, unknown)
+		of, err := find[serverside.Key](w, v, "key", word, ours, w.env.Keys, unknown)
 		return key{of, word, anyText}, err
 	case !isToken(name):
 		return key{}, fmt.Errorf("has %s, which is not the name of a %s", quote(name), source)

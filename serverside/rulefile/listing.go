@@ -26,7 +26,8 @@ type Listing struct {
 	Allow       []Listed           // each with a Rule that has only Name and Policies
 
 	// Warnings are probable mistakes: keys in allow or in a table of limits that no request can
-	// have. They are in the order of the file.
+	// have and, if Env is Lenient, names of functions that differ from a built-in one by one
+	// character. They are in the order of the file.
 	Warnings []*Fault
 
 	own []*Fault // the Warnings that serverside does not report

@@ -23,6 +23,7 @@ type Env struct {
 	Bodies    map[string]func(http.ResponseWriter, *http.Request, serverside.Denial)
 
 	// Lenient accepts every function name. Tools use it to check a file without its program.
+	// Listing.Warnings has names that look like a misspelt built-in one.
 	Lenient bool
 }
 

@@ -674,6 +674,30 @@ func TestLenientEnvAcceptsAnyFunction(t *testing.T) {
 	assert.Equal(t, "1:192.0.2.1", cfg.Rules[0].Key.Of(httptest.NewRequest("GET", "/", nil)))
 }
 
+func TestMisspeltFunctionsAreWarningsIfLenient(t *testing.T) {
+	for field, want := range map[string]string{
+		"key: ipp":               `rules[0].key: "ipp" is not built in, so the program must provide it: did you mean "ip"?`,
+		"key: 'join(user, per)'": `"per" is not built in, so the program must provide it: did you mean "peer"?`,
+		"key: IP":                `did you mean "ip"?`,
+		"charge_if: succeded":    `did you mean "succeeded"?`,
+		"key: user":              "",
+		"key: peers":             "", // a function of the program
+		"key: tenant":            "",
+		"cost: ipp":              "",
+	} {
+		text := []byte("rules: [{policies: 1/s, " + field + "}]")
+		env := rulefile.Env{Lenient: true, Keys: map[string]serverside.Key{"peers": serverside.ClientIP()}}
+		l, err := rulefile.List("r.yaml", text, env)
+		require.NoError(t, err, field)
+		if want == "" {
+			assert.Empty(t, l.Warnings, field)
+			continue
+		}
+		require.Len(t, l.Warnings, 1, field)
+		assert.ErrorContains(t, l.Warnings[0], want)
+	}
+}
+
 // The short form of a policy is the name that quota gives a policy without one.
 func TestShortFormsAreNamesOfPolicies(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))

@@ -262,12 +262,12 @@ func oneOf[T any](choices map[string]T) func(name string) (T, error) {
 func function[F any](w *walk, v value, what string, ours, programs map[string]F, unknown F) F {
 	return parsed(w, v, func(name string) (F, error) {
 		w.note(v, name)
-		return find(w, what, name, ours, programs, unknown)
+		return find(w, v, what, name, ours, programs, unknown)
 	})
 }
 
-// find looks up a name, like function.
-func find[F any](w *walk, what, name string, ours, programs map[string]F, unknown F) (F, error) {
+// find looks up a name in v, like function.
+func find[F any](w *walk, v value, what, name string, ours, programs map[string]F, unknown F) (F, error) {
 	if f, ok := programs[name]; ok {
 		return f, nil
 	}
@@ -275,6 +275,12 @@ func find[F any](w *walk, what, name string, ours, programs map[string]F, unknow
 		return f, nil
 	}
 	if w.env.Lenient && isToken(name) {
+		for _, our := range slices.Sorted(maps.Keys(ours)) {
+			if isTypo(name, our) {
+				w.warn(v, "%s is not built in, so the program must provide it: did you mean %q?", quote(name), our)
+				break
+			}
+		}
 		return unknown, nil
 	}
 	names := slices.Sorted(maps.Keys(ours))

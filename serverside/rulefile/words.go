@@ -61,3 +61,16 @@ func nearest(word string, names []string) (name, hint string) {
 	}
 	return name, fmt.Sprintf(": did you mean %q?", name)
 }
+
+// isTypo reports whether one inserted, missing or wrong character makes name another word. Case is
+// ignored.
+func isTypo(word, name string) bool {
+	a, b := strings.ToLower(word), strings.ToLower(name)
+	for a != "" && b != "" && a[0] == b[0] {
+		a, b = a[1:], b[1:]
+	}
+	for a != "" && b != "" && a[len(a)-1] == b[len(b)-1] {
+		a, b = a[:len(a)-1], b[:len(b)-1]
+	}
+	return len(a) <= 1 && len(b) <= 1
+}

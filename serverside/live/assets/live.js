@@ -287,7 +287,7 @@ function showDenials() {
 
 const notice = {
 	"hot key": (e) => `a key was denied more than 100 times within a minute: ${e.key}, rule ${e.rule}`,
-	"penalized": (e) => `a key is kept out for ${duration(e.wait)}: ${e.key}, rule ${e.rule}`,
+	"penalized": (e) => `a key is blocked for ${duration(e.wait)}: ${e.key}, rule ${e.rule}`,
 	"store failed": (e) => `the Store failed; requests ${modes[e.mode]}. The error is in the log`,
 	"store recovered": () => "the Store answers again",
 	"configured": (e) => `rule set ${e.hash} is in effect`,
