@@ -26,7 +26,8 @@ type Ledger struct {
 	Entries []Entry
 	Waits   []Wait // waits for an attempt that has not ended or was never sent
 
-	// Refused says why the call, or its last retry, was not sent. It is nil if it was.
+	// Refused says why the call, or its last retry, was not sent. It is nil if that was sent,
+	// cancelled or drained.
 	Refused *OverdueError
 }
 
@@ -106,8 +107,9 @@ type ledgerKey struct{}
 
 // A ledgerRecorder records a Ledger.
 type ledgerRecorder struct {
-	mu     sync.Mutex
-	ledger Ledger // guarded by mu
+	mu        sync.Mutex // guards the fields below
+	ledger    Ledger
+	refusedAt time.Duration // when ledger.Refused was set
 }
 
 func (b *ledgerRecorder) trace() *Trace {
@@ -133,7 +135,7 @@ func (b *ledgerRecorder) cooled(_ *http.Request, _ string, wait time.Duration) {
 func (b *ledgerRecorder) refused(_ *http.Request, err *OverdueError) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.ledger.Refused = err
+	b.ledger.Refused, b.refusedAt = err, now()
 }
 
 func (b *ledgerRecorder) wait(w Wait) {
@@ -148,6 +150,9 @@ func (b *ledgerRecorder) decided(a Attempt, v Verdict, wait time.Duration) {
 	defer b.mu.Unlock()
 	e.Waits, b.ledger.Waits = b.ledger.Waits, nil
 	b.ledger.Entries = append(b.ledger.Entries, e)
+	if a.sent > b.refusedAt { // what was refused before is over
+		b.ledger.Refused = nil
+	}
 	if v == Again && wait > 0 {
 		b.ledger.Waits = []Wait{{a.Cause, wait}}
 	}

@@ -116,3 +116,39 @@ func TestWithoutACallALedgerIsEmpty(t *testing.T) {
 	assert.Equal(t, heed.Ledger{}, heed.FromContext(t.Context()))
 	assert.Equal(t, "unknown cause", heed.Cause(9).String())
 }
+
+func TestALedgerForgetsARefusalOnceALaterRequestIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := heed.WithLedger(t.Context())
+		tr := &heed.Transport{Base: newScript(throttle("100"), ok), Retry: heed.RetryPolicy{MaxAttempts: 1}}
+		assert.Equal(t, 429, status(t, tr, get(t.Context())))
+		_, err := tr.RoundTrip(get(ctx))
+		assert.ErrorAs(t, err, new(*heed.OverdueError))
+		assert.NotNil(t, heed.FromContext(ctx).Refused)
+		time.Sleep(200 * time.Second)
+		assert.Equal(t, 200, status(t, tr, get(ctx)))
+		assert.Nil(t, heed.FromContext(ctx).Refused)
+	})
+}
+
+// The outer Transport reports an attempt that began before the inner one refused its retry.
+func TestALedgerKeepsTheRefusalOfANestedTransport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := heed.WithLedger(t.Context())
+		inner := &heed.Transport{Base: newScript(throttle("1"), throttle("100")), Pacer: onlyOnce{new(int)}}
+		assert.Equal(t, 429, status(t, &heed.Transport{Base: inner}, get(ctx)))
+		assert.NotNil(t, heed.FromContext(ctx).Refused)
+	})
+}
+
+// onlyOnce is a Pacer that admits one request.
+type onlyOnce struct{ admitted *int }
+
+func (p onlyOnce) Wait(*http.Request) error {
+	if *p.admitted++; *p.admitted > 1 {
+		return errFull
+	}
+	return nil
+}
+
+func (onlyOnce) Observe(heed.Attempt) {}

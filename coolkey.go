@@ -212,16 +212,17 @@ func (c *call) post(k *coolKey, wait time.Duration, i interval, probe bool) {
 // traceCooled reports a wait for a cool-down, as far as it exceeds the waits reported before. It
 // does so once for each closure.
 func (c *call) traceCooled(k *coolKey, d *coolDown, now time.Duration, t position) {
-	if c.tracedCoolDown == d && c.tracedRound == t.round {
+	w := &c.pending
+	if w.tracedCoolDown == d && w.tracedRound == t.round {
 		return
 	}
-	c.tracedCoolDown, c.tracedRound = d, t.round
-	more := now + t.wait - max(now, c.tracedUntil)
-	c.pending.cooled = c.pending.cooled || more > 0 || c.number == 0
+	w.tracedCoolDown, w.tracedRound = d, t.round
+	more := now + t.wait - max(now, w.tracedUntil)
+	w.cooled = w.cooled || more > 0 || w.cause == 0
 	if more <= 0 {
 		return
 	}
-	c.tracedUntil = now + t.wait
+	w.tracedUntil = now + t.wait
 	if c.t.Trace == nil && c.traces == nil {
 		return
 	}

@@ -78,28 +78,52 @@ func (e *notSentError) Is(target error) bool { return target == ErrNotSent }
 func (e *notSentError) Unwrap() error        { return e.error }
 
 // Timeout and Temporary are for url.Error, which asks only the error that it holds itself.
-func (e *notSentError) Timeout() bool {
-	var t interface{ Timeout() bool }
-	return errors.As(e.error, &t) && t.Timeout()
+func (e *notSentError) Timeout() bool   { return isTimeout(e.error) }
+func (e *notSentError) Temporary() bool { return isTemporary(e.error) }
+
+// An attemptError is an error that matches ErrNotSent, in a call that was sent. It hides only that:
+// errors.Is and errors.As find everything else. So it must not have an Unwrap.
+type attemptError struct{ error }
+
+func (e *attemptError) Is(target error) bool {
+	return target != ErrNotSent && errors.Is(e.error, target)
 }
 
-func (e *notSentError) Temporary() bool {
-	var t interface{ Temporary() bool }
-	return errors.As(e.error, &t) && t.Temporary()
-}
+func (e *attemptError) As(target any) bool { return errors.As(e.error, target) }
+func (e *attemptError) Timeout() bool      { return isTimeout(e.error) }
+func (e *attemptError) Temporary() bool    { return isTemporary(e.error) }
 
-// asAttemptError returns err for use among the errors of several attempts. If it matches
-// ErrNotSent, only one attempt was not sent, so the call's error must not match it.
+// asAttemptError returns err for use in the error of a call that was sent, which must not match
+// ErrNotSent, even if one of its attempts was not sent.
 func asAttemptError(err error) error {
-	switch e := err.(type) {
-	case *notSentError:
-		return e.error
-	default:
-		if errors.Is(err, ErrNotSent) {
-			return errors.New(errorText(err))
-		}
+	if e, ok := err.(*notSentError); ok {
+		err = e.error
+	}
+	if errors.Is(err, ErrNotSent) {
+		return &attemptError{err}
+	}
+	return err
+}
+
+// onlyError returns the error of a call with one attempt. A Transport in Base may report that it did
+// not send the request. But if the caller cancelled req with the error of another call, net/http
+// returns that error, which says nothing about this call.
+func onlyError(req *http.Request, err error) error {
+	cause := context.Cause(req.Context())
+	if _, ok := err.(*notSentError); ok && err != cause || !errors.Is(cause, ErrNotSent) {
 		return err
 	}
+	return asAttemptError(err)
+}
+
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}
+
+func isTemporary(err error) bool {
+	var t interface{ Temporary() bool }
+	return errors.As(err, &t) && t.Temporary()
 }
 
 // errorText returns the text of err without the URL in a *url.Error: the query may hold a secret.

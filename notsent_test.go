@@ -3,6 +3,7 @@ package heed_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"testing"
@@ -82,6 +83,54 @@ func TestOnlyCallsThatWereNeverSentMatchErrNotSent(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestACallThatWasSentNeverMatchesErrNotSent(t *testing.T) {
+	refused := newScript(throttle("3600"))
+	inner := &heed.Transport{Base: refused, Retry: heed.RetryPolicy{MaxAttempts: 1}}
+	assert.Equal(t, 429, status(t, inner, get(t.Context())))
+	_, notSent := inner.RoundTrip(get(t.Context()))
+	require.ErrorIs(t, notSent, heed.ErrNotSent)
+
+	t.Run("cancelled under way with the error of another call", func(t *testing.T) {
+		for _, cause := range []error{notSent, fmt.Errorf("another call: %w", notSent)} {
+			ctx, cancel := context.WithCancelCause(t.Context()) // as an errgroup does
+			tr := &heed.Transport{Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
+				cancel(cause)
+				return nil, context.Cause(req.Context()) // as net/http does
+			})}
+			_, err := tr.RoundTrip(get(ctx))
+			assert.ErrorAs(t, err, new(*heed.OverdueError))
+			assert.NotErrorIs(t, err, heed.ErrNotSent)
+		}
+	})
+	t.Run("a Transport in Base refuses the retry", func(t *testing.T) {
+		attempts := 0
+		tr := &heed.Transport{
+			Budget: heed.Unlimited,
+			Retry:  heed.RetryPolicy{Backoff: func(heed.Attempt) time.Duration { return 0 }},
+			Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
+				if attempts++; attempts == 1 {
+					return nil, errBroken
+				}
+				_, err := inner.RoundTrip(req)
+				return nil, fmt.Errorf("middleware: %w", err)
+			}),
+		}
+		_, err := tr.RoundTrip(get(t.Context()))
+		assert.Equal(t, 2, attempts)
+		assert.ErrorAs(t, err, new(*heed.OverdueError))
+		assert.NotErrorIs(t, err, heed.ErrNotSent)
+		assert.ErrorIs(t, err, errBroken)
+		assert.True(t, (&url.Error{Err: err}).Timeout())
+	})
+	t.Run("refused after a redirect", func(t *testing.T) {
+		req := get(t.Context())
+		req.Response = &http.Response{StatusCode: 303} // as http.Client does
+		_, err := inner.RoundTrip(req)
+		assert.ErrorAs(t, err, new(*heed.OverdueError))
+		assert.NotErrorIs(t, err, heed.ErrNotSent)
+	})
 }
 
 func hourly() heed.Pacer     { return pace.PerHost(1./3600, 1) }

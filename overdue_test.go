@@ -144,3 +144,12 @@ func TestEachWaitIsTracedOnceWithItsCause(t *testing.T) {
 		assert.Equal(t, []wait{{heed.CauseHint, 10 * time.Second}, {heed.CauseCoolDown, 14 * time.Second}}, waits)
 	})
 }
+
+func TestARefusalInLineSaysThatItWaitedAlready(t *testing.T) {
+	err := &heed.OverdueError{
+		Key: "line", Wait: 20 * time.Second, Left: time.Minute,
+		Cause: heed.CauseCoolDown, Limit: "RetryPolicy.MaxWait",
+	}
+	assert.EqualError(t, err, "heed: line must wait 20s more for a cool-down after a refusal, "+
+		"in all longer than RetryPolicy.MaxWait (1m0s)")
+}

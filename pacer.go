@@ -37,7 +37,8 @@ type BoundedPacer interface {
 
 // ErrNotSent is matched by the error of each call that never gave its request to Base: it would
 // have had to wait too long (OverdueError), the Pacer refused it, its context ended before, or
-// WithDrain stopped it. Another try repeats nothing.
+// WithDrain stopped it. Another try repeats nothing. If http.Client followed a redirect, the call was
+// sent, and its error does not match.
 //
 //	if errors.Is(err, heed.ErrNotSent) { // back into the queue
 //
@@ -73,7 +74,7 @@ type OverdueError struct {
 	// Err is the Pacer's error, if that was not just an OverdueError.
 	Err error
 
-	again bool // the request was sent before; the caller gets its last response
+	again bool // an attempt was sent before
 }
 
 // Values of OverdueError.Limit.
@@ -87,6 +88,11 @@ const (
 func (e *OverdueError) Error() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "heed: %s must wait %v", e.Key, rounded(e.Wait))
+	// It has waited already, and the rest alone would not be too long.
+	waited := e.Cause == CauseCoolDown && e.Limit == limitMaxWait && e.Wait <= e.Left
+	if waited {
+		s.WriteString(" more")
+	}
 	switch e.Cause {
 	case CauseCoolDown:
 		s.WriteString(" for a cool-down after a refusal")
@@ -94,8 +100,8 @@ func (e *OverdueError) Error() string {
 		s.WriteString(" for its Pacer")
 	}
 	switch left := rounded(e.Left); {
-	case e.Limit == limitMaxWait && e.Wait <= e.Left && e.Err == nil:
-		fmt.Fprintf(&s, " more, in all longer than %s (%v)", e.Limit, left)
+	case waited && e.Err == nil:
+		fmt.Fprintf(&s, ", in all longer than %s (%v)", e.Limit, left)
 	case e.Err != nil:
 		s.Reset()
 		fmt.Fprintf(&s, "heed: %s was refused by its Pacer: %s", e.Key, errorText(e.Err))

@@ -26,6 +26,7 @@ type Attempt struct {
 	hintRead, hinted bool          // the policy's Hint was called; it returned true
 	hasKey           bool          // the policy added an Idempotency-Key
 	maxAttempts      int32         // RetryPolicy.MaxAttempts
+	sent             time.Duration // when it was sent
 	givenUps         int64         // value of the package's givenUps before it was sent
 	hint             time.Duration // what the policy's Hint returned, not negative
 	backoff          time.Duration // what its Backoff returned

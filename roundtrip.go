@@ -27,14 +27,11 @@ type call struct {
 	start  time.Duration
 	host   hostkey.Name // scheme and host, the budget's key
 
-	keysKnown      bool          // coolKeys and keyCount are set
-	keyCount       int           // how many coolKeys there are
-	coolKeys       [2]coolKey    // the keys of the credential and of the request's scope
-	paced          *http.Request // the request that the Pacer admitted and has not observed yet, or nil
-	tracedUntil    time.Duration // the end of the wait that Trace was last told of
-	tracedCoolDown *coolDown     // the cool-down of that wait
-	tracedRound    int           // and its round
-	pending        pendingWait   // for Trace.Waited
+	keysKnown bool          // coolKeys and keyCount are set
+	keyCount  int           // how many coolKeys there are
+	coolKeys  [2]coolKey    // the keys of the credential and of the request's scope
+	paced     *http.Request // the request that the Pacer admitted and has not observed yet, or nil
+	pending   pendingWait   // what the next attempt waits for
 
 	out       outgoing
 	number    int            // of the current or last attempt
@@ -249,7 +246,7 @@ func (c *call) send() error {
 	}
 	c.number++
 	c.out.handedOver = true
-	c.last = Attempt{Number: c.number, Request: c.req, Waited: waited, givenUps: givenUps.Load()}
+	c.last = Attempt{Number: c.number, Request: c.req, Waited: waited, sent: c.sent, givenUps: givenUps.Load()}
 	if d := c.policy.AttemptTimeout; d > 0 {
 		c.resp, c.err = roundTripWithin(c.t.base(), out, d)
 	} else {
@@ -313,7 +310,7 @@ func (c *call) decide() (Verdict, time.Duration) {
 	}
 	c.last.limit = limitOf(verdict, limit)
 	c.last.Cause = c.last.cause(verdict, wait)
-	c.pending = pendingWait{cause: c.last.Cause, least: wait}
+	c.pending = pendingWait{cause: c.last.Cause, required: wait, tracedUntil: c.ended + wait}
 	c.traceDecided(verdict, wait)
 	return verdict, wait
 }
@@ -333,7 +330,6 @@ func (c *call) refund() {
 // pause waits before the next attempt. If a cool-down lasts longer than the wait, it returns at
 // once: the request then waits in the cool-down's line.
 func (c *call) pause(wait time.Duration) error {
-	c.tracedUntil = c.ended + wait
 	if c.bodyOpen {
 		c.bodyOpen = false
 		c.fallback = keepFallback(c.resp, &c.t.draining, c.stoppedTimer)
@@ -397,6 +393,9 @@ func (c *call) finish(v Verdict) (*http.Response, error) {
 	if c.err != nil && c.number > 1 && !errors.Is(c.err, http.ErrSkipAltProtocol) {
 		return nil, attemptsFailed(c.number, c.errs)
 	}
+	if c.err != nil && c.number == 1 {
+		c.err = onlyError(c.req, c.err)
+	}
 	return c.resp, c.err
 }
 
@@ -416,6 +415,8 @@ func (c *call) giveUp(err error) (*http.Response, error) {
 	c.refund()
 	c.out.finish()
 	switch {
+	case !c.out.handedOver && c.req.Response != nil: // http.Client sent the hops before this redirect
+		return nil, asAttemptError(err)
 	case !c.out.handedOver:
 		return nil, &notSentError{err}
 	case cancelled(c.req) == nil && c.fallback.resp != nil:

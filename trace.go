@@ -28,8 +28,9 @@ type Trace struct {
 	// had to wait.
 	Decided func(a Attempt, v Verdict, wait time.Duration)
 	// Waited is called when a wait is over, because req is sent or given up: once for each cause,
-	// with the time it took. Jitter, and the line after a cool-down, belong to the wait before them.
-	// Waits for the Pacer below a millisecond are not reported.
+	// with the time it took. These times add up to the whole wait. Jitter, and the line after a
+	// cool-down, count for the cause before them. Waits for the Pacer below a millisecond are not
+	// reported.
 	Waited func(req *http.Request, cause Cause, took time.Duration)
 	// Refused is called when req is not sent, or not sent again, because it would have to wait too
 	// long. Another error of the Pacer, such as that of a full queue, is in err.Err.
@@ -86,31 +87,37 @@ func (c *call) traceDecided(v Verdict, wait time.Duration) {
 	})
 }
 
-// A pendingWait is what delays the next attempt.
+// A pendingWait is the wait before the next attempt, as far as it is known.
 type pendingWait struct {
-	cause  Cause         // decided after the last attempt; 0 if there was none
-	least  time.Duration // how long that is to take
-	cooled bool          // whether a cool-down came on top of it
-	paced  time.Duration // the Pacer's part
+	cause    Cause         // what the verdict on the last attempt named; 0 if it named none
+	required time.Duration // how long that takes
+	cooled   bool          // a cool-down prolongs the wait, or is all of it
+	paced    time.Duration // time spent in the Pacer
+
+	tracedUntil    time.Duration // the end of the wait, as Decided or Cooled reported it
+	tracedCoolDown *coolDown     // the last cool-down that was reported
+	tracedRound    int           // and its round
 }
 
-// split divides the time that the wait took, without the Pacer's part, between its own cause and the
-// cool-down that came on top.
-func (w pendingWait) split(took time.Duration) (own, coolDown time.Duration) {
+// split divides the time of the wait among the verdict's cause, a cool-down and the Pacer. If a
+// cool-down prolonged the wait, the cause gets the time that it required, and the cool-down the rest.
+func (w pendingWait) split(took time.Duration) [3]Wait {
 	rest := max(0, took-w.paced)
+	own, coolDown := rest, time.Duration(0)
 	switch {
-	case w.cause == CauseCoolDown:
-		return 0, rest
 	case w.cooled:
-		own = min(w.least, rest)
-		return own, rest - own
-	case w.cause != 0:
-		return rest, 0
+		own = min(w.required, rest)
+		coolDown = rest - own
+	case w.cause == 0:
+		own = 0 // nothing was waited for: the rest is what draining a response and the like took
 	}
-	return 0, 0
+	if w.cause == CauseCoolDown {
+		own, coolDown = 0, own+coolDown // report it once
+	}
+	return [...]Wait{{w.cause, own}, {CauseCoolDown, coolDown}, {CausePace, w.paced}}
 }
 
-// traceWaited reports the wait that ends now.
+// traceWaited reports the wait before an attempt, which ends now.
 func (c *call) traceWaited(now time.Duration) {
 	w := c.pending
 	c.pending = pendingWait{}
@@ -121,17 +128,13 @@ func (c *call) traceWaited(now time.Duration) {
 	if c.out.handedOver {
 		began = c.ended
 	}
-	own, coolDown := w.split(now - began)
-	if w.paced < minPaced {
-		w.paced = 0
-	}
-	req := c.req
+	parts, req := w.split(now-began), c.req
 	c.allTraces(func(trace *Trace) {
 		if trace.Waited == nil {
 			return
 		}
-		for _, part := range [...]Wait{{w.cause, own}, {CauseCoolDown, coolDown}, {CausePace, w.paced}} {
-			if part.For > 0 {
+		for _, part := range parts {
+			if part.For > 0 && (part.Cause != CausePace || part.For >= minPaced) {
 				trace.Waited(req, part.Cause, part.For)
 			}
 		}
@@ -167,10 +170,12 @@ func (c *call) traceDegraded(err error) {
 //	transport := &heed.Transport{Trace: heed.LogTrace(slog.Default())}
 //
 // The levels are Warn for a retry, for giving up and for a request that is not sent, Debug for a
-// wait for a cool-down or the Pacer, and Error if a store cannot be reached. An attempt with the
-// Verdict Final is not logged, such as a success or a 404, unless it failed and was not retried only
-// because its method is not idempotent. If l is nil, slog.Default() is called
-// for each record.
+// wait for a cool-down or the Pacer, and Error if a store cannot be reached. If l is nil,
+// slog.Default() is called for each record.
+//
+// An attempt with the Verdict Final is not logged, such as a success or a 404. The exception is one
+// that Worthwhile would retry if the request were idempotent: it is logged with the cause "not
+// idempotent", whatever a RetryPolicy.If says.
 //
 // LogTrace never logs a path, query string, user info or header value: any of them may hold a
 // secret.

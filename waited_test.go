@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -66,6 +67,38 @@ func TestWaitsAreReportedWithTheTimeTheyTook(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A retry that the verdict sends at once may still wait in the cool-down's line.
+func TestTheReportedWaitsAddUpToTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		replies := []reply{throttle("10")}
+		for range 20 {
+			replies = append(replies, reply{status: 503, took: 100 * time.Millisecond}, ok)
+		}
+		tr := &heed.Transport{Base: newScript(replies...), Budget: heed.Unlimited, Retry: heed.RetryPolicy{
+			Backoff: func(heed.Attempt) time.Duration { return 0 },
+		}}
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				var reported, waited time.Duration
+				first := time.Now()
+				ctx := heed.WithTrace(t.Context(), &heed.Trace{
+					Waited: func(_ *http.Request, _ heed.Cause, took time.Duration) { reported += took },
+					Decided: func(a heed.Attempt, _ heed.Verdict, _ time.Duration) {
+						if waited += a.Waited; a.Number == 1 {
+							waited += time.Since(first) - a.Took
+						}
+					},
+				})
+				status(t, tr, get(ctx))
+				assert.Equal(t, waited, reported)
+			})
+			time.Sleep(time.Millisecond)
+		}
+		wg.Wait()
+	})
 }
 
 // A request that finds the cool-down over still waits in its line.

@@ -212,3 +212,25 @@ func TestTheStoresLatencyIsPartOfTheWait(t *testing.T) {
 		assert.Less(t, time.Since(start), 90*ms)
 	})
 }
+
+func TestCallsThatFailAtOnceAreReportedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reports atomic.Int64
+		store := new(store)
+		store.fails.Store(true)
+		store.slow.Store(int64(40 * ms))
+		pacer := &pace.Shared{
+			Store: store, Policies: tenPerSecond(100), Degraded: func(error) { reports.Add(1) },
+			Key: func(req *http.Request) string { return req.URL.Path },
+		}
+		var wg sync.WaitGroup
+		for i := range 20 {
+			wg.Go(func() {
+				assert.NoError(t, pacer.Wait(request(t.Context(), "http://example.com/"+strconv.Itoa(i))))
+			})
+		}
+		wg.Wait()
+		assert.EqualValues(t, 20, store.asked.Load())
+		assert.EqualValues(t, 1, reports.Load())
+	})
+}
