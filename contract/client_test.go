@@ -250,7 +250,7 @@ func requestJudgements() []judgement {
 
 func herdJudgements() []judgement {
 	const h = "client/herd"
-	crowd := func(n int, back ...time.Duration) []contract.Exchange {
+	together := func(n int, back ...time.Duration) []contract.Exchange {
 		list := times(n, 0, entry{status: 429, fields: ra("10")})
 		for _, at := range back {
 			list = append(list, entry{at: at, status: 200})
@@ -258,11 +258,11 @@ func herdJudgements() []judgement {
 		return log(list...)
 	}
 	return []judgement{
-		{clause: h, says: breaks, name: "three at once", log: crowd(3, 10*second, 10*second, 10*second+5*ms),
+		{clause: h, says: breaks, name: "three at once", log: together(3, 10*second, 10*second, 10*second+5*ms),
 			where: []int{2, 5}, want: "3 requests spread out", got: "all of them within 5ms"},
-		{clause: h, says: keeps, name: "one a little later", log: crowd(3, 10*second, 10*second, 10*second+6*ms)},
-		{clause: h, says: silent, name: "two are not a herd", log: crowd(2, 10*second, 10*second)},
-		{clause: h, says: silent, name: "no request came back", log: crowd(3)},
+		{clause: h, says: keeps, name: "one a little later", log: together(3, 10*second, 10*second, 10*second+6*ms)},
+		{clause: h, says: silent, name: "two are not a herd", log: together(2, 10*second, 10*second)},
+		{clause: h, says: silent, name: "no request came back", log: together(3)},
 		{clause: h, says: breaks, name: "refused again each time", log: log(
 			entry{status: 429, fields: ra("10")}, entry{status: 429, fields: ra("10")}, entry{status: 429, fields: ra("10")},
 			entry{at: 10 * second, status: 429, fields: ra("10")}, entry{at: 10 * second, status: 429, fields: ra("10")},

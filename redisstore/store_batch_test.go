@@ -47,14 +47,14 @@ func (v valve) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Process
 }
 
 func (v valve) pass(cmds ...redis.Cmder) {
-	trip := false
+	call := false
 	for _, cmd := range cmds {
 		if cmd.Name() == "evalsha" && len(cmd.Args()) > 4 && !v.off.Load() { // not a probe
 			v.scripts.Add(1)
-			trip = true
+			call = true
 		}
 	}
-	if trip && !v.off.Load() {
+	if call && !v.off.Load() {
 		v.trips.Add(1)
 		<-v.open
 	}
