@@ -71,7 +71,7 @@ func shareOf(l *quota.Limit, n int64) (quota.Policy, error) {
 		p.Burst = p.Quota
 	}
 	if p.Calendar != 0 && longer > 1 {
-		return p, fmt.Errorf("Quota must be at least %d", n) // the window cannot be made longer
+		return p, fmt.Errorf("its Quota must be at least %d", n) // the window cannot be made longer
 	}
 	if isBucket(l) {
 		p.Burst = max(1, p.Burst/n)

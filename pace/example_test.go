@@ -172,7 +172,7 @@ func ExampleShared_Check() {
 		Processes: 50,
 	}
 	fmt.Println(pacer.Check())
-	// Output: pace: Shared.Policies[0]: "20/day" cannot be shared by 50 Processes: Quota must be at least 50
+	// Output: pace: Shared.Policies[0]: "20/day" cannot be shared by 50 Processes: its Quota must be at least 50
 }
 
 // A Pacer limits how often requests start, not how many are in flight. For that, use a

@@ -392,7 +392,7 @@ func TestPoliciesThatCannotBeSharedAreNamed(t *testing.T) {
 		{Name: "decade", Quota: 1, Window: 10 * 365 * 24 * time.Hour, Algorithm: quota.SlidingLog},
 	}}
 	assert.EqualError(t, pacer.Check(),
-		`pace: Shared.Policies[1]: "49/day" cannot be shared by 50 Processes: Quota must be at least 50`+"\n"+
+		`pace: Shared.Policies[1]: "49/day" cannot be shared by 50 Processes: its Quota must be at least 50`+"\n"+
 			`pace: Shared.Policies[2]: "decade" cannot be shared by 50 Processes: `+
 			`quota: policy "decade": Window is 2562047h47m16.854775s: must not be longer than 71 years`)
 	assert.Equal(t, pacer.Check(), pacer.Wait(get()))

@@ -280,7 +280,7 @@ func TestACheckRetryMayReadTheBody(t *testing.T) {
 			testserver.Step{Body: "pending"}, testserver.Step{Body: "pending"}, testserver.Step{Body: "done"})
 		c := client(srv.Transport())
 		asked := 0
-		c.CheckRetry = func(_ context.Context, resp *http.Response, err error) (bool, error) {
+		c.CheckRetry = func(_ context.Context, resp *http.Response, _ error) (bool, error) {
 			asked++
 			content, err := io.ReadAll(resp.Body)
 			require.NoError(t, err)

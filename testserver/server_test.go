@@ -303,16 +303,16 @@ func TestAnyClientReachesATCPServer(t *testing.T) {
 
 func TestInvalidStepsAndPatternsFailTheTest(t *testing.T) {
 	wrong := map[string]func(t testing.TB){
-		"testserver: New: step 2: Status is 42, want 200 to 999": func(t testing.TB) {
+		"testserver: New: step 2: its Status is 42, want 200 to 999": func(t testing.TB) {
 			testserver.New(t, testserver.Step{}, testserver.Step{Status: 42})
 		},
-		"testserver: New: step 1: Status is 103, want 200 to 999": func(t testing.TB) {
+		"testserver: New: step 1: its Status is 103, want 200 to 999": func(t testing.TB) {
 			testserver.New(t, testserver.Step{Status: 103})
 		},
-		"testserver: NewTCP: step 1: RetryAfter is -1ns, must not be negative": func(t testing.TB) {
+		"testserver: NewTCP: step 1: its RetryAfter is -1ns, must not be negative": func(t testing.TB) {
 			testserver.NewTCP(t, testserver.Step{RetryAfter: -1})
 		},
-		"testserver: Route /a: step 1: Delay is -1s, must not be negative": func(t testing.TB) {
+		"testserver: Route /a: step 1: its Delay is -1s, must not be negative": func(t testing.TB) {
 			testserver.New(t).Route("/a", testserver.Step{Delay: -time.Second})
 		},
 		"testserver: NewLimited: wrap is nil": func(t testing.TB) { testserver.NewLimited(t, nil) },

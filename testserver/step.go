@@ -40,11 +40,11 @@ var afterLast = Step{Body: "ok\n"}
 func (s Step) validate() error {
 	switch {
 	case s.Status != 0 && (s.Status < 200 || s.Status > 999):
-		return fmt.Errorf("Status is %d, want 200 to 999", s.Status)
+		return fmt.Errorf("its Status is %d, want 200 to 999", s.Status)
 	case s.RetryAfter < 0:
-		return fmt.Errorf("RetryAfter is %v, must not be negative", s.RetryAfter)
+		return fmt.Errorf("its RetryAfter is %v, must not be negative", s.RetryAfter)
 	case s.Delay < 0:
-		return fmt.Errorf("Delay is %v, must not be negative", s.Delay)
+		return fmt.Errorf("its Delay is %v, must not be negative", s.Delay)
 	}
 	return nil
 }

@@ -188,13 +188,15 @@ func write(t *testing.T, file, content string) {
 	require.NoError(t, os.WriteFile(file, []byte(content), 0o644))
 }
 
-// download puts what the packages of m import into the module cache of the machine, where it
-// is already if the module was ever built there. The test is skipped if that fails.
+// download puts what m needs into the module cache of the machine, where most of it is already if
+// the module was ever built there. The test is skipped if that fails.
 func (m module) download(t *testing.T) {
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", "./...")
-	cmd.Dir = m.dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Skipf("NOT TESTED: go list -deps in %s: %s", m.dir, out)
+	for _, command := range []string{"list -deps ./...", "mod graph"} { // the packages, and every go.mod
+		cmd := exec.CommandContext(t.Context(), "go", strings.Fields(command)...)
+		cmd.Dir = m.dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Skipf("NOT TESTED: go %s in %s: %s", command, m.dir, out)
+		}
 	}
 }
 
@@ -228,6 +230,7 @@ var program = regexp.MustCompile("(?s)```go\n(package main\n.*?)```")
 func TestThePagesProgramsCompileInAFreshModule(t *testing.T) {
 	pages, err := filepath.Glob(root + "/docs/*.md")
 	require.NoError(t, err)
+	module{dir: root}.download(t)
 	p := projects(t, modules(t))(t)
 	p.run("get", "github.com/heedhttp/heed@"+version)
 	n := 0

@@ -10,7 +10,7 @@ import (
 
 // Middleware returns wrap, the Wrap or WrapEarly of a serverside.Limiter, as middleware of echo:
 //
-//	engine.Use(middleware.Logger(), middleware.Recover(), echolimit.Middleware(limiter.Wrap))
+//	engine.Use(middleware.RequestLogger(), middleware.Recover(), echolimit.Middleware(limiter.Wrap))
 //
 // It is echo.WrapMiddleware, but Echo.HTTPErrorHandler handles the error of a handler before the
 // limiter goes on, so that the limiter sees the response. Middleware before it gets the response

@@ -24,7 +24,7 @@ func ExampleMiddleware() {
 	}
 	engine := echo.New()
 	engine.Logger.SetOutput(io.Discard) // in a program, leave it out
-	engine.Use(middleware.Logger(), middleware.Recover(), echolimit.Middleware(limiter.Wrap))
+	engine.Use(middleware.RequestLogger(), middleware.Recover(), echolimit.Middleware(limiter.Wrap))
 	engine.GET("/hello", func(c echo.Context) error { return c.String(200, "hello") })
 	for range 3 {
 		w := httptest.NewRecorder()
