@@ -117,7 +117,7 @@ func TestWithoutACallALedgerIsEmpty(t *testing.T) {
 	assert.Equal(t, "unknown cause", heed.Cause(9).String())
 }
 
-func TestALedgerForgetsARefusalOnceALaterRequestIsSent(t *testing.T) {
+func TestALaterRequestClearsTheLedgersRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := heed.WithLedger(t.Context())
 		tr := &heed.Transport{Base: newScript(throttle("100"), ok), Retry: heed.RetryPolicy{MaxAttempts: 1}}

@@ -102,7 +102,7 @@ func TestTheReportedWaitsAddUpToTheWait(t *testing.T) {
 }
 
 // A request that finds the cool-down over still waits in its line.
-func TestAFirstWaitInLineIsReportedAsACoolDown(t *testing.T) {
+func TestTheFirstWaitInLineIsACoolDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: 10 * time.Second})
 		var cause heed.Cause

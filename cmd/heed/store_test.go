@@ -232,7 +232,7 @@ func TestPenaltiesAreShownAsBlocksWithoutCounts(t *testing.T) {
 	assertLines(t, []string{blocked, used, `"login/strikes": \d+ used at .*`, eve + ` is reset\. .*`}, said)
 }
 
-func TestPenaltiesThatAreOverOrADryRunDoNotBlock(t *testing.T) {
+func TestPenaltiesThatAreOverDoNotBlock(t *testing.T) {
 	s := &session{now: time.Unix(0, 0).UTC()}
 	c := &storeCommand{session: s}
 	begin := time.Unix(1795262400, 0)
