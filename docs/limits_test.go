@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
@@ -29,6 +30,9 @@ func TestALimitInRedisRaisesOneKeys(t *testing.T) {
 	require.NoError(t, rdb.HSet(t.Context(), "heed:limits:docs-ann", "per_hour", 3).Err())
 	defer rdb.Del(t.Context(), "heed:limits:docs-ann", "heed:quota:key:docs-ann", "heed:quota:key:docs-bob")
 	env := limitsFrom(rdb)
+	env.Config.Store.(*redisstore.Store).Timeout = time.Minute // for a busy machine
+	env.Config.StoreTimeout = time.Minute
+	env.Limits["bought"].(*redisstore.Limits).Timeout = time.Minute
 	user := func(r *http.Request) string { return r.Header.Get("X-User") }
 	env.Keys = map[string]serverside.Key{"user": serverside.KeyFunc(user)}
 	rules := `rules: [{name: docs-bought, key: user, stage: after-auth, limits: bought, policies: 1/1h}]`

@@ -101,8 +101,8 @@ func (w way) work(base http.RoundTripper, url string) (lost int64) {
 	return jobs - done.Load()
 }
 
-// A tally is what a server counts.
-type tally struct {
+// counts are what a server counts: requests done and refused, and when they came.
+type counts struct {
 	mu            sync.Mutex // guards what follows
 	seconds       []chart.Bar
 	done, refused int
@@ -110,7 +110,7 @@ type tally struct {
 }
 
 // limited returns a server that admits 20 requests a second, and counts all in t.
-func (t *tally) limited() (http.Handler, error) {
+func (t *counts) limited() (http.Handler, error) {
 	limiter, err := serverside.New(serverside.Config{
 		Rules: []serverside.Rule{{Name: "jobs", Policies: []quota.Policy{quota.PerSecond(limit)}}},
 		Audit: func(serverside.Event) {}, // t counts
@@ -126,7 +126,7 @@ func (t *tally) limited() (http.Handler, error) {
 	}), nil
 }
 
-func (t *tally) count(arrived time.Time, status int) {
+func (t *counts) count(arrived time.Time, status int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.first.IsZero() {
@@ -161,10 +161,10 @@ func main() {
 	svg := flag.String("svg", "", "write the picture as SVG to `file`")
 	flag.Parse()
 	fmt.Printf("%d workers, %d jobs, a limit of %d requests a second. This takes ten seconds.\n\n", workers, jobs, limit)
-	tallies, lost := make([]tally, len(ways)), make([]int64, len(ways))
+	counted, lost := make([]counts, len(ways)), make([]int64, len(ways))
 	var all sync.WaitGroup
 	for i, way := range ways {
-		handler, err := tallies[i].limited()
+		handler, err := counted[i].limited()
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -174,7 +174,7 @@ func main() {
 	}
 	all.Wait()
 
-	picture := draw(os.Stdout, tallies)
+	picture := draw(os.Stdout, counted)
 	fmt.Print(moral)
 	picture.Draw(os.Stdout)
 	if *svg != "" {
@@ -187,15 +187,15 @@ func main() {
 	}
 }
 
-// draw writes a table of the tallies, and returns a picture of them.
-func draw(w io.Writer, tallies []tally) chart.Picture {
+// draw writes a table of the counted, and returns a picture of them.
+func draw(w io.Writer, counted []counts) chart.Picture {
 	p := chart.Picture{Title: fmt.Sprintf("%d workers, %d jobs, a limit of %d requests a second", workers, jobs, limit),
 		Note: "requests in each second: admitted, and on top refused with a 429; the dashed line is the limit"}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "\tjobs done\trequests\trefused\trequests a job\ttime")
 	most, seconds := 0.0, 0
-	for i := range tallies {
-		t := &tallies[i]
+	for i := range counted {
+		t := &counted[i]
 		sent, took := t.done+t.refused, t.latest.Sub(t.first).Seconds()
 		perJob := float64(sent) / float64(max(1, t.done))
 		fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%.2f\t%.1f s\n", ways[i].name, t.done, sent, t.refused, perJob, took)

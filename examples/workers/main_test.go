@@ -15,8 +15,8 @@ import (
 )
 
 // worked returns what the server counts of a way, in a bubble.
-func worked(t *testing.T, w way) *tally {
-	var counted tally
+func worked(t *testing.T, w way) *counts {
+	var counted counts
 	synctest.Test(t, func(t *testing.T) {
 		handler, err := counted.limited()
 		require.NoError(t, err)
@@ -41,12 +41,12 @@ func TestHeedIsRefusedLittleAndWithAPaceNever(t *testing.T) {
 
 func TestTheTableAndThePictureShowWhatTheServerCounted(t *testing.T) {
 	began := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	tallies := make([]tally, len(ways))
-	tallies[0] = tally{done: 40, refused: 500, first: began, latest: began.Add(2500 * time.Millisecond),
+	servers := make([]counts, len(ways))
+	servers[0] = counts{done: 40, refused: 500, first: began, latest: began.Add(2500 * time.Millisecond),
 		seconds: []chart.Bar{{Good: 38, Bad: 500}, {}, {Good: 2}}}
-	tallies[1] = tally{done: 2, first: began, latest: began, seconds: []chart.Bar{{Good: 2}}}
+	servers[1] = counts{done: 2, first: began, latest: began, seconds: []chart.Bar{{Good: 2}}}
 	var out bytes.Buffer
-	picture := draw(&out, tallies)
+	picture := draw(&out, servers)
 	assert.Equal(t, `                   jobs done  requests  refused  requests a job  time
 naive retry loop   40         540       500      13.50           2.5 s
 heed               2          2         0        1.00            0.0 s
@@ -55,7 +55,7 @@ heed, shared pace  0          0         0        0.00            0.0 s
 	for i, p := range picture.Panels {
 		assert.Equal(t, 600.0, p.Most, "one scale")
 		assert.Equal(t, []float64{0, 1, 2, 3}, p.Ticks)
-		assert.Equal(t, tallies[i].seconds, p.Bars)
+		assert.Equal(t, servers[i].seconds, p.Bars)
 	}
 	assert.Equal(t, "500", picture.Panels[0].Figure)
 	assert.Equal(t, []chart.Kind{chart.Bad, chart.Ours}, []chart.Kind{picture.Panels[0].Kind, picture.Panels[1].Kind})

@@ -9,7 +9,6 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"time"
 
 	"golang.org/x/oauth2"
 
@@ -27,7 +26,6 @@ func main() {
 
 	limits := &heed.Transport{}
 	for _, user := range []string{"ann", "ann", "bob"} {
-		start := time.Now()
 		resp, err := newClient(limits, user).Get(server.URL)
 		if err != nil {
 			fmt.Printf("%s: not sent, because the server said so before\n", user)
@@ -36,7 +34,7 @@ func main() {
 		if err := resp.Body.Close(); err != nil {
 			log.Fatal(err)
 		}
-		fmt.Printf("%s: %s, after %v\n", user, resp.Status, time.Since(start).Round(time.Second))
+		fmt.Printf("%s: %s\n", user, resp.Status)
 	}
 }
 

@@ -3,7 +3,7 @@ package main
 func Example() {
 	main()
 	// Output:
-	// ann: 429 Too Many Requests, after 0s
+	// ann: 429 Too Many Requests
 	// ann: not sent, because the server said so before
-	// bob: 200 OK, after 0s
+	// bob: 200 OK
 }
