@@ -5,8 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log"
+	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +18,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
+
+func init() {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // a log line for each 429 would hide why a test fails
+	log.SetOutput(os.Stderr)
+}
 
 // roundTripFunc is a RoundTripper made of a function.
 type roundTripFunc func(*http.Request) (*http.Response, error)

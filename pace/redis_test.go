@@ -357,6 +357,7 @@ func TestWithASilentRedisShortDeadlinesUseTheShare(t *testing.T) {
 			cancel()
 		}
 		assert.LessOrEqual(t, failed, 2, "those that came before the breaker opened")
+		synctest.Wait() // the breaker opens before it reports why
 		assert.Positive(t, lost.Load())
 	})
 }

@@ -134,7 +134,7 @@ func TestReconfigureLowersALimitAtRuntime(t *testing.T) {
 func TestDryRunReportsButAdmits(t *testing.T) {
 	rule := perHour("api", "", 1)
 	rule.DryRun = true
-	var events log
+	var events eventLog
 	h := must(t, serverside.Config{Rules: []serverside.Rule{rule}, Audit: events.add}).Wrap(new(ok))
 	assert.Equal(t, map[int]int{200: 2}, codes(2, h, "GET", "/"))
 	assert.Equal(t, []serverside.EventKind{serverside.WouldDeny}, events.kinds())

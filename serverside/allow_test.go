@@ -16,7 +16,7 @@ import (
 func TestTrustedClientHasItsOwnLargerLimit(t *testing.T) {
 	monitoring := serverside.Allow{Name: "monitoring", Match: serverside.KeyIs(user, "monitor"), Key: user,
 		Policies: []quota.Policy{quota.PerHour(50)}}
-	var events log
+	var events eventLog
 	l := must(t, serverside.Config{
 		Rules: []serverside.Rule{perHour("ip", "", 5), at(serverside.AfterAuth, by(user, perHour("user", "", 5)))},
 		Allow: []serverside.Allow{monitoring}, Audit: events.add,
@@ -83,7 +83,7 @@ func TestTrustedRequestsAreLimitedToo(t *testing.T) {
 }
 
 func TestUntrustedLocalProxyIsReported(t *testing.T) {
-	var events log
+	var events eventLog
 	h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(100)), Audit: events.add, Allow: []serverside.Allow{{
 		Name: "loopback", Match: serverside.Peers(serverside.Loopback()...),
 		Policies: []quota.Policy{quota.PerDay(6000)},
@@ -120,7 +120,7 @@ func TestAllowEntryHasTheConfigsFailureMode(t *testing.T) {
 			{Name: "ops", Match: serverside.KeyIs(user, "ops"), Policies: []quota.Policy{quota.PerHour(1)}},
 		}
 		for mode, want := range map[serverside.FailureMode]int{serverside.FailOpen: 200, serverside.FailClosed: 503} {
-			var events log
+			var events eventLog
 			h := must(t, serverside.Config{
 				Rules: oneRule(quota.PerHour(1)), Allow: allow, Store: store(down), OnStoreError: mode, Audit: events.add,
 			}).Wrap(new(ok))

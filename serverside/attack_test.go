@@ -498,7 +498,7 @@ func (s settlingStore) Settle(ctx context.Context, _ ...quota.Charge) error {
 // One of the Store's nodes is gone while others answer.
 func TestStoreErrorIsNotTakenForLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var events log
+		var events eventLog
 		var m quota.Memory
 		s := store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
 			if strings.HasSuffix(charges[0].Key, "192.0.2.1") {

@@ -210,7 +210,7 @@ func FuzzProblemIsJSON(f *testing.F) {
 			wait = 0
 		}
 		decision := quota.Decision{Never: never, RetryAfter: time.Duration(wait)}
-		var events log
+		var events eventLog
 		l, err := serverside.New(serverside.Config{Store: answering(decision, decision), StoreTimeout: time.Minute,
 			Audit: events.add,
 			Rules: oneRule(quota.Policy{

@@ -121,7 +121,7 @@ func TestStoreRecoveryIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := false
 		memory := new(quota.Memory)
-		var events log
+		var events eventLog
 		h := must(t,
 			serverside.Config{Rules: oneRule(quota.PerHour(1)), Audit: events.add, OnStoreError: serverside.FailOpen,
 				Store: store(func(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
@@ -142,7 +142,7 @@ func TestRecoveryIsReportedAfterTheLastFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		up := false
 		memory := new(quota.Memory)
-		var events log
+		var events eventLog
 		var h http.Handler
 		h = must(t, serverside.Config{
 			Rules: oneRule(quota.PerHour(100)),
@@ -167,7 +167,7 @@ func TestRecoveryIsReportedAfterTheLastFailure(t *testing.T) {
 
 func TestHotKeyIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var events log
+		var events eventLog
 		h := must(t, serverside.Config{Rules: oneRule(quota.PerDay(1)), Audit: events.add}).Wrap(new(ok))
 		hot := func() int { return len(events.of(serverside.HotKey)) }
 		spend(t, h, 1)
@@ -199,7 +199,7 @@ func TestHotKeyIsReportedOnce(t *testing.T) {
 
 func TestHotKeyIsFoundAmongManyOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var events log
+		var events eventLog
 		rules := oneRule(quota.PerDay(1))
 		rules[0].Key = user
 		h := must(t, serverside.Config{Rules: rules, Audit: events.add}).Wrap(new(ok))
@@ -219,7 +219,7 @@ func TestHotKeyIsFoundAmongManyOthers(t *testing.T) {
 }
 
 func TestNearLimitIsReportedOnce(t *testing.T) {
-	var events log
+	var events eventLog
 	h := must(t, serverside.Config{Rules: oneRule(quota.PerDay(100)), Audit: events.all}).Wrap(new(ok))
 	near := func() int { return len(events.of(serverside.NearLimit)) }
 	spend(t, h, 90)
@@ -234,7 +234,7 @@ func TestNearLimitIsReportedOnce(t *testing.T) {
 }
 
 func TestRejectedConfigIsReportedToTheCurrentAudit(t *testing.T) {
-	var events log
+	var events eventLog
 	l := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Audit: events.all})
 	assert.Error(t, l.Reconfigure(serverside.Config{}))
 	assert.Equal(t, []serverside.EventKind{serverside.Configured, serverside.ConfigRejected}, events.kinds())
@@ -278,7 +278,7 @@ func withoutKey(o serverside.Observation) serverside.Observation {
 }
 
 func TestObservationHasTheKeyOfItsEvent(t *testing.T) {
-	var events log
+	var events eventLog
 	var seen []serverside.Observation
 	h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Audit: events.add,
 		Observe: func(o serverside.Observation) { seen = append(seen, o) }}).Wrap(new(ok))
@@ -289,7 +289,7 @@ func TestObservationHasTheKeyOfItsEvent(t *testing.T) {
 }
 
 func TestConfiguredHasTheRules(t *testing.T) {
-	var events log
+	var events eventLog
 	cfg := serverside.Config{Rules: oneRule(quota.PerHour(1)), Audit: events.all}
 	l := must(t, cfg)
 	cfg.Rules[0].Name = "changed later"

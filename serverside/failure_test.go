@@ -71,7 +71,7 @@ func promptly(t *testing.T, h http.Handler) http.Handler {
 
 func TestFailOpenAdmitsWithoutFields(t *testing.T) {
 	inOutages(t, func(t *testing.T, outage quota.Store) {
-		var events log
+		var events eventLog
 		handler := new(ok)
 		h := promptly(t, must(t, serverside.Config{
 			Rules: oneRule(quota.PerHour(1)), Store: outage, Audit: events.add, OnStoreError: serverside.FailOpen,
@@ -93,7 +93,7 @@ func TestFailOpenAdmitsWithoutFields(t *testing.T) {
 
 func TestFailClosedAnswers503WithRetryAfter(t *testing.T) {
 	inOutages(t, func(t *testing.T, outage quota.Store) {
-		var events log
+		var events eventLog
 		handler := new(ok)
 		h := promptly(t, must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: outage,
 			OnStoreError: serverside.FailClosed, Audit: events.add}).Wrap(handler))
@@ -217,7 +217,7 @@ func TestStrictestFailureModeDecides(t *testing.T) {
 			assert.Equal(t, 429, ask(h, "GET", "/").Code)
 		}
 		for _, rules := range [][]serverside.Rule{{open, local, closed}, {closed, local, open}} {
-			var events log
+			var events eventLog
 			h := must(t, serverside.Config{Rules: rules, Store: store(down), Audit: events.add}).Wrap(new(ok))
 			assert.Equal(t, 503, ask(h, "GET", "/").Code)
 			assert.Equal(t, "closed", events.events[0].Rule)
@@ -388,7 +388,7 @@ func TestForeignStoreUnderLoadCountsExactly(t *testing.T) {
 
 func TestStoreErrorWrapsTheStoresError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var events log
+		var events eventLog
 		h := must(t, serverside.Config{
 			Rules: oneRule(quota.PerHour(1)), Store: store(down), Audit: events.add,
 		}).Wrap(new(ok))

@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +19,11 @@ import (
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/serverside"
 )
+
+func init() {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // a log line for each 429 would hide why a test fails
+	log.SetOutput(os.Stderr)
+}
 
 // must returns a Limiter for a valid Config.
 func must(t testing.TB, cfg serverside.Config) *serverside.Limiter {
@@ -82,28 +90,28 @@ func problemOf(t testing.TB, w *httptest.ResponseRecorder) (p problem) {
 	return p
 }
 
-// log is an Audit that keeps Events.
-type log struct {
+// eventLog is an Audit that keeps Events.
+type eventLog struct {
 	mu     sync.Mutex
 	events []serverside.Event // guarded by mu
 }
 
 // add keeps e unless it is routine.
-func (l *log) add(e serverside.Event) {
+func (l *eventLog) add(e serverside.Event) {
 	if e.Kind != serverside.Configured && e.Kind != serverside.NearLimit {
 		l.all(e)
 	}
 }
 
 // all keeps every Event.
-func (l *log) all(e serverside.Event) {
+func (l *eventLog) all(e serverside.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.events = append(l.events, e)
 }
 
 // of returns the Events of a kind.
-func (l *log) of(kind serverside.EventKind) (events []serverside.Event) {
+func (l *eventLog) of(kind serverside.EventKind) (events []serverside.Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range l.events {
@@ -117,7 +125,7 @@ func (l *log) of(kind serverside.EventKind) (events []serverside.Event) {
 // silent is an Audit that drops Events.
 func silent(serverside.Event) {}
 
-func (l *log) kinds() (kinds []serverside.EventKind) {
+func (l *eventLog) kinds() (kinds []serverside.EventKind) {
 	for _, e := range l.events {
 		kinds = append(kinds, e.Kind)
 	}

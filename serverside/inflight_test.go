@@ -41,7 +41,7 @@ func TestMaxInFlight(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			busy, memory := newHeld(), new(quota.Memory)
 			busy.panics = panics
-			var events log
+			var events eventLog
 			h := recovering(must(t, serverside.Config{
 				Rules: []serverside.Rule{slots(20)}, Store: memory, Audit: events.add,
 			}).Wrap(busy))
@@ -113,7 +113,7 @@ func TestDryRunOfMaxInFlightAdmits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		busy, rule := newHeld(), slots(1)
 		rule.DryRun = true
-		var events log
+		var events eventLog
 		h := must(t, serverside.Config{Rules: []serverside.Rule{rule}, Audit: events.add}).Wrap(busy)
 		var group sync.WaitGroup
 		for range 3 {
@@ -152,7 +152,7 @@ func TestFailingGateFollowsTheFailureMode(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					rule := slots(1)
 					rule.OnStoreError = mode
-					var events log
+					var events eventLog
 					l := must(t, serverside.Config{Rules: []serverside.Rule{rule}, Gate: g, Audit: events.add})
 					var inner int
 					h := l.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -174,7 +174,7 @@ func TestFailingGateFollowsTheFailureMode(t *testing.T) {
 func TestGateRecoveryIsReported(t *testing.T) {
 	up := false
 	memory := new(quota.Memory)
-	var events log
+	var events eventLog
 	var verdicts []serverside.Verdict
 	h := must(t, serverside.Config{
 		Rules: []serverside.Rule{slots(1)}, Audit: events.add, OnStoreError: serverside.FailOpen,

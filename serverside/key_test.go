@@ -285,7 +285,7 @@ func TestNamedKeepsEqualKeysApart(t *testing.T) {
 	r.Header.Set("X-User", "192.0.2.1")
 	assert.Equal(t, "user:192.0.2.1", users.Of(r))
 
-	var events log
+	var events eventLog
 	rule := oneRule(quota.PerHour(1))
 	rule[0].Key = users
 	h := must(t, serverside.Config{
@@ -355,7 +355,7 @@ func TestIgnoredForwardingHeaderIsReportedOnce(t *testing.T) {
 		"client IP": serverside.ClientIP(proxies...),
 		"join":      serverside.Join(serverside.ClientIP(proxies...), serverside.Header("X-Api-Key")),
 	} {
-		var events log
+		var events eventLog
 		cfg := serverside.Config{Rules: oneRule(quota.PerHour(10)), Key: key, Audit: events.add}
 		cfg.Rules[0].Stage = serverside.AfterAuth
 		l := must(t, cfg)
@@ -377,7 +377,7 @@ func TestUsedForwardingHeaderIsNotReported(t *testing.T) {
 		"join":       serverside.Join(serverside.ClientIP(proxies...), fixed("a")),
 		"irrelevant": fixed("tenant"),
 	} {
-		var events log
+		var events eventLog
 		h := must(t, serverside.Config{Rules: oneRule(quota.PerHour(10)), Key: key, Audit: events.add}).Wrap(new(ok))
 		serve(h, forwarded("10.0.0.1:1", "10.0.0.12"))
 		serve(h, forwarded("10.0.0.1:1", "110.0.0.1"))

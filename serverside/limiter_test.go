@@ -178,7 +178,7 @@ func TestManyPoliciesAreDecidedLikeAFew(t *testing.T) {
 				policies = append(policies, fmt.Sprintf(`"%s";q=%d;w=3600;heed-algorithm=token-bucket`, name, q))
 				state = append(state, fmt.Sprintf(`"%s";r=%d;t=%d`, name, i, (3600+q-1)/q))
 			}
-			var events log
+			var events eventLog
 			h := must(t, serverside.Config{Rules: rules, Audit: events.add}).Wrap(new(ok))
 			spend(t, h, 1)
 			require.Empty(t, events.events)
@@ -201,7 +201,7 @@ func TestManyPoliciesAreDecidedLikeAFew(t *testing.T) {
 }
 
 func TestDryRunCountsAndReportsToAudit(t *testing.T) {
-	var events log
+	var events eventLog
 	rules := []serverside.Rule{
 		{Name: "real", Policies: []quota.Policy{quota.PerHour(3)}},
 		{Name: "trial", Policies: []quota.Policy{{Name: "strict", Quota: 1, Window: time.Hour}}, DryRun: true},
@@ -231,7 +231,7 @@ func TestDryRunWritesNoFields(t *testing.T) {
 }
 
 func TestAuditGetsADenialWithoutSecrets(t *testing.T) {
-	var events log
+	var events eventLog
 	rules := []serverside.Rule{{Name: "api", Pattern: "/v1/", Stage: serverside.AfterAuth,
 		Key:      serverside.Header("X-Api-Key"),
 		Policies: []quota.Policy{quota.PerHour(1)}}}

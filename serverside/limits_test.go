@@ -140,7 +140,7 @@ func TestRulePoliciesApplyWhileLimitsFails(t *testing.T) {
 		},
 		"nonsense": func(context.Context, string) ([]quota.Policy, error) { return []quota.Policy{{Quota: -1}}, nil },
 	} {
-		var events log
+		var events eventLog
 		h := must(t, serverside.Config{Rules: limitedBy(limits), Audit: events.add}).Wrap(new(ok))
 		assert.Equal(t, map[int]int{200: 4, 429: 1}, codes(5, h, "GET", "/", "X-User", "ann"), name)
 		failed := events.of(serverside.LimitsFailed)
@@ -153,7 +153,7 @@ func TestLimitsReturnedWithAnErrorApply(t *testing.T) {
 	last := provider(func(context.Context, string) ([]quota.Policy, error) {
 		return []quota.Policy{quota.PerDay(1)}, errors.New("down")
 	})
-	var events log
+	var events eventLog
 	h := must(t, serverside.Config{Rules: limitedBy(last), Audit: events.add}).Wrap(new(ok))
 	assert.Equal(t, map[int]int{200: 1, 429: 1}, codes(2, h, "GET", "/", "X-User", "ann"))
 	assert.Len(t, events.of(serverside.LimitsFailed), 2)

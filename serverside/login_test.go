@@ -366,7 +366,7 @@ func TestFaultsOfALogin(t *testing.T) {
 func TestDryRunOfALoginEnforcesNothingLater(t *testing.T) {
 	eachStore(t, func(t *testing.T, store quota.Store) {
 		dry := func(rule *serverside.Rule) { rule.DryRun = true }
-		var events log
+		var events eventLog
 		cfg := serverside.Config{Rules: logins(dry), Store: store, Audit: events.add}
 		l := must(t, cfg)
 		h := l.Wrap(http.HandlerFunc(doors))

@@ -86,7 +86,7 @@ func eachStore(t *testing.T, test func(t *testing.T, store quota.Store)) {
 
 func TestFiveFailedLoginsLockForLongerEachTime(t *testing.T) {
 	eachStore(t, func(t *testing.T, store quota.Store) {
-		var events log
+		var events eventLog
 		h := guarded(t, store, events.add)
 		for i := range 5 {
 			w := login(h, fmt.Sprintf("198.51.100.%d:1", i), "ann", "guess") // one network
@@ -241,7 +241,7 @@ func TestDryRunOfAPenaltyBlocksNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rule := serverside.Logins("login", "POST /login", serverside.FormValue("user"))
 		rule.DryRun = true
-		var events log
+		var events eventLog
 		h := must(t, serverside.Config{
 			Audit: events.add, Rules: []serverside.Rule{rule, perHour("ip", "", 1000)},
 		}).Wrap(http.HandlerFunc(doors))

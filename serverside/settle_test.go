@@ -101,7 +101,7 @@ func TestDeniedOrUncountedRequestIsNotSettled(t *testing.T) {
 
 func TestFailedSettlementIsReportedAndTheChargeStays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, events := &slowMemory{memory: new(quota.Memory)}, log{}
+		store, events := &slowMemory{memory: new(quota.Memory)}, eventLog{}
 		h := must(t, serverside.Config{Store: store, Audit: events.add, Rules: []serverside.Rule{{
 			Name: "api", Policies: []quota.Policy{quota.PerHour(10)}, Settle: func(serverside.Response) int64 { return 0 },
 		}}}).Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { store.down = true; w.WriteHeader(200) }))
@@ -154,7 +154,7 @@ func TestResponseHasTheStatusOfTheHandler(t *testing.T) {
 }
 
 func TestUnseenResponseSettlesNothing(t *testing.T) {
-	var events log
+	var events eventLog
 	rule := serverside.Logins("login", "POST /login", serverside.FormValue("user"))
 	rules := []serverside.Rule{rule, perHour("ip", "", 1000), {
 		Name: "api", Pattern: "POST /login", Policies: []quota.Policy{quota.PerHour(100)},

@@ -22,7 +22,7 @@ type timeline struct {
 
 // timelineOf sends thirty requests through cfg, always at the same times.
 func timelineOf(t *testing.T, cfg serverside.Config, audit bool) (seen timeline) {
-	var l log
+	var l eventLog
 	if audit {
 		cfg.Audit = l.all
 	}

@@ -68,7 +68,7 @@ func TestWrongCredentialsAreLimitedByAddress(t *testing.T) {
 
 func TestDenyingStageKeepsEarlierCharges(t *testing.T) {
 	rules := []serverside.Rule{perHour("ip", "", 10), at(serverside.AfterAuth, by(user, perHour("user", "", 3)))}
-	var events log
+	var events eventLog
 	l := must(t, serverside.Config{Rules: rules, Audit: events.add, Style: ratelimit.Draft11})
 	h := l.WrapEarly(authenticated(l.Wrap(new(ok))))
 
@@ -132,7 +132,7 @@ func TestMostSpecificRuleIsReported(t *testing.T) {
 		}
 		var reported []string
 		for len(rules) > 1 {
-			var events log
+			var events eventLog
 			h := must(t, serverside.Config{Rules: rules, Audit: events.add}).Wrap(new(ok))
 			require.Equal(t, 200, ask(h, "GET", "/v1/search").Code)
 			require.Equal(t, 429, ask(h, "GET", "/v1/search").Code)
@@ -151,7 +151,7 @@ func TestMostSpecificRuleIsReported(t *testing.T) {
 
 func TestStageBeatsSpecificity(t *testing.T) {
 	rules := []serverside.Rule{at(serverside.AfterAuth, perHour("endpoint", "GET /v1/search", 1)), perHour("ip", "", 1)}
-	var events log
+	var events eventLog
 	h := must(t, serverside.Config{Rules: rules, Audit: events.add}).Wrap(new(ok))
 	ask(h, "GET", "/v1/search")
 	ask(h, "GET", "/v1/search")

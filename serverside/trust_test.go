@@ -52,7 +52,7 @@ func TestUserNamedLikeAnAddressDoesNotShareItsQuota(t *testing.T) {
 
 func TestDisputedForwardingIsReportedOnceAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var events log
+		var events eventLog
 		h := must(t, serverside.Config{
 			Rules: oneRule(quota.PerHour(1000)), Key: serverside.ClientIP(proxies...), Audit: events.add,
 		}).Wrap(new(ok))
@@ -224,7 +224,7 @@ func TestSaturatedProcessAdmitsAtMostTwiceItsLimit(t *testing.T) {
 				defer queue.Unlock()
 				return memory.Take(ctx, dst, charges...)
 			})
-			var events log
+			var events eventLog
 			h := must(t, serverside.Config{
 				Rules: oneRule(quota.PerHour(20)), Store: slow, OnStoreError: mode, Audit: events.add,
 			}).Wrap(http.HandlerFunc(bare))
@@ -449,7 +449,7 @@ func (p *pinged) Ping(context.Context) error { return p.err }
 func TestUnreachableStoreIsReportedByNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refused := errors.New("dial tcp 127.0.0.1:6379: connect: connection refused")
-		var events log
+		var events eventLog
 		cfg := serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: &pinged{err: refused}, Audit: events.add}
 		l := must(t, cfg)
 		synctest.Wait()
@@ -462,7 +462,7 @@ func TestUnreachableStoreIsReportedByNew(t *testing.T) {
 }
 
 func TestUnmatchableLimitTableIsAWarning(t *testing.T) {
-	var events log
+	var events eventLog
 	rule := func(key serverside.Key, table serverside.LimitTable) serverside.Rule {
 		return serverside.Rule{Name: "key", Stage: serverside.AfterAuth, Key: key, Limits: table,
 			Policies: []quota.Policy{quota.PerHour(5)}}
@@ -488,7 +488,7 @@ func TestUnmatchableLimitTableIsAWarning(t *testing.T) {
 
 func TestAuditAddresses(t *testing.T) {
 	for _, on := range []bool{false, true} {
-		var events log
+		var events eventLog
 		h := must(t, serverside.Config{
 			Rules: oneRule(quota.PerHour(1)), Key: serverside.ClientIP(netip.MustParsePrefix("192.0.2.0/24")),
 			AuditAddresses: on, Audit: events.add,

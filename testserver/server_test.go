@@ -6,7 +6,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io"
+	"log"
+	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +22,11 @@ import (
 	"github.com/heedhttp/heed/internal/testenv"
 	"github.com/heedhttp/heed/testserver"
 )
+
+func init() {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // a log line for each 429 would hide why a test fails
+	log.SetOutput(os.Stderr)
+}
 
 // A fakeTB is a testing.TB whose failure does not fail the test.
 type fakeTB struct {
