@@ -134,8 +134,13 @@ func limitOf(v Verdict, left string) string {
 //     failed name look-up or dial, a TLS handshake that took too long, a refused stream, a
 //     connection whose GOAWAY excludes the request (RFC 9113 sections 6.8 and 8.7).
 //
-// Worth a retry for an idempotent request only: 408, 500, 502, 503, 504, and broken connections. A
-// request is idempotent by its method (RFC 9110 section 9.2.2), or if it has an Idempotency-Key,
+// Worth a retry for an idempotent request only:
+//
+//   - 408, 500, 502, 503, 504, and every 5xx that is not registered, such as Cloudflare's 520 to
+//     530: it means the same as 500 (RFC 9110 section 15).
+//   - Broken connections.
+//
+// A request is idempotent by its method (RFC 9110 section 9.2.2), or if it has an Idempotency-Key,
 // from the caller or from RetryPolicy.IdempotencyKey, or an X-Idempotency-Key.
 //
 // A Profile in the RetryPolicy may know better what a response means, and overrides these rules.
@@ -164,8 +169,10 @@ func (a *Attempt) worthwhile() bool {
 	case http.StatusRequestTimeout, http.StatusInternalServerError, http.StatusBadGateway,
 		http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return a.idempotent()
+	default:
+		unregistered := a.Response.StatusCode/100 == 5 && http.StatusText(a.Response.StatusCode) == ""
+		return unregistered && a.idempotent() // it means the same as 500
 	}
-	return false
 }
 
 // onlyIdempotent reports whether another attempt would be worth it if the request were idempotent.

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -450,6 +451,19 @@ func TestBaseHandlesANilURL(t *testing.T) {
 	assert.Equal(t, 1, closes)
 }
 
+// A status that is not registered means the same as 500 (RFC 9110 section 15).
+func TestWhich5xxAreRetried(t *testing.T) {
+	for code := 500; code < 620; code++ {
+		for _, method := range []string{"GET", "POST"} {
+			req, _ := http.NewRequestWithContext(t.Context(), method, "http://api.example.com/", nil)
+			got := heed.Worthwhile(heed.Attempt{Request: req, Response: &http.Response{StatusCode: code}})
+			unregistered := code == 509 || 511 < code && code < 600
+			want := method == "GET" && (unregistered || slices.Contains([]int{500, 502, 503, 504}, code))
+			assert.Equal(t, want, got, "%s %d", method, code)
+		}
+	}
+}
+
 func TestWorthwhileHandlesIncompleteAttempts(t *testing.T) {
 	assert.False(t, heed.Worthwhile(heed.Attempt{}))
 	assert.False(t, heed.Worthwhile(heed.Attempt{Err: errBroken}),
@@ -547,12 +561,12 @@ func TestAPacersDeadlineIsNotTheCallers(t *testing.T) {
 func TestSomeStatusesMeanALimitOnlyWithAHint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, status := range []int{403, 413, 420, 430, 529} {
+			req := get(t.Context())
+			req.Method = "POST" // is retried after a limit, not after a failure
 			s := newScript(reply{status: status}, ok)
-			resp := roundTrip(t, &heed.Transport{Base: s}, get(t.Context()))
-			assert.Equal(t, status, resp.StatusCode)
+			assert.Equal(t, status, roundTrip(t, &heed.Transport{Base: s}, req).StatusCode)
 			s = newScript(reply{status: status, header: []string{"Retry-After", "1"}}, ok)
-			resp = roundTrip(t, &heed.Transport{Base: s}, get(t.Context()))
-			assert.Equal(t, 200, resp.StatusCode)
+			assert.Equal(t, 200, roundTrip(t, &heed.Transport{Base: s}, req).StatusCode)
 		}
 	})
 }
