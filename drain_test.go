@@ -102,9 +102,11 @@ func TestDrainReturnsTheLastResponseInsteadOfARetry(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server := newScript(first, reply{status: 200})
 				var verdicts []heed.Verdict
-				tr := &heed.Transport{Base: server, Trace: &heed.Trace{
+				trace := &heed.Trace{
 					Decided: func(_ heed.Attempt, v heed.Verdict, _ time.Duration) { verdicts = append(verdicts, v) },
-				}}
+				}
+				policy := heed.RetryPolicy{Backoff: constant(time.Second)}
+				tr := &heed.Transport{Base: server, Retry: policy, Trace: trace}
 				start := time.Now()
 				resp, err := tr.RoundTrip(newRequest(drainable(t, 5*time.Second), "GET", nil))
 				require.NoError(t, err)
