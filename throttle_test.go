@@ -148,7 +148,9 @@ func TestGatewaysWithoutHintsAreUsedNotFlooded(t *testing.T) {
 				refused, used := float64(g.refused)/float64(g.sent), float64(done)/20/took.Seconds()
 				t.Logf("%d done, %d lost in %v; %.1f %% of %d refused, %.0f %% used", done, lost, took, 100*refused, g.sent,
 					100*used)
-				assert.Zero(t, lost)
+				// All four attempts of a call are refused once in 2e5 calls: one of a run's 600 calls in 300 runs,
+				// but more than a hundredth of them never.
+				assert.LessOrEqual(t, lost, done/100)
 				assert.LessOrEqual(t, refused, 0.1)
 				assert.GreaterOrEqual(t, used, test.used)
 			})
@@ -208,7 +210,9 @@ func TestRandomRefusalsSlowNoOtherRequests(t *testing.T) {
 		calls.Wait()
 		t.Logf("%.2f %% of the calls took more than 200 ms, %d were lost", 100*float64(slow)/float64(n), lost)
 		assert.LessOrEqual(t, slow, n*4/100)
-		assert.Zero(t, lost)
+		// All four attempts of a call are refused once in 1e8 calls: of 10,000 calls one in 1e4 runs, but two
+		// only in 2e8.
+		assert.LessOrEqual(t, lost, 1)
 	})
 }
 
