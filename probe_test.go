@@ -289,7 +289,9 @@ func TestProcessesWithTheSameHintReturnAtDifferentTimes(t *testing.T) {
 				}
 				all.Wait()
 				slices.Sort(moments)
-				assert.Len(t, slices.Compact(slices.Clone(moments)), 20, "of 3.6e9 ns, two draw the same once in 1e7 runs")
+				// Of 3.6e9 ns, two of twenty draw the same once in 2e7 runs, and three cases add up; four draw two
+				// pairs once in 1e15.
+				assert.GreaterOrEqual(t, len(slices.Compact(slices.Clone(moments))), 19)
 				assert.Greater(t, moments[19]-moments[0], time.Second, "twenty draws of 3.6 s miss this once in 1e9 runs")
 			})
 		})
