@@ -364,12 +364,13 @@ func ExampleTransport_reverseProxy() {
 			return
 		}
 		resp.Body.Close()
-		fmt.Println(user, resp.StatusCode, resp.Header.Get("Retry-After"))
+		wait, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
+		fmt.Println(user, resp.StatusCode, 500 < wait && wait <= 600)
 	}
 	// Output:
-	// greedy 429 600
-	// greedy 429 600
-	// modest 200
+	// greedy 429 true
+	// greedy 429 true
+	// modest 200 false
 }
 
 // RetryAfter is useful outside the Transport too: here it turns a refusal into an error.
