@@ -18,9 +18,7 @@ import (
 // Thirty workers with the zero Transport, behind gateways that answer a plain 429. The stand-ins of
 // these gateways are in TestGatewaysWithoutHintsAreUsedNotFlooded.
 func TestRealGatewaysWithoutHintsAreUsedNotFlooded(t *testing.T) {
-	if !testenv.All() {
-		t.Skip("needs nginx, haproxy and varnishd: HEED_TEST=all runs it")
-	}
+	testenv.NeedLong(t) // it measures shares in real time
 	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer service.Close()
 	addr := strings.TrimPrefix(service.URL, "http://")
