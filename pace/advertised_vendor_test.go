@@ -279,38 +279,40 @@ func TestTenThousandInFlightAreObservedInLinearTime(t *testing.T) {
 
 // Forgetting a route with requests in flight must not count its policies twice.
 func TestForgettingARouteKeepsSharedPolicies(t *testing.T) {
-	pacer := &pace.Advertised{}
-	var reqs []*http.Request
-	for i := range 2000 {
-		req := request(t.Context(), "http://example.com/"+fmt.Sprintf("%c%c%c", 'a'+i%26, 'a'+i/26%26, 'a'+i/676))
-		require.NoError(t, pacer.WaitAtMost(req, time.Hour))
-		reqs = append(reqs, req)
-	}
-	for _, last := range []bool{false, true} {
-		for i, req := range reqs {
-			if last {
-				require.NoError(t, pacer.WaitAtMost(req, 0))
+	synctest.Test(t, func(t *testing.T) { // because a stall would use up the wait at the end
+		pacer := &pace.Advertised{}
+		var reqs []*http.Request
+		for i := range 2000 {
+			req := request(t.Context(), "http://example.com/"+fmt.Sprintf("%c%c%c", 'a'+i%26, 'a'+i/26%26, 'a'+i/676))
+			require.NoError(t, pacer.WaitAtMost(req, time.Hour))
+			reqs = append(reqs, req)
+		}
+		for _, last := range []bool{false, true} {
+			for i, req := range reqs {
+				if last {
+					require.NoError(t, pacer.WaitAtMost(req, 0))
+				}
+				pacer.Observe(heed.Attempt{Request: req, Response: &http.Response{StatusCode: 200, Header: http.Header{
+					"X-Ratelimit-Limit": {"100000"}, "X-Ratelimit-Remaining": {strconv.Itoa(60_000 - i)},
+					"X-Ratelimit-Reset": {"3600"},
+				}}})
 			}
+		}
+		routes, policies := pacer.Sizes(get())
+		assert.Equal(t, 2000, routes, "all had requests in flight")
+		assert.Equal(t, 1, policies)
+		assert.Positive(t, pacer.WouldWait(request(t.Context(), "http://example.com/new")), "all routes announced it")
+		for i := range 2000 {
+			req := request(t.Context(), "http://example.com/x"+fmt.Sprintf("%c%c%c", 'a'+i%26, 'a'+i/26%26, 'a'+i/676))
+			require.NoError(t, pacer.WaitAtMost(req, 0))
 			pacer.Observe(heed.Attempt{Request: req, Response: &http.Response{StatusCode: 200, Header: http.Header{
-				"X-Ratelimit-Limit": {"100000"}, "X-Ratelimit-Remaining": {strconv.Itoa(60_000 - i)},
-				"X-Ratelimit-Reset": {"3600"},
+				"X-Ratelimit-Limit": {"100000"}, "X-Ratelimit-Remaining": {"50000"}, "X-Ratelimit-Reset": {"3600"},
 			}}})
 		}
-	}
-	routes, policies := pacer.Sizes(get())
-	assert.Equal(t, 2000, routes, "all had requests in flight")
-	assert.Equal(t, 1, policies)
-	assert.Positive(t, pacer.WouldWait(request(t.Context(), "http://example.com/new")), "all routes announced it")
-	for i := range 2000 {
-		req := request(t.Context(), "http://example.com/x"+fmt.Sprintf("%c%c%c", 'a'+i%26, 'a'+i/26%26, 'a'+i/676))
-		require.NoError(t, pacer.WaitAtMost(req, 0))
-		pacer.Observe(heed.Attempt{Request: req, Response: &http.Response{StatusCode: 200, Header: http.Header{
-			"X-Ratelimit-Limit": {"100000"}, "X-Ratelimit-Remaining": {"50000"}, "X-Ratelimit-Reset": {"3600"},
-		}}})
-	}
-	routes, policies = pacer.Sizes(get())
-	assert.Equal(t, 256, routes)
-	assert.Equal(t, 1, policies)
+		routes, policies = pacer.Sizes(get())
+		assert.Equal(t, 256, routes)
+		assert.Equal(t, 1, policies)
+	})
 }
 
 // A server is wrong once.

@@ -247,15 +247,17 @@ func callUntilStopped(t *testing.T) {
 	all.Wait()
 }
 
-// An answering store counts its answers.
+// An answering store counts its answers, and the calls that wait for one.
 type answering struct {
 	quota.Reserver
-	answers atomic.Int64
+	answers, pending atomic.Int64
 }
 
 func (a *answering) Reserve(
 	ctx context.Context, most time.Duration, charges ...quota.Charge,
 ) (time.Duration, time.Time, bool, error) {
+	a.pending.Add(1)
+	defer a.pending.Add(-1)
 	wait, at, ok, err := a.Reserver.Reserve(ctx, most, charges...)
 	if err == nil {
 		a.answers.Add(1)
@@ -278,6 +280,7 @@ func TestWithoutRedisEachProcessUsesItsShare(t *testing.T) {
 		return store.answers.Load() > before
 	}
 	require.Eventually(t, asked, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return store.pending.Load() == 0 }, time.Minute, time.Millisecond)
 
 	server.Stop()
 	before := lost.Load()
