@@ -245,22 +245,26 @@ func TestAnotherProbeStartsBesideOneThatHangs(t *testing.T) {
 }
 
 func TestThePanicOfAProbeIsTheErrorOfCalls(t *testing.T) {
-	h := newHost(0)
-	h.Probe = func(context.Context) error { panic("a fault") }
-	assert.ErrorContains(t, h.do(t.Context()), "the host panicked: a fault")
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(0)
+		h.Probe = func(context.Context) error { panic("a fault") }
+		assert.ErrorContains(t, h.do(t.Context()), "the host panicked: a fault")
+	})
 }
 
 func TestAnInlineCallThatPanicsIsAnError(t *testing.T) {
-	c := &remote.Caller{Name: "the host", Timeout: timeout}
+	c := &remote.Caller{Name: "the host", Timeout: time.Minute}
 	err := remote.Inline(t.Context(), c, func(context.Context) error { panic("a fault") })
 	assert.EqualError(t, err, "the host panicked: a fault")
 }
 
 func TestACanceledInlineCallKeepsTheBreakerClosed(t *testing.T) {
-	h := newHost(0)
-	require.NoError(t, h.do(t.Context()))
-	ctx, cancel := context.WithCancel(t.Context())
-	err := remote.Inline(ctx, &h.Caller, func(ctx context.Context) error { cancel(); return ctx.Err() })
-	assert.Equal(t, context.Canceled, err)
-	assert.NoError(t, h.Ready(t.Context()))
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(0)
+		require.NoError(t, h.do(t.Context()))
+		ctx, cancel := context.WithCancel(t.Context())
+		err := remote.Inline(ctx, &h.Caller, func(ctx context.Context) error { cancel(); return ctx.Err() })
+		assert.Equal(t, context.Canceled, err)
+		assert.NoError(t, h.Ready(t.Context()))
+	})
 }
