@@ -41,19 +41,20 @@ func TestAProxyDelaysEachDirection(t *testing.T) {
 	defer conn.Close()
 	start = time.Now()
 	var want string
-	for i := range 100 {
+	const commands = 1000 // each by itself, they would take over three minutes
+	for i := range commands {
 		_, err := conn.Write([]byte("INCR n\r\n"))
 		require.NoError(t, err)
-		if i%10 == 0 {
+		if i%100 == 0 {
 			time.Sleep(time.Millisecond)
 		}
 	}
-	for i := range 100 {
+	for i := range commands {
 		want += ":" + strconv.Itoa(i+2) + "\r\n"
 	}
 	assert.Equal(t, want, read(t, conn, len(want)))
 	assert.GreaterOrEqual(t, time.Since(start), 200*time.Millisecond)
-	assert.Less(t, time.Since(start), 10*time.Second, "not each by itself")
+	assert.Less(t, time.Since(start), time.Minute, "not each by itself")
 }
 
 func TestAProxiedConnectionThatLostBytesStaysDead(t *testing.T) {

@@ -158,7 +158,9 @@ func TestClusterServesEverySlot(t *testing.T) {
 	for _, node := range redistest.StartCluster(t) {
 		addrs = append(addrs, node.Addr)
 	}
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	client := redis.NewClusterClient(&redis.ClusterOptions{
+		Addrs: addrs, DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute,
+	})
 	defer client.Close()
 	ctx := context.Background()
 	for _, key := range []string{"a", "b", "c", "d", "e", "f"} {
@@ -167,7 +169,7 @@ func TestClusterServesEverySlot(t *testing.T) {
 	}
 	var used int
 	for _, node := range addrs {
-		one := redis.NewClient(&redis.Options{Addr: node})
+		one := redis.NewClient(&redis.Options{Addr: node, DialTimeout: time.Minute, ReadTimeout: time.Minute})
 		if one.DBSize(ctx).Val() > 0 {
 			used++
 		}
