@@ -49,8 +49,9 @@ import (
 // token buckets, with any burst and a latency of up to two seconds; 100 % of fixed
 // windows, leaky buckets and sliding logs; and 96 % of sliding windows. Without
 // RateLimit-Policy it uses 80 to 100 %. If another client uses the same quota without
-// pacing, up to 10 % are refused by a sliding log and below 1 % by the others. Of two
-// processes on one bucket, 2 % are refused, and of eight, a third: use a Shared for them.
+// pacing, a sliding log refuses 3 to 11 %, the longer the more, and the others below 1 %.
+// Of two processes on one bucket, 2 % are refused, and of eight, a third: use a Shared for
+// them.
 // Fields announce whole seconds, so a window of a few seconds is not fully used.
 //
 // An Advertised is a heed.BoundedPacer. Do not change its fields or copy it after first
