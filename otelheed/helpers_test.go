@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -55,11 +56,13 @@ func (l *lab) otelhttp(base http.RoundTripper) http.RoundTripper {
 // client is one of t, reported to l.
 func (l *lab) client(t *heed.Transport) *http.Client { return l.clientWith(t, nil) }
 
-// clientWith has attempts make the spans of attempts.
+// clientWith has attempts make the spans of attempts. The metrics show its budget until the test ends.
 func (l *lab) clientWith(t *heed.Transport, attempts func(http.RoundTripper) http.RoundTripper) *http.Client {
 	o := l.options()
 	o.Attempts = attempts
-	return &http.Client{Transport: otelheed.NewTransport(t, o)}
+	client := &http.Client{Transport: otelheed.NewTransport(t, o)}
+	l.t.Cleanup(func() { runtime.KeepAlive(client) })
+	return client
 }
 
 // tree shows all spans that have ended: each below its parent, with its events and attributes.

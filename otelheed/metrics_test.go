@@ -54,6 +54,7 @@ func TestMetricsHaveNamesUnitsAndBoundedAttributes(t *testing.T) {
 		call(t, client, srv.URL+"/path")
 		var all metricdata.ResourceMetrics
 		require.NoError(t, l.reader.Collect(t.Context(), &all))
+		runtime.KeepAlive(client)
 		require.Len(t, all.ScopeMetrics, 1)
 		assert.Equal(t, "github.com/heedhttp/heed/otelheed", all.ScopeMetrics[0].Scope.Name)
 		keys := map[string]string{}
@@ -107,6 +108,7 @@ func TestManyServersAreCountedAsOneBeyondTheBound(t *testing.T) {
 	assert.Equal(t, 6, strings.Count(all, "\nattempts "), all)
 	assert.Contains(t, all, fmt.Sprintf("\nattempts {attempt} [final, 200, _OTHER] %d\n", clients*each-5))
 	assert.Equal(t, 5, strings.Count(all, "\nbudget.balance "), all)
+	runtime.KeepAlive(client)
 }
 
 // Calls that share a context and a Transport: each span has its own events, and nothing is
@@ -165,8 +167,10 @@ wait.duration s [backoff, example.com, 80] %d of %d
 
 func TestABudgetIsNotReadOnceItsTransportIsGone(t *testing.T) {
 	l := newLab(t)
-	func() { call(t, l.client(&heed.Transport{Base: always(200)}), "http://example.com") }()
+	client := &http.Client{Transport: otelheed.NewTransport(&heed.Transport{Base: always(200)}, l.options())}
+	call(t, client, "http://example.com")
 	assert.Contains(t, l.metrics(), "budget.balance")
+	runtime.KeepAlive(client)
 	require.Eventually(t, func() bool {
 		runtime.GC()
 		return !strings.Contains(l.metrics(), "budget.balance")

@@ -222,11 +222,13 @@ func TestNoSecretIsInAnySpanOrMetric(t *testing.T) {
 }
 
 func TestARequestWithoutAURLGetsBasesError(t *testing.T) {
-	l := newLab(t)
-	resp, err := l.client(nil).Transport.RoundTrip(&http.Request{})
-	if err == nil {
-		resp.Body.Close()
-	}
-	assert.ErrorContains(t, err, "nil Request.URL")
-	assert.Contains(t, l.tree(), "\nheed GET internal 0s-0s [attempts=1, *errors.errorString] Error\n")
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		resp, err := l.client(nil).Transport.RoundTrip(&http.Request{})
+		if err == nil {
+			resp.Body.Close()
+		}
+		assert.ErrorContains(t, err, "nil Request.URL")
+		assert.Contains(t, l.tree(), "\nheed GET internal 0s-0s [attempts=1, *errors.errorString] Error\n")
+	})
 }

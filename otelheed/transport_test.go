@@ -434,11 +434,13 @@ heed GET internal 0s-0s [attempts=1, final, 200]
 }
 
 func TestAPanicLeavesNoSpanOpen(t *testing.T) {
-	l := newLab(t)
-	client := l.client(&heed.Transport{Base: base(func(*http.Request) (*http.Response, error) { panic("broken") })})
-	assert.PanicsWithValue(t, "broken", func() { client.Get("http://example.com") })
-	assertTree(t, `
+	synctest.Test(t, func(t *testing.T) {
+		l := newLab(t)
+		client := l.client(&heed.Transport{Base: base(func(*http.Request) (*http.Response, error) { panic("broken") })})
+		assert.PanicsWithValue(t, "broken", func() { client.Get("http://example.com") })
+		assertTree(t, `
 heed GET internal 0s-0s [attempts=1, _OTHER] Error
   GET client 0s-0s [_OTHER] Error
 `, l)
+	})
 }
