@@ -172,29 +172,31 @@ func TestFailingGateFollowsTheFailureMode(t *testing.T) {
 }
 
 func TestGateRecoveryIsReported(t *testing.T) {
-	up := false
-	memory := new(quota.Memory)
-	var events eventLog
-	var verdicts []serverside.Verdict
-	h := must(t, serverside.Config{
-		Rules: []serverside.Rule{slots(1)}, Audit: events.add, OnStoreError: serverside.FailOpen,
-		Observe: func(o serverside.Observation) { verdicts = append(verdicts, o.Verdict) },
-		Gate: gate(func(ctx context.Context, key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
-			if !up {
-				return nil, quota.Decision{}, errDown
-			}
-			return memory.Acquire(ctx, key, limit, n)
-		}),
-	}).Wrap(new(ok))
-	codes(2, h, "GET", "/")
-	up = true
-	codes(2, h, "GET", "/")
-	assert.Equal(t, []serverside.EventKind{serverside.StoreFailed, serverside.StoreFailed, serverside.StoreRecovered},
-		events.kinds())
-	assert.Equal(t,
-		[]serverside.Verdict{
-			serverside.Uncounted, serverside.Uncounted, serverside.Admitted, serverside.Admitted,
-		}, verdicts)
+	synctest.Test(t, func(t *testing.T) {
+		up := false
+		memory := new(quota.Memory)
+		var events eventLog
+		var verdicts []serverside.Verdict
+		h := must(t, serverside.Config{
+			Rules: []serverside.Rule{slots(1)}, Audit: events.add, OnStoreError: serverside.FailOpen,
+			Observe: func(o serverside.Observation) { verdicts = append(verdicts, o.Verdict) },
+			Gate: gate(func(ctx context.Context, key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
+				if !up {
+					return nil, quota.Decision{}, errDown
+				}
+				return memory.Acquire(ctx, key, limit, n)
+			}),
+		}).Wrap(new(ok))
+		codes(2, h, "GET", "/")
+		up = true
+		codes(2, h, "GET", "/")
+		assert.Equal(t, []serverside.EventKind{serverside.StoreFailed, serverside.StoreFailed, serverside.StoreRecovered},
+			events.kinds())
+		assert.Equal(t,
+			[]serverside.Verdict{
+				serverside.Uncounted, serverside.Uncounted, serverside.Admitted, serverside.Admitted,
+			}, verdicts)
+	})
 }
 
 func TestHoldThatComesTooLateIsReleased(t *testing.T) {

@@ -390,27 +390,31 @@ func TestWebhooksAreCountedBySenderAndEndpoint(t *testing.T) {
 }
 
 func TestExemptRequestsNeverReachTheStore(t *testing.T) {
-	asked := atomic.Int64{}
-	counting := store(func(_ context.Context, _ []quota.Decision, _ ...quota.Charge) ([]quota.Decision, error) {
-		asked.Add(1)
-		return nil, errDown
-	})
-	l := must(t, serverside.Config{Rules: oneRule(quota.PerHour(1)), Store: counting, OnStoreError: serverside.FailClosed,
-		Exempt: []string{"GET /health", "/live/{probe}"}, Audit: silent})
-	h := l.WrapEarly(l.Wrap(new(ok)))
-	assert.Equal(t, map[int]int{200: 1000}, codes(1000, h, "GET", "/health"))
-	assert.Equal(t, map[int]int{200: 10}, codes(10, h, "HEAD", "/live/db"))
-	assert.Zero(t, asked.Load())
-	assert.Empty(t, limitFields(ask(h, "GET", "/health").Header()))
+	synctest.Test(t, func(t *testing.T) {
+		asked := atomic.Int64{}
+		counting := store(func(_ context.Context, _ []quota.Decision, _ ...quota.Charge) ([]quota.Decision, error) {
+			asked.Add(1)
+			return nil, errDown
+		})
+		l := must(t, serverside.Config{
+			Rules: oneRule(quota.PerHour(1)), Store: counting, OnStoreError: serverside.FailClosed,
+			Exempt: []string{"GET /health", "/live/{probe}"}, Audit: silent,
+		})
+		h := l.WrapEarly(l.Wrap(new(ok)))
+		assert.Equal(t, map[int]int{200: 1000}, codes(1000, h, "GET", "/health"))
+		assert.Equal(t, map[int]int{200: 10}, codes(10, h, "HEAD", "/live/db"))
+		assert.Zero(t, asked.Load())
+		assert.Empty(t, limitFields(ask(h, "GET", "/health").Header()))
 
-	for _, path := range []string{
-		"/healthz", "/health/deep", "/HEALTH", "//health", "/x/../health", "/health/../admin", "/%68ealth",
-		"/health%2f..%2fadmin", "/live/a%2fb",
-	} {
-		r := httptest.NewRequest("GET", "http://example.com"+path, nil)
-		assert.Equal(t, 503, serve(h, r).Code, path)
-	}
-	assert.Equal(t, 503, ask(h, "POST", "/health").Code)
+		for _, path := range []string{
+			"/healthz", "/health/deep", "/HEALTH", "//health", "/x/../health", "/health/../admin", "/%68ealth",
+			"/health%2f..%2fadmin", "/live/a%2fb",
+		} {
+			r := httptest.NewRequest("GET", "http://example.com"+path, nil)
+			assert.Equal(t, 503, serve(h, r).Code, path)
+		}
+		assert.Equal(t, 503, ask(h, "POST", "/health").Code)
+	})
 }
 
 func TestExemptRequestStaysExemptInLaterStages(t *testing.T) {

@@ -2,6 +2,7 @@ package metrics_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -44,8 +46,10 @@ func open(t testing.TB, cfg serverside.Config, o ...metrics.Options) *site {
 	return s
 }
 
-// instrumented returns cfg with metrics, and without a log unless it has one.
+// instrumented returns cfg with metrics, and without a log unless it has one. On a busy machine a Store
+// in this process may answer late.
 func (s *site) instrumented(cfg serverside.Config) serverside.Config {
+	cfg.StoreTimeout = cmp.Or(cfg.StoreTimeout, time.Minute)
 	if cfg.Audit == nil {
 		cfg.Audit = func(serverside.Event) {}
 	}

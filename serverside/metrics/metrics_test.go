@@ -90,7 +90,7 @@ func TestAMixOfRequestsIsCountedByVerdict(t *testing.T) {
 }
 
 func TestTheHitRatioIsDenialsByDecisions(t *testing.T) {
-	s := open(t, rules(rule("api", "/", quota.PerHour(94))))
+	s := open(t, rules(rule("api", "/", quota.PerDay(94))))
 	assert.Equal(t, map[int]int{200: 94, 429: 6}, s.ask(100, "/"))
 	_, recorded := alerts(t)
 	require.Equal(t, "sum(rate(rate_limit_exceeded_total[5m])) / sum(rate(rate_limit_decisions_total[5m]))",

@@ -227,18 +227,20 @@ func TestForgeCountsAnonymousClientsByAddress(t *testing.T) {
 }
 
 func TestForgeTrustsNoHeaderField(t *testing.T) {
-	h := limited(t, profiles.Forge(options()))
-	admitted := 0
-	for i := range 50 {
-		address := fmt.Sprintf("198.51.100.%d", i)
-		if ask(h, "GET /login", "CF-Connecting-IP", address, "X-Forwarded-For", address+", 192.0.2.1").Code == 200 {
-			admitted++
+	synctest.Test(t, func(t *testing.T) {
+		h := limited(t, profiles.Forge(options()))
+		admitted := 0
+		for i := range 50 {
+			address := fmt.Sprintf("198.51.100.%d", i)
+			if ask(h, "GET /login", "CF-Connecting-IP", address, "X-Forwarded-For", address+", 192.0.2.1").Code == 200 {
+				admitted++
+			}
 		}
-	}
-	assert.Equal(t, 5, admitted)
-	for i := range 20 {
-		assert.Equal(t, 200, askFrom(fmt.Sprintf("203.0.113.%d:1", i), h, "GET /login", "X-Forwarded-For", "").Code)
-	}
+		assert.Equal(t, 5, admitted)
+		for i := range 20 {
+			assert.Equal(t, 200, askFrom(fmt.Sprintf("203.0.113.%d:1", i), h, "GET /login", "X-Forwarded-For", "").Code)
+		}
+	})
 }
 
 func TestForgeBody(t *testing.T) {
@@ -276,14 +278,16 @@ func TestForgeTrustsNobodyWithoutALimit(t *testing.T) {
 }
 
 func TestForgeCountsLocallyWhileTheStoreFails(t *testing.T) {
-	o := options()
-	o.Store = new(down)
-	h := limited(t, profiles.Forge(o))
-	n, _ := spend(h, 10, "GET /login")
-	assert.Equal(t, 5, n)
-	n, last := spend(h, 200, "GET /api/items", "X-Token", "t1")
-	assert.Equal(t, 60, n)
-	assert.Equal(t, []string{"60", "0"}, numbers(last)[:2])
+	synctest.Test(t, func(t *testing.T) {
+		o := options()
+		o.Store = new(down)
+		h := limited(t, profiles.Forge(o))
+		n, _ := spend(h, 10, "GET /login")
+		assert.Equal(t, 5, n)
+		n, last := spend(h, 200, "GET /api/items", "X-Token", "t1")
+		assert.Equal(t, 60, n)
+		assert.Equal(t, []string{"60", "0"}, numbers(last)[:2])
+	})
 }
 
 func TestForgeFileCanBeTightened(t *testing.T) {

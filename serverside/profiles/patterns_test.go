@@ -140,15 +140,17 @@ func TestPatternsBody(t *testing.T) {
 }
 
 func TestPatternsNeverAnswers503(t *testing.T) {
-	o := options()
-	o.Store = new(down)
-	n, last := spend(limited(t, profiles.Patterns(o)), 200, "GET /search", "X-User", "ann")
-	assert.Equal(t, 60, n)
-	assert.Equal(t, 429, last.Code)
-	for _, rule := range profiles.Patterns(withTiers(o)).Rules {
-		assert.Zero(t, rule.Status, rule.Name)
-		assert.Zero(t, rule.OnStoreError, rule.Name)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		o := options()
+		o.Store = new(down)
+		n, last := spend(limited(t, profiles.Patterns(o)), 200, "GET /search", "X-User", "ann")
+		assert.Equal(t, 60, n)
+		assert.Equal(t, 429, last.Code)
+		for _, rule := range profiles.Patterns(withTiers(o)).Rules {
+			assert.Zero(t, rule.Status, rule.Name)
+			assert.Zero(t, rule.OnStoreError, rule.Name)
+		}
+	})
 }
 
 func TestPatternsLimitsClientsThatMakeUpUsers(t *testing.T) {

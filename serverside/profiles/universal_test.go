@@ -51,11 +51,13 @@ func TestUniversalPassesItsDescribedTests(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		assert.Equal(t, 200, ask(h, "POST /api/account/email", "X-User", "ann").Code)
 	})
-	h := limited(t, profiles.Universal(options())) // spoofed fields change nothing
-	for i, spoofed := range []string{"1.1.1.1, 2.2.2.2, 3.3.3.3", "invalid-ip", "", ", 1.2.3.4", "1.2.3.4:80"} {
-		w := ask(h, "POST /api/auth/otp", "X-Forwarded-For", spoofed)
-		assert.Equal(t, fmt.Sprint(4-i), numbers(w)[1], spoofed)
-	}
+	synctest.Test(t, func(t *testing.T) { // spoofed fields change nothing
+		h := limited(t, profiles.Universal(options()))
+		for i, spoofed := range []string{"1.1.1.1, 2.2.2.2, 3.3.3.3", "invalid-ip", "", ", 1.2.3.4", "1.2.3.4:80"} {
+			w := ask(h, "POST /api/auth/otp", "X-Forwarded-For", spoofed)
+			assert.Equal(t, fmt.Sprint(4-i), numbers(w)[1], spoofed)
+		}
+	})
 }
 
 // After a hundred requests in ten seconds, sixteen of a hundred a minute are left.
@@ -260,25 +262,27 @@ func TestUniversalBody(t *testing.T) {
 
 // While the store fails, requests are admitted uncounted, but logins are counted.
 func TestUniversalAnswersWhateverTheStoreDoes(t *testing.T) {
-	o := options()
-	o.Store = new(down)
-	h := limited(t, profiles.Universal(o))
-	for _, what := range []string{"GET /health", "GET /api/data", "POST /api/contact", "GET /api/export", "GET /"} {
-		for range 30 {
-			w := ask(h, what, "X-User", "ann")
-			require.Equal(t, 200, w.Code, what)
-			assert.Equal(t, "ok", w.Body.String())
-			assert.Empty(t, numbers(w))
+	synctest.Test(t, func(t *testing.T) {
+		o := options()
+		o.Store = new(down)
+		h := limited(t, profiles.Universal(o))
+		for _, what := range []string{"GET /health", "GET /api/data", "POST /api/contact", "GET /api/export", "GET /"} {
+			for range 30 {
+				w := ask(h, what, "X-User", "ann")
+				require.Equal(t, 200, w.Code, what)
+				assert.Equal(t, "ok", w.Body.String())
+				assert.Empty(t, numbers(w))
+			}
 		}
-	}
-	n, _ := spend(h, 10, "POST /api/auth/login", "X-Account", "ann")
-	assert.Equal(t, 5, n, "but passwords cannot be guessed meanwhile")
+		n, _ := spend(h, 10, "POST /api/auth/login", "X-Account", "ann")
+		assert.Equal(t, 5, n, "but passwords cannot be guessed meanwhile")
 
-	h = limited(t, profiles.Universal(options()))
-	for _, what := range []string{"GET /api/data", "GET /api/endpoint", "GET /", "POST /api/contact"} {
-		assert.Len(t, numbers(ask(h, what)), 3, what)
-	}
-	assert.Empty(t, numbers(ask(h, "GET /health")))
+		h = limited(t, profiles.Universal(options()))
+		for _, what := range []string{"GET /api/data", "GET /api/endpoint", "GET /", "POST /api/contact"} {
+			assert.Len(t, numbers(ask(h, what)), 3, what)
+		}
+		assert.Empty(t, numbers(ask(h, "GET /health")))
+	})
 }
 
 func TestFileWithoutAWindowOrALimitIsRefused(t *testing.T) {
