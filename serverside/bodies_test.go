@@ -151,24 +151,26 @@ func TestBodiesForRequestsInFlight(t *testing.T) {
 }
 
 func TestProblemHasTheCostThatFitsNow(t *testing.T) {
-	rules := []serverside.Rule{{Name: "api", Policies: []quota.Policy{quota.PerMinute(10), quota.PerHour(100)},
-		Cost: func(r *http.Request) int64 { return r.ContentLength }}}
-	h := must(t, serverside.Config{Rules: rules, Audit: silent}).Wrap(new(ok))
-	post := func(n int) *httptest.ResponseRecorder {
-		r := request("POST", "http://example.com/", "192.0.2.1:1")
-		r.ContentLength = int64(n)
-		return serve(h, r)
-	}
-	require.Equal(t, 200, post(6).Code)
-	w := post(8)
-	require.Equal(t, 429, w.Code)
-	var p struct {
-		Cost    int64 `json:"cost"`
-		FitsNow int64 `json:"fits_now"`
-	}
-	require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p))
-	assert.Equal(t, int64(8), p.Cost)
-	assert.Equal(t, int64(4), p.FitsNow)
-	assert.Equal(t, 200, post(int(p.FitsNow)).Code)
-	assert.NotContains(t, post(1).Body.String(), "fits_now", "nothing does")
+	synctest.Test(t, func(t *testing.T) {
+		rules := []serverside.Rule{{Name: "api", Policies: []quota.Policy{quota.PerMinute(10), quota.PerHour(100)},
+			Cost: func(r *http.Request) int64 { return r.ContentLength }}}
+		h := must(t, serverside.Config{Rules: rules, Audit: silent}).Wrap(new(ok))
+		post := func(n int) *httptest.ResponseRecorder {
+			r := request("POST", "http://example.com/", "192.0.2.1:1")
+			r.ContentLength = int64(n)
+			return serve(h, r)
+		}
+		require.Equal(t, 200, post(6).Code)
+		w := post(8)
+		require.Equal(t, 429, w.Code)
+		var p struct {
+			Cost    int64 `json:"cost"`
+			FitsNow int64 `json:"fits_now"`
+		}
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &p))
+		assert.Equal(t, int64(8), p.Cost)
+		assert.Equal(t, int64(4), p.FitsNow)
+		assert.Equal(t, 200, post(int(p.FitsNow)).Code)
+		assert.NotContains(t, post(1).Body.String(), "fits_now", "nothing does")
+	})
 }

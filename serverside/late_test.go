@@ -19,25 +19,27 @@ import (
 )
 
 func TestRetriesAreRefusedBeforeFirstAttempts(t *testing.T) {
-	handler := &ok{}
-	l := must(t, serverside.Config{Audit: func(serverside.Event) {}, Rules: []serverside.Rule{
-		{Name: "all", Policies: []quota.Policy{quota.PerMinute(100)}},
-		{Name: "retries", If: serverside.Repeated, Policies: []quota.Policy{quota.PerMinute(3)}},
-	}})
-	h := l.Wrap(handler)
-	for i, test := range []struct {
-		attempt string
-		status  int
-	}{
-		{"2", 200}, {"1",
-			200}, {"3", 200}, {"2", 200}, {"2", 429}, {"7", 429}, {"1", 200}, {"", 200}, {"two", 200}, {"-2", 200},
-	} {
-		w := ask(h, "GET", "/", ratelimit.AttemptField, test.attempt)
-		assert.Equal(t, test.status, w.Code, "request %d, attempt %q", i, test.attempt)
-	}
-	assert.Equal(t, 8, handler.served)
-	assert.Equal(t, http.StatusOK, askFrom("198.51.100.7:1", h, "GET", "/", ratelimit.AttemptField, "2").Code,
-		"each key has its own")
+	synctest.Test(t, func(t *testing.T) {
+		handler := &ok{}
+		l := must(t, serverside.Config{Audit: func(serverside.Event) {}, Rules: []serverside.Rule{
+			{Name: "all", Policies: []quota.Policy{quota.PerMinute(100)}},
+			{Name: "retries", If: serverside.Repeated, Policies: []quota.Policy{quota.PerMinute(3)}},
+		}})
+		h := l.Wrap(handler)
+		for i, test := range []struct {
+			attempt string
+			status  int
+		}{
+			{"2", 200}, {"1",
+				200}, {"3", 200}, {"2", 200}, {"2", 429}, {"7", 429}, {"1", 200}, {"", 200}, {"two", 200}, {"-2", 200},
+		} {
+			w := ask(h, "GET", "/", ratelimit.AttemptField, test.attempt)
+			assert.Equal(t, test.status, w.Code, "request %d, attempt %q", i, test.attempt)
+		}
+		assert.Equal(t, 8, handler.served)
+		assert.Equal(t, http.StatusOK, askFrom("198.51.100.7:1", h, "GET", "/", ratelimit.AttemptField, "2").Code,
+			"each key has its own")
+	})
 }
 
 func TestRuleThatDoesNotApplyWritesNoFields(t *testing.T) {
@@ -49,39 +51,41 @@ func TestRuleThatDoesNotApplyWritesNoFields(t *testing.T) {
 }
 
 func TestInTimeRefusesLateRequestsUncharged(t *testing.T) {
-	handler := &ok{}
-	l := limit(t, quota.PerMinute(2))
-	h := serverside.InTime(func(r *http.Request) time.Duration {
-		if r.URL.Path == "/report" {
-			return time.Second
-		}
-		return 0
-	}, l.Wrap(handler))
-	for _, test := range []struct {
-		path, left string
-		status     int
-	}{
-		{"/report", "999", 503}, {"/report", "1", 503}, {"/quick", "1", 200}, {"/report", "1000", 200},
-		{"/report", "999", 503}, {"/report", "", 429},
-	} {
-		w := ask(h, "GET", test.path, ratelimit.TimeLeftField, test.left)
-		require.Equal(t, test.status, w.Code, "%+v", test)
-		if test.status == 503 {
-			assert.Equal(t, "false", w.Header().Get("X-Should-Retry"))
-			assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
-			assert.Empty(t, w.Header().Get("Retry-After"))
-			var problem struct {
-				Type, Title, Detail string
-				Status              int
+	synctest.Test(t, func(t *testing.T) {
+		handler := &ok{}
+		l := limit(t, quota.PerMinute(2))
+		h := serverside.InTime(func(r *http.Request) time.Duration {
+			if r.URL.Path == "/report" {
+				return time.Second
 			}
-			require.NoError(t, json.Unmarshal(w.Body.Bytes(), &problem), w.Body.String())
-			assert.Equal(t, serverside.ProblemLate, problem.Type)
-			assert.Equal(t, 503, problem.Status)
-			assert.NotEmpty(t, problem.Detail)
+			return 0
+		}, l.Wrap(handler))
+		for _, test := range []struct {
+			path, left string
+			status     int
+		}{
+			{"/report", "999", 503}, {"/report", "1", 503}, {"/quick", "1", 200}, {"/report", "1000", 200},
+			{"/report", "999", 503}, {"/report", "", 429},
+		} {
+			w := ask(h, "GET", test.path, ratelimit.TimeLeftField, test.left)
+			require.Equal(t, test.status, w.Code, "%+v", test)
+			if test.status == 503 {
+				assert.Equal(t, "false", w.Header().Get("X-Should-Retry"))
+				assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+				assert.Empty(t, w.Header().Get("Retry-After"))
+				var problem struct {
+					Type, Title, Detail string
+					Status              int
+				}
+				require.NoError(t, json.Unmarshal(w.Body.Bytes(), &problem), w.Body.String())
+				assert.Equal(t, serverside.ProblemLate, problem.Type)
+				assert.Equal(t, 503, problem.Status)
+				assert.NotEmpty(t, problem.Detail)
+			}
 		}
-	}
-	assert.Equal(t, 2, handler.served)
-	assert.Empty(t, ask(h, "HEAD", "/report", ratelimit.TimeLeftField, "5").Body.String())
+		assert.Equal(t, 2, handler.served)
+		assert.Empty(t, ask(h, "HEAD", "/report", ratelimit.TimeLeftField, "5").Body.String())
+	})
 }
 
 // A client says how long it will wait, and does not retry when that is too short.

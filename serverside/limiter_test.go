@@ -52,13 +52,15 @@ func TestResponsesOfALimitedRouteHaveTheFields(t *testing.T) {
 }
 
 func TestCostBelowOneCountsAsOne(t *testing.T) {
-	for _, cost := range []int64{0, -1, -1 << 63} {
-		rules := oneRule(quota.PerMinute(2))
-		rules[0].Cost = func(*http.Request) int64 { return cost }
-		h := must(t, serverside.Config{Rules: rules}).Wrap(new(ok))
-		spend(t, h, 2)
-		assert.Equal(t, 429, ask(h, "GET", "/").Code, cost)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, cost := range []int64{0, -1, -1 << 63} {
+			rules := oneRule(quota.PerMinute(2))
+			rules[0].Cost = func(*http.Request) int64 { return cost }
+			h := must(t, serverside.Config{Rules: rules}).Wrap(new(ok))
+			spend(t, h, 2)
+			assert.Equal(t, 429, ask(h, "GET", "/").Code, cost)
+		}
+	})
 }
 
 func TestHugeCostIsDenied(t *testing.T) {

@@ -109,23 +109,27 @@ func limitedBy(limits serverside.Limits) []serverside.Rule {
 }
 
 func TestKeyMayHaveItsOwnLimits(t *testing.T) {
-	table := serverside.LimitTable{"two": {PerMinute: 2}, "both": {PerMinute: 100, PerDay: 3}, "none": {}}
-	h := must(t, serverside.Config{Rules: limitedBy(table), Audit: silent}).Wrap(new(ok))
-	assert.Equal(t, map[int]int{200: 2, 429: 1}, codes(3, h, "GET", "/", "X-User", "two"))
-	assert.Equal(t, []string{"key/1m"}, problemOf(t, ask(h, "GET", "/", "X-User", "two")).Violated)
-	assert.Equal(t, map[int]int{200: 3, 429: 1}, codes(4, h, "GET", "/", "X-User", "both"))
-	assert.Equal(t, []string{"key/24h"}, problemOf(t, ask(h, "GET", "/", "X-User", "both")).Violated)
-	assert.Equal(t, map[int]int{200: 50}, codes(50, h, "GET", "/", "X-User", "none"), "zero is not enforced")
-	assert.Equal(t, map[int]int{200: 4, 429: 1}, codes(5, h, "GET", "/", "X-User", "unknown"))
-	assert.Equal(t, map[int]int{200: 4, 429: 1}, codes(5, h, "GET", "/"),
-		"a client without a key is not looked up by address")
+	synctest.Test(t, func(t *testing.T) {
+		table := serverside.LimitTable{"two": {PerMinute: 2}, "both": {PerMinute: 100, PerDay: 3}, "none": {}}
+		h := must(t, serverside.Config{Rules: limitedBy(table), Audit: silent}).Wrap(new(ok))
+		assert.Equal(t, map[int]int{200: 2, 429: 1}, codes(3, h, "GET", "/", "X-User", "two"))
+		assert.Equal(t, []string{"key/1m"}, problemOf(t, ask(h, "GET", "/", "X-User", "two")).Violated)
+		assert.Equal(t, map[int]int{200: 3, 429: 1}, codes(4, h, "GET", "/", "X-User", "both"))
+		assert.Equal(t, []string{"key/24h"}, problemOf(t, ask(h, "GET", "/", "X-User", "both")).Violated)
+		assert.Equal(t, map[int]int{200: 50}, codes(50, h, "GET", "/", "X-User", "none"), "zero is not enforced")
+		assert.Equal(t, map[int]int{200: 4, 429: 1}, codes(5, h, "GET", "/", "X-User", "unknown"))
+		assert.Equal(t, map[int]int{200: 4, 429: 1}, codes(5, h, "GET", "/"),
+			"a client without a key is not looked up by address")
+	})
 }
 
 func TestLimitTableIgnoresFallbackAddresses(t *testing.T) {
-	h := must(t, serverside.Config{
-		Rules: limitedBy(serverside.LimitTable{"192.0.2.1": {PerDay: 1000}}), Audit: silent,
-	}).Wrap(new(ok))
-	assert.Equal(t, map[int]int{200: 4, 429: 1}, codes(5, h, "GET", "/"))
+	synctest.Test(t, func(t *testing.T) {
+		h := must(t, serverside.Config{
+			Rules: limitedBy(serverside.LimitTable{"192.0.2.1": {PerDay: 1000}}), Audit: silent,
+		}).Wrap(new(ok))
+		assert.Equal(t, map[int]int{200: 4, 429: 1}, codes(5, h, "GET", "/"))
+	})
 }
 
 // provider is a function as Limits.
@@ -134,19 +138,21 @@ type provider func(ctx context.Context, key string) ([]quota.Policy, error)
 func (p provider) Limits(ctx context.Context, key string) ([]quota.Policy, error) { return p(ctx, key) }
 
 func TestRulePoliciesApplyWhileLimitsFails(t *testing.T) {
-	for name, limits := range map[string]provider{
-		"error": func(context.Context, string) ([]quota.Policy, error) {
-			return nil, errors.New("down")
-		},
-		"nonsense": func(context.Context, string) ([]quota.Policy, error) { return []quota.Policy{{Quota: -1}}, nil },
-	} {
-		var events eventLog
-		h := must(t, serverside.Config{Rules: limitedBy(limits), Audit: events.add}).Wrap(new(ok))
-		assert.Equal(t, map[int]int{200: 4, 429: 1}, codes(5, h, "GET", "/", "X-User", "ann"), name)
-		failed := events.of(serverside.LimitsFailed)
-		require.Len(t, failed, 5, name)
-		assert.Error(t, failed[0].Err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		for name, limits := range map[string]provider{
+			"error": func(context.Context, string) ([]quota.Policy, error) {
+				return nil, errors.New("down")
+			},
+			"nonsense": func(context.Context, string) ([]quota.Policy, error) { return []quota.Policy{{Quota: -1}}, nil },
+		} {
+			var events eventLog
+			h := must(t, serverside.Config{Rules: limitedBy(limits), Audit: events.add}).Wrap(new(ok))
+			assert.Equal(t, map[int]int{200: 4, 429: 1}, codes(5, h, "GET", "/", "X-User", "ann"), name)
+			failed := events.of(serverside.LimitsFailed)
+			require.Len(t, failed, 5, name)
+			assert.Error(t, failed[0].Err)
+		}
+	})
 }
 
 func TestLimitsReturnedWithAnErrorApply(t *testing.T) {

@@ -97,9 +97,9 @@ func TestRedisStopsAndComesBack(t *testing.T) {
 	closed := inRedis(t, store.Addr, serverside.FailClosed, 0)
 	require.Equal(t, 503, askPeer(closed, "192.0.2.2:1234").Code)
 	store.Cont()
-	require.Eventually(t, func() bool { return askPeer(closed, "192.0.2.2:1234").Code == 200 }, time.Minute,
-		50*time.Millisecond,
-		"it recovers alone")
+	// Requests that Redis answered too late were charged, too, so the first answer may be a denial.
+	require.Eventually(t, func() bool { return askPeer(closed, "192.0.2.2:1234").Code != 503 }, time.Minute,
+		50*time.Millisecond, "it recovers alone")
 }
 
 func replica(t *testing.T, addr string, h http.Handler, rules ...serverside.Rule) http.Handler {
@@ -116,10 +116,7 @@ func replica(t *testing.T, addr string, h http.Handler, rules ...serverside.Rule
 
 func TestAllReplicasKeepAnAccountLocked(t *testing.T) {
 	store := redistest.Start(t)
-	logins := serverside.Logins("login", "POST /login", serverside.FormValue("user"))
-	logins.Policies = []quota.Policy{quota.PerHour(5)} // long enough for a busy machine
-	logins.Penalty.Within, logins.Penalty.First, logins.Penalty.Max = time.Hour, time.Hour, time.Hour
-	rules := []serverside.Rule{logins, perHour("ip", "", 1000)}
+	rules := logins(hourly)
 	one := replica(t, store.Addr, http.HandlerFunc(doors), rules...)
 	two := replica(t, store.Addr, http.HandlerFunc(doors), rules...)
 	require.Equal(t, 200, login(one, "192.0.2.1:1", "ann", "right").Code)
@@ -156,7 +153,7 @@ func TestReplicasCountRequestsInFlightTogether(t *testing.T) {
 
 func TestLossOfRedisDataIsNoError(t *testing.T) {
 	store := redistest.Start(t)
-	client := redis.NewClient(&redis.Options{Addr: store.Addr})
+	client := redis.NewClient(slowly(store.Addr))
 	defer client.Close()
 	h := inRedis(t, store.Addr, serverside.FailClosed, time.Minute)
 	require.Equal(t, 200, askPeer(h, "192.0.2.1:1").Code)
@@ -172,7 +169,7 @@ func TestLossOfRedisDataIsNoError(t *testing.T) {
 
 func TestRedisContainsNoSecrets(t *testing.T) {
 	store := redistest.Start(t)
-	client := redis.NewClient(&redis.Options{Addr: store.Addr})
+	client := redis.NewClient(slowly(store.Addr))
 	defer client.Close()
 	h := replica(t, store.Addr, new(ok),
 		at(serverside.AfterAuth, by(serverside.Header("Authorization"), perHour("token", "", 5))))

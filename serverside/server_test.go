@@ -12,7 +12,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -176,7 +175,6 @@ func TestThousandConcurrentRequestsOverTCPAreCountedExactly(t *testing.T) {
 	srv := listen(t, limit(t, quota.PerDay(100)).Wrap(http.HandlerFunc(bare)))
 	client := srv.Client()
 	client.Transport.(*http.Transport).MaxConnsPerHost = 50
-	client.Timeout = time.Minute
 	var group sync.WaitGroup
 	var admitted, denied atomic.Int64
 	for range 1000 {

@@ -154,23 +154,25 @@ func TestResponseHasTheStatusOfTheHandler(t *testing.T) {
 }
 
 func TestUnseenResponseSettlesNothing(t *testing.T) {
-	var events eventLog
-	rule := serverside.Logins("login", "POST /login", serverside.FormValue("user"))
-	rules := []serverside.Rule{rule, perHour("ip", "", 1000), {
-		Name: "api", Pattern: "POST /login", Policies: []quota.Policy{quota.PerHour(100)},
-		Settle: func(serverside.Response) int64 { return 0 },
-	}}
-	h := must(t, serverside.Config{
-		Rules: rules, Audit: events.add,
-	}).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	for range 5 {
-		require.Equal(t, 200, login(h, "192.0.2.1:1", "ann", "right").Code)
-	}
-	w := login(h, "192.0.2.1:1", "ann", "right")
-	assert.Equal(t, 429, w.Code)
-	assert.Contains(t, w.Header().Get("RateLimit"), `"login";r=0`)
-	assert.Len(t, events.of(serverside.ResponseUnseen), 1, "reported once")
-	assert.Empty(t, events.of(serverside.Penalized), "it is no failure either")
+	synctest.Test(t, func(t *testing.T) {
+		var events eventLog
+		rule := serverside.Logins("login", "POST /login", serverside.FormValue("user"))
+		rules := []serverside.Rule{rule, perHour("ip", "", 1000), {
+			Name: "api", Pattern: "POST /login", Policies: []quota.Policy{quota.PerHour(100)},
+			Settle: func(serverside.Response) int64 { return 0 },
+		}}
+		h := must(t, serverside.Config{
+			Rules: rules, Audit: events.add,
+		}).Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+		for range 5 {
+			require.Equal(t, 200, login(h, "192.0.2.1:1", "ann", "right").Code)
+		}
+		w := login(h, "192.0.2.1:1", "ann", "right")
+		assert.Equal(t, 429, w.Code)
+		assert.Contains(t, w.Header().Get("RateLimit"), `"login";r=0`)
+		assert.Len(t, events.of(serverside.ResponseUnseen), 1, "reported once")
+		assert.Empty(t, events.of(serverside.Penalized), "it is no failure either")
+	})
 }
 
 func TestWatchedWriterHasTheServersMethods(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -518,39 +519,41 @@ rules:
 }
 
 func TestLogin(t *testing.T) {
-	cfg := parsed(t, "r.yaml", `
+	synctest.Test(t, func(t *testing.T) {
+		cfg := parsed(t, "r.yaml", `
 rules:
 - {name: address, policies: 100/1m}
 - {name: login, pattern: POST /login, login: "form:user"}
 - {name: own, pattern: POST /own, login: "form:user", policies: 3/1h log, on_store_error: closed}
 `)
-	want := serverside.Logins("login", "POST /login", serverside.FormValue("user"))
-	assert.Equal(t, want.Policies, cfg.Rules[1].Policies)
-	assert.Equal(t, []quota.Policy{{Quota: 3, Window: time.Hour, Algorithm: quota.SlidingLog}}, cfg.Rules[2].Policies)
-	assert.Equal(t, serverside.FailClosed, cfg.Rules[2].OnStoreError)
-	h := limiter(t, cfg).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.WriteHeader(http.StatusUnauthorized)
-	}))
-	var codes []int
-	for range 6 {
-		r := httptest.NewRequest("POST", "/login", strings.NewReader("user=ann"))
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, r)
-		codes = append(codes, w.Code)
-	}
-	assert.Equal(t, []int{401, 401, 401, 401, 401, 429}, codes)
+		want := serverside.Logins("login", "POST /login", serverside.FormValue("user"))
+		assert.Equal(t, want.Policies, cfg.Rules[1].Policies)
+		assert.Equal(t, []quota.Policy{{Quota: 3, Window: time.Hour, Algorithm: quota.SlidingLog}}, cfg.Rules[2].Policies)
+		assert.Equal(t, serverside.FailClosed, cfg.Rules[2].OnStoreError)
+		h := limiter(t, cfg).Wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(http.StatusUnauthorized)
+		}))
+		var codes []int
+		for range 6 {
+			r := httptest.NewRequest("POST", "/login", strings.NewReader("user=ann"))
+			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			codes = append(codes, w.Code)
+		}
+		assert.Equal(t, []int{401, 401, 401, 401, 401, 429}, codes)
 
-	l, err := rulefile.List("r.yaml",
-		[]byte("rules: [{name: a, policies: 1/s}, {name: b, pattern: POST /b, login: 'form:user'}]"), env())
-	require.NoError(t, err)
-	assert.Equal(t, "form:user", l.Rules[1].Key)
-	assert.Equal(t, []string{"login form:user"}, l.Rules[1].Functions)
-	_, err = rulefile.Parse("r.yaml",
-		[]byte(
-			"rules: [{name: a, policies: 1/s}, {name: b, pattern: POST /b, login: 'form:user', charge_if: unauthorized}]",
-		), env())
-	assert.EqualError(t, err, "r.yaml:1:94: rules[1].charge_if: must not be set with login")
+		l, err := rulefile.List("r.yaml",
+			[]byte("rules: [{name: a, policies: 1/s}, {name: b, pattern: POST /b, login: 'form:user'}]"), env())
+		require.NoError(t, err)
+		assert.Equal(t, "form:user", l.Rules[1].Key)
+		assert.Equal(t, []string{"login form:user"}, l.Rules[1].Functions)
+		_, err = rulefile.Parse("r.yaml",
+			[]byte(
+				"rules: [{name: a, policies: 1/s}, {name: b, pattern: POST /b, login: 'form:user', charge_if: unauthorized}]",
+			), env())
+		assert.EqualError(t, err, "r.yaml:1:94: rules[1].charge_if: must not be set with login")
+	})
 }
 
 func TestBodyMayBeAProblemWithItsOwnType(t *testing.T) {
