@@ -25,7 +25,9 @@ func limitsFrom(rdb redis.UniversalClient) rulefile.Env {
 }
 
 func TestALimitInRedisRaisesOneKeys(t *testing.T) {
-	rdb := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr})
+	rdb := redis.NewClient(&redis.Options{
+		Addr: redistest.Shared(t).Addr, DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute,
+	})
 	defer rdb.Close()
 	require.NoError(t, rdb.HSet(t.Context(), "heed:limits:docs-ann", "per_hour", 3).Err())
 	defer rdb.Del(t.Context(), "heed:limits:docs-ann", "heed:quota:key:docs-ann", "heed:quota:key:docs-bob")

@@ -118,12 +118,13 @@ func workplace(t *testing.T, d *database) (dir string) {
 func serve(t *testing.T, d *database, programs, dir string) (addr string) {
 	t.Helper()
 	addr = "127.0.0.1:" + strconv.Itoa(daemon.FreePort(t))
-	server := exec.Command("sh", "-c", "exec "+programs+"/quickstart 2> server.log")
-	server.Dir = dir
-	server.Env = append(os.Environ(), "LISTEN="+addr, "RULES=rules.yaml", "REDIS_TIMEOUT=500ms",
-		"REDIS_URL=redis://heed:"+ofLimiters+"@"+d.addr+"/0")
-	process, err := daemon.Start(server, func(*daemon.Daemon) bool { return listens(addr) })
-	require.NoError(t, err)
+	process := started(t, func() *exec.Cmd {
+		server := exec.Command("sh", "-c", "exec "+programs+"/quickstart 2> server.log")
+		server.Dir = dir
+		server.Env = append(os.Environ(), "LISTEN="+addr, "RULES=rules.yaml", "REDIS_TIMEOUT=500ms",
+			"REDIS_URL=redis://heed:"+ofLimiters+"@"+d.addr+"/0")
+		return server
+	}, func() bool { return listens(addr) })
 	t.Cleanup(process.Kill)
 	return addr
 }

@@ -74,11 +74,21 @@ func open(t *testing.T, file string) *database {
 
 func (d *database) start() {
 	d.t.Helper()
-	var err error
-	d.daemon, err = daemon.Start(exec.Command(d.args[0], d.args[1:]...), func(*daemon.Daemon) bool {
+	d.daemon = started(d.t, func() *exec.Cmd { return exec.Command(d.args[0], d.args[1:]...) }, func() bool {
 		return listens(d.addr) && d.Ping(context.Background()).Err() == nil
 	})
-	require.NoError(d.t, err)
+}
+
+// started starts a daemon, again and again if another process uses its port.
+func started(t *testing.T, command func() *exec.Cmd, ready func() bool) (d *daemon.Daemon) {
+	t.Helper()
+	for begun := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		d, err := daemon.Start(command(), func(*daemon.Daemon) bool { return ready() })
+		if err == nil {
+			return d
+		}
+		require.Less(t, time.Since(begun), time.Minute, err)
+	}
 }
 
 func listens(addr string) bool {
@@ -174,6 +184,7 @@ func TestTheLimitersUserMayDoOnlyWhatItNeeds(t *testing.T) {
 	everything(t, client)
 	older := redis.NewClient(&redis.Options{
 		Addr: d.addr, Username: "heed", Password: ofLimiters, Protocol: 2, DB: 1, ClientName: "limiter",
+		DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute, PoolTimeout: time.Minute,
 	})
 	defer older.Close()
 	everything(t, older)
@@ -553,9 +564,8 @@ func TestTheConfigurationsTLSWorks(t *testing.T) {
 	certify(t, dir)
 	file := filepath.Join(dir, "redis.conf")
 	require.NoError(t, os.WriteFile(file, []byte(conf), 0o600))
-	server := exec.Command(testenv.Redis(t), file, "--dir", dir)
-	d, err := daemon.Start(server, func(*daemon.Daemon) bool { return listens("127.0.0.1:" + port) })
-	require.NoError(t, err)
+	d := started(t, func() *exec.Cmd { return exec.Command(testenv.Redis(t), file, "--dir", dir) },
+		func() bool { return listens("127.0.0.1:" + port) })
 	defer d.Kill()
 
 	child := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")

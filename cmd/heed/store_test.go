@@ -42,7 +42,9 @@ func environment(t *testing.T) *redis.Client {
 	t.Helper()
 	addr := redistest.Shared(t).Addr
 	t.Setenv("REDIS_URL", "redis://"+addr+"/0")
-	client := redis.NewClient(&redis.Options{Addr: addr})
+	client := redis.NewClient(&redis.Options{
+		Addr: addr, DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute, PoolTimeout: time.Minute,
+	})
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -87,13 +89,13 @@ type shop struct {
 
 func newShop(t *testing.T, client *redis.Client) *shop {
 	t.Helper()
-	limits := &redisstore.Limits{Client: client, Timeout: patience}
+	limits := &redisstore.Limits{Client: client, Timeout: time.Minute}
 	t.Cleanup(func() { limits.Close() })
 	s := &shop{T: t, rules: filepath.Join(t.TempDir(), "rules.yaml")}
 	require.NoError(t, os.WriteFile(s.rules, []byte(shopRules), 0o600))
 	env := rulefile.Env{
 		Config: serverside.Config{
-			Store: &redisstore.Store{Client: client, Timeout: patience}, StoreTimeout: time.Minute,
+			Store: &redisstore.Store{Client: client, Timeout: time.Minute}, StoreTimeout: time.Minute,
 			Audit: func(serverside.Event) {},
 		},
 		Keys: map[string]serverside.Key{
@@ -327,6 +329,9 @@ func TestLimitsSetRaisesOneKey(t *testing.T) {
 	client := environment(t)
 	s := newShop(t, client)
 	require.Equal(t, 429, s.get(4, "/v1/?as=user:ann"))
+	require.Eventually(t, func() bool { // it subscribes in the background
+		return client.PubSubNumSub(t.Context(), "heed:limits:changed").Val()["heed:limits:changed"] == 1
+	}, time.Minute, time.Millisecond)
 	code, said := execute("limits", "show", "user:ann")
 	assert.Equal(t, wrong, code)
 	assert.Equal(t, "heed: user:ann has no limits of its own\n", said)
@@ -445,7 +450,7 @@ func TestUnreadableCountIsAFault(t *testing.T) {
 }
 
 func TestKeysAreEscapedForTerminals(t *testing.T) {
-	store := &redisstore.Store{Client: environment(t), Timeout: patience}
+	store := &redisstore.Store{Client: environment(t), Timeout: time.Minute}
 	limit, err := quota.PerHour(1).Compile()
 	require.NoError(t, err)
 	_, err = store.Take(context.Background(), nil, quota.Charge{Key: "key:\x1b[2J", Limit: limit})
@@ -463,7 +468,7 @@ func TestStoreListShowsLogins(t *testing.T) {
 	text := "rules: [{name: sign-in, pattern: POST /login, login: \"form:user\"}, {name: ip, policies: 100/1m}]"
 	require.NoError(t, os.WriteFile(rules, []byte(text), 0o600))
 	cfg, err := rulefile.Parse(rules, []byte(text), rulefile.Env{Config: serverside.Config{
-		Store: &redisstore.Store{Client: client, Timeout: patience}, StoreTimeout: time.Minute,
+		Store: &redisstore.Store{Client: client, Timeout: time.Minute}, StoreTimeout: time.Minute,
 	}})
 	require.NoError(t, err)
 	l, err := serverside.New(cfg)
