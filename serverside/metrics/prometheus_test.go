@@ -46,7 +46,7 @@ type watch struct {
 
 // watchOver starts a Prometheus that scrapes the server at addr. Its rates are over a window.
 func watchOver(t *testing.T, addr string, window, interval time.Duration) *watch {
-	path, dir, port := testenv.Program(t, "prometheus"), t.TempDir(), daemon.FreePort(t)
+	path, dir := testenv.Program(t, "prometheus"), t.TempDir()
 	rules := exported(t, "prometheus", "rules: [{policies: 5/1h}]", export.Options{Window: window})
 	config := fmt.Sprintf(`
 global: {scrape_interval: %[1]v, scrape_timeout: %[1]v, evaluation_interval: %[1]v}
@@ -55,20 +55,27 @@ scrape_configs: [{job_name: api, static_configs: [{targets: ["%[2]s"]}]}]
 `, interval, addr)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "alerts.yml"), []byte(rules), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600))
-	listen := fmt.Sprintf("127.0.0.1:%d", port)
-	w := &watch{T: t, url: "http://" + listen, interval: interval, patience: 3*window + 10*time.Second}
-	cmd := exec.Command(path, "--config.file", filepath.Join(dir, "prometheus.yml"),
-		"--storage.tsdb.path", filepath.Join(dir, "data"), "--web.listen-address", listen)
-	d, err := daemon.Start(cmd, func(*daemon.Daemon) bool {
-		resp, err := http.Get(w.url + "/-/ready")
-		if err == nil {
-			resp.Body.Close()
+	w := &watch{T: t, interval: interval, patience: 3*window + time.Minute}
+	var err error
+	for range 5 { // another process may take the port first
+		listen := fmt.Sprintf("127.0.0.1:%d", daemon.FreePort(t))
+		w.url = "http://" + listen
+		cmd := exec.Command(path, "--config.file", filepath.Join(dir, "prometheus.yml"),
+			"--storage.tsdb.path", filepath.Join(dir, "data"), "--web.listen-address", listen)
+		var d *daemon.Daemon
+		if d, err = daemon.Start(cmd, func(*daemon.Daemon) bool {
+			resp, err := http.Get(w.url + "/-/ready")
+			if err == nil {
+				resp.Body.Close()
+			}
+			return err == nil && resp.StatusCode == http.StatusOK
+		}); err == nil {
+			t.Cleanup(d.Kill)
+			return w
 		}
-		return err == nil && resp.StatusCode == http.StatusOK
-	})
+	}
 	require.NoError(t, err)
-	t.Cleanup(d.Kill)
-	return w
+	return nil
 }
 
 // firing returns the alerts that fire.
