@@ -125,7 +125,9 @@ func TestFailClosedMayAnswer429(t *testing.T) {
 	})
 	cfg := serverside.Config{Rules: oneRule(quota.PerHour(1)), OnStoreError: serverside.FailClosed, ClosedStatus: 429,
 		Store: failures["error"], Deny: serverside.EnvelopeBody, Audit: silent}
-	assert.Contains(t, ask(must(t, cfg).Wrap(new(ok)), "GET", "/").Body.String(), `"service_unavailable"`)
+	synctest.Test(t, func(t *testing.T) {
+		assert.Contains(t, ask(must(t, cfg).Wrap(new(ok)), "GET", "/").Body.String(), `"service_unavailable"`)
+	})
 	plain := cfg
 	plain.ClosedStatus = 0
 	assert.NotEqual(t, must(t, plain).Hash(), must(t, cfg).Hash())

@@ -34,7 +34,8 @@ func slowly(addr string) *redis.Options {
 }
 
 // inRedis returns a limited handler that waits for Redis for patience, or by default if that is 0.
-func inRedis(t *testing.T, addr string, mode serverside.FailureMode, patience time.Duration) http.Handler {
+func inRedis(t *testing.T, addr string, mode serverside.FailureMode, patience time.Duration,
+	audit func(serverside.Event)) http.Handler {
 	client := redis.NewClient(slowly(addr))
 	t.Cleanup(func() { client.Close() })
 	l, err := serverside.New(serverside.Config{
@@ -42,6 +43,7 @@ func inRedis(t *testing.T, addr string, mode serverside.FailureMode, patience ti
 		StoreTimeout: patience,
 		OnStoreError: mode,
 		Rules:        []serverside.Rule{{Name: "api", Policies: []quota.Policy{quota.PerHour(5)}}},
+		Audit:        audit,
 	})
 	require.NoError(t, err)
 	return l.Wrap(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
@@ -50,8 +52,8 @@ func inRedis(t *testing.T, addr string, mode serverside.FailureMode, patience ti
 func TestReplicasCountTogetherExactly(t *testing.T) {
 	store := redistest.Start(t)
 	replicas := []http.Handler{
-		inRedis(t, store.Addr, serverside.FailClosed, time.Minute),
-		inRedis(t, store.Addr, serverside.FailClosed, time.Minute),
+		inRedis(t, store.Addr, serverside.FailClosed, time.Minute, silent),
+		inRedis(t, store.Addr, serverside.FailClosed, time.Minute, silent),
 	}
 	for round := range 50 {
 		var admitted atomic.Int64
@@ -66,7 +68,7 @@ func TestReplicasCountTogetherExactly(t *testing.T) {
 		all.Wait()
 		require.EqualValues(t, 5, admitted.Load(), "round %d", round)
 	}
-	restarted := inRedis(t, store.Addr, serverside.FailClosed, time.Minute)
+	restarted := inRedis(t, store.Addr, serverside.FailClosed, time.Minute, silent)
 	w := askPeer(restarted, "192.0.2.0:1234")
 	assert.Equal(t, 429, w.Code, "what was spent stays spent")
 	assert.Equal(t, "0", w.Header().Get("X-RateLimit-Remaining"))
@@ -80,26 +82,42 @@ func TestRedisStopsAndComesBack(t *testing.T) {
 		serverside.FailClosed: {503, 503, 503, 503, 503, 503, 503, 503},
 		serverside.FailLocal:  {200, 200, 200, 200, 200, 429, 429, 429},
 	} {
-		h := inRedis(t, store.Addr, mode, 0)
-		start := time.Now()
-		for i, code := range want {
-			w := askPeer(h, "192.0.2.1:1234")
-			require.Equal(t, code, w.Code, "mode %v, request %d", mode, i)
-			shown := w.Header().Get("X-RateLimit-Limit")
-			assert.Equal(t, mode == serverside.FailLocal, shown != "", "no fields without a count")
-			assert.Equal(t, code >= 400, w.Header().Get("Retry-After") != "")
-		}
-		if testenv.Long() {
-			assert.Less(t, time.Since(start), 300*time.Millisecond, "one wait of 50 ms, and none after it")
+		for begun := time.Now(); ; {
+			require.Less(t, time.Since(begun), time.Minute)
+			var events eventLog
+			h := inRedis(t, store.Addr, mode, 0, events.add)
+			var answers []*httptest.ResponseRecorder
+			start := time.Now()
+			for range want {
+				answers = append(answers, askPeer(h, "192.0.2.1:1234"))
+			}
+			if len(events.of(serverside.StoreLate)) > 0 { // a busy process counts by itself in every mode
+				continue
+			}
+			if testenv.Long() {
+				assert.Less(t, time.Since(start), 300*time.Millisecond, "one wait of 50 ms, and none after it")
+			}
+			for i, w := range answers {
+				require.Equal(t, want[i], w.Code, "mode %v, request %d", mode, i)
+				shown := w.Header().Get("X-RateLimit-Limit")
+				assert.Equal(t, mode == serverside.FailLocal, shown != "", "no fields without a count")
+				assert.Equal(t, w.Code >= 400, w.Header().Get("Retry-After") != "")
+			}
+			break
 		}
 	}
 
-	closed := inRedis(t, store.Addr, serverside.FailClosed, 0)
-	require.Equal(t, 503, askPeer(closed, "192.0.2.2:1234").Code)
+	var events eventLog
+	closed := inRedis(t, store.Addr, serverside.FailClosed, 0, events.add)
+	told := func(kind serverside.EventKind) func() bool {
+		return func() bool {
+			askPeer(closed, "192.0.2.2:1234")
+			return len(events.of(kind)) > 0
+		}
+	}
+	require.Eventually(t, told(serverside.StoreFailed), time.Minute, time.Millisecond)
 	store.Cont()
-	// Requests that Redis answered too late were charged, too, so the first answer may be a denial.
-	require.Eventually(t, func() bool { return askPeer(closed, "192.0.2.2:1234").Code != 503 }, time.Minute,
-		50*time.Millisecond, "it recovers alone")
+	require.Eventually(t, told(serverside.StoreRecovered), time.Minute, 50*time.Millisecond, "it recovers alone")
 }
 
 func replica(t *testing.T, addr string, h http.Handler, rules ...serverside.Rule) http.Handler {
@@ -155,7 +173,7 @@ func TestLossOfRedisDataIsNoError(t *testing.T) {
 	store := redistest.Start(t)
 	client := redis.NewClient(slowly(store.Addr))
 	defer client.Close()
-	h := inRedis(t, store.Addr, serverside.FailClosed, time.Minute)
+	h := inRedis(t, store.Addr, serverside.FailClosed, time.Minute, silent)
 	require.Equal(t, 200, askPeer(h, "192.0.2.1:1").Code)
 	require.NoError(t, client.ScriptFlush(t.Context()).Err())
 	w := askPeer(h, "192.0.2.1:1")
