@@ -18,10 +18,10 @@ import (
 	"github.com/heedhttp/heed/serverside/rulefile"
 )
 
-// smaller returns the quickstart's rules with smaller numbers.
+// smaller returns the quickstart's rules with smaller numbers, which a slow client exceeds, too.
 func smaller(t *testing.T) []byte {
 	rules := read(t, "../examples/quickstart/rules.yaml")
-	rules = strings.Replace(rules, "50/1s burst 100", "5/1s burst 10", 1)
+	rules = strings.Replace(rules, "50/1s burst 100", "5/1m burst 10", 1)
 	return []byte(strings.Replace(rules, "60/1m burst 10", "60/1h burst 3", 1))
 }
 
@@ -97,11 +97,11 @@ func TestTheApplicationDecidesAndTheEdgeStopsFloods(t *testing.T) {
 		})
 	}
 	all.Wait()
-	seconds := time.Since(begin).Seconds()
+	minutes := time.Since(begin).Minutes()
 	assert.EqualValues(t, 300, admitted.Load()+told.Load()+stopped.Load())
 	assert.Equal(t, arrived.Load()-5, admitted.Load()+told.Load(), "what the edge stops does not arrive")
 	assert.Positive(t, stopped.Load())
 	assert.Positive(t, told.Load())
-	assert.LessOrEqual(t, float64(arrived.Load()-5), 50+25*seconds+1)
-	assert.LessOrEqual(t, float64(admitted.Load()), 10+5*seconds+1)
+	assert.LessOrEqual(t, float64(arrived.Load()-5), 50+25*minutes+1)
+	assert.LessOrEqual(t, float64(admitted.Load()), 10+5*minutes+1)
 }
