@@ -40,7 +40,12 @@ func execute(args ...string) (code int, said string) {
 // environment sets REDIS_URL to an empty Redis.
 func environment(t *testing.T) *redis.Client {
 	t.Helper()
-	addr := redistest.Shared(t).Addr
+	return environmentOf(t, redistest.Shared(t).Addr)
+}
+
+// environmentOf sets REDIS_URL to the Redis at addr.
+func environmentOf(t *testing.T, addr string) *redis.Client {
+	t.Helper()
 	t.Setenv("REDIS_URL", "redis://"+addr+"/0")
 	client := redis.NewClient(&redis.Options{
 		Addr: addr, DialTimeout: time.Minute, ReadTimeout: time.Minute, WriteTimeout: time.Minute, PoolTimeout: time.Minute,
@@ -326,7 +331,7 @@ func TestStoreResetAdmitsAKeyAgain(t *testing.T) {
 }
 
 func TestLimitsSetRaisesOneKey(t *testing.T) {
-	client := environment(t)
+	client := environmentOf(t, redistest.Start(t).Addr) // which has no subscribers left from another test
 	s := newShop(t, client)
 	require.Equal(t, 429, s.get(4, "/v1/?as=user:ann"))
 	require.Eventually(t, func() bool { // it subscribes in the background
