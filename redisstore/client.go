@@ -13,7 +13,7 @@ import (
 
 const (
 	longestCheck  = 250 * time.Millisecond // for an idle connection to prove that it is alive
-	longestAnswer = time.Second            // for a server to answer a probe on a new connection
+	longestAnswer = time.Second            // for a server to answer a probe, unless the timeout is longer
 )
 
 var errNoClient = errors.New("redisstore: Client is nil")
@@ -51,7 +51,7 @@ func newClient(c redis.UniversalClient, timeout time.Duration) *client {
 	if single, ok := c.(*redis.Client); ok {
 		made.single = single.WithTimeout(timeout)
 		made.only = made.newServer(single, func(ctx context.Context, s *server) error {
-			return made.connect(ctx, s, single)
+			return made.connect(ctx, s, single, made.longestAnswer())
 		})
 	}
 	made.connections.watch(c, made.dialFailed) // last: if c is already in use, this may be called at once
@@ -132,7 +132,9 @@ func (c *client) serverAt(node *redis.Client) *server {
 	if c.only != nil {
 		return c.only
 	}
-	return c.serverBy(node, func(ctx context.Context, s *server) error { return c.connect(ctx, s, node) })
+	return c.serverBy(node, func(ctx context.Context, s *server) error {
+		return c.connect(ctx, s, node, c.longestAnswer())
+	})
 }
 
 // serverBy returns the server of node, or of nil while the node is unknown. Its Probe is connect.
@@ -240,10 +242,14 @@ func (c *client) findServers(ctx context.Context, key string) error {
 	return err
 }
 
+// longestAnswer returns how long a server may take to answer a probe. A server that answers calls within the
+// timeout, however long that is, must not be taken for one that is down.
+func (c *client) longestAnswer() time.Duration { return max(longestAnswer, c.timeout) }
+
 // connect is the Probe of s. It runs a script that does nothing, for which go-redis connects if
-// necessary. If s is so far away that several batches may be in flight, it opens a connection for
-// each. It may take as long as connecting takes.
-func (c *client) connect(ctx context.Context, s *server, node *redis.Client) error {
+// necessary, and whose answer may take so long. If s is so far away that several batches may be in
+// flight, it opens a connection for each. It may take as long as connecting takes.
+func (c *client) connect(ctx context.Context, s *server, node *redis.Client, long time.Duration) error {
 	if cluster, ok := c.redis.(*redis.ClusterClient); ok {
 		// By itself a ClusterClient asks for the slots only once a minute, or when a server
 		// redirects it, which a dead server does not.
@@ -251,7 +257,7 @@ func (c *client) connect(ctx context.Context, s *server, node *redis.Client) err
 	}
 	// Idle connections may be dead without a sign. go-redis closes those that do not answer here.
 	probeAll(ctx, node.WithTimeout(min(c.timeout, longestCheck)), int(node.PoolStats().IdleConns))
-	inTime := context.WithValue(ctx, timedClient{}, node.WithTimeout(longestAnswer))
+	inTime := context.WithValue(ctx, timedClient{}, node.WithTimeout(long))
 	if err := runProbe(inTime, node); err != nil {
 		return err
 	}

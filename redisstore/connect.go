@@ -67,7 +67,7 @@ func (s *Store) ping(ctx context.Context) error {
 			err = runProbe(inTime, server)
 		}
 		if node, ok := server.(*redis.Client); ok && err == nil {
-			err = c.connect(ctx, c.serverAt(node), node)
+			err = c.connect(ctx, c.serverAt(node), node, c.connectTimeout())
 		}
 	}
 	return err

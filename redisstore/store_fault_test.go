@@ -263,6 +263,34 @@ func TestAStoppedRedisCostsOneTimeout(t *testing.T) {
 	})
 }
 
+// A lateConn delivers each reply late.
+type lateConn struct {
+	net.Conn
+	late time.Duration
+}
+
+func (c lateConn) Read(b []byte) (int, error) {
+	time.Sleep(c.late)
+	return c.Conn.Read(b)
+}
+
+func TestARedisThatAnswersWithinALongTimeoutIsUsed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := redistest.NewMemoryFake(t, redistest.Loading)
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1",
+			Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				conn, err := fake.Dial(ctx, network, addr)
+				return lateConn{conn, 1200 * time.Millisecond}, err
+			}})
+		defer client.Close()
+		s := &redisstore.Store{Client: client, Timeout: patient}
+		_, err := s.Take(ctx, nil, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))})
+		assert.ErrorContains(t, err, "LOADING")
+		assert.NotContains(t, err.Error(), "is unavailable")
+		time.Sleep(time.Minute)
+	})
+}
+
 func TestAStoppedRedisIsOnlyProbed(t *testing.T) {
 	server := redistest.Shared(t)
 	s := &redisstore.Store{Client: newClient(t, server)}
@@ -275,6 +303,10 @@ func TestAStoppedRedisIsOnlyProbed(t *testing.T) {
 		first.Go(func() { _, err := s.Take(ctx, nil, c); assert.Error(t, err) })
 	}
 	first.Wait()
+	require.Eventually(t, func() bool { // a process that was suspended meanwhile blames itself, and asks again
+		_, err := s.Take(ctx, nil, c)
+		return err != nil && strings.Contains(err.Error(), "is unavailable")
+	}, hang, ms)
 	for range 1000 {
 		_, err := s.Take(ctx, nil, c)
 		require.ErrorIs(t, err, context.DeadlineExceeded)
