@@ -270,13 +270,16 @@ func TestABoardSurvivesAFailover(t *testing.T) {
 	require.NoError(t, a.Post(ctx, "before", time.Hour, 0))
 	held(t, b, "before")
 	s.Master.Kill()
+	s.Watch()
 	hasty := &redisstore.Board{Client: connect()}
 	defer hasty.Close()
 	hasty.Post(ctx, "meanwhile", time.Hour, 0) // fails, unless there is a new master by now
 	assert.Positive(t, left(t, hasty, "meanwhile"))
 	t.Logf("a post made without a master arrived after %v", held(t, b, "meanwhile"))
 	held(t, a, "meanwhile")
-	held(t, openBoard(t, connect()), "before")
+	newcomer := &redisstore.Board{Client: connect(), Timeout: patient}
+	defer newcomer.Close()
+	held(t, newcomer, "before")
 }
 
 func TestAGarbageBoardEndsItsGoroutine(t *testing.T) {

@@ -38,15 +38,6 @@ func locked(t *testing.T) (addr string) {
 	return server.Addr
 }
 
-// nowhere returns an address without a listener.
-func nowhere(t *testing.T) (addr string) {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
-}
-
 func noSuchHost(_ context.Context, network, addr string) (net.Conn, error) {
 	err := &net.DNSError{Err: "no such host", Name: addr, IsNotFound: true}
 	return nil, &net.OpError{Op: "dial", Net: network, Err: err}
@@ -67,7 +58,7 @@ func misconfigured(t *testing.T) map[string]struct {
 		says    string
 		is      func(error) bool
 	}{
-		"refused": {redis.Options{Addr: nowhere(t)}, "connection refused", is(syscall.ECONNREFUSED)},
+		"refused": {redis.Options{Addr: redistest.Nowhere(t)}, "connection refused", is(syscall.ECONNREFUSED)},
 		"no such host": {
 			redis.Options{Addr: "redis.example:6379", Dialer: noSuchHost}, "no such host", as[*net.DNSError],
 		},
@@ -130,7 +121,7 @@ func TestAPingOfARedisThatAnswersSucceeds(t *testing.T) {
 		assert.NoError(t, (&redisstore.Lease{Store: s}).Ping(ctx), name)
 	}
 	assert.Error(t, new(redisstore.Lease).Ping(ctx))
-	gone := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{nowhere(t)}})
+	gone := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Nowhere(t)}})
 	defer gone.Close()
 	err := (&redisstore.Store{Client: gone}).Ping(ctx)
 	assert.ErrorContains(t, err, "redisstore: ")

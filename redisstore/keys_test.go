@@ -84,7 +84,7 @@ func TestListingKeysWithoutPermissionFails(t *testing.T) {
 		"redisstore: Client is nil": {},
 		"NOPERM":                    {Client: withoutScan(t)},
 		"connection refused": {
-			Client: redis.NewClient(&redis.Options{Addr: nowhere(t), MaxRetries: -1, DialerRetries: 1}),
+			Client: redis.NewClient(&redis.Options{Addr: redistest.Nowhere(t), MaxRetries: -1, DialerRetries: 1}),
 		},
 	} {
 		var faults []error

@@ -3,7 +3,6 @@ package redistest
 import (
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"strconv"
 	"strings"
 	"testing"
@@ -14,44 +13,57 @@ const (
 	masters   = 3
 	slots     = 16384
 	busOffset = 10_000 // from a node's port to that of its cluster bus
+
+	// unwatched is how long a node or master may be suspended, as on a busy machine, before others
+	// replace it, or stop serving because most nodes seem to be gone.
+	unwatched = 10 * time.Minute
+	// watched is the same after Watch.
+	watched = 500 * time.Millisecond
 )
 
 // StartCluster starts a Redis Cluster of three masters.
 func StartCluster(t testing.TB) []*Server {
 	t.Helper()
-	return startCluster(t, masters, 2*time.Second)
+	return startCluster(t, masters)
 }
 
-// StartReplicatedCluster starts a Redis Cluster of three masters, each with a replica: replicas[i]
-// takes over when masters[i] has been gone for about a second.
+// StartReplicatedCluster starts a Redis Cluster of three masters, each with a replica. After Watch,
+// replicas[i] takes over when masters[i] has been gone for about a second.
 func StartReplicatedCluster(t testing.TB) (masters, replicas []*Server) {
 	t.Helper()
-	nodes := startCluster(t, 6, 500*time.Millisecond)
+	nodes := startCluster(t, 6)
 	for _, replica := range nodes[3:] {
 		replica.await("master_link_status:up\r\n", "INFO", "replication")
 	}
 	return nodes[:3], nodes[3:]
 }
 
-// startCluster starts n nodes: first the masters, then their replicas. A node that does not answer for
-// timeout is replaced if it has a replica.
+// Watch makes nodes of a cluster, which must answer, notice when others are gone. Call it after a master was
+// killed or stopped: then no master is replaced before, only because the machine is busy.
+func Watch(nodes ...*Server) {
+	for _, node := range nodes {
+		node.t.Helper()
+		node.set("CONFIG", "SET", "cluster-node-timeout", milliseconds(watched))
+	}
+}
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
+
+// startCluster starts n nodes: first the masters, then their replicas.
 //
 // The nodes know each other from the start, from a file in their directories, and need not meet first.
-func startCluster(t testing.TB, n int, timeout time.Duration) []*Server {
+func startCluster(t testing.TB, n int) []*Server {
 	t.Helper()
-	return awaitCluster(t, startAll(t, binary(t), n, freePortPair, prepareCluster(timeout)))
+	return awaitCluster(t, startAll(t, binary(t), n, freePortPair, prepareCluster))
 }
 
 // prepareCluster writes that file, and sets the flags of the nodes.
-func prepareCluster(timeout time.Duration) func(nodes []*Server) {
-	return func(nodes []*Server) {
-		for i, node := range nodes {
-			node.write("nodes.conf", nodesFile(nodes, i))
-			node.flags = []string{"--cluster-enabled", "yes",
-				"--cluster-node-timeout", strconv.FormatInt(timeout.Milliseconds(), 10),
-				"--cluster-require-full-coverage", "no", "--cluster-replica-validity-factor", "0",
-				"--repl-diskless-sync-delay", "0"}
-		}
+func prepareCluster(nodes []*Server) {
+	for i, node := range nodes {
+		node.write("nodes.conf", nodesFile(nodes, i))
+		node.flags = []string{"--cluster-enabled", "yes", "--cluster-node-timeout", milliseconds(unwatched),
+			"--cluster-require-full-coverage", "no", "--cluster-replica-validity-factor", "0",
+			"--repl-diskless-sync-delay", "0"}
 	}
 }
 
@@ -101,13 +113,4 @@ func freePortPair(t testing.TB) int {
 	}
 	t.Fatal("redistest: no free port pair")
 	return 0
-}
-
-func free(port int) bool {
-	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-	if err != nil {
-		return false
-	}
-	l.Close()
-	return true
 }

@@ -22,6 +22,7 @@ type Proxy struct {
 	swallow bool
 	refuse  bool
 	cut     int // how many more bytes of replies to deliver; negative for all
+	dropped int // bytes
 	open    map[*proxied]struct{}
 	closed  bool
 }
@@ -63,6 +64,12 @@ func (p *Proxy) SetDelay(d time.Duration) { p.set(func() { p.delay = d }) }
 // accepted. A connection that has lost something delivers nothing any more, even after Swallow(false),
 // as when a firewall has forgotten it.
 func (p *Proxy) Swallow(on bool) { p.set(func() { p.swallow = on }) }
+
+// Dropped returns how many bytes were dropped.
+func (p *Proxy) Dropped() (n int) {
+	p.set(func() { n = p.dropped })
+	return n
+}
 
 // Refuse resets new connections as soon as they are accepted.
 func (p *Proxy) Refuse(on bool) { p.set(func() { p.refuse = on }) }
@@ -161,6 +168,7 @@ func (p *Proxy) deliver(c *proxied, data []byte, to net.Conn) {
 	cut := false
 	c.dead = c.dead || p.swallow
 	if c.dead {
+		p.dropped += len(data)
 		p.mu.Unlock()
 		return
 	}

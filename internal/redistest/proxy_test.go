@@ -70,16 +70,19 @@ func TestAProxiedConnectionThatLostBytesStaysDead(t *testing.T) {
 	fresh, err := net.Dial("tcp", p.Addr())
 	require.NoError(t, err, "new connections are accepted")
 	defer fresh.Close()
-	_, err = fresh.Write([]byte("INCR n\r\n"))
-	require.NoError(t, err)
-	silent(t, fresh)
-
+	const command = "INCR n\r\n"
+	lose := func(dropped int) {
+		t.Helper()
+		_, err := fresh.Write([]byte(command))
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return p.Dropped() == dropped }, time.Minute, time.Millisecond)
+		silent(t, fresh)
+	}
+	lose(len(command))
 	p.Swallow(false)
-	_, err = fresh.Write([]byte("INCR n\r\n"))
-	require.NoError(t, err)
-	silent(t, fresh)
+	lose(2 * len(command))
 	assert.Equal(t, "1", do(t, server, "GET", "n"))
-	_, err = idle.Write([]byte("INCR n\r\n"))
+	_, err = idle.Write([]byte(command))
 	require.NoError(t, err)
 	assert.Equal(t, ":2\r\n", read(t, idle, 4), "this connection lost nothing")
 }

@@ -4,6 +4,7 @@ package redistest
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -31,6 +32,8 @@ type Server struct {
 	dir    string   // its working directory
 	flags  []string // in addition to those of every Server; a configuration file comes first
 	daemon *daemon.Daemon
+
+	reserved io.Closer // keeps its port, also while the server is killed
 
 	initial string       // settings of a shared server when it was started
 	spoilt  *atomic.Bool // it was stopped or killed
@@ -60,7 +63,7 @@ func startAll(t testing.TB, path string, n int, port func(testing.TB) int, prepa
 	servers := make([]*Server, n)
 	for i := range servers {
 		servers[i] = &Server{t: t, path: path, dir: t.TempDir(), spoilt: new(atomic.Bool)}
-		t.Cleanup(servers[i].Kill)
+		t.Cleanup(servers[i].end)
 	}
 	return launch(t, port, servers, prepare)
 }
@@ -71,7 +74,12 @@ func launch(t testing.TB, port func(testing.TB) int, servers []*Server, prepare 
 	var err error
 	for range 5 { // another process may take a port first
 		for _, s := range servers {
-			s.Addr, s.flags = net.JoinHostPort("127.0.0.1", strconv.Itoa(port(t))), nil
+			if err = s.setPort(port(t)); err != nil {
+				break
+			}
+		}
+		if err != nil {
+			continue
 		}
 		prepare(servers)
 		if err = launchAll(servers); err == nil {
@@ -80,6 +88,42 @@ func launch(t testing.TB, port func(testing.TB) int, servers []*Server, prepare 
 	}
 	t.Fatalf("redistest: %v", err)
 	return nil
+}
+
+// setPort gives s a port, and returns an error if another process has taken it.
+func (s *Server) setPort(port int) (err error) {
+	s.release()
+	s.Addr, s.flags = net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), nil
+	s.reserved, err = reserve(port)
+	return err
+}
+
+// release gives up the port.
+func (s *Server) release() {
+	if s.reserved != nil {
+		s.reserved.Close()
+	}
+	s.reserved = nil
+}
+
+// end ends the process for good.
+func (s *Server) end() {
+	s.Kill()
+	s.release()
+}
+
+// Nowhere returns an address that refuses connections until the test ends.
+func Nowhere(t testing.TB) (addr string) {
+	t.Helper()
+	s := &Server{t: t}
+	t.Cleanup(s.release)
+	for range 5 { // another process may take a port first
+		if s.setPort(daemon.FreePort(t)) == nil {
+			return s.Addr
+		}
+	}
+	t.Fatal("redistest: no free port")
+	return ""
 }
 
 // launchAll starts all servers, or none.
@@ -130,6 +174,14 @@ func (s *Server) await(text string, command ...string) {
 		}
 	}
 	s.t.Fatalf("redistest: %s does not answer %q to %q: %q, %v", s.Addr, text, command, reply, err)
+}
+
+// set sends a command that must succeed.
+func (s *Server) set(command ...string) {
+	s.t.Helper()
+	if _, err := s.Do(command...); err != nil {
+		s.t.Fatalf("redistest: %q: %v", command, err)
+	}
 }
 
 // write writes a file to the server's directory.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,18 +20,35 @@ import (
 )
 
 func TestServerAnswersUntilItsTestEnds(t *testing.T) {
-	var addr string
+	var addr, process string
 	t.Run("running", func(t *testing.T) {
 		s := redistest.Start(t)
-		addr = s.Addr
+		addr, process = s.Addr, runID(t, s)
 		pong, err := s.Do("PING")
 		require.NoError(t, err)
 		assert.Equal(t, "PONG", pong)
 	})
 	if addr != "" {
-		_, err := net.Dial("tcp", addr)
-		assert.ErrorIs(t, err, syscall.ECONNREFUSED)
+		assert.False(t, answers(addr, process))
 	}
+}
+
+// answers reports whether the process with this ID answers at addr. When it has ended, another one may.
+func answers(addr, process string) bool {
+	info, err := (&redistest.Server{Addr: addr}).Do("INFO", "server")
+	return err == nil && strings.Contains(info, "run_id:"+process)
+}
+
+func TestAKilledServerRefusesConnectionsUntilItsRestart(t *testing.T) {
+	s := redistest.Start(t)
+	for range 3 {
+		s.Kill()
+		_, err := net.Dial("tcp", s.Addr)
+		assert.ErrorIs(t, err, syscall.ECONNREFUSED)
+		s.Restart()
+	}
+	_, err := net.Dial("tcp", redistest.Nowhere(t))
+	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
 
 func TestServersRunSideBySide(t *testing.T) {
@@ -74,7 +92,7 @@ func TestAKilledOrPanickingTestLeavesNoServer(t *testing.T) {
 	end := os.Getenv("REDISTEST_END")
 	s := redistest.StartSentinel(t) // skips the test without a redis-server
 	if end != "" {
-		announce(s)
+		announce(t, s)
 		if end == "panic" {
 			go panic("in a goroutine of a test")
 		}
@@ -86,35 +104,28 @@ func TestAKilledOrPanickingTestLeavesNoServer(t *testing.T) {
 		out, err := child.StdoutPipe()
 		require.NoError(t, err)
 		require.NoError(t, child.Start())
-		addrs, err := bufio.NewReader(out).ReadString('\n')
+		servers, err := bufio.NewReader(out).ReadString('\n')
 		require.NoError(t, err)
 		if end == "kill" {
 			require.NoError(t, child.Process.Kill())
 		}
 		require.Error(t, child.Wait())
-		require.Len(t, strings.Fields(addrs), 6)
-		for _, addr := range strings.Fields(addrs) {
-			require.Eventually(t, func() bool { return !listens(addr) }, time.Minute, 10*time.Millisecond, end)
+		require.Len(t, strings.Fields(servers), 6)
+		for _, server := range strings.Fields(servers) {
+			addr, process, _ := strings.Cut(server, "=")
+			require.NotEmpty(t, process)
+			require.Eventually(t, func() bool { return !answers(addr, process) }, time.Minute, 10*time.Millisecond, end)
 		}
 	}
 }
 
-// announce writes the addresses of the servers for the parent process.
-func announce(s *redistest.Sentinel) {
-	addrs := append(s.Addrs(), s.Master.Addr)
-	for _, replica := range s.Replicas {
-		addrs = append(addrs, replica.Addr)
+// announce writes the addresses of the servers, and the IDs of their processes, for the parent process.
+func announce(t *testing.T, s *redistest.Sentinel) {
+	var all []string
+	for _, server := range slices.Concat([]*redistest.Server{s.Master}, s.Replicas, s.Sentinels) {
+		all = append(all, server.Addr+"="+runID(t, server))
 	}
-	os.Stdout.WriteString(strings.Join(addrs, " ") + "\n")
-}
-
-func listens(addr string) bool {
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		return false
-	}
-	conn.Close()
-	return true
+	os.Stdout.WriteString(strings.Join(all, " ") + "\n")
 }
 
 func TestWithoutABinaryTestsAreSkippedOrFailInCI(t *testing.T) {
@@ -188,6 +199,7 @@ func TestSentinelsReplaceADeadMaster(t *testing.T) {
 	require.NoError(t, client.Set(ctx, "a", "1", time.Minute).Err())
 	require.EqualValues(t, 2, client.Wait(ctx, 2, time.Minute).Val())
 	s.Master.Kill()
+	s.Watch()
 	require.Eventually(t, func() bool {
 		return client.Get(ctx, "a").Val() == "1" && client.Set(ctx, "a", "2", 0).Err() == nil
 	}, time.Minute, 10*time.Millisecond)
@@ -201,6 +213,7 @@ func TestAReplicaTakesOverFromADeadMaster(t *testing.T) {
 	require.Contains(t, role, "role:slave")
 	require.Contains(t, role, "master_port:"+strings.TrimPrefix(masters[0].Addr, "127.0.0.1:"))
 	masters[0].Kill()
+	redistest.Watch(append(masters[1:], replicas...)...)
 	require.Eventually(t, func() bool {
 		role, err := replicas[0].Do("INFO", "replication")
 		return err == nil && strings.Contains(role, "role:master")

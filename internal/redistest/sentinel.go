@@ -5,7 +5,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/heedhttp/heed/internal/daemon"
 )
@@ -13,11 +12,10 @@ import (
 const (
 	masterName = "heed"
 	quorum     = 2
-	downAfter  = 500 * time.Millisecond
 )
 
-// A Sentinel is a master with two replicas, and three Redis Sentinels. They replace the master when it
-// has been gone for half a second, which takes them another one or two seconds.
+// A Sentinel is a master with two replicas, and three Redis Sentinels. After Watch they replace the master
+// when it has been gone for half a second, which takes them another one or two seconds.
 type Sentinel struct {
 	Name      string // of the master
 	Master    *Server
@@ -50,6 +48,15 @@ func StartSentinel(t testing.TB) *Sentinel {
 	return s
 }
 
+// Watch makes the Sentinels notice when the master is gone. Call it after the master was killed or stopped:
+// then it is not replaced before, only because the machine is busy.
+func (s *Sentinel) Watch() {
+	for _, sentinel := range s.Sentinels {
+		sentinel.t.Helper()
+		sentinel.set("SENTINEL", "SET", masterName, "down-after-milliseconds", milliseconds(watched))
+	}
+}
+
 // Addrs returns the addresses of the Sentinels.
 func (s *Sentinel) Addrs() (addrs []string) {
 	for _, sentinel := range s.Sentinels {
@@ -64,7 +71,7 @@ func sentinelFile(master *Server, replicas, sentinels []*Server, self int) strin
 	set := func(format string, args ...any) { fmt.Fprintf(&b, "sentinel "+format+"\n", args...) }
 	set("myid %s", nodeID(self))
 	set("monitor %s 127.0.0.1 %s %d", masterName, master.port(), quorum)
-	set("down-after-milliseconds %s %d", masterName, downAfter.Milliseconds())
+	set("down-after-milliseconds %s %s", masterName, milliseconds(unwatched))
 	set("failover-timeout %s 5000", masterName)
 	set("parallel-syncs %s %d", masterName, len(replicas))
 	for _, replica := range replicas {

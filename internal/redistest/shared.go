@@ -14,9 +14,10 @@ import (
 	"github.com/heedhttp/heed/internal/daemon"
 )
 
-// disconnectTimeout is how long a shared server waits for a test's clients to disconnect. If they do
-// not, it is not used again.
-const disconnectTimeout = time.Second
+// disconnectAsks is how often a shared server is asked, about once a millisecond, whether a test's clients
+// have disconnected. If they have not, it is not used again. A time limit could be over after one answer,
+// of a server that was suspended.
+const disconnectAsks = 500
 
 // shared holds the servers of Shared and SharedCluster that no test uses now.
 var shared struct {
@@ -34,7 +35,6 @@ var shared struct {
 //
 // The TestMain of a package that calls Shared must call EndShared. On Linux the servers end with the
 // process in any case.
-// the process in any case.
 func Shared(t testing.TB) *Server {
 	t.Helper()
 	path := binary(t)
@@ -68,7 +68,7 @@ func SharedCluster(t testing.TB) []*Server {
 			}
 			nodes = append(nodes, node)
 		}
-		awaitCluster(t, launch(t, freePortPair, nodes, prepareCluster(2*time.Second)))
+		awaitCluster(t, launch(t, freePortPair, nodes, prepareCluster))
 		recordSettings(t, nodes...)
 	}
 	used := make([]*Server, len(nodes))
@@ -130,7 +130,7 @@ func (s *Server) forTest(t testing.TB) *Server {
 
 // discard ends the server.
 func (s *Server) discard() {
-	s.Kill()
+	s.end()
 	if s.dir != os.TempDir() {
 		os.RemoveAll(filepath.Dir(s.dir))
 	}
@@ -180,17 +180,17 @@ func (s *Server) reset() bool {
 	return err == nil && settings == s.initial
 }
 
-// isUnused waits until the only connection is the one that asks, and returns false if it times out.
+// isUnused waits until the only connection is the one that asks, and returns false if others stay.
 func (s *Server) isUnused() bool {
-	for deadline := time.Now().Add(disconnectTimeout); ; time.Sleep(time.Millisecond) {
+	for range disconnectAsks {
 		clients, err := s.Do("INFO", "clients")
-		switch {
-		case err != nil:
-			return false
-		case strings.Contains(clients, "connected_clients:1\r\n"):
-			return true
-		case time.Now().After(deadline):
+		if err != nil {
 			return false
 		}
+		if strings.Contains(clients, "connected_clients:1\r\n") {
+			return true
+		}
+		time.Sleep(time.Millisecond)
 	}
+	return false
 }
