@@ -186,7 +186,8 @@ func TestAcquireFailsIfTheKeyHasAnotherType(t *testing.T) {
 
 func TestAGateWritesNothingWithoutAllPermissions(t *testing.T) {
 	admin := newClient(t, redistest.Start(t))
-	mustAcquire(t, &redisstore.Store{Client: admin, Timeout: patient}, "key", 2, 1)
+	holder := &redisstore.Store{Client: admin, Timeout: patient, HoldTTL: time.Hour} // nothing is renewed meanwhile
+	mustAcquire(t, holder, "key", 2, 1)
 	before := admin.ZRangeWithScores(ctx, gateKey, 0, -1).Val()
 	for _, rule := range []string{"-zadd", "-zrem", "-pexpire", "-del"} {
 		require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "limited", "reset", "on", "nopass", "~*", "+@all", rule).Err())
