@@ -242,9 +242,11 @@ func (c *client) findServers(ctx context.Context, key string) error {
 	return err
 }
 
-// longestAnswer returns how long a server may take to answer a probe. A server that answers calls within the
-// timeout, however long that is, must not be taken for one that is down.
-func (c *client) longestAnswer() time.Duration { return max(longestAnswer, c.timeout) }
+// longestAnswer returns how long a server may take to answer a probe. A server that answers calls within a
+// long timeout must not be taken for one that is down.
+func (c *client) longestAnswer() time.Duration {
+	return min(max(longestAnswer, c.timeout), c.connectTimeout())
+}
 
 // connect is the Probe of s. It runs a script that does nothing, for which go-redis connects if
 // necessary, and whose answer may take so long. If s is so far away that several batches may be in

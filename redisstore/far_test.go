@@ -253,7 +253,8 @@ func fresh() string { return fmt.Sprint("key ", lastFresh.Add(1)) }
 const slackOfAMachine = time.Second
 
 // A Redis that is 1 to 40 ms away works by default, from the first second on. If it is gone, no call
-// takes longer than its Timeout, and when it is back, it is used again.
+// takes longer than its Timeout, and when it is back, it is used again. Only the long form measures how
+// soon, and that hardly any call fails.
 func TestARedisFarAwayWorksByDefault(t *testing.T) {
 	// At 20 ms, a call has 10 ms for everything else, which a busy machine may exceed.
 	delays := stated([]time.Duration{ms / 2, 5 * ms, 10 * ms, 20 * ms}, []time.Duration{10 * ms})
@@ -268,7 +269,7 @@ func TestARedisFarAwayWorksByDefault(t *testing.T) {
 				for _, delay := range delays {
 					f.each(func(p *redistest.Proxy) { p.SetDelay(delay) })
 					var err error
-					for range 5 { // a busy machine may be late for a second or two
+					for began := time.Now(); time.Since(began) < hang; { // a busy machine may be late for some time
 						if err = f.survives(t, call, delay); err == nil {
 							break
 						}
@@ -291,7 +292,7 @@ func (f *farRedis) survives(t *testing.T, call farCall, delay time.Duration) err
 
 	well := askCalmly(ask)
 	longest = max(longest, well.longest)
-	if well.failed > 5 {
+	if well.failed > stated(5, 100) {
 		return fmt.Errorf("of 200 calls %d failed, the last: %w", well.failed, well.last)
 	}
 	f.each(func(p *redistest.Proxy) { p.Swallow(true) })
@@ -306,8 +307,8 @@ func (f *farRedis) survives(t *testing.T, call farCall, delay time.Duration) err
 		if err == nil && f.executed(t) > before {
 			break
 		}
-		if time.Since(back) > 2*time.Second {
-			return fmt.Errorf("not used again within 2 s, the last: %v", err)
+		if most := stated(2*time.Second, hang); time.Since(back) > most {
+			return fmt.Errorf("not used again within %v, the last: %v", most, err)
 		}
 		time.Sleep(10 * ms)
 	}
