@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,11 +140,13 @@ func TestALeaseRarelyAsksRedis(t *testing.T) {
 }
 
 // A process in a tight loop takes everything that is free. For a process that it starves, units are taken
-// ahead, and they are there after RetryAfter.
+// ahead, and they are there after RetryAfter. The bounds allow for chance: of ten thousand calls one waits
+// for longer than 250 ms, and each further 125 ms is several times rarer.
 func TestABusyLeaseDoesNotStarveAQuietOne(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
 		limit := f.redis.limit(quota.Policy{Quota: 100, Window: time.Second, Burst: 10})
 		var all sync.WaitGroup
+		var quiet, slow atomic.Int64 // calls
 		all.Go(func() { f.takeFor(f.lease(), limit, lasting, every(time.Millisecond/2)) })
 		for range 9 {
 			all.Go(func() {
@@ -150,14 +154,19 @@ func TestABusyLeaseDoesNotStarveAQuietOne(t *testing.T) {
 				for time.Since(f.start) < lasting {
 					asked := time.Now()
 					f.obey(l, quota.Charge{Key: "key", Limit: limit})
-					assert.Less(t, time.Since(asked), 500*time.Millisecond)
+					waited := time.Since(asked)
+					assert.Less(t, waited, 3*time.Second)
+					if quiet.Add(1); waited > 250*time.Millisecond {
+						slow.Add(1)
+					}
 					time.Sleep(rand.N(400 * time.Millisecond)) // half of its fair share
 				}
 			})
 		}
 		all.Wait()
 		f.within(10, 100, late)
-		assert.GreaterOrEqual(t, len(f.uses), int(lasting.Seconds()*100)*85/100,
+		assert.LessOrEqual(t, slow.Load(), quiet.Load()/50)
+		assert.GreaterOrEqual(t, len(f.uses), int(lasting.Seconds()*100)*80/100,
 			"few units taken ahead for quiet processes are lost")
 	})
 }
@@ -302,7 +311,8 @@ func TestChargesOfSeveralLimitsAreHeldTogether(t *testing.T) {
 		}
 		f.within(5, 50, late)
 		f.within(30, 10, late)
-		assert.InDelta(t, 230, len(f.uses), 8)
+		assert.LessOrEqual(t, len(f.uses), 30+20*10)
+		assert.GreaterOrEqual(t, len(f.uses), 210)
 	})
 }
 
@@ -385,17 +395,20 @@ func TestAnIdleLeaseHoldsNothingAndSendsNothing(t *testing.T) {
 		limit := f.redis.limit(quota.PerSecond(1000))
 		l := f.lease()
 		const keys = 2000
-		var idle []int64
-		for wave := range 3 {
+		var before int64
+		var growth []int64 // in each wave
+		for wave := range 5 {
 			callers(keys, 6, func(caller, _ int) {
 				_, err := l.Take(t.Context(), nil, quota.Charge{Key: fmt.Sprint(wave, caller), Limit: limit})
 				assert.NoError(t, err)
 			})
 			time.Sleep(time.Second)
 			f.redis.forget()
-			idle = append(idle, heap())
+			growth = append(growth, heap()-before)
+			before += growth[wave]
 		}
-		assert.Less(t, idle[2]-idle[1], int64(keys*100), "a leased Key takes some hundred bytes")
+		// Other goroutines may allocate in one wave.
+		assert.Less(t, slices.Min(growth[1:]), int64(keys*100), "a leased Key takes some hundred bytes")
 		calls := f.redis.roundTrips()
 		time.Sleep(time.Hour)
 		assert.Equal(t, calls, f.redis.roundTrips())
