@@ -51,7 +51,7 @@ func newClient(c redis.UniversalClient, timeout time.Duration) *client {
 	if single, ok := c.(*redis.Client); ok {
 		made.single = single.WithTimeout(timeout)
 		made.only = made.newServer(single, func(ctx context.Context, s *server) error {
-			return made.connect(ctx, s, single, made.longestAnswer())
+			return made.connect(ctx, s, single, made.probeTimeout())
 		})
 	}
 	made.connections.watch(c, made.dialFailed) // last: if c is already in use, this may be called at once
@@ -133,7 +133,7 @@ func (c *client) serverAt(node *redis.Client) *server {
 		return c.only
 	}
 	return c.serverBy(node, func(ctx context.Context, s *server) error {
-		return c.connect(ctx, s, node, c.longestAnswer())
+		return c.connect(ctx, s, node, c.probeTimeout())
 	})
 }
 
@@ -242,16 +242,16 @@ func (c *client) findServers(ctx context.Context, key string) error {
 	return err
 }
 
-// longestAnswer returns how long a server may take to answer a probe. A server that answers calls within a
+// probeTimeout returns how long a server may take to answer a probe. A server that answers calls within a
 // long timeout must not be taken for one that is down.
-func (c *client) longestAnswer() time.Duration {
+func (c *client) probeTimeout() time.Duration {
 	return min(max(longestAnswer, c.timeout), c.connectTimeout())
 }
 
 // connect is the Probe of s. It runs a script that does nothing, for which go-redis connects if
-// necessary, and whose answer may take so long. If s is so far away that several batches may be in
-// flight, it opens a connection for each. It may take as long as connecting takes.
-func (c *client) connect(ctx context.Context, s *server, node *redis.Client, long time.Duration) error {
+// necessary, and whose answer may take as long as timeout. If s is so far away that several batches
+// may be in flight, it opens a connection for each. It may take as long as connecting takes.
+func (c *client) connect(ctx context.Context, s *server, node *redis.Client, timeout time.Duration) error {
 	if cluster, ok := c.redis.(*redis.ClusterClient); ok {
 		// By itself a ClusterClient asks for the slots only once a minute, or when a server
 		// redirects it, which a dead server does not.
@@ -259,7 +259,7 @@ func (c *client) connect(ctx context.Context, s *server, node *redis.Client, lon
 	}
 	// Idle connections may be dead without a sign. go-redis closes those that do not answer here.
 	probeAll(ctx, node.WithTimeout(min(c.timeout, longestCheck)), int(node.PoolStats().IdleConns))
-	inTime := context.WithValue(ctx, timedClient{}, node.WithTimeout(long))
+	inTime := context.WithValue(ctx, timedClient{}, node.WithTimeout(timeout))
 	if err := runProbe(inTime, node); err != nil {
 		return err
 	}
