@@ -137,7 +137,7 @@ func limitOf(v Verdict, left string) string {
 // Worth a retry for an idempotent request only:
 //
 //   - 408, 500, 502, 503, 504, and every 5xx that is not registered, such as Cloudflare's 520 to
-//     530: it means the same as 500 (RFC 9110 section 15).
+//     526: it means the same as 500 (RFC 9110 section 15).
 //   - Broken connections.
 //
 // A request is idempotent by its method (RFC 9110 section 9.2.2), or if it has an Idempotency-Key,

@@ -71,9 +71,9 @@ func TestARetryAfterRoundedDownLosesNoCall(t *testing.T) {
 				refused := float64(k.refused) / float64(k.sent)
 				t.Logf("%d done, %d lost; %.1f %% of %d refused", done, lost, 100*refused, k.sent)
 				assert.Zero(t, lost)
-				// At the end of each of six or seven windows, the first one too many is refused, and those that are
-				// under way then: of 600 a second in 200 µs, a Poisson number with a mean of 0.85 in all. It exceeds
-				// 2 % once in 7,000 runs, and 3 % once in 5e10.
+				// Each of five or six windows ends with a refusal, and with those of the requests that are under
+				// way then: 0.85 on average, in all. Such a Poisson number exceeds 2 % once in 8,000 runs, and 3 %
+				// once in 1e11.
 				assert.LessOrEqual(t, refused, 0.03)
 				assert.GreaterOrEqual(t, done, 500)
 			})

@@ -49,9 +49,9 @@ import (
 // token buckets, with any burst and a latency of up to two seconds; 100 % of fixed
 // windows, leaky buckets and sliding logs; and 96 % of sliding windows. Without
 // RateLimit-Policy it uses 80 to 100 %. If another client uses the same quota without
-// pacing, a sliding log refuses 3 to 11 %, the longer the more, and the others below 1 %.
-// Of two processes on one bucket, 2 % are refused, and of eight, a third: use a Shared for
-// them.
+// pacing, a sliding log refuses 3 % in the first five minutes, and 8 to 11 % of ten minutes
+// or more; the others refuse below 1 %. Of two processes on one bucket, 2 % are refused,
+// and of eight, a third: use a Shared for them.
 // Fields announce whole seconds, so a window of a few seconds is not fully used.
 //
 // An Advertised is a heed.BoundedPacer. Do not change its fields or copy it after first

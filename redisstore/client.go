@@ -243,14 +243,16 @@ func (c *client) findServers(ctx context.Context, key string) error {
 }
 
 // probeTimeout returns how long a server may take to answer a probe. A server that answers calls within a
-// long timeout must not be taken for one that is down.
+// long timeout must not be taken for one that is down. But a probe holds a connection, so it takes no
+// longer than connecting may.
 func (c *client) probeTimeout() time.Duration {
 	return min(max(longestAnswer, c.timeout), c.connectTimeout())
 }
 
 // connect is the Probe of s. It runs a script that does nothing, for which go-redis connects if
 // necessary, and whose answer may take as long as timeout. If s is so far away that several batches
-// may be in flight, it opens a connection for each. It may take as long as connecting takes.
+// may be in flight, it opens a connection for each. It may take as long as connecting takes,
+// and a few times timeout.
 func (c *client) connect(ctx context.Context, s *server, node *redis.Client, timeout time.Duration) error {
 	if cluster, ok := c.redis.(*redis.ClusterClient); ok {
 		// By itself a ClusterClient asks for the slots only once a minute, or when a server

@@ -70,7 +70,6 @@ const (
 //
 // Set Store. A Lease is safe for concurrent use and must not be copied. Its fields must not change
 // once it is in use.
-// Its fields must not change once it is in use.
 type Lease struct {
 	// Store counts the units. If nil, every call fails.
 	Store *Store

@@ -177,7 +177,7 @@ func logins(change ...func(*serverside.Rule)) []serverside.Rule {
 	return []serverside.Rule{rule, perHour("ip", "", 100_000)}
 }
 
-// hourly makes a login's limit one per hour, so that nothing is refilled during a test in real time.
+// hourly makes a login's limit five an hour, so that nothing is refilled during a test in real time.
 func hourly(rule *serverside.Rule) {
 	rule.Policies = []quota.Policy{quota.PerHour(5)}
 	rule.Penalty.Within, rule.Penalty.First, rule.Penalty.Max = time.Hour, time.Hour, time.Hour
