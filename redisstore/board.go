@@ -3,6 +3,7 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -125,8 +126,8 @@ func (b *Board) Replace(ctx context.Context, key string, wait, every time.Durati
 func saturated(d time.Duration) time.Duration { return min(max(0, d), longestCoolDown) }
 
 // Read returns how long key must still wait in this process, and the interval at which this process
-// may then release its waiting requests. The error reports, once, that Redis did not answer or
-// answered wrongly; wait and every are valid all the same.
+// may then release its waiting requests. The error reports, once, that Redis did not answer,
+// answered wrongly or does not let this process subscribe; wait and every are valid all the same.
 func (b *Board) Read(_ context.Context, key string) (wait, every time.Duration, err error) {
 	s := b.open()
 	if s.known.count.Load() > 0 { // mostly there are no cool-downs
@@ -138,7 +139,7 @@ func (b *Board) Read(_ context.Context, key string) (wait, every time.Duration, 
 			s.wakeUp()
 		}
 	}
-	return wait, every, s.lastErr.take()
+	return wait, every, errors.Join(s.syncErr.take(), s.subErr.take())
 }
 
 // Probe reports whether the caller should send one request to key in spite of the cool-down, to find

@@ -42,7 +42,8 @@ type syncer struct {
 	wake       chan struct{} // with a capacity of one
 	subscribed atomic.Bool   // to the changes of other processes
 	abandoned  atomic.Bool   // the Board is garbage
-	lastErr    onceError
+	syncErr    onceError     // of a sync that no caller awaited
+	subErr     onceError     // why there is no subscription
 
 	mu    sync.Mutex // guards what follows
 	known cooldowns
@@ -72,10 +73,10 @@ func (s *syncer) start() {
 	}
 	changes := &subscription{
 		client: s.client.redis, channel: s.keys[0],
-		started: func() { s.subscribed.Store(true); s.wakeUp() }, // earlier messages may be lost
+		started: func() { s.subErr.take(); s.subscribed.Store(true); s.wakeUp() }, // earlier messages may be lost
 		message: func(string) { s.wakeUp() },
 		stopped: func() { s.subscribed.Store(false); s.wakeUp() }, // from now on, sync more often
-		failed:  s.lastErr.put,
+		failed:  s.subErr.put,
 	}
 	go changes.run(s.ctx)
 }
@@ -179,7 +180,7 @@ func (s *syncer) sync() bool {
 		err = errClosed
 	}
 	if this.err = err; err != nil && err != errClosed && !this.awaited {
-		s.lastErr.put(err)
+		s.syncErr.put(err)
 	}
 	close(this.done)
 	return s.lost == nil
@@ -267,7 +268,7 @@ func parseBoardReply(value any, ops int) (boardReply, error) {
 	return r, nil
 }
 
-// A onceError is an error that is reported once. Its zero value is no error.
+// A onceError is the newest error of its kind, which is reported once. Its zero value is no error.
 type onceError struct{ atomic.Pointer[error] }
 
 func (t *onceError) put(err error) { t.Store(&err) }

@@ -59,13 +59,13 @@ type Limits struct {
 	// Timeout is how long a call to Redis may take. If zero or negative, 50 ms.
 	Timeout time.Duration
 
-	once         sync.Once // guards the creation of redis and end
-	redis        *client
-	end          context.CancelFunc
-	corrupt      atomic.Int64
-	subscribeErr atomic.Pointer[error] // why there are no messages, until it is returned
-	version      atomic.Int64          // number of messages about all keys, plus one
-	known        keyed.Table[knownLimits]
+	once    sync.Once // guards the creation of redis and end
+	redis   *client
+	end     context.CancelFunc
+	corrupt atomic.Int64
+	subErr  onceError    // why there is no subscription
+	version atomic.Int64 // number of messages about all keys, plus one
+	known   keyed.Table[knownLimits]
 }
 
 // retryLimits is how long after a failure a key is asked for again.
@@ -96,15 +96,12 @@ type limitsReading struct {
 //
 // After an error, the policies are the last valid ones, or none. The error joins a *LimitsError for
 // each fault in the hash, or reports that Redis did not answer. If the subscription fails, for
-// example for want of permission, one caller gets that error, whatever its key; the next one is
-// returned only after the subscription has worked again.
+// example for want of permission, one caller gets that error, whatever its key; it is returned again
+// only after the subscription has worked.
 func (l *Limits) Limits(ctx context.Context, key string) ([]quota.Policy, error) {
 	l.open()
 	policies, err := l.get(ctx, key)
-	if subscribeErr := l.subscribeErr.Load(); subscribeErr != nil && l.subscribeErr.CompareAndSwap(subscribeErr, nil) {
-		err = errors.Join(err, *subscribeErr)
-	}
-	return policies, err
+	return policies, errors.Join(err, l.subErr.take())
 }
 
 // Corrupt returns how many times an invalid hash was found in Redis.
@@ -128,8 +125,8 @@ func (l *Limits) open() {
 		}
 		s := &subscription{
 			client: l.Client, channel: l.prefix() + "changed", message: l.changed,
-			started: func() { l.subscribeErr.Store(nil); l.changed("") },
-			failed:  func(err error) { l.subscribeErr.Store(&err) },
+			started: func() { l.subErr.take(); l.changed("") },
+			failed:  l.subErr.put,
 		}
 		go s.run(ctx)
 	})
