@@ -365,12 +365,12 @@ func ExampleTransport_reverseProxy() {
 		}
 		resp.Body.Close()
 		wait, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-		fmt.Println(user, resp.StatusCode, 500 < wait && wait <= 600)
+		fmt.Println(user, resp.StatusCode, (wait+59)/60, "min")
 	}
 	// Output:
-	// greedy 429 true
-	// greedy 429 true
-	// modest 200 false
+	// greedy 429 10 min
+	// greedy 429 10 min
+	// modest 200 0 min
 }
 
 // RetryAfter is useful outside the Transport too: here it turns a refusal into an error.

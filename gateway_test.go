@@ -15,8 +15,8 @@ import (
 	"github.com/heedhttp/heed/internal/testenv"
 )
 
-// Thirty workers with the zero Transport, behind gateways that answer a plain 429. The stand-ins of
-// these gateways are in TestGatewaysWithoutHintsAreUsedNotFlooded.
+// Thirty workers with the zero Transport, behind gateways that answer a plain 429.
+// TestGatewaysWithoutHintsAreUsedNotFlooded does the same with models of these gateways, in any form.
 func TestRealGatewaysWithoutHintsAreUsedNotFlooded(t *testing.T) {
 	testenv.NeedLong(t) // it measures shares in real time
 	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -170,8 +170,8 @@ func (a *Attempt) worthwhile() bool {
 		http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return a.idempotent()
 	default:
-		unregistered := a.Response.StatusCode/100 == 5 && http.StatusText(a.Response.StatusCode) == ""
-		return unregistered && a.idempotent() // it means the same as 500
+		// net/http has no text for a code that is not registered. It means the same as 500.
+		return a.Response.StatusCode/100 == 5 && http.StatusText(a.Response.StatusCode) == "" && a.idempotent()
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -449,19 +448,6 @@ func TestBaseHandlesANilURL(t *testing.T) {
 	assert.ErrorContains(t, err, "nil Request.URL")
 	_, closes := b.counts()
 	assert.Equal(t, 1, closes)
-}
-
-// A status that is not registered means the same as 500 (RFC 9110 section 15).
-func TestWhich5xxAreRetried(t *testing.T) {
-	for code := 500; code < 620; code++ {
-		for _, method := range []string{"GET", "POST"} {
-			req, _ := http.NewRequestWithContext(t.Context(), method, "http://api.example.com/", nil)
-			got := heed.Worthwhile(heed.Attempt{Request: req, Response: &http.Response{StatusCode: code}})
-			unregistered := code == 509 || 511 < code && code < 600
-			want := method == "GET" && (unregistered || slices.Contains([]int{500, 502, 503, 504}, code))
-			assert.Equal(t, want, got, "%s %d", method, code)
-		}
-	}
 }
 
 func TestWorthwhileHandlesIncompleteAttempts(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"net/http/httptrace"
 	"net/textproto"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -617,6 +618,20 @@ func TestPermanentErrorsAreNotRetried(t *testing.T) {
 	_, err := (&heed.Transport{Base: s}).RoundTrip(get(ctx))
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, 1, s.count())
+}
+
+// A 5xx that is not registered means the same as 500; a status above 599 is invalid, and final (RFC 9110
+// section 15).
+func TestWhich5xxAreRetried(t *testing.T) {
+	for code := 500; code < 620; code++ {
+		for _, method := range []string{"GET", "POST"} {
+			req, _ := http.NewRequestWithContext(t.Context(), method, "http://api.example.com/", nil)
+			got := heed.Worthwhile(heed.Attempt{Request: req, Response: &http.Response{StatusCode: code}})
+			unregistered := code == 509 || 511 < code && code < 600
+			want := method == "GET" && (unregistered || slices.Contains([]int{500, 502, 503, 504}, code))
+			assert.Equal(t, want, got, "%s %d", method, code)
+		}
+	}
 }
 
 func TestNoFormOfRetryAfterIsRetriedEarly(t *testing.T) {

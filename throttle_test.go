@@ -210,8 +210,8 @@ func TestRandomRefusalsSlowNoOtherRequests(t *testing.T) {
 		calls.Wait()
 		t.Logf("%.2f %% of the calls took more than 200 ms, %d were lost", 100*float64(slow)/float64(n), lost)
 		assert.LessOrEqual(t, slow, n*4/100)
-		// All four attempts of a call are refused once in 1e8 calls: of 10,000 calls one in 1e4 runs, but two
-		// only in 2e8.
+		// A call is lost if all its four attempts are refused, by chance one in 1e8. So of 10,000 calls one
+		// is lost in one of 10,000 runs, and two in one of 2e8.
 		assert.LessOrEqual(t, lost, 1)
 	})
 }

@@ -79,8 +79,9 @@ func (d *database) start() {
 	})
 }
 
-// started starts a daemon, again and again if another process uses its port.
-func started(t *testing.T, command func() *exec.Cmd, ready func() bool) (d *daemon.Daemon) {
+// started starts a daemon. If that fails, perhaps because another process uses its port, it tries again for
+// a minute.
+func started(t *testing.T, command func() *exec.Cmd, ready func() bool) *daemon.Daemon {
 	t.Helper()
 	for begun := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		d, err := daemon.Start(command(), func(*daemon.Daemon) bool { return ready() })

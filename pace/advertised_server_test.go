@@ -150,7 +150,7 @@ var (
 		quota.LeakyBucket:   {0.95, 0, 0.95, 0.01},
 		quota.FixedWindow:   {0.95, 0, 0.95, 0.01},
 		quota.SlidingWindow: {0.93, 0, 0.93, 0.02},
-		quota.SlidingLog:    {0.95, 0, 0.95, 0.17}, // refused by chance: 7 %, with a deviation of 1.4 %
+		quota.SlidingLog:    {0.95, 0, 0.95, 0.17}, // 7 % on average, with a standard deviation of 1.4 %
 	}
 	untimed = map[quota.Algorithm]figure{
 		quota.SlidingWindow: {0.55, 0, 0.70, 0.02},

@@ -24,8 +24,8 @@ import (
 // reaches it within 150 ms. Only Redis' clock counts.
 //
 // While Redis does not answer, each process keeps the cool-downs that it knows and those that it
-// posts itself. It neither waits for Redis nor fails. When Redis is back, it learns within a second
-// what was posted meanwhile, and what it lost in a restart.
+// posts itself. It neither waits for Redis nor fails. When Redis is back, it learns within a second,
+// or Timeout if that is longer, what was posted meanwhile, and what it lost in a restart.
 //
 // # Wrong cool-downs
 //

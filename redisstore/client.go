@@ -13,7 +13,7 @@ import (
 
 const (
 	longestCheck  = 250 * time.Millisecond // for an idle connection to prove that it is alive
-	longestAnswer = time.Second            // for a server to answer a probe, unless the timeout is longer
+	shortestProbe = time.Second            // what a server has at least to answer a probe
 )
 
 var errNoClient = errors.New("redisstore: Client is nil")
@@ -246,7 +246,7 @@ func (c *client) findServers(ctx context.Context, key string) error {
 // long timeout must not be taken for one that is down. But a probe holds a connection, so it takes no
 // longer than connecting may.
 func (c *client) probeTimeout() time.Duration {
-	return min(max(longestAnswer, c.timeout), c.connectTimeout())
+	return min(max(shortestProbe, c.timeout), c.connectTimeout())
 }
 
 // connect is the Probe of s. It runs a script that does nothing, for which go-redis connects if

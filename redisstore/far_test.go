@@ -250,7 +250,7 @@ var lastFresh atomic.Int64
 func fresh() string { return fmt.Sprint("key ", lastFresh.Add(1)) }
 
 // slackOfAMachine is how much longer than its Timeout a call may take on a busy machine.
-var slackOfAMachine = stated(time.Second, 10*time.Second)
+var slackOfAMachine = stated(time.Second, 4*time.Second)
 
 // A Redis that is 1 to 40 ms away works by default, from the first second on. If it is gone, no call
 // takes longer than its Timeout, and when it is back, it is used again. Only the long form measures how
@@ -292,7 +292,7 @@ func (f *farRedis) survives(t *testing.T, call farCall, delay time.Duration) err
 
 	well := askCalmly(ask)
 	longest = max(longest, well.longest)
-	if well.failed > stated(5, 199) { // of 50 ms, a busy machine may use all
+	if well.failed > stated(5, 100) { // of 50 ms, a busy machine may use all
 		return fmt.Errorf("of 200 calls %d failed, the last: %w", well.failed, well.last)
 	}
 	f.each(func(p *redistest.Proxy) { p.Swallow(true) })

@@ -134,7 +134,7 @@ func TestASmallConnectionPoolDoesNotOpenTheBreaker(t *testing.T) {
 	assert.Zero(t, failed.Load(), "%v", one.Load())
 }
 
-func TestStoresThatShareAFarClientAreReadyAtOnce(t *testing.T) {
+func TestStoresThatShareAFarClientDoNotExhaustItsPool(t *testing.T) {
 	server := redistest.Shared(t)
 	proxy := redistest.NewProxy(t, server.Addr)
 	proxy.SetDelay(5 * time.Millisecond)

@@ -303,7 +303,7 @@ func TestAStoppedRedisIsOnlyProbed(t *testing.T) {
 		first.Go(func() { _, err := s.Take(ctx, nil, c); assert.Error(t, err) })
 	}
 	first.Wait()
-	require.Eventually(t, func() bool { // a process that was suspended meanwhile blames itself, and asks again
+	require.Eventually(t, func() bool { // a call during which this process was suspended does not count against Redis
 		_, err := s.Take(ctx, nil, c)
 		return err != nil && strings.Contains(err.Error(), "is unavailable")
 	}, hang, ms)

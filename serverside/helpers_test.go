@@ -22,7 +22,7 @@ import (
 
 func init() {
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // a log line for each 429 would hide why a test fails
-	log.SetOutput(os.Stderr)
+	log.SetOutput(os.Stderr)                       // SetDefault has sent package log to slog too
 }
 
 // must returns a Limiter for a valid Config.

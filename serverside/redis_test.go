@@ -91,7 +91,7 @@ func TestRedisStopsAndComesBack(t *testing.T) {
 			for range want {
 				answers = append(answers, askPeer(h, "192.0.2.1:1234"))
 			}
-			if len(events.of(serverside.StoreLate)) > 0 { // a busy process counts by itself in every mode
+			if len(events.of(serverside.StoreLate)) > 0 { // suspended for too long, it counted by itself
 				continue
 			}
 			if testenv.Long() {
@@ -118,6 +118,8 @@ func TestRedisStopsAndComesBack(t *testing.T) {
 	require.Eventually(t, told(serverside.StoreFailed), time.Minute, time.Millisecond)
 	store.Cont()
 	require.Eventually(t, told(serverside.StoreRecovered), time.Minute, 50*time.Millisecond, "it recovers alone")
+	require.Eventually(t, func() bool { return askPeer(closed, "192.0.2.3:1234").Code == 200 },
+		time.Minute, 50*time.Millisecond, "it admits again")
 }
 
 func replica(t *testing.T, addr string, h http.Handler, rules ...serverside.Rule) http.Handler {

@@ -38,8 +38,8 @@ func StartReplicatedCluster(t testing.TB) (masters, replicas []*Server) {
 	return nodes[:3], nodes[3:]
 }
 
-// Watch makes nodes of a cluster, which must answer, notice when others are gone. Call it after a master was
-// killed or stopped: then no master is replaced before, only because the machine is busy.
+// Watch makes nodes of a cluster notice when others are gone. The nodes given must be running. Before Watch
+// no master is replaced, however slow the machine is, so call it once a master was killed or stopped.
 func Watch(nodes ...*Server) {
 	for _, node := range nodes {
 		node.t.Helper()

@@ -6,8 +6,9 @@ import (
 	"syscall"
 )
 
-// reserve keeps a port until it is closed: a server that is told to may listen at it, but the kernel gives
-// it to nobody else, even while no server listens. Then connections are refused.
+// reserve keeps a port until its result is closed. A server that was given this port can listen on it, but
+// the kernel gives the port to nobody who asks for any free one. While no server listens, connections are
+// refused.
 func reserve(port int) (io.Closer, error) { return bind(port, 1) }
 
 // free reports whether nobody uses or has reserved port.

@@ -90,7 +90,7 @@ func launch(t testing.TB, port func(testing.TB) int, servers []*Server, prepare 
 	return nil
 }
 
-// setPort gives s a port, and returns an error if another process has taken it.
+// setPort gives s a port, and returns an error if another process uses it.
 func (s *Server) setPort(port int) (err error) {
 	s.release()
 	s.Addr, s.flags = net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), nil

@@ -44,15 +44,15 @@ func StartSentinel(t testing.TB) *Sentinel {
 	}
 	for _, sentinel := range s.Sentinels {
 		sentinel.await("OK", "SENTINEL", "CKQUORUM", masterName)
-		// Otherwise one that was suspended for two seconds does nothing for half a minute. Redis 6.2 has
-		// no such command.
+		// Otherwise a Sentinel that was suspended for two seconds does nothing for half a minute, which
+		// Redis calls TILT. Redis 6.2 has no such command, and its error is no reason to fail.
 		_, _ = sentinel.Do("SENTINEL", "DEBUG", "tilt-trigger", milliseconds(unwatched))
 	}
 	return s
 }
 
-// Watch makes the Sentinels notice when the master is gone. Call it after the master was killed or stopped:
-// then it is not replaced before, only because the machine is busy.
+// Watch makes the Sentinels notice when the master is gone. Before Watch it is not replaced, however slow
+// the machine is, so call it once the master was killed or stopped.
 func (s *Sentinel) Watch() {
 	for _, sentinel := range s.Sentinels {
 		sentinel.t.Helper()

@@ -14,9 +14,9 @@ import (
 	"github.com/heedhttp/heed/internal/daemon"
 )
 
-// disconnectAsks is how often a shared server is asked, about once a millisecond, whether a test's clients
-// have disconnected. If they have not, it is not used again. A time limit could be over after one answer,
-// of a server that was suspended.
+// disconnectAsks is how many times a shared server is asked, about once a millisecond, whether a test's
+// clients have disconnected. If they have not, it is not used again. A time limit could end after a single
+// answer, if the server was suspended.
 const disconnectAsks = 500
 
 // shared holds the servers of Shared and SharedCluster that no test uses now.

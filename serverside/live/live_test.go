@@ -706,7 +706,7 @@ func TestServerShutsDownWithViewers(t *testing.T) {
 			server.StartTLS()
 			defer server.Close()
 			var body *bufio.Reader
-			for begun := time.Now(); body == nil; { // on a busy machine a timeout may end before the handler runs
+			for begun := time.Now(); body == nil; { // a busy server may reach its timeouts before the handler runs
 				require.Less(t, time.Since(begun), time.Minute)
 				resp, err := server.Client().Get(server.URL + "/events")
 				if err != nil {

@@ -46,8 +46,8 @@ func open(t testing.TB, cfg serverside.Config, o ...metrics.Options) *site {
 	return s
 }
 
-// instrumented returns cfg with metrics, and without a log unless it has one. On a busy machine a Store
-// in this process may answer late.
+// instrumented returns cfg with metrics, and without a log unless it has one. Its StoreTimeout is long,
+// because on a busy machine even a Store in this process may answer late.
 func (s *site) instrumented(cfg serverside.Config) serverside.Config {
 	cfg.StoreTimeout = cmp.Or(cfg.StoreTimeout, time.Minute)
 	if cfg.Audit == nil {

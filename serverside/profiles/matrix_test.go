@@ -311,8 +311,8 @@ func TestWorkersKeepTheContractWithEachProfile(t *testing.T) {
 			time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 1e8, time.UTC)))
 			srv := testserver.NewLimited(t, must(t, j.config(options())).Wrap)
 			over := patientClient(srv.Transport())
-			// Others may be served first, again and again. One run in a hundred needs five attempts, and each
-			// further one is ten times rarer. Ten are the most that the contract allows.
+			// Other workers may take the quota each time. One run in a hundred needs five attempts, and each
+			// further attempt is ten times rarer. Ten are the most that the contract allows.
 			over.Transport.(*heed.Transport).Retry.MaxAttempts = 10
 			numbers := make(chan int)
 			var served atomic.Int64
