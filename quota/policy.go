@@ -3,6 +3,7 @@ package quota
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 )
@@ -23,7 +24,8 @@ type Policy struct {
 	// "60/1m log", or "1000/month Europe/Berlin".
 	Name string
 
-	// Quota is how many units come back per Window, at least 1.
+	// Quota is how many units come back per Window, at least 1. In the limits of a single key it may
+	// also be 0 or Blocked: see serverside.Limits.
 	Quota int64
 
 	// Window is the time in which Quota units come back: more than 0, and of windows and logs
@@ -44,6 +46,10 @@ type Policy struct {
 	// Location is the time zone of the Calendar. If nil, UTC.
 	Location *time.Location
 }
+
+// Blocked is the Quota of a policy that admits nothing. Only a serverside.Limits may return it: such a
+// policy does not Compile. It is not -1, which some programs take for "unlimited".
+const Blocked = math.MinInt64
 
 // PerSecond returns a policy of n units per second with a Burst of n. See PerMinute for
 // what that admits.

@@ -23,8 +23,8 @@ import (
 //
 // The limits of a key are a hash, named Prefix and the key, with the fields per_second, per_minute,
 // per_hour and per_day. A window that is 0 or missing is not enforced, and a key without a hash has
-// no limits of its own. To change limits, write the hash and publish its key on the channel
-// Prefix + "changed", or an empty message for all keys:
+// no limits of its own. The field blocked, if it is 1, blocks the key. To change limits, write the
+// hash and publish its key on the channel Prefix + "changed", or an empty message for all keys:
 //
 //	HSET heed:limits:key-1 per_minute 120 per_day 5000
 //	PUBLISH heed:limits:changed key-1
@@ -92,7 +92,8 @@ type limitsReading struct {
 }
 
 // Limits returns the policies of key, or none if it has no limits of its own. A policy with a Quota of
-// zero is not enforced. The slice is shared and must not be changed.
+// zero is not enforced, and one with a Quota of quota.Blocked blocks the key. The slice is shared and
+// must not be changed.
 //
 // After an error, the policies are the last valid ones, or none. The error joins a *LimitsError for
 // each fault in the hash, or reports that Redis did not answer. If the subscription fails, for

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	maxFields = 16 // in a hash; there are four, and errors quote the others
+	maxFields = 16 // in a hash; there are five, and errors quote the others
 	maxBytes  = 64 // of a field or value in a reply
 )
 
@@ -64,7 +64,7 @@ var windows = map[string]func(n int64) quota.Policy{
 // The error joins all faults.
 func parseLimits(key string, reply any) (policies []quota.Policy, err error) {
 	if fields, many := reply.(int64); many {
-		const reason = "must have no fields but per_second, per_minute, per_hour and per_day: has %d"
+		const reason = "must have no fields but per_second, per_minute, per_hour, per_day and blocked: has %d"
 		return nil, &LimitsError{key, "", fmt.Sprintf(reason, fields)}
 	}
 	list, ok := reply.([]any)
@@ -74,6 +74,9 @@ func parseLimits(key string, reply any) (policies []quota.Policy, err error) {
 	for ; len(list) > 0; list = list[2:] {
 		field, _ := list[0].(string)
 		value, _ := list[1].(string)
+		if field == "blocked" && value == "0" {
+			continue
+		}
 		policy, reason := parseLimit(field, value)
 		if reason != "" {
 			err = errors.Join(err, &LimitsError{key, field, reason})
@@ -87,9 +90,15 @@ func parseLimits(key string, reply any) (policies []quota.Policy, err error) {
 
 // parseLimit returns the policy of a field, or the reason why it is invalid.
 func parseLimit(field, value string) (p quota.Policy, reason string) {
+	switch {
+	case field == "blocked" && value == "1":
+		return quota.Policy{Quota: quota.Blocked}, ""
+	case field == "blocked":
+		return p, fmt.Sprintf("is %.40q: must be 0 or 1", value)
+	}
 	window := windows[field]
 	if window == nil {
-		return p, "is unknown: must be per_second, per_minute, per_hour or per_day"
+		return p, "is unknown: must be per_second, per_minute, per_hour, per_day or blocked"
 	}
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil {

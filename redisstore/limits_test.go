@@ -128,12 +128,18 @@ func TestLimitsOfAKeyAreReadFromAHash(t *testing.T) {
 	server := redistest.Shared(t)
 	must(t, server, "HSET", "heed:limits:all", "per_day", "4", "per_hour", "3", "per_minute", "2", "per_second", "1")
 	must(t, server, "HSET", "heed:limits:some", "per_minute", "120", "per_day", "0")
+	must(t, server, "HSET", "heed:limits:blocked", "per_minute", "120", "blocked", "1")
+	must(t, server, "HSET", "heed:limits:unblocked", "per_minute", "120", "blocked", "0")
+	must(t, server, "HSET", "heed:limits:as others", "blocked", "0")
 	must(t, server, "SET", "heed:limits:text", "120")
 	l := newLimits(t, server)
 	for key, want := range map[string][]quota.Policy{
 		"all":  {quota.PerSecond(1), quota.PerMinute(2), quota.PerHour(3), quota.PerDay(4)},
 		"some": {quota.PerMinute(120), quota.PerDay(0)},
 		"none": nil,
+
+		"blocked":   {{Quota: quota.Blocked}, quota.PerMinute(120)},
+		"unblocked": {quota.PerMinute(120)}, "as others": nil,
 	} {
 		got, err := l.Limits(t.Context(), key)
 		require.NoError(t, err)
@@ -154,13 +160,13 @@ func TestOnlyTheStartOfAnInvalidHashIsRead(t *testing.T) {
 	}
 	must(t, server, "HSET", "heed:limits:line", "one\nlevel=INFO", "1")
 	l := newLimits(t, server)
-	const unknown = ": is unknown: must be per_second, per_minute, per_hour or per_day"
+	const unknown = ": is unknown: must be per_second, per_minute, per_hour, per_day or blocked"
 	for key, want := range map[string]string{
 		"line":  `redisstore: the limits of "line": "one\nlevel=INFO"` + unknown,
 		"value": `redisstore: the limits of "value": per_minute: is "1048576 bytes long": must be a whole number`,
 		"field": `redisstore: the limits of "field": ` + large[:64] + unknown,
 		"many": `redisstore: the limits of "many": ` +
-			`must have no fields but per_second, per_minute, per_hour and per_day: has 100`,
+			`must have no fields but per_second, per_minute, per_hour, per_day and blocked: has 100`,
 	} {
 		policies, err := l.Limits(t.Context(), key)
 		assert.EqualError(t, err, want)
@@ -409,8 +415,9 @@ func TestAnInvalidHashLeavesTheLastLimitsInForce(t *testing.T) {
 			"per_minute": {"-5", "is -5: must not be negative"},
 			"per_hour":   {"many", `is "many": must be a whole number`},
 			"per_day":    {"", `is "": must be a whole number`},
+			"blocked":    {"yes", `is "yes": must be 0 or 1`},
 			"per_second": {"9223372036854775807", "quota: policy"},
-			"per_minuet": {"5", "is unknown: must be per_second, per_minute, per_hour or per_day"},
+			"per_minuet": {"5", "is unknown: must be per_second, per_minute, per_hour, per_day or blocked"},
 		} {
 			before := l.Corrupt()
 			s.put("ann", "per_second", "1", field, c.value)

@@ -141,6 +141,8 @@ func (d *Denial) code(limited string) string {
 		return "content_too_large"
 	case d.Unread:
 		return "bad_request"
+	case d.Blocked:
+		return "forbidden"
 	case d.Never:
 		return "cost_exceeds_limit"
 	case d.InFlight:
@@ -159,6 +161,8 @@ func (d *Denial) reason(limited string) string {
 		return "The body is too long."
 	case "bad_request":
 		return "The body does not say whose request it is."
+	case "forbidden":
+		return "The client is blocked."
 	case "cost_exceeds_limit":
 		return "The request costs more than the limit ever allows."
 	case "too_many_at_once":

@@ -89,6 +89,11 @@ func TestBodyHasTheNumbersOfTheHeader(t *testing.T) {
 				{Name: "api", Policies: []quota.Policy{quota.PerHour(1)}, Cost: func(*http.Request) int64 { return 2 }},
 			},
 		},
+		"blocked": {Rules: []serverside.Rule{{
+			Name: "api", Policies: []quota.Policy{quota.PerHour(1)},
+			Key:    serverside.KeyFunc(func(*http.Request) string { return "eve" }),
+			Limits: serverside.LimitTable{"eve": {Blocked: true}},
+		}}},
 		"outage": {Rules: oneRule(quota.PerHour(1)), Store: store(down), OnStoreError: serverside.FailClosed},
 		"overload": {
 			Rules: []serverside.Rule{
@@ -116,7 +121,7 @@ func checkNumbers(t *testing.T, name string, w *httptest.ResponseRecorder) {
 	if inner, ok := flat["error"].(map[string]any); ok {
 		flat = inner
 	}
-	assert.GreaterOrEqual(t, w.Code, 429, name)
+	assert.GreaterOrEqual(t, w.Code, 403, name)
 	for _, key := range []string{"retryAfter", "retry_after"} {
 		if value, ok := flat[key].(float64); ok {
 			assert.Equal(t, strconv.Itoa(int(value)), w.Header().Get("Retry-After"), name)

@@ -24,7 +24,7 @@ type check struct {
 	entry *rule         // the entry of Config.Allow that matches, or nil
 	holds []*quota.Hold // places in flight
 
-	unread    bool    // the body does not name the key to charge
+	unasked   bool    // denied without asking the Store
 	uncounted bool    // admitted although the Store is gone
 	lost      *policy // the first policy that did not count the request, if uncounted
 	failed    error   // why the Store is not asked any more about this request
@@ -83,7 +83,7 @@ func (c *check) admittedTo(all matched, cheap, expensive []*rule) (_ matched, ok
 	}
 	made := all
 	if all, ok = c.step(all, expensive); !ok {
-		if !c.unread { // a body that had to be read keeps its charge
+		if !c.unasked { // a body that had to be read keeps its charge, and so does a blocked key
 			c.giveBack(made)
 		}
 		return all, false
@@ -115,7 +115,7 @@ func (c *check) step(all matched, rules []*rule) (_ matched, ok bool) {
 }
 
 // match finds those of rules that apply, and makes a charge for each of their policies. ok is
-// false if the body does not name the key to charge: then the request was denied.
+// false if the request was denied: its key is blocked, or its body does not name the key to charge.
 func (c *check) match(all matched, rules []*rule) (_ matched, ok bool) {
 	target := target{request: c.r}
 	for _, r := range rules {
@@ -123,16 +123,21 @@ func (c *check) match(all matched, rules []*rule) (_ matched, ok bool) {
 			continue
 		}
 		m := match{rule: r, key: c.keyOf(r), cost: r.units(c.r)}
-		if ok, skip := c.requireReadable(all, m); !ok {
-			return all, false
-		} else if skip {
+		policies, status := c.policiesOf(m)
+		switch {
+		case status == 0:
+		case r.dryRun:
+			c.Audit(c.about(WouldDeny, r, m.key))
 			continue
+		default:
+			c.refuseUnasked(all, m, status)
+			return all, false
 		}
 		if l := r.login; l != nil && !l.byNetwork && c.knowsNetwork(l) {
 			continue
 		}
 		all.matches = append(all.matches, m)
-		for _, p := range c.policiesOf(m) {
+		for _, p := range policies {
 			all.charges = append(all.charges, charged{policy: p, key: m.key, n: m.cost})
 		}
 		if p := r.penalty; p != nil && p.First > 0 {
@@ -159,12 +164,16 @@ func (c *check) matches(r *rule, t *target) bool {
 	return r.applies(c.r)
 }
 
-// policiesOf returns the policies that apply to m.
-func (c *check) policiesOf(m match) []*policy {
-	if m.rule.limits == nil {
-		return m.rule.policies
+// policiesOf returns the policies that apply to m, or the status of a denial that needs no Store.
+func (c *check) policiesOf(m match) (_ []*policy, status int) {
+	if status = c.unreadable(m.rule); status != 0 || m.rule.limits == nil {
+		return m.rule.policies, status
 	}
-	return m.rule.limits.of(c, m).policies
+	set := m.rule.limits.of(c, m)
+	if set.blocked {
+		status = http.StatusForbidden
+	}
+	return set.policies, status
 }
 
 // units returns the cost of req, at least 1.
@@ -175,31 +184,17 @@ func (r *rule) units(req *http.Request) int64 {
 	return max(1, r.cost(req))
 }
 
-// requireReadable reports whether the body names m's key, if m's rule reads the body or limits
-// logins. A dry run skips the rule instead of denying.
-func (c *check) requireReadable(all matched, m match) (ok, skip bool) {
-	status := 0
-	if b, read := c.r.Body.(*body); read && m.rule.readsBody {
-		switch {
-		case b.tooLong:
-			status = http.StatusRequestEntityTooLarge
-		case b.ambiguous:
-			status = http.StatusBadRequest
-		}
-	}
-	if l := m.rule.login; status == 0 && l != nil && l.account.Of(c.r) == "" {
-		status = http.StatusBadRequest
-	}
+// unreadable returns the status of the denial if r reads the body or limits logins, and the body does
+// not name the key.
+func (c *check) unreadable(r *rule) (status int) {
+	b, read := c.r.Body.(*body)
 	switch {
-	case status == 0:
-		return true, false
-	case m.rule.dryRun:
-		c.Audit(c.about(WouldDeny, m.rule, m.key))
-		return true, true
-	default:
-		c.refuseUnread(all, m, status)
-		return false, false
+	case read && r.readsBody && b.tooLong:
+		return http.StatusRequestEntityTooLarge
+	case read && r.readsBody && b.ambiguous, r.login != nil && r.login.account.Of(c.r) == "":
+		return http.StatusBadRequest
 	}
+	return 0
 }
 
 // take asks the Store to decide on what a step added: the matches and the charges from these

@@ -81,6 +81,7 @@ type policySet struct {
 	tier     string // the tier's name, or ""
 	policies []*policy
 	template ratelimit.Template // for these policies
+	blocked  bool               // by Limits: then there are no policies
 }
 
 // A policy is a compiled quota.Policy.

@@ -164,8 +164,8 @@ type Rule struct {
 	// Tier returns the name of a request's tier. It is required with Tiers.
 	Tier func(*http.Request) string
 
-	// Limits, if not nil, returns limits of single keys. Policies or Tiers apply to all other
-	// keys, and while Limits fails.
+	// Limits, if not nil, returns limits of single keys, and can block keys. Policies or Tiers
+	// apply to all other keys, and while Limits fails.
 	Limits Limits
 
 	// MaxInFlight is how many requests of one key are served at the same time. If zero, any

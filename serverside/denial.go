@@ -16,7 +16,7 @@ const inFlightWait = time.Second
 // A Denial describes a request that was denied. Config.Deny gets it.
 type Denial struct {
 	// Status is 429, or 503 if a rule of the Overload stage with that Status denies. It is
-	// Config.ClosedStatus for an Outage, and 400 or 413 if Unread.
+	// Config.ClosedStatus for an Outage, 400 or 413 if Unread, and 403 if Blocked.
 	Status int
 
 	// RetryAfter is the time until a request of the same cost fits. The header rounds it up to
@@ -24,7 +24,7 @@ type Denial struct {
 	RetryAfter time.Duration
 
 	// Never means that retrying does not help, because the request costs more than the quota
-	// ever holds, or is Unread. RetryAfter is 0, and the header has X-Should-Retry: false.
+	// ever holds, or is Unread or Blocked. RetryAfter is 0, and the header has X-Should-Retry: false.
 	Never bool
 
 	// InFlight means that Rule.MaxInFlight requests are being served.
@@ -40,12 +40,15 @@ type Denial struct {
 	// longer than 64 KiB, and 400 if it lacks the value or has different ones.
 	Unread bool
 
+	// Blocked means that Rule.Limits block the key.
+	Blocked bool
+
 	// Rule is the name of the rule that denies: of several, the first that was checked.
 	Rule string
 
 	// Policies are the names, as in the RateLimit field, of all policies that deny, the one
-	// with the longest wait first. It is empty for Outage, InFlight and Unread, and if only a
-	// Penalty denies.
+	// with the longest wait first. It is empty for Outage, InFlight, Unread and Blocked, and if
+	// only a Penalty denies.
 	Policies []string
 
 	// Quota and Window are those of the first of Policies. For InFlight, Quota is
@@ -109,15 +112,16 @@ func inFlightDenial(r *rule) Denial {
 	return Denial{Status: r.status, RetryAfter: inFlightWait, InFlight: true, Rule: r.name, Quota: r.inFlight, Cost: 1}
 }
 
-// refuseUnread denies a request whose body does not contain m's key.
-func (c *check) refuseUnread(all matched, m match, status int) {
-	c.unread = true
+// refuseUnasked denies a request that is blocked, or whose body does not contain m's key.
+func (c *check) refuseUnasked(all matched, m match, status int) {
+	c.unasked = true
 	all.matches = append(all.matches, m)
 	e := c.about(Denied, m.rule, m.key)
 	e.Status = status
 	c.Audit(e)
 	c.observe(all, Refused)
-	c.refuse(Denial{Status: status, Never: true, Unread: true, Rule: m.rule.name})
+	blocked := status == http.StatusForbidden
+	c.refuse(Denial{Status: status, Never: true, Unread: !blocked, Blocked: blocked, Rule: m.rule.name})
 }
 
 // refuse writes the denial d. It does not read the request's body.

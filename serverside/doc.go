@@ -23,7 +23,8 @@
 //  3. Rules whose key is a header or an address decide first (steps 4 and 5). If they
 //     admit the request, rules follow that read the body (FormValue) or look up limits
 //     (Rule.Limits). So a request that is denied by address costs no body and no look-up.
-//     If a later rule denies, the earlier ones are refunded.
+//     If a later rule denies, the earlier ones are refunded, unless it denies without
+//     asking the Store: a key that Limits block, or a body without a key.
 //  4. A rule with MaxInFlight admits the request if fewer requests of its key are being
 //     served, and denies it otherwise.
 //  5. The Store decides on all policies of these rules at once: either all are charged,

@@ -25,9 +25,10 @@ import (
 // calls it.
 type Limits interface {
 	// Limits returns the policies of key: what the rule's Key returned, or Config.Key if the
-	// rule has none. It is not asked about "". Policies with a Quota of zero are ignored. If none
-	// are returned, the rule's own policies apply. An error is reported to Audit; policies
-	// returned with it, such as the last known ones, still apply.
+	// rule has none. It is not asked about "". Policies with a Quota of zero are ignored. One with
+	// a Quota of quota.Blocked blocks the key: its requests get a 403. If no policies are returned,
+	// the rule's own apply. An error is reported to Audit; policies returned with it, such as the
+	// last known ones, still apply.
 	Limits(ctx context.Context, key string) ([]quota.Policy, error)
 }
 
@@ -37,10 +38,20 @@ type KeyLimits struct {
 	PerMinute int64 `json:"per_minute"`
 	PerHour   int64 `json:"per_hour"`
 	PerDay    int64 `json:"per_day"`
+
+	// Blocked makes the rule refuse all requests of the key, with a 403.
+	Blocked bool `json:"blocked"`
 }
 
 // Policies returns k as Limits returns it.
 func (k KeyLimits) Policies() []quota.Policy {
+	if k.Blocked {
+		return []quota.Policy{{Quota: quota.Blocked}}
+	}
+	return k.windows()
+}
+
+func (k KeyLimits) windows() []quota.Policy {
 	return []quota.Policy{
 		quota.PerSecond(k.PerSecond), quota.PerMinute(k.PerMinute), quota.PerHour(k.PerHour), quota.PerDay(k.PerDay),
 	}
@@ -68,7 +79,7 @@ func (t LimitTable) Limits(_ context.Context, key string) ([]quota.Policy, error
 func (t LimitTable) Validate() error {
 	var faults []error
 	for i, key := range slices.Sorted(maps.Keys(t)) {
-		for _, p := range t[key].Policies() {
+		for _, p := range t[key].windows() {
 			if p.Quota < 0 {
 				faults = append(faults, fmt.Errorf("serverside: limits: key %d: %s is %d: must not be negative",
 					i, windowName(p), p.Quota))
@@ -81,7 +92,7 @@ func (t LimitTable) Validate() error {
 // ReadLimits reads a LimitTable from a JSON object with an object of limits for each key.
 // Missing limits and null are zero; negative ones and other members are an error:
 //
-//	{"key-1": {"per_minute": 120, "per_day": 5000}, "key-2": {"per_second": null}}
+//	{"key-1": {"per_minute": 120, "per_day": 5000}, "key-2": {"per_second": null}, "key-3": {"blocked": true}}
 func ReadLimits(r io.Reader) (LimitTable, error) {
 	var t LimitTable
 	d := json.NewDecoder(r)
@@ -193,6 +204,9 @@ func (l *limits) ofKey(c *check, m match) *policySet {
 	}
 	if len(policies) == 0 {
 		return nil
+	}
+	if slices.ContainsFunc(policies, func(p quota.Policy) bool { return p.Quota == quota.Blocked }) {
+		return &policySet{blocked: true}
 	}
 	s := new(policySet)
 	for i, from := range policies {

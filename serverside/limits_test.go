@@ -15,9 +15,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/ratelimit"
 	"github.com/heedhttp/heed/serverside"
+	"github.com/heedhttp/heed/testserver"
 )
 
 // tierOf returns the tier of a user called tier-name.
@@ -123,6 +125,97 @@ func TestKeyMayHaveItsOwnLimits(t *testing.T) {
 	})
 }
 
+func TestABlockedKeyIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		table := serverside.LimitTable{"eve": {PerMinute: 100, Blocked: true}}
+		var events eventLog
+		limiter := must(t, serverside.Config{Rules: limitedBy(table), Audit: events.add})
+		h := limiter.Wrap(new(ok))
+		w := ask(h, "GET", "/", "X-User", "eve")
+		assert.Equal(t, 403, w.Code)
+		assert.Equal(t, http.Header{
+			"Cache-Control": {"no-store"}, "X-Should-Retry": {"false"}, "Content-Type": {"application/problem+json"},
+		}, w.Header())
+		assert.Equal(t, `{"type":"`+serverside.ProblemBlocked+`","title":"Blocked","status":403,`+
+			`"detail":"The server refuses all requests of this client."}`+"\n", w.Body.String())
+		require.Len(t, events.events, 1)
+		e := events.events[0]
+		assert.Equal(t, serverside.Denied, e.Kind)
+		assert.Equal(t, 403, e.Status)
+		assert.Equal(t, "key", e.Rule)
+		assert.Equal(t, map[int]int{200: 4, 429: 1}, codes(5, h, "GET", "/", "X-User", "ann"), "others have theirs")
+
+		srv := testserver.NewLimited(t, limiter.Wrap)
+		client := &http.Client{Transport: &heed.Transport{Base: srv.Transport()}}
+		req, _ := http.NewRequest("GET", srv.URL, nil)
+		req.Header.Set("X-User", "eve")
+		resp, err := client.Do(req)
+		require.NoError(t, err)
+		resp.Body.Close()
+		assert.Equal(t, 403, resp.StatusCode)
+		srv.Check(t)
+		assert.Len(t, events.of(serverside.Denied), 3, "ann's, and two of eve's: the client asked once")
+	})
+}
+
+func TestABlockedKeyDoesNotReachTheStore(t *testing.T) {
+	for _, mode := range []serverside.FailureMode{serverside.FailOpen, serverside.FailLocal, serverside.FailClosed} {
+		asked := 0
+		s := store(func(context.Context, []quota.Decision, ...quota.Charge) ([]quota.Decision, error) {
+			asked++
+			return nil, errDown
+		})
+		h := must(t, serverside.Config{
+			Rules: limitedBy(serverside.LimitTable{"eve": {Blocked: true}}), Store: s, OnStoreError: mode, Audit: silent,
+		}).Wrap(new(ok))
+		assert.Equal(t, 403, ask(h, "GET", "/", "X-User", "eve").Code)
+		assert.Zero(t, asked)
+	}
+}
+
+func TestADryRunOnlyReportsABlockedKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rules := limitedBy(serverside.LimitTable{"eve": {Blocked: true}})
+		rules[0].DryRun = true
+		var events eventLog
+		h := must(t, serverside.Config{Rules: rules, Audit: events.add}).Wrap(new(ok))
+		assert.Equal(t, map[int]int{200: 9}, codes(9, h, "GET", "/", "X-User", "eve"))
+		assert.Len(t, events.of(serverside.WouldDeny), 9)
+	})
+}
+
+// A client that is blocked by its name must not use the server for nothing: the rules that are checked
+// first, such as a limit of its address, keep their charges.
+func TestABlockedKeyIsChargedByCheaperRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rules := append(limitedBy(serverside.LimitTable{"eve": {Blocked: true}}), perHour("ip", "", 3))
+		h := must(t, serverside.Config{Rules: rules, Audit: silent}).Wrap(new(ok))
+		assert.Equal(t, map[int]int{403: 3, 429: 2}, codes(5, h, "GET", "/", "X-User", "eve"))
+	})
+}
+
+// A fault of the other limits does not let a blocked key in, and -1 blocks nobody: to some it means
+// "unlimited".
+func TestOnlyTheQuotaBlockedBlocks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, c := range map[string]struct {
+			limits []quota.Policy
+			err    error
+			want   int
+		}{
+			"beside a fault": {[]quota.Policy{quota.PerDay(-1), {Quota: quota.Blocked}}, nil, 403},
+			"with an error":  {[]quota.Policy{{Quota: quota.Blocked}}, errDown, 403},
+			"-1":             {[]quota.Policy{quota.PerDay(-1)}, nil, 200},
+		} {
+			limits := provider(func(context.Context, string) ([]quota.Policy, error) { return c.limits, c.err })
+			h := must(t, serverside.Config{Rules: limitedBy(limits), Audit: silent}).Wrap(new(ok))
+			assert.Equal(t, c.want, ask(h, "GET", "/", "X-User", "eve").Code, name)
+		}
+		_, err := serverside.New(serverside.Config{Rules: oneRule(quota.Policy{Quota: quota.Blocked, Window: time.Hour})})
+		assert.ErrorContains(t, err, "must be at least 1", "a rule blocks nobody")
+	})
+}
+
 func TestLimitTableIgnoresFallbackAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := must(t, serverside.Config{
@@ -192,13 +285,16 @@ func TestManyDifferentLimitsUseBoundedMemory(t *testing.T) {
 
 func TestReadLimits(t *testing.T) {
 	table, err := serverside.ReadLimits(
-		strings.NewReader(`{"a": {"per_minute": 2, "per_day": null}, "b": {"per_second": 1, "per_hour": 5}}`),
+		strings.NewReader(`{"a": {"per_minute": 2, "per_day": null}, "b": {"per_second": 1, "per_hour": 5}, ` +
+			`"c": {"blocked": true}}`),
 	)
 	require.NoError(t, err)
-	assert.Equal(t, serverside.LimitTable{"a": {PerMinute: 2}, "b": {PerSecond: 1, PerHour: 5}}, table)
+	want := serverside.LimitTable{"a": {PerMinute: 2}, "b": {PerSecond: 1, PerHour: 5}, "c": {Blocked: true}}
+	assert.Equal(t, want, table)
 
 	for _, wrong := range []string{
 		``, `[]`, `{"a": {"per_minuet": 1}}`, `{"a": {"per_minute": -1}}`, `{"a": {"per_minute": 1.5}}`, `{} {}`,
+		`{"a": {"blocked": 1}}`, `{"a": {"blocked": true, "per_minute": -1}}`,
 	} {
 		_, err := serverside.ReadLimits(strings.NewReader(wrong))
 		assert.ErrorContains(t, err, "serverside: limits: ", wrong)

@@ -25,6 +25,9 @@ const (
 	// lacks the value, or has different ones.
 	ProblemUnread = "https://pkg.go.dev/github.com/heedhttp/heed/serverside#ProblemUnread"
 
+	// ProblemBlocked means that the key is blocked. Retrying does not help.
+	ProblemBlocked = "https://pkg.go.dev/github.com/heedhttp/heed/serverside#ProblemBlocked"
+
 	// ProblemNever means that the request costs more than its quota ever holds. Retrying it
 	// does not help.
 	ProblemNever = "https://pkg.go.dev/github.com/heedhttp/heed/serverside#ProblemNever"
@@ -40,6 +43,9 @@ func (d *Denial) appendProblem(b []byte) []byte {
 	case d.Unread:
 		b = appendKind(b, ProblemUnread, "Bad Request", d.Status)
 		b = append(b, "The body lacks the value that this limit counts by, or has different ones."...)
+	case d.Blocked:
+		b = appendKind(b, ProblemBlocked, "Blocked", d.Status)
+		b = append(b, "The server refuses all requests of this client."...)
 	case d.Penalized:
 		b = appendKind(b, ProblemPenalty, "Temporarily Blocked", d.Status)
 		b = append(b, "The client is blocked after too many failures or denials."...)

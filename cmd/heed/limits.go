@@ -50,7 +50,7 @@ func (s *session) setLimits(args []string) error {
 	})
 }
 
-// assignments reads WINDOW=COUNT arguments. It returns fields and values in turn.
+// assignments reads WINDOW=COUNT and blocked=1 arguments. It returns fields and values in turn.
 func assignments(args []string) (fields []any, err error) {
 	for _, a := range args {
 		field, n, err := assignment(a)
@@ -62,12 +62,19 @@ func assignments(args []string) (fields []any, err error) {
 	return fields, nil
 }
 
-// assignment reads per_minute=120.
+// assignment reads per_minute=120 or blocked=1.
 func assignment(text string) (field string, n int64, err error) {
 	field, value, _ := strings.Cut(text, "=")
+	if field == "blocked" {
+		if n, err = strconv.ParseInt(value, 10, 64); err != nil || n < 0 || n > 1 {
+			return "", 0, fmt.Errorf("blocked is %q: must be 0 or 1", value)
+		}
+		return field, n, nil
+	}
 	i := slices.IndexFunc(windows, func(w window) bool { return w.field == field })
 	if i < 0 {
-		return "", 0, fmt.Errorf("%q must be like per_minute=120, with per_second, per_minute, per_hour or per_day", text)
+		const message = "%q must be like per_minute=120, with per_second, per_minute, per_hour or per_day, or blocked=1"
+		return "", 0, fmt.Errorf(message, text)
 	}
 	if n, err = strconv.ParseInt(value, 10, 64); err != nil || n < 0 {
 		return "", 0, fmt.Errorf("%s is %q: must be a whole number", field, value)
@@ -138,9 +145,12 @@ func (l *ownLimits) show(ctx context.Context) error {
 		return l.none()
 	}
 	for _, p := range policies {
-		if p.Quota == 0 {
+		switch p.Quota {
+		case quota.Blocked:
+			fmt.Fprintf(l.out, "%s: blocked\n", printable(l.key))
+		case 0:
 			fmt.Fprintf(l.out, "%s: no limit per %s\n", printable(l.key), explain.Brief(p.Window))
-		} else {
+		default:
 			fmt.Fprintf(l.out, "%s: %d per %s\n", printable(l.key), p.Quota, explain.Brief(p.Window))
 		}
 	}

@@ -10,7 +10,7 @@
 //	heed store show [-rules FILE] [-prefix TEXT] KEY
 //	heed store reset [-prefix TEXT] KEY
 //	heed limits show [-prefix TEXT] KEY
-//	heed limits set [-prefix TEXT] KEY WINDOW=COUNT...
+//	heed limits set [-prefix TEXT] KEY WINDOW=COUNT... | blocked=1
 //	heed limits unset [-prefix TEXT] KEY
 //	heed version
 //
@@ -105,9 +105,9 @@ func commands() []command {
 		{"limits show", "[-prefix TEXT] KEY",
 			"Shows the limits of a single key, which replace those of rules with limits. See redisstore.Limits.",
 			(*session).showLimits},
-		{"limits set", "[-prefix TEXT] KEY WINDOW=COUNT...",
+		{"limits set", "[-prefix TEXT] KEY WINDOW=COUNT... | blocked=1",
 			"Sets limits of a single key in all processes. WINDOW is per_second, per_minute, per_hour or per_day. A " +
-				"COUNT of 0 means no limit. Other windows stay unchanged.",
+				"COUNT of 0 means no limit. Other windows stay unchanged. blocked=1 blocks the key until blocked=0.",
 			(*session).setLimits},
 		{"limits unset", "[-prefix TEXT] KEY",
 			"Removes the limits of a single key in all processes.",

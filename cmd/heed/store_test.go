@@ -358,6 +358,15 @@ func TestLimitsSetRaisesOneKey(t *testing.T) {
 	code, _ = execute("limits", "unset", "user:ann")
 	assert.Equal(t, wrong, code)
 
+	code, said = execute("limits", "set", "bob", "blocked=1", "per_hour=9")
+	assert.Zero(t, code)
+	assert.Equal(t, "Subscribers informed: 1.\nbob: blocked\nbob: 9 per 1h\n", said)
+	assert.Eventually(t, func() bool { return s.get(1, "/v1/?as=bob") == 403 }, time.Minute, 10*time.Millisecond)
+	code, said = execute("limits", "set", "bob", "blocked=0")
+	assert.Zero(t, code)
+	assert.Equal(t, "Subscribers informed: 1.\nbob: 9 per 1h\n", said)
+	assert.Eventually(t, func() bool { return s.get(1, "/v1/?as=bob") == 200 }, time.Minute, 10*time.Millisecond)
+
 	code, said = execute("limits", "set", "bob", "-prefix", "other:", "per_second=1", "per_minute=7")
 	assert.Zero(t, code)
 	assert.Contains(t, said, "no process is subscribed")
@@ -369,6 +378,7 @@ func TestLimitsSetRefusesInvalidLimits(t *testing.T) {
 	client := environment(t)
 	for _, c := range [][2]string{
 		{"per_week=1", "with per_second"}, {"120", "must be like per_minute=120"},
+		{"blocked", `blocked is "": must be 0 or 1`}, {"blocked=2", "must be 0 or 1"},
 		{"per_day=", `is "": must be a whole number`},
 		{"per_day=-1",
 			`is "-1": must be a whole number`}, {"per_day=1e3", "must be a whole number"},
