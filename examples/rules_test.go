@@ -27,8 +27,7 @@ func TestTheServerReadsAChangedFile(t *testing.T) {
 	require.NoError(t, err)
 	stderr, err := server.StderrPipe()
 	require.NoError(t, err)
-	require.NoError(t, server.Start())
-	defer server.Process.Kill()
+	start(t, server)
 	log, url := bufio.NewScanner(stderr), announced(t, bufio.NewReader(stdout))
 	logs(t, log, "rate_limit.configured")
 	for range 5 {
