@@ -49,7 +49,7 @@ type Policy struct {
 
 // Blocked is the Quota of a policy that admits nothing. Only a serverside.Limits may return it: such a
 // policy does not Compile. It is not -1, which some programs take for "unlimited".
-const Blocked = math.MinInt64
+const Blocked int64 = math.MinInt64
 
 // PerSecond returns a policy of n units per second with a Burst of n. See PerMinute for
 // what that admits.
