@@ -70,7 +70,7 @@ func LimitBody(w http.ResponseWriter, _ *http.Request, d Denial) {
 //
 //	{"detail":"Rate limit exceeded. Please try again later."}
 func DetailBody(w http.ResponseWriter, _ *http.Request, d Denial) {
-	writeJSON(w, "application/json", map[string]string{"detail": d.reason("Rate limit exceeded.") + d.later()})
+	writeJSON(w, "application/json", map[string]string{"detail": d.reason("Rate limit exceeded.") + " " + d.advice()})
 }
 
 // FlatBody is a Config.Deny that writes
@@ -82,10 +82,9 @@ func FlatBody(w http.ResponseWriter, _ *http.Request, d Denial) {
 		Message    string `json:"message"`
 		RetryAfter int64  `json:"retryAfter,omitempty"`
 	}
-	b := body{Message: "Please try again later", RetryAfter: d.seconds()}
-	b.Error = trimDot(d.reason("Rate limit exceeded."))
+	b := body{trimDot(d.reason("Rate limit exceeded.")), trimDot(d.advice()), d.seconds()}
 	if d.Never {
-		b.Message, b.RetryAfter = "Please send less at once", 0
+		b.RetryAfter = 0
 	}
 	writeJSON(w, "application/json", b)
 }
@@ -186,12 +185,18 @@ func (d *Denial) message(limited string) string {
 	return fmt.Sprintf("%s Retry after %d %s.", d.reason(limited), d.seconds(), unit)
 }
 
-// later returns advice for a person.
-func (d *Denial) later() string {
-	if d.Never {
-		return " Please send less at once."
+// advice returns what a person can do about d.
+func (d *Denial) advice() string {
+	switch d.code("") {
+	case "forbidden":
+		return "Please do not try again."
+	case "bad_request":
+		return "Please correct the request."
+	case "content_too_large", "cost_exceeds_limit":
+		return "Please send less at once."
+	default:
+		return "Please try again later."
 	}
-	return " Please try again later."
 }
 
 // requests describes n requests per window.

@@ -155,6 +155,21 @@ func TestBodiesForRequestsInFlight(t *testing.T) {
 	}
 }
 
+func TestAdviceFitsTheCauseOfADenial(t *testing.T) {
+	for want, d := range map[string]serverside.Denial{
+		"try again later":     {Status: 429, RetryAfter: time.Second},
+		"do not try again":    {Status: 403, Never: true, Blocked: true},
+		"correct the request": {Status: 400, Never: true, Unread: true},
+		"send less at once":   {Status: 429, Never: true},
+	} {
+		for _, name := range []string{"detail", "flat"} {
+			w := httptest.NewRecorder()
+			bodies[name](w, request("GET", "/", "192.0.2.1:1"), d)
+			assert.Contains(t, w.Body.String(), "Please "+want, name)
+		}
+	}
+}
+
 func TestProblemHasTheCostThatFitsNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rules := []serverside.Rule{{Name: "api", Policies: []quota.Policy{quota.PerMinute(10), quota.PerHour(100)},
