@@ -130,7 +130,7 @@ func (c *check) match(all matched, rules []*rule) (_ matched, ok bool) {
 			c.Audit(c.about(WouldDeny, r, m.key))
 			continue
 		default:
-			c.refuseUnasked(all, m, status)
+			c.refuseUnasked(m, status)
 			return all, false
 		}
 		if l := r.login; l != nil && !l.byNetwork && c.knowsNetwork(l) {
@@ -260,7 +260,7 @@ func (c *check) takeWithout(all matched, from int, err error) (_ matched, ok boo
 		all.charges = all.charges[:from]
 		return all, true
 	case FailClosed:
-		c.observe(all, Refused)
+		c.observeRefusal(failing, strictest.key)
 		c.refuse(c.outageDenial(failing))
 		return all, false
 	}

@@ -113,13 +113,12 @@ func inFlightDenial(r *rule) Denial {
 }
 
 // refuseUnasked denies a request that is blocked, or whose body does not contain m's key.
-func (c *check) refuseUnasked(all matched, m match, status int) {
+func (c *check) refuseUnasked(m match, status int) {
 	c.unasked = true
-	all.matches = append(all.matches, m)
 	e := c.about(Denied, m.rule, m.key)
 	e.Status = status
 	c.Audit(e)
-	c.observe(all, Refused)
+	c.observeRefusal(m.rule, m.key)
 	blocked := status == http.StatusForbidden
 	c.refuse(Denial{Status: status, Never: true, Unread: !blocked, Blocked: blocked, Rule: m.rule.name})
 }

@@ -361,6 +361,48 @@ func TestEachDecisionIsObserved(t *testing.T) {
 	})
 }
 
+// Rules that are checked first have charges, but it is not they that deny.
+func TestADenialWithoutAQuotaIsObservedOfItsRule(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits   serverside.KeyLimits
+		inFlight int64
+		code     int
+	}{
+		"blocked": {serverside.KeyLimits{Blocked: true}, 0, 403}, "in flight": {inFlight: 1, code: 429},
+		"outage": {serverside.KeyLimits{PerHour: 9}, 0, 503},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var denied []serverside.Observation
+			var keys []string
+			memory := new(quota.Memory)
+			h := must(t, serverside.Config{
+				Rules: []serverside.Rule{perHour("ip", "", 100), {
+					Name: "late", Key: user, Limits: serverside.LimitTable{"eve": c.limits}, MaxInFlight: c.inFlight,
+					Policies: []quota.Policy{quota.PerHour(9)}, OnStoreError: serverside.FailClosed,
+				}},
+				Gate: gate(func(context.Context, string, int64, int64) (*quota.Hold, quota.Decision, error) {
+					return nil, quota.Decision{}, nil // no place is free
+				}),
+				Store: store(func(ctx context.Context, dst []quota.Decision, all ...quota.Charge) ([]quota.Decision, error) {
+					if strings.HasPrefix(all[0].Limit.Name(), "late/") {
+						return nil, errDown
+					}
+					return memory.Take(ctx, dst, all...)
+				}),
+				Audit:   func(e serverside.Event) { keys = append(keys, e.Key) },
+				Observe: func(o serverside.Observation) { denied = append(denied, o) },
+			}).Wrap(new(ok))
+			keys = nil // that of Configured
+			assert.Equal(t, c.code, ask(h, "GET", "/", "X-User", "eve").Code, name)
+			require.Len(t, denied, 1, name)
+			assert.Equal(t, []string{denied[0].Key()}, keys, name)
+			assert.Equal(t, serverside.Refused, denied[0].Verdict, name)
+			assert.Equal(t, "late", denied[0].Rule, name)
+			assert.EqualValues(t, -1, denied[0].Left, name)
+		})
+	}
+}
+
 func TestObservationOfAPenaltyHasNothingLeft(t *testing.T) {
 	var seen []serverside.Observation
 	rule := serverside.Rule{Name: "api", Policies: []quota.Policy{quota.PerHour(1)},

@@ -69,7 +69,7 @@ func (c *check) hold(all matched, m match) bool {
 			c.uncounted = true
 			return true
 		case FailClosed:
-			c.observe(all, Refused)
+			c.observeRefusal(r, m.key)
 			c.refuse(c.outageDenial(r))
 			return false
 		}
@@ -86,7 +86,7 @@ func (c *check) hold(all matched, m match) bool {
 		return true
 	default:
 		c.auditInFlight(Denied, m)
-		c.observe(all, Refused)
+		c.observeRefusal(r, m.key)
 		c.refuse(inFlightDenial(r))
 		return false
 	}

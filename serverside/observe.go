@@ -11,8 +11,9 @@ type Observation struct {
 	Verdict Verdict
 
 	// Rule and Pattern identify the rule whose quota is the tightest, or of several that deny,
-	// the tightest of those. For a request that an Allow entry matches, Rule is the entry's
-	// name.
+	// the tightest of those. If no quota denies the request, but for example MaxInFlight or a blocked
+	// key, they identify the rule that does. For a request that an Allow entry matches, Rule is the
+	// entry's name.
 	Rule, Pattern string
 
 	// Took is the time that the decision took, including the wait for the Store.
@@ -83,4 +84,14 @@ func (c *check) observe(all matched, v Verdict) {
 		o.Rule, o.Pattern, o.key = m.rule.name, m.rule.pattern, m.key
 	}
 	c.Observe(o)
+}
+
+// observeRefusal reports a denial by r that no quota decided. Other rules may have charges: it is not
+// about them.
+func (c *check) observeRefusal(r *rule, key string) {
+	if c.Observe != nil {
+		c.Observe(Observation{
+			Verdict: Refused, Rule: r.name, Pattern: r.pattern, Took: time.Since(c.began), Left: -1, key: key,
+		})
+	}
 }
