@@ -34,8 +34,9 @@ import (
 // requests wait, sharing one call for each key, until Timeout or their context ends. A change
 // without a message, or while there is no subscription, is seen after TTL.
 //
-// While Redis does not answer, or the hash is invalid, the last valid answer stays in use. A key
-// without an answer is asked for again after a second.
+// While Redis does not answer, or the hash is invalid, the last valid answer stays in use, but a valid
+// field blocked counts even if others are invalid. A key without an answer is asked for again after a
+// second.
 //
 // On first use, Limits subscribes to the channel, with a goroutine and a connection, until Close.
 // Set Client: without it, Redis counts as down. Fields must not change once it is in use, and it
@@ -174,16 +175,14 @@ func (l *Limits) read(key string, k *knownLimits, r *limitsReading) {
 	asked := monotonic()
 	reply, err := l.redis.run(context.Background(), limitsScript, []string{l.prefix() + key})
 	answered := err == nil || redis.HasErrorPrefix(err, "WRONGTYPE") // reported by parseLimits
-	if answered {
-		if r.policies, err = parseLimits(key, reply); err != nil {
-			l.corrupt.Add(1)
-		}
-	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer close(r.done)
-	if r.err = err; err != nil {
-		r.policies = k.policies
+	r.policies, r.err = k.policies, err
+	if answered {
+		if r.policies, r.err = parseLimits(key, reply, k.policies); r.err != nil {
+			l.corrupt.Add(1)
+		}
 	}
 	if k.reading != r {
 		return

@@ -446,6 +446,64 @@ func TestAnInvalidHashLeavesTheLastLimitsInForce(t *testing.T) {
 	})
 }
 
+func TestAHashWithAFaultBlocksAndUnblocksAllTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLimitsStand(t)
+		l := s.limits(t, &redisstore.Limits{})
+		s.put("ann", "per_minute", "600")
+		s.limitsOf(t, l, "ann")
+		blocked := []quota.Policy{{Quota: quota.Blocked}, quota.PerMinute(600)}
+		for _, c := range []struct {
+			hash []any
+			want []quota.Policy
+		}{
+			{[]any{"per_minute", "x", "blocked", "1"}, blocked},
+			{[]any{"per_minute", "x", "blocked", "no"}, blocked}, // as before
+			{[]any{"per_minute", "x", "blocked", "0"}, perMinute(600)},
+			{[]any{"per_minute", "x", "blocked", "yes"}, perMinute(600)}, // as before
+			{[]any{"reason", "abuse", "blocked", "1"}, blocked},
+			{[]any{"per_minute", "x"}, perMinute(600)},
+		} {
+			s.put("ann", c.hash...)
+			s.publish("ann")
+			for range 2 {
+				policies, err := l.Limits(t.Context(), "ann")
+				assert.Error(t, err)
+				assert.ElementsMatch(t, c.want, policies, c.hash)
+			}
+		}
+		s.put("new", "reason", "abuse", "blocked", "1")
+		policies, err := l.Limits(t.Context(), "new")
+		assert.Error(t, err)
+		assert.Equal(t, []quota.Policy{{Quota: quota.Blocked}}, policies)
+	})
+}
+
+// An outage does not let a blocked key in, and a message that comes in it does not either.
+func TestABlockHoldsWhileRedisIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newLimitsStand(t)
+		s.put("eve", "blocked", "1")
+		l := s.limits(t, &redisstore.Limits{})
+		s.limitsOf(t, l, "eve")
+		s.put("eve")
+		s.set(func() { s.gone = true })
+		blocked := []quota.Policy{{Quota: quota.Blocked}}
+		for range 100 {
+			s.publish("")
+			policies, _ := l.Limits(t.Context(), "eve")
+			assert.Equal(t, blocked, policies)
+			time.Sleep(time.Minute)
+		}
+		s.set(func() { s.gone = false })
+		s.publish("eve")
+		l.Limits(t.Context(), "eve")
+		time.Sleep(time.Minute)
+		policies, _ := s.limitsOf(t, l, "eve")
+		assert.Empty(t, policies)
+	})
+}
+
 func TestManyKeysAreBoundedAndKeepThoseInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimitsStand(t)
