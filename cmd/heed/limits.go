@@ -33,7 +33,7 @@ var windows = []window{
 // showLimits prints the limits of a single key.
 func (s *session) showLimits(args []string) error {
 	return s.inLimits("limits show", args, 1, func(ctx context.Context, l *ownLimits, _ []any) error {
-		return l.show(ctx)
+		return l.show(ctx, l.none)
 	})
 }
 
@@ -46,7 +46,7 @@ func (s *session) setLimits(args []string) error {
 		if err := l.publish(ctx); err != nil { // before show subscribes
 			return err
 		}
-		return l.show(ctx)
+		return l.show(ctx, l.unblocked)
 	})
 }
 
@@ -133,8 +133,8 @@ func (s *session) inLimits(
 	return do(ctx, l, fields)
 }
 
-// show prints the limits in Redis.
-func (l *ownLimits) show(ctx context.Context) error {
+// show prints the limits in Redis, or calls none.
+func (l *ownLimits) show(ctx context.Context, none func() error) error {
 	limits := &redisstore.Limits{Client: l.client, Prefix: l.prefix, Timeout: patience}
 	defer limits.Close()
 	policies, err := limits.Limits(ctx, l.key)
@@ -142,7 +142,7 @@ func (l *ownLimits) show(ctx context.Context) error {
 		return err // more than a failure to subscribe
 	}
 	if len(policies) == 0 {
-		return l.none()
+		return none()
 	}
 	for _, p := range policies {
 		switch p.Quota {
@@ -160,6 +160,12 @@ func (l *ownLimits) show(ctx context.Context) error {
 func (l *ownLimits) none() error {
 	fmt.Fprintf(l.err, "heed: %s has no limits of its own\n", printable(l.key))
 	return errWrong
+}
+
+// unblocked reports that blocked=0 has left the key without limits of its own, which is no failure.
+func (l *ownLimits) unblocked() error {
+	fmt.Fprintf(l.out, "%s: not blocked\n", printable(l.key))
+	return nil
 }
 
 // publish informs all processes of the change.

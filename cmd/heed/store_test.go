@@ -367,6 +367,11 @@ func TestLimitsSetRaisesOneKey(t *testing.T) {
 	assert.Equal(t, "Subscribers informed: 1.\nbob: 9 per 1h\n", said)
 	assert.Eventually(t, func() bool { return s.get(1, "/v1/?as=bob") == 200 }, time.Minute, 10*time.Millisecond)
 
+	_, _ = execute("limits", "unset", "bob")
+	code, said = execute("limits", "set", "bob", "blocked=0")
+	assert.Zero(t, code, "it is what was asked for")
+	assert.Equal(t, "Subscribers informed: 1.\nbob: not blocked\n", said)
+
 	code, said = execute("limits", "set", "bob", "-prefix", "other:", "per_second=1", "per_minute=7")
 	assert.Zero(t, code)
 	assert.Contains(t, said, "no process is subscribed")
