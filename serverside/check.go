@@ -24,9 +24,9 @@ type check struct {
 	entry *rule         // the entry of Config.Allow that matches, or nil
 	holds []*quota.Hold // places in flight
 
-	unasked   bool    // denied without asking the Store
+	unasked   bool    // denied by a rule that needed no Store
 	uncounted bool    // admitted although the Store is gone
-	lost      *policy // the first policy that did not count the request, if uncounted
+	lost      *policy // the first policy that did not count the request, if uncounted: Decision names it
 	failed    error   // why the Store is not asked any more about this request
 }
 
@@ -83,7 +83,7 @@ func (c *check) admittedTo(all matched, cheap, expensive []*rule) (_ matched, ok
 	}
 	made := all
 	if all, ok = c.step(all, expensive); !ok {
-		if !c.unasked { // a body that had to be read keeps its charge, and so does a blocked key
+		if !c.unasked { // a client whose body was read, or whose key is blocked, keeps the cheap charges
 			c.giveBack(made)
 		}
 		return all, false
@@ -184,8 +184,8 @@ func (r *rule) units(req *http.Request) int64 {
 	return max(1, r.cost(req))
 }
 
-// unreadable returns the status of the denial if r reads the body or limits logins, and the body does
-// not name the key.
+// unreadable returns the status of the denial if r reads the body or limits logins, and the request
+// does not name the key.
 func (c *check) unreadable(r *rule) (status int) {
 	b, read := c.r.Body.(*body)
 	switch {

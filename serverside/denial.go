@@ -125,6 +125,7 @@ func (c *check) refuseUnasked(m match, status int) {
 
 // refuse writes the denial d. It does not read the request's body.
 func (c *check) refuse(d Denial) {
+	c.progress.denied.Store(true)
 	c.exposeFields()
 	h, values := c.w.Header(), make([]string, 3) // one allocation for three fields
 	values[0], values[1] = "no-store", c.retryValue(&d)

@@ -184,6 +184,8 @@ func (l *limits) of(c *check, m match) *policySet {
 	return l.tiers[0]
 }
 
+var blockedSet = &policySet{blocked: true}
+
 // ofKey returns the policies that Limits has for m's key, or nil.
 func (l *limits) ofKey(c *check, m match) *policySet {
 	if l.byKey == nil {
@@ -206,7 +208,7 @@ func (l *limits) ofKey(c *check, m match) *policySet {
 		return nil
 	}
 	if slices.ContainsFunc(policies, func(p quota.Policy) bool { return p.Quota == quota.Blocked }) {
-		return &policySet{blocked: true}
+		return blockedSet
 	}
 	s := new(policySet)
 	for i, from := range policies {

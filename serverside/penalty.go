@@ -18,7 +18,8 @@ import (
 // for one client's misbehaviour. If the key is the name of an account, anyone can get that account
 // blocked, so keep Max short.
 type Penalty struct {
-	// Strike reports whether a response counts towards a penalty. If nil, denials by the rule's
+	// Strike reports whether a response counts towards a penalty. It is not asked about denials by
+	// the Limiter, such as the 403 for a key that Limits block. If nil, denials by the rule's
 	// Policies count. Denials by the penalty itself never do, so asking again does not prolong
 	// it.
 	Strike func(Response) bool

@@ -270,6 +270,27 @@ func TestOnViolationsIsCalledFromTheNthStrike(t *testing.T) {
 	})
 }
 
+// Others at the address of a blocked client have done nothing.
+func TestALaterDenialIsNoStrike(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		early := perHour("ip", "", 1000)
+		early.Penalty = &serverside.Penalty{
+			Strike: func(r serverside.Response) bool { return r.Status >= 400 }, After: 3, Within: time.Hour, First: time.Hour,
+		}
+		late := limitedBy(serverside.LimitTable{"eve": {Blocked: true}, "ann": {PerHour: 1}})
+		l := must(t, serverside.Config{Audit: silent, Rules: append(late, early)})
+		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/missing" {
+				w.WriteHeader(404)
+			}
+		})
+		h := l.WrapEarly(l.Wrap(handler))
+		assert.Equal(t, map[int]int{403: 9}, codes(9, h, "GET", "/", "X-User", "eve"))
+		assert.Equal(t, map[int]int{200: 1, 429: 8}, codes(9, h, "GET", "/", "X-User", "ann"))
+		assert.Equal(t, map[int]int{404: 3, 429: 1}, codes(4, h, "GET", "/missing", "X-User", "bob"), "the handler's are")
+	})
+}
+
 func TestPenaltyInThisProcessLastsWhileTheStoreFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &slowMemory{memory: new(quota.Memory), down: true}

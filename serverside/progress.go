@@ -17,6 +17,7 @@ type progress struct {
 
 	asked  atomic.Int32 // rules of stages before this one were checked
 	exempt atomic.Bool  // no rule applies: the request is exempt, or charged to an Allow entry
+	denied atomic.Bool  // by the Limiter: the response is not the handler's
 
 	exposed bool // an earlier stage has called exposeFields
 

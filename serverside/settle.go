@@ -91,17 +91,18 @@ func (c *check) serve(h http.Handler, all matched) {
 // A settlement corrects a request's charges by its response.
 type settlement struct {
 	*compiled
-	w       http.ResponseWriter
-	r       *http.Request
-	matches []match
-	charges []charged
-	gone    bool // the client disconnected before a success was written
+	w        http.ResponseWriter
+	r        *http.Request
+	progress *progress
+	matches  []match
+	charges  []charged
+	gone     bool // the client disconnected before a success was written
 }
 
 // settlement returns the settlement of all.
 func (c *check) settlement(all matched) *settlement {
 	return &settlement{
-		compiled: c.compiled, w: c.w, r: c.r,
+		compiled: c.compiled, w: c.w, r: c.r, progress: c.progress,
 		matches: slices.Clone(all.matches), charges: slices.Clone(all.charges),
 	}
 }
@@ -111,11 +112,15 @@ func (s *settlement) response(m match, status int) Response {
 	return Response{Request: s.r, Status: status, Header: s.w.Header(), Cost: m.cost}
 }
 
-// answered counts strikes, before the header is written. A success written after the client has
-// disconnected is not seen: it may come from a framework whose handler wrote nothing.
+// answered counts strikes, before the header is written. A denial by a later stage is none. A success
+// written after the client has disconnected is not seen: it may come from a framework whose handler
+// wrote nothing.
 func (s *settlement) answered(status int) {
 	if status < http.StatusBadRequest && s.r.Context().Err() != nil {
 		s.gone = true
+		return
+	}
+	if s.progress.denied.Load() {
 		return
 	}
 	for _, m := range s.matches {
