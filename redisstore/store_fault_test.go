@@ -277,13 +277,13 @@ func (c lateConn) Read(b []byte) (int, error) {
 func TestARedisThatAnswersWithinALongTimeoutIsUsed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := redistest.NewMemoryFake(t, redistest.Loading)
-		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1",
+		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", DialTimeout: time.Minute, ReadTimeout: time.Minute,
 			Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
 				conn, err := fake.Dial(ctx, network, addr)
 				return lateConn{conn, 1200 * time.Millisecond}, err
 			}})
 		defer client.Close()
-		s := &redisstore.Store{Client: client, Timeout: patient}
+		s := &redisstore.Store{Client: client, Timeout: time.Minute} // it takes several replies to connect
 		_, err := s.Take(ctx, nil, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))})
 		assert.ErrorContains(t, err, "LOADING")
 		assert.NotContains(t, err.Error(), "is unavailable")
