@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,9 +35,9 @@ import (
 // requests wait, sharing one call for each key, until Timeout or their context ends. A change
 // without a message, or while there is no subscription, is seen after TTL.
 //
-// While Redis does not answer, or the hash is invalid, the last valid answer stays in use, but a valid
-// field blocked counts even if others are invalid. A key without an answer is asked for again after a
-// second.
+// While Redis does not answer, or the hash is invalid, the last valid answer stays in use. But a
+// blocked field of 1 blocks the key, even if other fields are invalid. A key without an answer is asked
+// for again after a second.
 //
 // On first use, Limits subscribes to the channel, with a goroutine and a connection, until Close.
 // Set Client: without it, Redis counts as down. Fields must not change once it is in use, and it
@@ -180,8 +181,12 @@ func (l *Limits) read(key string, k *knownLimits, r *limitsReading) {
 	defer close(r.done)
 	r.policies, r.err = k.policies, err
 	if answered {
-		if r.policies, r.err = parseLimits(key, reply, k.policies); r.err != nil {
+		var policies []quota.Policy
+		if policies, r.err = parseLimits(key, reply); r.err != nil {
 			l.corrupt.Add(1)
+		}
+		if r.err == nil || slices.ContainsFunc(policies, blocks) { // a slip in another field lets nobody in
+			r.policies = policies
 		}
 	}
 	if k.reading != r {

@@ -61,18 +61,16 @@ var windows = map[string]func(n int64) quota.Policy{
 }
 
 // parseLimits returns the policies in the reply of limitsScript for key, or none if there is no hash.
-// The error joins all faults; then the last policies apply, but the hash still decides whether the key
-// is blocked: a slip in another field must not let it in.
-func parseLimits(key string, reply any, last []quota.Policy) (policies []quota.Policy, err error) {
+// The error joins all faults; the policies are then those of the valid fields.
+func parseLimits(key string, reply any) (policies []quota.Policy, err error) {
 	if fields, many := reply.(int64); many {
 		const reason = "must have no fields but per_second, per_minute, per_hour, per_day and blocked: has %d"
-		return last, &LimitsError{key, "", fmt.Sprintf(reason, fields)}
+		return nil, &LimitsError{key, "", fmt.Sprintf(reason, fields)}
 	}
 	list, ok := reply.([]any)
 	if !ok || len(list)%2 != 0 {
-		return last, &LimitsError{key, "", "must be a hash"}
+		return nil, &LimitsError{key, "", "must be a hash"}
 	}
-	blocked := false
 	for ; len(list) > 0; list = list[2:] {
 		field, _ := list[0].(string)
 		value, _ := list[1].(string)
@@ -82,17 +80,9 @@ func parseLimits(key string, reply any, last []quota.Policy) (policies []quota.P
 		policy, reason := parseLimit(field, value)
 		if reason != "" {
 			err = errors.Join(err, &LimitsError{key, field, reason})
-			blocked = blocked || field == "blocked" && slices.ContainsFunc(last, blocks)
 			continue
 		}
-		blocked = blocked || blocks(policy)
 		policies = append(policies, policy)
-	}
-	if err != nil {
-		policies = slices.DeleteFunc(slices.Clone(last), blocks)
-		if blocked {
-			policies = append(policies, quota.Policy{Quota: quota.Blocked})
-		}
 	}
 	slices.SortFunc(policies, func(a, b quota.Policy) int { return cmp.Compare(a.Window, b.Window) })
 	return policies, err

@@ -446,36 +446,41 @@ func TestAnInvalidHashLeavesTheLastLimitsInForce(t *testing.T) {
 	})
 }
 
-func TestAHashWithAFaultBlocksAndUnblocksAllTheSame(t *testing.T) {
+func TestAnInvalidHashCanBlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newLimitsStand(t)
 		l := s.limits(t, &redisstore.Limits{})
 		s.put("ann", "per_minute", "600")
 		s.limitsOf(t, l, "ann")
-		blocked := []quota.Policy{{Quota: quota.Blocked}, quota.PerMinute(600)}
+		blocked := []quota.Policy{{Quota: quota.Blocked}}
 		for _, c := range []struct {
 			hash []any
 			want []quota.Policy
 		}{
-			{[]any{"per_minute", "x", "blocked", "1"}, blocked},
-			{[]any{"per_minute", "x", "blocked", "no"}, blocked}, // as before
+			{[]any{"per_minute", "x", "blocked", "yes"}, perMinute(600)},
 			{[]any{"per_minute", "x", "blocked", "0"}, perMinute(600)},
-			{[]any{"per_minute", "x", "blocked", "yes"}, perMinute(600)}, // as before
-			{[]any{"reason", "abuse", "blocked", "1"}, blocked},
-			{[]any{"per_minute", "x"}, perMinute(600)},
+			{[]any{"per_minute", "x", "blocked", "1"}, blocked},
+			{[]any{"per_minute", "x", "blocked", "0"}, blocked}, // as before: it changes nothing else
+			{[]any{"per_minute", "x"}, blocked},
+			{[]any{"reason", "abuse", "blocked", "1", "per_day", "5"}, append(blocked, quota.PerDay(5))},
 		} {
 			s.put("ann", c.hash...)
 			s.publish("ann")
 			for range 2 {
 				policies, err := l.Limits(t.Context(), "ann")
 				assert.Error(t, err)
-				assert.ElementsMatch(t, c.want, policies, c.hash)
+				assert.Equal(t, c.want, policies, c.hash)
 			}
 		}
+		s.put("ann", "per_minute", "600", "blocked", "0")
+		s.publish("ann")
+		policies, _ := s.limitsOf(t, l, "ann")
+		assert.Equal(t, perMinute(600), policies)
+
 		s.put("new", "reason", "abuse", "blocked", "1")
 		policies, err := l.Limits(t.Context(), "new")
 		assert.Error(t, err)
-		assert.Equal(t, []quota.Policy{{Quota: quota.Blocked}}, policies)
+		assert.Equal(t, blocked, policies, "a process that has not read it before")
 	})
 }
 
