@@ -16,7 +16,7 @@ import (
 )
 
 // Thirty workers with the zero Transport, behind gateways that answer a plain 429.
-// TestGatewaysWithoutHintsAreUsedNotFlooded does the same with models of these gateways, in any form.
+// TestGatewaysWithoutHintsAreUsedNotFlooded does the same with models of these gateways, and always runs.
 func TestRealGatewaysWithoutHintsAreUsedNotFlooded(t *testing.T) {
 	testenv.NeedLong(t) // it measures shares in real time
 	service := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

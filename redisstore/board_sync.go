@@ -267,18 +267,3 @@ func parseBoardReply(value any, ops int) (boardReply, error) {
 	}
 	return r, nil
 }
-
-// A onceError is the newest error of its kind, which is reported once. Its zero value is no error.
-type onceError struct{ atomic.Pointer[error] }
-
-func (t *onceError) put(err error) { t.Store(&err) }
-
-func (t *onceError) take() error {
-	if t.Load() == nil {
-		return nil
-	}
-	if err := t.Swap(nil); err != nil {
-		return *err
-	}
-	return nil
-}

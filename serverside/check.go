@@ -83,7 +83,7 @@ func (c *check) admittedTo(all matched, cheap, expensive []*rule) (_ matched, ok
 	}
 	made := all
 	if all, ok = c.step(all, expensive); !ok {
-		if !c.unasked { // a client whose body was read, or whose key is blocked, keeps the cheap charges
+		if !c.unasked { // a blocked key, or an unreadable body, is charged by the cheap rules all the same
 			c.giveBack(made)
 		}
 		return all, false

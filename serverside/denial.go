@@ -112,7 +112,7 @@ func inFlightDenial(r *rule) Denial {
 	return Denial{Status: r.status, RetryAfter: inFlightWait, InFlight: true, Rule: r.name, Quota: r.inFlight, Cost: 1}
 }
 
-// refuseUnasked denies a request that is blocked, or whose body does not contain m's key.
+// refuseUnasked denies a request because m's key is blocked, or is not in the body.
 func (c *check) refuseUnasked(m match, status int) {
 	c.unasked = true
 	e := c.about(Denied, m.rule, m.key)

@@ -8,8 +8,8 @@ import (
 	"github.com/heedhttp/heed/quota"
 )
 
-// A Response is the response that a handler wrote for an admitted request. Functions for
-// Rule.Settle, Penalty and Login get it.
+// A Response is the response that a handler wrote for an admitted request, or the denial by a later
+// stage. Functions for Rule.Settle, Penalty and Login get it.
 //
 // Only a response written through the ResponseWriter that the Limiter passed to the handler is
 // seen. It is not seen if the handler wrote nothing and left the 200 to net/http, if a

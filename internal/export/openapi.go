@@ -150,8 +150,8 @@ func (o *openapiFile) addPath(p pattern) (path string) {
 	return path
 }
 
-// describe returns the OpenAPI object of an operation, with the limits that apply there and a response
-// for each status of denials.
+// describe returns the OpenAPI object of an operation, with the limits that apply there and the
+// responses of clients that have used them up, or that a lost store refuses.
 func (o *openapiFile) describe(op operation, patterns []pattern) object {
 	method := strings.ToUpper(op.method)
 	applies := func(p pattern) bool {

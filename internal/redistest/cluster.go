@@ -39,7 +39,7 @@ func StartReplicatedCluster(t testing.TB) (masters, replicas []*Server) {
 }
 
 // Watch makes nodes of a cluster notice when others are gone. The nodes given must be running. Before Watch
-// no master is replaced, however slow the machine is, so call it once a master was killed or stopped.
+// no master is replaced, however slow the machine is, so call it after a master was killed or stopped.
 func Watch(nodes ...*Server) {
 	for _, node := range nodes {
 		node.t.Helper()

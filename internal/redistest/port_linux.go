@@ -7,8 +7,8 @@ import (
 )
 
 // reserve keeps a port until its result is closed. A server that was given this port can listen on it, but
-// the kernel gives the port to nobody who asks for any free one. While no server listens, connections are
-// refused.
+// the kernel never chooses it when another process asks for any free port. While no server listens,
+// connections are refused.
 func reserve(port int) (io.Closer, error) { return bind(port, 1) }
 
 // free reports whether nobody uses or has reserved port.

@@ -52,7 +52,7 @@ func StartSentinel(t testing.TB) *Sentinel {
 }
 
 // Watch makes the Sentinels notice when the master is gone. Before Watch it is not replaced, however slow
-// the machine is, so call it once the master was killed or stopped.
+// the machine is, so call it after the master was killed or stopped.
 func (s *Sentinel) Watch() {
 	for _, sentinel := range s.Sentinels {
 		sentinel.t.Helper()
