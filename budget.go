@@ -22,7 +22,9 @@ type Budget interface {
 	// called before the wait of each retry that is not free. A retry is free if it waits for as long
 	// as a refusal's hint or a throttle requires.
 	Withdraw(ctx context.Context, key string) bool
-	// Refund gives back a retry that was withdrawn but not sent.
+	// Refund gives back a retry that was withdrawn: because it was not sent, or because its call ended
+	// well. It is called at most once for each retry that Withdraw allowed, and right before Success
+	// for each retry of a call that ended well. So it must not block, like Deposit.
 	Refund(ctx context.Context, key string)
 }
 
@@ -30,8 +32,8 @@ type Budget interface {
 type SuccessBudget interface {
 	Budget
 
-	// Success is called once for each request whose response has a status below 500 and is not a
-	// refusal because of a limit. Like Deposit, it must not block.
+	// Success is called once for each request that ended well: its response has a status below 500
+	// and is not a refusal because of a limit. Like Deposit, it must not block.
 	Success(ctx context.Context, key string)
 }
 
@@ -45,17 +47,19 @@ func (unlimited) Deposit(context.Context, string)       {}
 func (unlimited) Withdraw(context.Context, string) bool { return true }
 func (unlimited) Refund(context.Context, string)        {}
 
-// A LocalBudget allows retries in proportion to requests, by default one for ten requests. Share
-// one between Transports to give them one budget:
+// A LocalBudget allows retries in proportion to requests, by default one for ten requests. Retries
+// of a call that ends well are given back: they cost nothing in the end. Share one between
+// Transports to give them one budget:
 //
 //	budget := &heed.LocalBudget{Ratio: 0.2, MinPerSecond: 5}
 //	a := &heed.Transport{Budget: budget}
 //	b := &heed.Transport{Budget: budget}
 //
 // It is like the retry budget of Finagle, at the ten per cent of "Handling Overload" in Site
-// Reliability Engineering (2016). A floor lets clients retry that send few requests. Successes earn
-// it, as they earn the tokens of gRPC's retry throttling: with a floor that grows by time alone, a
-// thousand small clients would send four times their requests into an outage.
+// Reliability Engineering (2016), and gives back as the standard retry mode of AWS' SDKs does. A
+// floor lets clients retry that send few requests. Successes earn it, as they earn the tokens of
+// gRPC's retry throttling: with a floor that grows by time alone, a thousand small clients would
+// send four times their requests into an outage.
 //
 // The zero value is ready to use. Do not copy it or change its fields once it is in use. It counts
 // each key exactly. Keys that were idle for TTL are dropped; beyond 65,536 keys, others may be too.
@@ -64,12 +68,12 @@ type LocalBudget struct {
 	// at most 10.
 	Ratio float64
 
-	// MinPerSecond is the floor, in retries per second: a key that sends few requests may have
-	// MinPerSecond·TTL retries at once, at least two, and twice as many within TTL. Each success
-	// earns one of them, which expires after TTL. Two do not expire: a new key has them, and when
-	// they are spent the next successes earn them again. So a client whose first requests fail can
-	// retry, and a server that is down does not get more and more requests. If zero, it is 1; if
-	// negative or NaN, there is no floor; at most a million.
+	// MinPerSecond is the floor, in retries per second. While a key has less than MinPerSecond·TTL
+	// retries, at least three, each success earns it one; within TTL, at most twice that floor. These
+	// retries expire after TTL, but for three: a new key has three, and when they are spent, the next
+	// successes earn them again. So a client whose first requests fail can retry, and a server that
+	// is down does not get more and more requests. If zero, it is 1; if negative or NaN, there is no
+	// floor, and a new key has no retries; at most a million.
 	MinPerSecond float64
 
 	// TTL is how long a deposit can be spent, accurate to a tenth. If zero or negative, it is 10
@@ -81,29 +85,33 @@ type LocalBudget struct {
 
 // An account is the balance of one key, in billionths of a retry.
 type account struct {
-	earned [tenths]slot
-	newest atomic.Int64 // the index of the current slot
-	until  atomic.Int64 // when that slot's time ends
+	slots  [tenths]slot // those of the last TTL
+	newest atomic.Int64 // the number of the current tenth of TTL; its slot is newest%tenths
+	until  atomic.Int64 // when that tenth ends
 	full   atomic.Int64 // successes before this time earn nothing
 
-	mu        sync.Mutex   // guards the fields below, the rotation of slots, and spending
-	earnings  [tenths]slot // what successes have earned of the floor
-	successes [tenths]slot // what is left of that; its first two retries stand for the two below
-	spent     int64        // how much is spent of the two retries that do not expire
-	spentAt   time.Duration
+	mu      sync.Mutex    // guards the fields below, newest, until, and all of slots but deposits
+	spent   int64         // of the three retries that do not expire
+	spentAt time.Duration // the last withdrawal
 }
 
-// A slot holds what was earned in one tenth of TTL. It counts while its index is among the last
-// ten.
-type slot struct{ index, units atomic.Int64 }
+// A slot is what was earned in one tenth of TTL, and how much of that is spent.
+type slot struct {
+	deposits  atomic.Int64
+	successes int64
+	spent     int64
+}
+
+func (s *slot) earned() int64 { return s.deposits.Load() + s.successes }
+func (s *slot) left() int64   { return s.earned() - s.spent }
 
 const (
 	tenths  = 10
 	retry   = 1_000_000_000 // the price of one retry, in units
-	minimum = 2 * retry     // the part of the floor that does not expire
+	lasting = 3 * retry     // the part of the floor that does not expire
 
 	// Within TTL a floor can be earned twice: enough for a spike of load, but a server that fails
-	// half of its requests must not get twice as many because it answers the other half.
+	// most of its requests must not get many times as many because it answers the others.
 	earnable = 2
 
 	// forgotten is how long after its last withdrawal a key is as good as new.
@@ -119,19 +127,29 @@ func (b *LocalBudget) Deposit(_ context.Context, key string) {
 // calls it once for each retry that is not free.
 func (b *LocalBudget) Withdraw(_ context.Context, key string) bool {
 	now := now()
-	return b.account(hostkey.NameOf(key), now).withdraw(b, now)
+	a := b.account(hostkey.NameOf(key), now)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.advanceLocked(b, now)
+	return a.withdrawLocked(b, now)
 }
 
-// Success earns key one retry of the floor. A Transport calls it once for each request whose
-// response has a status below 500 and is not a refusal because of a limit.
+// Success earns key one retry of the floor, if it is not full. A Transport calls it once for each
+// request whose response has a status below 500 and is not a refusal because of a limit.
 func (b *LocalBudget) Success(_ context.Context, key string) {
 	b.success(hostkey.NameOf(key), now())
 }
 
-// Refund gives back a retry that was withdrawn but not sent.
+// Refund gives back a retry that was withdrawn: because it was not sent, or because its call ended
+// well. Then the balance is as if it had not been withdrawn, so what expired meanwhile does not come
+// back, and a Refund without a Withdraw gives nothing.
 func (b *LocalBudget) Refund(_ context.Context, key string) {
 	now := now()
-	b.account(hostkey.NameOf(key), now).refund(b, now)
+	a := b.account(hostkey.NameOf(key), now)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.advanceLocked(b, now)
+	a.refundLocked()
 }
 
 // Balance returns how many retries are left for key, for metrics and tests. Below 1,
@@ -144,41 +162,42 @@ func (b *LocalBudget) Balance(key string) float64 {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.forgetLocked(now)
-	return float64(a.balanceLocked(b, b.index(now))) / retry
+	a.advanceLocked(b, now)
+	return float64(a.balanceLocked(b)) / retry
 }
 
 func (b *LocalBudget) deposit(key hostkey.Name, now time.Duration) {
 	if unit := b.unit(); unit > 0 {
-		b.account(key, now).add(b, now, unit)
+		b.account(key, now).deposit(b, now, unit)
 	}
 }
 
 // success takes no lock while the floor is full.
 func (b *LocalBudget) success(key hostkey.Name, now time.Duration) {
-	if a := b.account(key, now); int64(now) >= a.full.Load() {
-		a.succeed(b, now)
+	a := b.account(key, now)
+	if int64(now) < a.full.Load() {
+		return
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.advanceLocked(b, now)
+	a.succeedLocked(b)
 }
 
 func (b *LocalBudget) account(key hostkey.Name, now time.Duration) *account {
 	return b.accounts.Get(key, func(a *account) keyed.State { return keyed.IdleIf(b.idle(a, now)) })
 }
 
-// idle reports whether a holds nothing worth keeping.
+// idle reports whether a new account would be the same as a.
 func (b *LocalBudget) idle(a *account, now time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	index := b.index(now)
-	a.forgetLocked(now)
-	return a.spent == 0 && unitsOf(&a.earned, index)+unitsOf(&a.successes, index) == 0
-}
-
-// forgetLocked makes a as good as new if its last withdrawal is long ago.
-func (a *account) forgetLocked(now time.Duration) {
-	if now-a.spentAt >= forgotten {
-		a.spent = 0
+	a.advanceLocked(b, now)
+	earned := int64(0)
+	for i := range a.slots {
+		earned += a.slots[i].earned()
 	}
+	return a.spent == 0 && earned == 0
 }
 
 func (b *LocalBudget) ttl() time.Duration {
@@ -187,8 +206,6 @@ func (b *LocalBudget) ttl() time.Duration {
 	}
 	return min(max(b.TTL, tenths), time.Hour)
 }
-
-func (b *LocalBudget) index(now time.Duration) int64 { return int64(now / (b.ttl() / tenths)) }
 
 // unit is what one request earns. It is rounded up, so that three requests at a third earn one
 // retry. The subtraction keeps 0.1, which has no exact form, at a tenth.
@@ -213,141 +230,104 @@ func (b *LocalBudget) minPerSecond() float64 {
 }
 
 // newBalance is the balance of a key that has earned nothing.
-func (b *LocalBudget) newBalance() int64 {
-	if b.minPerSecond() == 0 {
-		return 0
-	}
-	return minimum
-}
+func (b *LocalBudget) newBalance() int64 { return min(lasting, b.floor()) }
 
-// floorMax is MinPerSecond·TTL retries, at least two.
-func (b *LocalBudget) floorMax() int64 {
+// floor is MinPerSecond·TTL retries, at least three.
+func (b *LocalBudget) floor() int64 {
 	perSecond := b.minPerSecond()
 	if perSecond == 0 {
 		return 0
 	}
-	return max(minimum, int64(min(perSecond*float64(b.ttl()), 1<<62)))
+	return max(lasting, int64(perSecond*float64(b.ttl())))
 }
 
-// add is called for every request: three atomic operations, and a lock once for each tenth of TTL.
-func (a *account) add(b *LocalBudget, now time.Duration, units int64) {
-	if int64(now) >= a.until.Load() {
-		a.rotate(b, now)
+// advanceLocked drops what has expired until now.
+func (a *account) advanceLocked(b *LocalBudget, now time.Duration) {
+	if now-a.spentAt >= forgotten {
+		a.spent = 0
 	}
-	a.earned[a.newest.Load()%tenths].units.Add(units)
-}
-
-// rotate empties the slot of the tenth that begins.
-func (a *account) rotate(b *LocalBudget, now time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	index := b.index(now)
-	if a.newest.Load() >= index {
+	tenth := b.ttl() / tenths
+	index, newest := int64(now/tenth), a.newest.Load()
+	if index <= newest {
 		return
 	}
-	s := &a.earned[index%tenths]
-	s.units.Store(0)
-	s.index.Store(index)
+	for i := max(newest, index-tenths) + 1; i <= index; i++ {
+		s := &a.slots[i%tenths]
+		s.deposits.Store(0)
+		s.successes, s.spent = 0, 0
+	}
 	a.newest.Store(index)
-	a.until.Store((index + 1) * int64(b.ttl()/tenths))
+	a.until.Store((index + 1) * int64(tenth))
 }
 
-// succeed earns one retry of the floor. It goes first to what was spent of the two that do not
-// expire. That part also fills the floor, but no higher than those two.
-func (a *account) succeed(b *LocalBudget, now time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	index := b.index(now)
-	most, have := b.floorMax(), unitsOf(&a.successes, index)
-	units := min(retry, max(most-have, a.spent), earnable*most-unitsOf(&a.earnings, index))
+// deposit is called for every request: three atomic operations, and a lock once for each tenth of
+// TTL.
+func (a *account) deposit(b *LocalBudget, now time.Duration, units int64) {
+	if int64(now) >= a.until.Load() {
+		a.mu.Lock()
+		a.advanceLocked(b, now)
+		a.mu.Unlock()
+	}
+	a.slots[a.newest.Load()%tenths].deposits.Add(units)
+}
+
+// succeedLocked earns one retry of the floor, or what is missing of it.
+func (a *account) succeedLocked(b *LocalBudget) {
+	most := b.floor()
+	missing, earned := max(most-a.balanceLocked(b), a.spent), int64(0)
+	for i := range a.slots {
+		earned += a.slots[i].successes
+	}
+	units := min(retry, missing, earnable*most-earned)
 	if units <= 0 {
-		a.full.Store((index + 1) * int64(b.ttl()/tenths))
+		a.full.Store(a.until.Load())
 		return
 	}
-	addUnits(&a.earnings, index, units)
+	s := &a.slots[a.newest.Load()%tenths]
+	s.successes += units
+	// It first pays for what was spent of the three that do not expire.
 	part := min(units, a.spent)
 	a.spent -= part
-	lasting := min(part, max(0, minimum-have))
-	addUnits(&a.successes, index, units-part+lasting)
+	s.spent += part
 }
 
-// addUnits adds units to the current slot.
-func addUnits(slots *[tenths]slot, index, units int64) {
-	s := &slots[index%tenths]
-	if s.index.Load() < index {
-		s.index.Store(index)
-		s.units.Store(0)
-	}
-	s.units.Add(units)
-}
-
-func (a *account) withdraw(b *LocalBudget, now time.Duration) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	index := b.index(now)
-	a.forgetLocked(now)
-	if a.balanceLocked(b, index) < retry {
+// withdrawLocked spends what expires first, and then what does not expire.
+func (a *account) withdrawLocked(b *LocalBudget, now time.Duration) bool {
+	if a.balanceLocked(b) < retry {
 		return false
 	}
+	rest := int64(retry)
+	for i := a.newest.Load() - tenths + 1; i <= a.newest.Load(); i++ {
+		s := &a.slots[i%tenths]
+		part := min(rest, s.left())
+		s.spent += part
+		rest -= part
+	}
+	a.spent += rest
 	a.spentAt = now
-	rest := spend(&a.earned, index, retry)
-	fromFloor := min(rest, a.surplusLocked(index))
-	spend(&a.successes, index, fromFloor)
-	a.spent += rest - fromFloor
 	a.full.Store(0)
 	return true
 }
 
-// spend takes price from the slots, those that expire first, and returns what they could not pay.
-func spend(slots *[tenths]slot, index, price int64) (rest int64) {
-	for i := max(0, index-tenths+1); i <= index && price > 0; i++ {
-		s := &slots[i%tenths]
-		if s.index.Load() != i {
-			continue
-		}
-		part := min(price, s.units.Load())
-		s.units.Add(-part)
-		price -= part
-	}
-	return price
-}
-
-// refund fills the floor first. The rest was earned by requests, and can be spent for another TTL.
-func (a *account) refund(b *LocalBudget, now time.Duration) {
-	if rest := a.refundFloor(b, b.index(now)); rest > 0 {
-		a.add(b, now, rest)
-	}
-}
-
-// refundFloor refunds as much of a retry as the floor has room for, and returns the rest.
-func (a *account) refundFloor(b *LocalBudget, index int64) (rest int64) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// refundLocked undoes what withdrawLocked did, the last first. It takes back only what is spent: if it
+// deposited instead, retries that are given back again and again would never expire, and an hour in
+// which a part of the requests fails would save up thousands for the next outage.
+func (a *account) refundLocked() {
 	part := min(retry, a.spent)
 	a.spent -= part
-	have := max(unitsOf(&a.successes, index), minimum)
-	more := max(0, min(retry-part, b.floorMax()-have))
-	if more > 0 {
-		addUnits(&a.successes, index, have+more-unitsOf(&a.successes, index))
+	rest := retry - part
+	for i := a.newest.Load(); i > a.newest.Load()-tenths; i-- {
+		s := &a.slots[i%tenths]
+		part := min(rest, s.spent)
+		s.spent -= part
+		rest -= part
 	}
-	return retry - part - more
 }
 
-func (a *account) balanceLocked(b *LocalBudget, index int64) int64 {
-	return unitsOf(&a.earned, index) + a.surplusLocked(index) + b.newBalance() - a.spent
-}
-
-// surplusLocked is what successes have earned beyond two retries, which newBalance already counts.
-func (a *account) surplusLocked(index int64) int64 {
-	return max(0, unitsOf(&a.successes, index)-minimum)
-}
-
-// unitsOf adds up the slots that still count.
-func unitsOf(slots *[tenths]slot, index int64) (units int64) {
-	for i := max(0, index-tenths+1); i <= index; i++ {
-		if s := &slots[i%tenths]; s.index.Load() == i {
-			units += s.units.Load()
-		}
+func (a *account) balanceLocked(b *LocalBudget) int64 {
+	units := b.newBalance() - a.spent
+	for i := range a.slots {
+		units += a.slots[i].left()
 	}
 	return units
 }

@@ -296,7 +296,7 @@ func ExampleLocalBudget() {
 	refunds := &http.Client{Transport: &heed.Transport{Budget: budget}}
 	_, _ = orders, refunds
 	fmt.Println(budget.Balance("https://api.example.com")) // a new key's retries
-	// Output: 2
+	// Output: 3
 }
 
 // Each credential has its own key, so that one customer's limit delays no other customer.

@@ -317,7 +317,7 @@ func TestRetriesAlwaysEnd(t *testing.T) {
 		"time": {&heed.Transport{Retry: heed.RetryPolicy{MaxAttempts: math.MaxInt, Backoff: constant(time.Second)},
 			Budget: heed.Unlimited}, 300},
 		"budget": {&heed.Transport{Retry: heed.RetryPolicy{MaxAttempts: math.MaxInt, MaxElapsed: -1, Backoff: constant(0)}},
-			3},
+			4},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			s, start := newScript(unavailable), time.Now()

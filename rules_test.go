@@ -702,7 +702,7 @@ func TestATransportIsSafeForConcurrentUse(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		assert.Equal(t, 500+50+2, s.count(), "500 requests, a tenth of that, and the floor of two")
+		assert.Equal(t, 500+50+3, s.count(), "500 requests, a tenth of that, and the three of a new key")
 	})
 }
 

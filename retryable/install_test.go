@@ -215,7 +215,7 @@ func TestInstallingAgainReplacesWhatWasInstalled(t *testing.T) {
 				c := client(b)
 				tr, want := prepare(c), 5
 				if tr == nil {
-					want = 3 // as the budget of a new Transport has two retries
+					want = 4 // as the budget of a new Transport has three retries
 				}
 				retryable.Install(c, tr)
 				resp, err := c.Get("http://api.example.com")

@@ -390,7 +390,7 @@ var different = []difference{
 			says: "budget", set: passthrough, steps: []testserver.Step{down(-1)}, with: func() *heed.Transport { return nil },
 			want: []int{503, 503, 503, 503, 503}, result: "503",
 		},
-		now: []int{503, 503, 503}, result: "503",
+		now: []int{503, 503, 503, 503}, result: "503",
 	}, {
 		row: row{
 			says: "an error of a ResponseHandler",

@@ -57,7 +57,7 @@ func TestTwoClientsOfOneTransportShareItsBudgetAndBoard(t *testing.T) {
 			resp, err := c.Get("http://api.example.com")
 			content(t, resp, err)
 		}
-		assert.Equal(t, 4, b.count(), "two requests, and the two retries of a new budget")
+		assert.Equal(t, 5, b.count(), "two requests, and the three retries of a new budget")
 
 		srv := testserver.New(t, testserver.Step{Status: 429, RetryAfter: 10 * time.Second})
 		limited, other := client(srv.Transport()), client(srv.Transport())
