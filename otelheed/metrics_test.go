@@ -34,7 +34,7 @@ func TestEachAttemptAndEachWaitIsCountedOnce(t *testing.T) {
 attempts {attempt} [again, 429, server.test, 80] 1
 attempts {attempt} [again, 503, server.test, 80] 1
 attempts {attempt} [final, 200, server.test, 80] 1
-budget.balance {retry} [server.test, 80] 2
+budget.balance {retry} [server.test, 80] 3.1
 retries {retry} [server.test, 80] 2
 wait.duration s [backoff, server.test, 80] 1 of 2
 wait.duration s [hint, server.test, 80] 1 of 3 and jitter

@@ -26,9 +26,11 @@ import (
 // and clients that send few requests have a floor of retries per second. But there is only one
 // ratio and one floor for all processes, counted exactly, and the floor refills with time.
 //
+// A retry that is given back because its call ended well costs nothing in the end.
+//
 // Withdraw is one round trip. Deposit and Refund only count in memory: their counts are sent with
-// the next Withdraw, or a second later at most. There is nothing to close: a timer runs only while
-// there is something to send.
+// the next Withdraw, or a second later at most, in one call however many there are. There is nothing
+// to close: a timer runs only while there is something to send.
 //
 // # When Redis does not answer
 //
@@ -43,7 +45,8 @@ import (
 // reached Redis does not know how many others there are: its floor is one retry for each TTL.
 //
 // Nothing is sent twice. So deposits are lost if Redis did not answer them, and a retry that Redis
-// may have charged is not charged again.
+// may have charged is not charged again. While Redis does not answer, a Refund gives back only what
+// the process spent of its share.
 //
 // Set Client: without it, Redis counts as down. Fields must not change once the Budget is in use,
 // and it must not be copied. It is safe for concurrent use.
@@ -60,8 +63,8 @@ type Budget struct {
 
 	// MinPerSecond is the floor: how many retries a second are allowed however few requests
 	// there are, rounded up to a millionth. At most MinPerSecond·TTL of them may be spent at
-	// once, but at least one and never more than two million. If zero, 1; if negative or NaN,
-	// none.
+	// once, but at least three and never more than two million. A new key has all of them. If
+	// zero, 1; if negative or NaN, none.
 	MinPerSecond float64
 
 	// TTL is how long a deposit may be spent, in steps of a tenth of TTL. If zero or negative,
@@ -119,11 +122,13 @@ func (b *Budget) Withdraw(ctx context.Context, key string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := monotonic()
-	a.keepLocked(b.index(now))
+	a.keepLocked(b, now)
 	return a.share.withdraw(b, now, charged)
 }
 
-// Refund gives back a retry that was withdrawn but not sent.
+// Refund gives back a retry that was withdrawn: because it was not sent, or because its call ended
+// well. Then the balance is as if it had not been withdrawn, so what expired meanwhile does not come
+// back. Refund only counts in memory, as Deposit does.
 func (b *Budget) Refund(_ context.Context, key string) {
 	a := b.account(key)
 	a.refunded.Add(retry)
@@ -134,7 +139,7 @@ func (b *Budget) Refund(_ context.Context, key string) {
 // while Redis does not answer, added to the share.
 type account struct {
 	earned   atomic.Int64 // units to send
-	refunded atomic.Int64 // units of withdrawn retries that were not sent, to send
+	refunded atomic.Int64 // units of withdrawn retries that are given back, to send
 	armed    atomic.Bool  // a timer is set, or its flush is running
 
 	mu       sync.Mutex    // guards what follows
@@ -211,7 +216,7 @@ func (a *account) request(b *Budget, now time.Duration) budgetRequest {
 	defer a.mu.Unlock()
 	r := budgetRequest{counted: a.counted}
 	if a.lost {
-		a.keepLocked(b.index(now))
+		a.keepLocked(b, now)
 		return r
 	}
 	r.earned, r.refunded = a.earned.Swap(0), a.refunded.Swap(0)
@@ -220,8 +225,9 @@ func (a *account) request(b *Budget, now time.Duration) budgetRequest {
 }
 
 // keepLocked moves to the share what cannot be sent now.
-func (a *account) keepLocked(index int64) {
-	a.share.earned.add(index, a.earned.Swap(0)+a.refunded.Swap(0))
+func (a *account) keepLocked(b *Budget, now time.Duration) {
+	a.share.earned.add(b.index(now), a.earned.Swap(0))
+	a.share.refund(b, now, a.refunded.Swap(0))
 }
 
 // fail takes back what r contains, if Redis cannot have counted it.
@@ -319,15 +325,15 @@ func units(retries, ifZero, most float64) int64 {
 	return int64(math.Ceil(min(retries, most)*retry - 1e-3))
 }
 
-// most returns what the floor holds at most. It is at least one retry, or the floor would never
-// pay for one, and so little that the script's sums are exact.
+// most returns what the floor holds at most. It is at least three retries, as many as a request has
+// by default, and so little that the script's sums are exact.
 func (b *Budget) most() int64 {
 	const limit = 1 << 51
 	rate := b.rate()
 	if rate == 0 {
 		return 0
 	}
-	return max(retry, rate*min(10*b.tenth().Milliseconds(), limit/rate))
+	return max(3*retry, rate*min(10*b.tenth().Milliseconds(), limit/rate))
 }
 
 // tenth returns a tenth of TTL, in whole milliseconds.

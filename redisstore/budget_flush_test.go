@@ -51,6 +51,25 @@ func TestATimerSendsDepositsWithoutAWithdrawal(t *testing.T) {
 	})
 }
 
+func TestAThousandRefundsASecondAreOneCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBudgetFake(t)
+		s.answer(0, 0, 1)
+		b := s.budget()
+		for range 10_000 {
+			b.Refund(t.Context(), host)
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(time.Minute)
+		calls, refunded := s.took(), int64(0)
+		for _, call := range calls {
+			refunded += call.refunded
+		}
+		assert.Len(t, calls, 10)
+		assert.EqualValues(t, 10_000*unit, refunded)
+	})
+}
+
 func TestWithoutAKeyEachHostHasItsOwnBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBudgetFake(t)
@@ -104,7 +123,7 @@ func TestFloorAndTTLHaveDefaultsAndBounds(t *testing.T) {
 		{never, never, terms{0, 0, 1000}},
 		{math.NaN(), 1, terms{0, 0, 1}},
 		{2.5, 20 * time.Second, terms{2_500_000, 50 * unit, 2000}},
-		{0.01, time.Second, terms{10_000, unit, 100}}, // at least one retry
+		{0.01, time.Second, terms{10_000, 3 * unit, 100}}, // at least three retries
 		{1. / 3, 9 * time.Second, terms{333_334, 333_334 * 9000, 900}},
 		{1e300, 365 * day, terms{1e12, 2251 * 1e12, day.Milliseconds() / 10}}, // below 2^51
 		{1e-300, 0, terms{0, 0, 1000}},

@@ -96,6 +96,54 @@ func TestABudgetThatNeverReachedRedisSpendsItsEarnings(t *testing.T) {
 	})
 }
 
+func TestWithoutRedisRefundsUndoWithdrawals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBudgetFake(t)
+		s.answer(1, 6*unit, 2)
+		b := s.budget()
+		require.True(t, b.Withdraw(t.Context(), host))
+		s.refuse(redisError("LOADING"))
+		assert.Equal(t, 3, withdrawn(b))
+		deposit(b, 20)
+		assert.Equal(t, 2, withdrawn(b))
+		for range 6 {
+			b.Refund(t.Context(), host)
+		}
+		assert.Equal(t, 5, withdrawn(b), "Redis granted the sixth")
+		for range 4 {
+			b.Refund(t.Context(), host)
+		}
+		s.answer(1, 6*unit, 2)
+		s.took()
+		time.Sleep(5 * time.Second)
+		assert.Equal(t, []sent{{}, {earned: 2 * unit, owed: unit}}, s.took(), "what was refunded is not owed")
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestAnHourOfRefundsWithoutRedisDoesNotPileUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newBudgetFake(t)
+		s.fallSilent()
+		b := s.budget()
+		require.True(t, b.Withdraw(t.Context(), host))
+		retries := 0
+		for range 3600 {
+			deposit(b, 100)
+			for retries = 0; retries < 50 && b.Withdraw(t.Context(), host); {
+				retries++
+			}
+			time.Sleep(time.Second)
+			for range retries {
+				b.Refund(t.Context(), host)
+			}
+		}
+		assert.Equal(t, 50, retries)
+		assert.InDelta(t, 100, withdrawn(b), 15)
+		time.Sleep(time.Minute)
+	})
+}
+
 // A process that does not know how many others there are must not use the whole floor.
 func TestWithoutRedisTheFloorIsOneRetryPerTTL(t *testing.T) {
 	for _, test := range []struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,14 +124,31 @@ func TestBudgetScriptPaysFromBoth(t *testing.T) {
 	)
 }
 
-func TestBudgetScriptRefundsTheFloorFirst(t *testing.T) {
+func TestBudgetScriptRefundsOnlyWhatWasSpent(t *testing.T) {
 	newBudgetScript(t).timeline(t, oneASecond,
 		step{at: 0, price: unit, granted: true, balance: 9 * unit},
 		step{at: 0, refunded: unit, balance: 10 * unit},
-		step{at: 1000, balance: 10 * unit}, // the floor is full
-		step{at: 1000, refunded: unit, balance: 11 * unit},
-		step{at: 11_000, balance: 10 * unit}, // what did not fit expired after TTL
+		step{at: 0, refunded: unit, balance: 10 * unit},
+		step{at: 0, earned: 2 * unit, price: unit, granted: true, balance: 11 * unit},
+		step{at: 1000, earned: 2 * unit, price: 2 * unit, granted: true, balance: 11 * unit},
+		step{at: 9_999, refunded: unit, balance: 12 * unit}, // of the last one
+		step{at: 10_000, balance: 12 * unit},
+		step{at: 10_000, refunded: 9 * unit, balance: 12 * unit}, // the others have expired
+		step{at: 11_000, balance: 10 * unit},
 	)
+}
+
+// A third of the requests fails for an hour, and all retries are given back.
+func TestBudgetScriptRefundsDoNotPileUp(t *testing.T) {
+	s := newBudgetScript(t)
+	var got []int64
+	for at := range int64(stated(3600, 60)) {
+		s.run(t, "k", oneASecond, step{at: 1000 * at, earned: 10 * unit})
+		got = s.run(t, "k", oneASecond, step{at: 1000 * at, price: 20 * unit})
+		s.run(t, "k", oneASecond, step{at: 1000*at + 999, refunded: got[0] * 20 * unit})
+	}
+	assert.EqualValues(t, 1, got[0])
+	assert.LessOrEqual(t, got[1], int64((100+10-20)*unit))
 }
 
 func TestBudgetScriptChargesDebtUpToTheBalance(t *testing.T) {
@@ -159,6 +177,9 @@ func TestBudgetScriptSaturates(t *testing.T) {
 	newBudgetScript(t).timeline(t, terms{tenth: 1000},
 		step{at: 0, earned: 1 << 62, balance: most},
 		step{at: 1000, earned: most, refunded: most, balance: 2 * most},
+		step{at: 1000, price: 2 * most, granted: true, balance: 0},
+		step{at: 1000, earned: most, price: most, granted: true, balance: 0},
+		step{at: 1000, earned: unit, refunded: 1 << 62, balance: 2 * most},
 		step{at: 1000, price: unit, granted: true, balance: 2*most - unit},
 	)
 }
@@ -216,6 +237,8 @@ func TestBudgetScriptIgnoresInvalidFields(t *testing.T) {
 		{"at", values},
 		{field("e", 0), append(values, "9007199254740991", "281474976710657")},
 		{field("e", -1000), append(values, "9007199254740991")},
+		{field("s", 0), append(values, "9007199254740991", "281474976710657")},
+		{field("s", -1000), append(values, "9007199254740991")},
 		{field("p", 0), append(values, "9007199254740991")},
 		{field("p", -1000), append(values, "9007199254740991")},
 		{"e" + strings.Repeat("9", 400), []string{"1"}},
@@ -225,7 +248,7 @@ func TestBudgetScriptIgnoresInvalidFields(t *testing.T) {
 			s.counted = -1
 			began := time.Now()
 			require.NoError(t, s.client.HSet(ctx, key, test.field, value).Err())
-			got := s.run(t, key, oneASecond, step{price: unit})
+			got := s.run(t, key, oneASecond, step{price: unit, refunded: 100 * unit})
 			require.Equal(t, []int64{1, 9 * unit, t0, 1}, got, "%s = %s", test.field, value)
 			require.Equal(t, 3, int(s.client.HLen(ctx, key).Val()), "%s = %s", test.field, value)
 			expiresIn(t, s.client, key, 10_001*ms, began)
@@ -252,7 +275,7 @@ func TestBudgetScriptAgreesWithAModel(t *testing.T) {
 		m.at = at
 		for range 100 {
 			at += r.Int64N(1 + r.Int64N(3*terms.tenth))
-			st := step{at: at, earned: r.Int64N(20) * earns, price: r.Int64N(2) * unit}
+			st := step{at: at, earned: r.Int64N(20) * earns, price: r.Int64N(2) * unit, refunded: r.Int64N(2) * unit}
 			granted, balance := m.step(st)
 			got := s.run(t, key, terms, st)
 			require.Equal(t, []int64{granted, balance}, got[:2], "seed %d: %+v", seed, st)
@@ -262,7 +285,7 @@ func TestBudgetScriptAgreesWithAModel(t *testing.T) {
 
 type model struct {
 	terms    terms
-	deposits [][2]int64 // tenth's number, units
+	deposits [][3]int64 // tenth's number, units left, units spent
 	floor    int64
 	at       int64
 }
@@ -272,21 +295,26 @@ func (m *model) step(st step) (granted, balance int64) {
 	for ; m.at < st.at; m.at++ {
 		m.floor = min(m.terms.most, m.floor+m.terms.rate)
 	}
-	m.deposits = append(m.deposits, [2]int64{number, st.earned})
+	m.deposits = append(m.deposits, [3]int64{number, st.earned})
+	m.deposits = slices.DeleteFunc(m.deposits, func(d [3]int64) bool { return d[0] <= number-10 })
+	rest := max(0, m.floor+st.refunded-m.terms.most)
+	m.floor = min(m.terms.most, m.floor+st.refunded)
 	balance = m.floor
-	for i, p := range m.deposits {
-		if p[0] <= number-10 {
-			m.deposits[i][1] = 0
-		}
+	for i := range slices.Backward(m.deposits) {
+		part := min(rest, m.deposits[i][2])
+		m.deposits[i][1] += part
+		m.deposits[i][2] -= part
+		rest -= part
 		balance += m.deposits[i][1]
 	}
 	if st.price == 0 || balance < st.price {
 		return 0, balance
 	}
-	rest := st.price
+	rest = st.price
 	for i := range m.deposits {
 		part := min(rest, m.deposits[i][1])
 		m.deposits[i][1] -= part
+		m.deposits[i][2] += part
 		rest -= part
 	}
 	m.floor -= rest

@@ -29,6 +29,16 @@ func (s *share) withdraw(b *Budget, now time.Duration, charged bool) bool {
 	return true
 }
 
+// refund undoes withdraw. What is left of units was taken from Redis, or has expired.
+func (s *share) refund(b *Budget, now time.Duration, units int64) {
+	s.fillFloor(b, now)
+	index := b.index(now)
+	units = s.earned.refund(index, units)
+	units -= s.owed.spend(index, units)
+	_, most := b.partOfFloor(s.processes)
+	s.floor = min(most, s.floor+s.given.refund(index, units))
+}
+
 // fillFloor adds to the floor what it gained until now. A zero share gets a full floor.
 func (s *share) fillFloor(b *Budget, now time.Duration) {
 	rate, most := b.partOfFloor(s.processes)
@@ -55,12 +65,12 @@ func (b *Budget) partOfFloor(processes int64) (rate, most int64) {
 
 // tenths are units by the tenth of TTL in which they came, each valid for ten tenths, its own
 // included. An index is the number of a tenth.
-type tenths [10]struct{ index, units int64 }
+type tenths [10]struct{ index, units, spent int64 }
 
 func (t *tenths) add(index, units int64) {
 	slot := &t[index%10]
 	if slot.index != index {
-		slot.index, slot.units = index, 0
+		slot.index, slot.units, slot.spent = index, 0, 0
 	}
 	slot.units += units
 }
@@ -81,8 +91,22 @@ func (t *tenths) spend(index, price int64) (rest int64) {
 		if slot := &t[i%10]; slot.index == i {
 			part := min(price, slot.units)
 			slot.units -= part
+			slot.spent += part
 			price -= part
 		}
 	}
 	return price
+}
+
+// refund undoes spend, the last first, and returns the part that was not spent of valid units.
+func (t *tenths) refund(index, units int64) (rest int64) {
+	for i := index; i > index-10; i-- {
+		if slot := &t[i%10]; slot.index == i {
+			part := min(units, slot.spent)
+			slot.units += part
+			slot.spent -= part
+			units -= part
+		}
+	}
+	return units
 }

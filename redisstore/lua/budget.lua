@@ -1,9 +1,10 @@
--- One step of a retry budget: it adds what was earned, then pays for a retry.
+-- One step of a retry budget: it adds what was earned and gives back what was refunded, then pays for a
+-- retry.
 --
 -- KEYS[1] is a hash. A TTL is divided into tenths. For the tenth that starts at T (in ms), field e<T>
--- has the units that were earned in it and not spent, and field p<T> the number of processes that
--- called in it. Field floor has the units of the floor at the time in field at. Without a hash, the
--- floor is full.
+-- has the units that were earned in it and not spent, s<T> those that are spent, and field p<T> the
+-- number of processes that called in it. Field floor has the units of the floor at the time in field
+-- at. Without a hash, the floor is full.
 --
 -- All numbers are integers below 2^53, which Lua holds exactly. A field with another value, or a
 -- larger one than this script writes, counts as absent.
@@ -25,17 +26,18 @@ for _, call in ipairs({{'DEL', KEYS[1]}, {'HSET', KEYS[1], 'at', '0'}, {'PEXPIRE
 end
 
 local floor, at = most, now
-local units, callers = {[start] = 0}, {[start] = 0} -- by the start of their tenth
+local units, spent, callers = {[start] = 0}, {}, {[start] = 0} -- by the start of their tenth
 local stored = redis.call('HGETALL', KEYS[1])
 for i = 1, #stored, 2 do
 	local field, value = stored[i], string.match(stored[i + 1], '^%d+$') and tonumber(stored[i + 1])
-	local kind, from = string.match(field, '^([ep])(%d+)$')
+	local kind, from = string.match(field, '^([esp])(%d+)$')
 	from = tonumber(from)
 	if value and value <= 2 ^ 53 - 1 then
 		if field == 'floor' then floor = value end
 		if field == 'at' then at = value end
 		if from and math.abs(start - from) < 10 * tenth and value <= MOST then
-			if kind == 'e' then units[from] = value else callers[from] = value end
+			local of = kind == 'e' and units or kind == 's' and spent or callers
+			of[from] = value
 		end
 	end
 end
@@ -45,25 +47,41 @@ at = math.min(at, now + 10 * tenth)
 floor = math.min(most, floor + math.max(0, now - at) * rate)
 at = math.max(at, now)
 
-local filled = math.min(refunded, most - floor)
-floor = floor + filled
-units[start] = math.min(MOST, units[start] + earned + refunded - filled)
+units[start] = math.min(MOST, units[start] + earned)
 if counted ~= start then callers[start] = callers[start] + 1 end
 
-local balance, starts = floor, {}
-for from, n in pairs(units) do
-	balance = balance + n
+local starts = {}
+for from in pairs(spent) do units[from] = units[from] or 0 end
+for from in pairs(units) do
+	spent[from] = spent[from] or 0
 	table.insert(starts, from)
 end
 table.sort(starts)
 
--- spend takes what was earned first, and the floor last.
+-- A refund undoes spend, the last first. It is never a new deposit: what is refunded again and again
+-- would not expire.
+local filled = math.min(refunded, most - floor)
+floor = floor + filled
+refunded = refunded - filled
+for i = #starts, 1, -1 do
+	local from = starts[i]
+	local part = math.min(refunded, spent[from])
+	units[from] = math.min(MOST, units[from] + part)
+	spent[from] = spent[from] - part
+	refunded = refunded - part
+end
+
+local balance = floor
+for _, n in pairs(units) do balance = balance + n end
+
+-- spend takes what was earned first, the oldest first, and the floor last.
 local function spend(amount)
 	amount = math.min(amount, balance)
 	balance = balance - amount
 	for _, from in ipairs(starts) do
 		local part = math.min(amount, units[from])
 		units[from] = units[from] - part
+		spent[from] = math.min(MOST, spent[from] + part)
 		amount = amount - part
 	end
 	floor = floor - amount
@@ -83,8 +101,9 @@ local function keep(name, value)
 end
 keep('floor', floor)
 keep('at', at)
-for from, n in pairs(units) do
-	if n > 0 then keep(string.format('e%.0f', from), n) end
+for _, from in ipairs(starts) do
+	if units[from] > 0 then keep(string.format('e%.0f', from), units[from]) end
+	if spent[from] > 0 then keep(string.format('s%.0f', from), spent[from]) end
 end
 for from, n in pairs(callers) do
 	keep(string.format('p%.0f', from), n)
