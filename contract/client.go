@@ -45,8 +45,11 @@ func Client() []Clause {
 		},
 		{
 			ID: "client/budget", Level: Must, Ref: "heed: Budget; Site Reliability Engineering, chapter 21",
-			Text: "Retries that did not wait for the Retry-After of a refusal are at most a tenth of the requests to a " +
-				"host, plus 10, plus one a second.",
+			Text: "Retries are at most a tenth of the requests to a host, plus 10, plus one a second; a refused " +
+				"connection, which no log has, is neither. Two kinds do not count: retries of a request whose last " +
+				"answer is below 500 and no refusal; and retries that waited for the Retry-After of a refusal, unless " +
+				"the refused attempt was sent after the end of the caller's previous Retry-After and nothing was " +
+				"answered well since that end.",
 			Check: budget,
 		},
 		{
@@ -123,7 +126,7 @@ func attempts(log []Exchange) ([]Breach, bool) {
 type account struct {
 	first, last    time.Time
 	requests, paid int
-	retry          int  // the last paid retry
+	retry          int  // the last paid retry of a request that did not end well
 	guessed        bool // a paid retry may be another request
 }
 
@@ -131,6 +134,8 @@ func (a *account) allowed() int {
 	return int(10 + float64(a.requests)/10 + max(0, a.last.Sub(a.first).Seconds()) + 1e-9)
 }
 
+// budget counts what a server's log has. An attempt whose connection was lost is in the log, as
+// Dropped. One whose connection was refused is not: it was never sent, and costs nothing.
 func budget(log []Exchange) ([]Breach, bool) {
 	s := parseLog(log, byIdempotencyKey)
 	accounts, order := accountsOf(s)
@@ -150,15 +155,12 @@ func budget(log []Exchange) ([]Breach, bool) {
 
 func accountsOf(s *parsedLog) (accounts map[string]*account, order []string) {
 	accounts = make(map[string]*account)
-	throttle := make(map[*request]hint) // the hint of the request's last answer
+	free := make(map[*request]hint) // a retry is free if it comes after the end of this
+	callers := make(map[caller]*callerState)
 	for _, ev := range s.events {
 		e, r := &s.log[ev.i], s.of[ev.i]
 		if ev.answer {
-			h, _ := retryAfter(ev.i, e)
-			if !e.throttled() {
-				h = hint{}
-			}
-			throttle[r] = h
+			free[r] = stateOf(callers, e).answer(ev, e)
 			continue
 		}
 		a := accounts[e.origin()]
@@ -168,10 +170,11 @@ func accountsOf(s *parsedLog) (accounts map[string]*account, order []string) {
 			order = append(order, e.origin())
 		}
 		a.last = ev.at
-		h := throttle[r]
-		switch {
+		h := free[r]
+		switch last := &s.log[r.attempts[len(r.attempts)-1]]; {
 		case r.attempts[0] == ev.i:
 			a.requests++
+		case last.succeeded(): // its retries are given back
 		case h.wait <= 0 || early(h, ev.at):
 			a.paid++
 			a.retry = ev.i
@@ -179,6 +182,39 @@ func accountsOf(s *parsedLog) (accounts map[string]*account, order []string) {
 		}
 	}
 	return accounts, order
+}
+
+// A caller is one credential of one key. Each has its own limits.
+type caller struct{ key, credential string }
+
+// A callerState is what a caller knows from its last answers.
+type callerState struct {
+	until time.Time // the end of its last hint; zero if it had none
+	good  bool      // since then there was a good answer
+}
+
+func stateOf(callers map[caller]*callerState, e *Exchange) *callerState {
+	c := caller{e.key(), e.Header.Get("Authorization")}
+	if callers[c] == nil {
+		callers[c] = &callerState{}
+	}
+	return callers[c]
+}
+
+// answer returns the hint of a refusal after which a retry is free, or the zero hint.
+func (c *callerState) answer(ev event, e *Exchange) (free hint) {
+	c.good = c.good || e.succeeded() && !ev.at.Before(c.until)
+	h, ok := retryAfter(ev.i, e)
+	if !ok || h.wait <= 0 || !e.throttled() {
+		return hint{}
+	}
+	if c.good || c.until.IsZero() || e.Arrived.Before(c.until) {
+		free = h
+	}
+	if h.until.After(c.until) {
+		c.until, c.good = h.until, false
+	}
+	return free
 }
 
 // sameRequest judges requests with a name. The attempts of other requests are recognised by the

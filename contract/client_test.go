@@ -163,7 +163,23 @@ func retryJudgements() []judgement {
 		list = append(list, entry{path: "/a", status: 503})
 		return append(list, times(n, 0, entry{at: second, path: "/a", status: 503})...)
 	}
-	obeyed := times(13, 2*second, entry{status: 429, fields: ra("2")})
+	// One request that is refused each half second, and comes back each time.
+	refused := times(24, second/2, entry{status: 429, fields: ra("1", "Retry-After-Ms", "500")})
+	// The same, with a good answer to another one each time.
+	among := func(e entry) (list []entry) {
+		for i, again := range times(30, second/2, refused[0]) {
+			e.at = time.Duration(i) * second / 2
+			list = append(list, e, again)
+		}
+		return list
+	}
+	// Twenty requests that are refused together, twice.
+	var pool []entry
+	for _, at := range []time.Duration{0, 2 * second, 4 * second} {
+		for i := range 20 {
+			pool = append(pool, entry{at: at, path: fmt.Sprint("/", i), status: 429, fields: ra("2")})
+		}
+	}
 	var alternating []entry
 	for i := range 12 {
 		alternating = append(alternating, entry{at: time.Duration(2*i) * second, status: 503},
@@ -187,7 +203,22 @@ func retryJudgements() []judgement {
 		{clause: b, says: breaks, name: "13 for 11 requests in a second", log: log(load(13)...), where: []int{23},
 			want: "at most 12 such retries for 11 requests in 1s", got: "13"},
 		{clause: b, says: keeps, name: "12 for 11 requests in a second", log: log(load(12)...)},
-		{clause: b, says: silent, name: "waited out", log: log(obeyed...)},
+		{clause: b, says: silent, name: "answered in the end", log: log(append(load(13), entry{at: second, path: "/a",
+			status: 404})...)},
+		{clause: b, says: breaks, name: "refused in the end", log: log(append(load(12), entry{at: second, path: "/a",
+			status: 429})...), where: []int{23}, want: "at most 12 such retries for 11 requests in 1s", got: "13"},
+		{clause: b, says: silent, name: "waited out", log: log(refused[:2]...)},
+		{clause: b, says: breaks, name: "waited out 23 times without a good answer", log: log(refused...),
+			where: []int{23}, want: "at most 21 such retries for 1 requests in 11.5s", got: "22"},
+		{clause: b, says: keeps, name: "waited out 22 times", log: log(refused[:23]...)},
+		{clause: b, says: silent, name: "waited out among good answers", log: log(among(entry{path: "/b", status: 200})...)},
+		{clause: b, says: breaks, name: "waited out among good answers to another caller",
+			log: log(among(entry{path: "/b", status: 200, auth: "b"})...), where: []int{59},
+			want: "at most 27 such retries for 31 requests in 14.5s", got: "28"},
+		{clause: b, says: breaks, name: "good answers that are older than the end",
+			log: log(append([]entry{{path: "/b", status: 200}}, refused...)...), where: []int{24},
+			want: "at most 21 such retries for 2 requests in 11.5s", got: "22"},
+		{clause: b, says: keeps, name: "only the first of many that are refused again is paid", log: log(pool...)},
 		{clause: b, says: silent, name: "workers that do the same",
 			log: log(append(times(5, ms, entry{took: second, status: 503}), entry{at: 2 * second, status: 200})...)},
 	}

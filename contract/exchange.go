@@ -129,6 +129,9 @@ func (e *Exchange) throttled() bool {
 	return false
 }
 
+// succeeded reports whether e was answered well: the server works, and had capacity for it.
+func (e *Exchange) succeeded() bool { return e.Status > 0 && e.Status < 500 && !e.throttled() }
+
 // An event is the arrival of a request, or its answer.
 type event struct {
 	at     time.Time
