@@ -50,13 +50,14 @@ func TestHeedLetsTheServerRecoverAfterASpike(t *testing.T) {
 func TestHeedAddsLittleToAnOutageOfManyClients(t *testing.T) {
 	published := []float64{1.105, 1.148, 1.532} // the article's code, run for 10, 100 and 1000 clients
 	for i, n := range counts {
-		o := outage{clients: n, gap: 10 * time.Millisecond, lasts: 90 * time.Second, share: 1}
+		o := outage{clients: n, gap: 10 * time.Millisecond, lasts: 5 * time.Minute, share: 1}
 		perCall, lost := o.run(t, retriesClients[2])
 		t.Logf("%d clients: %.3f requests a call", n, perCall)
 		assert.Greater(t, perCall, 1.05, "some are retried")
-		assert.LessOrEqual(t, perCall, 1.25)
+		assert.LessOrEqual(t, perCall, 1.2)
 		assert.EqualValues(t, 1, lost)
 
+		o.lasts = 90 * time.Second
 		perCall, _ = o.run(t, client{over: tokenBucket})
 		assert.InDelta(t, published[i], perCall, 0.06)
 	}
@@ -65,10 +66,10 @@ func TestHeedAddsLittleToAnOutageOfManyClients(t *testing.T) {
 func TestHeedAddsLittleToAnOutageAfterAHealthyMinute(t *testing.T) {
 	testenv.NeedLong(t)
 	for _, n := range counts {
-		o := outage{clients: n, gap: 10 * time.Millisecond, healthy: time.Minute, lasts: 90 * time.Second, share: 1}
+		o := outage{clients: n, gap: 10 * time.Millisecond, healthy: time.Minute, lasts: 5 * time.Minute, share: 1}
 		perCall, _ := o.run(t, retriesClients[2])
 		t.Logf("%d clients: %.3f requests a call", n, perCall)
-		assert.LessOrEqual(t, perCall, 1.25)
+		assert.LessOrEqual(t, perCall, 1.2)
 	}
 }
 
