@@ -166,10 +166,10 @@ func retryJudgements() []judgement {
 	// One request that is refused each half second, and comes back each time.
 	refused := times(24, second/2, entry{status: 429, fields: ra("1", "Retry-After-Ms", "500")})
 	// The same, with a good answer to another one each time.
-	among := func(e entry) (list []entry) {
-		for i, again := range times(30, second/2, refused[0]) {
-			e.at = time.Duration(i) * second / 2
-			list = append(list, e, again)
+	among := func(good entry) (list []entry) {
+		for _, again := range times(30, second/2, refused[0]) {
+			list = append(list, good, again)
+			good.at += second / 2
 		}
 		return list
 	}
@@ -205,6 +205,8 @@ func retryJudgements() []judgement {
 		{clause: b, says: keeps, name: "12 for 11 requests in a second", log: log(load(12)...)},
 		{clause: b, says: silent, name: "answered in the end", log: log(append(load(13), entry{at: second, path: "/a",
 			status: 404})...)},
+		{clause: b, says: breaks, name: "lost in the end", log: log(append(load(12), entry{at: second, path: "/a"})...),
+			where: []int{23}, want: "at most 12 such retries for 11 requests in 1s", got: "13"},
 		{clause: b, says: breaks, name: "refused in the end", log: log(append(load(12), entry{at: second, path: "/a",
 			status: 429})...), where: []int{23}, want: "at most 12 such retries for 11 requests in 1s", got: "13"},
 		{clause: b, says: silent, name: "waited out", log: log(refused[:2]...)},
@@ -215,9 +217,14 @@ func retryJudgements() []judgement {
 		{clause: b, says: breaks, name: "waited out among good answers to another caller",
 			log: log(among(entry{path: "/b", status: 200, auth: "b"})...), where: []int{59},
 			want: "at most 27 such retries for 31 requests in 14.5s", got: "28"},
-		{clause: b, says: breaks, name: "good answers that are older than the end",
-			log: log(append([]entry{{path: "/b", status: 200}}, refused...)...), where: []int{24},
-			want: "at most 21 such retries for 2 requests in 11.5s", got: "22"},
+		{clause: b, says: breaks, name: "waited out among good answers with another key",
+			log: log(among(entry{path: "/b", status: 200, key: "b"})...), where: []int{59},
+			want: "at most 27 such retries for 31 requests in 14.5s", got: "28"},
+		{clause: b, says: breaks, name: "good answers before the end of each wait",
+			log: log(among(entry{at: -ms, path: "/b", status: 200})...), where: []int{59},
+			want: "at most 27 such retries for 31 requests in 14.501s", got: "28"},
+		{clause: b, says: silent, name: "waited out, but sent before the end of a longer hint",
+			log: log(append([]entry{{path: "/b", status: 429, fields: ra("30")}}, refused...)...)},
 		{clause: b, says: keeps, name: "only the first of many that are refused again is paid", log: log(pool...)},
 		{clause: b, says: silent, name: "workers that do the same",
 			log: log(append(times(5, ms, entry{took: second, status: 503}), entry{at: 2 * second, status: 200})...)},

@@ -226,8 +226,9 @@ func (a *account) request(b *Budget, now time.Duration) budgetRequest {
 
 // keepLocked moves to the share what cannot be sent now.
 func (a *account) keepLocked(b *Budget, now time.Duration) {
-	a.share.earned.add(b.index(now), a.earned.Swap(0))
-	a.share.refund(b, now, a.refunded.Swap(0))
+	index := b.index(now)
+	a.share.earned.add(index, a.earned.Swap(0))
+	a.share.refund(b, index, a.refunded.Swap(0))
 }
 
 // fail takes back what r contains, if Redis cannot have counted it.

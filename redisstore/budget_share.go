@@ -30,9 +30,7 @@ func (s *share) withdraw(b *Budget, now time.Duration, charged bool) bool {
 }
 
 // refund undoes withdraw. What is left of units was taken from Redis, or has expired.
-func (s *share) refund(b *Budget, now time.Duration, units int64) {
-	s.fillFloor(b, now)
-	index := b.index(now)
+func (s *share) refund(b *Budget, index, units int64) {
 	units = s.earned.refund(index, units)
 	units -= s.owed.spend(index, units)
 	_, most := b.partOfFloor(s.processes)
