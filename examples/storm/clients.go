@@ -7,7 +7,7 @@ import (
 
 	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/examples/internal/chart"
-	"github.com/heedhttp/heed/examples/internal/lab"
+	"github.com/heedhttp/heed/internal/lab"
 )
 
 // A client is a way to retry. In the pictures it has the colour of its kind.

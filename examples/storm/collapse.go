@@ -1,16 +1,14 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"net/http"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/examples/internal/chart"
-	"github.com/heedhttp/heed/examples/internal/lab"
+	"github.com/heedhttp/heed/internal/lab"
 )
 
 // collapseClients without a kind are not in the picture.
@@ -39,21 +37,21 @@ program gave: naive retry loop 61, 50.5 %, 2.02; backoff from 20 s 0, 0.0 %, 1.0
 	for _, c := range collapseClients {
 		p := chart.Panel{Name: c.name, Kind: c.kind, Most: 1, From: 20, To: 25, Shade: "twice the load", X: "seconds",
 			Ticks: []float64{0, 20, 40, 60, 80}, Labels: []string{"0", "20", "40", "60", "80"}}
-		for at := perPoint / 2; at < end; at += perPoint {
+		for at := perPoint / 2; at < lab.SpikeEnds; at += perPoint {
 			p.Xs = append(p.Xs, at.Seconds())
 		}
 		var all []lab.Call
 		down, sent := 0, 0
 		for seed := range uint64(runs) {
-			calls, requests := spike(t, c, seed)
-			if lab.Lost(calls, later) > 0.5 {
+			log := spike(t, c, seed)
+			if lab.StaysDown(log.Calls) {
 				down++
 			}
-			all, sent = append(all, calls...), sent+requests
-			p.Lines = append(p.Lines, chart.Line{Kind: c.kind, Ys: succeeding(calls)})
+			all, sent = append(all, log.Calls...), sent+len(log.Attempts)
+			p.Lines = append(p.Lines, chart.Line{Kind: c.kind, Ys: succeeding(log.Calls)})
 		}
 		p.Lines = append(p.Lines, chart.Line{Name: c.name, Kind: c.kind, Ys: chart.Median(p.Lines)})
-		lost := fmt.Sprintf("%.1f %%", 100*lab.Lost(all, 0))
+		lost := fmt.Sprintf("%.1f %%", 100*lab.ShareLost(all, 0))
 		p.Figure, p.Words, p.Note = fmt.Sprintf("%d of %d", down, runs), "runs stay down", lost+" of all calls are lost"
 		if c.kind != "" {
 			r.picture.Panels = append(r.picture.Panels, p)
@@ -63,15 +61,11 @@ program gave: naive retry loop 61, 50.5 %, 2.02; backoff from 20 s 0, 0.0 %, 1.0
 	return r
 }
 
-const (
-	end      = 80 * time.Second
-	perPoint = 2 * time.Second  // of a line of the picture
-	later    = 50 * time.Second // 25 s after the spike
-)
+const perPoint = 2 * time.Second // of a line of the picture
 
 // succeeding returns the share of the calls that succeed, for each point of a line.
 func succeeding(calls []lab.Call) (ys []float64) {
-	var begun, ok [end / perPoint]float64
+	var begun, ok [lab.SpikeEnds / perPoint]float64
 	for _, c := range calls {
 		begun[c.At/perPoint]++
 		if c.OK {
@@ -84,52 +78,10 @@ func succeeding(calls []lab.Call) (ys []float64) {
 	return ys
 }
 
-// spike is one run. It returns the calls, and how many requests they sent.
-func spike(t *testing.T, c client, seed uint64) (calls []lab.Call, sent int) {
-	load := lab.Load{Seed: seed, Clients: 1, End: end, Gap: func(at time.Duration) time.Duration {
-		if 20*time.Second <= at && at < 25*time.Second {
-			return time.Second / 80
-		}
-		return time.Second / 40
-	}}
-	server := &overloaded{}
-	calls = load.Run(t, c.over, func(network *lab.Random) http.RoundTripper {
-		server.network = network
-		return server
+// spike is one run.
+func spike(t *testing.T, c client, seed uint64) lab.Log {
+	plan := lab.Plan{Seed: seed, End: lab.SpikeEnds}
+	return lab.Spike(2).Run(t, plan, c.over, func(network *lab.Random) http.RoundTripper {
+		return &lab.Overloaded{Network: network}
 	})
-	return calls, server.sent
-}
-
-// overloaded is a server that takes longer, the more requests are in flight. The network has
-// a mean delay of 100 ms each way.
-type overloaded struct {
-	network        *lab.Random
-	mu             sync.Mutex
-	inFlight, sent int // guarded by mu
-}
-
-// RoundTrip waits for 3 s at most. The server works on without it.
-func (o *overloaded) RoundTrip(req *http.Request) (*http.Response, error) {
-	answered := make(chan struct{})
-	go func() {
-		time.Sleep(o.network.Wait(100 * time.Millisecond))
-		time.Sleep(time.Second + time.Duration(o.change(1))*10*time.Millisecond)
-		o.change(-1)
-		time.Sleep(o.network.Wait(100 * time.Millisecond))
-		close(answered)
-	}()
-	select {
-	case <-answered:
-		return lab.Answer(req, http.StatusOK), nil
-	case <-time.After(3 * time.Second):
-		return nil, context.DeadlineExceeded
-	}
-}
-
-func (o *overloaded) change(n int) (inFlight int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.inFlight += n
-	o.sent += max(n, 0)
-	return o.inFlight
 }

@@ -10,20 +10,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/heedhttp/heed"
-	"github.com/heedhttp/heed/examples/internal/lab"
+	"github.com/heedhttp/heed/internal/lab"
 	"github.com/heedhttp/heed/internal/testenv"
 )
 
 // spikes returns how many runs stay down, all calls, and how many requests they sent.
 func spikes(t *testing.T, c client, runs int) (down int, all []lab.Call, sent int) {
 	for seed := range uint64(runs) {
-		calls, requests := spike(t, c, seed)
-		all, sent = append(all, calls...), sent+requests
-		if lab.Lost(calls, later) > 0.5 {
+		log := spike(t, c, seed)
+		all, sent = append(all, log.Calls...), sent+len(log.Attempts)
+		if lab.StaysDown(log.Calls) {
 			down++
 		}
 	}
-	t.Logf("%s: %d of %d stay down, %.1f %% are lost", c.name, down, runs, 100*lab.Lost(all, 0))
+	t.Logf("%s: %d of %d stay down, %.1f %% are lost", c.name, down, runs, 100*lab.ShareLost(all, 0))
 	return down, all, sent
 }
 
@@ -38,7 +38,7 @@ func TestHeedLetsTheServerRecoverAfterASpike(t *testing.T) {
 		switch c.name {
 		case "heed":
 			assert.Zero(t, down)
-			assert.LessOrEqual(t, lab.Lost(all, 0), most)
+			assert.LessOrEqual(t, lab.ShareLost(all, 0), most)
 		case "no retries":
 			assert.Zero(t, down)
 		case "naive retry loop", "backoff and jitter":
@@ -82,7 +82,7 @@ func TestTheBackoffOfTheRunsIsHeedsOwn(t *testing.T) {
 	_, seeded, sentSeeded := spikes(t, collapseClients[len(collapseClients)-1], 2)
 	require.Equal(t, len(itself), len(seeded), "the same calls")
 	assert.InDelta(t, sentItself, sentSeeded, 0.02*float64(len(itself)))
-	assert.InDelta(t, lab.Lost(itself, 0), lab.Lost(seeded, 0), 0.02)
+	assert.InDelta(t, lab.ShareLost(itself, 0), lab.ShareLost(seeded, 0), 0.02)
 
 	assert.Equal(t, 50*time.Millisecond, byDefault(heed.Attempt{Number: 1, Took: time.Millisecond}))
 	assert.Equal(t, 12*time.Second, byDefault(heed.Attempt{Number: 2, Took: 3 * time.Second}))

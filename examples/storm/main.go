@@ -1,10 +1,13 @@
-// Command storm repeats two published experiments on retries, with heed among the clients:
+// Command storm repeats two published experiments on retries, with heed among the clients. Then it
+// shows what a client loses in one trouble after another, and what its retries cost the server:
 //
 //	go run ./examples/storm
 //	go run ./examples/storm -svg docs
+//	go run ./examples/storm -table -run '^refused' -loads M -seeds 5
+//	go run ./examples/storm -table -goals
 //
 // The heed.Transport is the real one. The network and the time are simulated, so minutes take
-// seconds and each run gives the same figures. docs/storms.md explains them.
+// seconds. The experiments give the same figures each time. docs/storms.md explains them.
 package main
 
 import (
@@ -17,16 +20,26 @@ import (
 	"text/tabwriter"
 
 	"github.com/heedhttp/heed/examples/internal/chart"
-	"github.com/heedhttp/heed/examples/internal/lab"
+	"github.com/heedhttp/heed/internal/lab"
 )
 
 func main() {
+	table := lab.Table{Clients: lab.Clients()}
+	table.Flags(flag.CommandLine)
 	runs := flag.Int("runs", 20, "how many `times` to repeat the spike of load")
 	svg := flag.String("svg", "", "write the pictures as SVG into a `directory`")
+	only := flag.Bool("table", false, "show the table without the pictures")
 	flag.Parse()
 	lab.Main(func(t *testing.T) int {
-		retries(t).show(*svg, "storm-retries.svg")
-		collapse(t, max(1, *runs)).show(*svg, "storm-collapse.svg")
+		if !*only {
+			retries(t).show(*svg, "storm-retries.svg")
+			collapse(t, max(1, *runs)).show(*svg, "storm-collapse.svg")
+		}
+		err := table.Run(t, func(s lab.Scenario, rows []lab.Row) { lab.Print(os.Stdout, s, rows) })
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "storm:", err)
+			return 2
+		}
 		return 0
 	})
 }

@@ -4,12 +4,11 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/heedhttp/heed/examples/internal/chart"
-	"github.com/heedhttp/heed/examples/internal/lab"
+	"github.com/heedhttp/heed/internal/lab"
 )
 
 var (
@@ -70,24 +69,12 @@ type outage struct {
 
 // run returns the requests sent for each call of the outage, and the share of calls lost.
 func (o outage) run(t *testing.T, c client) (perCall, lost float64) {
-	var sent atomic.Int64
-	load := lab.Load{Seed: uint64(o.clients), Clients: o.clients, End: o.healthy + o.lasts,
-		Gap: func(time.Duration) time.Duration { return o.gap }}
-	calls := load.Run(t, c.over, func(network *lab.Random) http.RoundTripper {
-		start := time.Now()
-		return lab.Func(func(req *http.Request) (*http.Response, error) {
-			status, failing := http.StatusOK, time.Since(start) >= o.healthy
-			time.Sleep(network.Wait(10 * time.Millisecond))
-			if failing {
-				sent.Add(1)
-				if network.Share() < o.share {
-					status = http.StatusServiceUnavailable
-				}
-			}
-			time.Sleep(network.Wait(10 * time.Millisecond))
-			return lab.Answer(req, status), nil
-		})
+	load := lab.Load{Clients: o.clients, Rate: float64(time.Second/o.gap) / float64(o.clients)}
+	plan := lab.Plan{Seed: uint64(o.clients), From: o.healthy, End: o.healthy + o.lasts}
+	log := load.Run(t, plan, c.over, func(network *lab.Random) http.RoundTripper {
+		return lab.Failing(network, o.healthy, o.share)
 	})
-	calls = slices.DeleteFunc(calls, func(c lab.Call) bool { return c.At < o.healthy })
-	return float64(sent.Load()) / float64(len(calls)), lab.Lost(calls, 0)
+	failing := slices.DeleteFunc(log.Attempts, func(a lab.Attempt) bool { return a.At < o.healthy })
+	calls := slices.DeleteFunc(log.Calls, func(c lab.Call) bool { return c.At < o.healthy })
+	return float64(len(failing)) / float64(len(calls)), lab.ShareLost(calls, 0)
 }

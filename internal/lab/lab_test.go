@@ -32,8 +32,8 @@ func TestASeedGivesTheSameNumbers(t *testing.T) {
 	assert.NotEqual(t, share, other.Share())
 }
 
-func TestLostIsTheShareOfLaterCalls(t *testing.T) {
+func TestShareLostIsTheShareOfLaterCalls(t *testing.T) {
 	calls := []Call{{At: 1, OK: false}, {At: 2, OK: true}, {At: 3, OK: false}}
-	assert.Equal(t, 0.5, Lost(calls, 2))
-	assert.Zero(t, Lost(calls, 4))
+	assert.Equal(t, 0.5, ShareLost(calls, 2))
+	assert.Zero(t, ShareLost(calls, 4))
 }

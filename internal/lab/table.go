@@ -1,0 +1,176 @@
+package lab
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+)
+
+// A Table is a choice of scenarios, loads and clients.
+type Table struct {
+	Clients  []Client
+	Seeds    int
+	Parallel int // runs at the same time
+
+	scenarios, loads, clients string // regular expressions
+}
+
+// Flags defines the flags that choose what is run.
+func (b *Table) Flags(f *flag.FlagSet) {
+	f.StringVar(&b.scenarios, "run", "", "run only scenarios whose name matches a `regexp`")
+	f.StringVar(&b.loads, "loads", "", "only loads that match a `regexp` as a whole")
+	f.StringVar(&b.clients, "clients", "", "only clients that match a `regexp` as a whole")
+	f.IntVar(&b.Seeds, "seeds", 1, "`runs` of each row, which shows their medians")
+	f.IntVar(&b.Parallel, "parallel", runtime.GOMAXPROCS(0), "`runs` at the same time")
+}
+
+// A Row is the result of one client under one load.
+type Row struct {
+	Load   Load
+	Client Client
+	Result
+}
+
+// Run measures the choice. It calls done for each scenario, with its rows by load and then by client.
+func (b *Table) Run(t *testing.T, done func(s Scenario, rows []Row)) error {
+	run, err := regexp.Compile(b.scenarios)
+	if err != nil {
+		return err
+	}
+	loads, err := whole(b.loads)
+	if err != nil {
+		return err
+	}
+	clients, err := whole(b.clients)
+	if err != nil {
+		return err
+	}
+	for _, s := range Scenarios() {
+		if !run.MatchString(s.Name) {
+			continue
+		}
+		var rows []Row
+		for _, l := range s.Loads {
+			for _, c := range b.Clients {
+				if loads.MatchString(l.Name) && clients.MatchString(c.Name) {
+					rows = append(rows, Row{Load: l, Client: c})
+				}
+			}
+		}
+		if len(rows) > 0 {
+			b.measure(t, s, rows)
+			done(s, rows)
+		}
+	}
+	return nil
+}
+
+// whole returns a regular expression that matches the whole of a name; nothing matches all.
+func whole(expr string) (*regexp.Regexp, error) {
+	if expr == "" {
+		expr = ".*"
+	}
+	return regexp.Compile("^(?:" + expr + ")$")
+}
+
+// measure runs each row with all seeds.
+func (b *Table) measure(t *testing.T, s Scenario, rows []Row) {
+	seeds := max(1, b.Seeds)
+	results := make([]Result, len(rows)*seeds)
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range max(1, b.Parallel) {
+		workers.Go(func() {
+			for i := range next {
+				r := rows[i/seeds]
+				results[i] = s.Run(t, r.Client, r.Load, uint64(i%seeds))
+			}
+		})
+	}
+	for i := range results {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	for i := range rows {
+		rows[i].Result = Medians(results[i*seeds : (i+1)*seeds])
+	}
+}
+
+// columns are the headings of the metrics, and how they are written.
+var columns = [metrics]struct {
+	name   string
+	format func(float64) string
+}{
+	Lost:     {"lost", percent},
+	Requests: {"requests", ratio},
+	Dials:    {"dials", ratio},
+	Second:   {"1 s after", times},
+	Tenth:    {"100 ms after", times},
+	WaitHalf: {"wait 50%", seconds},
+	WaitMost: {"wait 99%", seconds},
+	Longest:  {"longest", seconds},
+	InFlight: {"in flight", func(x float64) string { return fmt.Sprintf("%.0f", x) }},
+	FailHalf: {"failed 50%", seconds},
+	Admitted: {"admitted", percent},
+	Down:     {"stay down", percent},
+}
+
+func percent(x float64) string { return fmt.Sprintf("%.1f %%", 100*x) }
+func ratio(x float64) string   { return fmt.Sprintf("%.2f", x) }
+func times(x float64) string   { return fmt.Sprintf("%.1fx", x) }
+
+func seconds(x float64) string {
+	if x < 1 {
+		return fmt.Sprintf("%.0f ms", 1000*x)
+	}
+	return fmt.Sprintf("%.1f s", x)
+}
+
+// Format writes a value as the table does.
+func (m Metric) Format(x float64) string {
+	if math.IsNaN(x) {
+		return "–"
+	}
+	return columns[m].format(x)
+}
+
+// String is the heading of the column.
+func (m Metric) String() string { return columns[m].name }
+
+// cells returns a heading and the rows, without the columns of which nothing was measured.
+func cells(rows []Row) (all [][]string) {
+	all = [][]string{{"load", "client"}}
+	for _, r := range rows {
+		all = append(all, []string{r.Load.Name, r.Client.Name})
+	}
+	for m := range metrics {
+		measured := slices.ContainsFunc(rows, func(r Row) bool { return !math.IsNaN(r.Result[m]) && (m != Dials || r.Result[m] > 0) })
+		if !measured {
+			continue
+		}
+		all[0] = append(all[0], m.String())
+		for i, r := range rows {
+			all[i+1] = append(all[i+1], m.Format(r.Result[m]))
+		}
+	}
+	return all
+}
+
+// Print writes the rows of a scenario as text.
+func Print(w io.Writer, s Scenario, rows []Row) {
+	fmt.Fprintf(w, "\n%s\n", s.Name)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range cells(rows) {
+		fmt.Fprintf(table, "  %s\n", strings.Join(row, "\t"))
+	}
+	table.Flush()
+}
