@@ -4,7 +4,8 @@
 //	go run ./examples/storm
 //	go run ./examples/storm -svg docs
 //	go run ./examples/storm -table -run '^refused' -loads M -seeds 5
-//	go run ./examples/storm -table -goals
+//	go run ./examples/storm -table -clients '.*'
+//	go run ./examples/storm -table -goals -seeds 3
 //
 // The heed.Transport is the real one. The network and the time are simulated, so minutes take
 // seconds. The experiments give the same figures each time. docs/storms.md explains them.
@@ -24,19 +25,24 @@ import (
 )
 
 func main() {
-	table := lab.Table{Clients: lab.Clients()}
+	table := lab.Table{Clients: lab.Clients(), Client: "no retry|four attempts|AWS standard|heed"}
 	table.Flags(flag.CommandLine)
 	runs := flag.Int("runs", 20, "how many `times` to repeat the spike of load")
 	svg := flag.String("svg", "", "write the pictures as SVG into a `directory`")
 	only := flag.Bool("table", false, "show the table without the pictures")
+	judged := flag.Bool("goals", false, "show the goals instead of the table, and whether heed meets them")
 	flag.Parse()
 	lab.Main(func(t *testing.T) int {
 		if !*only {
 			retries(t).show(*svg, "storm-retries.svg")
 			collapse(t, max(1, *runs)).show(*svg, "storm-collapse.svg")
 		}
-		err := table.Run(t, func(s lab.Scenario, rows []lab.Row) { lab.Print(os.Stdout, s, rows) })
-		if err != nil {
+		show := func(s lab.Scenario, rows []lab.Row) { lab.Print(os.Stdout, s, rows) }
+		if *judged {
+			table.Client = "heed|four attempts"
+			show = judge
+		}
+		if err := table.Run(t, show); err != nil {
 			fmt.Fprintln(os.Stderr, "storm:", err)
 			return 2
 		}

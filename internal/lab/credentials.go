@@ -10,7 +10,7 @@ import (
 // down. Whether it is down does not depend on the credential.
 func credentials() []Scenario {
 	bearer := func(random *Random) *http.Request {
-		req := get("http://api.example.com/")
+		req := get("/")
 		req.Header.Set("Authorization", "Bearer "+strconv.Itoa(int(200*random.Share())))
 		return req
 	}

@@ -15,5 +15,5 @@ func flapping() []Scenario {
 		return good(c.Random)
 	}
 	return []Scenario{{Name: "flapping", Healthy: warmUp, Lasts: 5 * time.Minute, After: justNow,
-		Loads: []Load{small, medium}, Server: troubled(crash)}}
+		Loads: []Load{medium}, Server: troubled(crash)}}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"os"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,6 +18,7 @@ import (
 // so the program is made the only test of a test binary. It never returns to package
 // testing, which would report it.
 func Main(program func(t *testing.T) int) {
+	runtime.GOMAXPROCS(1) // a bubble hardly computes in parallel, and hands over faster on one processor
 	testing.Init()
 	flag.CommandLine.Parse(nil) // or package testing would parse the program's arguments
 	all := func(_, _ string) (bool, error) { return true, nil }

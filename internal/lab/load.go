@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"net/http"
+	"net/url"
 	"sync"
 	"testing"
 	"time"
@@ -14,7 +15,7 @@ type Load struct {
 	Name     string
 	Clients  int
 	Deadline time.Duration                      // of each call, if positive
-	Request  func(random *Random) *http.Request // nil is a GET of http://api.example.com/
+	Request  func(random *Random) *http.Request // nil is a GET of /
 	Healthy  time.Duration                      // the least time before the trouble of a Scenario
 
 	// Rate is how many calls each client begins in a second, at random times and whatever became of
@@ -48,7 +49,7 @@ type Plan struct {
 func (l Load) Run(t *testing.T, p Plan, client Maker, server func(network *Random) http.RoundTripper) (log Log) {
 	Run(t, func() {
 		backoff := newRandom(p.Seed, 3)
-		g := &generator{Load: l, Plan: p, random: newRandom(p.Seed, 1)}
+		g := &generator{Load: l, Plan: p, random: newRandom(p.Seed, 1), jobs: make(chan job)}
 		g.server = server(newRandom(p.Seed, 2))
 		for range l.Clients {
 			g.clients = append(g.clients, client(&g.recorder, backoff))
@@ -62,6 +63,7 @@ func (l Load) Run(t *testing.T, p Plan, client Maker, server func(network *Rando
 		default:
 			g.open()
 		}
+		close(g.jobs)
 		g.calls.Wait()
 		time.Sleep(time.Minute) // until the server has ended what clients gave up
 		log = g.log
@@ -77,6 +79,7 @@ type generator struct {
 	random  *Random
 	clients []http.RoundTripper
 	calls   sync.WaitGroup
+	jobs    chan job
 }
 
 func (g *generator) open() {
@@ -93,8 +96,28 @@ func (g *generator) open() {
 		if time.Since(g.start) >= g.End {
 			return
 		}
-		req := g.request()
-		g.calls.Go(func() { g.call(client, req) })
+		g.dispatch(job{client, g.request()})
+	}
+}
+
+// A job is a call to make.
+type job struct {
+	client http.RoundTripper
+	req    *http.Request
+}
+
+// dispatch makes a call in a goroutine that is idle, if there is one. A new one is slower, because
+// its stack must grow.
+func (g *generator) dispatch(j job) {
+	select {
+	case g.jobs <- j:
+	default:
+		g.calls.Go(func() {
+			g.call(j.client, j.req)
+			for j := range g.jobs {
+				g.call(j.client, j.req)
+			}
+		})
 	}
 }
 
@@ -129,15 +152,13 @@ func (g *generator) request() *http.Request {
 	if g.Request != nil {
 		return g.Request(g.random)
 	}
-	return get("http://api.example.com/")
+	return get("/")
 }
 
-func get(url string) *http.Request {
-	req, err := http.NewRequest(http.MethodGet, url, nil)
-	if err != nil {
-		panic(err)
-	}
-	return req
+// get returns a new request. http.NewRequest would parse the same URLs again and again.
+func get(path string) *http.Request {
+	return &http.Request{Method: http.MethodGet, URL: &url.URL{Scheme: "https", Host: "api.example.com", Path: path},
+		Host: "api.example.com", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}}
 }
 
 // call makes one call and reports whether it succeeded.

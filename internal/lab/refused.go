@@ -14,7 +14,7 @@ func refusals() (all []Scenario) {
 			Loads: sizes, Server: always(refused)}
 		switch lasts {
 		case time.Second:
-			s.Loads = slices.Concat(sizes, []Load{cron}, within(2*time.Second, sizes...), within(time.Second, sizes...))
+			s.Loads = slices.Concat(sizes, []Load{cron}, within(2*time.Second, small, medium), within(time.Second, small, medium))
 		case 3 * time.Second, 10 * time.Second:
 			s.Loads = slices.Concat(sizes, within(10*time.Second, medium), within(2*time.Second, medium))
 		case 5 * time.Second:

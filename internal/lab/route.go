@@ -10,9 +10,9 @@ import (
 func routes() []Scenario {
 	mixed := func(random *Random) *http.Request {
 		if random.Share() < 0.25 {
-			return get("http://api.example.com/broken")
+			return get("/broken")
 		}
-		return get("http://api.example.com/good")
+		return get("/good")
 	}
 	var loads []Load
 	for _, l := range sizes {

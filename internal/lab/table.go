@@ -6,30 +6,28 @@ import (
 	"io"
 	"math"
 	"regexp"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"text/tabwriter"
 )
 
 // A Table is a choice of scenarios, loads and clients.
 type Table struct {
-	Clients  []Client
-	Seeds    int
-	Parallel int // runs at the same time
+	Clients []Client
+	Seeds   int
 
-	scenarios, loads, clients string // regular expressions
+	// Regular expressions choose what is run: the first matches a part of the name, the others all of
+	// it. An empty one is everything.
+	Scenario, Load, Client string
 }
 
 // Flags defines the flags that choose what is run.
 func (b *Table) Flags(f *flag.FlagSet) {
-	f.StringVar(&b.scenarios, "run", "", "run only scenarios whose name matches a `regexp`")
-	f.StringVar(&b.loads, "loads", "", "only loads that match a `regexp` as a whole")
-	f.StringVar(&b.clients, "clients", "", "only clients that match a `regexp` as a whole")
-	f.IntVar(&b.Seeds, "seeds", 1, "`runs` of each row, which shows their medians")
-	f.IntVar(&b.Parallel, "parallel", runtime.GOMAXPROCS(0), "`runs` at the same time")
+	f.StringVar(&b.Scenario, "run", b.Scenario, "a `regexp` that a part of the scenario's name matches")
+	f.StringVar(&b.Load, "loads", b.Load, "a `regexp` for the whole name of the load")
+	f.StringVar(&b.Client, "clients", b.Client, "a `regexp` for the whole name of the client")
+	f.IntVar(&b.Seeds, "seeds", max(1, b.Seeds), "`runs` of each row, which shows their medians")
 }
 
 // A Row is the result of one client under one load.
@@ -41,15 +39,15 @@ type Row struct {
 
 // Run measures the choice. It calls done for each scenario, with its rows by load and then by client.
 func (b *Table) Run(t *testing.T, done func(s Scenario, rows []Row)) error {
-	run, err := regexp.Compile(b.scenarios)
+	run, err := regexp.Compile(b.Scenario)
 	if err != nil {
 		return err
 	}
-	loads, err := whole(b.loads)
+	loads, err := whole(b.Load)
 	if err != nil {
 		return err
 	}
-	clients, err := whole(b.clients)
+	clients, err := whole(b.Client)
 	if err != nil {
 		return err
 	}
@@ -65,8 +63,14 @@ func (b *Table) Run(t *testing.T, done func(s Scenario, rows []Row)) error {
 				}
 			}
 		}
+		for i, r := range rows {
+			var results []Result
+			for seed := range uint64(max(1, b.Seeds)) {
+				results = append(results, s.Run(t, r.Client, r.Load, seed))
+			}
+			rows[i].Result = Medians(results)
+		}
 		if len(rows) > 0 {
-			b.measure(t, s, rows)
 			done(s, rows)
 		}
 	}
@@ -79,30 +83,6 @@ func whole(expr string) (*regexp.Regexp, error) {
 		expr = ".*"
 	}
 	return regexp.Compile("^(?:" + expr + ")$")
-}
-
-// measure runs each row with all seeds.
-func (b *Table) measure(t *testing.T, s Scenario, rows []Row) {
-	seeds := max(1, b.Seeds)
-	results := make([]Result, len(rows)*seeds)
-	next := make(chan int)
-	var workers sync.WaitGroup
-	for range max(1, b.Parallel) {
-		workers.Go(func() {
-			for i := range next {
-				r := rows[i/seeds]
-				results[i] = s.Run(t, r.Client, r.Load, uint64(i%seeds))
-			}
-		})
-	}
-	for i := range results {
-		next <- i
-	}
-	close(next)
-	workers.Wait()
-	for i := range rows {
-		rows[i].Result = Medians(results[i*seeds : (i+1)*seeds])
-	}
 }
 
 // columns are the headings of the metrics, and how they are written.

@@ -11,7 +11,7 @@ import (
 // ordinary load to three times within five seconds.
 func unavailables() (all []Scenario) {
 	for _, lasts := range []time.Duration{time.Second, 1400 * time.Millisecond, 5 * time.Second, 30 * time.Second} {
-		s := Scenario{Name: "503 " + lasts.String(), Healthy: warmUp, Lasts: lasts, After: 10 * time.Second,
+		s := Scenario{Name: "503 " + lasts.String(), Healthy: warmUp, Lasts: lasts, After: justNow,
 			Loads: sizes, Server: cold}
 		switch lasts {
 		case time.Second:
