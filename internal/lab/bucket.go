@@ -12,7 +12,7 @@ import (
 func buckets() (all []Scenario) {
 	for _, took := range []time.Duration{5 * time.Second, 20 * time.Second, 40 * time.Second} {
 		demand := Load{Name: "1.3 times", Clients: 1, Workers: int(1.3 * perSecond * took.Seconds()), Spread: took}
-		all = append(all, Scenario{Name: "500 a minute, answers take " + took.String(), Lasts: 10 * time.Minute,
+		all = append(all, Scenario{Name: "500 a minute in answers of " + took.String(), Lasts: 10 * time.Minute,
 			Loads: []Load{demand},
 			Server: func(c Conditions) http.RoundTripper {
 				bucket := &bucket{tokens: burst}

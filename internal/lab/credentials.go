@@ -16,9 +16,9 @@ func credentials() []Scenario {
 	}
 	customers := Load{Name: "200 customers", Clients: 1, Rate: 200, Request: bearer}
 	return []Scenario{
-		{Name: "refused 3s, credentials", Healthy: warmUp, Lasts: 3 * time.Second, After: justNow,
+		{Name: "refused 3s with credentials", Healthy: warmUp, Lasts: 3 * time.Second, After: justNow,
 			Loads: []Load{customers}, Server: always(refused)},
-		{Name: "503 5s, credentials", Healthy: warmUp, Lasts: 5 * time.Second, After: justNow,
+		{Name: "503 5s with credentials", Healthy: warmUp, Lasts: 5 * time.Second, After: justNow,
 			Loads: []Load{customers}, Server: cold},
 	}
 }

@@ -17,7 +17,7 @@ func one429s() (all []Scenario) {
 		for _, workers := range []int{50, 200} {
 			loads = append(loads, Load{Name: fmt.Sprint(workers, " workers"), Clients: 1, Workers: workers, Spread: took})
 		}
-		all = append(all, Scenario{Name: "one 429, answers take " + took.String(), Healthy: 2 * time.Minute, Lasts: time.Minute,
+		all = append(all, Scenario{Name: "one 429 in answers of " + took.String(), Healthy: 2 * time.Minute, Lasts: time.Minute,
 			Loads: loads, Server: oneRefusal(took), Measure: afterRefusal})
 	}
 	return all

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/heedhttp/heed/internal/lab"
+	"github.com/heedhttp/heed/internal/testenv"
+)
+
+// By default a few quick scenarios are run, once.
+func TestHeedMeetsItsGoals(t *testing.T) {
+	table := lab.Table{Clients: lab.Clients(), Client: "heed|four attempts", Seeds: 1, Load: "[^L].*",
+		Scenario: "^(refused 1s|503 1s|one of three refuses|random 503s 10%|beside .*|spike .*|one 429 .* 10s|end .*)$"}
+	if testenv.Long() {
+		table.Seeds, table.Scenario, table.Load = 3, "", ""
+	}
+	require.NoError(t, table.Run(t, func(s lab.Scenario, rows []lab.Row) {
+		for _, f := range compare(s, rows) {
+			switch {
+			case !f.unmet:
+				assert.True(t, f.met, "%s: %s", s.Name, f)
+			case f.met:
+				t.Logf("%s: %s is met now", s.Name, f)
+			}
+		}
+	}))
+}
+
+func TestEachGoalIsOfARowOfTheTable(t *testing.T) {
+	loads := map[string][]string{}
+	for _, s := range lab.Scenarios() {
+		for _, l := range s.Loads {
+			loads[s.Name] = append(loads[s.Name], l.Name)
+		}
+	}
+	for _, g := range goals {
+		for _, s := range g.scenarios {
+			for _, l := range g.loads {
+				assert.True(t, slices.Contains(loads[s], l), "%s, %s", s, l)
+			}
+		}
+	}
+}
