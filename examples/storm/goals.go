@@ -114,8 +114,8 @@ type finding struct {
 	met  bool
 }
 
-// compare returns what the goals say of a scenario's rows.
-func compare(s lab.Scenario, rows []lab.Row) (all []finding) {
+// compare returns what the goals say of a scenario's rows. A slack of 1.5 allows half as much again.
+func compare(s lab.Scenario, rows []lab.Row, slack float64) (all []finding) {
 	for _, g := range goals {
 		if !slices.Contains(g.scenarios, s.Name) {
 			continue
@@ -128,6 +128,7 @@ func compare(s lab.Scenario, rows []lab.Row) (all []finding) {
 			if g.of != "" {
 				g.most *= valueOf(rows, g.of, r.Load.Name, g.metric)
 			}
+			g.most, g.least = g.most*slack, g.least/slack
 			has := r.Result[g.metric]
 			// NaN means that there was nothing to measure, such as calls that failed.
 			all = append(all, finding{g, r.Load.Name, has, !(has > g.most || has < g.least)})
@@ -154,7 +155,7 @@ func (f finding) String() string {
 
 // judge prints what the goals say of a scenario.
 func judge(s lab.Scenario, rows []lab.Row) {
-	for i, f := range compare(s, rows) {
+	for i, f := range compare(s, rows, 1) {
 		if i == 0 {
 			fmt.Printf("\n%s\n", s.Name)
 		}

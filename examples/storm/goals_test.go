@@ -15,11 +15,12 @@ import (
 func TestHeedMeetsItsGoals(t *testing.T) {
 	table := lab.Table{Clients: lab.Clients(), Client: "heed|four attempts", Seeds: 1, Load: "[^L].*",
 		Scenario: "^(refused 1s|503 1s|one of three refuses|random 503s 10%|beside .*|spike .*|one 429 .* 10s|end .*)$"}
+	slack := 1.5 // single runs differ
 	if testenv.Long() {
-		table.Seeds, table.Scenario, table.Load = 3, "", ""
+		slack, table.Seeds, table.Scenario, table.Load = 1, 3, "", ""
 	}
 	require.NoError(t, table.Run(t, func(s lab.Scenario, rows []lab.Row) {
-		for _, f := range compare(s, rows) {
+		for _, f := range compare(s, rows, slack) {
 			switch {
 			case !f.unmet:
 				assert.True(t, f.met, "%s: %s", s.Name, f)
