@@ -1,12 +1,8 @@
 package benchmarks_test
 
 import (
-	"math/rand/v2"
 	"net/http"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/PuerkitoBio/rehttp"
@@ -16,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/internal/lab"
 )
 
 // These benchmarks run the first experiment of examples/storm with rivals: what retries add when
@@ -57,48 +54,22 @@ func TestWhatRetriesAddToAServerThatFails(t *testing.T) {
 		{1000, 1, 100, 90 * time.Second},
 	} {
 		for _, r := range failing {
-			synctest.Test(t, func(t *testing.T) {
-				var sent, lost atomic.Int64
-				base := function(func(req *http.Request) (*http.Response, error) {
-					sent.Add(1)
-					status := http.StatusOK
-					if rand.Float64() < scenario.share {
-						status = http.StatusServiceUnavailable
-					}
-					return &http.Response{StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1,
-						Header: http.Header{}, Body: http.NoBody, Request: req}, nil
-				})
-				clients := make([]http.RoundTripper, scenario.clients)
-				for i := range clients {
-					clients[i] = r.over(base)
-				}
-				calls, start := 0, time.Now()
-				var all sync.WaitGroup
-				for time.Since(start) < scenario.during {
-					time.Sleep(time.Duration(rand.ExpFloat64() / scenario.rate * float64(time.Second)))
-					client := clients[rand.IntN(len(clients))]
-					calls++
-					all.Go(func() {
-						resp, err := client.RoundTrip(request(t, "GET", url, nil))
-						if err != nil || resp.StatusCode != http.StatusOK {
-							lost.Add(1)
-						}
-					})
-				}
-				all.Wait()
-				perCall := float64(sent.Load()) / float64(calls)
-				t.Logf("%4d clients, %3.0f %% fail: %-26s %.2f requests a call, %3.0f %% lost",
-					scenario.clients, 100*scenario.share, r.name, perCall, 100*float64(lost.Load())/float64(calls))
-				switch r.name {
-				case "no retries":
-					assert.EqualValues(t, calls, sent.Load())
-				case "heed":
-					if scenario.share == 1 {
-						assert.LessOrEqual(t, perCall, 1.25)
-					}
-					assert.Less(t, perCall, 1.4)
-				}
+			load := lab.Load{Clients: scenario.clients, Rate: scenario.rate / float64(scenario.clients)}
+			log := load.Run(t, lab.Plan{Seed: 1, End: scenario.during}, r.make, func(network *lab.Random) http.RoundTripper {
+				return lab.Failing(network, 0, scenario.share)
 			})
+			perCall := float64(len(log.Attempts)) / float64(len(log.Calls))
+			t.Logf("%4d clients, %3.0f %% fail: %-26s %.2f requests a call, %3.0f %% lost",
+				scenario.clients, 100*scenario.share, r.name, perCall, 100*lab.ShareLost(log.Calls, 0))
+			switch r.name {
+			case "no retries":
+				assert.Len(t, log.Attempts, len(log.Calls))
+			case "heed":
+				if scenario.share == 1 {
+					assert.LessOrEqual(t, perCall, 1.25)
+				}
+				assert.Less(t, perCall, 1.4)
+			}
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/go-retryablehttp"
 
 	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/internal/lab"
 )
 
 // A rival is a library that retries, with its default settings, but four attempts and no pause.
@@ -20,6 +21,9 @@ type rival struct {
 	name string
 	over func(base http.RoundTripper) http.RoundTripper
 }
+
+// make is a lab.Maker. Rivals draw their own jitter.
+func (r rival) make(base http.RoundTripper, _ *lab.Random) http.RoundTripper { return r.over(base) }
 
 // bare uses no library.
 var bare = rival{"bare", func(base http.RoundTripper) http.RoundTripper { return base }}
