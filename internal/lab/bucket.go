@@ -1,3 +1,7 @@
+// An API has a token bucket of 500 requests a minute, 20 at once, and says correctly in whole seconds
+// when the next token is there. Answers take long, as those of a language model do. There are as many
+// workers as would use 1.3 times the limit. Admitted is the share of the limit that they use.
+
 package lab
 
 import (
@@ -6,9 +10,6 @@ import (
 	"time"
 )
 
-// An API has a token bucket of 500 requests a minute, 20 at once, and says correctly in whole seconds
-// when the next token is there. Answers take long, as those of a language model do. There are as many
-// workers as would use 1.3 times the limit. Admitted is the share of the limit that they use.
 func buckets() (all []Scenario) {
 	for _, took := range []time.Duration{5 * time.Second, 20 * time.Second, 40 * time.Second} {
 		demand := Load{Name: "1.3 times", Clients: 1, Workers: int(1.3 * perSecond * took.Seconds()), Spread: took}

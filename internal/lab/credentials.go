@@ -1,3 +1,6 @@
+// One process calls a host for 200 customers, each with a credential of its own, and the host is
+// down. Whether it is down does not depend on the credential.
+
 package lab
 
 import (
@@ -6,8 +9,6 @@ import (
 	"time"
 )
 
-// One process calls a host for 200 customers, each with a credential of its own, and the host is
-// down. Whether it is down does not depend on the credential.
 func credentials() []Scenario {
 	bearer := func(random *Random) *http.Request {
 		req := get("/")

@@ -1,3 +1,6 @@
+// A process crashes soon after each start, and its supervisor starts it again. For five minutes it
+// refuses connections for three seconds and then works for four.
+
 package lab
 
 import (
@@ -5,8 +8,6 @@ import (
 	"time"
 )
 
-// A process crashes soon after each start, and its supervisor starts it again. For five minutes it
-// refuses connections for three seconds and then works for four.
 func flapping() []Scenario {
 	crash := func(c Conditions, at time.Duration, _ *http.Request) Reply {
 		if at%(7*time.Second) < 3*time.Second {

@@ -1,3 +1,7 @@
+// A service is down for five minutes, as after a bad deployment. Retries cannot help. They should
+// neither keep callers waiting nor load the server that comes back. The clients make 100 calls a
+// second in all, and either were healthy for a minute or start in the trouble.
+
 package lab
 
 import (
@@ -6,9 +10,6 @@ import (
 	"time"
 )
 
-// A service is down for five minutes, as after a bad deployment. Retries cannot help. They should
-// neither keep callers waiting nor load the server that comes back. The clients make 100 calls a
-// second in all, and either were healthy for a minute or start in the trouble.
 func longs() (all []Scenario) {
 	var loads []Load
 	for _, clients := range []int{10, 100, 1000} {

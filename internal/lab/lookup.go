@@ -1,3 +1,7 @@
+// A name server restarts, or a service without ready instances has no address. SERVFAIL and a
+// timeout say that the look-up may work later. NXDOMAIN says that there is no such name, and is
+// also what some clusters answer while nothing is ready.
+
 package lab
 
 import (
@@ -5,9 +9,6 @@ import (
 	"time"
 )
 
-// A name server restarts, or a service without ready instances has no address. SERVFAIL and a
-// timeout say that the look-up may work later. NXDOMAIN says that there is no such name, and is
-// also what some clusters answer while nothing is ready.
 func lookups() (all []Scenario) {
 	for _, kind := range []struct {
 		name string

@@ -1,3 +1,8 @@
+// One node of a big service refuses a single request with 429 and Retry-After: 1, by chance, and has
+// room for all others. Its answers take long, as those of a language model do, so a client that waits
+// for an answer before it goes on loses much. Admitted is the half minute after it, against the
+// ordinary number.
+
 package lab
 
 import (
@@ -7,10 +12,6 @@ import (
 	"time"
 )
 
-// One node of a big service refuses a single request with 429 and Retry-After: 1, by chance, and has
-// room for all others. Its answers take long, as those of a language model do, so a client that waits
-// for an answer before it goes on loses much. Admitted is the half minute after it, against the
-// ordinary number.
 func one429s() (all []Scenario) {
 	for _, took := range []time.Duration{2 * time.Second, 10 * time.Second, 30 * time.Second} {
 		var loads []Load

@@ -1,3 +1,6 @@
+// A process restarts on its machine, or a container is replaced. For a moment nothing listens on the
+// port, and each connection is refused at once. Afterwards the server is as fast as before.
+
 package lab
 
 import (
@@ -5,8 +8,6 @@ import (
 	"time"
 )
 
-// A process restarts on its machine, or a container is replaced. For a moment nothing listens on the
-// port, and each connection is refused at once. Afterwards the server is as fast as before.
 func refusals() (all []Scenario) {
 	for _, lasts := range []time.Duration{300 * time.Millisecond, time.Second, 3 * time.Second, 5 * time.Second,
 		10 * time.Second, 30 * time.Second} {

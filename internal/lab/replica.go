@@ -1,3 +1,6 @@
+// One of three replicas is broken, and what chooses among them does not know. Each request meets it
+// with a chance of one in three.
+
 package lab
 
 import (
@@ -5,8 +8,6 @@ import (
 	"time"
 )
 
-// One of three replicas is broken, and what chooses among them does not know. Each request meets it
-// with a chance of one in three.
 func replicas() (all []Scenario) {
 	for _, kind := range []struct {
 		name  string

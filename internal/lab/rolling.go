@@ -1,3 +1,6 @@
+// A rolling update restarts ten replicas one after the other, every two seconds. Each refuses
+// connections for a second, and requests are sent to a random replica meanwhile.
+
 package lab
 
 import (
@@ -5,8 +8,6 @@ import (
 	"time"
 )
 
-// A rolling update restarts ten replicas one after the other, every two seconds. Each refuses
-// connections for a second, and requests are sent to a random replica meanwhile.
 func rolling() []Scenario {
 	update := func(c Conditions, at time.Duration, _ *http.Request) Reply {
 		if at%(2*time.Second) < time.Second && c.Random.Share() < 0.1 {

@@ -1,3 +1,5 @@
+// An overloaded or half-broken service answers some requests with 503, whichever they are.
+
 package lab
 
 import (
@@ -6,7 +8,6 @@ import (
 	"time"
 )
 
-// An overloaded or half-broken service answers some requests with 503, whichever they are.
 func shares() (all []Scenario) {
 	for _, share := range []float64{0.05, 0.1, 0.2, 0.3, 0.5, 0.9} {
 		all = append(all, Scenario{Name: fmt.Sprintf("random 503s %.0f%%", 100*share), Healthy: warmUp, Lasts: 20 * time.Second,

@@ -1,3 +1,7 @@
+// More users come than a service can bear, for five seconds. It gets slower the more requests it has,
+// clients stop waiting and send again, and so it may stay down when the users are gone. The server
+// and the load are of a simulator by Marc Brooker, which docs/storms.md explains.
+
 package lab
 
 import (
@@ -8,9 +12,6 @@ import (
 	"time"
 )
 
-// More users come than a service can bear, for five seconds. It gets slower the more requests it has,
-// clients stop waiting and send again, and so it may stay down when the users are gone. The server
-// and the load are of a simulator by Marc Brooker, which docs/storms.md explains.
 func spikes() (all []Scenario) {
 	for _, times := range []float64{2, 2.5} {
 		all = append(all, Scenario{Name: fmt.Sprintf("spike of %v times the load", times), Lasts: SpikeEnds,

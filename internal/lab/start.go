@@ -1,9 +1,10 @@
+// Programs start together, as after a power cut or with docker compose up, and a client is ready
+// before its server. The client has no healthy time, and its first call is all there is.
+
 package lab
 
 import "time"
 
-// Programs start together, as after a power cut or with docker compose up, and a client is ready
-// before its server. The client has no healthy time, and its first call is all there is.
 func starts() []Scenario {
 	first := Load{Name: "first call", Clients: 50,
 		Starts: func(random *Random, from, _ time.Duration) []time.Duration {

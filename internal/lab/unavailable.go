@@ -1,3 +1,7 @@
+// All servers behind a load balancer are replaced or lose their health check, and the balancer
+// answers 503 for them. When they are back, they are cold: their capacity climbs from 1.2 times the
+// ordinary load to three times within five seconds.
+
 package lab
 
 import (
@@ -6,9 +10,6 @@ import (
 	"time"
 )
 
-// All servers behind a load balancer are replaced or lose their health check, and the balancer
-// answers 503 for them. When they are back, they are cold: their capacity climbs from 1.2 times the
-// ordinary load to three times within five seconds.
 func unavailables() (all []Scenario) {
 	for _, lasts := range []time.Duration{time.Second, 1400 * time.Millisecond, 5 * time.Second, 30 * time.Second} {
 		s := Scenario{Name: "503 " + lasts.String(), Healthy: warmUp, Lasts: lasts, After: justNow,

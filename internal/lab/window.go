@@ -1,3 +1,7 @@
+// An API counts in fixed windows of a minute, and somebody else has used this one up. 200 calls get a
+// 429 and a Retry-After to its end, which is up to a minute away. There they meet, and there is room
+// for all.
+
 package lab
 
 import (
@@ -6,9 +10,6 @@ import (
 	"time"
 )
 
-// An API counts in fixed windows of a minute, and somebody else has used this one up. 200 calls get a
-// 429 and a Retry-After to its end, which is up to a minute away. There they meet, and there is room
-// for all.
 func windows() []Scenario {
 	together := func(calls int) func(*Random, time.Duration, time.Duration) []time.Duration {
 		return func(random *Random, from, _ time.Duration) (all []time.Duration) {
