@@ -172,3 +172,22 @@ func TestATableIsOfWhatWasChosen(t *testing.T) {
 		assert.Error(t, bad.Run(t, nil))
 	}
 }
+
+func TestFewerRunsAreEnoughIfTheyHaveManyCalls(t *testing.T) {
+	b := Table{Seeds: 20}
+	assert.Equal(t, 20, b.runs(Scenario{Lasts: time.Second}, large))
+	assert.Equal(t, 6, b.runs(Scenario{Lasts: 20 * time.Second}, large))
+	assert.Equal(t, 3, b.runs(Scenario{Lasts: 5 * time.Minute}, large))
+	assert.Equal(t, 20, b.runs(Scenario{Lasts: 5 * time.Minute}, cron))
+	b.Seeds = 0
+	assert.Equal(t, 1, b.runs(Scenario{Lasts: 5 * time.Minute}, large))
+}
+
+func TestRunsInParallelGiveTheSame(t *testing.T) {
+	var got [][]float64
+	for _, parallel := range []int{1, 3} {
+		b := Table{Clients: []Client{noRetry}, Scenario: "one of three refuses", Load: "M", Seeds: 3, Parallel: parallel}
+		require.NoError(t, b.Run(t, func(_ Scenario, rows []Row) { got = append(got, finite(rows[0].Result)) }))
+	}
+	assert.Equal(t, got[0], got[1])
+}

@@ -6,16 +6,19 @@ import (
 	"io"
 	"math"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"text/tabwriter"
 )
 
 // A Table is a choice of scenarios, loads and clients.
 type Table struct {
-	Clients []Client
-	Seeds   int
+	Clients  []Client
+	Seeds    int
+	Parallel int // runs at the same time
 
 	// Regular expressions choose what is run: the first matches a part of the name, the others all of
 	// it. An empty one is everything.
@@ -27,7 +30,8 @@ func (b *Table) Flags(f *flag.FlagSet) {
 	f.StringVar(&b.Scenario, "run", b.Scenario, "a `regexp` that a part of the scenario's name matches")
 	f.StringVar(&b.Load, "loads", b.Load, "a `regexp` for the whole name of the load")
 	f.StringVar(&b.Client, "clients", b.Client, "a `regexp` for the whole name of the client")
-	f.IntVar(&b.Seeds, "seeds", max(1, b.Seeds), "`runs` of each row, which shows their medians")
+	f.IntVar(&b.Seeds, "seeds", max(1, b.Seeds), "`runs` of each row, which shows their medians; fewer if they have many calls")
+	f.IntVar(&b.Parallel, "parallel", max(1, b.Parallel), "`runs`, and processors, at the same time")
 }
 
 // A Row is the result of one client under one load.
@@ -63,14 +67,8 @@ func (b *Table) Run(t *testing.T, done func(s Scenario, rows []Row)) error {
 				}
 			}
 		}
-		for i, r := range rows {
-			var results []Result
-			for seed := range uint64(max(1, b.Seeds)) {
-				results = append(results, s.Run(t, r.Client, r.Load, seed))
-			}
-			rows[i].Result = Medians(results)
-		}
 		if len(rows) > 0 {
+			b.measure(t, s, rows)
 			done(s, rows)
 		}
 	}
@@ -83,6 +81,51 @@ func whole(expr string) (*regexp.Regexp, error) {
 		expr = ".*"
 	}
 	return regexp.Compile("^(?:" + expr + ")$")
+}
+
+// measure runs each row with some seeds.
+func (b *Table) measure(t *testing.T, s Scenario, rows []Row) {
+	results := make([][]Result, len(rows))
+	var work []func()
+	for i, r := range rows {
+		results[i] = make([]Result, b.runs(s, r.Load))
+		for seed := range results[i] {
+			work = append(work, func() { results[i][seed] = s.Run(t, r.Client, r.Load, uint64(seed)) })
+		}
+	}
+	b.inParallel(work)
+	for i := range rows {
+		rows[i].Result = Medians(results[i])
+	}
+}
+
+// runs returns Seeds, or as many as have 60,000 calls if these are fewer, but at least three.
+func (b *Table) runs(s Scenario, l Load) int {
+	seeds := max(1, b.Seeds)
+	if calls := l.PerSecond() * s.Lasts.Seconds(); calls > 0 {
+		seeds = min(seeds, max(3, int(60_000/calls)))
+	}
+	return seeds
+}
+
+func (b *Table) inParallel(work []func()) {
+	if b.Parallel > 1 {
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(b.Parallel))
+	}
+	next := make(chan func())
+	var workers sync.WaitGroup
+	for range max(1, b.Parallel) {
+		workers.Go(func() {
+			for f := range next {
+				f()
+			}
+		})
+	}
+	for _, f := range work {
+		next <- f
+	}
+	close(next)
+	workers.Wait()
 }
 
 // columns are the headings of the metrics, and how they are written.
@@ -133,8 +176,8 @@ func cells(rows []Row) (all [][]string) {
 		all = append(all, []string{r.Load.Name, r.Client.Name})
 	}
 	for m := range metrics {
-		measured := slices.ContainsFunc(rows, func(r Row) bool { return !math.IsNaN(r.Result[m]) && (m != Dials || r.Result[m] > 0) })
-		if !measured {
+		measured := func(r Row) bool { return r.Result[m] > 0 || r.Result[m] == 0 && m != Dials }
+		if !slices.ContainsFunc(rows, measured) {
 			continue
 		}
 		all[0] = append(all[0], m.String())

@@ -1,10 +1,10 @@
 // Command storms runs the scenarios of examples/storm with other libraries among the clients:
 //
 //	go run ./cmd/storms -run '^refused' -loads M
-//	go run ./cmd/storms -seeds 20 -write ../docs/storms.md
+//	go run ./cmd/storms -seeds 20 -parallel 2 -write ../docs/storms.md
 //
 // The second command writes all results into the document, between its two marker comments. It
-// computes for about half an hour.
+// computes for about a quarter of an hour.
 package main
 
 import (
