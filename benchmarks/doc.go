@@ -14,6 +14,9 @@
 // once for each decision, and "auto-pipeline" does so through the pipelines of go-redis.
 // "store" is the Store that a Lease is compared with.
 //
+// cmd/storms shows what clients lose while a server is in trouble, with rivals among the clients,
+// and writes docs/storms.md.
+//
 // The tests count what can be counted exactly: allocations, connections and requests.
 //
 // This is a module of its own, so that users of heed do not download its rivals.

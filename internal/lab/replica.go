@@ -13,8 +13,9 @@ func replicas() (all []Scenario) {
 		name  string
 		reply Reply
 	}{{"refuses", refused}, {"says 503", unavailable}, {"hangs", hang}} {
+		deadline := max(2*time.Second, 5*kind.reply.Took)
 		all = append(all, Scenario{Name: "one of three " + kind.name, Healthy: warmUp, Lasts: 20 * time.Second, After: justNow,
-			Loads: slices.Concat(sizes, within(2*time.Second, medium)), Server: sometimes(1./3, kind.reply)})
+			Loads: slices.Concat(sizes, within(deadline, medium)), Server: sometimes(1./3, kind.reply)})
 	}
 	return all
 }

@@ -113,7 +113,27 @@ func cellsOf(s measured, loads []string, m lab.Metric) (line string, clients []s
 	}
 	line = "| " + s.Name + " | " + strings.Join(loads, " / ")
 	for _, c := range clients {
-		line += " | " + strings.Join(values[c], " / ")
+		line += " | " + joined(values[c])
 	}
 	return line + " |\n", clients
+}
+
+// joined writes a unit that all values have only once.
+func joined(values []string) string {
+	unit := ""
+	if i := strings.IndexAny(values[0], " x"); i >= 0 {
+		unit = values[0][i:]
+	}
+	var all []string
+	for _, v := range values {
+		number, found := strings.CutSuffix(v, unit)
+		if !found {
+			return strings.Join(values, " / ")
+		}
+		if unit == " %" {
+			number = strings.TrimSuffix(number, ".0")
+		}
+		all = append(all, number)
+	}
+	return strings.Join(all, " / ") + unit
 }

@@ -31,8 +31,8 @@ func TestACellHasTheLoadsOfOneKind(t *testing.T) {
 	text := markdown(all, 1)
 	for _, line := range []string{
 		"| trouble | load | no retry | go-retryablehttp | failsafe-go |\n|---|---|---|---|---|\n",
-		"| refused 1s | S / M / L | 100.0 % / 100.0 % / 100.0 % | 0.0 % / 0.0 % / 0.0 % | 0.0 % / 0.0 % / 0.0 % |\n",
-		"| refused 1s | cron | 100.0 % | 0.0 % | 0.0 % |\n",
+		"| refused 1s | S / M / L | 100 / 100 / 100 % | 0 / 0 / 0 % | 0 / 0 / 0 % |\n",
+		"| refused 1s | cron | 100 % | 0 % | 0 % |\n",
 		"| refused 1s | S 2s / M 2s |",
 		"| refused 1s | S / M / L | 1.00 / 1.00 / 1.00 |",
 	} {
@@ -40,4 +40,12 @@ func TestACellHasTheLoadsOfOneKind(t *testing.T) {
 	}
 	assert.NotContains(t, text, lab.Requests.String(), "all dials fail")
 	assert.NotContains(t, text, "stay down")
+}
+
+func TestAUnitIsWrittenOnce(t *testing.T) {
+	assert.Equal(t, "100 / 5.1 %", joined([]string{"100.0 %", "5.1 %"}))
+	assert.Equal(t, "1.2 / 3.0x", joined([]string{"1.2x", "3.0x"}))
+	assert.Equal(t, "12 ms / 1.0 s", joined([]string{"12 ms", "1.0 s"}))
+	assert.Equal(t, "1.00 / –", joined([]string{"1.00", "–"}))
+	assert.Equal(t, "– / 1.2x", joined([]string{"–", "1.2x"}))
 }
