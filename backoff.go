@@ -1,8 +1,9 @@
 package heed
 
 import (
-	"math/rand/v2"
 	"time"
+
+	"github.com/heedhttp/heed/internal/cool"
 )
 
 // A Backoff returns the wait after attempt a. Use one of this package, or write one:
@@ -16,15 +17,24 @@ type Backoff func(a Attempt) time.Duration
 // should not end the call: it stays within MaxWait, unless that forbids waiting, and within half of
 // the time left, so that the next attempt has some.
 func defaultBackoff(a *Attempt, maxWait, left time.Duration) time.Duration {
-	edge := min(Exponential(firstBackoff(a), longestBackoff)(*a), left/2)
-	if maxWait > 0 {
-		edge = min(edge, maxWait)
+	edge, least := Exponential(firstBackoff(a), longestBackoff)(*a), time.Duration(0)
+	if a.alone && a.Number > 1 && !a.throttled() {
+		// Nobody has reached the host since the call began: what is left of it must last for a restart.
+		lone := min(secondAlone<<(3*min(a.Number-2, 8)), longestBackoff)
+		edge = max(edge, lone)
+		least = edge / 2
 	}
-	return uniform(edge)
+	limit := left / 2
+	if maxWait > 0 {
+		limit = min(limit, maxWait)
+	}
+	edge, least = min(edge, limit), min(least, limit/2)
+	return least + uniform(edge-least)
 }
 
 const (
 	firstFailed    = 50 * time.Millisecond
+	secondAlone    = 250 * time.Millisecond // eight times as long after each further attempt
 	firstThrottled = time.Second
 	longestBackoff = 30 * time.Second
 )
@@ -99,12 +109,4 @@ func triple(d time.Duration) time.Duration {
 const maxDuration = time.Duration(1<<63 - 1)
 
 // uniform draws from [0, d]. It returns 0 if d is not positive.
-func uniform(d time.Duration) time.Duration {
-	switch {
-	case d <= 0:
-		return 0
-	case d == maxDuration:
-		d--
-	}
-	return time.Duration(rand.Int64N(int64(d) + 1))
-}
+func uniform(d time.Duration) time.Duration { return cool.Uniform(d) }

@@ -3,6 +3,7 @@ package heed_test
 import (
 	"context"
 	"math"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -124,19 +125,52 @@ func TestTheDefaultBackoffGrowsFromWhatFailed(t *testing.T) {
 	}
 }
 
-func TestTheDefaultBackoffDoublesWithEachAttempt(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var most [3]time.Duration
-		for range 300 {
-			ctx := heed.WithTrace(t.Context(), &heed.Trace{Decided: func(a heed.Attempt, v heed.Verdict, wait time.Duration) {
-				if v == heed.Again {
-					most[a.Number-1] = max(most[a.Number-1], wait)
+// What is left of a call must last for a restart, unless somebody reaches the host meanwhile.
+func TestTheDefaultBackoffGrowsFasterWhileNobodyReachesTheHost(t *testing.T) {
+	for name, c := range map[string]struct {
+		board       heed.Board
+		others      bool // they are answered well
+		least, most [3]time.Duration
+	}{
+		"nobody":         {nil, false, [3]time.Duration{0, 125 * ms, 1000 * ms}, [3]time.Duration{50 * ms, 250 * ms, 2000 * ms}},
+		"others do":      {nil, true, [3]time.Duration{}, [3]time.Duration{50 * ms, 100 * ms, 200 * ms}},
+		"nobody is seen": {heed.NoBoard, false, [3]time.Duration{}, [3]time.Duration{50 * ms, 100 * ms, 200 * ms}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				least, most := [3]time.Duration{time.Hour, time.Hour, time.Hour}, [3]time.Duration{}
+				for range 300 {
+					var tr *heed.Transport
+					tr = &heed.Transport{Budget: heed.Unlimited, Board: c.board, Base: roundTripFunc(
+						func(req *http.Request) (*http.Response, error) {
+							if req.Method == http.MethodHead {
+								return response(req, ok), nil
+							}
+							time.Sleep(time.Microsecond)
+							if c.others {
+								status(t, tr, head(t.Context()))
+							}
+							return response(req, reply{status: 500}), nil
+						})}
+					ctx := heed.WithTrace(t.Context(), &heed.Trace{Decided: func(a heed.Attempt, v heed.Verdict, wait time.Duration) {
+						if v == heed.Again {
+							least[a.Number-1] = min(least[a.Number-1], wait)
+							most[a.Number-1] = max(most[a.Number-1], wait)
+						}
+					}})
+					status(t, tr, get(ctx))
 				}
-			}})
-			status(t, &heed.Transport{Base: newScript(unavailable), Budget: heed.Unlimited}, get(ctx))
-		}
-		for i, edge := range []time.Duration{50 * time.Millisecond, 100 * time.Millisecond, 200 * time.Millisecond} {
-			between(t, edge*9/10, most[i], edge)
-		}
-	})
+				for i := range most {
+					between(t, c.most[i]*9/10, most[i], c.most[i])
+					between(t, c.least[i], least[i], c.least[i]+c.most[i]/10)
+				}
+			})
+		})
+	}
+}
+
+func head(ctx context.Context) *http.Request {
+	req := get(ctx)
+	req.Method = http.MethodHead
+	return req
 }

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/heedhttp/heed/internal/cool"
 	"github.com/heedhttp/heed/internal/hostkey"
 	"github.com/heedhttp/heed/internal/keyed"
 	"github.com/heedhttp/heed/internal/scope"
@@ -63,23 +64,36 @@ func (noBoard) Read(context.Context, string) (wait, every time.Duration, err err
 // scopes. The zero value is ready to use; do not copy it. It is a ProbeBoard. Cool-downs that are
 // over are dropped; beyond 65,536 keys, others may be too.
 type LocalBoard struct {
-	used   atomic.Bool               // set by the first cool-down: until then look-ups are skipped
-	hosts  keyed.Table[atomic.Int64] // by host: when the last cool-down of any credential ends
-	keys   keyed.Table[coolDown]
-	scopes scope.Table
+	used    atomic.Bool         // set by the first cool-down: until then look-ups are skipped
+	servers keyed.Table[server] // by host
+	keys    keyed.Table[cool.CoolDown]
+	scopes  scope.Table
+}
+
+// A server is what a LocalBoard knows of one host, whatever the credential.
+type server struct {
+	until  atomic.Int64 // when the last cool-down of any credential ends
+	outage cool.Outage
+}
+
+func (s *server) idle(now time.Duration) keyed.State {
+	if s.outage.Waiting() {
+		return keyed.InUse
+	}
+	return keyed.IdleIf(s.until.Load() <= int64(now) && s.outage.Idle(now))
 }
 
 // Post closes key for wait from now on, at most 24 hours. If wait is not positive, it does nothing.
 // It returns nil.
 func (b *LocalBoard) Post(_ context.Context, key string, wait, every time.Duration) error {
-	b.post(hostkey.NameOf(key), now(), wait, boardInterval(every))
+	b.post(hostkey.NameOf(key), now(), wait, cool.BoardInterval(every))
 	return nil
 }
 
 // Read returns how long key's cool-down still lasts, and its interval. The error is nil.
 func (b *LocalBoard) Read(_ context.Context, key string) (wait, every time.Duration, err error) {
 	if c := b.find(hostkey.NameOf(key)); c != nil {
-		wait, every = c.read(now())
+		wait, every = c.Read(now())
 	}
 	return wait, every, nil
 }
@@ -88,46 +102,46 @@ func (b *LocalBoard) Read(_ context.Context, key string) (wait, every time.Durat
 // more of the cool-down is left.
 func (b *LocalBoard) Probe(_ context.Context, key string) bool {
 	c := b.find(hostkey.NameOf(key))
-	return c != nil && c.probe(now())
+	return c != nil && c.Probe(now())
 }
 
 // Replace closes key for wait from now on, at most 24 hours, whatever was posted before. If wait is
 // not positive, it opens the key. It does nothing if key has no cool-down, and returns nil.
 func (b *LocalBoard) Replace(_ context.Context, key string, wait, every time.Duration) error {
 	if c := b.find(hostkey.NameOf(key)); c != nil {
-		c.replace(now(), wait, boardInterval(every))
+		c.Replace(now(), wait, cool.BoardInterval(every))
 	}
 	return nil
 }
 
-func (b *LocalBoard) post(key hostkey.Name, now, wait time.Duration, i interval) {
+func (b *LocalBoard) post(key hostkey.Name, now, wait time.Duration, i cool.Interval) {
 	if wait > 0 {
-		b.get(key, now, wait).post(now, wait, i)
+		b.get(key, now, wait).Post(now, wait, i)
 	}
 }
 
-// get returns key's coolDown, which may last for wait, and makes one if there is none.
-func (b *LocalBoard) get(key hostkey.Name, now, wait time.Duration) *coolDown {
+// get returns key's CoolDown, which may last for wait, and makes one if there is none.
+func (b *LocalBoard) get(key hostkey.Name, now, wait time.Duration) *cool.CoolDown {
 	b.used.Store(true)
-	b.extendHost(key, now, min(wait, longestCoolDown))
-	return b.keys.Get(key, func(c *coolDown) keyed.State { return keyed.IdleIf(c.idle(now)) })
+	b.extendHost(key, now, min(wait, cool.LongestCoolDown))
+	return b.keys.Get(key, func(c *cool.CoolDown) keyed.State { return keyed.IdleIf(c.Idle(now)) })
 }
 
-// find returns key's coolDown, or nil if there is none.
-func (b *LocalBoard) find(key hostkey.Name) *coolDown {
+// find returns key's CoolDown, or nil if there is none.
+func (b *LocalBoard) find(key hostkey.Name) *cool.CoolDown {
 	if !b.used.Load() {
 		return nil
 	}
 	return b.keys.Find(key)
 }
 
-// extendHost records that a key of this host, perhaps one with a credential, has a coolDown for
+// extendHost records that a key of this host, perhaps one with a credential, has a CoolDown for
 // wait.
 func (b *LocalBoard) extendHost(key hostkey.Name, now, wait time.Duration) {
 	if host, _, ok := strings.Cut(key.Key, " "); ok {
 		key = hostkey.NameOf(host)
 	}
-	until := b.host(key, now)
+	until := &b.server(key, now).until
 	for end := int64(now + wait + time.Hour); ; {
 		if old := until.Load(); old >= end || until.CompareAndSwap(old, end) {
 			return
@@ -135,12 +149,6 @@ func (b *LocalBoard) extendHost(key hostkey.Name, now, wait time.Duration) {
 	}
 }
 
-// mayHaveCoolDown reports whether any key of host may have a coolDown. If not, the request's key
-// need not be computed.
-func (b *LocalBoard) mayHaveCoolDown(host hostkey.Name, now time.Duration) bool {
-	return b.host(host, now).Load() > int64(now)
-}
-
-func (b *LocalBoard) host(host hostkey.Name, now time.Duration) *atomic.Int64 {
-	return b.hosts.Get(host, func(until *atomic.Int64) keyed.State { return keyed.IdleIf(until.Load() <= int64(now)) })
+func (b *LocalBoard) server(host hostkey.Name, now time.Duration) *server {
+	return b.servers.Get(host, func(s *server) keyed.State { return s.idle(now) })
 }

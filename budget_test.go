@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -495,29 +497,36 @@ func TestSuccessIsCalledOnlyForWorkingServers(t *testing.T) {
 	}
 }
 
-func TestRetriesCostBudgetExceptAfterHintedRefusals(t *testing.T) {
+func TestRetriesCostBudgetUntilTheirCallEndsWell(t *testing.T) {
+	refused := reply{err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}}
 	for name, c := range map[string]struct {
-		replies []reply
-		want    int
+		replies              []reply
+		withdrawals, refunds int
 	}{
-		"an obeyed 429 costs nothing":           {[]reply{throttle("1"), throttle("1"), ok}, 0},
-		"an obeyed 403 costs nothing":           {[]reply{{status: 403, header: []string{"Retry-After", "1"}}, ok}, 0},
-		"a 503 costs one, with a hint":          {[]reply{{status: 503, header: []string{"Retry-After", "1"}}, ok}, 1},
-		"a 503 costs one, without":              {[]reply{unavailable, ok}, 1},
-		"a 429 without a hint costs one":        {[]reply{{status: 429}, ok}, 1},
-		"a 429 that asks for none costs one":    {[]reply{throttle("0"), ok}, 1},
-		"a broken connection costs one":         {[]reply{{err: errBroken}, ok}, 1},
-		"the last attempt costs nothing":        {[]reply{unavailable}, 3},
-		"a final response costs nothing":        {[]reply{{status: 404}}, 0},
-		"a wait that is too long costs nothing": {[]reply{{status: 503, header: []string{"Retry-After", "61"}}}, 0},
+		"an obeyed 429 costs nothing":               {[]reply{throttle("1"), ok}, 0, 0},
+		"but the next one, after nothing good":      {[]reply{throttle("1"), throttle("1"), ok}, 1, 1},
+		"an obeyed 403 costs nothing":               {[]reply{{status: 403, header: []string{"Retry-After", "1"}}, ok}, 0, 0},
+		"a 503 costs one, with a hint":              {[]reply{{status: 503, header: []string{"Retry-After", "1"}}, ok}, 1, 1},
+		"a 503 costs one, without":                  {[]reply{unavailable, ok}, 1, 1},
+		"a 429 without a hint costs one":            {[]reply{{status: 429}, ok}, 1, 1},
+		"a 429 that asks for none costs one":        {[]reply{throttle("0"), ok}, 1, 1},
+		"a broken connection costs one":             {[]reply{{err: errBroken}, ok}, 1, 1},
+		"a refused connection costs nothing":        {[]reply{refused, refused, refused, refused, refused, ok}, 0, 0},
+		"two costs, both given back":                {[]reply{unavailable, {status: 500}, {status: 404}}, 2, 2},
+		"what ends in a 500 is not given back":      {[]reply{unavailable, {status: 501}}, 1, 0},
+		"what ends in a refusal is not either":      {[]reply{unavailable, throttle("61")}, 1, 0},
+		"the last attempt costs nothing":            {[]reply{{status: 500}}, 3, 0},
+		"a final response costs nothing":            {[]reply{{status: 404}}, 0, 0},
+		"a wait that is too long costs nothing":     {[]reply{{status: 503, header: []string{"Retry-After", "61"}}}, 0, 0},
+		"a refused connection, after paid failures": {[]reply{unavailable, refused, {status: 500}, ok}, 2, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := &countingBudget{}
 				status(t, &heed.Transport{Base: newScript(c.replies...), Budget: l}, get(t.Context()))
-				assert.Equal(t, c.want, l.withdrawals)
+				assert.Equal(t, c.withdrawals, l.withdrawals)
 				assert.Equal(t, 1, l.deposits, "one deposit for each request")
-				assert.Equal(t, 0, l.refunds)
+				assert.Equal(t, c.refunds, l.refunds)
 				assert.Equal(t, key, l.key)
 			})
 		})

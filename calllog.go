@@ -65,11 +65,13 @@ const (
 	CauseBackoff                   // RetryPolicy.Backoff, if there was no hint or a shorter one
 	CauseCoolDown                  // another request with the same key was refused
 	CausePace                      // the Pacer delayed the request
+	CauseOutage                    // the host was down
 )
 
-var causes = [...]string{CauseHint: "hint", CauseBackoff: "backoff", CauseCoolDown: "cool-down", CausePace: "pace"}
+var causes = [...]string{CauseHint: "hint", CauseBackoff: "backoff", CauseCoolDown: "cool-down", CausePace: "pace", CauseOutage: "outage"}
 
-// String returns "hint", "backoff", "cool-down" or "pace", and "unknown cause" for any other value.
+// String returns "hint", "backoff", "cool-down", "pace" or "outage", and "unknown cause" for any other
+// value.
 func (c Cause) String() string {
 	if c < CauseHint || int(c) >= len(causes) {
 		return "unknown cause"
@@ -113,7 +115,7 @@ type ledgerRecorder struct {
 }
 
 func (b *ledgerRecorder) trace() *Trace {
-	return &Trace{Paced: b.paced, Cooled: b.cooled, Decided: b.decided, Refused: b.refused}
+	return &Trace{Paced: b.paced, Cooled: b.cooled, Waited: b.waited, Decided: b.decided, Refused: b.refused}
 }
 
 func (b *ledgerRecorder) snapshot() Ledger {
@@ -130,6 +132,13 @@ func (b *ledgerRecorder) paced(_ *http.Request, wait time.Duration) {
 
 func (b *ledgerRecorder) cooled(_ *http.Request, _ string, wait time.Duration) {
 	b.wait(Wait{CauseCoolDown, wait})
+}
+
+// waited records waits for a host that was down. Of the others it is known before how long they take.
+func (b *ledgerRecorder) waited(_ *http.Request, cause Cause, took time.Duration) {
+	if cause == CauseOutage {
+		b.wait(Wait{cause, took})
+	}
 }
 
 func (b *ledgerRecorder) refused(_ *http.Request, err *OverdueError) {
@@ -153,7 +162,7 @@ func (b *ledgerRecorder) decided(a Attempt, v Verdict, wait time.Duration) {
 	if a.sent > b.refusedAt { // what was refused before is over
 		b.ledger.Refused = nil
 	}
-	if v == Again && wait > 0 {
+	if v == Again && wait > 0 && a.Cause != CauseOutage {
 		b.ledger.Waits = []Wait{{a.Cause, wait}}
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/heedhttp/heed/internal/cool"
 )
 
 // A Pacer delays requests so that they stay within a limit. Package pace has several; write one
@@ -63,11 +65,12 @@ type OverdueError struct {
 
 	Deadline bool // Left is the time until the context's deadline
 
-	// Cause is CauseCoolDown or CausePace. The Transport sets it: in what a Pacer returns it is 0.
+	// Cause is CauseCoolDown or CausePace. The Transport sets it: in what a Pacer returns it is 0. In
+	// Trace.Refused it may be CauseOutage; then Wait is 0, because nobody knows it.
 	Cause Cause
 
 	// Limit names the setting that allows no longer wait: "RetryPolicy.MaxWait",
-	// "RetryPolicy.MaxElapsed" or "deadline". It is "line" if 10,000 requests wait for the same
+	// "RetryPolicy.MaxElapsed", "RetryPolicy.MaxOutage" or "deadline". It is "line" if 10,000 requests wait for the same
 	// cool-down already, and "" if the Pacer has a limit of its own.
 	Limit string
 
@@ -83,6 +86,7 @@ const (
 	limitMaxElapsed = "RetryPolicy.MaxElapsed"
 	limitDeadline   = "deadline"
 	limitLine       = "line"
+	limitMaxOutage  = "RetryPolicy.MaxOutage"
 )
 
 func (e *OverdueError) Error() string {
@@ -94,6 +98,8 @@ func (e *OverdueError) Error() string {
 		s.WriteString(" more")
 	}
 	switch e.Cause {
+	case CauseOutage:
+		return fmt.Sprintf("heed: %s is down for longer than %s (%v)", e.Key, e.Limit, rounded(e.Left))
 	case CauseCoolDown:
 		s.WriteString(" for a cool-down after a refusal")
 	case CausePace:
@@ -108,7 +114,7 @@ func (e *OverdueError) Error() string {
 	case e.Deadline:
 		fmt.Fprintf(&s, ", longer than the %v left until the deadline", left)
 	case e.Limit == limitLine:
-		fmt.Fprintf(&s, ", but %d requests wait for it already, the most that may", longestLine)
+		fmt.Fprintf(&s, ", but %d requests wait for it already, the most that may", cool.LongestLine)
 	case e.Limit == limitMaxElapsed:
 		fmt.Fprintf(&s, ", longer than the %v left of %s", left, e.Limit)
 	case e.Limit != "":

@@ -54,6 +54,15 @@ type RetryPolicy struct {
 	// minute; if negative, requests never wait.
 	MaxWait time.Duration
 
+	// MaxOutage is how long a call waits for a host that is down: one of which nobody gets anything but
+	// refused connections, failed look-ups, or a 502, 503 or 504 without a hint. Meanwhile one request
+	// at a time finds out whether it is back. If it is not back in time, the call is sent nevertheless
+	// if it never was, and what it gets is its result. If an outage lasts longer than half a minute,
+	// calls that begin then wait for less: for MaxOutage less half of what it lasts longer. No call waits
+	// longer than MaxWait, or until its deadline. A policy with a Backoff holds first attempts only. If
+	// zero, MaxOutage is ten seconds; if negative, no call waits.
+	MaxOutage time.Duration
+
 	// MaxElapsed limits all attempts and waits of one RoundTrip together. It is checked before each
 	// wait, as a deadline is. If zero, it is five minutes; if negative, there is no limit.
 	MaxElapsed time.Duration
@@ -139,6 +148,13 @@ func (p *RetryPolicy) maxWait() time.Duration {
 		return time.Minute
 	}
 	return max(0, p.MaxWait)
+}
+
+func (p *RetryPolicy) maxOutage() time.Duration {
+	if p.MaxOutage == 0 {
+		return 10 * time.Second
+	}
+	return max(0, p.MaxOutage)
 }
 
 func (p *RetryPolicy) maxElapsed() time.Duration {

@@ -14,7 +14,6 @@ import (
 
 const (
 	keepBytes  = 16 << 10               // how much of a response's body is kept during a retry
-	copyBytes  = 1 << 10                // a body up to this size is copied out of its buffer
 	drainTime  = 100 * time.Millisecond // how long that body is read
 	maxDrained = 64                     // bodies at once, of one Transport
 )
@@ -29,9 +28,8 @@ const (
 type fallback struct {
 	resp   *http.Response
 	body   []byte
-	buf    *[keepBytes + 1]byte // the buffer that body points into, or nil
-	err    error                // what the body ended with
-	unread bool                 // the body was left alone
+	err    error // what the body ended with
+	unread bool  // the body was left alone
 }
 
 // keepFallback drains resp, if s has a free slot, and takes over the duty to close its body. The
@@ -80,12 +78,8 @@ func (k *fallback) drain(body io.ReadCloser, s *drainSlots, timer *time.Timer) {
 	if d.err != io.EOF {
 		k.err = io.ErrUnexpectedEOF
 	}
-	if n := d.n.Load(); n > copyBytes {
-		k.body, k.buf = d.buf[:min(n, keepBytes)], d.buf
-	} else { // most bodies are short, and many requests may wait at once
-		k.body = bytes.Clone(d.buf[:n])
-		drainBuffers.Put(d.buf)
-	}
+	k.body = bytes.Clone(d.buf[:min(d.n.Load(), keepBytes)]) // many requests may wait at once
+	drainBuffers.Put(d.buf)
 }
 
 var drainBuffers = sync.Pool{New: func() any { return new([keepBytes + 1]byte) }}
@@ -121,9 +115,6 @@ func (d *drainer) run() {
 func (k *fallback) discard() {
 	if k.unread {
 		k.resp.Body.Close()
-	}
-	if k.buf != nil {
-		drainBuffers.Put(k.buf)
 	}
 	*k = fallback{}
 }

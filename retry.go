@@ -36,6 +36,10 @@ type Attempt struct {
 	profiled    bool              // a Profile was asked
 	accountWide bool              // the limit covers all requests of the credential
 	requestOnly bool              // the limit covers this request alone
+
+	dial  bool // it failed because no connection could be made
+	known bool // the host gave a good answer within ten minutes
+	alone bool // but none to anybody since the call began
 }
 
 // A Verdict says whether another attempt follows, and if not, why. The zero Verdict is Final.
@@ -66,7 +70,9 @@ func (v Verdict) String() string {
 
 // circumstances are what a verdict depends on besides the attempt.
 type circumstances struct {
+	attempts   int // how many were sent
 	replayable bool
+	hold       hold
 	cooling    time.Duration // how long the key's cool-down still lasts
 	free       bool          // the retry costs no budget, because it waits as long as the server or the throttle requires
 	left       time.Duration // until the deadline or the end of MaxElapsed
@@ -77,10 +83,14 @@ type circumstances struct {
 // waits, or would have to wait. The checks are ordered so that the budget pays only for a retry
 // that nothing else forbids.
 func (p *RetryPolicy) decide(a *Attempt, c circumstances) (v Verdict, wait time.Duration) {
-	a.backoff = p.backoff(a, c.left)
+	if a.backoff = c.hold.backoff; !c.hold.unsent && !c.hold.waits {
+		a.backoff = p.backoff(a, c.left)
+	}
 	wait = max(a.hint, a.backoff, c.cooling)
 	switch {
-	case a.Number >= p.maxAttempts():
+	case c.hold.over:
+		return OutOfTime, wait
+	case c.attempts >= p.maxAttempts():
 		return OutOfAttempts, wait
 	case !c.replayable:
 		return NotReplayable, wait
@@ -185,7 +195,8 @@ func (a *Attempt) onlyIdempotent() bool {
 func (a *Attempt) idempotent() bool { return a.hasKey || idempotent(a.Request) }
 
 func (a *Attempt) worthwhileError() bool {
-	if a.Request == nil || malformed(a.Request) || cancelled(a.Request) != nil || finalError(a.Err) {
+	if a.Request == nil || malformed(a.Request) || cancelled(a.Request) != nil ||
+		finalError(a.Err) && !(a.known && noSuchName(a.Err)) {
 		return false
 	}
 	return a.idempotent() || notSent(a.Err)

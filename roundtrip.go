@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/heedhttp/heed/internal/cool"
 	"github.com/heedhttp/heed/internal/hostkey"
 )
 
@@ -26,12 +27,14 @@ type call struct {
 	drain  context.Context // from WithDrain, or nil
 	start  time.Duration
 	host   hostkey.Name // scheme and host, the budget's key
+	server *server      // what the Board knows of it, or nil
 
 	keysKnown bool          // coolKeys and keyCount are set
 	keyCount  int           // how many coolKeys there are
 	coolKeys  [2]coolKey    // the keys of the credential and of the request's scope
 	paced     *http.Request // the request that the Pacer admitted and has not observed yet, or nil
 	pending   pendingWait   // what the next attempt waits for
+	hostWait  hostWait
 
 	out       outgoing
 	number    int            // of the current or last attempt
@@ -44,6 +47,7 @@ type call struct {
 	fallback  fallback // what the caller gets if the retry cannot be sent
 	errs      []error  // the errors of the attempts
 	withdrawn bool     // a retry was withdrawn from the budget, but not sent yet
+	paid      int      // retries that were withdrawn and sent
 	freeRetry bool     // the next retry costs no budget
 	timer     *time.Timer
 }
@@ -61,6 +65,9 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		return t.base().RoundTrip(req) // it closes the body and returns the right error
 	}
 	c := call{t: t, req: req, policy: &t.Retry, start: now(), host: hosts.Name(req.URL.Scheme, req.URL.Host)}
+	if b := t.localBoard(); b != nil {
+		c.server = b.server(c.host, c.start)
+	}
 	c.applyContext()
 	defer c.cleanUp()
 	c.deposit()
@@ -109,8 +116,8 @@ func (c *call) deposit() {
 	c.t.Budget.Deposit(c.req.Context(), c.host.Key)
 }
 
-// admit waits until the next attempt may be sent: for cool-downs, for the Pacer, and for cool-downs
-// that began meanwhile.
+// admit waits until the next attempt may be sent: for a host that is down, for cool-downs, for the Pacer,
+// and for what began meanwhile.
 func (c *call) admit() error {
 	since := c.start
 	if c.out.handedOver {
@@ -118,6 +125,9 @@ func (c *call) admit() error {
 	}
 	for {
 		if err := c.drained(); err != nil {
+			return err
+		}
+		if err := c.awaitHost(); err != nil {
 			return err
 		}
 		if err := c.coolDown(since); err != nil || c.t.Pacer == nil {
@@ -234,7 +244,7 @@ func (c *call) send() error {
 		return err
 	}
 	c.sent = c.start
-	if c.out.handedOver || c.paced != nil || c.hasPermit() {
+	if c.out.handedOver || c.paced != nil || c.hasPermit() || c.pending.held > 0 {
 		c.sent = now()
 	}
 	c.traceWaited(c.sent)
@@ -242,6 +252,9 @@ func (c *call) send() error {
 	if c.out.handedOver {
 		waited = c.sent - c.ended
 		c.fallback.discard()
+		if c.withdrawn {
+			c.paid++
+		}
 		c.withdrawn = false
 	}
 	c.number++
@@ -288,6 +301,7 @@ func (c *call) observe() {
 	}
 	c.tellPacer(*a)
 	c.policy.readHint(a)
+	c.learnHost()
 	c.learn(a)
 }
 
@@ -301,15 +315,24 @@ func (c *call) decide() (Verdict, time.Duration) {
 	if c.drained() != nil {
 		left, limit = 0, limitDrain
 	}
+	h := c.hold()
 	verdict, wait := c.policy.decide(&c.last, circumstances{
-		replayable: c.out.replayable(c.req), cooling: c.cooling(), free: c.freeRetry, left: left, withdraw: c.withdraw,
+		attempts: c.attempts(), replayable: c.out.replayable(c.req), cooling: c.cooling(), hold: h,
+		free: c.freeRetry || h.waits, left: left, withdraw: c.withdraw,
 	})
 	if verdict == Again && !c.out.takeBack() {
 		c.refund()
 		verdict = NotReplayable
 	}
+	if h.over && verdict == OutOfTime {
+		limit = limitMaxOutage
+	}
+	c.hostWait.unpaid, c.hostWait.probeFrom = h.waits && !h.unsent, 0
 	c.last.limit = limitOf(verdict, limit)
 	c.last.Cause = c.last.cause(verdict, wait)
+	if h.waits && verdict == Again {
+		c.last.Cause, c.hostWait.probeFrom = CauseOutage, c.ended+wait
+	}
 	c.pending = pendingWait{cause: c.last.Cause, required: wait, tracedUntil: c.ended + wait}
 	c.traceDecided(verdict, wait)
 	return verdict, wait
@@ -327,14 +350,14 @@ func (c *call) refund() {
 	}
 }
 
-// pause waits before the next attempt. If a cool-down lasts longer than the wait, it returns at
-// once: the request then waits in the cool-down's line.
+// pause waits before the next attempt. If a cool-down lasts longer than the wait, or the host is down, it
+// returns at once: the request then waits in line.
 func (c *call) pause(wait time.Duration) error {
 	if c.bodyOpen {
 		c.bodyOpen = false
 		c.fallback = keepFallback(c.resp, &c.t.draining, c.stoppedTimer)
 	}
-	if c.cooling() >= wait-(now()-c.ended) {
+	if c.hostWait.probeFrom > 0 || c.cooling() >= wait-(now()-c.ended) {
 		return cancelled(c.req)
 	}
 	return c.sleep(c.ended+wait+c.jitter(wait)-now(), nil)
@@ -347,7 +370,7 @@ func (c *call) jitter(wait time.Duration) time.Duration {
 		return 0
 	}
 	left, _ := c.left(c.ended)
-	return min(uniform(jitterWindow(c.last.hint)), max(0, left-wait)/2)
+	return min(uniform(cool.Jitter(c.last.hint)), max(0, left-wait)/2)
 }
 
 // sleep waits for d, or until something is received from wake. It returns an error if the request
@@ -400,6 +423,9 @@ func (c *call) finish(v Verdict) (*http.Response, error) {
 }
 
 func (c *call) reportSuccess() {
+	for ; c.paid > 0; c.paid-- {
+		c.t.budgetOrOwn().Refund(c.req.Context(), c.host.Key)
+	}
 	if b := c.t.localBudget(); b != nil {
 		b.success(c.host, c.ended)
 	} else if b, ok := c.t.Budget.(SuccessBudget); ok {
@@ -411,6 +437,9 @@ func (c *call) reportSuccess() {
 // response, if there is one and the caller has not cancelled, and otherwise an error.
 func (c *call) giveUp(err error) (*http.Response, error) {
 	c.traceWaited(now())
+	if err == errStillDown {
+		c.traceStillDown()
+	}
 	c.returnUnused()
 	c.refund()
 	c.out.finish()

@@ -5,6 +5,8 @@ import (
 	"log/slog"
 	"net/http"
 	"time"
+
+	"github.com/heedhttp/heed/internal/cool"
 )
 
 // A Trace has hooks that a Transport calls, for logs, metrics and spans. LogTrace makes one that
@@ -29,11 +31,11 @@ type Trace struct {
 	Decided func(a Attempt, v Verdict, wait time.Duration)
 	// Waited is called when a wait is over, because req is sent or given up: once for each cause,
 	// with the time it took. These times add up to the whole wait. Jitter, and the line after a
-	// cool-down, count for the cause before them. Waits for the Pacer below a millisecond are not
-	// reported.
+	// cool-down or an outage, count for the cause before them. Waits for the Pacer below a millisecond
+	// are not reported.
 	Waited func(req *http.Request, cause Cause, took time.Duration)
 	// Refused is called when req is not sent, or not sent again, because it would have to wait too
-	// long. Another error of the Pacer, such as that of a full queue, is in err.Err.
+	// long, or has waited too long for a host that is down. Another error of the Pacer, such as that of a full queue, is in err.Err.
 	Refused func(req *http.Request, err *OverdueError)
 	// Degraded is called when a Board, Budget or Pacer cannot reach its store and works without it.
 	Degraded func(err error)
@@ -93,16 +95,17 @@ type pendingWait struct {
 	required time.Duration // how long that takes
 	cooled   bool          // a cool-down prolongs the wait, or is all of it
 	paced    time.Duration // time spent in the Pacer
+	held     time.Duration // time spent waiting for a host that is down
 
-	tracedUntil    time.Duration // the end of the wait, as Decided or Cooled reported it
-	tracedCoolDown *coolDown     // the last cool-down that was reported
-	tracedRound    int           // and its round
+	tracedUntil    time.Duration  // the end of the wait, as Decided or Cooled reported it
+	tracedCoolDown *cool.CoolDown // the last cool-down that was reported
+	tracedRound    int            // and its round
 }
 
-// split divides the time of the wait among the verdict's cause, a cool-down and the Pacer. If a
+// split divides the time of the wait among the verdict's cause, an outage, a cool-down and the Pacer. If a
 // cool-down prolonged the wait, the cause gets the time that it required, and the cool-down the rest.
-func (w pendingWait) split(took time.Duration) [3]Wait {
-	rest := max(0, took-w.paced)
+func (w pendingWait) split(took time.Duration) [4]Wait {
+	rest := max(0, took-w.paced-w.held)
 	own, coolDown := rest, time.Duration(0)
 	switch {
 	case w.cooled:
@@ -111,10 +114,13 @@ func (w pendingWait) split(took time.Duration) [3]Wait {
 	case w.cause == 0:
 		own = 0 // nothing was waited for: the rest is what draining a response and the like took
 	}
-	if w.cause == CauseCoolDown {
-		own, coolDown = 0, own+coolDown // report it once
+	switch w.cause { // report each once
+	case CauseCoolDown:
+		own, coolDown = 0, own+coolDown
+	case CauseOutage:
+		own, w.held = 0, own+w.held
 	}
-	return [...]Wait{{w.cause, own}, {CauseCoolDown, coolDown}, {CausePace, w.paced}}
+	return [...]Wait{{w.cause, own}, {CauseOutage, w.held}, {CauseCoolDown, coolDown}, {CausePace, w.paced}}
 }
 
 // traceWaited reports the wait before an attempt, which ends now.
@@ -169,9 +175,9 @@ func (c *call) traceDegraded(err error) {
 //
 //	transport := &heed.Transport{Trace: heed.LogTrace(slog.Default())}
 //
-// The levels are Warn for a retry, for giving up and for a request that is not sent, Debug for a
-// wait for a cool-down or the Pacer, and Error if a store cannot be reached. If l is nil,
-// slog.Default() is called for each record.
+// The levels are Warn for a retry, for giving up and for a request that is not sent; Info after a wait of
+// a second or more for a cool-down, the Pacer or a host that was down, with its cause and what it took;
+// Debug when a wait for a cool-down or the Pacer begins; and Error if a store cannot be reached. If l is nil, slog.Default() is called for each record.
 //
 // An attempt with the Verdict Final is not logged, such as a success or a 404. The exception is one
 // that Worthwhile would retry if the request were idempotent: it is logged with the cause "not
@@ -181,7 +187,7 @@ func (c *call) traceDegraded(err error) {
 // secret.
 func LogTrace(l *slog.Logger) *Trace {
 	t := logTrace{l}
-	return &Trace{Paced: t.paced, Cooled: t.cooled, Decided: t.decided, Refused: t.refused, Degraded: t.degraded}
+	return &Trace{Paced: t.paced, Cooled: t.cooled, Decided: t.decided, Waited: t.waited, Refused: t.refused, Degraded: t.degraded}
 }
 
 type logTrace struct{ logger *slog.Logger }
@@ -203,6 +209,16 @@ func (t logTrace) paced(req *http.Request, wait time.Duration) {
 func (t logTrace) cooled(req *http.Request, _ string, wait time.Duration) {
 	t.log(req.Context(), slog.LevelDebug, "request waits for a cool-down", method(req), host(req), waiting(wait))
 }
+
+func (t logTrace) waited(req *http.Request, cause Cause, took time.Duration) {
+	retry := cause == CauseHint || cause == CauseBackoff // decided has told it
+	if took >= longWait && !retry {
+		t.log(req.Context(), slog.LevelInfo, "request waited", method(req), host(req), slog.String("cause", cause.String()), waiting(took))
+	}
+}
+
+// longWait is what a reader of the log wants to know of.
+const longWait = time.Second
 
 func (t logTrace) decided(a Attempt, v Verdict, wait time.Duration) {
 	msg, cause := "request not retried", ""

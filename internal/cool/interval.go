@@ -1,4 +1,4 @@
-package heed
+package cool
 
 import (
 	"net/http"
@@ -7,9 +7,9 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// An interval is the time between two requests that a server admits, if it counts in a bucket and
+// An Interval is the time between two requests that a server admits, if it counts in a bucket and
 // not in fixed windows, whose units all come back at once.
-type interval struct {
+type Interval struct {
 	policy    string // the server's name for it, with its partition
 	quota     int64
 	every     time.Duration
@@ -19,17 +19,25 @@ type interval struct {
 	sent      time.Duration // when that answer's request was sent
 }
 
-// boardInterval returns the interval that a Board reports.
-func boardInterval(every time.Duration) interval {
-	if every <= 0 {
-		return interval{}
+// Every returns the time between two requests, or 0 if it is only a guess.
+func (i Interval) Every() time.Duration {
+	if !i.confirmed {
+		return 0
 	}
-	return interval{every: min(every, longestCoolDown), confirmed: true}
+	return i.every
 }
 
-// intervalOf returns the longest interval of the policies that a response reports as exhausted.
+// BoardInterval returns the interval that a Board reports.
+func BoardInterval(every time.Duration) Interval {
+	if every <= 0 {
+		return Interval{}
+	}
+	return Interval{every: min(every, LongestCoolDown), confirmed: true}
+}
+
+// IntervalOf returns the longest interval of the policies that a response reports as exhausted.
 // Intervals longer than a minute are ignored, or requests would be slow for hours.
-func intervalOf(h http.Header) (i interval) {
+func IntervalOf(h http.Header) (i Interval) {
 	for _, l := range ratelimit.Parse(h, time.Time{}) {
 		if l.Remaining != 0 || l.Quota <= 0 || l.Window <= 0 || l.Unit != "" || l.Algorithm == ratelimit.FixedWindow {
 			continue // it is unknown how many tokens or bytes a request needs
@@ -38,7 +46,7 @@ func intervalOf(h http.Header) (i interval) {
 		if every > longestInterval || l.Next < 0 || l.Next > 2*every+time.Second {
 			continue // a bucket would have its next unit sooner
 		}
-		i.add(interval{
+		i.add(Interval{
 			policy: policyOf(l), quota: l.Quota, every: every,
 			confirmed: l.Algorithm != "",
 		})
@@ -49,7 +57,7 @@ func intervalOf(h http.Header) (i interval) {
 func policyOf(l ratelimit.Limit) string { return l.Name + "\x00" + l.Partition }
 
 // add keeps the longer interval, but prefers a confirmed one, and the newer one of the same policy.
-func (i *interval) add(other interval) {
+func (i *Interval) add(other Interval) {
 	switch {
 	case other.every <= 0:
 	case i.every == 0, other.policy == i.policy && other.policy != "",
@@ -62,12 +70,12 @@ func (i *interval) add(other interval) {
 // need and, while others wait, one unit more, because a server may count slightly more and a
 // network may deliver two requests together. The first answer also shows whether the guess of a
 // bucket was right: a bucket has little left right after it was empty, and a new window nearly all.
-func (i *interval) learn(a answer, reserve int) {
+func (i *Interval) learn(a Answer, reserve int) {
 	if i.every == 0 {
 		return
 	}
 	least := int64(-1)
-	for _, l := range a.limits {
+	for _, l := range a.Limits {
 		if l.Unit != "" || l.Remaining < 0 {
 			continue
 		}
@@ -77,7 +85,7 @@ func (i *interval) learn(a answer, reserve int) {
 		if !i.confirmed && policyOf(l) == i.policy {
 			i.confirmed = l.Remaining < i.quota/2
 			if !i.confirmed {
-				*i = interval{}
+				*i = Interval{}
 				return
 			}
 		}
@@ -86,8 +94,8 @@ func (i *interval) learn(a answer, reserve int) {
 		return
 	}
 	left := least - int64(reserve)
-	if a.sent <= i.sent { // this answer was overtaken by a newer one: it can only lower what is left
+	if a.Sent <= i.sent { // this answer was overtaken by a newer one: it can only lower what is left
 		left = min(left, i.left)
 	}
-	i.left, i.sent = left, max(i.sent, a.sent)
+	i.left, i.sent = left, max(i.sent, a.Sent)
 }

@@ -1,4 +1,4 @@
-package heed
+package cool
 
 import (
 	"math/bits"
@@ -42,6 +42,9 @@ type route struct {
 	refusedAt time.Duration
 }
 
+// epoch turns times into those that adaptive.Rate takes.
+var epoch = time.Unix(0, 0)
+
 const (
 	// A server that refuses one request in a hundred at random must not slow requests down.
 	fewestRefusals = 3
@@ -53,8 +56,7 @@ const (
 	atRandomFor      = 10 * time.Minute
 	longestUseful    = time.Hour
 
-	fewestGood = 3   // good answers that exempt a route
-	maxRoutes  = 100 // more are not remembered
+	fewestGood = 3 // good answers that exempt a route
 
 	countFor     = time.Minute // how long answers are counted after a refusal
 	firstPause   = time.Second
@@ -76,45 +78,45 @@ func (t *throttle) interval() time.Duration {
 
 // count records an answer, and reports whether a pause must begin. held says whether requests are
 // waiting.
-func (t *throttle) count(a answer, held bool, now time.Duration) (pause bool) {
-	if a.failed {
+func (t *throttle) count(a Answer, held bool, now time.Duration) (pause bool) {
+	if a.Failed {
 		return false
 	}
 	first := !t.counts(now)
-	if a.refused && a.unhinted {
+	if a.Refused && a.Unhinted {
 		t.refusedAt = now
 	}
 	if first { // the good answers before it were not counted, so it is not counted either
 		return false
 	}
 	t.startSecond(int64(now / time.Second))
-	exempt := t.exempts(a.route, now)
+	exempt := t.exempts(a.Route, now)
 	t.record(a, now)
-	if exempt && !a.refused {
+	if exempt && !a.Refused {
 		return false
 	}
 	t.answers[0]++
-	if a.refused {
+	if a.Refused {
 		t.refusals[0]++
 	}
 	t.bestPerSecond = max(t.bestPerSecond, t.answers[0]-t.refusals[0])
 	if !t.on {
 		return t.tooManyRefusals(now)
 	}
-	if !t.answered && a.refused {
-		return a.sent >= t.resumes
+	if !t.answered && a.Refused {
+		return a.Sent >= t.resumes
 	}
-	if a.refused {
+	if a.Refused {
 		least := leastRate
 		if !t.rate.Refused { // a single refusal far below the best rate is probably a random one
 			least = max(least, min(t.rate.PerSecond, float64(t.bestPerSecond)/16))
 		}
-		t.rate.Refuse(epoch.Add(a.sent), epoch.Add(now), held, least)
+		t.rate.Refuse(epoch.Add(a.Sent), epoch.Add(now), held, least)
 	} else {
-		t.answered = t.answered || a.sent >= t.resumes
-		t.rate.Answer(epoch.Add(a.sent), epoch.Add(now), held, 0, mostRate)
+		t.answered = t.answered || a.Sent >= t.resumes
+		t.rate.Answer(epoch.Add(a.Sent), epoch.Add(now), held, 0, mostRate)
 	}
-	t.evaluate(a.refused, now)
+	t.evaluate(a.Refused, now)
 	return false
 }
 
@@ -155,7 +157,7 @@ func (t *throttle) start(now time.Duration) {
 		}
 	}
 	t.pause = min(max(firstPause, 2*t.pause), longestPause)
-	t.resumes = now + t.pause + uniform(t.pause/2)
+	t.resumes = now + t.pause + Uniform(t.pause/2)
 	t.on, t.answered, t.held, t.recent = true, false, t.resumes, allRefused
 	t.rate = adaptive.From(epoch.Add(t.resumes), keepRate)
 }
@@ -191,16 +193,16 @@ func (t *throttle) evaluate(refused bool, now time.Duration) {
 func (t *throttle) refusing() bool { return t.on && (t.rate.Refused || !t.answered) }
 
 // record counts an answer for its route.
-func (t *throttle) record(a answer, now time.Duration) {
-	r := t.routes[a.route]
+func (t *throttle) record(a Answer, now time.Duration) {
+	r := t.routes[a.Route]
 	if r == nil {
 		if t.routes == nil || len(t.routes) >= maxRoutes {
 			t.routes = make(map[string]*route)
 		}
 		r = new(route)
-		t.routes[a.route] = r
+		t.routes[a.Route] = r
 	}
-	if a.refused {
+	if a.Refused {
 		r.refusedAt = now
 	} else {
 		r.good++

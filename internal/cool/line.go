@@ -1,0 +1,140 @@
+package cool
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+const (
+	// LongestLine is how many requests may wait in one line.
+	LongestLine = 10_000
+
+	// A response that never comes must not block the line for longer.
+	longestSilence = time.Second
+
+	// Timers and busy machines are late. A release that is late by less than this does not delay
+	// the next one.
+	lateness = 10 * time.Millisecond
+)
+
+// A Waiter is a request in line.
+type Waiter struct {
+	Attempts int           // sent so far
+	Called   time.Duration // when its call began
+	Since    time.Duration // when it began to wait for this attempt
+	Deadline time.Duration // the latest time at which it may be sent
+
+	MaxWait time.Duration // in a CoolDown: how long it may wait for this attempt
+
+	Patience  time.Duration // in an Outage: until when it waits for the host
+	ProbeFrom time.Duration // and it is no probe before
+	NoProbe   bool          // or never
+
+	Wake chan struct{} // receives when the waiter must ask again; it needs room for one
+}
+
+func (w *Waiter) wake() {
+	select {
+	case w.Wake <- struct{}{}:
+	default:
+	}
+}
+
+// A Permit allows one request to be sent. The zero Permit belongs to a request that met nothing closed.
+type Permit struct {
+	round int // of what gave it; it counts from 1
+	Probe bool
+}
+
+// Given reports whether p is not the zero Permit.
+func (p Permit) Given() bool { return p.round > 0 }
+
+// A line has waiters in the order of their release.
+type line []*Waiter
+
+// insert puts w in its place, behind those that are its equals, and returns that place.
+func (l *line) insert(w *Waiter, order func(a, b *Waiter) int) (at int) {
+	at, _ = slices.BinarySearchFunc(*l, w, func(v, w *Waiter) int { return cmp.Or(order(v, w), -1) })
+	*l = slices.Insert(*l, at, w)
+	return at
+}
+
+// index returns w's place, or -1.
+func (l line) index(w *Waiter) int { return slices.Index(l, w) }
+
+func (l *line) remove(at int) { *l = slices.Delete(*l, at, at+1) }
+
+// A release lets a line go. Each request has a place in a window, so that neither they nor those of
+// other processes arrive together. Besides, no more may be unanswered than were answered well, plus
+// one. Silence of a second counts as a good answer: a slow server is not one that refuses.
+type release struct {
+	begun      bool
+	end        time.Duration // of the window
+	first      time.Duration // no request is released before
+	last       time.Duration // when the last release was, or was due
+	places     int           // how many places are left
+	gap        time.Duration // between two places
+	unanswered int           // how many released requests are under way
+	answered   int           // how many were answered well
+}
+
+// begin divides the window that begins at from among the waiters. The first release comes at a random
+// time within the first place.
+func (r *release) begin(from, window time.Duration, waiters int) {
+	r.begun, r.end, r.places = true, from+window, max(1, waiters)
+	r.gap = window / time.Duration(r.places)
+	r.first = from + Uniform(r.gap)
+}
+
+// due returns when the next request may be released, however many are unanswered. Two releases are at
+// least every apart.
+func (r *release) due(now, every time.Duration) time.Duration {
+	if r.places > 0 && now < r.end {
+		every = max(every, r.gap)
+	}
+	return max(r.first, r.last+every)
+}
+
+// silentUntil returns when the requests that are unanswered count as answered. It is 0 if there are so
+// few that the next one need not wait for that.
+func (r *release) silentUntil() time.Duration {
+	if r.unanswered <= r.answered {
+		return 0
+	}
+	return r.last + longestSilence
+}
+
+// sent records a release at a certain time. It reports whether the requests before it were silent for so
+// long that they count as answered.
+func (r *release) sent(at time.Duration) (silent bool) {
+	if silent = r.unanswered > r.answered; silent {
+		r.answered += r.unanswered
+	}
+	r.last = at
+	r.unanswered++
+	r.places--
+	return silent
+}
+
+// Uniform draws from [0, d]. It returns 0 if d is not positive.
+func Uniform(d time.Duration) time.Duration {
+	switch {
+	case d <= 0:
+		return 0
+	case d == longest:
+		d--
+	}
+	return time.Duration(rand.Int64N(int64(d) + 1))
+}
+
+const longest = time.Duration(1<<63 - 1)
+
+// After returns t+d, or the longest Duration instead of overflowing.
+func After(t, d time.Duration) time.Duration {
+	if d > longest-t {
+		return longest
+	}
+	return t + d
+}

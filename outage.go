@@ -1,0 +1,217 @@
+package heed
+
+import (
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/heedhttp/heed/internal/cool"
+	"github.com/heedhttp/heed/ratelimit"
+)
+
+// A hostWait is what a call knows of its host's outages.
+type hostWait struct {
+	permit    cool.Permit   // to send the next attempt to a host that is or was down
+	patience  time.Duration // until when the call waits for such a host; 0 until it is known
+	latest    time.Duration // the latest time at which it is sent then
+	probeFrom time.Duration // the next attempt is no probe before
+	unsent    int           // failed dials, which count for no attempt
+	met       bool          // the host was down when the call began
+	unpaid    bool          // the next attempt is free only if the host is up
+}
+
+// outage returns what is known of the host, or nil if the call does not wait for it.
+func (c *call) outage() *cool.Outage {
+	if c.server == nil || c.policy.MaxWait < 0 || c.policy.MaxOutage < 0 || c.policy.maxAttempts() == 1 {
+		return nil
+	}
+	return &c.server.outage
+}
+
+// patience returns until when the call waits for its host, and the latest time at which it must be
+// sent: a quarter of its time before the deadline, or a second.
+func (c *call) patience(o *cool.Outage) (until, latest time.Duration) {
+	w := &c.hostWait
+	if w.patience == 0 {
+		at := now()
+		left, _ := c.left(at)
+		left = cool.After(left, at-c.start)
+		w.latest = cool.After(c.start, left-min(left/4, time.Second))
+		w.patience = min(o.Patience(c.start, min(c.policy.maxOutage(), c.policy.maxWait())), w.latest)
+	}
+	return w.patience, w.latest
+}
+
+// held reports whether the next attempt must wait until the host is up. A retry with a Backoff of the
+// caller's own keeps its waits.
+func (c *call) held() bool {
+	o := c.outage()
+	if o == nil || c.number > 0 && c.policy.Backoff != nil {
+		return false
+	}
+	at := now()
+	if !o.Holds(c.start, at) {
+		return false
+	}
+	until, _ := c.patience(o)
+	return at < until
+}
+
+// awaitHost waits while the host is down. At the end of its patience the call is sent nevertheless. But if
+// it was sent before, that costs a retry, which only a call that waits alone is worth.
+func (c *call) awaitHost() error {
+	if !c.held() {
+		return c.payLate()
+	}
+	o, begin := c.outage(), now()
+	c.hostWait.met = c.hostWait.met || c.number == 0
+	defer func() { c.pending.held += now() - begin }()
+	until, latest := c.patience(o)
+	w := &cool.Waiter{
+		Attempts: c.attempts(), Called: c.start, Deadline: latest, Patience: until, ProbeFrom: c.hostWait.probeFrom,
+		NoProbe: c.attempts() > 0 && c.attempts()+1 >= c.policy.maxAttempts(), Wake: make(chan struct{}, 1),
+	}
+	if !o.Join(w, begin) {
+		return c.payLate()
+	}
+	defer o.Leave(w)
+	for {
+		at := now()
+		switch turn := o.Ask(w, at); {
+		case turn.Over && c.hostWait.unpaid && !turn.Alone:
+			return errStillDown
+		case turn.Over:
+			return c.payLate()
+		case turn.Permit.Probe && c.payLate() != nil:
+			w.NoProbe = true
+			o.Unclear(turn.Permit, at)
+			if !o.Join(w, at) {
+				return nil // somebody else's answer was good
+			}
+		case turn.Permit.Given():
+			c.hostWait.permit, c.hostWait.unpaid = turn.Permit, false
+			return nil
+		default:
+			if err := c.sleep(turn.Again-at, w.Wake); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// payLate withdraws the retry of a call that has waited free of budget, because it is sent although no
+// good answer has released it.
+func (c *call) payLate() error {
+	if !c.hostWait.unpaid || !c.outage().Down(now()) {
+		c.hostWait.unpaid = false
+		return nil
+	}
+	if !c.withdraw() {
+		return errStillDown
+	}
+	c.hostWait.unpaid = false
+	return nil
+}
+
+var errStillDown = errors.New("heed: the host is down, and the budget has no retry left")
+
+// learnHost reports the attempt's outcome to all calls to the host.
+func (c *call) learnHost() {
+	a := &c.last
+	a.dial = cancelled(c.req) == nil && failedDial(c.err)
+	if c.server == nil {
+		return
+	}
+	o, p := &c.server.outage, c.hostWait.permit
+	c.hostWait.permit = cool.Permit{}
+	switch {
+	case a.dial && (!finalError(c.err) || o.AnsweredLately(c.ended) && noSuchName(c.err)), a.unavailable():
+		o.Failed(c.req, p, a.dial, a.Took, c.ended)
+	case c.resp != nil && (c.resp.StatusCode < 500 || a.throttled()):
+		o.Good(c.req, p, c.ended)
+	default:
+		o.Unclear(p, c.ended)
+	}
+	a.known, a.alone = o.AnsweredLately(c.ended), !o.GoodSince(c.start)
+}
+
+// unavailable reports whether the response says that nobody is there to answer.
+func (a *Attempt) unavailable() bool {
+	if a.Response == nil || a.hinted || a.throttled() || a.notCached() || ratelimit.FromCache(a.Response.Header) {
+		return false
+	}
+	switch a.Response.StatusCode {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return true
+	}
+	return false
+}
+
+// failedDial reports whether err says that there was no connection to send the request on: a name was
+// not found, or a dial failed.
+func failedDial(err error) bool {
+	if err == nil || !notSent(err) {
+		return false
+	}
+	var dial *net.OpError
+	return errors.As(err, new(*net.DNSError)) || errors.As(err, &dial) && (dial.Op == "dial" || dial.Op == "proxyconnect")
+}
+
+// noSuchName reports whether err is a look-up that found no name. Where the name was known a moment ago,
+// that is a restart: a service without instances has no name in some clusters.
+func noSuchName(err error) bool {
+	var lookUp *net.DNSError
+	return errors.As(err, &lookUp) && lookUp.IsNotFound && !saysFinal(err)
+}
+
+// A hold is what the state of the host changes about a retry. The zero hold changes nothing.
+type hold struct {
+	unsent  bool          // the attempt was not sent: another one costs nothing
+	waits   bool          // the retry waits until the host is up, and costs nothing before
+	backoff time.Duration // instead of the policy's, if unsent or waits
+	over    bool          // the call has waited for the host for as long as it may
+}
+
+// hold returns what the state of the host changes about a retry after the last attempt.
+func (c *call) hold() (h hold) {
+	o, a := c.outage(), &c.last
+	if o == nil || c.policy.Backoff != nil || !a.dial && !a.unavailable() {
+		return hold{}
+	}
+	until, _ := c.patience(o)
+	down, holds := o.Down(c.ended), o.Holds(c.start, c.ended)
+	switch {
+	case c.ended < until && a.dial:
+		c.hostWait.unsent++
+		return hold{unsent: true, waits: holds, backoff: min(c.dialBackoff(), until-c.ended)}
+	case c.ended < until && holds:
+		left, _ := c.left(c.ended)
+		return hold{waits: true, backoff: c.policy.backoff(a, left)}
+	}
+	return hold{over: a.dial && down}
+}
+
+// dialBackoff is the wait after a failed dial: short where somebody else reached the host meanwhile,
+// because then only some of its addresses fail, and longer for a call that met an outage.
+func (c *call) dialBackoff() time.Duration {
+	n := c.hostWait.unsent - 1
+	if !c.last.alone {
+		return uniform(firstFailed << min(n, 2))
+	}
+	if c.hostWait.met {
+		n += 3
+	}
+	edge := min(firstFailed<<min(n, 10), longestDialBackoff)
+	return edge - uniform(edge/2)
+}
+
+const longestDialBackoff = 8 * time.Second
+
+// attempts is how many attempts count: those that could be sent.
+func (c *call) attempts() int { return c.number - c.hostWait.unsent }
+
+// traceStillDown tells that the call gives up although the host may come back.
+func (c *call) traceStillDown() {
+	c.traceRefused(&OverdueError{Key: c.host.Key, Left: c.policy.maxOutage(), Cause: CauseOutage, Limit: limitMaxOutage})
+}
