@@ -17,11 +17,11 @@ type Backoff func(a Attempt) time.Duration
 // should not end the call: it stays within MaxWait, unless that forbids waiting, and within half of
 // the time left, so that the next attempt has some.
 func defaultBackoff(a *Attempt, maxWait, left time.Duration) time.Duration {
-	edge, least := Exponential(firstBackoff(a), longestBackoff)(*a), time.Duration(0)
-	if a.alone && a.Number > 1 && !a.throttled() {
+	n := max(1, a.sentTimes)
+	edge, least := Exponential(firstBackoff(a), longestBackoff)(Attempt{Number: n}), time.Duration(0)
+	if a.alone && n > 1 && !a.throttled() {
 		// Nobody has reached the host since the call began: what is left of it must last for a restart.
-		lone := min(secondAlone<<(3*min(a.Number-2, 8)), longestBackoff)
-		edge = max(edge, lone)
+		edge = max(edge, min(secondAlone<<(3*min(n-2, 8)), longestBackoff))
 		least = edge / 2
 	}
 	limit := left / 2

@@ -169,7 +169,7 @@ func noSuchName(err error) bool {
 type hold struct {
 	unsent  bool          // the attempt was not sent: another one costs nothing
 	waits   bool          // the retry waits until the host is up, and costs nothing before
-	backoff time.Duration // instead of the policy's, if unsent or waits
+	backoff time.Duration // instead of the policy's, if unsent
 	over    bool          // the call has waited for the host for as long as it may
 }
 
@@ -180,16 +180,15 @@ func (c *call) hold() (h hold) {
 		return hold{}
 	}
 	until, _ := c.patience(o)
-	down, holds := o.Down(c.ended), o.Holds(c.start, c.ended)
-	switch {
-	case c.ended < until && a.dial:
+	switch down := o.Down(c.ended); {
+	case c.ended >= until:
+		return hold{over: a.dial && down}
+	case a.dial:
 		c.hostWait.unsent++
-		return hold{unsent: true, waits: holds, backoff: min(c.dialBackoff(), until-c.ended)}
-	case c.ended < until && holds:
-		left, _ := c.left(c.ended)
-		return hold{waits: true, backoff: c.policy.backoff(a, left)}
+		return hold{unsent: true, waits: down, backoff: min(c.dialBackoff(), until-c.ended)}
+	default:
+		return hold{waits: down}
 	}
-	return hold{over: a.dial && down}
 }
 
 // dialBackoff is the wait after a failed dial: short where somebody else reached the host meanwhile,

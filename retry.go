@@ -37,9 +37,10 @@ type Attempt struct {
 	accountWide bool              // the limit covers all requests of the credential
 	requestOnly bool              // the limit covers this request alone
 
-	dial  bool // it failed because no connection could be made
-	known bool // the host gave a good answer within ten minutes
-	alone bool // but none to anybody since the call began
+	sentTimes int  // how many attempts were sent; those whose dial failed are not
+	dial      bool // this one failed because no connection could be made
+	known     bool // the host gave a good answer within ten minutes
+	alone     bool // but none to anybody since the call began
 }
 
 // A Verdict says whether another attempt follows, and if not, why. The zero Verdict is Final.
@@ -83,7 +84,8 @@ type circumstances struct {
 // waits, or would have to wait. The checks are ordered so that the budget pays only for a retry
 // that nothing else forbids.
 func (p *RetryPolicy) decide(a *Attempt, c circumstances) (v Verdict, wait time.Duration) {
-	if a.backoff = c.hold.backoff; !c.hold.unsent && !c.hold.waits {
+	a.sentTimes = c.attempts
+	if a.backoff = c.hold.backoff; !c.hold.unsent {
 		a.backoff = p.backoff(a, c.left)
 	}
 	wait = max(a.hint, a.backoff, c.cooling)

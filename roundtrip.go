@@ -147,7 +147,7 @@ func (c *call) admit() error {
 func (c *call) pace(since time.Duration) error {
 	began := now()
 	most, limit := c.policy.maxWait(), limitMaxWait
-	if c.hasPermit() {
+	if c.hasPermit() || c.pending.held > 0 {
 		most = max(0, most-(began-since))
 	}
 	if left := c.elapsedLeft(began); left < most {

@@ -35,7 +35,8 @@ type Trace struct {
 	// are not reported.
 	Waited func(req *http.Request, cause Cause, took time.Duration)
 	// Refused is called when req is not sent, or not sent again, because it would have to wait too
-	// long, or has waited too long for a host that is down. Another error of the Pacer, such as that of a full queue, is in err.Err.
+	// long, or has waited too long for a host that is down. Another error of the Pacer, such as that
+	// of a full queue, is in err.Err.
 	Refused func(req *http.Request, err *OverdueError)
 	// Degraded is called when a Board, Budget or Pacer cannot reach its store and works without it.
 	Degraded func(err error)
@@ -177,7 +178,8 @@ func (c *call) traceDegraded(err error) {
 //
 // The levels are Warn for a retry, for giving up and for a request that is not sent; Info after a wait of
 // a second or more for a cool-down, the Pacer or a host that was down, with its cause and what it took;
-// Debug when a wait for a cool-down or the Pacer begins; and Error if a store cannot be reached. If l is nil, slog.Default() is called for each record.
+// Debug when a wait for a cool-down or the Pacer begins; and Error if a store cannot be reached. If l is
+// nil, slog.Default() is called for each record.
 //
 // An attempt with the Verdict Final is not logged, such as a success or a 404. The exception is one
 // that Worthwhile would retry if the request were idempotent: it is logged with the cause "not
@@ -187,7 +189,8 @@ func (c *call) traceDegraded(err error) {
 // secret.
 func LogTrace(l *slog.Logger) *Trace {
 	t := logTrace{l}
-	return &Trace{Paced: t.paced, Cooled: t.cooled, Decided: t.decided, Waited: t.waited, Refused: t.refused, Degraded: t.degraded}
+	return &Trace{Paced: t.paced, Cooled: t.cooled, Decided: t.decided, Waited: t.waited, Refused: t.refused,
+		Degraded: t.degraded}
 }
 
 type logTrace struct{ logger *slog.Logger }
@@ -213,7 +216,8 @@ func (t logTrace) cooled(req *http.Request, _ string, wait time.Duration) {
 func (t logTrace) waited(req *http.Request, cause Cause, took time.Duration) {
 	retry := cause == CauseHint || cause == CauseBackoff // decided has told it
 	if took >= longWait && !retry {
-		t.log(req.Context(), slog.LevelInfo, "request waited", method(req), host(req), slog.String("cause", cause.String()), waiting(took))
+		t.log(req.Context(), slog.LevelInfo, "request waited", method(req), host(req),
+			slog.String("cause", cause.String()), waiting(took))
 	}
 }
 
