@@ -305,7 +305,7 @@ func (c *call) learnOf(i int, a *Attempt, refused, hinted, own bool) {
 	}
 	if d := c.find(k); d != nil && hinted {
 		c.freeRetry = d.Free(c.sent)
-	} else if d != nil && !refused && a.Response != nil {
+	} else if d != nil && a.good() {
 		d.Good(c.ended)
 	}
 	switch {
@@ -324,7 +324,7 @@ func (c *call) learnOf(i int, a *Attempt, refused, hinted, own bool) {
 		return
 	}
 	answer := cool.Answer{
-		Route: scope.Route(c.req), Sent: c.sent,
+		Route: scope.Route(c.req), Sent: c.sent, Good: a.good(),
 		Failed: a.Err != nil, Refused: refused, Unhinted: refused && !hinted,
 	}
 	if p.Given() && a.Response != nil && !refused {

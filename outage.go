@@ -13,12 +13,12 @@ import (
 // A hostWait is what a call knows of its host's outages.
 type hostWait struct {
 	permit    cool.Permit   // to send the next attempt to a host that is or was down
-	patience  time.Duration // until when the call waits for such a host; 0 until it is known
-	latest    time.Duration // the latest time at which it is sent then
+	patience  time.Duration // until when the call waits for its host to be up; 0 until it is known
+	latest    time.Duration // until when it waits in a release
 	probeFrom time.Duration // the next attempt is no probe before
-	unsent    int           // failed dials, which count for no attempt
+	unsent    int           // dials that failed within patience: they count for no attempt
 	met       bool          // the host was down when the call began
-	unpaid    bool          // the next attempt is free only if the host is up
+	unpaid    bool          // the next attempt costs a retry if it is sent while the host is down
 }
 
 // outage returns what is known of the host, or nil if the call does not wait for it.
@@ -29,8 +29,8 @@ func (c *call) outage() *cool.Outage {
 	return &c.server.outage
 }
 
-// patience returns until when the call waits for its host, and the latest time at which it must be
-// sent: a quarter of its time before the deadline, or a second.
+// patience returns until when the call waits for its host to be up, and until when it waits in a release.
+// Both leave a quarter of the call's time for the attempt, a second at most.
 func (c *call) patience(o *cool.Outage) (until, latest time.Duration) {
 	w := &c.hostWait
 	if w.patience == 0 {
@@ -58,8 +58,9 @@ func (c *call) held() bool {
 	return at < until
 }
 
-// awaitHost waits while the host is down. At the end of its patience the call is sent nevertheless. But if
-// it was sent before, that costs a retry, which only a call that waits alone is worth.
+// awaitHost waits while the host is down, whatever the method: nothing is sent. At the end of its patience
+// the call is sent nevertheless. But if it was sent before, that costs a retry. Only a call that waits
+// alone pays it: of others, somebody's probe would have opened the host.
 func (c *call) awaitHost() error {
 	if !c.held() {
 		return c.payLate()
@@ -85,9 +86,9 @@ func (c *call) awaitHost() error {
 			return c.payLate()
 		case turn.Permit.Probe && c.payLate() != nil:
 			w.NoProbe = true
-			o.Unclear(turn.Permit, at)
+			o.Unclear(turn.Permit, at) // the next one that would have to pay has its turn later
 			if !o.Join(w, at) {
-				return nil // somebody else's answer was good
+				return c.payLate()
 			}
 		case turn.Permit.Given():
 			c.hostWait.permit, c.hostWait.unpaid = turn.Permit, false
@@ -100,14 +101,9 @@ func (c *call) awaitHost() error {
 	}
 }
 
-// payLate withdraws the retry of a call that has waited free of budget, because it is sent although no
-// good answer has released it.
+// payLate withdraws the retry of a call that has waited free of budget, if the host is still down.
 func (c *call) payLate() error {
-	if !c.hostWait.unpaid || !c.outage().Down(now()) {
-		c.hostWait.unpaid = false
-		return nil
-	}
-	if !c.withdraw() {
+	if c.hostWait.unpaid && c.outage().Down(now()) && !c.withdraw() {
 		return errStillDown
 	}
 	c.hostWait.unpaid = false
@@ -116,7 +112,8 @@ func (c *call) payLate() error {
 
 var errStillDown = errors.New("heed: the host is down, and the budget has no retry left")
 
-// learnHost reports the attempt's outcome to all calls to the host.
+// learnHost reports the attempt's outcome to all calls to the host, also that of a call which does not
+// wait for outages itself.
 func (c *call) learnHost() {
 	a := &c.last
 	a.dial = cancelled(c.req) == nil && failedDial(c.err)

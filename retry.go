@@ -241,6 +241,11 @@ func (a *Attempt) throttled() bool {
 	return false
 }
 
+// good reports whether the server works and has capacity.
+func (a *Attempt) good() bool {
+	return a.Err == nil && a.Response != nil && a.Response.StatusCode < 500 && !a.throttled()
+}
+
 // hintedThrottle reports whether the server refused the request and said when to come back. The
 // next attempt then costs no budget.
 func (a *Attempt) hintedThrottle() bool { return a.throttled() && a.hint > 0 }

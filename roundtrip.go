@@ -408,8 +408,7 @@ func (c *call) finish(v Verdict) (*http.Response, error) {
 	if c.resp != nil && v != Final && c.policy.maxAttempts() > 1 {
 		recordGivenUp(c.resp)
 	}
-	// The server works and has capacity.
-	if c.err == nil && c.resp.StatusCode < 500 && !c.last.throttled() {
+	if c.last.good() {
 		c.reportSuccess()
 	}
 	c.bodyOpen = false

@@ -14,9 +14,9 @@ import (
 // A CoolDown is what refusals because of a limit say about one key. It is closed until a certain time,
 // after which its line is released.
 //
-//   - A request waits only if it can be released in time. Otherwise it is late, and is not sent.
-//   - While a minute or more is left, one request a minute that would be late is sent as a probe. Its
-//     answer replaces the closure.
+//   - A request waits only if it can be released in time. Otherwise it is late.
+//   - While a minute or more is left, one late request a minute is sent as a probe, and its answer
+//     replaces the closure. The others are not sent.
 //   - If the server is known to admit one request per interval, the line is released at that interval,
 //     unless the server says that more is left.
 //
@@ -26,10 +26,10 @@ import (
 // The zero CoolDown is open. It is safe for concurrent use; do not copy it.
 type CoolDown struct {
 	state atomic.Int32
-	good  atomic.Int64 // when an answer last was good, since the first closure
+	good  atomic.Int64 // when an answer, or silence, last showed that the server admits requests
 
 	mu        sync.Mutex    // guards the fields below
-	round     int           // counts closures: answers to requests of an earlier round are ignored
+	round     int           // counts closures: a Permit of an earlier one does not move the release
 	until     time.Duration // only probes are sent before; 0 before the first closure
 	window    time.Duration // length of the jitter window, which begins at until
 	checkedAt time.Duration // when the server last confirmed the closure, or a probe was last sent
@@ -70,16 +70,16 @@ func byAttempts(a, b *Waiter) int {
 	return cmp.Or(cmp.Compare(b.Attempts, a.Attempts), cmp.Compare(a.Called, b.Called))
 }
 
-// A series is closures without a good answer in between: the server refuses everything, although its
-// hints are obeyed.
+// A series is closures one after the other, without a good answer in between: the server refuses
+// everything, however long it is left alone.
 type series struct {
 	began   time.Duration
 	hint    time.Duration // the last one
 	refused bool          // there were two closures or more
 }
 
-// hopeless is when w no longer waits for the end of s: after its MaxWait, or five hints. A retry waits
-// for its own hint, as its policy says.
+// hopeless is when a new request no longer waits for the end of s: after its MaxWait, or after five
+// hints if these are long. A retry waits for as long as its policy says.
 func (s series) hopeless(w *Waiter) time.Duration {
 	if !s.refused || w.Attempts > 0 {
 		return longest
@@ -96,7 +96,7 @@ func (c *CoolDown) latestLocked(w *Waiter) time.Duration {
 	return min(After(min(After(w.Since, w.MaxWait), c.series.hopeless(w)), c.window), w.Deadline)
 }
 
-// Open reports whether req need not wait or be counted.
+// Open reports whether req may go without a Permit.
 func (c *CoolDown) Open(req *http.Request, now time.Duration) bool {
 	if c.state.Load() != closed {
 		return true
@@ -168,9 +168,10 @@ func (c *CoolDown) ClosedFor(now time.Duration) time.Duration {
 	return max(0, c.until-now, c.release.first-now)
 }
 
-// Free reports whether a retry after a refusal with a hint adds nothing to a server that refuses
-// everything. Its request was sent before the end of the last closure, or something was answered well
-// since, or the retry only takes the place of another one in line. Ask before Post.
+// Free reports whether the retry of a request that was sent at a time and refused with a hint costs no
+// budget. It costs one if the server seems to refuse everything: the request was sent after the end of
+// the last closure, and nothing was answered well since. But if others are in line, the retry is free,
+// because it only takes the place of another request. Call it before Post.
 func (c *CoolDown) Free(sent time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,19 +223,26 @@ func (c *CoolDown) Shared() {
 }
 
 func (c *CoolDown) closeLocked(now, until, wait time.Duration) {
-	switch good := time.Duration(c.good.Load()); {
-	case c.until == 0 || good >= c.until || now > c.until+keepAfterRelease:
-		c.series = series{began: now}
-	case now > c.until:
-		c.series.refused = true
+	if wait > 0 {
+		c.extendSeriesLocked(now, wait)
 	}
-	c.series.hint = wait
+	c.interval.left = 0
 	c.until, c.window, c.checkedAt = until, Jitter(wait), now
 	c.round++
 	c.onBoard, c.release = false, release{}
 	c.state.Store(closed)
 	c.wakeLateLocked(0, now)
 	c.wakeNextLocked()
+}
+
+func (c *CoolDown) extendSeriesLocked(now, wait time.Duration) {
+	switch good := time.Duration(c.good.Load()); {
+	case c.until == 0 || good >= c.until || now > c.until+c.window+keepAfterRelease:
+		c.series = series{began: now}
+	case now > c.until:
+		c.series.refused = true
+	}
+	c.series.hint = min(wait, LongestCoolDown)
 }
 
 // Follow applies what was read from a shared Board. Because of its other clock, the same closure
@@ -333,10 +341,11 @@ func (c *CoolDown) Ask(w *Waiter, now time.Duration) Position {
 		p.OverMaxWait = c.latestLocked(w) < w.Deadline || c.until > After(w.Since, w.MaxWait)
 		return p
 	}
-	p.AskAgain = c.latestLocked(w) - now
+	w.asks = c.latestLocked(w)
 	if next {
-		p.AskAgain = min(p.AskAgain, c.readyAtLocked(now)-now)
+		w.asks = min(w.asks, c.readyAtLocked(now))
 	}
+	p.AskAgain = w.asks - now
 	return p
 }
 
@@ -355,7 +364,10 @@ func (c *CoolDown) earliestLocked(at int, now time.Duration) time.Duration {
 	if c.throttle.on || !c.interval.confirmed {
 		return start
 	}
-	return start + time.Duration(max(0, at-max(0, int(c.interval.left))))*c.interval.every
+	if left := int(c.interval.left); left > 0 {
+		at = max(0, at-left+1)
+	}
+	return start + time.Duration(at)*c.interval.every
 }
 
 // expectedLocked is when that waiter will be released, if the throttle's rate stays the same.
@@ -431,10 +443,11 @@ func (c *CoolDown) wakeNextLocked() {
 	}
 }
 
-// wakeLateLocked wakes the waiters, from an index on, that cannot be released in time.
+// wakeLateLocked wakes the waiters, from an index on, that cannot be released in time, or that would
+// notice it too late.
 func (c *CoolDown) wakeLateLocked(from int, now time.Duration) {
 	for at, w := range c.line[from:] {
-		if c.lateLocked(w, from+at, now) {
+		if c.lateLocked(w, from+at, now) || c.latestLocked(w) < w.asks {
 			w.wake()
 		}
 	}
@@ -451,6 +464,7 @@ func (c *CoolDown) Stale(p Permit) bool {
 type Answer struct {
 	Route    string
 	Sent     time.Duration
+	Good     bool              // it was answered well
 	Failed   bool              // there was no response
 	Refused  bool              // because of a limit
 	Unhinted bool              // and there was no hint
@@ -481,12 +495,14 @@ func (c *CoolDown) answerLocked(a Answer, now time.Duration) {
 	if a.Refused {
 		return
 	}
-	c.Good(now)
-	c.release.answered++
-	c.endSeriesLocked(now)
+	c.release.answered++ // also if it failed: the limit did not refuse it
 	c.interval.learn(a, c.release.unanswered+min(1, len(c.line)))
 	if !c.interval.reported && now-c.checkedAt >= longestInterval {
-		c.interval = Interval{} // no answer confirmed it
+		c.interval = Interval{} // no answer said how much is left
+	}
+	if a.Good {
+		c.Good(now)
+		c.endSeriesLocked(now)
 	}
 	if c.interval.confirmed {
 		c.wakeLateLocked(0, now)
@@ -499,8 +515,7 @@ func (c *CoolDown) answerLocked(a Answer, now time.Duration) {
 // have come meanwhile.
 func (c *CoolDown) endSeriesLocked(now time.Duration) {
 	if s := c.series; s.refused && !c.interval.confirmed && !c.throttle.on {
-		c.release.begin(now, min(now-s.began, longestWindow), len(c.line))
-		c.release.first = now + c.release.gap
+		c.release.beginAfter(now, min(now-s.began, longestWindow), len(c.line))
 	}
 	c.series.refused = false
 }
@@ -509,7 +524,7 @@ func (c *CoolDown) endSeriesLocked(now time.Duration) {
 func (c *CoolDown) Return(p Permit) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if p.round == c.round && !p.Probe {
+	if p.Given() && p.round == c.round && !p.Probe {
 		c.release.unanswered--
 		c.wakeNextLocked()
 	}

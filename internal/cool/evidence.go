@@ -9,14 +9,14 @@ import (
 	"github.com/heedhttp/heed/internal/scope"
 )
 
-// failures are those since the last good answer.
+// failures counts the failures since the last good answer.
 type failures struct {
 	count, dials int
-	began        time.Duration // when the first was sent
-	first, last  time.Duration // when they came
+	began        time.Duration // when the request of the first one was sent
+	first, last  time.Duration // when they came; last is kept until the next failure
 	slowest      time.Duration // what the slowest took
-	steadyAt     time.Duration // when the host last worked well before a failure
-	steady       bool          // that was just before the first
+	steady       bool          // the host worked well just before the first
+	steadyAt     time.Duration // when a failure last came from a host that worked well
 }
 
 const (
@@ -33,15 +33,15 @@ const (
 	fewestUnsteady = 30
 	unsteadyFor    = 5 * time.Second
 
-	steady      = 3                      // so many good answers in a row show that a host works
-	steadyFor   = 500 * time.Millisecond // for so long, whatever else comes
-	forgetAfter = 5 * time.Minute        // without a failure, what went before says nothing
+	steadyStreak = 3                      // so many good answers in a row show that a host works well
+	steadyFor    = 500 * time.Millisecond // an outage may begin with some good answers between failures
+	forgetAfter  = 5 * time.Minute        // so long after a failure it says nothing any more
 )
 
 // add counts a failure that took some time. streak is how many good answers came since the one before it.
 func (f *failures) add(streak int32, down, dial bool, took, now time.Duration) {
-	old := now-f.last > forgetAfter
-	if streak >= steady || old {
+	old := f.last == 0 || now-f.last > forgetAfter
+	if streak >= steadyStreak || old {
 		f.steadyAt = now
 	}
 	if streak > 0 || old && !down {
@@ -57,7 +57,7 @@ func (f *failures) add(streak int32, down, dial bool, took, now time.Duration) {
 	}
 }
 
-// showOutage reports whether so many failures without a good answer are no chance.
+// showOutage reports whether so many failures, for so long without a good answer, are no chance.
 func (f *failures) showOutage(now time.Duration) bool {
 	quiet := now - f.first
 	switch {
@@ -74,13 +74,13 @@ func (f *failures) showOutage(now time.Duration) bool {
 // routes tells a host that is down from a route that fails while others are answered. The methods whose
 // names end in Locked need a lock.
 type routes struct {
-	failed map[string]int                  // failures of each route since its last good answer
+	failed map[string]int                  // failures of each route, until a good answer to any is looked at
 	bad    atomic.Pointer[map[string]bool] // routes that are broken; a map is never changed
 }
 
 const (
 	brokenAfter = 3   // so many failures, while another route is answered, break a route
-	maxRoutes   = 100 // more are not remembered
+	maxRoutes   = 100 // when there are more, all are forgotten
 )
 
 // broken reports whether the route of req fails while others are answered.
@@ -91,15 +91,17 @@ func (r *routes) broken(req *http.Request) bool {
 
 // failedLocked counts a failure, and reports whether there were so many that the route may be broken.
 func (r *routes) failedLocked(route string) bool {
-	if r.failed == nil || len(r.failed) >= maxRoutes {
+	n := r.failed[route] + 1
+	if r.failed == nil || n == 1 && len(r.failed) >= maxRoutes {
 		r.failed = make(map[string]int)
 	}
-	r.failed[route]++
-	return r.failed[route] >= brokenAfter
+	r.failed[route] = n
+	return n >= brokenAfter
 }
 
-// answeredLocked notes a good answer: this route is not broken, and others that failed several times are.
-func (r *routes) answeredLocked(route string) {
+// goodLocked notes a good answer: this route is not broken, and others that failed several times are. If
+// that is wrong of one, its own next good answer shows it.
+func (r *routes) goodLocked(route string) {
 	bad := make(map[string]bool)
 	if old := r.bad.Load(); old != nil {
 		maps.Copy(bad, *old)

@@ -83,7 +83,7 @@ func (i *Interval) learn(a Answer, reserve int) {
 			least = l.Remaining
 		}
 		if !i.confirmed && policyOf(l) == i.policy {
-			i.confirmed = l.Remaining < i.quota/2
+			i.confirmed = 2*l.Remaining < i.quota
 			if !i.confirmed {
 				*i = Interval{}
 				return

@@ -33,6 +33,8 @@ type Waiter struct {
 	NoProbe   bool          // or never
 
 	Wake chan struct{} // receives when the waiter must ask again; it needs room for one
+
+	asks time.Duration // when it asks again at the latest
 }
 
 func (w *Waiter) wake() {
@@ -68,7 +70,8 @@ func (l *line) remove(at int) { *l = slices.Delete(*l, at, at+1) }
 
 // A release lets a line go. Each request has a place in a window, so that neither they nor those of
 // other processes arrive together. Besides, no more may be unanswered than were answered well, plus
-// one. Silence of a second counts as a good answer: a slow server is not one that refuses.
+// one. What is unanswered after a second counts as answered: a slow server is not one that refuses, and
+// what is released doubles each second.
 type release struct {
 	begun      bool
 	end        time.Duration // of the window
@@ -83,9 +86,21 @@ type release struct {
 // begin divides the window that begins at from among the waiters. The first release comes at a random
 // time within the first place.
 func (r *release) begin(from, window time.Duration, waiters int) {
-	r.begun, r.end, r.places = true, from+window, max(1, waiters)
-	r.gap = window / time.Duration(r.places)
+	r.begun, r.end = true, from+window
+	r.divide(from, waiters)
 	r.first = from + Uniform(r.gap)
+}
+
+// beginAfter is begin for a line whose first request was answered well just now: it had the first place.
+func (r *release) beginAfter(now, window time.Duration, waiters int) {
+	r.begin(now, window, waiters+1)
+	r.first = now + r.gap
+}
+
+// divide divides what is left of the window among the waiters.
+func (r *release) divide(now time.Duration, waiters int) {
+	r.places = max(1, waiters)
+	r.gap = max(0, r.end-now) / time.Duration(r.places)
 }
 
 // due returns when the next request may be released, however many are unanswered. Two releases are at
@@ -97,8 +112,8 @@ func (r *release) due(now, every time.Duration) time.Duration {
 	return max(r.first, r.last+every)
 }
 
-// silentUntil returns when the requests that are unanswered count as answered. It is 0 if there are so
-// few that the next one need not wait for that.
+// silentUntil returns when the requests that are unanswered count as answered, or 0 if the next one need
+// not wait for that.
 func (r *release) silentUntil() time.Duration {
 	if r.unanswered <= r.answered {
 		return 0

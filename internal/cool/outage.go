@@ -13,11 +13,13 @@ import (
 // An Outage is what is known of one host: whether it answers, and since when it does not.
 //
 //   - Evidence. A failure is a dial or look-up that failed, or a response which says that nobody is
-//     there: 502, 503, 504. A good answer is one below 500. The rest says neither.
+//     there. A good answer is one of a server that works, a refusal too. The rest says neither. The
+//     caller decides which is which.
 //   - The host is down if its latest answers are all failures, so many and for so long that this is no
 //     chance. What fails for a part of the requests, or on one route only, is no outage.
-//   - While it is down, requests wait in line. One at a time is sent as a probe, at distances that
-//     grow. Requests that were never sent go first: they cost nobody a retry.
+//   - While it is down, requests wait in line. One at a time is sent as a probe, or another one if that
+//     is silent for a second, at distances that grow. Requests that were never sent go first: they cost
+//     nobody a retry.
 //   - The first good answer opens the host. So does a probe that is silent for longer than failures
 //     take: it was not turned away.
 //   - The line is released evenly over as long as the outage lasted, while new requests go at once.
@@ -28,14 +30,13 @@ import (
 // copy it. While the host is up no lock is taken, even if some requests fail.
 type Outage struct {
 	state  atomic.Int32
-	streak atomic.Int32 // good answers since the last failure, up to steady
+	streak atomic.Int32 // good answers since the last failure, up to steadyStreak
 	good   atomic.Int64 // when an answer last was good: exact after a failure, else to a second
 	opened atomic.Int64 // when the last outage ended
 	routes routes
 
-	mu       sync.Mutex // guards the fields below
+	mu       sync.Mutex // guards the fields below, and changes of state
 	failures failures
-	down     bool
 	round    int           // counts outages and their ends: Permits of an earlier round are ignored
 	since    time.Duration // when the outage began
 	probeAt  time.Duration // when the next probe may go
@@ -47,20 +48,24 @@ type Outage struct {
 
 // States of an Outage.
 const (
-	up        = iota // no request waits
-	releasing        // nor does a new one, but the line is not empty yet
-	suspect          // it may be down: the next request or good answer must look closer
-	down
+	hostUp        = iota // no request waits
+	hostReleasing        // no new request waits, but the line is not empty yet
+	hostSuspect          // it may be down: the next request or good answer must look closer
+	hostDown
 )
 
+func (o *Outage) isDown() bool { return o.state.Load() == hostDown }
+
 const (
-	shortestProbe = 50 * time.Millisecond // between two probes
-	steadyProbe   = 200 * time.Millisecond
-	steadyProbing = 5 * time.Second
-	longestProbe  = time.Second
-	paidProbe     = 3 * time.Second  // from the last one to one that costs a retry: new calls probe for nothing
+	// Between two probes. If a tenth of the requests is answered well, the first five seconds find one.
+	shortestDistance = 50 * time.Millisecond
+	earlyDistance    = 200 * time.Millisecond
+	earlyFor         = 5 * time.Second
+	longestDistance  = time.Second
+	paidDistance     = 3 * time.Second // to one that costs a retry: requests that cost none may come
+
 	longestWindow = 10 * time.Second // of the release
-	youngFor      = 30 * time.Second // so long patience is whole
+	youngFor      = 30 * time.Second // patience is whole for so long
 )
 
 // byCall is the order of an Outage's line.
@@ -69,28 +74,29 @@ func byCall(a, b *Waiter) int { return cmp.Compare(a.Called, b.Called) }
 // Good records a good answer to req, which was sent with p.
 func (o *Outage) Good(req *http.Request, p Permit, now time.Duration) {
 	streak := o.streak.Load()
-	if streak < steady {
+	if streak < steadyStreak {
 		o.streak.Add(1)
 	}
-	if streak < steady || int64(now)-o.good.Load() > int64(time.Second) {
+	if streak < steadyStreak || int64(now)-o.good.Load() > int64(time.Second) {
 		o.good.Store(int64(now))
 	}
-	if !p.Given() && o.state.Load() <= releasing && !o.routes.broken(req) {
+	if !p.Given() && o.state.Load() <= hostReleasing && !o.routes.broken(req) {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.routes.answeredLocked(scope.Route(req))
-	o.answeredLocked(p, true)
-	if o.down {
+	o.routes.goodLocked(scope.Route(req))
+	o.answeredLocked(p, true, now)
+	if o.isDown() {
 		o.openLocked(now)
-	} else {
-		o.settleLocked()
+		return
 	}
-	o.wakeLocked()
+	o.setUpLocked()
+	o.wakeNextLocked()
 }
 
-// GoodSince reports whether a good answer came after a time. It knows of the failures in between.
+// GoodSince reports whether a good answer came after a time. It may miss those of the last second, but
+// none that came after a failure.
 func (o *Outage) GoodSince(t time.Duration) bool { return time.Duration(o.good.Load()) > t }
 
 // Failed records that req, which was sent with p, failed after it took some time. dial says that it could
@@ -98,55 +104,51 @@ func (o *Outage) GoodSince(t time.Duration) bool { return time.Duration(o.good.L
 func (o *Outage) Failed(req *http.Request, p Permit, dial bool, took, now time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.answeredLocked(p, false)
-	if o.down && p.Probe {
-		o.probeAgainLocked(now)
-	}
+	o.answeredLocked(p, false, now)
+	defer o.wakeNextLocked()
 	several := false // failures of this route, which may be the only one
 	if !dial {
 		if o.routes.broken(req) {
-			o.wakeLocked()
 			return // others are answered: this says nothing of the host
 		}
 		several = o.routes.failedLocked(scope.Route(req))
 	}
-	o.failures.add(o.streak.Swap(0), o.down, dial, took, now)
-	if !o.down && (several || o.failures.count >= fewestSlowly) {
-		o.state.Store(suspect)
+	o.failures.add(o.streak.Swap(0), o.isDown(), dial, took, now)
+	if !o.isDown() && (several || o.failures.count >= fewestSlowly) {
+		o.state.Store(hostSuspect)
 	}
 	o.judgeLocked(now)
-	o.wakeLocked()
 }
 
-// Unclear records that req, which was sent with p, had an outcome that says neither.
+// Unclear records that a request with p had an outcome that says neither, or was not sent.
 func (o *Outage) Unclear(p Permit, now time.Duration) {
 	if !p.Given() {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.answeredLocked(p, false)
-	if o.down && p.Probe {
-		o.probeAgainLocked(now)
-	}
-	o.wakeLocked()
+	o.answeredLocked(p, false, now)
+	o.wakeNextLocked()
 }
 
-// judgeLocked closes the host if its failures show that it is down, and forgets an outage that nobody has
-// asked about for long.
+// judgeLocked closes the host if its failures show that it is down. It forgets an outage of which nothing
+// was heard for long.
 func (o *Outage) judgeLocked(now time.Duration) {
 	f := &o.failures
-	if o.down && len(o.line) == 0 && now-f.last > forgetAfter {
-		o.down, f.count = false, 0
-		o.settleLocked()
+	switch {
+	case o.isDown() && len(o.line) == 0 && now-f.last > forgetAfter:
+		f.count = 0
+		o.round++
+		o.setUpLocked()
+	case !o.isDown() && o.streak.Load() == 0 && f.showOutage(now):
+		o.since = f.began
+		o.round++
+		o.state.Store(hostDown)
+		o.probeAgainLocked(f.last)
+		for _, w := range o.line { // of a release: their patience counts again
+			w.wake()
+		}
 	}
-	if o.down || o.streak.Load() > 0 || !f.showOutage(now) {
-		return
-	}
-	o.down, o.since, o.probing = true, f.began, false
-	o.round++
-	o.state.Store(down)
-	o.probeAgainLocked(f.last)
 }
 
 // probeAgainLocked sets the time of the next probe after one that failed at a time.
@@ -154,63 +156,66 @@ func (o *Outage) probeAgainLocked(failed time.Duration) {
 	o.probing, o.probeAt = false, failed+o.distanceLocked(failed)
 }
 
-// distanceLocked is the time from one probe to the next. It grows to a second, but not in the first five
-// seconds: if one request in ten is answered well, they find one. Many processes do not probe in step.
+// distanceLocked is the time from one probe to the next. It is drawn at random, so that many processes do
+// not probe in step.
 func (o *Outage) distanceLocked(now time.Duration) time.Duration {
 	age := now - o.since
-	d := min(max(age/2, shortestProbe), steadyProbe)
-	if age > steadyProbing {
-		d = min(d+(age-steadyProbing)/2, longestProbe)
+	d := min(max(age/2, shortestDistance), earlyDistance)
+	if age > earlyFor {
+		d = min(d+(age-earlyFor)/2, longestDistance)
 	}
 	return d - Uniform(d/2)
 }
 
+// openLocked begins the release.
 func (o *Outage) openLocked(now time.Duration) {
-	o.down = false
 	o.opened.Store(int64(now))
 	o.round++
-	o.settleLocked()
+	o.setUpLocked()
 	o.release = release{answered: 1}
-	o.release.begin(now, min(now-o.since, longestWindow), len(o.line))
-	o.release.first = now + o.release.gap // the probe had the first place, at a random time
+	o.release.beginAfter(now, min(now-o.since, longestWindow), len(o.line))
+	o.wakeNextLocked()
 }
 
-// settleLocked sets the state of a host that is up.
-func (o *Outage) settleLocked() {
+// setUpLocked sets the state of a host that is up.
+func (o *Outage) setUpLocked() {
 	if len(o.line) > 0 {
-		o.state.Store(releasing)
+		o.state.Store(hostReleasing)
 	} else {
-		o.state.Store(up)
+		o.state.Store(hostUp)
 	}
 }
 
-// answeredLocked records the answer to a request that was released with p.
-func (o *Outage) answeredLocked(p Permit, good bool) {
-	if !p.Given() || p.round != o.round || p.Probe {
-		return
-	}
-	o.release.unanswered--
-	if good {
-		o.release.answered++
+// answeredLocked records the outcome of a request that was released with p.
+func (o *Outage) answeredLocked(p Permit, good bool, now time.Duration) {
+	switch {
+	case !p.Given() || p.round != o.round:
+	case p.Probe && !good:
+		o.probeAgainLocked(now)
+	case !p.Probe:
+		o.release.unanswered--
+		if good {
+			o.release.answered++
+		}
 	}
 }
 
 // Down reports whether nobody reaches the host.
 func (o *Outage) Down(now time.Duration) bool {
-	if o.state.Load() <= releasing {
+	if o.state.Load() <= hostReleasing {
 		return false
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.judgeLocked(now)
-	return o.down
+	return o.isDown()
 }
 
 // Holds reports whether a call that began at a time must wait in line: the host is down, or it was when
 // the call began and the line is not empty yet.
 func (o *Outage) Holds(called, now time.Duration) bool {
 	state := o.state.Load()
-	if state == up || state == releasing && !o.before(called) {
+	if state == hostUp || state == hostReleasing && !o.before(called) {
 		return false
 	}
 	o.mu.Lock()
@@ -223,15 +228,15 @@ func (o *Outage) Holds(called, now time.Duration) bool {
 func (o *Outage) before(called time.Duration) bool { return int64(called) < o.opened.Load() }
 
 func (o *Outage) holdsLocked(called time.Duration) bool {
-	return o.down || len(o.line) > 0 && o.before(called)
+	return o.isDown() || len(o.line) > 0 && o.before(called)
 }
 
-// Patience returns until when a call that began at a time waits for the host: for most, less half of what
-// the outage had lasted longer than half a minute by then.
+// Patience returns until when a call waits for the host: for most, less half of what the outage had lasted
+// longer than half a minute when the call began.
 func (o *Outage) Patience(called, most time.Duration) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.down {
+	if o.isDown() {
 		most = max(0, most-max(0, called-o.since-youngFor)/2)
 	}
 	return After(called, most)
@@ -246,8 +251,8 @@ func (o *Outage) Join(w *Waiter, now time.Duration) bool {
 		return false
 	}
 	o.line.insert(w, byCall)
-	if !o.down {
-		o.release.gap = max(0, o.release.end-now) / time.Duration(len(o.line))
+	if !o.isDown() {
+		o.release.divide(now, len(o.line))
 	}
 	return true
 }
@@ -263,10 +268,10 @@ func (o *Outage) Leave(w *Waiter) {
 
 func (o *Outage) removeLocked(at int) {
 	o.line.remove(at)
-	if len(o.line) == 0 && o.state.Load() == releasing {
-		o.state.Store(up)
+	if len(o.line) == 0 && o.state.Load() == hostReleasing {
+		o.state.Store(hostUp)
 	}
-	o.wakeLocked()
+	o.wakeNextLocked()
 }
 
 // A Turn says what a waiter may do.
@@ -281,31 +286,44 @@ type Turn struct {
 func (o *Outage) Ask(w *Waiter, now time.Duration) Turn {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.down && o.probing && now >= o.probed+max(longestSilence, 2*o.failures.slowest) {
-		o.streak.Store(steady)
+	if now >= o.silentAtLocked() {
+		o.streak.Store(steadyStreak) // its next failures are a new outage
 		o.openLocked(now)
 	}
 	at, again := o.line.index(w), w.Deadline
-	if o.down {
+	if o.isDown() {
 		again = min(again, w.Patience)
 	}
 	if now >= again {
 		o.removeLocked(at)
 		return Turn{Over: true, Alone: len(o.line) == 0}
 	}
-	if next, from := o.nextLocked(now); at == next && now >= from {
+	next, from := o.nextLocked(now)
+	switch {
+	case at == next && now >= from:
 		return Turn{Permit: o.releaseLocked(at, from, now)}
-	} else if at == next {
+	case at == next:
 		again = min(again, from)
 	}
+	if at == 0 {
+		again = min(again, o.silentAtLocked())
+	}
 	return Turn{Again: again}
+}
+
+// silentAtLocked is when a probe has been silent for so long that it was not turned away.
+func (o *Outage) silentAtLocked() time.Duration {
+	if !o.isDown() || !o.probing {
+		return longest
+	}
+	return o.probed + max(longestSilence, 2*o.failures.slowest)
 }
 
 // nextLocked is the index of the waiter that goes next, and when: the first in line or, while the host
 // is down, the prober. It is -1 if there is none.
 func (o *Outage) nextLocked(now time.Duration) (at int, from time.Duration) {
 	switch {
-	case o.down:
+	case o.isDown():
 		return o.proberLocked()
 	case len(o.line) == 0:
 		return -1, 0
@@ -321,7 +339,7 @@ func (o *Outage) proberLocked() (at int, from time.Duration) {
 		w := o.line[i]
 		ready := max(o.probeAt, w.ProbeFrom)
 		if w.Attempts > 0 {
-			ready = max(ready, o.probed+paidProbe)
+			ready = max(ready, o.probed+paidDistance)
 		}
 		if w.NoProbe || at >= 0 && (ready > from || ready == from && w.Attempts >= o.line[at].Attempts) {
 			continue
@@ -334,21 +352,27 @@ func (o *Outage) proberLocked() (at int, from time.Duration) {
 }
 
 func (o *Outage) releaseLocked(at int, due, now time.Duration) Permit {
-	probe := o.down
-	if probe {
-		if o.probeAt = now + longestSilence; !o.probing {
-			o.probed, o.probing = now, true
-		}
-	} else {
+	p := Permit{o.round, o.isDown()}
+	if !p.Probe {
 		o.release.sent(max(due, now-lateness))
+		o.removeLocked(at)
+		return p
+	}
+	o.probeAt = now + longestSilence
+	if !o.probing {
+		o.probed, o.probing = now, true
 	}
 	o.removeLocked(at)
-	return Permit{o.round, probe}
+	if len(o.line) > 0 {
+		o.line[0].wake() // it looks whether the probe is silent
+	}
+	return p
 }
 
-func (o *Outage) wakeLocked() {
+// wakeNextLocked wakes the waiter that goes next, because its turn may come sooner than it knows.
+func (o *Outage) wakeNextLocked() {
 	at := 0
-	if o.down {
+	if o.isDown() {
 		at, _ = o.proberLocked()
 	}
 	if 0 <= at && at < len(o.line) {
