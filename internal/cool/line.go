@@ -91,9 +91,10 @@ func (r *release) begin(from, window time.Duration, waiters int) {
 	r.first = from + Uniform(r.gap)
 }
 
-// beginAfter is begin for a line whose first request was answered well just now: it had the first place.
+// beginAfter is begin for a line whose first request was answered well just now. So the others go at the end
+// of their places: a probe of each of many small clients is a load of its own.
 func (r *release) beginAfter(now, window time.Duration, waiters int) {
-	r.begin(now, window, waiters+1)
+	r.begin(now, window, waiters)
 	r.first = now + r.gap
 }
 
