@@ -43,7 +43,8 @@ type ProbeBoard interface {
 	Replace(ctx context.Context, key string, wait, every time.Duration) error
 }
 
-// NoBoard is a Board that stores nothing: a refusal holds back only the request that met it.
+// NoBoard is a Board that stores nothing: a refusal holds back only the request that met it, and no
+// request waits for a host that is down.
 var NoBoard Board = noBoard{}
 
 type noBoard struct{}
@@ -60,9 +61,9 @@ func (noBoard) Read(context.Context, string) (wait, every time.Duration, err err
 //	a := &heed.Transport{Board: board}
 //	b := &heed.Transport{Board: board, Retry: heed.RetryPolicy{MaxAttempts: 2}}
 //
-// Then they have one waiting line for each key, and share what responses tell about a vendor's
-// scopes. The zero value is ready to use; do not copy it. It is a ProbeBoard. Cool-downs that are
-// over are dropped; beyond 65,536 keys, others may be too.
+// Then they have one waiting line for each key and for each host that is down, and share what
+// responses tell about a vendor's scopes. The zero value is ready to use; do not copy it. It is a
+// ProbeBoard. Cool-downs that are over are dropped; beyond 65,536 keys, others may be too.
 type LocalBoard struct {
 	used    atomic.Bool         // set by the first cool-down: until then look-ups are skipped
 	servers keyed.Table[server] // by host

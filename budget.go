@@ -19,8 +19,10 @@ type Budget interface {
 	// Deposit earns key a part of a retry. It is called once for each request.
 	Deposit(ctx context.Context, key string)
 	// Withdraw takes a retry from key if one is left, and reports whether it may be sent. It is
-	// called before the wait of each retry that is not free. A retry is free if it waits for as long
-	// as a refusal's hint or a throttle requires.
+	// called before the wait of each retry that is not free. A retry is free if the last attempt
+	// could not be sent, if it waits until a host that is down is back, or for as long as a refusal's
+	// hint or a throttle requires. After a hint it is not free if its request was sent after the end
+	// of the last hint, nothing was answered well since, and no other request waits in line.
 	Withdraw(ctx context.Context, key string) bool
 	// Refund gives back a retry that was withdrawn: because it was not sent, or because its call ended
 	// well. It is called at most once for each retry that Withdraw allowed, and right before Success

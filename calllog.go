@@ -206,6 +206,8 @@ func (l Ledger) String() string {
 		fmt.Fprintln(&s, e)
 	}
 	switch r := l.Refused; {
+	case r != nil && r.Cause == CauseOutage:
+		fmt.Fprintf(&s, "not sent again: the host is down for longer than %s\n", r.Limit)
 	case r != nil && r.Err != nil:
 		fmt.Fprintln(&s, "not sent: refused by the Pacer")
 	case r != nil:

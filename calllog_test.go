@@ -54,6 +54,11 @@ func TestALedgerRecordsAttemptsWaitsCausesAndSources(t *testing.T) {
 	})
 }
 
+func TestALedgerSaysThatTheHostIsStillDown(t *testing.T) {
+	l := heed.Ledger{Refused: &heed.OverdueError{Cause: heed.CauseOutage, Limit: "RetryPolicy.MaxOutage"}}
+	assert.Equal(t, "not sent again: the host is down for longer than RetryPolicy.MaxOutage\n", l.String())
+}
+
 // slowPacer delays each request by a second.
 type slowPacer struct{}
 

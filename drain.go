@@ -21,8 +21,9 @@ const limitDrain = "WithDrain"
 //
 //   - A request that is under way is completed, but not sent again: its response or error is
 //     returned.
-//   - A request that waits for a cool-down or a Pacer, and any new request, fails at once with an
-//     error for which errors.Is(err, ErrNotSent) holds. Another process can do it later.
+//   - A request that waits for a cool-down, a Pacer or a host that is down, and any new request,
+//     fails at once with an error for which errors.Is(err, ErrNotSent) holds. Another process can do
+//     it later.
 //   - A request that waits before a retry gets its last response, or an error for which
 //     errors.Is(err, ErrNotSent) does not hold.
 //

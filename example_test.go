@@ -188,6 +188,24 @@ func ExampleTransport_breaker() {
 	// the breaker is open
 }
 
+// A job waits for a server that is down, five minutes if need be. A user does not: the page then goes
+// without what the server has.
+func ExampleRetryPolicy_outage() {
+	client := &http.Client{Transport: &heed.Transport{Retry: heed.RetryPolicy{
+		MaxOutage:  5 * time.Minute,
+		MaxWait:    5 * time.Minute,
+		MaxElapsed: 15 * time.Minute,
+	}}}
+	show(client.Get("https://api.example.com/jobs/1"))
+
+	ctx := heed.WithRetryFunc(context.Background(), func(p heed.RetryPolicy) heed.RetryPolicy {
+		p.MaxAttempts, p.MaxOutage = 2, -1
+		return p
+	})
+	req, _ := http.NewRequestWithContext(ctx, "GET", "https://api.example.com/hints", nil)
+	show(client.Do(req))
+}
+
 // A request that must not be retried has a policy of its own.
 func ExampleWithRetry() {
 	srv := busy(1)

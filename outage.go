@@ -84,7 +84,7 @@ func (c *call) awaitHost() error {
 			return errStillDown
 		case turn.Over:
 			return c.payLate()
-		case turn.Permit.Probe && c.payLate() != nil:
+		case turn.Permit.Probe && !turn.Free && c.payLate() != nil:
 			w.NoProbe = true
 			o.Unclear(turn.Permit, at) // the next one that would have to pay has its turn later
 			if !o.Join(w, at) {

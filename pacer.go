@@ -70,8 +70,8 @@ type OverdueError struct {
 	Cause Cause
 
 	// Limit names the setting that allows no longer wait: "RetryPolicy.MaxWait",
-	// "RetryPolicy.MaxElapsed", "RetryPolicy.MaxOutage" or "deadline". It is "line" if 10,000 requests wait for the same
-	// cool-down already, and "" if the Pacer has a limit of its own.
+	// "RetryPolicy.MaxElapsed", "RetryPolicy.MaxOutage" or "deadline". It is "line" if 10,000 requests
+	// wait for the same cool-down already, and "" if the Pacer has a limit of its own.
 	Limit string
 
 	// Err is the Pacer's error, if that was not just an OverdueError.

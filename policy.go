@@ -21,8 +21,9 @@ import (
 // The zero RetryPolicy makes at most four attempts, waits at most a minute before each, and ends
 // after five minutes. Do not change a policy while it is in use.
 type RetryPolicy struct {
-	// MaxAttempts is the highest number of attempts for one request, the first included. If zero,
-	// it is 4; with 1 or less, nothing is retried.
+	// MaxAttempts is the highest number of attempts for one request, the first included. Dials that
+	// fail while the request may wait for its host (see MaxOutage) do not count. If zero, MaxAttempts
+	// is 4; with 1 or less, nothing is retried.
 	MaxAttempts int
 
 	// If reports whether another attempt may do better than a. If nil, it is Worthwhile.
@@ -43,8 +44,9 @@ type RetryPolicy struct {
 	// Backoff returns the wait after an attempt whose response has no hint, and the shortest wait
 	// after one that has. If nil, it is FullJitter(Exponential(base, 30*time.Second)), where base
 	// is one second after a refusal because of a limit, and otherwise 50 ms or twice the attempt's
-	// duration, whichever is longer. This default stays within MaxWait, and within half of the time
-	// until the deadline or the end of MaxElapsed.
+	// duration, whichever is longer. If nobody has got a good answer from the host since the request
+	// began, the second wait is at least 125 to 250 ms, and the third 1 to 2 s. This default stays
+	// within MaxWait, and within half of the time until the deadline or the end of MaxElapsed.
 	Backoff Backoff
 
 	// MaxWait is the longest wait before an attempt. It limits the cool-down, its waiting line and

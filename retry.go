@@ -161,7 +161,8 @@ func limitOf(v Verdict, left string) string {
 //
 //   - a response with X-Should-Retry: false or Stripe-Should-Retry: false
 //   - the 504 of a cache to a request with Cache-Control: only-if-cached (RFC 9111 section 5.2.1.7)
-//   - a name that does not exist, an invalid certificate, scheme or header, a malformed response
+//   - a name that does not exist, unless the host gave a good answer within ten minutes
+//   - an invalid certificate, scheme or header, a malformed response
 //   - an error that contains a response, such as that of an OAuth token endpoint
 //   - an error that says so itself: by a method NonRetriable, or by Retryable or RetryableError
 //     returning false

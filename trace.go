@@ -176,10 +176,10 @@ func (c *call) traceDegraded(err error) {
 //
 //	transport := &heed.Transport{Trace: heed.LogTrace(slog.Default())}
 //
-// The levels are Warn for a retry, for giving up and for a request that is not sent; Info after a wait of
-// a second or more for a cool-down, the Pacer or a host that was down, with its cause and what it took;
-// Debug when a wait for a cool-down or the Pacer begins; and Error if a store cannot be reached. If l is
-// nil, slog.Default() is called for each record.
+// The levels are Warn for a retry, for giving up and for a request that is not sent; Info after a
+// wait of a second or more for a cool-down, the Pacer or a host that was down, with its cause and
+// how long it took; Debug when a wait for a cool-down or the Pacer begins; and Error if a store
+// cannot be reached. If l is nil, slog.Default() is called for each record.
 //
 // An attempt with the Verdict Final is not logged, such as a success or a 404. The exception is one
 // that Worthwhile would retry if the request were idempotent: it is logged with the cause "not

@@ -10,7 +10,8 @@ import (
 //	client := &http.Client{Transport: &heed.Transport{}}
 //
 // It waits as long as the server asks, retries within a budget what may succeed later, and after a
-// refusal holds back other requests to the same server.
+// refusal holds back other requests to the same server. While a server is down, requests wait for
+// it.
 //
 // The zero Transport is ready to use. It is safe for concurrent use. Do not copy it or change its
 // fields once it is in use. Several Transports can share a Budget, Pacer or Board.
@@ -38,16 +39,19 @@ type Transport struct {
 	// WithRetry and WithRetryFunc override it for one request.
 	Retry RetryPolicy
 
-	// Budget limits the retries, except those that wait for as long as a refusal asks. If nil, the
-	// Transport has a LocalBudget of its own, which counts each host separately.
+	// Budget limits the retries, except those that wait for as long as a refusal asks and those
+	// after a request that could not be sent. The retries of a request that ends well are given
+	// back. If nil, the Transport has a LocalBudget of its own, which counts each host separately.
 	Budget Budget
 
 	// Pacer delays requests to stay within a limit. If nil, requests are not paced; they still wait
-	// for cool-downs.
+	// for cool-downs, and for hosts that are down.
 	Pacer Pacer
 
-	// Board stores cool-downs. If nil, the Transport has a LocalBoard of its own. NoBoard turns
-	// cool-downs off.
+	// Board stores cool-downs. If nil, the Transport has a LocalBoard of its own. Transports with
+	// one LocalBoard also share what they know of hosts that are down, whatever the Key and the
+	// credential. Other Boards store no outages: then each Transport knows its own. With NoBoard no
+	// request waits for a cool-down or for a host that is down.
 	Board Board
 
 	// Key returns the key whose cool-downs apply to a request. If nil, it is ByCredential: scheme,

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,6 +52,67 @@ func answer(w http.ResponseWriter, resp *http.Response, err error) {
 		http.Error(w, "bad gateway", http.StatusBadGateway)
 	}
 }
+
+// getFromEither gets a path from the first host, and from the second one if the first is down.
+func getFromEither(ctx context.Context, client *http.Client, path, first, second string) (*http.Response, error) {
+	impatient := heed.WithRetryFunc(ctx, func(p heed.RetryPolicy) heed.RetryPolicy {
+		p.MaxAttempts, p.MaxOutage = 2, -1 // the second host is better than waiting
+		return p
+	})
+	req, err := http.NewRequestWithContext(impatient, "GET", first+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := client.Do(req)
+	if err == nil && resp.StatusCode < 500 || ctx.Err() != nil {
+		return resp, err
+	}
+	if err == nil {
+		resp.Body.Close()
+	}
+	if req, err = http.NewRequestWithContext(ctx, "GET", second+path, nil); err != nil {
+		return nil, err
+	}
+	return client.Do(req)
+}
+
+func TestTheSecondHostAnswersWhileTheFirstIsDown(t *testing.T) {
+	for name, down := range map[string]http.RoundTripper{"refused": refused, "503": unavailable} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := testserver.New(t)
+				client := &http.Client{Transport: &heed.Transport{Base: function(func(req *http.Request) (*http.Response, error) {
+					if req.URL.Host == "first.test" {
+						return down.RoundTrip(req)
+					}
+					return srv.Transport().RoundTrip(req)
+				})}}
+				for range 100 {
+					start := time.Now()
+					resp, err := getFromEither(t.Context(), client, "/", "http://first.test", srv.URL)
+					require.NoError(t, err)
+					resp.Body.Close()
+					assert.Equal(t, 200, resp.StatusCode)
+					assert.LessOrEqual(t, time.Since(start), 50*time.Millisecond)
+				}
+			})
+		})
+	}
+}
+
+type function func(*http.Request) (*http.Response, error)
+
+func (f function) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
+// Two hosts that are down.
+var (
+	refused = function(func(*http.Request) (*http.Response, error) {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	})
+	unavailable = function(func(req *http.Request) (*http.Response, error) {
+		return &http.Response{StatusCode: 503, Body: http.NoBody, Request: req}, nil
+	})
+)
 
 func TestAHandlerPassesTheWaitOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

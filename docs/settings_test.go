@@ -1,10 +1,13 @@
 package docs_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"net/http"
+	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,10 +42,18 @@ func forBatches() *heed.Transport {
 			MaxAttempts:    10,
 			AttemptTimeout: time.Minute,
 			MaxWait:        90 * time.Minute, // hourly limits reset after an hour
+			MaxOutage:      15 * time.Minute, // a server that is down is waited for
 			MaxElapsed:     -1,               // a job may take as long as it takes
 		},
 		Budget: &heed.LocalBudget{Ratio: 0.5}, // a retry for every two requests
 		Pacer:  &pace.Queue{Pacer: pace.PerHost(10, 1)},
+	}
+}
+
+func forRestarts() *heed.Transport {
+	return &heed.Transport{
+		Retry: heed.RetryPolicy{MaxOutage: 30 * time.Second}, // the server starts in twenty
+		Trace: heed.LogTrace(nil),                            // says which calls waited, and how long
 	}
 }
 
@@ -166,6 +177,101 @@ func TestABatchWaitsForAnHour(t *testing.T) {
 		assert.GreaterOrEqual(t, time.Since(start), time.Hour)
 		srv.Check(t)
 	})
+}
+
+// outage returns a Base that is answered by base, but by down between two times from now.
+func outage(base, down http.RoundTripper, from, to time.Duration) http.RoundTripper {
+	start := time.Now()
+	return function(func(req *http.Request) (*http.Response, error) {
+		if d := time.Since(start); from <= d && d < to {
+			return down.RoundTrip(req)
+		}
+		return base.RoundTrip(req)
+	})
+}
+
+func TestABatchOutlastsAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, transport := testserver.New(t), forBatches()
+		transport.Base = outage(srv.Transport(), refused, 5*time.Second, 10*time.Minute)
+		var workers sync.WaitGroup
+		for range 20 {
+			workers.Go(func() {
+				for range 10 {
+					status, err := get(t.Context(), t, transport, srv.URL)
+					assert.NoError(t, err)
+					assert.Equal(t, 200, status)
+				}
+			})
+		}
+		workers.Wait()
+	})
+}
+
+func TestARestartIsWaitedFor(t *testing.T) {
+	for _, down := range []http.RoundTripper{refused, unavailable} {
+		synctest.Test(t, func(t *testing.T) {
+			srv, transport := testserver.New(t), forRestarts()
+			transport.Trace = nil
+			transport.Base = outage(srv.Transport(), down, 5*time.Second, 25*time.Second)
+			var calls sync.WaitGroup
+			for range 300 {
+				time.Sleep(100 * time.Millisecond)
+				calls.Go(func() {
+					status, err := get(t.Context(), t, transport, srv.URL)
+					assert.NoError(t, err)
+					assert.Equal(t, 200, status)
+				})
+			}
+			calls.Wait()
+		})
+	}
+}
+
+func TestPatienceIsAsTheTableSays(t *testing.T) {
+	const ms = time.Millisecond
+	for name, c := range map[string]struct {
+		policy   heed.RetryPolicy
+		deadline time.Duration
+		waits    [3]time.Duration // in an outage that is new, 40 s old, 80 s old
+	}{
+		"default":       {waits: [3]time.Duration{10 * time.Second, 5 * time.Second, 0}},
+		"deadline":      {deadline: 2 * time.Second, waits: [3]time.Duration{1500 * ms, 1500 * ms, 0}},
+		"MaxWait":       {policy: heed.RetryPolicy{MaxWait: 500 * ms}, waits: [3]time.Duration{500 * ms, 0, 0}},
+		"MaxOutage 2s":  {policy: heed.RetryPolicy{MaxOutage: 2 * time.Second}, waits: [3]time.Duration{2 * time.Second, 0, 0}},
+		"MaxOutage 30s": {policy: forRestarts().Retry, waits: [3]time.Duration{30 * time.Second, 25 * time.Second, 5 * time.Second}},
+		"MaxOutage 5m": {
+			policy: heed.RetryPolicy{MaxOutage: 5 * time.Minute, MaxWait: 5 * time.Minute, MaxElapsed: -1},
+			waits:  [3]time.Duration{300 * time.Second, 295 * time.Second, 275 * time.Second},
+		},
+		"MaxOutage -1": {policy: heed.RetryPolicy{MaxOutage: -1, MaxAttempts: 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := testserver.New(t)
+				transport := &heed.Transport{Base: outage(srv.Transport(), refused, time.Second, time.Hour), Retry: c.policy}
+				begun := time.Now().Add(time.Second)
+				once := heed.WithRetry(t.Context(), heed.RetryPolicy{MaxAttempts: 1})
+				for range 30 { // calls that show the outage
+					get(once, t, transport, srv.URL)
+					time.Sleep(50 * ms)
+				}
+				var calls sync.WaitGroup
+				for i, age := range []time.Duration{500 * ms, 40 * time.Second, 80 * time.Second} {
+					time.Sleep(time.Until(begun.Add(age)))
+					calls.Go(func() {
+						ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(c.deadline, time.Hour))
+						defer cancel()
+						start := time.Now()
+						_, err := get(ctx, t, transport, srv.URL)
+						assert.ErrorIs(t, err, syscall.ECONNREFUSED)
+						assert.InDelta(t, c.waits[i].Seconds(), time.Since(start).Seconds(), 0.3, "after %v", age)
+					})
+				}
+				calls.Wait()
+			})
+		})
+	}
 }
 
 func TestAFleetSharesItsCoolDown(t *testing.T) {

@@ -123,7 +123,7 @@ func (c *call) decided(a heed.Attempt, v heed.Verdict, wait time.Duration) {
 		attrs = append(attrs, requiredKey.Float64(wait.Seconds()))
 	}
 	c.event("heed.verdict", now, attrs...)
-	if a.Cause != 0 {
+	if a.Cause != 0 && a.Cause != heed.CauseOutage { // waited tells that one: nobody knows how long it takes
 		c.waits(a.Cause, now, wait, sourcesOf(a, wait))
 	}
 }
@@ -196,6 +196,9 @@ func (h hooks) cooled(req *http.Request, key string, wait time.Duration) {
 }
 
 func (h hooks) waited(req *http.Request, cause heed.Cause, took time.Duration) {
+	if cause == heed.CauseOutage {
+		callOf(req.Context()).waits(cause, time.Now().Add(-took), took, nil)
+	}
 	h.metrics.waited(req, cause, took)
 	if h.next.Waited != nil {
 		h.next.Waited(req, cause, took)

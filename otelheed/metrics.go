@@ -42,7 +42,7 @@ func newMetrics(meter metric.Meter, o Options) *metrics {
 		failures: count("heed.client.store.failures", "{failure}", "Times that a Board worked without its store."),
 		waits: made(meter, func(m metric.Meter) (metric.Float64Histogram, error) {
 			return m.Float64Histogram("heed.client.wait.duration", metric.WithUnit("s"),
-				metric.WithDescription("Waits of requests: before a retry, for a cool-down, and for a Pacer."),
+				metric.WithDescription("Waits of requests: before a retry, for a host that is down, for a cool-down, and for a Pacer."),
 				metric.WithExplicitBucketBoundaries(.001, .01, .1, .5, 1, 2.5, 5, 10, 30, 60, 300))
 		}),
 		balance: made(meter, func(m metric.Meter) (metric.Float64ObservableGauge, error) {

@@ -3,12 +3,14 @@ package otelheed_test
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"regexp"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,11 +36,52 @@ func TestEachAttemptAndEachWaitIsCountedOnce(t *testing.T) {
 attempts {attempt} [again, 429, server.test, 80] 1
 attempts {attempt} [again, 503, server.test, 80] 1
 attempts {attempt} [final, 200, server.test, 80] 1
-budget.balance {retry} [server.test, 80] 3.1
+budget.balance {retry} [server.test, 80] 4.1
 retries {retry} [server.test, 80] 2
 wait.duration s [backoff, server.test, 80] 1 of 2
 wait.duration s [hint, server.test, 80] 1 of 3 and jitter
 `, withJitter.ReplaceAllString(l.metrics(), "${1}3 and jitter"))
+	})
+}
+
+// Nobody knows how long an outage takes, so its wait is told when it is over.
+func TestAWaitForAHostThatIsDownIsOneEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, srv, down := newLab(t), testserver.New(t), false
+		client := l.client(&heed.Transport{Base: base(func(req *http.Request) (*http.Response, error) {
+			if down {
+				return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+			}
+			return srv.Transport().RoundTrip(req)
+		})})
+		for range 3 {
+			call(t, client, srv.URL)
+		}
+		down = true
+		once := heed.WithRetry(t.Context(), heed.RetryPolicy{MaxAttempts: 1})
+		for range 5 {
+			req, err := http.NewRequestWithContext(once, "GET", srv.URL, nil)
+			require.NoError(t, err)
+			_, err = client.Do(req)
+			require.Error(t, err)
+			time.Sleep(100 * time.Millisecond)
+		}
+		began := time.Now()
+		time.AfterFunc(3*time.Second, func() { down = false })
+		call(t, client, srv.URL)
+		var waited time.Duration
+		for _, span := range l.spans.Ended() {
+			for _, e := range span.Events() {
+				if e.Name != "heed.wait" {
+					continue
+				}
+				assert.Equal(t, "outage", e.Attributes[0].Value.AsString())
+				assert.InDelta(t, waited, e.Time.Sub(began), float64(time.Millisecond), "the next wait begins when the last has ended")
+				waited += time.Duration(e.Attributes[1].Value.AsFloat64() * float64(time.Second))
+			}
+		}
+		assert.InDelta(t, time.Since(began), waited, float64(time.Millisecond))
+		assert.Contains(t, l.metrics(), "wait.duration s [outage, server.test, 80]")
 	})
 }
 

@@ -27,6 +27,9 @@ import (
 // posts itself. It neither waits for Redis nor fails. When Redis is back, it learns within a second,
 // or Timeout if that is longer, what was posted meanwhile, and what it lost in a restart.
 //
+// It does not share outages: each process finds out for itself, with one probe at a time, whether a
+// host that is down is back.
+//
 // # Wrong cool-downs
 //
 // Post only lengthens a cool-down, so a single wrong response could stop all processes for a day.

@@ -8,7 +8,7 @@
 //	go run ./examples/storm -table -goals -seeds 3
 //
 // The heed.Transport is the real one. The network and the time are simulated, so minutes take
-// seconds. The experiments give the same figures each time. docs/storms.md explains them.
+// seconds. The experiments give nearly the same figures each time. docs/storms.md explains them.
 package main
 
 import (

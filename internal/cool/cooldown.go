@@ -55,6 +55,8 @@ const (
 	longestInterval = time.Minute // longer ones are ignored
 	probeEvery      = time.Minute
 
+	longestWindow = 10 * time.Second // of a release
+
 	// A CoolDown that still learns from the server's answers is kept for this time after the last
 	// request that had to wait.
 	keepAfterRelease = 10 * time.Second
@@ -62,7 +64,7 @@ const (
 
 // Jitter is the range of the jitter after a hint, three tenths of the hint: wide enough to spread many
 // waiters, and short compared to the hint.
-func Jitter(hint time.Duration) time.Duration { return min(hint/10*3, 10*time.Second) }
+func Jitter(hint time.Duration) time.Duration { return min(hint/10*3, longestWindow) }
 
 // byAttempts is the order of a CoolDown's line. The request with more attempts goes first, so that none
 // runs out of attempts while others have not begun; of equal ones, the call that began first.

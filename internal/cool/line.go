@@ -30,7 +30,7 @@ type Waiter struct {
 
 	Patience  time.Duration // in an Outage: until when it waits for the host
 	ProbeFrom time.Duration // and it is no probe before
-	NoProbe   bool          // or never
+	NoProbe   bool          // nor at all, unless nobody else is for long
 
 	Wake chan struct{} // receives when the waiter must ask again; it needs room for one
 

@@ -22,8 +22,8 @@ import (
 //     nobody a retry.
 //   - The first good answer opens the host. So does a probe that is silent for longer than failures
 //     take: it was not turned away.
-//   - The line is released evenly over as long as the outage lasted, while new requests go at once.
-//     Together that is twice the ordinary load.
+//   - The line is released evenly over as long as the first in line has waited, while new requests go
+//     at once. Together that is twice the ordinary load.
 //   - A request whose patience ends leaves the line. Patience shrinks in an outage that lasts.
 //
 // The zero Outage belongs to a host of which nothing is known. It is safe for concurrent use; do not
@@ -62,10 +62,12 @@ const (
 	earlyDistance    = 200 * time.Millisecond
 	earlyFor         = 5 * time.Second
 	longestDistance  = time.Second
-	paidDistance     = 3 * time.Second // to one that costs a retry: requests that cost none may come
+	// To one that costs a retry: requests that cost none may come first.
+	paidDistance = 3 * time.Second
+	// To one with a single attempt left, and nothing to pay with. Somebody must probe.
+	lastDistance = 10 * time.Second
 
-	longestWindow = 10 * time.Second // of the release
-	youngFor      = 30 * time.Second // patience is whole for so long
+	youngFor = 30 * time.Second // patience is whole for so long
 )
 
 // byCall is the order of an Outage's line.
@@ -141,7 +143,7 @@ func (o *Outage) judgeLocked(now time.Duration) {
 		o.round++
 		o.setUpLocked()
 	case !o.isDown() && o.streak.Load() == 0 && f.showOutage(now):
-		o.since = f.began
+		o.since, o.probed = f.began, f.last
 		o.round++
 		o.state.Store(hostDown)
 		o.probeAgainLocked(f.last)
@@ -173,7 +175,11 @@ func (o *Outage) openLocked(now time.Duration) {
 	o.round++
 	o.setUpLocked()
 	o.release = release{answered: 1}
-	o.release.beginAfter(now, min(now-o.since, longestWindow), len(o.line))
+	window := now - o.since
+	if len(o.line) > 0 {
+		window = min(window, now-o.line[0].Called) // in a long outage, the first of them gave up
+	}
+	o.release.beginAfter(now, window, len(o.line))
 	o.wakeNextLocked()
 }
 
@@ -277,6 +283,7 @@ func (o *Outage) removeLocked(at int) {
 // A Turn says what a waiter may do.
 type Turn struct {
 	Permit Permit        // it may be sent
+	Free   bool          // and costs no retry, although it is a probe
 	Over   bool          // it has waited for as long as it may, and is no longer in line
 	Alone  bool          // and no other is: nobody else's probe would have opened the host
 	Again  time.Duration // otherwise: when it must ask again at the latest
@@ -301,7 +308,8 @@ func (o *Outage) Ask(w *Waiter, now time.Duration) Turn {
 	next, from := o.nextLocked(now)
 	switch {
 	case at == next && now >= from:
-		return Turn{Permit: o.releaseLocked(at, from, now)}
+		free := now >= o.probed+lastDistance
+		return Turn{Permit: o.releaseLocked(at, from, now), Free: free}
 	case at == next:
 		again = min(again, from)
 	}
@@ -338,10 +346,13 @@ func (o *Outage) proberLocked() (at int, from time.Duration) {
 	for i := len(o.line) - 1; i >= 0; i-- {
 		w := o.line[i]
 		ready := max(o.probeAt, w.ProbeFrom)
-		if w.Attempts > 0 {
+		switch {
+		case w.NoProbe:
+			ready = max(ready, o.probed+lastDistance)
+		case w.Attempts > 0:
 			ready = max(ready, o.probed+paidDistance)
 		}
-		if w.NoProbe || at >= 0 && (ready > from || ready == from && w.Attempts >= o.line[at].Attempts) {
+		if at >= 0 && (ready > from || ready == from && w.Attempts >= o.line[at].Attempts) {
 			continue
 		}
 		if at, from = i, ready; w.Attempts == 0 && ready == o.probeAt {

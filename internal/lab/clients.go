@@ -57,7 +57,8 @@ func forBatches(base http.RoundTripper) http.RoundTripper {
 	return &heed.Transport{
 		Base: base,
 		Retry: heed.RetryPolicy{
-			MaxAttempts: 10, AttemptTimeout: time.Minute, MaxWait: 90 * time.Minute, MaxElapsed: -1,
+			MaxAttempts: 10, AttemptTimeout: time.Minute, MaxWait: 90 * time.Minute, MaxOutage: 15 * time.Minute,
+			MaxElapsed: -1,
 		},
 		Budget: &heed.LocalBudget{Ratio: 0.5},
 	}

@@ -45,8 +45,8 @@ func TestTheRetriesThatAreLeftAreShown(t *testing.T) {
 			get(t, client, "http://"+host)
 		}
 		budget.Deposit(t.Context(), "http://a.example key:c0ffee")
-		assert.Equal(t, `heed_budget_retries_left{host="a.example"} 0.2
-heed_budget_retries_left{host="b.example:8080"} 1.1
+		assert.Equal(t, `heed_budget_retries_left{host="a.example"} 1.2
+heed_budget_retries_left{host="b.example:8080"} 2.1
 `, left(), "of hosts that have a label")
 		get(t, client, "http://a.example")
 		assert.Contains(t, left(), "{host=\"a.example\"} 0.3\n", "which is not enough for a retry")
