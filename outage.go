@@ -7,18 +7,19 @@ import (
 	"time"
 
 	"github.com/heedhttp/heed/internal/cool"
+	"github.com/heedhttp/heed/internal/scope"
 	"github.com/heedhttp/heed/ratelimit"
 )
 
 // A hostWait is what a call knows of its host's outages.
 type hostWait struct {
 	permit    cool.Permit   // to send the next attempt to a host that is or was down
-	patience  time.Duration // until when the call waits for its host to be up; 0 until it is known
-	latest    time.Duration // until when it waits in a release
+	patience  time.Duration // until when the call waits for its host; 0 until it is known
 	probeFrom time.Duration // the next attempt is no probe before
 	unsent    int           // dials that failed within patience: they count for no attempt
 	met       bool          // the host was down when the call began
 	unpaid    bool          // the next attempt costs a retry if it is sent while the host is down
+	full      bool          // the line was full: the next attempt does not wait
 }
 
 // outage returns what is known of the host, or nil if the call does not wait for it.
@@ -29,33 +30,29 @@ func (c *call) outage() *cool.Outage {
 	return &c.server.outage
 }
 
-// patience returns until when the call waits for its host to be up, and until when it waits in a release.
-// Both leave a quarter of the call's time for the attempt, a second at most.
-func (c *call) patience(o *cool.Outage) (until, latest time.Duration) {
+// patience returns until when the call waits for its host. It leaves a quarter of the call's time for the
+// attempt, a second at most.
+func (c *call) patience(o *cool.Outage) time.Duration {
 	w := &c.hostWait
 	if w.patience == 0 {
 		at := now()
 		left, _ := c.left(at)
 		left = cool.After(left, at-c.start)
-		w.latest = cool.After(c.start, left-min(left/4, time.Second))
-		w.patience = min(o.Patience(c.start, min(c.policy.maxOutage(), c.policy.maxWait())), w.latest)
+		latest := cool.After(c.start, left-min(left/4, time.Second))
+		w.patience = min(o.Patience(c.start, min(c.policy.maxOutage(), c.policy.maxWait())), latest)
 	}
-	return w.patience, w.latest
+	return w.patience
 }
 
 // held reports whether the next attempt must wait until the host is up. A retry with a Backoff of the
 // caller's own keeps its waits.
 func (c *call) held() bool {
 	o := c.outage()
-	if o == nil || c.number > 0 && c.policy.Backoff != nil {
+	if o == nil || c.hostWait.full || c.number > 0 && c.policy.Backoff != nil {
 		return false
 	}
 	at := now()
-	if !o.Holds(c.start, at) {
-		return false
-	}
-	until, _ := c.patience(o)
-	return at < until
+	return o.Holds(c.start, at) && at < c.patience(o)
 }
 
 // awaitHost waits while the host is down, whatever the method: nothing is sent. At the end of its patience
@@ -68,27 +65,26 @@ func (c *call) awaitHost() error {
 	o, begin := c.outage(), now()
 	c.hostWait.met = c.hostWait.met || c.number == 0
 	defer func() { c.pending.held += now() - begin }()
-	until, latest := c.patience(o)
 	w := &cool.Waiter{
-		Attempts: c.attempts(), Called: c.start, Deadline: latest, Patience: until, ProbeFrom: c.hostWait.probeFrom,
-		NoProbe: c.attempts() > 0 && c.attempts()+1 >= c.policy.maxAttempts(), Wake: make(chan struct{}, 1),
+		Attempts: c.attempts(), Called: c.start, Patience: c.patience(o), ProbeFrom: c.hostWait.probeFrom,
+		LastAttempt: c.attempts() > 0 && c.attempts()+1 >= c.policy.maxAttempts(), Wake: make(chan struct{}, 1),
 	}
 	if !o.Join(w, begin) {
-		return c.payLate()
+		return c.goAtOnce(o)
 	}
 	defer o.Leave(w)
 	for {
 		at := now()
 		switch turn := o.Ask(w, at); {
-		case turn.Over && c.hostWait.unpaid && !turn.Alone:
+		case turn.Over && c.hostWait.unpaid && !turn.Alone && o.Down(at):
 			return errStillDown
 		case turn.Over:
 			return c.payLate()
 		case turn.Permit.Probe && !turn.Free && c.payLate() != nil:
-			w.NoProbe = true
-			o.Unclear(turn.Permit, at) // the next one that would have to pay has its turn later
+			w.Broke = true
+			o.Unclear(turn.Permit, false, at)
 			if !o.Join(w, at) {
-				return c.payLate()
+				return c.goAtOnce(o)
 			}
 		case turn.Permit.Given():
 			c.hostWait.permit, c.hostWait.unpaid = turn.Permit, false
@@ -99,6 +95,18 @@ func (c *call) awaitHost() error {
 			}
 		}
 	}
+}
+
+// goAtOnce is for a call that found no place in line: the host is up, or the line is full. A retry waits for
+// its own backoff then.
+func (c *call) goAtOnce(o *cool.Outage) error {
+	if at := now(); o.Down(at) {
+		c.hostWait.full = true
+		if err := c.sleep(c.hostWait.probeFrom-at, nil); err != nil {
+			return err
+		}
+	}
+	return c.payLate()
 }
 
 // payLate withdraws the retry of a call that has waited free of budget, if the host is still down.
@@ -124,14 +132,17 @@ func (c *call) learnHost() {
 	c.hostWait.permit = cool.Permit{}
 	switch {
 	case a.dial && (!finalError(c.err) || o.AnsweredLately(c.ended) && noSuchName(c.err)), a.unavailable():
-		o.Failed(c.req, p, a.dial, a.Took, c.ended)
-	case c.resp != nil && (c.resp.StatusCode < 500 || a.throttled()):
-		o.Good(c.req, p, c.ended)
+		o.Failed(outageRoute(c.req), p, a.dial, a.Took, c.ended)
+	case c.resp != nil && (c.resp.StatusCode < 500 || a.throttled()) && c.resp.Header["X-From-Cache"] == nil:
+		o.Good(c.req, outageRoute, p, c.sent, c.ended)
 	default:
-		o.Unclear(p, c.ended)
+		o.Unclear(p, c.resp != nil, c.ended)
 	}
 	a.known, a.alone = o.AnsweredLately(c.ended), !o.GoodSince(c.start)
 }
+
+// outageRoute tells requests apart of which some may fail while the host works for others.
+func outageRoute(req *http.Request) string { return scope.Route(req) + " " + credentialOf(req.Header) }
 
 // unavailable reports whether the response says that nobody is there to answer.
 func (a *Attempt) unavailable() bool {
@@ -176,7 +187,8 @@ func (c *call) hold() (h hold) {
 	if o == nil || c.policy.Backoff != nil || !a.dial && !a.unavailable() {
 		return hold{}
 	}
-	until, _ := c.patience(o)
+	until := c.patience(o)
+	c.hostWait.full = false
 	switch down := o.Down(c.ended); {
 	case c.ended >= until:
 		return hold{over: a.dial && down}
@@ -188,17 +200,17 @@ func (c *call) hold() (h hold) {
 	}
 }
 
-// dialBackoff is the wait after a failed dial: short where somebody else reached the host meanwhile,
-// because then only some of its addresses fail, and longer for a call that met an outage.
+// dialBackoff is the wait after a failed dial. It is shorter where somebody else reached the host
+// meanwhile, because then only some of its addresses fail, and longer for a call that met an outage.
 func (c *call) dialBackoff() time.Duration {
 	n := c.hostWait.unsent - 1
-	if !c.last.alone {
-		return uniform(firstFailed << min(n, 2))
-	}
-	if c.hostWait.met {
+	if c.hostWait.met && c.last.alone {
 		n += 3
 	}
 	edge := min(firstFailed<<min(n, 10), longestDialBackoff)
+	if !c.last.alone {
+		return uniform(edge)
+	}
 	return edge - uniform(edge/2)
 }
 

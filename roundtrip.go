@@ -239,7 +239,7 @@ func (c *call) send() error {
 	if c.policy.TellServer {
 		timeLeft = c.timeLeft()
 	}
-	out, err := c.out.next(c.req, c.number+1, timeLeft)
+	out, err := c.out.next(c.req, c.attempts()+1, timeLeft)
 	if err != nil {
 		return err
 	}

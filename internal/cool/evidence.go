@@ -2,16 +2,14 @@ package cool
 
 import (
 	"maps"
-	"net/http"
 	"sync/atomic"
 	"time"
-
-	"github.com/heedhttp/heed/internal/scope"
 )
 
 // failures counts the failures since the last good answer.
 type failures struct {
 	count, dials int
+	sent         int           // requests that were let through since there were several failures
 	began        time.Duration // when the request of the first one was sent
 	first, last  time.Duration // when they came; last is kept until the next failure
 	slowest      time.Duration // what the slowest took
@@ -61,7 +59,7 @@ func (f *failures) add(streak int32, down, dial bool, took, now time.Duration) {
 func (f *failures) showOutage(now time.Duration) bool {
 	quiet := now - f.first
 	switch {
-	case f.count < fewestSlowly:
+	case f.count < fewestSlowly, f.count < f.sent/2: // others are under way, and not turned away
 		return false
 	case !f.steady:
 		return quiet >= unsteadyFor && f.count >= fewestUnsteady
@@ -83,10 +81,13 @@ const (
 	maxRoutes   = 100 // when there are more, all are forgotten
 )
 
-// broken reports whether the route of req fails while others are answered.
-func (r *routes) broken(req *http.Request) bool {
+// any reports whether there is a broken route.
+func (r *routes) any() bool { return r.bad.Load() != nil }
+
+// broken reports whether a route fails while others are answered.
+func (r *routes) broken(route string) bool {
 	bad := r.bad.Load()
-	return bad != nil && (*bad)[scope.Route(req)]
+	return bad != nil && (*bad)[route]
 }
 
 // failedLocked counts a failure, and reports whether there were so many that the route may be broken.

@@ -24,13 +24,16 @@ type Waiter struct {
 	Attempts int           // sent so far
 	Called   time.Duration // when its call began
 	Since    time.Duration // when it began to wait for this attempt
+
+	// In a CoolDown.
 	Deadline time.Duration // the latest time at which it may be sent
+	MaxWait  time.Duration // how long it may wait for this attempt
 
-	MaxWait time.Duration // in a CoolDown: how long it may wait for this attempt
-
-	Patience  time.Duration // in an Outage: until when it waits for the host
-	ProbeFrom time.Duration // and it is no probe before
-	NoProbe   bool          // nor at all, unless nobody else is for long
+	// In an Outage.
+	Patience    time.Duration // until when it waits
+	ProbeFrom   time.Duration // it is no probe before
+	LastAttempt bool          // its call has a single attempt left, after others
+	Broke       bool          // its call cannot pay for a probe
 
 	Wake chan struct{} // receives when the waiter must ask again; it needs room for one
 

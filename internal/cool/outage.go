@@ -6,22 +6,20 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/heedhttp/heed/internal/scope"
 )
 
 // An Outage is what is known of one host: whether it answers, and since when it does not.
 //
 //   - Evidence. A failure is a dial or look-up that failed, or a response which says that nobody is
-//     there. A good answer is one of a server that works, a refusal too. The rest says neither. The
-//     caller decides which is which.
+//     there. A good answer is one of a server that works, a refusal too. The rest says neither, and nor
+//     does a late answer, to a request that was sent before the first failure.
 //   - The host is down if its latest answers are all failures, so many and for so long that this is no
 //     chance. What fails for a part of the requests, or on one route only, is no outage.
 //   - While it is down, requests wait in line. One at a time is sent as a probe, or another one if that
 //     is silent for a second, at distances that grow. Requests that were never sent go first: they cost
 //     nobody a retry.
-//   - The first good answer opens the host. So does a probe that is silent for longer than failures
-//     take: it was not turned away.
+//   - The first good answer opens the host. So does a probe that was not turned away: it got another
+//     answer, or is silent for longer than failures take.
 //   - The line is released evenly over as long as the first in line has waited, while new requests go
 //     at once. Together that is twice the ordinary load.
 //   - A request whose patience ends leaves the line. Patience shrinks in an outage that lasts.
@@ -32,6 +30,7 @@ type Outage struct {
 	state  atomic.Int32
 	streak atomic.Int32 // good answers since the last failure, up to steadyStreak
 	good   atomic.Int64 // when an answer last was good: exact after a failure, else to a second
+	failed atomic.Int64 // when the first of the failures in a row came
 	opened atomic.Int64 // when the last outage ended
 	routes routes
 
@@ -62,10 +61,11 @@ const (
 	earlyDistance    = 200 * time.Millisecond
 	earlyFor         = 5 * time.Second
 	longestDistance  = time.Second
-	// To one that costs a retry: requests that cost none may come first.
+	// To one that costs a retry: requests that cost none may come first. To one that uses up the last
+	// attempt of its call. To one of a call that cannot pay: somebody must probe.
 	paidDistance = 3 * time.Second
-	// To one with a single attempt left, and nothing to pay with. Somebody must probe.
-	lastDistance = 10 * time.Second
+	lastDistance = 5 * time.Second
+	freeDistance = 10 * time.Second
 
 	youngFor = 30 * time.Second // patience is whole for so long
 )
@@ -73,8 +73,13 @@ const (
 // byCall is the order of an Outage's line.
 func byCall(a, b *Waiter) int { return cmp.Compare(a.Called, b.Called) }
 
-// Good records a good answer to req, which was sent with p.
-func (o *Outage) Good(req *http.Request, p Permit, now time.Duration) {
+// Good records a good answer to a request that was sent at a time, with p. routeOf is only called where
+// routes matter.
+func (o *Outage) Good(req *http.Request, routeOf func(*http.Request) string, p Permit, sent, now time.Duration) {
+	if int64(sent) < o.failed.Load() {
+		o.Unclear(p, true, now)
+		return
+	}
 	streak := o.streak.Load()
 	if streak < steadyStreak {
 		o.streak.Add(1)
@@ -82,12 +87,12 @@ func (o *Outage) Good(req *http.Request, p Permit, now time.Duration) {
 	if streak < steadyStreak || int64(now)-o.good.Load() > int64(time.Second) {
 		o.good.Store(int64(now))
 	}
-	if !p.Given() && o.state.Load() <= hostReleasing && !o.routes.broken(req) {
+	if !p.Given() && o.state.Load() <= hostReleasing && !(o.routes.any() && o.routes.broken(routeOf(req))) {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.routes.goodLocked(scope.Route(req))
+	o.routes.goodLocked(routeOf(req))
 	o.answeredLocked(p, true, now)
 	if o.isDown() {
 		o.openLocked(now)
@@ -101,36 +106,48 @@ func (o *Outage) Good(req *http.Request, p Permit, now time.Duration) {
 // none that came after a failure.
 func (o *Outage) GoodSince(t time.Duration) bool { return time.Duration(o.good.Load()) > t }
 
-// Failed records that req, which was sent with p, failed after it took some time. dial says that it could
-// not be sent.
-func (o *Outage) Failed(req *http.Request, p Permit, dial bool, took, now time.Duration) {
+// Failed records that a request, which was sent with p, failed after it took some time. dial says that it
+// could not be sent.
+func (o *Outage) Failed(route string, p Permit, dial bool, took, now time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.answeredLocked(p, false, now)
 	defer o.wakeNextLocked()
 	several := false // failures of this route, which may be the only one
 	if !dial {
-		if o.routes.broken(req) {
+		if o.routes.broken(route) {
 			return // others are answered: this says nothing of the host
 		}
-		several = o.routes.failedLocked(scope.Route(req))
+		several = o.routes.failedLocked(route)
 	}
 	o.failures.add(o.streak.Swap(0), o.isDown(), dial, took, now)
+	o.failed.Store(int64(o.failures.first))
 	if !o.isDown() && (several || o.failures.count >= fewestSlowly) {
 		o.state.Store(hostSuspect)
 	}
 	o.judgeLocked(now)
 }
 
-// Unclear records that a request with p had an outcome that says neither, or was not sent.
-func (o *Outage) Unclear(p Permit, now time.Duration) {
+// Unclear records that a request with p had an outcome that says neither, or was not sent. answered says
+// that there was a response.
+func (o *Outage) Unclear(p Permit, answered bool, now time.Duration) {
 	if !p.Given() {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if answered && p.Probe && p.round == o.round {
+		o.notTurnedAwayLocked(now)
+		return
+	}
 	o.answeredLocked(p, false, now)
 	o.wakeNextLocked()
+}
+
+// notTurnedAwayLocked opens the host although there was no good answer.
+func (o *Outage) notTurnedAwayLocked(now time.Duration) {
+	o.streak.Store(steadyStreak) // its next failures are a new outage
+	o.openLocked(now)
 }
 
 // judgeLocked closes the host if its failures show that it is down. It forgets an outage of which nothing
@@ -147,9 +164,7 @@ func (o *Outage) judgeLocked(now time.Duration) {
 		o.round++
 		o.state.Store(hostDown)
 		o.probeAgainLocked(f.last)
-		for _, w := range o.line { // of a release: their patience counts again
-			w.wake()
-		}
+		o.wakeNextLocked()
 	}
 }
 
@@ -218,7 +233,7 @@ func (o *Outage) Down(now time.Duration) bool {
 }
 
 // Holds reports whether a call that began at a time must wait in line: the host is down, or it was when
-// the call began and the line is not empty yet.
+// the call began and the line is not empty yet. Otherwise the call is sent.
 func (o *Outage) Holds(called, now time.Duration) bool {
 	state := o.state.Load()
 	if state == hostUp || state == hostReleasing && !o.before(called) {
@@ -227,7 +242,11 @@ func (o *Outage) Holds(called, now time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.judgeLocked(now)
-	return o.holdsLocked(called)
+	if o.holdsLocked(called) {
+		return true
+	}
+	o.failures.sent++
+	return false
 }
 
 // before reports whether a call began before the last outage ended.
@@ -294,13 +313,9 @@ func (o *Outage) Ask(w *Waiter, now time.Duration) Turn {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if now >= o.silentAtLocked() {
-		o.streak.Store(steadyStreak) // its next failures are a new outage
-		o.openLocked(now)
+		o.notTurnedAwayLocked(now)
 	}
-	at, again := o.line.index(w), w.Deadline
-	if o.isDown() {
-		again = min(again, w.Patience)
-	}
+	at, again := o.line.index(w), w.Patience
 	if now >= again {
 		o.removeLocked(at)
 		return Turn{Over: true, Alone: len(o.line) == 0}
@@ -308,7 +323,7 @@ func (o *Outage) Ask(w *Waiter, now time.Duration) Turn {
 	next, from := o.nextLocked(now)
 	switch {
 	case at == next && now >= from:
-		free := now >= o.probed+lastDistance
+		free := now >= o.probed+freeDistance
 		return Turn{Permit: o.releaseLocked(at, from, now), Free: free}
 	case at == next:
 		again = min(again, from)
@@ -347,7 +362,9 @@ func (o *Outage) proberLocked() (at int, from time.Duration) {
 		w := o.line[i]
 		ready := max(o.probeAt, w.ProbeFrom)
 		switch {
-		case w.NoProbe:
+		case w.Broke:
+			ready = max(ready, o.probed+freeDistance)
+		case w.LastAttempt:
 			ready = max(ready, o.probed+lastDistance)
 		case w.Attempts > 0:
 			ready = max(ready, o.probed+paidDistance)
@@ -402,7 +419,7 @@ func (o *Outage) Waiting() bool {
 func (o *Outage) Idle(now time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.line) == 0 && now-o.failures.last > forgetAfter && !o.AnsweredLately(now)
+	return len(o.line) == 0 && now-o.failures.last > forgetAfter
 }
 
 // AnsweredLately reports whether the host gave a good answer within ten minutes.
