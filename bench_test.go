@@ -87,3 +87,52 @@ func BenchmarkLocalBudget(b *testing.B) {
 		}
 	})
 }
+
+// The cost of a good answer while another route of the host always fails.
+func BenchmarkRoundTripBesideABrokenRoute(b *testing.B) {
+	base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
+		if req.URL.Path == "/broken" {
+			return &http.Response{StatusCode: 503, Body: http.NoBody, Request: req}, nil
+		}
+		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: req}, nil
+	})
+	tr := &heed.Transport{Base: base, Retry: heed.RetryPolicy{MaxAttempts: 1}}
+	good, broken := get(context.Background()), get(context.Background())
+	broken.URL.Path = "/broken"
+	b.Run("no broken route", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			tr.RoundTrip(good)
+		}
+	})
+	for range 10 {
+		tr.RoundTrip(broken)
+		tr.RoundTrip(good)
+	}
+	b.Run("serial", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			tr.RoundTrip(good)
+		}
+	})
+	b.Run("parallel", func(b *testing.B) {
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				tr.RoundTrip(good)
+			}
+		})
+	})
+	b.Run("parallel, each tenth fails", func(b *testing.B) {
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for n := 0; pb.Next(); n++ {
+				if n%10 == 0 {
+					tr.RoundTrip(broken)
+				} else {
+					tr.RoundTrip(good)
+				}
+			}
+		})
+	})
+}

@@ -384,7 +384,7 @@ func (c *call) cooling() (left time.Duration) {
 // returnPermits returns the permits of an attempt that the server has not answered.
 func (c *call) returnPermits() {
 	if w := &c.hostWait; w.permit.Given() {
-		c.server.outage.Unclear(w.permit, false, now())
+		c.server.outage.Return(w.permit, now())
 		w.permit = cool.Permit{}
 	}
 	for i := range c.coolKeys[:c.keyCount] {

@@ -243,7 +243,7 @@ func provesNotSent(err error) bool {
 	case *net.DNSError:
 		return true
 	case *net.OpError:
-		return e != nil && (e.Op == "dial" || e.Op == "proxyconnect")
+		return e != nil && dials(e.Op)
 	}
 	if isStruct(err, refusedStream) {
 		return true
@@ -253,6 +253,9 @@ func provesNotSent(err error) bool {
 	return slices.Contains(notSentTexts, text) ||
 		strings.HasPrefix(text, h2CannotRetry) && !strings.Contains(text, "PROTOCOL_ERROR")
 }
+
+// dials reports whether a net.OpError with this Op has made no connection to the host.
+func dials(op string) bool { return op == "dial" || op == "proxyconnect" || op == "socks connect" }
 
 // notSentTexts are the texts of such errors that have no exported type.
 var notSentTexts = []string{

@@ -19,6 +19,7 @@ type hostWait struct {
 	unsent    int           // dials that failed within patience: they count for no attempt
 	met       bool          // the host was down when the call began
 	unpaid    bool          // the next attempt costs a retry if it is sent while the host is down
+	early     bool          // or if it turns out not to be down
 	full      bool          // the line was full: the next attempt does not wait
 }
 
@@ -67,7 +68,8 @@ func (c *call) awaitHost() error {
 	defer func() { c.pending.held += now() - begin }()
 	w := &cool.Waiter{
 		Attempts: c.attempts(), Called: c.start, Patience: c.patience(o), ProbeFrom: c.hostWait.probeFrom,
-		LastAttempt: c.attempts() > 0 && c.attempts()+1 >= c.policy.maxAttempts(), Wake: make(chan struct{}, 1),
+		LastAttempt: c.attempts() > 0 && c.attempts()+1 >= c.policy.maxAttempts(),
+		Unpaid:      c.hostWait.unpaid, Wake: make(chan struct{}, 1),
 	}
 	if !o.Join(w, begin) {
 		return c.goAtOnce(o)
@@ -82,12 +84,12 @@ func (c *call) awaitHost() error {
 			return c.payLate()
 		case turn.Permit.Probe && !turn.Free && c.payLate() != nil:
 			w.Broke = true
-			o.Unclear(turn.Permit, false, at)
+			o.Return(turn.Permit, at)
 			if !o.Join(w, at) {
 				return c.goAtOnce(o)
 			}
 		case turn.Permit.Given():
-			c.hostWait.permit, c.hostWait.unpaid = turn.Permit, false
+			c.hostWait.permit, c.hostWait.unpaid, c.hostWait.early = turn.Permit, false, false
 			return nil
 		default:
 			if err := c.sleep(turn.Again-at, w.Wake); err != nil {
@@ -109,12 +111,13 @@ func (c *call) goAtOnce(o *cool.Outage) error {
 	return c.payLate()
 }
 
-// payLate withdraws the retry of a call that has waited free of budget, if the host is still down.
+// payLate withdraws the retry of a call that has waited free of budget, unless the host is up again.
 func (c *call) payLate() error {
-	if c.hostWait.unpaid && c.outage().Down(now()) && !c.withdraw() {
+	w := &c.hostWait
+	if w.unpaid && (w.early || c.outage().Down(now())) && !c.withdraw() {
 		return errStillDown
 	}
-	c.hostWait.unpaid = false
+	w.unpaid, w.early = false, false
 	return nil
 }
 
@@ -124,7 +127,7 @@ var errStillDown = errors.New("heed: the host is down, and the budget has no ret
 // wait for outages itself.
 func (c *call) learnHost() {
 	a := &c.last
-	a.dial = cancelled(c.req) == nil && failedDial(c.err)
+	a.dial = failedDial(c.err) && cancelled(c.req) == nil
 	if c.server == nil {
 		return
 	}
@@ -135,6 +138,7 @@ func (c *call) learnHost() {
 		o.Failed(outageRoute(c.req), p, a.dial, a.Took, c.ended)
 	case c.resp != nil && (c.resp.StatusCode < 500 || a.throttled()) && c.resp.Header["X-From-Cache"] == nil:
 		o.Good(c.req, outageRoute, p, c.sent, c.ended)
+		return
 	default:
 		o.Unclear(p, c.resp != nil, c.ended)
 	}
@@ -146,12 +150,12 @@ func outageRoute(req *http.Request) string { return scope.Route(req) + " " + cre
 
 // unavailable reports whether the response says that nobody is there to answer.
 func (a *Attempt) unavailable() bool {
-	if a.Response == nil || a.hinted || a.throttled() || a.notCached() || ratelimit.FromCache(a.Response.Header) {
+	if a.Response == nil {
 		return false
 	}
 	switch a.Response.StatusCode {
 	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return true
+		return !a.hinted && !a.throttled() && !a.notCached() && !ratelimit.FromCache(a.Response.Header)
 	}
 	return false
 }
@@ -163,7 +167,7 @@ func failedDial(err error) bool {
 		return false
 	}
 	var dial *net.OpError
-	return errors.As(err, new(*net.DNSError)) || errors.As(err, &dial) && (dial.Op == "dial" || dial.Op == "proxyconnect")
+	return errors.As(err, new(*net.DNSError)) || errors.As(err, &dial) && dials(dial.Op)
 }
 
 // noSuchName reports whether err is a look-up that found no name. Where the name was known a moment ago,
@@ -178,6 +182,7 @@ type hold struct {
 	unsent  bool          // the attempt was not sent: another one costs nothing
 	waits   bool          // the retry waits until the host is up, and costs nothing before
 	backoff time.Duration // instead of the policy's, if unsent
+	suspect time.Duration // how long it takes to know whether the host is down; the retry may wait for that
 	over    bool          // the call has waited for the host for as long as it may
 }
 
@@ -195,9 +200,10 @@ func (c *call) hold() (h hold) {
 	case a.dial:
 		c.hostWait.unsent++
 		return hold{unsent: true, waits: down, backoff: min(c.dialBackoff(), until-c.ended)}
-	default:
-		return hold{waits: down}
+	case down:
+		return hold{waits: true}
 	}
+	return hold{suspect: max(0, o.SuspectUntil()-c.ended)}
 }
 
 // dialBackoff is the wait after a failed dial. It is shorter where somebody else reached the host

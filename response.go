@@ -27,37 +27,37 @@ const (
 // ends. From HTTP/2 on the body is not drained, because a stream does not block its connection.
 type fallback struct {
 	resp   *http.Response
-	body   []byte
-	err    error // what the body ended with
-	unread bool  // the body was left alone
+	unread bool // the body was left alone
 }
 
 // keepFallback drains resp, if s has a free slot, and takes over the duty to close its body. The
 // timer must be stopped.
 func keepFallback(resp *http.Response, s *drainSlots, timer func() *time.Timer) fallback {
-	k := fallback{resp: resp, err: io.EOF}
+	if resp.ProtoMajor >= 2 {
+		return fallback{resp, true}
+	}
+	kept := &fallbackBody{err: io.EOF}
 	switch {
-	case resp.ProtoMajor >= 2:
-		k.unread = true
 	case resp.ContentLength == 0 || resp.Body == http.NoBody:
 		resp.Body.Close()
 	case resp.ContentLength > keepBytes:
 		resp.Body.Close()
-		k.err = io.ErrUnexpectedEOF
+		kept.err = io.ErrUnexpectedEOF
 	default:
-		k.drain(resp.Body, s, timer())
+		kept.drain(resp.Body, s, timer())
 	}
-	return k
+	resp.Body = kept // the other one would hold the buffers of its connection
+	return fallback{resp: resp}
 }
 
 // drain reads body and closes it, within drainTime. A goroutine that takes longer is abandoned, and
 // closes the body later.
-func (k *fallback) drain(body io.ReadCloser, s *drainSlots, timer *time.Timer) {
+func (b *fallbackBody) drain(body io.ReadCloser, s *drainSlots, timer *time.Timer) {
 	timer.Reset(drainTime)
 	defer timer.Stop()
 	if !s.acquire(timer.C) {
 		body.Close()
-		k.err = io.ErrUnexpectedEOF
+		b.err = io.ErrUnexpectedEOF
 		return
 	}
 	d := &drainer{body: body, slots: s, buf: drainBuffers.Get().(*[keepBytes + 1]byte), done: make(chan struct{})}
@@ -65,20 +65,20 @@ func (k *fallback) drain(body io.ReadCloser, s *drainSlots, timer *time.Timer) {
 	select {
 	case <-d.done:
 	case <-timer.C:
-		if b, ok := body.(*cancelBody); ok {
-			b.cancel(nil) // this ends the Read, if Base respects its context
+		if c, ok := body.(*cancelBody); ok {
+			c.cancel(nil) // this ends the Read, if Base respects its context
 		}
 		// The drainer still writes to the rest of its buffer, which is therefore not reused.
-		k.body, k.err = bytes.Clone(d.buf[:min(d.n.Load(), keepBytes)]), io.ErrUnexpectedEOF
+		b.left, b.err = bytes.Clone(d.buf[:min(d.n.Load(), keepBytes)]), io.ErrUnexpectedEOF
 		return
 	}
 	if d.panicked != nil {
 		panic(d.panicked)
 	}
 	if d.err != io.EOF {
-		k.err = io.ErrUnexpectedEOF
+		b.err = io.ErrUnexpectedEOF
 	}
-	k.body = bytes.Clone(d.buf[:min(d.n.Load(), keepBytes)]) // many requests may wait at once
+	b.left = bytes.Clone(d.buf[:min(d.n.Load(), keepBytes)]) // many requests may wait at once
 	drainBuffers.Put(d.buf)
 }
 
@@ -122,9 +122,6 @@ func (k *fallback) discard() {
 // response returns the response after all; its body is what was kept.
 func (k *fallback) response() *http.Response {
 	resp := k.resp
-	if !k.unread {
-		resp.Body = &fallbackBody{left: k.body, err: k.err}
-	}
 	*k = fallback{}
 	return resp
 }

@@ -100,10 +100,10 @@ func (p *RetryPolicy) decide(a *Attempt, c circumstances) (v Verdict, wait time.
 		return WaitTooLong, wait
 	case wait >= c.left: // only the wait has to fit: how long the next attempt takes is unknown
 		return OutOfTime, wait
-	case !c.free && !c.withdraw():
+	case !c.free && !c.withdraw() && c.hold.suspect == 0:
 		return OutOfBudget, wait
 	}
-	return Again, wait
+	return Again, max(wait, c.hold.suspect)
 }
 
 // givenUp reports whether another heed Transport in Base already gave this request up.

@@ -327,7 +327,8 @@ func (c *call) decide() (Verdict, time.Duration) {
 	if h.over && verdict == OutOfTime {
 		limit = limitMaxOutage
 	}
-	c.hostWait.unpaid, c.hostWait.probeFrom = h.waits && !h.unsent, 0
+	c.hostWait.early = verdict == Again && h.suspect > 0 && !c.freeRetry && !c.withdrawn
+	c.hostWait.unpaid, c.hostWait.probeFrom = h.waits && !h.unsent || c.hostWait.early, 0
 	c.last.limit = limitOf(verdict, limit)
 	c.last.Cause = c.last.cause(verdict, wait)
 	if h.waits && verdict == Again {

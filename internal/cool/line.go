@@ -33,11 +33,21 @@ type Waiter struct {
 	Patience    time.Duration // until when it waits
 	ProbeFrom   time.Duration // it is no probe before
 	LastAttempt bool          // its call has a single attempt left, after others
-	Broke       bool          // its call cannot pay for a probe
+	Unpaid      bool          // it costs a retry to be a probe
+	Broke       bool          // which its call cannot pay
 
 	Wake chan struct{} // receives when the waiter must ask again; it needs room for one
 
 	asks time.Duration // when it asks again at the latest
+}
+
+// price orders the waiters that can be a probe. What was never sent costs nothing, and comes first.
+func (w *Waiter) price() int {
+	price := 2 * w.Attempts
+	if w.Unpaid {
+		price++
+	}
+	return price
 }
 
 func (w *Waiter) wake() {

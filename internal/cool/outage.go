@@ -41,8 +41,10 @@ type Outage struct {
 	probeAt  time.Duration // when the next probe may go
 	probed   time.Duration // when the last probe was sent, or the first of those under way
 	probing  bool          // it is under way
-	line     line          // by when calls began
-	release  release
+
+	probedBefore time.Duration // what probed was before that
+	line         line          // by when calls began
+	release      release
 }
 
 // States of an Outage.
@@ -128,8 +130,20 @@ func (o *Outage) Failed(route string, p Permit, dial bool, took, now time.Durati
 	o.judgeLocked(now)
 }
 
-// Unclear records that a request with p had an outcome that says neither, or was not sent. answered says
-// that there was a response.
+// Return takes back p, whose request was not sent.
+func (o *Outage) Return(p Permit, now time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if p.Probe && p.round == o.round {
+		o.probing, o.probed, o.probeAt = false, o.probedBefore, now+shortestDistance
+	} else {
+		o.answeredLocked(p, false, now)
+	}
+	o.wakeNextLocked()
+}
+
+// Unclear records that a request with p had an outcome that says neither. answered says that there was a
+// response.
 func (o *Outage) Unclear(p Permit, answered bool, now time.Duration) {
 	if !p.Given() {
 		return
@@ -190,7 +204,7 @@ func (o *Outage) openLocked(now time.Duration) {
 	o.round++
 	o.setUpLocked()
 	o.release = release{answered: 1}
-	window := now - o.since
+	window := o.failures.last - o.since // what it lasted, as far as known
 	if len(o.line) > 0 {
 		window = min(window, now-o.line[0].Called) // in a long outage, the first of them gave up
 	}
@@ -230,6 +244,21 @@ func (o *Outage) Down(now time.Duration) bool {
 	defer o.mu.Unlock()
 	o.judgeLocked(now)
 	return o.isDown()
+}
+
+// SuspectUntil returns when the host counts as down if nobody gets a good answer until then. It is 0 if
+// there is no reason to wait for that: too few failures, good ones between them, or it is down already.
+func (o *Outage) SuspectUntil() time.Duration {
+	if o.state.Load() != hostSuspect {
+		return 0
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	f := &o.failures
+	if o.streak.Load() > 0 || !f.showOutage(f.first+shortestQuiet) {
+		return 0
+	}
+	return f.first + shortestQuiet
 }
 
 // Holds reports whether a call that began at a time must wait in line: the host is down, or it was when
@@ -354,8 +383,8 @@ func (o *Outage) nextLocked(now time.Duration) (at int, from time.Duration) {
 	return 0, max(o.release.due(now, 0), o.release.silentUntil())
 }
 
-// proberLocked is the waiter that can be a probe first. Of several, it is the one that was sent least
-// often, and of those the newest.
+// proberLocked is the waiter that can be a probe first. Of several, it is the cheapest, and of those the
+// newest.
 func (o *Outage) proberLocked() (at int, from time.Duration) {
 	at = -1
 	for i := len(o.line) - 1; i >= 0; i-- {
@@ -369,7 +398,7 @@ func (o *Outage) proberLocked() (at int, from time.Duration) {
 		case w.Attempts > 0:
 			ready = max(ready, o.probed+paidDistance)
 		}
-		if at >= 0 && (ready > from || ready == from && w.Attempts >= o.line[at].Attempts) {
+		if at >= 0 && (ready > from || ready == from && w.price() >= o.line[at].price()) {
 			continue
 		}
 		if at, from = i, ready; w.Attempts == 0 && ready == o.probeAt {
@@ -388,7 +417,7 @@ func (o *Outage) releaseLocked(at int, due, now time.Duration) Permit {
 	}
 	o.probeAt = now + longestSilence
 	if !o.probing {
-		o.probed, o.probing = now, true
+		o.probedBefore, o.probed, o.probing = o.probed, now, true
 	}
 	o.removeLocked(at)
 	if len(o.line) > 0 {
