@@ -204,7 +204,8 @@ func (o *Outage) openLocked(now time.Duration) {
 	o.round++
 	o.setUpLocked()
 	o.release = release{answered: 1}
-	window := o.failures.last - o.since // what it lasted, as far as known
+	// Where nobody has probed for long, the host may have been up since the last failure.
+	window := min(now, o.failures.last+longestDistance) - o.since
 	if len(o.line) > 0 {
 		window = min(window, now-o.line[0].Called) // in a long outage, the first of them gave up
 	}
