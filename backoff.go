@@ -19,7 +19,7 @@ type Backoff func(a Attempt) time.Duration
 func defaultBackoff(a *Attempt, maxWait, left time.Duration) time.Duration {
 	n := max(1, a.sentTimes)
 	edge, least := Exponential(firstBackoff(a), longestBackoff)(Attempt{Number: n}), time.Duration(0)
-	if a.alone && n > 1 && !a.throttled() {
+	if a.nobodyReached && n > 1 && !a.throttled() {
 		// Nobody has reached the host since the call began: what is left of it must last for a restart.
 		edge = max(edge, min(secondAlone<<(3*min(n-2, 8)), longestBackoff))
 		least = edge / 2

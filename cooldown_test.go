@@ -98,33 +98,6 @@ func TestFiftyWorkersRespectALimitOfTen(t *testing.T) {
 	}
 }
 
-func TestNoRequestIsSentDuringACoolDown(t *testing.T) {
-	for name, pacer := range map[string]heed.Pacer{"alone": nil,
-		"with a pacer": &intervalPacer{every: 10 * time.Millisecond}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := newScript(ok, ok, ok, throttle("2"), ok)
-				s.replies[3].took = 50 * time.Millisecond
-				tr := &heed.Transport{Base: s, Pacer: pacer}
-				var wg sync.WaitGroup
-				for i := range 50 {
-					wg.Go(func() {
-						time.Sleep(time.Duration(i) * 20 * time.Millisecond)
-						assert.Equal(t, 200, status(t, tr, get(t.Context())))
-					})
-				}
-				wg.Wait()
-				times := s.times()
-				slices.Sort(times)
-				refused := times[3] + 50*time.Millisecond
-				for _, at := range times {
-					assert.False(t, refused < at && at < refused+2*time.Second, "%v is within 2 s after %v", at, refused)
-				}
-			})
-		})
-	}
-}
-
 // intervalPacer lets one request go per interval, however long that takes, and counts what is
 // observed and returned.
 type intervalPacer struct {
@@ -177,36 +150,6 @@ func TestACoolDownPostedDuringPacingIsObeyed(t *testing.T) {
 	})
 }
 
-func TestUnansweredRequestsNeverExceedGoodAnswers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScript(throttle("10"), reply{status: 200, took: 100 * time.Millisecond})
-		tr := &heed.Transport{Base: s}
-		start := time.Now()
-		var wg sync.WaitGroup
-		wg.Go(func() { status(t, tr, get(t.Context())) })
-		synctest.Wait()
-		for range 40 {
-			wg.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))) })
-		}
-		wg.Wait()
-		times := s.times()[1:]
-		slices.Sort(times)
-		require.Len(t, times, 41)
-		for i := range times { // the number under way at most doubles between two rounds of answers
-			under := 0
-			for _, at := range times[:i+1] {
-				if at > times[i]-100*time.Millisecond {
-					under++
-				}
-			}
-			answered := i + 1 - under
-			assert.LessOrEqual(t, under, answered+1)
-		}
-		between(t, 10*time.Second, times[0], 10*time.Second+3*time.Second/41)
-		between(t, 0, time.Since(start), 13500*time.Millisecond)
-	})
-}
-
 func TestALineIsReleasedAtTheBoardsInterval(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		board := &heed.LocalBoard{}
@@ -225,23 +168,6 @@ func TestALineIsReleasedAtTheBoardsInterval(t *testing.T) {
 		for i, at := range times {
 			assert.Equal(t, times[0]+time.Duration(i)*50*time.Millisecond, at)
 		}
-	})
-}
-
-func TestAMissingAnswerDoesNotBlockTheLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		board := &heed.LocalBoard{}
-		board.Post(t.Context(), "http://api.example.com", time.Second, 0)
-		s := newScript(reply{status: 200, took: time.Hour}, ok)
-		tr := &heed.Transport{Base: s, Board: board}
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		wg.Go(func() { tr.RoundTrip(get(ctx)) })
-		synctest.Wait()
-		time.Sleep(time.Millisecond)
-		wg.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))); cancel() })
-		wg.Wait()
-		between(t, 2*time.Second, s.times()[1], 2500*time.Millisecond)
 	})
 }
 
@@ -264,34 +190,6 @@ func TestEarlierCallsAreReleasedFirst(t *testing.T) {
 		for i, seen := range s.seen {
 			assert.Equal(t, strconv.Itoa(i), seen.req.Header.Get("N"))
 		}
-	})
-}
-
-func TestAWaiterThatLeavesFreesItsPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		board := &heed.LocalBoard{}
-		board.Post(t.Context(), "http://api.example.com", time.Second, time.Second)
-		s := newScript(ok)
-		tr := &heed.Transport{Base: s, Board: board}
-		ctx, cancel := context.WithCancel(t.Context())
-		var wg sync.WaitGroup
-		for i := range 3 {
-			wg.Go(func() {
-				if i == 1 {
-					_, err := tr.RoundTrip(get(ctx))
-					assert.ErrorIs(t, err, context.Canceled)
-					return
-				}
-				assert.Equal(t, 200, status(t, tr, get(t.Context())))
-			})
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(1500 * time.Millisecond)
-		cancel()
-		wg.Wait()
-		times := s.times()
-		between(t, time.Second, times[0], 1100*time.Millisecond)
-		assert.Equal(t, time.Second, times[1]-times[0])
 	})
 }
 
@@ -420,20 +318,6 @@ func TestByCredentialHidesTheCredential(t *testing.T) {
 	assert.Contains(t, key, "http://api.example.com ")
 	req.Header.Set("Authorization", "Bearer other")
 	assert.NotEqual(t, key, heed.ByCredential(req))
-}
-
-func TestTransportsThatShareABoardWaitInOneLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		srv := &limitedServer{rate: 10, burst: 10, latency: 20 * time.Millisecond}
-		board := &heed.LocalBoard{}
-		var wg sync.WaitGroup
-		for range 50 {
-			tr := &heed.Transport{Base: srv, Board: board}
-			wg.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))) })
-		}
-		wg.Wait()
-		assert.LessOrEqual(t, len(srv.arrivals), 130)
-	})
 }
 
 // sharedBoard is a Board that the Transport does not know to be local, as one in Redis.

@@ -25,8 +25,8 @@
 //     failed dials, failed look-ups, or a 502, 503 or 504 without a hint. One request at a time is
 //     sent as a probe, those that were never sent first; the others wait in line. The first good
 //     answer opens the host: any status below 500, or a refusal because of a limit. New requests
-//     then go at once, and the line is released evenly over as long as the outage lasted, ten
-//     seconds at most. RetryPolicy.MaxOutage says how long a request waits. Then it is sent
+//     then go at once, and the line is released evenly over as long as the first in line has
+//     waited. RetryPolicy.MaxOutage says how long a request waits. Then it is sent
 //     nevertheless, if it never was, and its own outcome is the caller's.
 //  3. The request waits if a cool-down applies to it. A cool-down belongs to a key: scheme, host
 //     and credential, and for some vendors also the scope of their limit (see Transport.Key). When

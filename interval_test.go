@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -84,31 +83,6 @@ func TestTheLongestBucketIntervalApplies(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestALineIsReleasedAtTheLongestInterval(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScript(
-			denial(50*time.Millisecond, "3", bucketPolicy("slow", 30, 60), `"slow";r=0;t=2`),
-			denial(100*time.Millisecond, "10", bucketPolicy("fast", 600, 60), `"fast";r=0;t=1`), ok)
-		tr := &heed.Transport{Base: s}
-		var all sync.WaitGroup
-		for range 2 {
-			all.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))) })
-			synctest.Wait()
-		}
-		time.Sleep(200 * time.Millisecond)
-		for range 3 {
-			all.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))) })
-		}
-		all.Wait()
-		times := s.times()[2:]
-		slices.Sort(times)
-		between(t, 10100*time.Millisecond, times[0], 10700*time.Millisecond) // within a fifth of the jitter window
-		for i, at := range times {
-			assert.Equal(t, times[0]+time.Duration(i)*2*time.Second, at)
-		}
-	})
 }
 
 // Policies that refused before the key was open must not slow the next cool-down.

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/internal/testenv"
@@ -180,56 +179,6 @@ func TestOtherKeysDoNotEvictABusyLine(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		assert.Equal(t, 1, s.count(), "the first answer is not there yet")
 		all.Wait()
-	})
-}
-
-// Of two waiters, the one that was sent before goes first, although the other was called earlier:
-// it has fewer attempts left.
-func TestRequestsWithMoreAttemptsGoFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		board := &heed.LocalBoard{}
-		s := newScript(reply{status: 429, header: []string{"Retry-After", "10"}, took: time.Second}, ok)
-		tr := &heed.Transport{Base: s, Board: board}
-		named := func(name string) *http.Request {
-			req := get(t.Context())
-			req.Header.Set("N", name)
-			return req
-		}
-		var all sync.WaitGroup
-		early := named("called first, not yet sent")
-		all.Go(func() {
-			tr := &heed.Transport{Base: s, Board: board,
-				Pacer: &intervalPacer{every: 2 * time.Second, next: time.Now().Add(2 * time.Second)}}
-			assert.Equal(t, 200, status(t, tr, early))
-		})
-		time.Sleep(time.Millisecond)
-		all.Go(func() { assert.Equal(t, 200, status(t, tr, named("sent before"))) })
-		all.Wait()
-		var order []string
-		for _, seen := range s.seen {
-			order = append(order, seen.req.Header.Get("N"))
-		}
-		assert.Equal(t, []string{"sent before", "sent before", "called first, not yet sent"}, order)
-	})
-}
-
-func TestALateAnswerDoesNotOpenANewCoolDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		board := &heed.LocalBoard{}
-		board.Post(t.Context(), key, time.Second, 0)
-		s := newScript(reply{status: 200, took: 5 * time.Second})
-		tr := &heed.Transport{Base: s, Board: board}
-		var all sync.WaitGroup
-		all.Go(func() { status(t, tr, get(t.Context())) })
-		time.Sleep(2 * time.Second) // it is under way
-		require.Equal(t, 1, s.count())
-		board.Post(t.Context(), key, time.Minute, 0)
-		time.Sleep(10 * time.Second) // it was answered
-		all.Go(func() { status(t, tr, get(t.Context())) })
-		time.Sleep(45 * time.Second)
-		assert.Equal(t, 1, s.count())
-		all.Wait()
-		between(t, 62*time.Second, s.times()[1], 72*time.Second)
 	})
 }
 

@@ -18,8 +18,8 @@ type hostWait struct {
 	probeFrom time.Duration // the next attempt is no probe before
 	unsent    int           // dials that failed within patience: they count for no attempt
 	met       bool          // the host was down when the call began
-	unpaid    bool          // the next attempt costs a retry if it is sent while the host is down
-	early     bool          // or if it turns out not to be down
+	owes      bool          // decide let it wait free: it pays a retry if it is sent while the host is down
+	early     bool          // decide did not know yet whether the host is down: it pays if it is not
 	full      bool          // the line was full: the next attempt does not wait
 }
 
@@ -38,8 +38,8 @@ func (c *call) patience(o *cool.Outage) time.Duration {
 	if w.patience == 0 {
 		at := now()
 		left, _ := c.left(at)
-		left = cool.After(left, at-c.start)
-		latest := cool.After(c.start, left-min(left/4, time.Second))
+		total := cool.After(left, at-c.start)
+		latest := cool.After(c.start, total-min(total/4, time.Second))
 		w.patience = min(o.Patience(c.start, min(c.policy.maxOutage(), c.policy.maxWait())), latest)
 	}
 	return w.patience
@@ -61,35 +61,31 @@ func (c *call) held() bool {
 // alone pays it: of others, somebody's probe would have opened the host.
 func (c *call) awaitHost() error {
 	if !c.held() {
-		return c.payLate()
+		return c.payRetry()
 	}
 	o, begin := c.outage(), now()
 	c.hostWait.met = c.hostWait.met || c.number == 0
 	defer func() { c.pending.held += now() - begin }()
 	w := &cool.Waiter{
 		Attempts: c.attempts(), Called: c.start, Patience: c.patience(o), ProbeFrom: c.hostWait.probeFrom,
-		LastAttempt: c.attempts() > 0 && c.attempts()+1 >= c.policy.maxAttempts(),
-		Unpaid:      c.hostWait.unpaid, Wake: make(chan struct{}, 1),
+		LastAttempt: c.attempts() > 0 && c.attempts()+1 >= c.policy.maxAttempts(), Wake: make(chan struct{}, 1),
 	}
-	if !o.Join(w, begin) {
+	if !o.Join(w, c.hostWait.owes, begin) {
 		return c.goAtOnce(o)
 	}
 	defer o.Leave(w)
+	c.hostWait.early = false
 	for {
 		at := now()
 		switch turn := o.Ask(w, at); {
-		case turn.Over && c.hostWait.unpaid && !turn.Alone && o.Down(at):
+		case turn.Over && c.hostWait.owes && !turn.Last && o.Down(at):
 			return errStillDown
 		case turn.Over:
-			return c.payLate()
-		case turn.Permit.Probe && !turn.Free && c.payLate() != nil:
-			w.Broke = true
-			o.Return(turn.Permit, at)
-			if !o.Join(w, at) {
-				return c.goAtOnce(o)
-			}
+			return c.payRetry()
+		case turn.Pay:
+			o.Pay(w, c.payRetry() == nil)
 		case turn.Permit.Given():
-			c.hostWait.permit, c.hostWait.unpaid, c.hostWait.early = turn.Permit, false, false
+			c.hostWait.permit, c.hostWait.owes = turn.Permit, false
 			return nil
 		default:
 			if err := c.sleep(turn.Again-at, w.Wake); err != nil {
@@ -108,20 +104,20 @@ func (c *call) goAtOnce(o *cool.Outage) error {
 			return err
 		}
 	}
-	return c.payLate()
+	return c.payRetry()
 }
 
-// payLate withdraws the retry of a call that has waited free of budget, unless the host is up again.
-func (c *call) payLate() error {
+// payRetry pays for the next attempt of a call that has waited free of budget, unless the host is up again.
+func (c *call) payRetry() error {
 	w := &c.hostWait
-	if w.unpaid && (w.early || c.outage().Down(now())) && !c.withdraw() {
+	if w.owes && (w.early || c.outage().Down(now())) && !c.withdraw() {
 		return errStillDown
 	}
-	w.unpaid, w.early = false, false
+	w.owes, w.early = false, false
 	return nil
 }
 
-var errStillDown = errors.New("heed: the host is down, and the budget has no retry left")
+var errStillDown = errors.New("heed: the host is still down")
 
 // learnHost reports the attempt's outcome to all calls to the host, also that of a call which does not
 // wait for outages itself.
@@ -132,17 +128,17 @@ func (c *call) learnHost() {
 		return
 	}
 	o, p := &c.server.outage, c.hostWait.permit
-	c.hostWait.permit = cool.Permit{}
+	c.hostWait.permit, c.hostWait.full = cool.Permit{}, false
 	switch {
 	case a.dial && (!finalError(c.err) || o.AnsweredLately(c.ended) && noSuchName(c.err)), a.unavailable():
 		o.Failed(outageRoute(c.req), p, a.dial, a.Took, c.ended)
-	case c.resp != nil && (c.resp.StatusCode < 500 || a.throttled()) && c.resp.Header["X-From-Cache"] == nil:
+	case c.resp != nil && (c.resp.StatusCode < 500 || a.throttled()) && c.resp.Header["X-From-Cache"] == nil: // that is a cache in Base
 		o.Good(c.req, outageRoute, p, c.sent, c.ended)
 		return
 	default:
 		o.Unclear(p, c.resp != nil, c.ended)
 	}
-	a.known, a.alone = o.AnsweredLately(c.ended), !o.GoodSince(c.start)
+	a.known, a.nobodyReached = o.AnsweredLately(c.ended), !o.GoodSince(c.start)
 }
 
 // outageRoute tells requests apart of which some may fail while the host works for others.
@@ -193,12 +189,10 @@ func (c *call) hold() (h hold) {
 		return hold{}
 	}
 	until := c.patience(o)
-	c.hostWait.full = false
 	switch down := o.Down(c.ended); {
 	case c.ended >= until:
-		return hold{over: a.dial && down}
+		return hold{over: down}
 	case a.dial:
-		c.hostWait.unsent++
 		return hold{unsent: true, waits: down, backoff: min(c.dialBackoff(), until-c.ended)}
 	case down:
 		return hold{waits: true}
@@ -209,12 +203,12 @@ func (c *call) hold() (h hold) {
 // dialBackoff is the wait after a failed dial. It is shorter where somebody else reached the host
 // meanwhile, because then only some of its addresses fail, and longer for a call that met an outage.
 func (c *call) dialBackoff() time.Duration {
-	n := c.hostWait.unsent - 1
-	if c.hostWait.met && c.last.alone {
+	n := c.hostWait.unsent
+	if c.hostWait.met && c.last.nobodyReached {
 		n += 3
 	}
 	edge := min(firstFailed<<min(n, 10), longestDialBackoff)
-	if !c.last.alone {
+	if !c.last.nobodyReached {
 		return uniform(edge)
 	}
 	return edge - uniform(edge/2)

@@ -3,7 +3,6 @@ package heed_test
 import (
 	"context"
 	"errors"
-	"math"
 	"net/http"
 	"slices"
 	"sync"
@@ -211,29 +210,6 @@ func TestARequestWaitsOnlyWithinMaxWaitAndDeadline(t *testing.T) {
 	}
 }
 
-// The line moves slowly: 60 callers of a server that takes 20 s to answer.
-func TestNoRequestWaitsInLineBeyondMaxWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScript(throttle("1"), reply{status: 200, took: 20 * time.Second})
-		tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxWait: 2 * time.Second}}
-		var all sync.WaitGroup
-		for range 60 {
-			all.Go(func() {
-				start := time.Now()
-				resp, err := tr.RoundTrip(get(t.Context()))
-				took := time.Since(start)
-				if err == nil {
-					resp.Body.Close()
-					took -= 20 * time.Second
-				}
-				assert.LessOrEqual(t, took, 2300*time.Millisecond)
-			})
-			synctest.Wait()
-		}
-		all.Wait()
-	})
-}
-
 func TestTheLineLengthIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := &heed.Transport{Base: newScript(throttle("30"), ok), Retry: heed.RetryPolicy{MaxAttempts: 1}}
@@ -294,31 +270,6 @@ func TestProcessesWithTheSameHintReturnAtDifferentTimes(t *testing.T) {
 				assert.GreaterOrEqual(t, len(slices.Compact(slices.Clone(moments))), 19)
 				assert.Greater(t, moments[19]-moments[0], time.Second, "twenty draws of 3.6 s miss this once in 1e9 runs")
 			})
-		})
-	}
-}
-
-func TestWaitersForAFastServerArriveSpreadOut(t *testing.T) {
-	for _, hint := range []string{"1", "2", "30"} {
-		synctest.Test(t, func(t *testing.T) {
-			s := newScript(throttle(hint), reply{status: 200, took: time.Millisecond})
-			tr := &heed.Transport{Base: s}
-			var all sync.WaitGroup
-			for range 50 {
-				all.Go(func() { assert.Equal(t, 200, status(t, tr, get(t.Context()))) })
-				synctest.Wait()
-			}
-			all.Wait()
-			times := s.times()[1:]
-			for i, from := range times {
-				n := 0
-				for _, at := range times[i:] {
-					if at < from+100*time.Millisecond {
-						n++
-					}
-				}
-				assert.LessOrEqual(t, n, 25, "hint %s s: within 100 ms from %v", hint, from)
-			}
 		})
 	}
 }
@@ -407,15 +358,6 @@ type failingPostBoard struct{ *slowBoard }
 
 func (*failingPostBoard) Post(context.Context, string, time.Duration, time.Duration) error {
 	return errors.New("no route to host")
-}
-
-func TestAHugeMaxWaitDoesNotOverflow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScript(throttle("10"), ok)
-		tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxWait: math.MaxInt64, MaxElapsed: -1}}
-		assert.Equal(t, 200, status(t, tr, get(t.Context())))
-		assert.Equal(t, 2, s.count())
-	})
 }
 
 // A healthy server's answers do not mention the interval.

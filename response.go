@@ -78,7 +78,7 @@ func (b *fallbackBody) drain(body io.ReadCloser, s *drainSlots, timer *time.Time
 	if d.err != io.EOF {
 		b.err = io.ErrUnexpectedEOF
 	}
-	b.left = bytes.Clone(d.buf[:min(d.n.Load(), keepBytes)]) // many requests may wait at once
+	b.left = s.copy(d.buf[:min(d.n.Load(), keepBytes)])
 	drainBuffers.Put(d.buf)
 }
 
@@ -153,6 +153,17 @@ type drainSlots struct {
 	mu      sync.Mutex
 	taken   int
 	waiting []chan struct{}
+	copied  []byte // what copy returned last; it is never changed
+}
+
+// copy returns a copy of a body. In an outage many calls get the same page, and share one copy.
+func (s *drainSlots) copy(body []byte) []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !bytes.Equal(s.copied, body) {
+		s.copied = bytes.Clone(body)
+	}
+	return s.copied
 }
 
 // acquire takes a slot, and waits for one until timeout.

@@ -37,10 +37,10 @@ type Attempt struct {
 	accountWide bool              // the limit covers all requests of the credential
 	requestOnly bool              // the limit covers this request alone
 
-	sentTimes int  // how many attempts were sent; those whose dial failed are not
-	dial      bool // this one failed because no connection could be made
-	known     bool // the host gave a good answer within ten minutes
-	alone     bool // but none to anybody since the call began
+	sentTimes     int  // how many attempts were sent; those whose dial failed are not
+	dial          bool // this one failed because no connection could be made
+	known         bool // the host gave a good answer within ten minutes
+	nobodyReached bool // but none to anybody since the call began
 }
 
 // A Verdict says whether another attempt follows, and if not, why. The zero Verdict is Final.

@@ -316,6 +316,9 @@ func (c *call) decide() (Verdict, time.Duration) {
 		left, limit = 0, limitDrain
 	}
 	h := c.hold()
+	if h.unsent {
+		c.hostWait.unsent++
+	}
 	verdict, wait := c.policy.decide(&c.last, circumstances{
 		attempts: c.attempts(), replayable: c.out.replayable(c.req), cooling: c.cooling(), hold: h,
 		free: c.freeRetry || h.waits, left: left, withdraw: c.withdraw,
@@ -328,7 +331,7 @@ func (c *call) decide() (Verdict, time.Duration) {
 		limit = limitMaxOutage
 	}
 	c.hostWait.early = verdict == Again && h.suspect > 0 && !c.freeRetry && !c.withdrawn
-	c.hostWait.unpaid, c.hostWait.probeFrom = h.waits && !h.unsent || c.hostWait.early, 0
+	c.hostWait.owes, c.hostWait.probeFrom = h.waits && !h.unsent || c.hostWait.early, 0
 	c.last.limit = limitOf(verdict, limit)
 	c.last.Cause = c.last.cause(verdict, wait)
 	if h.waits && verdict == Again {

@@ -9,10 +9,9 @@ import (
 // failures counts the failures since the last good answer.
 type failures struct {
 	count, dials int
-	sent         int           // requests that were let through since there were several failures
-	began        time.Duration // when the request of the first one was sent
-	first, last  time.Duration // when they came; last is kept until the next failure
-	slowest      time.Duration // what the slowest took
+	began        time.Duration // when the trouble began: the request of the first one was sent
+	first, last  time.Duration // when they came
+	slowest      time.Duration // what the slowest of the latest took
 	steady       bool          // the host worked well just before the first
 	steadyAt     time.Duration // when a failure last came from a host that worked well
 }
@@ -25,19 +24,22 @@ const (
 	// Of a small client, fewer are enough.
 	fewerFailures = 5
 	longerQuiet   = 300 * time.Millisecond
-	fewestSlowly  = 3
-	slowly        = time.Second
+	fewest        = 3
+	longestQuiet  = time.Second
 	// Where failures and good answers alternate, it takes more.
 	fewestUnsteady = 30
 	unsteadyFor    = 5 * time.Second
 
 	steadyStreak = 3                      // so many good answers in a row show that a host works well
 	steadyFor    = 500 * time.Millisecond // an outage may begin with some good answers between failures
-	forgetAfter  = 5 * time.Minute        // so long after a failure it says nothing any more
+	staleAfter   = 10 * time.Second       // so long after the last failure another one must show an outage
+	forgetAfter  = time.Minute            // so long after a failure it says nothing any more
 )
 
-// add counts a failure that took some time. streak is how many good answers came since the one before it.
-func (f *failures) add(streak int32, down, dial bool, took, now time.Duration) {
+// add counts a failure. streak is how many good answers came since the one before it. down says that the host
+// is known to be down: then the count goes on. began is since when there may have been trouble. It reports
+// whether this is the first failure.
+func (f *failures) add(streak int32, down, dial bool, began, now time.Duration) (first bool) {
 	old := f.last == 0 || now-f.last > forgetAfter
 	if streak >= steadyStreak || old {
 		f.steadyAt = now
@@ -45,25 +47,27 @@ func (f *failures) add(streak int32, down, dial bool, took, now time.Duration) {
 	if streak > 0 || old && !down {
 		*f = failures{steadyAt: f.steadyAt}
 	}
-	if f.count == 0 {
-		f.began, f.first, f.steady = now-took, now, now-f.steadyAt <= steadyFor
+	if first = f.count == 0; first {
+		f.began, f.first, f.steady = began, now, now-f.steadyAt <= steadyFor
 	}
 	f.count++
-	f.last, f.slowest = now, max(f.slowest, took)
+	f.last = now
 	if dial {
 		f.dials++
 	}
+	return first
 }
 
-// showOutage reports whether so many failures, for so long without a good answer, are no chance.
-func (f *failures) showOutage(now time.Duration) bool {
+// showOutage reports whether so many failures, for so long without a good answer, are no chance. sent is how
+// many requests were sent since the first one: if most of them are under way, they were not turned away.
+func (f *failures) showOutage(now time.Duration, sent int) bool {
 	quiet := now - f.first
 	switch {
-	case f.count < fewestSlowly, f.count < f.sent/2: // others are under way, and not turned away
+	case f.count < fewest, f.count < sent/2:
 		return false
 	case !f.steady:
 		return quiet >= unsteadyFor && f.count >= fewestUnsteady
-	case quiet >= slowly, quiet >= longerQuiet && f.count >= fewerFailures:
+	case quiet >= longestQuiet, quiet >= longerQuiet && f.count >= fewerFailures:
 		return true
 	}
 	return quiet >= shortestQuiet && (f.dials >= fewestDials || f.count >= fewestFailures)

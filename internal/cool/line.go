@@ -23,9 +23,9 @@ const (
 type Waiter struct {
 	Attempts int           // sent so far
 	Called   time.Duration // when its call began
-	Since    time.Duration // when it began to wait for this attempt
 
 	// In a CoolDown.
+	Since    time.Duration // when it began to wait for this attempt
 	Deadline time.Duration // the latest time at which it may be sent
 	MaxWait  time.Duration // how long it may wait for this attempt
 
@@ -33,18 +33,17 @@ type Waiter struct {
 	Patience    time.Duration // until when it waits
 	ProbeFrom   time.Duration // it is no probe before
 	LastAttempt bool          // its call has a single attempt left, after others
-	Unpaid      bool          // it costs a retry to be a probe
-	Broke       bool          // which its call cannot pay
 
 	Wake chan struct{} // receives when the waiter must ask again; it needs room for one
 
-	asks time.Duration // when it asks again at the latest
+	owes, broke bool          // in an Outage: it costs a retry to be a probe, which its call cannot pay
+	asks        time.Duration // in a CoolDown: when it asks again at the latest
 }
 
 // price orders the waiters that can be a probe. What was never sent costs nothing, and comes first.
 func (w *Waiter) price() int {
 	price := 2 * w.Attempts
-	if w.Unpaid {
+	if w.owes {
 		price++
 	}
 	return price
@@ -57,7 +56,8 @@ func (w *Waiter) wake() {
 	}
 }
 
-// A Permit allows one request to be sent. The zero Permit belongs to a request that met nothing closed.
+// A Permit allows one request to be sent. The zero Permit belongs to a request that did not wait in a line, or
+// not to its end.
 type Permit struct {
 	round int // of what gave it; it counts from 1
 	Probe bool
@@ -104,8 +104,8 @@ func (r *release) begin(from, window time.Duration, waiters int) {
 	r.first = from + Uniform(r.gap)
 }
 
-// beginAfter is begin for a line whose first request was answered well just now. So the others go at the end
-// of their places: a probe of each of many small clients is a load of its own.
+// beginAfter is begin for a line of which a probe was sent just now. So the others go at the end of their
+// places: a probe of each of many small clients is a load of its own.
 func (r *release) beginAfter(now, window time.Duration, waiters int) {
 	r.begin(now, window, waiters)
 	r.first = now + r.gap

@@ -23,7 +23,7 @@ func downHost(b *testing.B, waiters, attempts int) (o *Outage, all []*Waiter, no
 	}
 	for i := range waiters {
 		w := waiter(attempts, now+time.Duration(i))
-		if !o.Join(w, now) {
+		if !o.Join(w, false, now) {
 			b.Fatal("the host is up")
 		}
 		all = append(all, w)
@@ -56,14 +56,14 @@ func BenchmarkLongLine(b *testing.B) {
 						b.Fatal("no probe")
 					}
 					o.Failed("", turn.Permit, true, 0, now)
-					o.Join(w, now)
+					o.Join(w, false, now)
 				}
 			})
 			b.Run("one joins and leaves", func(b *testing.B) {
 				o, _, now := downHost(b, LongestLine-1, attempts)
 				w := waiter(attempts, 2*time.Hour)
 				for b.Loop() {
-					o.Join(w, now)
+					o.Join(w, false, now)
 					o.Leave(w)
 				}
 			})

@@ -3,6 +3,7 @@ package cool
 import (
 	"cmp"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,29 +23,35 @@ import (
 //     answer, or is silent for longer than failures take.
 //   - The line is released evenly over as long as the first in line has waited, while new requests go
 //     at once. Together that is twice the ordinary load.
-//   - A request whose patience ends leaves the line. Patience shrinks in an outage that lasts.
+//   - A request whose patience ends leaves the line, and is sent nevertheless if it never was. Patience
+//     shrinks in an outage that lasts, until each request is sent at once.
 //
 // The zero Outage belongs to a host of which nothing is known. It is safe for concurrent use; do not
-// copy it. While the host is up no lock is taken, even if some requests fail.
+// copy it. While the host is up, a good answer takes no lock, even if other requests fail.
 type Outage struct {
 	state  atomic.Int32
 	streak atomic.Int32 // good answers since the last failure, up to steadyStreak
 	good   atomic.Int64 // when an answer last was good: exact after a failure, else to a second
 	failed atomic.Int64 // when the first of the failures in a row came
+	sent   atomic.Int64 // requests that Holds let through since then
 	opened atomic.Int64 // when the last outage ended
 	routes routes
 
 	mu       sync.Mutex // guards the fields below, and changes of state
 	failures failures
-	round    int           // counts outages and their ends: Permits of an earlier round are ignored
+	round    int           // counts outages, their ends and probes
 	since    time.Duration // when the outage began
 	probeAt  time.Duration // when the next probe may go
-	probed   time.Duration // when the last probe was sent, or the first of those under way
-	probing  bool          // it is under way
+	probed   time.Duration // when the last one was sent
+	probes   []probe       // those under way, the oldest first
+	line     line          // by when calls began
+	release  release
+}
 
-	probedBefore time.Duration // what probed was before that
-	line         line          // by when calls began
-	release      release
+// A probe is a request that was sent while the host is down.
+type probe struct {
+	round int // of its Permit
+	sent  time.Duration
 }
 
 // States of an Outage.
@@ -122,9 +129,12 @@ func (o *Outage) Failed(route string, p Permit, dial bool, took, now time.Durati
 		}
 		several = o.routes.failedLocked(route)
 	}
-	o.failures.add(o.streak.Swap(0), o.isDown(), dial, took, now)
-	o.failed.Store(int64(o.failures.first))
-	if !o.isDown() && (several || o.failures.count >= fewestSlowly) {
+	if o.failures.add(o.streak.Swap(0), o.isDown(), dial, max(now-took, time.Duration(o.good.Load())), now) {
+		o.failed.Store(int64(now))
+		o.sent.Store(0)
+	}
+	o.failures.slowest = max(took, o.failures.slowest/2)
+	if !o.isDown() && (several || o.failures.count >= fewest) {
 		o.state.Store(hostSuspect)
 	}
 	o.judgeLocked(now)
@@ -134,11 +144,7 @@ func (o *Outage) Failed(route string, p Permit, dial bool, took, now time.Durati
 func (o *Outage) Return(p Permit, now time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if p.Probe && p.round == o.round {
-		o.probing, o.probed, o.probeAt = false, o.probedBefore, now+shortestDistance
-	} else {
-		o.answeredLocked(p, false, now)
-	}
+	o.answeredLocked(p, false, now)
 	o.wakeNextLocked()
 }
 
@@ -150,11 +156,10 @@ func (o *Outage) Unclear(p Permit, answered bool, now time.Duration) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if answered && p.Probe && p.round == o.round {
+	if o.answeredLocked(p, false, now) && answered {
 		o.notTurnedAwayLocked(now)
 		return
 	}
-	o.answeredLocked(p, false, now)
 	o.wakeNextLocked()
 }
 
@@ -170,21 +175,16 @@ func (o *Outage) judgeLocked(now time.Duration) {
 	f := &o.failures
 	switch {
 	case o.isDown() && len(o.line) == 0 && now-f.last > forgetAfter:
-		f.count = 0
+		f.count, o.probes = 0, nil
 		o.round++
 		o.setUpLocked()
-	case !o.isDown() && o.streak.Load() == 0 && f.showOutage(now):
-		o.since, o.probed = f.began, f.last
+	case !o.isDown() && o.streak.Load() == 0 && now-f.last <= staleAfter && f.showOutage(now, int(o.sent.Load())):
+		o.since, o.probed, o.probes = f.began, f.last, nil
 		o.round++
 		o.state.Store(hostDown)
-		o.probeAgainLocked(f.last)
+		o.probeAt = f.last + o.distanceLocked(f.last)
 		o.wakeNextLocked()
 	}
-}
-
-// probeAgainLocked sets the time of the next probe after one that failed at a time.
-func (o *Outage) probeAgainLocked(failed time.Duration) {
-	o.probing, o.probeAt = false, failed+o.distanceLocked(failed)
 }
 
 // distanceLocked is the time from one probe to the next. It is drawn at random, so that many processes do
@@ -202,6 +202,7 @@ func (o *Outage) distanceLocked(now time.Duration) time.Duration {
 func (o *Outage) openLocked(now time.Duration) {
 	o.opened.Store(int64(now))
 	o.round++
+	o.probes = nil
 	o.setUpLocked()
 	o.release = release{answered: 1}
 	// Where nobody has probed for long, the host may have been up since the last failure.
@@ -222,18 +223,27 @@ func (o *Outage) setUpLocked() {
 	}
 }
 
-// answeredLocked records the outcome of a request that was released with p.
-func (o *Outage) answeredLocked(p Permit, good bool, now time.Duration) {
-	switch {
-	case !p.Given() || p.round != o.round:
-	case p.Probe && !good:
-		o.probeAgainLocked(now)
-	case !p.Probe:
-		o.release.unanswered--
-		if good {
-			o.release.answered++
+// answeredLocked records the outcome of a request with p. It reports whether that was a probe of the
+// present outage.
+func (o *Outage) answeredLocked(p Permit, good bool, now time.Duration) (probed bool) {
+	if !p.Probe {
+		if p.Given() && p.round == o.round {
+			o.release.unanswered--
+			if good {
+				o.release.answered++
+			}
 		}
+		return false
 	}
+	at := slices.IndexFunc(o.probes, func(sent probe) bool { return sent.round == p.round })
+	if at < 0 {
+		return false
+	}
+	o.probes = slices.Delete(o.probes, at, at+1)
+	if len(o.probes) == 0 {
+		o.probeAt = now + o.distanceLocked(now)
+	}
+	return true
 }
 
 // Down reports whether nobody reaches the host.
@@ -256,15 +266,18 @@ func (o *Outage) SuspectUntil() time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	f := &o.failures
-	if o.streak.Load() > 0 || !f.showOutage(f.first+shortestQuiet) {
+	if o.streak.Load() > 0 || !f.showOutage(f.first+shortestQuiet, int(o.sent.Load())) {
 		return 0
 	}
 	return f.first + shortestQuiet
 }
 
-// Holds reports whether a call that began at a time must wait in line: the host is down, or it was when
-// the call began and the line is not empty yet. Otherwise the call is sent.
+// Holds reports whether a call that began at a time must wait in line: the host is down, or the call began
+// before it was up again and the line is not empty yet. Otherwise the call is sent now.
 func (o *Outage) Holds(called, now time.Duration) bool {
+	if o.streak.Load() < steadyStreak {
+		o.sent.Add(1)
+	}
 	state := o.state.Load()
 	if state == hostUp || state == hostReleasing && !o.before(called) {
 		return false
@@ -272,11 +285,7 @@ func (o *Outage) Holds(called, now time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.judgeLocked(now)
-	if o.holdsLocked(called) {
-		return true
-	}
-	o.failures.sent++
-	return false
+	return o.holdsLocked(called)
 }
 
 // before reports whether a call began before the last outage ended.
@@ -297,17 +306,20 @@ func (o *Outage) Patience(called, most time.Duration) time.Duration {
 	return After(called, most)
 }
 
-// Join puts w in line. It returns false if w need not wait, or if the line is full.
-func (o *Outage) Join(w *Waiter, now time.Duration) bool {
+// Join puts w in line. owes says that it costs its call a retry to be a probe. It returns false if w need not
+// wait, or if the line is full.
+func (o *Outage) Join(w *Waiter, owes bool, now time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.judgeLocked(now)
 	if !o.holdsLocked(w.Called) || len(o.line) >= LongestLine {
 		return false
 	}
+	w.owes = owes
 	o.line.insert(w, byCall)
 	if !o.isDown() {
 		o.release.divide(now, len(o.line))
+		o.wakeNextLocked()
 	}
 	return true
 }
@@ -332,9 +344,9 @@ func (o *Outage) removeLocked(at int) {
 // A Turn says what a waiter may do.
 type Turn struct {
 	Permit Permit        // it may be sent
-	Free   bool          // and costs no retry, although it is a probe
+	Pay    bool          // it may be a probe if it pays: tell by Pay whether it did, and ask again
 	Over   bool          // it has waited for as long as it may, and is no longer in line
-	Alone  bool          // and no other is: nobody else's probe would have opened the host
+	Last   bool          // and nobody else is: nobody would have noticed that the host is up
 	Again  time.Duration // otherwise: when it must ask again at the latest
 }
 
@@ -348,13 +360,14 @@ func (o *Outage) Ask(w *Waiter, now time.Duration) Turn {
 	at, again := o.line.index(w), w.Patience
 	if now >= again {
 		o.removeLocked(at)
-		return Turn{Over: true, Alone: len(o.line) == 0}
+		return Turn{Over: true, Last: len(o.line) == 0}
 	}
 	next, from := o.nextLocked(now)
 	switch {
+	case at == next && now >= from && o.isDown() && w.owes && !w.broke:
+		return Turn{Pay: true}
 	case at == next && now >= from:
-		free := now >= o.probed+freeDistance
-		return Turn{Permit: o.releaseLocked(at, from, now), Free: free}
+		return Turn{Permit: o.releaseLocked(at, from, now)}
 	case at == next:
 		again = min(again, from)
 	}
@@ -364,12 +377,19 @@ func (o *Outage) Ask(w *Waiter, now time.Duration) Turn {
 	return Turn{Again: again}
 }
 
+// Pay records whether w, which has to pay to be a probe, did.
+func (o *Outage) Pay(w *Waiter, paid bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	w.owes, w.broke = !paid, !paid
+}
+
 // silentAtLocked is when a probe has been silent for so long that it was not turned away.
 func (o *Outage) silentAtLocked() time.Duration {
-	if !o.isDown() || !o.probing {
+	if !o.isDown() || len(o.probes) == 0 {
 		return longest
 	}
-	return o.probed + max(longestSilence, 2*o.failures.slowest)
+	return o.probes[0].sent + max(longestSilence, 2*o.failures.slowest)
 }
 
 // nextLocked is the index of the waiter that goes next, and when: the first in line or, while the host
@@ -392,7 +412,7 @@ func (o *Outage) proberLocked() (at int, from time.Duration) {
 		w := o.line[i]
 		ready := max(o.probeAt, w.ProbeFrom)
 		switch {
-		case w.Broke:
+		case w.broke:
 			ready = max(ready, o.probed+freeDistance)
 		case w.LastAttempt:
 			ready = max(ready, o.probed+lastDistance)
@@ -410,30 +430,28 @@ func (o *Outage) proberLocked() (at int, from time.Duration) {
 }
 
 func (o *Outage) releaseLocked(at int, due, now time.Duration) Permit {
-	p := Permit{o.round, o.isDown()}
-	if !p.Probe {
+	probes := o.isDown()
+	if probes {
+		o.round++
+		o.probes = append(o.probes, probe{o.round, now})
+		o.probed, o.probeAt = now, now+longestSilence
+	} else {
 		o.release.sent(max(due, now-lateness))
-		o.removeLocked(at)
-		return p
-	}
-	o.probeAt = now + longestSilence
-	if !o.probing {
-		o.probedBefore, o.probed, o.probing = o.probed, now, true
 	}
 	o.removeLocked(at)
-	if len(o.line) > 0 {
-		o.line[0].wake() // it looks whether the probe is silent
-	}
-	return p
+	return Permit{o.round, probes}
 }
 
-// wakeNextLocked wakes the waiter that goes next, because its turn may come sooner than it knows.
+// wakeNextLocked wakes the waiter that goes next, and the first in line, who looks whether a probe is silent:
+// their time may come sooner than they know.
 func (o *Outage) wakeNextLocked() {
-	at := 0
-	if o.isDown() {
-		at, _ = o.proberLocked()
+	if len(o.line) == 0 {
+		return
 	}
-	if 0 <= at && at < len(o.line) {
+	if !o.isDown() || len(o.probes) > 0 {
+		o.line[0].wake()
+	}
+	if at, _ := o.proberLocked(); o.isDown() && at >= 0 {
 		o.line[at].wake()
 	}
 }
@@ -445,7 +463,7 @@ func (o *Outage) Waiting() bool {
 	return len(o.line) > 0
 }
 
-// Idle reports whether o holds nothing worth keeping.
+// Idle reports whether o holds nothing worth keeping, but for what AnsweredLately says.
 func (o *Outage) Idle(now time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
