@@ -47,9 +47,9 @@ wait.duration s [hint, server.test, 80] 1 of 3 and jitter
 // Nobody knows how long an outage takes, so its wait is told when it is over.
 func TestAWaitForAHostThatIsDownIsOneEvent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, srv, down := newLab(t), testserver.New(t), false
+		l, srv, down := newLab(t), testserver.New(t), new(atomic.Bool)
 		client := l.client(&heed.Transport{Base: base(func(req *http.Request) (*http.Response, error) {
-			if down {
+			if down.Load() {
 				return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 			}
 			return srv.Transport().RoundTrip(req)
@@ -57,7 +57,7 @@ func TestAWaitForAHostThatIsDownIsOneEvent(t *testing.T) {
 		for range 3 {
 			call(t, client, srv.URL)
 		}
-		down = true
+		down.Store(true)
 		once := heed.WithRetry(t.Context(), heed.RetryPolicy{MaxAttempts: 1})
 		for range 5 {
 			req, err := http.NewRequestWithContext(once, "GET", srv.URL, nil)
@@ -67,7 +67,7 @@ func TestAWaitForAHostThatIsDownIsOneEvent(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		began := time.Now()
-		time.AfterFunc(3*time.Second, func() { down = false })
+		time.AfterFunc(3*time.Second, func() { down.Store(false) })
 		call(t, client, srv.URL)
 		var waited time.Duration
 		for _, span := range l.spans.Ended() {
