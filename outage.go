@@ -141,8 +141,9 @@ func (c *call) learnHost() {
 	a.known, a.nobodyReached = o.AnsweredLately(c.ended), !o.GoodSince(c.start)
 }
 
-// outageRoute tells requests apart of which some may fail while the host works for others.
-func outageRoute(req *http.Request) string { return scope.Route(req) + " " + credentialOf(req.Header) }
+func outageRoute(req *http.Request) cool.Route {
+	return cool.Route{Method: req.Method, Path: scope.Prefix(req.URL.Path), Credential: credentialOf(req.Header)}
+}
 
 // unavailable reports whether the response says that nobody is there to answer.
 func (a *Attempt) unavailable() bool {

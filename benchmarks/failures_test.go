@@ -49,9 +49,9 @@ func TestWhatRetriesAddToAServerThatFails(t *testing.T) {
 	}{
 		{100, 0.2, 1000, 10 * time.Second},
 		{100, 0.5, 1000, 10 * time.Second},
-		{10, 1, 100, 90 * time.Second},
-		{100, 1, 100, 90 * time.Second},
-		{1000, 1, 100, 90 * time.Second},
+		{10, 1, 100, 5 * time.Minute},
+		{100, 1, 100, 5 * time.Minute},
+		{1000, 1, 100, 5 * time.Minute},
 	} {
 		for _, r := range failing {
 			load := lab.Load{Clients: scenario.clients, Rate: scenario.rate / float64(scenario.clients)}
@@ -66,9 +66,9 @@ func TestWhatRetriesAddToAServerThatFails(t *testing.T) {
 				assert.Len(t, log.Attempts, len(log.Calls))
 			case "heed":
 				if scenario.share == 1 {
-					assert.LessOrEqual(t, perCall, 1.25)
+					assert.LessOrEqual(t, perCall, 1.2)
 				}
-				assert.Less(t, perCall, 1.4)
+				assert.Less(t, perCall, 2.0) // the retries of calls that end well are given back
 			}
 		}
 	}

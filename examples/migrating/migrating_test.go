@@ -70,6 +70,7 @@ func TestHclogIsSilentBelowItsLevel(t *testing.T) {
 		srv := testserver.New(t, testserver.Step{Status: 503}, testserver.Step{Status: 503}, down())
 		c := &http.Client{Transport: &heed.Transport{
 			Base: srv.Transport(), Trace: retryable.LogTrace(logger), Budget: heed.Unlimited,
+			Retry: heed.RetryPolicy{MaxOutage: -1}, // a wait for the host is logged at Info
 		}}
 		_, resp, err := call(t, c, srv, "GET")
 		require.NoError(t, err)

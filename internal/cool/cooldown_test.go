@@ -38,7 +38,7 @@ func TestACoolDownIsWhatTheModelSays(t *testing.T) {
 	}
 }
 
-func route(path string) *http.Request { return &http.Request{Method: "GET", URL: &url.URL{Path: path}} }
+func request(path string) *http.Request { return &http.Request{Method: "GET", URL: &url.URL{Path: path}} }
 
 // A keyWalk is requests with one key.
 type keyWalk struct {
@@ -132,7 +132,7 @@ func (w *keyWalk) arrives() {
 }
 
 func (w *keyWalk) attempt(c *caller) {
-	if w.c.Open(route("/"), w.now) {
+	if w.c.Open(request("/"), w.now) {
 		if w.now < w.model.until || len(w.line) > 0 {
 			w.errorf("open")
 		}
@@ -315,7 +315,7 @@ func TestWaitersHavePlacesInAWindow(t *testing.T) {
 			}
 			c.Answer(p.Permit, cool.Answer{Sent: now, Good: true}, now)
 		}
-		assert.True(t, c.Open(route("/"), now), "all are answered")
+		assert.True(t, c.Open(request("/"), now), "all are answered")
 	}
 }
 

@@ -73,11 +73,14 @@ func (f *failures) showOutage(now time.Duration, sent int) bool {
 	return quiet >= shortestQuiet && (f.dials >= fewestDials || f.count >= fewestFailures)
 }
 
+// A Route tells requests apart of which some may fail while the host works for others.
+type Route struct{ Method, Path, Credential string }
+
 // routes tells a host that is down from a route that fails while others are answered. The methods whose
 // names end in Locked need a lock.
 type routes struct {
-	failed map[string]int                  // failures of each route, until a good answer to any is looked at
-	bad    atomic.Pointer[map[string]bool] // routes that are broken; a map is never changed
+	failed map[Route]int                  // failures of each route, until a good answer to any is looked at
+	bad    atomic.Pointer[map[Route]bool] // routes that are broken; a map is never changed
 }
 
 const (
@@ -89,16 +92,16 @@ const (
 func (r *routes) any() bool { return r.bad.Load() != nil }
 
 // broken reports whether a route fails while others are answered.
-func (r *routes) broken(route string) bool {
+func (r *routes) broken(route Route) bool {
 	bad := r.bad.Load()
 	return bad != nil && (*bad)[route]
 }
 
 // failedLocked counts a failure, and reports whether there were so many that the route may be broken.
-func (r *routes) failedLocked(route string) bool {
+func (r *routes) failedLocked(route Route) bool {
 	n := r.failed[route] + 1
 	if r.failed == nil || n == 1 && len(r.failed) >= maxRoutes {
-		r.failed = make(map[string]int)
+		r.failed = make(map[Route]int)
 	}
 	r.failed[route] = n
 	return n >= brokenAfter
@@ -106,13 +109,17 @@ func (r *routes) failedLocked(route string) bool {
 
 // goodLocked notes a good answer: this route is not broken, and others that failed several times are. If
 // that is wrong of one, its own next good answer shows it.
-func (r *routes) goodLocked(route string) {
-	bad := make(map[string]bool)
-	if old := r.bad.Load(); old != nil {
+func (r *routes) goodLocked(route Route) {
+	delete(r.failed, route)
+	old := r.bad.Load()
+	if old == nil && len(r.failed) == 0 {
+		return
+	}
+	bad := make(map[Route]bool)
+	if old != nil {
 		maps.Copy(bad, *old)
 	}
 	delete(bad, route)
-	delete(r.failed, route)
 	for other, n := range r.failed {
 		if n >= brokenAfter && len(bad) < maxRoutes {
 			bad[other] = true

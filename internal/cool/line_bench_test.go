@@ -19,7 +19,7 @@ func downHost(b *testing.B, waiters, attempts int) (o *Outage, all []*Waiter, no
 	o, now = new(Outage), time.Hour
 	for range 20 {
 		now += 100 * time.Millisecond
-		o.Failed("", Permit{}, true, 0, now)
+		o.Failed(Route{}, Permit{}, true, 0, now)
 	}
 	for i := range waiters {
 		w := waiter(attempts, now+time.Duration(i))
@@ -55,7 +55,7 @@ func BenchmarkLongLine(b *testing.B) {
 					if !turn.Permit.Probe {
 						b.Fatal("no probe")
 					}
-					o.Failed("", turn.Permit, true, 0, now)
+					o.Failed(Route{}, turn.Permit, true, 0, now)
 					o.Join(w, false, now)
 				}
 			})
@@ -107,4 +107,4 @@ func BenchmarkLongLine(b *testing.B) {
 	}
 }
 
-func routeOf(req *http.Request) string { return req.Method }
+func routeOf(req *http.Request) Route { return Route{Method: req.Method} }

@@ -84,7 +84,7 @@ func byCall(a, b *Waiter) int { return cmp.Compare(a.Called, b.Called) }
 
 // Good records a good answer to a request that was sent at a time, with p. routeOf is only called where
 // routes matter.
-func (o *Outage) Good(req *http.Request, routeOf func(*http.Request) string, p Permit, sent, now time.Duration) {
+func (o *Outage) Good(req *http.Request, routeOf func(*http.Request) Route, p Permit, sent, now time.Duration) {
 	if int64(sent) < o.failed.Load() {
 		o.Unclear(p, true, now)
 		return
@@ -117,7 +117,7 @@ func (o *Outage) GoodSince(t time.Duration) bool { return time.Duration(o.good.L
 
 // Failed records that a request, which was sent with p, failed after it took some time. dial says that it
 // could not be sent.
-func (o *Outage) Failed(route string, p Permit, dial bool, took, now time.Duration) {
+func (o *Outage) Failed(route Route, p Permit, dial bool, took, now time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.answeredLocked(p, false, now)

@@ -37,7 +37,7 @@ func plays(t *testing.T, timeline string) (down, suspect int) {
 			case 's':
 				o.Holds(now, now)
 			default:
-				o.Failed("/", cool.Permit{}, a == 'd', ms, now)
+				o.Failed(route("/"), cool.Permit{}, a == 'd', ms, now)
 			}
 		}
 		if until := o.SuspectUntil(); at == last && until > 0 {
@@ -93,13 +93,13 @@ func TestAHostIsDownAfterFailuresThatAreNoChance(t *testing.T) {
 
 // reply gives o a good answer to a request that was sent just now.
 func reply(o *cool.Outage, path string, p cool.Permit, now time.Duration) {
-	o.Good(nil, func(*http.Request) string { return path }, p, now, now)
+	o.Good(nil, func(*http.Request) cool.Route { return route(path) }, p, now, now)
 }
 
 // lower makes the host of o fail at a time, as a host that is down since then.
 func lower(o *cool.Outage, at time.Duration) {
 	for range 10 {
-		o.Failed("/", cool.Permit{}, true, 0, at)
+		o.Failed(route("/"), cool.Permit{}, true, 0, at)
 	}
 }
 
@@ -155,7 +155,7 @@ func TestProbesComeAtDistancesThatGrow(t *testing.T) {
 		}
 		assert.LessOrEqual(t, at-last, max(longest, 100*ms), age)
 		if last = at; o.Down(at) {
-			o.Failed("/", p, true, 0, at)
+			o.Failed(route("/"), p, true, 0, at)
 		}
 	}
 	assert.Greater(t, last-dawn, 15*sec)
@@ -171,7 +171,7 @@ func TestALineIsReleasedEvenlyOverTheOutage(t *testing.T) {
 	} {
 		var o cool.Outage
 		lower(&o, dawn)
-		o.Failed("/", cool.Permit{}, true, 0, dawn+test.failed)
+		o.Failed(route("/"), cool.Permit{}, true, 0, dawn+test.failed)
 		end := dawn + test.end
 		var all []*cool.Waiter
 		for range 20 { // of calls that began together, the first in line goes first
@@ -302,7 +302,7 @@ func TestAProbeThatCostsARetryIsRare(t *testing.T) {
 	w := waiter(dawn)
 	join(t, &o, dawn+100*ms, w)
 	p, at := probe(t, &o, w, dawn+100*ms)
-	o.Failed("/", p, false, 0, at)
+	o.Failed(route("/"), p, false, 0, at)
 	w.Attempts = 1
 	join(t, &o, at, w)
 	assert.Equal(t, at+3*sec, o.Ask(w, at).Again)
@@ -312,7 +312,7 @@ func TestASilentProbeOpensTheHost(t *testing.T) {
 	for took, silence := range map[time.Duration]time.Duration{ms: sec, 400 * ms: sec, 2 * sec: 4 * sec} {
 		var o cool.Outage
 		for range 10 {
-			o.Failed("/", cool.Permit{}, false, took, dawn)
+			o.Failed(route("/"), cool.Permit{}, false, took, dawn)
 		}
 		a, b := waiter(dawn), waiter(dawn+1)
 		b.LastAttempt = true
@@ -337,7 +337,7 @@ func TestAnAnsweredProbeOpensTheHost(t *testing.T) {
 	} {
 		var o cool.Outage
 		for range 10 {
-			o.Failed("/", cool.Permit{}, false, 3*sec, dawn)
+			o.Failed(route("/"), cool.Permit{}, false, 3*sec, dawn)
 		}
 		a, b := waiter(dawn), waiter(dawn+1)
 		join(t, &o, dawn+sec, a, b)
@@ -371,7 +371,7 @@ func TestAProbeThatWasNotSentIsGivenBack(t *testing.T) {
 
 func TestPatienceShrinksInAnOutageThatLasts(t *testing.T) {
 	var o cool.Outage
-	o.Failed("/", cool.Permit{}, false, sec, dawn+sec) // sent at dawn
+	o.Failed(route("/"), cool.Permit{}, false, sec, dawn+sec) // sent at dawn
 	lower(&o, dawn+sec)
 	assert.Equal(t, dawn+100*sec, o.Patience(dawn+90*sec, 10*sec), "nobody knows yet")
 	require.True(t, o.Down(dawn+2*sec))
@@ -422,7 +422,7 @@ func TestABrokenRouteIsNoOutage(t *testing.T) {
 	now := dawn
 	fails := func(path string) {
 		now += 20 * ms
-		o.Failed(path, cool.Permit{}, false, ms, now)
+		o.Failed(route(path), cool.Permit{}, false, ms, now)
 	}
 	answers := func(path string) {
 		now += 20 * ms
@@ -446,7 +446,7 @@ func TestABrokenRouteIsNoOutage(t *testing.T) {
 	assert.True(t, o.Down(now))
 	answers("/b") // the host is up, and the route broken
 	for range 10 {
-		o.Failed("/a", cool.Permit{}, true, 0, now) // a dial says something of the host
+		o.Failed(route("/a"), cool.Permit{}, true, 0, now) // a dial says something of the host
 	}
 	assert.True(t, o.Down(now+100*ms))
 }
@@ -454,20 +454,20 @@ func TestABrokenRouteIsNoOutage(t *testing.T) {
 func TestTwoFailuresDoNotBreakARoute(t *testing.T) {
 	var o cool.Outage
 	for range 2 {
-		o.Failed("/a", cool.Permit{}, false, 0, dawn)
+		o.Failed(route("/a"), cool.Permit{}, false, 0, dawn)
 	}
 	reply(&o, "/b", cool.Permit{}, dawn)
 	reply(&o, "/b", cool.Permit{}, dawn)
 	reply(&o, "/b", cool.Permit{}, dawn)
 	for range 10 {
-		o.Failed("/a", cool.Permit{}, false, 0, dawn+sec)
+		o.Failed(route("/a"), cool.Permit{}, false, 0, dawn+sec)
 	}
 	assert.True(t, o.Down(dawn+sec+100*ms))
 }
 
 func TestNoLockIsTakenWhileTheHostIsUp(t *testing.T) {
 	var o cool.Outage
-	o.Failed("/", cool.Permit{}, true, 0, dawn)
+	o.Failed(route("/"), cool.Permit{}, true, 0, dawn)
 	defer o.Hold()()
 	done := make(chan struct{})
 	go func() {
@@ -553,7 +553,7 @@ func TestThoseWhoJoinARelease(t *testing.T) {
 	var o cool.Outage
 	lower(&o, dawn)
 	end := dawn + 10*sec
-	o.Failed("/", cool.Permit{}, true, 0, end-ms)
+	o.Failed(route("/"), cool.Permit{}, true, 0, end-ms)
 	var all []*cool.Waiter
 	for i := range 20 {
 		w := waiter(dawn + time.Duration(i))
@@ -601,13 +601,13 @@ func TestALateProbeOfAnEarlierOutageChangesNothing(t *testing.T) {
 func TestAnAnswerToOneProbeSendsNoThird(t *testing.T) {
 	var o cool.Outage
 	for range 10 {
-		o.Failed("/", cool.Permit{}, false, 3*sec, dawn)
+		o.Failed(route("/"), cool.Permit{}, false, 3*sec, dawn)
 	}
 	a, b, c := waiter(dawn), waiter(dawn), waiter(dawn)
 	join(t, &o, dawn+sec, c, b, a)
 	first, at := probe(t, &o, a, dawn+sec)
 	_, second := probe(t, &o, b, at)
 	require.Equal(t, at+sec, second)
-	o.Failed("/", first, false, 3*sec, second+ms)
+	o.Failed(route("/"), first, false, 3*sec, second+ms)
 	assert.Equal(t, second+sec, o.Ask(c, second+ms).Again)
 }

@@ -293,7 +293,7 @@ func (w *hostWalk) ends(c *caller, o outcome) {
 	case o.unclear:
 		w.o.Unclear(o.permit, o.answered, w.now)
 	default:
-		w.o.Failed("/", o.permit, o.dial, o.took, w.now)
+		w.o.Failed(route("/"), o.permit, o.dial, o.took, w.now)
 	}
 	if !o.dial {
 		c.Attempts++
@@ -310,7 +310,9 @@ func (w *hostWalk) ends(c *caller, o outcome) {
 	}
 }
 
-func anyRoute(*http.Request) string { return "/" }
+func anyRoute(*http.Request) cool.Route { return route("/") }
+
+func route(path string) cool.Route { return cool.Route{Path: path} }
 
 func byCall(a, b *caller) int { return cmp.Compare(a.Called, b.Called) }
 

@@ -153,10 +153,12 @@ func isName(s string) bool {
 		strings.IndexFunc(s, func(r rune) bool { return r <= ' ' || r > '~' }) < 0
 }
 
-// Route returns the method of req and the first two segments of its path, at most 64 bytes. Servers
-// that do not count all requests together often count these separately.
-func Route(req *http.Request) string {
-	path := req.URL.Path
+// Route returns the method of req and the Prefix of its path. Servers that do not count all requests
+// together often count these separately.
+func Route(req *http.Request) string { return req.Method + " " + Prefix(req.URL.Path) }
+
+// Prefix returns the first two segments of a path, at most 64 bytes.
+func Prefix(path string) string {
 	end, slashes := 0, 0
 	for ; end < len(path) && end < 64; end++ {
 		if path[end] == '/' && end > 0 {
@@ -165,5 +167,5 @@ func Route(req *http.Request) string {
 			}
 		}
 	}
-	return req.Method + " " + path[:end]
+	return path[:end]
 }
