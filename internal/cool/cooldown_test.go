@@ -38,7 +38,9 @@ func TestACoolDownIsWhatTheModelSays(t *testing.T) {
 	}
 }
 
-func request(path string) *http.Request { return &http.Request{Method: "GET", URL: &url.URL{Path: path}} }
+func request(path string) *http.Request {
+	return &http.Request{Method: "GET", URL: &url.URL{Path: path}}
+}
 
 // A keyWalk is requests with one key.
 type keyWalk struct {
