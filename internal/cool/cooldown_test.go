@@ -164,7 +164,7 @@ func (w *keyWalk) latest(c *caller) time.Duration {
 	return min(min(c.Since+c.MaxWait, m.series.hopeless(&c.Waiter))+m.window, c.Deadline)
 }
 
-// toldLate checks that those who cannot be released in time are told, or ask anyway.
+// toldLate checks that those that cannot be released in time are told, or ask anyway.
 func (w *keyWalk) toldLate(waiters []*caller) {
 	for _, c := range waiters {
 		late := w.model.until > c.Since+c.MaxWait || w.earliest(c)-w.model.window-10*ms > w.latest(c) || w.latest(c) < c.due

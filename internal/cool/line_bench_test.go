@@ -14,7 +14,7 @@ func waiter(attempts int, called time.Duration) *Waiter {
 	return &Waiter{Attempts: attempts, Called: called, Deadline: later, Patience: later, Wake: make(chan struct{}, 1)}
 }
 
-// downHost returns a host that is down, and those in its line, who were sent that often.
+// downHost returns a host that is down, and those in its line, which were sent that often.
 func downHost(b *testing.B, waiters, attempts int) (o *Outage, all []*Waiter, now time.Duration) {
 	o, now = new(Outage), time.Hour
 	for range 20 {

@@ -275,17 +275,19 @@ func (o *Outage) SuspectUntil() time.Duration {
 // Holds reports whether a call that began at a time must wait in line: the host is down, or the call began
 // before it was up again and the line is not empty yet. Otherwise the call is sent now.
 func (o *Outage) Holds(called, now time.Duration) bool {
+	state := o.state.Load()
+	if state != hostUp && (state != hostReleasing || o.before(called)) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.judgeLocked(now)
+		if o.holdsLocked(called) {
+			return true
+		}
+	}
 	if o.streak.Load() < steadyStreak {
 		o.sent.Add(1)
 	}
-	state := o.state.Load()
-	if state == hostUp || state == hostReleasing && !o.before(called) {
-		return false
-	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.judgeLocked(now)
-	return o.holdsLocked(called)
+	return false
 }
 
 // before reports whether a call began before the last outage ended.

@@ -504,7 +504,6 @@ func TestASilentProbeWakesTheFirstInLine(t *testing.T) {
 }
 
 func TestWhoBecomesTheFirstLooksForSilence(t *testing.T) {
-	t.Skip("it is not woken, and sleeps until its patience ends")
 	var o cool.Outage
 	lower(&o, dawn)
 	a, b, c, d := waiter(dawn), waiter(dawn+1), waiter(dawn+2), waiter(dawn+3)
@@ -518,7 +517,6 @@ func TestWhoBecomesTheFirstLooksForSilence(t *testing.T) {
 }
 
 func TestTheFirstInLineLearnsThatItsPlaceIsSooner(t *testing.T) {
-	t.Skip("it is not woken when another joins, and goes when its old place ends")
 	var o cool.Outage
 	lower(&o, dawn)
 	a, b, c := waiter(dawn), waiter(dawn+1), waiter(dawn+2)

@@ -98,13 +98,13 @@ func (w *hostWalk) attempt(c *caller) {
 			w.errorf("down is %v", !m.down)
 		}
 	}
-	if m.streak() < 3 {
-		m.sent++
-	}
 	m.look(w.now)
 	holds := m.down || len(w.line) > 0 && c.Called < m.opened
 	if w.o.Holds(c.Called, w.now) != holds {
 		w.errorf("holds is %v", !holds)
+	}
+	if !holds && m.streak() < 3 {
+		m.sent++
 	}
 	if w.now >= c.Patience || !holds {
 		w.send(c, cool.Permit{})
@@ -323,7 +323,7 @@ type hostModel struct {
 	down            bool
 	suspect         bool // there were several failures, and no good answer was looked at since
 	failures        int  // that were no dials, since then
-	sent            int  // calls that asked since the first failure in the row
+	sent            int  // calls that were let through since the first failure in the row
 	goodAt          time.Duration
 	round           int
 	since, opened   time.Duration
