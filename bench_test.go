@@ -2,6 +2,7 @@ package heed_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"testing"
 	"time"
@@ -60,6 +61,28 @@ func BenchmarkRetry(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				tr.RoundTrip(req)
+			}
+		})
+	}
+}
+
+// The cost of the default key. Only a host with a cool-down needs one, but a pacer does for each request.
+func BenchmarkByCredential(b *testing.B) {
+	many := `"iss":"https://login.example.com/acme/v2.0","sub":"a"`
+	for i := range 20 {
+		many += fmt.Sprintf(`,"claim %d":["a value of 32 characters, or so"]`, i)
+	}
+	for _, bench := range []struct{ name, token string }{
+		{"opaque", "s3cret"},
+		{"JWT", jwt(`"iss":"cdp","sub":"organizations/acme"`, 1)},
+		{"JWT of 1 KiB", jwt(many, 1)},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			req := get(context.Background())
+			req.Header.Set("Authorization", "Bearer "+bench.token)
+			b.ReportAllocs()
+			for b.Loop() {
+				heed.ByCredential(req)
 			}
 		})
 	}

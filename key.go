@@ -24,8 +24,15 @@ func ByHost(req *http.Request) string { return hosts.Key(req.URL.Scheme, req.URL
 // else the first field in which vendors expect a key (X-Api-Key, Private-Token and the like).
 // Schemes that sign each request (AWS4-HMAC-SHA256, Digest, OAuth 1.0, Hawk, SharedKey) count by
 // the part that names the account, so that all requests of one account share a cool-down. Unknown
-// schemes, cookies and keys in the URL are ignored: write a Key of your own for these. A renewed
-// token counts as a new customer.
+// schemes, cookies and keys in the URL are ignored: write a Key of your own for these.
+//
+// A Bearer or DPoP token that is a JSON Web Token (RFC 7519) counts by its claims iss, sub, tid and
+// client (azp, client_id, appid, cid) and its header's kid: a program whose token is renewed, or made
+// for each request, is one customer. Without sub, client and kid, or with more than 8 KiB of claims,
+// the whole token counts, as any other token does: then a renewed one is a new customer. Claims are
+// not verified, and anyone can write those of another. So this is for the program's own tokens; where
+// others' tokens pass through, as in a reverse proxy, write a Key that returns whom the proxy has
+// authenticated, as the example Transport (ReverseProxy) does.
 //
 // The credential must be in the request when it reaches the Transport; what Base adds is not seen.
 // So put what adds it around heed,
@@ -122,6 +129,11 @@ func accountOf(authorization string) string {
 		}
 		if scheme != "oauth" || strings.Contains(rest, "=\"") {
 			return ""
+		}
+	}
+	if scheme == "bearer" || scheme == "dpop" { // DPoP sends access tokens too (RFC 9449 section 7.1)
+		if holder := holderOf(rest); holder != "" {
+			return "jwt " + holder
 		}
 	}
 	if repeatedSchemes[scheme] {

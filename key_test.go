@@ -2,14 +2,23 @@ package heed_test
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/internal/testenv"
 )
 
 func getWith(t *testing.T, fields ...string) *http.Request {
@@ -63,6 +72,14 @@ func TestCoolDownsAreKeyedByCredential(t *testing.T) {
 		"a scheme alone":         {[]string{auth, "Negotiate"}, []string{auth, "NTLM"}, true},
 		"signed, and no account": {[]string{auth, "Digest response=\"x\""}, []string{auth, "Digest response=\"y\""}, true},
 		"a cookie":               {[]string{"Cookie", "s=1"}, []string{"Cookie", "s=2"}, true},
+		"a JWT for each request": {[]string{auth, "Bearer " + jwt(`"sub":"a"`, 1)},
+			[]string{auth, "Bearer " + jwt(`"sub":"a"`, 2)}, true},
+		"JWTs of two": {[]string{auth, "Bearer " + jwt(`"sub":"a"`, 1)},
+			[]string{auth, "Bearer " + jwt(`"sub":"b"`, 1)}, false},
+		"a JWT for DPoP, renewed": {[]string{auth, "DPoP " + jwt(`"sub":"a"`, 1)},
+			[]string{auth, "DPoP " + jwt(`"sub":"a"`, 2)}, true},
+		"JWTs in another field": {[]string{"X-Api-Key", jwt(`"sub":"a"`, 1)},
+			[]string{"X-Api-Key", jwt(`"sub":"a"`, 2)}, false},
 		"a key beside an unknown": {[]string{auth, "Sign-It 1", "X-Api-Key", "a"},
 			[]string{auth, "Sign-It 2", "X-Api-Key", "a"}, true},
 	} {
@@ -76,6 +93,142 @@ func TestCoolDownsAreKeyedByCredential(t *testing.T) {
 			})
 		})
 	}
+}
+
+// jwt returns a token with the claims, and others that differ in each token, as its signature does.
+func jwt(claims string, n int) string {
+	return jwtOf(`{"alg":"ES256"}`, `{"iat":#,`+claims+`,"exp":#,"jti":"#"}`, n)
+}
+
+// jwtOf returns a token of header and claims with n instead of #.
+func jwtOf(header, claims string, n int) string {
+	part := func(text string) string {
+		return base64.RawURLEncoding.EncodeToString([]byte(strings.ReplaceAll(text, "#", strconv.Itoa(n))))
+	}
+	return part(header) + "." + part(claims) + "." + part("a signature #")
+}
+
+func keyOf(token string) string {
+	header := http.Header{"Authorization": {"Bearer " + token}}
+	return heed.ByCredential(&http.Request{URL: &url.URL{Scheme: "https", Host: "api.example.com"}, Header: header})
+}
+
+func TestAJWTCountsByItsHolderOrAsAWhole(t *testing.T) {
+	const alg, kid = `{"alg":"ES256"}`, `{"alg":"ES256","kid":"a"}`
+	lists := strings.Repeat("[", 4000) + strings.Repeat("]", 4000)
+	filler := strings.Repeat("x", 8<<10-len(`{"sub":"a","n":1,"x":""}`))
+	for name, c := range map[string]struct {
+		header, claims string
+		byHolder       bool
+	}{
+		"sub":                {alg, `{"sub":"a","jti":"#"}`, true},
+		"azp":                {alg, `{"azp":"a","jti":"#"}`, true},
+		"client_id":          {alg, `{"client_id":"a","jti":"#"}`, true},
+		"appid":              {alg, `{"appid":"a","jti":"#"}`, true},
+		"cid":                {alg, `{"cid":"a","jti":"#"}`, true},
+		"kid":                {kid, `{"jti":"#"}`, true},
+		"kid without claims": {kid, `{}`, true},
+		"issuer and tenant":  {alg, `{"iss":"a","tid":"a","jti":"#"}`, false},
+		"null and empty":     {alg, `{"sub":null,"azp":"","jti":"#"}`, false},
+		"null beside kid":    {kid, `{"sub":null,"jti":"#"}`, true},
+		"a number":           {alg, `{"sub":-1E999999,"jti":"#"}`, true},
+		"neither":            {kid, `{"sub":true,"jti":"#"}`, false},
+		"a list":             {kid, `{"sub":["a"],"jti":"#"}`, false},
+		"an object":          {kid, `{"sub":{"x":1},"jti":"#"}`, false},
+		"an object as kid":   {`{"alg":"ES256","kid":{}}`, `{"sub":"a","jti":"#"}`, false},
+		"spaces":             {"\n{ \"alg\" : \"ES256\" }", " { \"n\" : # ,\r\n\t\"sub\" : \"a\" } ", true},
+		"in other values":    {alg, `{"x":"}\\\",{:","sub":"a","y":[{"sub":#},[],"]"],"act":{"sub":"#","z":{}}}`, true},
+		"deep":               {alg, `{"x":` + lists + `,"sub":"a","n":#}`, true},
+		"8 KiB":              {alg, `{"sub":"a","n":#,"x":"` + filler + `"}`, true},
+		"more than 8 KiB":    {alg, `{"sub":"a","n":#,"x":"` + filler + `x"}`, false},
+		"a large header":     {`{"alg":"ES256","x":"` + filler + filler + `"}`, `{"sub":"a","jti":"#"}`, false},
+		"in upper case":      {alg, `{"SUB":"a","Azp":"a","jti":"#"}`, false},
+		"twice":              {alg, `{"sub":"a","jti":"#","sub":"b"}`, false},
+		"a name in escapes":  {alg, `{"sub":"a","jti":"#","su\u0062":"b"}`, false},
+		"no alg":             {`{"kid":"a"}`, `{"sub":"a","jti":"#"}`, false},
+		"alg is a number":    {`{"alg":1}`, `{"sub":"a","jti":"#"}`, false},
+		"header is a list":   {`[{"alg":"ES256"}]`, `{"sub":"a","jti":"#"}`, false},
+		"no header":          {``, `{"sub":"a","jti":"#"}`, false},
+		"claims are a list":  {kid, `[{"sub":"a","jti":"#"}]`, false},
+		"claims are null":    {kid, `null`, false},
+		"no claims":          {kid, ``, false},
+		"invalid JSON":       {alg, `{"sub":"a","jti":#,}`, false},
+		"more after it":      {alg, `{"sub":"a","jti":#} {}`, false},
+	} {
+		assert.Equal(t, c.byHolder, keyOf(jwtOf(c.header, c.claims, 1)) == keyOf(jwtOf(c.header, c.claims, 2)), name)
+	}
+}
+
+// RFC 7515 sections 2 and 7.1.
+func TestWhatIsSpeltUnlikeAJWTCountsAsAWhole(t *testing.T) {
+	for name, respell := range map[string]func(header, claims, signature string) string{
+		"two parts":             func(h, c, _ string) string { return h + "." + c },
+		"four parts":            func(h, c, s string) string { return h + "." + c + "." + s + ".x" },
+		"five parts, encrypted": func(h, c, s string) string { return h + "." + c + "." + s + ".x.y" },
+		"padding":               func(h, c, s string) string { return h + "." + c + "=." + s },
+		"base64, not base64url": func(h, c, s string) string { return h + "." + strings.ReplaceAll(c, "_", "/") + "." + s },
+		"bits to spare":         func(h, c, s string) string { return h + "." + strings.TrimSuffix(c, "0") + "1." + s },
+	} {
+		token := func(n int) string {
+			parts := strings.Split(jwtOf(`{"alg":"ES256"}`, `{"jti":"#","sub":"???"}`, n), ".")
+			require.Regexp(t, "_.*0$", parts[1])
+			respelt := respell(parts[0], parts[1], parts[2])
+			require.NotEqual(t, strings.Join(parts, "."), respelt)
+			return respelt
+		}
+		assert.NotEqual(t, keyOf(token(1)), keyOf(token(2)), name)
+	}
+}
+
+func TestJWTsOfTwoHoldersHaveTwoKeys(t *testing.T) {
+	holders := map[string]string{}
+	for _, claims := range []string{
+		`"sub":"a"`, `"sub":"b"`, `"sub":"A"`, `"sub":1`, `"sub":"1"`, `"sub":1e400`, `"sub":1e401`,
+		`"azp":"a"`, `"client_id":"a"`, `"appid":"a"`, `"cid":"a"`,
+		`"sub":"a","iss":"a"`, `"sub":"a","iss":"b"`, `"sub":"a","tid":"a"`, `"sub":"a","tid":"b"`,
+		`"sub":"a","azp":"a"`, `"sub":"a","azp":"b"`, `"sub":"a","cid":"a"`, `"sub":"a","azp":"a","cid":"b"`,
+		`"sub":"a,b"`, `"sub":"a\",\"b"`, `"sub":"a\\","azp":"b"`, `"sub":"a\\\",","azp":"b"`,
+		`"sub":"a\u0000b"`, `"sub":"a\u0000"`,
+		"\"sub\":\"\xff\"", "\"sub\":\"\xfe\"", `"sub":"\ud800"`, `"sub":"\ud801"`,
+	} {
+		for _, header := range []string{`{"alg":"ES256"}`, `{"alg":"ES256","kid":"a"}`, `{"kid":"b","alg":"ES256"}`} {
+			holder := header + claims
+			key := keyOf(jwtOf(header, `{`+claims+`,"jti":"#"}`, 1))
+			assert.Equal(t, key, keyOf(jwtOf(header, `{`+claims+`,"jti":"#"}`, 2)), holder)
+			assert.Empty(t, holders[key], holder)
+			holders[key] = holder
+		}
+	}
+}
+
+func FuzzJWT(f *testing.F) {
+	f.Add(`{"alg":"ES256"}`, `{"sub":"a","jti":"#"}`, "a", "b", "c")
+	f.Add(`{"alg":"ES256","kid":"1"}`, `{"iss":"a\"","x":[{}],"n":1e9}`, "a\x00b", "\"", "\\")
+	f.Fuzz(func(t *testing.T, header, claims, sub, other, note string) {
+		token := jwtOf(header, claims, 1)
+		require.Equal(t, keyOf(token), keyOf(token))
+		if keyOf(token) == keyOf(token+"x") { // the signature makes no difference
+			var h, c map[string]json.RawMessage
+			require.NoError(t, json.Unmarshal([]byte(strings.ReplaceAll(header, "#", "1")), &h))
+			require.NoError(t, json.Unmarshal([]byte(strings.ReplaceAll(claims, "#", "1")), &c))
+			require.NoError(t, json.Unmarshal(h["alg"], new(string)))
+			require.NotEmpty(t, slices.Concat(h["kid"], c["sub"], c["azp"], c["client_id"], c["appid"], c["cid"]))
+		}
+
+		// Tokens that an issuer has made.
+		quoted := func(text string) string {
+			text = strings.ReplaceAll(text, "#", "")
+			b, err := json.Marshal(text[:min(1000, len(text))])
+			require.NoError(t, err)
+			return string(b)
+		}
+		made := func(sub string, n int) string {
+			return jwtOf(`{"alg":"ES256"}`, `{"iss":`+quoted(note)+`,"sub":`+quoted(sub)+`,"exp":#,"jti":"#"}`, n)
+		}
+		if quoted(sub) != `""` && quoted(other) != `""` {
+			require.Equal(t, quoted(sub) == quoted(other), keyOf(made(sub, 1)) == keyOf(made(other, 2)))
+		}
+	})
 }
 
 // The limit may be the host's, or only the context may know the customer.
@@ -119,4 +272,39 @@ func TestOneCustomersCoolDownDelaysNoOther(t *testing.T) {
 		assert.ErrorAs(t, err, new(*heed.OverdueError))
 		assert.NotContains(t, err.Error(), "evil")
 	})
+}
+
+// A server admits ten a second, and sends no hint. Medians of five runs: in one of twenty, all four
+// attempts of some call are refused, whatever its token.
+func TestATokenForEachRequestIsRefusedNoMoreThanOne(t *testing.T) {
+	testenv.NeedLong(t)
+	run := func(token func() string) (refused float64, lost int) {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGateway(bucket(10, 10))
+			g.latency = 30 * time.Millisecond
+			tr := &heed.Transport{Base: g}
+			_, lost = work(t, roundTripFunc(func(req *http.Request) (*http.Response, error) {
+				req.Header.Set("Authorization", "Bearer "+token())
+				return tr.RoundTrip(req)
+			}), 40, 0, time.Minute)
+			refused = 100 * float64(g.refused) / float64(g.sent)
+		})
+		return refused, lost
+	}
+	medians := func(token func() string) (float64, int) {
+		refused, lost := make([]float64, 5), make([]int, 5)
+		for i := range refused {
+			refused[i], lost[i] = run(token)
+		}
+		slices.Sort(refused)
+		slices.Sort(lost)
+		t.Logf("refused: %.1f %%, lost: %d", refused, lost)
+		return refused[2], lost[2]
+	}
+	var n atomic.Int64
+	one, _ := medians(func() string { return "s3cret" })
+	many, lost := medians(func() string { return jwt(`"iss":"cdp","sub":"acme"`, int(n.Add(1))) })
+	assert.Zero(t, lost)
+	assert.LessOrEqual(t, many, 18.0)
+	assert.LessOrEqual(t, many, one+2)
 }
