@@ -7,14 +7,10 @@ import (
 	"io"
 	"log"
 	"log/slog"
-	"math"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -344,51 +340,6 @@ func ExampleTransport_key() {
 	req, _ := http.NewRequestWithContext(ctx, "GET", srv.URL, nil)
 	show(client.Do(req))
 	// Output: 200 answer to request 1
-}
-
-// In a reverse proxy each user has a cool-down of their own. A user whose request heed refuses gets
-// a 429 with Retry-After instead of a 502.
-func ExampleTransport_reverseProxy() {
-	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("Authorization") == "Bearer greedy" {
-			w.Header().Set("Retry-After", "600")
-			w.WriteHeader(http.StatusTooManyRequests)
-		}
-	}))
-	defer api.Close()
-	target, _ := url.Parse(api.URL)
-	proxy := &httputil.ReverseProxy{
-		Rewrite:   func(r *httputil.ProxyRequest) { r.SetURL(target) },
-		Transport: &heed.Transport{Retry: heed.RetryPolicy{MaxWait: 5 * time.Second}},
-		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			var overdue *heed.OverdueError
-			if errors.As(err, &overdue) {
-				w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(overdue.Wait.Seconds()))))
-				w.WriteHeader(http.StatusTooManyRequests)
-				return
-			}
-			w.WriteHeader(http.StatusBadGateway)
-		},
-	}
-	front := httptest.NewServer(proxy)
-	defer front.Close()
-
-	for _, user := range []string{"greedy", "greedy", "modest"} {
-		req, _ := http.NewRequest("GET", front.URL, nil)
-		req.Header.Set("Authorization", "Bearer "+user)
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		resp.Body.Close()
-		wait, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
-		fmt.Println(user, resp.StatusCode, (wait+59)/60, "min")
-	}
-	// Output:
-	// greedy 429 10 min
-	// greedy 429 10 min
-	// modest 200 0 min
 }
 
 // RetryAfter is useful outside the Transport too: here it turns a refusal into an error.

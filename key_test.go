@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strconv"
@@ -272,6 +273,49 @@ func TestOneCustomersCoolDownDelaysNoOther(t *testing.T) {
 		assert.ErrorAs(t, err, new(*heed.OverdueError))
 		assert.NotContains(t, err.Error(), "evil")
 	})
+}
+
+// By their claims, the forged token and the victim's have one holder.
+func TestAForgedTokenDelaysNobodyElseInAReverseProxy(t *testing.T) {
+	victims, forged := jwt(`"iss":"a","sub":"victim"`, 1), jwt(`"iss":"a","sub":"victim"`, 2)
+	require.Equal(t, keyOf(victims), keyOf(forged))
+	var asked atomic.Int64
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked.Add(1)
+		if r.Header.Get("Authorization") == "Bearer "+forged {
+			w.Header().Set("Retry-After", "3600")
+			w.WriteHeader(http.StatusTooManyRequests)
+		}
+	}))
+	defer api.Close()
+	target, err := url.Parse(api.URL)
+	require.NoError(t, err)
+	proxy := newProxy(target, map[string]string{"s1": "mallory", "s2": "victim"})
+	send := func(session, token string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.AddCookie(&http.Cookie{Name: "session", Value: session})
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := httptest.NewRecorder()
+		proxy.ServeHTTP(w, r)
+		return w
+	}
+	for range 3 {
+		w := send("s1", forged)
+		assert.Equal(t, 429, w.Code)
+		assert.Regexp(t, "^3[56]..$", w.Header().Get("Retry-After"))
+	}
+	assert.EqualValues(t, 1, asked.Load(), "heed has refused the others")
+	for range 10 {
+		assert.Equal(t, 200, send("s2", victims).Code)
+	}
+	assert.EqualValues(t, 11, asked.Load())
+	assert.Equal(t, 401, send("s3", victims).Code)
+}
+
+func TestTheReverseProxyNeverSendsRetryAfterZero(t *testing.T) {
+	w := httptest.NewRecorder()
+	passOn(w, nil, &heed.OverdueError{})
+	assert.Equal(t, "1", w.Header().Get("Retry-After"))
 }
 
 // A server admits ten a second, and sends no hint. Medians of five runs: in one of twenty, all four
