@@ -142,7 +142,7 @@ func TestOneCredentialIsOneKey(t *testing.T) {
 	for _, s := range append(spellings, signature+"==") {
 		assert.Equal(t, key("Bearer "+jwt+signature), key("bearer  "+jwt+s))
 	}
-	assert.NotEqual(t, key("Bearer "+jwt+signature), key("Bearer "+jwt+"B"+signature[1:]))
+	assert.NotEqual(t, key("Bearer "+jwt+signature), key("Bearer "+jwt+"B"+signature[1:]), "anyone can write claims")
 
 	basic := base64.RawStdEncoding.EncodeToString([]byte("ann:x")) // two bits to spare
 	for _, s := range respelt(basic, strings.NewReplacer("-", "+", "_", "/").Replace(alphabet), 2) {
