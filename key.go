@@ -56,10 +56,10 @@ var keyFields = []string{
 	"X-Api-Key", "Api-Key", "Apikey", "X-Apikey", "X-Api-Token", "X-Auth-Token", "X-Auth-Key", "X-Access-Token",
 	"X-Goog-Api-Key",             // Google
 	"Private-Token", "Job-Token", // GitLab
-	"X-Shopify-Access-Token",        // Shopify
-	"Ocp-Apim-Subscription-Key",     // Azure API Management
-	"Dd-Api-Key",                    // Datadog
-	"X-Mbx-Apikey", "Cb-Access-Key", // Binance, Coinbase
+	"X-Shopify-Access-Token",       // Shopify
+	"Ocp-Apim-Subscription-Key",    // Azure API Management
+	"Dd-Api-Key",                   // Datadog
+	"Cb-Access-Key",                // Coinbase
 	"X-Rapidapi-Key", "Xi-Api-Key", // RapidAPI, ElevenLabs
 	"X-Figma-Token", "X-Vault-Token", // Figma, Vault
 	"X-Subscription-Token",           // Brave

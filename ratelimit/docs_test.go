@@ -111,6 +111,9 @@ func places(p ratelimit.Profile) (all []string) {
 	if p.Otherwise > 0 {
 		all = append(all, "else "+p.Otherwise.String())
 	}
+	if p.Exact {
+		all = append(all, "exact")
+	}
 	return all
 }
 

@@ -55,6 +55,10 @@ type Profile struct {
 	// Otherwise is the wait after a Limited response that announces none. If zero, that
 	// wait is unknown.
 	Otherwise time.Duration
+
+	// Exact says that the vendor means the waits that it announces, and may ban who comes
+	// earlier: heed sends no probe before their end.
+	Exact bool
 }
 
 // A Meaning is what a response means.

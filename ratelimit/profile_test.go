@@ -179,6 +179,8 @@ func TestResponsesOfVendors(t *testing.T) {
 			"basecamp", 429, "limited 5s", "",
 			[]string{`X-RateLimit: {"remaining":0,"until":"2026-11-20T19:30:03Z"}`, "Retry-After: 5"},
 		},
+		{"binance", 418, "limited 2m0s", "", []string{"Retry-After: 120"}},
+		{"binance", 403, "unsaid", "", nil},
 		{"bitbucket", 429, "limited", "", []string{"X-RateLimit-Limit: 1000"}},
 
 		{

@@ -153,6 +153,14 @@ func vendors() []Profile {
 			Quotas: []Quota{{In: "X-Ratelimit", Limit: "limit", Remaining: "remaining", Reset: "until", Window: "period"}},
 		},
 		{
+			Name: "binance", Title: "Binance", Hosts: []string{"*.binance.com", "*.binance.us", "*.binance.vision"},
+			Checked: "2026-11", Source: "developers.binance.com, general information on limits",
+			Sends: "`Retry-After`; 418 while an address is banned for not obeying a 429, for two minutes to three " +
+				"days. It limits by address: a 418 and a 429 hold for all keys",
+			Signs: []Sign{{Means: Limited, Status: []int{418, 429}}},
+			Exact: true,
+		},
+		{
 			Name: "brevo", Title: "Brevo", Hosts: []string{"api.brevo.com"},
 			Checked: "2026-11", Source: "developers.brevo.com", Hearsay: true,
 			Sends: "`X-Sib-RateLimit-*`, in seconds",
@@ -236,7 +244,7 @@ func vendors() []Profile {
 					Is: []string{"*secondary rate limit*"}, All: true,
 				},
 			},
-			Otherwise: time.Minute,
+			Otherwise: time.Minute, Exact: true,
 			// the patterns with /api are GitHub Enterprise Server's
 			Scope: Scope{Header: "X-Ratelimit-Resource", Groups: []Group{
 				{Name: "code_search", Paths: []string{"/search/code", "/api/v3/search/code"}},
