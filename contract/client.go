@@ -13,6 +13,8 @@ const (
 	inFlight    = 100 * time.Millisecond // how long a request may be under way before it arrives
 	instant     = 5 * time.Millisecond   // events within this time are simultaneous
 	herd        = 3                      // this many requests make a herd
+	shortHint   = 2 * time.Second        // a refusal with no longer hint may bind its own request alone
+	manyGood    = 5                      // so many good answers show that a refusal came by chance
 )
 
 // Client returns the clauses for clients. Use all of them, or pick single ones:
@@ -34,8 +36,11 @@ func Client() []Clause {
 		},
 		{
 			ID: "client/cool-down", Level: Must, Ref: "heed: cool-down; RFC 6585 section 4",
-			Text: "After a 429 with Retry-After, no request of any worker arrives before that time has passed; if it is " +
-				"longer than a minute, one request a minute may arrive as a probe.",
+			Text: "After a 429 with Retry-After, no request of any worker arrives before that time has passed. If that is " +
+				"longer than a minute and no field says that nothing is left, probes may arrive after 1, 2, 4, 8 … minutes; " +
+				"what they are told replaces it. A 429 of at most two seconds, without such a field, may bind its own " +
+				"request alone: the first of these in a minute, if its key was answered well within ten seconds before, and " +
+				"any one before which that was answered well five times within two seconds.",
 			Check: coolDown,
 		},
 		{

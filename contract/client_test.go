@@ -115,6 +115,25 @@ func waitJudgements() []judgement {
 	}
 }
 
+// probes are a refusal for some seconds, and probes so many minutes later, which are refused for as long.
+func probes(seconds int, minutes ...time.Duration) []entry {
+	refused := entry{path: "/a", status: 429, fields: ra(fmt.Sprint(seconds))}
+	all := []entry{refused}
+	for i, at := range minutes {
+		refused.at, refused.path = at*time.Minute, fmt.Sprint("/", i)
+		all = append(all, refused)
+	}
+	return all
+}
+
+// short are an answer, a refusal some time later, and another request 200 ms after that.
+func short(status int, later time.Duration, hint ...string) []entry {
+	return []entry{
+		{path: "/a", status: status}, {at: later, path: "/b", status: 429, fields: ra(hint[0], hint[1:]...)},
+		{at: later + 200*time.Millisecond, path: "/c", status: 200},
+	}
+}
+
 func coolDownJudgements() []judgement {
 	const c = "client/cool-down"
 	refused := entry{path: "/a", status: 429, fields: ra("10")}
@@ -142,15 +161,40 @@ func coolDownJudgements() []judgement {
 			log: log(long, entry{at: 60 * second, path: "/b", status: 200})},
 		{clause: c, says: breaks, name: "not before", log: log(long, entry{at: 60*second - ms, path: "/b", status: 200}),
 			where: []int{0, 1}, want: "no arrival before 1m1s, 1m1s after the answer", got: "one at 59.999s, 1.001s too early"},
-		{clause: c, says: breaks, name: "not two", log: log(long, entry{at: 60 * second, path: "/b", status: 200},
+		{clause: c, says: breaks, name: "not two", log: log(long, entry{at: 60 * second, path: "/b", status: 503},
 			entry{at: 60*second + 500*ms, path: "/c", status: 200}),
 			where: []int{0, 2}, want: "no arrival before 1m1s, 1m1s after the answer", got: "one at 1m0.5s, 500ms too early"},
 		{clause: c, says: breaks, name: "not when it is a minute",
 			log:   log(entry{status: 429, fields: ra("60")}, entry{at: 60*second - ms, path: "/b", status: 200}),
 			where: []int{0, 1}, want: "no arrival before 1m0s, 1m0s after the answer", got: "one at 59.999s, 1ms too early"},
-		{clause: c, says: keeps, name: "one a minute",
-			log: log(append([]entry{{status: 429, fields: ra("600")}},
-				times(9, time.Minute, entry{at: time.Minute, path: "/b", status: 200})...)...)},
+		{clause: c, says: keeps, name: "after 1, 2, 4 and 8 minutes", log: log(probes(600, 1, 2, 4, 8)...)},
+		{clause: c, says: breaks, name: "not each minute", log: log(probes(600, 1, 2, 3)...),
+			where: []int{2, 3}, want: "no arrival before 12m0s, 10m0s after the answer", got: "one at 3m0s, 9m0s too early"},
+		{clause: c, says: breaks, name: "nothing is left", log: log(
+			entry{status: 429, fields: ra("600", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "600")},
+			entry{at: time.Minute, path: "/b", status: 200}),
+			where: []int{0, 1}, want: "no arrival before 10m0s, 10m0s after the answer", got: "one at 1m0s, 9m0s too early"},
+		{clause: c, says: keeps, name: "a probe that is answered well opens the key", log: log(long,
+			entry{at: 60 * second, path: "/b", status: 200}, entry{at: 60*second + 500*ms, path: "/c", status: 200})},
+		{clause: c, says: breaks, name: "one that is told longer closes it for longer", log: log(long,
+			entry{at: 60 * second, path: "/b", status: 429, fields: ra("30")}, entry{at: 80 * second, path: "/c", status: 200}),
+			where: []int{1, 2}, want: "no arrival before 1m30s, 30s after the answer", got: "one at 1m20s, 10s too early"},
+		{clause: c, says: silent, name: "a short hint, answered well before", log: log(short(200, time.Second, "2")...)},
+		{clause: c, says: breaks, name: "of more than two seconds", log: log(short(200, time.Second, "3")...),
+			where: []int{1, 2}, want: "no arrival before 4s, 3s after the answer", got: "one at 1.2s, 2.8s too early"},
+		{clause: c, says: breaks, name: "nothing is left, in the short run",
+			log:   log(short(200, time.Second, "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1")...),
+			where: []int{1, 2}, want: "no arrival before 2s, 1s after the answer", got: "one at 1.2s, 800ms too early"},
+		{clause: c, says: breaks, name: "answered long before", log: log(short(200, 11*time.Second, "1")...),
+			where: []int{1, 2}, want: "no arrival before 12s, 1s after the answer", got: "one at 11.2s, 800ms too early"},
+		{clause: c, says: breaks, name: "not answered well before", log: log(short(503, time.Second, "1")...),
+			where: []int{1, 2}, want: "no arrival before 2s, 1s after the answer", got: "one at 1.2s, 800ms too early"},
+		{clause: c, says: breaks, name: "the second one", log: log(append(short(200, time.Second, "1"),
+			entry{at: 1300 * ms, path: "/d", status: 429, fields: ra("1")}, entry{at: 1500 * ms, path: "/e", status: 200})...),
+			where: []int{3, 4}, want: "no arrival before 2.3s, 1s after the answer", got: "one at 1.5s, 800ms too early"},
+		{clause: c, says: silent, name: "the second one, among good answers", log: log(append(append(short(200, time.Second, "1"),
+			times(4, 10*ms, entry{at: 1220 * ms, path: "/g", status: 200})...),
+			entry{at: 1300 * ms, path: "/d", status: 429, fields: ra("1")}, entry{at: 1500 * ms, path: "/e", status: 200})...)},
 	}
 }
 

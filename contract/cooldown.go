@@ -7,9 +7,48 @@ import (
 
 // A keyState is the cool-down of one key.
 type keyState struct {
-	pending []hint    // so recent that other requests may be under way
-	active  hint      // the one that ends last
-	last    time.Time // the previous arrival
+	pending []hint      // so recent that other requests may be under way
+	active  hint        // the one that ends last
+	began   time.Time   // when the first refusal since the last good answer came
+	last    time.Time   // the previous arrival
+	probe   int         // the exchange of the last probe
+	good    []time.Time // when the latest requests were answered well, five at most
+	short   time.Time   // when a refusal with a short hint last came
+}
+
+// alone reports whether a refusal may bind its own request alone: its hint is short, no field says that
+// nothing is left, and the key is answered well.
+func (c *keyState) alone(h hint) bool {
+	if h.wait > shortHint || h.spent {
+		return false
+	}
+	first := h.at.Sub(c.short) > time.Minute
+	c.short = h.at
+	n := len(c.good)
+	return first && n > 0 && h.at.Sub(c.good[n-1]) <= 10*time.Second ||
+		n == manyGood && h.at.Sub(c.good[0]) <= 2*time.Second
+}
+
+// refused records a refusal, the answer to exchange i.
+func (c *keyState) refused(i int, h hint) {
+	if c.began.IsZero() {
+		c.began = h.at
+	}
+	switch {
+	case c.probe == i && i > 0:
+		c.active = h // what a probe is told replaces what was told before
+	case !c.alone(h):
+		c.pending = append(c.pending, h)
+	}
+}
+
+// answeredWell records a good answer to exchange i.
+func (c *keyState) answeredWell(i int, at time.Time) {
+	c.began = time.Time{}
+	c.good = append(c.good[max(0, len(c.good)-manyGood+1):], at)
+	if c.probe == i && i > 0 {
+		c.active, c.pending = hint{}, nil
+	}
 }
 
 // settle makes hints active that were given long enough before at.
@@ -22,13 +61,14 @@ func (c *keyState) settle(at time.Time) {
 	}
 }
 
-// mayProbe reports whether an arrival at that time may be a probe of a long cool-down.
+// mayProbe reports whether an arrival at that time may be a probe of a long cool-down: the time since the
+// first refusal doubles.
 func (c *keyState) mayProbe(h hint, at time.Time) bool {
 	since := h.at
 	if c.last.After(since) {
 		since = c.last
 	}
-	return h.wait > probeAfter && at.Sub(since) >= probeAfter-slack
+	return h.wait > probeAfter && !h.spent && at.Sub(since) >= max(probeAfter-slack, since.Sub(c.began)-inFlight)
 }
 
 // forbids reports whether h forbids an arrival at that time.
@@ -49,9 +89,13 @@ func coolDown(log []Exchange) ([]Breach, bool) {
 			keys[e.key()] = c
 		}
 		if ev.answer {
-			if h, ok := retryAfter(ev.i, e); ok && e.Status == 429 && h.wait > 0 {
-				c.pending = append(c.pending, h)
+			h, ok := retryAfter(ev.i, e)
+			switch refused := ok && e.Status == 429 && h.wait > 0; {
+			case refused:
 				own[s.of[ev.i]] = h
+				c.refused(ev.i, h)
+			case 0 < e.Status && e.Status < 429:
+				c.answeredWell(ev.i, ev.at)
 			}
 			continue
 		}
@@ -68,6 +112,9 @@ func coolDown(log []Exchange) ([]Breach, bool) {
 			f.breach(want, got, h.i, ev.i).Guessed = guessed
 		default:
 			f.judged++
+			if early(h, ev.at) {
+				c.probe = ev.i
+			}
 		}
 		c.last = ev.at
 	}

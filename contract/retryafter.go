@@ -13,6 +13,7 @@ type hint struct {
 	wait  time.Duration // how long to wait from there
 	until time.Time     // the end of the wait
 	date  bool          // it was an HTTP-date
+	spent bool          // a field says that nothing is left
 }
 
 // maxWait is the longest wait: 2^31 s, as for delta-seconds in RFC 9111 section 1.2.2.
@@ -31,7 +32,7 @@ func retryAfter(i int, e *Exchange) (h hint, ok bool) {
 	}
 	if seconds, ok := digits(values[0]); ok {
 		wait := e.unrounded(min(time.Duration(min(seconds, 1<<31))*time.Second, maxWait))
-		return hint{i: i, at: at, wait: wait, until: at.Add(wait)}, true
+		return hint{i: i, at: at, wait: wait, until: at.Add(wait), spent: leastRemaining(e) == 0}, true
 	}
 	date, ok := parseDate(values[0], at)
 	if !ok {
@@ -41,7 +42,7 @@ func retryAfter(i int, e *Exchange) (h hint, ok bool) {
 	if server, ok := parseDate(e.ResponseHeader.Get("Date"), at); ok {
 		until = at.Truncate(time.Second).Add(min(date.Sub(server), maxWait))
 	}
-	return hint{i: i, at: at, wait: until.Sub(at), until: until, date: true}, true
+	return hint{i: i, at: at, wait: until.Sub(at), until: until, date: true, spent: leastRemaining(e) == 0}, true
 }
 
 // unrounded returns the wait in milliseconds that Retry-After was rounded up from, if a field says
