@@ -34,7 +34,8 @@ type ProbeBoard interface {
 	Board
 
 	// Probe reports whether the caller should send a probe of key now. It allows one a minute for
-	// all processes that share the Board, while a minute or more of the cool-down is left.
+	// all processes that share the Board, while a minute or more of the cool-down is left. A
+	// Transport calls it after 1, 2, 4, 8 … minutes of a cool-down that nothing confirms.
 	// Requests call it, so it must not block for long.
 	Probe(ctx context.Context, key string) bool
 
@@ -65,6 +66,12 @@ func (noBoard) Read(context.Context, string) (wait, every time.Duration, err err
 // responses tell about a vendor's scopes. The zero value is ready to use; do not copy it. It is a
 // ProbeBoard. Cool-downs that are over are dropped; beyond 65,536 keys, others may be too.
 type LocalBoard struct {
+	// NoProbes keeps every cool-down until its end. If false, a request is sent as a probe after 1, 2, 4,
+	// 8 … minutes, while a minute or more is left of a cool-down that nothing confirms: a field that says
+	// that nothing is left, a vendor whose hints are exact, or a refused probe with the same end. Set it
+	// before first use.
+	NoProbes bool
+
 	used    atomic.Bool         // set by the first cool-down: until then look-ups are skipped
 	servers keyed.Table[server] // by host
 	keys    keyed.Table[cool.CoolDown]
@@ -74,8 +81,19 @@ type LocalBoard struct {
 // A server is what a LocalBoard knows of one host, whatever the credential.
 type server struct {
 	until  atomic.Int64 // when the last cool-down of any credential ends
+	good   atomic.Int64 // when an answer to anybody was last good, to a second
 	outage cool.Outage
 }
+
+// answeredWell records that an answer was good: not even a refusal.
+func (s *server) answeredWell(now time.Duration) {
+	if int64(now)-s.good.Load() > int64(time.Second) {
+		s.good.Store(int64(now))
+	}
+}
+
+// goodSince reports whether an answer was good after a time, which it knows to a second.
+func (s *server) goodSince(t time.Duration) bool { return s.good.Load() > int64(t) }
 
 func (s *server) idle(now time.Duration) keyed.State {
 	if s.outage.Waiting() {
@@ -99,11 +117,10 @@ func (b *LocalBoard) Read(_ context.Context, key string) (wait, every time.Durat
 	return wait, every, nil
 }
 
-// Probe reports whether the caller should send a probe of key now: once a minute, while a minute or
-// more of the cool-down is left.
+// Probe reports whether the caller should send a probe of key now: see NoProbes.
 func (b *LocalBoard) Probe(_ context.Context, key string) bool {
 	c := b.find(hostkey.NameOf(key))
-	return c != nil && c.Probe(now())
+	return c != nil && !b.NoProbes && c.Probe(now())
 }
 
 // Replace closes key for wait from now on, at most 24 hours, whatever was posted before. If wait is

@@ -2,6 +2,7 @@ package heed
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/heedhttp/heed/internal/cool"
@@ -171,7 +172,7 @@ func (c *call) readBoard(k *coolKey) {
 // probe reports whether the request, which would otherwise be refused, may be sent as a probe
 // although the key is closed.
 func (c *call) probe(k *coolKey, d *cool.CoolDown, now time.Duration) bool {
-	if !d.Probe(now) {
+	if c.t.localBoard().NoProbes || !d.Probe(now) {
 		return false
 	}
 	if b, ok := c.t.sharedBoard().(ProbeBoard); ok && !b.Probe(c.req.Context(), k.Key) {
@@ -182,8 +183,8 @@ func (c *call) probe(k *coolKey, d *cool.CoolDown, now time.Duration) bool {
 }
 
 // post closes the key for wait, here and on a shared Board. After a probe this replaces what was
-// posted before.
-func (c *call) post(k *coolKey, wait time.Duration, i cool.Interval, probe bool) {
+// posted before. exact says that the server means it.
+func (c *call) post(k *coolKey, wait time.Duration, i cool.Interval, probe, exact bool) {
 	b := c.t.localBoard()
 	wait = min(wait, cool.LongestCoolDown)
 	// The shared Board comes first: otherwise a Read in between would bring back its older state.
@@ -202,6 +203,9 @@ func (c *call) post(k *coolKey, wait time.Duration, i cool.Interval, probe bool)
 		d.Replace(c.ended, wait, i)
 	} else {
 		d.Post(c.ended, wait, i)
+	}
+	if exact {
+		d.Confirm(c.ended + wait)
 	}
 	if shared != nil && err == nil {
 		d.Shared()
@@ -299,6 +303,7 @@ func (c *call) learn(a *Attempt) {
 func (c *call) learnOf(i int, a *Attempt, refused, hinted, own bool) {
 	k, b := &c.coolKeys[i], c.t.localBoard()
 	p := k.permit
+	short := own && hinted && !p.Probe && c.short(a)
 	k.permit = cool.Permit{}
 	if p.Probe && k.from.Stale(p) {
 		p = cool.Permit{} // a newer closure replaced the probed one
@@ -308,30 +313,60 @@ func (c *call) learnOf(i int, a *Attempt, refused, hinted, own bool) {
 	} else if d != nil && a.good() {
 		d.Good(c.ended)
 	}
+	answer := cool.Answer{
+		Route: scope.Route(c.req), Attempt: c.number, Sent: c.sent, Good: a.good(),
+		Failed: a.Err != nil, Refused: refused, Unhinted: refused && !hinted, Short: short,
+	}
+	d := c.coolDownFor(k, p, own && refused && (!hinted || short))
 	switch {
+	case short && d.ByChance(answer, c.ended):
 	case hinted && own:
-		c.post(k, a.hint, cool.IntervalOf(a.Response.Header), p.Probe)
+		c.post(k, a.hint, cool.IntervalOf(a.Response.Header), p.Probe, c.exact(a))
 	case hinted:
-		c.post(k, a.hint, cool.Interval{}, p.Probe) // the response's fields describe the scope, not this key
+		c.post(k, a.hint, cool.Interval{}, p.Probe, c.exact(a)) // the response's fields describe the scope, not this key
 	case p.Probe && a.Response != nil && !refused:
-		c.post(k, 0, cool.Interval{}, true)
+		c.post(k, 0, cool.Interval{}, true, false)
 	}
 	if p.Given() {
 		b.extendHost(k.Name, c.ended, 0) // the line may last longer than the posted wait
 	}
-	d := c.coolDownFor(k, p, own && refused && !hinted)
 	if d == nil {
 		return
-	}
-	answer := cool.Answer{
-		Route: scope.Route(c.req), Sent: c.sent, Good: a.good(),
-		Failed: a.Err != nil, Refused: refused, Unhinted: refused && !hinted,
 	}
 	if p.Given() && a.Response != nil && !refused {
 		answer.Limits = ratelimit.Parse(a.Response.Header, time.Time{})
 	}
 	throttled := d.Answer(p, answer, c.ended)
 	c.freeRetry = c.freeRetry || throttled && refused
+}
+
+// short reports whether a refusal's hint is so short that the refusal may have come by chance: from one node
+// of many, or because too many requests were under way for a moment. Where a field says that nothing is left,
+// or a Profile knows the host, it did not; nor where nobody was answered well lately.
+func (c *call) short(a *Attempt) bool {
+	return a.hint <= longestShort && c.server.goodSince(c.ended-lately) && !nothingLeft(a) && c.profile() == nil
+}
+
+const (
+	longestShort = 2 * time.Second
+	lately       = 10 * time.Second
+)
+
+// exact reports whether the server means a refusal's hint, so that no probe is needed.
+func (c *call) exact(a *Attempt) bool {
+	p := c.profile()
+	return p != nil && p.Exact || nothingLeft(a)
+}
+
+// nothingLeft reports whether a field says that a quota is used up.
+func nothingLeft(a *Attempt) bool {
+	return slices.ContainsFunc(ratelimit.Parse(a.Response.Header, time.Time{}),
+		func(l ratelimit.Limit) bool { return l.Remaining == 0 })
+}
+
+// profile returns what is known of the host's vendor, or nil.
+func (c *call) profile() *ratelimit.Profile {
+	return c.t.localBoard().scopes.Profile(c.host, c.policy.Profiles)
 }
 
 // refusalScope reports whether a refusal concerns all requests of the credential, whatever their
@@ -343,7 +378,7 @@ func (c *call) refusalScope(a *Attempt, hinted bool) (accountWide, requestOnly b
 	case a.profiled:
 		return a.accountWide, a.requestOnly
 	}
-	p := c.t.localBoard().scopes.Profile(c.host, c.policy.Profiles)
+	p := c.profile()
 	if p == nil {
 		return false, false
 	}
@@ -351,34 +386,33 @@ func (c *call) refusalScope(a *Attempt, hinted bool) (accountWide, requestOnly b
 	return answer.All, answer.Own
 }
 
-// coolDownFor returns the coolDown that an answer is reported to, or nil. unhinted says that the
-// answer is a refusal without a hint, which creates one.
-func (c *call) coolDownFor(k *coolKey, p cool.Permit, unhinted bool) *cool.CoolDown {
+// coolDownFor returns the coolDown that an answer is reported to, or nil. byChance says that the answer is a
+// refusal that may have come by chance, which creates one.
+func (c *call) coolDownFor(k *coolKey, p cool.Permit, byChance bool) *cool.CoolDown {
 	if p.Given() {
 		return k.from
 	}
 	if d := c.find(k); d != nil && d.Learning() {
 		return d
 	}
-	if !unhinted {
+	if !byChance {
 		return nil
 	}
-	d := c.t.localBoard().get(k.Name, c.ended, time.Minute)
-	d.Count()
-	return d
+	return c.t.localBoard().get(k.Name, c.ended, time.Minute)
 }
 
-// cooling is how long the cool-downs of the request's keys still last.
-func (c *call) cooling() (left time.Duration) {
+// cooling is how long the cool-downs of the request's keys still last. contended says that others with these
+// keys were answered well since the call began.
+func (c *call) cooling() (left time.Duration, contended bool) {
 	if !c.mayHaveCoolDown(c.ended) {
-		return 0
+		return 0, false
 	}
 	for i := range c.keys() {
 		if d := c.find(&c.coolKeys[i]); d != nil && !d.Open(c.req, c.ended) {
-			left = max(left, d.ClosedFor(c.ended))
+			left, contended = max(left, d.ClosedFor(c.ended)), contended || d.GoodSince(c.start)
 		}
 	}
-	return left
+	return left, contended
 }
 
 // returnPermits returns the permits of an attempt that the server has not answered.

@@ -20,10 +20,11 @@ import (
 )
 
 // A limitedServer admits burst requests at once and rate a second. It answers after latency, and
-// asks refused requests to come back in a second.
+// asks refused requests to come back in a second. If tells, it says that nothing is left.
 type limitedServer struct {
 	rate, burst float64
 	latency     time.Duration
+	tells       bool
 
 	mu       sync.Mutex
 	tokens   float64
@@ -39,10 +40,13 @@ type arrival struct {
 func (l *limitedServer) RoundTrip(req *http.Request) (*http.Response, error) {
 	admitted := l.admit()
 	time.Sleep(l.latency)
-	if !admitted {
-		return response(req, throttle("1")), nil
+	switch {
+	case admitted:
+		return response(req, ok), nil
+	case l.tells:
+		return response(req, reply{status: 429, header: []string{"Retry-After", "1", "X-RateLimit-Remaining", "0"}}), nil
 	}
-	return response(req, ok), nil
+	return response(req, throttle("1")), nil
 }
 
 func (l *limitedServer) admit() bool {
@@ -81,7 +85,7 @@ func TestFiftyWorkersRespectALimitOfTen(t *testing.T) {
 		300 * time.Millisecond} {
 		t.Run(latency.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				srv := &limitedServer{rate: 10, burst: 10, latency: latency}
+				srv := &limitedServer{rate: 10, burst: 10, latency: latency, tells: true}
 				tr := &heed.Transport{Base: srv}
 				var wg sync.WaitGroup
 				for range 50 {
@@ -228,7 +232,7 @@ func TestACoolDownBeyondTheDeadlineRefusesAtOnce(t *testing.T) {
 	})
 }
 
-func TestALongCoolDownIsProbedOnceAMinute(t *testing.T) {
+func TestALongCoolDownIsProbedEverMoreRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScript(throttle("86400"))
 		tr := &heed.Transport{Base: s}
@@ -252,8 +256,8 @@ func TestALongCoolDownIsProbedOnceAMinute(t *testing.T) {
 			wg.Wait()
 			time.Sleep(time.Second)
 		}
-		assert.Equal(t, 1+9, s.count(), "one probe at the end of each full minute")
-		assert.Equal(t, 3000-9, refused)
+		assert.Equal(t, 1+4, s.count(), "one probe after 1, 2, 4 and 8 minutes")
+		assert.Equal(t, 3000-4, refused)
 	})
 }
 

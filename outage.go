@@ -134,6 +134,9 @@ func (c *call) learnHost() {
 		o.Failed(outageRoute(c.req), p, a.dial, a.Took, c.ended)
 	case c.resp != nil && (c.resp.StatusCode < 500 || a.throttled()) && c.resp.Header["X-From-Cache"] == nil: // that is a cache in Base
 		o.Good(c.req, outageRoute, p, c.sent, c.ended)
+		if a.good() {
+			c.server.answeredWell(c.ended)
+		}
 		return
 	default:
 		o.Unclear(p, c.resp != nil, c.ended)

@@ -1,10 +1,12 @@
 package heed_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -71,7 +73,7 @@ func TestAProbeWithoutAHintLeavesTheKeyClosed(t *testing.T) {
 				tr := &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxAttempts: 1}}
 				assert.Equal(t, 429, status(t, tr, get(t.Context())))
 				callEverySecond(t, tr, 10*time.Minute)
-				assert.Equal(t, 1+10, s.count(), "one a minute")
+				assert.Equal(t, 1+4, s.count(), "after 1, 2, 4 and 8 minutes")
 			})
 		})
 	}
@@ -87,6 +89,80 @@ func TestAProbesLongerHintReplacesAShorterOne(t *testing.T) {
 		assert.Equal(t, 429, status(t, tr, get(t.Context())))
 		wait, _, _ := board.Read(t.Context(), key)
 		assert.Equal(t, 2*time.Hour, wait)
+	})
+}
+
+// Many vendors ban who goes on while he is told to wait. Only what nothing confirms is probed.
+func TestConfirmedCoolDownsAreNotProbed(t *testing.T) {
+	const left = "X-RateLimit-Remaining"
+	for name, test := range map[string]struct {
+		url      string
+		status   int
+		fields   []string
+		constant bool // the hint does not count down
+		noProbes bool
+		sent     int // within 58 minutes of a hint of an hour
+	}{
+		"a probe is told the same end":      {sent: 2},
+		"a hint that does not count down":   {constant: true, sent: 1 + 6}, // after 1, 2, 4, 8, 16 and 32 minutes
+		"a field says that nothing is left": {fields: []string{left, "0"}, constant: true, sent: 1},
+		"a field says that some is left":    {fields: []string{left, "9"}, constant: true, sent: 1 + 6},
+		"GitHub's hints are exact":          {url: "https://api.github.com/user", status: 403, sent: 1},
+		"and its secondary limit's":         {url: "https://api.github.com/user", status: 403, fields: []string{left, "9"}, constant: true, sent: 1},
+		"Binance's ban":                     {url: "https://api.binance.com/api/v3/order", status: 418, constant: true, sent: 1},
+		"an unknown host's":                 {status: 418, constant: true, sent: 1 + 6},
+		"NoProbes":                          {constant: true, noProbes: true, sent: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start, sent := time.Now(), 0
+				base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
+					sent++
+					hint := time.Hour
+					if !test.constant {
+						hint -= time.Since(start).Truncate(time.Second)
+					}
+					header := append([]string{"Retry-After", strconv.Itoa(int(hint.Seconds()))}, test.fields...)
+					return response(req, reply{status: cmp.Or(test.status, 429), header: header}), nil
+				})
+				tr := &heed.Transport{Base: base, Board: &heed.LocalBoard{NoProbes: test.noProbes}}
+				for i := range 58 * 60 {
+					req := get(t.Context())
+					if test.url != "" {
+						req, _ = http.NewRequestWithContext(t.Context(), "GET", test.url, nil)
+					}
+					req.Header.Set("X-Mbx-Apikey", strconv.Itoa(i%2)) // Binance counts by address
+					if test.url == "" {
+						req.Header.Del("X-Mbx-Apikey")
+					}
+					if resp, err := tr.RoundTrip(req); err == nil {
+						resp.Body.Close()
+					}
+					time.Sleep(time.Second)
+				}
+				assert.Equal(t, test.sent, sent)
+			})
+		})
+	}
+}
+
+// A probe's short hint is about the key, however well others are answered.
+func TestAProbesShortHintOpensTheKeySoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		script := newScript(throttle("86400"), throttle("1"), ok)
+		tr := &heed.Transport{Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
+			if req.Header.Get("Authorization") != "" {
+				return response(req, ok), nil
+			}
+			return script.RoundTrip(req)
+		})}
+		assert.Equal(t, 429, status(t, tr, get(t.Context())))
+		other := get(t.Context())
+		other.Header.Set("Authorization", "Bearer other")
+		time.Sleep(time.Minute)
+		assert.Equal(t, 200, status(t, tr, other))
+		assert.Equal(t, 200, status(t, tr, get(t.Context())), "the probe, then its retry")
+		assert.Equal(t, 3, script.count())
 	})
 }
 
@@ -153,7 +229,7 @@ func TestABoardWithoutReplaceIsStillProbed(t *testing.T) {
 		s := newScript(ok)
 		tr := &heed.Transport{Base: s, Board: board}
 		good, failed := callEverySecond(t, tr, 10*time.Minute)
-		assert.InDelta(t, 10, good, 1)
+		assert.InDelta(t, 10, good, 1, "each one opens the key")
 		assert.Equal(t, 600, good+failed)
 	})
 }
@@ -326,7 +402,7 @@ func TestABoardsClockMayDrift(t *testing.T) {
 			board := &slowBoard{start: time.Now(), until: 24 * time.Hour, slow: slow}
 			s := newScript(reply{status: 429})
 			callEverySecond(t, &heed.Transport{Base: s, Board: board, Retry: heed.RetryPolicy{MaxAttempts: 1}}, 20*time.Minute)
-			assert.InDelta(t, 19, s.count(), 1, "a probe a minute")
+			assert.Equal(t, 5, s.count(), "after 1, 2, 4, 8 and 16 minutes")
 		})
 		synctest.Test(t, func(t *testing.T) {
 			board := &slowBoard{start: time.Now(), until: 50 * time.Second, slow: slow}

@@ -75,6 +75,7 @@ type circumstances struct {
 	replayable bool
 	hold       hold
 	cooling    time.Duration // how long the key's cool-down still lasts
+	contended  bool          // and others were answered well since the call began
 	free       bool          // the retry costs no budget, because it waits as long as the server or the throttle requires
 	left       time.Duration // until the deadline or the end of MaxElapsed
 	withdraw   func() bool
@@ -87,6 +88,9 @@ func (p *RetryPolicy) decide(a *Attempt, c circumstances) (v Verdict, wait time.
 	a.sentTimes = c.attempts
 	if a.backoff = c.hold.backoff; !c.hold.unsent {
 		a.backoff = p.backoff(a, c.left)
+	}
+	if c.contended && p.Backoff == nil && c.attempts == p.maxAttempts()-1 {
+		a.backoff = 0 // it is the first in line, but only until the others have gone
 	}
 	wait = max(a.hint, a.backoff, c.cooling)
 	switch {

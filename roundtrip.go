@@ -319,8 +319,9 @@ func (c *call) decide() (Verdict, time.Duration) {
 	if h.unsent {
 		c.hostWait.unsent++
 	}
+	cooling, contended := c.cooling()
 	verdict, wait := c.policy.decide(&c.last, circumstances{
-		attempts: c.attempts(), replayable: c.out.replayable(c.req), cooling: c.cooling(), hold: h,
+		attempts: c.attempts(), replayable: c.out.replayable(c.req), cooling: cooling, contended: contended, hold: h,
 		free: c.freeRetry || h.waits, left: left, withdraw: c.withdraw,
 	})
 	if verdict == Again && !c.out.takeBack() {
@@ -361,7 +362,7 @@ func (c *call) pause(wait time.Duration) error {
 		c.bodyOpen = false
 		c.fallback = keepFallback(c.resp, &c.t.draining, c.stoppedTimer)
 	}
-	if c.hostWait.probeFrom > 0 || c.cooling() >= wait-(now()-c.ended) {
+	if cooling, _ := c.cooling(); c.hostWait.probeFrom > 0 || cooling >= wait-(now()-c.ended) {
 		return cancelled(c.req)
 	}
 	return c.sleep(c.ended+wait+c.jitter(wait)-now(), nil)

@@ -412,7 +412,16 @@ const (
 	codeSearch = "GET http://api.github.com/search/code"
 )
 
-// One probe a minute, of any scope, serves all scopes and processes.
+// probed is github without the knowledge that its hints are exact, which need no probes.
+func probed() heed.RetryPolicy {
+	vendor := ratelimit.Vendor("github")
+	vendor.Exact = false
+	retry := github()
+	retry.Profiles = []*ratelimit.Profile{vendor}
+	return retry
+}
+
+// A probe of any scope serves all scopes and processes.
 func TestAGoodAnswerToAProbeOpensAllScopes(t *testing.T) {
 	for name, boards := range vendorBoards {
 		t.Run(name, func(t *testing.T) {
@@ -420,7 +429,7 @@ func TestAGoodAnswerToAProbeOpensAllScopes(t *testing.T) {
 				s := newScript(secondaryRefusal, secondaryRefusal, ok)
 				var fleet []*heed.Transport
 				for _, board := range boards(3) {
-					fleet = append(fleet, &heed.Transport{Base: s, Board: board, Retry: github()})
+					fleet = append(fleet, &heed.Transport{Base: s, Board: board, Retry: probed()})
 				}
 				assert.Equal(t, 403, status(t, fleet[0], vendorRequest(t, search)))
 				round := func() (sent int) {
@@ -449,7 +458,7 @@ func TestAGoodAnswerToAProbeOpensAllScopes(t *testing.T) {
 
 func TestARefusedScopeStaysClosedWhenOthersOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		tr := &heed.Transport{Base: newScript(searchRefusal, secondaryRefusal, ok), Retry: github()}
+		tr := &heed.Transport{Base: newScript(searchRefusal, secondaryRefusal, ok), Retry: probed()}
 		assert.True(t, sentAtOnce(t, tr, search))
 		assert.False(t, sentAtOnce(t, tr, search))
 		assert.True(t, sentAtOnce(t, tr, core), "it meets the secondary limit")
@@ -457,20 +466,22 @@ func TestARefusedScopeStaysClosedWhenOthersOpen(t *testing.T) {
 		time.Sleep(time.Minute)
 		assert.True(t, sentAtOnce(t, tr, core), "a probe of the secondary limit, which is over")
 		assert.True(t, sentAtOnce(t, tr, codeSearch))
-		assert.True(t, sentAtOnce(t, tr, search), "a probe of search, which is over too")
-		assert.True(t, sentAtOnce(t, tr, search))
+		assert.False(t, sentAtOnce(t, tr, search), "of which nothing is left, so it is not probed")
 	})
+	const channel, user = "GET https://discord.com/api/v10/channels/1/messages", "GET https://discord.com/api/v10/users/@me"
+	own := throttle("3600")
+	global := reply{status: 429, header: []string{"Retry-After", "3600", "X-RateLimit-Global", "true"}}
 	synctest.Test(t, func(t *testing.T) {
-		tr := &heed.Transport{Base: newScript(searchRefusal, secondaryRefusal, searchRefusal, ok), Retry: github()}
-		assert.True(t, sentAtOnce(t, tr, search))
-		assert.True(t, sentAtOnce(t, tr, core))
+		tr := &heed.Transport{Base: newScript(own, global, own, ok), Retry: github()}
+		assert.True(t, sentAtOnce(t, tr, channel))
+		assert.True(t, sentAtOnce(t, tr, user), "it meets the global limit")
 		time.Sleep(time.Minute)
-		assert.True(t, sentAtOnce(t, tr, search), "a probe of both, whose answer concerns search only")
-		assert.False(t, sentAtOnce(t, tr, search))
-		assert.False(t, sentAtOnce(t, tr, core))
+		assert.True(t, sentAtOnce(t, tr, channel), "a probe of both, whose answer concerns the channel only")
+		assert.False(t, sentAtOnce(t, tr, channel))
+		assert.False(t, sentAtOnce(t, tr, user))
 		time.Sleep(time.Minute)
-		assert.True(t, sentAtOnce(t, tr, core), "a probe, which opens the account")
-		assert.True(t, sentAtOnce(t, tr, core))
+		assert.True(t, sentAtOnce(t, tr, user), "a probe, which opens the account")
+		assert.True(t, sentAtOnce(t, tr, user))
 	})
 }
 

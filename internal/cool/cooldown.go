@@ -15,8 +15,8 @@ import (
 // after which its line is released.
 //
 //   - A request waits only if it can be released in time. Otherwise it is late.
-//   - While a minute or more is left, one late request a minute is sent as a probe, and its answer
-//     replaces the closure. The others are not sent.
+//   - While a minute or more is left of a closure that nothing confirms, a late request is sent as a probe
+//     after 1, 2, 4, 8 … minutes, and its answer replaces the closure. The others are not sent.
 //   - If the server is known to admit one request per interval, the line is released at that interval,
 //     unless the server says that more is left.
 //
@@ -32,7 +32,8 @@ type CoolDown struct {
 	round     int           // counts closures: a Permit of an earlier one does not move the release
 	until     time.Duration // only probes are sent before; 0 before the first closure
 	window    time.Duration // length of the jitter window, which begins at until
-	checkedAt time.Duration // when the server last confirmed the closure, or a probe was last sent
+	checkedAt time.Duration // when the closure began, or a probe was last sent
+	confirmed bool          // the server means the closure: no probe is sent
 	onBoard   bool          // a shared Board has this closure too
 	series    series
 	line      line
@@ -53,7 +54,8 @@ const (
 	LongestCoolDown = 24 * time.Hour
 
 	longestInterval = time.Minute // longer ones are ignored
-	probeEvery      = time.Minute
+	firstProbe      = time.Minute
+	sameEnd         = 2 * time.Second
 
 	longestWindow = 10 * time.Second // of a release
 
@@ -72,8 +74,8 @@ func byAttempts(a, b *Waiter) int {
 	return cmp.Or(cmp.Compare(b.Attempts, a.Attempts), cmp.Compare(a.Called, b.Called))
 }
 
-// A series is closures one after the other, without a good answer in between: the server refuses
-// everything, however long it is left alone.
+// A series is closures one after the other, without a good answer since the one before began: the server
+// refuses everything, however long it is left alone.
 type series struct {
 	began   time.Duration
 	hint    time.Duration // the last one
@@ -170,6 +172,9 @@ func (c *CoolDown) ClosedFor(now time.Duration) time.Duration {
 	return max(0, c.until-now, c.release.first-now)
 }
 
+// GoodSince reports whether a request was answered well after a time.
+func (c *CoolDown) GoodSince(t time.Duration) bool { return time.Duration(c.good.Load()) > t }
+
 // Free reports whether the retry of a request that was sent at a time and refused with a hint costs no
 // budget. It costs one if the server seems to refuse everything: the request was sent after the end of
 // the last closure, and nothing was answered well since. But if others are in line, the retry is free,
@@ -178,6 +183,14 @@ func (c *CoolDown) Free(sent time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return sent <= c.until || c.until == 0 || time.Duration(c.good.Load()) >= c.until || len(c.line) > 0
+}
+
+// ByChance reports whether a refusal with a short hint says nothing about other requests, as far as is known.
+// Call it before Post and Answer.
+func (c *CoolDown) ByChance(a Answer, now time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.throttle.byChance(a, now)
 }
 
 // Good records that a request was answered well.
@@ -214,7 +227,16 @@ func (c *CoolDown) replaceLocked(now, wait time.Duration, i Interval) {
 	}
 	wait = min(max(0, wait), LongestCoolDown)
 	c.interval = i
+	before := c.until
 	c.closeLocked(now, now+wait, wait)
+	c.confirmed = (c.until - before).Abs() <= sameEnd // a hint that is wrong would not count down
+}
+
+// Confirm notes that the server means a closure that ends at a time, unless another one has replaced it.
+func (c *CoolDown) Confirm(end time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.confirmed = c.confirmed || (c.until-end).Abs() <= sameEnd
 }
 
 // Shared notes that the shared Board has this closure too.
@@ -231,7 +253,7 @@ func (c *CoolDown) closeLocked(now, until, wait time.Duration) {
 	c.interval.left = 0
 	c.until, c.window, c.checkedAt = until, Jitter(wait), now
 	c.round++
-	c.onBoard, c.release = false, release{}
+	c.confirmed, c.onBoard, c.release = false, false, release{}
 	c.state.Store(closed)
 	c.wakeLateLocked(0, now)
 	c.wakeNextLocked()
@@ -239,7 +261,7 @@ func (c *CoolDown) closeLocked(now, until, wait time.Duration) {
 
 func (c *CoolDown) extendSeriesLocked(now, wait time.Duration) {
 	switch good := time.Duration(c.good.Load()); {
-	case c.until == 0 || good >= c.until || now > c.until+c.window+keepAfterRelease:
+	case c.until == 0 || good >= c.checkedAt || now > c.until+c.window+keepAfterRelease:
 		c.series = series{began: now}
 	case now > c.until:
 		c.series.refused = true
@@ -277,12 +299,13 @@ func (c *CoolDown) Follow(now, wait, every time.Duration, replaceable bool) {
 	c.wakeLateLocked(0, now)
 }
 
-// Probe reports whether a request may be sent as a probe, and records that. It allows one a minute
-// while the key is closed for a minute or more.
+// Probe reports whether a request may be sent as a probe, and records that. The key was closed twice as long
+// each time.
 func (c *CoolDown) Probe(now time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.until-now < probeEvery || now-c.checkedAt < probeEvery {
+	distance := max(firstProbe, c.checkedAt-c.series.began)
+	if c.confirmed || c.until-now < firstProbe || now-c.checkedAt < distance {
 		return false
 	}
 	c.checkedAt = now
@@ -465,11 +488,13 @@ func (c *CoolDown) Stale(p Permit) bool {
 // An Answer is what a CoolDown learns from one attempt.
 type Answer struct {
 	Route    string
+	Attempt  int // 1 for the first
 	Sent     time.Duration
 	Good     bool              // it was answered well
 	Failed   bool              // there was no response
 	Refused  bool              // because of a limit
 	Unhinted bool              // and there was no hint
+	Short    bool              // or one that is so short that the refusal may have come by chance
 	Limits   []ratelimit.Limit // that the response reports
 }
 
@@ -478,7 +503,10 @@ type Answer struct {
 func (c *CoolDown) Answer(p Permit, a Answer, now time.Duration) (throttled bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state.Load() == counting && !c.throttle.counts(now) && !a.Unhinted {
+	switch state := c.state.Load(); {
+	case state == open && (a.Unhinted || a.Short):
+		c.state.Store(counting)
+	case state == counting && !c.throttle.counts(now) && !a.Unhinted && !a.Short:
 		c.openLocked(now)
 		return false
 	}
@@ -487,6 +515,8 @@ func (c *CoolDown) Answer(p Permit, a Answer, now time.Duration) (throttled bool
 	}
 	if p.Given() && p.round == c.round && !p.Probe {
 		c.answerLocked(a, now)
+	} else if a.Good && c.state.Load() == closed {
+		c.release.underWay++
 	}
 	c.wakeNextLocked()
 	return c.throttle.on
@@ -497,7 +527,7 @@ func (c *CoolDown) answerLocked(a Answer, now time.Duration) {
 	if a.Refused {
 		return
 	}
-	c.release.answered++ // also if it failed: the limit did not refuse it
+	c.release.answer() // also if it failed: the limit did not refuse it
 	c.interval.learn(a, c.release.unanswered+min(1, len(c.line)))
 	if !c.interval.reported && now-c.checkedAt >= longestInterval {
 		c.interval = Interval{} // no answer said how much is left
@@ -541,6 +571,3 @@ func (c *CoolDown) throttleLocked(now time.Duration) {
 	c.state.Store(closed)
 	c.wakeLateLocked(0, now)
 }
-
-// Count counts the answers from now on, because one was a refusal without a hint.
-func (c *CoolDown) Count() { c.state.CompareAndSwap(open, counting) }

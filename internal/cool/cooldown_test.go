@@ -59,6 +59,8 @@ type keyModel struct {
 	until, window        time.Duration
 	last                 time.Duration // when the last release was
 	unanswered, answered int
+	underWay, more       int           // how many had no permit and were answered well; how many more may be unanswered
+	began                time.Duration // when the closure did
 	series               seriesModel
 	good                 time.Duration // when an answer last was good, or silence counted as one
 	first, end, gap      time.Duration // after a series those that wait are spread once more
@@ -99,13 +101,13 @@ func (w *keyWalk) closes() {
 	}
 	if end := w.now + wait; replaces || end > m.until {
 		series := m.series
-		if m.until == 0 || m.good >= m.until || w.now > m.until+10*sec {
+		if m.until == 0 || m.good >= m.began || w.now > m.until+10*sec {
 			series = seriesModel{began: w.now}
 		} else if w.now > m.until {
 			series.refused = true
 		}
 		series.hint = wait
-		*m = keyModel{closed: true, round: m.round + 1, until: end, window: wait / 10 * 3, series: series, good: m.good}
+		*m = keyModel{closed: true, round: m.round + 1, began: w.now, until: end, window: wait / 10 * 3, series: series, good: m.good}
 		m.end = end + m.window
 	}
 	w.toldLate(w.line)
@@ -242,11 +244,11 @@ func (w *keyWalk) released(c *caller) {
 	if m.last > 0 && w.now < m.last+every-10*ms {
 		w.errorf("a release %v after the last one", w.now-m.last)
 	}
-	if m.unanswered > m.answered {
+	if m.unanswered >= max(1, m.underWay)+m.more {
 		if w.every == 0 && w.now < m.last+sec-10*ms {
-			w.errorf("%d are unanswered, %d were answered", m.unanswered, m.answered)
+			w.errorf("%d are unanswered, %d were under way, %d more were let go", m.unanswered, m.underWay, m.more)
 		}
-		m.answered += m.unanswered
+		m.more += m.unanswered
 		if w.every == 0 {
 			m.good = w.now
 		}
@@ -271,9 +273,14 @@ func (w *keyWalk) send(c *caller, p cool.Permit) {
 			w.c.Answer(p, cool.Answer{Route: "/", Sent: sent, Good: !failed && !errs, Failed: failed}, w.now)
 			if counts {
 				m := &w.model
-				if m.answered++; !failed && !errs {
+				if m.answered++; m.answered >= max(1, 2*(m.underWay-1)) {
+					m.more, m.answered = m.more+1, 0
+				}
+				if !failed && !errs {
 					m.endSeries(w.now, len(w.line), w.every)
 				}
+			} else if m := &w.model; !failed && !errs && m.closed {
+				m.underWay++
 			}
 		}
 		if counts {

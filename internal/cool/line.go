@@ -82,9 +82,10 @@ func (l line) index(w *Waiter) int { return slices.Index(l, w) }
 func (l *line) remove(at int) { *l = slices.Delete(*l, at, at+1) }
 
 // A release lets a line go. Each request has a place in a window, so that neither they nor those of
-// other processes arrive together. Besides, no more may be unanswered than were answered well, plus
-// one. What is unanswered after a second counts as answered: a slow server is not one that refuses, and
-// what is released doubles each second.
+// other processes arrive together. Besides, only so many may be unanswered: as many as were under way and
+// answered well when all others were told to wait, at least one. Good answers make them more: the fewer they
+// are, the faster. What is unanswered after a second counts as answered: a slow server is not one that
+// refuses, and what is released doubles each second.
 type release struct {
 	begun      bool
 	end        time.Duration // of the window
@@ -93,7 +94,9 @@ type release struct {
 	places     int           // how many places are left
 	gap        time.Duration // between two places
 	unanswered int           // how many released requests are under way
-	answered   int           // how many were answered well
+	underWay   int           // how many were under way before, and answered well since
+	more       int           // how many more may be unanswered
+	answered   int           // how many were answered since that grew
 }
 
 // begin divides the window that begins at from among the waiters. The first release comes at a random
@@ -126,10 +129,23 @@ func (r *release) due(now, every time.Duration) time.Duration {
 	return max(r.first, r.last+every)
 }
 
+// full reports whether no more requests may be unanswered.
+func (r *release) full() bool { return r.unanswered >= max(1, r.underWay)+r.more }
+
+// answer records that a released request was not refused. Where few were under way, each answer lets one
+// more be unanswered, so that these double. Where many were, they are likely all that the server takes at
+// once: one more is tried after twice as many answers.
+func (r *release) answer() {
+	if r.answered++; r.answered >= max(1, 2*(r.underWay-1)) {
+		r.answered = 0
+		r.more++
+	}
+}
+
 // silentUntil returns when the requests that are unanswered count as answered, or 0 if the next one need
 // not wait for that.
 func (r *release) silentUntil() time.Duration {
-	if r.unanswered <= r.answered {
+	if !r.full() {
 		return 0
 	}
 	return r.last + longestSilence
@@ -138,8 +154,8 @@ func (r *release) silentUntil() time.Duration {
 // sent records a release at a certain time. It reports whether the requests before it were silent for so
 // long that they count as answered.
 func (r *release) sent(at time.Duration) (silent bool) {
-	if silent = r.unanswered > r.answered; silent {
-		r.answered += r.unanswered
+	if silent = r.full(); silent {
+		r.more += r.unanswered
 	}
 	r.last = at
 	r.unanswered++

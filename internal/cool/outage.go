@@ -204,7 +204,7 @@ func (o *Outage) openLocked(now time.Duration) {
 	o.round++
 	o.probes = nil
 	o.setUpLocked()
-	o.release = release{answered: 1}
+	o.release = release{more: 1}
 	// Where nobody has probed for long, the host may have been up since the last failure.
 	window := min(now, o.failures.last+longestDistance) - o.since
 	if len(o.line) > 0 {
@@ -230,7 +230,7 @@ func (o *Outage) answeredLocked(p Permit, good bool, now time.Duration) (probed 
 		if p.Given() && p.round == o.round {
 			o.release.unanswered--
 			if good {
-				o.release.answered++
+				o.release.answer()
 			}
 		}
 		return false

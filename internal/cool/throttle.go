@@ -24,22 +24,12 @@ type throttle struct {
 	answered bool          // a request sent after it was answered well
 	held     time.Duration // when a request last had to wait
 
-	refusedAt time.Duration // when the last refusal without a hint came
-	second    int64         // the second that is being counted
-	answers   [2]int        // in that second, and in the one before
-	refusals  [2]int
-	routes    map[string]*route // by name, since counting began
+	tally
 
 	bestPerSecond int           // the most good answers in one second
 	recent        uint32        // the last answers at a low rate, one bit each, the newest lowest: 1 is a refusal
 	ended         time.Duration // when it was last found to be of no use
 	minDuration   time.Duration // how long it must last before that is judged again
-}
-
-// A route is what a throttle knows of one route.
-type route struct {
-	good      int // how many good answers
-	refusedAt time.Duration
 }
 
 // epoch turns times into those that adaptive.Rate takes.
@@ -56,20 +46,12 @@ const (
 	atRandomFor      = 10 * time.Minute
 	longestUseful    = time.Hour
 
-	fewestGood = 3 // good answers that exempt a route
-
-	countFor     = time.Minute // how long answers are counted after a refusal
 	firstPause   = time.Second
 	longestPause = 10 * time.Second
 	keepRate     = 0.75 // the part of a refused rate that is tried next
 	leastRate    = 0.1  // requests a second
 	mostRate     = 1e6
 )
-
-// counts reports whether answers are being counted.
-func (t *throttle) counts(now time.Duration) bool {
-	return t.refusedAt > 0 && now-t.refusedAt < countFor
-}
 
 // interval returns the time between two requests.
 func (t *throttle) interval() time.Duration {
@@ -79,29 +61,12 @@ func (t *throttle) interval() time.Duration {
 // count records an answer, and reports whether a pause must begin. held says whether requests are
 // waiting.
 func (t *throttle) count(a Answer, held bool, now time.Duration) (pause bool) {
-	if a.Failed {
+	if a.Failed || !t.add(a, now) {
 		return false
-	}
-	first := !t.counts(now)
-	if a.Refused && a.Unhinted {
-		t.refusedAt = now
-	}
-	if first { // the good answers before it were not counted, so it is not counted either
-		return false
-	}
-	t.startSecond(int64(now / time.Second))
-	exempt := t.exempts(a.Route, now)
-	t.record(a, now)
-	if exempt && !a.Refused {
-		return false
-	}
-	t.answers[0]++
-	if a.Refused {
-		t.refusals[0]++
 	}
 	t.bestPerSecond = max(t.bestPerSecond, t.answers[0]-t.refusals[0])
 	if !t.on {
-		return t.tooManyRefusals(now)
+		return a.Unhinted && t.tooManyRefusals(now)
 	}
 	if !t.answered && a.Refused {
 		return a.Sent >= t.resumes
@@ -120,27 +85,13 @@ func (t *throttle) count(a Answer, held bool, now time.Duration) (pause bool) {
 	return false
 }
 
-// startSecond begins to count another second, and drops counts older than the second before it.
-func (t *throttle) startSecond(second int64) {
-	switch second - t.second {
-	case 0:
-		return
-	case 1:
-		t.answers[1], t.refusals[1] = t.answers[0], t.refusals[0]
-	default:
-		t.answers[1], t.refusals[1] = 0, 0
-	}
-	t.second, t.answers[0], t.refusals[0] = second, 0, 0
-}
-
 // tooManyRefusals reports whether refusals are a large part of the recent answers.
 func (t *throttle) tooManyRefusals(now time.Duration) bool {
 	fewest, part := fewestRefusals, refusedShare
 	if t.refusesAtRandom(now) {
 		fewest, part = manyRefusals, manyRefusedShare
 	}
-	refusals := t.refusals[0] + t.refusals[1]
-	return refusals >= fewest && float64(refusals) >= part*float64(t.answers[0]+t.answers[1])
+	return t.refused(fewest, part)
 }
 
 // refusesAtRandom reports whether the server was lately found to refuse at random.
@@ -191,26 +142,3 @@ func (t *throttle) evaluate(refused bool, now time.Duration) {
 
 // refusing reports whether the server currently refuses everything.
 func (t *throttle) refusing() bool { return t.on && (t.rate.Refused || !t.answered) }
-
-// record counts an answer for its route.
-func (t *throttle) record(a Answer, now time.Duration) {
-	r := t.routes[a.Route]
-	if r == nil {
-		if t.routes == nil || len(t.routes) >= maxRoutes {
-			t.routes = make(map[string]*route)
-		}
-		r = new(route)
-		t.routes[a.Route] = r
-	}
-	if a.Refused {
-		r.refusedAt = now
-	} else {
-		r.good++
-	}
-}
-
-// exempts reports whether a route had good answers and no recent refusal.
-func (t *throttle) exempts(name string, now time.Duration) bool {
-	r := t.routes[name]
-	return r != nil && r.good >= fewestGood && (r.refusedAt == 0 || now-r.refusedAt >= countFor)
-}
