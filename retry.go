@@ -156,8 +156,9 @@ func limitOf(v Verdict, left string) string {
 //     526: it means the same as 500 (RFC 9110 section 15).
 //   - Broken connections.
 //
-// A request is idempotent by its method (RFC 9110 section 9.2.2), or if it has an Idempotency-Key,
-// from the caller or from RetryPolicy.IdempotencyKey, or an X-Idempotency-Key.
+// A request is idempotent by its method (GET, HEAD, OPTIONS, TRACE, PUT and DELETE by RFC 9110
+// section 9.2.2; PROPFIND, REPORT, SEARCH and QUERY by IANA's HTTP Method Registry), or if it has an
+// Idempotency-Key, from the caller or from RetryPolicy.IdempotencyKey, or an X-Idempotency-Key.
 //
 // A Profile in the RetryPolicy may know better what a response means, and overrides these rules.
 //
@@ -274,7 +275,8 @@ func idempotent(req *http.Request) bool {
 		return false
 	}
 	switch req.Method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete,
+		"PROPFIND", "REPORT", "SEARCH", "QUERY": // queries with a body (RFC 4918, 3253 and 5323)
 		return true
 	}
 	_, ok := req.Header["Idempotency-Key"]

@@ -569,7 +569,8 @@ func TestOnlyIdempotentOrUnprocessedRequestsAreRetried(t *testing.T) {
 		}{
 			{"", unavailable, 2}, {"GET", unavailable, 2}, {"HEAD", unavailable, 2}, {"PUT", unavailable, 2},
 			{"DELETE", unavailable, 2}, {"OPTIONS", unavailable, 2}, {"TRACE", unavailable, 2},
-			{"POST", unavailable, 1}, {"PATCH", unavailable, 1}, {"get", unavailable, 1},
+			{"PROPFIND", unavailable, 2}, {"REPORT", unavailable, 2}, {"SEARCH", unavailable, 2}, {"QUERY", unavailable, 2},
+			{"POST", unavailable, 1}, {"PATCH", unavailable, 1}, {"get", unavailable, 1}, {"MKCOL", unavailable, 1},
 			{"GET", reply{err: errBroken}, 2}, {"POST", reply{err: errBroken}, 1},
 			{"POST", throttle("1"), 2}, {"POST", reply{status: 425}, 2}, {"POST", dial, 2},
 			{"GET", reply{status: 404}, 1}, {"GET", reply{status: 501}, 1}, {"GET", reply{status: 403}, 1},

@@ -325,6 +325,7 @@ func requestJudgements() []judgement {
 		{clause: i, says: keeps, name: "of a body that was not read", log: unread},
 		{clause: i, says: silent, name: "with an Idempotency-Key", log: with(func(*entry) {})},
 		{clause: i, says: silent, name: "of a PUT", log: log(times(3, second, entry{method: "PUT", status: 503})...)},
+		{clause: i, says: silent, name: "of a QUERY", log: log(times(3, second, entry{method: "QUERY", status: 503})...)},
 		{clause: i, says: silent, name: "after a success",
 			log: log(times(3, second, entry{method: "POST", status: 201})...)},
 	}

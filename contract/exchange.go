@@ -98,10 +98,11 @@ func (e *Exchange) idempotencyKey() string {
 	return cmp.Or(e.Header.Get("Idempotency-Key"), e.Header.Get("X-Idempotency-Key"))
 }
 
-// idempotent reports whether e's method is idempotent by RFC 9110 section 9.2.2.
+// idempotent reports whether e's method is idempotent by RFC 9110 section 9.2.2, or a query by IANA's
+// HTTP Method Registry.
 func (e *Exchange) idempotent() bool {
 	switch e.Method {
-	case "", "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE":
+	case "", "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "PROPFIND", "REPORT", "SEARCH", "QUERY":
 		return true
 	}
 	return false
