@@ -145,7 +145,7 @@ func limitOf(v Verdict, left string) string {
 //
 // Worth a retry for every request, because the server has not acted on it:
 //
-//   - 429, 425, and with a hint also 403, 413, 420, 430 and 529.
+//   - 429, 425, and with a hint also 403, 413, 418, 420, 430 and 529.
 //   - Errors which prove that nothing was sent or that the server did not process the request: a
 //     failed name look-up or dial, a TLS handshake that took too long, a refused stream, a
 //     connection whose GOAWAY excludes the request (RFC 9113 sections 6.8 and 8.7).
@@ -234,7 +234,7 @@ func (a *Attempt) throttled() bool {
 	switch a.Response.StatusCode {
 	case http.StatusTooManyRequests:
 		return true
-	case http.StatusForbidden, http.StatusRequestEntityTooLarge, 420, 430, 529:
+	case http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusTeapot, 420, 430, 529:
 		if ratelimit.FromCache(a.Response.Header) {
 			return false
 		}

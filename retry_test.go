@@ -546,7 +546,7 @@ func TestAPacersDeadlineIsNotTheCallers(t *testing.T) {
 
 func TestSomeStatusesMeanALimitOnlyWithAHint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, status := range []int{403, 413, 420, 430, 529} {
+		for _, status := range []int{403, 413, 418, 420, 430, 529} {
 			req := get(t.Context())
 			req.Method = "POST" // is retried after a limit, not after a failure
 			s := newScript(reply{status: status}, ok)

@@ -322,6 +322,7 @@ func requestJudgements() []judgement {
 		{clause: i, says: keeps, name: "after a 429", log: bare(429)},
 		{clause: i, says: keeps, name: "after a 425", log: bare(425)},
 		{clause: i, says: keeps, name: "after a 529 with Retry-After", log: bare(529, ra("10")...)},
+		{clause: i, says: keeps, name: "after a 418 with Retry-After", log: bare(418, ra("10")...)},
 		{clause: i, says: keeps, name: "of a body that was not read", log: unread},
 		{clause: i, says: silent, name: "with an Idempotency-Key", log: with(func(*entry) {})},
 		{clause: i, says: silent, name: "of a PUT", log: log(times(3, second, entry{method: "PUT", status: 503})...)},

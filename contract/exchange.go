@@ -124,7 +124,7 @@ func (e *Exchange) throttled() bool {
 	switch e.Status {
 	case 429:
 		return true
-	case 403, 413, 420, 430, 529:
+	case 403, 413, 418, 420, 430, 529:
 		return e.ResponseHeader.Get("Retry-After") != ""
 	}
 	return false
