@@ -16,7 +16,8 @@ import (
 // scheme://host. Implementations must be safe for concurrent use, and must not block for long:
 // Deposit is called for every request.
 type Budget interface {
-	// Deposit earns key a part of a retry. It is called once for each request.
+	// Deposit earns key a part of a retry. It is called once for each request, right before its first
+	// attempt. A request that is never sent earns nothing.
 	Deposit(ctx context.Context, key string)
 	// Withdraw takes a retry from key if one is left, and reports whether it may be sent. It is
 	// called before the wait of each retry that is not free. A retry is free if the last attempt
@@ -120,7 +121,7 @@ const (
 	forgotten = time.Hour
 )
 
-// Deposit earns key Ratio of a retry. A Transport calls it once for each request.
+// Deposit earns key Ratio of a retry. A Transport calls it once for each request that it sends.
 func (b *LocalBudget) Deposit(_ context.Context, key string) {
 	b.deposit(hostkey.NameOf(key), now())
 }

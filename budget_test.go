@@ -533,6 +533,46 @@ func TestRetriesCostBudgetUntilTheirCallEndsWell(t *testing.T) {
 	}
 }
 
+func TestARequestThatIsNeverSentEarnsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cancelled, cancel := context.WithCancel(t.Context())
+		cancel()
+		l := &countingBudget{}
+		tr := &heed.Transport{Base: newScript(throttle("3600")), Budget: l}
+		for range 1000 { // the first is sent, and starts a cool-down
+			if resp, err := tr.RoundTrip(get(t.Context())); err == nil {
+				resp.Body.Close()
+			}
+		}
+		assert.Equal(t, 1, l.deposits, "999 were refused by the client itself")
+
+		for name, c := range map[string]struct {
+			tr  *heed.Transport
+			ctx context.Context
+		}{
+			"drained":              {&heed.Transport{Base: newScript(ok)}, drainable(t, 0)},
+			"refused by the pacer": {&heed.Transport{Base: newScript(ok), Pacer: deadlinePacer{}}, t.Context()},
+			"cancelled in line":    {tr, cancelled},
+		} {
+			l := &countingBudget{}
+			c.tr.Budget = l
+			time.Sleep(time.Second)
+			_, err := c.tr.RoundTrip(get(c.ctx))
+			assert.ErrorIs(t, err, heed.ErrNotSent, name)
+			assert.Zero(t, l.deposits, name)
+		}
+
+		local := &heed.LocalBudget{}
+		tr = &heed.Transport{Base: newScript(throttle("3600")), Budget: local}
+		for range 1000 {
+			if resp, err := tr.RoundTrip(get(t.Context())); err == nil {
+				resp.Body.Close()
+			}
+		}
+		assert.InDelta(t, 3.1, local.Balance(key), 0.001)
+	})
+}
+
 func TestUnlimitedAllowsEveryRetry(t *testing.T) {
 	assert.True(t, heed.Unlimited.Withdraw(t.Context(), key))
 	heed.Unlimited.Deposit(t.Context(), key)

@@ -70,7 +70,6 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	c.applyContext()
 	defer c.cleanUp()
-	c.deposit()
 	for {
 		if err := c.admit(); err != nil {
 			return c.giveUp(err)
@@ -110,7 +109,7 @@ func (c *call) applyContext() {
 // deposit spares a LocalBudget another clock reading.
 func (c *call) deposit() {
 	if b := c.t.localBudget(); b != nil {
-		b.deposit(c.host, c.start)
+		b.deposit(c.host, c.sent)
 		return
 	}
 	c.t.Budget.Deposit(c.req.Context(), c.host.Key)
@@ -256,6 +255,8 @@ func (c *call) send() error {
 			c.paid++
 		}
 		c.withdrawn = false
+	} else {
+		c.deposit()
 	}
 	c.number++
 	c.out.handedOver = true

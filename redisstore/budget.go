@@ -92,7 +92,7 @@ var budgetSource string
 
 var budgetScript = newScript(budgetSource)
 
-// Deposit adds what one request earns. A Transport calls it once for each request.
+// Deposit adds what one request earns. A Transport calls it once for each request that it sends.
 func (b *Budget) Deposit(_ context.Context, key string) {
 	unit := b.unit()
 	if unit == 0 {
