@@ -61,6 +61,9 @@ type call struct {
 // the last response was drained already: over HTTP/1, a body of more than 16 KiB, or one that took
 // more than 100 ms to read, ends early with io.ErrUnexpectedEOF.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if t.marked(req) {
+		return firstDefault.RoundTrip(req)
+	}
 	if req.URL == nil {
 		return t.base().RoundTrip(req) // it closes the body and returns the right error
 	}

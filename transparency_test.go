@@ -4,9 +4,6 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"os/exec"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,34 +13,6 @@ import (
 
 	"github.com/heedhttp/heed"
 )
-
-// A Transport may become http.DefaultTransport, directly or inside another RoundTripper. This runs
-// in another process, because a mistake would overflow its stack.
-func TestADefaultTransportDoesNotCallItself(t *testing.T) {
-	if url := os.Getenv("HEED_DEFAULT"); url != "" {
-		inner := &heed.Transport{}
-		http.DefaultTransport = roundTripFunc(func(req *http.Request) (*http.Response,
-			error) {
-			return inner.RoundTrip(req)
-		})
-		resp, err := http.Get(url)
-		require.NoError(t, err)
-		resp.Body.Close()
-		http.DefaultTransport = inner
-		resp, err = http.Get(url)
-		require.NoError(t, err)
-		resp.Body.Close()
-		return
-	}
-	arrived := 0
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { arrived++ }))
-	child := exec.Command(os.Args[0], "-test.run", "^"+t.Name()+"$")
-	child.Env = append(os.Environ(), "HEED_DEFAULT="+server.URL)
-	out, err := child.CombinedOutput()
-	server.Close()
-	require.NoError(t, err, "%s", out)
-	assert.Equal(t, 2, arrived)
-}
 
 func TestTheResponsesRequestIsWhatBaseSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

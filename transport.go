@@ -1,7 +1,9 @@
 package heed
 
 import (
+	"context"
 	"net/http"
+	"sync/atomic"
 )
 
 // A Transport is an http.RoundTripper that respects the limits which servers announce. Use it as
@@ -30,9 +32,13 @@ import (
 //     a deadline in the context.
 //   - Put a RoundTripper that signs requests into Base, so that each attempt is signed.
 type Transport struct {
-	// Base sends the requests. If nil, it is the http.DefaultTransport as it was when the program
-	// started, so that a Transport may itself become http.DefaultTransport. (Some libraries fail
-	// then, because they expect an *http.Transport there.)
+	// Base sends the requests. If nil, it is http.DefaultTransport, as it is at each attempt.
+	//
+	// A Transport without a Base may itself become http.DefaultTransport: then the one of the
+	// program's start sends. (Some libraries fail then, because they expect an *http.Transport
+	// there.) It may also be inside of another RoundTripper there, which must keep the context of
+	// requests. That one gets the call, and then each attempt. If http.DefaultTransport is another
+	// Transport, that one's Base sends.
 	Base http.RoundTripper
 
 	// Retry says which requests are retried, and when. The zero RetryPolicy is a cautious one.
@@ -75,23 +81,70 @@ type Transport struct {
 	budget   LocalBudget
 	board    LocalBoard
 	draining drainSlots
+	marks    atomic.Bool // some requests were marked
+	closing  atomic.Bool // CloseIdleConnections is running
 }
 
 // CloseIdleConnections closes the idle connections of Base, if Base has such a method.
 func (t *Transport) CloseIdleConnections() {
-	if b, ok := t.base().(interface{ CloseIdleConnections() }); ok {
+	base := t.base()
+	if m, ok := base.(marker); ok {
+		base = m.base
+		if !t.closing.CompareAndSwap(false, true) { // base has called back
+			base = firstDefault
+		} else {
+			defer t.closing.Store(false)
+		}
+	}
+	if b, ok := base.(interface{ CloseIdleConnections() }); ok {
 		b.CloseIdleConnections()
 	}
 }
 
+// base returns what sends the next attempt.
 func (t *Transport) base() http.RoundTripper {
-	if t.Base == nil {
-		return defaultBase
+	if t.Base != nil {
+		return t.Base
 	}
-	return t.Base
+	base := http.DefaultTransport
+	if other, ok := base.(*Transport); ok {
+		base = other.Base // one policy is enough
+	}
+	// Only a comparable type may be compared.
+	if _, ok := base.(*http.Transport); ok && base == firstDefault || base == nil {
+		return firstDefault
+	}
+	return marker{t, base}
 }
 
-var defaultBase = http.DefaultTransport
+// firstDefault is the http.DefaultTransport of the program's start.
+var firstDefault = http.DefaultTransport
+
+// A marker sends requests to a base that may send them through t. It marks them, so that t knows.
+type marker struct {
+	t    *Transport
+	base http.RoundTripper
+}
+
+// A mark is the context key of a request that t has sent.
+type mark struct{ t *Transport }
+
+func (m marker) RoundTrip(req *http.Request) (*http.Response, error) {
+	if !m.t.marks.Load() {
+		m.t.marks.Store(true)
+	}
+	out := req.WithContext(context.WithValue(req.Context(), mark{m.t}, true))
+	resp, err := m.base.RoundTrip(out)
+	if resp != nil && resp.Request == out {
+		resp.Request = req
+	}
+	return resp, err
+}
+
+// marked reports whether req is an attempt of t's that has come back through http.DefaultTransport.
+func (t *Transport) marked(req *http.Request) bool {
+	return t.marks.Load() && req.Context().Value(mark{t}) != nil
+}
 
 // localBudget returns the Budget if it is a LocalBudget, which can be called without another clock
 // reading, and nil otherwise.

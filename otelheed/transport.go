@@ -100,7 +100,7 @@ func (o Options) around(base http.RoundTripper, tracer trace.Tracer) http.RoundT
 	return attemptSpans{base, tracer, o.Propagator}
 }
 
-// defaultBase is read once, as heed's own is, so that a Transport may become the default.
+// defaultBase is read once, so that a Transport may become the default.
 var defaultBase = http.DefaultTransport
 
 func baseOf(t *heed.Transport) http.RoundTripper {

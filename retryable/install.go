@@ -131,7 +131,7 @@ func withoutHeed(rt http.RoundTripper) http.RoundTripper {
 	return rt
 }
 
-// defaultBase is read once, as heed's own is: a heed.Transport may become the default later.
+// defaultBase is read once: a heed.Transport may become the default later.
 var defaultBase = http.DefaultTransport
 
 // transport returns a Transport for c alone. It shares with t what clients can share.
