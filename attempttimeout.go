@@ -8,10 +8,24 @@ import (
 	"time"
 )
 
+// attemptTimeout returns how long the next attempt may take, or 0 if there is no limit. split says
+// that this is a part of the time until the deadline.
+func (c *call) attemptTimeout() (d time.Duration, split bool) {
+	p := c.policy
+	if p.AttemptTimeout > 0 || !p.SplitDeadline || c.attempts()+1 >= p.maxAttempts() || !c.out.mayResend(c.req) {
+		return max(0, p.AttemptTimeout), false
+	}
+	deadline, ok := c.req.Context().Deadline()
+	if !ok {
+		return 0, false
+	}
+	return max(0, time.Until(deadline)/2), true
+}
+
 // roundTripWithin sends req, and cancels it if the response's header takes longer than d. The
 // attempt's context then lives until the body is closed or ends: if it ended with the header, the
 // body would be cut off.
-func roundTripWithin(base http.RoundTripper, req *http.Request, d time.Duration) (*http.Response, error) {
+func roundTripWithin(base http.RoundTripper, req *http.Request, d time.Duration, split bool) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
 	timer := time.AfterFunc(d, func() { cancel(errAttemptTimeout) })
 	out := req.WithContext(ctx)
@@ -30,7 +44,7 @@ func roundTripWithin(base http.RoundTripper, req *http.Request, d time.Duration)
 	cancel(nil)
 	switch ended := req.Context().Err(); {
 	case !inTime && ended == nil:
-		return nil, &timeoutError{after: d, err: withoutCanceled(err)}
+		return nil, &timeoutError{d, split, withoutCanceled(err)}
 	case err == nil && ended != nil:
 		return nil, contextError(req.Context())
 	}

@@ -1,6 +1,7 @@
 package heed
 
 import (
+	"errors"
 	"time"
 
 	"github.com/heedhttp/heed/internal/cool"
@@ -25,6 +26,9 @@ func defaultBackoff(a *Attempt, maxWait, left time.Duration) time.Duration {
 		least = edge / 2
 	}
 	limit := left / 2
+	if timeout := (*timeoutError)(nil); errors.As(a.Err, &timeout) && timeout.split {
+		limit = left / 8 // the attempt took long already, and each next one has half of the rest
+	}
 	if maxWait > 0 {
 		limit = min(limit, maxWait)
 	}

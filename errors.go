@@ -148,21 +148,27 @@ func contextError(ctx context.Context) error {
 	return &failure{summary: "cancelled", causes: []error{err, cause}}
 }
 
-// A timeoutError is the error of an attempt that took longer than AttemptTimeout.
+// A timeoutError is the error of an attempt that took longer than AttemptTimeout, or than its part of
+// the time until the deadline.
 type timeoutError struct {
 	after time.Duration
+	split bool
 	err   error
 }
 
 func (e *timeoutError) Error() string {
-	return fmt.Sprintf("heed: no response within RetryPolicy.AttemptTimeout (%v)", e.after)
+	limit := "RetryPolicy.AttemptTimeout"
+	if e.split {
+		limit = "half of the time left, by RetryPolicy.SplitDeadline"
+	}
+	return fmt.Sprintf("heed: no response within %s (%v)", limit, e.after)
 }
 func (e *timeoutError) Unwrap() error   { return e.err }
 func (e *timeoutError) Timeout() bool   { return true }
 func (e *timeoutError) Temporary() bool { return true }
 
 var (
-	errAttemptTimeout = errors.New("heed: RetryPolicy.AttemptTimeout is over")
+	errAttemptTimeout = errors.New("heed: the attempt's time is over")
 	errNoResult       = errors.New("heed: the Base RoundTripper returned neither a response nor an error")
 )
 

@@ -70,8 +70,18 @@ type RetryPolicy struct {
 	MaxElapsed time.Duration
 
 	// AttemptTimeout limits each attempt, until the response's header has arrived. Reading the body
-	// may take longer. If zero or negative, there is no limit.
+	// may take longer. If zero or negative, there is no limit, unless SplitDeadline sets one.
 	AttemptTimeout time.Duration
+
+	// SplitDeadline gives each attempt half of the time until the context's deadline (also that of
+	// http.Client.Timeout), up to the response's header, and the last of MaxAttempts all that is
+	// left. So there is time for another attempt if one hangs. After such a time-out the default Backoff waits for at most an eighth of
+	// the rest. AttemptTimeout, if positive, takes precedence. Requests that may not be sent again
+	// after a failure keep all their time.
+	//
+	// Its cost: a server that takes longer than half of the time is asked twice, and a call that it
+	// would have answered just before the deadline may be lost.
+	SplitDeadline bool
 
 	// MaxBodyBuffer is how many bytes of a request body without GetBody are kept for a retry. They
 	// are copied while they are sent. If zero or negative, none are kept, and such a request is

@@ -119,6 +119,12 @@ func (o *outgoing) replayable(req *http.Request) bool {
 	return false
 }
 
+// mayResend reports before an attempt whether a failed request could be sent again.
+func (o *outgoing) mayResend(req *http.Request) bool {
+	return (o.key != "" || idempotent(req)) && (!hasBody(req) || o.policy.canRewind(req) ||
+		0 < req.ContentLength && req.ContentLength <= o.policy.MaxBodyBuffer)
+}
+
 // takeBack takes the body back from the attempt that is over. It returns false if the body cannot
 // be sent again.
 func (o *outgoing) takeBack() bool { return o.source == nil || o.source.takeBack() }

@@ -220,11 +220,12 @@ func (c *call) elapsedLeft(now time.Duration) time.Duration {
 	return max(0, c.policy.maxElapsed()-(now-c.start))
 }
 
-// timeLeft returns how long an attempt that is sent now may take, or 0 if there is no limit.
-func (c *call) timeLeft() time.Duration {
+// timeLeft returns how long an attempt that is sent now, with a limit of its own if most is positive,
+// may take, or 0 if there is no limit.
+func (c *call) timeLeft(most time.Duration) time.Duration {
 	left, _ := c.left(now())
-	if d := c.policy.AttemptTimeout; d > 0 {
-		left = min(left, d)
+	if most > 0 {
+		left = min(left, most)
 	}
 	if left > longestElapsed {
 		return 0
@@ -238,8 +239,9 @@ const longestElapsed = 1 << 31 * time.Second
 // send makes one attempt.
 func (c *call) send() error {
 	var timeLeft time.Duration
+	most, split := c.attemptTimeout()
 	if c.policy.TellServer {
-		timeLeft = c.timeLeft()
+		timeLeft = c.timeLeft(most)
 	}
 	out, err := c.out.next(c.req, c.attempts()+1, timeLeft)
 	if err != nil {
@@ -264,8 +266,8 @@ func (c *call) send() error {
 	c.number++
 	c.out.handedOver = true
 	c.last = Attempt{Number: c.number, Request: c.req, Waited: waited, sent: c.sent, givenUps: givenUps.Load()}
-	if d := c.policy.AttemptTimeout; d > 0 {
-		c.resp, c.err = roundTripWithin(c.t.base(), out, d)
+	if most > 0 {
+		c.resp, c.err = roundTripWithin(c.t.base(), out, most, split)
 	} else {
 		c.resp, c.err = c.t.base().RoundTrip(out)
 	}

@@ -36,6 +36,13 @@ func forHandlers() *heed.Transport {
 	}}
 }
 
+func forReplicas() *heed.Transport {
+	return &heed.Transport{Retry: heed.RetryPolicy{
+		MaxAttempts:   5,    // the last one has all that is left
+		SplitDeadline: true, // of ten seconds: 5, 2.4, 1.2, 0.6, and 0.5
+	}}
+}
+
 func forBatches() *heed.Transport {
 	return &heed.Transport{
 		Retry: heed.RetryPolicy{
@@ -162,6 +169,25 @@ func TestHandlersGetAnAnswerWithinTheirDeadline(t *testing.T) {
 		require.ErrorAs(t, err, &overdue, "the cool-down is the others', too")
 		assert.Greater(t, overdue.Wait, 29*time.Second)
 		assert.Zero(t, time.Since(start))
+	})
+}
+
+func TestAReplicaThatHangsIsLeftInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, transport := testserver.New(t, testserver.Step{Delay: time.Hour, Times: 4}), forReplicas()
+		transport.Base, transport.Budget = srv.Transport(), heed.Unlimited
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		start := time.Now()
+		status, err := get(ctx, t, transport, srv.URL)
+		require.NoError(t, err)
+		assert.Equal(t, 200, status)
+		assert.Greater(t, time.Since(start), 9*time.Second)
+		var at []float64
+		for _, exchange := range srv.Log() {
+			at = append(at, exchange.Arrived.Sub(start).Seconds())
+		}
+		assert.InDeltaSlice(t, []float64{0, 5.3, 7.7, 8.9, 9.5}, at, 0.4)
 	})
 }
 
