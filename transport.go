@@ -110,9 +110,11 @@ func (t *Transport) base() http.RoundTripper {
 	if other, ok := base.(*Transport); ok {
 		base = other.Base // one policy is enough
 	}
-	// Only a comparable type may be compared.
-	if _, ok := base.(*http.Transport); ok && base == firstDefault || base == nil {
+	switch base.(type) {
+	case nil:
 		return firstDefault
+	case *http.Transport: // which has no Transport inside
+		return base
 	}
 	return marker{t, base}
 }
