@@ -214,6 +214,24 @@ func hasResponse(v reflect.Value) bool {
 	return false
 }
 
+// asProxyError returns the error with which an http.Transport reports that a proxy refused a CONNECT in
+// the form in which it reports that it could not reach the proxy: nothing was sent. That error is a mere
+// text, so of another Base, which may have sent the request, it is not believed. Of a status that another
+// attempt would get too, such as 407, it stays as it is.
+func asProxyError(base http.RoundTripper, req *http.Request, err error) error {
+	t, ok := base.(*http.Transport)
+	if !ok || t.Proxy == nil || req.URL.Scheme != "https" || req.Context().Err() != nil ||
+		reflect.TypeOf(err) != reflect.TypeOf(errNoResult) {
+		return err
+	}
+	for _, status := range []int{408, 429, 500, 502, 503, 504} {
+		if err.Error() == http.StatusText(status) {
+			return &net.OpError{Op: "proxyconnect", Net: "tcp", Err: err}
+		}
+	}
+	return err
+}
+
 // finalTexts are parts of final errors of net/http and x/net/http2 that have no exported type.
 var finalTexts = []string{
 	"unsupported protocol scheme", "unsupported scheme", "invalid header", "invalid trailer", "invalid method",

@@ -147,7 +147,8 @@ func limitOf(v Verdict, left string) string {
 //
 //   - 429, 425, and with a hint also 403, 413, 418, 420, 430 and 529.
 //   - Errors which prove that nothing was sent or that the server did not process the request: a
-//     failed name look-up or dial, a TLS handshake that took too long, a refused stream, a
+//     failed name look-up or dial, a proxy that answers CONNECT with 408, 429, 500, 502, 503 or 504
+//     (if Base is an *http.Transport), a TLS handshake that took too long, a refused stream, a
 //     connection whose GOAWAY excludes the request (RFC 9113 sections 6.8 and 8.7).
 //
 // Worth a retry for an idempotent request only:

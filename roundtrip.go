@@ -266,12 +266,13 @@ func (c *call) send() error {
 	c.number++
 	c.out.handedOver = true
 	c.last = Attempt{Number: c.number, Request: c.req, Waited: waited, sent: c.sent, givenUps: givenUps.Load()}
+	base := c.t.base()
 	if most > 0 {
-		c.resp, c.err = roundTripWithin(c.t.base(), out, most, split)
+		c.resp, c.err = roundTripWithin(base, out, most, split)
 	} else {
-		c.resp, c.err = c.t.base().RoundTrip(out)
+		c.resp, c.err = base.RoundTrip(out)
 	}
-	c.resp, c.err = checkResult(c.req, out, c.resp, c.err)
+	c.resp, c.err = checkResult(c.req, out, c.resp, asProxyError(base, out, c.err))
 	c.bodyOpen = c.resp != nil
 	return nil
 }

@@ -9,7 +9,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os/signal"
 	"strconv"
 	"strings"
@@ -29,6 +32,91 @@ import (
 )
 
 // The recipes of cookbook.md, and tests that they work.
+
+// A refusal is what a proxy answered instead of connecting.
+type refusal struct {
+	status string
+	header http.Header
+}
+
+func (r *refusal) Error() string { return "the proxy answered " + r.status }
+
+// proxied turns a refusal with a Retry-After into a 429, which says that nothing was done.
+type proxied struct{ base *http.Transport }
+
+func (p proxied) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := p.base.RoundTrip(req)
+	var r *refusal
+	if !errors.As(err, &r) || r.header.Get("Retry-After") == "" {
+		return resp, err
+	}
+	return &http.Response{
+		Status: "429 Too Many Requests", StatusCode: 429, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: r.header, Body: http.NoBody, Request: req,
+	}, nil
+}
+
+func throughProxy(proxy *url.URL) *heed.Transport {
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	base.Proxy = http.ProxyURL(proxy)
+	base.OnProxyConnectResponse = func(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
+		if resp.StatusCode != 429 && resp.StatusCode < 500 {
+			return nil // connected, or a refusal that another attempt would get too
+		}
+		return &net.OpError{Op: "proxyconnect", Net: "tcp", Err: &refusal{resp.Status, resp.Header}}
+	}
+	transport := &heed.Transport{Base: proxied{base}}
+	return transport
+}
+
+func TestAProxysRetryAfterIsObeyed(t *testing.T) {
+	for _, method := range []string{"GET", "POST"} {
+		for _, c := range []struct {
+			status     int
+			retryAfter string
+			attempts   int
+			wait       time.Duration
+			want       string // the outcome after the second attempt
+		}{
+			{429, "1", 2, time.Second, "429 Too Many Requests"},
+			{503, "1", 2, time.Second, "429 Too Many Requests"},
+			{503, "", 2, 0, "proxyconnect tcp: the proxy answered 503 Service Unavailable"},
+			{403, "1", map[string]int{"GET": 2, "POST": 1}[method], 0, "Forbidden"},
+		} {
+			t.Run(fmt.Sprint(method, c.status, c.retryAfter), func(t *testing.T) {
+				t.Parallel()
+				var mu sync.Mutex
+				var connects []time.Time
+				proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+					mu.Lock()
+					connects = append(connects, time.Now())
+					mu.Unlock()
+					assert.Equal(t, "CONNECT", req.Method)
+					if c.retryAfter != "" {
+						w.Header().Set("Retry-After", c.retryAfter)
+					}
+					w.WriteHeader(c.status)
+				}))
+				defer proxy.Close()
+				address, err := url.Parse(proxy.URL)
+				require.NoError(t, err)
+				transport := throughProxy(address)
+				transport.Retry = heed.RetryPolicy{MaxAttempts: 2, MaxOutage: -1}
+				req, err := http.NewRequestWithContext(t.Context(), method, "https://api.example.com/", nil)
+				require.NoError(t, err)
+				resp, err := transport.RoundTrip(req)
+				if err != nil {
+					assert.ErrorContains(t, err, c.want)
+				} else {
+					resp.Body.Close()
+					assert.Equal(t, c.want, resp.Status)
+				}
+				require.Len(t, connects, c.attempts)
+				assert.GreaterOrEqual(t, connects[len(connects)-1].Sub(connects[0]), c.wait)
+			})
+		}
+	}
+}
 
 // A signer signs each attempt anew.
 type signer struct {
