@@ -214,10 +214,9 @@ func hasResponse(v reflect.Value) bool {
 	return false
 }
 
-// asProxyError returns the error with which an http.Transport reports that a proxy refused a CONNECT in
-// the form in which it reports that it could not reach the proxy: nothing was sent. That error is a mere
-// text, so of another Base, which may have sent the request, it is not believed. Of a status that another
-// attempt would get too, such as 407, it stays as it is.
+// asProxyError gives the error of an http.Transport whose proxy refused a CONNECT the form of one whose
+// proxy could not be reached: nothing was sent. It is a mere text, so of another Base, which may have sent
+// the request, it is not believed. Of a 403 or 407, which another attempt would get too, it stays.
 func asProxyError(base http.RoundTripper, req *http.Request, err error) error {
 	t, ok := base.(*http.Transport)
 	if !ok || t.Proxy == nil || req.URL.Scheme != "https" || req.Context().Err() != nil ||
@@ -225,7 +224,7 @@ func asProxyError(base http.RoundTripper, req *http.Request, err error) error {
 		return err
 	}
 	for _, status := range []int{408, 429, 500, 502, 503, 504} {
-		if err.Error() == http.StatusText(status) {
+		if http.StatusText(status) == err.Error() {
 			return &net.OpError{Op: "proxyconnect", Net: "tcp", Err: err}
 		}
 	}

@@ -61,11 +61,12 @@ type call struct {
 // the last response was drained already: over HTTP/1, a body of more than 16 KiB, or one that took
 // more than 100 ms to read, ends early with io.ErrUnexpectedEOF.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if t.marked(req) {
+	if t.marks.Load() && req.Context().Value(mark{t}) != nil {
 		return firstDefault.RoundTrip(req)
 	}
 	if req.URL == nil {
-		return t.base().RoundTrip(req) // it closes the body and returns the right error
+		base, out := t.base(req)
+		return base.RoundTrip(out) // it closes the body and returns the right error
 	}
 	c := call{t: t, req: req, policy: &t.Retry, start: now(), host: hosts.Name(req.URL.Scheme, req.URL.Host)}
 	if b := t.localBoard(); b != nil {
@@ -266,7 +267,7 @@ func (c *call) send() error {
 	c.number++
 	c.out.handedOver = true
 	c.last = Attempt{Number: c.number, Request: c.req, Waited: waited, sent: c.sent, givenUps: givenUps.Load()}
-	base := c.t.base()
+	base, out := c.t.base(out)
 	if most > 0 {
 		c.resp, c.err = roundTripWithin(base, out, most, split)
 	} else {

@@ -32,13 +32,11 @@ import (
 //     a deadline in the context.
 //   - Put a RoundTripper that signs requests into Base, so that each attempt is signed.
 type Transport struct {
-	// Base sends the requests. If nil, it is http.DefaultTransport, as it is at each attempt.
-	//
-	// A Transport without a Base may itself become http.DefaultTransport: then the one of the
-	// program's start sends. (Some libraries fail then, because they expect an *http.Transport
-	// there.) It may also be inside of another RoundTripper there, which must keep the context of
-	// requests. That one gets the call, and then each attempt. If http.DefaultTransport is another
-	// Transport, that one's Base sends.
+	// Base sends the requests. If nil, it is http.DefaultTransport, as it is at each attempt. A
+	// Transport may itself become http.DefaultTransport: then the one of the program's start sends.
+	// (Some libraries fail then, because they expect an *http.Transport there.) It may also be inside
+	// of a RoundTripper there which keeps the context of requests: that gets the call, and then each
+	// attempt. If another Transport is there, its Base is used.
 	Base http.RoundTripper
 
 	// Retry says which requests are retried, and when. The zero RetryPolicy is a cautious one.
@@ -81,30 +79,33 @@ type Transport struct {
 	budget   LocalBudget
 	board    LocalBoard
 	draining drainSlots
-	marks    atomic.Bool // some requests were marked
+	marks    atomic.Bool // some requests have a mark
 	closing  atomic.Bool // CloseIdleConnections is running
 }
 
 // CloseIdleConnections closes the idle connections of Base, if Base has such a method.
 func (t *Transport) CloseIdleConnections() {
-	base := t.base()
-	if m, ok := base.(marker); ok {
-		base = m.base
-		if !t.closing.CompareAndSwap(false, true) { // base has called back
-			base = firstDefault
-		} else {
-			defer t.closing.Store(false)
-		}
+	base, _ := t.base(new(http.Request))
+	if t.closing.CompareAndSwap(false, true) {
+		defer t.closing.Store(false)
+	} else if t.Base == nil {
+		base = firstDefault // base has called back
 	}
 	if b, ok := base.(interface{ CloseIdleConnections() }); ok {
 		b.CloseIdleConnections()
 	}
 }
 
-// base returns what sends the next attempt.
-func (t *Transport) base() http.RoundTripper {
+// firstDefault is the http.DefaultTransport of the program's start.
+var firstDefault = http.DefaultTransport
+
+// A mark is the context key of the requests that t gave to a RoundTripper which may bring them back.
+type mark struct{ t *Transport }
+
+// base returns what sends req, and req as that gets it.
+func (t *Transport) base(req *http.Request) (http.RoundTripper, *http.Request) {
 	if t.Base != nil {
-		return t.Base
+		return t.Base, req
 	}
 	base := http.DefaultTransport
 	if other, ok := base.(*Transport); ok {
@@ -112,40 +113,12 @@ func (t *Transport) base() http.RoundTripper {
 	}
 	switch base.(type) {
 	case nil:
-		return firstDefault
+		return firstDefault, req
 	case *http.Transport: // which has no Transport inside
-		return base
+		return base, req
 	}
-	return marker{t, base}
-}
-
-// firstDefault is the http.DefaultTransport of the program's start.
-var firstDefault = http.DefaultTransport
-
-// A marker sends requests to a base that may send them through t. It marks them, so that t knows.
-type marker struct {
-	t    *Transport
-	base http.RoundTripper
-}
-
-// A mark is the context key of a request that t has sent.
-type mark struct{ t *Transport }
-
-func (m marker) RoundTrip(req *http.Request) (*http.Response, error) {
-	if !m.t.marks.Load() {
-		m.t.marks.Store(true)
-	}
-	out := req.WithContext(context.WithValue(req.Context(), mark{m.t}, true))
-	resp, err := m.base.RoundTrip(out)
-	if resp != nil && resp.Request == out {
-		resp.Request = req
-	}
-	return resp, err
-}
-
-// marked reports whether req is an attempt of t's that has come back through http.DefaultTransport.
-func (t *Transport) marked(req *http.Request) bool {
-	return t.marks.Load() && req.Context().Value(mark{t}) != nil
+	t.marks.Store(true)
+	return base, req.WithContext(context.WithValue(req.Context(), mark{t}, true))
 }
 
 // localBudget returns the Budget if it is a LocalBudget, which can be called without another clock
