@@ -33,6 +33,41 @@ import (
 
 // The recipes of cookbook.md, and tests that they work.
 
+// An explainer tells the server why a request comes again.
+type explainer struct{ base http.RoundTripper }
+
+func (e explainer) RoundTrip(req *http.Request) (*http.Response, error) {
+	if heed.ResendCount(req.Context()) == 0 {
+		return e.base.RoundTrip(req)
+	}
+	out := req.Clone(req.Context())
+	for _, before := range heed.FromContext(req.Context()).Entries {
+		out.Header.Add("X-Failed-Before", fmt.Sprintf("%d, then waited %v", before.Status, before.Next))
+	}
+	return e.base.RoundTrip(out)
+}
+
+func TestBaseSeesTheFailureBeforeARetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := testserver.New(t, testserver.Step{Status: 503}, testserver.Step{Status: 429, RetryAfter: 7 * time.Second})
+		ctx, url := t.Context(), srv.URL
+		req, err := http.NewRequestWithContext(heed.WithLedger(ctx), "GET", url, nil)
+		require.NoError(t, err)
+		transport := &heed.Transport{Base: explainer{srv.Transport()}, Retry: heed.RetryPolicy{
+			Backoff: func(heed.Attempt) time.Duration { return time.Second },
+		}}
+		resp, err := transport.RoundTrip(req)
+		require.NoError(t, err)
+		resp.Body.Close()
+		log := srv.Log()
+		require.Len(t, log, 3)
+		assert.Empty(t, log[0].Header["X-Failed-Before"])
+		assert.Equal(t, []string{"503, then waited 1s"}, log[1].Header["X-Failed-Before"])
+		assert.Equal(t, []string{"503, then waited 1s", "429, then waited 7s"}, log[2].Header["X-Failed-Before"])
+		assert.Empty(t, req.Header["X-Failed-Before"])
+	})
+}
+
 // A refusal is what a proxy answered instead of connecting.
 type refusal struct {
 	status string
