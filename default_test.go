@@ -176,9 +176,17 @@ func TestTheDefaultTransportIsReplacedUnder64Requests(t *testing.T) {
 	original := http.DefaultTransport
 	var tr heed.Transport
 	tr.Retry, tr.Budget = impatient, heed.Unlimited
-	for name, next := range map[string]http.RoundTripper{
-		"by itself": &tr, "by a type that hides it": hiding{&tr, new(atomic.Int64)}, "by that of the start": original,
-		"by a function": roundTripFunc(func(req *http.Request) (*http.Response, error) { return tr.RoundTrip(req) }),
+	function := roundTripFunc(func(req *http.Request) (*http.Response, error) { return tr.RoundTrip(req) })
+	for name, c := range map[string]struct{ first, next http.RoundTripper }{
+		"by itself":                            {original, &tr},
+		"by a type that hides it":              {original, hiding{&tr, new(atomic.Int64)}},
+		"by a function":                        {original, function},
+		"by that of the start":                 {original, original},
+		"a function by that of the start":      {function, original},
+		"a function by itself":                 {function, &tr},
+		"a function by a type that hides it":   {function, hiding{&tr, new(atomic.Int64)}},
+		"a type that hides it by a function":   {hiding{&tr, new(atomic.Int64)}, function},
+		"a type that hides it by another kind": {hiding{&tr, new(atomic.Int64)}, original.(*http.Transport).Clone()},
 	} {
 		t.Run(name, func(t *testing.T) {
 			arrived.Store(0)
@@ -188,7 +196,7 @@ func TestTheDefaultTransportIsReplacedUnder64Requests(t *testing.T) {
 			setDefault(t, roundTripFunc(func(req *http.Request) (*http.Response, error) {
 				inside.Done()
 				<-goOn
-				return original.RoundTrip(req)
+				return c.first.RoundTrip(req)
 			}))
 			for range 64 {
 				calls.Go(func() {
@@ -204,7 +212,7 @@ func TestTheDefaultTransportIsReplacedUnder64Requests(t *testing.T) {
 				})
 			}
 			inside.Wait()
-			http.DefaultTransport = next
+			http.DefaultTransport = c.next
 			close(goOn)
 			calls.Wait()
 			assert.EqualValues(t, 64*4, arrived.Load())

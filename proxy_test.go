@@ -104,6 +104,23 @@ func TestATextLikeThatOfARefusedConnectIsNoProof(t *testing.T) {
 		_, err := send(t, &heed.Transport{Base: c.base}, "POST", c.scheme+"://api.example.com/")
 		assert.Same(t, text, err, name)
 	}
+	typed := &net.AddrError{Err: "Service Unavailable"}
+	base, address, _, _ := throughProxy(t, 503, 9)
+	base.OnProxyConnectResponse = func(context.Context, *url.URL, *http.Request, *http.Response) error { return typed }
+	_, err := send(t, &heed.Transport{Base: base}, "POST", address)
+	assert.Same(t, typed, err, "the caller's own error")
+
+	ctx, cancel := context.WithCancelCause(t.Context())
+	base.OnProxyConnectResponse = func(context.Context, *url.URL, *http.Request, *http.Response) error {
+		cancel(text)
+		<-ctx.Done()
+		return text
+	}
+	req, err := http.NewRequestWithContext(ctx, "POST", address, nil)
+	require.NoError(t, err)
+	_, err = (&heed.Transport{Base: base}).RoundTrip(req)
+	assert.Same(t, text, err, "the caller's own cause")
+
 	for status, text := range map[int]string{403: "Forbidden", 407: "Proxy Authentication Required", 418: "I'm a teapot"} {
 		base, url, connects, _ := throughProxy(t, status, 9)
 		_, err := send(t, &heed.Transport{Base: base}, "POST", url)
