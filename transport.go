@@ -20,7 +20,7 @@ import (
 //
 // A Transport never modifies the caller's request, and closes its body exactly once. The first
 // attempt sends the caller's own request, unless heed has to keep its body, limit its time or add a
-// field.
+// field, or http.DefaultTransport was replaced.
 //
 // Some things are outside the reach of a RoundTripper:
 //
@@ -102,7 +102,7 @@ var firstDefault = http.DefaultTransport
 // A mark is the context key of the requests that t gave to a RoundTripper which may bring them back.
 type mark struct{ t *Transport }
 
-// base returns what sends req, and req as that gets it.
+// base returns what sends req, and req as that gets it: with a mark, if it may come back to t.
 func (t *Transport) base(req *http.Request) (http.RoundTripper, *http.Request) {
 	if t.Base != nil {
 		return t.Base, req
