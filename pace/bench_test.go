@@ -3,6 +3,9 @@ package pace_test
 import (
 	"context"
 	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/time/rate"
@@ -94,5 +97,29 @@ func benchmarkAdvertised(b *testing.B, h http.Header) {
 			b.Fatal(err)
 		}
 		pacer.Observe(heed.Attempt{Request: req, Response: resp})
+	}
+}
+
+// So many goroutines wait in one line of a Queue, and each goes to its end again.
+func BenchmarkQueue(b *testing.B) {
+	for _, waiting := range []int{0, 1, 1000} {
+		b.Run(strconv.Itoa(waiting), func(b *testing.B) {
+			pacer := &pace.Queue{Pacer: pace.PerHost(plenty, 1000), Max: waiting + 1}
+			var left atomic.Int64
+			left.Store(int64(b.N))
+			var all sync.WaitGroup
+			b.ReportAllocs()
+			for range waiting + 1 {
+				all.Go(func() {
+					req, _ := http.NewRequest("GET", "https://api.example.com/v1/orders?page=2", nil)
+					for left.Add(-1) >= 0 {
+						if err := pacer.Wait(req); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			}
+			all.Wait()
+		})
 	}
 }
