@@ -262,7 +262,7 @@ func (l *line) refreshLocked(now time.Time) {
 func (l *line) releaseLocked(now time.Time) time.Duration {
 	next, blocked := unknown, 0
 	if !l.fixed {
-		next = reviewEvery
+		next = l.reviewed.Add(reviewEvery).Sub(now)
 	}
 	for place := l.waiting.Front(); place != nil && blocked < len(l.busy); {
 		w := place.Value.(*waiter)
