@@ -18,6 +18,10 @@ const (
 	// unknown is a wait that may end at any moment, or never.
 	unknown = forever - 1
 
+	// atLeast is the wait in an OverdueError if it is not known to be longer: a caller can
+	// pass it on as a Retry-After.
+	atLeast = time.Second
+
 	// grace is added to a deadline after the wait was found to fit, so that rounding
 	// cannot end the wait a nanosecond early.
 	grace = time.Millisecond
@@ -76,8 +80,8 @@ func (d deadline) withGrace() deadline {
 // overdue returns the error for a wait that starts now and is too long.
 func (d deadline) overdue(key string, wait time.Duration, now time.Time) error {
 	err := &heed.OverdueError{Key: key, Wait: wait, Left: d.left(now), Deadline: d.context}
-	if wait == unknown {
-		err.Wait = err.Left
+	if wait == unknown || wait <= 0 { // or the time is over
+		err.Wait = max(err.Left, atLeast)
 	}
 	if wait == forever {
 		return fmt.Errorf("pace: the limit of %s never admits this request: %w", key, err)

@@ -71,9 +71,13 @@ func waitAtMost(p heed.Pacer, req *http.Request, most time.Duration) error {
 	if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil || sameDeadline(ctx, bounded) {
 		return err
 	}
-	overdue := heed.OverdueError{Key: hostkey.Of(req.URL.Scheme, req.URL.Host), Wait: most, Left: most}
+	most = max(most, 0)
+	overdue := heed.OverdueError{Key: hostkey.Of(req.URL.Scheme, req.URL.Host), Wait: max(most, atLeast), Left: most}
 	if inner := (*heed.OverdueError)(nil); errors.As(err, &inner) {
-		overdue.Key, overdue.Wait = inner.Key, inner.Wait
+		overdue.Key = inner.Key
+		if inner.Wait > 0 {
+			overdue.Wait = inner.Wait
+		}
 	}
 	return &overdue
 }

@@ -190,7 +190,7 @@ func (q *Queue) WaitAtMost(req *http.Request, most time.Duration) (err error) {
 		timer := time.NewTimer(min(most, forever))
 		defer timer.Stop()
 		if err = e.waiter.wait(ctx, timer.C); err == errExpired {
-			return &heed.OverdueError{Key: e.key, Wait: most, Left: most}
+			return &heed.OverdueError{Key: e.key, Wait: max(most, atLeast), Left: max(most, 0)}
 		}
 		if err != nil {
 			return err

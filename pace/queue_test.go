@@ -143,18 +143,21 @@ func TestLeavingAQueueMovesOthersUp(t *testing.T) {
 	})
 }
 
+// Of a Pacer of another package nothing is known.
 func TestWaitingTooLongInAQueueIsOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := &pace.Queue{Pacer: pace.PerHost(1, 1)}
+		q := &pace.Queue{Pacer: struct{ heed.Pacer }{pace.PerHost(1, 1)}}
 		tl := newTimeline(t, q)
 		tl.goes()
 		b, c := tl.joins(), tl.joins()
-		assert.Zero(t, overdueError(t, q.WaitAtMost(get(), 0)).Wait)
-		err := q.WaitAtMost(get(), 500*ms)
-		assert.Equal(t, &heed.OverdueError{Key: "http://example.com", Wait: 500 * ms, Left: 500 * ms}, err)
+		err := q.WaitAtMost(get(), 0)
+		assert.Equal(t, &heed.OverdueError{Key: "http://example.com", Wait: time.Second}, err)
+		err = q.WaitAtMost(get(), 500*ms)
+		assert.Equal(t, &heed.OverdueError{Key: "http://example.com", Wait: time.Second, Left: 500 * ms}, err)
+		assert.Equal(t, 500*ms, time.Since(tl.start))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		assert.ErrorIs(t, q.Wait(request(ctx, "http://example.com")), context.DeadlineExceeded)
+		assert.Equal(t, context.DeadlineExceeded, q.Wait(request(ctx, "http://example.com")))
 		tl.wg.Wait()
 		tl.admittedAt(1*time.Second, b)
 		tl.admittedAt(2*time.Second, c)
