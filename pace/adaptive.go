@@ -140,6 +140,15 @@ func (a *Adaptive) WaitAtMost(req *http.Request, most time.Duration) error {
 	return nil
 }
 
+func (a *Adaptive) behind(l *limit, ahead int64, now time.Time) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if line := a.lines.Find(hostkey.NameOf(l.key)); line != nil {
+		return line.behindLocked(ahead, now)
+	}
+	return 0
+}
+
 func (a *Adaptive) join(ctx context.Context, key string, most time.Duration) (*adaptiveLine, *waiter, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

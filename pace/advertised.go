@@ -121,6 +121,21 @@ func (a *Advertised) WaitAtMost(req *http.Request, most time.Duration) error {
 	return nil
 }
 
+// behind knows only the wait of the first in line: those ahead may cost anything, and more
+// than expected may be left when the quota is renewed.
+func (a *Advertised) behind(l *limit, _ int64, now time.Time) (longest time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	k := a.keys.Find(hostkey.NameOf(l.key))
+	if k == nil || k.routes[l.route] == nil || k.routes[l.route].waiting == 0 {
+		return 0
+	}
+	for _, g := range k.routes[l.route].gates {
+		longest = max(longest, g.(*policy).least(now))
+	}
+	return longest
+}
+
 func (a *Advertised) join(
 	req *http.Request, key string, name []byte, known bool, c costs, most time.Duration,
 ) (*advertisedKey, *route, *waiter, error) {

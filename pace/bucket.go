@@ -156,6 +156,15 @@ func (l *bucketLine) giveBackLocked(now time.Time) {
 	l.refreshLocked(now)
 }
 
+// behindLocked returns how long a request must wait at least, behind those in line and so
+// many others.
+func (l *bucketLine) behindLocked(others int64, now time.Time) time.Duration {
+	if ahead := l.bucket.waiters.units + others; ahead > 0 {
+		return l.bucket.delay(1, ahead, now) // which reserves nothing
+	}
+	return 0
+}
+
 // stateLocked reports whether the line may be forgotten. With a full burst that changes
 // nothing.
 func (l *bucketLine) stateLocked(burst int, now time.Time) keyed.State {

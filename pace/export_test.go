@@ -36,7 +36,7 @@ func (a *Advertised) WouldWait(req *http.Request) time.Duration {
 	now := time.Now()
 	k.refreshLocked(now)
 	c := claim{gates: &k.route(name, known).gates, costs: costs}
-	return c.delay(now)
+	return c.delay(now, 0)
 }
 
 // Sizes is how many routes and policies of req's key are remembered.

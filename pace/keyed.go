@@ -109,6 +109,15 @@ func (k *Keyed) key(req *http.Request) string {
 	return k.hosts.Key(req.URL.Scheme, req.URL.Host)
 }
 
+func (k *Keyed) behind(l *limit, ahead int64, now time.Time) time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if line := k.lines.Find(hostkey.NameOf(l.key)); line != nil {
+		return line.behindLocked(ahead, now)
+	}
+	return 0
+}
+
 func (k *Keyed) join(ctx context.Context, key string, most time.Duration) (*waiter, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

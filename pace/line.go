@@ -26,13 +26,14 @@ const longestOvertaken = 5 * time.Second
 // admitted. So when one leaves the line, nothing has to be given back and those behind it
 // move up.
 type line struct {
-	mu     *sync.Mutex             // guards all below, and the gates; several lines may share it
-	before func(a, b *waiter) bool // the order; if nil, by arrival
-	fixed  bool                    // the gates change only when a waiter comes or goes
+	mu     *sync.Mutex              // guards all below, and the gates; several lines may share it
+	before func(a, b startTag) bool // the order; if nil, by arrival
+	fixed  bool                     // the gates change only when a waiter comes or goes
 
 	waiting  list.List // of *waiter
 	busy     []*demand // of the gates that have waiters
 	reviewed time.Time
+	overtook int64       // how many waiters came before others since then
 	timer    *time.Timer // calls tick; nil without waiters
 }
 
@@ -110,7 +111,15 @@ var errExpired = errors.New("pace: waited too long")
 // to keep. Otherwise c joins the line, or is refused.
 func (l *line) joinLocked(c *claim, start startTag, now time.Time) (*waiter, []charge, error) {
 	l.refreshLocked(now)
-	wait := c.delay(now)
+	last, overtaken := l.placeLocked(start)
+	wait := c.delay(now, overtaken)
+	// Each that overtook others may have made one of them too late, which does not count.
+	if l.overtook > 0 && !c.deadline.allows(wait, now) &&
+		c.deadline.allows(c.delay(now, overtaken+l.overtook), now) {
+		l.reviewLocked(now)
+		last, overtaken = l.placeLocked(start)
+		wait = c.delay(now, overtaken)
+	}
 	if wait <= 0 {
 		return nil, c.take(now), nil
 	}
@@ -123,16 +132,19 @@ func (l *line) joinLocked(c *claim, start startTag, now time.Time) (*waiter, []c
 	}
 	w := &waiter{claim: *c, start: start, joined: now, line: l, done: make(chan error, 1)}
 	w.deadline = c.deadline.withGrace()
-	l.insertLocked(w)
+	l.insertLocked(w, last)
+	if overtaken > 0 {
+		l.overtook++
+	}
 	l.countLocked(w)
 	l.refreshLocked(now)
 	return w, nil, nil
 }
 
-// delay returns how long c must wait behind all waiters.
-func (c *claim) delay(now time.Time) (longest time.Duration) {
+// delay returns how long c must wait behind all waiters but so many units.
+func (c *claim) delay(now time.Time, overtaken int64) (longest time.Duration) {
 	for _, g := range *c.gates {
-		longest = max(longest, g.delay(g.cost(c.costs), g.demand().units, now))
+		longest = max(longest, g.delay(g.cost(c.costs), g.demand().units-overtaken, now))
 	}
 	return longest
 }
@@ -199,15 +211,20 @@ func (w *waiter) giveBack(now time.Time) {
 	}
 }
 
-func (l *line) insertLocked(w *waiter) {
-	place := l.waiting.Back()
-	for place != nil && l.before != nil && l.before(w, place.Value.(*waiter)) {
-		place = place.Prev()
+// placeLocked returns the last waiter before a new one, and how many come after that.
+func (l *line) placeLocked(start startTag) (last *list.Element, overtaken int64) {
+	last = l.waiting.Back()
+	for last != nil && l.before != nil && l.before(start, last.Value.(*waiter).start) {
+		last, overtaken = last.Prev(), overtaken+1
 	}
-	if place == nil {
+	return last, overtaken
+}
+
+func (l *line) insertLocked(w *waiter, last *list.Element) {
+	if last == nil {
 		w.place = l.waiting.PushFront(w)
 	} else {
-		w.place = l.waiting.InsertAfter(w, place)
+		w.place = l.waiting.InsertAfter(w, last)
 	}
 }
 
@@ -308,7 +325,7 @@ func (l *line) releaseLocked(now time.Time) time.Duration {
 
 // reviewLocked counts all waiters anew and refuses those that would now wait too long.
 func (l *line) reviewLocked(now time.Time) {
-	l.reviewed = now
+	l.reviewed, l.overtook = now, 0
 	for _, q := range l.busy {
 		q.count, q.units = 0, 0
 	}
@@ -318,7 +335,7 @@ func (l *line) reviewLocked(now time.Time) {
 		w := place.Value.(*waiter)
 		place = place.Next()
 		w.counted = w.counted[:0]
-		switch wait := w.claim.delay(now); {
+		switch wait := w.claim.delay(now, 0); {
 		case len(*w.gates) == 0:
 			l.dismissLocked(w, nil)
 		case w.deadline.allows(wait, now):

@@ -239,6 +239,16 @@ func (p *policy) due(n int64, now time.Time) time.Duration {
 	return d
 }
 
+// least returns how long any request must wait that costs something: not at all if
+// something is left, or if an answer may come that says so.
+func (p *policy) least(now time.Time) time.Duration {
+	n := p.cost(nil)
+	if p.spare(n, 0, now) || p.refill != unmeasured && !p.fills() && !p.until.After(now) {
+		return 0
+	}
+	return p.due(n, now)
+}
+
 // refillTime returns the average time in which n units come back.
 func (p *policy) refillTime(n int64) time.Duration {
 	if p.quota <= 0 || n <= 0 {

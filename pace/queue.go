@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -40,8 +41,15 @@ const defaultMaxQueued = 1000
 //
 // A Queue sends nothing: the goroutine that calls http.Client.Do is the job, and waits.
 // Start no more of them than Max. Set the RetryPolicy's MaxWait and MaxElapsed to what
-// the batch may take; requests that wait longer get a *heed.OverdueError. A retry joins
-// the line again.
+// the batch may take. A retry joins the line again.
+//
+// A request whose place comes later than it may wait gets a *heed.OverdueError at once, and
+// takes no place. For that the Queue computes how long those before it take at the limit as
+// it stands, if its Pacer is a Keyed, an Adaptive or the result of PerHost or With, or an
+// Each or Queue of these. A request in line that will be too late, because others overtook
+// it or the limit fell, gets the error within a second. Of an Advertised the Queue knows how
+// long the first in line must wait, once the quota is used up. Of a Shared and of Pacers of
+// other packages it knows nothing: there a request is refused when its time is over.
 //
 // A Queue is a heed.BoundedPacer. Do not change its fields or copy it after first use.
 // Goroutines and Transports may share it; its functions are called concurrently. The zero
@@ -112,26 +120,60 @@ type queueLine struct {
 	present int              // requests in line or asking the Pacer
 }
 
+// A limit is a Pacer of this package, and what it counts the requests of a line for.
+type limit struct {
+	pacer estimator // nil if it cannot tell
+	key   string
+	route string // of an Advertised
+}
+
+// An estimator is a Pacer that can tell how long requests have to wait for it.
+type estimator interface {
+	// behind returns how long a request of l must wait at least, behind those that wait
+	// for the Pacer already and so many others. 0 means that nothing is known.
+	behind(l *limit, ahead int64, now time.Time) time.Duration
+}
+
 // An askGate admits one request at a time, to ask the Pacer.
 type askGate struct {
 	waiters demand
 	taken   bool
+	coming  bool    // and the request has not asked the Pacer yet
+	limits  []limit // of the Pacer
 }
 
 func (g *askGate) cost(costs) int64                   { return 1 }
 func (g *askGate) spare(int64, int64, time.Time) bool { return false }
-func (g *askGate) take(int64, time.Time) int64        { g.taken = true; return -1 }
-func (g *askGate) giveBack(int64, time.Time)          { g.taken = false }
+func (g *askGate) take(int64, time.Time) int64        { g.taken, g.coming = true, true; return -1 }
+func (g *askGate) giveBack(int64, time.Time)          { g.taken, g.coming = false, false }
 func (g *askGate) idle(time.Time)                     {}
 func (g *askGate) demand() *demand                    { return &g.waiters }
 
-func (g *askGate) due(n int64, now time.Time) time.Duration { return g.delay(n, 0, now) }
-
-func (g *askGate) delay(_, ahead int64, _ time.Time) time.Duration {
-	if g.taken || ahead > 0 {
+func (g *askGate) due(int64, time.Time) time.Duration {
+	if g.taken {
 		return unknown
 	}
 	return 0
+}
+
+// delay is how long a request must wait for the Pacer, too. Once a request asks it, the
+// Pacer counts that itself.
+func (g *askGate) delay(_, ahead int64, now time.Time) (longest time.Duration) {
+	if !g.taken && ahead == 0 {
+		return 0
+	}
+	if g.coming {
+		ahead++
+	}
+	for i := range g.limits {
+		if l := &g.limits[i]; l.pacer != nil {
+			longest = max(longest, l.pacer.behind(l, ahead, now))
+		}
+	}
+	if longest <= 0 {
+		return unknown
+	}
+	return longest
 }
 
 // A startTag orders requests: by priority, and within a priority by start-time fair
@@ -150,10 +192,14 @@ func (t startTag) before(u startTag) bool {
 // highestCost caps the cost of one request, so that no sum of them overflows.
 const highestCost = 1 << 40
 
-// tag returns the place of a flow's request in the order. The next one of the flow
-// follows after the other flows have had as many units.
-func (l *queueLine) tag(flow string, priority int, units int64) startTag {
-	start := max(l.now, l.flows[flow])
+// tag returns the place of a flow's next request in the order.
+func (l *queueLine) tag(flow string, priority int) startTag {
+	return startTag{priority, max(l.now, l.flows[flow])}
+}
+
+// charge charges a flow for a request: its next one follows after the other flows have had
+// as many units.
+func (l *queueLine) charge(flow string, start startTag, units int64) {
 	if len(l.flows) > 2*l.present {
 		for other, next := range l.flows {
 			if next <= l.now { // a new flow gets the same tag
@@ -161,16 +207,18 @@ func (l *queueLine) tag(flow string, priority int, units int64) startTag {
 			}
 		}
 	}
-	l.flows[flow] = start + units
-	return startTag{priority, start}
+	l.flows[flow] = start.units + units
 }
 
 // Wait blocks until req may be sent, for as long as its context allows.
 func (q *Queue) Wait(req *http.Request) error { return q.WaitAtMost(req, forever) }
 
 // WaitAtMost blocks until req may be sent. It returns a *heed.OverdueError if that takes
-// longer than most: when the time has passed in line, because the wait is not known
-// before; or at once, if Pacer knows it, or if most is zero or negative.
+// longer than most or reaches the deadline of req's context: as soon as the wait is known
+// to be too long, or when most is over. If most is zero or negative, it does not wait.
+//
+// The Wait of the error is the time until req's place comes. If that is not
+// known, it is how long req may wait, and at least a second.
 func (q *Queue) WaitAtMost(req *http.Request, most time.Duration) (err error) {
 	ctx := req.Context()
 	if ctx.Err() != nil {
@@ -178,14 +226,11 @@ func (q *Queue) WaitAtMost(req *http.Request, most time.Duration) (err error) {
 	}
 	start := time.Now()
 	e, err := q.enter(req, most, start)
-	if e == nil {
+	if err != nil {
 		return err
 	}
 	var asked, sent bool
 	defer func() { q.leave(e, asked, sent) }() // even if the Pacer panics
-	if err != nil {
-		return err
-	}
 	if e.waiter != nil {
 		timer := time.NewTimer(min(most, forever))
 		defer timer.Stop()
@@ -215,10 +260,10 @@ type queued struct {
 	waiter *waiter // nil if it need not wait
 }
 
-// enter puts req in line, unless the Queue is full. The request is in line even if the
-// error is not nil, unless queued is nil.
+// enter puts req in line, unless the Queue is full or its place would come too late.
 func (q *Queue) enter(req *http.Request, most time.Duration, now time.Time) (*queued, error) {
-	e := &queued{key: q.key(req), units: min(max(costOf(q.Cost, req, q.Unit), 1), highestCost)}
+	limits := q.limits(nil, req)
+	e := &queued{key: keyOf(limits), units: min(max(costOf(q.Cost, req, q.Unit), 1), highestCost)}
 	priority := q.priority(req)
 	if q.Key != nil {
 		e.flow = q.Key(req)
@@ -231,23 +276,26 @@ func (q *Queue) enter(req *http.Request, most time.Duration, now time.Time) (*qu
 	case q.state.Waiting >= q.max():
 		return nil, ErrQueueFull
 	}
-	e.line = q.lineLocked(e.key)
-	e.line.present++
-	q.state.Waiting++
-	q.reportLocked()
-	e.start = e.line.tag(e.flow, priority, e.units)
+	e.line = q.lineLocked(e.key, limits)
+	e.start = e.line.tag(e.flow, priority)
 	c := claim{key: e.key, gates: &e.line.gates, deadline: deadlineOf(req.Context(), most, now)}
 	var err error
-	e.waiter, _, err = e.line.joinLocked(&c, e.start, now)
-	return e, err
+	if e.waiter, _, err = e.line.joinLocked(&c, e.start, now); err != nil {
+		return nil, err
+	}
+	e.line.present++
+	e.line.charge(e.flow, e.start, e.units)
+	q.state.Waiting++
+	q.reportLocked()
+	return e, nil
 }
 
-func (q *Queue) lineLocked(key string) *queueLine {
+func (q *Queue) lineLocked(key string, limits []limit) *queueLine {
 	l := q.lines[key]
 	if l == nil {
-		l = &queueLine{flows: map[string]int64{}}
-		l.mu, l.fixed, l.gates = &q.mu, true, []gate{&l.asking}
-		l.before = func(a, b *waiter) bool { return a.start.before(b.start) }
+		l = &queueLine{asking: askGate{limits: limits}, flows: map[string]int64{}}
+		l.fixed = !slices.ContainsFunc(limits, func(l limit) bool { return l.pacer != nil })
+		l.mu, l.before, l.gates = &q.mu, startTag.before, []gate{&l.asking}
 		if q.lines == nil {
 			q.lines = map[string]*queueLine{}
 		}
@@ -261,6 +309,7 @@ func (q *Queue) starts(e *queued) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	e.line.now = max(e.line.now, e.start.units)
+	e.line.asking.coming = false
 }
 
 // leave removes a request from its line, sent or not. If it asked the Pacer, the next one
@@ -321,33 +370,46 @@ func (q *Queue) priority(req *http.Request) int {
 	return priority
 }
 
-// key returns the key that the Pacer uses, or the host if it is unknown.
-func (q *Queue) key(req *http.Request) string {
-	if key, ok := keyOf(q.Pacer, req); ok {
-		return key
+// limits appends those of the Pacer, or the host if it is of another package.
+func (q *Queue) limits(limits []limit, req *http.Request) []limit {
+	if all, ok := limitsOf(limits, q.Pacer, req); ok {
+		return all
 	}
-	return q.hosts.Key(req.URL.Scheme, req.URL.Host)
+	return append(limits, limit{key: q.hosts.Key(req.URL.Scheme, req.URL.Host)})
 }
 
-// keyOf returns the key that p uses for req, if p is of this package.
-func keyOf(p heed.Pacer, req *http.Request) (key string, ok bool) {
+// limitsOf appends the limits of req at p. ok is false if p is of another package.
+func limitsOf(limits []limit, p heed.Pacer, req *http.Request) (all []limit, ok bool) {
 	switch p := p.(type) {
 	case each:
-		keys := make([]string, len(p))
-		for i, one := range p {
-			if keys[i], ok = keyOf(one, req); !ok {
-				return "", false
+		for _, one := range p {
+			if limits, ok = limitsOf(limits, one, req); !ok {
+				return nil, false
 			}
 		}
-		return strings.Join(keys, " "), len(p) > 0
+		return limits, len(p) > 0
+	case *Queue:
+		return p.limits(limits, req), true
 	case *Advertised: // which has limits for each route
 		host := p.hosts.Name(req.URL.Scheme, req.URL.Host)
-		route, _ := p.scopes.AppendRoute(append([]byte(p.key(req)), ' '), req, host, p.Profiles)
-		return string(route), true
+		route, _ := p.scopes.AppendRoute(nil, req, host, p.Profiles)
+		return append(limits, limit{p, p.key(req), string(route)}), true
 	case interface{ key(*http.Request) string }:
-		return p.key(req), true
+		e, _ := p.(estimator)
+		return append(limits, limit{pacer: e, key: p.key(req)}), true
 	}
-	return "", false
+	return nil, false
+}
+
+// keyOf returns the key of the line for limits.
+func keyOf(limits []limit) string {
+	parts := make([]string, 0, 4)
+	for _, l := range limits {
+		if parts = append(parts, l.key); l.route != "" {
+			parts = append(parts, l.route)
+		}
+	}
+	return strings.Join(parts, " ")
 }
 
 func (q *Queue) max() int {

@@ -63,6 +63,15 @@ func (w *with) WaitAtMost(req *http.Request, most time.Duration) error {
 	return waiter.wait(ctx, nil)
 }
 
+func (w *with) behind(_ *limit, ahead int64, now time.Time) time.Duration {
+	if w.check() != nil {
+		return 0
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.line.behindLocked(ahead, now)
+}
+
 func (w *with) join(ctx context.Context, key string, most time.Duration) (*waiter, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
