@@ -42,11 +42,12 @@ func (c *call) waitFor(k *coolKey, d *cool.CoolDown, since time.Duration) error 
 	w := &cool.Waiter{
 		Attempts: c.number, Called: c.start, Since: since, MaxWait: c.policy.maxWait(),
 		Deadline: cool.After(begin, left-beforeDeadline), Wake: make(chan struct{}, 1),
+		LastAttempt: c.policy.Backoff == nil && c.lastAttempt(), Ended: c.ended,
 	}
 	if !d.Join(w, begin) {
 		return c.overdue(k, d.ClosedFor(since), 0, limitLine)
 	}
-	defer d.Leave(w)
+	defer func() { d.Leave(w, now()) }()
 	for {
 		now := now()
 		p := d.Ask(w, now)
@@ -428,7 +429,7 @@ func (c *call) returnPermits() {
 
 func (c *call) returnPermit(i int) {
 	if k := &c.coolKeys[i]; k.permit.Given() {
-		k.from.Return(k.permit)
+		k.from.Return(k.permit, now())
 		k.permit = cool.Permit{}
 	}
 }

@@ -68,7 +68,7 @@ func (c *call) awaitHost() error {
 	defer func() { c.pending.held += now() - begin }()
 	w := &cool.Waiter{
 		Attempts: c.attempts(), Called: c.start, Patience: c.patience(o), ProbeFrom: c.hostWait.probeFrom,
-		LastAttempt: c.attempts() > 0 && c.attempts()+1 >= c.policy.maxAttempts(), Wake: make(chan struct{}, 1),
+		LastAttempt: c.lastAttempt(), Wake: make(chan struct{}, 1),
 	}
 	if !o.Join(w, c.hostWait.owes, begin) {
 		return c.goAtOnce(o)
@@ -222,6 +222,11 @@ const longestDialBackoff = 8 * time.Second
 
 // attempts is how many attempts count: those that could be sent.
 func (c *call) attempts() int { return c.number - c.hostWait.unsent }
+
+// lastAttempt reports whether the next attempt is the last one, after others.
+func (c *call) lastAttempt() bool {
+	return c.attempts() > 0 && c.attempts()+1 >= c.policy.maxAttempts()
+}
 
 // traceStillDown tells that the call gives up although the host may come back.
 func (c *call) traceStillDown() {

@@ -287,7 +287,7 @@ func TestPoliciesOfOtherClientsCanBeWritten(t *testing.T) {
 		"heed's own, with a hint": {heed.RetryPolicy{}, throttle("20"),
 			[][2]time.Duration{{20_000 * ms, 26_000 * ms}, {20_000 * ms, 26_000 * ms}, {20_000 * ms, 26_000 * ms}}},
 		"heed's own, without a hint": {heed.RetryPolicy{}, reply{status: 429},
-			[][2]time.Duration{{0, 1000 * ms}, {0, 2000 * ms}, {0, 4000 * ms}}},
+			[][2]time.Duration{{0, 1000 * ms}, {1000 * ms, 2000 * ms}, {10_000 * ms, 10_000 * ms}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for range 50 {

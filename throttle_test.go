@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/internal/testenv"
 )
 
 // A gateway admits or refuses, and sends nothing but a status.
@@ -451,12 +452,52 @@ func TestARouteWithoutAGoodAnswerIsNotExempt(t *testing.T) {
 	})
 }
 
+// A pause of ten seconds is long for four attempts.
+func TestSlowLimitsWithoutAHintLoseNoCall(t *testing.T) {
+	testenv.NeedLong(t)
+	for _, test := range []struct {
+		rate, burst float64 // a minute
+		workers     int
+		used        float64
+	}{
+		{20, 1, 1, 0.8}, {20, 1, 5, 0.8}, {6, 1, 1, 0.8}, {6, 5, 1, 0.9}, {60, 1, 5, 0.85},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			admits, start := bucket(test.rate/60, test.burst), time.Now()
+			var mu sync.Mutex
+			base := roundTripFunc(func(req *http.Request) (*http.Response, error) {
+				time.Sleep(30 * time.Millisecond)
+				mu.Lock()
+				defer mu.Unlock()
+				if !admits(time.Since(start)) {
+					return response(req, reply{status: 429}), nil
+				}
+				return response(req, ok), nil
+			})
+			done, lost := work(t, &heed.Transport{Base: base}, test.workers, 0, time.Hour)
+			used := float64(done) / (60*test.rate + test.burst)
+			t.Logf("%v a minute, burst %v, %d workers: %.0f %% used, %d lost", test.rate, test.burst, test.workers, 100*used, lost)
+			assert.GreaterOrEqual(t, used, test.used)
+			assert.Zero(t, lost)
+		})
+	}
+}
+
+// A last attempt is spared for half of what it may wait, not longer.
+func TestALastAttemptIsSentWithinItsMaxWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(reply{status: 429}, reply{status: 429}, reply{status: 429}, ok)
+		assert.Equal(t, 200, status(t, &heed.Transport{Base: s, Retry: heed.RetryPolicy{MaxWait: 6 * time.Second}}, get(t.Context())))
+		between(t, 3*time.Second, s.times()[3]-s.times()[2], 6*time.Second)
+	})
+}
+
 func TestAShortHintDoesNotEndAThrottlesPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		board := &heed.LocalBoard{}
 		s := newScript(reply{status: 429})
 		tr := &heed.Transport{Base: s, Board: board, Retry: heed.RetryPolicy{MaxAttempts: 1}}
-		for range 4 {
+		for range 2 {
 			assert.Equal(t, 429, status(t, tr, get(t.Context())))
 		}
 		board.Post(t.Context(), key, time.Millisecond, 0)

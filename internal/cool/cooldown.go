@@ -256,7 +256,7 @@ func (c *CoolDown) closeLocked(now, until, wait time.Duration) {
 	c.confirmed, c.onBoard, c.release = false, false, release{}
 	c.state.Store(closed)
 	c.wakeLateLocked(0, now)
-	c.wakeNextLocked()
+	c.wakeNextLocked(now)
 }
 
 func (c *CoolDown) extendSeriesLocked(now, wait time.Duration) {
@@ -333,12 +333,12 @@ func (c *CoolDown) Join(w *Waiter, now time.Duration) bool {
 }
 
 // Leave removes w from the line, if it is still there.
-func (c *CoolDown) Leave(w *Waiter) {
+func (c *CoolDown) Leave(w *Waiter, now time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if at := c.line.index(w); at >= 0 {
 		c.line.remove(at)
-		c.wakeNextLocked()
+		c.wakeNextLocked(now)
 	}
 }
 
@@ -357,7 +357,7 @@ func (c *CoolDown) Ask(w *Waiter, now time.Duration) Position {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := c.line.index(w)
-	next := at == c.nextLocked()
+	next := at == c.nextLocked(now)
 	if next && now >= c.readyAtLocked(now) {
 		return Position{Permit: c.releaseLocked(at, now)}
 	}
@@ -369,6 +369,8 @@ func (c *CoolDown) Ask(w *Waiter, now time.Duration) Position {
 	w.asks = c.latestLocked(w)
 	if next {
 		w.asks = min(w.asks, c.readyAtLocked(now))
+	} else if spare := c.spareUntil(w); spare > now {
+		w.asks = min(w.asks, spare)
 	}
 	p.AskAgain = w.asks - now
 	return p
@@ -408,17 +410,31 @@ func (c *CoolDown) expectedLocked(at int, now time.Duration) time.Duration {
 }
 
 // nextLocked is the index of the next waiter. It is the first one; but while the server refuses
-// all, the last one, which has used the fewest attempts.
-func (c *CoolDown) nextLocked() int {
+// all, the last one, which has used the fewest attempts. A throttle spares those that would lose their calls.
+func (c *CoolDown) nextLocked(now time.Duration) int {
 	if c.throttle.refusing() {
 		return len(c.line) - 1
+	}
+	for at, w := range c.line {
+		if !c.throttle.on || now >= c.spareUntil(w) {
+			return at
+		}
 	}
 	return 0
 }
 
+// spareUntil is until when w is not sent while a throttle searches for its rate. A last attempt, which would
+// lose its call, waits for as long as a pause is at most, or for half of the time that it has.
+func (c *CoolDown) spareUntil(w *Waiter) time.Duration {
+	if !c.throttle.on || !w.LastAttempt {
+		return 0
+	}
+	return w.Ended + min(longestPause, (c.latestLocked(w)-w.Ended)/2)
+}
+
 // readyAtLocked is when the next waiter may go if no answer comes before.
 func (c *CoolDown) readyAtLocked(now time.Duration) time.Duration {
-	at := c.dueLocked(now)
+	at := max(c.dueLocked(now), c.spareUntil(c.line[c.nextLocked(now)]))
 	if !c.interval.confirmed && !c.throttle.on {
 		at = max(at, c.release.silentUntil())
 	}
@@ -458,13 +474,13 @@ func (c *CoolDown) releaseLocked(at int, now time.Duration) Permit {
 		c.Good(now)
 	}
 	c.interval.left--
-	c.wakeNextLocked()
+	c.wakeNextLocked(now)
 	return Permit{c.round, false}
 }
 
-func (c *CoolDown) wakeNextLocked() {
+func (c *CoolDown) wakeNextLocked(now time.Duration) {
 	if len(c.line) > 0 {
-		c.line[c.nextLocked()].wake()
+		c.line[c.nextLocked(now)].wake()
 	}
 }
 
@@ -518,7 +534,7 @@ func (c *CoolDown) Answer(p Permit, a Answer, now time.Duration) (throttled bool
 	} else if a.Good && c.state.Load() == closed {
 		c.release.underWay++
 	}
-	c.wakeNextLocked()
+	c.wakeNextLocked(now)
 	return c.throttle.on
 }
 
@@ -553,12 +569,12 @@ func (c *CoolDown) endSeriesLocked(now time.Duration) {
 }
 
 // Return takes back a Permit whose request was not sent or not answered by the server.
-func (c *CoolDown) Return(p Permit) {
+func (c *CoolDown) Return(p Permit, now time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p.Given() && p.round == c.round && !p.Probe {
 		c.release.unanswered--
-		c.wakeNextLocked()
+		c.wakeNextLocked(now)
 	}
 }
 

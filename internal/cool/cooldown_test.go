@@ -127,7 +127,7 @@ func (w *keyWalk) arrives() {
 	if w.oneIn(5) { // it gives up
 		w.at(w.now+w.upTo(2*sec), func() {
 			if c.waits {
-				w.c.Leave(&c.Waiter)
+				w.c.Leave(&c.Waiter, w.now)
 				w.leave(c)
 				w.ended++
 			}
@@ -194,7 +194,7 @@ func (w *keyWalk) asks(c *caller) {
 		if fits := m.until <= c.Since+c.MaxWait && w.now < latest; fits && w.earliest(c) <= latest {
 			w.errorf("request %d is not late", c.number)
 		}
-		w.c.Leave(&c.Waiter)
+		w.c.Leave(&c.Waiter, w.now)
 		w.leave(c)
 		w.ended++
 	case p.AskAgain <= 0 || w.now+p.AskAgain > latest:
@@ -268,7 +268,7 @@ func (w *keyWalk) send(c *caller, p cool.Permit) {
 		counts := p.Given() && round == w.model.round
 		switch {
 		case returned && p.Given():
-			w.c.Return(p)
+			w.c.Return(p, w.now)
 		case w.c.Learning():
 			w.c.Answer(p, cool.Answer{Route: "/", Sent: sent, Good: !failed && !errs, Failed: failed}, w.now)
 			if counts {

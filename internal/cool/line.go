@@ -21,18 +21,19 @@ const (
 
 // A Waiter is a request in line.
 type Waiter struct {
-	Attempts int           // sent so far
-	Called   time.Duration // when its call began
+	Attempts    int           // sent so far
+	LastAttempt bool          // its call has a single attempt left, after others
+	Called      time.Duration // when its call began
 
 	// In a CoolDown.
 	Since    time.Duration // when it began to wait for this attempt
 	Deadline time.Duration // the latest time at which it may be sent
 	MaxWait  time.Duration // how long it may wait for this attempt
+	Ended    time.Duration // when the attempt before ended
 
 	// In an Outage.
-	Patience    time.Duration // until when it waits
-	ProbeFrom   time.Duration // it is no probe before
-	LastAttempt bool          // its call has a single attempt left, after others
+	Patience  time.Duration // until when it waits
+	ProbeFrom time.Duration // it is no probe before
 
 	Wake chan struct{} // receives when the waiter must ask again; it needs room for one
 

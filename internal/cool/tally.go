@@ -95,6 +95,9 @@ func (t *tally) refused(fewest int, part float64) bool {
 	return refusals >= fewest && float64(refusals) >= part*float64(t.answers[0]+t.answers[1])
 }
 
+// good is how many of the latest answers were good.
+func (t *tally) good() int { return t.answers[0] + t.answers[1] - t.refusals[0] - t.refusals[1] }
+
 // byChance reports whether a refusal with a short hint, which is not counted yet, says nothing about other
 // requests. The first one does not. A third attempt waited twice for as long as it was told: where other
 // retries are refused too, new requests take what these wait for.
@@ -109,8 +112,7 @@ func (t *tally) byChance(a Answer, now time.Duration) bool {
 	if with.refused(fewestLimited, limitedShare) || t.inRow+1 >= fewestLimited {
 		t.limitUntil = now + limitedFor
 	}
-	good := t.answers[0] + t.answers[1] - t.refusals[0] - t.refusals[1]
-	return now >= t.limitUntil && good >= fewestAnswered && !(a.Attempt >= 3 && t.retries > 0)
+	return now >= t.limitUntil && t.good() >= fewestAnswered && !(a.Attempt >= 3 && t.retries > 0)
 }
 
 // record counts an answer for its route.

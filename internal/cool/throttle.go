@@ -8,9 +8,10 @@ import (
 )
 
 // A throttle slows requests to a server that refuses them without a hint. It starts once refusals
-// are a large part of the answers. First nothing is sent during a pause, in which the server may
-// recover. The pause doubles each time the first request after it is refused too. Then requests are
-// released at a rate that is searched for.
+// are a large part of the answers, or two follow each other where few are answered. First nothing is sent
+// during a pause, in which the server may recover. The pause doubles each time the first request after it
+// is refused too. Then requests are released at a rate that is searched for. After a minute, and later after
+// longer times, it ends, to see whether the server still refuses requests. If so, it goes on with that rate.
 //
 // Such a limit often covers one route only, so a route whose requests are answered is not slowed.
 //
@@ -26,6 +27,8 @@ type throttle struct {
 
 	tally
 
+	known         float64       // the rate that was found before
+	lowest        float64       // the lowest rate since it is on
 	bestPerSecond int           // the most good answers in one second
 	recent        uint32        // the last answers at a low rate, one bit each, the newest lowest: 1 is a refusal
 	ended         time.Duration // when it was last found to be of no use
@@ -39,12 +42,14 @@ const (
 	// A server that refuses one request in a hundred at random must not slow requests down.
 	fewestRefusals = 3
 	refusedShare   = 1. / 5
+	fewInRow       = 2
 
 	// For some minutes after a server was found to refuse at random, it takes more to start.
 	manyRefusals     = 10
 	manyRefusedShare = 1. / 2
 	atRandomFor      = 10 * time.Minute
 	longestUseful    = time.Hour
+	fewestBest       = 4 // of fewer in the best second it is unknown which rate that was
 
 	firstPause   = time.Second
 	longestPause = 10 * time.Second
@@ -87,11 +92,10 @@ func (t *throttle) count(a Answer, held bool, now time.Duration) (pause bool) {
 
 // tooManyRefusals reports whether refusals are a large part of the recent answers.
 func (t *throttle) tooManyRefusals(now time.Duration) bool {
-	fewest, part := fewestRefusals, refusedShare
 	if t.refusesAtRandom(now) {
-		fewest, part = manyRefusals, manyRefusedShare
+		return t.refused(manyRefusals, manyRefusedShare)
 	}
-	return t.refused(fewest, part)
+	return t.refused(fewestRefusals, refusedShare) || t.inRow >= fewInRow && t.good() < fewestAnswered
 }
 
 // refusesAtRandom reports whether the server was lately found to refuse at random.
@@ -110,7 +114,11 @@ func (t *throttle) start(now time.Duration) {
 	t.pause = min(max(firstPause, 2*t.pause), longestPause)
 	t.resumes = now + t.pause + Uniform(t.pause/2)
 	t.on, t.answered, t.held, t.recent = true, false, t.resumes, allRefused
+	t.lowest = mostRate
 	t.rate = adaptive.From(epoch.Add(t.resumes), keepRate)
+	if t.known > 0 {
+		t.rate.PerSecond, t.rate.Peak = t.known, t.known/keepRate
+	}
 }
 
 const allRefused = 1<<32 - 1
@@ -118,22 +126,25 @@ const allRefused = 1<<32 - 1
 // evaluate ends the throttle if it is of no use. It looks at the last thirty answers at a quarter
 // of the best rate or less. A limit that depends on the rate refuses none of these, or several in a
 // row; so if three of them were refusals right after a good answer, the throttle ends. If none was
-// a refusal, the rate may double. After a minute, and later after longer times, the throttle ends
-// to see whether the server still refuses requests.
+// a refusal, the rate may double.
 func (t *throttle) evaluate(refused bool, now time.Duration) {
 	const thirty = 1<<30 - 1
 	t.recent <<= 1
 	if refused {
 		t.recent |= 1
 	}
-	if t.rate.PerSecond > float64(t.bestPerSecond)/4 {
+	if t.rate.PerSecond < t.lowest {
+		t.lowest, t.recent = t.rate.PerSecond, allRefused // the search still falls
+	}
+	if t.bestPerSecond < fewestBest || t.rate.PerSecond > float64(t.bestPerSecond)/4 {
 		t.recent = allRefused
 	}
 	lasted := now - t.resumes
 	switch {
 	case bits.OnesCount32(t.recent&^(t.recent>>1)&thirty) >= 3 && lasted >= t.minDuration:
-		t.on, t.ended, t.bestPerSecond = false, now, 0
+		t.on, t.ended, t.bestPerSecond, t.known = false, now, 0, 0
 	case lasted >= max(time.Minute, 2*t.minDuration):
+		t.known = t.rate.Sure()
 		t.on, t.bestPerSecond, t.minDuration = false, 0, max(time.Minute, min(2*t.minDuration, longestUseful))
 	case t.recent&thirty == 0:
 		t.rate.Peak, t.recent = max(t.rate.Peak, 2*t.rate.PerSecond/keepRate), allRefused
