@@ -64,8 +64,8 @@ func (c *call) waitFor(k *coolKey, d *cool.CoolDown, since time.Duration) error 
 			return c.overdue(k, p.Wait, left, limit)
 		}
 		c.traceCooled(k, d, now, p)
-		if c.t.sharedBoard() != nil {
-			p.AskAgain = min(p.AskAgain, time.Second) // another process may have opened the key
+		if p.Next && c.t.sharedBoard() != nil {
+			p.AskAgain = min(p.AskAgain, time.Second) // for all: another process may have opened the key
 		}
 		if err := c.sleep(p.AskAgain, w.Wake); err != nil {
 			return err

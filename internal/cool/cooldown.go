@@ -348,6 +348,7 @@ type Position struct {
 	Round       int           // counts closures
 	Wait        time.Duration // until it is released, as far as known
 	AskAgain    time.Duration // when it must ask again at the latest
+	Next        bool          // it is the next one
 	Late        bool          // it would be released too late
 	OverMaxWait bool          // and the reason is MaxWait
 }
@@ -361,7 +362,7 @@ func (c *CoolDown) Ask(w *Waiter, now time.Duration) Position {
 	if next && now >= c.readyAtLocked(now) {
 		return Position{Permit: c.releaseLocked(at, now)}
 	}
-	p := Position{Round: c.round, Wait: c.expectedLocked(at, now) - now}
+	p := Position{Round: c.round, Next: next, Wait: c.expectedLocked(at, now) - now}
 	if p.Late = c.lateLocked(w, at, now); p.Late {
 		p.OverMaxWait = c.latestLocked(w) < w.Deadline || c.until > After(w.Since, w.MaxWait)
 		return p

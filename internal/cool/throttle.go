@@ -28,7 +28,6 @@ type throttle struct {
 	tally
 
 	known         float64       // the rate that was found before
-	lowest        float64       // the lowest rate since it is on
 	bestPerSecond int           // the most good answers in one second
 	recent        uint32        // the last answers at a low rate, one bit each, the newest lowest: 1 is a refusal
 	ended         time.Duration // when it was last found to be of no use
@@ -49,7 +48,7 @@ const (
 	manyRefusedShare = 1. / 2
 	atRandomFor      = 10 * time.Minute
 	longestUseful    = time.Hour
-	fewestBest       = 4 // of fewer in the best second it is unknown which rate that was
+	fewestBest       = 2 // of fewer in the best second it is unknown which rate that was
 
 	firstPause   = time.Second
 	longestPause = 10 * time.Second
@@ -114,7 +113,6 @@ func (t *throttle) start(now time.Duration) {
 	t.pause = min(max(firstPause, 2*t.pause), longestPause)
 	t.resumes = now + t.pause + Uniform(t.pause/2)
 	t.on, t.answered, t.held, t.recent = true, false, t.resumes, allRefused
-	t.lowest = mostRate
 	t.rate = adaptive.From(epoch.Add(t.resumes), keepRate)
 	if t.known > 0 {
 		t.rate.PerSecond, t.rate.Peak = t.known, t.known/keepRate
@@ -132,9 +130,6 @@ func (t *throttle) evaluate(refused bool, now time.Duration) {
 	t.recent <<= 1
 	if refused {
 		t.recent |= 1
-	}
-	if t.rate.PerSecond < t.lowest {
-		t.lowest, t.recent = t.rate.PerSecond, allRefused // the search still falls
 	}
 	if t.bestPerSecond < fewestBest || t.rate.PerSecond > float64(t.bestPerSecond)/4 {
 		t.recent = allRefused
