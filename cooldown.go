@@ -238,8 +238,12 @@ func (c *call) traceCooled(k *coolKey, d *cool.CoolDown, now time.Duration, p co
 	})
 }
 
-// overdue returns the error of a request that would wait too long for a cool-down.
+// overdue returns the error of a request that would wait too long for a cool-down. If it is unknown how long,
+// a second is the least that a caller should wait.
 func (c *call) overdue(k *coolKey, wait, left time.Duration, limit string) error {
+	if wait <= 0 {
+		wait = time.Second
+	}
 	err := &OverdueError{
 		Key: k.Key, Wait: wait, Left: left, Deadline: limit == limitDeadline, Cause: CauseCoolDown, Limit: limit,
 	}

@@ -60,7 +60,7 @@ var ErrNotSent = errors.New("heed: not sent")
 // deadline, or if Err is that error.
 type OverdueError struct {
 	Key  string        // the key of the cool-down or of the Pacer
-	Wait time.Duration // how long the request would have to wait
+	Wait time.Duration // how long the request would have to wait, as far as known; never 0, but see Cause
 	Left time.Duration // how long it may wait
 
 	Deadline bool // Left is the time until the context's deadline
@@ -163,7 +163,7 @@ func paceAtMost(p Pacer, req *http.Request, most time.Duration) error {
 	if err == nil || req.Context().Err() != nil || !errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	overdue := OverdueError{Key: hosts.Key(req.URL.Scheme, req.URL.Host), Wait: most}
+	overdue := OverdueError{Key: hosts.Key(req.URL.Scheme, req.URL.Host), Wait: max(most, time.Second)}
 	if theirs := (*OverdueError)(nil); errors.As(err, &theirs) {
 		overdue = *theirs // its deadline is not the caller's
 	}

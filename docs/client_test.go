@@ -28,7 +28,7 @@ func comeBack(resp *http.Response, err error) (wait time.Duration, limited bool)
 	var overdue *heed.OverdueError
 	switch {
 	case errors.As(err, &overdue):
-		return overdue.Wait, true
+		return max(overdue.Wait, time.Second), true
 	case errors.Is(err, pace.ErrQueueFull):
 		return time.Second, true
 	case err == nil && resp.StatusCode == http.StatusTooManyRequests:

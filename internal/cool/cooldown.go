@@ -2,6 +2,7 @@ package cool
 
 import (
 	"cmp"
+	"math/bits"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -398,14 +399,19 @@ func (c *CoolDown) earliestLocked(at int, now time.Duration) time.Duration {
 	return start + time.Duration(at)*c.interval.every
 }
 
-// expectedLocked is when that waiter will be released, if the throttle's rate stays the same.
+// expectedLocked is when that waiter will be released, if the throttle's rate stays the same, or if the
+// requests under way are not answered.
 func (c *CoolDown) expectedLocked(at int, now time.Duration) time.Duration {
 	start := c.earliestLocked(at, now)
-	if c.throttle.on {
+	switch {
+	case c.throttle.on:
 		if c.throttle.refusing() {
 			at = len(c.line) - 1 - at // the last goes first
 		}
 		return start + time.Duration(at)*c.throttle.interval()
+	case !c.interval.confirmed && c.release.full():
+		doublings := bits.Len(uint(at / c.release.unanswered))
+		return max(start, c.release.silentUntil()) + time.Duration(doublings)*longestSilence
 	}
 	return start
 }
