@@ -18,10 +18,11 @@ import (
 // policy says which packages may import which, besides the standard library. Do not change it only
 // to make a build pass. Tests may import anything.
 const policy = `
-	.                    < ratelimit internal/cool internal/hostkey internal/keyed internal/scope
+	.                    < ratelimit internal/cool internal/hostkey internal/jwt internal/keyed internal/scope
 	internal/cool        < ratelimit internal/adaptive internal/scope
 	internal/lab         < . ratelimit
 	internal/hostkey     <
+	internal/jwt         <
 	internal/keyed       < internal/hostkey
 	internal/adaptive    <
 	internal/scope       < ratelimit internal/hostkey internal/keyed

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/heedhttp/heed/internal/hostkey"
+	"github.com/heedhttp/heed/internal/jwt"
 )
 
 // hosts caches the spelling of scheme://host for all Transports. Its size is bounded.
@@ -132,7 +133,7 @@ func accountOf(authorization string) string {
 		}
 	}
 	if scheme == "bearer" || scheme == "dpop" { // DPoP sends access tokens too (RFC 9449 section 7.1)
-		if holder := holderOf(rest); holder != "" {
+		if holder := jwt.Holder(rest); holder != "" {
 			return "jwt " + holder
 		}
 	}

@@ -1,4 +1,5 @@
-package heed
+// Package jwt tells whose a JSON Web Token is.
+package jwt
 
 import (
 	"encoding/base64"
@@ -7,9 +8,9 @@ import (
 	"strings"
 )
 
-// holderOf returns whose token it is by the unverified claims of a JSON Web Token (RFC 7519), or ""
+// Holder returns whose token it is by the unverified claims of a JSON Web Token (RFC 7519), or ""
 // if it is no such token or does not say so: issuer and tenant alone do not.
-func holderOf(token string) string {
+func Holder(token string) string {
 	header, rest, _ := strings.Cut(token, ".")
 	claims, signature, found := strings.Cut(rest, ".")
 	if !found || strings.Contains(signature, ".") { // five parts are encrypted (RFC 7516)
