@@ -40,6 +40,7 @@ func TestThreeProcessesShareAPaceABudgetAndCoolDowns(t *testing.T) {
 		case 3 * each:
 			lastAt.Store(int64(time.Since(start)))
 			w.Header().Set("Retry-After", "1")
+			w.Header().Set("X-RateLimit-Remaining", "0") // or it might be one node's refusal
 			w.WriteHeader(http.StatusTooManyRequests)
 		}
 	}))
