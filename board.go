@@ -66,10 +66,10 @@ func (noBoard) Read(context.Context, string) (wait, every time.Duration, err err
 // responses tell about a vendor's scopes. The zero value is ready to use; do not copy it. It is a
 // ProbeBoard. Cool-downs that are over are dropped; beyond 65,536 keys, others may be too.
 type LocalBoard struct {
-	// NoProbes keeps every cool-down until its end. If false, a request is sent as a probe after 1, 2, 4,
-	// 8 … minutes, while a minute or more is left of a cool-down that nothing confirms: a field that says
-	// that nothing is left, a vendor whose hints are exact, or a refused probe with the same end. Set it
-	// before first use.
+	// NoProbes keeps every cool-down until its end. If false, a request is sent as a probe when a key has
+	// been closed for 1, 2, 4, 8 … minutes, while a minute or more is left, unless the cool-down is
+	// confirmed: a field says that nothing is left, the vendor's hints are exact (ratelimit.Profile.Exact),
+	// or a probe was told the same end. Set it before first use. It does not apply to other Boards.
 	NoProbes bool
 
 	used    atomic.Bool         // set by the first cool-down: until then look-ups are skipped

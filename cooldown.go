@@ -318,11 +318,14 @@ func (c *call) learnOf(i int, a *Attempt, refused, hinted, own bool) {
 	} else if d != nil && a.good() {
 		d.Good(c.ended)
 	}
-	answer := cool.Answer{
-		Route: scope.Route(c.req), Attempt: c.number, Sent: c.sent, Good: a.good(),
-		Failed: a.Err != nil, Refused: refused, Unhinted: refused && !hinted, Short: short,
-	}
 	d := c.coolDownFor(k, p, own && refused && (!hinted || short))
+	var answer cool.Answer
+	if d != nil { // the route costs an allocation
+		answer = cool.Answer{
+			Route: scope.Route(c.req), Attempt: c.number, Sent: c.sent, Good: a.good(),
+			Failed: a.Err != nil, Refused: refused, Unhinted: refused && !hinted, Short: short,
+		}
+	}
 	switch {
 	case short && d.ByChance(answer, c.ended):
 	case hinted && own:

@@ -92,7 +92,7 @@ func TestAProbesLongerHintReplacesAShorterOne(t *testing.T) {
 	})
 }
 
-// Many vendors ban who goes on while he is told to wait. Only what nothing confirms is probed.
+// Vendors ban clients that send during a wait. Only what nothing confirms is probed.
 func TestConfirmedCoolDownsAreNotProbed(t *testing.T) {
 	const left = "X-RateLimit-Remaining"
 	for name, test := range map[string]struct {

@@ -300,8 +300,8 @@ func (c *CoolDown) Follow(now, wait, every time.Duration, replaceable bool) {
 	c.wakeLateLocked(0, now)
 }
 
-// Probe reports whether a request may be sent as a probe, and records that. The key was closed twice as long
-// each time.
+// Probe reports whether a request may be sent as a probe, and records that. The first one may be after a
+// minute, and each further one when the key has been closed for twice as long.
 func (c *CoolDown) Probe(now time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
