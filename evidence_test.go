@@ -243,3 +243,25 @@ func TestAShortHintWithoutFieldsKeepsTheLimit(t *testing.T) {
 	assert.LessOrEqual(t, share, 0.32)
 	assert.Zero(t, lost)
 }
+
+// What was a cool-down costs later requests nothing.
+func TestAGoodAnswerAfterACoolDownAllocatesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		good := response(get(t.Context()), ok)
+		refused := response(get(t.Context()), throttle("1"))
+		next := refused
+		tr := &heed.Transport{Retry: heed.RetryPolicy{MaxAttempts: 1}, Base: roundTripFunc(func(*http.Request) (*http.Response, error) {
+			return next, nil
+		})}
+		req := get(t.Context())
+		_, err := tr.RoundTrip(req)
+		assert.NoError(t, err)
+		next = good
+		for range 3 {
+			time.Sleep(3 * time.Second)
+			_, err := tr.RoundTrip(req)
+			assert.NoError(t, err)
+		}
+		assert.Zero(t, testing.AllocsPerRun(100, func() { tr.RoundTrip(req) }))
+	})
+}
