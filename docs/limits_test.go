@@ -30,7 +30,7 @@ func TestALimitInRedisRaisesOneKeys(t *testing.T) {
 	})
 	defer rdb.Close()
 	require.NoError(t, rdb.HSet(t.Context(), "heed:limits:docs-ann", "per_hour", 3).Err())
-	defer rdb.Del(t.Context(), "heed:limits:docs-ann", "heed:quota:key:docs-ann", "heed:quota:key:docs-bob")
+	defer rdb.Del(t.Context(), "heed:limits:docs-ann", "heed:quota:2:key:docs-ann", "heed:quota:2:key:docs-bob")
 	env := limitsFrom(rdb)
 	env.Config.Store.(*redisstore.Store).Timeout = time.Minute // for a busy machine
 	env.Config.StoreTimeout = time.Minute

@@ -406,7 +406,7 @@ func statuses(h http.Handler, peer string, n int) (codes []int) {
 func flood(t *testing.T, d *database) error {
 	t.Helper()
 	const fill = `for i = 1, 1000 do
-		local key = 'heed:quota:' .. ARGV[1] .. ':' .. i
+		local key = 'heed:quota:2:' .. ARGV[1] .. ':' .. i
 		redis.call('HSET', key, 'login/1h', '0123456789abcdef')
 		redis.call('PEXPIRE', key, 600000)
 	end
@@ -451,7 +451,7 @@ func TestAFloodOfSubjectsIsNoWayAroundALimit(t *testing.T) {
 		require.Equal(t, []int{200, 200, 200, 200, 200, 429}, statuses(victim, "192.0.2.1", 6), policy)
 		squeeze(t, d, policy)
 		err := flood(t, d)
-		for want.admit == 200 && d.Exists(t.Context(), "heed:quota:192.0.2.1").Val() > 0 {
+		for want.admit == 200 && d.Exists(t.Context(), "heed:quota:2:192.0.2.1").Val() > 0 {
 			err = flood(t, d) // Redis evicts the oldest of a sample
 		}
 		if want.full {
@@ -503,7 +503,7 @@ func TestStoreResetAdmitsAKeyAgain(t *testing.T) {
 	for _, always := range []bool{true, false} {
 		for _, reset := range []func() error{
 			func() error { return d.store().Reset(t.Context(), "192.0.2.1") },
-			func() error { return d.Unlink(t.Context(), "heed:quota:192.0.2.1").Err() },
+			func() error { return d.Unlink(t.Context(), "heed:quota:2:192.0.2.1").Err() },
 		} {
 			s := d.store()
 			s.AlwaysAsk = always

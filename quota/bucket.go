@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// farAhead is how far, in µs, a state's time may be ahead of the clock. Nothing is
-// reserved further ahead, and a clock that is off by more than a day was wrong.
+// farAhead is how far ahead, in µs, units can be reserved.
 const farAhead = 24 * 60 * 60 * 1_000_000
 
 // longAgo is how far, in µs, a bucket's time may be before 1970.
@@ -34,6 +33,10 @@ type Bucket struct {
 	// Prev is what a SlidingWindow counted in the previous window, in units.
 	Prev int64
 
+	// Ahead is how far, in µs, Time was ahead of the clock when it was written: more than 0
+	// only for what is reserved.
+	Ahead int64
+
 	// Log is what a SlidingLog remembers: entries of 9 bytes, oldest first. An entry is a
 	// time of 7 bytes and units of 2 bytes, in big-endian order.
 	Log string
@@ -42,9 +45,9 @@ type Bucket struct {
 // Drain returns b as of now, in µs since the Unix epoch, in the units of l. What has come
 // back since is removed.
 //
-// If b.Time is after now, a bucket owes at now what it owed then. A window or a log waits
-// for that time, because it may have been reserved. An invalid Bucket, or one from more
-// than a day ahead, owes nothing.
+// A window or a log that was reserved ahead waits for its time. Any other time after now
+// shows that the clock was set back: what was used then counts as used now. An invalid
+// Bucket owes nothing.
 func (l *Limit) Drain(b Bucket, now int64) Bucket {
 	l.drain(&b, now)
 	return b
@@ -128,7 +131,7 @@ func (l *Limit) TryWithin(b Bucket, n, now int64, max time.Duration) (after Buck
 	return b, wait, fits
 }
 
-func (l *Limit) tryWithin(b *Bucket, n, now int64, max time.Duration) (wait time.Duration, fits bool) {
+func (l *Limit) tryWithin(b *Bucket, n, now int64, most time.Duration) (wait time.Duration, fits bool) {
 	wait = l.wait(b, n, now)
 	if wait == Forever {
 		return wait, false
@@ -136,7 +139,7 @@ func (l *Limit) tryWithin(b *Bucket, n, now int64, max time.Duration) (wait time
 	if l.algorithm == LeakyBucket {
 		wait = l.delay(b, now)
 	}
-	if wait > 0 && wait > max {
+	if wait > 0 && wait > most {
 		return wait, false
 	}
 	return wait, l.chargeAt(b, n, now, now+wait.Microseconds())
@@ -151,18 +154,48 @@ func (l *Limit) chargeAt(b *Bucket, n, now, at int64) (fits bool) {
 	case at > now+farAhead:
 		return false
 	case l.algorithm == SlidingLog:
-		return l.chargeLog(b, n, at) // which also counts its entries until then
+		fits = l.chargeLog(b, n, at) // which also counts its entries until then
 	default:
 		l.drain(b, at)
-		return l.try(b, n, at)
+		fits = l.try(b, n, at)
 	}
+	b.setAhead(now)
+	return fits
 }
 
-// Settle charges b with n units, into debt if need be. If n is negative it refunds -n
-// units, never below zero. at is when the refunded charge was made, in µs since the Unix
-// epoch, or now if zero. A window or a log refunds only what it still counts; buckets
-// ignore at.
+// Settle charges b with n units, into debt if need be, but not beyond MaxDebt: see Cut. If
+// n is negative it refunds -n units, never below zero. at is when the refunded charge was
+// made, in µs since the Unix epoch, or now if zero. A window or a log refunds only what it
+// still counts; buckets ignore at.
 func (l *Limit) Settle(b Bucket, n, at, now int64) Bucket {
+	after := l.owe(b, n, at, now)
+	if n > 0 && after.Level > l.maxDebt {
+		after.Level = max(b.Level, l.maxDebt)
+	}
+	return after
+}
+
+// Cut returns how many of n units Settle does not charge to b because of MaxDebt.
+func (l *Limit) Cut(b Bucket, n int64) int64 {
+	if n <= 0 || !l.algorithm.drains() {
+		return 0
+	}
+	most := max(b.Level, l.maxDebt)
+	return max(0, n-(most-b.Level)/l.unit)
+}
+
+// Follow returns b, a count of l, after n units were charged by another Limit of its Name and
+// another Shape, as Settle would; but no more than that one allows at once, because l did not
+// decide on them.
+func (l *Limit) Follow(b Bucket, by *Limit, n, at, now int64) Bucket {
+	if n > 0 {
+		n = min(n, max(0, by.atOnce-(b.Level+l.unit-1)/l.unit))
+	}
+	return l.owe(b, n, at, now)
+}
+
+// owe is Settle without MaxDebt.
+func (l *Limit) owe(b Bucket, n, at, now int64) Bucket {
 	switch l.algorithm {
 	case FixedWindow:
 		l.settleFixed(&b, n, cmp.Or(at, now))
@@ -170,6 +203,7 @@ func (l *Limit) Settle(b Bucket, n, at, now int64) Bucket {
 		l.settleSliding(&b, n, cmp.Or(at, now))
 	case SlidingLog:
 		l.settleLog(&b, n, at, now)
+		b.setAhead(now)
 	default:
 		l.settleBucket(&b, n)
 	}
@@ -223,26 +257,31 @@ func (l *Limit) whole(b *Bucket) int64 {
 	}
 }
 
-// plausible reports whether a Store could have written b by now.
-func (b *Bucket) plausible(now int64) bool {
-	return b.Unit > 0 && b.Level >= 0 && b.Prev >= 0 && b.Time >= -longAgo && b.Time <= now+farAhead
+// moreThan reports whether b owes more than c, of the same Limit and time.
+func (b *Bucket) moreThan(c *Bucket) bool {
+	return cmp.Or(cmp.Compare(b.Level, c.Level), cmp.Compare(b.Prev, c.Prev), cmp.Compare(b.Time, c.Time),
+		cmp.Compare(b.Log, c.Log)) > 0
 }
 
-// convert turns parts of 1/from into parts of 1/to, rounded up, so that a change of unit
+// plausible reports whether a Store could have written b.
+func (b *Bucket) plausible() bool {
+	return b.Unit > 0 && b.Level >= 0 && b.Prev >= 0 && b.Time >= -longAgo && 0 <= b.Ahead && b.Ahead <= farAhead
+}
+
+// setAhead sets Ahead for a Time that was computed at now.
+func (b *Bucket) setAhead(now int64) { b.Ahead = max(0, b.Time-now) }
+
+// setBack returns the time that b.Time is from now on if the clock was set back since it was
+// written, and otherwise b.Time.
+func (b *Bucket) setBack(now int64) int64 { return min(b.Time, now+b.Ahead) }
+
+// convert turns parts of 1/from into parts of 1/to, rounded up to a unit, so that a change
 // forgives nothing.
 func convert(parts, from, to int64) int64 {
 	if from == to {
 		return min(parts, maxExact)
 	}
-	hi, lo := bits.Mul64(uint64(parts), uint64(to))
-	if hi >= uint64(from) {
-		return maxExact
-	}
-	q, rem := bits.Div64(hi, lo, uint64(from))
-	if rem != 0 {
-		q++
-	}
-	return int64(min(q, maxExact))
+	return min(maxExact, saturatedProduct((parts+from-1)/from, to))
 }
 
 // saturatedProduct returns a·b, capped just above every number used here.

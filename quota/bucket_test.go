@@ -116,15 +116,15 @@ func TestAnInvalidStateOwesNothing(t *testing.T) {
 	day := 24 * time.Hour.Microseconds()
 	now := noon.UnixMicro()
 	for name, b := range map[string]quota.Bucket{
-		"zero":                {},
-		"no unit":             {Time: now, Level: 5},
-		"a negative unit":     {Time: now, Level: 5, Unit: -1},
-		"a negative level":    {Time: now, Level: -5, Unit: 1},
-		"a negative window":   {Time: now, Level: 5, Unit: 1, Prev: -1},
-		"more than a day on":  {Time: now + day + 1, Level: 5, Unit: 1},
-		"long ago":            {Time: -now, Level: 5, Unit: 1},
-		"before time":         {Time: -1 << 63, Level: 5, Unit: 1, Prev: 5},
-		"a long time to come": {Time: 1<<63 - 1, Level: 5, Unit: 1, Prev: 5},
+		"zero":               {},
+		"no unit":            {Time: now, Level: 5},
+		"a negative unit":    {Time: now, Level: 5, Unit: -1},
+		"a negative level":   {Time: now, Level: -5, Unit: 1},
+		"a negative window":  {Time: now, Level: 5, Unit: 1, Prev: -1},
+		"more than a day on": {Time: now + day + 1, Level: 5, Unit: 1, Ahead: day + 1},
+		"a negative time on": {Time: now, Level: 5, Unit: 1, Ahead: -1},
+		"long ago":           {Time: -now, Level: 5, Unit: 1},
+		"before time":        {Time: -1 << 63, Level: 5, Unit: 1, Prev: 5},
 	} {
 		for _, p := range ways(20, m) {
 			l := compile(t, p)
@@ -136,7 +136,7 @@ func TestAnInvalidStateOwesNothing(t *testing.T) {
 	for _, p := range ways(20, m) {
 		l := compile(t, p)
 		assert.Equal(t, l.AtOnce()-5, l.Describe(l.Drain(quota.Bucket{Time: now, Level: 5, Unit: 1}, now), now).Remaining)
-		ahead := l.Drain(quota.Bucket{Time: now + day, Level: 5, Unit: 1}, now)
+		ahead := l.Drain(quota.Bucket{Time: now + day, Level: 5, Unit: 1, Ahead: day}, now)
 		if p.Algorithm <= quota.LeakyBucket {
 			assert.Equal(
 				t, quota.Bucket{Time: now, Level: 5 * l.Unit(), Unit: l.Unit()}, ahead,
@@ -154,12 +154,11 @@ func TestAnInvalidStateOwesNothing(t *testing.T) {
 	}
 	l := compile(t, ways(20, m)[quota.SlidingLog])
 	for name, entries := range map[string]string{
-		"a piece of an entry":      entry(now, 3)[:8],
-		"an entry and a piece":     entry(now, 3) + "x",
-		"entries that go back":     entry(now, 1) + entry(now-1, 1),
-		"an entry of nothing":      entry(now-1, 0) + entry(now, 1),
-		"more than a log holds":    entry(now-1, 40_000) + entry(now, 30_000),
-		"entries of another world": entry(now, 1) + entry(now+day+1, 1),
+		"a piece of an entry":   entry(now, 3)[:8],
+		"an entry and a piece":  entry(now, 3) + "x",
+		"entries that go back":  entry(now, 1) + entry(now-1, 1),
+		"an entry of nothing":   entry(now-1, 0) + entry(now, 1),
+		"more than a log holds": entry(now-1, 40_000) + entry(now, 30_000),
 	} {
 		got := l.Drain(quota.Bucket{Time: now, Level: 3, Unit: 1, Log: entries}, now)
 		assert.Equal(t, quota.Bucket{Time: now, Unit: 1}, got, name)
@@ -182,8 +181,8 @@ func TestPartsOfAnyUnitAreRead(t *testing.T) {
 	bucket := compile(t, quota.Policy{Quota: 1, Window: 1 << 41 * µs})
 	require.EqualValues(t, 1<<41, bucket.Unit())
 	for _, test := range []struct{ level, unit, parts int64 }{
-		{3, 1 << 42, 2}, {1, 1 << 60, 1}, {1 << 52, 1 << 41, 1 << 52}, {1 << 52, 1 << 30, bucket.Most()},
-		{1 << 52, 1 << 29, bucket.Most()}, {1 << 62, 1, bucket.Most()},
+		{3, 1 << 42, 1 << 41}, {1, 1 << 60, 1 << 41}, {1 << 52, 1 << 41, 1 << 52}, {1 << 52, 1 << 30, bucket.Most()},
+		{1 << 52, 1 << 29, bucket.Most()}, {1 << 62, 1, bucket.Most()}, {3 << 41, 1 << 41, 3 << 41}, {5, 2, 3 << 41},
 	} {
 		got := bucket.Drain(quota.Bucket{Time: now, Level: test.level, Unit: test.unit}, now)
 		assert.Equal(t, min(test.parts, bucket.Most()), got.Level, "%d of 1/%d", test.level, test.unit)

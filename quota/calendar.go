@@ -112,3 +112,13 @@ func (l *Limit) calendarAt(t int64) (start, end int64) {
 	starts := l.around(t)
 	return starts[1], starts[2]
 }
+
+// isOver reports whether b is the count of a Calendar's window that has ended. Such a count is
+// gone, because a Store may not know which window is the next one.
+func (l *Limit) isOver(b *Bucket, now int64) bool {
+	if l.policy.Calendar == 0 {
+		return false
+	}
+	_, end := l.calendarAt(b.Time)
+	return end <= now
+}

@@ -19,6 +19,20 @@ func (e *ChargeError) Error() string {
 	return fmt.Sprintf("quota: charge %d: %s %s", e.Index, e.Field, e.Reason)
 }
 
+// A DebtError says that Settle charged less than asked for, because the debt would have been
+// more than Limit.MaxDebt. The rest of the call was made.
+type DebtError struct {
+	Index int    // of the charge in the call
+	Limit string // its Limit's Name
+	Units int64  // that were to be charged
+	Cut   int64  // of these, how many were not
+}
+
+func (e *DebtError) Error() string {
+	return fmt.Sprintf("quota: charge %d: %d of %d units were not charged to %q: the debt would be too large",
+		e.Index, e.Cut, e.Units, e.Limit)
+}
+
 // CheckTake returns a *ChargeError if charges are invalid for Take, Peek or Reserve.
 // Every Store calls it first.
 func CheckTake(charges []Charge) error {
@@ -40,6 +54,11 @@ func CheckSettle(charges []Charge) error {
 			return &ChargeError{i, "Limit", "was not made by Policy.Compile"}
 		case len(c.ID) > maxID:
 			return &ChargeError{i, "ID", fmt.Sprintf("has %d bytes: must have at most %d", len(c.ID), maxID)}
+		}
+		for j := range charges[:i] {
+			if charges[i].SameBucket(&charges[j]) && charges[i].Limit.shape != charges[j].Limit.shape {
+				return &ChargeError{i, "Limit", fmt.Sprintf("has the Name of charge %d, but counts otherwise", j)}
+			}
 		}
 	}
 	return nil

@@ -12,7 +12,10 @@ const FixedWindow Algorithm = 2
 // drainFixed forgets a window that is over. A future window with reservations stays.
 func (l *Limit) drainFixed(b *Bucket, now int64) {
 	start, end := l.windowAt(now)
-	if !b.plausible(now) || b.Time < start {
+	if b.plausible() {
+		l.setBackWindow(b, now)
+	}
+	if !b.plausible() || b.Time < start {
 		*b = Bucket{Time: start, Unit: 1}
 		return
 	}
@@ -20,6 +23,14 @@ func (l *Limit) drainFixed(b *Bucket, now int64) {
 		start, _ = l.windowAt(b.Time)
 	}
 	*b = Bucket{Time: start, Level: l.counted(b, start), Unit: 1}
+	b.setAhead(now)
+}
+
+// setBackWindow moves b to the window that it is in if the clock was set back.
+func (l *Limit) setBackWindow(b *Bucket, now int64) {
+	if t := b.setBack(now); t < b.Time {
+		b.Time, _ = l.windowAt(t)
+	}
 }
 
 // counted returns the count of the window that starts at start and contains b.Time. If

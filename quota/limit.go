@@ -34,7 +34,9 @@ type Limit struct {
 	policy Policy
 	id     unique.Handle[Policy] // of policy: equal policies count together
 	name   unique.Handle[string]
-	spread uint64                   // a hash of the name
+	count  unique.Handle[string] // of name and shape: what one count of a Key is
+	spread uint64                // a hash of the name
+	shape  string
 	latest atomic.Pointer[[4]int64] // of a Calendar, cached
 }
 
@@ -50,6 +52,7 @@ type arithmetic struct {
 	rate      int64 // per tick; buckets only
 	capacity  int64 // atOnce·unit
 	most      int64
+	maxDebt   int64
 	atOnce    int64
 	quota     int64
 	window    int64 // µs, a multiple of tick; windows and logs only, and 0 with a Calendar
@@ -67,9 +70,11 @@ func (p Policy) Compile() (*Limit, error) {
 		return nil, err
 	}
 	a.algorithm, a.quota = p.Algorithm, p.Quota
+	a.maxDebt = p.maxDebt(&a)
+	shape := p.shape(&a)
 	return &Limit{
-		arithmetic: a, policy: p,
-		id: unique.Make(p), name: unique.Make(p.Name), spread: maphash.String(spreadSeed, p.Name),
+		arithmetic: a, policy: p, shape: shape, spread: maphash.String(spreadSeed, p.Name),
+		id: unique.Make(p), name: unique.Make(p.Name), count: unique.Make(p.Name + "\t" + shape),
 	}, nil
 }
 
@@ -177,6 +182,51 @@ func (l *Limit) Capacity() int64 { return l.capacity }
 // Most returns the highest debt in parts. It is at least Capacity. Charges beyond it are
 // forgiven.
 func (l *Limit) Most() int64 { return l.most }
+
+// MaxDebt returns the highest debt in parts that Settle leaves: Capacity, and what comes back
+// in ten Windows, or in a day if that is shorter. For windows and logs, which forget all debt
+// with the window, it is Most.
+func (l *Limit) MaxDebt() int64 { return l.maxDebt }
+
+// maxDebt returns MaxDebt of a.
+func (p Policy) maxDebt(a *arithmetic) int64 {
+	if !p.Algorithm.drains() {
+		return a.most
+	}
+	long := int64(min(10*min(p.Window, 24*time.Hour), 24*time.Hour) / time.Microsecond)
+	return min(a.most, a.capacity+saturatedProduct(long/a.tick, a.rate))
+}
+
+// Shape says how the counts of l are to be read, as Stores keep them: a bucket's tick in µs, rate and
+// unit, or the window in µs.
+//
+//	TokenBucket, LeakyBucket   b1,1,360000000
+//	FixedWindow                f60000000
+//	FixedWindow of a Calendar  cday, cweek, cmonth
+//	SlidingWindow              s1,60000000 (with its tick)
+//	SlidingLog                 l60000000
+//
+// Limits of one Name and Shape share one count. If a Key has counts of one Name and several
+// Shapes, because two versions of a program use it, each Limit decides by its own count,
+// which begins with what the others owe; and what is charged is charged on all of them, until
+// none owes anything.
+func (l *Limit) Shape() string { return l.shape }
+
+// shape returns the Shape of a.
+func (p Policy) shape(a *arithmetic) string {
+	switch {
+	case p.Calendar != 0:
+		return "c" + p.Calendar.String()
+	case p.Algorithm == FixedWindow:
+		return fmt.Sprintf("f%d", a.window)
+	case p.Algorithm == SlidingWindow:
+		return fmt.Sprintf("s%d,%d", a.tick, a.window)
+	case p.Algorithm == SlidingLog:
+		return fmt.Sprintf("l%d", a.window)
+	default:
+		return fmt.Sprintf("b%d,%d,%d", a.tick, a.rate, a.unit)
+	}
+}
 
 // Remembers returns until when, in µs since the Unix epoch, the ID of a Charge at now is
 // remembered: for a Window, or until the end of a Calendar's.

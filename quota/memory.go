@@ -1,14 +1,13 @@
 package quota
 
 import (
-	"cmp"
 	"context"
 	"hash/maphash"
 	"math/bits"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unique"
 )
 
 const (
@@ -27,7 +26,7 @@ const (
 //
 // It is safe for concurrent use and must not be copied. It is also a Peeker, a Reserver,
 // an Inspector and a Gate. Its methods do not block, so they ignore their context. The
-// only errors they return are a *ChargeError and, from Acquire, an *AcquireError.
+// only errors they return are a *ChargeError, a *DebtError and an *AcquireError.
 type Memory struct {
 	// MaxKeys is the number of buckets to keep: one for each Key and Limit that owes
 	// anything, and one for each ID. If zero or negative, 65,536. Do not change it after
@@ -112,8 +111,11 @@ func (m *Memory) Settle(_ context.Context, charges ...Charge) error {
 	c := call{charges: charges, steps: stepsFor(charges, few[:])}
 	c.lock(m)
 	defer c.unlock()
-	c.settle()
+	cut := c.settle()
 	c.write()
+	if cut != nil {
+		return cut
+	}
 	return nil
 }
 
@@ -125,23 +127,15 @@ func (m *Memory) Inspect(_ context.Context, key string) (states []State, err err
 	for i := range s.entries {
 		if e := &s.entries[i]; e.of(h) {
 			c := s.counts[e.number()]
-			states = append(states, State{Name: c.limit.Name(), DryRun: c.dryRun, Bucket: e.bucket(c.limit)})
+			states = append(states, State{c.limit.Name(), c.dryRun, c.limit.shape, e.bucket(c.limit)})
 		}
 	}
 	for r, kept := range s.overflow {
-		if r.key == h && r.id == (keyHash{}) {
-			states = append(states, State{Name: r.name.Value(), DryRun: r.dryRun, Bucket: kept.Bucket})
+		if r.key == h.stored() && kept.limit != nil {
+			states = append(states, State{kept.limit.Name(), r.dryRun, kept.limit.shape, kept.Bucket})
 		}
 	}
-	slices.SortFunc(states, func(a, b State) int {
-		if order := cmp.Compare(a.Name, b.Name); order != 0 || a.DryRun == b.DryRun {
-			return order
-		}
-		if b.DryRun {
-			return -1
-		}
-		return 1
-	})
+	SortStates(states)
 	return states, nil
 }
 
@@ -158,7 +152,7 @@ func (m *Memory) Reset(_ context.Context, key string) error {
 		}
 	}
 	for r := range s.overflow {
-		if r.key == h {
+		if r.key == h.stored() {
 			s.forgetOverflow(r)
 		}
 	}
@@ -175,6 +169,7 @@ func (m *Memory) open() {
 		s := &m.shards[i]
 		s.memory, s.table, s.tidiedAt = m, newTable(0), m.micros()
 		s.overflow, s.held = make(map[ref]kept), make(map[keyHash]int64)
+		s.shapes = make(map[unique.Handle[string]][]*Limit)
 	}
 }
 
@@ -196,6 +191,9 @@ func (m *Memory) micros() int64 {
 // A keyHash identifies a Key by two hashes with secret seeds, so that no client can
 // choose Keys that collide. place is never 0.
 type keyHash struct{ place, check uint64 }
+
+// stored returns h without the bits that an entry does not store.
+func (h keyHash) stored() keyHash { return keyHash{h.place, h.check & (lowMask * maxShards)} }
 
 func (m *Memory) hash(key string) keyHash {
 	return keyHash{max(1, maphash.String(m.seeds[0], key)), maphash.String(m.seeds[1], key)}

@@ -15,6 +15,7 @@ type call struct {
 	steps   []step // one for each charge
 	locked  uint64 // a bit for each shard
 	now     int64  // µs since the Unix epoch
+	settles bool
 }
 
 // A step is one charge of a call.
@@ -25,6 +26,7 @@ type step struct {
 	wait     time.Duration // until it fits
 	delay    time.Duration // after it is admitted
 	fits     bool          // within the allowed wait, or because it is repeated
+	known    bool          // it has a count
 	repeated bool          // its ID was charged before
 	changed  bool          // it changes the bucket, if the call is allowed
 }
@@ -78,12 +80,23 @@ func (c *call) unlock() {
 
 // find sets b to the stored bucket of charges[i], in the units of its Limit.
 func (c *call) find(i int, b *Bucket) {
-	key, charge := c.steps[i].key, &c.charges[i]
-	by := c.memory.shard(key).load(key, charge, b)
-	if by != nil && by != charge.Limit && by.algorithm.drains() {
-		by.drain(b, c.now) // what came back until now came back at that limit's rate
+	key, l, dryRun := c.steps[i].key, c.charges[i].Limit, c.charges[i].DryRun
+	shard := c.memory.shard(key)
+	known := shard.load(key, l, dryRun, b) && !l.isOver(b, c.now)
+	l.drain(b, c.now)
+	c.steps[i].known = known
+	if known {
+		return
 	}
-	charge.Limit.drain(b, c.now)
+	shard.learn(key, l)
+	for by, other := range shard.others(key, l, dryRun, c.now) { // begin with what the one says that owes most
+		if by.whole(&other) <= c.now {
+			continue
+		}
+		if l.drain(&other, c.now); other.moreThan(b) {
+			*b = other
+		}
+	}
 }
 
 // prepare loads the bucket of charges[i], with earlier charges of the call.
@@ -112,8 +125,13 @@ func (c *call) charged(i int) bool {
 			return true
 		}
 	}
-	id := refOf(s.key, charge, c.memory.hash(charge.ID))
-	return c.memory.shard(s.key).overflow[id].Time > c.now
+	return c.memory.shard(s.key).overflow[c.id(i)].Time > c.now
+}
+
+// id returns where the ID of charges[i] is stored.
+func (c *call) id(i int) ref {
+	charge := &c.charges[i]
+	return ref{c.steps[i].key.stored(), charge.Limit.name, charge.DryRun, c.memory.hash(charge.ID)}
 }
 
 // try computes the outcome of all charges: at once or, if reserved, within max. It
@@ -138,21 +156,23 @@ func (c *call) try(reserved bool, max time.Duration) (allowed bool) {
 	return allowed
 }
 
-// settle computes the outcome of all charges.
-func (c *call) settle() {
+// settle computes the outcome of all charges. It returns an error if one is not charged in full.
+func (c *call) settle() (cut *DebtError) {
+	c.settles = true
 	for i := range c.steps {
 		s, charge := c.prepare(i), &c.charges[i]
 		if s.repeated {
 			continue
 		}
-		at := int64(0)
-		if !charge.At.IsZero() {
-			at = charge.At.UnixMicro()
-		}
 		met := s.bucket
-		s.bucket = charge.Limit.Settle(met, charge.N, at, c.now)
-		s.fits, s.changed = charge.N != 0, s.bucket != met
+		s.bucket = charge.Limit.Settle(met, charge.N, chargedAt(charge), c.now)
+		if n := charge.Limit.Cut(met, charge.N); n > 0 && cut == nil {
+			cut = &DebtError{i, charge.Limit.Name(), charge.N, n}
+		}
+		s.fits = charge.N != 0
+		s.changed = s.fits && (s.known || s.bucket != met || c.memory.shard(s.key).mixed)
 	}
+	return cut
 }
 
 // wait returns the longest wait of the charges that are not DryRun.
@@ -185,17 +205,55 @@ func (c *call) decisions(dst []Decision, taken bool) []Decision {
 	return dst
 }
 
-// write stores the buckets and remembers the IDs.
+// write stores the buckets, and remembers the IDs.
 func (c *call) write() {
 	for i := range c.steps {
 		s, charge := &c.steps[i], &c.charges[i]
-		shard := c.memory.shard(s.key)
-		if s.changed {
-			shard.store(s.key, charge, &s.bucket, c.now)
+		if !s.fits || s.repeated {
+			continue
 		}
-		if charge.ID != "" && s.fits && !s.repeated {
-			id := refOf(s.key, charge, c.memory.hash(charge.ID))
-			shard.remember(id, charge.Limit.Remembers(c.now), c.now)
+		shard := c.memory.shard(s.key)
+		owed := shard.mixed && c.owed(shard, i)
+		if s.changed {
+			shard.store(s.key, charge.Limit, charge.DryRun, &s.bucket, c.now)
+		}
+		if owed {
+			c.chargeOthers(shard, i)
+		} else if shard.mixed {
+			shard.forgetOthers(s.key, charge.Limit, charge.DryRun)
+		}
+		if charge.ID != "" {
+			shard.remember(c.id(i), charge.Limit.Remembers(c.now), c.now)
 		}
 	}
+}
+
+// owed reports whether any count of the Name of charges[i] owed something before it.
+func (c *call) owed(shard *shard, i int) bool {
+	key, l, dryRun := c.steps[i].key, c.charges[i].Limit, c.charges[i].DryRun
+	var own Bucket
+	shard.load(key, l, dryRun, &own)
+	l.drain(&own, c.now)
+	return l.whole(&own) > c.now || shard.othersOwe(key, l, dryRun, c.now)
+}
+
+// chargeOthers charges the counts of other Shapes too.
+func (c *call) chargeOthers(shard *shard, i int) {
+	key, charge := c.steps[i].key, &c.charges[i]
+	l, n, at := charge.Limit, charge.Units(), int64(0)
+	if c.settles {
+		n, at = charge.N, chargedAt(charge)
+	}
+	for by, b := range shard.others(key, l, charge.DryRun, c.now) {
+		b = by.Follow(b, l, n, at, c.now)
+		shard.store(key, by, charge.DryRun, &b, c.now)
+	}
+}
+
+// chargedAt returns At in µs since the Unix epoch, or 0 if it is not set.
+func chargedAt(c *Charge) int64 {
+	if c.At.IsZero() {
+		return 0
+	}
+	return c.At.UnixMicro()
 }

@@ -31,8 +31,10 @@ const (
 	minEntries = 8
 )
 
-// fits reports whether b fits in an entry. Buckets and fixed windows do.
-func fits(b *Bucket) bool { return b.Prev == 0 && b.Log == "" && b.Time<<lowBits>>lowBits == b.Time }
+// fits reports whether b fits in an entry. Buckets and fixed windows do, unless they are reserved ahead.
+func fits(b *Bucket) bool {
+	return b.Prev == 0 && b.Ahead == 0 && b.Log == "" && b.Time<<lowBits>>lowBits == b.Time
+}
 
 func newEntry(h keyHash, number uint64, b *Bucket) entry {
 	e := entry{key: h.place, time: int64(h.check / maxShards & lowMask), level: number}
@@ -56,6 +58,9 @@ func (e entry) numbered(number uint64) entry {
 func (e *entry) of(h keyHash) bool {
 	return e.key == h.place && uint64(e.time&lowMask) == h.check/maxShards&lowMask
 }
+
+// hash returns the keyHash of e, as far as it is stored.
+func (e *entry) hash() keyHash { return keyHash{e.key, uint64(e.time&lowMask) * maxShards} }
 
 func (e *entry) number() uint64 { return e.level & lowMask }
 
@@ -136,14 +141,14 @@ func (t *table) next(i int) int {
 	return 0
 }
 
-// find returns the index of the entry of a Key for the Name of a Limit, or -1.
+// find returns the index of the entry of a Key for the Name and Shape of a Limit, or -1.
 func (t *table) find(h keyHash, l *Limit, dryRun bool) int {
 	for i := t.first(count{l, dryRun}.place(h.place)); ; i = t.next(i) {
 		switch e := &t.entries[i]; {
 		case e.key == 0:
 			return -1
 		case e.of(h):
-			if c := &t.counts[e.number()]; c.limit.name == l.name && c.dryRun == dryRun {
+			if c := &t.counts[e.number()]; c.limit.count == l.count && c.dryRun == dryRun {
 				return i
 			}
 		}

@@ -442,9 +442,9 @@ func TestALimitMayBeCompiledForEachCall(t *testing.T) {
 		calls := int64(20_000)
 		for i := range calls {
 			l := compile(t, quota.Policy{Name: "api", Quota: 100_000 + i, Window: 24 * time.Hour})
-			require.Equal(t, 99_999, int(take(t, m, "key", 1, l).Remaining))
+			require.EqualValues(t, 100_000-1, take(t, m, "key", 1, l).Remaining, i)
 		}
-		assert.EqualValues(t, 1, quota.Kept(m))
+		assert.LessOrEqual(t, quota.Kept(m), int64(16))
 		assert.Less(t, heap()-before, int64(1_000_000))
 		runtime.KeepAlive(m)
 	})

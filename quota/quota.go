@@ -1,7 +1,9 @@
 package quota
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 )
 
@@ -87,8 +89,9 @@ type Peeker interface {
 // A Settler corrects charges afterwards, when the true cost is known.
 type Settler interface {
 	// Settle charges units where N is positive, into debt if need be, and refunds them
-	// where N is negative, never below zero. After an error the outcome is unknown, as with
-	// Take.
+	// where N is negative, never below zero. A debt is at most Limit.MaxDebt: after a
+	// *DebtError everything else was made. After another error the outcome is unknown, as
+	// with Take.
 	Settle(ctx context.Context, charges ...Charge) error
 }
 
@@ -111,7 +114,7 @@ type Reserver interface {
 
 // An Inspector shows and resets the counts of a Key.
 type Inspector interface {
-	// Inspect returns the States of key, sorted by Name, enforced ones before dry runs.
+	// Inspect returns the States of key, sorted by Name, enforced ones before dry runs, and by Shape.
 	// Some may owe nothing any more.
 	Inspect(ctx context.Context, key string) ([]State, error)
 
@@ -124,7 +127,21 @@ type Inspector interface {
 type State struct {
 	Name   string // of the Limit
 	DryRun bool   // whether it counts DryRun charges
+	Shape  string // of the Limit
 	Bucket Bucket
+}
+
+// SortStates sorts states as Inspect returns them.
+func SortStates(states []State) {
+	rank := func(s *State) int {
+		if s.DryRun {
+			return 1
+		}
+		return 0
+	}
+	slices.SortFunc(states, func(a, b State) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), rank(&a)-rank(&b), cmp.Compare(a.Shape, b.Shape))
+	})
 }
 
 // Forever is the wait for what never fits.

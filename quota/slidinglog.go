@@ -43,15 +43,35 @@ func logEntry(time, units int64) string {
 // drainLog drops the entries that are a Window old, and counts the others.
 func (l *Limit) drainLog(b *Bucket, now int64) {
 	log := b.Log
-	if log == "" && b.plausible(now) && b.Level+b.Prev > 0 { // another Algorithm counted it
+	if log == "" && b.plausible() && b.Level+b.Prev > 0 { // another Algorithm counted it
 		log = logEntry(b.Time, addCapped(convert(b.Level, b.Unit, 1), b.Prev, l.most))
 	}
-	live, units, newest := entriesAfter(log, now-l.window)
-	if live == "" || units > l.most || newest > now+farAhead || !b.plausible(now) {
+	live, units, newest := entriesAfter(setBackLog(log, now+b.Ahead), now-l.window)
+	if live == "" || units > l.most || !b.plausible() {
 		*b = Bucket{Time: now, Unit: 1}
 		return
 	}
 	*b = Bucket{Time: newest, Level: units, Unit: 1, Log: live}
+	b.setAhead(now)
+}
+
+// setBackLog returns log with latest as the time of all later entries.
+func setBackLog(log string, latest int64) string {
+	if len(log)%entrySize != 0 {
+		return log // invalid
+	}
+	later := len(log) // where later entries start
+	for ; later > 0; later -= entrySize {
+		if time, _ := entryAt(log, later-entrySize); time <= latest {
+			break
+		}
+	}
+	moved := log[:later]
+	for i := later; i < len(log); i += entrySize {
+		_, units := entryAt(log, i)
+		moved += logEntry(latest, units)
+	}
+	return moved
 }
 
 // entriesAfter returns the entries of log after a moment, their units, and the time of

@@ -158,13 +158,13 @@ func TestSlidingLogOwesUpToItsBounds(t *testing.T) {
 	assert.Equal(t, h-ms, c.describe().ResetAfter, "the newest entry has the rest")
 }
 
-// A caller that read the clock earlier and comes later is counted with the newest.
+// After the clock was set back, what was charged later counts as charged now.
 func TestSlidingLogAcceptsAnEarlierClock(t *testing.T) {
 	c := newCount(t, logged(3, m))
 	c.take(1)
 	c.wait(-s)
 	assert.True(t, c.take(1).Allowed)
-	assert.Equal(t, quota.Decision{Limit: 3, Remaining: 1, NextAfter: 61 * s, ResetAfter: 61 * s}, c.describe())
+	assert.Equal(t, quota.Decision{Limit: 3, Remaining: 1, NextAfter: m, ResetAfter: m}, c.describe())
 	c.settle(-1, 0)
 	assert.EqualValues(t, 2, c.describe().Remaining, "and so is its refund")
 }

@@ -17,10 +17,11 @@ const SlidingWindow Algorithm = 3
 // drainSliding moves the counts when windows end.
 func (l *Limit) drainSliding(b *Bucket, now int64) {
 	start, _ := l.windowAt(now)
-	if !b.plausible(now) {
+	if !b.plausible() {
 		*b = Bucket{Time: start, Unit: 1}
 		return
 	}
+	l.setBackWindow(b, now)
 	was, _ := l.windowAt(b.Time)
 	level, prev := l.counted(b, was), int64(0)
 	if was == b.Time {
@@ -34,6 +35,7 @@ func (l *Limit) drainSliding(b *Bucket, now int64) {
 	default:
 		*b = Bucket{Time: start, Unit: 1}
 	}
+	b.setAhead(now)
 }
 
 // slidingMoment returns the earliest time at which n units fit, at most Quota: when the

@@ -14,7 +14,7 @@ const TokenBucket Algorithm = 0
 // drainBucket removes what has come back since b.Time.
 func (l *Limit) drainBucket(b *Bucket, now int64) {
 	level, at := int64(0), now
-	if b.plausible(now) {
+	if b.plausible() {
 		at = min(b.Time, now) // a future time is from another clock
 		level = addCapped(convert(b.Level, b.Unit, l.unit), saturatedProduct(b.Prev, l.unit), l.most)
 	}

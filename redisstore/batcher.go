@@ -3,6 +3,7 @@ package redisstore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"runtime"
 	"slices"
 	"sync"
@@ -20,136 +21,129 @@ const (
 	// maxInFlight is how many batches may be in flight, however long a round trip takes.
 	maxInFlight = 16
 
-	// worthBatching is how many waiting calls are sent as one more batch even on a short round
+	// worthBatching is how many waiting ops are sent as one more batch even on a short round
 	// trip: the server then works on one batch while this process handles the answers to
 	// another.
 	worthBatching = 8
 )
 
-// A batcher sends concurrent calls to one server in batches. A call is sent at once if there are
-// fewer batches in flight than the round trip time is worth. Otherwise it waits, first come, first
-// served, until a batch is answered or so many calls wait that one more batch is sent.
+// A batcher sends ops of concurrent calls to one server in batches. An op is sent at once if there are fewer
+// batches in flight than the round trip time is worth. Otherwise it waits, first come, first served,
+// until a batch is answered or so many wait that one more batch is sent.
 //
 // Set send before use. It is safe for concurrent use.
-type batcher[T any] struct {
-	// send sends a batch and blocks until the server has answered. It stores each answer in its
-	// call. It returns an error, for all calls, if there was no answer. It must not block forever.
-	send func(ctx context.Context, batch []T) error
+type batcher struct {
+	// send sends a batch and blocks until the server has answered. It sets the answer or err of
+	// each op. It returns an error if there was no answer. It must not block forever.
+	send func(ctx context.Context, batch []*op) error
 
 	mu       sync.Mutex // guards what follows
-	queue    []*waiter[T]
+	queue    []*op
 	inFlight int           // batches
-	calls    int           // calls in those batches
+	sent     int           // ops in those batches
 	rtt      time.Duration // about the shortest recent round trip; 0 before the first
 	most     int           // connections that batches may use; 0 if unknown
 }
 
-// A waiter is a call that waits for its answer.
-type waiter[T any] struct {
-	ctx    context.Context
-	call   T
-	answer chan error // with a capacity of one
-}
-
-// do sends call, in a batch, and blocks until it is answered. It returns nil or the error of the
-// batch. If ctx ends first, it returns ctx's error: a call that still waits is never sent, and
-// the answer to one in flight is ignored.
-func (b *batcher[T]) do(ctx context.Context, call T) error {
-	w := &waiter[T]{ctx: ctx, call: call, answer: make(chan error, 1)}
+// do sends o, in a batch, and blocks until it is answered. If ctx or timeout ends first, it returns ctx's
+// error or context.DeadlineExceeded: if o still waits it is never sent, and if it is in flight its
+// answer is ignored, so o must not be used any more. If alone is set and nothing else is in flight, o
+// is sent in the caller's goroutine, which saves two goroutine switches; then send must heed ctx.
+func (b *batcher) do(ctx context.Context, o *op, timeout time.Duration, alone bool) error {
 	b.mu.Lock()
-	b.queue = append(b.queue, w)
+	if alone && b.inFlight == 0 && len(b.queue) == 0 {
+		b.inFlight++
+		b.sent++
+		b.mu.Unlock()
+		b.flight(ctx, []*op{o})
+		return o.err
+	}
+	o.done = make(chan struct{})
+	b.queue = append(b.queue, o)
 	if b.mayFlushLocked() {
 		b.inFlight++
 		go b.flush()
 	}
 	b.mu.Unlock()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	err := context.DeadlineExceeded
 	select {
-	case err := <-w.answer:
-		return err
+	case <-o.done:
+		return o.err
+	case <-timer.C:
 	case <-ctx.Done():
+		err = ctx.Err()
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if i := slices.Index(b.queue, w); i >= 0 {
+	if i := slices.Index(b.queue, o); i >= 0 {
 		b.queue = slices.Delete(b.queue, i, i+1)
 	}
-	return ctx.Err()
+	return err
 }
 
-// doInline runs send in the caller's goroutine, if no other call waits or is in flight. ok
-// reports whether it ran.
-func (b *batcher[T]) doInline(send func() error) (ok bool, err error) {
+var errGoexit = errors.New("redisstore: a hook of the Redis client ended its goroutine")
+
+// flush sends what waits as one batch. The caller has already counted it as in flight, so that no other
+// flush starts meanwhile.
+func (b *batcher) flush() {
+	runtime.Gosched() // so that callers just answered can queue their next calls
 	b.mu.Lock()
-	if b.inFlight > 0 || len(b.queue) > 0 {
+	b.inFlight--
+	if !b.mayFlushLocked() {
 		b.mu.Unlock()
-		return false, nil
+		return
 	}
-	b.inFlight, b.calls = 1, 1
+	n := min(len(b.queue), maxBatch)
+	batch := slices.Clone(b.queue[:n])
+	b.queue = slices.Delete(b.queue, 0, n)
+	b.inFlight++
+	b.sent += n
 	b.mu.Unlock()
-	began := time.Now()
+	b.flight(context.Background(), batch)
+}
+
+// flight sends a batch that is counted as in flight, and wakes its callers. Then another goroutine sends what
+// waits.
+func (b *batcher) flight(ctx context.Context, batch []*op) {
+	began, err := time.Now(), errGoexit
 	defer func() { // runs after runtime.Goexit too
+		for _, o := range batch {
+			if err != nil {
+				o.err = err
+			}
+			if o.done != nil {
+				close(o.done)
+			}
+		}
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.answeredLocked(1, time.Since(began), err)
+		b.answeredLocked(len(batch), time.Since(began), err)
 		if len(b.queue) > 0 {
 			go b.flush()
 		} else {
 			b.inFlight--
 		}
 	}()
-	err = send()
-	return true, err
-}
-
-// flush sends batches until there is nothing to send. The caller has already counted its first
-// batch as in flight, so that no other flush starts meanwhile.
-func (b *batcher[T]) flush() {
-	for {
-		b.mu.Lock()
-		b.inFlight--
-		if !b.mayFlushLocked() {
-			b.mu.Unlock()
-			return
-		}
-		b.inFlight++
-		n := min(len(b.queue), maxBatch)
-		waiters := slices.Clone(b.queue[:n])
-		b.queue = slices.Delete(b.queue, 0, n)
-		b.calls += n
-		b.mu.Unlock()
-
-		calls := make([]T, n)
-		for i, w := range waiters {
-			calls[i] = w.call
-		}
-		began := time.Now()
-		err := b.send(context.WithoutCancel(waiters[0].ctx), calls)
-		took := time.Since(began)
-		for _, w := range waiters {
-			w.answer <- err
-		}
-		b.mu.Lock()
-		b.answeredLocked(n, took, err)
-		b.mu.Unlock()
-		runtime.Gosched() // so that callers just answered can queue their next calls
-	}
+	err = b.send(ctx, batch)
 }
 
 // mayFlushLocked reports whether to send another batch now: if fewer are in flight than the round
-// trip time is worth, or one more than that if as many calls wait as half of those in flight.
-func (b *batcher[T]) mayFlushLocked() bool {
+// trip time is worth, or one more than that if as many ops wait as half of those in flight.
+func (b *batcher) mayFlushLocked() bool {
 	waiting, may := len(b.queue), b.maxInFlightLocked()
-	if waiting >= max(worthBatching, b.calls/2) && may < cmp.Or(b.most, maxInFlight+1) {
+	if waiting >= max(worthBatching, b.sent/2) && may < cmp.Or(b.most, maxInFlight+1) {
 		may++
 	}
 	return waiting > 0 && b.inFlight < may
 }
 
-// answeredLocked records that a batch of n calls was answered after took. The shortest round trip
+// answeredLocked records that a batch of n ops was answered after took. The shortest round trip
 // shows how far away the server is: longer ones mean that the server or this process is busy. To
 // notice a server that has moved away, rtt grows slowly towards longer ones.
-func (b *batcher[T]) answeredLocked(n int, took time.Duration, err error) {
-	b.calls -= n
+func (b *batcher) answeredLocked(n int, took time.Duration, err error) {
+	b.sent -= n
 	switch {
 	case err != nil:
 	case took < b.rtt || b.rtt == 0:
@@ -160,7 +154,7 @@ func (b *batcher[T]) answeredLocked(n int, took time.Duration, err error) {
 }
 
 // measured records a round trip outside of any batch, and returns how many batches may be in flight.
-func (b *batcher[T]) measured(rtt time.Duration) int {
+func (b *batcher) measured(rtt time.Duration) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.answeredLocked(0, rtt, nil)
@@ -168,6 +162,6 @@ func (b *batcher[T]) measured(rtt time.Duration) int {
 }
 
 // maxInFlightLocked returns how many batches may be in flight, for the current round trip time.
-func (b *batcher[T]) maxInFlightLocked() int {
+func (b *batcher) maxInFlightLocked() int {
 	return min(1+int(b.rtt/batchEvery), maxInFlight, cmp.Or(b.most, maxInFlight))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/heedhttp/heed/internal/remote"
@@ -29,7 +30,7 @@ type client struct {
 	redis   redis.UniversalClient // the user's
 	single  *redis.Client         // redis with the timeout for reads and writes; nil if it is no *redis.Client
 	timeout time.Duration
-	execute func(ctx context.Context, batch []*request) error // set by a Store only
+	execute func(ctx context.Context, batch []*op) error // set by a Store only
 
 	connections connections
 	servers     sync.Map // *server by its *redis.Client, or by nil while that is unknown
@@ -39,7 +40,8 @@ type client struct {
 // A server is one Redis server: for a Cluster a master, for a Ring a shard. Each has its own breaker.
 type server struct {
 	remote.Caller
-	batches batcher[*request] // used by a Store only
+	batches batcher               // used by a Store only
+	policy  atomic.Pointer[error] // that its maxmemory-policy evicts counts; nil if it does not
 }
 
 // newClient returns a client that uses c, which may be nil.
@@ -54,7 +56,7 @@ func newClient(c redis.UniversalClient, timeout time.Duration) *client {
 			return made.connect(ctx, s, single, made.probeTimeout())
 		})
 	}
-	made.connections.watch(c, made.dialFailed) // last: if c is already in use, this may be called at once
+	made.connections.watch(c, timeout, made.dialFailed) // last: if c is already in use, this may be called at once
 	return made
 }
 
@@ -82,11 +84,49 @@ func (c *client) runBy(
 		return nil, err
 	}
 	value, err := do(ctx, &c.serverOf(keys[0]).Caller, func(ctx context.Context) (any, error) {
-		e := &execution{script: s, keys: keys, args: args}
-		e.send(c.inTime(ctx), c.redis)
-		return e.value, e.err
+		return s.run(ctx, c.redis, keys, args...)
 	}, nil)
 	return value, c.connections.explain(err)
+}
+
+// do answers o, whose keys are all on the server of key and on a Cluster in one slot, in a batch with the ops
+// of other calls. A redis.Error means that o was not executed; after any other error it may have been, and
+// must not be used any more.
+func (c *client) do(ctx context.Context, key string, o *op) error {
+	if isNil(c.redis) {
+		return errNoClient
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	server, began := c.serverOf(key), time.Now()
+	err := server.batches.do(ctx, o, c.timeout, c.mayInline(ctx))
+	if err == context.DeadlineExceeded && ctx.Err() == nil {
+		err = server.Expired(began)
+	}
+	return c.connections.explain(err)
+}
+
+// mayInline reports whether a call may be made in its caller's goroutine. There only go-redis can end
+// it, by default after the timeout whatever ctx says. So ctx must have about that much time left, and
+// a connection must be idle, because dialing may take longer.
+func (c *client) mayInline(ctx context.Context) bool {
+	if c.single == nil || c.only.Ready(ended) != nil {
+		return false
+	}
+	deadline, ends := ctx.Deadline()
+	return (!ends || time.Until(deadline) > c.timeout*9/10) && c.single.PoolStats().IdleConns > 0
+}
+
+// send executes a batch on a server. It returns an error if there was no answer.
+func (c *client) send(ctx context.Context, on *server, batch []*op) error {
+	if len(batch) == 1 && c.mayInline(ctx) {
+		return remote.Inline(ctx, &on.Caller, func(ctx context.Context) error { return c.execute(ctx, batch) })
+	}
+	_, err := remote.Do(ctx, &on.Caller, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.execute(ctx, batch)
+	}, nil)
+	return err
 }
 
 // isReady reports whether the server of key is known to answer. It does not block.
@@ -100,20 +140,6 @@ func unexecuted(err error) bool {
 	call, ok := errors.AsType[*remote.Error](err)
 	return err == errNoClient || isAnswer(err) || ok && call.Unsent
 }
-
-// inTime returns a context that makes a *redis.Client end a command after the timeout. Otherwise it
-// ignores deadlines while it reads, unless Options.ContextTimeoutEnabled is set. (Calling the
-// client that WithTimeout returns would skip the user's hooks.)
-func (c *client) inTime(ctx context.Context) context.Context {
-	if c.single == nil {
-		return ctx
-	}
-	return context.WithValue(ctx, timedClient{}, c.single)
-}
-
-// timedClient is a context key. Its value is the *redis.Client, with timeouts, that clientHook
-// sends a command with.
-type timedClient struct{}
 
 // serverOf returns the server that has key, as far as go-redis knows.
 func (c *client) serverOf(key string) *server {
@@ -157,12 +183,7 @@ func (c *client) newServer(node *redis.Client, connect func(context.Context, *se
 		defer cancel()
 		return c.connections.explain(connect(ctx, s))
 	}
-	s.batches.send = func(ctx context.Context, batch []*request) error {
-		_, err := remote.Do(ctx, &s.Caller, func(ctx context.Context) (struct{}, error) {
-			return struct{}{}, c.execute(ctx, batch)
-		}, nil)
-		return err
-	}
+	s.batches.send = func(ctx context.Context, batch []*op) error { return c.send(ctx, s, batch) }
 	return s
 }
 
@@ -266,6 +287,9 @@ func (c *client) connect(ctx context.Context, s *server, node *redis.Client, tim
 		return err
 	}
 	c.connections.succeeded()
+	if c.execute != nil { // what others keep is no loss
+		s.checkPolicy(ctx, node)
+	}
 	began := time.Now()
 	if err := runProbe(inTime, node); err != nil {
 		return err
@@ -289,9 +313,8 @@ func maxConns(node *redis.Client) int {
 
 // runProbe runs a script that does nothing.
 func runProbe(ctx context.Context, on sender, keys ...string) error {
-	e := &execution{script: probeScript, keys: keys}
-	e.send(ctx, on)
-	return e.err
+	_, err := probeScript.run(ctx, on, keys)
+	return err
 }
 
 // probeAll sends n probes at once, each on its own connection. go-redis makes connections if there

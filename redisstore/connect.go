@@ -45,14 +45,6 @@ func (s *Store) Ping(ctx context.Context) error {
 	return c.connections.explain(err)
 }
 
-// Ping calls Ping of the Store.
-func (l *Lease) Ping(ctx context.Context) error {
-	if l.Store == nil {
-		return errNoStore
-	}
-	return l.Store.Ping(ctx)
-}
-
 // ping is Ping without the time limit. It also opens the connections that many concurrent calls need.
 func (s *Store) ping(ctx context.Context) error {
 	c := s.redis()
@@ -98,9 +90,10 @@ type connections struct {
 }
 
 // watch adds a hook to client that records why it cannot connect, and calls dialFailed.
-func (c *connections) watch(client redis.UniversalClient, dialFailed func(error)) {
+// timeout is how long a server may take to answer a script; see inTime.
+func (c *connections) watch(client redis.UniversalClient, timeout time.Duration, dialFailed func(error)) {
 	add := func(server *redis.Client) {
-		server.AddHook(clientHook{c, dialFailed, server.Options().TLSConfig != nil})
+		server.AddHook(clientHook{c, dialFailed, server.Options().TLSConfig != nil, server.WithTimeout(timeout)})
 	}
 	switch client := client.(type) {
 	case *redis.Client:
@@ -118,13 +111,18 @@ func (c *connections) succeeded() {
 	c.answered.Store(true)
 }
 
-// A clientHook records how dialing ended, and sends a command with the client that client.inTime put
-// into its context.
+// A clientHook of a server records how dialing ended, and sends a command with its timeout, or with the client that
+// client.connect put into its context. go-redis ignores deadlines while it reads, unless
+// Options.ContextTimeoutEnabled is set. (Calling the client that WithTimeout returns would skip the user's hooks.)
 type clientHook struct {
 	*connections
 	dialFailed func(error)
 	tls        bool
+	timed      *redis.Client
 }
+
+// timedClient is a context key. Its value is the *redis.Client to send a command with.
+type timedClient struct{}
 
 func (h clientHook) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -141,18 +139,34 @@ func (h clientHook) DialHook(next redis.DialHook) redis.DialHook {
 	}
 }
 
-func (clientHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (h clientHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		timed, ok := ctx.Value(timedClient{}).(*redis.Client)
-		if _, ours := cmd.(sentOnce); ok && ours { // not the handshake of a new connection
-			return timed.Process(ctx, cmd)
+		if _, ours := cmd.(sentOnce); !ours { // the handshake of a new connection, or the user's
+			return next(ctx, cmd)
 		}
-		return next(ctx, cmd)
+		return h.client(ctx).Process(ctx, cmd)
 	}
 }
 
-func (clientHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
+func (h clientHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if _, ours := cmds[0].(sentOnce); !ours {
+			return next(ctx, cmds)
+		}
+		pipe := h.client(ctx).Pipeline()
+		for _, cmd := range cmds {
+			pipe.Process(ctx, cmd)
+		}
+		_, err := pipe.Exec(ctx)
+		return err
+	}
+}
+
+func (h clientHook) client(ctx context.Context) *redis.Client {
+	if timed, ok := ctx.Value(timedClient{}).(*redis.Client); ok {
+		return timed
+	}
+	return h.timed
 }
 
 // faultOf returns the error of dialing addr, with addr in its text.

@@ -84,18 +84,20 @@ func (s *Store) forget(o *op) {
 	}
 }
 
-// learn remembers what Redis replied for parts: all were allowed, or one was denied.
-func (d *denials) learn(parts []part, allowed bool) {
-	var longest time.Duration
-	for _, p := range parts {
-		longest = max(longest, p.deniedFor())
+// learn remembers what Redis replied for a call, whose ops are parts: all were allowed, or one was denied.
+func (d *denials) learn(r denialRead, charges []quota.Charge, parts []*op, allowed bool) {
+	if allowed && !d.any.Load() {
+		return
 	}
-	for _, p := range parts {
-		switch {
-		case !allowed:
-			d.remember(p.denialRead, p.op, min(longest, longestDenial))
-		case d.any.Load():
-			d.drop(p.charges)
+	var longest time.Duration
+	for _, o := range parts {
+		longest = max(longest, o.deniedFor())
+	}
+	for _, o := range parts {
+		if allowed {
+			d.drop(o.charges)
+		} else {
+			d.remember(r, charges, o, min(longest, longestDenial))
 		}
 	}
 }
@@ -110,11 +112,11 @@ func (d *denials) drop(charges []quota.Charge) {
 	}
 }
 
-// remember remembers the buckets that o found, for the duration long.
-func (d *denials) remember(r denialRead, o *op, long time.Duration) {
+// remember remembers the buckets that o, a part of a call with these charges, found, for the duration long.
+func (d *denials) remember(r denialRead, charges []quota.Charge, o *op, long time.Duration) {
 	for i := range o.charges {
-		c, bucket := &o.charges[i], o.found[i].before
-		if long <= 0 || !isRemembered(c) || len(c.Key)+len(bucket.Log) > maxDenial {
+		c, bucket := &o.charges[i], o.before(i)
+		if long <= 0 || !isRemembered(c) || o.found[i].adopted || len(c.Key)+len(bucket.Log) > maxDenial {
 			continue
 		}
 		set := d.setOf(c.Key)
@@ -122,7 +124,7 @@ func (d *denials) remember(r denialRead, o *op, long time.Duration) {
 			key: strings.Clone(c.Key), limit: c.Limit, bucket: bucket, generation: set.generation.Load(),
 			ahead: o.now - r.asked.Microseconds(), until: o.now + long.Microseconds(),
 		}
-		if d.read(o.charges, r.asked) == r { // nothing was forgotten meanwhile
+		if d.read(charges, r.asked) == r { // nothing was forgotten meanwhile
 			set.slotFor(learned).Store(learned)
 			d.any.Store(true)
 		}
@@ -201,7 +203,6 @@ func (d *denials) deny(dst []quota.Decision, charges []quota.Charge, now time.Du
 	}
 	for i := range charges {
 		c, f := &charges[i], &o.found[i]
-		f.before = c.Limit.Drain(f.bucket, o.now)
 		for j := range i {
 			if o.found[j].fits && charges[j].SameBucket(c) {
 				f.bucket, _ = o.after(j)

@@ -290,7 +290,7 @@ func servedBy(t *testing.T, master *redistest.Server) (keys []string) {
 	names, err := newClient(t, master).Keys(ctx, "*").Result()
 	require.NoError(t, err)
 	for _, name := range names {
-		keys = append(keys, strings.TrimPrefix(name, "heed:quota:"))
+		keys = append(keys, strings.TrimPrefix(name, "heed:quota:2:"))
 	}
 	return keys
 }

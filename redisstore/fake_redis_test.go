@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
@@ -36,7 +37,6 @@ type fakeBucket struct {
 func newFakeRedis(rtt time.Duration) *fakeRedis {
 	f := &fakeRedis{rtt: rtt, limits: make(map[string]*quota.Limit)}
 	f.forget()
-	f.limit(quota.Policy{Name: "lease holders", Quota: 1_000_000, Window: time.Second, Algorithm: quota.SlidingWindow})
 	return f
 }
 
@@ -55,10 +55,7 @@ func (f *fakeRedis) limit(p quota.Policy) *quota.Limit {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.limits[fmt.Sprint([]string{
-		l.Name(), fmt.Sprint(int(l.Policy().Algorithm)), fmt.Sprint(l.Tick().Microseconds()), fmt.Sprint(l.Rate()),
-		fmt.Sprint(l.Policy().Window.Microseconds()), fmt.Sprint(l.Capacity()), fmt.Sprint(l.Most()), fmt.Sprint(l.Unit()),
-	})] = l
+	f.limits[fmt.Sprintf("%s\t%s", l.Name(), l.Shape())] = l
 	return l
 }
 
@@ -131,6 +128,9 @@ func (l *fakeLink) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 		if l.isCut() {
 			return errors.New("cut")
 		}
+		if cmd.Name() == "info" {
+			return nil
+		}
 		var args []string // after the script: the number of keys, the keys, and ARGV
 		for _, arg := range cmd.Args()[2:] {
 			args = append(args, fmt.Sprint(arg))
@@ -200,7 +200,7 @@ type fakeCall struct {
 	now   int64
 	keys  []string
 	rest  []string // the unread part of ARGV
-	reply []any
+	reply string
 }
 
 func (c *fakeCall) text() (s string) {
@@ -208,50 +208,63 @@ func (c *fakeCall) text() (s string) {
 	return s
 }
 
-func (c *fakeCall) int() int64 {
-	n, err := strconv.ParseInt(c.text(), 10, 64)
-	if err != nil {
-		panic(err)
-	}
-	return n
-}
-
 func (c *fakeCall) run() {
-	limits := make([]*quota.Limit, c.int())
+	n, _ := strconv.Atoi(c.text())
+	limits, dry := make([]*quota.Limit, n), make([]bool, n)
 	for i := range limits {
-		numbers := fmt.Sprint(c.rest[:8])
-		if limits[i] = c.limits[numbers]; limits[i] == nil {
-			panic("unknown limit " + numbers)
+		text := c.text()
+		text, dry[i] = strings.CutPrefix(text, "\t")
+		id, _, _ := strings.Cut(text[strings.Index(text, "\t"):], " ")
+		name, _, _ := strings.Cut(text, "\t")
+		if limits[i] = c.limits[name+id]; limits[i] == nil {
+			panic("unknown limit " + text)
 		}
-		c.rest = c.rest[8:]
 	}
-	c.reply = []any{c.now, int64(0)}
+	c.reply = fmt.Sprint(c.now, " 0 0 ")
 	for len(c.rest) > 0 {
-		c.op(limits)
+		c.op(strings.Fields(c.text()), limits, dry)
 	}
 }
 
-// op executes one call of several charges.
-func (c *fakeCall) op(limits []*quota.Limit) {
-	verb, within := c.text(), time.Duration(0)
-	if verb == "reserve" {
-		within = time.Duration(c.int()) * time.Microsecond
+// op executes one call of several charges, whose IDs have no spaces.
+func (c *fakeCall) op(fields []string, limits []*quota.Limit, dryRuns []bool) {
+	next := func() (s string) {
+		s, fields = fields[0], fields[1:]
+		return s
 	}
-	n, answer, allowed := c.int(), len(c.reply), true
-	c.reply = append(c.reply, nil)
+	number := func() int64 {
+		n, err := strconv.ParseInt(next(), 10, 64)
+		if err != nil {
+			panic(err)
+		}
+		return n
+	}
+	verb, allowed := next(), true
+	within, _ := strconv.ParseInt(verb[1:], 10, 64)
 	left := make(map[fakeBucket]quota.Bucket)
 	var ids []string
-	for range n {
-		key, l, n, has, at, id := c.keys[c.int()-1], limits[c.int()-1], c.int(), c.text(), int64(0), ""
-		if strings.Contains(has, "a") {
-			at = c.int()
+	for len(fields) > 0 {
+		key, i := c.keys[number()-1], number()-1
+		digits, flags := next(), ""
+		if at := strings.IndexAny(digits, "ai"); at > 0 {
+			digits, flags = digits[:at], digits[at:]
 		}
-		if strings.Contains(has, "i") {
-			id = c.text()
-			c.int() // the index of the ID's set in KEYS
+		n, err := strconv.ParseInt(digits, 10, 64)
+		if err != nil {
+			panic(err)
 		}
-		dry := strings.Contains(has, "d")
-		name := fakeBucket{strings.TrimPrefix(key, "heed:quota:"), l.Name(), dry}
+		at, id := int64(0), ""
+		if strings.Contains(flags, "a") {
+			at = number()
+		}
+		if strings.Contains(flags, "i") {
+			number() // the index of the ID's set in KEYS
+			number() // its length
+			id = next()
+			ids = append(ids, id)
+		}
+		l, dry := limits[i], dryRuns[i]
+		name := fakeBucket{strings.TrimPrefix(key, "heed:quota:2:"), l.Name(), dry}
 		b, seen := left[name]
 		if !seen {
 			b = c.buckets[name]
@@ -259,39 +272,35 @@ func (c *fakeCall) op(limits []*quota.Limit) {
 		b = l.Drain(b, c.now)
 		after, fits := b, true
 		switch {
-		case c.ids[id] && verb != "revoke":
-		case verb == "settle" || verb == "revoke":
+		case c.ids[id] && verb != "u":
+		case verb == "s" || verb == "u":
 			after = l.Settle(b, n, at, c.now)
-		case verb == "reserve":
-			after, _, fits = l.TryWithin(b, n, c.now, within)
+		case verb[0] == 'r':
+			after, _, fits = l.TryWithin(b, n, c.now, time.Duration(within)*time.Microsecond)
 		default:
 			after, fits = l.Try(b, n, c.now)
 		}
-		verdict := int64(0)
+		outcome := 4
 		if fits {
-			verdict, left[name] = 1, after
+			outcome, left[name] = 5, after
 		}
 		if fits && c.ids[id] {
-			verdict = 2
-		}
-		if id != "" {
-			ids = append(ids, id)
+			outcome = 6
 		}
 		allowed = allowed && (fits || dry)
-		c.reply = append(c.reply, verdict, b.Time, b.Level, b.Prev, b.Log)
+		c.reply += fmt.Sprintf("%d %d %d %d %d ", outcome, b.Time, b.Level, b.Prev, b.Ahead)
+		for log := []byte(b.Log); len(log) > 0; log = log[9:] {
+			c.reply += fmt.Sprintf("%016d%05d", binary.BigEndian.Uint64(log)>>8, int(log[7])<<8+int(log[8]))
+		}
+		c.reply += " "
 	}
-	c.reply[answer] = int64(0)
-	if !allowed {
-		return
-	}
-	c.reply[answer] = int64(1)
-	if verb == "peek" {
+	if !allowed || verb == "p" {
 		return
 	}
 	for name, b := range left {
 		c.buckets[name] = b
 	}
 	for _, id := range ids {
-		c.ids[id] = verb != "revoke"
+		c.ids[id] = verb != "u"
 	}
 }

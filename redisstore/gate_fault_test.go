@@ -231,7 +231,7 @@ func TestOnAClusterHoldsOfEveryMasterAreRenewed(t *testing.T) {
 	for i := range 30 {
 		key := fmt.Sprint("key ", i)
 		holds[key] = eventually(t, s, key, 2, 1)
-		keys = append(keys, "heed:quota:\x01"+key)
+		keys = append(keys, "heed:quota:2:\x01"+key)
 	}
 	renewed(t, s, keys...)
 	for key, hold := range holds {

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const gateKey = "heed:quota:\x01key"
+const gateKey = "heed:quota:2:\x01key"
 
 //go:embed lua/gate.lua
 var gateSource string
@@ -77,7 +77,7 @@ func TestEveryKeyOfAGateExpires(t *testing.T) {
 		mustAcquire(t, s, fmt.Sprint(i%3), 20, 2)
 	}
 	everyKeyExpires(t, s.Client.(*redis.Client))
-	expiresIn(t, s.Client, "heed:quota:\x010", 31*time.Second, began)
+	expiresIn(t, s.Client, "heed:quota:2:\x010", 31*time.Second, began)
 }
 
 func TestAShortHoldTTLDoesNotShortenOthers(t *testing.T) {
@@ -198,7 +198,7 @@ func TestAGateWritesNothingWithoutAllPermissions(t *testing.T) {
 			assert.ErrorAs(t, err, new(redis.Error), rule)
 		}
 		assert.Equal(t, before, admin.ZRangeWithScores(ctx, gateKey, 0, -1).Val(), rule)
-		assert.Zero(t, admin.Exists(ctx, "heed:quota:\x01new").Val(), rule)
+		assert.Zero(t, admin.Exists(ctx, "heed:quota:2:\x01new").Val(), rule)
 		assert.NoError(t, limited.Close())
 	}
 }

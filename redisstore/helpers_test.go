@@ -75,3 +75,16 @@ func memoryRedis(t *testing.T, options redis.Options, replies ...string) (*redis
 	})
 	return fake, client
 }
+
+// callers runs do in n goroutines, each calls times.
+func callers(n, calls int, do func(caller, i int)) {
+	var all sync.WaitGroup
+	for caller := range n {
+		all.Go(func() {
+			for i := range calls {
+				do(caller, i)
+			}
+		})
+	}
+	all.Wait()
+}

@@ -5,13 +5,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/heedhttp/heed/quota"
 )
 
 var (
-	inspectScript = newScript("return redis.call('HGETALL', KEYS[1])")
+	inspectScript = newScript("return redis.call('GET', KEYS[1])")
 	resetScript   = newScript("return redis.call('UNLINK', KEYS[1], KEYS[2])")
 )
 
@@ -21,33 +20,23 @@ func (s *Store) Inspect(ctx context.Context, key string) ([]quota.State, error) 
 	if err != nil {
 		return nil, err
 	}
-	list, ok := reply.([]any)
-	if !ok || len(list)%2 != 0 {
+	value, ok := reply.(string)
+	if !ok && reply != nil {
 		return nil, fmt.Errorf("%w %.60q", errReply, fmt.Sprint(reply))
 	}
-	var states []quota.State
-	for ; len(list) > 0; list = list[2:] {
-		field, _ := list[0].(string)
-		value, _ := list[1].(string)
-		states = s.addState(states, field, value)
-	}
-	slices.SortFunc(states, compareStates)
-	return states, nil
+	return s.states(value), nil
 }
 
-// addState appends the state in a field to states, if it can be read.
-func (s *Store) addState(states []quota.State, field, value string) []quota.State {
-	bucket, ok := decode(value)
-	if !ok {
-		s.corrupt.Add(1)
-		return states
-	}
-	name, dry := strings.CutSuffix(field, dryRun)
-	return append(states, quota.State{Name: name, DryRun: dry, Bucket: bucket})
+// states returns the states in the value of a Key.
+func (s *Store) states(value string) []quota.State {
+	states, corrupt := decodeValue(value)
+	s.corrupt.Add(corrupt)
+	slices.SortFunc(states, compareStates)
+	return states
 }
 
 func compareStates(a, b quota.State) int {
-	return cmp.Or(cmp.Compare(a.Name, b.Name), dryRuns(a)-dryRuns(b))
+	return cmp.Or(cmp.Compare(a.Name, b.Name), dryRuns(a)-dryRuns(b), cmp.Compare(a.Shape, b.Shape))
 }
 
 func dryRuns(s quota.State) int {

@@ -77,7 +77,7 @@ func masters(ctx context.Context, client redis.UniversalClient) (all []redis.Uni
 func (s *Store) scan(ctx context.Context, server redis.UniversalClient, yield func(KeyState, error) bool) bool {
 	match := globQuoter.Replace(s.prefix()) + "*"
 	for cursor := uint64(0); ; {
-		names, next, err := server.ScanType(ctx, cursor, match, scanned, "hash").Result()
+		names, next, err := server.ScanType(ctx, cursor, match, scanned, "string").Result()
 		if err != nil {
 			yield(KeyState{}, s.readFault(err))
 			return false
@@ -103,27 +103,25 @@ func (s *Store) scan(ctx context.Context, server redis.UniversalClient, yield fu
 // globQuoter quotes the characters that MATCH takes for a pattern.
 var globQuoter = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
-// fetch reads the hashes with these names. It skips those that are gone or cannot be read.
+// fetch reads the strings with these names. It skips those that are gone or cannot be read.
 func (s *Store) fetch(ctx context.Context, server redis.UniversalClient, names []string) (all []KeyState, err error) {
 	var now *redis.TimeCmd
-	hashes, ttls := make([]*redis.MapStringStringCmd, len(names)), make([]*redis.DurationCmd, len(names))
+	values, ttls := make([]*redis.StringCmd, len(names)), make([]*redis.DurationCmd, len(names))
 	_, err = server.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		now = pipe.Time(ctx)
 		for i, name := range names {
-			hashes[i], ttls[i] = pipe.HGetAll(ctx, name), pipe.PTTL(ctx, name)
+			values[i], ttls[i] = pipe.Get(ctx, name), pipe.PTTL(ctx, name)
 		}
 		return nil
 	})
-	if err != nil {
+	if err != nil && err != redis.Nil {
 		return nil, err
 	}
 	for i, name := range names {
-		k := KeyState{Key: strings.TrimPrefix(name, s.prefix()), At: now.Val(), TTL: max(0, ttls[i].Val())}
-		for field, value := range hashes[i].Val() {
-			k.States = s.addState(k.States, field, value)
+		k := KeyState{
+			Key: strings.TrimPrefix(name, s.prefix()), States: s.states(values[i].Val()), At: now.Val(), TTL: max(0, ttls[i].Val()),
 		}
 		if len(k.States) > 0 {
-			slices.SortFunc(k.States, compareStates)
 			all = append(all, k)
 		}
 	}

@@ -73,8 +73,8 @@ func TestAllKeysOfAStoreAreListed(t *testing.T) {
 
 func TestKeysThatCannotBeReadAreNotListed(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
-	require.NoError(t, s.Client.HSet(ctx, "heed:quota:key", "10/1h", "nonsense").Err())
-	require.NoError(t, s.Client.Set(ctx, "heed:quota:text", "nonsense", 0).Err())
+	require.NoError(t, s.Client.HSet(ctx, "heed:quota:2:key", "10/1h", "nonsense").Err())
+	require.NoError(t, s.Client.Set(ctx, "heed:quota:2:text", "nonsense", 0).Err())
 	assert.Empty(t, listed(t, s))
 	assert.EqualValues(t, 1, s.Corrupt())
 }

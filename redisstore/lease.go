@@ -2,10 +2,8 @@ package redisstore
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"hash/maphash"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -15,58 +13,58 @@ import (
 )
 
 const (
-	// horizon is how far ahead units are taken.
-	horizon = 125 * time.Millisecond
+	// leaseFor is how long after it was charged a unit may be used.
+	leaseFor = 250 * time.Millisecond
 
-	// lifetime is how long after it was charged a unit may be used.
-	lifetime = 2 * horizon
+	// worthLeasing is how many equal calls within half of leaseFor make it worth to take units ahead.
+	worthLeasing = 4
 
-	// sweepEvery is how often Keys are checked for the end of a horizon.
-	sweepEvery = horizon / 5
+	// plenty is how many times as much as is taken ahead must be left.
+	plenty = 10
+
+	// refundWithin is how long a refund may take.
+	refundWithin = leaseFor / 2
 
 	// defaultMaxLease is Max if it is zero.
 	defaultMaxLease = 100
-
-	// worthLeasing is how many uses within a horizon make a Key leased.
-	worthLeasing = 4
 )
 
-// A Lease takes units from a Store ahead of need, so that most decisions on a busy limit need no
-// round trip, and less than a microsecond:
+// A Lease takes units from a Store ahead of need, so that most decisions on a busy Key need no round trip,
+// and less than a microsecond:
 //
 //	pacer := &pace.Shared{Store: &redisstore.Lease{Store: store}, Policies: policies}
 //
 // It is a quota.Reserver, in place of its Store. Close it to give back what it holds.
 //
-// # What it admits
-//
-// A unit is charged in Redis when it is taken, up to 125 ms before it would be free. It may be used from
-// the time when it would be free until 250 ms after it was charged. So in any time t all processes
-// together use at most
-//
-//	Burst + Quota·(t + 250 ms)/Window
-//
-// and, counted from the first use, at most Burst + Quota·t/Window. (Other algorithms than the token bucket
-// keep their own bounds, for t + 250 ms.) If a process dies, the units that it holds are lost: at
-// most Max.
+// It pays if each process asks about the same Key tens of times a second, and the limit is seldom reached.
+// Otherwise it decides as its Store does, at the Store's cost.
 //
 // # What it takes ahead
 //
-// A Lease takes about what was used recently, up to Max, and no more than a fair share: if n processes
-// took units in the last second, each holds at most an n-th of what may be used in 125 ms, plus one.
-// Units that are not used go back to Redis, except those that the bucket has refilled there since,
-// rounded up. On a limit of a few units a minute, this rounding would lose too many: use the Store.
+// After four equal calls within 125 ms, a Lease takes ahead what it expects to be used within 250 ms: at most
+// Max units, and a tenth of what is left. So near the limit it takes nothing ahead, and every call asks the
+// Store. Calls are equal if they have the same Keys, Limits and N. What is not used within 250 ms goes back to
+// Redis, except units that the bucket has refilled since.
 //
-// A Key is leased after four uses within 125 ms, or after a denial of what would be free within
-// 125 ms. Before that, and when it is used less often again, the Store decides on it, at the Store's
-// cost.
+// A call for more than half of Max units, with an ID, a DryRun or a LeakyBucket always asks the Store.
 //
-// A Lease takes ahead for calls whose charges are of one Key and of different Limits, have no ID, are
-// no DryRun and take at most Max units each. Other calls go to the Store.
+// # What it admits
 //
-// If not enough is held, callers share one charge for all that they need, and wait for it until
-// their own contexts end. If it is denied, or nothing is held, the Store decides, and its error is
-// returned. While Redis does not answer, held units can still be used.
+// Units are free when they are charged, and are used within 250 ms. So in any time t all processes together
+// use at most
+//
+//	Burst + Quota·(t + 250 ms)/Window
+//
+// and, counted from the first use, at most Burst + Quota·t/Window. A FixedWindow admits no more than its Quota
+// in each of its windows. A SlidingWindow or SlidingLog keeps its own bound, for t + 250 ms.
+//
+// What one process holds is denied to others. It is lost until the limit refills if the process dies,
+// or if Redis does not answer when it should go back.
+//
+// A decision on held units is the one that Redis made when it charged them. A denial is the Store's, and
+// nothing is taken ahead but by a call. So who waits alone for RetryAfter is admitted then.
+//
+// While Redis does not answer, held units can still be used. Other calls return the Store's error.
 //
 // Set Store. A Lease is safe for concurrent use and must not be copied. Its fields must not change
 // once it is in use.
@@ -74,50 +72,34 @@ type Lease struct {
 	// Store counts the units. If nil, every call fails.
 	Store *Store
 
-	// Max is how many units are taken ahead at most, for each Key and Limit. If zero or
-	// negative, 100.
+	// Max is how many units are taken ahead at most, for equal calls, of each Limit. If zero or negative, 100.
 	Max int64
 
-	shards [64]leaseShard // by the hash of the Key
-
-	mu       sync.Mutex // guards what follows
-	sweeping bool       // a sweep is scheduled
-	closed   bool
-	inFlight sync.WaitGroup // refills and sweeps; none starts after closed is set
+	shards   [64]leaseShard // by the hash of a call
+	inFlight sync.WaitGroup // refills and refunds; none starts after closed is set
 }
 
-// A leaseShard holds some of the Keys.
+// A leaseShard has some of the calls.
 type leaseShard struct {
-	mu     sync.Mutex           // guards what follows
-	leased map[string]*leaseKey // by Key
-	uses   [1024]useCount       // of Keys that are not leased, by hash
+	mu     sync.Mutex // guards what follows
+	closed bool
+	held   map[uint64]*heldCalls // by their hash
+	seldom [1024]uint8           // how many calls came since start, by their hash, if none is held
+	start  time.Time
 }
 
-// A useCount counts the uses, within a horizon, of all Keys with the same hash.
-type useCount struct{ horizon, n uint8 }
+// heldCalls are equal calls whose units were taken ahead.
+type heldCalls struct {
+	charges     []quota.Charge // of one call
+	taken, left int64          // calls; none was taken if the last refill failed, or after expire
+	decisions   []quota.Decision
+	asked       time.Time // when Redis was asked for them
+	until       time.Time // when they expire; if none was taken, when to try again
 
-// A leaseKey is a leased Key. The mutex of its shard guards it.
-type leaseKey struct {
-	key       string
-	tokens    []*tokens
-	peers     peers
-	waiters   []*leaseWaiter // for the next refill
-	refilling bool           // a refill is in flight
-	failed    bool           // the last refill failed, and no call has succeeded since
-	swept     time.Duration  // when the last horizon ended
-}
-
-// A leaseWaiter is a call for which not enough is held. It may wait for a refill.
-type leaseWaiter struct {
-	op
-	key  *leaseKey
-	done chan struct{} // closed at the end of the wait, when the fields below except gone are set
-
-	err  error
-	held bool // the refill was enough, and its units are used; otherwise ask Redis
-	wait time.Duration
-	at   int64 // when the units may be used, by Redis' clock, in µs since the Unix epoch
-	gone bool  // the caller did not wait
+	want  int64         // how many calls to take ahead next
+	spare int64         // how many might be, by what the last refill left
+	done  chan struct{} // closed at the end of the refill in flight, or nil
+	timer *time.Timer   // runs expire
 }
 
 var (
@@ -126,42 +108,15 @@ var (
 	errNoStore = errors.New("redisstore: Lease.Store is nil")
 )
 
-// Take implements quota.Store. If held units are used, the decision describes the bucket as Redis last
-// reported it: less may be left if other processes have used it since.
+// Take implements quota.Store. If units are used that were taken ahead, the decision is up to 250 ms old.
 func (l *Lease) Take(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
 	if l.Store == nil {
 		return dst, errNoStore
 	}
-	if err := quota.CheckTake(charges); err != nil {
-		return dst, err
+	if ds := l.use(ctx, charges); ds != nil {
+		return append(dst, ds...), nil
 	}
-	if !l.leases(charges) {
-		return l.Store.Take(ctx, dst, charges...)
-	}
-	if ds, held := l.takeHeld(dst, charges); held {
-		return ds, nil
-	}
-	if ds, denied := l.Store.denials.deny(dst, charges, l.Store.time()); denied {
-		l.lowerRetryAfter(ds[len(dst):], charges)
-		return ds, nil
-	}
-	w := &leaseWaiter{op: op{verb: take, charges: slices.Clone(charges)}}
-	if err := l.ask(ctx, w); err != nil {
-		l.Store.degraded.Add(1)
-		return dst, err
-	}
-	if w.held {
-		s, _ := l.shardOf(w.key.key)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return w.key.decisions(dst, charges, monotonic()), nil
-	}
-	n := len(dst)
-	for i := range charges {
-		dst = append(dst, w.decision(i))
-	}
-	l.lowerRetryAfter(dst[n:], charges)
-	return dst, nil
+	return l.Store.Take(ctx, dst, charges...)
 }
 
 // Reserve implements quota.Reserver.
@@ -171,33 +126,10 @@ func (l *Lease) Reserve(ctx context.Context, most time.Duration, charges ...quot
 	if l.Store == nil {
 		return 0, time.Time{}, false, errNoStore
 	}
-	if err := quota.CheckTake(charges); err != nil {
-		return 0, time.Time{}, false, err
+	if ds := l.use(ctx, charges); ds != nil {
+		return 0, ds[0].At, true, nil
 	}
-	if !l.leases(charges) {
-		return l.Store.Reserve(ctx, most, charges...)
-	}
-	most = max(0, most)
-	s, _ := l.shardOf(charges[0].Key)
-	s.mu.Lock()
-	wait, micros, ok := l.spendLocked(s, charges, most, monotonic())
-	s.mu.Unlock()
-	if ok {
-		return wait, time.UnixMicro(micros), true, nil
-	}
-	w := &leaseWaiter{op: op{verb: reserve, within: most, charges: slices.Clone(charges)}}
-	if err := l.ask(ctx, w); err != nil {
-		l.Store.degraded.Add(1)
-		return 0, time.Time{}, false, err
-	}
-	if w.held {
-		return w.wait, time.UnixMicro(w.at), true, nil
-	}
-	wait, at = w.op.wait(), time.UnixMicro(w.now)
-	if w.allowed {
-		at = at.Add(wait)
-	}
-	return wait, at, w.allowed, nil
+	return l.Store.Reserve(ctx, most, charges...)
 }
 
 // Settle implements quota.Settler, by the Store.
@@ -208,32 +140,40 @@ func (l *Lease) Settle(ctx context.Context, charges ...quota.Charge) error {
 	return l.Store.Settle(ctx, charges...)
 }
 
+// Ping calls Ping of the Store.
+func (l *Lease) Ping(ctx context.Context) error {
+	if l.Store == nil {
+		return errNoStore
+	}
+	return l.Store.Ping(ctx)
+}
+
 // Close gives back all units that are held. Later calls go to the Store. The error is ctx's, or says
 // that Redis did not take some of the units.
 func (l *Lease) Close(ctx context.Context) error {
-	l.mu.Lock()
-	l.closed = true
-	l.mu.Unlock()
-	var keys []*leaseKey
+	var held []*heldCalls
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.mu.Lock()
-		keys = slices.AppendSeq(keys, maps.Values(s.leased))
-		s.leased = nil
+		s.closed = true
+		for _, h := range s.held {
+			held = append(held, h)
+		}
+		s.held = nil
 		s.mu.Unlock()
 	}
 	done := make(chan error, 1)
 	go func() {
-		l.inFlight.Wait()
-		var refunds []*refund // nothing else uses these keys now
-		now := monotonic()
-		for _, k := range keys {
-			for _, t := range k.tokens {
-				t.expire(now)
-				refunds = l.appendRefund(refunds, k, t, t.left, now)
+		l.inFlight.Wait() // nothing else uses held now
+		var faults []error
+		for some := range slices.Chunk(held, 100) {
+			var refunds []quota.Charge
+			for _, h := range some {
+				refunds = append(refunds, h.refunds(time.Now())...)
 			}
+			faults = append(faults, l.giveBack(ctx, refunds))
 		}
-		done <- l.giveBack(ctx, refunds)
+		done <- errors.Join(faults...)
 	}()
 	select {
 	case err := <-done:
@@ -243,456 +183,225 @@ func (l *Lease) Close(ctx context.Context) error {
 	}
 }
 
-// leases reports whether units may be held for charges: they are of one Key and different Limits, and
-// of a kind that repeats.
-func (l *Lease) leases(charges []quota.Charge) bool {
+// use uses a call that is held, if necessary after a refill, and returns the decisions on it. It returns nil if
+// the Store must decide.
+func (l *Lease) use(ctx context.Context, charges []quota.Charge) []quota.Decision {
+	most := l.most(charges)
+	if most < 2 { // taking one call ahead saves nothing
+		return nil
+	}
+	hash := hashOf(charges)
+	s := &l.shards[hash%uint64(len(l.shards))]
+	s.mu.Lock()
+	ds, refill := l.useLocked(ctx, s, hash, charges, most)
+	s.mu.Unlock()
+	if refill == nil {
+		return ds
+	}
+	select {
+	case <-refill:
+	case <-ctx.Done():
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held[hash].use(charges, time.Now())
+}
+
+// most returns how many calls may be taken ahead at most. It is 0 if all must go to the Store.
+func (l *Lease) most(charges []quota.Charge) int64 {
+	if quota.CheckTake(charges) != nil || len(charges) == 0 {
+		return 0
+	}
+	units := int64(1)
 	for i := range charges {
 		c := &charges[i]
-		if c.DryRun || c.ID != "" || c.Units() > l.max() || c.Key != charges[0].Key {
-			return false
+		if c.DryRun || c.ID != "" || c.Limit.Policy().Algorithm == quota.LeakyBucket {
+			return 0
 		}
-		for j := range charges[:i] {
-			if charges[j].Limit.Name() == c.Limit.Name() {
-				return false
-			}
-		}
+		units = max(units, c.Units())
 	}
-	return len(charges) > 0
-}
-
-func (l *Lease) max() int64 {
 	if l.Max <= 0 {
-		return defaultMaxLease
+		return defaultMaxLease / units
 	}
-	return l.Max
+	return l.Max / units
 }
 
-func (l *Lease) shardOf(key string) (s *leaseShard, hash uint64) {
-	hash = maphash.String(hashSeed, key)
-	return &l.shards[hash%uint64(len(l.shards))], hash / uint64(len(l.shards))
+func hashOf(charges []quota.Charge) (hash uint64) {
+	for i := range charges {
+		c := &charges[i]
+		hash = 31*hash + maphash.String(leaseSeed, c.Key) + 7*maphash.String(leaseSeed, c.Limit.Name()) + uint64(c.Units())
+	}
+	return hash
 }
 
-// takeHeld is Take from units that are held.
-func (l *Lease) takeHeld(dst []quota.Decision, charges []quota.Charge) ([]quota.Decision, bool) {
-	s, _ := l.shardOf(charges[0].Key)
+var leaseSeed = maphash.MakeSeed()
+
+// useLocked returns the decisions on a call that was held, or a refill to wait for. It returns neither if the
+// Store must decide.
+func (l *Lease) useLocked(ctx context.Context, s *leaseShard, hash uint64, charges []quota.Charge, most int64) (
+	ds []quota.Decision, refill chan struct{},
+) {
+	now, h := time.Now(), s.held[hash]
+	if h == nil {
+		if h = s.addLocked(hash, charges, now); h == nil {
+			return nil, nil
+		}
+		h.timer = time.AfterFunc(leaseFor, func() { l.expire(s, hash, h) })
+	}
+	if ds := h.use(charges, now); ds != nil {
+		return ds, nil
+	}
+	inTime, brought := now.Before(h.until), h.taken > 0
+	if h.left > 0 || inTime && !brought {
+		return nil, nil // the rest expires just now, or it is too soon to try again
+	}
+	if h.done == nil {
+		if inTime { // all were used
+			h.want *= 2
+		}
+		h.want, h.done = min(h.want, most), make(chan struct{})
+		want, spare := h.want, h.spare
+		if now.Sub(h.asked) > leaseFor/10 {
+			spare = 0 // others may have used it
+		}
+		ctx = context.WithoutCancel(ctx) // other calls may wait for it
+		l.inFlight.Go(func() { l.refill(ctx, s, h, want, spare) })
+	}
+	if !brought {
+		return nil, nil // this refill may not bring anything either
+	}
+	return nil, h.done
+}
+
+// addLocked counts a call for which nothing is held. If there were several lately, it adds heldCalls.
+func (s *leaseShard) addLocked(hash uint64, charges []quota.Charge, now time.Time) *heldCalls {
+	if now.Sub(s.start) > leaseFor/2 {
+		clear(s.seldom[:])
+		s.start = now
+	}
+	n := &s.seldom[hash/64%uint64(len(s.seldom))]
+	if *n++; *n < worthLeasing || s.closed {
+		return nil
+	}
+	h := &heldCalls{charges: slices.Clone(charges), want: 2 * worthLeasing}
+	for i := range h.charges {
+		h.charges[i].Key = strings.Clone(h.charges[i].Key)
+	}
+	if s.held == nil {
+		s.held = make(map[uint64]*heldCalls)
+	}
+	s.held[hash] = h
+	return h
+}
+
+// use uses a call, and returns the decisions on it. It returns nil if none is left for charges. h may be nil.
+func (h *heldCalls) use(charges []quota.Charge, now time.Time) []quota.Decision {
+	if h == nil || h.left == 0 || !now.Before(h.until) || !equal(h.charges, charges) {
+		return nil
+	}
+	h.left--
+	return h.decisions
+}
+
+func equal(a, b []quota.Charge) bool {
+	return slices.EqualFunc(a, b, func(c, d quota.Charge) bool {
+		return c.Key == d.Key && c.Limit == d.Limit && c.Units() == d.Units()
+	})
+}
+
+// refill takes up to want calls ahead, but no more than spare. If that is 0, it asks Redis how many can be spared.
+func (l *Lease) refill(ctx context.Context, s *leaseShard, h *heldCalls, want, spare int64) {
+	if spare == 0 {
+		spare = h.spareOf(l.Store.Peek(ctx, nil, h.charges...))
+	}
+	n, asked := min(want, spare), time.Now()
+	var ds []quota.Decision
+	if n > 1 {
+		ahead := slices.Clone(h.charges)
+		for i := range ahead {
+			ahead[i].N = n * ahead[i].Units()
+		}
+		ds, _ = l.Store.Take(ctx, nil, ahead...) // its error is the next call's, too
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := monotonic()
-	if _, _, ok := l.spendLocked(s, charges, 0, now); !ok {
-		return dst, false
-	}
-	return s.leased[charges[0].Key].decisions(dst, charges, now), true
-}
-
-// spendLocked uses held units for charges, if all may be used after at most within.
-func (l *Lease) spendLocked(s *leaseShard, charges []quota.Charge, within, now time.Duration) (
-	wait time.Duration, at int64, ok bool,
-) {
-	k := s.leased[charges[0].Key]
-	if k == nil {
-		return 0, 0, false
-	}
-	if wait, at, ok = k.spend(charges, within, now); !ok {
-		return 0, 0, false
-	}
-	for i := range charges {
-		if k.tokensOf(charges[i].Limit).isLow(now) {
-			l.refillLocked(s, k, now)
-			break
+	h.taken, h.until, h.asked = 0, asked.Add(leaseFor), asked
+	if len(ds) > 0 && !slices.ContainsFunc(ds, func(d quota.Decision) bool { return !d.Allowed }) {
+		h.taken, h.decisions, h.spare = n, ds, h.spareOf(ds, nil)
+		for i := range ds {
+			if end := asked.Add(ds[i].ResetAfter); h.charges[i].Limit.Rate() == 0 && end.Before(h.until) {
+				h.until = end // the next window counts anew
+			}
 		}
 	}
-	return wait, at, true
+	h.left = h.taken
+	h.timer.Reset(time.Until(h.until))
+	close(h.done)
+	h.done = nil
 }
 
-// lowerRetryAfter lowers RetryAfter in decisions that deny, if units that are held here may be used
-// sooner.
-func (l *Lease) lowerRetryAfter(ds []quota.Decision, charges []quota.Charge) {
-	s, _ := l.shardOf(charges[0].Key)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := s.leased[charges[0].Key]
+// spareOf returns how many calls may be taken ahead of what ds says is left.
+func (h *heldCalls) spareOf(ds []quota.Decision, err error) int64 {
+	if err != nil {
+		return 0
+	}
+	least := ds[0].Remaining
 	for i := range ds {
-		if k != nil && !ds[i].Allowed {
-			wait, _, ok := k.tokensOf(charges[i].Limit).find(charges[i].Units(), monotonic())
-			if ok {
-				ds[i].RetryAfter = min(ds[i].RetryAfter, max(wait, time.Microsecond))
-			}
-		}
+		least = min(least, ds[i].Remaining/h.charges[i].Units())
 	}
+	return least / plenty
 }
 
-// tokensOf returns the tokens of limit.
-func (k *leaseKey) tokensOf(limit *quota.Limit) *tokens {
-	for _, t := range k.tokens {
-		if t.limit == limit {
-			return t
-		}
-	}
-	t := &tokens{limit: limit}
-	k.tokens = append(k.tokens, t)
-	return t
-}
-
-// spend uses held units for charges, if all may be used after at most within.
-func (k *leaseKey) spend(charges []quota.Charge, within, now time.Duration) (
-	wait time.Duration, at int64, ok bool,
-) {
-	for i := range charges {
-		w, micros, ok := k.tokensOf(charges[i].Limit).find(charges[i].Units(), now)
-		if !ok || w > within {
-			return 0, 0, false
-		}
-		if w >= wait {
-			wait, at = w, micros
-		}
-	}
-	for i := range charges {
-		k.tokensOf(charges[i].Limit).spend(charges[i].Units())
-	}
-	return wait, at, true
-}
-
-// decisions appends decisions on charges that held units were used for.
-func (k *leaseKey) decisions(dst []quota.Decision, charges []quota.Charge, now time.Duration) []quota.Decision {
-	for i := range charges {
-		t := k.tokensOf(charges[i].Limit)
-		b, at := t.stateAt(now)
-		d := t.limit.Describe(t.limit.Settle(b, -t.left, 0, at), at) // as if held units were not charged
-		d.Allowed, d.At = true, time.UnixMicro(at)
-		dst = append(dst, d)
-	}
-	return dst
-}
-
-// ask makes w's charges from a refill, if one may be enough, and otherwise asks Redis.
-func (l *Lease) ask(ctx context.Context, w *leaseWaiter) error {
-	s, hash := l.shardOf(w.charges[0].Key)
-	if l.enqueue(s, hash, w) {
-		select {
-		case <-w.done:
-		case <-ctx.Done():
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			select {
-			case <-w.done:
-			default:
-				w.gone = true
-				return ctx.Err()
-			}
-		}
-		if w.err != nil || w.held {
-			return w.err
-		}
-	}
-	asked, sent := l.Store.denials.read(w.charges, l.Store.time()), monotonic()
-	if err := l.Store.ask(ctx, &w.op); err != nil {
-		return err
-	}
-	if w.verb == take && !l.Store.AlwaysAsk {
-		l.Store.denials.learn([]part{{op: &w.op, denialRead: asked}}, w.allowed)
-	}
-	l.learn(s, w, sent)
-	return nil
-}
-
-// enqueue makes w wait for a refill, and returns true, if a refill may be enough.
-func (l *Lease) enqueue(s *leaseShard, hash uint64, w *leaseWaiter) bool {
+// expire gives back what is left of h, and forgets h if it was hardly used.
+func (l *Lease) expire(s *leaseShard, hash uint64, h *heldCalls) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := monotonic()
-	k := s.leased[w.charges[0].Key]
-	if k == nil && s.isUsedOften(hash, now) {
-		k = l.leaseLocked(s, w.charges[0].Key, now)
-	}
-	if k == nil || k.failed {
-		return false
-	}
-	expected := true
-	for i := range w.charges {
-		t := k.tokensOf(w.charges[i].Limit)
-		t.want = min(max(worthLeasing, 2*t.want), l.max()) // not enough was held
-		_, ok := t.toRefill(w.charges[i].Units(), k.peers.n, now)
-		expected = expected && ok
-	}
-	if !expected {
-		return false
-	}
-	for i := range w.charges {
-		k.tokensOf(w.charges[i].Limit).waiting += w.charges[i].Units()
-	}
-	w.key, w.done = k, make(chan struct{})
-	k.waiters = append(k.waiters, w)
-	l.refillLocked(s, k, now)
-	return true
-}
-
-// isUsedOften counts a use of a Key that is not leased, and reports whether to lease it.
-func (s *leaseShard) isUsedOften(hash uint64, now time.Duration) bool {
-	c := &s.uses[hash%uint64(len(s.uses))]
-	if h := uint8(now / horizon); c.horizon != h {
-		*c = useCount{horizon: h}
-	}
-	c.n = min(c.n+1, worthLeasing)
-	return c.n == worthLeasing
-}
-
-// leaseLocked starts to lease a Key. It returns nil if l is closed.
-func (l *Lease) leaseLocked(s *leaseShard, key string, now time.Duration) *leaseKey {
-	if !l.sweepSoon() {
-		return nil
-	}
-	if s.leased == nil {
-		s.leased = make(map[string]*leaseKey)
-	}
-	k := &leaseKey{key: strings.Clone(key), swept: now}
-	s.leased[k.key] = k
-	return k
-}
-
-// learn records Redis' answer to w. If Redis denied units that will be free within the horizon, it takes
-// them ahead: otherwise a process with few calls would always lose to those that take ahead.
-func (l *Lease) learn(s *leaseShard, w *leaseWaiter, sent time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now, soon := monotonic(), false
-	for i := range w.charges {
-		c, f := &w.charges[i], &w.found[i]
-		if !f.fits {
-			_, _, fits := c.Limit.TryWithin(f.bucket, c.Units(), w.now, horizon)
-			soon = soon || fits
-		}
-	}
-	k := s.leased[w.charges[0].Key]
-	if k == nil && soon {
-		k = l.leaseLocked(s, w.charges[0].Key, now)
-	}
-	if k == nil {
-		return
-	}
-	k.failed = false
-	for i := range w.charges {
-		c, t := &w.charges[i], k.tokensOf(w.charges[i].Limit)
-		t.record(w.left(i), w.now, sent)
-		t.used += c.Units()
-		if !w.found[i].fits {
-			t.denied, t.want = true, min(max(t.want, c.Units()+1), l.max())
-		}
-	}
-	if !w.allowed { // perhaps a refill took what was left
-		w.key = k
-		w.wait, w.at, w.held = k.spend(w.charges, w.within, now)
-	}
-	if soon {
-		l.refillLocked(s, k, now)
-	}
-}
-
-// A refill is one request to Redis: it takes units for each Limit that needs some. From time to time
-// it also counts the processes that lease the Key.
-type refill struct {
-	waiters []*leaseWaiter // calls that wait for it
-	tokens  []*tokens
-	ops     []*op // a reservation for each of tokens, then count
-	count   *op   // nil if counting is not due
-}
-
-// refillLocked starts a refill if one is needed and none is in flight.
-func (l *Lease) refillLocked(s *leaseShard, k *leaseKey, now time.Duration) {
-	if k.refilling {
-		return
-	}
-	r := k.nextRefill(now)
-	switch {
-	case r == nil:
-	case l.addInFlight():
-		k.refilling = true
-		go l.refill(s, k, r)
-	default:
-		k.serve(r.waiters, now, nil)
-	}
-}
-
-// refill sends r, and further refills as long as callers wait for them.
-func (l *Lease) refill(s *leaseShard, k *leaseKey, r *refill) {
-	defer l.inFlight.Done()
-	for r != nil {
-		sent := monotonic()
-		err := l.Store.ask(context.Background(), r.ops...)
-		s.mu.Lock()
-		now := monotonic()
-		if k.failed = err != nil; !k.failed {
-			k.receive(r, sent, now)
-		}
-		k.serve(r.waiters, now, err)
-		if r = nil; len(k.waiters) > 0 {
-			r = k.nextRefill(now)
-		}
-		k.refilling = r != nil
+	now := time.Now()
+	if s.closed || h.done != nil || now.Before(h.until) { // a refill sets the timer anew
 		s.mu.Unlock()
-	}
-}
-
-// nextRefill returns the next refill, or nil if none is needed. If Redis is not expected to have what
-// callers wait for, it ends their wait, and they ask Redis themselves.
-func (k *leaseKey) nextRefill(now time.Duration) *refill {
-	r, expected := &refill{waiters: k.waiters}, !k.failed
-	k.waiters = nil
-	for _, t := range k.tokens {
-		n, ok := t.toRefill(0, k.peers.n, now)
-		expected = expected && ok
-		if t.waiting = 0; n > 0 {
-			c := quota.Charge{Key: k.key, Limit: t.limit, N: n}
-			r.tokens = append(r.tokens, t)
-			r.ops = append(r.ops, &op{verb: reserve, within: horizon, charges: []quota.Charge{c}})
-		}
-	}
-	if !expected || len(r.ops) == 0 {
-		k.serve(r.waiters, now, nil)
-		return nil
-	}
-	if r.count = k.peers.count(k.key, now); r.count != nil {
-		r.ops = append(r.ops, r.count)
-	}
-	return r
-}
-
-// receive adds the units that r took.
-func (k *leaseKey) receive(r *refill, sent, now time.Duration) {
-	for i, t := range r.tokens {
-		o := r.ops[i]
-		if t.record(o.left(0), o.now, sent); o.allowed {
-			_, wait := o.after(0)
-			t.add(reservation{found: o.found[0].bucket, wait: wait, at: o.now, sent: sent, got: now, n: o.charges[0].N})
-		}
-	}
-	if r.count != nil {
-		k.peers.record(r.count)
-	}
-}
-
-// serve ends the wait of waiters. If err is nil, it uses held units for those for which there are enough.
-func (k *leaseKey) serve(waiters []*leaseWaiter, now time.Duration, err error) {
-	for _, w := range waiters {
-		if w.err = err; err == nil && !w.gone {
-			w.wait, w.at, w.held = k.spend(w.charges, w.within, now)
-		}
-		close(w.done)
-	}
-}
-
-// addInFlight adds one to the calls that Close waits for. It returns false if l is closed.
-func (l *Lease) addInFlight() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.closed {
-		l.inFlight.Add(1)
-	}
-	return !l.closed
-}
-
-// sweepSoon schedules a sweep, and returns false if l is closed.
-func (l *Lease) sweepSoon() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.closed && !l.sweeping {
-		l.sweeping = true
-		time.AfterFunc(sweepEvery, l.sweep)
-	}
-	return !l.closed
-}
-
-// sweep gives back units that will not be used, and stops leasing Keys that are not used often.
-func (l *Lease) sweep() {
-	if !l.addInFlight() {
 		return
 	}
+	l.inFlight.Add(1)
 	defer l.inFlight.Done()
-	l.mu.Lock()
-	l.sweeping = false
-	l.mu.Unlock()
-	var refunds []*refund
-	leased := 0
-	for i := range l.shards {
-		s := &l.shards[i]
-		s.mu.Lock()
-		now := monotonic()
-		for _, k := range s.leased {
-			if now-k.swept >= horizon {
-				refunds = l.sweepLocked(k, refunds, now)
-			}
-			if len(k.tokens) == 0 {
-				delete(s.leased, k.key)
-			}
-		}
-		if leased += len(s.leased); len(s.leased) == 0 {
-			s.leased = nil // frees its memory
-		}
-		s.mu.Unlock()
+	refunds := h.refunds(now)
+	if h.want = h.taken - h.left; h.want < worthLeasing {
+		delete(s.held, hash)
+	} else {
+		h.timer.Reset(leaseFor)
 	}
-	if leased > 0 {
-		l.sweepSoon()
-	}
+	h.taken, h.left = 0, 0
+	s.mu.Unlock()
 	_ = l.giveBack(context.Background(), refunds)
 }
 
-// sweepLocked starts a new horizon for k, and appends refunds of units that will not be used.
-func (l *Lease) sweepLocked(k *leaseKey, refunds []*refund, now time.Duration) []*refund {
-	k.swept = now
-	for _, t := range k.tokens {
-		refunds = l.appendRefund(refunds, k, t, t.sweep(now, l.max()), now)
+// refunds returns the charges that give back at now what is left, but no more than Redis' bucket would still owe
+// if only h had been charged: what has drained, others may have used.
+func (h *heldCalls) refunds(now time.Time) (refunds []quota.Charge) {
+	if h.left == 0 {
+		return nil
 	}
-	k.tokens = slices.DeleteFunc(k.tokens, func(t *tokens) bool {
-		return t.left == 0 && t.want == 0 && !k.refilling
-	})
+	for i, c := range h.charges {
+		n := h.left * c.Units()
+		if c.Limit.Rate() > 0 {
+			const start = 1 // in µs; any time will do
+			owed := c.Limit.Settle(c.Limit.Drain(quota.Bucket{}, start), h.taken*c.Units(), 0, start)
+			later := now.Sub(h.asked) + refundWithin + c.Limit.Tick()
+			n = min(n, c.Limit.Drain(owed, start+later.Microseconds()).Level/c.Limit.Unit())
+		}
+		if n > 0 {
+			c.N, c.At = -n, h.decisions[i].At
+			refunds = append(refunds, c)
+		}
+	}
 	return refunds
 }
 
-// A refund gives back units that were held.
-type refund struct {
-	op
-	units []reservation
-}
-
-// appendRefund appends a refund of the last n units of t, less those that the bucket has refilled
-// since. If no units remain to refund, t keeps them, and they may still be used.
-func (l *Lease) appendRefund(refunds []*refund, k *leaseKey, t *tokens, n int64, now time.Duration) []*refund {
-	rest, units := t.split(n)
-	if undrained(t.limit, units, now+l.Store.timeout()) == 0 {
-		return refunds
+// giveBack sends refunds, within the time that they were computed for.
+func (l *Lease) giveBack(ctx context.Context, refunds []quota.Charge) error {
+	if len(refunds) == 0 {
+		return nil
 	}
-	t.reservations, t.left = rest, t.left-n
-	first := &units[0]
-	at := time.UnixMicro(first.at).Add(first.freeAfter(t.limit, first.first))
-	c := quota.Charge{Key: k.key, Limit: t.limit, ID: "lease " + rand.Text(), At: at}
-	return append(refunds, &refund{op{verb: settle, charges: []quota.Charge{c}}, units})
-}
-
-// giveBack sends refunds, a batch at a time.
-func (l *Lease) giveBack(ctx context.Context, refunds []*refund) error {
-	var faults []error
-	until := monotonic() + horizon
-	for some := range slices.Chunk(refunds, maxBatch/2) {
-		errs := make([]error, len(some))
-		var all sync.WaitGroup
-		for i, r := range some {
-			all.Go(func() { errs[i] = l.giveBackOne(ctx, r, until) })
-		}
-		all.Wait()
-		faults = append(faults, errs...)
-	}
-	return join(faults...)
-}
-
-// giveBackOne sends a refund, and repeats it after an error as long as that is useful. Its ID keeps
-// Redis from counting it twice.
-func (l *Lease) giveBackOne(ctx context.Context, r *refund, until time.Duration) error {
-	for c := &r.charges[0]; ; time.Sleep(horizon / 10) {
-		c.N = -undrained(c.Limit, r.units, monotonic()+l.Store.timeout())
-		if c.N == 0 {
-			return nil
-		}
-		if err := l.Store.ask(ctx, &r.op); err == nil || ctx.Err() != nil || monotonic() > until {
-			return err
-		}
-	}
+	ctx, cancel := context.WithTimeout(ctx, refundWithin)
+	defer cancel()
+	return l.Store.Settle(ctx, refunds...)
 }

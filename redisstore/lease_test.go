@@ -3,9 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -13,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/heedhttp/heed/internal/redistest"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/redisstore"
 	"github.com/stretchr/testify/assert"
@@ -29,55 +28,21 @@ type leaseFleet struct {
 	uses []time.Duration // when units were used, since start
 }
 
-func newLeaseFleet(t *testing.T) *leaseFleet {
-	return &leaseFleet{t: t, redis: newFakeRedis(time.Millisecond), start: time.Now()}
-}
-
 // inFleet runs play in a synctest bubble.
 func inFleet(t *testing.T, play func(t *testing.T, f *leaseFleet)) {
-	synctest.Test(t, func(t *testing.T) { play(t, newLeaseFleet(t)) })
+	synctest.Test(t, func(t *testing.T) {
+		play(t, &leaseFleet{t: t, redis: newFakeRedis(time.Millisecond), start: time.Now()})
+	})
 }
 
-// each runs process for n processes, each with its own Lease.
-func (f *leaseFleet) each(n int, process func(i int, l *redisstore.Lease)) {
-	var all sync.WaitGroup
-	for i := range n {
-		all.Go(func() { process(i, f.lease()) })
-	}
-	all.Wait()
-}
-
-func (f *leaseFleet) lease() *redisstore.Lease {
-	l, _ := f.leaseBy(timeout)
-	return l
-}
-
-// leaseBy returns a Lease whose Store has this Timeout, and its connection to Redis.
-func (f *leaseFleet) leaseBy(timeout time.Duration) (*redisstore.Lease, *fakeLink) {
+func (f *leaseFleet) lease() (*redisstore.Lease, *fakeLink) {
 	link := f.redis.link(f.t)
-	l := &redisstore.Lease{Store: &redisstore.Store{Client: link.Client, Timeout: timeout}}
+	l := &redisstore.Lease{Store: &redisstore.Store{Client: link.Client, Timeout: time.Second}}
 	f.t.Cleanup(func() {
-		if err := l.Close(context.Background()); !link.isCut() {
-			assert.NoError(f.t, err)
-		}
-		time.Sleep(time.Second)
+		_ = l.Close(context.Background())
+		time.Sleep(time.Minute)
 	})
 	return l, link
-}
-
-// use records that a unit is used now.
-func (f *leaseFleet) use() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.uses = append(f.uses, time.Since(f.start))
-}
-
-// within asserts that in no time more units were used than a bucket with perSecond and burst admits in
-// that time plus late.
-func (f *leaseFleet) within(burst, perSecond int, late time.Duration) {
-	f.t.Helper()
-	p := quota.Policy{Quota: int64(perSecond), Window: time.Second, Burst: int64(burst)}
-	require.LessOrEqual(f.t, lateness(f.uses, p), late)
 }
 
 // slow returns a Limit that does not refill during a test.
@@ -85,441 +50,340 @@ func (f *leaseFleet) slow(burst int64) *quota.Limit {
 	return f.redis.limit(quota.Policy{Quota: 1, Window: time.Hour, Burst: burst})
 }
 
-// takeAll takes n units, one by one, and requires that all are admitted.
-func (f *leaseFleet) takeAll(l *redisstore.Lease, limit *quota.Limit, n int) {
-	f.t.Helper()
-	for range n {
-		require.True(f.t, f.take(l, quota.Charge{Key: "key", Limit: limit}))
+// use takes charges and records one use, if they are allowed.
+func (f *leaseFleet) use(l *redisstore.Lease, charges ...quota.Charge) bool {
+	ds, err := l.Take(f.t.Context(), nil, charges...)
+	if err != nil || slices.ContainsFunc(ds, func(d quota.Decision) bool { return !d.Allowed }) {
+		return false
 	}
+	f.used()
+	return true
 }
 
-// takeUntilHeld takes units of a full bucket, one by one, until the Lease holds some. It returns how many
-// are free if those count as free. That takes more units if a horizon ends meanwhile.
-func (f *leaseFleet) takeUntilHeld(l *redisstore.Lease, limit *quota.Limit) (free int64) {
-	for free = limit.Policy().Burst; f.redis.remaining("key", limit) == free; free-- {
-		f.takeAll(l, limit, 1)
-		time.Sleep(5 * time.Millisecond) // for a refill in flight
+func (f *leaseFleet) used() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.uses = append(f.uses, time.Since(f.start))
+}
+
+// useUntilHeld uses units of a full bucket until l holds some. It returns how many would be left without those.
+func (f *leaseFleet) useUntilHeld(l *redisstore.Lease, c quota.Charge) (left int64) {
+	for left = c.Limit.Policy().Burst; f.redis.remaining(c.Key, c.Limit) == left; left-- {
+		require.True(f.t, f.use(l, c))
+		time.Sleep(5 * ms) // for the refill
 	}
-	return free
+	return left
 }
 
-// takeFor takes and uses units until end, with a pause after each call.
-func (f *leaseFleet) takeFor(
-	l *redisstore.Lease, limit *quota.Limit, end time.Duration, pause func() time.Duration,
-) (used int) {
-	for time.Since(f.start) < end {
-		ds, err := l.Take(f.t.Context(), nil, quota.Charge{Key: "key", Limit: limit, N: 1})
-		if assert.NoError(f.t, err) && ds[0].Allowed {
-			f.use()
-			used++
-		}
-		time.Sleep(pause())
+// useUpHeld does the same, and then uses those.
+func (f *leaseFleet) useUpHeld(l *redisstore.Lease, c quota.Charge) (left int64) {
+	for left = f.useUntilHeld(l, c); left != f.redis.remaining(c.Key, c.Limit); left-- {
+		require.True(f.t, f.use(l, c))
 	}
-	return used
-}
-
-func every(d time.Duration) func() time.Duration { return func() time.Duration { return d } }
-
-func upTo(d time.Duration) func() time.Duration {
-	return func() time.Duration { return 1 + rand.N(d) }
-}
-
-const late = 250 * time.Millisecond
-
-// lasting is how long a fleet runs.
-var lasting = stated(30*time.Second, 10*time.Second)
-
-func TestAFleetOfLeasesUsesItsWholeLimit(t *testing.T) {
-	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := f.redis.limit(quota.Policy{Quota: 100, Window: time.Second, Burst: 20})
-		f.each(10, func(_ int, l *redisstore.Lease) { f.takeFor(l, limit, lasting, upTo(20*time.Millisecond)) })
-		f.within(20, 100, late)
-		given := 20 + int(lasting.Seconds()*100)
-		assert.LessOrEqual(t, len(f.uses), given, "no more than the limit since the start")
-		assert.GreaterOrEqual(t, len(f.uses), given*98/100)
-	})
+	return left
 }
 
 func TestALeaseRarelyAsksRedis(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := f.redis.limit(quota.PerSecond(1000))
-		used := f.takeFor(f.lease(), limit, 10*time.Second, every(2*time.Millisecond))
-		assert.GreaterOrEqual(t, used, 4900, "none is denied, and few wait for Redis")
-		assert.LessOrEqual(t, f.redis.roundTrips(), used/20)
-	})
-}
-
-// A process in a tight loop takes everything that is free. For a process that it starves, units are taken
-// ahead, and they are there after RetryAfter. The bounds allow for chance: of ten thousand calls one waits
-// for longer than 250 ms, and each further 125 ms is several times rarer.
-func TestABusyLeaseDoesNotStarveAQuietOne(t *testing.T) {
-	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := f.redis.limit(quota.Policy{Quota: 100, Window: time.Second, Burst: 10})
-		var all sync.WaitGroup
-		var quiet, slow atomic.Int64 // calls
-		all.Go(func() { f.takeFor(f.lease(), limit, lasting, every(time.Millisecond/2)) })
-		for range 9 {
-			all.Go(func() {
-				l := f.lease()
-				for time.Since(f.start) < lasting {
-					asked := time.Now()
-					f.obey(l, quota.Charge{Key: "key", Limit: limit})
-					waited := time.Since(asked)
-					assert.Less(t, waited, 3*time.Second)
-					if quiet.Add(1); waited > 250*time.Millisecond {
-						slow.Add(1)
-					}
-					time.Sleep(rand.N(400 * time.Millisecond)) // half of its fair share
-				}
-			})
+		c := quota.Charge{Key: "key", Limit: f.slow(100_000)}
+		l, _ := f.lease()
+		for n := range int64(5000) {
+			require.True(t, f.use(l, c))
+			time.Sleep(2 * ms)
+			held := 100_000 - (n + 1) - f.redis.remaining("key", c.Limit)
+			require.LessOrEqual(t, held, int64(100), "Max")
 		}
-		all.Wait()
-		f.within(10, 100, late)
-		assert.LessOrEqual(t, slow.Load(), quiet.Load()/50)
-		assert.GreaterOrEqual(t, len(f.uses), int(lasting.Seconds()*100)*80/100,
-			"few units taken ahead for quiet processes are lost")
-	})
-}
-
-// obey takes a unit, and tries again after RetryAfter.
-func (f *leaseFleet) obey(l *redisstore.Lease, c quota.Charge) {
-	for {
-		ds, err := l.Take(f.t.Context(), nil, c)
-		if !assert.NoError(f.t, err) {
-			return
-		}
-		if ds[0].Allowed {
-			f.use()
-			return
-		}
-		time.Sleep(ds[0].RetryAfter)
-	}
-}
-
-func TestBusyReservationsDoNotStarveQuietOnes(t *testing.T) {
-	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := f.redis.limit(quota.Policy{Quota: 100, Window: time.Second, Burst: 10})
-		reserve := func(l *redisstore.Lease, pause time.Duration) {
-			for time.Since(f.start) < lasting {
-				asked := time.Now()
-				wait, _, ok, err := l.Reserve(t.Context(), time.Minute, quota.Charge{Key: "key", Limit: limit})
-				if assert.NoError(t, err) && assert.True(t, ok) {
-					time.Sleep(wait)
-					f.use()
-				}
-				assert.Less(t, time.Since(asked), time.Second)
-				time.Sleep(pause)
-			}
-		}
-		var all sync.WaitGroup
-		greedy := f.lease()
-		for range 16 {
-			all.Go(func() { reserve(greedy, 0) })
-		}
-		for range 9 {
-			all.Go(func() { reserve(f.lease(), rand.N(400*time.Millisecond)) })
-		}
-		all.Wait()
-		f.within(10, 100, late)
-		assert.GreaterOrEqual(t, len(f.uses), int(lasting.Seconds()*100)*98/100)
-	})
-}
-
-func TestBusyLeasesShareEqually(t *testing.T) {
-	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := f.redis.limit(quota.Policy{Quota: 200, Window: time.Second, Burst: 20})
-		used := make([]int, 10)
-		f.each(len(used), func(i int, l *redisstore.Lease) {
-			used[i] = f.takeFor(l, limit, lasting, upTo(time.Duration(i+1)*2*time.Millisecond))
-		})
-		assert.GreaterOrEqual(t, jain(used), 0.95, "%v", used)
-	})
-}
-
-// jain returns Jain's fairness index: 1 if all have the same, 1/n if one has all.
-func jain(used []int) float64 {
-	var sum, squares float64
-	for _, n := range used {
-		sum += float64(n)
-		squares += float64(n) * float64(n)
-	}
-	return sum * sum / (float64(len(used)) * squares)
-}
-
-func TestUnusedUnitsGoBack(t *testing.T) {
-	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := f.slow(100)
-		l := f.lease()
-		f.takeAll(l, limit, 40)
+		assert.Less(t, f.redis.roundTrips(), 2*5000/100+50, "it takes a hundred at once, and asks first")
 		time.Sleep(time.Second)
-		synctest.Wait()
-		assert.EqualValues(t, 60-1, f.redis.remaining("key", limit), "the refill of a second is rounded up")
-	})
-}
-
-func TestCloseGivesBackHeldUnits(t *testing.T) {
-	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := f.slow(100)
-		l := f.lease()
-		free := f.takeUntilHeld(l, limit)
-		require.NoError(t, l.Close(t.Context()))
-		assert.EqualValues(t, free-1, f.redis.remaining("key", limit))
-		for n := range int64(20) {
-			f.takeAll(l, limit, 1)
-			require.EqualValues(t, free-1-1-n, f.redis.remaining("key", limit), "after Close the Store decides")
-		}
-	})
-}
-
-func TestARefundIsMadeOnceAlthoughItsAnswerIsLost(t *testing.T) {
-	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := f.slow(100)
-		l := f.lease()
-		free := f.takeUntilHeld(l, limit)
-		f.redis.loseAnswers(3)
-		require.NoError(t, l.Close(t.Context()))
-		assert.EqualValues(t, free-1, f.redis.remaining("key", limit))
-	})
-}
-
-func TestReservationsFromALeaseAreSpacedLikeTheBucket(t *testing.T) {
-	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := f.redis.limit(quota.Policy{Quota: 50, Window: time.Second, Burst: 5})
-		l := f.lease()
-		var all sync.WaitGroup
-		for range 8 {
-			all.Go(func() {
-				for time.Since(f.start) < 10*time.Second {
-					wait, _, ok, err := l.Reserve(t.Context(), time.Minute, quota.Charge{Key: "key", Limit: limit})
-					if assert.NoError(t, err) && assert.True(t, ok) {
-						time.Sleep(wait)
-						f.use()
-					}
-				}
-			})
-		}
-		all.Wait()
-		f.within(5, 50, late)
-		assert.GreaterOrEqual(t, len(f.uses), 500*98/100)
-	})
-}
-
-func TestChargesOfSeveralLimitsAreHeldTogether(t *testing.T) {
-	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		fast := f.redis.limit(quota.Policy{Quota: 50, Window: time.Second, Burst: 5})
-		slow := f.redis.limit(quota.Policy{Quota: 100, Window: 10 * time.Second, Burst: 30})
-		l := f.lease()
-		for time.Since(f.start) < 20*time.Second {
-			ds, err := l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: fast}, quota.Charge{Key: "key", Limit: slow})
-			require.NoError(t, err)
-			if ds[0].Allowed && ds[1].Allowed {
-				f.use()
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
-		f.within(5, 50, late)
-		f.within(30, 10, late)
-		assert.LessOrEqual(t, len(f.uses), 30+20*10)
-		assert.GreaterOrEqual(t, len(f.uses), 210)
-	})
-}
-
-func TestWaitingForRetryAfterOfALeaseIsEnough(t *testing.T) {
-	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		f.redis.setRTT(0)
-		limit := f.redis.limit(quota.Policy{Quota: 1, Window: time.Second, Burst: 10})
-		l := f.lease()
-		charge := quota.Charge{Key: "key", Limit: limit}
-		f.takeAll(l, limit, 10)
-		ds, err := l.Take(t.Context(), nil, charge)
-		require.NoError(t, err)
-		require.False(t, ds[0].Allowed)
-		require.Equal(t, time.Second, ds[0].RetryAfter)
-		calls := f.redis.roundTrips()
-		for range 100 {
-			require.False(t, f.take(l, charge))
-		}
-		assert.Equal(t, calls, f.redis.roundTrips(), "Redis is not asked about a known denial")
-		time.Sleep(time.Second - time.Microsecond)
-		require.False(t, f.take(l, charge))
-		time.Sleep(time.Microsecond)
-		assert.True(t, f.take(l, charge))
-	})
-}
-
-func TestHeldUnitsAreUsedWhileRedisIsDown(t *testing.T) {
-	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := f.redis.limit(quota.PerSecond(1000))
-		l := f.lease()
-		f.takeFor(l, limit, time.Second, every(2*time.Millisecond))
-		f.redis.fail(errors.New("gone"))
-		synctest.Wait()
-		used, failed := 0, 0
-		for range 200 {
-			_, err := l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit})
-			if err == nil {
-				used++
-			} else {
-				failed++
-				assert.ErrorContains(t, err, "gone")
-			}
-		}
-		assert.Greater(t, used, 10)
-		assert.Greater(t, failed, 90)
-		f.redis.fail(nil)
-		time.Sleep(100 * time.Millisecond)
-		_, _ = l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit}) // starts a probe
-		time.Sleep(10 * time.Millisecond)
-		_, err := l.Take(t.Context(), nil, quota.Charge{Key: "key", Limit: limit})
-		assert.NoError(t, err, "it recovers")
-	})
-}
-
-// The first calls ask Redis themselves: as with a Store, their charges stay although they were canceled.
-func TestACanceledCallTakesNothingFromARefill(t *testing.T) {
-	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		f.redis.setRTT(50 * time.Millisecond)
-		limit := f.slow(1000)
-		l, _ := f.leaseBy(time.Second)
-		require.NoError(t, l.Ping(t.Context()))
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-		defer cancel()
-		var all sync.WaitGroup
-		for range 100 {
-			all.Go(func() {
-				_, err := l.Take(ctx, nil, quota.Charge{Key: "key", Limit: limit})
-				assert.ErrorIs(t, err, context.DeadlineExceeded)
-			})
-		}
-		all.Wait()
-		time.Sleep(time.Second)
-		assert.GreaterOrEqual(t, f.redis.remaining("key", limit), int64(1000-3-2),
-			"the first three asked Redis themselves, and refunds are rounded down")
-	})
-}
-
-func TestAnIdleLeaseHoldsNothingAndSendsNothing(t *testing.T) {
-	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := f.redis.limit(quota.PerSecond(1000))
-		l := f.lease()
-		const keys = 2000
-		var before int64
-		var growth []int64 // in each wave
-		for wave := range 5 {
-			callers(keys, 6, func(caller, _ int) {
-				_, err := l.Take(t.Context(), nil, quota.Charge{Key: fmt.Sprint(wave, caller), Limit: limit})
-				assert.NoError(t, err)
-			})
-			time.Sleep(time.Second)
-			f.redis.forget()
-			growth = append(growth, heap()-before)
-			before += growth[wave]
-		}
-		// Other goroutines may allocate in one wave.
-		assert.Less(t, slices.Min(growth[1:]), int64(keys*100), "a leased Key takes some hundred bytes")
+		assert.Zero(t, redisstore.Held(l), "an idle Lease keeps nothing")
+		assert.EqualValues(t, 95_000, f.redis.remaining("key", c.Limit))
 		calls := f.redis.roundTrips()
 		time.Sleep(time.Hour)
-		assert.Equal(t, calls, f.redis.roundTrips())
-		runtime.KeepAlive(l)
-	})
-}
-
-func heap() int64 {
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc)
-}
-
-// callers starts concurrent callers, each of which makes so many calls one after the other.
-func callers(n, calls int, call func(caller, i int)) {
-	var all sync.WaitGroup
-	for caller := range n {
-		all.Go(func() {
-			for i := range calls {
-				call(caller, i)
-			}
-		})
-	}
-	all.Wait()
-}
-
-func TestARarelyUsedKeyCostsWhatItsStoreCosts(t *testing.T) {
-	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := f.redis.limit(quota.PerSecond(1000))
-		l := f.lease()
-		const uses = 2000 // of one key; several keys may share a useCount
-		for range uses {
-			require.True(t, f.take(l, quota.Charge{Key: "key", Limit: limit}))
-			time.Sleep(42 * time.Millisecond) // three uses within 125 ms
+		assert.Equal(t, calls, f.redis.roundTrips(), "and sends nothing")
+		c.Limit = f.redis.limit(quota.PerSecond(100_000))
+		for range 100 {
+			require.True(t, f.use(l, c))
+			time.Sleep(2 * ms)
 		}
-		time.Sleep(time.Second)
-		assert.Equal(t, uses, f.redis.roundTrips())
-		assert.EqualValues(t, 1000, f.redis.remaining("key", limit))
+		assert.Less(t, f.redis.roundTrips(), calls+30, "units may be used although they have drained in Redis")
 	})
 }
 
-func TestLeasesOfManyKeysShareRoundTrips(t *testing.T) {
+func TestSeldomOrUnsuitableCallsGoToTheStore(t *testing.T) {
 	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := f.redis.limit(quota.PerSecond(1_000_000))
-		l := f.lease()
-		const keys, uses = 1000, 100
-		callers(64, keys*uses/64, func(caller, i int) {
-			_, err := l.Take(t.Context(), nil, quota.Charge{Key: fmt.Sprint(rand.N(keys)), Limit: limit})
-			assert.NoError(t, err)
-		})
-		assert.LessOrEqual(t, f.redis.roundTrips(), keys*uses/50)
-	})
-}
-
-func TestManyNewKeysAtOnceDoNotFail(t *testing.T) {
-	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		limit := f.redis.limit(quota.PerSecond(1000))
-		l := f.lease()
-		callers(3000, 5, func(caller, i int) {
-			ds, err := l.Take(t.Context(), nil, quota.Charge{Key: fmt.Sprint(caller, i), Limit: limit})
-			if assert.NoError(t, err) {
-				assert.True(t, ds[0].Allowed)
-			}
-		})
-	})
-}
-
-// If units that have drained in Redis were given back, others could use them a second time, and the bound
-// would not hold.
-func TestEveryAlgorithmIsLeasedWithinItsBound(t *testing.T) {
-	for name, algorithm := range map[string]quota.Algorithm{
-		"token bucket": quota.TokenBucket, "leaky bucket": quota.LeakyBucket, "fixed window": quota.FixedWindow,
-		"sliding window": quota.SlidingWindow, "sliding log": quota.SlidingLog,
-	} {
-		t.Run(name, func(t *testing.T) {
-			inFleet(t, func(t *testing.T, f *leaseFleet) {
-				limit := f.redis.limit(quota.Policy{Quota: 100, Window: time.Second, Algorithm: algorithm})
-				f.each(4, func(_ int, l *redisstore.Lease) { f.takeFor(l, limit, 10*time.Second, upTo(10*time.Millisecond)) })
-				f.within(200, 100, late)
-				assert.GreaterOrEqual(t, len(f.uses), 800)
-			})
-		})
-	}
-}
-
-func TestAfterCloseNothingIsInFlight(t *testing.T) {
-	inFleet(t, func(t *testing.T, f *leaseFleet) {
-		f.redis.setRTT(40 * time.Millisecond)
+		l, _ := f.lease()
 		limit := f.slow(1000)
-		for pause := range 30 {
-			l, _ := f.leaseBy(time.Second)
-			require.NoError(t, l.Ping(t.Context()))
-			var all sync.WaitGroup
-			for range 8 {
-				all.Go(func() { f.take(l, quota.Charge{Key: "key", Limit: limit}) })
-			}
-			all.Wait()
-			time.Sleep(time.Duration(pause) * 10 * time.Millisecond)
-			require.NoError(t, l.Close(t.Context()))
+		leaky := quota.Policy{Name: "leaky", Quota: 1000, Window: time.Second, Algorithm: quota.LeakyBucket}
+		for name, c := range map[string]quota.Charge{
+			"ID":      {ID: "id", Limit: limit},
+			"dry run": {DryRun: true, Limit: limit},
+			"leaky":   {Limit: f.redis.limit(leaky)},
+			"large":   {N: 51, Limit: limit},
+		} {
+			c.Key = name
 			calls := f.redis.roundTrips()
-			time.Sleep(time.Second)
-			require.Equal(t, calls, f.redis.roundTrips(), "closed after %d0 ms", pause)
+			for range 10 {
+				require.True(t, f.use(l, c), name)
+			}
+			assert.Equal(t, calls+10, f.redis.roundTrips(), name)
 		}
+		calls := f.redis.roundTrips()
+		for range 100 {
+			require.True(t, f.use(l, quota.Charge{Key: "seldom", Limit: limit}))
+			time.Sleep(42 * ms) // three within 125 ms
+		}
+		assert.Equal(t, calls+100, f.redis.roundTrips())
 	})
+}
+
+func TestNothingIsTakenAheadNearTheLimit(t *testing.T) {
+	for since, left := range map[time.Duration]int64{30 * ms: 19, 0: 15} { // the last refill, which may be relied on
+		inFleet(t, func(t *testing.T, f *leaseFleet) {
+			c := quota.Charge{Key: "key", Limit: f.slow(1000)}
+			l, _ := f.lease()
+			f.redis.charge(c, f.useUpHeld(l, c)-left)
+			time.Sleep(since)
+			calls := f.redis.roundTrips()
+			for n := left - 1; n >= 0; n-- {
+				require.True(t, f.use(l, c))
+				time.Sleep(5 * ms)
+				require.Equal(t, n, f.redis.remaining("key", c.Limit))
+			}
+			assert.Equal(t, calls+int(left)+1, f.redis.roundTrips(), "it tried once")
+			ds, err := l.Take(t.Context(), nil, c)
+			require.NoError(t, err)
+			assert.False(t, ds[0].Allowed)
+			assert.InDelta(t, f.redis.wait(c), ds[0].RetryAfter, float64(ms))
+		})
+	}
+}
+
+// Units that have drained in Redis while they were held are not given back: others may have used them.
+func TestWhatIsLeftGoesBackUnlessItHasDrained(t *testing.T) {
+	for name, test := range map[string]struct {
+		perSecond int64
+		after     time.Duration
+		back      int64 // of the 8 that are taken ahead, of which one is used
+	}{
+		"closed":                    {0, 5 * ms, 7},
+		"closed, half has drained":  {24, 5 * ms, 4}, // in 140 ms, of which 125 ms are for the refund
+		"expired":                   {0, 300 * ms, 7},
+		"expired, half has drained": {10, 300 * ms, 4}, // in 375 ms
+		"expired, all have drained": {25, 300 * ms, 0},
+	} {
+		inFleet(t, func(t *testing.T, f *leaseFleet) {
+			f.redis.setRTT(0)
+			limit := f.redis.limit(quota.Policy{Quota: max(1, 86_400*test.perSecond), Window: 24 * time.Hour, Burst: 1000})
+			c := quota.Charge{Key: "key", Limit: limit}
+			f.redis.charge(c, 500)
+			l, _ := f.lease()
+			for range 4 {
+				require.True(t, f.use(l, c))
+			}
+			time.Sleep(10 * ms)
+			before, start := f.redis.remaining("key", limit), time.Now()
+			ds, err := l.Take(t.Context(), nil, c)
+			require.NoError(t, err)
+			assert.Equal(t, before, f.redis.remaining("key", limit), "it was held")
+			assert.LessOrEqual(t, ds[0].Remaining, before, "no more is promised than what Redis has left")
+			time.Sleep(test.after)
+			require.NoError(t, l.Close(t.Context()))
+			refilled := float64(test.perSecond) * time.Since(start).Seconds()
+			assert.InDelta(t, test.back, float64(f.redis.remaining("key", limit)-before)-refilled, 1, name)
+		})
+	}
+}
+
+// A fixed window's units are not used in the next one, which counts anew.
+func TestHeldUnitsExpire(t *testing.T) {
+	day := quota.Policy{Quota: 1000, Window: 24 * time.Hour}
+	window := quota.Policy{Quota: 1000, Window: 200 * ms, Algorithm: quota.FixedWindow}
+	for _, test := range []struct {
+		policy quota.Policy
+		sleep  time.Duration // until 250 ms after the units were charged, or the window ends
+		used   bool
+	}{{day, 244 * ms, true}, {day, 245 * ms, false}, {window, 172 * ms, true}, {window, 173 * ms, false}} {
+		inFleet(t, func(t *testing.T, f *leaseFleet) {
+			c := quota.Charge{Key: "key", Limit: f.redis.limit(test.policy)}
+			l, _ := f.lease()
+			f.useUntilHeld(l, c)
+			require.Equal(t, 27*ms, time.Since(f.start))
+			time.Sleep(test.sleep)
+			f.redis.fail(errors.New("gone"))
+			assert.Equal(t, test.used, f.use(l, c), "%v after %v", test.policy.Algorithm, test.sleep)
+		})
+	}
+}
+
+func TestOnlyEqualCallsAreHeldTogether(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *leaseFleet) {
+		policy := quota.Policy{Name: "changed", Quota: 1, Window: 24 * time.Hour, Burst: 1000}
+		was := quota.Charge{Key: "key", Limit: f.redis.limit(policy)}
+		policy.Burst = 2000
+		is := quota.Charge{Key: "key", Limit: f.redis.limit(policy)}
+		other := quota.Charge{Key: "other", Limit: f.slow(1000)}
+		l, _ := f.lease()
+		f.useUntilHeld(l, was)
+		for _, charges := range [][]quota.Charge{{is}, {was, other}, {{Key: "key", Limit: was.Limit, N: 2}}} {
+			calls := f.redis.roundTrips()
+			require.True(t, f.use(l, charges...))
+			assert.Equal(t, calls+1, f.redis.roundTrips())
+		}
+		for range 20 {
+			require.True(t, f.use(l, was, other))
+			time.Sleep(5 * ms)
+		}
+		other.N = 2
+		f.redis.charge(other, f.redis.remaining("other", other.Limit)-38)
+		for left := int64(36); left >= 0; left -= 2 {
+			require.True(t, f.use(l, was, other))
+			time.Sleep(5 * ms)
+			require.Equal(t, left, f.redis.remaining("other", other.Limit), "one of the limits is near")
+		}
+		assert.False(t, f.use(l, was, other))
+	})
+}
+
+func TestReservationsUseHeldUnits(t *testing.T) {
+	inFleet(t, func(t *testing.T, f *leaseFleet) {
+		c := quota.Charge{Key: "key", Limit: f.redis.limit(quota.Policy{Quota: 1, Window: time.Second, Burst: 1000})}
+		l, _ := f.lease()
+		f.useUntilHeld(l, c)
+		calls, start := f.redis.roundTrips(), time.Now()
+		wait, at, ok, err := l.Reserve(t.Context(), time.Second, c)
+		require.NoError(t, err)
+		assert.True(t, ok)
+		assert.Zero(t, wait)
+		assert.Equal(t, calls, f.redis.roundTrips())
+		assert.WithinDuration(t, start, at, 10*ms)
+		f.redis.charge(c, 1000)
+		for range 100 { // until none is held
+			wait, _, ok, err = l.Reserve(t.Context(), time.Hour, c)
+			require.NoError(t, err)
+			assert.True(t, ok)
+		}
+		assert.Greater(t, wait, time.Second, "the Store's answer")
+	})
+}
+
+// Callers may leave, and the Lease may be closed, at any moment of a refill.
+func TestCloseWaitsForRefills(t *testing.T) {
+	for pause := range 40 {
+		inFleet(t, func(t *testing.T, f *leaseFleet) {
+			c := quota.Charge{Key: "key", Limit: f.slow(10_000)}
+			l, _ := f.lease()
+			left := f.useUpHeld(l, c)
+			f.redis.setRTT(20 * ms)
+			impatient, cancel := context.WithTimeout(t.Context(), 10*ms)
+			defer cancel()
+			done := make(chan error)
+			go func() {
+				_, err := l.Take(impatient, nil, c) // waits for a refill
+				done <- err
+			}()
+			synctest.Wait()
+			time.Sleep(time.Duration(pause) * ms)
+			require.NoError(t, l.Close(t.Context()))
+			assert.ErrorIs(t, <-done, context.DeadlineExceeded)
+			assert.InDelta(t, left, f.redis.remaining("key", c.Limit), 1, "closed after %d ms: rounded down", pause)
+			calls := f.redis.roundTrips()
+			for range 10 {
+				require.True(t, f.use(l, c))
+			}
+			time.Sleep(time.Second)
+			assert.Equal(t, calls+10, f.redis.roundTrips(), "after Close the Store decides")
+		})
+	}
+}
+
+func TestAFleetOfLeasesNeverExceedsItsBound(t *testing.T) {
+	for seed := range uint64(stated(500, 10)) {
+		inFleet(t, func(t *testing.T, f *leaseFleet) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			p := quota.Policy{Quota: 1 + r.Int64N(400), Window: time.Second, Burst: 50 + r.Int64N(400)}
+			c := quota.Charge{Key: "key", Limit: f.redis.limit(p)}
+			callers(1+r.IntN(6), 1, func(i, _ int) { f.process(c, rand.New(rand.NewPCG(seed, uint64(1+i)))) })
+			slices.Sort(f.uses)
+			each := time.Second / time.Duration(p.Quota)
+			var first time.Duration // the use from which most uses are counted, brought forward by those before it
+			for i, at := range f.uses {
+				require.LessOrEqual(t, float64(i+1), float64(p.Burst)+float64(p.Quota)*at.Seconds()+1e-6, "from the start")
+				first = max(first, at-time.Duration(i)*each)
+				late := time.Duration(i+1-int(p.Burst))*each - (at - first)
+				require.LessOrEqual(t, late, 250*ms)
+			}
+			require.NotEmpty(t, f.uses)
+		})
+	}
+}
+
+// process uses a limit at random for ten seconds. Now and then it crashes with the units that it holds, or closes
+// its Lease and starts again.
+func (f *leaseFleet) process(c quota.Charge, r *rand.Rand) {
+	upTo := func(d time.Duration) { time.Sleep(time.Duration(r.Int64N(int64(d)))) }
+	l, link := f.lease()
+	for time.Since(f.start) < 10*time.Second {
+		switch r.IntN(12) {
+		case 0:
+			link.sever()
+			l, link = f.lease()
+		case 1:
+			_ = l.Close(f.t.Context())
+			l, link = f.lease()
+		case 2:
+			f.redis.loseAnswers(1)
+		case 3, 4:
+			upTo(400 * ms)
+		case 5, 6, 7: // units as they come
+			for range r.IntN(100) {
+				f.use(l, c)
+				upTo(10 * ms)
+			}
+		case 8, 9: // all units at once
+			for n := r.IntN(400); n > 0 && f.use(l, c); n-- {
+			}
+		default:
+			if wait, _, ok, err := l.Reserve(f.t.Context(), 100*ms, c); err == nil && ok {
+				time.Sleep(wait)
+				f.used()
+			}
+		}
+	}
+}
+
+func TestNothingIsLostOrUsedTwice(t *testing.T) {
+	mostlyWaits(t)
+	for algorithm, most := range map[quota.Algorithm]int64{
+		quota.TokenBucket: 20_000, quota.FixedWindow: 20_000, quota.SlidingWindow: 20_000, quota.SlidingLog: 1000,
+	} {
+		t.Run(algorithm.String(), func(t *testing.T) {
+			mostlyWaits(t)
+			server := redistest.Shared(t)
+			c := quota.Charge{Key: "key", Limit: compile(t, quota.Policy{
+				Quota: most, Window: 50 * 365 * 24 * time.Hour, Algorithm: algorithm,
+			})}
+			var used atomic.Int64
+			callers(3, 2, func(_, _ int) {
+				l := &redisstore.Lease{Store: newStore(t, server)}
+				callers(8, 300, func(_, _ int) {
+					c := c
+					c.N = 1 + rand.Int64N(2)
+					ds, err := l.Take(ctx, nil, c)
+					if assert.NoError(t, err) && ds[0].Allowed {
+						used.Add(c.N)
+					}
+					if rand.IntN(300) == 0 {
+						time.Sleep(300 * ms) // long enough for units to expire
+					}
+				})
+				assert.NoError(t, l.Close(ctx))
+			})
+			ds, err := newStore(t, server).Peek(ctx, nil, c)
+			require.NoError(t, err)
+			assert.LessOrEqual(t, ds[0].Remaining, most-used.Load())
+			if algorithm != quota.TokenBucket { // its refunds are rounded down
+				assert.Equal(t, most-used.Load(), ds[0].Remaining)
+			}
+		})
+	}
 }

@@ -1,7 +1,10 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
+	_ "embed"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,7 +22,7 @@ import (
 //	ds, err := store.Take(ctx, nil, quota.Charge{Key: "alice", Limit: limit})
 //
 // It implements quota.Store, quota.Peeker, quota.Reserver, quota.Inspector and quota.Gate. It
-// needs Redis 6.2 or later, or Valkey. Only Redis' clock counts.
+// needs Redis 6.2 or later, or Valkey. (It also runs on miniredis.) Only Redis' clock counts.
 //
 // A call is one script and one round trip, however many charges it has. On a Cluster or Ring it
 // is one script for each Key, and a few more if a later Key denies. No script is sent a second
@@ -54,9 +57,15 @@ import (
 //
 // # Keys in Redis
 //
-// Each Key has a hash, named Prefix + Key, with a field for each Limit's Name. It expires soon
-// after all its buckets are full again. A field that cannot be read counts as absent, and the
-// next charge overwrites it.
+// Each Key has a string, named Prefix + Key, with a line of text for each count: a call reads it once and
+// writes it once, so it is never half written. It expires soon after all its counts are full again. A
+// line that cannot be read counts as absent; see Corrupt. A value has at most 64 KiB: beyond that, the
+// counts that would be full soonest are forgotten; see Forgotten. IDs of charges are in a sorted set
+// beside it.
+//
+// A line says what its limit looked like: while a roll-out changes a policy, the counts of the old one and
+// of the new one lie beside each other until the older is full again. What is charged is charged on
+// both, and each process decides by its own.
 //
 // A Store is safe for concurrent use and must not be copied. Its fields must not change once it
 // is in use.
@@ -68,7 +77,7 @@ type Store struct {
 	// its context is canceled, it returns only when Redis has answered or Timeout is over.
 	Client redis.UniversalClient
 
-	// Prefix is what the name of every key in Redis begins with. If empty, "heed:quota:".
+	// Prefix is what the name of every key in Redis begins with. If empty, "heed:quota:2:".
 	Prefix string
 
 	// Timeout bounds each script of a call, the wait in the queue included. If zero or
@@ -84,14 +93,15 @@ type Store struct {
 	// 100 ms; above a day, a day.
 	HoldTTL time.Duration
 
-	once     sync.Once // guards the creation of client
-	client   *client
-	denials  denials
-	corrupt  atomic.Int64
-	degraded atomic.Int64
-	gate     gateEntries
-	script   *script              // if nil, storeScript
-	clock    func() time.Duration // if nil, monotonic
+	once      sync.Once // guards the creation of client
+	client    *client
+	denials   denials
+	corrupt   atomic.Int64
+	forgotten atomic.Int64
+	degraded  atomic.Int64
+	gate      gateEntries
+	script    *script              // if nil, storeScript
+	clock     func() time.Duration // if nil, monotonic
 }
 
 var (
@@ -101,9 +111,30 @@ var (
 	_ quota.Inspector = (*Store)(nil)
 )
 
-// Corrupt returns how many values were found in Redis that no Store can have written, such as
-// text, or a time in the future. Each counts as absent.
+var (
+	//go:embed lua/number.lua
+	numberSource string
+	//go:embed lua/bucket.lua
+	bucketSource string
+	//go:embed lua/window.lua
+	windowSource string
+	//go:embed lua/log.lua
+	logSource string
+	//go:embed lua/store.lua
+	storeSource string
+
+	storeScript = newScript(numberSource+bucketSource+windowSource+logSource+storeSource,
+		"TIME", "GET KEY", "SET KEY 1 PX 1", "ZSCORE KEY 1", "ZADD KEY 1 1", "ZREM KEY 1", "ZREMRANGEBYSCORE KEY 1 1",
+		"PTTL KEY", "PEXPIRE KEY 1")
+)
+
+// Corrupt returns how many values were found in Redis that no Store can have written. Each counts as
+// absent.
 func (s *Store) Corrupt() int64 { return s.corrupt.Load() }
+
+// Forgotten returns how many counts were forgotten although they were not full, because the value of
+// their Key was longer than 64 KiB. If it grows, too many policies count one Key.
+func (s *Store) Forgotten() int64 { return s.forgotten.Load() }
 
 // Degraded returns how many calls of Take, Peek, Reserve and Acquire failed to get a decision,
 // for whatever reason. Those of a Lease on this Store are included, calls with invalid arguments
@@ -128,21 +159,31 @@ func (s *Store) decide(
 		return dst, err
 	}
 	remembers := !s.AlwaysAsk && v == take
+	asked := denialRead{}
 	if remembers {
-		if ds, denied := s.denials.deny(dst, charges, s.time()); denied {
+		asked = s.denials.read(charges, s.time())
+		if ds, denied := s.denials.deny(dst, charges, asked.asked); denied {
 			return ds, nil
 		}
 	}
-	parts := s.split(op{verb: v}, charges)
-	allowed, err := s.askAll(ctx, parts)
+	parts := s.split(v, 0, charges)
+	allowed, err := s.makeAll(ctx, parts)
 	if err != nil {
 		s.degraded.Add(1)
 		return dst, err
 	}
 	if remembers {
-		s.denials.learn(parts, allowed)
+		s.denials.learn(asked, charges, parts, allowed)
 	}
-	return decisions(dst, parts, len(charges)), nil
+	n := len(dst)
+	dst = slices.Grow(dst, len(charges))[:n+len(charges)]
+	for _, o := range parts {
+		for i := range o.charges {
+			dst[n+o.place(i)] = o.decision(i)
+		}
+		o.recycle()
+	}
+	return dst, nil
 }
 
 // Reserve implements quota.Reserver.
@@ -155,15 +196,16 @@ func (s *Store) Reserve(ctx context.Context, most time.Duration, charges ...quot
 	if len(charges) == 0 {
 		return 0, time.Now(), true, nil
 	}
-	parts := s.split(op{verb: reserve, within: most}, charges)
-	if ok, err = s.askAll(ctx, parts); err != nil {
+	parts := s.split(reserve, most, charges)
+	if ok, err = s.makeAll(ctx, parts); err != nil {
 		s.degraded.Add(1)
 		return 0, time.Time{}, false, err
 	}
-	for i := range parts {
-		wait = max(wait, parts[i].wait())
-	}
 	at = time.UnixMicro(parts[0].now)
+	for _, o := range parts {
+		wait = max(wait, o.wait())
+		o.recycle()
+	}
 	if ok {
 		at = at.Add(wait)
 	}
@@ -175,20 +217,112 @@ func (s *Store) Settle(ctx context.Context, charges ...quota.Charge) error {
 	if err := quota.CheckSettle(charges); err != nil {
 		return err
 	}
-	charges = slices.DeleteFunc(slices.Clone(charges), func(c quota.Charge) bool { return c.N == 0 })
-	if len(charges) == 0 {
-		return nil
-	}
-	parts := s.split(op{verb: settle}, charges)
 	var faults []error
-	for i := range parts {
-		faults = append(faults, s.ask(ctx, parts[i].op))
+	var cut error
+	parts := s.split(settle, 0, charges)
+	for _, o := range parts {
+		if err := s.ask(ctx, o); err != nil {
+			faults = append(faults, err)
+			continue
+		}
+		cut = cmp.Or(cut, o.cut())
+		o.recycle()
 	}
-	err := join(faults...)
-	if err != nil && len(parts) > 1 {
-		return partial{err}
+	if len(faults) > 0 && len(parts) > 1 {
+		return partial{join(faults...)}
 	}
+	return cmp.Or(join(faults...), cut)
+}
+
+// ask answers o, whose Keys are on one server.
+func (s *Store) ask(ctx context.Context, o *op) error {
+	return s.redis().do(ctx, s.prefix()+o.charges[0].Key, o)
+}
+
+// execute executes a batch in one round trip, and sets the answers and errors of its ops. It takes one
+// script, or on a Cluster or Ring one for each hash tag. It returns an error if a server did not answer. An
+// error reply is the error of its op only.
+func (s *Store) execute(ctx context.Context, batch []*op) (noAnswer error) {
+	noAnswer = s.send(ctx, s.byTag(batch), 0)
+	for _, o := range batch {
+		s.forget(o)
+	}
+	return noAnswer
+}
+
+// byTag divides a batch into what one script can execute.
+func (s *Store) byTag(batch []*op) (scripts [][]*op) {
+	if s.client.single != nil || len(batch) == 1 {
+		return [][]*op{batch}
+	}
+	at := make(map[string]int)
+	for _, o := range batch {
+		tag := tagOf(s.prefix() + o.charges[0].Key)
+		i, known := at[tag]
+		if !known {
+			i = len(scripts)
+			at[tag], scripts = i, append(scripts, nil)
+		}
+		scripts[i] = append(scripts[i], o)
+	}
+	return scripts
+}
+
+// send executes scripts in one round trip. now is Redis' time as it replied to an earlier attempt, or 0. Where
+// nothing was done it sends ops again: for Redis' actual time, or after a refusal each by itself,
+// because one may be the reason.
+func (s *Store) send(ctx context.Context, scripts [][]*op, now int64) (noAnswer error) {
+	expected := cmp.Or(now, time.Now().UnixMicro()) // it matters for the windows of a Calendar
+	cmds := make([]sentOnce, len(scripts))
+	for i, ops := range scripts {
+		keys, args := encode(s.prefix(), ops, expected)
+		cmds[i] = s.storeScript().command(ctx, keys, args)
+	}
+	s.storeScript().sendAll(ctx, s.client.redis, cmds)
+	var alone [][]*op
+	for i, ops := range scripts {
+		value, err := reply(cmds[i])
+		if err = s.storeScript().explain(ctx, s.client.redis, []string{s.prefix()}, err); err == nil {
+			err = s.decode(ops, value)
+		}
+		actual, other := errors.AsType[otherTime](err)
+		switch {
+		case other && now == 0:
+			noAnswer = cmp.Or(noAnswer, s.send(ctx, scripts[i:i+1], int64(actual)))
+			continue
+		case err != nil && isAnswer(err) && len(ops) > 1:
+			for j := range ops {
+				alone = append(alone, ops[j:j+1])
+			}
+			continue
+		case err != nil && !isAnswer(err):
+			noAnswer = cmp.Or(noAnswer, err)
+		}
+		for _, o := range ops {
+			o.err = err
+		}
+	}
+	if len(alone) > 0 && noAnswer == nil {
+		return s.send(ctx, alone, now)
+	}
+	for _, ops := range alone {
+		ops[0].err = noAnswer
+	}
+	return noAnswer
+}
+
+func (s *Store) decode(ops []*op, value any) error {
+	corrupt, forgotten, err := decode(ops, value)
+	s.corrupt.Add(corrupt)
+	s.forgotten.Add(forgotten)
 	return err
+}
+
+func (s *Store) storeScript() *script {
+	if s.script != nil {
+		return s.script
+	}
+	return storeScript
 }
 
 // evaluate runs a script outside of any batch.
@@ -212,12 +346,7 @@ func (s *Store) time() time.Duration {
 	return monotonic()
 }
 
-func (s *Store) prefix() string {
-	if s.Prefix != "" {
-		return s.Prefix
-	}
-	return "heed:quota:"
-}
+func (s *Store) prefix() string { return cmp.Or(s.Prefix, "heed:quota:2:") }
 
 func (s *Store) timeout() time.Duration {
 	if s.Timeout <= 0 {

@@ -151,14 +151,14 @@ func TestCallsForOneMasterShareARoundTrip(t *testing.T) {
 	limit := compile(t, quota.PerDay(5))
 	first := quota.Charge{Key: "first", Limit: limit}
 	take(t, s, first) // so that the masters are known
-	master, err := client.MasterForKey(ctx, "heed:quota:first")
+	master, err := client.MasterForKey(ctx, "heed:quota:2:first")
 	require.NoError(t, err)
 	var calls []func() error
 	var allowed atomic.Int64
 	keys := 0
 	for i := 0; keys < 10; i++ {
 		c := quota.Charge{Key: fmt.Sprint(i), Limit: limit}
-		if m, err := client.MasterForKey(ctx, "heed:quota:"+c.Key); err == nil && m.Options().Addr == master.Options().Addr {
+		if m, err := client.MasterForKey(ctx, "heed:quota:2:"+c.Key); err == nil && m.Options().Addr == master.Options().Addr {
 			keys++
 			for range 10 {
 				calls = append(calls, takes(s, c, &allowed))
@@ -177,7 +177,7 @@ func TestCallsForOneMasterShareARoundTrip(t *testing.T) {
 func TestARefusedCallDoesNotFailItsBatch(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	limit := compile(t, quota.PerDay(5))
-	require.NoError(t, s.Client.Set(ctx, "heed:quota:wrong", "1", 0).Err())
+	require.NoError(t, s.Client.HSet(ctx, "heed:quota:2:wrong", "a", "1").Err())
 	first := quota.Charge{Key: "first", Limit: limit}
 	var allowed atomic.Int64
 	var calls []func() error
@@ -197,10 +197,10 @@ func TestARefusedCallDoesNotFailItsBatch(t *testing.T) {
 	assert.EqualValues(t, len(inFlight)+2, v.trips.Load(), "once in a batch, and then each call by itself")
 }
 
-func TestAKeyWithoutReadPermissionFailsOneCallOnly(t *testing.T) { onlyMine(t, "~heed:quota:mine*") }
+func TestAKeyWithoutReadPermissionFailsOneCallOnly(t *testing.T) { onlyMine(t, "~heed:quota:2:mine*") }
 
 func TestAKeyWithoutWritePermissionFailsOneCallOnly(t *testing.T) {
-	onlyMine(t, "%R~*", "~heed:quota:mine*")
+	onlyMine(t, "%R~*", "~heed:quota:2:mine*")
 }
 
 // onlyMine runs two calls in one batch, as a user whose rules forbid the key of one of them.

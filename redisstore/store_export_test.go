@@ -10,7 +10,7 @@ const (
 	ClockLine = "local clock = call('TIME')\n"
 
 	// GraceLine sets how much longer than necessary keys are kept.
-	GraceLine = "local grace = 1000 "
+	GraceLine = "local GRACE = 1000    "
 )
 
 // SetClock makes the scripts of s take the time from their last arguments, and keep keys for longer than a
@@ -18,7 +18,7 @@ const (
 func SetClock(s *Store) {
 	const testClock = "local clock = {table.remove(ARGV, #ARGV - 1), table.remove(ARGV)}\n"
 	source := strings.Replace(storeScript.source, ClockLine, testClock, 1)
-	s.script = newScript(strings.Replace(source, GraceLine, "local grace = 3600000 ", 1))
+	s.script = newScript(strings.Replace(source, GraceLine, "local GRACE = 3600000 ", 1))
 }
 
 // RememberBy makes the denials of s use another clock.
@@ -29,9 +29,6 @@ func RememberBy(s *Store, now func() time.Time) {
 
 // ScriptSource is the source of the script of a Store.
 var ScriptSource = storeScript.source
-
-// ConvertSource is the part of it that defines convert.
-var ConvertSource = numberSource
 
 // Near makes s treat key's server as near, even on a busy machine.
 func Near(s *Store, key string) {

@@ -113,7 +113,7 @@ func TestOnlyTheStoppedServerIsAvoided(t *testing.T) {
 		for i := range 30 {
 			c := quota.Charge{Key: fmt.Sprint("key ", i), Limit: limit}
 			take(t, patiently, c)
-			if len(direct.Keys(ctx, "heed:quota:"+c.Key).Val()) == 1 { // EXISTS would be redirected
+			if len(direct.Keys(ctx, "heed:quota:2:"+c.Key).Val()) == 1 { // EXISTS would be redirected
 				lost = append(lost, c)
 			} else {
 				live = append(live, c)
@@ -225,7 +225,7 @@ func TestAFailedRefundIsNoPlainRefusal(t *testing.T) {
 
 func TestAPartialSettlementIsNoPlainRefusal(t *testing.T) {
 	s := &redisstore.Store{Client: newRing(t), Timeout: patient}
-	require.NoError(t, s.Client.Set(ctx, "heed:quota:wrong", "1", 0).Err())
+	require.NoError(t, s.Client.HSet(ctx, "heed:quota:2:wrong", "a", "1").Err())
 	limit := compile(t, quota.PerDay(10))
 	wrong, right := quota.Charge{Key: "wrong", N: 1, Limit: limit}, quota.Charge{Key: "right", N: 1, Limit: limit}
 	var refusal redis.Error
@@ -251,7 +251,7 @@ func TestOnARingChargesBeforeAFailureAreGivenBack(t *testing.T) {
 	for i := 0; len(keys) < 2; i++ {
 		key := fmt.Sprint("key ", i)
 		take(t, s, quota.Charge{Key: key, Limit: wide})
-		keys[direct.Exists(ctx, "heed:quota:"+key).Val() == 1] = key
+		keys[direct.Exists(ctx, "heed:quota:2:"+key).Val() == 1] = key
 	}
 	bad.Kill()
 	c := quota.Charge{Key: keys[true], Limit: limit}

@@ -16,7 +16,7 @@ import (
 func TestEveryConnectionUsesTheUserOfTheClient(t *testing.T) {
 	mostlyWaits(t)
 	admin := newClient(t, redistest.Shared(t))
-	require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "limited", "on", "nopass", "+@all", "~heed:quota:mine").Err())
+	require.NoError(t, admin.Do(ctx, "ACL", "SETUSER", "limited", "on", "nopass", "+@all", "~heed:quota:2:mine").Err())
 	for name, enabled := range map[string]bool{"default options": false, "ContextTimeoutEnabled": true} {
 		limited := redis.NewClient(&redis.Options{
 			Addr: admin.Options().Addr, Username: "limited", Password: "any", ContextTimeoutEnabled: enabled,

@@ -20,7 +20,7 @@ import (
 
 const (
 	patience     = 5 * time.Second // timeout for Redis
-	quotaPrefix  = "heed:quota:"
+	quotaPrefix  = "heed:quota:2:"
 	maxSimilar   = 5
 	defaultLines = 50
 )
@@ -51,7 +51,7 @@ func (s *session) inStore(prefix, rules string, do func(ctx context.Context, c *
 }
 
 const (
-	prefixUse = "prefix of keys in Redis (default heed:quota:)"
+	prefixUse = "prefix of keys in Redis (default heed:quota:2:)"
 	rulesUse  = "the rule `file` in effect, which has the limits"
 )
 
@@ -394,7 +394,7 @@ func (c *storeCommand) similar(ctx context.Context, text string) (keys []string)
 	text = strings.TrimPrefix(strings.TrimPrefix(text, c.store.Prefix), "key:")
 	quoted := strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 	match := quoted.Replace(c.store.Prefix) + "*" + quoted.Replace(text) + "*"
-	names := c.store.Client.(*redis.Client).ScanType(ctx, 0, match, 1000, "hash").Iterator()
+	names := c.store.Client.(*redis.Client).ScanType(ctx, 0, match, 1000, "string").Iterator()
 	for len(keys) < maxSimilar && names.Next(ctx) {
 		key := strings.TrimPrefix(names.Val(), c.store.Prefix)
 		if isPart(key, text) && !slices.Contains(keys, key) {

@@ -276,7 +276,7 @@ func TestStoreShowAcceptsEverySpellingOfAKey(t *testing.T) {
 	s := newShop(t, client)
 	require.Equal(t, 429, s.get(4, "/v1/?as=user:ann"))
 	s.get(1, "/v1/") // of 192.0.2.1
-	for _, spelt := range []string{"key:user:ann", "user:ann", "heed:quota:key:user:ann"} {
+	for _, spelt := range []string{"key:user:ann", "user:ann", "heed:quota:2:key:user:ann"} {
 		code, said := execute("store", "show", spelt, "-rules", s.rules)
 		assert.Zero(t, code, spelt)
 		assertLines(t, []string{
@@ -313,7 +313,7 @@ func TestStoreShowReportsUnknownKeys(t *testing.T) {
 		assert.NotContains(t, said, "s3cret")
 		assert.NotContains(t, said, "did you mean")
 	}
-	assert.Equal(t, []string{"user:ann", "key:user:ann", "default:user:ann"}, spellings("user:ann", "heed:quota:"))
+	assert.Equal(t, []string{"user:ann", "key:user:ann", "default:user:ann"}, spellings("user:ann", "heed:quota:2:"))
 	assert.Contains(t, spellings("2001:db8:1:2:3:4:5:6", ""), "key:2001:db8:1:2::")
 }
 
@@ -463,7 +463,7 @@ func TestLargeCountsAreShownInFull(t *testing.T) {
 
 func TestUnreadableCountIsAFault(t *testing.T) {
 	client := environment(t)
-	require.NoError(t, client.HSet(t.Context(), "heed:quota:key:ann", "api/1h", "nonsense").Err())
+	require.NoError(t, client.Set(t.Context(), "heed:quota:2:key:ann", "nonsense", 0).Err())
 	code, said := execute("store", "show", "key:ann")
 	assert.Equal(t, wrong, code)
 	assert.Contains(t, said, "1 count cannot be read, and has no effect")

@@ -87,7 +87,7 @@ var contended = []test{
 					r.t.Errorf("%s: a wait of %v is too long", c.Limit.Name(), wait)
 				}
 			})
-			m := newModel(false)
+			m := newModel()
 			for range callers {
 				wait, _ := m.reserve([]quota.Charge{c}, h, r.now().UnixMicro())
 				want = append(want, wait)

@@ -1,8 +1,8 @@
 package quotatest
 
 import (
+	"cmp"
 	"math/big"
-	"slices"
 	"time"
 
 	"github.com/heedhttp/heed/quota"
@@ -12,33 +12,32 @@ import (
 // arithmetic with package quota except a Limit's tick and unit, which decide when a debt
 // is paid, and the highest debt.
 type model struct {
-	accounts map[accountID]account
-	once     map[onceID]int64 // until when an ID is remembered
-
-	// old says which numbers apply until the next charge after a change of policy: those
-	// of the last charge or, in a Store whose states do not contain them, those of the
-	// reader. A Store may do either.
-	old bool
+	accounts map[accountID]map[string]account // by Shape
+	once     map[onceID]int64                 // until when an ID is remembered
 }
 
+// An accountID names the counts of all Shapes.
 type accountID struct {
 	key, name string
 	dryRun    bool
 }
+
+func idOf(c *quota.Charge) accountID { return accountID{c.Key, c.Limit.Name(), c.DryRun} }
 
 type onceID struct {
 	accountID
 	id string
 }
 
-func newModel(old bool) *model {
-	return &model{accounts: make(map[accountID]account), once: make(map[onceID]int64), old: old}
+func newModel() *model {
+	return &model{accounts: make(map[accountID]map[string]account), once: make(map[onceID]int64)}
 }
 
 // An account is what is owed. Times are in µs since the Unix epoch.
 type account struct {
 	by   *quota.Limit // of the last charge; nil if there was none
 	at   int64        // when owed was owed; the start of a window; the newest entry
+	far  int64        // how far ahead of the clock at was reserved
 	owed *big.Rat     // units
 	prev *big.Rat     // units of the previous window
 	log  []entry      // oldest first
@@ -81,19 +80,86 @@ func ruleOf(l *quota.Limit) rule {
 	}
 }
 
-// read returns a under l as of now.
-func (m *model) read(a account, l *quota.Limit, now int64) account {
-	if a.by == nil || a.at > now+day {
-		a = nothing(l)
+// read returns the account of l as of now. If there is none, it begins with what the one of another Shape says that owes
+// most.
+func (m *model) read(id accountID, l *quota.Limit, now int64) account {
+	all := m.accounts[id]
+	if own, ok := all[l.Shape()]; ok && !isOver(own, now) {
+		return as(own, l, now)
 	}
-	if m.old && drains(a.by) {
-		a = ruleOf(a.by).read(a, now)
+	most := as(nothing(l), l, now)
+	for _, other := range all {
+		if other = as(other, other.by, now); isOver(other, now) || ruleOf(other.by).whole(other) <= now {
+			continue
+		}
+		if other = as(other, l, now); other.compare(most) > 0 {
+			most = other
+		}
 	}
-	return ruleOf(l).read(a, now)
+	return most
+}
+
+// write stores a charge of n units as the account a of its limit, and charges those of other Shapes unless nothing was owed.
+func (m *model) write(c *quota.Charge, a account, n, at, now int64) {
+	id, l := idOf(c), c.Limit
+	owes := false
+	for _, b := range m.accounts[id] {
+		by := b.by
+		if by.Shape() == l.Shape() {
+			by = l
+		}
+		if b = as(b, by, now); !isOver(b, now) && ruleOf(by).whole(b) > now {
+			owes = true
+		}
+	}
+	if !owes {
+		delete(m.accounts, id)
+	}
+	for shape, b := range m.accounts[id] {
+		if shape == l.Shape() || isOver(b, now) {
+			continue
+		}
+		units := n
+		b = as(b, b.by, now)
+		if n > 0 {
+			units = min(n, max(0, atOnce(l)-ceil(b.owed)))
+		}
+		m.accounts[id][shape] = settled(b, b.by, units, at, now)
+	}
+	if m.accounts[id] == nil {
+		m.accounts[id] = make(map[string]account)
+	}
+	a.by = l
+	m.accounts[id][l.Shape()] = a
+}
+
+// as returns a as of now, counted by l.
+func as(a account, l *quota.Limit, now int64) account {
+	a = ruleOf(l).read(a, now)
+	a.by = l
+	return a.reserved(now)
+}
+
+// reserved returns a with far.
+func (a account) reserved(now int64) account {
+	if a.far = 0; !drains(a.by) {
+		a.far = max(0, a.at-now)
+	}
+	return a
+}
+
+// isOver reports whether a is of a Calendar's window that has ended.
+func isOver(a account, now int64) bool {
+	return a.by.Policy().Calendar != 0 && fixed{a.by}.after(a.at) <= now
+}
+
+// compare compares what a and b owe, of one limit at one time.
+func (a account) compare(b account) int {
+	return cmp.Or(a.owed.Cmp(b.owed), a.prev.Cmp(b.prev), cmp.Compare(a.at, b.at))
 }
 
 // nothing returns an account that owes nothing.
-func nothing(l *quota.Limit) account { return account{l, 0, new(big.Rat), new(big.Rat), nil} }
+func nothing(l *quota.Limit) account { return account{by: l, owed: new(big.Rat), prev: new(big.Rat)} }
 
 const day = int64(24 * time.Hour / time.Microsecond)
 
@@ -116,13 +182,13 @@ func (m *model) decide(
 	mine := make(map[accountID]modelStep)
 	once := make(map[onceID]bool)
 	for _, c := range charges {
-		v := modelStep{id: accountID{c.Key, c.Limit.Name(), c.DryRun}}
-		v.after = m.accounts[v.id]
-		v.found = m.read(v.after, c.Limit, now)
+		v := modelStep{id: idOf(&c)}
+		v.found = m.read(v.id, c.Limit, now)
+		v.after = v.found
 		if before, ok := mine[v.id]; ok {
 			v.after = before.after
 		}
-		v.met = m.read(v.after, c.Limit, now)
+		v.met = as(v.after, c.Limit, now)
 		id := onceID{v.id, c.ID}
 		v.repeated = c.ID != "" && (m.once[id] > now || once[id])
 		v.try(c, reserved, longest, now)
@@ -155,7 +221,7 @@ func (v *modelStep) try(c quota.Charge, reserved bool, longest time.Duration, no
 	}
 	after := r.charge(v.met, units(c), at)
 	if after.owed.Cmp(most(c.Limit)) <= 0 && len(after.log) <= 2000 {
-		v.fits, v.after = true, after
+		v.fits, v.after = true, after.reserved(now)
 	}
 }
 
@@ -188,8 +254,7 @@ func (m *model) take(charges []quota.Charge, taking bool, now int64) (ds []quota
 
 // keep makes a charge that was decided.
 func (m *model) keep(c quota.Charge, v modelStep, now int64) {
-	v.after.by = c.Limit
-	m.accounts[v.id] = v.after
+	m.write(&c, v.after, units(c), 0, now)
 	m.remember(c, now)
 }
 
@@ -201,7 +266,7 @@ func (m *model) remember(c quota.Charge, now int64) {
 	if c.Limit.Policy().Calendar != 0 {
 		until = fixed{c.Limit}.after(now)
 	}
-	m.once[onceID{accountID{c.Key, c.Limit.Name(), c.DryRun}, c.ID}] = until
+	m.once[onceID{idOf(&c), c.ID}] = until
 }
 
 func (m *model) reserve(charges []quota.Charge, longest time.Duration, now int64) (wait time.Duration, ok bool) {
@@ -217,39 +282,51 @@ func (m *model) reserve(charges []quota.Charge, longest time.Duration, now int64
 	return wait, ok
 }
 
-func (m *model) settle(charges []quota.Charge, now int64) {
-	for _, c := range charges {
-		id := accountID{c.Key, c.Limit.Name(), c.DryRun}
+// settle returns the first charge that is not made in full, if any.
+func (m *model) settle(charges []quota.Charge, now int64) (cut *quota.DebtError) {
+	for i, c := range charges {
+		id, at := idOf(&c), int64(0)
 		if c.N == 0 || c.ID != "" && m.once[onceID{id, c.ID}] > now {
 			continue
 		}
-		m.remember(c, now)
-		met := m.read(m.accounts[id], c.Limit, now)
-		if after := settled(met, c, now); !after.same(met) {
-			after.by = c.Limit
-			m.accounts[id] = after
+		if !c.At.IsZero() {
+			at = c.At.UnixMicro()
 		}
+		m.remember(c, now)
+		met := m.read(id, c.Limit, now)
+		after := settled(met, c.Limit, c.N, at, now)
+		if most := big.NewRat(c.Limit.MaxDebt(), c.Limit.Unit()); c.N > 0 && after.owed.Cmp(most) > 0 {
+			after.owed = most
+			if met.owed.Cmp(most) > 0 {
+				after.owed = met.owed
+			}
+			if less := c.N - floor(new(big.Rat).Sub(after.owed, met.owed)); less > 0 && drains(c.Limit) && cut == nil {
+				cut = &quota.DebtError{Index: i, Limit: c.Limit.Name(), Units: c.N, Cut: less}
+			}
+		}
+		m.write(&c, after, c.N, at, now)
 	}
+	return cut
 }
 
-// settled returns a after c.
-func settled(a account, c quota.Charge, now int64) account {
-	r := ruleOf(c.Limit)
-	if _, log := r.(logged); log && c.N > 0 {
-		return r.charge(a, min(c.N, floor(minus(most(c.Limit), floor(a.owed)))), now)
-	} else if c.N > 0 {
-		return limited(r.charge(a, c.N, now), c.Limit)
+// settled returns a, of l, after n units.
+func settled(a account, l *quota.Limit, n, at, now int64) account {
+	r := ruleOf(l)
+	switch _, log := r.(logged); {
+	case log && n > 0:
+		a = r.charge(a, min(n, floor(minus(most(l), floor(a.owed)))), now)
+	case n > 0 && !drains(l):
+		far := a.far
+		a = limited(r.charge(a, n, a.at), l)
+		a.by, a.far = l, far
+		return a
+	case n > 0:
+		a = limited(r.charge(a, n, now), l)
+	case n < 0:
+		a = r.refund(a, -max(n, -1<<53), at, now)
 	}
-	at := int64(0)
-	if !c.At.IsZero() {
-		at = c.At.UnixMicro()
-	}
-	return r.refund(a, -max(c.N, -1<<53), at, now)
-}
-
-// same reports whether a and b owe the same.
-func (a account) same(b account) bool {
-	return a.owed.Cmp(b.owed) == 0 && a.prev.Cmp(b.prev) == 0 && slices.Equal(a.log, b.log)
+	a.by = l
+	return a.reserved(now)
 }
 
 // limited returns a with its debt capped.

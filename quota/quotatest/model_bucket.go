@@ -11,16 +11,13 @@ import (
 type draining struct{ *quota.Limit }
 
 func (l draining) read(a account, now int64) account {
-	if a.at > now+day {
-		a = nothing(l.Limit)
-	}
 	tick := l.Tick().Microseconds()
 	a.at, now = min(a.at, now), now/tick*tick
 	owed, at := new(big.Rat).Add(a.owed, a.prev), (a.at+tick-1)/tick*tick
 	if a.by.Unit() != l.Unit() {
-		owed = big.NewRat(ceil(new(big.Rat).Mul(owed, big.NewRat(l.Unit(), 1))), l.Unit())
+		owed = plus(a.prev, ceil(a.owed)) // rounded up to a unit
 	}
-	a = limited(account{l.Limit, at, owed, new(big.Rat), nil}, l.Limit)
+	a = limited(account{by: l.Limit, at: at, owed: owed, prev: new(big.Rat)}, l.Limit)
 	if at < now {
 		a.owed, a.at = new(big.Rat).Sub(a.owed, new(big.Rat).Mul(l.perMicrosecond(), big.NewRat(now-at, 1))), now
 	}

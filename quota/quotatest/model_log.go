@@ -14,9 +14,12 @@ func (l logged) window() int64 { return int64(l.Policy().Window / µs) }
 
 func (l logged) read(a account, now int64) account {
 	log := slices.Clone(a.log)
+	for i := range log {
+		log[i].at = min(log[i].at, now+a.far) // the clock was set back
+	}
 	if len(log) == 0 {
 		owed := limited(account{owed: new(big.Rat).Add(new(big.Rat).SetInt64(ceil(a.owed)), a.prev)}, l.Limit).owed
-		log = []entry{{a.at, floor(owed)}}
+		log = []entry{{min(a.at, now+a.far), floor(owed)}}
 	}
 	log = slices.DeleteFunc(log, func(e entry) bool { return e.units == 0 || e.at <= now-l.window() })
 	return l.of(log, now)
@@ -24,7 +27,7 @@ func (l logged) read(a account, now int64) account {
 
 // of returns the account of log.
 func (l logged) of(log []entry, now int64) account {
-	a := account{l.Limit, now, new(big.Rat), new(big.Rat), log}
+	a := account{by: l.Limit, at: now, owed: new(big.Rat), prev: new(big.Rat), log: log}
 	for _, e := range log {
 		a.at, a.owed = e.at, plus(a.owed, e.units)
 	}

@@ -55,13 +55,22 @@ func (l fixed) counted(a account) *big.Rat {
 	return limited(account{owed: new(big.Rat).SetInt64(ceil(owed))}, l.Limit).owed
 }
 
+// setBack returns a in the window that it is in if the clock was set back.
+func (l fixed) setBack(a account, now int64) account {
+	if a.at > now+a.far {
+		a.at = l.start(now + a.far)
+	}
+	return a
+}
+
 func (l fixed) read(a account, now int64) account {
+	a = l.setBack(a, now)
 	start := max(l.start(now), l.start(a.at))
 	owed := new(big.Rat)
 	if a.at >= start {
 		owed = l.counted(a)
 	}
-	return account{l.Limit, start, owed, new(big.Rat), nil}
+	return account{by: l.Limit, at: start, owed: owed, prev: new(big.Rat)}
 }
 
 func (l fixed) first(a account, n, now int64) int64 {
@@ -73,7 +82,7 @@ func (l fixed) first(a account, n, now int64) int64 {
 
 func (l fixed) charge(a account, n, at int64) account {
 	if l.start(at) > a.at {
-		return account{l.Limit, l.start(at), new(big.Rat).SetInt64(n), new(big.Rat), nil}
+		return account{by: l.Limit, at: l.start(at), owed: new(big.Rat).SetInt64(n), prev: new(big.Rat)}
 	}
 	a.owed = plus(a.owed, n)
 	return a
@@ -110,7 +119,8 @@ func (l sliding) window() int64 { return int64(l.Policy().Window / µs) }
 
 func (l sliding) read(a account, now int64) account {
 	windows := fixed(l)
-	was := account{l.Limit, windows.start(a.at), windows.counted(a), new(big.Rat), nil}
+	a = windows.setBack(a, now)
+	was := account{by: l.Limit, at: windows.start(a.at), owed: windows.counted(a), prev: new(big.Rat)}
 	if was.at == a.at {
 		was.prev = limited(account{owed: a.prev}, l.Limit).owed
 	}
@@ -128,7 +138,7 @@ func (l sliding) read(a account, now int64) account {
 
 // next returns a in the next window.
 func (l sliding) next(a account) account {
-	return account{l.Limit, a.at + l.window(), new(big.Rat), a.owed, nil}
+	return account{by: l.Limit, at: a.at + l.window(), owed: new(big.Rat), prev: a.owed}
 }
 
 // fits reports whether n units fit at a time in a's window or later: the formula in the

@@ -15,6 +15,7 @@ package quotatest
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -168,11 +169,15 @@ func (r *run) reserve(max time.Duration, charges ...quota.Charge) (wait time.Dur
 	return wait, ok
 }
 
-func (r *run) settle(charges ...quota.Charge) {
+// settle returns what was cut, if anything.
+func (r *run) settle(charges ...quota.Charge) *quota.DebtError {
 	r.t.Helper()
-	if err := r.store.(quota.Settler).Settle(context.Background(), charges...); err != nil {
+	err := r.store.(quota.Settler).Settle(context.Background(), charges...)
+	cut, ok := errors.AsType[*quota.DebtError](err)
+	if err != nil && !ok {
 		r.t.Fatalf("Settle: %v", err)
 	}
+	return cut
 }
 
 func (r *run) inspect(key string) []quota.State {

@@ -274,13 +274,6 @@ var timelines = []test{
 			{µs, 1, true, 0, 0, s, 60 * s, 0},
 		})
 	}},
-	{name: "a state from more than a day ahead is ignored", back: true, run: func(r *run) {
-		r.follow(quota.PerMinute(2), []moment{
-			{0, 2, true, 0, 0, 30 * s, 60 * s, 0},
-			{-24 * h, 1, false, 0, 30 * s, 30 * s, 60 * s, 0},
-			{-µs, 1, true, 1, 0, 30 * s, 30 * s, 0},
-		})
-	}},
 	{name: "new numbers under an old name keep the debt", run: func(r *run) {
 		slow := quota.Policy{Name: "api", Quota: 60, Window: m}
 		fast := quota.Policy{Name: "api", Quota: 601, Window: m}

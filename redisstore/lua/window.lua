@@ -1,114 +1,123 @@
--- FixedWindow and SlidingWindow.
-local fixed, sliding = {}, {}
-
--- window returns the start and the end of the window that t is in. For a Calendar they were sent: from
--- two windows before the current one to two after it.
-local function window(limit, t)
-	local starts = limit.starts
+-- window returns the start and the end of the window that t is in. The windows of a Calendar were sent: from
+-- one before the current one to three after it.
+local function window(l, t)
+	local starts = l.starts
 	if not starts then
-		local start = t - t % limit.window
-		return start, start + limit.window
+		local start = t - t % l.window
+		return start, start + l.window
 	end
 	for i = 2, #starts do
 		if t < starts[i] then return starts[i - 1], starts[i] end
 	end
 end
 
--- counted returns what s counts in the window that starts at start, which contains its time. If s has
--- started later than that window, the window contains prev too.
-local function counted(limit, s, start)
-	local level = owed(s, 1, limit.most)
-	if start < s.time then level = level + s.prev end
-	return level > limit.most and limit.most or level
+-- moved returns time, or if the clock was set back since it was written, the start of the window that it
+-- would be in by the clock as it is now. (Of a Calendar that another version uses only one window is known.)
+local function moved(l, time, ahead)
+	if time > now + ahead then return (window(l, now + ahead)) end
+	return time
 end
 
--- between returns x, limited to the range from 0 to most.
-local function between(x, most)
-	if x < 0 then return 0 end
-	return x > most and most or x
+-- counted returns what a window that starts at start and contains time has counted. If time is later, it is
+-- from a state of another kind, whose window before may be in this one, too.
+local function counted(l, start, time, level, prev)
+	if start < time then level = level + prev end
+	return level > l.most and l.most or level
 end
 
-function fixed.drain(limit, s)
-	local start, finish = window(limit, now)
-	if not s or s.time < start then return state(start, 0, 1) end
-	if s.time >= finish then start = window(limit, s.time) end
-	return state(start, counted(limit, s, start), 1)
-end
-
--- A reservation is charged in the first window where it fits: that of s, or the next.
-function fixed.try(limit, s, n, within)
-	local full = n > limit.capacity - s.level
-	if within then
-		local free, finish = window(limit, s.time)
-		if full then free = finish end
-		if n > limit.capacity or free - now > within or free - now > day then return end
-		if full then return state(finish, n, 1) end
-	elseif full or s.time > now then
-		return
+-- fixed returns the functions of FixedWindow, with a Calendar or without.
+local function fixed()
+	local function drain(l, time, level, prev, ahead)
+		local start, finish = window(l, now)
+		if not time then return start, 0, 0, 0, '' end
+		time = moved(l, time, ahead)
+		if time < start then return start, 0, 0, 0, '' end
+		if time >= finish then start = window(l, time) end
+		return start, counted(l, start, time, level, prev), 0, between(aheadOf(start), ahead), ''
 	end
-	return state(s.time, s.level + n, 1)
-end
 
--- Only what was charged in the window of s can be given back.
-function fixed.settle(limit, s, n, at)
-	local start, finish = window(limit, s.time)
-	at = at or now
-	if n < 0 and (at < start or at >= finish) then return s end
-	return state(s.time, between(s.level + n, limit.most), 1)
-end
-
-function fixed.full(limit, s)
-	if s.level == 0 then return s.time end
-	local _, finish = window(limit, s.time)
-	return finish
-end
-
--- slide returns s at the time at.
-local function slide(limit, s, at)
-	local present = at - at % limit.window
-	if present <= s.time then return s end
-	return state(present, 0, 1, present - s.time == limit.window and s.level or 0)
-end
-
-function sliding.drain(limit, s)
-	if not s then return state(now - now % limit.window, 0, 1) end
-	local start, prev = s.time - s.time % limit.window, 0
-	if start == s.time then prev = between(s.prev, limit.most) end
-	return slide(limit, state(start, counted(limit, s, start), 1, prev), now)
-end
-
--- A reservation is charged at the time when the window before weighs so little that it fits.
-function sliding.try(limit, s, n, within)
-	local at, ticks, capacity = now, limit.window / limit.tick, limit.capacity
-	if within then
-		if n > capacity then return end
-		local free, before, spare = s.time, s.prev, capacity - s.level - n
-		if spare < 0 then free, before, spare = s.time + limit.window, s.level, capacity - n end
-		local weighs = before > 0 and ticks - floor(spare * ticks / before) or 0
-		if weighs > 0 then free = free + weighs * limit.tick end
-		if free > at then at = free end
-		if at - now > within or at - now > day then return end
-		s = slide(limit, s, at)
+	-- A reservation is charged in the first window where it fits: that of the state, or the next.
+	local function try(l, n, within, time, level)
+		local spare = n <= l.capacity - level
+		if within then
+			local start, finish = window(l, time)
+			if not spare then start, level = finish, 0 end
+			if n > l.capacity or start - now > within or start - now > day then return end
+			return start, level + n, 0, aheadOf(start), ''
+		end
+		if spare and time <= now then return time, level + n, 0, 0, '' end
 	end
-	local spare = capacity - s.level - n
-	if s.time > at or spare < 0 then return end
-	if s.prev * (ticks - floor((at - s.time) / limit.tick)) > spare * ticks then return end
-	return state(s.time, s.level + n, 1, s.prev)
-end
 
--- Only what was charged in the two windows of s can be given back.
-function sliding.settle(limit, s, n, at)
-	local level, prev = s.level, s.prev
-	at = at or now
-	if n > 0 or at >= s.time and at < s.time + limit.window then
-		level = between(level + n, limit.most)
-	elseif at >= s.time - limit.window and at < s.time then
-		prev = between(prev + n, limit.most)
+	-- Only what was charged in the window of the state can be given back.
+	local function settle(l, n, at, _, time, level, _, ahead)
+		local start, finish = window(l, time)
+		at = at or now
+		if n > 0 or at >= start and at < finish then level = between(level + n, l.most) end
+		return time, level, 0, ahead, ''
 	end
-	return state(s.time, level, 1, prev)
+
+	local function full(l, time, level)
+		if level == 0 then return time end
+		local _, finish = window(l, time)
+		return finish
+	end
+
+	return drain, try, settle, full
 end
 
-function sliding.full(limit, s)
-	if s.level > 0 then return s.time + 2 * limit.window end
-	return s.prev > 0 and s.time + limit.window or s.time
+-- sliding returns the functions of SlidingWindow.
+local function sliding()
+	-- slide returns a state at the time at.
+	local function slide(l, at, time, level, prev)
+		local present = at - at % l.window
+		if present <= time then return time, level, prev end
+		return present, 0, present - time == l.window and level or 0
+	end
+
+	local function drain(l, time, level, prev, ahead)
+		if not time then return now - now % l.window, 0, 0, 0, '' end
+		time = moved(l, time, ahead)
+		local start = time - time % l.window
+		level = counted(l, start, time, level, prev)
+		prev = start == time and between(prev, l.most) or 0
+		start, level, prev = slide(l, now, start, level, prev)
+		return start, level, prev, aheadOf(start), ''
+	end
+
+	-- A reservation is charged at the time when the window before weighs so little that it fits.
+	local function try(l, n, within, time, level, prev)
+		local at, ticks, capacity = now, l.window / l.tick, l.capacity
+		if within then
+			if n > capacity then return end
+			local free, before, spare = time, prev, capacity - level - n
+			if spare < 0 then free, before, spare = time + l.window, level, capacity - n end
+			local weighs = before > 0 and ticks - floor(spare * ticks / before) or 0
+			if weighs > 0 then free = free + weighs * l.tick end
+			if free > at then at = free end
+			if at - now > within or at - now > day then return end
+			time, level, prev = slide(l, at, time, level, prev)
+		end
+		local spare = capacity - level - n
+		if time > at or spare < 0 then return end
+		if prev * (ticks - floor((at - time) / l.tick)) > spare * ticks then return end
+		return time, level + n, prev, aheadOf(time), ''
+	end
+
+	-- Only what was charged in the two windows of the state can be given back.
+	local function settle(l, n, at, _, time, level, prev, ahead)
+		at = at or now
+		if n > 0 or at >= time and at < time + l.window then
+			level = between(level + n, l.most)
+		elseif at >= time - l.window and at < time then
+			prev = between(prev + n, l.most)
+		end
+		return time, level, prev, ahead, ''
+	end
+
+	local function full(l, time, level, prev)
+		if level > 0 then return time + 2 * l.window end
+		return prev > 0 and time + l.window or time
+	end
+
+	return drain, try, settle, full
 end
