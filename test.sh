@@ -16,7 +16,7 @@ shipped=(. ./serverside/metrics)
 shipped_if_downloadable=(./otelheed)
 extra=(
 	./benchmarks ./examples/frameworks ./examples/migrating ./examples/sdks
-	./internal/export/oas ./serverside/live/browsertest
+	./internal/export/oas ./serverside/live/browsertest ./tools
 )
 
 failed=()
