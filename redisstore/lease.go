@@ -148,6 +148,14 @@ func (l *Lease) Ping(ctx context.Context) error {
 	return l.Store.Ping(ctx)
 }
 
+// AnswersWithin returns AnswersWithin of the Store, or 0 if there is none.
+func (l *Lease) AnswersWithin() time.Duration {
+	if l.Store == nil {
+		return 0
+	}
+	return l.Store.AnswersWithin()
+}
+
 // Close gives back all units that are held. Later calls go to the Store. The error is ctx's, or says
 // that Redis did not take some of the units.
 func (l *Lease) Close(ctx context.Context) error {

@@ -141,6 +141,10 @@ func (s *Store) Forgotten() int64 { return s.forgotten.Load() }
 // are not.
 func (s *Store) Degraded() int64 { return s.degraded.Load() }
 
+// AnswersWithin returns how long a call for one Key may take: Timeout, or its default. By it a
+// pace.Shared knows that the Store needs no other guard.
+func (s *Store) AnswersWithin() time.Duration { return s.timeout() }
+
 // Take implements quota.Store. After an error, the charges may have been made, unless it is a
 // *quota.ChargeError or a redis.Error.
 func (s *Store) Take(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {

@@ -4,6 +4,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 
 // Limits on concurrent calls, so that a server that hangs does not accumulate goroutines.
 const (
-	maxCalls     = 2048 // in flight
+	maxCalls     = 2048 // in flight, unless Caller.MaxCalls says otherwise
 	maxAbandoned = 128  // calls in flight whose callers have stopped waiting
 )
 
@@ -26,6 +27,9 @@ var ErrBusy = errors.New("too many calls in flight")
 type Caller struct {
 	Name    string        // of what is called, for errors: "serverside: the Store"
 	Timeout time.Duration // how long Do waits for a call
+
+	// MaxCalls is how many calls may be in flight. If zero, 2048.
+	MaxCalls int64
 
 	// Probe, if not nil, makes the Caller a breaker: see Ready. It may take any time, but must
 	// return, and must be safe for concurrent use.
@@ -252,7 +256,7 @@ func (c *Caller) succeeded() {
 func (c *Caller) enter() (ok, late bool) {
 	waited, calls := c.awaited.Add(1), c.calls.Add(1)
 	hung := calls-waited >= maxAbandoned
-	if calls > maxCalls || hung {
+	if calls > cmp.Or(c.MaxCalls, maxCalls) || hung {
 		c.awaited.Add(-1)
 		c.calls.Add(-1)
 		last := c.lastAnswer.Load()
