@@ -32,7 +32,7 @@ const policy = `
 	contract             <
 	testserver           < contract
 	pace                 < . quota ratelimit internal/hostkey internal/keyed internal/adaptive internal/scope
-	pace                 < golang.org/x/time/rate
+	pace                 < internal/remote golang.org/x/time/rate
 	redisstore           < quota internal/hostkey internal/keyed internal/remote github.com/redis/go-redis/v9
 	serverside           < quota ratelimit internal/remote
 	serverside/profiles  < serverside serverside/rulefile quota ratelimit

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/internal/remote"
 	"github.com/heedhttp/heed/quota"
 )
 
@@ -28,14 +29,13 @@ import (
 // A request reserves its units, so it asks the Store once and then waits for the time
 // that it got, in the order of asking.
 //
-// While the Store fails, or does not answer within 50 ms, each process paces itself by
-// its share of Policies; one request a second probes the Store. The change in either
-// direction causes no second burst. The share counts what this process took from the
+// While the Store fails, each process paces itself by its share of Policies. The change in
+// either direction causes no second burst. The share counts what this process took from the
 // Store, and before the Store is used again it is charged with what was taken without it
 // and still counts. So a single process, with Processes 1, stays within its Policies
 // however often the Store fails, except for requests that wait or are on their way to the
 // Store at that moment. With several processes, idle ones still have their shares of a
-// burst, and one that used more than its share is not delayed for it: together they may
+// burst, and one that used more than its share is hardly delayed for it: together they may
 // exceed a policy by about a burst each time the Store fails.
 //
 // A Shared is a heed.BoundedPacer. Do not change its fields or copy it after first use.
@@ -47,6 +47,16 @@ import (
 // return an error.
 type Shared struct {
 	// Store counts units. It must not be nil.
+	//
+	// A redisstore.Store or Lease is asked for each request, and ends each call within its
+	// own Timeout. So does any Store with a method AnswersWithin() time.Duration, which says
+	// how long a call may take, if it fails at once while it cannot be reached. A request
+	// waits twice as long at most: once more to charge what was taken while the Store failed.
+	//
+	// Any other Store has a second to answer a request. After that, or an error, it is not
+	// asked until it has answered a probe in the background, of which there are ten a second
+	// at most. A probe refunds one unit of a dry run with the key "shared", which changes
+	// nothing. Few calls are left behind, however long the Store hangs.
 	Store quota.Reserver
 
 	// Policies are the limits to keep, all of them. There must be at least one, and their
@@ -100,21 +110,23 @@ type Shared struct {
 	Processes int
 
 	// Degraded is called with errors of the Store, on any goroutine; the request may have
-	// ended by then. While the Store fails, that is about once a second. A Trace's
+	// ended by then. While the Store fails, that is once a second at most. A Trace's
 	// Degraded fits. If nil, errors are not reported.
 	Degraded func(err error)
 
-	once     sync.Once    // guards the preparation of the next four
-	err      error        // what is wrong with the fields
-	remote   counter      // in the Store
-	local    counter      // this process's share, in memory
-	breaker  breaker      // of the Store
-	memory   quota.Memory // counts everything that this process takes
-	unsynced unsynced     // the part of it that the Store does not know
-	holds    holds        // of requests in flight
+	once     sync.Once     // guards the preparation of the next five
+	err      error         // what is wrong with the fields
+	remote   counter       // in the Store
+	local    counter       // this process's share, in memory
+	inMemory bool          // the Store is in this process's memory and cannot fail
+	caller   remote.Caller // asks the Store, unless inMemory
+	memory   quota.Memory  // counts everything that this process takes
+	unsynced unsynced      // the part of it that the Store does not know
+	holds    holds         // of requests in flight
 
-	mu    sync.Mutex // guards the lines
-	lines map[holdID]*reservedLine
+	mu       sync.Mutex // guards all below
+	lines    map[holdID]*reservedLine
+	reported time.Time // when an error of the Store was last reported
 }
 
 var _ heed.BoundedPacer = (*Shared)(nil)
@@ -122,6 +134,9 @@ var _ heed.BoundedPacer = (*Shared)(nil)
 // maxProcesses caps the parts in which a share owes the cost of a request: two for each
 // process.
 const maxProcesses = 65_536
+
+// sharedKey is the key of requests without one.
+const sharedKey = "shared"
 
 // Check returns an error that names every invalid field and policy, or nil. Wait returns
 // the same error. Call Check when the program starts.
@@ -152,13 +167,8 @@ func (s *Shared) prepare() {
 	if s.remote, err = newCounter(s.Store, s.Policies); err != nil {
 		faults = append(faults, err)
 	}
-	_, s.breaker.trusted = s.Store.(*quota.Memory)
-	s.breaker.report = func(err error) {
-		if s.Degraded != nil {
-			s.Degraded(fmt.Errorf("pace: Shared.Store: %w", err))
-		}
-	}
 	if s.err = errors.Join(faults...); s.err == nil {
+		s.prepareStore()
 		s.local, s.err = s.remote.share(&s.memory, max(s.Processes, 1))
 	}
 }
@@ -216,7 +226,7 @@ func (s *Shared) Observe(a heed.Attempt) {
 // error.
 func (s *Shared) Correct(req *http.Request, units int64) {
 	if s.Check() == nil {
-		s.settle(req.Context(), &hold{from: &s.remote, key: s.key(req), mirrored: !s.breaker.trusted}, units)
+		s.settle(req.Context(), &hold{from: &s.remote, key: s.key(req), mirrored: !s.inMemory}, units)
 	}
 }
 
@@ -247,40 +257,34 @@ func (s *Shared) take(ctx context.Context, key string, n int64, b deadline) (*ho
 
 // reserve asks the Store.
 func (s *Shared) reserve(ctx context.Context, key string, n int64, most time.Duration) (reservation, error) {
-	var r reservation
-	err := s.breaker.call(ctx, func(ctx context.Context) (err error) {
-		err = s.unsynced.sync(ctx, key, func(n int64) error { return s.sync(ctx, key, n) })
-		if err == nil {
-			err = context.Cause(ctx)
+	return s.ask(ctx, func(ctx context.Context) (reservation, error) {
+		if err := s.unsynced.sync(ctx, key, func(n int64) error { return s.sync(ctx, key, n) }); err != nil {
+			return reservation{}, err
 		}
-		if err == nil {
-			r, err = s.remote.reserve(ctx, key, n, most)
-		}
-		return err
-	}, func(err error) {
-		if err == nil && r.ok { // the caller has left
-			_ = s.remote.settle(context.WithoutCancel(ctx), key, -n, r.at)
+		return s.remote.reserve(ctx, key, n, most)
+	}, func(r reservation) {
+		if r.ok {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.caller.Timeout)
+			defer cancel()
+			_ = s.remote.settle(ctx, key, -n, r.at)
 		}
 	})
-	if err != nil {
-		return reservation{}, err // r may still be written to
-	}
-	return r, nil
 }
 
 // mirror counts h in the other place, too. The Store is charged when it answers again,
 // the share at once.
 //
-// The share is charged only if it has room within h's own wait and storeTime. So when the
-// Store fails, a process that took more than its share is not delayed for that. With
+// The share is charged only if it has room within h's own wait and the longest time that an
+// answer takes, by which the share knows of some units later than the Store. So when the
+// Store fails, a process that took more than its share is hardly delayed for that. With
 // Processes 1 it never has.
 func (s *Shared) mirror(ctx context.Context, h *hold, wait time.Duration) {
 	switch {
-	case s.breaker.trusted:
+	case s.inMemory:
 	case h.from == &s.local:
 		s.unsynced.add(h.key, h.n)
 	default:
-		r, _ := s.local.reserveOwing(ctx, h.key, h.n, wait+storeTime)
+		r, _ := s.local.reserveOwing(ctx, h.key, h.n, wait+s.caller.Timeout)
 		h.mirrored = r.ok
 	}
 }
@@ -367,9 +371,9 @@ func (s *Shared) settle(ctx context.Context, h *hold, n int64) {
 		s.unsynced.add(h.key, n)
 		return
 	}
-	err := s.breaker.call(ctx, func(ctx context.Context) error {
-		return s.remote.settle(ctx, h.key, n, h.at)
-	}, func(error) {})
+	_, err := s.ask(ctx, func(ctx context.Context) (reservation, error) {
+		return reservation{}, s.remote.settle(ctx, h.key, n, h.at)
+	}, nil)
 	if failed(err) && n > 0 {
 		s.unsynced.add(h.key, n)
 	}
@@ -381,5 +385,5 @@ func (s *Shared) key(req *http.Request) string {
 			return key
 		}
 	}
-	return "shared"
+	return sharedKey
 }

@@ -1,6 +1,7 @@
 package pace_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -22,21 +23,31 @@ import (
 
 var errStore = errors.New("connection refused")
 
-// A store is a quota.Memory that can fail, be slow, or hang whatever the context says.
+// A store is a quota.Memory that can fail, be slow, lose calls, or hang whatever the context
+// says. It claims to answer in time.
 type store struct {
 	quota.Memory
+	within  time.Duration
 	fails   atomic.Bool
-	slow    atomic.Int64 // nanoseconds
+	loses   atomic.Bool
+	slow    atomic.Int64 // nanoseconds before it counts
+	late    atomic.Int64 // nanoseconds between its count and its answer
 	hangs   atomic.Pointer[chan struct{}]
 	asked   atomic.Int64
 	settled atomic.Int64
 }
 
-func (s *store) fault() error {
+func (s *store) AnswersWithin() time.Duration { return cmp.Or(s.within, 50*ms) }
+
+func (s *store) fault(ctx context.Context) error {
 	s.asked.Add(1)
 	time.Sleep(time.Duration(s.slow.Load()))
 	if c := s.hangs.Load(); c != nil {
 		<-*c
+	}
+	if s.loses.Load() {
+		<-ctx.Done()
+		return ctx.Err()
 	}
 	if s.fails.Load() {
 		return errStore
@@ -47,15 +58,16 @@ func (s *store) fault() error {
 func (s *store) Reserve(
 	ctx context.Context, most time.Duration, charges ...quota.Charge,
 ) (time.Duration, time.Time, bool, error) {
-	if err := s.fault(); err != nil {
+	if err := s.fault(ctx); err != nil {
 		return 0, time.Time{}, false, err
 	}
+	defer func() { time.Sleep(time.Duration(s.late.Load())) }()
 	return s.Memory.Reserve(ctx, most, charges...)
 }
 
 func (s *store) Settle(ctx context.Context, charges ...quota.Charge) error {
 	s.settled.Add(1)
-	if err := s.fault(); err != nil {
+	if err := s.fault(ctx); err != nil {
 		return err
 	}
 	return s.Memory.Settle(ctx, charges...)

@@ -69,7 +69,7 @@ func (u *unsynced) sync(ctx context.Context, key string, charge func(n int64) er
 	select {
 	case k.syncing <- struct{}{}:
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return ctx.Err()
 	}
 	defer func() { <-k.syncing }()
 	u.mu.Lock()
