@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -95,37 +94,33 @@ func TestThreeProcessesShareOneBucket(t *testing.T) {
 // bucketful is more than a process needs that has the bucket to itself.
 const bucketful = 300
 
-// takeAll is the main function of a process. In a bubble no time passes while Redis is
-// asked, so the Shared never finds it too slow, however busy the machine is. The connection's
-// deadline is in real time: hence a minute.
+// takeAll is the main function of a process.
 func takeAll(t *testing.T) {
 	awaitOthers(t)
-	synctest.Test(t, func(t *testing.T) {
-		shared := inRedis(t, os.Getenv("PACE_REDIS"))
-		shared.Store.(*redisstore.Store).Timeout = time.Minute
-		shared.Policies = []quota.Policy{{Name: "api", Quota: bucketful, Window: 1000 * time.Hour}}
-		shared.Degraded = func(err error) { t.Error(err) }
-		var (
-			taken atomic.Int64
-			all   sync.WaitGroup
-		)
-		for range 10 {
-			all.Go(func() {
-				for {
-					req := get()
-					err := shared.WaitAtMost(req, 0)
-					if err != nil {
-						assert.ErrorAs(t, err, new(*heed.OverdueError))
-						return
-					}
-					taken.Add(1)
-					shared.Observe(heed.Attempt{Request: req})
+	shared := inRedis(t, os.Getenv("PACE_REDIS"))
+	shared.Store.(*redisstore.Store).Timeout = time.Minute // however busy the machine is
+	shared.Policies = []quota.Policy{{Name: "api", Quota: bucketful, Window: 1000 * time.Hour}}
+	shared.Degraded = func(err error) { t.Error(err) }
+	var (
+		taken atomic.Int64
+		all   sync.WaitGroup
+	)
+	for range 10 {
+		all.Go(func() {
+			for {
+				req := get()
+				err := shared.WaitAtMost(req, 0)
+				if err != nil {
+					assert.ErrorAs(t, err, new(*heed.OverdueError))
+					return
 				}
-			})
-		}
-		all.Wait()
-		fmt.Printf("\ntaken: %d\n", taken.Load())
-	})
+				taken.Add(1)
+				shared.Observe(heed.Attempt{Request: req})
+			}
+		})
+	}
+	all.Wait()
+	fmt.Printf("\ntaken: %d\n", taken.Load())
 }
 
 // awaitOthers blocks until all three processes have started.
@@ -149,25 +144,18 @@ func TestThreeProcessesKeepOneRate(t *testing.T) {
 		callUntilStopped(t)
 		return
 	}
-	for range 3 {
-		if at, lag, ok := arrivalsOfThree(t); ok {
-			checkArrivals(t, at, lag)
-			return
-		}
-		t.Log("Redis took more than 50 ms to answer on this machine, so that shares were used: once more")
-	}
-	t.Fatal("this machine is too slow for the test")
+	at, lag := arrivalsOfThree(t)
+	checkArrivals(t, at, lag)
 }
 
-// arrivalsOfThree runs three processes, and reports whether they had Redis all the time.
-// lag is the longest delay of this machine in waking a process.
-func arrivalsOfThree(t *testing.T) (at []time.Time, lag time.Duration, ok bool) {
+// arrivalsOfThree runs three processes. lag is the longest delay of this machine in waking a
+// process.
+func arrivalsOfThree(t *testing.T) (at []time.Time, lag time.Duration) {
 	store, seen := redistest.Start(t), &arrivals{}
 	defer store.Kill()
 	srv := httptest.NewServer(seen)
 	defer srv.Close()
 	var all sync.WaitGroup
-	var degraded atomic.Bool
 	stop := measureLag(&lag)
 	for i := range 3 {
 		all.Go(func() {
@@ -175,15 +163,12 @@ func arrivalsOfThree(t *testing.T) (at []time.Time, lag time.Duration, ok bool) 
 			child.Env = append(os.Environ(), "PACE_REDIS="+store.Addr, "PACE_SERVER="+srv.URL)
 			out, err := child.CombinedOutput()
 			assert.NoError(t, err, "process %d: %s", i, out)
-			if strings.Contains(string(out), "degraded") {
-				degraded.Store(true)
-			}
 		})
 	}
 	all.Wait()
 	stop()
 	slices.SortFunc(seen.at, time.Time.Compare)
-	return seen.at, lag, !degraded.Load()
+	return seen.at, lag
 }
 
 // measureLag writes the longest delay of a sleep to lag, until stopped.
@@ -226,7 +211,8 @@ func checkArrivals(t *testing.T, at []time.Time, lag time.Duration) {
 // callUntilStopped is the main function of a process.
 func callUntilStopped(t *testing.T) {
 	shared := inRedis(t, os.Getenv("PACE_REDIS"))
-	shared.Degraded = func(err error) { fmt.Println("degraded:", err) }
+	shared.Store.(*redisstore.Store).Timeout = time.Minute // however busy the machine is
+	shared.Degraded = func(err error) { t.Error(err) }
 	client := &http.Client{Transport: &heed.Transport{Pacer: shared}}
 	ctx, cancel := context.WithTimeout(t.Context(), runTime+2*time.Second)
 	defer cancel()
@@ -249,7 +235,7 @@ func callUntilStopped(t *testing.T) {
 
 // An answering store counts its answers, and the calls that wait for one.
 type answering struct {
-	quota.Reserver
+	*redisstore.Store
 	answers, pending atomic.Int64
 }
 
@@ -258,7 +244,7 @@ func (a *answering) Reserve(
 ) (time.Duration, time.Time, bool, error) {
 	a.pending.Add(1)
 	defer a.pending.Add(-1)
-	wait, at, ok, err := a.Reserver.Reserve(ctx, most, charges...)
+	wait, at, ok, err := a.Store.Reserve(ctx, most, charges...)
 	if err == nil {
 		a.answers.Add(1)
 	}
@@ -269,7 +255,7 @@ func TestWithoutRedisEachProcessUsesItsShare(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	shared := inRedis(t, server.Addr)
-	store := &answering{Reserver: shared.Store}
+	store := &answering{Store: shared.Store.(*redisstore.Store)}
 	shared.Store = store
 	var lost atomic.Int64
 	shared.Degraded = func(error) { lost.Add(1) }
@@ -299,6 +285,42 @@ func TestWithoutRedisEachProcessUsesItsShare(t *testing.T) {
 	require.Eventually(t, asked, time.Minute, time.Millisecond)
 }
 
+// Redis is slower here than a Store of unknown kind may be.
+func TestRedisIsWaitedForAsLongAsTheTimeoutSays(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: time.Minute})
+	defer client.Close()
+	store := &redisstore.Store{Client: client, Timeout: time.Minute}
+	lease := &redisstore.Lease{Store: store}
+	defer lease.Close(t.Context())
+	policy := quota.Policy{Quota: 100, Window: 1000 * time.Hour}
+	pacer := func(s quota.Reserver, key string) *pace.Shared {
+		return &pace.Shared{
+			Store: s, Policies: []quota.Policy{policy}, Key: func(*http.Request) string { return key },
+			Degraded: func(err error) { t.Error(err) },
+		}
+	}
+	pacers := []*pace.Shared{pacer(store, "shared"), pacer(lease, "leased")}
+	send := func() {
+		var all sync.WaitGroup
+		for i := range 10 {
+			all.Go(func() { assert.NoError(t, pacers[i%2].WaitAtMost(get(), 0)) })
+		}
+		all.Wait()
+	}
+	send()
+	server.Stop()
+	time.AfterFunc(1200*time.Millisecond, server.Cont)
+	var all sync.WaitGroup
+	for _, p := range pacers { // by a call that a Lease passes on, whatever it holds
+		all.Go(func() { p.Correct(get(), 1) })
+	}
+	all.Wait()
+	send()
+	assert.EqualValues(t, 100-10-1, left(t, store, policy))
+}
+
 func TestAfterARedisOutageTheWholeLimitIsUsedAgain(t *testing.T) {
 	testenv.NeedLong(t)
 	store := redistest.Start(t)
@@ -312,7 +334,7 @@ func TestAfterARedisOutageTheWholeLimitIsUsedAgain(t *testing.T) {
 	store.Stop()
 	start := time.Now()
 	require.NoError(t, shared.Wait(req), "the first one learns of it")
-	assert.Less(t, time.Since(start), 150*time.Millisecond, "50 ms and the delay of a busy machine")
+	assert.Less(t, time.Since(start), 150*time.Millisecond, "its Timeout of 50 ms and the delay of a busy machine")
 	assert.EqualValues(t, 1, lost.Load())
 	n := 1
 	for ; time.Since(start) < 3*time.Second; n++ {
@@ -361,8 +383,7 @@ func TestWithASilentRedisShortDeadlinesUseTheShare(t *testing.T) {
 			}
 			cancel()
 		}
-		assert.LessOrEqual(t, failed, 2, "those that came before the breaker opened")
-		synctest.Wait() // the breaker opens before it reports why
+		assert.LessOrEqual(t, failed, 2, "those that came before the Store knew")
 		assert.Positive(t, lost.Load())
 	})
 }
