@@ -1,16 +1,17 @@
 package redisstore
 
 import (
-	"cmp"
 	"sync/atomic"
 	"time"
 )
 
 const (
 	noSlot       = -1
+	wantsSlot    = -2
 	maxSlots     = 1 << 12 // in one round
 	maxCooldowns = 1 << 16
 	keptAfter    = 10 * time.Second // how long a cooldown is kept after its end, for late replies of Redis
+	askApart     = time.Second      // from one time that Redis is asked for a probe to the next
 	probeApart   = time.Minute      // from a post to the first probe, and from one probe to the next
 )
 
@@ -23,8 +24,6 @@ type cooldowns struct {
 	start   int64 // when Redis started to number changes; 0 before the first reply
 	upto    int64 // the number of the latest change that is merged
 	swept   time.Duration
-
-	probeApart time.Duration // replaces the constant in tests
 }
 
 // A cooldown is the cool-down of one key. A round begins with the post that starts a cool-down, and
@@ -39,8 +38,7 @@ type cooldown struct {
 	round int64 // the change that began the round; 0 if unknown
 	ends  int64 // the end by Redis' clock
 	slots int64 // how many slots were given
-	slot  int64 // the slot of this process, or noSlot
-	claim bool  // this process needs a slot
+	slot  int64 // the slot of this process, noSlot or wantsSlot
 
 	// Replacements, which outlast a round:
 	replaced int64         // the change of the last one; 0 if there was none
@@ -76,13 +74,13 @@ func (t *cooldowns) read(key string, now time.Duration) (wait, every time.Durati
 		return 0, 0, false
 	case c.every == 0:
 		return max(0, c.until-now), 0, false
-	case c.slot != noSlot:
+	case c.slot >= 0:
 		return max(0, c.releaseOf(c.slot)-now), c.every * time.Duration(c.slots), false
-	case c.releaseOf(c.slots) <= now && !c.claim:
+	case c.slot == noSlot && c.releaseOf(c.slots) <= now:
 		return 0, 0, false // too late for a slot, and no request has waited
+	case c.slot == noSlot:
+		c.slot, t.pending, claim = wantsSlot, true, true
 	}
-	claim = !c.claim
-	c.claim, t.pending = true, t.pending || claim
 	return max(0, c.releaseOf(c.slots)-now), c.every * time.Duration(c.slots+1), claim
 }
 
@@ -95,9 +93,7 @@ func (t *cooldowns) post(key string, wait, every, now time.Duration) bool {
 	}
 	if until > c.until || every > c.every {
 		c.version++
-		if !c.replace || c.sent { // an unsent replacement contains the post
-			c.post, c.postEvery = max(c.post, until), max(c.postEvery, every)
-		}
+		c.post, c.postEvery = max(c.post, until), max(c.postEvery, every)
 	}
 	if until > c.until {
 		c.until, c.posted = until, now
@@ -118,8 +114,9 @@ func (t *cooldowns) replace(key string, wait, every, now time.Duration) {
 // askProbe reports whether to ask Redis for a probe of key. If so, the caller must call takeProbe
 // after the sync.
 func (t *cooldowns) askProbe(key string, now time.Duration) bool {
-	c, apart := t.all[key], t.apart()
-	if c == nil || c.asking || c.until-now <= apart || now-c.posted < apart || c.asked != 0 && now-c.asked < apart/60 {
+	c := t.all[key]
+	if c == nil || c.asking || c.until-now <= probeApart || now-c.posted < probeApart ||
+		c.asked != 0 && now-c.asked < askApart {
 		return false
 	}
 	c.asked, c.asking, t.pending = now, true, true
@@ -138,8 +135,6 @@ func (t *cooldowns) takeProbe(key string, lost bool, now time.Duration) bool {
 	}
 	return granted
 }
-
-func (t *cooldowns) apart() time.Duration { return cmp.Or(t.probeApart, probeApart) }
 
 // get returns key's cooldown, after adding one if there is none.
 func (t *cooldowns) get(key string) *cooldown {
@@ -188,13 +183,13 @@ func (t *cooldowns) request(now time.Duration) *boardRequest {
 			t.pending = true
 			break
 		}
-		q.add(key, c, t.apart(), now)
+		q.add(key, c, now)
 	}
 	return q
 }
 
 // add adds the operations that c needs.
-func (q *boardRequest) add(key string, c *cooldown, apart, now time.Duration) {
+func (q *boardRequest) add(key string, c *cooldown, now time.Duration) {
 	if c.until <= now { // too late for a post; only a replacement must still be restored
 		c.post, c.postEvery, c.restore = 0, 0, c.restore && c.replaced != 0
 	}
@@ -215,12 +210,12 @@ func (q *boardRequest) add(key string, c *cooldown, apart, now time.Duration) {
 		op.name, op.until, op.every = "post", c.post, c.postEvery
 		q.ops = append(q.ops, op)
 	}
-	if c.claim && c.slot == noSlot && c.round != 0 && !c.unconfirmed() {
+	if c.slot == wantsSlot && !c.unconfirmed() {
 		op.name = "claim"
 		q.ops = append(q.ops, op)
 	}
 	if c.asking {
-		op.name, op.every = "probe", apart
+		op.name, op.every = "probe", probeApart
 		q.ops = append(q.ops, op)
 	}
 }
@@ -244,8 +239,8 @@ func (t *cooldowns) merge(q *boardRequest, r boardReply, now time.Duration) {
 func (t *cooldowns) restore(now time.Duration) {
 	for _, c := range t.all {
 		c.restore, c.ends = true, 0
-		if c.until > now { // otherwise it is too late for another slot
-			c.slot = noSlot
+		if c.until > now && c.slot >= 0 { // otherwise it is too late for another slot
+			c.slot = wantsSlot
 		}
 	}
 	t.pending = true
@@ -296,8 +291,10 @@ func (t *cooldowns) change(n *boardChange, now time.Duration) {
 		}
 	}
 	if n.round != c.round { // slots are claimed again in each round
-		c.claim = c.claim && c.round == 0
-		c.round, c.ends, c.slots, c.slot = n.round, 0, 0, noSlot
+		if c.round != 0 {
+			c.slot = noSlot
+		}
+		c.round, c.ends, c.slots = n.round, 0, 0
 		if !c.restore {
 			c.every = c.postEvery
 		}
@@ -308,5 +305,5 @@ func (t *cooldowns) change(n *boardChange, now time.Duration) {
 	c.posted = max(c.posted, now-n.ago)
 	c.every = max(c.every, n.every)
 	c.slots = max(c.slots, n.slots)
-	t.pending = t.pending || c.claim && c.slot == noSlot
+	t.pending = t.pending || c.slot == wantsSlot
 }

@@ -7,162 +7,115 @@ import (
 	"time"
 )
 
-// A boardModel does in plain Go what the script of a Board does, without any limit on what it keeps.
-// Its times are in µs.
+// A boardModel does in plain Go what the script of a Board does, without any limit on what it keeps. Its
+// times are in µs.
 type boardModel struct {
-	begun, last int64
-	all         map[string]*modelled
-	grants      map[string][]int64 // when probes were granted
+	start, last int64
+	all         map[string]modelled
 }
 
-type modelled struct {
-	key                                     string
-	ends, wait, every, round, slots, change int64
-	replaced                                int64
-}
+type modelled struct{ ends, wait, every, round, slots, replaced, change int64 }
 
-func (m *modelled) closes() int64 { return m.ends + m.every*m.slots }
+func (c modelled) lastRelease() int64 { return c.ends + c.every*c.slots }
 
-func (m *modelled) kept() int64 {
-	if m.replaced == 0 {
-		return m.closes() + (10 * time.Second).Microseconds()
-	}
-	return max(m.closes()+(10*time.Second).Microseconds(), m.replaced+(24*time.Hour).Microseconds())
-}
-
-// run takes the arguments of the script, and returns its reply and whether it would publish a
-// message.
-func (m *boardModel) run(now int64, args []any) (reply []any, changed bool) {
-	begun, upto := args[0].(int64), args[1].(int64)
-	before := *m
-	if begun != 0 && begun == m.begun && m.last < upto {
-		m.begun = max(now, begun+1)
+// run takes the arguments of the script, and returns its reply.
+func (m *boardModel) run(now int64, args []any) (reply []any) {
+	start, upto := args[0].(int64), args[1].(int64)
+	if start != 0 && start == m.start && m.last < upto {
+		m.start = max(now, start+1)
 	}
 	var answers []any
 	for args = args[2:]; len(args) > 0; args = args[7:] {
-		key := args[1].(string)
 		n := func(i int) int64 { return args[2+i].(int64) }
-		left, every, ago, round, replaced := n(0), n(1), n(2), n(3), n(4)
-		var answer int64
-		switch args[0] {
-		case "post":
-			m.lengthen(now, m.current(now, key), left, every, ago, false)
-		case "replace":
-			m.replace(now, key, left, every, replaced)
-		case "restore":
-			m.restore(now, key, left, every, ago, replaced, round)
-		case "claim":
-			answer = m.claim(now, key, round)
-		case "probe":
-			answer = m.probe(now, key, every)
-		}
-		answers = append(answers, answer)
+		answers = append(answers, m.operate(now, args[0].(string), args[1].(string), n(0), n(1), n(2), n(3), n(4)))
 	}
-	if begun != m.begun {
+	if start != m.start {
 		upto = 0
 	}
-	reply = append([]any{m.begun, m.last, m.last, ""}, answers...)
-	return append(reply, m.changes(now, upto)...), m.last != before.last || m.begun != before.begun
+	reply = append([]any{m.start, m.last, m.last, ""}, answers...)
+	byChange := func(a, b string) int { return cmp.Compare(m.all[a].change, m.all[b].change) }
+	for _, key := range slices.SortedFunc(maps.Keys(m.all), byChange) {
+		c := m.all[key]
+		kept := c.lastRelease() + (10 * time.Second).Microseconds()
+		if c.replaced > 0 {
+			kept = max(kept, c.replaced+day.Microseconds())
+		}
+		if c.change > upto && kept > now {
+			age := c.wait - min(c.ends-now, c.wait)
+			reply = append(reply, key, c.ends, c.wait, age, c.every, c.round, c.slots, c.replaced)
+		}
+	}
+	return reply
 }
 
-// current returns key's cool-down, or a new one if it is over.
-func (m *boardModel) current(now int64, key string) modelled {
-	c := m.all[key]
-	if c == nil {
-		return modelled{key: key, ends: now}
+// operate executes one operation and returns its answer.
+func (m *boardModel) operate(now int64, name, key string, left, every, ago, round, replaced int64) int64 {
+	old := m.all[key]
+	c := old
+	if c.ends <= now { // a new one
+		c = modelled{ends: now, replaced: c.replaced}
 	}
-	if c.ends <= now {
-		return modelled{key: key, ends: now, replaced: c.replaced}
+	switch name {
+	case "post":
+		if now+left > c.ends || every > c.every {
+			m.save(now, key, c.lengthened(now, left, every, ago))
+		}
+	case "replace":
+		if replaced < 0 || old.replaced <= replaced {
+			m.save(now, key, modelled{ends: now + left, wait: left, every: every, replaced: -1})
+		}
+	case "restore":
+		if replaced < c.replaced {
+			return 0
+		}
+		newer := replaced > c.replaced
+		if newer && c.round < replaced {
+			c = modelled{ends: now}
+		}
+		c.replaced, c.round = replaced, cmp.Or(c.round, round)
+		if newer || now+left > c.ends || every > c.every {
+			m.save(now, key, c.lengthened(now, left, every, ago))
+		}
+	case "claim":
+		if old.round != round || old.lastRelease() <= now {
+			return -1
+		}
+		old.slots++
+		m.save(now, key, old)
+		return old.slots - 1
+	case "probe":
+		if old.ends-now <= every || now-(old.ends-old.wait) < every {
+			return 0
+		}
+		old.wait = old.ends - now
+		m.save(now, key, old)
+		return 1
 	}
-	return *c
+	return 0
 }
 
-func (m *boardModel) lengthen(now int64, c modelled, left, every, ago int64, changed bool) {
-	if now+left <= c.ends && every <= c.every && !changed {
-		return
-	}
+func (c modelled) lengthened(now, left, every, ago int64) modelled {
 	if now+left > c.ends {
 		c.ends, c.wait = now+left, left+ago
 	}
 	c.every = max(every, c.every)
-	m.save(now, &c)
+	return c
 }
 
-func (m *boardModel) replace(now int64, key string, left, every, known int64) {
-	if old := m.all[key]; old != nil && known >= 0 && old.replaced > known {
-		return
-	}
-	c := &modelled{key: key, ends: now + left, wait: left, every: every}
-	m.save(now, c)
-	c.replaced = c.change
-}
-
-func (m *boardModel) restore(now int64, key string, left, every, ago, replaced, round int64) {
-	c := m.current(now, key)
-	changed := replaced > c.replaced
-	switch {
-	case replaced < c.replaced:
-		return
-	case changed && c.round < replaced:
-		c = modelled{key: key, ends: now, replaced: replaced}
-	case changed:
-		c.replaced = replaced
-	}
-	c.round = cmp.Or(c.round, round)
-	m.lengthen(now, c, left, every, ago, changed)
-}
-
-func (m *boardModel) claim(now int64, key string, round int64) int64 {
-	c := m.all[key]
-	if c == nil || c.round != round || c.closes() <= now {
-		return -1
-	}
-	c.slots++
-	m.save(now, c)
-	return c.slots - 1
-}
-
-func (m *boardModel) probe(now int64, key string, apart int64) int64 {
-	c := m.all[key]
-	if c == nil || c.ends-now <= apart || now-(c.ends-c.wait) < apart {
-		return 0
-	}
-	c.wait = c.ends - now
-	m.save(now, c)
-	if m.grants == nil {
-		m.grants = make(map[string][]int64)
-	}
-	m.grants[key] = append(m.grants[key], now)
-	return 1
-}
-
-func (m *boardModel) save(now int64, c *modelled) {
+// save stores c with the number of a new change. If replaced is -1, this change replaces.
+func (m *boardModel) save(now int64, key string, c modelled) {
 	if m.all == nil {
-		m.begun, m.all = now, make(map[string]*modelled)
+		m.start, m.all = now, make(map[string]modelled)
 	}
 	m.last = max(m.last, now, c.round, c.replaced) + 1
 	c.change, c.round = m.last, cmp.Or(c.round, m.last)
-	m.all[c.key] = c
-}
-
-// changes returns the changes since upto.
-func (m *boardModel) changes(now, upto int64) (list []any) {
-	byChange := func(a, b *modelled) int { return cmp.Compare(a.change, b.change) }
-	for _, c := range slices.SortedFunc(maps.Values(m.all), byChange) {
-		if c.change > upto && c.kept() > now {
-			left := min(c.ends-now, c.wait)
-			list = append(list, c.key, c.ends, c.wait, c.wait-left, c.every, c.round, c.slots, c.replaced)
-		}
+	if c.replaced < 0 {
+		c.replaced = m.last
 	}
-	return list
+	m.all[key] = c
 }
 
-// copied returns a deep copy of m.
+// copied returns a copy of m, for a Redis that loses what is later.
 func (m *boardModel) copied() boardModel {
-	c := boardModel{begun: m.begun, last: m.last, all: maps.Clone(m.all), grants: maps.Clone(m.grants)}
-	for key, cooling := range m.all {
-		one := *cooling
-		c.all[key] = &one
-	}
-	return c
+	return boardModel{start: m.start, last: m.last, all: maps.Clone(m.all)}
 }

@@ -33,9 +33,8 @@ var errClosed = errors.New("redisstore: Board is closed")
 //
 // A syncer must not refer to its Board, which could then never become garbage.
 type syncer struct {
-	client  *client
-	keys    []string
-	timeout time.Duration
+	client *client
+	keys   []string
 
 	ctx        context.Context // ends when the Board is closed
 	close      context.CancelFunc
@@ -59,7 +58,7 @@ type pendingSync struct {
 }
 
 func newSyncer(b *Board) *syncer {
-	s := &syncer{client: newClient(b.Client, b.timeout()), keys: b.keys(), timeout: b.timeout()}
+	s := &syncer{client: newClient(b.Client, b.timeout()), keys: b.keys()}
 	s.ctx, s.close = context.WithCancel(context.Background())
 	s.wake = make(chan struct{}, 1)
 	s.next = &pendingSync{done: make(chan struct{})}
@@ -103,7 +102,7 @@ func (s *syncer) flush(ctx context.Context) error {
 		return lost
 	}
 	s.wakeUp()
-	within, cancel := context.WithTimeout(ctx, s.timeout)
+	within, cancel := context.WithTimeout(ctx, s.client.timeout)
 	defer cancel()
 	select {
 	case <-next.done:

@@ -19,9 +19,6 @@ import (
 const (
 	unit  = 1_000_000_000 // a retry
 	earns = unit / 10     // a request at a ratio of 0.1
-
-	// t0 is the start of a tenth of 10 s.
-	t0 = int64(1_700_000_000_000)
 )
 
 // budgetScript is the script of a Budget with a clock of the test.
@@ -39,12 +36,6 @@ func newBudgetScript(t *testing.T) *budgetScript {
 		source:  strings.Replace(redisstore.BudgetSource, clock, "local time = {ARGV[9], ARGV[10]}\n", 1),
 		counted: -1,
 	}
-}
-
-func newClient(t testing.TB, s *redistest.Server) *redis.Client {
-	client := redis.NewClient(&redis.Options{Addr: s.Addr})
-	t.Cleanup(func() { client.Close() })
-	return client
 }
 
 // A step is one call of the script at the time at, in milliseconds since t0.
