@@ -135,6 +135,21 @@ func (b *Budget) Refund(_ context.Context, key string) {
 	b.flushLater(a, key)
 }
 
+// Balance returns how many retries could be paid for key now, as far as this process knows, for metrics and
+// tests. Below 1, Withdraw will hardly allow one. It makes no round trip, and keeps no account for a new
+// key, which has the whole floor.
+//
+// While Redis answers, that is the balance of all processes that it last reported to this one, at most a
+// second ago while there are requests, with what the floor has gained and what this process has counted
+// since. While Redis does not answer, it is the share of this process.
+func (b *Budget) Balance(key string) float64 {
+	units := b.most()
+	if a := b.accounts.Find(b.accountName(key)); a != nil {
+		units = a.balance(b, monotonic())
+	}
+	return float64(units) / retry
+}
+
 // An account is what this process knows of one budget. What its requests earn is sent to Redis or,
 // while Redis does not answer, added to the share.
 type account struct {
@@ -147,18 +162,18 @@ type account struct {
 	silent   bool          // it failed because there was no answer
 	calledAt time.Duration // when it ended
 	counted  int64         // the tenth of a TTL, by Redis' clock, in which Redis last counted this process
+	reported int64         // that Redis reported then
 	share    share         // what may be spent while Redis does not answer
 }
 
 // account returns the account of key. After eviction, an account still sends its pending units.
 func (b *Budget) account(key string) *account {
-	if b.Key != "" {
-		key = b.Key
-	}
-	return b.accounts.Get(hostkey.NameOf(key), func(a *account) keyed.State {
+	return b.accounts.Get(b.accountName(key), func(a *account) keyed.State {
 		return keyed.IdleIf(a.idle(b, monotonic()))
 	})
 }
+
+func (b *Budget) accountName(key string) hostkey.Name { return hostkey.NameOf(cmp.Or(b.Key, key)) }
 
 // flushLater sets a timer that sends what a has pending, unless a Withdraw sends it first.
 func (b *Budget) flushLater(a *account, key string) {
@@ -246,11 +261,32 @@ func (a *account) fail(b *Budget, r budgetRequest, err error, now time.Duration)
 func (a *account) learn(b *Budget, r budgetReply, now time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.lost, a.calledAt, a.counted = false, now, r.start
+	a.lost, a.calledAt, a.counted, a.reported = false, now, r.start, r.balance
 	index := b.index(now)
 	a.earned.Add(a.share.earned.sum(index))
 	a.share = share{processes: r.processes, floorAt: now, owed: a.share.owed}
 	a.share.given.add(index, r.balance/r.processes)
+}
+
+// balance returns what could be spent now.
+func (a *account) balance(b *Budget, now time.Duration) int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.lost {
+		a.keepLocked(b, now)
+		return a.share.balance(b, now)
+	}
+	known, most, rate, since := a.reported, b.most(), b.rate(), now-a.calledAt
+	switch {
+	case a.share.processes == 0: // Redis has not answered yet
+		known = most
+	case since >= 10*b.tenth(): // what was earned has expired
+		known = min(known, most)
+	}
+	if rate > 0 && known < most {
+		known = min(most, known+rate*min(since.Milliseconds(), most/rate+1))
+	}
+	return max(0, known+a.earned.Load()+a.refunded.Load()-a.share.owed.sum(b.index(now)))
 }
 
 // isLost reports whether a call to Redis failed so recently that Redis is not asked again yet. If
@@ -283,13 +319,12 @@ func parseBudgetReply(value any, err error) (budgetReply, error) {
 	if err != nil {
 		return budgetReply{}, err
 	}
-	var n [4]int64
-	list, _ := value.([]any)
-	for i, v := range list[:min(len(list), len(n))] {
-		n[i], _ = v.(int64)
+	var list replyReader
+	list.rest, _ = value.([]any)
+	r := budgetReply{
+		granted: list.natural() == 1, balance: list.natural(), start: list.natural(), processes: list.natural(),
 	}
-	r := budgetReply{granted: n[0] == 1, balance: n[1], start: n[2], processes: n[3]}
-	if len(list) != len(n) || r.balance < 0 || r.processes < 1 {
+	if list.failed || len(list.rest) > 0 || r.processes < 1 {
 		return budgetReply{}, fmt.Errorf("redisstore: unexpected reply of the budget script: %.100q", fmt.Sprint(value))
 	}
 	return r, nil

@@ -15,11 +15,10 @@ type share struct {
 // withdraw pays for a retry, from given first and from the floor last, and reports whether there was
 // enough. If Redis has charged the retry, nothing is owed for it.
 func (s *share) withdraw(b *Budget, now time.Duration, charged bool) bool {
-	s.fillFloor(b, now)
-	index := b.index(now)
-	if s.given.sum(index)+s.earned.sum(index)+s.floor < retry {
+	if s.balance(b, now) < retry {
 		return false
 	}
+	index := b.index(now)
 	rest := s.given.spend(index, retry)
 	ofFloor := s.earned.spend(index, rest)
 	s.floor -= ofFloor
@@ -27,6 +26,13 @@ func (s *share) withdraw(b *Budget, now time.Duration, charged bool) bool {
 		s.owed.add(index, retry-rest+ofFloor)
 	}
 	return true
+}
+
+// balance returns what may be spent now.
+func (s *share) balance(b *Budget, now time.Duration) int64 {
+	s.fillFloor(b, now)
+	index := b.index(now)
+	return s.given.sum(index) + s.earned.sum(index) + s.floor
 }
 
 // refund undoes withdraw. What is left of units was taken from Redis, or has expired.

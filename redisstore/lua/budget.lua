@@ -47,7 +47,7 @@ at = math.min(at, now + 10 * tenth)
 floor = math.min(most, floor + math.max(0, now - at) * rate)
 at = math.max(at, now)
 
-units[start] = math.min(MOST, units[start] + earned)
+units[start] = units[start] + earned
 if counted ~= start then callers[start] = callers[start] + 1 end
 
 local starts = {}
@@ -59,7 +59,7 @@ end
 table.sort(starts)
 
 -- A refund undoes spend, the last first. It is never a new deposit: what is refunded again and again
--- would not expire.
+-- would not expire. No tenth has more than MOST afterwards.
 local filled = math.min(refunded, most - floor)
 floor = floor + filled
 refunded = refunded - filled
