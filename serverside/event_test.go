@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -103,17 +104,132 @@ func TestStoreFailuresAreLogged(t *testing.T) {
 func TestLogIsLimitedPerSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logger, out := toBuffer(slog.LevelWarn)
-		h := must(t, serverside.Config{
-			Rules: oneRule(quota.PerHour(100)), Store: store(down), OnStoreError: serverside.FailOpen,
-			Audit: serverside.LogAudit(logger),
-		}).Wrap(new(ok))
-		codes(1000, h, "GET", "/")
+		audit := serverside.LogAudit(logger)
+		for range 1000 {
+			audit(serverside.Event{Kind: serverside.Denied})
+		}
 		assert.Len(t, records(t, out), 100)
 		time.Sleep(time.Second)
-		ask(h, "GET", "/")
+		audit(serverside.Event{Kind: serverside.Denied})
 		got := records(t, out)
 		require.Len(t, got, 101)
 		assert.EqualValues(t, 900, got[100]["dropped"])
+	})
+}
+
+// An outageLog is a log of failures of a Store.
+type outageLog struct {
+	out   *bytes.Buffer
+	audit func(serverside.Event)
+	port  int
+}
+
+func newOutageLog(level slog.Level) *outageLog {
+	logger, out := toBuffer(level)
+	return &outageLog{out: out, audit: serverside.LogAudit(logger)}
+}
+
+// fail logs n failures, one each second. Each is of another port.
+func (l *outageLog) fail(n int, reason string) {
+	for range n {
+		l.port++
+		l.audit(serverside.Event{Kind: serverside.StoreFailed, Err: fmt.Errorf("port %d: %s", l.port, reason)})
+		time.Sleep(time.Second)
+	}
+}
+
+func (l *outageLog) recover() { l.audit(serverside.Event{Kind: serverside.StoreRecovered}) }
+
+// took returns the new lines.
+func (l *outageLog) took(t *testing.T) (lines []string) {
+	for _, r := range records(t, l.out) {
+		line := strings.TrimPrefix(r["msg"].(string), "rate_limit.store_")
+		if err, ok := r["error"]; ok {
+			line += ", " + err.(string)
+		}
+		if n, ok := r["dropped"]; ok {
+			line += fmt.Sprintf(", %v dropped", n)
+		}
+		lines = append(lines, line)
+	}
+	l.out.Reset()
+	return lines
+}
+
+func TestAnOutageIsLoggedOnceForEachReasonAndEveryTenSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newOutageLog(slog.LevelInfo)
+		l.fail(3, "refused")
+		l.fail(2, "no route")
+		l.fail(20, "refused")
+		l.recover()
+		assert.Equal(t, []string{
+			"unavailable, port 1: refused", "unavailable, port 4: no route, 2 dropped",
+			"unavailable, port 11: refused, 6 dropped", "unavailable, port 21: refused, 9 dropped",
+			"available, 4 dropped",
+		}, l.took(t))
+	})
+}
+
+func TestEachOutageIsLoggedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		warnings := newOutageLog(slog.LevelWarn)
+		for range 2 {
+			warnings.fail(3, "refused")
+			warnings.recover()
+			time.Sleep(time.Second)
+		}
+		want := []string{"unavailable, port 1: refused", "unavailable, port 4: refused, 2 dropped"}
+		assert.Equal(t, want, warnings.took(t), "the recovery is not logged")
+	})
+}
+
+// One of several servers is down: requests fail and succeed in turn.
+func TestAPartialOutageIsLoggedEveryTenSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newOutageLog(slog.LevelInfo)
+		for range 15 {
+			l.recover()
+			l.fail(1, "refused")
+		}
+		l.recover()
+		assert.Equal(t, []string{
+			"unavailable, port 1: refused", "available", "unavailable, port 11: refused, 9 dropped", "available",
+		}, l.took(t))
+	})
+}
+
+func TestAReasonIsTheModeAndTheError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logger, out := toBuffer(slog.LevelInfo)
+		audit := serverside.LogAudit(logger)
+		for range 2 {
+			for _, e := range []serverside.Event{
+				{Kind: serverside.StoreFailed, Mode: serverside.FailOpen, Err: errDown},
+				{Kind: serverside.StoreFailed, Mode: serverside.FailClosed, Err: errDown},
+				{Kind: serverside.LimitsFailed, Err: errors.New("key 1")},
+				{Kind: serverside.LimitsFailed, Err: errors.New("key 2")},
+				{Kind: serverside.StoreLate, Err: errDown},
+			} {
+				audit(e)
+			}
+		}
+		assert.Len(t, records(t, out), 5)
+	})
+}
+
+func TestManyReasonsAreSixteenRecordsInTenSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newOutageLog(slog.LevelInfo)
+		fail := func(text string) { l.audit(serverside.Event{Kind: serverside.StoreFailed, Err: errors.New(text)}) }
+		for i := range 1000 {
+			fail(strings.Repeat("x", i%200))
+			time.Sleep(9 * time.Millisecond)
+		}
+		assert.Len(t, l.took(t), 16)
+		time.Sleep(10 * time.Second)
+		fail("another")
+		assert.Equal(t, []string{"unavailable, another, 984 dropped"}, l.took(t))
 	})
 }
 

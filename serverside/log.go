@@ -3,6 +3,8 @@ package serverside
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"strings"
 	"sync"
 	"time"
 )
@@ -32,8 +34,16 @@ import (
 //	rate_limit.config_warning       WARN   ConfigWarning
 //
 // The attributes are those fields of the Event that are set: rule, endpoint, policies, limit,
-// key, address, wait, status, mode, hash and error. At most 100 records of each message are
-// logged per second; the next one has the number of the others as its attribute dropped.
+// key, address, wait, status, mode, hash and error.
+//
+// At most 100 records of each message are logged per second. An outage is not logged for each
+// request: of store_unavailable, store_late and limits_unavailable, the first record of each reason
+// is logged at once, and then one every ten seconds. A reason is the mode and the error, for a Store
+// without digits, such as those of ports. Of more than 16 reasons within ten seconds, 16 are logged.
+//
+// The attribute dropped is how many records of the message were not logged since the last one.
+// That of store_available, which follows if a store_unavailable was logged, counts those of
+// store_unavailable.
 func LogAudit(l *slog.Logger) func(Event) {
 	a := &auditLog{logger: l, least: slog.LevelDebug}
 	return a.write
@@ -45,8 +55,13 @@ func logWarnings() func(Event) {
 	return a.write
 }
 
-// maxRecords is how many records of one kind are logged per second.
-const maxRecords = 100
+const (
+	maxRecords  = 100              // of one kind that are logged per second
+	maxReasons  = 16               // of one kind that are remembered
+	maxReason   = 256              // bytes of one reason
+	repeatAfter = 10 * time.Second // after which a record with the same reason is logged again
+	calm        = time.Second      // after a recovery, before a failure is another outage's
+)
 
 // An auditLog logs Events.
 type auditLog struct {
@@ -55,26 +70,63 @@ type auditLog struct {
 	kinds  [kinds]allowance
 }
 
-// An allowance counts the records of one kind that were logged in the current second.
+// An allowance says which records of one kind are logged.
 type allowance struct {
-	mu      sync.Mutex
-	second  int64 // guarded by mu
-	n       int   // guarded by mu
-	dropped int64 // guarded by mu
+	mu      sync.Mutex // guards what follows
+	second  int64
+	n       int                  // logged in this second
+	dropped int64                // since the last one that was logged
+	reasons map[string]time.Time // when each was last logged
+
+	open      bool      // a failure was logged, and no recovery since
+	recovered time.Time // when the failures ended; zero if there was another since
 }
 
-// use reports whether another record may be logged, and how many were dropped before it.
-func (a *allowance) use(now time.Time) (dropped int64, ok bool) {
+// use reports whether another record may be logged, and how many were dropped before it. If reason is
+// not empty, one record is logged for each reason, and again from time to time.
+func (a *allowance) use(reason string, now time.Time) (dropped int64, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if second := now.Unix(); second != a.second {
 		a.second, a.n = second, 0
 	}
-	if a.n >= maxRecords {
+	if r := a.recovered; !r.IsZero() && now.Sub(r) >= calm {
+		clear(a.reasons)
+	}
+	a.recovered = time.Time{}
+	if a.n >= maxRecords || reason != "" && !a.isDueLocked(reason, now) {
 		a.dropped++
 		return 0, false
 	}
 	a.n++
+	a.open = true
+	dropped, a.dropped = a.dropped, 0
+	return dropped, true
+}
+
+// isDueLocked reports whether reason has not been logged lately, and remembers that it is now.
+func (a *allowance) isDueLocked(reason string, now time.Time) bool {
+	maps.DeleteFunc(a.reasons, func(_ string, at time.Time) bool { return now.Sub(at) >= repeatAfter })
+	if _, lately := a.reasons[reason]; lately || len(a.reasons) >= maxReasons {
+		return false
+	}
+	if a.reasons == nil {
+		a.reasons = make(map[string]time.Time)
+	}
+	a.reasons[reason] = now
+	return true
+}
+
+// end records that the failures have ended. If that may be logged, it reports whether a failure was,
+// and how many were dropped since.
+func (a *allowance) end(now time.Time, may bool) (dropped int64, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.recovered = now
+	if !may || !a.open {
+		return 0, false
+	}
+	a.open = false
 	dropped, a.dropped = a.dropped, 0
 	return dropped, true
 }
@@ -113,13 +165,35 @@ func (a *auditLog) write(e Event) {
 	if e.Kind == StoreFailed && e.Mode == FailClosed {
 		m.level = slog.LevelError
 	}
-	ctx := context.Background()
-	if m.level < a.least || !l.Enabled(ctx, m.level) {
-		return
+	ctx, now := context.Background(), time.Now()
+	may, dropped := m.level >= a.least && l.Enabled(ctx, m.level), int64(0)
+	switch {
+	case e.Kind == StoreRecovered:
+		dropped, may = a.kinds[StoreFailed].end(now, may)
+	case may:
+		dropped, may = a.kinds[e.Kind].use(e.reason(), now)
 	}
-	if dropped, ok := a.kinds[e.Kind].use(time.Now()); ok {
+	if may {
 		l.LogAttrs(ctx, m.level, m.text, e.attrs(dropped)...)
 	}
+}
+
+// reason returns what records have in common of which one is enough, or "" if each counts.
+func (e *Event) reason() string {
+	if e.Kind != StoreFailed && e.Kind != StoreLate && e.Kind != LimitsFailed || e.Err == nil {
+		return ""
+	}
+	reason := e.Mode.String() + " " + e.Err.Error()
+	reason = strings.Clone(reason[:min(len(reason), maxReason)])
+	if e.Kind == LimitsFailed { // digits may tell one key from another
+		return reason
+	}
+	return strings.Map(func(r rune) rune {
+		if '0' <= r && r <= '9' {
+			return -1
+		}
+		return r
+	}, reason)
 }
 
 // attrs returns e's fields that are set.
