@@ -255,7 +255,8 @@ const (
 	FailClosed
 
 	// FailLocal counts in this process, by the same policies, and shows its own numbers in the
-	// fields.
+	// fields. The Store does not learn what was counted here. So a key may get its quota once from each
+	// process, and once more from a Store that is back.
 	FailLocal
 )
 
