@@ -51,6 +51,10 @@ type Policy struct {
 // policy does not Compile. It is not -1, which some programs take for "unlimited".
 const Blocked int64 = math.MinInt64
 
+// ErrUnknownLimits is wrapped by an error of a serverside.Limits that does not know whether the key has
+// limits or is blocked, because it could never look them up.
+var ErrUnknownLimits = errors.New("the limits of the key are unknown")
+
 // PerSecond returns a policy of n units per second with a Burst of n. See PerMinute for
 // what that admits.
 func PerSecond(n int64) Policy { return Policy{Quota: n, Window: time.Second} }

@@ -26,7 +26,7 @@ type check struct {
 
 	unasked   bool    // denied by a rule that needed no Store
 	uncounted bool    // admitted although the Store is gone
-	lost      *policy // the first policy that did not count the request, if uncounted: Decision names it
+	lost      *policy // a policy that did not count the request, if uncounted: Decision names it
 	failed    error   // why the Store is not asked any more about this request
 }
 
@@ -115,7 +115,8 @@ func (c *check) step(all matched, rules []*rule) (_ matched, ok bool) {
 }
 
 // match finds those of rules that apply, and makes a charge for each of their policies. ok is
-// false if the request was denied: its key is blocked, or its body does not name the key to charge.
+// false if the request was denied: its key is blocked, or it is unknown whether it is, or its body does
+// not name the key to charge.
 func (c *check) match(all matched, rules []*rule) (_ matched, ok bool) {
 	target := target{request: c.r}
 	for _, r := range rules {
@@ -123,8 +124,12 @@ func (c *check) match(all matched, rules []*rule) (_ matched, ok bool) {
 			continue
 		}
 		m := match{rule: r, key: c.keyOf(r), cost: r.units(c.r)}
-		policies, status := c.policiesOf(m)
+		policies, status, unknown := c.policiesOf(m)
 		switch {
+		case unknown != nil:
+			if policies, ok = c.withoutLimits(m, policies, unknown); !ok {
+				return all, false
+			}
 		case status == 0:
 		case r.dryRun:
 			c.Audit(c.about(WouldDeny, r, m.key))
@@ -164,16 +169,34 @@ func (c *check) matches(r *rule, t *target) bool {
 	return r.applies(c.r)
 }
 
-// policiesOf returns the policies that apply to m, or the status of a denial that needs no Store.
-func (c *check) policiesOf(m match) (_ []*policy, status int) {
+// policiesOf returns the policies that apply to m, or the status of a denial that needs no Store. If it
+// is unknown whether m's key has limits of its own, they are those of other keys.
+func (c *check) policiesOf(m match) (_ []*policy, status int, unknown error) {
 	if status = c.unreadable(m.rule); status != 0 || m.rule.limits == nil {
-		return m.rule.policies, status
+		return m.rule.policies, status, nil
 	}
-	set := m.rule.limits.of(c, m)
+	set, unknown := m.rule.limits.of(c, m)
 	if set.blocked {
 		status = http.StatusForbidden
 	}
-	return set.policies, status
+	return set.policies, status, unknown
+}
+
+// withoutLimits returns the policies that apply to m while the limits of its key are unknown: by failure
+// mode, those of other keys or none. ok is false if the request was refused.
+func (c *check) withoutLimits(m match, others []*policy, unknown error) (_ []*policy, ok bool) {
+	mode := m.rule.modeAfter(unknown)
+	if mode == FailLocal {
+		return others, true
+	}
+	c.auditFailure(m.rule, m.key, unknown)
+	if mode == FailClosed {
+		c.observeRefusal(m.rule, m.key)
+		c.refuse(c.outageDenial(m.rule))
+		return nil, false
+	}
+	c.uncounted, c.lost = true, others[0]
+	return nil, true
 }
 
 // units returns the cost of req, at least 1.

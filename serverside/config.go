@@ -241,7 +241,7 @@ type Tier struct {
 // A FailureMode says what happens to requests while the Store is gone: it returns an error or
 // nonsense, panics, or does not answer in time. If the rules of a request have different modes,
 // the strictest applies. The zero value means the mode of the Config, which is FailLocal by
-// default.
+// default. While the limits of a key are unknown (Limits), the mode of its rule applies too.
 //
 // Modes are for a Store that is gone. If this process itself is the slow one (StoreError.Late),
 // it counts on its own in every mode, so that an overloaded limiter keeps limiting.

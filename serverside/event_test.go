@@ -480,12 +480,14 @@ func TestEachDecisionIsObserved(t *testing.T) {
 // Rules that are checked first have charges, but it is not they that deny.
 func TestADenialWithoutAQuotaIsObservedOfItsRule(t *testing.T) {
 	for name, c := range map[string]struct {
-		limits   serverside.KeyLimits
+		limits   serverside.Limits
 		inFlight int64
 		code     int
 	}{
-		"blocked": {serverside.KeyLimits{Blocked: true}, 0, 403}, "in flight": {inFlight: 1, code: 429},
-		"outage": {serverside.KeyLimits{PerHour: 9}, 0, 503},
+		"blocked":   {serverside.LimitTable{"eve": {Blocked: true}}, 0, 403},
+		"in flight": {serverside.LimitTable{}, 1, 429},
+		"outage":    {serverside.LimitTable{"eve": {PerHour: 9}}, 0, 503},
+		"unknown":   {noLimits(quota.ErrUnknownLimits), 0, 503},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			var denied []serverside.Observation
@@ -493,7 +495,7 @@ func TestADenialWithoutAQuotaIsObservedOfItsRule(t *testing.T) {
 			memory := new(quota.Memory)
 			h := must(t, serverside.Config{
 				Rules: []serverside.Rule{perHour("ip", "", 100), {
-					Name: "late", Key: user, Limits: serverside.LimitTable{"eve": c.limits}, MaxInFlight: c.inFlight,
+					Name: "late", Key: user, Limits: c.limits, MaxInFlight: c.inFlight,
 					Policies: []quota.Policy{quota.PerHour(9)}, OnStoreError: serverside.FailClosed,
 				}},
 				Gate: gate(func(context.Context, string, int64, int64) (*quota.Hold, quota.Decision, error) {
@@ -511,7 +513,7 @@ func TestADenialWithoutAQuotaIsObservedOfItsRule(t *testing.T) {
 			keys = nil // that of Configured
 			assert.Equal(t, c.code, ask(h, "GET", "/", "X-User", "eve").Code, name)
 			require.Len(t, denied, 1, name)
-			assert.Equal(t, []string{denied[0].Key()}, keys, name)
+			assert.Equal(t, []string{denied[0].Key()}, slices.Compact(keys), name)
 			assert.Equal(t, serverside.Refused, denied[0].Verdict, name)
 			assert.Equal(t, "late", denied[0].Rule, name)
 			assert.EqualValues(t, -1, denied[0].Left, name)

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/heedhttp/heed/internal/remote"
 	"github.com/heedhttp/heed/quota"
 )
 
@@ -29,6 +30,10 @@ type Limits interface {
 	// a Quota of quota.Blocked blocks the key: its requests get a 403. If no policies are returned,
 	// the rule's own apply. An error is reported to Audit; policies returned with it, such as the
 	// last known ones, still apply.
+	//
+	// An error that wraps quota.ErrUnknownLimits says that the key may even be blocked. Then
+	// Rule.OnStoreError applies, as if the Store had failed: with FailClosed the request gets a 503, with
+	// FailOpen the rule does not count it, and with FailLocal the rule's own policies apply.
 	Limits(ctx context.Context, key string) ([]quota.Policy, error)
 }
 
@@ -170,45 +175,50 @@ func (c *compiler) tier(r *rule, from Tier, field string) {
 	r.limits.tiers, r.limits.named[from.Name] = append(r.limits.tiers, s), s
 }
 
-// of returns the policies that apply to c's request by m's rule.
-func (l *limits) of(c *check, m match) *policySet {
-	if s := l.ofKey(c, m); s != nil {
-		return s
+// of returns the policies that apply to c's request by m's rule. An error means that nobody knows
+// whether its key has others.
+func (l *limits) of(c *check, m match) (*policySet, error) {
+	s, unknown := l.ofKey(c, m)
+	switch {
+	case s != nil:
+	case len(l.tiers) == 0:
+		s = &m.rule.policySet
+	default:
+		s = cmp.Or(l.named[l.tier(c.r)], l.tiers[0])
 	}
-	if len(l.tiers) == 0 {
-		return &m.rule.policySet
-	}
-	if s := l.named[l.tier(c.r)]; s != nil {
-		return s
-	}
-	return l.tiers[0]
+	return s, unknown
 }
 
 var blockedSet = &policySet{blocked: true}
 
-// ofKey returns the policies that Limits has for m's key, or nil.
-func (l *limits) ofKey(c *check, m match) *policySet {
+// ofKey returns the policies that Limits has for m's key, or nil. An error means that Limits does not
+// know.
+func (l *limits) ofKey(c *check, m match) (_ *policySet, unknown error) {
 	if l.byKey == nil {
-		return nil
+		return nil, nil
 	}
 	key := c.fallback
 	if m.rule.key != nil {
 		key = m.rule.key.Of(c.r)
 	}
 	if key == "" {
-		return nil
+		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(c.r.Context(), c.store.caller.Timeout)
+	// A client that disconnects must not be the reason why its limits are unknown.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), c.store.caller.Timeout)
 	defer cancel()
 	policies, err := l.byKey.Limits(ctx, key)
 	if err != nil {
 		c.auditLimits(m, err)
+		if errors.Is(err, quota.ErrUnknownLimits) {
+			return nil, &StoreError{err, remote.IsLate(err)}
+		}
 	}
 	if len(policies) == 0 {
-		return nil
+		return nil, nil
 	}
 	if slices.ContainsFunc(policies, func(p quota.Policy) bool { return p.Quota == quota.Blocked }) {
-		return blockedSet
+		return blockedSet, nil
 	}
 	s := new(policySet)
 	for i, from := range policies {
@@ -222,11 +232,11 @@ func (l *limits) ofKey(c *check, m match) *policySet {
 		}
 		if err != nil {
 			c.auditLimits(m, err)
-			return nil
+			return nil, nil
 		}
 		s.policies = append(s.policies, policy)
 	}
-	return s
+	return s, nil
 }
 
 // has reports whether s has a policy with this name in the Store.

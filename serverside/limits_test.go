@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/internal/remote"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/ratelimit"
 	"github.com/heedhttp/heed/serverside"
@@ -228,14 +230,17 @@ func TestLimitTableIgnoresFallbackAddresses(t *testing.T) {
 // provider is a function as Limits.
 type provider func(ctx context.Context, key string) ([]quota.Policy, error)
 
+// noLimits are Limits that fail.
+func noLimits(err error) provider {
+	return func(context.Context, string) ([]quota.Policy, error) { return nil, err }
+}
+
 func (p provider) Limits(ctx context.Context, key string) ([]quota.Policy, error) { return p(ctx, key) }
 
 func TestRulePoliciesApplyWhileLimitsFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, limits := range map[string]provider{
-			"error": func(context.Context, string) ([]quota.Policy, error) {
-				return nil, errors.New("down")
-			},
+			"error":    noLimits(errDown),
 			"nonsense": func(context.Context, string) ([]quota.Policy, error) { return []quota.Policy{{Quota: -1}}, nil },
 		} {
 			var events eventLog
@@ -245,6 +250,74 @@ func TestRulePoliciesApplyWhileLimitsFails(t *testing.T) {
 			require.Len(t, failed, 5, name)
 			assert.Error(t, failed[0].Err)
 		}
+	})
+}
+
+// A key whose limits nobody knows may be blocked, so its rule does what it does without its Store.
+func TestUnknownLimitsFailByTheRulesMode(t *testing.T) {
+	unknown := fmt.Errorf("%w: %w", quota.ErrUnknownLimits, errDown)
+	late := fmt.Errorf("%w: %w", quota.ErrUnknownLimits, &remote.Error{Err: errDown, Late: true})
+	own := map[int]int{200: 4, 429: 5}
+	for name, c := range map[string]struct {
+		err    error
+		mode   serverside.FailureMode
+		want   map[int]int
+		others string // what the rule for the address has left
+		failed int
+	}{
+		"open":   {unknown, serverside.FailOpen, map[int]int{200: 9}, `"ip";r=90;`, 9},
+		"closed": {unknown, serverside.FailClosed, map[int]int{503: 9}, `"ip";r=99;`, 9},
+		"local":  {unknown, serverside.FailLocal, own, `"ip";r=95;`, 0},
+		"late":   {late, serverside.FailClosed, own, `"ip";r=95;`, 0},
+		"known":  {errDown, serverside.FailClosed, own, `"ip";r=95;`, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var events eventLog
+			rules := append(limitedBy(noLimits(c.err)), perHour("ip", "", 100))
+			rules[0].OnStoreError = c.mode
+			h := must(t, serverside.Config{Rules: rules, Audit: events.add}).Wrap(new(ok))
+			assert.Equal(t, c.want, codes(9, h, "GET", "/", "X-User", "ann"), name)
+			assert.Len(t, events.of(serverside.LimitsFailed), 9, name)
+			failures := events.of(serverside.StoreFailed)
+			assert.Len(t, failures, c.failed, name)
+			for _, e := range failures {
+				assert.Equal(t, c.mode, e.Mode)
+				assert.Equal(t, "key", e.Rule)
+				assert.ErrorIs(t, e.Err, errDown)
+			}
+			assert.Contains(t, strings.Join(ask(h, "GET", "/").Header().Values("RateLimit"), ","), c.others, name)
+		})
+	}
+}
+
+func TestARequestWithUnknownLimitsIsUncounted(t *testing.T) {
+	rules := limitedBy(noLimits(quota.ErrUnknownLimits))
+	rules[0].OnStoreError = serverside.FailOpen
+	var got serverside.Decision
+	h := must(t, serverside.Config{Rules: rules, Audit: silent, InContext: true}).Wrap(
+		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got, _ = serverside.FromContext(r.Context()) }))
+	ask(h, "GET", "/", "X-User", "ann")
+	want := serverside.Decision{Verdict: serverside.Uncounted, Rule: "key", Policy: "key", Degraded: true}
+	assert.Equal(t, want, got)
+}
+
+func TestAClientThatDisconnectsDoesNotMakeItsLimitsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := provider(func(ctx context.Context, _ string) ([]quota.Policy, error) {
+			if ctx.Err() != nil {
+				return nil, fmt.Errorf("%w: %w", quota.ErrUnknownLimits, ctx.Err())
+			}
+			return []quota.Policy{quota.PerDay(1)}, nil
+		})
+		rules := limitedBy(slow)
+		rules[0].OnStoreError = serverside.FailOpen
+		h := must(t, serverside.Config{Rules: rules, Audit: silent}).Wrap(new(ok))
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		r := httptest.NewRequestWithContext(gone, "GET", "/", nil)
+		r.Header.Set("X-User", "ann")
+		serve(h, r)
+		assert.Equal(t, 429, serve(h, r).Code)
 	})
 }
 
