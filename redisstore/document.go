@@ -82,7 +82,7 @@ func (d *Document) Read(ctx context.Context) ([]byte, error) {
 // when the subscription starts again, and after each Interval, but at most every 100 ms.
 func (d *Document) Follow(ctx context.Context, changed func()) {
 	wake := make(chan struct{}, 1)
-	signal := func() {
+	signal := func(string) {
 		select {
 		case wake <- struct{}{}:
 		default: // a call is already due
@@ -90,12 +90,10 @@ func (d *Document) Follow(ctx context.Context, changed func()) {
 	}
 	var subscribed sync.WaitGroup
 	defer subscribed.Wait()
-	if !isNil(d.Client) {
-		s := subscription{
-			client: d.Client, channel: d.key(), started: signal, message: func(string) { signal() }, failed: d.degraded,
-		}
-		subscribed.Go(func() { s.run(ctx) })
+	s := subscription{
+		client: d.Client, channel: d.key(), started: func() { signal("") }, message: signal, failed: d.degraded,
 	}
+	subscribed.Go(func() { s.run(ctx) })
 	ticker := time.NewTicker(cmp.Or(max(d.Interval, 0), 10*time.Second))
 	defer ticker.Stop()
 	for ctx.Err() == nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -35,9 +36,10 @@ import (
 // requests wait, sharing one call for each key, until Timeout or their context ends. A change
 // without a message, or while there is no subscription, is seen after TTL.
 //
-// While Redis does not answer, or the hash is invalid, the last valid answer stays in use. But a
-// blocked field of 1 blocks the key, even if other fields are invalid. A key without an answer is asked
-// for again after a second.
+// While Redis does not answer, or the hash is invalid, the last valid answer stays in use, however long.
+// But a blocked field of 1 blocks the key, even if other fields are invalid. A key without an answer is
+// asked for again after a second; until the first answer its limits are unknown, and in serverside
+// Rule.OnStoreError applies.
 //
 // On first use, Limits subscribes to the channel, with a goroutine and a connection, until Close.
 // Set Client: without it, Redis counts as down. Fields must not change once it is in use, and it
@@ -54,7 +56,8 @@ type Limits struct {
 	TTL time.Duration
 
 	// MaxKeys is how many keys are kept in memory, those without limits included. When there
-	// are more, a key that has not been used for long is dropped. A key takes some 500 bytes.
+	// are more, a key that has not been used for long is dropped, so that its limits are unknown until
+	// they are read again. A key takes some 500 bytes.
 	// If zero or negative, 16,384.
 	MaxKeys int
 
@@ -75,22 +78,17 @@ const retryLimits = time.Second
 
 // knownLimits are the limits of one key, as last read.
 type knownLimits struct {
-	mu       sync.Mutex // guards what follows
-	policies []quota.Policy
-	err      error
+	messages atomic.Int64 // about this key
 
-	version    int64         // of Limits when Redis was asked; 0 if never, or if the key has changed since
+	mu         sync.Mutex // guards what follows
+	policies   []quota.Policy
+	err        error
+	answered   bool          // Redis has ever answered
+	version    int64         // of the key when Redis was asked; 0 if it never was
 	refreshAt  time.Duration // when to ask Redis again
 	freshUntil time.Duration // when requests must wait for a new answer
-	reading    *limitsReading
-}
-
-// A limitsReading is a call to Redis about one key.
-type limitsReading struct {
-	version  int64         // of Limits at its start
-	done     chan struct{} // closed when policies and err are set
-	policies []quota.Policy
-	err      error
+	asking     int64         // version of the call in flight, or 0
+	done       chan struct{} // closed at its end
 }
 
 // Limits returns the policies of key, or none if it has no limits of its own. A policy with a Quota of
@@ -98,7 +96,8 @@ type limitsReading struct {
 // must not be changed.
 //
 // After an error, the policies are the last valid ones, or none. The error joins a *LimitsError for
-// each fault in the hash, or reports that Redis did not answer. If the subscription fails, for
+// each fault in the hash, or reports that Redis did not answer; if it never has for this key, the error
+// wraps quota.ErrUnknownLimits. If the subscription fails, for
 // example for want of permission, one caller gets that error, whatever its key; it is returned again
 // only after the subscription has worked.
 func (l *Limits) Limits(ctx context.Context, key string) ([]quota.Policy, error) {
@@ -123,13 +122,9 @@ func (l *Limits) open() {
 		ctx, l.end = context.WithCancel(context.Background())
 		l.redis, l.known.Most = newClient(l.Client, l.timeout()), l.maxKeys()
 		l.version.Store(1)
-		if isNil(l.Client) {
-			return
-		}
 		s := &subscription{
 			client: l.Client, channel: l.prefix() + "changed", message: l.changed,
-			started: func() { l.subErr.take(); l.changed("") },
-			failed:  l.subErr.put,
+			started: func() { l.subErr.take(); l.changed("") }, failed: l.subErr.put,
 		}
 		go s.run(ctx)
 	})
@@ -142,9 +137,7 @@ func (l *Limits) changed(key string) {
 	if key == "" {
 		l.version.Add(1)
 	} else if k := l.known.Find(hostkey.NameOf(key)); k != nil {
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.version, k.reading = 0, nil
+		k.messages.Add(1)
 	}
 }
 
@@ -152,56 +145,66 @@ func (l *Limits) changed(key string) {
 func (l *Limits) get(ctx context.Context, key string) ([]quota.Policy, error) {
 	k := l.known.Get(hostkey.NameOf(key), func(*knownLimits) keyed.State { return keyed.Spare })
 	k.mu.Lock()
-	now, version := monotonic(), l.version.Load()
+	defer k.mu.Unlock()
+	now, version := monotonic(), l.version.Load()+k.messages.Load()
 	fresh := k.version == version && now < k.freshUntil
-	if (!fresh || now >= k.refreshAt) && (k.reading == nil || k.reading.version != version) {
-		k.reading = &limitsReading{version: version, done: make(chan struct{})}
-		go l.read(key, k, k.reading)
+	if (!fresh || now >= k.refreshAt) && k.asking != version {
+		k.asking, k.done = version, make(chan struct{})
+		go l.read(key, k, version, k.done)
 	}
-	policies, err, reading := k.policies, k.err, k.reading
-	k.mu.Unlock()
 	if fresh {
-		return policies, err
+		return k.policies, k.err
 	}
+	done := k.done
+	k.mu.Unlock()
 	select {
-	case <-reading.done:
-		return reading.policies, reading.err
+	case <-done:
+		k.mu.Lock()
+		return k.policies, k.err
 	case <-ctx.Done():
-		return policies, ctx.Err()
+		k.mu.Lock()
+		return k.policies, k.failure(ctx.Err())
 	}
 }
 
-// read asks Redis for key, and stores the answer unless key has changed meanwhile.
-func (l *Limits) read(key string, k *knownLimits, r *limitsReading) {
+// read asks Redis for key. The answer is kept unless a newer one is, but it is stale already if a
+// message has come meanwhile.
+func (l *Limits) read(key string, k *knownLimits, version int64, done chan struct{}) {
 	asked := monotonic()
 	reply, err := l.redis.run(context.Background(), limitsScript, []string{l.prefix() + key})
-	answered := err == nil || redis.HasErrorPrefix(err, "WRONGTYPE") // reported by parseLimits
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	defer close(r.done)
-	r.policies, r.err = k.policies, err
-	if answered {
-		var policies []quota.Policy
-		if policies, r.err = parseLimits(key, reply); r.err != nil {
+	defer close(done)
+	if k.asking == version {
+		k.asking = 0
+	}
+	switch {
+	case version < k.version:
+	case err == nil || redis.HasErrorPrefix(err, "WRONGTYPE"): // which parseLimits reports
+		policies, err := parseLimits(key, reply)
+		if err != nil {
 			l.corrupt.Add(1)
 		}
-		if r.err == nil || slices.ContainsFunc(policies, blocks) { // a slip in another field lets nobody in
-			r.policies = policies
+		if err == nil || slices.ContainsFunc(policies, blocks) { // a slip in another field lets nobody in
+			k.policies = policies
 		}
-	}
-	if k.reading != r {
-		return
-	}
-	if !answered && k.version != r.version { // the last answer is out of date
-		k.freshUntil = 0
-	}
-	k.policies, k.err, k.version, k.reading = r.policies, r.err, r.version, nil
-	if answered {
+		k.err, k.answered, k.version = err, true, version
 		k.refreshAt, k.freshUntil = asked+l.ttl()/2, asked+l.ttl()
-	} else {
-		k.refreshAt = monotonic() + retryLimits
+	default:
+		if k.version != version { // what is known is out of date
+			k.freshUntil = 0
+		}
+		k.err, k.version, k.refreshAt = k.failure(err), version, monotonic()+retryLimits
 		k.freshUntil = max(k.freshUntil, k.refreshAt)
 	}
+}
+
+// failure returns err, as long as Redis has not answered with the fact that nothing is known.
+func (k *knownLimits) failure(err error) error {
+	if k.answered {
+		return err
+	}
+	return fmt.Errorf("%w: %w", quota.ErrUnknownLimits, err)
 }
 
 func (l *Limits) prefix() string         { return cmp.Or(l.Prefix, "heed:limits:") }

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -224,6 +225,57 @@ func TestLimitsAreReadAgainAfterARestartOfRedis(t *testing.T) {
 		p, err := l.Limits(t.Context(), "ann")
 		return err == nil && assert.ObjectsAreEqual(perMinute(60), p)
 	}, hang, 10*ms)
+}
+
+// What a process has read holds through an outage, for any time. A process that starts in one does
+// without the Store what its rules say, until it can read.
+func TestLimitsInAnOutageOfRedis(t *testing.T) {
+	server := redistest.Shared(t)
+	must(t, server, "HSET", "heed:limits:eve", "blocked", "1")
+	must(t, server, "HSET", "heed:limits:ann", "per_day", "600")
+	process := func() func(mode, user string) string { // which returns the limit or else the status of an answer
+		l, h := newLimits(t, server), map[string]http.Handler{}
+		l.TTL = ms // what was read expires at once
+		for _, mode := range []serverside.FailureMode{serverside.FailOpen, serverside.FailClosed, serverside.FailLocal} {
+			limiter, err := serverside.New(serverside.Config{Rules: []serverside.Rule{{
+				Name: "key", Stage: serverside.AfterAuth, Limits: l, Policies: []quota.Policy{quota.PerDay(60)},
+				Key: serverside.KeyFunc(func(r *http.Request) string { return r.Header.Get("X-User") }),
+			}}, OnStoreError: mode, StoreTimeout: hang, Audit: func(serverside.Event) {}})
+			require.NoError(t, err)
+			h[mode.String()] = limiter.Wrap(http.NotFoundHandler())
+		}
+		return func(mode, user string) string {
+			w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/", nil)
+			r.Header.Set("X-User", user)
+			h[mode].ServeHTTP(w, r)
+			return cmp.Or(w.Header().Get("X-RateLimit-Limit"), fmt.Sprint(w.Code))
+		}
+	}
+	running := process()
+	known := func(what string) {
+		for _, mode := range []string{"open", "closed", "local"} {
+			assert.Equal(t, "403", running(mode, "eve"), "%s, %s", mode, what)
+			assert.Equal(t, "600", running(mode, "ann"), "%s, %s", mode, what)
+			assert.Equal(t, "60", running(mode, "bob"), "%s, %s", mode, what)
+		}
+	}
+	known("before")
+	server.Kill()
+	known("in the outage")
+	started := process()
+	for _, user := range []string{"eve", "ann", "bob"} {
+		assert.Equal(t, "404", started("open", user), user)
+		assert.Equal(t, "503", started("closed", user), user)
+		assert.Equal(t, "60", started("local", user), user)
+	}
+	server.Restart()
+	must(t, server, "HSET", "heed:limits:eve", "blocked", "1")
+	must(t, server, "HSET", "heed:limits:ann", "per_day", "6")
+	for name, ask := range map[string]func(mode, user string) string{"running": running, "started": started} {
+		assert.Eventually(t, func() bool {
+			return ask("open", "eve") == "403" && ask("closed", "ann") == "6" && ask("closed", "bob") == "60"
+		}, hang, 5*ms, name)
+	}
 }
 
 func TestLimitsAreCachedForTTL(t *testing.T) {
@@ -529,7 +581,8 @@ func TestManyKeysAreBoundedAndKeepThoseInUse(t *testing.T) {
 func TestLimitsWithoutAClientFail(t *testing.T) {
 	var l redisstore.Limits
 	_, err := l.Limits(t.Context(), "ann")
-	assert.EqualError(t, err, "redisstore: Client is nil")
+	assert.ErrorIs(t, err, quota.ErrUnknownLimits)
+	assert.ErrorContains(t, err, "redisstore: Client is nil")
 	assert.NoError(t, l.Close())
 }
 

@@ -32,8 +32,11 @@ type subscription struct {
 }
 
 // run receives messages until ctx ends. After a failure it pauses for a random time, so that
-// processes do not all come back at once.
+// processes do not all come back at once. Without a client there are no messages.
 func (s *subscription) run(ctx context.Context) {
+	if isNil(s.client) {
+		return
+	}
 	for attempts := 0; ctx.Err() == nil; attempts++ {
 		start := time.Now()
 		subscribed, err := s.receive(ctx)
