@@ -141,7 +141,7 @@ func (c *counter) reserveOwing(
 // would forget the debt at its end, so owe reserves units of the next windows.
 func (c *counter) owe(ctx context.Context, key string, l *quota.Limit, n int64) error {
 	if isBucket(l) {
-		return c.store.Settle(ctx, quota.Charge{Key: key, Limit: l, N: n})
+		return asOwed(c.store.Settle(ctx, quota.Charge{Key: key, Limit: l, N: n}))
 	}
 	for n > 0 {
 		part := min(n, l.AtOnce())
@@ -156,5 +156,13 @@ func (c *counter) owe(ctx context.Context, key string, l *quota.Limit, n int64) 
 
 // settle takes n more units, or returns them if n is negative.
 func (c *counter) settle(ctx context.Context, key string, n int64, at time.Time) error {
-	return c.store.Settle(ctx, c.charges(key, n, at)...)
+	return asOwed(c.store.Settle(ctx, c.charges(key, n, at)...))
+}
+
+// asOwed returns err, unless it says that a debt is as large as it can be.
+func asOwed(err error) error {
+	if _, cut := errors.AsType[*quota.DebtError](err); cut {
+		return nil
+	}
+	return err
 }

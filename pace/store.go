@@ -77,8 +77,9 @@ func (s *Shared) report(err error) {
 }
 
 // failed reports whether err means that the Store failed, rather than that the charge was
-// invalid.
+// invalid or too large a debt.
 func failed(err error) bool {
-	var fault *quota.ChargeError
-	return err != nil && !errors.As(err, &fault)
+	_, invalid := errors.AsType[*quota.ChargeError](err)
+	_, cut := errors.AsType[*quota.DebtError](err)
+	return err != nil && !invalid && !cut
 }

@@ -97,7 +97,7 @@ func (s *Shared) sync(ctx context.Context, key string, n int64) error {
 	for i, l := range s.local.limits {
 		charges[i].N = min(n, counted(l, left[i], s.remote.limits[i]))
 	}
-	return s.remote.store.Settle(ctx, charges...)
+	return asOwed(s.remote.store.Settle(ctx, charges...))
 }
 
 // counted returns how many units share still counts, rounded up. A full window or log may

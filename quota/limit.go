@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"fmt"
 	"hash/maphash"
 	"sync/atomic"
@@ -184,7 +185,7 @@ func (l *Limit) Capacity() int64 { return l.capacity }
 func (l *Limit) Most() int64 { return l.most }
 
 // MaxDebt returns the highest debt in parts that Settle leaves: Capacity, and what comes back
-// in ten Windows, or in a day if that is shorter. For windows and logs, which forget all debt
+// in Policy.MaxDebt. For windows and logs, which forget all debt
 // with the window, it is Most.
 func (l *Limit) MaxDebt() int64 { return l.maxDebt }
 
@@ -193,8 +194,8 @@ func (p Policy) maxDebt(a *arithmetic) int64 {
 	if !p.Algorithm.drains() {
 		return a.most
 	}
-	long := int64(min(10*min(p.Window, 24*time.Hour), 24*time.Hour) / time.Microsecond)
-	return min(a.most, a.capacity+saturatedProduct(long/a.tick, a.rate))
+	long := cmp.Or(p.MaxDebt, min(10*min(p.Window, 24*time.Hour), 24*time.Hour))
+	return min(a.most, a.capacity+saturatedProduct(long.Microseconds()/a.tick, a.rate))
 }
 
 // Shape says how the counts of l are to be read, as Stores keep them: a bucket's tick in µs, rate and

@@ -36,6 +36,11 @@ type Policy struct {
 	// nothing else. For LeakyBucket it is how many requests may wait.
 	Burst int64
 
+	// MaxDebt is how long what Settle charges beyond Burst may take to come back. If zero, ten
+	// Windows, or a day if that is shorter. Windows and logs ignore it: they forget all debt with
+	// the window.
+	MaxDebt time.Duration
+
 	// Algorithm is the way of counting. If zero, TokenBucket.
 	Algorithm Algorithm
 
@@ -154,6 +159,7 @@ func (p Policy) faults() error {
 	}
 	check(printable(p.Name), "Name", "must be printable ASCII")
 	check(p.Quota >= 1, "Quota", "is %d: must be at least 1", p.Quota)
+	check(p.MaxDebt >= 0, "MaxDebt", "is %v: must not be negative", p.MaxDebt)
 	check(p.Algorithm != SlidingLog || p.Quota <= maxLogged,
 		"Quota", "is %d: must be at most %d with SlidingLog", p.Quota, maxLogged)
 	check(p.Algorithm != FixedWindow || p.Quota <= maxExact,

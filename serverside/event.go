@@ -123,12 +123,17 @@ const (
 	// request can have. Err describes it.
 	ConfigWarning
 
+	// DebtCut reports that Settle charged a key less than a request cost, because the debt would
+	// have taken longer than ten windows to come back. Err is a *quota.DebtError.
+	DebtCut
+
 	kinds // number of kinds, plus one
 )
 
 var kindNames = [...]string{"", "denied", "would deny", "store failed", "forwarding ignored", "store recovered",
 	"limits failed", "near limit", "hot key", "bypassed", "penalized", "configured", "config rejected",
-	"store late", "forwarding disputed", "response unseen", "config warning"}
+	"store late", "forwarding disputed", "response unseen", "config warning",
+	"debt cut"}
 
 // String returns the kind in lower case, such as "would deny".
 func (k EventKind) String() string {

@@ -24,6 +24,7 @@ import (
 //	rate_limit.forwarding_ignored   WARN   ForwardingIgnored
 //	rate_limit.near_limit           DEBUG  NearLimit
 //	rate_limit.hot_key              ERROR  HotKey
+//	rate_limit.debt_cut             WARN   DebtCut
 //	rate_limit.bypassed             INFO   Bypassed
 //	rate_limit.penalized            WARN   Penalized
 //	rate_limit.configured           INFO   Configured
@@ -151,6 +152,7 @@ var messages = [...]struct {
 	StoreLate:          {"rate_limit.store_late", slog.LevelWarn},
 	ForwardingDisputed: {"rate_limit.forwarding_disputed", slog.LevelWarn},
 	ResponseUnseen:     {"rate_limit.response_unseen", slog.LevelWarn},
+	DebtCut:            {"rate_limit.debt_cut", slog.LevelWarn},
 	ConfigWarning:      {"rate_limit.config_warning", slog.LevelWarn},
 }
 

@@ -134,7 +134,7 @@ func (c *compiler) loginRules(from Rule, cfg *Config, field string) []*rule {
 		c.fault(field+".Pattern", "is %q: must have a method, as in \"POST /login\": "+
 			"other methods do not log in", from.Pattern)
 	}
-	knows, _ := quota.Policy{Name: name + "/known", Quota: 1, Window: knownFor}.Compile() // cannot fail
+	knows, _ := quota.Policy{Name: name + "/known", Quota: 1, Window: knownFor, MaxDebt: quota.Forever}.Compile() // cannot fail
 	for i, r := range rules {
 		r.login = &login{account: from.Key, byNetwork: i == 0, key: byNetwork.Key, known: knows}
 		r.key = &builtIn{origin: known(from.Key).origin, text: "account", of: r.key.Of, body: known(from.Key).body}

@@ -115,9 +115,9 @@ func (p *penalty) compile(c *compiler, r *rule, field string) int {
 		}
 		return l
 	}
-	p.strikes = limit("strikes", "", quota.Policy{Quota: p.After, Window: p.Within})
-	p.counted = limit("penalties", ".Forget", quota.Policy{Quota: 1, Window: p.Forget, Burst: maxPenalties})
-	debt := limit("penalty", ".First", quota.Policy{Quota: 1e6, Window: time.Second, Burst: debtBurst})
+	p.strikes = limit("strikes", "", quota.Policy{MaxDebt: quota.Forever, Quota: p.After, Window: p.Within})
+	p.counted = limit("penalties", ".Forget", quota.Policy{MaxDebt: quota.Forever, Quota: 1, Window: p.Forget, Burst: maxPenalties})
+	debt := limit("penalty", ".First", quota.Policy{MaxDebt: quota.Forever, Quota: 1e6, Window: time.Second, Burst: debtBurst})
 	p.debt = &policy{rule: r, limit: debt, atOnce: debtBurst, shown: never}
 	p.debt.fields.Name = r.name + "/penalty"
 	return len(c.faults)

@@ -199,7 +199,7 @@ func TestRedisContainsNoSecrets(t *testing.T) {
 	require.Len(t, keys, 1)
 	assert.NotContains(t, keys[0], "s3cr3t")
 	assert.Contains(t, keys[0], serverside.HashKey("Authorization", "Bearer s3cr3t"))
-	fields, err := client.HGetAll(t.Context(), keys[0]).Result()
+	value, err := client.Get(t.Context(), keys[0]).Result()
 	require.NoError(t, err)
-	assert.NotContains(t, fmt.Sprint(fields), "s3cr3t")
+	assert.NotContains(t, value, "s3cr3t")
 }

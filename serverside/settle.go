@@ -1,6 +1,7 @@
 package serverside
 
 import (
+	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -183,7 +184,12 @@ func (s *settlement) correct(m match, charges ...quota.Charge) {
 	if len(charges) == 0 {
 		return
 	}
-	if err := s.store.settle(s.r.Context(), m, charges); err != nil {
+	err := s.store.settle(s.r.Context(), m, charges)
+	if cut, ok := errors.AsType[*quota.DebtError](err); ok {
+		e := s.about(DebtCut, m.rule, m.key)
+		e.Err = cut
+		s.compiled.Audit(e)
+	} else if err != nil {
 		s.auditFailure(m.rule, m.key, err)
 	}
 }

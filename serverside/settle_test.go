@@ -207,3 +207,20 @@ type http2 struct{ null }
 func (http2) Header() http.Header                  { return make(http.Header) }
 func (http2) Flush()                               {}
 func (http2) Push(string, *http.PushOptions) error { return nil }
+
+// A Settle that returns nonsense once blocks a key for ten windows, and not for a lifetime.
+func TestADebtThatIsCutIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var events eventLog
+		rules := oneRule(quota.PerMinute(60))
+		rules[0].Settle = func(serverside.Response) int64 { return 1e15 }
+		h := must(t, serverside.Config{Rules: rules, Audit: events.add}).Wrap(new(ok))
+		codes(1, h, "GET", "/")
+		cut := events.of(serverside.DebtCut)
+		require.Len(t, cut, 1)
+		assert.ErrorAs(t, cut[0].Err, new(*quota.DebtError))
+		assert.Equal(t, map[int]int{429: 1}, codes(1, h, "GET", "/"))
+		time.Sleep(11 * time.Minute)
+		assert.Equal(t, map[int]int{200: 1}, codes(1, h, "GET", "/"))
+	})
+}

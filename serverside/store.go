@@ -78,9 +78,16 @@ func (c *counter) settle(ctx context.Context, m match, charges []quota.Charge) e
 		return memory.Settle(ctx, charges...)
 	}
 	_ = c.local.Settle(ctx, charges...) // it was charged too, by check.remember
-	_, err := remote.Do(context.WithoutCancel(ctx), &c.caller, func(ctx context.Context) (_ struct{}, err error) {
-		return struct{}{}, c.store.(quota.Settler).Settle(ctx, charges...)
+	cut, err := remote.Do(context.WithoutCancel(ctx), &c.caller, func(ctx context.Context) (*quota.DebtError, error) {
+		err := c.store.(quota.Settler).Settle(ctx, charges...)
+		if cut, ok := errors.AsType[*quota.DebtError](err); ok { // the Store has answered
+			return cut, nil
+		}
+		return nil, err
 	}, nil)
+	if cut != nil {
+		return cut
+	}
 	return storeError(err)
 }
 
