@@ -35,6 +35,7 @@ func TestFileHasAllConfigFieldsExceptFunctions(t *testing.T) {
 	ofPrograms := map[string][]string{
 		"file":    {"Store", "Gate", "Audit", "Observe", "Description", "InContext", "Memory"},
 		"penalty": {"OnViolations"},
+		"policy":  {"MaxDebt"},
 	}
 	for name, value := range map[string]any{
 		"file": serverside.Config{}, "rule": serverside.Rule{}, "tier": serverside.Tier{}, "policy": quota.Policy{},
