@@ -65,21 +65,29 @@
 //
 // # Changes
 //
-// A stored [Bucket] carries its Unit. If the numbers of a Policy change while its Name
-// stays, what is owed is converted: 60 units owed at 60 per minute are 60 units owed at
-// 601 per minute. So a reload forgives nothing, and replicas with different numbers
-// during a roll-out multiply nothing. The same holds for a change of Algorithm: the units
-// that one counted are owed to the other, those of a window from its start, those of a
-// log from its newest entry. A state is forgotten when nothing would be owed by the
-// numbers it was last charged with.
+// [Limit.Shape] says how a stored [Bucket] reads. Limits of one Name and one Shape share a
+// count: 10 in a fixed minute and 20 in a fixed minute, or two buckets of one rate. If a
+// Policy changes its Shape and keeps its Name, its new count begins with what the old one
+// owes, in whole units, rounded up: 60 owed at 60 per minute are 60 owed at 601 per minute.
+//
+// While two versions of a program run, both counts stay. Each Limit decides by its own, and
+// what is charged on one is charged on the other ([Limit.Follow]), so that the two together
+// admit no more than each alone would. Each goes on at its own rate: 10 per day that becomes 10
+// per hour admits 10 after an hour, though the old count still owes. They are forgotten together,
+// when none owes anything.
+//
+// # Debt
+//
+// Settle may charge more than fits. The debt of a bucket is then paid back by all later
+// callers, so it ends at [Limit.MaxDebt]: what comes back in ten Windows, or in a day if that
+// is shorter, beyond Capacity. A [DebtError] says what was cut. Windows and logs forget any
+// debt with the Window.
 //
 // # Clocks
 //
 // If a Store's clock is set back, or another server's clock takes over, a state may lie
-// in the future. A bucket then owes now what it owed at that time, and keeps draining:
-// nothing waits for the clock. A window or a log waits for that time, because its units
-// may have been reserved for then, and forgetting them would exceed the limit. So while
-// the clock catches up, a window admits nothing and a log counts its units longer. That
-// takes at most a day: nothing is reserved further ahead, and a state of a later time,
-// whatever the Algorithm, owes nothing.
+// in the future. Its [Bucket.Ahead] says whether it was reserved for then; the rest was the
+// clock. What was used then counts as used now: buckets, windows and logs go on as if the clock
+// had stood still. No units come back because of it, and nobody waits for the clock to catch up.
+// A window that was reserved ahead stays as far ahead as it was, at most a day.
 package quota
