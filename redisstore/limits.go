@@ -194,7 +194,7 @@ func (l *Limits) read(key string, k *knownLimits, version int64, done chan struc
 		if k.version != version { // what is known is out of date
 			k.freshUntil = 0
 		}
-		k.err, k.version, k.refreshAt = k.failure(err), version, monotonic()+retryLimits
+		k.err, k.version, k.refreshAt = k.failure(err), version, monotonic()
 		k.freshUntil = max(k.freshUntil, k.refreshAt)
 	}
 }
