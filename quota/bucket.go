@@ -175,13 +175,14 @@ func (l *Limit) Settle(b Bucket, n, at, now int64) Bucket {
 	return after
 }
 
-// Cut returns how many of n units Settle does not charge to b because of MaxDebt.
+// Cut returns how many of n units Settle does not charge to b because of MaxDebt, rounded
+// down.
 func (l *Limit) Cut(b Bucket, n int64) int64 {
 	if n <= 0 || !l.algorithm.drains() {
 		return 0
 	}
-	most := max(b.Level, l.maxDebt)
-	return max(0, n-(most-b.Level)/l.unit)
+	room := max(0, l.maxDebt-b.Level)
+	return max(0, n-(room+l.unit-1)/l.unit)
 }
 
 // Follow returns b, a count of l, after n units were charged by another Limit of its Name and

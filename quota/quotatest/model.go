@@ -300,7 +300,7 @@ func (m *model) settle(charges []quota.Charge, now int64) (cut *quota.DebtError)
 			if met.owed.Cmp(most) > 0 {
 				after.owed = met.owed
 			}
-			if less := c.N - floor(new(big.Rat).Sub(after.owed, met.owed)); less > 0 && drains(c.Limit) && cut == nil {
+			if less := floor(plus(new(big.Rat).Sub(met.owed, after.owed), c.N)); less > 0 && drains(c.Limit) && cut == nil {
 				cut = &quota.DebtError{Index: i, Limit: c.Limit.Name(), Units: c.N, Cut: less}
 			}
 		}
