@@ -7,7 +7,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-	"unique"
 )
 
 const (
@@ -135,6 +134,13 @@ func (m *Memory) Inspect(_ context.Context, key string) (states []State, err err
 			states = append(states, State{kept.limit.Name(), r.dryRun, kept.limit.shape, kept.Bucket})
 		}
 	}
+	for r, more := range s.more {
+		for _, kept := range more {
+			if r.key == h.stored() {
+				states = append(states, State{kept.limit.Name(), r.dryRun, kept.limit.shape, kept.Bucket})
+			}
+		}
+	}
 	SortStates(states)
 	return states, nil
 }
@@ -169,7 +175,7 @@ func (m *Memory) open() {
 		s := &m.shards[i]
 		s.memory, s.table, s.tidiedAt = m, newTable(0), m.micros()
 		s.overflow, s.held = make(map[ref]kept), make(map[keyHash]int64)
-		s.shapes = make(map[unique.Handle[string]][]*Limit)
+		s.more = make(map[ref][]kept)
 	}
 }
 

@@ -26,7 +26,8 @@ type step struct {
 	wait     time.Duration // until it fits
 	delay    time.Duration // after it is admitted
 	fits     bool          // within the allowed wait, or because it is repeated
-	known    bool          // it has a count
+	known    bool          // the Key has a count of this Name
+	others   bool          // it may have others, of other Shapes
 	repeated bool          // its ID was charged before
 	changed  bool          // it changes the bucket, if the call is allowed
 }
@@ -78,18 +79,27 @@ func (c *call) unlock() {
 	}
 }
 
-// find sets b to the stored bucket of charges[i], in the units of its Limit.
+// find sets b to the stored bucket of charges[i], in the units of its Limit. If there is none,
+// it begins with what the one of another Shape says that owes most.
 func (c *call) find(i int, b *Bucket) {
-	key, l, dryRun := c.steps[i].key, c.charges[i].Limit, c.charges[i].DryRun
-	shard := c.memory.shard(key)
-	known := shard.load(key, l, dryRun, b) && !l.isOver(b, c.now)
-	l.drain(b, c.now)
-	c.steps[i].known = known
-	if known {
+	s, charge := &c.steps[i], &c.charges[i]
+	l, shard := charge.Limit, c.memory.shard(s.key)
+	by := shard.first(s.key, l, charge.DryRun, b)
+	s.known = by != nil
+	if s.others = s.known && (by.count != l.count || len(shard.more) > 0); !s.others {
+		l.drain(b, c.now)
 		return
 	}
-	shard.learn(key, l)
-	for by, other := range shard.others(key, l, dryRun, c.now) { // begin with what the one says that owes most
+	*b = l.Drain(Bucket{}, c.now)
+	for by, other := range shard.all(s.key, l, charge.DryRun) {
+		if by.isOver(&other, c.now) {
+			continue
+		}
+		if by.count == l.count {
+			*b = l.Drain(other, c.now)
+			return
+		}
+		by.drain(&other, c.now)
 		if by.whole(&other) <= c.now {
 			continue
 		}
@@ -107,7 +117,7 @@ func (c *call) prepare(i int) *step {
 		j = c.steps[j].previous
 	}
 	if j >= 0 {
-		s.bucket = c.steps[j].bucket
+		s.bucket, s.known, s.others = c.steps[j].bucket, true, c.steps[j].others
 		charge.Limit.drain(&s.bucket, c.now)
 	} else {
 		c.find(i, &s.bucket)
@@ -170,7 +180,7 @@ func (c *call) settle() (cut *DebtError) {
 			cut = &DebtError{i, charge.Limit.Name(), charge.N, n}
 		}
 		s.fits = charge.N != 0
-		s.changed = s.fits && (s.known || s.bucket != met || c.memory.shard(s.key).mixed)
+		s.changed = s.fits && (s.known || s.bucket != met)
 	}
 	return cut
 }
@@ -213,14 +223,15 @@ func (c *call) write() {
 			continue
 		}
 		shard := c.memory.shard(s.key)
-		owed := shard.mixed && c.owed(shard, i)
+		owed := s.others && c.owed(i)
+		if s.others && !owed {
+			shard.forgetAll(s.key, charge.Limit, charge.DryRun)
+		}
 		if s.changed {
 			shard.store(s.key, charge.Limit, charge.DryRun, &s.bucket, c.now)
 		}
 		if owed {
-			c.chargeOthers(shard, i)
-		} else if shard.mixed {
-			shard.forgetOthers(s.key, charge.Limit, charge.DryRun)
+			c.chargeOthers(i)
 		}
 		if charge.ID != "" {
 			shard.remember(c.id(i), charge.Limit.Remembers(c.now), c.now)
@@ -229,24 +240,33 @@ func (c *call) write() {
 }
 
 // owed reports whether any count of the Name of charges[i] owed something before it.
-func (c *call) owed(shard *shard, i int) bool {
-	key, l, dryRun := c.steps[i].key, c.charges[i].Limit, c.charges[i].DryRun
-	var own Bucket
-	shard.load(key, l, dryRun, &own)
-	l.drain(&own, c.now)
-	return l.whole(&own) > c.now || shard.othersOwe(key, l, dryRun, c.now)
+func (c *call) owed(i int) bool {
+	s, charge := &c.steps[i], &c.charges[i]
+	for by, b := range c.memory.shard(s.key).all(s.key, charge.Limit, charge.DryRun) {
+		if by.count == charge.Limit.count {
+			by = charge.Limit
+		}
+		if by.drain(&b, c.now); by.whole(&b) > c.now {
+			return true
+		}
+	}
+	return false
 }
 
-// chargeOthers charges the counts of other Shapes too.
-func (c *call) chargeOthers(shard *shard, i int) {
-	key, charge := c.steps[i].key, &c.charges[i]
-	l, n, at := charge.Limit, charge.Units(), int64(0)
+// chargeOthers charges the counts of other Shapes, too.
+func (c *call) chargeOthers(i int) {
+	s, charge := &c.steps[i], &c.charges[i]
+	l, n, at, shard := charge.Limit, charge.Units(), int64(0), c.memory.shard(s.key)
 	if c.settles {
 		n, at = charge.N, chargedAt(charge)
 	}
-	for by, b := range shard.others(key, l, charge.DryRun, c.now) {
+	for by, b := range shard.all(s.key, l, charge.DryRun) {
+		if by.count == l.count || by.isOver(&b, c.now) {
+			continue
+		}
+		by.drain(&b, c.now)
 		b = by.Follow(b, l, n, at, c.now)
-		shard.store(key, by, charge.DryRun, &b, c.now)
+		shard.store(s.key, by, charge.DryRun, &b, c.now)
 	}
 }
 

@@ -15,7 +15,8 @@ const (
 	// tidyEvery is how often, in µs, a shard forgets entries that owe nothing.
 	tidyEvery = 10 * 60 * 1_000_000
 
-	// maxShapes is how many Shapes of one Name a Key may have.
+	// maxShapes is how many counts of one Name, of different Shapes, a Key may have. A program
+	// that makes more forgets the oldest.
 	maxShapes = 16
 
 	// grace is how long, in µs, such entries are kept nevertheless: setting the clock
@@ -31,12 +32,11 @@ type shard struct {
 	mu sync.Mutex // guards all below
 	table
 	overflow map[ref]kept
-	shapes   map[unique.Handle[string]][]*Limit // by Name, one for each Shape that is or was stored
-	mixed    bool                               // a Name has several Shapes
-	tidiedAt int64                              // in µs since the Unix epoch
-	hand     int                                // the last entry that was compared for an eviction
-	held     map[keyHash]int64                  // places in use, of the Gate
-	heldMax  int                                // the highest number of keys in held
+	more     map[ref][]kept    // counts of further Shapes, of a Key and Name that is in table or overflow
+	tidiedAt int64             // in µs since the Unix epoch
+	hand     int               // the last entry that was compared for an eviction
+	held     map[keyHash]int64 // places in use, of the Gate
+	heldMax  int               // the highest number of keys in held
 
 	_ [64]byte // keeps the locks of two shards out of one cache line
 }
@@ -44,7 +44,7 @@ type shard struct {
 // A ref identifies a state in overflow: a count of a Key, or an ID.
 type ref struct {
 	key    keyHash
-	what   unique.Handle[string] // the Name and Shape of the Limit; of an ID, the Name
+	name   unique.Handle[string] // of the Limit
 	dryRun bool
 	id     keyHash // of the ID; zero for the count
 }
@@ -63,81 +63,39 @@ func (k *kept) whole() int64 {
 	return k.limit.whole(&k.Bucket)
 }
 
-// load sets b, which is zero, to the count of a Key for a Limit, and reports whether there is one.
-func (s *shard) load(h keyHash, l *Limit, dryRun bool, b *Bucket) bool {
-	if i := s.find(h, l, dryRun); i >= 0 {
-		*b = s.entries[i].bucket(l)
-		return true
-	}
-	if len(s.overflow) == 0 {
-		return false
-	}
-	k, ok := s.overflow[ref{key: h.stored(), what: l.count, dryRun: dryRun}]
-	*b = k.Bucket
-	return ok
+// refOf returns where a count of a Key is, if it is in overflow or more.
+func refOf(h keyHash, l *Limit, dryRun bool) ref {
+	return ref{key: h.stored(), name: l.name, dryRun: dryRun}
 }
 
-// others yields the counts of a Key for Limits of l's Name with another Shape, as of now.
-func (s *shard) others(h keyHash, l *Limit, dryRun bool, now int64) iter.Seq2[*Limit, Bucket] {
+// first sets b, which is zero, to the count of a Key for the Name of a Limit that is in the
+// table or in overflow, and returns its Limit. It returns nil if the Key has no count.
+func (s *shard) first(h keyHash, l *Limit, dryRun bool, b *Bucket) (by *Limit) {
+	if i := s.find(h, l, dryRun); i >= 0 {
+		e := &s.entries[i]
+		by = s.counts[e.number()].limit
+		*b = e.bucket(by)
+	} else if len(s.overflow) > 0 {
+		k := s.overflow[refOf(h, l, dryRun)]
+		*b, by = k.Bucket, k.limit
+	}
+	return by
+}
+
+// all yields the counts of a Key for the Name of a Limit as they are stored, one for each
+// Shape.
+func (s *shard) all(h keyHash, l *Limit, dryRun bool) iter.Seq2[*Limit, Bucket] {
 	return func(yield func(*Limit, Bucket) bool) {
-		if !s.mixed {
+		var b Bucket
+		if by := s.first(h, l, dryRun, &b); by == nil || !yield(by, b) {
 			return
 		}
-		for _, other := range s.shapes[l.name] {
-			var b Bucket
-			if other.count == l.count || !s.load(h, other, dryRun, &b) || other.isOver(&b, now) {
-				continue
-			}
-			if other.drain(&b, now); !yield(other, b) {
+		for _, k := range s.more[refOf(h, l, dryRun)] {
+			if !yield(k.limit, k.Bucket) {
 				return
 			}
 		}
 	}
-}
-
-// othersOwe reports whether any count of others owes something.
-func (s *shard) othersOwe(h keyHash, l *Limit, dryRun bool, now int64) bool {
-	for other, b := range s.others(h, l, dryRun, now) {
-		if other.whole(&b) > now {
-			return true
-		}
-	}
-	return false
-}
-
-// forgetOthers forgets the counts of others.
-func (s *shard) forgetOthers(h keyHash, l *Limit, dryRun bool) {
-	for _, other := range s.shapes[l.name] {
-		if other.count != l.count {
-			s.forgetCount(h, other, dryRun)
-		}
-	}
-}
-
-// forgetCount forgets the count of a Key for a Limit.
-func (s *shard) forgetCount(h keyHash, l *Limit, dryRun bool) {
-	r := ref{key: h.stored(), what: l.count, dryRun: dryRun}
-	if i := s.find(h, l, dryRun); i >= 0 {
-		s.forget(i)
-	} else if _, ok := s.overflow[r]; ok {
-		s.forgetOverflow(r)
-	}
-}
-
-// learn records the Shape of l, a Limit that counts a Key. Of a Name only the latest are known.
-func (s *shard) learn(h keyHash, l *Limit) {
-	known := s.shapes[l.name]
-	if slices.ContainsFunc(known, func(k *Limit) bool { return k.count == l.count }) {
-		return
-	}
-	if len(known) == maxShapes {
-		for _, dryRun := range []bool{false, true} {
-			s.forgetCount(h, known[0], dryRun)
-		}
-		known = known[1:]
-	}
-	s.shapes[l.name] = append(known, l)
-	s.mixed = s.mixed || len(known) > 0
 }
 
 // store stores b as the count of a Key for a Limit.
@@ -147,21 +105,34 @@ func (s *shard) store(h keyHash, l *Limit, dryRun bool, b *Bucket, now int64) {
 		s.entries[i].set(b)
 		return
 	}
-	// While there is no room, the old count stays: others may be kept because of it.
-	r := ref{key: h.stored(), what: l.count, dryRun: dryRun}
-	if _, ok := s.overflow[r]; !ok && i < 0 && s.memory.kept.Load() >= int64(s.memory.maxKeys()) {
+	var other Bucket
+	by, r := s.first(h, l, dryRun, &other), refOf(h, l, dryRun)
+	switch {
+	case by == nil:
+	case by.count == l.count: // makes room for itself; its further Shapes stay
+		if i >= 0 {
+			s.remove(i)
+		} else {
+			delete(s.overflow, r)
+		}
+		s.memory.kept.Add(-1)
+	default:
+		same := func(k kept) bool { return k.limit.count == l.count }
+		if j := slices.IndexFunc(s.more[r], same); j >= 0 {
+			s.more[r][j] = kept{l, *b}
+			return
+		}
+	}
+	if s.memory.kept.Add(1) > int64(s.memory.maxKeys()) {
 		s.evict(now)
+	}
+	if by != nil && by.count != l.count && s.first(h, l, dryRun, &other) != nil { // it was not evicted
+		s.storeMore(r, kept{l, *b})
+		return
 	}
 	if s.full() {
 		s.rebuild(now)
 	}
-	if _, ok := s.overflow[r]; ok {
-		s.forgetOverflow(r)
-	} else if i = s.find(h, l, dryRun); i >= 0 {
-		s.forget(i)
-	}
-	s.memory.kept.Add(1)
-	s.learn(h, l)
 	if fits(b) {
 		if number := s.number(count{l, dryRun}); number > 0 {
 			s.add(newEntry(h, number, b))
@@ -169,6 +140,15 @@ func (s *shard) store(h keyHash, l *Limit, dryRun bool, b *Bucket, now int64) {
 		}
 	}
 	s.overflow[r] = kept{l, *b}
+}
+
+// storeMore adds a count of a further Shape.
+func (s *shard) storeMore(r ref, k kept) {
+	if len(s.more[r]) == maxShapes-1 {
+		s.more[r] = slices.Delete(s.more[r], 0, 1)
+		s.memory.kept.Add(-1)
+	}
+	s.more[r] = append(s.more[r], k)
 }
 
 // remember stores an ID until a time.
@@ -179,14 +159,59 @@ func (s *shard) remember(id ref, until, now int64) {
 	s.overflow[id] = kept{Bucket: Bucket{Time: until}}
 }
 
+// forget forgets an entry, and its further Shapes.
 func (s *shard) forget(i int) {
+	s.forgetMore(s.refOf(i))
 	s.remove(i)
 	s.memory.kept.Add(-1)
 }
 
+// forgetOverflow is forget for a state in overflow.
 func (s *shard) forgetOverflow(r ref) {
+	s.forgetMore(r)
 	delete(s.overflow, r)
 	s.memory.kept.Add(-1)
+}
+
+func (s *shard) forgetMore(r ref) {
+	if more, ok := s.more[r]; ok {
+		s.memory.kept.Add(-int64(len(more)))
+		delete(s.more, r)
+	}
+}
+
+// forgetAll forgets the counts of a Key for the Name of a Limit.
+func (s *shard) forgetAll(h keyHash, l *Limit, dryRun bool) {
+	if i := s.find(h, l, dryRun); i >= 0 {
+		s.forget(i)
+	} else if r := refOf(h, l, dryRun); s.overflow[r].limit != nil {
+		s.forgetOverflow(r)
+	}
+}
+
+// refOf returns where the further Shapes of the entry at i are.
+func (s *shard) refOf(i int) ref {
+	e := &s.entries[i]
+	c := &s.counts[e.number()]
+	return refOf(e.hash(), c.limit, c.dryRun)
+}
+
+// until returns when the entry at i may be forgotten: when no Shape owes anything. A count
+// that begins anew begins with what the others owe.
+func (s *shard) until(i int) int64 {
+	whole := s.whole(i)
+	if len(s.more) == 0 {
+		return whole
+	}
+	return s.untilMore(s.refOf(i), whole)
+}
+
+// untilMore returns when a count that may be forgotten at whole may be with its further Shapes.
+func (s *shard) untilMore(r ref, whole int64) int64 {
+	for _, k := range s.more[r] {
+		whole = max(whole, k.whole())
+	}
+	return whole
 }
 
 // evict makes room. It forgets, among some of the states, those that owe nothing. If all
@@ -198,24 +223,24 @@ func (s *shard) evict(now int64) {
 		if s.hand = s.next(s.hand); s.entries[s.hand].key == 0 {
 			continue
 		}
-		switch whole := s.whole(s.hand); {
-		case !s.owing(s.hand, now):
+		switch until := s.until(s.hand); {
+		case until <= now:
 			s.forget(s.hand)
 			freed = true
-		case whole < soonest:
-			soonest, victim = whole, s.hand
+		case until < soonest:
+			soonest, victim = until, s.hand
 		}
 		if seen++; seen == sample {
 			break
 		}
 	}
 	for r, k := range s.overflow {
-		switch whole := k.whole(); {
-		case !s.owingOverflow(r, &k, now):
+		switch until := s.untilMore(r, k.whole()); {
+		case until <= now:
 			s.forgetOverflow(r)
 			freed = true
-		case whole < soonest:
-			soonest, victim, name = whole, -1, r
+		case until < soonest:
+			soonest, victim, name = until, -1, r
 		}
 		if seen++; seen >= 2*sample {
 			break
@@ -243,8 +268,10 @@ func (s *shard) tidy(now int64) {
 	s.rebuild(now)
 	rest, held := make(map[ref]kept), make(map[keyHash]int64, len(s.held)) // smaller than the old ones
 	for r, k := range s.overflow {
-		if s.owingOverflow(r, &k, now-grace) {
+		if s.untilMore(r, k.whole()) > now-grace {
 			rest[r] = k
+		} else {
+			s.forgetMore(r)
 		}
 	}
 	for h, n := range s.held {
@@ -256,17 +283,20 @@ func (s *shard) tidy(now int64) {
 
 // rebuild replaces the table by one of the right size, without states that owe nothing.
 func (s *shard) rebuild(now int64) {
-	keep := make([]bool, len(s.entries)) // decided before anything changes
+	owing := func(i int) bool { return s.entries[i].key != 0 && s.until(i) > now-grace }
 	n := 0
 	for i := range s.entries {
-		if keep[i] = s.entries[i].key != 0 && s.owing(i, now-grace); keep[i] {
+		if owing(i) {
 			n++
 		}
 	}
 	t := newTable(n)
 	numbers := make([]uint64, len(s.counts)) // the new ones
 	for i := range s.entries {
-		if !keep[i] {
+		if !owing(i) {
+			if s.entries[i].key != 0 {
+				s.forgetMore(s.refOf(i))
+			}
 			continue
 		}
 		e := s.entries[i]
@@ -278,26 +308,4 @@ func (s *shard) rebuild(now int64) {
 	}
 	s.memory.kept.Add(int64(n - s.used))
 	s.table, s.hand = t, 0
-	s.shapes, s.mixed = make(map[unique.Handle[string]][]*Limit), false
-	for _, c := range t.counts[1:] {
-		s.learn(keyHash{}, c.limit)
-	}
-	for _, k := range s.overflow {
-		if k.limit != nil {
-			s.learn(keyHash{}, k.limit)
-		}
-	}
-}
-
-// owing reports whether to keep the entry at i: the counts of one Name are kept until none of them owes anything, so
-// that none starts again from another.
-func (s *shard) owing(i int, now int64) bool {
-	e := &s.entries[i]
-	c := &s.counts[e.number()]
-	return s.whole(i) > now || s.othersOwe(e.hash(), c.limit, c.dryRun, now)
-}
-
-// owingOverflow reports whether to keep a state in overflow.
-func (s *shard) owingOverflow(r ref, k *kept, now int64) bool {
-	return k.whole() > now || k.limit != nil && s.othersOwe(r.key, k.limit, r.dryRun, now)
 }

@@ -141,14 +141,14 @@ func (t *table) next(i int) int {
 	return 0
 }
 
-// find returns the index of the entry of a Key for the Name and Shape of a Limit, or -1.
+// find returns the index of the entry of a Key for the Name of a Limit, or -1.
 func (t *table) find(h keyHash, l *Limit, dryRun bool) int {
 	for i := t.first(count{l, dryRun}.place(h.place)); ; i = t.next(i) {
 		switch e := &t.entries[i]; {
 		case e.key == 0:
 			return -1
 		case e.of(h):
-			if c := &t.counts[e.number()]; c.limit.count == l.count && c.dryRun == dryRun {
+			if c := &t.counts[e.number()]; c.limit.name == l.name && c.dryRun == dryRun {
 				return i
 			}
 		}
