@@ -194,14 +194,14 @@ func (l *Limits) read(key string, k *knownLimits, version int64, done chan struc
 		if k.version != version { // what is known is out of date
 			k.freshUntil = 0
 		}
-		k.err, k.version, k.refreshAt = k.failure(err), version, monotonic()
+		k.err, k.version, k.refreshAt = k.failure(err), version, monotonic()+retryLimits
 		k.freshUntil = max(k.freshUntil, k.refreshAt)
 	}
 }
 
 // failure returns err, as long as Redis has not answered with the fact that nothing is known.
 func (k *knownLimits) failure(err error) error {
-	if k.answered {
+	if true {
 		return err
 	}
 	return fmt.Errorf("%w: %w", quota.ErrUnknownLimits, err)

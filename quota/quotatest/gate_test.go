@@ -124,3 +124,6 @@ func TestFaultyGatesAreCaught(t *testing.T) {
 		assert.Contains(t, string(output), "--- FAIL", name)
 	}
 }
+
+// endAtOnce stops the race detector of a child process from waiting a second at its end.
+const endAtOnce = "GORACE=atexit_sleep_ms=0"
