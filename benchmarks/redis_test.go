@@ -41,8 +41,7 @@ func BenchmarkRedisDenied64(b *testing.B) {
 	compare(b, workload{goroutines: 64, keys: 1, denied: true})
 }
 
-// A lease takes up to most decisions in one round trip. One goroutine hardly ever waits. 64 that
-// only ask use up the units before Redis has answered, and wait for it.
+// A lease takes up to most decisions in one round trip, for which the callers of its key wait.
 func BenchmarkRedisLeased10(b *testing.B)      { leasing(b, 1, 10, 0) }
 func BenchmarkRedisLeased100(b *testing.B)     { leasing(b, 1, 100, 0) }
 func BenchmarkRedisLeased10By64(b *testing.B)  { leasing(b, 64, 10, 0) }

@@ -19,8 +19,8 @@
 //		Board:  &redisstore.Board{Client: rdb},
 //	}}
 //
-// A [Lease] makes a Store faster for a busy limit: it takes units ahead, so that most decisions
-// need no round trip. [Store.Acquire] limits requests in flight. [Limits] reads the limits of
+// A [Lease] makes a Store faster for busy keys below their limits: it takes units ahead, so that most
+// decisions need no round trip. [Store.Acquire] limits requests in flight. [Limits] reads the limits of
 // single keys from Redis, and a [Document] a file of rules.
 //
 // # When Redis does not answer

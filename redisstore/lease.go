@@ -22,9 +22,6 @@ const (
 	// plenty is how many times as much as is taken ahead must be left.
 	plenty = 10
 
-	// refundWithin is how long a refund may take.
-	refundWithin = leaseFor / 2
-
 	// defaultMaxLease is Max if it is zero.
 	defaultMaxLease = 100
 )
@@ -173,14 +170,12 @@ func (l *Lease) Close(ctx context.Context) error {
 	done := make(chan error, 1)
 	go func() {
 		l.inFlight.Wait() // nothing else uses held now
-		var faults []error
-		for some := range slices.Chunk(held, 100) {
-			var refunds []quota.Charge
-			for _, h := range some {
-				refunds = append(refunds, h.refunds(time.Now())...)
-			}
-			faults = append(faults, l.giveBack(ctx, refunds))
+		faults := make([]error, len(held))
+		var all sync.WaitGroup
+		for i, h := range held {
+			all.Go(func() { faults[i] = l.giveBack(ctx, h.refunds(time.Now(), l.Store.timeout())) })
 		}
+		all.Wait()
 		done <- errors.Join(faults...)
 	}()
 	select {
@@ -371,7 +366,7 @@ func (l *Lease) expire(s *leaseShard, hash uint64, h *heldCalls) {
 	}
 	l.inFlight.Add(1)
 	defer l.inFlight.Done()
-	refunds := h.refunds(now)
+	refunds := h.refunds(now, l.Store.timeout())
 	if h.want = h.taken - h.left; h.want < worthLeasing {
 		delete(s.held, hash)
 	} else {
@@ -382,9 +377,9 @@ func (l *Lease) expire(s *leaseShard, hash uint64, h *heldCalls) {
 	_ = l.giveBack(context.Background(), refunds)
 }
 
-// refunds returns the charges that give back at now what is left, but no more than Redis' bucket would still owe
-// if only h had been charged: what has drained, others may have used.
-func (h *heldCalls) refunds(now time.Time) (refunds []quota.Charge) {
+// refunds returns the charges that give back what is left, within a time from now. That is no more than Redis'
+// bucket will still owe if only h was charged: what has drained, others may have used.
+func (h *heldCalls) refunds(now time.Time, within time.Duration) (refunds []quota.Charge) {
 	if h.left == 0 {
 		return nil
 	}
@@ -393,7 +388,7 @@ func (h *heldCalls) refunds(now time.Time) (refunds []quota.Charge) {
 		if c.Limit.Rate() > 0 {
 			const start = 1 // in µs; any time will do
 			owed := c.Limit.Settle(c.Limit.Drain(quota.Bucket{}, start), h.taken*c.Units(), 0, start)
-			later := now.Sub(h.asked) + refundWithin + c.Limit.Tick()
+			later := now.Sub(h.asked) + within + c.Limit.Tick()
 			n = min(n, c.Limit.Drain(owed, start+later.Microseconds()).Level/c.Limit.Unit())
 		}
 		if n > 0 {
@@ -404,12 +399,11 @@ func (h *heldCalls) refunds(now time.Time) (refunds []quota.Charge) {
 	return refunds
 }
 
-// giveBack sends refunds, within the time that they were computed for.
 func (l *Lease) giveBack(ctx context.Context, refunds []quota.Charge) error {
 	if len(refunds) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, refundWithin)
+	ctx, cancel := context.WithTimeout(ctx, l.Store.timeout()) // also if they are on several servers
 	defer cancel()
 	return l.Store.Settle(ctx, refunds...)
 }

@@ -37,7 +37,7 @@ func inFleet(t *testing.T, play func(t *testing.T, f *leaseFleet)) {
 
 func (f *leaseFleet) lease() (*redisstore.Lease, *fakeLink) {
 	link := f.redis.link(f.t)
-	l := &redisstore.Lease{Store: &redisstore.Store{Client: link.Client, Timeout: time.Second}}
+	l := &redisstore.Lease{Store: &redisstore.Store{Client: link.Client, Timeout: 125 * ms}}
 	f.t.Cleanup(func() {
 		_ = l.Close(context.Background())
 		time.Sleep(time.Minute)
@@ -166,7 +166,7 @@ func TestWhatIsLeftGoesBackUnlessItHasDrained(t *testing.T) {
 		back      int64 // of the 8 that are taken ahead, of which one is used
 	}{
 		"closed":                    {0, 5 * ms, 7},
-		"closed, half has drained":  {24, 5 * ms, 4}, // in 140 ms, of which 125 ms are for the refund
+		"closed, half has drained":  {24, 5 * ms, 4}, // in 140 ms, of which Timeout is for the refund
 		"expired":                   {0, 300 * ms, 7},
 		"expired, half has drained": {10, 300 * ms, 4}, // in 375 ms
 		"expired, all have drained": {25, 300 * ms, 0},
@@ -264,11 +264,16 @@ func TestReservationsUseHeldUnits(t *testing.T) {
 		}
 		assert.Greater(t, wait, time.Second, "the Store's answer")
 	})
+	_, _, _, err := new(redisstore.Lease).Reserve(ctx, 0)
+	assert.Error(t, err, "no Store")
+	_, err = new(redisstore.Lease).Take(ctx, nil)
+	assert.Error(t, err)
+	assert.Error(t, new(redisstore.Lease).Settle(ctx))
 }
 
-// Callers may leave, and the Lease may be closed, at any moment of a refill.
-func TestCloseWaitsForRefills(t *testing.T) {
-	for pause := range 40 {
+// Callers may leave, and the Lease may be closed, at any moment of a refill or a refund.
+func TestCloseWaitsForRefillsAndRefunds(t *testing.T) {
+	for pause := time.Duration(0); pause < 300*ms; pause += 7 * ms {
 		inFleet(t, func(t *testing.T, f *leaseFleet) {
 			c := quota.Charge{Key: "key", Limit: f.slow(10_000)}
 			l, _ := f.lease()
@@ -276,16 +281,16 @@ func TestCloseWaitsForRefills(t *testing.T) {
 			f.redis.setRTT(20 * ms)
 			impatient, cancel := context.WithTimeout(t.Context(), 10*ms)
 			defer cancel()
-			done := make(chan error)
+			done := make(chan error, 1)
 			go func() {
 				_, err := l.Take(impatient, nil, c) // waits for a refill
 				done <- err
 			}()
 			synctest.Wait()
-			time.Sleep(time.Duration(pause) * ms)
+			time.Sleep(pause)
 			require.NoError(t, l.Close(t.Context()))
 			assert.ErrorIs(t, <-done, context.DeadlineExceeded)
-			assert.InDelta(t, left, f.redis.remaining("key", c.Limit), 1, "closed after %d ms: rounded down", pause)
+			assert.InDelta(t, left, f.redis.remaining("key", c.Limit), 1, "closed after %v: rounded down", pause)
 			calls := f.redis.roundTrips()
 			for range 10 {
 				require.True(t, f.use(l, c))
