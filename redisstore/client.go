@@ -123,9 +123,18 @@ func (c *client) send(ctx context.Context, on *server, batch []*op) error {
 	if len(batch) == 1 && c.mayInline(ctx) {
 		return remote.Inline(ctx, &on.Caller, func(ctx context.Context) error { return c.execute(ctx, batch) })
 	}
-	_, err := remote.Do(ctx, &on.Caller, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, c.execute(ctx, batch)
+	// Copies are executed, because a call that takes too long goes on after its callers have left.
+	copies := make([]*op, len(batch))
+	for i, o := range batch {
+		copied := *o
+		copied.found, copies[i] = nil, &copied
+	}
+	executed, err := remote.Do(ctx, &on.Caller, func(ctx context.Context) ([]*op, error) {
+		return copies, c.execute(ctx, copies)
 	}, nil)
+	for i, o := range executed {
+		batch[i].err, batch[i].now, batch[i].allowed, batch[i].found = o.err, o.now, o.allowed, o.found
+	}
 	return err
 }
 

@@ -201,7 +201,7 @@ func (l *Limits) read(key string, k *knownLimits, version int64, done chan struc
 
 // failure returns err, as long as Redis has not answered with the fact that nothing is known.
 func (k *knownLimits) failure(err error) error {
-	if true {
+	if k.answered {
 		return err
 	}
 	return fmt.Errorf("%w: %w", quota.ErrUnknownLimits, err)
