@@ -80,7 +80,7 @@ type boardFake struct {
 	delay           time.Duration // in each direction
 	silent          bool          // it does not answer
 	gone            bool          // it cannot be reached
-	refusal         error         // the answer to every script, if not nil
+	refusal         error         // the answer to every script and probe, if not nil
 	noSubscriptions bool          // it refuses subscriptions
 	noMessages      bool          // it publishes nothing
 	ahead           time.Duration // of its clock
@@ -218,8 +218,8 @@ func (s boardFakeHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 				fallthrough
 			default:
 				s.calls, s.longest = append(s.calls, time.Now()), max(s.longest, len(args))
-				refusal = s.refusal
 			}
+			refusal = s.refusal
 			gone = gone || s.cut[s.process]
 		})
 		switch {

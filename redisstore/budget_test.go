@@ -398,10 +398,11 @@ func TestNothingIsSentTwice(t *testing.T) {
 			assert.True(t, b.Withdraw(t.Context(), host))
 			assert.ErrorContains(t, lost, "redisstore.Budget: redisstore: ")
 			assert.True(t, b.Withdraw(t.Context(), host))
-			require.Equal(t, sent{earned: 5 * earns, price: unit}, s.tookSent()[0])
+			require.Equal(t, []sent{{earned: 5 * earns, price: unit}}, s.tookSent())
 			fail(false)
 			var got []sent
-			for len(got) == 0 { // until Redis is asked again
+			for waited := 0; len(got) == 0; waited++ {
+				require.Less(t, waited, 6000, "Redis is never asked again")
 				time.Sleep(10 * ms)
 				got = s.tookSent()
 			}
