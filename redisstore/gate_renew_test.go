@@ -3,438 +3,403 @@ package redisstore_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/redisstore"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// moment is long enough for everything that is due now.
-const moment = time.Millisecond
+// A gateRedis is a Redis in memory, by the clock of package time, and a network to it.
+type gateRedis struct {
+	*miniredis.Miniredis
+	client *redis.Client
 
-func TestAHoldIsRenewedThreeTimesInItsTTL(t *testing.T) {
+	mu      sync.Mutex // guards what follows
+	network network
+	calls   []string // the scripts that were executed: for each its verbs and its key
+}
+
+// A network carries a call. execute executes it.
+type network func(ctx context.Context, execute func() error) error
+
+func well(_ context.Context, execute func() error) error { return execute() }
+
+// silent loses calls.
+func silent(ctx context.Context, _ func() error) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// lateBy delivers calls after d and loses the answers.
+func lateBy(d time.Duration) network {
+	return func(ctx context.Context, execute func() error) error {
+		time.AfterFunc(d, func() { execute() })
+		return silent(ctx, nil)
+	}
+}
+
+// lagging delivers answers after 40 ms.
+func lagging(_ context.Context, execute func() error) error {
+	defer time.Sleep(40 * ms)
+	return execute()
+}
+
+// timeline runs test in a bubble. In the end all Holds must be released, and then the Store must send
+// nothing more and Redis have no data.
+func timeline(t *testing.T, test func(t *testing.T, g *gateRedis, s *redisstore.Store)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		g := newGateFake(t)
-		s := g.store(t)
-		hold := mustAcquire(t, s, "key", 20, 3)
-		require.Equal(t, []string{"take key"}, g.took())
-		for range 300 {
-			time.Sleep(10 * time.Second)
-			synctest.Wait()
-			require.Equal(t, []string{"keep key"}, g.took())
-			require.EqualValues(t, 3, g.inUse("key"))
-		}
-		assert.False(t, isLost(hold))
-		hold.Release()
-		assert.Equal(t, []string{"drop key"}, g.took())
-		g.isForgotten(t)
-		assert.False(t, isLost(hold))
+		g := &gateRedis{Miniredis: miniredis.NewMiniRedis(), network: well}
+		g.ClockTTL(true)
+		dial := func(context.Context, string, string) (net.Conn, error) { return g.Dial() }
+		g.client = redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: dial, MaxRetries: -1})
+		g.client.AddHook(g)
+		defer g.Close()
+		defer g.client.Close()
+		defer time.Sleep(time.Minute) // for probes of a silent server
+		require.NoError(t, g.client.ScriptLoad(ctx, gateSource).Err())
+		s := &redisstore.Store{Client: g.client, Prefix: "gate:"}
+		require.NoError(t, s.Ping(ctx))
+		test(t, g, s)
+		g.use(well)
+		time.Sleep(2 * time.Minute)
+		g.took()
+		time.Sleep(time.Hour)
+		assert.Empty(t, g.took(), "the Store still sends")
+		assert.Empty(t, g.Keys(), "places are still taken")
 	})
 }
 
-func TestHoldTTLIsThatOfTheStore(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for ttl, renewed := range map[time.Duration]time.Duration{
-			0: 10 * time.Second, -1: 10 * time.Second, 3 * time.Second: time.Second,
-			time.Millisecond: 33333333, 300 * time.Hour: 8 * time.Hour,
-		} {
-			g := newGateFake(t)
-			s := g.store(t)
-			s.HoldTTL = ttl
-			hold := mustAcquire(t, s, "key", 1, 1)
-			g.took()
-			time.Sleep(renewed - 1)
-			assert.Empty(t, g.took(), ttl)
-			time.Sleep(time.Nanosecond)
-			synctest.Wait()
-			assert.Equal(t, []string{"keep key"}, g.took(), ttl)
-			hold.Release()
+// use sets the network for calls from now on.
+func (g *gateRedis) use(n network) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.network = n
+}
+
+// took returns the calls that were executed since its last call, after those that are due now.
+func (g *gateRedis) took() []string {
+	synctest.Wait()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	calls := g.calls
+	g.calls = nil
+	return calls
+}
+
+// inUse returns how many places of key are taken, after the calls that are due now.
+func (g *gateRedis) inUse(key string) (n int) {
+	synctest.Wait()
+	entries, _ := g.ZMembers("gate:\x01" + key)
+	for _, entry := range entries {
+		if expiry, _ := g.ZScore("gate:\x01"+key, entry); int64(expiry) > time.Now().UnixMilli() {
+			n += int(places(entry))
 		}
-	})
+	}
+	return n
+}
+
+func (g *gateRedis) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (g *gateRedis) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (g *gateRedis) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !strings.HasPrefix(cmd.Name(), "eval") {
+			return next(ctx, cmd) // the client's handshake
+		}
+		g.mu.Lock()
+		carry := g.network
+		g.mu.Unlock()
+		late := context.WithoutCancel(ctx)
+		sent := redis.NewCmd(late, cmd.Args()...) // a copy, for it may be executed after the caller has left
+		err := carry(ctx, func() error {
+			err := next(late, sent)
+			if args := cmd.Args(); err == nil && len(args) > 5 {
+				var call strings.Builder
+				for i := 5; i < len(args); i += 3 {
+					fmt.Fprint(&call, args[i], " ")
+				}
+				g.mu.Lock()
+				defer g.mu.Unlock()
+				g.calls = append(g.calls, call.String()+strings.TrimPrefix(args[3].(string), "gate:\x01"))
+			}
+			return err
+		})
+		if err == nil {
+			cmd.(interface{ SetVal(any) }).SetVal(sent.Val())
+		}
+		cmd.SetErr(err)
+		return err
+	}
+}
+
+func TestAHoldIsRenewedThreeTimesInItsTTL(t *testing.T) {
+	for ttl, renewed := range map[time.Duration]time.Duration{
+		0: 10 * time.Second, -1: 10 * time.Second, 3 * time.Second: time.Second,
+		time.Millisecond: 33333333, 300 * time.Hour: 8 * time.Hour,
+	} {
+		timeline(t, func(t *testing.T, g *gateRedis, s *redisstore.Store) {
+			s.HoldTTL = ttl
+			hold := mustAcquire(t, s, "key", 3, 2)
+			require.Equal(t, []string{"take key"}, g.took())
+			for range 4 {
+				time.Sleep(renewed - 1)
+				require.Empty(t, g.took(), ttl)
+				time.Sleep(1)
+				require.Equal(t, []string{"keep key"}, g.took(), ttl)
+			}
+			assert.Equal(t, 2, g.inUse("key"))
+			assert.False(t, isLost(hold))
+			hold.Release()
+			assert.Zero(t, g.inUse("key"))
+			assert.Equal(t, []string{"drop key"}, g.took())
+		})
+	}
 }
 
 func TestHoldsOfAKeyAreRenewedByOneCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateFake(t)
-		s := g.store(t)
+	timeline(t, func(t *testing.T, g *gateRedis, s *redisstore.Store) {
 		var holds []*quota.Hold
 		for i := range 300 {
-			holds = append(holds, mustAcquire(t, s, "many", 1000, 1))
-			if i%100 == 0 {
-				holds = append(holds, mustAcquire(t, s, fmt.Sprint("key ", i), 1, 1))
-			}
-			time.Sleep(10 * time.Millisecond)
+			holds = append(holds, mustAcquire(t, s, "many", 1000, 1), mustAcquire(t, s, fmt.Sprint(i/100), 100, 1))
+			time.Sleep(10 * ms)
 		}
 		g.took()
 		time.Sleep(10 * time.Second)
-		synctest.Wait()
-		calls := g.took()
-		slices.SortFunc(calls, func(a, b string) int { return len(a) - len(b) })
-		require.Len(t, calls, 5)
-		assert.ElementsMatch(t, []string{"keep key 0", "keep key 100", "keep key 200"}, calls[:3])
-		assert.Equal(t, strings.Repeat("keep ", 300-256)+"many", calls[3])
-		assert.Equal(t, strings.Repeat("keep ", 256)+"many", calls[4])
+		calls, keep := g.took(), "keep "
+		slices.Sort(calls)
+		assert.Equal(t, []string{
+			strings.Repeat(keep, 100) + "0", strings.Repeat(keep, 100) + "1", strings.Repeat(keep, 100) + "2",
+			strings.Repeat(keep, 256) + "many", strings.Repeat(keep, 44) + "many",
+		}, calls)
 		for _, hold := range holds {
 			hold.Release()
 		}
-		g.isForgotten(t)
 	})
 }
 
 func TestASlowRedisRenewsHoldsOfManyKeysInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateFake(t)
-		s := g.store(t)
+	timeline(t, func(t *testing.T, g *gateRedis, s *redisstore.Store) {
+		s.HoldTTL = 3 * time.Second
 		var holds []*quota.Hold
-		for i := range 500 {
+		for i := range 100 {
 			holds = append(holds, mustAcquire(t, s, fmt.Sprint(i), 1, 1))
 		}
-		g.set(func(_ context.Context, execute func() any) (any, error) {
-			time.Sleep(40 * time.Millisecond)
-			return execute(), nil
-		})
-		for range 10 {
-			time.Sleep(6 * time.Second)
-			for i := range holds {
-				require.EqualValues(t, 1, g.inUse(fmt.Sprint(i)))
-			}
-		}
+		g.use(lagging) // one after the other would take 4 s
+		time.Sleep(10 * time.Second)
 		for _, hold := range holds {
-			require.False(t, isLost(hold))
+			assert.False(t, isLost(hold))
 			hold.Release()
 		}
-		time.Sleep(time.Second) // for the last renewals
 	})
 }
 
-func TestAFailedRenewalIsRepeated(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateFake(t)
-		s := g.store(t)
-		hold := mustAcquire(t, s, "key", 1, 1)
-		for name, broken := range map[string]server{
-			"silent": silent, "no answers": noAnswers, "refusing": refusing(redisError("LOADING Redis is loading")),
-		} {
-			for range 10 {
-				g.set(broken)
-				time.Sleep(18 * time.Second) // of the 20 s that are left at least
-				synctest.Wait()              // so that what is due now is not due again soon
-				g.took()
-				g.set(well)
-				time.Sleep(time.Second)
-				require.Contains(t, g.took(), "keep key", name)
-				require.EqualValues(t, 1, g.inUse("key"), name)
-				require.False(t, isLost(hold), name)
-			}
-		}
-		hold.Release()
-		assert.Zero(t, g.inUse("key"))
-	})
+func TestAHoldIsLostWhenRedisFreesItsPlace(t *testing.T) {
+	for _, renewals := range []time.Duration{0, 1} {
+		timeline(t, func(t *testing.T, g *gateRedis, s *redisstore.Store) {
+			s.HoldTTL = 30_300 * ms // at its end no repetition is due
+			g.use(lagging)
+			sent := time.Now().Add(renewals * s.HoldTTL / 3)
+			hold := mustAcquire(t, s, "key", 1, 1)
+			time.Sleep(time.Until(sent.Add(50 * ms)))
+			g.use(silent)
+			time.Sleep(time.Until(sent.Add(s.HoldTTL - 1)))
+			assert.Equal(t, 1, g.inUse("key"))
+			assert.False(t, isLost(hold))
+			time.Sleep(1)
+			assert.Zero(t, g.inUse("key"))
+			assert.True(t, isLost(hold))
+
+			g.use(well)
+			time.Sleep(time.Second)
+			assert.Equal(t, 1, g.inUse("key"), "it is counted again, because it is in use")
+			time.Sleep(time.Hour)
+			assert.Equal(t, 1, g.inUse("key"))
+			hold.Release()
+		})
+	}
 }
 
-func TestAHoldIsLostBeforeRedisFreesItsPlace(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateFake(t)
-		s := g.store(t)
-		hold := mustAcquire(t, s, "key", 1, 1)
-		g.set(silent)
-		time.Sleep(30*time.Second - 1)
-		assert.False(t, isLost(hold))
-		time.Sleep(time.Nanosecond)
-		synctest.Wait()
-		assert.True(t, isLost(hold))
-		assert.Zero(t, g.inUse("key"))
-
-		g.set(well) // the hold is counted again, because it is in use
-		time.Sleep(time.Second)
-		assert.EqualValues(t, 1, g.inUse("key"))
-		time.Sleep(time.Hour)
-		assert.EqualValues(t, 1, g.inUse("key"))
-		hold.Release()
-		assert.Zero(t, g.inUse("key"))
-	})
-}
-
-func TestAHoldThatRedisForgotIsTakenAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateFake(t)
-		s := g.store(t)
+func TestForgottenHoldsAreTakenAgainIfTheirPlacesAreFree(t *testing.T) {
+	timeline(t, func(t *testing.T, g *gateRedis, s *redisstore.Store) {
 		hold, other := mustAcquire(t, s, "key", 3, 2), mustAcquire(t, s, "key", 3, 1)
-		g.forget()
+		g.FlushAll()
 		g.took()
-		time.Sleep(10*time.Second + moment)
+		time.Sleep(10 * time.Second)
 		assert.Equal(t, []string{"keep keep key", "take take key"}, g.took())
-		assert.EqualValues(t, 3, g.inUse("key"))
-		time.Sleep(time.Minute)
+		assert.Equal(t, 3, g.inUse("key"))
 		assert.False(t, isLost(hold) || isLost(other))
-		hold.Release()
-		other.Release()
-		assert.Zero(t, g.inUse("key"))
-	})
-}
 
-func TestAHoldIsLostIfItsPlacesAreTaken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateFake(t)
-		s := g.store(t)
-		lost, also := mustAcquire(t, s, "key", 2, 1), mustAcquire(t, s, "key", 2, 1)
-		g.forget()
-		stranger := mustAcquire(t, &redisstore.Store{Client: g.Client}, "key", 2, 1)
-		time.Sleep(10*time.Second + moment)
-		assert.NotEqual(t, isLost(lost), isLost(also), "there are places for one of them")
-		if isLost(also) {
-			lost, also = also, lost
-		}
-		assert.EqualValues(t, 2, g.inUse("key"))
-		lost.Release()
-		assert.EqualValues(t, 2, g.inUse("key"))
-		also.Release()
-		assert.EqualValues(t, 1, g.inUse("key"))
-		stranger.Release()
-		assert.Zero(t, g.inUse("key"))
-		g.isForgotten(t)
-	})
-}
-
-func TestALostHoldIsCountedAgainWhenPlacesAreFree(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateFake(t)
-		s, strangers := g.store(t), g.store(t)
-		hold := mustAcquire(t, s, "key", 1, 1)
-		g.forget()
-		stranger := mustAcquire(t, strangers, "key", 1, 1)
-		time.Sleep(time.Minute)
+		g.FlushAll()
+		stranger := mustAcquire(t, newGate(g.client), "key", 3, 2)
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, 3, g.inUse("key"))
 		assert.True(t, isLost(hold))
+		assert.False(t, isLost(other))
+		g.took()
+		time.Sleep(time.Minute)
+		assert.Len(t, g.took(), 6, "every 10 s it tries to take the places again")
 		stranger.Release()
-		time.Sleep(10*time.Second + moment)
-		_, d, err := strangers.Acquire(ctx, "key", 1, 1)
-		require.NoError(t, err)
-		assert.False(t, d.Allowed, "the lost hold is counted again")
+		time.Sleep(10 * time.Second)
+		assert.Equal(t, 3, g.inUse("key"), "a lost Hold is counted again when places are free")
 		hold.Release()
-		mustAcquire(t, strangers, "key", 1, 1).Release()
+		assert.Equal(t, 1, g.inUse("key"))
+
+		g.FlushAll()
+		stranger = mustAcquire(t, newGate(g.client), "key", 3, 3)
+		time.Sleep(10 * time.Second)
+		g.took()
+		assert.True(t, isLost(other))
+		other.Release()
+		time.Sleep(5 * time.Second)
+		assert.Equal(t, []string{"drop key"}, g.took(), "once, because every take was answered")
+		assert.Equal(t, 3, g.inUse("key"))
+		stranger.Release()
 	})
 }
 
-func TestHoldsAreRenewedAsSoonAsRedisAnswersAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateFake(t)
-		s := g.store(t)
+func TestHoldsAreRestoredAsSoonAsRedisAnswersAgain(t *testing.T) {
+	timeline(t, func(t *testing.T, g *gateRedis, s *redisstore.Store) {
 		hold, far := mustAcquire(t, s, "key", 2, 1), mustAcquire(t, s, "far", 2, 1)
-		g.set(silent)
+		g.use(silent)
 		_, _, err := s.Acquire(ctx, "key", 2, 1)
 		require.Error(t, err)
 		time.Sleep(3 * time.Second)
-		g.forget()
-		g.set(well)
+		g.FlushAll()
+		g.use(well)
 		time.Sleep(time.Second)
-		assert.EqualValues(t, 1, g.inUse("key"))
+		assert.Equal(t, 1, g.inUse("key"))
 		assert.Zero(t, g.inUse("far"), "another key is renewed at its usual time")
 		time.Sleep(10 * time.Second)
-		assert.EqualValues(t, 1, g.inUse("far"))
+		assert.Equal(t, 1, g.inUse("far"))
 		hold.Release()
 		far.Release()
 	})
 }
 
-func TestPlacesTakenByAnUnansweredCallAreGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateFake(t)
-		s := g.store(t)
-		g.set(noAnswers)
-		hold, d, err := s.Acquire(ctx, "key", 1, 1)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Nil(t, hold)
-		assert.Zero(t, d)
-		assert.EqualValues(t, 1, g.inUse("key"))
-		g.set(well)
-		time.Sleep(2 * time.Second)
-		assert.Zero(t, g.inUse("key"))
-		g.isForgotten(t)
-	})
-}
-
-func TestPlacesTakenByALateCallAreGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateFake(t)
-		s := g.store(t)
-		g.set(delayed(5 * time.Second))
-		_, _, err := s.Acquire(ctx, "key", 1, 1)
-		require.Error(t, err)
-		g.set(well)
-		time.Sleep(4 * time.Second)
-		require.Contains(t, g.took(), "drop key", "it finds nothing")
-		time.Sleep(2 * time.Second)
-		require.Contains(t, g.took(), "take key")
-		assert.Zero(t, g.inUse("key"))
-		g.isForgotten(t)
-	})
-}
-
-func TestPlacesTakenByAVeryLateCallExpire(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateFake(t)
-		s := g.store(t)
-		g.set(delayed(35 * time.Second))
-		_, _, err := s.Acquire(ctx, "key", 1, 1)
-		require.Error(t, err)
-		g.set(well)
-		time.Sleep(35*time.Second + moment)
-		assert.EqualValues(t, 1, g.inUse("key"))
-		g.isForgotten(t)
-		time.Sleep(30 * time.Second)
-		assert.Zero(t, g.inUse("key"))
-	})
-}
-
-func TestAHoldReleasedWhileItIsRetakenIsGivenBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateFake(t)
-		s := g.store(t)
-		hold := mustAcquire(t, s, "key", 1, 1)
-		g.forget()
-		g.set(func(ctx context.Context, execute func() any) (any, error) {
-			reply := execute() // a keep, and the entry does not exist
-			g.set(delayed(3 * time.Second))
-			return reply, nil
-		})
-		time.Sleep(10*time.Second + 100*time.Millisecond)
-		g.set(well)
-		hold.Release()
-		assert.Zero(t, g.inUse("key"))
-		time.Sleep(3*time.Second + moment)
-		time.Sleep(time.Second)
-		assert.Zero(t, g.inUse("key"))
-		g.isForgotten(t)
-	})
-}
-
-func TestAFailedReleaseIsRepeated(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateFake(t)
-		s := g.store(t)
-		hold := mustAcquire(t, s, "key", 1, 1)
-		g.set(silent)
-		start := time.Now()
-		hold.Release()
-		assert.Equal(t, 50*time.Millisecond, time.Since(start), "the Timeout")
-		assert.EqualValues(t, 1, g.inUse("key"))
-		time.Sleep(5 * time.Second)
-		g.set(well)
-		time.Sleep(time.Second)
-		assert.Zero(t, g.inUse("key"))
-		g.isForgotten(t)
-	})
-}
-
-func TestAReleaseIsGivenUpWhenItsHoldHasExpired(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateFake(t)
-		s := g.store(t)
-		hold := mustAcquire(t, s, "key", 1, 1)
-		g.set(silent)
-		hold.Release()
-		time.Sleep(31 * time.Second)
-		g.isForgotten(t)
-		assert.False(t, isLost(hold), "for whom?")
-		g.set(well)
-		g.took()
-		time.Sleep(time.Hour)
-		assert.Empty(t, g.took())
-	})
-}
-
-func TestAReleaseWithAnEndedContextRunsInTheBackground(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateFake(t)
-		s := g.store(t)
-		request, cancel := context.WithCancel(ctx)
-		hold, _, err := s.Acquire(request, "key", 1, 1)
-		require.NoError(t, err)
-		g.set(func(_ context.Context, execute func() any) (any, error) {
-			time.Sleep(40 * time.Millisecond)
-			return execute(), nil
-		})
-		cancel()
-		start := time.Now()
-		hold.Release()
-		assert.Zero(t, time.Since(start))
-		time.Sleep(40*time.Millisecond + moment)
-		assert.Zero(t, g.inUse("key"))
-		g.isForgotten(t)
-	})
-}
-
-func TestACanceledReleaseDoesNotWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateFake(t)
-		s := g.store(t)
-		request, cancel := context.WithTimeout(ctx, 10*time.Millisecond)
-		defer cancel()
-		hold, _, err := s.Acquire(request, "key", 1, 1)
-		require.NoError(t, err)
-		g.set(silent)
-		start := time.Now()
-		hold.Release()
-		assert.Equal(t, 10*time.Millisecond, time.Since(start))
-		g.set(well)
-		time.Sleep(time.Second)
-		assert.Zero(t, g.inUse("key"))
-	})
-}
-
-func TestAHoldOutlivesTheContextItWasAcquiredWith(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateFake(t)
-		s := g.store(t)
-		request, cancel := context.WithCancel(ctx)
-		hold, _, err := s.Acquire(request, "key", 1, 1)
-		require.NoError(t, err)
-		cancel()
-		time.Sleep(time.Hour)
-		assert.EqualValues(t, 1, g.inUse("key"))
-		assert.False(t, isLost(hold))
-		hold.Release()
-	})
-}
-
-func TestUnsentAcquiresAreNotRevoked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateFake(t)
-		s := g.store(t)
-		g.set(silent)
-		start := time.Now()
-		_, _, err := s.Acquire(ctx, "key", 1, 1)
-		require.Error(t, err)
-		assert.Equal(t, 50*ms, time.Since(start))
-		for range 10_000 {
-			_, _, err := s.Acquire(ctx, "key", 1, 1)
-			require.ErrorContains(t, err, "is unavailable")
+func TestPlacesOfAFailedAcquireAreGivenBack(t *testing.T) {
+	for _, delay := range []time.Duration{0, 5 * time.Second, 35 * time.Second} { // in the last case they expire
+		for _, timeout := range []time.Duration{10 * ms, time.Hour} {
+			timeline(t, func(t *testing.T, g *gateRedis, s *redisstore.Store) {
+				g.use(lateBy(delay))
+				call, cancel := context.WithTimeout(ctx, timeout)
+				defer cancel()
+				began := time.Now()
+				_, _, err := s.Acquire(call, "key", 1, 1)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				assert.Equal(t, min(timeout, 50*ms), time.Since(began))
+				g.use(well)
+				time.Sleep(delay + time.Second)
+				assert.Contains(t, g.took(), "take key")
+				assert.Equal(t, delay > 30*time.Second, g.inUse("key") == 1)
+			})
 		}
-		gone, cancel := context.WithCancel(ctx)
-		cancel()
-		_, _, err = s.Acquire(gone, "key", 1, 1)
-		require.Equal(t, context.Canceled, err)
-		g.set(well)
-		time.Sleep(time.Second)
-		assert.Contains(t, g.took(), "drop key", "only the first may have taken places")
-		time.Sleep(time.Minute)
-		g.isForgotten(t)
-	})
+	}
 }
 
-func TestRefusedAcquiresAreNotRevoked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g := newGateFake(t)
-		s := g.store(t)
-		g.set(refusing(redisError("WRONGTYPE Operation against a key")))
+func TestNothingIsGivenBackAfterAnAcquireThatWasNotExecuted(t *testing.T) {
+	timeline(t, func(t *testing.T, g *gateRedis, s *redisstore.Store) {
+		hold := mustAcquire(t, s, "key", 1, 1)
+		g.took()
+		g.SetError("WRONGTYPE Operation against a key")
 		_, _, err := s.Acquire(ctx, "key", 1, 1)
 		require.ErrorContains(t, err, "WRONGTYPE")
-		g.isForgotten(t)
+		g.SetError("")
+		time.Sleep(9 * time.Second)
+		assert.Empty(t, g.took(), "nor is anything renewed sooner")
+		hold.Release()
+
+		g.use(silent)
+		for i := range 1000 {
+			_, _, err := s.Acquire(ctx, "key", 1, 1)
+			require.Equal(t, i > 0, strings.Contains(err.Error(), "is unavailable"))
+		}
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		_, _, err = s.Acquire(ended, "key", 1, 1)
+		require.Equal(t, context.Canceled, err)
+		g.use(well)
+		time.Sleep(time.Second)
+		assert.Contains(t, g.took(), "drop key", "only the first may have taken places")
 	})
+}
+
+func TestAHoldReleasedWhileItIsTakenAgainIsGivenBack(t *testing.T) {
+	timeline(t, func(t *testing.T, g *gateRedis, s *redisstore.Store) {
+		hold := mustAcquire(t, s, "key", 1, 1)
+		g.FlushAll()
+		g.use(func(_ context.Context, execute func() error) error {
+			g.use(lateBy(3 * time.Second)) // after a keep, whose entry does not exist
+			return execute()
+		})
+		time.Sleep(10*time.Second + 100*ms)
+		g.use(well)
+		hold.Release()
+		time.Sleep(3 * time.Second)
+		assert.Contains(t, g.took(), "take key")
+		time.Sleep(time.Second)
+		assert.Zero(t, g.inUse("key"))
+	})
+}
+
+func TestAFailedReleaseIsRepeatedUntilThePlacesAreFree(t *testing.T) {
+	for _, outage := range []time.Duration{5 * time.Second, time.Minute} {
+		timeline(t, func(t *testing.T, g *gateRedis, s *redisstore.Store) {
+			hold := mustAcquire(t, s, "key", 1, 1)
+			if outage == time.Minute { // and a renewal is answered after the release was sent
+				time.Sleep(10*time.Second - ms)
+				g.use(lagging)
+				time.Sleep(10 * ms)
+			}
+			g.took()
+			g.use(silent)
+			began := time.Now()
+			hold.Release()
+			assert.Equal(t, 50*ms, time.Since(began), "the Timeout")
+			assert.Equal(t, 1, g.inUse("key"))
+			time.Sleep(outage)
+			g.use(well)
+			time.Sleep(time.Second)
+			assert.Zero(t, g.inUse("key"))
+			assert.Equal(t, outage > 30*time.Second, len(g.took()) == 0, "given up when they have expired")
+			assert.False(t, isLost(hold))
+		})
+	}
+}
+
+func TestAReleaseEndsWithTheContextOfAcquire(t *testing.T) {
+	for _, test := range []struct {
+		timeout time.Duration
+		network network
+		within  time.Duration // it goes on in the background
+	}{{0, lateBy(20 * ms), 21 * ms}, {10 * ms, silent, time.Second}} {
+		timeline(t, func(t *testing.T, g *gateRedis, s *redisstore.Store) {
+			request, cancel := context.WithCancel(ctx)
+			hold, _, err := s.Acquire(request, "key", 1, 1)
+			require.NoError(t, err)
+			g.use(test.network)
+			time.AfterFunc(test.timeout, cancel)
+			synctest.Wait()
+			began := time.Now()
+			hold.Release()
+			assert.Equal(t, test.timeout, time.Since(began))
+			assert.Equal(t, 1, g.inUse("key"))
+			g.use(well)
+			time.Sleep(test.within)
+			assert.Zero(t, g.inUse("key"))
+		})
+	}
 }
