@@ -16,8 +16,6 @@ local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local key, ttl = KEYS[1], tonumber(ARGV[1])
 local farthest = now + 86400000 -- no entry expires later
 
-local function integer(n) return string.format('%.0f', n) end
-
 -- write is redis.call. Before the first write it checks whether all writes are permitted, and raises
 -- the error if not, so that a script writes all or nothing. Redis 6.2 has no such check.
 local permitted = not redis.acl_check_cmd
@@ -41,8 +39,8 @@ local function remove(entry)
 	used = used - places(entry)
 end
 
-for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, '0', integer(now))) do remove(entry) end
-for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, '(' .. integer(farthest), '+inf')) do
+for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, '0', now)) do remove(entry) end
+for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, '(' .. farthest, '+inf')) do
 	corrupt = 1
 	remove(entry)
 end
@@ -54,11 +52,11 @@ if used % 1 ~= 0 or used < entries or used > 0 and entries == 0 or used >= 2 ^ 5
 	for _, entry in ipairs(redis.call('ZRANGEBYSCORE', key, '0', '+inf')) do used = used + places(entry) end
 end
 
-local function set(entry) write('ZADD', key, integer(now + ttl), entry) end
+local function set(entry) write('ZADD', key, now + ttl, entry) end
 
 -- extend keeps the key a second longer than an entry that is set now, because clocks are coarse.
 local function extend()
-	write('PEXPIRE', key, integer(math.max(redis.call('PTTL', key), ttl + 1000)))
+	write('PEXPIRE', key, math.max(redis.call('PTTL', key), ttl + 1000))
 end
 
 local found = {}
@@ -79,6 +77,6 @@ for i = 2, #ARGV, 3 do
 end
 
 if used ~= before then
-	if used > 0 then write('ZADD', key, integer(-used), 'places') else write('DEL', key) end
+	if used > 0 then write('ZADD', key, -used, 'places') else write('DEL', key) end
 end
 return {clock[1] * 1000000 + clock[2], used, corrupt, unpack(found)}
