@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"crypto/rand"
 	_ "embed"
 	"fmt"
 	"time"
@@ -50,10 +51,15 @@ func (s *Store) Acquire(ctx context.Context, key string, limit, n int64) (*quota
 		return nil, quota.Decision{}, err
 	}
 	n = max(n, 1)
-	e := s.newGateEntry(key, limit, n)
 	sent := time.Now()
-	reply, err := s.runGate(ctx, e.key, []gateCommand{{gateTake, e}})
-	e.until = sent.Add(s.holdTTL())
+	e := &gateEntry{
+		key:    s.prefix() + "\x01" + key,
+		member: fmt.Sprintf("%d:%s", n, rand.Text()[:16]),
+		limit:  limit,
+		lost:   make(chan struct{}),
+		until:  sent.Add(s.holdTTL()),
+	}
+	reply, err := s.runGate(ctx, []gateCommand{{gateTake, e}})
 	if err != nil {
 		s.degraded.Add(1)
 		if !unexecuted(err) {
@@ -63,7 +69,7 @@ func (s *Store) Acquire(ctx context.Context, key string, limit, n int64) (*quota
 		return nil, quota.Decision{}, err
 	}
 	d := quota.Decision{
-		Allowed:   reply.found[0],
+		Allowed:   reply.found[0] == 1,
 		Never:     n > limit,
 		Limit:     limit,
 		Remaining: max(0, limit-reply.used),
@@ -72,12 +78,13 @@ func (s *Store) Acquire(ctx context.Context, key string, limit, n int64) (*quota
 	if !d.Allowed {
 		return nil, d, nil
 	}
-	s.schedule(e, gateKeep, sent.Add(s.renewEvery()))
 	garbage := func() {
 		s.gate.dropped.Add(1)
 		s.schedule(e, gateDrop, time.Now())
 	}
-	return quota.NewHold(func() { s.release(ctx, e) }, garbage, e.lost), d, nil
+	hold := quota.NewHold(func() { s.release(ctx, e) }, garbage, e.lost)
+	s.schedule(e, gateKeep, sent.Add(s.renewEvery()))
+	return hold, d, nil
 }
 
 // Dropped returns how many Holds became garbage without having been released. Each is a bug in the
@@ -109,47 +116,42 @@ type gateCommand struct {
 
 // A gateReply is what the script returns.
 type gateReply struct {
-	now     int64  // µs since the Unix epoch
-	used    int64  // places in use, by all entries of the key
-	corrupt int64  // 1 if the sorted set had invalid contents
-	found   []bool // for each command, whether its entry exists now, or for a drop, existed before
+	now   int64   // µs since the Unix epoch
+	used  int64   // places in use, by all entries of the key
+	found []int64 // for each command, 1 if its entry exists now, or for a drop, existed before
 }
 
-// runGate executes commands, all about entries of key.
-func (s *Store) runGate(ctx context.Context, key string, commands []gateCommand) (gateReply, error) {
+// runGate executes commands, all about entries of one key.
+func (s *Store) runGate(ctx context.Context, commands []gateCommand) (gateReply, error) {
 	args := make([]any, 0, 1+3*len(commands))
 	args = append(args, s.holdTTL().Milliseconds())
 	for _, c := range commands {
 		args = append(args, string(c.verb), c.entry.member, c.entry.limit)
 	}
+	key := commands[0].entry.key
 	value, err := s.evaluate(ctx, gateScript, []string{key}, args...)
-	reply, ok := parseGateReply(value, len(commands))
-	if err == nil && !ok {
+	reply := naturals(value)
+	if err == nil && len(reply) != 3+len(commands) {
 		err = fmt.Errorf("%w %.60q", errReply, fmt.Sprint(value))
 	}
 	if err != nil {
 		s.retry(key, ctx.Err() == nil && !unexecuted(err))
 		return gateReply{}, err
 	}
-	s.corrupt.Add(reply.corrupt)
-	return reply, nil
+	s.corrupt.Add(reply[2])
+	return gateReply{now: reply[0], used: reply[1], found: reply[3:]}, nil
 }
 
-// parseGateReply reads the reply to n commands: integers from 0 to 2^53 - 1.
-func parseGateReply(value any, n int) (reply gateReply, ok bool) {
-	list, ok := value.([]any)
-	if !ok || len(list) != 3+n {
-		return gateReply{}, false
-	}
+// naturals returns a list of integers from 0 to 2^53 - 1, or nil if value is anything else.
+func naturals(value any) []int64 {
+	list, _ := value.([]any)
 	numbers := make([]int64, len(list))
 	for i := range list {
-		if numbers[i], ok = list[i].(int64); !ok || numbers[i] < 0 || numbers[i] >= 1<<53 {
-			return gateReply{}, false
+		n, ok := list[i].(int64)
+		if !ok || n < 0 || n >= 1<<53 {
+			return nil
 		}
+		numbers[i] = n
 	}
-	reply = gateReply{now: numbers[0], used: numbers[1], corrupt: numbers[2]}
-	for _, found := range numbers[3:] {
-		reply.found = append(reply.found, found == 1)
-	}
-	return reply, true
+	return numbers
 }

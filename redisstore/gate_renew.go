@@ -2,9 +2,7 @@ package redisstore
 
 import (
 	"context"
-	"crypto/rand"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -24,24 +22,13 @@ type gateEntry struct {
 	key    string // of the sorted set
 	member string
 	limit  int64
-	lost   chan struct{} // closed when the Hold is lost
 
 	// Guarded by mu of gateEntries.
-	verb   gateVerb  // what to send next; a take if Redis has forgotten the entry
-	next   time.Time // when to send it
-	until  time.Time // when Redis forgets the entry, unless it is renewed
-	isLost bool
-	maybe  bool // a take was not answered and may still be executed
-}
-
-func (s *Store) newGateEntry(key string, limit, n int64) *gateEntry {
-	n = min(n, limit+1) // limit+1 never fits either, and is exact in Lua
-	return &gateEntry{
-		key:    s.prefix() + "\x01" + key,
-		member: strconv.FormatInt(n, 10) + ":" + rand.Text()[:16],
-		limit:  limit,
-		lost:   make(chan struct{}),
-	}
+	lost  chan struct{} // nil after it was closed, because the Hold is lost
+	verb  gateVerb      // what to send next; a take if Redis has forgotten the entry
+	next  time.Time     // when to send it
+	until time.Time     // when Redis forgets the entry, unless it is renewed
+	maybe bool          // a take was not answered and may still be executed
 }
 
 // gateEntries are the entries that a Store must renew or drop. While there are any, a timer is set
@@ -84,21 +71,21 @@ func (s *Store) release(ctx context.Context, e *gateEntry) {
 	s.gate.mu.Lock()
 	e.verb, e.next = gateDrop, time.Now().Add(s.retryEvery())
 	s.gate.mu.Unlock()
-	s.sendCommands(ctx, e.key, []gateCommand{{gateDrop, e}})
+	s.sendCommands(ctx, []gateCommand{{gateDrop, e}})
 }
 
-// sendCommands executes commands, all about entries of key, and decides what to send next. If it
+// sendCommands executes commands, all about entries of one key, and decides what to send next. If it
 // fails, the commands are sent again at the next time of their entries.
-func (s *Store) sendCommands(ctx context.Context, key string, commands []gateCommand) {
+func (s *Store) sendCommands(ctx context.Context, commands []gateCommand) {
 	sent := time.Now()
-	reply, err := s.runGate(ctx, key, commands)
+	reply, err := s.runGate(ctx, commands)
 	if err != nil {
 		return
 	}
 	s.gate.mu.Lock()
 	defer s.gate.mu.Unlock()
 	for i, c := range commands {
-		e, found := c.entry, reply.found[i]
+		e, found := c.entry, reply.found[i] == 1
 		if c.verb == gateTake {
 			e.maybe = false
 		}
@@ -139,9 +126,9 @@ func (s *Store) retry(key string, unanswered bool) {
 }
 
 func (e *gateEntry) loseLocked() {
-	if !e.isLost {
-		e.isLost = true
+	if e.lost != nil {
 		close(e.lost)
+		e.lost = nil
 	}
 }
 
@@ -151,12 +138,10 @@ func (s *Store) wakeLocked(at time.Time) {
 	if g.sending || !g.at.IsZero() && !at.Before(g.at) {
 		return
 	}
-	g.at = at
-	if g.timer == nil {
-		g.timer = time.AfterFunc(time.Until(at), s.sendDue)
-	} else {
-		g.timer.Reset(time.Until(at))
+	if g.timer != nil {
+		g.timer.Stop()
 	}
+	g.at, g.timer = at, time.AfterFunc(time.Until(at), s.sendDue)
 }
 
 // sendDue runs when the timer fires. It sends commands for all entries that are due, and sets the
@@ -164,7 +149,7 @@ func (s *Store) wakeLocked(at time.Time) {
 func (s *Store) sendDue() {
 	g := &s.gate
 	g.mu.Lock()
-	if g.sending { // the timer was set again while it was firing
+	if g.sending { // another timer was set while this one was firing
 		g.mu.Unlock()
 		return
 	}
@@ -174,12 +159,12 @@ func (s *Store) sendDue() {
 
 	var all sync.WaitGroup
 	slots := make(chan struct{}, callsAtOnce)
-	for key, commands := range due {
+	for _, commands := range due {
 		for some := range slices.Chunk(commands, commandsPerCall) {
 			slots <- struct{}{}
 			all.Go(func() {
 				defer func() { <-slots }()
-				s.sendCommands(context.Background(), key, some)
+				s.sendCommands(context.Background(), some)
 			})
 		}
 	}
@@ -190,7 +175,7 @@ func (s *Store) sendDue() {
 	g.sending = false
 	for e := range g.all {
 		s.wakeLocked(e.next)
-		if !e.isLost {
+		if e.lost != nil {
 			s.wakeLocked(e.until)
 		}
 	}
