@@ -347,6 +347,22 @@ func TestAProcessThatWasCutOffAgreesWithTheOthers(t *testing.T) {
 	}
 }
 
+// Also if the later one is about to be sent when its process learns of the other.
+func TestOfConcurrentReplacementsTheLaterHolds(t *testing.T) {
+	bubble(t, func(t *testing.T, s *boardFake) {
+		boards := openBoards(t, s, 3)
+		for i := range time.Duration(20) {
+			require.NoError(t, boards[0].Post(t.Context(), host, time.Hour, 0))
+			time.Sleep(2 * ms)
+			go boards[1].Replace(t.Context(), host, time.Minute, 0)
+			time.Sleep((i + 1) * ms / 10)
+			require.NoError(t, boards[2].Replace(t.Context(), host, 2*time.Minute, 0))
+			time.Sleep(5 * ms)
+			allWait(t, s, boards, host, 2*time.Minute-6*ms)
+		}
+	})
+}
+
 // After random posts, replacements, interruptions and restarts, all processes agree.
 func TestProcessesAgreeEventually(t *testing.T) {
 	lua := newLuaServer(t)

@@ -267,12 +267,18 @@ func TestWithoutRedisAProcessSpendsItsShare(t *testing.T) {
 		assert.Equal(t, 50, retries)
 		assert.InDelta(t, 100, withdrawn(b), 15)
 	})
-	bubble(t, func(t *testing.T, s *boardFake) { // with a small part of the floor
+	bubble(t, func(t *testing.T, s *boardFake) { // as one of five, with less than a retry of the floor
+		for range 2 {
+			other := s.budget(t)
+			other.MinPerSecond = 0.2
+			deposit(other, 10)
+			require.True(t, other.Withdraw(t.Context(), host))
+		}
 		b := s.shared(t, 0.2)
 		withdrawn(b)
 		s.fallSilent(true)
 		require.False(t, b.Withdraw(t.Context(), host))
-		time.Sleep(14 * time.Second)
+		time.Sleep(24 * time.Second)
 		assert.Equal(t, 0, withdrawn(b))
 		time.Sleep(1100 * ms)
 		assert.Equal(t, 1, withdrawn(b))
