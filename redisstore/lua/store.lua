@@ -29,7 +29,10 @@ local kinds, made = {b = bucket, f = fixed, c = fixed, s = sliding, l = slidingL
 local function shaped(shape)
 	local kind, x, y, z = match(shape, '^(%l)(%d*),?(%d*),?(%d*)')
 	x, y, z = tonumber(x) or 0, tonumber(y) or 0, tonumber(z) or 0
-	local l = {unit = 1, most = exact}
+	local l = { -- with room for all fields, so that it never grows
+		unit = 1, most = exact, tick = nil, rate = nil, window = nil, drain = nil, try = nil, settle = nil, full = nil,
+		name = nil, shape = nil, leaky = nil, capacity = nil, debt = nil, remembers = nil, starts = nil,
+	}
 	if kind == 'b' and x > 0 and y > 0 and z > 0 then
 		l.tick, l.rate, l.unit = x, y, z
 		l.most = between(y * floor(4503599627370496 / x), exact) -- 142 years
@@ -53,7 +56,7 @@ for i = 1, count do
 	local name, shape, algorithm, capacity, debt, remembers, starts =
 		match(ARGV[i + 1], '^(\t?[^\t]*)\t(%S+) (%d) (%d+) (%d+) (%d+)(.*)$')
 	local l = shaped(shape)
-	l.name, l.shape, l.id, l.leaky = name, shape, name .. '\t' .. shape, algorithm == '1'
+	l.name, l.shape, l.leaky = name, shape, algorithm == '1'
 	l.capacity, l.debt, l.remembers = capacity + 0, debt + 0, remembers + 0
 	if starts ~= '' then
 		l.starts = {}
