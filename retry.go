@@ -33,7 +33,6 @@ type Attempt struct {
 	limit            string        // the setting behind the verdict, or "deadline"
 
 	meaning     ratelimit.Meaning // by its Profile
-	profiled    bool              // a Profile was asked
 	accountWide bool              // the limit covers all requests of the credential
 	requestOnly bool              // the limit covers this request alone
 

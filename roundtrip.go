@@ -308,7 +308,7 @@ func (c *call) observe() {
 		c.errs = append(c.errs[max(0, len(c.errs)-maxCauses+1):], asAttemptError(c.err))
 	}
 	c.tellPacer(*a)
-	c.policy.readHint(a)
+	c.policy.readHint(a, c.profile())
 	c.learnHost()
 	c.learn(a)
 }
