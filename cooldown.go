@@ -272,6 +272,9 @@ func (c *call) cooledMeanwhile() bool {
 func (c *call) learn(a *Attempt) {
 	refused, hinted := a.throttled(), a.hintedThrottle()
 	c.freeRetry = hinted || a.dial
+	if a.exhausted() && a.hint > 0 {
+		refused, hinted = true, true // for others
+	}
 	b := c.t.localBoard()
 	if b == nil {
 		return

@@ -48,6 +48,7 @@ type call struct {
 	errs      []error  // the errors of the attempts
 	withdrawn bool     // a retry was withdrawn from the budget, but not sent yet
 	paid      int      // retries that were withdrawn and sent
+	timeouts  int      // attempts that timed out, and may be repeated only because the vendor says so
 	freeRetry bool     // the next retry costs no budget
 	timer     *time.Timer
 }
@@ -309,6 +310,7 @@ func (c *call) observe() {
 	}
 	c.tellPacer(*a)
 	c.policy.readHint(a, c.profile())
+	c.learnSDK()
 	c.learnHost()
 	c.learn(a)
 }
@@ -316,7 +318,11 @@ func (c *call) observe() {
 // decide returns the verdict on the attempt, and how long the next one waits.
 func (c *call) decide() (Verdict, time.Duration) {
 	if !c.policy.worthwhile(&c.last) || c.last.givenUp() {
-		c.traceDecided(Final, 0)
+		wait := time.Duration(0)
+		if c.last.exhausted() {
+			wait = c.last.hint
+		}
+		c.traceDecided(Final, wait)
 		return Final, 0
 	}
 	left, limit := c.left(c.ended)
