@@ -169,8 +169,8 @@ func limitOf(v Verdict, left string) string {
 // A Profile for the host may know better what a response means, and overrides these rules.
 //
 // A field says that an SDK counts attempts, which it makes itself (X-Stainless-Retry-Count, Amz-Sdk-Request): then
-// only refusals and requests that were not sent are worth a retry here, and the SDK repeats the rest. A count of 0
-// says so once the SDK has repeated a request to this host in the last hour.
+// only refusals and requests that were not sent are worth a retry here, and the SDK repeats the rest, 529 without a
+// hint included. A count of 0 says so once the SDK has repeated a request to this host in the last hour.
 //
 // Never worth a retry:
 //
@@ -190,6 +190,8 @@ func (a *Attempt) worthwhile() bool {
 		return a.worthwhileError()
 	case a.Response == nil || forbidsRetry(a.Response.Header) || a.meaning == ratelimit.Final || a.notCached():
 		return false
+	case a.counted && a.Response.StatusCode >= 500 && !a.hinted:
+		return false // also an overload: the SDK comes again
 	case a.throttled(), a.Response.StatusCode == http.StatusTooEarly:
 		return true
 	case a.counted:

@@ -122,6 +122,7 @@ func TestAVendorsClientSaysWhatIsRepeated(t *testing.T) {
 		"AWS' once":      {jsonReply(500, `{}`), "/v1/chat/completions", []string{"Amz-Sdk-Request", "attempt=1; max=1"}, 4},
 		"an SDK may not": {jsonReply(500, `{}`), "/v1/chat/completions", []string{"X-Stainless-Retry-Count", "0"}, 4},
 		"nonsense":       {jsonReply(500, `{}`), "/v1/chat/completions", []string{"X-Stainless-Retry-Count", "-1"}, 4},
+		"overloaded":     {jsonReply(529, `{}`), "/v1/chat/completions", []string{"X-Stainless-Retry-Count", "1"}, 1},
 		"refused":        {jsonReply(429, `{}`), "/v1/chat/completions", []string{"X-Stainless-Retry-Count", "1"}, 4},
 		"not sent":       {reply{err: errRefused}, "/v1/chat/completions", []string{"X-Stainless-Retry-Count", "1"}, 2},
 	} {
