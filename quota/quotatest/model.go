@@ -3,378 +3,482 @@ package quotatest
 import (
 	"cmp"
 	"math/big"
+	"slices"
 	"time"
 
 	"github.com/heedhttp/heed/quota"
 )
 
-// A model counts as quota.Store promises, with exact integers and fractions. It shares no
-// arithmetic with package quota except a Limit's tick and unit, which decide when a debt
-// is paid, and the highest debt.
+// A model counts as package quota documents, in exact fractions and as plainly as possible: it
+// finds the moment at which units fit by trying. From a Limit it takes only what the
+// documentation leaves to the arithmetic: the Tick, whether two Units are equal, and Most.
+// Times are in µs since the Unix epoch.
 type model struct {
-	accounts map[accountID]map[string]account // by Shape
-	once     map[onceID]int64                 // until when an ID is remembered
+	counts map[place]map[string]count // by Shape
+	ids    map[place]int64            // until when an ID is remembered
 }
 
-// An accountID names the counts of all Shapes.
-type accountID struct {
+// A place is what the counts of one Key and Name are stored under, or one of its IDs.
+type place struct {
 	key, name string
 	dryRun    bool
-}
-
-func idOf(c *quota.Charge) accountID { return accountID{c.Key, c.Limit.Name(), c.DryRun} }
-
-type onceID struct {
-	accountID
-	id string
+	id        string // empty for the counts
 }
 
 func newModel() *model {
-	return &model{accounts: make(map[accountID]map[string]account), once: make(map[onceID]int64)}
+	return &model{counts: make(map[place]map[string]count), ids: make(map[place]int64)}
 }
 
-// An account is what is owed. Times are in µs since the Unix epoch.
-type account struct {
-	by   *quota.Limit // of the last charge; nil if there was none
-	at   int64        // when owed was owed; the start of a window; the newest entry
-	far  int64        // how far ahead of the clock at was reserved
-	owed *big.Rat     // units
-	prev *big.Rat     // units of the previous window
-	log  []entry      // oldest first
+func placeOf(c *quota.Charge) place { return place{c.Key, c.Limit.Name(), c.DryRun, ""} }
+
+func idOf(c *quota.Charge) place { return place{c.Key, c.Limit.Name(), c.DryRun, c.ID} }
+
+// A count is what is owed. Counts are values: no method changes what a count refers to.
+type count struct {
+	by   *quota.Limit
+	at   int64    // when owed was owed; the start of a window; the newest entry of a log
+	far  int64    // how far ahead of the clock at was reserved
+	owed *big.Rat // units; of a window, those charged in it
+	prev *big.Rat // units charged in the window before
+	log  []entry  // oldest first
 }
 
 // An entry is the units charged at one time.
 type entry struct{ at, units int64 }
 
-// A rule is an algorithm as its doc defines it. It returns new accounts.
-type rule interface {
-	// read returns a as of now. Another rule may have written it.
-	read(a account, now int64) account
-
-	// first returns the earliest time at which n units fit. They fit at some time.
-	first(a account, n, now int64) int64
-
-	// charge returns a with n more units at a time.
-	charge(a account, n, at int64) account
-
-	// refund returns a with n units less, charged at at or, if zero, now.
-	refund(a account, n, at, now int64) account
-
-	// free returns how many units fit at now.
-	free(a account, now int64) int64
-
-	// whole returns when nothing is owed.
-	whole(a account) int64
-}
-
-func ruleOf(l *quota.Limit) rule {
-	switch l.Policy().Algorithm {
+// on returns c when time has moved on to t.
+func (c count) on(t int64) count {
+	window, start := micros(c.by.Policy().Window), int64(0)
+	if windowed(c.by) {
+		start = startOf(c.by, t)
+	}
+	switch c.by.Policy().Algorithm {
 	case quota.FixedWindow:
-		return fixed{l}
+		if start > c.at {
+			c.at, c.owed = start, zero
+		}
 	case quota.SlidingWindow:
-		return sliding{l}
+		if start > c.at {
+			c.prev, c.owed = c.owed, zero
+		}
+		if start > c.at+window {
+			c.prev = zero
+		}
+		c.at = max(c.at, start)
 	case quota.SlidingLog:
-		return logged{l}
+		gone := func(e entry) bool { return e.units == 0 || e.at <= t-window }
+		c.log = slices.DeleteFunc(slices.Clone(c.log), gone)
+		c.at, c.owed = t, zero
+		for _, e := range c.log {
+			c.at, c.owed = e.at, add(c.owed, units(e.units))
+		}
 	default:
-		return draining{l}
+		t -= t % tickOf(c.by)
+		if t > c.at {
+			c.owed = highest(zero, sub(c.owed, mul(perMicrosecond(c.by), units(t-c.at))))
+		}
+		if t > c.at || c.owed.Sign() == 0 {
+			c.at = t
+		}
 	}
+	return c
 }
 
-// read returns the account of l as of now. If there is none, it begins with what the one of another Shape says that owes
-// most.
-func (m *model) read(id accountID, l *quota.Limit, now int64) account {
-	all := m.accounts[id]
-	if own, ok := all[l.Shape()]; ok && !isOver(own, now) {
-		return as(own, l, now)
+// free returns how many units fit at t, and parts of one.
+func (c count) free(t int64) *big.Rat {
+	c = c.on(t)
+	free := sub(units(atOnce(c.by)), c.owed)
+	switch {
+	case windowed(c.by) && c.at > t:
+		return zero
+	case c.by.Policy().Algorithm == quota.SlidingWindow:
+		window, tick := micros(c.by.Policy().Window), tickOf(c.by)
+		free = sub(free, mul(c.prev, big.NewRat(window-(t-c.at)/tick*tick, window)))
 	}
-	most := as(nothing(l), l, now)
-	for _, other := range all {
-		if other = as(other, other.by, now); isOver(other, now) || ruleOf(other.by).whole(other) <= now {
-			continue
+	return highest(zero, free)
+}
+
+// fits reports whether n units fit at t.
+func (c count) fits(n, t int64) bool { return c.free(t).Cmp(units(n)) >= 0 }
+
+// first returns the earliest time, from now on, at which n units fit, at most atOnce. What
+// fits at one time also fits later.
+func (c count) first(n, now int64) int64 {
+	if c.fits(n, now) {
+		return now
+	}
+	early, at := now, now+1<<53
+	for at-early > 1 {
+		if between := early + (at-early)/2; c.fits(n, between) {
+			at = between
+		} else {
+			early = between
 		}
-		if other = as(other, l, now); other.compare(most) > 0 {
-			most = other
+	}
+	return at
+}
+
+// whole returns the earliest time, from now on, at which nothing is owed.
+func (c count) whole(now int64) int64 { return c.first(atOnce(c.by), now) }
+
+// owes reports whether anything is owed at now. What was counted in a Calendar's window that
+// has ended is not.
+func (c count) owes(now int64) bool {
+	return !c.over(now) && c.as(c.by, now).whole(now) > now
+}
+
+// over reports whether c is of a Calendar's window that has ended.
+func (c count) over(now int64) bool {
+	return c.by.Policy().Calendar != 0 && endOf(c.by, c.at) <= now
+}
+
+// as returns c at now, read by l. Another Limit or Algorithm may have written it, and the clock
+// may have been set back since.
+func (c count) as(l *quota.Limit, now int64) count {
+	latest := now + c.far
+	read := count{by: l, at: min(c.at, latest), owed: c.owed, prev: zero}
+	if c.by.Unit() != l.Unit() || !drains(l) {
+		read.owed = units(ceil(c.owed))
+	}
+	switch {
+	case drains(l):
+		read.owed = lowest(add(read.owed, c.prev), most(l))
+		tick := tickOf(l)
+		read.at = (min(c.at, now) + tick - 1) / tick * tick
+	case windowed(l):
+		if read.at < c.at {
+			read.at = startOf(l, read.at)
+		}
+		if start := startOf(l, read.at); start < read.at { // so the window before may be a part of this one
+			read.at, read.owed = start, add(read.owed, c.prev)
+		} else if l.Policy().Algorithm == quota.SlidingWindow {
+			read.prev = lowest(c.prev, most(l))
+		}
+		read.owed = lowest(read.owed, most(l))
+	case len(c.log) > 0:
+		for _, e := range c.log {
+			read.log = append(read.log, entry{min(e.at, latest), e.units})
+		}
+	default:
+		read.log = []entry{{read.at, floor(lowest(add(read.owed, c.prev), most(l)))}}
+	}
+	return read.on(now).seen(now)
+}
+
+// seen returns c with how far its time is ahead of now. Only windows and logs are reserved ahead.
+func (c count) seen(now int64) count {
+	if c.far = 0; !drains(c.by) {
+		c.far = max(0, c.at-now)
+	}
+	return c
+}
+
+// charged returns c with n more units at t.
+func (c count) charged(n, t int64) count {
+	if c.by.Policy().Algorithm != quota.SlidingLog {
+		c = c.on(t)
+		c.owed = add(c.owed, units(n))
+		return c
+	}
+	c.log = slices.Clone(c.log) // with what still counts before t
+	if last := len(c.log) - 1; last >= 0 && c.log[last].at >= t {
+		c.log[last].units += n
+	} else {
+		c.log, c.at = append(c.log, entry{t, n}), t
+	}
+	c.owed = add(c.owed, units(n))
+	return c
+}
+
+// settled returns c after n units that need not fit. A refund is for what was charged at at or,
+// if zero, now.
+func (c count) settled(n, at, now int64) count {
+	log := c.by.Policy().Algorithm == quota.SlidingLog
+	if log && n > 0 {
+		n = min(n, floor(sub(most(c.by), c.owed)))
+	}
+	switch {
+	case n > 0:
+		c = c.charged(n, max(now, c.at))
+		c.owed = lowest(c.owed, most(c.by))
+	case n < 0 && log:
+		c = c.refunded(-max(n, -1<<53), at, now)
+	case n < 0 && windowed(c.by):
+		start := startOf(c.by, cmp.Or(at, now))
+		if start == c.at {
+			c.owed = highest(zero, add(c.owed, units(n)))
+		} else if endOf(c.by, start) == c.at {
+			c.prev = highest(zero, add(c.prev, units(n)))
+		}
+	case n < 0:
+		c.owed = highest(zero, add(c.owed, units(n)))
+	}
+	return c.seen(now)
+}
+
+// refunded returns c, a log, with n units less: of the oldest entries from at on or, if at is
+// zero, of the newest.
+func (c count) refunded(n, at, now int64) count {
+	if at != 0 && at <= now-micros(c.by.Policy().Window) {
+		return c
+	}
+	c.log = slices.Clone(c.log)
+	for i := range c.log {
+		e := &c.log[i]
+		if at == 0 {
+			e = &c.log[len(c.log)-1-i]
+		}
+		if e.at >= at {
+			less := min(n, e.units)
+			e.units, n = e.units-less, n-less
+		}
+	}
+	return c.on(now)
+}
+
+// compare compares what two counts of one Limit owe.
+func (c count) compare(d count) int {
+	return cmp.Or(c.owed.Cmp(d.owed), c.prev.Cmp(d.prev), cmp.Compare(c.at, d.at),
+		slices.CompareFunc(c.log, d.log, func(e, f entry) int {
+			return cmp.Or(cmp.Compare(e.at, f.at), cmp.Compare(e.units, f.units))
+		}))
+}
+
+// read returns the count of l at now. If there is none, it begins with what the one of another
+// Shape says that owes most.
+func (m *model) read(p place, l *quota.Limit, now int64) count {
+	if own, ok := m.counts[p][l.Shape()]; ok && !own.over(now) {
+		return own.as(l, now)
+	}
+	most := count{by: l, owed: zero, prev: zero}.as(l, now)
+	for _, other := range m.counts[p] {
+		if other.owes(now) {
+			if other = other.as(other.by, now).as(l, now); other.compare(most) > 0 {
+				most = other
+			}
 		}
 	}
 	return most
 }
 
-// write stores a charge of n units as the account a of its limit, and charges those of other Shapes unless nothing was owed.
-func (m *model) write(c *quota.Charge, a account, n, at, now int64) {
-	id, l := idOf(c), c.Limit
-	owes := false
-	for _, b := range m.accounts[id] {
-		by := b.by
-		if by.Shape() == l.Shape() {
-			by = l
+// write stores c as the count of its Limit, after n units, and charges the counts of other Shapes
+// too. If none owed anything, they are forgotten.
+func (m *model) write(p place, c count, n, at, now int64) {
+	owed := false
+	for shape, other := range m.counts[p] {
+		if shape == c.by.Shape() {
+			other = other.as(c.by, now)
 		}
-		if b = as(b, by, now); !isOver(b, now) && ruleOf(by).whole(b) > now {
-			owes = true
-		}
+		owed = owed || other.owes(now)
 	}
-	if !owes {
-		delete(m.accounts, id)
+	if !owed {
+		m.counts[p] = make(map[string]count)
 	}
-	for shape, b := range m.accounts[id] {
-		if shape == l.Shape() || isOver(b, now) {
+	for shape, other := range m.counts[p] {
+		if shape == c.by.Shape() || other.over(now) {
 			continue
 		}
-		units := n
-		b = as(b, b.by, now)
+		other, units := other.as(other.by, now), n
 		if n > 0 {
-			units = min(n, max(0, atOnce(l)-ceil(b.owed)))
+			units = min(n, max(0, atOnce(c.by)-ceil(other.owed)))
 		}
-		m.accounts[id][shape] = settled(b, b.by, units, at, now)
+		m.counts[p][shape] = other.settled(units, at, now)
 	}
-	if m.accounts[id] == nil {
-		m.accounts[id] = make(map[string]account)
+	m.counts[p][c.by.Shape()] = c
+}
+
+// remembers reports whether the charge was made before, by its ID.
+func (m *model) remembers(c *quota.Charge, now int64) bool { return c.ID != "" && m.ids[idOf(c)] > now }
+
+func (m *model) remember(c *quota.Charge, now int64) {
+	switch p := c.Limit.Policy(); {
+	case c.ID == "":
+	case p.Calendar != 0:
+		m.ids[idOf(c)] = endOf(c.Limit, now)
+	default:
+		m.ids[idOf(c)] = now + max(1, micros(p.Window))
 	}
-	a.by = l
-	m.accounts[id][l.Shape()] = a
 }
 
-// as returns a as of now, counted by l.
-func as(a account, l *quota.Limit, now int64) account {
-	a = ruleOf(l).read(a, now)
-	a.by = l
-	return a.reserved(now)
+// An outcome is what becomes of one charge.
+type outcome struct {
+	stored, met, after count // before the call; with the charges before it; with it, if it fits
+	wait               time.Duration
+	fits, repeated     bool
 }
 
-// reserved returns a with far.
-func (a account) reserved(now int64) account {
-	if a.far = 0; !drains(a.by) {
-		a.far = max(0, a.at-now)
-	}
-	return a
-}
-
-// isOver reports whether a is of a Calendar's window that has ended.
-func isOver(a account, now int64) bool {
-	return a.by.Policy().Calendar != 0 && fixed{a.by}.after(a.at) <= now
-}
-
-// compare compares what a and b owe, of one limit at one time.
-func (a account) compare(b account) int {
-	return cmp.Or(a.owed.Cmp(b.owed), a.prev.Cmp(b.prev), cmp.Compare(a.at, b.at))
-}
-
-// nothing returns an account that owes nothing.
-func nothing(l *quota.Limit) account { return account{by: l, owed: new(big.Rat), prev: new(big.Rat)} }
-
-const day = int64(24 * time.Hour / time.Microsecond)
-
-func drains(l *quota.Limit) bool { return l.Policy().Algorithm <= quota.LeakyBucket }
-
-// A modelStep is the outcome of one charge.
-type modelStep struct {
-	id                accountID
-	found, met, after account // after is met if nothing is charged
-	wait              time.Duration
-	fits, repeated    bool
-}
-
-// decide returns the outcome of charges at now, without changing anything: of a Take or,
-// if reserved, of a Reserve within longest.
-func (m *model) decide(
-	charges []quota.Charge, reserved bool, longest time.Duration, now int64,
-) (steps []modelStep, allowed bool) {
+// decide returns the outcomes of a Take or, if reserving, of a Reserve within longest. It changes
+// nothing.
+func (m *model) decide(charges []quota.Charge, reserving bool, longest time.Duration, now int64) (
+	all []outcome, allowed bool,
+) {
 	allowed = true
-	mine := make(map[accountID]modelStep)
-	once := make(map[onceID]bool)
-	for _, c := range charges {
-		v := modelStep{id: idOf(&c)}
-		v.found = m.read(v.id, c.Limit, now)
-		v.after = v.found
-		if before, ok := mine[v.id]; ok {
-			v.after = before.after
+	latest, made := make(map[place]count), make(map[place]bool)
+	for i := range charges {
+		c, p := &charges[i], placeOf(&charges[i])
+		o := outcome{stored: m.read(p, c.Limit, now)}
+		o.met = o.stored
+		if before, ok := latest[p]; ok {
+			o.met = before.as(c.Limit, now)
 		}
-		v.met = as(v.after, c.Limit, now)
-		id := onceID{v.id, c.ID}
-		v.repeated = c.ID != "" && (m.once[id] > now || once[id])
-		v.try(c, reserved, longest, now)
-		once[id] = v.fits
-		allowed = allowed && (v.fits || c.DryRun)
-		mine[v.id] = v
-		steps = append(steps, v)
+		o.after = o.met
+		if o.repeated = m.remembers(c, now) || c.ID != "" && made[idOf(c)]; o.repeated {
+			o.fits = true
+		} else {
+			o.try(c, reserving, longest, now)
+		}
+		latest[p], made[idOf(c)] = o.after, o.fits
+		allowed = allowed && (o.fits || c.DryRun)
+		all = append(all, o)
 	}
-	return steps, allowed
+	return all, allowed
 }
 
 // try sets after, wait and fits.
-func (v *modelStep) try(c quota.Charge, reserved bool, longest time.Duration, now int64) {
-	if v.repeated {
-		v.fits = true
+func (o *outcome) try(c *quota.Charge, reserving bool, longest time.Duration, now int64) {
+	l, n := c.Limit, c.Units()
+	if n > atOnce(l) {
+		o.wait = quota.Forever
 		return
 	}
-	if units(c) > atOnce(c.Limit) {
-		v.wait = quota.Forever
+	at := o.met.first(n, now)
+	if reserving && l.Policy().Algorithm == quota.LeakyBucket {
+		at = o.met.whole(now)
+	}
+	o.wait = time.Duration(at-now) * µs
+	switch {
+	case at > now && (!reserving || o.wait > longest), at > now+micros(24*h) && !drains(l):
 		return
+	case drains(l):
+		at = now // the debt begins at once
 	}
-	r := ruleOf(c.Limit)
-	at := max(now, r.first(v.met, units(c), now))
-	if reserved && c.Limit.Policy().Algorithm == quota.LeakyBucket {
-		at = max(now, r.whole(v.met))
-	}
-	v.wait = time.Duration(at-now) * µs
-	if at > now && (!reserved || v.wait > longest) || at > now+day && !drains(c.Limit) {
-		return
-	}
-	after := r.charge(v.met, units(c), at)
-	if after.owed.Cmp(most(c.Limit)) <= 0 && len(after.log) <= 2000 {
-		v.fits, v.after = true, after.reserved(now)
+	after := o.met.charged(n, at)
+	if o.fits = after.owed.Cmp(most(l)) <= 0 && len(after.log) <= 2000; o.fits {
+		o.after = after.seen(now)
 	}
 }
 
-// take decides charges, and makes them if taking and all fit.
+// take returns the Decisions, of a Peek unless taking.
 func (m *model) take(charges []quota.Charge, taking bool, now int64) (ds []quota.Decision) {
-	steps, allowed := m.decide(charges, false, 0, now)
-	for i, v := range steps {
-		c, left := charges[i], v.found
-		if taking && allowed && v.fits && !v.repeated {
-			left = v.after
-			m.keep(c, v, now)
+	all, allowed := m.decide(charges, false, 0, now)
+	for i, o := range all {
+		c, left := &charges[i], o.stored
+		if taking && allowed && o.fits {
+			left = o.after
+			m.make(c, o, now)
 		}
-		d := quota.Decision{Allowed: v.fits, Limit: c.Limit.Policy().Quota, At: time.UnixMicro(now)}
-		switch {
-		case v.repeated && taking && allowed:
-			left = v.met
-		case v.repeated:
-		case v.fits && c.Limit.Policy().Algorithm == quota.LeakyBucket:
-			d.Delay = time.Duration(max(now, ruleOf(c.Limit).whole(v.met))-now) * µs
-		case !v.fits:
-			if d.Never = asked(charges[:i+1]) > atOnce(c.Limit); !d.Never {
-				d.RetryAfter = v.wait
-			}
+		d := describe(left, now)
+		d.Allowed, d.At = o.fits, time.UnixMicro(now)
+		if o.fits && !o.repeated && c.Limit.Policy().Algorithm == quota.LeakyBucket {
+			d.Delay = time.Duration(o.met.whole(now)-now) * µs
 		}
-		describe(&d, left, c.Limit, now)
+		if d.Never = !o.fits && asked(charges[:i+1]).Cmp(units(atOnce(c.Limit))) > 0; !o.fits && !d.Never {
+			d.RetryAfter = o.wait
+		}
 		ds = append(ds, d)
 	}
 	return ds
 }
 
-// keep makes a charge that was decided.
-func (m *model) keep(c quota.Charge, v modelStep, now int64) {
-	m.write(&c, v.after, units(c), 0, now)
-	m.remember(c, now)
-}
-
-func (m *model) remember(c quota.Charge, now int64) {
-	if c.ID == "" {
-		return
-	}
-	until := now + max(1, int64(c.Limit.Policy().Window/µs))
-	if c.Limit.Policy().Calendar != 0 {
-		until = fixed{c.Limit}.after(now)
-	}
-	m.once[onceID{idOf(&c), c.ID}] = until
-}
-
 func (m *model) reserve(charges []quota.Charge, longest time.Duration, now int64) (wait time.Duration, ok bool) {
-	steps, ok := m.decide(charges, true, longest, now)
-	for i, v := range steps {
+	all, ok := m.decide(charges, true, longest, now)
+	for i, o := range all {
 		if !charges[i].DryRun {
-			wait = max(wait, v.wait)
+			wait = max(wait, o.wait)
 		}
-		if ok && v.fits && !v.repeated {
-			m.keep(charges[i], v, now)
+		if ok && o.fits {
+			m.make(&charges[i], o, now)
 		}
 	}
 	return wait, ok
 }
 
+// make makes a charge that fits, unless it was made before.
+func (m *model) make(c *quota.Charge, o outcome, now int64) {
+	if !o.repeated {
+		m.write(placeOf(c), o.after, c.Units(), 0, now)
+		m.remember(c, now)
+	}
+}
+
 // settle returns the first charge that is not made in full, if any.
-func (m *model) settle(charges []quota.Charge, now int64) (cut *quota.DebtError) {
-	for i, c := range charges {
-		id, at := idOf(&c), int64(0)
-		if c.N == 0 || c.ID != "" && m.once[onceID{id, c.ID}] > now {
+func (m *model) settle(charges []quota.Charge, now int64) (first *quota.DebtError) {
+	for i := range charges {
+		c, at := &charges[i], int64(0)
+		if c.N == 0 || m.remembers(c, now) {
 			continue
 		}
+		m.remember(c, now)
 		if !c.At.IsZero() {
 			at = c.At.UnixMicro()
 		}
-		m.remember(c, now)
-		met := m.read(id, c.Limit, now)
-		after := settled(met, c.Limit, c.N, at, now)
-		if most := big.NewRat(c.Limit.MaxDebt(), c.Limit.Unit()); c.N > 0 && after.owed.Cmp(most) > 0 {
-			after.owed = most
-			if met.owed.Cmp(most) > 0 {
-				after.owed = met.owed
-			}
-			if less := floor(plus(new(big.Rat).Sub(met.owed, after.owed), c.N)); less > 0 && drains(c.Limit) && cut == nil {
-				cut = &quota.DebtError{Index: i, Limit: c.Limit.Name(), Units: c.N, Cut: less}
+		met := m.read(placeOf(c), c.Limit, now)
+		after := met.settled(c.N, at, now)
+		if c.N > 0 && drains(c.Limit) {
+			after.owed = lowest(after.owed, highest(met.owed, maxDebt(c.Limit)))
+			if cut := floor(sub(units(c.N), sub(after.owed, met.owed))); cut > 0 && first == nil {
+				first = &quota.DebtError{Index: i, Limit: c.Limit.Name(), Units: c.N, Cut: cut}
 			}
 		}
-		m.write(&c, after, c.N, at, now)
+		m.write(placeOf(c), after, c.N, at, now)
 	}
-	return cut
-}
-
-// settled returns a, of l, after n units.
-func settled(a account, l *quota.Limit, n, at, now int64) account {
-	r := ruleOf(l)
-	switch _, log := r.(logged); {
-	case log && n > 0:
-		a = r.charge(a, min(n, floor(minus(most(l), floor(a.owed)))), now)
-	case n > 0 && !drains(l):
-		far := a.far
-		a = limited(r.charge(a, n, a.at), l)
-		a.by, a.far = l, far
-		return a
-	case n > 0:
-		a = limited(r.charge(a, n, now), l)
-	case n < 0:
-		a = r.refund(a, -max(n, -1<<53), at, now)
-	}
-	a.by = l
-	return a.reserved(now)
-}
-
-// limited returns a with its debt capped.
-func limited(a account, l *quota.Limit) account {
-	if a.owed.Cmp(most(l)) > 0 {
-		a.owed = most(l)
-	}
-	return a
+	return first
 }
 
 // reset forgets a key.
 func (m *model) reset(key string) {
-	for id := range m.accounts {
-		if id.key == key {
-			delete(m.accounts, id)
+	for p := range m.counts {
+		if p.key == key {
+			delete(m.counts, p)
 		}
 	}
-	for id := range m.once {
-		if id.key == key {
-			delete(m.once, id)
+	for p := range m.ids {
+		if p.key == key {
+			delete(m.ids, p)
 		}
 	}
 }
 
-// units returns how many units c asks for.
-func units(c quota.Charge) int64 {
-	if c.N == 0 {
-		return 1
+// mayForget reports whether a Store may have forgotten at now what it would need at then, earlier.
+func (m *model) mayForget(now, then int64) bool {
+	for _, counts := range m.counts {
+		for _, c := range counts {
+			if c.owes(then) && !c.owes(now) {
+				return true
+			}
+		}
 	}
-	return c.N
+	for _, until := range m.ids {
+		if then < until && until <= now {
+			return true
+		}
+	}
+	return false
 }
 
-// asked returns how many units charges ask of the account of the last one. Charges with
-// the same ID count once.
-func asked(charges []quota.Charge) (sum int64) {
-	last := charges[len(charges)-1]
-	once := make(map[string]int64)
-	for _, c := range charges {
-		if c.Key != last.Key || c.Limit.Name() != last.Limit.Name() || c.DryRun != last.DryRun {
-			continue
+// asked returns how many units charges ask of the count of the last one. Charges with the same ID
+// count once.
+func asked(charges []quota.Charge) *big.Rat {
+	last, sum, once := &charges[len(charges)-1], zero, make(map[string]*big.Rat)
+	for i := range charges {
+		if c := &charges[i]; placeOf(c) == placeOf(last) {
+			if before := once[c.ID]; c.ID != "" && before != nil {
+				sum = sub(sum, before)
+			}
+			once[c.ID] = units(c.Units())
+			sum = add(sum, units(c.Units()))
 		}
-		if c.ID != "" {
-			sum -= once[c.ID]
-			once[c.ID] = units(c)
-		}
-		sum += units(c)
 	}
 	return sum
+}
+
+func describe(c count, now int64) (d quota.Decision) {
+	d.Limit, d.Remaining = c.by.Policy().Quota, floor(c.free(now))
+	if whole := c.whole(now); whole > now {
+		d.ResetAfter = time.Duration(whole-now) * µs
+		d.NextAfter = time.Duration(c.first(d.Remaining+1, now)-now) * µs
+	}
+	return d
 }
 
 // atOnce returns how many units fit if nothing is owed.
@@ -385,37 +489,85 @@ func atOnce(l *quota.Limit) int64 {
 	return l.Policy().Burst
 }
 
-// most returns the highest debt under l, in units.
+// most returns the highest debt that is stored, in units.
 func most(l *quota.Limit) *big.Rat { return big.NewRat(l.Most(), l.Unit()) }
 
-func describe(d *quota.Decision, a account, l *quota.Limit, now int64) {
-	r := ruleOf(l)
-	d.Remaining = r.free(a, now)
-	if whole := r.whole(a); whole > now {
-		d.ResetAfter = time.Duration(whole-now) * µs
-		d.NextAfter = time.Duration(r.first(a, d.Remaining+1, now)-now) * µs
-	}
+// maxDebt returns the highest debt that Settle leaves in a bucket, in units.
+func maxDebt(l *quota.Limit) *big.Rat {
+	p := l.Policy()
+	ticks := micros(cmp.Or(p.MaxDebt, min(10*min(p.Window, 24*h), 24*h))) / tickOf(l)
+	return lowest(most(l), add(units(atOnce(l)), mul(perMicrosecond(l), units(ticks*tickOf(l)))))
 }
 
-// minus returns x less n units, at least zero.
-func minus(x *big.Rat, n int64) *big.Rat {
-	left := new(big.Rat).Sub(x, new(big.Rat).SetInt64(n))
-	if left.Sign() < 0 {
-		return new(big.Rat)
-	}
-	return left
+// perMicrosecond returns the rate in units.
+func perMicrosecond(l *quota.Limit) *big.Rat {
+	return mul(big.NewRat(l.Policy().Quota, int64(l.Policy().Window)), units(1000))
 }
 
-// plus returns x with n more units.
-func plus(x *big.Rat, n int64) *big.Rat { return new(big.Rat).Add(x, new(big.Rat).SetInt64(n)) }
+func drains(l *quota.Limit) bool { return l.Policy().Algorithm <= quota.LeakyBucket }
 
-// ceil returns the least integer that is not below x.
-func ceil(x *big.Rat) int64 {
-	q, rest := new(big.Int).QuoRem(x.Num(), x.Denom(), new(big.Int))
-	if rest.Sign() > 0 {
-		q.Add(q, big.NewInt(1))
-	}
-	return q.Int64()
+func windowed(l *quota.Limit) bool {
+	return l.Policy().Algorithm == quota.FixedWindow || l.Policy().Algorithm == quota.SlidingWindow
 }
 
-func floor(x *big.Rat) int64 { return -ceil(new(big.Rat).Neg(x)) }
+// startOf returns the start of the window that contains t.
+func startOf(l *quota.Limit, t int64) int64 {
+	p := l.Policy()
+	if p.Calendar == 0 {
+		return t - t%micros(p.Window)
+	}
+	year, month, day := time.UnixMicro(t).In(p.Location).Date()
+	start := time.Date(year, month, day, 0, 0, 0, 0, p.Location)
+	for p.Calendar == quota.Week && start.Weekday() != time.Monday || p.Calendar == quota.Month && start.Day() != 1 {
+		start = start.AddDate(0, 0, -1)
+	}
+	return start.UnixMicro()
+}
+
+// endOf returns the end of the window that contains t.
+func endOf(l *quota.Limit, t int64) int64 {
+	p, start := l.Policy(), startOf(l, t)
+	if p.Calendar == 0 {
+		return start + micros(p.Window)
+	}
+	day := time.UnixMicro(start).In(p.Location)
+	switch p.Calendar {
+	case quota.Week:
+		day = day.AddDate(0, 0, 7)
+	case quota.Month:
+		day = day.AddDate(0, 1, 0)
+	default:
+		day = day.AddDate(0, 0, 1)
+	}
+	return day.UnixMicro()
+}
+
+func tickOf(l *quota.Limit) int64 { return micros(l.Tick()) }
+
+func micros(d time.Duration) int64 { return int64(d / µs) }
+
+var zero = new(big.Rat)
+
+func units(n int64) *big.Rat     { return new(big.Rat).SetInt64(n) }
+func add(x, y *big.Rat) *big.Rat { return new(big.Rat).Add(x, y) }
+func sub(x, y *big.Rat) *big.Rat { return new(big.Rat).Sub(x, y) }
+func mul(x, y *big.Rat) *big.Rat { return new(big.Rat).Mul(x, y) }
+
+func lowest(x, y *big.Rat) *big.Rat {
+	if x.Cmp(y) < 0 {
+		return x
+	}
+	return y
+}
+
+func highest(x, y *big.Rat) *big.Rat {
+	if x.Cmp(y) > 0 {
+		return x
+	}
+	return y
+}
+
+// floor returns the highest integer that is not above x.
+func floor(x *big.Rat) int64 { return new(big.Int).Div(x.Num(), x.Denom()).Int64() } // Div rounds down
+
+func ceil(x *big.Rat) int64 { return -floor(new(big.Rat).Neg(x)) }

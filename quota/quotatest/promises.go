@@ -1,0 +1,421 @@
+package quotatest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/heedhttp/heed/quota"
+)
+
+// promises are what random calls do not reach.
+var promises = []test{
+	{name: "an invalid charge is an error, and takes nothing", run: func(r *run) {
+		good := r.charge("key", 1, quota.PerHour(1))
+		long, other := good, good
+		long.ID, other.Limit = strings.Repeat("x", 257), r.compile(quota.Policy{Name: "1/1h", Quota: 1, Window: m})
+		for _, test := range []struct {
+			field   string
+			settles bool // it is invalid in Settle, too
+			bad     quota.Charge
+		}{
+			{"N", false, r.charge("key", -1, quota.PerHour(1))},
+			{"N", false, r.charge("key", -1<<63, quota.PerHour(1))},
+			{"Limit", true, quota.Charge{Key: "key", N: 1}},
+			{"Limit", true, quota.Charge{Key: "key", N: 1, Limit: new(quota.Limit)}},
+			{"Limit", true, other}, // another Shape of the Name
+			{"ID", true, long},
+		} {
+			dst := make([]quota.Decision, 1, 4)
+			check := func(verb string, err error, added int) {
+				fault, ok := errors.AsType[*quota.ChargeError](err)
+				if !ok || fault.Field != test.field || fault.Index != 1 || added != 0 {
+					r.t.Errorf("%s: %d Decisions, want an error for %s, got %v", verb, added, test.field, err)
+				}
+			}
+			ds, err := r.store.Take(context.Background(), dst, good, test.bad)
+			check("Take", err, len(ds)-1)
+			if r.peeker != nil {
+				ds, err := r.peeker.Peek(context.Background(), dst, good, test.bad)
+				check("Peek", err, len(ds)-1)
+			}
+			if r.reserver != nil {
+				_, _, _, err := r.reserver.Reserve(context.Background(), h, good, test.bad)
+				check("Reserve", err, 0)
+			}
+			if r.settler != nil && test.settles {
+				check("Settle", r.settler.Settle(context.Background(), good, test.bad), 0)
+			}
+		}
+		r.remaining(1, good)
+	}},
+	{name: "Decisions are appended, one for each charge", run: func(r *run) {
+		a, b := r.charge("key", 1, quota.PerHour(7)), r.charge("key", 2, quota.PerDay(9))
+		ds, err := r.store.Take(context.Background(), make([]quota.Decision, 1, 5), a, b)
+		if err != nil || len(ds) != 3 || ds[0] != (quota.Decision{}) || ds[1].Remaining != 6 || ds[2].Remaining != 7 {
+			r.t.Errorf("%+v, %v", ds, err)
+		}
+		ds, err = r.store.Take(context.Background(), ds[:1])
+		if err != nil || len(ds) != 1 {
+			r.t.Errorf("without charges: %+v, %v", ds, err)
+		}
+	}},
+	{name: "each Key, Name and dry run has its own count", run: func(r *run) {
+		for _, key := range []string{"", "a", "b", "ab", "a:b", "a b", "{a}b", "{a}", "A", "é", "a\x00", "a\n", "aa"} {
+			for _, name := range []string{"a", "b", "a:b", "A", "a b"} {
+				for _, dry := range []bool{true, false} {
+					c := r.charge(key, 1, quota.Policy{Name: name, Quota: 1, Window: h})
+					c.DryRun = dry
+					if d := r.take(c)[0]; !d.Allowed {
+						r.t.Errorf("%s of %q: %+v", name, key, d)
+					}
+				}
+			}
+		}
+	}},
+	{name: "every byte of an ID counts, and it is remembered for its Key, Name and dry run", run: func(r *run) {
+		c := r.charge("key", 1, quota.PerDay(100))
+		ids := []string{"a", "A", " ", "a:b", "\x00", "\n", "é", "\xff", strings.Repeat("x", 256), strings.Repeat("x", 255)}
+		others := []quota.Charge{c, c, c}
+		others[0].Key, others[1].Limit, others[2].DryRun = "other", r.compile(quota.PerHour(100)), true
+		for range 2 {
+			for _, c.ID = range ids {
+				for _, other := range append(others, c) {
+					other.ID = c.ID
+					r.allowed(other)
+				}
+			}
+		}
+		for _, c := range append(others, c) {
+			r.remaining(100-int64(len(ids)), c)
+		}
+	}},
+	{name: "a charge with an ID that was denied is made later", run: func(r *run) {
+		c, narrow := r.charge("key", 1, quota.PerDay(10)), r.charge("key", 1, quota.PerHour(1))
+		r.allowed(narrow)
+		c.ID, narrow.ID = "call", "call"
+		if r.allowed(c, narrow) {
+			r.t.Error("a charge that does not fit was allowed")
+		}
+		r.move(h)
+		if !r.allowed(c, narrow) || !r.allowed(c, narrow) {
+			r.t.Error("a charge that fits or was made before was denied")
+		}
+		r.remaining(9, c)
+	}},
+	{name: "SlidingLog remembers a thousand single units", run: func(r *run) {
+		c := r.charge("key", 1, slidingLog(1000, h))
+		for range 1000 {
+			r.allowed(c)
+			r.move(ms)
+		}
+		for wait := h - s; wait >= ms; wait = ms {
+			if d := r.take(c)[0]; d.RetryAfter != wait {
+				r.t.Fatalf("retry after %v: %+v", wait, d)
+			}
+			if r.move(wait); !r.allowed(c) || wait == ms {
+				return
+			}
+		}
+	}},
+	{name: "what was used stays used when the clock is set back, and nobody waits longer", back: true, run: func(r *run) {
+		for _, ahead := range []time.Duration{h, 30 * 24 * h} {
+			r.align(h)
+			charges := r.charges(0, mixed)
+			for i := range charges {
+				charges[i].N = atOnce(charges[i].Limit)
+			}
+			r.allowed(charges...)
+			r.move(-ahead)
+			for i, d := range r.take(charges...) {
+				window := charges[i].Limit.Policy().Window
+				if d.Allowed || window > 0 && d.RetryAfter > 2*window {
+					r.t.Errorf("%s, %v back: %+v", charges[i].Limit.Name(), ahead, d)
+				}
+			}
+			r.move(ahead + 62*24*h)
+		}
+	}},
+	{name: "two versions of a policy in turn admit what one of them admits", run: func(r *run) {
+		r.move(startOfNextMonth(r.now()).Sub(r.now())) // so that no window ends
+		for i, old := range mixed {
+			for j, new := range mixed {
+				old.Name, new.Name = "api", "api"
+				key, taken := fmt.Sprint(i, " ", j), 0
+				a, b := r.charge(key, 1, old), r.charge(key, 1, new)
+				for range 40 {
+					for _, c := range []quota.Charge{a, b} {
+						if r.take(c)[0].Allowed {
+							taken++
+						}
+					}
+				}
+				if low, high := int(min(atOnce(a.Limit), atOnce(b.Limit))), int(max(atOnce(a.Limit), atOnce(b.Limit))); taken < low || taken > high {
+					r.t.Errorf("%s and %s: %d were taken", a.Limit.Shape(), b.Limit.Shape(), taken)
+				}
+			}
+		}
+	}},
+	{name: "each version of a policy goes on at its own rate, and both are forgotten together", run: func(r *run) {
+		day := r.charge("key", 9, quota.Policy{Name: "api", Quota: 10, Window: 24 * h})
+		hour := r.charge("key", 1, quota.Policy{Name: "api", Quota: 10, Window: h})
+		if !r.allowed(day) || !r.allowed(hour) || r.allowed(hour) {
+			r.t.Error("the new version does not begin with what is owed")
+		}
+		r.move(h)
+		if hour.N, day.N = 10, 1; r.allowed(day) || !r.allowed(hour) {
+			r.t.Error("10 in an hour do not come back in an hour, or 10 in a day do")
+		}
+		if r.inspector == nil {
+			return
+		}
+		if states := r.inspect("key"); len(states) != 2 {
+			r.t.Errorf("both owe: %+v", states)
+		}
+		r.move(48 * h)
+		r.allowed(hour)
+		if states := r.inspect("key"); len(states) != 1 {
+			r.t.Errorf("neither owes: %+v", states)
+		}
+	}},
+	{name: "a call whose context has ended or ends is made once or not at all", run: func(r *run) {
+		c := r.charge("key", 1, quota.PerDay(1000))
+		var made, unknown atomic.Int64
+		call := func(ctx context.Context) {
+			ds, err := r.store.Take(ctx, nil, c)
+			switch {
+			case err != nil:
+				unknown.Add(1)
+			case len(ds) == 1 && ds[0].Allowed:
+				made.Add(1)
+			}
+		}
+		r.together(func(i int) {
+			ctx, cancel := context.WithCancel(context.Background())
+			if i%2 == 0 {
+				cancel()
+			} else {
+				go cancel()
+			}
+			call(ctx)
+			call(context.Background())
+		})
+		c.ID = "afterwards"
+		if d := r.take(c)[0]; d.Remaining > 999-made.Load() || d.Remaining < 999-made.Load()-unknown.Load() {
+			r.t.Errorf("%d were made, and perhaps %d more: %+v", made.Load(), unknown.Load(), d)
+		}
+	}},
+	{name: "every state expires, but not before it owes nothing", run: func(r *run) {
+		if r.suite.Kept == nil {
+			return
+		}
+		for _, c := range r.charges(1, mixed) {
+			before := r.suite.Kept(r.t, r.store)
+			d, changed := r.take(c)[0], 0
+			for name, item := range r.suite.Kept(r.t, r.store) {
+				if item.TTL < 0 {
+					r.t.Errorf("%q never expires", name)
+				}
+				if was, ok := before[name]; ok && was.Value == item.Value {
+					continue
+				}
+				if changed++; item.TTL < d.ResetAfter-s {
+					r.t.Errorf("%s: %q expires after %v, but owes for %v", c.Limit.Name(), name, item.TTL, d.ResetAfter)
+				}
+			}
+			if changed == 0 {
+				r.t.Errorf("%s: nothing is stored", c.Limit.Name())
+			}
+		}
+	}},
+	{name: "a denial writes nothing, and neither does Peek", run: func(r *run) {
+		if r.suite.Kept == nil {
+			return
+		}
+		charges := r.charges(1, mixed)
+		r.allowed(charges...)
+		before := r.suite.Kept(r.t, r.store)
+		for _, c := range charges {
+			never := c
+			never.N = atOnce(c.Limit) + 1
+			r.allowed(c, never)
+			r.allowed(r.charge("new", 1, c.Limit.Policy()), never)
+			if r.peeker != nil {
+				_, _ = r.peeker.Peek(context.Background(), nil, c)
+			}
+			if r.reserver != nil {
+				r.reserve(h, c, never)
+			}
+		}
+		if after := r.suite.Kept(r.t, r.store); !maps.EqualFunc(before, after, func(a, b Item) bool { return a.Value == b.Value }) {
+			r.t.Errorf("before %v\nafter %v", before, after)
+		}
+	}},
+	{name: "an unreadable state owes nothing, and Corrupt counts it", run: func(r *run) {
+		for name, spoil := range r.suite.Spoil {
+			for _, c := range r.charges(1, mixed) {
+				c.Key = name + " " + c.Limit.Shape()
+				r.allowed(c, c)
+				spoil(r.t, r.store, c)
+				var before int64
+				if r.suite.Corrupt != nil {
+					before = r.suite.Corrupt(r.store)
+				}
+				ds, err := r.store.Take(context.Background(), nil, c)
+				if err != nil {
+					continue
+				}
+				if ds[0].Remaining != atOnce(c.Limit)-1 {
+					r.t.Errorf("%s, %s: %+v", name, c.Limit.Name(), ds[0])
+				}
+				if r.suite.Corrupt != nil && r.suite.Corrupt(r.store) <= before {
+					r.t.Errorf("%s, %s was not counted", name, c.Limit.Name())
+				}
+			}
+		}
+	}},
+}
+
+func startOfNextMonth(t time.Time) time.Time {
+	year, month, _ := t.UTC().Date()
+	return time.Date(year, month+1, 1, 0, 0, 0, 0, time.UTC)
+}
+
+// callers is how many goroutines call a Store at once.
+const callers = 64
+
+// together runs call in many goroutines at once.
+func (r *run) together(call func(i int)) {
+	var all sync.WaitGroup
+	start := make(chan struct{})
+	for i := range callers {
+		all.Go(func() {
+			<-start
+			call(i)
+		})
+	}
+	close(start)
+	all.Wait()
+}
+
+// atOnce returns how many calls with charges are allowed when many goroutines make four each.
+func (r *run) atOnce(charges ...quota.Charge) int64 {
+	var allowed atomic.Int64
+	r.together(func(int) {
+		for range 4 {
+			if r.allowed(charges...) {
+				allowed.Add(1)
+			}
+		}
+	})
+	return allowed.Load()
+}
+
+// contended are tests of what must be exact under concurrent calls.
+var contended = []test{
+	{name: "of 256 concurrent calls exactly the limit is admitted", run: func(r *run) {
+		for _, n := range []int64{1, 3} {
+			for _, c := range r.charges(n, mixed) {
+				c.Key = fmt.Sprint(n)
+				if got, want := r.atOnce(c), atOnce(c.Limit)/n; got != want {
+					r.t.Errorf("%s: %d of %d were admitted at a cost of %d", c.Limit.Name(), got, want, n)
+				}
+			}
+		}
+	}},
+	{name: "of 256 concurrent calls with several charges none is taken in part", run: func(r *run) {
+		charges := append(r.charges(1, mixed), r.charge("key", 2, slidingLog(26, h)), r.charge("tenant", 1, quota.PerDay(1000)))
+		if n := r.atOnce(charges...); n != 13 {
+			r.t.Errorf("%d of 13 were admitted", n)
+		}
+		for _, c := range charges[:len(mixed)] {
+			r.remaining(atOnce(c.Limit)-13, c)
+		}
+		r.remaining(987, charges[len(charges)-1])
+	}},
+	{name: "calls with the same keys in different orders are exact, without a deadlock", run: func(r *run) {
+		keys := []string{"a", "b", "c", "d", "e"}
+		limits := r.charges(2, []quota.Policy{quota.PerDay(100_000), slidingWindow(100_000, 24*h), fixedWindow(100_000, 24*h)})
+		var asked [5][3]atomic.Int64
+		r.together(func(i int) {
+			random := rand.New(rand.NewPCG(uint64(i), 10))
+			for range 4 {
+				charges := make([]quota.Charge, 6)
+				for j := range charges {
+					k, l := random.IntN(len(keys)), random.IntN(len(limits))
+					charges[j] = limits[l]
+					charges[j].Key = keys[k]
+					asked[k][l].Add(2)
+				}
+				r.allowed(charges...)
+			}
+		})
+		for k, key := range keys {
+			for l, c := range limits {
+				c.Key = key
+				r.remaining(100_000-asked[k][l].Load(), c)
+			}
+		}
+	}},
+	{name: "64 concurrent reservations have the waits of 64 sequential ones", run: func(r *run) {
+		if r.reserver == nil {
+			return
+		}
+		r.align(m)
+		for _, c := range r.charges(1, []quota.Policy{
+			{Quota: 10, Window: s, Burst: 3}, leaky(10, 3, s), fixedWindow(10, s), slidingWindow(10, s), slidingLog(10, s),
+		}) {
+			var mu sync.Mutex
+			var got, want []time.Duration
+			r.together(func(int) {
+				wait, _ := r.reserve(h, c)
+				mu.Lock()
+				defer mu.Unlock()
+				got = append(got, wait)
+			})
+			model := newModel()
+			for range callers {
+				wait, _ := model.reserve([]quota.Charge{c}, h, r.now().UnixMicro())
+				want = append(want, wait)
+			}
+			if slices.Sort(got); !slices.Equal(got, want) {
+				r.t.Errorf("%s:\n  store %v\n  model %v", c.Limit.Name(), got, want)
+			}
+		}
+	}},
+	{name: "concurrent takes and refunds leave nothing owed", run: func(r *run) {
+		if r.settler == nil {
+			return
+		}
+		charges := r.charges(1, mixed)
+		r.together(func(int) {
+			for range 4 {
+				for _, c := range charges {
+					if d := r.take(c)[0]; d.Allowed {
+						c.N, c.At = -1, d.At
+						r.settle(c)
+					}
+				}
+			}
+		})
+		for _, c := range charges {
+			r.remaining(atOnce(c.Limit), c)
+		}
+	}},
+	{name: "of 256 concurrent calls with one ID all are allowed and one is charged", run: func(r *run) {
+		for _, c := range r.charges(2, mixed) {
+			c.ID = "call"
+			if n := r.atOnce(c); n != 4*callers {
+				r.t.Errorf("%s: %d were allowed", c.Limit.Name(), n)
+			}
+			r.remaining(atOnce(c.Limit)-2, c)
+		}
+	}},
+}
