@@ -2,11 +2,11 @@ package quotatest_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"os/exec"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -20,488 +20,376 @@ import (
 
 var ctx = context.Background()
 
-// A faulty is a Memory with one fault. Hooks that are nil change nothing.
+// A faulty is a Memory, each call of which goes through a fault.
 type faulty struct {
-	quota.Memory
-	clock func() time.Time
+	memory quota.Memory
+	fault  func(c *call)
+	clock  func() time.Time
+	kept   sync.Map // what a fault remembers
+}
 
-	alter   func(c *quota.Charge)                   // before Take, Peek and Reserve
-	answer  func(d *quota.Decision, c quota.Charge) // of Take and Peek
-	take    func(dst []quota.Decision, charges []quota.Charge) ([]quota.Decision, error)
-	settle  func(charges []quota.Charge) error
-	reserve func(max time.Duration, charges []quota.Charge) (wait time.Duration, at time.Time, ok bool, err error)
-	inspect func(key string) ([]quota.State, error)
-	reset   func(key string) error
+// A call is what a fault changes, before and after do makes it.
+type call struct {
+	*faulty
+	ctx      context.Context
+	verb     string
+	do       func()
+	charges  []quota.Charge
+	ds       []quota.Decision // without what they are appended to
+	dst      []quota.Decision
+	key      string
+	limit, n int64
+	hold     *quota.Hold
+	max      time.Duration
+	wait     time.Duration
+	at       time.Time
+	ok       bool
+	states   []quota.State
+	err      error
+}
 
-	mu   sync.Mutex // guards seen
-	seen map[string]bool
+func (c *call) make(verb string, f *faulty, do func()) {
+	c.verb, c.faulty, c.do, c.charges = verb, f, do, slices.Clone(c.charges)
+	f.fault(c)
+}
+
+func (f *faulty) Take(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+	return f.decide(ctx, "Take", f.memory.Take, dst, charges)
+}
+
+func (f *faulty) Peek(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
+	return f.decide(ctx, "Peek", f.memory.Peek, dst, charges)
+}
+
+func (f *faulty) decide(
+	ctx context.Context, verb string,
+	decide func(context.Context, []quota.Decision, ...quota.Charge) ([]quota.Decision, error),
+	dst []quota.Decision, charges []quota.Charge,
+) ([]quota.Decision, error) {
+	if err := quota.CheckTake(charges); err != nil || len(charges) == 0 {
+		return dst, err
+	}
+	c := &call{ctx: ctx, charges: charges, dst: dst}
+	c.make(verb, f, func() { c.ds, c.err = decide(ctx, nil, c.charges...) })
+	for i := range c.ds {
+		c.ds[i].Limit = charges[i].Limit.Policy().Quota
+	}
+	return append(c.dst, c.ds...), c.err
+}
+
+func (f *faulty) Settle(_ context.Context, charges ...quota.Charge) error {
+	if err := quota.CheckSettle(charges); err != nil {
+		return err
+	}
+	c := &call{charges: charges}
+	c.make("Settle", f, func() { c.err = f.memory.Settle(ctx, c.charges...) })
+	return c.err
+}
+
+func (f *faulty) Reserve(_ context.Context, max time.Duration, charges ...quota.Charge) (time.Duration, time.Time, bool, error) {
+	if err := quota.CheckTake(charges); err != nil {
+		return 0, time.Time{}, false, err
+	}
+	c := &call{charges: charges, max: max}
+	c.make("Reserve", f, func() { c.wait, c.at, c.ok, c.err = f.memory.Reserve(ctx, c.max, c.charges...) })
+	return c.wait, c.at, c.ok, c.err
+}
+
+func (f *faulty) Inspect(_ context.Context, key string) ([]quota.State, error) {
+	c := &call{key: key}
+	c.make("Inspect", f, func() { c.states, c.err = f.memory.Inspect(ctx, key) })
+	return c.states, c.err
+}
+
+func (f *faulty) Reset(_ context.Context, key string) error {
+	c := &call{key: key}
+	c.make("Reset", f, func() { c.err = f.memory.Reset(ctx, key) })
+	return c.err
+}
+
+func (f *faulty) Acquire(_ context.Context, key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
+	if err := quota.CheckAcquire(limit, n); err != nil {
+		return nil, quota.Decision{}, err
+	}
+	c := &call{key: key, limit: limit, n: n, ds: make([]quota.Decision, 1)}
+	c.make("Acquire", f, func() { c.hold, c.ds[0], c.err = f.memory.Acquire(ctx, c.key, c.limit, c.n) })
+	c.ds[0].Limit = limit
+	return c.hold, c.ds[0], c.err
 }
 
 // setClock sets the clock of f's Memory, which only tests of package quota can set otherwise.
 func (f *faulty) setClock(now func() time.Time) {
-	f.clock = now
-	field := reflect.ValueOf(&f.Memory).Elem().FieldByName("now")
+	field := reflect.ValueOf(&f.memory).Elem().FieldByName("now")
 	*(*func() time.Time)(unsafe.Pointer(field.UnsafeAddr())) = now
 }
 
-func (f *faulty) altered(charges []quota.Charge) []quota.Charge {
-	charges = append([]quota.Charge(nil), charges...)
-	for i := range charges {
-		if f.alter != nil && charges[i].Limit != nil && charges[i].Limit.Name() != "" {
-			f.alter(&charges[i])
-		}
-	}
-	return charges
-}
-
-func (f *faulty) answered(ds []quota.Decision, charges []quota.Charge) {
-	for i := range charges[:min(len(charges), len(ds))] {
-		d := &ds[len(ds)-len(charges)+i]
-		d.Limit = charges[i].Limit.Policy().Quota
-		if f.answer != nil {
-			f.answer(d, charges[i])
-		}
-	}
-}
-
-func (f *faulty) Take(_ context.Context, dst []quota.Decision, charges ...quota.Charge) (ds []quota.Decision, err error) {
-	if f.take != nil && quota.CheckTake(charges) == nil {
-		ds, err = f.take(dst, charges)
-	} else {
-		ds, err = f.Memory.Take(ctx, dst, f.altered(charges)...)
-	}
-	if err == nil {
-		f.answered(ds, charges)
-	}
-	return ds, err
-}
-
-func (f *faulty) Peek(_ context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
-	ds, err := f.Memory.Peek(ctx, dst, f.altered(charges)...)
-	if err == nil {
-		f.answered(ds, charges)
-	}
-	return ds, err
-}
-
-func (f *faulty) Settle(_ context.Context, charges ...quota.Charge) error {
-	if f.settle != nil && quota.CheckSettle(charges) == nil {
-		return f.settle(charges)
-	}
-	return f.Memory.Settle(ctx, f.altered(charges)...)
-}
-
-func (f *faulty) Reserve(_ context.Context, max time.Duration, charges ...quota.Charge) (
-	time.Duration, time.Time, bool, error,
-) {
-	if f.reserve != nil && quota.CheckTake(charges) == nil {
-		return f.reserve(max, charges)
-	}
-	return f.Memory.Reserve(ctx, max, f.altered(charges)...)
-}
-
-func (f *faulty) Inspect(_ context.Context, key string) ([]quota.State, error) {
-	if f.inspect != nil {
-		return f.inspect(key)
-	}
-	return f.Memory.Inspect(ctx, key)
-}
-
-func (f *faulty) Reset(_ context.Context, key string) error {
-	if f.reset != nil {
-		return f.reset(key)
-	}
-	return f.Memory.Reset(ctx, key)
-}
-
-// first reports whether it is called with a name for the first time.
-func (f *faulty) first(name string) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	first := !f.seen[name]
-	if f.seen == nil {
-		f.seen = make(map[string]bool)
-	}
-	f.seen[name] = true
-	return first
-}
-
-// denied reports whether ds deny the call.
-func denied(ds []quota.Decision, charges []quota.Charge) bool {
-	for i, c := range charges {
-		if !ds[len(ds)-len(charges)+i].Allowed && !c.DryRun {
+// denied reports whether c was denied.
+func (c *call) denied() bool {
+	for i, d := range c.ds {
+		if !d.Allowed && !c.charges[i].DryRun {
 			return true
 		}
 	}
 	return false
 }
 
-// with returns l with another policy.
-func with(l *quota.Limit, change func(p *quota.Policy)) *quota.Limit {
-	p := l.Policy()
-	change(&p)
-	if changed, err := p.Compile(); err == nil {
-		return changed
-	}
-	return l
-}
-
-// oneMore lets one unit more fit at once.
-func oneMore(p *quota.Policy) {
-	p.Burst++
-	if p.Algorithm > quota.LeakyBucket {
-		p.Quota++
+// answers returns a fault of Decisions.
+func answers(alter func(d *quota.Decision, c *quota.Charge)) func(c *call) {
+	return func(c *call) {
+		asked := slices.Clone(c.charges)
+		c.do()
+		for i := range c.ds[:min(len(c.ds), len(asked))] {
+			alter(&c.ds[i], &asked[i])
+		}
 	}
 }
 
-var storeFaults = map[string]func(f *faulty){
-	"none": func(*faulty) {},
+// charges returns a fault of what is charged.
+func charges(alter func(c *quota.Charge)) func(c *call) {
+	return func(c *call) {
+		for i := range c.charges {
+			alter(&c.charges[i])
+		}
+		c.do()
+	}
+}
+
+// limits returns a fault of what a policy means.
+func limits(alter func(p *quota.Policy)) func(c *call) {
+	return charges(func(c *quota.Charge) {
+		p := c.Limit.Policy()
+		alter(&p)
+		if l, err := p.Compile(); err == nil {
+			c.Limit = l
+		}
+	})
+}
+
+// on returns a fault of some calls.
+func on(verb string, fault func(c *call)) func(c *call) {
+	return func(c *call) {
+		if c.verb == verb {
+			fault(c)
+		} else {
+			c.do()
+		}
+	}
+}
+
+// after returns a fault of what some calls leave behind.
+func after(verb string, fault func(c *call)) func(c *call) {
+	return on(verb, func(c *call) { c.do(); fault(c) })
+}
+
+type (
+	charge   = quota.Charge
+	decision = quota.Decision
+)
+
+var faults = map[string]func(c *call){
+	"none":      func(c *call) { c.do() },
+	"gate none": func(c *call) { c.do() },
 
 	// What a Decision says.
-	"early RetryAfter":        answers(func(d *quota.Decision, _ quota.Charge) { d.RetryAfter = max(0, d.RetryAfter-1000) }),
-	"late RetryAfter":         answers(func(d *quota.Decision, _ quota.Charge) { d.RetryAfter += d.RetryAfter & 1024 }),
-	"early NextAfter":         answers(func(d *quota.Decision, _ quota.Charge) { d.NextAfter = max(0, d.NextAfter-1000) }),
-	"early ResetAfter":        answers(func(d *quota.Decision, _ quota.Charge) { d.ResetAfter = max(d.NextAfter, d.ResetAfter-1000) }),
-	"a unit too many remains": answers(func(d *quota.Decision, c quota.Charge) { d.Remaining = min(d.Remaining+1, c.Limit.AtOnce()) }),
-	"a denial says nothing is left": answers(func(d *quota.Decision, _ quota.Charge) {
-		if !d.Allowed {
-			d.Remaining = 0
-		}
-	}),
-	"no Never":                 answers(func(d *quota.Decision, _ quota.Charge) { d.Never = false }),
-	"no Delay":                 answers(func(d *quota.Decision, _ quota.Charge) { d.Delay = 0 }),
-	"the time of a second ago": answers(func(d *quota.Decision, _ quota.Charge) { d.At = d.At.Add(-time.Second) }),
-	"a dry run always fits":    answers(func(d *quota.Decision, c quota.Charge) { d.Allowed = d.Allowed || c.DryRun }),
+	"RetryAfter is early":         answers(func(d *decision, _ *charge) { d.RetryAfter = max(0, d.RetryAfter-1000) }),
+	"RetryAfter is late":          answers(func(d *decision, _ *charge) { d.RetryAfter += min(d.RetryAfter, 1000) }),
+	"NextAfter is early":          answers(func(d *decision, _ *charge) { d.NextAfter = max(0, d.NextAfter-1000) }),
+	"ResetAfter is early":         answers(func(d *decision, _ *charge) { d.ResetAfter = max(0, d.ResetAfter-1000) }),
+	"one unit too many remains":   answers(func(d *decision, c *charge) { d.Remaining = min(d.Remaining+1, c.Limit.AtOnce()) }),
+	"a denial says 0 remain":      answers(func(d *decision, _ *charge) { d.Remaining *= min(1, int64(d.ResetAfter-d.RetryAfter)) }),
+	"Never is not said":           answers(func(d *decision, _ *charge) { d.Never = false }),
+	"Delay is not said":           answers(func(d *decision, _ *charge) { d.Delay = 0 }),
+	"At is rounded":               answers(func(d *decision, _ *charge) { d.At = d.At.Truncate(time.Millisecond) }),
+	"a dry run always fits":       answers(func(d *decision, c *charge) { d.Allowed = d.Allowed || c.DryRun }),
+	"Decisions are not appended":  func(c *call) { c.do(); c.dst = nil },
+	"Decisions are one too few":   func(c *call) { c.do(); c.ds = c.ds[:len(c.ds)/2+len(c.ds)%2] },
+	"an ID makes all charges fit": answers(func(d *decision, c *charge) { d.Allowed = d.Allowed || c.ID == "x" }),
 
 	// What a charge is counted as.
-	"a unit too many fits":  alters(func(c *quota.Charge) { c.Limit = with(c.Limit, oneMore) }),
-	"a dry run is enforced": alters(func(c *quota.Charge) { c.DryRun = false }),
-	"all is a dry run":      alters(func(c *quota.Charge) { c.DryRun = true }),
-	"IDs are ignored":       alters(func(c *quota.Charge) { c.ID = "" }),
-	"IDs are cut off":       alters(func(c *quota.Charge) { c.ID = c.ID[:min(len(c.ID), 255)] }),
-	"an ID is of all keys": func(f *faulty) {
-		f.take = func(dst []quota.Decision, charges []quota.Charge) ([]quota.Decision, error) {
-			for _, c := range charges {
-				if c.ID != "" && !f.first(c.ID) {
-					return f.Memory.Peek(ctx, dst, charges...)
+	"one unit too many fits": limits(func(p *quota.Policy) {
+		if p.Burst++; p.Algorithm > quota.LeakyBucket {
+			p.Quota++
+		}
+	}),
+	"a log is a sliding window": limits(func(p *quota.Policy) { p.Algorithm = min(p.Algorithm, quota.SlidingWindow) }),
+	"days are those of UTC": limits(func(p *quota.Policy) {
+		if p.Calendar != 0 {
+			p.Location = time.UTC
+		}
+	}),
+	"a debt has no bound":            limits(func(p *quota.Policy) { p.MaxDebt = 1000 * time.Hour }),
+	"0 units are 0":                  on("Take", charges(func(c *charge) { c.DryRun = c.DryRun || c.N == 0 })),
+	"a dry run is enforced":          charges(func(c *charge) { c.DryRun = false }),
+	"a dry run is not counted":       charges(func(c *charge) { c.Key += map[bool]string{true: time.Now().String()}[c.DryRun] }),
+	"IDs are ignored":                charges(func(c *charge) { c.ID = "" }),
+	"IDs are cut off":                charges(func(c *charge) { c.ID = c.ID[:min(len(c.ID), 255)] }),
+	"IDs are ignored by Settle":      on("Settle", charges(func(c *charge) { c.ID = "" })),
+	"a refund is for now":            charges(func(c *charge) { c.At = time.Time{} }),
+	"keys are folded":                charges(func(c *charge) { c.Key = strings.ToLower(c.Key) }),
+	"a changed Shape starts at zero": charges(func(c *charge) { c.Key += c.Limit.Shape() }),
+	"a changed Burst starts at zero": charges(func(c *charge) { c.Key += string(rune(c.Limit.AtOnce() % 50)) }),
+	"an ID is of all keys": on("Take", func(c *call) {
+		for i := range c.charges {
+			if id := c.charges[i].ID; id != "" {
+				if key, known := c.kept.LoadOrStore(id, c.charges[i].Key); known {
+					c.charges[i].Key = key.(string)
 				}
 			}
-			return f.Memory.Take(ctx, dst, charges...)
+		}
+		c.do()
+	}),
+
+	// What a call does.
+	"Take only looks":           on("Take", func(c *call) { c.ds, c.err = c.memory.Peek(ctx, nil, c.charges...) }),
+	"Peek takes":                on("Peek", func(c *call) { c.ds, c.err = c.memory.Take(ctx, nil, c.charges...) }),
+	"Settle is lost":            on("Settle", func(*call) {}),
+	"refunds are lost":          on("Settle", charges(func(c *charge) { c.N = max(c.N, 0) })),
+	"only whole debts are made": on("Settle", charges(func(c *charge) { c.N = min(c.N, c.Limit.AtOnce()) })),
+	"a cut is not told":         after("Settle", func(c *call) { c.err = nil }),
+	"Reserve ignores its limit": on("Reserve", func(c *call) { c.max = quota.Forever; c.do() }),
+	"Reserve ends early":        on("Reserve", func(c *call) { c.max -= time.Microsecond; c.do() }),
+	"Reserve takes at once":     after("Reserve", func(c *call) { c.at = c.at.Add(-c.wait) }),
+	"Reset is lost":             on("Reset", func(*call) {}),
+	"a denial is charged": after("Take", func(c *call) {
+		if c.denied() {
+			c.memory.Take(ctx, nil, c.charges[0])
+		}
+	}),
+	"a refused reservation is charged": after("Reserve", func(c *call) {
+		if !c.ok {
+			c.memory.Take(ctx, nil, c.charges[0])
+		}
+	}),
+	"charges are taken one by one": on("Take", func(c *call) {
+		all, ds := c.charges, []decision(nil)
+		for i := range all {
+			c.charges = all[i : i+1]
+			c.do()
+			ds = append(ds, c.ds...)
+		}
+		c.ds = ds
+	}),
+	"only one of several charges is made": after("Take", func(c *call) {
+		if len(c.charges) > 1 && !c.denied() {
+			last := c.charges[len(c.charges)-1]
+			last.N, last.ID, last.At = -last.Units(), "", c.ds[0].At
+			c.memory.Settle(ctx, last)
+		}
+	}),
+	"updates are lost": on("Take", func(c *call) {
+		if c.ds, c.err = c.memory.Peek(ctx, nil, c.charges...); c.denied() {
+			return
+		}
+		runtime.Gosched()
+		if c.do(); c.denied() { // after all
+			c.memory.Settle(ctx, c.charges...)
+			for i := range c.ds {
+				c.ds[i].Allowed = true
+			}
+		}
+	}),
+	"an ended context charges twice": on("Take", func(c *call) {
+		if c.do(); c.ctx.Err() != nil {
+			c.do()
+		}
+	}),
+	"a denied ID is remembered": after("Take", func(c *call) {
+		for i, d := range c.ds {
+			if id := c.charges[i].ID; id != "" {
+				_, known := c.kept.LoadOrStore(id+c.charges[i].Key, nil)
+				c.ds[i].Allowed = d.Allowed || known
+			}
+		}
+	}),
+	"Inspect shows no dry runs": after("Inspect", func(c *call) {
+		c.states = slices.DeleteFunc(c.states, func(s quota.State) bool { return s.DryRun })
+	}),
+	"states are not sorted": after("Inspect", func(c *call) { slices.Reverse(c.states) }),
+	"states are not forgotten": after("Inspect", func(c *call) {
+		if kept, ok := c.kept.Load(c.key); ok && len(c.states) < len(kept.([]quota.State)) {
+			c.states = kept.([]quota.State)
+		}
+		c.kept.Store(c.key, c.states)
+	}),
+	"the clock waits after it was set back": func(c *call) {
+		latest, _ := c.kept.LoadOrStore("latest", c.clock())
+		if c.clock().After(latest.(time.Time)) {
+			latest = c.clock()
+			c.kept.Store("latest", latest)
+		}
+		c.setClock(func() time.Time { return latest.(time.Time) })
+		answers(func(d *decision, _ *charge) { d.At = c.clock() })(c)
+	},
+	"a clock that is set back starts anew": func(c *call) {
+		latest, _ := c.kept.LoadOrStore("latest", c.clock())
+		if c.clock().Before(latest.(time.Time)) {
+			c.kept.Range(func(key, _ any) bool { c.memory.Reset(ctx, key.(string)); return true })
+		}
+		c.kept.Store("latest", c.clock())
+		for _, charge := range c.charges {
+			c.kept.LoadOrStore(charge.Key, nil)
+		}
+		c.do()
+	},
+
+	"gate one place too many":         func(c *call) { c.limit = min(c.limit+1, 1<<53-1); c.do() },
+	"gate all Holds weigh one":        func(c *call) { c.n = 1; c.do() },
+	"gate one key":                    func(c *call) { c.key = ""; c.do() },
+	"gate a count for each limit":     func(c *call) { c.key += string(rune(c.limit % 1000)); c.do() },
+	"gate one too many remains":       func(c *call) { c.do(); c.ds[0].Remaining++ },
+	"gate Never is not said":          func(c *call) { c.do(); c.ds[0].Never = false },
+	"gate all is allowed":             func(c *call) { c.do(); c.ds[0].Allowed = true },
+	"gate it knows when":              func(c *call) { c.do(); c.ds[0].RetryAfter = 1 },
+	"gate Holds are released at once": func(c *call) { c.do(); c.hold.Release() },
+	"gate nothing is released": func(c *call) {
+		c.do()
+		c.kept.Store(c.hold, nil) // so that it does not become garbage
+		if c.hold != nil {
+			c.hold = quota.NewHold(nil, nil, nil)
 		}
 	},
-	"all keys are one": alters(func(c *quota.Charge) { c.Key = "" }),
-	"keys are folded":  alters(func(c *quota.Charge) { c.Key = strings.ToLower(c.Key) }),
-	"key and name run together": alters(func(c *quota.Charge) {
-		c.Key, c.Limit = c.Key+":"+c.Limit.Name(), with(c.Limit, func(p *quota.Policy) { p.Name = "x" })
-	}),
-	"a changed Shape starts at zero": alters(func(c *quota.Charge) { c.Key += c.Limit.Shape() }),
-	"two bursts of a Shape are two":  alters(func(c *quota.Charge) { c.Key += string(rune(c.Limit.AtOnce() % 50)) }),
-	"days are those of UTC": alters(func(c *quota.Charge) {
-		if c.Limit.Policy().Calendar != 0 {
-			c.Limit = with(c.Limit, func(p *quota.Policy) { p.Location = time.UTC })
+	"gate a denial takes a place": func(c *call) {
+		if c.do(); c.hold == nil {
+			hold, _, _ := c.memory.Acquire(ctx, c.key, 1<<50, 1)
+			c.kept.Store(hold, nil)
 		}
-	}),
-	"a leaky bucket is a token bucket": alters(func(c *quota.Charge) {
-		if c.Limit.Policy().Algorithm == quota.LeakyBucket {
-			c.Limit = with(c.Limit, func(p *quota.Policy) { p.Algorithm = quota.TokenBucket; p.Burst++ })
-		}
-	}),
-	"no cut of debt": alters(func(c *quota.Charge) {
-		c.Limit = with(c.Limit, func(p *quota.Policy) { p.MaxDebt = 1000 * time.Hour })
-	}),
-	"a refund is for now": alters(func(c *quota.Charge) { c.At = time.Time{} }),
-
-	// What calls do.
-	"a denial is charged": takes(func(f *faulty, dst []quota.Decision, charges []quota.Charge) ([]quota.Decision, error) {
-		ds, err := f.Memory.Take(ctx, dst, charges...)
-		if denied(ds, charges) {
-			_, err = f.Memory.Take(ctx, nil, charges[0])
-		}
-		return ds, err
-	}),
-	"charges are taken one by one": takes(func(f *faulty, dst []quota.Decision, charges []quota.Charge) (ds []quota.Decision, err error) {
-		ds = dst
-		for _, c := range charges {
-			ds, err = f.Memory.Take(ctx, ds, c)
-		}
-		return ds, err
-	}),
-	"the last of several charges is forgotten": takes(func(f *faulty, dst []quota.Decision, charges []quota.Charge) ([]quota.Decision, error) {
-		ds, err := f.Memory.Peek(ctx, dst, charges...)
-		if !denied(ds, charges) {
-			ds, err = f.Memory.Take(ctx, dst, charges[:max(1, len(charges)-1)]...)
-			ds, _ = f.Memory.Peek(ctx, ds, charges[min(len(charges), max(1, len(charges)-1)):]...)
-		}
-		return ds, err
-	}),
-	"lost updates": takes(func(f *faulty, dst []quota.Decision, charges []quota.Charge) ([]quota.Decision, error) {
-		ds, err := f.Memory.Peek(ctx, dst, charges...)
-		if err == nil && !denied(ds, charges) {
+	},
+	"gate updates are lost": func(c *call) {
+		if c.do(); c.hold != nil {
+			c.hold.Release()
 			runtime.Gosched()
-			taken, _ := f.Memory.Take(ctx, dst, charges...)
-			if !denied(taken, charges) {
-				return taken, nil
-			}
-		}
-		return ds, err
-	}),
-	"an ID that was denied is remembered": takes(func(f *faulty, dst []quota.Decision, charges []quota.Charge) ([]quota.Decision, error) {
-		ds, err := f.Memory.Take(ctx, dst, charges...)
-		for i, c := range charges {
-			if d := &ds[len(dst)+i]; c.ID != "" && !d.Allowed {
-				d.Allowed = !f.first(c.ID + c.Key)
-			}
-		}
-		return ds, err
-	}),
-	"Decisions are not appended": takes(func(f *faulty, _ []quota.Decision, charges []quota.Charge) ([]quota.Decision, error) {
-		return f.Memory.Take(ctx, nil, charges...)
-	}),
-	"Take only looks": takes(func(f *faulty, dst []quota.Decision, charges []quota.Charge) ([]quota.Decision, error) {
-		return f.Memory.Peek(ctx, dst, charges...)
-	}),
-	"refunds are lost": settles(func(f *faulty, charges []quota.Charge) (err error) {
-		for _, c := range charges {
-			c.N = max(0, c.N)
-			err = errors.Join(err, f.Memory.Settle(ctx, c))
-		}
-		return err
-	}),
-	"Settle charges only what fits": settles(func(f *faulty, charges []quota.Charge) (err error) {
-		for _, c := range charges {
-			if c.N > 0 {
-				ds, _ := f.Memory.Peek(ctx, nil, quota.Charge{Key: c.Key, Limit: c.Limit, DryRun: c.DryRun})
-				c.N = min(c.N, ds[0].Remaining)
-			}
-			err = errors.Join(err, f.Memory.Settle(ctx, c))
-		}
-		return err
-	}),
-	"a cut is not told": settles(func(f *faulty, charges []quota.Charge) error {
-		f.Memory.Settle(ctx, charges...)
-		return nil
-	}),
-	"Settle ignores IDs": settles(func(f *faulty, charges []quota.Charge) error {
-		charges = append([]quota.Charge(nil), charges...)
-		for i := range charges {
-			charges[i].ID = ""
-		}
-		return f.Memory.Settle(ctx, charges...)
-	}),
-	"Reserve waits for any time": func(f *faulty) {
-		f.reserve = func(_ time.Duration, charges []quota.Charge) (time.Duration, time.Time, bool, error) {
-			return f.Memory.Reserve(ctx, quota.Forever, charges...)
-		}
-	},
-	"Reserve ends a microsecond early": func(f *faulty) {
-		f.reserve = func(max time.Duration, charges []quota.Charge) (time.Duration, time.Time, bool, error) {
-			return f.Memory.Reserve(ctx, max-time.Microsecond, charges...)
-		}
-	},
-	"Reserve takes what it refuses": func(f *faulty) {
-		f.reserve = func(max time.Duration, charges []quota.Charge) (time.Duration, time.Time, bool, error) {
-			wait, at, ok, err := f.Memory.Reserve(ctx, max, charges...)
-			if !ok {
-				f.Memory.Take(ctx, nil, charges[0])
-			}
-			return wait, at, ok, err
-		}
-	},
-	"Inspect shows no dry runs": func(f *faulty) {
-		f.inspect = func(key string) (enforced []quota.State, err error) {
-			states, err := f.Memory.Inspect(ctx, key)
-			for _, s := range states {
-				if !s.DryRun {
-					enforced = append(enforced, s)
-				}
-			}
-			return enforced, err
-		}
-	},
-	"states are never forgotten": func(f *faulty) {
-		f.inspect = func(key string) ([]quota.State, error) {
-			states, err := f.Memory.Inspect(ctx, key)
-			for _, shape := range []string{"b1,1,360000000", "b1,1,8640000000"} {
-				if len(states) == 1 && states[0].Shape != shape {
-					states = append(states, quota.State{Name: states[0].Name, Shape: shape})
-				}
-			}
-			quota.SortStates(states)
-			return states, err
-		}
-	},
-	"Reset resets nothing": func(f *faulty) { f.reset = func(string) error { return nil } },
-	"the clock waits after it was set back": func(f *faulty) {
-		var latest time.Time
-		now := f.clock
-		f.setClock(func() time.Time {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			if now().After(latest) {
-				latest = now()
-			}
-			return latest
-		})
-		f.answer = func(d *quota.Decision, _ quota.Charge) { d.At = now() }
-	},
-	"a clock that is set back starts anew": func(f *faulty) {
-		var latest time.Time
-		f.alter = func(c *quota.Charge) {
-			f.mu.Lock()
-			defer f.mu.Unlock()
-			if f.clock().Before(latest) {
-				c.Key += "earlier"
-			} else {
-				latest = f.clock()
-			}
-		}
-	},
-}
-
-func answers(answer func(d *quota.Decision, c quota.Charge)) func(f *faulty) {
-	return func(f *faulty) { f.answer = answer }
-}
-
-func alters(alter func(c *quota.Charge)) func(f *faulty) { return func(f *faulty) { f.alter = alter } }
-
-func takes(take func(f *faulty, dst []quota.Decision, charges []quota.Charge) ([]quota.Decision, error)) func(f *faulty) {
-	return func(f *faulty) {
-		f.take = func(dst []quota.Decision, charges []quota.Charge) ([]quota.Decision, error) {
-			if len(charges) == 0 {
-				return dst, nil
-			}
-			return take(f, dst, charges)
-		}
-	}
-}
-
-func settles(settle func(f *faulty, charges []quota.Charge) error) func(f *faulty) {
-	return func(f *faulty) {
-		f.settle = func(charges []quota.Charge) error { return settle(f, charges) }
-	}
-}
-
-// An acquire is the method of a Gate.
-type acquire func(key string, limit, n int64) (*quota.Hold, quota.Decision, error)
-
-func (a acquire) Acquire(_ context.Context, key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
-	if err := quota.CheckAcquire(limit, n); err != nil {
-		return nil, quota.Decision{}, err
-	}
-	hold, d, err := a(key, limit, n)
-	d.Limit = limit
-	return hold, d, err
-}
-
-// held keeps Holds from becoming garbage.
-var held []*quota.Hold
-
-var gateFaults = map[string]func(m *quota.Memory) acquire{
-	"none": func(m *quota.Memory) acquire {
-		return func(key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
-			return m.Acquire(ctx, key, limit, n)
-		}
-	},
-	"nothing is released": func(m *quota.Memory) acquire {
-		return func(key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
-			hold, d, err := m.Acquire(ctx, key, limit, n)
-			if held = append(held, hold); hold != nil {
-				hold = quota.NewHold(nil, nil, nil)
-			}
-			return hold, d, err
-		}
-	},
-	"a denial takes a place": func(m *quota.Memory) acquire {
-		return func(key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
-			hold, d, err := m.Acquire(ctx, key, limit, n)
-			if hold == nil {
-				more, _, _ := m.Acquire(ctx, key, 1<<50, 1)
-				held = append(held, more)
-			}
-			return hold, d, err
-		}
-	},
-	"a place is taken after a look": func(m *quota.Memory) acquire {
-		return func(key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
-			hold, d, err := m.Acquire(ctx, key, limit, n)
-			if hold.Release(); hold != nil {
-				runtime.Gosched()
-				hold, _, err = m.Acquire(ctx, key, 1<<50, n)
-			}
-			return hold, d, err
-		}
-	},
-	"one place too many": func(m *quota.Memory) acquire {
-		return func(key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
-			return m.Acquire(ctx, key, min(limit+1, 1<<53-1), n)
-		}
-	},
-	"all Holds weigh one": func(m *quota.Memory) acquire {
-		return func(key string, limit, _ int64) (*quota.Hold, quota.Decision, error) {
-			return m.Acquire(ctx, key, limit, 1)
-		}
-	},
-	"one key": func(m *quota.Memory) acquire {
-		return func(_ string, limit, n int64) (*quota.Hold, quota.Decision, error) {
-			return m.Acquire(ctx, "", limit, n)
-		}
-	},
-	"a count for each limit": func(m *quota.Memory) acquire {
-		return func(key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
-			return m.Acquire(ctx, key+string(rune(limit%1000)), limit, n)
-		}
-	},
-	"one place too many remains": func(m *quota.Memory) acquire {
-		return func(key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
-			hold, d, err := m.Acquire(ctx, key, limit, n)
-			d.Remaining++
-			return hold, d, err
-		}
-	},
-	"no Never": func(m *quota.Memory) acquire {
-		return func(key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
-			hold, d, err := m.Acquire(ctx, key, limit, n)
-			d.Never = false
-			return hold, d, err
+			c.hold, _, _ = c.memory.Acquire(ctx, c.key, 1<<53-1, c.n)
 		}
 	},
 }
 
 // Each fault is tested by a process of its own, which must fail.
 func TestFaultsAreFound(t *testing.T) {
-	switch kind, name, _ := strings.Cut(os.Getenv("QUOTATEST_FAULT"), ": "); kind {
-	case "store":
+	if name := os.Getenv("QUOTATEST_FAULT"); strings.HasPrefix(name, "gate") {
+		quotatest.RunGate(t, func(*testing.T) quota.Gate { return &faulty{fault: faults[name]} })
+		return
+	} else if name != "" {
 		quotatest.Run(t, func(t *testing.T, now func() time.Time) quota.Store {
-			f := new(faulty)
+			f := &faulty{fault: faults[name], clock: now}
 			f.setClock(now)
-			storeFaults[name](f)
 			return f
 		})
 		return
-	case "gate":
-		quotatest.RunGate(t, func(*testing.T) quota.Gate { return gateFaults[name](new(quota.Memory)) })
-		return
 	}
-	test := func(fault, name string) {
-		t.Run(fault, func(t *testing.T) {
+	for name := range faults {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			cmd := exec.Command(os.Args[0], "-test.run=^TestFaultsAreFound$", "-test.failfast", "-test.short")
 			// The race detector would wait for a second at the end.
-			cmd.Env = append(os.Environ(), "QUOTATEST_FAULT="+fault, "GORACE=atexit_sleep_ms=0")
+			cmd.Env = append(os.Environ(), "QUOTATEST_FAULT="+name, "GORACE=atexit_sleep_ms=0")
 			output, err := cmd.CombinedOutput()
-			if name == "none" {
-				assert.NoError(t, err, "%s", output)
+			t.Logf("%s", output)
+			if strings.HasSuffix(name, "none") {
+				assert.NoError(t, err)
 				return
 			}
 			assert.Error(t, err)
 			assert.Contains(t, string(output), "--- FAIL")
-			t.Logf("%s", output)
 		})
-	}
-	for name := range storeFaults {
-		test("store: "+name, name)
-	}
-	for name := range gateFaults {
-		test("gate: "+name, name)
 	}
 }

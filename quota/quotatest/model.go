@@ -2,6 +2,7 @@ package quotatest
 
 import (
 	"cmp"
+	"maps"
 	"math/big"
 	"slices"
 	"time"
@@ -18,11 +19,11 @@ type model struct {
 	ids    map[place]int64            // until when an ID is remembered
 }
 
-// A place is what the counts of one Key and Name are stored under, or one of its IDs.
+// A place is that of the counts of one Key and Name or, with an id, that of an ID.
 type place struct {
 	key, name string
 	dryRun    bool
-	id        string // empty for the counts
+	id        string
 }
 
 func newModel() *model {
@@ -43,25 +44,20 @@ type count struct {
 	log  []entry  // oldest first
 }
 
+func nothing(l *quota.Limit) count { return count{by: l, owed: zero, prev: zero} }
+
 // An entry is the units charged at one time.
 type entry struct{ at, units int64 }
 
 // on returns c when time has moved on to t.
 func (c count) on(t int64) count {
-	window, start := micros(c.by.Policy().Window), int64(0)
-	if windowed(c.by) {
-		start = startOf(c.by, t)
-	}
-	switch c.by.Policy().Algorithm {
-	case quota.FixedWindow:
-		if start > c.at {
-			c.at, c.owed = start, zero
-		}
-	case quota.SlidingWindow:
+	window := micros(c.by.Policy().Window)
+	switch start := startOf(c.by, t); c.by.Policy().Algorithm {
+	case quota.FixedWindow, quota.SlidingWindow:
 		if start > c.at {
 			c.prev, c.owed = c.owed, zero
 		}
-		if start > c.at+window {
+		if start > c.at+window || c.by.Policy().Algorithm == quota.FixedWindow {
 			c.prev = zero
 		}
 		c.at = max(c.at, start)
@@ -175,15 +171,13 @@ func (c count) seen(now int64) count {
 
 // charged returns c with n more units at t.
 func (c count) charged(n, t int64) count {
-	if c.by.Policy().Algorithm != quota.SlidingLog {
+	c.log = slices.Clone(c.log)
+	switch last := len(c.log) - 1; {
+	case c.by.Policy().Algorithm != quota.SlidingLog:
 		c = c.on(t)
-		c.owed = add(c.owed, units(n))
-		return c
-	}
-	c.log = slices.Clone(c.log) // with what still counts before t
-	if last := len(c.log) - 1; last >= 0 && c.log[last].at >= t {
+	case last >= 0 && c.log[last].at >= t:
 		c.log[last].units += n
-	} else {
+	default: // what expires before t still counts
 		c.log, c.at = append(c.log, entry{t, n}), t
 	}
 	c.owed = add(c.owed, units(n))
@@ -193,47 +187,34 @@ func (c count) charged(n, t int64) count {
 // settled returns c after n units that need not fit. A refund is for what was charged at at or,
 // if zero, now.
 func (c count) settled(n, at, now int64) count {
-	log := c.by.Policy().Algorithm == quota.SlidingLog
-	if log && n > 0 {
-		n = min(n, floor(sub(most(c.by), c.owed)))
-	}
-	switch {
-	case n > 0:
-		c = c.charged(n, max(now, c.at))
-		c.owed = lowest(c.owed, most(c.by))
-	case n < 0 && log:
-		c = c.refunded(-max(n, -1<<53), at, now)
-	case n < 0 && windowed(c.by):
-		start := startOf(c.by, cmp.Or(at, now))
-		if start == c.at {
+	switch l := c.by; {
+	case l.Policy().Algorithm == quota.SlidingLog && n > 0:
+		if n = min(n, floor(sub(most(l), c.owed))); n > 0 {
+			c = c.charged(n, max(now, c.at))
+		}
+	case l.Policy().Algorithm == quota.SlidingLog && (at == 0 || at > now-micros(l.Policy().Window)):
+		c.log, n = slices.Clone(c.log), -max(n, -1<<53)
+		for i := range c.log { // the oldest entries from at on, or else the newest
+			e := &c.log[i]
+			if at == 0 {
+				e = &c.log[len(c.log)-1-i]
+			}
+			if e.at >= at {
+				less := min(n, e.units)
+				e.units, n = e.units-less, n-less
+			}
+		}
+		c = c.on(now)
+	case windowed(l) && n < 0:
+		if start := startOf(l, cmp.Or(at, now)); start == c.at {
 			c.owed = highest(zero, add(c.owed, units(n)))
-		} else if endOf(c.by, start) == c.at {
+		} else if endOf(l, start) == c.at {
 			c.prev = highest(zero, add(c.prev, units(n)))
 		}
-	case n < 0:
-		c.owed = highest(zero, add(c.owed, units(n)))
+	case l.Policy().Algorithm != quota.SlidingLog:
+		c.owed = highest(zero, lowest(most(l), add(c.owed, units(n))))
 	}
 	return c.seen(now)
-}
-
-// refunded returns c, a log, with n units less: of the oldest entries from at on or, if at is
-// zero, of the newest.
-func (c count) refunded(n, at, now int64) count {
-	if at != 0 && at <= now-micros(c.by.Policy().Window) {
-		return c
-	}
-	c.log = slices.Clone(c.log)
-	for i := range c.log {
-		e := &c.log[i]
-		if at == 0 {
-			e = &c.log[len(c.log)-1-i]
-		}
-		if e.at >= at {
-			less := min(n, e.units)
-			e.units, n = e.units-less, n-less
-		}
-	}
-	return c.on(now)
 }
 
 // compare compares what two counts of one Limit owe.
@@ -250,7 +231,7 @@ func (m *model) read(p place, l *quota.Limit, now int64) count {
 	if own, ok := m.counts[p][l.Shape()]; ok && !own.over(now) {
 		return own.as(l, now)
 	}
-	most := count{by: l, owed: zero, prev: zero}.as(l, now)
+	most := nothing(l).as(l, now)
 	for _, other := range m.counts[p] {
 		if other.owes(now) {
 			if other = other.as(other.by, now).as(l, now); other.compare(most) > 0 {
@@ -427,46 +408,32 @@ func (m *model) settle(charges []quota.Charge, now int64) (first *quota.DebtErro
 
 // reset forgets a key.
 func (m *model) reset(key string) {
-	for p := range m.counts {
-		if p.key == key {
-			delete(m.counts, p)
-		}
-	}
-	for p := range m.ids {
-		if p.key == key {
-			delete(m.ids, p)
-		}
-	}
+	maps.DeleteFunc(m.counts, func(p place, _ map[string]count) bool { return p.key == key })
+	maps.DeleteFunc(m.ids, func(p place, _ int64) bool { return p.key == key })
 }
 
 // mayForget reports whether a Store may have forgotten at now what it would need at then, earlier.
 func (m *model) mayForget(now, then int64) bool {
+	forgets := false
 	for _, counts := range m.counts {
 		for _, c := range counts {
-			if c.owes(then) && !c.owes(now) {
-				return true
-			}
+			forgets = forgets || c.owes(then) && !c.owes(now)
 		}
 	}
 	for _, until := range m.ids {
-		if then < until && until <= now {
-			return true
-		}
+		forgets = forgets || then < until && until <= now
 	}
-	return false
+	return forgets
 }
 
 // asked returns how many units charges ask of the count of the last one. Charges with the same ID
 // count once.
 func asked(charges []quota.Charge) *big.Rat {
-	last, sum, once := &charges[len(charges)-1], zero, make(map[string]*big.Rat)
-	for i := range charges {
-		if c := &charges[i]; placeOf(c) == placeOf(last) {
-			if before := once[c.ID]; c.ID != "" && before != nil {
-				sum = sub(sum, before)
-			}
-			once[c.ID] = units(c.Units())
+	last, sum, counted := &charges[len(charges)-1], zero, make(map[string]bool)
+	for i := range slices.Backward(charges) {
+		if c := &charges[i]; placeOf(c) == placeOf(last) && !counted[c.ID] {
 			sum = add(sum, units(c.Units()))
+			counted[c.ID] = c.ID != ""
 		}
 	}
 	return sum
@@ -514,7 +481,7 @@ func windowed(l *quota.Limit) bool {
 func startOf(l *quota.Limit, t int64) int64 {
 	p := l.Policy()
 	if p.Calendar == 0 {
-		return t - t%micros(p.Window)
+		return t - t%max(1, micros(p.Window))
 	}
 	year, month, day := time.UnixMicro(t).In(p.Location).Date()
 	start := time.Date(year, month, day, 0, 0, 0, 0, p.Location)

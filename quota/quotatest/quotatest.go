@@ -10,8 +10,6 @@
 // random calls that are compared with a model in package math/big: of every Algorithm and every
 // method, with IDs, dry runs and Limits that change. A failure tells the seed and the latest calls.
 // There are fewer random calls with the race detector or -short.
-//
-// A Suite is for Stores that can also show what they store.
 package quotatest
 
 import (
@@ -36,38 +34,7 @@ import (
 // Peek, Reserve, Settle and Inspect are tested if the Store has them; if not, the log
 // says so.
 func Run(t *testing.T, open func(t *testing.T, now func() time.Time) quota.Store) {
-	Suite{Open: open}.Run(t)
-}
-
-// A Suite is Run for Stores that can show more than their methods do. All fields but Open
-// may be nil, and are then not tested.
-type Suite struct {
-	// Open returns a Store for one test, as for Run.
-	Open func(t *testing.T, now func() time.Time) quota.Store
-
-	// Kept returns everything that a Store keeps, under any names, and how long it will
-	// keep that if nothing happens, by the clock that makes it expire.
-	Kept func(t *testing.T, s quota.Store) map[string]Item
-
-	// Spoil has named ways to make the stored state of a Charge unreadable. If the Charge
-	// owed something, a spoilt state must count as no debt, or be an error that changes
-	// nothing, and Corrupt must grow.
-	Spoil map[string]func(t *testing.T, s quota.Store, c quota.Charge)
-
-	// Corrupt returns how many unreadable states a Store has found.
-	Corrupt func(s quota.Store) int64
-}
-
-// An Item is a stored state.
-type Item struct {
-	Value string        // differs if the state does
-	TTL   time.Duration // until it expires; negative if never
-}
-
-// Run tests the Stores that suite opens.
-func (suite Suite) Run(t *testing.T) {
-	t.Helper()
-	r := suite.start(t, newManual())
+	r := start(t, open, newManual())
 	reads := r.take(r.charge("key", 1, quota.PerSecond(1)))[0].At.Equal(r.now()) // the clock it is given
 	for method, ok := range map[string]bool{
 		"Peek": r.peeker != nil, "Settle": r.settler != nil, "Reserve": r.reserver != nil, "Inspect": r.inspector != nil,
@@ -80,11 +47,11 @@ func (suite Suite) Run(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			switch {
 			case reads:
-				test.run(suite.start(t, newManual()))
+				test.run(start(t, open, newManual()))
 			case test.back:
 				t.Skip("the Store has a clock of its own")
 			default:
-				synctest.Test(t, func(t *testing.T) { test.run(suite.start(t, bubble{})) })
+				synctest.Test(t, func(t *testing.T) { test.run(start(t, open, bubble{})) })
 			}
 		})
 	}
@@ -101,7 +68,6 @@ type test struct {
 type run struct {
 	clock
 	t         *testing.T
-	suite     Suite
 	store     quota.Store
 	peeker    quota.Peeker
 	settler   quota.Settler
@@ -109,9 +75,8 @@ type run struct {
 	inspector quota.Inspector
 }
 
-func (suite Suite) start(t *testing.T, c clock) *run {
-	t.Helper()
-	r := &run{clock: c, t: t, suite: suite, store: suite.Open(t, c.now)}
+func start(t *testing.T, open func(t *testing.T, now func() time.Time) quota.Store, c clock) *run {
+	r := &run{clock: c, t: t, store: open(t, c.now)}
 	r.peeker, _ = r.store.(quota.Peeker)
 	r.settler, _ = r.store.(quota.Settler)
 	r.reserver, _ = r.store.(quota.Reserver)
@@ -192,12 +157,7 @@ func (r *run) take(charges ...quota.Charge) []quota.Decision {
 // allowed reports whether charges are taken.
 func (r *run) allowed(charges ...quota.Charge) bool {
 	r.t.Helper()
-	return allAllowed(charges, r.take(charges...))
-}
-
-// allAllowed reports whether ds allow the call with charges.
-func allAllowed(charges []quota.Charge, ds []quota.Decision) bool {
-	for i, d := range ds {
+	for i, d := range r.take(charges...) {
 		if !d.Allowed && !charges[i].DryRun {
 			return false
 		}

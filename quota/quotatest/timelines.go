@@ -103,20 +103,8 @@ func (r *run) answer(call verb, c quota.Charge) (text string, ok bool) {
 	return text, true
 }
 
-func leaky(n, burst int64, window time.Duration) quota.Policy {
-	return quota.Policy{Quota: n, Window: window, Burst: burst, Algorithm: quota.LeakyBucket}
-}
-
-func fixedWindow(n int64, window time.Duration) quota.Policy {
-	return quota.Policy{Quota: n, Window: window, Algorithm: quota.FixedWindow}
-}
-
-func slidingWindow(n int64, window time.Duration) quota.Policy {
-	return quota.Policy{Quota: n, Window: window, Algorithm: quota.SlidingWindow}
-}
-
-func slidingLog(n int64, window time.Duration) quota.Policy {
-	return quota.Policy{Quota: n, Window: window, Algorithm: quota.SlidingLog}
+func by(a quota.Algorithm, n int64, window time.Duration) quota.Policy {
+	return quota.Policy{Quota: n, Window: window, Algorithm: a}
 }
 
 func calendar(n int64, c quota.Calendar, in *time.Location) quota.Policy {
@@ -126,12 +114,12 @@ func calendar(n int64, c quota.Calendar, in *time.Location) quota.Policy {
 // mixed are policies of all algorithms.
 var mixed = []quota.Policy{
 	{Quota: 20, Window: h},
-	leaky(20, 30, h),
-	fixedWindow(20, h),
+	{Quota: 20, Window: h, Burst: 30, Algorithm: quota.LeakyBucket},
+	by(quota.FixedWindow, 20, h),
 	calendar(20, quota.Day, nil),
 	calendar(20, quota.Month, nil),
-	slidingWindow(20, h),
-	slidingLog(20, h),
+	by(quota.SlidingWindow, 20, h),
+	by(quota.SlidingLog, 20, h),
 }
 
 // timelines say what a model alone would not: that it is the right one.
@@ -158,7 +146,7 @@ var timelines = []timeline{
 	{name: "a policy too fine for 1 µs is counted in coarser ticks", policy: quota.PerDay(1_000_003), moments: []moment{
 		{0, take, 1_000_003, "ok 0, next 86.4ms, reset 24h0m0s"},
 	}},
-	{name: "LeakyBucket admits one at once, delays others, and denies the next", policy: leaky(10, 2, s), moments: []moment{
+	{name: "LeakyBucket admits one at once, delays others, and denies the next", policy: quota.Policy{Quota: 10, Window: s, Burst: 2, Algorithm: quota.LeakyBucket}, moments: []moment{
 		{0, take, 1, "ok 2, next 100ms, reset 100ms"},
 		{0, take, 1, "ok 1, next 100ms, reset 200ms, delay 100ms"},
 		{0, take, 1, "ok 0, next 100ms, reset 300ms, delay 200ms"},
@@ -167,7 +155,7 @@ var timelines = []timeline{
 		{350 * ms, take, 3, "no 2, retry 50ms, next 50ms, reset 50ms"},
 		{0, take, 2, "ok 0, next 50ms, reset 250ms, delay 50ms"},
 	}},
-	{name: "FixedWindow starts at 0 in each window", policy: fixedWindow(5, m), align: m, moments: []moment{
+	{name: "FixedWindow starts at 0 in each window", policy: by(quota.FixedWindow, 5, m), align: m, moments: []moment{
 		{20 * s, take, 5, "ok 0, next 40s, reset 40s"},
 		{40*s - µs, take, 1, "no 0, retry 1µs, next 1µs, reset 1µs"},
 		{µs, take, 5, "ok 0, next 1m0s, reset 1m0s"}, // twice the Quota in a microsecond
@@ -183,7 +171,7 @@ var timelines = []timeline{
 			{µs, take, 3, "ok 0, next 24h0m0s, reset 24h0m0s"},
 		},
 	},
-	{name: "SlidingWindow counts the previous window by its weight", policy: slidingWindow(10, m), align: m, moments: []moment{
+	{name: "SlidingWindow counts the previous window by its weight", policy: by(quota.SlidingWindow, 10, m), align: m, moments: []moment{
 		{30 * s, take, 10, "ok 0, next 36s, reset 1m30s"},
 		{0, take, 10, "no 0, retry 1m30s, next 36s, reset 1m30s"},
 		{36*s - µs, take, 1, "no 0, retry 1µs, next 1µs, reset 54.000001s"},
@@ -192,7 +180,7 @@ var timelines = []timeline{
 		{0, settle, -2, ""},
 		{24 * s, take, 6, "no 5, retry 6s, next 6s, reset 30s"},
 	}},
-	{name: "SlidingLog admits as much as has expired", policy: slidingLog(5, m), moments: []moment{
+	{name: "SlidingLog admits as much as has expired", policy: by(quota.SlidingLog, 5, m), moments: []moment{
 		{20 * s, take, 2, "ok 3, next 1m0s, reset 1m0s"},
 		{20 * s, take, 3, "ok 0, next 40s, reset 1m0s"},
 		{0, take, 3, "no 0, retry 1m0s, next 40s, reset 1m0s"},
@@ -225,7 +213,7 @@ var timelines = []timeline{
 			{0, take, 1, "no 0, retry 35s, next 35s, reset 1m25s"},
 		},
 	},
-	{name: "a window forgets its debt, without a cut", policy: fixedWindow(5, m), align: m, moments: []moment{
+	{name: "a window forgets its debt, without a cut", policy: by(quota.FixedWindow, 5, m), align: m, moments: []moment{
 		{0, settle, 1 << 50, ""},
 		{0, take, 1, "no 0, retry 1m0s, next 1m0s, reset 1m0s"},
 		{m, take, 1, "ok 4, next 1m0s, reset 1m0s"},
