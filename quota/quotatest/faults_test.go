@@ -18,6 +18,11 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
+type (
+	charge   = quota.Charge
+	decision = quota.Decision
+)
+
 var ctx = context.Background()
 
 // A faulty is a Memory, each call of which goes through a fault.
@@ -34,86 +39,81 @@ type call struct {
 	ctx      context.Context
 	verb     string
 	do       func()
-	charges  []quota.Charge
-	ds       []quota.Decision // without what they are appended to
-	dst      []quota.Decision
-	key      string
-	limit, n int64
-	hold     *quota.Hold
+	charges  []charge
+	dst, ds  []decision // ds without dst
 	max      time.Duration
 	wait     time.Duration
 	at       time.Time
 	ok       bool
+	key      string
 	states   []quota.State
+	limit, n int64
+	hold     *quota.Hold
 	err      error
 }
 
-func (c *call) make(verb string, f *faulty, do func()) {
-	c.verb, c.faulty, c.do, c.charges = verb, f, do, slices.Clone(c.charges)
-	f.fault(c)
-}
-
-func (f *faulty) Take(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
-	return f.decide(ctx, "Take", f.memory.Take, dst, charges)
-}
-
-func (f *faulty) Peek(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
-	return f.decide(ctx, "Peek", f.memory.Peek, dst, charges)
-}
-
-func (f *faulty) decide(
-	ctx context.Context, verb string,
-	decide func(context.Context, []quota.Decision, ...quota.Charge) ([]quota.Decision, error),
-	dst []quota.Decision, charges []quota.Charge,
-) ([]quota.Decision, error) {
-	if err := quota.CheckTake(charges); err != nil || len(charges) == 0 {
-		return dst, err
+// make makes c with do, unless c is invalid.
+func (f *faulty) make(c *call, do func()) *call {
+	c.faulty, c.do, c.charges = f, do, slices.Clone(c.charges)
+	switch c.verb {
+	case "Take", "Peek", "Reserve":
+		c.err = quota.CheckTake(c.charges)
+	case "Settle":
+		c.err = quota.CheckSettle(c.charges)
+	case "Acquire":
+		c.err = quota.CheckAcquire(c.limit, c.n)
 	}
-	c := &call{ctx: ctx, charges: charges, dst: dst}
-	c.make(verb, f, func() { c.ds, c.err = decide(ctx, nil, c.charges...) })
+	if c.err == nil {
+		f.fault(c)
+	}
+	return c
+}
+
+func (f *faulty) Take(ctx context.Context, dst []decision, charges ...charge) ([]decision, error) {
+	c := &call{verb: "Take", ctx: ctx, dst: dst, charges: charges}
+	return f.make(c, func() { c.ds, c.err = f.memory.Take(ctx, nil, c.charges...) }).decisions(charges)
+}
+
+func (f *faulty) Peek(ctx context.Context, dst []decision, charges ...charge) ([]decision, error) {
+	c := &call{verb: "Peek", dst: dst, charges: charges}
+	return f.make(c, func() { c.ds, c.err = f.memory.Peek(ctx, nil, c.charges...) }).decisions(charges)
+}
+
+// decisions returns the Decisions on charges. No fault is so crude that it tells another Limit.
+func (c *call) decisions(charges []charge) ([]decision, error) {
 	for i := range c.ds {
 		c.ds[i].Limit = charges[i].Limit.Policy().Quota
 	}
 	return append(c.dst, c.ds...), c.err
 }
 
-func (f *faulty) Settle(_ context.Context, charges ...quota.Charge) error {
-	if err := quota.CheckSettle(charges); err != nil {
-		return err
-	}
-	c := &call{charges: charges}
-	c.make("Settle", f, func() { c.err = f.memory.Settle(ctx, c.charges...) })
-	return c.err
+func (f *faulty) Settle(_ context.Context, charges ...charge) error {
+	c := &call{verb: "Settle", charges: charges}
+	return f.make(c, func() { c.err = f.memory.Settle(ctx, c.charges...) }).err
 }
 
-func (f *faulty) Reserve(_ context.Context, max time.Duration, charges ...quota.Charge) (time.Duration, time.Time, bool, error) {
-	if err := quota.CheckTake(charges); err != nil {
-		return 0, time.Time{}, false, err
-	}
-	c := &call{charges: charges, max: max}
-	c.make("Reserve", f, func() { c.wait, c.at, c.ok, c.err = f.memory.Reserve(ctx, c.max, c.charges...) })
+func (f *faulty) Reserve(_ context.Context, max time.Duration, charges ...charge) (time.Duration, time.Time, bool, error) {
+	c := &call{verb: "Reserve", charges: charges, max: max}
+	f.make(c, func() { c.wait, c.at, c.ok, c.err = f.memory.Reserve(ctx, c.max, c.charges...) })
 	return c.wait, c.at, c.ok, c.err
 }
 
 func (f *faulty) Inspect(_ context.Context, key string) ([]quota.State, error) {
-	c := &call{key: key}
-	c.make("Inspect", f, func() { c.states, c.err = f.memory.Inspect(ctx, key) })
+	c := &call{verb: "Inspect", key: key}
+	f.make(c, func() { c.states, c.err = f.memory.Inspect(ctx, key) })
 	return c.states, c.err
 }
 
 func (f *faulty) Reset(_ context.Context, key string) error {
-	c := &call{key: key}
-	c.make("Reset", f, func() { c.err = f.memory.Reset(ctx, key) })
-	return c.err
+	c := &call{verb: "Reset", key: key}
+	return f.make(c, func() { c.err = f.memory.Reset(ctx, key) }).err
 }
 
-func (f *faulty) Acquire(_ context.Context, key string, limit, n int64) (*quota.Hold, quota.Decision, error) {
-	if err := quota.CheckAcquire(limit, n); err != nil {
-		return nil, quota.Decision{}, err
+func (f *faulty) Acquire(_ context.Context, key string, limit, n int64) (*quota.Hold, decision, error) {
+	c := &call{verb: "Acquire", key: key, limit: limit, n: n, ds: make([]decision, 1)}
+	if f.make(c, func() { c.hold, c.ds[0], c.err = f.memory.Acquire(ctx, c.key, c.limit, c.n) }); c.err == nil {
+		c.ds[0].Limit = limit
 	}
-	c := &call{key: key, limit: limit, n: n, ds: make([]quota.Decision, 1)}
-	c.make("Acquire", f, func() { c.hold, c.ds[0], c.err = f.memory.Acquire(ctx, c.key, c.limit, c.n) })
-	c.ds[0].Limit = limit
 	return c.hold, c.ds[0], c.err
 }
 
@@ -134,7 +134,7 @@ func (c *call) denied() bool {
 }
 
 // answers returns a fault of Decisions.
-func answers(alter func(d *quota.Decision, c *quota.Charge)) func(c *call) {
+func answers(alter func(d *decision, c *charge)) func(c *call) {
 	return func(c *call) {
 		asked := slices.Clone(c.charges)
 		c.do()
@@ -145,7 +145,7 @@ func answers(alter func(d *quota.Decision, c *quota.Charge)) func(c *call) {
 }
 
 // charges returns a fault of what is charged.
-func charges(alter func(c *quota.Charge)) func(c *call) {
+func charges(alter func(c *charge)) func(c *call) {
 	return func(c *call) {
 		for i := range c.charges {
 			alter(&c.charges[i])
@@ -156,7 +156,7 @@ func charges(alter func(c *quota.Charge)) func(c *call) {
 
 // limits returns a fault of what a policy means.
 func limits(alter func(p *quota.Policy)) func(c *call) {
-	return charges(func(c *quota.Charge) {
+	return charges(func(c *charge) {
 		p := c.Limit.Policy()
 		alter(&p)
 		if l, err := p.Compile(); err == nil {
@@ -180,11 +180,6 @@ func on(verb string, fault func(c *call)) func(c *call) {
 func after(verb string, fault func(c *call)) func(c *call) {
 	return on(verb, func(c *call) { c.do(); fault(c) })
 }
-
-type (
-	charge   = quota.Charge
-	decision = quota.Decision
-)
 
 var faults = map[string]func(c *call){
 	"none":      func(c *call) { c.do() },

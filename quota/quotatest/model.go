@@ -349,7 +349,7 @@ func (m *model) take(charges []quota.Charge, taking bool, now int64) (ds []quota
 			m.make(c, o, now)
 		}
 		d := describe(left, now)
-		d.Allowed, d.At = o.fits, time.UnixMicro(now)
+		d.Allowed, d.At = o.fits, time.UnixMicro(now).UTC()
 		if o.fits && !o.repeated && c.Limit.Policy().Algorithm == quota.LeakyBucket {
 			d.Delay = time.Duration(o.met.whole(now)-now) * µs
 		}

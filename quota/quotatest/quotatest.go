@@ -146,12 +146,27 @@ func (r *run) charges(n int64, policies []quota.Policy) (charges []quota.Charge)
 
 func (r *run) take(charges ...quota.Charge) []quota.Decision {
 	r.t.Helper()
-	ds, err := r.store.Take(context.Background(), nil, charges...)
-	if err != nil || len(ds) != len(charges) {
-		r.t.Errorf("Take of %d charges: %+v, %v", len(charges), ds, err)
+	ds, err := r.store.Take(context.Background(), make([]quota.Decision, 1, 3), charges...)
+	return r.decided(charges, ds, err)
+}
+
+func (r *run) peek(charges ...quota.Charge) []quota.Decision {
+	r.t.Helper()
+	ds, err := r.peeker.Peek(context.Background(), make([]quota.Decision, 1, 3), charges...)
+	return r.decided(charges, ds, err)
+}
+
+// decided returns the Decisions that were appended to a zero one, with times that can be compared.
+func (r *run) decided(charges []quota.Charge, ds []quota.Decision, err error) []quota.Decision {
+	r.t.Helper()
+	if err != nil || len(ds) != 1+len(charges) || ds[0] != (quota.Decision{}) {
+		r.t.Errorf("%d charges: %+v, %v", len(charges), ds, err)
 		return make([]quota.Decision, len(charges))
 	}
-	return ds
+	for i := range ds {
+		ds[i].At = ds[i].At.Round(0).UTC()
+	}
+	return ds[1:]
 }
 
 // allowed reports whether charges are taken.

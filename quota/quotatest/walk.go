@@ -1,7 +1,6 @@
 package quotatest
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"reflect"
@@ -15,9 +14,9 @@ import (
 
 // walks are random calls, which are compared with the model. A seed is one walk.
 func walks() (all []test) {
-	seeds, steps := 24, 150
+	seeds, steps := 16, 150
 	if raced || testing.Short() { // the race detector slows package math/big down a lot
-		seeds, steps = 12, 70
+		seeds, steps = 8, 70
 	}
 	for seed := range seeds {
 		name := fmt.Sprint("random calls agree with the model, seed ", seed)
@@ -37,14 +36,15 @@ type walk struct {
 	location *time.Location
 	limits   []*quota.Limit
 
-	waits   []time.Duration // of the last answer
-	times   []time.Time     // of charges
-	history []string        // the latest calls
+	latest  map[bool][]quota.Charge // that were taken and settled
+	waits   []time.Duration         // of the last answer
+	times   []time.Time             // of charges
+	history []string                // the latest calls
 }
 
 // follow makes random calls until the Store has another answer than the model.
 func (w walk) follow(r *run, steps int) {
-	w.run, w.model, w.waits = r, newModel(), []time.Duration{s}
+	w.run, w.model, w.latest, w.waits = r, newModel(), make(map[bool][]quota.Charge), []time.Duration{s}
 	w.location = time.FixedZone("", w.IntN(28*4+1)*15*60-14*60*60)
 	for len(w.limits) < 8 {
 		p := w.policy()
@@ -98,8 +98,11 @@ func (w *walk) policy() quota.Policy {
 	return p
 }
 
-// charges returns one to four charges, often several of one count.
+// charges returns one to four charges, often several of one count, or the latest ones again.
 func (w *walk) charges(settling bool) (all []quota.Charge) {
+	if w.IntN(6) == 0 && w.latest[settling] != nil {
+		return w.latest[settling]
+	}
 	for range 1 + w.IntN(4) {
 		l := w.limits[w.IntN(len(w.limits))]
 		c := quota.Charge{Key: []string{"k", "k", "l"}[w.IntN(3)], Limit: l, DryRun: w.IntN(6) == 0}
@@ -128,6 +131,7 @@ func (w *walk) charges(settling bool) (all []quota.Charge) {
 			all = append(all, c)
 		}
 	}
+	w.latest[settling] = all
 	return all
 }
 
@@ -164,23 +168,13 @@ func (w *walk) step() (call string, got, want any) {
 		return w.text("Settle", cs), w.settle(cs...), w.model.settle(cs, now)
 	case kind <= 3 && w.reserver != nil:
 		cs, longest := w.charges(false), max(w.waits[0], time.Duration(w.upTo(1<<43))*µs)-time.Duration(w.IntN(3))
-		type answer struct {
-			wait time.Duration
-			ok   bool
-		}
-		var store, model answer
-		store.wait, store.ok = w.reserve(longest, cs...)
-		model.wait, model.ok = w.model.reserve(cs, longest, now)
-		w.waits = []time.Duration{min(store.wait, 100*24*h)}
+		wait, ok := w.reserve(longest, cs...)
+		w.waits = []time.Duration{min(wait, 100*24*h)}
 		w.times = append(w.times, w.now().Add(w.waits[0]))
-		return w.text(fmt.Sprint("Reserve within ", longest), cs), store, model
+		return w.text(fmt.Sprint("Reserve within ", longest), cs), fmt.Sprint(wait, ok), fmt.Sprint(w.model.reserve(cs, longest, now))
 	case kind == 4 && w.peeker != nil:
 		cs := w.charges(false)
-		ds, err := w.peeker.Peek(context.Background(), nil, cs...)
-		if err != nil {
-			w.t.Fatalf("Peek: %v", err)
-		}
-		return w.text("Peek", cs), inUTC(ds), inUTC(w.model.take(cs, false, now))
+		return w.text("Peek", cs), w.peek(cs...), w.model.take(cs, false, now)
 	case kind == 5 && w.inspector != nil:
 		return w.look(now)
 	}
@@ -190,7 +184,7 @@ func (w *walk) step() (call string, got, want any) {
 	for _, d := range ds {
 		w.waits = append(w.waits, d.RetryAfter, d.NextAfter, d.ResetAfter)
 	}
-	return w.text("Take", cs), inUTC(ds), inUTC(w.model.take(cs, true, now))
+	return w.text("Take", cs), ds, w.model.take(cs, true, now)
 }
 
 // look inspects a key, and sometimes resets it.
@@ -210,8 +204,12 @@ func (w *walk) look(now int64) (call string, got, want any) {
 	var store, model []quota.Decision
 	for _, l := range w.limits {
 		for _, dry := range []bool{false, true} {
-			is := func(s quota.State) bool { return s.Name == l.Name() && s.DryRun == dry && s.Shape == l.Shape() }
-			b := append(slices.DeleteFunc(slices.Clone(states), func(s quota.State) bool { return !is(s) }), quota.State{})[0].Bucket
+			var b quota.Bucket
+			for _, s := range states {
+				if s.Name == l.Name() && s.DryRun == dry && s.Shape == l.Shape() {
+					b = s.Bucket
+				}
+			}
 			c, ok := w.model.counts[place{key, l.Name(), dry, ""}][l.Shape()]
 			if !ok {
 				c = nothing(l)
@@ -228,30 +226,17 @@ func (w *walk) look(now int64) (call string, got, want any) {
 	return "Inspect " + key, store, model
 }
 
-// inUTC returns ds with times that can be compared.
-func inUTC(ds []quota.Decision) []quota.Decision {
-	for i := range ds {
-		ds[i].At = ds[i].At.Round(0).UTC()
-	}
-	return ds
-}
-
 // text describes a call.
 func (w *walk) text(verb string, cs []quota.Charge) string {
-	var b strings.Builder
-	b.WriteString(verb)
 	for _, c := range cs {
-		fmt.Fprintf(&b, " {%d from %s of %s, %s", c.N, c.Limit.Name(), c.Key, c.Limit.Shape())
-		if c.DryRun {
-			b.WriteString(", dry")
-		}
-		if c.ID != "" {
-			b.WriteString(", ID " + c.ID)
+		verb += fmt.Sprintf(" {%d of %s for %s, %s", c.N, c.Limit.Name(), c.Key, c.Limit.Shape())
+		if verb += map[bool]string{true: ", dry"}[c.DryRun]; c.ID != "" {
+			verb += ", ID " + c.ID
 		}
 		if !c.At.IsZero() {
-			fmt.Fprintf(&b, ", made %v ago", w.now().Sub(c.At))
+			verb += fmt.Sprintf(", made %v ago", w.now().Sub(c.At))
 		}
-		b.WriteString("}")
+		verb += "}"
 	}
-	return b.String()
+	return verb
 }
