@@ -65,9 +65,7 @@ func answer(cmd, timed redis.Cmder, err error) {
 }
 
 // slowTests are parts of the names of the tests in quotatest that take most of its time.
-var slowTests = []string{
-	"random calls", "remembers a thousand", "two versions of a policy in turn", "each Key, Name and dry run",
-}
+var slowTests = []string{"random calls", "remembers a thousand"}
 
 // isFast reports whether the test runs outside of the long form too.
 func isFast(name string) bool {

@@ -2,6 +2,7 @@ package quotatest_test
 
 import (
 	"context"
+	"crypto/rand"
 	"os"
 	"os/exec"
 	"reflect"
@@ -92,7 +93,9 @@ func (f *faulty) Settle(_ context.Context, charges ...charge) error {
 	return f.make(c, func() { c.err = f.memory.Settle(ctx, c.charges...) }).err
 }
 
-func (f *faulty) Reserve(_ context.Context, max time.Duration, charges ...charge) (time.Duration, time.Time, bool, error) {
+func (f *faulty) Reserve(_ context.Context, max time.Duration, charges ...charge) (
+	wait time.Duration, at time.Time, ok bool, err error,
+) {
 	c := &call{verb: "Reserve", charges: charges, max: max}
 	f.make(c, func() { c.wait, c.at, c.ok, c.err = f.memory.Reserve(ctx, c.max, c.charges...) })
 	return c.wait, c.at, c.ok, c.err
@@ -186,12 +189,16 @@ var faults = map[string]func(c *call){
 	"gate none": func(c *call) { c.do() },
 
 	// What a Decision says.
-	"RetryAfter is early":         answers(func(d *decision, _ *charge) { d.RetryAfter = max(0, d.RetryAfter-1000) }),
-	"RetryAfter is late":          answers(func(d *decision, _ *charge) { d.RetryAfter += min(d.RetryAfter, 1000) }),
-	"NextAfter is early":          answers(func(d *decision, _ *charge) { d.NextAfter = max(0, d.NextAfter-1000) }),
-	"ResetAfter is early":         answers(func(d *decision, _ *charge) { d.ResetAfter = max(0, d.ResetAfter-1000) }),
-	"one unit too many remains":   answers(func(d *decision, c *charge) { d.Remaining = min(d.Remaining+1, c.Limit.AtOnce()) }),
-	"a denial says 0 remain":      answers(func(d *decision, _ *charge) { d.Remaining *= min(1, int64(d.ResetAfter-d.RetryAfter)) }),
+	"RetryAfter is early":       answers(func(d *decision, _ *charge) { d.RetryAfter = max(0, d.RetryAfter-1000) }),
+	"RetryAfter is late":        answers(func(d *decision, _ *charge) { d.RetryAfter += min(d.RetryAfter, 1000) }),
+	"NextAfter is early":        answers(func(d *decision, _ *charge) { d.NextAfter = max(0, d.NextAfter-1000) }),
+	"ResetAfter is early":       answers(func(d *decision, _ *charge) { d.ResetAfter = max(0, d.ResetAfter-1000) }),
+	"one unit too many remains": answers(func(d *decision, c *charge) { d.Remaining += min(d.Remaining, 1) }),
+	"a denial says 0 remain": answers(func(d *decision, _ *charge) {
+		if !d.Allowed {
+			d.Remaining = 0
+		}
+	}),
 	"Never is not said":           answers(func(d *decision, _ *charge) { d.Never = false }),
 	"Delay is not said":           answers(func(d *decision, _ *charge) { d.Delay = 0 }),
 	"At is rounded":               answers(func(d *decision, _ *charge) { d.At = d.At.Truncate(time.Millisecond) }),
@@ -212,10 +219,14 @@ var faults = map[string]func(c *call){
 			p.Location = time.UTC
 		}
 	}),
-	"a debt has no bound":            limits(func(p *quota.Policy) { p.MaxDebt = 1000 * time.Hour }),
-	"0 units are 0":                  on("Take", charges(func(c *charge) { c.DryRun = c.DryRun || c.N == 0 })),
-	"a dry run is enforced":          charges(func(c *charge) { c.DryRun = false }),
-	"a dry run is not counted":       charges(func(c *charge) { c.Key += map[bool]string{true: time.Now().String()}[c.DryRun] }),
+	"a debt has no bound":   limits(func(p *quota.Policy) { p.MaxDebt = 1000 * time.Hour }),
+	"0 units are 0":         on("Take", charges(func(c *charge) { c.DryRun = c.DryRun || c.N == 0 })),
+	"a dry run is enforced": charges(func(c *charge) { c.DryRun = false }),
+	"a dry run is not counted": charges(func(c *charge) {
+		if c.DryRun {
+			c.Key = rand.Text()
+		}
+	}),
 	"IDs are ignored":                charges(func(c *charge) { c.ID = "" }),
 	"IDs are cut off":                charges(func(c *charge) { c.ID = c.ID[:min(len(c.ID), 255)] }),
 	"IDs are ignored by Settle":      on("Settle", charges(func(c *charge) { c.ID = "" })),

@@ -171,7 +171,8 @@ func (w *walk) step() (call string, got, want any) {
 		wait, ok := w.reserve(longest, cs...)
 		w.waits = []time.Duration{min(wait, 100*24*h)}
 		w.times = append(w.times, w.now().Add(w.waits[0]))
-		return w.text(fmt.Sprint("Reserve within ", longest), cs), fmt.Sprint(wait, ok), fmt.Sprint(w.model.reserve(cs, longest, now))
+		call = w.text(fmt.Sprint("Reserve within ", longest), cs)
+		return call, fmt.Sprint(wait, ok), fmt.Sprint(w.model.reserve(cs, longest, now))
 	case kind == 4 && w.peeker != nil:
 		cs := w.charges(false)
 		return w.text("Peek", cs), w.peek(cs...), w.model.take(cs, false, now)
