@@ -234,16 +234,6 @@ var faults = map[string]func(c *call){
 	"keys are folded":                charges(func(c *charge) { c.Key = strings.ToLower(c.Key) }),
 	"a changed Shape starts at zero": charges(func(c *charge) { c.Key += c.Limit.Shape() }),
 	"a changed Burst starts at zero": charges(func(c *charge) { c.Key += string(rune(c.Limit.AtOnce() % 50)) }),
-	"an ID is of all keys": on("Take", func(c *call) {
-		for i := range c.charges {
-			if id := c.charges[i].ID; id != "" {
-				if key, known := c.kept.LoadOrStore(id, c.charges[i].Key); known {
-					c.charges[i].Key = key.(string)
-				}
-			}
-		}
-		c.do()
-	}),
 
 	// What a call does.
 	"Take only looks":           on("Take", func(c *call) { c.ds, c.err = c.memory.Peek(ctx, nil, c.charges...) }),
@@ -274,13 +264,6 @@ var faults = map[string]func(c *call){
 			ds = append(ds, c.ds...)
 		}
 		c.ds = ds
-	}),
-	"only one of several charges is made": after("Take", func(c *call) {
-		if len(c.charges) > 1 && !c.denied() {
-			last := c.charges[len(c.charges)-1]
-			last.N, last.ID, last.At = -last.Units(), "", c.ds[0].At
-			c.memory.Settle(ctx, last)
-		}
 	}),
 	"updates are lost": on("Take", func(c *call) {
 		if c.ds, c.err = c.memory.Peek(ctx, nil, c.charges...); c.denied() {
@@ -325,17 +308,6 @@ var faults = map[string]func(c *call){
 		}
 		c.setClock(func() time.Time { return latest.(time.Time) })
 		answers(func(d *decision, _ *charge) { d.At = c.clock() })(c)
-	},
-	"a clock that is set back starts anew": func(c *call) {
-		latest, _ := c.kept.LoadOrStore("latest", c.clock())
-		if c.clock().Before(latest.(time.Time)) {
-			c.kept.Range(func(key, _ any) bool { c.memory.Reset(ctx, key.(string)); return true })
-		}
-		c.kept.Store("latest", c.clock())
-		for _, charge := range c.charges {
-			c.kept.LoadOrStore(charge.Key, nil)
-		}
-		c.do()
 	},
 
 	"gate one place too many":         func(c *call) { c.limit = min(c.limit+1, 1<<53-1); c.do() },

@@ -211,14 +211,35 @@ func (r *run) atOnce(charges ...quota.Charge) int64 {
 
 // contended are tests of what must be exact under concurrent calls.
 var contended = []test{
-	{name: "of 256 concurrent calls exactly the limit is admitted", run: func(r *run) {
-		for _, n := range []int64{1, 3} {
-			for _, c := range r.charges(n, mixed) {
-				c.Key = fmt.Sprint(n)
-				if got, want := r.atOnce(c), atOnce(c.Limit)/n; got != want {
-					r.t.Errorf("%s: %d of %d were admitted at a cost of %d", c.Limit.Name(), got, want, n)
+	{name: "256 concurrent calls are counted exactly", run: func(r *run) {
+		for _, c := range r.charges(0, mixed) {
+			most := atOnce(c.Limit)
+			for _, test := range []struct {
+				name, id      string
+				n, made, left int64
+			}{
+				{"units", "", 1, most, 0}, {"several units", "", 3, most / 3, most % 3}, {"an ID", "call", 2, 4 * callers, most - 2},
+			} {
+				c.Key, c.N, c.ID = test.name, test.n, test.id
+				if made := r.atOnce(c); made != test.made {
+					r.t.Errorf("%s, %s: %d of %d were admitted", c.Limit.Name(), test.name, made, test.made)
 				}
+				r.remaining(test.left, c)
 			}
+			c = r.charge("refunds", 1, c.Limit.Policy())
+			if r.settler == nil {
+				continue
+			}
+			together(func(int) {
+				for range 4 {
+					if d := r.take(c)[0]; d.Allowed {
+						back := c
+						back.N, back.At = -1, d.At
+						r.settle(back)
+					}
+				}
+			})
+			r.remaining(most, c)
 		}
 	}},
 	{name: "of 256 concurrent calls with several charges none is taken in part", run: func(r *run) {
@@ -277,34 +298,6 @@ var contended = []test{
 			if slices.Sort(got); !slices.Equal(got, want) {
 				r.t.Errorf("%s:\n  store %v\n  model %v", c.Limit.Name(), got, want)
 			}
-		}
-	}},
-	{name: "concurrent takes and refunds leave nothing owed", run: func(r *run) {
-		if r.settler == nil {
-			return
-		}
-		charges := r.charges(1, mixed)
-		together(func(int) {
-			for range 4 {
-				for _, c := range charges {
-					if d := r.take(c)[0]; d.Allowed {
-						c.N, c.At = -1, d.At
-						r.settle(c)
-					}
-				}
-			}
-		})
-		for _, c := range charges {
-			r.remaining(atOnce(c.Limit), c)
-		}
-	}},
-	{name: "of 256 concurrent calls with one ID all are allowed and one is charged", run: func(r *run) {
-		for _, c := range r.charges(2, mixed) {
-			c.ID = "call"
-			if n := r.atOnce(c); n != 4*callers {
-				r.t.Errorf("%s: %d were allowed", c.Limit.Name(), n)
-			}
-			r.remaining(atOnce(c.Limit)-2, c)
 		}
 	}},
 }
