@@ -121,6 +121,8 @@ func (c *client) mayInline(ctx context.Context) bool {
 // send executes a batch on a server. It returns an error if there was no answer.
 func (c *client) send(ctx context.Context, on *server, batch []*op) error {
 	if len(batch) == 1 && c.mayInline(ctx) {
+		ctx, cancel := context.WithTimeout(ctx, c.timeout) // for the wait for a connection, if another call takes the idle one
+		defer cancel()
 		return remote.Inline(ctx, &on.Caller, func(ctx context.Context) error { return c.execute(ctx, batch) })
 	}
 	// Copies are executed, because a call that takes too long goes on after its callers have left.

@@ -65,8 +65,11 @@ func (m *model) write(p place, c count, n, at, now int64) {
 			continue
 		}
 		other, units := other.as(other.by, now), n
-		if n > 0 {
-			units = min(n, max(0, atOnce(c.by)-ceil(other.owed)))
+		switch spare := atOnce(c.by) - ceil(other.owed); {
+		case n > 0:
+			units = min(n, max(0, spare))
+		case spare < 0:
+			units = 0 // what is given back was not charged there
 		}
 		m.counts[p][shape] = other.settled(units, at, now)
 	}
