@@ -51,7 +51,7 @@ var tags = sync.OnceValue(func() *[slots]string {
 })
 
 // idSetOf returns the name of the sorted set with the IDs of charges of key, on the same server as its
-// hash. Only the hash of a Key that begins with a zero byte could have the same name.
+// value. Only the value of a Key that begins with a zero byte could have the same name.
 func idSetOf(prefix, key string) string {
 	hash := prefix + key
 	slot := slotOf(hash)
