@@ -163,25 +163,6 @@ func TestAnUnreachableClusterFailsInTime(t *testing.T) {
 	})
 }
 
-// inTurn is a hook that executes scripts, or makes them fail, in a given order. It ignores probes.
-type inTurn struct {
-	delay
-	turns chan error
-}
-
-func (h inTurn) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if len(cmd.Args()) == len([]string{"evalsha", "digest", "1", "key"}) {
-			return next(ctx, cmd)
-		}
-		if err := <-h.turns; err != nil {
-			cmd.SetErr(err)
-			return err
-		}
-		return next(ctx, cmd)
-	}
-}
-
 // A redis.Error would mean that nothing was charged.
 func TestAFailedRefundIsNoPlainRefusal(t *testing.T) {
 	refused, silent := redisError("LOADING Redis is loading"), context.DeadlineExceeded
@@ -209,7 +190,16 @@ func TestAFailedRefundIsNoPlainRefusal(t *testing.T) {
 				turns <- turn
 			}
 			close(turns)
-			ring.AddHook(inTurn{turns: turns})
+			ring.AddHook(hook(func(cmds []redis.Cmder, next func() error) error {
+				if scriptsIn(cmds) == 0 {
+					return next()
+				}
+				if err := <-turns; err != nil {
+					cmds[0].SetErr(err)
+					return err
+				}
+				return next()
+			}))
 			_, err := (&redisstore.Store{Client: ring, Timeout: patient}).Take(ctx, nil, one, two)
 			require.Error(t, err)
 			var refusal redis.Error
