@@ -357,21 +357,26 @@ func TestAnInvalidHashChangesNothingButABlock(t *testing.T) {
 		lookup{writes("per_minute", "600", "blocked", "0"), "ann", perMinute(600), "", 1})
 }
 
+// Nor does the request after the message wait for it.
 func TestAnAnswerFromBeforeAMessageIsNotKept(t *testing.T) {
 	for _, message := range []string{"ann", ""} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newLimitsStand(t)
 			s.put("ann", "per_minute", "600")
-			l := s.limits(t, &redisstore.Limits{})
-			s.set(func() { s.delay = 20 * ms })
+			l := s.limits(t, &redisstore.Limits{Timeout: time.Second})
+			s.set(func() { s.delay = 50 * ms })
 			go l.Limits(t.Context(), "ann")
-			time.Sleep(30 * ms) // the answer of Redis is on its way
+			time.Sleep(75 * ms) // the answer of Redis is on its way
 			s.put("ann", "per_minute", "60")
 			s.set(func() { s.delay = 0 })
 			s.publish(message)
-			time.Sleep(time.Second)
-			policies, _ := l.Limits(t.Context(), "ann")
-			assert.Equal(t, perMinute(60), policies)
+			for range 2 {
+				policies, err := l.Limits(t.Context(), "ann")
+				require.NoError(t, err)
+				assert.Equal(t, perMinute(60), policies)
+				time.Sleep(time.Second)
+			}
+			assert.Equal(t, 2, s.took())
 		})
 	}
 }
@@ -404,6 +409,7 @@ func TestReadingLimitsEndsWithTimeoutOrContext(t *testing.T) {
 		start := time.Now()
 		_, err := l.Limits(ctx, "ann")
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.ErrorIs(t, err, quota.ErrUnknownLimits)
 		assert.Equal(t, 5*ms, time.Since(start))
 		_, err = l.Limits(t.Context(), "ann")
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
