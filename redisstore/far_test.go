@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -80,33 +81,11 @@ func (f *farRedis) executed(t *testing.T) (n int) {
 
 // farClients are clients of a farRedis, with default options.
 var farClients = map[string]func(t *testing.T) *farRedis{
-	"Addr": func(t *testing.T) *farRedis {
-		server := redistest.Shared(t)
-		f := throughProxies(t, server)
-		f.client = func() redis.UniversalClient {
-			return redis.NewClient(&redis.Options{Addr: f.proxies[server.Addr].Addr()})
-		}
-		return f
-	},
-	"FromEnv": func(t *testing.T) *farRedis {
-		server := redistest.Shared(t)
-		f := throughProxies(t, server)
-		f.client = func() redis.UniversalClient {
-			s, err := redisstore.FromEnvOr("redis://" + f.proxies[server.Addr].Addr())
-			require.NoError(t, err)
-			return s.Client
-		}
-		return f
-	},
+	"Addr": func(t *testing.T) *farRedis { return farServer(t, redistest.Shared(t), "", nil) },
 	"TLS": func(t *testing.T) *farRedis {
 		server := redistest.Shared(t)
 		addr, config := terminateTLS(t, server.Addr)
-		p := redistest.NewProxy(t, addr)
-		f := &farRedis{servers: []*redistest.Server{server}, proxies: map[string]*redistest.Proxy{addr: p}}
-		f.client = func() redis.UniversalClient {
-			return redis.NewClient(&redis.Options{Addr: p.Addr(), TLSConfig: config})
-		}
-		return f
+		return farServer(t, server, addr, config)
 	},
 	"Sentinel": func(t *testing.T) *farRedis {
 		all := redistest.StartSentinel(t)
@@ -127,6 +106,17 @@ var farClients = map[string]func(t *testing.T) *farRedis{
 		}
 		return f
 	},
+}
+
+// farServer returns one server, which is also at the address secured, if that is not empty.
+func farServer(t *testing.T, server *redistest.Server, secured string, config *tls.Config) *farRedis {
+	p := redistest.NewProxy(t, cmp.Or(secured, server.Addr))
+	return &farRedis{
+		servers: []*redistest.Server{server}, proxies: map[string]*redistest.Proxy{"": p},
+		client: func() redis.UniversalClient {
+			return redis.NewClient(&redis.Options{Addr: p.Addr(), TLSConfig: config})
+		},
+	}
 }
 
 // terminateTLS starts a TLS proxy in front of a server. It returns the address, and the configuration of
@@ -259,7 +249,8 @@ func TestARedisFarAwayWorksByDefault(t *testing.T) {
 					f.each(func(p *redistest.Proxy) { p.SetDelay(delay) })
 					var err error
 					for began := time.Now(); time.Since(began) < hang; { // a busy machine may be late for some time
-						if err = f.survives(t, call, delay); err == nil {
+						t.Run(delay.String(), func(t *testing.T) { err = f.survives(t, call, delay) })
+						if err == nil {
 							break
 						}
 						t.Logf("%v: %v", delay, err)
@@ -287,7 +278,7 @@ func (f *farRedis) survives(t *testing.T, kind farCall, delay time.Duration) err
 	time.Sleep(time.Second - time.Since(start))
 
 	failed, last := callCalmly(timed)
-	if failed > stated[int64](5, 100) { // of 50 ms, a busy machine may use all
+	if failed > stated[int64](5, 199) { // of 50 ms, a busy machine may use all
 		return fmt.Errorf("of 200 calls %d failed, the last: %w", failed, last)
 	}
 	f.each(func(p *redistest.Proxy) { p.Swallow(true) })
@@ -359,74 +350,48 @@ func breakAtRandom(p *redistest.Proxy) (stop func()) {
 	return func() { close(done); vandal.Wait() }
 }
 
-func TestALostAnswerCostsUnitsAndAdmitsNothingExtra(t *testing.T) {
+// A lost answer may cost units or a place, but never admits anything extra.
+func TestLostAnswersAdmitNothingExtra(t *testing.T) {
 	mostlyWaits(t)
-	const most = 300
+	const most, places = 300, 5
 	p := redistest.NewProxy(t, redistest.Shared(t).Addr)
 	charge := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(most))}
-	var admitted, failed atomic.Int64
+	var admitted, failed, within, acquired atomic.Int64
 	stop := breakAtRandom(p)
-	defer stop()
-	var all sync.WaitGroup
-	for range 8 {
+	callers(8, 1, func(_, _ int) {
 		client := redis.NewClient(&redis.Options{Addr: p.Addr()})
-		defer client.Close()
-		s := &redisstore.Store{Client: client, Timeout: patient}
-		all.Go(func() {
-			for began := time.Now(); time.Since(began) < hang; {
-				ds, err := s.Take(ctx, nil, charge)
-				switch {
-				case err != nil:
-					failed.Add(1)
-					time.Sleep(ms)
-				case ds[0].Allowed:
-					admitted.Add(1)
-				default:
-					return
-				}
+		t.Cleanup(func() { client.Close() })
+		s := &redisstore.Store{Client: client, Timeout: patient, HoldTTL: time.Hour}
+		for denied := false; !denied; {
+			ds, err := s.Take(ctx, nil, charge)
+			switch {
+			case err != nil:
+				failed.Add(1)
+				time.Sleep(ms)
+			case ds[0].Allowed:
+				admitted.Add(1)
+			default:
+				denied = true
 			}
-			assert.Fail(t, "never denied")
-		})
-	}
-	all.Wait()
+		}
+		for acquired.Load() < 100 {
+			hold, d, err := s.Acquire(ctx, "key", places, 1)
+			if err != nil || !d.Allowed {
+				time.Sleep(ms)
+				continue
+			}
+			acquired.Add(1)
+			assert.LessOrEqual(t, within.Add(1), int64(places))
+			time.Sleep(ms)
+			within.Add(-1)
+			hold.Release()
+		}
+		t.Cleanup(func() { eventually(t, s, "key", places, places).Release() }) // lost places are given back
+	})
+	stop()
 	t.Logf("%d of %d admitted, %d calls failed", admitted.Load(), most, failed.Load())
 	assert.LessOrEqual(t, admitted.Load(), int64(most))
 	assert.GreaterOrEqual(t, admitted.Load(), most-failed.Load())
-}
-
-func TestALostAnswerNeverExceedsTheLimitInFlight(t *testing.T) {
-	mostlyWaits(t)
-	const most = 5
-	p := redistest.NewProxy(t, redistest.Shared(t).Addr)
-	var within, admitted atomic.Int64
-	stop := breakAtRandom(p)
-	var all sync.WaitGroup
-	var stores []*redisstore.Store
-	for range 8 {
-		client := redis.NewClient(&redis.Options{Addr: p.Addr()})
-		defer client.Close()
-		s := &redisstore.Store{Client: client, Timeout: patient, HoldTTL: time.Hour}
-		stores = append(stores, s)
-		all.Go(func() {
-			for admitted.Load() < 100 {
-				hold, d, err := s.Acquire(ctx, "key", most, 1)
-				if err != nil || !d.Allowed {
-					time.Sleep(ms)
-					continue
-				}
-				admitted.Add(1)
-				assert.LessOrEqual(t, within.Add(1), int64(most))
-				time.Sleep(ms)
-				within.Add(-1)
-				hold.Release()
-			}
-		})
-	}
-	all.Wait()
-	stop()
-	for _, s := range stores { // so that lost places are given back
-		eventually(t, s, "key", most, most).Release()
-	}
 }
 
 // After a Ping at the start, a program has connections for all its concurrent calls.
