@@ -175,6 +175,7 @@ func TestLimitsOfAKeyAreReadFromAHash(t *testing.T) {
 	const unknown = "is unknown: must be per_second, per_minute, per_hour, per_day or blocked"
 	const tooMany = "must have no fields but per_second, per_minute, per_hour, per_day and blocked: has 100"
 	policies := func(all ...quota.Policy) []quota.Policy { return all }
+	blocked := policies(quota.Policy{Quota: quota.Blocked})
 	l := newLimits(t, server)
 	var corrupt int64
 	for i, c := range []struct {
@@ -186,7 +187,7 @@ func TestLimitsOfAKeyAreReadFromAHash(t *testing.T) {
 		{[]string{"per_day", "4", "per_hour", "3", "per_minute", "2", "per_second", "1"},
 			policies(quota.PerSecond(1), quota.PerMinute(2), quota.PerHour(3), quota.PerDay(4)), nil},
 		{[]string{"per_minute", "120", "per_day", "0"}, policies(quota.PerMinute(120), quota.PerDay(0)), nil},
-		{[]string{"per_minute", "120", "blocked", "1"}, policies(quota.Policy{Quota: quota.Blocked}, quota.PerMinute(120)), nil},
+		{[]string{"per_minute", "120", "blocked", "1"}, append(blocked, perMinute(120)...), nil},
 		{[]string{"per_minute", "120", "blocked", "0"}, perMinute(120), nil},
 		{[]string{"blocked", "0"}, nil, nil},
 		{[]string{"per_minute", "-5"}, nil, []string{"per_minute: is -5: must not be negative"}},
@@ -300,15 +301,16 @@ func TestLimitsAreRefreshedAfterHalfOfTTL(t *testing.T) {
 		lookup{nil, "ann", perMinute(600), "", 1}, // in the background
 		lookup{nil, "ann", perMinute(60), "", 0},
 		lookup{all(hset("ann", "per_minute", "6"), after(10*time.Second-21*ms)), "ann", perMinute(60), "", 1},
-		lookup{all(hset("ann", "per_minute", "5"), after(10*time.Second-10*ms)), "ann", perMinute(5), "", 1}) // it has expired
+		// Now it has expired.
+		lookup{all(hset("ann", "per_minute", "5"), after(10*time.Second-10*ms)), "ann", perMinute(5), "", 1})
 }
 
 func TestAMessageMakesLimitsStale(t *testing.T) {
 	play(t, &redisstore.Limits{},
 		lookup{nil, "ann", nil, "", 1},
 		lookup{nil, "bob", nil, "", 1},
-		lookup{all(hset("ann", "per_minute", "7"), hset("bob", "per_minute", "7"), publish("ann")), "ann", perMinute(7), "", 1},
-		lookup{nil, "bob", nil, "", 0},
+		lookup{all(hset("ann", "per_minute", "7"), publish("ann")), "ann", perMinute(7), "", 1},
+		lookup{hset("bob", "per_minute", "7"), "bob", nil, "", 0},
 		lookup{publish(""), "bob", perMinute(7), "", 1})
 }
 

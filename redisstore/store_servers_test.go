@@ -181,9 +181,10 @@ func TestChargesBeforeAFailureAreGivenBack(t *testing.T) {
 		"silence, and a refusal to end": {[]error{nil, silent, refused, nil}, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			direct := newStore(t, redistest.Shared(t)) // it makes Redis know the script, so no call fails with NOSCRIPT
+			server := redistest.Shared(t)
+			direct := newStore(t, server) // it makes Redis know the script, so no call fails with NOSCRIPT
 			take(t, direct, quota.Charge{Key: "other", Limit: one.Limit})
-			ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": direct.Client.(*redis.Client).Options().Addr}})
+			ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": server.Addr}})
 			defer ring.Close()
 			turns := make(chan error, 10)
 			for _, turn := range test.turns {
