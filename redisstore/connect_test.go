@@ -171,10 +171,9 @@ func TestAfterAPingThereIsAConnection(t *testing.T) {
 }
 
 // An ending is a hook that tells how long scripts took, alone and in pipelines, whether or not callers still wait.
-type ending struct {
-	delay
-	alone, pipelined chan time.Duration
-}
+type ending struct{ alone, pipelined chan time.Duration }
+
+func (h ending) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h ending) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
