@@ -80,14 +80,18 @@ func (w *walk) policy() quota.Policy {
 	windows := []time.Duration{time.Second, m, h, 24 * h, 7 * 24 * h, time.Duration(1+w.upTo(1<<42)) * µs}
 	p := quota.Policy{
 		Name:      []string{"a", "b", "c"}[w.IntN(3)],
-		Quota:     1 + w.upTo([]int64{9, 99, 1 << 40}[w.IntN(3)]),
+		Quota:     1 + w.upTo([]int64{9, 999, 99_999, 1 << 40}[w.IntN(4)]),
 		Window:    windows[w.IntN(len(windows))],
 		Algorithm: quota.Algorithm(w.IntN(5)),
 	}
 	switch p.Algorithm {
 	case quota.TokenBucket, quota.LeakyBucket:
-		p.Window += time.Duration(w.upTo(999))
-		p.Burst = w.upTo(2 * p.Quota)
+		if w.IntN(3) == 0 { // with a coarse Tick
+			p.Quota, p.Window = 1_000_003+w.Int64N(99), 24*h
+		} else {
+			p.Window += time.Duration(w.upTo(999))
+			p.Burst = w.upTo(2 * p.Quota)
+		}
 		p.MaxDebt = time.Duration(max(0, w.upTo(1<<56)-w.upTo(1<<56)))
 	case quota.FixedWindow:
 		if w.IntN(2) == 0 {
