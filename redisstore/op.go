@@ -14,6 +14,7 @@ const (
 	take    verb = 't'
 	peek    verb = 'p'
 	reserve verb = 'r'
+	query   verb = 'q' // a reserve that changes nothing
 	settle  verb = 's'
 	undo    verb = 'u' // settles what a take or reserve took, and forgets its IDs
 )

@@ -228,3 +228,28 @@ func TestAPartialSettlementIsNoPlainRefusal(t *testing.T) {
 	assert.False(t, errors.As(err, &refusal))
 	assert.EqualValues(t, 8, take(t, s, quota.Charge{Key: "right", Limit: limit})[0].Remaining)
 }
+
+// A reservation takes from the next window what does not fit into this one, and that cannot be given back.
+func TestADeniedReservationOfSeveralServersChangesNothing(t *testing.T) {
+	server := redistest.Shared(t)
+	newClient(t, server)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": server.Addr, "b": server.Addr}})
+	defer ring.Close()
+	s := &redisstore.Store{Client: ring, Timeout: patient}
+	all := compile(t, quota.Policy{Name: "all", Quota: 1000, Window: time.Hour})
+	for _, algorithm := range []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog} {
+		a := quota.Charge{Key: fmt.Sprint("a", algorithm), N: 60}
+		a.Limit = compile(t, quota.Policy{Quota: 100, Window: 20 * time.Hour, Algorithm: algorithm})
+		require.True(t, take(t, s, a)[0].Allowed)
+		a.N = 50
+		_, _, ok, err := s.Reserve(ctx, 24*time.Hour, a, quota.Charge{Key: "b", Limit: all, N: 2000})
+		require.NoError(t, err)
+		assert.False(t, ok)
+		a.N = 1
+		assert.True(t, take(t, s, a)[0].Allowed, "%v: 60 of 100 are used", algorithm)
+		a.N = 50
+		wait, _, ok, err := s.Reserve(ctx, 24*time.Hour, a, quota.Charge{Key: "b", Limit: all})
+		require.NoError(t, err)
+		assert.True(t, ok && wait > 0, "%v: what fits is reserved", algorithm)
+	}
+}

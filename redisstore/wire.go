@@ -70,7 +70,7 @@ func encode(prefix string, ops []*op, now int64) (keys []string, args []any) {
 // addOp adds "VERB[WITHIN] " and for each charge "KEY LIMIT UNITS[a][i] [AT ][SET LENGTH ID ]".
 func (e *encoder) addOp(o *op) {
 	e.text = append(e.text, byte(o.verb))
-	if o.verb == reserve {
+	if o.verb == reserve || o.verb == query {
 		e.text = strconv.AppendInt(e.text, max(0, o.within).Microseconds(), 10)
 	}
 	e.text = append(e.text, ' ')

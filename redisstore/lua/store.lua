@@ -4,8 +4,8 @@
 --   the number of limits, and each as "NAME\tSHAPE ALGORITHM CAPACITY DEBT WINDOW", and for a Calendar also
 --   the starts of six windows, of which now is in the second or third
 --
---   the calls, each made together or not at all, as a verb (take, peek, reserve, settle or undo), with the
---   longest wait of a reserve, and its charges, each as "KEY LIMIT UNITS ", counted from 1: "t 1 1 5 ". After
+--   the calls, each made together or not at all, as a verb (take, peek, reserve, query, settle or undo), with
+--   the longest wait of a reserve or of a query, which is a reserve that changes nothing, and its charges, each as "KEY LIMIT UNITS ", counted from 1: "t 1 1 5 ". After
 --   the units may be a, and then the time when it was charged; and i, and then the set of its ID, the
 --   length of the ID and the ID: "s 1 1 -5ai 1764153000000000 2 3 abc "
 --
@@ -210,8 +210,9 @@ local reply = {''}
 for c = count + 2, #ARGV do
 	local plan, allowed = ARGV[c], true
 	local verb, within, pos = match(plan, '^(%l)(%d*) ()')
-	local settles, several = verb == 's' or verb == 'u', verb == 'p'
-	within, changes = verb == 'r' and within + 0, 0
+	local settles, asks = verb == 's' or verb == 'u', verb == 'p' or verb == 'q'
+	within, changes = (verb == 'r' or verb == 'q') and within + 0, 0
+	local several = asks
 	while pos <= #plan do
 		local k, which, n, flags, past = match(plan, '^(%d+) (%d+) (%-?%d+)(%l*) ()', pos)
 		local l, key, at, id = limits[which], keys[k] or load(k)
@@ -287,7 +288,7 @@ for c = count + 2, #ARGV do
 			end
 		end
 	end
-	for i = 1, allowed and verb ~= 'p' and changes or 0 do
+	for i = 1, allowed and not asks and changes or 0 do
 		local r, d = drafts[i], drafts[i].draft
 		if d then
 			store(r, d.by, d.time, d.level, d.prev, d.ahead, d.log)
