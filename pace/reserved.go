@@ -19,7 +19,7 @@ type reservedLine struct {
 }
 
 func (l *reservedLine) cost(costs) int64                   { return 1 }
-func (l *reservedLine) spare(int64, int64, time.Time) bool { return false }
+func (l *reservedLine) spare(costs, int64, time.Time) bool { return false }
 func (l *reservedLine) giveBack(int64, time.Time)          {} // the requests fetch what was released
 func (l *reservedLine) idle(time.Time)                     {}
 func (l *reservedLine) demand() *demand                    { return &l.waiters }
