@@ -143,7 +143,7 @@ type askGate struct {
 }
 
 func (g *askGate) cost(costs) int64                   { return 1 }
-func (g *askGate) spare(int64, int64, time.Time) bool { return false }
+func (g *askGate) spare(costs, int64, time.Time) bool { return false }
 func (g *askGate) take(int64, time.Time) int64        { g.taken, g.coming = true, true; return -1 }
 func (g *askGate) giveBack(int64, time.Time)          { g.taken, g.coming = false, false }
 func (g *askGate) idle(time.Time)                     {}
