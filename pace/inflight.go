@@ -390,12 +390,15 @@ func (l *inFlightLine) remove(req *http.Request) *place {
 	return p
 }
 
+// learnLocked learns from the outcome of a request that held p.
 func (l *inFlightLine) learnLocked(p *place, a heed.Attempt, refused, hinted bool, now time.Time) {
 	sent, search := now.Add(-a.Took), &l.places.search
+	// Of several that were sent at the same moment, any may have come last.
+	beside := max(p.beside, l.places.used-p.n)
 	switch {
 	case a.Err == heed.ErrNotSent:
-	case refused && (!hinted || search.Slow(p.beside)):
-		search.Refuse(p.beside, sent, now)
+	case refused && (!hinted || search.Slow(beside)):
+		search.Refuse(beside, sent, now)
 	case !refused && a.Response != nil && a.Response.StatusCode < 500:
 		search.Answer(p.beside+p.n, sent, now)
 	}

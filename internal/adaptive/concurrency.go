@@ -2,110 +2,113 @@ package adaptive
 
 import "time"
 
-// FirstConcurrency is where a search for a Concurrency should begin. When such a burst meets a lower
-// limit, its refusals tell that limit at once.
+// FirstConcurrency is the Limit with which to begin. If a server that allows less gets such a burst, its
+// refusals tell at once what it allows.
 const FirstConcurrency = 10
 
-// A raise of the limit counts as accepted after this time without a refusal, because a server that
-// refuses does so at once; or after twice the time that the last refusal took.
+// A server that refuses a request does so at once. So a raise of the limit is accepted if no refusal
+// comes within this time, or within twice the time that the last refusal took.
 const (
 	shortestRaise = time.Second
 	longestRaise  = 30 * time.Second
 )
 
-// When to probe whether the server allows one more. A limit that was higher lately is likely to come
-// back, so it is looked for soon. Otherwise there is one probe in a hundred requests.
+// A limit that was higher lately is likely to come back, so that is tried some time after a fall.
+// Otherwise a raise, which may be refused, is tried once in a hundred answers.
 const (
-	probeAfter      = 25 * time.Second // a fall
-	heldLately      = 5 * time.Minute
-	answersPerProbe = 100
+	raiseAfter      = 24 * time.Second
+	lately          = 5 * time.Minute
+	answersPerRaise = 100
 )
 
-// A Concurrency searches for the number of requests that a server allows in flight at a time and does
-// not announce. Each request is sent beside so many others. If it is refused, the server allows no more
-// than those others. If a later one is refused as well before any is answered, the limit is probably
-// far lower, and falls by a quarter each time.
+// A Concurrency searches for the number of requests that a server allows in flight at a time, but does
+// not announce. If a request is refused that was sent beside others, the limit falls to their number.
+// If a later one is refused before any is answered well, the server probably allows far less, and the
+// limit falls to three quarters of the number.
 //
-// After a fall the limit rises by one. If that is accepted, it rises every second: halfway to what the
-// server accepted before, and from there by an eighth.
+// Some time later the limit rises by one, and, while that is accepted, by a sixteenth each second. It
+// rests at what the server accepted lately.
 //
-// A Concurrency has no clock and delays nothing: the caller passes the time, and keeps to Limit, which
-// it sets to FirstConcurrency at first. It is not safe for concurrent use.
+// A Concurrency has no clock and delays nothing: the caller passes the time, and keeps to Limit. It is
+// not safe for concurrent use.
 type Concurrency struct {
 	Limit int64
 
-	paused   bool          // the limit no longer rises every second
-	raiseAt  time.Time     // not before that
-	raise    time.Duration // how long it takes until a raise counts as accepted
-	answered int           // requests answered well since the pause began
+	resting  bool          // the limit does not rise every second
+	raiseAt  time.Time     // it does not rise before
+	raise    time.Duration // how long it takes to accept a raise; if 0, shortestRaise
+	answered int           // requests that were answered well since the rest began
 
 	fell    time.Time // when the limit last fell
 	falling bool      // no request that was sent after that was answered well
 
-	held   int64     // the highest number in flight, with the request itself, that was answered well
-	heldAt time.Time // when it last was
+	held   int64     // the most that were in flight when one of them was sent and answered well
+	heldAt time.Time // when that was
 
-	second       time.Time // when the present second of sending began
-	sent, before int64     // requests sent in it and in the one before
+	second       time.Time // when the current second began
+	sent, before int64     // how many requests were sent in it, and in the second before
 }
 
-// Send counts a request.
+// Send counts a request that is sent.
 func (c *Concurrency) Send(now time.Time) {
 	switch past := now.Sub(c.second); {
 	case past >= 2*time.Second:
-		c.second, c.before, c.sent = now, 0, 0
+		c.second, c.sent, c.before = now, 0, 0
 	case past >= time.Second:
-		c.second, c.before, c.sent = c.second.Add(time.Second), c.sent, 0
+		c.second, c.sent, c.before = c.second.Add(time.Second), 0, c.sent
 	}
 	c.sent++
 }
 
-// Slow reports whether requests take so long that fewer were sent in the last second than are in
-// flight. A refusal beside them then hardly comes from a limit of the rate.
-func (c *Concurrency) Slow(beside int64) bool { return c.before+c.sent <= beside }
+// Slow reports whether so few requests were sent in the last two seconds that those in flight must take
+// a second or more. A refusal then hardly comes from a limit of the rate.
+func (c *Concurrency) Slow(inFlight int64) bool { return c.before+c.sent <= 2*inFlight }
 
 // Refuse counts the refusal of a request that was sent beside so many others.
 func (c *Concurrency) Refuse(beside int64, sent, now time.Time) {
 	if beside == 0 || beside >= c.Limit {
-		return // it is not about others in flight, or nothing new
+		return // it says nothing about others, or nothing new
+	}
+	if beside+1 >= c.held && !c.resting && now.Before(c.raiseAt) {
+		c.held = beside // it was answered by chance, because another request had just ended
 	}
 	c.Limit = beside
 	if c.falling && sent.After(c.fell) {
-		c.Limit = beside - beside/4
+		c.Limit -= max(0, beside-2) / 3
 	}
 	c.fell, c.falling = now, true
-	c.raise = min(max(shortestRaise, 2*now.Sub(sent)), longestRaise)
-	c.pause(now.Add(probeAfter))
+	c.raise = min(max(2*now.Sub(sent), shortestRaise), longestRaise)
+	c.rest(now.Add(raiseAfter))
 }
 
-func (c *Concurrency) pause(until time.Time) { c.paused, c.answered, c.raiseAt = true, 0, until }
+func (c *Concurrency) rest(until time.Time) { c.resting, c.answered, c.raiseAt = true, 0, until }
 
-// Answer counts a good answer to a request that was one of so many in flight when it was sent.
+// Answer counts a good answer to a request that was the last of so many in flight when it was sent.
 func (c *Concurrency) Answer(inFlight int64, sent, now time.Time) {
 	c.answered++
-	if sent.After(c.fell) {
-		c.falling = false
+	if !sent.After(c.fell) {
+		return
 	}
-	if inFlight >= c.held || now.Sub(c.heldAt) > heldLately {
+	c.falling = false
+	if inFlight >= c.held || now.Sub(c.heldAt) > lately {
 		c.held, c.heldAt = inFlight, now
 	}
 }
 
-// Raise raises the limit if it is time. Call it while requests wait although the limit is used up.
+// Raise raises the limit if it is time. Call it when the limit is used up and another request waits.
 func (c *Concurrency) Raise(now time.Time) {
-	below := now.Sub(c.heldAt) <= heldLately && c.Limit < c.held
-	switch {
-	case now.Before(c.raiseAt), c.paused && !below && c.answered < answersPerProbe:
+	below := c.Limit < c.held && now.Sub(c.heldAt) <= lately
+	if now.Before(c.raiseAt) || c.resting && !below && c.answered < answersPerRaise {
 		return
-	case c.paused:
-		c.Limit++
-	case below:
-		c.Limit += (c.held - c.Limit + 1) / 2
-	default:
-		c.Limit += max(1, c.Limit/8)
 	}
-	c.paused, c.falling, c.raiseAt = false, false, now.Add(max(c.raise, shortestRaise))
+	step := int64(1)
+	if !c.resting {
+		step = max(step, c.Limit/16)
+	}
+	c.Limit += step
+	c.resting, c.falling, c.raiseAt = false, false, now.Add(max(c.raise, shortestRaise))
 	if below && c.Limit >= c.held {
-		c.pause(c.raiseAt)
+		c.Limit = c.held
+		c.rest(c.raiseAt)
 	}
 }
