@@ -221,11 +221,11 @@ func (f *InFlight) WaitAtMost(req *http.Request, most time.Duration) error {
 func (f *InFlight) enter(ctx context.Context, c *claim, now time.Time) (*place, error) {
 	l, w, taken, err := f.join(c, now)
 	if w != nil {
-		var expired <-chan time.Time
-		if !c.deadline.context { // or else ctx ends
-			expired = time.After(c.deadline.left(now))
+		last := c.deadline
+		if last.context { // ctx ends before, if it keeps its deadline
+			last = last.withGrace()
 		}
-		err, taken = w.wait(ctx, expired), w.taken
+		err, taken = w.wait(ctx, time.After(last.left(now))), w.taken
 		now = time.Now()
 	}
 	if err != nil {
