@@ -19,8 +19,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/internal/redistest"
 	"github.com/heedhttp/heed/pace"
 	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/redisstore"
 )
 
 // uses asserts how many places are used, and how many there are.
@@ -520,4 +522,32 @@ func TestALimitOfTheRateIsNotTakenForOneOfRequestsInFlight(t *testing.T) {
 		_, limit := f.Places(get())
 		assert.GreaterOrEqual(t, limit, int64(10))
 	})
+}
+
+// Two processes with a Store each have three places in Redis.
+func TestPlacesInRedis(t *testing.T) {
+	server := redistest.Start(t)
+	var now, most atomic.Int64
+	var all sync.WaitGroup
+	for range 2 {
+		gate := inRedis(t, server.Addr).Store.(*redisstore.Store)
+		gate.Timeout = time.Minute // however busy the machine is
+		f := &pace.InFlight{Limit: 3, Gate: gate, Degraded: func(err error) { t.Error(err) }}
+		for range 6 {
+			all.Go(func() {
+				for range 3 {
+					req := get()
+					assert.NoError(t, f.Wait(req))
+					if n := now.Add(1); n > most.Load() {
+						most.Store(n)
+					}
+					time.Sleep(ms)
+					now.Add(-1)
+					f.Observe(heed.Attempt{Request: req})
+				}
+			})
+		}
+	}
+	all.Wait()
+	assert.LessOrEqual(t, most.Load(), int64(3))
 }
