@@ -98,8 +98,7 @@ var _ heed.BoundedPacer = (*InFlight)(nil)
 type inFlightLine struct {
 	line
 	places   places
-	asking   asking
-	gates    []gate        // both
+	gates    []gate        // places
 	admitted []*place      // of requests that are not observed yet
 	lasted   time.Duration // how long the last place was held
 }
@@ -121,6 +120,7 @@ type places struct {
 	fixed   int64 // the limit, or 0 if it is learnt
 	search  adaptive.Concurrency
 	used    int64
+	asking  int // requests that ask the Gate again and again; no later one overtakes them
 }
 
 func (p *places) cost(c costs) int64                       { return min(c.of(""), p.limit()) }
@@ -131,10 +131,13 @@ func (p *places) idle(time.Time)                           {}
 func (p *places) demand() *demand                          { return &p.waiters }
 
 func (p *places) delay(n, ahead int64, now time.Time) time.Duration {
-	if n > 0 && p.used+n > p.limit() {
+	switch {
+	case n == 0:
+		return 0
+	case p.used+n > p.limit():
 		p.raise(now)
 	}
-	if n > 0 && (ahead > 0 || p.used+n > p.limit()) {
+	if ahead > 0 || p.asking > 0 || p.used+n > p.limit() {
 		return unknown
 	}
 	return 0
@@ -158,28 +161,6 @@ func (p *places) raise(now time.Time) {
 	if p.fixed == 0 {
 		p.search.Raise(now)
 	}
-}
-
-// An asking is a gate that is closed while a request asks the Gate again and again, so that no later one
-// overtakes it.
-type asking struct {
-	waiters demand
-	count   int // how many ask: the first may have been denied at the same time
-}
-
-func (a *asking) cost(c costs) int64                       { return min(c.of(""), 1) }
-func (a *asking) due(n int64, now time.Time) time.Duration { return a.delay(n, 0, now) }
-func (a *asking) spare(int64, int64, time.Time) bool       { return false }
-func (a *asking) take(int64, time.Time) (before int64)     { return -1 }
-func (a *asking) giveBack(int64, time.Time)                {}
-func (a *asking) idle(time.Time)                           {}
-func (a *asking) demand() *demand                          { return &a.waiters }
-
-func (a *asking) delay(n, _ int64, _ time.Time) time.Duration {
-	if n > 0 && a.count > 0 {
-		return unknown
-	}
-	return 0
 }
 
 // Wait blocks until req may be sent, for as long as its context allows.
@@ -248,7 +229,7 @@ func (f *InFlight) join(c *claim, now time.Time) (*inFlightLine, *waiter, []char
 		l = f.lines.Get(name, (*inFlightLine).stateLocked)
 		l.mu, l.fixed = &f.mu, f.Limit > 0
 		l.places.fixed, l.places.search.Limit = f.Limit, adaptive.FirstConcurrency
-		l.gates = []gate{&l.places, &l.asking}
+		l.gates = []gate{&l.places}
 	}
 	c.gates = &l.gates
 	w, taken, err := l.joinLocked(c, startTag{}, now)
@@ -308,7 +289,7 @@ func (f *InFlight) ask(ctx context.Context, c *claim, p *place) error {
 		}
 		f.mu.Lock()
 		if !denied {
-			l.asking.count++
+			l.places.asking++
 			defer f.asked(l)
 		}
 		l.places.raise(now)
@@ -320,7 +301,7 @@ func (f *InFlight) ask(ctx context.Context, c *claim, p *place) error {
 func (f *InFlight) asked(l *inFlightLine) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	l.asking.count--
+	l.places.asking--
 	l.refreshLocked(time.Now())
 }
 
