@@ -374,7 +374,9 @@ func (c *call) refund() {
 func (c *call) pause(wait time.Duration) error {
 	if c.bodyOpen {
 		c.bodyOpen = false
+		body := c.resp.Body
 		c.fallback = keepFallback(c.resp, &c.t.draining, c.stoppedTimer)
+		endDropped(body)
 	}
 	if cooling, _ := c.cooling(); c.hostWait.probeFrom > 0 || cooling >= wait-(now()-c.ended) {
 		return cancelled(c.req)

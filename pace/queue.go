@@ -48,8 +48,8 @@ const defaultMaxQueued = 1000
 // it stands, if its Pacer is a Keyed, an Adaptive or the result of PerHost or With, or an
 // Each or Queue of these. A request in line that will be too late, because others overtook
 // it or the limit fell, gets the error within a second. Of an Advertised the Queue knows how
-// long the first in line must wait, once the quota is used up. Of a Shared and of Pacers of
-// other packages it knows nothing: there a request is refused when its time is over.
+// long the first in line must wait, once the quota is used up. Of a Shared, an InFlight and
+// Pacers of other packages it knows nothing: there a request is refused when its time is over.
 //
 // A Queue is a heed.BoundedPacer. Do not change its fields or copy it after first use.
 // Goroutines and Transports may share it; its functions are called concurrently. The zero
