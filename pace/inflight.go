@@ -125,7 +125,7 @@ type places struct {
 
 func (p *places) cost(c costs) int64                       { return min(c.of(""), p.limit()) }
 func (p *places) due(n int64, now time.Time) time.Duration { return p.delay(n, 0, now) }
-func (p *places) spare(int64, int64, time.Time) bool       { return false }
+func (p *places) spare(costs, int64, time.Time) bool       { return false }
 func (p *places) giveBack(n int64, _ time.Time)            { p.used -= n }
 func (p *places) idle(time.Time)                           {}
 func (p *places) demand() *demand                          { return &p.waiters }
