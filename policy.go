@@ -37,8 +37,9 @@ type RetryPolicy struct {
 
 	// Profiles know what the responses of certain vendors mean; the first one for the request's
 	// host is used. A response that the Profile calls a refusal is treated as a 429, whatever its
-	// status. A Profile may read the beginning of a body; the caller still gets all of it. Without
-	// a Profile, only statuses and header fields count. See ratelimit.Vendors.
+	// status. A Profile may read the beginning of a body; the caller still gets all of it. If it
+	// has Events, a stream of events is returned when its first event is complete, but after 4 KiB or
+	// 100 ms at the latest; a refusal in that event is retried as a 429 is. Without a Profile, only statuses and header fields count. See ratelimit.Vendors.
 	Profiles []*ratelimit.Profile
 
 	// Backoff returns the wait after an attempt whose response has no hint, and the shortest wait
@@ -70,7 +71,7 @@ type RetryPolicy struct {
 	MaxElapsed time.Duration
 
 	// AttemptTimeout limits each attempt, until the response's header has arrived. Reading the body
-	// may take longer. If zero or negative, there is no limit, unless SplitDeadline sets one.
+	// may take longer; see IdleTimeout. If zero or negative, there is no limit, unless SplitDeadline sets one.
 	AttemptTimeout time.Duration
 
 	// SplitDeadline gives each attempt half of the time until the context's deadline (also that of
@@ -82,6 +83,12 @@ type RetryPolicy struct {
 	// Its cost: a server that takes longer than half of the time is asked twice, and a call that it
 	// would have answered just before the deadline may be lost.
 	SplitDeadline bool
+
+	// IdleTimeout is how long a response's body may send nothing. A Read that blocks for longer fails
+	// with an error whose method Timeout returns true, and the attempt is cancelled; a caller who does
+	// not read loses nothing. It suits streams, whose whole length no timeout should limit. The
+	// response is not retried: the caller has it. If zero or negative, there is no limit.
+	IdleTimeout time.Duration
 
 	// MaxBodyBuffer is how many bytes of a request body without GetBody are kept for a retry. They
 	// are copied while they are sent. If zero or negative, none are kept, and such a request is
@@ -202,7 +209,7 @@ func (p *RetryPolicy) askProfile(a *Attempt) {
 	resp := a.Response
 	if p.suspects(a.Request, resp) || resp.StatusCode >= 400 {
 		if profile := p.profile(a.Request); profile != nil {
-			answer := profile.Read(resp, time.Time{})
+			answer := readAnswer(profile, a)
 			a.meaning, a.hint, a.hinted = answer.Meaning, answer.Wait, answer.Known
 			a.profiled, a.accountWide, a.requestOnly = true, answer.All, answer.Own
 		} else if p.Hint == nil {
@@ -232,5 +239,6 @@ func (p *RetryPolicy) suspects(req *http.Request, resp *http.Response) bool {
 
 func (p *RetryPolicy) suspected(req *http.Request, resp *http.Response) bool {
 	profile := p.profile(req)
-	return profile != nil && profile.Suspects(resp.StatusCode, resp.Header)
+	return profile != nil &&
+		(profile.Suspects(resp.StatusCode, resp.Header) || profile.HasEvents(resp.StatusCode, resp.Header))
 }

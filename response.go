@@ -65,8 +65,8 @@ func (b *fallbackBody) drain(body io.ReadCloser, s *drainSlots, timer *time.Time
 	select {
 	case <-d.done:
 	case <-timer.C:
-		if c, ok := body.(*cancelBody); ok {
-			c.cancel(nil) // this ends the Read, if Base respects its context
+		if c, ok := body.(interface{ abort() }); ok {
+			c.abort()
 		}
 		// The drainer still writes to the rest of its buffer, which is therefore not reused.
 		b.left, b.err = bytes.Clone(d.buf[:min(d.n.Load(), keepBytes)]), io.ErrUnexpectedEOF

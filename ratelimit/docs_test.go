@@ -78,6 +78,12 @@ func signs(p ratelimit.Profile) (all []string) {
 		}
 		all = append(all, what+": "+strings.Join(shown, ", ")+strings.ReplaceAll(is, "*", `\*`))
 	}
+	for _, e := range p.Events {
+		if e.Means != ratelimit.Unsaid {
+			all = append(all, strings.TrimSpace(fmt.Sprintf("%v: 200, first event %s", e.Means, e.Name))+
+				" with `"+e.Body+"` "+strings.Join(e.Is, ", "))
+		}
+	}
 	return all
 }
 

@@ -105,11 +105,12 @@ func vendors() []Profile {
 		},
 		{
 			Name: "anthropic", Title: "Anthropic", Hosts: []string{"api.anthropic.com"},
-			Checked: "2026-11", Source: "github.com/anthropics/anthropic-sdk-go",
+			Checked: "2026-11", Source: "github.com/anthropics/anthropic-sdk-go; " + anthropicEventSource,
 			Sends: "`Retry-After`; " +
 				"`Anthropic-RateLimit-{Requests,Tokens,Input-Tokens,Output-Tokens}-Reset`, a date; 529 " +
 				"when overloaded",
-			Signs: []Sign{vetoed, {Means: Limited, Status: []int{429, 529}}, asked},
+			Signs:  []Sign{vetoed, {Means: Limited, Status: []int{429, 529}}, asked},
+			Events: anthropicEvents(),
 		},
 		{
 			Name: "auth0", Title: "Auth0", Hosts: []string{"*.auth0.com"},
@@ -142,9 +143,12 @@ func vendors() []Profile {
 		{
 			Name: "azure-openai", Title: "Azure OpenAI, AI Foundry",
 			Hosts:   []string{"*.openai.azure.com", "*.cognitiveservices.azure.com", "*.services.ai.azure.com"},
-			Checked: "2026-11", Source: "learn.microsoft.com, Azure OpenAI; endpoints for Azure AI Foundry Models",
-			Sends: "`Retry-After-Ms`; OpenAI's fields in plain seconds, −1 without a limit",
-			Signs: []Sign{vetoed, refused, asked},
+			Checked: "2026-11",
+			Source: "learn.microsoft.com, Azure OpenAI; endpoints for Azure AI Foundry Models; " + openAIEventSource +
+				"; github.com/earendil-works/pi/issues/1935",
+			Sends:  "`Retry-After-Ms`; OpenAI's fields in plain seconds, −1 without a limit",
+			Signs:  []Sign{vetoed, refused, asked},
+			Events: openAIEvents(),
 		},
 		{
 			Name: "basecamp", Title: "Basecamp", Hosts: []string{"*.basecampapi.com"},
@@ -408,7 +412,7 @@ func vendors() []Profile {
 		},
 		{
 			Name: "openai", Title: "OpenAI", Hosts: []string{"api.openai.com"},
-			Checked: "2026-11", Source: "github.com/openai/openai-python",
+			Checked: "2026-11", Source: "github.com/openai/openai-python; " + openAIEventSource,
 			Sends: "`Retry-After-Ms`, `Retry-After`; `X-RateLimit-Reset-{Requests,Tokens}`, the duration " +
 				"until all units are back; `X-Should-Retry`. A 429 with insufficient_quota is about money",
 			Signs: []Sign{
@@ -418,6 +422,7 @@ func vendors() []Profile {
 				refused,
 				asked,
 			},
+			Events: openAIEvents(),
 		},
 		{
 			Name: "prisjakt", Title: "Prisjakt", Checked: "2026-11", Source: "developer.prisjakt.nu", Hearsay: true,
