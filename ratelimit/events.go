@@ -124,7 +124,7 @@ func openAIEvents() []Event {
 // Where the vendors' events are from.
 const (
 	anthropicEventSource = "its stream's errors: packages/ssestream/ssestream.go:243 and shared/shared.go:121 of v1.84.0"
-	openAIEventSource    = "its streams' errors: github.com/openai/openai-go/v3 v3.98.0, packages/ssestream/ssestream.go:257, " +
-		"shared/shared.go:1421, responses/response.go:8831, 8937 and 8967; github.com/anomalyco/opencode/issues/25730; " +
-		"developersdigest.tech/errors/api/openai-api"
+	openAIEventSource    = "its streams' errors: packages/ssestream/ssestream.go:257, shared/shared.go:1421 and " +
+		"responses/response.go:8831, 8937, 8967 of github.com/openai/openai-go v3.98.0; " +
+		"github.com/anomalyco/opencode/issues/25730"
 )
