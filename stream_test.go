@@ -307,6 +307,31 @@ func TestAStreamIsClosedWhileItsFirstEventIsAwaited(t *testing.T) {
 	}
 }
 
+// Else its connection, or the goroutine that drains it, would stay for as long as the server likes.
+func TestARefusedStreamThatStaysOpenIsCancelled(t *testing.T) {
+	var cancelled chan time.Duration
+	h := func() http.HandlerFunc {
+		var count atomic.Int32
+		cancelled = make(chan time.Duration, 1)
+		return func(w http.ResponseWriter, r *http.Request) {
+			start := time.Now()
+			w.Header().Set("Content-Type", "text/event-stream")
+			if count.Add(1) > 1 {
+				return
+			}
+			io.WriteString(w, refusal)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+			cancelled <- time.Since(start)
+		}
+	}
+	protocols(t, h, func(t *testing.T, base *http.Transport) {
+		tr := &heed.Transport{Base: base, Retry: vendor("anthropic")}
+		assert.Empty(t, content(t, roundTrip(t, tr, post(t.Context()))))
+		between(t, 100*ms, <-cancelled, 1500*ms)
+	})
+}
+
 func TestACancelledCallDoesNotWaitForAnEvent(t *testing.T) {
 	for _, heedsContext := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
