@@ -99,7 +99,7 @@ func (b *streamBody) beginning(cancelled <-chan struct{}) []byte {
 }
 
 func (b *streamBody) Read(p []byte) (int, error) {
-	if err := b.endError(); err != nil {
+	if err := b.endError(); err != nil || len(p) == 0 {
 		return 0, err
 	}
 	if len(b.left) == 0 && b.err == nil {
@@ -111,7 +111,7 @@ func (b *streamBody) Read(p []byte) (int, error) {
 	n := copy(p, b.left)
 	b.left = b.left[n:]
 	switch {
-	case n > 0 || len(p) == 0:
+	case n > 0:
 		return n, nil
 	case b.err != nil:
 		return 0, b.err
@@ -153,15 +153,15 @@ func (b *streamBody) start(p []byte) {
 	go func() {
 		defer close(r.done)
 		defer func() { r.panicked = recover() }()
-		defer b.idleAgain()
+		defer b.readEnded()
 		var n int
 		n, r.err = b.cancelBody.Read(p)
 		r.got = p[:n]
 	}()
 }
 
-// idleAgain ends a Read, and closes the body if that Read was given up.
-func (b *streamBody) idleAgain() {
+// readEnded closes the body if the Read was given up meanwhile.
+func (b *streamBody) readEnded() {
 	b.mu.Lock()
 	b.busy = false
 	end := b.end
