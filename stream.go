@@ -3,7 +3,7 @@ package heed
 import (
 	"fmt"
 	"net/http"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/heedhttp/heed/ratelimit"
@@ -65,13 +65,18 @@ type streamBody struct {
 	err     error           // how the body ended, after left
 	pending *backgroundRead // under way, after left
 	buf     []byte          // for a Read under IdleTimeout
-	timer   *time.Timer
 
+	state atomic.Int32
 	ended chan struct{} // closed when end is set
-	mu    sync.Mutex    // guards the fields below
-	busy  bool          // a goroutine reads
 	end   error         // what Read returns since the body was closed or given up
 }
+
+// The states of a streamBody.
+const (
+	unused  = iota // by a goroutine
+	reading        // a goroutine reads
+	over           // nothing may begin to read
+)
 
 // A backgroundRead is one Read in a goroutine.
 type backgroundRead struct {
@@ -129,15 +134,13 @@ func (b *streamBody) fill(n int) {
 	}
 	var timeout <-chan time.Time
 	if b.idle > 0 {
-		if b.timer == nil {
-			b.timer = time.NewTimer(b.idle)
-		}
-		b.timer.Reset(b.idle)
-		defer b.timer.Stop()
-		timeout = b.timer.C
+		timer := time.NewTimer(b.idle)
+		defer timer.Stop()
+		timeout = timer.C
 	}
 	if !b.await(timeout, nil) {
-		b.finish(&idleError{b.idle}) // nothing if the body was closed
+		b.finish(&idleError{b.idle}) // unless the body was closed
+		<-b.ended
 	}
 }
 
@@ -145,10 +148,8 @@ func (b *streamBody) fill(n int) {
 func (b *streamBody) start(p []byte) {
 	r := &backgroundRead{done: make(chan struct{})}
 	b.pending = r
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.busy = b.end == nil; !b.busy {
-		return // await finds out
+	if !b.state.CompareAndSwap(unused, reading) {
+		return // await finds out why
 	}
 	go func() {
 		defer close(r.done)
@@ -162,11 +163,7 @@ func (b *streamBody) start(p []byte) {
 
 // readEnded closes the body if the Read was given up meanwhile.
 func (b *streamBody) readEnded() {
-	b.mu.Lock()
-	b.busy = false
-	end := b.end
-	b.mu.Unlock()
-	if end != nil {
+	if !b.state.CompareAndSwap(reading, unused) {
 		b.cancelBody.Close()
 	}
 }
@@ -195,16 +192,13 @@ func (b *streamBody) await(timeout <-chan time.Time, cancelled <-chan struct{}) 
 // finish ends the body with an error for later Reads, once. It cancels a pending Read, which then closes the
 // body.
 func (b *streamBody) finish(end error) error {
-	b.mu.Lock()
-	if b.end != nil {
-		b.mu.Unlock()
+	was := b.state.Swap(over)
+	if was == over {
 		return nil
 	}
 	b.end = end
 	close(b.ended)
-	busy := b.busy
-	b.mu.Unlock()
-	if busy {
+	if was == reading {
 		b.abort()
 		return nil
 	}
@@ -215,9 +209,12 @@ func (b *streamBody) finish(end error) error {
 func (b *streamBody) Close() error { return b.finish(http.ErrBodyReadAfterClose) }
 
 func (b *streamBody) endError() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.end
+	select {
+	case <-b.ended:
+		return b.end
+	default:
+		return nil
+	}
 }
 
 // An idleError is the error of a body that sent nothing for as long as IdleTimeout. It is a net.Error.

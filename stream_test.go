@@ -1,9 +1,12 @@
 package heed_test
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -84,6 +87,7 @@ const (
 	ping    = "event: ping\ndata: {\"type\": \"ping\"}\n\n"
 	started = "event: message_start\ndata: {\"type\":\"message_start\"}\n\n"
 	refusal = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"Overloaded\"}}\n\n"
+	failure = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"Oops\"}}\n\n"
 )
 
 func TestTheFirstEventOfAStreamIsRead(t *testing.T) {
@@ -101,6 +105,7 @@ func TestTheFirstEventOfAStreamIsRead(t *testing.T) {
 		"never complete":     {stream: []chunk{{0, started[:30]}, {30 * ms, "x"}, {time.Second, "y"}}, returned: 100 * ms},
 		"nothing":            {stream: []chunk{{50 * ms, ""}}, returned: 50 * ms},
 		"no line end":        {stream: []chunk{{0, strings.Repeat("x", 1<<20)}}},
+		"4 KiB":              {stream: []chunk{{0, strings.Repeat("x", 1<<12-1)}, {50 * ms, "x"}, {50 * ms, "x"}}, returned: 50 * ms},
 		"a long event":       {stream: []chunk{{0, "data: " + strings.Repeat("x", 4090)}, {time.Second, "\n\n"}}},
 		"many lines":         {stream: []chunk{{0, strings.Repeat("\n", 1<<13)}}},
 		"pings first":        {stream: []chunk{{0, ping}, {20 * ms, ": keep-alive\n\n"}, {30 * ms, started}}, returned: 50 * ms},
@@ -207,7 +212,7 @@ func TestARefusalInAStreamCountsAsOne(t *testing.T) {
 	assert.Equal(t, ratelimit.Limited, overloaded.meanings[0])
 	assert.Equal(t, []heed.Verdict{heed.Again, heed.Again, heed.OutOfAttempts}, overloaded.verdicts[:3])
 
-	failed := run(t, func() reply { return sse(strings.ReplaceAll(refusal, "overloaded", "api")) })
+	failed := run(t, func() reply { return sse(failure) })
 	assert.Equal(t, run(t, func() reply { return reply{status: 500, header: []string{"X-Should-Retry", "true"}} }), failed)
 	assert.Equal(t, ratelimit.Retry, failed.meanings[0])
 
@@ -215,17 +220,58 @@ func TestARefusalInAStreamCountsAsOne(t *testing.T) {
 	assert.Equal(t, run(t, func() reply { return reply{status: 200} }), good)
 }
 
-func TestAdaptiveSlowsDownAfterARefusalInAStream(t *testing.T) {
-	for text, slower := range map[string]bool{refusal: true, started: false} {
+// As while nothing but 500 comes, the third retry waits for a second or more.
+func TestAFailureInAStreamIsNoAnswerOfItsHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		policy := vendor("anthropic")
+		policy.Backoff = nil
+		tr := &heed.Transport{Retry: policy, Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
+			return response(req, sse(failure)), nil
+		})}
+		start := time.Now()
+		status(t, tr, post(t.Context()))
+		assert.Greater(t, time.Since(start), time.Second)
+	})
+}
+
+func TestALateBodyThatIsNoStreamIsStillRead(t *testing.T) {
+	for _, idle := range []time.Duration{0, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
-			pacer := &pace.Adaptive{}
-			tr := &heed.Transport{Base: newScript(sse(started), sse(text)), Retry: vendor("anthropic"), Pacer: pacer}
+			r, w := io.Pipe()
+			time.AfterFunc(500*ms, func() {
+				io.WriteString(w, `{"error":{"code":"insufficient_quota"}}`)
+				w.Close()
+			})
+			base := newScript(reply{status: 429, header: []string{"Content-Type", "application/json"}, body: r}, ok)
+			policy := vendor("openai")
+			policy.IdleTimeout = idle
+			assert.Equal(t, 429, status(t, &heed.Transport{Base: base, Retry: policy}, post(t.Context())))
+		})
+	}
+}
+
+func TestPacersAndLogsSeeARefusalInAStream(t *testing.T) {
+	for text, rate := range map[string]int{refusal: -1, failure: 0, started: 1} { // slower, as it is, faster
+		synctest.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
+			var progress pace.Progress
+			adaptive := &pace.Adaptive{}
+			tr := &heed.Transport{
+				Retry: vendor("anthropic"), Trace: heed.LogTrace(slog.New(slog.NewTextHandler(&log, nil))),
+				Base:  roundTripFunc(func(req *http.Request) (*http.Response, error) { return response(req, sse(text)), nil }),
+				Pacer: &pace.Queue{Pacer: adaptive, Progress: func(p pace.Progress) { progress = p }},
+			}
 			tr.Retry.MaxAttempts = 1
-			status(t, tr, post(t.Context()))
-			before := pacer.Limit(post(t.Context()))
-			time.Sleep(time.Second)
-			status(t, tr, post(t.Context()))
-			assert.Equal(t, slower, pacer.Limit(post(t.Context())) < before)
+			status(t, &heed.Transport{Pacer: adaptive, Base: newScript(ok)}, post(t.Context()))
+			before := adaptive.Limit(post(t.Context()))
+			var calls sync.WaitGroup
+			for range 5 {
+				calls.Go(func() { status(t, tr, post(t.Context())) })
+			}
+			calls.Wait()
+			assert.Equal(t, rate, cmp.Compare(adaptive.Limit(post(t.Context())), before), text)
+			assert.Equal(t, rate < 0, progress.Refused == 5)
+			assert.Equal(t, rate < 0, strings.Contains(log.String(), "status=200 ") && strings.Contains(log.String(), " meaning=limited"))
 		})
 	}
 }
@@ -418,6 +464,8 @@ func TestIdleTimeoutDoesNotPunishASlowCaller(t *testing.T) {
 		assert.True(t, text == got.String())
 		_, err := resp.Body.Read(make([]byte, 1))
 		assert.Equal(t, io.EOF, err)
+		_, err = resp.Body.Read(nil)
+		assert.NoError(t, err)
 	})
 }
 
