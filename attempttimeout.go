@@ -22,15 +22,18 @@ func (c *call) attemptTimeout() (d time.Duration, split bool) {
 	return max(0, time.Until(deadline)/2), true
 }
 
-// roundTripWithin sends req, and cancels it if the response's header takes longer than d. The
-// attempt's context then lives until the body is closed or ends: if it ended with the header, the
+// roundTripWithin sends req with a context of its own, and cancels it if d is positive and the response's
+// header takes longer. The attempt's context then lives until the body is closed or ends: if it ended with the header, the
 // body would be cut off.
 func roundTripWithin(base http.RoundTripper, req *http.Request, d time.Duration, split bool) (*http.Response, error) {
 	ctx, cancel := context.WithCancelCause(req.Context())
-	timer := time.AfterFunc(d, func() { cancel(errAttemptTimeout) })
+	var timer *time.Timer
+	if d > 0 {
+		timer = time.AfterFunc(d, func() { cancel(errAttemptTimeout) })
+	}
 	out := req.WithContext(ctx)
 	resp, err := base.RoundTrip(out)
-	inTime := timer.Stop()
+	inTime := timer == nil || timer.Stop()
 	if err == nil && resp != nil && inTime {
 		if resp.Request == out {
 			resp.Request = req
@@ -89,3 +92,6 @@ func (b *cancelBody) Close() error {
 	defer b.cancel(nil)
 	return b.ReadCloser.Close()
 }
+
+// abort ends a Read under way, if Base respects its context.
+func (b *cancelBody) abort() { b.cancel(nil) }

@@ -67,9 +67,9 @@ func endDropped(body io.ReadCloser) {
 // cancelAttempt cancels the attempt that body belongs to, if it has a context of its own.
 func cancelAttempt(body io.ReadCloser) {
 	switch b := body.(type) {
-	case *cancelBody:
-		b.cancel(nil)
 	case *endBody:
 		cancelAttempt(b.ReadCloser)
+	case interface{ abort() }:
+		b.abort()
 	}
 }

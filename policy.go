@@ -39,8 +39,10 @@ type RetryPolicy struct {
 	// Profiles know what the responses of certain vendors mean. The first one for the request's host is
 	// used, or else a built-in one: those of ratelimit.Vendors are known without it. NoProfiles turns
 	// all of them off. A response that the Profile calls a refusal is treated as a 429, whatever its
-	// status. A Profile may read the beginning of a body; the caller still gets all of it. Without
-	// a Profile, only statuses and header fields count.
+	// status. A Profile may read the beginning of a body; the caller still gets all of it. If it
+	// has Events, a stream of events is returned when its first event is complete, but after 4 KiB or 100 ms
+	// at the latest; a refusal in that event is retried as a 429 is. Without a Profile, only statuses and
+	// header fields count.
 	Profiles []*ratelimit.Profile
 
 	// Backoff returns the wait after an attempt whose response has no hint, and the shortest wait
@@ -72,7 +74,7 @@ type RetryPolicy struct {
 	MaxElapsed time.Duration
 
 	// AttemptTimeout limits each attempt, until the response's header has arrived. Reading the body
-	// may take longer. If zero or negative, there is no limit, unless SplitDeadline sets one.
+	// may take longer; see IdleTimeout. If zero or negative, there is no limit, unless SplitDeadline sets one.
 	AttemptTimeout time.Duration
 
 	// SplitDeadline gives each attempt half of the time until the context's deadline (also that of
@@ -84,6 +86,12 @@ type RetryPolicy struct {
 	// Its cost: a server that takes longer than half of the time is asked twice, and a call that it
 	// would have answered just before the deadline may be lost.
 	SplitDeadline bool
+
+	// IdleTimeout is how long a response's body may send nothing. A Read that blocks for longer fails
+	// with an error whose method Timeout returns true, and the attempt is cancelled; a caller who does
+	// not read loses nothing. It suits streams, whose whole length no timeout should limit. The
+	// response is not retried: the caller has it. If zero or negative, there is no limit.
+	IdleTimeout time.Duration
 
 	// MaxBodyBuffer is how many bytes of a request body without GetBody are kept for a retry. They
 	// are copied while they are sent. If zero or negative, none are kept, and such a request is
@@ -202,8 +210,9 @@ func (p *RetryPolicy) readHint(a *Attempt, profile *ratelimit.Profile) {
 	switch {
 	case resp == nil:
 		return
-	case profile != nil && (resp.StatusCode >= 400 || profile.Suspects(resp.StatusCode, resp.Header)):
-		answer := profile.Read(resp, time.Time{})
+	case profile != nil && (resp.StatusCode >= 400 || profile.Suspects(resp.StatusCode, resp.Header) ||
+		profile.HasEvents(resp.StatusCode, resp.Header)):
+		answer := readAnswer(profile, a)
 		a.meaning, a.hint, a.hinted = answer.Meaning, answer.Wait, answer.Known
 		a.accountWide, a.requestOnly = answer.All, answer.Own
 	case p.Hint == nil && resp.StatusCode >= 400:

@@ -44,6 +44,10 @@ type Attempt struct {
 	nobodyReached bool // but none to anybody since the call began
 }
 
+// Meaning returns what the response means to its Profile; see RetryPolicy.Profiles. It is Unsaid if only the
+// status counts.
+func (a Attempt) Meaning() ratelimit.Meaning { return a.meaning }
+
 // A Verdict says whether another attempt follows, and if not, why. The zero Verdict is Final.
 type Verdict int
 
@@ -271,7 +275,13 @@ func (a *Attempt) exhausted() bool {
 
 // good reports whether the server works and has capacity.
 func (a *Attempt) good() bool {
-	return a.Err == nil && a.Response != nil && a.Response.StatusCode < 500 && !a.throttled() && !a.exhausted()
+	return a.Err == nil && a.Response != nil && a.Response.StatusCode < 500 && !a.throttled() && !a.exhausted() &&
+		!a.failedInBody()
+}
+
+// failedInBody reports whether the server failed although the status says that it did not.
+func (a *Attempt) failedInBody() bool {
+	return a.meaning == ratelimit.Retry && a.Response != nil && a.Response.StatusCode < 400
 }
 
 // hintedThrottle reports whether the server refused the request and said when to come back. The

@@ -269,13 +269,15 @@ func (c *call) send() error {
 	c.out.handedOver = true
 	c.last = Attempt{Number: c.number, Request: c.req, Waited: waited, sent: c.sent, givenUps: givenUps.Load()}
 	base, out := c.t.base(out)
-	if most > 0 {
+	profile := c.eventProfile()
+	if most > 0 || c.policy.IdleTimeout > 0 || profile != nil {
 		c.resp, c.err = roundTripWithin(base, out, most, split)
 	} else {
 		c.resp, c.err = base.RoundTrip(out)
 	}
 	c.resp, c.err = checkResult(c.req, out, c.resp, asProxyError(base, out, c.err))
 	c.bodyOpen = c.resp != nil
+	c.watchBody(profile)
 	return nil
 }
 
@@ -308,9 +310,9 @@ func (c *call) observe() {
 	if c.err != nil {
 		c.errs = append(c.errs[max(0, len(c.errs)-maxCauses+1):], asAttemptError(c.err))
 	}
-	c.tellPacer(*a)
 	c.policy.readHint(a, c.profile())
 	c.learnSDK()
+	c.tellPacer(*a)
 	c.learnHost()
 	c.learn(a)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/heedhttp/heed/internal/cool"
+	"github.com/heedhttp/heed/ratelimit"
 )
 
 // A Trace has hooks that a Transport calls, for logs, metrics and spans. LogTrace makes one that
@@ -242,6 +243,9 @@ func (t logTrace) decided(a Attempt, v Verdict, wait time.Duration) {
 	attrs := []slog.Attr{method(a.Request), host(a.Request), outcome(a),
 		slog.String("verdict", v.String()), slog.Int("attempt", a.Number), slog.Int("max", int(a.maxAttempts)),
 		waiting(wait)}
+	if a.Response != nil && a.Response.StatusCode < 400 && a.meaning != ratelimit.Unsaid {
+		attrs = append(attrs, slog.String("meaning", a.meaning.String())) // in the body
+	}
 	if a.limit != "" {
 		attrs = append(attrs, slog.String("limit", a.limit))
 	}

@@ -67,6 +67,13 @@ func forSlowAnswers() *heed.Transport {
 	}
 }
 
+func forStreams() *heed.Transport {
+	return &heed.Transport{Retry: heed.RetryPolicy{
+		AttemptTimeout: time.Minute,      // for the header
+		IdleTimeout:    30 * time.Second, // a stream that sends nothing for so long ends with an error
+	}}
+}
+
 func forRestarts() *heed.Transport {
 	return &heed.Transport{
 		Retry: heed.RetryPolicy{MaxOutage: 30 * time.Second}, // the server starts in twenty
@@ -198,6 +205,33 @@ func TestAReplicaThatHangsIsLeftInTime(t *testing.T) {
 			at = append(at, exchange.Arrived.Sub(start).Seconds())
 		}
 		assert.InDeltaSlice(t, []float64{0, 5.3, 7.7, 8.9, 9.5}, at, 0.4)
+	})
+}
+
+func TestAModelsAnswerIsRetriedAndDoesNotHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport, sent := forStreams(), 0
+		transport.Base = function(func(req *http.Request) (*http.Response, error) {
+			text := "data: 1\n\n"
+			if sent++; sent == 1 {
+				text = "event: error\ndata: {\"error\":{\"type\":\"overloaded_error\"}}\n\n"
+			}
+			r, w := io.Pipe()
+			go io.WriteString(w, text)
+			context.AfterFunc(req.Context(), func() { w.CloseWithError(req.Context().Err()) })
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: r}, nil
+		})
+		req, err := http.NewRequestWithContext(t.Context(), "POST", "https://api.anthropic.com/v1/messages", nil)
+		require.NoError(t, err)
+		resp, err := transport.RoundTrip(req)
+		require.NoError(t, err)
+		start := time.Now()
+		got, err := io.ReadAll(resp.Body)
+		assert.Equal(t, "data: 1\n\n", string(got))
+		assert.ErrorContains(t, err, "IdleTimeout (30s)")
+		assert.Equal(t, 30*time.Second, time.Since(start))
+		assert.Equal(t, 2, sent)
+		resp.Body.Close()
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/heedhttp/heed/internal/adaptive"
 	"github.com/heedhttp/heed/internal/hostkey"
 	"github.com/heedhttp/heed/internal/keyed"
+	"github.com/heedhttp/heed/ratelimit"
 )
 
 // An Adaptive discovers the rate a server allows when the server announces none: it goes
@@ -70,8 +71,9 @@ type Adaptive struct {
 	MaxKeys int
 
 	// Refused reports whether the server refused a request because there were too many.
-	// If nil, a 429 is a refusal, and so is a 503 with a Retry-After; a 503 without one
-	// is an outage. It is also called for errors, without a response. See Refusals.
+	// If nil, a 429 is a refusal, and so are a 503 with a Retry-After and what a Profile of
+	// the RetryPolicy calls one; a 503 without a Retry-After is an outage. It is also called
+	// for errors, without a response. See Refusals.
 	Refused func(heed.Attempt) bool
 
 	hosts hostkey.Cache
@@ -198,7 +200,7 @@ func (a *Adaptive) Observe(at heed.Attempt) {
 		l.giveBackLocked(now)
 	case refused:
 		l.search.Refuse(sent, now, l.held > 0, float64(a.min()))
-	case at.Response != nil && at.Response.StatusCode < 500: // of an outage nothing follows
+	case at.Response != nil && at.Response.StatusCode < 500 && at.Meaning() != ratelimit.Retry: // of a failure nothing follows
 		l.search.Answer(sent, now, l.held > 0, float64(a.Step), float64(a.max()))
 	}
 	l.held = max(l.held-1, 0)
@@ -250,8 +252,11 @@ func (a *Adaptive) refused(at heed.Attempt) bool {
 	if a.Refused != nil {
 		return a.Refused(at)
 	}
-	if at.Response == nil {
+	switch {
+	case at.Response == nil:
 		return false
+	case at.Meaning() == ratelimit.Limited: // whatever its status
+		return true
 	}
 	switch at.Response.StatusCode {
 	case http.StatusTooManyRequests:

@@ -13,6 +13,7 @@ import (
 
 	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/internal/hostkey"
+	"github.com/heedhttp/heed/ratelimit"
 )
 
 // ErrQueueFull is the error of a request for which a Queue has no room.
@@ -353,7 +354,8 @@ func (q *Queue) Observe(a heed.Attempt) {
 
 // refusal reports whether the server refused a request because there were too many.
 func refusal(a heed.Attempt) bool {
-	return a.Response.StatusCode == http.StatusTooManyRequests || a.Response.StatusCode == http.StatusServiceUnavailable
+	return a.Meaning() == ratelimit.Limited || a.Response.StatusCode == http.StatusTooManyRequests ||
+		a.Response.StatusCode == http.StatusServiceUnavailable
 }
 
 func (q *Queue) reportLocked() {

@@ -103,6 +103,22 @@ func signs(p ratelimit.Profile) (all []string) {
 		}
 		all = append(all, what+": "+strings.Join(shown, ", ")+strings.ReplaceAll(is, "*", `\*`))
 	}
+	return append(all, events(p)...)
+}
+
+// events puts Events that differ in Body only into one line.
+func events(p ratelimit.Profile) (all []string) {
+	places := map[string]string{}
+	for _, e := range p.Events {
+		kind := fmt.Sprintf("%v: 200, first event %s|%s", e.Means, e.Name, strings.Join(e.Is, ", "))
+		if e.Means != ratelimit.Unsaid && places[kind] == "" {
+			all = append(all, kind)
+		}
+		places[kind] += " `" + e.Body + "`"
+	}
+	for i, kind := range all {
+		all[i] = strings.ReplaceAll(strings.Replace(kind, "|", places[kind]+" ", 1), "  ", " ")
+	}
 	return all
 }
 

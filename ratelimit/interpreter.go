@@ -38,6 +38,11 @@ func (e *interpreter) sign() Sign {
 	if e.status == http.StatusTooManyRequests {
 		return Sign{Means: Limited}
 	}
+	if e.profile.HasEvents(e.status, e.header) {
+		means, data, _ := e.profile.firstEvent(e.body.text)
+		e.body = data // of which Delays are read
+		return Sign{Means: means}
+	}
 	return Sign{Means: Unsaid}
 }
 

@@ -37,6 +37,10 @@ type Profile struct {
 	// 429 is Limited and anything else Unsaid.
 	Signs []Sign
 
+	// Events tell what the first event of a stream means, if the Signs leave the response
+	// Unsaid. An event that shows none of them is a good answer.
+	Events []Event
+
 	// Delays are where the vendor announces a wait, besides the fields that Wait reads.
 	// The longest counts, except that a more precise one refines Retry-After.
 	Delays []Delay

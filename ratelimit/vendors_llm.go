@@ -47,11 +47,12 @@ func llmVendors() []Profile {
 		},
 		{
 			Name: "anthropic", Title: "Anthropic", Hosts: []string{"api.anthropic.com"},
-			Checked: "2026-11", Source: "github.com/anthropics/anthropic-sdk-go",
+			Checked: "2026-11", Source: "github.com/anthropics/anthropic-sdk-go; " + anthropicEventSource,
 			Sends: "`Retry-After`; " +
 				"`Anthropic-RateLimit-{Requests,Tokens,Input-Tokens,Output-Tokens}-Reset`, a date; 529 " +
 				"when overloaded",
-			Signs: []Sign{vetoed, overload, asked},
+			Signs:  []Sign{vetoed, overload, asked},
+			Events: anthropicEvents(),
 			Scope: Scope{Groups: []Group{
 				{Name: "count_tokens", Paths: []string{"POST /v1/messages/count_tokens"}, Member: "model"},
 				{Name: "model", Paths: []string{"POST /v1/messages"}, Member: "model"},
@@ -64,10 +65,12 @@ func llmVendors() []Profile {
 		{
 			Name: "azure-openai", Title: "Azure OpenAI, AI Foundry",
 			Hosts:   []string{"*.openai.azure.com", "*.cognitiveservices.azure.com", "*.services.ai.azure.com"},
-			Checked: "2026-11", Source: "learn.microsoft.com, Azure OpenAI; endpoints for Azure AI Foundry Models",
+			Checked: "2026-11", Source: "learn.microsoft.com, Azure OpenAI; endpoints for Azure AI Foundry Models; " +
+				openAIEventSource + "; github.com/earendil-works/pi/issues/1935",
 			Sends:     "`Retry-After-Ms`; OpenAI's fields in plain seconds, −1 without a limit",
 			Signs:     []Sign{vetoed, refused, asked},
 			MaxTokens: answer,
+			Events:    openAIEvents(),
 			Scope: Scope{Groups: []Group{
 				{Name: "deployment", Paths: []string{"/openai/deployments/{}"}},
 				{Name: "deployment", Paths: append([]string{
@@ -140,7 +143,7 @@ func llmVendors() []Profile {
 		},
 		{
 			Name: "openai", Title: "OpenAI", Hosts: []string{"api.openai.com"},
-			Checked: "2026-11", Source: "github.com/openai/openai-python",
+			Checked: "2026-11", Source: "github.com/openai/openai-python; " + openAIEventSource,
 			Sends: "`Retry-After-Ms`, `Retry-After`; `X-RateLimit-Reset-{Requests,Tokens}`, the duration " +
 				"until all units are back; `X-Should-Retry`. A 429 with insufficient_quota is about money; " +
 				"`resets_in_seconds` tells when a subscription's usage comes back",
@@ -159,6 +162,7 @@ func llmVendors() []Profile {
 				vetoed, refused, asked,
 			},
 			MaxTokens: answer,
+			Events:    openAIEvents(),
 			Scope:     Scope{Groups: []Group{{Name: "model", Paths: under("/v1/", compute...), Member: "model"}}},
 			Repeats: []Repeat{{
 				Paths: under("/v1/", compute...), Status: []int{408, 409}, From: 500, Errors: true, Unless: unless,
