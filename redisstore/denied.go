@@ -51,7 +51,7 @@ type denial struct {
 
 // A denialRead is the state of denials before Redis is asked about charges.
 type denialRead struct {
-	asked      time.Duration // when, by monotonic
+	at         time.Duration // when, by monotonic
 	generation uint64        // the sum of those of all sets
 }
 
@@ -68,7 +68,7 @@ func (d *denials) setOf(c *quota.Charge) *denialSet {
 
 // read must be called before Redis is asked about charges.
 func (d *denials) read(charges []quota.Charge, now time.Duration) denialRead {
-	r := denialRead{asked: now}
+	r := denialRead{at: now}
 	for i := range charges {
 		r.generation += d.setOf(&charges[i]).generation.Load()
 	}
@@ -85,8 +85,8 @@ func (d *denials) forget(key string) {
 	}
 }
 
-// forget forgets the buckets for which o may have given units back.
-func (s *Store) forget(o *op) {
+// forgetDenials forgets the buckets for which o may have given units back.
+func (s *Store) forgetDenials(o *op) {
 	if o.verb == take || o.verb == peek || s.AlwaysAsk {
 		return
 	}
@@ -133,9 +133,9 @@ func (d *denials) remember(r denialRead, charges []quota.Charge, o *op, long tim
 		set := d.setOf(c)
 		learned := &denial{
 			key: strings.Clone(c.Key), limit: c.Limit, bucket: bucket, generation: set.generation.Load(),
-			ahead: o.now - r.asked.Microseconds(), until: o.now + long.Microseconds(),
+			ahead: o.now - r.at.Microseconds(), until: o.now + long.Microseconds(),
 		}
-		if d.read(charges, r.asked) == r { // nothing was forgotten meanwhile
+		if d.read(charges, r.at) == r { // nothing was forgotten meanwhile
 			set.slotFor(learned).Store(learned)
 			d.any.Store(true)
 		}

@@ -163,21 +163,21 @@ func (s *Store) decide(
 		return dst, err
 	}
 	remembers := !s.AlwaysAsk && v == take
-	asked := denialRead{}
+	before := denialRead{}
 	if remembers {
-		asked = s.denials.read(charges, s.time())
-		if ds, denied := s.denials.deny(dst, charges, asked.asked); denied {
+		before = s.denials.read(charges, s.time())
+		if ds, denied := s.denials.deny(dst, charges, before.at); denied {
 			return ds, nil
 		}
 	}
 	parts := s.split(v, 0, charges)
 	allowed, err := s.makeAll(ctx, parts)
-	if err != nil {
+	if err != nil { // the parts are not recycled: they may still be in flight
 		s.degraded.Add(1)
 		return dst, err
 	}
 	if remembers {
-		s.denials.learn(asked, charges, parts, allowed)
+		s.denials.learn(before, charges, parts, allowed)
 	}
 	n := len(dst)
 	dst = slices.Grow(dst, len(charges))[:n+len(charges)]
@@ -249,7 +249,7 @@ func (s *Store) ask(ctx context.Context, o *op) error {
 func (s *Store) execute(ctx context.Context, batch []*op) (noAnswer error) {
 	noAnswer = s.send(s.client.connections.asking(ctx), s.byTag(batch), 0)
 	for _, o := range batch {
-		s.forget(o)
+		s.forgetDenials(o)
 	}
 	return noAnswer
 }
@@ -276,7 +276,7 @@ func (s *Store) byTag(batch []*op) (scripts [][]*op) {
 // nothing was done it sends ops again: for Redis' actual time, or after a refusal each by itself,
 // because one may be the reason.
 func (s *Store) send(ctx context.Context, scripts [][]*op, now int64) (noAnswer error) {
-	expected := cmp.Or(now, time.Now().UnixMicro()) // it matters for the windows of a Calendar
+	expected := cmp.Or(now, time.Now().UnixMicro()) // for the windows of a Calendar; if it is wrong, a round trip more
 	cmds := make([]sentOnce, len(scripts))
 	for i, ops := range scripts {
 		keys, args := encode(s.prefix(), ops, expected)
@@ -294,12 +294,12 @@ func (s *Store) send(ctx context.Context, scripts [][]*op, now int64) (noAnswer 
 		case other && now == 0:
 			noAnswer = cmp.Or(noAnswer, s.send(ctx, scripts[i:i+1], int64(actual)))
 			continue
-		case err != nil && isAnswer(err) && len(ops) > 1:
+		case err != nil && isAnswer(err) && len(ops) > 1: // a script that fails has written nothing
 			for j := range ops {
 				alone = append(alone, ops[j:j+1])
 			}
 			continue
-		case err != nil && !isAnswer(err):
+		case err != nil && !isAnswer(err): // also if Redis' time has changed twice
 			noAnswer = cmp.Or(noAnswer, err)
 		}
 		for _, o := range ops {

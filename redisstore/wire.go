@@ -55,7 +55,7 @@ func encode(prefix string, ops []*op, now int64) (keys []string, args []any) {
 	all := string(e.text)
 	args = make([]any, 1, 1+len(e.ends))
 	args[0] = len(e.limits)
-	for i := range e.ends { // the limits first
+	for i := range e.ends { // the limits first: which there are is known only after the ops
 		at := (i + first) % len(e.ends)
 		start := 0
 		if at > 0 {
@@ -200,12 +200,21 @@ func (r *textReader) number() int64 {
 	return int64(n)
 }
 
+// The bits of what the script replies to a charge.
+const (
+	isMade    = 1 << iota // it fits
+	wasMade               // its ID was charged before
+	hasMore               // prev, ahead and the log follow
+	isAdopted             // the bucket begins with that of another Shape
+)
+
 // found reads the answer to a charge of l.
 func (r *textReader) found(l *quota.Limit) (f found) {
 	outcome := r.number()
-	f.fits, f.repeated, f.adopted = outcome%4 > 0, outcome%4 == 2, outcome >= 8
+	f.fits, f.repeated = outcome&(isMade|wasMade) != 0, outcome&wasMade != 0
+	f.adopted = outcome&isAdopted != 0
 	f.bucket = quota.Bucket{Time: r.number(), Level: r.number(), Unit: l.Unit()}
-	if outcome&4 != 0 {
+	if outcome&hasMore != 0 {
 		f.bucket.Prev, f.bucket.Ahead = r.number(), r.number()
 		f.bucket.Log = r.log(r.field())
 	}
@@ -244,13 +253,13 @@ func decodeValue(value string) (states []quota.State, corrupt int64) {
 	return states, corrupt
 }
 
-// decodeLine returns the state in a line "NAME\tSHAPE FULL TIME LEVEL[ PREV AHEAD LOG]".
+// decodeLine returns the state in a line "NAME\tSHAPE LAST TIME LEVEL[ PREV AHEAD LOG]".
 func decodeLine(line string) (s quota.State, ok bool) {
 	line, s.DryRun = strings.CutPrefix(line, "\t")
 	s.Name, line, ok = strings.Cut(line, "\t")
 	r := textReader{rest: line + " ", failed: !ok}
 	s.Shape = r.field()
-	r.number() // when it is full
+	r.number() // until when it is kept
 	s.Bucket = quota.Bucket{Time: r.number(), Level: r.number(), Unit: unitOf(s.Shape)}
 	if r.rest != "" {
 		s.Bucket.Prev, s.Bucket.Ahead = r.number(), r.number()

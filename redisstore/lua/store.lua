@@ -282,7 +282,7 @@ for c = count + 2, #ARGV do
 				end
 			end
 			if id and verb ~= 'u' then
-				id.call, id.until2 = c, l.starts and select(2, window(l, now)) or now + l.remembers
+				id.call, id.keptUntil = c, l.starts and select(2, window(l, now)) or now + l.remembers
 				changes = changes + 1
 				drafts[changes] = id
 			end
@@ -293,7 +293,7 @@ for c = count + 2, #ARGV do
 		if d then
 			store(r, d.by, d.time, d.level, d.prev, d.ahead, d.log)
 		else
-			r.known, r.expires = true, r.until2
+			r.known, r.expires = true, r.keptUntil
 		end
 	end
 end
