@@ -45,6 +45,9 @@ import (
 // forgotten for that route, and everything is forgotten after 24 hours. If nothing is
 // left for more than a minute, one request a minute probes whether that still holds.
 //
+// Where a vendor documents a limit that no response announces, it keeps that, too: of GitHub's 80 writes a
+// minute, 20 go at once, and then one a second.
+//
 // The server of package serverside announces how units come back, in heed-algorithm of
 // package ratelimit. A token bucket is used as it fills. A leaky bucket would delay early
 // requests at the server, so hardly anything is sent early. What is left of a sliding
@@ -90,8 +93,9 @@ type Advertised struct {
 	// with requests waiting or in flight. If zero, 1,024; a negative one is an error.
 	MaxKeys int
 
-	hosts  hostkey.Cache
-	scopes scope.Table
+	hosts      hostkey.Cache
+	scopes     scope.Table
+	documented documented
 
 	mu   sync.Mutex // guards keys
 	keys keyed.Table[advertisedKey]
@@ -107,13 +111,30 @@ func (a *Advertised) Wait(req *http.Request) error { return a.WaitAtMost(req, fo
 // to take early: at once, or when an answer makes the wait too long. If most is zero or
 // negative, it does not wait.
 func (a *Advertised) WaitAtMost(req *http.Request, most time.Duration) error {
-	ctx := req.Context()
-	if ctx.Err() != nil {
+	if ctx := req.Context(); ctx.Err() != nil {
 		return ended(ctx)
 	}
 	if a.MaxKeys < 0 {
 		return fmt.Errorf("pace: Advertised.MaxKeys is %d: it must not be negative", a.MaxKeys)
 	}
+	start, pacers := time.Now(), a.documentedFor(req)
+	if err := waitDocumented(pacers, req, most); err != nil {
+		return err
+	}
+	err := a.waitAnnounced(req, most-time.Since(start))
+	if err != nil {
+		pacers.Observe(heed.Attempt{Request: req, Err: heed.ErrNotSent})
+	}
+	return err
+}
+
+func (a *Advertised) documentedFor(req *http.Request) each {
+	return a.documented.covering(a.scopes.Profile(a.hosts.Name(req.URL.Scheme, req.URL.Host), a.Profiles), req, a)
+}
+
+// waitAnnounced waits for the limits that responses announce.
+func (a *Advertised) waitAnnounced(req *http.Request, most time.Duration) error {
+	ctx := req.Context()
 	key, d := a.key(req), deadlineOf(ctx, most, time.Now())
 	units, err := a.enter(ctx, key, d)
 	if err != nil {
@@ -206,6 +227,9 @@ func (a *Advertised) join(
 
 // Observe learns from a response.
 func (a *Advertised) Observe(at heed.Attempt) {
+	if at.Err == heed.ErrNotSent {
+		a.documentedFor(at.Request).Observe(at)
+	}
 	now, req := time.Now(), at.Request
 	host := a.hosts.Name(req.URL.Scheme, req.URL.Host)
 	cached := at.Response != nil && ratelimit.FromCache(at.Response.Header)

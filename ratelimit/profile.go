@@ -64,6 +64,10 @@ type Profile struct {
 	// client does so by default.
 	Repeats []Repeat
 
+	// Documented are limits that the vendor documents, and that no response announces. pace.Advertised keeps
+	// them.
+	Documented []Documented
+
 	// Otherwise is the wait after a Limited response that announces none. If zero, that
 	// wait is unknown.
 	Otherwise time.Duration

@@ -69,6 +69,16 @@ func awsErrors(means Meaning, codes ...string) []Sign {
 	}
 }
 
+// gitHubWrites are patterns for requests that create content, without GraphQL's, which are mostly queries.
+func gitHubWrites() (patterns []string) {
+	for _, method := range []string{"POST ", "PATCH ", "PUT ", "DELETE "} {
+		for _, path := range []string{"repos", "orgs", "user", "gists", "teams", "projects", "organizations", "enterprises"} {
+			patterns = append(patterns, method+"/"+path, method+"/api/v3/"+path)
+		}
+	}
+	return patterns
+}
+
 // vendors returns the vendors that need a rule, sorted by name; docs/fields.md lists others,
 // too. The first that serves a host counts, so Google Maps comes before Google. Vendors
 // change their limits and fields without notice: Checked is when a row was last right.
@@ -209,7 +219,8 @@ func vendors() []Profile {
 			Source: "docs.github.com, rate limits for the REST API and REST API endpoints for rate limits; " +
 				"github.com/octokit/plugin-throttling.js",
 			Sends: "`Retry-After`; `X-RateLimit-Reset`, Unix time; 403 or 429, and 200 from GraphQL; " +
-				"without a time wait a minute. A 403 with units left is about permissions",
+				"without a time wait a minute. A 403 with units left is about permissions. Content may be created 80 " +
+				"times a minute and 500 times an hour, which no field says",
 			Signs: []Sign{
 				{Means: Limited, Status: []int{403, 429}, Spent: true},
 				{Means: Limited, Status: []int{403, 429}, Header: "Retry-After", All: true},
@@ -229,6 +240,9 @@ func vendors() []Profile {
 				},
 			},
 			Otherwise: time.Minute, Exact: true,
+			Documented: []Documented{
+				{Paths: gitHubWrites(), Quota: 80, Window: time.Minute}, {Paths: gitHubWrites(), Quota: 500, Window: time.Hour},
+			},
 			// the patterns with /api are GitHub Enterprise Server's
 			Scope: Scope{Header: "X-Ratelimit-Resource", Groups: []Group{
 				{Name: "code_search", Paths: []string{"/search/code", "/api/v3/search/code"}},

@@ -1,0 +1,64 @@
+package pace
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/heedhttp/heed"
+	"github.com/heedhttp/heed/ratelimit"
+)
+
+// A documented keeps the limits that vendors document and no response announces: a quarter of a quota at once, and the
+// rest evenly, so that no window has more. The zero documented is ready to use.
+type documented struct {
+	mu     sync.Mutex
+	limits map[*ratelimit.Documented]*Keyed
+}
+
+// covering returns the Pacers of the limits of p, which may be nil, that cover req.
+func (d *documented) covering(p *ratelimit.Profile, req *http.Request, like *Advertised) (pacers each) {
+	if p == nil {
+		return nil
+	}
+	for i := range p.Documented {
+		if limit := &p.Documented[i]; limit.Covers(req) && limit.Quota > 0 && limit.Window > 0 {
+			pacers = append(pacers, d.pacer(limit, like))
+		}
+	}
+	return pacers
+}
+
+func (d *documented) pacer(limit *ratelimit.Documented, like *Advertised) *Keyed {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	k := d.limits[limit]
+	if k == nil {
+		burst := max(1, limit.Quota/4)
+		rest := max(float64(limit.Quota-burst), 0.5)
+		k = &Keyed{
+			Limit: rate.Limit(rest / limit.Window.Seconds()), Burst: int(burst), Key: like.key, MaxKeys: like.MaxKeys,
+		}
+		if d.limits == nil {
+			d.limits = make(map[*ratelimit.Documented]*Keyed)
+		}
+		d.limits[limit] = k
+	}
+	return k
+}
+
+// waitDocumented waits for all of pacers. A request that cannot wait so long goes at once: the vendor may admit it.
+func waitDocumented(pacers each, req *http.Request, most time.Duration) error {
+	start := time.Now()
+	for i, p := range pacers {
+		err := waitAtMost(p, req, most-time.Since(start))
+		if overdue := (*heed.OverdueError)(nil); err != nil && !errors.As(err, &overdue) {
+			pacers[:i].Observe(heed.Attempt{Request: req, Err: heed.ErrNotSent})
+			return err
+		}
+	}
+	return nil
+}
