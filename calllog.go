@@ -191,7 +191,7 @@ func (a *Attempt) entry(v Verdict, wait time.Duration) Entry {
 	}
 	if resp := a.Response; resp != nil {
 		e.Status = resp.StatusCode
-		if wait, ok := RetryAfter(resp, time.Time{}); ok && a.hinted && wait == a.hint {
+		if wait, ok := ratelimit.Wait(resp.StatusCode, resp.Header, time.Time{}); ok && a.hinted && wait == a.hint {
 			e.Sources = ratelimit.Sources(resp.StatusCode, resp.Header, time.Time{})
 		}
 	}

@@ -147,6 +147,9 @@ func (c *call) keys() []coolKey {
 		c.coolKeys[0].Name, c.keyCount = hostkey.NameOf(key), 1
 		if scope := b.scopes.Of(c.req, c.host, c.policy.Profiles); scope != "" {
 			c.coolKeys[1].Name, c.keyCount = hostkey.NameOf(key+" "+scope), 2
+		} else if p := c.profile(); p != nil && p.Scope.Lacks(c.req) && c.t.lacking.CompareAndSwap(false, true) {
+			c.traceDegraded(fmt.Errorf("heed: %s limits each model separately, and the body of a %s request does not "+
+				"tell the model: a refusal holds back all requests of its credential", p.Title, c.req.Method))
 		}
 	}
 	return c.coolKeys[:c.keyCount]
@@ -272,6 +275,9 @@ func (c *call) cooledMeanwhile() bool {
 func (c *call) learn(a *Attempt) {
 	refused, hinted := a.throttled(), a.hintedThrottle()
 	c.freeRetry = hinted || a.dial
+	if a.exhausted() && a.hint > 0 {
+		refused, hinted = true, true // for others
+	}
 	b := c.t.localBoard()
 	if b == nil {
 		return
@@ -287,15 +293,12 @@ func (c *call) learn(a *Attempt) {
 		return
 	}
 	last := len(c.keys()) - 1
-	about, requestOnly := last, false // about is the key that a refusal concerns
-	if refused {
-		var accountWide bool
-		if accountWide, requestOnly = c.refusalScope(a, hinted); accountWide {
-			about = 0
-		}
+	about := last // the key that a refusal concerns
+	if hinted && a.accountWide {
+		about = 0 // without a hint only the request's own scope is throttled
 	}
 	for i := range c.coolKeys[:c.keyCount] {
-		if refused && (i != about || requestOnly) {
+		if refused && (i != about || a.requestOnly) {
 			c.returnPermit(i) // the refusal does not concern this key
 		} else {
 			c.learnOf(i, a, refused, hinted, i == last)
@@ -374,24 +377,11 @@ func nothingLeft(a *Attempt) bool {
 
 // profile returns what is known of the host's vendor, or nil.
 func (c *call) profile() *ratelimit.Profile {
-	return c.t.localBoard().scopes.Profile(c.host, c.policy.Profiles)
-}
-
-// refusalScope reports whether a refusal concerns all requests of the credential, whatever their
-// scope, or only this one request.
-func (c *call) refusalScope(a *Attempt, hinted bool) (accountWide, requestOnly bool) {
-	switch {
-	case !hinted: // without a hint only the request's own scope is throttled
-		return false, a.requestOnly
-	case a.profiled:
-		return a.accountWide, a.requestOnly
+	b := c.t.localBoard()
+	if b == nil {
+		b = &c.t.board // there are no cool-downs, but there are vendors
 	}
-	p := c.profile()
-	if p == nil {
-		return false, false
-	}
-	answer := p.Judge(a.Response.StatusCode, a.Response.Header, nil, time.Time{})
-	return answer.All, answer.Own
+	return b.scopes.Profile(c.host, c.policy.Profiles)
 }
 
 // coolDownFor returns the coolDown that an answer is reported to, or nil. byChance says that the answer is a

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/heedhttp/heed/internal/scope"
 	"github.com/heedhttp/heed/ratelimit"
 )
 
@@ -35,11 +36,13 @@ type RetryPolicy struct {
 	// only for statuses of 400 and above, and for those that the Profile suspects.
 	Hint func(resp *http.Response, now time.Time) (time.Duration, bool)
 
-	// Profiles know what the responses of certain vendors mean; the first one for the request's
-	// host is used. A response that the Profile calls a refusal is treated as a 429, whatever its
-	// status. A Profile may read the beginning of a body; the caller still gets all of it. If it
-	// has Events, a stream of events is returned when its first event is complete, but after 4 KiB or
-	// 100 ms at the latest; a refusal in that event is retried as a 429 is. Without a Profile, only statuses and header fields count. See ratelimit.Vendors.
+	// Profiles know what the responses of certain vendors mean. The first one for the request's host is
+	// used, or else a built-in one: those of ratelimit.Vendors are known without it. NoProfiles turns
+	// all of them off. A response that the Profile calls a refusal is treated as a 429, whatever its
+	// status. A Profile may read the beginning of a body; the caller still gets all of it. If it has
+	// Events, a stream is returned when its first event is complete, but after 4 KiB or 100 ms at the
+	// latest; a refusal in that event is retried as a 429 is. Without a Profile, only statuses and
+	// header fields count.
 	Profiles []*ratelimit.Profile
 
 	// Backoff returns the wait after an attempt whose response has no hint, and the shortest wait
@@ -141,6 +144,14 @@ func WithRetryFunc(ctx context.Context, change func(RetryPolicy) RetryPolicy) co
 	return context.WithValue(ctx, overridesKey{}, &o)
 }
 
+// NoProfiles, as RetryPolicy.Profiles, turns off what is known of vendors: only statuses and header fields
+// count. Behind others, it turns off the built-in ones:
+//
+//	policy.Profiles = append([]*ratelimit.Profile{mine}, heed.NoProfiles...)
+//
+// Do not modify it.
+var NoProfiles = []*ratelimit.Profile{scope.None}
+
 func (p *RetryPolicy) worthwhile(a *Attempt) bool {
 	if p.If != nil {
 		return p.If(*a)
@@ -191,30 +202,21 @@ func (p *RetryPolicy) canRewind(req *http.Request) bool {
 	return req.GetBody != nil && !p.IgnoreGetBody
 }
 
-// readHint stores the server's hint in a.
-func (p *RetryPolicy) readHint(a *Attempt) {
+// readHint stores in a what its response means and asks for: by the host's Profile, if there is one, or
+// RetryAfter. Hint, if set, overrides the wait.
+func (p *RetryPolicy) readHint(a *Attempt, profile *ratelimit.Profile) {
 	a.hintRead = true
-	switch resp := a.Response; {
-	case resp == nil:
-	case len(p.Profiles) > 0 || p.Hint != nil:
-		p.askProfile(a)
-	case resp.StatusCode >= 400:
-		a.hint, a.hinted = RetryAfter(resp, time.Time{})
-	}
-}
-
-// askProfile stores what the Profile or RetryAfter finds in a's response. Hint, if set, overrides
-// the wait.
-func (p *RetryPolicy) askProfile(a *Attempt) {
 	resp := a.Response
-	if p.suspects(a.Request, resp) || resp.StatusCode >= 400 {
-		if profile := p.profile(a.Request); profile != nil {
-			answer := readAnswer(profile, a)
-			a.meaning, a.hint, a.hinted = answer.Meaning, answer.Wait, answer.Known
-			a.profiled, a.accountWide, a.requestOnly = true, answer.All, answer.Own
-		} else if p.Hint == nil {
-			a.hint, a.hinted = RetryAfter(resp, time.Time{})
-		}
+	switch {
+	case resp == nil:
+		return
+	case profile != nil && (resp.StatusCode >= 400 || profile.Suspects(resp.StatusCode, resp.Header) ||
+		profile.HasEvents(resp.StatusCode, resp.Header)):
+		answer := readAnswer(profile, a)
+		a.meaning, a.hint, a.hinted = answer.Meaning, answer.Wait, answer.Known
+		a.accountWide, a.requestOnly = answer.All, answer.Own
+	case p.Hint == nil && resp.StatusCode >= 400:
+		a.hint, a.hinted = ratelimit.Wait(resp.StatusCode, resp.Header, time.Time{})
 	}
 	if p.Hint != nil {
 		a.hint, a.hinted = p.Hint(resp, time.Now())
@@ -222,23 +224,4 @@ func (p *RetryPolicy) askProfile(a *Attempt) {
 	if a.hint = max(0, a.hint); !a.hinted {
 		a.hint = 0
 	}
-}
-
-// profile returns the first Profile for req's host, or nil.
-func (p *RetryPolicy) profile(req *http.Request) *ratelimit.Profile {
-	if len(p.Profiles) == 0 || req.URL == nil {
-		return nil
-	}
-	return ratelimit.For(req.URL.Host, p.Profiles)
-}
-
-// suspects reports whether a response below 400 may be a refusal, by its Profile.
-func (p *RetryPolicy) suspects(req *http.Request, resp *http.Response) bool {
-	return len(p.Profiles) > 0 && resp.StatusCode < 400 && p.suspected(req, resp)
-}
-
-func (p *RetryPolicy) suspected(req *http.Request, resp *http.Response) bool {
-	profile := p.profile(req)
-	return profile != nil &&
-		(profile.Suspects(resp.StatusCode, resp.Header) || profile.HasEvents(resp.StatusCode, resp.Header))
 }

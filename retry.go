@@ -33,7 +33,8 @@ type Attempt struct {
 	limit            string        // the setting behind the verdict, or "deadline"
 
 	meaning     ratelimit.Meaning // by its Profile
-	profiled    bool              // a Profile was asked
+	declared    bool              // the vendor's own client sends such a request again
+	counted     bool              // somebody outside heed counts attempts, and repeats what heed does not
 	accountWide bool              // the limit covers all requests of the credential
 	requestOnly bool              // the limit covers this request alone
 
@@ -161,11 +162,19 @@ func limitOf(v Verdict, left string) string {
 //     526: it means the same as 500 (RFC 9110 section 15).
 //   - Broken connections.
 //
+// Worth a retry also if it is not idempotent: what the vendor's own client sends again by default, such as a
+// question to a language model (ratelimit.Profile.Repeats); but only once if it timed out, because the
+// answer was probably paid for.
+//
 // A request is idempotent by its method (GET, HEAD, OPTIONS, TRACE, PUT and DELETE by RFC 9110
 // section 9.2.2; PROPFIND, REPORT, SEARCH and QUERY by IANA's HTTP Method Registry), or if it has an
 // Idempotency-Key, from the caller or from RetryPolicy.IdempotencyKey, or an X-Idempotency-Key.
 //
-// A Profile in the RetryPolicy may know better what a response means, and overrides these rules.
+// A Profile for the host may know better what a response means, and overrides these rules.
+//
+// A field says that an SDK counts attempts, which it makes itself (X-Stainless-Retry-Count, Amz-Sdk-Request): then
+// only refusals and requests that were not sent are worth a retry here, and the SDK repeats the rest, 529 without a
+// hint included. A count of 0 says so once the SDK has repeated a request to this host in the last hour.
 //
 // Never worth a retry:
 //
@@ -185,7 +194,13 @@ func (a *Attempt) worthwhile() bool {
 		return a.worthwhileError()
 	case a.Response == nil || forbidsRetry(a.Response.Header) || a.meaning == ratelimit.Final || a.notCached():
 		return false
-	case a.throttled(), a.Response.StatusCode == http.StatusTooEarly, a.meaning == ratelimit.Retry:
+	case a.counted && a.Response.StatusCode >= 500 && !a.hinted:
+		return false // also an overload: the SDK comes again
+	case a.throttled(), a.Response.StatusCode == http.StatusTooEarly:
+		return true
+	case a.counted:
+		return false
+	case a.meaning == ratelimit.Retry, a.declared:
 		return true
 	}
 	switch a.Response.StatusCode {
@@ -212,7 +227,7 @@ func (a *Attempt) worthwhileError() bool {
 		finalError(a.Err) && !(a.known && noSuchName(a.Err)) {
 		return false
 	}
-	return a.idempotent() || notSent(a.Err)
+	return !a.counted && (a.declared || a.idempotent()) || notSent(a.Err)
 }
 
 // notCached reports whether a cache returned this 504 because it was not allowed to ask the server
@@ -252,9 +267,16 @@ func (a *Attempt) throttled() bool {
 	return false
 }
 
+// exhausted reports whether a quota is used up for so long that no retry waits for it.
+func (a *Attempt) exhausted() bool {
+	return a.Response != nil && a.meaning == ratelimit.Final &&
+		(a.hint > 0 || a.Response.StatusCode == http.StatusTooManyRequests)
+}
+
 // good reports whether the server works and has capacity.
 func (a *Attempt) good() bool {
-	return a.Err == nil && a.Response != nil && a.Response.StatusCode < 500 && !a.throttled() && !a.failedInBody()
+	return a.Err == nil && a.Response != nil && a.Response.StatusCode < 500 && !a.throttled() && !a.exhausted() &&
+		!a.failedInBody()
 }
 
 // failedInBody reports whether the server failed although the status says that it did not.

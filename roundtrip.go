@@ -48,6 +48,7 @@ type call struct {
 	errs      []error  // the errors of the attempts
 	withdrawn bool     // a retry was withdrawn from the budget, but not sent yet
 	paid      int      // retries that were withdrawn and sent
+	timeouts  int      // attempts that timed out, and may be repeated only because the vendor says so
 	freeRetry bool     // the next retry costs no budget
 	timer     *time.Timer
 }
@@ -268,7 +269,7 @@ func (c *call) send() error {
 	c.out.handedOver = true
 	c.last = Attempt{Number: c.number, Request: c.req, Waited: waited, sent: c.sent, givenUps: givenUps.Load()}
 	base, out := c.t.base(out)
-	profile := c.policy.eventProfile(c.req)
+	profile := c.eventProfile()
 	if most > 0 || c.policy.IdleTimeout > 0 || profile != nil {
 		c.resp, c.err = roundTripWithin(base, out, most, split)
 	} else {
@@ -309,8 +310,9 @@ func (c *call) observe() {
 	if c.err != nil {
 		c.errs = append(c.errs[max(0, len(c.errs)-maxCauses+1):], asAttemptError(c.err))
 	}
-	c.policy.readHint(a)
+	c.policy.readHint(a, c.profile())
 	c.tellPacer(*a)
+	c.learnSDK()
 	c.learnHost()
 	c.learn(a)
 }
@@ -318,7 +320,11 @@ func (c *call) observe() {
 // decide returns the verdict on the attempt, and how long the next one waits.
 func (c *call) decide() (Verdict, time.Duration) {
 	if !c.policy.worthwhile(&c.last) || c.last.givenUp() {
-		c.traceDecided(Final, 0)
+		wait := time.Duration(0)
+		if c.last.exhausted() {
+			wait = c.last.hint
+		}
+		c.traceDecided(Final, wait)
 		return Final, 0
 	}
 	left, limit := c.left(c.ended)

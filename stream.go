@@ -15,9 +15,9 @@ const (
 	idleBytes  = 32 << 10               // the most that one Read returns under IdleTimeout
 )
 
-// eventProfile returns the Profile for req's host if it has Events, or nil.
-func (p *RetryPolicy) eventProfile(req *http.Request) *ratelimit.Profile {
-	if profile := p.profile(req); profile != nil && len(profile.Events) > 0 {
+// eventProfile returns the Profile of the request's host if it has Events, or nil.
+func (c *call) eventProfile() *ratelimit.Profile {
+	if profile := c.profile(); profile != nil && len(profile.Events) > 0 {
 		return profile
 	}
 	return nil

@@ -39,7 +39,8 @@ type Trace struct {
 	// long, or has waited too long for a host that is down. Another error of the Pacer, such as that
 	// of a full queue, is in err.Err.
 	Refused func(req *http.Request, err *OverdueError)
-	// Degraded is called when a Board, Budget or Pacer cannot reach its store and works without it.
+	// Degraded is called when a Board, Budget or Pacer cannot reach its store and works without it, and
+	// once when a request's body does not name the limit that the vendor would charge it to.
 	Degraded func(err error)
 }
 

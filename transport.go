@@ -60,7 +60,8 @@ type Transport struct {
 
 	// Key returns the key whose cool-downs apply to a request. If nil, it is ByCredential: scheme,
 	// host and credential. For a vendor that limits some requests separately, the request's scope
-	// is added: GitHub's resource, Slack's method, Discord's bucket. The scope comes from the
+	// is added: GitHub's resource, Slack's method, Discord's bucket, OpenAI's model, which is in a copy of
+	// the body that GetBody returns. The scope comes from the
 	// Profile for the host, in Retry.Profiles or built in (see ratelimit.Vendors), and from what
 	// responses name. A refusal that concerns the whole credential, such as GitHub's secondary
 	// limit, closes all its scopes.
@@ -81,6 +82,7 @@ type Transport struct {
 	draining drainSlots
 	marks    atomic.Bool // some requests have a mark
 	closing  atomic.Bool // CloseIdleConnections is running
+	lacking  atomic.Bool // it was told that a body does not name its limit
 }
 
 // CloseIdleConnections closes the idle connections of Base, if Base has such a method.

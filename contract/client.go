@@ -66,7 +66,7 @@ func Client() []Clause {
 			ID: "client/idempotent", Level: Must, Ref: "RFC 9110 section 9.2.2",
 			Text: "A request with neither an idempotent method nor an Idempotency-Key is not repeated after a lost " +
 				"answer or a 5xx, because the server may have acted on it, unless X-Should-Retry or " +
-				"Stripe-Should-Retry asks for it.",
+				"Stripe-Should-Retry asks for it, or the vendor's own client repeats such a request.",
 			Check: idempotent,
 		},
 		{
@@ -262,7 +262,7 @@ func idempotent(log []Exchange) ([]Breach, bool) {
 	s := parseLog(log, byIdempotencyKey)
 	f := collector{unclear: s.ambiguous}
 	for _, r := range s.requests {
-		if first := &log[r.attempts[0]]; first.idempotent() || first.idempotencyKey() != "" {
+		if first := &log[r.attempts[0]]; first.idempotent() || first.idempotencyKey() != "" || first.declaredSafe() {
 			continue
 		}
 		for n, i := range r.attempts[1:] {

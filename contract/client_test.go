@@ -290,6 +290,11 @@ func requestJudgements() []judgement {
 		again.at, again.status = 20*second, 201
 		return log(e, again)
 	}
+	questions := func(url string) []contract.Exchange {
+		l := bare(500)
+		l[0].URL, l[1].URL = url, url
+		return l
+	}
 	unread := bare(500)
 	unread[0].BodyUnread = true
 	return []judgement{
@@ -325,6 +330,11 @@ func requestJudgements() []judgement {
 		{clause: i, says: keeps, name: "after a 418 with Retry-After", log: bare(418, ra("10")...)},
 		{clause: i, says: keeps, name: "of a body that was not read", log: unread},
 		{clause: i, says: silent, name: "with an Idempotency-Key", log: with(func(*entry) {})},
+		{clause: i, says: silent, name: "of a question to a model", log: questions("https://api.openai.com:443/v1/responses")},
+		{clause: i, says: breaks, name: "of a file", log: questions("https://api.openai.com/v1/files"), where: []int{0, 1},
+			want: "no retry after 500", got: "a retry"},
+		{clause: i, says: breaks, name: "of another host", log: questions("https://openai.example/v1/responses"),
+			where: []int{0, 1}, want: "no retry after 500", got: "a retry"},
 		{clause: i, says: silent, name: "of a PUT", log: log(times(3, second, entry{method: "PUT", status: 503})...)},
 		{clause: i, says: silent, name: "of a QUERY", log: log(times(3, second, entry{method: "QUERY", status: 503})...)},
 		{clause: i, says: silent, name: "after a success",

@@ -11,7 +11,6 @@ import (
 
 	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/pace"
-	"github.com/heedhttp/heed/ratelimit"
 	"github.com/heedhttp/heed/testserver"
 )
 
@@ -21,7 +20,6 @@ func TestGitHubsPrimaryLimitIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := &http.Client{Transport: &heed.Transport{
 			Retry: heed.RetryPolicy{
-				Profiles:   ratelimit.Vendors(),
 				MaxWait:    90 * time.Minute, // GitHub counts by the hour
 				MaxElapsed: 3 * time.Hour,
 			},

@@ -59,9 +59,8 @@ func forBatches() *heed.Transport {
 
 func forStreams() *heed.Transport {
 	return &heed.Transport{Retry: heed.RetryPolicy{
-		Profiles:       ratelimit.Vendors(), // also what a stream's first event means
-		AttemptTimeout: time.Minute,         // for the header
-		IdleTimeout:    30 * time.Second,    // a stream that sends nothing for so long ends with an error
+		AttemptTimeout: time.Minute,      // for the header
+		IdleTimeout:    30 * time.Second, // a stream that sends nothing for so long ends with an error
 	}}
 }
 

@@ -189,8 +189,11 @@ func (l *Limit) Cut(b Bucket, n int64) int64 {
 // another Shape, as Settle would; but no more than that one allows at once, because l did not
 // decide on them.
 func (l *Limit) Follow(b Bucket, by *Limit, n, at, now int64) Bucket {
-	if n > 0 {
-		n = min(n, max(0, by.atOnce-(b.Level+l.unit-1)/l.unit))
+	switch spare := by.atOnce - (b.Level+l.unit-1)/l.unit; {
+	case n > 0:
+		n = min(n, max(0, spare))
+	case spare < 0: // it was not charged here, so it is not given back
+		n = 0
 	}
 	return l.owe(b, n, at, now)
 }

@@ -24,7 +24,8 @@ const fieldsPage = "../docs/fields.md"
 const tableBegins, tableEnds = "-run TestDocs -update. -->\n\n", "\n<!-- The end of the table. -->\n"
 
 const tableHead = "| vendor | name, hosts | sends | responses with a meaning of their own " +
-	"| where it announces waits | which requests share a limit | checked |\n|---|---|---|---|---|---|---|\n"
+	"| where it announces waits | which requests share a limit | what its client repeats | checked |\n" +
+	"|---|---|---|---|---|---|---|---|\n"
 
 // table renders the table of docs/fields.md.
 func table() string {
@@ -35,12 +36,30 @@ func table() string {
 		if p.Hearsay {
 			checked += " †"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n",
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s |\n",
 			p.Title, cell(
 				append([]string{"`" + p.Name + "`"}, p.Hosts...),
-			), p.Sends, cell(signs(p)), cell(places(p)), cell(scope(&p.Scope)), checked)
+			), p.Sends, cell(signs(p)), cell(places(p)), cell(scope(&p.Scope)), cell(repeats(p)), checked)
 	}
 	return b.String()
+}
+
+// repeats renders what may be sent again.
+func repeats(p ratelimit.Profile) (all []string) {
+	for _, r := range p.Repeats {
+		when := strings.Trim(strings.ReplaceAll(fmt.Sprint(r.Status), " ", ", "), "[]")
+		if r.From > 0 {
+			when = strings.TrimPrefix(when+", ", ", ") + fmt.Sprintf("from %d on", r.From)
+		}
+		if r.Errors {
+			when += ", errors"
+		}
+		if len(r.Unless) > 0 {
+			when += ", unless the body has " + strings.Join(r.Unless, ", ")
+		}
+		all = append(all, "`"+strings.Join(r.Paths, "`, `")+"`: "+when+" ("+r.Source+")")
+	}
+	return all
 }
 
 func cell(s []string) string { return strings.ReplaceAll(strings.Join(s, "<br>"), "|", `\|`) }
@@ -75,6 +94,12 @@ func signs(p ratelimit.Profile) (all []string) {
 			what += ", for all requests"
 		case s.Own:
 			what += ", for this request only"
+		}
+		if s.Until != (ratelimit.Delay{}) {
+			is += ", until `" + s.Until.Header + s.Until.Body + "`"
+			if s.Until.Form == ratelimit.Pacific {
+				is = strings.TrimSuffix(is, "``") + s.Until.Form.String()
+			}
 		}
 		all = append(all, what+": "+strings.Join(shown, ", ")+strings.ReplaceAll(is, "*", `\*`))
 	}
@@ -135,7 +160,11 @@ func places(p ratelimit.Profile) (all []string) {
 
 func scope(s *ratelimit.Scope) (all []string) {
 	for _, g := range s.Groups {
-		all = append(all, "`"+g.Name+"`: `"+strings.Join(g.Paths, "`, `")+"`")
+		of := ""
+		if g.Member != "" {
+			of = " by `" + g.Member + "` in the body"
+		}
+		all = append(all, "`"+g.Name+"`"+of+": `"+strings.Join(g.Paths, "`, `")+"`")
 	}
 	if s.Endpoints && s.Methods {
 		all = append(all, "each endpoint and method")

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -119,23 +120,44 @@ func (e *interpreter) untilRestored(limited bool) time.Duration {
 func (e *interpreter) delay() time.Duration {
 	longest := unknown
 	for i := range e.profile.Delays {
-		d := &e.profile.Delays[i]
-		wait := unknown
-		switch {
-		case d.Body == "":
-			wait = e.others().longest(e.header[d.Header], d.Form.syntax())
-		case d.Header == "":
-			wait = e.within(&e.body, d)
-		default:
-			for _, line := range e.header[d.Header] {
-				wait = max(wait, e.within(&document{text: []byte(line)}, d))
-			}
-		}
-		if wait > 0 || wait == 0 && !d.NotZero {
-			longest = max(longest, wait)
-		}
+		longest = max(longest, e.until(&e.profile.Delays[i]))
 	}
 	return longest
+}
+
+// until returns the longest wait of one Delay.
+func (e *interpreter) until(d *Delay) time.Duration {
+	wait := unknown
+	switch {
+	case d.Form == Pacific:
+		wait = untilMidnight(pacific(), e.others().clock.now())
+	case d.Body == "":
+		wait = e.others().longest(e.header[d.Header], d.Form.syntax())
+	case d.Header == "":
+		wait = e.within(&e.body, d)
+	default:
+		for _, line := range e.header[d.Header] {
+			wait = max(wait, e.within(&document{text: []byte(line)}, d))
+		}
+	}
+	if wait == 0 && d.NotZero {
+		return unknown
+	}
+	return wait
+}
+
+// pacific is the time in California, or an hour later in summer if the machine has no time zones.
+var pacific = sync.OnceValue(func() *time.Location {
+	if zone, err := time.LoadLocation("America/Los_Angeles"); err == nil {
+		return zone
+	}
+	return time.FixedZone("PST", -8*60*60)
+})
+
+// untilMidnight returns the time until the next day begins in zone.
+func untilMidnight(zone *time.Location, now time.Time) time.Duration {
+	year, month, day := now.In(zone).Date()
+	return ceilMilli(time.Date(year, month, day+1, 0, 0, 0, 0, zone).Sub(now))
 }
 
 // within returns the longest wait at the path of d in doc.

@@ -27,7 +27,7 @@ import (
 type Profile struct {
 	Name    string   // in lower case; the argument of Vendor
 	Title   string   // the vendor's own name
-	Hosts   []string // in lower case: "api.github.com", "*.myshopify.com"; if empty, every host
+	Hosts   []string // in lower case: "api.github.com", "*.myshopify.com", with one * at most; if empty, every host
 	Sends   string   // what the vendor sends, in words
 	Checked string   // the year and month of the last look at Source
 	Source  string   // where the vendor documents it
@@ -56,6 +56,10 @@ type Profile struct {
 	// it.
 	Scope Scope
 
+	// Repeats say which requests may be sent again although they are not idempotent, because the vendor's own
+	// client does so by default.
+	Repeats []Repeat
+
 	// Otherwise is the wait after a Limited response that announces none. If zero, that
 	// wait is unknown.
 	Otherwise time.Duration
@@ -72,7 +76,7 @@ const (
 	Unsaid  Meaning = iota // nothing about limits; only the status counts
 	Limited                // a limit refused the request, which had no effect
 	Retry                  // the vendor asks for another attempt, whatever the status
-	Final                  // no wait helps
+	Final                  // no wait helps, or only one so long that the caller should decide: a quota of a day
 )
 
 var meanings = [...]string{Unsaid: "unsaid", Limited: "limited", Retry: "retry", Final: "final"}
@@ -95,6 +99,7 @@ type Sign struct {
 	Without string   // this field is absent
 	Body    string   // this member of the JSON body (by its Content-Type) is present; see Delay.Body
 	Is      []string // one value of Body, or else of Header, is one of these; * matches any text at either end
+	Until   Delay    // if Final: when the quota that is used up comes back; if zero, nobody knows
 	All     bool     // the limit holds for all requests of the credential, whatever the Scope
 	Own     bool     // the limit holds for requests with the same body only, so nothing else waits
 }
@@ -144,12 +149,13 @@ const (
 	JavaScript               // a date as Date.toString prints it: Fri Nov 20 2026 20:30:30 GMT+0100 (CET)
 	Window                   // w=21600 in 0;w=21600, in seconds: the quota's window, the longest possible wait
 	Minutes                  // a number
+	Pacific                  // no field: the next midnight in California, whatever else is announced
 )
 
 var forms = [...]string{
 	Any:     "a number by its magnitude, a duration or a date",
 	Seconds: "seconds", Milliseconds: "milliseconds", Duration: "a duration",
-	JavaScript: "a date of JavaScript's", Window: "the window", Minutes: "minutes",
+	JavaScript: "a date of JavaScript's", Window: "the window", Minutes: "minutes", Pacific: "midnight in California",
 }
 
 // String describes f in words.
@@ -203,8 +209,9 @@ func For(host string, profiles []*Profile) *Profile {
 // serves runs for every Profile of a client and every response.
 func (p *Profile) serves(hostname string) bool {
 	for _, pattern := range p.Hosts {
-		if suffix, wild := strings.CutPrefix(pattern, "*"); !wild && hostname == pattern ||
-			wild && len(hostname) > len(suffix) && strings.HasSuffix(hostname, suffix) {
+		prefix, suffix, wild := strings.Cut(pattern, "*")
+		if !wild && hostname == pattern || wild && len(hostname) > len(prefix)+len(suffix) &&
+			strings.HasPrefix(hostname, prefix) && strings.HasSuffix(hostname, suffix) {
 			return true
 		}
 	}
@@ -222,7 +229,7 @@ func hostname(host string) string {
 // An Answer is what a response means and how long it asks the client to wait.
 type Answer struct {
 	Meaning Meaning
-	Wait    time.Duration // from now; 0 unless Known
+	Wait    time.Duration // from now; 0 unless Known; if Final, until a quota that is used up comes back
 	Known   bool
 	All     bool // the limit holds for all requests of the credential, whatever the Profile's Scope
 	Own     bool // the limit holds for this request and says nothing about others; see Sign.Own
@@ -238,11 +245,13 @@ func (p *Profile) Judge(status int, h http.Header, body []byte, now time.Time) A
 	meaning, wait := sign.Means, unknown
 	if meaning != Final {
 		wait = e.wait(meaning)
+	} else if sign.Until != (Delay{}) {
+		wait = e.until(&sign.Until)
 	}
 	if wait == impossible {
 		meaning, wait = Final, unknown
 	}
-	limited := meaning == Limited
+	limited := meaning == Limited || meaning == Final && wait != unknown
 	return Answer{
 		Meaning: meaning,
 		Wait:    max(wait, 0),

@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"cmp"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -39,11 +40,22 @@ type Scope struct {
 	Header string
 }
 
-// A Group is a named limit and the path patterns that it covers, written as in
-// Scope.Keep.
+// A Group is a named limit, or several with a common name, and the path patterns that it covers,
+// written as in Scope.Keep.
+//
+//	{Name: "deployment", Paths: []string{"/openai/deployments/{}"}} // each deployment has a limit of its own
+//	{Name: "model", Paths: []string{"POST /v1/messages"}, Member: "model"} // and so has each model
+//
+// Each text that {} matches has a limit of its own; {}:* matches a segment with a colon, and stands for the
+// text before the last one.
 type Group struct {
 	Name  string
 	Paths []string
+
+	// Member is a top-level member of the request's JSON body. Each of its values, which must be strings, has
+	// a limit of its own. The Group then covers only requests for whose whole path there is a pattern, and
+	// whose member is found within the first MiB of a copy that GetBody returns.
+	Member string
 }
 
 // Of returns the name of the request's scope: at most 256 bytes, and "" for the one that
@@ -54,16 +66,72 @@ func (s *Scope) Of(req *http.Request) string {
 	}
 	method, path := cmp.Or(req.Method, http.MethodGet), strings.TrimPrefix(req.URL.Path, "/")
 	for i := range s.Groups {
-		for _, pattern := range s.Groups[i].Paths {
-			if _, _, ok := match(pattern, method, path); ok {
-				return s.Groups[i].Name
-			}
+		if name := s.Groups[i].of(req, method, path); name != "" {
+			return name
 		}
 	}
 	if !s.Endpoints {
 		return ""
 	}
 	return s.endpoint(method, path)
+}
+
+// Lacks reports whether a Group would cover req, if its Member could be found in the body.
+func (s *Scope) Lacks(req *http.Request) bool {
+	return slices.ContainsFunc(s.Groups, func(g Group) bool {
+		return g.Member != "" && req.URL != nil && g.covers(req.Method, req.URL.Path) && memberOf(req, g.Member) == ""
+	})
+}
+
+// of returns the name of the limit that g has for a request, or "" if it does not cover it.
+func (g *Group) of(req *http.Request, method, path string) string {
+	if g.Member != "" {
+		if !g.covers(method, path) {
+			return ""
+		}
+		if value := memberOf(req, g.Member); value != "" {
+			return g.Name + " " + short(value)
+		}
+		return ""
+	}
+	for _, pattern := range g.Paths {
+		if _, _, ok := match(pattern, method, path); !ok {
+			continue
+		}
+		if !strings.Contains(pattern, "{}") {
+			return g.Name
+		}
+		name := g.Name
+		_, pattern, _ := strings.Cut(pattern, "/")
+		for more := true; more; {
+			var want, got string
+			want, pattern, more = strings.Cut(pattern, "/")
+			got, path, _ = strings.Cut(path, "/")
+			if want == "{}:*" {
+				got = got[:strings.LastIndexByte(got, ':')]
+			}
+			if strings.HasPrefix(want, "{}") {
+				name += " " + short(got)
+			}
+		}
+		return name[:min(len(name), longestScope)]
+	}
+	return ""
+}
+
+// covers reports whether g has a pattern for the whole path.
+func (g *Group) covers(method, path string) bool {
+	return slices.ContainsFunc(g.Paths, func(pattern string) bool { return matchesAll(pattern, method, path) })
+}
+
+// short returns text, or a hash of it if it is long or is not made of visible ASCII characters, which names
+// of models and deployments are.
+func short(text string) string {
+	visible := func(r rune) bool { return '!' <= r && r <= '~' }
+	if len(text) > 2*longestSegment || strings.ContainsFunc(text, func(r rune) bool { return !visible(r) }) {
+		return "#" + strconv.FormatUint(hash(text), 16)
+	}
+	return text
 }
 
 const (
@@ -141,6 +209,11 @@ func match(pattern, method, path string) (keeps, hides segments, ok bool) {
 		case "*":
 			hides |= 1 << i
 		case "{}":
+			keeps |= 1 << i
+		case "{}:*":
+			if !strings.Contains(got, ":") {
+				return 0, 0, false
+			}
 			keeps |= 1 << i
 		case got:
 			keeps |= 1 << i

@@ -1,9 +1,9 @@
 package ratelimit
 
 import (
-	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -50,6 +50,14 @@ func VendorNames() []string {
 	return names
 }
 
+// awsThrottled are AWS codes for an exceeded limit.
+var awsThrottled = []string{
+	"BandwidthLimitExceeded", "EC2ThrottledException", "PriorRequestNotComplete",
+	"ProvisionedThroughputExceededException", "RequestLimitExceeded", "RequestThrottled", "RequestThrottledException",
+	"SlowDown", "ThrottledException", "Throttling", "ThrottlingException", "TooManyRequestsException",
+	"TransactionInProgressException",
+}
+
 // awsErrors are Signs for each place where an AWS protocol has its error code.
 func awsErrors(means Meaning, codes ...string) []Sign {
 	status := []int{400, 429, 500, 503}
@@ -65,15 +73,6 @@ func awsErrors(means Meaning, codes ...string) []Sign {
 // too. The first that serves a host counts, so Google Maps comes before Google. Vendors
 // change their limits and fields without notice: Checked is when a row was last right.
 func vendors() []Profile {
-	vetoed := Sign{Means: Final, Header: "X-Should-Retry", Is: []string{"false"}}
-	asked := Sign{Means: Retry, Header: "X-Should-Retry", Is: []string{"true"}}
-	refused := Sign{Means: Limited, Status: []int{http.StatusTooManyRequests}}
-	throttled := []string{ // AWS codes for an exceeded limit
-		"BandwidthLimitExceeded", "EC2ThrottledException", "PriorRequestNotComplete",
-		"ProvisionedThroughputExceededException", "RequestLimitExceeded", "RequestThrottled", "RequestThrottledException",
-		"SlowDown", "ThrottledException", "Throttling", "ThrottlingException", "TooManyRequestsException",
-		"TransactionInProgressException",
-	}
 	const callLimit = "X-Shopify-Shop-Api-Call-Limit" // only REST responses have it
 	throttledQueries := []Sign{
 		{
@@ -90,7 +89,7 @@ func vendors() []Profile {
 			Maximum:   "extensions.cost.throttleStatus.maximumAvailable",
 		}
 	}
-	return []Profile{
+	all := []Profile{
 		{
 			Name: "airtable", Title: "Airtable", Hosts: []string{"api.airtable.com"},
 			Checked: "2026-11", Source: "airtable.com/developers/web/api/rate-limits",
@@ -102,15 +101,6 @@ func vendors() []Profile {
 			Checked: "2026-11", Source: "techdocs.akamai.com", Hearsay: true,
 			Sends:  "`X-RateLimit-Next`, a date",
 			Quotas: []Quota{{Limit: "X-Ratelimit-Limit", Remaining: "X-Ratelimit-Remaining", Reset: "X-Ratelimit-Next"}},
-		},
-		{
-			Name: "anthropic", Title: "Anthropic", Hosts: []string{"api.anthropic.com"},
-			Checked: "2026-11", Source: "github.com/anthropics/anthropic-sdk-go; " + anthropicEventSource,
-			Sends: "`Retry-After`; " +
-				"`Anthropic-RateLimit-{Requests,Tokens,Input-Tokens,Output-Tokens}-Reset`, a date; 529 " +
-				"when overloaded",
-			Signs:  []Sign{vetoed, {Means: Limited, Status: []int{429, 529}}, asked},
-			Events: anthropicEvents(),
 		},
 		{
 			Name: "auth0", Title: "Auth0", Hosts: []string{"*.auth0.com"},
@@ -126,7 +116,7 @@ func vendors() []Profile {
 			Sends: "`X-Amz-Retry-After` in milliseconds, rarely; an error code, often with status 400. " +
 				"LimitExceededException limits requests in some services and resources in others: only " +
 				"the request itself is retried",
-			Signs: append(awsErrors(Limited, throttled...), awsErrors(Retry, "LimitExceededException")...),
+			Signs: append(awsErrors(Limited, awsThrottled...), awsErrors(Retry, "LimitExceededException")...),
 		},
 		{
 			Name: "azure-arm", Title: "Azure Resource Manager", Hosts: []string{"management.azure.com"},
@@ -139,16 +129,6 @@ func vendors() []Profile {
 					Is: []string{"RetryableErrorDueToAnotherOperation"},
 				},
 			},
-		},
-		{
-			Name: "azure-openai", Title: "Azure OpenAI, AI Foundry",
-			Hosts:   []string{"*.openai.azure.com", "*.cognitiveservices.azure.com", "*.services.ai.azure.com"},
-			Checked: "2026-11",
-			Source: "learn.microsoft.com, Azure OpenAI; endpoints for Azure AI Foundry Models; " + openAIEventSource +
-				"; github.com/earendil-works/pi/issues/1935",
-			Sends:  "`Retry-After-Ms`; OpenAI's fields in plain seconds, −1 without a limit",
-			Signs:  []Sign{vetoed, refused, asked},
-			Events: openAIEvents(),
 		},
 		{
 			Name: "basecamp", Title: "Basecamp", Hosts: []string{"*.basecampapi.com"},
@@ -411,20 +391,6 @@ func vendors() []Profile {
 			},
 		},
 		{
-			Name: "openai", Title: "OpenAI", Hosts: []string{"api.openai.com"},
-			Checked: "2026-11", Source: "github.com/openai/openai-python; " + openAIEventSource,
-			Sends: "`Retry-After-Ms`, `Retry-After`; `X-RateLimit-Reset-{Requests,Tokens}`, the duration " +
-				"until all units are back; `X-Should-Retry`. A 429 with insufficient_quota is about money",
-			Signs: []Sign{
-				vetoed,
-				{Means: Final, Status: []int{429}, Body: "error.code", Is: []string{"insufficient_quota"}},
-				{Means: Final, Status: []int{429}, Body: "error.type", Is: []string{"insufficient_quota"}},
-				refused,
-				asked,
-			},
-			Events: openAIEvents(),
-		},
-		{
 			Name: "prisjakt", Title: "Prisjakt", Checked: "2026-11", Source: "developer.prisjakt.nu", Hearsay: true,
 			Sends: "`X-Rate-Limit-Reset` in milliseconds",
 			Quotas: []Quota{
@@ -492,7 +458,7 @@ func vendors() []Profile {
 			Sends: "`Stripe-Should-Retry`, which overrides the status; `Stripe-Rate-Limited-Reason`; no time",
 			Signs: []Sign{
 				{Means: Final, Header: "Stripe-Should-Retry", Is: []string{"false"}},
-				refused,
+				{Means: Limited, Status: []int{429}},
 				{Means: Retry, Header: "Stripe-Should-Retry", Is: []string{"true"}},
 			},
 		},
@@ -539,4 +505,7 @@ func vendors() []Profile {
 			Quotas: []Quota{{In: "Zendesk-Ratelimit-*", Limit: "total", Remaining: "remaining", Reset: "resets"}},
 		},
 	}
+	all = append(all, llmVendors()...)
+	slices.SortFunc(all, func(a, b Profile) int { return strings.Compare(a.Name, b.Name) })
+	return all
 }

@@ -72,51 +72,6 @@ func TestAStoreInASynctestBubbleLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// The entry of a denied request is never visible, not even for a moment.
-func TestALogDenialAddsNothingAndTellsWhenToRetry(t *testing.T) {
-	s := newStore(t, redistest.Shared(t))
-	s.AlwaysAsk = true
-	sliding := quota.Policy{Quota: 3, Window: time.Hour, Algorithm: quota.SlidingLog}
-	c := quota.Charge{Key: "key", Limit: compile(t, sliding)}
-	oldest := take(t, s, c)[0].At
-	take(t, s, c)
-	take(t, s, c)
-	state, ttl := s.Client.Dump(ctx, "heed:quota:2:key").Val(), s.Client.PTTL(ctx, "heed:quota:2:key").Val()
-	before := commandsProcessed(t, s.Client)
-	d := take(t, s, c)[0]
-	assert.EqualValues(t, 2, commandsProcessed(t, s.Client)-before, "one script, and this INFO")
-	assert.False(t, d.Allowed)
-	assert.Equal(t, oldest.Add(time.Hour), d.At.Add(d.RetryAfter))
-	assert.Equal(t, state, s.Client.Dump(ctx, "heed:quota:2:key").Val())
-	assert.LessOrEqual(t, s.Client.PTTL(ctx, "heed:quota:2:key").Val(), ttl, "a denial does not extend the TTL")
-}
-
-// A key never exists without a TTL, not even for a moment.
-func TestAFixedWindowIsOneScriptAndItsKeyExpires(t *testing.T) {
-	client := newClient(t, redistest.Shared(t))
-	at := time.Date(2026, 2, 3, 12, 0, 0, 200_000_000, time.UTC)
-	client.AddHook(timekeeper{func() time.Time { return at }})
-	s := &redisstore.Store{Client: client, Timeout: patient, AlwaysAsk: true}
-	redisstore.SetClock(s)
-	fixed := quota.Policy{Quota: 50, Window: time.Second, Algorithm: quota.FixedWindow}
-	c := quota.Charge{Key: "key", Limit: compile(t, fixed)}
-	require.NoError(t, s.Ping(ctx))
-	before := commandsProcessed(t, client)
-	for range 50 {
-		require.True(t, take(t, s, c)[0].Allowed)
-		require.Positive(t, client.PTTL(ctx, "heed:quota:2:key").Val())
-	}
-	most := int64(50 + 2) // one INFO, and the source of the script once
-	assert.LessOrEqual(t, commandsProcessed(t, client)-before, most)
-	d := take(t, s, c)[0]
-	assert.False(t, d.Allowed)
-	assert.Equal(t, 800*time.Millisecond, d.RetryAfter)
-	at = at.Add(800*time.Millisecond - time.Microsecond)
-	assert.False(t, take(t, s, c)[0].Allowed)
-	at = at.Add(time.Microsecond)
-	assert.EqualValues(t, 49, take(t, s, c)[0].Remaining)
-}
-
 func TestASlidingWindowIsKeptUntilTheNextWindowEnds(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	sliding := quota.Policy{Quota: 50, Window: time.Hour, Algorithm: quota.SlidingWindow}

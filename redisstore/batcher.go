@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// maxBatch is the largest batch. In a larger one, calls would wait longer than sharing a
-	// round trip saves, and so would other clients of the same Redis.
+	// maxBatch is the weight of the largest batch. In a larger one, calls would wait longer than sharing
+	// a round trip saves, perhaps longer than their Timeout, and so would other clients of the same Redis.
 	maxBatch = 128
 
 	// batchEvery is the round trip time for which one more batch in flight is worth it.
@@ -95,7 +95,10 @@ func (b *batcher) flush() {
 		b.mu.Unlock()
 		return
 	}
-	n := min(len(b.queue), maxBatch)
+	n, weight := 1, b.queue[0].weight()
+	for ; n < len(b.queue) && weight+b.queue[n].weight() <= maxBatch; n++ {
+		weight += b.queue[n].weight()
+	}
 	batch := slices.Clone(b.queue[:n])
 	b.queue = slices.Delete(b.queue, 0, n)
 	b.inFlight++

@@ -276,8 +276,9 @@ func TestBoardScriptWritesAllOrNothing(t *testing.T) {
 		t.Cleanup(func() { user.Close() })
 		return user
 	}
+	const words = "can't run|ACL failure in script" // of Redis 7.0, and later
 	for _, denied := range []string{"hset", "hdel", "zadd", "zrem", "pexpire", "del"} {
-		assert.ErrorContains(t, evalBoard(as(denied, "-"+denied), posts("k", 1)...).Err(), "can't run", denied)
+		assert.Regexp(t, words, fmt.Sprint(evalBoard(as(denied, "-"+denied), posts("k", 1)...).Err()), denied)
 		assert.Empty(t, client.Keys(ctx, "*").Val(), denied)
 	}
 	require.NoError(t, evalBoard(client, posts("k", 1)...).Err())
@@ -286,7 +287,7 @@ func TestBoardScriptWritesAllOrNothing(t *testing.T) {
 		for _, args := range [][]any{
 			op("replace", "k0", 0, 0, 0, 0, -1), op("restore", "new", second), op("probe", "k0", 0, 0),
 		} {
-			assert.ErrorContains(t, evalBoard(as(denied, "-"+denied), ops(args)...).Err(), "can't run", denied, args)
+			assert.Regexp(t, words, fmt.Sprint(evalBoard(as(denied, "-"+denied), ops(args)...).Err()), "%s: %v", denied, args)
 			assert.Equal(t, before, client.HGetAll(ctx, hash).Val(), "%s: %v", denied, args)
 		}
 	}

@@ -47,6 +47,7 @@ type server struct {
 // newClient returns a client that uses c, which may be nil.
 func newClient(c redis.UniversalClient, timeout time.Duration) *client {
 	made := &client{redis: c, timeout: timeout}
+	made.connections.timeout, made.connections.failed = timeout, made.dialFailed
 	if isNil(c) {
 		return made
 	}
@@ -56,7 +57,7 @@ func newClient(c redis.UniversalClient, timeout time.Duration) *client {
 			return made.connect(ctx, s, single, made.probeTimeout())
 		})
 	}
-	made.connections.watch(c, timeout, made.dialFailed) // last: if c is already in use, this may be called at once
+	made.connections.watch(c) // last: if c is already in use, this may be called at once
 	return made
 }
 
@@ -84,7 +85,7 @@ func (c *client) runBy(
 		return nil, err
 	}
 	value, err := do(ctx, &c.serverOf(keys[0]).Caller, func(ctx context.Context) (any, error) {
-		return s.run(ctx, c.redis, keys, args...)
+		return s.run(c.connections.asking(ctx), c.redis, keys, args...)
 	}, nil)
 	return value, c.connections.explain(err)
 }
@@ -121,6 +122,8 @@ func (c *client) mayInline(ctx context.Context) bool {
 // send executes a batch on a server. It returns an error if there was no answer.
 func (c *client) send(ctx context.Context, on *server, batch []*op) error {
 	if len(batch) == 1 && c.mayInline(ctx) {
+		ctx, cancel := context.WithTimeout(ctx, c.timeout) // for the wait for a connection, if another call takes the idle one
+		defer cancel()
 		return remote.Inline(ctx, &on.Caller, func(ctx context.Context) error { return c.execute(ctx, batch) })
 	}
 	// Copies are executed, because a call that takes too long goes on after its callers have left.
@@ -177,6 +180,9 @@ func (c *client) serverBy(node *redis.Client, connect func(context.Context, *ser
 	if s, ok := c.servers.Load(node); ok {
 		return s.(*server)
 	}
+	if node != nil {
+		c.connections.hook(node)
+	}
 	s, _ := c.servers.LoadOrStore(node, c.newServer(node, connect))
 	return s.(*server)
 }
@@ -190,7 +196,7 @@ func (c *client) newServer(node *redis.Client, connect func(context.Context, *se
 	s.Probe = func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, c.connectTimeout())
 		defer cancel()
-		return c.connections.explain(connect(ctx, s))
+		return c.connections.explain(connect(c.connections.asking(ctx), s))
 	}
 	s.batches.send = func(ctx context.Context, batch []*op) error { return c.send(ctx, s, batch) }
 	return s

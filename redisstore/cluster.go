@@ -48,6 +48,11 @@ func (o *op) atOnce() (least int64) {
 // answers. After a denial, it gives back the parts before, and answers them and the parts after it by
 // a peek.
 func (s *Store) makeAll(ctx context.Context, parts []*op) (allowed bool, err error) {
+	if len(parts) > 1 && parts[0].verb == reserve {
+		if allowed, err := s.query(ctx, parts); err != nil || !allowed {
+			return false, err
+		}
+	}
 	denied := len(parts)
 	for i, o := range parts {
 		if err := s.ask(ctx, o); err != nil {
@@ -81,6 +86,26 @@ func (s *Store) makeAll(ctx context.Context, parts []*op) (allowed bool, err err
 		}
 	}
 	return false, nil
+}
+
+// query reports whether all parts of a reservation fit, and fills in all answers. What a reservation takes from
+// a later window cannot be given back without a trace: the count of the present window is gone. So a part is
+// reserved only if the others fit, too.
+func (s *Store) query(ctx context.Context, parts []*op) (allowed bool, err error) {
+	allowed = true
+	for _, o := range parts {
+		o.verb = query
+		err := s.ask(ctx, o)
+		o.verb = reserve
+		if err != nil {
+			return false, err
+		}
+		allowed = allowed && o.allowed
+	}
+	for _, o := range parts {
+		o.allowed = allowed
+	}
+	return allowed, nil
 }
 
 // giveBack refunds what parts took, even if ctx has ended or the server of another part is down. While

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -34,7 +35,7 @@ func (s *Store) Ping(ctx context.Context) error {
 	}
 	pinged := remote.Caller{Name: "redisstore: Redis", Timeout: c.connectTimeout()}
 	_, err := remote.Do(ctx, &pinged, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, s.ping(ctx)
+		return struct{}{}, s.ping(c.connections.asking(ctx))
 	}, nil)
 	switch {
 	case err == nil:
@@ -87,22 +88,37 @@ func dialTimeout(client redis.UniversalClient) (d time.Duration) {
 type connections struct {
 	fault    atomic.Pointer[error] // nil once there is a connection
 	answered atomic.Bool           // Redis has answered at least once
+	hooked   sync.Map              // the *redis.Client that have the hook
+	timeout  time.Duration         // how long a server may take to answer a script
+	failed   func(error)           // called when dialing fails
 }
 
-// watch adds a hook to client that records why it cannot connect, and calls dialFailed.
-// timeout is how long a server may take to answer a script; see inTime.
-func (c *connections) watch(client redis.UniversalClient, timeout time.Duration, dialFailed func(error)) {
-	add := func(server *redis.Client) {
-		server.AddHook(clientHook{c, dialFailed, server.Options().TLSConfig != nil, server.WithTimeout(timeout)})
-	}
+// watch adds a hook to client that records why it cannot connect, and ends scripts after the timeout.
+func (c *connections) watch(client redis.UniversalClient) {
 	switch client := client.(type) {
 	case *redis.Client:
-		add(client)
+		c.hook(client)
 	case *redis.ClusterClient: // its own hooks are not called when its nodes dial
-		client.OnNewNode(add)
+		client.OnNewNode(c.hook)
 	case *redis.Ring:
-		client.OnNewNode(add)
+		client.OnNewNode(c.hook)
 	}
+}
+
+// hook adds the hook to a server, once. A Ring, and a Cluster that is in use, have servers already when watch is
+// called.
+func (c *connections) hook(server *redis.Client) {
+	if _, has := c.hooked.LoadOrStore(server, true); !has {
+		server.AddHook(clientHook{c, server.Options().TLSConfig != nil, server.WithTimeout(c.timeout)})
+	}
+}
+
+// asker is a context key. Its value is the *connections whose hook times a script: others may share the client.
+type asker struct{}
+
+// asking returns a ctx for scripts of c.
+func (c *connections) asking(ctx context.Context) context.Context {
+	return context.WithValue(ctx, asker{}, c)
 }
 
 // succeeded records that there is a connection.
@@ -116,9 +132,8 @@ func (c *connections) succeeded() {
 // Options.ContextTimeoutEnabled is set. (Calling the client that WithTimeout returns would skip the user's hooks.)
 type clientHook struct {
 	*connections
-	dialFailed func(error)
-	tls        bool
-	timed      *redis.Client
+	tls   bool
+	timed *redis.Client
 }
 
 // timedClient is a context key. Its value is the *redis.Client to send a command with.
@@ -133,7 +148,7 @@ func (h clientHook) DialHook(next redis.DialHook) redis.DialHook {
 		case !errors.Is(err, context.Canceled): // canceled: the call has ended
 			fault := h.faultOf(addr, err)
 			h.fault.Store(&fault)
-			h.dialFailed(fault)
+			h.failed(fault)
 		}
 		return conn, err
 	}
@@ -141,19 +156,21 @@ func (h clientHook) DialHook(next redis.DialHook) redis.DialHook {
 
 func (h clientHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		if _, ours := cmd.(sentOnce); !ours { // the handshake of a new connection, or the user's
+		timed := h.client(ctx)
+		if _, ours := cmd.(sentOnce); !ours || timed == nil { // the handshake of a new connection, or the user's
 			return next(ctx, cmd)
 		}
-		return h.client(ctx).Process(ctx, cmd)
+		return timed.Process(ctx, cmd)
 	}
 }
 
 func (h clientHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
-		if _, ours := cmds[0].(sentOnce); !ours {
+		timed := h.client(ctx)
+		if _, ours := cmds[0].(sentOnce); !ours || timed == nil {
 			return next(ctx, cmds)
 		}
-		pipe := h.client(ctx).Pipeline()
+		pipe := timed.Pipeline()
 		for _, cmd := range cmds {
 			pipe.Process(ctx, cmd)
 		}
@@ -162,11 +179,13 @@ func (h clientHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
+// client returns the client to send a script with, or nil if another hook knows.
 func (h clientHook) client(ctx context.Context) *redis.Client {
-	if timed, ok := ctx.Value(timedClient{}).(*redis.Client); ok {
-		return timed
+	timed, ok := ctx.Value(timedClient{}).(*redis.Client)
+	if !ok && ctx.Value(asker{}) == h.connections {
+		timed = h.timed
 	}
-	return h.timed
+	return timed
 }
 
 // faultOf returns the error of dialing addr, with addr in its text.

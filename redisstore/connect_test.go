@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"net/http/httptest"
 	"strings"
@@ -167,4 +168,85 @@ func TestAfterAPingThereIsAConnection(t *testing.T) {
 		_, err := s.Take(ctx, nil, quota.Charge{Key: "key", Limit: limit})
 		return err == nil
 	}, hang, time.Millisecond)
+}
+
+// An ending is a hook that tells how long scripts took, alone and in pipelines, whether or not callers still wait.
+type ending struct{ alone, pipelined chan time.Duration }
+
+func (h ending) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h ending) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		start := time.Now()
+		err := next(ctx, cmd)
+		if cmd.Name() == "evalsha" && len(cmd.Args()) > 4 { // not a probe
+			h.alone <- time.Since(start)
+		}
+		return err
+	}
+}
+
+func (h ending) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		start := time.Now()
+		err := next(ctx, cmds)
+		h.pipelined <- time.Since(start)
+		return err
+	}
+}
+
+// Otherwise a call that has no answer would keep a connection of the pool for the client's ReadTimeout, or for the
+// Timeout of another user of the client.
+func TestAReadOnAClusterOrRingEndsWithTheTimeout(t *testing.T) {
+	mostlyWaits(t)
+	cluster, server := redistest.SharedCluster(t), redistest.Shared(t)
+	f := throughProxies(t, append(cluster, server)...)
+	for name, client := range map[string]redis.UniversalClient{
+		"cluster": redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs(cluster), Dialer: f.dial, ReadTimeout: hang}),
+		"ring": redis.NewRing(&redis.RingOptions{
+			Addrs: map[string]string{"one": server.Addr}, Dialer: f.dial, ReadTimeout: hang, HeartbeatFrequency: hang,
+		}),
+	} {
+		(&redisstore.Document{Client: client, Timeout: hang}).Read(ctx) // so that the client has connections
+		limit := compile(t, quota.PerDay(1000))
+		isFound(t, &redisstore.Store{Client: client}, quota.Charge{Key: "key", Limit: limit}) // go-redis asks for COMMAND once
+		h := ending{alone: make(chan time.Duration, 100), pipelined: make(chan time.Duration, 100)}
+		client.AddHook(h)
+		for n, took := range map[int]chan time.Duration{1: h.alone, 60: h.pipelined} {
+			s := &redisstore.Store{Client: client, Timeout: 250 * time.Millisecond}
+			require.NoError(t, s.Ping(ctx), name)
+			f.each(func(p *redistest.Proxy) { p.Swallow(true) })
+			callers(n, 1, func(i, _ int) {
+				_, err := s.Take(ctx, nil, quota.Charge{Key: fmt.Sprint("key ", i), Limit: limit})
+				assert.Error(t, err, name)
+			})
+			select {
+			case d := <-took:
+				assert.Less(t, d, hang/4, "%s, %d at once", name, n)
+			case <-time.After(hang / 4):
+				assert.Fail(t, "the read goes on", "%s, %d at once", name, n)
+			}
+			f.each(func(p *redistest.Proxy) { p.Swallow(false) })
+		}
+		require.NoError(t, client.Close())
+	}
+}
+
+func TestAReadMayTakeAsLongAsItsOwnTimeout(t *testing.T) {
+	mostlyWaits(t)
+	server := redistest.Shared(t)
+	require.NoError(t, newClient(t, server).Set(ctx, "heed:rules", "rules: []", 0).Err())
+	p := redistest.NewProxy(t, server.Addr)
+	client := redis.NewClient(&redis.Options{Addr: p.Addr()})
+	defer client.Close()
+	s := &redisstore.Store{Client: client, Timeout: 20 * time.Millisecond}
+	require.NoError(t, s.Ping(ctx))
+	p.SetDelay(20 * time.Millisecond)
+	for range 3 {
+		_, err := s.Take(ctx, nil, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(10))})
+		assert.Error(t, err, "too far away")
+		text, err := (&redisstore.Document{Client: client, Timeout: patient}).Read(ctx)
+		require.NoError(t, err)
+		assert.Equal(t, "rules: []", string(text))
+	}
 }

@@ -11,9 +11,10 @@ import (
 
 const (
 	denialSets = 1 << 11
+	longSets   = 1 << 6 // of these, for long logs, which take 4 MiB then
 
-	// maxDenial is the largest size in bytes of a Key and its log that is remembered.
-	maxDenial = 1 << 10
+	maxKey  = 1 << 10 // bytes of a Key that is remembered
+	longLog = 100     // units of a log whose buckets are few and long
 
 	// longestDenial is how long a denial is remembered at most. What other processes give
 	// back, reset or raise meanwhile is seen with that delay.
@@ -56,23 +57,33 @@ type denialRead struct {
 
 var hashSeed = maphash.MakeSeed()
 
-// setOf returns the set for key.
-func (d *denials) setOf(key string) *denialSet {
-	return &d.sets[maphash.String(hashSeed, key)%denialSets]
+// setOf returns the set for the bucket of c.
+func (d *denials) setOf(c *quota.Charge) *denialSet {
+	sets := uint64(denialSets)
+	if l := c.Limit; l.Shape()[0] == 'l' && l.AtOnce() > longLog {
+		sets = longSets
+	}
+	return &d.sets[maphash.String(hashSeed, c.Key)%sets]
 }
 
 // read must be called before Redis is asked about charges.
 func (d *denials) read(charges []quota.Charge, now time.Duration) denialRead {
 	r := denialRead{asked: now}
 	for i := range charges {
-		r.generation += d.setOf(charges[i].Key).generation.Load()
+		r.generation += d.setOf(&charges[i]).generation.Load()
 	}
 	return r
 }
 
 // forget forgets all buckets of key, including those in replies on their way from Redis, because
 // units may have been given back.
-func (d *denials) forget(key string) { d.setOf(key).generation.Add(1) }
+func (d *denials) forget(key string) {
+	hash := maphash.String(hashSeed, key)
+	d.sets[hash%denialSets].generation.Add(1)
+	if long := hash % longSets; long != hash%denialSets {
+		d.sets[long].generation.Add(1)
+	}
+}
 
 // forget forgets the buckets for which o may have given units back.
 func (s *Store) forget(o *op) {
@@ -106,7 +117,7 @@ func (d *denials) learn(r denialRead, charges []quota.Charge, parts []*op, allow
 func (d *denials) drop(charges []quota.Charge) {
 	for i := range charges {
 		c := &charges[i]
-		if slot, old := d.setOf(c.Key).find(c); old != nil && !c.DryRun {
+		if slot, old := d.setOf(c).find(c); old != nil && !c.DryRun {
 			slot.CompareAndSwap(old, nil)
 		}
 	}
@@ -116,10 +127,10 @@ func (d *denials) drop(charges []quota.Charge) {
 func (d *denials) remember(r denialRead, charges []quota.Charge, o *op, long time.Duration) {
 	for i := range o.charges {
 		c, bucket := &o.charges[i], o.before(i)
-		if long <= 0 || !isRemembered(c) || o.found[i].adopted || len(c.Key)+len(bucket.Log) > maxDenial {
+		if long <= 0 || !isRemembered(c) || o.found[i].adopted || len(c.Key) > maxKey {
 			continue
 		}
-		set := d.setOf(c.Key)
+		set := d.setOf(c)
 		learned := &denial{
 			key: strings.Clone(c.Key), limit: c.Limit, bucket: bucket, generation: set.generation.Load(),
 			ahead: o.now - r.asked.Microseconds(), until: o.now + long.Microseconds(),
@@ -194,7 +205,7 @@ func (d *denials) deny(dst []quota.Decision, charges []quota.Charge, now time.Du
 		o.found = make([]found, len(charges))
 	}
 	for i := range charges {
-		_, known := d.setOf(charges[i].Key).find(&charges[i])
+		_, known := d.setOf(&charges[i]).find(&charges[i])
 		if known == nil || known.limit != charges[i].Limit || !isRemembered(&charges[i]) || !known.holds(now) {
 			return dst, false
 		}

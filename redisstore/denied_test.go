@@ -9,8 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/heedhttp/heed/internal/redistest"
 	"github.com/heedhttp/heed/quota"
 	"github.com/heedhttp/heed/redisstore"
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -106,18 +108,30 @@ func TestADenialEndsWhenItsChargesFit(t *testing.T) {
 	}
 }
 
-// What other processes do meanwhile is seen within a second.
+// What other processes do meanwhile is seen within a second, and a Key that stays denied is asked for once a second.
 func TestADenialIsRememberedForASecondAtMost(t *testing.T) {
 	withDeniedStore(t, func(t *testing.T, s *deniedStore) {
 		c := quota.Charge{Key: "key", Limit: s.limit(quota.PerDay(1))}
+		always := &redisstore.Store{Client: s.store.Client, Timeout: time.Second, AlwaysAsk: true}
 		s.charge(c, 1)
+		for n := range time.Duration(3) {
+			s.denied(c)
+			time.Sleep(time.Second - µs)
+			ds, asked := s.take(c)
+			require.False(t, asked)
+			assert.Equal(t, 24*time.Hour-(n+1)*time.Second+µs, ds[0].RetryAfter, "the exact wait")
+			time.Sleep(µs)
+		}
 		s.denied(c)
-		time.Sleep(time.Second - µs)
-		ds, asked := s.take(c)
-		require.False(t, asked)
-		assert.Equal(t, 24*time.Hour-time.Second+µs, ds[0].RetryAfter, "the exact wait")
-		time.Sleep(µs)
-		assert.False(t, s.knows(c))
+		s.charge(c, -1)
+		assert.True(t, s.knows(c))
+		ds, err := always.Take(ctx, nil, c)
+		require.NoError(t, err)
+		assert.True(t, ds[0].Allowed)
+		s.charge(c, -1)
+		time.Sleep(time.Second)
+		ds, _ = s.take(c)
+		assert.True(t, ds[0].Allowed)
 	})
 }
 
@@ -165,39 +179,61 @@ func TestASmallerChargeThatFitsIsNotDenied(t *testing.T) {
 	}
 }
 
+// Limits of one name are distinguished by their numbers.
 func TestAChangedLimitIsSeenAtOnce(t *testing.T) {
-	p := quota.Policy{Name: "api", Quota: 10, Window: time.Minute}
-	for _, raised := range []int64{11, 1000} {
+	for _, quotaIs := range []int64{3, 11, 1000} {
 		withDeniedStore(t, func(t *testing.T, s *deniedStore) {
+			p := quota.Policy{Name: "api", Quota: 10, Window: time.Minute}
 			s.charge(quota.Charge{Key: "key", Limit: s.limit(p)}, 10)
 			s.denied(quota.Charge{Key: "key", Limit: s.limit(p)})
-			p := p
-			p.Quota = raised
-			assert.False(t, s.knows(quota.Charge{Key: "key", Limit: s.limit(p)}), "%d", raised)
+			p.Quota = quotaIs
+			assert.False(t, s.knows(quota.Charge{Key: "key", Limit: s.limit(p)}), quotaIs)
 		})
 	}
-	withDeniedStore(t, func(t *testing.T, s *deniedStore) {
-		s.charge(quota.Charge{Key: "key", Limit: s.limit(p)}, 10)
-		s.denied(quota.Charge{Key: "key", Limit: s.limit(p)})
-		lowered := p
-		lowered.Quota = 3
-		ds, asked := s.take(quota.Charge{Key: "key", Limit: s.limit(lowered)})
-		require.True(t, asked)
-		assert.EqualValues(t, 3, ds[0].Limit)
-		assert.Equal(t, 160*time.Second, ds[0].RetryAfter)
-	})
 }
 
 func TestADenialIsForOneBucketOnly(t *testing.T) {
 	withDeniedStore(t, func(t *testing.T, s *deniedStore) {
 		minute, day := s.limit(quota.PerMinute(10)), s.limit(quota.PerDay(10))
-		s.charge(quota.Charge{Key: "key", Limit: minute}, 10)
-		s.denied(quota.Charge{Key: "key", Limit: minute})
-		assert.True(t, s.knows(quota.Charge{Key: "key", Limit: minute}))
-		assert.False(t, s.knows(quota.Charge{Key: "other", Limit: minute}))
-		assert.False(t, s.knows(quota.Charge{Key: "key", Limit: day}))
-		assert.False(t, s.knows(quota.Charge{Key: "key", Limit: minute, DryRun: true}))
-		assert.False(t, s.knows(quota.Charge{Key: "key", Limit: minute, ID: "request-1"}), "it may have been made before")
+		c := quota.Charge{Key: "key", Limit: minute}
+		s.charge(c, 10)
+		s.denied(c)
+		for range 2 {
+			assert.True(t, s.knows(c))
+			assert.False(t, s.knows(quota.Charge{Key: "other", Limit: minute}))
+			assert.False(t, s.knows(quota.Charge{Key: "key", Limit: day}))
+			assert.False(t, s.knows(quota.Charge{Key: "key", Limit: minute, DryRun: true}), "Redis must count dry runs")
+			assert.False(t, s.knows(quota.Charge{Key: "key", Limit: minute, ID: "a"}), "it may have been made before")
+			ds, err := s.store.Peek(ctx, nil, c)
+			require.NoError(t, err)
+			assert.False(t, ds[0].Allowed)
+		}
+		assert.Equal(t, 1+4*2+2, s.roundTrips(), "other calls do not change what is remembered, and Peek always asks")
+	})
+}
+
+// What this Store itself gives back, takes or reserves is seen at once.
+func TestCallsOfTheSameStoreAreSeenAtOnce(t *testing.T) {
+	withDeniedStore(t, func(t *testing.T, s *deniedStore) {
+		c := quota.Charge{Key: "key", N: 2, Limit: s.limit(quota.PerDay(5))}
+		one, back := c, c
+		one.N, back.N = 1, -2
+		s.charge(c, 4)
+		s.denied(c)
+		require.NoError(t, s.store.Reset(ctx, "key"))
+		s.denied(c) // this Redis cannot reset
+		require.NoError(t, s.store.Settle(ctx, back))
+		ds, _ := s.take(c)
+		assert.True(t, ds[0].Allowed)
+		s.denied(c)
+		_, _, ok, err := s.store.Reserve(ctx, time.Hour, c)
+		require.NoError(t, err)
+		assert.False(t, ok)
+		s.denied(c)
+		ds, _ = s.take(one)
+		assert.True(t, ds[0].Allowed)
+		s.denied(one)
+		assert.True(t, s.knows(one))
 	})
 }
 
@@ -221,7 +257,7 @@ func TestADenialNeedsAllBucketsOfTheCall(t *testing.T) {
 
 		s.denied(minute, dry)
 		assert.True(t, s.knows(minute))
-		assert.False(t, s.knows(minute, dry), "Redis must count dry runs")
+		assert.False(t, s.knows(minute, dry))
 	})
 }
 
@@ -301,20 +337,25 @@ func TestDenialsTakeBoundedMemory(t *testing.T) {
 	})
 }
 
-func TestLargeBucketsAreNotRemembered(t *testing.T) {
+// So nobody who is denied makes the script read a long log again and again.
+func TestBucketsOfLongLogsAreRemembered(t *testing.T) {
 	withDeniedStore(t, func(t *testing.T, s *deniedStore) {
 		key := quota.Charge{Key: strings.Repeat("x", 2000), Limit: s.limit(quota.PerMinute(600))}
 		s.charge(key, 600)
 		s.denied(key)
-		assert.False(t, s.knows(key))
+		assert.False(t, s.knows(key), "a long Key")
 		many := quota.Policy{Quota: 500, Window: time.Minute, Algorithm: quota.SlidingLog}
-		log := quota.Charge{Key: "log", Limit: s.limit(many)}
-		for range 500 {
-			s.charge(log, 1)
-			time.Sleep(µs)
+		for i := range 1000 { // more than fit
+			log := quota.Charge{Key: fmt.Sprint("log", i), Limit: s.limit(many)}
+			s.charge(log, 500)
+			s.denied(log)
+			assert.True(t, s.knows(log))
 		}
-		s.denied(log)
-		assert.False(t, s.knows(log))
+		back := quota.Charge{Key: "log999", Limit: s.limit(many), N: -1}
+		require.NoError(t, s.store.Settle(ctx, back))
+		back.N = 1
+		ds, asked := s.take(back)
+		assert.True(t, asked && ds[0].Allowed, "a unit was given back")
 	})
 }
 
@@ -396,5 +437,59 @@ func TestARememberedDenialDoesNotAllocate(t *testing.T) {
 				t.Error("allowed")
 			}
 		}))
+	})
+}
+
+// A denial of one Key is remembered with the buckets of all Keys of the call.
+func TestADenialOfSeveralKeysOnARingIsRemembered(t *testing.T) {
+	direct := newClient(t, redistest.Shared(t))
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": direct.Options().Addr}})
+	defer ring.Close()
+	s := &redisstore.Store{Client: ring, Timeout: patient}
+	stopClock(s)
+	wide := quota.Charge{Key: "wide", Limit: compile(t, quota.PerDay(100))}
+	narrow := quota.Charge{Key: "narrow", N: 2, Limit: compile(t, quota.PerDay(3))}
+	take(t, s, wide, narrow)
+	take(t, s, wide, narrow)
+	asked := commandsProcessed(t, direct)
+	for range 5 {
+		ds := take(t, s, wide, narrow)
+		assert.True(t, ds[0].Allowed)
+		assert.EqualValues(t, 99, ds[0].Remaining)
+		assert.False(t, ds[1].Allowed)
+		assert.EqualValues(t, 1, ds[1].Remaining)
+	}
+	assert.Equal(t, asked+1, commandsProcessed(t, direct), "this INFO")
+}
+
+// stopClock stops the clock of s's denials.
+func stopClock(s *redisstore.Store) {
+	now := time.Now()
+	redisstore.RememberBy(s, func() time.Time { return now })
+}
+
+// This measures a decision from memory.
+func BenchmarkDenied(b *testing.B) {
+	s := newStore(b, redistest.Shared(b))
+	c := quota.Charge{Key: "user:12345", Limit: compile(b, quota.PerDay(1))}
+	stopClock(s)
+	for range 2 {
+		take(b, s, c)
+	}
+	b.Run("serial", func(b *testing.B) {
+		b.ReportAllocs()
+		dst := make([]quota.Decision, 0, 1)
+		for b.Loop() {
+			s.Take(ctx, dst, c)
+		}
+	})
+	b.Run("parallel", func(b *testing.B) {
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			dst := make([]quota.Decision, 0, 1)
+			for pb.Next() {
+				s.Take(ctx, dst, c)
+			}
+		})
 	})
 }

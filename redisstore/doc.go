@@ -37,10 +37,9 @@
 //
 // Each decision is one Lua script and one round trip. A script reads Redis' clock once, so the
 // clocks of the processes need not agree. It computes with integers that a Lua number holds
-// exactly, as package quota describes. It checks first whether Redis' ACL permits everything
-// that it writes: a script that fails has written nothing. (Redis 6.2 has no such check: there,
-// a user that may HSET must also be allowed to PEXPIRE. And give a user the same permissions for
-// all keys of a Store, since most scripts check one key only.) All that a script writes expires.
+// exactly, as package quota describes. What it writes
+// comes last, so that a script that fails has written nothing. (A user who may write the IDs of charges, but
+// not the counts, leaves an ID without its charge.) All that a script writes expires.
 //
 // A script is called by its digest, and its source is sent to a server that does not know it. A
 // script that is refused has done nothing. If it was a batch of several calls, each is sent again

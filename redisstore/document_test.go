@@ -56,21 +56,22 @@ func TestADocumentReadEndsAfterItsTimeout(t *testing.T) {
 	assert.EqualError(t, err, "redisstore: Client is nil")
 }
 
+// It does not wait for the next probe of the breaker.
 func TestADocumentIsReadAsSoonAsRedisIsBack(t *testing.T) {
-	server := redistest.Shared(t)
-	d := &redisstore.Document{Client: newClient(t, server), Timeout: patient}
-	server.Kill()
-	require.Eventually(t, func() bool { // on a busy machine the time may end before the client has tried
-		soon, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
-		defer cancel()
-		_, err := d.Read(soon)
-		return err != nil && strings.Contains(err.Error(), "connection refused")
-	}, hang, ms)
-	server.Restart()
-	must(t, server, "SET", "heed:rules", "one")
-	got, err := d.Read(ctx)
-	require.NoError(t, err, "long before the next Interval")
-	assert.Equal(t, "one", string(got))
+	synctest.Test(t, func(t *testing.T) {
+		s := newLimitsStand(t)
+		client := s.client()
+		defer client.Close()
+		d := &redisstore.Document{Client: client}
+		s.set(func() { s.gone = true })
+		for range 3 {
+			_, err := d.Read(t.Context())
+			assert.ErrorContains(t, err, "connection refused")
+		}
+		s.set(func() { s.gone = false })
+		_, err := d.Read(t.Context())
+		assert.EqualError(t, err, `redisstore: heed:rules: unexpected reply "[]"`, "it was asked")
+	})
 }
 
 // Each message counts, and so does the start of a subscription, before which messages were lost.
@@ -100,25 +101,14 @@ func TestFollowReportsPossibleChanges(t *testing.T) {
 	}
 }
 
-func TestFollowLimitsHowOftenItReportsChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := &redisstore.Document{Interval: ms}
-		within, stop := context.WithTimeout(t.Context(), time.Second)
-		defer stop()
-		changes := 0
-		d.Follow(within, func() { changes++ })
-		assert.Equal(t, 10, changes)
-	})
-}
-
 func TestFollowReportsEachIntervalEvenWithoutRedis(t *testing.T) {
-	d := &redisstore.Document{Interval: ms}
-	within, stop := context.WithCancel(ctx)
-	changes := 0
-	d.Follow(within, func() {
-		if changes++; changes == 5 {
-			stop()
-		}
-	})
-	assert.Equal(t, 5, changes)
+	for interval, want := range map[time.Duration]int{ms: 36_000, 0: 360, 10 * time.Minute: 6} {
+		synctest.Test(t, func(t *testing.T) {
+			within, stop := context.WithTimeout(t.Context(), time.Hour+ms/2)
+			defer stop()
+			changes := 0
+			(&redisstore.Document{Interval: interval}).Follow(within, func() { changes++ })
+			assert.InDelta(t, want, changes, 1, "every %v, but at most every 100 ms", interval)
+		})
+	}
 }

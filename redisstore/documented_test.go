@@ -16,58 +16,78 @@ import (
 	"github.com/heedhttp/heed/redisstore"
 )
 
+// uses has what a component needs of a user.
+var uses = map[string]func(*testing.T, redis.UniversalClient){
+	"heed-store":    useStore,
+	"heed-gate":     useGate,
+	"heed-budget":   useBudget,
+	"heed-board":    useBoard,
+	"heed-limits":   useLimits,
+	"heed-document": useDocument,
+}
+
 // Each user that docs/redis.md has for one component may do what the component needs, and may not use
-// the keys of the others.
-func TestEachDocumentedUserHasThePermissionsItsComponentNeeds(t *testing.T) {
-	page, err := os.ReadFile("../docs/redis.md")
-	require.NoError(t, err)
-	for user, uses := range map[string]func(*testing.T, *redis.Client){
-		"heed-store":    useStore,
-		"heed-gate":     useGate,
-		"heed-budget":   useBudget,
-		"heed-board":    useBoard,
-		"heed-limits":   useLimits,
-		"heed-document": useDocument,
-	} {
-		t.Run(user, func(t *testing.T) {
-			server := redistest.Shared(t)
-			admin := newClient(t, server)
-			_, rest, found := strings.Cut(string(page), "    ACL SETUSER "+user+" ")
-			require.True(t, found)
-			rules, _, _ := strings.Cut(rest, "\n\n")
-			args := []any{"ACL", "SETUSER", user}
-			for _, rule := range strings.Fields(rules) {
-				args = append(args, rule)
-			}
-			require.NoError(t, admin.Do(ctx, args...).Err())
-			require.NoError(t, admin.HSet(ctx, "heed:limits:key", "per_minute", 5).Err())
-			require.NoError(t, admin.Set(ctx, "heed:rules", "rules: []", 0).Err())
-			// Without DisableIdentity go-redis sends CLIENT SETINFO, which this user may not.
-			client := redis.NewClient(&redis.Options{
-				Addr: server.Addr, Username: user, Password: "secret", DisableIdentity: true,
-			})
-			t.Cleanup(func() { client.Close() })
-
-			uses(t, client)
-
-			assert.Empty(t, admin.Do(ctx, "ACL", "LOG").Val(), "denied")
-			assert.ErrorContains(t, client.HSet(ctx, "heed:other", "a", 1).Err(), "NOPERM")
-		})
+// the keys of the others. The user heed may do all that, on a Cluster too.
+func TestEachDocumentedUserHasThePermissionsItNeeds(t *testing.T) {
+	mostlyWaits(t)
+	for user, use := range uses {
+		t.Run(user, func(t *testing.T) { useAs(t, user, use, redistest.Shared(t)) })
+		t.Run("heed as "+user, func(t *testing.T) { useAs(t, "heed", use, redistest.Shared(t)) })
+	}
+	t.Run("heed on a Cluster", func(t *testing.T) { useAs(t, "heed", useStore, redistest.SharedCluster(t)...) })
+	for command := range commandsOfScripts(t) {
+		assert.Contains(t, strings.Fields(rulesOf(t, "heed")), "+"+strings.ToLower(command))
 	}
 }
 
-func useStore(t *testing.T, client *redis.Client) {
+// rulesOf returns the rules that docs/redis.md has for a user.
+func rulesOf(t *testing.T, user string) string {
+	page, err := os.ReadFile("../docs/redis.md")
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(string(page), "    ACL SETUSER "+user+" ")
+	require.True(t, found)
+	rules, _, _ := strings.Cut(rest, "\n\n")
+	return rules
+}
+
+// useAs calls use with a client of a documented user. Of several servers it is a cluster's.
+func useAs(t *testing.T, user string, use func(*testing.T, redis.UniversalClient), servers ...*redistest.Server) {
+	args := []any{"ACL", "SETUSER", user}
+	for _, rule := range strings.Fields(rulesOf(t, user)) {
+		args = append(args, rule)
+	}
+	// Without DisableIdentity go-redis sends CLIENT SETINFO, which this user may not.
+	client := redis.NewUniversalClient(&redis.UniversalOptions{
+		Addrs: addrs(servers), Username: user, Password: "secret", DisableIdentity: true,
+	})
+	t.Cleanup(func() { client.Close() })
+	for _, server := range servers {
+		admin := newClient(t, server)
+		require.NoError(t, admin.Do(ctx, args...).Err())
+		admin.HSet(ctx, "heed:limits:key", "per_minute", 5) // fails on all servers of a cluster but one
+		admin.Set(ctx, "heed:rules", "rules: []", 0)
+	}
+	use(t, client)
+	for _, server := range servers {
+		assert.Empty(t, newClient(t, server).Do(ctx, "ACL", "LOG").Val(), "denied")
+	}
+	assert.ErrorContains(t, client.Set(ctx, "other", 1, 0).Err(), "NOPERM")
+	assert.ErrorContains(t, client.HSet(ctx, "other", "a", 1).Err(), "NOPERM")
+	if user != "heed" {
+		assert.ErrorContains(t, client.HSet(ctx, "heed:other", "a", 1).Err(), "NOPERM")
+	}
+}
+
+func useStore(t *testing.T, client redis.UniversalClient) {
 	s := &redisstore.Store{Client: client, Timeout: patient}
 	require.NoError(t, s.Ping(ctx))
 	for algorithm := quota.TokenBucket; algorithm <= quota.SlidingLog; algorithm++ {
 		limit := compile(t, quota.Policy{Quota: 100, Window: time.Minute, Algorithm: algorithm})
 		charge := quota.Charge{Key: "key " + algorithm.String(), Limit: limit}
-		for name, call := range calls(s, charge) {
-			assert.NoError(t, call(ctx), "%v, %v", name, algorithm)
-		}
-		charge.ID = "once"
-		for name, call := range calls(s, charge) {
-			assert.NoError(t, call(ctx), "%v, %v, with an ID", name, algorithm)
+		for _, charge.ID = range []string{"", "once"} {
+			for name, call := range calls(s, charge) {
+				assert.NoError(t, call(ctx), "%v, %v, %q", name, algorithm, charge.ID)
+			}
 		}
 		charge.ID, charge.N = "", -1
 		assert.NoError(t, s.Settle(ctx, charge))
@@ -78,7 +98,9 @@ func useStore(t *testing.T, client *redis.Client) {
 	_, err := s.Take(ctx, nil, quota.Charge{Key: "a", ID: "a", Limit: compile(t, quota.PerDay(10))},
 		quota.Charge{Key: "a", Limit: compile(t, quota.PerHour(10))})
 	assert.NoError(t, err)
-	refuseOne(t, client)
+	if single, ok := client.(*redis.Client); ok {
+		refuseOne(t, single)
+	}
 	lease := &redisstore.Lease{Store: s}
 	for range 100 {
 		_, err := lease.Take(ctx, nil, quota.Charge{Key: "leased", Limit: compile(t, quota.PerSecond(1000))})
@@ -106,7 +128,7 @@ func refuseOne(t *testing.T, client *redis.Client) {
 	}
 }
 
-func useGate(t *testing.T, client *redis.Client) {
+func useGate(t *testing.T, client redis.UniversalClient) {
 	s := &redisstore.Store{Client: client, Timeout: patient}
 	for range 2 {
 		hold, d, err := s.Acquire(ctx, "key", 2, 1)
@@ -116,14 +138,14 @@ func useGate(t *testing.T, client *redis.Client) {
 	}
 }
 
-func useBudget(t *testing.T, client *redis.Client) {
+func useBudget(t *testing.T, client redis.UniversalClient) {
 	assert.True(t, failing(t, slowly(client)).Withdraw(ctx, host))
 	b := failing(t, slowly(client))
 	b.Key = ""
 	assert.True(t, b.Withdraw(ctx, host))
 }
 
-func useBoard(t *testing.T, client *redis.Client) {
+func useBoard(t *testing.T, client redis.UniversalClient) {
 	posting := &redisstore.Board{Client: client, Timeout: patient}
 	reading := &redisstore.Board{Client: client, Timeout: patient}
 	t.Cleanup(func() { posting.Close(); reading.Close() })
@@ -139,7 +161,7 @@ func useBoard(t *testing.T, client *redis.Client) {
 	require.Eventually(t, hears(0), hang, time.Millisecond)
 }
 
-func useLimits(t *testing.T, client *redis.Client) {
+func useLimits(t *testing.T, client redis.UniversalClient) {
 	limits := &redisstore.Limits{Client: client, Timeout: patient}
 	t.Cleanup(func() { limits.Close() })
 	policies, err := limits.Limits(ctx, "key")
@@ -148,7 +170,7 @@ func useLimits(t *testing.T, client *redis.Client) {
 	require.Eventually(t, func() bool { return listens(t, client, "heed:limits:changed") }, hang, time.Millisecond)
 }
 
-func useDocument(t *testing.T, client *redis.Client) {
+func useDocument(t *testing.T, client redis.UniversalClient) {
 	document := &redisstore.Document{Client: client, Timeout: patient, Degraded: func(err error) { t.Error(err) }}
 	text, err := document.Read(ctx)
 	require.NoError(t, err)
@@ -161,8 +183,8 @@ func useDocument(t *testing.T, client *redis.Client) {
 }
 
 // listens reports whether the user of client may subscribe to a channel. It asks as another user.
-func listens(t *testing.T, client *redis.Client, channel string) bool {
-	admin := redis.NewClient(&redis.Options{Addr: client.Options().Addr})
+func listens(t *testing.T, client redis.UniversalClient, channel string) bool {
+	admin := redis.NewClient(&redis.Options{Addr: client.(*redis.Client).Options().Addr})
 	defer admin.Close()
 	numbers, err := admin.PubSubNumSub(ctx, channel).Result()
 	require.NoError(t, err)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -32,52 +31,49 @@ var (
 	bottomless = quota.Policy{Name: "bottomless", Quota: 10, Window: 24 * time.Hour, Burst: 500_000}
 )
 
-// A load takes units of some keys as fast as it can.
+// A load uses units of some keys as fast as it can.
 type load struct {
-	store *redisstore.Store
-	keys  []string
-	used  map[string]*ledger
-	began time.Time
+	policy quota.Policy
+	keys   []string
+	used   map[string]*ledger
+	began  time.Time
+	failed atomic.Int64 // calls
 
-	unanswered atomic.Int64
-	stop       context.CancelFunc
-	all        sync.WaitGroup
+	within context.Context
+	stop   context.CancelFunc
+	all    sync.WaitGroup
 }
 
-// startLoad starts 16 goroutines that take units until the load ends.
-func startLoad(t *testing.T, client redis.UniversalClient, keys ...string) *load {
-	within, stop := context.WithCancel(t.Context())
-	l := &load{
-		store: &redisstore.Store{Client: client, Timeout: slack}, keys: keys, used: make(map[string]*ledger),
-		began: time.Now(), stop: stop,
-	}
+// A use tries to use one unit of a key. It returns when it did, or how long to wait.
+type use func(key string) (at time.Time, ok bool, wait time.Duration, err error)
+
+func newLoad(t *testing.T, policy quota.Policy, keys ...string) *load {
+	l := &load{policy: policy, keys: keys, used: make(map[string]*ledger), began: time.Now()}
+	l.within, l.stop = context.WithCancel(t.Context())
 	for _, key := range keys {
 		l.used[key] = new(ledger)
-	}
-	quick, deep := compile(t, rapid), compile(t, bottomless)
-	for range 16 {
-		l.all.Go(func() {
-			for within.Err() == nil {
-				key := keys[rand.IntN(len(keys))]
-				l.take(key, quota.Charge{Key: key, Limit: quick}, quota.Charge{Key: key, Limit: deep})
-			}
-		})
 	}
 	t.Cleanup(l.end)
 	return l
 }
 
-// take makes charges of key, and waits a little if it fails.
-func (l *load) take(key string, charges ...quota.Charge) {
-	ds, err := l.store.Take(ctx, nil, charges...)
-	switch {
-	case err != nil:
-		l.unanswered.Add(1)
-		time.Sleep(5 * time.Millisecond)
-	case ds[0].Allowed && ds[1].Allowed:
-		l.used[key].add(ds[0].At.UnixMicro())
-	default:
-		time.Sleep(stated(ds[0].RetryAfter, max(10*ms, ds[0].RetryAfter)))
+// start starts goroutines that use units until the load ends.
+func (l *load) start(workers int, use use) {
+	for range workers {
+		l.all.Go(func() {
+			for l.within.Err() == nil {
+				key := l.keys[rand.IntN(len(l.keys))]
+				switch at, ok, wait, err := use(key); {
+				case err != nil:
+					l.failed.Add(1)
+					time.Sleep(5 * ms)
+				case ok:
+					l.used[key].add(at.UnixMicro())
+				default:
+					time.Sleep(stated(wait, max(10*ms, wait)))
+				}
+			}
+		})
 	}
 }
 
@@ -87,21 +83,20 @@ func (l *load) end() {
 }
 
 // awaitUse waits until some units of key are used after since, and returns when the first was.
-func (l *load) awaitUse(t *testing.T, key string, since time.Time) (back time.Time) {
+func (l *load) awaitUse(t *testing.T, key string, since time.Time, units int) (back time.Time) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		used := l.used[key].times()
-		used = used[len(between(used, time.Time{}, since)):]
+		used := between(l.used[key].times(), since, time.Now().Add(time.Hour))
 		if len(used) > 0 {
 			back = time.UnixMicro(used[0])
 		}
-		return len(used) > 50
+		return len(used) > units
 	}, hang, 10*time.Millisecond, "key %q is not served", key)
 	return back
 }
 
-// goOn lets the load run for the stated time in the long form, and otherwise until some more units of
-// each key are used.
+// goOn lets the load run for the stated time in the long form, and otherwise until it has used more of each
+// key than a full bucket.
 func (l *load) goOn(t *testing.T, stated time.Duration) {
 	t.Helper()
 	if testenv.Long() {
@@ -110,17 +105,32 @@ func (l *load) goOn(t *testing.T, stated time.Duration) {
 	}
 	now := time.Now()
 	for _, key := range l.keys {
-		l.awaitUse(t, key, now)
+		l.awaitUse(t, key, now, int(l.policy.Burst)+100)
 	}
 }
 
+// startLoad starts a load on a Store. It also counts all units that were ever used.
+func startLoad(t *testing.T, client redis.UniversalClient, keys ...string) *load {
+	l, s := newLoad(t, rapid, keys...), &redisstore.Store{Client: client, Timeout: slack}
+	quick, deep := compile(t, rapid), compile(t, bottomless)
+	l.start(16, func(key string) (at time.Time, ok bool, wait time.Duration, err error) {
+		ds, err := s.Take(ctx, nil, quota.Charge{Key: key, Limit: quick}, quota.Charge{Key: key, Limit: deep})
+		if err != nil {
+			return at, false, 0, err
+		}
+		return ds[0].At, ds[0].Allowed && ds[1].Allowed, ds[0].RetryAfter, nil
+	})
+	return l
+}
+
 // forgotten returns how many units of key were used that Redis does not count.
-func (l *load) forgotten(t *testing.T, key string) int64 {
+func (l *load) forgotten(t *testing.T, client redis.UniversalClient, key string) int64 {
 	t.Helper()
 	var ds []quota.Decision
+	s := &redisstore.Store{Client: client, Timeout: patient}
 	require.Eventually(t, func() (ok bool) {
 		var err error
-		ds, err = l.store.Peek(ctx, nil, quota.Charge{Key: key, Limit: compile(t, bottomless)})
+		ds, err = s.Peek(ctx, nil, quota.Charge{Key: key, Limit: compile(t, bottomless)})
 		return err == nil
 	}, hang, 10*time.Millisecond)
 	return max(0, int64(len(l.used[key].times()))-(bottomless.Burst-ds[0].Remaining))
@@ -128,7 +138,7 @@ func (l *load) forgotten(t *testing.T, key string) int64 {
 
 // judge checks key. Its master was lost at whole, and was replaced at back. Before it died, it answered
 // for the time cutOff without replicas.
-func (l *load) judge(t *testing.T, key string, whole, back time.Time, cutOff time.Duration) {
+func (l *load) judge(t *testing.T, client redis.UniversalClient, key string, whole, back time.Time, cutOff time.Duration) {
 	t.Helper()
 	used := l.used[key].times()
 	before, after := between(used, time.Time{}, whole), between(used, back, time.Now())
@@ -136,7 +146,7 @@ func (l *load) judge(t *testing.T, key string, whole, back time.Time, cutOff tim
 	assert.Zero(t, excess(before, rapid))
 	assert.Zero(t, excess(after, rapid))
 	assert.LessOrEqual(t, excess(used, rapid), rapid.Burst+rapidIn(cutOff))
-	forgotten, last := l.forgotten(t, key), len(between(used, whole.Add(-time.Second), back))
+	forgotten, last := l.forgotten(t, client, key), len(between(used, whole.Add(-time.Second), back))
 	if testenv.Long() { // the lag of a replica depends on the machine
 		assert.LessOrEqual(t, forgotten, int64(last))
 	}
@@ -183,54 +193,55 @@ func cutOffAndKill(t *testing.T, master *redistest.Server) (cutOff time.Duration
 	return time.Since(start)
 }
 
-func TestTheLimitHoldsAfterAFailoverBySentinels(t *testing.T) {
-	mostlyWaits(t)
-	atOnce(t, ends, failOver)
-}
-
-// elections returns how many times the Sentinels have elected a leader. Each leader may have promoted a
-// replica.
-func elections(t *testing.T, s *redistest.Sentinel) (most int) {
-	for _, addr := range s.Addrs() {
-		client := redis.NewSentinelClient(&redis.Options{Addr: addr, ReadTimeout: hang})
-		master, err := client.Master(ctx, s.Name).Result()
-		client.Close()
+// epochOf returns the number after name in the replies of nodes to a command, as the node says that knows most.
+// It counts elections: each leader may have promoted a replica.
+func epochOf(t *testing.T, nodes []*redistest.Server, name string, command ...string) (most int) {
+	for _, node := range nodes {
+		reply, err := node.Do(command...)
 		require.NoError(t, err)
-		epoch, err := strconv.Atoi(master["config-epoch"])
+		_, rest, _ := strings.Cut(reply, name)
+		var epoch int
+		_, err = fmt.Sscan(rest, &epoch)
 		require.NoError(t, err)
 		most = max(most, epoch)
 	}
 	return most
 }
 
-// failOver ends a master. If the Sentinels promote two replicas, there are two masters until they agree,
-// each with the whole limit.
-func failOver(t *testing.T, end func(*testing.T, *redistest.Server) time.Duration) {
-	s := redistest.StartSentinel(t)
-	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.Name, SentinelAddrs: s.Addrs()})
-	defer client.Close()
-	l := startLoad(t, client, "key")
-	l.goOn(t, 20*time.Second)
-	require.Zero(t, elections(t, s))
-	whole := time.Now()
-	cutOff := end(t, s.Master)
-	s.Watch()
-	back := l.awaitUse(t, "key", time.Now())
-	l.goOn(t, 40*time.Second)
-	l.end()
-	defer everyKeyExpires(t, client)
-	t.Logf("%d calls had no answer", l.unanswered.Load())
-	if n := elections(t, s); n > 1 {
-		l.judgeMany(t, "key", 1+n)
-		return
-	}
-	l.judge(t, "key", whole, back, cutOff)
+// If the Sentinels promote two replicas, there are two masters until they agree, each with the whole limit.
+func TestTheLimitHoldsAfterAFailoverBySentinels(t *testing.T) {
+	mostlyWaits(t)
+	atOnce(t, ends, func(t *testing.T, end func(*testing.T, *redistest.Server) time.Duration) {
+		s := redistest.StartSentinel(t)
+		elections := func() int { return epochOf(t, s.Sentinels, "config-epoch", "SENTINEL", "MASTER", s.Name) }
+		client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: s.Name, SentinelAddrs: s.Addrs()})
+		defer client.Close()
+		l := startLoad(t, client, "key")
+		l.goOn(t, 20*time.Second)
+		require.Zero(t, elections())
+		whole := time.Now()
+		cutOff := end(t, s.Master)
+		s.Watch()
+		back := l.awaitUse(t, "key", time.Now(), 50)
+		l.goOn(t, 40*time.Second)
+		l.end()
+		defer everyKeyExpires(t, client)
+		t.Logf("%d calls had no answer", l.failed.Load())
+		if n := elections(); n > 1 {
+			l.judgeMany(t, "key", 1+n)
+			return
+		}
+		l.judge(t, client, "key", whole, back, cutOff)
+	})
 }
 
 func TestTheLimitHoldsAfterAFailoverInACluster(t *testing.T) {
 	mostlyWaits(t)
 	atOnce(t, ends, func(t *testing.T, end func(*testing.T, *redistest.Server) time.Duration) {
 		masters, replicas := redistest.StartReplicatedCluster(t)
+		elected := func(nodes ...*redistest.Server) int { // each master starts with an epoch of its own
+			return epochOf(t, nodes, "cluster_current_epoch:", "CLUSTER", "INFO") - 3
+		}
 		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs(append(masters, replicas...)),
 			// Otherwise it may wait long for a suspended node to name the new master.
 			ReadTimeout: 500 * time.Millisecond})
@@ -239,21 +250,21 @@ func TestTheLimitHoldsAfterAFailoverInACluster(t *testing.T) {
 		l.goOn(t, 20*time.Second)
 		orphans := servedBy(t, masters[0])
 		require.NotEmpty(t, orphans)
-		require.Zero(t, elected(t, masters...))
+		require.Zero(t, elected(masters...))
 		whole := time.Now()
 		cutOff := end(t, masters[0])
 		redistest.Watch(append(masters[1:], replicas...)...)
 		lost, back := time.Now(), make(map[string]time.Time)
 		for _, key := range l.keys {
-			back[key] = l.awaitUse(t, key, lost)
+			back[key] = l.awaitUse(t, key, lost, 50)
 		}
 		l.goOn(t, 40*time.Second)
 		l.end()
-		t.Logf("%d calls had no answer", l.unanswered.Load())
+		t.Logf("%d calls had no answer", l.failed.Load())
 		for _, node := range []*redistest.Server{replicas[0], masters[1], masters[2]} {
 			everyKeyExpires(t, newClient(t, node))
 		}
-		if n := elected(t, replicas[0], masters[1], masters[2]); n > 1 && !testenv.Long() {
+		if n := elected(replicas[0], masters[1], masters[2]); n > 1 && !testenv.Long() {
 			for _, key := range l.keys {
 				l.judgeMany(t, key, 1+n)
 			}
@@ -261,28 +272,13 @@ func TestTheLimitHoldsAfterAFailoverInACluster(t *testing.T) {
 		}
 		for _, key := range l.keys {
 			if slices.Contains(orphans, key) {
-				l.judge(t, key, whole, back[key], cutOff)
+				l.judge(t, client, key, whole, back[key], cutOff)
 				continue
 			}
 			assert.Zero(t, excess(l.used[key].times(), rapid), "key %q, whose master lives", key)
-			assert.Zero(t, l.forgotten(t, key), "key %q, whose master lives", key)
+			assert.Zero(t, l.forgotten(t, client, key), "key %q, whose master lives", key)
 		}
 	})
-}
-
-// elected returns how many elections the replicas of a cluster have started, as the node says that
-// knows of most.
-func elected(t *testing.T, nodes ...*redistest.Server) (most int) {
-	for _, node := range nodes {
-		info, err := node.Do("CLUSTER", "INFO")
-		require.NoError(t, err)
-		_, rest, _ := strings.Cut(info, "cluster_current_epoch:")
-		var epoch int
-		_, err = fmt.Sscan(rest, &epoch)
-		require.NoError(t, err)
-		most = max(most, epoch)
-	}
-	return most - 3 // each master starts with an epoch of its own
 }
 
 // servedBy returns the keys of a master.

@@ -275,7 +275,7 @@ func (c *fakeCall) op(fields []string, limits []*quota.Limit, dryRuns []bool) {
 		case c.ids[id] && verb != "u":
 		case verb == "s" || verb == "u":
 			after = l.Settle(b, n, at, c.now)
-		case verb[0] == 'r':
+		case verb[0] == 'r' || verb[0] == 'q':
 			after, _, fits = l.TryWithin(b, n, c.now, time.Duration(within)*time.Microsecond)
 		default:
 			after, fits = l.Try(b, n, c.now)
@@ -294,7 +294,7 @@ func (c *fakeCall) op(fields []string, limits []*quota.Limit, dryRuns []bool) {
 		}
 		c.reply += " "
 	}
-	if !allowed || verb == "p" {
+	if !allowed || verb == "p" || verb[0] == 'q' {
 		return
 	}
 	for name, b := range left {

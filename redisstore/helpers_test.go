@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"context"
 	"flag"
 	"sync"
 	"testing"
@@ -87,4 +88,31 @@ func callers(n, calls int, do func(caller, i int)) {
 		})
 	}
 	all.Wait()
+}
+
+// A hook sees the commands of a client, one by one or in pipelines. next sends them.
+type hook func(cmds []redis.Cmder, next func() error) error
+
+func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h hook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		return h([]redis.Cmder{cmd}, func() error { return next(ctx, cmd) })
+	}
+}
+
+func (h hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		return h(cmds, func() error { return next(ctx, cmds) })
+	}
+}
+
+// scriptsIn returns how many of cmds are scripts, without probes.
+func scriptsIn(cmds []redis.Cmder) (n int64) {
+	for _, cmd := range cmds {
+		if cmd.Name() == "evalsha" && len(cmd.Args()) > len([]string{"evalsha", "digest", "1", "key"}) {
+			n++
+		}
+	}
+	return n
 }

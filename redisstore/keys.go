@@ -41,17 +41,17 @@ func (s *Store) Keys(ctx context.Context) iter.Seq2[KeyState, error] {
 			return
 		}
 		servers, err := masters(ctx, c.redis)
-		if err != nil {
-			yield(KeyState{}, s.readFault(err))
-			return
+		for i := 0; i < len(servers) && err == nil; i++ {
+			err = s.scan(ctx, servers[i], func(k KeyState) bool { return yield(k, nil) })
 		}
-		for _, server := range servers {
-			if !s.scan(ctx, server, yield) {
-				return
-			}
+		if err != nil && err != errStopped {
+			yield(KeyState{}, s.readFault(err))
 		}
 	}
 }
+
+// errStopped is the error of a scan whose caller wants no more.
+var errStopped = errors.New("stopped")
 
 // masters returns a client for each server that holds Keys.
 func masters(ctx context.Context, client redis.UniversalClient) (all []redis.UniversalClient, err error) {
@@ -73,29 +73,21 @@ func masters(ctx context.Context, client redis.UniversalClient) (all []redis.Uni
 	return all, err
 }
 
-// scan yields the Keys of server, and reports whether to go on.
-func (s *Store) scan(ctx context.Context, server redis.UniversalClient, yield func(KeyState, error) bool) bool {
+// scan yields the Keys of server.
+func (s *Store) scan(ctx context.Context, server redis.UniversalClient, yield func(KeyState) bool) error {
 	match := globQuoter.Replace(s.prefix()) + "*"
 	for cursor := uint64(0); ; {
 		names, next, err := server.ScanType(ctx, cursor, match, scanned, "string").Result()
 		if err != nil {
-			yield(KeyState{}, s.readFault(err))
-			return false
+			return err
 		}
 		for batch := range slices.Chunk(names, fetched) {
-			states, err := s.fetch(ctx, server, batch)
-			if err != nil {
-				yield(KeyState{}, s.readFault(err))
-				return false
-			}
-			for _, k := range states {
-				if !yield(k, nil) {
-					return false
-				}
+			if err := s.fetch(ctx, server, batch, yield); err != nil {
+				return err
 			}
 		}
 		if cursor = next; cursor == 0 {
-			return true
+			return nil
 		}
 	}
 }
@@ -103,29 +95,30 @@ func (s *Store) scan(ctx context.Context, server redis.UniversalClient, yield fu
 // globQuoter quotes the characters that MATCH takes for a pattern.
 var globQuoter = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
 
-// fetch reads the strings with these names. It skips those that are gone or cannot be read.
-func (s *Store) fetch(ctx context.Context, server redis.UniversalClient, names []string) (all []KeyState, err error) {
-	var now *redis.TimeCmd
-	values, ttls := make([]*redis.StringCmd, len(names)), make([]*redis.DurationCmd, len(names))
-	_, err = server.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		now = pipe.Time(ctx)
-		for i, name := range names {
-			values[i], ttls[i] = pipe.Get(ctx, name), pipe.PTTL(ctx, name)
+// fetch yields the strings with these names. It skips those that are gone or cannot be read.
+func (s *Store) fetch(
+	ctx context.Context, server redis.UniversalClient, names []string, yield func(KeyState) bool,
+) error {
+	replies, err := server.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		pipe.Time(ctx)
+		for _, name := range names {
+			pipe.Get(ctx, name)
+			pipe.PTTL(ctx, name)
 		}
 		return nil
 	})
 	if err != nil && err != redis.Nil {
-		return nil, err
+		return err
 	}
+	now := replies[0].(*redis.TimeCmd).Val()
 	for i, name := range names {
-		k := KeyState{
-			Key: strings.TrimPrefix(name, s.prefix()), States: s.states(values[i].Val()), At: now.Val(), TTL: max(0, ttls[i].Val()),
-		}
-		if len(k.States) > 0 {
-			all = append(all, k)
+		value, ttl := replies[1+2*i].(*redis.StringCmd).Val(), replies[2+2*i].(*redis.DurationCmd).Val()
+		k := KeyState{Key: strings.TrimPrefix(name, s.prefix()), States: s.states(value), At: now, TTL: max(0, ttl)}
+		if len(k.States) > 0 && !yield(k) {
+			return errStopped
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // readFault returns the error of a command outside of scripts.

@@ -1,9 +1,11 @@
 package redisstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -66,7 +68,7 @@ const (
 // Set Store. A Lease is safe for concurrent use and must not be copied. Its fields must not change
 // once it is in use.
 type Lease struct {
-	// Store counts the units. If nil, every call fails.
+	// Store counts the units. If nil, every call fails as that of a Store without a Client.
 	Store *Store
 
 	// Max is how many units are taken ahead at most, for equal calls, of each Limit. If zero or negative, 100.
@@ -102,56 +104,39 @@ type heldCalls struct {
 var (
 	_ quota.Reserver = (*Lease)(nil)
 
-	errNoStore = errors.New("redisstore: Lease.Store is nil")
+	noStore Store // has no Client
 )
+
+func (l *Lease) store() *Store { return cmp.Or(l.Store, &noStore) }
 
 // Take implements quota.Store. If units are used that were taken ahead, the decision is up to 250 ms old.
 func (l *Lease) Take(ctx context.Context, dst []quota.Decision, charges ...quota.Charge) ([]quota.Decision, error) {
-	if l.Store == nil {
-		return dst, errNoStore
-	}
 	if ds := l.use(ctx, charges); ds != nil {
 		return append(dst, ds...), nil
 	}
-	return l.Store.Take(ctx, dst, charges...)
+	return l.store().Take(ctx, dst, charges...)
 }
 
 // Reserve implements quota.Reserver.
 func (l *Lease) Reserve(ctx context.Context, most time.Duration, charges ...quota.Charge) (
 	wait time.Duration, at time.Time, ok bool, err error,
 ) {
-	if l.Store == nil {
-		return 0, time.Time{}, false, errNoStore
-	}
 	if ds := l.use(ctx, charges); ds != nil {
 		return 0, ds[0].At, true, nil
 	}
-	return l.Store.Reserve(ctx, most, charges...)
+	return l.store().Reserve(ctx, most, charges...)
 }
 
 // Settle implements quota.Settler, by the Store.
 func (l *Lease) Settle(ctx context.Context, charges ...quota.Charge) error {
-	if l.Store == nil {
-		return errNoStore
-	}
-	return l.Store.Settle(ctx, charges...)
+	return l.store().Settle(ctx, charges...)
 }
 
 // Ping calls Ping of the Store.
-func (l *Lease) Ping(ctx context.Context) error {
-	if l.Store == nil {
-		return errNoStore
-	}
-	return l.Store.Ping(ctx)
-}
+func (l *Lease) Ping(ctx context.Context) error { return l.store().Ping(ctx) }
 
-// AnswersWithin returns AnswersWithin of the Store, or 0 if there is none.
-func (l *Lease) AnswersWithin() time.Duration {
-	if l.Store == nil {
-		return 0
-	}
-	return l.Store.AnswersWithin()
-}
+// AnswersWithin returns AnswersWithin of the Store.
+func (l *Lease) AnswersWithin() time.Duration { return l.store().AnswersWithin() }
 
 // Close gives back all units that are held. Later calls go to the Store. The error is ctx's, or says
 // that Redis did not take some of the units.
@@ -160,11 +145,8 @@ func (l *Lease) Close(ctx context.Context) error {
 	for i := range l.shards {
 		s := &l.shards[i]
 		s.mu.Lock()
-		s.closed = true
-		for _, h := range s.held {
-			held = append(held, h)
-		}
-		s.held = nil
+		held = slices.AppendSeq(held, maps.Values(s.held))
+		s.held, s.closed = nil, true
 		s.mu.Unlock()
 	}
 	done := make(chan error, 1)
@@ -173,7 +155,7 @@ func (l *Lease) Close(ctx context.Context) error {
 		faults := make([]error, len(held))
 		var all sync.WaitGroup
 		for i, h := range held {
-			all.Go(func() { faults[i] = l.giveBack(ctx, h.refunds(time.Now(), l.Store.timeout())) })
+			all.Go(func() { faults[i] = l.giveBack(ctx, h.refunds(time.Now(), l.store().timeout())) })
 		}
 		all.Wait()
 		done <- errors.Join(faults...)
@@ -196,18 +178,42 @@ func (l *Lease) use(ctx context.Context, charges []quota.Charge) []quota.Decisio
 	hash := hashOf(charges)
 	s := &l.shards[hash%uint64(len(l.shards))]
 	s.mu.Lock()
-	ds, refill := l.useLocked(ctx, s, hash, charges, most)
-	s.mu.Unlock()
-	if refill == nil {
+	defer s.mu.Unlock()
+	now, h := time.Now(), s.held[hash]
+	if h == nil {
+		if h = s.addLocked(hash, charges, now); h == nil {
+			return nil
+		}
+		h.timer = time.AfterFunc(leaseFor, func() { l.expire(s, hash, h) })
+	}
+	if ds := h.use(charges, now); ds != nil {
 		return ds
 	}
+	inTime, brought := now.Before(h.until), h.taken > 0
+	if h.left > 0 || inTime && !brought {
+		return nil // the rest expires just now, or it is too soon to try again
+	}
+	if h.done == nil {
+		if inTime { // all were used
+			h.want *= 2
+		}
+		h.want, h.done = min(h.want, most), make(chan struct{})
+		want, spare := h.want, h.spare
+		if now.Sub(h.asked) > leaseFor/10 {
+			spare = 0 // others may have used it
+		}
+		l.inFlight.Go(func() { l.refill(context.WithoutCancel(ctx), s, h, want, spare) }) // others may wait for it
+	}
+	if !brought {
+		return nil // this refill may not bring anything either
+	}
+	done := h.done
+	s.mu.Unlock()
 	select {
-	case <-refill:
+	case <-done:
 	case <-ctx.Done():
-		return nil
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	return s.held[hash].use(charges, time.Now())
 }
 
@@ -224,10 +230,7 @@ func (l *Lease) most(charges []quota.Charge) int64 {
 		}
 		units = max(units, c.Units())
 	}
-	if l.Max <= 0 {
-		return defaultMaxLease / units
-	}
-	return l.Max / units
+	return cmp.Or(max(l.Max, 0), defaultMaxLease) / units
 }
 
 func hashOf(charges []quota.Charge) (hash uint64) {
@@ -239,43 +242,6 @@ func hashOf(charges []quota.Charge) (hash uint64) {
 }
 
 var leaseSeed = maphash.MakeSeed()
-
-// useLocked returns the decisions on a call that was held, or a refill to wait for. It returns neither if the
-// Store must decide.
-func (l *Lease) useLocked(ctx context.Context, s *leaseShard, hash uint64, charges []quota.Charge, most int64) (
-	ds []quota.Decision, refill chan struct{},
-) {
-	now, h := time.Now(), s.held[hash]
-	if h == nil {
-		if h = s.addLocked(hash, charges, now); h == nil {
-			return nil, nil
-		}
-		h.timer = time.AfterFunc(leaseFor, func() { l.expire(s, hash, h) })
-	}
-	if ds := h.use(charges, now); ds != nil {
-		return ds, nil
-	}
-	inTime, brought := now.Before(h.until), h.taken > 0
-	if h.left > 0 || inTime && !brought {
-		return nil, nil // the rest expires just now, or it is too soon to try again
-	}
-	if h.done == nil {
-		if inTime { // all were used
-			h.want *= 2
-		}
-		h.want, h.done = min(h.want, most), make(chan struct{})
-		want, spare := h.want, h.spare
-		if now.Sub(h.asked) > leaseFor/10 {
-			spare = 0 // others may have used it
-		}
-		ctx = context.WithoutCancel(ctx) // other calls may wait for it
-		l.inFlight.Go(func() { l.refill(ctx, s, h, want, spare) })
-	}
-	if !brought {
-		return nil, nil // this refill may not bring anything either
-	}
-	return nil, h.done
-}
 
 // addLocked counts a call for which nothing is held. If there were several lately, it adds heldCalls.
 func (s *leaseShard) addLocked(hash uint64, charges []quota.Charge, now time.Time) *heldCalls {
@@ -316,7 +282,7 @@ func equal(a, b []quota.Charge) bool {
 // refill takes up to want calls ahead, but no more than spare. If that is 0, it asks Redis how many can be spared.
 func (l *Lease) refill(ctx context.Context, s *leaseShard, h *heldCalls, want, spare int64) {
 	if spare == 0 {
-		spare = h.spareOf(l.Store.Peek(ctx, nil, h.charges...))
+		spare = h.spareOf(l.store().Peek(ctx, nil, h.charges...))
 	}
 	n, asked := min(want, spare), time.Now()
 	var ds []quota.Decision
@@ -325,7 +291,7 @@ func (l *Lease) refill(ctx context.Context, s *leaseShard, h *heldCalls, want, s
 		for i := range ahead {
 			ahead[i].N = n * ahead[i].Units()
 		}
-		ds, _ = l.Store.Take(ctx, nil, ahead...) // its error is the next call's, too
+		ds, _ = l.store().Take(ctx, nil, ahead...) // its error is the next call's, too
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -366,7 +332,7 @@ func (l *Lease) expire(s *leaseShard, hash uint64, h *heldCalls) {
 	}
 	l.inFlight.Add(1)
 	defer l.inFlight.Done()
-	refunds := h.refunds(now, l.Store.timeout())
+	refunds := h.refunds(now, l.store().timeout())
 	if h.want = h.taken - h.left; h.want < worthLeasing {
 		delete(s.held, hash)
 	} else {
@@ -403,7 +369,7 @@ func (l *Lease) giveBack(ctx context.Context, refunds []quota.Charge) error {
 	if len(refunds) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, l.Store.timeout()) // also if they are on several servers
+	ctx, cancel := context.WithTimeout(ctx, l.store().timeout()) // also if they are on several servers
 	defer cancel()
-	return l.Store.Settle(ctx, refunds...)
+	return l.store().Settle(ctx, refunds...)
 }

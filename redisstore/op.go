@@ -14,6 +14,7 @@ const (
 	take    verb = 't'
 	peek    verb = 'p'
 	reserve verb = 'r'
+	query   verb = 'q' // a reserve that changes nothing
 	settle  verb = 's'
 	undo    verb = 'u' // settles what a take or reserve took, and forgets its IDs
 )
@@ -61,6 +62,18 @@ func (o *op) recycle() {
 	ops.Put(o)
 }
 
+// weight is about how long Redis works on o, in charges of a token bucket. A charge of a sliding log reads and
+// returns all its entries.
+func (o *op) weight() (n int) {
+	for i := range o.charges {
+		n++
+		if l := o.charges[i].Limit; l.Shape()[0] == 'l' {
+			n += int(l.AtOnce() / 32)
+		}
+	}
+	return n
+}
+
 // made reports whether charge i was made, now or before with the same ID.
 func (o *op) made(i int) bool { return o.verb != peek && o.allowed && o.found[i].fits }
 
@@ -68,7 +81,7 @@ func (o *op) made(i int) bool { return o.verb != peek && o.allowed && o.found[i]
 func (o *op) before(i int) quota.Bucket {
 	for j := range i {
 		if o.charges[j].SameBucket(&o.charges[i]) {
-			return o.found[j].bucket
+			return o.charges[i].Limit.Drain(o.found[j].bucket, o.now) // the Limits may have other Calendars
 		}
 	}
 	return o.found[i].bucket

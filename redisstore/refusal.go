@@ -39,7 +39,7 @@ func (s *script) explain(ctx context.Context, on sender, keys []string, err erro
 	case err == nil:
 	case strings.Contains(err.Error(), "unauthenticated"): // a script has more arguments than Redis reads before AUTH
 		return &refusal{"redisstore: NOAUTH Authentication required", err}
-	case strings.Contains(err.Error(), "can't run this command") && len(s.commands) > 0:
+	case isNotPermitted(err) && len(s.commands) > 0:
 		text := "redisstore: NOPERM the user may not run all commands of the script: " + strings.ToLower(strings.Join(s.names(), " "))
 		cmd := sentOnce{redis.NewCmd(ctx, append([]any{"eval", missingScript.source, 1, keys[0]}, s.commands...)...)}
 		on.Process(ctx, cmd)
@@ -49,6 +49,12 @@ func (s *script) explain(ctx context.Context, on sender, keys []string, err erro
 		return &refusal{text, err}
 	}
 	return err
+}
+
+// isNotPermitted reports whether err is of a script that ran a command that its user may not run.
+func isNotPermitted(err error) bool {
+	return strings.Contains(err.Error(), "can't run this command") || // up to Redis 7.0
+		strings.Contains(err.Error(), "ACL failure in script")
 }
 
 // names returns the names of the commands that s runs.

@@ -3,6 +3,7 @@ package redisstore
 import (
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // slots is the number of hash slots in a Cluster.
@@ -38,8 +39,19 @@ func tagOf(key string) string {
 	return key
 }
 
+// tags returns a text of two bytes for each slot, which is in it.
+var tags = sync.OnceValue(func() *[slots]string {
+	all := new([slots]string)
+	for i := range 1 << 16 {
+		if tag := string([]byte{byte(i >> 8), byte(i)}); !strings.ContainsAny(tag, "{}") {
+			all[slotOf(tag)] = tag
+		}
+	}
+	return all
+})
+
 // idSetOf returns the name of the sorted set with the IDs of charges of key, on the same server as its
-// hash. Only the hash of a Key that begins with a zero byte could have the same name.
+// value. Only the value of a Key that begins with a zero byte could have the same name.
 func idSetOf(prefix, key string) string {
 	hash := prefix + key
 	slot := slotOf(hash)
@@ -47,7 +59,10 @@ func idSetOf(prefix, key string) string {
 	if tagOf(set) != tagOf(hash) {
 		set = prefix + "\x00{" + hash + "}"
 	}
-	for i := 0; slotOf(set) != slot; i++ { // braces in the key, but no tag
+	if slotOf(set) != slot { // braces in the key, but no tag
+		set = prefix + "\x00{" + tags()[slot] + "}" + hash
+	}
+	for i := 0; slotOf(set) != slot; i++ { // braces in the prefix, too
 		set = prefix + "\x00{" + strconv.Itoa(i) + "}" + hash
 	}
 	return set

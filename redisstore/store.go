@@ -247,7 +247,7 @@ func (s *Store) ask(ctx context.Context, o *op) error {
 // script, or on a Cluster or Ring one for each hash tag. It returns an error if a server did not answer. An
 // error reply is the error of its op only.
 func (s *Store) execute(ctx context.Context, batch []*op) (noAnswer error) {
-	noAnswer = s.send(ctx, s.byTag(batch), 0)
+	noAnswer = s.send(s.client.connections.asking(ctx), s.byTag(batch), 0)
 	for _, o := range batch {
 		s.forget(o)
 	}

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/heedhttp/heed/internal/redistest"
@@ -18,51 +19,25 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A valve is a hook that counts scripts and round trips, in pipelines too. It holds them back until it is
-// opened, unless it is off.
+// A valve counts scripts and round trips. It holds them back until it is opened, unless it is off.
 type valve struct {
-	delay
-	off     *atomic.Bool
-	open    chan struct{}
-	scripts *atomic.Int64
-	trips   *atomic.Int64
+	off            atomic.Bool
+	open           chan struct{}
+	scripts, trips atomic.Int64
 }
 
-func newValve() valve {
-	return valve{off: new(atomic.Bool), open: make(chan struct{}), scripts: new(atomic.Int64), trips: new(atomic.Int64)}
-}
-
-func (v valve) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		v.pass(cmd)
-		return next(ctx, cmd)
-	}
-}
-
-func (v valve) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return func(ctx context.Context, cmds []redis.Cmder) error {
-		v.pass(cmds...)
-		return next(ctx, cmds)
-	}
-}
-
-func (v valve) pass(cmds ...redis.Cmder) {
-	call := false
-	for _, cmd := range cmds {
-		if cmd.Name() == "evalsha" && len(cmd.Args()) > 4 && !v.off.Load() { // not a probe
-			v.scripts.Add(1)
-			call = true
-		}
-	}
-	if call && !v.off.Load() {
+func (v *valve) pass(cmds []redis.Cmder, next func() error) error {
+	if n := scriptsIn(cmds); n > 0 && !v.off.Load() {
+		v.scripts.Add(n)
 		v.trips.Add(1)
 		<-v.open
 	}
+	return next()
 }
 
 // together first fills the connections to the server of first with batches, then starts calls and releases
 // all. It returns the results of calls.
-func together(t *testing.T, s *redisstore.Store, first quota.Charge, calls ...func() error) (v valve, errs []error) {
+func together(t *testing.T, s *redisstore.Store, first quota.Charge, calls ...func() error) (v *valve, errs []error) {
 	t.Helper()
 	return togetherAfter(t, s, first, func() {}, calls...)
 }
@@ -70,12 +45,12 @@ func together(t *testing.T, s *redisstore.Store, first quota.Charge, calls ...fu
 // togetherAfter is together, but calls before when all calls wait.
 func togetherAfter(
 	t *testing.T, s *redisstore.Store, first quota.Charge, before func(), calls ...func() error,
-) (v valve, errs []error) {
+) (v *valve, errs []error) {
 	t.Helper()
 	errs = make([]error, len(calls))
-	v = newValve()
+	v = &valve{open: make(chan struct{})}
 	v.off.Store(true)
-	s.Client.AddHook(v)
+	s.Client.AddHook(hook(v.pass))
 	take(t, s, first) // so that Redis knows the script
 	redisstore.Near(s, first.Key)
 	v.off.Store(false)
@@ -115,110 +90,81 @@ func takes(s *redisstore.Store, c quota.Charge, allowed *atomic.Int64) func() er
 	}
 }
 
-func TestCallsOfOneProcessShareARoundTrip(t *testing.T) {
+func TestCallsForOneServerShareARoundTrip(t *testing.T) {
+	mostlyWaits(t)
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": redistest.Shared(t).Addr}})
-	t.Cleanup(func() { ring.Close() })
+	defer ring.Close()
+	cluster := newCluster(t)
+	nearFirst := func(key string) bool {
+		first, _ := cluster.MasterForKey(ctx, "heed:quota:2:first")
+		m, err := cluster.MasterForKey(ctx, "heed:quota:2:"+key)
+		return err == nil && m.Options().Addr == first.Options().Addr
+	}
 	for name, test := range map[string]struct {
-		client         redis.UniversalClient
-		trips, scripts int // for calls of 10 Keys
+		client  redis.UniversalClient
+		chooses func(key string) bool
+		scripts int // for calls of 10 Keys
 	}{
-		"client": {newClient(t, redistest.Shared(t)), 1, 1},
-		"ring":   {ring, 1, 10},
+		"client":  {newClient(t, redistest.Shared(t)), nil, 1},
+		"ring":    {ring, nil, 10},
+		"cluster": {cluster, nearFirst, 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &redisstore.Store{Client: test.client, Timeout: patient}
 			limit := compile(t, quota.PerDay(5))
+			first := quota.Charge{Key: "first", Limit: limit}
 			var allowed atomic.Int64
 			var calls []func() error
-			for i := range 100 {
-				calls = append(calls, takes(s, quota.Charge{Key: fmt.Sprint(i % 10), Limit: limit}, &allowed))
+			for i := 0; len(calls) < 100; i++ {
+				if c := (quota.Charge{Key: fmt.Sprint(i), Limit: limit}); test.chooses == nil || test.chooses(c.Key) {
+					calls = append(calls, slices.Repeat([]func() error{takes(s, c, &allowed)}, 10)...)
+				}
 			}
-			v, errs := together(t, s, quota.Charge{Key: "first", Limit: limit}, calls...)
-			for _, err := range errs {
-				assert.NoError(t, err)
-			}
+			v, errs := together(t, s, first, calls...)
+			assert.NoError(t, errors.Join(errs...))
 			assert.EqualValues(t, 5*10, allowed.Load(), "exactly the limit")
-			assert.EqualValues(t, len(inFlight)+test.trips, v.trips.Load())
+			assert.EqualValues(t, len(inFlight)+1, v.trips.Load())
 			assert.EqualValues(t, len(inFlight)+test.scripts, v.scripts.Load())
 		})
 	}
 }
 
-func TestCallsForOneMasterShareARoundTrip(t *testing.T) {
-	mostlyWaits(t)
-	client := newCluster(t)
-	s := &redisstore.Store{Client: client, Timeout: patient}
-	limit := compile(t, quota.PerDay(5))
-	first := quota.Charge{Key: "first", Limit: limit}
-	take(t, s, first) // so that the masters are known
-	master, err := client.MasterForKey(ctx, "heed:quota:2:first")
-	require.NoError(t, err)
-	var calls []func() error
-	var allowed atomic.Int64
-	keys := 0
-	for i := 0; keys < 10; i++ {
-		c := quota.Charge{Key: fmt.Sprint(i), Limit: limit}
-		if m, err := client.MasterForKey(ctx, "heed:quota:2:"+c.Key); err == nil && m.Options().Addr == master.Options().Addr {
-			keys++
-			for range 10 {
-				calls = append(calls, takes(s, c, &allowed))
-			}
-		}
-	}
-	v, errs := together(t, s, first, calls...)
-	for _, err := range errs {
-		assert.NoError(t, err)
-	}
-	assert.EqualValues(t, 5*10, allowed.Load())
-	assert.EqualValues(t, len(inFlight)+1, v.trips.Load())
-	assert.EqualValues(t, len(inFlight)+10, v.scripts.Load(), "one script for each Key")
-}
-
 func TestARefusedCallDoesNotFailItsBatch(t *testing.T) {
-	s := newStore(t, redistest.Shared(t))
-	limit := compile(t, quota.PerDay(5))
-	require.NoError(t, s.Client.HSet(ctx, "heed:quota:2:wrong", "a", "1").Err())
-	first := quota.Charge{Key: "first", Limit: limit}
-	var allowed atomic.Int64
-	var calls []func() error
-	for i := range 20 {
-		calls = append(calls, takes(s, quota.Charge{Key: []string{"right", "wrong"}[i%2], Limit: limit}, &allowed))
+	for name, test := range map[string]struct{ rules, says string }{
+		"not a string": {"~*", "WRONGTYPE"},
+		"not readable": {"~heed:quota:2:right ~heed:quota:2:first", "NOPERM"},
+		"read-only":    {"%R~* ~heed:quota:2:right ~heed:quota:2:first", "NOPERM"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			admin := newClient(t, redistest.Shared(t))
+			user := []any{"ACL", "SETUSER", "limited", "on", "nopass", "+@all"}
+			for _, rule := range strings.Fields(test.rules) {
+				user = append(user, rule)
+			}
+			require.NoError(t, admin.Do(ctx, user...).Err())
+			require.NoError(t, admin.HSet(ctx, "heed:quota:2:wrong", "a", "1").Err())
+			client := redis.NewClient(&redis.Options{Addr: admin.Options().Addr, Username: "limited", Password: "any"})
+			defer client.Close()
+			s := &redisstore.Store{Client: client, Timeout: patient}
+			limit := compile(t, quota.PerDay(5))
+			var allowed atomic.Int64
+			var calls []func() error
+			for i := range 20 {
+				calls = append(calls, takes(s, quota.Charge{Key: []string{"right", "wrong"}[i%2], Limit: limit}, &allowed))
+			}
+			v, errs := together(t, s, quota.Charge{Key: "first", Limit: limit}, calls...)
+			for i, err := range errs {
+				if i%2 == 0 {
+					assert.NoError(t, err)
+				} else {
+					assert.ErrorContains(t, err, test.says)
+				}
+			}
+			assert.EqualValues(t, 5, allowed.Load(), "each call was made once")
+			assert.EqualValues(t, 10, s.Degraded())
+			assert.EqualValues(t, len(inFlight)+2, v.trips.Load(), "once in a batch, and then each call by itself")
+		})
 	}
-	v, errs := together(t, s, first, calls...)
-	for i, err := range errs {
-		if i%2 == 0 {
-			assert.NoError(t, err)
-		} else {
-			assert.ErrorContains(t, err, "WRONGTYPE")
-		}
-	}
-	assert.EqualValues(t, 5, allowed.Load(), "each call was made once")
-	assert.EqualValues(t, 10, s.Degraded())
-	assert.EqualValues(t, len(inFlight)+2, v.trips.Load(), "once in a batch, and then each call by itself")
-}
-
-func TestAKeyWithoutReadPermissionFailsOneCallOnly(t *testing.T) { onlyMine(t, "~heed:quota:2:mine*") }
-
-func TestAKeyWithoutWritePermissionFailsOneCallOnly(t *testing.T) {
-	onlyMine(t, "%R~*", "~heed:quota:2:mine*")
-}
-
-// onlyMine runs two calls in one batch, as a user whose rules forbid the key of one of them.
-func onlyMine(t *testing.T, rules ...any) {
-	admin := newClient(t, redistest.Shared(t))
-	user := append([]any{"ACL", "SETUSER", "limited", "on", "nopass", "+@all"}, rules...)
-	require.NoError(t, admin.Do(ctx, user...).Err())
-	limited := redis.NewClient(&redis.Options{Addr: admin.Options().Addr, Username: "limited", Password: "any"})
-	defer limited.Close()
-	s := &redisstore.Store{Client: limited, Timeout: patient}
-	limit := compile(t, quota.PerDay(5))
-	var allowed atomic.Int64
-	_, errs := together(t, s, quota.Charge{Key: "mine", Limit: limit},
-		takes(s, quota.Charge{Key: "theirs", Limit: limit}, &allowed),
-		takes(s, quota.Charge{Key: "mine too", Limit: limit}, &allowed))
-	assert.ErrorContains(t, errs[0], "NOPERM")
-	assert.NoError(t, errs[1])
-	assert.EqualValues(t, 1, allowed.Load())
 }
 
 func TestACallCanceledInTheQueueIsNotCharged(t *testing.T) {
@@ -246,60 +192,6 @@ func TestACallCanceledInTheQueueIsNotCharged(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, 1000-1-30, ds[0].Remaining)
 	assert.EqualValues(t, 30, s.Degraded())
-}
-
-// Calls go inline or in batches, alone or concurrently. Each is counted once.
-func TestConcurrentCallsAreCountedOnce(t *testing.T) {
-	mostlyWaits(t)
-	server := redistest.Shared(t)
-	for name, client := range map[string]redis.UniversalClient{
-		"client":  newClient(t, server),
-		"cluster": newCluster(t),
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := &redisstore.Store{Client: client, Prefix: name, Timeout: patient}
-			const callers, quotaOfAll = 64, 10_000 // does not refill during the test
-			limit := compile(t, quota.Policy{Quota: 1, Window: 24 * time.Hour, Burst: quotaOfAll})
-			calls := stated(100, 30)
-			var all sync.WaitGroup
-			for i := range callers {
-				all.Go(func() {
-					var dst []quota.Decision
-					for j := range calls {
-						var err error
-						dst, err = s.Take(ctx, dst[:0], quota.Charge{Key: fmt.Sprint(j % 3), N: int64(1 + i%2), Limit: limit})
-						if assert.NoError(t, err) {
-							assert.True(t, dst[0].Allowed)
-						}
-					}
-				})
-			}
-			all.Wait()
-			var taken int64
-			for key := range 3 {
-				ds, err := s.Peek(ctx, nil, quota.Charge{Key: fmt.Sprint(key), Limit: limit})
-				require.NoError(t, err)
-				taken += quotaOfAll - ds[0].Remaining
-			}
-			assert.EqualValues(t, callers*calls*3/2, taken)
-		})
-	}
-}
-
-func TestAnInlineCallEndsInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, client := silentRedis(t, redis.Options{ContextTimeoutEnabled: true})
-		s := &redisstore.Store{Client: client}
-		c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
-		start := time.Now()
-		_, err := s.Take(ctx, nil, c)
-		assert.Error(t, err)
-		assert.False(t, errors.As(err, new(redis.Error)))
-		assert.LessOrEqual(t, time.Since(start), 50*time.Millisecond)
-		_, err = s.Take(ctx, nil, c)
-		assert.ErrorContains(t, err, "is unavailable")
-		assert.EqualValues(t, 2, s.Degraded())
-	})
 }
 
 func TestDegradedCountsFailedDecisions(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,22 +32,25 @@ func calls(s *redisstore.Store, c quota.Charge) map[string]func(context.Context)
 	}
 }
 
-func TestAStoreWithoutAClientFails(t *testing.T) {
-	for _, client := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil)} {
-		s := &redisstore.Store{Client: client}
-		for name, call := range calls(s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}) {
+func TestACallThatCannotBeMadeIsNotSent(t *testing.T) {
+	fake := redistest.NewFake(t, redistest.Silence)
+	client := redis.NewClient(&redis.Options{Addr: fake.Addr})
+	defer client.Close()
+	valid := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}
+	gone, cancel := context.WithCancel(ctx)
+	cancel()
+	for name, call := range calls(&redisstore.Store{Client: client}, quota.Charge{Key: "key"}) {
+		assert.ErrorAs(t, call(ctx), new(*quota.ChargeError), name)
+	}
+	for name, call := range calls(&redisstore.Store{Client: client}, valid) {
+		assert.Equal(t, context.Canceled, call(gone), name)
+	}
+	assert.Empty(t, fake.Commands())
+	for _, none := range []redis.UniversalClient{nil, (*redis.Client)(nil), (*redis.ClusterClient)(nil)} {
+		for name, call := range calls(&redisstore.Store{Client: none}, valid) {
 			assert.EqualError(t, call(ctx), "redisstore: Client is nil", name)
 		}
 	}
-}
-
-func TestAnInvalidChargeIsNotSent(t *testing.T) {
-	fake := redistest.NewFake(t, redistest.Silence)
-	s := &redisstore.Store{Client: redis.NewClient(&redis.Options{Addr: fake.Addr})}
-	for name, call := range calls(s, quota.Charge{Key: "key"}) {
-		assert.ErrorAs(t, call(ctx), new(*quota.ChargeError), name)
-	}
-	assert.Empty(t, fake.Commands())
 }
 
 func TestAnInvalidReplyIsAnErrorInTime(t *testing.T) {
@@ -87,6 +89,18 @@ func TestAnInvalidReplyIsAnErrorInTime(t *testing.T) {
 			})
 		}
 	}
+}
+
+func TestErrorRepliesDoNotOpenTheBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, client := memoryRedis(t, redis.Options{}, redistest.Loading)
+		s := &redisstore.Store{Client: client, Timeout: patient}
+		for range 5 {
+			_, err := s.Take(ctx, nil, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))})
+			require.ErrorAs(t, err, new(redis.Error))
+			require.NotContains(t, err.Error(), "is unavailable")
+		}
+	})
 }
 
 func TestAnUnansweredCallIsSentOnce(t *testing.T) {
@@ -151,26 +165,20 @@ func TestASilentRedisIsNoticedAlthoughAllCallersLeave(t *testing.T) {
 	})
 }
 
-// A delay is a hook that delays every command.
-type delay time.Duration
-
-func (delay) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (delay) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (d delay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		time.Sleep(time.Duration(d))
-		return next(ctx, cmd)
-	}
-}
-
 func TestAnAnswerAfterItsCallerLeftKeepsTheBreakerClosed(t *testing.T) {
 	s := &redisstore.Store{Client: newRing(t), Timeout: patient} // a Ring makes no inline calls
-	h := &watched{sent: make(chan bool), release: make(chan bool), answered: make(chan bool)}
-	s.Client.AddHook(h)
+	sent, release, answered := make(chan bool), make(chan bool), make(chan bool)
+	var over atomic.Bool
+	s.Client.AddHook(hook(func(cmds []redis.Cmder, next func() error) error {
+		if over.Load() || scriptsIn(cmds) == 0 {
+			return next()
+		}
+		sent <- true
+		<-release
+		err := next()
+		answered <- true
+		return err
+	}))
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(100))}
 	for range 10 {
 		within, leave := context.WithTimeout(ctx, patient/2) // short, so that the call is not inline
@@ -179,89 +187,57 @@ func TestAnAnswerAfterItsCallerLeftKeepsTheBreakerClosed(t *testing.T) {
 			_, err := s.Take(within, nil, c)
 			left <- err
 		}()
-		<-h.sent
+		<-sent
 		leave()
 		require.Equal(t, context.Canceled, <-left, "the call was sent")
-		h.release <- true
-		<-h.answered
+		release <- true
+		<-answered
 	}
 	assert.EqualValues(t, 10, s.Degraded())
-	h.over.Store(true)
+	over.Store(true)
 	ds, err := s.Peek(ctx, nil, c)
 	require.NoError(t, err)
 	assert.EqualValues(t, 100-10, ds[0].Remaining, "canceled calls in flight are charged")
 }
 
-// A watched is a hook that reports each script when it is sent, and can delay its answer.
-type watched struct {
-	delay
-	sent, release, answered chan bool
-	over                    atomic.Bool
-}
-
-func (h *watched) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if h.over.Load() || cmd.Name() != "evalsha" || len(cmd.Args()) <= 4 { // not a script
-			return next(ctx, cmd)
-		}
-		h.sent <- true
-		<-h.release
-		err := next(ctx, cmd)
-		h.answered <- true
-		return err
-	}
-}
-
-func TestACallWithAnEndedContextIsNotSent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fake, client := silentRedis(t, redis.Options{})
-		s := &redisstore.Store{Client: client}
-		gone, cancel := context.WithCancel(ctx)
-		cancel()
-		for name, call := range calls(s, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))}) {
-			assert.Equal(t, context.Canceled, call(gone), name)
-		}
-		time.Sleep(time.Minute)
-		assert.Empty(t, fake.Commands())
-	})
-}
-
 func TestAStoppedRedisCostsOneTimeout(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		fake, client := silentRedis(t, redis.Options{})
-		s := &redisstore.Store{Client: client}
-		c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1_000_000))}
-		start := time.Now()
-		var first sync.WaitGroup
-		for range 20 {
-			first.Go(func() { _, err := s.Take(ctx, nil, c); assert.Error(t, err) })
-		}
-		first.Wait()
-		assert.Equal(t, 50*time.Millisecond, time.Since(start))
+	for _, enabled := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			fake, client := silentRedis(t, redis.Options{ContextTimeoutEnabled: enabled})
+			s := &redisstore.Store{Client: client}
+			c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1_000_000))}
+			start := time.Now()
+			var first sync.WaitGroup
+			for range 20 {
+				first.Go(func() { _, err := s.Take(ctx, nil, c); assert.Error(t, err) })
+			}
+			first.Wait()
+			assert.Equal(t, 50*time.Millisecond, time.Since(start))
 
-		for range 50 {
-			one := time.Now()
-			for range 100 {
+			for range 50 {
+				one := time.Now()
+				for range 100 {
+					_, err := s.Take(ctx, nil, c)
+					require.ErrorIs(t, err, context.DeadlineExceeded)
+					require.ErrorContains(t, err, "is unavailable")
+				}
+				require.Zero(t, time.Since(one), "a hundred calls")
+				time.Sleep(20 * time.Millisecond)
+			}
+
+			fake.Say(redistest.Loading) // an error reply is an answer
+			back := time.Now()
+			for {
 				_, err := s.Take(ctx, nil, c)
-				require.ErrorIs(t, err, context.DeadlineExceeded)
-				require.ErrorContains(t, err, "is unavailable")
+				if require.Error(t, err); !strings.Contains(err.Error(), "is unavailable") {
+					require.ErrorContains(t, err, "LOADING")
+					break
+				}
+				require.Less(t, time.Since(back), time.Second)
+				time.Sleep(time.Millisecond)
 			}
-			require.Zero(t, time.Since(one), "a hundred calls")
-			time.Sleep(20 * time.Millisecond)
-		}
-
-		fake.Say(redistest.Loading) // an error reply is an answer
-		back := time.Now()
-		for {
-			_, err := s.Take(ctx, nil, c)
-			if require.Error(t, err); !strings.Contains(err.Error(), "is unavailable") {
-				require.ErrorContains(t, err, "LOADING")
-				break
-			}
-			require.Less(t, time.Since(back), time.Second)
-			time.Sleep(time.Millisecond)
-		}
-	})
+		})
+	}
 }
 
 // A lateConn delivers each reply late.
@@ -292,32 +268,6 @@ func TestARedisThatAnswersWithinALongTimeoutIsUsed(t *testing.T) {
 	})
 }
 
-func TestAStoppedRedisIsOnlyProbed(t *testing.T) {
-	server := redistest.Shared(t)
-	s := &redisstore.Store{Client: newClient(t, server)}
-	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1_000_000))}
-	isFound(t, s, c)
-
-	server.Stop()
-	var first sync.WaitGroup
-	for range 20 {
-		first.Go(func() { _, err := s.Take(ctx, nil, c); assert.Error(t, err) })
-	}
-	first.Wait()
-	require.Eventually(t, func() bool { // a call during which this process was suspended does not count against Redis
-		_, err := s.Take(ctx, nil, c)
-		return err != nil && strings.Contains(err.Error(), "is unavailable")
-	}, hang, ms)
-	for range 1000 {
-		_, err := s.Take(ctx, nil, c)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.ErrorContains(t, err, "is unavailable")
-	}
-
-	server.Cont()
-	isFound(t, s, c)
-}
-
 // isFound waits until a call of s succeeds.
 func isFound(t *testing.T, s *redisstore.Store, c quota.Charge) {
 	t.Helper()
@@ -325,46 +275,35 @@ func isFound(t *testing.T, s *redisstore.Store, c quota.Charge) {
 }
 
 func TestARedisThatStartsLaterIsFound(t *testing.T) {
-	server := redistest.Shared(t)
-	server.Kill()
-	s := &redisstore.Store{Client: newClient(t, server)}
-	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1_000_000))}
-	for range 100 {
-		_, err := s.Take(ctx, nil, c)
-		require.Error(t, err)
-	}
-	server.Restart()
-	isFound(t, s, c)
-}
-
-func TestWithoutAServerCallsFailInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		dial := func(context.Context, string, string) (net.Conn, error) { return nil, errGone }
+		fake := redistest.NewMemoryFake(t, redistest.Loading)
+		var up atomic.Bool
+		dial := func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if !up.Load() {
+				return nil, errGone
+			}
+			return fake.Dial(ctx, network, addr)
+		}
 		client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", Dialer: dial})
 		defer client.Close()
 		s := &redisstore.Store{Client: client}
+		c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1_000_000))}
 		for range 100 {
 			start := time.Now()
-			_, err := s.Take(ctx, nil, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1_000_000))})
+			_, err := s.Take(ctx, nil, c)
 			require.Error(t, err)
 			require.LessOrEqual(t, time.Since(start), 50*time.Millisecond)
 		}
+		time.Sleep(time.Hour)
+		up.Store(true)
+		for back := time.Now(); ; time.Sleep(ms) {
+			if _, err := s.Take(ctx, nil, c); errors.As(err, new(redis.Error)) {
+				break // LOADING is an answer
+			}
+			require.Less(t, time.Since(back), 2*time.Second)
+		}
 		time.Sleep(time.Minute) // for goroutines of the client that outlive Close
 	})
-}
-
-func TestErrorRepliesDoNotOpenTheBreaker(t *testing.T) {
-	fake := redistest.NewFake(t, redistest.Loading)
-	client := redis.NewClient(&redis.Options{Addr: fake.Addr})
-	defer client.Close()
-	s := &redisstore.Store{Client: client, Timeout: patient}
-	for i := range 5 {
-		_, err := s.Take(ctx, nil, quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1))})
-		var reply redis.Error
-		require.True(t, errors.As(err, &reply), "call %d: %v", i, err)
-		asked := slices.DeleteFunc(fake.Commands(), func(c []string) bool { return c[0] == "info" })
-		assert.Len(t, asked, i+1)
-	}
 }
 
 func BenchmarkStoreTake(b *testing.B) {

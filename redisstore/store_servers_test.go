@@ -163,45 +163,27 @@ func TestAnUnreachableClusterFailsInTime(t *testing.T) {
 	})
 }
 
-// inTurn is a hook that executes scripts, or makes them fail, in a given order. It ignores probes.
-type inTurn struct {
-	delay
-	turns chan error
-}
-
-func (h inTurn) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		if len(cmd.Args()) == len([]string{"evalsha", "digest", "1", "key"}) {
-			return next(ctx, cmd)
-		}
-		if err := <-h.turns; err != nil {
-			cmd.SetErr(err)
-			return err
-		}
-		return next(ctx, cmd)
-	}
-}
-
-// A redis.Error would mean that nothing was charged.
-func TestAFailedRefundIsNoPlainRefusal(t *testing.T) {
+// If one Key fails, the charges of others are given back. A redis.Error would mean that nothing was charged.
+func TestChargesBeforeAFailureAreGivenBack(t *testing.T) {
 	refused, silent := redisError("LOADING Redis is loading"), context.DeadlineExceeded
 	one := quota.Charge{Key: "one", Limit: compile(t, quota.PerDay(1))}
 	two := quota.Charge{Key: "two", Limit: compile(t, quota.PerDay(2))}
 	for name, test := range map[string]struct {
 		turns []error
+		left  int64 // of one
 		plain bool
 	}{
-		"nothing was made":              {[]error{refused}, true},
-		"given back":                    {[]error{nil, refused, nil}, true},
-		"silence when giving back":      {[]error{nil, refused, silent}, false},
-		"a refusal when giving back":    {[]error{nil, refused, refused}, false},
-		"silence, and a refusal to end": {[]error{nil, silent, refused}, false},
+		"nothing was made":              {[]error{refused}, 1, true},
+		"given back":                    {[]error{nil, refused, nil}, 1, true},
+		"given back after silence":      {[]error{nil, silent, nil, nil}, 1, false},
+		"silence when giving back":      {[]error{nil, refused, silent}, 0, false},
+		"a refusal when giving back":    {[]error{nil, refused, refused}, 0, false},
+		"silence, and a refusal to end": {[]error{nil, silent, refused, nil}, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Shared(t)
-			teacher := newStore(t, server) // so that no call fails with NOSCRIPT
-			take(t, teacher, quota.Charge{Key: "other", Limit: one.Limit})
-			require.NoError(t, teacher.Settle(ctx, quota.Charge{Key: "other", Limit: one.Limit, N: 1}))
+			direct := newStore(t, server) // it makes Redis know the script, so no call fails with NOSCRIPT
+			take(t, direct, quota.Charge{Key: "other", Limit: one.Limit})
 			ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": server.Addr}})
 			defer ring.Close()
 			turns := make(chan error, 10)
@@ -209,16 +191,27 @@ func TestAFailedRefundIsNoPlainRefusal(t *testing.T) {
 				turns <- turn
 			}
 			close(turns)
-			ring.AddHook(inTurn{turns: turns})
+			ring.AddHook(hook(func(cmds []redis.Cmder, next func() error) error {
+				if scriptsIn(cmds) == 0 {
+					return next()
+				}
+				if err := <-turns; err != nil {
+					cmds[0].SetErr(err)
+					return err
+				}
+				return next()
+			}))
 			_, err := (&redisstore.Store{Client: ring, Timeout: patient}).Take(ctx, nil, one, two)
 			require.Error(t, err)
-			var refusal redis.Error
-			assert.Equal(t, test.plain, errors.As(err, &refusal), "%v", err)
+			assert.Equal(t, test.plain, errors.As(err, new(redis.Error)), "%v", err)
 			for _, turn := range test.turns {
 				if turn != nil {
 					assert.ErrorIs(t, err, turn)
 				}
 			}
+			ds, err := direct.Peek(ctx, nil, one)
+			require.NoError(t, err)
+			assert.Equal(t, test.left, ds[0].Remaining)
 		})
 	}
 }
@@ -236,32 +229,27 @@ func TestAPartialSettlementIsNoPlainRefusal(t *testing.T) {
 	assert.EqualValues(t, 8, take(t, s, quota.Charge{Key: "right", Limit: limit})[0].Remaining)
 }
 
-// If one server does not answer, the charges on another are given back.
-func TestOnARingChargesBeforeAFailureAreGivenBack(t *testing.T) {
-	good, bad := redistest.Shared(t), redistest.Shared(t)
-	addrs := map[string]string{"good": good.Addr, "bad": bad.Addr}
-	ring := redis.NewRing(&redis.RingOptions{Addrs: addrs, HeartbeatFrequency: time.Hour})
+// A reservation takes from the next window what does not fit into this one, and that cannot be given back.
+func TestADeniedReservationOfSeveralServersChangesNothing(t *testing.T) {
+	server := redistest.Shared(t)
+	newClient(t, server)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": server.Addr, "b": server.Addr}})
 	defer ring.Close()
 	s := &redisstore.Store{Client: ring, Timeout: patient}
-	limit, wide := compile(t, quota.PerDay(10)), compile(t, quota.PerDay(100))
-
-	// One key on each server.
-	keys := make(map[bool]string)
-	direct := newClient(t, good)
-	for i := 0; len(keys) < 2; i++ {
-		key := fmt.Sprint("key ", i)
-		take(t, s, quota.Charge{Key: key, Limit: wide})
-		keys[direct.Exists(ctx, "heed:quota:2:"+key).Val() == 1] = key
-	}
-	bad.Kill()
-	c := quota.Charge{Key: keys[true], Limit: limit}
-	_, err := s.Take(ctx, nil, quota.Charge{Key: keys[false], Limit: wide}, c)
-	require.Error(t, err)
-	states, err := (&redisstore.Store{Client: direct, Timeout: patient}).Inspect(ctx, keys[true])
-	require.NoError(t, err)
-	for _, state := range states {
-		if state.Name == limit.Name() {
-			assert.Zero(t, state.Bucket.Level)
-		}
+	all := compile(t, quota.Policy{Name: "all", Quota: 1000, Window: time.Hour})
+	for _, algorithm := range []quota.Algorithm{quota.TokenBucket, quota.FixedWindow, quota.SlidingWindow, quota.SlidingLog} {
+		a := quota.Charge{Key: fmt.Sprint("a", algorithm), N: 60}
+		a.Limit = compile(t, quota.Policy{Quota: 100, Window: 20 * time.Hour, Algorithm: algorithm})
+		require.True(t, take(t, s, a)[0].Allowed)
+		a.N = 50
+		_, _, ok, err := s.Reserve(ctx, 24*time.Hour, a, quota.Charge{Key: "b", Limit: all, N: 2000})
+		require.NoError(t, err)
+		assert.False(t, ok)
+		a.N = 1
+		assert.True(t, take(t, s, a)[0].Allowed, "%v: 60 of 100 are used", algorithm)
+		a.N = 50
+		wait, _, ok, err := s.Reserve(ctx, 24*time.Hour, a, quota.Charge{Key: "b", Limit: all})
+		require.NoError(t, err)
+		assert.True(t, ok && wait > 0, "%v: what fits is reserved", algorithm)
 	}
 }

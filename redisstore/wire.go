@@ -70,7 +70,7 @@ func encode(prefix string, ops []*op, now int64) (keys []string, args []any) {
 // addOp adds "VERB[WITHIN] " and for each charge "KEY LIMIT UNITS[a][i] [AT ][SET LENGTH ID ]".
 func (e *encoder) addOp(o *op) {
 	e.text = append(e.text, byte(o.verb))
-	if o.verb == reserve {
+	if o.verb == reserve || o.verb == query {
 		e.text = strconv.AppendInt(e.text, max(0, o.within).Microseconds(), 10)
 	}
 	e.text = append(e.text, ' ')
@@ -219,9 +219,10 @@ func (r *textReader) log(digits string) string {
 	}
 	log := make([]byte, 0, len(digits)/entryDigits*9)
 	for ; len(digits) >= entryDigits; digits = digits[entryDigits:] {
-		time, err := strconv.ParseUint(digits[:16], 10, 53)
-		units, err2 := strconv.ParseUint(digits[16:entryDigits], 10, 16)
+		time, err := strconv.ParseUint(digits[:16], 10, 64)
+		units, err2 := strconv.ParseUint(digits[16:entryDigits], 10, 64)
 		r.failed = r.failed || err != nil || err2 != nil
+		time, units = min(time, exact), min(units, 1<<16-1) // more only if the value was tampered with
 		log = append(log, byte(time>>48), byte(time>>40), byte(time>>32), byte(time>>24), byte(time>>16),
 			byte(time>>8), byte(time), byte(units>>8), byte(units))
 	}

@@ -15,7 +15,7 @@ import (
 func TestExamplesAreShortAndBeginWithTheirCommand(t *testing.T) {
 	files, err := filepath.Glob("*/main.go")
 	require.NoError(t, err)
-	require.Len(t, files, 5)
+	require.Len(t, files, 6)
 	for _, file := range files {
 		code := read(t, file)
 		assert.Less(t, strings.Count(code, "\n"), 60, file)
@@ -32,7 +32,7 @@ func TestTheTableOfSDKsShowsPartsOfTheExamples(t *testing.T) {
 		row := regexp.MustCompile(`(?m)^\| \[.*\]\((?:\.\./)?(examples/sdks/\w+/main\.go)\) \|(.*)$`)
 		rows = append(rows, row.FindAllStringSubmatch(read(t, page), -1)...)
 	}
-	require.Len(t, rows, 4)
+	require.Len(t, rows, 5)
 	for _, row := range rows {
 		code := read(t, "../../"+row[1])
 		pieces := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[2], -1)

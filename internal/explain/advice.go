@@ -39,7 +39,7 @@ func advise(status int, h http.Header, wait time.Duration, now time.Time) (clien
 // policyFor returns the fields of a RetryPolicy with which a client obeys a response, and the reasons.
 func policyFor(status int, h http.Header, wait time.Duration) (fields, notes []string) {
 	if note := vendorNote(status, h); note != "" {
-		fields, notes = append(fields, "Profiles: ratelimit.Vendors()"), append(notes, note)
+		notes = append(notes, note)
 	}
 	switch {
 	case wait > longestCoolDown:
@@ -71,7 +71,7 @@ func vendorNote(status int, h http.Header) string {
 		return ""
 	}
 	return fmt.Sprintf("A %d may mean a limit or a missing permission, depending on the vendor and the body. "+
-		"The profiles in ratelimit.Vendors() can tell for %s.", status, strings.Join(titles, ", "))
+		"heed.Transport can tell for %s, which it knows by the host.", status, strings.Join(titles, ", "))
 }
 
 // goDuration formats d as Go code, rounded up to minutes.

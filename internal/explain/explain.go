@@ -158,8 +158,14 @@ func (r *response) ofVendor(p *ratelimit.Profile, now time.Time) *Answer {
 	judged := p.Judge(r.status, r.header, r.body, now)
 	a := r.answer(judged.Wait, judged.Known, p.Parse(r.header, now), now)
 	a.Meaning = meanings[judged.Meaning]
-	a.Client = "client := &http.Client{Transport: &heed.Transport{\n" +
-		"\tRetry: heed.RetryPolicy{Profiles: ratelimit.Vendors()},\n}}"
+	if judged.Meaning == ratelimit.Final && judged.Known {
+		a.Meaning = "A quota is used up for so long that nothing is sent again."
+	}
+	a.Client = "client := &http.Client{Transport: &heed.Transport{}} // it knows the host"
+	if len(p.Hosts) == 0 {
+		a.Client = "client := &http.Client{Transport: &heed.Transport{\n" +
+			fmt.Sprintf("\tRetry: heed.RetryPolicy{Profiles: []*ratelimit.Profile{ratelimit.Vendor(%q).On(host)}},\n}}", p.Name)
+	}
 	a.Call = fmt.Sprintf("answer := ratelimit.Vendor(%q).Read(resp, time.Now()) // %v, %v, %v",
 		p.Name, judged.Meaning, judged.Wait, judged.Known)
 	return a

@@ -3,8 +3,8 @@ package quotatest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -25,181 +25,106 @@ func RunGate(t *testing.T, open func(t *testing.T) quota.Gate) {
 	}
 }
 
-// A gateTest is one sentence about Gates.
-type gateTest struct {
-	name string
-	run  func(r *gateRun)
-}
-
 // A gateRun is one test of one Gate.
 type gateRun struct {
 	t    *testing.T
 	gate quota.Gate
 }
 
-var gateTests = []gateTest{
-	{"20 of 21 are admitted at once, and the 21st after a release", func(r *gateRun) {
-		var holds []*quota.Hold
-		for i := range int64(20) {
-			holds = append(holds, r.admitted("key", 20, 1, 19-i))
+var gateTests = []struct {
+	name string
+	run  func(r *gateRun)
+}{
+	{"a Hold is released once, and a nil Hold can be", func(r *gateRun) {
+		(*quota.Hold)(nil).Release()
+		hold, other := r.acquire("key", 3, 1, 2), r.acquire("key", 3, 1, 1)
+		for _, hold := range []*quota.Hold{nil, hold} {
+			select {
+			case <-hold.Lost():
+				r.t.Error("lost")
+			default:
+			}
 		}
-		r.denied("key", 20, 1, 0)
-		holds[7].Release()
-		r.admitted("key", 20, 1, 0)
-		r.denied("key", 20, 1, 0)
-	}},
-	{"places are counted one by one", func(r *gateRun) {
-		three := r.admitted("key", 5, 3, 2)
-		r.denied("key", 5, 3, 2)
-		r.admitted("key", 5, 0, 1)
-		r.denied("key", 5, 2, 1)
-		r.admitted("key", 5, 1, 0)
-		three.Release()
-		r.admitted("key", 5, 3, 0)
-	}},
-	{"a denial changes nothing", func(r *gateRun) {
-		hold := r.admitted("key", 2, 2, 0)
-		for range 100 {
-			r.denied("key", 2, 1, 0)
-		}
+		together(func(int) { hold.Release() })
+		r.acquire("key", 3, 2, 0)
 		hold.Release()
-		r.admitted("key", 2, 2, 0)
-	}},
-	{"a Hold is released once by repeated calls", func(r *gateRun) {
-		first := r.admitted("key", 2, 1, 1)
-		first.Release()
-		first.Release()
-		r.admitted("key", 2, 2, 0)
-		first.Release()
-		r.denied("key", 2, 1, 0)
-	}},
-	{"a Hold is released once by concurrent calls", func(r *gateRun) {
-		for range 10 {
-			hold, others := r.admitted("key", 3, 1, 2), r.admitted("key", 3, 1, 1)
-			var all sync.WaitGroup
-			for range 8 {
-				all.Go(hold.Release)
-			}
-			all.Wait()
-			r.admitted("key", 3, 2, 0).Release()
-			r.denied("key", 3, 3, 2)
-			others.Release()
-		}
-	}},
-	{"a nil Hold can be released, and is not lost", func(r *gateRun) {
-		var none *quota.Hold
-		none.Release()
-		select {
-		case <-none.Lost():
-			r.t.Error("lost")
-		default:
-		}
-	}},
-	{"a held Hold is not lost", func(r *gateRun) {
-		hold := r.admitted("key", 1, 1, 0)
-		select {
-		case <-hold.Lost():
-			r.t.Error("lost")
-		default:
-		}
-	}},
-	{"more places than the limit never fit, and Never is set", func(r *gateRun) {
-		for _, n := range []int64{6, 1 << 40, 1<<53 + 1, 1<<63 - 1} {
-			hold, d := r.acquire("key", 5, n)
-			if hold != nil || d.Allowed || !d.Never || d.Remaining != 5 || d.Limit != 5 {
-				r.t.Errorf("%d of 5: %+v", n, d)
-			}
-		}
-		r.admitted("key", 5, 5, 0)
+		r.denied("key", 3, 1, 0)
+		other.Release()
+		r.acquire("key", 3, 1, 0)
 	}},
 	{"the largest limit holds", func(r *gateRun) {
 		const most = 1<<53 - 1
-		half := r.admitted("key", most, most/2, most/2+1)
-		r.admitted("key", most, most/2+1, 0)
+		half := r.acquire("key", most, most/2, most/2+1)
+		r.acquire("key", most, most/2+1, 0)
 		r.denied("key", most, 1, 0)
 		half.Release()
 		r.denied("key", most, most/2+1, most/2)
-		r.admitted("key", most, most/2, 0)
 	}},
 	{"an invalid argument is an error, and takes nothing", func(r *gateRun) {
-		r.refused("limit", 0, 1)
-		r.refused("limit", -1, 1)
-		r.refused("limit", 1<<53, 1)
-		r.refused("limit", -1<<63, -1<<63)
-		r.refused("n", 1, -1)
-		r.refused("n", 5, -1<<63)
-		r.admitted("key", 1, 1, 0)
+		for _, test := range []struct {
+			field    string
+			limit, n int64
+		}{
+			{"limit", 0, 1}, {"limit", -1, 1}, {"limit", 1 << 53, 1}, {"limit", -1 << 63, -1 << 63}, {"n", 1, -1},
+			{"n", 5, -1 << 63},
+		} {
+			hold, d, err := r.gate.Acquire(context.Background(), "key", test.limit, test.n)
+			fault, ok := errors.AsType[*quota.AcquireError](err)
+			if !ok || fault.Field != test.field || hold != nil || d != (quota.Decision{}) {
+				r.t.Errorf("%+v: %v, %+v, %v", test, hold, d, err)
+			}
+		}
+		r.acquire("key", 1, 1, 0)
 	}},
 	{"any string is a separate key", func(r *gateRun) {
-		keys := []string{
-			"", "a", "b", "ab", "a:b", "a b", "{a}b", "{a}", "A", "é", "a\x00", "a\n", "aa", "gate:a", "places",
-		}
-		for _, key := range keys {
-			r.admitted(key, 1, 1, 0)
-		}
-		for _, key := range keys {
+		for _, key := range append(names, "gate:a", "places") {
+			r.acquire(key, 1, 1, 0)
 			r.denied(key, 1, 1, 0)
 		}
 	}},
-	{"places in use count whatever limit they were taken with", func(r *gateRun) {
-		ten := r.admitted("key", 20, 10, 10)
-		r.denied("key", 5, 1, 0)
-		r.denied("key", 10, 1, 0)
-		r.admitted("key", 11, 1, 0)
-		r.admitted("key", 20, 8, 1)
-		ten.Release()
-		r.denied("key", 5, 1, 0)
-		r.admitted("key", 10, 1, 0)
-	}},
 	{"of 64 concurrent calls exactly the limit is admitted", func(r *gateRun) {
-		for range 10 {
-			var held sync.Map
-			var count atomic.Int64
-			r.each(64, func() {
-				if hold, _ := r.acquire("key", 20, 1); hold != nil {
-					held.Store(hold, nil)
-					count.Add(1)
+		for i := range 10 {
+			var admitted atomic.Int64
+			together(func(int) {
+				if hold, _ := r.try(fmt.Sprint(i), 20, 1); hold != nil {
+					admitted.Add(1)
 				}
 			})
-			if count.Load() != 20 {
-				r.t.Fatalf("%d of 20 places were taken", count.Load())
+			if admitted.Load() != 20 {
+				r.t.Errorf("%d of 20 places were taken", admitted.Load())
 			}
-			held.Range(func(hold, _ any) bool { hold.(*quota.Hold).Release(); return true })
 		}
 	}},
 	{"64 goroutines never exceed the limit, and lose no place", func(r *gateRun) {
 		var within, admitted atomic.Int64
-		r.each(64, func() {
+		together(func(int) {
 			for i := range int64(20) {
 				n := 1 + i%3
-				hold, d := r.acquire("key", 20, n)
-				if hold == nil {
-					continue
+				if hold, d := r.try("key", 20, n); hold != nil {
+					admitted.Add(1)
+					if now := within.Add(n); now > 20 || d.Remaining > 20-n {
+						r.t.Errorf("%d within, and %+v", now, d)
+					}
+					within.Add(-n)
+					hold.Release()
 				}
-				admitted.Add(1)
-				if now := within.Add(n); now > 20 || d.Remaining > 20-n {
-					r.t.Errorf("%d within, and %+v", now, d)
-				}
-				within.Add(-n)
-				hold.Release()
 			}
 		})
-		if admitted.Load() < 64 {
+		if admitted.Load() < callers {
 			r.t.Errorf("only %d were admitted", admitted.Load())
 		}
-		r.admitted("key", 20, 20, 0)
+		r.acquire("key", 20, 20, 0)
 	}},
-	{"random acquires and releases agree with a model", func(r *gateRun) {
+	{"random calls agree with a model", func(r *gateRun) {
 		for seed := range uint64(3) {
-			r.follow(rand.New(rand.NewPCG(seed, 106)))
+			r.follow(rand.New(rand.NewPCG(seed, 0)), fmt.Sprint("seed ", seed))
 		}
 	}},
 }
 
-// follow compares a random run with a model: how many places of a key are in use. In the
-// end all are free.
-func (r *gateRun) follow(random *rand.Rand) {
-	r.t.Helper()
+// follow compares random calls with a model: how many places of a key are in use, whatever the
+// limits that they were taken with. In the end all are free.
+func (r *gateRun) follow(random *rand.Rand, name string) {
 	type held struct {
 		key  string
 		n    int64
@@ -216,53 +141,45 @@ func (r *gateRun) follow(random *rand.Rand) {
 			release(random.IntN(len(holds)))
 			continue
 		}
-		key, limit, n := []string{"a", "b", "c"}[random.IntN(3)], 1+random.Int64N(12), random.Int64N(6)
-		want := max(n, 1)
-		fits := used[key]+want <= limit
-		hold, d := r.acquire(key, limit, n)
-		if d.Allowed != fits || d.Never != (want > limit) {
-			r.t.Fatalf("step %d: %d of %d with %d in use: %+v", step, n, limit, used[key], d)
+		key, limit, n := fmt.Sprint(name, random.IntN(3)), 1+random.Int64N(20), random.Int64N(6)
+		if random.IntN(20) == 0 {
+			n = random.Int64()
 		}
+		places, before := max(n, 1), used[key] // 0 counts as 1
+		hold, d := r.try(key, limit, n)
+		fits := places <= limit-before
 		if fits {
-			used[key] += want
-			holds = append(holds, held{key, want, hold})
+			used[key] += places
+			holds = append(holds, held{key, places, hold})
 		}
-		if d.Remaining != max(0, limit-used[key]) {
-			r.t.Fatalf("step %d: %d of %d in use: %+v", step, used[key], limit, d)
+		if d.Allowed != fits || d.Never != (places > limit) || d.Remaining != max(0, limit-used[key]) {
+			r.t.Fatalf("%s, step %d: %d of %d with %d in use: %+v", name, step, n, limit, before, d)
 		}
 	}
 	for len(holds) > 0 {
 		release(0)
 	}
 	for key := range used {
-		r.admitted(key, 1, 1, 0).Release()
+		r.acquire(key, 1, 1, 0)
 	}
 }
 
-// acquire returns the result of Acquire, which must be consistent.
-func (r *gateRun) acquire(key string, limit, n int64) (*quota.Hold, quota.Decision) {
+// try returns the result of Acquire, which must be consistent.
+func (r *gateRun) try(key string, limit, n int64) (*quota.Hold, quota.Decision) {
 	r.t.Helper()
 	hold, d, err := r.gate.Acquire(context.Background(), key, limit, n)
-	if err != nil {
-		r.t.Errorf("Acquire: %v", err)
-		return nil, quota.Decision{}
+	if err != nil || (hold != nil) != d.Allowed || d.Limit != limit || d.At.IsZero() ||
+		d.RetryAfter != 0 || d.NextAfter != 0 || d.ResetAfter != 0 || d.Delay != 0 {
+		r.t.Errorf("%d of %d: %v, %+v, %v", n, limit, hold, d, err)
 	}
-	if (hold != nil) != d.Allowed {
-		r.t.Errorf("Hold %v with %+v", hold, d)
-	}
-	if d.Limit != limit || d.At.IsZero() || d.RetryAfter != 0 || d.NextAfter != 0 || d.ResetAfter != 0 || d.Delay != 0 {
-		r.t.Errorf("%d of %d: %+v", n, limit, d)
-	}
-	if hold != nil {
-		r.t.Cleanup(hold.Release)
-	}
+	r.t.Cleanup(hold.Release)
 	return hold, d
 }
 
-// admitted takes n places, which must be free and leave remaining.
-func (r *gateRun) admitted(key string, limit, n, remaining int64) *quota.Hold {
+// acquire takes n places, which must be free and leave remaining.
+func (r *gateRun) acquire(key string, limit, n, remaining int64) *quota.Hold {
 	r.t.Helper()
-	hold, d := r.acquire(key, limit, n)
+	hold, d := r.try(key, limit, n)
 	if !d.Allowed || d.Never || d.Remaining != remaining {
 		r.t.Fatalf("%d of %d: want %d remaining: %+v", n, limit, remaining, d)
 	}
@@ -272,28 +189,7 @@ func (r *gateRun) admitted(key string, limit, n, remaining int64) *quota.Hold {
 // denied asks for n places, which must not be free.
 func (r *gateRun) denied(key string, limit, n, remaining int64) {
 	r.t.Helper()
-	if _, d := r.acquire(key, limit, n); d.Allowed || d.Never || d.Remaining != remaining {
+	if _, d := r.try(key, limit, n); d.Allowed || d.Never || d.Remaining != remaining {
 		r.t.Fatalf("%d of %d: not denied with %d remaining: %+v", n, limit, remaining, d)
 	}
-}
-
-// refused checks that Acquire returns an error that names the field.
-func (r *gateRun) refused(field string, limit, n int64) {
-	r.t.Helper()
-	hold, d, err := r.gate.Acquire(context.Background(), "key", limit, n)
-	var fault *quota.AcquireError
-	if !errors.As(err, &fault) || fault.Field != field || hold != nil || d != (quota.Decision{}) {
-		r.t.Errorf("%d of %d: %v, %+v, want an error for %s, got %v", n, limit, hold, d, field, err)
-	}
-}
-
-// each runs do in n goroutines at once.
-func (r *gateRun) each(n int, do func()) {
-	var all sync.WaitGroup
-	start := make(chan struct{})
-	for range n {
-		all.Go(func() { <-start; do() })
-	}
-	close(start)
-	all.Wait()
 }

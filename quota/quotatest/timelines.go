@@ -1,8 +1,8 @@
 package quotatest
 
 import (
-	"context"
-	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/heedhttp/heed/quota"
@@ -16,307 +16,201 @@ const (
 	h  = time.Hour
 )
 
-// A moment is one Take of n units, some time after the previous moment, and its Decision.
+// tests end with the random ones, which take the longest.
+func tests() (all []test) {
+	for _, tl := range timelines {
+		back := slices.ContainsFunc(tl.moments, func(m moment) bool { return m.after < 0 })
+		all = append(all, test{name: tl.name, back: back, run: tl.follow})
+	}
+	return append(append(append(all, promises...), contended...), walks()...)
+}
+
+// A timeline is calls with charges of one Key and one policy.
+type timeline struct {
+	name    string
+	policy  quota.Policy
+	align   time.Duration // the timeline begins with a multiple of it
+	moments []moment
+}
+
+// A moment is one call with a charge of n units, some time after the previous one.
 type moment struct {
-	after     time.Duration
-	n         int64
-	allowed   bool
-	remaining int64
-	retry     time.Duration
-	next      time.Duration
-	reset     time.Duration
-	delay     time.Duration
+	after time.Duration
+	call  verb
+	n     int64
+	want  string // see answer
 }
 
-// follow takes from one key under p.
-func (r *run) follow(p quota.Policy, moments []moment) {
-	r.t.Helper()
-	limit := r.compile(p)
-	for i, want := range moments {
-		r.move(want.after)
-		d := r.take(quota.Charge{Key: "key", Limit: limit, N: want.n})[0]
-		got := moment{want.after, want.n, d.Allowed, d.Remaining, d.RetryAfter, d.NextAfter, d.ResetAfter, d.Delay}
-		if got != want {
-			r.t.Fatalf("moment %d:\n got %v\nwant %v", i, got, want)
+type verb int
+
+const (
+	take verb = iota
+	settle
+	reserve // within an hour
+)
+
+// follow makes the calls of tl, as far as the Store has the methods.
+func (tl timeline) follow(r *run) {
+	r.align(max(µs, tl.align))
+	c := r.charge("key", 0, tl.policy)
+	for i, moment := range tl.moments {
+		r.move(moment.after)
+		c.N = moment.n
+		got, ok := r.answer(moment.call, c)
+		if !ok {
+			return
 		}
-		if d.Limit != p.Quota || d.Never || !d.At.Equal(r.now()) {
-			r.t.Fatalf("moment %d: Limit %d, Never %v, At %v at %v", i, d.Limit, d.Never, d.At, r.now())
+		if got != moment.want {
+			r.t.Fatalf("moment %d, %+v:\n got %s", i, moment, got)
 		}
 	}
 }
 
-var timelines = []test{
-	{name: "a new bucket is full and refills continuously", run: func(r *run) {
-		r.follow(quota.PerMinute(60), []moment{
-			{0, 1, true, 59, 0, s, s, 0},
-			{0, 1, true, 58, 0, s, 2 * s, 0},
-			{500 * ms, 1, true, 57, 0, 500 * ms, 2500 * ms, 0},
-			{2500 * ms, 1, true, 59, 0, s, s, 0},
-			{0, 59, true, 0, 0, s, 60 * s, 0},
-			{0, 1, false, 0, s, s, 60 * s, 0},
-			{s - µs, 1, false, 0, µs, µs, 59*s + µs, 0},
-			{µs, 1, true, 0, 0, s, 60 * s, 0},
-			{h, 1, true, 59, 0, s, s, 0},
-		})
-	}},
-	{name: "weighted costs", run: func(r *run) {
-		r.follow(quota.Policy{Quota: 5, Window: s}, []moment{
-			{0, 3, true, 2, 0, 200 * ms, 600 * ms, 0},
-			{0, 3, false, 2, 200 * ms, 200 * ms, 600 * ms, 0},
-			{0, 2, true, 0, 0, 200 * ms, s, 0},
-			{0, 5, false, 0, s, 200 * ms, s, 0},
-			{s - µs, 5, false, 4, µs, µs, µs, 0},
-			{µs, 5, true, 0, 0, 200 * ms, s, 0},
-		})
-	}},
-	{name: "a burst above the quota can be used at once and comes back at the rate", run: func(r *run) {
-		r.follow(quota.Policy{Quota: 1, Window: s, Burst: 3}, []moment{
-			{0, 3, true, 0, 0, s, 3 * s, 0},
-			{0, 1, false, 0, s, s, 3 * s, 0},
-			{2 * s, 2, true, 0, 0, s, 3 * s, 0},
-		})
-	}},
-	{name: "a burst below the quota", run: func(r *run) {
-		r.follow(quota.Policy{Quota: 10, Window: s, Burst: 1}, []moment{
-			{0, 1, true, 0, 0, 100 * ms, 100 * ms, 0},
-			{100*ms - µs, 1, false, 0, µs, µs, µs, 0},
-			{µs, 1, true, 0, 0, 100 * ms, 100 * ms, 0},
-		})
-	}},
-	{name: "waits are rounded up to the tick", run: func(r *run) {
-		r.follow(quota.PerSecond(3), []moment{
-			{0, 3, true, 0, 0, 333_334 * µs, s, 0},
-			{333_333 * µs, 1, false, 0, µs, µs, 666_667 * µs, 0},
-			{µs, 1, true, 0, 0, 333_333 * µs, s, 0},
-			{333_332 * µs, 1, false, 0, µs, µs, 666_668 * µs, 0},
-			{µs, 1, true, 0, 0, 333_333 * µs, s, 0},
-			{333_333 * µs, 1, true, 0, 0, 333_334 * µs, s, 0},
-		})
-	}},
-	{name: "many units come back in one tick", run: func(r *run) {
-		r.follow(quota.Policy{Quota: 5_000_000, Window: s, Burst: 12}, []moment{
-			{0, 12, true, 0, 0, µs, 3 * µs, 0},
-			{µs, 6, false, 5, µs, µs, 2 * µs, 0},
-			{0, 5, true, 0, 0, µs, 3 * µs, 0},
-			{2 * µs, 11, false, 10, µs, µs, µs, 0},
-		})
-	}},
-	{name: "a policy too fine for 1 µs is counted in coarser ticks", run: func(r *run) {
-		r.follow(quota.PerDay(1_000_003), []moment{
-			{0, 1_000_003, true, 0, 0, 86_400 * µs, 24 * h, 0},
-		})
-	}},
-	{name: "zero units count as one", run: func(r *run) {
-		r.follow(quota.PerSecond(2), []moment{
-			{0, 0, true, 1, 0, 500 * ms, 500 * ms, 0},
-			{0, 0, true, 0, 0, 500 * ms, s, 0},
-			{0, 0, false, 0, 500 * ms, 500 * ms, s, 0},
-		})
-	}},
-	{name: "polling after exactly RetryAfter succeeds", run: func(r *run) {
-		c := r.charge("key", 1, quota.Policy{Quota: 5, Window: 60 * s})
-		for range 5 {
-			r.allowed(c)
+// answer makes a call, and says what the Store answers:
+//
+//	Take     allowed, or why not; how many remain; RetryAfter, NextAfter, ResetAfter and Delay unless 0
+//	Settle   what was cut
+//	Reserve  how long to wait
+func (r *run) answer(call verb, c quota.Charge) (text string, ok bool) {
+	switch {
+	case call == settle && r.settler != nil:
+		if cut := r.settle(c); cut != nil {
+			return fmt.Sprintf("%d of %d cut from %s, charge %d", cut.Cut, cut.Units, cut.Limit, cut.Index), true
 		}
-		for waited := time.Duration(0); waited < 12*s; waited += 100 * ms {
-			if d := r.take(c)[0]; d.Allowed || d.RetryAfter != 12*s-waited {
-				r.t.Fatalf("after %v: %+v", waited, d)
-			}
-			r.move(100 * ms)
+		return "", true
+	case call == reserve && r.reserver != nil:
+		wait, ok := r.reserve(h, c)
+		return fmt.Sprint(wait, ok), true
+	case call != take:
+		return "", false
+	}
+	d := r.take(c)[0]
+	if d.Limit != c.Limit.Policy().Quota || !d.At.Equal(r.now()) {
+		r.t.Errorf("Limit %d, At %v at %v", d.Limit, d.At, r.now())
+	}
+	text = map[bool]string{true: "ok", false: "no"}[d.Allowed]
+	if d.Never {
+		text += " never"
+	}
+	text += fmt.Sprint(" ", d.Remaining)
+	for _, after := range []struct {
+		name string
+		time.Duration
+	}{{"retry", d.RetryAfter}, {"next", d.NextAfter}, {"reset", d.ResetAfter}, {"delay", d.Delay}} {
+		if after.Duration != 0 {
+			text += fmt.Sprint(", ", after.name, " ", after.Duration)
 		}
-		r.allowed(c)
-	}},
-	{name: "a charge above the burst never fits, and Never is set", run: func(r *run) {
-		p := quota.Policy{Quota: 5, Window: s}
-		for _, n := range []int64{6, 1 << 40, 1<<63 - 1} {
-			d := r.take(r.charge("key", n, p))[0]
-			if d.Allowed || !d.Never || d.RetryAfter != 0 || d.Remaining != 5 {
-				r.t.Errorf("%d of 5: %+v", n, d)
-			}
-		}
-		r.allowed(r.charge("key", 5, p))
-	}},
-	{name: "an invalid charge is an error, and takes nothing", run: func(r *run) {
-		good := r.charge("key", 1, quota.PerHour(1))
-		r.refused("N", good, r.charge("key", -1, quota.PerHour(1)))
-		r.refused("N", good, r.charge("key", -1<<63, quota.PerHour(1)))
-		r.refused("Limit", good, quota.Charge{Key: "key"})
-		r.refused("Limit", good, quota.Charge{Key: "key", Limit: new(quota.Limit)})
-		r.allowed(good)
-	}},
-	{name: "Decisions are appended, one for each charge", run: func(r *run) {
-		a, b := r.charge("key", 1, quota.PerHour(7)), r.charge("key", 2, quota.PerDay(9))
-		ds, err := r.store.Take(context.Background(), make([]quota.Decision, 1, 5), a, b)
-		if err != nil || len(ds) != 3 || ds[0] != (quota.Decision{}) || ds[1].Remaining != 6 || ds[2].Remaining != 7 {
-			r.t.Errorf("%+v, %v", ds, err)
-		}
-		ds, err = r.store.Take(context.Background(), ds[:1])
-		if err != nil || len(ds) != 1 {
-			r.t.Errorf("without charges: %+v, %v", ds, err)
-		}
-	}},
-	{name: "each key and policy has its own bucket", run: func(r *run) {
-		keys := []string{"", "a", "b", "ab", "a:b", "a b", "{a}b", "{a}", "A", "é", "a\x00", "a\n", "60/1m", "aa"}
-		policies := []quota.Policy{
-			{Name: "a", Quota: 1, Window: h}, {Name: "b", Quota: 1, Window: h}, {Name: "a:b", Quota: 1, Window: h},
-			quota.PerHour(1), quota.PerDay(1), {Quota: 1, Window: h, Burst: 2},
-		}
-		for range 2 {
-			for _, key := range keys {
-				for _, p := range policies {
-					for _, dry := range []bool{true, false} {
-						c := r.charge(key, cost(p), p)
-						c.DryRun = dry
-						r.allowed(c)
-					}
-				}
-			}
-			r.move(24 * h)
-		}
-	}},
-	{name: "charges of one key are taken together or not at all", run: func(r *run) {
-		wide, narrow := r.charge("key", 1, quota.PerHour(100)), r.charge("key", 1, quota.PerMinute(2))
-		r.allowed(wide, narrow)
-		r.allowed(narrow, wide)
-		for range 3 {
-			ds := r.take(wide, narrow)
-			if !ds[0].Allowed || ds[0].Remaining != 98 || ds[0].RetryAfter != 0 || ds[1].Allowed || ds[1].RetryAfter != 30*s {
-				r.t.Errorf("%+v", ds)
-			}
-		}
-		r.remaining(98, wide)
-	}},
-	{name: "charges of several keys are taken together or not at all", run: func(r *run) {
-		tenant, user := r.charge("tenant", 1, quota.PerHour(100)), r.charge("user", 1, quota.PerMinute(2))
-		r.allowed(tenant, user)
-		r.allowed(user, tenant)
-		for range 3 {
-			ds := r.take(tenant, user)
-			if !ds[0].Allowed || ds[0].Remaining != 98 || ds[1].Allowed || ds[1].RetryAfter != 30*s {
-				r.t.Errorf("%+v", ds)
-			}
-		}
-		r.remaining(98, tenant)
-		r.remaining(0, user)
-	}},
-	{name: "several charges of one bucket add up", run: func(r *run) {
-		p := quota.PerSecond(5)
-		two := r.charge("key", 2, p)
-		if ds := r.take(two, two); ds[0].Remaining != 3 || ds[1].Remaining != 1 {
-			r.t.Errorf("%+v", ds)
-		}
-		ds := r.take(r.charge("key", 1, p), two)
-		if !ds[0].Allowed || ds[0].Remaining != 1 || ds[1].Allowed || ds[1].Remaining != 1 || ds[1].RetryAfter != 400*ms {
-			r.t.Errorf("%+v", ds)
-		}
-		ds = r.take(r.charge("key", 3, p), r.charge("key", 3, p))
-		if ds[0].Never || ds[1].Allowed || !ds[1].Never || ds[1].RetryAfter != 0 {
-			r.t.Errorf("together more than the burst: %+v", ds)
-		}
-	}},
-	{name: "a dry run decides and counts, and never denies", run: func(r *run) {
-		real, dry := r.charge("key", 1, quota.PerHour(10)), r.charge("key", 1, quota.PerMinute(2))
-		dry.DryRun = true
-		for i, want := range []bool{true, true, false, false} {
-			ds := r.take(real, dry)
-			if !ds[0].Allowed || ds[0].Remaining != int64(9-i) || ds[1].Allowed != want {
-				r.t.Errorf("take %d: %+v", i, ds)
-			}
-		}
-		ds := r.take(r.charge("key", 7, quota.PerHour(10)), dry)
-		if ds[0].Allowed || ds[1].RetryAfter != 30*s {
-			r.t.Errorf("%+v", ds)
-		}
-		r.move(30 * s)
-		r.take(r.charge("key", 7, quota.PerHour(10)), dry) // denied: the dry run is not counted either
-		if d := r.take(dry)[0]; !d.Allowed {
-			r.t.Errorf("%+v", d)
-		}
-	}},
-	{name: "a dry run has its own count", run: func(r *run) {
-		dry := r.charge("key", 2, quota.PerHour(2))
-		dry.DryRun = true
-		r.take(dry)
-		r.allowed(r.charge("key", 2, quota.PerHour(2)))
-	}},
-	{name: "a denial writes nothing, so polling delays nothing", run: func(r *run) {
-		c := r.charge("key", 10, quota.PerMinute(10))
-		r.allowed(c)
-		for range 60 {
-			r.move(s - µs)
-			r.take(c)
-		}
-		r.move(59 * µs)
-		if r.take(c)[0].Allowed {
-			r.t.Error("allowed a tick early")
-		}
-		r.move(µs)
-		r.allowed(c)
-	}},
-	{name: "a slow bucket is remembered as long as it owes", run: func(r *run) {
-		c := r.charge("key", 1, quota.PerDay(10))
-		for range 10 {
-			r.allowed(c)
-		}
-		r.move(3601 * s)
-		if d := r.take(c)[0]; d.Allowed || d.RetryAfter != 8640*s-3601*s {
-			r.t.Errorf("%+v", d)
-		}
-	}},
-	{name: "a clock that is set back gives nothing, and delays nothing", back: true, run: func(r *run) {
-		r.follow(quota.PerMinute(60), []moment{
-			{0, 1, true, 59, 0, s, s, 0},
-			{-h, 1, true, 58, 0, s, 2 * s, 0},
-			{0, 58, true, 0, 0, s, 60 * s, 0},
-			{-m, 1, false, 0, s, s, 60 * s, 0},
-			{-m, 1, false, 0, s, s, 60 * s, 0},
-			{2*m + s - µs, 1, false, 0, µs, µs, 59*s + µs, 0},
-			{µs, 1, true, 0, 0, s, 60 * s, 0},
-		})
-	}},
-	{name: "new numbers under an old name keep the debt", run: func(r *run) {
-		slow := quota.Policy{Name: "api", Quota: 60, Window: m}
-		fast := quota.Policy{Name: "api", Quota: 601, Window: m}
-		r.allowed(r.charge("key", 60, slow))
-		r.allowed(r.charge("key", 541, fast))
-		if d := r.take(r.charge("key", 1, fast))[0]; d.Allowed || d.ResetAfter != m {
-			r.t.Errorf("601 owed at 601/m: %+v", d)
-		}
-		// In units, not in time: 601 at 60/m, where 60 may be owed.
-		if d := r.take(r.charge("key", 1, slow))[0]; d.Allowed || d.Remaining != 0 || d.RetryAfter != 542*s {
-			r.t.Errorf("601 owed at 60/m: %+v", d)
-		}
-	}},
-	{name: "two replicas with different numbers neither forgive nor multiply", run: func(r *run) {
-		a := r.charge("key", 1, quota.Policy{Name: "api", Quota: 7, Window: h, Burst: 100})
-		b := r.charge("key", 1, quota.Policy{Name: "api", Quota: 13, Window: 7 * m, Burst: 100})
-		for range 50 {
-			r.allowed(a)
-			r.allowed(b)
-		}
-		for _, c := range []quota.Charge{a, b} {
-			if d := r.take(c)[0]; d.Allowed || d.Remaining != 0 {
-				r.t.Errorf("%+v", d)
-			}
-		}
-	}},
+	}
+	return text, true
 }
 
-// cost returns the units that empty a bucket of p.
-func cost(p quota.Policy) int64 {
-	if p.Burst > 0 {
-		return p.Burst
-	}
-	return p.Quota
+func by(a quota.Algorithm, n int64, window time.Duration) quota.Policy {
+	return quota.Policy{Quota: n, Window: window, Algorithm: a}
 }
 
-// refused checks that Take returns an error that names a field of the last charge.
-func (r *run) refused(field string, charges ...quota.Charge) {
-	r.t.Helper()
-	dst := make([]quota.Decision, 1, 4)
-	ds, err := r.store.Take(context.Background(), dst, charges...)
-	var fault *quota.ChargeError
-	if !errors.As(err, &fault) || fault.Field != field || fault.Index != len(charges)-1 || len(ds) != 1 {
-		r.t.Errorf("%d Decisions, want an error for %s, got %v", len(ds), field, err)
-	}
+func leaky(n, burst int64, window time.Duration) quota.Policy {
+	return quota.Policy{Quota: n, Window: window, Burst: burst, Algorithm: quota.LeakyBucket}
+}
+
+var ist = time.FixedZone("IST", 5*3600+1800)
+
+func calendar(n int64, c quota.Calendar, in *time.Location) quota.Policy {
+	return quota.Policy{Quota: n, Algorithm: quota.FixedWindow, Calendar: c, Location: in}
+}
+
+// mixed are policies of all algorithms.
+var mixed = []quota.Policy{
+	{Quota: 20, Window: h},
+	leaky(20, 30, h),
+	by(quota.FixedWindow, 20, h),
+	calendar(20, quota.Day, nil),
+	calendar(20, quota.Month, nil),
+	by(quota.SlidingWindow, 20, h),
+	by(quota.SlidingLog, 20, h),
+}
+
+// timelines say what a model alone would not: that it is the right one.
+var timelines = []timeline{
+	{"a TokenBucket is full at first and refills continuously", quota.PerMinute(60), 0, []moment{
+		{0, take, 1, "ok 59, next 1s, reset 1s"},
+		{0, take, 0, "ok 58, next 1s, reset 2s"}, // 0 counts as 1
+		{500 * ms, take, 1, "ok 57, next 500ms, reset 2.5s"},
+		{2500 * ms, take, 61, "no never 60"},
+	}},
+	{"a TokenBucket is exact to the microsecond", quota.PerSecond(3), 0, []moment{
+		{0, take, 3, "ok 0, next 333.334ms, reset 1s"},
+		{333_333 * µs, take, 1, "no 0, retry 1µs, next 1µs, reset 666.667ms"},
+		{µs, take, 1, "ok 0, next 333.333ms, reset 1s"},
+		{333_332 * µs, take, 3, "no 0, retry 666.668ms, next 1µs, reset 666.668ms"},
+		{0, take, 4, "no never 0, next 1µs, reset 666.668ms"},
+		{µs, take, 1, "ok 0, next 333.333ms, reset 1s"},
+	}},
+	{"LeakyBucket admits one at once, delays others, and denies the next", leaky(10, 2, s), 0, []moment{
+		{0, take, 1, "ok 2, next 100ms, reset 100ms"},
+		{0, take, 1, "ok 1, next 100ms, reset 200ms, delay 100ms"},
+		{0, take, 1, "ok 0, next 100ms, reset 300ms, delay 200ms"},
+		{0, take, 1, "no 0, retry 100ms, next 100ms, reset 300ms"},
+		{0, reserve, 1, "300ms true"}, // beyond Burst
+		{350 * ms, take, 3, "no 2, retry 50ms, next 50ms, reset 50ms"},
+		{0, take, 2, "ok 0, next 50ms, reset 250ms, delay 50ms"},
+	}},
+	{"FixedWindow starts at 0 in each window", by(quota.FixedWindow, 5, m), m, []moment{
+		{20 * s, take, 5, "ok 0, next 40s, reset 40s"},
+		{40*s - µs, take, 1, "no 0, retry 1µs, next 1µs, reset 1µs"},
+		{µs, take, 5, "ok 0, next 1m0s, reset 1m0s"}, // twice the Quota in a microsecond
+		{0, reserve, 3, "1m0s true"},
+		{0, take, 1, "no 0, retry 1m0s, next 1m0s, reset 2m0s"},
+		{m, take, 1, "ok 1, next 1m0s, reset 1m0s"},
+	}},
+	{"FixedWindow of a day follows its Location", calendar(3, quota.Day, ist), 24 * h, []moment{ // half past five there
+		{0, take, 2, "ok 1, next 18h30m0s, reset 18h30m0s"},
+		{18*h + 30*m - µs, take, 2, "no 1, retry 1µs, next 1µs, reset 1µs"},
+		{µs, take, 3, "ok 0, next 24h0m0s, reset 24h0m0s"},
+	}},
+	{"SlidingWindow counts the previous window by its weight", by(quota.SlidingWindow, 10, m), m, []moment{
+		{30 * s, take, 10, "ok 0, next 36s, reset 1m30s"},
+		{0, take, 10, "no 0, retry 1m30s, next 36s, reset 1m30s"},
+		{36*s - µs, take, 1, "no 0, retry 1µs, next 1µs, reset 54.000001s"},
+		{µs, take, 1, "ok 0, next 6s, reset 1m54s"},
+		{0, reserve, 1, "6s true"},
+		{0, settle, -2, ""},
+		{24 * s, take, 6, "no 5, retry 6s, next 6s, reset 30s"},
+	}},
+	{"SlidingLog admits as much as has expired", by(quota.SlidingLog, 5, m), 0, []moment{
+		{20 * s, take, 2, "ok 3, next 1m0s, reset 1m0s"},
+		{20 * s, take, 3, "ok 0, next 40s, reset 1m0s"},
+		{0, take, 3, "no 0, retry 1m0s, next 40s, reset 1m0s"},
+		{40*s - µs, take, 1, "no 0, retry 1µs, next 1µs, reset 20.000001s"},
+		{µs, take, 1, "ok 1, next 20s, reset 1m0s"},
+		{0, reserve, 3, "20s true"},
+		{0, settle, -1, ""}, // of the latest
+		{0, take, 1, "no 0, retry 20s, next 20s, reset 1m20s"},
+	}},
+	{"a clock that is set back gives nothing, and delays nothing", quota.PerMinute(60), 0, []moment{
+		{0, take, 1, "ok 59, next 1s, reset 1s"},
+		{-h, take, 1, "ok 58, next 1s, reset 2s"},
+		{0, take, 58, "ok 0, next 1s, reset 1m0s"},
+		{-m, take, 1, "no 0, retry 1s, next 1s, reset 1m0s"},
+		{m + s - µs, take, 1, "no 0, retry 1µs, next 1µs, reset 59.000001s"},
+	}},
+	{"Settle charges into debt, up to ten windows, and says what it cut", quota.PerSecond(1000), 0, []moment{
+		{0, settle, 10_999, ""},
+		{0, settle, 3, "2 of 3 cut from 1000/1s, charge 0"},
+		{0, settle, 1<<63 - 1, "9223372036854775807 of 9223372036854775807 cut from 1000/1s, charge 0"},
+		{0, take, 1, "no 0, retry 10.001s, next 10.001s, reset 11s"},
+		{10*s + ms, settle, -1, ""},
+		{0, take, 2, "ok 0, next 1ms, reset 1s"},
+		{0, settle, -1 << 63, ""}, // at most what is owed
+		{0, take, 1000, "ok 0, next 1ms, reset 1s"},
+	}},
+	{"Reserve waits its turn, for an hour at most", quota.Policy{Quota: 4, Window: h, Burst: 2}, 0, []moment{
+		{0, reserve, 3, fmt.Sprint(quota.Forever, false)},
+		{0, reserve, 2, "0s true"},
+		{0, reserve, 2, "30m0s true"},
+		{0, reserve, 2, "1h0m0s true"},
+		{0, reserve, 1, "1h15m0s false"},
+		{0, take, 1, "no 0, retry 1h15m0s, next 1h15m0s, reset 1h30m0s"},
+		{0, settle, -2, ""},
+		{0, reserve, 1, "45m0s true"},
+	}},
 }

@@ -15,7 +15,7 @@ local function slidingLog()
 	local function logged(log, level)
 		if log == '' then return now, 0, 0, 0, '' end
 		local time = timeOf(log, #log - ENTRY + 1)
-		return time, level, 0, aheadOf(time), log
+		return time, level > 0 and level or 0, 0, aheadOf(time), log -- less only if it was tampered with
 	end
 
 	local function drain(l, time, level, prev, ahead, log)

@@ -4,8 +4,8 @@
 --   the number of limits, and each as "NAME\tSHAPE ALGORITHM CAPACITY DEBT WINDOW", and for a Calendar also
 --   the starts of six windows, of which now is in the second or third
 --
---   the calls, each made together or not at all, as a verb (take, peek, reserve, settle or undo), with the
---   longest wait of a reserve, and its charges, each as "KEY LIMIT UNITS ", counted from 1: "t 1 1 5 ". After
+--   the calls, each made together or not at all, as a verb (take, peek, reserve, query, settle or undo), with
+--   the longest wait of a reserve or of a query, which is a reserve that changes nothing, and its charges, each as "KEY LIMIT UNITS ", counted from 1: "t 1 1 5 ". After
 --   the units may be a, and then the time when it was charged; and i, and then the set of its ID, the
 --   length of the ID and the ID: "s 1 1 -5ai 1764153000000000 2 3 abc "
 --
@@ -29,6 +29,7 @@ local kinds, made = {b = bucket, f = fixed, c = fixed, s = sliding, l = slidingL
 local function shaped(shape)
 	local kind, x, y, z = match(shape, '^(%l)(%d*),?(%d*),?(%d*)')
 	x, y, z = tonumber(x) or 0, tonumber(y) or 0, tonumber(z) or 0
+	if x > exact or y > exact or z > exact then return end
 	local l = { -- with room for all fields, so that it never grows
 		unit = 1, most = exact, tick = nil, rate = nil, window = nil, drain = nil, try = nil, settle = nil, full = nil,
 		name = nil, shape = nil, leaky = nil, capacity = nil, debt = nil, remembers = nil, starts = nil,
@@ -71,14 +72,14 @@ local keys, loaded, corrupt, forgotten = {}, {}, 0, 0
 -- find returns the record of a limit in a Key, or nil. A record is a state with where it is from; without a time
 -- there is none yet. By a name a Key has the first record of all shapes, and each has the next.
 local function find(key, name, shape)
-	local r = key[name]
+	local r = key.first[name]
 	while r and r.shape ~= shape do r = r.next end
 	return r
 end
 
 local function add(key, r)
-	r.key, r.next = key, key[r.name]
-	key[#key + 1], key[r.name] = r, r
+	r.key, r.next = key, key.first[r.name]
+	key[#key + 1], key.first[r.name] = r, r
 	return r
 end
 
@@ -95,6 +96,7 @@ local function parse(name, shape, last, time, level, rest)
 	if last > exact or time > exact or level > exact or prev > exact or ahead > day or not kinds[sub(shape, 1, 1)] then
 		return
 	end
+	if byte(shape) == 99 and (not ends or ends <= time) then return end
 	local size = #log
 	if size > 0 and (size % ENTRY > 0 or level > 65535 or timeOf(log, size - ENTRY + 1) ~= time) then return end
 	return {
@@ -107,7 +109,7 @@ end
 local function load(i)
 	local name, pos = KEYS[i + 0], 1
 	local value = call('GET', name)
-	local key = {text = value, key = name, changed = false}
+	local key = {text = value, key = name, changed = false, first = {}} -- first is by the names of limits
 	keys[i], loaded[#loaded + 1] = key, key
 	while value and pos <= #value do
 		local name, shape, last, time, level, rest, past =
@@ -127,7 +129,7 @@ end
 -- others returns the states of other shapes than r's for the call c, as of now, and whether one of them owes
 -- anything.
 local function others(r, c)
-	local list, owe, other = {}, false, r.key[r.name]
+	local list, owe, other = {}, false, r.key.first[r.name]
 	while other do
 		local l = other.by or shaped(other.shape)
 		local s = other.call == c and other.draft or other
@@ -194,7 +196,7 @@ local ids = {}
 -- identity returns what is known of an ID, which it reads once.
 local function identity(id, set, l)
 	local member = l.name .. '\n' .. id
-	local name = set .. '\n' .. member
+	local name = #set .. ' ' .. set .. member -- a Key may have any bytes
 	if not ids[name] then
 		local score = call('ZSCORE', set, member)
 		ids[#ids + 1] = {set = set, member = member, known = score and tonumber(score) > now}
@@ -208,8 +210,9 @@ local reply = {''}
 for c = count + 2, #ARGV do
 	local plan, allowed = ARGV[c], true
 	local verb, within, pos = match(plan, '^(%l)(%d*) ()')
-	local settles, several = verb == 's' or verb == 'u', verb == 'p'
-	within, changes = verb == 'r' and within + 0, 0
+	local settles, asks = verb == 's' or verb == 'u', verb == 'p' or verb == 'q'
+	within, changes = (verb == 'r' or verb == 'q') and within + 0, 0
+	local several = asks
 	while pos <= #plan do
 		local k, which, n, flags, past = match(plan, '^(%d+) (%d+) (%-?%d+)(%l*) ()', pos)
 		local l, key, at, id = limits[which], keys[k] or load(k)
@@ -229,7 +232,7 @@ for c = count + 2, #ARGV do
 		pos, several = past, several or past <= #plan
 
 		local r = find(key, l.name, l.shape) or add(key, {name = l.name, shape = l.shape, last = 0, time = nil, level = nil, key = nil, by = nil})
-		local alone = not r.next and key[l.name] == r
+		local alone = not r.next and key.first[l.name] == r
 		local time, level, prev, ahead, log, list, owe
 		if not alone then list, owe = others(r, c) end
 		if r.call == c then
@@ -271,7 +274,8 @@ for c = count + 2, #ARGV do
 				local o = list[i]
 				local by = o.of.by
 				if owe then
-					local units = n > 0 and between(n, between(floor(l.capacity / l.unit) - ceil(o.level / by.unit), exact)) or n
+					local spare, units = floor(l.capacity / l.unit) - ceil(o.level / by.unit), n
+					if n > 0 then units = between(n, between(spare, exact)) elseif spare < 0 then units = 0 end -- not charged, not given back
 					draft(o.of, c, by, by.settle(by, units, settles and at, by.most, o.time, o.level, o.prev, o.ahead, o.log))
 				else
 					draft(o.of, c, by) -- gone
@@ -284,7 +288,7 @@ for c = count + 2, #ARGV do
 			end
 		end
 	end
-	for i = 1, allowed and verb ~= 'p' and changes or 0 do
+	for i = 1, allowed and not asks and changes or 0 do
 		local r, d = drafts[i], drafts[i].draft
 		if d then
 			store(r, d.by, d.time, d.level, d.prev, d.ahead, d.log)
@@ -294,22 +298,10 @@ for c = count + 2, #ARGV do
 	end
 end
 
--- IDs come first: if the user may not write them, nothing was charged.
-for _, id in ipairs(ids) do
-	if id.expires then
-		call('ZREMRANGEBYSCORE', id.set, '-inf', format('%d', now))
-		call('ZADD', id.set, format('%d', id.expires), id.member)
-		local ttl = ceil((id.expires - now) / 1000) + GRACE
-		if call('PTTL', id.set) < ttl then call('PEXPIRE', id.set, ttl) end
-	elseif id.drop then
-		call('ZREM', id.set, id.member)
-	end
-end
-
 -- line returns r as a line of a value. A record is kept until all of its name are full, so that none that is
 -- full already starts again from one that is not; of others the line is empty.
 local function line(r)
-	local other, last = r.key[r.name], 0
+	local other, last = r.key.first[r.name], 0
 	while r.time and other do
 		if other.last > last then last = other.last end
 		other = other.next
@@ -321,6 +313,9 @@ local function line(r)
 	end
 	return format('%s\t%s %d %d %d %d %d %s\n', r.name, r.shape, r.last, r.time, r.level, prev, ahead, log)
 end
+
+-- An error must come before anything is written: the calls of a batch that failed are sent again.
+local writes = {}
 
 for _, key in ipairs(loaded) do
 	if key.changed then
@@ -340,11 +335,24 @@ for _, key in ipairs(loaded) do
 		if value == '' and not key.text then
 			-- nothing is owed
 		elseif key.lasts or value == '' then
-			call('SET', key.key, value, 'PX', format('%d', ceil((last - now) / 1000) + GRACE))
+			writes[#writes + 1] = {'SET', key.key, value, 'PX', format('%d', ceil((last - now) / 1000) + GRACE)}
 		else
-			call('SET', key.key, value, 'KEEPTTL')
+			writes[#writes + 1] = {'SET', key.key, value, 'KEEPTTL'}
 		end
 	end
 end
+-- IDs come first: if the user may not write them, nothing was charged.
+for _, id in ipairs(ids) do
+	if id.expires then
+		call('ZREMRANGEBYSCORE', id.set, '-inf', format('%d', now))
+		call('ZADD', id.set, format('%d', id.expires), id.member)
+		local ttl = ceil((id.expires - now) / 1000) + GRACE
+		if call('PTTL', id.set) < ttl then call('PEXPIRE', id.set, ttl) end
+	elseif id.drop then
+		call('ZREM', id.set, id.member)
+	end
+end
+
+for _, write in ipairs(writes) do call(unpack(write)) end
 reply[1] = format('%d %d %d ', now, corrupt, forgotten)
 return table.concat(reply)

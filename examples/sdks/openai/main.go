@@ -16,7 +16,6 @@ import (
 
 	"github.com/heedhttp/heed"
 	"github.com/heedhttp/heed/examples/sdks/internal/standin"
-	"github.com/heedhttp/heed/ratelimit"
 )
 
 // newClient returns a client of openai-go that respects OpenAI's limits. If base is nil, it calls
@@ -25,11 +24,8 @@ func newClient(base http.RoundTripper, key string) responses.ResponseService {
 	return responses.NewResponseService(
 		option.WithEnvironmentProduction(),
 		option.WithAPIKey(key),
-		option.WithMaxRetries(0), // or openai-go retries after heed, twice by default
-		option.WithHTTPClient(&http.Client{Transport: &heed.Transport{
-			Base:  base,
-			Retry: heed.RetryPolicy{Profiles: []*ratelimit.Profile{ratelimit.Vendor("openai")}},
-		}}),
+		option.WithMaxRetries(0), // heed makes them
+		option.WithHTTPClient(&http.Client{Transport: &heed.Transport{Base: base}}),
 	)
 }
 

@@ -63,7 +63,7 @@ func TestAFinalErrorIsNotRetried(t *testing.T) {
 	}{
 		{apitest.JSON(429, busy, "X-Should-Retry", "false", "Retry-After", "1"), "rate_limit_exceeded"},
 		{apitest.JSON(429, broke, "Retry-After", "1"), "insufficient_quota"},
-		{apitest.JSON(500, busy), "rate_limit_exceeded"}, // the answer may exist, and be charged
+		{apitest.JSON(429, broke), "insufficient_quota"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			srv := apitest.Start(t, c.step)
