@@ -21,7 +21,8 @@ type Pacer interface {
 
 	// Observe is called once after each Wait that returned nil, in the same goroutine, when the
 	// attempt's response or error is there and before the verdict. Only the Response's header may
-	// be used. If a.Err is ErrNotSent, the request was not sent, and takes nothing of the limit.
+	// be used; a.OnEnd tells when its body has ended. If a.Err is ErrNotSent, the request was not
+	// sent, and takes nothing of the limit.
 	// a.Request may be another copy of the request than Wait got: a Pacer around this one may have
 	// replaced its context.
 	Observe(a Attempt)

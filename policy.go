@@ -39,9 +39,9 @@ type RetryPolicy struct {
 	// Profiles know what the responses of certain vendors mean. The first one for the request's host is
 	// used, or else a built-in one: those of ratelimit.Vendors are known without it. NoProfiles turns
 	// all of them off. A response that the Profile calls a refusal is treated as a 429, whatever its
-	// status. A Profile may read the beginning of a body; the caller still gets all of it. If it has
-	// Events, a stream is returned when its first event is complete, but after 4 KiB or 100 ms at the
-	// latest; a refusal in that event is retried as a 429 is. Without a Profile, only statuses and
+	// status. A Profile may read the beginning of a body; the caller still gets all of it. If it
+	// has Events, a stream of events is returned when its first event is complete, but after 4 KiB or 100 ms
+	// at the latest; a refusal in that event is retried as a 429 is. Without a Profile, only statuses and
 	// header fields count.
 	Profiles []*ratelimit.Profile
 

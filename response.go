@@ -65,9 +65,7 @@ func (b *fallbackBody) drain(body io.ReadCloser, s *drainSlots, timer *time.Time
 	select {
 	case <-d.done:
 	case <-timer.C:
-		if c, ok := body.(interface{ abort() }); ok {
-			c.abort()
-		}
+		cancelAttempt(body) // this ends the Read, if Base respects its context
 		// The drainer still writes to the rest of its buffer, which is therefore not reused.
 		b.left, b.err = bytes.Clone(d.buf[:min(d.n.Load(), keepBytes)]), io.ErrUnexpectedEOF
 		return

@@ -313,8 +313,8 @@ func (c *call) observe() {
 		c.errs = append(c.errs[max(0, len(c.errs)-maxCauses+1):], asAttemptError(c.err))
 	}
 	c.policy.readHint(a, c.vendor)
-	c.tellPacer(*a)
 	c.learnSDK()
+	c.tellPacer(*a)
 	c.learnHost()
 	c.learn(a)
 }
@@ -378,7 +378,9 @@ func (c *call) refund() {
 func (c *call) pause(wait time.Duration) error {
 	if c.bodyOpen {
 		c.bodyOpen = false
+		body := c.resp.Body
 		c.fallback = keepFallback(c.resp, &c.t.draining, c.stoppedTimer)
+		endDropped(body)
 	}
 	if cooling, _ := c.cooling(); c.hostWait.probeFrom > 0 || cooling >= wait-(now()-c.ended) {
 		return cancelled(c.req)

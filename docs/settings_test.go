@@ -57,6 +57,16 @@ func forBatches() *heed.Transport {
 	}
 }
 
+func forSlowAnswers() *heed.Transport {
+	return &heed.Transport{
+		Retry: heed.RetryPolicy{
+			MaxWait:    10 * time.Minute, // for a place
+			MaxElapsed: time.Hour,
+		},
+		Pacer: &pace.InFlight{Limit: 10}, // of each account of each host
+	}
+}
+
 func forStreams() *heed.Transport {
 	return &heed.Transport{Retry: heed.RetryPolicy{
 		AttemptTimeout: time.Minute,      // for the header
@@ -265,6 +275,24 @@ func TestABatchOutlastsAnOutage(t *testing.T) {
 			})
 		}
 		workers.Wait()
+	})
+}
+
+func TestTenAreSentAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv, transport := testserver.New(t, testserver.Step{Delay: time.Minute, Times: 50}), forSlowAnswers()
+		transport.Base = srv.Transport()
+		start := time.Now()
+		var workers sync.WaitGroup
+		for range 50 {
+			workers.Go(func() {
+				status, err := get(t.Context(), t, transport, srv.URL)
+				assert.NoError(t, err)
+				assert.Equal(t, 200, status)
+			})
+		}
+		workers.Wait()
+		assert.Equal(t, 5*time.Minute, time.Since(start))
 	})
 }
 

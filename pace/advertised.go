@@ -1,6 +1,7 @@
 package pace
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -23,8 +24,14 @@ import (
 // It delays nothing while more than three quarters of a quota are left, except for a
 // leaky bucket (see below). While something is left it refuses nothing: a request that
 // cannot wait goes at once. If several policies are announced, it keeps all of them. A
-// key without an announced limit is not delayed; that includes the first requests to a
-// server.
+// key without an announced limit is not delayed, once it has answered: before the first
+// answer, one request goes at once, one more after a second, two after two, three after
+// three, and so on. The others wait for that answer.
+//
+// What a request costs in another unit than requests, such as tokens, is learnt for each
+// route from what successive answers say is left: about nine in ten cost no more. Where a
+// vendor's Profile has MaxTokens, a request costs no more than its body says. So README's
+// recipe for a vendor needs no code for tokens. Callers may know better: see Cost.
 //
 // A limit holds for a route. For a host with a Profile, the vendor's Scope defines
 // routes: GitHub's search has its own limit, and so has each method of Slack's API. For
@@ -41,8 +48,9 @@ import (
 // The server of package serverside announces how units come back, in heed-algorithm of
 // package ratelimit. A token bucket is used as it fills. A leaky bucket would delay early
 // requests at the server, so hardly anything is sent early. What is left of a sliding
-// window is spread over a sixteenth of the window. With other servers, a policy whose
-// units come back early is treated as a sliding window.
+// window is spread over a sixteenth of the window. With other servers, a policy is treated
+// as a bucket if its reset grows with what is missing, as OpenAI's does, and as a sliding
+// window if its units come back early.
 //
 // The package's tests measure it with package serverside and 50 workers that want more
 // than the quota. Nothing is refused after the first answer. It uses at least 97 % of
@@ -51,7 +59,10 @@ import (
 // RateLimit-Policy it uses 80 to 100 %. If another client uses the same quota without
 // pacing, a sliding log refuses 3 % in the first five minutes, and 8 to 11 % of ten minutes
 // or more; the others refuse below 1 %. Of two processes on one bucket, 2 % are refused,
-// and of eight, a third: use a Shared for them.
+// and of eight, a third: use a Shared for them. Of 200 jobs of 40 workers at a server of
+// 30,000 tokens a minute, where each takes 1,500 tokens and five seconds, 3 are refused at
+// most. They take 1 % longer than the shortest time if the server has a bucket, a third
+// longer if it has a fixed window, and half as long again with a sliding window.
 // Fields announce whole seconds, so a window of a few seconds is not fully used.
 //
 // An Advertised is a heed.BoundedPacer. Do not change its fields or copy it after first
@@ -65,9 +76,9 @@ type Advertised struct {
 
 	// Cost returns how many units a request uses of a quota that is counted in unit: ""
 	// for requests, or the word in the field names, such as "tokens". A negative cost is
-	// 0. If nil, it is what WithCost says. Without that, a request costs 1 of unit "",
-	// and an unknown number of any other unit: then it waits only if nothing of that unit
-	// is left. The server's next answer shows the true cost. A request that costs 0 of
+	// 0. If nil, it is what WithCost says. Without that, a request costs 1 of unit "", and
+	// of any other unit what was learnt; before that, it waits only if nothing is left.
+	// What was learnt refuses no request while anything is left. A request that costs 0 of
 	// every unit is not delayed, such as a conditional request that GitHub does not count.
 	Cost func(req *http.Request, unit string) int64
 
@@ -103,10 +114,14 @@ func (a *Advertised) WaitAtMost(req *http.Request, most time.Duration) error {
 	if a.MaxKeys < 0 {
 		return fmt.Errorf("pace: Advertised.MaxKeys is %d: it must not be negative", a.MaxKeys)
 	}
-	key := a.key(req)
+	key, d := a.key(req), deadlineOf(ctx, most, time.Now())
+	units, err := a.enter(ctx, key, d)
+	if err != nil {
+		return err
+	}
 	var space [128]byte
 	name, known := a.scopes.AppendRoute(space[:0], req, a.hosts.Name(req.URL.Scheme, req.URL.Host), a.Profiles)
-	k, r, w, err := a.join(req, key, name, known, a.costs(key, req), most)
+	k, r, w, err := a.join(req, key, name, known, a.costs(req, units), d)
 	if w == nil {
 		return err
 	}
@@ -115,6 +130,7 @@ func (a *Advertised) WaitAtMost(req *http.Request, most time.Duration) error {
 	defer a.mu.Unlock()
 	r.waiting--
 	if err != nil {
+		k.first.leave()
 		return err
 	}
 	k.markSent(req, r, &w.claim, w.taken, time.Now())
@@ -136,20 +152,42 @@ func (a *Advertised) behind(l *limit, _ int64, now time.Time) (longest time.Dura
 	return longest
 }
 
-func (a *Advertised) join(
-	req *http.Request, key string, name []byte, known bool, c costs, most time.Duration,
-) (*advertisedKey, *route, *waiter, error) {
+// enter waits for the first answer of key, if there was none yet. It returns the units in
+// which its policies count, as far as they are known.
+func (a *Advertised) enter(ctx context.Context, key string, d deadline) (units []string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	k := a.getLocked(key)
+	if wait := k.first.enter(); wait > 0 && d.allows(wait, time.Now()) {
+		a.mu.Unlock()
+		err = k.first.wait(ctx, wait)
+		a.mu.Lock()
+		if err != nil {
+			k.first.leave()
+		}
+	}
+	return k.units, err
+}
+
+func (a *Advertised) getLocked(key string) *advertisedKey {
 	a.keys.Most = maxKeys(a.MaxKeys)
 	k := a.keys.Get(hostkey.NameOf(key), (*advertisedKey).stateLocked)
 	if k.mu == nil {
 		k.mu, k.routes, k.policies = &a.mu, map[string]*route{}, map[policyID]*policy{}
 		k.flights = map[*http.Request]flight{}
 	}
-	now := time.Now()
+	return k
+}
+
+func (a *Advertised) join(
+	req *http.Request, key string, name []byte, known bool, c costs, d deadline,
+) (*advertisedKey, *route, *waiter, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	k, now := a.getLocked(key), time.Now()
 	r := k.route(name, known)
-	claim := claim{key: key, gates: &r.gates, costs: c, deadline: deadlineOf(req.Context(), most, now)}
+	r.addEstimates(c)
+	claim := claim{key: key, gates: &r.gates, costs: c, deadline: d}
 	if c.none(k.units) {
 		k.markSent(req, r, &claim, claim.take(now), now)
 		return k, r, nil, nil
@@ -160,6 +198,8 @@ func (a *Advertised) join(
 		r.waiting++
 	case err == nil:
 		k.markSent(req, r, &claim, charges, now)
+	default:
+		k.first.leave()
 	}
 	return k, r, w, err
 }
@@ -184,6 +224,11 @@ func (a *Advertised) Observe(at heed.Attempt) {
 		return // forgotten meanwhile
 	}
 	f, ok := k.markDone(req, name)
+	if ok && at.Response != nil && !cached && at.Response.StatusCode != http.StatusTooManyRequests {
+		k.first.answer()
+	} else {
+		k.first.leave()
+	}
 	for _, c := range f.charges {
 		if at.Err == heed.ErrNotSent || cached {
 			c.gate.giveBack(c.n, now)
@@ -228,22 +273,27 @@ func unlimited(h http.Header, l *ratelimit.Limit) bool {
 	return false
 }
 
-// costs returns what req costs in the units of key. It calls Cost without the lock.
-func (a *Advertised) costs(key string, req *http.Request) (c costs) {
-	a.mu.Lock()
-	var units []string
-	if k := a.keys.Find(hostkey.NameOf(key)); k != nil {
-		units = k.units
-	}
-	a.mu.Unlock()
+// costs returns what req costs in units. It calls Cost, so it must not have the lock.
+func (a *Advertised) costs(req *http.Request, units []string) (c costs) {
 	for _, unit := range units {
 		if a.Cost != nil {
-			c = append(c, unitCost{unit, a.Cost(req, unit)})
+			c = append(c, unitCost{unit: unit, n: a.Cost(req, unit)})
 		} else if n, ok := knownCost(req, unit); ok {
-			c = append(c, unitCost{unit, n})
+			c = append(c, unitCost{unit: unit, n: n})
+		} else if unit != "" {
+			c = append(c, unitCost{unit: unit, n: a.most(req, unit), estimated: true})
 		}
 	}
 	return c
+}
+
+// most returns the highest cost of req in unit as far as the host's Profile says, or 0.
+func (a *Advertised) most(req *http.Request, unit string) int64 {
+	p := a.scopes.Profile(a.hosts.Name(req.URL.Scheme, req.URL.Host), a.Profiles)
+	if unit != "tokens" || p == nil {
+		return 0
+	}
+	return p.MostTokens(req)
 }
 
 func (a *Advertised) key(req *http.Request) string {

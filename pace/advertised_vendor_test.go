@@ -168,7 +168,7 @@ func TestResourcesOfOneHostAreIndependent(t *testing.T) {
 			for _, o := range []results{core, search, code} {
 				assert.Zero(t, o.failed)
 			}
-			assert.Equal(t, 50*ms, core.longest, "more is left until the end than is asked for")
+			assert.LessOrEqual(t, core.longest, 100*ms, "only the first one may wait, for an answer to another")
 			assert.LessOrEqual(t, search.longest, 4*time.Second)
 			assert.LessOrEqual(t, code.longest, 10*time.Second)
 		})
@@ -449,7 +449,7 @@ func TestUnknownCostsDoNotDelayKnownOnes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newAdvertisedTimeline(t, &pace.Advertised{})
 		fields := []string{
-			"X-RateLimit-Limit-Tokens", "1000", "X-RateLimit-Remaining-Tokens", "599",
+			"X-RateLimit-Limit-Tokens", "2000", "X-RateLimit-Remaining-Tokens", "599",
 			"X-RateLimit-Reset-Tokens", "60s",
 		}
 		l.sends(fields...)

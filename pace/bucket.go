@@ -28,7 +28,7 @@ type bucket struct {
 }
 
 func (b *bucket) cost(costs) int64                   { return 1 }
-func (b *bucket) spare(int64, int64, time.Time) bool { return false }
+func (b *bucket) spare(costs, int64, time.Time) bool { return false }
 func (b *bucket) demand() *demand                    { return &b.waiters }
 
 // delay reserves a token if nothing is ahead.

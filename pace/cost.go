@@ -78,23 +78,39 @@ func unitsIn(h http.Header, name string) (n int64, ok bool) {
 type costs []unitCost
 
 type unitCost struct {
-	unit string
-	n    int64
+	unit      string
+	n         int64     // if estimated, the highest that it may be, or 0
+	estimated bool      // by what is learnt
+	learnt    *estimate // of the request's route
 }
 
 // none reports whether the cost of every one of units is known, and 0.
 func (c costs) none(units []string) bool {
 	for _, one := range c {
-		if one.n > 0 {
+		if one.n > 0 || one.estimated {
 			return false
 		}
 	}
 	return len(c) > 0 && len(c) == len(units)
 }
 
-func (c costs) of(unit string) int64 {
+// known reports whether the cost in unit is known, and not just estimated.
+func (c costs) known(unit string) bool {
 	for _, one := range c {
 		if one.unit == unit {
+			return !one.estimated
+		}
+	}
+	return unit == ""
+}
+
+func (c costs) of(unit string) int64 {
+	for _, one := range c {
+		switch {
+		case one.unit != unit:
+		case one.estimated:
+			return one.learnt.atMost(one.n)
+		default:
 			return min(max(0, one.n), highestCost)
 		}
 	}

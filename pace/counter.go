@@ -87,6 +87,20 @@ func shareOf(l *quota.Limit, n int64) (quota.Policy, error) {
 // isBucket reports whether units come back continuously.
 func isBucket(l *quota.Limit) bool { return l.Rate() > 0 }
 
+// timeOf returns the time in which n units come back, or 0 if a limit is no bucket: what is
+// given back to a window does not bring the next window forward.
+func (c *counter) timeOf(n int64) time.Duration {
+	least := unknown
+	for _, l := range c.limits {
+		if !isBucket(l) {
+			return 0
+		}
+		p := l.Policy()
+		least = min(least, time.Duration(float64(n)/float64(p.Quota)*float64(p.Window)))
+	}
+	return least
+}
+
 // atOnce returns the number of units that all limits can admit at once.
 func (c *counter) atOnce() int64 {
 	least := int64(math.MaxInt64)

@@ -13,6 +13,7 @@
 //   - Shared keeps a limit together with other processes, through a store such as Redis.
 //   - Advertised follows the limits that servers announce in their responses.
 //   - Adaptive discovers the rate a server allows when the server announces none.
+//   - InFlight limits how many requests are in flight at a time, known or discovered.
 //   - Queue orders a batch before one of these: bounded, by priority, fair between keys.
 //   - Each combines several Pacers.
 //
@@ -37,10 +38,9 @@
 //
 // # When not to use it
 //
-// A Pacer limits how often requests start, not how many are in flight: it does not know
-// when the body of a response ends. For that have fewer workers, or put a
-// semaphore around your own code. (http.Transport's MaxConnsPerHost limits connections, of which
-// HTTP/2 needs only one.)
+// All but InFlight limit how often requests start, not how many are in flight: then slow
+// answers are not the server's limit. (http.Transport's MaxConnsPerHost limits connections,
+// of which HTTP/2 needs only one.)
 //
 // A Transport respects the cool-downs that servers ask for without any Pacer. Do not
 // guess a limit: a Pacer that is slower than the server wastes quota, and one that is

@@ -175,24 +175,22 @@ func ExampleShared_Check() {
 	// Output: pace: Shared.Policies[0]: "20/day" cannot be shared by 50 Processes: its Quota must be at least 50
 }
 
-// A Pacer limits how often requests start, not how many are in flight. For that, use a
-// semaphore, and release it after reading the body.
-func ExamplePerHost_notForConcurrency() {
+// Ten workers, and no more than four requests in flight until their bodies are closed.
+func ExampleInFlight() {
+	pacer := &pace.InFlight{Limit: 4} // or none: then it is learnt
 	srv := server()
 	defer srv.Close()
-	client := &http.Client{Transport: &heed.Transport{Pacer: pace.PerHost(20, 20)}}
-	slots := make(chan struct{}, 4)
+	client := &http.Client{Transport: &heed.Transport{Pacer: pacer}}
 	var calls sync.WaitGroup
 	for range 10 {
-		slots <- struct{}{}
 		calls.Go(func() {
-			defer func() { <-slots }()
 			if resp, err := client.Get(srv.URL); err == nil {
 				resp.Body.Close()
 			}
 		})
 	}
 	calls.Wait()
-	fmt.Println("at most", cap(slots), "in flight")
-	// Output: at most 4 in flight
+	used, limit := pacer.Places(request(context.Background(), srv.URL))
+	fmt.Println(used, "of", limit, "places are used")
+	// Output: 0 of 4 places are used
 }

@@ -26,16 +26,20 @@ func (l *line) tickAt(now time.Time, meanwhile func()) {
 func (a *Advertised) WouldWait(req *http.Request) time.Duration {
 	key := a.key(req)
 	name, known := a.scopes.AppendRoute(nil, req, a.hosts.Name(req.URL.Scheme, req.URL.Host), a.Profiles)
-	costs := a.costs(key, req)
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	k := a.keys.Find(hostkey.NameOf(key))
+	a.mu.Unlock()
 	if k == nil {
 		return 0
 	}
+	costs := a.costs(req, k.units)
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	now := time.Now()
 	k.refreshLocked(now)
-	c := claim{gates: &k.route(name, known).gates, costs: costs}
+	r := k.route(name, known)
+	r.addEstimates(costs)
+	c := claim{gates: &r.gates, costs: costs}
 	return c.delay(now, 0)
 }
 

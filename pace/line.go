@@ -49,9 +49,9 @@ type gate interface {
 	// due is delay for the first waiter.
 	due(n int64, now time.Time) time.Duration
 
-	// spare reports whether n units are left besides those that others wait for. A
-	// request that cannot wait takes them early.
-	spare(n, ahead int64, now time.Time) bool
+	// spare reports whether the units for c are left besides those that others wait for.
+	// A request that cannot wait takes them early.
+	spare(c costs, ahead int64, now time.Time) bool
 
 	// take takes n units. It returns the number of units taken before now, or -1 if the
 	// gate needs no charge to be kept for the request.
@@ -151,8 +151,8 @@ func (c *claim) delay(now time.Time, overtaken int64) (longest time.Duration) {
 
 func (c *claim) spare(now time.Time) bool {
 	for _, g := range *c.gates {
-		n, ahead := g.cost(c.costs), g.demand().units
-		if g.delay(n, ahead, now) > 0 && !g.spare(n, ahead, now) {
+		ahead := g.demand().units
+		if g.delay(g.cost(c.costs), ahead, now) > 0 && !g.spare(c.costs, ahead, now) {
 			return false
 		}
 	}

@@ -50,6 +50,8 @@ func TestEveryOverdueErrorSaysWhenToComeBack(t *testing.T) {
 		"Shared with its share":   func() heed.Pacer { return &pace.Shared{Store: failing, Policies: minutely} },
 		"Shared of a terse Store": func() heed.Pacer { return &pace.Shared{Store: new(terse), Policies: minutely} },
 		"Advertised":              usedUp,
+		"InFlight":                func() heed.Pacer { return &pace.InFlight{Limit: 1} },
+		"InFlight with a Gate":    func() heed.Pacer { return &pace.InFlight{Limit: 1, Gate: new(quota.Memory)} },
 		"of another package":      func() heed.Pacer { return pace.Each(slow(time.Minute)) },
 		"a slow one and another":  func() heed.Pacer { return pace.Each(slow(ms), pace.PerHost(0.1, 1)) },
 	}

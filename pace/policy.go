@@ -1,6 +1,7 @@
 package pace
 
 import (
+	"math"
 	"time"
 
 	"github.com/heedhttp/heed/ratelimit"
@@ -62,13 +63,15 @@ type policy struct {
 	window time.Duration // if not announced, the longest reset; 0 if unknown
 	refill refill
 
-	remaining int64     // in the newest answer
-	at        time.Time // when that came
-	until     time.Time // when the quota is renewed
-	left      float64   // remaining, less what was taken since; in a bucket, with what came back
-	since     time.Time // when left was updated
-	burst     int64     // the highest level seen: a bucket holds no more, as far as is known
-	others    time.Time // when other clients were last detected
+	remaining int64         // in the newest answer
+	at        time.Time     // when that came
+	until     time.Time     // when the quota is renewed
+	sent      time.Time     // when the newest answered request was sent
+	reset     time.Duration // in the newest answer
+	left      float64       // remaining, less what was taken since; in a bucket, with what came back
+	since     time.Time     // when left was updated
+	burst     int64         // the highest level seen: a bucket holds no more, as far as is known
+	others    time.Time     // when other clients were last detected
 
 	sum      int64 // units taken in total
 	before   int64 // sum before counted
@@ -76,6 +79,7 @@ type policy struct {
 	underway int64         // units of requests that are not answered yet
 	latency  time.Duration // of the newest answer
 	last     time.Time     // when units were last taken
+	sample   sample        // of costs
 	asked    time.Time     // when a request was sent after until, to ask for the new state
 }
 
@@ -138,6 +142,10 @@ type answer struct {
 	own      int64     // units of that request
 	later    int64     // units taken at the same moment or later: not part of Remaining
 	underway int64     // units of other unanswered requests: perhaps part of Remaining
+
+	learnt    *estimate // to be corrected, or nil
+	overtook  bool      // an earlier request is not answered yet
+	uncharged int64     // if its request was sent before the policy was known: others in flight
 }
 
 // learn updates p from an answer.
@@ -150,12 +158,25 @@ func (p *policy) learn(a answer, now time.Time) {
 	p.detect(a, remaining, newer, now)
 	p.quota, p.burst = a.Quota, max(p.burst, remaining+a.own)
 	until := now.Add(p.timeLeft(a.Limit))
-	if p.fills() {
+	p.learnCost(&a, remaining, until, now)
+	if a.learnt != nil && a.uncharged > 0 { // some of these, too, were sent before p was known
+		a.underway = max(a.underway, a.uncharged*a.learnt.atMost(0))
+		a.later = max(a.later, a.underway)
+	}
+	switch announced := refillOf(a.Limit) == p.refill; {
+	case p.fills() && announced:
 		p.left = float64(remaining-a.later) + p.flow()*now.Sub(a.sent).Seconds()
 		if !newer {
 			p.left = min(p.left, level)
 		}
-	} else {
+	case p.fills():
+		// The server may count at the end of a request. Then none of those underway is part of
+		// Remaining, and what came back meanwhile is: leave that unused, as long as it is little.
+		p.left = float64(remaining-max(a.later, a.underway)) + p.flow()*max(0, now.Sub(a.sent)-p.window/8).Seconds()
+		if remaining == 0 { // less than nothing is left
+			p.left -= max(0, p.flow()*a.Reset.Seconds()-float64(p.quota))
+		}
+	default:
 		// Within one period, Remaining only falls.
 		if same := p.refill == atOnce && until.Sub(p.until) < p.window/2; same && !newer {
 			remaining = min(remaining, p.remaining)
@@ -172,12 +193,15 @@ func (p *policy) detect(a answer, remaining int64, newer bool, now time.Time) {
 	known := newer && !p.at.IsZero()
 	// Within one period the end hardly moves; a new period moves it by a window.
 	moved := max(a.Next, a.Reset) - p.until.Sub(now)
-	early := known && remaining > p.remaining && p.until.Sub(now) > secondsError && moved.Abs() < p.window/2
-	kind := refillOf(a.Limit)
+	early := !p.at.IsZero() && a.sent.After(p.sent) && remaining > p.remaining &&
+		p.until.Sub(now) > secondsError && moved.Abs() < p.window/2
+	kind, bucket := refillOf(a.Limit), p.bucketWindow(a.Limit, remaining)
 	if kind == atOnce && (early || p.refill == oneByOne) {
 		kind = oneByOne
 	}
 	switch {
+	case bucket > 0:
+		kind, p.window, p.burst = steadily, bucket, a.Quota
 	case a.Window > 0:
 		p.window = a.Window
 	case known && -moved > p.window/2: // contradicts the last answer
@@ -185,10 +209,35 @@ func (p *policy) detect(a answer, remaining int64, newer bool, now time.Time) {
 	default:
 		p.window = max(p.window, a.Reset)
 	}
-	p.refill = kind
+	p.refill, p.reset, p.sent = kind, a.Reset, later(p.sent, a.sent)
 	if known && a.own > 0 && remaining < p.remaining-a.own-a.underway {
 		p.others = now
 	}
+}
+
+// bucketWindow returns the time in which all units of a bucket come back, if two answers
+// show that p is one although none says so: then the time until all are back is
+// proportional to the number of missing units. In a window it falls while that one grows.
+func (p *policy) bucketWindow(l *ratelimit.Limit, remaining int64) time.Duration {
+	missing, missed := float64(l.Quota-remaining), float64(p.quota-p.remaining)
+	switch {
+	case p.at.IsZero() || l.Quota != p.quota || l.Reset < 0 || refillOf(l) != atOnce:
+		return 0
+	case p.refill == steadily: // found before
+		reset := seconds(missing / p.flow())
+		if off := l.Reset - reset; off.Abs() <= secondsError+reset/50 || remaining == 0 && off > 0 {
+			return p.window
+		}
+		return 0
+	case missing <= 0 || missed <= 0 || math.Abs(missing-missed) < missing/8:
+		return 0
+	}
+	window := seconds(l.Reset.Seconds() / missing * float64(l.Quota))
+	before := seconds(p.reset.Seconds() / missed * float64(l.Quota))
+	if (window - before).Abs() > window/50 {
+		return 0
+	}
+	return window
 }
 
 // fills reports whether p is a bucket, whose level can be computed.
@@ -205,9 +254,15 @@ func (p *policy) reserve(now time.Time) float64 {
 	return max(1, othersPart*float64(p.quota))
 }
 
-// cost returns what a request takes of p. A cost in tokens is unknown unless the caller
-// gave it.
-func (p *policy) cost(c costs) int64 { return c.of(p.id.unit) }
+// cost returns what a request takes of p, 0 if that is unknown. What is only estimated is
+// no more than p ever has.
+func (p *policy) cost(c costs) int64 {
+	n := c.of(p.id.unit)
+	if p.quota > 0 && !c.known(p.id.unit) {
+		n = min(n, p.quota)
+	}
+	return n
+}
 
 func (p *policy) demand() *demand { return &p.waiters }
 
@@ -243,7 +298,7 @@ func (p *policy) due(n int64, now time.Time) time.Duration {
 // something is left, or if an answer may come that says so.
 func (p *policy) least(now time.Time) time.Duration {
 	n := p.cost(nil)
-	if p.spare(n, 0, now) || p.refill != unmeasured && !p.fills() && !p.until.After(now) {
+	if p.spare(nil, 0, now) || p.refill != unmeasured && !p.fills() && !p.until.After(now) {
 		return 0
 	}
 	return p.due(n, now)
@@ -296,6 +351,9 @@ func (p *policy) waitForShare(n, ahead int64, now time.Time) time.Duration {
 		return 0
 	case renewal <= 0:
 		return p.waitForAnswer(ahead, now)
+	case p.refill == oneByOne && left >= 1 && left < float64(n):
+		// The rest comes back before all does; nobody knows when, so try seldom.
+		return max(0, later(p.at, p.last).Add(max(p.window/4, p.refillTime(ahead+n-int64(left)))).Sub(now))
 	case left < float64(max(n, 1)): // the next period has to give what is missing
 		return renewal + p.refillTime(ahead+n-1-int64(max(0, p.left)))
 	}
@@ -321,10 +379,13 @@ func (p *policy) waitForAnswer(ahead int64, now time.Time) time.Duration {
 	return max(0, p.asked.Add(wait).Sub(now))
 }
 
-// spare reports whether a request that cannot wait may take n units: some are left, or
-// come back now, or a probe is due.
-func (p *policy) spare(n, ahead int64, now time.Time) bool {
-	n = max(n, 1)
+// spare reports whether a request that cannot wait may take its units: some are left, or
+// come back now, or a probe is due. An estimate refuses nothing while anything is left.
+func (p *policy) spare(c costs, ahead int64, now time.Time) bool {
+	n := max(p.cost(c), 1)
+	if !c.known(p.id.unit) {
+		n, ahead = 1, 0
+	}
 	switch {
 	case p.refill == unmeasured:
 	case !p.fills() && !p.until.After(now): // how much of a new quota is left is unknown
@@ -353,6 +414,7 @@ func (p *policy) take(n int64, now time.Time) (before int64) {
 
 func (p *policy) giveBack(n int64, now time.Time) {
 	p.left += float64(n)
+	p.sum -= n
 	p.underway -= n
 	p.asked = time.Time{}
 }

@@ -49,8 +49,8 @@ const defaultMaxQueued = 1000
 // it stands, if its Pacer is a Keyed, an Adaptive or the result of PerHost or With, or an
 // Each or Queue of these. A request in line that will be too late, because others overtook
 // it or the limit fell, gets the error within a second. Of an Advertised the Queue knows how
-// long the first in line must wait, once the quota is used up. Of a Shared and of Pacers of
-// other packages it knows nothing: there a request is refused when its time is over.
+// long the first in line must wait, once the quota is used up. Of a Shared, an InFlight and
+// Pacers of other packages it knows nothing: there a request is refused when its time is over.
 //
 // A Queue is a heed.BoundedPacer. Do not change its fields or copy it after first use.
 // Goroutines and Transports may share it; its functions are called concurrently. The zero
@@ -144,7 +144,7 @@ type askGate struct {
 }
 
 func (g *askGate) cost(costs) int64                   { return 1 }
-func (g *askGate) spare(int64, int64, time.Time) bool { return false }
+func (g *askGate) spare(costs, int64, time.Time) bool { return false }
 func (g *askGate) take(int64, time.Time) int64        { g.taken, g.coming = true, true; return -1 }
 func (g *askGate) giveBack(int64, time.Time)          { g.taken, g.coming = false, false }
 func (g *askGate) idle(time.Time)                     {}

@@ -19,7 +19,7 @@ type reservedLine struct {
 }
 
 func (l *reservedLine) cost(costs) int64                   { return 1 }
-func (l *reservedLine) spare(int64, int64, time.Time) bool { return false }
+func (l *reservedLine) spare(costs, int64, time.Time) bool { return false }
 func (l *reservedLine) giveBack(int64, time.Time)          {} // the requests fetch what was released
 func (l *reservedLine) idle(time.Time)                     {}
 func (l *reservedLine) demand() *demand                    { return &l.waiters }
@@ -69,4 +69,39 @@ func (l *reservedLine) fetchLocked(admitted bool) (h *hold) {
 	last := len(l.holds) - 1
 	h, l.holds = l.holds[last], l.holds[:last]
 	return h
+}
+
+// The reservedLines of a key.
+type reservedLines struct {
+	byCost map[int64]*reservedLine
+	owed   int64 // units that were taken behind the reservations of those that wait
+}
+
+func (l *reservedLines) of(n int64) *reservedLine {
+	if l == nil {
+		return nil
+	}
+	return l.byCost[n]
+}
+
+// advanceLocked moves all that wait behind h forward by the time of n units that h gave
+// back, less what is owed. As much was reserved before them as is now free, so the limit is
+// kept. A negative n is owed.
+func (l *reservedLines) advanceLocked(h *hold, n int64, now time.Time) {
+	l.owed -= n
+	by := h.from.timeOf(-l.owed)
+	if by <= 0 {
+		return
+	}
+	l.owed = 0
+	earliest := later(now, h.due)
+	for _, line := range l.byCost {
+		for _, w := range line.holds {
+			if w.from == h.from && w.due.After(earliest) {
+				w.due = later(earliest, w.due.Add(-by))
+			}
+		}
+		slices.SortStableFunc(line.holds, func(a, b *hold) int { return a.due.Compare(b.due) })
+		line.refreshLocked(now)
+	}
 }

@@ -23,6 +23,7 @@ const (
 // An advertisedKey is the state of one key.
 type advertisedKey struct {
 	line
+	first    first
 	routes   map[string]*route
 	answered int // routes that have had an answer
 	policies map[policyID]*policy
@@ -36,6 +37,8 @@ type route struct {
 	answered bool   // gates come from its own answers, not from all other routes
 	waiting  int64  // requests in line
 	underway int64  // requests that are not answered yet
+
+	learnt map[string]*estimate // what they cost, by unit
 }
 
 // A flight is a request in flight.
@@ -48,7 +51,7 @@ type flight struct {
 }
 
 func (k *advertisedKey) stateLocked() keyed.State {
-	if k.waiting.Len() > 0 || len(k.flights) > 0 {
+	if k.waiting.Len() > 0 || len(k.flights) > 0 || k.first.sent > 0 {
 		return keyed.InUse
 	}
 	return keyed.IdleIf(len(k.policies) == 0)
@@ -144,7 +147,7 @@ func (k *advertisedKey) learn(f flight, limits []ratelimit.Limit, name string, s
 	for i := range limits {
 		if l := &limits[i]; useful(l) && (l.Remaining >= 0 || !measured) && len(gates) < policiesOfRoute {
 			if p := k.policy(l, name, now); p != nil && !slices.Contains(gates, gate(p)) {
-				p.learn(f.answer(p, l), now)
+				p.learn(k.answer(&f, p, l, status), now)
 				gates = append(gates, p)
 			}
 		}
@@ -187,18 +190,48 @@ func sameGates(a, b []gate) bool {
 }
 
 // answer returns what the answer to f says about p.
-func (f *flight) answer(p *policy, l *ratelimit.Limit) answer {
-	a := answer{Limit: l, sent: f.at, own: f.costs.of(l.Unit), underway: p.underway}
+func (k *advertisedKey) answer(f *flight, p *policy, l *ratelimit.Limit, status int) answer {
+	a := answer{Limit: l, sent: f.at, underway: p.underway, uncharged: f.route.underway}
+	switch {
+	case f.costs.known(l.Unit):
+		a.own = f.costs.of(l.Unit)
+	case l.Remaining >= 0 && status < 400: // what is refused costs nothing
+		a.learnt = f.route.estimateOf(l.Unit)
+		a.overtook = f.at.Before(p.sent)
+		for _, g := range k.flights {
+			a.overtook = a.overtook || g.route == f.route && !g.at.After(f.at)
+		}
+	}
 	if l.Unit == "" {
 		a.underway = max(a.underway, f.route.underway) // some were sent before p was known
 	}
 	a.later = a.underway
 	for _, c := range f.charges {
 		if c.gate == p {
-			a.later = p.sum - c.before - c.n
+			a.later, a.uncharged = max(0, p.sum-c.before-c.n), 0 // some may have been given back
 		}
 	}
 	return a
+}
+
+// estimateOf returns the estimate of r in unit, to be read and corrected.
+func (r *route) estimateOf(unit string) *estimate {
+	if r.learnt[unit] == nil {
+		if r.learnt == nil {
+			r.learnt = map[string]*estimate{}
+		}
+		r.learnt[unit] = &estimate{}
+	}
+	return r.learnt[unit]
+}
+
+// addEstimates adds the estimates of r to those costs that need one.
+func (r *route) addEstimates(c costs) {
+	for i := range c {
+		if c[i].estimated {
+			c[i].learnt = r.estimateOf(c[i].unit)
+		}
+	}
 }
 
 // policy returns the policy that l describes, or nil if there are too many. name is the

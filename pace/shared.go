@@ -124,9 +124,9 @@ type Shared struct {
 	unsynced unsynced      // the part of it that the Store does not know
 	holds    holds         // of requests in flight
 
-	mu       sync.Mutex // guards all below
-	lines    map[holdID]*reservedLine
-	reported time.Time // when an error of the Store was last reported
+	mu       sync.Mutex                // guards all below
+	lines    map[string]*reservedLines // of the keys with waiting requests
+	reported time.Time                 // when an error of the Store was last reported
 }
 
 var _ heed.BoundedPacer = (*Shared)(nil)
@@ -222,8 +222,9 @@ func (s *Shared) Observe(a heed.Attempt) {
 
 // Correct charges the key of req with more units, or gives units back if the number is
 // negative. Use it for a cost that is known only after reading the response's body. Units
-// may become debt; later requests wait for it. Correct does nothing if Check returns an
-// error.
+// may become debt; later requests wait for it. If all Policies are buckets, those requests
+// of this process that wait already go earlier when units are given back; otherwise only
+// later requests use them. Correct does nothing if Check returns an error.
 func (s *Shared) Correct(req *http.Request, units int64) {
 	if s.Check() == nil {
 		s.settle(req.Context(), &hold{from: &s.remote, key: s.key(req), mirrored: !s.inMemory}, units)
@@ -317,7 +318,7 @@ func (s *Shared) await(ctx context.Context, h *hold, wait time.Duration, b deadl
 // reservation in line goes back to the Store instead.
 func (s *Shared) giveBack(ctx context.Context, h *hold) {
 	s.mu.Lock()
-	if l := s.lines[holdID{h.key, h.n}]; l != nil && l.waiters.count > 0 {
+	if l := s.lines[h.key].of(h.n); l != nil && l.waiters.count > 0 {
 		h = l.exchangeLocked(h, time.Now())
 	}
 	s.mu.Unlock()
@@ -328,15 +329,19 @@ func (s *Shared) giveBack(ctx context.Context, h *hold) {
 func (s *Shared) enter(h *hold, b deadline, now time.Time) (*reservedLine, *waiter, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id := holdID{h.key, h.n}
-	l := s.lines[id]
+	all := s.lines[h.key]
+	if all == nil {
+		all = &reservedLines{byCost: map[int64]*reservedLine{}}
+		if s.lines == nil {
+			s.lines = map[string]*reservedLines{}
+		}
+		s.lines[h.key] = all
+	}
+	l := all.byCost[h.n]
 	if l == nil {
 		l = &reservedLine{line: line{mu: &s.mu, fixed: true}}
 		l.gates = []gate{l}
-		if s.lines == nil {
-			s.lines = map[holdID]*reservedLine{}
-		}
-		s.lines[id] = l
+		all.byCost[h.n] = l
 	}
 	l.enterLocked(h)
 	c := claim{key: h.key, gates: &l.gates, deadline: b.withGrace()}
@@ -351,7 +356,10 @@ func (s *Shared) fetch(l *reservedLine, own *hold, admitted bool) *hold {
 	defer s.mu.Unlock()
 	h := l.fetchLocked(admitted)
 	if len(l.holds) == 0 && len(l.released) == 0 {
-		delete(s.lines, holdID{own.key, own.n})
+		delete(s.lines[own.key].byCost, own.n)
+		if len(s.lines[own.key].byCost) == 0 {
+			delete(s.lines, own.key)
+		}
 	}
 	return h
 }
@@ -369,13 +377,27 @@ func (s *Shared) settle(ctx context.Context, h *hold, n int64) {
 	}
 	if h.from == &s.local {
 		s.unsynced.add(h.key, n)
+		s.advance(h, -n)
 		return
 	}
 	_, err := s.ask(ctx, func(ctx context.Context) (reservation, error) {
 		return reservation{}, s.remote.settle(ctx, h.key, n, h.at)
 	}, nil)
-	if failed(err) && n > 0 {
+	switch {
+	case !failed(err):
+		s.advance(h, -n)
+	case n > 0:
 		s.unsynced.add(h.key, n)
+	}
+}
+
+// advance lets the requests of h's key that wait behind h go earlier, by the time in which
+// the n units that h gave back come back.
+func (s *Shared) advance(h *hold, n int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.lines[h.key]; l != nil {
+		l.advanceLocked(h, n, time.Now())
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"io"
 	"math/bits"
 	"net/http"
+	"slices"
+	"strconv"
 	"sync"
 )
 
@@ -200,6 +202,33 @@ func memberOf(req *http.Request, name string) (value string) {
 		return false
 	})
 	return value
+}
+
+// bytesOfToken is how many bytes of a body have at least one token: fewer than in usual
+// text, so that MostTokens is not too low.
+const bytesOfToken = 3
+
+// MostTokens returns how many tokens a request costs at most: what a member of its body
+// named in MaxTokens says, and one for every three bytes of the body. It is 0 if there is no
+// such member. pace.Advertised uses it.
+func (p *Profile) MostTokens(req *http.Request) (most int64) {
+	if len(p.MaxTokens) == 0 || req.ContentLength <= 0 {
+		return 0
+	}
+	body := bodyOf(req)
+	if body == nil {
+		return 0
+	}
+	defer body.Close()
+	members(body, mostMember, func(name, text []byte) bool {
+		n, err := strconv.ParseInt(string(text), 10, 32)
+		if err != nil || n <= 0 || !slices.Contains(p.MaxTokens, string(name)) {
+			return true
+		}
+		most = n + req.ContentLength/bytesOfToken
+		return false
+	})
+	return most
 }
 
 // bodyOf returns a copy of the request's body, or nil.

@@ -194,3 +194,29 @@ func BenchmarkModel(b *testing.B) {
 		}
 	}
 }
+
+func TestMostTokens(t *testing.T) {
+	p := &ratelimit.Profile{MaxTokens: []string{"max_completion_tokens", "max_tokens"}}
+	for body, want := range map[string]int64{
+		`{"max_tokens":90}`:                                 95,
+		`{"model":"m", "max_tokens" : 90}`:                  100,
+		`{"max_completion_tokens":30,"max_tokens":90}`:      44,
+		`{"max_tokens":null,"max_completion_tokens":30}`:    45,
+		`{"a":{"max_tokens":90}}`:                           0,
+		`{"max_tokens":"90"}`:                               0,
+		`{"max_tokens":-1}`:                                 0,
+		`{"max_tokens":9.5}`:                                0,
+		`{"max_tokens":99999999999999999999}`:               0,
+		`["max_tokens",90]`:                                 0,
+		`{"messages":["` + strings.Repeat("a", 300) + `"]}`: 0,
+		``: 0,
+		`{"m":"` + strings.Repeat("a", 2<<20) + `","max_tokens"`: 0,
+	} {
+		req := chat("https://example.com/", body)
+		assert.Equal(t, want, p.MostTokens(req), "%.60s", body)
+		assert.Zero(t, new(ratelimit.Profile).MostTokens(req))
+	}
+	req, err := http.NewRequest("POST", "https://example.com/", io.NopCloser(strings.NewReader(`{"max_tokens":9}`)))
+	require.NoError(t, err)
+	assert.Zero(t, p.MostTokens(req), "its length is unknown, and it can be read only once")
+}

@@ -52,6 +52,10 @@ type Profile struct {
 	// Cost says where the body announces the cost of a query. If nil, it does not.
 	Cost *Cost
 
+	// MaxTokens are members of a request's JSON body, one of which limits the tokens of the
+	// answer, such as "max_tokens". See MostTokens.
+	MaxTokens []string
+
 	// Scope says which requests share a limit. heed's cool-downs and pace.Advertised use
 	// it.
 	Scope Scope

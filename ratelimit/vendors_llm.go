@@ -15,6 +15,7 @@ func llmVendors() []Profile {
 		told    = Delay{Header: "Retry-After", Form: Seconds}
 		unless  = []string{"background", "store", "webhook", "webhook_url", "webhooks"}
 		compute = []string{"chat/completions", "completions", "embeddings", "responses"}
+		answer  = []string{"max_completion_tokens", "max_tokens", "max_output_tokens"}
 	)
 	// under returns patterns for POST requests to these paths below a base.
 	under := func(base string, paths ...string) (patterns []string) {
@@ -67,9 +68,10 @@ func llmVendors() []Profile {
 			Checked: "2026-11",
 			Source: "learn.microsoft.com, Azure OpenAI; endpoints for Azure AI Foundry Models; " +
 				"events as of OpenAI and Anthropic; github.com/earendil-works/pi/issues/1935",
-			Sends:  "`Retry-After-Ms`; OpenAI's fields in plain seconds, −1 without a limit",
-			Signs:  []Sign{vetoed, refused, asked},
-			Events: append(openAIEvents(), anthropicEvents()...),
+			Sends:     "`Retry-After-Ms`; OpenAI's fields in plain seconds, −1 without a limit",
+			Signs:     []Sign{vetoed, refused, asked},
+			MaxTokens: answer,
+			Events:    append(openAIEvents(), anthropicEvents()...),
 			Scope: Scope{Groups: []Group{
 				{Name: "deployment", Paths: []string{"/openai/deployments/{}"}},
 				{Name: "deployment", Paths: append([]string{
@@ -123,8 +125,9 @@ func llmVendors() []Profile {
 			Checked: "2026-11", Source: "console.groq.com/docs/rate-limits; npm groq-sdk",
 			Sends: "`Retry-After`; `X-RateLimit-Reset-Requests`, of a day, and `X-RateLimit-Reset-Tokens`, of a minute, " +
 				"as durations; the message names the quota that is used up",
-			Signs: []Sign{perDay("error.message", "* per day *", told), vetoed, refused, asked},
-			Scope: Scope{Groups: []Group{{Name: "model", Paths: under("/openai/v1/", compute...), Member: "model"}}},
+			Signs:     []Sign{perDay("error.message", "* per day *", told), vetoed, refused, asked},
+			MaxTokens: answer,
+			Scope:     Scope{Groups: []Group{{Name: "model", Paths: under("/openai/v1/", compute...), Member: "model"}}},
 			Repeats: []Repeat{{
 				Paths: under("/openai/v1/", compute...), Status: []int{408, 409}, From: 500, Errors: true, Unless: unless,
 				Source: "groq-sdk@1.6.0/client.js:329-339",
@@ -159,8 +162,9 @@ func llmVendors() []Profile {
 				perDay("error.message", "* per day *", told),
 				vetoed, refused, asked,
 			},
-			Events: openAIEvents(),
-			Scope:  Scope{Groups: []Group{{Name: "model", Paths: under("/v1/", compute...), Member: "model"}}},
+			MaxTokens: answer,
+			Events:    openAIEvents(),
+			Scope:     Scope{Groups: []Group{{Name: "model", Paths: under("/v1/", compute...), Member: "model"}}},
 			Repeats: []Repeat{{
 				Paths: under("/v1/", compute...), Status: []int{408, 409}, From: 500, Errors: true, Unless: unless,
 				Source: openAIClient,

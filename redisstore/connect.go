@@ -175,7 +175,10 @@ func (h clientHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 			pipe.Process(ctx, cmd)
 		}
 		_, err := pipe.Exec(ctx)
-		return err
+		for _, cmd := range cmds {
+			cmd.(sentOnce).setMissing(err)
+		}
+		return nil // a ClusterClient makes an error that of all commands, though others were executed
 	}
 }
 

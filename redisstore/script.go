@@ -114,10 +114,15 @@ func process(ctx context.Context, on sender, cmds []sentOnce) {
 		}
 		_, err := pipe.Exec(ctx)
 		for _, cmd := range cmds {
-			if value, failed := cmd.Result(); value == nil && failed == nil && err != nil {
-				cmd.SetErr(err) // the pipeline ended before it
-			}
+			cmd.setMissing(err)
 		}
+	}
+}
+
+// setMissing makes err, that of a pipeline, the command's if it has no answer: the pipeline ended before it.
+func (cmd sentOnce) setMissing(err error) {
+	if value, failed := cmd.Result(); value == nil && failed == nil && err != nil {
+		cmd.SetErr(err)
 	}
 }
 

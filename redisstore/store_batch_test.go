@@ -167,6 +167,39 @@ func TestARefusedCallDoesNotFailItsBatch(t *testing.T) {
 	}
 }
 
+// On a Cluster or Ring each Key of a batch has a script of its own, in one pipeline.
+func TestARefusedScriptDoesNotFailItsPipeline(t *testing.T) {
+	cluster := newCluster(t)
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": redistest.Shared(t).Addr}})
+	defer ring.Close()
+	home, err := cluster.MasterForKey(ctx, "heed:quota:2:wrong")
+	require.NoError(t, err)
+	var keys []string // on the same master
+	for i := 0; len(keys) < 6; i++ {
+		if m, err := cluster.MasterForKey(ctx, fmt.Sprint("heed:quota:2:", i)); err == nil && m == home {
+			keys = append(keys, fmt.Sprint(i))
+		}
+	}
+	limit := compile(t, quota.PerDay(5))
+	for name, client := range map[string]redis.UniversalClient{"cluster": cluster, "ring": ring} {
+		s := &redisstore.Store{Client: client, Timeout: patient}
+		require.NoError(t, client.HSet(ctx, "heed:quota:2:wrong", "a", "1").Err())
+		var allowed atomic.Int64
+		calls := []func() error{takes(s, quota.Charge{Key: "wrong", Limit: limit}, &allowed)}
+		for _, key := range keys[1:] {
+			calls = append(calls, takes(s, quota.Charge{Key: key, Limit: limit}, &allowed))
+		}
+		_, errs := together(t, s, quota.Charge{Key: keys[0], Limit: limit}, calls...)
+		assert.ErrorContains(t, errs[0], "WRONGTYPE", name)
+		for i, key := range keys[1:] {
+			assert.NoError(t, errs[1+i], name)
+			ds, err := s.Peek(ctx, nil, quota.Charge{Key: key, Limit: limit})
+			require.NoError(t, err)
+			assert.EqualValues(t, 4, ds[0].Remaining, "%s: charged once", name)
+		}
+	}
+}
+
 func TestACallCanceledInTheQueueIsNotCharged(t *testing.T) {
 	s := newStore(t, redistest.Shared(t))
 	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1000))}

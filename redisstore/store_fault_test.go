@@ -328,3 +328,20 @@ func BenchmarkStoreTake(b *testing.B) {
 		}
 	})
 }
+
+// The idle connection of a Redis that is gone is dead, so go-redis dials during the call, as often as it may.
+func TestACallOnADeadConnectionEndsInTime(t *testing.T) {
+	server := redistest.Shared(t)
+	client := redis.NewClient(&redis.Options{Addr: server.Addr, DialerRetries: 100, DialerRetryTimeout: hang / 100})
+	defer client.Close()
+	s := &redisstore.Store{Client: client}
+	c := quota.Charge{Key: "key", Limit: compile(t, quota.PerDay(1_000_000))}
+	isFound(t, s, c)
+	server.Kill()
+	for range 10 {
+		start := time.Now()
+		_, err := s.Take(ctx, nil, c)
+		require.Error(t, err)
+		require.Less(t, time.Since(start), hang/10)
+	}
+}
