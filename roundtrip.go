@@ -9,6 +9,7 @@ import (
 
 	"github.com/heedhttp/heed/internal/cool"
 	"github.com/heedhttp/heed/internal/hostkey"
+	"github.com/heedhttp/heed/ratelimit"
 )
 
 // epoch is earlier than any clock reading, also in a synctest bubble, whose time starts in the year
@@ -26,8 +27,9 @@ type call struct {
 	traces []*Trace        // from the context
 	drain  context.Context // from WithDrain, or nil
 	start  time.Duration
-	host   hostkey.Name // scheme and host, the budget's key
-	server *server      // what the Board knows of it, or nil
+	host   hostkey.Name       // scheme and host, the budget's key
+	server *server            // what the Board knows of it, or nil
+	vendor *ratelimit.Profile // of the host, or nil; set before each attempt
 
 	keysKnown bool          // coolKeys and keyCount are set
 	keyCount  int           // how many coolKeys there are
@@ -269,15 +271,15 @@ func (c *call) send() error {
 	c.out.handedOver = true
 	c.last = Attempt{Number: c.number, Request: c.req, Waited: waited, sent: c.sent, givenUps: givenUps.Load()}
 	base, out := c.t.base(out)
-	profile := c.eventProfile()
-	if most > 0 || c.policy.IdleTimeout > 0 || profile != nil {
+	c.vendor = c.profile()
+	if most > 0 || c.watches() {
 		c.resp, c.err = roundTripWithin(base, out, most, split)
 	} else {
 		c.resp, c.err = base.RoundTrip(out)
 	}
 	c.resp, c.err = checkResult(c.req, out, c.resp, asProxyError(base, out, c.err))
 	c.bodyOpen = c.resp != nil
-	c.watchBody(profile)
+	c.watchBody()
 	return nil
 }
 
@@ -310,7 +312,7 @@ func (c *call) observe() {
 	if c.err != nil {
 		c.errs = append(c.errs[max(0, len(c.errs)-maxCauses+1):], asAttemptError(c.err))
 	}
-	c.policy.readHint(a, c.profile())
+	c.policy.readHint(a, c.vendor)
 	c.learnSDK()
 	c.tellPacer(*a)
 	c.learnHost()

@@ -15,29 +15,28 @@ const (
 	idleBytes  = 32 << 10               // the most that one Read returns under IdleTimeout
 )
 
-// eventProfile returns the Profile for the host if it has Events, or nil.
-func (c *call) eventProfile() *ratelimit.Profile {
-	if profile := c.profile(); profile != nil && len(profile.Events) > 0 {
-		return profile
-	}
-	return nil
+// watches reports whether the attempt needs a context of its own, because its response's body may have to be
+// given up.
+func (c *call) watches() bool {
+	return c.policy.IdleTimeout > 0 || c.vendor != nil && len(c.vendor.Events) > 0
 }
 
 // watchBody replaces the response's body, which roundTripWithin has made, if its first event has to be read
 // or if there is an IdleTimeout.
-func (c *call) watchBody(profile *ratelimit.Profile) {
-	if c.resp == nil {
+func (c *call) watchBody() {
+	if c.resp == nil || !c.watches() {
 		return
 	}
-	if profile != nil && !profile.HasEvents(c.resp.StatusCode, c.resp.Header) {
-		profile = nil
-	}
 	body, ok := c.resp.Body.(*cancelBody)
-	if ok && (profile != nil || c.policy.IdleTimeout > 0) {
-		c.resp.Body = &streamBody{
-			cancelBody: body, profile: profile, idle: max(0, c.policy.IdleTimeout), ended: make(chan struct{}),
-		}
+	events := c.vendor != nil && c.vendor.HasEvents(c.resp.StatusCode, c.resp.Header)
+	if !ok || !events && c.policy.IdleTimeout <= 0 {
+		return
 	}
+	b := &streamBody{cancelBody: body, idle: max(0, c.policy.IdleTimeout), ended: make(chan struct{})}
+	if events {
+		b.profile = c.vendor
+	}
+	c.resp.Body = b
 }
 
 // readAnswer returns what a's response means. It waits for the first event of a stream.

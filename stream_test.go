@@ -109,14 +109,14 @@ func TestTheFirstEventOfAStreamIsRead(t *testing.T) {
 		"a long event":       {stream: []chunk{{0, "data: " + strings.Repeat("x", 4090)}, {time.Second, "\n\n"}}},
 		"many lines":         {stream: []chunk{{0, strings.Repeat("\n", 1<<13)}}},
 		"pings first":        {stream: []chunk{{0, ping}, {20 * ms, ": keep-alive\n\n"}, {30 * ms, started}}, returned: 50 * ms},
-		"pings only":         {stream: []chunk{{0, ping}, {60 * ms, ping}, {60 * ms, ping}, {30 * ms, started}}, returned: 100 * ms},
+		"pings only":         {stream: []chunk{{0, ping}, {60 * ms, ping}, {60 * ms, started}}, returned: 100 * ms},
 		"refused":            {stream: []chunk{{0, refusal}}, refused: true},
 		"refused late":       {stream: []chunk{{99 * ms, refusal}}, returned: 99 * ms, refused: true},
 		"refused too late":   {stream: []chunk{{101 * ms, refusal}}, returned: 100 * ms},
 		"refused with CRLF":  {stream: []chunk{{0, strings.ReplaceAll(refusal, "\n", "\r\n")}}, refused: true},
 		"refused with CR":    {stream: []chunk{{0, "\uFEFF" + strings.ReplaceAll(refusal, "\n", "\r")}}, refused: true},
 		"refused in pieces":  {stream: bytewise(refusal), refused: true},
-		"refused after ping": {stream: []chunk{{0, ": hello\n\nid: 1\nevent: x\n\n" + ping}, {50 * ms, refusal}}, returned: 50 * ms, refused: true},
+		"refused after ping": {stream: []chunk{{0, ": x\n\nid: 1\nevent: x\n\n" + ping}, {ms, refusal}}, returned: ms, refused: true},
 		"refused second":     {stream: []chunk{{0, started}, {0, refusal}}},
 		"error of the user":  {stream: []chunk{{0, strings.ReplaceAll(refusal, "overloaded", "not_found")}}},
 		"error not JSON":     {stream: []chunk{{0, "event: error\ndata: no\n\n"}}},
@@ -158,7 +158,8 @@ func TestTheFirstEventOfAStreamIsRead(t *testing.T) {
 func TestAStreamIsPassedOnAsItComes(t *testing.T) {
 	stream := []chunk{{0, "event: x\n"}, {time.Second, "data: 1\n"}, {time.Second, "\n"}, {time.Second, started}}
 	for _, idle := range []time.Duration{0, time.Minute} {
-		protocols(t, func() http.HandlerFunc { return streams(new(atomic.Int32), stream) }, func(t *testing.T, base *http.Transport) {
+		h := func() http.HandlerFunc { return streams(new(atomic.Int32), stream) }
+		protocols(t, h, func(t *testing.T, base *http.Transport) {
 			policy := vendor("anthropic")
 			policy.IdleTimeout = idle
 			start := time.Now()
@@ -271,7 +272,7 @@ func TestPacersAndLogsSeeARefusalInAStream(t *testing.T) {
 			calls.Wait()
 			assert.Equal(t, rate, cmp.Compare(adaptive.Limit(post(t.Context())), before), text)
 			assert.Equal(t, rate < 0, progress.Refused == 5)
-			assert.Equal(t, rate < 0, strings.Contains(log.String(), "status=200 ") && strings.Contains(log.String(), " meaning=limited"))
+			assert.Equal(t, rate < 0, strings.Contains(log.String(), " meaning=limited"))
 		})
 	}
 }
@@ -405,7 +406,8 @@ func TestIdleTimeoutEndsABodyThatSendsNothing(t *testing.T) {
 	for _, policy := range []heed.RetryPolicy{
 		{}, {AttemptTimeout: 5 * time.Second}, vendor("anthropic"), vendor("telegram"),
 	} {
-		protocols(t, func() http.HandlerFunc { return streams(new(atomic.Int32), stream) }, func(t *testing.T, base *http.Transport) {
+		h := func() http.HandlerFunc { return streams(new(atomic.Int32), stream) }
+		protocols(t, h, func(t *testing.T, base *http.Transport) {
 			policy.IdleTimeout = 30 * time.Second
 			client := &http.Client{Transport: &heed.Transport{Base: base, Retry: policy}, Timeout: time.Hour}
 			start := time.Now()
@@ -494,8 +496,8 @@ func TestABodyStaysAsItIs(t *testing.T) {
 		{200, heed.RetryPolicy{IdleTimeout: time.Second}, "text/plain", false},
 	} {
 		b := newBody("x")
-		tr := &heed.Transport{Base: newScript(reply{status: c.status, body: b, header: []string{"Content-Type", c.kind}}), Retry: c.policy}
-		resp := roundTrip(t, tr, get(t.Context()))
+		base := newScript(reply{status: c.status, body: b, header: []string{"Content-Type", c.kind}})
+		resp := roundTrip(t, &heed.Transport{Base: base, Retry: c.policy}, get(t.Context()))
 		assert.Equal(t, c.same, resp.Body == io.ReadCloser(b), "%+v", c)
 		resp.Body.Close()
 	}

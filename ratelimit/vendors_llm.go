@@ -65,12 +65,13 @@ func llmVendors() []Profile {
 		{
 			Name: "azure-openai", Title: "Azure OpenAI, AI Foundry",
 			Hosts:   []string{"*.openai.azure.com", "*.cognitiveservices.azure.com", "*.services.ai.azure.com"},
-			Checked: "2026-11", Source: "learn.microsoft.com, Azure OpenAI; endpoints for Azure AI Foundry Models; " +
-				openAIEventSource + "; github.com/earendil-works/pi/issues/1935",
+			Checked: "2026-11",
+			Source: "learn.microsoft.com, Azure OpenAI; endpoints for Azure AI Foundry Models; " +
+				"events as of OpenAI and Anthropic; github.com/earendil-works/pi/issues/1935",
 			Sends:     "`Retry-After-Ms`; OpenAI's fields in plain seconds, −1 without a limit",
 			Signs:     []Sign{vetoed, refused, asked},
 			MaxTokens: answer,
-			Events:    openAIEvents(),
+			Events:    append(openAIEvents(), anthropicEvents()...),
 			Scope: Scope{Groups: []Group{
 				{Name: "deployment", Paths: []string{"/openai/deployments/{}"}},
 				{Name: "deployment", Paths: append([]string{
