@@ -51,11 +51,7 @@ func TestAPlaceIsHeldUntilTheBodyEnds(t *testing.T) {
 		f := &pace.InFlight{Limit: 3}
 		tl := newTimeline(t, f)
 		text := func() io.ReadCloser { return io.NopCloser(strings.NewReader("text")) }
-		holds := func(while func()) {
-			before, limit := f.Places(get())
-			while()
-			uses(t, f, before, limit)
-		}
+		held := int64(0)
 		for _, ends := range []func(){
 			func() { tl.givesBack() },
 			func() { f.Observe(heed.Attempt{Request: get(), Err: errGone}) },
@@ -63,14 +59,16 @@ func TestAPlaceIsHeldUntilTheBodyEnds(t *testing.T) {
 			func() { _, _ = io.ReadAll(answered(f, 200, text()).Body) },
 			func() {
 				resp := answered(f, 200, text())
-				holds(func() { _, _ = resp.Body.Read(make([]byte, 1)) })
+				_, _ = resp.Body.Read(make([]byte, 1))
+				uses(t, f, held, 3)
 				resp.Body.Close()
 				_, _ = io.ReadAll(resp.Body)
 				resp.Body.Close()
 			},
 			func() {
 				resp := answered(f, 101, text())
-				holds(func() { _, _ = io.ReadAll(resp.Body) })
+				_, _ = io.ReadAll(resp.Body)
+				uses(t, f, held, 3)
 				resp.Body.Close()
 			},
 		} {
@@ -78,11 +76,11 @@ func TestAPlaceIsHeldUntilTheBodyEnds(t *testing.T) {
 				tl.goes()
 			}
 			tl.waits(time.Second)
-			ends()
-			uses(t, f, 2, 3)
-			ends()
-			ends()
-			uses(t, f, 0, 3)
+			for held = 3; held > 0; {
+				ends()
+				held--
+				uses(t, f, held, 3)
+			}
 			f.Observe(heed.Attempt{Request: get()}) // of a request that never waited
 			uses(t, f, 0, 3)
 		}
@@ -181,11 +179,11 @@ func TestEachKeyHasPlacesOfItsOwn(t *testing.T) {
 		return req
 	}
 	f := &pace.InFlight{Limit: 1, MaxKeys: 2}
-	for i := range 4 { // those in flight are never forgotten
-		require.NoError(t, f.WaitAtMost(of(fmt.Sprint(i)), 0))
-		require.Error(t, f.WaitAtMost(of(fmt.Sprint(i)), 0))
-	}
 	for i := range 4 {
+		require.NoError(t, f.WaitAtMost(of(fmt.Sprint(i)), 0))
+	}
+	for i := range 4 { // those in flight are never forgotten
+		require.Error(t, f.WaitAtMost(of(fmt.Sprint(i)), 0))
 		f.Observe(heed.Attempt{Request: of(fmt.Sprint(i))})
 	}
 	require.NoError(t, f.Wait(of("5")))
@@ -371,6 +369,21 @@ func TestRefusalsOfABurstTellTheLimit(t *testing.T) {
 		answered(f, 200, http.NoBody)
 		answered(f, 429, http.NoBody)
 		uses(t, f, 0, 4) // neither an outage nor the refusal of one that was alone is about others
+
+		for i, status := range []int{500, 200} { // a hundred good answers raise the limit
+			for range 100 {
+				tl.goes()
+				answered(f, status, http.NoBody)
+			}
+			tl.at(time.Minute)
+			for range 4 + i {
+				tl.goes()
+			}
+			tl.waits(time.Second)
+			for range 4 + i {
+				tl.givesBack()
+			}
+		}
 	})
 }
 
