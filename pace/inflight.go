@@ -38,7 +38,7 @@ import (
 // The package's tests measure it with answers that take 1 to 20 seconds, and a server whose limit
 // changes between 10 and 4 every two minutes. The limit is found again within 30 seconds, 5 % of all
 // requests are refused, and 96 % of the places are used. With a limit that stays at 10, 1 % are
-// refused, and 98 % are used. It takes about a minute to find a limit of 100.
+// refused, and 98 % are used. To find a limit of 100 may take a minute and a half.
 //
 // With other Pacers in an Each, put it last, so that no request has a place while it waits for them.
 //
