@@ -103,3 +103,28 @@ func TestUnitsGivenBackMoveEveryCostForward(t *testing.T) {
 		wg.Wait()
 	})
 }
+
+// Of several limits, all must have the units.
+func TestUnitsGivenBackToSeveralLimits(t *testing.T) {
+	for _, test := range []struct {
+		second quota.Policy
+		want   time.Duration // of the third request
+	}{
+		{quota.Policy{Name: "slower", Quota: 10, Window: time.Second, Burst: 20}, 0},
+		{quota.Policy{Name: "faster", Quota: 20, Window: time.Second, Burst: 20}, 100 * ms},
+		{quota.Policy{Name: "window", Quota: 50, Window: time.Second, Algorithm: quota.FixedWindow}, 200 * ms},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			pacer := &pace.Shared{
+				Store: new(quota.Memory), Policies: append(tenPerSecond(1), test.second),
+			}
+			l := newTimeline(t, pacer)
+			l.goes()
+			l.joins()
+			c := l.joins()
+			pacer.Correct(get(), -2)
+			l.wg.Wait()
+			l.admittedAt(test.want, c)
+		})
+	}
+}

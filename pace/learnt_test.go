@@ -119,6 +119,34 @@ func TestACostIsAveragedOverRequestsInFlight(t *testing.T) {
 	}
 }
 
+// Requests of known cost, and those of a new period, say nothing about the unknown cost.
+func TestOtherChargesAreNotLearnt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newAdvertisedTimeline(t, &pace.Advertised{})
+		l.sends(tokens(700, time.Minute)...)
+		known := request(pace.WithCost(t.Context(), "tokens", 100), "http://example.com/")
+		require.NoError(t, l.pacer.WaitAtMost(known, 0))
+		l.observes(known, 200, tokens(600, time.Minute)...)
+		l.sends(tokens(300, time.Minute)...)
+		assert.InDelta(t, spread(300, 300), l.advertised.WouldWait(get()), float64(10*ms))
+		l.at(time.Minute)
+		l.sends(tokens(290, time.Minute)...)
+		assert.InDelta(t, 60540*ms, l.advertised.WouldWait(get()), float64(10*ms), "300 of the next period")
+	})
+}
+
+// Those that were sent before anything was known cost as much.
+func TestRequestsInFlightAreEstimated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newAdvertisedTimeline(t, &pace.Advertised{})
+		first := get()
+		require.NoError(t, l.pacer.WaitAtMost(first, 0))
+		l.goes()
+		l.observes(first, 200, tokens(700, time.Minute)...)
+		assert.InDelta(t, spread(300, 400), l.advertised.WouldWait(get()), float64(10*ms))
+	})
+}
+
 func TestAnEstimateRefusesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newAdvertisedTimeline(t, &pace.Advertised{})
@@ -141,7 +169,7 @@ func TestABucketIsFoundByItsReset(t *testing.T) {
 		wait   time.Duration
 	}{
 		"a bucket":             {[]time.Duration{6 * time.Second, 12 * time.Second, 57 * time.Second}, 3060 * ms}, // for 51 of 100
-		"in whole seconds":     {[]time.Duration{6 * time.Second, 12 * time.Second, 58 * time.Second}, 3060 * ms},
+		"rounded up":           {[]time.Duration{6 * time.Second, 12 * time.Second, 58900 * ms}, 3060 * ms},
 		"a window":             {[]time.Duration{60 * time.Second, 57 * time.Second, 54 * time.Second}, 56940 * ms},
 		"a window after all":   {[]time.Duration{6 * time.Second, 12 * time.Second, 30 * time.Second}, 32940 * ms},
 		"more than it ever is": {[]time.Duration{6 * time.Second, 12 * time.Second, 70 * time.Second}, 73430 * ms},
