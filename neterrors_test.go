@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -44,12 +46,16 @@ func (p peer) listen(t *testing.T) (addr string) {
 	return l.Addr().String()
 }
 
-// nobody returns an address at which nothing listens.
+// nobody returns an address at which nothing listens. Its port is in use until the end of t, so that nobody
+// else begins to listen there.
 func nobody(t *testing.T) (addr string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	socket, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
 	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	t.Cleanup(func() { syscall.Close(socket) })
+	require.NoError(t, syscall.Bind(socket, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	name, err := syscall.Getsockname(socket)
+	require.NoError(t, err)
+	return fmt.Sprint("127.0.0.1:", name.(*syscall.SockaddrInet4).Port)
 }
 
 func silent(conn net.Conn) { io.Copy(io.Discard, conn) }

@@ -153,7 +153,7 @@ func TestPastedTextIsExplained(t *testing.T) {
 	a = explain(t, question{Text: telegram, Vendor: "telegram", Received: received})
 	assert.Equal(t, "A limit refused the request, and nothing was done.", a.Meaning)
 	assert.Equal(t, `answer := ratelimit.Vendor("telegram").Read(resp, time.Now()) // limited, 35s, true`, a.Call)
-	assert.Contains(t, a.Client, "Profiles: ratelimit.Vendors()")
+	assert.Contains(t, a.Client, "it knows the host")
 
 	for _, name := range ratelimit.VendorNames() {
 		assert.NotEmpty(t, explain(t, question{Text: "HTTP/1.1 429 x", Vendor: name}).Meaning, name)
