@@ -147,7 +147,7 @@ func (c *call) keys() []coolKey {
 		c.coolKeys[0].Name, c.keyCount = hostkey.NameOf(key), 1
 		if scope := b.scopes.Of(c.req, c.host, c.policy.Profiles); scope != "" {
 			c.coolKeys[1].Name, c.keyCount = hostkey.NameOf(key+" "+scope), 2
-		} else if p := c.profile(); p != nil && p.Scope.Lacks(c.req) && c.t.lacking.CompareAndSwap(false, true) {
+		} else if p := c.profile(); p != nil && !c.t.lacking.Load() && p.Scope.Lacks(c.req) && !c.t.lacking.Swap(true) {
 			c.traceDegraded(fmt.Errorf("heed: %s limits each model separately, and the body of a %s request does not "+
 				"tell the model: a refusal holds back all requests of its credential", p.Title, c.req.Method))
 		}

@@ -215,6 +215,9 @@ func (p *RetryPolicy) readHint(a *Attempt, profile *ratelimit.Profile) {
 		answer := readAnswer(profile, a)
 		a.meaning, a.hint, a.hinted = answer.Meaning, answer.Wait, answer.Known
 		a.accountWide, a.requestOnly = answer.All, answer.Own
+		if a.meaning == ratelimit.Final && a.hinted && a.hint <= p.maxWait() {
+			a.meaning = ratelimit.Limited // a quota of a day that is back soon
+		}
 	case p.Hint == nil && resp.StatusCode >= 400:
 		a.hint, a.hinted = ratelimit.Wait(resp.StatusCode, resp.Header, time.Time{})
 	}

@@ -172,9 +172,10 @@ func limitOf(v Verdict, left string) string {
 //
 // A Profile for the host may know better what a response means, and overrides these rules.
 //
-// A field says that an SDK counts attempts, which it makes itself (X-Stainless-Retry-Count, Amz-Sdk-Request): then
-// only refusals and requests that were not sent are worth a retry here, and the SDK repeats the rest, 529 without a
-// hint included. A count of 0 says so once the SDK has repeated a request to this host in the last hour.
+// A field may say that an SDK counts attempts, which it makes itself (X-Stainless-Retry-Count, Amz-Sdk-Request). Then
+// the SDK repeats what failed. Worth a retry here is only what was not sent and, once, what was refused with a hint. As
+// SDKs that repeat nothing send a count of 0, too, that alone counts only if an SDK has repeated a request to the host
+// within the last hour.
 //
 // Never worth a retry:
 //
@@ -194,14 +195,12 @@ func (a *Attempt) worthwhile() bool {
 		return a.worthwhileError()
 	case a.Response == nil || forbidsRetry(a.Response.Header) || a.meaning == ratelimit.Final || a.notCached():
 		return false
-	case a.counted && a.Response.StatusCode >= 500 && !a.hinted:
-		return false // also an overload: the SDK comes again
-	case a.throttled(), a.Response.StatusCode == http.StatusTooEarly:
+	case a.counted: // the SDK comes again; what it may not know is how long a refusal asks to wait
+		return a.throttled() && a.hinted && a.Number <= 1
+	case a.throttled(), a.Response.StatusCode == http.StatusTooEarly, a.declared:
 		return true
-	case a.counted:
-		return false
-	case a.meaning == ratelimit.Retry, a.declared:
-		return true
+	case a.meaning == ratelimit.Retry:
+		return !a.failedInBody() || a.idempotent() // in a body it is no request to try again
 	}
 	switch a.Response.StatusCode {
 	case http.StatusRequestTimeout, http.StatusInternalServerError, http.StatusBadGateway,

@@ -16,10 +16,12 @@ const outsideFor = time.Hour
 // own SDK would.
 func (c *call) learnSDK() {
 	a := &c.last
-	if a.Err == nil && a.Response.StatusCode < 400 {
+	inBody := a.failedInBody()
+	if a.Err == nil && a.Response.StatusCode < 400 && !inBody {
 		return
 	}
-	if a.counted = c.countedOutside(); !a.counted && !a.idempotent() {
+	a.counted = !inBody && c.countedOutside() // SDKs repeat nothing after a 200
+	if !a.counted && !a.idempotent() {
 		a.declared = c.declaredSafe()
 	}
 }
@@ -29,8 +31,10 @@ func (c *call) learnSDK() {
 func (c *call) countedOutside() bool {
 	made, decided := attemptsOutside(c.req.Header)
 	switch {
-	case made == 0 || decided || c.server == nil:
-		return made > 0 && decided || made > 1
+	case made == 0:
+		return false
+	case decided || c.server == nil:
+		return decided || made > 1
 	case made > 1:
 		c.server.counted.Store(int64(c.ended))
 		return true
@@ -67,7 +71,7 @@ func (c *call) declaredSafe() bool {
 		return false
 	}
 	a, status := &c.last, 0
-	if a.Response != nil {
+	if a.Response != nil && !a.failedInBody() {
 		status = a.Response.StatusCode
 	}
 	if !p.Repeatable(c.req, status) {

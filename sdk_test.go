@@ -89,6 +89,28 @@ func TestAQuotaThatIsUsedUpIsFinal(t *testing.T) {
 	})
 }
 
+// The caller may wait for a quota of a day that comes back continuously.
+func TestAQuotaThatIsBackSoonIsWaitedFor(t *testing.T) {
+	const daily = `{"error":{"message":"Rate limit reached on tokens per day (TPD): Limit 100000, Used 99823."}}`
+	for wait, sent := range map[string]int{"9": 2, "90": 1} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScript(jsonReply(429, daily, "Retry-After", wait), ok)
+			status(t, &heed.Transport{Base: s}, ask(t.Context(), completions))
+			assert.Equal(t, sent, s.count(), wait)
+		})
+	}
+}
+
+func TestARefusalThatForbidsARetryHoldsOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScript(jsonReply(429, `{}`, "Retry-After", "30", "X-Should-Retry", "false"), ok)
+		tr := &heed.Transport{Base: s}
+		assert.Equal(t, 429, status(t, tr, ask(t.Context(), completions)))
+		assert.Equal(t, 200, status(t, tr, ask(t.Context(), completions)))
+		assert.GreaterOrEqual(t, s.times()[1], 30*time.Second)
+	})
+}
+
 func TestAnAccountWithoutMoneyHoldsNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var replies []reply
@@ -123,7 +145,8 @@ func TestAVendorsClientSaysWhatIsRepeated(t *testing.T) {
 		"an SDK may not": {jsonReply(500, `{}`), "/v1/chat/completions", []string{"X-Stainless-Retry-Count", "0"}, 4},
 		"nonsense":       {jsonReply(500, `{}`), "/v1/chat/completions", []string{"X-Stainless-Retry-Count", "-1"}, 4},
 		"overloaded":     {jsonReply(529, `{}`), "/v1/chat/completions", []string{"X-Stainless-Retry-Count", "1"}, 1},
-		"refused":        {jsonReply(429, `{}`), "/v1/chat/completions", []string{"X-Stainless-Retry-Count", "1"}, 4},
+		"refused":        {jsonReply(429, `{}`), "/v1/chat/completions", []string{"X-Stainless-Retry-Count", "1"}, 1},
+		"hinted":         {jsonReply(429, `{}`, "Retry-After", "2"), "/v1/chat/completions", []string{"X-Stainless-Retry-Count", "1"}, 2},
 		"not sent":       {reply{err: errRefused}, "/v1/chat/completions", []string{"X-Stainless-Retry-Count", "1"}, 2},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -18,7 +18,7 @@ const (
 // watches reports whether the attempt needs a context of its own, because its response's body may have to be
 // given up.
 func (c *call) watches() bool {
-	return c.policy.IdleTimeout > 0 || c.vendor != nil && len(c.vendor.Events) > 0
+	return c.policy.IdleTimeout > 0 || c.vendor != nil && len(c.vendor.Events) > 0 && c.req.Header["Upgrade"] == nil
 }
 
 // watchBody replaces the response's body, which roundTripWithin has made, if its first event has to be read

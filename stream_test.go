@@ -186,6 +186,8 @@ func sse(text string) reply {
 	return reply{status: 200, header: []string{"Content-Type", "text/event-stream"}, body: readCloser(text)}
 }
 
+const messages = "https://api.anthropic.com/v1/messages"
+
 // It leaves everything as the status does that it stands for.
 func TestARefusalInAStreamCountsAsOne(t *testing.T) {
 	type result struct {
@@ -202,9 +204,9 @@ func TestARefusalInAStreamCountsAsOne(t *testing.T) {
 			tr.Base = roundTripFunc(func(req *http.Request) (*http.Response, error) { return response(req, reply()), nil })
 			tr.Retry.MaxAttempts = 3
 			for range 3 {
-				status(t, tr, post(t.Context()))
+				status(t, tr, ask(t.Context(), messages))
 			}
-			r.meanings, r.balance = pacer.meanings, budget.Balance("http://example.com")
+			r.meanings, r.balance = pacer.meanings, budget.Balance("https://api.anthropic.com")
 		})
 		return r
 	}
@@ -224,14 +226,21 @@ func TestARefusalInAStreamCountsAsOne(t *testing.T) {
 // As while nothing but 500 comes, the third retry waits for a second or more.
 func TestAFailureInAStreamIsNoAnswerOfItsHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		policy := vendor("anthropic")
-		policy.Backoff = nil
-		tr := &heed.Transport{Retry: policy, Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
-			return response(req, sse(failure)), nil
-		})}
-		start := time.Now()
-		status(t, tr, post(t.Context()))
-		assert.Greater(t, time.Since(start), time.Second)
+		took := func(req *http.Request) time.Duration {
+			policy := vendor("anthropic")
+			policy.Backoff = nil
+			tr := &heed.Transport{Retry: policy, Base: roundTripFunc(func(req *http.Request) (*http.Response, error) {
+				return response(req, sse(failure)), nil
+			})}
+			start := time.Now()
+			status(t, tr, req)
+			return time.Since(start)
+		}
+		assert.Greater(t, took(ask(t.Context(), messages)), time.Second)
+		counted := ask(t.Context(), messages)
+		counted.Header.Set("X-Stainless-Retry-Count", "1")
+		assert.Greater(t, took(counted), time.Second, "an SDK does not repeat it")
+		assert.Zero(t, took(post(t.Context())), "what the vendor's client does not repeat may have been done")
 	})
 }
 

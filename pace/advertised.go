@@ -117,13 +117,17 @@ func (a *Advertised) WaitAtMost(req *http.Request, most time.Duration) error {
 	if a.MaxKeys < 0 {
 		return fmt.Errorf("pace: Advertised.MaxKeys is %d: it must not be negative", a.MaxKeys)
 	}
-	start, pacers := time.Now(), a.documentedFor(req)
-	if err := waitDocumented(pacers, req, most); err != nil {
+	pacers := a.documentedFor(req)
+	if pacers == nil {
+		return a.waitAnnounced(req, most)
+	}
+	start := time.Now()
+	if err := a.documented.wait(pacers, req, most); err != nil {
 		return err
 	}
 	err := a.waitAnnounced(req, most-time.Since(start))
 	if err != nil {
-		pacers.Observe(heed.Attempt{Request: req, Err: heed.ErrNotSent})
+		a.documented.observe(heed.Attempt{Request: req, Err: heed.ErrNotSent})
 	}
 	return err
 }
@@ -227,9 +231,7 @@ func (a *Advertised) join(
 
 // Observe learns from a response.
 func (a *Advertised) Observe(at heed.Attempt) {
-	if at.Err == heed.ErrNotSent {
-		a.documentedFor(at.Request).Observe(at)
-	}
+	a.documented.observe(at)
 	now, req := time.Now(), at.Request
 	host := a.hosts.Name(req.URL.Scheme, req.URL.Host)
 	cached := at.Response != nil && ratelimit.FromCache(at.Response.Header)

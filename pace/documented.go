@@ -17,6 +17,7 @@ import (
 type documented struct {
 	mu     sync.Mutex
 	limits map[*ratelimit.Documented]*Keyed
+	taken  map[*http.Request]each // the limits of which a request in flight has a token
 }
 
 // covering returns the Pacers of the limits of p, which may be nil, that cover req.
@@ -50,15 +51,38 @@ func (d *documented) pacer(limit *ratelimit.Documented, like *Advertised) *Keyed
 	return k
 }
 
-// waitDocumented waits for all of pacers. A request that cannot wait so long goes at once: the vendor may admit it.
-func waitDocumented(pacers each, req *http.Request, most time.Duration) error {
+// wait waits for all of pacers. A request that cannot wait so long goes at once, without a token: the vendor may admit
+// it.
+func (d *documented) wait(pacers each, req *http.Request, most time.Duration) error {
+	var taken each
 	start := time.Now()
-	for i, p := range pacers {
+	for _, p := range pacers {
 		err := waitAtMost(p, req, most-time.Since(start))
-		if overdue := (*heed.OverdueError)(nil); err != nil && !errors.As(err, &overdue) {
-			pacers[:i].Observe(heed.Attempt{Request: req, Err: heed.ErrNotSent})
+		if overdue := (*heed.OverdueError)(nil); errors.As(err, &overdue) {
+			continue
+		}
+		if err != nil {
+			taken.Observe(heed.Attempt{Request: req, Err: heed.ErrNotSent})
 			return err
 		}
+		taken = append(taken, p)
+	}
+	if taken != nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.taken == nil {
+			d.taken = make(map[*http.Request]each)
+		}
+		d.taken[req] = taken
 	}
 	return nil
+}
+
+// observe gives the tokens of a request back that was not sent.
+func (d *documented) observe(a heed.Attempt) {
+	d.mu.Lock()
+	taken := d.taken[a.Request]
+	delete(d.taken, a.Request)
+	d.mu.Unlock()
+	taken.Observe(a)
 }

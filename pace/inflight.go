@@ -14,6 +14,7 @@ import (
 	"github.com/heedhttp/heed/internal/hostkey"
 	"github.com/heedhttp/heed/internal/keyed"
 	"github.com/heedhttp/heed/quota"
+	"github.com/heedhttp/heed/ratelimit"
 )
 
 // An InFlight limits how many requests of a key are in flight at a time:
@@ -395,6 +396,12 @@ func (f *InFlight) refused(a heed.Attempt) (refused, hinted bool) {
 		return false, false
 	}
 	_, hinted = heed.RetryAfter(a.Response, time.Now())
+	switch a.Meaning() {
+	case ratelimit.Limited:
+		return true, hinted
+	case ratelimit.Final: // a quota that fewer requests at a time do not spare
+		return false, hinted
+	}
 	status := a.Response.StatusCode
 	return status == http.StatusTooManyRequests || hinted && status == http.StatusServiceUnavailable, hinted
 }

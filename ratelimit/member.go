@@ -65,14 +65,14 @@ type memberScanner struct {
 
 // fill reads more. It returns false at the end.
 func (s *memberScanner) fill() bool {
-	for s.at == s.end {
+	for range 100 { // as bufio does; a Reader should not return nothing and no error
 		n, err := s.r.Read(s.buf[:min(int64(len(s.buf)), s.left)])
 		s.at, s.end, s.left = 0, n, s.left-int64(n)
-		if n == 0 && (err != nil || s.left == 0) {
-			return false
+		if n > 0 || err != nil || s.left == 0 {
+			return n > 0
 		}
 	}
-	return true
+	return false
 }
 
 // next returns the next byte, or 0 at the end.
@@ -210,7 +210,7 @@ const bytesOfToken = 3
 
 // MostTokens returns how many tokens a request costs at most: what a member of its body
 // named in MaxTokens says, and one for every three bytes of the body. It is 0 if there is no
-// such member. pace.Advertised uses it.
+// such member, or if another says that the cost does not depend on the body alone. pace.Advertised uses it.
 func (p *Profile) MostTokens(req *http.Request) (most int64) {
 	if len(p.MaxTokens) == 0 || req.ContentLength <= 0 {
 		return 0
@@ -220,16 +220,29 @@ func (p *Profile) MostTokens(req *http.Request) (most int64) {
 		return 0
 	}
 	defer body.Close()
-	members(body, mostMember, func(name, text []byte) bool {
+	complete := members(body, mostMember, func(name, text []byte) bool {
 		n, err := strconv.ParseInt(string(text), 10, 32)
-		if err != nil || n <= 0 || !slices.Contains(p.MaxTokens, string(name)) {
-			return true
+		switch {
+		case slices.Contains(costElsewhere, string(name)) && !saysNothing(text):
+			most = 0
+			return false
+		case most == 0 && err == nil && n > 0 && slices.Contains(p.MaxTokens, string(name)):
+			most = n + req.ContentLength/bytesOfToken
 		}
-		most = n + req.ContentLength/bytesOfToken
-		return false
+		return true
 	})
+	if !complete {
+		return 0
+	}
 	return most
 }
+
+// costElsewhere are members that say that a request costs more than its own body shows: several answers, or text that
+// the server has.
+var costElsewhere = []string{"n", "best_of", "previous_response_id", "conversation"}
+
+// saysNothing reports whether a value of such a member means nothing.
+func saysNothing(text []byte) bool { return string(text) == "null" || string(text) == "1" }
 
 // bodyOf returns a copy of the request's body, or nil.
 func bodyOf(req *http.Request) io.ReadCloser {

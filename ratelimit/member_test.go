@@ -90,6 +90,7 @@ func TestLimitsOfModelsAndDeployments(t *testing.T) {
 		{"gemini", "GET /v1beta/models/gemini-2.5-pro", ""},
 		{"gemini", "POST /v1/projects/p/locations/us-central1/publishers/google/models/g:predict", "model us-central1 g"},
 		{"amazon-bedrock", "POST /model/anthropic.claude-v1:0/converse", "model anthropic.claude-v1:0"},
+		{"amazon-bedrock", "POST /model/us.anthropic%2Fclaude/converse", "model us.anthropic/claude"},
 		{"openai", "POST /v1/responses", "model m"},
 		{"openai", "POST /v1/files", ""},
 		{"anthropic", "POST /v1/messages", "model m"},
@@ -104,6 +105,15 @@ func TestLimitsOfModelsAndDeployments(t *testing.T) {
 	}
 }
 
+func TestAnAccountOfAWSIsInNoName(t *testing.T) {
+	scope := ratelimit.Vendor("amazon-bedrock").Scope
+	name := func(model string) string {
+		return scope.Of(chat("https://api.example/model/arn%3Aaws%3Abedrock%3Aus%3A123456789012%3Aprofile%2F"+model+"/converse", `{}`))
+	}
+	assert.NotContains(t, name("claude"), "123456789012")
+	assert.NotEqual(t, name("claude"), name("nova"))
+}
+
 // What an LLM vendor's own client repeats by default may be repeated, and nothing else.
 func TestRepeatable(t *testing.T) {
 	for _, c := range []struct {
@@ -114,6 +124,10 @@ func TestRepeatable(t *testing.T) {
 		{"openai", "POST /v1/responses", `{"background":false,"store":null}`, []int{500}, nil},
 		{"openai", "POST /v1/responses", `{"background":true}`, nil, []int{0, 409, 500}},
 		{"openai", "POST /v1/responses", `{"store":true}`, nil, []int{0, 500}},
+		{"openai", "POST /v1/responses", `{"st\u006fre":true}`, nil, []int{500}},
+		{"openai", "POST /v1/responses", `{"conversation":"conv_1"}`, nil, []int{500}},
+		{"anthropic", "POST /v1/messages", `{"mcp_servers":[{}]}`, nil, []int{500}},
+		{"amazon-bedrock", "POST /model/arn%3Aaws%3Abedrock%2Fclaude/converse", `{}`, []int{503}, nil},
 		{"openai", "POST /v1/responses", `{"webhook":"https://a.example"}`, nil, []int{500}},
 		{"openai", "POST /v1/responses", `{"store":false`, nil, []int{500}},
 		{"openai", "POST /v1/responses/r1/cancel", `{}`, nil, []int{500}},

@@ -13,7 +13,7 @@ type Repeat struct {
 	Status []int    // statuses that are repeated
 	From   int      // and all from this one on, if it is not 0
 	Errors bool     // and requests that got no response
-	Unless []string // not if the JSON body has one of these top-level members, with another value than false or null
+	Unless []string // not if the JSON body has one of these top-level members, unless it is false or null: "store"
 	Source string   // the file and lines of the vendor's client
 }
 
@@ -32,7 +32,7 @@ func (p *Profile) Repeatable(req *http.Request, status int) bool {
 
 func (r *Repeat) covers(req *http.Request) bool {
 	return req.URL != nil && slices.ContainsFunc(r.Paths, func(pattern string) bool {
-		return matchesAll(pattern, req.Method, req.URL.Path)
+		return matchesAll(pattern, req.Method, req.URL.EscapedPath())
 	})
 }
 
@@ -49,6 +49,7 @@ func (r *Repeat) harmless(req *http.Request) bool {
 	harmless := true
 	known := members(body, mostRepeat, func(name, text []byte) bool {
 		harmless = !slices.Contains(r.Unless, string(name)) || string(text) == "false" || string(text) == "null"
+		harmless = harmless && !slices.Contains(name, '\\') // it may be another spelling of one of them
 		return harmless
 	})
 	return known && harmless

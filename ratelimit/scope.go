@@ -3,6 +3,7 @@ package ratelimit
 import (
 	"cmp"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,8 +66,9 @@ func (s *Scope) Of(req *http.Request) string {
 		return ""
 	}
 	method, path := cmp.Or(req.Method, http.MethodGet), strings.TrimPrefix(req.URL.Path, "/")
+	escaped := strings.TrimPrefix(req.URL.EscapedPath(), "/") // a model's name may have a slash
 	for i := range s.Groups {
-		if name := s.Groups[i].of(req, method, path); name != "" {
+		if name := s.Groups[i].of(req, method, escaped); name != "" {
 			return name
 		}
 	}
@@ -79,7 +81,7 @@ func (s *Scope) Of(req *http.Request) string {
 // Lacks reports whether a Group would cover req, if its Member could be found in the body.
 func (s *Scope) Lacks(req *http.Request) bool {
 	return slices.ContainsFunc(s.Groups, func(g Group) bool {
-		return g.Member != "" && req.URL != nil && g.covers(req.Method, req.URL.Path) && memberOf(req, g.Member) == ""
+		return g.Member != "" && req.URL != nil && g.covers(req.Method, req.URL.EscapedPath()) && memberOf(req, g.Member) == ""
 	})
 }
 
@@ -111,6 +113,9 @@ func (g *Group) of(req *http.Request, method, path string) string {
 				got = got[:strings.LastIndexByte(got, ':')]
 			}
 			if strings.HasPrefix(want, "{}") {
+				if text, err := url.PathUnescape(got); err == nil {
+					got = text
+				}
 				name += " " + short(got)
 			}
 		}
@@ -124,11 +129,11 @@ func (g *Group) covers(method, path string) bool {
 	return slices.ContainsFunc(g.Paths, func(pattern string) bool { return matchesAll(pattern, method, path) })
 }
 
-// short returns text, or a hash of it if it is long or is not made of visible ASCII characters, which names
-// of models and deployments are.
+// short returns text, or a hash of it if it is long, names an account of AWS, or is not made of visible ASCII
+// characters, which names of models and deployments are.
 func short(text string) string {
 	visible := func(r rune) bool { return '!' <= r && r <= '~' }
-	if len(text) > 2*longestSegment || strings.ContainsFunc(text, func(r rune) bool { return !visible(r) }) {
+	if len(text) > 2*longestSegment || strings.HasPrefix(text, "arn:") || strings.ContainsFunc(text, func(r rune) bool { return !visible(r) }) {
 		return "#" + strconv.FormatUint(hash(text), 16)
 	}
 	return text

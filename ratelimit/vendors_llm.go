@@ -1,7 +1,7 @@
 package ratelimit
 
-// llmVendors returns the vendors of language models. Their clients send again what others would not: each answer is
-// a POST that costs money, but has no other effect. A vendor whose own client does not do so by default has
+// llmVendors returns the vendors of language models. Their clients send again what others would not: a question is
+// a POST that costs money, but usually has no other effect. A vendor whose own client does not do so by default has
 // no Repeats.
 func llmVendors() []Profile {
 	var (
@@ -12,8 +12,11 @@ func llmVendors() []Profile {
 		perDay   = func(path, text string, until Delay) Sign {
 			return Sign{Means: Final, Status: []int{429}, Body: path, Is: []string{text}, Until: until}
 		}
-		told    = Delay{Header: "Retry-After", Form: Seconds}
-		unless  = []string{"background", "store", "webhook", "webhook_url", "webhooks"}
+		told      = Delay{Header: "Retry-After", Form: Seconds}
+		vetoedFor = Sign{Means: Final, Status: []int{429}, Header: "X-Should-Retry", Is: []string{"false"}, Until: told}
+		unless    = []string{
+			"background", "container", "conversation", "mcp_servers", "store", "webhook", "webhook_url", "webhooks",
+		}
 		compute = []string{"chat/completions", "completions", "embeddings", "responses"}
 		answer  = []string{"max_completion_tokens", "max_tokens", "max_output_tokens"}
 	)
@@ -59,7 +62,7 @@ func llmVendors() []Profile {
 			}},
 			Repeats: []Repeat{{
 				Paths:  []string{"POST /v1/messages", "POST /v1/messages/count_tokens", "POST /v1/complete"},
-				Status: []int{408, 409}, From: 500, Errors: true, Source: anthropicClient,
+				Status: []int{408, 409}, From: 500, Errors: true, Unless: unless, Source: anthropicClient,
 			}},
 		},
 		{
@@ -69,7 +72,7 @@ func llmVendors() []Profile {
 			Source: "learn.microsoft.com, Azure OpenAI; endpoints for Azure AI Foundry Models; " +
 				"events as of OpenAI and Anthropic; github.com/earendil-works/pi/issues/1935",
 			Sends:     "`Retry-After-Ms`; OpenAI's fields in plain seconds, −1 without a limit",
-			Signs:     []Sign{vetoed, refused, asked},
+			Signs:     []Sign{vetoedFor, vetoed, refused, asked},
 			MaxTokens: answer,
 			Events:    append(openAIEvents(), anthropicEvents()...),
 			Scope: Scope{Groups: []Group{
@@ -125,7 +128,7 @@ func llmVendors() []Profile {
 			Checked: "2026-11", Source: "console.groq.com/docs/rate-limits; npm groq-sdk",
 			Sends: "`Retry-After`; `X-RateLimit-Reset-Requests`, of a day, and `X-RateLimit-Reset-Tokens`, of a minute, " +
 				"as durations; the message names the quota that is used up",
-			Signs:     []Sign{perDay("error.message", "* per day *", told), vetoed, refused, asked},
+			Signs:     []Sign{perDay("error.message", "* per day *", told), vetoedFor, vetoed, refused, asked},
 			MaxTokens: answer,
 			Scope:     Scope{Groups: []Group{{Name: "model", Paths: under("/openai/v1/", compute...), Member: "model"}}},
 			Repeats: []Repeat{{
@@ -143,7 +146,8 @@ func llmVendors() []Profile {
 			}}},
 		},
 		{
-			Name: "openai", Title: "OpenAI", Hosts: []string{"api.openai.com"},
+			Name: "openai", Title: "OpenAI",
+			Hosts:   []string{"api.openai.com", "eu.api.openai.com", "us.api.openai.com"},
 			Checked: "2026-11", Source: "github.com/openai/openai-python; " + openAIEventSource,
 			Sends: "`Retry-After-Ms`, `Retry-After`; `X-RateLimit-Reset-{Requests,Tokens}`, the duration " +
 				"until all units are back; `X-Should-Retry`. A 429 with insufficient_quota is about money; " +
@@ -160,7 +164,7 @@ func llmVendors() []Profile {
 					"insufficient_quota", "terminal_quota_exhausted",
 				}},
 				perDay("error.message", "* per day *", told),
-				vetoed, refused, asked,
+				vetoedFor, vetoed, refused, asked,
 			},
 			MaxTokens: answer,
 			Events:    openAIEvents(),
