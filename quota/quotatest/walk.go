@@ -92,7 +92,8 @@ func (w *walk) policy() quota.Policy {
 			p.Window += time.Duration(w.upTo(999))
 			p.Burst = w.upTo(2 * p.Quota)
 		}
-		p.MaxDebt = time.Duration(max(0, w.upTo(1<<56)-w.upTo(1<<56)))
+		higher, lower := w.upTo(1<<56), w.upTo(1<<56)
+		p.MaxDebt = time.Duration(max(0, higher-lower)) // half of them have the usual one
 	case quota.FixedWindow:
 		if w.IntN(2) == 0 {
 			p.Window, p.Calendar, p.Location = 0, quota.Calendar(1+w.IntN(3)), w.location
