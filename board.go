@@ -80,10 +80,10 @@ type LocalBoard struct {
 
 // A server is what a LocalBoard knows of one host, whatever the credential.
 type server struct {
-	until   atomic.Int64 // when the last cool-down of any credential ends
-	good    atomic.Int64 // when an answer to anybody was last good, to a second
-	counted atomic.Int64 // when an SDK last repeated a request itself
-	outage  cool.Outage
+	until       atomic.Int64 // when the last cool-down of any credential ends
+	good        atomic.Int64 // when an answer to anybody was last good, to a second
+	sdkRepeated atomic.Int64 // when an SDK last repeated a request itself
+	outage      cool.Outage
 }
 
 // answeredWell records that an answer was good: not even a refusal.

@@ -33,7 +33,7 @@ type RetryPolicy struct {
 	// Hint returns how long the server asks the client to wait from now on, and whether it asks at
 	// all. It is called for every response, and must leave the response's Body as it was. If nil,
 	// the Profile for the request's host answers, or RetryAfter if there is none; these two answer
-	// only for statuses of 400 and above, and for those that the Profile suspects.
+	// only for statuses of 400 and above, and for others with which the vendor may refuse.
 	Hint func(resp *http.Response, now time.Time) (time.Duration, bool)
 
 	// Profiles know what the responses of certain vendors mean. The first one for the request's host is
@@ -78,10 +78,10 @@ type RetryPolicy struct {
 	AttemptTimeout time.Duration
 
 	// SplitDeadline gives each attempt half of the time until the context's deadline (also that of
-	// http.Client.Timeout), up to the response's header, and the last of MaxAttempts all that is
-	// left. So there is time for another attempt if one hangs. After such a time-out the default Backoff waits for at most an eighth of
-	// the rest. AttemptTimeout, if positive, takes precedence. Requests that may not be sent again
-	// after a failure keep all their time.
+	// http.Client.Timeout), up to the response's header, and the last of MaxAttempts all that is left. So
+	// there is time for another attempt if one hangs. After such a time-out the default Backoff waits for
+	// at most an eighth of the rest. AttemptTimeout, if positive, takes precedence. Requests without an
+	// idempotent method or an Idempotency-Key keep all their time.
 	//
 	// Its cost: a server that takes longer than half of the time is asked twice, and a call that it
 	// would have answered just before the deadline may be lost.

@@ -32,11 +32,11 @@ type Attempt struct {
 	backoff          time.Duration // what its Backoff returned
 	limit            string        // the setting behind the verdict, or "deadline"
 
-	meaning     ratelimit.Meaning // by its Profile
-	declared    bool              // the vendor's own client sends such a request again
-	counted     bool              // somebody outside heed counts attempts, and repeats what heed does not
-	accountWide bool              // the limit covers all requests of the credential
-	requestOnly bool              // the limit covers this request alone
+	meaning       ratelimit.Meaning // by its Profile
+	vendorRepeats bool              // the vendor's own client sends such a request again
+	sdkRepeats    bool              // somebody outside heed counts attempts, and repeats what heed does not
+	accountWide   bool              // the limit covers all requests of the credential
+	requestOnly   bool              // the limit covers this request alone
 
 	sentTimes     int  // how many attempts were sent; those whose dial failed are not
 	dial          bool // this one failed because no connection could be made
@@ -195,9 +195,9 @@ func (a *Attempt) worthwhile() bool {
 		return a.worthwhileError()
 	case a.Response == nil || forbidsRetry(a.Response.Header) || a.meaning == ratelimit.Final || a.notCached():
 		return false
-	case a.counted: // the SDK comes again; what it may not know is how long a refusal asks to wait
+	case a.sdkRepeats: // the SDK comes again; what it may not know is how long a refusal asks to wait
 		return a.throttled() && a.hinted && a.Number <= 1
-	case a.throttled(), a.Response.StatusCode == http.StatusTooEarly, a.declared:
+	case a.throttled(), a.Response.StatusCode == http.StatusTooEarly, a.vendorRepeats:
 		return true
 	case a.meaning == ratelimit.Retry:
 		return !a.failedInBody() || a.idempotent() // in a body it is no request to try again
@@ -226,7 +226,7 @@ func (a *Attempt) worthwhileError() bool {
 		finalError(a.Err) && !(a.known && noSuchName(a.Err)) {
 		return false
 	}
-	return !a.counted && (a.declared || a.idempotent()) || notSent(a.Err)
+	return !a.sdkRepeats && (a.vendorRepeats || a.idempotent()) || notSent(a.Err)
 }
 
 // notCached reports whether a cache returned this 504 because it was not allowed to ask the server

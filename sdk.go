@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// outsideFor is how long it counts that an SDK has repeated a request to a host.
-const outsideFor = time.Hour
+// sdkSeenFor is how long it counts that an SDK has repeated a request to a host.
+const sdkSeenFor = time.Hour
 
 // learnSDK finds out who may repeat a failed attempt: the SDK that made the request, or heed, because the vendor's
 // own SDK would.
@@ -20,32 +20,32 @@ func (c *call) learnSDK() {
 	if a.Err == nil && a.Response.StatusCode < 400 && !inBody {
 		return
 	}
-	a.counted = !inBody && c.countedOutside() // SDKs repeat nothing after a 200
-	if !a.counted && !a.idempotent() {
-		a.declared = c.declaredSafe()
+	a.sdkRepeats = !inBody && c.sdkRepeats() // SDKs repeat nothing after a 200
+	if !a.sdkRepeats && !a.idempotent() {
+		a.vendorRepeats = c.declaredSafe()
 	}
 }
 
-// countedOutside reports whether an SDK above heed makes the attempts of this request, and heed should not
+// sdkRepeats reports whether an SDK above heed makes the attempts of this request, and heed should not
 // multiply them.
-func (c *call) countedOutside() bool {
-	made, decided := attemptsOutside(c.req.Header)
+func (c *call) sdkRepeats() bool {
+	attempt, certain := sdkAttempt(c.req.Header)
 	switch {
-	case made == 0:
+	case attempt == 0:
 		return false
-	case decided || c.server == nil:
-		return decided || made > 1
-	case made > 1:
-		c.server.counted.Store(int64(c.ended))
+	case certain || c.server == nil:
+		return certain || attempt > 1
+	case attempt > 1:
+		c.server.sdkRepeated.Store(int64(c.ended))
 		return true
 	}
-	last := c.server.counted.Load()
-	return last > 0 && c.ended-time.Duration(last) < outsideFor
+	last := c.server.sdkRepeated.Load()
+	return last > 0 && c.ended-time.Duration(last) < sdkSeenFor
 }
 
-// attemptsOutside returns which attempt of an SDK this request is, from 1, or 0 if no SDK counts. decided is true
+// sdkAttempt returns which attempt of an SDK this request is, from 1, or 0 if no SDK counts. certain is true
 // if the fields say that more may follow.
-func attemptsOutside(h http.Header) (attempt int, decided bool) {
+func sdkAttempt(h http.Header) (attempt int, certain bool) {
 	if values := h["X-Stainless-Retry-Count"]; len(values) > 0 { // it is 0 also if the SDK never repeats
 		if n, err := strconv.Atoi(values[0]); err == nil && 0 <= n && n < 1000 {
 			return n + 1, false

@@ -236,9 +236,12 @@ func (a *Advertised) Observe(at heed.Attempt) {
 	host := a.hosts.Name(req.URL.Scheme, req.URL.Host)
 	cached := at.Response != nil && ratelimit.FromCache(at.Response.Header)
 	var limits []ratelimit.Limit
-	limit := ""
+	limit, status := "", 0
 	if at.Response != nil && !cached {
 		limits, limit = a.parse(req, host, at.Response.Header, now)
+		if status = at.Response.StatusCode; at.Meaning() == ratelimit.Limited {
+			status = http.StatusTooManyRequests // also if it is a 200
+		}
 	}
 	key := hostkey.NameOf(a.key(req))
 	var space [128]byte
@@ -250,7 +253,7 @@ func (a *Advertised) Observe(at heed.Attempt) {
 		return // forgotten meanwhile
 	}
 	f, ok := k.markDone(req, name)
-	if ok && at.Response != nil && !cached && at.Response.StatusCode != http.StatusTooManyRequests {
+	if ok && status != 0 && status != http.StatusTooManyRequests {
 		k.first.answer()
 	} else {
 		k.first.leave()
@@ -262,8 +265,8 @@ func (a *Advertised) Observe(at heed.Attempt) {
 			c.gate.(*policy).underway -= c.n
 		}
 	}
-	if ok && at.Response != nil && !cached {
-		k.learn(f, limits, limit, at.Response.StatusCode, now)
+	if ok && status != 0 {
+		k.learn(f, limits, limit, status, now)
 	}
 	k.refreshLocked(now)
 }

@@ -2,7 +2,9 @@ package pace_test
 
 import (
 	"context"
+	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -63,5 +65,37 @@ func TestLimitsThatOnlyTheDocumentationTellsAreKept(t *testing.T) {
 			assert.Greater(t, sent[i+80]-sent[i], time.Minute-time.Millisecond, "80 a minute")
 		}
 		assert.Less(t, sent[199], 14*time.Minute)
+	})
+}
+
+// A refusal in the first event of a stream has no fields, and contradicts none.
+func TestARefusalInAStreamLeavesWhatWasAnnounced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers := []*http.Response{
+			{StatusCode: 200, Body: http.NoBody, Header: http.Header{
+				"X-Ratelimit-Limit-Requests": {"10"}, "X-Ratelimit-Remaining-Requests": {"1"}, "X-Ratelimit-Reset-Requests": {"60s"},
+			}},
+			{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(strings.NewReader(
+				"data: {\"error\":{\"code\":\"rate_limit_exceeded\"}}\n\n"))},
+			{StatusCode: 200, Body: http.NoBody, Header: http.Header{}},
+		}
+		var sent []time.Duration
+		start := time.Now()
+		tr := &heed.Transport{Pacer: &pace.Advertised{}, Board: heed.NoBoard, Retry: heed.RetryPolicy{MaxAttempts: 1}}
+		tr.Base = roundTripper(func(req *http.Request) (*http.Response, error) {
+			sent = append(sent, time.Since(start))
+			answers[0].Request = req
+			defer func() { answers = answers[1:] }()
+			return answers[0], nil
+		})
+		for range 3 {
+			req, err := http.NewRequestWithContext(t.Context(), "POST", "https://api.openai.com/v1/responses", strings.NewReader(`{"model":"m"}`))
+			require.NoError(t, err)
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			resp.Body.Close()
+		}
+		assert.GreaterOrEqual(t, sent[1], 20*time.Second, "what is announced holds")
+		assert.GreaterOrEqual(t, sent[2]-sent[1], 20*time.Second, "also after the refusal")
 	})
 }
