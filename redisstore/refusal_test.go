@@ -99,6 +99,7 @@ func TestAMissingPermissionIsNamed(t *testing.T) {
 	} {
 		limited := asUser(t, admin, rules)
 		s := &redisstore.Store{Client: limited, Timeout: patient}
+		c.ID = rules // one that was written without its charge must not help the next
 		_, err := s.Take(ctx, nil, c)
 		require.Error(t, err, rules)
 		assert.Regexp(t, "^redisstore: NOPERM "+want+"$", err.Error(), rules)
