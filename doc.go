@@ -42,7 +42,8 @@
 //  6. The outcome is reported to the Pacer, and to all requests to the host. If the server refused
 //     the request because of a limit and said for how long (429, or 403, 413, 418, 420, 430 or 529 with
 //     a hint), a cool-down is posted on the [Board] for all requests of the key. RetryPolicy.Profiles
-//     know what other responses of some vendors mean, also by the first event of a stream. A refusal that may have come by chance, because
+//     know what other responses of some vendors mean, also by the first event of a stream. A
+//     refusal that may have come by chance, because
 //     its hint is short and others are answered, holds back no other request. If a server refuses a
 //     fifth of the requests or more without a hint, and at least three, or two in a row where few are
 //     answered, the key is throttled: its requests pause for a second, longer if they are still

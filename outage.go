@@ -132,7 +132,8 @@ func (c *call) learnHost() {
 	switch {
 	case a.dial && (!finalError(c.err) || o.AnsweredLately(c.ended) && noSuchName(c.err)), a.unavailable():
 		o.Failed(outageRoute(c.req), p, a.dial, a.Took, c.ended)
-	case c.resp != nil && (c.resp.StatusCode < 500 && !a.failedInBody() || a.throttled()) && c.resp.Header["X-From-Cache"] == nil: // that is a cache in Base
+	case c.resp != nil && (c.resp.StatusCode < 500 && !a.failedInBody() || a.throttled()) &&
+		c.resp.Header["X-From-Cache"] == nil: // that is a cache in Base
 		o.Good(c.req, outageRoute, p, c.sent, c.ended)
 		if a.good() {
 			c.server.answeredWell(c.ended)

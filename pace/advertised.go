@@ -95,7 +95,7 @@ type Advertised struct {
 
 	hosts      hostkey.Cache
 	scopes     scope.Table
-	documented documented
+	documented documentedLimits
 
 	mu   sync.Mutex // guards keys
 	keys keyed.Table[advertisedKey]

@@ -12,16 +12,17 @@ import (
 	"github.com/heedhttp/heed/ratelimit"
 )
 
-// A documented keeps the limits that vendors document and no response announces: a quarter of a quota at once, and the
-// rest evenly, so that no window has more. The zero documented is ready to use.
-type documented struct {
+// documentedLimits keeps the limits that vendors document and no response announces: of each window's quota a quarter may
+// go at once, and the rest evenly. So no window has more, but for requests that cannot wait: they go without a token.
+// The zero value is ready to use. A request is known by its pointer until observe.
+type documentedLimits struct {
 	mu     sync.Mutex
 	limits map[*ratelimit.Documented]*Keyed
 	taken  map[*http.Request]each // the limits of which a request in flight has a token
 }
 
 // covering returns the Pacers of the limits of p, which may be nil, that cover req.
-func (d *documented) covering(p *ratelimit.Profile, req *http.Request, like *Advertised) (pacers each) {
+func (d *documentedLimits) covering(p *ratelimit.Profile, req *http.Request, like *Advertised) (pacers each) {
 	if p == nil {
 		return nil
 	}
@@ -33,7 +34,7 @@ func (d *documented) covering(p *ratelimit.Profile, req *http.Request, like *Adv
 	return pacers
 }
 
-func (d *documented) pacer(limit *ratelimit.Documented, like *Advertised) *Keyed {
+func (d *documentedLimits) pacer(limit *ratelimit.Documented, like *Advertised) *Keyed {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	k := d.limits[limit]
@@ -51,9 +52,8 @@ func (d *documented) pacer(limit *ratelimit.Documented, like *Advertised) *Keyed
 	return k
 }
 
-// wait waits for all of pacers. A request that cannot wait so long goes at once, without a token: the vendor may admit
-// it.
-func (d *documented) wait(pacers each, req *http.Request, most time.Duration) error {
+// wait waits for all of pacers. A request that cannot wait so long goes on at once: the vendor may admit it.
+func (d *documentedLimits) wait(pacers each, req *http.Request, most time.Duration) error {
 	var taken each
 	start := time.Now()
 	for _, p := range pacers {
@@ -79,7 +79,7 @@ func (d *documented) wait(pacers each, req *http.Request, most time.Duration) er
 }
 
 // observe gives the tokens of a request back that was not sent.
-func (d *documented) observe(a heed.Attempt) {
+func (d *documentedLimits) observe(a heed.Attempt) {
 	d.mu.Lock()
 	taken := d.taken[a.Request]
 	delete(d.taken, a.Request)
